@@ -1,0 +1,124 @@
+//! The instruction sets that kernels exist for, detected once.
+//!
+//! Holding an [`Isa`] is the proof that the machine has it: only
+//! [`Isa::detect`] and [`Isa::available`] make one.
+
+use std::fmt;
+
+/// An instruction set of this machine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Isa(Level);
+
+/// What kernels match on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// Plain Rust: the specification.
+    Scalar,
+    /// AVX2, FMA and F16C.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    /// AVX-512 F, BW, VL, DQ, VNNI and VBMI, with all of AVX2.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Isa {
+    /// The specification, which every machine has.
+    pub const SCALAR: Isa = Isa(Level::Scalar);
+
+    /// The fastest of this machine.
+    pub fn detect() -> Isa {
+        Isa::available().pop().unwrap_or(Isa::SCALAR)
+    }
+
+    /// All that this machine has, slowest first.
+    pub fn available() -> Vec<Isa> {
+        let mut found = vec![Isa::SCALAR];
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
+                && is_x86_feature_detected!("f16c");
+            if avx2 {
+                found.push(Isa(Level::Avx2));
+            }
+            let avx512 = is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vnni")
+                && is_x86_feature_detected!("avx512vbmi");
+            if avx2 && avx512 {
+                found.push(Isa(Level::Avx512));
+            }
+        }
+        found
+    }
+
+    /// The instruction set of that name, if this machine has it.
+    pub fn by_name(name: &str) -> Option<Isa> {
+        Isa::available().into_iter().find(|it| it.name() == name)
+    }
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Level::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => "avx512",
+        }
+    }
+
+    pub(crate) fn level(self) -> Level {
+        self.0
+    }
+}
+
+impl fmt::Debug for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Defines a kernel once and compiles it for every instruction set.
+///
+/// The body is plain Rust. Compilers vectorise it but never reorder or fuse
+/// floating-point operations, so all versions give the same bits. Bodies call
+/// only `#[inline(always)]` helpers.
+macro_rules! for_every_isa {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block) => {
+        $(#[$meta])*
+        $vis fn $name(isa: $crate::cpu::Isa, $($arg: $ty),*) {
+            #[inline(always)]
+            fn body($($arg: $ty),*) $body
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn avx2($($arg: $ty),*) {
+                body($($arg),*)
+            }
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(
+                enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
+            )]
+            fn avx512($($arg: $ty),*) {
+                body($($arg),*)
+            }
+
+            match isa.level() {
+                $crate::cpu::isa::Level::Scalar => body($($arg),*),
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: holding this `Isa` proves that the machine has AVX2, FMA and F16C.
+                $crate::cpu::isa::Level::Avx2 => unsafe { avx2($($arg),*) },
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
+                $crate::cpu::isa::Level::Avx512 => unsafe { avx512($($arg),*) },
+            }
+        }
+    };
+}
+
+pub(crate) use for_every_isa;

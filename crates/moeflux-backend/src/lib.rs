@@ -1,0 +1,3 @@
+//! What a device must be able to do, and the CPU that always can.
+
+pub mod cpu;

@@ -1,0 +1,83 @@
+//! Where the experts' records lie on the drive.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::{ExpertId, ExpertLayout};
+
+/// A file of an [`ExpertBank`], counted from zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileIdx(pub u32);
+
+/// A file that records are read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The length that it must have, in bytes.
+    pub len: u64,
+}
+
+/// Where one extent of a layer's experts lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExtentSource {
+    /// Expert `e` begins at `base + e * stride`.
+    Strided {
+        /// The file.
+        file: FileIdx,
+        /// Where expert 0 begins.
+        base: u64,
+        /// Bytes from one expert to the next.
+        stride: u64,
+    },
+    /// Expert `e` begins where entry `e` says.
+    Listed(Vec<(FileIdx, u64)>),
+}
+
+impl ExtentSource {
+    /// File and offset of an expert's extent.
+    pub fn locate(&self, expert: ExpertId) -> (FileIdx, u64) {
+        match self {
+            ExtentSource::Strided { file, base, stride } => {
+                (*file, base + u64::from(expert.0) * stride)
+            }
+            ExtentSource::Listed(entries) => entries[expert.idx()],
+        }
+    }
+}
+
+/// The experts of one layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerBank {
+    /// How many there are.
+    pub n_experts: usize,
+    /// How each record is divided.
+    pub layout: Arc<ExpertLayout>,
+    /// One source for each of the layout's extents.
+    pub sources: Vec<ExtentSource>,
+}
+
+/// All routed experts of a model.
+///
+/// Invariant, checked when a bank is built from a checkpoint: every extent of
+/// every expert lies inside its file's `len`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExpertBank {
+    /// The files that sources point into.
+    pub files: Vec<SourceFile>,
+    /// By layer; `None` where a layer has no routed experts.
+    pub layers: Vec<Option<LayerBank>>,
+}
+
+impl ExpertBank {
+    /// Bytes of all records together.
+    pub fn total_bytes(&self) -> u64 {
+        let layers = self.layers.iter().flatten();
+        layers.map(|it| it.layout.record_bytes() as u64 * it.n_experts as u64).sum()
+    }
+
+    /// Bytes of the largest record.
+    pub fn max_record_bytes(&self) -> usize {
+        self.layers.iter().flatten().map(|it| it.layout.record_bytes()).max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,1 @@
+//! Checkpoints of every format, read in place.

@@ -1,0 +1,15 @@
+//! The nouns every other crate shares: ids, quantised matrices, host memory,
+//! experts, and the checkpoint formats that they are read from.
+
+mod bank;
+pub mod checkpoint;
+mod expert;
+mod ids;
+pub mod manifest;
+mod memory;
+pub mod quant;
+
+pub use bank::{ExpertBank, ExtentSource, FileIdx, LayerBank, SourceFile};
+pub use expert::{Expert, ExpertLayout, ExpertMemory, MatrixLayout, PartSpan};
+pub use ids::{ExpertId, ExpertKey, LayerIdx, TokenId};
+pub use memory::{HostBuf, MappedFile, PAGE_BYTES};

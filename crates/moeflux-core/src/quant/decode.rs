@@ -1,0 +1,94 @@
+//! Stored elements as `f32`, one at a time: the specification that kernels
+//! are held to.
+
+use half::f16;
+
+use super::{Affine, Float, MatrixFormat, MatrixView};
+
+/// The single whose upper half is `bits`.
+#[inline(always)]
+pub fn bf16_to_f32(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+impl Float {
+    /// Element `idx` of little-endian `bytes`.
+    #[inline(always)]
+    pub fn read(self, bytes: &[u8], idx: usize) -> f32 {
+        match self {
+            Float::F32 => {
+                let at = idx * 4;
+                f32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+            }
+            Float::F16 => f16::from_le_bytes([bytes[idx * 2], bytes[idx * 2 + 1]]).to_f32(),
+            Float::BF16 => bf16_to_f32(u16::from_le_bytes([bytes[idx * 2], bytes[idx * 2 + 1]])),
+        }
+    }
+}
+
+/// The integers of one group: `out.len()` of them from the `bits`-wide stream
+/// in `packed`, which holds exactly those.
+pub fn unpack_group(bits: u8, packed: &[u8], out: &mut [u8]) {
+    let bits = usize::from(bits);
+    let mask = (1u32 << bits) - 1;
+    for (i, q) in out.iter_mut().enumerate() {
+        let bit = i * bits;
+        let low = u32::from(packed[bit / 8]);
+        let high = packed.get(bit / 8 + 1).map_or(0, |it| u32::from(*it) << 8);
+        *q = (((low | high) >> (bit % 8)) & mask) as u8;
+    }
+}
+
+impl MatrixView<'_> {
+    /// The elements of one row: `scale * q + bias`, rounded once.
+    pub fn decode_row(&self, row: usize, out: &mut [f32]) {
+        assert_eq!(out.len(), self.cols, "a row has as many elements as columns");
+        let row_bytes = self.format.row_bytes(self.cols);
+        let weight = &self.weight[row * row_bytes..(row + 1) * row_bytes];
+        match self.format {
+            MatrixFormat::Dense(float) => {
+                for (i, it) in out.iter_mut().enumerate() {
+                    *it = float.read(weight, i);
+                }
+            }
+            MatrixFormat::Affine(affine) => self.decode_affine_row(affine, weight, row, out),
+        }
+    }
+
+    fn decode_affine_row(&self, affine: Affine, weight: &[u8], row: usize, out: &mut [f32]) {
+        let n_groups = affine.n_groups(self.cols);
+        let group_bytes = affine.group_size * usize::from(affine.bits) / 8;
+        let mut q = [0u8; 128];
+        let q = &mut q[..affine.group_size];
+        for (g, out) in out.chunks_exact_mut(affine.group_size).enumerate() {
+            unpack_group(affine.bits, &weight[g * group_bytes..(g + 1) * group_bytes], q);
+            let scale = affine.params.read(self.scales, row * n_groups + g);
+            let bias = affine.params.read(self.biases, row * n_groups + g);
+            for (it, q) in out.iter_mut().zip(q.iter()) {
+                *it = scale.mul_add(f32::from(*q), bias);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unpacks_streams_of_every_width() {
+        for bits in Affine::BITS {
+            let want: Vec<u8> = (0..32u32).map(|i| ((i * 7 + 3) % (1 << bits)) as u8).collect();
+            let mut packed = vec![0u8; 32 * usize::from(bits) / 8];
+            for (i, q) in want.iter().enumerate() {
+                for bit in 0..usize::from(bits) {
+                    let at = i * usize::from(bits) + bit;
+                    packed[at / 8] |= ((q >> bit) & 1) << (at % 8);
+                }
+            }
+            let mut got = vec![0; 32];
+            unpack_group(bits, &packed, &mut got);
+            assert_eq!(got, want, "{bits} bits");
+        }
+    }
+}

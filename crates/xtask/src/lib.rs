@@ -1,0 +1,1 @@
+//! Checks of the source itself; they live in `tests/tidy.rs`.
