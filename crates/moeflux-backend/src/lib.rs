@@ -1,3 +1,110 @@
 //! What a device must be able to do, and the CPU that always can.
+//!
+//! A backend is driven one op at a time through [`Backend`]. It knows no file,
+//! no model and no session: it sees handles, and experts as `Arc<Expert>`.
 
+pub mod conformance;
 pub mod cpu;
+mod ops;
+pub mod trace;
+
+use moeflux_core::{HostBuf, TokenId};
+
+pub use ops::{
+    Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule, ExpertCall, ExpertRow,
+    Experts, GatedRmsNorm, Heads, HostMatrix, Inputs, Projection, RmsNorm, Rope, RopePairs,
+    RopeSpec, Route, Routing, Scoring, Sequence, Shared, Span, Vector, Weight,
+};
+
+/// The device can fail only where it talks to the host.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// No memory is left for what was asked.
+    #[error("the device is out of memory: {bytes} bytes were asked for")]
+    OutOfMemory {
+        /// How much was asked for.
+        bytes: u64,
+    },
+    /// The device is gone.
+    #[error("the device was lost: {reason}")]
+    Lost {
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// A device, driven one op at a time.
+///
+/// Activations are batch-first: every op works on the first `rows` rows of its
+/// buffers. Ops are recorded in order and cannot fail; what went wrong is
+/// reported by the calls that read back, [`route`](Backend::route) and
+/// [`logits`](Backend::logits). Shapes that do not fit are the caller's
+/// mistake and panic.
+pub trait Backend: Send {
+    /// Memory for `rows` rows of `width` floats.
+    fn alloc(&mut self, rows: usize, width: usize) -> Buf;
+    /// Memory that records are read into.
+    fn host_alloc(&self, len: usize) -> HostBuf {
+        HostBuf::zeroed(len)
+    }
+    /// Takes a resident matrix.
+    fn load_matrix(&mut self, matrix: HostMatrix) -> Weight;
+    /// Takes resident constants.
+    fn load_vector(&mut self, values: &[f32]) -> Vector;
+    /// Takes rotary frequencies.
+    fn load_rope(&mut self, spec: RopeSpec) -> Rope;
+
+    /// Overwrites the first rows of a buffer.
+    fn write(&mut self, buf: Buf, values: &[f32]);
+    /// Reads the first `rows` rows of a buffer back.
+    ///
+    /// # Errors
+    /// Whatever went wrong since the last read-back.
+    fn read(&mut self, buf: Buf, rows: usize) -> Result<Vec<f32>, DeviceError>;
+
+    /// Begins a sequence whose caches are empty; `Cache(i)` is `specs[i]`.
+    fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence;
+    /// Empties the caches of a sequence.
+    fn clear_sequence(&mut self, sequence: Sequence);
+    /// Ends a sequence; its handle may be given out again.
+    fn drop_sequence(&mut self, sequence: Sequence);
+
+    /// `out[row] = table[tokens[row]]`.
+    fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]);
+    /// Normalises every head of every row.
+    fn rms_norm(&mut self, rows: usize, op: RmsNorm);
+    /// Normalises and gates every head of every row.
+    fn gated_rms_norm(&mut self, rows: usize, op: GatedRmsNorm);
+    /// Several products with the same input.
+    fn project(&mut self, rows: usize, x: Cols, outputs: &[Projection]);
+    /// Rotates every head in place, by its row's position.
+    fn rope(&mut self, x: Heads, rope: Rope, spans: &[Span]);
+    /// Extends the cache and attends.
+    fn attention(&mut self, op: Attention, spans: &[Span]);
+    /// `x = x * sigmoid(gate)`.
+    fn sigmoid_gate(&mut self, rows: usize, x: Heads, gate: Heads);
+    /// Convolves, then `silu`.
+    fn causal_conv(&mut self, op: CausalConv, spans: &[Span]);
+    /// Runs the recurrence row by row.
+    fn delta_rule(&mut self, op: DeltaRule, spans: &[Span]);
+    /// `acc += x`.
+    fn add(&mut self, rows: usize, acc: Cols, x: Cols);
+    /// `out = silu(gate) * up`.
+    fn swiglu(&mut self, rows: usize, out: Cols, gate: Cols, up: Cols);
+    /// Runs experts that have arrived.
+    fn experts(&mut self, op: Experts<'_>);
+    /// Adds experts' outputs to the residual stream.
+    fn combine(&mut self, rows: usize, op: Combine<'_>);
+
+    /// Chooses experts and reads the choice back.
+    ///
+    /// # Errors
+    /// Whatever went wrong since the last read-back.
+    fn route(&mut self, rows: usize, op: Route) -> Result<Routing, DeviceError>;
+    /// Reads `head @ x[row]` back for each of `rows`: `rows.len() * vocab`
+    /// floats.
+    ///
+    /// # Errors
+    /// Whatever went wrong since the last read-back.
+    fn logits(&mut self, rows: &[usize], x: Cols, head: Weight) -> Result<Vec<f32>, DeviceError>;
+}

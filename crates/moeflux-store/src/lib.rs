@@ -1,1 +1,37 @@
-//! store
+//! Routed experts on demand: a bounded cache over files on the drive.
+//!
+//! [`ExpertStore::request`] asks for the experts that a router chose. Those in
+//! the cache arrive at once, the others are read by a small pool of threads,
+//! all of them at the same time, and arrive in the order in which the drive
+//! delivers them. Buffers travel by value to the readers and back, and an
+//! `Arc<Expert>` keeps its slot from being reused.
+
+#![forbid(unsafe_code)]
+
+mod arrivals;
+mod desk;
+mod error;
+mod files;
+mod memory;
+mod options;
+mod plan;
+mod policy;
+mod predict;
+mod queue;
+mod reader;
+mod slots;
+mod stats;
+mod store;
+
+pub use arrivals::Arrivals;
+pub use error::StoreError;
+pub use memory::{MemoryLimit, usable_memory};
+pub use options::{
+    CachePolicy, DEFAULT_READERS, IoChoice, IoMode, Prefetch, SlotAlloc, StoreOptions, gate,
+};
+pub use policy::replay;
+pub use stats::StoreStats;
+pub use store::ExpertStore;
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,304 @@
 //! The CPU backend: one file or folder per op, one definition of its bits.
 
+mod attention;
+mod conv;
+mod delta;
+mod elementwise;
 mod isa;
+mod math;
+pub mod matmul;
+mod memory;
+mod mixers;
+mod norm;
+mod parallel;
+mod pool;
+mod products;
+mod rope;
+mod route;
 
 pub use isa::Isa;
+pub use pool::{Pool, SharedMut};
+
+use moeflux_core::TokenId;
+
+use self::memory::{Activations, CacheState, Matrix};
+use self::parallel::for_each_chunk;
+use self::rope::RopeTable;
+use crate::{
+    Attention, Backend, Buf, CacheSpec, CausalConv, Cols, Combine, DeltaRule, DeviceError, Experts,
+    GatedRmsNorm, Heads, HostMatrix, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, Sequence,
+    Span, Vector, Weight,
+};
+
+/// The processor, its threads and everything resident.
+#[derive(Debug)]
+pub struct Cpu {
+    pool: Pool,
+    isa: Isa,
+    bufs: Vec<Activations>,
+    matrices: Vec<Matrix>,
+    vectors: Vec<Vec<f32>>,
+    ropes: Vec<RopeTable>,
+    /// By `Sequence`; `None` where one was dropped.
+    sequences: Vec<Option<Vec<CacheState>>>,
+    rounded: products::RoundedInputs,
+    scratch: products::Scratch,
+}
+
+impl Cpu {
+    /// A backend of `n_threads` threads, the caller's included, whose kernels
+    /// use `isa`.
+    pub fn new(n_threads: usize, isa: Isa) -> Cpu {
+        Cpu {
+            pool: Pool::new(n_threads.max(1)),
+            isa,
+            bufs: Vec::new(),
+            matrices: Vec::new(),
+            vectors: Vec::new(),
+            ropes: Vec::new(),
+            sequences: Vec::new(),
+            rounded: products::RoundedInputs::default(),
+            scratch: products::Scratch::default(),
+        }
+    }
+
+    fn buf(&self, buf: Buf) -> &Activations {
+        &self.bufs[buf.0 as usize]
+    }
+
+    /// The buffer, about to be written.
+    fn buf_mut(&mut self, buf: Buf) -> &mut Activations {
+        let it = &mut self.bufs[buf.0 as usize];
+        it.version += 1;
+        it
+    }
+
+    /// Takes a buffer out, so that others can be read while it is written.
+    fn take(&mut self, buf: Buf) -> Activations {
+        let it = std::mem::take(&mut self.bufs[buf.0 as usize]);
+        assert!(it.width > 0, "an op writes a buffer that it also reads");
+        it
+    }
+
+    fn put(&mut self, buf: Buf, mut it: Activations) {
+        it.version += 1;
+        self.bufs[buf.0 as usize] = it;
+    }
+
+    fn vector(&self, vector: Vector) -> &[f32] {
+        &self.vectors[vector.0 as usize]
+    }
+
+    /// Calls `work` with the chosen columns of every row of `out`.
+    fn for_each_row(
+        &mut self,
+        rows: usize,
+        out: Cols,
+        cost: usize,
+        work: &(dyn Fn(&Cpu, usize, &mut [f32]) + Sync),
+    ) {
+        let mut taken = self.take(out.buf);
+        assert!(out.start + out.len <= taken.width, "columns lie inside their buffer");
+        let width = taken.width;
+        for_each_chunk(&self.pool, &mut taken.data[..rows * width], width, cost, &|row, it| {
+            work(self, row, &mut it[out.start..out.start + out.len]);
+        });
+        self.put(out.buf, taken);
+    }
+
+    /// Calls `work` with every head of every row of `x`.
+    fn for_each_head(
+        &mut self,
+        rows: usize,
+        x: Heads,
+        work: &(dyn Fn(&Cpu, usize, usize, &mut [f32]) + Sync),
+    ) {
+        let span = (x.n_heads - 1) * x.stride + x.head_dim;
+        let all = Cols { buf: x.buf, start: x.start, len: span };
+        self.for_each_row(rows, all, x.n_heads * x.head_dim, &|cpu, row, it| {
+            for head in 0..x.n_heads {
+                let start = head * x.stride;
+                work(cpu, row, head, &mut it[start..start + x.head_dim]);
+            }
+        });
+    }
+
+    fn copy_heads(&mut self, rows: usize, out: Heads, x: Heads) {
+        if out == x {
+            return;
+        }
+        self.for_each_head(rows, out, &|cpu, row, head, it| {
+            it.copy_from_slice(cpu.buf(x.buf).head(row, x, head));
+        });
+    }
+}
+
+impl Backend for Cpu {
+    fn alloc(&mut self, rows: usize, width: usize) -> Buf {
+        assert!(width > 0, "a buffer has columns");
+        self.bufs.push(Activations { data: vec![0.0; rows * width], width, version: 0 });
+        Buf(u32::try_from(self.bufs.len() - 1).expect("few buffers"))
+    }
+
+    fn load_matrix(&mut self, matrix: HostMatrix) -> Weight {
+        self.matrices.push(Matrix::new(matrix));
+        Weight(u32::try_from(self.matrices.len() - 1).expect("few matrices"))
+    }
+
+    fn load_vector(&mut self, values: &[f32]) -> Vector {
+        self.vectors.push(values.to_vec());
+        Vector(u32::try_from(self.vectors.len() - 1).expect("few vectors"))
+    }
+
+    fn load_rope(&mut self, spec: RopeSpec) -> Rope {
+        self.ropes.push(RopeTable::new(spec));
+        Rope(u32::try_from(self.ropes.len() - 1).expect("few tables"))
+    }
+
+    fn write(&mut self, buf: Buf, values: &[f32]) {
+        self.buf_mut(buf).data[..values.len()].copy_from_slice(values);
+    }
+
+    fn read(&mut self, buf: Buf, rows: usize) -> Result<Vec<f32>, DeviceError> {
+        let buf = self.buf(buf);
+        Ok(buf.data[..rows * buf.width].to_vec())
+    }
+
+    fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence {
+        let caches = specs.iter().map(|it| CacheState::new(*it)).collect();
+        let free = self.sequences.iter().position(Option::is_none);
+        let at = free.unwrap_or_else(|| {
+            self.sequences.push(None);
+            self.sequences.len() - 1
+        });
+        self.sequences[at] = Some(caches);
+        Sequence(u32::try_from(at).expect("few sequences"))
+    }
+
+    fn clear_sequence(&mut self, sequence: Sequence) {
+        for cache in self.sequences[sequence.0 as usize].iter_mut().flatten() {
+            cache.clear();
+        }
+    }
+
+    fn drop_sequence(&mut self, sequence: Sequence) {
+        self.sequences[sequence.0 as usize] = None;
+    }
+
+    fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]) {
+        self.for_each_row(tokens.len(), out, out.len * 4, &|cpu, row, it| {
+            let table = cpu.matrices[table.0 as usize].view();
+            table.decode_row(tokens[row].0 as usize, it);
+        });
+    }
+
+    fn rms_norm(&mut self, rows: usize, op: RmsNorm) {
+        self.copy_heads(rows, op.out, op.x);
+        let isa = self.isa;
+        self.for_each_head(rows, op.out, &|cpu, _, _, it| {
+            norm::rms_norm(isa, it, cpu.vector(op.weight), op.eps);
+        });
+    }
+
+    fn gated_rms_norm(&mut self, rows: usize, op: GatedRmsNorm) {
+        self.copy_heads(rows, op.norm.out, op.norm.x);
+        let isa = self.isa;
+        self.for_each_head(rows, op.norm.out, &|cpu, row, head, it| {
+            let gate = cpu.buf(op.gate.buf).head(row, op.gate, head);
+            norm::gated_rms_norm(isa, it, cpu.vector(op.norm.weight), gate, op.norm.eps);
+        });
+    }
+
+    fn project(&mut self, rows: usize, x: Cols, outputs: &[Projection]) {
+        products::project(self, rows, x, outputs);
+    }
+
+    fn rope(&mut self, x: Heads, rope: Rope, spans: &[Span]) {
+        self.ropes[rope.0 as usize].set(spans);
+        let isa = self.isa;
+        self.for_each_head(n_rows(spans), x, &|cpu, row, _, it| {
+            cpu.ropes[rope.0 as usize].rotate(isa, row, it);
+        });
+    }
+
+    fn attention(&mut self, op: Attention, spans: &[Span]) {
+        mixers::attention(self, op, spans);
+    }
+
+    fn sigmoid_gate(&mut self, rows: usize, x: Heads, gate: Heads) {
+        let isa = self.isa;
+        self.for_each_head(rows, x, &|cpu, row, head, it| {
+            elementwise::sigmoid_gate(isa, it, cpu.buf(gate.buf).head(row, gate, head));
+        });
+    }
+
+    fn causal_conv(&mut self, op: CausalConv, spans: &[Span]) {
+        mixers::causal_conv(self, op, spans);
+    }
+
+    fn delta_rule(&mut self, op: DeltaRule, spans: &[Span]) {
+        mixers::delta_rule(self, op, spans);
+    }
+
+    fn add(&mut self, rows: usize, acc: Cols, x: Cols) {
+        let isa = self.isa;
+        self.for_each_row(rows, acc, acc.len, &|cpu, row, it| {
+            elementwise::add(isa, it, cpu.buf(x.buf).cols(row, x));
+        });
+    }
+
+    fn swiglu(&mut self, rows: usize, out: Cols, gate: Cols, up: Cols) {
+        let isa = self.isa;
+        self.copy_heads(rows, out.heads(1), gate.heads(1));
+        self.for_each_row(rows, out, out.len * 4, &|cpu, row, it| {
+            elementwise::swiglu_in_place(isa, it, cpu.buf(up.buf).cols(row, up));
+        });
+    }
+
+    fn experts(&mut self, op: Experts<'_>) {
+        products::experts(self, op);
+    }
+
+    fn combine(&mut self, rows: usize, op: Combine<'_>) {
+        let isa = self.isa;
+        let cost = op.acc.len * (op.top_k + 2);
+        self.for_each_row(rows, op.acc, cost, &|cpu, row, it| {
+            let slots = cpu.buf(op.slots);
+            let mut sum = vec![0.0; it.len()];
+            for slot in row * op.top_k..(row + 1) * op.top_k {
+                let weight = op.weights[slot];
+                if weight != 0.0 {
+                    let x = &slots.data[slot * slots.width..][..sum.len()];
+                    elementwise::add_scaled(isa, &mut sum, x, weight);
+                }
+            }
+            if let Some(shared) = op.shared {
+                let gate = shared.gate.map(|it| cpu.buf(it.buf).cols(row, it)[0]);
+                let factor = gate.map_or(1.0, math::sigmoid);
+                let x = cpu.buf(shared.out.buf).cols(row, shared.out);
+                elementwise::add_scaled(isa, &mut sum, x, factor);
+            }
+            elementwise::add(isa, it, &sum);
+        });
+    }
+
+    fn route(&mut self, rows: usize, op: Route) -> Result<Routing, DeviceError> {
+        let mut routing = Routing::default();
+        let logits = self.buf(op.logits.buf);
+        for row in 0..rows {
+            let logits = logits.cols(row, op.logits);
+            let Routing { experts, weights } = &mut routing;
+            route::choose(logits, op.top_k, op.scoring, experts, weights);
+        }
+        Ok(routing)
+    }
+
+    fn logits(&mut self, rows: &[usize], x: Cols, head: Weight) -> Result<Vec<f32>, DeviceError> {
+        Ok(products::logits(self, rows, x, head))
+    }
+}
+
+/// Rows of all spans together.
+fn n_rows(spans: &[Span]) -> usize {
+    spans.last().map_or(0, |it| it.rows.end)
+}

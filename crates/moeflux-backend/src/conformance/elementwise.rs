@@ -1,0 +1,79 @@
+//! Ops that treat elements or heads alone.
+
+use super::{Numbers, Suite, filled, read};
+use crate::{GatedRmsNorm, Heads, RmsNorm, RopePairs, RopeSpec, Span};
+
+const ROWS: [usize; 3] = [1, 2, 7];
+const WIDTHS: [usize; 6] = [1, 15, 16, 17, 250, 1024];
+
+pub(super) fn check(suite: &Suite<'_>) {
+    for rows in ROWS {
+        for width in WIDTHS {
+            simple(suite, rows, width);
+            norms(suite, rows, width);
+        }
+        for (head_dim, n_pairs) in [(8, 4), (34, 9), (128, 32)] {
+            ropes(suite, rows, head_dim, n_pairs);
+        }
+    }
+}
+
+fn simple(suite: &Suite<'_>, rows: usize, width: usize) {
+    suite.case(&format!("add {rows}x{width}"), &|b| {
+        let (acc, x) = (filled(b, rows, width, 1), filled(b, rows, width, 2));
+        b.add(rows, acc, x);
+        read(b, acc.buf, rows)
+    });
+    suite.case(&format!("swiglu {rows}x{width}"), &|b| {
+        let (gate, up) = (filled(b, rows, width, 3), filled(b, rows, width, 4));
+        let out = filled(b, rows, width, 5);
+        b.swiglu(rows, out, gate, up);
+        let mut all = read(b, out.buf, rows);
+        b.swiglu(rows, gate, gate, up);
+        all.extend(read(b, gate.buf, rows));
+        all
+    });
+    suite.case(&format!("sigmoid_gate {rows}x{width}"), &|b| {
+        let x = filled(b, rows, 3 * width, 6).heads(3);
+        let both = filled(b, rows, 6 * width, 7);
+        let gate = Heads { start: width, stride: 2 * width, ..both.slice(0, 3 * width).heads(3) };
+        b.sigmoid_gate(rows, x, gate);
+        read(b, x.buf, rows)
+    });
+}
+
+fn norms(suite: &Suite<'_>, rows: usize, width: usize) {
+    suite.case(&format!("rms_norm {rows}x{width}"), &|b| {
+        let weight = b.load_vector(&Numbers::new(8).floats(width));
+        let (out, x) = (filled(b, rows, 3 * width, 9), filled(b, rows, 3 * width, 10));
+        let (out, x) = (out.heads(3), x.heads(3));
+        b.rms_norm(rows, RmsNorm { out, x, weight, eps: 1e-6 });
+        let mut all = read(b, out.buf, rows);
+        b.rms_norm(rows, RmsNorm { out: x, x, weight, eps: 1e-2 });
+        all.extend(read(b, x.buf, rows));
+        all
+    });
+    suite.case(&format!("gated_rms_norm {rows}x{width}"), &|b| {
+        let weight = b.load_vector(&Numbers::new(11).floats(width));
+        let x = filled(b, rows, 2 * width, 12).heads(2);
+        let gate = filled(b, rows, 2 * width, 13).heads(2);
+        let norm = RmsNorm { out: x, x, weight, eps: 1e-6 };
+        b.gated_rms_norm(rows, GatedRmsNorm { norm, gate });
+        read(b, x.buf, rows)
+    });
+}
+
+fn ropes(suite: &Suite<'_>, rows: usize, head_dim: usize, n_pairs: usize) {
+    for pairs in [RopePairs::Halves, RopePairs::Adjacent] {
+        suite.case(&format!("rope {rows}x{head_dim} {n_pairs} {pairs:?}"), &|b| {
+            let inv_freq = (0..n_pairs).map(|i| 10_000f32.powf(-(i as f32) / 32.0)).collect();
+            let rope = b.load_rope(RopeSpec { inv_freq, pairs, scale: 1.25 });
+            let x = filled(b, rows, 4 * head_dim, 14).slice(head_dim, 3 * head_dim).heads(3);
+            let sequence = b.new_sequence(&[]);
+            for position in [0, 5, 131_071] {
+                b.rope(x, rope, &[Span { sequence, rows: 0..rows, position }]);
+            }
+            read(b, x.buf, rows)
+        });
+    }
+}

@@ -1,0 +1,126 @@
+//! Attention, convolutions and recurrences, with their caches.
+
+use super::{Numbers, Suite, filled, read};
+use crate::{Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, Sequence, Span};
+
+pub(super) fn check(suite: &Suite<'_>) {
+    for (n_heads, n_kv_heads, k_dim, v_dim) in [(1, 1, 16, 16), (4, 2, 20, 12), (6, 1, 64, 128)] {
+        attention(suite, n_heads, n_kv_heads, (k_dim, v_dim));
+    }
+    for (channels, kernel) in [(1, 2), (19, 3), (300, 4)] {
+        convolution(suite, channels, kernel);
+    }
+    for (n_k_heads, n_v_heads, k_dim, v_dim) in [(1, 1, 16, 16), (2, 6, 20, 11), (2, 4, 128, 64)] {
+        delta_rule(suite, n_k_heads, n_v_heads, (k_dim, v_dim));
+    }
+}
+
+/// Steps of two sequences: a prefill, single rows, then both in one batch.
+fn steps(a: Sequence, b: Sequence) -> Vec<Vec<Span>> {
+    let span = |sequence, rows, position| Span { sequence, rows, position };
+    vec![
+        vec![span(a, 0..5, 0)],
+        vec![span(b, 0..1, 0)],
+        vec![span(a, 0..1, 5)],
+        vec![span(a, 0..2, 6), span(b, 2..5, 1)],
+    ]
+}
+
+/// Runs `step` for every step and collects what it left in `out`.
+fn run_steps(
+    backend: &mut dyn Backend,
+    spec: &[CacheSpec],
+    out: Cols,
+    step: &mut dyn FnMut(&mut dyn Backend, &[Span]),
+) -> Vec<f32> {
+    let (a, b) = (backend.new_sequence(spec), backend.new_sequence(spec));
+    let mut all = Vec::new();
+    for spans in steps(a, b) {
+        step(backend, &spans);
+        all.extend(read(backend, out.buf, spans.last().map_or(0, |it| it.rows.end)));
+    }
+    backend.clear_sequence(a);
+    backend.drop_sequence(b);
+    step(backend, &[Span { sequence: a, rows: 0..3, position: 0 }]);
+    all.extend(read(backend, out.buf, 3));
+    all
+}
+
+fn attention(suite: &Suite<'_>, n_heads: usize, n_kv_heads: usize, dims: (usize, usize)) {
+    suite.case(&format!("attention {n_heads}/{n_kv_heads} {dims:?}"), &|b| {
+        let (k_dim, v_dim) = dims;
+        let out = filled(b, 5, n_heads * v_dim, 30);
+        let q = filled(b, 5, n_heads * k_dim, 31);
+        let k = filled(b, 5, n_kv_heads * k_dim, 32);
+        let v = filled(b, 5, n_kv_heads * v_dim, 33);
+        let op = Attention {
+            out: out.heads(n_heads),
+            q: q.heads(n_heads),
+            k: k.heads(n_kv_heads),
+            v: v.heads(n_kv_heads),
+            cache: Cache(0),
+            scale: 2.5,
+        };
+        let spec = [CacheSpec::Kv { n_heads: n_kv_heads, k_dim, v_dim }];
+        let mut seed = 34;
+        let mut all = run_steps(b, &spec, out, &mut |b, spans| {
+            seed += 1;
+            b.write(k.buf, &Numbers::new(seed).floats(5 * k.len));
+            b.attention(op, spans);
+        });
+        // Long enough for several pages of the cache.
+        let sequence = b.new_sequence(&spec);
+        for step in 0..130 {
+            b.write(k.buf, &Numbers::new(1000 + step).floats(5 * k.len));
+            let position = 5 * usize::try_from(step).expect("small");
+            b.attention(op, &[Span { sequence, rows: 0..5, position }]);
+        }
+        all.extend(read(b, out.buf, 5));
+        all
+    });
+}
+
+fn convolution(suite: &Suite<'_>, channels: usize, kernel: usize) {
+    suite.case(&format!("causal_conv {channels}x{kernel}"), &|b| {
+        let out = filled(b, 5, channels + 2, 40).slice(1, channels);
+        let x = filled(b, 5, channels, 41);
+        let weight = b.load_vector(&Numbers::new(42).floats(channels * kernel));
+        let op = CausalConv { out, x, weight, cache: Cache(0) };
+        let mut seed = 43;
+        run_steps(b, &[CacheSpec::Conv { channels, kernel }], out, &mut |b, spans| {
+            seed += 1;
+            b.write(x.buf, &Numbers::new(seed).floats(5 * channels));
+            b.causal_conv(op, spans);
+        })
+    });
+}
+
+fn delta_rule(suite: &Suite<'_>, n_k_heads: usize, n_v_heads: usize, dims: (usize, usize)) {
+    suite.case(&format!("delta_rule {n_k_heads}/{n_v_heads} {dims:?}"), &|b| {
+        let (k_dim, v_dim) = dims;
+        let (k_cols, v_cols) = (n_k_heads * k_dim, n_v_heads * v_dim);
+        let qkv = filled(b, 5, 2 * k_cols + v_cols, 50);
+        let out = filled(b, 5, v_cols, 51);
+        let op = DeltaRule {
+            out: out.heads(n_v_heads),
+            q: qkv.slice(0, k_cols).heads(n_k_heads),
+            k: qkv.slice(k_cols, k_cols).heads(n_k_heads),
+            v: qkv.slice(2 * k_cols, v_cols).heads(n_v_heads),
+            a: filled(b, 5, n_v_heads, 52),
+            b: filled(b, 5, n_v_heads, 53),
+            a_log: b.load_vector(&Numbers::new(54).floats(n_v_heads)),
+            dt_bias: b.load_vector(&Numbers::new(55).floats(n_v_heads)),
+            cache: Cache(1),
+        };
+        let spec = [
+            CacheSpec::Conv { channels: 3, kernel: 2 },
+            CacheSpec::Delta { n_heads: n_v_heads, k_dim, v_dim },
+        ];
+        let mut seed = 56;
+        run_steps(b, &spec, out, &mut |b, spans| {
+            seed += 1;
+            b.write(qkv.buf, &Numbers::new(seed).floats(5 * qkv.len));
+            b.delta_rule(op, spans);
+        })
+    });
+}

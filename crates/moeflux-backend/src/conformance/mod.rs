@@ -1,0 +1,101 @@
+//! The suite that every backend passes: each op, over odd sizes, against the
+//! scalar CPU on one thread.
+//!
+//! A backend's test file is one call of [`check`].
+
+mod elementwise;
+mod mixers;
+mod moe;
+mod products;
+
+use crate::cpu::{Cpu, Isa};
+use crate::{Backend, Buf, Cols};
+
+/// How close a backend must come to the specification.
+#[derive(Clone, Copy, Debug)]
+pub enum Closeness {
+    /// The same bits.
+    Bits,
+    /// `|got - want| <= absolute + relative * max |want|`, over each result.
+    Within {
+        /// Allowed whatever the result.
+        absolute: f32,
+        /// Allowed as a share of the result's largest element.
+        relative: f32,
+    },
+}
+
+/// Runs the suite on backends made by `open`, one a case.
+///
+/// # Panics
+/// With the case and the first element that differs.
+pub fn check(open: &dyn Fn() -> Box<dyn Backend>, closeness: Closeness) {
+    let suite = Suite { open, closeness };
+    elementwise::check(&suite);
+    products::check(&suite);
+    mixers::check(&suite);
+    moe::check(&suite);
+}
+
+struct Suite<'a> {
+    open: &'a dyn Fn() -> Box<dyn Backend>,
+    closeness: Closeness,
+}
+
+impl Suite<'_> {
+    /// Runs one case on the specification and on the candidate.
+    fn case(&self, name: &str, run: &dyn Fn(&mut dyn Backend) -> Vec<f32>) {
+        let want = run(&mut Cpu::new(1, Isa::SCALAR));
+        let got = run((self.open)().as_mut());
+        assert_eq!(got.len(), want.len(), "{name}: number of results");
+        let largest = want.iter().fold(0.0f32, |max, it| max.max(it.abs()));
+        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+            let close = match self.closeness {
+                Closeness::Bits => got.to_bits() == want.to_bits(),
+                Closeness::Within { absolute, relative } => {
+                    (got - want).abs() <= absolute + relative * largest
+                }
+            };
+            assert!(close, "{name}: element {i} is {got:e}, the specification says {want:e}");
+        }
+    }
+}
+
+/// Reproducible numbers between -1 and 1.
+struct Numbers(u64);
+
+impl Numbers {
+    fn new(seed: u64) -> Numbers {
+        Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn bits(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn float(&mut self) -> f32 {
+        (self.bits() >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    }
+
+    fn floats(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.float()).collect()
+    }
+
+    fn bytes(&mut self, n: usize) -> Vec<u8> {
+        (0..n).map(|_| (self.bits() >> 33) as u8).collect()
+    }
+}
+
+/// A buffer filled with numbers of its own.
+fn filled(backend: &mut dyn Backend, rows: usize, width: usize, seed: u64) -> Cols {
+    let buf = backend.alloc(rows, width);
+    backend.write(buf, &Numbers::new(seed).floats(rows * width));
+    Cols { buf, start: 0, len: width }
+}
+
+fn read(backend: &mut dyn Backend, buf: Buf, rows: usize) -> Vec<f32> {
+    backend.read(buf, rows).expect("the device works")
+}

@@ -1,0 +1,103 @@
+//! Routing, experts and their combination.
+
+use std::sync::Arc;
+
+use moeflux_core::quant::MatrixFormat;
+use moeflux_core::{
+    Expert, ExpertId, ExpertKey, ExpertLayout, ExpertMemory, HostBuf, LayerIdx, MatrixLayout,
+    PartSpan,
+};
+
+use super::products::{formats, matrix_bytes};
+use super::{Suite, filled, read};
+use crate::{
+    Combine, ExpertCall, ExpertRow, Experts, Inputs, Route, Scoring, Shared,
+};
+
+pub(super) fn check(suite: &Suite<'_>) {
+    for (n_experts, top_k) in [(1, 1), (5, 5), (33, 3), (512, 10)] {
+        route(suite, n_experts, top_k);
+    }
+    for (rows, width, top_k) in [(1, 17, 1), (4, 256, 3)] {
+        combine(suite, rows, width, top_k);
+    }
+    for format in formats() {
+        for inputs in [Inputs::Full, Inputs::Rounded] {
+            experts(suite, format, inputs);
+        }
+    }
+}
+
+fn route(suite: &Suite<'_>, n_experts: usize, top_k: usize) {
+    suite.case(&format!("route {top_k} of {n_experts}"), &|b| {
+        let logits = filled(b, 6, n_experts, 60);
+        let op = Route { logits, top_k, scoring: Scoring::SoftmaxRenormalised };
+        let routing = b.route(6, op).expect("the device works");
+        let ids = routing.experts.iter().map(|it| f32::from(it.0));
+        ids.chain(routing.weights.iter().copied()).collect()
+    });
+}
+
+fn combine(suite: &Suite<'_>, rows: usize, width: usize, top_k: usize) {
+    for has_gate in [None, Some(false), Some(true)] {
+        suite.case(&format!("combine {rows}x{width} top {top_k} {has_gate:?}"), &|b| {
+            let acc = filled(b, rows, width, 61);
+            let slots = filled(b, rows * top_k, width, 62).buf;
+            let mut weights = super::Numbers::new(63).floats(rows * top_k);
+            weights[0] = 0.0;
+            let shared = has_gate.map(|has_gate| Shared {
+                out: filled(b, rows, width, 64),
+                gate: has_gate.then(|| filled(b, rows, 1, 65)),
+            });
+            b.combine(rows, Combine { acc, slots, top_k, weights: &weights, shared });
+            read(b, acc.buf, rows)
+        });
+    }
+}
+
+/// An expert whose parts begin at odd offsets.
+fn expert(format: MatrixFormat, id: u16, hidden: usize, intermediate: usize) -> Arc<Expert> {
+    let mut bytes = vec![0; 3];
+    let mut place = |part: Vec<u8>| {
+        let span = PartSpan { extent: 0, offset: bytes.len() - 3, len: part.len() };
+        bytes.extend(part);
+        span
+    };
+    let mut layout = |rows, cols, seed| {
+        let (weight, scales, biases) = matrix_bytes(format, rows, cols, seed);
+        let (weight, scales, biases) = (place(weight), place(scales), place(biases));
+        MatrixLayout { rows, cols, format, weight, scales, biases }
+    };
+    let seed = 70 + 3 * u64::from(id);
+    let gate = layout(intermediate, hidden, seed);
+    let up = layout(intermediate, hidden, seed + 1);
+    let down = layout(hidden, intermediate, seed + 2);
+    let mut buf = HostBuf::zeroed(bytes.len());
+    buf[..bytes.len()].copy_from_slice(&bytes);
+    Arc::new(Expert {
+        key: ExpertKey { layer: LayerIdx(0), expert: ExpertId(id) },
+        layout: Arc::new(ExpertLayout { extents: vec![bytes.len() - 3], gate, up, down }),
+        memory: ExpertMemory::Owned { buf, starts: vec![3] },
+    })
+}
+
+fn experts(suite: &Suite<'_>, format: MatrixFormat, inputs: Inputs) {
+    suite.case(&format!("experts {format:?} {inputs:?}"), &|b| {
+        let (hidden, intermediate, top_k) = match format {
+            MatrixFormat::Affine(it) => (2 * it.group_size, 3 * it.group_size, 2),
+            MatrixFormat::Dense(_) => (37, 21, 2),
+        };
+        let x = filled(b, 4, hidden, 66);
+        let out = filled(b, 4 * top_k, hidden, 67).buf;
+        let row = |row, slot| ExpertRow { row, slot };
+        let call = |id, rows: Vec<ExpertRow>| ExpertCall {
+            expert: expert(format, id, hidden, intermediate),
+            rows,
+        };
+        let first = [call(0, vec![row(0, 1), row(2, 4), row(3, 6)])];
+        let rest = [call(1, vec![row(1, 2)]), call(2, vec![row(0, 0), row(1, 3), row(2, 5)])];
+        b.experts(Experts { out, x, inputs, calls: &first });
+        b.experts(Experts { out, x, inputs, calls: &rest });
+        read(b, out, 4 * top_k)
+    });
+}

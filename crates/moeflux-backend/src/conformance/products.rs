@@ -1,0 +1,144 @@
+//! Matrix products, embeddings and logits, in every format.
+
+use moeflux_core::quant::{Affine, Float, MatrixFormat};
+use moeflux_core::{HostBuf, TokenId};
+
+use super::{Numbers, Suite, filled, read};
+use crate::{Backend, Cols, HostMatrix, Inputs, Projection, Weight};
+
+/// Outputs and groups of inputs, odd and even, small and large.
+const SHAPES: [(usize, usize); 6] = [(1, 1), (3, 2), (16, 3), (33, 4), (70, 5), (130, 16)];
+
+pub(super) fn formats() -> Vec<MatrixFormat> {
+    let mut all = Vec::new();
+    for params in [Float::BF16, Float::F16, Float::F32] {
+        for bits in Affine::BITS {
+            for group_size in Affine::GROUP_SIZES {
+                if params == Float::BF16 || (bits == 4 && group_size == 64) {
+                    all.push(MatrixFormat::Affine(Affine { bits, group_size, params }));
+                }
+            }
+        }
+        all.push(MatrixFormat::Dense(params));
+    }
+    all
+}
+
+/// Columns of `n_groups` groups; unquantised formats get a ragged width.
+fn width(format: MatrixFormat, n_groups: usize) -> usize {
+    match format {
+        MatrixFormat::Affine(affine) => n_groups * affine.group_size,
+        MatrixFormat::Dense(_) => n_groups * 24 - 5,
+    }
+}
+
+/// A reproducible matrix; its scales and biases are small.
+pub(super) fn matrix_bytes(
+    format: MatrixFormat,
+    rows: usize,
+    cols: usize,
+    seed: u64,
+) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
+    let mut numbers = Numbers::new(seed);
+    match format {
+        MatrixFormat::Dense(float) => (floats(float, &numbers.floats(rows * cols)), vec![], vec![]),
+        MatrixFormat::Affine(affine) => {
+            let weight = numbers.bytes(rows * format.row_bytes(cols));
+            let n = rows * affine.n_groups(cols);
+            let scales: Vec<f32> = numbers.floats(n).iter().map(|it| it * 0.02).collect();
+            let biases: Vec<f32> = numbers.floats(n).iter().map(|it| it * 0.2).collect();
+            (weight, floats(affine.params, &scales), floats(affine.params, &biases))
+        }
+    }
+}
+
+fn floats(float: Float, values: &[f32]) -> Vec<u8> {
+    match float {
+        Float::F32 => values.iter().flat_map(|it| it.to_le_bytes()).collect(),
+        Float::F16 => {
+            values.iter().flat_map(|it| half::f16::from_f32(*it).to_le_bytes()).collect()
+        }
+        Float::BF16 => {
+            values.iter().flat_map(|it| half::bf16::from_f32(*it).to_le_bytes()).collect()
+        }
+    }
+}
+
+fn host(bytes: &[u8]) -> HostBuf {
+    let mut buf = HostBuf::zeroed(bytes.len());
+    buf[..bytes.len()].copy_from_slice(bytes);
+    buf
+}
+
+fn load(
+    backend: &mut dyn Backend,
+    format: MatrixFormat,
+    (rows, cols): (usize, usize),
+    inputs: Inputs,
+    seed: u64,
+) -> Weight {
+    let (weight, scales, biases) = matrix_bytes(format, rows, cols, seed);
+    let params = |bytes: Vec<u8>| (!bytes.is_empty()).then(|| host(&bytes));
+    backend.load_matrix(HostMatrix {
+        rows,
+        cols,
+        format,
+        inputs,
+        weight: host(&weight),
+        scales: params(scales),
+        biases: params(biases),
+    })
+}
+
+pub(super) fn check(suite: &Suite<'_>) {
+    for format in formats() {
+        for (outputs, n_groups) in SHAPES {
+            let cols = width(format, n_groups);
+            for inputs in [Inputs::Full, Inputs::Rounded] {
+                for rows in [1, 2, 5, 19] {
+                    product(suite, format, (outputs, cols), inputs, rows);
+                }
+            }
+            lookup(suite, format, (outputs, cols));
+        }
+    }
+}
+
+fn product(
+    suite: &Suite<'_>,
+    format: MatrixFormat,
+    shape: (usize, usize),
+    inputs: Inputs,
+    rows: usize,
+) {
+    suite.case(&format!("project {format:?} {shape:?} {inputs:?} x{rows}"), &|b| {
+        let (outputs, cols) = shape;
+        let x = filled(b, rows, cols + 3, 20).slice(2, cols);
+        let out = filled(b, rows, 2 * outputs + 1, 21);
+        let first = load(b, format, shape, inputs, 22);
+        let second = load(b, format, shape, inputs, 23);
+        let projections = [
+            Projection { weight: first, out: out.slice(0, outputs) },
+            Projection { weight: second, out: out.slice(outputs + 1, outputs) },
+        ];
+        b.project(rows, x, &projections);
+        let mut all = read(b, out.buf, rows);
+        b.write(x.buf, &Numbers::new(24).floats(cols + 3));
+        b.project(1, x, &projections[..1]);
+        all.extend(read(b, out.buf, 1));
+        let chosen: Vec<usize> = (0..rows).step_by(2).collect();
+        all.extend(b.logits(&chosen, x, second).expect("the device works"));
+        all
+    });
+}
+
+fn lookup(suite: &Suite<'_>, format: MatrixFormat, shape: (usize, usize)) {
+    suite.case(&format!("embed {format:?} {shape:?}"), &|b| {
+        let table = load(b, format, shape, Inputs::Full, 25);
+        let out = filled(b, 3, shape.1, 26);
+        let last = u32::try_from(shape.0 - 1).expect("shapes are small");
+        let out = Cols { len: shape.1, ..out };
+        b.embed(out, table, &[TokenId(last), TokenId(0), TokenId(last / 2)]);
+        read(b, out.buf, 3)
+    });
+}

@@ -1,0 +1,268 @@
+//! Several products at once: cut into tasks of equal work, one fork for all.
+
+use std::ops::Range;
+
+use moeflux_core::quant::{MatrixFormat, MatrixView};
+
+use super::{FullProduct, IntegerProduct, Quantised, full, integer_rows};
+use crate::cpu::Isa;
+use crate::cpu::pool::{Pool, SharedMut};
+
+/// `out[i] = weight · x[i]` for every row `i` of a selection.
+#[derive(Clone, Copy, Debug)]
+pub struct MatmulJob<'a> {
+    /// The matrix.
+    pub weight: MatrixView<'a>,
+    /// What it multiplies; as many columns as the matrix.
+    pub x: Activations<'a>,
+    /// Which rows of `x`, in the order of the output's rows.
+    pub x_rows: RowMap<'a>,
+    /// Where the outputs go; as many rows as `x_rows`.
+    pub out: OutRows<'a>,
+}
+
+/// Rows of activations, and with them the arithmetic.
+#[derive(Clone, Copy, Debug)]
+pub enum Activations<'a> {
+    /// `f32`, for any matrix.
+    Full(FloatRows<'a>),
+    /// Rounded to 8 bits, for affine matrices of the same group size.
+    Quantised(&'a Quantised),
+}
+
+/// Rows of `f32` at a fixed distance: row `i` is `data[i * stride..][..cols]`.
+#[derive(Clone, Copy, Debug)]
+pub struct FloatRows<'a> {
+    /// All rows.
+    pub data: &'a [f32],
+    /// Elements from one row to the next.
+    pub stride: usize,
+    /// Elements of a row.
+    pub cols: usize,
+}
+
+/// Which rows, in which order.
+#[derive(Clone, Copy, Debug)]
+pub enum RowMap<'a> {
+    /// `n` consecutive rows.
+    Range {
+        /// The first of them.
+        first: usize,
+        /// How many.
+        n: usize,
+    },
+    /// Any rows.
+    List(&'a [u32]),
+}
+
+/// Where a job writes: output `r` of its `i`-th row goes to
+/// `data[rows.at(i) * stride + first_col + r]`.
+#[derive(Clone, Copy, Debug)]
+pub struct OutRows<'a> {
+    /// The buffer, which other jobs of the same call may share.
+    pub data: SharedMut<'a, f32>,
+    /// Elements from one row to the next.
+    pub stride: usize,
+    /// Where in a row the outputs begin.
+    pub first_col: usize,
+    /// Which rows.
+    pub rows: RowMap<'a>,
+}
+
+/// Computes all jobs with one fork.
+///
+/// # Panics
+/// If shapes do not fit, a row lies outside its buffer, or two outputs are the
+/// same element.
+pub fn run_jobs(pool: &Pool, isa: Isa, jobs: &[MatmulJob<'_>]) {
+    jobs.iter().for_each(MatmulJob::check);
+    check_outputs_are_disjoint(jobs);
+    let total: usize = jobs.iter().map(|it| it.cost() * it.weight.rows).sum();
+    if pool.n_threads() == 1 || total < FORK_COST {
+        for job in jobs {
+            // SAFETY: outputs are disjoint, and nothing else runs.
+            unsafe { job.run(isa, 0..job.weight.rows) };
+        }
+        return;
+    }
+    let task_cost = (total / (pool.n_threads() * TASKS_PER_THREAD)).max(TASK_COST);
+    let tasks = cut(jobs, task_cost);
+    pool.run(tasks.len(), &|i| {
+        let (job, rows) = &tasks[i];
+        // SAFETY: outputs of different jobs are disjoint, and each row of a job is in one task.
+        unsafe { jobs[*job].run(isa, rows.clone()) };
+    });
+}
+
+/// Rows of the matrix that kernels like to take together.
+const BLOCK_ROWS: usize = 16;
+
+// Costs are in bytes that one thread streams from memory, about 15 per nanosecond.
+/// Below this a fork costs more than it gains.
+const FORK_COST: usize = 120 * 1024;
+/// The least that is worth a task.
+const TASK_COST: usize = 64 * 1024;
+/// Leaves the caller something to take when a worker comes late.
+const TASKS_PER_THREAD: usize = 8;
+
+/// The rows of every task: (job, rows).
+fn cut(jobs: &[MatmulJob<'_>], task_cost: usize) -> Vec<(usize, Range<usize>)> {
+    let mut tasks = Vec::with_capacity(jobs.len() * 2);
+    for (i, job) in jobs.iter().enumerate() {
+        let n_blocks = job.weight.rows.div_ceil(BLOCK_ROWS);
+        let n_parts = (job.cost() * job.weight.rows).div_ceil(task_cost).clamp(1, n_blocks.max(1));
+        let end = |part: usize| (n_blocks * part / n_parts * BLOCK_ROWS).min(job.weight.rows);
+        let parts = (0..n_parts).map(|it| (i, end(it)..end(it + 1)));
+        tasks.extend(parts.filter(|(_, rows)| !rows.is_empty()));
+    }
+    tasks
+}
+
+/// Data races would be undefined behaviour, so this is worth its microsecond.
+fn check_outputs_are_disjoint(jobs: &[MatmulJob<'_>]) {
+    let n_rows = jobs.iter().map(|it| it.out.rows.len()).sum();
+    let mut spans: Vec<(usize, usize)> = Vec::with_capacity(n_rows);
+    for job in jobs.iter().filter(|it| it.weight.rows > 0) {
+        let n_bytes = job.weight.rows * size_of::<f32>();
+        for i in 0..job.out.rows.len() {
+            let start = job.out.data.address() + job.out.start(i) * size_of::<f32>();
+            spans.push((start, start + n_bytes));
+        }
+    }
+    spans.sort_unstable();
+    assert!(spans.windows(2).all(|it| it[0].1 <= it[1].0), "outputs of one call overlap");
+}
+
+impl MatmulJob<'_> {
+    fn check(&self) {
+        self.weight.assert_sizes();
+        let cols = match self.x {
+            Activations::Full(x) => x.cols,
+            Activations::Quantised(x) => x.cols(),
+        };
+        assert_eq!(cols, self.weight.cols, "columns of the activations and of the matrix");
+        if let Some(last) = self.x_rows.max() {
+            match self.x {
+                Activations::Full(x) => {
+                    assert!(last * x.stride + cols <= x.data.len(), "row {last} of the activations");
+                }
+                Activations::Quantised(x) => {
+                    assert!(last < x.n_rows(), "row {last} of the activations");
+                }
+            }
+        }
+        assert_eq!(self.x_rows.len(), self.out.rows.len(), "rows in and rows out");
+        if let Some(last) = self.out.rows.max() {
+            let end = last * self.out.stride + self.out.first_col + self.weight.rows;
+            assert!(end <= self.out.data.len(), "row {last} of the output");
+        }
+    }
+
+    /// The work of one row of the matrix.
+    fn cost(&self) -> usize {
+        let format = self.weight.format;
+        let bytes = format.row_bytes(self.weight.cols) + 2 * format.param_bytes(self.weight.cols);
+        let per_x_row = match self.x {
+            Activations::Full(_) => self.weight.cols,
+            Activations::Quantised(_) => self.weight.cols / 4,
+        };
+        bytes + self.x_rows.len() * per_x_row
+    }
+
+    /// Computes the outputs of some rows of the matrix.
+    ///
+    /// # Safety
+    /// Nothing else uses these outputs meanwhile.
+    unsafe fn run(&self, isa: Isa, rows: Range<usize>) {
+        // SAFETY: passed on to the caller.
+        let out = unsafe { OutPart::new(self.out, rows.clone()) };
+        let (weight, x_rows) = (self.weight, self.x_rows);
+        match (self.x, weight.format) {
+            (Activations::Full(x), _) => {
+                full::full_rows(isa, FullProduct { weight, x, x_rows }, rows, out);
+            }
+            (Activations::Quantised(x), MatrixFormat::Affine(affine)) => {
+                assert!(affine.is_supported(weight.cols), "no kernel for {affine:?}");
+                assert_eq!(x.group_size(), affine.group_size, "group size of the activations");
+                integer_rows(isa, IntegerProduct { weight, affine, x, x_rows }, rows, out);
+            }
+            (Activations::Quantised(_), MatrixFormat::Dense(_)) => {
+                panic!("a matrix of floats takes activations in full precision")
+            }
+        }
+    }
+}
+
+impl RowMap<'_> {
+    /// How many rows.
+    pub fn len(&self) -> usize {
+        match self {
+            RowMap::Range { n, .. } => *n,
+            RowMap::List(rows) => rows.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The `i`-th of them.
+    pub fn at(&self, i: usize) -> usize {
+        match self {
+            RowMap::Range { first, n } => {
+                debug_assert!(i < *n, "row {i} of {n}");
+                first + i
+            }
+            RowMap::List(rows) => rows[i] as usize,
+        }
+    }
+
+    fn max(&self) -> Option<usize> {
+        match self {
+            RowMap::Range { first, n } => n.checked_sub(1).map(|it| first + it),
+            RowMap::List(rows) => rows.iter().max().map(|it| *it as usize),
+        }
+    }
+}
+
+impl<'a> FloatRows<'a> {
+    /// One row.
+    pub fn row(&self, idx: usize) -> &'a [f32] {
+        &self.data[idx * self.stride..][..self.cols]
+    }
+}
+
+impl OutRows<'_> {
+    /// Where the outputs of the `i`-th row begin.
+    fn start(&self, i: usize) -> usize {
+        self.rows.at(i) * self.stride + self.first_col
+    }
+}
+
+/// The outputs that belong to one task: some rows of the matrix, all rows of
+/// the activations.
+pub(super) struct OutPart<'a> {
+    out: OutRows<'a>,
+    rows: Range<usize>,
+}
+
+impl<'a> OutPart<'a> {
+    /// # Safety
+    /// While the result lives, nothing else uses these outputs.
+    unsafe fn new(out: OutRows<'a>, rows: Range<usize>) -> OutPart<'a> {
+        OutPart { out, rows }
+    }
+
+    /// Writes the outputs of matrix rows `row..` for the `i`-th row of the
+    /// activations.
+    #[inline]
+    pub(super) fn put(&mut self, i: usize, row: usize, values: &[f32]) {
+        let end = row + values.len();
+        assert!(self.rows.start <= row && end <= self.rows.end, "rows of another task");
+        let start = self.out.start(i);
+        // SAFETY: by the contract of `new` this is the only user of these rows' outputs, and the
+        // slice ends with this function.
+        unsafe { self.out.data.slice(start + row..start + end) }.copy_from_slice(values);
+    }
+}

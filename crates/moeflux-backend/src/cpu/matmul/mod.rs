@@ -1,0 +1,77 @@
+//! Weight matrices times rows of activations, the same bits on every
+//! instruction set.
+//!
+//! Two definitions, each with a plain one in `scalar.rs`:
+//! - **integer**: an affine matrix times activations rounded to 8 bits
+//!   ([`Quantised`]). The dot `d` of a group is exact; groups go by ascending
+//!   column: `acc = fma(d, scale * s, acc)`, `off = fma(bias, s * t, off)`, and
+//!   the output is `acc + off`.
+//! - **full**: any matrix, decoded to `f32` (affine: `fma(q, scale, bias)`),
+//!   times `f32` activations. Sixteen partial sums, lane = column mod 16,
+//!   `lane = fma(w, x, lane)`, then added as a tree of 8, 4, 2, 1.
+//!
+//! No output is ever split, so neither the number of threads nor the number of
+//! rows changes a bit.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod full;
+mod jobs;
+mod quantise;
+mod scalar;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use moeflux_core::quant::{Affine, MatrixView};
+
+pub use jobs::{Activations, FloatRows, MatmulJob, OutRows, RowMap, run_jobs};
+pub use quantise::Quantised;
+
+use self::jobs::OutPart;
+
+/// An affine matrix and rounded activations, as integer kernels take them.
+#[derive(Clone, Copy)]
+struct IntegerProduct<'a> {
+    weight: MatrixView<'a>,
+    affine: Affine,
+    x: &'a Quantised,
+    x_rows: RowMap<'a>,
+}
+
+/// Any matrix and `f32` activations, as the full-precision kernels take them.
+#[derive(Clone, Copy)]
+struct FullProduct<'a> {
+    weight: MatrixView<'a>,
+    x: FloatRows<'a>,
+    x_rows: RowMap<'a>,
+}
+
+impl<'a> IntegerProduct<'a> {
+    fn n_groups(&self) -> usize {
+        self.affine.n_groups(self.weight.cols)
+    }
+
+    /// The integers of some rows of the matrix.
+    fn weight_rows(&self, rows: Range<usize>) -> &'a [u8] {
+        let row_bytes = self.weight.format.row_bytes(self.weight.cols);
+        &self.weight.weight[rows.start * row_bytes..rows.end * row_bytes]
+    }
+}
+
+/// Computes the outputs of `rows` of the matrix.
+fn integer_rows(isa: super::Isa, product: IntegerProduct<'_>, rows: Range<usize>, out: OutPart<'_>) {
+    use super::isa::Level;
+    match isa.level() {
+        Level::Scalar => scalar::integer_rows(product, rows, out),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: holding this `Isa` proves that the machine has AVX2, FMA and F16C.
+        Level::Avx2 => unsafe { avx2::integer_rows(product, rows, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
+        Level::Avx512 => unsafe { avx512::integer_rows(product, rows, out) },
+    }
+}

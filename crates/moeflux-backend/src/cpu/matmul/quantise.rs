@@ -1,0 +1,230 @@
+//! Activations rounded to 8 bits, group by group.
+
+use crate::cpu::isa::for_every_isa;
+use crate::cpu::pool::{Pool, SharedMut};
+use crate::cpu::Isa;
+
+/// Rows of activations as the integer kernels take them: `x ≈ s * q` with
+/// `s = max|x| / 127` of each group. The memory is kept from call to call.
+#[derive(Debug, Default)]
+pub struct Quantised {
+    n_rows: usize,
+    cols: usize,
+    group_size: usize,
+    /// Bytes from one row of `q` to the next.
+    stride: usize,
+    /// A row is its columns in natural order, then its columns again from the
+    /// start for [`WRAP_GROUPS`] groups: kernels that walk through several
+    /// rows of a matrix without a seam read `x` as if it had no end.
+    q: Vec<i8>,
+    /// (n_rows, n_groups)
+    s: Vec<f32>,
+    /// `s` times the sum of `q`, (n_rows, n_groups).
+    st: Vec<f32>,
+}
+
+/// Groups that may be read from any group of a row on.
+pub(super) const WRAP_GROUPS: usize = 16;
+
+/// Elements worth a task of their own.
+const TASK_ELEMENTS: usize = 16 * 1024;
+
+impl Quantised {
+    /// Rounds `n_rows` rows of `cols` elements, `stride` elements apart.
+    ///
+    /// A group with an infinity or a NaN makes every output NaN that uses it.
+    #[expect(clippy::too_many_arguments, reason = "a matrix in its parts")]
+    pub fn quantise(
+        &mut self,
+        pool: &Pool,
+        isa: Isa,
+        x: &[f32],
+        stride: usize,
+        n_rows: usize,
+        cols: usize,
+        group_size: usize,
+    ) {
+        assert!(matches!(group_size, 32 | 64 | 128), "groups of {group_size}");
+        assert!(cols.is_multiple_of(group_size), "{cols} columns in groups of {group_size}");
+        self.resize(n_rows, cols, group_size);
+        let n_groups = cols / group_size;
+        let (q_stride, per_task) = (self.stride, TASK_ELEMENTS.div_ceil(cols.max(1)));
+        let q = SharedMut::new(&mut self.q);
+        let s = SharedMut::new(&mut self.s);
+        let st = SharedMut::new(&mut self.st);
+        pool.run(n_rows.div_ceil(per_task), &|task| {
+            for row in task * per_task..((task + 1) * per_task).min(n_rows) {
+                // SAFETY: each row belongs to one task.
+                let q = unsafe { q.slice(row * q_stride..(row + 1) * q_stride) };
+                // SAFETY: each row belongs to one task.
+                let s = unsafe { s.slice(row * n_groups..(row + 1) * n_groups) };
+                // SAFETY: each row belongs to one task.
+                let st = unsafe { st.slice(row * n_groups..(row + 1) * n_groups) };
+                let x = &x[row * stride..][..cols];
+                match group_size {
+                    32 => quantise_row_32(isa, x, q, s, st),
+                    64 => quantise_row_64(isa, x, q, s, st),
+                    _ => quantise_row_128(isa, x, q, s, st),
+                }
+                wrap(q, cols, WRAP_GROUPS * group_size);
+            }
+        });
+    }
+
+    fn resize(&mut self, n_rows: usize, cols: usize, group_size: usize) {
+        let n_groups = cols / group_size;
+        // An odd number of cache lines: rows side by side fall into different sets of the cache.
+        let lines = (cols + WRAP_GROUPS * group_size).div_ceil(64) | 1;
+        (self.n_rows, self.cols, self.group_size) = (n_rows, cols, group_size);
+        self.stride = lines * 64;
+        self.q.resize(n_rows * self.stride, 0);
+        self.s.resize(n_rows * n_groups, 0.0);
+        self.st.resize(n_rows * n_groups, 0.0);
+    }
+
+    /// Rows.
+    pub fn n_rows(&self) -> usize {
+        self.n_rows
+    }
+
+    /// Columns of a row.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// Columns that share a scale.
+    pub fn group_size(&self) -> usize {
+        self.group_size
+    }
+
+    /// The integers of a row, and at least [`WRAP_GROUPS`] groups more: its
+    /// first columns again.
+    pub(super) fn q(&self, row: usize) -> &[i8] {
+        &self.q[row * self.stride..][..self.stride]
+    }
+
+    /// The scale of each group of a row.
+    pub(super) fn s(&self, row: usize) -> &[f32] {
+        let n_groups = self.cols / self.group_size;
+        &self.s[row * n_groups..][..n_groups]
+    }
+
+    /// The scale times the sum of the integers of each group of a row.
+    pub(super) fn st(&self, row: usize) -> &[f32] {
+        let n_groups = self.cols / self.group_size;
+        &self.st[row * n_groups..][..n_groups]
+    }
+}
+
+/// Repeats the first `period` elements behind themselves, `n` more.
+fn wrap(q: &mut [i8], period: usize, n: usize) {
+    let mut have = period;
+    while have > 0 && have < period + n {
+        // Whole periods, so that the copy continues the sequence.
+        let more = (have / period * period).min(period + n - have);
+        q.copy_within(0..more, have);
+        have += more;
+    }
+}
+
+macro_rules! quantise_row {
+    ($name:ident, $group:literal) => {
+        for_every_isa! {
+            fn $name(x: &[f32], q: &mut [i8], s: &mut [f32], st: &mut [f32]) {
+                let (x, _) = x.as_chunks::<$group>();
+                let (q, _) = q.as_chunks_mut::<$group>();
+                for (((x, q), s), st) in x.iter().zip(q).zip(s).zip(st) {
+                    (*s, *st) = quantise_group(x, q);
+                }
+            }
+        }
+    };
+}
+
+quantise_row!(quantise_row_32, 32);
+quantise_row!(quantise_row_64, 64);
+quantise_row!(quantise_row_128, 128);
+
+/// Rounds one group; returns its scale, and the scale times the sum.
+#[inline(always)]
+fn quantise_group<const N: usize>(x: &[f32; N], q: &mut [i8; N]) -> (f32, f32) {
+    // As integers, so that a NaN is the largest and the order of comparing does not matter.
+    let max = x.iter().fold(0u32, |max, it| max.max(it.to_bits() & 0x7fff_ffff));
+    let max = f32::from_bits(max);
+    let factor = if max == 0.0 { 0.0 } else { 127.0 / max };
+    let mut sum = 0i32;
+    for (q, x) in q.iter_mut().zip(x) {
+        // The factor of denormals is infinite: hence the clamp.
+        let rounded = ((x * factor).round_ties_even() as i32).clamp(-127, 127);
+        sum += rounded;
+        *q = rounded as i8;
+    }
+    let s = max / 127.0;
+    (s, s * sum as f32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quantised(isa: Isa, x: &[f32], n_rows: usize, group_size: usize) -> Quantised {
+        let mut out = Quantised::default();
+        let cols = x.len() / n_rows;
+        out.quantise(&Pool::new(2), isa, x, cols, n_rows, cols, group_size);
+        out
+    }
+
+    #[test]
+    fn follows_the_contract_on_every_isa() {
+        let x: Vec<f32> = (0..3 * 384)
+            .map(|i| ((i * 7919 % 2003) as f32 / 500.0 - 2.0) * 10f32.powi((i / 128) as i32 * 7 - 30))
+            .collect();
+        for (isa, group) in Isa::available().into_iter().flat_map(|it| [32, 64, 128].map(|g| (it, g))) {
+            let got = quantised(isa, &x, 3, group);
+            for row in 0..3 {
+                for (g, x) in x[row * 384..][..384].chunks(group).enumerate() {
+                    let max = x.iter().fold(0f32, |a, b| a.max(b.abs()));
+                    let want: Vec<i8> =
+                        x.iter().map(|it| (it * (127.0 / max)).round_ties_even() as i8).collect();
+                    assert_eq!(&got.q(row)[g * group..][..group], want, "{isa:?} {group} {row} {g}");
+                    let sum: i32 = want.iter().map(|it| i32::from(*it)).sum();
+                    assert_eq!(got.s(row)[g].to_bits(), (max / 127.0).to_bits());
+                    assert_eq!(got.st(row)[g].to_bits(), (max / 127.0 * sum as f32).to_bits());
+                }
+                let wrapped: Vec<i8> = (0..384 + 16 * group).map(|i| got.q(row)[i % 384]).collect();
+                assert_eq!(&got.q(row)[..wrapped.len()], wrapped);
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_stay_zero() {
+        for isa in Isa::available() {
+            let got = quantised(isa, &[0.0, -0.0].repeat(32), 1, 64);
+            assert!(got.q(0).iter().all(|it| *it == 0));
+            assert_eq!((got.s(0)[0], got.st(0)[0]), (0.0, 0.0));
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_does_not_pass_for_a_number() {
+        for isa in Isa::available() {
+            for wrong in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let mut x = vec![1.0; 64];
+                x[17] = wrong;
+                let got = quantised(isa, &x, 1, 32);
+                assert!(got.st(0)[0].is_nan(), "{isa:?} {wrong}");
+                assert!(got.st(0)[1].is_finite());
+            }
+        }
+    }
+
+    #[test]
+    fn denormals_stay_within_bounds() {
+        for isa in Isa::available() {
+            let x: Vec<f32> = (0..64).map(|i| f32::from_bits(i % 4 | (i & 1) << 31)).collect();
+            let got = quantised(isa, &x, 1, 64);
+            assert!(got.q(0).iter().all(|it| (-127..=127).contains(it)), "{isa:?}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The specification of the integer product.
+
+use std::ops::Range;
+
+use moeflux_core::quant::unpack_group;
+
+use super::IntegerProduct;
+use super::jobs::OutPart;
+
+pub(super) fn integer_rows(product: IntegerProduct<'_>, rows: Range<usize>, mut out: OutPart<'_>) {
+    let mut unpacked = vec![0; product.weight.cols];
+    for row in rows {
+        let packed = product.weight_rows(row..row + 1);
+        unpack_group(product.affine.bits, packed, &mut unpacked);
+        for i in 0..product.x_rows.len() {
+            out.put(i, row, &[output(&product, row, &unpacked, product.x_rows.at(i))]);
+        }
+    }
+}
+
+/// One row of the matrix times one row of the activations.
+fn output(product: &IntegerProduct<'_>, row: usize, unpacked: &[u8], x_row: usize) -> f32 {
+    let IntegerProduct { weight, affine, x, .. } = product;
+    let n_groups = product.n_groups();
+    let (s, st) = (x.s(x_row), x.st(x_row));
+    let (mut acc, mut off) = (0f32, 0f32);
+    let groups = unpacked.chunks_exact(affine.group_size);
+    for (g, (w, x)) in groups.zip(x.q(x_row).chunks_exact(affine.group_size)).enumerate() {
+        let d: i32 = w.iter().zip(x).map(|(w, x)| i32::from(*w) * i32::from(*x)).sum();
+        let scale = affine.params.read(weight.scales, row * n_groups + g);
+        let bias = affine.params.read(weight.biases, row * n_groups + g);
+        acc = (d as f32).mul_add(scale * s[g], acc);
+        off = bias.mul_add(st[g], off);
+    }
+    acc + off
+}

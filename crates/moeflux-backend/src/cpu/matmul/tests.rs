@@ -1,0 +1,313 @@
+//! Every instruction set against the specification, bit by bit.
+
+use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView};
+
+use super::*;
+use crate::cpu::pool::{Pool, SharedMut};
+use crate::cpu::Isa;
+
+/// Numbers that look random and are the same everywhere.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn bytes(&mut self, n: usize) -> Vec<u8> {
+        (0..n).map(|_| (self.next() >> 32) as u8).collect()
+    }
+
+    /// In -1 .. 1.
+    fn float(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+}
+
+/// A matrix whose parts begin at odd addresses and end where memory ends.
+struct TestMatrix {
+    rows: usize,
+    cols: usize,
+    format: MatrixFormat,
+    weight: Vec<u8>,
+    scales: Vec<u8>,
+    biases: Vec<u8>,
+}
+
+impl TestMatrix {
+    fn new(noise: &mut Noise, rows: usize, cols: usize, format: MatrixFormat) -> TestMatrix {
+        let weight = match format {
+            MatrixFormat::Affine(_) => noise.bytes(1 + rows * format.row_bytes(cols)),
+            MatrixFormat::Dense(float) => params(noise, rows * cols, float, 1.0),
+        };
+        let n_params = rows * format.param_bytes(cols);
+        let (scales, biases) = match format {
+            MatrixFormat::Affine(it) => {
+                let n = n_params / it.params.bytes();
+                (params(noise, n, it.params, 0.01), params(noise, n, it.params, 0.1))
+            }
+            MatrixFormat::Dense(_) => (vec![0], vec![0]),
+        };
+        TestMatrix { rows, cols, format, weight, scales, biases }
+    }
+
+    fn view(&self) -> MatrixView<'_> {
+        MatrixView {
+            rows: self.rows,
+            cols: self.cols,
+            format: self.format,
+            weight: &self.weight[1..],
+            scales: &self.scales[1..],
+            biases: &self.biases[1..],
+        }
+    }
+}
+
+/// One byte, then `n` floats.
+fn params(noise: &mut Noise, n: usize, float: Float, size: f32) -> Vec<u8> {
+    let mut out = vec![0];
+    for _ in 0..n {
+        let value = noise.float() * size;
+        match float {
+            Float::F32 => out.extend(value.to_le_bytes()),
+            Float::F16 => out.extend(half::f16::from_f32(value).to_le_bytes()),
+            Float::BF16 => out.extend(half::bf16::from_f32(value).to_le_bytes()),
+        }
+    }
+    out
+}
+
+/// All outputs of one product, (x_rows, rows).
+fn product(isa: Isa, weight: MatrixView<'_>, x: Activations<'_>, x_rows: RowMap<'_>) -> Vec<f32> {
+    let n = x_rows.len();
+    let mut out = vec![f32::NAN; n * weight.rows];
+    let rows = RowMap::Range { first: 0, n };
+    let out_rows =
+        OutRows { data: SharedMut::new(&mut out), stride: weight.rows, first_col: 0, rows };
+    run_jobs(&Pool::new(2), isa, &[MatmulJob { weight, x, x_rows, out: out_rows }]);
+    out
+}
+
+#[track_caller]
+fn assert_same_bits(got: &[f32], want: &[f32], what: &dyn Fn() -> String) {
+    assert_eq!(got.len(), want.len());
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        assert_eq!(got.to_bits(), want.to_bits(), "{}: output {i}: {got} {want}", what());
+    }
+}
+
+fn quantised(isa: Isa, x: &[f32], cols: usize, group_size: usize) -> Quantised {
+    let mut out = Quantised::default();
+    out.quantise(&Pool::new(1), isa, x, cols, x.len() / cols, cols, group_size);
+    out
+}
+
+/// The integer product of every instruction set against scalar.
+#[track_caller]
+fn check_integer(matrix: &TestMatrix, affine: Affine, x: &[f32]) {
+    let weight = matrix.view();
+    let x = quantised(Isa::SCALAR, x, matrix.cols, affine.group_size);
+    let list: Vec<u32> = (0..x.n_rows() as u32).rev().collect();
+    let x_rows = RowMap::List(&list);
+    let want = product(Isa::SCALAR, weight, Activations::Quantised(&x), x_rows);
+    for isa in Isa::available() {
+        let got = product(isa, weight, Activations::Quantised(&x), x_rows);
+        assert_same_bits(&got, &want, &|| {
+            format!("{isa:?} {affine:?} {}x{} n {}", matrix.rows, matrix.cols, x.n_rows())
+        });
+        for (i, row) in list.iter().enumerate() {
+            let one = RowMap::Range { first: *row as usize, n: 1 };
+            let got = product(isa, weight, Activations::Quantised(&x), one);
+            let want = &want[i * matrix.rows..][..matrix.rows];
+            assert_same_bits(&got, want, &|| {
+                format!("{isa:?} {affine:?} {}x{} alone", matrix.rows, matrix.cols)
+            });
+        }
+    }
+}
+
+fn every_affine() -> impl Iterator<Item = Affine> {
+    Affine::BITS.into_iter().flat_map(|bits| {
+        Affine::GROUP_SIZES.into_iter().flat_map(move |group_size| {
+            [Float::BF16, Float::F16, Float::F32]
+                .into_iter()
+                .map(move |params| Affine { bits, group_size, params })
+        })
+    })
+}
+
+#[test]
+fn every_isa_gives_the_bits_of_scalar_on_odd_shapes() {
+    let mut noise = Noise(7);
+    for affine in every_affine() {
+        for (rows, n_groups, n) in [(1, 1, 1), (2, 3, 2), (15, 2, 5), (17, 5, 3), (40, 4, 9)] {
+            let cols = n_groups * affine.group_size;
+            let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Affine(affine));
+            let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
+            check_integer(&matrix, affine, &x);
+        }
+    }
+}
+
+#[test]
+fn every_isa_gives_the_bits_of_scalar_for_every_number_of_rows() {
+    let mut noise = Noise(9);
+    for bits in Affine::BITS {
+        let affine = Affine { bits, group_size: 64, params: Float::BF16 };
+        for rows in 1..=40 {
+            let matrix = TestMatrix::new(&mut noise, rows, 192, MatrixFormat::Affine(affine));
+            let x: Vec<f32> = (0..2 * 192).map(|_| noise.float()).collect();
+            check_integer(&matrix, affine, &x);
+        }
+    }
+}
+
+#[test]
+fn every_isa_gives_the_bits_of_scalar_on_long_rows() {
+    let mut noise = Noise(8);
+    for affine in every_affine().filter(|it| it.params == Float::BF16) {
+        for (rows, cols, n) in [(33, 2048, 3), (18, 7168, 2), (3, 18432, 2), (5, 640, 70)] {
+            let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Affine(affine));
+            let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
+            check_integer(&matrix, affine, &x);
+        }
+    }
+}
+
+#[test]
+fn extreme_values_neither_saturate_nor_differ() {
+    for affine in every_affine() {
+        let cols = 3 * affine.group_size;
+        let mut matrix =
+            TestMatrix::new(&mut Noise(5), 19, cols, MatrixFormat::Affine(affine));
+        matrix.weight.fill(0xff);
+        for sign in [1.0f32, -1.0] {
+            check_integer(&matrix, affine, &vec![sign; 3 * cols]);
+        }
+        let tiny: Vec<f32> = (0..3 * cols as u32).map(f32::from_bits).collect();
+        check_integer(&matrix, affine, &tiny);
+        let huge: Vec<f32> = (0..3 * cols).map(|i| f32::MAX / (i % 7 + 1) as f32).collect();
+        check_integer(&matrix, affine, &huge.iter().map(|it| it * 1e-3).collect::<Vec<_>>());
+    }
+}
+
+/// The definition of the full product, literally.
+fn full_by_definition(weight: MatrixView<'_>, x: &[f32]) -> Vec<f32> {
+    let mut decoded = vec![0.0; weight.cols];
+    let mut out = Vec::new();
+    for x in x.chunks_exact(weight.cols) {
+        for row in 0..weight.rows {
+            weight.decode_row(row, &mut decoded);
+            let mut lanes = [0f32; 16];
+            for (i, (w, x)) in decoded.iter().zip(x).enumerate() {
+                lanes[i % 16] = w.mul_add(*x, lanes[i % 16]);
+            }
+            for half in [8, 4, 2, 1] {
+                (0..half).for_each(|i| lanes[i] += lanes[i + half]);
+            }
+            out.push(lanes[0]);
+        }
+    }
+    out
+}
+
+#[track_caller]
+fn check_full(matrix: &TestMatrix, x: &[f32]) {
+    let want = full_by_definition(matrix.view(), x);
+    let rows = FloatRows { data: x, stride: matrix.cols, cols: matrix.cols };
+    let x_rows = RowMap::Range { first: 0, n: x.len() / matrix.cols };
+    for isa in Isa::available() {
+        let got = product(isa, matrix.view(), Activations::Full(rows), x_rows);
+        assert_same_bits(&got, &want, &|| {
+            format!("{isa:?} {:?} {}x{} {x_rows:?}", matrix.format, matrix.rows, matrix.cols)
+        });
+    }
+}
+
+#[test]
+fn the_full_product_follows_its_definition_on_every_isa() {
+    let mut noise = Noise(4);
+    for float in [Float::BF16, Float::F16, Float::F32] {
+        for (rows, cols, n) in [(1, 1, 1), (3, 15, 2), (4, 16, 4), (7, 33, 5), (18, 1029, 21)] {
+            let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Dense(float));
+            let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
+            check_full(&matrix, &x);
+        }
+    }
+    for affine in every_affine() {
+        let cols = 5 * affine.group_size;
+        let matrix = TestMatrix::new(&mut noise, 5, cols, MatrixFormat::Affine(affine));
+        let x: Vec<f32> = (0..6 * cols).map(|_| noise.float()).collect();
+        check_full(&matrix, &x);
+    }
+}
+
+#[test]
+fn a_missing_column_adds_nothing_not_even_a_zero() {
+    let tiny = f32::from_bits(1);
+    let weight: Vec<u8> = (0..17).flat_map(|_| (-tiny).to_le_bytes()).collect();
+    let matrix = TestMatrix {
+        rows: 1,
+        cols: 17,
+        format: MatrixFormat::Dense(Float::F32),
+        weight: [vec![0], weight].concat(),
+        scales: vec![0],
+        biases: vec![0],
+    };
+    check_full(&matrix, &[tiny; 17]);
+}
+
+#[test]
+fn jobs_of_one_call_share_a_buffer() {
+    let mut noise = Noise(3);
+    let affine = Affine { bits: 4, group_size: 64, params: Float::BF16 };
+    let shapes = [(48, 256), (16, 256), (2048, 256), (600, 256)];
+    let matrices =
+        shapes.map(|(r, c)| TestMatrix::new(&mut noise, r, c, MatrixFormat::Affine(affine)));
+    let x: Vec<f32> = (0..4 * 256).map(|_| noise.float()).collect();
+    let x = quantised(Isa::detect(), &x, 256, 64);
+    let (x_rows, out_rows) = ([3, 0, 2], [5, 1, 0]);
+    let stride = shapes.iter().map(|it| it.0).sum::<usize>() + 3;
+    let mut out = vec![f32::NAN; 6 * stride];
+    let data = SharedMut::new(&mut out);
+    let mut first_col = 1;
+    let jobs = matrices.each_ref().map(|it| {
+        let rows = RowMap::List(&out_rows);
+        let out = OutRows { data, stride, first_col, rows };
+        first_col += it.rows;
+        let (x, x_rows) = (Activations::Quantised(&x), RowMap::List(&x_rows));
+        MatmulJob { weight: it.view(), x, x_rows, out }
+    });
+    run_jobs(&Pool::new(3), Isa::detect(), &jobs);
+    let mut first_col = 1;
+    for it in &matrices {
+        let want =
+            product(Isa::SCALAR, it.view(), Activations::Quantised(&x), RowMap::List(&x_rows));
+        for (i, row) in out_rows.iter().enumerate() {
+            let got = &out[*row as usize * stride + first_col..][..it.rows];
+            assert_same_bits(got, &want[i * it.rows..][..it.rows], &|| format!("row {row}"));
+        }
+        first_col += it.rows;
+    }
+    assert!(out[0].is_nan() && out[2 * stride].is_nan(), "nothing else is written");
+}
+
+#[test]
+#[should_panic(expected = "outputs of one call overlap")]
+fn refuses_outputs_that_overlap() {
+    let matrix =
+        TestMatrix::new(&mut Noise(2), 8, 16, MatrixFormat::Dense(Float::F32));
+    let x = [0.0; 16];
+    let mut out = [0.0; 12];
+    let data = SharedMut::new(&mut out);
+    let jobs = [0, 4].map(|first_col| MatmulJob {
+        weight: matrix.view(),
+        x: Activations::Full(FloatRows { data: &x, stride: 16, cols: 16 }),
+        x_rows: RowMap::Range { first: 0, n: 1 },
+        out: OutRows { data, stride: 12, first_col, rows: RowMap::Range { first: 0, n: 1 } },
+    });
+    run_jobs(&Pool::new(1), Isa::SCALAR, &jobs);
+}

@@ -1,0 +1,29 @@
+//! Root-mean-square norms, one head at a time.
+
+use super::isa::for_every_isa;
+use super::math::{dot, silu};
+
+for_every_isa! {
+    /// `x = x / sqrt(mean(x^2) + eps) * weight`.
+    pub(super) fn rms_norm(x: &mut [f32], weight: &[f32], eps: f32) {
+        let inverse = inverse_rms(x, eps);
+        for (it, w) in x.iter_mut().zip(weight) {
+            *it = *it * inverse * w;
+        }
+    }
+}
+
+for_every_isa! {
+    /// `x = x / sqrt(mean(x^2) + eps) * weight * silu(gate)`.
+    pub(super) fn gated_rms_norm(x: &mut [f32], weight: &[f32], gate: &[f32], eps: f32) {
+        let inverse = inverse_rms(x, eps);
+        for ((it, w), g) in x.iter_mut().zip(weight).zip(gate) {
+            *it = *it * inverse * w * silu(*g);
+        }
+    }
+}
+
+#[inline(always)]
+fn inverse_rms(x: &[f32], eps: f32) -> f32 {
+    1.0 / (dot(x, x) / x.len() as f32 + eps).sqrt()
+}

@@ -1,0 +1,35 @@
+//! Work on disjoint chunks of one slice, divided among threads.
+
+use super::pool::{Pool, SharedMut};
+
+/// Elements worth a task of their own: about ten microseconds of simple work.
+const TASK_ELEMENTS: usize = 16 * 1024;
+
+/// Calls `work` with every chunk of `chunk` elements and its index; `cost` is
+/// the work of one chunk in elements touched.
+pub(super) fn for_each_chunk(
+    pool: &Pool,
+    data: &mut [f32],
+    chunk: usize,
+    cost: usize,
+    work: &(dyn Fn(usize, &mut [f32]) + Sync),
+) {
+    let n_chunks = data.len() / chunk;
+    let per_task = TASK_ELEMENTS.div_ceil(cost.max(1)).max(1);
+    let n_tasks = n_chunks.div_ceil(per_task);
+    if n_tasks <= 1 {
+        for (i, it) in data.chunks_exact_mut(chunk).enumerate() {
+            work(i, it);
+        }
+        return;
+    }
+    let shared = SharedMut::new(data);
+    pool.run(n_tasks, &|task| {
+        for i in task * per_task..((task + 1) * per_task).min(n_chunks) {
+            // SAFETY: every index below `n_chunks` belongs to one task, and
+            // chunks of different indices do not overlap.
+            let it = unsafe { shared.slice(i * chunk..(i + 1) * chunk) };
+            work(i, it);
+        }
+    });
+}

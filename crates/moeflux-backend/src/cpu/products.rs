@@ -1,0 +1,275 @@
+//! Ops that multiply by weight matrices.
+
+use std::sync::Arc;
+
+use moeflux_core::ExpertLayout;
+use moeflux_core::quant::{MatrixFormat, MatrixView};
+
+use super::matmul::{
+    Activations, FloatRows, MatmulJob, OutRows, Quantised, RowMap, run_jobs,
+};
+use super::memory::rounding;
+use super::parallel::for_each_chunk;
+use super::pool::SharedMut;
+use super::{Cpu, elementwise};
+use crate::{Cols, ExpertCall, Experts, Inputs, Projection, Weight};
+
+/// Rows of experts that are worked on together; bounds the scratch memory.
+const EXPERT_ROWS: usize = 1024;
+
+/// Inputs that are kept rounded.
+const KEPT: usize = 4;
+
+/// Memory of products, kept from call to call.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// `(rows, 2 * intermediate)`: gate, then up.
+    gate_up: Vec<f32>,
+    activated: Quantised,
+}
+
+/// Rounded inputs of recent products: layers multiply the same input with
+/// several matrices.
+#[derive(Debug, Default)]
+pub(super) struct RoundedInputs {
+    entries: Vec<RoundedEntry>,
+    n_added: usize,
+}
+
+#[derive(Debug)]
+struct RoundedEntry {
+    key: RoundedKey,
+    quantised: Quantised,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct RoundedKey {
+    x: Cols,
+    version: u64,
+    rows: usize,
+    group_size: usize,
+}
+
+impl Cpu {
+    /// Makes sure that `x` is at hand in groups of `group_size`.
+    fn round(&mut self, x: Cols, rows: usize, group_size: usize) {
+        let key = self.rounded_key(x, rows, group_size);
+        if self.rounded.entries.iter().any(|it| it.key == key) {
+            return;
+        }
+        let at = self.rounded.n_added % KEPT;
+        self.rounded.n_added += 1;
+        let mut quantised = match self.rounded.entries.get_mut(at) {
+            Some(entry) => std::mem::take(&mut entry.quantised),
+            None => Quantised::default(),
+        };
+        let buf = self.buf(x.buf);
+        let data = &buf.data[x.start..];
+        quantised.quantise(&self.pool, self.isa, data, buf.width, rows, x.len, group_size);
+        let entry = RoundedEntry { key, quantised };
+        match self.rounded.entries.get_mut(at) {
+            Some(old) => *old = entry,
+            None => self.rounded.entries.push(entry),
+        }
+    }
+
+    fn rounded_key(&self, x: Cols, rows: usize, group_size: usize) -> RoundedKey {
+        RoundedKey { x, version: self.buf(x.buf).version, rows, group_size }
+    }
+
+    /// The first `rows` rows of `x`, as a product of that arithmetic takes them.
+    fn inputs(&self, x: Cols, rows: usize, group_size: Option<usize>) -> Activations<'_> {
+        let Some(group_size) = group_size else {
+            let buf = self.buf(x.buf);
+            let data = &buf.data[x.start..];
+            return Activations::Full(FloatRows { data, stride: buf.width, cols: x.len });
+        };
+        let key = self.rounded_key(x, rows, group_size);
+        let entry = self.rounded.entries.iter().find(|it| it.key == key);
+        Activations::Quantised(&entry.expect("`round` was called for this input").quantised)
+    }
+}
+
+pub(super) fn project(cpu: &mut Cpu, rows: usize, x: Cols, outputs: &[Projection]) {
+    for it in outputs {
+        if let Some(affine) = cpu.matrices[it.weight.0 as usize].rounding() {
+            cpu.round(x, rows, affine.group_size);
+        }
+    }
+    let mut bufs: Vec<_> = outputs.iter().map(|it| it.out.buf).collect();
+    bufs.sort_unstable_by_key(|it| it.0);
+    bufs.dedup();
+    let mut taken: Vec<_> = bufs.iter().map(|it| cpu.take(*it)).collect();
+    let shared: Vec<_> =
+        taken.iter_mut().map(|it| (it.width, SharedMut::new(&mut it.data))).collect();
+    let job = |it: &Projection| {
+        let at = bufs.iter().position(|buf| *buf == it.out.buf).expect("every output was taken");
+        let (stride, data) = shared[at];
+        let matrix = &cpu.matrices[it.weight.0 as usize];
+        let weight = matrix.view();
+        assert_eq!((weight.rows, weight.cols), (it.out.len, x.len), "shape of a projection");
+        assert!(it.out.start + it.out.len <= stride, "columns lie inside their buffer");
+        MatmulJob {
+            weight,
+            x: cpu.inputs(x, rows, matrix.rounding().map(|it| it.group_size)),
+            x_rows: RowMap::Range { first: 0, n: rows },
+            out: OutRows {
+                data,
+                stride,
+                first_col: it.out.start,
+                rows: RowMap::Range { first: 0, n: rows },
+            },
+        }
+    };
+    let jobs: Vec<_> = outputs.iter().map(job).collect();
+    run_jobs(&cpu.pool, cpu.isa, &jobs);
+    drop(jobs);
+    for (buf, it) in bufs.iter().zip(taken) {
+        cpu.put(*buf, it);
+    }
+}
+
+pub(super) fn logits(cpu: &mut Cpu, rows: &[usize], x: Cols, head: Weight) -> Vec<f32> {
+    let matrix = &cpu.matrices[head.0 as usize];
+    let group_size = matrix.rounding().map(|it| it.group_size);
+    let n_rows = rows.iter().max().map_or(0, |it| it + 1);
+    if let Some(group_size) = group_size {
+        cpu.round(x, n_rows, group_size);
+    }
+    let weight = cpu.matrices[head.0 as usize].view();
+    let mut out = vec![0.0; rows.len() * weight.rows];
+    let chosen: Vec<u32> = rows.iter().filter_map(|it| u32::try_from(*it).ok()).collect();
+    let job = MatmulJob {
+        weight,
+        x: cpu.inputs(x, n_rows, group_size),
+        x_rows: RowMap::List(&chosen),
+        out: OutRows {
+            data: SharedMut::new(&mut out),
+            stride: weight.rows,
+            first_col: 0,
+            rows: RowMap::Range { first: 0, n: rows.len() },
+        },
+    };
+    run_jobs(&cpu.pool, cpu.isa, &[job]);
+    out
+}
+
+pub(super) fn experts(cpu: &mut Cpu, op: Experts<'_>) {
+    let Some(first) = op.calls.first() else { return };
+    let layout = Arc::clone(&first.expert.layout);
+    let n_rows = op.calls.iter().flat_map(|it| &it.rows).map(|it| it.row as usize + 1).max();
+    let n_rows = n_rows.unwrap_or(0);
+    for matrix in [&layout.gate, &layout.up] {
+        if let Some(affine) = rounding(matrix.format, op.inputs) {
+            cpu.round(op.x, n_rows, affine.group_size);
+        }
+    }
+    let mut rest = op.calls;
+    while !rest.is_empty() {
+        let mut n_rows_now = rest[0].rows.len();
+        let more = rest[1..].iter().take_while(|it| {
+            n_rows_now += it.rows.len();
+            n_rows_now <= EXPERT_ROWS
+        });
+        let (now, later) = rest.split_at(1 + more.count());
+        let group = Group::new(&layout, op.inputs, now);
+        let mut scratch = std::mem::take(&mut cpu.scratch);
+        group.gate_and_up(cpu, &mut scratch, op.x, n_rows);
+        group.down(cpu, &mut scratch, op.out);
+        cpu.scratch = scratch;
+        rest = later;
+    }
+}
+
+/// Experts whose products share a fork.
+struct Group<'a> {
+    layout: &'a ExpertLayout,
+    inputs: Inputs,
+    calls: &'a [ExpertCall],
+    /// Rows of the input, call after call.
+    rows: Vec<u32>,
+    /// Rows of the output, call after call.
+    slots: Vec<u32>,
+}
+
+impl<'a> Group<'a> {
+    fn new(layout: &'a ExpertLayout, inputs: Inputs, calls: &'a [ExpertCall]) -> Group<'a> {
+        let all = || calls.iter().flat_map(|it| &it.rows);
+        let rows = all().map(|it| it.row).collect();
+        let slots = all().map(|it| it.slot).collect();
+        Group { layout, inputs, calls, rows, slots }
+    }
+
+    fn group_size(&self, format: MatrixFormat) -> Option<usize> {
+        rounding(format, self.inputs).map(|it| it.group_size)
+    }
+
+    /// Every call with its place among the rows of the group.
+    fn placed(&self) -> impl Iterator<Item = (&'a ExpertCall, usize)> {
+        self.calls.iter().scan(0, |next, call| {
+            let first = *next;
+            *next += call.rows.len();
+            Some((call, first))
+        })
+    }
+
+    fn gate_and_up(&self, cpu: &Cpu, scratch: &mut Scratch, x: Cols, n_rows: usize) {
+        let width = 2 * self.layout.gate.rows;
+        scratch.gate_up.resize(self.rows.len() * width, 0.0);
+        let data = SharedMut::new(&mut scratch.gate_up);
+        let mut jobs = Vec::with_capacity(2 * self.calls.len());
+        for (call, first) in self.placed() {
+            let n = call.rows.len();
+            let mut job = |weight: MatrixView<'a>, first_col| {
+                assert_eq!(weight.cols, x.len, "shape of an expert");
+                jobs.push(MatmulJob {
+                    weight,
+                    x: cpu.inputs(x, n_rows, self.group_size(weight.format)),
+                    x_rows: RowMap::List(&self.rows[first..first + n]),
+                    out: OutRows { data, stride: width, first_col, rows: RowMap::Range { first, n } },
+                });
+            };
+            job(call.expert.matrix(&self.layout.gate), 0);
+            job(call.expert.matrix(&self.layout.up), width / 2);
+        }
+        run_jobs(&cpu.pool, cpu.isa, &jobs);
+        drop(jobs);
+        let cost = width * 4;
+        for_each_chunk(&cpu.pool, &mut scratch.gate_up, width, cost, &|_, row| {
+            let (gate, up) = row.split_at_mut(width / 2);
+            elementwise::swiglu_in_place(cpu.isa, gate, up);
+        });
+    }
+
+    fn down(&self, cpu: &mut Cpu, scratch: &mut Scratch, out: crate::Buf) {
+        let Scratch { gate_up, activated } = scratch;
+        let (intermediate, stride) = (self.layout.gate.rows, 2 * self.layout.gate.rows);
+        let group_size = self.group_size(self.layout.down.format);
+        if let Some(group_size) = group_size {
+            let n_rows = self.rows.len();
+            let (pool, isa) = (&cpu.pool, cpu.isa);
+            activated.quantise(pool, isa, gate_up, stride, n_rows, intermediate, group_size);
+        }
+        let x = match group_size {
+            Some(_) => Activations::Quantised(activated),
+            None => Activations::Full(FloatRows { data: gate_up, stride, cols: intermediate }),
+        };
+        let mut taken = cpu.take(out);
+        let data = SharedMut::new(&mut taken.data);
+        let job = |(call, first): (&'a ExpertCall, usize)| MatmulJob {
+            weight: call.expert.matrix(&self.layout.down),
+            x,
+            x_rows: RowMap::Range { first, n: call.rows.len() },
+            out: OutRows {
+                data,
+                stride: taken.width,
+                first_col: 0,
+                rows: RowMap::List(&self.slots[first..first + call.rows.len()]),
+            },
+        };
+        let jobs: Vec<_> = self.placed().map(job).collect();
+        run_jobs(&cpu.pool, cpu.isa, &jobs);
+        drop(jobs);
+        cpu.put(out, taken);
+    }
+}

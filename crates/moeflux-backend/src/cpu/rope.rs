@@ -1,0 +1,81 @@
+//! Rotary position embedding.
+
+use crate::{RopePairs, RopeSpec, Span};
+
+use super::isa::for_every_isa;
+use super::math::sin_cos;
+
+/// Sines and cosines of the rows of the current batch.
+///
+/// They depend on positions alone, so the layers of one step share them.
+#[derive(Debug)]
+pub(super) struct RopeTable {
+    spec: RopeSpec,
+    spans: Vec<Span>,
+    /// `(rows, pairs)`.
+    sin: Vec<f32>,
+    /// `(rows, pairs)`.
+    cos: Vec<f32>,
+}
+
+impl RopeTable {
+    pub(super) fn new(spec: RopeSpec) -> RopeTable {
+        RopeTable { spec, spans: Vec::new(), sin: Vec::new(), cos: Vec::new() }
+    }
+
+    /// Makes the table that of `spans`.
+    pub(super) fn set(&mut self, spans: &[Span]) {
+        if self.spans == spans {
+            return;
+        }
+        self.spans = spans.to_vec();
+        self.sin.clear();
+        self.cos.clear();
+        for span in spans {
+            for i in 0..span.rows.len() {
+                let position = (span.position + i) as f32;
+                for frequency in &self.spec.inv_freq {
+                    let (sin, cos) = sin_cos(position * frequency);
+                    self.sin.push(sin * self.spec.scale);
+                    self.cos.push(cos * self.spec.scale);
+                }
+            }
+        }
+    }
+
+    /// Rotates one head of the `row`-th row, counted over all spans.
+    pub(super) fn rotate(&self, isa: super::Isa, row: usize, head: &mut [f32]) {
+        let n_pairs = self.spec.inv_freq.len();
+        let sin = &self.sin[row * n_pairs..(row + 1) * n_pairs];
+        let cos = &self.cos[row * n_pairs..(row + 1) * n_pairs];
+        let head = &mut head[..2 * n_pairs];
+        match self.spec.pairs {
+            RopePairs::Halves => {
+                let (a, b) = head.split_at_mut(n_pairs);
+                rotate_halves(isa, a, b, sin, cos);
+            }
+            RopePairs::Adjacent => rotate_adjacent(isa, head, sin, cos),
+        }
+    }
+}
+
+for_every_isa! {
+    fn rotate_halves(a: &mut [f32], b: &mut [f32], sin: &[f32], cos: &[f32]) {
+        for (((a, b), s), c) in a.iter_mut().zip(b).zip(sin).zip(cos) {
+            (*a, *b) = rotate_pair(*a, *b, *s, *c);
+        }
+    }
+}
+
+for_every_isa! {
+    fn rotate_adjacent(head: &mut [f32], sin: &[f32], cos: &[f32]) {
+        for ((pair, s), c) in head.as_chunks_mut::<2>().0.iter_mut().zip(sin).zip(cos) {
+            (pair[0], pair[1]) = rotate_pair(pair[0], pair[1], *s, *c);
+        }
+    }
+}
+
+#[inline(always)]
+fn rotate_pair(a: f32, b: f32, sin: f32, cos: f32) -> (f32, f32) {
+    (a * cos - b * sin, b * cos + a * sin)
+}

@@ -1,0 +1,199 @@
+//! A backend that computes nothing and writes down what it was asked.
+
+use std::fmt::{self, Write as _};
+
+use moeflux_core::{ExpertId, TokenId};
+
+use crate::{
+    Attention, Backend, Buf, CacheSpec, CausalConv, Cols, Combine, DeltaRule, DeviceError, Experts,
+    GatedRmsNorm, Heads, HostMatrix, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, Sequence,
+    Span, Vector, Weight,
+};
+
+/// Records ops as lines of text, for snapshot tests of model code.
+///
+/// Its router always chooses experts `0..top_k` with equal weights, and its
+/// logits are all zero.
+#[derive(Debug, Default)]
+pub struct Trace {
+    text: String,
+    /// Columns of each buffer.
+    widths: Vec<usize>,
+    allocated: usize,
+    n_vectors: u32,
+    n_ropes: u32,
+    n_sequences: u32,
+    /// Outputs of each matrix.
+    matrix_rows: Vec<usize>,
+}
+
+impl Trace {
+    /// The ops so far, one a line, and forgets them.
+    pub fn take_text(&mut self) -> String {
+        std::mem::take(&mut self.text)
+    }
+
+    /// Bytes of all buffers together, had they been allocated.
+    pub fn allocated_bytes(&self) -> usize {
+        self.allocated
+    }
+
+    fn log(&mut self, line: fmt::Arguments<'_>) {
+        self.text.write_fmt(line).expect("a string takes any text");
+        self.text.push('\n');
+    }
+}
+
+impl fmt::Display for Cols {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b{}[{}..{}]", self.buf.0, self.start, self.start + self.len)
+    }
+}
+
+impl fmt::Display for Heads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b{}[{}+{}x{}", self.buf.0, self.start, self.n_heads, self.head_dim)?;
+        if self.stride != self.head_dim {
+            write!(f, "/{}", self.stride)?;
+        }
+        f.write_str("]")
+    }
+}
+
+/// Spans as `sequence@position+rows`.
+struct Spans<'a>(&'a [Span]);
+
+impl fmt::Display for Spans<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, span) in self.0.iter().enumerate() {
+            let comma = if i > 0 { " " } else { "" };
+            write!(f, "{comma}s{}@{}+{}", span.sequence.0, span.position, span.rows.len())?;
+        }
+        Ok(())
+    }
+}
+
+fn next(counter: &mut u32) -> u32 {
+    *counter += 1;
+    *counter - 1
+}
+
+impl Backend for Trace {
+    fn alloc(&mut self, rows: usize, width: usize) -> Buf {
+        self.allocated += rows * width * size_of::<f32>();
+        self.widths.push(width);
+        Buf(u32::try_from(self.widths.len() - 1).expect("few buffers"))
+    }
+
+    fn load_matrix(&mut self, matrix: HostMatrix) -> Weight {
+        self.matrix_rows.push(matrix.rows);
+        Weight(u32::try_from(self.matrix_rows.len() - 1).expect("few matrices"))
+    }
+
+    fn load_vector(&mut self, _values: &[f32]) -> Vector {
+        Vector(next(&mut self.n_vectors))
+    }
+
+    fn load_rope(&mut self, _spec: RopeSpec) -> Rope {
+        Rope(next(&mut self.n_ropes))
+    }
+
+    fn write(&mut self, buf: Buf, values: &[f32]) {
+        self.log(format_args!("b{} = {} floats", buf.0, values.len()));
+    }
+
+    fn read(&mut self, buf: Buf, rows: usize) -> Result<Vec<f32>, DeviceError> {
+        self.log(format_args!("read b{} x{rows}", buf.0));
+        Ok(vec![0.0; rows * self.widths[buf.0 as usize]])
+    }
+
+    fn new_sequence(&mut self, _specs: &[CacheSpec]) -> Sequence {
+        Sequence(next(&mut self.n_sequences))
+    }
+
+    fn clear_sequence(&mut self, sequence: Sequence) {
+        self.log(format_args!("clear s{}", sequence.0));
+    }
+
+    fn drop_sequence(&mut self, sequence: Sequence) {
+        self.log(format_args!("drop s{}", sequence.0));
+    }
+
+    fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]) {
+        let tokens: Vec<u32> = tokens.iter().map(|it| it.0).collect();
+        self.log(format_args!("{out} = embed w{} {tokens:?}", table.0));
+    }
+
+    fn rms_norm(&mut self, rows: usize, op: RmsNorm) {
+        self.log(format_args!("{} = rms_norm {} v{} x{rows}", op.out, op.x, op.weight.0));
+    }
+
+    fn gated_rms_norm(&mut self, rows: usize, op: GatedRmsNorm) {
+        let RmsNorm { out, x, weight, .. } = op.norm;
+        self.log(format_args!("{out} = gated_rms_norm {x} v{} {} x{rows}", weight.0, op.gate));
+    }
+
+    fn project(&mut self, rows: usize, x: Cols, outputs: &[Projection]) {
+        for it in outputs {
+            self.log(format_args!("{} = project w{} {x} x{rows}", it.out, it.weight.0));
+        }
+    }
+
+    fn rope(&mut self, x: Heads, rope: Rope, spans: &[Span]) {
+        self.log(format_args!("{x} = rope r{} {}", rope.0, Spans(spans)));
+    }
+
+    fn attention(&mut self, op: Attention, spans: &[Span]) {
+        let Attention { out, q, k, v, cache, .. } = op;
+        self.log(format_args!("{out} = attention {q} {k} {v} c{} {}", cache.0, Spans(spans)));
+    }
+
+    fn sigmoid_gate(&mut self, rows: usize, x: Heads, gate: Heads) {
+        self.log(format_args!("{x} *= sigmoid {gate} x{rows}"));
+    }
+
+    fn causal_conv(&mut self, op: CausalConv, spans: &[Span]) {
+        let CausalConv { out, x, weight, cache } = op;
+        let (weight, cache) = (weight.0, cache.0);
+        self.log(format_args!("{out} = causal_conv {x} v{weight} c{cache} {}", Spans(spans)));
+    }
+
+    fn delta_rule(&mut self, op: DeltaRule, spans: &[Span]) {
+        let DeltaRule { out, q, k, v, a, b, cache, .. } = op;
+        let (cache, spans) = (cache.0, Spans(spans));
+        self.log(format_args!("{out} = delta_rule {q} {k} {v} {a} {b} c{cache} {spans}"));
+    }
+
+    fn add(&mut self, rows: usize, acc: Cols, x: Cols) {
+        self.log(format_args!("{acc} += {x} x{rows}"));
+    }
+
+    fn swiglu(&mut self, rows: usize, out: Cols, gate: Cols, up: Cols) {
+        self.log(format_args!("{out} = swiglu {gate} {up} x{rows}"));
+    }
+
+    fn experts(&mut self, op: Experts<'_>) {
+        for call in op.calls {
+            let slots: Vec<u32> = call.rows.iter().map(|it| it.slot).collect();
+            let expert = call.expert.key.expert.0;
+            self.log(format_args!("b{}{slots:?} = expert {expert} {}", op.out.0, op.x));
+        }
+    }
+
+    fn combine(&mut self, rows: usize, op: Combine<'_>) {
+        let shared = if op.shared.is_some() { " shared" } else { "" };
+        self.log(format_args!("{} += combine b{}{shared} x{rows}", op.acc, op.slots.0));
+    }
+
+    fn route(&mut self, rows: usize, op: Route) -> Result<Routing, DeviceError> {
+        self.log(format_args!("route {} top {} x{rows}", op.logits, op.top_k));
+        let experts = (0..rows).flat_map(|_| 0..op.top_k);
+        let experts = experts.filter_map(|it| u16::try_from(it).ok()).map(ExpertId).collect();
+        Ok(Routing { experts, weights: vec![1.0 / op.top_k as f32; rows * op.top_k] })
+    }
+
+    fn logits(&mut self, rows: &[usize], x: Cols, head: Weight) -> Result<Vec<f32>, DeviceError> {
+        self.log(format_args!("logits w{} {x} rows {rows:?}", head.0));
+        Ok(vec![0.0; rows.len() * self.matrix_rows[head.0 as usize]])
+    }
+}

@@ -1,0 +1,29 @@
+//! Blocks that model families are built from.
+
+pub(crate) mod attention;
+pub(crate) mod delta_net;
+pub(crate) mod moe;
+pub(crate) mod norm;
+
+use moeflux_backend::{Backend, Span};
+use moeflux_core::TokenId;
+use moeflux_store::ExpertStore;
+
+/// Everything that one forward pass may touch.
+pub(crate) struct Step<'a> {
+    /// The device.
+    pub(crate) backend: &'a mut dyn Backend,
+    /// Where routed experts come from.
+    pub(crate) experts: &'a ExpertStore,
+    /// One token a row.
+    pub(crate) tokens: &'a [TokenId],
+    /// Which sequence and position each row has.
+    pub(crate) spans: &'a [Span],
+}
+
+impl Step<'_> {
+    /// Rows of the batch.
+    pub(crate) fn rows(&self) -> usize {
+        self.tokens.len()
+    }
+}

@@ -1,0 +1,101 @@
+//! Model families: one file each, one line each in [`FAMILIES`].
+
+mod qwen3_5_moe;
+
+use moeflux_backend::{Backend, CacheSpec, Cols, Inputs, Weight};
+use moeflux_core::checkpoint::Config;
+
+use crate::error::EngineError;
+use crate::layers::Step;
+use crate::load::{LoadError, Weights};
+
+/// How a family is recognised and built.
+pub struct Family {
+    /// What it is called.
+    pub name: &'static str,
+    /// The `model_type`s of its configs.
+    pub model_types: &'static [&'static str],
+    /// Reads the shape and loads the weights.
+    pub(crate) build: fn(&Config, &mut Build<'_>) -> Result<Box<dyn Model>, LoadError>,
+}
+
+/// Every family that this engine runs.
+pub const FAMILIES: &[Family] = &[qwen3_5_moe::FAMILY];
+
+impl Family {
+    /// The family of a config.
+    ///
+    /// # Errors
+    /// Where `model_type` is missing or names no family.
+    pub fn of(config: &Config) -> Result<&'static Family, LoadError> {
+        let model_type = config.str("model_type")?;
+        FAMILIES.iter().find(|it| it.model_types.contains(&model_type)).ok_or_else(|| {
+            let known = FAMILIES.iter().flat_map(|it| it.model_types).copied();
+            LoadError::UnknownFamily {
+                path: config.path().to_path_buf(),
+                model_type: model_type.to_owned(),
+                known: known.collect::<Vec<_>>().join(", "),
+            }
+        })
+    }
+}
+
+/// What a family is built with.
+pub(crate) struct Build<'a> {
+    /// Where weights come from and go to.
+    pub(crate) weights: &'a mut dyn Weights,
+    /// Rows of the largest batch.
+    pub(crate) max_rows: usize,
+    /// Replaces the config's `num_experts_per_tok`.
+    pub(crate) top_k: Option<usize>,
+    /// How large projections treat their inputs.
+    pub(crate) inputs: Inputs,
+}
+
+/// The figures of a model that others than its family need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelShape {
+    /// Rows of the embedding and of the head.
+    pub vocab: usize,
+    /// `hidden_size`.
+    pub hidden: usize,
+    /// Decoder layers.
+    pub n_layers: usize,
+    /// Layers with routed experts.
+    pub n_moe_layers: usize,
+    /// Experts of such a layer.
+    pub n_experts: usize,
+    /// Experts that a token gets, as this engine runs it.
+    pub top_k: usize,
+    /// And as the config has it.
+    pub config_top_k: usize,
+    /// Positions that the model was made for.
+    pub max_positions: usize,
+    /// What each sequence keeps.
+    pub caches: Vec<CacheSpec>,
+}
+
+/// A model, loaded.
+pub(crate) trait Model: Send {
+    /// Its figures.
+    fn shape(&self) -> &ModelShape;
+
+    /// Runs the layers over a batch; the result lies in [`Model::output`].
+    fn forward(&self, step: &mut Step<'_>) -> Result<(), EngineError>;
+
+    /// The normalised hidden states that the head multiplies, and the head.
+    fn output(&self) -> (Cols, Weight);
+}
+
+impl Build<'_> {
+    /// Device memory for the rows of a batch, `width` columns wide.
+    pub(crate) fn cols(&mut self, width: usize) -> Cols {
+        let buf = self.weights.backend().alloc(self.max_rows, width);
+        Cols { buf, start: 0, len: width }
+    }
+
+    /// The device.
+    pub(crate) fn backend(&mut self) -> &mut dyn Backend {
+        self.weights.backend()
+    }
+}

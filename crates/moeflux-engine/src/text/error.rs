@@ -1,0 +1,84 @@
+//! What can go wrong between text and token ids.
+
+use std::path::PathBuf;
+
+/// Why a tokenizer could not be opened, or text not be encoded or rendered.
+#[derive(Debug, thiserror::Error)]
+pub enum TextError {
+    /// A file of the model directory could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file is not the JSON that it should be.
+    #[error("{} is not valid JSON: {source}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where the parser stopped.
+        source: serde_json::Error,
+    },
+    /// `tokenizer.json` describes something that the tokenizer library refuses.
+    #[error("{} is not a usable tokenizer: {source}", path.display())]
+    Tokenizer {
+        /// The file.
+        path: PathBuf,
+        /// The library's reason.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A field has a value that means nothing here.
+    #[error("{}: {field} is {value}, it must be {want}", path.display())]
+    Field {
+        /// The file.
+        path: PathBuf,
+        /// Name of the field.
+        field: String,
+        /// What the file says, shortened.
+        value: String,
+        /// What would be accepted.
+        want: &'static str,
+    },
+    /// The text could not be encoded.
+    #[error("cannot encode this text of {n_bytes} bytes: {source}")]
+    Encode {
+        /// Length of the text.
+        n_bytes: usize,
+        /// The library's reason.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The chat template does not parse.
+    #[error("the chat template does not parse: {0}")]
+    TemplateSyntax(#[source] minijinja::Error),
+    /// The chat template failed, or refused the conversation by `raise_exception`.
+    #[error("the chat template refused the conversation: {0}")]
+    Render(#[source] minijinja::Error),
+    /// A role that is not a plain word. Roles become markup, so they cannot be free text.
+    #[error(
+        "message {idx} has the role {role:?}: a role is 1 to 64 letters, digits, '_', '-' or '.'"
+    )]
+    Role {
+        /// Position of the message, from zero.
+        idx: usize,
+        /// The role, shortened.
+        role: String,
+    },
+    /// The template transforms text that looks like control tokens, so that their origin is lost.
+    #[error(
+        "the chat template rewrites {excerpt:?}, and what comes out cannot be told from its own \
+         control tokens: remove the markup from that text"
+    )]
+    Ambiguous {
+        /// The beginning of the text.
+        excerpt: String,
+    },
+}
+
+/// The beginning of `text`, at most 60 characters, for error messages.
+pub(super) fn excerpt(text: &str) -> String {
+    let mut chars = text.chars();
+    let head: String = chars.by_ref().take(60).collect();
+    if chars.next().is_some() { head + "…" } else { head }
+}

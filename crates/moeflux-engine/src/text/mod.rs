@@ -1,0 +1,27 @@
+//! Text in, token ids out, and back: tokenizer, chat templates, streaming decode, stop strings.
+//!
+//! Markup is not content. What a user types is encoded so that it never becomes a control
+//! token ([`Markup::Literal`], and [`Tokenizer::encode_chat`] for whole conversations), however
+//! much it looks like one.
+
+mod chat;
+mod config;
+mod error;
+mod fence;
+mod jinja;
+mod json;
+mod message;
+mod stop;
+mod stream;
+mod table;
+mod tokenizer;
+
+pub use chat::{ChatTemplate, RenderRequest};
+pub use config::GenerationDefaults;
+pub use error::TextError;
+pub use fence::{MarkupText, Rendered};
+pub use message::Message;
+pub use stop::{Pushed, StopMatcher};
+pub use stream::StreamDecoder;
+pub use table::Special;
+pub use tokenizer::{Markup, Tokenizer};

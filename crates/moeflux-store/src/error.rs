@@ -1,0 +1,144 @@
+//! What can go wrong between an expert and its bytes.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why the store could not be opened, or an expert did not arrive.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A layer's file is not there.
+    #[error(
+        "layer {layer}: no expert file {}: restore it, or zero the layer's routed output with --allow-missing-experts",
+        path.display()
+    )]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// The first layer that needs it.
+        layer: u16,
+    },
+    /// The path leads to a directory, a device or the like.
+    #[error("{} is not a regular file: put the expert file in its place", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file exists and cannot be opened.
+    #[error("cannot open {}: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file cannot be mapped.
+    #[error("cannot map {}: {source}; --expert-io pread reads without mapping", path.display())]
+    Map {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is longer or shorter than the checkpoint says.
+    #[error(
+        "{} has {actual} bytes where {expected} belong: it was cut or replaced; fetch or pack it again",
+        path.display()
+    )]
+    Resized {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that the checkpoint promises.
+        expected: u64,
+        /// Bytes that the file has now.
+        actual: u64,
+    },
+    /// A read met the end of the file although the file has its full length.
+    #[error(
+        "{}: expert {expert} of layer {layer}: {got} of {wanted} bytes at offset {offset}: check the drive",
+        path.display()
+    )]
+    ShortRead {
+        /// The file.
+        path: PathBuf,
+        /// The expert's layer.
+        layer: u16,
+        /// The expert within its layer.
+        expert: u16,
+        /// Where in the file the read began.
+        offset: u64,
+        /// Bytes asked for.
+        wanted: usize,
+        /// Bytes that came.
+        got: usize,
+    },
+    /// A read failed.
+    #[error(
+        "{}: expert {expert} of layer {layer}: {got} of {wanted} bytes at offset {offset}: {source}",
+        path.display()
+    )]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The expert's layer.
+        layer: u16,
+        /// The expert within its layer.
+        expert: u16,
+        /// Where in the file the read began.
+        offset: u64,
+        /// Bytes asked for.
+        wanted: usize,
+        /// Bytes that came before the failure.
+        got: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The length of an open file cannot be asked for.
+    #[error("cannot inspect {}: {source}", path.display())]
+    Inspect {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The cache cannot hold the experts that one layer needs at once.
+    #[error(
+        "an expert cache of {budget} bytes is too small: {top_k} experts of {record} bytes need {needed} (--expert-cache {needed})"
+    )]
+    BudgetTooSmall {
+        /// Bytes given.
+        budget: u64,
+        /// Bytes needed at least.
+        needed: u64,
+        /// Experts that one token uses in one layer.
+        top_k: usize,
+        /// Bytes of one slot.
+        record: usize,
+    },
+    /// Every slot is held and no read is on its way that could free one. The
+    /// request stays usable: drop experts, then ask for the next batch again.
+    #[error(
+        "all {n_slots} cache slots are held while {n_waiting} experts of layer {layer} wait: drop experts that have been used, or raise --expert-cache"
+    )]
+    SlotsHeld {
+        /// Slots of the cache.
+        n_slots: usize,
+        /// Experts of the request that have no slot.
+        n_waiting: usize,
+        /// The layer of the request.
+        layer: u16,
+    },
+    /// The reader threads cannot be started.
+    #[error("cannot start {n_readers} expert readers: {source}")]
+    Threads {
+        /// Threads asked for.
+        n_readers: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The text names no I/O mode.
+    #[error("unknown expert I/O mode {value:?}: choose auto, mmap or pread")]
+    UnknownIoMode {
+        /// The text.
+        value: String,
+    },
+}

@@ -1,0 +1,115 @@
+//! How a store is to work, and the gate that chooses how experts are read.
+
+use std::fmt;
+use std::str::FromStr;
+
+use moeflux_core::HostBuf;
+
+use crate::StoreError;
+
+/// Reader threads that suit an NVMe drive.
+pub const DEFAULT_READERS: usize = 4;
+
+/// Gives the memory of one slot: at least as many bytes as it is asked for.
+pub type SlotAlloc = Box<dyn FnMut(usize) -> HostBuf + Send>;
+
+/// How a store works; fixed for its life.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreOptions {
+    /// How records come into memory.
+    pub mode: IoMode,
+    /// Bytes that the cache may take; not looked at when files are mapped.
+    pub cache_bytes: u64,
+    /// Which expert leaves when a slot is needed.
+    pub policy: CachePolicy,
+    /// Threads that read; at least one runs.
+    pub n_readers: usize,
+    /// Which experts are read before they are asked for.
+    pub prefetch: Prefetch,
+    /// Whether a layer whose file is missing counts as a layer that adds nothing.
+    pub allow_missing: bool,
+    /// Experts that one token uses in one layer.
+    pub top_k: usize,
+}
+
+/// How records come into memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoMode {
+    /// The files are mapped and the system's page cache keeps them: no bound.
+    Mmap,
+    /// Records are read into the slots of a bounded cache.
+    Pread,
+}
+
+/// How records shall come into memory, as a user says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IoChoice {
+    /// Whatever [`gate`] finds.
+    #[default]
+    Auto,
+    /// [`IoMode::Mmap`].
+    Mmap,
+    /// [`IoMode::Pread`].
+    Pread,
+}
+
+/// Which expert leaves when a slot is needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CachePolicy {
+    /// The one unused for longest.
+    Lru,
+    /// The one used least, recent uses counting more.
+    #[default]
+    Frequency,
+}
+
+/// Which experts are read before they are asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prefetch {
+    /// None.
+    #[default]
+    Off,
+    /// Those that the last token used in the same layer.
+    LastToken,
+}
+
+impl fmt::Display for IoMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            IoMode::Mmap => "mmap",
+            IoMode::Pread => "pread",
+        })
+    }
+}
+
+impl FromStr for IoChoice {
+    type Err = StoreError;
+
+    fn from_str(value: &str) -> Result<IoChoice, StoreError> {
+        match value {
+            "auto" => Ok(IoChoice::Auto),
+            "mmap" => Ok(IoChoice::Mmap),
+            "pread" => Ok(IoChoice::Pread),
+            _ => Err(StoreError::UnknownIoMode { value: value.to_owned() }),
+        }
+    }
+}
+
+/// Resolves a choice for experts of `expert_bytes` in all, on a machine where
+/// this process may use `memory_bytes`.
+///
+/// An explicit cache budget is a bound, and mapped pages know none, so it
+/// selects [`IoMode::Pread`].
+pub fn gate(
+    choice: IoChoice,
+    expert_bytes: u64,
+    memory_bytes: u64,
+    explicit_budget: bool,
+) -> IoMode {
+    match choice {
+        IoChoice::Mmap => IoMode::Mmap,
+        IoChoice::Pread => IoMode::Pread,
+        IoChoice::Auto if explicit_budget || expert_bytes > memory_bytes / 4 * 3 => IoMode::Pread,
+        IoChoice::Auto => IoMode::Mmap,
+    }
+}

@@ -1,0 +1,175 @@
+//! Where each expert lies in the files, and where it goes in a slot.
+
+use moeflux_core::{ExpertBank, ExpertKey, FileIdx, LayerBank, LayerIdx, PAGE_BYTES};
+
+/// An expert counted over all layers, so that tables are plain vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ordinal(pub(crate) u32);
+
+impl Ordinal {
+    pub(crate) fn idx(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Bytes that one read brings: one extent, or several that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) file: FileIdx,
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
+    /// First byte in the slot; a page begins there.
+    pub(crate) at: usize,
+}
+
+/// The reads of one record.
+#[derive(Debug, Default)]
+pub(crate) struct Placement {
+    pub(crate) runs: Vec<Run>,
+    /// First byte of each extent in the slot.
+    pub(crate) starts: Vec<usize>,
+}
+
+/// The bank, checked and numbered.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    bank: ExpertBank,
+    /// The ordinal of each layer's expert 0.
+    first: Vec<u32>,
+    /// The distinct files of each layer.
+    layer_files: Vec<Vec<FileIdx>>,
+    n_experts: usize,
+    slot_bytes: usize,
+}
+
+impl Plan {
+    /// Takes a bank whose invariants hold.
+    pub(crate) fn new(bank: ExpertBank) -> Plan {
+        let mut plan =
+            Plan { bank, first: vec![], layer_files: vec![], n_experts: 0, slot_bytes: 0 };
+        for layer in &plan.bank.layers {
+            plan.first.push(u32::try_from(plan.n_experts).expect("experts should number fewer"));
+            let mut files = Vec::new();
+            if let Some(layer) = layer {
+                plan.n_experts += layer.n_experts;
+                for expert in 0..layer.n_experts {
+                    let runs = runs(layer, expert);
+                    check(&plan.bank, &runs);
+                    files.extend(runs.iter().map(|it| it.file));
+                    plan.slot_bytes = plan.slot_bytes.max(runs.iter().map(paged_bytes).sum());
+                }
+            }
+            files.sort();
+            files.dedup();
+            plan.layer_files.push(files);
+        }
+        plan
+    }
+
+    pub(crate) fn bank(&self) -> &ExpertBank {
+        &self.bank
+    }
+
+    /// Experts of all layers.
+    pub(crate) fn n_experts(&self) -> usize {
+        self.n_experts
+    }
+
+    /// Layers that have experts.
+    pub(crate) fn n_moe_layers(&self) -> usize {
+        self.bank.layers.iter().flatten().count()
+    }
+
+    /// Bytes of the largest record, with the pages that its runs begin and end
+    /// in counted whole.
+    pub(crate) fn slot_bytes(&self) -> usize {
+        self.slot_bytes
+    }
+
+    pub(crate) fn layer(&self, layer: LayerIdx) -> &LayerBank {
+        let found = self.bank.layers.get(layer.idx()).and_then(Option::as_ref);
+        found.unwrap_or_else(|| panic!("layer {} should have experts", layer.0))
+    }
+
+    /// The distinct files of a layer.
+    pub(crate) fn files_of(&self, layer: LayerIdx) -> &[FileIdx] {
+        self.layer_files.get(layer.idx()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The first layer that uses a file.
+    pub(crate) fn user_of(&self, file: FileIdx) -> Option<LayerIdx> {
+        let layer = self.layer_files.iter().position(|it| it.contains(&file))?;
+        Some(LayerIdx(u16::try_from(layer).expect("layers should fit their index")))
+    }
+
+    pub(crate) fn ordinal(&self, key: ExpertKey) -> Ordinal {
+        let n_experts = self.layer(key.layer).n_experts;
+        assert!(key.expert.idx() < n_experts, "{key} of {n_experts}");
+        Ordinal(self.first[key.layer.idx()] + u32::from(key.expert.0))
+    }
+
+    pub(crate) fn placement(&self, key: ExpertKey) -> Placement {
+        let layer = self.layer(key.layer);
+        place(&runs(layer, key.expert.idx()), &layer.layout.extents)
+    }
+}
+
+/// The extents of one expert, joined where they follow each other in a file.
+/// `at` counts the bytes of the record.
+fn runs(layer: &LayerBank, expert: usize) -> Vec<Run> {
+    let extents = &layer.layout.extents;
+    assert_eq!(layer.sources.len(), extents.len(), "sources of a layer's extents");
+    let expert = moeflux_core::ExpertId(u16::try_from(expert).expect("experts fit their id"));
+    let mut runs: Vec<Run> = Vec::with_capacity(extents.len());
+    let mut at = 0;
+    for (source, &len) in layer.sources.iter().zip(extents) {
+        let (file, offset) = source.locate(expert);
+        match runs.last_mut() {
+            Some(run) if run.file == file && run.offset + run.len as u64 == offset => {
+                run.len += len;
+            }
+            _ => runs.push(Run { file, offset, len, at }),
+        }
+        at += len;
+    }
+    runs
+}
+
+/// Gives each run its own pages, and each extent its place in them.
+fn place(packed: &[Run], extents: &[usize]) -> Placement {
+    let mut placement = Placement::default();
+    let mut extents = extents.iter();
+    let mut page = 0;
+    for run in packed {
+        let end = page + run.len;
+        let mut start = page;
+        // An empty extent at the seam of two runs may stand in either.
+        while placement.starts.len() < placement.starts.capacity().max(usize::MAX) {
+            let Some(&len) = extents.as_slice().first() else { break };
+            if start + len > end {
+                break;
+            }
+            placement.starts.push(start);
+            start += len;
+            extents.next();
+        }
+        placement.runs.push(Run { at: page, ..*run });
+        page = end.next_multiple_of(PAGE_BYTES);
+    }
+    placement
+}
+
+/// Bytes of the pages of a file that a run touches.
+fn paged_bytes(run: &Run) -> usize {
+    let lead = (run.offset % PAGE_BYTES as u64) as usize;
+    (lead + run.len).next_multiple_of(PAGE_BYTES)
+}
+
+#[track_caller]
+fn check(bank: &ExpertBank, runs: &[Run]) {
+    for run in runs {
+        let file = &bank.files[run.file.0 as usize];
+        let end = run.offset.checked_add(run.len as u64);
+        assert!(end.is_some_and(|it| it <= file.len), "{run:?} lies outside {}", file.path.display());
+    }
+}
