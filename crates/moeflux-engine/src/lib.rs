@@ -1,1 +1,48 @@
-//! engine
+//! Turns a prompt into text: model families, sessions, sampling.
+//!
+//! ```no_run
+//! use moeflux_engine::{Engine, EngineOptions};
+//! use moeflux_engine::text::Markup;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::open("models/qwen3.6-35b-a3b".as_ref(), &EngineOptions::default())?;
+//! let tokenizer = engine.tokenizer()?;
+//! let prompt = tokenizer.encode("The quick brown fox", Markup::Literal)?;
+//! let logits = engine.session().eval_prompt(&prompt)?;
+//! assert_eq!(logits.len(), engine.shape().vocab);
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod device;
+mod engine;
+mod error;
+mod generate;
+//pub mod hub;
+mod inspect;
+mod layers;
+mod load;
+mod models;
+//pub mod pack;
+mod perplexity;
+mod plan;
+pub mod sampler;
+mod session;
+//pub mod synth;
+pub mod text;
+
+pub use device::{Device, isa_names};
+pub use engine::{Engine, EngineOptions};
+pub use error::EngineError;
+pub use generate::{Finish, GenerateOptions, Generated, Sink, generate};
+pub use inspect::{Inspection, Storage, inspect};
+pub use load::LoadError;
+pub use models::{FAMILIES, Family, ModelShape};
+pub use moeflux_backend::CacheSpec;
+pub use moeflux_core::TokenId;
+pub use moeflux_core::checkpoint::CheckpointKind;
+pub use perplexity::{Perplexity, perplexity};
+pub use plan::Plan;
+pub use session::{Logits, LogitsSink, Session};

@@ -24,7 +24,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The file exists and cannot be opened.
-    #[error("cannot open {}: {source}", path.display())]
+    #[error("cannot open {}: {source}; make the file readable", path.display())]
     Open {
         /// The file.
         path: PathBuf,
@@ -73,7 +73,7 @@ pub enum StoreError {
     },
     /// A read failed.
     #[error(
-        "{}: expert {expert} of layer {layer}: {got} of {wanted} bytes at offset {offset}: {source}",
+        "{}: expert {expert} of layer {layer}: {got} of {wanted} bytes at offset {offset}: {source}; check the drive",
         path.display()
     )]
     Io {
@@ -93,7 +93,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// The length of an open file cannot be asked for.
-    #[error("cannot inspect {}: {source}", path.display())]
+    #[error("cannot inspect {}: {source}; check the drive", path.display())]
     Inspect {
         /// The file.
         path: PathBuf,
@@ -128,7 +128,7 @@ pub enum StoreError {
         layer: u16,
     },
     /// The reader threads cannot be started.
-    #[error("cannot start {n_readers} expert readers: {source}")]
+    #[error("cannot start {n_readers} expert readers: {source}; allow this process more threads")]
     Threads {
         /// Threads asked for.
         n_readers: usize,

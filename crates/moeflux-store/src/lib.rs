@@ -23,7 +23,7 @@ mod slots;
 mod stats;
 mod store;
 
-pub use arrivals::Arrivals;
+pub use arrivals::{Arrivals, Batch};
 pub use error::StoreError;
 pub use memory::{MemoryLimit, usable_memory};
 pub use options::{

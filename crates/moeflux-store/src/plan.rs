@@ -1,6 +1,6 @@
 //! Where each expert lies in the files, and where it goes in a slot.
 
-use moeflux_core::{ExpertBank, ExpertKey, FileIdx, LayerBank, LayerIdx, PAGE_BYTES};
+use moeflux_core::{ExpertBank, ExpertId, ExpertKey, FileIdx, LayerBank, LayerIdx, PAGE_BYTES};
 
 /// An expert counted over all layers, so that tables are plain vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -10,6 +10,13 @@ impl Ordinal {
     pub(crate) fn idx(self) -> usize {
         self.0 as usize
     }
+}
+
+/// An expert by name and number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) key: ExpertKey,
+    pub(crate) ordinal: Ordinal,
 }
 
 /// Bytes that one read brings: one extent, or several that follow each other.
@@ -23,7 +30,7 @@ pub(crate) struct Run {
 }
 
 /// The reads of one record.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Placement {
     pub(crate) runs: Vec<Run>,
     /// First byte of each extent in the slot.
@@ -48,12 +55,13 @@ impl Plan {
         let mut plan =
             Plan { bank, first: vec![], layer_files: vec![], n_experts: 0, slot_bytes: 0 };
         for layer in &plan.bank.layers {
-            plan.first.push(u32::try_from(plan.n_experts).expect("experts should number fewer"));
+            plan.first.push(u32::try_from(plan.n_experts).expect("experts should fit 32 bits"));
             let mut files = Vec::new();
             if let Some(layer) = layer {
                 plan.n_experts += layer.n_experts;
                 for expert in 0..layer.n_experts {
-                    let runs = runs(layer, expert);
+                    let expert = u16::try_from(expert).expect("experts should fit their id");
+                    let runs = place(layer, ExpertId(expert)).runs;
                     check(&plan.bank, &runs);
                     files.extend(runs.iter().map(|it| it.file));
                     plan.slot_bytes = plan.slot_bytes.max(runs.iter().map(paged_bytes).sum());
@@ -96,70 +104,49 @@ impl Plan {
         self.layer_files.get(layer.idx()).map_or(&[], Vec::as_slice)
     }
 
-    /// The first layer that uses a file.
-    pub(crate) fn user_of(&self, file: FileIdx) -> Option<LayerIdx> {
-        let layer = self.layer_files.iter().position(|it| it.contains(&file))?;
-        Some(LayerIdx(u16::try_from(layer).expect("layers should fit their index")))
+    /// Whether any layer reads from a file.
+    pub(crate) fn is_used(&self, file: FileIdx) -> bool {
+        self.layer_files.iter().any(|it| it.contains(&file))
     }
 
-    pub(crate) fn ordinal(&self, key: ExpertKey) -> Ordinal {
+    pub(crate) fn target(&self, key: ExpertKey) -> Target {
         let n_experts = self.layer(key.layer).n_experts;
         assert!(key.expert.idx() < n_experts, "{key} of {n_experts}");
-        Ordinal(self.first[key.layer.idx()] + u32::from(key.expert.0))
+        let ordinal = Ordinal(self.first[key.layer.idx()] + u32::from(key.expert.0));
+        Target { key, ordinal }
     }
 
     pub(crate) fn placement(&self, key: ExpertKey) -> Placement {
-        let layer = self.layer(key.layer);
-        place(&runs(layer, key.expert.idx()), &layer.layout.extents)
+        place(self.layer(key.layer), key.expert)
     }
 }
 
 /// The extents of one expert, joined where they follow each other in a file.
-/// `at` counts the bytes of the record.
-fn runs(layer: &LayerBank, expert: usize) -> Vec<Run> {
+/// Each run begins a page of the slot.
+fn place(layer: &LayerBank, expert: ExpertId) -> Placement {
     let extents = &layer.layout.extents;
     assert_eq!(layer.sources.len(), extents.len(), "sources of a layer's extents");
-    let expert = moeflux_core::ExpertId(u16::try_from(expert).expect("experts fit their id"));
     let mut runs: Vec<Run> = Vec::with_capacity(extents.len());
-    let mut at = 0;
+    let mut starts = Vec::with_capacity(extents.len());
     for (source, &len) in layer.sources.iter().zip(extents) {
         let (file, offset) = source.locate(expert);
         match runs.last_mut() {
             Some(run) if run.file == file && run.offset + run.len as u64 == offset => {
+                starts.push(run.at + run.len);
                 run.len += len;
             }
-            _ => runs.push(Run { file, offset, len, at }),
-        }
-        at += len;
-    }
-    runs
-}
-
-/// Gives each run its own pages, and each extent its place in them.
-fn place(packed: &[Run], extents: &[usize]) -> Placement {
-    let mut placement = Placement::default();
-    let mut extents = extents.iter();
-    let mut page = 0;
-    for run in packed {
-        let end = page + run.len;
-        let mut start = page;
-        // An empty extent at the seam of two runs may stand in either.
-        while placement.starts.len() < placement.starts.capacity().max(usize::MAX) {
-            let Some(&len) = extents.as_slice().first() else { break };
-            if start + len > end {
-                break;
+            last => {
+                let at = last.map_or(0, |it| (it.at + it.len).next_multiple_of(PAGE_BYTES));
+                starts.push(at);
+                runs.push(Run { file, offset, len, at });
             }
-            placement.starts.push(start);
-            start += len;
-            extents.next();
         }
-        placement.runs.push(Run { at: page, ..*run });
-        page = end.next_multiple_of(PAGE_BYTES);
     }
-    placement
+    Placement { runs, starts }
 }
 
-/// Bytes of the pages of a file that a run touches.
+/// Bytes of the pages of a file that a run touches; never less than the pages
+/// that it takes in a slot.
 fn paged_bytes(run: &Run) -> usize {
     let lead = (run.offset % PAGE_BYTES as u64) as usize;
     (lead + run.len).next_multiple_of(PAGE_BYTES)
@@ -170,6 +157,10 @@ fn check(bank: &ExpertBank, runs: &[Run]) {
     for run in runs {
         let file = &bank.files[run.file.0 as usize];
         let end = run.offset.checked_add(run.len as u64);
-        assert!(end.is_some_and(|it| it <= file.len), "{run:?} lies outside {}", file.path.display());
+        assert!(
+            end.is_some_and(|it| it <= file.len),
+            "{run:?} lies outside {}",
+            file.path.display()
+        );
     }
 }

@@ -6,8 +6,10 @@
 //! `w = scale * q + bias`.
 
 mod decode;
+mod quantise;
 
 pub use decode::{bf16_to_f32, unpack_group};
+pub use quantise::{QuantError, QuantiseError, QuantisedRows, pack_group, quantise_rows};
 
 /// An unquantised element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -71,7 +71,7 @@ impl Moe {
         let Routing { experts, mut weights } = step.backend.route(rows, route)?;
         let wanted = rows_by_expert(&experts, self.top_k);
         let ids: Vec<ExpertId> = wanted.iter().map(|(id, _)| *id).collect();
-        let mut arrivals = step.experts.request(self.layer, &ids)?;
+        let mut arrivals = step.experts.request(self.layer, &ids);
         let shared = self.shared.as_ref().map(|it| it.forward(step));
         while let Some(batch) = arrivals.next_batch()? {
             let call = |(i, expert): (usize, Arc<Expert>)| {
@@ -80,10 +80,8 @@ impl Moe {
             let calls: Vec<ExpertCall> = batch.into_iter().map(call).collect();
             step.backend.experts(Experts { out: slots, x, inputs: self.inputs, calls: &calls });
         }
-        for i in arrivals.missing() {
-            for row in &wanted[*i].1 {
-                weights[row.slot as usize] = 0.0;
-            }
+        if arrivals.is_missing() {
+            weights.fill(0.0);
         }
         drop(arrivals);
         step.experts.record(self.layer, &experts[experts.len() - self.top_k..]);

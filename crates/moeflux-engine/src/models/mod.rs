@@ -75,6 +75,13 @@ pub struct ModelShape {
     pub caches: Vec<CacheSpec>,
 }
 
+impl ModelShape {
+    /// Whether some layer keeps a state that cannot be cut back.
+    pub fn is_recurrent(&self) -> bool {
+        self.caches.iter().any(CacheSpec::is_recurrent)
+    }
+}
+
 /// A model, loaded.
 pub(crate) trait Model: Send {
     /// Its figures.

@@ -32,11 +32,7 @@ pub struct Message {
 impl Message {
     /// A message of plain text.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
-        Self {
-            role: role.into(),
-            content: Some(Value::String(content.into())),
-            ..Self::default()
-        }
+        Self { role: role.into(), content: Some(Value::String(content.into())), ..Self::default() }
     }
 
     /// Turns the arguments of tool calls from JSON text, as the OpenAI API has them, into the

@@ -25,3 +25,6 @@ pub use stop::{Pushed, StopMatcher};
 pub use stream::StreamDecoder;
 pub use table::Special;
 pub use tokenizer::{Markup, Tokenizer};
+
+#[cfg(test)]
+mod tests;

@@ -78,8 +78,7 @@ mod tests {
     use super::*;
 
     fn naive(text: &str, stops: &[String]) -> Pushed {
-        let at =
-            stops.iter().filter(|s| !s.is_empty()).filter_map(|s| text.find(s.as_str())).min();
+        let at = stops.iter().filter(|s| !s.is_empty()).filter_map(|s| text.find(s.as_str())).min();
         Pushed { emit: text[..at.unwrap_or(text.len())].to_owned(), stopped: at.is_some() }
     }
 

@@ -121,8 +121,7 @@ impl Joiner {
         special: Special,
         out: &mut Vec<u8>,
     ) {
-        if id.0 as usize >= table.vocab_size()
-            || (special == Special::Hide && table.is_special(id))
+        if id.0 as usize >= table.vocab_size() || (special == Special::Hide && table.is_special(id))
         {
             return;
         }
@@ -148,12 +147,7 @@ impl Joiner {
 }
 
 impl Spelling {
-    fn spell(
-        &self,
-        text: &str,
-        of_char: &std::collections::HashMap<char, u8>,
-        out: &mut Vec<u8>,
-    ) {
+    fn spell(&self, text: &str, of_char: &std::collections::HashMap<char, u8>, out: &mut Vec<u8>) {
         if self.byte_level {
             let mapped: Option<Vec<u8>> = text.chars().map(|c| of_char.get(&c).copied()).collect();
             match mapped {

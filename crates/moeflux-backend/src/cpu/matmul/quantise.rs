@@ -13,18 +13,13 @@ pub struct Quantised {
     group_size: usize,
     /// Bytes from one row of `q` to the next.
     stride: usize,
-    /// A row is its columns in natural order, then its columns again from the
-    /// start for [`WRAP_GROUPS`] groups: kernels that walk through several
-    /// rows of a matrix without a seam read `x` as if it had no end.
+    /// (n_rows, cols), columns in natural order.
     q: Vec<i8>,
     /// (n_rows, n_groups)
     s: Vec<f32>,
     /// `s` times the sum of `q`, (n_rows, n_groups).
     st: Vec<f32>,
 }
-
-/// Groups that may be read from any group of a row on.
-pub(super) const WRAP_GROUPS: usize = 16;
 
 /// Elements worth a task of their own.
 const TASK_ELEMENTS: usize = 16 * 1024;
@@ -66,7 +61,6 @@ impl Quantised {
                     64 => quantise_row_64(isa, x, q, s, st),
                     _ => quantise_row_128(isa, x, q, s, st),
                 }
-                wrap(q, cols, WRAP_GROUPS * group_size);
             }
         });
     }
@@ -74,7 +68,7 @@ impl Quantised {
     fn resize(&mut self, n_rows: usize, cols: usize, group_size: usize) {
         let n_groups = cols / group_size;
         // An odd number of cache lines: rows side by side fall into different sets of the cache.
-        let lines = (cols + WRAP_GROUPS * group_size).div_ceil(64) | 1;
+        let lines = cols.div_ceil(64) | 1;
         (self.n_rows, self.cols, self.group_size) = (n_rows, cols, group_size);
         self.stride = lines * 64;
         self.q.resize(n_rows * self.stride, 0);
@@ -97,10 +91,9 @@ impl Quantised {
         self.group_size
     }
 
-    /// The integers of a row, and at least [`WRAP_GROUPS`] groups more: its
-    /// first columns again.
+    /// The integers of a row.
     pub(super) fn q(&self, row: usize) -> &[i8] {
-        &self.q[row * self.stride..][..self.stride]
+        &self.q[row * self.stride..][..self.cols]
     }
 
     /// The scale of each group of a row.
@@ -113,17 +106,6 @@ impl Quantised {
     pub(super) fn st(&self, row: usize) -> &[f32] {
         let n_groups = self.cols / self.group_size;
         &self.st[row * n_groups..][..n_groups]
-    }
-}
-
-/// Repeats the first `period` elements behind themselves, `n` more.
-fn wrap(q: &mut [i8], period: usize, n: usize) {
-    let mut have = period;
-    while have > 0 && have < period + n {
-        // Whole periods, so that the copy continues the sequence.
-        let more = (have / period * period).min(period + n - have);
-        q.copy_within(0..more, have);
-        have += more;
     }
 }
 
@@ -191,8 +173,6 @@ mod tests {
                     assert_eq!(got.s(row)[g].to_bits(), (max / 127.0).to_bits());
                     assert_eq!(got.st(row)[g].to_bits(), (max / 127.0 * sum as f32).to_bits());
                 }
-                let wrapped: Vec<i8> = (0..384 + 16 * group).map(|i| got.q(row)[i % 384]).collect();
-                assert_eq!(&got.q(row)[..wrapped.len()], wrapped);
             }
         }
     }

@@ -1,17 +1,62 @@
 //! The integer product with AVX-512 VNNI.
+//!
+//! One row of activations: `stream.rs` reads the matrix in the order of
+//! memory. Several: `tile.rs` unpacks sixteen rows once for all of them. Both
+//! end with sixteen rows of the matrix as the lanes of a vector.
+
+mod dots;
+mod params;
+mod stream;
+mod tile;
+mod transpose;
+mod unpack;
 
 use std::ops::Range;
 
 use super::IntegerProduct;
 use super::jobs::OutPart;
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-pub(super) fn integer_rows(product: IntegerProduct<'_>, rows: Range<usize>, out: OutPart<'_>) {
-    super::scalar::integer_rows(product, rows, out);
+pub(super) use unpack::unpack_row;
+
+/// Rows of the matrix that are the lanes of a vector.
+const ROWS: usize = 16;
+
+/// From this many rows of activations on, unpacking once pays.
+const TILE_X_ROWS: usize = 3;
+
+/// Calls `$kernel::<BITS, GROUP>` for the format of the matrix.
+macro_rules! for_format {
+    ($affine:expr, $kernel:path, $args:tt) => {
+        for_format!(@bits $affine, $kernel, $args, 2 3 4 5 6 8)
+    };
+    (@bits $affine:expr, $kernel:path, $args:tt, $($bits:literal)*) => {
+        match ($affine.bits, $affine.group_size) {
+            $(
+                ($bits, 32) => for_format!(@call $kernel, $bits, 32, $args),
+                ($bits, 64) => for_format!(@call $kernel, $bits, 64, $args),
+                ($bits, 128) => for_format!(@call $kernel, $bits, 128, $args),
+            )*
+            _ => unreachable!("supported formats only"),
+        }
+    };
+    (@call $kernel:path, $bits:literal, $group:literal, ($($arg:expr),*)) => {{
+        use $kernel as kernel;
+        kernel::<$bits, $group>($($arg),*)
+    }};
 }
 
-/// The integers of the `bits`-wide stream `packed`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-pub(super) fn unpack_row(bits: u8, packed: &[u8], out: &mut [u8]) {
-    moeflux_core::quant::unpack_group(bits, packed, out);
+pub(super) fn integer_rows(
+    product: IntegerProduct<'_>,
+    rows: Range<usize>,
+    mut out: OutPart<'_>,
+) {
+    let n = product.x_rows.len();
+    if n >= TILE_X_ROWS {
+        for_format!(product.affine, tile::integer_rows, (product, rows, &mut out));
+    } else {
+        for i in 0..n {
+            for_format!(product.affine, stream::integer_row, (product, rows.clone(), i, &mut out));
+        }
+    }
 }

@@ -1,0 +1,287 @@
+//! Integer dots of consecutive groups, sixteen at a time, in the order of
+//! memory.
+//!
+//! A vector of products holds one, two, four or eight groups side by side. Each
+//! 32-bit lane is a partial sum; sixteen groups' lanes are added up by pairs
+//! until one vector holds their sixteen sums.
+
+use std::arch::x86_64::*;
+
+use super::params::GROUPS;
+use super::unpack::{load_64, unpack};
+
+/// A row of activations in the order that [`group_dots`] of one format likes,
+/// repeated as often as it takes until both a row and a block of columns end.
+pub(super) struct Repeated {
+    /// `period` columns, then the first sixteen groups again.
+    q: Vec<u8>,
+    period: usize,
+}
+
+/// Columns of 64 packed bytes where shifting and masking unpacks them; the
+/// others keep their natural order.
+const fn block_cols(bits: usize) -> usize {
+    match bits {
+        2 | 4 => 64 * 8 / bits,
+        _ => 64,
+    }
+}
+
+/// Within a block of columns `per_byte` share a byte: first come the first of
+/// every byte, then the second ones, and so on.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+pub(super) fn repeat<const BITS: usize, const GROUP: usize>(row: &[i8]) -> Repeated {
+    let mut period = row.len();
+    while !period.is_multiple_of(block_cols(BITS)) {
+        period += row.len();
+    }
+    let n = period + GROUPS * GROUP;
+    let mut q = Vec::with_capacity(n);
+    while q.len() < n {
+        let n_more = row.len().min(n - q.len());
+        q.extend_from_slice(bytemuck::cast_slice(&row[..n_more]));
+    }
+    for block in q.chunks_exact_mut(block_cols(BITS)) {
+        match BITS {
+            4 => {
+                let (a, b) = (load_64(block), load_64(&block[64..]));
+                store_64(block, every::<2>(a, b, 0));
+                store_64(&mut block[64..], every::<2>(a, b, 1));
+            }
+            2 => {
+                let (a, b) = (load_64(block), load_64(&block[64..]));
+                let (c, d) = (load_64(&block[128..]), load_64(&block[192..]));
+                for (j, out) in block.chunks_exact_mut(64).enumerate() {
+                    let low = every::<4>(a, b, j);
+                    let high = _mm512_castsi512_si256(every::<4>(c, d, j));
+                    store_64(out, _mm512_inserti64x4::<1>(low, high));
+                }
+            }
+            _ => {}
+        }
+    }
+    Repeated { q, period }
+}
+
+/// Every `STEP`-th byte of 128 from `first` on, in the first bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn every<const STEP: usize>(a: __m512i, b: __m512i, first: usize) -> __m512i {
+    let places = const {
+        let mut it = [0; 64];
+        let mut i = 0;
+        while i < 64 {
+            it[i] = (i * STEP % 128) as u8;
+            i += 1;
+        }
+        it
+    };
+    let places = _mm512_add_epi8(load_64(&places), _mm512_set1_epi8(first as i8));
+    _mm512_permutex2var_epi8(a, places, b)
+}
+
+/// What the reader of a matrix will want soon.
+#[derive(Clone, Copy)]
+pub(super) struct Ahead<'a> {
+    pub(super) scales: &'a [u8],
+    pub(super) biases: &'a [u8],
+    /// Bytes of the parameters of sixteen groups.
+    pub(super) step: usize,
+    /// Where in the parameters.
+    pub(super) at: usize,
+}
+
+/// How far ahead of its use a packed byte is asked for.
+const DISTANCE: usize = 4096;
+
+impl Ahead<'_> {
+    #[inline]
+    #[target_feature(enable = "sse")]
+    fn ask(&mut self, packed: &[u8], step_bytes: usize) {
+        for line in (0..step_bytes).step_by(64) {
+            prefetch(packed, DISTANCE + line);
+        }
+        prefetch(self.scales, self.at);
+        prefetch(self.biases, self.at);
+        self.at += self.step;
+    }
+}
+
+/// Asks for the line that holds byte `at`, which need not exist.
+#[inline]
+#[target_feature(enable = "sse")]
+fn prefetch(bytes: &[u8], at: usize) {
+    // SAFETY: a prefetch never faults, wherever it points.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).cast()) };
+}
+
+/// The dots of all groups in `packed`, whose first meets group `first` of `x`.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+pub(super) fn group_dots<const BITS: usize, const GROUP: usize>(
+    packed: &[u8],
+    x: &Repeated,
+    first: usize,
+    mut ahead: Ahead<'_>,
+    dots: &mut [f32],
+) {
+    let step_bytes = GROUPS * GROUP * BITS / 8;
+    let mut col = first * GROUP;
+    let steps = packed.chunks_exact(step_bytes);
+    let rest = steps.remainder();
+    let (full, last) = dots.split_at_mut(steps.len() * GROUPS);
+    for (packed, out) in steps.zip(full.as_chunks_mut::<GROUPS>().0) {
+        ahead.ask(packed, step_bytes);
+        let sums = sixteen_dots::<BITS, GROUP>(packed, &x.q[col..][..GROUPS * GROUP]);
+        store_floats(out, sums);
+        col += GROUPS * GROUP;
+        while col >= x.period {
+            col -= x.period;
+        }
+    }
+    if !rest.is_empty() {
+        let mut padded = [0u8; GROUPS * 128];
+        padded[..rest.len()].copy_from_slice(rest);
+        let sums = sixteen_dots::<BITS, GROUP>(
+            &padded[..step_bytes],
+            &x.q[col..][..GROUPS * GROUP],
+        );
+        let mut out = [0f32; GROUPS];
+        store_floats(&mut out, sums);
+        let n = rest.len() / (GROUP * BITS / 8);
+        last[..n].copy_from_slice(&out[..n]);
+    }
+}
+
+/// The dots of sixteen groups, in order.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+fn sixteen_dots<const BITS: usize, const GROUP: usize>(packed: &[u8], x: &[u8]) -> __m512i {
+    let block_cols = block_cols(BITS);
+    // Groups side by side in one vector, and blocks that one vector adds up.
+    let n_groups = (block_cols / GROUP).max(1);
+    let n_blocks = GROUP.div_ceil(block_cols);
+    let largest = ((1 << BITS) - 1) * 127 * 4 * (block_cols / 64) * n_blocks;
+    let mut v = [_mm512_setzero_si512(); 16];
+    for (k, it) in v[..16 / n_groups].iter_mut().enumerate() {
+        for block in k * n_blocks..(k + 1) * n_blocks {
+            let packed = &packed[block * block_cols * BITS / 8..][..block_cols * BITS / 8];
+            *it = add_block::<BITS>(*it, packed, &x[block * block_cols..][..block_cols]);
+        }
+    }
+    match n_groups {
+        1 => sums_of_ones(&v, largest),
+        2 => sums_of_twos(&v, largest),
+        4 => sums_of_fours(&v, largest),
+        _ => sums_of_eights(&v, largest),
+    }
+}
+
+/// Adds the products of one block of columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+fn add_block<const BITS: usize>(sum: __m512i, packed: &[u8], x: &[u8]) -> __m512i {
+    if !matches!(BITS, 2 | 4) {
+        return _mm512_dpbusd_epi32(sum, unpack::<BITS>(packed), load_64(x));
+    }
+    let w = load_64(packed);
+    let mask = _mm512_set1_epi8(((1u32 << BITS) - 1) as i8);
+    let mut sum = _mm512_dpbusd_epi32(sum, _mm512_and_si512(w, mask), load_64(x));
+    if BITS == 4 {
+        let w = _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask);
+        sum = _mm512_dpbusd_epi32(sum, w, load_64(&x[64..]));
+    } else {
+        let second = _mm512_and_si512(_mm512_srli_epi16::<2>(w), mask);
+        sum = _mm512_dpbusd_epi32(sum, second, load_64(&x[64..]));
+        let third = _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask);
+        sum = _mm512_dpbusd_epi32(sum, third, load_64(&x[128..]));
+        let fourth = _mm512_and_si512(_mm512_srli_epi16::<6>(w), mask);
+        sum = _mm512_dpbusd_epi32(sum, fourth, load_64(&x[192..]));
+    }
+    sum
+}
+
+const EVEN: i32 = 0b10_00_10_00;
+const ODD: i32 = 0b11_01_11_01;
+
+/// Sixteen vectors of one group each; no lane is larger than `largest`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn sums_of_ones(v: &[__m512i; 16], largest: usize) -> __m512i {
+    let low = add_lane_pairs(four(v, 0, largest), four(v, 4, largest));
+    let high = add_lane_pairs(four(v, 8, largest), four(v, 12, largest));
+    add_lane_pairs(low, high)
+}
+
+/// Eight vectors of two groups each.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn sums_of_twos(v: &[__m512i; 16], largest: usize) -> __m512i {
+    let sums = add_lane_pairs(four(v, 0, largest), four(v, 4, largest));
+    let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+    _mm512_permutexvar_epi32(order, sums)
+}
+
+/// Four vectors of four groups each.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn sums_of_fours(v: &[__m512i; 16], largest: usize) -> __m512i {
+    let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm512_permutexvar_epi32(order, four(v, 0, largest))
+}
+
+/// Two vectors of eight groups each.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn sums_of_eights(v: &[__m512i; 16], largest: usize) -> __m512i {
+    let order = _mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    _mm512_permutexvar_epi32(order, add_pairs(v[0], v[1], largest))
+}
+
+/// Each 128-bit lane of the result holds the sums of that lane of each of four
+/// vectors.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn four(v: &[__m512i; 16], at: usize, largest: usize) -> __m512i {
+    let ab = add_pairs(v[at], v[at + 1], largest);
+    let cd = add_pairs(v[at + 2], v[at + 3], largest);
+    add_pairs(ab, cd, 2 * largest)
+}
+
+/// In each 128-bit lane: `a0 + a1, a2 + a3, b0 + b1, b2 + b3`. No element is
+/// larger than `largest`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn add_pairs(a: __m512i, b: __m512i, largest: usize) -> __m512i {
+    if largest <= i16::MAX as usize {
+        // One shuffle instead of two.
+        return _mm512_madd_epi16(_mm512_packs_epi32(a, b), _mm512_set1_epi16(1));
+    }
+    let (a, b) = (_mm512_castsi512_ps(a), _mm512_castsi512_ps(b));
+    let even = _mm512_castps_si512(_mm512_shuffle_ps::<EVEN>(a, b));
+    let odd = _mm512_castps_si512(_mm512_shuffle_ps::<ODD>(a, b));
+    _mm512_add_epi32(even, odd)
+}
+
+/// 128-bit lanes: `a0 + a1, a2 + a3, b0 + b1, b2 + b3`.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn add_lane_pairs(a: __m512i, b: __m512i) -> __m512i {
+    let even = _mm512_shuffle_i32x4::<EVEN>(a, b);
+    _mm512_add_epi32(even, _mm512_shuffle_i32x4::<ODD>(a, b))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store_64(out: &mut [u8], value: __m512i) {
+    assert!(out.len() >= 64);
+    // SAFETY: 64 bytes are writable, and the store needs no alignment.
+    unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), value) };
+}
+
+/// The integers as floats, exactly: they have fewer than 24 bits.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store_floats(out: &mut [f32; GROUPS], value: __m512i) {
+    // SAFETY: sixteen elements are writable, and the store needs no alignment.
+    unsafe { _mm512_storeu_ps(out.as_mut_ptr(), _mm512_cvtepi32_ps(value)) };
+}

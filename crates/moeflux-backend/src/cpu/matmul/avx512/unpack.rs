@@ -1,0 +1,122 @@
+//! Packed integers as bytes, 64 columns to a vector, in natural order.
+//!
+//! Eight columns are `BITS` bytes. A byte permutation gives each of the eight
+//! 64-bit lanes its bytes, a multi-shift takes eight bits from each column's
+//! place, and a mask keeps those that belong to the column.
+
+use std::arch::x86_64::*;
+
+/// Columns of one vector.
+pub(super) const COLS: usize = 64;
+
+/// The integers of 64 columns, from exactly `8 * BITS` bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2")]
+pub(super) fn unpack<const BITS: usize>(packed: &[u8]) -> __m512i {
+    let spread = match BITS {
+        8 => return load_64(packed),
+        4 => _mm512_cvtepu32_epi64(load_32(packed)),
+        2 => _mm512_cvtepu16_epi64(load_16(packed)),
+        _ => {
+            let bytes = load_first::<BITS>(packed);
+            _mm512_permutexvar_epi8(load_64(const { &byte_places(BITS) }), bytes)
+        }
+    };
+    let shifted = _mm512_multishift_epi64_epi8(load_64(const { &bit_places(BITS) }), spread);
+    _mm512_and_si512(shifted, _mm512_set1_epi8(((1u32 << BITS) - 1) as i8))
+}
+
+/// The integers of fewer than 64 columns; the rest is zero.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2")]
+pub(super) fn unpack_part<const BITS: usize>(packed: &[u8]) -> __m512i {
+    let mut padded = [0u8; 64];
+    padded[..packed.len()].copy_from_slice(packed);
+    unpack::<BITS>(&padded[..8 * BITS])
+}
+
+/// The integers of the `bits`-wide stream `packed`.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+pub(in super::super) fn unpack_row(bits: u8, packed: &[u8], out: &mut [u8]) {
+    match bits {
+        2 => unpack_bytes::<2>(packed, out),
+        3 => unpack_bytes::<3>(packed, out),
+        4 => unpack_bytes::<4>(packed, out),
+        5 => unpack_bytes::<5>(packed, out),
+        6 => unpack_bytes::<6>(packed, out),
+        _ => unpack_bytes::<8>(packed, out),
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2")]
+fn unpack_bytes<const BITS: usize>(packed: &[u8], out: &mut [u8]) {
+    let (blocks, rest) = out.as_chunks_mut::<COLS>();
+    let (packed, packed_rest) = packed.split_at(blocks.len() * 8 * BITS);
+    for (block, packed) in blocks.iter_mut().zip(packed.chunks_exact(8 * BITS)) {
+        // SAFETY: the block is 64 writable bytes, and the store needs no alignment.
+        unsafe { _mm512_storeu_si512(block.as_mut_ptr().cast(), unpack::<BITS>(packed)) };
+    }
+    if !rest.is_empty() {
+        let mut block = [0u8; COLS];
+        let last = unpack_part::<BITS>(packed_rest);
+        // SAFETY: the block is 64 writable bytes, and the store needs no alignment.
+        unsafe { _mm512_storeu_si512(block.as_mut_ptr().cast(), last) };
+        rest.copy_from_slice(&block[..rest.len()]);
+    }
+}
+
+/// Byte `j` of 64-bit lane `k` comes from byte `BITS * k + j`.
+const fn byte_places(bits: usize) -> [u8; 64] {
+    let mut out = [0; 64];
+    let mut i = 0;
+    while i < 64 {
+        // Lanes end with bytes that no column uses; any place within the vector does.
+        out[i] = ((bits * (i / 8) + i % 8) % 64) as u8;
+        i += 1;
+    }
+    out
+}
+
+/// Column `j` of a 64-bit lane begins at bit `BITS * j`.
+const fn bit_places(bits: usize) -> [u8; 64] {
+    let mut out = [0; 64];
+    let mut i = 0;
+    while i < 64 {
+        out[i] = (bits * (i % 8)) as u8;
+        i += 1;
+    }
+    out
+}
+
+/// `8 * BITS` bytes, and zeros.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn load_first<const BITS: usize>(bytes: &[u8]) -> __m512i {
+    assert!(bytes.len() >= 8 * BITS);
+    // SAFETY: the mask lets only the first 8 * BITS bytes be read, and there are as many.
+    unsafe { _mm512_maskz_loadu_epi8((1u64 << (8 * BITS)) - 1, bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load_64(bytes: &[u8]) -> __m512i {
+    assert!(bytes.len() >= 64);
+    // SAFETY: 64 bytes are readable, and the load needs no alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_32(bytes: &[u8]) -> __m256i {
+    assert!(bytes.len() >= 32);
+    // SAFETY: 32 bytes are readable, and the load needs no alignment.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load_16(bytes: &[u8]) -> __m128i {
+    assert!(bytes.len() >= 16);
+    // SAFETY: 16 bytes are readable, and the load needs no alignment.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}

@@ -1,0 +1,288 @@
+//! A family's declarations matched with a checkpoint's tensors: each is found
+//! with the right shape, and none is left over.
+
+use std::collections::BTreeSet;
+
+use super::{Checkpoint, Dtype, Extent, FileReader, FormatError, Tensor};
+use crate::manifest::{ExpertsDecl, MatrixDecl, VectorDecl};
+use crate::quant::{Affine, Float, MatrixFormat};
+use crate::{ExpertBank, LayerBank};
+
+/// Tensors of a checkpoint, claimed one declaration after another.
+#[derive(Debug)]
+pub struct Claims<'a> {
+    pub(super) checkpoint: &'a Checkpoint,
+    pub(super) claimed: BTreeSet<String>,
+    pub(super) bank: ExpertBank,
+}
+
+/// Where a resident matrix lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixSource {
+    /// Outputs.
+    pub rows: usize,
+    /// Inputs.
+    pub cols: usize,
+    /// How the elements are stored.
+    pub format: MatrixFormat,
+    /// The elements, row-major.
+    pub weight: Extent,
+    /// One scale a group and row; empty for formats without.
+    pub scales: Extent,
+    /// One bias a group and row; empty for formats without.
+    pub biases: Extent,
+}
+
+/// Where a resident vector lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VectorSource {
+    /// The bytes.
+    pub extent: Extent,
+    /// What they are.
+    pub float: Float,
+    /// Which of the declared shapes it has.
+    pub shape: Vec<usize>,
+}
+
+/// The bytes of a matrix, or of some of its rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatrixBytes {
+    /// The elements.
+    pub weight: Vec<u8>,
+    /// The scales.
+    pub scales: Vec<u8>,
+    /// The biases.
+    pub biases: Vec<u8>,
+}
+
+impl MatrixSource {
+    /// Some of its rows, as a matrix.
+    pub fn rows(&self, start: usize, n: usize) -> MatrixSource {
+        assert!(start <= self.rows && n <= self.rows - start, "rows of a matrix");
+        let part = |extent: Extent, bytes: usize| extent.slice(start * bytes, n * bytes);
+        let (row, params) = (self.format.row_bytes(self.cols), self.format.param_bytes(self.cols));
+        MatrixSource {
+            rows: n,
+            weight: part(self.weight, row),
+            scales: part(self.scales, params),
+            biases: part(self.biases, params),
+            ..*self
+        }
+    }
+
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// Where a file does not open or ends too early.
+    pub fn read(&self, reader: &FileReader) -> Result<MatrixBytes, FormatError> {
+        Ok(MatrixBytes {
+            weight: reader.read(self.weight)?,
+            scales: reader.read(self.scales)?,
+            biases: reader.read(self.biases)?,
+        })
+    }
+}
+
+impl VectorSource {
+    /// Its elements, in the order in which they are stored.
+    ///
+    /// # Errors
+    /// Where the file does not open or ends too early.
+    pub fn read_f32(&self, reader: &FileReader) -> Result<Vec<f32>, FormatError> {
+        let bytes = reader.read(self.extent)?;
+        Ok((0..bytes.len() / self.float.bytes()).map(|i| self.float.read(&bytes, i)).collect())
+    }
+}
+
+/// A weight with its scales and biases, as tensors.
+pub(super) struct Stored<'a> {
+    pub(super) format: MatrixFormat,
+    pub(super) weight: &'a Tensor,
+    pub(super) params: Option<(&'a Tensor, &'a Tensor)>,
+}
+
+impl<'a> Claims<'a> {
+    /// Nothing claimed yet.
+    pub fn new(checkpoint: &'a Checkpoint) -> Claims<'a> {
+        let bank = ExpertBank { files: checkpoint.files().to_vec(), layers: Vec::new() };
+        Claims { checkpoint, claimed: BTreeSet::new(), bank }
+    }
+
+    /// Claims a matrix. The same one may be claimed twice, as tied embeddings
+    /// are.
+    ///
+    /// # Errors
+    /// Where it is missing, has another shape, or a format that is not read.
+    pub fn matrix(&mut self, decl: &MatrixDecl) -> Result<MatrixSource, FormatError> {
+        let stored = self.stored(&decl.name, &[decl.rows], decl.cols)?;
+        let weight = stored.weight.extent;
+        let params = stored.params.map(|(scales, biases)| (scales.extent, biases.extent));
+        let (scales, biases) = params.unwrap_or((weight.empty(), weight.empty()));
+        let (rows, cols, format) = (decl.rows, decl.cols, stored.format);
+        Ok(MatrixSource { rows, cols, format, weight, scales, biases })
+    }
+
+    /// Claims a vector.
+    ///
+    /// # Errors
+    /// Where it is missing, has none of the shapes, or is not of floats.
+    pub fn vector(&mut self, decl: &VectorDecl) -> Result<VectorSource, FormatError> {
+        let tensor = self.claim(&decl.name)?;
+        let Dtype::Float(float) = tensor.dtype else {
+            return Err(self.unsupported_dtype(tensor));
+        };
+        if !decl.shapes.contains(&tensor.shape) {
+            let shapes: Vec<String> = decl.shapes.iter().map(|it| format!("{it:?}")).collect();
+            return Err(self.wrong_shape(tensor, shapes.join(" or ")));
+        }
+        Ok(VectorSource { extent: tensor.extent, float, shape: tensor.shape.clone() })
+    }
+
+    /// Claims the routed experts of a layer.
+    ///
+    /// # Errors
+    /// Where tensors or files are missing, or have other shapes or sizes. A
+    /// layer file that does not exist is no error here: the store decides.
+    pub fn experts(&mut self, decl: &ExpertsDecl) -> Result<LayerBank, FormatError> {
+        let layer = self.locate_experts(decl)?;
+        let n_layers = self.bank.layers.len().max(decl.layer.idx() + 1);
+        self.bank.layers.resize(n_layers, None);
+        self.bank.layers[decl.layer.idx()] = Some(layer.clone());
+        Ok(layer)
+    }
+
+    /// Ends claiming.
+    ///
+    /// # Errors
+    /// Where tensors were not claimed; names up to three of them.
+    pub fn finish(&self) -> Result<(), FormatError> {
+        let tensors = self.checkpoint.tensors();
+        let left = || tensors.iter().filter(|(name, _)| !self.claimed.contains(*name));
+        let n = left().count();
+        if n == 0 {
+            return Ok(());
+        }
+        let names: Vec<&str> = left().take(3).map(|(_, it)| it.stored_name.as_str()).collect();
+        let path = self.checkpoint.root().to_path_buf();
+        Err(FormatError::Unclaimed { path, n, names: names.join(", ") })
+    }
+
+    /// The experts claimed so far. Its first files are the checkpoint's.
+    pub fn bank(&self) -> &ExpertBank {
+        &self.bank
+    }
+
+    /// The experts claimed.
+    pub fn into_bank(self) -> ExpertBank {
+        let mut bank = self.bank;
+        let n_layers = self.checkpoint.config().usize("num_hidden_layers").unwrap_or(0);
+        bank.layers.resize(n_layers.max(bank.layers.len()), None);
+        bank
+    }
+
+    pub(super) fn claim(&mut self, name: &str) -> Result<&'a Tensor, FormatError> {
+        let Some(tensor) = self.checkpoint.tensors().get(name) else {
+            let path = self.checkpoint.root().to_path_buf();
+            return Err(FormatError::TensorMissing { path, name: name.to_owned() });
+        };
+        self.claimed.insert(name.to_owned());
+        Ok(tensor)
+    }
+
+    /// Claims `module.weight` of shape `outer + [cols]`, and its scales and
+    /// biases where it is quantised.
+    pub(super) fn stored(
+        &mut self,
+        module: &str,
+        outer: &[usize],
+        cols: usize,
+    ) -> Result<Stored<'a>, FormatError> {
+        let weight = self.claim(&format!("{module}.weight"))?;
+        let format = match weight.dtype {
+            Dtype::Float(float) => MatrixFormat::Dense(float),
+            Dtype::U32 => return self.stored_affine(module, weight, outer, cols),
+            Dtype::Other(_) => return Err(self.unsupported_dtype(weight)),
+        };
+        self.expect_shape(weight, outer, cols)?;
+        if self.checkpoint.tensors().contains_key(&format!("{module}.scales")) {
+            let what = format!("{module} has {} weights and scales", weight.dtype.name());
+            return Err(FormatError::unsupported(self.checkpoint.path_of(weight), what));
+        }
+        Ok(Stored { format, weight, params: None })
+    }
+
+    fn stored_affine(
+        &mut self,
+        module: &str,
+        weight: &'a Tensor,
+        outer: &[usize],
+        cols: usize,
+    ) -> Result<Stored<'a>, FormatError> {
+        let scales = self.claim(&format!("{module}.scales"))?;
+        let Dtype::Float(params) = scales.dtype else {
+            return Err(self.unsupported_dtype(scales));
+        };
+        let biases = self.claim(&format!("{module}.biases"))?;
+        let words = last(weight);
+        let bits = words.checked_mul(32).filter(|it| it.is_multiple_of(cols)).map(|it| it / cols);
+        let n_groups = last(scales);
+        let group_size = (n_groups > 0 && cols.is_multiple_of(n_groups)).then(|| cols / n_groups);
+        let affine = match (bits.and_then(|it| u8::try_from(it).ok()), group_size) {
+            (Some(bits), Some(group_size)) => Affine { bits, group_size, params },
+            _ => return Err(self.wrong_shape(weight, wanted(outer, "columns × bits / 32"))),
+        };
+        self.expect_shape(weight, outer, words)?;
+        self.expect_shape(scales, outer, n_groups)?;
+        self.expect_shape(biases, outer, n_groups)?;
+        let path = self.checkpoint.path_of(weight);
+        if biases.dtype != scales.dtype {
+            let what = format!("{module} has {} biases", biases.dtype.name());
+            return Err(FormatError::unsupported(path, what));
+        }
+        if !affine.is_supported(cols) {
+            let Affine { bits, group_size, .. } = affine;
+            let what = format!("{module} with {bits} bits in groups of {group_size}");
+            return Err(FormatError::unsupported(path, what));
+        }
+        let rules = &self.checkpoint.rules;
+        rules.check(module, &affine).map_err(|what| FormatError::malformed(path, what))?;
+        let format = MatrixFormat::Affine(affine);
+        Ok(Stored { format, weight, params: Some((scales, biases)) })
+    }
+
+    pub(super) fn expect_shape(
+        &self,
+        tensor: &Tensor,
+        outer: &[usize],
+        inner: usize,
+    ) -> Result<(), FormatError> {
+        let shape = tensor.shape.split_last();
+        if shape.is_some_and(|(last, rest)| *last == inner && rest == outer) {
+            return Ok(());
+        }
+        Err(self.wrong_shape(tensor, wanted(outer, &inner.to_string())))
+    }
+
+    pub(super) fn wrong_shape(&self, tensor: &Tensor, want: String) -> FormatError {
+        FormatError::Shape {
+            path: self.checkpoint.path_of(tensor).to_path_buf(),
+            name: tensor.stored_name.clone(),
+            have: tensor.shape.clone(),
+            want,
+        }
+    }
+
+    pub(super) fn unsupported_dtype(&self, tensor: &Tensor) -> FormatError {
+        let what = format!("dtype {} of {}", tensor.dtype.name(), tensor.stored_name);
+        FormatError::unsupported(self.checkpoint.path_of(tensor), what)
+    }
+}
+
+fn last(tensor: &Tensor) -> usize {
+    tensor.shape.last().copied().unwrap_or(0)
+}
+
+fn wanted(outer: &[usize], inner: &str) -> String {
+    let outer: String = outer.iter().map(|it| format!("{it}, ")).collect();
+    format!("[{outer}{inner}]")
+}

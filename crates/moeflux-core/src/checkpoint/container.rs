@@ -1,0 +1,310 @@
+//! `moeflux.json`: what a packed container holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::FormatError;
+use super::experts::record_layout;
+use super::quantization::{Declared, QuantRules};
+use crate::manifest::ExpertsDecl;
+use crate::quant::{Affine, Float, MatrixFormat};
+use crate::{ExpertLayout, SourceFile};
+
+/// What a packed container says about itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Container {
+    /// Always [`Container::FORMAT`].
+    pub format: String,
+    /// Always [`Container::VERSION`].
+    pub version: u32,
+    /// The model family's name.
+    pub family: String,
+    /// The model's whole `config.json`.
+    pub config: Value,
+    /// What it was packed from.
+    pub source: SourceIdentity,
+    /// Format of every resident matrix, by canonical module name.
+    pub tensors: BTreeMap<String, StoredFormat>,
+    /// By layer; `null` where a layer has no routed experts.
+    pub layers: Vec<Option<PackedLayer>>,
+    /// Every other file of the container.
+    pub files: Vec<PackedFile>,
+}
+
+/// What a container was packed from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceIdentity {
+    /// Names and lengths of its files.
+    pub files: Vec<(String, u64)>,
+    /// A checksum over names, lengths and tensor lists.
+    pub fingerprint: String,
+}
+
+/// How a matrix is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum StoredFormat {
+    /// MLX affine.
+    Affine {
+        /// Bits of one integer.
+        bits: u8,
+        /// Columns that share a scale and a bias.
+        group_size: usize,
+        /// How scales and biases are stored.
+        params: StoredFloat,
+    },
+    /// Unquantised.
+    Dense {
+        /// One element.
+        float: StoredFloat,
+    },
+}
+
+/// A float type by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StoredFloat {
+    /// `"f32"`.
+    F32,
+    /// `"f16"`.
+    F16,
+    /// `"bf16"`.
+    Bf16,
+}
+
+/// The experts of one layer: a file of records.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackedLayer {
+    /// The file, below the container.
+    pub file: String,
+    /// Records in it.
+    pub n_experts: usize,
+    /// `hidden_size`.
+    pub hidden: usize,
+    /// `moe_intermediate_size`.
+    pub intermediate: usize,
+    /// Format of the gate projection.
+    pub gate: StoredFormat,
+    /// Format of the up projection.
+    pub up: StoredFormat,
+    /// Format of the down projection.
+    pub down: StoredFormat,
+    /// Bytes of a record.
+    pub record_bytes: u64,
+    /// Bytes from one record to the next.
+    pub stride_bytes: u64,
+}
+
+/// A file of the container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackedFile {
+    /// Where it is, below the container, with forward slashes.
+    pub path: String,
+    /// Its length.
+    pub bytes: u64,
+    /// XXH3-128 of its bytes, as 32 hexadecimal digits.
+    pub xxh3_128: String,
+}
+
+/// A layer's file, and how to read it.
+pub(super) struct LayerOfFile {
+    pub(super) file: SourceFile,
+    pub(super) layout: ExpertLayout,
+    pub(super) stride: u64,
+}
+
+impl Container {
+    /// The value of `format`.
+    pub const FORMAT: &str = "moeflux";
+    /// The version that this program writes and reads.
+    pub const VERSION: u32 = 1;
+    /// The container's own file.
+    pub const FILE: &str = "moeflux.json";
+    /// The journal of a packing that has not ended.
+    pub const JOURNAL: &str = "moeflux.pack.json";
+    /// The resident tensors.
+    pub const RESIDENT: &str = "resident.safetensors";
+    /// Strides are multiples of this.
+    pub const ALIGNMENT: usize = 4096;
+
+    /// Parses and checks `moeflux.json`; `path` is what errors name.
+    ///
+    /// # Errors
+    /// Where it is of another format or version, or contradicts itself.
+    pub fn from_slice(path: &Path, bytes: &[u8]) -> Result<Container, FormatError> {
+        let value: Value = serde_json::from_slice(bytes).map_err(FormatError::json(path))?;
+        if value.get("format").and_then(Value::as_str) != Some(Self::FORMAT) {
+            return Err(FormatError::malformed(path, "format is not \"moeflux\""));
+        }
+        let version = value.get("version").and_then(Value::as_u64);
+        if version != Some(u64::from(Self::VERSION)) {
+            let version = version.map_or("none".to_owned(), |it| it.to_string());
+            let what = format!("container version {version} (this program reads version 1)");
+            return Err(FormatError::unsupported(path, what));
+        }
+        let container: Container =
+            serde_json::from_value(value).map_err(FormatError::json(path))?;
+        container.check().map_err(|what| FormatError::malformed(path, what))?;
+        Ok(container)
+    }
+
+    /// The entry of a file.
+    pub fn file(&self, path: &str) -> Option<&PackedFile> {
+        self.files.iter().find(|it| it.path == path)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.layers.len() > 1000 {
+            return Err(format!("{} layers; at most 1000 are allowed", self.layers.len()));
+        }
+        let mut seen = BTreeSet::new();
+        for file in &self.files {
+            let PackedFile { path, xxh3_128, .. } = file;
+            if !is_plain_path(path) || !seen.insert(path.as_str()) {
+                return Err(format!("file {path:?} is not a plain path below the container, once"));
+            }
+            if xxh3_128.len() != 32 || !xxh3_128.bytes().all(|it| it.is_ascii_hexdigit()) {
+                return Err(format!("checksum {xxh3_128:?} of {path} is not 32 hexadecimal digits"));
+            }
+        }
+        if self.file(Self::RESIDENT).is_none() {
+            return Err(format!("{} is not among its files", Self::RESIDENT));
+        }
+        for (name, format) in &self.tensors {
+            let MatrixFormat::Affine(affine) = format.to_format() else { continue };
+            if !affine.is_supported(affine.group_size) {
+                return Err(format!("{name} has {affine:?}, which no kernel reads"));
+            }
+        }
+        self.layers.iter().flatten().try_for_each(|it| self.check_layer(it))
+    }
+
+    fn check_layer(&self, layer: &PackedLayer) -> Result<(), String> {
+        let name = &layer.file;
+        let within = |value: usize, what: &str, max: usize| match value {
+            0 => Err(format!("{name} has no {what}")),
+            _ if value > max => Err(format!("{name} has {value} {what}; at most {max}")),
+            _ => Ok(()),
+        };
+        within(layer.n_experts, "experts", 65_535)?;
+        within(layer.hidden, "hidden columns", 1 << 17)?;
+        within(layer.intermediate, "intermediate columns", 1 << 20)?;
+        let cols = [layer.hidden, layer.hidden, layer.intermediate];
+        for (format, cols) in layer.formats().into_iter().zip(cols) {
+            let MatrixFormat::Affine(affine) = format else { continue };
+            if !affine.is_supported(cols) {
+                return Err(format!("{name} has {cols} columns of {affine:?}, which no kernel reads"));
+            }
+        }
+        let record = layer.layout().record_bytes();
+        let stride = record.next_multiple_of(Self::ALIGNMENT) as u64;
+        if (layer.record_bytes, layer.stride_bytes) != (record as u64, stride) {
+            let have = (layer.record_bytes, layer.stride_bytes);
+            return Err(format!("{name} has records {have:?}, its shapes make ({record}, {stride})"));
+        }
+        let bytes = stride.checked_mul(layer.n_experts as u64);
+        let file = self.file(name).ok_or_else(|| format!("{name} is not among its files"))?;
+        if bytes != Some(file.bytes) {
+            let n_experts = layer.n_experts;
+            return Err(format!(
+                "{name} has {} bytes, {n_experts} records of {stride} were expected",
+                file.bytes
+            ));
+        }
+        Ok(())
+    }
+
+    /// The file of a layer's experts, checked against what the family asks.
+    pub(super) fn layer(&self, root: &Path, decl: &ExpertsDecl) -> Result<LayerOfFile, FormatError> {
+        let path = root.join(Self::FILE);
+        let fail = |what| FormatError::malformed(&path, what);
+        let idx = decl.layer.idx();
+        let Some(layer) = self.layers.get(idx).and_then(Option::as_ref) else {
+            return Err(fail(format!("layer {idx} has no experts, the config says that it has")));
+        };
+        let have = (layer.n_experts, layer.hidden, layer.intermediate);
+        let want = (decl.n_experts, decl.hidden, decl.intermediate);
+        if have != want {
+            return Err(fail(format!("layer {idx} has experts {have:?}, the config asks {want:?}")));
+        }
+        let len = layer.stride_bytes * layer.n_experts as u64;
+        let file = SourceFile { path: root.join(&layer.file), len };
+        Ok(LayerOfFile { file, layout: layer.layout(), stride: layer.stride_bytes })
+    }
+
+    /// What it says of resident matrices, to check their shapes against.
+    pub(super) fn rules(&self) -> QuantRules {
+        let rule = |format: &StoredFormat| match format.to_format() {
+            MatrixFormat::Dense(_) => None,
+            MatrixFormat::Affine(it) => {
+                Some(Declared { bits: Some(it.bits), group_size: Some(it.group_size) })
+            }
+        };
+        let modules = self.tensors.iter().map(|(name, it)| (name.clone(), rule(it)));
+        QuantRules { default: None, modules: modules.collect() }
+    }
+}
+
+impl PackedLayer {
+    /// Formats of gate, up and down.
+    pub fn formats(&self) -> [MatrixFormat; 3] {
+        [self.gate, self.up, self.down].map(StoredFormat::to_format)
+    }
+
+    /// How each record is divided.
+    pub fn layout(&self) -> ExpertLayout {
+        record_layout(self.hidden, self.intermediate, self.formats())
+    }
+}
+
+impl StoredFormat {
+    /// As the core names it.
+    pub fn to_format(self) -> MatrixFormat {
+        match self {
+            StoredFormat::Dense { float } => MatrixFormat::Dense(float.to_float()),
+            StoredFormat::Affine { bits, group_size, params } => {
+                MatrixFormat::Affine(Affine { bits, group_size, params: params.to_float() })
+            }
+        }
+    }
+}
+
+impl From<MatrixFormat> for StoredFormat {
+    fn from(format: MatrixFormat) -> StoredFormat {
+        match format {
+            MatrixFormat::Dense(float) => StoredFormat::Dense { float: float.into() },
+            MatrixFormat::Affine(Affine { bits, group_size, params }) => {
+                StoredFormat::Affine { bits, group_size, params: params.into() }
+            }
+        }
+    }
+}
+
+impl StoredFloat {
+    fn to_float(self) -> Float {
+        match self {
+            StoredFloat::F32 => Float::F32,
+            StoredFloat::F16 => Float::F16,
+            StoredFloat::Bf16 => Float::BF16,
+        }
+    }
+}
+
+impl From<Float> for StoredFloat {
+    fn from(float: Float) -> StoredFloat {
+        match float {
+            Float::F32 => StoredFloat::F32,
+            Float::F16 => StoredFloat::F16,
+            Float::BF16 => StoredFloat::Bf16,
+        }
+    }
+}
+
+/// Whether a path stays below where it starts, on every system.
+pub(super) fn is_plain_path(path: &str) -> bool {
+    let only_names = Path::new(path).components().all(|it| matches!(it, Component::Normal(_)));
+    !path.is_empty() && only_names && !path.contains(['\\', ':', '\0'])
+}

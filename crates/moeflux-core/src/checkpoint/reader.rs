@@ -1,0 +1,65 @@
+//! Bytes of a checkpoint's files, read where they are.
+
+use std::fs::File;
+use std::io;
+use std::sync::OnceLock;
+
+use super::{Extent, FormatError};
+use crate::{FileIdx, SourceFile};
+
+/// Files that are opened when first read, and read at any place.
+#[derive(Debug)]
+pub struct FileReader {
+    files: Vec<(SourceFile, OnceLock<File>)>,
+}
+
+impl FileReader {
+    /// A reader of these files; opens none yet.
+    pub fn new(files: &[SourceFile]) -> FileReader {
+        FileReader { files: files.iter().map(|it| (it.clone(), OnceLock::new())).collect() }
+    }
+
+    /// Fills `out` from byte `offset` of a file.
+    ///
+    /// # Errors
+    /// Where the file does not open, or ends too early.
+    pub fn read_at(&self, file: FileIdx, offset: u64, out: &mut [u8]) -> Result<(), FormatError> {
+        let (source, handle) = &self.files[file.0 as usize];
+        let handle = match handle.get() {
+            Some(handle) => handle,
+            None => {
+                let opened = File::open(&source.path).map_err(FormatError::io(&source.path))?;
+                handle.get_or_init(|| opened)
+            }
+        };
+        read_exact_at(handle, out, offset).map_err(FormatError::io(&source.path))
+    }
+
+    /// The bytes of an extent.
+    ///
+    /// # Errors
+    /// As [`FileReader::read_at`].
+    pub fn read(&self, extent: Extent) -> Result<Vec<u8>, FormatError> {
+        let mut out = vec![0; extent.len];
+        self.read_at(extent.file, extent.offset, &mut out)?;
+        Ok(out)
+    }
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, out, offset)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut out: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !out.is_empty() {
+        let n = std::os::windows::fs::FileExt::seek_read(file, out, offset)?;
+        if n == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        out = &mut out[n..];
+        offset += n as u64;
+    }
+    Ok(())
+}

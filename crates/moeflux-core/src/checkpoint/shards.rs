@@ -1,0 +1,90 @@
+//! Which safetensors files make a checkpoint, and what they hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::container::is_plain_path;
+use super::header::read_header;
+use super::{FormatError, Tensor, read_json};
+use crate::{FileIdx, SourceFile};
+
+const INDEX: &str = "model.safetensors.index.json";
+const SINGLE: &str = "model.safetensors";
+
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+/// The files of a directory, and what its index says is in them.
+pub(super) struct Shards {
+    paths: Vec<PathBuf>,
+    index: BTreeMap<String, String>,
+}
+
+/// The files that an index names, else `model.safetensors`, else every
+/// safetensors file.
+pub(super) fn find(root: &Path) -> Result<Shards, FormatError> {
+    let index = root.join(INDEX);
+    if index.is_file() {
+        return from_index(root, &index);
+    }
+    if root.join(SINGLE).is_file() {
+        return Ok(Shards { paths: vec![root.join(SINGLE)], index: BTreeMap::new() });
+    }
+    let mut paths = Vec::new();
+    for entry in root.read_dir().map_err(FormatError::io(root))? {
+        let path = entry.map_err(FormatError::io(root))?.path();
+        if path.extension().is_some_and(|it| it == "safetensors") && path.is_file() {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    if paths.is_empty() {
+        return Err(FormatError::NotACheckpoint { path: root.to_path_buf() });
+    }
+    Ok(Shards { paths, index: BTreeMap::new() })
+}
+
+fn from_index(root: &Path, path: &Path) -> Result<Shards, FormatError> {
+    let index: Index = serde_json::from_slice(&read_json(path)?).map_err(FormatError::json(path))?;
+    let names: BTreeSet<&String> = index.weight_map.values().collect();
+    if names.is_empty() {
+        return Err(FormatError::malformed(path, "weight_map names no file"));
+    }
+    if let Some(name) = names.iter().find(|it| !is_plain_path(it) || it.contains('/')) {
+        let what = format!("weight_map names {name:?}, which is not a file beside it");
+        return Err(FormatError::malformed(path, what));
+    }
+    let paths = names.iter().map(|it| root.join(it)).collect();
+    Ok(Shards { paths, index: index.weight_map })
+}
+
+/// Reads all headers and checks them against the index.
+pub(super) fn read(
+    root: &Path,
+    shards: &Shards,
+) -> Result<(Vec<SourceFile>, Vec<Tensor>), FormatError> {
+    let (mut files, mut tensors) = (Vec::new(), Vec::new());
+    let mut held: BTreeSet<(String, String)> = BTreeSet::new();
+    for path in &shards.paths {
+        let idx = u32::try_from(files.len()).expect("a directory has fewer files");
+        let (file, header) = read_header(path, FileIdx(idx))?;
+        if !shards.index.is_empty() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let pairs = header.tensors.iter().map(|it| (it.stored_name.clone(), name.to_string()));
+            held.extend(pairs);
+        }
+        files.push(file);
+        tensors.extend(header.tensors);
+    }
+    for (name, file) in &shards.index {
+        if !held.contains(&(name.clone(), file.clone())) {
+            let what = format!("weight_map puts {name} in {file}, which does not have it");
+            return Err(FormatError::malformed(&root.join(INDEX), what));
+        }
+    }
+    Ok((files, tensors))
+}

@@ -1,0 +1,489 @@
+//! Whole checkpoints: golden ones of every format, and damaged ones.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
+use crate::quant::{Affine, Float, MatrixFormat};
+use crate::{ExpertId, ExtentSource, LayerBank, LayerIdx};
+
+fn golden(case: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-engine/tests/golden").join(case)
+}
+
+/// What a Qwen3.5-MoE model needs, restated for these tests.
+fn manifest(config: &Config) -> Manifest {
+    let get = |key: &str| config.usize(key).expect(key);
+    let (hidden, vocab, head_dim) = (get("hidden_size"), get("vocab_size"), get("head_dim"));
+    let (q, kv) = (get("num_attention_heads"), get("num_key_value_heads"));
+    let (n_v, v_dim) = (get("linear_num_value_heads"), get("linear_value_head_dim"));
+    let (k_cols, v_cols) = (get("linear_num_key_heads") * get("linear_key_head_dim"), n_v * v_dim);
+    let (channels, kernel) = (2 * k_cols + v_cols, get("linear_conv_kernel_dim"));
+    let mut all = Manifest::default();
+    let matrix = |name: String, rows, cols| MatrixDecl { name, rows, cols, role: Role::Projection };
+    let vector = |name: String, len| VectorDecl { name, shapes: vec![vec![len]] };
+    let tied = config.bool_or("tie_word_embeddings", false).unwrap();
+    all.matrices.push(matrix("embed_tokens".into(), vocab, hidden));
+    let head = if tied { "embed_tokens" } else { "lm_head" };
+    all.matrices.push(matrix(head.into(), vocab, hidden));
+    all.vectors.push(vector("norm.weight".into(), hidden));
+    let n_layers = get("num_hidden_layers");
+    let types = config.str_list("layer_types").unwrap();
+    let interval = config.usize_or("full_attention_interval", 4).unwrap();
+    for i in 0..n_layers {
+        let full = types.as_ref().map_or((i + 1) % interval == 0, |it| it[i] == "full_attention");
+        let at = |name: &str| format!("layers.{i}.{name}");
+        all.vectors.push(vector(at("input_layernorm.weight"), hidden));
+        all.vectors.push(vector(at("post_attention_layernorm.weight"), hidden));
+        if full {
+            all.matrices.push(matrix(at("self_attn.q_proj"), 2 * q * head_dim, hidden));
+            all.matrices.push(matrix(at("self_attn.k_proj"), kv * head_dim, hidden));
+            all.matrices.push(matrix(at("self_attn.v_proj"), kv * head_dim, hidden));
+            all.matrices.push(matrix(at("self_attn.o_proj"), hidden, q * head_dim));
+            all.vectors.push(vector(at("self_attn.q_norm.weight"), head_dim));
+            all.vectors.push(vector(at("self_attn.k_norm.weight"), head_dim));
+        } else {
+            all.matrices.push(matrix(at("linear_attn.in_proj_qkv"), channels, hidden));
+            all.matrices.push(matrix(at("linear_attn.in_proj_z"), v_cols, hidden));
+            all.matrices.push(matrix(at("linear_attn.in_proj_a"), n_v, hidden));
+            all.matrices.push(matrix(at("linear_attn.in_proj_b"), n_v, hidden));
+            all.matrices.push(matrix(at("linear_attn.out_proj"), hidden, v_cols));
+            let shapes = vec![vec![channels, 1, kernel], vec![channels, kernel, 1]];
+            all.vectors.push(VectorDecl { name: at("linear_attn.conv1d.weight"), shapes });
+            all.vectors.push(vector(at("linear_attn.A_log"), n_v));
+            all.vectors.push(vector(at("linear_attn.dt_bias"), n_v));
+            all.vectors.push(vector(at("linear_attn.norm.weight"), v_dim));
+        }
+        let shared = get("shared_expert_intermediate_size");
+        all.matrices.push(matrix(at("mlp.gate"), get("num_experts"), hidden));
+        all.matrices.push(matrix(at("mlp.shared_expert_gate"), 1, hidden));
+        all.matrices.push(matrix(at("mlp.shared_expert.gate_proj"), shared, hidden));
+        all.matrices.push(matrix(at("mlp.shared_expert.up_proj"), shared, hidden));
+        all.matrices.push(matrix(at("mlp.shared_expert.down_proj"), hidden, shared));
+        all.experts.push(experts(config, i));
+    }
+    all
+}
+
+fn experts(config: &Config, layer: usize) -> ExpertsDecl {
+    ExpertsDecl {
+        layer: LayerIdx(layer as u16),
+        prefix: format!("layers.{layer}.mlp"),
+        parts: ["gate_proj", "up_proj", "down_proj"],
+        n_experts: config.usize("num_experts").unwrap(),
+        hidden: config.usize("hidden_size").unwrap(),
+        intermediate: config.usize("moe_intermediate_size").unwrap(),
+    }
+}
+
+/// Claims everything; every extent must lie inside its file.
+fn claim_all(checkpoint: &Checkpoint) -> Result<crate::ExpertBank, FormatError> {
+    let manifest = manifest(checkpoint.config());
+    let mut claims = Claims::new(checkpoint);
+    for decl in &manifest.matrices {
+        let source = claims.matrix(decl)?;
+        let bytes = source.rows(0, 1).read(checkpoint.reader())?;
+        assert_eq!(bytes.weight.len(), source.format.row_bytes(decl.cols), "{}", decl.name);
+    }
+    for decl in &manifest.vectors {
+        let n: usize = decl.shapes[0].iter().product();
+        assert_eq!(claims.vector(decl)?.read_f32(checkpoint.reader())?.len(), n, "{}", decl.name);
+    }
+    for decl in &manifest.experts {
+        claims.experts(decl)?;
+    }
+    claims.finish()?;
+    let bank = claims.into_bank();
+    for layer in bank.layers.iter().flatten() {
+        check_bounds(layer, &bank.files);
+    }
+    Ok(bank)
+}
+
+#[track_caller]
+fn check_bounds(layer: &LayerBank, files: &[SourceFile]) {
+    for (source, len) in layer.sources.iter().zip(&layer.layout.extents) {
+        for e in 0..layer.n_experts {
+            let (file, offset) = source.locate(ExpertId(e as u16));
+            assert!(offset + *len as u64 <= files[file.0 as usize].len, "expert {e}");
+        }
+    }
+}
+
+#[track_caller]
+fn check_golden(case: &str, want: MatrixFormat, n_extents: usize) {
+    let dir = golden(case);
+    let checkpoint = Checkpoint::open(&dir).unwrap_or_else(|it| panic!("{case}: {it}"));
+    let bank = claim_all(&checkpoint).unwrap_or_else(|it| panic!("{case}: {it}"));
+    for layer in bank.layers.iter().flatten() {
+        assert_eq!(layer.layout.gate.format, want, "{case}");
+        assert_eq!(layer.layout.extents.len(), n_extents, "{case}");
+    }
+}
+
+fn affine(bits: u8, group_size: usize) -> MatrixFormat {
+    MatrixFormat::Affine(Affine { bits, group_size, params: Float::BF16 })
+}
+
+#[test]
+fn claims_hugging_face_checkpoints() {
+    check_golden("hf-bf16", MatrixFormat::Dense(Float::BF16), 2);
+    check_golden("hf-f16", MatrixFormat::Dense(Float::F16), 2);
+    check_golden("hf-text-per-expert", MatrixFormat::Dense(Float::F32), 3);
+}
+
+#[test]
+fn claims_mlx_checkpoints_of_every_width() {
+    for bits in [2, 3, 4, 5, 6, 8] {
+        check_golden(&format!("mlx-q{bits}"), affine(bits, 64), 9);
+    }
+    check_golden("mlx-q4-g32", affine(4, 32), 9);
+    check_golden("mlx-q4-g128", affine(4, 128), 9);
+}
+
+#[test]
+fn fused_experts_have_gate_rows_before_up_rows() {
+    let checkpoint = Checkpoint::open(&golden("hf-bf16")).unwrap();
+    let bank = claim_all(&checkpoint).unwrap();
+    let layout = &bank.layers[0].as_ref().unwrap().layout;
+    let (hidden, intermediate) = (72, 20);
+    assert_eq!(layout.extents, [2 * intermediate * hidden * 2, hidden * intermediate * 2]);
+    assert_eq!(layout.gate.weight.offset, 0);
+    assert_eq!(layout.up.weight.offset, intermediate * hidden * 2);
+    assert_eq!((layout.down.rows, layout.down.cols), (hidden, intermediate));
+}
+
+#[test]
+fn counts_what_is_left_aside() {
+    let checkpoint = Checkpoint::open(&golden("hf-bf16")).unwrap();
+    assert_eq!(checkpoint.n_skipped(), 10);
+}
+
+#[test]
+fn opens_by_any_file_of_a_checkpoint() {
+    for file in ["config.json", "model.safetensors", "model.safetensors.index.json"] {
+        assert!(Checkpoint::open(&golden("mlx-q4").join(file)).is_ok(), "{file}");
+    }
+    assert!(Checkpoint::open(&golden("mlx-q4").join("expected.json")).is_err());
+}
+
+/// A safetensors file of zeros.
+fn write_safetensors(path: &Path, tensors: &[(&str, &str, &[usize])]) {
+    let mut header = serde_json::Map::new();
+    let mut end = 0;
+    for (name, dtype, shape) in tensors {
+        let size = if dtype.ends_with("16") { 2 } else { 4 };
+        let start = end;
+        end += shape.iter().product::<usize>() * size;
+        let entry = json!({"dtype": dtype, "shape": shape, "data_offsets": [start, end]});
+        header.insert((*name).to_owned(), entry);
+    }
+    let json = Value::Object(header).to_string();
+    let mut bytes = (json.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(json.as_bytes());
+    bytes.resize(bytes.len() + end, 0);
+    fs::write(path, bytes).unwrap();
+}
+
+fn small(config: Value, tensors: &[(&str, &str, &[usize])]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
+    write_safetensors(&dir.path().join("model.safetensors"), tensors);
+    dir
+}
+
+fn decl(name: &str, rows: usize, cols: usize) -> MatrixDecl {
+    MatrixDecl { name: name.into(), rows, cols, role: Role::Projection }
+}
+
+#[track_caller]
+fn check_matrix_error(config: Value, tensors: &[(&str, &str, &[usize])], want: &str) {
+    let dir = small(config, tensors);
+    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let got = Claims::new(&checkpoint).matrix(&decl("a", 2, 64)).unwrap_err().to_string();
+    assert!(got.contains(want), "{got}");
+}
+
+#[test]
+fn names_missing_tensors_and_wrong_shapes() {
+    check_matrix_error(json!({}), &[], "tensor a.weight is missing");
+    let weight: (&str, &str, &[usize]) = ("model.a.weight", "BF16", &[3, 64]);
+    check_matrix_error(
+        json!({}),
+        &[weight],
+        "tensor model.a.weight has shape [3, 64], the config asks for [2, 64]",
+    );
+    check_matrix_error(json!({}), &[("a.weight", "I32", &[])], "dtype I32 of a.weight");
+    check_matrix_error(json!({}), &[("a.weight", "F32", &[])], "shape []");
+}
+
+#[test]
+fn checks_quantised_shapes_against_each_other_and_the_config() {
+    let weight: (&str, &str, &[usize]) = ("a.weight", "U32", &[2, 8]);
+    let scales: (&str, &str, &[usize]) = ("a.scales", "BF16", &[2, 1]);
+    let biases: (&str, &str, &[usize]) = ("a.biases", "BF16", &[2, 1]);
+    let dir = small(json!({"quantization": {"bits": 4, "group_size": 64}}), &[weight, scales, biases]);
+    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let got = Claims::new(&checkpoint).matrix(&decl("a", 2, 64)).unwrap();
+    assert_eq!(got.format, affine(4, 64));
+
+    let block = json!({"quantization": {"bits": 4, "group_size": 64, "a": {"bits": 8}}});
+    check_matrix_error(block, &[weight, scales, biases], "the config says 8 bits");
+    check_matrix_error(json!({}), &[weight, scales], "a.biases is missing");
+    check_matrix_error(json!({}), &[weight, ("a.scales", "BF16", &[2, 0]), biases], "columns × bits");
+    check_matrix_error(json!({}), &[weight, ("a.scales", "BF16", &[2, 4]), ("a.biases", "BF16", &[2, 4])], "groups of 16");
+    check_matrix_error(json!({}), &[("a.weight", "U32", &[2, 7]), scales, biases], "columns × bits");
+    check_matrix_error(json!({}), &[("a.weight", "U32", &[1, 8]), scales, biases], "[2, 8]");
+    check_matrix_error(json!({}), &[("a.weight", "U32", &[2, 2]), scales, biases], "1 bits");
+    check_matrix_error(json!({}), &[weight, scales, ("a.biases", "F32", &[2, 1])], "F32 biases");
+}
+
+#[test]
+fn names_tensors_that_nobody_claimed() {
+    let one: &[usize] = &[1];
+    let names = ["a.x", "b.x", "c.x", "d.x"].map(|it| (it, "F32", one));
+    let dir = small(json!({}), &names);
+    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let mut claims = Claims::new(&checkpoint);
+    claims.vector(&VectorDecl { name: "b.x".into(), shapes: vec![vec![1]] }).unwrap();
+    let got = claims.finish().unwrap_err().to_string();
+    assert!(got.ends_with("3 tensors are not part of this model family: a.x, c.x, d.x"), "{got}");
+}
+
+#[test]
+fn refuses_two_tensors_of_one_meaning() {
+    let one: &[usize] = &[1];
+    let dir = small(json!({}), &[("model.a", "F32", one), ("a", "F32", one)]);
+    let got = Checkpoint::open(dir.path()).unwrap_err().to_string();
+    assert!(got.contains("both mean a"), "{got}");
+}
+
+#[test]
+fn refuses_indexes_that_leave_the_directory_or_lie() {
+    let dir = small(json!({}), &[("a", "F32", &[1])]);
+    for file in ["../x.safetensors", "/etc/passwd", "a/b", "", "missing.safetensors"] {
+        let index = json!({"weight_map": {"a": file}}).to_string();
+        fs::write(dir.path().join("model.safetensors.index.json"), index).unwrap();
+        assert!(Checkpoint::open(dir.path()).is_err(), "{file}");
+    }
+    let index = json!({"weight_map": {"b": "model.safetensors"}}).to_string();
+    fs::write(dir.path().join("model.safetensors.index.json"), index).unwrap();
+    let got = Checkpoint::open(dir.path()).unwrap_err().to_string();
+    assert!(got.contains("puts b in model.safetensors"), "{got}");
+}
+
+#[test]
+fn refuses_truncated_files_and_empty_directories() {
+    let dir = small(json!({}), &[("a", "F32", &[100])]);
+    let path = dir.path().join("model.safetensors");
+    let bytes = fs::read(&path).unwrap();
+    for len in [0, 4, 8, 20, bytes.len() - 1] {
+        fs::write(&path, &bytes[..len]).unwrap();
+        assert!(Checkpoint::open(dir.path()).is_err(), "{len}");
+    }
+    let empty = tempfile::tempdir().unwrap();
+    let got = Checkpoint::open(empty.path()).unwrap_err();
+    assert!(matches!(got, FormatError::NotACheckpoint { .. }), "{got}");
+    fs::write(empty.path().join(Container::JOURNAL), "{}").unwrap();
+    let got = Checkpoint::open(empty.path()).unwrap_err();
+    assert!(matches!(got, FormatError::Unfinished { .. }), "{got}");
+}
+
+/// Rewrites the golden MLX checkpoint the way the original system's tools do.
+fn prepare(case: &str, dir: &Path, weights_dir: &str, config_dir: &str, experts_dir: &str) {
+    let source = Checkpoint::open(&golden(case)).unwrap();
+    let bank = claim_all(&source).unwrap();
+    let mut bin = Vec::new();
+    let mut tensors = serde_json::Map::new();
+    for tensor in source.tensors().values() {
+        if tensor.stored_name.contains(".switch_mlp.") {
+            continue;
+        }
+        bin.resize(bin.len().next_multiple_of(64), 0);
+        let mut entry = json!({"offset": bin.len(), "size": tensor.extent.len,
+            "shape": tensor.shape, "dtype": tensor.dtype.name()});
+        if tensor.dtype == Dtype::U32 {
+            entry["bits"] = json!(if tensor.stored_name.contains("gate.weight") { 8 } else { 4 });
+        }
+        let name = tensor.stored_name.strip_prefix("language_model.").unwrap();
+        tensors.insert(name.to_owned(), entry);
+        bin.extend(source.reader().read(tensor.extent).unwrap());
+    }
+    let at = |folder: &str| {
+        fs::create_dir_all(dir.join(folder)).unwrap();
+        dir.join(folder)
+    };
+    fs::write(at(weights_dir).join("model_weights.bin"), bin).unwrap();
+    let index = json!({"model": "x", "num_tensors": tensors.len(), "tensors": tensors}).to_string();
+    fs::write(at(weights_dir).join("model_weights.json"), index).unwrap();
+    fs::copy(golden(case).join("config.json"), at(config_dir).join("config.json")).unwrap();
+    for (i, layer) in bank.layers.iter().enumerate() {
+        let bytes = records(&source, layer.as_ref().unwrap());
+        fs::write(at(experts_dir).join(layer_file_name(i)), bytes).unwrap();
+    }
+}
+
+/// All records of a layer, one after another.
+fn records(source: &Checkpoint, layer: &LayerBank) -> Vec<u8> {
+    let mut out = Vec::new();
+    for e in 0..layer.n_experts {
+        for (extent, len) in layer.sources.iter().zip(&layer.layout.extents) {
+            let (file, offset) = extent.locate(ExpertId(e as u16));
+            out.extend(source.reader().read(Extent { file, offset, len: *len }).unwrap());
+        }
+    }
+    out
+}
+
+#[test]
+fn opens_prepared_directories_flat_and_nested() {
+    let layouts =
+        [("", "", "packed_experts"), ("artifacts", "mlx", "root/packed_experts")];
+    for (weights, config, experts) in layouts {
+        let dir = tempfile::tempdir().unwrap();
+        prepare("mlx-q4", dir.path(), weights, config, experts);
+        let checkpoint = Checkpoint::open(dir.path()).unwrap();
+        assert_eq!(checkpoint.kind(), CheckpointKind::Prepared);
+        let bank = claim_all(&checkpoint).unwrap();
+        let layer = bank.layers[1].as_ref().unwrap();
+        assert_eq!(layer.layout.extents.len(), 1);
+        let record = layer.layout.record_bytes() as u64;
+        let file = FileIdx(2);
+        assert_eq!(layer.sources, [ExtentSource::Strided { file, base: 0, stride: record }]);
+        let index = dir.path().join(weights).join("model_weights.json");
+        assert!(Checkpoint::open(&index).is_ok(), "{}", index.display());
+    }
+}
+
+#[test]
+fn prepared_layer_files_may_be_missing_but_not_short() {
+    let dir = tempfile::tempdir().unwrap();
+    prepare("mlx-q4", dir.path(), "", "", "packed_experts");
+    let layer = dir.path().join("packed_experts").join(layer_file_name(1));
+    let bytes = fs::read(&layer).unwrap();
+    fs::remove_file(&layer).unwrap();
+    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let bank = claim_all(&checkpoint).unwrap();
+    assert_eq!(bank.files[2], SourceFile { path: layer.clone(), len: bytes.len() as u64 });
+    fs::write(&layer, &bytes[1..]).unwrap();
+    let got = claim_all(&checkpoint).unwrap_err().to_string();
+    assert!(got.contains("layer_01.bin: "), "{got}");
+}
+
+#[test]
+fn prepared_experts_may_have_two_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    prepare("mlx-q2", dir.path(), "", "", "packed_experts_2bit");
+    // The index of `prepare` claims four bits for resident weights.
+    let path = dir.path().join("model_weights.json");
+    let index = fs::read_to_string(&path).unwrap().replace("\"bits\":4", "\"bits\":2");
+    fs::write(&path, index).unwrap();
+    let bank = claim_all(&Checkpoint::open(dir.path()).unwrap()).unwrap();
+    assert_eq!(bank.layers[0].as_ref().unwrap().layout.gate.format, affine(2, 64));
+}
+
+#[test]
+fn refuses_prepared_tensors_outside_their_file() {
+    let parse = |entry: Value| {
+        let json = json!({"tensors": {"a": entry}}).to_string();
+        parse_model_weights(Path::new("model_weights.json"), json.as_bytes(), 100)
+    };
+    let entry = |offset: u64, size: u64, shape: Value| {
+        json!({"offset": offset, "size": size, "shape": shape, "dtype": "F32"})
+    };
+    assert!(parse(entry(60, 40, json!([10]))).is_ok());
+    assert!(parse(entry(61, 40, json!([10]))).is_err());
+    assert!(parse(entry(u64::MAX, 40, json!([10]))).is_err());
+    assert!(parse(entry(0, 44, json!([10]))).is_err());
+    assert!(parse(entry(0, 0, json!([u64::MAX, u64::MAX]))).is_err());
+    assert!(parse(json!({"offset": 0, "size": 1, "shape": [1], "dtype": "I8"})).is_err());
+}
+
+mod container {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn good() -> Value {
+        let quant = json!({"bits": 4, "group_size": 64, "params": "bf16"});
+        let sum = "0123456789abcdef0123456789ABCDEF";
+        json!({
+            "format": "moeflux", "version": 1, "family": "x", "config": {},
+            "source": {"files": [["model.safetensors", 7]], "fingerprint": ""},
+            "tensors": {"lm_head": quant, "norm": {"float": "f32"}},
+            "layers": [null, {"file": "packed_experts/layer_01.bin", "n_experts": 2, "hidden": 64,
+                "intermediate": 128, "gate": quant, "up": quant, "down": quant,
+                "record_bytes": 13824, "stride_bytes": 16384}],
+            "files": [
+                {"path": "resident.safetensors", "bytes": 9, "xxh3_128": sum},
+                {"path": "packed_experts/layer_01.bin", "bytes": 32768, "xxh3_128": sum}],
+        })
+    }
+
+    fn parse(value: &Value) -> Result<Container, FormatError> {
+        Container::from_slice(Path::new("moeflux.json"), value.to_string().as_bytes())
+    }
+
+    #[test]
+    fn reads_what_it_writes() {
+        let container = parse(&good()).unwrap();
+        let again = serde_json::to_value(&container).unwrap();
+        assert_eq!(again, good());
+    }
+
+    #[test]
+    fn refuses_every_contradiction() {
+        let changes = [
+            ("/format", json!("gguf")),
+            ("/version", json!(2)),
+            ("/version", json!(null)),
+            ("/layers/1/n_experts", json!(0)),
+            ("/layers/1/n_experts", json!(3)),
+            ("/layers/1/n_experts", json!(1u64 << 60)),
+            ("/layers/1/hidden", json!(128)),
+            ("/layers/1/hidden", json!(65)),
+            ("/layers/1/intermediate", json!(1u64 << 40)),
+            ("/layers/1/record_bytes", json!(1)),
+            ("/layers/1/stride_bytes", json!(13824)),
+            ("/layers/1/gate/bits", json!(7)),
+            ("/layers/1/down/group_size", json!(0)),
+            ("/layers/1/file", json!("layer_01.bin")),
+            ("/tensors/lm_head/group_size", json!(0)),
+            ("/tensors/lm_head/bits", json!(256)),
+            ("/files/0/path", json!("../resident.safetensors")),
+            ("/files/1/path", json!("/etc/passwd")),
+            ("/files/1/path", json!("resident.safetensors")),
+            ("/files/1/bytes", json!(32767)),
+            ("/files/1/xxh3_128", json!("zz")),
+        ];
+        for (pointer, value) in changes {
+            let mut container = good();
+            *container.pointer_mut(pointer).unwrap() = value.clone();
+            assert!(parse(&container).is_err(), "{pointer} = {value}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_on_mutated_text(at in 0..600usize, byte in any::<u8>()) {
+            let mut bytes = good().to_string().into_bytes();
+            let at = at % bytes.len();
+            bytes[at] = byte;
+            let _ = Container::from_slice(Path::new("x"), &bytes);
+            let _ = parse_model_weights(Path::new("x"), &bytes, 100);
+        }
+
+        #[test]
+        fn never_panics_on_random_numbers(number in any::<u64>(), which in 0..8usize) {
+            let pointers = ["/layers/1/n_experts", "/layers/1/hidden", "/layers/1/intermediate",
+                "/layers/1/record_bytes", "/layers/1/stride_bytes", "/files/1/bytes",
+                "/tensors/lm_head/group_size", "/layers/1/down/group_size"];
+            let mut container = good();
+            *container.pointer_mut(pointers[which]).unwrap() = json!(number);
+            let _ = parse(&container);
+        }
+    }
+}

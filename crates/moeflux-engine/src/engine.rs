@@ -1,0 +1,250 @@
+//! A loaded model, and the sessions that share it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use moeflux_backend::{Backend, Inputs, Sequence, Span};
+use moeflux_core::TokenId;
+use moeflux_core::checkpoint::Checkpoint;
+use moeflux_store::{
+    CachePolicy, DEFAULT_READERS, ExpertStore, IoChoice, Prefetch, StoreOptions, StoreStats,
+};
+
+use crate::device::{self, Device};
+use crate::error::EngineError;
+use crate::layers::Step;
+use crate::load::Loader;
+use crate::models::{Build, Model, ModelShape};
+use crate::plan::{Declared, Plan, plan};
+use crate::session::Session;
+use crate::text::Tokenizer;
+
+/// How a model is opened.
+#[derive(Clone, Debug, Default)]
+pub struct EngineOptions {
+    /// Where it runs.
+    pub device: Device,
+    /// Threads that compute; all cores where absent.
+    pub threads: Option<usize>,
+    /// The instruction set of the kernels; the fastest where absent.
+    pub isa: Option<String>,
+    /// Keeps activations `f32` everywhere, for comparison with references.
+    pub exact: bool,
+    /// How experts come into memory.
+    pub expert_io: IoChoice,
+    /// Bytes for the cache of experts; planned where absent.
+    pub expert_cache: Option<u64>,
+    /// Which expert leaves the cache.
+    pub cache_policy: CachePolicy,
+    /// Which experts are read ahead.
+    pub prefetch: Prefetch,
+    /// Rows of a prefill chunk.
+    pub chunk: Option<usize>,
+    /// Positions of a session.
+    pub ctx: Option<usize>,
+    /// Experts a token gets; changes what the model says.
+    pub experts_per_token: Option<usize>,
+    /// Whether a missing layer file counts as experts that add nothing.
+    pub allow_missing_experts: bool,
+}
+
+/// A loaded model. Clones share it.
+#[derive(Clone)]
+pub struct Engine {
+    core: Arc<Mutex<Core>>,
+    info: Arc<Info>,
+}
+
+/// What does not change while a model is open.
+struct Info {
+    root: PathBuf,
+    tokenizer: Option<PathBuf>,
+    family: &'static str,
+    shape: ModelShape,
+    plan: Plan,
+    warnings: Vec<String>,
+    n_threads: usize,
+}
+
+/// What one step at a time may use.
+pub(crate) struct Core {
+    pub(crate) backend: Box<dyn Backend>,
+    experts: ExpertStore,
+    model: Box<dyn Model>,
+}
+
+impl Engine {
+    /// Opens a model: a directory or a file of one.
+    ///
+    /// # Errors
+    /// Where its files are damaged or of no known family, an option makes no
+    /// sense, or memory does not suffice.
+    pub fn open(source: &Path, options: &EngineOptions) -> Result<Engine, EngineError> {
+        Engine::open_with_progress(source, options, &mut |_, _| {})
+    }
+
+    /// Opens a model; `progress` learns the resident bytes loaded and their
+    /// total.
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    pub fn open_with_progress(
+        source: &Path,
+        options: &EngineOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Engine, EngineError> {
+        let checkpoint = Checkpoint::open(source).map_err(crate::load::LoadError::from)?;
+        let declared = Declared::of(checkpoint.config(), options.experts_per_token)?;
+        check_top_k(options, &declared.shape)?;
+        let bank = crate::inspect::bank(&checkpoint, &declared)?;
+        let plan = plan(&checkpoint, &declared, &bank, options)?;
+        let n_threads = threads(options)?;
+        let mut backend = device::open(options.device, n_threads, options.isa.as_deref())?;
+        let inputs = if options.exact { Inputs::Full } else { Inputs::Rounded };
+        let total = plan.resident_bytes;
+        let mut report = |loaded| progress(loaded, total);
+        let mut loader = Loader::new(&checkpoint, backend.as_mut(), inputs, &mut report);
+        let mut build = Build {
+            weights: &mut loader,
+            max_rows: plan.chunk,
+            top_k: options.experts_per_token,
+            inputs,
+        };
+        let model = (declared.family.build)(checkpoint.config(), &mut build)?;
+        let bank = loader.finish()?;
+        let store_options = StoreOptions {
+            mode: plan.io_mode,
+            cache_bytes: plan.cache_bytes,
+            policy: options.cache_policy,
+            n_readers: DEFAULT_READERS,
+            prefetch: options.prefetch,
+            allow_missing: options.allow_missing_experts,
+            top_k: declared.shape.top_k,
+        };
+        let alloc = Box::new(moeflux_core::HostBuf::zeroed);
+        let experts = ExpertStore::open(bank, alloc, store_options)?;
+        let info = Info {
+            root: checkpoint.root().to_path_buf(),
+            tokenizer: checkpoint.companion("tokenizer.json"),
+            family: declared.family.name,
+            shape: declared.shape,
+            plan,
+            warnings: experts.warnings().to_vec(),
+            n_threads,
+        };
+        let core = Core { backend, experts, model };
+        Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
+    }
+
+    /// Begins an empty session.
+    pub fn session(&self) -> Session {
+        Session::new(self.clone())
+    }
+
+    /// The model's directory.
+    pub fn root(&self) -> &Path {
+        &self.info.root
+    }
+
+    /// The model's tokenizer.
+    ///
+    /// # Errors
+    /// Where the model has none, or it is damaged.
+    pub fn tokenizer(&self) -> Result<Tokenizer, EngineError> {
+        let missing = || self.info.root.join("tokenizer.json");
+        let path = self.info.tokenizer.clone().unwrap_or_else(missing);
+        Ok(Tokenizer::from_file(&path)?)
+    }
+
+    /// The model's family.
+    pub fn family(&self) -> &'static str {
+        self.info.family
+    }
+
+    /// The model's figures.
+    pub fn shape(&self) -> &ModelShape {
+        &self.info.shape
+    }
+
+    /// Where memory goes.
+    pub fn plan(&self) -> &Plan {
+        &self.info.plan
+    }
+
+    /// What the user should know although nothing failed.
+    pub fn warnings(&self) -> &[String] {
+        &self.info.warnings
+    }
+
+    /// Threads that compute.
+    pub fn n_threads(&self) -> usize {
+        self.info.n_threads
+    }
+
+    /// What the expert store did since the last reset.
+    pub fn stats(&self) -> StoreStats {
+        self.core().experts.stats()
+    }
+
+    /// Starts counting anew.
+    pub fn reset_stats(&self) {
+        self.core().experts.reset_stats();
+    }
+
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        // A step that panicked leaves nothing behind that the next one reads.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Core {
+    /// Runs the layers over tokens that continue a sequence at `position`.
+    pub(crate) fn step(
+        &mut self,
+        sequence: Sequence,
+        position: usize,
+        tokens: &[TokenId],
+    ) -> Result<(), EngineError> {
+        let spans = [Span { sequence, rows: 0..tokens.len(), position }];
+        let Core { backend, experts, model } = self;
+        let mut step = Step { backend: backend.as_mut(), experts, tokens, spans: &spans };
+        model.forward(&mut step)
+    }
+
+    /// Logits of some rows of the last step, `vocab` floats each.
+    pub(crate) fn logits(&mut self, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
+        let (x, head) = self.model.output();
+        Ok(self.backend.logits(rows, x, head)?)
+    }
+
+    /// Forgets which experts the last token used.
+    pub(crate) fn forget_predictions(&self) {
+        self.experts.forget_predictions();
+    }
+}
+
+fn check_top_k(options: &EngineOptions, shape: &ModelShape) -> Result<(), EngineError> {
+    match options.experts_per_token {
+        Some(k) if k == 0 || k > shape.n_experts => Err(EngineError::Option {
+            name: "--experts-per-token",
+            value: k.to_string(),
+            remedy: format!("choose 1 to {}", shape.n_experts),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Threads beyond this help no model of today.
+const MAX_THREADS: usize = 512;
+
+fn threads(options: &EngineOptions) -> Result<usize, EngineError> {
+    match options.threads {
+        Some(n) if n == 0 || n > MAX_THREADS => Err(EngineError::Option {
+            name: "--threads",
+            value: n.to_string(),
+            remedy: format!("choose 1 to {MAX_THREADS}"),
+        }),
+        Some(n) => Ok(n),
+        None => Ok(std::thread::available_parallelism().map_or(1, usize::from)),
+    }
+}

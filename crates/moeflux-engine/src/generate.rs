@@ -1,0 +1,174 @@
+//! From a prompt to text, piece by piece.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use moeflux_core::TokenId;
+
+use crate::error::EngineError;
+use crate::sampler::{Sampler, SamplerOptions};
+use crate::session::{Logits, Session};
+use crate::text::{Special, StopMatcher, StreamDecoder, Tokenizer};
+
+/// How an answer is made.
+#[derive(Clone, Debug)]
+pub struct GenerateOptions {
+    /// Tokens at most.
+    pub max_tokens: usize,
+    /// Texts that end the answer; they are not part of it.
+    pub stop: Vec<String>,
+    /// How tokens are chosen.
+    pub sampler: SamplerOptions,
+    /// Whether the text shows special tokens.
+    pub special: Special,
+}
+
+/// Why an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// The model ended it.
+    EndOfText,
+    /// A stop text was met.
+    Stop,
+    /// `max_tokens` were made.
+    MaxTokens,
+    /// The context has no room for another token.
+    ContextFull,
+    /// The caller ended it.
+    Cancelled,
+}
+
+/// An answer's figures.
+#[derive(Clone, Copy, Debug)]
+pub struct Generated {
+    /// Why it ended.
+    pub finish: Finish,
+    /// Tokens of the prompt that were evaluated.
+    pub n_prompt: usize,
+    /// Tokens made, the one that ended it included.
+    pub n_generated: usize,
+    /// Time to the first token.
+    pub prefill: Duration,
+    /// Time of the tokens after it.
+    pub decode: Duration,
+}
+
+impl Generated {
+    /// Prompt tokens a second.
+    pub fn prefill_rate(&self) -> f64 {
+        rate(self.n_prompt, self.prefill)
+    }
+
+    /// Tokens a second, the first not counted.
+    pub fn decode_rate(&self) -> f64 {
+        rate(self.n_generated.saturating_sub(1), self.decode)
+    }
+}
+
+fn rate(n: usize, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { n as f64 / time.as_secs_f64() }
+}
+
+/// Follows an answer while it is made.
+pub trait Sink {
+    /// So many tokens of the prompt are evaluated.
+    fn prompt_progress(&mut self, _n_done: usize) {}
+
+    /// Takes text as it becomes certain; ends the answer by breaking.
+    fn text(&mut self, piece: &str) -> ControlFlow<()>;
+}
+
+/// Evaluates `prompt` in a session and continues it.
+///
+/// Afterwards the session holds the prompt and all tokens made but the last.
+///
+/// # Errors
+/// Where the sampler's options make no sense or a step fails.
+pub fn generate(
+    session: &mut Session,
+    tokenizer: &Tokenizer,
+    prompt: &[TokenId],
+    options: &GenerateOptions,
+    sink: &mut dyn Sink,
+) -> Result<Generated, EngineError> {
+    let mut sampler = Sampler::new(options.sampler.clone())?;
+    let mut writer = Writer {
+        decoder: tokenizer.stream(options.special),
+        stops: StopMatcher::new(options.stop.clone()),
+        sink,
+    };
+    let start = Instant::now();
+    let progress = &mut |n_done| writer.sink.prompt_progress(n_done);
+    let mut logits = session.eval_prompt_with_progress(prompt, progress)?;
+    let mut token = sampler.sample(&logits, session.tokens())?;
+    let prefill = start.elapsed();
+    let mut n_generated = 1;
+    let finish = loop {
+        if tokenizer.eos_ids().contains(&token) {
+            break Finish::EndOfText;
+        }
+        if let ControlFlow::Break(finish) = writer.push(token) {
+            break finish;
+        }
+        if n_generated >= options.max_tokens {
+            break Finish::MaxTokens;
+        }
+        match next(session, token)? {
+            Some(it) => logits = it,
+            None => break Finish::ContextFull,
+        }
+        token = sampler.sample(&logits, session.tokens())?;
+        n_generated += 1;
+    };
+    let decode = start.elapsed() - prefill;
+    let finish = writer.finish(finish);
+    Ok(Generated { finish, n_prompt: prompt.len(), n_generated, prefill, decode })
+}
+
+/// `None` where the context is full.
+fn next(session: &mut Session, token: TokenId) -> Result<Option<Logits>, EngineError> {
+    match session.eval_token(token) {
+        Ok(logits) => Ok(Some(logits)),
+        Err(EngineError::ContextFull { .. }) => Ok(None),
+        Err(err) => Err(err),
+    }
+}
+
+/// Tokens to text, without what stops it.
+struct Writer<'a> {
+    decoder: StreamDecoder,
+    stops: StopMatcher,
+    sink: &'a mut dyn Sink,
+}
+
+impl Writer<'_> {
+    fn push(&mut self, token: TokenId) -> ControlFlow<Finish> {
+        let piece = self.decoder.push(token);
+        self.write(&piece)
+    }
+
+    fn write(&mut self, piece: &str) -> ControlFlow<Finish> {
+        let pushed = self.stops.push(piece);
+        if !pushed.emit.is_empty() && self.sink.text(&pushed.emit).is_break() {
+            return ControlFlow::Break(Finish::Cancelled);
+        }
+        if pushed.stopped { ControlFlow::Break(Finish::Stop) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Writes what was held back.
+    fn finish(mut self, finish: Finish) -> Finish {
+        if matches!(finish, Finish::Stop | Finish::Cancelled) {
+            return finish;
+        }
+        let piece = self.decoder.finish();
+        if let ControlFlow::Break(earlier) = self.write(&piece) {
+            return earlier;
+        }
+        let rest = self.stops.finish();
+        if !rest.emit.is_empty() {
+            // The answer has ended; there is nothing left to break off.
+            let _ = self.sink.text(&rest.emit);
+        }
+        finish
+    }
+}

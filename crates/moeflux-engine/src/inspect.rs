@@ -1,0 +1,139 @@
+//! What a checkpoint holds, without loading it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use moeflux_core::ExpertBank;
+use moeflux_core::checkpoint::{Checkpoint, CheckpointKind, Claims};
+use moeflux_core::manifest::{Manifest, Role};
+use moeflux_core::quant::{Float, MatrixFormat};
+
+use crate::engine::EngineOptions;
+use crate::error::EngineError;
+use crate::load::LoadError;
+use crate::models::ModelShape;
+use crate::plan::{Declared, Plan, plan};
+
+/// A checkpoint's facts.
+#[derive(Clone, Debug)]
+pub struct Inspection {
+    /// Its directory.
+    pub root: PathBuf,
+    /// Its format.
+    pub kind: CheckpointKind,
+    /// Its family.
+    pub family: &'static str,
+    /// Its figures.
+    pub shape: ModelShape,
+    /// Bytes of its files by kind of tensor and storage, largest first.
+    pub storage: Vec<Storage>,
+    /// Its files and their bytes.
+    pub files: Vec<(PathBuf, u64)>,
+    /// What it takes in memory.
+    pub plan: Plan,
+}
+
+/// Tensors of a kind that are stored alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Storage {
+    /// What they are for.
+    pub kind: &'static str,
+    /// How they are stored, such as `4-bit, groups of 64`.
+    pub format: String,
+    /// How many tensors.
+    pub n_tensors: usize,
+    /// Elements of all of them.
+    pub n_elements: u64,
+    /// Bytes of all of them.
+    pub bytes: u64,
+}
+
+/// Opens a checkpoint and checks all of its declarations, loading nothing.
+///
+/// # Errors
+/// Where its files are damaged or of no known family, or an option makes no
+/// sense.
+pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, EngineError> {
+    let checkpoint = Checkpoint::open(source).map_err(LoadError::from)?;
+    let declared = Declared::of(checkpoint.config(), options.experts_per_token)?;
+    let bank = bank(&checkpoint, &declared)?;
+    let plan = plan(&checkpoint, &declared, &bank, options)?;
+    Ok(Inspection {
+        root: checkpoint.root().to_path_buf(),
+        kind: checkpoint.kind(),
+        family: declared.family.name,
+        storage: storage(&checkpoint, &declared.manifest, &bank)?,
+        files: checkpoint.files().iter().map(|it| (it.path.clone(), it.len)).collect(),
+        shape: declared.shape,
+        plan,
+    })
+}
+
+/// Claims everything that the family declares, so that whatever is missing,
+/// left over or misshapen shows before anything is loaded.
+pub(crate) fn bank(checkpoint: &Checkpoint, declared: &Declared) -> Result<ExpertBank, LoadError> {
+    let mut claims = Claims::new(checkpoint);
+    for decl in &declared.manifest.matrices {
+        claims.matrix(decl)?;
+    }
+    for decl in &declared.manifest.vectors {
+        claims.vector(decl)?;
+    }
+    for decl in &declared.manifest.experts {
+        claims.experts(decl)?;
+    }
+    claims.finish()?;
+    Ok(claims.into_bank())
+}
+
+fn storage(
+    checkpoint: &Checkpoint,
+    manifest: &Manifest,
+    bank: &ExpertBank,
+) -> Result<Vec<Storage>, LoadError> {
+    let mut by_kind: BTreeMap<(&'static str, String), Storage> = BTreeMap::new();
+    let mut add = |kind, format: MatrixFormat, n_tensors, n_elements, bytes| {
+        let entry = by_kind.entry((kind, format_name(format))).or_insert_with(|| Storage {
+            kind,
+            format: format_name(format),
+            n_tensors: 0,
+            n_elements: 0,
+            bytes: 0,
+        });
+        entry.n_tensors += n_tensors;
+        entry.n_elements += n_elements;
+        entry.bytes += bytes;
+    };
+    let mut claims = Claims::new(checkpoint);
+    for decl in &manifest.matrices {
+        let kind = match decl.role {
+            Role::Embedding => "embedding",
+            Role::Projection => "projections",
+            Role::Gate => "routers and gates",
+            Role::Head => "head",
+        };
+        let format = claims.matrix(decl)?.format;
+        let bytes = format.matrix_bytes(decl.rows, decl.cols) as u64;
+        add(kind, format, 1, (decl.rows * decl.cols) as u64, bytes);
+    }
+    for layer in bank.layers.iter().flatten() {
+        for matrix in [&layer.layout.gate, &layer.layout.up, &layer.layout.down] {
+            let n = layer.n_experts;
+            let elements = (matrix.rows * matrix.cols * n) as u64;
+            let bytes = (matrix.format.matrix_bytes(matrix.rows, matrix.cols) * n) as u64;
+            add("experts", matrix.format, n, elements, bytes);
+        }
+    }
+    let mut all: Vec<Storage> = by_kind.into_values().collect();
+    all.sort_by_key(|it| std::cmp::Reverse(it.bytes));
+    Ok(all)
+}
+
+fn format_name(format: MatrixFormat) -> String {
+    match format {
+        MatrixFormat::Dense(Float::F32) => String::from("f32"),
+        MatrixFormat::Dense(Float::F16) => String::from("f16"),
+        MatrixFormat::Dense(Float::BF16) => String::from("bf16"),
+        MatrixFormat::Affine(it) => format!("{}-bit, groups of {}", it.bits, it.group_size),
+    }
+}

@@ -1,0 +1,205 @@
+//! Resident weights from a checkpoint to the device: every tensor claimed,
+//! none left over.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use moeflux_backend::trace::Trace;
+use moeflux_backend::{Backend, HostMatrix, Inputs, Weight};
+use moeflux_core::checkpoint::{Checkpoint, Claims, Extent, FormatError};
+use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
+use moeflux_core::{ExpertBank, HostBuf};
+
+/// Why a checkpoint could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// Its files do not say what they should.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// It belongs to no family that this engine has.
+    #[error("{}: model_type {model_type:?} is not supported; supported are {known}", path.display())]
+    UnknownFamily {
+        /// The config.
+        path: PathBuf,
+        /// What it says.
+        model_type: String,
+        /// What would do.
+        known: String,
+    },
+}
+
+/// A small tensor on the host.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct HostVector {
+    /// Which of the declared shapes it has.
+    pub(crate) shape: Vec<usize>,
+    /// Its elements.
+    pub(crate) values: Vec<f32>,
+}
+
+/// Where a family's weights come from and go to.
+pub(crate) trait Weights {
+    /// The device.
+    fn backend(&mut self) -> &mut dyn Backend;
+
+    /// Loads a matrix; the same name gives the same weight.
+    fn matrix(
+        &mut self,
+        name: &str,
+        rows: usize,
+        cols: usize,
+        role: Role,
+    ) -> Result<Weight, LoadError>;
+
+    /// Reads a vector that has one of `shapes`.
+    fn vector(&mut self, name: &str, shapes: &[Vec<usize>]) -> Result<HostVector, LoadError>;
+
+    /// Finds the routed experts of a layer.
+    fn experts(&mut self, decl: ExpertsDecl) -> Result<(), LoadError>;
+}
+
+/// Loads from a checkpoint onto a device.
+pub(crate) struct Loader<'a> {
+    backend: &'a mut dyn Backend,
+    checkpoint: &'a Checkpoint,
+    claims: Claims<'a>,
+    inputs: Inputs,
+    loaded: HashMap<String, Weight>,
+    /// Called with the bytes loaded so far.
+    progress: &'a mut dyn FnMut(u64),
+    n_bytes: u64,
+}
+
+impl<'a> Loader<'a> {
+    pub(crate) fn new(
+        checkpoint: &'a Checkpoint,
+        backend: &'a mut dyn Backend,
+        inputs: Inputs,
+        progress: &'a mut dyn FnMut(u64),
+    ) -> Loader<'a> {
+        Loader {
+            backend,
+            checkpoint,
+            claims: Claims::new(checkpoint),
+            inputs,
+            loaded: HashMap::new(),
+            progress,
+            n_bytes: 0,
+        }
+    }
+
+    /// Checks that nothing is left over and gives the experts' places.
+    pub(crate) fn finish(self) -> Result<ExpertBank, LoadError> {
+        self.claims.finish()?;
+        Ok(self.claims.into_bank())
+    }
+
+    /// Reads an extent into memory of its own.
+    fn read(&mut self, extent: Extent) -> Result<HostBuf, LoadError> {
+        let mut buf = self.backend.host_alloc(extent.len);
+        let reader = self.checkpoint.reader();
+        reader.read_at(extent.file, extent.offset, &mut buf[..extent.len])?;
+        self.n_bytes += extent.len as u64;
+        (self.progress)(self.n_bytes);
+        Ok(buf)
+    }
+
+    /// As [`Loader::read`]; `None` for no bytes.
+    fn read_some(&mut self, extent: Extent) -> Result<Option<HostBuf>, LoadError> {
+        if extent.len == 0 { Ok(None) } else { self.read(extent).map(Some) }
+    }
+}
+
+impl Weights for Loader<'_> {
+    fn backend(&mut self) -> &mut dyn Backend {
+        self.backend
+    }
+
+    fn matrix(
+        &mut self,
+        name: &str,
+        rows: usize,
+        cols: usize,
+        role: Role,
+    ) -> Result<Weight, LoadError> {
+        if let Some(weight) = self.loaded.get(name) {
+            return Ok(*weight);
+        }
+        let decl = MatrixDecl { name: name.to_owned(), rows, cols, role };
+        let source = self.claims.matrix(&decl)?;
+        let weight = self.read(source.weight)?;
+        let scales = self.read_some(source.scales)?;
+        let biases = self.read_some(source.biases)?;
+        let inputs = if role == Role::Gate { Inputs::Full } else { self.inputs };
+        let matrix =
+            HostMatrix { rows, cols, format: source.format, inputs, weight, scales, biases };
+        let weight = self.backend.load_matrix(matrix);
+        self.loaded.insert(decl.name, weight);
+        Ok(weight)
+    }
+
+    fn vector(&mut self, name: &str, shapes: &[Vec<usize>]) -> Result<HostVector, LoadError> {
+        let decl = VectorDecl { name: name.to_owned(), shapes: shapes.to_vec() };
+        let source = self.claims.vector(&decl)?;
+        let n: usize = source.shape.iter().product();
+        let bytes = self.read(source.extent)?;
+        let values = (0..n).map(|i| source.float.read(&bytes, i)).collect();
+        Ok(HostVector { shape: source.shape, values })
+    }
+
+    fn experts(&mut self, decl: ExpertsDecl) -> Result<(), LoadError> {
+        self.claims.experts(&decl)?;
+        Ok(())
+    }
+}
+
+/// Collects what a family declares, loading nothing.
+#[derive(Default)]
+pub(crate) struct Survey {
+    trace: Trace,
+    manifest: Manifest,
+}
+
+impl Survey {
+    /// What was declared, and the bytes of activations that would be allocated.
+    pub(crate) fn finish(self) -> (Manifest, usize) {
+        (self.manifest, self.trace.allocated_bytes())
+    }
+}
+
+impl Weights for Survey {
+    fn backend(&mut self) -> &mut dyn Backend {
+        &mut self.trace
+    }
+
+    fn matrix(
+        &mut self,
+        name: &str,
+        rows: usize,
+        cols: usize,
+        role: Role,
+    ) -> Result<Weight, LoadError> {
+        let decls = &mut self.manifest.matrices;
+        let known = decls.iter().position(|it| it.name == name);
+        let at = known.unwrap_or_else(|| {
+            decls.push(MatrixDecl { name: name.to_owned(), rows, cols, role });
+            decls.len() - 1
+        });
+        Ok(Weight(u32::try_from(at).expect("few matrices")))
+    }
+
+    fn vector(&mut self, name: &str, shapes: &[Vec<usize>]) -> Result<HostVector, LoadError> {
+        if !self.manifest.vectors.iter().any(|it| it.name == name) {
+            let decl = VectorDecl { name: name.to_owned(), shapes: shapes.to_vec() };
+            self.manifest.vectors.push(decl);
+        }
+        let shape = shapes.first().cloned().unwrap_or_default();
+        let values = vec![0.0; shape.iter().product()];
+        Ok(HostVector { shape, values })
+    }
+
+    fn experts(&mut self, decl: ExpertsDecl) -> Result<(), LoadError> {
+        self.manifest.experts.push(decl);
+        Ok(())
+    }
+}

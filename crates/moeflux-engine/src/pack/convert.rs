@@ -1,0 +1,182 @@
+//! Rows from the format of the source to that of the container.
+
+use moeflux_core::quant::{
+    MatrixFormat, MatrixView, QuantError, QuantiseError, QuantisedRows, quantise_rows,
+};
+
+/// Elements that are quantised at once: what stays in a core's cache.
+const BLOCK_ELEMENTS: usize = 64 << 10;
+
+/// Appends the rows of `view`, in `target` format, to `out`.
+///
+/// # Errors
+/// Where an element cannot be quantised.
+pub(super) fn convert_rows(
+    view: &MatrixView<'_>,
+    target: MatrixFormat,
+    out: &mut QuantisedRows,
+) -> Result<QuantError, QuantiseError> {
+    let MatrixFormat::Affine(affine) = target else {
+        append(view, out);
+        return Ok(QuantError::default());
+    };
+    if view.format == target {
+        append(view, out);
+        return Ok(QuantError::default());
+    }
+    let mut error = QuantError::default();
+    let rows_at_once = (BLOCK_ELEMENTS / view.cols).clamp(1, view.rows.max(1));
+    let mut values = vec![0.0; rows_at_once * view.cols];
+    for start in (0..view.rows).step_by(rows_at_once) {
+        let n_rows = rows_at_once.min(view.rows - start);
+        let values = &mut values[..n_rows * view.cols];
+        for (i, row) in values.chunks_exact_mut(view.cols).enumerate() {
+            view.decode_row(start + i, row);
+        }
+        let refuse = |it: QuantiseError| QuantiseError { idx: it.idx + start * view.cols, ..it };
+        error.add(quantise_rows(values, affine, out).map_err(refuse)?);
+    }
+    Ok(error)
+}
+
+fn append(view: &MatrixView<'_>, out: &mut QuantisedRows) {
+    out.weight.extend_from_slice(view.weight);
+    out.scales.extend_from_slice(view.scales);
+    out.biases.extend_from_slice(view.biases);
+}
+
+/// Converts rows on several threads; the bytes do not depend on how many.
+pub(super) fn convert_rows_on(
+    n_threads: usize,
+    view: &MatrixView<'_>,
+    target: MatrixFormat,
+) -> Result<(QuantisedRows, QuantError), QuantiseError> {
+    let n_rows = view.rows.div_ceil(n_threads).max(1);
+    let starts: Vec<usize> = (0..view.rows).step_by(n_rows).collect();
+    let convert = |start: usize| {
+        let part = rows_of(view, start, n_rows.min(view.rows - start));
+        let mut out = QuantisedRows::default();
+        let refuse = |it: QuantiseError| QuantiseError { idx: it.idx + start * view.cols, ..it };
+        convert_rows(&part, target, &mut out).map(|error| (out, error)).map_err(refuse)
+    };
+    let parts = on_threads(&starts, |start| convert(*start));
+    let (mut rows, mut error) = (QuantisedRows::default(), QuantError::default());
+    for part in parts {
+        let (mut part, part_error) = part?;
+        rows.weight.append(&mut part.weight);
+        rows.scales.append(&mut part.scales);
+        rows.biases.append(&mut part.biases);
+        error.add(part_error);
+    }
+    Ok((rows, error))
+}
+
+/// Runs `work` on each item, one thread an item; results in the items' order.
+pub(super) fn on_threads<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
+    if let [one] = items {
+        return vec![work(one)];
+    }
+    std::thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = items.iter().map(|it| scope.spawn(move || work(it))).collect();
+        let join = |it: std::thread::ScopedJoinHandle<'_, R>| {
+            it.join().unwrap_or_else(|it| std::panic::resume_unwind(it))
+        };
+        threads.into_iter().map(join).collect()
+    })
+}
+
+/// Some rows of a matrix.
+pub(super) fn rows_of<'a>(view: &MatrixView<'a>, start: usize, n: usize) -> MatrixView<'a> {
+    let part = |bytes: &'a [u8], row: usize| &bytes[start * row..(start + n) * row];
+    let (row, params) = (view.format.row_bytes(view.cols), view.format.param_bytes(view.cols));
+    MatrixView {
+        rows: n,
+        weight: part(view.weight, row),
+        scales: part(view.scales, params),
+        biases: part(view.biases, params),
+        ..*view
+    }
+}
+
+/// How far a row of the container may be from the source's, as a relative
+/// root mean square, before it cannot be the same row.
+fn tolerance(source: MatrixFormat, target: MatrixFormat) -> f64 {
+    match target {
+        MatrixFormat::Affine(it) if source != target => {
+            // A group may hold one large element, and its step follows that.
+            let levels = f64::from((1u32 << it.bits) - 1);
+            ((it.group_size as f64).sqrt() / levels + 0.02).min(0.9)
+        }
+        _ => 0.0,
+    }
+}
+
+/// Whether the first, a middle and the last row of two matrices are the same
+/// but for rounding.
+pub(super) fn agrees(source: &MatrixView<'_>, written: &MatrixView<'_>) -> bool {
+    let limit = tolerance(source.format, written.format);
+    let (mut a, mut b) = (vec![0.0; source.cols], vec![0.0; source.cols]);
+    [0, source.rows / 2, source.rows - 1].iter().all(|row| {
+        source.decode_row(*row, &mut a);
+        written.decode_row(*row, &mut b);
+        let mut error = QuantError::default();
+        for (a, b) in a.iter().zip(&b) {
+            error.signal += f64::from(*a).powi(2);
+            error.noise += (f64::from(*a) - f64::from(*b)).powi(2);
+        }
+        // Not a number is its own kind of disagreement, unless copied.
+        error.relative_rms() <= limit || a.iter().zip(&b).all(|(a, b)| a.to_bits() == b.to_bits())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use moeflux_core::quant::{Affine, Float};
+
+    use super::*;
+
+    fn dense(rows: usize, cols: usize) -> Vec<u8> {
+        let value = |i: usize| ((i * 7919) % 1000) as f32 / 500.0 - 1.0;
+        (0..rows * cols).flat_map(|i| value(i).to_le_bytes()).collect()
+    }
+
+    fn view(bytes: &[u8], rows: usize, cols: usize) -> MatrixView<'_> {
+        let format = MatrixFormat::Dense(Float::F32);
+        MatrixView { rows, cols, format, weight: bytes, scales: &[], biases: &[] }
+    }
+
+    const TARGET: Affine = Affine { bits: 4, group_size: 64, params: Float::BF16 };
+
+    #[test]
+    fn bytes_do_not_depend_on_the_number_of_threads() {
+        let bytes = dense(13, 128);
+        let view = view(&bytes, 13, 128);
+        let target = MatrixFormat::Affine(TARGET);
+        let (one, _) = convert_rows_on(1, &view, target).unwrap();
+        for n_threads in [2, 3, 8, 20] {
+            assert_eq!(convert_rows_on(n_threads, &view, target).unwrap().0, one, "{n_threads}");
+        }
+        assert!(agrees(&view, &one.view(128, TARGET)));
+    }
+
+    #[test]
+    fn tells_another_row_from_rounding() {
+        let bytes = dense(3, 128);
+        let view = view(&bytes, 3, 128);
+        let (mut rows, _) = convert_rows_on(1, &view, MatrixFormat::Affine(TARGET)).unwrap();
+        rows.weight.rotate_left(4);
+        assert!(!agrees(&view, &rows.view(128, TARGET)));
+    }
+
+    #[test]
+    fn names_the_element_that_cannot_be_quantised() {
+        let mut bytes = dense(13, 128);
+        bytes[(9 * 128 + 5) * 4..][..4].copy_from_slice(&f32::NAN.to_le_bytes());
+        let got = convert_rows_on(2, &view(&bytes, 13, 128), MatrixFormat::Affine(TARGET));
+        assert_eq!(got.unwrap_err().idx, 9 * 128 + 5);
+    }
+}

@@ -1,0 +1,155 @@
+//! What a packing has finished, so that the next run continues there.
+
+use std::fs;
+use std::path::Path;
+
+use moeflux_core::checkpoint::{
+    Checkpoint, Checksum, Container, Extent, PackedFile, SourceIdentity,
+};
+use moeflux_core::{ExpertBank, FileIdx};
+use serde::{Deserialize, Serialize};
+
+use super::files::{sync_dir, write_atomically};
+use super::report::FileReport;
+use super::{PackError, PackOptions};
+
+/// A packing that has not ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Journal {
+    version: u32,
+    options: PackOptions,
+    source: SourceIdentity,
+    done: Vec<Done>,
+    /// How many of them this run wrote.
+    #[serde(skip)]
+    n_new: usize,
+}
+
+/// A file that is whole.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Done {
+    pub(super) file: PackedFile,
+    pub(super) report: FileReport,
+}
+
+const VERSION: u32 = 1;
+
+impl Journal {
+    pub(super) fn new(options: &PackOptions, source: &SourceIdentity) -> Journal {
+        let (options, source) = (options.clone(), source.clone());
+        Journal { version: VERSION, options, source, done: Vec::new(), n_new: 0 }
+    }
+
+    /// The journal of a directory, if there is one.
+    pub(super) fn load(dst: &Path) -> Result<Option<Journal>, PackError> {
+        let path = dst.join(Container::JOURNAL);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(it) if it.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(PackError::read(&path, source)),
+        };
+        match serde_json::from_slice::<Journal>(&bytes) {
+            Ok(journal) if journal.version == VERSION => Ok(Some(journal)),
+            Ok(journal) => Err(PackError::Differs {
+                path,
+                what: format!("the journal's version is {}", journal.version),
+            }),
+            Err(it) => Err(PackError::Differs { path, what: format!("the journal is damaged ({it})") }),
+        }
+    }
+
+    pub(super) fn save(&self, dst: &Path) -> Result<(), PackError> {
+        let text = serde_json::to_vec_pretty(self).expect("a journal is plain data");
+        Ok(write_atomically(&dst.join(Container::JOURNAL), &text)?.publish()?)
+    }
+
+    pub(super) fn remove(dst: &Path) -> Result<(), PackError> {
+        let path = dst.join(Container::JOURNAL);
+        match fs::remove_file(&path) {
+            Err(it) if it.kind() != std::io::ErrorKind::NotFound => {
+                Err(PackError::read(&path, it))
+            }
+            _ => Ok(sync_dir(dst)?),
+        }
+    }
+
+    /// Refuses to continue what was begun otherwise.
+    pub(super) fn check_same(
+        &self,
+        dst: &Path,
+        options: &PackOptions,
+        source: &SourceIdentity,
+    ) -> Result<(), PackError> {
+        let mine = serde_json::to_value(&self.options).expect("options are plain data");
+        let yours = serde_json::to_value(options).expect("options are plain data");
+        let differs = |what: String| Err(PackError::Differs { path: dst.to_path_buf(), what });
+        for (key, mine) in mine.as_object().into_iter().flatten() {
+            if yours[key] != *mine {
+                return differs(format!("{key} was {mine}, now it is {}", yours[key]));
+            }
+        }
+        if self.source.files != source.files {
+            let odd = self.source.files.iter().find(|it| !source.files.contains(it));
+            let name = odd.or(source.files.last()).map_or("the source", |it| it.0.as_str());
+            return differs(format!("the source differs in {name}"));
+        }
+        if self.source.fingerprint != source.fingerprint {
+            return differs("the source's config, tensors or weights have changed".to_owned());
+        }
+        Ok(())
+    }
+
+    pub(super) fn find(&self, path: &str) -> Option<&Done> {
+        self.done.iter().find(|it| it.file.path == path)
+    }
+
+    pub(super) fn done(&self) -> &[Done] {
+        &self.done
+    }
+
+    /// Files that an earlier run finished.
+    pub(super) fn n_resumed(&self) -> usize {
+        self.done.len() - self.n_new
+    }
+
+    pub(super) fn forget(&mut self, path: &str) {
+        self.done.retain(|it| it.file.path != path);
+    }
+
+    /// Notes a file that is whole.
+    pub(super) fn note(&mut self, dst: &Path, done: Done) -> Result<(), PackError> {
+        self.done.push(done);
+        self.n_new += 1;
+        self.save(dst)
+    }
+}
+
+/// Bytes of each place of a file that the fingerprint looks at.
+const SAMPLE_BYTES: u64 = 64 << 10;
+
+/// What tells one source from another: names and lengths of files, config,
+/// tensors, and samples of every file.
+pub(super) fn identify(
+    checkpoint: &Checkpoint,
+    bank: &ExpertBank,
+) -> Result<SourceIdentity, PackError> {
+    let mut checksum = Checksum::default();
+    checksum.update(checkpoint.config().value().to_string().as_bytes());
+    for (name, tensor) in checkpoint.tensors() {
+        let text = format!("{name} {} {:?} {:?}", tensor.dtype.name(), tensor.shape, tensor.extent);
+        checksum.update(text.as_bytes());
+    }
+    let reader = moeflux_core::checkpoint::FileReader::new(&bank.files);
+    let mut files = Vec::new();
+    for (i, file) in bank.files.iter().enumerate() {
+        let name = file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        files.push((name, file.len));
+        let last = file.len.saturating_sub(SAMPLE_BYTES);
+        for offset in [0, last / 2, last] {
+            let len = SAMPLE_BYTES.min(file.len) as usize;
+            let file = FileIdx(u32::try_from(i).expect("few files"));
+            checksum.update(&reader.read(Extent { file, offset, len })?);
+        }
+    }
+    Ok(SourceIdentity { files, fingerprint: checksum.hex() })
+}

@@ -1,0 +1,134 @@
+//! A layer's file: the record of each expert, one after another.
+
+use std::sync::Arc;
+
+use moeflux_core::checkpoint::{Container, Extent, FileReader};
+use moeflux_core::quant::{MatrixView, QuantisedRows};
+use moeflux_core::{
+    ExpertId, ExpertLayout, ExtentSource, FileIdx, LayerBank, MatrixLayout, PartSpan, SourceFile,
+};
+
+use super::PackError;
+use super::convert::{agrees, convert_rows, on_threads};
+use super::files::{FileWriter, Written};
+use super::plan::{LayerPlan, Plan};
+use super::report::{FileReport, count};
+
+/// An expert's record, read extent by extent.
+struct Record {
+    layout: Arc<ExpertLayout>,
+    extents: Vec<Vec<u8>>,
+}
+
+impl Record {
+    fn read(reader: &FileReader, bank: &LayerBank, expert: usize) -> Result<Record, PackError> {
+        let expert = ExpertId(u16::try_from(expert).expect("checkpoints have fewer experts"));
+        let extent = |(source, len): (&ExtentSource, &usize)| {
+            let (file, offset) = source.locate(expert);
+            reader.read(Extent { file, offset, len: *len })
+        };
+        let extents = bank.sources.iter().zip(&bank.layout.extents).map(extent);
+        Ok(Record { layout: bank.layout.clone(), extents: extents.collect::<Result<_, _>>()? })
+    }
+
+    fn part(&self, span: PartSpan) -> &[u8] {
+        if span.len == 0 { &[] } else { &self.extents[span.extent][span.offset..][..span.len] }
+    }
+
+    fn matrix(&self, layout: &MatrixLayout) -> MatrixView<'_> {
+        MatrixView {
+            rows: layout.rows,
+            cols: layout.cols,
+            format: layout.format,
+            weight: self.part(layout.weight),
+            scales: self.part(layout.scales),
+            biases: self.part(layout.biases),
+        }
+    }
+
+    /// Gate, up and down.
+    fn matrices(&self) -> [MatrixView<'_>; 3] {
+        let ExpertLayout { gate, up, down, .. } = &*self.layout;
+        [gate, up, down].map(|it| self.matrix(it))
+    }
+}
+
+/// A record in the container's format.
+struct Converted {
+    bytes: Vec<u8>,
+    report: FileReport,
+}
+
+/// Writes the records of a layer, as many at once as there are threads.
+pub(super) fn write(
+    plan: &Plan<'_>,
+    layer: &LayerPlan,
+    n_threads: usize,
+    writer: &mut FileWriter,
+    tell: &mut dyn FnMut(u64),
+) -> Result<FileReport, PackError> {
+    let mut total = super::PackReport::default();
+    let experts: Vec<usize> = (0..layer.packed.n_experts).collect();
+    for batch in experts.chunks(n_threads) {
+        for record in on_threads(batch, |expert| convert(plan, layer, *expert)) {
+            let record = record?;
+            writer.write(&record.bytes)?;
+            writer.pad(Container::ALIGNMENT)?;
+            total.add_file(&record.report);
+            tell(layer.packed.stride_bytes);
+        }
+    }
+    Ok(total.kinds)
+}
+
+fn convert(plan: &Plan<'_>, layer: &LayerPlan, expert: usize) -> Result<Converted, PackError> {
+    let record = Record::read(&plan.reader, &layer.bank, expert)?;
+    let mut bytes = Vec::with_capacity(layer.packed.record_bytes as usize);
+    let mut report = FileReport::new();
+    let parts = ["gate_proj", "up_proj", "down_proj"];
+    let matrices = record.matrices().into_iter().zip(layer.packed.formats());
+    for ((view, target), part) in matrices.zip(parts) {
+        let mut rows = QuantisedRows::default();
+        let error = convert_rows(&view, target, &mut rows).map_err(|source| {
+            let name = format!("{part} of expert {expert} of layer {}", layer.idx);
+            PackError::Quantise { name, source }
+        })?;
+        let before = bytes.len();
+        bytes.append(&mut rows.weight);
+        bytes.append(&mut rows.scales);
+        bytes.append(&mut rows.biases);
+        let bytes_in = view.format.matrix_bytes(view.rows, view.cols);
+        count(&mut report, "experts", bytes_in, bytes.len() - before, error);
+    }
+    Ok(Converted { bytes, report })
+}
+
+/// Compares experts of the file with the source: first, middle and last.
+pub(super) fn check(
+    plan: &Plan<'_>,
+    layer: &LayerPlan,
+    written: &Written,
+) -> Result<(), PackError> {
+    let file = SourceFile { path: written.partial.clone(), len: written.n_bytes };
+    let reader = FileReader::new(&[file]);
+    let stride = layer.packed.stride_bytes;
+    let n_experts = layer.packed.n_experts;
+    let bank = LayerBank {
+        n_experts,
+        layout: Arc::new(layer.packed.layout()),
+        sources: vec![ExtentSource::Strided { file: FileIdx(0), base: 0, stride }],
+    };
+    for expert in [0, n_experts / 2, n_experts - 1] {
+        let source = Record::read(&plan.reader, &layer.bank, expert)?;
+        let record = Record::read(&reader, &bank, expert)?;
+        let pairs = source.matrices().into_iter().zip(record.matrices());
+        for (source, record) in pairs {
+            if !agrees(&source, &record) {
+                let what = format!("expert {expert} is not what its source says");
+                return Err(PackError::damaged(&written.partial, what));
+            }
+        }
+    }
+    Ok(())
+}
+

@@ -1,0 +1,420 @@
+//! Writes the packed container: a directory whose experts lie in records of
+//! one read each. Bounded memory, resumable, verified; `moeflux.json` comes
+//! last, so that what was interrupted never opens.
+
+mod convert;
+pub(crate) mod files;
+mod journal;
+mod layers;
+mod options;
+mod plan;
+mod report;
+mod resident;
+mod verify;
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use moeflux_core::checkpoint::{
+    Checkpoint, Claims, Container, FormatError, PackedFile, SourceIdentity, layer_file_name,
+};
+use moeflux_core::manifest::Manifest;
+use moeflux_core::quant::QuantiseError;
+
+pub use files::WriteError;
+pub use options::PackOptions;
+pub use report::{KindReport, PackReport};
+pub use verify::verify;
+
+use files::{FileWriter, Written, checksum_of, require_space, sync_dir, write_atomically};
+use journal::{Done, Journal, identify};
+use plan::Plan;
+use report::FileReport;
+
+/// A packing, or a verification, that did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum PackError {
+    /// The source, or what was read back, is not what it should be.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// A file could not be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// An option has a value that does not exist.
+    #[error("{what} cannot be {value}; allowed are {allowed}")]
+    Option {
+        /// Which.
+        what: &'static str,
+        /// Its value.
+        value: usize,
+        /// What would do.
+        allowed: String,
+    },
+    /// The destination holds other things.
+    #[error("{}: the directory is not empty; choose a new one", path.display())]
+    NotEmpty {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// The destination is complete.
+    #[error("{}: holds a packed container already; --force packs it again", path.display())]
+    AlreadyPacked {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// The destination is the source.
+    #[error("{}: source and destination are the same directory", path.display())]
+    SameDirectory {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// Another process packs there.
+    #[error("{}: another process is packing here; wait for it", path.display())]
+    Busy {
+        /// The destination.
+        path: PathBuf,
+    },
+    /// What was begun there was begun otherwise.
+    #[error("{}: cannot continue: {what}; --force starts over", path.display())]
+    Differs {
+        /// The destination.
+        path: PathBuf,
+        /// What differs.
+        what: String,
+    },
+    /// A weight that no quantisation holds.
+    #[error("{name}: {source}")]
+    Quantise {
+        /// The tensor.
+        name: String,
+        /// Which element.
+        source: QuantiseError,
+    },
+    /// What was written is not what should have been.
+    #[error("{}: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl PackError {
+    fn read(path: &Path, source: io::Error) -> PackError {
+        PackError::Write(WriteError::at(path)(source))
+    }
+
+    fn damaged(path: &Path, what: impl Into<String>) -> PackError {
+        PackError::Damaged { path: path.to_path_buf(), what: what.into() }
+    }
+}
+
+/// What packing is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PackStage {
+    /// Checks what an earlier run has finished.
+    Resume,
+    /// Writes.
+    Write,
+    /// Reads back what it wrote.
+    Verify,
+}
+
+/// How far packing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackProgress<'a> {
+    /// What it is at.
+    pub stage: PackStage,
+    /// The file, below the destination.
+    pub file: &'a str,
+    /// Bytes written, read back or found finished so far.
+    pub done: u64,
+    /// All of them.
+    pub total: u64,
+}
+
+/// Who is told.
+pub type OnPackProgress<'a> = dyn FnMut(PackProgress<'_>) + 'a;
+
+/// Files that belong to a model beside its weights.
+const COMPANIONS: [&str; 11] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "generation_config.json",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "README.md",
+];
+
+/// Packs `checkpoint`, whose family declares `manifest`, into `dst`.
+///
+/// What is quantised already is copied byte for byte. An interrupted packing
+/// is continued by calling this again.
+///
+/// # Errors
+/// Where the source does not match, the destination holds something else, or
+/// a file cannot be written or does not read back.
+pub fn pack(
+    checkpoint: &Checkpoint,
+    manifest: &Manifest,
+    dst: &Path,
+    options: &PackOptions,
+    progress: &mut OnPackProgress<'_>,
+) -> Result<PackReport, PackError> {
+    options.check()?;
+    let plan = Plan::new(checkpoint, manifest, options)?;
+    let source = identify(checkpoint, &plan.bank)?;
+    let _lock = claim_directory(checkpoint, dst)?;
+    let journal = begin(dst, options, &source)?;
+    let mut packing = Packing { plan: &plan, dst, options, journal, progress, done: 0 };
+    packing.resume()?;
+    require_space(dst, packing.bytes_left())?;
+    fs::create_dir_all(dst.join(FOLDER)).map_err(WriteError::at(&dst.join(FOLDER)))?;
+    for layer in 0..plan.layers.len() {
+        packing.layer(layer)?;
+    }
+    packing.resident()?;
+    let companions = packing.companions(checkpoint)?;
+    let report = packing.report(&companions);
+    packing.finish(checkpoint, manifest, source, companions)?;
+    Ok(report)
+}
+
+/// The folder of layer files.
+const FOLDER: &str = "packed_experts";
+
+pub(crate) fn layer_path(layer: usize) -> String {
+    format!("{FOLDER}/{}", layer_file_name(layer))
+}
+
+/// Creates the destination and keeps others out of it until the result is
+/// dropped.
+fn claim_directory(checkpoint: &Checkpoint, dst: &Path) -> Result<File, PackError> {
+    fs::create_dir_all(dst).map_err(WriteError::at(dst))?;
+    let path = || dst.to_path_buf();
+    let same = dst.canonicalize().ok() == checkpoint.root().canonicalize().ok();
+    if same {
+        return Err(PackError::SameDirectory { path: path() });
+    }
+    let dir = File::open(dst).map_err(WriteError::at(dst))?;
+    #[cfg(unix)]
+    if rustix::fs::flock(&dir, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Err(PackError::Busy { path: path() });
+    }
+    Ok(dir)
+}
+
+/// The journal to continue, or a new one.
+fn begin(dst: &Path, options: &PackOptions, source: &SourceIdentity) -> Result<Journal, PackError> {
+    let container = dst.join(Container::FILE);
+    if options.force {
+        let is_ours = container.exists() || dst.join(Container::JOURNAL).exists();
+        if !is_ours {
+            require_empty(dst)?;
+        }
+        let journal = Journal::new(options, source);
+        journal.save(dst)?;
+        if container.exists() {
+            fs::remove_file(&container).map_err(WriteError::at(&container))?;
+            sync_dir(dst)?;
+        }
+        return Ok(journal);
+    }
+    if container.exists() {
+        return Err(PackError::AlreadyPacked { path: dst.to_path_buf() });
+    }
+    if let Some(journal) = Journal::load(dst)? {
+        journal.check_same(dst, options, source)?;
+        return Ok(journal);
+    }
+    require_empty(dst)?;
+    let journal = Journal::new(options, source);
+    journal.save(dst)?;
+    Ok(journal)
+}
+
+pub(crate) fn require_empty(dst: &Path) -> Result<(), PackError> {
+    let mut entries = dst.read_dir().map_err(WriteError::at(dst))?;
+    match entries.next() {
+        None => Ok(()),
+        Some(_) => Err(PackError::NotEmpty { path: dst.to_path_buf() }),
+    }
+}
+
+/// One packing under way.
+struct Packing<'a, 'p> {
+    plan: &'a Plan<'a>,
+    dst: &'a Path,
+    options: &'a PackOptions,
+    journal: Journal,
+    progress: &'a mut OnPackProgress<'p>,
+    done: u64,
+}
+
+impl Packing<'_, '_> {
+    fn tell(&mut self, stage: PackStage, file: &str, n: u64) {
+        self.done += n;
+        let total = 2 * self.plan.files().map(|it| it.1).sum::<u64>();
+        (self.progress)(PackProgress { stage, file, done: self.done, total });
+    }
+
+    /// Keeps of the journal what is still there, byte for byte.
+    fn resume(&mut self) -> Result<(), PackError> {
+        for (path, n_bytes) in self.plan.files() {
+            let Some(done) = self.journal.find(&path).cloned() else { continue };
+            let file = self.dst.join(&path);
+            if !file.metadata().is_ok_and(|it| it.len() == n_bytes) {
+                self.journal.forget(&path);
+                continue;
+            }
+            self.done += n_bytes;
+            let tell = &mut |n| self.tell(PackStage::Resume, &path, n);
+            if checksum_of(&file, tell)? != (n_bytes, done.file.xxh3_128) {
+                self.journal.forget(&path);
+                self.done -= 2 * n_bytes;
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes_left(&self) -> u64 {
+        let missing = self.plan.files().filter(|it| self.journal.find(&it.0).is_none());
+        missing.map(|it| it.1).sum()
+    }
+
+    fn layer(&mut self, layer: usize) -> Result<(), PackError> {
+        let Some(layer) = self.plan.layers[layer].as_ref() else { return Ok(()) };
+        let path = &layer.packed.file;
+        if self.journal.find(path).is_some() {
+            return Ok(());
+        }
+        let mut writer = FileWriter::create(&self.dst.join(path))?;
+        let (plan, n_threads) = (self.plan, self.options.threads());
+        let tell = &mut |n| self.tell(PackStage::Write, path, n);
+        let report = layers::write(plan, layer, n_threads, &mut writer, tell)?;
+        let written = writer.finish()?;
+        self.check_written(path, &written)?;
+        layers::check(self.plan, layer, &written)?;
+        self.publish(path, written, report)
+    }
+
+    fn resident(&mut self) -> Result<(), PackError> {
+        let path = Container::RESIDENT;
+        if self.journal.find(path).is_some() {
+            return Ok(());
+        }
+        let mut writer = FileWriter::create(&self.dst.join(path))?;
+        let (plan, n_threads) = (self.plan, self.options.threads());
+        let tell = &mut |n| self.tell(PackStage::Write, path, n);
+        let report = resident::write(plan, n_threads, &mut writer, tell)?;
+        let written = writer.finish()?;
+        self.check_written(path, &written)?;
+        resident::check(self.plan, &written)?;
+        self.publish(path, written, report)
+    }
+
+    /// Reads back what is on the drive.
+    fn check_written(&mut self, path: &str, written: &Written) -> Result<(), PackError> {
+        let tell = &mut |n| self.tell(PackStage::Verify, path, n);
+        let (n_bytes, checksum) = checksum_of(&written.partial, tell)?;
+        if (n_bytes, checksum.as_str()) != (written.n_bytes, written.checksum.as_str()) {
+            let what = "does not read back as it was written; is the drive failing?";
+            return Err(PackError::damaged(&written.partial, what));
+        }
+        Ok(())
+    }
+
+    fn publish(
+        &mut self,
+        path: &str,
+        written: Written,
+        report: FileReport,
+    ) -> Result<(), PackError> {
+        let file = PackedFile {
+            path: path.to_owned(),
+            bytes: written.n_bytes,
+            xxh3_128: written.checksum.clone(),
+        };
+        written.publish()?;
+        self.journal.note(self.dst, Done { file, report })
+    }
+
+    fn companions(&mut self, checkpoint: &Checkpoint) -> Result<Vec<PackedFile>, PackError> {
+        let mut files = Vec::new();
+        for name in COMPANIONS {
+            let Some(path) = checkpoint.companion(name) else { continue };
+            let bytes = fs::read(&path).map_err(|it| PackError::read(&path, it))?;
+            let written = write_atomically(&self.dst.join(name), &bytes)?;
+            let (bytes, xxh3_128) = (written.n_bytes, written.checksum.clone());
+            files.push(PackedFile { path: name.to_owned(), bytes, xxh3_128 });
+            written.publish()?;
+        }
+        Ok(files)
+    }
+
+    fn report(&self, companions: &[PackedFile]) -> PackReport {
+        let mut report = PackReport { n_resumed: self.journal.n_resumed(), ..Default::default() };
+        for done in self.journal.done() {
+            report.add_file(&done.report);
+            report.n_bytes += done.file.bytes;
+        }
+        report.n_bytes += companions.iter().map(|it| it.bytes).sum::<u64>();
+        report
+    }
+
+    fn finish(
+        self,
+        checkpoint: &Checkpoint,
+        manifest: &Manifest,
+        source: SourceIdentity,
+        companions: Vec<PackedFile>,
+    ) -> Result<(), PackError> {
+        let mut files: Vec<PackedFile> =
+            self.journal.done().iter().map(|it| it.file.clone()).collect();
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        files.extend(companions);
+        let container = self.plan.container(checkpoint.config(), source, files);
+        publish_container(self.dst, &container)?;
+        let opened = open_and_claim(self.dst, manifest);
+        if opened.is_err() {
+            let path = self.dst.join(Container::FILE);
+            fs::remove_file(&path).map_err(WriteError::at(&path))?;
+        }
+        opened?;
+        Journal::remove(self.dst)
+    }
+}
+
+/// Writes `moeflux.json`, which makes the directory a container.
+pub(crate) fn publish_container(dst: &Path, container: &Container) -> Result<(), PackError> {
+    let path = dst.join(Container::FILE);
+    let text = serde_json::to_vec_pretty(container).expect("a container is plain data");
+    Container::from_slice(&path, &text)?;
+    Ok(write_atomically(&path, &text)?.publish()?)
+}
+
+/// Opens a container as an engine would.
+pub(crate) fn open_and_claim(dst: &Path, manifest: &Manifest) -> Result<(), FormatError> {
+    let checkpoint = Checkpoint::open(dst)?;
+    let mut claims = Claims::new(&checkpoint);
+    for it in &manifest.matrices {
+        claims.matrix(it)?;
+    }
+    for it in &manifest.vectors {
+        claims.vector(it)?;
+    }
+    for it in &manifest.experts {
+        claims.experts(it)?;
+    }
+    claims.finish()
+}
+
+#[cfg(test)]
+mod tests;

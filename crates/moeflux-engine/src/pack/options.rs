@@ -1,0 +1,113 @@
+//! How a checkpoint is to be packed.
+
+use moeflux_core::manifest::{MatrixDecl, Role};
+use moeflux_core::quant::{Affine, Float, MatrixFormat};
+use serde::{Deserialize, Serialize};
+
+use super::PackError;
+
+/// How a checkpoint is to be packed. Bits are for what is not quantised yet;
+/// `None` leaves that as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackOptions {
+    /// Of the routed experts.
+    pub expert_bits: Option<u8>,
+    /// Of the resident projections.
+    pub resident_bits: Option<u8>,
+    /// Of the embedding.
+    pub embedding_bits: Option<u8>,
+    /// Of the head.
+    pub head_bits: Option<u8>,
+    /// Of routers and gates.
+    pub gate_bits: Option<u8>,
+    /// Columns that share a scale and a bias.
+    pub group_size: usize,
+    /// Starts over what was packed with other options or from another source.
+    #[serde(skip)]
+    pub force: bool,
+    /// Threads that quantise; 0 for as many as the machine has.
+    #[serde(skip)]
+    pub n_threads: usize,
+}
+
+impl Default for PackOptions {
+    fn default() -> PackOptions {
+        PackOptions::with_bits(4)
+    }
+}
+
+impl PackOptions {
+    /// The same bits for all, but eight for gates.
+    pub fn with_bits(bits: u8) -> PackOptions {
+        PackOptions {
+            expert_bits: Some(bits),
+            resident_bits: Some(bits),
+            embedding_bits: Some(bits),
+            head_bits: Some(bits),
+            gate_bits: Some(8),
+            group_size: 64,
+            force: false,
+            n_threads: 0,
+        }
+    }
+
+    /// Quantises nothing.
+    pub fn unquantised() -> PackOptions {
+        PackOptions {
+            expert_bits: None,
+            resident_bits: None,
+            embedding_bits: None,
+            head_bits: None,
+            gate_bits: None,
+            ..PackOptions::with_bits(4)
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), PackError> {
+        let all = [
+            ("expert bits", self.expert_bits),
+            ("resident bits", self.resident_bits),
+            ("embedding bits", self.embedding_bits),
+            ("head bits", self.head_bits),
+            ("gate bits", self.gate_bits),
+        ];
+        for (what, bits) in all {
+            if let Some(bits) = bits.filter(|it| !Affine::BITS.contains(it)) {
+                let allowed = format!("{:?}", Affine::BITS);
+                return Err(PackError::Option { what, value: usize::from(bits), allowed });
+            }
+        }
+        if !Affine::GROUP_SIZES.contains(&self.group_size) {
+            let allowed = format!("{:?}", Affine::GROUP_SIZES);
+            return Err(PackError::Option { what: "group size", value: self.group_size, allowed });
+        }
+        Ok(())
+    }
+
+    /// What becomes of a resident matrix.
+    pub(super) fn resident_format(&self, decl: &MatrixDecl, stored: MatrixFormat) -> MatrixFormat {
+        let bits = match decl.role {
+            Role::Embedding => self.embedding_bits,
+            Role::Projection => self.resident_bits,
+            Role::Gate => self.gate_bits,
+            Role::Head => self.head_bits,
+        };
+        self.target(bits, stored, decl.cols)
+    }
+
+    /// What becomes of an expert's matrix.
+    pub(super) fn expert_format(&self, stored: MatrixFormat, cols: usize) -> MatrixFormat {
+        self.target(self.expert_bits, stored, cols)
+    }
+
+    fn target(&self, bits: Option<u8>, stored: MatrixFormat, cols: usize) -> MatrixFormat {
+        let (Some(bits), MatrixFormat::Dense(_)) = (bits, stored) else { return stored };
+        let affine = Affine { bits, group_size: self.group_size, params: Float::BF16 };
+        if affine.is_supported(cols) { MatrixFormat::Affine(affine) } else { stored }
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        let available = || std::thread::available_parallelism().map_or(1, |it| it.get());
+        if self.n_threads == 0 { available() } else { self.n_threads }
+    }
+}

@@ -1,0 +1,189 @@
+//! What a container will hold, decided before anything is written.
+
+use std::collections::BTreeMap;
+
+use moeflux_core::checkpoint::{
+    Checkpoint, Claims, Config, Container, Dtype, FileReader, FormatError, MatrixSource,
+    PackedFile, PackedLayer, SourceIdentity, StoredFormat, VectorSource, record_layout,
+};
+use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl};
+use moeflux_core::quant::MatrixFormat;
+use moeflux_core::{ExpertBank, LayerBank};
+
+use super::files::{TensorEntry, safetensors_header};
+use super::{PackOptions, layer_path};
+
+/// What a container will hold.
+pub(super) struct Plan<'a> {
+    pub(super) bank: ExpertBank,
+    /// Reads the files of the bank, which are all of the source's.
+    pub(super) reader: FileReader,
+    pub(super) matrices: Vec<MatrixPlan<'a>>,
+    pub(super) vectors: Vec<(TensorEntry, VectorSource)>,
+    pub(super) layers: Vec<Option<LayerPlan>>,
+    /// The beginning of the file of resident tensors.
+    pub(super) header: Vec<u8>,
+    resident_bytes: u64,
+}
+
+/// A resident matrix: where it is, and what becomes of it.
+pub(super) struct MatrixPlan<'a> {
+    pub(super) decl: &'a MatrixDecl,
+    pub(super) source: MatrixSource,
+    pub(super) target: MatrixFormat,
+}
+
+/// The experts of a layer: where they are, and what becomes of them.
+pub(super) struct LayerPlan {
+    pub(super) idx: usize,
+    pub(super) packed: PackedLayer,
+    pub(super) bank: LayerBank,
+}
+
+impl<'a> Plan<'a> {
+    pub(super) fn new(
+        checkpoint: &Checkpoint,
+        manifest: &'a Manifest,
+        options: &PackOptions,
+    ) -> Result<Plan<'a>, FormatError> {
+        let mut claims = Claims::new(checkpoint);
+        let mut matrices: Vec<MatrixPlan<'a>> = Vec::new();
+        for decl in &manifest.matrices {
+            let source = claims.matrix(decl)?;
+            if !matrices.iter().any(|it| it.decl.name == decl.name) {
+                let target = options.resident_format(decl, source.format);
+                matrices.push(MatrixPlan { decl, source, target });
+            }
+        }
+        let mut vectors = Vec::new();
+        for decl in &manifest.vectors {
+            let source = claims.vector(decl)?;
+            let (name, shape) = (decl.name.clone(), source.shape.clone());
+            let entry = TensorEntry { name, dtype: Dtype::Float(source.float), shape };
+            if !vectors.iter().any(|(it, _)| *it == entry) {
+                vectors.push((entry, source));
+            }
+        }
+        let mut packed = BTreeMap::new();
+        for decl in &manifest.experts {
+            let bank = claims.experts(decl)?;
+            packed.insert(decl.layer.idx(), packed_layer(decl, &bank, options));
+        }
+        claims.finish()?;
+        let bank = claims.into_bank();
+        let layer = |(idx, bank): (usize, &Option<LayerBank>)| {
+            let packed = packed.remove(&idx)?;
+            Some(LayerPlan { idx, packed, bank: bank.clone()? })
+        };
+        let layers = bank.layers.iter().enumerate().map(layer).collect();
+        let entries = entries(&matrices, &vectors);
+        let header = safetensors_header(&entries);
+        let data: u64 = entries.iter().map(TensorEntry::n_bytes).sum();
+        let resident_bytes = header.len() as u64 + data;
+        let reader = FileReader::new(&bank.files);
+        Ok(Plan { reader, bank, matrices, vectors, layers, header, resident_bytes })
+    }
+
+    /// The files of weights and their lengths.
+    pub(super) fn files(&self) -> impl Iterator<Item = (String, u64)> + use<'_, 'a> {
+        let len = |it: &PackedLayer| it.stride_bytes * it.n_experts as u64;
+        let layers = self.layers.iter().flatten();
+        let layers = layers.map(move |it| (it.packed.file.clone(), len(&it.packed)));
+        layers.chain([(Container::RESIDENT.to_owned(), self.resident_bytes)])
+    }
+
+    pub(super) fn container(
+        &self,
+        config: &Config,
+        source: SourceIdentity,
+        files: Vec<PackedFile>,
+    ) -> Container {
+        let tensor = |it: &MatrixPlan<'_>| (it.decl.name.clone(), it.target.into());
+        let layer = |it: &Option<LayerPlan>| it.as_ref().map(|it| it.packed.clone());
+        let tensors: BTreeMap<String, StoredFormat> = self.matrices.iter().map(tensor).collect();
+        let layers = self.layers.iter().map(layer).collect();
+        container(config, source, tensors, layers, files)
+    }
+}
+
+/// A container that this program writes.
+pub(crate) fn container(
+    config: &Config,
+    source: SourceIdentity,
+    tensors: BTreeMap<String, StoredFormat>,
+    layers: Vec<Option<PackedLayer>>,
+    files: Vec<PackedFile>,
+) -> Container {
+    let model_type = config.value().get("model_type").and_then(|it| it.as_str());
+    Container {
+        format: Container::FORMAT.to_owned(),
+        version: Container::VERSION,
+        family: model_type.unwrap_or_default().to_owned(),
+        config: config.value().clone(),
+        source,
+        tensors,
+        layers,
+        files,
+    }
+}
+
+fn packed_layer(decl: &ExpertsDecl, bank: &LayerBank, options: &PackOptions) -> PackedLayer {
+    let layout = &bank.layout;
+    let stored = [layout.gate, layout.up, layout.down];
+    layer_entry(decl, stored.map(|it| options.expert_format(it.format, it.cols)))
+}
+
+/// The entry of a layer whose experts have these formats.
+pub(crate) fn layer_entry(decl: &ExpertsDecl, formats: [MatrixFormat; 3]) -> PackedLayer {
+    let record = record_layout(decl.hidden, decl.intermediate, formats).record_bytes();
+    let [gate, up, down] = formats.map(StoredFormat::from);
+    PackedLayer {
+        file: layer_path(decl.layer.idx()),
+        n_experts: decl.n_experts,
+        hidden: decl.hidden,
+        intermediate: decl.intermediate,
+        gate,
+        up,
+        down,
+        record_bytes: record as u64,
+        stride_bytes: record.next_multiple_of(Container::ALIGNMENT) as u64,
+    }
+}
+
+/// The tensors of a matrix in safetensors: one, or three where quantised.
+pub(crate) fn matrix_entries(
+    module: &str,
+    outer: &[usize],
+    cols: usize,
+    format: MatrixFormat,
+) -> Vec<TensorEntry> {
+    let entry = |part: &str, dtype: Dtype, inner: usize| TensorEntry {
+        name: format!("{module}.{part}"),
+        dtype,
+        shape: outer.iter().copied().chain([inner]).collect(),
+    };
+    match format {
+        MatrixFormat::Dense(float) => vec![entry("weight", Dtype::Float(float), cols)],
+        MatrixFormat::Affine(affine) => {
+            let (words, n_groups) = (format.row_bytes(cols) / 4, affine.n_groups(cols));
+            let params = Dtype::Float(affine.params);
+            vec![
+                entry("weight", Dtype::U32, words),
+                entry("scales", params.clone(), n_groups),
+                entry("biases", params, n_groups),
+            ]
+        }
+    }
+}
+
+/// The resident tensors in the order in which they are written.
+fn entries(
+    matrices: &[MatrixPlan<'_>],
+    vectors: &[(TensorEntry, VectorSource)],
+) -> Vec<TensorEntry> {
+    let of_matrix = |it: &MatrixPlan<'_>| {
+        matrix_entries(&it.decl.name, &[it.decl.rows], it.decl.cols, it.target)
+    };
+    let matrices = matrices.iter().flat_map(of_matrix);
+    matrices.chain(vectors.iter().map(|(entry, _)| entry.clone())).collect()
+}

@@ -1,0 +1,241 @@
+//! What a model takes in memory, decided before any of it is taken.
+
+use moeflux_backend::{CacheSpec, Inputs};
+use moeflux_core::ExpertBank;
+use moeflux_core::checkpoint::{Checkpoint, Claims};
+use moeflux_core::manifest::Manifest;
+use moeflux_store::{IoMode, MemoryLimit, gate, usable_memory};
+
+use crate::engine::EngineOptions;
+use crate::error::EngineError;
+use crate::load::{LoadError, Survey};
+use crate::models::{Build, Family, ModelShape};
+
+/// Rows of a prefill chunk where nobody says otherwise.
+const DEFAULT_CHUNK: usize = 512;
+
+/// Positions planned for where nobody says otherwise.
+const DEFAULT_CTX: usize = 32_768;
+
+/// The program itself, its stacks and its allocator's slack, in bytes.
+const PROGRAM_BYTES: u64 = 48 << 20;
+
+/// Bytes that the tokenizer takes in memory for each byte of its file.
+const TOKENIZER_FACTOR: u64 = 14;
+
+/// Where every byte goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Weights that stay in memory.
+    pub resident_bytes: u64,
+    /// Keys and values of one position.
+    pub kv_bytes_per_position: u64,
+    /// Recurrent state of one session.
+    pub state_bytes: u64,
+    /// Positions of one session.
+    pub ctx: usize,
+    /// Rows of a prefill chunk.
+    pub chunk: usize,
+    /// Activations of one step.
+    pub scratch_bytes: u64,
+    /// The program and the tokenizer.
+    pub program_bytes: u64,
+    /// All routed experts.
+    pub expert_bytes: u64,
+    /// The largest of them.
+    pub record_bytes: u64,
+    /// Routed experts that one token needs: top_k of every layer that has any.
+    pub working_set_bytes: u64,
+    /// Weights that one token reads, routed experts included.
+    pub bytes_per_token: u64,
+    /// What the cache of experts may take; all of them where files are mapped.
+    pub cache_bytes: u64,
+    /// How experts come into memory.
+    pub io_mode: IoMode,
+    /// What this process may use.
+    pub memory: MemoryLimit,
+}
+
+impl Plan {
+    /// Keys and values of a full context, and recurrent state.
+    pub fn session_bytes(&self) -> u64 {
+        self.state_bytes + self.kv_bytes_per_position * self.ctx as u64
+    }
+
+    /// Everything together.
+    pub fn total_bytes(&self) -> u64 {
+        self.fixed_bytes() + self.cache_bytes
+    }
+
+    /// Everything but the cache.
+    pub fn fixed_bytes(&self) -> u64 {
+        self.resident_bytes + self.session_bytes() + self.scratch_bytes + self.program_bytes
+    }
+}
+
+/// What a family declares of a checkpoint, before anything is loaded.
+pub(crate) struct Declared {
+    pub(crate) family: &'static Family,
+    pub(crate) manifest: Manifest,
+    pub(crate) shape: ModelShape,
+    /// Activations of one row, in bytes.
+    scratch_per_row: u64,
+}
+
+impl Declared {
+    pub(crate) fn of(
+        config: &moeflux_core::checkpoint::Config,
+        top_k: Option<usize>,
+    ) -> Result<Declared, LoadError> {
+        // Scratch grows by the row; the difference of two surveys is one row.
+        let survey = |max_rows| {
+            let mut survey = Survey::default();
+            let weights = &mut survey;
+            let mut build = Build { weights, max_rows, top_k, inputs: Inputs::Rounded };
+            let family = Family::of(config)?;
+            let model = (family.build)(config, &mut build)?;
+            let shape = model.shape().clone();
+            Ok::<_, LoadError>((family, shape, survey.finish()))
+        };
+        let (family, shape, (manifest, one_row)) = survey(1)?;
+        Ok(Declared { family, manifest, shape, scratch_per_row: one_row as u64 })
+    }
+}
+
+/// Plans for a checkpoint whose experts are at `bank`.
+///
+/// # Errors
+/// Where an option makes no sense or the resident part cannot fit.
+pub(crate) fn plan(
+    checkpoint: &Checkpoint,
+    declared: &Declared,
+    bank: &ExpertBank,
+    options: &EngineOptions,
+) -> Result<Plan, EngineError> {
+    let shape = &declared.shape;
+    let memory = usable_memory();
+    let resident = resident(checkpoint, &declared.manifest)?;
+    let kv_bytes_per_position = sum(&shape.caches, CacheSpec::bytes_per_position);
+    let ctx = context(shape, options, kv_bytes_per_position, &memory)?;
+    let chunk = match options.chunk {
+        Some(0) => return Err(refuse("--chunk", "0", "at least 1 row is needed")),
+        Some(rows) => rows.min(ctx),
+        None => DEFAULT_CHUNK.min(ctx),
+    };
+    let working_set_bytes = working_set(bank, shape.top_k);
+    let mut plan = Plan {
+        resident_bytes: resident.total,
+        kv_bytes_per_position,
+        state_bytes: sum(&shape.caches, CacheSpec::fixed_bytes),
+        ctx,
+        chunk,
+        scratch_bytes: scratch(declared, bank, chunk),
+        program_bytes: PROGRAM_BYTES + TOKENIZER_FACTOR * tokenizer_bytes(checkpoint),
+        expert_bytes: bank.total_bytes(),
+        record_bytes: bank.max_record_bytes() as u64,
+        working_set_bytes,
+        bytes_per_token: resident.per_token + working_set_bytes,
+        cache_bytes: 0,
+        io_mode: IoMode::Pread,
+        memory,
+    };
+    let explicit = options.expert_cache.is_some();
+    plan.io_mode = gate(options.expert_io, plan.expert_bytes, memory.total, explicit);
+    plan.cache_bytes = match (plan.io_mode, options.expert_cache) {
+        (IoMode::Mmap, _) => plan.expert_bytes,
+        (IoMode::Pread, Some(bytes)) => bytes,
+        (IoMode::Pread, None) => default_cache(&plan, shape.top_k),
+    };
+    if plan.fixed_bytes() > memory.total {
+        return Err(EngineError::Memory {
+            path: checkpoint.root().to_path_buf(),
+            needed: plan.fixed_bytes(),
+            available: memory.total,
+        });
+    }
+    Ok(plan)
+}
+
+/// What is left when everything else is served and a tenth stays free; at
+/// least what one layer needs, at most all experts.
+fn default_cache(plan: &Plan, top_k: usize) -> u64 {
+    let slot = (plan.record_bytes + 2 * 4096 * 9).next_multiple_of(4096);
+    let n_records = plan.expert_bytes.div_ceil(plan.record_bytes.max(1));
+    let free = (plan.memory.available / 10 * 9).saturating_sub(plan.fixed_bytes());
+    free.min(n_records * slot).max(slot * top_k as u64)
+}
+
+fn context(
+    shape: &ModelShape,
+    options: &EngineOptions,
+    per_position: u64,
+    memory: &MemoryLimit,
+) -> Result<usize, EngineError> {
+    match options.ctx {
+        Some(0) => Err(refuse("--ctx", "0", "at least 1 position is needed")),
+        Some(ctx) if ctx > shape.max_positions => {
+            let remedy = format!("the model was made for at most {} positions", shape.max_positions);
+            Err(refuse("--ctx", &ctx.to_string(), &remedy))
+        }
+        Some(ctx) => Ok(ctx),
+        None => {
+            let affordable = memory.available / 4 / per_position.max(1);
+            let affordable = usize::try_from(affordable).unwrap_or(usize::MAX).max(256);
+            Ok(DEFAULT_CTX.min(affordable).min(shape.max_positions))
+        }
+    }
+}
+
+fn refuse(name: &'static str, value: &str, remedy: &str) -> EngineError {
+    EngineError::Option { name, value: value.to_owned(), remedy: remedy.to_owned() }
+}
+
+fn sum(caches: &[CacheSpec], bytes: fn(&CacheSpec) -> usize) -> u64 {
+    caches.iter().map(|it| bytes(it) as u64).sum()
+}
+
+struct Resident {
+    total: u64,
+    /// All of it but the rows of the embedding that no token looks up.
+    per_token: u64,
+}
+
+fn resident(checkpoint: &Checkpoint, manifest: &Manifest) -> Result<Resident, LoadError> {
+    let mut claims = Claims::new(checkpoint);
+    let mut resident = Resident { total: 0, per_token: 0 };
+    let is_tied = !manifest.matrices.iter().any(|it| it.name == "lm_head");
+    for decl in &manifest.matrices {
+        let source = claims.matrix(decl)?;
+        let bytes = source.format.matrix_bytes(decl.rows, decl.cols) as u64;
+        resident.total += bytes;
+        let is_lookup = decl.role == moeflux_core::manifest::Role::Embedding && !is_tied;
+        resident.per_token += if is_lookup { bytes / decl.rows as u64 } else { bytes };
+    }
+    for decl in &manifest.vectors {
+        let shape = decl.shapes.first().map_or(0, |it| it.iter().product::<usize>());
+        resident.total += 4 * shape as u64;
+        resident.per_token += 4 * shape as u64;
+    }
+    Ok(resident)
+}
+
+fn working_set(bank: &ExpertBank, top_k: usize) -> u64 {
+    let layers = bank.layers.iter().flatten();
+    layers.map(|it| it.layout.record_bytes() as u64 * top_k.min(it.n_experts) as u64).sum()
+}
+
+/// Activations, and what kernels keep beside them: rounded inputs, the inner
+/// rows of experts, scores and logits.
+fn scratch(declared: &Declared, bank: &ExpertBank, chunk: usize) -> u64 {
+    const EXPERT_ROWS: u64 = 1024;
+    let layers = bank.layers.iter().flatten();
+    let intermediate = layers.map(|it| it.layout.gate.rows as u64).max().unwrap_or(0);
+    let activations = declared.scratch_per_row * chunk as u64;
+    let inner = EXPERT_ROWS.max(chunk as u64) * intermediate * 3 * 4;
+    activations + activations / 4 + inner + 8 * declared.shape.vocab as u64
+}
+
+fn tokenizer_bytes(checkpoint: &Checkpoint) -> u64 {
+    let path = checkpoint.companion("tokenizer.json");
+    path.and_then(|it| it.metadata().ok()).map_or(0, |it| it.len())
+}

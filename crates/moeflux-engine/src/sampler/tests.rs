@@ -1,0 +1,197 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn sampler(options: SamplerOptions) -> Sampler {
+    Sampler::new(options).unwrap()
+}
+
+fn warm() -> SamplerOptions {
+    SamplerOptions { temperature: 1.0, ..SamplerOptions::default() }
+}
+
+/// Shares of `n` draws by token.
+fn shares(options: SamplerOptions, logits: &[f32], n: usize) -> HashMap<u32, f64> {
+    let mut sampler = sampler(options);
+    let mut shares = HashMap::new();
+    for _ in 0..n {
+        let id = sampler.sample(logits, &[]).unwrap();
+        *shares.entry(id.0).or_default() += 1.0 / n as f64;
+    }
+    shares
+}
+
+#[test]
+fn random_numbers_are_those_of_the_reference_implementation() {
+    let mut random = Xoshiro256 { state: [1, 2, 3, 4] };
+    let got: [u64; 4] = std::array::from_fn(|_| random.next());
+    assert_eq!(got, [41943041, 58720359, 3588806011781223, 3591011842654386]);
+    assert_eq!(Xoshiro256::new(0).state[0], 0xe220_a839_7b1d_cdaf);
+}
+
+#[test]
+fn greedy_takes_the_lowest_of_equal_ids() {
+    let mut greedy = sampler(SamplerOptions::default());
+    assert_eq!(greedy.sample(&[1.0, 3.0, 3.0], &[]), Ok(TokenId(1)));
+    assert_eq!(greedy.sample(&[f32::NEG_INFINITY, -5.0], &[]), Ok(TokenId(1)));
+}
+
+#[test]
+fn options_out_of_range_are_named() {
+    let default = SamplerOptions::default;
+    for (options, want) in [
+        (SamplerOptions { temperature: -0.5, ..default() }, "temperature is -0.5"),
+        (SamplerOptions { temperature: f32::NAN, ..default() }, "temperature is NaN"),
+        (SamplerOptions { top_p: 0.0, ..default() }, "top_p is 0"),
+        (SamplerOptions { top_p: 1.5, ..default() }, "top_p is 1.5"),
+        (SamplerOptions { min_p: 2.0, ..default() }, "min_p is 2"),
+        (SamplerOptions { repeat_penalty: 0.0, ..default() }, "repeat_penalty is 0"),
+    ] {
+        let error = Sampler::new(options).unwrap_err().to_string();
+        assert!(error.starts_with(want), "{error}");
+    }
+}
+
+#[test]
+fn damaged_logits_are_errors() {
+    for options in [SamplerOptions::default(), warm()] {
+        let mut sampler = sampler(options);
+        for (logits, want) in [
+            (&[0.0, f32::NAN][..], "the logit of token 1 is NaN"),
+            (&[f32::INFINITY], "the logit of token 0 is inf"),
+            (&[f32::NEG_INFINITY; 3], "none of 3 tokens"),
+            (&[], "none of 0 tokens"),
+        ] {
+            let error = sampler.sample(logits, &[]).unwrap_err().to_string();
+            assert!(error.starts_with(want), "{error}");
+            assert!(logprobs(logits, 1).is_err());
+        }
+    }
+}
+
+#[test]
+fn shares_follow_the_probabilities() {
+    let logits = [0.0, 2.0f32.ln(), f32::NEG_INFINITY, 5.0f32.ln()];
+    let shares = shares(warm(), &logits, 20_000);
+    for (id, p) in [(0, 0.125), (1, 0.25), (3, 0.625)] {
+        // Five standard deviations of a share over 20 000 draws are below 0.0175.
+        assert!((shares[&id] - p).abs() < 0.0175, "{shares:?}");
+    }
+    assert!(!shares.contains_key(&2));
+}
+
+#[test]
+fn each_filter_keeps_what_it_says() {
+    let logits = [0.5f32, 0.25, 0.15, 0.1].map(f32::ln);
+    for (options, want) in [
+        (SamplerOptions { top_k: 2, ..warm() }, vec![0, 1]),
+        (SamplerOptions { top_k: 1, ..warm() }, vec![0]),
+        (SamplerOptions { top_k: 99, ..warm() }, vec![0, 1, 2, 3]),
+        (SamplerOptions { top_p: 0.4, ..warm() }, vec![0]),
+        (SamplerOptions { top_p: 0.6, ..warm() }, vec![0, 1]),
+        (SamplerOptions { top_p: 0.76, ..warm() }, vec![0, 1, 2]),
+        // Of 0.5 and 0.25 alone, 0.6 is reached by the first.
+        (SamplerOptions { top_k: 2, top_p: 0.6, ..warm() }, vec![0]),
+        (SamplerOptions { min_p: 0.4, ..warm() }, vec![0, 1]),
+        (SamplerOptions { min_p: 1.0, ..warm() }, vec![0]),
+        // At half the temperature the probabilities are squared: 0.72, 0.18, …
+        (SamplerOptions { temperature: 0.5, top_p: 0.7, ..warm() }, vec![0]),
+    ] {
+        let mut got: Vec<_> = shares(options.clone(), &logits, 500).into_keys().collect();
+        got.sort_unstable();
+        assert_eq!(got, want, "{options:?}");
+    }
+}
+
+#[test]
+fn the_penalty_counts_each_token_of_its_window_once() {
+    let options = SamplerOptions { repeat_penalty: 2.0, ..SamplerOptions::default() };
+    let logits = [3.0, 2.0, -1.0];
+    let history = [TokenId(0), TokenId(0), TokenId(9)];
+    assert_eq!(sampler(options.clone()).sample(&logits, &history), Ok(TokenId(1)));
+    let near = SamplerOptions { repeat_window: Some(1), ..options.clone() };
+    assert_eq!(sampler(near).sample(&logits, &history), Ok(TokenId(0)));
+    // Negative logits move away from zero.
+    assert_eq!(sampler(options).sample(&[-1.5, -1.0], &[TokenId(1)]), Ok(TokenId(0)));
+}
+
+#[test]
+fn a_seed_gives_the_same_tokens_on_every_machine() {
+    let logits: Vec<f32> = (0..1000).map(|i| ((i * 37) % 101) as f32 * 0.125).collect();
+    let options = SamplerOptions { temperature: 0.8, top_p: 0.95, seed: 42, ..warm() };
+    let mut sampler = sampler(options);
+    let got: Vec<u32> = (0..8).map(|_| sampler.sample(&logits, &[]).unwrap().0).collect();
+    assert_eq!(got, GOLDEN);
+}
+
+// Computed by an independent program in another language.
+const GOLDEN: [u32; 8] = [502, 393, 439, 917, 876, 281, 838, 483];
+
+#[test]
+fn logprobs_are_sorted_and_add_up() {
+    let top = logprobs(&[1.0, 3.0, 2.0, f32::NEG_INFINITY], 9).unwrap();
+    assert_eq!(top.iter().map(|t| t.0.0).collect::<Vec<_>>(), [1, 2, 0, 3]);
+    let sum: f64 = top.iter().map(|t| f64::from(t.1).exp()).sum();
+    assert!((sum - 1.0).abs() < 1e-6, "{top:?}");
+    assert_eq!(
+        logprob(&[1.0, 3.0, 2.0], TokenId(1)).unwrap(),
+        logprobs(&[1.0, 3.0, 2.0], 1).unwrap()[0].1
+    );
+    assert_eq!(logprobs(&[0.0, 0.0], 1).unwrap(), [(TokenId(0), 0.5f32.ln())]);
+}
+
+/// What may be drawn, by sorting everything.
+fn allowed(options: &SamplerOptions, logits: &[f32]) -> Vec<u32> {
+    let mut all: Vec<(u32, f64)> = logits
+        .iter()
+        .enumerate()
+        .filter(|(_, x)| x.is_finite())
+        .map(|(id, &x)| (id as u32, f64::from(x) / f64::from(options.temperature)))
+        .collect();
+    all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    if options.top_k > 0 {
+        all.truncate(options.top_k);
+    }
+    let max = all[0].1;
+    let total: f64 = all.iter().map(|c| (c.1 - max).exp()).sum();
+    let mut sum = 0.0;
+    let mut ids = Vec::new();
+    for (id, logit) in all {
+        let p = (logit - max).exp();
+        // Some slack: a share that meets the limit exactly may fall on either side.
+        if !ids.is_empty()
+            && (sum >= total * (f64::from(options.top_p) + 1e-9)
+                || p < f64::from(options.min_p) * (1.0 - 1e-9))
+        {
+            break;
+        }
+        sum += p;
+        ids.push(id);
+    }
+    ids
+}
+
+proptest! {
+    #[test]
+    fn draws_only_what_a_plain_implementation_allows(
+        logits in prop::collection::vec(-20.0..20.0f32, 1..700),
+        temperature in 0.1..3.0f32,
+        top_k in 0..20usize,
+        top_p in 0.01..1.0f32,
+        min_p in 0.0..0.5f32,
+        seed: u64,
+    ) {
+        let options =
+            SamplerOptions { temperature, top_k, top_p, min_p, seed, ..SamplerOptions::default() };
+        let allowed = allowed(&options, &logits);
+        let mut one = sampler(options.clone());
+        let mut other = sampler(options);
+        for _ in 0..20 {
+            let id = one.sample(&logits, &[]).unwrap();
+            prop_assert!(allowed.contains(&id.0), "{id:?} of {allowed:?}");
+            prop_assert_eq!(other.sample(&logits, &[]).unwrap(), id);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Conversations to text by the model's own template, with content kept apart from markup.
+//!
+//! What is rendered is what the reference renders, always: a plain rendering gives the text.
+//! Where content could be taken for control tokens, the conversation is rendered once more with
+//! marks in the content (see `fence`). If that gives the same text apart from the marks, their
+//! places are the fences. Templates do look at content, though: many test assistant turns for
+//! `</think>`, some test other turns for tags of their own. So:
+//! 1. In assistant turns, what the template tests for stays unmarked: such tags are the model's own
+//!    output. Special tokens, such as the end of a turn, are marked there too.
+//! 2. Should the text differ, what the template tests for stays unmarked everywhere, and what was
+//!    spared outside of assistant turns is looked up in the text, every copy of it being fenced.
+//! 3. Should it still differ, all marked content is looked up in that way.
+//!
+//! Content that cannot be found is refused with [`TextError::Ambiguous`]; it never passes
+//! unfenced. Roles become markup in most templates, so a role must be a plain word.
+//!
+//! What this does not cover: a template that builds control tokens itself from pieces that it
+//! cuts out of content, which no known template does.
+
+use minijinja::Environment;
+use minijinja::value::{Serde, Value as Jinja};
+use serde_json::{Map, Value};
+
+use super::error::{TextError, excerpt};
+use super::fence::{Leniency, Mark, MarkupText, Rendered, is_word, map_leaves};
+use super::jinja;
+use super::message::Message;
+
+/// A chat template, ready to render conversations.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    env: Environment<'static>,
+    markup: MarkupText,
+    tested: Vec<String>, // text that the template compares content with
+}
+
+/// What is to be rendered.
+#[derive(Clone, Debug, Default)]
+pub struct RenderRequest<'a> {
+    /// The conversation so far.
+    pub messages: &'a [Message],
+    /// Tool definitions as clients send them, a list.
+    pub tools: Option<&'a Value>,
+    /// Whether the text ends with the opening of an assistant turn.
+    pub add_generation_prompt: bool,
+    /// Further variables of the template, such as `enable_thinking`.
+    pub extra: Map<String, Value>,
+}
+
+/// A request as the template sees it.
+#[derive(Clone)]
+struct Context {
+    messages: Vec<Map<String, Value>>,
+    tools: Value,
+    extra: Map<String, Value>,
+}
+
+impl ChatTemplate {
+    /// Parses a Jinja template. `markup` comes from [`super::Tokenizer::markup_text`]; it decides
+    /// what content must not turn into.
+    pub fn new(source: &str, markup: MarkupText) -> Result<Self, TextError> {
+        let env = jinja::environment(source).map_err(TextError::TemplateSyntax)?;
+        let mut tested = jinja::string_literals(source);
+        tested.retain(|text| text.chars().any(|c| markup.is_edge(c)) && !markup.has_special(text));
+        Ok(Self { env, markup, tested })
+    }
+
+    /// Renders a conversation.
+    ///
+    /// Fails where the template fails or refuses the conversation, where a role is not a plain
+    /// word, and where the origin of control text cannot be told.
+    pub fn render(&self, request: &RenderRequest<'_>) -> Result<Rendered, TextError> {
+        let context = Context::new(request)?;
+        let now = chrono::Local::now().naive_local();
+        let run = |context: &Context| {
+            self.run(context, request.add_generation_prompt, now).map_err(TextError::Render)
+        };
+        let plain = run(&context)?;
+        if self.fenced_leaves(&context).is_empty() {
+            return Ok(Rendered::new(plain, Vec::new()));
+        }
+        let mark = Mark::draw(&[
+            &Value::Array(context.messages.iter().cloned().map(Value::Object).collect()),
+            &context.tools,
+            &Value::Object(context.extra.clone()),
+            &Value::String(plain.clone()),
+        ]);
+        for leniency in [Leniency::Assistant, Leniency::All] {
+            let marked = context.map(&mut |owner, leaf| {
+                let fences = self.markup.fences_of(leaf, self.spared(owner, leniency));
+                mark.insert(leaf, &fences)
+            });
+            // A template may refuse the marked conversation; then the next way is tried.
+            let Ok(marked) = run(&marked) else { continue };
+            let (text, mut fences) = mark.remove(&marked);
+            if text != plain {
+                continue;
+            }
+            if leniency == Leniency::All {
+                fences.extend(self.spared_fences(&context, &plain)?);
+            }
+            return Ok(Rendered::new(plain, fences));
+        }
+        let mut fences = Vec::new();
+        for (leaf, offsets) in self.fenced_leaves(&context) {
+            fences.extend(look_up(&plain, &leaf, &offsets)?);
+        }
+        Ok(Rendered::new(plain, fences))
+    }
+
+    fn run(
+        &self,
+        context: &Context,
+        add_generation_prompt: bool,
+        now: chrono::NaiveDateTime,
+    ) -> Result<String, minijinja::Error> {
+        let mut variables = Map::new();
+        for (name, text) in &self.markup.named {
+            variables.insert(name.clone(), Value::String(text.clone()));
+        }
+        variables.insert("tools".into(), context.tools.clone());
+        variables.insert("documents".into(), Value::Null);
+        variables.extend(context.extra.clone());
+        let messages = context.messages.iter().cloned().map(Value::Object).collect();
+        variables.insert("messages".into(), Value::Array(messages));
+        variables.insert("add_generation_prompt".into(), Value::Bool(add_generation_prompt));
+        let variables = Jinja::from(Serde(&variables));
+        let clock = jinja::clock(now);
+        let template = self.env.get_template(jinja::NAME)?;
+        template.render(minijinja::context! { strftime_now => clock, ..variables })
+    }
+
+    /// What stays unmarked in a leaf of `owner`, which is a role or empty.
+    fn spared(&self, owner: &str, leniency: Leniency) -> &[String] {
+        match leniency {
+            Leniency::All => &self.tested,
+            Leniency::Assistant if owner == "assistant" => &self.tested,
+            _ => &[],
+        }
+    }
+
+    fn fenced_leaves(&self, context: &Context) -> Vec<(String, Vec<usize>)> {
+        let mut leaves = Vec::new();
+        context.map(&mut |owner, leaf| {
+            let spared = self.spared(owner, Leniency::Assistant);
+            let fences = self.markup.fences_of(leaf, spared);
+            if !fences.is_empty() {
+                leaves.push((leaf.to_owned(), fences));
+            }
+            String::new()
+        });
+        leaves
+    }
+
+    /// Fences within text that was spared although no assistant said it.
+    fn spared_fences(&self, context: &Context, plain: &str) -> Result<Vec<usize>, TextError> {
+        let mut fences = Vec::new();
+        let mut failed = None;
+        context.map(&mut |owner, leaf| {
+            let has_tested = self.tested.iter().any(|text| leaf.contains(text.as_str()));
+            if owner != "assistant" && has_tested && self.markup.has_control(leaf) {
+                match look_up(plain, leaf, &self.markup.fences_of(leaf, &[])) {
+                    Ok(found) => fences.extend(found),
+                    Err(error) => failed = Some(error),
+                }
+            }
+            String::new()
+        });
+        failed.map_or(Ok(fences), Err)
+    }
+}
+
+impl Context {
+    fn new(request: &RenderRequest<'_>) -> Result<Self, TextError> {
+        let mut messages = Vec::with_capacity(request.messages.len());
+        for (idx, message) in request.messages.iter().enumerate() {
+            let value = serde_json::to_value(message).map_err(|e| {
+                let kind = minijinja::ErrorKind::BadSerialization;
+                TextError::Render(minijinja::Error::new(kind, e.to_string()))
+            })?;
+            match value {
+                Value::Object(fields) if role_of(&fields).is_some_and(is_word) => {
+                    messages.push(fields);
+                }
+                _ => return Err(TextError::Role { idx, role: excerpt(&message.role) }),
+            }
+        }
+        let tools = request.tools.cloned().unwrap_or(Value::Null);
+        Ok(Self { messages, tools, extra: request.extra.clone() })
+    }
+
+    /// Applies `change(owner, leaf)` to everything that a user can choose.
+    fn map(&self, change: &mut dyn FnMut(&str, &str) -> String) -> Self {
+        let mut messages = Vec::with_capacity(self.messages.len());
+        for fields in &self.messages {
+            let owner = role_of(fields).unwrap_or_default();
+            let mut mapped = Map::new();
+            for (name, value) in fields {
+                let value = match name.as_str() {
+                    "role" => value.clone(),
+                    _ => map_leaves(value, &mut |leaf| change(owner, leaf)),
+                };
+                mapped.insert(name.clone(), value);
+            }
+            messages.push(mapped);
+        }
+        let tools = map_leaves(&self.tools, &mut |leaf| change("", leaf));
+        let mut extra = Map::new();
+        for (name, value) in &self.extra {
+            extra.insert(name.clone(), map_leaves(value, &mut |leaf| change("", leaf)));
+        }
+        Self { messages, tools, extra }
+    }
+}
+
+fn role_of(message: &Map<String, Value>) -> Option<&str> {
+    message.get("role")?.as_str()
+}
+
+/// Finds every copy of `leaf` in `plain` and places its fences there.
+fn look_up(plain: &str, leaf: &str, fences: &[usize]) -> Result<Vec<usize>, TextError> {
+    let core = leaf.trim();
+    let skipped = leaf.len() - leaf.trim_start().len();
+    let mut placed = Vec::new();
+    for (start, _) in plain.match_indices(core) {
+        for at in fences.iter().filter_map(|at| at.checked_sub(skipped)) {
+            placed.push(start + at.min(core.len()));
+        }
+    }
+    if placed.is_empty() {
+        return Err(TextError::Ambiguous { excerpt: excerpt(leaf) });
+    }
+    Ok(placed)
+}

@@ -1,0 +1,261 @@
+//! What the files beside `tokenizer.json` say about text: special tokens, templates, sampling.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::error::{TextError, excerpt};
+
+/// Sampling that the makers of a model recommend, from `generation_config.json`. `None` where
+/// the file says nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GenerationDefaults {
+    /// `false` means greedy.
+    pub do_sample: Option<bool>,
+    /// Divides the logits.
+    pub temperature: Option<f32>,
+    /// Probability mass that is kept.
+    pub top_p: Option<f32>,
+    /// Number of tokens that are kept.
+    pub top_k: Option<usize>,
+    /// Least probability, as a share of the highest.
+    pub min_p: Option<f32>,
+    /// Divides positive logits of tokens seen before.
+    pub repetition_penalty: Option<f32>,
+}
+
+/// Everything that was found, still as text and ids.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TextConfig {
+    /// `bos_token`, `eos_token` and so on, by name.
+    pub(super) named: BTreeMap<String, String>,
+    pub(super) add_bos: Option<bool>,
+    pub(super) bos_id: Option<u32>,
+    pub(super) eos_ids: Vec<u32>,
+    /// Chat templates by name; the usual one is `default`.
+    pub(super) templates: BTreeMap<String, String>,
+    pub(super) sampling: GenerationDefaults,
+}
+
+/// A JSON object and the file that it came from.
+struct JsonFile {
+    path: PathBuf,
+    fields: Map<String, Value>,
+}
+
+impl TextConfig {
+    /// Reads what is there; files that do not exist are passed over.
+    pub(super) fn read(dir: &Path) -> Result<Self, TextError> {
+        let mut config = Self::default();
+        let tokenizer = JsonFile::open(dir.join("tokenizer_config.json"))?;
+        let special = JsonFile::open(dir.join("special_tokens_map.json"))?;
+        for file in [&special, &tokenizer].into_iter().flatten() {
+            config.named.extend(file.named_tokens());
+        }
+        if let Some(file) = &tokenizer {
+            config.add_bos = file.fields.get("add_bos_token").and_then(Value::as_bool);
+        }
+        config.templates = read_templates(dir, tokenizer.as_ref())?;
+        if let Some(file) = JsonFile::open(dir.join("generation_config.json"))? {
+            config.eos_ids = file.ids("eos_token_id", &file.fields)?;
+            config.bos_id = file.ids("bos_token_id", &file.fields)?.first().copied();
+            config.sampling = file.sampling()?;
+        }
+        if let Some(file) = JsonFile::open(dir.join("config.json"))? {
+            let inner = file.fields.get("text_config").and_then(Value::as_object);
+            for fields in [Some(&file.fields), inner].into_iter().flatten() {
+                config.eos_ids.extend(file.ids("eos_token_id", fields)?);
+                let bos = file.ids("bos_token_id", fields)?.first().copied();
+                config.bos_id = config.bos_id.or(bos);
+            }
+        }
+        Ok(config)
+    }
+}
+
+impl JsonFile {
+    fn open(path: PathBuf) -> Result<Option<Self>, TextError> {
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(TextError::Read { path, source }),
+        };
+        match serde_json::from_slice(&bytes) {
+            Ok(fields) => Ok(Some(Self { path, fields })),
+            Err(source) => Err(TextError::Json { path, source }),
+        }
+    }
+
+    fn bad(&self, field: &str, value: &Value, want: &'static str) -> TextError {
+        TextError::Field {
+            path: self.path.clone(),
+            field: field.to_owned(),
+            value: excerpt(&value.to_string()),
+            want,
+        }
+    }
+
+    /// Fields such as `eos_token`: a string, or an object with `content`.
+    fn named_tokens(&self) -> impl Iterator<Item = (String, String)> {
+        self.fields.iter().filter(|(name, _)| name.ends_with("_token")).filter_map(
+            |(name, value)| {
+                let text = value.as_str().or_else(|| value.get("content")?.as_str())?;
+                Some((name.clone(), text.to_owned()))
+            },
+        )
+    }
+
+    /// An id, a list of ids, `null` or nothing.
+    fn ids(&self, field: &str, fields: &Map<String, Value>) -> Result<Vec<u32>, TextError> {
+        let value = fields.get(field).unwrap_or(&Value::Null);
+        let list = match value {
+            Value::Null => &[],
+            Value::Array(list) => list.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        let ids = list.iter().map(|id| id.as_u64().and_then(|id| u32::try_from(id).ok()));
+        ids.collect::<Option<_>>()
+            .ok_or_else(|| self.bad(field, value, "a token id or a list of token ids"))
+    }
+
+    fn number(&self, field: &str) -> Result<Option<f32>, TextError> {
+        match self.fields.get(field).unwrap_or(&Value::Null) {
+            Value::Null => Ok(None),
+            value => match value.as_f64() {
+                Some(x) => Ok(Some(x as f32)),
+                None => Err(self.bad(field, value, "a number")),
+            },
+        }
+    }
+
+    fn sampling(&self) -> Result<GenerationDefaults, TextError> {
+        let top_k = match self.fields.get("top_k").unwrap_or(&Value::Null) {
+            Value::Null => None,
+            value => match value.as_u64().and_then(|k| usize::try_from(k).ok()) {
+                Some(k) => Some(k),
+                None => return Err(self.bad("top_k", value, "a number of tokens")),
+            },
+        };
+        Ok(GenerationDefaults {
+            do_sample: self.fields.get("do_sample").and_then(Value::as_bool),
+            temperature: self.number("temperature")?,
+            top_p: self.number("top_p")?,
+            top_k,
+            min_p: self.number("min_p")?,
+            repetition_penalty: self.number("repetition_penalty")?,
+        })
+    }
+}
+
+/// Templates by name. `chat_template.jinja` overrides `chat_template.json`, which overrides
+/// `tokenizer_config.json`.
+fn read_templates(
+    dir: &Path,
+    tokenizer: Option<&JsonFile>,
+) -> Result<BTreeMap<String, String>, TextError> {
+    let mut templates = BTreeMap::new();
+    let json = JsonFile::open(dir.join("chat_template.json"))?;
+    for file in [tokenizer, json.as_ref()].into_iter().flatten() {
+        let Some(value) = file.fields.get("chat_template") else { continue };
+        templates.extend(named_templates(value).ok_or_else(|| {
+            file.bad("chat_template", value, "a string or a list of {name, template}")
+        })?);
+    }
+    let path = dir.join("chat_template.jinja");
+    match std::fs::read_to_string(&path) {
+        Ok(source) => {
+            templates.insert("default".into(), source);
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(source) => return Err(TextError::Read { path, source }),
+    }
+    Ok(templates)
+}
+
+fn named_templates(value: &Value) -> Option<Vec<(String, String)>> {
+    match value {
+        Value::Null => Some(Vec::new()),
+        Value::String(source) => Some(vec![("default".into(), source.clone())]),
+        Value::Array(list) => list
+            .iter()
+            .map(|one| {
+                let text = |key| one.get(key).and_then(Value::as_str).map(str::to_owned);
+                text("name").zip(text("template"))
+            })
+            .collect(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn an_empty_directory_says_nothing() {
+        let config = TextConfig::read(dir(&[]).path()).unwrap();
+        assert!(config.eos_ids.is_empty() && config.templates.is_empty());
+        assert_eq!(config.sampling, GenerationDefaults::default());
+    }
+
+    #[test]
+    fn eos_ids_are_gathered_from_all_files() {
+        let dir = dir(&[
+            (
+                "generation_config.json",
+                r#"{"eos_token_id": [3, 4], "temperature": 0.7, "top_k": 20}"#,
+            ),
+            (
+                "config.json",
+                r#"{"eos_token_id": 5, "text_config": {"eos_token_id": 3, "bos_token_id": 9}}"#,
+            ),
+        ]);
+        let config = TextConfig::read(dir.path()).unwrap();
+        assert_eq!(config.eos_ids, [3, 4, 5, 3]);
+        assert_eq!(config.bos_id, Some(9));
+        assert_eq!(config.sampling.top_k, Some(20));
+        assert_eq!(config.sampling.temperature, Some(0.7));
+    }
+
+    #[test]
+    fn templates_come_from_lists_strings_and_files() {
+        let list = r#"{"chat_template": [{"name": "default", "template": "a"},
+                       {"name": "tool_use", "template": "t"}], "eos_token": {"content": "</s>"}}"#;
+        let names = |dir: &tempfile::TempDir| TextConfig::read(dir.path()).unwrap().templates;
+        let one = dir(&[("tokenizer_config.json", list)]);
+        assert_eq!(names(&one)["default"], "a");
+        assert_eq!(names(&one)["tool_use"], "t");
+        assert_eq!(TextConfig::read(one.path()).unwrap().named["eos_token"], "</s>");
+        let two = dir(&[
+            ("tokenizer_config.json", list),
+            ("chat_template.json", r#"{"chat_template": "b"}"#),
+        ]);
+        assert_eq!(names(&two)["default"], "b");
+        let three = dir(&[("tokenizer_config.json", list), ("chat_template.jinja", "c")]);
+        assert_eq!(names(&three)["default"], "c");
+    }
+
+    #[test]
+    fn damage_is_reported_with_file_and_value() {
+        for (name, text, want) in [
+            ("config.json", "{", "config.json is not valid JSON"),
+            ("config.json", r#"{"eos_token_id": -1}"#, "eos_token_id is -1"),
+            ("generation_config.json", r#"{"eos_token_id": ["x"]}"#, r#"eos_token_id is ["x"]"#),
+            ("generation_config.json", r#"{"top_p": "high"}"#, r#"top_p is "high""#),
+            ("generation_config.json", r#"{"top_k": -4}"#, "top_k is -4"),
+            ("tokenizer_config.json", r#"{"chat_template": 7}"#, "chat_template is 7"),
+        ] {
+            let error = TextConfig::read(dir(&[(name, text)]).path()).unwrap_err().to_string();
+            assert!(error.contains(want) && error.contains(name), "{error}");
+        }
+    }
+}

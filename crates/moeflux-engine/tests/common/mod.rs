@@ -1,0 +1,115 @@
+//! Reading golden cases and running models over them.
+
+#![expect(dead_code, reason = "every test file uses a part of these helpers")]
+
+use std::path::{Path, PathBuf};
+
+use moeflux_engine::{Engine, TokenId};
+use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
+
+/// One tokenised text and what the reference makes of it.
+pub struct Sequence {
+    pub tokens: Vec<TokenId>,
+    /// `(tokens, vocab)`.
+    pub logits: Vec<f32>,
+    /// Mean divergence of the reference's BF16 run from its FP32 run.
+    pub bf16_kl: f64,
+}
+
+/// What a case's directory expects.
+pub struct Golden {
+    pub sequences: Vec<Sequence>,
+    pub greedy_prompt: Vec<TokenId>,
+    pub greedy_tokens: Vec<TokenId>,
+}
+
+impl Golden {
+    pub fn read(case: &Path) -> Golden {
+        let bytes = std::fs::read(case.join("expected.safetensors")).unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        let facts = std::fs::read(case.join("expected.json")).unwrap();
+        let facts: serde_json::Value = serde_json::from_slice(&facts).unwrap();
+        let facts = facts["sequences"].as_array().unwrap();
+        let sequence = |(i, facts): (usize, &serde_json::Value)| Sequence {
+            tokens: ids(&tensors.tensor(&format!("tokens.{i}")).unwrap()),
+            logits: floats(&tensors.tensor(&format!("logits.{i}")).unwrap()),
+            bf16_kl: facts["bf16_kl"].as_f64().unwrap(),
+        };
+        Golden {
+            sequences: facts.iter().enumerate().map(sequence).collect(),
+            greedy_prompt: ids(&tensors.tensor("greedy.prompt").unwrap()),
+            greedy_tokens: ids(&tensors.tensor("greedy.tokens").unwrap()),
+        }
+    }
+}
+
+fn words(view: &TensorView<'_>) -> Vec<[u8; 4]> {
+    view.data().as_chunks::<4>().0.to_vec()
+}
+
+fn ids(view: &TensorView<'_>) -> Vec<TokenId> {
+    words(view).into_iter().map(|it| TokenId(u32::from_le_bytes(it))).collect()
+}
+
+fn floats(view: &TensorView<'_>) -> Vec<f32> {
+    words(view).into_iter().map(f32::from_le_bytes).collect()
+}
+
+pub fn golden_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+/// The directories of `MOEFLUX_GOLDEN`, or those of the repository.
+pub fn cases() -> Vec<PathBuf> {
+    let dir = std::env::var_os("MOEFLUX_GOLDEN").map_or_else(golden_dir, PathBuf::from);
+    let entries = std::fs::read_dir(&dir).unwrap().map(|it| it.unwrap().path());
+    let mut cases: Vec<PathBuf> = entries.filter(|it| it.join("expected.json").exists()).collect();
+    cases.sort();
+    assert!(!cases.is_empty(), "no cases in {}", dir.display());
+    cases
+}
+
+/// Logits of every position, evaluated in calls of `chunk` tokens.
+pub fn logits_by_chunk(engine: &Engine, tokens: &[TokenId], chunk: usize) -> Vec<f32> {
+    let mut session = engine.session();
+    let mut all = Vec::new();
+    for part in tokens.chunks(chunk.min(tokens.len())) {
+        let mut sink = |_, logits: &[f32]| {
+            all.extend_from_slice(logits);
+            Ok(())
+        };
+        session.eval_all(part, &mut sink).unwrap();
+    }
+    all
+}
+
+pub fn greedy(engine: &Engine, prompt: &[TokenId], n: usize) -> Vec<TokenId> {
+    let mut session = engine.session();
+    let mut logits = session.eval_prompt(prompt).unwrap();
+    let mut tokens = Vec::new();
+    for _ in 0..n {
+        let best = (0..logits.len()).reduce(|a, b| if logits[b] > logits[a] { b } else { a });
+        tokens.push(TokenId(u32::try_from(best.unwrap()).unwrap()));
+        logits = session.eval_token(*tokens.last().unwrap()).unwrap();
+    }
+    tokens
+}
+
+/// Mean over the rows of `sum p ln(p / q)`.
+pub fn kl(want: &[f32], got: &[f32], vocab: usize) -> f64 {
+    let rows = want.chunks_exact(vocab).zip(got.chunks_exact(vocab));
+    let n_rows = rows.len();
+    let row = |(want, got): (&[f32], &[f32])| {
+        let (want, got) = (log_softmax(want), log_softmax(got));
+        want.iter().zip(&got).map(|(p, q)| p.exp() * (p - q)).sum::<f64>()
+    };
+    rows.map(row).sum::<f64>() / n_rows as f64
+}
+
+fn log_softmax(logits: &[f32]) -> Vec<f64> {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let shifted = logits.iter().map(|it| f64::from(it - max));
+    let sum = shifted.clone().map(f64::exp).sum::<f64>().ln();
+    shifted.map(|it| it - sum).collect()
+}

@@ -1,0 +1,235 @@
+//! A hub on the loopback interface: its interface, its redirects, and faults on demand.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use sha2::{Digest, Sha256};
+
+pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// What goes wrong, once, with the next request whose path contains a text. Faults of one path
+/// happen in their order; all but `Status` wait for a request of content.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// The answer is this status.
+    Status(u16),
+    /// The connection ends after so many bytes of content.
+    Cut(usize),
+    /// The whole file is sent, whatever range was asked for.
+    IgnoreRange,
+    /// The first byte is another.
+    Damage,
+    /// One byte more than promised is announced and sent.
+    TooLong,
+}
+
+/// A request as it arrived; header names in lower case.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) is_cdn: bool,
+}
+
+#[derive(Default)]
+struct State {
+    files: BTreeMap<String, Vec<u8>>,
+    faults: Vec<(String, Fault)>,
+    requests: Vec<Request>,
+    /// The list of files tells neither sizes nor hashes.
+    is_terse: bool,
+}
+
+/// Two servers: the hub, and the storage that large files are redirected to.
+#[derive(Clone)]
+pub(crate) struct Hub {
+    state: Arc<Mutex<State>>,
+    pub(crate) endpoint: String,
+    cdn: String,
+}
+
+impl Hub {
+    pub(crate) fn start(files: &[(&str, &[u8])]) -> Self {
+        let state = State {
+            files: files.iter().map(|(name, data)| (name.to_string(), data.to_vec())).collect(),
+            ..State::default()
+        };
+        let (hub, cdn) = (listener(), listener());
+        let address = |l: &TcpListener| format!("http://{}", l.local_addr().unwrap());
+        let server = Self {
+            state: Arc::new(Mutex::new(state)),
+            endpoint: address(&hub),
+            cdn: address(&cdn),
+        };
+        for (listener, is_cdn) in [(hub, false), (cdn, true)] {
+            let server = server.clone();
+            std::thread::spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    let server = server.clone();
+                    std::thread::spawn(move || server.answer(stream, is_cdn));
+                }
+            });
+        }
+        server
+    }
+
+    pub(crate) fn fail(&self, path: &str, fault: Fault) {
+        self.state.lock().unwrap().faults.push((path.to_owned(), fault));
+    }
+
+    pub(crate) fn be_terse(&self) {
+        self.state.lock().unwrap().is_terse = true;
+    }
+
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.state.lock().unwrap().requests.clone()
+    }
+
+    fn answer(&self, stream: TcpStream, is_cdn: bool) -> Option<()> {
+        let mut reader = BufReader::new(stream.try_clone().ok()?);
+        let request = read_request(&mut reader, is_cdn)?;
+        let fault = {
+            let mut state = self.state.lock().unwrap();
+            state.requests.push(request.clone());
+            let first = state.faults.iter().position(|(path, _)| request.path.contains(path));
+            first
+                .filter(|&at| {
+                    let is_content =
+                        request.method == "GET" && (is_cdn || !is_large(&request.path));
+                    is_content || matches!(state.faults[at].1, Fault::Status(_))
+                })
+                .map(|at| state.faults.remove(at).1)
+        };
+        let mut stream = stream;
+        if let Some(Fault::Status(status)) = fault {
+            return send(&mut stream, status, "", b"", 0);
+        }
+        if request.path.starts_with("/api/models/org/name/revision/") {
+            let list = self.list();
+            return send(&mut stream, 200, "", list.as_bytes(), list.len());
+        }
+        let prefix = if is_cdn { "/cdn/" } else { "/org/name/resolve/" };
+        let name = request.path.strip_prefix(prefix).unwrap_or_default();
+        let name = name.strip_prefix(COMMIT).unwrap_or(name).trim_start_matches('/').to_owned();
+        let Some(data) = self.state.lock().unwrap().files.get(&name).cloned() else {
+            return send(&mut stream, 404, "", b"", 0);
+        };
+        if is_large(&name) && !is_cdn {
+            let headers = format!(
+                "Location: {}/cdn/{name}\r\nX-Linked-ETag: \"{}\"\r\nX-Linked-Size: {}\r\n",
+                self.cdn,
+                sha256(&data),
+                data.len()
+            );
+            return send(&mut stream, 302, &headers, b"", 0);
+        }
+        send_content(&mut stream, &request, data, fault)
+    }
+
+    fn list(&self) -> String {
+        let state = self.state.lock().unwrap();
+        let siblings = state.files.iter().map(|(name, data)| {
+            let size = data.len();
+            match (state.is_terse, is_large(name)) {
+                (true, _) => format!(r#"{{"rfilename": "{name}"}}"#),
+                (false, true) => format!(
+                    r#"{{"rfilename": "{name}", "size": {size}, "blobId": "{:040x}",
+                        "lfs": {{"sha256": "{}", "size": {size}, "pointerSize": 130}}}}"#,
+                    7,
+                    sha256(data)
+                ),
+                (false, false) => format!(
+                    r#"{{"rfilename": "{name}", "size": {size}, "blobId": "{}"}}"#,
+                    &sha256(data)[..40]
+                ),
+            }
+        });
+        let siblings: Vec<_> = siblings.collect();
+        format!(r#"{{"sha": "{COMMIT}", "siblings": [{}]}}"#, siblings.join(","))
+    }
+}
+
+/// Weights are in large-file storage.
+fn is_large(name: &str) -> bool {
+    name.ends_with(".safetensors")
+}
+
+fn listener() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").unwrap()
+}
+
+pub(crate) fn sha256(data: &[u8]) -> String {
+    Sha256::digest(data).iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn read_request(reader: &mut impl BufRead, is_cdn: bool) -> Option<Request> {
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    let mut words = line.split_whitespace();
+    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        headers.insert(name.to_lowercase(), value.trim().to_owned());
+    }
+    Some(Request { method, path, headers, is_cdn })
+}
+
+fn send_content(
+    stream: &mut TcpStream,
+    request: &Request,
+    mut data: Vec<u8>,
+    fault: Option<Fault>,
+) -> Option<()> {
+    let etag = sha256(&data)[..40].to_owned();
+    match fault {
+        Some(Fault::Damage) => data[0] ^= 1,
+        Some(Fault::TooLong) => data.push(0),
+        _ => {}
+    }
+    let range = request.headers.get("range").filter(|_| !matches!(fault, Some(Fault::IgnoreRange)));
+    let from: usize = range
+        .and_then(|r| r.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok())
+        .unwrap_or_default();
+    let mut headers = format!("ETag: \"{etag}\"\r\n");
+    let status = if range.is_some() {
+        let _ =
+            write!(headers, "Content-Range: bytes {from}-{}/{}\r\n", data.len() - 1, data.len());
+        206
+    } else {
+        200
+    };
+    let rest = &data[from..];
+    let sent = match fault {
+        Some(Fault::Cut(n)) => &rest[..n.min(rest.len())],
+        _ if request.method == "HEAD" => &[],
+        _ => rest,
+    };
+    send(stream, status, &headers, sent, rest.len())
+}
+
+fn send(
+    stream: &mut TcpStream,
+    status: u16,
+    headers: &str,
+    body: &[u8],
+    length: usize,
+) -> Option<()> {
+    let head = format!(
+        "HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n"
+    );
+    stream.write_all(head.as_bytes()).ok()?;
+    stream.write_all(body).ok()?;
+    stream.shutdown(std::net::Shutdown::Write).ok()?;
+    // The client closes when it has read all; until then the content must not be cut by a reset.
+    stream.read(&mut [0; 64]).ok().map(|_| ())
+}

@@ -1,0 +1,131 @@
+//! The experts of one request, in the order in which they become resident.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use moeflux_core::{Expert, LayerIdx};
+
+use crate::desk::{Progress, Ticket};
+use crate::store::Shared;
+use crate::{StoreError, StoreStats};
+
+/// Experts, each with its place in the request.
+pub type Batch = Vec<(usize, Arc<Expert>)>;
+
+/// How often a consumer looks whether another thread has dropped its experts:
+/// dropping an `Arc` wakes nobody.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// How long a consumer waits for another thread to drop its experts.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The experts of a request on their way to whoever asked.
+///
+/// Dropping it early cancels the reads that have not started; the others
+/// finish and stay in the cache.
+#[derive(Debug)]
+pub struct Arrivals<'a> {
+    shared: &'a Shared,
+    layer: LayerIdx,
+    is_missing: bool,
+    /// Resident at the time of the request.
+    hits: Batch,
+    /// Present as long as something is expected.
+    ticket: Option<Ticket>,
+    failed: Option<StoreError>,
+}
+
+impl<'a> Arrivals<'a> {
+    pub(crate) fn new(
+        shared: &'a Shared,
+        layer: LayerIdx,
+        hits: Batch,
+        ticket: Option<Ticket>,
+    ) -> Arrivals<'a> {
+        Arrivals { shared, layer, is_missing: false, hits, ticket, failed: None }
+    }
+
+    /// Of a layer whose file is missing: nothing arrives.
+    pub(crate) fn missing(shared: &'a Shared, layer: LayerIdx) -> Arrivals<'a> {
+        let mut arrivals = Arrivals::new(shared, layer, Vec::new(), None);
+        arrivals.is_missing = true;
+        arrivals
+    }
+
+    pub(crate) fn failed(shared: &'a Shared, layer: LayerIdx, err: StoreError) -> Arrivals<'a> {
+        let mut arrivals = Arrivals::new(shared, layer, Vec::new(), None);
+        arrivals.failed = Some(err);
+        arrivals
+    }
+
+    /// Whether the layer's file is missing, as was allowed: nothing arrives and
+    /// the layer's routed output is zero.
+    pub fn is_missing(&self) -> bool {
+        self.is_missing
+    }
+
+    /// Everything that has arrived and was not yet given out. Waits only if there is nothing; `None` when all
+    /// have been given out. Experts that wait for a slot are read as soon as
+    /// others have been dropped and this is called again.
+    ///
+    /// # Errors
+    /// Once for each expert that cannot be read; the others still arrive.
+    /// [`StoreError::SlotsHeld`] when the caller itself holds every slot that is
+    /// needed, or other threads do for a second.
+    pub fn next_batch(&mut self) -> Result<Option<Batch>, StoreError> {
+        if let Some(err) = self.failed.take() {
+            return Err(err);
+        }
+        let Some(ticket) = self.ticket else {
+            let hits = std::mem::take(&mut self.hits);
+            return Ok(if hits.is_empty() { None } else { Some(hits) });
+        };
+        let mut desk = self.shared.lock();
+        let mut waiting_since = None;
+        let this_thread = thread::current().id();
+        let outcome = loop {
+            if desk.issue(ticket) {
+                self.shared.work.notify_all();
+            }
+            let progress = desk.collect(ticket);
+            let starved = match progress {
+                Progress::Arrived(batch) => break Ok(Some(batch)),
+                Progress::Failed(err) => break Err(err),
+                Progress::Finished => {
+                    self.ticket = None;
+                    break Ok(None);
+                }
+                Progress::Coming => None,
+                Progress::Starved(n_waiting) => Some(n_waiting),
+            };
+            let since = *waiting_since.get_or_insert_with(Instant::now);
+            let Some(n_waiting) = starved else {
+                desk = self.shared.arrived.wait(desk).expect("no holder of the lock panics");
+                continue;
+            };
+            let is_hopeless = || since.elapsed() > PATIENCE || desk.holds_all(this_thread);
+            if desk.is_idle() && is_hopeless() {
+                let StoreStats { n_slots, .. } = desk.stats();
+                let layer = self.layer.0;
+                break Err(StoreError::SlotsHeld { n_slots, n_waiting, layer });
+            }
+            let waited = self.shared.arrived.wait_timeout(desk, LOOK_AGAIN);
+            desk = waited.expect("no holder of the lock panics").0;
+        };
+        if let Some(since) = waiting_since {
+            desk.add_stall(since.elapsed());
+        }
+        outcome
+    }
+}
+
+impl Drop for Arrivals<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.shared.lock().abandon(ticket);
+            self.shared.work.notify_all();
+            self.shared.arrived.notify_all();
+        }
+    }
+}

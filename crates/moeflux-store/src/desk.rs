@@ -1,0 +1,474 @@
+//! Who wants which expert, where each one is, and what is read next.
+//! Everything that consumers and readers share is here, behind one lock.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem;
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
+
+use moeflux_core::{Expert, ExpertId, ExpertLayout, ExpertMemory, HostBuf, LayerIdx};
+
+use crate::plan::Target;
+use crate::predict::LastToken;
+use crate::queue::{Job, Queue, Urgency};
+use crate::reader::Outcome;
+use crate::slots::Slots;
+use crate::{Batch, StoreError, StoreStats};
+
+/// The state of a store.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    /// By ordinal.
+    entries: Vec<Entry>,
+    /// `None` when files are mapped: then nothing ever has to leave.
+    slots: Option<Slots>,
+    queue: Queue,
+    requests: HashMap<Ticket, Pending>,
+    n_tickets: u64,
+    predictor: LastToken,
+    counts: StoreStats,
+    /// Slots that predictions leave to requests.
+    n_reserved: usize,
+    is_closed: bool,
+}
+
+/// Names an unfinished request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ticket(u64);
+
+/// Where an expert is.
+#[derive(Debug)]
+enum Entry {
+    Absent,
+    /// Queued, or being read.
+    Coming {
+        waiters: Vec<Waiter>,
+        /// Whether a prediction started the read and nobody asked since.
+        is_predicted: bool,
+    },
+    Resident {
+        expert: Arc<Expert>,
+        /// Who got it while nobody else had it; `None` if several may have it.
+        holder: Option<ThreadId>,
+        /// As above.
+        is_predicted: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    ticket: Ticket,
+    /// Place of the expert in the request.
+    index: usize,
+}
+
+/// What is left of a request.
+#[derive(Debug)]
+struct Pending {
+    owner: ThreadId,
+    /// Experts that wait for a slot.
+    unissued: VecDeque<(usize, Target)>,
+    n_coming: usize,
+    /// Held here until the consumer fetches them.
+    arrived: Batch,
+    failed: VecDeque<StoreError>,
+}
+
+/// What a consumer finds.
+#[derive(Debug)]
+pub(crate) enum Progress {
+    Arrived(Batch),
+    Failed(StoreError),
+    Finished,
+    /// Reads of this request are on their way.
+    Coming,
+    /// That many experts wait for a slot and none of this request is on its way.
+    Starved(usize),
+}
+
+impl Desk {
+    pub(crate) fn new(
+        n_experts: usize,
+        n_layers: usize,
+        slots: Option<Slots>,
+        n_reserved: usize,
+    ) -> Desk {
+        Desk {
+            entries: (0..n_experts).map(|_| Entry::Absent).collect(),
+            slots,
+            queue: Queue::default(),
+            requests: HashMap::new(),
+            n_tickets: 0,
+            predictor: LastToken::new(n_layers),
+            counts: StoreStats::default(),
+            n_reserved,
+            is_closed: false,
+        }
+    }
+
+    /// Takes in a request: what is resident, and a ticket for the rest.
+    pub(crate) fn request(
+        &mut self,
+        wanted: impl ExactSizeIterator<Item = Target>,
+    ) -> (Batch, Option<Ticket>) {
+        let ticket = Ticket(self.n_tickets);
+        let n_wanted = wanted.len();
+        let mut pending = Pending {
+            owner: thread::current().id(),
+            unissued: VecDeque::new(),
+            n_coming: 0,
+            arrived: Vec::with_capacity(n_wanted),
+            failed: VecDeque::new(),
+        };
+        for (index, target) in wanted.enumerate() {
+            if let Some(slots) = &mut self.slots {
+                slots.policy.touched(target.ordinal);
+            }
+            if !self.join(&mut pending, Waiter { ticket, index }, target) {
+                pending.unissued.push_back((index, target));
+            }
+        }
+        let n_hits = pending.arrived.len();
+        self.counts.requests += 1;
+        self.counts.hits += n_hits as u64;
+        self.counts.misses += (n_wanted - n_hits) as u64;
+        if n_hits == n_wanted {
+            return (pending.arrived, None);
+        }
+        self.cancel_prefetches();
+        self.n_tickets += 1;
+        self.requests.insert(ticket, pending);
+        self.issue(ticket);
+        (Vec::new(), Some(ticket))
+    }
+
+    /// Starts the reads of a request as far as slots allow; true if there were any.
+    pub(crate) fn issue(&mut self, ticket: Ticket) -> bool {
+        let Some(mut pending) = self.requests.remove(&ticket) else { return false };
+        let mut is_any = false;
+        while let Some(&(index, target)) = pending.unissued.front() {
+            let waiter = Waiter { ticket, index };
+            if !self.join(&mut pending, waiter, target) {
+                let Some(buf) = self.vacate(Urgency::Demand) else { break };
+                self.start(target, buf, Urgency::Demand, vec![waiter]);
+                pending.n_coming += 1;
+                is_any = true;
+            }
+            pending.unissued.pop_front();
+        }
+        self.requests.insert(ticket, pending);
+        is_any
+    }
+
+    /// Serves an expert that is resident or on its way; false if it is neither.
+    fn join(&mut self, pending: &mut Pending, waiter: Waiter, target: Target) -> bool {
+        let is_predicted = match &mut self.entries[target.ordinal.idx()] {
+            Entry::Absent => return false,
+            Entry::Coming { waiters, is_predicted } => {
+                if waiters.is_empty() {
+                    self.queue.promote(target);
+                }
+                waiters.push(waiter);
+                pending.n_coming += 1;
+                is_predicted
+            }
+            Entry::Resident { expert, holder, is_predicted } => {
+                let is_held = Arc::strong_count(expert) > 1;
+                *holder = sole_holder(*holder, is_held, pending.owner);
+                pending.arrived.push((waiter.index, Arc::clone(expert)));
+                is_predicted
+            }
+        };
+        self.counts.prefetch_used += u64::from(mem::take(is_predicted));
+        true
+    }
+
+    /// What has happened to a request since it was last asked.
+    pub(crate) fn collect(&mut self, ticket: Ticket) -> Progress {
+        let Some(pending) = self.requests.get_mut(&ticket) else { return Progress::Finished };
+        if let Some(err) = pending.failed.pop_front() {
+            Progress::Failed(err)
+        } else if !pending.arrived.is_empty() {
+            Progress::Arrived(mem::take(&mut pending.arrived))
+        } else if pending.n_coming > 0 {
+            Progress::Coming
+        } else if !pending.unissued.is_empty() {
+            Progress::Starved(pending.unissued.len())
+        } else {
+            self.requests.remove(&ticket);
+            Progress::Finished
+        }
+    }
+
+    /// Forgets a request. Reads that have started are finished and kept.
+    pub(crate) fn abandon(&mut self, ticket: Ticket) {
+        self.requests.remove(&ticket);
+        let is_unwanted = |target: Target| match &self.entries[target.ordinal.idx()] {
+            Entry::Coming { waiters, .. } => {
+                !waiters.iter().any(|it| self.requests.contains_key(&it.ticket))
+            }
+            _ => false,
+        };
+        for job in self.queue.cancel_demands(is_unwanted) {
+            self.withdraw(job);
+        }
+    }
+
+    /// Starts reading experts that may be wanted, where that takes nothing from
+    /// requests. True if there were any.
+    pub(crate) fn prefetch(&mut self, layer: LayerIdx, likely: &[Target]) -> bool {
+        // Resident ones are held meanwhile, lest they make room for each other.
+        let mut held = Vec::new();
+        let mut absent = Vec::new();
+        let mut covered: Vec<ExpertId> = Vec::with_capacity(likely.len());
+        for &target in likely {
+            match &self.entries[target.ordinal.idx()] {
+                Entry::Absent => {
+                    absent.push(target);
+                    continue;
+                }
+                Entry::Coming { .. } => {}
+                Entry::Resident { expert, .. } => held.push(Arc::clone(expert)),
+            }
+            covered.push(target.key.expert);
+        }
+        let mut is_any = false;
+        for target in absent {
+            let Some(buf) = self.spare() else { break };
+            self.start(target, buf, Urgency::Prefetch, Vec::new());
+            covered.push(target.key.expert);
+            is_any = true;
+        }
+        self.predictor.cover(layer, covered.into_iter());
+        is_any
+    }
+
+    /// The experts that the last token used in a layer.
+    pub(crate) fn predicted(&self, layer: LayerIdx) -> Vec<ExpertId> {
+        self.predictor.predicted(layer).map_or_else(Vec::new, <[ExpertId]>::to_vec)
+    }
+
+    /// Compares a layer's routing with its prediction, and learns from it.
+    /// Without any prediction nothing is counted unless `is_predicting`.
+    pub(crate) fn record(&mut self, layer: LayerIdx, routed: &[ExpertId], is_predicting: bool) {
+        let is_counted = is_predicting || self.predictor.is_covered(layer);
+        let outcome = self.predictor.record(layer, routed);
+        if is_counted {
+            self.counts.prefetch_hits += outcome.hits;
+            self.counts.prefetch_misses += outcome.misses;
+        }
+    }
+
+    pub(crate) fn forget_predictions(&mut self) {
+        self.cancel_prefetches();
+        self.predictor.forget();
+    }
+
+    /// A job for a reader that has nothing to do.
+    pub(crate) fn next_job(&mut self) -> Option<Job> {
+        let job = self.queue.start()?;
+        if job.urgency == Urgency::Prefetch {
+            self.counts.prefetch_reads += 1;
+            if let Entry::Coming { is_predicted, .. } = &mut self.entries[job.target.ordinal.idx()]
+            {
+                *is_predicted = true;
+            }
+        }
+        Some(job)
+    }
+
+    /// Takes in the outcome of a job. True if predicted reads may start now.
+    pub(crate) fn finish(
+        &mut self,
+        target: Target,
+        urgency: Urgency,
+        layout: &Arc<ExpertLayout>,
+        outcome: Outcome,
+    ) -> bool {
+        self.queue.finish(urgency);
+        let entry = &mut self.entries[target.ordinal.idx()];
+        let Entry::Coming { waiters, is_predicted } = mem::replace(entry, Entry::Absent) else {
+            unreachable!("{} was read without being on its way", target.key);
+        };
+        match outcome {
+            Ok(memory) => {
+                self.counts.bytes_read += layout.record_bytes() as u64;
+                let layout = Arc::clone(layout);
+                let expert = Arc::new(Expert { key: target.key, layout, memory });
+                self.admit(target, expert, &waiters, is_predicted);
+            }
+            Err((err, buf)) => {
+                self.release(buf);
+                self.predictor.uncover(target.key);
+                self.report(target, err, &waiters);
+            }
+        }
+        self.queue.may_start_prefetch()
+    }
+
+    fn admit(
+        &mut self,
+        target: Target,
+        expert: Arc<Expert>,
+        waiters: &[Waiter],
+        is_predicted: bool,
+    ) {
+        let mut holder = None;
+        for waiter in waiters {
+            let Some(pending) = self.requests.get_mut(&waiter.ticket) else { continue };
+            pending.n_coming -= 1;
+            holder = sole_holder(holder, Arc::strong_count(&expert) > 1, pending.owner);
+            pending.arrived.push((waiter.index, Arc::clone(&expert)));
+        }
+        if let Some(slots) = &mut self.slots {
+            slots.policy.inserted(target.ordinal);
+        }
+        self.counts.resident += 1;
+        self.entries[target.ordinal.idx()] = Entry::Resident { expert, holder, is_predicted };
+    }
+
+    /// Tells one request of a failed read; other requests try again and get an
+    /// error of their own if it fails for them too.
+    fn report(&mut self, target: Target, err: StoreError, waiters: &[Waiter]) {
+        let mut err = Some(err);
+        for waiter in waiters {
+            let Some(pending) = self.requests.get_mut(&waiter.ticket) else { continue };
+            pending.n_coming -= 1;
+            match err.take() {
+                Some(err) => pending.failed.push_back(err),
+                None => pending.unissued.push_back((waiter.index, target)),
+            }
+        }
+    }
+
+    fn start(
+        &mut self,
+        target: Target,
+        buf: Option<HostBuf>,
+        urgency: Urgency,
+        waiters: Vec<Waiter>,
+    ) {
+        let coming = Entry::Coming { waiters, is_predicted: false };
+        self.entries[target.ordinal.idx()] = coming;
+        self.queue.push(Job { target, buf, urgency });
+    }
+
+    /// Memory for one record, at the expense of predictions and of experts
+    /// that nobody holds. `Some(None)` when files are mapped.
+    fn vacate(&mut self, urgency: Urgency) -> Option<Option<HostBuf>> {
+        let Some(slots) = &mut self.slots else { return Some(None) };
+        if let Some(buf) = slots.take() {
+            return Some(Some(buf));
+        }
+        if urgency == Urgency::Demand
+            && let Some(job) = self.queue.cancel_prefetch()
+        {
+            self.withdraw(job);
+            return self.slots.as_mut()?.take().map(Some);
+        }
+        self.evict().map(Some)
+    }
+
+    /// As [`Desk::vacate`], for a predicted read: none if a request goes short
+    /// or the next one would.
+    fn spare(&mut self) -> Option<Option<HostBuf>> {
+        let n_slots = self.slots.as_ref().map_or(usize::MAX, Slots::n_slots);
+        let would_be_short = self.queue.n_prefetches() + self.n_reserved >= n_slots;
+        if would_be_short || self.requests.values().any(|it| !it.unissued.is_empty()) {
+            return None;
+        }
+        self.vacate(Urgency::Prefetch)
+    }
+
+    fn evict(&mut self) -> Option<HostBuf> {
+        let slots = self.slots.as_mut()?;
+        let entries = &mut self.entries;
+        let victim = slots.policy.victim(&|it| match &entries[it.idx()] {
+            Entry::Resident { expert, .. } => Arc::strong_count(expert) == 1,
+            _ => false,
+        })?;
+        let entry = mem::replace(&mut entries[victim.idx()], Entry::Absent);
+        let Entry::Resident { expert, holder, is_predicted } = entry else {
+            unreachable!("a victim is resident");
+        };
+        match Arc::try_unwrap(expert) {
+            Ok(Expert { memory: ExpertMemory::Owned { buf, .. }, .. }) => {
+                slots.policy.removed(victim);
+                self.counts.evictions += 1;
+                self.counts.resident -= 1;
+                Some(buf)
+            }
+            Ok(_) => unreachable!("slots hold no mapped experts"),
+            // Somebody upgraded a weak reference a moment ago.
+            Err(expert) => {
+                entries[victim.idx()] = Entry::Resident { expert, holder, is_predicted };
+                None
+            }
+        }
+    }
+
+    fn cancel_prefetches(&mut self) {
+        while let Some(job) = self.queue.cancel_prefetch() {
+            self.withdraw(job);
+        }
+    }
+
+    /// Undoes the start of a job that no reader has taken.
+    fn withdraw(&mut self, job: Job) {
+        self.entries[job.target.ordinal.idx()] = Entry::Absent;
+        self.predictor.uncover(job.target.key);
+        self.release(job.buf);
+    }
+
+    fn release(&mut self, buf: Option<HostBuf>) {
+        if let (Some(slots), Some(buf)) = (&mut self.slots, buf) {
+            slots.give_back(buf);
+        }
+    }
+
+    /// Whether no read is on its way that could free a slot.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queue.is_idle()
+    }
+
+    /// Whether no thread but this one holds any expert, as far as requests tell.
+    pub(crate) fn holds_all(&self, thread: ThreadId) -> bool {
+        self.entries.iter().all(|it| match it {
+            Entry::Resident { expert, holder, .. } => {
+                *holder == Some(thread) || Arc::strong_count(expert) == 1
+            }
+            _ => true,
+        })
+    }
+
+    pub(crate) fn add_stall(&mut self, stall: std::time::Duration) {
+        self.counts.stall_ns += nanoseconds(stall);
+    }
+
+    pub(crate) fn stats(&self) -> StoreStats {
+        let n_slots = self.slots.as_ref().map_or(0, Slots::n_slots);
+        StoreStats { read_ns: nanoseconds(self.queue.busy()), n_slots, ..self.counts }
+    }
+
+    pub(crate) fn reset_stats(&mut self) {
+        self.queue.reset_busy();
+        self.counts = StoreStats { resident: self.counts.resident, ..StoreStats::default() };
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+}
+
+/// Who alone has an expert after `taker` got it, if it can be told.
+fn sole_holder(before: Option<ThreadId>, is_held: bool, taker: ThreadId) -> Option<ThreadId> {
+    if is_held && before != Some(taker) { None } else { Some(taker) }
+}
+
+fn nanoseconds(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

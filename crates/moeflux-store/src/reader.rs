@@ -1,0 +1,147 @@
+//! Brings one record into memory; buffers come and go by value.
+
+use std::io;
+use std::sync::Arc;
+
+use moeflux_core::{ExpertKey, ExpertMemory, FileIdx, HostBuf, LayerIdx, MappedFile};
+
+use crate::StoreError;
+use crate::files::Source;
+use crate::plan::{Plan, Run};
+
+/// What the reader threads share.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    pub(crate) plan: Plan,
+    source: Box<dyn Source>,
+    /// By file; empty unless files are mapped.
+    maps: Vec<Option<Arc<MappedFile>>>,
+}
+
+/// A record, or the reason why there is none and the buffer that was to hold it.
+pub(crate) type Outcome = Result<ExpertMemory, (StoreError, Option<HostBuf>)>;
+
+impl Reader {
+    pub(crate) fn new(
+        plan: Plan,
+        source: Box<dyn Source>,
+        maps: Vec<Option<Arc<MappedFile>>>,
+    ) -> Reader {
+        Reader { plan, source, maps }
+    }
+
+    /// Reads a record into `buf`, or populates its pages if there is none.
+    pub(crate) fn bring(&self, key: ExpertKey, buf: Option<HostBuf>) -> Outcome {
+        match buf {
+            Some(buf) => self.read(key, buf),
+            None => self.populate(key).map_err(|err| (err, None)),
+        }
+    }
+
+    /// Refuses a layer whose mapped files changed their length: touching pages
+    /// behind a file's end would end the process.
+    pub(crate) fn check_maps(&self, layer: LayerIdx) -> Result<(), StoreError> {
+        if self.maps.is_empty() {
+            return Ok(());
+        }
+        self.plan.files_of(layer).iter().try_for_each(|&file| self.check_len(file))
+    }
+
+    fn read(&self, key: ExpertKey, mut buf: HostBuf) -> Outcome {
+        let placement = self.plan.placement(key);
+        for run in &placement.runs {
+            if let Err(err) = self.read_run(key, run, &mut buf[run.at..run.at + run.len]) {
+                return Err((err, Some(buf)));
+            }
+        }
+        Ok(ExpertMemory::Owned { buf, starts: placement.starts })
+    }
+
+    fn read_run(&self, key: ExpertKey, run: &Run, out: &mut [u8]) -> Result<(), StoreError> {
+        let mut got = 0;
+        while got < out.len() {
+            match self.source.read_at(run.file, &mut out[got..], run.offset + got as u64) {
+                Ok(0) => {
+                    self.check_len(run.file)?;
+                    let path = self.plan.bank().files[run.file.0 as usize].path.clone();
+                    let (layer, expert) = (key.layer.0, key.expert.0);
+                    let (offset, wanted) = (run.offset, out.len());
+                    return Err(StoreError::ShortRead { path, layer, expert, offset, wanted, got });
+                }
+                Ok(n_bytes) => got += n_bytes,
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(err) => return Err(self.io_error(key, run, got, err)),
+            }
+        }
+        Ok(())
+    }
+
+    fn populate(&self, key: ExpertKey) -> Result<ExpertMemory, StoreError> {
+        for run in &self.plan.placement(key).runs {
+            let Err(err) = populate(self.map(run.file), run) else { continue };
+            self.check_len(run.file)?;
+            if touching_kills(&err) {
+                return Err(self.io_error(key, run, 0, err));
+            }
+        }
+        let sources = self.plan.layer(key.layer).sources.iter();
+        let extents = sources.map(|source| {
+            let (file, offset) = source.locate(key.expert);
+            (Arc::clone(self.map(file)), in_memory(offset))
+        });
+        Ok(ExpertMemory::Mapped(extents.collect()))
+    }
+
+    fn map(&self, file: FileIdx) -> &Arc<MappedFile> {
+        self.maps[file.0 as usize].as_ref().expect("missing files should not be read")
+    }
+
+    fn check_len(&self, file: FileIdx) -> Result<(), StoreError> {
+        let expected = &self.plan.bank().files[file.0 as usize];
+        match self.source.len(file) {
+            Ok(actual) if actual == expected.len => Ok(()),
+            Ok(actual) => Err(StoreError::Resized {
+                path: expected.path.clone(),
+                expected: expected.len,
+                actual,
+            }),
+            Err(source) => Err(StoreError::Inspect { path: expected.path.clone(), source }),
+        }
+    }
+
+    fn io_error(&self, key: ExpertKey, run: &Run, got: usize, source: io::Error) -> StoreError {
+        StoreError::Io {
+            path: self.plan.bank().files[run.file.0 as usize].path.clone(),
+            layer: key.layer.0,
+            expert: key.expert.0,
+            offset: run.offset,
+            wanted: run.len,
+            got,
+            source,
+        }
+    }
+}
+
+fn populate(map: &MappedFile, run: &Run) -> io::Result<()> {
+    loop {
+        match map.populate(in_memory(run.offset), run.len) {
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Whether the drive could not deliver the pages, so that touching them would
+/// end the process; other refusals mean that the system does not know the call.
+fn touching_kills(err: &io::Error) -> bool {
+    #[cfg(target_os = "linux")]
+    return [rustix::io::Errno::FAULT, rustix::io::Errno::HWPOISON]
+        .iter()
+        .any(|it| err.raw_os_error() == Some(it.raw_os_error()));
+    #[cfg(not(target_os = "linux"))]
+    return err.raw_os_error().is_none();
+}
+
+fn in_memory(offset: u64) -> usize {
+    usize::try_from(offset).expect("a mapped file should fit the address space")
+}

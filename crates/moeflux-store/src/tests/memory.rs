@@ -1,0 +1,106 @@
+//! Control groups as systems and containers present them.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use crate::memory::usable_memory_under;
+use crate::{IoChoice, IoMode, MemoryLimit, StoreError, gate, usable_memory};
+
+const MEMINFO: &str = "MemTotal:       16000 kB\nMemFree:  1000 kB\nMemAvailable:   12000 kB\n";
+
+#[track_caller]
+fn check(files: &[(&str, &str)], total: u64, available: u64) {
+    let root = TempDir::new().unwrap();
+    for (path, content) in files {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    let cgroup = (total < 16000 * 1024).then_some(total);
+    let want = MemoryLimit { total, available, cgroup };
+    assert_eq!(usable_memory_under(root.path()), want, "{files:?}");
+}
+
+#[test]
+fn control_groups_bound_the_machine() {
+    let (physical, free) = (16000 * 1024, 12000 * 1024);
+    let v2 = ("proc/self/cgroup", "0::/user.slice/job\n");
+    let v1 = ("proc/self/cgroup", "5:devices:/\n4:cpu,memory:/docker/abc\n0::/\n");
+    let info = ("proc/meminfo", MEMINFO);
+    let own = "sys/fs/cgroup/user.slice/job/memory.max";
+    let parent = "sys/fs/cgroup/user.slice/memory.max";
+
+    check(&[info], physical, free);
+    check(&[info, v2], physical, free);
+    check(&[info, v2, (own, "max\n")], physical, free);
+    check(&[info, v2, (own, "9000000\n")], 9_000_000, 9_000_000);
+    check(&[info, v2, (own, "max\n"), (parent, "8000000\n")], 8_000_000, 8_000_000);
+    check(&[info, v2, (own, "9000000\n"), (parent, "8000000\n")], 8_000_000, 8_000_000);
+    check(&[info, v2, (own, "rubbish")], physical, free);
+    check(&[info, v2, (own, "99000000\n")], physical, free);
+    check(
+        &[
+            info,
+            v2,
+            (own, "9000000\n"),
+            ("sys/fs/cgroup/user.slice/job/memory.current", "8000000\n"),
+            ("sys/fs/cgroup/user.slice/job/memory.stat", "anon 5\ninactive_file 3000000\n"),
+        ],
+        9_000_000,
+        4_000_000,
+    );
+    // Inside a container: the path is the host's, the mount is the container's.
+    check(
+        &[info, v1, ("sys/fs/cgroup/memory/memory.limit_in_bytes", "7000000\n")],
+        7_000_000,
+        7_000_000,
+    );
+    check(
+        &[info, v1, ("sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "7000000")],
+        7_000_000,
+        7_000_000,
+    );
+    let none = "9223372036854771712\n";
+    check(&[info, v1, ("sys/fs/cgroup/memory/memory.limit_in_bytes", none)], physical, free);
+    check(&[info, v1, ("sys/fs/cgroup/unified/memory.max", "6000000")], 6_000_000, 6_000_000);
+    // A path that leads out of the mount is not followed.
+    let odd = ("proc/self/cgroup", "0::/../job\n");
+    check(&[info, odd, ("sys/fs/cgroup/job/memory.max", "5000000")], 5_000_000, 5_000_000);
+    check(&[info, odd, ("sys/fs/job/memory.max", "5000000")], physical, free);
+}
+
+#[test]
+fn a_machine_that_tells_nothing_gets_a_guess() {
+    let root = TempDir::new().unwrap();
+    assert!(usable_memory_under(root.path()).total > 0);
+    let here = usable_memory();
+    assert!(here.available <= here.total || here.cgroup.is_none());
+}
+
+#[test]
+fn the_gate_maps_what_fits_and_reads_what_does_not() {
+    for (choice, expert_bytes, memory_bytes, explicit_budget, want) in [
+        (IoChoice::Auto, 75, 103, false, IoMode::Mmap),
+        (IoChoice::Auto, 76, 103, false, IoMode::Pread),
+        (IoChoice::Auto, 0, 0, false, IoMode::Mmap),
+        (IoChoice::Auto, 1, 1000, true, IoMode::Pread),
+        (IoChoice::Mmap, u64::MAX, 1, true, IoMode::Mmap),
+        (IoChoice::Pread, 0, u64::MAX, false, IoMode::Pread),
+    ] {
+        let got = gate(choice, expert_bytes, memory_bytes, explicit_budget);
+        assert_eq!(got, want, "{choice:?} {expert_bytes} of {memory_bytes}");
+    }
+}
+
+#[test]
+fn choices_are_read_from_text() {
+    assert_eq!("auto".parse::<IoChoice>().unwrap(), IoChoice::Auto);
+    assert_eq!("mmap".parse::<IoChoice>().unwrap(), IoChoice::Mmap);
+    assert_eq!("pread".parse::<IoChoice>().unwrap(), IoChoice::Pread);
+    for value in ["", "Mmap", " pread", "direct"] {
+        let err: StoreError = value.parse::<IoChoice>().unwrap_err();
+        let want = format!("unknown expert I/O mode {value:?}: choose auto, mmap or pread");
+        assert_eq!(err.to_string(), want);
+    }
+}

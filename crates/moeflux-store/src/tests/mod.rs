@@ -1,0 +1,102 @@
+//! What callers may rely on, tried on real files.
+
+mod bank;
+mod faults;
+mod mapped;
+mod memory;
+mod model;
+mod opening;
+mod prefetching;
+mod probe;
+mod requests;
+
+use std::fs::File;
+use std::sync::Arc;
+
+use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, PartSpan};
+use tempfile::TempDir;
+
+use self::bank::{Shape, spelled};
+use self::probe::{Control, Probe};
+use crate::{
+    CachePolicy, DEFAULT_READERS, ExpertStore, IoMode, Prefetch, SlotAlloc, StoreError,
+    StoreOptions,
+};
+
+/// A store over files that are removed in the end.
+struct Fixture {
+    dir: TempDir,
+    store: ExpertStore,
+    control: Arc<Control>,
+}
+
+fn options(mode: IoMode) -> StoreOptions {
+    StoreOptions {
+        mode,
+        cache_bytes: u64::MAX,
+        policy: CachePolicy::Lru,
+        n_readers: DEFAULT_READERS,
+        prefetch: Prefetch::Off,
+        allow_missing: false,
+        top_k: 1,
+    }
+}
+
+fn zeroed() -> SlotAlloc {
+    Box::new(HostBuf::zeroed)
+}
+
+/// Opens a store of `n_slots` over fresh files.
+fn fixture(shape: &[Shape], n_slots: u64, options: StoreOptions) -> Fixture {
+    let dir = TempDir::new().unwrap();
+    let bank = bank::write(dir.path(), shape);
+    let slot_bytes = crate::plan::Plan::new(bank.clone()).slot_bytes() as u64;
+    let options = StoreOptions { cache_bytes: n_slots * slot_bytes, ..options };
+    let control = Arc::new(Control::default());
+    let probe = Arc::clone(&control);
+    let opener = |path: &std::path::Path| File::open(path);
+    let store = ExpertStore::open_with(bank, zeroed(), options, &opener, |files| {
+        Box::new(Probe::new(files, probe))
+    });
+    Fixture { dir, store: store.unwrap(), control }
+}
+
+fn ids(experts: &[u16]) -> Vec<ExpertId> {
+    experts.iter().map(|&it| ExpertId(it)).collect()
+}
+
+#[track_caller]
+fn check_bytes(expert: &Expert) {
+    for (extent, &len) in expert.layout.extents.iter().enumerate() {
+        let bytes = expert.part(PartSpan { extent, offset: 0, len });
+        assert_eq!(bytes, spelled(expert.key, extent, len), "extent {extent} of {}", expert.key);
+    }
+}
+
+/// Requests experts, checks their bytes, and returns them in order.
+#[track_caller]
+fn fetch(store: &ExpertStore, layer: u16, experts: &[u16]) -> Vec<Arc<Expert>> {
+    let mut held = vec![None; experts.len()];
+    let mut arrivals = store.request(LayerIdx(layer), &ids(experts));
+    while let Some(batch) = arrivals.next_batch().unwrap() {
+        for (index, expert) in batch {
+            let want = ExpertKey { layer: LayerIdx(layer), expert: ExpertId(experts[index]) };
+            assert_eq!(expert.key, want);
+            check_bytes(&expert);
+            assert!(held[index].replace(expert).is_none(), "{want} should arrive once");
+        }
+    }
+    held.into_iter().map(Option::unwrap).collect()
+}
+
+/// Requests experts and drops each batch before the next.
+#[track_caller]
+fn stream(store: &ExpertStore, layer: u16, experts: &[u16]) -> Result<usize, StoreError> {
+    let mut n_arrived = 0;
+    let mut arrivals = store.request(LayerIdx(layer), &ids(experts));
+    while let Some(batch) = arrivals.next_batch()? {
+        batch.iter().for_each(|(_, expert)| check_bytes(expert));
+        n_arrived += batch.len();
+    }
+    Ok(n_arrived)
+}

@@ -1,0 +1,75 @@
+//! Which crate of the workspace may depend on which.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use crate::manifest::{Kind, dependencies, workspace_renames};
+use crate::tree::{assert_none, root};
+
+/// A crate, what it may depend on, and what its tests and examples may use besides.
+struct Arrows(&'static str, &'static [&'static str], &'static [&'static str]);
+
+/// A new arrow is a design change.
+const ARROWS: &[Arrows] = &[
+    Arrows("moeflux-core", &[], &[]),
+    Arrows("moeflux-backend", &["moeflux-core"], &[]),
+    Arrows("moeflux-wgpu", &["moeflux-backend", "moeflux-core"], &[]),
+    Arrows("moeflux-store", &["moeflux-core"], &[]),
+    Arrows(
+        "moeflux-engine",
+        &["moeflux-store", "moeflux-backend", "moeflux-wgpu", "moeflux-core"],
+        &[],
+    ),
+    Arrows("moeflux-server", &["moeflux-engine"], &[]),
+    Arrows("moeflux-cli", &["moeflux-server", "moeflux-engine", "moeflux-store"], &[]),
+    Arrows("xtask", &[], &[]),
+];
+
+fn wrong_arrows(name: &str, manifest: &str, renames: &BTreeMap<String, String>) -> Vec<String> {
+    let Some(Arrows(_, allowed, in_tests)) = ARROWS.iter().find(|it| it.0 == name) else {
+        return vec![format!("{name}: not in the table of arrows")];
+    };
+    dependencies(manifest, renames)
+        .into_iter()
+        .filter(|it| it.package.starts_with("moeflux") || it.package == "xtask")
+        .filter(|it| {
+            let package = it.package.as_str();
+            let in_tests = it.kind == Kind::Dev && in_tests.contains(&package);
+            !allowed.contains(&package) && !in_tests
+        })
+        .map(|it| format!("{name}: must not depend on {} ({:?})", it.package, it.kind))
+        .collect()
+}
+
+#[test]
+fn arrows_point_one_way() {
+    let workspace = fs::read_to_string(root().join("Cargo.toml")).expect("the root manifest");
+    let renames = workspace_renames(&workspace);
+    let mut found = Vec::new();
+    let mut n_crates = 0;
+    for entry in fs::read_dir(root().join("crates")).expect("the crates folder") {
+        let dir = entry.expect("an entry of the crates folder").path();
+        let Ok(manifest) = fs::read_to_string(dir.join("Cargo.toml")) else { continue };
+        let name = dir.file_name().expect("a crate's folder has a name").to_string_lossy();
+        found.extend(wrong_arrows(&name, &manifest, &renames));
+        n_crates += 1;
+    }
+    assert!(n_crates > 1, "no crates found");
+    assert_none(found);
+}
+
+#[test]
+fn finds_an_arrow_that_points_back() {
+    let none = BTreeMap::new();
+    let back = "[dependencies]\nmoeflux-core.workspace = true\nmoeflux-engine.workspace = true";
+    assert_eq!(wrong_arrows("moeflux-store", back, &none).len(), 1);
+    let hidden = "[dev-dependencies]\ne = { package = \"moeflux-engine\", path = \"e\" }";
+    assert_eq!(wrong_arrows("moeflux-core", hidden, &none).len(), 1);
+    let renames = BTreeMap::from([("e".into(), "moeflux-engine".into())]);
+    assert_eq!(
+        wrong_arrows("moeflux-core", "[dependencies]\ne.workspace = true", &renames).len(),
+        1
+    );
+    assert_eq!(wrong_arrows("moeflux-extra", "", &none).len(), 1);
+    assert!(wrong_arrows("moeflux-engine", "[dependencies]\nserde = \"1\"", &none).is_empty());
+}
