@@ -130,15 +130,15 @@ impl Bench {
     }
 
     fn many_rows(&self) {
-        println!("\nseveral rows of activations, 2048 columns from memory, GOP/s with 1 and 2 threads");
+        println!(
+            "\nseveral rows of activations, 2048 columns from memory, GOP/s with 1 and 2 threads"
+        );
         for (name, format) in formats() {
             let matrix = self.matrix(format, 2048, 8 << 20);
             print!("{name:>8}");
             for n in [1, 2, 3, 4, 8, 16, 64] {
                 let ops = (2 * matrix.rows * matrix.cols * n) as f64;
-                let gop = |pool| {
-                    ops * self.rate(pool, matrix, n, 1) / n_bytes(&matrix) as f64
-                };
+                let gop = |pool| ops * self.rate(pool, matrix, n, 1) / n_bytes(&matrix) as f64;
                 print!("  {n}: {:.0} {:.0}", gop(&self.one), gop(&self.two));
             }
             println!();

@@ -1,2 +1,79 @@
-//! cli
-fn main() {}
+//! The `moeflux` binary: arguments in, text out, errors in one line.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod bytes;
+mod commands;
+mod demo;
+mod model;
+mod progress;
+mod report;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Cli, Command};
+
+/// Exit code of a command that failed.
+const FAILED: u8 = 1;
+/// Exit code of a command line that makes no sense.
+const USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(err) => return refuse_usage(&err),
+    };
+    let done = match &cli.command {
+        Command::Run(args) => commands::run::run(args),
+        Command::Chat(args) => commands::chat::run(args),
+        Command::Pack(args) => commands::pack::run(args),
+        Command::Logits(args) => commands::logits::run(args),
+        Command::Perplexity(args) => commands::perplexity::run(args),
+        Command::Inspect(args) => commands::inspect::run(args),
+        Command::Plan(args) => commands::plan::run(args),
+        Command::Synth(args) => commands::synth::run(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(err) if is_broken_pipe(&err) => ExitCode::SUCCESS,
+        Err(err) => {
+            print_error(&format!("{err:#}"));
+            ExitCode::from(if err.is::<args::UsageError>() { USAGE } else { FAILED })
+        }
+    }
+}
+
+/// Prints what the parser has to say: help and versions as they are, mistakes
+/// in one line.
+fn refuse_usage(err: &clap::Error) -> ExitCode {
+    if !err.use_stderr() {
+        // Nobody is left to tell when standard output is closed.
+        let _ = err.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = err.render().to_string();
+    let first: Vec<&str> =
+        text.lines().map(str::trim).take_while(|it| !it.is_empty()).collect();
+    let message = first.join(" ");
+    let message = message.strip_prefix("error: ").unwrap_or(&message);
+    let hint = if message.contains("--help") { "" } else { " (see --help)" };
+    print_error(&format!("{message}{hint}"));
+    ExitCode::from(USAGE)
+}
+
+/// One line, whatever the message holds.
+fn print_error(message: &str) {
+    let line: String =
+        message.chars().map(|it| if it.is_control() { ' ' } else { it }).collect();
+    // Nobody is left to tell when standard error is closed.
+    let _ = writeln!(io::stderr(), "moeflux: {line}");
+}
+
+fn is_broken_pipe(err: &anyhow::Error) -> bool {
+    let io_error = err.downcast_ref::<io::Error>();
+    io_error.is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe)
+}

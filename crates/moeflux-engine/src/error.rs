@@ -7,6 +7,7 @@ use moeflux_core::TokenId;
 use moeflux_store::StoreError;
 
 use crate::load::LoadError;
+use crate::pack::PackError;
 use crate::sampler::SamplerError;
 use crate::text::TextError;
 
@@ -28,6 +29,9 @@ pub enum EngineError {
     /// No token can be chosen.
     #[error(transparent)]
     Sampler(#[from] SamplerError),
+    /// Packing or verifying failed.
+    #[error(transparent)]
+    Pack(#[from] PackError),
     /// A token is not of this model's vocabulary.
     #[error("token {} is outside the vocabulary of {vocab}", token.0)]
     TokenOutOfRange {

@@ -31,6 +31,7 @@ pub struct Inspection {
     pub files: Vec<(PathBuf, u64)>,
     /// What it takes in memory.
     pub plan: Plan,
+    pub(crate) bank: ExpertBank,
 }
 
 /// Tensors of a kind that are stored alike.
@@ -66,6 +67,7 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
         files: checkpoint.files().iter().map(|it| (it.path.clone(), it.len)).collect(),
         shape: declared.shape,
         plan,
+        bank,
     })
 }
 

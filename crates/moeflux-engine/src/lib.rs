@@ -16,26 +16,30 @@
 
 #![forbid(unsafe_code)]
 
+mod convert;
 mod device;
 mod engine;
 mod error;
+mod forecast;
 mod generate;
-//pub mod hub;
+pub mod hub;
 mod inspect;
 mod layers;
 mod load;
 mod models;
-//pub mod pack;
+pub mod pack;
 mod perplexity;
 mod plan;
 pub mod sampler;
 mod session;
-//pub mod synth;
+pub mod synth;
 pub mod text;
 
+pub use convert::{pack_checkpoint, synthesise};
 pub use device::{Device, isa_names};
 pub use engine::{Engine, EngineOptions};
 pub use error::EngineError;
+pub use forecast::Forecast;
 pub use generate::{Finish, GenerateOptions, Generated, Sink, generate};
 pub use inspect::{Inspection, Storage, inspect};
 pub use load::LoadError;

@@ -22,6 +22,9 @@ pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<Worker>,
     spin: Duration,
+    start: Instant,
+    /// When the last fork ended, in nanoseconds since `start`.
+    last_end: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -64,7 +67,7 @@ const TASK_MASK: u64 = (1 << TASK_BITS) - 1;
 
 impl Pool {
     /// How long a thread without work looks for more before it sleeps.
-    pub const SPIN: Duration = Duration::from_micros(40);
+    pub const SPIN: Duration = Duration::from_micros(50);
 
     /// A pool of `n_threads`, the caller included; zero counts as one.
     pub fn new(n_threads: usize) -> Pool {
@@ -75,7 +78,7 @@ impl Pool {
     pub fn with_spin(n_threads: usize, spin: Duration) -> Pool {
         let shared = Arc::new(Shared::new());
         let workers = (1..n_threads).map(|idx| Worker::spawn(idx, &shared, spin)).collect();
-        Pool { shared, workers, spin }
+        Pool { shared, workers, spin, start: Instant::now(), last_end: AtomicU64::new(0) }
     }
 
     /// Threads that take tasks, the caller included.
@@ -90,20 +93,41 @@ impl Pool {
     /// # Panics
     /// With the payload of a task that panicked, after all tasks have ended.
     pub fn run(&self, n_tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        self.fork(n_tasks, task, true);
+    }
+
+    /// As [`Pool::run`], for work that takes less time than it may take to wake
+    /// a thread (tens of microseconds on virtual machines): threads that sleep
+    /// are woken only while forks follow so closely that they would stay awake
+    /// for the next one.
+    pub fn run_small(&self, n_tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        let gap = self.now().saturating_sub(self.last_end.load(Ordering::Relaxed));
+        self.fork(n_tasks, task, u128::from(gap) < self.spin.as_nanos());
+    }
+
+    fn fork(&self, n_tasks: usize, task: &(dyn Fn(usize) + Sync), wake: bool) {
         let alone = n_tasks <= 1 || self.workers.is_empty();
         if alone || self.shared.busy.swap(true, Ordering::Acquire) {
             (0..n_tasks).for_each(task);
             return;
         }
         self.shared.open_fork(n_tasks, task);
-        self.wake(n_tasks - 1);
+        if wake {
+            self.wake(n_tasks - 1);
+        }
         while self.shared.take_and_run() {}
         self.shared.wait_for_all(n_tasks, self.spin);
         let panic = self.shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.last_end.store(self.now(), Ordering::Relaxed);
         self.shared.busy.store(false, Ordering::Release);
         if let Some(payload) = panic {
             resume_unwind(payload);
         }
+    }
+
+    /// Nanoseconds since the pool was made.
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
     }
 
     fn wake(&self, n_wanted: usize) {
@@ -225,9 +249,15 @@ impl Shared {
         let call = || {
             self.open.load(Ordering::SeqCst) & TASK_MASK != 0 || self.stop.load(Ordering::SeqCst)
         };
+        let mut spin_now = spin;
         while !self.stop.load(Ordering::SeqCst) {
-            while self.take_and_run() {}
-            if spin_until(spin, call) {
+            let mut took_any = false;
+            while self.take_and_run() {
+                took_any = true;
+            }
+            // Who woke too late for any task would only be in the way, perhaps of the caller.
+            spin_now = if took_any { spin } else { spin_now };
+            if spin_until(spin_now, call) {
                 continue;
             }
             // `wake` opens the fork before it looks at `sleeps`; this looks the other way round, so
@@ -237,28 +267,30 @@ impl Shared {
                 thread::park();
             }
             sleeps.store(false, Ordering::SeqCst);
+            spin_now = Duration::ZERO;
         }
     }
 }
 
 /// Whether `happened` within `limit`.
 fn spin_until(limit: Duration, happened: impl Fn() -> bool) -> bool {
-    const LOOKS_PER_CLOCK: usize = 16;
+    /// About a microsecond.
+    const LOOKS_PER_YIELD: usize = 32;
     if happened() {
         return true;
     }
     let start = Instant::now();
-    loop {
-        for _ in 0..LOOKS_PER_CLOCK {
+    while start.elapsed() < limit {
+        for _ in 0..LOOKS_PER_YIELD {
             std::hint::spin_loop();
             if happened() {
                 return true;
             }
         }
-        if start.elapsed() >= limit {
-            return false;
-        }
+        // Whoever shares this processor may be the one that is waited for.
+        thread::yield_now();
     }
+    happened()
 }
 
 /// A mutable slice that the tasks of one fork write disjoint parts of.
@@ -308,7 +340,6 @@ impl<'a, T> SharedMut<'a, T> {
     ///
     /// # Safety
     /// While the result lives, no other part that overlaps `range` is used.
-    #[expect(clippy::mut_from_ref, reason = "the caller promises that parts do not overlap")]
     pub unsafe fn slice(&self, range: Range<usize>) -> &'a mut [T] {
         assert!(
             range.start <= range.end && range.end <= self.len,
@@ -353,11 +384,13 @@ mod tests {
             let pool = Pool::with_spin(4, spin);
             let sum = AtomicUsize::new(0);
             for _ in 0..5_000 {
-                pool.run(5, &|i| {
+                let task = |i| {
                     sum.fetch_add(i + 1, Ordering::Relaxed);
-                });
+                };
+                pool.run(5, &task);
+                pool.run_small(5, &task);
             }
-            assert_eq!(sum.into_inner(), 5_000 * 15);
+            assert_eq!(sum.into_inner(), 2 * 5_000 * 15);
         }
     }
 

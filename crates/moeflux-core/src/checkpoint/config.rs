@@ -83,9 +83,8 @@ impl Config {
     /// The value of a key of rotary embeddings: in `rope_parameters`, in
     /// `rope_scaling`, or beside them as older configs have it.
     pub fn get_rope(&self, key: &str) -> Option<&Value> {
-        let nested = |scope| {
-            ROPE_OBJECTS.iter().find_map(move |it| present(present(scope, it)?, key))
-        };
+        let nested =
+            |scope| ROPE_OBJECTS.iter().find_map(move |it| present(present(scope, it)?, key));
         self.scopes().find_map(nested).or_else(|| self.get(key))
     }
 
@@ -158,7 +157,8 @@ impl Config {
     pub fn rope_str(&self, key: &str) -> Result<Option<&str>, FormatError> {
         let old = (key == "rope_type").then_some("type");
         let nested = |key: &str| {
-            let in_scope = |scope| ROPE_OBJECTS.iter().find_map(|it| present(present(scope, it)?, key));
+            let in_scope =
+                |scope| ROPE_OBJECTS.iter().find_map(|it| present(present(scope, it)?, key));
             self.scopes().find_map(in_scope)
         };
         let value = nested(key).or_else(|| nested(old?)).or_else(|| self.get(key));

@@ -167,7 +167,9 @@ impl Container {
                 return Err(format!("file {path:?} is not a plain path below the container, once"));
             }
             if xxh3_128.len() != 32 || !xxh3_128.bytes().all(|it| it.is_ascii_hexdigit()) {
-                return Err(format!("checksum {xxh3_128:?} of {path} is not 32 hexadecimal digits"));
+                return Err(format!(
+                    "checksum {xxh3_128:?} of {path} is not 32 hexadecimal digits"
+                ));
             }
         }
         if self.file(Self::RESIDENT).is_none() {
@@ -196,14 +198,18 @@ impl Container {
         for (format, cols) in layer.formats().into_iter().zip(cols) {
             let MatrixFormat::Affine(affine) = format else { continue };
             if !affine.is_supported(cols) {
-                return Err(format!("{name} has {cols} columns of {affine:?}, which no kernel reads"));
+                return Err(format!(
+                    "{name} has {cols} columns of {affine:?}, which no kernel reads"
+                ));
             }
         }
         let record = layer.layout().record_bytes();
         let stride = record.next_multiple_of(Self::ALIGNMENT) as u64;
         if (layer.record_bytes, layer.stride_bytes) != (record as u64, stride) {
             let have = (layer.record_bytes, layer.stride_bytes);
-            return Err(format!("{name} has records {have:?}, its shapes make ({record}, {stride})"));
+            return Err(format!(
+                "{name} has records {have:?}, its shapes make ({record}, {stride})"
+            ));
         }
         let bytes = stride.checked_mul(layer.n_experts as u64);
         let file = self.file(name).ok_or_else(|| format!("{name} is not among its files"))?;
@@ -218,7 +224,11 @@ impl Container {
     }
 
     /// The file of a layer's experts, checked against what the family asks.
-    pub(super) fn layer(&self, root: &Path, decl: &ExpertsDecl) -> Result<LayerOfFile, FormatError> {
+    pub(super) fn layer(
+        &self,
+        root: &Path,
+        decl: &ExpertsDecl,
+    ) -> Result<LayerOfFile, FormatError> {
         let path = root.join(Self::FILE);
         let fail = |what| FormatError::malformed(&path, what);
         let idx = decl.layer.idx();
@@ -228,7 +238,9 @@ impl Container {
         let have = (layer.n_experts, layer.hidden, layer.intermediate);
         let want = (decl.n_experts, decl.hidden, decl.intermediate);
         if have != want {
-            return Err(fail(format!("layer {idx} has experts {have:?}, the config asks {want:?}")));
+            return Err(fail(format!(
+                "layer {idx} has experts {have:?}, the config asks {want:?}"
+            )));
         }
         let len = layer.stride_bytes * layer.n_experts as u64;
         let file = SourceFile { path: root.join(&layer.file), len };

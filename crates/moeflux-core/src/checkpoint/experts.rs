@@ -7,9 +7,7 @@ use super::claims::Stored;
 use super::{Claims, ExpertFiles, FormatError, Tensor, prepared};
 use crate::manifest::ExpertsDecl;
 use crate::quant::MatrixFormat;
-use crate::{
-    ExpertLayout, ExtentSource, FileIdx, LayerBank, MatrixLayout, PartSpan, SourceFile,
-};
+use crate::{ExpertLayout, ExtentSource, FileIdx, LayerBank, MatrixLayout, PartSpan, SourceFile};
 
 /// Formats of an expert's gate, up and down projections.
 pub type PartFormats = [MatrixFormat; 3];
@@ -122,8 +120,7 @@ impl Claims<'_> {
                 pieces.push(len, strided(tensor, len))
             };
             let weight = piece(weight);
-            let (scales, biases) =
-                params.map_or((NOTHING, NOTHING), |(s, b)| (piece(s), piece(b)));
+            let (scales, biases) = params.map_or((NOTHING, NOTHING), |(s, b)| (piece(s), piece(b)));
             Ok(MatrixLayout { rows, cols, format, weight, scales, biases })
         };
         let (gate, up, down) = (matrix(0)?, matrix(1)?, matrix(2)?);
@@ -181,8 +178,7 @@ impl Claims<'_> {
             let weight = piece(stored.iter().map(|it| it.weight).collect());
             let params: Option<(Vec<&Tensor>, Vec<&Tensor>)> =
                 stored.iter().map(|it| it.params).collect();
-            let (scales, biases) =
-                params.map_or((NOTHING, NOTHING), |(s, b)| (piece(s), piece(b)));
+            let (scales, biases) = params.map_or((NOTHING, NOTHING), |(s, b)| (piece(s), piece(b)));
             Ok(MatrixLayout { rows, cols, format, weight, scales, biases })
         };
         let (gate, up, down) = (matrix(0)?, matrix(1)?, matrix(2)?);
@@ -195,7 +191,11 @@ fn strided(tensor: &Tensor, len: usize) -> ExtentSource {
     ExtentSource::Strided { file: extent.file, base: extent.offset, stride: len as u64 }
 }
 
-fn layer_bank(decl: &ExpertsDecl, pieces: Pieces, [gate, up, down]: [MatrixLayout; 3]) -> LayerBank {
+fn layer_bank(
+    decl: &ExpertsDecl,
+    pieces: Pieces,
+    [gate, up, down]: [MatrixLayout; 3],
+) -> LayerBank {
     let layout = ExpertLayout { extents: pieces.extents, gate, up, down };
     LayerBank { n_experts: decl.n_experts, layout: Arc::new(layout), sources: pieces.sources }
 }

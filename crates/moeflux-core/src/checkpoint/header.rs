@@ -56,10 +56,7 @@ pub fn parse_safetensors_header(
 }
 
 /// Opens a safetensors file and reads its header.
-pub(super) fn read_header(
-    path: &Path,
-    file: FileIdx,
-) -> Result<(SourceFile, Header), FormatError> {
+pub(super) fn read_header(path: &Path, file: FileIdx) -> Result<(SourceFile, Header), FormatError> {
     let mut handle = File::open(path).map_err(FormatError::io(path))?;
     let file_len = handle.metadata().map_err(FormatError::io(path))?.len();
     let fail = |what: String| FormatError::malformed(path, what);

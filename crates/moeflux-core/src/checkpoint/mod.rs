@@ -263,7 +263,8 @@ fn root_of_file(path: &Path) -> Result<PathBuf, FormatError> {
     let name = path.file_name().and_then(|it| it.to_str()).unwrap_or_default();
     let is_known = name.ends_with(".safetensors")
         || name.ends_with(".safetensors.index.json")
-        || [Container::FILE, "config.json", "model_weights.json", "model_weights.bin"].contains(&name);
+        || [Container::FILE, "config.json", "model_weights.json", "model_weights.bin"]
+            .contains(&name);
     if !is_known {
         return Err(not_a_checkpoint());
     }

@@ -9,13 +9,13 @@ const PREFIXES: [&str; 4] =
 /// Parts of a checkpoint that text generation does not use, by the first
 /// component of the canonical name.
 const SKIPPED_PARTS: [&str; 8] = [
-    "visual",                // Qwen's vision tower
-    "vision_tower",          // MLX's and LLaVA's
+    "visual",       // Qwen's vision tower
+    "vision_tower", // MLX's and LLaVA's
     "vision_model",
     "vision_embed_tokens",
     "multi_modal_projector",
     "audio_tower",
-    "mtp",                   // multi-token prediction
+    "mtp", // multi-token prediction
     "mtp_layers",
 ];
 

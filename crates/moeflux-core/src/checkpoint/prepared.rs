@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::experts::{PartFormats, record_layout};
 use super::quantization::{Declared, QuantRules};
 use super::{Config, Dtype, Extent, FormatError, Tensor, canonical_name, read_json};
-use super::experts::{PartFormats, record_layout};
 use crate::manifest::ExpertsDecl;
 use crate::quant::{Affine, Float, MatrixFormat};
 use crate::{FileIdx, SourceFile};
@@ -144,7 +144,9 @@ fn config_of_index(path: &Path, config: Option<Value>) -> Result<Config, FormatE
 
 fn experts_dir(root: &Path) -> ExpertsDir {
     let all = EXPERTS_FOLDERS.iter().flat_map(|(folder, bits)| {
-        EXPERTS_DIRS.iter().map(move |it| ExpertsDir { path: root.join(it).join(folder), bits: *bits })
+        EXPERTS_DIRS
+            .iter()
+            .map(move |it| ExpertsDir { path: root.join(it).join(folder), bits: *bits })
     });
     let default = ExpertsDir { path: root.join(EXPERTS_FOLDERS[0].0), bits: EXPERTS_FOLDERS[0].1 };
     all.into_iter().find(|it| it.path.is_dir()).unwrap_or(default)

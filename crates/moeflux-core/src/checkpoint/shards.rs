@@ -49,7 +49,8 @@ pub(super) fn find(root: &Path) -> Result<Shards, FormatError> {
 }
 
 fn from_index(root: &Path, path: &Path) -> Result<Shards, FormatError> {
-    let index: Index = serde_json::from_slice(&read_json(path)?).map_err(FormatError::json(path))?;
+    let index: Index =
+        serde_json::from_slice(&read_json(path)?).map_err(FormatError::json(path))?;
     let names: BTreeSet<&String> = index.weight_map.values().collect();
     if names.is_empty() {
         return Err(FormatError::malformed(path, "weight_map names no file"));

@@ -225,7 +225,8 @@ fn checks_quantised_shapes_against_each_other_and_the_config() {
     let weight: (&str, &str, &[usize]) = ("a.weight", "U32", &[2, 8]);
     let scales: (&str, &str, &[usize]) = ("a.scales", "BF16", &[2, 1]);
     let biases: (&str, &str, &[usize]) = ("a.biases", "BF16", &[2, 1]);
-    let dir = small(json!({"quantization": {"bits": 4, "group_size": 64}}), &[weight, scales, biases]);
+    let dir =
+        small(json!({"quantization": {"bits": 4, "group_size": 64}}), &[weight, scales, biases]);
     let checkpoint = Checkpoint::open(dir.path()).unwrap();
     let got = Claims::new(&checkpoint).matrix(&decl("a", 2, 64)).unwrap();
     assert_eq!(got.format, affine(4, 64));
@@ -233,9 +234,21 @@ fn checks_quantised_shapes_against_each_other_and_the_config() {
     let block = json!({"quantization": {"bits": 4, "group_size": 64, "a": {"bits": 8}}});
     check_matrix_error(block, &[weight, scales, biases], "the config says 8 bits");
     check_matrix_error(json!({}), &[weight, scales], "a.biases is missing");
-    check_matrix_error(json!({}), &[weight, ("a.scales", "BF16", &[2, 0]), biases], "columns × bits");
-    check_matrix_error(json!({}), &[weight, ("a.scales", "BF16", &[2, 4]), ("a.biases", "BF16", &[2, 4])], "groups of 16");
-    check_matrix_error(json!({}), &[("a.weight", "U32", &[2, 7]), scales, biases], "columns × bits");
+    check_matrix_error(
+        json!({}),
+        &[weight, ("a.scales", "BF16", &[2, 0]), biases],
+        "columns × bits",
+    );
+    check_matrix_error(
+        json!({}),
+        &[weight, ("a.scales", "BF16", &[2, 4]), ("a.biases", "BF16", &[2, 4])],
+        "groups of 16",
+    );
+    check_matrix_error(
+        json!({}),
+        &[("a.weight", "U32", &[2, 7]), scales, biases],
+        "columns × bits",
+    );
     check_matrix_error(json!({}), &[("a.weight", "U32", &[1, 8]), scales, biases], "[2, 8]");
     check_matrix_error(json!({}), &[("a.weight", "U32", &[2, 2]), scales, biases], "1 bits");
     check_matrix_error(json!({}), &[weight, scales, ("a.biases", "F32", &[2, 1])], "F32 biases");
@@ -340,8 +353,7 @@ fn records(source: &Checkpoint, layer: &LayerBank) -> Vec<u8> {
 
 #[test]
 fn opens_prepared_directories_flat_and_nested() {
-    let layouts =
-        [("", "", "packed_experts"), ("artifacts", "mlx", "root/packed_experts")];
+    let layouts = [("", "", "packed_experts"), ("artifacts", "mlx", "root/packed_experts")];
     for (weights, config, experts) in layouts {
         let dir = tempfile::tempdir().unwrap();
         prepare("mlx-q4", dir.path(), weights, config, experts);
@@ -391,9 +403,7 @@ fn refuses_prepared_tensors_outside_their_file() {
         let json = json!({"tensors": {"a": entry}}).to_string();
         parse_model_weights(Path::new("model_weights.json"), json.as_bytes(), 100)
     };
-    let entry = |offset: u64, size: u64, shape: Value| {
-        json!({"offset": offset, "size": size, "shape": shape, "dtype": "F32"})
-    };
+    let entry = |offset: u64, size: u64, shape: Value| json!({"offset": offset, "size": size, "shape": shape, "dtype": "F32"});
     assert!(parse(entry(60, 40, json!([10]))).is_ok());
     assert!(parse(entry(61, 40, json!([10]))).is_err());
     assert!(parse(entry(u64::MAX, 40, json!([10]))).is_err());

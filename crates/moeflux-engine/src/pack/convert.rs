@@ -30,13 +30,21 @@ pub(super) fn convert_rows(
     for start in (0..view.rows).step_by(rows_at_once) {
         let n_rows = rows_at_once.min(view.rows - start);
         let values = &mut values[..n_rows * view.cols];
-        for (i, row) in values.chunks_exact_mut(view.cols).enumerate() {
-            view.decode_row(start + i, row);
-        }
+        decode_rows(view, start, values);
         let refuse = |it: QuantiseError| QuantiseError { idx: it.idx + start * view.cols, ..it };
         error.add(quantise_rows(values, affine, out).map_err(refuse)?);
     }
     Ok(error)
+}
+
+fn decode_rows(view: &MatrixView<'_>, start: usize, out: &mut [f32]) {
+    if let MatrixFormat::Dense(float) = view.format {
+        let bytes = &view.weight[start * view.cols * float.bytes()..];
+        return float.decode(&bytes[..out.len() * float.bytes()], out);
+    }
+    for (i, row) in out.chunks_exact_mut(view.cols).enumerate() {
+        view.decode_row(start + i, row);
+    }
 }
 
 fn append(view: &MatrixView<'_>, out: &mut QuantisedRows) {
@@ -72,10 +80,7 @@ pub(super) fn convert_rows_on(
 }
 
 /// Runs `work` on each item, one thread an item; results in the items' order.
-pub(super) fn on_threads<T: Sync, R: Send>(
-    items: &[T],
-    work: impl Fn(&T) -> R + Sync,
-) -> Vec<R> {
+pub(super) fn on_threads<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     if let [one] = items {
         return vec![work(one)];
     }

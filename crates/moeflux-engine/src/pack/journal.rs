@@ -54,7 +54,9 @@ impl Journal {
                 path,
                 what: format!("the journal's version is {}", journal.version),
             }),
-            Err(it) => Err(PackError::Differs { path, what: format!("the journal is damaged ({it})") }),
+            Err(it) => {
+                Err(PackError::Differs { path, what: format!("the journal is damaged ({it})") })
+            }
         }
     }
 
@@ -66,9 +68,7 @@ impl Journal {
     pub(super) fn remove(dst: &Path) -> Result<(), PackError> {
         let path = dst.join(Container::JOURNAL);
         match fs::remove_file(&path) {
-            Err(it) if it.kind() != std::io::ErrorKind::NotFound => {
-                Err(PackError::read(&path, it))
-            }
+            Err(it) if it.kind() != std::io::ErrorKind::NotFound => Err(PackError::read(&path, it)),
             _ => Ok(sync_dir(dst)?),
         }
     }

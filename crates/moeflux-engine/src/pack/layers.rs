@@ -131,4 +131,3 @@ pub(super) fn check(
     }
     Ok(())
 }
-

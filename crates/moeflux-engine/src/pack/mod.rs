@@ -7,7 +7,7 @@ pub(crate) mod files;
 mod journal;
 mod layers;
 mod options;
-mod plan;
+pub(crate) mod plan;
 mod report;
 mod resident;
 mod verify;

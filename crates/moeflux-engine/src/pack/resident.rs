@@ -82,8 +82,8 @@ fn write_converted(
         let block = source.rows(start, n_rows.min(decl.rows - start));
         let bytes = block.read(&plan.reader)?;
         let converted = convert_rows_on(n_threads, &view(&block, &bytes), *target);
-        let (mut rows, block_error) = converted
-            .map_err(|source| PackError::Quantise { name: decl.name.clone(), source })?;
+        let (mut rows, block_error) =
+            converted.map_err(|source| PackError::Quantise { name: decl.name.clone(), source })?;
         writer.write(&rows.weight)?;
         scales.append(&mut rows.scales);
         biases.append(&mut rows.biases);

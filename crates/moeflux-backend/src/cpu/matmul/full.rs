@@ -3,9 +3,10 @@
 
 use std::ops::Range;
 
-use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, bf16_to_f32, unpack_group};
+use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, unpack_group};
 
 use super::FullProduct;
+use super::floats::{decode_floats, decode_sixteen};
 use super::jobs::OutPart;
 use crate::cpu::Isa;
 use crate::cpu::isa::{Level, for_every_isa};
@@ -24,16 +25,45 @@ type Partial = [f32; LANES];
 /// The partial sums of one row of the activations with [`ROWS`] of the matrix.
 type Partials = [Partial; ROWS];
 /// Decoded columns of [`ROWS`] rows.
-type Decoded = [[f32; COLS]; ROWS];
+type Decoded = [[[f32; LANES]; COLS / LANES]; ROWS];
 
-pub(super) fn full_rows(
+pub(super) fn full_rows(isa: Isa, product: FullProduct<'_>, rows: Range<usize>, out: OutPart<'_>) {
+    match product.weight.format {
+        MatrixFormat::Dense(float) if product.x_rows.len() == 1 => {
+            one_row_in_place(isa, product, float, rows, out);
+        }
+        _ => decoded_rows(isa, product, rows, out),
+    }
+}
+
+/// One row of activations: the matrix is decoded on its way to the product.
+fn one_row_in_place(
     isa: Isa,
     product: FullProduct<'_>,
+    float: Float,
     rows: Range<usize>,
     mut out: OutPart<'_>,
 ) {
     let FullProduct { weight, x, x_rows } = product;
-    let mut decoded: Decoded = [[0.0; COLS]; ROWS];
+    let row_bytes = weight.format.row_bytes(weight.cols);
+    let x = x.row(x_rows.at(0));
+    for row in rows.clone().step_by(ROWS) {
+        let n_rows = ROWS.min(rows.end - row);
+        // A short block multiplies its last row several times.
+        let stored: [&[u8]; ROWS] = std::array::from_fn(|r| {
+            let row = row + r.min(n_rows - 1);
+            &weight.weight[row * row_bytes..(row + 1) * row_bytes]
+        });
+        let mut sums = [[0f32; LANES]; ROWS];
+        multiply_stored(isa, float, &stored, x, &mut sums);
+        out.put(0, row, &sums.map(add_tree)[..n_rows]);
+    }
+}
+
+/// Any number of rows of activations: each piece is decoded once for all.
+fn decoded_rows(isa: Isa, product: FullProduct<'_>, rows: Range<usize>, mut out: OutPart<'_>) {
+    let FullProduct { weight, x, x_rows } = product;
+    let mut decoded: Decoded = [[[0.0; LANES]; COLS / LANES]; ROWS];
     for row in rows.clone().step_by(ROWS) {
         let n_rows = ROWS.min(rows.end - row);
         for first in (0..x_rows.len()).step_by(X_ROWS) {
@@ -42,14 +72,13 @@ pub(super) fn full_rows(
             for col in (0..weight.cols).step_by(COLS) {
                 let n_cols = COLS.min(weight.cols - col);
                 for (r, it) in decoded[..n_rows].iter_mut().enumerate() {
-                    decode(isa, &weight, row + r, col, &mut it[..n_cols]);
+                    decode(isa, &weight, row + r, col, &mut it.as_flattened_mut()[..n_cols]);
                 }
                 let piece = |i: usize| &x.row(x_rows.at(first + i))[col..col + n_cols];
                 multiply(isa, &decoded, piece, &mut sums[..n_x_rows]);
             }
             for (i, sums) in sums[..n_x_rows].iter().enumerate() {
-                let values = sums.map(add_tree);
-                out.put(first + i, row, &values[..n_rows]);
+                out.put(first + i, row, &sums.map(add_tree)[..n_rows]);
             }
         }
     }
@@ -66,14 +95,10 @@ fn add_tree(mut lanes: Partial) -> f32 {
 }
 
 /// Adds the products of decoded columns with a piece of every row of `x`.
-fn multiply<'x>(
-    isa: Isa,
-    w: &Decoded,
-    x: impl Fn(usize) -> &'x [f32],
-    sums: &mut [Partials],
-) {
+fn multiply<'x>(isa: Isa, w: &Decoded, x: impl Fn(usize) -> &'x [f32], sums: &mut [Partials]) {
     let mut i = 0;
-    if isa.level() > Level::Scalar {
+    // Sixteen accumulators fill the registers of AVX-512, and too many for the others.
+    if registers_hold_sixteen_sums(isa) {
         while i + 4 <= sums.len() {
             let (block, _) = sums[i..].as_chunks_mut();
             multiply_four(isa, w, &[x(i), x(i + 1), x(i + 2), x(i + 3)], &mut block[0]);
@@ -82,6 +107,57 @@ fn multiply<'x>(
     }
     for (i, sums) in sums.iter_mut().enumerate().skip(i) {
         multiply_one(isa, w, x(i), sums);
+    }
+}
+
+fn registers_hold_sixteen_sums(isa: Isa) -> bool {
+    match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => true,
+        _ => false,
+    }
+}
+
+for_every_isa! {
+    fn multiply_stored(
+        float: Float,
+        w: &[&[u8]; ROWS],
+        x: &[f32],
+        sums: &mut Partials,
+    ) {
+        match float {
+            Float::F32 => multiply_stored_block::<64>(float, w, x, sums),
+            Float::F16 | Float::BF16 => multiply_stored_block::<32>(float, w, x, sums),
+        }
+    }
+}
+
+/// Sixteen elements are `B` bytes.
+#[inline(always)]
+fn multiply_stored_block<const B: usize>(
+    float: Float,
+    w: &[&[u8]; ROWS],
+    x: &[f32],
+    sums: &mut Partials,
+) {
+    let n = x.len() / LANES;
+    let chunks: [&[[u8; B]]; ROWS] = std::array::from_fn(|r| &w[r].as_chunks().0[..n]);
+    let mut acc = *sums;
+    for (i, x) in x.as_chunks::<LANES>().0.iter().enumerate() {
+        for r in 0..ROWS {
+            let w = decode_sixteen(float, &chunks[r][i]);
+            for lane in 0..LANES {
+                acc[r][lane] = w[lane].mul_add(x[lane], acc[r][lane]);
+            }
+        }
+    }
+    *sums = acc;
+    // Only lanes that have a column: adding a zero product would turn -0 into 0.
+    for col in n * LANES..x.len() {
+        for (w, sums) in w.iter().zip(sums.iter_mut()) {
+            let sum = &mut sums[col % LANES];
+            *sum = float.read(w, col).mul_add(x[col], *sum);
+        }
     }
 }
 
@@ -100,28 +176,32 @@ for_every_isa! {
 #[inline(always)]
 fn multiply_block<const T: usize>(w: &Decoded, x: &[&[f32]; T], sums: &mut [Partials; T]) {
     let n_cols = x[0].len();
+    let n = n_cols / LANES;
     assert!(n_cols <= COLS && x.iter().all(|it| it.len() == n_cols), "pieces of one length");
+    let chunks: [&[Partial]; T] = std::array::from_fn(|t| &x[t].as_chunks().0[..n]);
+    // A copy whose address nobody takes stays in registers.
     let mut acc = *sums;
-    for col in (0..n_cols / LANES * LANES).step_by(LANES) {
-        for (x, acc) in x.iter().zip(&mut acc) {
-            let x: &Partial = x[col..col + LANES].try_into().expect("sixteen columns");
-            for (w, acc) in w.iter().zip(acc) {
-                let w: &Partial = w[col..col + LANES].try_into().expect("sixteen columns");
+    for i in 0..n {
+        for t in 0..T {
+            let x = &chunks[t][i];
+            for r in 0..ROWS {
+                let w = &w[r][i];
                 for lane in 0..LANES {
-                    acc[lane] = w[lane].mul_add(x[lane], acc[lane]);
+                    acc[t][r][lane] = w[lane].mul_add(x[lane], acc[t][r][lane]);
                 }
             }
         }
     }
+    *sums = acc;
     // Only lanes that have a column: adding a zero product would turn -0 into 0.
-    for col in n_cols / LANES * LANES..n_cols {
-        for (x, acc) in x.iter().zip(&mut acc) {
-            for (w, acc) in w.iter().zip(acc) {
-                acc[col % LANES] = w[col].mul_add(x[col], acc[col % LANES]);
+    for col in n * LANES..n_cols {
+        for (x, sums) in x.iter().zip(sums.iter_mut()) {
+            for (w, sums) in w.iter().zip(sums) {
+                let sum = &mut sums[col % LANES];
+                *sum = w[n][col % LANES].mul_add(x[col], *sum);
             }
         }
     }
-    *sums = acc;
 }
 
 /// Elements `col..` of one row; `col` is a multiple of [`COLS`].
@@ -130,9 +210,7 @@ fn decode(isa: Isa, weight: &MatrixView<'_>, row: usize, col: usize, out: &mut [
     let bytes = &weight.weight[row * row_bytes..(row + 1) * row_bytes];
     let bytes = &bytes[weight.format.row_bytes(col)..weight.format.row_bytes(col + out.len())];
     match weight.format {
-        MatrixFormat::Dense(Float::F32) => decode_f32(isa, bytes, out),
-        MatrixFormat::Dense(Float::F16) => decode_f16(isa, bytes, out),
-        MatrixFormat::Dense(Float::BF16) => decode_bf16(isa, bytes, out),
+        MatrixFormat::Dense(float) => decode_dense(isa, float, bytes, out),
         MatrixFormat::Affine(affine) => {
             assert!(affine.is_supported(weight.cols), "no kernel for {affine:?}");
             let mut unpacked = [0; COLS];
@@ -158,26 +236,8 @@ fn unpack(isa: Isa, bits: u8, packed: &[u8], out: &mut [u8]) {
 }
 
 for_every_isa! {
-    fn decode_f32(bytes: &[u8], out: &mut [f32]) {
-        for (it, bytes) in out.iter_mut().zip(bytes.as_chunks().0) {
-            *it = f32::from_le_bytes(*bytes);
-        }
-    }
-}
-
-for_every_isa! {
-    fn decode_bf16(bytes: &[u8], out: &mut [f32]) {
-        for (it, bytes) in out.iter_mut().zip(bytes.as_chunks().0) {
-            *it = bf16_to_f32(u16::from_le_bytes(*bytes));
-        }
-    }
-}
-
-for_every_isa! {
-    fn decode_f16(bytes: &[u8], out: &mut [f32]) {
-        for (it, bytes) in out.iter_mut().zip(bytes.as_chunks().0) {
-            *it = f16_to_f32(u16::from_le_bytes(*bytes));
-        }
+    fn decode_dense(float: Float, bytes: &[u8], out: &mut [f32]) {
+        decode_floats(float, bytes, out);
     }
 }
 
@@ -197,32 +257,6 @@ for_every_isa! {
             for (it, q) in out.iter_mut().zip(q) {
                 *it = scale.mul_add(f32::from(*q), bias);
             }
-        }
-    }
-}
-
-/// `half` asks the processor what it can do for each element; this one the
-/// compiler can vectorise.
-#[inline(always)]
-fn f16_to_f32(bits: u16) -> f32 {
-    let sign = u32::from(bits & 0x8000) << 16;
-    let magnitude = u32::from(bits & 0x7fff) << 13;
-    // The exponent's bias goes from 15 to 127; exact for denormals too.
-    let finite = f32::from_bits(magnitude) * f32::from_bits((127 + 127 - 15) << 23);
-    let special = magnitude | 0x7f80_0000;
-    let is_special = magnitude >= 31 << 23;
-    f32::from_bits(sign | if is_special { special } else { finite.to_bits() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn halves_decode_as_in_half() {
-        for bits in 0..=u16::MAX {
-            let (got, want) = (f16_to_f32(bits), half::f16::from_bits(bits).to_f32());
-            assert!(got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(), "{bits:#06x}");
         }
     }
 }

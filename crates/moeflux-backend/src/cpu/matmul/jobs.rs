@@ -87,21 +87,24 @@ pub fn run_jobs(pool: &Pool, isa: Isa, jobs: &[MatmulJob<'_>]) {
     }
     let task_cost = (total / (pool.n_threads() * TASKS_PER_THREAD)).max(TASK_COST);
     let tasks = cut(jobs, task_cost);
-    pool.run(tasks.len(), &|i| {
+    let run = |i: usize| {
         let (job, rows) = &tasks[i];
         // SAFETY: outputs of different jobs are disjoint, and each row of a job is in one task.
         unsafe { jobs[*job].run(isa, rows.clone()) };
-    });
+    };
+    if total < WAKE_COST { pool.run_small(tasks.len(), &run) } else { pool.run(tasks.len(), &run) }
 }
 
 /// Rows of the matrix that kernels like to take together.
 const BLOCK_ROWS: usize = 16;
 
 // Costs are in bytes that one thread streams from memory, about 15 per nanosecond.
-/// Below this a fork costs more than it gains.
-const FORK_COST: usize = 120 * 1024;
+/// Below this, five microseconds, a fork costs more than it gains.
+const FORK_COST: usize = 80 << 10;
+/// Below this, fifty microseconds, waking a thread may cost more than it gains.
+const WAKE_COST: usize = 750 << 10;
 /// The least that is worth a task.
-const TASK_COST: usize = 64 * 1024;
+const TASK_COST: usize = 40 << 10;
 /// Leaves the caller something to take when a worker comes late.
 const TASKS_PER_THREAD: usize = 8;
 
@@ -144,7 +147,10 @@ impl MatmulJob<'_> {
         if let Some(last) = self.x_rows.max() {
             match self.x {
                 Activations::Full(x) => {
-                    assert!(last * x.stride + cols <= x.data.len(), "row {last} of the activations");
+                    assert!(
+                        last * x.stride + cols <= x.data.len(),
+                        "row {last} of the activations"
+                    );
                 }
                 Activations::Quantised(x) => {
                     assert!(last < x.n_rows(), "row {last} of the activations");

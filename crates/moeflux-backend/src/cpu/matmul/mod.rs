@@ -17,6 +17,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod floats;
 mod full;
 mod jobs;
 mod quantise;
@@ -63,7 +64,12 @@ impl<'a> IntegerProduct<'a> {
 }
 
 /// Computes the outputs of `rows` of the matrix.
-fn integer_rows(isa: super::Isa, product: IntegerProduct<'_>, rows: Range<usize>, out: OutPart<'_>) {
+fn integer_rows(
+    isa: super::Isa,
+    product: IntegerProduct<'_>,
+    rows: Range<usize>,
+    out: OutPart<'_>,
+) {
     use super::isa::Level;
     match isa.level() {
         Level::Scalar => scalar::integer_rows(product, rows, out),

@@ -1,8 +1,8 @@
 //! Activations rounded to 8 bits, group by group.
 
+use crate::cpu::Isa;
 use crate::cpu::isa::for_every_isa;
 use crate::cpu::pool::{Pool, SharedMut};
-use crate::cpu::Isa;
 
 /// Rows of activations as the integer kernels take them: `x ≈ s * q` with
 /// `s = max|x| / 127` of each group. The memory is kept from call to call.
@@ -159,16 +159,22 @@ mod tests {
     #[test]
     fn follows_the_contract_on_every_isa() {
         let x: Vec<f32> = (0..3 * 384)
-            .map(|i| ((i * 7919 % 2003) as f32 / 500.0 - 2.0) * 10f32.powi((i / 128) as i32 * 7 - 30))
+            .map(|i| ((i * 7919 % 2003) as f32 / 500.0 - 2.0) * 10f32.powi(i / 128 * 7 - 30))
             .collect();
-        for (isa, group) in Isa::available().into_iter().flat_map(|it| [32, 64, 128].map(|g| (it, g))) {
+        for (isa, group) in
+            Isa::available().into_iter().flat_map(|it| [32, 64, 128].map(|g| (it, g)))
+        {
             let got = quantised(isa, &x, 3, group);
             for row in 0..3 {
                 for (g, x) in x[row * 384..][..384].chunks(group).enumerate() {
                     let max = x.iter().fold(0f32, |a, b| a.max(b.abs()));
                     let want: Vec<i8> =
                         x.iter().map(|it| (it * (127.0 / max)).round_ties_even() as i8).collect();
-                    assert_eq!(&got.q(row)[g * group..][..group], want, "{isa:?} {group} {row} {g}");
+                    assert_eq!(
+                        &got.q(row)[g * group..][..group],
+                        want,
+                        "{isa:?} {group} {row} {g}"
+                    );
                     let sum: i32 = want.iter().map(|it| i32::from(*it)).sum();
                     assert_eq!(got.s(row)[g].to_bits(), (max / 127.0).to_bits());
                     assert_eq!(got.st(row)[g].to_bits(), (max / 127.0 * sum as f32).to_bits());
@@ -202,7 +208,7 @@ mod tests {
     #[test]
     fn denormals_stay_within_bounds() {
         for isa in Isa::available() {
-            let x: Vec<f32> = (0..64).map(|i| f32::from_bits(i % 4 | (i & 1) << 31)).collect();
+            let x: Vec<f32> = (0..64).map(|i| f32::from_bits((i % 4) | ((i & 1) << 31))).collect();
             let got = quantised(isa, &x, 1, 64);
             assert!(got.q(0).iter().all(|it| (-127..=127).contains(it)), "{isa:?}");
         }

@@ -3,8 +3,8 @@
 use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView};
 
 use super::*;
-use crate::cpu::pool::{Pool, SharedMut};
 use crate::cpu::Isa;
+use crate::cpu::pool::{Pool, SharedMut};
 
 /// Numbers that look random and are the same everywhere.
 struct Noise(u64);
@@ -132,9 +132,11 @@ fn check_integer(matrix: &TestMatrix, affine: Affine, x: &[f32]) {
 fn every_affine() -> impl Iterator<Item = Affine> {
     Affine::BITS.into_iter().flat_map(|bits| {
         Affine::GROUP_SIZES.into_iter().flat_map(move |group_size| {
-            [Float::BF16, Float::F16, Float::F32]
-                .into_iter()
-                .map(move |params| Affine { bits, group_size, params })
+            [Float::BF16, Float::F16, Float::F32].into_iter().map(move |params| Affine {
+                bits,
+                group_size,
+                params,
+            })
         })
     })
 }
@@ -181,8 +183,7 @@ fn every_isa_gives_the_bits_of_scalar_on_long_rows() {
 fn extreme_values_neither_saturate_nor_differ() {
     for affine in every_affine() {
         let cols = 3 * affine.group_size;
-        let mut matrix =
-            TestMatrix::new(&mut Noise(5), 19, cols, MatrixFormat::Affine(affine));
+        let mut matrix = TestMatrix::new(&mut Noise(5), 19, cols, MatrixFormat::Affine(affine));
         matrix.weight.fill(0xff);
         for sign in [1.0f32, -1.0] {
             check_integer(&matrix, affine, &vec![sign; 3 * cols]);
@@ -298,8 +299,7 @@ fn jobs_of_one_call_share_a_buffer() {
 #[test]
 #[should_panic(expected = "outputs of one call overlap")]
 fn refuses_outputs_that_overlap() {
-    let matrix =
-        TestMatrix::new(&mut Noise(2), 8, 16, MatrixFormat::Dense(Float::F32));
+    let matrix = TestMatrix::new(&mut Noise(2), 8, 16, MatrixFormat::Dense(Float::F32));
     let x = [0.0; 16];
     let mut out = [0.0; 12];
     let data = SharedMut::new(&mut out);

@@ -8,7 +8,8 @@
 use std::arch::x86_64::*;
 
 use super::params::GROUPS;
-use super::unpack::{load_64, unpack};
+use super::unpack::unpack;
+use super::vector::{load_64, store_64, store_floats};
 
 /// A row of activations in the order that [`group_dots`] of one format likes,
 /// repeated as often as it takes until both a row and a block of columns end.
@@ -92,7 +93,7 @@ pub(super) struct Ahead<'a> {
 }
 
 /// How far ahead of its use a packed byte is asked for.
-const DISTANCE: usize = 4096;
+const DISTANCE: usize = 8192;
 
 impl Ahead<'_> {
     #[inline]
@@ -111,8 +112,7 @@ impl Ahead<'_> {
 #[inline]
 #[target_feature(enable = "sse")]
 fn prefetch(bytes: &[u8], at: usize) {
-    // SAFETY: a prefetch never faults, wherever it points.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).cast()) };
+    _mm_prefetch::<_MM_HINT_T1>(bytes.as_ptr().wrapping_add(at).cast());
 }
 
 /// The dots of all groups in `packed`, whose first meets group `first` of `x`.
@@ -132,7 +132,8 @@ pub(super) fn group_dots<const BITS: usize, const GROUP: usize>(
     for (packed, out) in steps.zip(full.as_chunks_mut::<GROUPS>().0) {
         ahead.ask(packed, step_bytes);
         let sums = sixteen_dots::<BITS, GROUP>(packed, &x.q[col..][..GROUPS * GROUP]);
-        store_floats(out, sums);
+        // Exact: the sums have fewer than 24 bits.
+        store_floats(out, _mm512_cvtepi32_ps(sums));
         col += GROUPS * GROUP;
         while col >= x.period {
             col -= x.period;
@@ -141,12 +142,10 @@ pub(super) fn group_dots<const BITS: usize, const GROUP: usize>(
     if !rest.is_empty() {
         let mut padded = [0u8; GROUPS * 128];
         padded[..rest.len()].copy_from_slice(rest);
-        let sums = sixteen_dots::<BITS, GROUP>(
-            &padded[..step_bytes],
-            &x.q[col..][..GROUPS * GROUP],
-        );
+        let sums =
+            sixteen_dots::<BITS, GROUP>(&padded[..step_bytes], &x.q[col..][..GROUPS * GROUP]);
         let mut out = [0f32; GROUPS];
-        store_floats(&mut out, sums);
+        store_floats(&mut out, _mm512_cvtepi32_ps(sums));
         let n = rest.len() / (GROUP * BITS / 8);
         last[..n].copy_from_slice(&out[..n]);
     }
@@ -268,20 +267,4 @@ fn add_pairs(a: __m512i, b: __m512i, largest: usize) -> __m512i {
 fn add_lane_pairs(a: __m512i, b: __m512i) -> __m512i {
     let even = _mm512_shuffle_i32x4::<EVEN>(a, b);
     _mm512_add_epi32(even, _mm512_shuffle_i32x4::<ODD>(a, b))
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn store_64(out: &mut [u8], value: __m512i) {
-    assert!(out.len() >= 64);
-    // SAFETY: 64 bytes are writable, and the store needs no alignment.
-    unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), value) };
-}
-
-/// The integers as floats, exactly: they have fewer than 24 bits.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn store_floats(out: &mut [f32; GROUPS], value: __m512i) {
-    // SAFETY: sixteen elements are writable, and the store needs no alignment.
-    unsafe { _mm512_storeu_ps(out.as_mut_ptr(), _mm512_cvtepi32_ps(value)) };
 }

@@ -10,6 +10,7 @@ mod stream;
 mod tile;
 mod transpose;
 mod unpack;
+mod vector;
 
 use std::ops::Range;
 
@@ -22,7 +23,10 @@ pub(super) use unpack::unpack_row;
 const ROWS: usize = 16;
 
 /// From this many rows of activations on, unpacking once pays.
-const TILE_X_ROWS: usize = 3;
+const fn tile_x_rows(bits: u8) -> usize {
+    // Where shifting unpacks a stream, reading it again is cheap.
+    if matches!(bits, 2 | 4) { 5 } else { 3 }
+}
 
 /// Calls `$kernel::<BITS, GROUP>` for the format of the matrix.
 macro_rules! for_format {
@@ -46,13 +50,9 @@ macro_rules! for_format {
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-pub(super) fn integer_rows(
-    product: IntegerProduct<'_>,
-    rows: Range<usize>,
-    mut out: OutPart<'_>,
-) {
+pub(super) fn integer_rows(product: IntegerProduct<'_>, rows: Range<usize>, mut out: OutPart<'_>) {
     let n = product.x_rows.len();
-    if n >= TILE_X_ROWS {
+    if n >= tile_x_rows(product.affine.bits) {
         for_format!(product.affine, tile::integer_rows, (product, rows, &mut out));
     } else {
         for i in 0..n {

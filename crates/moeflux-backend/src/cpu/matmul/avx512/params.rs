@@ -7,6 +7,7 @@ use moeflux_core::quant::Float;
 
 use super::ROWS;
 use super::transpose::transpose;
+use super::vector::{load_halves, load_singles};
 use crate::cpu::matmul::IntegerProduct;
 
 /// Groups of one tile.
@@ -98,24 +99,4 @@ impl Part {
         }
         transpose(rows)
     }
-}
-
-/// Up to 16 elements, and zeros.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-fn load_halves(bytes: &[u8]) -> __m256i {
-    let n = bytes.len() / 2;
-    assert!(n <= 16);
-    // SAFETY: the mask lets only the slice's own elements be read.
-    unsafe { _mm256_maskz_loadu_epi16(((1u32 << n) - 1) as u16, bytes.as_ptr().cast()) }
-}
-
-/// Up to 16 elements, and zeros.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn load_singles(bytes: &[u8]) -> __m512i {
-    let n = bytes.len() / 4;
-    assert!(n <= 16);
-    // SAFETY: the mask lets only the slice's own elements be read.
-    unsafe { _mm512_maskz_loadu_epi32(((1u32 << n) - 1) as u16, bytes.as_ptr().cast()) }
 }

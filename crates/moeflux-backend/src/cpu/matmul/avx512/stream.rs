@@ -11,6 +11,7 @@ use super::ROWS;
 use super::dots::{Ahead, Repeated, group_dots, repeat};
 use super::params::{GROUPS, param_tile};
 use super::transpose::transpose;
+use super::vector::store_floats;
 use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::jobs::OutPart;
 
@@ -129,8 +130,7 @@ impl<'a> Sums<'a> {
     #[target_feature(enable = "avx512f")]
     fn total(&self) -> [f32; ROWS] {
         let mut out = [0.0; ROWS];
-        // SAFETY: sixteen elements are writable, and the store needs no alignment.
-        unsafe { _mm512_storeu_ps(out.as_mut_ptr(), _mm512_add_ps(self.acc, self.off)) };
+        store_floats(&mut out, _mm512_add_ps(self.acc, self.off));
         out
     }
 }

@@ -9,6 +9,7 @@ use super::ROWS;
 use super::params::{GROUPS, ParamTile, param_tile};
 use super::transpose::transpose;
 use super::unpack::{COLS, unpack, unpack_part};
+use super::vector::store_floats;
 use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::jobs::OutPart;
 
@@ -91,8 +92,7 @@ impl Sums {
     #[target_feature(enable = "avx512f")]
     fn total(&self) -> [f32; ROWS] {
         let mut out = [0.0; ROWS];
-        // SAFETY: sixteen elements are writable, and the store needs no alignment.
-        unsafe { _mm512_storeu_ps(out.as_mut_ptr(), _mm512_add_ps(self.acc, self.off)) };
+        store_floats(&mut out, _mm512_add_ps(self.acc, self.off));
         out
     }
 

@@ -6,6 +6,8 @@
 
 use std::arch::x86_64::*;
 
+use super::vector::{load_16, load_32, load_64, load_first, store_64};
+
 /// Columns of one vector.
 pub(super) const COLS: usize = 64;
 
@@ -53,14 +55,11 @@ fn unpack_bytes<const BITS: usize>(packed: &[u8], out: &mut [u8]) {
     let (blocks, rest) = out.as_chunks_mut::<COLS>();
     let (packed, packed_rest) = packed.split_at(blocks.len() * 8 * BITS);
     for (block, packed) in blocks.iter_mut().zip(packed.chunks_exact(8 * BITS)) {
-        // SAFETY: the block is 64 writable bytes, and the store needs no alignment.
-        unsafe { _mm512_storeu_si512(block.as_mut_ptr().cast(), unpack::<BITS>(packed)) };
+        store_64(block, unpack::<BITS>(packed));
     }
     if !rest.is_empty() {
         let mut block = [0u8; COLS];
-        let last = unpack_part::<BITS>(packed_rest);
-        // SAFETY: the block is 64 writable bytes, and the store needs no alignment.
-        unsafe { _mm512_storeu_si512(block.as_mut_ptr().cast(), last) };
+        store_64(&mut block, unpack_part::<BITS>(packed_rest));
         rest.copy_from_slice(&block[..rest.len()]);
     }
 }
@@ -86,37 +85,4 @@ const fn bit_places(bits: usize) -> [u8; 64] {
         i += 1;
     }
     out
-}
-
-/// `8 * BITS` bytes, and zeros.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn load_first<const BITS: usize>(bytes: &[u8]) -> __m512i {
-    assert!(bytes.len() >= 8 * BITS);
-    // SAFETY: the mask lets only the first 8 * BITS bytes be read, and there are as many.
-    unsafe { _mm512_maskz_loadu_epi8((1u64 << (8 * BITS)) - 1, bytes.as_ptr().cast()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) fn load_64(bytes: &[u8]) -> __m512i {
-    assert!(bytes.len() >= 64);
-    // SAFETY: 64 bytes are readable, and the load needs no alignment.
-    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn load_32(bytes: &[u8]) -> __m256i {
-    assert!(bytes.len() >= 32);
-    // SAFETY: 32 bytes are readable, and the load needs no alignment.
-    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn load_16(bytes: &[u8]) -> __m128i {
-    assert!(bytes.len() >= 16);
-    // SAFETY: 16 bytes are readable, and the load needs no alignment.
-    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }

@@ -1,0 +1,71 @@
+//! Vectors from memory and back: no alignment, and nothing outside the slice.
+
+use std::arch::x86_64::*;
+
+/// `8 * BITS` bytes, and zeros.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn load_first<const BITS: usize>(bytes: &[u8]) -> __m512i {
+    assert!(bytes.len() >= 8 * BITS);
+    // SAFETY: the mask lets only the first 8 * BITS bytes be read, and there are as many.
+    unsafe { _mm512_maskz_loadu_epi8((1u64 << (8 * BITS)) - 1, bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load_64(bytes: &[u8]) -> __m512i {
+    assert!(bytes.len() >= 64);
+    // SAFETY: 64 bytes are readable, and the load needs no alignment.
+    unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn load_32(bytes: &[u8]) -> __m256i {
+    assert!(bytes.len() >= 32);
+    // SAFETY: 32 bytes are readable, and the load needs no alignment.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn load_16(bytes: &[u8]) -> __m128i {
+    assert!(bytes.len() >= 16);
+    // SAFETY: 16 bytes are readable, and the load needs no alignment.
+    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn store_64(out: &mut [u8], value: __m512i) {
+    assert!(out.len() >= 64);
+    // SAFETY: 64 bytes are writable, and the store needs no alignment.
+    unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), value) };
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn store_floats(out: &mut [f32; 16], value: __m512) {
+    // SAFETY: sixteen elements are writable, and the store needs no alignment.
+    unsafe { _mm512_storeu_ps(out.as_mut_ptr(), value) };
+}
+
+/// Up to 16 elements of two bytes, and zeros.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(super) fn load_halves(bytes: &[u8]) -> __m256i {
+    let n = bytes.len() / 2;
+    assert!(n <= 16);
+    // SAFETY: the mask lets only the slice's own elements be read.
+    unsafe { _mm256_maskz_loadu_epi16(((1u32 << n) - 1) as u16, bytes.as_ptr().cast()) }
+}
+
+/// Up to 16 elements of four bytes, and zeros.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load_singles(bytes: &[u8]) -> __m512i {
+    let n = bytes.len() / 4;
+    assert!(n <= 16);
+    // SAFETY: the mask lets only the slice's own elements be read.
+    unsafe { _mm512_maskz_loadu_epi32(((1u32 << n) - 1) as u16, bytes.as_ptr().cast()) }
+}

@@ -1,0 +1,351 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use moeflux_engine::sampler::SamplerOptions;
+use moeflux_engine::text::GenerationDefaults;
+use moeflux_engine::{Device, EngineOptions};
+use moeflux_store::{CachePolicy, IoChoice, Prefetch};
+
+use crate::bytes;
+
+/// Runs Mixture-of-Experts models larger than memory by streaming their experts.
+#[derive(Debug, Parser)]
+#[command(name = "moeflux", version, propagate_version = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Answer one prompt
+    Run(RunArgs),
+    /// Talk to a model
+    Chat(ChatArgs),
+    /// Write a checkpoint as a packed container, quantising it if it is not quantised
+    Pack(PackArgs),
+    /// Write the logits of token sequences
+    Logits(LogitsArgs),
+    /// Measure how surprised a model is by a text
+    Perplexity(PerplexityArgs),
+    /// Show a model's family, shapes, storage and files
+    Inspect(InspectArgs),
+    /// Show what a model takes in memory; changes nothing
+    Plan(PlanArgs),
+    /// Write a random-weight checkpoint of a real shape, for benchmarks
+    Synth(SynthArgs),
+}
+
+/// Which model, and how it runs.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ModelArgs {
+    /// A directory, a file of one, or org/name on the Hub; left out, the demo model
+    #[arg(long, short, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+    /// Where to run: cpu
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Threads that compute [default: all cores]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Instruction set of the kernels: scalar, avx2, avx512 [default: the fastest]
+    #[arg(long, value_name = "NAME")]
+    isa: Option<String>,
+    /// Positions of a conversation [default: planned from memory]
+    #[arg(long, value_name = "N")]
+    ctx: Option<usize>,
+    /// Rows of a prefill chunk [default: 512]
+    #[arg(long, value_name = "N")]
+    chunk: Option<usize>,
+    /// How experts are read: auto, mmap or pread [default: $MOEFLUX_EXPERT_IO, else auto]
+    #[arg(long, value_name = "MODE")]
+    expert_io: Option<String>,
+    /// Memory for experts, such as 8GiB [default: planned from what is available]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
+    expert_cache: Option<u64>,
+    /// Which expert leaves the cache first
+    #[arg(long, value_enum, default_value_t = Policy::Frequency, value_name = "POLICY")]
+    cache_policy: Policy,
+    /// Which experts are read ahead
+    #[arg(long, value_enum, default_value_t = Ahead::Off, value_name = "WHICH")]
+    prefetch: Ahead,
+    /// Experts a token gets; changes what the model says
+    #[arg(long, value_name = "K")]
+    experts_per_token: Option<usize>,
+    /// Let layers whose expert file is missing add nothing, instead of refusing the model
+    #[arg(long)]
+    allow_missing_experts: bool,
+    /// Compare the checksums of a packed model before using it
+    #[arg(long)]
+    pub(crate) verify: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Policy {
+    Lru,
+    Frequency,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Ahead {
+    Off,
+    LastToken,
+}
+
+/// A value that no command can work with.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct UsageError(pub(crate) String);
+
+impl ModelArgs {
+    /// The engine's options.
+    pub(crate) fn engine_options(&self, exact: bool) -> Result<EngineOptions> {
+        Ok(EngineOptions {
+            device: Device::by_name(&self.device).map_err(usage)?,
+            threads: self.threads,
+            isa: self.isa.clone(),
+            exact,
+            expert_io: self.expert_io()?,
+            expert_cache: self.expert_cache,
+            cache_policy: match self.cache_policy {
+                Policy::Lru => CachePolicy::Lru,
+                Policy::Frequency => CachePolicy::Frequency,
+            },
+            prefetch: match self.prefetch {
+                Ahead::Off => Prefetch::Off,
+                Ahead::LastToken => Prefetch::LastToken,
+            },
+            chunk: self.chunk,
+            ctx: self.ctx,
+            experts_per_token: self.experts_per_token,
+            allow_missing_experts: self.allow_missing_experts,
+        })
+    }
+
+    fn expert_io(&self) -> Result<IoChoice> {
+        const VARIABLE: &str = "MOEFLUX_EXPERT_IO";
+        if let Some(mode) = &self.expert_io {
+            return Ok(mode.parse().map_err(|err| usage(format!("--expert-io: {err}")))?);
+        }
+        match std::env::var(VARIABLE) {
+            Ok(mode) if mode.is_empty() => Ok(IoChoice::Auto),
+            Ok(mode) => Ok(mode.parse().map_err(|err| usage(format!("{VARIABLE}: {err}")))?),
+            Err(std::env::VarError::NotPresent) => Ok(IoChoice::Auto),
+            Err(std::env::VarError::NotUnicode(_)) => {
+                Err(usage(format!("{VARIABLE} is not UTF-8: choose auto, mmap or pread")).into())
+            }
+        }
+    }
+}
+
+fn usage(err: impl ToString) -> UsageError {
+    UsageError(err.to_string())
+}
+
+/// How tokens are chosen. What is left out is as the model's authors advise in
+/// `generation_config.json`, else greedy.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SampleArgs {
+    /// Divides the logits; 0 always takes the likeliest token
+    #[arg(long, value_name = "T")]
+    temperature: Option<f32>,
+    /// Keep the fewest tokens whose probabilities reach this sum
+    #[arg(long, value_name = "P")]
+    top_p: Option<f32>,
+    /// Keep this many of the likeliest tokens; 0 keeps all
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Drop tokens below this share of the likeliest one's probability
+    #[arg(long, value_name = "P")]
+    min_p: Option<f32>,
+    /// Make tokens that were used less likely; 1 changes nothing
+    #[arg(long, value_name = "R")]
+    repeat_penalty: Option<f32>,
+    /// Determines all random choices [default: another one each time]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Tokens of an answer at most
+    #[arg(long, value_name = "N", default_value_t = 2048)]
+    pub(crate) max_tokens: usize,
+    /// End the answer before this text; may be given several times
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+}
+
+impl SampleArgs {
+    /// The sampler's options, completed by what the model advises.
+    pub(crate) fn sampler(&self, advised: &GenerationDefaults) -> SamplerOptions {
+        let samples = advised.do_sample.unwrap_or(false);
+        let default_temperature = if samples { advised.temperature.unwrap_or(1.0) } else { 0.0 };
+        let plain = SamplerOptions::default();
+        SamplerOptions {
+            temperature: self.temperature.unwrap_or(default_temperature),
+            top_k: self.top_k.or(advised.top_k).unwrap_or(plain.top_k),
+            top_p: self.top_p.or(advised.top_p).unwrap_or(plain.top_p),
+            min_p: self.min_p.or(advised.min_p).unwrap_or(plain.min_p),
+            repeat_penalty: self
+                .repeat_penalty
+                .or(advised.repetition_penalty)
+                .unwrap_or(plain.repeat_penalty),
+            repeat_window: plain.repeat_window,
+            seed: self.seed.unwrap_or_else(seed_of_now),
+        }
+    }
+}
+
+fn seed_of_now() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |it| it.as_nanos() as u64)
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The prompt; left out, standard input
+    pub(crate) prompt: Option<std::ffi::OsString>,
+    /// What the model is told before the prompt
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Give the prompt as it is, without the chat template
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Print the answer only
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) sample: SampleArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChatArgs {
+    /// What the model is told before the conversation
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Print answers only
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) sample: SampleArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PackArgs {
+    /// A checkpoint: a directory, a file of one, or org/name on the Hub
+    pub(crate) src: String,
+    /// The directory to write
+    pub(crate) dst: PathBuf,
+    /// Bits of what is not quantised yet; 16 leaves it as it is
+    #[arg(long, default_value_t = 4)]
+    pub(crate) bits: u8,
+    /// Bits of what stays in memory [default: as --bits]
+    #[arg(long, value_name = "BITS")]
+    pub(crate) resident_bits: Option<u8>,
+    /// Bits of the embedding [default: as --resident-bits]
+    #[arg(long, value_name = "BITS")]
+    pub(crate) embedding_bits: Option<u8>,
+    /// Bits of the head [default: as --resident-bits]
+    #[arg(long, value_name = "BITS")]
+    pub(crate) head_bits: Option<u8>,
+    /// Bits of routers and gates
+    #[arg(long, value_name = "BITS", default_value_t = 8)]
+    pub(crate) gate_bits: u8,
+    /// Columns that share a scale: 32, 64 or 128
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    pub(crate) group_size: usize,
+    /// Start over what was packed otherwise
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Threads that quantise [default: all cores]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogitsArgs {
+    /// A JSON file: an array of arrays of token ids
+    #[arg(long, value_name = "IN.json")]
+    pub(crate) tokens: PathBuf,
+    /// The safetensors file to write: logits.0, logits.1, ... of f32 [tokens, vocab]
+    #[arg(long, value_name = "OUT.safetensors")]
+    pub(crate) out: PathBuf,
+    /// Keep activations f32 everywhere, for comparison with references
+    #[arg(long)]
+    pub(crate) exact: bool,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PerplexityArgs {
+    /// A UTF-8 text
+    #[arg(long, value_name = "FILE")]
+    pub(crate) text: PathBuf,
+    /// Tokens that are evaluated together, each window from an empty context [default: 2048]
+    #[arg(long, value_name = "N")]
+    pub(crate) window: Option<usize>,
+    /// Keep activations f32 everywhere
+    #[arg(long)]
+    pub(crate) exact: bool,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SynthArgs {
+    /// The family
+    #[arg(long, default_value = "qwen3_5_moe")]
+    pub(crate) family: String,
+    /// The shape, such as qwen3.6-35b-a3b
+    #[arg(long)]
+    pub(crate) shape: String,
+    /// The directory to write
+    #[arg(long)]
+    pub(crate) out: PathBuf,
+    /// Bits of the weights: 2, 3, 4, 5, 6 or 8, or 16 for BF16
+    #[arg(long, default_value_t = 4)]
+    pub(crate) bits: u8,
+    /// Columns that share a scale: 32, 64 or 128
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    pub(crate) group_size: usize,
+    /// What to write
+    #[arg(long, value_enum, default_value_t = SynthKind::Mlx)]
+    pub(crate) format: SynthKind,
+    /// Layers, instead of the shape's own number
+    #[arg(long, value_name = "N")]
+    pub(crate) layers: Option<usize>,
+    /// The same seed gives the same bytes
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SynthKind {
+    /// Sharded safetensors, as MLX writes them
+    Mlx,
+    /// The packed container
+    Packed,
+}

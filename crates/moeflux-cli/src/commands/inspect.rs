@@ -1,0 +1,97 @@
+//! `moeflux inspect`: what a model's files hold.
+
+use anyhow::Result;
+use moeflux_engine::{CheckpointKind, Inspection, inspect};
+use serde_json::json;
+
+use super::print;
+use crate::args::InspectArgs;
+use crate::bytes::show;
+use crate::model;
+
+pub(crate) fn run(args: &InspectArgs) -> Result<()> {
+    let path = model::locate(args.model.model.as_deref(), args.json)?;
+    let facts = inspect(&path, &args.model.engine_options(false)?)?;
+    if args.model.verify {
+        moeflux_engine::pack::verify(&path, &mut |_| {})?;
+    }
+    let text = if args.json { to_json(&facts)? } else { to_text(&facts) };
+    print(&text)?;
+    Ok(())
+}
+
+fn kind(facts: &Inspection) -> &'static str {
+    match facts.kind {
+        CheckpointKind::Safetensors => "safetensors",
+        CheckpointKind::Prepared => "prepared directory",
+        CheckpointKind::Packed => "packed container",
+    }
+}
+
+fn to_text(facts: &Inspection) -> String {
+    let (shape, plan) = (&facts.shape, &facts.plan);
+    let mut text = format!(
+        "{}\nfamily     {} ({})\nshape      {} layers, hidden {}, vocabulary {}, up to {} positions\n\
+         experts    {} of {} a token, in {} layers, {} each\n",
+        facts.root.display(),
+        facts.family,
+        kind(facts),
+        shape.n_layers,
+        shape.hidden,
+        shape.vocab,
+        shape.max_positions,
+        shape.top_k,
+        shape.n_experts,
+        shape.n_moe_layers,
+        show(plan.record_bytes),
+    );
+    text.push_str(&format!(
+        "a token    reads {}, of which {} are experts\n\nstorage\n",
+        show(plan.bytes_per_token),
+        show(plan.working_set_bytes),
+    ));
+    for it in &facts.storage {
+        let (bytes, millions) = (show(it.bytes), it.n_elements as f64 / 1e6);
+        let (kind, format) = (it.kind, &it.format);
+        text.push_str(&format!("  {kind:<18} {bytes:>12}  {format}, {millions:.1} M weights\n"));
+    }
+    text.push_str("\nfiles\n");
+    for (path, bytes) in &facts.files {
+        text.push_str(&format!("  {:>12}  {}\n", show(*bytes), path.display()));
+    }
+    text
+}
+
+fn to_json(facts: &Inspection) -> Result<String> {
+    let (shape, plan) = (&facts.shape, &facts.plan);
+    let storage = facts.storage.iter().map(|it| {
+        json!({
+            "kind": it.kind,
+            "format": it.format,
+            "tensors": it.n_tensors,
+            "elements": it.n_elements,
+            "bytes": it.bytes,
+        })
+    });
+    let files = facts.files.iter().map(|(path, bytes)| json!({"path": path, "bytes": bytes}));
+    let value = json!({
+        "root": facts.root,
+        "format": kind(facts),
+        "family": facts.family,
+        "layers": shape.n_layers,
+        "moe_layers": shape.n_moe_layers,
+        "hidden": shape.hidden,
+        "vocab": shape.vocab,
+        "experts": shape.n_experts,
+        "experts_per_token": shape.top_k,
+        "max_positions": shape.max_positions,
+        "record_bytes": plan.record_bytes,
+        "expert_bytes": plan.expert_bytes,
+        "resident_bytes": plan.resident_bytes,
+        "bytes_per_token": plan.bytes_per_token,
+        "expert_bytes_per_token": plan.working_set_bytes,
+        "storage": storage.collect::<Vec<_>>(),
+        "files": files.collect::<Vec<_>>(),
+    });
+    Ok(serde_json::to_string_pretty(&value)? + "\n")
+}

@@ -1,0 +1,101 @@
+//! One file a command.
+
+pub(crate) mod chat;
+pub(crate) mod inspect;
+pub(crate) mod logits;
+pub(crate) mod pack;
+pub(crate) mod perplexity;
+pub(crate) mod plan;
+pub(crate) mod run;
+pub(crate) mod synth;
+
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+
+use anyhow::Result;
+use moeflux_engine::text::{Message, RenderRequest, Special, Tokenizer};
+use moeflux_engine::{GenerateOptions, Sink, TokenId};
+
+use crate::args::{SampleArgs, UsageError};
+use crate::progress::Bar;
+
+/// The tokens of a conversation whose next turn is the model's.
+fn conversation(tokenizer: &Tokenizer, messages: &[Message]) -> Result<Vec<TokenId>> {
+    let template = tokenizer.chat_template(false).ok_or_else(|| {
+        UsageError(String::from("the model has no chat template: give the prompt with run --raw"))
+    })??;
+    let request = RenderRequest {
+        messages,
+        tools: None,
+        add_generation_prompt: true,
+        extra: serde_json::Map::new(),
+    };
+    Ok(tokenizer.encode_chat(&template.render(&request)?)?)
+}
+
+/// A conversation's first messages.
+fn opening(system: Option<&str>) -> Vec<Message> {
+    system.map(|it| Message::new("system", it)).into_iter().collect()
+}
+
+fn generate_options(args: &SampleArgs, tokenizer: &Tokenizer) -> Result<GenerateOptions> {
+    if args.max_tokens == 0 {
+        return Err(UsageError(String::from("--max-tokens 0: at least 1 is needed")).into());
+    }
+    Ok(GenerateOptions {
+        max_tokens: args.max_tokens,
+        stop: args.stop.clone(),
+        sampler: args.sampler(tokenizer.generation_defaults()),
+        special: Special::Hide,
+    })
+}
+
+/// Prints an answer to standard output as it comes.
+struct Printer {
+    bar: Option<Bar>,
+    n_prompt: u64,
+    /// What was printed.
+    text: String,
+    error: Option<io::Error>,
+}
+
+impl Printer {
+    fn new(bar: Bar, n_prompt: usize) -> Printer {
+        Printer { bar: Some(bar), n_prompt: n_prompt as u64, text: String::new(), error: None }
+    }
+
+    /// The text, its last line ended.
+    fn finish(mut self) -> io::Result<String> {
+        if self.error.is_none() && !self.text.ends_with('\n') {
+            self.error = print("\n").err();
+        }
+        self.error.map_or(Ok(self.text), Err)
+    }
+}
+
+impl Sink for Printer {
+    fn prompt_progress(&mut self, n_done: usize) {
+        if let Some(bar) = &mut self.bar {
+            bar.set(n_done as u64, self.n_prompt);
+        }
+    }
+
+    fn text(&mut self, piece: &str) -> ControlFlow<()> {
+        self.bar = None;
+        self.text.push_str(piece);
+        match print(piece) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(err) => {
+                self.error = Some(err);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}
+
+/// Writes to standard output at once.
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}

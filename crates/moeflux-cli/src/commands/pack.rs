@@ -1,0 +1,68 @@
+//! `moeflux pack`: a checkpoint as a packed container.
+
+use anyhow::Result;
+use moeflux_engine::pack::{PackOptions, PackReport, PackStage};
+use moeflux_engine::pack_checkpoint;
+
+use super::print;
+use crate::args::{PackArgs, UsageError};
+use crate::progress::{Bar, Unit};
+use crate::{bytes, model};
+
+pub(crate) fn run(args: &PackArgs) -> Result<()> {
+    let options = options(args)?;
+    let source = model::locate(Some(&args.src), false)?;
+    let mut bar = Bar::new("packing", Unit::Bytes, false);
+    let report = pack_checkpoint(&source, &args.dst, &options, &mut |it| {
+        let verb = match it.stage {
+            PackStage::Resume => "checking",
+            PackStage::Write => "writing",
+            PackStage::Verify => "verifying",
+        };
+        bar.set_label(&format!("{verb} {}", it.file));
+        bar.set(it.done, it.total);
+    })?;
+    drop(bar);
+    print(&summary(&report, args))?;
+    Ok(())
+}
+
+fn options(args: &PackArgs) -> Result<PackOptions> {
+    let resident = args.resident_bits.unwrap_or(args.bits);
+    Ok(PackOptions {
+        expert_bits: bits(args.bits),
+        resident_bits: bits(resident),
+        embedding_bits: bits(args.embedding_bits.unwrap_or(resident)),
+        head_bits: bits(args.head_bits.unwrap_or(resident)),
+        gate_bits: bits(args.gate_bits),
+        group_size: args.group_size,
+        force: args.force,
+        n_threads: match args.threads {
+            Some(0) => return Err(UsageError(String::from("--threads 0: at least 1")).into()),
+            threads => threads.unwrap_or(0),
+        },
+    })
+}
+
+/// Sixteen bits are what is there already.
+fn bits(bits: u8) -> Option<u8> {
+    (bits != 16).then_some(bits)
+}
+
+fn summary(report: &PackReport, args: &PackArgs) -> String {
+    let mut text = format!("{:<16} {:>8} {:>12} {:>12}  relative error\n", "", "tensors", "from", "to");
+    for (kind, it) in &report.kinds {
+        let error = match it.relative_rms() {
+            0.0 => String::from("-"),
+            error => format!("{:.3} %", 100.0 * error),
+        };
+        let (from, to) = (bytes::show(it.bytes_in), bytes::show(it.bytes_out));
+        text.push_str(&format!("{kind:<16} {:>8} {from:>12} {to:>12}  {error}\n", it.n_tensors));
+    }
+    let resumed = match report.n_resumed {
+        0 => String::new(),
+        n => format!(", {n} files of an earlier run kept"),
+    };
+    let total = bytes::show(report.n_bytes);
+    text + &format!("{total} in {}{resumed}, verified\n", args.dst.display())
+}

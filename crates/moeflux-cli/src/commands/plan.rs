@@ -1,0 +1,82 @@
+//! `moeflux plan`: where memory will go, and what speed that allows.
+
+use anyhow::Result;
+use moeflux_engine::{Inspection, inspect};
+use serde_json::json;
+
+use super::print;
+use crate::args::PlanArgs;
+use crate::bytes::show;
+use crate::model;
+
+pub(crate) fn run(args: &PlanArgs) -> Result<()> {
+    let path = model::locate(args.model.model.as_deref(), args.json)?;
+    let facts = inspect(&path, &args.model.engine_options(false)?)?;
+    let speed = moeflux_engine::Forecast::measure(&facts);
+    let text = if args.json { to_json(&facts, &speed)? } else { to_text(&facts, &speed) };
+    print(&text)?;
+    Ok(())
+}
+
+fn to_text(facts: &Inspection, speed: &moeflux_engine::Forecast) -> String {
+    let plan = &facts.plan;
+    let share = 100.0 * plan.cache_bytes as f64 / plan.expert_bytes.max(1) as f64;
+    let cache_note = format!("{:.0} % of the experts' {}", share.min(100.0), show(plan.expert_bytes));
+    let kv_note = format!("{} positions of {}", plan.ctx, show(plan.kv_bytes_per_position));
+    let chunk_note = format!("prefill in chunks of {} rows", plan.chunk);
+    let rows = [
+        ("weights that stay", plan.resident_bytes, String::new()),
+        ("one conversation", plan.session_bytes(), kv_note),
+        ("activations", plan.scratch_bytes, chunk_note),
+        ("program", plan.program_bytes, String::from("with the tokenizer")),
+        ("expert cache", plan.cache_bytes, format!("{cache_note}, {}", plan.io_mode)),
+        ("total", plan.total_bytes(), String::new()),
+        ("this process may use", plan.memory.total, format!("{} are free", show(plan.memory.available))),
+    ];
+    let mut text = String::new();
+    for (name, bytes, note) in rows {
+        let line = format!("{name:<22} {:>12}  {note}", show(bytes));
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    if plan.total_bytes() > plan.memory.total {
+        text.push_str("this does not fit: lower --expert-cache, --ctx or --chunk\n");
+    }
+    text + &format!(
+        "\na token reads {} ({} of experts); memory gives {:.1} GB/s, the drive {}\n\
+         expected {}\n",
+        show(plan.bytes_per_token),
+        show(plan.working_set_bytes),
+        speed.memory_gb_s,
+        speed.drive_gb_s.map_or(String::from("was not measured"), |it| format!("{it:.2} GB/s")),
+        speed.text(),
+    )
+}
+
+fn to_json(facts: &Inspection, speed: &moeflux_engine::Forecast) -> Result<String> {
+    let plan = &facts.plan;
+    let value = json!({
+        "resident_bytes": plan.resident_bytes,
+        "kv_bytes_per_token": plan.kv_bytes_per_position,
+        "state_bytes": plan.state_bytes,
+        "ctx": plan.ctx,
+        "session_bytes": plan.session_bytes(),
+        "scratch_bytes": plan.scratch_bytes,
+        "program_bytes": plan.program_bytes,
+        "expert_bytes": plan.expert_bytes,
+        "record_bytes": plan.record_bytes,
+        "cache_bytes": plan.cache_bytes,
+        "total_bytes": plan.total_bytes(),
+        "memory_bytes": plan.memory.total,
+        "available_bytes": plan.memory.available,
+        "fits": plan.total_bytes() <= plan.memory.total,
+        "expert_io": plan.io_mode.to_string(),
+        "bytes_per_token": plan.bytes_per_token,
+        "expert_bytes_per_token": plan.working_set_bytes,
+        "memory_gb_s": speed.memory_gb_s,
+        "drive_gb_s": speed.drive_gb_s,
+        "tok_s_resident": speed.resident_tok_s,
+        "tok_s_streamed": speed.streamed_tok_s,
+    });
+    Ok(serde_json::to_string_pretty(&value)? + "\n")
+}

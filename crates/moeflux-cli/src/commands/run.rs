@@ -1,0 +1,57 @@
+//! `moeflux run`: one prompt, one answer.
+
+use std::io::Read;
+
+use anyhow::{Context, Result};
+use moeflux_engine::generate;
+use moeflux_engine::text::{Markup, Message};
+
+use super::{Printer, conversation, generate_options, opening};
+use crate::args::{RunArgs, UsageError};
+use crate::progress::{Bar, Unit};
+use crate::{model, report};
+
+pub(crate) fn run(args: &RunArgs) -> Result<()> {
+    let prompt = prompt(args)?;
+    let engine = model::open(&args.model, false, args.quiet)?;
+    let tokenizer = engine.tokenizer()?;
+    let options = generate_options(&args.sample, &tokenizer)?;
+    let tokens = if args.raw {
+        tokenizer.encode_prompt(&prompt, Markup::Parse)?
+    } else {
+        let mut messages = opening(args.system.as_deref());
+        messages.push(Message::new("user", prompt));
+        conversation(&tokenizer, &messages)?
+    };
+    let bar = Bar::new("reading the prompt", Unit::Tokens, args.quiet);
+    let mut printer = Printer::new(bar, tokens.len());
+    let mut session = engine.session();
+    let answer = generate(&mut session, &tokenizer, &tokens, &options, &mut printer)?;
+    printer.finish()?;
+    if !args.quiet {
+        report::statistics(&engine, &answer);
+    }
+    Ok(())
+}
+
+fn prompt(args: &RunArgs) -> Result<String> {
+    let text = match &args.prompt {
+        Some(prompt) => match prompt.to_str() {
+            Some(text) => text.to_owned(),
+            None => return Err(UsageError(String::from("the prompt is not UTF-8")).into()),
+        },
+        None => {
+            let mut bytes = Vec::new();
+            std::io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;
+            String::from_utf8(bytes).map_err(|err| {
+                let at = err.utf8_error().valid_up_to();
+                UsageError(format!("standard input is not UTF-8 at byte {at}"))
+            })?
+        }
+    };
+    if text.trim().is_empty() {
+        let message = "the prompt is empty: give it as an argument or on standard input";
+        return Err(UsageError(String::from(message)).into());
+    }
+    Ok(text)
+}

@@ -1,0 +1,36 @@
+//! `moeflux synth`: random weights in a real shape.
+
+use anyhow::Result;
+use moeflux_engine::synth::{SynthFormat, SynthOptions};
+use moeflux_engine::{FAMILIES, synthesise};
+
+use super::print;
+use crate::args::{SynthArgs, SynthKind, UsageError};
+use crate::bytes;
+use crate::progress::{Bar, Unit};
+
+pub(crate) fn run(args: &SynthArgs) -> Result<()> {
+    if !FAMILIES.iter().any(|it| it.name == args.family) {
+        let known: Vec<&str> = FAMILIES.iter().map(|it| it.name).collect();
+        let message = format!("--family {:?}: there are {}", args.family, known.join(", "));
+        return Err(UsageError(message).into());
+    }
+    let options = SynthOptions {
+        bits: args.bits,
+        group_size: args.group_size,
+        format: match args.format {
+            SynthKind::Mlx => SynthFormat::Mlx,
+            SynthKind::Packed => SynthFormat::Packed,
+        },
+        seed: args.seed,
+        n_layers: args.layers,
+    };
+    let mut bar = Bar::new("writing", Unit::Bytes, false);
+    let n = synthesise(&args.shape, &args.out, &options, &mut |it| {
+        bar.set_label(it.file);
+        bar.set(it.done, it.total);
+    })?;
+    drop(bar);
+    print(&format!("{} in {}\n", bytes::show(n), args.out.display()))?;
+    Ok(())
+}

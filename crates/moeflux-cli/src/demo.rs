@@ -1,0 +1,92 @@
+//! The demo model inside the binary. Its files are written to the cache
+//! directory once, so that its experts stream from a drive as any model's do.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::args::UsageError;
+
+/// Every file of the model: name and content.
+const FILES: &[(&str, &[u8])] = &include!("demo_files.in");
+
+/// The model's directory, written now if it is not there.
+pub(crate) fn unpacked() -> Result<PathBuf> {
+    let dir = cache_dir()?.join(format!("demo-{}", identity()));
+    if is_whole(&dir) {
+        return Ok(dir);
+    }
+    write(&dir).with_context(|| {
+        format!("cannot write the demo model to {} (set MOEFLUX_CACHE)", dir.display())
+    })?;
+    Ok(dir)
+}
+
+/// Changes whenever a file does.
+fn identity() -> String {
+    let manifest = FILES.iter().find(|(name, _)| *name == "moeflux.json");
+    // The container's own manifest holds the checksums of all other files.
+    let bytes = manifest.map_or(&[][..], |(_, bytes)| bytes);
+    // FNV-1a, 64 bits.
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+    format!("{:016x}", bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix))
+}
+
+fn is_whole(dir: &Path) -> bool {
+    let has_size = |(name, bytes): &(&str, &[u8])| {
+        dir.join(name).metadata().is_ok_and(|it| it.len() == bytes.len() as u64)
+    };
+    FILES.iter().all(has_size)
+}
+
+/// Writes beside the place and renames, so that nobody sees half a model.
+fn write(dir: &Path) -> Result<()> {
+    let partial = dir.with_extension(format!("partial-{}", std::process::id()));
+    let written = write_files(&partial).and_then(|()| {
+        if dir.exists() {
+            fs::remove_dir_all(dir)?;
+        }
+        Ok(fs::rename(&partial, dir)?)
+    });
+    if written.is_err() {
+        // The first error is the one to report.
+        let _ = fs::remove_dir_all(&partial);
+        // Another process may have been faster.
+        if is_whole(dir) {
+            return Ok(());
+        }
+    }
+    written
+}
+
+fn write_files(dir: &Path) -> Result<()> {
+    for (name, bytes) in FILES {
+        let path = dir.join(name);
+        fs::create_dir_all(path.parent().unwrap_or(dir))?;
+        let mut file = fs::File::create(&path)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+    }
+    Ok(())
+}
+
+/// `$MOEFLUX_CACHE`, else the system's place for caches.
+pub(crate) fn cache_dir() -> Result<PathBuf> {
+    let dir = |name: &str| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
+    if let Some(dir) = dir("MOEFLUX_CACHE") {
+        return Ok(dir);
+    }
+    let base = if cfg!(target_os = "windows") {
+        dir("LOCALAPPDATA")
+    } else if cfg!(target_os = "macos") {
+        dir("HOME").map(|it| it.join("Library/Caches"))
+    } else {
+        dir("XDG_CACHE_HOME").or_else(|| dir("HOME").map(|it| it.join(".cache")))
+    };
+    let base = base.ok_or_else(|| {
+        UsageError(String::from("no home directory: set MOEFLUX_CACHE to a directory for the demo model"))
+    })?;
+    Ok(base.join("moeflux"))
+}

@@ -1,0 +1,69 @@
+//! From `--model` to an open engine.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use moeflux_engine::hub::{self, HubEnv};
+use moeflux_engine::{Engine, pack};
+
+use crate::args::{ModelArgs, UsageError};
+use crate::demo;
+use crate::progress::{Bar, Unit};
+use crate::report::note;
+
+/// Finds the model's files: what exists under that name, else what the Hub has
+/// under it, else, without a name, the demo model.
+pub(crate) fn locate(model: Option<&str>, is_quiet: bool) -> Result<PathBuf> {
+    let Some(model) = model else { return demo::unpacked() };
+    let path = Path::new(model);
+    if path.exists() {
+        return Ok(path.to_path_buf());
+    }
+    if !hub::is_hub_name(model) {
+        let message = format!("--model {model:?}: no such file or directory, and no org/name");
+        return Err(UsageError(message).into());
+    }
+    let env = HubEnv::from_lookup(|name| std::env::var(name).ok());
+    let mut bar = Bar::new(model, Unit::Bytes, is_quiet);
+    let path = hub::resolve(model, &env, &mut |progress| match progress {
+        hub::Progress::Waiting { lock } => {
+            note(is_quiet, &format!("waiting for another download ({})", lock.display()));
+        }
+        hub::Progress::Bytes { file, done, total, .. } => {
+            bar.set_label(file);
+            bar.set(done, total);
+        }
+    })?;
+    Ok(path)
+}
+
+/// Opens the model.
+pub(crate) fn open(args: &ModelArgs, exact: bool, is_quiet: bool) -> Result<Engine> {
+    let options = args.engine_options(exact)?;
+    let path = locate(args.model.as_deref(), is_quiet)?;
+    if args.verify {
+        verify(&path, is_quiet)?;
+    }
+    let mut bar = Bar::new("loading", Unit::Bytes, is_quiet);
+    let engine =
+        Engine::open_with_progress(&path, &options, &mut |done, total| bar.set(done, total))?;
+    drop(bar);
+    for warning in engine.warnings() {
+        note(is_quiet, &format!("warning: {warning}"));
+    }
+    let shape = engine.shape();
+    if shape.top_k != shape.config_top_k {
+        let (own, now) = (shape.config_top_k, shape.top_k);
+        // The answer is another one: said even where statistics are not wanted.
+        note(false, &format!("warning: {now} experts a token instead of {own}: the model's output changes"));
+    }
+    Ok(engine)
+}
+
+fn verify(path: &Path, is_quiet: bool) -> Result<()> {
+    let mut bar = Bar::new("verifying", Unit::Bytes, is_quiet);
+    let n = pack::verify(path, &mut |it| bar.set(it.done, it.total)).context("--verify")?;
+    drop(bar);
+    note(is_quiet, &format!("checksums agree ({})", crate::bytes::show(n)));
+    Ok(())
+}

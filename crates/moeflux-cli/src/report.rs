@@ -1,0 +1,61 @@
+//! What is said beside the answer, on standard error.
+
+use std::io::{self, Write};
+
+use moeflux_engine::{Engine, Generated};
+
+use crate::bytes;
+
+/// Says something, unless only the answer is wanted.
+pub(crate) fn note(is_quiet: bool, text: &str) {
+    if !is_quiet {
+        // Nobody is left to tell when standard error is closed.
+        let _ = writeln!(io::stderr(), "moeflux: {text}");
+    }
+}
+
+/// Says how an answer was made.
+pub(crate) fn statistics(engine: &Engine, answer: &Generated) {
+    let stats = engine.stats();
+    let n_steps = answer.n_prompt + answer.n_generated.saturating_sub(1);
+    let read = stats.bytes_read / n_steps.max(1) as u64;
+    let mut lines = vec![
+        format!(
+            "prefill {} tokens at {:.1} tok/s, decode {} tokens at {:.1} tok/s, first token after {:.2} s",
+            answer.n_prompt,
+            answer.prefill_rate(),
+            answer.n_generated,
+            answer.decode_rate(),
+            answer.prefill.as_secs_f64(),
+        ),
+        format!(
+            "experts ({}): {} read per token, hit rate {:.1} %, {} in memory",
+            engine.plan().io_mode,
+            bytes::show(read),
+            100.0 * stats.hit_rate(),
+            stats.resident,
+        ),
+    ];
+    if stats.prefetch_hits + stats.prefetch_misses > 0 {
+        lines.push(format!(
+            "prefetch: {} hits, {} misses, {} reads of which {} were used",
+            stats.prefetch_hits, stats.prefetch_misses, stats.prefetch_reads, stats.prefetch_used,
+        ));
+    }
+    let planned = bytes::show(engine.plan().total_bytes());
+    lines.push(match peak_memory() {
+        Some(peak) => format!("memory: {} at most, {planned} planned", bytes::show(peak)),
+        None => format!("memory: {planned} planned"),
+    });
+    for line in lines {
+        note(false, &line);
+    }
+}
+
+/// The most memory that this process ever had, in bytes, where the system tells.
+pub(crate) fn peak_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kib * 1024)
+}

@@ -1,0 +1,42 @@
+//! Checkpoints into other checkpoints: packing, and making up random ones.
+
+use std::path::Path;
+
+use moeflux_core::checkpoint::Checkpoint;
+
+use crate::error::EngineError;
+use crate::load::LoadError;
+use crate::pack::{OnPackProgress, PackOptions, PackReport, pack};
+use crate::plan::Declared;
+use crate::synth::{OnSynthProgress, SynthError, SynthOptions, synth};
+
+/// Packs the checkpoint at `source` into the directory `dst`.
+///
+/// # Errors
+/// Where the source is damaged or of no known family, the destination holds
+/// something else, or a file cannot be written or does not read back.
+pub fn pack_checkpoint(
+    source: &Path,
+    dst: &Path,
+    options: &PackOptions,
+    progress: &mut OnPackProgress<'_>,
+) -> Result<PackReport, EngineError> {
+    let checkpoint = Checkpoint::open(source).map_err(LoadError::from)?;
+    let declared = Declared::of(checkpoint.config(), None)?;
+    Ok(pack(&checkpoint, &declared.manifest, dst, options, progress)?)
+}
+
+/// Makes up a random checkpoint of a real shape; returns its bytes.
+///
+/// # Errors
+/// Where shape or options do not exist, `out` holds something, or a file
+/// cannot be written.
+pub fn synthesise(
+    shape: &str,
+    out: &Path,
+    options: &SynthOptions,
+    progress: &mut OnSynthProgress<'_>,
+) -> Result<u64, SynthError> {
+    let manifest = |config: &_| Ok(Declared::of(config, None)?.manifest);
+    synth(shape, out, options, &manifest, progress)
+}

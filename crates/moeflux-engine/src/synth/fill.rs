@@ -1,0 +1,203 @@
+//! Random bytes with the statistics of weights: a counter and a mixer, so
+//! that any chunk of any tensor is made by itself, as fast as a drive writes.
+
+use moeflux_core::quant::{Affine, Float, MatrixFormat};
+
+/// A source of random words: word `i` of key `k` is always the same.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Noise {
+    key: u64,
+}
+
+impl Noise {
+    /// The words of one tensor.
+    pub(super) fn of(seed: u64, name: &str) -> Noise {
+        // FNV-1a, then mixed with the seed.
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Noise { key: mix(hash ^ mix(seed)) }
+    }
+
+    #[inline(always)]
+    fn word(self, idx: u64) -> u64 {
+        mix(self.key.wrapping_add(idx.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+    }
+
+    /// Uniform in `0..1`.
+    fn unit(self, idx: u64) -> f32 {
+        (self.word(idx) >> 40) as f32 / (1u64 << 24) as f32
+    }
+
+    /// Normal, of mean 0 and standard deviation 1.
+    fn normal(self, idx: u64) -> f32 {
+        let radius = (-2.0 * (1.0 - self.unit(2 * idx)).max(1e-7).ln()).sqrt();
+        radius * (std::f32::consts::TAU * self.unit(2 * idx + 1)).cos()
+    }
+}
+
+/// SplitMix64's finaliser.
+#[inline(always)]
+fn mix(mut word: u64) -> u64 {
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+/// What a run of bytes is filled with.
+#[derive(Clone, Debug)]
+pub(super) enum Fill {
+    /// Every bit random: packed integers of any width.
+    Bits,
+    /// These bytes over and over.
+    Cycle(Vec<u8>),
+    /// Elements of two bytes, drawn from a table of 65536.
+    Table(Vec<u8>),
+}
+
+/// Entries of a cycle of scales: a prime, so that columns do not repeat.
+const CYCLE: u64 = 4099;
+
+impl Fill {
+    /// Fills of a matrix's weights, scales and biases, its elements having
+    /// the standard deviation `std`.
+    pub(super) fn matrix(format: MatrixFormat, std: f32, noise: Noise) -> [Fill; 3] {
+        match format {
+            MatrixFormat::Dense(float) => {
+                assert_eq!(float, Float::BF16, "unquantised weights are BF16");
+                let mut table = Vec::with_capacity(2 << 16);
+                (0..1 << 16).for_each(|i| float.append(noise.normal(i) * std, &mut table));
+                [Fill::Table(table), Fill::Cycle(Vec::new()), Fill::Cycle(Vec::new())]
+            }
+            MatrixFormat::Affine(affine) => {
+                let (scales, biases) = params(affine, std, noise);
+                [Fill::Bits, Fill::Cycle(scales), Fill::Cycle(biases)]
+            }
+        }
+    }
+
+    /// Makes bytes `offset..` of the run; `offset` is a multiple of 8.
+    pub(super) fn make(&self, noise: Noise, offset: u64, out: &mut [u8]) {
+        let first = offset / 8;
+        let words = (first..).map(|idx| noise.word(idx));
+        match self {
+            Fill::Bits => {
+                for (out, word) in out.chunks_mut(8).zip(words) {
+                    out.copy_from_slice(&word.to_le_bytes()[..out.len()]);
+                }
+            }
+            Fill::Cycle(cycle) => {
+                let start = (offset % cycle.len() as u64) as usize;
+                let first = out.len().min(cycle.len() - start);
+                out[..first].copy_from_slice(&cycle[start..start + first]);
+                for part in out[first..].chunks_mut(cycle.len()) {
+                    part.copy_from_slice(&cycle[..part.len()]);
+                }
+            }
+            Fill::Table(table) => {
+                for (out, word) in out.chunks_mut(8).zip(words) {
+                    for (out, i) in out.chunks_exact_mut(2).zip(0..) {
+                        let at = usize::from((word >> (16 * i)) as u16) * 2;
+                        out.copy_from_slice(&table[at..at + 2]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Scales around the one that gives uniform integers the standard deviation
+/// `std`, and biases that centre each group on zero.
+fn params(affine: Affine, std: f32, noise: Noise) -> (Vec<u8>, Vec<u8>) {
+    let levels = (1u32 << affine.bits) as f32;
+    let unit_std = ((levels * levels - 1.0) / 12.0).sqrt();
+    let (mut scales, mut biases) = (Vec::new(), Vec::new());
+    for i in 0..CYCLE {
+        let scale = affine.params.round(std / unit_std * (0.75 + 0.5 * noise.unit(i)));
+        affine.params.append(scale, &mut scales);
+        affine.params.append(-scale * (levels - 1.0) / 2.0, &mut biases);
+    }
+    (scales, biases)
+}
+
+/// The elements of a small tensor, by what its name says that it is.
+pub(super) fn vector(name: &str, n: usize, float: Float, noise: Noise) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(n * float.bytes());
+    for i in 0..n as u64 {
+        let normal = noise.normal(i);
+        let value = match name {
+            // Decays as trained models have them: exp(A_log) from 0.5 to 16.
+            _ if name.ends_with("A_log") => (0.5 + 15.5 * noise.unit(i)).ln(),
+            _ if name.ends_with("dt_bias") => -3.0 + normal,
+            _ if name.contains("conv1d") => 0.5 * normal,
+            _ if name.contains("norm") => 1.0 + 0.1 * normal,
+            _ => 0.02 * normal,
+        };
+        float.append(value, &mut bytes);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use moeflux_core::quant::MatrixView;
+
+    use super::*;
+
+    #[test]
+    fn chunks_join_to_the_whole() {
+        let noise = Noise::of(1, "x");
+        let dense = MatrixFormat::Dense(Float::BF16);
+        let [table, ..] = Fill::matrix(dense, 1.0, noise);
+        for fill in [Fill::Bits, Fill::Cycle((0..22).collect()), table] {
+            let mut whole = vec![0; 1000];
+            fill.make(noise, 0, &mut whole);
+            let mut parts = vec![0; 1000];
+            for (i, part) in parts.chunks_mut(104).enumerate() {
+                fill.make(noise, i as u64 * 104, part);
+            }
+            assert_eq!(whole, parts);
+        }
+    }
+
+    #[track_caller]
+    fn check_statistics(format: MatrixFormat) {
+        let (rows, cols, std) = (256, 512, 0.04);
+        let noise = Noise::of(7, "w");
+        let fills = Fill::matrix(format, std, noise);
+        let lens = [format.row_bytes(cols), format.param_bytes(cols), format.param_bytes(cols)];
+        let make = |(fill, len): (&Fill, usize)| {
+            let mut out = vec![0; rows * len];
+            if !out.is_empty() {
+                fill.make(noise, 0, &mut out);
+            }
+            out
+        };
+        let parts: Vec<Vec<u8>> = fills.iter().zip(lens).map(make).collect();
+        let view = MatrixView {
+            rows,
+            cols,
+            format,
+            weight: &parts[0],
+            scales: &parts[1],
+            biases: &parts[2],
+        };
+        let mut all = vec![0.0; rows * cols];
+        for (i, row) in all.chunks_exact_mut(cols).enumerate() {
+            view.decode_row(i, row);
+        }
+        let mean = all.iter().sum::<f32>() / all.len() as f32;
+        let var = all.iter().map(|it| (it - mean).powi(2)).sum::<f32>() / all.len() as f32;
+        assert!(mean.abs() < std * 0.02, "{format:?}: mean {mean}");
+        assert!((var.sqrt() / std - 1.0).abs() < 0.03, "{format:?}: std {}", var.sqrt());
+    }
+
+    #[test]
+    fn weights_have_the_standard_deviation_asked_for() {
+        for bits in Affine::BITS {
+            let affine = Affine { bits, group_size: 64, params: Float::BF16 };
+            check_statistics(MatrixFormat::Affine(affine));
+        }
+        check_statistics(MatrixFormat::Dense(Float::BF16));
+    }
+}

@@ -1,0 +1,415 @@
+//! Random-weight checkpoints of real shapes, for benchmarks: they read, plan
+//! and run as the real ones do, and say nothing.
+
+mod fill;
+mod plan;
+mod shapes;
+mod text;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use moeflux_core::checkpoint::{
+    Config, Container, FormatError, PackedFile, PackedLayer, SourceIdentity,
+};
+use moeflux_core::manifest::Manifest;
+use moeflux_core::quant::Affine;
+use serde_json::{Map, Value, json};
+
+pub use shapes::shape_names;
+
+use crate::pack::files::{
+    CHUNK_BYTES, FileWriter, require_space, safetensors_header, sync_dir, write_atomically,
+};
+use crate::pack::plan::{container, layer_entry};
+use crate::pack::{PackError, WriteError, publish_container, require_empty};
+use fill::{Fill, Noise};
+use plan::{GATE_BITS, Made};
+
+/// How a checkpoint is to be made up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SynthOptions {
+    /// Of the weights: 2, 3, 4, 5, 6 or 8, or 16 for BF16.
+    pub bits: u8,
+    /// Columns that share a scale and a bias: 32, 64 or 128.
+    pub group_size: usize,
+    /// What is written.
+    pub format: SynthFormat,
+    /// The same seed gives the same bytes.
+    pub seed: u64,
+    /// Replaces the shape's number of layers.
+    pub n_layers: Option<usize>,
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SynthFormat {
+    /// Sharded safetensors, as MLX writes them.
+    Mlx,
+    /// The packed container.
+    Packed,
+}
+
+impl Default for SynthOptions {
+    fn default() -> SynthOptions {
+        SynthOptions { bits: 4, group_size: 64, format: SynthFormat::Mlx, seed: 0, n_layers: None }
+    }
+}
+
+/// How far making up is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SynthProgress<'a> {
+    /// The file.
+    pub file: &'a str,
+    /// Bytes written so far.
+    pub done: u64,
+    /// All of them.
+    pub total: u64,
+}
+
+/// A checkpoint that could not be made up.
+#[derive(Debug, thiserror::Error)]
+pub enum SynthError {
+    /// There is no such shape.
+    #[error("no shape is called {name:?}; there are {known}")]
+    UnknownShape {
+        /// The name.
+        name: String,
+        /// Names that would do.
+        known: String,
+    },
+    /// An option has a value that does not exist.
+    #[error("{what} cannot be {value}; allowed are {allowed}")]
+    Option {
+        /// Which.
+        what: &'static str,
+        /// Its value.
+        value: usize,
+        /// What would do.
+        allowed: String,
+    },
+    /// A working directory that this program did not make is in the way.
+    #[error("{}: in the way; move it or choose another name", path.display())]
+    InTheWay {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The family does not accept the shape.
+    #[error("{0}")]
+    Manifest(Box<dyn Error + Send + Sync>),
+    /// The config does not hold together.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The destination cannot be used.
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    /// A file could not be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Declares what a config's model is made of.
+pub type ManifestOf<'a> = dyn Fn(&Config) -> Result<Manifest, Box<dyn Error + Send + Sync>> + 'a;
+
+/// Who is told.
+pub type OnSynthProgress<'a> = dyn FnMut(SynthProgress<'_>) + 'a;
+
+/// Longest shard of safetensors.
+const SHARD_BYTES: u64 = 5_000_000_000;
+
+/// Makes up a checkpoint of a shape in the new directory `out`; returns its
+/// bytes. It has its name only once it is whole.
+///
+/// # Errors
+/// Where shape or options do not exist, `out` holds something, or a file
+/// cannot be written.
+pub fn synth(
+    shape: &str,
+    out: &Path,
+    options: &SynthOptions,
+    manifest_of: &ManifestOf<'_>,
+    progress: &mut OnSynthProgress<'_>,
+) -> Result<u64, SynthError> {
+    check(options)?;
+    let Some(config) = shapes::config(shape, options.n_layers) else {
+        let known = shape_names().collect::<Vec<_>>().join(", ");
+        return Err(SynthError::UnknownShape { name: shape.to_owned(), known });
+    };
+    let config = Config::from_value(&out.join("config.json"), config)?;
+    let manifest = manifest_of(&config).map_err(SynthError::Manifest)?;
+    if out.exists() {
+        require_empty(out)?;
+    }
+    let dir = WorkDir::create(out)?;
+    let total = total_bytes(&manifest, options);
+    require_space(&dir.path, total)?;
+    let mut making =
+        Making { dir: &dir.path, options, manifest: &manifest, progress, done: 0, total };
+    let mut files = making.text(&config)?;
+    match options.format {
+        SynthFormat::Mlx => making.mlx(&config)?,
+        SynthFormat::Packed => {
+            let layers = making.packed(&mut files)?;
+            making.container(shape, &config, layers, files)?;
+        }
+    }
+    let done = making.done;
+    dir.publish(out)?;
+    Ok(done)
+}
+
+fn check(options: &SynthOptions) -> Result<(), SynthError> {
+    let refuse = |what, value, allowed: String| Err(SynthError::Option { what, value, allowed });
+    if options.bits != 16 && !Affine::BITS.contains(&options.bits) {
+        return refuse("bits", usize::from(options.bits), format!("{:?} and 16", Affine::BITS));
+    }
+    if !Affine::GROUP_SIZES.contains(&options.group_size) {
+        return refuse("group size", options.group_size, format!("{:?}", Affine::GROUP_SIZES));
+    }
+    match options.n_layers {
+        Some(n) if !(1..=1000).contains(&n) => refuse("layers", n, "1 to 1000".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn total_bytes(manifest: &Manifest, options: &SynthOptions) -> u64 {
+    let of = |all: &[Made]| all.iter().map(|it| it.entry.n_bytes()).sum::<u64>();
+    let experts = manifest.experts.iter().map(|it| match options.format {
+        SynthFormat::Mlx => of(&plan::stacked(it, options)),
+        SynthFormat::Packed => {
+            let layer = layer_entry(it, plan::expert_formats(options, it));
+            layer.stride_bytes * layer.n_experts as u64
+        }
+    });
+    of(&plan::resident(manifest, options)) + experts.sum::<u64>()
+}
+
+/// One checkpoint in the making.
+struct Making<'a, 'p> {
+    dir: &'a Path,
+    options: &'a SynthOptions,
+    manifest: &'a Manifest,
+    progress: &'a mut OnSynthProgress<'p>,
+    done: u64,
+    total: u64,
+}
+
+impl Making<'_, '_> {
+    /// Tokenizer and chat template.
+    fn text(&self, config: &Config) -> Result<Vec<PackedFile>, SynthError> {
+        let vocab = config.usize_in("vocab_size", text::MIN_VOCAB..=1 << 24)?;
+        let file = |(name, bytes): (&str, Vec<u8>)| self.file(name, &bytes);
+        text::files(vocab).into_iter().map(file).collect()
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> Result<PackedFile, SynthError> {
+        let written = write_atomically(&self.dir.join(name), bytes)?;
+        let (bytes, xxh3_128) = (written.n_bytes, written.checksum.clone());
+        written.publish()?;
+        Ok(PackedFile { path: name.to_owned(), bytes, xxh3_128 })
+    }
+
+    /// Makes the bytes of a tensor; `salt` tells experts apart.
+    fn tensor(
+        &mut self,
+        file: &str,
+        made: &Made,
+        salt: usize,
+        writer: &mut FileWriter,
+    ) -> Result<(), SynthError> {
+        let n_bytes = made.entry.n_bytes();
+        let noise = match (&made.fill, salt) {
+            (Fill::Cycle(_), _) | (_, 0) => made.noise,
+            _ => Noise::of(self.options.seed, &format!("{} {salt}", made.entry.name)),
+        };
+        let mut buffer = vec![0; n_bytes.min(CHUNK_BYTES as u64) as usize];
+        for offset in (0..n_bytes).step_by(CHUNK_BYTES) {
+            let len = buffer.len().min((n_bytes - offset) as usize);
+            made.fill.make(noise, offset, &mut buffer[..len]);
+            writer.write(&buffer[..len])?;
+            self.tell(file, len as u64);
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, file: &str, n: u64) {
+        self.done += n;
+        (self.progress)(SynthProgress { file, done: self.done, total: self.total });
+    }
+
+    fn safetensors(&mut self, name: &str, tensors: &[Made]) -> Result<PackedFile, SynthError> {
+        let mut writer = FileWriter::create(&self.dir.join(name))?;
+        let entries: Vec<_> = tensors.iter().map(|it| it.entry.clone()).collect();
+        writer.write(&safetensors_header(&entries))?;
+        for tensor in tensors {
+            self.tensor(name, tensor, 0, &mut writer)?;
+        }
+        let written = writer.finish()?;
+        let (bytes, xxh3_128) = (written.n_bytes, written.checksum.clone());
+        written.publish()?;
+        Ok(PackedFile { path: name.to_owned(), bytes, xxh3_128 })
+    }
+
+    /// Shards, their index, and a config with MLX's quantisation block.
+    fn mlx(&mut self, config: &Config) -> Result<(), SynthError> {
+        let experts = self.manifest.experts.iter().flat_map(|it| plan::stacked(it, self.options));
+        let mut all: Vec<Made> = plan::resident(self.manifest, self.options);
+        all.extend(experts);
+        for made in &mut all {
+            made.entry.name = mlx_name(&made.entry.name);
+        }
+        let shards = into_shards(all);
+        let (mut weight_map, mut total) = (Map::new(), 0);
+        for (i, shard) in shards.iter().enumerate() {
+            let name = format!("model-{:05}-of-{:05}.safetensors", i + 1, shards.len());
+            self.safetensors(&name, shard)?;
+            for made in shard {
+                weight_map.insert(made.entry.name.clone(), json!(name));
+                total += made.entry.n_bytes();
+            }
+        }
+        let index = json!({"metadata": {"total_size": total}, "weight_map": weight_map});
+        self.file("model.safetensors.index.json", index.to_string().as_bytes())?;
+        let mut config = config.value().clone();
+        if self.options.bits != 16 {
+            let block = self.quantization();
+            config["quantization"] = block.clone();
+            config["quantization_config"] = block;
+        }
+        let text = serde_json::to_vec_pretty(&config).expect("a config is plain data");
+        self.file("config.json", &text)?;
+        Ok(())
+    }
+
+    fn quantization(&self) -> Value {
+        let SynthOptions { bits, group_size, .. } = self.options;
+        let mut block = json!({"group_size": group_size, "bits": bits, "mode": "affine"});
+        for decl in self.manifest.matrices.iter().filter(|it| plan::is_gate(&it.name)) {
+            block[mlx_name(&decl.name)] = json!({"group_size": group_size, "bits": GATE_BITS});
+        }
+        block
+    }
+
+    /// Resident tensors and layer files of a container.
+    fn packed(
+        &mut self,
+        files: &mut Vec<PackedFile>,
+    ) -> Result<BTreeMap<usize, PackedLayer>, SynthError> {
+        let folder = self.dir.join("packed_experts");
+        fs::create_dir_all(&folder).map_err(WriteError::at(&folder))?;
+        let resident = plan::resident(self.manifest, self.options);
+        files.push(self.safetensors(Container::RESIDENT, &resident)?);
+        let mut layers = BTreeMap::new();
+        for decl in &self.manifest.experts {
+            let layer = layer_entry(decl, plan::expert_formats(self.options, decl));
+            let record = plan::record(decl, self.options);
+            let name = layer.file.clone();
+            let mut writer = FileWriter::create(&self.dir.join(&name))?;
+            for expert in 0..decl.n_experts {
+                for made in &record {
+                    self.tensor(&name, made, expert + 1, &mut writer)?;
+                }
+                writer.pad(Container::ALIGNMENT)?;
+                self.tell(&name, layer.stride_bytes - layer.record_bytes);
+            }
+            let written = writer.finish()?;
+            let (bytes, xxh3_128) = (written.n_bytes, written.checksum.clone());
+            written.publish()?;
+            files.push(PackedFile { path: name, bytes, xxh3_128 });
+            layers.insert(decl.layer.idx(), layer);
+        }
+        Ok(layers)
+    }
+
+    fn container(
+        &self,
+        shape: &str,
+        config: &Config,
+        mut layers: BTreeMap<usize, PackedLayer>,
+        files: Vec<PackedFile>,
+    ) -> Result<(), SynthError> {
+        let fingerprint = format!("synthetic {shape}, seed {}", self.options.seed);
+        let source = SourceIdentity { files: Vec::new(), fingerprint };
+        let n_layers = config.usize("num_hidden_layers")?;
+        let layers = (0..n_layers).map(|it| layers.remove(&it)).collect();
+        let format = |it: &moeflux_core::manifest::MatrixDecl| {
+            (it.name.clone(), plan::matrix_format(self.options, it).into())
+        };
+        let tensors = self.manifest.matrices.iter().map(format).collect();
+        let container = container(config, source, tensors, layers, files);
+        Ok(publish_container(self.dir, &container)?)
+    }
+}
+
+/// The name that MLX gives to a tensor.
+fn mlx_name(canonical: &str) -> String {
+    match canonical.starts_with("lm_head") {
+        true => format!("language_model.{canonical}"),
+        false => format!("language_model.model.{canonical}"),
+    }
+}
+
+fn into_shards(all: Vec<Made>) -> Vec<Vec<Made>> {
+    let mut shards: Vec<Vec<Made>> = Vec::new();
+    let mut room = 0;
+    for made in all {
+        let n_bytes = made.entry.n_bytes();
+        if n_bytes > room || shards.is_empty() {
+            shards.push(Vec::new());
+            room = SHARD_BYTES;
+        }
+        room = room.saturating_sub(n_bytes);
+        shards.last_mut().expect("pushed above").push(made);
+    }
+    shards
+}
+
+/// A directory in the making; removed where it is dropped before its end.
+struct WorkDir {
+    path: PathBuf,
+    is_published: bool,
+}
+
+/// Marks a working directory as this program's own.
+const MARKER: &str = "moeflux.synth.partial";
+
+impl WorkDir {
+    fn create(out: &Path) -> Result<WorkDir, SynthError> {
+        let mut name = out.file_name().unwrap_or_default().to_owned();
+        name.push(".partial");
+        let path = out.with_file_name(name);
+        if path.exists() {
+            if !path.join(MARKER).is_file() {
+                return Err(SynthError::InTheWay { path });
+            }
+            fs::remove_dir_all(&path).map_err(WriteError::at(&path))?;
+        }
+        fs::create_dir_all(&path).map_err(WriteError::at(&path))?;
+        let dir = WorkDir { path, is_published: false };
+        fs::write(dir.path.join(MARKER), "").map_err(WriteError::at(&dir.path))?;
+        Ok(dir)
+    }
+
+    fn publish(mut self, out: &Path) -> Result<(), SynthError> {
+        let marker = self.path.join(MARKER);
+        fs::remove_file(&marker).map_err(WriteError::at(&marker))?;
+        fs::rename(&self.path, out).map_err(WriteError::at(out))?;
+        self.is_published = true;
+        let parent = out.parent().filter(|it| !it.as_os_str().is_empty());
+        Ok(sync_dir(parent.unwrap_or(Path::new(".")))?)
+    }
+}
+
+impl Drop for WorkDir {
+    fn drop(&mut self) {
+        if !self.is_published {
+            // Nothing to do about a second failure; the name says what it is.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Which tensors a synthetic checkpoint has, and what each is filled with.
+
+use moeflux_core::checkpoint::Dtype;
+use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
+use moeflux_core::quant::{Affine, Float, MatrixFormat};
+
+use super::SynthOptions;
+use super::fill::{Fill, Noise, vector};
+use crate::pack::files::TensorEntry;
+use crate::pack::plan::matrix_entries;
+
+/// A tensor, and how to make it.
+pub(super) struct Made {
+    pub(super) entry: TensorEntry,
+    pub(super) fill: Fill,
+    pub(super) noise: Noise,
+}
+
+/// Bits of routers and of the gate of the shared expert, whatever the others.
+pub(super) const GATE_BITS: u8 = 8;
+
+/// Whether MLX keeps this module at more bits.
+pub(super) fn is_gate(name: &str) -> bool {
+    name.ends_with(".mlp.gate") || name.ends_with(".shared_expert_gate")
+}
+
+/// The format of rows of `cols` columns; 16 bits mean BF16.
+pub(super) fn format(options: &SynthOptions, bits: u8, cols: usize) -> MatrixFormat {
+    let affine = Affine { bits, group_size: options.group_size, params: Float::BF16 };
+    if bits != 16 && affine.is_supported(cols) {
+        MatrixFormat::Affine(affine)
+    } else {
+        MatrixFormat::Dense(Float::BF16)
+    }
+}
+
+/// The format of a resident matrix.
+pub(super) fn matrix_format(options: &SynthOptions, decl: &MatrixDecl) -> MatrixFormat {
+    let is_wide = options.bits != 16 && is_gate(&decl.name);
+    format(options, if is_wide { GATE_BITS } else { options.bits }, decl.cols)
+}
+
+/// The formats of gate, up and down of an expert.
+pub(super) fn expert_formats(options: &SynthOptions, decl: &ExpertsDecl) -> [MatrixFormat; 3] {
+    [decl.hidden, decl.hidden, decl.intermediate].map(|cols| format(options, options.bits, cols))
+}
+
+/// Resident tensors in the manifest's order, under their canonical names.
+pub(super) fn resident(manifest: &Manifest, options: &SynthOptions) -> Vec<Made> {
+    let matrices = manifest.matrices.iter().flat_map(|it| matrix(it, options));
+    let vectors = manifest.vectors.iter().map(|it| small(it, options.seed));
+    matrices.chain(vectors).collect()
+}
+
+fn matrix(decl: &MatrixDecl, options: &SynthOptions) -> Vec<Made> {
+    let format = matrix_format(options, decl);
+    // Embedded tokens have elements around one; logits of heads and routers
+    // spread enough that one token and some experts stand out.
+    let gain = match decl.role {
+        Role::Embedding => (decl.cols as f32).sqrt(),
+        Role::Head => 2.0,
+        _ if is_gate(&decl.name) => 3.0,
+        _ => 1.0,
+    };
+    let entries = matrix_entries(&decl.name, &[decl.rows], decl.cols, format);
+    made(entries, format, gain / (decl.cols as f32).sqrt(), options.seed, &decl.name)
+}
+
+fn made(
+    entries: Vec<TensorEntry>,
+    format: MatrixFormat,
+    std: f32,
+    seed: u64,
+    name: &str,
+) -> Vec<Made> {
+    let noise = Noise::of(seed, name);
+    let fills = Fill::matrix(format, std, noise);
+    entries.into_iter().zip(fills).map(|(entry, fill)| Made { entry, fill, noise }).collect()
+}
+
+fn small(decl: &VectorDecl, seed: u64) -> Made {
+    // Of a convolution's shapes MLX's, (channels, kernel, 1), which also says
+    // that norms are stored as they multiply.
+    let is_mlx = |it: &&Vec<usize>| it.len() == 3 && it[2] == 1;
+    let shape = decl.shapes.iter().find(is_mlx).or(decl.shapes.first()).cloned();
+    let shape = shape.unwrap_or_default();
+    let wide = decl.name.ends_with("A_log") || decl.name.ends_with("correction_bias");
+    let float = if wide { Float::F32 } else { Float::BF16 };
+    let noise = Noise::of(seed, &decl.name);
+    let bytes = vector(&decl.name, shape.iter().product(), float, noise);
+    let entry = TensorEntry { name: decl.name.clone(), dtype: Dtype::Float(float), shape };
+    Made { entry, fill: Fill::Cycle(bytes), noise }
+}
+
+/// The experts of a layer as MLX stacks them.
+pub(super) fn stacked(decl: &ExpertsDecl, options: &SynthOptions) -> Vec<Made> {
+    let part = |i: usize| {
+        let (rows, cols) = part_shape(decl, i);
+        let format = expert_formats(options, decl)[i];
+        let module = format!("{}.switch_mlp.{}", decl.prefix, decl.parts[i]);
+        let entries = matrix_entries(&module, &[decl.n_experts, rows], cols, format);
+        made(entries, format, 1.0 / (cols as f32).sqrt(), options.seed, &module)
+    };
+    (0..3).flat_map(part).collect()
+}
+
+/// One expert's record: gate, up and down, each weights, scales, biases.
+pub(super) fn record(decl: &ExpertsDecl, options: &SynthOptions) -> Vec<Made> {
+    let part = |i: usize| {
+        let (rows, cols) = part_shape(decl, i);
+        let format = expert_formats(options, decl)[i];
+        let module = format!("{}.experts.{}", decl.prefix, decl.parts[i]);
+        let entries = matrix_entries(&module, &[rows], cols, format);
+        made(entries, format, 1.0 / (cols as f32).sqrt(), options.seed, &module)
+    };
+    (0..3).flat_map(part).collect()
+}
+
+fn part_shape(decl: &ExpertsDecl, part: usize) -> (usize, usize) {
+    match part {
+        2 => (decl.hidden, decl.intermediate),
+        _ => (decl.intermediate, decl.hidden),
+    }
+}

@@ -1,0 +1,15 @@
+//! Headers of safetensors files: whatever is accepted lies inside the file.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use moeflux_core::FileIdx;
+use moeflux_core::checkpoint::parse_safetensors_header;
+
+fuzz_target!(|input: (u64, &[u8])| {
+    let (file_len, json) = input;
+    let Ok(header) = parse_safetensors_header(json, FileIdx(0), file_len) else { return };
+    let inside = |end: Option<u64>| end.is_some_and(|it| it <= file_len);
+    assert!(
+        header.tensors.iter().all(|it| inside(it.extent.offset.checked_add(it.extent.len as u64)))
+    );
+});
