@@ -3,7 +3,7 @@
 //! Every line compares within one run: read loop and kernels take turns, and
 //! the best of several rounds counts. Bytes are weights, scales and biases.
 //!
-//! `cargo run --release -p moeflux-backend --example matmul_bandwidth -- [ISA]`
+//! `cargo run --release -p moeflux-backend --example matmul_bandwidth -- [ISA [THREADS]]`
 
 #![expect(clippy::print_stdout, reason = "a report")]
 
@@ -27,8 +27,12 @@ fn main() {
     let isa = std::env::args().nth(1).map_or(Isa::detect(), |name| {
         Isa::by_name(&name).unwrap_or_else(|| panic!("this machine has no {name}"))
     });
-    let bench = Bench::new(isa);
-    println!("{isa:?}, groups of {GROUP}, GB/s");
+    let n_threads = std::env::args().nth(2).map_or_else(
+        || std::thread::available_parallelism().map_or(1, |it| it.get()),
+        |n| n.parse().unwrap_or_else(|e| panic!("{n} threads: {e}")),
+    );
+    let bench = Bench::new(isa, n_threads);
+    println!("{isa:?}, one thread and {n_threads}, groups of {GROUP}, GB/s");
     bench.memory();
     bench.cache();
     bench.columns();
@@ -40,14 +44,14 @@ fn main() {
 struct Bench {
     isa: Isa,
     one: Pool,
-    two: Pool,
+    all: Pool,
     noise: Vec<u8>,
     /// 0.01 as BF16.
     params: Vec<u8>,
 }
 
 impl Bench {
-    fn new(isa: Isa) -> Bench {
+    fn new(isa: Isa, n_threads: usize) -> Bench {
         let mut state = 1u64;
         let noise = (0..MEMORY_BYTES / 8).flat_map(|_| {
             state ^= state << 13;
@@ -58,7 +62,7 @@ impl Bench {
         Bench {
             isa,
             one: Pool::new(1),
-            two: Pool::new(2),
+            all: Pool::new(n_threads),
             noise: noise.collect(),
             params: [0x24, 0x3c].repeat(MEMORY_BYTES / 8),
         }
@@ -88,14 +92,14 @@ impl Bench {
 
     fn memory(&self) {
         println!("\nfrom memory, 2048 columns: read loop, kernel, share");
-        println!("             1 thread              2 threads");
+        println!("             1 thread              all threads");
         for (name, format) in formats() {
             // A dense matrix of 2-byte parameters is read from a smaller buffer.
             let matrix = self.matrix(format, 2048, MEMORY_BYTES * 2 / 5 / 2);
             let mut input = Input::new(self, 1, 2048);
             let (mut read, mut kernel) = ([Best::new(); 2], [Best::new(); 2]);
             for _ in 0..ROUNDS {
-                for (i, pool) in [&self.one, &self.two].into_iter().enumerate() {
+                for (i, pool) in [&self.one, &self.all].into_iter().enumerate() {
                     let bytes = &self.noise[..n_bytes(&matrix)];
                     read[i].time(|| read_loop(pool, bytes));
                     kernel[i].time(|| input.multiply(pool, self.isa, matrix));
@@ -119,19 +123,19 @@ impl Bench {
     }
 
     fn columns(&self) {
-        println!("\n4 bits by columns: memory 1 and 2 threads, second cache 1 thread");
+        println!("\n4 bits by columns: memory 1 and all threads, second cache 1 thread");
         for cols in [256, 512, 768, 1408, 2048, 4096, 7168, 18432] {
             let large = self.matrix(four_bits(), cols, MEMORY_BYTES / 5);
             let small = self.matrix(four_bits(), cols, CACHE_BYTES);
             let one = self.rate(&self.one, large, 1, 1);
-            let two = self.rate(&self.two, large, 1, 1);
-            println!("{cols:>8}  {one:6.1} {two:6.1} {:6.1}", self.rate(&self.one, small, 1, 200));
+            let all = self.rate(&self.all, large, 1, 1);
+            println!("{cols:>8}  {one:6.1} {all:6.1} {:6.1}", self.rate(&self.one, small, 1, 200));
         }
     }
 
     fn many_rows(&self) {
         println!(
-            "\nseveral rows of activations, 2048 columns from memory, GOP/s with 1 and 2 threads"
+            "\nseveral rows of activations, 2048 columns from memory, GOP/s with 1 and all threads"
         );
         for (name, format) in formats() {
             let matrix = self.matrix(format, 2048, 8 << 20);
@@ -139,18 +143,18 @@ impl Bench {
             for n in [1, 2, 3, 4, 8, 16, 64] {
                 let ops = (2 * matrix.rows * matrix.cols * n) as f64;
                 let gop = |pool| ops * self.rate(pool, matrix, n, 1) / n_bytes(&matrix) as f64;
-                print!("  {n}: {:.0} {:.0}", gop(&self.one), gop(&self.two));
+                print!("  {n}: {:.0} {:.0}", gop(&self.one), gop(&self.all));
             }
             println!();
         }
     }
 
     fn small(&self) {
-        println!("\none small matrix, 4 bits, microseconds with 1 and 2 threads");
+        println!("\none small matrix, 4 bits, microseconds with 1 and all threads");
         for (rows, cols) in [(64, 256), (256, 256), (1024, 256), (512, 2048), (2048, 512)] {
             let matrix = self.matrix_of(four_bits(), rows, cols);
             let us = |pool| n_bytes(&matrix) as f64 / self.rate(pool, matrix, 1, 500) / 1e3;
-            println!("{rows:>6}x{cols:<5} {:6.2} {:6.2}", us(&self.one), us(&self.two));
+            println!("{rows:>6}x{cols:<5} {:6.2} {:6.2}", us(&self.one), us(&self.all));
         }
     }
 
@@ -169,7 +173,7 @@ impl Bench {
         for work in [0, 20, 50, 200] {
             for gap in [0, 100, 1000] {
                 print!("  work {work:>3} gap {gap:>4}:");
-                for pool in [&self.one, &self.two] {
+                for pool in [&self.one, &self.all] {
                     let (median, high) = fork_time(pool, work, gap);
                     print!("  {} thread {median:6.1} {high:6.1}", pool.n_threads());
                 }

@@ -58,7 +58,8 @@ pub struct Engine {
 /// What does not change while a model is open.
 struct Info {
     root: PathBuf,
-    tokenizer: Option<PathBuf>,
+    /// Where the tokenizer and its settings are.
+    text_dir: PathBuf,
     family: &'static str,
     shape: ModelShape,
     plan: Plan,
@@ -125,7 +126,7 @@ impl Engine {
         let experts = ExpertStore::open(bank, alloc, store_options)?;
         let info = Info {
             root: checkpoint.root().to_path_buf(),
-            tokenizer: checkpoint.companion("tokenizer.json"),
+            text_dir: text_dir(&checkpoint),
             family: declared.family.name,
             shape: declared.shape,
             plan,
@@ -151,9 +152,7 @@ impl Engine {
     /// # Errors
     /// Where the model has none, or it is damaged.
     pub fn tokenizer(&self) -> Result<Tokenizer, EngineError> {
-        let missing = || self.info.root.join("tokenizer.json");
-        let path = self.info.tokenizer.clone().unwrap_or_else(missing);
-        Ok(Tokenizer::from_file(&path)?)
+        Ok(Tokenizer::from_dir(&self.info.text_dir)?)
     }
 
     /// The model's family.
@@ -221,6 +220,12 @@ impl Core {
     pub(crate) fn forget_predictions(&self) {
         self.experts.forget_predictions();
     }
+}
+
+fn text_dir(checkpoint: &Checkpoint) -> PathBuf {
+    let tokenizer = checkpoint.companion("tokenizer.json");
+    let dir = tokenizer.as_deref().and_then(Path::parent);
+    dir.unwrap_or(checkpoint.root()).to_path_buf()
 }
 
 fn check_top_k(options: &EngineOptions, shape: &ModelShape) -> Result<(), EngineError> {

@@ -139,7 +139,8 @@ pub struct PackProgress<'a> {
 pub type OnPackProgress<'a> = dyn FnMut(PackProgress<'_>) + 'a;
 
 /// Files that belong to a model beside its weights.
-const COMPANIONS: [&str; 11] = [
+const COMPANIONS: [&str; 12] = [
+    "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",

@@ -25,18 +25,10 @@ pub(super) fn decode_floats(float: Float, bytes: &[u8], out: &mut [f32]) {
     }
 }
 
-/// Sixteen elements: `B` bytes.
-#[inline(always)]
-pub(super) fn decode_sixteen<const B: usize>(float: Float, bytes: &[u8; B]) -> [f32; 16] {
-    let mut out = [0.0; 16];
-    decode_floats(float, bytes, &mut out);
-    out
-}
-
 /// `half` asks the processor what it can do for each element; this one the
 /// compiler can vectorise.
 #[inline(always)]
-fn f16_to_f32(bits: u16) -> f32 {
+pub(super) fn f16_to_f32(bits: u16) -> f32 {
     let sign = u32::from(bits & 0x8000) << 16;
     let magnitude = u32::from(bits & 0x7fff) << 13;
     // The exponent's bias goes from 15 to 127; exact for denormals too.

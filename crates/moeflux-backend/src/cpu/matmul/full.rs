@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, unpack_group};
+use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, bf16_to_f32, unpack_group};
 
 use super::FullProduct;
-use super::floats::{decode_floats, decode_sixteen};
+use super::floats::{decode_floats, f16_to_f32};
 use super::jobs::OutPart;
 use crate::cpu::Isa;
 use crate::cpu::isa::{Level, for_every_isa};
@@ -64,20 +64,22 @@ fn one_row_in_place(
 fn decoded_rows(isa: Isa, product: FullProduct<'_>, rows: Range<usize>, mut out: OutPart<'_>) {
     let FullProduct { weight, x, x_rows } = product;
     let mut decoded: Decoded = [[[0.0; LANES]; COLS / LANES]; ROWS];
+    let mut sums = [[[0f32; LANES]; ROWS]; X_ROWS];
     for row in rows.clone().step_by(ROWS) {
         let n_rows = ROWS.min(rows.end - row);
         for first in (0..x_rows.len()).step_by(X_ROWS) {
             let n_x_rows = X_ROWS.min(x_rows.len() - first);
-            let mut sums = [[[0f32; LANES]; ROWS]; X_ROWS];
+            let sums = &mut sums[..n_x_rows];
+            sums.fill([[0.0; LANES]; ROWS]);
             for col in (0..weight.cols).step_by(COLS) {
                 let n_cols = COLS.min(weight.cols - col);
                 for (r, it) in decoded[..n_rows].iter_mut().enumerate() {
                     decode(isa, &weight, row + r, col, &mut it.as_flattened_mut()[..n_cols]);
                 }
                 let piece = |i: usize| &x.row(x_rows.at(first + i))[col..col + n_cols];
-                multiply(isa, &decoded, piece, &mut sums[..n_x_rows]);
+                multiply(isa, &decoded, piece, sums);
             }
-            for (i, sums) in sums[..n_x_rows].iter().enumerate() {
+            for (i, sums) in sums.iter().enumerate() {
                 out.put(first + i, row, &sums.map(add_tree)[..n_rows]);
             }
         }
@@ -126,37 +128,41 @@ for_every_isa! {
         sums: &mut Partials,
     ) {
         match float {
-            Float::F32 => multiply_stored_block::<64>(float, w, x, sums),
-            Float::F16 | Float::BF16 => multiply_stored_block::<32>(float, w, x, sums),
+            Float::F32 => multiply_stored_block(w, x, sums, f32::from_le_bytes),
+            Float::F16 => {
+                multiply_stored_block(w, x, sums, |it| f16_to_f32(u16::from_le_bytes(it)));
+            }
+            Float::BF16 => {
+                multiply_stored_block(w, x, sums, |it| bf16_to_f32(u16::from_le_bytes(it)));
+            }
         }
     }
 }
 
-/// Sixteen elements are `B` bytes.
+/// `decode` takes the bytes of one element.
 #[inline(always)]
 fn multiply_stored_block<const B: usize>(
-    float: Float,
     w: &[&[u8]; ROWS],
     x: &[f32],
     sums: &mut Partials,
+    decode: impl Fn([u8; B]) -> f32,
 ) {
-    let n = x.len() / LANES;
-    let chunks: [&[[u8; B]]; ROWS] = std::array::from_fn(|r| &w[r].as_chunks().0[..n]);
+    let w: [&[[u8; B]]; ROWS] = std::array::from_fn(|r| &w[r].as_chunks().0[..x.len()]);
+    let (chunks, rest) = x.as_chunks::<LANES>();
     let mut acc = *sums;
-    for (i, x) in x.as_chunks::<LANES>().0.iter().enumerate() {
+    for (i, x) in chunks.iter().enumerate() {
         for r in 0..ROWS {
-            let w = decode_sixteen(float, &chunks[r][i]);
+            let w = &w[r][i * LANES..][..LANES];
             for lane in 0..LANES {
-                acc[r][lane] = w[lane].mul_add(x[lane], acc[r][lane]);
+                acc[r][lane] = decode(w[lane]).mul_add(x[lane], acc[r][lane]);
             }
         }
     }
     *sums = acc;
     // Only lanes that have a column: adding a zero product would turn -0 into 0.
-    for col in n * LANES..x.len() {
-        for (w, sums) in w.iter().zip(sums.iter_mut()) {
-            let sum = &mut sums[col % LANES];
-            *sum = float.read(w, col).mul_add(x[col], *sum);
+    for (w, sums) in w.iter().zip(sums) {
+        for ((w, x), sum) in w[chunks.len() * LANES..].iter().zip(rest).zip(sums) {
+            *sum = decode(*w).mul_add(*x, *sum);
         }
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn integer_row<const BITS: usize, const GROUP: usize>(
     let n_groups = product.n_groups();
     let x_row = product.x_rows.at(i);
     let x = repeat::<BITS, GROUP>(product.x.q(x_row));
-    let mut dots = [0f32; PIECE * ROWS];
+    let mut dots = vec![0f32; n_groups.min(PIECE) * ROWS];
     for row in rows.clone().step_by(ROWS) {
         let block = row..rows.end.min(row + ROWS);
         let mut sums = Sums::new(&product, block.clone(), x_row);

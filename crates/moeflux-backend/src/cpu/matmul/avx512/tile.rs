@@ -28,13 +28,14 @@ pub(super) fn integer_rows<const BITS: usize, const GROUP: usize>(
     out: &mut OutPart<'_>,
 ) {
     let n = product.x_rows.len();
+    let mut sums = vec![Sums::zero(); n.min(X_ROWS)];
     for first in (0..n).step_by(X_ROWS) {
         let x_rows = first..n.min(first + X_ROWS);
-        let inputs = Inputs::new(&product, x_rows.clone());
+        let inputs: Vec<_> = x_rows.clone().map(|i| Input::new(&product, i)).collect();
         for row in rows.clone().step_by(ROWS) {
             let block = row..rows.end.min(row + ROWS);
-            let mut sums = [Sums::zero(); X_ROWS];
-            multiply::<BITS, GROUP>(&product, block.clone(), inputs.rows(), &mut sums);
+            sums.fill(Sums::zero());
+            multiply::<BITS, GROUP>(&product, block.clone(), &inputs, &mut sums);
             for (i, it) in x_rows.clone().zip(&sums) {
                 out.put(i, row, &it.total()[..block.len()]);
             }
@@ -50,24 +51,10 @@ struct Input<'a> {
     st: &'a [f32],
 }
 
-struct Inputs<'a> {
-    rows: [Input<'a>; X_ROWS],
-    n: usize,
-}
-
-impl<'a> Inputs<'a> {
-    fn new(product: &IntegerProduct<'a>, x_rows: Range<usize>) -> Inputs<'a> {
-        let mut rows = [Input { q: &[], s: &[], st: &[] }; X_ROWS];
-        let n = x_rows.len();
-        for (it, i) in rows.iter_mut().zip(x_rows) {
-            let row = product.x_rows.at(i);
-            *it = Input { q: product.x.q(row), s: product.x.s(row), st: product.x.st(row) };
-        }
-        Inputs { rows, n }
-    }
-
-    fn rows(&self) -> &[Input<'a>] {
-        &self.rows[..self.n]
+impl<'a> Input<'a> {
+    fn new(product: &IntegerProduct<'a>, i: usize) -> Input<'a> {
+        let (x, row) = (product.x, product.x_rows.at(i));
+        Input { q: x.q(row), s: x.s(row), st: x.st(row) }
     }
 }
 
@@ -112,7 +99,7 @@ fn multiply<const BITS: usize, const GROUP: usize>(
     product: &IntegerProduct<'_>,
     rows: Range<usize>,
     inputs: &[Input<'_>],
-    sums: &mut [Sums; X_ROWS],
+    sums: &mut [Sums],
 ) {
     let mut params = param_tile(product, rows.clone(), 0);
     let mut params_from = 0;
@@ -176,7 +163,7 @@ fn dots<const FROM: usize, const TO: usize>(tile: &Tile, x: &[i8], start: __m512
 /// The first half of a group of 128.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
-fn begin_group(tile: &Tile, inputs: &[Input<'_>], col: usize, sums: &mut [Sums; X_ROWS]) {
+fn begin_group(tile: &Tile, inputs: &[Input<'_>], col: usize, sums: &mut [Sums]) {
     for (x, sums) in inputs.iter().zip(sums) {
         sums.part = dots::<0, 16>(tile, &x.q[col..], _mm512_setzero_si512());
     }
@@ -192,7 +179,7 @@ fn end_group<const FROM: usize, const TO: usize>(
     inputs: &[Input<'_>],
     group: usize,
     col: usize,
-    sums: &mut [Sums; X_ROWS],
+    sums: &mut [Sums],
 ) {
     let (scale, bias) = (params.scale[param_idx], params.bias[param_idx]);
     for (x, sums) in inputs.iter().zip(sums) {
