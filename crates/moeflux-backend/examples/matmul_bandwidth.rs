@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use moeflux_backend::cpu::matmul::{
-    Activations, FloatRows, MatmulJob, OutRows, Quantised, RowMap, run_jobs,
+    Activations, FloatRows, MatmulJob, OutRows, Quantised, Rounding, RowMap, run_jobs,
 };
 use moeflux_backend::cpu::{Isa, Pool, SharedMut};
 use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView};
@@ -31,8 +31,11 @@ fn main() {
         || std::thread::available_parallelism().map_or(1, |it| it.get()),
         |n| n.parse().unwrap_or_else(|e| panic!("{n} threads: {e}")),
     );
-    let bench = Bench::new(isa, n_threads);
-    println!("{isa:?}, one thread and {n_threads}, groups of {GROUP}, GB/s");
+    let n_digits = std::env::args().nth(3).map_or(2, |n| {
+        n.parse().unwrap_or_else(|e| panic!("{n} digits: {e}"))
+    });
+    let bench = Bench { n_digits, ..Bench::new(isa, n_threads) };
+    println!("{isa:?}, one thread and {n_threads}, groups of {GROUP}, {n_digits} digits, GB/s");
     bench.memory();
     bench.cache();
     bench.columns();
@@ -48,6 +51,8 @@ struct Bench {
     noise: Vec<u8>,
     /// 0.01 as BF16.
     params: Vec<u8>,
+    /// Digits of the activations.
+    n_digits: usize,
 }
 
 impl Bench {
@@ -65,6 +70,7 @@ impl Bench {
             all: Pool::new(n_threads),
             noise: noise.collect(),
             params: [0x24, 0x3c].repeat(MEMORY_BYTES / 8),
+            n_digits: 2,
         }
     }
 
@@ -214,7 +220,10 @@ impl Input {
     fn new(bench: &Bench, n: usize, cols: usize) -> Input {
         let x: Vec<f32> = (0..n * cols).map(|i| (i * 7919 % 1000) as f32 / 500.0 - 1.0).collect();
         let mut quantised = Quantised::default();
-        quantised.quantise(&bench.one, bench.isa, &x, cols, n, cols, GROUP);
+        let n_digits = bench.n_digits;
+        let rounding =
+            Rounding { x: &x, stride: cols, n_rows: n, cols, group_size: GROUP, n_digits };
+        quantised.quantise(&bench.one, bench.isa, rounding);
         Input { n, cols, x, quantised, out: Vec::new() }
     }
 

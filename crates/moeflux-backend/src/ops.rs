@@ -142,9 +142,12 @@ impl CacheSpec {
 pub enum Inputs {
     /// As they are.
     Full,
-    /// Rounded to eight bits a group, where the weights are quantised; else
-    /// as they are.
-    Rounded,
+    /// Rounded to two digits of eight bits a group, where the weights are
+    /// quantised; else as they are.
+    Int16,
+    /// Rounded to one digit of eight bits a group, where the weights are
+    /// quantised; else as they are.
+    Int8,
 }
 
 /// A matrix on its way to the device.

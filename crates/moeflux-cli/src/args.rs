@@ -6,10 +6,13 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::text::GenerationDefaults;
-use moeflux_engine::{Device, EngineOptions};
+use moeflux_engine::{Activations, Device, EngineOptions, isa_names};
 use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
 use crate::bytes;
+use crate::values::{
+    count, group_size, non_negative, penalty, positive_share, probability, weight_bits,
+};
 
 /// Runs Mixture-of-Experts models larger than memory by streaming their experts.
 #[derive(Debug, Parser)]
@@ -49,22 +52,25 @@ pub(crate) struct ModelArgs {
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Threads that compute [default: all cores]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     threads: Option<usize>,
     /// Instruction set of the kernels: scalar, avx2, avx512 [default: the fastest]
     #[arg(long, value_name = "NAME")]
     isa: Option<String>,
+    /// How products with quantised weights round their inputs
+    #[arg(long, value_enum, default_value_t = Rounding::Int16, value_name = "HOW")]
+    activations: Rounding,
     /// Positions of a conversation [default: planned from memory]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     ctx: Option<usize>,
     /// Rows of a prefill chunk [default: 512]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     chunk: Option<usize>,
     /// How experts are read: auto, mmap or pread [default: $MOEFLUX_EXPERT_IO, else auto]
     #[arg(long, value_name = "MODE")]
     expert_io: Option<String>,
     /// Memory for experts, such as 8GiB [default: planned from what is available]
-    #[arg(long, value_name = "BYTES", value_parser = bytes::parse)]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_negative_numbers = true)]
     expert_cache: Option<u64>,
     /// Which expert leaves the cache first
     #[arg(long, value_enum, default_value_t = Policy::Frequency, value_name = "POLICY")]
@@ -73,7 +79,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_enum, default_value_t = Ahead::Off, value_name = "WHICH")]
     prefetch: Ahead,
     /// Experts a token gets; changes what the model says
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", value_parser = count, allow_negative_numbers = true)]
     experts_per_token: Option<usize>,
     /// Let layers whose expert file is missing add nothing, instead of refusing the model
     #[arg(long)]
@@ -81,6 +87,14 @@ pub(crate) struct ModelArgs {
     /// Compare the checksums of a packed model before using it
     #[arg(long)]
     pub(crate) verify: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Rounding {
+    /// Next to nothing is lost
+    Int16,
+    /// Half the arithmetic
+    Int8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -106,8 +120,12 @@ impl ModelArgs {
         Ok(EngineOptions {
             device: Device::by_name(&self.device).map_err(usage)?,
             threads: self.threads,
-            isa: self.isa.clone(),
-            exact,
+            isa: self.isa()?,
+            activations: match self.activations {
+                _ if exact => Activations::Full,
+                Rounding::Int16 => Activations::Int16,
+                Rounding::Int8 => Activations::Int8,
+            },
             expert_io: self.expert_io()?,
             expert_cache: self.expert_cache,
             cache_policy: match self.cache_policy {
@@ -123,6 +141,16 @@ impl ModelArgs {
             experts_per_token: self.experts_per_token,
             allow_missing_experts: self.allow_missing_experts,
         })
+    }
+
+    fn isa(&self) -> Result<Option<String>> {
+        match &self.isa {
+            Some(name) if !isa_names().contains(&name.as_str()) => {
+                let known = isa_names().join(", ");
+                Err(usage(format!("--isa {name:?}: this machine has {known}")).into())
+            }
+            isa => Ok(isa.clone()),
+        }
     }
 
     fn expert_io(&self) -> Result<IoChoice> {
@@ -150,25 +178,25 @@ fn usage(err: impl ToString) -> UsageError {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SampleArgs {
     /// Divides the logits; 0 always takes the likeliest token
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = non_negative, allow_negative_numbers = true)]
     temperature: Option<f32>,
     /// Keep the fewest tokens whose probabilities reach this sum
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = positive_share, allow_negative_numbers = true)]
     top_p: Option<f32>,
     /// Keep this many of the likeliest tokens; 0 keeps all
-    #[arg(long, value_name = "K")]
+    #[arg(long, value_name = "K", allow_negative_numbers = true)]
     top_k: Option<usize>,
     /// Drop tokens below this share of the likeliest one's probability
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = probability, allow_negative_numbers = true)]
     min_p: Option<f32>,
     /// Make tokens that were used less likely; 1 changes nothing
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", value_parser = penalty, allow_negative_numbers = true)]
     repeat_penalty: Option<f32>,
     /// Determines all random choices [default: another one each time]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     seed: Option<u64>,
     /// Tokens of an answer at most
-    #[arg(long, value_name = "N", default_value_t = 2048)]
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = count, allow_negative_numbers = true)]
     pub(crate) max_tokens: usize,
     /// End the answer before this text; may be given several times
     #[arg(long, value_name = "TEXT")]
@@ -241,28 +269,28 @@ pub(crate) struct PackArgs {
     /// The directory to write
     pub(crate) dst: PathBuf,
     /// Bits of what is not quantised yet; 16 leaves it as it is
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = weight_bits, allow_negative_numbers = true)]
     pub(crate) bits: u8,
     /// Bits of what stays in memory [default: as --bits]
-    #[arg(long, value_name = "BITS")]
+    #[arg(long, value_name = "BITS", value_parser = weight_bits, allow_negative_numbers = true)]
     pub(crate) resident_bits: Option<u8>,
     /// Bits of the embedding [default: as --resident-bits]
-    #[arg(long, value_name = "BITS")]
+    #[arg(long, value_name = "BITS", value_parser = weight_bits, allow_negative_numbers = true)]
     pub(crate) embedding_bits: Option<u8>,
     /// Bits of the head [default: as --resident-bits]
-    #[arg(long, value_name = "BITS")]
+    #[arg(long, value_name = "BITS", value_parser = weight_bits, allow_negative_numbers = true)]
     pub(crate) head_bits: Option<u8>,
     /// Bits of routers and gates
-    #[arg(long, value_name = "BITS", default_value_t = 8)]
+    #[arg(long, value_name = "BITS", default_value_t = 8, value_parser = weight_bits, allow_negative_numbers = true)]
     pub(crate) gate_bits: u8,
     /// Columns that share a scale: 32, 64 or 128
-    #[arg(long, default_value_t = 64, value_name = "N")]
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = group_size, allow_negative_numbers = true)]
     pub(crate) group_size: usize,
     /// Start over what was packed otherwise
     #[arg(long)]
     pub(crate) force: bool,
     /// Threads that quantise [default: all cores]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
 }
 
@@ -287,7 +315,7 @@ pub(crate) struct PerplexityArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) text: PathBuf,
     /// Tokens that are evaluated together, each window from an empty context [default: 2048]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub(crate) window: Option<usize>,
     /// Keep activations f32 everywhere
     #[arg(long)]
@@ -326,19 +354,19 @@ pub(crate) struct SynthArgs {
     #[arg(long)]
     pub(crate) out: PathBuf,
     /// Bits of the weights: 2, 3, 4, 5, 6 or 8, or 16 for BF16
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = weight_bits, allow_negative_numbers = true)]
     pub(crate) bits: u8,
     /// Columns that share a scale: 32, 64 or 128
-    #[arg(long, default_value_t = 64, value_name = "N")]
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = group_size, allow_negative_numbers = true)]
     pub(crate) group_size: usize,
     /// What to write
     #[arg(long, value_enum, default_value_t = SynthKind::Mlx)]
     pub(crate) format: SynthKind,
     /// Layers, instead of the shape's own number
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub(crate) layers: Option<usize>,
     /// The same seed gives the same bytes
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 }
 

@@ -45,20 +45,18 @@ fn is_whole(dir: &Path) -> bool {
 fn write(dir: &Path) -> Result<()> {
     let partial = dir.with_extension(format!("partial-{}", std::process::id()));
     let written = write_files(&partial).and_then(|()| {
-        if dir.exists() {
-            fs::remove_dir_all(dir)?;
+        // Another process may have been faster, and have opened it already.
+        if !is_whole(dir) {
+            if dir.exists() {
+                fs::remove_dir_all(dir)?;
+            }
+            fs::rename(&partial, dir)?;
         }
-        Ok(fs::rename(&partial, dir)?)
+        Ok(())
     });
-    if written.is_err() {
-        // The first error is the one to report.
-        let _ = fs::remove_dir_all(&partial);
-        // Another process may have been faster.
-        if is_whole(dir) {
-            return Ok(());
-        }
-    }
-    written
+    // Gone already if it was renamed.
+    let _ = fs::remove_dir_all(&partial);
+    if is_whole(dir) { Ok(()) } else { written }
 }
 
 fn write_files(dir: &Path) -> Result<()> {
@@ -86,7 +84,9 @@ pub(crate) fn cache_dir() -> Result<PathBuf> {
         dir("XDG_CACHE_HOME").or_else(|| dir("HOME").map(|it| it.join(".cache")))
     };
     let base = base.ok_or_else(|| {
-        UsageError(String::from("no home directory: set MOEFLUX_CACHE to a directory for the demo model"))
+        UsageError(String::from(
+            "no home directory: set MOEFLUX_CACHE to a directory for the demo model",
+        ))
     })?;
     Ok(base.join("moeflux"))
 }

@@ -9,13 +9,18 @@ mod demo;
 mod model;
 mod progress;
 mod report;
+mod values;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use moeflux_engine::EngineError;
+use moeflux_engine::sampler::SamplerError;
+use moeflux_engine::synth::SynthError;
+use moeflux_store::StoreError;
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, UsageError};
 
 /// Exit code of a command that failed.
 const FAILED: u8 = 1;
@@ -42,7 +47,7 @@ fn main() -> ExitCode {
         Err(err) if is_broken_pipe(&err) => ExitCode::SUCCESS,
         Err(err) => {
             print_error(&format!("{err:#}"));
-            ExitCode::from(if err.is::<args::UsageError>() { USAGE } else { FAILED })
+            ExitCode::from(if is_usage(&err) { USAGE } else { FAILED })
         }
     }
 }
@@ -56,8 +61,7 @@ fn refuse_usage(err: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let text = err.render().to_string();
-    let first: Vec<&str> =
-        text.lines().map(str::trim).take_while(|it| !it.is_empty()).collect();
+    let first: Vec<&str> = text.lines().map(str::trim).take_while(|it| !it.is_empty()).collect();
     let message = first.join(" ");
     let message = message.strip_prefix("error: ").unwrap_or(&message);
     let hint = if message.contains("--help") { "" } else { " (see --help)" };
@@ -67,10 +71,25 @@ fn refuse_usage(err: &clap::Error) -> ExitCode {
 
 /// One line, whatever the message holds.
 fn print_error(message: &str) {
-    let line: String =
-        message.chars().map(|it| if it.is_control() { ' ' } else { it }).collect();
+    let line: String = message.chars().map(|it| if it.is_control() { ' ' } else { it }).collect();
     // Nobody is left to tell when standard error is closed.
     let _ = writeln!(io::stderr(), "moeflux: {line}");
+}
+
+/// Whether another command line would have done.
+fn is_usage(err: &anyhow::Error) -> bool {
+    let engine = err.downcast_ref::<EngineError>();
+    let synth = err.downcast_ref::<SynthError>();
+    err.is::<UsageError>()
+        || matches!(synth, Some(SynthError::UnknownShape { .. } | SynthError::Option { .. }))
+        || matches!(
+            engine,
+            Some(
+                EngineError::Option { .. }
+                    | EngineError::Sampler(SamplerError::Option { .. })
+                    | EngineError::Store(StoreError::BudgetTooSmall { .. })
+            )
+        )
 }
 
 fn is_broken_pipe(err: &anyhow::Error) -> bool {

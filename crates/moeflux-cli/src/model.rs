@@ -55,7 +55,10 @@ pub(crate) fn open(args: &ModelArgs, exact: bool, is_quiet: bool) -> Result<Engi
     if shape.top_k != shape.config_top_k {
         let (own, now) = (shape.config_top_k, shape.top_k);
         // The answer is another one: said even where statistics are not wanted.
-        note(false, &format!("warning: {now} experts a token instead of {own}: the model's output changes"));
+        note(
+            false,
+            &format!("warning: {now} experts a token instead of {own}: the model's output changes"),
+        );
     }
     Ok(engine)
 }

@@ -1,14 +1,18 @@
 //! Memory that records land in: page-aligned buffers and mapped files.
 //! The only file of this crate that needs `unsafe`.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Alignment and granularity of every buffer, fit for direct I/O.
 pub const PAGE_BYTES: usize = 4096;
+
+/// From this length on memory is worth huge pages, of which this is the size.
+const HUGE_BYTES: usize = 2 << 20;
 
 /// A page-aligned byte buffer with one owner.
 ///
@@ -16,25 +20,75 @@ pub const PAGE_BYTES: usize = 4096;
 /// moving it back, so no two threads ever see the same bytes at once.
 #[derive(Debug)]
 pub struct HostBuf {
+    /// Invariant: `len` bytes of `region` that no other buffer has.
     ptr: NonNull<u8>,
-    /// Invariant: a non-zero multiple of `PAGE_BYTES`.
     len: usize,
+    /// Keeps the bytes mapped.
+    region: Arc<Region>,
+}
+
+/// Memory of the process, unmapped when its last buffer is dropped.
+#[derive(Debug)]
+struct Region {
+    map: memmap2::MmapMut,
+}
+
+impl Region {
+    /// Takes `len` zeroed bytes.
+    fn new(len: usize) -> Region {
+        let layout = Layout::from_size_align(len, PAGE_BYTES);
+        let layout = layout.expect("buffer should fit the address space");
+        let Ok(map) = memmap2::MmapMut::map_anon(len) else { handle_alloc_error(layout) };
+        #[cfg(target_os = "linux")]
+        if len >= HUGE_BYTES {
+            // A system without huge pages serves small ones.
+            let _ = map.advise(memmap2::Advice::HugePage);
+        }
+        Region { map }
+    }
 }
 
 impl HostBuf {
     /// Allocates `len` zeroed bytes, rounded up to whole pages. Pages that are
     /// never touched take no memory.
     pub fn zeroed(len: usize) -> HostBuf {
-        let len = len.max(1).next_multiple_of(PAGE_BYTES);
-        let layout = Self::layout(len);
-        // SAFETY: `len` is at least one page, so the layout is not empty.
-        let ptr = unsafe { alloc_zeroed(layout) };
-        let Some(ptr) = NonNull::new(ptr) else { handle_alloc_error(layout) };
-        HostBuf { ptr, len }
+        HostSlab::new(len).carve(len).expect("a slab has room for what it was made for")
+    }
+}
+
+/// Memory for several buffers side by side, so that small ones share huge
+/// pages.
+#[derive(Debug)]
+pub struct HostSlab {
+    /// Invariant: nobody has a buffer of the bytes from `next` on.
+    region: Arc<Region>,
+    first: NonNull<u8>,
+    next: usize,
+}
+
+// SAFETY: the pointer is to memory that `region` owns, and hands out whole
+// buffers only.
+unsafe impl Send for HostSlab {}
+
+impl HostSlab {
+    /// Takes `len` zeroed bytes, rounded up to whole pages.
+    pub fn new(len: usize) -> HostSlab {
+        let mut region = Region::new(len.max(1).next_multiple_of(PAGE_BYTES));
+        let first = NonNull::new(region.map.as_mut_ptr()).expect("a map has an address");
+        HostSlab { region: Arc::new(region), first, next: 0 }
     }
 
-    fn layout(len: usize) -> Layout {
-        Layout::from_size_align(len, PAGE_BYTES).expect("buffer should fit the address space")
+    /// The next `len` bytes, rounded up to whole pages; `None` when too few
+    /// are left.
+    pub fn carve(&mut self, len: usize) -> Option<HostBuf> {
+        let len = len.max(1).next_multiple_of(PAGE_BYTES);
+        if len > self.region.map.len() - self.next {
+            return None;
+        }
+        // SAFETY: `next` is at most the length of the region.
+        let ptr = unsafe { self.first.add(self.next) };
+        self.next += len;
+        Some(HostBuf { ptr, len, region: Arc::clone(&self.region) })
     }
 }
 
@@ -42,7 +96,9 @@ impl Deref for HostBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `ptr` owns `len` initialised bytes for as long as `self`.
+        debug_assert!(self.len <= self.region.map.len(), "a buffer lies inside its region");
+        // SAFETY: these `len` initialised bytes belong to this buffer alone,
+        // and `region` keeps them mapped.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 }
@@ -51,13 +107,6 @@ impl DerefMut for HostBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
-    }
-}
-
-impl Drop for HostBuf {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with this very layout.
-        unsafe { dealloc(self.ptr.as_ptr(), Self::layout(self.len)) };
     }
 }
 
@@ -107,5 +156,35 @@ impl Deref for MappedFile {
 
     fn deref(&self) -> &[u8] {
         &self.map
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_of_a_slab_are_disjoint_and_outlive_it() {
+        let mut slab = HostSlab::new(3 * PAGE_BYTES);
+        let mut bufs: Vec<HostBuf> = (0..3).map(|_| slab.carve(100).unwrap()).collect();
+        assert!(slab.carve(1).is_none());
+        drop(slab);
+        for (i, buf) in bufs.iter_mut().enumerate() {
+            assert!(buf.iter().all(|it| *it == 0));
+            buf.fill(u8::try_from(i).unwrap());
+        }
+        for (i, buf) in bufs.iter().enumerate() {
+            assert!(buf.len() == PAGE_BYTES && buf.iter().all(|it| usize::from(*it) == i));
+        }
+    }
+
+    #[test]
+    fn large_and_empty_buffers_are_whole_pages() {
+        for len in [0, 1, PAGE_BYTES, HUGE_BYTES + 1, 3 * HUGE_BYTES] {
+            let mut buf = HostBuf::zeroed(len);
+            assert_eq!(buf.len(), len.max(1).next_multiple_of(PAGE_BYTES));
+            let last = buf.len() - 1;
+            buf[last] = 1;
+        }
     }
 }

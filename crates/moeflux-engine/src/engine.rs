@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use moeflux_backend::{Backend, Inputs, Sequence, Span};
-use moeflux_core::TokenId;
+use moeflux_core::{HostBuf, HostSlab, TokenId};
 use moeflux_core::checkpoint::Checkpoint;
 use moeflux_store::{
-    CachePolicy, DEFAULT_READERS, ExpertStore, IoChoice, Prefetch, StoreOptions, StoreStats,
+    CachePolicy, DEFAULT_READERS, ExpertStore, IoChoice, Prefetch, SlotAlloc, StoreOptions, StoreStats,
 };
 
 use crate::device::{self, Device};
@@ -19,6 +19,19 @@ use crate::plan::{Declared, Plan, plan};
 use crate::session::Session;
 use crate::text::Tokenizer;
 
+/// How products with quantised weights treat their inputs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activations {
+    /// As they are: for comparison with references.
+    Full,
+    /// Rounded to sixteen bits, in two digits of eight: next to nothing is
+    /// lost, and nothing takes longer while memory or the drive is the limit.
+    #[default]
+    Int16,
+    /// Rounded to eight bits: half the arithmetic.
+    Int8,
+}
+
 /// How a model is opened.
 #[derive(Clone, Debug, Default)]
 pub struct EngineOptions {
@@ -28,8 +41,8 @@ pub struct EngineOptions {
     pub threads: Option<usize>,
     /// The instruction set of the kernels; the fastest where absent.
     pub isa: Option<String>,
-    /// Keeps activations `f32` everywhere, for comparison with references.
-    pub exact: bool,
+    /// How large projections treat their inputs.
+    pub activations: Activations,
     /// How experts come into memory.
     pub expert_io: IoChoice,
     /// Bytes for the cache of experts; planned where absent.
@@ -101,7 +114,11 @@ impl Engine {
         let plan = plan(&checkpoint, &declared, &bank, options)?;
         let n_threads = threads(options)?;
         let mut backend = device::open(options.device, n_threads, options.isa.as_deref())?;
-        let inputs = if options.exact { Inputs::Full } else { Inputs::Rounded };
+        let inputs = match options.activations {
+            Activations::Full => Inputs::Full,
+            Activations::Int16 => Inputs::Int16,
+            Activations::Int8 => Inputs::Int8,
+        };
         let total = plan.resident_bytes;
         let mut report = |loaded| progress(loaded, total);
         let mut loader = Loader::new(&checkpoint, backend.as_mut(), inputs, &mut report);
@@ -122,8 +139,7 @@ impl Engine {
             allow_missing: options.allow_missing_experts,
             top_k: declared.shape.top_k,
         };
-        let alloc = Box::new(moeflux_core::HostBuf::zeroed);
-        let experts = ExpertStore::open(bank, alloc, store_options)?;
+        let experts = ExpertStore::open(bank, slot_memory(), store_options)?;
         let info = Info {
             root: checkpoint.root().to_path_buf(),
             text_dir: text_dir(&checkpoint),
@@ -220,6 +236,19 @@ impl Core {
     pub(crate) fn forget_predictions(&self) {
         self.experts.forget_predictions();
     }
+}
+
+/// Slots side by side in slabs, so that they share huge pages.
+fn slot_memory() -> SlotAlloc {
+    const SLAB_BYTES: usize = 64 << 20;
+    let mut slab = HostSlab::new(0);
+    Box::new(move |len| {
+        if let Some(slot) = slab.carve(len) {
+            return slot;
+        }
+        slab = HostSlab::new(SLAB_BYTES.max(len));
+        slab.carve(len).unwrap_or_else(|| HostBuf::zeroed(len))
+    })
 }
 
 fn text_dir(checkpoint: &Checkpoint) -> PathBuf {

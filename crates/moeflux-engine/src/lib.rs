@@ -37,7 +37,7 @@ pub mod text;
 
 pub use convert::{pack_checkpoint, synthesise};
 pub use device::{Device, isa_names};
-pub use engine::{Engine, EngineOptions};
+pub use engine::{Activations, Engine, EngineOptions};
 pub use error::EngineError;
 pub use forecast::Forecast;
 pub use generate::{Finish, GenerateOptions, Generated, Sink, generate};

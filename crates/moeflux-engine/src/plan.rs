@@ -91,7 +91,7 @@ impl Declared {
         let survey = |max_rows| {
             let mut survey = Survey::default();
             let weights = &mut survey;
-            let mut build = Build { weights, max_rows, top_k, inputs: Inputs::Rounded };
+            let mut build = Build { weights, max_rows, top_k, inputs: Inputs::Full };
             let family = Family::of(config)?;
             let model = (family.build)(config, &mut build)?;
             let shape = model.shape().clone();

@@ -4,13 +4,17 @@
 mod common;
 
 use common::{Golden, cases, greedy, kl, logits_by_chunk};
-use moeflux_engine::{Engine, EngineOptions};
+use moeflux_engine::{Activations, Engine, EngineOptions};
 
 /// Largest difference of a logit, the logits' standard deviation being about 2.
 const MAX_DIFFERENCE: f32 = 2e-3;
 
 fn exact() -> EngineOptions {
-    EngineOptions { exact: true, ..EngineOptions::default() }
+    options(Activations::Full)
+}
+
+fn options(activations: Activations) -> EngineOptions {
+    EngineOptions { activations, ..EngineOptions::default() }
 }
 
 #[test]
@@ -42,8 +46,8 @@ fn greedy_continuations_agree_with_the_reference() {
 fn one_token_at_a_time_gives_the_bits_of_one_prefill() {
     for case in cases() {
         let golden = Golden::read(&case);
-        for options in [exact(), EngineOptions::default()] {
-            let engine = Engine::open(&case, &options).unwrap();
+        for activations in [Activations::Full, Activations::Int16, Activations::Int8] {
+            let engine = Engine::open(&case, &options(activations)).unwrap();
             for sequence in &golden.sequences {
                 let whole = logits_by_chunk(&engine, &sequence.tokens, usize::MAX);
                 for chunk in [1, 3] {

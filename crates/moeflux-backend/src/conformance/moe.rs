@@ -22,7 +22,7 @@ pub(super) fn check(suite: &Suite<'_>) {
         combine(suite, rows, width, top_k);
     }
     for format in formats() {
-        for inputs in [Inputs::Full, Inputs::Rounded] {
+        for inputs in [Inputs::Full, Inputs::Int16, Inputs::Int8] {
             experts(suite, format, inputs);
         }
     }

@@ -94,7 +94,7 @@ pub(super) fn check(suite: &Suite<'_>) {
     for format in formats() {
         for (outputs, n_groups) in SHAPES {
             let cols = width(format, n_groups);
-            for inputs in [Inputs::Full, Inputs::Rounded] {
+            for inputs in [Inputs::Full, Inputs::Int16, Inputs::Int8] {
                 for rows in [1, 2, 5, 19] {
                     product(suite, format, (outputs, cols), inputs, rows);
                 }

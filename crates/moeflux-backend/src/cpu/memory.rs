@@ -61,17 +61,26 @@ impl Matrix {
         }
     }
 
-    /// The groups that inputs are rounded in; `None` where they stay as they are.
-    pub(super) fn rounding(&self) -> Option<Affine> {
+    /// How inputs are rounded; `None` where they stay as they are.
+    pub(super) fn rounding(&self) -> Option<Digits> {
         rounding(self.host.format, self.host.inputs)
     }
 }
 
-/// The groups that a product rounds its inputs in, if any.
-pub(super) fn rounding(format: MatrixFormat, inputs: Inputs) -> Option<Affine> {
-    match (format, inputs) {
-        (MatrixFormat::Affine(affine), Inputs::Rounded) => Some(affine),
-        (MatrixFormat::Affine(_), Inputs::Full) | (MatrixFormat::Dense(_), _) => None,
+/// How a product rounds its inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Digits {
+    pub(super) group_size: usize,
+    pub(super) n_digits: usize,
+}
+
+/// How a product rounds its inputs, if at all.
+pub(super) fn rounding(format: MatrixFormat, inputs: Inputs) -> Option<Digits> {
+    let MatrixFormat::Affine(Affine { group_size, .. }) = format else { return None };
+    match inputs {
+        Inputs::Full => None,
+        Inputs::Int16 => Some(Digits { group_size, n_digits: 2 }),
+        Inputs::Int8 => Some(Digits { group_size, n_digits: 1 }),
     }
 }
 

@@ -6,9 +6,9 @@ use moeflux_core::ExpertLayout;
 use moeflux_core::quant::{MatrixFormat, MatrixView};
 
 use super::matmul::{
-    Activations, FloatRows, MatmulJob, OutRows, Quantised, RowMap, run_jobs,
+    Activations, FloatRows, MatmulJob, OutRows, Quantised, Rounding, RowMap, run_jobs,
 };
-use super::memory::rounding;
+use super::memory::{Digits, rounding};
 use super::parallel::for_each_chunk;
 use super::pool::SharedMut;
 use super::{Cpu, elementwise};
@@ -47,13 +47,13 @@ struct RoundedKey {
     x: Cols,
     version: u64,
     rows: usize,
-    group_size: usize,
+    digits: Digits,
 }
 
 impl Cpu {
-    /// Makes sure that `x` is at hand in groups of `group_size`.
-    fn round(&mut self, x: Cols, rows: usize, group_size: usize) {
-        let key = self.rounded_key(x, rows, group_size);
+    /// Makes sure that `x` is at hand in those digits.
+    fn round(&mut self, x: Cols, rows: usize, digits: Digits) {
+        let key = self.rounded_key(x, rows, digits);
         if self.rounded.entries.iter().any(|it| it.key == key) {
             return;
         }
@@ -64,8 +64,15 @@ impl Cpu {
             None => Quantised::default(),
         };
         let buf = self.buf(x.buf);
-        let data = &buf.data[x.start..];
-        quantised.quantise(&self.pool, self.isa, data, buf.width, rows, x.len, group_size);
+        let rounding = Rounding {
+            x: &buf.data[x.start..],
+            stride: buf.width,
+            n_rows: rows,
+            cols: x.len,
+            group_size: digits.group_size,
+            n_digits: digits.n_digits,
+        };
+        quantised.quantise(&self.pool, self.isa, rounding);
         let entry = RoundedEntry { key, quantised };
         match self.rounded.entries.get_mut(at) {
             Some(old) => *old = entry,
@@ -73,18 +80,18 @@ impl Cpu {
         }
     }
 
-    fn rounded_key(&self, x: Cols, rows: usize, group_size: usize) -> RoundedKey {
-        RoundedKey { x, version: self.buf(x.buf).version, rows, group_size }
+    fn rounded_key(&self, x: Cols, rows: usize, digits: Digits) -> RoundedKey {
+        RoundedKey { x, version: self.buf(x.buf).version, rows, digits }
     }
 
     /// The first `rows` rows of `x`, as a product of that arithmetic takes them.
-    fn inputs(&self, x: Cols, rows: usize, group_size: Option<usize>) -> Activations<'_> {
-        let Some(group_size) = group_size else {
+    fn inputs(&self, x: Cols, rows: usize, digits: Option<Digits>) -> Activations<'_> {
+        let Some(digits) = digits else {
             let buf = self.buf(x.buf);
             let data = &buf.data[x.start..];
             return Activations::Full(FloatRows { data, stride: buf.width, cols: x.len });
         };
-        let key = self.rounded_key(x, rows, group_size);
+        let key = self.rounded_key(x, rows, digits);
         let entry = self.rounded.entries.iter().find(|it| it.key == key);
         Activations::Quantised(&entry.expect("`round` was called for this input").quantised)
     }
@@ -92,8 +99,8 @@ impl Cpu {
 
 pub(super) fn project(cpu: &mut Cpu, rows: usize, x: Cols, outputs: &[Projection]) {
     for it in outputs {
-        if let Some(affine) = cpu.matrices[it.weight.0 as usize].rounding() {
-            cpu.round(x, rows, affine.group_size);
+        if let Some(digits) = cpu.matrices[it.weight.0 as usize].rounding() {
+            cpu.round(x, rows, digits);
         }
     }
     let mut bufs: Vec<_> = outputs.iter().map(|it| it.out.buf).collect();
@@ -111,7 +118,7 @@ pub(super) fn project(cpu: &mut Cpu, rows: usize, x: Cols, outputs: &[Projection
         assert!(it.out.start + it.out.len <= stride, "columns lie inside their buffer");
         MatmulJob {
             weight,
-            x: cpu.inputs(x, rows, matrix.rounding().map(|it| it.group_size)),
+            x: cpu.inputs(x, rows, matrix.rounding()),
             x_rows: RowMap::Range { first: 0, n: rows },
             out: OutRows {
                 data,
@@ -130,18 +137,17 @@ pub(super) fn project(cpu: &mut Cpu, rows: usize, x: Cols, outputs: &[Projection
 }
 
 pub(super) fn logits(cpu: &mut Cpu, rows: &[usize], x: Cols, head: Weight) -> Vec<f32> {
-    let matrix = &cpu.matrices[head.0 as usize];
-    let group_size = matrix.rounding().map(|it| it.group_size);
+    let digits = cpu.matrices[head.0 as usize].rounding();
     let n_rows = rows.iter().max().map_or(0, |it| it + 1);
-    if let Some(group_size) = group_size {
-        cpu.round(x, n_rows, group_size);
+    if let Some(digits) = digits {
+        cpu.round(x, n_rows, digits);
     }
     let weight = cpu.matrices[head.0 as usize].view();
     let mut out = vec![0.0; rows.len() * weight.rows];
     let chosen: Vec<u32> = rows.iter().filter_map(|it| u32::try_from(*it).ok()).collect();
     let job = MatmulJob {
         weight,
-        x: cpu.inputs(x, n_rows, group_size),
+        x: cpu.inputs(x, n_rows, digits),
         x_rows: RowMap::List(&chosen),
         out: OutRows {
             data: SharedMut::new(&mut out),
@@ -160,8 +166,8 @@ pub(super) fn experts(cpu: &mut Cpu, op: Experts<'_>) {
     let n_rows = op.calls.iter().flat_map(|it| &it.rows).map(|it| it.row as usize + 1).max();
     let n_rows = n_rows.unwrap_or(0);
     for matrix in [&layout.gate, &layout.up] {
-        if let Some(affine) = rounding(matrix.format, op.inputs) {
-            cpu.round(op.x, n_rows, affine.group_size);
+        if let Some(digits) = rounding(matrix.format, op.inputs) {
+            cpu.round(op.x, n_rows, digits);
         }
     }
     let mut rest = op.calls;
@@ -200,8 +206,8 @@ impl<'a> Group<'a> {
         Group { layout, inputs, calls, rows, slots }
     }
 
-    fn group_size(&self, format: MatrixFormat) -> Option<usize> {
-        rounding(format, self.inputs).map(|it| it.group_size)
+    fn digits(&self, format: MatrixFormat) -> Option<Digits> {
+        rounding(format, self.inputs)
     }
 
     /// Every call with its place among the rows of the group.
@@ -224,7 +230,7 @@ impl<'a> Group<'a> {
                 assert_eq!(weight.cols, x.len, "shape of an expert");
                 jobs.push(MatmulJob {
                     weight,
-                    x: cpu.inputs(x, n_rows, self.group_size(weight.format)),
+                    x: cpu.inputs(x, n_rows, self.digits(weight.format)),
                     x_rows: RowMap::List(&self.rows[first..first + n]),
                     out: OutRows { data, stride: width, first_col, rows: RowMap::Range { first, n } },
                 });
@@ -244,13 +250,13 @@ impl<'a> Group<'a> {
     fn down(&self, cpu: &mut Cpu, scratch: &mut Scratch, out: crate::Buf) {
         let Scratch { gate_up, activated } = scratch;
         let (intermediate, stride) = (self.layout.gate.rows, 2 * self.layout.gate.rows);
-        let group_size = self.group_size(self.layout.down.format);
-        if let Some(group_size) = group_size {
-            let n_rows = self.rows.len();
-            let (pool, isa) = (&cpu.pool, cpu.isa);
-            activated.quantise(pool, isa, gate_up, stride, n_rows, intermediate, group_size);
+        let digits = self.digits(self.layout.down.format);
+        if let Some(Digits { group_size, n_digits }) = digits {
+            let (n_rows, cols) = (self.rows.len(), intermediate);
+            let rounding = Rounding { x: gate_up, stride, n_rows, cols, group_size, n_digits };
+            activated.quantise(&cpu.pool, cpu.isa, rounding);
         }
-        let x = match group_size {
+        let x = match digits {
             Some(_) => Activations::Quantised(activated),
             None => Activations::Full(FloatRows { data: gate_up, stride, cols: intermediate }),
         };

@@ -3,12 +3,12 @@
 use std::io::{self, BufRead, IsTerminal};
 
 use anyhow::{Context, Result};
-use moeflux_engine::text::{Message, Tokenizer};
+use moeflux_engine::text::{ChatTemplate, Message, Tokenizer};
 use moeflux_engine::{Engine, Finish, GenerateOptions, Session, generate};
 use reedline::{DefaultPrompt, DefaultPromptSegment, FileBackedHistory, Reedline, Signal};
 
-use super::{Printer, conversation, generate_options, opening};
-use crate::args::ChatArgs;
+use super::{Printer, chat_template, conversation, generate_options, opening};
+use crate::args::{ChatArgs, UsageError};
 use crate::progress::{Bar, Unit};
 use crate::{model, report};
 
@@ -21,10 +21,11 @@ A line that ends with \\ goes on in the next one.";
 pub(crate) fn run(args: &ChatArgs) -> Result<()> {
     let engine = model::open(&args.model, false, args.quiet)?;
     let tokenizer = engine.tokenizer()?;
-    let options = generate_options(&args.sample, &tokenizer)?;
+    let options = generate_options(&args.sample, &tokenizer);
     let mut chat = Chat {
         engine: &engine,
         tokenizer: &tokenizer,
+        template: chat_template(&tokenizer)?,
         options,
         session: engine.session(),
         messages: opening(args.system.as_deref()),
@@ -51,6 +52,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
 struct Chat<'a> {
     engine: &'a Engine,
     tokenizer: &'a Tokenizer,
+    template: ChatTemplate,
     options: GenerateOptions,
     session: Session,
     messages: Vec<Message>,
@@ -85,7 +87,7 @@ impl Chat<'_> {
     }
 
     fn turn(&mut self) -> Result<String> {
-        let tokens = conversation(self.tokenizer, &self.messages)?;
+        let tokens = conversation(self.tokenizer, &self.template, &self.messages)?;
         // What the session holds already need not be evaluated again.
         let n_held = self.session.tokens().len();
         let continues = n_held < tokens.len() && tokens.starts_with(self.session.tokens());
@@ -156,9 +158,13 @@ impl Input {
             },
             Input::Lines => {
                 let mut line = String::new();
-                let n = io::stdin().lock().read_line(&mut line);
-                if n.context("standard input is not UTF-8 text")? == 0 {
-                    return Ok(None);
+                match io::stdin().lock().read_line(&mut line) {
+                    Ok(0) => return Ok(None),
+                    Ok(_) => {}
+                    Err(err) if err.kind() == io::ErrorKind::InvalidData => {
+                        return Err(UsageError(String::from("standard input is not UTF-8")).into());
+                    }
+                    Err(err) => return Err(err).context("cannot read standard input"),
                 }
                 let end = line.trim_end_matches(['\n', '\r']).len();
                 line.truncate(end);

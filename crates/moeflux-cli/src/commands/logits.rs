@@ -1,11 +1,11 @@
 //! `moeflux logits`: logits of token sequences, for comparison with references.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use moeflux_engine::{Engine, TokenId};
+use moeflux_engine::{Engine, EngineError, TokenId};
 use serde_json::{Map, json};
 
 use crate::args::LogitsArgs;
@@ -14,46 +14,73 @@ use crate::progress::{Bar, Unit};
 
 pub(crate) fn run(args: &LogitsArgs) -> Result<()> {
     let sequences = read_tokens(&args.tokens)?;
+    let out = OutFile::create(&args.out).with_context(|| out_name(args))?;
     let engine = model::open(&args.model, args.exact, false)?;
-    let partial = PartialFile::create(&args.out)?;
-    write(&engine, &sequences, &partial)
-        .and_then(|()| partial.publish())
-        .with_context(|| format!("--out {}", args.out.display()))
+    check(&engine, &sequences).with_context(|| tokens_name(&args.tokens))?;
+    evaluate(&engine, &sequences, &out, args)?;
+    out.publish().with_context(|| out_name(args))
+}
+
+fn tokens_name(path: &Path) -> String {
+    format!("--tokens {}", path.display())
+}
+
+fn out_name(args: &LogitsArgs) -> String {
+    format!("--out {}", args.out.display())
 }
 
 fn read_tokens(path: &Path) -> Result<Vec<Vec<TokenId>>> {
-    let name = || format!("--tokens {}", path.display());
-    let bytes = fs::read(path).with_context(name)?;
-    let ids: Vec<Vec<u32>> = serde_json::from_slice(&bytes)
-        .with_context(|| format!("{}: an array of arrays of token ids is needed", name()))?;
+    let bytes = fs::read(path).with_context(|| tokens_name(path))?;
+    let ids: Vec<Vec<u32>> = serde_json::from_slice(&bytes).with_context(|| {
+        format!("{}: an array of arrays of token ids is needed", tokens_name(path))
+    })?;
     Ok(ids.into_iter().map(|it| it.into_iter().map(TokenId).collect()).collect())
 }
 
-fn write(engine: &Engine, sequences: &[Vec<TokenId>], partial: &PartialFile) -> Result<()> {
-    let vocab = engine.shape().vocab;
-    let mut out = BufWriter::new(&partial.file);
-    out.write_all(&header(sequences, vocab)?)?;
+/// Finds what would fail after a long time.
+fn check(engine: &Engine, sequences: &[Vec<TokenId>]) -> Result<()> {
+    let (vocab, limit) = (engine.shape().vocab, engine.plan().ctx);
+    for (i, tokens) in sequences.iter().enumerate() {
+        let refuse = |err: EngineError| Err(err).with_context(|| format!("sequence {i}"));
+        if let Some(&token) = tokens.iter().find(|it| it.0 as usize >= vocab) {
+            return refuse(EngineError::TokenOutOfRange { token, vocab });
+        }
+        if tokens.len() > limit {
+            return refuse(EngineError::ContextFull { wanted: tokens.len(), limit });
+        }
+    }
+    Ok(())
+}
+
+fn evaluate(
+    engine: &Engine,
+    sequences: &[Vec<TokenId>],
+    out: &OutFile,
+    args: &LogitsArgs,
+) -> Result<()> {
+    let mut file = BufWriter::new(&out.file);
+    let header = header(sequences, engine.shape().vocab)?;
+    let mut written = file.write_all(&header);
     let n_tokens: usize = sequences.iter().map(Vec::len).sum();
     let mut bar = Bar::new("evaluating", Unit::Tokens, false);
     let mut n_done = 0;
     for (i, tokens) in sequences.iter().enumerate().filter(|(_, it)| !it.is_empty()) {
-        let mut failed = None;
         let mut sink = |_, logits: &[f32]| {
-            if failed.is_none() {
+            if written.is_ok() {
                 let bytes: Vec<u8> = logits.iter().flat_map(|it| it.to_le_bytes()).collect();
-                failed = out.write_all(&bytes).err();
+                written = file.write_all(&bytes);
             }
             n_done += 1;
             bar.set(n_done, n_tokens as u64);
             Ok(())
         };
-        engine.session().eval_all(tokens, &mut sink).with_context(|| format!("sequence {i}"))?;
-        if let Some(err) = failed {
-            return Err(err.into());
+        let evaluated = engine.session().eval_all(tokens, &mut sink);
+        evaluated.with_context(|| format!("{}: sequence {i}", tokens_name(&args.tokens)))?;
+        if written.is_err() {
+            break;
         }
     }
-    out.flush()?;
-    Ok(())
+    written.and_then(|()| file.flush()).with_context(|| out_name(args))
 }
 
 /// The safetensors header: its length, then JSON padded to eight bytes.
@@ -74,33 +101,40 @@ fn header(sequences: &[Vec<TokenId>], vocab: usize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A file that gets its name when it is whole.
-struct PartialFile {
+/// A file that gets its name when it is whole; a device or a pipe is written as
+/// it is.
+struct OutFile {
     file: File,
-    path: PathBuf,
+    partial: Option<PathBuf>,
     target: PathBuf,
 }
 
-impl PartialFile {
-    fn create(target: &Path) -> Result<PartialFile> {
+impl OutFile {
+    fn create(target: &Path) -> io::Result<OutFile> {
+        let target = target.to_path_buf();
+        if target.metadata().is_ok_and(|it| !it.is_file()) {
+            let file = File::options().write(true).open(&target)?;
+            return Ok(OutFile { file, partial: None, target });
+        }
         let mut name = target.file_name().unwrap_or_default().to_owned();
         name.push(format!(".partial-{}", std::process::id()));
-        let path = target.with_file_name(name);
-        let file =
-            File::create(&path).with_context(|| format!("--out {}", target.display()))?;
-        Ok(PartialFile { file, path, target: target.to_path_buf() })
+        let partial = target.with_file_name(name);
+        let file = File::create(&partial)?;
+        Ok(OutFile { file, partial: Some(partial), target })
     }
 
-    fn publish(&self) -> Result<()> {
+    fn publish(&self) -> io::Result<()> {
+        let Some(partial) = &self.partial else { return Ok(()) };
         self.file.sync_all()?;
-        fs::rename(&self.path, &self.target)?;
-        Ok(())
+        fs::rename(partial, &self.target)
     }
 }
 
-impl Drop for PartialFile {
+impl Drop for OutFile {
     fn drop(&mut self) {
-        // Gone already if it was published.
-        let _ = fs::remove_file(&self.path);
+        if let Some(partial) = &self.partial {
+            // Gone already if it was published.
+            let _ = fs::remove_file(partial);
+        }
     }
 }

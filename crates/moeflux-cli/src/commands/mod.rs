@@ -13,17 +13,18 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-use moeflux_engine::text::{Message, RenderRequest, Special, Tokenizer};
+use moeflux_engine::text::{ChatTemplate, Message, RenderRequest, Special, Tokenizer};
 use moeflux_engine::{GenerateOptions, Sink, TokenId};
 
 use crate::args::{SampleArgs, UsageError};
 use crate::progress::Bar;
 
 /// The tokens of a conversation whose next turn is the model's.
-fn conversation(tokenizer: &Tokenizer, messages: &[Message]) -> Result<Vec<TokenId>> {
-    let template = tokenizer.chat_template(false).ok_or_else(|| {
-        UsageError(String::from("the model has no chat template: give the prompt with run --raw"))
-    })??;
+fn conversation(
+    tokenizer: &Tokenizer,
+    template: &ChatTemplate,
+    messages: &[Message],
+) -> Result<Vec<TokenId>> {
     let request = RenderRequest {
         messages,
         tools: None,
@@ -33,21 +34,25 @@ fn conversation(tokenizer: &Tokenizer, messages: &[Message]) -> Result<Vec<Token
     Ok(tokenizer.encode_chat(&template.render(&request)?)?)
 }
 
+fn chat_template(tokenizer: &Tokenizer) -> Result<ChatTemplate> {
+    let template = tokenizer.chat_template(false).ok_or_else(|| {
+        UsageError(String::from("the model has no chat template: give the prompt with run --raw"))
+    })?;
+    Ok(template?)
+}
+
 /// A conversation's first messages.
 fn opening(system: Option<&str>) -> Vec<Message> {
     system.map(|it| Message::new("system", it)).into_iter().collect()
 }
 
-fn generate_options(args: &SampleArgs, tokenizer: &Tokenizer) -> Result<GenerateOptions> {
-    if args.max_tokens == 0 {
-        return Err(UsageError(String::from("--max-tokens 0: at least 1 is needed")).into());
-    }
-    Ok(GenerateOptions {
+fn generate_options(args: &SampleArgs, tokenizer: &Tokenizer) -> GenerateOptions {
+    GenerateOptions {
         max_tokens: args.max_tokens,
         stop: args.stop.clone(),
         sampler: args.sampler(tokenizer.generation_defaults()),
         special: Special::Hide,
-    })
+    }
 }
 
 /// Prints an answer to standard output as it comes.

@@ -5,12 +5,12 @@ use moeflux_engine::pack::{PackOptions, PackReport, PackStage};
 use moeflux_engine::pack_checkpoint;
 
 use super::print;
-use crate::args::{PackArgs, UsageError};
+use crate::args::PackArgs;
 use crate::progress::{Bar, Unit};
 use crate::{bytes, model};
 
 pub(crate) fn run(args: &PackArgs) -> Result<()> {
-    let options = options(args)?;
+    let options = options(args);
     let source = model::locate(Some(&args.src), false)?;
     let mut bar = Bar::new("packing", Unit::Bytes, false);
     let report = pack_checkpoint(&source, &args.dst, &options, &mut |it| {
@@ -27,9 +27,9 @@ pub(crate) fn run(args: &PackArgs) -> Result<()> {
     Ok(())
 }
 
-fn options(args: &PackArgs) -> Result<PackOptions> {
+fn options(args: &PackArgs) -> PackOptions {
     let resident = args.resident_bits.unwrap_or(args.bits);
-    Ok(PackOptions {
+    PackOptions {
         expert_bits: bits(args.bits),
         resident_bits: bits(resident),
         embedding_bits: bits(args.embedding_bits.unwrap_or(resident)),
@@ -37,11 +37,8 @@ fn options(args: &PackArgs) -> Result<PackOptions> {
         gate_bits: bits(args.gate_bits),
         group_size: args.group_size,
         force: args.force,
-        n_threads: match args.threads {
-            Some(0) => return Err(UsageError(String::from("--threads 0: at least 1")).into()),
-            threads => threads.unwrap_or(0),
-        },
-    })
+        n_threads: args.threads.unwrap_or(0),
+    }
 }
 
 /// Sixteen bits are what is there already.
@@ -50,7 +47,8 @@ fn bits(bits: u8) -> Option<u8> {
 }
 
 fn summary(report: &PackReport, args: &PackArgs) -> String {
-    let mut text = format!("{:<16} {:>8} {:>12} {:>12}  relative error\n", "", "tensors", "from", "to");
+    let mut text =
+        format!("{:<16} {:>8} {:>12} {:>12}  relative error\n", "", "tensors", "from", "to");
     for (kind, it) in &report.kinds {
         let error = match it.relative_rms() {
             0.0 => String::from("-"),

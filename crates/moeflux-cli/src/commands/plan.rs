@@ -21,7 +21,8 @@ pub(crate) fn run(args: &PlanArgs) -> Result<()> {
 fn to_text(facts: &Inspection, speed: &moeflux_engine::Forecast) -> String {
     let plan = &facts.plan;
     let share = 100.0 * plan.cache_bytes as f64 / plan.expert_bytes.max(1) as f64;
-    let cache_note = format!("{:.0} % of the experts' {}", share.min(100.0), show(plan.expert_bytes));
+    let cache_note =
+        format!("{:.0} % of the experts' {}", share.min(100.0), show(plan.expert_bytes));
     let kv_note = format!("{} positions of {}", plan.ctx, show(plan.kv_bytes_per_position));
     let chunk_note = format!("prefill in chunks of {} rows", plan.chunk);
     let rows = [
@@ -31,7 +32,11 @@ fn to_text(facts: &Inspection, speed: &moeflux_engine::Forecast) -> String {
         ("program", plan.program_bytes, String::from("with the tokenizer")),
         ("expert cache", plan.cache_bytes, format!("{cache_note}, {}", plan.io_mode)),
         ("total", plan.total_bytes(), String::new()),
-        ("this process may use", plan.memory.total, format!("{} are free", show(plan.memory.available))),
+        (
+            "this process may use",
+            plan.memory.total,
+            format!("{} are free", show(plan.memory.available)),
+        ),
     ];
     let mut text = String::new();
     for (name, bytes, note) in rows {

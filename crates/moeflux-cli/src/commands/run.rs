@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use moeflux_engine::generate;
 use moeflux_engine::text::{Markup, Message};
 
-use super::{Printer, conversation, generate_options, opening};
+use super::{Printer, chat_template, conversation, generate_options, opening};
 use crate::args::{RunArgs, UsageError};
 use crate::progress::{Bar, Unit};
 use crate::{model, report};
@@ -15,13 +15,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let prompt = prompt(args)?;
     let engine = model::open(&args.model, false, args.quiet)?;
     let tokenizer = engine.tokenizer()?;
-    let options = generate_options(&args.sample, &tokenizer)?;
+    let options = generate_options(&args.sample, &tokenizer);
     let tokens = if args.raw {
         tokenizer.encode_prompt(&prompt, Markup::Parse)?
     } else {
         let mut messages = opening(args.system.as_deref());
         messages.push(Message::new("user", prompt));
-        conversation(&tokenizer, &messages)?
+        conversation(&tokenizer, &chat_template(&tokenizer)?, &messages)?
     };
     let bar = Bar::new("reading the prompt", Unit::Tokens, args.quiet);
     let mut printer = Printer::new(bar, tokens.len());

@@ -1,3 +1,5 @@
+//! Packing, interrupted and not.
+
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

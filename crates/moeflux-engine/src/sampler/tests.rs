@@ -1,3 +1,5 @@
+//! What is drawn, and what is refused.
+
 use std::collections::HashMap;
 
 use proptest::prelude::*;

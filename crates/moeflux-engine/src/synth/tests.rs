@@ -1,3 +1,5 @@
+//! Random checkpoints hold together.
+
 use moeflux_core::checkpoint::{Checkpoint, CheckpointKind};
 
 use super::*;

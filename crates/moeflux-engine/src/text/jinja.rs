@@ -104,7 +104,8 @@ fn without_generation_tags(source: &str) -> String {
     while let Some(start) = rest.find("{%") {
         let (before, tag) = rest.split_at(start);
         out.push_str(before);
-        let Some(end) = tag.find("%}") else {
+        // Behind the opening, so that `{%}` is not taken for a whole tag.
+        let Some(end) = tag[2..].find("%}").map(|it| it + 2) else {
             rest = tag;
             break;
         };

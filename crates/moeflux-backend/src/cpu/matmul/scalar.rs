@@ -22,15 +22,16 @@ pub(super) fn integer_rows(product: IntegerProduct<'_>, rows: Range<usize>, mut 
 fn output(product: &IntegerProduct<'_>, row: usize, unpacked: &[u8], x_row: usize) -> f32 {
     let IntegerProduct { weight, affine, x, .. } = product;
     let n_groups = product.n_groups();
-    let (s, st) = (x.s(x_row), x.st(x_row));
     let (mut acc, mut off) = (0f32, 0f32);
-    let groups = unpacked.chunks_exact(affine.group_size);
-    for (g, (w, x)) in groups.zip(x.q(x_row).chunks_exact(affine.group_size)).enumerate() {
-        let d: i32 = w.iter().zip(x).map(|(w, x)| i32::from(*w) * i32::from(*x)).sum();
+    for (g, w) in unpacked.chunks_exact(affine.group_size).enumerate() {
         let scale = affine.params.read(weight.scales, row * n_groups + g);
         let bias = affine.params.read(weight.biases, row * n_groups + g);
-        acc = (d as f32).mul_add(scale * s[g], acc);
-        off = bias.mul_add(st[g], off);
+        for digit in 0..x.n_digits() {
+            let q = &x.q(x_row, digit)[g * affine.group_size..];
+            let d: i32 = w.iter().zip(q).map(|(w, q)| i32::from(*w) * i32::from(*q)).sum();
+            acc = (d as f32).mul_add(scale * x.s(x_row, digit)[g], acc);
+            off = bias.mul_add(x.st(x_row, digit)[g], off);
+        }
     }
     acc + off
 }

@@ -99,17 +99,26 @@ fn assert_same_bits(got: &[f32], want: &[f32], what: &dyn Fn() -> String) {
     }
 }
 
-fn quantised(isa: Isa, x: &[f32], cols: usize, group_size: usize) -> Quantised {
+fn quantised(isa: Isa, x: &[f32], cols: usize, group_size: usize, n_digits: usize) -> Quantised {
     let mut out = Quantised::default();
-    out.quantise(&Pool::new(1), isa, x, cols, x.len() / cols, cols, group_size);
+    let n_rows = x.len() / cols;
+    let rounding = Rounding { x, stride: cols, n_rows, cols, group_size, n_digits };
+    out.quantise(&Pool::new(1), isa, rounding);
     out
 }
 
 /// The integer product of every instruction set against scalar.
 #[track_caller]
 fn check_integer(matrix: &TestMatrix, affine: Affine, x: &[f32]) {
+    for n_digits in [1, 2] {
+        check_digits(matrix, affine, x, n_digits);
+    }
+}
+
+#[track_caller]
+fn check_digits(matrix: &TestMatrix, affine: Affine, x: &[f32], n_digits: usize) {
     let weight = matrix.view();
-    let x = quantised(Isa::SCALAR, x, matrix.cols, affine.group_size);
+    let x = quantised(Isa::SCALAR, x, matrix.cols, affine.group_size, n_digits);
     let list: Vec<u32> = (0..x.n_rows() as u32).rev().collect();
     let x_rows = RowMap::List(&list);
     let want = product(Isa::SCALAR, weight, Activations::Quantised(&x), x_rows);
@@ -269,7 +278,7 @@ fn jobs_of_one_call_share_a_buffer() {
     let matrices =
         shapes.map(|(r, c)| TestMatrix::new(&mut noise, r, c, MatrixFormat::Affine(affine)));
     let x: Vec<f32> = (0..4 * 256).map(|_| noise.float()).collect();
-    let x = quantised(Isa::detect(), &x, 256, 64);
+    let x = quantised(Isa::detect(), &x, 256, 64, 1);
     let (x_rows, out_rows) = ([3, 0, 2], [5, 1, 0]);
     let stride = shapes.iter().map(|it| it.0).sum::<usize>() + 3;
     let mut out = vec![f32::NAN; 6 * stride];

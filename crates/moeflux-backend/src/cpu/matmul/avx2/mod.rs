@@ -133,22 +133,26 @@ impl Piece {
         x_row: usize,
         sums: &mut Sums,
     ) {
-        let (s, st) = (product.x.s(x_row), product.x.st(x_row));
-        let (s, st) = (&s[self.groups.clone()], &st[self.groups.clone()]);
-        let x: &[u8] = bytemuck::cast_slice(product.x.q(x_row));
-        let x = &x[self.groups.start * GROUP..self.groups.end * GROUP];
-        let params = self.scale.iter().zip(&self.bias);
-        let inputs = x.as_chunks::<GROUP>().0.iter().zip(s).zip(st);
+        let digits: [_; 2] = std::array::from_fn(|digit| {
+            let digit = digit.min(product.x.n_digits() - 1);
+            let x: &[u8] = bytemuck::cast_slice(product.x.q(x_row, digit));
+            let x = &x[self.groups.start * GROUP..self.groups.end * GROUP];
+            let (s, st) = (product.x.s(x_row, digit), product.x.st(x_row, digit));
+            (x.as_chunks::<GROUP>().0, &s[self.groups.clone()], &st[self.groups.clone()])
+        });
+        let digits = &digits[..product.x.n_digits()];
         let Sums { mut acc, mut off } = *sums;
-        for (g, (((x, s), st), (scale, bias))) in inputs.zip(params).enumerate() {
-            let mut v = [_mm256_setzero_si256(); ROWS];
-            for (q, it) in self.q.iter().zip(&mut v) {
-                *it = group_products::<SMALL>(&q.as_chunks::<GROUP>().0[g], x);
+        for (g, (scale, bias)) in (0..self.groups.len()).zip(self.scale.iter().zip(&self.bias)) {
+            for (x, s, st) in digits {
+                let mut v = [_mm256_setzero_si256(); ROWS];
+                for (q, it) in self.q.iter().zip(&mut v) {
+                    *it = group_products::<SMALL>(&q.as_chunks::<GROUP>().0[g], &x[g]);
+                }
+                let dots = _mm256_cvtepi32_ps(add_lanes(&v));
+                let scale = _mm256_mul_ps(load_floats(scale), _mm256_set1_ps(s[g]));
+                acc = _mm256_fmadd_ps(dots, scale, acc);
+                off = _mm256_fmadd_ps(load_floats(bias), _mm256_set1_ps(st[g]), off);
             }
-            let dots = _mm256_cvtepi32_ps(add_lanes(&v));
-            let scale = _mm256_mul_ps(load_floats(scale), _mm256_set1_ps(*s));
-            acc = _mm256_fmadd_ps(dots, scale, acc);
-            off = _mm256_fmadd_ps(load_floats(bias), _mm256_set1_ps(*st), off);
         }
         *sums = Sums { acc, off };
     }

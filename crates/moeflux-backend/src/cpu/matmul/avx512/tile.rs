@@ -44,8 +44,12 @@ pub(super) fn integer_rows<const BITS: usize, const GROUP: usize>(
 }
 
 /// One row of the activations.
-#[derive(Clone, Copy)]
 struct Input<'a> {
+    digits: Vec<Digit<'a>>,
+}
+
+/// One digit of a row of the activations.
+struct Digit<'a> {
     q: &'a [i8],
     s: &'a [f32],
     st: &'a [f32],
@@ -54,17 +58,18 @@ struct Input<'a> {
 impl<'a> Input<'a> {
     fn new(product: &IntegerProduct<'a>, i: usize) -> Input<'a> {
         let (x, row) = (product.x, product.x_rows.at(i));
-        Input { q: x.q(row), s: x.s(row), st: x.st(row) }
+        let digit = |digit| Digit { q: x.q(row, digit), s: x.s(row, digit), st: x.st(row, digit) };
+        Input { digits: (0..x.n_digits()).map(digit).collect() }
     }
 }
 
-/// The accumulators of one row of activations, and the integer sum of the part
-/// of a group that came first.
+/// The accumulators of one row of activations, and of each digit the integer
+/// sum of the part of a group that came first.
 #[derive(Clone, Copy)]
 struct Sums {
     acc: __m512,
     off: __m512,
-    part: __m512i,
+    part: [__m512i; 2],
 }
 
 impl Sums {
@@ -72,7 +77,7 @@ impl Sums {
     #[target_feature(enable = "avx512f")]
     fn zero() -> Sums {
         let zero = _mm512_setzero_ps();
-        Sums { acc: zero, off: zero, part: _mm512_setzero_si512() }
+        Sums { acc: zero, off: zero, part: [_mm512_setzero_si512(); 2] }
     }
 
     #[inline]
@@ -165,7 +170,9 @@ fn dots<const FROM: usize, const TO: usize>(tile: &Tile, x: &[i8], start: __m512
 #[target_feature(enable = "avx512f,avx512vnni")]
 fn begin_group(tile: &Tile, inputs: &[Input<'_>], col: usize, sums: &mut [Sums]) {
     for (x, sums) in inputs.iter().zip(sums) {
-        sums.part = dots::<0, 16>(tile, &x.q[col..], _mm512_setzero_si512());
+        for (x, part) in x.digits.iter().zip(&mut sums.part) {
+            *part = dots::<0, 16>(tile, &x.q[col..], _mm512_setzero_si512());
+        }
     }
 }
 
@@ -183,7 +190,9 @@ fn end_group<const FROM: usize, const TO: usize>(
 ) {
     let (scale, bias) = (params.scale[param_idx], params.bias[param_idx]);
     for (x, sums) in inputs.iter().zip(sums) {
-        let d = dots::<FROM, TO>(tile, &x.q[col..], sums.part);
-        sums.end_group(d, scale, bias, x.s[group], x.st[group]);
+        for (i, x) in x.digits.iter().enumerate() {
+            let d = dots::<FROM, TO>(tile, &x.q[col..], sums.part[i]);
+            sums.end_group(d, scale, bias, x.s[group], x.st[group]);
+        }
     }
 }

@@ -1,0 +1,66 @@
+//! Values of flags: what is out of range is refused before anything is opened.
+
+use std::str::FromStr;
+
+/// One or more.
+pub(crate) fn count(text: &str) -> Result<usize, String> {
+    parse(text, |it| *it > 0, "write a whole number, at least 1")
+}
+
+/// Bits of a weight; 16 are none less than it has.
+pub(crate) fn weight_bits(text: &str) -> Result<u8, String> {
+    parse(text, |it| [2, 3, 4, 5, 6, 8, 16].contains(it), "choose 2, 3, 4, 5, 6, 8 or 16")
+}
+
+/// Columns that share a scale.
+pub(crate) fn group_size(text: &str) -> Result<usize, String> {
+    parse(text, |it| [32, 64, 128].contains(it), "choose 32, 64 or 128")
+}
+
+/// A temperature.
+pub(crate) fn non_negative(text: &str) -> Result<f32, String> {
+    parse(text, |it: &f32| it.is_finite() && *it >= 0.0, "write a number, 0 or more")
+}
+
+/// A sum of probabilities that keeps something.
+pub(crate) fn positive_share(text: &str) -> Result<f32, String> {
+    parse(text, |it| *it > 0.0 && *it <= 1.0, "write a number above 0 and at most 1")
+}
+
+/// A share of the likeliest token's probability.
+pub(crate) fn probability(text: &str) -> Result<f32, String> {
+    parse(text, |it| (0.0..=1.0).contains(it), "write a number between 0 and 1")
+}
+
+/// What divides the logits of tokens that were used.
+pub(crate) fn penalty(text: &str) -> Result<f32, String> {
+    parse(text, |it: &f32| it.is_finite() && *it > 0.0, "write a number above 0")
+}
+
+fn parse<T: FromStr>(
+    text: &str,
+    is_good: impl FnOnce(&T) -> bool,
+    remedy: &str,
+) -> Result<T, String> {
+    text.parse().ok().filter(is_good).ok_or_else(|| remedy.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_number_in_range_is_refused() {
+        for text in ["", "0", "-1", "1.5", "x", "99999999999999999999999"] {
+            assert!(count(text).is_err(), "{text}");
+        }
+        for text in ["nan", "inf", "-0.1", "", "1e999"] {
+            assert!(non_negative(text).is_err() && penalty(text).is_err(), "{text}");
+            assert!(probability(text).is_err() && positive_share(text).is_err(), "{text}");
+        }
+        assert!(positive_share("0").is_err() && penalty("0").is_err());
+        assert_eq!((non_negative("0"), probability("0")), (Ok(0.0), Ok(0.0)));
+        assert!(weight_bits("7").is_err() && group_size("7").is_err());
+        assert_eq!((count("7"), weight_bits("16"), group_size("32")), (Ok(7), Ok(16), Ok(32)));
+    }
+}
