@@ -142,11 +142,11 @@ impl CacheSpec {
 pub enum Inputs {
     /// As they are.
     Full,
-    /// Rounded to two digits of eight bits a group, where the weights are
-    /// quantised; else as they are.
+    /// Rounded to integers of two digits of eight bits, group by group, where
+    /// the weights are quantised; else as they are.
     Int16,
-    /// Rounded to one digit of eight bits a group, where the weights are
-    /// quantised; else as they are.
+    /// Rounded to integers of eight bits, group by group, where the weights
+    /// are quantised; else as they are.
     Int8,
 }
 

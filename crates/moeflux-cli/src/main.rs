@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) if is_broken_pipe(&err) => ExitCode::SUCCESS,
         Err(err) => {
-            print_error(&format!("{err:#}"));
+            print_error(&report::chain(&err));
             ExitCode::from(if is_usage(&err) { USAGE } else { FAILED })
         }
     }

@@ -6,6 +6,18 @@ use moeflux_engine::{Engine, Generated};
 
 use crate::bytes;
 
+/// An error and its causes, each said once: many say their cause themselves.
+pub(crate) fn chain(err: &anyhow::Error) -> String {
+    let mut text = err.to_string();
+    for cause in err.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
 /// Says something, unless only the answer is wanted.
 pub(crate) fn note(is_quiet: bool, text: &str) {
     if !is_quiet {

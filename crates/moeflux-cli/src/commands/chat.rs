@@ -80,7 +80,7 @@ impl Chat<'_> {
             Err(err) => {
                 self.messages.pop();
                 self.session.clear();
-                report::note(false, &format!("{err:#}"));
+                report::note(false, &report::chain(&err));
                 Ok(())
             }
         }

@@ -2,11 +2,11 @@
 //! instruction set.
 //!
 //! Two definitions, each with a plain one in `scalar.rs`:
-//! - **integer**: an affine matrix times activations rounded to one or two
-//!   digits of 8 bits ([`Quantised`]). The dot `d` of a group and digit is
-//!   exact; groups go by ascending column, and within a group the digits one
-//!   after the other: `acc = fma(d, scale * s, acc)`,
-//!   `off = fma(bias, s * t, off)`, and the output is `acc + off`.
+//! - **integer**: an affine matrix times activations rounded to integers of
+//!   one or two digits of 8 bits ([`Quantised`]). The dot `d` of a group is
+//!   exact in 32 bits; groups go by ascending column:
+//!   `acc = fma(d as f32, scale * s, acc)`, `off = fma(bias, s * t, off)` with
+//!   `t` the sum of the activations' integers, and the output is `acc + off`.
 //! - **full**: any matrix, decoded to `f32` (affine: `fma(q, scale, bias)`),
 //!   times `f32` activations. Sixteen partial sums, lane = column mod 16,
 //!   `lane = fma(w, x, lane)`, then added as a tree of 8, 4, 2, 1.

@@ -4,23 +4,23 @@ use crate::cpu::Isa;
 use crate::cpu::isa::for_every_isa;
 use crate::cpu::pool::{Pool, SharedMut};
 
-/// Rows of activations as the integer kernels take them: `x ≈ s * q` with
-/// `s = max|x| / 127` of each group, and where there is a second digit, the
-/// same again of what the first one leaves: `x ≈ s * q + s' * q'`. The memory
-/// is kept from call to call.
+/// Rows of activations as the integer kernels take them: `x ≈ s * q`, where
+/// the integers of a group reach up to 127, with two digits up to 127 * 256.
+/// The memory is kept from call to call.
 #[derive(Debug, Default)]
 pub struct Quantised {
     n_rows: usize,
     cols: usize,
     group_size: usize,
     n_digits: usize,
-    /// Bytes from one row of `q` to the next.
+    /// Bytes from one row and digit of `q` to the next.
     stride: usize,
-    /// (n_rows, n_digits, cols), columns in natural order.
+    /// (n_rows, n_digits, cols), columns in natural order, the digit that
+    /// counts 256 times first.
     q: Vec<i8>,
-    /// (n_rows, n_digits, n_groups)
+    /// (n_rows, n_groups)
     s: Vec<f32>,
-    /// `s` times the sum of `q`, (n_rows, n_digits, n_groups).
+    /// `s` times the sum of the integers, (n_rows, n_groups).
     st: Vec<f32>,
 }
 
@@ -54,7 +54,7 @@ impl Quantised {
         assert!(cols.is_multiple_of(group_size), "{cols} columns in groups of {group_size}");
         assert!(matches!(n_digits, 1 | 2), "{n_digits} digits");
         self.resize(&rounding);
-        let n_params = n_digits * (cols / group_size);
+        let n_groups = cols / group_size;
         let (q_bytes, per_task) = (n_digits * self.stride, TASK_ELEMENTS.div_ceil(cols.max(1)));
         let q_stride = self.stride;
         let q = SharedMut::new(&mut self.q);
@@ -65,9 +65,9 @@ impl Quantised {
                 // SAFETY: each row belongs to one task.
                 let q = unsafe { q.slice(row * q_bytes..(row + 1) * q_bytes) };
                 // SAFETY: each row belongs to one task.
-                let s = unsafe { s.slice(row * n_params..(row + 1) * n_params) };
+                let s = unsafe { s.slice(row * n_groups..(row + 1) * n_groups) };
                 // SAFETY: each row belongs to one task.
-                let st = unsafe { st.slice(row * n_params..(row + 1) * n_params) };
+                let st = unsafe { st.slice(row * n_groups..(row + 1) * n_groups) };
                 let x = &x[row * stride..][..cols];
                 match group_size {
                     32 => quantise_row_32(isa, x, q, q_stride, s, st),
@@ -87,8 +87,8 @@ impl Quantised {
         self.n_digits = n_digits;
         self.stride = lines * 64;
         self.q.resize(n_rows * n_digits * self.stride, 0);
-        self.s.resize(n_rows * n_digits * n_groups, 0.0);
-        self.st.resize(n_rows * n_digits * n_groups, 0.0);
+        self.s.resize(n_rows * n_groups, 0.0);
+        self.st.resize(n_rows * n_groups, 0.0);
     }
 
     /// Rows.
@@ -116,17 +116,16 @@ impl Quantised {
         &self.q[(row * self.n_digits + digit) * self.stride..][..self.cols]
     }
 
-    /// The scale of each group of one digit of a row.
-    pub(super) fn s(&self, row: usize, digit: usize) -> &[f32] {
+    /// The scale of each group of a row.
+    pub(super) fn s(&self, row: usize) -> &[f32] {
         let n_groups = self.cols / self.group_size;
-        &self.s[(row * self.n_digits + digit) * n_groups..][..n_groups]
+        &self.s[row * n_groups..][..n_groups]
     }
 
-    /// The scale times the sum of the integers of each group of one digit of a
-    /// row.
-    pub(super) fn st(&self, row: usize, digit: usize) -> &[f32] {
+    /// The scale times the sum of the integers of each group of a row.
+    pub(super) fn st(&self, row: usize) -> &[f32] {
         let n_groups = self.cols / self.group_size;
-        &self.st[(row * self.n_digits + digit) * n_groups..][..n_groups]
+        &self.st[row * n_groups..][..n_groups]
     }
 }
 
@@ -141,16 +140,26 @@ macro_rules! quantise_row {
                 st: &mut [f32],
             ) {
                 let (x, _) = x.as_chunks::<$group>();
-                let n_groups = x.len();
-                for (g, x) in x.iter().enumerate() {
-                    let mut rest = *x;
-                    for (digit, q) in q.chunks_exact_mut(q_stride).enumerate() {
-                        let at = digit * n_groups + g;
-                        let q = &mut q.as_chunks_mut::<$group>().0[g];
-                        (s[at], st[at]) = quantise_group(&rest, q);
-                        for (rest, q) in rest.iter_mut().zip(q) {
-                            *rest = f32::from(*q).mul_add(-s[at], *rest);
+                let (high, low) = q.split_at_mut(q_stride);
+                let (high, _) = high.as_chunks_mut::<$group>();
+                if low.is_empty() {
+                    for (((x, q), s), st) in x.iter().zip(high).zip(s).zip(st) {
+                        let mut codes = [0; $group];
+                        (*s, *st) = quantise_group(x, ONE_DIGIT, &mut codes);
+                        for (q, code) in q.iter_mut().zip(codes) {
+                            *q = code as i8;
                         }
+                    }
+                    return;
+                }
+                let digits = high.iter_mut().zip(low.as_chunks_mut::<$group>().0);
+                for (((x, (high, low)), s), st) in x.iter().zip(digits).zip(s).zip(st) {
+                    let mut codes = [0; $group];
+                    (*s, *st) = quantise_group(x, TWO_DIGITS, &mut codes);
+                    for ((high, low), code) in high.iter_mut().zip(low).zip(codes) {
+                        *high = ((code + 128) >> 8) as i8;
+                        // What is left lies between -128 and 127.
+                        *low = code as i8;
                     }
                 }
             }
@@ -162,21 +171,30 @@ quantise_row!(quantise_row_32, 32);
 quantise_row!(quantise_row_64, 64);
 quantise_row!(quantise_row_128, 128);
 
+/// The largest integer of one digit.
+const ONE_DIGIT: i32 = 127;
+/// And of two.
+const TWO_DIGITS: i32 = 127 * 256;
+
 /// Rounds one group; returns its scale, and the scale times the sum.
 #[inline(always)]
-fn quantise_group<const N: usize>(x: &[f32; N], q: &mut [i8; N]) -> (f32, f32) {
+fn quantise_group<const N: usize>(
+    x: &[f32; N],
+    largest: i32,
+    codes: &mut [i32; N],
+) -> (f32, f32) {
     // As integers, so that a NaN is the largest and the order of comparing does not matter.
     let max = x.iter().fold(0u32, |max, it| max.max(it.to_bits() & 0x7fff_ffff));
     let max = f32::from_bits(max);
-    let factor = if max == 0.0 { 0.0 } else { 127.0 / max };
+    let factor = if max == 0.0 { 0.0 } else { largest as f32 / max };
     let mut sum = 0i32;
-    for (q, x) in q.iter_mut().zip(x) {
+    for (code, x) in codes.iter_mut().zip(x) {
         // The factor of denormals is infinite: hence the clamp.
-        let rounded = ((x * factor).round_ties_even() as i32).clamp(-127, 127);
+        let rounded = ((x * factor).round_ties_even() as i32).clamp(-largest, largest);
         sum += rounded;
-        *q = rounded as i8;
+        *code = rounded;
     }
-    let s = max / 127.0;
+    let s = max / largest as f32;
     (s, s * sum as f32)
 }
 
@@ -184,12 +202,27 @@ fn quantise_group<const N: usize>(x: &[f32; N], q: &mut [i8; N]) -> (f32, f32) {
 mod tests {
     use super::*;
 
-    fn quantised(isa: Isa, x: &[f32], n_rows: usize, group_size: usize) -> Quantised {
+    fn quantised(
+        isa: Isa,
+        x: &[f32],
+        n_rows: usize,
+        group_size: usize,
+        n_digits: usize,
+    ) -> Quantised {
         let mut out = Quantised::default();
         let cols = x.len() / n_rows;
-        let rounding = Rounding { x, stride: cols, n_rows, cols, group_size, n_digits: 2 };
+        let rounding = Rounding { x, stride: cols, n_rows, cols, group_size, n_digits };
         out.quantise(&Pool::new(2), isa, rounding);
         out
+    }
+
+    /// The integers of a row.
+    fn codes(it: &Quantised, row: usize) -> Vec<i32> {
+        let high = it.q(row, 0).iter().map(|it| i32::from(*it));
+        if it.n_digits() == 1 {
+            return high.collect();
+        }
+        high.zip(it.q(row, 1)).map(|(high, low)| 256 * high + i32::from(*low)).collect()
     }
 
     #[test]
@@ -197,38 +230,27 @@ mod tests {
         let x: Vec<f32> = (0..3 * 384)
             .map(|i| ((i * 7919 % 2003) as f32 / 500.0 - 2.0) * 10f32.powi(i / 128 * 7 - 30))
             .collect();
-        for (isa, group) in
-            Isa::available().into_iter().flat_map(|it| [32, 64, 128].map(|g| (it, g)))
-        {
-            let got = quantised(isa, &x, 3, group);
-            for row in 0..3 {
-                for (g, x) in x[row * 384..][..384].chunks(group).enumerate() {
-                    let max = x.iter().fold(0f32, |a, b| a.max(b.abs()));
-                    let want: Vec<i8> =
-                        x.iter().map(|it| (it * (127.0 / max)).round_ties_even() as i8).collect();
-                    assert_eq!(
-                        &got.q(row, 0)[g * group..][..group],
-                        want,
-                        "{isa:?} {group} {row} {g}"
-                    );
-                    let sum: i32 = want.iter().map(|it| i32::from(*it)).sum();
-                    assert_eq!(got.s(row, 0)[g].to_bits(), (max / 127.0).to_bits());
-                    assert_eq!(got.st(row, 0)[g].to_bits(), (max / 127.0 * sum as f32).to_bits());
-                }
+        let cases = [32, 64, 128].map(|group| [(group, 1, 127.0), (group, 2, 127.0 * 256.0)]);
+        for isa in Isa::available() {
+            for (group, n_digits, largest) in cases.into_iter().flatten() {
+                check_codes(&quantised(isa, &x, 3, group, n_digits), &x, largest);
             }
         }
     }
 
-    #[test]
-    fn the_second_digit_holds_what_the_first_one_leaves() {
-        let x: Vec<f32> = (0..256).map(|i| (i * 7919 % 2003) as f32 / 500.0 - 2.0).collect();
-        for isa in Isa::available() {
-            let got = quantised(isa, &x, 1, 64);
-            for (i, x) in x.iter().enumerate() {
-                let digit = |d| f32::from(got.q(0, d)[i]) * got.s(0, d)[i / 64];
-                let error = (x - digit(0) - digit(1)).abs();
-                // Half a step of the second digit, whose group spans one step of the first.
-                assert!(error <= got.s(0, 0)[i / 64] / 2.0 / 127.0, "{isa:?} {i}: {error}");
+    #[track_caller]
+    fn check_codes(got: &Quantised, x: &[f32], largest: f32) {
+        let group = got.group_size();
+        for row in 0..3 {
+            let codes = codes(got, row);
+            for (g, x) in x[row * 384..][..384].chunks(group).enumerate() {
+                let max = x.iter().fold(0f32, |a, b| a.max(b.abs()));
+                let want: Vec<i32> =
+                    x.iter().map(|it| (it * (largest / max)).round_ties_even() as i32).collect();
+                assert_eq!(codes[g * group..][..group], want, "{got:?}");
+                let sum: i32 = want.iter().sum();
+                assert_eq!(got.s(row)[g].to_bits(), (max / largest).to_bits());
+                assert_eq!(got.st(row)[g].to_bits(), (max / largest * sum as f32).to_bits());
             }
         }
     }
@@ -236,9 +258,9 @@ mod tests {
     #[test]
     fn zeros_stay_zero() {
         for isa in Isa::available() {
-            let got = quantised(isa, &[0.0, -0.0].repeat(32), 1, 64);
-            assert!(got.q(0, 0).iter().chain(got.q(0, 1)).all(|it| *it == 0));
-            assert_eq!((got.s(0, 1)[0], got.st(0, 0)[0]), (0.0, 0.0));
+            let got = quantised(isa, &[0.0, -0.0].repeat(32), 1, 64, 2);
+            assert!(codes(&got, 0).iter().all(|it| *it == 0));
+            assert_eq!((got.s(0)[0], got.st(0)[0]), (0.0, 0.0));
         }
     }
 
@@ -248,9 +270,9 @@ mod tests {
             for wrong in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
                 let mut x = vec![1.0; 64];
                 x[17] = wrong;
-                let got = quantised(isa, &x, 1, 32);
-                assert!(got.st(0, 0)[0].is_nan(), "{isa:?} {wrong}");
-                assert!(got.st(0, 0)[1].is_finite());
+                let got = quantised(isa, &x, 1, 32, 2);
+                assert!(got.st(0)[0].is_nan(), "{isa:?} {wrong}");
+                assert!(got.st(0)[1].is_finite());
             }
         }
     }
@@ -259,8 +281,10 @@ mod tests {
     fn denormals_stay_within_bounds() {
         for isa in Isa::available() {
             let x: Vec<f32> = (0..64).map(|i| f32::from_bits((i % 4) | ((i & 1) << 31))).collect();
-            let got = quantised(isa, &x, 1, 64);
-            assert!(got.q(0, 0).iter().chain(got.q(0, 1)).all(|it| (-127..=127).contains(it)), "{isa:?}");
+            for (n_digits, largest) in [(1, ONE_DIGIT), (2, TWO_DIGITS)] {
+                let got = quantised(isa, &x, 1, 64, n_digits);
+                assert!(codes(&got, 0).iter().all(|it| it.abs() <= largest), "{isa:?}");
+            }
         }
     }
 }

@@ -22,16 +22,21 @@ pub(super) fn integer_rows(product: IntegerProduct<'_>, rows: Range<usize>, mut 
 fn output(product: &IntegerProduct<'_>, row: usize, unpacked: &[u8], x_row: usize) -> f32 {
     let IntegerProduct { weight, affine, x, .. } = product;
     let n_groups = product.n_groups();
+    let (s, st) = (x.s(x_row), x.st(x_row));
+    let dot = |digit: usize, g: usize, w: &[u8]| -> i32 {
+        let q = &x.q(x_row, digit)[g * affine.group_size..];
+        w.iter().zip(q).map(|(w, q)| i32::from(*w) * i32::from(*q)).sum()
+    };
     let (mut acc, mut off) = (0f32, 0f32);
     for (g, w) in unpacked.chunks_exact(affine.group_size).enumerate() {
+        let mut d = dot(0, g, w);
+        if x.n_digits() == 2 {
+            d = 256 * d + dot(1, g, w);
+        }
         let scale = affine.params.read(weight.scales, row * n_groups + g);
         let bias = affine.params.read(weight.biases, row * n_groups + g);
-        for digit in 0..x.n_digits() {
-            let q = &x.q(x_row, digit)[g * affine.group_size..];
-            let d: i32 = w.iter().zip(q).map(|(w, q)| i32::from(*w) * i32::from(*q)).sum();
-            acc = (d as f32).mul_add(scale * x.s(x_row, digit)[g], acc);
-            off = bias.mul_add(x.st(x_row, digit)[g], off);
-        }
+        acc = (d as f32).mul_add(scale * s[g], acc);
+        off = bias.mul_add(st[g], off);
     }
     acc + off
 }

@@ -133,26 +133,30 @@ impl Piece {
         x_row: usize,
         sums: &mut Sums,
     ) {
-        let digits: [_; 2] = std::array::from_fn(|digit| {
-            let digit = digit.min(product.x.n_digits() - 1);
+        let (s, st) = (product.x.s(x_row), product.x.st(x_row));
+        let (s, st) = (&s[self.groups.clone()], &st[self.groups.clone()]);
+        let digit = |digit| {
             let x: &[u8] = bytemuck::cast_slice(product.x.q(x_row, digit));
-            let x = &x[self.groups.start * GROUP..self.groups.end * GROUP];
-            let (s, st) = (product.x.s(x_row, digit), product.x.st(x_row, digit));
-            (x.as_chunks::<GROUP>().0, &s[self.groups.clone()], &st[self.groups.clone()])
-        });
-        let digits = &digits[..product.x.n_digits()];
+            x[self.groups.start * GROUP..self.groups.end * GROUP].as_chunks::<GROUP>().0
+        };
+        let high = digit(0);
+        let low = if product.x.n_digits() == 2 { digit(1) } else { &[] };
+        let params = self.scale.iter().zip(&self.bias);
         let Sums { mut acc, mut off } = *sums;
-        for (g, (scale, bias)) in (0..self.groups.len()).zip(self.scale.iter().zip(&self.bias)) {
-            for (x, s, st) in digits {
-                let mut v = [_mm256_setzero_si256(); ROWS];
-                for (q, it) in self.q.iter().zip(&mut v) {
-                    *it = group_products::<SMALL>(&q.as_chunks::<GROUP>().0[g], &x[g]);
+        for (g, ((s, st), (scale, bias))) in s.iter().zip(st).zip(params).enumerate() {
+            let mut v = [_mm256_setzero_si256(); ROWS];
+            for (q, it) in self.q.iter().zip(&mut v) {
+                let q = &q.as_chunks::<GROUP>().0[g];
+                *it = group_products::<SMALL>(q, &high[g]);
+                if let Some(low) = low.get(g) {
+                    let low = group_products::<SMALL>(q, low);
+                    *it = _mm256_add_epi32(_mm256_slli_epi32::<8>(*it), low);
                 }
-                let dots = _mm256_cvtepi32_ps(add_lanes(&v));
-                let scale = _mm256_mul_ps(load_floats(scale), _mm256_set1_ps(s[g]));
-                acc = _mm256_fmadd_ps(dots, scale, acc);
-                off = _mm256_fmadd_ps(load_floats(bias), _mm256_set1_ps(st[g]), off);
             }
+            let dots = _mm256_cvtepi32_ps(add_lanes(&v));
+            let scale = _mm256_mul_ps(load_floats(scale), _mm256_set1_ps(*s));
+            acc = _mm256_fmadd_ps(dots, scale, acc);
+            off = _mm256_fmadd_ps(load_floats(bias), _mm256_set1_ps(*st), off);
         }
         *sums = Sums { acc, off };
     }
@@ -202,7 +206,7 @@ fn group_products<const SMALL: bool>(q: &[u8], x: &[u8]) -> __m256i {
     let mut sum = _mm256_setzero_si256();
     for (q, x) in q.chunks(64).zip(x.chunks(64)) {
         let products = if SMALL {
-            // Sums of four products of 63 * 127 stay below 2^15.
+            // Sums of four products of 63 * -128 stay above -2^15.
             let mut pairs = _mm256_maddubs_epi16(load_32(q), load_32(x));
             if q.len() > 32 {
                 let more = _mm256_maddubs_epi16(load_32(&q[32..]), load_32(&x[32..]));

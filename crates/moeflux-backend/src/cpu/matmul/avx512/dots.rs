@@ -115,11 +115,27 @@ fn prefetch(bytes: &[u8], at: usize) {
     _mm_prefetch::<_MM_HINT_T1>(bytes.as_ptr().wrapping_add(at).cast());
 }
 
-/// The dots of all groups in `packed`, whose first meets group `first` of `x`.
+/// The dots of all groups in `packed`, whose first meets group `first` of `x`:
+/// one digit or two.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 pub(super) fn group_dots<const BITS: usize, const GROUP: usize>(
     packed: &[u8],
-    x: &Repeated,
+    x: &[Repeated],
+    first: usize,
+    ahead: Ahead<'_>,
+    dots: &mut [f32],
+) {
+    match x {
+        [x] => digit_dots::<BITS, GROUP, 1>(packed, [x], first, ahead, dots),
+        [high, low] => digit_dots::<BITS, GROUP, 2>(packed, [high, low], first, ahead, dots),
+        _ => unreachable!("activations have one digit or two"),
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+fn digit_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+    packed: &[u8],
+    x: [&Repeated; DIGITS],
     first: usize,
     mut ahead: Ahead<'_>,
     dots: &mut [f32],
@@ -131,19 +147,19 @@ pub(super) fn group_dots<const BITS: usize, const GROUP: usize>(
     let (full, last) = dots.split_at_mut(steps.len() * GROUPS);
     for (packed, out) in steps.zip(full.as_chunks_mut::<GROUPS>().0) {
         ahead.ask(packed, step_bytes);
-        let sums = sixteen_dots::<BITS, GROUP>(packed, &x.q[col..][..GROUPS * GROUP]);
-        // Exact: the sums have fewer than 24 bits.
+        let x_now = x.map(|it| &it.q[col..][..GROUPS * GROUP]);
+        let sums = sixteen_dots::<BITS, GROUP, DIGITS>(packed, x_now);
         store_floats(out, _mm512_cvtepi32_ps(sums));
         col += GROUPS * GROUP;
-        while col >= x.period {
-            col -= x.period;
+        while col >= x[0].period {
+            col -= x[0].period;
         }
     }
     if !rest.is_empty() {
         let mut padded = [0u8; GROUPS * 128];
         padded[..rest.len()].copy_from_slice(rest);
-        let sums =
-            sixteen_dots::<BITS, GROUP>(&padded[..step_bytes], &x.q[col..][..GROUPS * GROUP]);
+        let x_now = x.map(|it| &it.q[col..][..GROUPS * GROUP]);
+        let sums = sixteen_dots::<BITS, GROUP, DIGITS>(&padded[..step_bytes], x_now);
         let mut out = [0f32; GROUPS];
         store_floats(&mut out, _mm512_cvtepi32_ps(sums));
         let n = rest.len() / (GROUP * BITS / 8);
@@ -154,17 +170,27 @@ pub(super) fn group_dots<const BITS: usize, const GROUP: usize>(
 /// The dots of sixteen groups, in order.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn sixteen_dots<const BITS: usize, const GROUP: usize>(packed: &[u8], x: &[u8]) -> __m512i {
+fn sixteen_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+    packed: &[u8],
+    x: [&[u8]; DIGITS],
+) -> __m512i {
     let block_cols = block_cols(BITS);
     // Groups side by side in one vector, and blocks that one vector adds up.
     let n_groups = (block_cols / GROUP).max(1);
     let n_blocks = GROUP.div_ceil(block_cols);
     let largest = ((1 << BITS) - 1) * 127 * 4 * (block_cols / 64) * n_blocks;
+    let largest = if DIGITS == 1 { largest } else { usize::MAX / 4 };
     let mut v = [_mm512_setzero_si512(); 16];
     for (k, it) in v[..16 / n_groups].iter_mut().enumerate() {
+        let mut sums = [_mm512_setzero_si512(); DIGITS];
         for block in k * n_blocks..(k + 1) * n_blocks {
             let packed = &packed[block * block_cols * BITS / 8..][..block_cols * BITS / 8];
-            *it = add_block::<BITS>(*it, packed, &x[block * block_cols..][..block_cols]);
+            let x = x.map(|it| &it[block * block_cols..][..block_cols]);
+            add_block::<BITS, DIGITS>(&mut sums, packed, x);
+        }
+        *it = sums[0];
+        if DIGITS == 2 {
+            *it = _mm512_add_epi32(_mm512_slli_epi32::<8>(*it), sums[1]);
         }
     }
     match n_groups {
@@ -175,28 +201,45 @@ fn sixteen_dots<const BITS: usize, const GROUP: usize>(packed: &[u8], x: &[u8]) 
     }
 }
 
-/// Adds the products of one block of columns.
+/// Adds the products of one block of columns, digit by digit.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn add_block<const BITS: usize>(sum: __m512i, packed: &[u8], x: &[u8]) -> __m512i {
+fn add_block<const BITS: usize, const DIGITS: usize>(
+    sums: &mut [__m512i; DIGITS],
+    packed: &[u8],
+    x: [&[u8]; DIGITS],
+) {
     if !matches!(BITS, 2 | 4) {
-        return _mm512_dpbusd_epi32(sum, unpack::<BITS>(packed), load_64(x));
+        return add_products(sums, unpack::<BITS>(packed), x, 0);
     }
     let w = load_64(packed);
     let mask = _mm512_set1_epi8(((1u32 << BITS) - 1) as i8);
-    let mut sum = _mm512_dpbusd_epi32(sum, _mm512_and_si512(w, mask), load_64(x));
+    add_products(sums, _mm512_and_si512(w, mask), x, 0);
     if BITS == 4 {
-        let w = _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask);
-        sum = _mm512_dpbusd_epi32(sum, w, load_64(&x[64..]));
+        let second = _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask);
+        add_products(sums, second, x, 64);
     } else {
         let second = _mm512_and_si512(_mm512_srli_epi16::<2>(w), mask);
-        sum = _mm512_dpbusd_epi32(sum, second, load_64(&x[64..]));
+        add_products(sums, second, x, 64);
         let third = _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask);
-        sum = _mm512_dpbusd_epi32(sum, third, load_64(&x[128..]));
+        add_products(sums, third, x, 128);
         let fourth = _mm512_and_si512(_mm512_srli_epi16::<6>(w), mask);
-        sum = _mm512_dpbusd_epi32(sum, fourth, load_64(&x[192..]));
+        add_products(sums, fourth, x, 192);
     }
-    sum
+}
+
+/// Adds the products of 64 columns from `col` on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn add_products<const DIGITS: usize>(
+    sums: &mut [__m512i; DIGITS],
+    w: __m512i,
+    x: [&[u8]; DIGITS],
+    col: usize,
+) {
+    for (sum, x) in sums.iter_mut().zip(x) {
+        *sum = _mm512_dpbusd_epi32(*sum, w, load_64(&x[col..]));
+    }
 }
 
 const EVEN: i32 = 0b10_00_10_00;

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::ROWS;
 use super::dots::{Ahead, Repeated, group_dots, repeat};
-use super::params::{GROUPS, ParamTile, param_tile};
+use super::params::{GROUPS, param_tile};
 use super::transpose::transpose;
 use super::vector::store_floats;
 use crate::cpu::matmul::IntegerProduct;
@@ -29,27 +29,22 @@ pub(super) fn integer_row<const BITS: usize, const GROUP: usize>(
 ) {
     let n_groups = product.n_groups();
     let x_row = product.x_rows.at(i);
-    let n_digits = product.x.n_digits();
-    let x: Vec<Repeated> =
-        (0..n_digits).map(|digit| repeat::<BITS, GROUP>(product.x.q(x_row, digit))).collect();
-    // (digits, rows, groups)
-    let mut dots = vec![0f32; n_digits * n_groups.min(PIECE) * ROWS];
+    let digit = |digit| repeat::<BITS, GROUP>(product.x.q(x_row, digit));
+    let x: Vec<Repeated> = (0..product.x.n_digits()).map(digit).collect();
+    let mut dots = vec![0f32; n_groups.min(PIECE) * ROWS];
     for row in rows.clone().step_by(ROWS) {
         let block = row..rows.end.min(row + ROWS);
         let mut sums = Sums::new(&product, block.clone(), x_row);
-        for first in (0..n_groups).step_by(PIECE) {
-            let groups = first..n_groups.min(first + PIECE);
-            let n_dots = ROWS * groups.len();
-            for (x, dots) in x.iter().zip(dots.chunks_exact_mut(n_dots)) {
-                if n_groups <= PIECE {
-                    let packed = product.weight_rows(block.clone());
-                    group_dots::<BITS, GROUP>(packed, x, 0, ahead(&product, row, 0), dots);
-                } else {
-                    let groups = groups.clone();
-                    dots_by_row::<BITS, GROUP>(&product, block.clone(), x, groups, dots);
-                }
+        if n_groups <= PIECE {
+            let packed = product.weight_rows(block.clone());
+            group_dots::<BITS, GROUP>(packed, &x, 0, ahead(&product, row, 0), &mut dots);
+            sums.add(&dots, 0..n_groups);
+        } else {
+            for first in (0..n_groups).step_by(PIECE) {
+                let groups = first..n_groups.min(first + PIECE);
+                dots_by_row::<BITS, GROUP>(&product, block.clone(), &x, groups.clone(), &mut dots);
+                sums.add(&dots, groups);
             }
-            sums.add(&dots[..n_digits * n_dots], groups);
         }
         out.put(i, row, &sums.total()[..block.len()]);
     }
@@ -60,7 +55,7 @@ pub(super) fn integer_row<const BITS: usize, const GROUP: usize>(
 fn dots_by_row<const BITS: usize, const GROUP: usize>(
     product: &IntegerProduct<'_>,
     rows: Range<usize>,
-    x: &Repeated,
+    x: &[Repeated],
     groups: Range<usize>,
     dots: &mut [f32],
 ) {
@@ -85,7 +80,8 @@ fn ahead<'a>(product: &IntegerProduct<'a>, row: usize, group: usize) -> Ahead<'a
 struct Sums<'a> {
     product: &'a IntegerProduct<'a>,
     rows: Range<usize>,
-    x_row: usize,
+    s: &'a [f32],
+    st: &'a [f32],
     acc: __m512,
     off: __m512,
 }
@@ -94,49 +90,27 @@ impl<'a> Sums<'a> {
     #[inline]
     #[target_feature(enable = "avx512f")]
     fn new(product: &'a IntegerProduct<'a>, rows: Range<usize>, x_row: usize) -> Self {
+        let (s, st) = (product.x.s(x_row), product.x.st(x_row));
         let zero = _mm512_setzero_ps();
-        Sums { product, rows, x_row, acc: zero, off: zero }
+        Sums { product, rows, s, st, acc: zero, off: zero }
     }
 
-    /// Adds some groups of each row, of which these are the dots: (digits, rows,
-    /// groups).
+    /// Adds some groups of each row, of which these are the dots: (rows, groups).
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
     fn add(&mut self, dots: &[f32], groups: Range<usize>) {
-        let (high, low) = dots.split_at(ROWS * groups.len());
         for first in (0..groups.len()).step_by(GROUPS) {
-            let cols = first..groups.len().min(first + GROUPS);
+            let n = GROUPS.min(groups.len() - first);
             let at = groups.start + first;
             let params = param_tile(self.product, self.rows.clone(), at);
-            let high = self.dot_tile(high, groups.len(), cols.clone());
-            if low.is_empty() {
-                for g in 0..cols.len() {
-                    self.add_group(&params, g, high[g], (0, at + g));
-                }
-            } else {
-                let low = self.dot_tile(low, groups.len(), cols.clone());
-                for g in 0..cols.len() {
-                    self.add_group(&params, g, high[g], (0, at + g));
-                    self.add_group(&params, g, low[g], (1, at + g));
-                }
+            let dots = self.dot_tile(dots, groups.len(), first..first + n);
+            let (s, st) = (&self.s[at..at + n], &self.st[at..at + n]);
+            for (g, (s, st)) in s.iter().zip(st).enumerate() {
+                let scale = _mm512_mul_ps(params.scale[g], _mm512_set1_ps(*s));
+                self.acc = _mm512_fmadd_ps(_mm512_castsi512_ps(dots[g]), scale, self.acc);
+                self.off = _mm512_fmadd_ps(params.bias[g], _mm512_set1_ps(*st), self.off);
             }
         }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f,fma")]
-    fn add_group(
-        &mut self,
-        params: &ParamTile,
-        g: usize,
-        dots: __m512i,
-        (digit, group): (usize, usize),
-    ) {
-        let x = self.product.x;
-        let (s, st) = (x.s(self.x_row, digit)[group], x.st(self.x_row, digit)[group]);
-        let scale = _mm512_mul_ps(params.scale[g], _mm512_set1_ps(s));
-        self.acc = _mm512_fmadd_ps(_mm512_castsi512_ps(dots), scale, self.acc);
-        self.off = _mm512_fmadd_ps(params.bias[g], _mm512_set1_ps(st), self.off);
     }
 
     /// Some columns of `dots`, (rows, n_cols); lanes are rows.

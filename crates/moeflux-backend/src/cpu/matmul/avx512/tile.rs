@@ -44,13 +44,11 @@ pub(super) fn integer_rows<const BITS: usize, const GROUP: usize>(
 }
 
 /// One row of the activations.
+#[derive(Clone, Copy)]
 struct Input<'a> {
-    digits: Vec<Digit<'a>>,
-}
-
-/// One digit of a row of the activations.
-struct Digit<'a> {
-    q: &'a [i8],
+    high: &'a [i8],
+    /// Empty where there is one digit.
+    low: &'a [i8],
     s: &'a [f32],
     st: &'a [f32],
 }
@@ -58,18 +56,18 @@ struct Digit<'a> {
 impl<'a> Input<'a> {
     fn new(product: &IntegerProduct<'a>, i: usize) -> Input<'a> {
         let (x, row) = (product.x, product.x_rows.at(i));
-        let digit = |digit| Digit { q: x.q(row, digit), s: x.s(row, digit), st: x.st(row, digit) };
-        Input { digits: (0..x.n_digits()).map(digit).collect() }
+        let low: &[i8] = if x.n_digits() == 2 { x.q(row, 1) } else { &[] };
+        Input { high: x.q(row, 0), low, s: x.s(row), st: x.st(row) }
     }
 }
 
-/// The accumulators of one row of activations, and of each digit the integer
-/// sum of the part of a group that came first.
+/// The accumulators of one row of activations, and the integer sum of the part
+/// of a group that came first.
 #[derive(Clone, Copy)]
 struct Sums {
     acc: __m512,
     off: __m512,
-    part: [__m512i; 2],
+    part: __m512i,
 }
 
 impl Sums {
@@ -77,7 +75,7 @@ impl Sums {
     #[target_feature(enable = "avx512f")]
     fn zero() -> Sums {
         let zero = _mm512_setzero_ps();
-        Sums { acc: zero, off: zero, part: [_mm512_setzero_si512(); 2] }
+        Sums { acc: zero, off: zero, part: _mm512_setzero_si512() }
     }
 
     #[inline]
@@ -154,7 +152,28 @@ fn load_tile<const BITS: usize>(
 /// added to `start`.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
-fn dots<const FROM: usize, const TO: usize>(tile: &Tile, x: &[i8], start: __m512i) -> __m512i {
+fn dots<const FROM: usize, const TO: usize>(
+    tile: &Tile,
+    x: &Input<'_>,
+    col: usize,
+    start: __m512i,
+) -> __m512i {
+    let zero = _mm512_setzero_si512();
+    if x.low.is_empty() {
+        return digit_dots::<FROM, TO>(tile, &x.high[col..], start);
+    }
+    let high = digit_dots::<FROM, TO>(tile, &x.high[col..], zero);
+    let low = digit_dots::<FROM, TO>(tile, &x.low[col..], start);
+    _mm512_add_epi32(_mm512_slli_epi32::<8>(high), low)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn digit_dots<const FROM: usize, const TO: usize>(
+    tile: &Tile,
+    x: &[i8],
+    start: __m512i,
+) -> __m512i {
     let (x, _) = x[..4 * TO].as_chunks::<4>();
     // Two chains: one would wait for itself.
     let mut chains = [start, _mm512_setzero_si512()];
@@ -170,9 +189,7 @@ fn dots<const FROM: usize, const TO: usize>(tile: &Tile, x: &[i8], start: __m512
 #[target_feature(enable = "avx512f,avx512vnni")]
 fn begin_group(tile: &Tile, inputs: &[Input<'_>], col: usize, sums: &mut [Sums]) {
     for (x, sums) in inputs.iter().zip(sums) {
-        for (x, part) in x.digits.iter().zip(&mut sums.part) {
-            *part = dots::<0, 16>(tile, &x.q[col..], _mm512_setzero_si512());
-        }
+        sums.part = dots::<0, 16>(tile, x, col, _mm512_setzero_si512());
     }
 }
 
@@ -190,9 +207,7 @@ fn end_group<const FROM: usize, const TO: usize>(
 ) {
     let (scale, bias) = (params.scale[param_idx], params.bias[param_idx]);
     for (x, sums) in inputs.iter().zip(sums) {
-        for (i, x) in x.digits.iter().enumerate() {
-            let d = dots::<FROM, TO>(tile, &x.q[col..], sums.part[i]);
-            sums.end_group(d, scale, bias, x.s[group], x.st[group]);
-        }
+        let d = dots::<FROM, TO>(tile, x, col, sums.part);
+        sums.end_group(d, scale, bias, x.s[group], x.st[group]);
     }
 }
