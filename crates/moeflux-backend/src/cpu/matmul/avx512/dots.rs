@@ -147,8 +147,7 @@ fn digit_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
     let (full, last) = dots.split_at_mut(steps.len() * GROUPS);
     for (packed, out) in steps.zip(full.as_chunks_mut::<GROUPS>().0) {
         ahead.ask(packed, step_bytes);
-        let x_now = x.map(|it| &it.q[col..][..GROUPS * GROUP]);
-        let sums = sixteen_dots::<BITS, GROUP, DIGITS>(packed, x_now);
+        let sums = sixteen_dots::<BITS, GROUP, DIGITS>(packed, parts(&x, col, GROUPS * GROUP));
         store_floats(out, _mm512_cvtepi32_ps(sums));
         col += GROUPS * GROUP;
         while col >= x[0].period {
@@ -158,13 +157,27 @@ fn digit_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
     if !rest.is_empty() {
         let mut padded = [0u8; GROUPS * 128];
         padded[..rest.len()].copy_from_slice(rest);
-        let x_now = x.map(|it| &it.q[col..][..GROUPS * GROUP]);
-        let sums = sixteen_dots::<BITS, GROUP, DIGITS>(&padded[..step_bytes], x_now);
+        let x = parts(&x, col, GROUPS * GROUP);
+        let sums = sixteen_dots::<BITS, GROUP, DIGITS>(&padded[..step_bytes], x);
         let mut out = [0f32; GROUPS];
         store_floats(&mut out, _mm512_cvtepi32_ps(sums));
         let n = rest.len() / (GROUP * BITS / 8);
         last[..n].copy_from_slice(&out[..n]);
     }
+}
+
+/// The columns `col..col + n` of every digit.
+#[inline(always)]
+fn parts<'a, const DIGITS: usize>(
+    x: &[&'a Repeated; DIGITS],
+    col: usize,
+    n: usize,
+) -> [&'a [u8]; DIGITS] {
+    let mut out: [&[u8]; DIGITS] = [&[]; DIGITS];
+    for i in 0..DIGITS {
+        out[i] = &x[i].q[col..][..n];
+    }
+    out
 }
 
 /// The dots of sixteen groups, in order.
@@ -182,15 +195,19 @@ fn sixteen_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
     let largest = if DIGITS == 1 { largest } else { usize::MAX / 4 };
     let mut v = [_mm512_setzero_si512(); 16];
     for (k, it) in v[..16 / n_groups].iter_mut().enumerate() {
-        let mut sums = [_mm512_setzero_si512(); DIGITS];
+        let (mut high, mut low) = (*it, *it);
         for block in k * n_blocks..(k + 1) * n_blocks {
             let packed = &packed[block * block_cols * BITS / 8..][..block_cols * BITS / 8];
-            let x = x.map(|it| &it[block * block_cols..][..block_cols]);
-            add_block::<BITS, DIGITS>(&mut sums, packed, x);
+            let cols = block * block_cols..(block + 1) * block_cols;
+            let w = Unpacked::<BITS>::load(packed);
+            high = w.add_products(high, &x[0][cols.clone()]);
+            if DIGITS == 2 {
+                low = w.add_products(low, &x[1][cols]);
+            }
         }
-        *it = sums[0];
+        *it = high;
         if DIGITS == 2 {
-            *it = _mm512_add_epi32(_mm512_slli_epi32::<8>(*it), sums[1]);
+            *it = _mm512_add_epi32(_mm512_slli_epi32::<8>(high), low);
         }
     }
     match n_groups {
@@ -201,44 +218,42 @@ fn sixteen_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
     }
 }
 
-/// Adds the products of one block of columns, digit by digit.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn add_block<const BITS: usize, const DIGITS: usize>(
-    sums: &mut [__m512i; DIGITS],
-    packed: &[u8],
-    x: [&[u8]; DIGITS],
-) {
-    if !matches!(BITS, 2 | 4) {
-        return add_products(sums, unpack::<BITS>(packed), x, 0);
-    }
-    let w = load_64(packed);
-    let mask = _mm512_set1_epi8(((1u32 << BITS) - 1) as i8);
-    add_products(sums, _mm512_and_si512(w, mask), x, 0);
-    if BITS == 4 {
-        let second = _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask);
-        add_products(sums, second, x, 64);
-    } else {
-        let second = _mm512_and_si512(_mm512_srli_epi16::<2>(w), mask);
-        add_products(sums, second, x, 64);
-        let third = _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask);
-        add_products(sums, third, x, 128);
-        let fourth = _mm512_and_si512(_mm512_srli_epi16::<6>(w), mask);
-        add_products(sums, fourth, x, 192);
-    }
-}
+/// One block of columns, a byte each.
+struct Unpacked<const BITS: usize>([__m512i; 4]);
 
-/// Adds the products of 64 columns from `col` on.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vnni")]
-fn add_products<const DIGITS: usize>(
-    sums: &mut [__m512i; DIGITS],
-    w: __m512i,
-    x: [&[u8]; DIGITS],
-    col: usize,
-) {
-    for (sum, x) in sums.iter_mut().zip(x) {
-        *sum = _mm512_dpbusd_epi32(*sum, w, load_64(&x[col..]));
+impl<const BITS: usize> Unpacked<BITS> {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+    fn load(packed: &[u8]) -> Self {
+        let none = _mm512_setzero_si512();
+        if !matches!(BITS, 2 | 4) {
+            return Unpacked([unpack::<BITS>(packed), none, none, none]);
+        }
+        let w = load_64(packed);
+        let mask = _mm512_set1_epi8(((1u32 << BITS) - 1) as i8);
+        let first = _mm512_and_si512(w, mask);
+        if BITS == 4 {
+            return Unpacked([first, _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask), none, none]);
+        }
+        let second = _mm512_and_si512(_mm512_srli_epi16::<2>(w), mask);
+        let third = _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask);
+        let fourth = _mm512_and_si512(_mm512_srli_epi16::<6>(w), mask);
+        Unpacked([first, second, third, fourth])
+    }
+
+    /// Adds the products with one digit.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+    fn add_products(&self, sum: __m512i, x: &[u8]) -> __m512i {
+        let mut sum = _mm512_dpbusd_epi32(sum, self.0[0], load_64(x));
+        if matches!(BITS, 2 | 4) {
+            sum = _mm512_dpbusd_epi32(sum, self.0[1], load_64(&x[64..]));
+        }
+        if BITS == 2 {
+            sum = _mm512_dpbusd_epi32(sum, self.0[2], load_64(&x[128..]));
+            sum = _mm512_dpbusd_epi32(sum, self.0[3], load_64(&x[192..]));
+        }
+        sum
     }
 }
 
