@@ -31,9 +31,9 @@ fn main() {
         || std::thread::available_parallelism().map_or(1, |it| it.get()),
         |n| n.parse().unwrap_or_else(|e| panic!("{n} threads: {e}")),
     );
-    let n_digits = std::env::args().nth(3).map_or(2, |n| {
-        n.parse().unwrap_or_else(|e| panic!("{n} digits: {e}"))
-    });
+    let n_digits = std::env::args()
+        .nth(3)
+        .map_or(2, |n| n.parse().unwrap_or_else(|e| panic!("{n} digits: {e}")));
     let bench = Bench { n_digits, ..Bench::new(isa, n_threads) };
     println!("{isa:?}, one thread and {n_threads}, groups of {GROUP}, {n_digits} digits, GB/s");
     bench.memory();

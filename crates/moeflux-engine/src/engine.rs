@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use moeflux_backend::{Backend, Inputs, Sequence, Span};
-use moeflux_core::{HostBuf, HostSlab, TokenId};
 use moeflux_core::checkpoint::Checkpoint;
+use moeflux_core::{HostBuf, HostSlab, TokenId};
 use moeflux_store::{
-    CachePolicy, DEFAULT_READERS, ExpertStore, IoChoice, Prefetch, SlotAlloc, StoreOptions, StoreStats,
+    CachePolicy, DEFAULT_READERS, ExpertStore, IoChoice, Prefetch, SlotAlloc, StoreOptions,
+    StoreStats,
 };
 
 use crate::device::{self, Device};

@@ -61,7 +61,9 @@ impl Forecast {
     pub fn text(&self) -> String {
         let resident = self.resident_tok_s;
         match self.streamed_tok_s {
-            Some(it) => format!("{it:.1} tok/s, and at most {resident:.1} with all experts in memory"),
+            Some(it) => {
+                format!("{it:.1} tok/s, and at most {resident:.1} with all experts in memory")
+            }
             None => format!("at most {resident:.1} tok/s with all experts in memory"),
         }
     }

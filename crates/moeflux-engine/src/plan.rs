@@ -174,7 +174,8 @@ fn context(
     match options.ctx {
         Some(0) => Err(refuse("--ctx", "0", "at least 1 position is needed")),
         Some(ctx) if ctx > shape.max_positions => {
-            let remedy = format!("the model was made for at most {} positions", shape.max_positions);
+            let remedy =
+                format!("the model was made for at most {} positions", shape.max_positions);
             Err(refuse("--ctx", &ctx.to_string(), &remedy))
         }
         Some(ctx) => Ok(ctx),

@@ -26,6 +26,9 @@ impl Deref for Logits {
 /// Takes the logits of a token, by its position.
 pub type LogitsSink<'a> = dyn FnMut(usize, &[f32]) -> Result<(), EngineError> + 'a;
 
+/// Sees each chunk evaluated, and whether it is the last.
+type AfterChunk<'a> = dyn FnMut(&mut Core, &[TokenId], bool) -> Result<(), EngineError> + 'a;
+
 /// One mutable timeline. Sessions of an engine are isolated from each other.
 pub struct Session {
     engine: Engine,
@@ -155,7 +158,7 @@ impl Session {
     fn advance(
         &mut self,
         tokens: &[TokenId],
-        after: &mut dyn FnMut(&mut Core, &[TokenId], bool) -> Result<(), EngineError>,
+        after: &mut AfterChunk<'_>,
     ) -> Result<(), EngineError> {
         let engine = self.engine.clone();
         let core = &mut *engine.core();

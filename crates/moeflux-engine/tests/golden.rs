@@ -71,7 +71,6 @@ fn rounded_activations_cost_less_than_the_reference_loses_in_bf16() {
             let got = logits_by_chunk(&rounding, &sequence.tokens, usize::MAX);
             let divergence = kl(&want, &got, engine.shape().vocab);
             let (name, limit) = (case.display(), sequence.bf16_kl);
-            eprintln!("{name}: KL {divergence:.2e}, in BF16 {limit:.2e}");
             assert!(divergence <= limit, "{name}: KL {divergence:e}, in BF16 {limit:e}");
         }
     }

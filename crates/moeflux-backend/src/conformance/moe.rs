@@ -10,9 +10,7 @@ use moeflux_core::{
 
 use super::products::{formats, matrix_bytes};
 use super::{Suite, filled, read};
-use crate::{
-    Combine, ExpertCall, ExpertRow, Experts, Inputs, Route, Scoring, Shared,
-};
+use crate::{Combine, ExpertCall, ExpertRow, Experts, Inputs, Route, Scoring, Shared};
 
 pub(super) fn check(suite: &Suite<'_>) {
     for (n_experts, top_k) in [(1, 1), (5, 5), (33, 3), (512, 10)] {

@@ -55,9 +55,7 @@ pub(super) fn matrix_bytes(
 fn floats(float: Float, values: &[f32]) -> Vec<u8> {
     match float {
         Float::F32 => values.iter().flat_map(|it| it.to_le_bytes()).collect(),
-        Float::F16 => {
-            values.iter().flat_map(|it| half::f16::from_f32(*it).to_le_bytes()).collect()
-        }
+        Float::F16 => values.iter().flat_map(|it| half::f16::from_f32(*it).to_le_bytes()).collect(),
         Float::BF16 => {
             values.iter().flat_map(|it| half::bf16::from_f32(*it).to_le_bytes()).collect()
         }

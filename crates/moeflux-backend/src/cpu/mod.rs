@@ -45,6 +45,11 @@ pub struct Cpu {
     scratch: products::Scratch,
 }
 
+/// Works on the chosen columns of one row.
+type RowWork<'a> = dyn Fn(&Cpu, usize, &mut [f32]) + Sync + 'a;
+/// Works on one head of one row.
+type HeadWork<'a> = dyn Fn(&Cpu, usize, usize, &mut [f32]) + Sync + 'a;
+
 impl Cpu {
     /// A backend of `n_threads` threads, the caller's included, whose kernels
     /// use `isa`.
@@ -90,13 +95,7 @@ impl Cpu {
     }
 
     /// Calls `work` with the chosen columns of every row of `out`.
-    fn for_each_row(
-        &mut self,
-        rows: usize,
-        out: Cols,
-        cost: usize,
-        work: &(dyn Fn(&Cpu, usize, &mut [f32]) + Sync),
-    ) {
+    fn for_each_row(&mut self, rows: usize, out: Cols, cost: usize, work: &RowWork<'_>) {
         let mut taken = self.take(out.buf);
         assert!(out.start + out.len <= taken.width, "columns lie inside their buffer");
         let width = taken.width;
@@ -107,12 +106,7 @@ impl Cpu {
     }
 
     /// Calls `work` with every head of every row of `x`.
-    fn for_each_head(
-        &mut self,
-        rows: usize,
-        x: Heads,
-        work: &(dyn Fn(&Cpu, usize, usize, &mut [f32]) + Sync),
-    ) {
+    fn for_each_head(&mut self, rows: usize, x: Heads, work: &HeadWork<'_>) {
         let span = (x.n_heads - 1) * x.stride + x.head_dim;
         let all = Cols { buf: x.buf, start: x.start, len: span };
         self.for_each_row(rows, all, x.n_heads * x.head_dim, &|cpu, row, it| {

@@ -232,7 +232,12 @@ impl<'a> Group<'a> {
                     weight,
                     x: cpu.inputs(x, n_rows, self.digits(weight.format)),
                     x_rows: RowMap::List(&self.rows[first..first + n]),
-                    out: OutRows { data, stride: width, first_col, rows: RowMap::Range { first, n } },
+                    out: OutRows {
+                        data,
+                        stride: width,
+                        first_col,
+                        rows: RowMap::Range { first, n },
+                    },
                 });
             };
             job(call.expert.matrix(&self.layout.gate), 0);

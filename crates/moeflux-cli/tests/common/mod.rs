@@ -16,7 +16,7 @@ const FOREIGN: [&str; 5] =
     ["MOEFLUX_EXPERT_IO", "HF_ENDPOINT", "HF_TOKEN", "HF_HUB_CACHE", "RUST_BACKTRACE"];
 
 /// The binary, cut off from the network and from the user's files.
-pub fn moeflux<S: AsRef<OsStr>>(args: &[S]) -> Command {
+pub(crate) fn moeflux<S: AsRef<OsStr>>(args: &[S]) -> Command {
     let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let mut command = assert_cmd::cargo::cargo_bin_cmd!("moeflux");
     FOREIGN.iter().for_each(|it| drop(command.env_remove(it)));
@@ -29,13 +29,13 @@ pub fn moeflux<S: AsRef<OsStr>>(args: &[S]) -> Command {
 
 /// Standard output and standard error of a run that succeeds.
 #[track_caller]
-pub fn succeeds<S: AsRef<OsStr>>(args: &[S]) -> (String, String) {
+pub(crate) fn succeeds<S: AsRef<OsStr>>(args: &[S]) -> (String, String) {
     finish(&mut moeflux(args))
 }
 
 /// As [`succeeds`], for a command with an environment or an input.
 #[track_caller]
-pub fn finish(command: &mut Command) -> (String, String) {
+pub(crate) fn finish(command: &mut Command) -> (String, String) {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let stderr = String::from_utf8(stderr).unwrap();
     assert!(status.success(), "{status}: {stderr}");
@@ -44,13 +44,13 @@ pub fn finish(command: &mut Command) -> (String, String) {
 
 /// A run that fails as it should: this exit code, one line, these words in it.
 #[track_caller]
-pub fn refuses<S: AsRef<OsStr>>(args: &[S], code: i32, must_contain: &[&str]) {
+pub(crate) fn refuses<S: AsRef<OsStr>>(args: &[S], code: i32, must_contain: &[&str]) {
     check_refusal(&mut moeflux(args), code, must_contain);
 }
 
 /// As [`refuses`], for a command with an environment or an input.
 #[track_caller]
-pub fn check_refusal(command: &mut Command, code: i32, must_contain: &[&str]) {
+pub(crate) fn check_refusal(command: &mut Command, code: i32, must_contain: &[&str]) {
     let Output { status, stdout, stderr } = command.output().unwrap();
     let line = String::from_utf8(stderr).unwrap();
     assert_eq!(status.code(), Some(code), "{status}: {line:?}");
@@ -66,54 +66,54 @@ pub fn check_refusal(command: &mut Command, code: i32, must_contain: &[&str]) {
 }
 
 /// The checkpoint of a golden case.
-pub fn golden(case: &str) -> PathBuf {
+pub(crate) fn golden(case: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-engine/tests/golden").join(case)
 }
 
 /// A copy of a directory that a test may change.
-pub struct Copy {
+pub(crate) struct Copy {
     dir: tempfile::TempDir,
 }
 
 impl Copy {
-    pub fn of(dir: &Path) -> Copy {
+    pub(crate) fn of(dir: &Path) -> Copy {
         let copy = Copy { dir: tempfile::tempdir().unwrap() };
         copy_into(dir, copy.dir.path());
         copy
     }
 
     /// The demo model, a packed container.
-    pub fn of_demo() -> Copy {
+    pub(crate) fn of_demo() -> Copy {
         Copy::of(&Path::new(env!("CARGO_MANIFEST_DIR")).join("demo"))
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    pub fn arg(&self) -> &str {
+    pub(crate) fn arg(&self) -> &str {
         self.path().to_str().unwrap()
     }
 
-    pub fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.path().join(name)
     }
 
-    pub fn edit_json(&self, name: &str, edit: impl FnOnce(&mut Value)) {
+    pub(crate) fn edit_json(&self, name: &str, edit: impl FnOnce(&mut Value)) {
         let path = self.file(name);
         let mut value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         edit(&mut value);
         fs::write(path, value.to_string()).unwrap();
     }
 
-    pub fn edit(&self, name: &str, edit: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn edit(&self, name: &str, edit: impl FnOnce(&mut Vec<u8>)) {
         let mut bytes = fs::read(self.file(name)).unwrap();
         edit(&mut bytes);
         fs::write(self.file(name), bytes).unwrap();
     }
 
     /// Changes the header of a safetensors file, its length included.
-    pub fn edit_header(&self, name: &str, edit: impl FnOnce(&mut Value)) {
+    pub(crate) fn edit_header(&self, name: &str, edit: impl FnOnce(&mut Value)) {
         self.edit(name, |bytes| {
             let (start, mut header) = header(bytes);
             edit(&mut header);
@@ -127,7 +127,7 @@ impl Copy {
 }
 
 /// Where the data of a safetensors file begins, and its header.
-pub fn header(bytes: &[u8]) -> (usize, Value) {
+pub(crate) fn header(bytes: &[u8]) -> (usize, Value) {
     let start = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
     (start, serde_json::from_slice(&bytes[8..start]).unwrap())
 }
@@ -146,7 +146,7 @@ fn copy_into(from: &Path, to: &Path) {
 }
 
 /// Every file below a directory: path, length and time of the last change.
-pub fn listing(dir: &Path) -> Vec<String> {
+pub(crate) fn listing(dir: &Path) -> Vec<String> {
     let mut all = Vec::new();
     let mut dirs = vec![dir.to_path_buf()];
     while let Some(dir) = dirs.pop() {

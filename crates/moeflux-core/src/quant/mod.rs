@@ -115,7 +115,11 @@ impl<'a> MatrixView<'a> {
     /// Asserts that every part has the length that its shape asks for.
     pub fn assert_sizes(&self) {
         assert_eq!(self.weight.len(), self.rows * self.format.row_bytes(self.cols), "weight bytes");
-        assert_eq!(self.scales.len(), self.rows * self.format.param_bytes(self.cols), "scale bytes");
+        assert_eq!(
+            self.scales.len(),
+            self.rows * self.format.param_bytes(self.cols),
+            "scale bytes"
+        );
         assert_eq!(self.biases.len(), self.rows * self.format.param_bytes(self.cols), "bias bytes");
     }
 }

@@ -62,8 +62,7 @@ impl DeltaNetLayer {
             Projection { weight: self.in_proj_b, out: b },
         ];
         backend.project(rows, x, &projections);
-        let conv =
-            CausalConv { out: convolved, x: qkv, weight: self.conv, cache: self.conv_cache };
+        let conv = CausalConv { out: convolved, x: qkv, weight: self.conv, cache: self.conv_cache };
         backend.causal_conv(conv, spans);
         let delta = DeltaRule {
             out: mixed,
@@ -77,8 +76,7 @@ impl DeltaNetLayer {
             cache: self.delta_cache,
         };
         backend.delta_rule(delta, spans);
-        backend
-            .gated_rms_norm(rows, GatedRmsNorm { norm: self.norm.op(mixed, mixed), gate: z });
+        backend.gated_rms_norm(rows, GatedRmsNorm { norm: self.norm.op(mixed, mixed), gate: z });
         backend.project(rows, columns(mixed), &[Projection { weight: self.out_proj, out }]);
     }
 }

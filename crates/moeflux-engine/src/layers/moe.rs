@@ -74,8 +74,9 @@ impl Moe {
         let mut arrivals = step.experts.request(self.layer, &ids);
         let shared = self.shared.as_ref().map(|it| it.forward(step));
         while let Some(batch) = arrivals.next_batch()? {
-            let call = |(i, expert): (usize, Arc<Expert>)| {
-                ExpertCall { expert, rows: wanted[i].1.clone() }
+            let call = |(i, expert): (usize, Arc<Expert>)| ExpertCall {
+                expert,
+                rows: wanted[i].1.clone(),
             };
             let calls: Vec<ExpertCall> = batch.into_iter().map(call).collect();
             step.backend.experts(Experts { out: slots, x, inputs: self.inputs, calls: &calls });

@@ -9,6 +9,9 @@ use crate::error::EngineError;
 use crate::layers::Step;
 use crate::load::{LoadError, Weights};
 
+/// Builds the model of a config.
+type BuildModel = fn(&Config, &mut Build<'_>) -> Result<Box<dyn Model>, LoadError>;
+
 /// How a family is recognised and built.
 pub struct Family {
     /// What it is called.
@@ -16,7 +19,7 @@ pub struct Family {
     /// The `model_type`s of its configs.
     pub model_types: &'static [&'static str],
     /// Reads the shape and loads the weights.
-    pub(crate) build: fn(&Config, &mut Build<'_>) -> Result<Box<dyn Model>, LoadError>,
+    pub(crate) build: BuildModel,
 }
 
 /// Every family that this engine runs.

@@ -2,9 +2,7 @@
 //! gated full attention every few layers, softmax routing, a gated shared
 //! expert. As in transformers' `modeling_qwen3_5_moe`.
 
-use moeflux_backend::{
-    Cache, CacheSpec, Cols, Heads, Rope, RopePairs, RopeSpec, Scoring, Weight,
-};
+use moeflux_backend::{Cache, CacheSpec, Cols, Heads, Rope, RopePairs, RopeSpec, Scoring, Weight};
 use moeflux_core::LayerIdx;
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::{ExpertsDecl, Role};
@@ -110,9 +108,21 @@ impl Shape {
 
     fn check(&self, config: &Config) -> Result<(), LoadError> {
         let rules = [
-            (self.n_heads.is_multiple_of(self.n_kv_heads), "num_key_value_heads", "divide num_attention_heads"),
-            (self.n_v_heads.is_multiple_of(self.n_k_heads), "linear_num_key_heads", "divide linear_num_value_heads"),
-            (self.rotary_dim.is_multiple_of(2), "partial_rotary_factor", "give an even number of rotary columns"),
+            (
+                self.n_heads.is_multiple_of(self.n_kv_heads),
+                "num_key_value_heads",
+                "divide num_attention_heads",
+            ),
+            (
+                self.n_v_heads.is_multiple_of(self.n_k_heads),
+                "linear_num_key_heads",
+                "divide linear_num_value_heads",
+            ),
+            (
+                self.rotary_dim.is_multiple_of(2),
+                "partial_rotary_factor",
+                "give an even number of rotary columns",
+            ),
             (self.rotary_dim <= self.head_dim, "partial_rotary_factor", "be at most 1"),
             (self.rope_theta > 1.0, "rope_theta", "be above 1"),
             (self.kernel >= 2, "linear_conv_kernel_dim", "be at least 2"),
@@ -281,7 +291,11 @@ impl Builder<'_, '_> {
             q_norm: self.norm(&format!("{name}.q_norm.weight"), head_dim)?,
             k_norm: self.norm(&format!("{name}.k_norm.weight"), head_dim)?,
             rope: self.rope,
-            cache: self.cache(CacheSpec::Kv { n_heads: n_kv_heads, k_dim: head_dim, v_dim: head_dim }),
+            cache: self.cache(CacheSpec::Kv {
+                n_heads: n_kv_heads,
+                k_dim: head_dim,
+                v_dim: head_dim,
+            }),
             scratch: self.scratch.attention,
         })
     }
@@ -316,9 +330,17 @@ impl Builder<'_, '_> {
         let Shape { hidden, n_experts, intermediate, shared_intermediate, .. } = *self.shape;
         let shared = format!("{name}.shared_expert");
         let shared = SharedExpert {
-            gate_proj: self.projection(&format!("{shared}.gate_proj"), shared_intermediate, hidden)?,
+            gate_proj: self.projection(
+                &format!("{shared}.gate_proj"),
+                shared_intermediate,
+                hidden,
+            )?,
             up_proj: self.projection(&format!("{shared}.up_proj"), shared_intermediate, hidden)?,
-            down_proj: self.projection(&format!("{shared}.down_proj"), hidden, shared_intermediate)?,
+            down_proj: self.projection(
+                &format!("{shared}.down_proj"),
+                hidden,
+                shared_intermediate,
+            )?,
             scale: Some(self.gate(&format!("{shared}_gate"), 1, hidden)?),
             scratch: self.scratch.shared,
         };
@@ -379,15 +401,8 @@ impl Qwen35Moe {
         let stored = stored_norms(&shape, build)?;
         let embed_tokens =
             build.weights.matrix("embed_tokens", shape.vocab, shape.hidden, Role::Embedding)?;
-        let mut builder = Builder {
-            shape: &shape,
-            build,
-            scratch,
-            rope,
-            stored,
-            top_k,
-            caches: Vec::new(),
-        };
+        let mut builder =
+            Builder { shape: &shape, build, scratch, rope, stored, top_k, caches: Vec::new() };
         let layers: Vec<Layer> =
             (0..shape.n_layers).map(|i| builder.layer(i)).collect::<Result<_, _>>()?;
         let norm = builder.norm("norm.weight", shape.hidden)?;

@@ -1,7 +1,5 @@
 //! Reading golden cases and running models over them.
 
-#![expect(dead_code, reason = "every test file uses a part of these helpers")]
-
 use std::path::{Path, PathBuf};
 
 use moeflux_engine::{Engine, TokenId};
@@ -9,23 +7,23 @@ use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 
 /// One tokenised text and what the reference makes of it.
-pub struct Sequence {
-    pub tokens: Vec<TokenId>,
+pub(crate) struct Sequence {
+    pub(crate) tokens: Vec<TokenId>,
     /// `(tokens, vocab)`.
-    pub logits: Vec<f32>,
+    pub(crate) logits: Vec<f32>,
     /// Mean divergence of the reference's BF16 run from its FP32 run.
-    pub bf16_kl: f64,
+    pub(crate) bf16_kl: f64,
 }
 
 /// What a case's directory expects.
-pub struct Golden {
-    pub sequences: Vec<Sequence>,
-    pub greedy_prompt: Vec<TokenId>,
-    pub greedy_tokens: Vec<TokenId>,
+pub(crate) struct Golden {
+    pub(crate) sequences: Vec<Sequence>,
+    pub(crate) greedy_prompt: Vec<TokenId>,
+    pub(crate) greedy_tokens: Vec<TokenId>,
 }
 
 impl Golden {
-    pub fn read(case: &Path) -> Golden {
+    pub(crate) fn read(case: &Path) -> Golden {
         let bytes = std::fs::read(case.join("expected.safetensors")).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
         let facts = std::fs::read(case.join("expected.json")).unwrap();
@@ -56,12 +54,12 @@ fn floats(view: &TensorView<'_>) -> Vec<f32> {
     words(view).into_iter().map(f32::from_le_bytes).collect()
 }
 
-pub fn golden_dir() -> PathBuf {
+pub(crate) fn golden_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
 /// The directories of `MOEFLUX_GOLDEN`, or those of the repository.
-pub fn cases() -> Vec<PathBuf> {
+pub(crate) fn cases() -> Vec<PathBuf> {
     let dir = std::env::var_os("MOEFLUX_GOLDEN").map_or_else(golden_dir, PathBuf::from);
     let entries = std::fs::read_dir(&dir).unwrap().map(|it| it.unwrap().path());
     let mut cases: Vec<PathBuf> = entries.filter(|it| it.join("expected.json").exists()).collect();
@@ -71,7 +69,7 @@ pub fn cases() -> Vec<PathBuf> {
 }
 
 /// Logits of every position, evaluated in calls of `chunk` tokens.
-pub fn logits_by_chunk(engine: &Engine, tokens: &[TokenId], chunk: usize) -> Vec<f32> {
+pub(crate) fn logits_by_chunk(engine: &Engine, tokens: &[TokenId], chunk: usize) -> Vec<f32> {
     let mut session = engine.session();
     let mut all = Vec::new();
     for part in tokens.chunks(chunk.min(tokens.len())) {
@@ -84,7 +82,7 @@ pub fn logits_by_chunk(engine: &Engine, tokens: &[TokenId], chunk: usize) -> Vec
     all
 }
 
-pub fn greedy(engine: &Engine, prompt: &[TokenId], n: usize) -> Vec<TokenId> {
+pub(crate) fn greedy(engine: &Engine, prompt: &[TokenId], n: usize) -> Vec<TokenId> {
     let mut session = engine.session();
     let mut logits = session.eval_prompt(prompt).unwrap();
     let mut tokens = Vec::new();
@@ -97,7 +95,7 @@ pub fn greedy(engine: &Engine, prompt: &[TokenId], n: usize) -> Vec<TokenId> {
 }
 
 /// Mean over the rows of `sum p ln(p / q)`.
-pub fn kl(want: &[f32], got: &[f32], vocab: usize) -> f64 {
+pub(crate) fn kl(want: &[f32], got: &[f32], vocab: usize) -> f64 {
     let rows = want.chunks_exact(vocab).zip(got.chunks_exact(vocab));
     let n_rows = rows.len();
     let row = |(want, got): (&[f32], &[f32])| {

@@ -178,11 +178,7 @@ const TWO_DIGITS: i32 = 127 * 256;
 
 /// Rounds one group; returns its scale, and the scale times the sum.
 #[inline(always)]
-fn quantise_group<const N: usize>(
-    x: &[f32; N],
-    largest: i32,
-    codes: &mut [i32; N],
-) -> (f32, f32) {
+fn quantise_group<const N: usize>(x: &[f32; N], largest: i32, codes: &mut [i32; N]) -> (f32, f32) {
     // As integers, so that a NaN is the largest and the order of comparing does not matter.
     let max = x.iter().fold(0u32, |max, it| max.max(it.to_bits() & 0x7fff_ffff));
     let max = f32::from_bits(max);

@@ -223,7 +223,9 @@ struct Unpacked<const BITS: usize>([__m512i; 4]);
 
 impl<const BITS: usize> Unpacked<BITS> {
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
     fn load(packed: &[u8]) -> Self {
         let none = _mm512_setzero_si512();
         if !matches!(BITS, 2 | 4) {
@@ -233,7 +235,12 @@ impl<const BITS: usize> Unpacked<BITS> {
         let mask = _mm512_set1_epi8(((1u32 << BITS) - 1) as i8);
         let first = _mm512_and_si512(w, mask);
         if BITS == 4 {
-            return Unpacked([first, _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask), none, none]);
+            return Unpacked([
+                first,
+                _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask),
+                none,
+                none,
+            ]);
         }
         let second = _mm512_and_si512(_mm512_srli_epi16::<2>(w), mask);
         let third = _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask);
@@ -243,7 +250,9 @@ impl<const BITS: usize> Unpacked<BITS> {
 
     /// Adds the products with one digit.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
     fn add_products(&self, sum: __m512i, x: &[u8]) -> __m512i {
         let mut sum = _mm512_dpbusd_epi32(sum, self.0[0], load_64(x));
         if matches!(BITS, 2 | 4) {

@@ -1,0 +1,266 @@
+//! `logits`, `perplexity`, `inspect`, `plan`, `synth` and `pack` on models of every kind.
+
+mod common;
+#[path = "../../moeflux-engine/tests/common/mod.rs"]
+mod reference;
+
+use std::fs;
+use std::path::Path;
+
+use common::{Copy, finish, golden, header, listing, moeflux, refuses, succeeds};
+use reference::Golden;
+use safetensors::{Dtype, SafeTensors};
+use serde_json::{Value, json};
+
+/// Every golden case.
+const CASES: [&str; 11] = [
+    "hf-bf16",
+    "hf-f16",
+    "hf-text-per-expert",
+    "mlx-q2",
+    "mlx-q3",
+    "mlx-q4",
+    "mlx-q4-g32",
+    "mlx-q4-g128",
+    "mlx-q5",
+    "mlx-q6",
+    "mlx-q8",
+];
+
+fn arg(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// The bytes that `logits` writes for token sequences.
+fn logits(model: &Path, sequences: &Value, flags: &[&str]) -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let (tokens, out) = (dir.path().join("in.json"), dir.path().join("out.safetensors"));
+    fs::write(&tokens, sequences.to_string()).unwrap();
+    let fixed = ["logits", "--model", arg(model), "--tokens", arg(&tokens), "--out", arg(&out)];
+    succeeds(&[&fixed[..], flags].concat());
+    assert_eq!(dir.path().read_dir().unwrap().count(), 2, "nothing else is left");
+    fs::read(out).unwrap()
+}
+
+fn sequences(golden: &Golden) -> Value {
+    let ids = |it: &reference::Sequence| it.tokens.iter().map(|it| it.0).collect::<Vec<_>>();
+    golden.sequences.iter().map(ids).collect()
+}
+
+#[test]
+fn exact_logits_are_the_references() {
+    for case in CASES {
+        let want = Golden::read(&golden(case));
+        let bytes = logits(&golden(case), &sequences(&want), &["--exact"]);
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(tensors.len(), want.sequences.len());
+        for (i, want) in want.sequences.iter().enumerate() {
+            let got = tensors.tensor(&format!("logits.{i}")).unwrap();
+            let vocab = want.logits.len() / want.tokens.len();
+            assert_eq!((got.dtype(), got.shape()), (Dtype::F32, &[want.tokens.len(), vocab][..]));
+            let got = got.data().as_chunks::<4>().0.iter().map(|it| f32::from_le_bytes(*it));
+            let worst = got.zip(&want.logits).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(worst <= 2e-3, "{case}, sequence {i}: {worst}");
+        }
+    }
+}
+
+#[test]
+fn no_flag_of_speed_changes_a_bit_of_the_logits() {
+    let (case, ids) = (golden("mlx-q4"), json!([[1, 2, 3, 4, 5, 6, 7, 8, 9], [7]]));
+    let want = logits(&case, &ids, &["--isa", "scalar", "--threads", "1"]);
+    for flags in [
+        &["--chunk", "1"][..],
+        &["--chunk", "4", "--threads", "3"],
+        &["--expert-io", "pread", "--expert-cache", "256KiB"],
+        &["--prefetch", "last-token", "--expert-io", "pread"],
+    ] {
+        assert!(logits(&case, &ids, flags) == want, "{flags:?}");
+    }
+    assert!(logits(&case, &ids, &["--exact"]) != want);
+}
+
+#[test]
+fn sequences_may_be_empty_or_none() {
+    let bytes = logits(&golden("mlx-q4"), &json!([[], [1, 2]]), &[]);
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    assert_eq!(tensors.tensor("logits.0").unwrap().shape()[0], 0);
+    assert_eq!(tensors.tensor("logits.1").unwrap().shape()[0], 2);
+    let bytes = logits(&golden("mlx-q4"), &json!([]), &[]);
+    assert!(SafeTensors::deserialize(&bytes).unwrap().is_empty());
+}
+
+#[test]
+fn logits_replace_an_older_file_and_spare_devices() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tokens, out) = (dir.path().join("in.json"), dir.path().join("out"));
+    fs::write(&tokens, "[[1]]").unwrap();
+    fs::write(&out, "old").unwrap();
+    for out in [arg(&out), "/dev/null"] {
+        succeeds(&["logits", "--tokens", arg(&tokens), "--out", out]);
+    }
+    assert!(SafeTensors::deserialize(&fs::read(&out).unwrap()).is_ok());
+    assert!(!Path::new("/dev/null").is_file(), "a device stays one");
+}
+
+#[test]
+fn perplexity_is_that_of_the_reference() {
+    let facts = fs::read(golden("demo.json")).unwrap();
+    let facts: Value = serde_json::from_slice(&facts).unwrap();
+    let text = golden("demo-text.txt");
+    let measure = |flags: &[&str]| {
+        let fixed = ["perplexity", "--text", arg(&text), "--exact"];
+        let line = succeeds(&[&fixed[..], flags].concat()).0;
+        let mut words = line.split([' ', '(']).filter_map(|it| it.parse::<f64>().ok());
+        (words.next().unwrap(), words.next().unwrap(), line)
+    };
+    let (value, nll, line) = measure(&[]);
+    assert!((value.ln() - nll).abs() < 1e-3, "{line}");
+    assert!(value > 1.0 && value < 100.0, "{line}: it was trained on such text");
+    assert!(facts.is_object());
+    assert_eq!(measure(&["--threads", "1", "--chunk", "7"]).2, line);
+    let (short_windows, ..) = measure(&["--window", "8"]);
+    assert!(short_windows > value, "less context, more surprise");
+}
+
+#[test]
+fn inspect_tells_what_the_config_says() {
+    for case in CASES {
+        let (text, _) = succeeds(&["inspect", "--json", "--model", arg(&golden(case))]);
+        let facts: Value = serde_json::from_str(&text).unwrap();
+        let config = fs::read(golden(case).join("config.json")).unwrap();
+        let config: Value = serde_json::from_slice(&config).unwrap();
+        let config = config.get("text_config").unwrap_or(&config);
+        for (ours, theirs) in [
+            ("layers", "num_hidden_layers"),
+            ("hidden", "hidden_size"),
+            ("vocab", "vocab_size"),
+            ("experts", "num_experts"),
+            ("experts_per_token", "num_experts_per_tok"),
+            ("max_positions", "max_position_embeddings"),
+        ] {
+            assert_eq!(facts[ours], config[theirs], "{case}: {ours}");
+        }
+        assert_eq!(facts["format"], "safetensors");
+        let n = |key: &str| facts[key].as_u64().unwrap();
+        assert_eq!(n("expert_bytes"), n("record_bytes") * n("experts") * n("moe_layers"));
+        let per_token = n("record_bytes") * n("experts_per_token") * n("moe_layers");
+        assert_eq!(n("expert_bytes_per_token"), per_token);
+        assert!(n("bytes_per_token") <= n("resident_bytes") + per_token);
+        let on_drive: u64 =
+            facts["files"].as_array().unwrap().iter().map(|it| it["bytes"].as_u64().unwrap()).sum();
+        assert!(on_drive > n("expert_bytes"), "{case}");
+    }
+    let (text, _) = succeeds(&["inspect", "--verify"]);
+    assert!(text.contains("packed container") && text.contains("4 of 32 a token"), "{text}");
+}
+
+#[test]
+fn plans_add_up_and_change_nothing() {
+    let (model, here) = (Copy::of(&golden("mlx-q4")), tempfile::tempdir().unwrap());
+    let before = listing(model.path());
+    let mut plans = Vec::new();
+    for flags in [&[][..], &["--ctx", "64"], &["--expert-cache", "1MiB", "--expert-io", "pread"]] {
+        let args = [&["plan", "--json", "--model", model.arg()], flags].concat();
+        let (text, _) = finish(moeflux(&args).current_dir(here.path()));
+        let plan: Value = serde_json::from_str(&text).unwrap();
+        let n = |key: &str| plan[key].as_u64().unwrap();
+        let parts =
+            ["resident_bytes", "session_bytes", "scratch_bytes", "program_bytes", "cache_bytes"];
+        assert_eq!(n("total_bytes"), parts.map(n).iter().sum::<u64>());
+        assert_eq!(n("session_bytes"), n("state_bytes") + n("ctx") * n("kv_bytes_per_token"));
+        assert_eq!(plan["fits"], n("total_bytes") <= n("memory_bytes"));
+        assert!(plan["memory_gb_s"].as_f64().unwrap() > 0.0);
+        assert!(plan["tok_s_resident"].as_f64().unwrap() > 0.0);
+        plans.push(plan);
+    }
+    assert_eq!(plans[1]["ctx"], 64);
+    assert_eq!(
+        (&plans[2]["cache_bytes"], &plans[2]["expert_io"]),
+        (&json!(1 << 20), &json!("pread"))
+    );
+    let (text, _) = finish(moeflux(&["plan", "--model", model.arg()]).current_dir(here.path()));
+    assert!(text.contains("total") && text.contains("tok/s"), "{text}");
+    assert_eq!(listing(model.path()), before);
+    assert_eq!(listing(here.path()), Vec::<String>::new());
+}
+
+#[test]
+fn made_up_checkpoints_run_inspect_and_pack() {
+    let dir = tempfile::tempdir().unwrap();
+    let make = |name: &str, flags: &[&str]| {
+        let out = dir.path().join(name);
+        succeeds(&[&["synth", "--shape", "tiny", "--out", arg(&out)], flags].concat());
+        let (answer, _) = succeeds(&["run", "--model", arg(&out), "hello", "--max-tokens", "4"]);
+        assert!(!answer.is_empty());
+        let (text, _) = succeeds(&["inspect", "--json", "--model", arg(&out)]);
+        let facts: Value = serde_json::from_str(&text).unwrap();
+        let expert = |it: &Value| it["kind"] == "experts";
+        let storage = facts["storage"].as_array().unwrap();
+        let format = storage.iter().find(|it| expert(it)).unwrap()["format"].clone();
+        (out, facts["format"].clone(), format)
+    };
+    let (mlx, kind, format) = make("mlx", &[]);
+    assert_eq!((kind, format), (json!("safetensors"), json!("4-bit, groups of 64")));
+    let (again, ..) = make("again", &["--seed", "0"]);
+    let (other, ..) = make("other", &["--seed", "1"]);
+    let weights = |dir: &Path| fs::read(dir.join("model-00001-of-00001.safetensors")).unwrap();
+    assert!(weights(&mlx) == weights(&again) && weights(&mlx) != weights(&other));
+    let (packed, kind, format) =
+        make("packed", &["--format", "packed", "--bits", "3", "--group-size", "32"]);
+    assert_eq!((kind, format), (json!("packed container"), json!("3-bit, groups of 32")));
+    let (sixteen, _, format) = make("sixteen", &["--bits", "16", "--layers", "2"]);
+    assert_eq!(format, "bf16");
+    for (i, source) in [mlx, packed, sixteen].iter().enumerate() {
+        let out = dir.path().join(format!("pack-{i}"));
+        succeeds(&["pack", arg(source), arg(&out)]);
+        let (text, _) = succeeds(&["inspect", "--verify", "--model", arg(&out)]);
+        assert!(text.contains("packed container") && text.contains("-bit, groups of"), "{text}");
+    }
+}
+
+#[test]
+fn packing_an_mlx_checkpoint_keeps_every_bit_of_its_logits() {
+    for case in CASES.iter().filter(|it| it.starts_with("mlx")) {
+        let dir = tempfile::tempdir().unwrap();
+        let packed = dir.path().join("packed");
+        let (report, _) = succeeds(&["pack", arg(&golden(case)), arg(&packed)]);
+        assert!(report.contains("verified"), "{report}");
+        let ids = json!([[1, 2, 3, 4, 5, 6, 7, 8], [9]]);
+        for flags in [&[][..], &["--exact"], &["--expert-io", "pread"]] {
+            assert!(logits(&golden(case), &ids, flags) == logits(&packed, &ids, flags), "{case}");
+        }
+    }
+}
+
+#[test]
+fn packing_at_sixteen_bits_keeps_every_bit_of_the_weights() {
+    for case in CASES.iter().filter(|it| it.starts_with("hf")) {
+        let dir = tempfile::tempdir().unwrap();
+        let packed = dir.path().join("packed");
+        let sixteen = ["--bits", "16", "--gate-bits", "16"];
+        succeeds(&[&["pack", arg(&golden(case)), arg(&packed)], &sixteen[..]].concat());
+        let ids = json!([[1, 2, 3, 4, 5, 6, 7, 8]]);
+        assert!(logits(&golden(case), &ids, &[]) == logits(&packed, &ids, &[]), "{case}");
+        let bytes = fs::read(packed.join("resident.safetensors")).unwrap();
+        let stored = |value: &Value| value["dtype"] != "U32";
+        assert!(header(&bytes).1.as_object().unwrap().values().all(stored), "{case}");
+    }
+}
+
+#[test]
+fn packing_quantises_what_is_not_quantised() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, packed) = (dir.path().join("source"), dir.path().join("packed"));
+    succeeds(&["synth", "--shape", "tiny", "--bits", "16", "--out", arg(&source)]);
+    succeeds(&["pack", arg(&source), arg(&packed), "--bits", "8", "--group-size", "32"]);
+    let (text, _) = succeeds(&["inspect", "--model", arg(&packed)]);
+    assert!(text.contains("8-bit, groups of 32"), "{text}");
+    let ids = json!([[1, 2, 3, 4, 5]]);
+    assert_ne!(logits(&source, &ids, &[]), logits(&packed, &ids, &[]));
+    // Packed once, it is refused a second time, and packed anew when forced.
+    let again = ["pack", arg(&source), arg(&packed), "--bits", "6"];
+    refuses(&again, 1, &[arg(&packed), "--force"]);
+    succeeds(&[&again[..], &["--force"]].concat());
+    assert!(succeeds(&["inspect", "--model", arg(&packed)]).0.contains("6-bit"));
+}
