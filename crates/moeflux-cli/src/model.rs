@@ -24,6 +24,13 @@ pub(crate) fn locate(model: Option<&str>, is_quiet: bool) -> Result<PathBuf> {
         return Err(UsageError(message).into());
     }
     let env = HubEnv::from_lookup(|name| std::env::var(name).ok());
+    if !["http://", "https://"].iter().any(|it| env.endpoint.starts_with(it)) {
+        let message = format!(
+            "HF_ENDPOINT {:?}: an address is needed, such as https://huggingface.co",
+            env.endpoint
+        );
+        return Err(UsageError(message).into());
+    }
     let mut bar = Bar::new(model, Unit::Bytes, is_quiet);
     let path = hub::resolve(model, &env, &mut |progress| match progress {
         hub::Progress::Waiting { lock } => {

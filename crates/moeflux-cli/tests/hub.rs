@@ -64,6 +64,6 @@ fn what_the_hub_does_not_have_is_refused_by_name() {
 fn an_endpoint_that_is_no_address_is_named() {
     let home = tempfile::tempdir().unwrap();
     let mut command = run("not an address", home.path(), "org/name");
-    check_refusal(&mut command, 1, &["not an address", "HF_ENDPOINT"]);
+    check_refusal(&mut command, 2, &["not an address", "HF_ENDPOINT", "https://"]);
     assert!(!home.path().join("hub/models--org--name/snapshots").exists());
 }

@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::thread;
 
 use moeflux_backend::trace::Trace;
 use moeflux_backend::{Backend, HostMatrix, Inputs, Weight};
-use moeflux_core::checkpoint::{Checkpoint, Claims, Extent, FormatError};
+use moeflux_core::checkpoint::{Checkpoint, Claims, Extent, FileReader, FormatError};
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
 use moeflux_core::{ExpertBank, HostBuf};
 
@@ -97,8 +98,7 @@ impl<'a> Loader<'a> {
     /// Reads an extent into memory of its own.
     fn read(&mut self, extent: Extent) -> Result<HostBuf, LoadError> {
         let mut buf = self.backend.host_alloc(extent.len);
-        let reader = self.checkpoint.reader();
-        reader.read_at(extent.file, extent.offset, &mut buf[..extent.len])?;
+        read_parts(self.checkpoint.reader(), extent, &mut buf[..extent.len])?;
         self.n_bytes += extent.len as u64;
         (self.progress)(self.n_bytes);
         Ok(buf)
@@ -108,6 +108,31 @@ impl<'a> Loader<'a> {
     fn read_some(&mut self, extent: Extent) -> Result<Option<HostBuf>, LoadError> {
         if extent.len == 0 { Ok(None) } else { self.read(extent).map(Some) }
     }
+}
+
+/// From this many bytes on another thread is worth its start.
+const PART_BYTES: usize = 4 << 20;
+
+/// Threads that read one matrix: copies from the page cache are what takes time.
+const MAX_PARTS: usize = 4;
+
+/// Reads a long extent on several threads.
+fn read_parts(reader: &FileReader, extent: Extent, out: &mut [u8]) -> Result<(), FormatError> {
+    let n_cores = thread::available_parallelism().map_or(1, usize::from);
+    let n_parts = (extent.len / PART_BYTES).clamp(1, n_cores.min(MAX_PARTS));
+    let part_bytes = extent.len.div_ceil(n_parts).max(1);
+    thread::scope(|scope| {
+        let read = |(i, part): (usize, &mut [u8])| {
+            reader.read_at(extent.file, extent.offset + (i * part_bytes) as u64, part)
+        };
+        let mut parts = out.chunks_mut(part_bytes).enumerate();
+        let first = parts.next();
+        let others: Vec<_> = parts.map(|part| scope.spawn(move || read(part))).collect();
+        let first = first.map_or(Ok(()), read);
+        others.into_iter().fold(first, |done, other| {
+            done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
+    })
 }
 
 impl Weights for Loader<'_> {

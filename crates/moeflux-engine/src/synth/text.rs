@@ -10,12 +10,13 @@ const QWEN_IDS: [usize; 5] = [248_044, 248_045, 248_046, 248_068, 248_069];
 
 const N_BYTES: usize = 256;
 
+/// A byte is a token here, so turns go without their roles' names.
 const CHAT_TEMPLATE: &str = "\
 {%- for message in messages %}
-    {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+    {{- '<|im_start|>' + message.content + '<|im_end|>' }}
 {%- endfor %}
 {%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\\n' }}
+    {{- '<|im_start|>' }}
 {%- endif %}
 ";
 

@@ -21,7 +21,7 @@ pub(crate) trait Policy: Debug + Send {
     /// The expert became resident.
     fn inserted(&mut self, expert: Ordinal);
 
-    /// The expert is no longer resident.
+    /// The expert has left.
     fn removed(&mut self, expert: Ordinal);
 
     /// The first to leave of those resident experts that may.

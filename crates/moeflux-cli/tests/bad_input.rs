@@ -1,0 +1,312 @@
+//! Command lines, prompts and files of the user's that make no sense: one line, and nothing more.
+
+mod common;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
+
+use common::{Copy, check_refusal, golden, listing, moeflux, refuses};
+
+#[test]
+fn command_lines_that_make_no_sense_are_refused_by_name() {
+    for (args, words) in [
+        (&["sing"][..], &["sing"][..]),
+        (&[], &["--help"]),
+        (&["run", "--nope"], &["--nope"]),
+        (&["run", "a", "b"], &["'b'"]),
+        (&["run", "x", "--threads"], &["--threads"]),
+        (&["pack"], &["SRC", "DST"]),
+        (&["pack", "a"], &["DST"]),
+        (&["logits"], &["--tokens", "--out"]),
+        (&["perplexity"], &["--text"]),
+        (&["synth"], &["--shape", "--out"]),
+        (&["serve"], &["serve"]),
+    ] {
+        refuses(args, 2, words);
+    }
+}
+
+#[test]
+fn values_out_of_range_are_refused_with_what_would_do() {
+    for (flag, values, words) in [
+        ("--threads", &["0", "-1", "x", "1.5", "99999999999999999999"][..], &["at least 1"][..]),
+        ("--threads", &["513", "99999999"], &["1 to 512"]),
+        ("--ctx", &["0", "-1", "many"], &["at least 1"]),
+        ("--ctx", &["5000", "18446744073709551615"], &["at most 4096"]),
+        ("--chunk", &["0", "-1", ""], &["at least 1"]),
+        ("--expert-cache", &["", "much", "-1", "nan", "8 Gi B", "1e99"], &["8GiB"]),
+        ("--experts-per-token", &["0"], &["at least 1"]),
+        ("--experts-per-token", &["33", "999"], &["1 to 32"]),
+        ("--temperature", &["-1", "-0.1", "NaN", "inf", "hot"], &["0 or more"]),
+        ("--top-p", &["2", "0", "-1", "nan"], &["above 0", "at most 1"]),
+        ("--min-p", &["2", "-1", "nan"], &["between 0 and 1"]),
+        ("--repeat-penalty", &["0", "-1", "nan", "inf"], &["above 0"]),
+        ("--top-k", &["-1", "x"], &["invalid"]),
+        ("--seed", &["-1", "x"], &["invalid"]),
+        ("--max-tokens", &["0", "-1"], &["at least 1"]),
+        ("--isa", &["foo", ""], &["scalar"]),
+        ("--device", &["gpu", "gpu:1", "tpu"], &["cpu"]),
+        ("--expert-io", &["garbage", "direct?"], &["mmap", "pread"]),
+        ("--prefetch", &["garbage"], &["last-token"]),
+        ("--cache-policy", &["garbage"], &["lru"]),
+    ] {
+        for value in values {
+            let words = [&[flag, *value], words].concat();
+            refuses(&["run", "x", flag, value], 2, &words);
+        }
+    }
+}
+
+#[test]
+fn commands_that_only_look_refuse_the_same_values() {
+    for command in ["inspect", "plan"] {
+        for (flag, value) in [
+            ("--threads", "0"),
+            ("--threads", "513"),
+            ("--ctx", "5000"),
+            ("--isa", "foo"),
+            ("--device", "gpu"),
+            ("--experts-per-token", "999"),
+            ("--expert-io", "x"),
+        ] {
+            refuses(&[command, flag, value], 2, &[flag, value]);
+        }
+    }
+}
+
+#[test]
+fn a_cache_that_is_too_small_is_refused_with_the_number_needed() {
+    for value in ["0", "1KiB"] {
+        let line = refusal(&["run", "x", "--expert-cache", value, "--expert-io", "pread"]);
+        let needed = line.split("--expert-cache ").nth(1).unwrap().trim_end_matches([')', '\n']);
+        let one_less = (needed.parse::<u64>().unwrap() - 1).to_string();
+        refuses(&["run", "x", "--expert-cache", &one_less], 2, &[needed]);
+        moeflux(&["run", "-q", "x", "--expert-cache", needed, "--max-tokens", "2"])
+            .assert()
+            .success();
+    }
+}
+
+fn refusal(args: &[&str]) -> String {
+    check_refusal(&mut moeflux(args), 2, &[]);
+    String::from_utf8(moeflux(args).output().unwrap().stderr).unwrap()
+}
+
+#[test]
+fn bits_and_groups_that_do_not_exist_are_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, case) = (dir.path().join("out"), golden("hf-bf16"));
+    let (out, case) = (out.to_str().unwrap(), case.to_str().unwrap());
+    for (flag, value, words) in [
+        ("--bits", "7", "2, 3, 4, 5, 6, 8 or 16"),
+        ("--bits", "0", "2, 3, 4, 5, 6, 8 or 16"),
+        ("--bits", "-4", "2, 3, 4, 5, 6, 8 or 16"),
+        ("--bits", "300", "2, 3, 4, 5, 6, 8 or 16"),
+        ("--group-size", "0", "32, 64 or 128"),
+        ("--group-size", "63", "32, 64 or 128"),
+    ] {
+        refuses(&["pack", case, out, flag, value], 2, &[flag, value, words]);
+        refuses(&["synth", "--shape", "tiny", "--out", out, flag, value], 2, &[flag, value, words]);
+    }
+    for flag in ["--gate-bits", "--head-bits", "--embedding-bits", "--resident-bits"] {
+        refuses(&["pack", case, out, flag, "1"], 2, &[flag, "'1'"]);
+    }
+    refuses(
+        &["synth", "--shape", "huge", "--out", out],
+        2,
+        &["\"huge\"", "qwen3.6-35b-a3b", "tiny"],
+    );
+    let family = ["synth", "--shape", "tiny", "--out", out, "--family", "gpt"];
+    refuses(&family, 2, &["--family", "\"gpt\"", "qwen3_5_moe"]);
+    refuses(&["synth", "--shape", "tiny", "--out", out, "--layers", "0"], 2, &["--layers", "'0'"]);
+    let layers = ["synth", "--shape", "tiny", "--out", out, "--layers", "1001"];
+    refuses(&layers, 2, &["layers", "1001", "1 to 1000"]);
+    assert!(listing(dir.path()).is_empty());
+}
+
+#[test]
+fn an_expert_io_variable_that_means_nothing_is_refused_by_name() {
+    let words = ["MOEFLUX_EXPERT_IO", "auto, mmap or pread"];
+    let mut command = moeflux(&["run", "x"]);
+    check_refusal(command.env("MOEFLUX_EXPERT_IO", "garbage"), 2, &[words[0], "garbage", words[1]]);
+    let mut command = moeflux(&["run", "x"]);
+    check_refusal(command.env("MOEFLUX_EXPERT_IO", OsStr::from_bytes(b"\xff")), 2, &words);
+}
+
+#[test]
+fn prompts_that_are_empty_or_not_utf8_are_refused() {
+    for prompt in ["", " ", "\n\t"] {
+        refuses(&["run", prompt], 2, &["the prompt is empty"]);
+        let mut command = moeflux(&["run"]);
+        check_refusal(command.write_stdin(prompt), 2, &["empty", "standard input"]);
+    }
+    refuses(&[OsStr::new("run"), OsStr::from_bytes(b"a\xff")], 2, &["not UTF-8"]);
+    let mut command = moeflux(&["run"]);
+    check_refusal(command.write_stdin(&b"abc\xff"[..]), 2, &["not UTF-8", "byte 3"]);
+    let mut command = moeflux(&["chat", "--quiet"]);
+    check_refusal(command.write_stdin(&b"\xff\n"[..]), 2, &["not UTF-8"]);
+    refuses(&["run", "a very long prompt indeed", "--ctx", "2"], 1, &["--ctx", "2"]);
+}
+
+#[test]
+fn a_model_that_is_nowhere_is_refused_by_name() {
+    for model in ["nowhere", "/no/where/at/all", "", "a b/c"] {
+        refuses(&["run", "x", "--model", model], 2, &["--model", &format!("{model:?}")]);
+    }
+    refuses(&["run", "x", "--model", "/dev/null"], 1, &["/dev/null", "no model here"]);
+    let empty = tempfile::tempdir().unwrap();
+    let path = empty.path().to_str().unwrap();
+    refuses(&["inspect", "--model", path], 1, &[path, "no model here", "config.json"]);
+}
+
+#[test]
+fn token_files_that_make_no_sense_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tokens, out) = (dir.path().join("in.json"), dir.path().join("out"));
+    let (tokens, out) = (tokens.to_str().unwrap(), out.to_str().unwrap());
+    let args = ["logits", "--tokens", tokens, "--out", out];
+    refuses(&args, 1, &["--tokens", tokens, "No such file"]);
+    for (text, words) in [
+        (&b"[[1,2"[..], &["EOF"][..]),
+        (b"", &["EOF"]),
+        (b"not json", &["line 1"]),
+        (b"\xff\xfe", &["line 1"]),
+        (b"{}", &["array of arrays"]),
+        (b"[1,2]", &["array of arrays", "`1`"]),
+        (b"[[[1]]]", &["array of arrays"]),
+        (b"[[\"1\"]]", &["array of arrays"]),
+        (b"[[-1]]", &["-1"]),
+        (b"[[1.5]]", &["1.5"]),
+        (b"[[1e30]]", &["1e+30"]),
+        (b"[[5000000000]]", &["5000000000"]),
+        (b"[[99999999999999999999999999999999]]", &["array of arrays"]),
+        (b"[[1],[2,8192]]", &["sequence 1", "8192", "vocabulary"]),
+        (b"[[4294967295]]", &["4294967295", "8192"]),
+    ] {
+        fs::write(tokens, text).unwrap();
+        refuses(&args, 1, &[&["--tokens", tokens], words].concat());
+    }
+    fs::write(tokens, "[".repeat(100_000)).unwrap();
+    refuses(&args, 1, &["--tokens"]);
+    fs::write(tokens, format!("[{:?}]", vec![1; 4097])).unwrap();
+    refuses(&args, 1, &["--tokens", "sequence 0", "4097", "--ctx"]);
+    assert_eq!(listing(dir.path()).len(), 1, "nothing else was written");
+}
+
+#[test]
+fn outputs_that_cannot_be_written_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let tokens = dir.path().join("in.json");
+    fs::write(&tokens, "[[1]]").unwrap();
+    let tokens = tokens.to_str().unwrap();
+    let file_in_the_way = format!("{tokens}/out");
+    for out in ["/dev/full", "/no/such/dir/out", "/proc/out", "/", &file_in_the_way] {
+        refuses(&["logits", "--tokens", tokens, "--out", out], 1, &["--out", out]);
+    }
+    let path = dir.path().to_str().unwrap();
+    refuses(&["logits", "--tokens", tokens, "--out", path], 1, &["--out", path]);
+    assert!(!Path::new("/dev/full").is_file());
+    assert_eq!(listing(dir.path()).len(), 1);
+    let mut command = moeflux(&["run", "x"]);
+    check_refusal(command.env("MOEFLUX_CACHE", "/proc/x"), 1, &["/proc/x", "MOEFLUX_CACHE"]);
+    let mut command = moeflux(&["run", "x"]);
+    check_refusal(command.env("MOEFLUX_CACHE", tokens), 1, &[tokens, "MOEFLUX_CACHE"]);
+}
+
+#[test]
+fn texts_that_cannot_be_measured_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("text");
+    let text = text.to_str().unwrap();
+    refuses(&["perplexity", "--text", text], 1, &["--text", text, "No such file"]);
+    fs::write(text, b"ab\xff").unwrap();
+    refuses(&["perplexity", "--text", text], 1, &["--text", text, "utf-8"]);
+    for short in ["", "a"] {
+        fs::write(text, short).unwrap();
+        refuses(&["perplexity", "--text", text], 2, &["--text", text, "two tokens"]);
+    }
+    fs::write(text, "some more words").unwrap();
+    for (window, words) in [("0", "at least 1"), ("1", "2 to 4096"), ("9999", "2 to 4096")] {
+        let args = ["perplexity", "--text", text, "--window", window];
+        refuses(&args, 2, &["--window", window, words]);
+    }
+}
+
+#[test]
+fn nothing_is_packed_over_something_else() {
+    let source = Copy::of(&golden("hf-bf16"));
+    let before = listing(source.path());
+    refuses(&["pack", source.arg(), source.arg()], 1, &[source.arg(), "same directory"]);
+    for flags in [&[][..], &["--force"]] {
+        let full = Copy::of(&golden("templates"));
+        let untouched = listing(full.path());
+        let args = [&["pack", source.arg(), full.arg()], flags].concat();
+        refuses(&args, 1, &[full.arg(), "not empty"]);
+        assert_eq!(listing(full.path()), untouched);
+    }
+    let file = source.file("config.json");
+    refuses(&["pack", source.arg(), file.to_str().unwrap()], 1, &["config.json"]);
+    refuses(&["pack", source.arg(), "/proc/x"], 1, &["/proc/x"]);
+    refuses(&["pack", "nowhere", "/tmp/never"], 2, &["nowhere"]);
+    assert_eq!(listing(source.path()), before);
+}
+
+#[test]
+fn nothing_is_made_up_over_something_else() {
+    let full = Copy::of(&golden("hf-bf16"));
+    let before = listing(full.path());
+    let args = ["synth", "--shape", "tiny", "--out"];
+    refuses(&[&args[..], &[full.arg()]].concat(), 1, &[full.arg(), "not empty"]);
+    let file = full.file("config.json");
+    refuses(&[&args[..], &[file.to_str().unwrap()]].concat(), 1, &["config.json"]);
+    refuses(&[&args[..], &["/proc/x"]].concat(), 1, &["/proc/x"]);
+    assert_eq!(listing(full.path()), before);
+}
+
+/// A file system of a few pages; `None` where this process may not mount one.
+struct TinyDrive(tempfile::TempDir);
+
+impl TinyDrive {
+    fn mount(bytes: usize) -> Option<TinyDrive> {
+        let dir = tempfile::tempdir().unwrap();
+        let options = format!("size={bytes}");
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
+            .arg(dir.path())
+            .output();
+        mount.is_ok_and(|it| it.status.success()).then_some(TinyDrive(dir))
+    }
+}
+
+impl Drop for TinyDrive {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_drive_leaves_nothing_that_opens() {
+    let Some(drive) = TinyDrive::mount(128 << 10) else {
+        eprintln!("SKIP a_full_drive_leaves_nothing_that_opens (1 test): mounting is not allowed");
+        return;
+    };
+    let path = |name: &str| drive.0.path().join(name).to_str().unwrap().to_owned();
+    let (packed, made) = (path("packed"), path("made"));
+    let source = golden("hf-bf16");
+    refuses(&["pack", source.to_str().unwrap(), &packed], 1, &[&packed, "481792 bytes are needed", "free some"]);
+    refuses(&["synth", "--shape", "tiny", "--out", &made], 1, &["bytes are needed", "free some"]);
+    for dir in [&packed, &made] {
+        let looked = moeflux(&["inspect", "--model", dir]).output().unwrap();
+        assert!(!looked.status.success(), "{dir} opens");
+    }
+    fs::write(path("in.json"), format!("[{:?}]", vec![1; 64])).unwrap();
+    let (tokens, out) = (path("in.json"), path("out"));
+    refuses(&["logits", "--tokens", &tokens, "--out", &out], 1, &["--out", &out, "space"]);
+    assert!(!Path::new(&out).exists());
+    let mut command = moeflux(&["run", "x"]);
+    check_refusal(command.env("MOEFLUX_CACHE", path("cache")), 1, &["MOEFLUX_CACHE"]);
+    assert_eq!(fs::read_dir(path("cache")).map_or(0, Iterator::count), 0);
+}
