@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use moeflux_engine::hub::{self, HubEnv};
-use moeflux_engine::{Engine, pack};
+use moeflux_engine::synth::SynthOptions;
+use moeflux_engine::{Engine, Inspection, pack};
 
-use crate::args::{ModelArgs, UsageError};
+use crate::args::{ModelArgs, ShapeArgs, UsageError};
 use crate::demo;
 use crate::progress::{Bar, Unit};
 use crate::report::note;
@@ -42,6 +43,39 @@ pub(crate) fn locate(model: Option<&str>, is_quiet: bool) -> Result<PathBuf> {
         }
     })?;
     Ok(path)
+}
+
+/// Inspects a model, or a shape without one.
+pub(crate) fn inspect(args: &ModelArgs, shape: &ShapeArgs, is_quiet: bool) -> Result<Inspection> {
+    let options = args.engine_options(false)?;
+    let Some(name) = &shape.shape else {
+        let path = locate(args.model.as_deref(), is_quiet)?;
+        if args.verify {
+            verify(&path, is_quiet)?;
+        }
+        return Ok(moeflux_engine::inspect(&path, &options)?);
+    };
+    let dir = ScratchDir::new(name);
+    let hollow = SynthOptions { bits: shape.bits, is_hollow: true, ..SynthOptions::default() };
+    moeflux_engine::synthesise(name, &dir.0, &hollow, &mut |_| {}).context("--shape")?;
+    Ok(moeflux_engine::inspect(&dir.0, &options)?)
+}
+
+/// A directory for files without content, removed when dropped.
+struct ScratchDir(PathBuf);
+
+impl ScratchDir {
+    fn new(name: &str) -> ScratchDir {
+        let name: String = name.chars().filter(|it| it.is_ascii_alphanumeric()).collect();
+        ScratchDir(std::env::temp_dir().join(format!("moeflux-{}-{name}", std::process::id())))
+    }
+}
+
+impl Drop for ScratchDir {
+    fn drop(&mut self) {
+        // What stays behind takes no room.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// Opens the model.

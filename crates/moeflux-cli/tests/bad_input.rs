@@ -296,7 +296,11 @@ fn a_full_drive_leaves_nothing_that_opens() {
     let path = |name: &str| drive.0.path().join(name).to_str().unwrap().to_owned();
     let (packed, made) = (path("packed"), path("made"));
     let source = golden("hf-bf16");
-    refuses(&["pack", source.to_str().unwrap(), &packed], 1, &[&packed, "481792 bytes are needed", "free some"]);
+    refuses(
+        &["pack", source.to_str().unwrap(), &packed],
+        1,
+        &[&packed, "481792 bytes are needed", "free some"],
+    );
     refuses(&["synth", "--shape", "tiny", "--out", &made], 1, &["bytes are needed", "free some"]);
     for dir in [&packed, &made] {
         let looked = moeflux(&["inspect", "--model", dir]).output().unwrap();

@@ -258,7 +258,7 @@ fn text_dir(checkpoint: &Checkpoint) -> PathBuf {
     dir.unwrap_or(checkpoint.root()).to_path_buf()
 }
 
-fn check_top_k(options: &EngineOptions, shape: &ModelShape) -> Result<(), EngineError> {
+pub(crate) fn check_top_k(options: &EngineOptions, shape: &ModelShape) -> Result<(), EngineError> {
     match options.experts_per_token {
         Some(k) if k == 0 || k > shape.n_experts => Err(EngineError::Option {
             name: "--experts-per-token",
@@ -272,7 +272,7 @@ fn check_top_k(options: &EngineOptions, shape: &ModelShape) -> Result<(), Engine
 /// Threads beyond this help no model of today.
 const MAX_THREADS: usize = 512;
 
-fn threads(options: &EngineOptions) -> Result<usize, EngineError> {
+pub(crate) fn threads(options: &EngineOptions) -> Result<usize, EngineError> {
     match options.threads {
         Some(n) if n == 0 || n > MAX_THREADS => Err(EngineError::Option {
             name: "--threads",

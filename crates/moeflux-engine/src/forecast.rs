@@ -34,9 +34,11 @@ pub struct Forecast {
 }
 
 impl Forecast {
-    /// Measures memory and drive, for less than a second.
-    pub fn measure(facts: &Inspection) -> Forecast {
-        Forecast::new(&facts.plan, memory_rate(), drive_rate(&facts.bank))
+    /// Measures memory and drive, for less than a second. Files without
+    /// content say nothing about a drive: `has_content` leaves it out.
+    pub fn measure(facts: &Inspection, has_content: bool) -> Forecast {
+        let drive = has_content.then(|| drive_rate(&facts.bank)).flatten();
+        Forecast::new(&facts.plan, memory_rate(), drive)
     }
 
     fn new(plan: &Plan, memory_gb_s: f64, drive_gb_s: Option<f64>) -> Forecast {

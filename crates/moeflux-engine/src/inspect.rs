@@ -8,7 +8,7 @@ use moeflux_core::checkpoint::{Checkpoint, CheckpointKind, Claims};
 use moeflux_core::manifest::{Manifest, Role};
 use moeflux_core::quant::{Float, MatrixFormat};
 
-use crate::engine::EngineOptions;
+use crate::engine::{EngineOptions, check_top_k, threads};
 use crate::error::EngineError;
 use crate::load::LoadError;
 use crate::models::ModelShape;
@@ -57,6 +57,8 @@ pub struct Storage {
 pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, EngineError> {
     let checkpoint = Checkpoint::open(source).map_err(LoadError::from)?;
     let declared = Declared::of(checkpoint.config(), options.experts_per_token)?;
+    check_top_k(options, &declared.shape)?;
+    threads(options)?;
     let bank = bank(&checkpoint, &declared)?;
     let plan = plan(&checkpoint, &declared, &bank, options)?;
     Ok(Inspection {

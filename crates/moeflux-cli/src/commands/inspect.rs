@@ -1,7 +1,7 @@
 //! `moeflux inspect`: what a model's files hold.
 
 use anyhow::Result;
-use moeflux_engine::{CheckpointKind, Inspection, inspect};
+use moeflux_engine::{CheckpointKind, Inspection};
 use serde_json::json;
 
 use super::print;
@@ -10,11 +10,7 @@ use crate::bytes::show;
 use crate::model;
 
 pub(crate) fn run(args: &InspectArgs) -> Result<()> {
-    let path = model::locate(args.model.model.as_deref(), args.json)?;
-    let facts = inspect(&path, &args.model.engine_options(false)?)?;
-    if args.model.verify {
-        moeflux_engine::pack::verify(&path, &mut |_| {})?;
-    }
+    let facts = model::inspect(&args.model, &args.shape, args.json)?;
     let text = if args.json { to_json(&facts)? } else { to_text(&facts) };
     print(&text)?;
     Ok(())

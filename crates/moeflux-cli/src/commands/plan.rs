@@ -1,7 +1,7 @@
 //! `moeflux plan`: where memory will go, and what speed that allows.
 
 use anyhow::Result;
-use moeflux_engine::{Inspection, inspect};
+use moeflux_engine::Inspection;
 use serde_json::json;
 
 use super::print;
@@ -10,9 +10,8 @@ use crate::bytes::show;
 use crate::model;
 
 pub(crate) fn run(args: &PlanArgs) -> Result<()> {
-    let path = model::locate(args.model.model.as_deref(), args.json)?;
-    let facts = inspect(&path, &args.model.engine_options(false)?)?;
-    let speed = moeflux_engine::Forecast::measure(&facts);
+    let facts = model::inspect(&args.model, &args.shape, args.json)?;
+    let speed = moeflux_engine::Forecast::measure(&facts, args.shape.shape.is_none());
     let text = if args.json { to_json(&facts, &speed)? } else { to_text(&facts, &speed) };
     print(&text)?;
     Ok(())

@@ -24,6 +24,7 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
         },
         seed: args.seed,
         n_layers: args.layers,
+        is_hollow: false,
     };
     let mut bar = Bar::new("writing", Unit::Bytes, false);
     let n = synthesise(&args.shape, &args.out, &options, &mut |it| {

@@ -19,7 +19,9 @@ const FOREIGN: [&str; 5] =
 pub(crate) fn moeflux<S: AsRef<OsStr>>(args: &[S]) -> Command {
     let tmp = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let mut command = assert_cmd::cargo::cargo_bin_cmd!("moeflux");
-    FOREIGN.iter().for_each(|it| drop(command.env_remove(it)));
+    for variable in FOREIGN {
+        command.env_remove(variable);
+    }
     command.env("MOEFLUX_CACHE", tmp.join("cache"));
     command.env("HF_HOME", tmp.join("no-hub")).env("HF_HUB_OFFLINE", "1");
     command.timeout(Duration::from_secs(100));

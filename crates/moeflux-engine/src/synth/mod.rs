@@ -41,6 +41,9 @@ pub struct SynthOptions {
     pub seed: u64,
     /// Replaces the shape's number of layers.
     pub n_layers: Option<usize>,
+    /// Leaves the weights out: the files have their sizes and take no room.
+    /// For planning; MLX's layout only.
+    pub is_hollow: bool,
 }
 
 /// What is written.
@@ -54,7 +57,14 @@ pub enum SynthFormat {
 
 impl Default for SynthOptions {
     fn default() -> SynthOptions {
-        SynthOptions { bits: 4, group_size: 64, format: SynthFormat::Mlx, seed: 0, n_layers: None }
+        SynthOptions {
+            bits: 4,
+            group_size: 64,
+            format: SynthFormat::Mlx,
+            seed: 0,
+            n_layers: None,
+            is_hollow: false,
+        }
     }
 }
 
@@ -144,7 +154,9 @@ pub fn synth(
     }
     let dir = WorkDir::create(out)?;
     let total = total_bytes(&manifest, options);
-    require_space(&dir.path, total)?;
+    if !options.is_hollow {
+        require_space(&dir.path, total)?;
+    }
     let mut making =
         Making { dir: &dir.path, options, manifest: &manifest, progress, done: 0, total };
     let mut files = making.text(&config)?;
@@ -167,6 +179,9 @@ fn check(options: &SynthOptions) -> Result<(), SynthError> {
     }
     if !Affine::GROUP_SIZES.contains(&options.group_size) {
         return refuse("group size", options.group_size, format!("{:?}", Affine::GROUP_SIZES));
+    }
+    if options.is_hollow && options.format == SynthFormat::Packed {
+        return refuse("hollow containers", 1, String::from("0: their checksums would be wrong"));
     }
     match options.n_layers {
         Some(n) if !(1..=1000).contains(&n) => refuse("layers", n, "1 to 1000".to_owned()),
@@ -240,9 +255,13 @@ impl Making<'_, '_> {
     }
 
     fn safetensors(&mut self, name: &str, tensors: &[Made]) -> Result<PackedFile, SynthError> {
-        let mut writer = FileWriter::create(&self.dir.join(name))?;
         let entries: Vec<_> = tensors.iter().map(|it| it.entry.clone()).collect();
-        writer.write(&safetensors_header(&entries))?;
+        let header = safetensors_header(&entries);
+        if self.options.is_hollow {
+            return self.hollow(name, &header, tensors);
+        }
+        let mut writer = FileWriter::create(&self.dir.join(name))?;
+        writer.write(&header)?;
         for tensor in tensors {
             self.tensor(name, tensor, 0, &mut writer)?;
         }
@@ -250,6 +269,21 @@ impl Making<'_, '_> {
         let (bytes, xxh3_128) = (written.n_bytes, written.checksum.clone());
         written.publish()?;
         Ok(PackedFile { path: name.to_owned(), bytes, xxh3_128 })
+    }
+
+    /// A file of the right size with nothing behind its header.
+    fn hollow(
+        &mut self,
+        name: &str,
+        header: &[u8],
+        tensors: &[Made],
+    ) -> Result<PackedFile, SynthError> {
+        let path = self.dir.join(name);
+        let bytes = header.len() as u64 + tensors.iter().map(|it| it.entry.n_bytes()).sum::<u64>();
+        fs::write(&path, header).map_err(WriteError::at(&path))?;
+        let file = fs::OpenOptions::new().write(true).open(&path);
+        file.and_then(|it| it.set_len(bytes)).map_err(WriteError::at(&path))?;
+        Ok(PackedFile { path: name.to_owned(), bytes, xxh3_128: String::new() })
     }
 
     /// Shards, their index, and a config with MLX's quantisation block.

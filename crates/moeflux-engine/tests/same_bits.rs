@@ -1,0 +1,319 @@
+//! The second promise: on the CPU nothing that only concerns speed changes a bit of the output.
+
+#[expect(dead_code, reason = "the references are golden.rs's business")]
+mod common;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use common::{Golden, golden_dir, logits_by_chunk};
+use moeflux_engine::pack::PackOptions;
+use moeflux_engine::{
+    Activations, Engine, EngineError, EngineOptions, TokenId, isa_names, pack_checkpoint,
+};
+use moeflux_store::{CachePolicy, IoChoice, Prefetch, StoreError};
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+
+/// Cases that differ in storage, record layout, layer types and shapes.
+const CASES: [&str; 5] = ["hf-bf16", "hf-text-per-expert", "mlx-q3", "mlx-q4", "mlx-q4-g128"];
+
+fn demo() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo")
+}
+
+/// A model, and tokens to run it on.
+struct Subject {
+    dir: PathBuf,
+    tokens: Vec<TokenId>,
+}
+
+fn subjects() -> Vec<Subject> {
+    let golden = CASES.iter().map(|case| {
+        let dir = golden_dir().join(case);
+        let longest = Golden::read(&dir).sequences.into_iter().map(|it| it.tokens);
+        Subject { tokens: longest.max_by_key(Vec::len).unwrap(), dir }
+    });
+    let tokens = (0..37u32).map(|i| TokenId(i * 211 % 8000)).collect();
+    golden.chain([Subject { dir: demo(), tokens }]).collect()
+}
+
+/// One thread, no vector instructions, everything mapped, nothing read ahead.
+fn plain() -> EngineOptions {
+    EngineOptions {
+        threads: Some(1),
+        isa: Some(String::from("scalar")),
+        expert_io: IoChoice::Mmap,
+        ..EngineOptions::default()
+    }
+}
+
+/// Reads into the smallest cache that is accepted.
+fn tightest(dir: &Path) -> EngineOptions {
+    EngineOptions { expert_cache: Some(floor(dir)), expert_io: IoChoice::Pread, ..plain() }
+}
+
+/// The number that the refusal of a smaller cache names.
+fn floor(dir: &Path) -> u64 {
+    let open = |bytes| {
+        let (expert_cache, expert_io) = (Some(bytes), IoChoice::Pread);
+        Engine::open(dir, &EngineOptions { expert_cache, expert_io, ..plain() })
+    };
+    let needed = |bytes| match open(bytes).err().unwrap() {
+        EngineError::Store(StoreError::BudgetTooSmall { needed, .. }) => needed,
+        err => panic!("{}: {err}", dir.display()),
+    };
+    let floor = needed(0);
+    assert_eq!(needed(floor - 1), floor);
+    assert!(open(floor).is_ok());
+    floor
+}
+
+/// The bits of every token's logits.
+fn bits(engine: &Engine, tokens: &[TokenId], call: usize) -> Vec<u32> {
+    logits_by_chunk(engine, tokens, call).into_iter().map(f32::to_bits).collect()
+}
+
+fn open_bits(dir: &Path, options: &EngineOptions, tokens: &[TokenId]) -> Vec<u32> {
+    bits(&Engine::open(dir, options).unwrap(), tokens, usize::MAX)
+}
+
+#[track_caller]
+fn check(subject: &Subject, want: &[u32], options: &EngineOptions) {
+    let got = open_bits(&subject.dir, options, &subject.tokens);
+    assert!(got == want, "{}: {options:?}", subject.dir.display());
+}
+
+#[test]
+fn one_option_at_a_time_changes_no_bit() {
+    for subject in subjects() {
+        let floor = floor(&subject.dir);
+        for activations in [Activations::Full, Activations::Int16, Activations::Int8] {
+            let plain = EngineOptions { activations, ..plain() };
+            let want = open_bits(&subject.dir, &plain, &subject.tokens);
+            for isa in isa_names().into_iter().map(str::to_owned) {
+                for threads in 1..=4 {
+                    let (isa, threads) = (Some(isa.clone()), Some(threads));
+                    check(&subject, &want, &EngineOptions { isa, threads, ..plain.clone() });
+                }
+            }
+            for budget in [floor, floor * 2, floor * 3 + 1, u64::MAX >> 16] {
+                for cache_policy in [CachePolicy::Lru, CachePolicy::Frequency] {
+                    for prefetch in [Prefetch::Off, Prefetch::LastToken] {
+                        let (expert_cache, expert_io) = (Some(budget), IoChoice::Pread);
+                        let some = EngineOptions { expert_cache, expert_io, ..plain.clone() };
+                        check(&subject, &want, &EngineOptions { cache_policy, prefetch, ..some });
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_size_of_chunks_and_calls_gives_the_same_bits() {
+    for subject in subjects() {
+        let want = open_bits(&subject.dir, &plain(), &subject.tokens);
+        for chunk in 1..=subject.tokens.len() {
+            check(&subject, &want, &EngineOptions { chunk: Some(chunk), ..plain() });
+        }
+        for options in [plain(), tightest(&subject.dir)] {
+            let engine = Engine::open(&subject.dir, &options).unwrap();
+            for call in 1..=subject.tokens.len() {
+                let got = bits(&engine, &subject.tokens, call);
+                assert!(got == want, "{}: calls of {call}", subject.dir.display());
+            }
+        }
+    }
+}
+
+/// Any combination of what must not matter.
+fn any_options(floor: u64) -> impl Strategy<Value = (EngineOptions, usize)> {
+    let isa = select(isa_names());
+    let budget = prop_oneof![Just(floor), floor..floor * 6, Just(floor * 1000)];
+    let io = select(vec![IoChoice::Auto, IoChoice::Mmap, IoChoice::Pread]);
+    let policy = select(vec![CachePolicy::Lru, CachePolicy::Frequency]);
+    let prefetch = select(vec![Prefetch::Off, Prefetch::LastToken]);
+    let budget = proptest::option::of(budget);
+    let parts =
+        (isa, budget, io, policy, prefetch, 1..5usize, 1..50usize, 1..50usize, 48..900usize);
+    parts.prop_map(
+        |(isa, expert_cache, expert_io, cache_policy, prefetch, threads, chunk, call, ctx)| {
+            let options = EngineOptions {
+                isa: Some(isa.to_owned()),
+                threads: Some(threads),
+                expert_cache,
+                expert_io,
+                cache_policy,
+                prefetch,
+                chunk: Some(chunk),
+                ctx: Some(ctx),
+                ..EngineOptions::default()
+            };
+            (options, call)
+        },
+    )
+}
+
+#[test]
+fn any_combination_of_options_gives_the_same_bits() {
+    for subject in subjects() {
+        let want = open_bits(&subject.dir, &plain(), &subject.tokens);
+        let config = Config { cases: 40, failure_persistence: None, ..Config::default() };
+        let test = |(options, call): (EngineOptions, usize)| {
+            let engine = Engine::open(&subject.dir, &options).unwrap();
+            match bits(&engine, &subject.tokens, call) == want {
+                true => Ok(()),
+                false => Err(TestCaseError::fail(format!("{}", subject.dir.display()))),
+            }
+        };
+        TestRunner::new(config).run(&any_options(floor(&subject.dir)), test).unwrap();
+    }
+}
+
+fn packed(case: &str, options: &PackOptions) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    pack_checkpoint(&golden_dir().join(case), dir.path(), options, &mut |_| {}).unwrap();
+    dir
+}
+
+#[test]
+fn a_packed_container_gives_the_bits_of_its_source_in_place() {
+    for case in CASES {
+        let source = golden_dir().join(case);
+        let dir = packed(case, &PackOptions::unquantised());
+        let tokens = &Golden::read(&source).sequences.pop().unwrap().tokens;
+        for activations in [Activations::Full, Activations::Int16, Activations::Int8] {
+            let plain = EngineOptions { activations, ..plain() };
+            let want = open_bits(&source, &plain, tokens);
+            assert!(open_bits(dir.path(), &plain, tokens) == want, "{case}");
+            let tight = EngineOptions { activations, ..tightest(dir.path()) };
+            assert!(open_bits(dir.path(), &tight, tokens) == want, "{case}");
+        }
+    }
+}
+
+#[test]
+fn sessions_that_take_turns_give_the_bits_of_each_alone() {
+    for subject in subjects() {
+        let other: Vec<TokenId> = subject.tokens.iter().rev().copied().collect();
+        for prefetch in [Prefetch::Off, Prefetch::LastToken] {
+            let options = EngineOptions { prefetch, ..tightest(&subject.dir) };
+            let want = [&subject.tokens, &other].map(|it| open_bits(&subject.dir, &plain(), it));
+            let engine = Engine::open(&subject.dir, &options).unwrap();
+            let mut sessions = [engine.session(), engine.session()];
+            let mut got = [Vec::new(), Vec::new()];
+            let parts = subject.tokens.chunks(3).zip(other.chunks(3));
+            for parts in parts {
+                for (i, part) in [parts.0, parts.1].into_iter().enumerate() {
+                    let sink = &mut |_, logits: &[f32]| {
+                        got[i].extend(logits.iter().map(|it| it.to_bits()));
+                        Ok(())
+                    };
+                    sessions[i].eval_all(part, sink).unwrap();
+                }
+            }
+            assert!(got == want, "{}: {prefetch:?}", subject.dir.display());
+            // A session that is dropped or emptied leaves nothing behind.
+            let [mut first, second] = sessions;
+            drop(second);
+            first.clear();
+            let last = first.eval_prompt(&subject.tokens).unwrap();
+            let last: Vec<u32> = last.iter().map(|it| it.to_bits()).collect();
+            assert!(want[0].ends_with(&last), "{}", subject.dir.display());
+        }
+    }
+}
+
+/// Experts' files, cut to nothing and given back their bytes: the same files,
+/// as a drive that came back.
+struct Cut {
+    files: Vec<(PathBuf, Vec<u8>)>,
+}
+
+impl Cut {
+    fn of(dir: &Path) -> Cut {
+        let entries = fs::read_dir(dir.join("packed_experts")).unwrap();
+        let files = entries.map(|it| it.unwrap().path());
+        let mut files: Vec<PathBuf> = files.collect();
+        files.sort();
+        Cut { files: files.into_iter().map(|it| (it.clone(), fs::read(it).unwrap())).collect() }
+    }
+
+    /// Cuts the files of layers from `layer` on.
+    fn cut(&self, layer: usize) {
+        for (path, _) in &self.files[layer..] {
+            File::options().write(true).open(path).unwrap().set_len(0).unwrap();
+        }
+    }
+
+    fn restore(&self) {
+        for (path, bytes) in &self.files {
+            fs::write(path, bytes).unwrap();
+        }
+    }
+}
+
+#[track_caller]
+fn check_names_layer_file(err: &EngineError) {
+    let text = err.to_string();
+    assert!(matches!(err, EngineError::Store(_)) && text.contains("layer_"), "{text}");
+}
+
+#[test]
+fn a_session_goes_on_after_a_step_that_failed() {
+    for case in ["hf-bf16", "mlx-q4"] {
+        let dir = packed(case, &PackOptions::unquantised());
+        let tokens = Golden::read(&golden_dir().join(case)).sequences.pop().unwrap().tokens;
+        let want = open_bits(dir.path(), &plain(), &tokens);
+        let vocab = want.len() / tokens.len();
+        let files = Cut::of(dir.path());
+        for prefetch in [Prefetch::Off, Prefetch::LastToken] {
+            for layer in 0..files.files.len() {
+                let options = EngineOptions { prefetch, ..tightest(dir.path()) };
+                let engine = Engine::open(dir.path(), &options).unwrap();
+                let (mut session, half) = (engine.session(), tokens.len() / 2);
+                session.eval_prompt(&tokens[..half]).unwrap();
+                files.cut(layer);
+                // The token's experts of an early layer may still be in the cache.
+                let failed = session.eval_prompt(&tokens[half..]).unwrap_err();
+                check_names_layer_file(&failed);
+                assert_eq!(session.tokens(), &tokens[..half]);
+                check_names_layer_file(&session.eval_token(tokens[half]).unwrap_err());
+                assert_eq!(session.tokens(), &tokens[..half]);
+                files.restore();
+                let mut got = Vec::new();
+                for token in &tokens[half..] {
+                    let logits = session.eval_token(*token).unwrap();
+                    got.extend(logits.iter().map(|it| it.to_bits()));
+                }
+                assert!(got == want[half * vocab..], "{case}, {prefetch:?}, layer {layer}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_prompt_that_fails_half_way_keeps_the_chunks_before() {
+    let case = "mlx-q4";
+    let dir = packed(case, &PackOptions::unquantised());
+    let tokens = Golden::read(&golden_dir().join(case)).sequences.pop().unwrap().tokens;
+    let want = open_bits(dir.path(), &plain(), &tokens);
+    let files = Cut::of(dir.path());
+    let options = EngineOptions { chunk: Some(4), ..tightest(dir.path()) };
+    let engine = Engine::open(dir.path(), &options).unwrap();
+    let mut session = engine.session();
+    let mut cut_later = |n_done| {
+        if n_done == 12 {
+            files.cut(0);
+        }
+    };
+    let failed = session.eval_prompt_with_progress(&tokens, &mut cut_later).unwrap_err();
+    check_names_layer_file(&failed);
+    assert_eq!(session.tokens(), &tokens[..12]);
+    files.restore();
+    let last = session.eval_prompt(&tokens[12..]).unwrap();
+    let last: Vec<u32> = last.iter().map(|it| it.to_bits()).collect();
+    assert!(want.ends_with(&last));
+}
