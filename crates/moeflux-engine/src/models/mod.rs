@@ -1,6 +1,8 @@
 //! Model families: one file each, one line each in [`FAMILIES`].
 
 mod qwen3_5_moe;
+#[cfg(test)]
+mod tests;
 
 use moeflux_backend::{Backend, CacheSpec, Cols, Inputs, Weight};
 use moeflux_core::checkpoint::Config;
