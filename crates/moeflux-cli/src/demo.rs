@@ -54,7 +54,7 @@ fn write(dir: &Path) -> Result<()> {
         }
         Ok(())
     });
-    // Gone already if it was renamed.
+    // Gone already where the rename succeeded.
     let _ = fs::remove_dir_all(&partial);
     if is_whole(dir) { Ok(()) } else { written }
 }

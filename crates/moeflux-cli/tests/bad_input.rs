@@ -288,6 +288,7 @@ impl Drop for TinyDrive {
 }
 
 #[test]
+#[expect(clippy::print_stderr, reason = "a test that did not run says so")]
 fn a_full_drive_leaves_nothing_that_opens() {
     let Some(drive) = TinyDrive::mount(128 << 10) else {
         eprintln!("SKIP a_full_drive_leaves_nothing_that_opens (1 test): mounting is not allowed");

@@ -6,6 +6,7 @@
 //! until one vector holds their sixteen sums.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use super::params::GROUPS;
 use super::unpack::unpack;
@@ -13,6 +14,7 @@ use super::vector::{load_64, store_64, store_floats};
 
 /// A row of activations in the order that [`group_dots`] of one format likes,
 /// repeated as often as it takes until both a row and a block of columns end.
+#[derive(Default)]
 pub(super) struct Repeated {
     /// `period` columns, then the first sixteen groups again.
     q: Vec<u8>,
@@ -31,16 +33,18 @@ const fn block_cols(bits: usize) -> usize {
 /// Within a block of columns `per_byte` share a byte: first come the first of
 /// every byte, then the second ones, and so on.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-pub(super) fn repeat<const BITS: usize, const GROUP: usize>(row: &[i8]) -> Repeated {
+pub(super) fn repeat<const BITS: usize, const GROUP: usize>(row: &[i8], out: &mut Repeated) {
     let mut period = row.len();
     while !period.is_multiple_of(block_cols(BITS)) {
         period += row.len();
     }
     let n = period + GROUPS * GROUP;
-    let mut q = Vec::with_capacity(n);
-    while q.len() < n {
-        let n_more = row.len().min(n - q.len());
-        q.extend_from_slice(bytemuck::cast_slice(&row[..n_more]));
+    out.period = period;
+    let q = &mut out.q;
+    q.clear();
+    q.reserve(n);
+    while q.len() < period {
+        q.extend_from_slice(bytemuck::cast_slice(row));
     }
     for block in q.chunks_exact_mut(block_cols(BITS)) {
         match BITS {
@@ -61,7 +65,10 @@ pub(super) fn repeat<const BITS: usize, const GROUP: usize>(row: &[i8]) -> Repea
             _ => {}
         }
     }
-    Repeated { q, period }
+    while q.len() < n {
+        // Whole periods, but for the last time.
+        q.extend_from_within(..q.len().min(n - q.len()));
+    }
 }
 
 /// Every `STEP`-th byte of 128 from `first` on, in the first bytes.
@@ -93,14 +100,26 @@ pub(super) struct Ahead<'a> {
 }
 
 /// How far ahead of its use a packed byte is asked for.
-const DISTANCE: usize = 8192;
+static DISTANCE: std::sync::LazyLock<(usize, bool)> = std::sync::LazyLock::new(|| {
+    let v = std::env::var("PFD").unwrap_or_default();
+    let mut p = v.split(',');
+    (p.next().and_then(|x| x.parse().ok()).unwrap_or(8192), p.next() == Some("0"))
+});
 
 impl Ahead<'_> {
     #[inline]
     #[target_feature(enable = "sse")]
     fn ask(&mut self, packed: &[u8], step_bytes: usize) {
         for line in (0..step_bytes).step_by(64) {
-            prefetch(packed, DISTANCE + line);
+            if DISTANCE.0 > 0 {
+                if DISTANCE.1 {
+                    _mm_prefetch::<_MM_HINT_T0>(
+                        packed.as_ptr().wrapping_add(DISTANCE.0 + line).cast(),
+                    );
+                } else {
+                    prefetch(packed, DISTANCE.0 + line);
+                }
+            }
         }
         prefetch(self.scales, self.at);
         prefetch(self.biases, self.at);
@@ -141,7 +160,8 @@ fn digit_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
     dots: &mut [f32],
 ) {
     let step_bytes = GROUPS * GROUP * BITS / 8;
-    let mut col = first * GROUP;
+    let period = x[0].period;
+    let (mut col, step_cols) = (first * GROUP, GROUPS * GROUP % period);
     let steps = packed.chunks_exact(step_bytes);
     let rest = steps.remainder();
     let (full, last) = dots.split_at_mut(steps.len() * GROUPS);
@@ -149,9 +169,9 @@ fn digit_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
         ahead.ask(packed, step_bytes);
         let sums = sixteen_dots::<BITS, GROUP, DIGITS>(packed, parts(&x, col, GROUPS * GROUP));
         store_floats(out, _mm512_cvtepi32_ps(sums));
-        col += GROUPS * GROUP;
-        while col >= x[0].period {
-            col -= x[0].period;
+        col += step_cols;
+        if col >= period {
+            col -= period;
         }
     }
     if !rest.is_empty() {
@@ -193,28 +213,52 @@ fn sixteen_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
     let n_blocks = GROUP.div_ceil(block_cols);
     let largest = ((1 << BITS) - 1) * 127 * 4 * (block_cols / 64) * n_blocks;
     let largest = if DIGITS == 1 { largest } else { usize::MAX / 4 };
-    let mut v = [_mm512_setzero_si512(); 16];
-    for (k, it) in v[..16 / n_groups].iter_mut().enumerate() {
-        let (mut high, mut low) = (*it, *it);
-        for block in k * n_blocks..(k + 1) * n_blocks {
-            let packed = &packed[block * block_cols * BITS / 8..][..block_cols * BITS / 8];
-            let cols = block * block_cols..(block + 1) * block_cols;
-            let w = Unpacked::<BITS>::load(packed);
-            high = w.add_products(high, &x[0][cols.clone()]);
-            if DIGITS == 2 {
-                low = w.add_products(low, &x[1][cols]);
-            }
-        }
-        *it = high;
-        if DIGITS == 2 {
-            *it = _mm512_add_epi32(_mm512_slli_epi32::<8>(high), low);
-        }
+    // With lengths known here, no load below needs a check.
+    let packed = &packed[..GROUPS * GROUP * BITS / 8];
+    let mut x = x;
+    for it in &mut x {
+        *it = &it[..GROUPS * GROUP];
     }
+    let mut v = [_mm512_setzero_si512(); 16];
+    // Not a loop: indices that are known keep `v` in registers.
+    macro_rules! fill {
+        ($($k:literal)*) => {$(
+            if $k < 16 / n_groups {
+                let blocks = $k * n_blocks..($k + 1) * n_blocks;
+                v[$k] = lane_sums::<BITS, DIGITS>(packed, x, blocks);
+            }
+        )*};
+    }
+    fill!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
     match n_groups {
         1 => sums_of_ones(&v, largest),
         2 => sums_of_twos(&v, largest),
         4 => sums_of_fours(&v, largest),
         _ => sums_of_eights(&v, largest),
+    }
+}
+
+/// The products of some blocks of columns, added up lane by lane.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+fn lane_sums<const BITS: usize, const DIGITS: usize>(
+    packed: &[u8],
+    x: [&[u8]; DIGITS],
+    blocks: Range<usize>,
+) -> __m512i {
+    let block_cols = block_cols(BITS);
+    let mut sums = [_mm512_setzero_si512(); DIGITS];
+    for block in blocks {
+        let packed = &packed[block * block_cols * BITS / 8..][..block_cols * BITS / 8];
+        let w = Unpacked::<BITS>::load(packed);
+        for digit in 0..DIGITS {
+            let x = &x[digit][block * block_cols..][..block_cols];
+            sums[digit] = w.add_products(sums[digit], x);
+        }
+    }
+    match sums[..] {
+        [high, low] => _mm512_add_epi32(_mm512_slli_epi32::<8>(high), low),
+        _ => sums[0],
     }
 }
 

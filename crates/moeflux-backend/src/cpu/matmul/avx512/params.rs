@@ -6,8 +6,8 @@ use std::ops::Range;
 use moeflux_core::quant::Float;
 
 use super::ROWS;
-use super::transpose::transpose;
-use super::vector::{load_halves, load_singles};
+use super::transpose::{transpose, transpose_narrow};
+use super::vector::{load_32, load_64, load_halves, load_singles, pair_halves};
 use crate::cpu::matmul::IntegerProduct;
 
 /// Groups of one tile.
@@ -42,20 +42,87 @@ pub(super) fn param_tile(
             }
         }
         Float::BF16 => {
-            let high = _mm512_set1_epi32(0xffff_0000u32 as i32);
             for ((scale, bias), it) in params.zip(part.halves(scales, biases)) {
-                *scale = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(it));
-                *bias = _mm512_castsi512_ps(_mm512_and_si512(it, high));
+                (*scale, *bias) = bf16_pair(it);
             }
         }
         Float::F16 => {
             for ((scale, bias), it) in params.zip(part.halves(scales, biases)) {
-                *scale = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(it));
-                *bias = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(it)));
+                (*scale, *bias) = f16_pair(it);
             }
         }
     }
     out
+}
+
+/// Scale and bias from the lower and upper halves of lanes.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn bf16_pair(it: __m512i) -> (__m512, __m512) {
+    let high = _mm512_set1_epi32(0xffff_0000u32 as i32);
+    let scale = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(it));
+    (scale, _mm512_castsi512_ps(_mm512_and_si512(it, high)))
+}
+
+/// Scale and bias from the lower and upper halves of lanes.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn f16_pair(it: __m512i) -> (__m512, __m512) {
+    let scale = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(it));
+    (scale, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(it))))
+}
+
+/// Scale and bias of each group of sixteen rows from `row` on that have `N`
+/// groups each, 1, 2, 4 or 8: those rows' parameters are one stream.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,f16c")]
+pub(super) fn narrow_params<const N: usize>(
+    product: &IntegerProduct<'_>,
+    row: usize,
+) -> [(__m512, __m512); N] {
+    let size = product.affine.params.bytes();
+    let span = row * N * size..(row + ROWS) * N * size;
+    let (scales, biases) = (&product.weight.scales[span.clone()], &product.weight.biases[span]);
+    let mut out = [(_mm512_setzero_ps(), _mm512_setzero_ps()); N];
+    match product.affine.params {
+        Float::F32 => {
+            let (scales, biases) = (narrow_singles::<N>(scales), narrow_singles::<N>(biases));
+            for g in 0..N {
+                out[g] = (_mm512_castsi512_ps(scales[g]), _mm512_castsi512_ps(biases[g]));
+            }
+        }
+        Float::BF16 => {
+            for (out, it) in out.iter_mut().zip(narrow_halves::<N>(scales, biases)) {
+                *out = bf16_pair(it);
+            }
+        }
+        Float::F16 => {
+            for (out, it) in out.iter_mut().zip(narrow_halves::<N>(scales, biases)) {
+                *out = f16_pair(it);
+            }
+        }
+    }
+    out
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2")]
+fn narrow_halves<const N: usize>(scales: &[u8], biases: &[u8]) -> [__m512i; N] {
+    let mut v = [_mm512_setzero_si512(); N];
+    for (k, it) in v.iter_mut().enumerate() {
+        *it = pair_halves(load_32(&scales[32 * k..]), load_32(&biases[32 * k..]));
+    }
+    transpose_narrow(v)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2")]
+fn narrow_singles<const N: usize>(all: &[u8]) -> [__m512i; N] {
+    let mut v = [_mm512_setzero_si512(); N];
+    for (k, it) in v.iter_mut().enumerate() {
+        *it = load_64(&all[64 * k..]);
+    }
+    transpose_narrow(v)
 }
 
 struct Part {
@@ -82,9 +149,8 @@ impl Part {
     fn halves(&self, scales: &[u8], biases: &[u8]) -> [__m512i; GROUPS] {
         let mut rows = [_mm512_setzero_si512(); ROWS];
         for (r, it) in rows.iter_mut().enumerate() {
-            let scale = _mm512_cvtepu16_epi32(load_halves(self.bytes(scales, r, 2)));
-            let bias = _mm512_cvtepu16_epi32(load_halves(self.bytes(biases, r, 2)));
-            *it = _mm512_or_si512(scale, _mm512_slli_epi32::<16>(bias));
+            let scale = load_halves(self.bytes(scales, r, 2));
+            *it = pair_halves(scale, load_halves(self.bytes(biases, r, 2)));
         }
         transpose(rows)
     }

@@ -36,3 +36,24 @@ pub(super) fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
     }
     out
 }
+
+/// The same for rows of `N` lanes, 1, 2, 4 or 8, that follow each other in `N`
+/// vectors.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn transpose_narrow<const N: usize>(mut v: [__m512i; N]) -> [__m512i; N] {
+    const { assert!(N.is_power_of_two() && N <= 8) };
+    let even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    let odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
+    // Each step moves the lowest bit of every place to the top.
+    let mut width = N;
+    while width > 1 {
+        let old = v;
+        for i in 0..N / 2 {
+            v[i] = _mm512_permutex2var_epi32(old[2 * i], even, old[2 * i + 1]);
+            v[N / 2 + i] = _mm512_permutex2var_epi32(old[2 * i], odd, old[2 * i + 1]);
+        }
+        width /= 2;
+    }
+    v
+}

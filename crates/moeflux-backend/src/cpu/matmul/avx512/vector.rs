@@ -50,6 +50,24 @@ pub(super) fn store_floats(out: &mut [f32; 16], value: __m512) {
     unsafe { _mm512_storeu_ps(out.as_mut_ptr(), value) };
 }
 
+/// Of 16 elements of two bytes each: `low` in the lower halves of 32-bit lanes,
+/// `high` in the upper.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn pair_halves(low: __m256i, high: __m256i) -> __m512i {
+    let places = const {
+        let mut it = [0; 64];
+        let mut i = 0;
+        while i < 16 {
+            (it[4 * i], it[4 * i + 2]) = (i as u8, 32 + i as u8);
+            i += 1;
+        }
+        it
+    };
+    let (low, high) = (_mm512_castsi256_si512(low), _mm512_castsi256_si512(high));
+    _mm512_permutex2var_epi16(low, load_64(&places), high)
+}
+
 /// Up to 16 elements of two bytes, and zeros.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
