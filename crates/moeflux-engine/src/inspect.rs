@@ -66,11 +66,17 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
         kind: checkpoint.kind(),
         family: declared.family.name,
         storage: storage(&checkpoint, &declared.manifest, &bank)?,
-        files: checkpoint.files().iter().map(|it| (it.path.clone(), it.len)).collect(),
+        files: files(&checkpoint, &bank),
         shape: declared.shape,
         plan,
         bank,
     })
+}
+
+/// The files of tensors, then those that hold nothing but experts.
+fn files(checkpoint: &Checkpoint, bank: &ExpertBank) -> Vec<(PathBuf, u64)> {
+    let layers = bank.files.iter().skip(checkpoint.files().len());
+    checkpoint.files().iter().chain(layers).map(|it| (it.path.clone(), it.len)).collect()
 }
 
 /// Claims everything that the family declares, so that whatever is missing,

@@ -53,7 +53,8 @@ fn to_text(facts: &Inspection) -> String {
     }
     text.push_str("\nfiles\n");
     for (path, bytes) in &facts.files {
-        text.push_str(&format!("  {:>12}  {}\n", show(*bytes), path.display()));
+        let missing = if path.exists() { "" } else { "  (missing)" };
+        text.push_str(&format!("  {:>12}  {}{missing}\n", show(*bytes), path.display()));
     }
     text
 }

@@ -120,7 +120,10 @@ impl HubError {
 
     /// Whether asking again may help.
     pub(super) fn is_transient(&self) -> bool {
-        self.is_network() || matches!(self, Self::Status { status: 408, .. })
+        match self {
+            Self::Network { source, .. } => !is_nobody_there(source.as_ref()),
+            _ => self.is_network() || matches!(self, Self::Status { status: 408, .. }),
+        }
     }
 
     /// An error of the drive.
@@ -136,4 +139,24 @@ impl HubError {
             _ => Self::Io { action, path, source },
         }
     }
+}
+
+/// Whether an address has no host, or its host nobody who listens.
+fn is_nobody_there(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let io = error.downcast_ref::<std::io::Error>();
+        let is_refused = io.is_some_and(|it| it.kind() == std::io::ErrorKind::ConnectionRefused);
+        let http = error.downcast_ref::<ureq::Error>();
+        let is_unknown = matches!(http, Some(ureq::Error::HostNotFound | ureq::Error::BadUri(_)));
+        let is_refused_within = match http {
+            Some(ureq::Error::Io(it)) => it.kind() == std::io::ErrorKind::ConnectionRefused,
+            _ => false,
+        };
+        if is_refused || is_unknown || is_refused_within {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }
