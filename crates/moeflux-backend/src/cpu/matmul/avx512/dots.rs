@@ -100,26 +100,14 @@ pub(super) struct Ahead<'a> {
 }
 
 /// How far ahead of its use a packed byte is asked for.
-static DISTANCE: std::sync::LazyLock<(usize, bool)> = std::sync::LazyLock::new(|| {
-    let v = std::env::var("PFD").unwrap_or_default();
-    let mut p = v.split(',');
-    (p.next().and_then(|x| x.parse().ok()).unwrap_or(8192), p.next() == Some("0"))
-});
+const DISTANCE: usize = 8192;
 
 impl Ahead<'_> {
     #[inline]
     #[target_feature(enable = "sse")]
     fn ask(&mut self, packed: &[u8], step_bytes: usize) {
         for line in (0..step_bytes).step_by(64) {
-            if DISTANCE.0 > 0 {
-                if DISTANCE.1 {
-                    _mm_prefetch::<_MM_HINT_T0>(
-                        packed.as_ptr().wrapping_add(DISTANCE.0 + line).cast(),
-                    );
-                } else {
-                    prefetch(packed, DISTANCE.0 + line);
-                }
-            }
+            prefetch(packed, DISTANCE + line);
         }
         prefetch(self.scales, self.at);
         prefetch(self.biases, self.at);
