@@ -30,21 +30,30 @@ pub struct HostBuf {
 /// Memory of the process, unmapped when its last buffer is dropped.
 #[derive(Debug)]
 struct Region {
-    map: memmap2::MmapMut,
+    /// Never looked at as a whole: its bytes belong to the buffers.
+    _map: memmap2::MmapMut,
+    first: NonNull<u8>,
+    len: usize,
 }
+
+// SAFETY: `first` is only where buffers begin; each of them guards its bytes.
+unsafe impl Send for Region {}
+// SAFETY: a shared `Region` gives out no bytes.
+unsafe impl Sync for Region {}
 
 impl Region {
     /// Takes `len` zeroed bytes.
     fn new(len: usize) -> Region {
         let layout = Layout::from_size_align(len, PAGE_BYTES);
         let layout = layout.expect("buffer should fit the address space");
-        let Ok(map) = memmap2::MmapMut::map_anon(len) else { handle_alloc_error(layout) };
+        let Ok(mut map) = memmap2::MmapMut::map_anon(len) else { handle_alloc_error(layout) };
         #[cfg(target_os = "linux")]
         if len >= HUGE_BYTES {
             // A system without huge pages serves small ones.
             let _ = map.advise(memmap2::Advice::HugePage);
         }
-        Region { map }
+        let first = NonNull::new(map.as_mut_ptr()).expect("a map has an address");
+        Region { _map: map, first, len }
     }
 }
 
@@ -62,31 +71,25 @@ impl HostBuf {
 pub struct HostSlab {
     /// Invariant: nobody has a buffer of the bytes from `next` on.
     region: Arc<Region>,
-    first: NonNull<u8>,
     next: usize,
 }
-
-// SAFETY: the pointer is to memory that `region` owns, and hands out whole
-// buffers only.
-unsafe impl Send for HostSlab {}
 
 impl HostSlab {
     /// Takes `len` zeroed bytes, rounded up to whole pages.
     pub fn new(len: usize) -> HostSlab {
-        let mut region = Region::new(len.max(1).next_multiple_of(PAGE_BYTES));
-        let first = NonNull::new(region.map.as_mut_ptr()).expect("a map has an address");
-        HostSlab { region: Arc::new(region), first, next: 0 }
+        let region = Region::new(len.max(1).next_multiple_of(PAGE_BYTES));
+        HostSlab { region: Arc::new(region), next: 0 }
     }
 
     /// The next `len` bytes, rounded up to whole pages; `None` when too few
     /// are left.
     pub fn carve(&mut self, len: usize) -> Option<HostBuf> {
         let len = len.max(1).next_multiple_of(PAGE_BYTES);
-        if len > self.region.map.len() - self.next {
+        if len > self.region.len - self.next {
             return None;
         }
         // SAFETY: `next` is at most the length of the region.
-        let ptr = unsafe { self.first.add(self.next) };
+        let ptr = unsafe { self.region.first.add(self.next) };
         self.next += len;
         Some(HostBuf { ptr, len, region: Arc::clone(&self.region) })
     }
@@ -96,7 +99,7 @@ impl Deref for HostBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        debug_assert!(self.len <= self.region.map.len(), "a buffer lies inside its region");
+        debug_assert!(self.len <= self.region.len, "a buffer lies inside its region");
         // SAFETY: these `len` initialised bytes belong to this buffer alone,
         // and `region` keeps them mapped.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }

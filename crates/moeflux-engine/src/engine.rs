@@ -208,7 +208,8 @@ impl Engine {
     }
 
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
-        // A step that panicked leaves nothing behind that the next one reads.
+        // Sessions end with this lock, also while a panic unwinds; a step after one that
+        // panicked meets the backend's assertions.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
