@@ -8,12 +8,15 @@ pub mod cpu;
 mod ops;
 pub mod trace;
 
+use std::ops::Range;
+
 use moeflux_core::{HostBuf, TokenId};
 
 pub use ops::{
-    Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule, ExpertCall, ExpertRow,
-    Experts, GatedRmsNorm, Heads, HostMatrix, Inputs, Projection, RmsNorm, Rope, RopePairs,
-    RopeSpec, Route, Routing, Scoring, Sequence, Shared, Span, Vector, Weight,
+    Activation, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
+    ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, GatedRmsNorm, HeadProduct, Heads,
+    HostMatrix, Inputs, KvType, LayerNorm, Projection, RmsNorm, Rope, RopePairs, RopeSpec, Route,
+    Routing, Scoring, SelectPositions, Selection, Sequence, Shared, Span, Vector, Weight,
 };
 
 /// The device can fail only where it talks to the host.
@@ -53,6 +56,8 @@ pub trait Backend: Send {
     fn load_vector(&mut self, values: &[f32]) -> Vector;
     /// Takes rotary frequencies.
     fn load_rope(&mut self, spec: RopeSpec) -> Rope;
+    /// Room for the choice of positions of a batch.
+    fn new_selection(&mut self) -> Selection;
 
     /// Overwrites the first rows of a buffer.
     fn write(&mut self, buf: Buf, values: &[f32]);
@@ -68,6 +73,28 @@ pub trait Backend: Send {
     fn clear_sequence(&mut self, sequence: Sequence);
     /// Ends a sequence; its handle may be given out again.
     fn drop_sequence(&mut self, sequence: Sequence);
+    /// Cuts the caches of keys and values to the first `len` positions, and
+    /// leaves recurrent states as they are.
+    fn truncate_sequence(&mut self, sequence: Sequence, len: usize);
+    /// Reads some positions of a cache back, or a recurrent state, whatever
+    /// the positions, as [`CacheSpec::saved_bytes`] describes.
+    ///
+    /// # Errors
+    /// Whatever went wrong since the last read-back.
+    fn save_cache(
+        &mut self,
+        sequence: Sequence,
+        cache: Cache,
+        positions: Range<usize>,
+    ) -> Result<Vec<u8>, DeviceError>;
+    /// Overwrites what [`save_cache`](Backend::save_cache) reads.
+    fn load_cache(
+        &mut self,
+        sequence: Sequence,
+        cache: Cache,
+        positions: Range<usize>,
+        bytes: &[u8],
+    );
 
     /// `out[row] = table[tokens[row]]`.
     fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]);
@@ -75,10 +102,16 @@ pub trait Backend: Send {
     fn rms_norm(&mut self, rows: usize, op: RmsNorm);
     /// Normalises and gates every head of every row.
     fn gated_rms_norm(&mut self, rows: usize, op: GatedRmsNorm);
+    /// Normalises every head of every row to mean 0 and variance 1.
+    fn layer_norm(&mut self, rows: usize, op: LayerNorm);
+    /// Multiplies every head with a matrix of its own.
+    fn head_product(&mut self, rows: usize, op: HeadProduct);
     /// Several products with the same input.
     fn project(&mut self, rows: usize, x: Cols, outputs: &[Projection]);
     /// Rotates every head in place, by its row's position.
     fn rope(&mut self, x: Heads, rope: Rope, spans: &[Span]);
+    /// Extends the cache of index keys and chooses positions.
+    fn select_positions(&mut self, op: SelectPositions, spans: &[Span]);
     /// Extends the cache and attends.
     fn attention(&mut self, op: Attention, spans: &[Span]);
     /// `x = x * sigmoid(gate)`.
@@ -87,6 +120,8 @@ pub trait Backend: Send {
     fn causal_conv(&mut self, op: CausalConv, spans: &[Span]);
     /// Runs the recurrence row by row.
     fn delta_rule(&mut self, op: DeltaRule, spans: &[Span]);
+    /// `acc += bias`, in every row.
+    fn add_bias(&mut self, rows: usize, acc: Cols, bias: Vector);
     /// `acc += x`.
     fn add(&mut self, rows: usize, acc: Cols, x: Cols);
     /// `out = silu(gate) * up`.

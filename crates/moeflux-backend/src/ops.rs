@@ -83,6 +83,39 @@ pub struct Span {
     pub position: usize,
 }
 
+/// Which positions each row of a batch may attend to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Selection(pub u32);
+
+/// How a cache stores keys and values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KvType {
+    /// As they are.
+    #[default]
+    F32,
+    /// Rounded to the upper half of a single, ties to even.
+    Bf16,
+    /// Integers of eight bits in groups of [`KvType::Q8_GROUP`] elements of a
+    /// head (the last may be shorter), each behind its `f32` scale: the largest
+    /// magnitude divided by 127, rounded up to a mantissa of 16 bits, so that
+    /// storing what was read back changes nothing.
+    Q8,
+}
+
+impl KvType {
+    /// Elements that share a scale.
+    pub const Q8_GROUP: usize = 64;
+
+    /// Bytes of a vector of `dim` elements.
+    pub fn row_bytes(self, dim: usize) -> usize {
+        match self {
+            KvType::F32 => dim * 4,
+            KvType::Bf16 => dim * 2,
+            KvType::Q8 => dim + 4 * dim.div_ceil(Self::Q8_GROUP),
+        }
+    }
+}
+
 /// What a sequence keeps between steps, for one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheSpec {
@@ -92,8 +125,10 @@ pub enum CacheSpec {
         n_heads: usize,
         /// Floats of a key.
         k_dim: usize,
-        /// Floats of a value.
+        /// Floats of a value; 0 where values are the first floats of keys.
         v_dim: usize,
+        /// How both are stored.
+        dtype: KvType,
     },
     /// The last `kernel - 1` inputs of a causal convolution.
     Conv {
@@ -126,9 +161,21 @@ impl CacheSpec {
     /// Bytes that a sequence takes for each of its positions.
     pub fn bytes_per_position(&self) -> usize {
         match *self {
-            CacheSpec::Kv { n_heads, k_dim, v_dim } => n_heads * (k_dim + v_dim) * 4,
+            CacheSpec::Kv { n_heads, k_dim, v_dim, dtype } => {
+                n_heads * (dtype.row_bytes(k_dim) + dtype.row_bytes(v_dim))
+            }
             CacheSpec::Conv { .. } | CacheSpec::Delta { .. } => 0,
         }
+    }
+
+    /// Bytes of [`Backend::save_cache`](crate::Backend::save_cache) for
+    /// `n` positions: little-endian, as stored.
+    ///
+    /// Keys and values: the keys `(n, n_heads, k_dim)`, then the values
+    /// `(n, n_heads, v_dim)`. A convolution: `(kernel - 1, channels)` floats,
+    /// the oldest input first. A delta rule: `(n_heads, v_dim, k_dim)` floats.
+    pub fn saved_bytes(&self, n: usize) -> usize {
+        self.fixed_bytes() + n * self.bytes_per_position()
     }
 
     /// Whether the past cannot be cut off position by position.
@@ -220,6 +267,40 @@ pub struct GatedRmsNorm {
     pub gate: Heads,
 }
 
+/// `out = (x - mean) / sqrt(variance + eps) * weight + bias` for every head.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerNorm {
+    /// Where it goes; may be `x` itself.
+    pub out: Heads,
+    /// The input.
+    pub x: Heads,
+    /// `head_dim` factors, shared by all heads.
+    pub weight: Vector,
+    /// `head_dim` terms, shared by all heads.
+    pub bias: Vector,
+    /// Added to the variance.
+    pub eps: f32,
+}
+
+/// A product for every head with rows of its own of one matrix:
+/// `out[h] = W_h x[h]`, or `out[h] = W_h^T x[h]`, inputs as they are.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadProduct {
+    /// Where it goes.
+    pub out: Heads,
+    /// As many heads as `out`.
+    pub x: Heads,
+    /// The matrix that holds every `W_h`.
+    pub weight: Weight,
+    /// First row of `W_0`.
+    pub first_row: usize,
+    /// Rows from one `W_h` to the next.
+    pub row_stride: usize,
+    /// Whether `W_h` has `x.head_dim` rows and `out.head_dim` columns, instead
+    /// of the other way round.
+    pub transposed: bool,
+}
+
 /// Appends keys and values to a cache, then attends causally over it.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention {
@@ -230,12 +311,42 @@ pub struct Attention {
     /// `(n_kv_heads, k_dim)` a row; query head `h` reads key head
     /// `h / (n_heads / n_kv_heads)`.
     pub k: Heads,
-    /// `(n_kv_heads, v_dim)` a row.
-    pub v: Heads,
+    /// `(n_kv_heads, v_dim)` a row; `None` where a value is the first
+    /// `out.head_dim` floats of its key (multi-head latent attention).
+    pub v: Option<Heads>,
     /// A [`CacheSpec::Kv`].
     pub cache: Cache,
     /// Multiplies every score.
     pub scale: f32,
+    /// Only so many positions are seen, the row's own included.
+    pub window: Option<usize>,
+    /// One logit a query head that takes part in the softmax and has no value.
+    pub sinks: Option<Vector>,
+    /// Only the positions chosen for each row are seen.
+    pub selection: Option<Selection>,
+}
+
+/// Appends an index key to a cache and chooses the positions that each row
+/// will attend to: the `top_k` highest of
+/// `score(j) = sum over heads of weights[h] * relu(q[h] . k[j] * scale)`
+/// among the positions up to the row's own, all of them where there are no
+/// more; among equals the lower position (DeepSeek-V3.2's lightning indexer).
+#[derive(Clone, Copy, Debug)]
+pub struct SelectPositions {
+    /// Where the choice goes.
+    pub out: Selection,
+    /// `(n_heads, dim)` a row.
+    pub q: Heads,
+    /// `dim` a row.
+    pub k: Cols,
+    /// `n_heads` a row.
+    pub weights: Cols,
+    /// A [`CacheSpec::Kv`] of one head of `dim`, without values.
+    pub cache: Cache,
+    /// Multiplies every product of a query and a key.
+    pub scale: f32,
+    /// How many positions a row keeps.
+    pub top_k: usize,
 }
 
 /// `out[t] = silu(sum over j of weight[.., j] * x[t - kernel + 1 + j])`,
@@ -284,10 +395,38 @@ pub struct DeltaRule {
 }
 
 /// How routers turn logits into experts and weights.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scoring {
-    /// Softmax over all experts, the best `top_k`, divided by their sum.
-    SoftmaxRenormalised,
+    /// Softmax over all experts, then the best `top_k`.
+    Softmax {
+        /// Whether their weights are divided by their sum.
+        renormalise: bool,
+        /// Multiplies the weights.
+        scale: f32,
+    },
+    /// The best `top_k` logits, then softmax over those (gpt-oss).
+    SoftmaxOfChosen,
+    /// `sigmoid` of every logit (DeepSeek-V3's `noaux_tc`).
+    Sigmoid {
+        /// Added to scores for the choice alone, one an expert.
+        bias: Option<Vector>,
+        /// Where present, only experts of the best groups are eligible.
+        groups: Option<ExpertGroups>,
+        /// Whether weights are divided by their sum plus `1e-20`.
+        renormalise: bool,
+        /// Multiplies the weights.
+        scale: f32,
+    },
+}
+
+/// Equal runs of experts; a group's score is the sum of its two best choice
+/// scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertGroups {
+    /// How many there are.
+    pub n: usize,
+    /// How many stay eligible.
+    pub kept: usize,
 }
 
 /// Reads the choice of experts back.
@@ -328,9 +467,35 @@ pub struct ExpertCall {
     pub rows: Vec<ExpertRow>,
 }
 
-/// `out[slot] = down(silu(gate(x[row])) * up(x[row]))`, for experts that
+/// What stands between an expert's first two products and its third.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activation {
+    /// `silu(gate) * up`.
+    Swiglu,
+    /// gpt-oss: `g * sigmoid(alpha * g) * (u + 1)` where
+    /// `g = min(gate, limit)` and `u = clamp(up, -limit, limit)`.
+    ClampedSwiglu {
+        /// Steepness of the sigmoid.
+        alpha: f32,
+        /// Bound of both inputs.
+        limit: f32,
+    },
+}
+
+/// Added to experts' products, `n_experts` rows each.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertBiases {
+    /// `(n_experts, intermediate)`.
+    pub gate: Vector,
+    /// `(n_experts, intermediate)`.
+    pub up: Vector,
+    /// `(n_experts, hidden)`.
+    pub down: Vector,
+}
+
+/// `out[slot] = down(activation(gate(x[row]), up(x[row])))`, for experts that
 /// arrived together.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Experts<'a> {
     /// One row a slot.
     pub out: Buf,
@@ -338,6 +503,10 @@ pub struct Experts<'a> {
     pub x: Cols,
     /// How the products treat their inputs.
     pub inputs: Inputs,
+    /// What stands between the products.
+    pub activation: Activation,
+    /// Added to the products, where the family has them.
+    pub biases: Option<ExpertBiases>,
     /// The experts.
     pub calls: &'a [ExpertCall],
 }

@@ -1,13 +1,14 @@
 //! A backend that computes nothing and writes down what it was asked.
 
 use std::fmt::{self, Write as _};
+use std::ops::Range;
 
 use moeflux_core::{ExpertId, TokenId};
 
 use crate::{
-    Attention, Backend, Buf, CacheSpec, CausalConv, Cols, Combine, DeltaRule, DeviceError, Experts,
-    GatedRmsNorm, Heads, HostMatrix, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, Sequence,
-    Span, Vector, Weight,
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule, DeviceError,
+    Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection, RmsNorm, Rope,
+    RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Span, Vector, Weight,
 };
 
 /// Records ops as lines of text, for snapshot tests of model code.
@@ -22,7 +23,9 @@ pub struct Trace {
     allocated: usize,
     n_vectors: u32,
     n_ropes: u32,
-    n_sequences: u32,
+    n_selections: u32,
+    /// The caches of every sequence.
+    sequences: Vec<Vec<CacheSpec>>,
     /// Outputs of each matrix.
     matrix_rows: Vec<usize>,
 }
@@ -107,8 +110,13 @@ impl Backend for Trace {
         Ok(vec![0.0; rows * self.widths[buf.0 as usize]])
     }
 
-    fn new_sequence(&mut self, _specs: &[CacheSpec]) -> Sequence {
-        Sequence(next(&mut self.n_sequences))
+    fn new_selection(&mut self) -> Selection {
+        Selection(next(&mut self.n_selections))
+    }
+
+    fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence {
+        self.sequences.push(specs.to_vec());
+        Sequence(u32::try_from(self.sequences.len() - 1).expect("few sequences"))
     }
 
     fn clear_sequence(&mut self, sequence: Sequence) {
@@ -143,9 +151,66 @@ impl Backend for Trace {
         self.log(format_args!("{x} = rope r{} {}", rope.0, Spans(spans)));
     }
 
+    fn truncate_sequence(&mut self, sequence: Sequence, len: usize) {
+        self.log(format_args!("truncate s{} to {len}", sequence.0));
+    }
+
+    fn save_cache(
+        &mut self,
+        sequence: Sequence,
+        cache: Cache,
+        positions: Range<usize>,
+    ) -> Result<Vec<u8>, DeviceError> {
+        self.log(format_args!("save s{} c{} {positions:?}", sequence.0, cache.0));
+        let spec = self.sequences[sequence.0 as usize][cache.0 as usize];
+        Ok(vec![0; spec.saved_bytes(positions.len())])
+    }
+
+    fn load_cache(
+        &mut self,
+        sequence: Sequence,
+        cache: Cache,
+        positions: Range<usize>,
+        bytes: &[u8],
+    ) {
+        let n = bytes.len();
+        self.log(format_args!("load s{} c{} {positions:?}: {n} bytes", sequence.0, cache.0));
+    }
+
+    fn layer_norm(&mut self, rows: usize, op: LayerNorm) {
+        let LayerNorm { out, x, weight, bias, .. } = op;
+        self.log(format_args!("{out} = layer_norm {x} v{} v{} x{rows}", weight.0, bias.0));
+    }
+
+    fn head_product(&mut self, rows: usize, op: HeadProduct) {
+        let HeadProduct { out, x, weight, first_row, row_stride, transposed } = op;
+        let t = if transposed { "^T" } else { "" };
+        let weight = weight.0;
+        self.log(format_args!(
+            "{out} = head_product w{weight}{t} rows {first_row}/{row_stride} {x} x{rows}"
+        ));
+    }
+
+    fn select_positions(&mut self, op: SelectPositions, spans: &[Span]) {
+        let SelectPositions { out, q, k, weights, cache, top_k, .. } = op;
+        let (out, cache, spans) = (out.0, cache.0, Spans(spans));
+        self.log(format_args!("selection {out} = top {top_k} {q} {k} {weights} c{cache} {spans}"));
+    }
+
+    fn add_bias(&mut self, rows: usize, acc: Cols, bias: Vector) {
+        self.log(format_args!("{acc} += v{} x{rows}", bias.0));
+    }
+
     fn attention(&mut self, op: Attention, spans: &[Span]) {
-        let Attention { out, q, k, v, cache, .. } = op;
-        self.log(format_args!("{out} = attention {q} {k} {v} c{} {}", cache.0, Spans(spans)));
+        let Attention { out, q, k, v, cache, window, sinks, selection, .. } = op;
+        let v = v.map(|it| format!(" {it}")).unwrap_or_default();
+        let window = window.map(|it| format!(" window {it}")).unwrap_or_default();
+        let sinks = sinks.map(|it| format!(" sinks v{}", it.0)).unwrap_or_default();
+        let selection = selection.map(|it| format!(" selection {}", it.0)).unwrap_or_default();
+        let (cache, spans) = (cache.0, Spans(spans));
+        self.log(format_args!(
+            "{out} = attention {q} {k}{v} c{cache}{window}{sinks}{selection} {spans}"
+        ));
     }
 
     fn sigmoid_gate(&mut self, rows: usize, x: Heads, gate: Heads) {

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::text::GenerationDefaults;
-use moeflux_engine::{Activations, Device, EngineOptions, isa_names};
+use moeflux_engine::{Activations, Device, EngineOptions, KvType, isa_names};
 use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
 use crate::bytes;
@@ -66,6 +66,9 @@ pub(crate) struct ModelArgs {
     /// Rows of a prefill chunk [default: 512]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     chunk: Option<usize>,
+    /// How keys and values are kept
+    #[arg(long, value_enum, default_value_t = KvFormat::F32, value_name = "TYPE")]
+    kv_type: KvFormat,
     /// How experts are read: auto, mmap or pread [default: $MOEFLUX_EXPERT_IO, else auto]
     #[arg(long, value_name = "MODE")]
     expert_io: Option<String>,
@@ -95,6 +98,16 @@ enum Rounding {
     Int16,
     /// Half the arithmetic
     Int8,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KvFormat {
+    /// As they are
+    F32,
+    /// Half the memory
+    Bf16,
+    /// A little over a quarter
+    Q8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -138,6 +151,11 @@ impl ModelArgs {
             },
             chunk: self.chunk,
             ctx: self.ctx,
+            kv_type: match self.kv_type {
+                KvFormat::F32 => KvType::F32,
+                KvFormat::Bf16 => KvType::Bf16,
+                KvFormat::Q8 => KvType::Q8,
+            },
             experts_per_token: self.experts_per_token,
             allow_missing_experts: self.allow_missing_experts,
         })

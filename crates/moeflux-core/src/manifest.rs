@@ -41,6 +41,16 @@ pub struct VectorDecl {
     pub shapes: Vec<Vec<usize>>,
 }
 
+/// How the rows of gate and up lie where one tensor holds both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FusedOrder {
+    /// All of gate, then all of up; outputs before inputs.
+    GateThenUp,
+    /// A row of gate, its row of up, and so on; quantised tensors outputs
+    /// before inputs, others inputs before outputs (gpt-oss).
+    Alternating,
+}
+
 /// The routed experts of one layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpertsDecl {
@@ -50,6 +60,8 @@ pub struct ExpertsDecl {
     pub prefix: String,
     /// Names of the three projections: gate, up, down.
     pub parts: [&'static str; 3],
+    /// How gate and up lie in fused tensors.
+    pub fused: FusedOrder,
     /// How many experts.
     pub n_experts: usize,
     /// `hidden_size`.

@@ -6,6 +6,7 @@ use moeflux_core::checkpoint::Checkpoint;
 
 use crate::error::EngineError;
 use crate::load::LoadError;
+use crate::models::Variant;
 use crate::pack::{OnPackProgress, PackOptions, PackReport, pack};
 use crate::plan::Declared;
 use crate::synth::{OnSynthProgress, SynthError, SynthOptions, synth};
@@ -22,7 +23,7 @@ pub fn pack_checkpoint(
     progress: &mut OnPackProgress<'_>,
 ) -> Result<PackReport, EngineError> {
     let checkpoint = Checkpoint::open(source).map_err(LoadError::from)?;
-    let declared = Declared::of(checkpoint.config(), None)?;
+    let declared = Declared::of(&checkpoint, Variant::default())?;
     Ok(pack(&checkpoint, &declared.manifest, dst, options, progress)?)
 }
 
@@ -37,6 +38,6 @@ pub fn synthesise(
     options: &SynthOptions,
     progress: &mut OnSynthProgress<'_>,
 ) -> Result<u64, SynthError> {
-    let manifest = |config: &_| Ok(Declared::of(config, None)?.manifest);
+    let manifest = |config: &_| Ok(Declared::of_config(config)?.manifest);
     synth(shape, out, options, &manifest, progress)
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use moeflux_backend::{Backend, Inputs, Sequence, Span};
+use moeflux_backend::{Backend, Inputs, KvType, Sequence, Span};
 use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::{HostBuf, HostSlab, TokenId};
 use moeflux_store::{
@@ -15,7 +15,7 @@ use crate::device::{self, Device};
 use crate::error::EngineError;
 use crate::layers::Step;
 use crate::load::Loader;
-use crate::models::{Build, Model, ModelShape};
+use crate::models::{Build, Model, ModelShape, Variant};
 use crate::plan::{Declared, Plan, plan};
 use crate::session::Session;
 use crate::text::Tokenizer;
@@ -56,10 +56,18 @@ pub struct EngineOptions {
     pub chunk: Option<usize>,
     /// Positions of a session.
     pub ctx: Option<usize>,
+    /// How keys and values are stored.
+    pub kv_type: KvType,
     /// Experts a token gets; changes what the model says.
     pub experts_per_token: Option<usize>,
     /// Whether a missing layer file counts as experts that add nothing.
     pub allow_missing_experts: bool,
+}
+
+impl EngineOptions {
+    pub(crate) fn variant(&self) -> Variant {
+        Variant { top_k: self.experts_per_token, kv_type: self.kv_type }
+    }
 }
 
 /// A loaded model. Clones share it.
@@ -109,7 +117,7 @@ impl Engine {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Engine, EngineError> {
         let checkpoint = Checkpoint::open(source).map_err(crate::load::LoadError::from)?;
-        let declared = Declared::of(checkpoint.config(), options.experts_per_token)?;
+        let declared = Declared::of(&checkpoint, options.variant())?;
         check_top_k(options, &declared.shape)?;
         let bank = crate::inspect::bank(&checkpoint, &declared)?;
         let plan = plan(&checkpoint, &declared, &bank, options)?;
@@ -126,8 +134,8 @@ impl Engine {
         let mut build = Build {
             weights: &mut loader,
             max_rows: plan.chunk,
-            top_k: options.experts_per_token,
             inputs,
+            variant: options.variant(),
         };
         let model = (declared.family.build)(checkpoint.config(), &mut build)?;
         let bank = loader.finish()?;

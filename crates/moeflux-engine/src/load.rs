@@ -1,13 +1,13 @@
 //! Resident weights from a checkpoint to the device: every tensor claimed,
 //! none left over.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::thread;
 
 use moeflux_backend::trace::Trace;
 use moeflux_backend::{Backend, HostMatrix, Inputs, Weight};
-use moeflux_core::checkpoint::{Checkpoint, Claims, Extent, FileReader, FormatError};
+use moeflux_core::checkpoint::{Checkpoint, Claims, Extent, FileReader, FormatError, Tensor};
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
 use moeflux_core::{ExpertBank, HostBuf};
 
@@ -54,6 +54,10 @@ pub(crate) trait Weights {
 
     /// Reads a vector that has one of `shapes`.
     fn vector(&mut self, name: &str, shapes: &[Vec<usize>]) -> Result<HostVector, LoadError>;
+
+    /// Whether the checkpoint holds a tensor of that canonical name; families
+    /// ask where exporters store the same thing in several ways.
+    fn holds(&self, tensor: &str) -> bool;
 
     /// Finds the routed experts of a layer.
     fn experts(&mut self, decl: ExpertsDecl) -> Result<(), LoadError>;
@@ -172,6 +176,10 @@ impl Weights for Loader<'_> {
         Ok(HostVector { shape: source.shape, values })
     }
 
+    fn holds(&self, tensor: &str) -> bool {
+        self.checkpoint.tensors().contains_key(tensor)
+    }
+
     fn experts(&mut self, decl: ExpertsDecl) -> Result<(), LoadError> {
         self.claims.experts(&decl)?;
         Ok(())
@@ -179,20 +187,25 @@ impl Weights for Loader<'_> {
 }
 
 /// Collects what a family declares, loading nothing.
-#[derive(Default)]
-pub(crate) struct Survey {
+pub(crate) struct Survey<'a> {
     trace: Trace,
     manifest: Manifest,
+    /// The checkpoint's, where there is one already.
+    tensors: Option<&'a BTreeMap<String, Tensor>>,
 }
 
-impl Survey {
+impl<'a> Survey<'a> {
+    pub(crate) fn new(tensors: Option<&'a BTreeMap<String, Tensor>>) -> Survey<'a> {
+        Survey { trace: Trace::default(), manifest: Manifest::default(), tensors }
+    }
+
     /// What was declared, and the bytes of activations that would be allocated.
     pub(crate) fn finish(self) -> (Manifest, usize) {
         (self.manifest, self.trace.allocated_bytes())
     }
 }
 
-impl Weights for Survey {
+impl Weights for Survey<'_> {
     fn backend(&mut self) -> &mut dyn Backend {
         &mut self.trace
     }
@@ -221,6 +234,10 @@ impl Weights for Survey {
         let shape = shapes.first().cloned().unwrap_or_default();
         let values = vec![0.0; shape.iter().product()];
         Ok(HostVector { shape, values })
+    }
+
+    fn holds(&self, tensor: &str) -> bool {
+        self.tensors.is_some_and(|it| it.contains_key(tensor))
     }
 
     fn experts(&mut self, decl: ExpertsDecl) -> Result<(), LoadError> {

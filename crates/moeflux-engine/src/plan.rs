@@ -1,15 +1,17 @@
 //! What a model takes in memory, decided before any of it is taken.
 
+use std::collections::BTreeMap;
+
 use moeflux_backend::{CacheSpec, Inputs};
 use moeflux_core::ExpertBank;
-use moeflux_core::checkpoint::{Checkpoint, Claims};
+use moeflux_core::checkpoint::{Checkpoint, Claims, Config, Tensor};
 use moeflux_core::manifest::Manifest;
 use moeflux_store::{IoMode, MemoryLimit, gate, usable_memory};
 
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::load::{LoadError, Survey};
-use crate::models::{Build, Family, ModelShape};
+use crate::models::{Build, Family, ModelShape, Variant};
 
 /// Rows of a prefill chunk where nobody says otherwise.
 const DEFAULT_CHUNK: usize = 512;
@@ -83,15 +85,26 @@ pub(crate) struct Declared {
 }
 
 impl Declared {
-    pub(crate) fn of(
-        config: &moeflux_core::checkpoint::Config,
-        top_k: Option<usize>,
+    /// Of a checkpoint.
+    pub(crate) fn of(checkpoint: &Checkpoint, variant: Variant) -> Result<Declared, LoadError> {
+        Self::survey(checkpoint.config(), Some(checkpoint.tensors()), variant)
+    }
+
+    /// Of a config alone, before there are tensors.
+    pub(crate) fn of_config(config: &Config) -> Result<Declared, LoadError> {
+        Self::survey(config, None, Variant::default())
+    }
+
+    fn survey(
+        config: &Config,
+        tensors: Option<&BTreeMap<String, Tensor>>,
+        variant: Variant,
     ) -> Result<Declared, LoadError> {
         // Scratch grows by the row; the difference of two surveys is one row.
         let survey = |max_rows| {
-            let mut survey = Survey::default();
+            let mut survey = Survey::new(tensors);
             let weights = &mut survey;
-            let mut build = Build { weights, max_rows, top_k, inputs: Inputs::Full };
+            let mut build = Build { weights, max_rows, inputs: Inputs::Full, variant };
             let family = Family::of(config)?;
             let model = (family.build)(config, &mut build)?;
             let shape = model.shape().clone();

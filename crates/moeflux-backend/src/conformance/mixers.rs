@@ -1,7 +1,9 @@
 //! Attention, convolutions and recurrences, with their caches.
 
 use super::{Numbers, Suite, filled, read};
-use crate::{Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, Sequence, Span};
+use crate::{
+    Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, KvType, Sequence, Span,
+};
 
 pub(super) fn check(suite: &Suite<'_>) {
     for (n_heads, n_kv_heads, k_dim, v_dim) in [(1, 1, 16, 16), (4, 2, 20, 12), (6, 1, 64, 128)] {
@@ -57,11 +59,14 @@ fn attention(suite: &Suite<'_>, n_heads: usize, n_kv_heads: usize, dims: (usize,
             out: out.heads(n_heads),
             q: q.heads(n_heads),
             k: k.heads(n_kv_heads),
-            v: v.heads(n_kv_heads),
+            v: Some(v.heads(n_kv_heads)),
             cache: Cache(0),
             scale: 2.5,
+            window: None,
+            sinks: None,
+            selection: None,
         };
-        let spec = [CacheSpec::Kv { n_heads: n_kv_heads, k_dim, v_dim }];
+        let spec = [CacheSpec::Kv { n_heads: n_kv_heads, k_dim, v_dim, dtype: KvType::F32 }];
         let mut seed = 34;
         let mut all = run_steps(b, &spec, out, &mut |b, spans| {
             seed += 1;

@@ -10,7 +10,7 @@ use moeflux_core::{
 
 use super::products::{formats, matrix_bytes};
 use super::{Suite, filled, read};
-use crate::{Combine, ExpertCall, ExpertRow, Experts, Inputs, Route, Scoring, Shared};
+use crate::{Activation, Combine, ExpertCall, ExpertRow, Experts, Inputs, Route, Scoring, Shared};
 
 pub(super) fn check(suite: &Suite<'_>) {
     for (n_experts, top_k) in [(1, 1), (5, 5), (33, 3), (512, 10)] {
@@ -29,7 +29,8 @@ pub(super) fn check(suite: &Suite<'_>) {
 fn route(suite: &Suite<'_>, n_experts: usize, top_k: usize) {
     suite.case(&format!("route {top_k} of {n_experts}"), &|b| {
         let logits = filled(b, 6, n_experts, 60);
-        let op = Route { logits, top_k, scoring: Scoring::SoftmaxRenormalised };
+        let op =
+            Route { logits, top_k, scoring: Scoring::Softmax { renormalise: true, scale: 1.0 } };
         let routing = b.route(6, op).expect("the device works");
         let ids = routing.experts.iter().map(|it| f32::from(it.0));
         ids.chain(routing.weights.iter().copied()).collect()
@@ -94,8 +95,10 @@ fn experts(suite: &Suite<'_>, format: MatrixFormat, inputs: Inputs) {
         };
         let first = [call(0, vec![row(0, 1), row(2, 4), row(3, 6)])];
         let rest = [call(1, vec![row(1, 2)]), call(2, vec![row(0, 0), row(1, 3), row(2, 5)])];
-        b.experts(Experts { out, x, inputs, calls: &first });
-        b.experts(Experts { out, x, inputs, calls: &rest });
+        let op =
+            Experts { out, x, inputs, activation: Activation::Swiglu, biases: None, calls: &first };
+        b.experts(op);
+        b.experts(Experts { calls: &rest, ..op });
         read(b, out, 4 * top_k)
     });
 }

@@ -40,6 +40,22 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     tree_sum(lanes)
 }
 
+/// The sum of all elements, over sixteen partial sums.
+#[inline(always)]
+pub(crate) fn sum(a: &[f32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let (blocks, tail) = a.as_chunks::<LANES>();
+    for x in blocks {
+        for i in 0..LANES {
+            lanes[i] += x[i];
+        }
+    }
+    for (lane, x) in lanes.iter_mut().zip(tail) {
+        *lane += x;
+    }
+    tree_sum(lanes)
+}
+
 /// `e^x` to about one unit in the last place; 0 below -87.3, finite above
 /// 88.3. Polynomial of Cephes' `expf`.
 #[inline(always)]

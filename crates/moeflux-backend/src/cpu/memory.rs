@@ -96,7 +96,7 @@ pub(super) enum CacheState {
 impl CacheState {
     pub(super) fn new(spec: CacheSpec) -> CacheState {
         match spec {
-            CacheSpec::Kv { n_heads, k_dim, v_dim } => {
+            CacheSpec::Kv { n_heads, k_dim, v_dim, .. } => {
                 CacheState::Kv(KvCache::new(n_heads, k_dim, v_dim))
             }
             CacheSpec::Conv { channels, kernel } => {

@@ -29,10 +29,11 @@ pub(super) fn attention(cpu: &mut Cpu, op: Attention, spans: &[Span]) {
     for span in spans {
         let state = cpu.take_cache(span.sequence, op.cache);
         let CacheState::Kv(mut kv) = state else { panic!("attention needs a key-value cache") };
-        let (k, v) = (cpu.buf(op.k.buf), cpu.buf(op.v.buf));
+        let op_v = op.v.expect("values of their own");
+        let (k, v) = (cpu.buf(op.k.buf), cpu.buf(op_v.buf));
         for (i, row) in span.rows.clone().enumerate() {
             for head in 0..kv.n_heads() {
-                let (k, v) = (k.head(row, op.k, head), v.head(row, op.v, head));
+                let (k, v) = (k.head(row, op.k, head), v.head(row, op_v, head));
                 kv.store(head, span.position + i, k, v);
             }
         }

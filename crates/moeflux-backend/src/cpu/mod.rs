@@ -19,15 +19,17 @@ mod route;
 pub use isa::Isa;
 pub use pool::{Pool, SharedMut};
 
+use std::ops::Range;
+
 use moeflux_core::TokenId;
 
 use self::memory::{Activations, CacheState, Matrix};
 use self::parallel::for_each_chunk;
 use self::rope::RopeTable;
 use crate::{
-    Attention, Backend, Buf, CacheSpec, CausalConv, Cols, Combine, DeltaRule, DeviceError, Experts,
-    GatedRmsNorm, Heads, HostMatrix, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, Sequence,
-    Span, Vector, Weight,
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule, DeviceError,
+    Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection, RmsNorm, Rope,
+    RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Span, Vector, Weight,
 };
 
 /// The processor, its threads and everything resident.
@@ -177,6 +179,56 @@ impl Backend for Cpu {
 
     fn drop_sequence(&mut self, sequence: Sequence) {
         self.sequences[sequence.0 as usize] = None;
+    }
+
+    fn new_selection(&mut self) -> Selection {
+        unimplemented!()
+    }
+
+    fn truncate_sequence(&mut self, _sequence: Sequence, _len: usize) {
+        unimplemented!()
+    }
+
+    fn save_cache(
+        &mut self,
+        _sequence: Sequence,
+        _cache: Cache,
+        _positions: Range<usize>,
+    ) -> Result<Vec<u8>, DeviceError> {
+        unimplemented!()
+    }
+
+    fn load_cache(
+        &mut self,
+        _sequence: Sequence,
+        _cache: Cache,
+        _positions: Range<usize>,
+        _bytes: &[u8],
+    ) {
+        unimplemented!()
+    }
+
+    fn select_positions(&mut self, _op: SelectPositions, _spans: &[Span]) {
+        unimplemented!()
+    }
+
+    fn layer_norm(&mut self, rows: usize, op: LayerNorm) {
+        self.copy_heads(rows, op.out, op.x);
+        let isa = self.isa;
+        self.for_each_head(rows, op.out, &|cpu, _, _, it| {
+            norm::layer_norm(isa, it, cpu.vector(op.weight), cpu.vector(op.bias), op.eps);
+        });
+    }
+
+    fn head_product(&mut self, _rows: usize, _op: HeadProduct) {
+        unimplemented!()
+    }
+
+    fn add_bias(&mut self, rows: usize, acc: Cols, bias: Vector) {
+        let isa = self.isa;
+        self.for_each_row(rows, acc, acc.len, &|cpu, _, it| {
+            elementwise::add(isa, it, cpu.vector(bias));
+        });
     }
 
     fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]) {

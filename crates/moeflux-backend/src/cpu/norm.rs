@@ -1,7 +1,7 @@
 //! Root-mean-square norms, one head at a time.
 
 use super::isa::for_every_isa;
-use super::math::{dot, silu};
+use super::math::{dot, silu, sum};
 
 for_every_isa! {
     /// `x = x / sqrt(mean(x^2) + eps) * weight`.
@@ -19,6 +19,21 @@ for_every_isa! {
         let inverse = inverse_rms(x, eps);
         for ((it, w), g) in x.iter_mut().zip(weight).zip(gate) {
             *it = *it * inverse * w * silu(*g);
+        }
+    }
+}
+
+for_every_isa! {
+    /// `x = (x - mean) / sqrt(variance + eps) * weight + bias`.
+    pub(super) fn layer_norm(x: &mut [f32], weight: &[f32], bias: &[f32], eps: f32) {
+        let n = x.len() as f32;
+        let mean = sum(x) / n;
+        for it in &mut *x {
+            *it -= mean;
+        }
+        let inverse = 1.0 / (dot(x, x) / n + eps).sqrt();
+        for ((it, w), b) in x.iter_mut().zip(weight).zip(bias) {
+            *it = (*it * inverse).mul_add(*w, *b);
         }
     }
 }

@@ -14,7 +14,9 @@ pub(super) fn choose(
     weights: &mut Vec<f32>,
 ) {
     match scoring {
-        Scoring::SoftmaxRenormalised => softmax_renormalised(logits, top_k, experts, weights),
+        Scoring::Softmax { .. } | Scoring::SoftmaxOfChosen | Scoring::Sigmoid { .. } => {
+            softmax_renormalised(logits, top_k, experts, weights)
+        }
     }
 }
 
@@ -71,7 +73,13 @@ mod tests {
 
     fn check(logits: &[f32], top_k: usize, want: &[u16]) -> Vec<f32> {
         let (mut experts, mut weights) = (Vec::new(), Vec::new());
-        choose(logits, top_k, Scoring::SoftmaxRenormalised, &mut experts, &mut weights);
+        choose(
+            logits,
+            top_k,
+            Scoring::Softmax { renormalise: true, scale: 1.0 },
+            &mut experts,
+            &mut weights,
+        );
         assert_eq!(experts.iter().map(|it| it.0).collect::<Vec<_>>(), want);
         weights
     }

@@ -54,7 +54,18 @@ impl AttentionLayer {
         backend.rope(q, self.rope, spans);
         backend.rope(k, self.rope, spans);
         let scale = 1.0 / (q.head_dim as f32).sqrt();
-        backend.attention(Attention { out: mixed, q, k, v, cache: self.cache, scale }, spans);
+        let op = Attention {
+            out: mixed,
+            q,
+            k,
+            v: Some(v),
+            cache: self.cache,
+            scale,
+            window: None,
+            sinks: None,
+            selection: None,
+        };
+        backend.attention(op, spans);
         if let Some(gate) = gate {
             backend.sigmoid_gate(rows, mixed, gate);
         }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Buf, Cols, Combine, ExpertCall, ExpertRow, Experts, Inputs, Projection, Route, Routing,
-    Scoring, Shared, Weight,
+    Activation, Buf, Cols, Combine, ExpertBiases, ExpertCall, ExpertRow, Experts, Inputs,
+    Projection, Route, Routing, Scoring, Shared, Weight,
 };
 use moeflux_core::{Expert, ExpertId, LayerIdx};
 
@@ -49,6 +49,8 @@ pub(crate) struct Moe {
     pub(crate) top_k: usize,
     pub(crate) scoring: Scoring,
     pub(crate) inputs: Inputs,
+    pub(crate) activation: Activation,
+    pub(crate) biases: Option<ExpertBiases>,
     pub(crate) shared: Option<SharedExpert>,
     pub(crate) scratch: MoeScratch,
 }
@@ -79,7 +81,14 @@ impl Moe {
                 rows: wanted[i].1.clone(),
             };
             let calls: Vec<ExpertCall> = batch.into_iter().map(call).collect();
-            step.backend.experts(Experts { out: slots, x, inputs: self.inputs, calls: &calls });
+            step.backend.experts(Experts {
+                out: slots,
+                x,
+                inputs: self.inputs,
+                activation: self.activation,
+                biases: self.biases,
+                calls: &calls,
+            });
         }
         if arrivals.is_missing() {
             weights.fill(0.0);

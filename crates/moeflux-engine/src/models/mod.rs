@@ -4,7 +4,7 @@ mod qwen3_5_moe;
 #[cfg(test)]
 mod tests;
 
-use moeflux_backend::{Backend, CacheSpec, Cols, Inputs, Weight};
+use moeflux_backend::{Backend, CacheSpec, Cols, Inputs, KvType, Weight};
 use moeflux_core::checkpoint::Config;
 
 use crate::error::EngineError;
@@ -51,10 +51,19 @@ pub(crate) struct Build<'a> {
     pub(crate) weights: &'a mut dyn Weights,
     /// Rows of the largest batch.
     pub(crate) max_rows: usize,
-    /// Replaces the config's `num_experts_per_tok`.
-    pub(crate) top_k: Option<usize>,
     /// How large projections treat their inputs.
     pub(crate) inputs: Inputs,
+    /// What the user chose.
+    pub(crate) variant: Variant,
+}
+
+/// What a user may choose about a model.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Variant {
+    /// Replaces the config's `num_experts_per_tok`.
+    pub(crate) top_k: Option<usize>,
+    /// How keys and values are stored.
+    pub(crate) kv_type: KvType,
 }
 
 /// The figures of a model that others than its family need.

@@ -2,10 +2,12 @@
 //! gated full attention every few layers, softmax routing, a gated shared
 //! expert. As in transformers' `modeling_qwen3_5_moe`.
 
-use moeflux_backend::{Cache, CacheSpec, Cols, Heads, Rope, RopePairs, RopeSpec, Scoring, Weight};
+use moeflux_backend::{
+    Activation, Cache, CacheSpec, Cols, Heads, Rope, RopePairs, RopeSpec, Scoring, Weight,
+};
 use moeflux_core::LayerIdx;
 use moeflux_core::checkpoint::Config;
-use moeflux_core::manifest::{ExpertsDecl, Role};
+use moeflux_core::manifest::{ExpertsDecl, FusedOrder, Role};
 
 use super::{Build, Family, Model, ModelShape};
 use crate::error::EngineError;
@@ -295,6 +297,7 @@ impl Builder<'_, '_> {
                 n_heads: n_kv_heads,
                 k_dim: head_dim,
                 v_dim: head_dim,
+                dtype: self.build.variant.kv_type,
             }),
             scratch: self.scratch.attention,
         })
@@ -348,6 +351,7 @@ impl Builder<'_, '_> {
             layer,
             prefix: name.to_owned(),
             parts: ["gate_proj", "up_proj", "down_proj"],
+            fused: FusedOrder::GateThenUp,
             n_experts,
             hidden,
             intermediate,
@@ -356,7 +360,9 @@ impl Builder<'_, '_> {
             layer,
             router: self.gate(&format!("{name}.gate"), n_experts, hidden)?,
             top_k: self.top_k,
-            scoring: Scoring::SoftmaxRenormalised,
+            scoring: Scoring::Softmax { renormalise: true, scale: 1.0 },
+            activation: Activation::Swiglu,
+            biases: None,
             inputs: self.build.inputs,
             shared: Some(shared),
             scratch: self.scratch.moe,
@@ -393,7 +399,7 @@ fn transposed(weight: &[f32], channels: usize, kernel: usize) -> Vec<f32> {
 impl Qwen35Moe {
     fn build(config: &Config, build: &mut Build<'_>) -> Result<Qwen35Moe, LoadError> {
         let shape = Shape::read(config)?;
-        let top_k = build.top_k.unwrap_or(shape.config_top_k).min(shape.n_experts);
+        let top_k = build.variant.top_k.unwrap_or(shape.config_top_k).min(shape.n_experts);
         let (hidden, normed, mixed) =
             (build.cols(shape.hidden), build.cols(shape.hidden), build.cols(shape.hidden));
         let scratch = Scratch::alloc(&shape, top_k, build);

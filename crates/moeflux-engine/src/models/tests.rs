@@ -8,7 +8,7 @@ use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::{HostBuf, TokenId};
 use moeflux_store::{CachePolicy, DEFAULT_READERS, ExpertStore, IoMode, Prefetch, StoreOptions};
 
-use super::{Build, Family};
+use super::{Build, Family, Variant};
 use crate::layers::Step;
 use crate::load::Loader;
 
@@ -19,8 +19,12 @@ fn trace(case: &str, tokens: &[u32]) -> String {
     let mut trace = Trace::default();
     let progress = &mut |_| {};
     let mut loader = Loader::new(&checkpoint, &mut trace, Inputs::Full, progress);
-    let mut build =
-        Build { weights: &mut loader, max_rows: tokens.len(), top_k: None, inputs: Inputs::Full };
+    let mut build = Build {
+        weights: &mut loader,
+        max_rows: tokens.len(),
+        inputs: Inputs::Full,
+        variant: Variant::default(),
+    };
     let family = Family::of(checkpoint.config()).unwrap();
     let model = (family.build)(checkpoint.config(), &mut build).unwrap();
     let options = StoreOptions {

@@ -8,6 +8,7 @@ use moeflux_core::checkpoint::{CheckpointKind, Extent};
 use moeflux_core::quant::{Affine, MatrixFormat};
 
 use super::*;
+use crate::models::Variant;
 use crate::plan::Declared;
 use crate::synth::{SynthOptions, synth};
 
@@ -16,7 +17,7 @@ fn golden(case: &str) -> PathBuf {
 }
 
 fn manifest(checkpoint: &Checkpoint) -> Manifest {
-    Declared::of(checkpoint.config(), None).expect("a known family").manifest
+    Declared::of(checkpoint, Variant::default()).expect("a known family").manifest
 }
 
 fn pack_to(src: &Path, dst: &Path, options: &PackOptions) -> Result<PackReport, PackError> {
@@ -28,7 +29,7 @@ fn pack_to(src: &Path, dst: &Path, options: &PackOptions) -> Result<PackReport, 
 fn unquantised(dir: &Path) -> PathBuf {
     let out = dir.join("source");
     let options = SynthOptions { bits: 16, n_layers: Some(4), ..SynthOptions::default() };
-    let manifest_of = |it: &_| Ok(Declared::of(it, None)?.manifest);
+    let manifest_of = |it: &_| Ok(Declared::of_config(it)?.manifest);
     synth("tiny", &out, &options, &manifest_of, &mut |_| {}).unwrap();
     out
 }

@@ -7,7 +7,7 @@ use crate::pack::{open_and_claim, verify};
 use crate::plan::Declared;
 
 fn manifest_of(config: &Config) -> Result<Manifest, Box<dyn Error + Send + Sync>> {
-    Ok(Declared::of(config, None)?.manifest)
+    Ok(Declared::of_config(config)?.manifest)
 }
 
 fn make(out: &Path, options: &SynthOptions) -> Result<u64, SynthError> {
