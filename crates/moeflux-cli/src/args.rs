@@ -6,7 +6,9 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::text::GenerationDefaults;
-use moeflux_engine::{Activations, Device, EngineOptions, KvType, isa_names};
+use moeflux_engine::{
+    Activations, Device, EngineOptions, KvType, PromptCacheOptions, isa_names,
+};
 use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
 use crate::bytes;
@@ -69,6 +71,9 @@ pub(crate) struct ModelArgs {
     /// How keys and values are kept
     #[arg(long, value_enum, default_value_t = KvFormat::F32, value_name = "TYPE")]
     kv_type: KvFormat,
+    /// Memory for going back in a conversation with a recurrent model [default: planned]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_negative_numbers = true)]
+    checkpoint_memory: Option<u64>,
     /// How experts are read: auto, mmap or pread [default: $MOEFLUX_EXPERT_IO, else auto]
     #[arg(long, value_name = "MODE")]
     expert_io: Option<String>,
@@ -158,6 +163,8 @@ impl ModelArgs {
             },
             experts_per_token: self.experts_per_token,
             allow_missing_experts: self.allow_missing_experts,
+            checkpoint_bytes: self.checkpoint_memory,
+            prompt_cache: None,
         })
     }
 
@@ -247,6 +254,28 @@ fn seed_of_now() -> u64 {
     now.map_or(0, |it| it.as_nanos() as u64)
 }
 
+/// What is kept from one run to the next.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PromptCacheArgs {
+    /// Keep what the model knows of prompts in this directory, so that prompts which begin
+    /// alike are read once [default: $MOEFLUX_PROMPT_CACHE, else nowhere]
+    #[arg(long, value_name = "DIR")]
+    prompt_cache: Option<PathBuf>,
+    /// What the directory may hold; the least recently used leaves first
+    #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = bytes::parse, allow_negative_numbers = true)]
+    prompt_cache_size: u64,
+}
+
+impl PromptCacheArgs {
+    /// The engine's options, if there is to be a cache.
+    pub(crate) fn options(&self) -> Option<PromptCacheOptions> {
+        let variable = || std::env::var_os("MOEFLUX_PROMPT_CACHE").map(PathBuf::from);
+        let dir = self.prompt_cache.clone().or_else(variable);
+        let dir = dir.filter(|it| !it.as_os_str().is_empty())?;
+        Some(PromptCacheOptions { dir, max_bytes: self.prompt_cache_size })
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// The prompt; left out, standard input
@@ -261,6 +290,8 @@ pub(crate) struct RunArgs {
     #[arg(long, short)]
     pub(crate) quiet: bool,
     #[command(flatten)]
+    pub(crate) prompt_cache: PromptCacheArgs,
+    #[command(flatten)]
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) sample: SampleArgs,
@@ -268,12 +299,18 @@ pub(crate) struct RunArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ChatArgs {
+    /// Continue the conversation in this file, and keep it there; FILE.snapshot holds what the
+    /// model knows of it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) session: Option<PathBuf>,
     /// What the model is told before the conversation
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
     /// Print answers only
     #[arg(long, short)]
     pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) prompt_cache: PromptCacheArgs,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
     #[command(flatten)]

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use moeflux_engine::hub::{self, HubEnv};
 use moeflux_engine::synth::SynthOptions;
-use moeflux_engine::{Engine, Inspection, pack};
+use moeflux_engine::{Engine, EngineOptions, Inspection, pack};
 
-use crate::args::{ModelArgs, ShapeArgs, UsageError};
+use crate::args::{ModelArgs, PromptCacheArgs, ShapeArgs, UsageError};
 use crate::demo;
 use crate::progress::{Bar, Unit};
 use crate::report::note;
@@ -80,7 +80,21 @@ impl Drop for ScratchDir {
 
 /// Opens the model.
 pub(crate) fn open(args: &ModelArgs, exact: bool, is_quiet: bool) -> Result<Engine> {
-    let options = args.engine_options(exact)?;
+    open_with(args, args.engine_options(exact)?, is_quiet)
+}
+
+/// Opens the model for conversations.
+pub(crate) fn open_cached(
+    args: &ModelArgs,
+    cache: &PromptCacheArgs,
+    is_quiet: bool,
+) -> Result<Engine> {
+    let prompt_cache = cache.options();
+    let options = EngineOptions { prompt_cache, ..args.engine_options(false)? };
+    open_with(args, options, is_quiet)
+}
+
+fn open_with(args: &ModelArgs, options: EngineOptions, is_quiet: bool) -> Result<Engine> {
     let path = locate(args.model.as_deref(), is_quiet)?;
     if args.verify {
         verify(&path, is_quiet)?;

@@ -31,9 +31,13 @@ pub(crate) fn statistics(engine: &Engine, answer: &Generated) {
     let stats = engine.stats();
     let n_steps = answer.n_prompt + answer.n_generated.saturating_sub(1);
     let read = stats.bytes_read / n_steps.max(1) as u64;
+    let reused = match answer.n_reused {
+        0 => String::new(),
+        n => format!(" ({n} more were known)"),
+    };
     let mut lines = vec![
         format!(
-            "prefill {} tokens at {:.1} tok/s, decode {} tokens at {:.1} tok/s, first token after {:.2} s",
+            "prefill {} tokens{reused} at {:.1} tok/s, decode {} tokens at {:.1} tok/s, first token after {:.2} s",
             answer.n_prompt,
             answer.prefill_rate(),
             answer.n_generated,

@@ -18,6 +18,7 @@ use crate::load::Loader;
 use crate::models::{Build, Model, ModelShape, Variant};
 use crate::plan::{Declared, Plan, plan};
 use crate::session::Session;
+use crate::snapshot::{self, PrefixStore, PromptCacheOptions, StateError, WireShape};
 use crate::text::Tokenizer;
 
 /// How products with quantised weights treat their inputs.
@@ -62,6 +63,11 @@ pub struct EngineOptions {
     pub experts_per_token: Option<usize>,
     /// Whether a missing layer file counts as experts that add nothing.
     pub allow_missing_experts: bool,
+    /// Bytes of the checkpoints of a session, for models with recurrent layers;
+    /// planned where absent.
+    pub checkpoint_bytes: Option<u64>,
+    /// Where prompts are kept from one run to the next.
+    pub prompt_cache: Option<PromptCacheOptions>,
 }
 
 impl EngineOptions {
@@ -87,6 +93,10 @@ struct Info {
     plan: Plan,
     warnings: Vec<String>,
     n_threads: usize,
+    activations: Activations,
+    identity: String,
+    wire: Result<WireShape, StateError>,
+    prompt_cache: Option<PrefixStore>,
 }
 
 /// What one step at a time may use.
@@ -148,15 +158,24 @@ impl Engine {
             allow_missing: options.allow_missing_experts,
             top_k: declared.shape.top_k,
         };
+        let shape = &declared.shape;
+        let family = declared.family.name;
+        let identity = snapshot::identity(&checkpoint, family, &bank, shape.top_k)?;
+        let wire = WireShape::new(checkpoint.config(), &shape.caches, shape.n_layers);
+        let prompt_cache = options.prompt_cache.as_ref().map(PrefixStore::open).transpose()?;
         let experts = ExpertStore::open(bank, slot_memory(), store_options)?;
         let info = Info {
             root: checkpoint.root().to_path_buf(),
             text_dir: text_dir(&checkpoint),
-            family: declared.family.name,
+            family,
             shape: declared.shape,
             plan,
             warnings: experts.warnings().to_vec(),
             n_threads,
+            activations: options.activations,
+            identity,
+            wire,
+            prompt_cache,
         };
         let core = Core { backend, experts, model };
         Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
@@ -198,6 +217,30 @@ impl Engine {
     /// What the user should know although nothing failed.
     pub fn warnings(&self) -> &[String] {
         &self.info.warnings
+    }
+
+    /// What the prompt cache met that the user should know, since the last
+    /// call.
+    pub fn take_warnings(&self) -> Vec<String> {
+        self.prompt_cache().map(PrefixStore::take_warnings).unwrap_or_default()
+    }
+
+    /// Tells this model from all others: a hash of its config, tensors and
+    /// samples of its files.
+    pub fn identity(&self) -> &str {
+        &self.info.identity
+    }
+
+    pub(crate) fn activations(&self) -> Activations {
+        self.info.activations
+    }
+
+    pub(crate) fn wire(&self) -> Result<&WireShape, StateError> {
+        self.info.wire.as_ref().map_err(Clone::clone)
+    }
+
+    pub(crate) fn prompt_cache(&self) -> Option<&PrefixStore> {
+        self.info.prompt_cache.as_ref()
     }
 
     /// Threads that compute.

@@ -9,6 +9,7 @@ use moeflux_store::StoreError;
 use crate::load::LoadError;
 use crate::pack::PackError;
 use crate::sampler::SamplerError;
+use crate::snapshot::{SnapshotError, StateError};
 use crate::text::TextError;
 
 /// Why a model could not be opened or a step could not be run.
@@ -47,6 +48,43 @@ pub enum EngineError {
         wanted: usize,
         /// Tokens that it may hold.
         limit: usize,
+    },
+    /// A session cannot be written in the original system's format, or bytes
+    /// in it are not this model's.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// A snapshot file cannot be written or used.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// A checkpoint is made where the session stands, and nowhere else.
+    #[error("a checkpoint at {position} was asked for, the session stands at {actual}")]
+    WrongPosition {
+        /// The position asked for.
+        position: usize,
+        /// The session's.
+        actual: usize,
+    },
+    /// The session remembers nothing of that position.
+    #[error("there is no checkpoint at position {position}")]
+    NoCheckpoint {
+        /// The position.
+        position: usize,
+    },
+    /// A session cannot be cut behind its end.
+    #[error("the session ends at {end}, before position {position}")]
+    BeyondEnd {
+        /// The position asked for.
+        position: usize,
+        /// The session's.
+        end: usize,
+    },
+    /// Checkpoints may not take that much.
+    #[error("a checkpoint takes {needed} bytes, the checkpoints of a session may take {budget}")]
+    CheckpointBudget {
+        /// Bytes of one.
+        needed: u64,
+        /// Bytes of all.
+        budget: u64,
     },
     /// Nothing was given to evaluate.
     #[error("nothing to evaluate: the prompt has no tokens")]

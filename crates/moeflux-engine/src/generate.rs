@@ -7,7 +7,7 @@ use moeflux_core::TokenId;
 
 use crate::error::EngineError;
 use crate::sampler::{Sampler, SamplerOptions};
-use crate::session::{Logits, Session};
+use crate::session::{Logits, Prompt, Read, Session};
 use crate::text::{Special, StopMatcher, StreamDecoder, Tokenizer};
 
 /// How an answer is made.
@@ -45,6 +45,8 @@ pub struct Generated {
     pub finish: Finish,
     /// Tokens of the prompt that were evaluated.
     pub n_prompt: usize,
+    /// Tokens of the prompt that needed no evaluation.
+    pub n_reused: usize,
     /// Tokens made, the one that ended it included.
     pub n_generated: usize,
     /// Time to the first token.
@@ -78,7 +80,8 @@ pub trait Sink {
     fn text(&mut self, piece: &str) -> ControlFlow<()>;
 }
 
-/// Evaluates `prompt` in a session and continues it.
+/// Makes `prompt` what a session holds, evaluating only what is not known of it,
+/// and continues it.
 ///
 /// Afterwards the session holds the prompt and all tokens made but the last.
 ///
@@ -87,7 +90,7 @@ pub trait Sink {
 pub fn generate(
     session: &mut Session,
     tokenizer: &Tokenizer,
-    prompt: &[TokenId],
+    prompt: Prompt<'_>,
     options: &GenerateOptions,
     sink: &mut dyn Sink,
 ) -> Result<Generated, EngineError> {
@@ -99,7 +102,7 @@ pub fn generate(
     };
     let start = Instant::now();
     let progress = &mut |n_done| writer.sink.prompt_progress(n_done);
-    let mut logits = session.eval_prompt_with_progress(prompt, progress)?;
+    let Read { mut logits, n_reused } = session.eval_conversation(prompt, progress)?;
     let mut token = sampler.sample(&logits, session.tokens())?;
     let prefill = start.elapsed();
     let mut n_generated = 1;
@@ -122,7 +125,8 @@ pub fn generate(
     };
     let decode = start.elapsed() - prefill;
     let finish = writer.finish(finish);
-    Ok(Generated { finish, n_prompt: prompt.len(), n_generated, prefill, decode })
+    let n_prompt = prompt.tokens.len() - n_reused;
+    Ok(Generated { finish, n_prompt, n_reused, n_generated, prefill, decode })
 }
 
 /// `None` where the context is full.

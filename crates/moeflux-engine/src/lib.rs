@@ -32,6 +32,7 @@ mod perplexity;
 mod plan;
 pub mod sampler;
 mod session;
+mod snapshot;
 pub mod synth;
 pub mod text;
 
@@ -49,4 +50,5 @@ pub use moeflux_core::TokenId;
 pub use moeflux_core::checkpoint::CheckpointKind;
 pub use perplexity::{Perplexity, perplexity};
 pub use plan::Plan;
-pub use session::{Logits, LogitsSink, Session};
+pub use session::{Logits, LogitsSink, Prompt, Read, Session};
+pub use snapshot::{PromptCacheOptions, SnapshotError, StateError};

@@ -19,6 +19,12 @@ const DEFAULT_CHUNK: usize = 512;
 /// Positions planned for where nobody says otherwise.
 const DEFAULT_CTX: usize = 32_768;
 
+/// Checkpoints of a session where nobody says otherwise: so many, if they fit
+/// into so many bytes, and at least so many.
+const MAX_CHECKPOINTS: u64 = 64;
+const CHECKPOINT_BYTES: u64 = 256 << 20;
+const MIN_CHECKPOINTS: u64 = 2;
+
 /// The program itself, its stacks and its allocator's slack, in bytes.
 const PROGRAM_BYTES: u64 = 48 << 20;
 
@@ -34,6 +40,8 @@ pub struct Plan {
     pub kv_bytes_per_position: u64,
     /// Recurrent state of one session.
     pub state_bytes: u64,
+    /// Copies of recurrent state that one session may keep.
+    pub checkpoint_bytes: u64,
     /// Positions of one session.
     pub ctx: usize,
     /// Rows of a prefill chunk.
@@ -59,9 +67,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Keys and values of a full context, and recurrent state.
+    /// Keys and values of a full context, recurrent state and copies of it.
     pub fn session_bytes(&self) -> u64 {
-        self.state_bytes + self.kv_bytes_per_position * self.ctx as u64
+        self.state_bytes + self.checkpoint_bytes + self.kv_bytes_per_position * self.ctx as u64
     }
 
     /// Everything together.
@@ -136,10 +144,12 @@ pub(crate) fn plan(
         None => DEFAULT_CHUNK.min(ctx),
     };
     let working_set_bytes = working_set(bank, shape.top_k);
+    let state_bytes = sum(&shape.caches, CacheSpec::fixed_bytes);
     let mut plan = Plan {
         resident_bytes: resident.total,
         kv_bytes_per_position,
-        state_bytes: sum(&shape.caches, CacheSpec::fixed_bytes),
+        state_bytes,
+        checkpoint_bytes: checkpoint_bytes(options, state_bytes),
         ctx,
         chunk,
         scratch_bytes: scratch(declared, bank, chunk),
@@ -176,6 +186,17 @@ fn default_cache(plan: &Plan, top_k: usize) -> u64 {
     let n_records = plan.expert_bytes.div_ceil(plan.record_bytes.max(1));
     let free = (plan.memory.available / 10 * 9).saturating_sub(plan.fixed_bytes());
     free.min(n_records * slot).max(slot * top_k as u64)
+}
+
+fn checkpoint_bytes(options: &EngineOptions, state_bytes: u64) -> u64 {
+    match options.checkpoint_bytes {
+        _ if state_bytes == 0 => 0,
+        Some(bytes) => bytes,
+        None => {
+            let bytes = CHECKPOINT_BYTES.min(state_bytes.saturating_mul(MAX_CHECKPOINTS));
+            bytes.max(state_bytes.saturating_mul(MIN_CHECKPOINTS))
+        }
+    }
 }
 
 fn context(

@@ -6,6 +6,7 @@ pub(crate) mod logits;
 pub(crate) mod pack;
 pub(crate) mod perplexity;
 pub(crate) mod plan;
+mod prompt;
 pub(crate) mod run;
 pub(crate) mod synth;
 
@@ -13,26 +14,11 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-use moeflux_engine::text::{ChatTemplate, Message, RenderRequest, Special, Tokenizer};
-use moeflux_engine::{GenerateOptions, Sink, TokenId};
+use moeflux_engine::text::{ChatTemplate, Message, Special, Tokenizer};
+use moeflux_engine::{GenerateOptions, Sink};
 
 use crate::args::{SampleArgs, UsageError};
 use crate::progress::Bar;
-
-/// The tokens of a conversation whose next turn is the model's.
-fn conversation(
-    tokenizer: &Tokenizer,
-    template: &ChatTemplate,
-    messages: &[Message],
-) -> Result<Vec<TokenId>> {
-    let request = RenderRequest {
-        messages,
-        tools: None,
-        add_generation_prompt: true,
-        extra: serde_json::Map::new(),
-    };
-    Ok(tokenizer.encode_chat(&template.render(&request)?)?)
-}
 
 fn chat_template(tokenizer: &Tokenizer) -> Result<ChatTemplate> {
     let template = tokenizer.chat_template(false).ok_or_else(|| {

@@ -3,34 +3,37 @@
 use std::io::Read;
 
 use anyhow::{Context, Result};
-use moeflux_engine::generate;
 use moeflux_engine::text::{Markup, Message};
+use moeflux_engine::{Prompt, generate};
 
-use super::{Printer, chat_template, conversation, generate_options, opening};
+use super::prompt::{Turn, store};
+use super::{Printer, chat_template, generate_options, opening};
 use crate::args::{RunArgs, UsageError};
 use crate::progress::{Bar, Unit};
 use crate::{model, report};
 
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let prompt = prompt(args)?;
-    let engine = model::open(&args.model, false, args.quiet)?;
+    let engine = model::open_cached(&args.model, &args.prompt_cache, args.quiet)?;
     let tokenizer = engine.tokenizer()?;
     let options = generate_options(&args.sample, &tokenizer);
-    let tokens = if args.raw {
-        tokenizer.encode_prompt(&prompt, Markup::Parse)?
+    let turn = if args.raw {
+        Turn::raw(tokenizer.encode_prompt(&prompt, Markup::Parse)?)
     } else {
         let mut messages = opening(args.system.as_deref());
         messages.push(Message::new("user", prompt));
-        conversation(&tokenizer, &chat_template(&tokenizer)?, &messages)?
+        Turn::of(&tokenizer, &chat_template(&tokenizer)?, &messages)?
     };
     let bar = Bar::new("reading the prompt", Unit::Tokens, args.quiet);
-    let mut printer = Printer::new(bar, tokens.len());
+    let mut printer = Printer::new(bar, turn.tokens.len());
     let mut session = engine.session();
-    let answer = generate(&mut session, &tokenizer, &tokens, &options, &mut printer)?;
+    let prompt = Prompt { tokens: &turn.tokens, marks: &turn.marks };
+    let answer = generate(&mut session, &tokenizer, prompt, &options, &mut printer)?;
     printer.finish()?;
     if !args.quiet {
         report::statistics(&engine, &answer);
     }
+    store(&engine, &mut session, &turn.marks, false);
     Ok(())
 }
 

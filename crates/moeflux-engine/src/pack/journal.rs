@@ -129,7 +129,7 @@ const SAMPLE_BYTES: u64 = 64 << 10;
 
 /// What tells one source from another: names and lengths of files, config,
 /// tensors, and samples of every file.
-pub(super) fn identify(
+pub(crate) fn identify(
     checkpoint: &Checkpoint,
     bank: &ExpertBank,
 ) -> Result<SourceIdentity, PackError> {

@@ -23,12 +23,13 @@ use moeflux_core::manifest::Manifest;
 use moeflux_core::quant::QuantiseError;
 
 pub use files::WriteError;
+pub(crate) use journal::identify;
 pub use options::PackOptions;
 pub use report::{KindReport, PackReport};
 pub use verify::verify;
 
 use files::{FileWriter, Written, checksum_of, require_space, sync_dir, write_atomically};
-use journal::{Done, Journal, identify};
+use journal::{Done, Journal};
 use plan::Plan;
 use report::FileReport;
 

@@ -1,15 +1,19 @@
-//! One timeline of tokens and what the model remembers of it.
+//! Evaluating tokens, chunk by chunk.
 
 use std::ops::Deref;
 
-use moeflux_backend::Sequence;
 use moeflux_core::TokenId;
 
-use crate::engine::{Core, Engine};
+use super::{Keep, Session};
+use crate::engine::Core;
 use crate::error::EngineError;
 
 /// Rows whose logits are read back together; bounds their memory.
 const LOGIT_ROWS: usize = 16;
+
+/// Tokens without a checkpoint that are evaluated in a row where the model has
+/// recurrent states: at most so many are replayed while the budget allows.
+const PASSING_TOKENS: usize = 4096;
 
 /// One score for every entry of the vocabulary.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,33 +33,7 @@ pub type LogitsSink<'a> = dyn FnMut(usize, &[f32]) -> Result<(), EngineError> + 
 /// Sees each chunk evaluated, and whether it is the last.
 type AfterChunk<'a> = dyn FnMut(&mut Core, &[TokenId], bool) -> Result<(), EngineError> + 'a;
 
-/// One mutable timeline. Sessions of an engine are isolated from each other.
-pub struct Session {
-    engine: Engine,
-    sequence: Sequence,
-    /// Everything evaluated.
-    tokens: Vec<TokenId>,
-    /// How many of them the caches hold. Less than all after a step that
-    /// failed half-way: the next step evaluates the rest again first.
-    n_cached: usize,
-}
-
 impl Session {
-    pub(crate) fn new(engine: Engine) -> Session {
-        let sequence = engine.core().backend.new_sequence(&engine.shape().caches);
-        Session { engine, sequence, tokens: Vec::new(), n_cached: 0 }
-    }
-
-    /// The tokens evaluated so far.
-    pub fn tokens(&self) -> &[TokenId] {
-        &self.tokens
-    }
-
-    /// The position of the next token.
-    pub fn position(&self) -> usize {
-        self.tokens.len()
-    }
-
     /// Evaluates tokens in chunks and gives the logits of the last.
     ///
     /// # Errors
@@ -76,18 +54,8 @@ impl Session {
         tokens: &[TokenId],
         progress: &mut dyn FnMut(usize),
     ) -> Result<Logits, EngineError> {
-        self.check(tokens)?;
-        let mut last = Vec::new();
-        let mut n_done = 0;
-        self.advance(tokens, &mut |core, chunk, is_last| {
-            n_done += chunk.len();
-            progress(n_done);
-            if is_last {
-                last = core.logits(&[chunk.len() - 1])?;
-            }
-            Ok(())
-        })?;
-        Ok(Logits(last))
+        self.check(tokens, self.position())?;
+        self.eval_marked(tokens, &[], progress)
     }
 
     /// Evaluates one token.
@@ -107,10 +75,10 @@ impl Session {
         tokens: &[TokenId],
         sink: &mut LogitsSink<'_>,
     ) -> Result<(), EngineError> {
-        self.check(tokens)?;
+        self.check(tokens, self.position())?;
         let vocab = self.engine.shape().vocab;
         let mut position = self.position();
-        self.advance(tokens, &mut |core, chunk, _| {
+        self.advance(tokens, &[], &mut |core, chunk, _| {
             let rows: Vec<usize> = (0..chunk.len()).collect();
             for rows in rows.chunks(LOGIT_ROWS) {
                 for logits in core.logits(rows)?.chunks_exact(vocab) {
@@ -122,23 +90,29 @@ impl Session {
         })
     }
 
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        let core = &mut *self.engine.core();
-        core.backend.clear_sequence(self.sequence);
-        core.forget_predictions();
-        self.tokens.clear();
-        self.n_cached = 0;
+    /// Evaluates checked tokens and makes a checkpoint at each of `marks`,
+    /// ascending positions of the session.
+    pub(super) fn eval_marked(
+        &mut self,
+        tokens: &[TokenId],
+        marks: &[usize],
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<Logits, EngineError> {
+        let mut last = Vec::new();
+        let mut n_done = 0;
+        self.advance(tokens, marks, &mut |core, chunk, is_last| {
+            n_done += chunk.len();
+            progress(n_done);
+            if is_last {
+                last = core.logits(&[chunk.len() - 1])?;
+            }
+            Ok(())
+        })?;
+        Ok(Logits(last))
     }
 
-    /// Hits and misses of the prediction of experts, one each for every expert
-    /// that a decoded token used.
-    pub fn prefetch_stats(&self) -> (u64, u64) {
-        let stats = self.engine.stats();
-        (stats.prefetch_hits, stats.prefetch_misses)
-    }
-
-    fn check(&self, tokens: &[TokenId]) -> Result<(), EngineError> {
+    /// Checks tokens that are to follow position `start`.
+    pub(super) fn check(&self, tokens: &[TokenId], start: usize) -> Result<(), EngineError> {
         let vocab = self.engine.shape().vocab;
         if tokens.is_empty() {
             return Err(EngineError::EmptyPrompt);
@@ -146,7 +120,7 @@ impl Session {
         if let Some(token) = tokens.iter().find(|it| it.0 as usize >= vocab) {
             return Err(EngineError::TokenOutOfRange { token: *token, vocab });
         }
-        let (wanted, limit) = (self.tokens.len() + tokens.len(), self.engine.plan().ctx);
+        let (wanted, limit) = (start + tokens.len(), self.engine.plan().ctx);
         if wanted > limit {
             return Err(EngineError::ContextFull { wanted, limit });
         }
@@ -157,22 +131,35 @@ impl Session {
     /// last.
     fn advance(
         &mut self,
-        tokens: &[TokenId],
+        mut tokens: &[TokenId],
+        marks: &[usize],
         after: &mut AfterChunk<'_>,
     ) -> Result<(), EngineError> {
         let engine = self.engine.clone();
         let core = &mut *engine.core();
-        let chunk_rows = engine.plan().chunk;
-        while self.n_cached < self.tokens.len() {
-            let end = self.tokens.len().min(self.n_cached + chunk_rows);
-            let chunk = self.tokens[self.n_cached..end].to_vec();
-            self.step(core, &chunk)?;
-        }
-        let n_chunks = tokens.len().div_ceil(chunk_rows);
-        for (i, chunk) in tokens.chunks(chunk_rows).enumerate() {
+        self.replay(core)?;
+        let marks = if engine.shape().is_recurrent() { marks } else { &[] };
+        while !tokens.is_empty() {
+            let mark = marks.iter().find(|it| **it > self.n_cached).map(|it| it - self.n_cached);
+            let n = engine.plan().chunk.min(tokens.len()).min(mark.unwrap_or(usize::MAX));
+            let (chunk, rest) = tokens.split_at(n);
             self.step(core, chunk)?;
             self.tokens.extend_from_slice(chunk);
-            after(core, chunk, i + 1 == n_chunks)?;
+            after(core, chunk, rest.is_empty())?;
+            self.keep_states(core, mark == Some(n))?;
+            tokens = rest;
+        }
+        Ok(())
+    }
+
+    /// Evaluates again what the caches lost to a step that failed.
+    pub(super) fn replay(&mut self, core: &mut Core) -> Result<(), EngineError> {
+        let chunk_rows = self.engine.plan().chunk;
+        while self.n_cached < self.position() {
+            let start = self.n_cached - self.n_unknown;
+            let end = self.tokens.len().min(start + chunk_rows);
+            let chunk = self.tokens[start..end].to_vec();
+            self.step(core, &chunk)?;
         }
         Ok(())
     }
@@ -182,20 +169,27 @@ impl Session {
         let stepped = core.step(self.sequence, self.n_cached, chunk);
         match &stepped {
             Ok(()) => self.n_cached += chunk.len(),
-            // Some layers have moved on and others have not. Positions of keys
-            // and values can be written again, a recurrent state cannot.
-            Err(_) if self.engine.shape().is_recurrent() => {
-                core.backend.clear_sequence(self.sequence);
-                self.n_cached = 0;
-            }
-            Err(_) => {}
+            // Some layers have moved on and others have not.
+            Err(_) => self.rewind(core, self.nearest(self.n_cached)),
         }
         stepped
     }
-}
 
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.engine.core().backend.drop_sequence(self.sequence);
+    /// Makes a checkpoint here if there should be one.
+    fn keep_states(&mut self, core: &mut Core, is_mark: bool) -> Result<(), EngineError> {
+        if !self.engine.shape().is_recurrent() {
+            return Ok(());
+        }
+        let n_since = self.n_cached - self.checkpoints.nearest(self.n_cached);
+        let keep = match is_mark {
+            true => Keep::Asked,
+            false if n_since >= PASSING_TOKENS => Keep::Passing,
+            false => return Ok(()),
+        };
+        if self.checkpoints.would_keep(self.engine.plan().state_bytes, keep) {
+            let states = self.read_states(core)?;
+            self.checkpoints.insert(self.n_cached, states, keep);
+        }
+        Ok(())
     }
 }

@@ -1,0 +1,230 @@
+//! `moeflux chat`: a conversation in the terminal.
+
+mod input;
+mod saved;
+
+use std::io;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use moeflux_engine::text::{ChatTemplate, Message, Tokenizer};
+use moeflux_engine::{Engine, Finish, GenerateOptions, Prompt, Session, generate};
+
+use self::input::Input;
+use super::prompt::{Turn, store, warnings};
+use super::{Printer, chat_template, generate_options, opening};
+use crate::args::ChatArgs;
+use crate::progress::{Bar, Unit};
+use crate::{model, report};
+
+const HELP: &str = "\
+/help         this text
+/clear        forget the conversation
+/undo         take the last question and its answer back
+/regenerate   answer the last question again
+/system TEXT  tell the model this before the conversation; nothing without TEXT
+/save FILE    keep the conversation in a file
+/load FILE    go on with the conversation in a file
+/quit         leave (so does Ctrl-D)
+A line that ends with \\ goes on in the next one.";
+
+pub(crate) fn run(args: &ChatArgs) -> Result<()> {
+    // A file that cannot be used is told before the model is loaded.
+    let messages = args.session.as_deref().map(saved::read).transpose()?.flatten();
+    let engine = model::open_cached(&args.model, &args.prompt_cache, args.quiet)?;
+    let tokenizer = engine.tokenizer()?;
+    let options = generate_options(&args.sample, &tokenizer);
+    let mut chat = Chat {
+        engine: &engine,
+        tokenizer: &tokenizer,
+        template: chat_template(&tokenizer)?,
+        options,
+        session: engine.session(),
+        messages: opening(args.system.as_deref()),
+        file: args.session.as_deref(),
+        is_saved: true,
+        is_quiet: args.quiet,
+    };
+    if let (Some(file), Some(messages)) = (args.session.as_deref(), messages) {
+        chat.resume(file, messages);
+        if args.system.is_some() {
+            chat.set_system(args.system.as_deref().unwrap_or_default());
+        }
+    }
+    let mut input = Input::open()?;
+    report::note(args.quiet, "/help tells what there is");
+    while let Some(text) = input.read()? {
+        let (command, argument) = match text.trim().split_once(char::is_whitespace) {
+            Some((command, argument)) => (command, argument.trim()),
+            None => (text.trim(), ""),
+        };
+        let done = match (command, argument) {
+            ("", _) => Ok(()),
+            ("/quit" | "/exit", "") => break,
+            ("/clear", "") => {
+                chat.clear();
+                Ok(())
+            }
+            ("/help", "") => {
+                report::note(false, HELP);
+                Ok(())
+            }
+            ("/undo", "") => chat.undo(),
+            ("/regenerate", "") => chat.regenerate(),
+            ("/system", text) => {
+                chat.set_system(text);
+                Ok(())
+            }
+            ("/save", file) if !file.is_empty() => chat.save(Path::new(file)),
+            ("/load", file) if !file.is_empty() => chat.load(Path::new(file)),
+            ("/save" | "/load", _) => Err(anyhow::anyhow!("{command} needs a FILE")),
+            (command, "") if command.starts_with('/') => {
+                Err(anyhow::anyhow!("{command}: no such command, /help lists them"))
+            }
+            _ => chat.answer(text),
+        };
+        match done {
+            Err(err) if is_terminal_gone(&err) => return Err(err),
+            Err(err) => report::note(false, &report::chain(&err)),
+            Ok(()) => {}
+        }
+        // The last attempt tells whether the conversation is kept.
+        if let Err(err) = chat.keep() {
+            report::note(false, &format!("warning: {}", report::chain(&err)));
+        }
+    }
+    chat.keep()
+}
+
+/// Whether nobody reads answers any more.
+fn is_terminal_gone(err: &anyhow::Error) -> bool {
+    err.downcast_ref::<io::Error>().is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe)
+}
+
+struct Chat<'a> {
+    engine: &'a Engine,
+    tokenizer: &'a Tokenizer,
+    template: ChatTemplate,
+    options: GenerateOptions,
+    session: Session,
+    messages: Vec<Message>,
+    /// Where the conversation is kept.
+    file: Option<&'a Path>,
+    /// Whether what is there is how things are.
+    is_saved: bool,
+    is_quiet: bool,
+}
+
+impl Chat<'_> {
+    /// Forgets all but what the model is told before the conversation.
+    fn clear(&mut self) {
+        self.messages.truncate(self.n_opening());
+        self.session.clear();
+        self.is_saved = false;
+        report::note(self.is_quiet, "forgotten");
+    }
+
+    fn n_opening(&self) -> usize {
+        self.messages.iter().take_while(|it| it.role == "system").count()
+    }
+
+    fn set_system(&mut self, text: &str) {
+        let conversation = self.messages.split_off(self.n_opening());
+        self.messages = opening(Some(text).filter(|it| !it.is_empty()));
+        self.messages.extend(conversation);
+        self.is_saved = false;
+    }
+
+    fn undo(&mut self) -> Result<()> {
+        let question = self.messages.iter().rposition(|it| it.role == "user");
+        let Some(question) = question else { bail!("there is nothing to take back") };
+        self.messages.truncate(question);
+        self.is_saved = false;
+        report::note(self.is_quiet, "taken back");
+        Ok(())
+    }
+
+    fn regenerate(&mut self) -> Result<()> {
+        let Some(answer) = self.messages.pop_if(|it| it.role == "assistant") else {
+            bail!("there is no answer to make again");
+        };
+        let done = self.turn();
+        if done.is_err() {
+            self.messages.push(answer);
+        }
+        done
+    }
+
+    /// One turn. A turn that fails is taken back, and the conversation goes on.
+    fn answer(&mut self, text: String) -> Result<()> {
+        self.messages.push(Message::new("user", text));
+        let done = self.turn();
+        if done.is_err() {
+            self.messages.pop();
+        }
+        done
+    }
+
+    /// Answers the last message.
+    fn turn(&mut self) -> Result<()> {
+        let turn = Turn::of(self.tokenizer, &self.template, &self.messages)?;
+        let bar = Bar::new("reading", Unit::Tokens, self.is_quiet);
+        let mut printer = Printer::new(bar, turn.tokens.len());
+        self.engine.reset_stats();
+        let (session, options) = (&mut self.session, &self.options);
+        let prompt = Prompt { tokens: &turn.tokens, marks: &turn.marks };
+        let answer = generate(session, self.tokenizer, prompt, options, &mut printer)?;
+        let text = printer.finish()?;
+        self.messages.push(Message::new("assistant", text));
+        self.is_saved = false;
+        if answer.finish == Finish::ContextFull {
+            report::note(false, "the context is full: /clear begins anew, --ctx makes it larger");
+        }
+        if !self.is_quiet {
+            report::statistics(self.engine, &answer);
+        }
+        store(self.engine, &mut self.session, &turn.marks, true);
+        Ok(())
+    }
+
+    /// Keeps the conversation where `--session` says.
+    fn keep(&mut self) -> Result<()> {
+        match self.file {
+            Some(file) if !self.is_saved => {
+                self.save(file)?;
+                self.is_saved = true;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn save(&mut self, file: &Path) -> Result<()> {
+        saved::write(file, &self.messages)?;
+        Ok(self.session.save(&saved::snapshot_path(file))?)
+    }
+
+    fn load(&mut self, file: &Path) -> Result<()> {
+        let Some(messages) = saved::read(file)? else { bail!("{}: no such file", file.display()) };
+        self.resume(file, messages);
+        self.is_saved = false;
+        Ok(())
+    }
+
+    /// Goes on with a conversation. Without a snapshot that fits, the next turn
+    /// reads it all again.
+    fn resume(&mut self, file: &Path, messages: Vec<Message>) {
+        self.messages = messages;
+        match self.session.load(&saved::snapshot_path(file)) {
+            Ok(()) => {
+                let (n, known) = (self.messages.len(), self.session.position());
+                report::note(self.is_quiet, &format!("{n} messages, {known} tokens are known"));
+            }
+            Err(err) => {
+                let err = report::chain(&err.into());
+                report::note(false, &format!("warning: the conversation is read again: {err}"));
+            }
+        }
+        warnings(self.engine);
+    }
+}

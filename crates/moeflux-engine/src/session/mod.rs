@@ -1,0 +1,202 @@
+//! One timeline of tokens and what the model remembers of it.
+
+mod checkpoints;
+mod eval;
+mod persist;
+mod reuse;
+
+use std::path::PathBuf;
+
+use moeflux_backend::{Cache, Sequence};
+use moeflux_core::TokenId;
+
+pub(crate) use self::checkpoints::{Checkpoints, Keep, States};
+pub use self::eval::{Logits, LogitsSink};
+pub use self::reuse::{Prompt, Read};
+use crate::engine::{Core, Engine};
+use crate::error::EngineError;
+
+/// One mutable timeline. Sessions of an engine are isolated from each other.
+///
+/// Caches of keys and values can be cut at any position. Recurrent states
+/// cannot, so sessions of models that have any keep copies of them, called
+/// checkpoints, within [`Plan::checkpoint_bytes`](crate::Plan): those asked for
+/// with [`Session::checkpoint`] or marked in a [`Prompt`], and in long
+/// evaluations some in between.
+pub struct Session {
+    engine: Engine,
+    sequence: Sequence,
+    /// Positions at the beginning whose tokens are not known.
+    n_unknown: usize,
+    /// Everything evaluated behind them.
+    tokens: Vec<TokenId>,
+    /// How many positions the caches hold. Less than all after a step that
+    /// failed half-way: the next step evaluates the rest again first.
+    ///
+    /// Invariant: no checkpoint is behind it, and where tokens are unknown it
+    /// is not before their end.
+    n_cached: usize,
+    checkpoints: Checkpoints,
+    /// What this session keeps of itself in the prompt cache.
+    stored: Option<PathBuf>,
+}
+
+impl Session {
+    pub(crate) fn new(engine: Engine) -> Session {
+        let sequence = engine.core().backend.new_sequence(&engine.shape().caches);
+        let checkpoints = Checkpoints::new(engine.plan().checkpoint_bytes);
+        Session {
+            engine,
+            sequence,
+            n_unknown: 0,
+            tokens: Vec::new(),
+            n_cached: 0,
+            checkpoints,
+            stored: None,
+        }
+    }
+
+    /// The tokens evaluated so far, those of the first
+    /// [`n_unknown`](Session::n_unknown) positions left out.
+    pub fn tokens(&self) -> &[TokenId] {
+        &self.tokens
+    }
+
+    /// Positions at the beginning whose tokens nobody knows:
+    /// [`state_load`](Session::state_load) brings what the model remembers of
+    /// tokens, without the tokens.
+    pub fn n_unknown(&self) -> usize {
+        self.n_unknown
+    }
+
+    /// The position of the next token.
+    pub fn position(&self) -> usize {
+        self.n_unknown + self.tokens.len()
+    }
+
+    /// The positions before this one that the session can go back to at no
+    /// cost; `None` where it can go back to any.
+    pub fn checkpoints(&self) -> Option<Vec<usize>> {
+        self.engine.shape().is_recurrent().then(|| self.checkpoints.positions())
+    }
+
+    /// Remembers how things are at `position`, which must be the session's.
+    ///
+    /// # Errors
+    /// Where the session is elsewhere, the device fails, or the budget does not
+    /// allow for the copy; nothing has changed then.
+    pub fn checkpoint(&mut self, position: usize) -> Result<(), EngineError> {
+        if position != self.position() {
+            return Err(EngineError::WrongPosition { position, actual: self.position() });
+        }
+        if position == 0 || !self.engine.shape().is_recurrent() {
+            return Ok(());
+        }
+        let (needed, budget) = (self.engine.plan().state_bytes, self.engine.plan().checkpoint_bytes);
+        if !self.checkpoints.would_keep(needed, Keep::Asked) {
+            return Err(EngineError::CheckpointBudget { needed, budget });
+        }
+        let engine = self.engine.clone();
+        let core = &mut *engine.core();
+        self.replay(core)?;
+        let states = self.read_states(core)?;
+        self.checkpoints.insert(position, states, Keep::Asked);
+        Ok(())
+    }
+
+    /// Goes back to a checkpoint and forgets all behind it. Position 0 always
+    /// is one, and so is every position of a model without recurrent layers.
+    ///
+    /// # Errors
+    /// Where there is no checkpoint at `position`; nothing has changed then.
+    pub fn restore_to(&mut self, position: usize) -> Result<(), EngineError> {
+        if position > self.position() || self.nearest(position) != position {
+            return Err(EngineError::NoCheckpoint { position });
+        }
+        self.go_back(position);
+        Ok(())
+    }
+
+    /// Forgets all behind `position`, and says how many tokens before it have
+    /// to be evaluated again: recurrent states go back to the nearest
+    /// checkpoint at or before `position`, and so does the session.
+    ///
+    /// # Errors
+    /// Where the session does not reach that far; nothing has changed then.
+    pub fn truncate(&mut self, position: usize) -> Result<usize, EngineError> {
+        if position > self.position() {
+            return Err(EngineError::BeyondEnd { position, end: self.position() });
+        }
+        if position < self.position() {
+            self.go_back(self.nearest(position));
+        }
+        Ok(position - self.position())
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.go_back(0);
+        self.engine.core().forget_predictions();
+    }
+
+    /// Hits and misses of the prediction of experts, one each for every expert
+    /// that a decoded token used.
+    pub fn prefetch_stats(&self) -> (u64, u64) {
+        let stats = self.engine.stats();
+        (stats.prefetch_hits, stats.prefetch_misses)
+    }
+
+    /// The last position at or before `limit` that the caches can stand at.
+    fn nearest(&self, limit: usize) -> usize {
+        if self.engine.shape().is_recurrent() { self.checkpoints.nearest(limit) } else { limit }
+    }
+
+    /// Ends the timeline at a position that the caches can stand at.
+    fn go_back(&mut self, position: usize) {
+        let engine = self.engine.clone();
+        self.checkpoints.forget_beyond(position);
+        self.rewind(&mut engine.core(), position.min(self.n_cached));
+        self.n_unknown = self.n_unknown.min(position);
+        self.tokens.truncate(position - self.n_unknown);
+    }
+
+    /// Sets the caches back to a position that they can stand at.
+    fn rewind(&mut self, core: &mut Core, position: usize) {
+        if position == 0 {
+            core.backend.clear_sequence(self.sequence);
+        } else {
+            core.backend.truncate_sequence(self.sequence, position);
+            if self.engine.shape().is_recurrent() {
+                let states = self.checkpoints.get(position).expect("a checkpoint's position");
+                write_states(&self.engine, core, self.sequence, &states);
+            }
+        }
+        self.n_cached = position;
+    }
+
+    /// Copies the recurrent states.
+    fn read_states(&self, core: &mut Core) -> Result<States, EngineError> {
+        let read = |cache| core.backend.save_cache(self.sequence, cache, 0..0);
+        let states: Result<Vec<Vec<u8>>, _> = recurrent(&self.engine).map(read).collect();
+        Ok(States::from(states?))
+    }
+}
+
+/// Overwrites the recurrent states of a sequence.
+fn write_states(engine: &Engine, core: &mut Core, sequence: Sequence, states: &States) {
+    for (cache, bytes) in recurrent(engine).zip(&**states) {
+        core.backend.load_cache(sequence, cache, 0..0, bytes);
+    }
+}
+
+/// The recurrent caches of a model.
+fn recurrent(engine: &Engine) -> impl Iterator<Item = Cache> {
+    let caches = engine.shape().caches.iter().zip(0..);
+    caches.filter(|(it, _)| it.is_recurrent()).map(|(_, i)| Cache(i))
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.engine.core().backend.drop_sequence(self.sequence);
+    }
+}

@@ -1,0 +1,369 @@
+//! A session as one file; `docs/format.md` has its byte map.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read, Write};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use moeflux_backend::{Backend, Cache, CacheSpec, Sequence};
+use moeflux_core::TokenId;
+use moeflux_core::checkpoint::Checksum;
+
+use super::error::SnapshotError;
+use super::header::{
+    BLOCK_POSITIONS, CHECKSUM_BYTES, Header, MAGIC, MAX_HEADER_BYTES, PRELUDE_BYTES, VERSION,
+};
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::pack::WriteError;
+use crate::pack::files::sync_dir;
+use crate::session::States;
+
+/// What a snapshot holds beside keys and values.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Contents {
+    /// Positions at the beginning whose tokens are not known.
+    pub(crate) n_unknown: usize,
+    /// The tokens behind them.
+    pub(crate) tokens: Vec<TokenId>,
+    /// Recurrent states by position, ascending; the last are those of the end.
+    pub(crate) states: Vec<(usize, States)>,
+}
+
+impl Contents {
+    pub(crate) fn n_positions(&self) -> usize {
+        self.n_unknown + self.tokens.len()
+    }
+
+    pub(super) fn header(&self, engine: &Engine) -> Header {
+        let states = self.states.iter().map(|(position, _)| *position);
+        Header::new(engine, self.n_positions(), self.n_unknown, states)
+    }
+}
+
+/// A snapshot in a sequence of its own.
+pub(crate) struct Loaded {
+    pub(crate) sequence: Sequence,
+    pub(crate) contents: Contents,
+}
+
+/// Whether a file must outlast the machine's power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// It is on the drive before it has its name.
+    Synced,
+    /// It may come out damaged, which its checksum tells.
+    Cached,
+}
+
+/// Writes the first positions of a sequence to a file, whole or not at all.
+pub(crate) fn write(
+    engine: &Engine,
+    sequence: Sequence,
+    contents: &Contents,
+    path: &Path,
+    durability: Durability,
+) -> Result<(), EngineError> {
+    let mut out = Partial::create(path)?;
+    let json = serde_json::to_vec(&contents.header(engine)).expect("a header is plain data");
+    out.write(&MAGIC)?;
+    out.write(&VERSION.to_le_bytes())?;
+    out.write(&u32::try_from(json.len()).expect("a short header").to_le_bytes())?;
+    out.write(&json)?;
+    for token in &contents.tokens {
+        out.write(&token.0.to_le_bytes())?;
+    }
+    for (cache, _) in growing(&engine.shape().caches) {
+        for block in blocks(contents.n_positions()) {
+            let bytes = engine.core().backend.save_cache(sequence, cache, block)?;
+            out.write(&bytes)?;
+        }
+    }
+    for bytes in contents.states.iter().flat_map(|(_, states)| &**states) {
+        out.write(bytes)?;
+    }
+    Ok(out.publish(durability)?)
+}
+
+/// Reads a file into a new sequence, up to `until` where that is less than all.
+///
+/// Recurrent models can be read up to positions whose states the file has.
+pub(crate) fn read(
+    engine: &Engine,
+    path: &Path,
+    until: Option<usize>,
+) -> Result<Loaded, EngineError> {
+    let mut input = Input::open(path)?;
+    input.header.check(path, engine)?;
+    input.check_length(&engine.shape().caches)?;
+    let end = until.unwrap_or(usize::MAX).min(input.header.n_positions());
+    let tokens = input.read_tokens(engine.shape().vocab)?;
+    let sequence = engine.core().backend.new_sequence(&engine.shape().caches);
+    match read_caches(engine, &mut input, sequence, end) {
+        Ok(states) => {
+            let n_unknown = usize::try_from(input.header.unknown).unwrap_or(end).min(end);
+            let tokens = tokens[..end - n_unknown].to_vec();
+            Ok(Loaded { sequence, contents: Contents { n_unknown, tokens, states } })
+        }
+        Err(err) => {
+            engine.core().backend.drop_sequence(sequence);
+            Err(err)
+        }
+    }
+}
+
+/// Reads what is behind the tokens, and checks the checksum of it all.
+fn read_caches(
+    engine: &Engine,
+    input: &mut Input,
+    sequence: Sequence,
+    end: usize,
+) -> Result<Vec<(usize, States)>, EngineError> {
+    let caches = &engine.shape().caches;
+    for (cache, spec) in growing(caches) {
+        for block in blocks(input.header.n_positions()) {
+            let bytes = input.read(spec.saved_bytes(block.len()))?;
+            engine.core().backend.load_cache(sequence, cache, block, &bytes);
+        }
+    }
+    let mut states = Vec::new();
+    for position in input.header.states.clone() {
+        let read = caches.iter().filter(|it| it.is_recurrent());
+        let read: Result<Vec<Vec<u8>>, _> = read.map(|it| input.read(it.fixed_bytes())).collect();
+        let position = usize::try_from(position).unwrap_or(usize::MAX);
+        if position <= end {
+            states.push((position, States::from(read?)));
+        }
+    }
+    input.check_sum()?;
+    let core = &mut *engine.core();
+    if end < input.header.n_positions() {
+        core.backend.truncate_sequence(sequence, end);
+    }
+    if engine.shape().is_recurrent() && end > 0 {
+        let last = states.last().filter(|(position, _)| *position == end);
+        let Some((_, last)) = last else {
+            return Err(input.damaged(format!("it has no state at position {end}")).into());
+        };
+        load_states(core.backend.as_mut(), sequence, caches, last);
+    }
+    Ok(states)
+}
+
+fn load_states(
+    backend: &mut dyn Backend,
+    sequence: Sequence,
+    caches: &[CacheSpec],
+    states: &States,
+) {
+    let recurrent = caches.iter().zip(0..).filter(|(it, _)| it.is_recurrent());
+    for ((_, i), bytes) in recurrent.zip(&**states) {
+        backend.load_cache(sequence, Cache(i), 0..0, bytes);
+    }
+}
+
+/// What of a file tells whether it is of use.
+#[derive(Debug)]
+pub(super) struct Summary {
+    pub(super) n_bytes: u64,
+    /// All tokens, or none where some are unknown.
+    pub(super) tokens: Vec<TokenId>,
+    /// Positions that have recurrent states.
+    pub(super) states: Vec<usize>,
+}
+
+/// Reads the beginning of a file, its checksum unchecked.
+pub(super) fn summary(path: &Path, engine: &Engine) -> Result<Summary, SnapshotError> {
+    let mut input = Input::open(path)?;
+    input.header.check(path, engine)?;
+    input.check_length(&engine.shape().caches)?;
+    let tokens = input.read_tokens(engine.shape().vocab)?;
+    let states = input.header.states.iter().map(|it| *it as usize).collect();
+    let tokens = if input.header.unknown > 0 { Vec::new() } else { tokens };
+    Ok(Summary { n_bytes: input.n_bytes, tokens, states })
+}
+
+/// The caches that grow with every position.
+fn growing(caches: &[CacheSpec]) -> impl Iterator<Item = (Cache, &CacheSpec)> {
+    let growing = caches.iter().zip(0..).filter(|(it, _)| !it.is_recurrent());
+    growing.map(|(spec, i)| (Cache(i), spec))
+}
+
+fn blocks(n_positions: usize) -> impl Iterator<Item = Range<usize>> {
+    let starts = (0..n_positions).step_by(BLOCK_POSITIONS);
+    starts.map(move |start| start..n_positions.min(start + BLOCK_POSITIONS))
+}
+
+/// A file in the making, under a name that no other process uses; removed
+/// where it is dropped before its end.
+struct Partial {
+    path: PathBuf,
+    partial: PathBuf,
+    file: Option<BufWriter<File>>,
+    checksum: Checksum,
+}
+
+/// Ends names of files in the making.
+pub(super) const PARTIAL: &str = "partial";
+
+impl Partial {
+    fn create(path: &Path) -> Result<Partial, SnapshotError> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}-{count}.{PARTIAL}", std::process::id()));
+        let partial = path.with_file_name(name);
+        let file = File::create(&partial).map_err(WriteError::at(path))?;
+        let file = Some(BufWriter::with_capacity(1 << 20, file));
+        Ok(Partial { path: path.to_path_buf(), partial, file, checksum: Checksum::default() })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), SnapshotError> {
+        self.checksum.update(bytes);
+        let file = self.file.as_mut().expect("open until its end");
+        Ok(file.write_all(bytes).map_err(WriteError::at(&self.path))?)
+    }
+
+    fn publish(mut self, durability: Durability) -> Result<(), SnapshotError> {
+        let checksum = self.checksum.hex();
+        self.write(checksum.as_bytes())?;
+        let done = self.finish(durability);
+        if done.is_err() {
+            // Nothing to do about a second failure; the name says what it is.
+            let _ = fs::remove_file(&self.partial);
+        }
+        done
+    }
+
+    fn finish(&mut self, durability: Durability) -> Result<(), SnapshotError> {
+        let file = self.file.take().expect("open until its end");
+        let at = WriteError::at(&self.path);
+        let file = file.into_inner().map_err(|err| at(err.into_error()))?;
+        if durability == Durability::Synced {
+            file.sync_all().map_err(&at)?;
+        }
+        fs::rename(&self.partial, &self.path).map_err(&at)?;
+        if durability == Durability::Synced {
+            let dir = self.path.parent().filter(|it| !it.as_os_str().is_empty());
+            sync_dir(dir.unwrap_or(Path::new(".")))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        if self.file.take().is_some() {
+            let _ = fs::remove_file(&self.partial);
+        }
+    }
+}
+
+/// A file that is read front to back, its checksum taken on the way.
+struct Input {
+    path: PathBuf,
+    file: File,
+    n_bytes: u64,
+    header: Header,
+    header_bytes: usize,
+    checksum: Checksum,
+}
+
+impl Input {
+    /// Reads as far as the header's end. Every length is checked against the
+    /// file's before memory is taken for it.
+    fn open(path: &Path) -> Result<Input, SnapshotError> {
+        let io_error = |source| SnapshotError::Io { path: path.to_path_buf(), source };
+        let mut file = File::open(path).map_err(io_error)?;
+        let facts = file.metadata().map_err(io_error)?;
+        let n_bytes = facts.len();
+        let not_a_snapshot = || SnapshotError::NotASnapshot { path: path.to_path_buf() };
+        let at_least = |want: u64| match n_bytes >= want {
+            true => Ok(()),
+            false => Err(SnapshotError::Length { path: path.to_path_buf(), want, got: n_bytes }),
+        };
+        if !facts.is_file() || n_bytes < MAGIC.len() as u64 {
+            return Err(not_a_snapshot());
+        }
+        let mut magic = [0; MAGIC.len()];
+        file.read_exact(&mut magic).map_err(io_error)?;
+        if magic != MAGIC {
+            return Err(not_a_snapshot());
+        }
+        at_least(PRELUDE_BYTES as u64)?;
+        let mut words = [0; PRELUDE_BYTES - MAGIC.len()];
+        file.read_exact(&mut words).map_err(io_error)?;
+        let [version, header_bytes] = [0, 4].map(|at| {
+            u32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]])
+        });
+        if version != VERSION {
+            let (got, known) = (version, VERSION);
+            return Err(SnapshotError::Version { path: path.to_path_buf(), got, known });
+        }
+        if header_bytes > MAX_HEADER_BYTES {
+            let what = format!("a header of {header_bytes} bytes");
+            return Err(SnapshotError::Damaged { path: path.to_path_buf(), what });
+        }
+        let header_bytes = header_bytes as usize;
+        at_least((PRELUDE_BYTES + header_bytes + CHECKSUM_BYTES) as u64)?;
+        let mut json = vec![0; header_bytes];
+        file.read_exact(&mut json).map_err(io_error)?;
+        let mut checksum = Checksum::default();
+        for bytes in [&magic[..], &words, &json] {
+            checksum.update(bytes);
+        }
+        let header = Header::from_slice(path, &json)?;
+        Ok(Input { path: path.to_path_buf(), file, n_bytes, header, header_bytes, checksum })
+    }
+
+    /// Checks the length of a file whose header was checked.
+    fn check_length(&self, caches: &[CacheSpec]) -> Result<(), SnapshotError> {
+        let want = self.header.file_bytes(self.header_bytes, caches);
+        if self.n_bytes != want {
+            let (path, got) = (self.path.clone(), self.n_bytes);
+            return Err(SnapshotError::Length { path, want, got });
+        }
+        Ok(())
+    }
+
+    fn read_tokens(&mut self, vocab: usize) -> Result<Vec<TokenId>, SnapshotError> {
+        let bytes = self.read(4 * self.header.n_tokens() as usize)?;
+        let tokens = bytes.as_chunks::<4>().0.iter().map(|it| u32::from_le_bytes(*it));
+        let tokens: Vec<TokenId> = tokens.map(TokenId).collect();
+        match tokens.iter().find(|it| it.0 as usize >= vocab) {
+            Some(token) => {
+                Err(self.damaged(format!("token {} is outside the vocabulary", token.0)))
+            }
+            None => Ok(tokens),
+        }
+    }
+
+    /// The next bytes.
+    fn read(&mut self, len: usize) -> Result<Vec<u8>, SnapshotError> {
+        let mut bytes = vec![0; len];
+        self.read_exact(&mut bytes)?;
+        self.checksum.update(&bytes);
+        Ok(bytes)
+    }
+
+    fn read_exact(&mut self, out: &mut [u8]) -> Result<(), SnapshotError> {
+        self.file.read_exact(out).map_err(|source| match source.kind() {
+            io::ErrorKind::UnexpectedEof => self.damaged(String::from("it became shorter")),
+            _ => SnapshotError::Io { path: self.path.clone(), source },
+        })
+    }
+
+    fn check_sum(&mut self) -> Result<(), SnapshotError> {
+        let mut stored = [0; CHECKSUM_BYTES];
+        self.read_exact(&mut stored)?;
+        if stored != self.checksum.hex().as_bytes() {
+            return Err(self.damaged(String::from("its checksum differs")));
+        }
+        Ok(())
+    }
+
+    fn damaged(&self, what: String) -> SnapshotError {
+        SnapshotError::Damaged { path: self.path.clone(), what }
+    }
+}

@@ -1,0 +1,193 @@
+//! The beginning of a snapshot file: whose state it is, and how much of it.
+
+use std::path::Path;
+
+use moeflux_backend::{CacheSpec, KvType};
+use serde::{Deserialize, Serialize};
+
+use super::error::SnapshotError;
+use crate::engine::{Activations, Engine};
+
+/// First bytes of every snapshot.
+pub(super) const MAGIC: [u8; 8] = *b"MOEFLUXS";
+
+/// The version that is written and read.
+pub(super) const VERSION: u32 = 1;
+
+/// Magic, version and length of the header.
+pub(super) const PRELUDE_BYTES: usize = 16;
+
+/// Longest header that is read; that of a hundred layers has 20 KB.
+pub(super) const MAX_HEADER_BYTES: u32 = 1 << 20;
+
+/// XXH3-128 of all bytes before it, in hexadecimal digits.
+pub(super) const CHECKSUM_BYTES: usize = 32;
+
+/// Positions of keys and values that lie together.
+pub(super) const BLOCK_POSITIONS: usize = 1024;
+
+/// What the header says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Header {
+    pub(super) family: String,
+    /// See [`identity`](super::identity).
+    pub(super) model: String,
+    /// How products rounded their inputs.
+    pub(super) activations: String,
+    /// In the model's order.
+    pub(super) caches: Vec<StoredCache>,
+    /// Positions that the caches hold.
+    pub(super) positions: u64,
+    /// How many of the first of them have no known token.
+    pub(super) unknown: u64,
+    /// Positions whose recurrent states follow, ascending; the last is the end.
+    pub(super) states: Vec<u64>,
+}
+
+/// A cache as the header describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub(super) enum StoredCache {
+    Kv { heads: usize, k_dim: usize, v_dim: usize, dtype: String },
+    Conv { channels: usize, kernel: usize },
+    Delta { heads: usize, k_dim: usize, v_dim: usize },
+}
+
+impl From<&CacheSpec> for StoredCache {
+    fn from(spec: &CacheSpec) -> StoredCache {
+        match *spec {
+            CacheSpec::Kv { n_heads: heads, k_dim, v_dim, dtype } => {
+                StoredCache::Kv { heads, k_dim, v_dim, dtype: kv_name(dtype).to_owned() }
+            }
+            CacheSpec::Conv { channels, kernel } => StoredCache::Conv { channels, kernel },
+            CacheSpec::Delta { n_heads: heads, k_dim, v_dim } => {
+                StoredCache::Delta { heads, k_dim, v_dim }
+            }
+        }
+    }
+}
+
+fn kv_name(dtype: KvType) -> &'static str {
+    match dtype {
+        KvType::F32 => "f32",
+        KvType::Bf16 => "bf16",
+        KvType::Q8 => "q8",
+    }
+}
+
+fn activations_name(activations: Activations) -> &'static str {
+    match activations {
+        Activations::Full => "full",
+        Activations::Int16 => "int16",
+        Activations::Int8 => "int8",
+    }
+}
+
+impl Header {
+    /// The header of a state of this engine's model.
+    pub(super) fn new(
+        engine: &Engine,
+        positions: usize,
+        n_unknown: usize,
+        states: impl Iterator<Item = usize>,
+    ) -> Header {
+        Header {
+            family: engine.family().to_owned(),
+            model: engine.identity().to_owned(),
+            activations: activations_name(engine.activations()).to_owned(),
+            caches: engine.shape().caches.iter().map(StoredCache::from).collect(),
+            positions: positions as u64,
+            unknown: n_unknown as u64,
+            states: states.map(|it| it as u64).collect(),
+        }
+    }
+
+    /// Parses a header, and checks what it says by itself.
+    pub(super) fn from_slice(path: &Path, json: &[u8]) -> Result<Header, SnapshotError> {
+        let damaged = |what: String| SnapshotError::Damaged { path: path.to_path_buf(), what };
+        let header: Header =
+            serde_json::from_slice(json).map_err(|err| damaged(format!("its header: {err}")))?;
+        let is_ascending = header.states.is_sorted_by(|a, b| a < b);
+        let ends_there = header.states.last().is_none_or(|it| *it == header.positions);
+        if !is_ascending || !ends_there || header.states.first() == Some(&0) {
+            return Err(damaged(String::from("its checkpoints are in disorder")));
+        }
+        if header.unknown > header.positions {
+            return Err(damaged(String::from("more tokens are unknown than there are")));
+        }
+        Ok(header)
+    }
+
+    /// Checks that the state is one of this engine's model, as it runs now.
+    pub(super) fn check(&self, path: &Path, engine: &Engine) -> Result<(), SnapshotError> {
+        let want = Header::new(engine, 0, 0, std::iter::empty());
+        let other_option = |option, got: &str, want: &str| SnapshotError::OtherOption {
+            path: path.to_path_buf(),
+            option,
+            got: got.to_owned(),
+            want: want.to_owned(),
+        };
+        if self.family != want.family || self.model != want.model {
+            return Err(SnapshotError::OtherModel {
+                path: path.to_path_buf(),
+                family: self.family.clone(),
+                got: self.model.clone(),
+                want: want.model,
+            });
+        }
+        if self.activations != want.activations {
+            return Err(other_option("--activations", &self.activations, &want.activations));
+        }
+        if let Some((got, want)) = self.other_dtype(&want) {
+            return Err(other_option("--kv-type", got, want));
+        }
+        let damaged = |what: &str| {
+            Err(SnapshotError::Damaged { path: path.to_path_buf(), what: what.to_owned() })
+        };
+        if self.caches != want.caches {
+            return damaged("its caches are not the model's");
+        }
+        if self.states.is_empty() == (engine.shape().is_recurrent() && self.positions > 0) {
+            return damaged("its recurrent states are not the model's");
+        }
+        let (positions, limit) = (self.n_positions(), engine.plan().ctx);
+        if positions > limit {
+            return Err(SnapshotError::TooLong { path: path.to_path_buf(), positions, limit });
+        }
+        Ok(())
+    }
+
+    /// The first cache that is stored in another type.
+    fn other_dtype<'a>(&'a self, want: &'a Header) -> Option<(&'a str, &'a str)> {
+        self.caches.iter().zip(&want.caches).find_map(|pair| match pair {
+            (StoredCache::Kv { dtype: got, .. }, StoredCache::Kv { dtype: want, .. })
+                if got != want =>
+            {
+                Some((got.as_str(), want.as_str()))
+            }
+            _ => None,
+        })
+    }
+
+    /// Positions, as far as they can be counted.
+    pub(super) fn n_positions(&self) -> usize {
+        usize::try_from(self.positions).unwrap_or(usize::MAX)
+    }
+
+    /// Tokens that follow the header.
+    pub(super) fn n_tokens(&self) -> u64 {
+        self.positions - self.unknown
+    }
+
+    /// Bytes of the file whose header has `header_bytes`. Only of a header that
+    /// was checked, so that nothing overflows.
+    pub(super) fn file_bytes(&self, header_bytes: usize, caches: &[CacheSpec]) -> u64 {
+        let per_position: u64 = caches.iter().map(|it| it.bytes_per_position() as u64).sum();
+        let state: u64 = caches.iter().map(|it| it.fixed_bytes() as u64).sum();
+        (PRELUDE_BYTES + header_bytes + CHECKSUM_BYTES) as u64
+            + 4 * self.n_tokens()
+            + per_position * self.positions
+            + state * self.states.len() as u64
+    }
+}

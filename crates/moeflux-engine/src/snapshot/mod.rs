@@ -1,0 +1,17 @@
+//! Sessions as bytes. [`wire`] is the original system's format, which holds
+//! little more than the caches; [`file`] is our own, which knows its model and
+//! its tokens; [`store`] is a directory of such files.
+
+mod error;
+mod file;
+mod header;
+mod identity;
+mod store;
+mod wire;
+
+pub use self::error::{SnapshotError, StateError};
+pub(crate) use self::file::{Contents, Durability, read, write};
+pub(crate) use self::identity::identity;
+pub use self::store::PromptCacheOptions;
+pub(crate) use self::store::{PrefixStore, Stored};
+pub(crate) use self::wire::WireShape;

@@ -1,0 +1,284 @@
+//! A directory of snapshots, found by the tokens that they begin with. Any
+//! number of processes may share it: files appear by rename, never change, and
+//! may vanish at any time.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use moeflux_backend::Sequence;
+use moeflux_core::TokenId;
+use moeflux_core::checkpoint::Checksum;
+
+use super::error::SnapshotError;
+use super::file::{Contents, Durability, PARTIAL, Summary, summary, write};
+use super::header::{Header, VERSION};
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::pack::WriteError;
+
+/// Ends the names of snapshots.
+const EXTENSION: &str = "snapshot";
+
+/// After so long a file in the making belongs to a process that has died.
+const ABANDONED: Duration = Duration::from_secs(3600);
+
+/// Where snapshots of prompts are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromptCacheOptions {
+    /// The directory; created where it is missing.
+    pub dir: PathBuf,
+    /// Bytes of all snapshots together; the least recently used leave.
+    pub max_bytes: u64,
+}
+
+/// A prompt cache, opened.
+#[derive(Debug)]
+pub(crate) struct PrefixStore {
+    options: PromptCacheOptions,
+    /// By path. What a name stands for never changes.
+    known: Mutex<HashMap<PathBuf, Arc<Summary>>>,
+    warnings: Mutex<Vec<String>>,
+}
+
+/// A snapshot that begins like a prompt.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub(crate) path: PathBuf,
+    /// Tokens of the prompt that it saves evaluating.
+    pub(crate) n_reusable: usize,
+    pub(crate) n_bytes: u64,
+}
+
+/// A snapshot in the directory.
+struct Entry {
+    path: PathBuf,
+    n_bytes: u64,
+    last_use: SystemTime,
+}
+
+impl PrefixStore {
+    pub(crate) fn open(options: &PromptCacheOptions) -> Result<PrefixStore, SnapshotError> {
+        fs::create_dir_all(&options.dir).map_err(WriteError::at(&options.dir))?;
+        let (known, warnings) = (Mutex::default(), Mutex::default());
+        Ok(PrefixStore { options: options.clone(), known, warnings })
+    }
+
+    /// Snapshots that save evaluating some of the first `limit` of `tokens`,
+    /// the most saving first.
+    pub(crate) fn candidates(
+        &self,
+        engine: &Engine,
+        tokens: &[TokenId],
+        limit: usize,
+    ) -> Vec<Stored> {
+        let own = model_key(engine);
+        let mut found = Vec::new();
+        for entry in self.entries().into_iter().filter(|it| it.is_of(&own)) {
+            let Some(summary) = self.summary(&entry.path, engine) else { continue };
+            let equal = summary.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+            let n_common = equal.min(limit);
+            let state = summary.states.iter().rev().find(|it| **it <= n_common);
+            let n_reusable = match engine.shape().is_recurrent() {
+                true => state.copied().unwrap_or(0),
+                false => n_common,
+            };
+            if n_reusable > 0 {
+                found.push(Stored { path: entry.path, n_reusable, n_bytes: summary.n_bytes });
+            }
+        }
+        found.sort_by_key(|it| (std::cmp::Reverse(it.n_reusable), it.n_bytes));
+        found
+    }
+
+    /// What a snapshot begins with; `None` where it is of no use.
+    fn summary(&self, path: &Path, engine: &Engine) -> Option<Arc<Summary>> {
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(summary) = known().get(path) {
+            return Some(summary.clone());
+        }
+        match summary(path, engine) {
+            Ok(summary) => {
+                let summary = Arc::new(summary);
+                known().insert(path.to_path_buf(), summary.clone());
+                Some(summary)
+            }
+            Err(err) => {
+                self.discard_file(path, &err);
+                None
+            }
+        }
+    }
+
+    /// Notes that a snapshot was of use.
+    pub(crate) fn touch(&self, stored: &Stored) {
+        touch(&stored.path);
+    }
+
+    /// Removes a snapshot that turned out to be damaged.
+    pub(crate) fn discard(&self, stored: &Stored, err: &SnapshotError) {
+        self.discard_file(&stored.path, err);
+    }
+
+    fn discard_file(&self, path: &Path, err: &SnapshotError) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
+        let is_damaged = matches!(
+            err,
+            SnapshotError::Damaged { .. }
+                | SnapshotError::Length { .. }
+                | SnapshotError::NotASnapshot { .. }
+        );
+        if is_damaged {
+            // Whoever else found it may have been faster.
+            let _ = fs::remove_file(path);
+            self.warn(format!("removed from the prompt cache: {err}"));
+        }
+    }
+
+    /// Keeps a snapshot, if it fits, and whatever else still fits beside it, but
+    /// not `previous` where the new one continues that. Gives its path.
+    pub(crate) fn put(
+        &self,
+        engine: &Engine,
+        sequence: Sequence,
+        contents: &Contents,
+        previous: Option<&Path>,
+    ) -> Result<Option<PathBuf>, EngineError> {
+        let header = contents.header(engine);
+        let json = serde_json::to_vec(&header).expect("a header is plain data");
+        let n_bytes = header.file_bytes(json.len(), &engine.shape().caches);
+        let path = self.options.dir.join(file_name(&model_key(engine), contents));
+        if path.metadata().is_ok_and(|it| it.len() == n_bytes) {
+            touch(&path);
+            return Ok(Some(path));
+        }
+        let limit = self.options.max_bytes;
+        if n_bytes > limit {
+            self.warn(format!(
+                "{} tokens take {n_bytes} bytes, the prompt cache has {limit} \
+                 (--prompt-cache-size)",
+                contents.n_positions()
+            ));
+            return Ok(None);
+        }
+        self.make_room(n_bytes);
+        write(engine, sequence, contents, &path, Durability::Cached)?;
+        self.remove_superseded(engine, &path, contents, previous);
+        Ok(Some(path))
+    }
+
+    /// Removes what the snapshot at `path` can do as well.
+    fn remove_superseded(
+        &self,
+        engine: &Engine,
+        path: &Path,
+        contents: &Contents,
+        previous: Option<&Path>,
+    ) {
+        let own = model_key(engine);
+        for entry in self.entries().into_iter().filter(|it| it.is_of(&own) && it.path != path) {
+            let Some(old) = self.summary(&entry.path, engine) else { continue };
+            let has_state = |at: &usize| contents.states.iter().any(|(it, _)| it == at);
+            let is_previous = previous == Some(&*entry.path);
+            let is_prefix = contents.tokens.starts_with(&old.tokens);
+            if is_prefix && (is_previous || old.states.iter().all(has_state)) {
+                self.remove(&entry.path);
+            }
+        }
+    }
+
+    /// Removes the least recently used until so many bytes more are allowed.
+    fn make_room(&self, n_bytes: u64) {
+        let mut entries = self.entries();
+        entries.sort_by(|a, b| (a.last_use, &a.path).cmp(&(b.last_use, &b.path)));
+        let mut total: u64 = entries.iter().map(|it| it.n_bytes).sum();
+        for entry in entries {
+            if total.saturating_add(n_bytes) <= self.options.max_bytes {
+                break;
+            }
+            self.remove(&entry.path);
+            total -= entry.n_bytes;
+        }
+    }
+
+    fn remove(&self, path: &Path) {
+        // What another process removed first is gone as well.
+        let _ = fs::remove_file(path);
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
+    }
+
+    /// The snapshots in the directory; what died in the making is removed.
+    fn entries(&self) -> Vec<Entry> {
+        let Ok(dir) = fs::read_dir(&self.options.dir) else { return Vec::new() };
+        let mut entries = Vec::new();
+        for entry in dir.flatten() {
+            let path = entry.path();
+            let Some(extension) = path.extension() else { continue };
+            // Files vanish between listing and looking.
+            let Ok(facts) = entry.metadata() else { continue };
+            let last_use = facts.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            if extension == EXTENSION {
+                entries.push(Entry { path, n_bytes: facts.len(), last_use });
+            } else if extension == PARTIAL
+                && path.to_string_lossy().contains(EXTENSION)
+                && last_use.elapsed().is_ok_and(|it| it > ABANDONED)
+            {
+                let _ = fs::remove_file(path);
+            }
+        }
+        entries
+    }
+
+    fn warn(&self, text: String) {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
+
+    /// What happened that the user should know, since the last call.
+    pub(crate) fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Entry {
+    fn is_of(&self, model_key: &str) -> bool {
+        let name = self.path.file_name().and_then(|it| it.to_str());
+        name.is_some_and(|it| it.starts_with(model_key))
+    }
+}
+
+/// Where times cannot be set, the oldest leaves first.
+fn touch(path: &Path) {
+    let file = File::options().write(true).open(path);
+    let _ = file.and_then(|it| it.set_modified(SystemTime::now()));
+}
+
+/// Digits of the hashes in file names.
+const KEY_DIGITS: usize = 16;
+
+/// Stands for everything that a snapshot's header must agree with.
+fn model_key(engine: &Engine) -> String {
+    let header = Header::new(engine, 0, 0, std::iter::empty());
+    let json = serde_json::to_string(&header).expect("a header is plain data");
+    hash(format!("{VERSION} {json}").as_bytes())
+}
+
+fn file_name(model_key: &str, contents: &Contents) -> String {
+    let mut bytes = Vec::new();
+    for token in &contents.tokens {
+        bytes.extend(token.0.to_le_bytes());
+    }
+    for (position, _) in &contents.states {
+        bytes.extend((*position as u64).to_le_bytes());
+    }
+    format!("{model_key}-{}.{EXTENSION}", hash(&bytes))
+}
+
+fn hash(bytes: &[u8]) -> String {
+    let mut checksum = Checksum::default();
+    checksum.update(bytes);
+    let mut hex = checksum.hex();
+    hex.truncate(KEY_DIGITS);
+    hex
+}
