@@ -1,0 +1,76 @@
+//! Sessions that go back, are saved, share prefixes and fail: whatever happened
+//! before, what comes next has the bits of a session that knows nothing else.
+
+#[expect(dead_code, reason = "the references are golden.rs's business")]
+mod common;
+#[path = "sessions/faults.rs"]
+mod faults;
+#[path = "sessions/prompts.rs"]
+mod prompts;
+#[path = "sessions/timeline.rs"]
+mod timeline;
+
+use std::path::PathBuf;
+
+use common::{Golden, cases};
+use moeflux_engine::{Engine, EngineOptions, KvType, Logits, Session, TokenId};
+
+/// A model, its engine, and what a session that only ever went forward gives.
+struct Subject {
+    dir: PathBuf,
+    engine: Engine,
+    tokens: Vec<TokenId>,
+    /// Bits of the logits, by position.
+    want: Vec<Vec<u32>>,
+}
+
+impl Subject {
+    fn open(dir: PathBuf, options: &EngineOptions) -> Subject {
+        let options = EngineOptions { threads: Some(1), ..options.clone() };
+        let engine = Engine::open(&dir, &options).unwrap();
+        let sequences = Golden::read(&dir).sequences.into_iter().map(|it| it.tokens);
+        let mut tokens = sequences.max_by_key(Vec::len).unwrap();
+        tokens.truncate(24);
+        let mut session = engine.session();
+        let want = tokens.iter().map(|it| bits(&session.eval_token(*it).unwrap())).collect();
+        Subject { dir, engine, tokens, want }
+    }
+
+    /// Evaluates the rest of the tokens and compares all logits.
+    #[track_caller]
+    fn check_rest(&self, session: &mut Session, position: usize) {
+        assert_eq!(session.position(), position, "{}", self.dir.display());
+        for at in position..self.tokens.len() {
+            let logits = session.eval_token(self.tokens[at]).unwrap();
+            assert!(bits(&logits) == self.want[at], "{}: position {at}", self.dir.display());
+        }
+    }
+}
+
+fn bits(logits: &Logits) -> Vec<u32> {
+    logits.iter().map(|it| it.to_bits()).collect()
+}
+
+/// One case of each family and set of layers, the smallest first of each.
+fn families() -> Vec<PathBuf> {
+    let mut seen = Vec::new();
+    let mut chosen = Vec::new();
+    for dir in cases() {
+        let engine = Engine::open(&dir, &EngineOptions::default()).unwrap();
+        let key = (engine.family(), engine.shape().caches.clone());
+        if !seen.contains(&key) {
+            seen.push(key);
+            chosen.push(dir);
+        }
+    }
+    chosen
+}
+
+/// Every family with every type of keys and values.
+fn subjects() -> Vec<Subject> {
+    let open = |dir: &PathBuf, kv_type| {
+        Subject::open(dir.clone(), &EngineOptions { kv_type, ..EngineOptions::default() })
+    };
+    let types = [KvType::F32, KvType::Bf16, KvType::Q8];
+    families().iter().flat_map(|dir| types.map(|kv_type| open(dir, kv_type))).collect()
+}
