@@ -6,9 +6,7 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::text::GenerationDefaults;
-use moeflux_engine::{
-    Activations, Device, EngineOptions, KvType, PromptCacheOptions, isa_names,
-};
+use moeflux_engine::{Activations, Device, EngineOptions, KvType, PromptCacheOptions, isa_names};
 use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
 use crate::bytes;

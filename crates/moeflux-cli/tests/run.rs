@@ -207,7 +207,7 @@ fn commands_of_the_conversation_are_not_sent_to_the_model() {
     let (answers, notes) = chat(&[], "/help\n\n  /nonsense \n/clear\n/quit\nnot read\n");
     assert_eq!(answers, "");
     assert!(
-        predicate::str::contains("/clear   forget the conversation")
+        predicate::str::contains("/clear        forget the conversation")
             .and(predicate::str::contains("/nonsense: no such command"))
             .and(predicate::str::contains("forgotten"))
             .eval(&notes),

@@ -47,7 +47,7 @@ impl Turn {
             // Some templates refuse what has no opening for an answer.
             .filter_map(|it| encode(tokenizer, template, it, false).ok())
             .map(|it| it.iter().zip(&tokens).take_while(|(a, b)| a == b).count())
-            .map(|it| it.min(tokens.len() - 1))
+            .map(|it| it.min(tokens.len().saturating_sub(1)))
             .filter(|it| *it > 0)
             .collect();
         marks.sort_unstable();

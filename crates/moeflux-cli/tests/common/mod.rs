@@ -12,8 +12,14 @@ use assert_cmd::Command;
 use serde_json::Value;
 
 /// Variables of the user's that would change what the binary does.
-const FOREIGN: [&str; 5] =
-    ["MOEFLUX_EXPERT_IO", "HF_ENDPOINT", "HF_TOKEN", "HF_HUB_CACHE", "RUST_BACKTRACE"];
+const FOREIGN: [&str; 6] = [
+    "MOEFLUX_EXPERT_IO",
+    "MOEFLUX_PROMPT_CACHE",
+    "HF_ENDPOINT",
+    "HF_TOKEN",
+    "HF_HUB_CACHE",
+    "RUST_BACKTRACE",
+];
 
 /// The binary, cut off from the network and from the user's files.
 pub(crate) fn moeflux<S: AsRef<OsStr>>(args: &[S]) -> Command {

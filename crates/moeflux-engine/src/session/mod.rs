@@ -92,7 +92,8 @@ impl Session {
         if position == 0 || !self.engine.shape().is_recurrent() {
             return Ok(());
         }
-        let (needed, budget) = (self.engine.plan().state_bytes, self.engine.plan().checkpoint_bytes);
+        let (needed, budget) =
+            (self.engine.plan().state_bytes, self.engine.plan().checkpoint_bytes);
         if !self.checkpoints.would_keep(needed, Keep::Asked) {
             return Err(EngineError::CheckpointBudget { needed, budget });
         }

@@ -294,9 +294,8 @@ impl Input {
         at_least(PRELUDE_BYTES as u64)?;
         let mut words = [0; PRELUDE_BYTES - MAGIC.len()];
         file.read_exact(&mut words).map_err(io_error)?;
-        let [version, header_bytes] = [0, 4].map(|at| {
-            u32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]])
-        });
+        let [version, header_bytes] = [0, 4]
+            .map(|at| u32::from_le_bytes([words[at], words[at + 1], words[at + 2], words[at + 3]]));
         if version != VERSION {
             let (got, known) = (version, VERSION);
             return Err(SnapshotError::Version { path: path.to_path_buf(), got, known });

@@ -58,7 +58,9 @@ impl WireLayer {
     /// Bytes behind that.
     fn payload_bytes(&self, len: usize) -> Option<usize> {
         match self {
-            WireLayer::Rows { widths, .. } => (widths[0] + widths[1]).checked_mul(4)?.checked_mul(len),
+            WireLayer::Rows { widths, .. } => {
+                (widths[0] + widths[1]).checked_mul(4)?.checked_mul(len)
+            }
             WireLayer::States { bytes, .. } => Some(bytes[0] + bytes[1]),
         }
     }
@@ -108,7 +110,9 @@ impl WireShape {
             false => return Err(refuse("keys and values differ in length")),
         };
         let mut fields = [0; 8];
-        for (field, value) in fields.iter_mut().zip([layers.len(), interval].iter().chain(&attention)) {
+        for (field, value) in
+            fields.iter_mut().zip([layers.len(), interval].iter().chain(&attention))
+        {
             *field = u32::try_from(*value).map_err(|_| refuse("its layers are too large"))?;
         }
         Ok(WireShape { fields, layers })

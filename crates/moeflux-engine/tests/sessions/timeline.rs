@@ -51,9 +51,10 @@ fn the_wire_format_has_the_originals_sizes() {
         let plain = EngineOptions::default();
         let floats = Subject::open(subject.dir.clone(), &plain).engine.plan().kv_bytes_per_position;
         assert_eq!((size - empty) as u64, 5 * floats);
-        let is_latent = shape.caches.iter().any(|it| {
-            matches!(it, moeflux_engine::CacheSpec::Kv { v_dim: 0, .. })
-        });
+        let is_latent = shape
+            .caches
+            .iter()
+            .any(|it| matches!(it, moeflux_engine::CacheSpec::Kv { v_dim: 0, .. }));
         let n_growing = shape.caches.iter().filter(|it| !it.is_recurrent()).count();
         let header = if is_latent { 40 } else { 32 };
         let state = subject.engine.plan().state_bytes as usize;
