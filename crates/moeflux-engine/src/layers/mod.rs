@@ -7,6 +7,7 @@ pub(crate) mod dense;
 pub(crate) mod moe;
 pub(crate) mod norm;
 pub(crate) mod rope;
+pub(crate) mod routing;
 
 use moeflux_backend::{Backend, Span};
 use moeflux_core::TokenId;

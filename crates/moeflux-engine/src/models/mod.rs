@@ -1,6 +1,10 @@
 //! Model families: one file each, one line each in [`FAMILIES`].
 
+mod glm4_moe;
+mod minimax_m2;
+mod mixtral;
 mod qwen3_5_moe;
+mod qwen3_moe;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +29,13 @@ pub struct Family {
 }
 
 /// Every family that this engine runs.
-pub const FAMILIES: &[Family] = &[qwen3_5_moe::FAMILY];
+pub const FAMILIES: &[Family] = &[
+    glm4_moe::FAMILY,
+    minimax_m2::FAMILY,
+    mixtral::FAMILY,
+    qwen3_5_moe::FAMILY,
+    qwen3_moe::FAMILY,
+];
 
 impl Family {
     /// The family of a config.
