@@ -165,9 +165,10 @@ const USUAL_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
 /// How many layers come before the first with routed experts.
 pub(crate) fn first_dense_layers(config: &Config, n_layers: usize) -> Result<usize, LoadError> {
-    let n_dense = config.usize_or("first_k_dense_replace", 0)?;
+    let key = "first_k_dense_replace";
+    let n_dense = config.usize_in(key, 0..=n_layers)?;
     if n_dense >= n_layers {
-        return Err(config.refuse("first_k_dense_replace", "be below num_hidden_layers").into());
+        return Err(config.refuse(key, "be below num_hidden_layers").into());
     }
     Ok(n_dense)
 }
