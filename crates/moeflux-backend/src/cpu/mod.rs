@@ -220,6 +220,10 @@ impl Backend for Cpu {
         });
     }
 
+    fn copy(&mut self, rows: usize, out: Heads, x: Heads) {
+        self.copy_heads(rows, out, x);
+    }
+
     fn head_product(&mut self, _rows: usize, _op: HeadProduct) {
         unimplemented!()
     }
