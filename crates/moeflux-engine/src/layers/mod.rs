@@ -1,9 +1,12 @@
 //! Blocks that model families are built from.
 
 pub(crate) mod attention;
+pub(crate) mod decoder;
 pub(crate) mod delta_net;
+pub(crate) mod dense;
 pub(crate) mod moe;
 pub(crate) mod norm;
+pub(crate) mod rope;
 
 use moeflux_backend::{Backend, Span};
 use moeflux_core::TokenId;
