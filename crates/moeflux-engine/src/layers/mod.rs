@@ -4,6 +4,7 @@ pub(crate) mod attention;
 pub(crate) mod decoder;
 pub(crate) mod delta_net;
 pub(crate) mod dense;
+pub(crate) mod linear;
 pub(crate) mod moe;
 pub(crate) mod norm;
 pub(crate) mod rope;
