@@ -5,6 +5,7 @@
 
 pub mod conformance;
 pub mod cpu;
+mod kv;
 mod ops;
 pub mod trace;
 
