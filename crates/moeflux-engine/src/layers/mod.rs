@@ -4,8 +4,11 @@ pub(crate) mod attention;
 pub(crate) mod decoder;
 pub(crate) mod delta_net;
 pub(crate) mod dense;
+pub(crate) mod indexer;
 pub(crate) mod linear;
+pub(crate) mod mla;
 pub(crate) mod moe;
+pub(crate) mod noaux_tc;
 pub(crate) mod norm;
 pub(crate) mod rope;
 

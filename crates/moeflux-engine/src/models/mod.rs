@@ -1,5 +1,8 @@
 //! Model families: one file each, one line each in [`FAMILIES`].
 
+mod deepseek_v3;
+mod deepseek_v32;
+mod glm4_moe_lite;
 mod qwen3_5_moe;
 #[cfg(test)]
 mod tests;
@@ -25,7 +28,13 @@ pub struct Family {
 }
 
 /// Every family that this engine runs.
-pub const FAMILIES: &[Family] = &[qwen3_5_moe::FAMILY];
+pub const FAMILIES: &[Family] = &[
+    deepseek_v3::FAMILY,
+    deepseek_v32::DEEPSEEK_V32,
+    deepseek_v32::GLM_MOE_DSA,
+    glm4_moe_lite::FAMILY,
+    qwen3_5_moe::FAMILY,
+];
 
 impl Family {
     /// The family of a config.
