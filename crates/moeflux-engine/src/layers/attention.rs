@@ -24,6 +24,8 @@ pub(crate) struct AttentionShape {
     pub(crate) has_qkv_bias: bool,
     /// Whether `o_proj` has one.
     pub(crate) has_output_bias: bool,
+    /// Only so many positions are seen, the token's own included.
+    pub(crate) window: Option<usize>,
 }
 
 /// What the norms of queries and keys span.
@@ -58,6 +60,7 @@ impl AttentionShape {
             is_gated: false,
             has_qkv_bias: false,
             has_output_bias: false,
+            window: None,
         })
     }
 }
@@ -136,7 +139,7 @@ impl AttentionBlocks {
         AttentionBlocks { shape, rope, scratch }
     }
 
-    /// The layer called `name`, without sinks and window.
+    /// The layer called `name`, without sinks.
     pub(crate) fn load(
         &self,
         name: &str,
@@ -157,7 +160,7 @@ impl AttentionBlocks {
             norms: self.norms(name, builder)?,
             rope: self.rope,
             scale: 1.0 / (head_dim as f32).sqrt(),
-            window: None,
+            window: self.shape.window,
             sinks: None,
             cache: builder.kv_cache(n_kv_heads, head_dim, head_dim),
             scratch: self.scratch,

@@ -14,6 +14,7 @@ use super::decoder::{Builder, Mixer};
 use super::indexer::Indexer;
 use super::linear::{Linear, project};
 use super::norm::{Norm, NormWeights};
+use super::rope;
 use crate::load::LoadError;
 
 /// The reference's latent norms do not follow `rms_norm_eps`.
@@ -69,7 +70,7 @@ impl MlaShape {
             v_dim: dim("v_head_dim")?,
             pairs: if is_interleaved { RopePairs::Adjacent } else { RopePairs::Halves },
             has_bias: config.bool_or("attention_bias", false)?,
-            scale: score_scale(config, nope_dim + rope_dim)?,
+            scale: rope::latent_score_factor(config)? / ((nope_dim + rope_dim) as f32).sqrt(),
         })
     }
 
@@ -81,23 +82,6 @@ impl MlaShape {
     fn key_dim(&self) -> usize {
         self.kv_rank + self.rope_dim
     }
-}
-
-/// `head_dim^-0.5`, times the square of YaRN's temperature where the config
-/// has `mscale_all_dim`.
-fn score_scale(config: &Config, head_dim: usize) -> Result<f32, LoadError> {
-    let scale = (head_dim as f64).powf(-0.5);
-    let is_scaled = config.rope_str("rope_type")?.is_some_and(|it| it != "default");
-    let mscale = config.rope_f32("mscale_all_dim")?.filter(|it| is_scaled && *it != 0.0);
-    let Some(mscale) = mscale else { return Ok(scale as f32) };
-    let Some(factor) = config.rope_f32("factor")? else {
-        return Err(config.refuse("factor", "be a number beside mscale_all_dim").into());
-    };
-    let temperature = match factor {
-        factor if factor <= 1.0 => 1.0,
-        factor => 0.1 * f64::from(mscale) * f64::from(factor).ln() + 1.0,
-    };
-    Ok((scale * temperature * temperature) as f32)
 }
 
 /// Loads attention layers that share their activations.

@@ -8,9 +8,9 @@ pub(crate) mod indexer;
 pub(crate) mod linear;
 pub(crate) mod mla;
 pub(crate) mod moe;
-pub(crate) mod noaux_tc;
 pub(crate) mod norm;
 pub(crate) mod rope;
+pub(crate) mod routing;
 
 use moeflux_backend::{Backend, Span};
 use moeflux_core::TokenId;

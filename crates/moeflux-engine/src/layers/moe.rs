@@ -15,6 +15,7 @@ use super::decoder::Builder;
 use super::dense::{GatedMlp, GatedScratch};
 use crate::error::EngineError;
 use crate::load::LoadError;
+use crate::models::Build;
 
 /// What the mixture-of-experts blocks of a model have in common.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +33,8 @@ pub(crate) struct MoeShape {
     /// How gate and up lie where one tensor holds both.
     pub(crate) fused: FusedOrder,
     pub(crate) shared: Option<SharedShape>,
+    /// Experts that a token may choose from.
+    pub(crate) n_eligible: usize,
 }
 
 /// An expert that every row gets.
@@ -109,12 +112,10 @@ pub(crate) struct Moe {
 
 impl MoeShape {
     /// SwiGLU experts under their usual names, without a shared one;
-    /// `experts` and `intermediate` are the config's keys.
-    pub(crate) fn read(
-        config: &Config,
-        experts: &str,
-        intermediate: &str,
-    ) -> Result<MoeShape, LoadError> {
+    /// `intermediate` is the config's key.
+    pub(crate) fn read(config: &Config, intermediate: &str) -> Result<MoeShape, LoadError> {
+        let present = EXPERTS_KEYS.iter().find(|it| config.get(it).is_some());
+        let experts = present.unwrap_or(&EXPERTS_KEYS[0]);
         let n_experts = config.usize(experts)?;
         let config_top_k = config.usize("num_experts_per_tok")?;
         if config_top_k > n_experts {
@@ -127,19 +128,69 @@ impl MoeShape {
             intermediate: config.usize(intermediate)?,
             activation: Activation::Swiglu,
             router: "gate",
-            parts: ["gate_proj", "up_proj", "down_proj"],
+            parts: USUAL_PARTS,
             fused: FusedOrder::GateThenUp,
             shared: None,
+            n_eligible: n_experts,
         })
     }
+}
+
+/// What families, and versions of their configs, call the number of experts.
+const EXPERTS_KEYS: [&str; 3] = ["num_experts", "num_local_experts", "n_routed_experts"];
+
+impl SharedShape {
+    /// DeepSeek's: `n_shared_experts` in one, which no gate scales.
+    pub(crate) fn read(
+        config: &Config,
+        intermediate: usize,
+    ) -> Result<Option<SharedShape>, LoadError> {
+        let n = config.usize_or("n_shared_experts", 0)?;
+        let shape =
+            SharedShape { name: "shared_experts", intermediate: n * intermediate, gate: None };
+        Ok((n > 0).then_some(shape))
+    }
+}
+
+/// Names of an expert's parts in checkpoints that number them, as Mixtral's
+/// do, unless an exporter has stacked and renamed them. `block` is any layer's.
+pub(crate) fn numbered_parts(block: &str, build: &Build<'_>) -> [&'static str; 3] {
+    if build.weights.holds(&format!("{block}.switch_mlp.gate_proj.weight")) {
+        return USUAL_PARTS;
+    }
+    ["w1", "w3", "w2"]
+}
+
+const USUAL_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
+
+/// How many layers come before the first with routed experts.
+pub(crate) fn first_dense_layers(config: &Config, n_layers: usize) -> Result<usize, LoadError> {
+    let n_dense = config.usize_or("first_k_dense_replace", 0)?;
+    if n_dense >= n_layers {
+        return Err(config.refuse("first_k_dense_replace", "be below num_hidden_layers").into());
+    }
+    Ok(n_dense)
+}
+
+/// Which layers have routed experts, as Qwen's configs say it.
+pub(crate) fn sparse_layers(config: &Config, n_layers: usize) -> Result<Vec<bool>, LoadError> {
+    let step = config.usize_or("decoder_sparse_step", 1)?;
+    let dense = config.usize_list("mlp_only_layers")?.unwrap_or_default();
+    let is_sparse = |i: usize| !dense.contains(&i) && (i + 1).is_multiple_of(step);
+    let layers: Vec<bool> = (0..n_layers).map(is_sparse).collect();
+    if !layers.contains(&true) {
+        let key = if dense.is_empty() { "decoder_sparse_step" } else { "mlp_only_layers" };
+        return Err(config.refuse(key, "leave experts to some layer").into());
+    }
+    Ok(layers)
 }
 
 impl MoeBlocks {
     /// Allocates what the blocks of a model share.
     pub(crate) fn new(shape: MoeShape, builder: &mut Builder<'_, '_>) -> MoeBlocks {
-        let MoeShape { n_experts, config_top_k, .. } = shape;
+        let MoeShape { n_experts, config_top_k, n_eligible, .. } = shape;
         let build = &mut *builder.build;
-        let top_k = build.variant.top_k.unwrap_or(config_top_k).min(n_experts);
+        let top_k = build.variant.top_k.unwrap_or(config_top_k).min(n_eligible);
         builder.experts = ExpertCounts { n_experts, top_k, config_top_k };
         let hidden = builder.outline.hidden;
         let scratch = MoeScratch {

@@ -5,11 +5,11 @@
 use moeflux_backend::{RopePairs, RopeSpec};
 use moeflux_core::checkpoint::Config;
 
+use super::deepseek_v3::{Defaults, MlpBlocks, MlpShape, outline};
 use super::{Build, Family, Model};
-use crate::layers::decoder::{Builder, Outline};
+use crate::layers::decoder::Builder;
 use crate::layers::indexer::{IndexerBlocks, IndexerShape};
 use crate::layers::mla::{MlaBlocks, MlaShape, Positions};
-use crate::layers::noaux_tc::{Blocks, BlocksShape};
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::load::LoadError;
@@ -17,48 +17,51 @@ use crate::load::LoadError;
 pub(crate) const DEEPSEEK_V32: Family = Family {
     name: "deepseek_v32",
     model_types: &["deepseek_v32"],
-    build: |config, build| {
-        let is_full = |_: &Config, n_layers| Ok(vec![true; n_layers]);
-        self::build(config, build, Defaults { eps: 1e-6, interleaves_index: false, is_full })
-    },
+    build: |config, it| build(config, it, &DEEPSEEK),
 };
 
 pub(crate) const GLM_MOE_DSA: Family = Family {
     name: "glm_moe_dsa",
     model_types: &["glm_moe_dsa"],
-    build: |config, build| {
-        let defaults = Defaults { eps: 1e-5, interleaves_index: true, is_full: full_indexers };
-        self::build(config, build, defaults)
-    },
+    build: |config, it| build(config, it, &GLM),
 };
 
 /// In what the two families differ.
-struct Defaults {
-    /// Of the norms.
-    eps: f32,
+struct Differences {
+    defaults: Defaults,
     /// Whether indexers rotate adjacent columns, not halves.
     interleaves_index: bool,
-    /// Which layers choose positions; the others see what the last one chose.
-    is_full: fn(&Config, usize) -> Result<Vec<bool>, LoadError>,
+    /// Whether layers may see what an earlier layer chose.
+    shares_choices: bool,
 }
+
+const DEEPSEEK: Differences = Differences {
+    defaults: Defaults { n_dense: 3, eps: 1e-6 },
+    interleaves_index: false,
+    shares_choices: false,
+};
+
+const GLM: Differences = Differences {
+    defaults: Defaults { n_dense: 3, eps: 1e-5 },
+    interleaves_index: true,
+    shares_choices: true,
+};
 
 fn build(
     config: &Config,
     build: &mut Build<'_>,
-    defaults: Defaults,
+    differences: &Differences,
 ) -> Result<Box<dyn Model>, LoadError> {
-    let eps = config.f32_or("rms_norm_eps", defaults.eps)?;
-    let outline = Outline { eps, ..Outline::read(config)? };
+    let outline = outline(config, differences.defaults)?;
     let attention = MlaShape::read(config)?;
     let MlaShape { rope_dim, pairs, .. } = attention;
     let Some(q_rank) = attention.q_rank else {
         return Err(config.refuse("q_lora_rank", "be a whole number: indexers read it").into());
     };
     let indexer = IndexerShape::read(config, q_rank, rope_dim)?;
-    let is_full = indexed_layers(config, outline.n_layers, &defaults)?;
-    let blocks = BlocksShape::read(config, outline.n_layers, 3)?;
-    build.variant = blocks.limit(build.variant);
-    let interleaves = config.bool_or("indexer_rope_interleave", defaults.interleaves_index)?;
+    let is_full = indexed_layers(config, outline.n_layers, differences)?;
+    let mlps = MlpShape::read(config, outline.n_layers, differences.defaults)?;
+    let interleaves = config.bool_or("indexer_rope_interleave", differences.interleaves_index)?;
     let index_pairs = if interleaves { RopePairs::Adjacent } else { RopePairs::Halves };
     let rope = rope::with_dim(config, rope_dim)?;
     let index_rope = RopeSpec { pairs: index_pairs, ..rope.clone() };
@@ -67,7 +70,7 @@ fn build(
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = MlaBlocks::new(attention, rope, &mut builder);
     let indexers = IndexerBlocks::new(indexer, index_rope, &mut builder);
-    let blocks = Blocks::new(blocks, &mut builder);
+    let mlps = MlpBlocks::new(mlps, &mut builder);
     builder.finish(|builder, idx, name| {
         let mut mixer = attention.load(&format!("{name}.self_attn"), builder)?;
         mixer.positions = if is_full[idx.idx()] {
@@ -75,7 +78,7 @@ fn build(
         } else {
             Positions::Chosen(indexers.selection)
         };
-        let mlp = blocks.load(idx, &format!("{name}.mlp"), builder)?;
+        let mlp = mlps.load(idx, &format!("{name}.mlp"), builder)?;
         builder.layer(name, Box::new(mixer), mlp)
     })
 }
@@ -84,14 +87,18 @@ fn build(
 fn indexed_layers(
     config: &Config,
     n_layers: usize,
-    defaults: &Defaults,
+    differences: &Differences,
 ) -> Result<Vec<bool>, LoadError> {
     if let Some(types) = config.str_list("layer_types")?
         && types.iter().any(|it| *it != "indexed_attention")
     {
         return Err(config.refuse("layer_types", "hold only \"indexed_attention\"").into());
     }
-    (defaults.is_full)(config, n_layers)
+    if differences.shares_choices {
+        full_indexers(config, n_layers)
+    } else {
+        Ok(vec![true; n_layers])
+    }
 }
 
 /// `indexer_types`, else `index_topk_pattern`, else every

@@ -2,8 +2,12 @@
 
 mod deepseek_v3;
 mod deepseek_v32;
+mod glm4_moe;
 mod glm4_moe_lite;
+mod minimax_m2;
+mod mixtral;
 mod qwen3_5_moe;
+mod qwen3_moe;
 #[cfg(test)]
 mod tests;
 
@@ -32,8 +36,12 @@ pub const FAMILIES: &[Family] = &[
     deepseek_v3::FAMILY,
     deepseek_v32::DEEPSEEK_V32,
     deepseek_v32::GLM_MOE_DSA,
+    glm4_moe::FAMILY,
     glm4_moe_lite::FAMILY,
+    minimax_m2::FAMILY,
+    mixtral::FAMILY,
     qwen3_5_moe::FAMILY,
+    qwen3_moe::FAMILY,
 ];
 
 impl Family {

@@ -21,15 +21,13 @@ pub(crate) const FAMILY: Family =
 
 fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
     config.usize("head_dim")?;
-    if config.bool_or("attention_bias", false)? {
-        return Err(config.refuse("attention_bias", "be false").into());
-    }
+    config.require_false("attention_bias")?;
     let shape = AttentionShape::read(config)?;
     Ok(AttentionShape { norms: QkNorm::PerHead, is_gated: true, ..shape })
 }
 
 fn moe_shape(config: &Config) -> Result<MoeShape, LoadError> {
-    let shape = MoeShape::read(config, "num_experts", "moe_intermediate_size")?;
+    let shape = MoeShape::read(config, "moe_intermediate_size")?;
     let shared = SharedShape {
         name: "shared_expert",
         intermediate: config.usize("shared_expert_intermediate_size")?,
