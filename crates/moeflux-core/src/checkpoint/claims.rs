@@ -108,18 +108,29 @@ impl<'a> Claims<'a> {
         Claims { checkpoint, claimed: BTreeSet::new(), bank }
     }
 
-    /// Claims a matrix. The same one may be claimed twice, as tied embeddings
-    /// are.
+    /// Claims a matrix, or a stack of matrices whose rows together are as many
+    /// as asked for. The same one may be claimed twice, as tied embeddings are.
     ///
     /// # Errors
     /// Where it is missing, has another shape, or a format that is not read.
     pub fn matrix(&mut self, decl: &MatrixDecl) -> Result<MatrixSource, FormatError> {
-        let stored = self.stored(&decl.name, &[decl.rows], decl.cols)?;
+        let outer = self.outer_shape(decl);
+        let stored = self.stored(&decl.name, &outer, decl.cols)?;
         let weight = stored.weight.extent;
         let params = stored.params.map(|(scales, biases)| (scales.extent, biases.extent));
         let (scales, biases) = params.unwrap_or((weight.empty(), weight.empty()));
         let (rows, cols, format) = (decl.rows, decl.cols, stored.format);
         Ok(MatrixSource { rows, cols, format, weight, scales, biases })
+    }
+
+    /// The shape of a matrix without its columns: its rows, or the heads and
+    /// rows of a stack (`embed_q` in MLX's latent attention).
+    fn outer_shape(&self, decl: &MatrixDecl) -> Vec<usize> {
+        let tensor = self.checkpoint.tensors().get(&format!("{}.weight", decl.name));
+        match tensor.map(|it| &it.shape[..]) {
+            Some([n, rows, _]) if n.checked_mul(*rows) == Some(decl.rows) => vec![*n, *rows],
+            _ => vec![decl.rows],
+        }
     }
 
     /// Claims a vector.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
+use crate::manifest::{ExpertsDecl, FusedOrder, Manifest, MatrixDecl, Role, VectorDecl};
 use crate::quant::{Affine, Float, MatrixFormat};
 use crate::{ExpertId, ExtentSource, LayerBank, LayerIdx};
 
@@ -73,6 +73,7 @@ fn experts(config: &Config, layer: usize) -> ExpertsDecl {
         layer: LayerIdx(layer as u16),
         prefix: format!("layers.{layer}.mlp"),
         parts: ["gate_proj", "up_proj", "down_proj"],
+        fused: FusedOrder::GateThenUp,
         n_experts: config.usize("num_experts").unwrap(),
         hidden: config.usize("hidden_size").unwrap(),
         intermediate: config.usize("moe_intermediate_size").unwrap(),
@@ -252,6 +253,19 @@ fn checks_quantised_shapes_against_each_other_and_the_config() {
     check_matrix_error(json!({}), &[("a.weight", "U32", &[1, 8]), scales, biases], "[2, 8]");
     check_matrix_error(json!({}), &[("a.weight", "U32", &[2, 2]), scales, biases], "1 bits");
     check_matrix_error(json!({}), &[weight, scales, ("a.biases", "F32", &[2, 1])], "F32 biases");
+}
+
+#[test]
+fn claims_stacks_of_matrices_as_one() {
+    let stack: (&str, &str, &[usize]) = ("a.weight", "U32", &[2, 3, 8]);
+    let scales: (&str, &str, &[usize]) = ("a.scales", "BF16", &[2, 3, 1]);
+    let biases: (&str, &str, &[usize]) = ("a.biases", "BF16", &[2, 3, 1]);
+    let dir = small(json!({}), &[stack, scales, biases]);
+    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let got = Claims::new(&checkpoint).matrix(&decl("a", 6, 64)).unwrap();
+    assert_eq!((got.rows, got.weight.len, got.scales.len), (6, 6 * 32, 6 * 2));
+    assert!(Claims::new(&checkpoint).matrix(&decl("a", 3, 64)).is_err());
+    check_matrix_error(json!({}), &[("a.weight", "F32", &[2, 2, 64])], "asks for [2, 64]");
 }
 
 #[test]

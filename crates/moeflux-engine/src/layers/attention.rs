@@ -1,11 +1,12 @@
 //! Grouped-query attention, with what families add to it: biases, normalised
 //! queries and keys, an output gate, sinks, windows.
 
-use moeflux_backend::{Attention, Cache, Cols, Heads, Projection, Rope, Vector, Weight};
+use moeflux_backend::{Attention, Cache, Cols, Heads, Rope, Vector};
 use moeflux_core::checkpoint::Config;
 
 use super::Step;
 use super::decoder::{Builder, Mixer};
+use super::linear::{Linear, project};
 use super::norm::Norm;
 use crate::load::LoadError;
 
@@ -108,13 +109,6 @@ pub(crate) struct AttentionLayer {
     scratch: AttentionScratch,
 }
 
-/// A projection and what is added to it.
-#[derive(Clone, Copy, Debug)]
-struct Linear {
-    weight: Weight,
-    bias: Option<Vector>,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Norms {
     q: Norm,
@@ -154,11 +148,9 @@ impl AttentionBlocks {
         let AttentionShape { n_kv_heads, head_dim, has_qkv_bias, has_output_bias, .. } = self.shape;
         let AttentionScratch { q_cols, k, mixed, .. } = self.scratch;
         let (hidden, kv_cols, mixed) = (builder.outline.hidden, columns(k).len, columns(mixed).len);
-        let mut linear = |part: &str, (rows, cols), has_bias: bool| {
+        let mut linear = |part: &str, shape, has_bias: bool| {
             let name = format!("{name}.{part}");
-            let weight = builder.projection(&name, rows, cols)?;
-            let bias = has_bias.then(|| builder.vector(&format!("{name}.bias"), rows));
-            Ok::<_, LoadError>(Linear { weight, bias: bias.transpose()? })
+            Linear::load(&name, shape, has_bias, builder)
         };
         Ok(AttentionLayer {
             q_proj: linear("q_proj", (q_cols.len, hidden), has_qkv_bias)?,
@@ -228,19 +220,6 @@ impl Mixer for AttentionLayer {
             backend.sigmoid_gate(rows, mixed, gate);
         }
         project(step, columns(mixed), &[(self.o_proj, out)]);
-    }
-}
-
-/// Several projections of one input.
-fn project(step: &mut Step<'_>, x: Cols, outputs: &[(Linear, Cols)]) {
-    let rows = step.rows();
-    let projection = |(it, out): &(Linear, Cols)| Projection { weight: it.weight, out: *out };
-    let projections: Vec<Projection> = outputs.iter().map(projection).collect();
-    step.backend.project(rows, x, &projections);
-    for (linear, out) in outputs {
-        if let Some(bias) = linear.bias {
-            step.backend.add_bias(rows, *out, bias);
-        }
     }
 }
 
