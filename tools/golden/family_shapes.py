@@ -132,6 +132,9 @@ MLX = {
     "mixtral-mlx-q4": dict(bits=4, config=mixtral(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)),
     "deepseek_v3-mlx-q4": dict(bits=4, config=deepseek_v3(
         **WIDE, intermediate_size=128, n_routed_experts=8, num_experts_per_tok=3, num_nextn_predict_layers=0, **{**WIDE_MLA, "qk_nope_head_dim": 64})),
+    "deepseek_v3-mlx-joined": dict(bits=4, joined=True, config=deepseek_v3(
+        **WIDE, intermediate_size=128, first_k_dense_replace=0, n_group=1, topk_group=1, n_routed_experts=6, num_experts_per_tok=2,
+        num_nextn_predict_layers=0, **{**WIDE_MLA, "qk_nope_head_dim": 24})),
     "minimax_m2-mlx-q4": dict(bits=4, config=minimax_m2(
         hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_local_experts=6, num_attention_heads=4, attn_type_list=[1, 1])),
     "glm4_moe-mlx-q4": dict(bits=4, config=glm4_moe(**WIDE, intermediate_size=128, num_attention_heads=4, n_routed_experts=6, num_nextn_predict_layers=0)),
