@@ -28,6 +28,9 @@ fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
     if config.usize_list("attn_type_list")?.is_some_and(|it| it.iter().any(|it| *it != 1)) {
         return refuse("attn_type_list", "hold only 1");
     }
+    if config.get("sliding_window").is_some() {
+        return refuse("sliding_window", "be absent");
+    }
     if config.usize_or("shared_intermediate_size", 0)? > 0 {
         return refuse("shared_intermediate_size", "be 0");
     }
