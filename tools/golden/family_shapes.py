@@ -120,4 +120,38 @@ HF = {
         rope_scaling=dict(YARN, mscale_all_dim=0.707), quantization_config=FP8,
         **mla(q_lora_rank=36, qk_nope_head_dim=32, num_attention_heads=3))),
 }
-MLX = {}
+
+WIDE = dict(hidden_size=64, num_hidden_layers=2, moe_intermediate_size=64)       # whole groups of 64
+WIDE_MLA = mla(q_lora_rank=64, kv_lora_rank=64, v_head_dim=32, num_attention_heads=2, num_key_value_heads=2)
+MLX_QWEN3_MOE = qwen3_moe(**WIDE, head_dim=32, num_experts=6)
+MLX = {
+    "qwen3_moe-mlx-q4": dict(bits=4, config=MLX_QWEN3_MOE),
+    "qwen3_moe-mlx-mxfp4": dict(mode="mxfp4", config=MLX_QWEN3_MOE),
+    "qwen3_moe-mlx-nvfp4": dict(mode="nvfp4", config=MLX_QWEN3_MOE),
+    "qwen3_moe-mlx-mxfp8": dict(mode="mxfp8", config=MLX_QWEN3_MOE),
+    "mixtral-mlx-q4": dict(bits=4, config=mixtral(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)),
+    "deepseek_v3-mlx-q4": dict(bits=4, config=deepseek_v3(
+        **WIDE, intermediate_size=128, n_routed_experts=8, num_experts_per_tok=3, num_nextn_predict_layers=0, **{**WIDE_MLA, "qk_nope_head_dim": 64})),
+    "deepseek_v3-mlx-joined": dict(bits=4, joined=True, config=deepseek_v3(
+        **WIDE, intermediate_size=128, first_k_dense_replace=0, n_group=1, topk_group=1, n_routed_experts=6, num_experts_per_tok=2,
+        num_nextn_predict_layers=0, **{**WIDE_MLA, "qk_nope_head_dim": 24})),
+    "minimax_m2-mlx-q4": dict(bits=4, config=minimax_m2(
+        hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_local_experts=6, num_attention_heads=4, attn_type_list=[1, 1])),
+    "glm4_moe-mlx-q4": dict(bits=4, config=glm4_moe(**WIDE, intermediate_size=128, num_attention_heads=4, n_routed_experts=6, num_nextn_predict_layers=0)),
+    "glm4_moe_lite-mlx-q4": dict(bits=4, config=glm4_moe_lite(
+        **WIDE, intermediate_size=128, n_routed_experts=6, num_nextn_predict_layers=0, **WIDE_MLA)),
+    "qwen3_next-mlx-q4": dict(bits=4, config=qwen3_next(
+        **WIDE, num_attention_heads=4, num_experts=6, shared_expert_intermediate_size=64, linear_key_head_dim=16, linear_num_value_heads=4,
+        linear_value_head_dim=16)),
+    # mlx-lm rounds the ends of YaRN's ramp whatever `truncate` says, so that the references agree only where it says true
+    "gpt_oss-mlx-mxfp4": dict(mode="mxfp4", experts_only=True, config=gpt_oss(
+        hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, layer_types=["sliding_attention", "full_attention"],
+        rope_scaling=dict(GPT_YARN, truncate=True))),
+    "gpt_oss-mlx-q4": dict(bits=4, config=gpt_oss(
+        hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, layer_types=["sliding_attention", "full_attention"],
+        rope_scaling=dict(GPT_YARN, truncate=True))),
+    "deepseek_v32-mlx-q4": dict(bits=4, config=deepseek_v32(
+        **WIDE, intermediate_size=128, n_routed_experts=8, num_nextn_predict_layers=0, **WIDE_MLA)),
+    "glm_moe_dsa-mlx-q4": dict(bits=4, config=glm_moe_dsa(
+        **WIDE, intermediate_size=128, n_routed_experts=6, num_nextn_predict_layers=0, **WIDE_MLA)),
+}

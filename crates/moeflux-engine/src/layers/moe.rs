@@ -163,15 +163,6 @@ pub(crate) fn numbered_parts(block: &str, build: &Build<'_>) -> [&'static str; 3
 
 const USUAL_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
-/// How many layers come before the first with routed experts.
-pub(crate) fn first_dense_layers(config: &Config, n_layers: usize) -> Result<usize, LoadError> {
-    let n_dense = config.usize_or("first_k_dense_replace", 0)?;
-    if n_dense >= n_layers {
-        return Err(config.refuse("first_k_dense_replace", "be below num_hidden_layers").into());
-    }
-    Ok(n_dense)
-}
-
 /// Which layers have routed experts, as Qwen's configs say it.
 pub(crate) fn sparse_layers(config: &Config, n_layers: usize) -> Result<Vec<bool>, LoadError> {
     let step = config.usize_or("decoder_sparse_step", 1)?;

@@ -8,6 +8,7 @@ mod minimax_m2;
 mod mixtral;
 mod qwen3_5_moe;
 mod qwen3_moe;
+mod qwen3_next;
 #[cfg(test)]
 mod tests;
 
@@ -42,6 +43,7 @@ pub const FAMILIES: &[Family] = &[
     mixtral::FAMILY,
     qwen3_5_moe::FAMILY,
     qwen3_moe::FAMILY,
+    qwen3_next::FAMILY,
 ];
 
 impl Family {
