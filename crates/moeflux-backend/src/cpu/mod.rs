@@ -220,8 +220,8 @@ impl Backend for Cpu {
         });
     }
 
-    fn head_product(&mut self, _rows: usize, _op: HeadProduct) {
-        unimplemented!()
+    fn head_product(&mut self, rows: usize, op: HeadProduct) {
+        products::head_product(self, rows, op);
     }
 
     fn add_bias(&mut self, rows: usize, acc: Cols, bias: Vector) {
