@@ -264,7 +264,7 @@ fn working_set(bank: &ExpertBank, top_k: usize) -> u64 {
 fn scratch(declared: &Declared, bank: &ExpertBank, chunk: usize) -> u64 {
     const EXPERT_ROWS: u64 = 1024;
     let layers = bank.layers.iter().flatten();
-    let intermediate = layers.map(|it| it.layout.gate.rows as u64).max().unwrap_or(0);
+    let intermediate = layers.map(|it| it.layout.intermediate() as u64).max().unwrap_or(0);
     let activations = declared.scratch_per_row * chunk as u64;
     let inner = EXPERT_ROWS.max(chunk as u64) * intermediate * 3 * 4;
     activations + activations / 4 + inner + 8 * declared.shape.vocab as u64

@@ -30,7 +30,7 @@ use self::rope::RopeTable;
 use crate::{
     Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule, DeviceError,
     Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection, RmsNorm, Rope,
-    RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Span, Vector, Weight,
+    RopeSpec, Route, Routing, Scoring, SelectPositions, Selection, Sequence, Span, Vector, Weight,
 };
 
 /// The processor, its threads and everything resident.
@@ -230,8 +230,12 @@ impl Backend for Cpu {
         });
     }
 
-    fn head_product(&mut self, _rows: usize, _op: HeadProduct) {
-        unimplemented!()
+    fn copy(&mut self, rows: usize, out: Heads, x: Heads) {
+        self.copy_heads(rows, out, x);
+    }
+
+    fn head_product(&mut self, rows: usize, op: HeadProduct) {
+        products::head_product(self, rows, op);
     }
 
     fn add_bias(&mut self, rows: usize, acc: Cols, bias: Vector) {
@@ -341,10 +345,13 @@ impl Backend for Cpu {
     fn route(&mut self, rows: usize, op: Route) -> Result<Routing, DeviceError> {
         let mut routing = Routing::default();
         let logits = self.buf(op.logits.buf);
+        let bias = match op.scoring {
+            Scoring::Sigmoid { bias, .. } => bias.map(|it| self.vector(it)),
+            Scoring::Softmax { .. } | Scoring::SoftmaxOfChosen => None,
+        };
         for row in 0..rows {
             let logits = logits.cols(row, op.logits);
-            let Routing { experts, weights } = &mut routing;
-            route::choose(logits, op.top_k, op.scoring, experts, weights);
+            route::choose(logits, op.top_k, op.scoring, bias, &mut routing);
         }
         Ok(routing)
     }

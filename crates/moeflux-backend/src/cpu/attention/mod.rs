@@ -10,6 +10,8 @@
 
 mod cache;
 mod kernels;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
