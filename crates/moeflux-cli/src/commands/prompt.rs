@@ -35,6 +35,7 @@ impl Turn {
         let tokens = encode(tokenizer, template, messages, true)?;
         let mut others = vec![messages.to_vec()];
         if let [opening @ .., question] = messages
+            && !opening.is_empty()
             && opening.iter().all(|it| it.role == "system")
         {
             let text = question.content.as_ref().and_then(|it| it.as_str()).unwrap_or_default();

@@ -385,3 +385,77 @@ impl<'a> In<'a> {
         Ok(u32_at(self.bytes(4)?, 0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn shape(
+        config: Value,
+        caches: &[CacheSpec],
+        n_layers: usize,
+    ) -> Result<WireShape, StateError> {
+        let config = Config::from_value(Path::new("config.json"), config).unwrap();
+        WireShape::new(&config, caches, n_layers)
+    }
+
+    fn rows(n_heads: usize, k_dim: usize, v_dim: usize) -> CacheSpec {
+        CacheSpec::Kv { n_heads, k_dim, v_dim, dtype: KvType::Q8 }
+    }
+
+    /// Three delta nets, then attention, and so on.
+    fn hybrid(n_layers: usize, n_v_heads: usize) -> Vec<CacheSpec> {
+        let channels = 2 * 16 * 128 + n_v_heads * 128;
+        let delta = CacheSpec::Delta { n_heads: n_v_heads, k_dim: 128, v_dim: 128 };
+        let layer = |i: usize| match i % 4 {
+            3 => vec![rows(2, 256, 256)],
+            _ => vec![CacheSpec::Conv { channels, kernel: 4 }, delta],
+        };
+        (0..n_layers).flat_map(layer).collect()
+    }
+
+    /// The sizes that the original system has for its three models, all of
+    /// them written as version 2, eight bytes longer than version 1.
+    #[test]
+    fn the_originals_models_have_their_sizes() {
+        for (n_layers, n_v_heads, fixed, per_position) in
+            [(60, 64, 100 + 195_379_200, 61_440), (40, 32, 80 + 65_863_680, 40_960)]
+        {
+            let shape = shape(json!({}), &hybrid(n_layers, n_v_heads), n_layers).unwrap();
+            assert_eq!(shape.size(0).unwrap(), fixed - 8);
+            assert_eq!(shape.size(7).unwrap(), fixed - 8 + 7 * per_position);
+        }
+        let config = json!({
+            "kv_lora_rank": 512, "qk_nope_head_dim": 128, "num_attention_heads": 128,
+        });
+        let latent = shape(config, &[rows(1, 576, 0); 61], 61).unwrap();
+        assert_eq!(latent.fields, [61, 1, 128, 192, 0, 0, 512, 64]);
+        assert_eq!(latent.size(3).unwrap(), 284 + 3 * 140_544);
+    }
+
+    #[test]
+    fn what_the_header_cannot_say_is_refused() {
+        let mut shifted = hybrid(8, 32);
+        shifted.rotate_right(1);
+        let index_keys = json!({"kv_lora_rank": 16});
+        for (config, caches, n_layers) in [
+            (json!({}), shifted, 8),
+            (json!({}), vec![rows(2, 64, 64), rows(2, 64, 32)], 2),
+            (json!({}), vec![rows(2, 64, 64), rows(2, 64, 64)], 1),
+            (json!({}), vec![rows(2, 64, 32)], 1),
+            (json!({}), vec![rows(1, 64, 0)], 1),
+            (index_keys, vec![rows(1, 40, 0), rows(1, 32, 0)], 1),
+            (json!({}), vec![CacheSpec::Conv { channels: 8, kernel: 4 }], 1),
+            (json!({}), Vec::new(), 0),
+        ] {
+            let refused = shape(config, &caches, n_layers).unwrap_err();
+            assert!(matches!(refused, StateError::NoSuchLayers { .. }), "{refused}");
+        }
+        let overlong = shape(json!({}), &hybrid(4, 32), 4).unwrap().size(1 << 31).unwrap_err();
+        assert!(matches!(overlong, StateError::LenOverflow { .. }), "{overlong}");
+    }
+}
