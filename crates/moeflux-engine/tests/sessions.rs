@@ -10,7 +10,7 @@ mod prompts;
 #[path = "sessions/timeline.rs"]
 mod timeline;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use common::{Golden, cases};
 use moeflux_engine::{Engine, EngineOptions, KvType, Logits, Session, TokenId};
@@ -26,9 +26,15 @@ struct Subject {
 
 impl Subject {
     fn open(dir: PathBuf, options: &EngineOptions) -> Subject {
+        let golden = dir.clone();
+        Subject::with_tokens_of(&golden, dir, options)
+    }
+
+    /// A model in another form than its golden case.
+    fn with_tokens_of(golden: &Path, dir: PathBuf, options: &EngineOptions) -> Subject {
         let options = EngineOptions { threads: Some(1), ..options.clone() };
         let engine = Engine::open(&dir, &options).unwrap();
-        let sequences = Golden::read(&dir).sequences.into_iter().map(|it| it.tokens);
+        let sequences = Golden::read(golden).sequences.into_iter().map(|it| it.tokens);
         let mut tokens = sequences.max_by_key(Vec::len).unwrap();
         tokens.truncate(24);
         let mut session = engine.session();

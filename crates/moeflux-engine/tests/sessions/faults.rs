@@ -4,12 +4,16 @@
 use std::fs;
 use std::path::Path;
 
+use moeflux_engine::pack::PackOptions;
 use moeflux_engine::{
     Activations, Engine, EngineError, EngineOptions, KvType, Session, SnapshotError, StateError,
+    pack_checkpoint,
 };
+use moeflux_store::{IoChoice, StoreError};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
+use super::common::golden_dir;
 use super::{Subject, bits, families};
 
 /// A session in the middle of its tokens, and what it saved before.
@@ -243,5 +247,56 @@ fn after_a_state_was_loaded_a_failed_step_goes_back_to_it() {
         // A prompt shares nothing with what is unknown.
         assert_eq!(session.reuse(&subject.tokens).unwrap(), 0);
         subject.check_rest(&mut session, 0);
+    }
+}
+
+/// The smallest options under which experts are read again and again.
+fn streaming(dir: &Path) -> EngineOptions {
+    let options = |bytes| EngineOptions {
+        expert_io: IoChoice::Pread,
+        expert_cache: Some(bytes),
+        threads: Some(1),
+        ..EngineOptions::default()
+    };
+    match Engine::open(dir, &options(0)).err().unwrap() {
+        EngineError::Store(StoreError::BudgetTooSmall { needed, .. }) => options(needed),
+        err => panic!("{err}"),
+    }
+}
+
+#[test]
+fn a_step_that_fails_between_checkpoints_is_made_good_from_the_last_one() {
+    for case in ["mlx-q4", "qwen3_moe-mlx-q4", "deepseek_v3-mlx-q4"] {
+        let dir = tempfile::tempdir().unwrap();
+        let model = dir.path().join("model");
+        let source = golden_dir().join(case);
+        pack_checkpoint(&source, &model, &PackOptions::unquantised(), &mut |_| {}).unwrap();
+        let subject = Subject::with_tokens_of(&source, model.clone(), &streaming(&model));
+        let layers: Vec<_> = fs::read_dir(model.join("packed_experts")).unwrap().collect();
+        let mut layers: Vec<_> = layers.into_iter().map(|it| it.unwrap().path()).collect();
+        layers.sort();
+        let contents: Vec<_> = layers.iter().map(|it| fs::read(it).unwrap()).collect();
+        for knows_tokens in [true, false] {
+            for last in 0..layers.len() {
+                let mut session = subject.engine.session();
+                session.eval_prompt(&subject.tokens[..5]).unwrap();
+                session.checkpoint(5).unwrap();
+                if !knows_tokens {
+                    let Some(bytes) = state(&mut session) else { continue };
+                    session.state_load(&bytes).unwrap();
+                }
+                session.eval_prompt(&subject.tokens[5..8]).unwrap();
+                for file in &layers[last..] {
+                    fs::File::options().write(true).open(file).unwrap().set_len(0).unwrap();
+                }
+                let failed = session.eval_prompt(&subject.tokens[8..]).unwrap_err();
+                assert!(matches!(failed, EngineError::Store(_)), "{failed}");
+                assert_eq!(session.position(), 8);
+                for (file, bytes) in layers.iter().zip(&contents) {
+                    fs::write(file, bytes).unwrap();
+                }
+                subject.check_rest(&mut session, 8);
+            }
+        }
     }
 }
