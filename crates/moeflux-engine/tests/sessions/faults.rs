@@ -55,7 +55,7 @@ fn every_shorter_snapshot_is_refused() {
         fs::write(&path, &good).unwrap();
         let file = fs::File::options().write(true).open(&path).unwrap();
         // All lengths of the beginning, some of the rest.
-        let is_tried = |it: &usize| *it < 1500 || it % 37 == 0 || it + 40 > good.len();
+        let is_tried = |it: &usize| *it < 1500 || it.is_multiple_of(37) || it + 40 > good.len();
         for len in (0..good.len()).rev().filter(is_tried) {
             file.set_len(len as u64).unwrap();
             let err = match session.load(&path).unwrap_err() {
