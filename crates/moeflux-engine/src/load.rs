@@ -200,6 +200,15 @@ impl Weights for Loader<'_> {
         let source = self.claims.matrix(&whole)?;
         let parts: Vec<MatrixSource> =
             runs.iter().map(|it| source.rows(it.start, it.len())).collect();
+        let rows = parts.iter().map(|it| it.rows).sum();
+        let scale_bytes: usize = parts.iter().map(|it| it.scales.len).sum();
+        let joins = parts.iter().all(|it| it.format == source.format)
+            && scale_bytes == source.format.scale_bytes(rows, source.cols);
+        if !joins {
+            let what = format!("{} whose heads share the scales of a block", whole.name);
+            let path = self.checkpoint.root().to_path_buf();
+            return Err(FormatError::Unsupported { path, what }.into());
+        }
         self.load(&parts, whole.role)
     }
 
