@@ -14,7 +14,7 @@ use moeflux_backend::cpu::matmul::{
     Activations, FloatRows, MatmulJob, OutRows, Quantised, Rounding, RowMap, run_jobs,
 };
 use moeflux_backend::cpu::{Isa, Pool, SharedMut};
-use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView};
+use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks};
 
 /// More than any cache.
 const MEMORY_BYTES: usize = 384 << 20;
@@ -81,10 +81,10 @@ impl Bench {
     }
 
     fn matrix_of(&self, format: MatrixFormat, rows: usize, cols: usize) -> MatrixView<'_> {
-        let n_params = rows * format.param_bytes(cols);
+        let n_params = format.scale_bytes(rows, cols);
         let weight = match format {
-            MatrixFormat::Affine(_) => &self.noise,
-            MatrixFormat::Dense(_) => &self.params,
+            MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) => &self.params,
+            _ => &self.noise,
         };
         MatrixView {
             rows,
@@ -92,7 +92,7 @@ impl Bench {
             format,
             weight: &weight[..rows * format.row_bytes(cols)],
             scales: &self.params[..n_params],
-            biases: &self.params[self.params.len() - n_params..],
+            biases: &self.params[self.params.len() - format.bias_bytes(rows, cols)..],
         }
     }
 
@@ -196,6 +196,11 @@ fn formats() -> Vec<(String, MatrixFormat)> {
     });
     let mut all = Vec::from(affine);
     all.push(("BF16".into(), MatrixFormat::Dense(Float::BF16)));
+    for (name, micro) in MicroScaled::MODES {
+        all.push((name.into(), MatrixFormat::Micro(micro)));
+    }
+    let blocks = ScaledBlocks::new(128, 128, Float::F32);
+    all.push(("FP8 blocks".into(), MatrixFormat::Blocks(blocks)));
     all
 }
 
@@ -231,9 +236,7 @@ impl Input {
         self.out.resize(self.n * weight.rows, 0.0);
         let x = match weight.format {
             MatrixFormat::Affine(_) => Activations::Quantised(&self.quantised),
-            MatrixFormat::Dense(_) => {
-                Activations::Full(FloatRows { data: &self.x, stride: self.cols, cols: self.cols })
-            }
+            _ => Activations::Full(FloatRows { data: &self.x, stride: self.cols, cols: self.cols }),
         };
         let all = RowMap::Range { first: 0, n: self.n };
         let data = SharedMut::new(&mut self.out);

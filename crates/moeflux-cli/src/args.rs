@@ -286,9 +286,10 @@ pub(crate) struct PackArgs {
     pub(crate) src: String,
     /// The directory to write
     pub(crate) dst: PathBuf,
-    /// Bits of what is not quantised yet; 16 leaves it as it is
-    #[arg(long, default_value_t = 4, value_parser = weight_bits, allow_negative_numbers = true)]
-    pub(crate) bits: u8,
+    /// Bits of what is not quantised yet, and of FP8; where asked for, of MXFP4
+    /// and the like too; 16 leaves all as it is [default: 4]
+    #[arg(long, value_parser = weight_bits, allow_negative_numbers = true)]
+    pub(crate) bits: Option<u8>,
     /// Bits of what stays in memory [default: as --bits]
     #[arg(long, value_name = "BITS", value_parser = weight_bits, allow_negative_numbers = true)]
     pub(crate) resident_bits: Option<u8>,

@@ -27,10 +27,25 @@ pub struct MatrixLayout {
     pub format: MatrixFormat,
     /// The elements.
     pub weight: PartSpan,
-    /// One scale a group and row; empty for formats without.
+    /// The scales; empty for formats without.
     pub scales: PartSpan,
     /// One bias a group and row; empty for formats without.
     pub biases: PartSpan,
+}
+
+/// How the rows of an expert's first two matrices lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateUp {
+    /// Each by itself.
+    Split {
+        /// `(moe_intermediate_size, hidden_size)`.
+        gate: MatrixLayout,
+        /// `(moe_intermediate_size, hidden_size)`.
+        up: MatrixLayout,
+    },
+    /// In one matrix `(2 * moe_intermediate_size, hidden_size)`: a row of gate,
+    /// its row of up, and so on.
+    Alternating(MatrixLayout),
 }
 
 /// The record of every expert of one layer: what a family computes with and
@@ -39,18 +54,37 @@ pub struct MatrixLayout {
 pub struct ExpertLayout {
     /// Bytes of each extent, in the order in which they are read.
     pub extents: Vec<usize>,
-    /// `(moe_intermediate_size, hidden_size)`.
-    pub gate: MatrixLayout,
-    /// `(moe_intermediate_size, hidden_size)`.
-    pub up: MatrixLayout,
+    /// Gate and up.
+    pub gate_up: GateUp,
     /// `(hidden_size, moe_intermediate_size)`.
     pub down: MatrixLayout,
+}
+
+impl GateUp {
+    /// The one matrix, or both: gate, then up.
+    pub fn matrices(&self) -> impl Iterator<Item = &MatrixLayout> {
+        let (first, second) = match self {
+            GateUp::Split { gate, up } => (gate, Some(up)),
+            GateUp::Alternating(both) => (both, None),
+        };
+        [first].into_iter().chain(second)
+    }
 }
 
 impl ExpertLayout {
     /// Bytes of one record, all extents together.
     pub fn record_bytes(&self) -> usize {
         self.extents.iter().sum()
+    }
+
+    /// `moe_intermediate_size`.
+    pub fn intermediate(&self) -> usize {
+        self.down.cols
+    }
+
+    /// All matrices: gate and up, then down.
+    pub fn matrices(&self) -> impl Iterator<Item = &MatrixLayout> {
+        self.gate_up.matrices().chain([&self.down])
     }
 }
 

@@ -10,6 +10,6 @@ mod memory;
 pub mod quant;
 
 pub use bank::{ExpertBank, ExtentSource, FileIdx, LayerBank, SourceFile};
-pub use expert::{Expert, ExpertLayout, ExpertMemory, MatrixLayout, PartSpan};
+pub use expert::{Expert, ExpertLayout, ExpertMemory, GateUp, MatrixLayout, PartSpan};
 pub use ids::{ExpertId, ExpertKey, LayerIdx, TokenId};
 pub use memory::{HostBuf, HostSlab, MappedFile, PAGE_BYTES};

@@ -58,7 +58,9 @@ pub struct ExpertsDecl {
     pub layer: LayerIdx,
     /// Canonical module name of the block, such as `layers.0.mlp`.
     pub prefix: String,
-    /// Names of the three projections: gate, up, down.
+    /// Names of the three projections where each expert has tensors of its
+    /// own: gate, up, down. Stacked ones are `gate_proj`, `up_proj` and
+    /// `down_proj` whatever stands here.
     pub parts: [&'static str; 3],
     /// How gate and up lie in fused tensors.
     pub fused: FusedOrder,

@@ -127,7 +127,7 @@ fn storage(
         add(kind, format, 1, (decl.rows * decl.cols) as u64, bytes);
     }
     for layer in bank.layers.iter().flatten() {
-        for matrix in [&layer.layout.gate, &layer.layout.up, &layer.layout.down] {
+        for matrix in layer.layout.matrices() {
             let n = layer.n_experts;
             let elements = (matrix.rows * matrix.cols * n) as u64;
             let bytes = (matrix.format.matrix_bytes(matrix.rows, matrix.cols) * n) as u64;
@@ -141,9 +141,13 @@ fn storage(
 
 fn format_name(format: MatrixFormat) -> String {
     match format {
-        MatrixFormat::Dense(Float::F32) => String::from("f32"),
-        MatrixFormat::Dense(Float::F16) => String::from("f16"),
-        MatrixFormat::Dense(Float::BF16) => String::from("bf16"),
+        MatrixFormat::Dense(float) | MatrixFormat::Transposed(float) => match float {
+            Float::F32 => String::from("f32"),
+            Float::F16 => String::from("f16"),
+            Float::BF16 => String::from("bf16"),
+        },
         MatrixFormat::Affine(it) => format!("{}-bit, groups of {}", it.bits, it.group_size),
+        MatrixFormat::Micro(it) => it.mode().unwrap_or("small floats").to_owned(),
+        MatrixFormat::Blocks(it) => format!("fp8, blocks of {} × {}", it.block_rows, it.block_cols),
     }
 }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use moeflux_core::quant::MatrixFormat;
 use moeflux_core::{
-    Expert, ExpertId, ExpertKey, ExpertLayout, ExpertMemory, HostBuf, LayerIdx, MatrixLayout,
-    PartSpan,
+    Expert, ExpertId, ExpertKey, ExpertLayout, ExpertMemory, GateUp, HostBuf, LayerIdx,
+    MatrixLayout, PartSpan,
 };
 
-use super::products::{formats, matrix_bytes};
-use super::{Suite, filled, read};
+use super::products::{formats, group_size, matrix_bytes};
+use super::{Numbers, Suite, filled, read};
 use crate::{
-    Activation, Backend, Combine, ExpertCall, ExpertGroups, ExpertRow, Experts, Inputs, Route,
-    Scoring, Shared,
+    Activation, Backend, Combine, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts,
+    Inputs, Route, Scoring, Shared,
 };
 
 pub(super) fn check(suite: &Suite<'_>) {
@@ -32,9 +32,19 @@ pub(super) fn check(suite: &Suite<'_>) {
     }
     for format in formats() {
         for inputs in [Inputs::Full, Inputs::Int16, Inputs::Int8] {
-            experts(suite, format, inputs);
+            experts(suite, Shape { format, alternates: false }, inputs, false);
         }
+        experts(suite, Shape { format, alternates: true }, Inputs::Int16, false);
+        experts(suite, Shape { format, alternates: false }, Inputs::Int16, true);
+        experts(suite, Shape { format, alternates: true }, Inputs::Full, true);
     }
+}
+
+/// How an expert is stored.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    format: MatrixFormat,
+    alternates: bool,
 }
 
 fn route(
@@ -61,7 +71,7 @@ fn sigmoid_route(
 ) {
     for has_bias in [false, true] {
         route(suite, n_experts, top_k, &|b| {
-            let bias = super::Numbers::new(59).floats(n_experts);
+            let bias = Numbers::new(59).floats(n_experts);
             let bias = has_bias.then(|| b.load_vector(&bias));
             Scoring::Sigmoid { bias, groups, renormalise, scale: 2.5 }
         });
@@ -73,7 +83,7 @@ fn combine(suite: &Suite<'_>, rows: usize, width: usize, top_k: usize) {
         suite.case(&format!("combine {rows}x{width} top {top_k} {has_gate:?}"), &|b| {
             let acc = filled(b, rows, width, 61);
             let slots = filled(b, rows * top_k, width, 62).buf;
-            let mut weights = super::Numbers::new(63).floats(rows * top_k);
+            let mut weights = Numbers::new(63).floats(rows * top_k);
             weights[0] = 0.0;
             let shared = has_gate.map(|has_gate| Shared {
                 out: filled(b, rows, width, 64),
@@ -86,7 +96,8 @@ fn combine(suite: &Suite<'_>, rows: usize, width: usize, top_k: usize) {
 }
 
 /// An expert whose parts begin at odd offsets.
-fn expert(format: MatrixFormat, id: u16, hidden: usize, intermediate: usize) -> Arc<Expert> {
+fn expert(shape: Shape, id: u16, hidden: usize, intermediate: usize) -> Arc<Expert> {
+    let format = shape.format;
     let mut bytes = vec![0; 3];
     let mut place = |part: Vec<u8>| {
         let span = PartSpan { extent: 0, offset: bytes.len() - 3, len: part.len() };
@@ -99,35 +110,52 @@ fn expert(format: MatrixFormat, id: u16, hidden: usize, intermediate: usize) -> 
         MatrixLayout { rows, cols, format, weight, scales, biases }
     };
     let seed = 70 + 3 * u64::from(id);
-    let gate = layout(intermediate, hidden, seed);
-    let up = layout(intermediate, hidden, seed + 1);
+    let gate_up = if shape.alternates {
+        GateUp::Alternating(layout(2 * intermediate, hidden, seed))
+    } else {
+        let gate = layout(intermediate, hidden, seed);
+        GateUp::Split { gate, up: layout(intermediate, hidden, seed + 1) }
+    };
     let down = layout(hidden, intermediate, seed + 2);
     let mut buf = HostBuf::zeroed(bytes.len());
     buf[..bytes.len()].copy_from_slice(&bytes);
     Arc::new(Expert {
         key: ExpertKey { layer: LayerIdx(0), expert: ExpertId(id) },
-        layout: Arc::new(ExpertLayout { extents: vec![bytes.len() - 3], gate, up, down }),
+        layout: Arc::new(ExpertLayout { extents: vec![bytes.len() - 3], gate_up, down }),
         memory: ExpertMemory::Owned { buf, starts: vec![3] },
     })
 }
 
-fn experts(suite: &Suite<'_>, format: MatrixFormat, inputs: Inputs) {
-    suite.case(&format!("experts {format:?} {inputs:?}"), &|b| {
-        let (hidden, intermediate, top_k) = match format {
-            MatrixFormat::Affine(it) => (2 * it.group_size, 3 * it.group_size, 2),
-            MatrixFormat::Dense(_) => (37, 21, 2),
-        };
+fn vector(backend: &mut dyn Backend, n: usize, seed: u64) -> crate::Vector {
+    backend.load_vector(&Numbers::new(seed).floats(n))
+}
+
+fn experts(suite: &Suite<'_>, shape: Shape, inputs: Inputs, is_gpt_oss: bool) {
+    suite.case(&format!("experts {shape:?} {inputs:?} gpt-oss: {is_gpt_oss}"), &|b| {
+        let (hidden, intermediate) =
+            group_size(shape.format).map_or((37, 21), |it| (2 * it, 3 * it));
+        let top_k = 2;
         let x = filled(b, 4, hidden, 66);
         let out = filled(b, 4 * top_k, hidden, 67).buf;
         let row = |row, slot| ExpertRow { row, slot };
         let call = |id, rows: Vec<ExpertRow>| ExpertCall {
-            expert: expert(format, id, hidden, intermediate),
+            expert: expert(shape, id, hidden, intermediate),
             rows,
         };
         let first = [call(0, vec![row(0, 1), row(2, 4), row(3, 6)])];
         let rest = [call(1, vec![row(1, 2)]), call(2, vec![row(0, 0), row(1, 3), row(2, 5)])];
-        let op =
-            Experts { out, x, inputs, activation: Activation::Swiglu, biases: None, calls: &first };
+        let (activation, biases) = if is_gpt_oss {
+            let biases = ExpertBiases {
+                gate: vector(b, 3 * intermediate, 80),
+                up: vector(b, 3 * intermediate, 81),
+                down: vector(b, 3 * hidden, 82),
+            };
+            // A limit that bites.
+            (Activation::ClampedSwiglu { alpha: 1.702, limit: 0.5 }, Some(biases))
+        } else {
+            (Activation::Swiglu, None)
+        };
+        let op = Experts { out, x, inputs, activation, biases, calls: &first };
         b.experts(op);
         b.experts(Experts { calls: &rest, ..op });
         read(b, out, 4 * top_k)

@@ -1,10 +1,12 @@
 //! Matrix products, embeddings and logits, in every format.
 
-use moeflux_core::quant::{Affine, Float, MatrixFormat};
+use moeflux_core::quant::{
+    Affine, Float, MatrixFormat, MicroScaled, ScaledBlocks, SmallFloat, SmallScale,
+};
 use moeflux_core::{HostBuf, TokenId};
 
 use super::{Numbers, Suite, filled, read};
-use crate::{Backend, Cols, HostMatrix, Inputs, Projection, Weight};
+use crate::{Backend, Cols, HeadProduct, Heads, HostMatrix, Inputs, Projection, Weight};
 
 /// Outputs and groups of inputs, odd and even, small and large.
 const SHAPES: [(usize, usize); 6] = [(1, 1), (3, 2), (16, 3), (33, 4), (70, 5), (130, 16)];
@@ -20,16 +22,27 @@ pub(super) fn formats() -> Vec<MatrixFormat> {
             }
         }
         all.push(MatrixFormat::Dense(params));
+        all.push(MatrixFormat::Transposed(params));
+    }
+    all.extend(MicroScaled::MODES.map(|(_, it)| MatrixFormat::Micro(it)));
+    for (rows, cols, scales) in [(128, 128, Float::F32), (7, 20, Float::BF16)] {
+        all.push(MatrixFormat::Blocks(ScaledBlocks::new(rows, cols, scales)));
     }
     all
 }
 
-/// Columns of `n_groups` groups; unquantised formats get a ragged width.
-fn width(format: MatrixFormat, n_groups: usize) -> usize {
+/// Columns that share a scale, where it must divide a row's.
+pub(super) fn group_size(format: MatrixFormat) -> Option<usize> {
     match format {
-        MatrixFormat::Affine(affine) => n_groups * affine.group_size,
-        MatrixFormat::Dense(_) => n_groups * 24 - 5,
+        MatrixFormat::Affine(it) => Some(it.group_size),
+        MatrixFormat::Micro(it) => Some(it.group_size),
+        _ => None,
     }
+}
+
+/// Columns of `n_groups` groups; formats without get a ragged width.
+fn width(format: MatrixFormat, n_groups: usize) -> usize {
+    group_size(format).map_or(n_groups * 24 - 5, |it| n_groups * it)
 }
 
 /// A reproducible matrix; its scales and biases are small.
@@ -41,7 +54,28 @@ pub(super) fn matrix_bytes(
 ) -> (Vec<u8>, Vec<u8>, Vec<u8>) {
     let mut numbers = Numbers::new(seed);
     match format {
-        MatrixFormat::Dense(float) => (floats(float, &numbers.floats(rows * cols)), vec![], vec![]),
+        MatrixFormat::Dense(float) | MatrixFormat::Transposed(float) => {
+            (floats(float, &numbers.floats(rows * cols)), vec![], vec![])
+        }
+        MatrixFormat::Micro(micro) => {
+            let mut weight = numbers.bytes(rows * format.row_bytes(cols));
+            if micro.element == SmallFloat::E4M3 {
+                weight.iter_mut().for_each(|it| *it = no_nan(*it));
+            }
+            let scales = numbers.bytes(format.scale_bytes(rows, cols)).into_iter().map(|it| {
+                match micro.scale {
+                    SmallScale::E8M0 => 120 + it % 8,
+                    SmallScale::E4M3 => 1 + it % 80,
+                }
+            });
+            (weight, scales.collect(), vec![])
+        }
+        MatrixFormat::Blocks(blocks) => {
+            let weight = numbers.bytes(rows * cols).into_iter().map(no_nan).collect();
+            let n = format.scale_bytes(rows, cols) / blocks.scales.bytes();
+            let scales: Vec<f32> = numbers.floats(n).iter().map(|it| it * 0.001).collect();
+            (weight, floats(blocks.scales, &scales), vec![])
+        }
         MatrixFormat::Affine(affine) => {
             let weight = numbers.bytes(rows * format.row_bytes(cols));
             let n = rows * affine.n_groups(cols);
@@ -50,6 +84,11 @@ pub(super) fn matrix_bytes(
             (weight, floats(affine.params, &scales), floats(affine.params, &biases))
         }
     }
+}
+
+/// The bits of a NaN depend on more than a product's definition.
+fn no_nan(e4m3: u8) -> u8 {
+    if e4m3 & 0x7f == 0x7f { e4m3 ^ 1 } else { e4m3 }
 }
 
 fn floats(float: Float, values: &[f32]) -> Vec<u8> {
@@ -99,7 +138,41 @@ pub(super) fn check(suite: &Suite<'_>) {
             }
             lookup(suite, format, (outputs, cols));
         }
+        if !matches!(format, MatrixFormat::Transposed(_)) {
+            // Heads, rows of a head's matrix, activations; rows that no head owns lie between.
+            for (heads, rows, n) in [(1, 1, 1), (3, 6, 2), (5, 17, 33), (2, 130, 70)] {
+                head_product(suite, format, (heads, rows, width(format, 3)), n);
+            }
+            head_product(suite, format, (2, 9, width(format, 40)), 3);
+        }
     }
+}
+
+fn head_product(
+    suite: &Suite<'_>,
+    format: MatrixFormat,
+    (n_heads, rows, cols): (usize, usize, usize),
+    n: usize,
+) {
+    let name = format!("head product {format:?} {n_heads} of {rows}x{cols}, x{n}");
+    suite.case(&name, &|b| {
+        let (first_row, row_stride) = (2, rows + 3);
+        let shape = (first_row + n_heads * row_stride, cols);
+        let weight = load(b, format, shape, Inputs::Int16, 27);
+        // Gaps between heads, and columns before the first.
+        let heads =
+            |buf, head_dim| Heads { buf, start: 1, n_heads, head_dim, stride: head_dim + 2 };
+        let wide = filled(b, n, 1 + n_heads * (cols + 2), 28).buf;
+        let narrow = filled(b, n, 1 + n_heads * (rows + 2), 29).buf;
+        let (wide, narrow) = (heads(wide, cols), heads(narrow, rows));
+        let op =
+            |out, x, transposed| HeadProduct { out, x, weight, first_row, row_stride, transposed };
+        b.head_product(n, op(narrow, wide, false));
+        let mut all = read(b, narrow.buf, n);
+        b.head_product(n, op(wide, narrow, true));
+        all.extend(read(b, wide.buf, n));
+        all
+    });
 }
 
 fn product(

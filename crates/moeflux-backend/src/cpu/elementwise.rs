@@ -2,6 +2,7 @@
 
 use super::isa::for_every_isa;
 use super::math::{sigmoid, silu};
+use crate::Activation;
 
 for_every_isa! {
     /// `acc += x`.
@@ -36,5 +37,68 @@ for_every_isa! {
         for (x, g) in x.iter_mut().zip(gate) {
             *x *= sigmoid(*g);
         }
+    }
+}
+
+/// Gate and up of one row of an expert, and what becomes of them.
+#[derive(Clone, Copy)]
+pub(super) struct Activate<'a> {
+    pub(super) activation: Activation,
+    /// Added to gate and up first.
+    pub(super) biases: Option<(&'a [f32], &'a [f32])>,
+    /// Whether the row holds gate, up, gate, up; else all of gate, then all of
+    /// up.
+    pub(super) alternates: bool,
+}
+
+/// Elements that are activated together.
+const BLOCK: usize = 16;
+
+for_every_isa! {
+    /// Replaces the first half of a row of gate and up by their activation;
+    /// the second half is of no use afterwards.
+    pub(super) fn activate(op: Activate<'_>, row: &mut [f32]) {
+        let n = row.len() / 2;
+        for start in (0..n).step_by(BLOCK) {
+            let len = BLOCK.min(n - start);
+            let (mut gate, mut up) = ([0f32; BLOCK], [0f32; BLOCK]);
+            if op.alternates {
+                // Pairs are read at or behind the places that were written.
+                let pairs = row[2 * start..2 * (start + len)].as_chunks::<2>().0;
+                for ((gate, up), pair) in gate.iter_mut().zip(&mut up).zip(pairs) {
+                    [*gate, *up] = *pair;
+                }
+            } else {
+                gate[..len].copy_from_slice(&row[start..start + len]);
+                up[..len].copy_from_slice(&row[n + start..n + start + len]);
+            }
+            if let Some((gate_bias, up_bias)) = op.biases {
+                add_to(&mut gate, &gate_bias[start..start + len]);
+                add_to(&mut up, &up_bias[start..start + len]);
+            }
+            let out = activated(op.activation, &gate, &up);
+            row[start..start + len].copy_from_slice(&out[..len]);
+        }
+    }
+}
+
+#[inline(always)]
+fn add_to(acc: &mut [f32], x: &[f32]) {
+    for (acc, x) in acc.iter_mut().zip(x) {
+        *acc += x;
+    }
+}
+
+#[inline(always)]
+fn activated(activation: Activation, gate: &[f32; BLOCK], up: &[f32; BLOCK]) -> [f32; BLOCK] {
+    match activation {
+        Activation::Swiglu => std::array::from_fn(|i| silu(gate[i]) * up[i]),
+        Activation::ClampedSwiglu { alpha, limit } => std::array::from_fn(|i| {
+            // Comparisons that let NaN pass.
+            let g = if gate[i] > limit { limit } else { gate[i] };
+            let u = if up[i] > limit { limit } else { up[i] };
+            let u = if u < -limit { -limit } else { u };
+            g * sigmoid(alpha * g) * (u + 1.0)
+        }),
     }
 }

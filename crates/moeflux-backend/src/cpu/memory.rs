@@ -48,18 +48,16 @@ impl Matrix {
 
     pub(super) fn view<'a>(&'a self) -> MatrixView<'a> {
         let HostMatrix { rows, cols, format, .. } = self.host;
-        let weight_bytes = rows * format.row_bytes(cols);
-        let param_bytes = rows * format.param_bytes(cols);
-        let params = |buf: &'a Option<HostBuf>| -> &'a [u8] {
-            buf.as_ref().map_or(&[], |it| &it[..param_bytes])
+        let part = |buf: &'a Option<HostBuf>, len: usize| -> &'a [u8] {
+            buf.as_ref().map_or(&[], |it| &it[..len])
         };
         MatrixView {
             rows,
             cols,
             format,
-            weight: &self.host.weight[..weight_bytes],
-            scales: params(&self.host.scales),
-            biases: params(&self.host.biases),
+            weight: &self.host.weight[..rows * format.row_bytes(cols)],
+            scales: part(&self.host.scales, format.scale_bytes(rows, cols)),
+            biases: part(&self.host.biases, format.bias_bytes(rows, cols)),
         }
     }
 

@@ -235,27 +235,7 @@ impl Backend for Cpu {
     }
 
     fn head_product(&mut self, rows: usize, op: HeadProduct) {
-        let view = self.matrices[op.weight.0 as usize].view();
-        let cols = view.cols;
-        let n = if op.transposed { op.x.head_dim } else { op.out.head_dim };
-        let mut all = vec![0.0; op.out.n_heads * n * cols];
-        for (i, it) in all.chunks_exact_mut(cols).enumerate() {
-            view.decode_row(op.first_row + i / n * op.row_stride + i % n, it);
-        }
-        self.for_each_head(rows, op.out, &|cpu, row, head, it| {
-            let x = cpu.buf(op.x.buf).head(row, op.x, head);
-            let w = all[head * n * cols..].chunks_exact(cols);
-            if op.transposed {
-                it.fill(0.0);
-                for (w, x) in w.zip(x) {
-                    elementwise::add_scaled(cpu.isa, it, w, *x);
-                }
-            } else {
-                for (w, out) in w.zip(it.iter_mut()) {
-                    *out = w.iter().zip(x).map(|(a, b)| a * b).sum();
-                }
-            }
-        });
+        products::head_product(self, rows, op);
     }
 
     fn add_bias(&mut self, rows: usize, acc: Cols, bias: Vector) {

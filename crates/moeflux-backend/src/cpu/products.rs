@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use moeflux_core::ExpertLayout;
 use moeflux_core::quant::{MatrixFormat, MatrixView};
+use moeflux_core::{ExpertLayout, GateUp};
 
 use super::matmul::{
-    Activations, FloatRows, MatmulJob, OutRows, Quantised, Rounding, RowMap, run_jobs,
+    Activations, FloatRows, HeadColumns, HeadJob, MatmulJob, OutRows, Quantised, Rounding, RowMap,
+    head_products, run_jobs,
 };
 use super::memory::{Digits, rounding};
 use super::parallel::for_each_chunk;
 use super::pool::SharedMut;
 use super::{Cpu, elementwise};
-use crate::{Cols, ExpertCall, Experts, Inputs, Projection, Weight};
+use crate::{Cols, ExpertCall, Experts, HeadProduct, Heads, Projection, Weight};
 
 /// Rows of experts that are worked on together; bounds the scratch memory.
 const EXPERT_ROWS: usize = 1024;
@@ -136,6 +137,28 @@ pub(super) fn project(cpu: &mut Cpu, rows: usize, x: Cols, outputs: &[Projection
     }
 }
 
+pub(super) fn head_product(cpu: &mut Cpu, rows: usize, op: HeadProduct) {
+    fn columns<T>(heads: Heads, data: T, stride: usize) -> HeadColumns<T> {
+        let Heads { start, stride: head_stride, head_dim, .. } = heads;
+        HeadColumns { data, stride, first_col: start, head_stride, head_dim }
+    }
+    assert_eq!(op.out.n_heads, op.x.n_heads, "heads in and heads out");
+    let mut taken = cpu.take(op.out.buf);
+    let x = cpu.buf(op.x.buf);
+    let job = HeadJob {
+        weight: cpu.matrices[op.weight.0 as usize].view(),
+        first_row: op.first_row,
+        row_stride: op.row_stride,
+        is_transposed: op.transposed,
+        n_heads: op.out.n_heads,
+        n_rows: rows,
+        x: columns(op.x, &x.data, x.width),
+        out: columns(op.out, SharedMut::new(&mut taken.data), taken.width),
+    };
+    head_products(&cpu.pool, cpu.isa, &job);
+    cpu.put(op.out.buf, taken);
+}
+
 pub(super) fn logits(cpu: &mut Cpu, rows: &[usize], x: Cols, head: Weight) -> Vec<f32> {
     let digits = cpu.matrices[head.0 as usize].rounding();
     let n_rows = rows.iter().max().map_or(0, |it| it + 1);
@@ -165,7 +188,7 @@ pub(super) fn experts(cpu: &mut Cpu, op: Experts<'_>) {
     let layout = Arc::clone(&first.expert.layout);
     let n_rows = op.calls.iter().flat_map(|it| &it.rows).map(|it| it.row as usize + 1).max();
     let n_rows = n_rows.unwrap_or(0);
-    for matrix in [&layout.gate, &layout.up] {
+    for matrix in layout.gate_up.matrices() {
         if let Some(digits) = rounding(matrix.format, op.inputs) {
             cpu.round(op.x, n_rows, digits);
         }
@@ -178,10 +201,10 @@ pub(super) fn experts(cpu: &mut Cpu, op: Experts<'_>) {
             n_rows_now <= EXPERT_ROWS
         });
         let (now, later) = rest.split_at(1 + more.count());
-        let group = Group::new(&layout, op.inputs, now);
+        let group = Group::new(&layout, op, now);
         let mut scratch = std::mem::take(&mut cpu.scratch);
-        group.gate_and_up(cpu, &mut scratch, op.x, n_rows);
-        group.down(cpu, &mut scratch, op.out);
+        group.gate_and_up(cpu, &mut scratch, n_rows);
+        group.down(cpu, &mut scratch);
         cpu.scratch = scratch;
         rest = later;
     }
@@ -190,24 +213,28 @@ pub(super) fn experts(cpu: &mut Cpu, op: Experts<'_>) {
 /// Experts whose products share a fork.
 struct Group<'a> {
     layout: &'a ExpertLayout,
-    inputs: Inputs,
+    op: Experts<'a>,
     calls: &'a [ExpertCall],
     /// Rows of the input, call after call.
     rows: Vec<u32>,
     /// Rows of the output, call after call.
     slots: Vec<u32>,
+    /// Each row's expert.
+    experts: Vec<usize>,
 }
 
 impl<'a> Group<'a> {
-    fn new(layout: &'a ExpertLayout, inputs: Inputs, calls: &'a [ExpertCall]) -> Group<'a> {
+    fn new(layout: &'a ExpertLayout, op: Experts<'a>, calls: &'a [ExpertCall]) -> Group<'a> {
         let all = || calls.iter().flat_map(|it| &it.rows);
         let rows = all().map(|it| it.row).collect();
         let slots = all().map(|it| it.slot).collect();
-        Group { layout, inputs, calls, rows, slots }
+        let of_rows = |it: &ExpertCall| vec![it.expert.key.expert.idx(); it.rows.len()];
+        let experts = calls.iter().flat_map(of_rows).collect();
+        Group { layout, op, calls, rows, slots, experts }
     }
 
     fn digits(&self, format: MatrixFormat) -> Option<Digits> {
-        rounding(format, self.inputs)
+        rounding(format, self.op.inputs)
     }
 
     /// Every call with its place among the rows of the group.
@@ -219,18 +246,18 @@ impl<'a> Group<'a> {
         })
     }
 
-    fn gate_and_up(&self, cpu: &Cpu, scratch: &mut Scratch, x: Cols, n_rows: usize) {
-        let width = 2 * self.layout.gate.rows;
+    fn gate_and_up(&self, cpu: &Cpu, scratch: &mut Scratch, n_rows: usize) {
+        let width = 2 * self.layout.intermediate();
         scratch.gate_up.resize(self.rows.len() * width, 0.0);
         let data = SharedMut::new(&mut scratch.gate_up);
         let mut jobs = Vec::with_capacity(2 * self.calls.len());
         for (call, first) in self.placed() {
             let n = call.rows.len();
             let mut job = |weight: MatrixView<'a>, first_col| {
-                assert_eq!(weight.cols, x.len, "shape of an expert");
+                assert_eq!(weight.cols, self.op.x.len, "shape of an expert");
                 jobs.push(MatmulJob {
                     weight,
-                    x: cpu.inputs(x, n_rows, self.digits(weight.format)),
+                    x: cpu.inputs(self.op.x, n_rows, self.digits(weight.format)),
                     x_rows: RowMap::List(&self.rows[first..first + n]),
                     out: OutRows {
                         data,
@@ -240,21 +267,36 @@ impl<'a> Group<'a> {
                     },
                 });
             };
-            job(call.expert.matrix(&self.layout.gate), 0);
-            job(call.expert.matrix(&self.layout.up), width / 2);
+            match &self.layout.gate_up {
+                GateUp::Split { gate, up } => {
+                    job(call.expert.matrix(gate), 0);
+                    job(call.expert.matrix(up), width / 2);
+                }
+                GateUp::Alternating(both) => job(call.expert.matrix(both), 0),
+            }
         }
         run_jobs(&cpu.pool, cpu.isa, &jobs);
         drop(jobs);
-        let cost = width * 4;
-        for_each_chunk(&cpu.pool, &mut scratch.gate_up, width, cost, &|_, row| {
-            let (gate, up) = row.split_at_mut(width / 2);
-            elementwise::swiglu_in_place(cpu.isa, gate, up);
+        self.activate(cpu, &mut scratch.gate_up, width);
+    }
+
+    fn activate(&self, cpu: &Cpu, gate_up: &mut [f32], width: usize) {
+        let alternates = matches!(self.layout.gate_up, GateUp::Alternating(_));
+        let activation = self.op.activation;
+        for_each_chunk(&cpu.pool, gate_up, width, width * 4, &|i, row| {
+            let biases = self.op.biases.map(|it| {
+                let at = self.experts[i] * (width / 2)..(self.experts[i] + 1) * (width / 2);
+                (&cpu.vector(it.gate)[at.clone()], &cpu.vector(it.up)[at])
+            });
+            let op = elementwise::Activate { activation, biases, alternates };
+            elementwise::activate(cpu.isa, op, row);
         });
     }
 
-    fn down(&self, cpu: &mut Cpu, scratch: &mut Scratch, out: crate::Buf) {
+    fn down(&self, cpu: &mut Cpu, scratch: &mut Scratch) {
         let Scratch { gate_up, activated } = scratch;
-        let (intermediate, stride) = (self.layout.gate.rows, 2 * self.layout.gate.rows);
+        let intermediate = self.layout.intermediate();
+        let stride = 2 * intermediate;
         let digits = self.digits(self.layout.down.format);
         if let Some(Digits { group_size, n_digits }) = digits {
             let (n_rows, cols) = (self.rows.len(), intermediate);
@@ -265,7 +307,7 @@ impl<'a> Group<'a> {
             Some(_) => Activations::Quantised(activated),
             None => Activations::Full(FloatRows { data: gate_up, stride, cols: intermediate }),
         };
-        let mut taken = cpu.take(out);
+        let mut taken = cpu.take(self.op.out);
         let data = SharedMut::new(&mut taken.data);
         let job = |(call, first): (&'a ExpertCall, usize)| MatmulJob {
             weight: call.expert.matrix(&self.layout.down),
@@ -281,6 +323,14 @@ impl<'a> Group<'a> {
         let jobs: Vec<_> = self.placed().map(job).collect();
         run_jobs(&cpu.pool, cpu.isa, &jobs);
         drop(jobs);
-        cpu.put(out, taken);
+        if let Some(biases) = self.op.biases {
+            let hidden = self.layout.down.rows;
+            for (slot, expert) in self.slots.iter().zip(&self.experts) {
+                let bias = &cpu.vector(biases.down)[expert * hidden..(expert + 1) * hidden];
+                let out = &mut taken.data[*slot as usize * taken.width..][..hidden];
+                elementwise::add(cpu.isa, out, bias);
+            }
+        }
+        cpu.put(self.op.out, taken);
     }
 }

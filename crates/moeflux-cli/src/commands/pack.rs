@@ -28,18 +28,23 @@ pub(crate) fn run(args: &PackArgs) -> Result<()> {
 }
 
 fn options(args: &PackArgs) -> PackOptions {
-    let resident = args.resident_bits.unwrap_or(args.bits);
+    let expert = args.bits.unwrap_or(DEFAULT_BITS);
+    let resident = args.resident_bits.unwrap_or(expert);
     PackOptions {
-        expert_bits: bits(args.bits),
+        expert_bits: bits(expert),
         resident_bits: bits(resident),
         embedding_bits: bits(args.embedding_bits.unwrap_or(resident)),
         head_bits: bits(args.head_bits.unwrap_or(resident)),
         gate_bits: bits(args.gate_bits),
         group_size: args.group_size,
+        requantise: args.bits.is_some(),
         force: args.force,
         n_threads: args.threads.unwrap_or(0),
     }
 }
+
+/// Bits where none are asked for.
+const DEFAULT_BITS: u8 = 4;
 
 /// Sixteen bits are what is there already.
 fn bits(bits: u8) -> Option<u8> {

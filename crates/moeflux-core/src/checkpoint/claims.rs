@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::{Checkpoint, Dtype, Extent, FileReader, FormatError, Tensor};
 use crate::manifest::{ExpertsDecl, MatrixDecl, VectorDecl};
-use crate::quant::{Affine, Float, MatrixFormat};
+use crate::quant::{Affine, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks};
 use crate::{ExpertBank, LayerBank};
 
 /// Tensors of a checkpoint, claimed one declaration after another.
@@ -27,7 +27,7 @@ pub struct MatrixSource {
     pub format: MatrixFormat,
     /// The elements, row-major.
     pub weight: Extent,
-    /// One scale a group and row; empty for formats without.
+    /// The scales; empty for formats without.
     pub scales: Extent,
     /// One bias a group and row; empty for formats without.
     pub biases: Extent,
@@ -59,14 +59,14 @@ impl MatrixSource {
     /// Some of its rows, as a matrix.
     pub fn rows(&self, start: usize, n: usize) -> MatrixSource {
         assert!(start <= self.rows && n <= self.rows - start, "rows of a matrix");
-        let part = |extent: Extent, bytes: usize| extent.slice(start * bytes, n * bytes);
-        let (row, params) = (self.format.row_bytes(self.cols), self.format.param_bytes(self.cols));
+        let [weight, scales, biases] = self.format.row_ranges(start, n, self.cols);
         MatrixSource {
             rows: n,
-            weight: part(self.weight, row),
-            scales: part(self.scales, params),
-            biases: part(self.biases, params),
-            ..*self
+            cols: self.cols,
+            format: self.format.from_row(start),
+            weight: self.weight.slice(weight.start, weight.len()),
+            scales: self.scales.slice(scales.start, scales.len()),
+            biases: self.biases.slice(biases.start, biases.len()),
         }
     }
 
@@ -80,6 +80,20 @@ impl MatrixSource {
             scales: reader.read(self.scales)?,
             biases: reader.read(self.biases)?,
         })
+    }
+}
+
+impl MatrixBytes {
+    /// The matrix whose bytes these are.
+    pub fn view(&self, source: &MatrixSource) -> MatrixView<'_> {
+        MatrixView {
+            rows: source.rows,
+            cols: source.cols,
+            format: source.format,
+            weight: &self.weight,
+            scales: &self.scales,
+            biases: &self.biases,
+        }
     }
 }
 
@@ -98,7 +112,14 @@ impl VectorSource {
 pub(super) struct Stored<'a> {
     pub(super) format: MatrixFormat,
     pub(super) weight: &'a Tensor,
-    pub(super) params: Option<(&'a Tensor, &'a Tensor)>,
+    pub(super) scales: Option<&'a Tensor>,
+    pub(super) biases: Option<&'a Tensor>,
+}
+
+impl Stored<'_> {
+    pub(super) fn dense(float: Float, weight: &Tensor) -> Stored<'_> {
+        Stored { format: MatrixFormat::Dense(float), weight, scales: None, biases: None }
+    }
 }
 
 impl<'a> Claims<'a> {
@@ -117,8 +138,8 @@ impl<'a> Claims<'a> {
         let outer = self.outer_shape(decl);
         let stored = self.stored(&decl.name, &outer, decl.cols)?;
         let weight = stored.weight.extent;
-        let params = stored.params.map(|(scales, biases)| (scales.extent, biases.extent));
-        let (scales, biases) = params.unwrap_or((weight.empty(), weight.empty()));
+        let part = |tensor: Option<&Tensor>| tensor.map_or(weight.empty(), |it| it.extent);
+        let (scales, biases) = (part(stored.scales), part(stored.biases));
         let (rows, cols, format) = (decl.rows, decl.cols, stored.format);
         Ok(MatrixSource { rows, cols, format, weight, scales, biases })
     }
@@ -209,20 +230,25 @@ impl<'a> Claims<'a> {
         cols: usize,
     ) -> Result<Stored<'a>, FormatError> {
         let weight = self.claim(&format!("{module}.weight"))?;
-        let format = match weight.dtype {
-            Dtype::Float(float) => MatrixFormat::Dense(float),
-            Dtype::U32 => return self.stored_affine(module, weight, outer, cols),
-            Dtype::Other(_) => return Err(self.unsupported_dtype(weight)),
+        let float = match weight.dtype {
+            Dtype::Float(float) => float,
+            Dtype::U32 => return self.stored_packed(module, weight, outer, cols),
+            Dtype::F8E4M3 => return self.stored_blocks(module, weight, outer, cols),
+            Dtype::U8 | Dtype::Other(_) => return Err(self.unsupported_dtype(weight)),
         };
         self.expect_shape(weight, outer, cols)?;
-        if self.checkpoint.tensors().contains_key(&format!("{module}.scales")) {
-            let what = format!("{module} has {} weights and scales", weight.dtype.name());
-            return Err(FormatError::unsupported(self.checkpoint.path_of(weight), what));
+        for part in ["scales", "weight_scale_inv"] {
+            if self.checkpoint.tensors().contains_key(&format!("{module}.{part}")) {
+                let what = format!("{module} has {} weights and {part}", weight.dtype.name());
+                return Err(FormatError::unsupported(self.checkpoint.path_of(weight), what));
+            }
         }
-        Ok(Stored { format, weight, params: None })
+        Ok(Stored::dense(float, weight))
     }
 
-    fn stored_affine(
+    /// MLX: packed words, integers with scales and biases or small floats with
+    /// scales of bytes.
+    fn stored_packed(
         &mut self,
         module: &str,
         weight: &'a Tensor,
@@ -230,48 +256,98 @@ impl<'a> Claims<'a> {
         cols: usize,
     ) -> Result<Stored<'a>, FormatError> {
         let scales = self.claim(&format!("{module}.scales"))?;
-        let Dtype::Float(params) = scales.dtype else {
-            return Err(self.unsupported_dtype(scales));
-        };
-        let biases = self.claim(&format!("{module}.biases"))?;
         let words = last(weight);
         let bits = words.checked_mul(32).filter(|it| it.is_multiple_of(cols)).map(|it| it / cols);
         let n_groups = last(scales);
         let group_size = (n_groups > 0 && cols.is_multiple_of(n_groups)).then(|| cols / n_groups);
-        let affine = match (bits.and_then(|it| u8::try_from(it).ok()), group_size) {
-            (Some(bits), Some(group_size)) => Affine { bits, group_size, params },
-            _ => return Err(self.wrong_shape(weight, wanted(outer, "columns × bits / 32"))),
+        let (Some(bits), Some(group_size)) =
+            (bits.and_then(|it| u8::try_from(it).ok()), group_size)
+        else {
+            return Err(self.wrong_shape(weight, wanted(outer, "columns × bits / 32")));
         };
         self.expect_shape(weight, outer, words)?;
         self.expect_shape(scales, outer, n_groups)?;
-        self.expect_shape(biases, outer, n_groups)?;
         let path = self.checkpoint.path_of(weight);
-        if biases.dtype != scales.dtype {
-            let what = format!("{module} has {} biases", biases.dtype.name());
-            return Err(FormatError::unsupported(path, what));
-        }
-        if !affine.is_supported(cols) {
-            let Affine { bits, group_size, .. } = affine;
+        let unsupported = || {
             let what = format!("{module} with {bits} bits in groups of {group_size}");
-            return Err(FormatError::unsupported(path, what));
+            FormatError::unsupported(path, what)
+        };
+        let (format, biases) = match scales.dtype {
+            Dtype::Float(params) => {
+                let biases = self.claim(&format!("{module}.biases"))?;
+                self.expect_shape(biases, outer, n_groups)?;
+                if biases.dtype != scales.dtype {
+                    let what = format!("{module} has {} biases", biases.dtype.name());
+                    return Err(FormatError::unsupported(path, what));
+                }
+                (MatrixFormat::Affine(Affine { bits, group_size, params }), Some(biases))
+            }
+            Dtype::U8 => {
+                let micro = MicroScaled::MODES.iter().map(|it| it.1).find(|it| {
+                    (it.element.bits(), it.group_size) == (usize::from(bits), group_size)
+                });
+                (MatrixFormat::Micro(micro.ok_or_else(unsupported)?), None)
+            }
+            _ => return Err(self.unsupported_dtype(scales)),
+        };
+        if !format.is_supported(cols) {
+            return Err(unsupported());
         }
-        let rules = &self.checkpoint.rules;
-        rules.check(module, &affine).map_err(|what| FormatError::malformed(path, what))?;
-        let format = MatrixFormat::Affine(affine);
-        Ok(Stored { format, weight, params: Some((scales, biases)) })
+        self.check_rule(module, weight, &format)?;
+        Ok(Stored { format, weight, scales: Some(scales), biases })
     }
 
+    /// DeepSeek-V3: E4M3 and a scale for each block. The last of `outer` is
+    /// the rows.
+    fn stored_blocks(
+        &mut self,
+        module: &str,
+        weight: &'a Tensor,
+        outer: &[usize],
+        cols: usize,
+    ) -> Result<Stored<'a>, FormatError> {
+        self.expect_shape(weight, outer, cols)?;
+        let scales = self.claim(&format!("{module}.weight_scale_inv"))?;
+        let Dtype::Float(float) = scales.dtype else {
+            return Err(self.unsupported_dtype(scales));
+        };
+        let (block_rows, block_cols) = self.checkpoint.rules.block_of(module);
+        let blocks = ScaledBlocks::new(block_rows, block_cols, float);
+        let mut outer = outer.to_vec();
+        if let Some(rows) = outer.last_mut() {
+            *rows = blocks.n_row_blocks(*rows);
+        }
+        self.expect_shape(scales, &outer, blocks.n_col_blocks(cols))?;
+        let format = MatrixFormat::Blocks(blocks);
+        self.check_rule(module, weight, &format)?;
+        Ok(Stored { format, weight, scales: Some(scales), biases: None })
+    }
+
+    pub(super) fn check_rule(
+        &self,
+        module: &str,
+        weight: &Tensor,
+        format: &MatrixFormat,
+    ) -> Result<(), FormatError> {
+        let path = self.checkpoint.path_of(weight);
+        let rules = &self.checkpoint.rules;
+        rules.check(module, format).map_err(|what| FormatError::malformed(path, what))
+    }
+
+    /// Checks for the shape `outer + [inner]`; a matrix may also be a stack of
+    /// equal ones (MLX's matrices of attention heads).
     pub(super) fn expect_shape(
         &self,
         tensor: &Tensor,
         outer: &[usize],
         inner: usize,
     ) -> Result<(), FormatError> {
-        let shape = tensor.shape.split_last();
-        if shape.is_some_and(|(last, rest)| *last == inner && rest == outer) {
-            return Ok(());
-        }
-        Err(self.wrong_shape(tensor, wanted(outer, &inner.to_string())))
+        let fits = match (tensor.shape.as_slice(), outer) {
+            ([n, rows, cols], [all]) => *cols == inner && n.checked_mul(*rows) == Some(*all),
+            ([rest @ .., cols], _) => *cols == inner && rest == outer,
+            _ => false,
+        };
+        if fits { Ok(()) } else { Err(self.wrong_shape(tensor, wanted(outer, &inner.to_string()))) }
     }
 
     pub(super) fn wrong_shape(&self, tensor: &Tensor, want: String) -> FormatError {

@@ -10,7 +10,7 @@ use super::FormatError;
 use super::experts::record_layout;
 use super::quantization::{Declared, QuantRules};
 use crate::manifest::ExpertsDecl;
-use crate::quant::{Affine, Float, MatrixFormat};
+use crate::quant::{Affine, Float, MatrixFormat, MicroScaled, ScaledBlocks};
 use crate::{ExpertLayout, SourceFile};
 
 /// What a packed container says about itself.
@@ -56,6 +56,18 @@ pub enum StoredFormat {
         /// How scales and biases are stored.
         params: StoredFloat,
     },
+    /// Small floats in groups that share a scale.
+    Micro {
+        /// MLX's name of the format.
+        mode: StoredMode,
+    },
+    /// E4M3 in blocks that share a scale.
+    Blocks {
+        /// Rows and columns of a block.
+        block: [usize; 2],
+        /// How scales are stored.
+        scales: StoredFloat,
+    },
     /// Unquantised.
     Dense {
         /// One element.
@@ -73,6 +85,18 @@ pub enum StoredFloat {
     F16,
     /// `"bf16"`.
     Bf16,
+}
+
+/// A format of small floats by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StoredMode {
+    /// `"mxfp4"`.
+    Mxfp4,
+    /// `"nvfp4"`.
+    Nvfp4,
+    /// `"mxfp8"`.
+    Mxfp8,
 }
 
 /// The experts of one layer: a file of records.
@@ -176,9 +200,14 @@ impl Container {
             return Err(format!("{} is not among its files", Self::RESIDENT));
         }
         for (name, format) in &self.tensors {
-            let MatrixFormat::Affine(affine) = format.to_format() else { continue };
-            if !affine.is_supported(affine.group_size) {
-                return Err(format!("{name} has {affine:?}, which no kernel reads"));
+            let format = format.to_format();
+            let group_size = match format {
+                MatrixFormat::Affine(affine) => affine.group_size,
+                MatrixFormat::Micro(micro) => micro.group_size,
+                _ => 1,
+            };
+            if !format.is_supported(group_size) {
+                return Err(format!("{name} has {format:?}, which no kernel reads"));
             }
         }
         self.layers.iter().flatten().try_for_each(|it| self.check_layer(it))
@@ -196,10 +225,9 @@ impl Container {
         within(layer.intermediate, "intermediate columns", 1 << 20)?;
         let cols = [layer.hidden, layer.hidden, layer.intermediate];
         for (format, cols) in layer.formats().into_iter().zip(cols) {
-            let MatrixFormat::Affine(affine) = format else { continue };
-            if !affine.is_supported(cols) {
+            if !format.is_supported(cols) {
                 return Err(format!(
-                    "{name} has {cols} columns of {affine:?}, which no kernel reads"
+                    "{name} has {cols} columns of {format:?}, which no kernel reads"
                 ));
             }
         }
@@ -249,12 +277,7 @@ impl Container {
 
     /// What it says of resident matrices, to check their shapes against.
     pub(super) fn rules(&self) -> QuantRules {
-        let rule = |format: &StoredFormat| match format.to_format() {
-            MatrixFormat::Dense(_) => None,
-            MatrixFormat::Affine(it) => {
-                Some(Declared { bits: Some(it.bits), group_size: Some(it.group_size) })
-            }
-        };
+        let rule = |format: &StoredFormat| Declared::of_format(format.to_format());
         let modules = self.tensors.iter().map(|(name, it)| (name.clone(), rule(it)));
         QuantRules { default: None, modules: modules.collect() }
     }
@@ -280,17 +303,44 @@ impl StoredFormat {
             StoredFormat::Affine { bits, group_size, params } => {
                 MatrixFormat::Affine(Affine { bits, group_size, params: params.to_float() })
             }
+            StoredFormat::Micro { mode } => MatrixFormat::Micro(mode.to_micro()),
+            StoredFormat::Blocks { block: [rows, cols], scales } => {
+                MatrixFormat::Blocks(ScaledBlocks::new(rows, cols, scales.to_float()))
+            }
         }
     }
 }
 
 impl From<MatrixFormat> for StoredFormat {
+    /// # Panics
+    /// For formats that containers do not hold: transposed matrices, and small
+    /// floats without a name.
     fn from(format: MatrixFormat) -> StoredFormat {
         match format {
             MatrixFormat::Dense(float) => StoredFormat::Dense { float: float.into() },
             MatrixFormat::Affine(Affine { bits, group_size, params }) => {
                 StoredFormat::Affine { bits, group_size, params: params.into() }
             }
+            MatrixFormat::Micro(micro) => {
+                let mode = StoredMode::ALL.into_iter().find(|it| it.to_micro() == micro);
+                StoredFormat::Micro { mode: mode.expect("a format that has a name") }
+            }
+            MatrixFormat::Blocks(ScaledBlocks { block_rows, block_cols, scales, .. }) => {
+                StoredFormat::Blocks { block: [block_rows, block_cols], scales: scales.into() }
+            }
+            MatrixFormat::Transposed(_) => panic!("containers hold outputs before inputs"),
+        }
+    }
+}
+
+impl StoredMode {
+    const ALL: [StoredMode; 3] = [StoredMode::Mxfp4, StoredMode::Nvfp4, StoredMode::Mxfp8];
+
+    fn to_micro(self) -> MicroScaled {
+        match self {
+            StoredMode::Mxfp4 => MicroScaled::MXFP4,
+            StoredMode::Nvfp4 => MicroScaled::NVFP4,
+            StoredMode::Mxfp8 => MicroScaled::MXFP8,
         }
     }
 }

@@ -1,13 +1,16 @@
 //! Where the experts of a layer lie, for every way in which checkpoints
 //! store them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::claims::Stored;
-use super::{Claims, ExpertFiles, FormatError, Tensor, prepared};
-use crate::manifest::ExpertsDecl;
-use crate::quant::MatrixFormat;
-use crate::{ExpertLayout, ExtentSource, FileIdx, LayerBank, MatrixLayout, PartSpan, SourceFile};
+use super::{Claims, Dtype, ExpertFiles, FormatError, Tensor, prepared};
+use crate::manifest::{ExpertsDecl, FusedOrder};
+use crate::quant::{MatrixFormat, MicroScaled};
+use crate::{
+    ExpertLayout, ExtentSource, FileIdx, GateUp, LayerBank, MatrixLayout, PartSpan, SourceFile,
+};
 
 /// Formats of an expert's gate, up and down projections.
 pub type PartFormats = [MatrixFormat; 3];
@@ -24,12 +27,13 @@ pub fn record_layout(hidden: usize, intermediate: usize, formats: PartFormats) -
     };
     let mut matrix = |i: usize| {
         let ((rows, cols), format) = (shapes[i], formats[i]);
-        let (row, params) = (format.row_bytes(cols), format.param_bytes(cols));
-        let (weight, scales, biases) = (span(rows * row), span(rows * params), span(rows * params));
+        let weight = span(rows * format.row_bytes(cols));
+        let scales = span(format.scale_bytes(rows, cols));
+        let biases = span(format.bias_bytes(rows, cols));
         MatrixLayout { rows, cols, format, weight, scales, biases }
     };
     let (gate, up, down) = (matrix(0), matrix(1), matrix(2));
-    ExpertLayout { extents: vec![end], gate, up, down }
+    ExpertLayout { extents: vec![end], gate_up: GateUp::Split { gate, up }, down }
 }
 
 /// Rows and columns of gate, up and down.
@@ -50,11 +54,38 @@ impl Pieces {
         self.sources.push(source);
         PartSpan { extent: self.extents.len() - 1, offset: 0, len }
     }
+
+    /// One expert's matrix of tensors that hold all experts'.
+    fn stacked(
+        &mut self,
+        stored: &Stored<'_>,
+        n_experts: usize,
+        rows: usize,
+        cols: usize,
+    ) -> MatrixLayout {
+        let mut piece = |tensor: &Tensor| {
+            let len = tensor.extent.len / n_experts;
+            self.push(len, strided(tensor, len))
+        };
+        let weight = piece(stored.weight);
+        let scales = stored.scales.map_or(NOTHING, &mut piece);
+        let biases = stored.biases.map_or(NOTHING, &mut piece);
+        MatrixLayout { rows, cols, format: stored.format, weight, scales, biases }
+    }
 }
 
 const NOTHING: PartSpan = PartSpan { extent: 0, offset: 0, len: 0 };
 
-impl Claims<'_> {
+/// Names of MLX's module of all experts: its `SwitchGLU`.
+const STACKED_BLOCKS: [&str; 2] = ["switch_mlp", "experts"];
+
+/// Names of its parts, whatever the family calls those of single experts.
+const STACKED_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
+
+/// A tensor of all experts.
+type Fused<'a> = Stored<'a>;
+
+impl<'a> Claims<'a> {
     pub(super) fn locate_experts(&mut self, decl: &ExpertsDecl) -> Result<LayerBank, FormatError> {
         match &self.checkpoint.expert_files {
             ExpertFiles::Tensors => self.experts_in_tensors(decl),
@@ -88,70 +119,125 @@ impl Claims<'_> {
     fn experts_in_tensors(&mut self, decl: &ExpertsDecl) -> Result<LayerBank, FormatError> {
         let ExpertsDecl { prefix, parts, .. } = decl;
         let has = |name: &str| self.checkpoint.tensors().contains_key(name);
-        if has(&format!("{prefix}.switch_mlp.{}.weight", parts[0])) {
-            return self.experts_stacked(decl);
+        for block in STACKED_BLOCKS {
+            if has(&format!("{prefix}.{block}.{}.weight", STACKED_PARTS[0])) {
+                return self.experts_stacked(decl, block);
+            }
         }
         if has(&format!("{prefix}.experts.gate_up_proj")) {
-            return self.experts_fused(decl);
+            return self.experts_fused(decl, &mut |claims, name, rows, cols| {
+                claims.fused_floats(decl, name, rows, cols)
+            });
+        }
+        if has(&format!("{prefix}.experts.gate_up_proj_blocks")) {
+            return self.experts_fused(decl, &mut |claims, name, rows, cols| {
+                claims.fused_mxfp4(decl, name, rows, cols)
+            });
         }
         if has(&format!("{prefix}.experts.0.{}.weight", parts[0])) {
             return self.experts_listed(decl);
         }
         let path = self.checkpoint.root().to_path_buf();
         let name = format!(
-            "{prefix}.switch_mlp.{part}.weight (or {prefix}.experts.gate_up_proj, or \
-             {prefix}.experts.0.{part}.weight)",
-            part = parts[0]
+            "{prefix}.switch_mlp.{}.weight (or {prefix}.experts.gate_up_proj, or \
+             {prefix}.experts.0.{}.weight)",
+            STACKED_PARTS[0], parts[0]
         );
         Err(FormatError::TensorMissing { path, name })
     }
 
     /// MLX: each part of all experts in one tensor.
-    fn experts_stacked(&mut self, decl: &ExpertsDecl) -> Result<LayerBank, FormatError> {
+    fn experts_stacked(
+        &mut self,
+        decl: &ExpertsDecl,
+        block: &str,
+    ) -> Result<LayerBank, FormatError> {
         let mut pieces = Pieces::default();
         let shapes = part_shapes(decl.hidden, decl.intermediate);
         let mut matrix = |i: usize| -> Result<MatrixLayout, FormatError> {
             let (rows, cols) = shapes[i];
-            let module = format!("{}.switch_mlp.{}", decl.prefix, decl.parts[i]);
-            let Stored { format, weight, params } =
-                self.stored(&module, &[decl.n_experts, rows], cols)?;
-            let mut piece = |tensor: &Tensor| {
-                let len = tensor.extent.len / decl.n_experts;
-                pieces.push(len, strided(tensor, len))
-            };
-            let weight = piece(weight);
-            let (scales, biases) = params.map_or((NOTHING, NOTHING), |(s, b)| (piece(s), piece(b)));
-            Ok(MatrixLayout { rows, cols, format, weight, scales, biases })
+            let module = format!("{}.{block}.{}", decl.prefix, STACKED_PARTS[i]);
+            let stored = self.stored(&module, &[decl.n_experts, rows], cols)?;
+            Ok(pieces.stacked(&stored, decl.n_experts, rows, cols))
         };
         let (gate, up, down) = (matrix(0)?, matrix(1)?, matrix(2)?);
-        Ok(layer_bank(decl, pieces, [gate, up, down]))
+        Ok(layer_bank(decl, pieces, GateUp::Split { gate, up }, down))
     }
 
     /// Hugging Face: gate and up rows of all experts in one tensor, down in
-    /// another.
-    fn experts_fused(&mut self, decl: &ExpertsDecl) -> Result<LayerBank, FormatError> {
-        let ExpertsDecl { prefix, n_experts, hidden, intermediate, .. } = decl;
-        let gate_up = self.claim(&format!("{prefix}.experts.gate_up_proj"))?;
-        let down = self.claim(&format!("{prefix}.experts.down_proj"))?;
+    /// another. `claim` takes a tensor's name, and the rows and columns of an
+    /// expert.
+    fn experts_fused(
+        &mut self,
+        decl: &ExpertsDecl,
+        claim: &mut dyn FnMut(&mut Self, &str, usize, usize) -> Result<Fused<'a>, FormatError>,
+    ) -> Result<LayerBank, FormatError> {
+        let ExpertsDecl { prefix, n_experts, hidden, intermediate, fused, .. } = decl;
         let mut pieces = Pieces::default();
-        let mut dense = |tensor: &Tensor, rows: usize, cols: usize| {
-            self.expect_shape(tensor, &[*n_experts, rows], cols)?;
-            let super::Dtype::Float(float) = tensor.dtype else {
-                return Err(self.unsupported_dtype(tensor));
-            };
-            let format = MatrixFormat::Dense(float);
-            let len = tensor.extent.len / n_experts;
-            let weight = pieces.push(len, strided(tensor, len));
-            Ok(MatrixLayout { rows, cols, format, weight, scales: NOTHING, biases: NOTHING })
+        let mut matrix = |name: &str, rows: usize, cols: usize| -> Result<_, FormatError> {
+            let stored = claim(self, &format!("{prefix}.experts.{name}"), rows, cols)?;
+            Ok(pieces.stacked(&stored, *n_experts, rows, cols))
         };
-        let both = dense(gate_up, 2 * intermediate, *hidden)?;
-        let down = dense(down, *hidden, *intermediate)?;
-        let half = |start| {
-            let len = both.weight.len / 2;
-            let weight = PartSpan { offset: start * len, len, ..both.weight };
-            MatrixLayout { rows: *intermediate, weight, ..both }
+        let both = matrix("gate_up_proj", 2 * intermediate, *hidden)?;
+        let down = matrix("down_proj", *hidden, *intermediate)?;
+        let gate_up = match fused {
+            FusedOrder::Alternating => GateUp::Alternating(both),
+            FusedOrder::GateThenUp => GateUp::Split {
+                gate: rows_of(&both, 0, *intermediate),
+                up: rows_of(&both, *intermediate, *intermediate),
+            },
         };
-        Ok(layer_bank(decl, pieces, [half(0), half(1), down]))
+        Ok(layer_bank(decl, pieces, gate_up, down))
+    }
+
+    /// Floats: outputs before inputs, but inputs before outputs where gate and
+    /// up alternate (gpt-oss).
+    fn fused_floats(
+        &mut self,
+        decl: &ExpertsDecl,
+        name: &str,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Fused<'a>, FormatError> {
+        let tensor = self.claim(name)?;
+        let Dtype::Float(float) = tensor.dtype else {
+            return Err(self.unsupported_dtype(tensor));
+        };
+        let mut stored = Fused::dense(float, tensor);
+        if decl.fused == FusedOrder::Alternating {
+            self.expect_shape(tensor, &[decl.n_experts, cols], rows)?;
+            stored.format = MatrixFormat::Transposed(float);
+        } else {
+            self.expect_shape(tensor, &[decl.n_experts, rows], cols)?;
+        }
+        Ok(stored)
+    }
+
+    /// gpt-oss as published: `[experts, rows, groups, 16]` bytes, and as many
+    /// scales as groups.
+    fn fused_mxfp4(
+        &mut self,
+        decl: &ExpertsDecl,
+        name: &str,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Fused<'a>, FormatError> {
+        const MXFP4: MicroScaled = MicroScaled::MXFP4;
+        let weight = self.claim(&format!("{name}_blocks"))?;
+        let scales = self.claim(&format!("{name}_scales"))?;
+        if let Some(odd) = [weight, scales].into_iter().find(|it| it.dtype != Dtype::U8) {
+            return Err(self.unsupported_dtype(odd));
+        }
+        let n_groups = cols.div_ceil(MXFP4.group_size);
+        self.expect_shape(weight, &[decl.n_experts, rows, n_groups], MXFP4.group_size / 2)?;
+        self.expect_shape(scales, &[decl.n_experts, rows], n_groups)?;
+        let format = MatrixFormat::Micro(MXFP4);
+        if !format.is_supported(cols) {
+            let what = format!("{name} with {cols} columns in groups of {}", MXFP4.group_size);
+            return Err(FormatError::unsupported(self.checkpoint.path_of(weight), what));
+        }
+        self.check_rule(name, weight, &format)?;
+        Ok(Fused { format, weight, scales: Some(scales), biases: None })
     }
 
     /// One tensor for each part of each expert.
@@ -176,13 +262,15 @@ impl Claims<'_> {
                 pieces.push(tensors[0].extent.len, ExtentSource::Listed(entries.collect()))
             };
             let weight = piece(stored.iter().map(|it| it.weight).collect());
-            let params: Option<(Vec<&Tensor>, Vec<&Tensor>)> =
-                stored.iter().map(|it| it.params).collect();
-            let (scales, biases) = params.map_or((NOTHING, NOTHING), |(s, b)| (piece(s), piece(b)));
+            // Where one has scales all have, being of one format.
+            let scales: Option<Vec<&Tensor>> = stored.iter().map(|it| it.scales).collect();
+            let scales = scales.map_or(NOTHING, &mut piece);
+            let biases: Option<Vec<&Tensor>> = stored.iter().map(|it| it.biases).collect();
+            let biases = biases.map_or(NOTHING, &mut piece);
             Ok(MatrixLayout { rows, cols, format, weight, scales, biases })
         };
         let (gate, up, down) = (matrix(0)?, matrix(1)?, matrix(2)?);
-        Ok(layer_bank(decl, pieces, [gate, up, down]))
+        Ok(layer_bank(decl, pieces, GateUp::Split { gate, up }, down))
     }
 }
 
@@ -191,11 +279,30 @@ fn strided(tensor: &Tensor, len: usize) -> ExtentSource {
     ExtentSource::Strided { file: extent.file, base: extent.offset, stride: len as u64 }
 }
 
+/// Some rows of a matrix whose rows lie in one piece.
+fn rows_of(whole: &MatrixLayout, start: usize, n: usize) -> MatrixLayout {
+    let [weight, scales, biases] = whole.format.row_ranges(start, n, whole.cols);
+    let part = |span: PartSpan, range: Range<usize>| PartSpan {
+        offset: span.offset + range.start,
+        len: range.len(),
+        ..span
+    };
+    MatrixLayout {
+        rows: n,
+        cols: whole.cols,
+        format: whole.format.from_row(start),
+        weight: part(whole.weight, weight),
+        scales: part(whole.scales, scales),
+        biases: part(whole.biases, biases),
+    }
+}
+
 fn layer_bank(
     decl: &ExpertsDecl,
     pieces: Pieces,
-    [gate, up, down]: [MatrixLayout; 3],
+    gate_up: GateUp,
+    down: MatrixLayout,
 ) -> LayerBank {
-    let layout = ExpertLayout { extents: pieces.extents, gate, up, down };
+    let layout = ExpertLayout { extents: pieces.extents, gate_up, down };
     LayerBank { n_experts: decl.n_experts, layout: Arc::new(layout), sources: pieces.sources }
 }

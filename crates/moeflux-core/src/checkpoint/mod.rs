@@ -26,7 +26,7 @@ pub use checksum::Checksum;
 pub use claims::{Claims, MatrixBytes, MatrixSource, VectorSource};
 pub use config::Config;
 pub use container::{
-    Container, PackedFile, PackedLayer, SourceIdentity, StoredFloat, StoredFormat,
+    Container, PackedFile, PackedLayer, SourceIdentity, StoredFloat, StoredFormat, StoredMode,
 };
 pub use error::FormatError;
 pub use experts::{PartFormats, record_layout};

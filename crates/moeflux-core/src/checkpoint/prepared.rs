@@ -104,10 +104,8 @@ fn read_entries(
     for (name, entry) in entries {
         let fail = |what: String| FormatError::malformed(path, format!("tensor {name}: {what}"));
         let dtype = Dtype::named(&entry.dtype);
-        let element = match &dtype {
-            Dtype::Float(float) => float.bytes(),
-            Dtype::U32 => 4,
-            Dtype::Other(it) => return Err(fail(format!("dtype {it} is not supported"))),
+        let Some(element) = dtype.bytes() else {
+            return Err(fail(format!("dtype {} is not supported", dtype.name())));
         };
         let bytes = entry.shape.iter().try_fold(element, |bytes, it| bytes.checked_mul(*it));
         let Some(len) = bytes.filter(|it| *it as u64 == entry.size) else {
@@ -119,7 +117,7 @@ fn read_entries(
             return Err(fail(format!("{size} bytes at {offset} leave the {bin_len} of the file")));
         }
         if let (Dtype::U32, Some(module)) = (&dtype, name.strip_suffix(".weight")) {
-            let declared = Declared { bits: entry.bits, group_size: None };
+            let declared = Declared::Affine { bits: entry.bits, group_size: None };
             rules.modules.insert(canonical_name(module).to_owned(), Some(declared));
         }
         let extent = Extent { file: FileIdx(0), offset: entry.offset, len };

@@ -1,18 +1,28 @@
 //! What a config says about quantisation, to check what shapes say.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
 use serde_json::Value;
 
 use super::{Config, FormatError, canonical_name};
-use crate::quant::Affine;
+use crate::quant::{Affine, MatrixFormat, MicroScaled, ScaledBlocks};
 
-/// Bits and group size that a module is declared to have.
+/// How a module is declared to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Declared {
-    pub(crate) bits: Option<u8>,
-    pub(crate) group_size: Option<usize>,
+pub(crate) enum Declared {
+    /// Integers; `None` where the config leaves it to the shapes.
+    Affine {
+        /// Bits of one integer.
+        bits: Option<u8>,
+        /// Columns that share a scale and a bias.
+        group_size: Option<usize>,
+    },
+    /// Small floats.
+    Micro(MicroScaled),
+    /// E4M3 in blocks of that many rows and columns.
+    Blocks(usize, usize),
 }
 
 /// Declarations for all modules, by canonical name.
@@ -23,8 +33,12 @@ pub(crate) struct QuantRules {
     pub(crate) modules: BTreeMap<String, Option<Declared>>,
 }
 
+/// Blocks of checkpoints that do not say otherwise.
+const USUAL_BLOCK: usize = 128;
+
 impl QuantRules {
-    /// Reads MLX's `quantization` (or `quantization_config`) block.
+    /// Reads MLX's `quantization` (or `quantization_config`) block, or one of
+    /// the `quant_method`s `fp8` and `mxfp4`.
     ///
     /// # Errors
     /// For modes, methods and values that this program does not read.
@@ -35,12 +49,14 @@ impl QuantRules {
         let Some(block) = block.as_object() else {
             return Err(config.refuse("quantization", "be an object"));
         };
+        let block = Value::Object(block.clone());
         if let Some(method) = block.get("quant_method").filter(|it| !it.is_null()) {
-            return Err(FormatError::unsupported(path, format!("quant_method {method}")));
+            let default = of_method(path, method, &block)?;
+            return Ok(QuantRules { default: Some(default), modules: BTreeMap::new() });
         }
-        let default = declared(path, "quantization", &Value::Object(block.clone()))?;
+        let default = declared(path, "quantization", &block)?;
         let mut rules = QuantRules { default: Some(default), modules: BTreeMap::new() };
-        for (name, value) in block {
+        for (name, value) in block.as_object().into_iter().flatten() {
             let rule = match value {
                 Value::Bool(false) => None,
                 Value::Bool(true) => rules.default,
@@ -52,60 +68,164 @@ impl QuantRules {
         Ok(rules)
     }
 
-    /// Checks what the shapes of a quantised module say against its
+    /// What is declared for a module; `None` where it is declared unquantised.
+    fn of(&self, module: &str) -> Option<Declared> {
+        self.modules.get(module).copied().unwrap_or(self.default.or(Some(ANY)))
+    }
+
+    /// Rows and columns of the blocks of a module of E4M3.
+    pub(crate) fn block_of(&self, module: &str) -> (usize, usize) {
+        match self.of(module) {
+            Some(Declared::Blocks(rows, cols)) => (rows, cols),
+            _ => (USUAL_BLOCK, USUAL_BLOCK),
+        }
+    }
+
+    /// Checks what the tensors of a quantised module say against its
     /// declaration; says what is wrong.
-    pub(crate) fn check(&self, module: &str, stored: &Affine) -> Result<(), String> {
-        let rule = self.modules.get(module).copied().unwrap_or(self.default.or(Some(ANY)));
-        let Some(rule) = rule else {
+    pub(crate) fn check(&self, module: &str, stored: &MatrixFormat) -> Result<(), String> {
+        let has_rule = self.default.is_some() || self.modules.contains_key(module);
+        let Some(rule) = self.of(module) else {
             return Err(format!("{module} is quantised, the config says that it is not"));
         };
-        let bits_agree = rule.bits.is_none_or(|it| it == stored.bits);
-        let groups_agree = rule.group_size.is_none_or(|it| it == stored.group_size);
-        if bits_agree && groups_agree {
+        if !has_rule || rule.allows(stored) {
             return Ok(());
         }
-        let (bits, group_size) = (stored.bits, stored.group_size);
-        Err(format!(
-            "{module} has {bits} bits in groups of {group_size} by its shapes, the config says {rule}"
-        ))
+        let stored = match stored {
+            MatrixFormat::Affine(Affine { bits, group_size, .. }) => {
+                format!("{bits} bits in groups of {group_size}")
+            }
+            MatrixFormat::Micro(micro) => micro.mode().unwrap_or("other small floats").to_owned(),
+            MatrixFormat::Blocks(it) => Declared::Blocks(it.block_rows, it.block_cols).to_string(),
+            MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) => "floats".to_owned(),
+        };
+        Err(format!("{module} has {stored} by its shapes, the config says {rule}"))
     }
 }
 
-const ANY: Declared = Declared { bits: None, group_size: None };
+const ANY: Declared = Declared::Affine { bits: None, group_size: None };
 
-impl std::fmt::Display for Declared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.bits {
-            Some(bits) => write!(f, "{bits} bits")?,
-            None => write!(f, "any number of bits")?,
+impl Declared {
+    /// The declaration of a format that a container names.
+    pub(crate) fn of_format(format: MatrixFormat) -> Option<Declared> {
+        match format {
+            MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) => None,
+            MatrixFormat::Affine(it) => {
+                Some(Declared::Affine { bits: Some(it.bits), group_size: Some(it.group_size) })
+            }
+            MatrixFormat::Micro(it) => Some(Declared::Micro(it)),
+            MatrixFormat::Blocks(it) => Some(Declared::Blocks(it.block_rows, it.block_cols)),
         }
-        self.group_size.map_or(Ok(()), |it| write!(f, " in groups of {it}"))
+    }
+
+    fn allows(self, stored: &MatrixFormat) -> bool {
+        match (self, stored) {
+            (Declared::Affine { bits, group_size }, MatrixFormat::Affine(it)) => {
+                bits.is_none_or(|bits| bits == it.bits)
+                    && group_size.is_none_or(|group_size| group_size == it.group_size)
+            }
+            (Declared::Micro(micro), MatrixFormat::Micro(it)) => micro == *it,
+            (Declared::Blocks(rows, cols), MatrixFormat::Blocks(it)) => {
+                (rows, cols) == (it.block_rows, it.block_cols)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Declared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Declared::Affine { bits, group_size } => {
+                match bits {
+                    Some(bits) => write!(f, "{bits} bits")?,
+                    None => write!(f, "any number of bits")?,
+                }
+                group_size.map_or(Ok(()), |it| write!(f, " in groups of {it}"))
+            }
+            Declared::Micro(micro) => f.write_str(micro.mode().unwrap_or("small floats")),
+            Declared::Blocks(rows, cols) => write!(f, "fp8 in blocks of {rows} × {cols}"),
+        }
+    }
+}
+
+/// What a `quant_method` of Hugging Face declares.
+fn of_method(path: &Path, method: &Value, block: &Value) -> Result<Declared, FormatError> {
+    match method.as_str() {
+        Some("mxfp4") => Ok(Declared::Micro(MicroScaled::MXFP4)),
+        Some("fp8") => fp8(path, block),
+        _ => Err(FormatError::unsupported(path, format!("quant_method {method}"))),
+    }
+}
+
+fn fp8(path: &Path, block: &Value) -> Result<Declared, FormatError> {
+    let fmt = block.get("fmt").filter(|it| !it.is_null());
+    // MiniMax-M2 spells it as PyTorch does.
+    if let Some(fmt) = fmt.filter(|it| **it != "e4m3" && **it != "float8_e4m3fn") {
+        return Err(FormatError::unsupported(path, format!("fmt {fmt} of quant_method fp8")));
+    }
+    let Some(size) = block.get("weight_block_size").filter(|it| !it.is_null()) else {
+        return Ok(Declared::Blocks(USUAL_BLOCK, USUAL_BLOCK));
+    };
+    let side = |it: &Value| {
+        let side = it.as_u64().and_then(|it| usize::try_from(it).ok());
+        side.filter(|it| (1..=ScaledBlocks::MAX_SIDE).contains(it))
+    };
+    let sides: Option<Vec<usize>> = size.as_array().and_then(|it| it.iter().map(side).collect());
+    match sides.as_deref() {
+        Some(&[rows, cols]) => Ok(Declared::Blocks(rows, cols)),
+        _ => {
+            let max = ScaledBlocks::MAX_SIDE;
+            let what = format!("weight_block_size is {size}, not two numbers from 1 to {max}");
+            Err(FormatError::malformed(path, what))
+        }
     }
 }
 
 fn declared(path: &Path, name: &str, value: &Value) -> Result<Declared, FormatError> {
-    match value.get("mode").and_then(Value::as_str) {
-        None | Some("affine") => {}
+    let mode = match value.get("mode").filter(|it| !it.is_null()) {
+        None => None,
+        Some(mode) if mode == "affine" => None,
         Some(mode) => {
-            let what = format!("quantisation mode {mode:?} of {name}");
-            return Err(FormatError::unsupported(path, what));
+            let micro = mode.as_str().and_then(MicroScaled::by_mode);
+            let unsupported = || {
+                let what = format!("quantisation mode {mode} of {name}");
+                FormatError::unsupported(path, what)
+            };
+            Some(micro.ok_or_else(unsupported)?)
         }
-    }
+    };
     let number = |key: &str| match value.get(key).filter(|it| !it.is_null()) {
         None => Ok(None),
         Some(it) => it.as_u64().map(Some).ok_or_else(|| {
             FormatError::malformed(path, format!("{key} of {name} is {it}, not a whole number"))
         }),
     };
-    let bits = number("bits")?.map(|it| {
+    let (bits, group_size) = (number("bits")?, number("group_size")?);
+    if let Some(micro) = mode {
+        let agrees = bits.is_none_or(|it| it == micro.element.bits() as u64)
+            && group_size.is_none_or(|it| it == micro.group_size as u64);
+        if !agrees {
+            let mode = micro.mode().unwrap_or_default();
+            let what = format!(
+                "{name} has mode {mode} with bits {bits:?} and group_size {group_size:?}; that \
+                 mode has {} and {}",
+                micro.element.bits(),
+                micro.group_size
+            );
+            return Err(FormatError::malformed(path, what));
+        }
+        return Ok(Declared::Micro(micro));
+    }
+    let bits = bits.map(|it| {
         let known = u8::try_from(it).ok().filter(|it| Affine::BITS.contains(it));
         known.ok_or_else(|| FormatError::unsupported(path, format!("{it} bits for {name}")))
     });
-    let group_size = number("group_size")?.map(|it| {
+    let group_size = group_size.map(|it| {
         let known = usize::try_from(it).ok().filter(|it| Affine::GROUP_SIZES.contains(it));
         known.ok_or_else(|| FormatError::unsupported(path, format!("group_size {it} of {name}")))
     });
-    Ok(Declared { bits: bits.transpose()?, group_size: group_size.transpose()? })
+    Ok(Declared::Affine { bits: bits.transpose()?, group_size: group_size.transpose()? })
 }
 
 #[cfg(test)]
@@ -120,9 +240,11 @@ mod tests {
         QuantRules::read(&Config::from_value(Path::new("config.json"), root).unwrap())
     }
 
-    fn affine(bits: u8, group_size: usize) -> Affine {
-        Affine { bits, group_size, params: Float::BF16 }
+    fn affine(bits: u8, group_size: usize) -> MatrixFormat {
+        MatrixFormat::Affine(Affine { bits, group_size, params: Float::BF16 })
     }
+
+    const MXFP4: MatrixFormat = MatrixFormat::Micro(MicroScaled::MXFP4);
 
     #[test]
     fn overrides_win_over_the_default() {
@@ -137,17 +259,42 @@ mod tests {
         assert!(rules.check("layers.1.mlp.gate", &affine(4, 64)).is_err());
         assert!(rules.check("lm_head", &affine(4, 64)).is_ok());
         assert!(rules.check("lm_head", &affine(4, 32)).is_err());
+        assert!(rules.check("lm_head", &MXFP4).is_err());
     }
 
     #[test]
-    fn refuses_modes_that_are_not_affine() {
-        let got = rules(json!({"bits": 4, "group_size": 32, "mode": "mxfp4"})).unwrap_err();
+    fn an_override_without_a_mode_is_affine() {
+        let rules = rules(json!({
+            "bits": 4, "group_size": 32, "mode": "mxfp4",
+            "model.layers.0.self_attn.q_proj": {"bits": 8, "group_size": 64},
+            "lm_head": {"mode": "nvfp4"},
+        }));
+        let rules = rules.unwrap();
+        assert!(rules.check("layers.0.self_attn.q_proj", &affine(8, 64)).is_ok());
+        assert!(rules.check("layers.0.mlp.experts.up_proj", &MXFP4).is_ok());
+        assert!(rules.check("layers.0.mlp.experts.up_proj", &affine(4, 32)).is_err());
+        let nvfp4 = MatrixFormat::Micro(MicroScaled::NVFP4);
+        assert!(rules.check("lm_head", &nvfp4).is_ok());
+        let got = rules.check("lm_head", &MXFP4).unwrap_err();
+        assert_eq!(got, "lm_head has mxfp4 by its shapes, the config says nvfp4");
+    }
+
+    #[test]
+    fn refuses_what_it_does_not_read() {
+        let got = rules(json!({"bits": 4, "group_size": 32, "mode": "fp4"})).unwrap_err();
         assert_eq!(
             got.to_string(),
-            "config.json: quantisation mode \"mxfp4\" of quantization is not supported"
+            "config.json: quantisation mode \"fp4\" of quantization is not supported"
         );
-        assert!(rules(json!({"bits": 4, "x": {"mode": "nvfp4", "bits": 4}})).is_err());
-        assert!(rules(json!({"quant_method": "fp8"})).is_err());
+        assert!(rules(json!({"bits": 4, "x": {"mode": 4, "bits": 4}})).is_err());
+        assert!(rules(json!({"bits": 8, "group_size": 32, "mode": "mxfp4"})).is_err());
+        assert!(rules(json!({"bits": 4, "group_size": 32, "mode": "nvfp4"})).is_err());
+        assert!(rules(json!({"quant_method": "gptq"})).is_err());
+        assert!(rules(json!({"quant_method": "fp8", "fmt": "e5m2"})).is_err());
+        for size in [json!([128]), json!([0, 128]), json!(128), json!([1, 2, 3]), json!([-1, 1])] {
+            let block = json!({"quant_method": "fp8", "weight_block_size": size});
+            assert!(rules(block).is_err(), "{size}");
+        }
         assert!(rules(json!({"bits": 7})).is_err());
         assert!(rules(json!({"bits": -1})).is_err());
         assert!(rules(json!({"bits": 4, "group_size": 48})).is_err());
@@ -155,7 +302,17 @@ mod tests {
     }
 
     #[test]
+    fn reads_block_sizes_of_fp8() {
+        let block = json!({"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+            "weight_block_size": [64, 256]});
+        assert_eq!(rules(block).unwrap().block_of("x"), (64, 256));
+        assert_eq!(rules(json!({"quant_method": "fp8"})).unwrap().block_of("x"), (128, 128));
+        assert_eq!(QuantRules::default().block_of("x"), (128, 128));
+    }
+
+    #[test]
     fn says_nothing_where_the_config_does_not() {
         assert!(QuantRules::default().check("x", &affine(3, 128)).is_ok());
+        assert!(QuantRules::default().check("x", &MXFP4).is_ok());
     }
 }

@@ -21,6 +21,10 @@ pub enum Dtype {
     Float(Float),
     /// Words of packed integers.
     U32,
+    /// Bytes: packed floats and scales.
+    U8,
+    /// Floats of eight bits.
+    F8E4M3,
     /// Anything else, by its name in the file.
     Other(String),
 }
@@ -62,7 +66,19 @@ impl Dtype {
             "F16" => Dtype::Float(Float::F16),
             "BF16" => Dtype::Float(Float::BF16),
             "U32" => Dtype::U32,
+            "U8" => Dtype::U8,
+            "F8_E4M3" => Dtype::F8E4M3,
             other => Dtype::Other(other.to_owned()),
+        }
+    }
+
+    /// Bytes of an element, where it is known.
+    pub fn bytes(&self) -> Option<usize> {
+        match self {
+            Dtype::Float(float) => Some(float.bytes()),
+            Dtype::U32 => Some(4),
+            Dtype::U8 | Dtype::F8E4M3 => Some(1),
+            Dtype::Other(_) => None,
         }
     }
 
@@ -73,6 +89,8 @@ impl Dtype {
             Dtype::Float(Float::F16) => "F16",
             Dtype::Float(Float::BF16) => "BF16",
             Dtype::U32 => "U32",
+            Dtype::U8 => "U8",
+            Dtype::F8E4M3 => "F8_E4M3",
             Dtype::Other(name) => name,
         }
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::manifest::{ExpertsDecl, FusedOrder, Manifest, MatrixDecl, Role, VectorDecl};
 use crate::quant::{Affine, Float, MatrixFormat};
-use crate::{ExpertId, ExtentSource, LayerBank, LayerIdx};
+use crate::{ExpertId, ExtentSource, GateUp, LayerBank, LayerIdx};
 
 fn golden(case: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-engine/tests/golden").join(case)
@@ -120,7 +120,7 @@ fn check_golden(case: &str, want: MatrixFormat, n_extents: usize) {
     let checkpoint = Checkpoint::open(&dir).unwrap_or_else(|it| panic!("{case}: {it}"));
     let bank = claim_all(&checkpoint).unwrap_or_else(|it| panic!("{case}: {it}"));
     for layer in bank.layers.iter().flatten() {
-        assert_eq!(layer.layout.gate.format, want, "{case}");
+        assert!(layer.layout.matrices().all(|it| it.format == want), "{case}");
         assert_eq!(layer.layout.extents.len(), n_extents, "{case}");
     }
 }
@@ -152,8 +152,9 @@ fn fused_experts_have_gate_rows_before_up_rows() {
     let layout = &bank.layers[0].as_ref().unwrap().layout;
     let (hidden, intermediate) = (72, 20);
     assert_eq!(layout.extents, [2 * intermediate * hidden * 2, hidden * intermediate * 2]);
-    assert_eq!(layout.gate.weight.offset, 0);
-    assert_eq!(layout.up.weight.offset, intermediate * hidden * 2);
+    let GateUp::Split { gate, up } = &layout.gate_up else { panic!("{:?}", layout.gate_up) };
+    assert_eq!(gate.weight.offset, 0);
+    assert_eq!(up.weight.offset, intermediate * hidden * 2);
     assert_eq!((layout.down.rows, layout.down.cols), (hidden, intermediate));
 }
 
@@ -172,11 +173,15 @@ fn opens_by_any_file_of_a_checkpoint() {
 }
 
 /// A safetensors file of zeros.
-fn write_safetensors(path: &Path, tensors: &[(&str, &str, &[usize])]) {
+pub(super) fn write_safetensors(path: &Path, tensors: &[(&str, &str, &[usize])]) {
     let mut header = serde_json::Map::new();
     let mut end = 0;
     for (name, dtype, shape) in tensors {
-        let size = if dtype.ends_with("16") { 2 } else { 4 };
+        let size = match *dtype {
+            "U8" | "F8_E4M3" => 1,
+            _ if dtype.ends_with("16") => 2,
+            _ => 4,
+        };
         let start = end;
         end += shape.iter().product::<usize>() * size;
         let entry = json!({"dtype": dtype, "shape": shape, "data_offsets": [start, end]});
@@ -189,14 +194,14 @@ fn write_safetensors(path: &Path, tensors: &[(&str, &str, &[usize])]) {
     fs::write(path, bytes).unwrap();
 }
 
-fn small(config: Value, tensors: &[(&str, &str, &[usize])]) -> tempfile::TempDir {
+pub(super) fn small(config: Value, tensors: &[(&str, &str, &[usize])]) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("config.json"), config.to_string()).unwrap();
     write_safetensors(&dir.path().join("model.safetensors"), tensors);
     dir
 }
 
-fn decl(name: &str, rows: usize, cols: usize) -> MatrixDecl {
+pub(super) fn decl(name: &str, rows: usize, cols: usize) -> MatrixDecl {
     MatrixDecl { name: name.into(), rows, cols, role: Role::Projection }
 }
 
@@ -408,7 +413,7 @@ fn prepared_experts_may_have_two_bits() {
     let index = fs::read_to_string(&path).unwrap().replace("\"bits\":4", "\"bits\":2");
     fs::write(&path, index).unwrap();
     let bank = claim_all(&Checkpoint::open(dir.path()).unwrap()).unwrap();
-    assert_eq!(bank.layers[0].as_ref().unwrap().layout.gate.format, affine(2, 64));
+    assert_eq!(bank.layers[0].as_ref().unwrap().layout.down.format, affine(2, 64));
 }
 
 #[test]
@@ -425,6 +430,9 @@ fn refuses_prepared_tensors_outside_their_file() {
     assert!(parse(entry(0, 0, json!([u64::MAX, u64::MAX]))).is_err());
     assert!(parse(json!({"offset": 0, "size": 1, "shape": [1], "dtype": "I8"})).is_err());
 }
+
+#[path = "tests_small_floats.rs"]
+mod small_floats;
 
 mod container {
     use proptest::prelude::*;
@@ -473,6 +481,11 @@ mod container {
             ("/layers/1/record_bytes", json!(1)),
             ("/layers/1/stride_bytes", json!(13824)),
             ("/layers/1/gate/bits", json!(7)),
+            ("/layers/1/gate", json!({"mode": "mxfp5"})),
+            ("/layers/1/gate", json!({"mode": "mxfp4"})),
+            ("/layers/1/gate", json!({"block": [0, 128], "scales": "f32"})),
+            ("/layers/1/gate", json!({"block": [128, 1u64 << 40], "scales": "f32"})),
+            ("/tensors/lm_head", json!({"block": [128, 0], "scales": "f32"})),
             ("/layers/1/down/group_size", json!(0)),
             ("/layers/1/file", json!("layer_01.bin")),
             ("/tensors/lm_head/group_size", json!(0)),

@@ -3,7 +3,7 @@
 
 use half::f16;
 
-use super::{Affine, Float, MatrixFormat, MatrixView};
+use super::{Affine, Float, MatrixFormat, MatrixView, e4m3_to_f32};
 
 /// The single whose upper half is `bits`.
 #[inline(always)]
@@ -40,18 +40,38 @@ pub fn unpack_group(bits: u8, packed: &[u8], out: &mut [u8]) {
 }
 
 impl MatrixView<'_> {
-    /// The elements of one row: `scale * q + bias`, rounded once.
+    /// The elements of one row, each rounded once: `scale * q + bias`, or
+    /// `scale * element`.
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
         assert_eq!(out.len(), self.cols, "a row has as many elements as columns");
+        if let MatrixFormat::Transposed(float) = self.format {
+            for (col, it) in out.iter_mut().enumerate() {
+                *it = float.read(self.weight, col * self.rows + row);
+            }
+            return;
+        }
         let row_bytes = self.format.row_bytes(self.cols);
         let weight = &self.weight[row * row_bytes..(row + 1) * row_bytes];
         match self.format {
-            MatrixFormat::Dense(float) => {
+            MatrixFormat::Dense(float) | MatrixFormat::Transposed(float) => {
                 for (i, it) in out.iter_mut().enumerate() {
                     *it = float.read(weight, i);
                 }
             }
             MatrixFormat::Affine(affine) => self.decode_affine_row(affine, weight, row, out),
+            MatrixFormat::Micro(micro) => {
+                let n_groups = micro.n_groups(self.cols);
+                for (col, it) in out.iter_mut().enumerate() {
+                    let scale = self.scales[row * n_groups + col / micro.group_size];
+                    *it = micro.element.read(weight, col) * micro.scale.to_f32(scale);
+                }
+            }
+            MatrixFormat::Blocks(blocks) => {
+                for (col, it) in out.iter_mut().enumerate() {
+                    let scale = blocks.scale_index(row, col, self.cols);
+                    *it = e4m3_to_f32(weight[col]) * blocks.scales.read(self.scales, scale);
+                }
+            }
         }
     }
 

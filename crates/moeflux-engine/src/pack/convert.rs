@@ -1,5 +1,7 @@
 //! Rows from the format of the source to that of the container.
 
+use std::borrow::Cow;
+
 use moeflux_core::quant::{
     MatrixFormat, MatrixView, QuantError, QuantiseError, QuantisedRows, quantise_rows,
 };
@@ -62,7 +64,7 @@ pub(super) fn convert_rows_on(
     let n_rows = view.rows.div_ceil(n_threads).max(1);
     let starts: Vec<usize> = (0..view.rows).step_by(n_rows).collect();
     let convert = |start: usize| {
-        let part = rows_of(view, start, n_rows.min(view.rows - start));
+        let part = view.slice_rows(start, n_rows.min(view.rows - start));
         let mut out = QuantisedRows::default();
         let refuse = |it: QuantiseError| QuantiseError { idx: it.idx + start * view.cols, ..it };
         convert_rows(&part, target, &mut out).map(|error| (out, error)).map_err(refuse)
@@ -94,16 +96,75 @@ pub(super) fn on_threads<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R +
     })
 }
 
-/// Some rows of a matrix.
-pub(super) fn rows_of<'a>(view: &MatrixView<'a>, start: usize, n: usize) -> MatrixView<'a> {
-    let part = |bytes: &'a [u8], row: usize| &bytes[start * row..(start + n) * row];
-    let (row, params) = (view.format.row_bytes(view.cols), view.format.param_bytes(view.cols));
-    MatrixView {
-        rows: n,
-        weight: part(view.weight, row),
-        scales: part(view.scales, params),
-        biases: part(view.biases, params),
-        ..*view
+/// The format of a matrix whose outputs come before its inputs.
+pub(super) fn plain_format(format: MatrixFormat) -> MatrixFormat {
+    match format {
+        MatrixFormat::Transposed(float) => MatrixFormat::Dense(float),
+        other => other,
+    }
+}
+
+/// A matrix whose rows lie one after another.
+pub(super) struct PlainMatrix<'a> {
+    rows: usize,
+    cols: usize,
+    format: MatrixFormat,
+    weight: Cow<'a, [u8]>,
+    scales: Cow<'a, [u8]>,
+    biases: Cow<'a, [u8]>,
+}
+
+impl<'a> PlainMatrix<'a> {
+    /// All rows of a matrix.
+    pub(super) fn whole(view: &MatrixView<'a>) -> PlainMatrix<'a> {
+        if let MatrixFormat::Transposed(_) = view.format {
+            return Self::every(view, 1, 0);
+        }
+        PlainMatrix {
+            rows: view.rows,
+            cols: view.cols,
+            format: view.format,
+            weight: Cow::Borrowed(view.weight),
+            scales: Cow::Borrowed(view.scales),
+            biases: Cow::Borrowed(view.biases),
+        }
+    }
+
+    /// Every `step`-th row, from `first` on.
+    pub(super) fn every(view: &MatrixView<'a>, step: usize, first: usize) -> PlainMatrix<'a> {
+        assert!(!matches!(view.format, MatrixFormat::Blocks(_)), "rows that share scales");
+        let rows = || (first..view.rows).step_by(step);
+        let mut out = QuantisedRows::default();
+        if let MatrixFormat::Transposed(float) = view.format {
+            let size = float.bytes();
+            for row in rows() {
+                for col in 0..view.cols {
+                    let at = (col * view.rows + row) * size;
+                    out.weight.extend_from_slice(&view.weight[at..at + size]);
+                }
+            }
+        } else {
+            rows().for_each(|row| append(&view.slice_rows(row, 1), &mut out));
+        }
+        PlainMatrix {
+            rows: rows().count(),
+            cols: view.cols,
+            format: plain_format(view.format),
+            weight: Cow::Owned(out.weight),
+            scales: Cow::Owned(out.scales),
+            biases: Cow::Owned(out.biases),
+        }
+    }
+
+    pub(super) fn view(&self) -> MatrixView<'_> {
+        MatrixView {
+            rows: self.rows,
+            cols: self.cols,
+            format: self.format,
+            weight: &self.weight,
+            scales: &self.scales,
+            biases: &self.biases,
+        }
     }
 }
 

@@ -219,11 +219,7 @@ pub(crate) struct TensorEntry {
 
 impl TensorEntry {
     pub(crate) fn n_bytes(&self) -> u64 {
-        let element = match &self.dtype {
-            Dtype::Float(float) => float.bytes(),
-            Dtype::U32 => 4,
-            Dtype::Other(name) => unreachable!("{name} is not written"),
-        };
+        let element = self.dtype.bytes().expect("only known types are written");
         (element * self.shape.iter().product::<usize>()) as u64
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use moeflux_core::checkpoint::{Container, Extent, FileReader};
 use moeflux_core::quant::{MatrixView, QuantisedRows};
 use moeflux_core::{
-    ExpertId, ExpertLayout, ExtentSource, FileIdx, LayerBank, MatrixLayout, PartSpan, SourceFile,
+    ExpertId, ExpertLayout, ExtentSource, FileIdx, GateUp, LayerBank, MatrixLayout, PartSpan,
+    SourceFile,
 };
 
 use super::PackError;
-use super::convert::{agrees, convert_rows, on_threads};
+use super::convert::{PlainMatrix, agrees, convert_rows, on_threads};
 use super::files::{FileWriter, Written};
 use super::plan::{LayerPlan, Plan};
 use super::report::{FileReport, count};
@@ -47,9 +48,17 @@ impl Record {
     }
 
     /// Gate, up and down.
-    fn matrices(&self) -> [MatrixView<'_>; 3] {
-        let ExpertLayout { gate, up, down, .. } = &*self.layout;
-        [gate, up, down].map(|it| self.matrix(it))
+    fn matrices(&self) -> [PlainMatrix<'_>; 3] {
+        let ExpertLayout { gate_up, down, .. } = &*self.layout;
+        let whole = |it: &MatrixLayout| PlainMatrix::whole(&self.matrix(it));
+        let [gate, up] = match gate_up {
+            GateUp::Split { gate, up } => [gate, up].map(whole),
+            GateUp::Alternating(both) => {
+                let both = self.matrix(both);
+                [0, 1].map(|first| PlainMatrix::every(&both, 2, first))
+            }
+        };
+        [gate, up, whole(down)]
     }
 }
 
@@ -87,7 +96,8 @@ fn convert(plan: &Plan<'_>, layer: &LayerPlan, expert: usize) -> Result<Converte
     let mut report = FileReport::new();
     let parts = ["gate_proj", "up_proj", "down_proj"];
     let matrices = record.matrices().into_iter().zip(layer.packed.formats());
-    for ((view, target), part) in matrices.zip(parts) {
+    for ((matrix, target), part) in matrices.zip(parts) {
+        let view = matrix.view();
         let mut rows = QuantisedRows::default();
         let error = convert_rows(&view, target, &mut rows).map_err(|source| {
             let name = format!("{part} of expert {expert} of layer {}", layer.idx);
@@ -123,7 +133,7 @@ pub(super) fn check(
         let record = Record::read(&reader, &bank, expert)?;
         let pairs = source.matrices().into_iter().zip(record.matrices());
         for (source, record) in pairs {
-            if !agrees(&source, &record) {
+            if !agrees(&source.view(), &record.view()) {
                 let what = format!("expert {expert} is not what its source says");
                 return Err(PackError::damaged(&written.partial, what));
             }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::PackError;
 
-/// How a checkpoint is to be packed. Bits are for what is not quantised yet;
-/// `None` leaves that as it is.
+/// How a checkpoint is to be packed. Bits are for floats of eight bits and
+/// more; `None` leaves those as they are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackOptions {
     /// Of the routed experts.
@@ -22,6 +22,9 @@ pub struct PackOptions {
     pub gate_bits: Option<u8>,
     /// Columns that share a scale and a bias.
     pub group_size: usize,
+    /// Whether bits are for micro-scaled floats (MXFP4 and the like) too, which
+    /// are kept otherwise.
+    pub requantise: bool,
     /// Starts over what was packed with other options or from another source.
     #[serde(skip)]
     pub force: bool,
@@ -46,6 +49,7 @@ impl PackOptions {
             head_bits: Some(bits),
             gate_bits: Some(8),
             group_size: 64,
+            requantise: false,
             force: false,
             n_threads: 0,
         }
@@ -101,7 +105,12 @@ impl PackOptions {
     }
 
     fn target(&self, bits: Option<u8>, stored: MatrixFormat, cols: usize) -> MatrixFormat {
-        let (Some(bits), MatrixFormat::Dense(_)) = (bits, stored) else { return stored };
+        let Some(bits) = bits else { return stored };
+        match stored {
+            MatrixFormat::Affine(_) => return stored,
+            MatrixFormat::Micro(_) if !self.requantise => return stored,
+            _ => {}
+        }
         let affine = Affine { bits, group_size: self.group_size, params: Float::BF16 };
         if affine.is_supported(cols) { MatrixFormat::Affine(affine) } else { stored }
     }

@@ -8,8 +8,9 @@ use moeflux_core::checkpoint::{
 };
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl};
 use moeflux_core::quant::MatrixFormat;
-use moeflux_core::{ExpertBank, LayerBank};
+use moeflux_core::{ExpertBank, GateUp, LayerBank, MatrixLayout};
 
+use super::convert::plain_format;
 use super::files::{TensorEntry, safetensors_header};
 use super::{PackOptions, layer_path};
 
@@ -129,8 +130,12 @@ pub(crate) fn container(
 
 fn packed_layer(decl: &ExpertsDecl, bank: &LayerBank, options: &PackOptions) -> PackedLayer {
     let layout = &bank.layout;
-    let stored = [layout.gate, layout.up, layout.down];
-    layer_entry(decl, stored.map(|it| options.expert_format(it.format, it.cols)))
+    let (gate, up) = match &layout.gate_up {
+        GateUp::Split { gate, up } => (gate, up),
+        GateUp::Alternating(both) => (both, both),
+    };
+    let target = |it: &MatrixLayout| options.expert_format(plain_format(it.format), it.cols);
+    layer_entry(decl, [gate, up, &layout.down].map(target))
 }
 
 /// The entry of a layer whose experts have these formats.
@@ -150,7 +155,8 @@ pub(crate) fn layer_entry(decl: &ExpertsDecl, formats: [MatrixFormat; 3]) -> Pac
     }
 }
 
-/// The tensors of a matrix in safetensors: one, or three where quantised.
+/// The tensors of a matrix in safetensors: weight, scales, biases, as many as
+/// the format has.
 pub(crate) fn matrix_entries(
     module: &str,
     outer: &[usize],
@@ -163,6 +169,19 @@ pub(crate) fn matrix_entries(
         shape: outer.iter().copied().chain([inner]).collect(),
     };
     match format {
+        MatrixFormat::Transposed(_) => panic!("containers hold outputs before inputs"),
+        MatrixFormat::Micro(micro) => vec![
+            entry("weight", Dtype::U32, format.row_bytes(cols) / 4),
+            entry("scales", Dtype::U8, micro.n_groups(cols)),
+        ],
+        MatrixFormat::Blocks(blocks) => {
+            let mut scales =
+                entry("weight_scale_inv", Dtype::Float(blocks.scales), blocks.n_col_blocks(cols));
+            if let [.., rows, _] = scales.shape.as_mut_slice() {
+                *rows = blocks.n_row_blocks(*rows);
+            }
+            vec![entry("weight", Dtype::F8E4M3, cols), scales]
+        }
         MatrixFormat::Dense(float) => vec![entry("weight", Dtype::Float(float), cols)],
         MatrixFormat::Affine(affine) => {
             let (words, n_groups) = (format.row_bytes(cols) / 4, affine.n_groups(cols));

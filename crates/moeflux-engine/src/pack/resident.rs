@@ -1,9 +1,7 @@
 //! The file of resident tensors: safetensors, matrices in blocks of rows.
 
-use moeflux_core::checkpoint::{
-    Extent, FileReader, FormatError, MatrixBytes, MatrixSource, VectorSource,
-};
-use moeflux_core::quant::{MatrixView, QuantError};
+use moeflux_core::checkpoint::{Extent, FileReader, FormatError, MatrixSource, VectorSource};
+use moeflux_core::quant::QuantError;
 use moeflux_core::{FileIdx, SourceFile};
 
 use super::PackError;
@@ -81,7 +79,7 @@ fn write_converted(
     for start in (0..decl.rows).step_by(n_rows) {
         let block = source.rows(start, n_rows.min(decl.rows - start));
         let bytes = block.read(&plan.reader)?;
-        let converted = convert_rows_on(n_threads, &view(&block, &bytes), *target);
+        let converted = convert_rows_on(n_threads, &bytes.view(&block), *target);
         let (mut rows, block_error) =
             converted.map_err(|source| PackError::Quantise { name: decl.name.clone(), source })?;
         writer.write(&rows.weight)?;
@@ -92,17 +90,6 @@ fn write_converted(
     writer.write(&scales)?;
     writer.write(&biases)?;
     Ok(error)
-}
-
-fn view<'a>(source: &MatrixSource, bytes: &'a MatrixBytes) -> MatrixView<'a> {
-    MatrixView {
-        rows: source.rows,
-        cols: source.cols,
-        format: source.format,
-        weight: &bytes.weight,
-        scales: &bytes.scales,
-        biases: &bytes.biases,
-    }
 }
 
 /// Compares rows of each matrix of the file with the source: first, middle
@@ -137,5 +124,5 @@ fn row_agrees(
     packed: &MatrixSource,
 ) -> Result<bool, FormatError> {
     let (a, b) = (source.read(&plan.reader)?, packed.read(reader)?);
-    Ok(agrees(&view(source, &a), &view(packed, &b)))
+    Ok(agrees(&a.view(source), &b.view(packed)))
 }

@@ -73,6 +73,7 @@ impl Fill {
                 let (scales, biases) = params(affine, std, noise);
                 [Fill::Bits, Fill::Cycle(scales), Fill::Cycle(biases)]
             }
+            other => panic!("{other:?} is not made up"),
         }
     }
 
@@ -165,9 +166,13 @@ mod tests {
         let (rows, cols, std) = (256, 512, 0.04);
         let noise = Noise::of(7, "w");
         let fills = Fill::matrix(format, std, noise);
-        let lens = [format.row_bytes(cols), format.param_bytes(cols), format.param_bytes(cols)];
+        let lens = [
+            rows * format.row_bytes(cols),
+            format.scale_bytes(rows, cols),
+            format.bias_bytes(rows, cols),
+        ];
         let make = |(fill, len): (&Fill, usize)| {
-            let mut out = vec![0; rows * len];
+            let mut out = vec![0; len];
             if !out.is_empty() {
                 fill.make(noise, 0, &mut out);
             }

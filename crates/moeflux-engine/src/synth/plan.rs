@@ -21,7 +21,9 @@ pub(super) const GATE_BITS: u8 = 8;
 
 /// Whether MLX keeps this module at more bits.
 pub(super) fn is_gate(name: &str) -> bool {
-    name.ends_with(".mlp.gate") || name.ends_with(".shared_expert_gate")
+    [".mlp.gate", ".block_sparse_moe.gate", ".mlp.router", ".shared_expert_gate"]
+        .iter()
+        .any(|it| name.ends_with(it))
 }
 
 /// The format of rows of `cols` columns; 16 bits mean BF16.
@@ -97,7 +99,8 @@ pub(super) fn stacked(decl: &ExpertsDecl, options: &SynthOptions) -> Vec<Made> {
     let part = |i: usize| {
         let (rows, cols) = part_shape(decl, i);
         let format = expert_formats(options, decl)[i];
-        let module = format!("{}.switch_mlp.{}", decl.prefix, decl.parts[i]);
+        let part = ["gate_proj", "up_proj", "down_proj"][i];
+        let module = format!("{}.switch_mlp.{part}", decl.prefix);
         let entries = matrix_entries(&module, &[decl.n_experts, rows], cols, format);
         made(entries, format, 1.0 / (cols as f32).sqrt(), options.seed, &module)
     };

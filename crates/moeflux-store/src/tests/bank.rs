@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use moeflux_core::quant::{Float, MatrixFormat};
 use moeflux_core::{
-    ExpertBank, ExpertId, ExpertKey, ExpertLayout, ExtentSource, FileIdx, LayerBank, LayerIdx,
-    MatrixLayout, PartSpan, SourceFile,
+    ExpertBank, ExpertId, ExpertKey, ExpertLayout, ExtentSource, FileIdx, GateUp, LayerBank,
+    LayerIdx, MatrixLayout, PartSpan, SourceFile,
 };
 
 /// How a layer's experts are stored.
@@ -128,5 +128,6 @@ fn layout(extents: &[usize]) -> ExpertLayout {
     let format = MatrixFormat::Dense(Float::F32);
     let matrix =
         MatrixLayout { rows: 0, cols: 0, format, weight: none, scales: none, biases: none };
-    ExpertLayout { extents: extents.to_vec(), gate: matrix, up: matrix, down: matrix }
+    let gate_up = GateUp::Split { gate: matrix, up: matrix };
+    ExpertLayout { extents: extents.to_vec(), gate_up, down: matrix }
 }

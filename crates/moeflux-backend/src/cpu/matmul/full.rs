@@ -8,6 +8,8 @@ use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, bf16_to_f32, 
 use super::FullProduct;
 use super::floats::{decode_floats, f16_to_f32};
 use super::jobs::OutPart;
+use super::small::{decode_blocks, decode_micro};
+use super::transposed;
 use crate::cpu::Isa;
 use crate::cpu::isa::{Level, for_every_isa};
 
@@ -31,6 +33,13 @@ pub(super) fn full_rows(isa: Isa, product: FullProduct<'_>, rows: Range<usize>, 
     match product.weight.format {
         MatrixFormat::Dense(float) if product.x_rows.len() == 1 => {
             one_row_in_place(isa, product, float, rows, out);
+        }
+        MatrixFormat::Transposed(float) => {
+            let FullProduct { weight, .. } = product;
+            let (rows_stored, cols_stored) = (weight.cols, weight.rows);
+            let format = MatrixFormat::Dense(float);
+            let weight = MatrixView { rows: rows_stored, cols: cols_stored, format, ..weight };
+            transposed::columns(isa, FullProduct { weight, ..product }, rows, out);
         }
         _ => decoded_rows(isa, product, rows, out),
     }
@@ -210,8 +219,8 @@ fn multiply_block<const T: usize>(w: &Decoded, x: &[&[f32]; T], sums: &mut [Part
     }
 }
 
-/// Elements `col..` of one row; `col` is a multiple of [`COLS`].
-fn decode(isa: Isa, weight: &MatrixView<'_>, row: usize, col: usize, out: &mut [f32]) {
+/// Elements `col..` of one row; `col` begins a group.
+pub(super) fn decode(isa: Isa, weight: &MatrixView<'_>, row: usize, col: usize, out: &mut [f32]) {
     let row_bytes = weight.format.row_bytes(weight.cols);
     let bytes = &weight.weight[row * row_bytes..(row + 1) * row_bytes];
     let bytes = &bytes[weight.format.row_bytes(col)..weight.format.row_bytes(col + out.len())];
@@ -225,6 +234,9 @@ fn decode(isa: Isa, weight: &MatrixView<'_>, row: usize, col: usize, out: &mut [
             let first = row * affine.n_groups(weight.cols) + affine.n_groups(col);
             decode_affine(isa, affine, unpacked, weight, first, out);
         }
+        MatrixFormat::Micro(micro) => decode_micro(isa, micro, weight, (row, col), bytes, out),
+        MatrixFormat::Blocks(blocks) => decode_blocks(isa, blocks, weight, (row, col), bytes, out),
+        MatrixFormat::Transposed(_) => panic!("rows of a transposed matrix"),
     }
 }
 

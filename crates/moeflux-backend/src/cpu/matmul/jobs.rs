@@ -100,7 +100,7 @@ const BLOCK_ROWS: usize = 16;
 
 // Costs are in bytes that one thread streams from memory, about 15 per nanosecond.
 /// Below this, five microseconds, a fork costs more than it gains.
-const FORK_COST: usize = 80 << 10;
+pub(super) const FORK_COST: usize = 80 << 10;
 /// Below this, fifty microseconds, waking a thread may cost more than it gains.
 const WAKE_COST: usize = 750 << 10;
 /// The least that is worth a task.
@@ -166,8 +166,7 @@ impl MatmulJob<'_> {
 
     /// The work of one row of the matrix.
     fn cost(&self) -> usize {
-        let format = self.weight.format;
-        let bytes = format.row_bytes(self.weight.cols) + 2 * format.param_bytes(self.weight.cols);
+        let bytes = self.weight.format.matrix_bytes(1, self.weight.cols);
         let per_x_row = match self.x {
             Activations::Full(_) => self.weight.cols,
             Activations::Quantised(_) => self.weight.cols / 4,
@@ -192,7 +191,7 @@ impl MatmulJob<'_> {
                 assert_eq!(x.group_size(), affine.group_size, "group size of the activations");
                 integer_rows(isa, IntegerProduct { weight, affine, x, x_rows }, rows, out);
             }
-            (Activations::Quantised(_), MatrixFormat::Dense(_)) => {
+            (Activations::Quantised(_), _) => {
                 panic!("a matrix of floats takes activations in full precision")
             }
         }
@@ -256,7 +255,7 @@ pub(super) struct OutPart<'a> {
 impl<'a> OutPart<'a> {
     /// # Safety
     /// While the result lives, nothing else uses these outputs.
-    unsafe fn new(out: OutRows<'a>, rows: Range<usize>) -> OutPart<'a> {
+    pub(super) unsafe fn new(out: OutRows<'a>, rows: Range<usize>) -> OutPart<'a> {
         OutPart { out, rows }
     }
 

@@ -9,7 +9,8 @@
 //!   `t` the sum of the activations' integers, and the output is `acc + off`.
 //! - **full**: any matrix, decoded to `f32` (affine: `fma(q, scale, bias)`),
 //!   times `f32` activations. Sixteen partial sums, lane = column mod 16,
-//!   `lane = fma(w, x, lane)`, then added as a tree of 8, 4, 2, 1.
+//!   `lane = fma(w, x, lane)`, then added as a tree of 8, 4, 2, 1. Where inputs
+//!   are stored before outputs it is one sum, by ascending input.
 //!
 //! No output is ever split, so neither the number of threads nor the number of
 //! rows changes a bit.
@@ -20,16 +21,20 @@ mod avx2;
 mod avx512;
 mod floats;
 mod full;
+mod heads;
 mod jobs;
 mod quantise;
 mod scalar;
+mod small;
 #[cfg(test)]
 mod tests;
+mod transposed;
 
 use std::ops::Range;
 
 use moeflux_core::quant::{Affine, MatrixView};
 
+pub use heads::{HeadColumns, HeadJob, head_products};
 pub use jobs::{Activations, FloatRows, MatmulJob, OutRows, RowMap, run_jobs};
 pub use quantise::{Quantised, Rounding};
 

@@ -1,6 +1,6 @@
 //! Every instruction set against the specification, bit by bit.
 
-use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView};
+use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks};
 
 use super::*;
 use crate::cpu::Isa;
@@ -40,16 +40,28 @@ struct TestMatrix {
 impl TestMatrix {
     fn new(noise: &mut Noise, rows: usize, cols: usize, format: MatrixFormat) -> TestMatrix {
         let weight = match format {
+            MatrixFormat::Dense(float) | MatrixFormat::Transposed(float) => {
+                params(noise, rows * cols, float, 1.0)
+            }
             MatrixFormat::Affine(_) => noise.bytes(1 + rows * format.row_bytes(cols)),
-            MatrixFormat::Dense(float) => params(noise, rows * cols, float, 1.0),
+            // No byte of them is a NaN.
+            _ => {
+                noise.bytes(1 + rows * format.row_bytes(cols)).iter().map(|it| it & 0xfe).collect()
+            }
         };
-        let n_params = rows * format.param_bytes(cols);
+        let n_bytes = format.scale_bytes(rows, cols);
         let (scales, biases) = match format {
             MatrixFormat::Affine(it) => {
-                let n = n_params / it.params.bytes();
+                let n = n_bytes / it.params.bytes();
                 (params(noise, n, it.params, 0.01), params(noise, n, it.params, 0.1))
             }
-            MatrixFormat::Dense(_) => (vec![0], vec![0]),
+            MatrixFormat::Micro(_) => {
+                (noise.bytes(1 + n_bytes).iter().map(|it| 90 + it % 30).collect(), vec![0])
+            }
+            MatrixFormat::Blocks(it) => {
+                (params(noise, n_bytes / it.scales.bytes(), it.scales, 0.01), vec![0])
+            }
+            MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) => (vec![0], vec![0]),
         };
         TestMatrix { rows, cols, format, weight, scales, biases }
     }
@@ -211,6 +223,11 @@ fn full_by_definition(weight: MatrixView<'_>, x: &[f32]) -> Vec<f32> {
     for x in x.chunks_exact(weight.cols) {
         for row in 0..weight.rows {
             weight.decode_row(row, &mut decoded);
+            if let MatrixFormat::Transposed(_) = weight.format {
+                let pairs = decoded.iter().zip(x);
+                out.push(pairs.fold(0.0, |sum: f32, (w, x)| w.mul_add(*x, sum)));
+                continue;
+            }
             let mut lanes = [0f32; 16];
             for (i, (w, x)) in decoded.iter().zip(x).enumerate() {
                 lanes[i % 16] = w.mul_add(*x, lanes[i % 16]);
@@ -243,6 +260,26 @@ fn the_full_product_follows_its_definition_on_every_isa() {
     for float in [Float::BF16, Float::F16, Float::F32] {
         for (rows, cols, n) in [(1, 1, 1), (3, 15, 2), (4, 16, 4), (7, 33, 5), (18, 1029, 21)] {
             let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Dense(float));
+            let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
+            check_full(&matrix, &x);
+            let format = MatrixFormat::Transposed(float);
+            check_full(&TestMatrix::new(&mut noise, rows, cols, format), &x);
+            let matrix = TestMatrix::new(&mut noise, 1030, rows, format);
+            check_full(&matrix, &x[..rows * n.min(cols)]);
+        }
+    }
+    for (_, micro) in MicroScaled::MODES {
+        for (rows, n_groups, n) in [(1, 1, 1), (7, 3, 5), (18, 37, 21)] {
+            let cols = n_groups * micro.group_size;
+            let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Micro(micro));
+            let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
+            check_full(&matrix, &x);
+        }
+    }
+    for (block_rows, block_cols, scales) in [(128, 128, Float::F32), (3, 5, Float::BF16)] {
+        let blocks = ScaledBlocks::new(block_rows, block_cols, scales);
+        for (rows, cols, n) in [(1, 1, 1), (7, 33, 5), (130, 1029, 1), (18, 1029, 21)] {
+            let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Blocks(blocks));
             let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
             check_full(&matrix, &x);
         }

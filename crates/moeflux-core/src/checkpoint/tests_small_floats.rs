@@ -1,0 +1,203 @@
+//! Checkpoints of small floats, as their publishers name and shape them.
+
+use super::*;
+use crate::quant::{MicroScaled, ScaledBlocks};
+
+type Tensors<'a> = &'a [(&'a str, &'a str, &'a [usize])];
+
+fn experts_decl(parts: [&'static str; 3], fused: FusedOrder) -> ExpertsDecl {
+    ExpertsDecl {
+        layer: LayerIdx(0),
+        prefix: "layers.0.mlp".into(),
+        parts,
+        fused,
+        n_experts: 3,
+        hidden: 64,
+        intermediate: 96,
+    }
+}
+
+const PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
+
+fn claim_experts(
+    config: Value,
+    tensors: Tensors<'_>,
+    decl: &ExpertsDecl,
+) -> Result<LayerBank, FormatError> {
+    let dir = small(config, tensors);
+    let checkpoint = Checkpoint::open(dir.path())?;
+    let mut claims = Claims::new(&checkpoint);
+    let bank = claims.experts(decl)?;
+    claims.finish()?;
+    for e in 0..decl.n_experts {
+        for (source, len) in bank.sources.iter().zip(&bank.layout.extents) {
+            let (file, offset) = source.locate(ExpertId(e as u16));
+            assert!(offset + *len as u64 <= checkpoint.files()[file.0 as usize].len);
+        }
+    }
+    for matrix in bank.layout.matrices() {
+        let want = matrix.format.matrix_bytes(matrix.rows, matrix.cols);
+        assert_eq!(matrix.weight.len + matrix.scales.len + matrix.biases.len, want);
+    }
+    Ok(bank)
+}
+
+#[test]
+fn reads_gpt_oss_as_published() {
+    let config = json!({"quantization_config": {"quant_method": "mxfp4",
+        "modules_to_not_convert": ["model.layers.*.self_attn"]}});
+    let tensors: Tensors<'_> = &[
+        ("model.layers.0.mlp.experts.gate_up_proj_blocks", "U8", &[3, 192, 2, 16]),
+        ("model.layers.0.mlp.experts.gate_up_proj_scales", "U8", &[3, 192, 2]),
+        ("model.layers.0.mlp.experts.down_proj_blocks", "U8", &[3, 64, 3, 16]),
+        ("model.layers.0.mlp.experts.down_proj_scales", "U8", &[3, 64, 3]),
+    ];
+    let decl = experts_decl(PARTS, FusedOrder::Alternating);
+    let bank = claim_experts(config.clone(), tensors, &decl).unwrap();
+    assert_eq!(bank.layout.extents, [192 * 32, 192 * 2, 64 * 48, 64 * 3]);
+    let GateUp::Alternating(both) = bank.layout.gate_up else { panic!("one matrix") };
+    assert_eq!((both.rows, both.cols), (192, 64));
+    assert_eq!(both.format, MatrixFormat::Micro(MicroScaled::MXFP4));
+    assert_eq!(bank.layout.intermediate(), 96);
+
+    let mut short = tensors.to_vec();
+    short[1].2 = &[3, 192, 1];
+    let got = claim_experts(config.clone(), &short, &decl).unwrap_err().to_string();
+    assert!(got.contains("gate_up_proj_scales has shape [3, 192, 1]"), "{got}");
+    let mut odd = tensors.to_vec();
+    odd[0].1 = "F32";
+    let got = claim_experts(config, &odd, &decl).unwrap_err().to_string();
+    assert!(got.contains("dtype F32"), "{got}");
+    let got = claim_experts(json!({}), &tensors[..2], &decl).unwrap_err().to_string();
+    assert!(got.contains("down_proj_blocks is missing"), "{got}");
+}
+
+#[test]
+fn reads_unquantised_gpt_oss_inputs_first() {
+    let tensors: Tensors<'_> = &[
+        ("model.layers.0.mlp.experts.gate_up_proj", "BF16", &[3, 64, 192]),
+        ("model.layers.0.mlp.experts.down_proj", "BF16", &[3, 96, 64]),
+    ];
+    let decl = experts_decl(PARTS, FusedOrder::Alternating);
+    let bank = claim_experts(json!({}), tensors, &decl).unwrap();
+    let transposed = MatrixFormat::Transposed(Float::BF16);
+    let GateUp::Alternating(both) = bank.layout.gate_up else { panic!("one matrix") };
+    assert_eq!((both.rows, both.cols, both.format), (192, 64, transposed));
+    let down = bank.layout.down;
+    assert_eq!((down.rows, down.cols, down.format), (64, 96, transposed));
+    let other = experts_decl(PARTS, FusedOrder::GateThenUp);
+    assert!(claim_experts(json!({}), tensors, &other).is_err());
+}
+
+#[test]
+fn reads_mlx_modes_under_either_name() {
+    let modes = [("mxfp4", 8, 2, 12, 3), ("nvfp4", 8, 4, 12, 6), ("mxfp8", 16, 2, 24, 3)];
+    for (mode, words, groups, down_words, down_groups) in modes {
+        for block in ["switch_mlp", "experts"] {
+            let name = |part: &str, tensor: &str| {
+                format!("language_model.model.layers.0.mlp.{block}.{part}_proj.{tensor}")
+            };
+            let names: Vec<String> = ["gate", "up", "down"]
+                .iter()
+                .flat_map(|part| [name(part, "weight"), name(part, "scales")])
+                .collect();
+            let shapes = [
+                [3, 96, words],
+                [3, 96, groups],
+                [3, 96, words],
+                [3, 96, groups],
+                [3, 64, down_words],
+                [3, 64, down_groups],
+            ];
+            let dtypes = ["U32", "U8"].into_iter().cycle();
+            let tensors: Vec<(&str, &str, &[usize])> = names
+                .iter()
+                .zip(dtypes)
+                .zip(&shapes)
+                .map(|((name, dtype), shape)| (name.as_str(), dtype, shape.as_slice()))
+                .collect();
+            let micro = MicroScaled::by_mode(mode).unwrap();
+            let config = json!({"quantization": {"mode": mode, "bits": micro.element.bits(),
+                "group_size": micro.group_size}});
+            // Families that name single experts' parts otherwise stack them under these names.
+            let decl = experts_decl(["w1", "w3", "w2"], FusedOrder::GateThenUp);
+            let bank = claim_experts(config, &tensors, &decl).unwrap();
+            assert!(bank.layout.matrices().all(|it| it.format == MatrixFormat::Micro(micro)));
+            let wrong = json!({"quantization": {"bits": 4, "group_size": 32}});
+            let got = claim_experts(wrong, &tensors, &decl).unwrap_err().to_string();
+            assert!(got.contains("the config says 4 bits in groups of 32"), "{got}");
+        }
+    }
+}
+
+fn fp8(block: [usize; 2]) -> Value {
+    json!({"quantization_config": {"quant_method": "fp8", "fmt": "e4m3",
+        "weight_block_size": block}})
+}
+
+#[test]
+fn reads_fp8_matrices_with_partial_blocks() {
+    let config = fp8([128, 128]);
+    let claim = |config: Value, tensors: Tensors<'_>| {
+        let dir = small(config, tensors);
+        let checkpoint = Checkpoint::open(dir.path()).unwrap();
+        let mut claims = Claims::new(&checkpoint);
+        let source = claims.matrix(&decl("a", 300, 200))?;
+        claims.finish()?;
+        source
+            .rows(130, 150)
+            .read(checkpoint.reader())?
+            .view(&source.rows(130, 150))
+            .assert_sizes();
+        Ok::<_, FormatError>(source)
+    };
+    for (dtype, float) in [("F32", Float::F32), ("BF16", Float::BF16)] {
+        let tensors: Tensors<'_> = &[
+            ("model.a.weight", "F8_E4M3", &[300, 200]),
+            ("model.a.weight_scale_inv", dtype, &[3, 2]),
+        ];
+        let source = claim(config.clone(), tensors).unwrap();
+        assert_eq!(source.format, MatrixFormat::Blocks(ScaledBlocks::new(128, 128, float)));
+        assert_eq!(source.scales.len, 6 * float.bytes());
+        let rows = source.rows(130, 150);
+        assert_eq!(rows.scales.len, 2 * 2 * float.bytes());
+    }
+    let weight: (&str, &str, &[usize]) = ("a.weight", "F8_E4M3", &[300, 200]);
+    let got = claim(config.clone(), &[weight]).unwrap_err().to_string();
+    assert!(got.contains("a.weight_scale_inv is missing"), "{got}");
+    let scales: (&str, &str, &[usize]) = ("a.weight_scale_inv", "F32", &[2, 3]);
+    let got = claim(config, &[weight, scales]).unwrap_err().to_string();
+    assert!(got.contains("shape [2, 3], the config asks for [3, 2]"), "{got}");
+    assert!(claim(fp8([100, 67]), &[weight, ("a.weight_scale_inv", "F32", &[3, 3])]).is_ok());
+}
+
+#[test]
+fn reads_fp8_experts_one_by_one() {
+    let mut names = Vec::new();
+    for e in 0..3 {
+        for (part, shape) in [("w1", [96, 64]), ("w3", [96, 64]), ("w2", [64, 96])] {
+            let name = format!("model.layers.0.mlp.experts.{e}.{part}.weight");
+            names.push((format!("{name}_scale_inv"), "F32", [shape[0] / 32, shape[1] / 32]));
+            names.push((name, "F8_E4M3", shape));
+        }
+    }
+    let tensors: Vec<(&str, &str, &[usize])> = names
+        .iter()
+        .map(|(name, dtype, shape)| (name.as_str(), *dtype, shape.as_slice()))
+        .collect();
+    let decl = experts_decl(["w1", "w3", "w2"], FusedOrder::GateThenUp);
+    let bank = claim_experts(fp8([32, 32]), &tensors, &decl).unwrap();
+    assert_eq!(bank.layout.extents, [96 * 64, 24, 96 * 64, 24, 64 * 96, 24]);
+    let blocks = MatrixFormat::Blocks(ScaledBlocks::new(32, 32, Float::F32));
+    assert!(bank.layout.matrices().all(|it| it.format == blocks));
+}
+
+#[test]
+fn a_stack_of_matrices_counts_as_one() {
+    let dir =
+        small(json!({}), &[("a.weight", "BF16", &[4, 3, 8]), ("b.weight", "BF16", &[4, 3, 8])]);
+    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let mut claims = Claims::new(&checkpoint);
+    assert_eq!(claims.matrix(&decl("a", 12, 8)).unwrap().rows, 12);
+    assert!(claims.matrix(&decl("b", 4, 24)).is_err());
+}
