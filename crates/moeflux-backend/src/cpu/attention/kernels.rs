@@ -37,8 +37,8 @@ for_every_isa! {
     /// For keys that end within a block of lanes.
     fn score_one_by_one(out: Scores<'_>, queries: &[&[f32]], keys: Rows<'_>, scale: f32) {
         for (q, scores) in queries.iter().zip(out.scores.chunks_mut(out.stride)) {
-            for j in 0..keys.len() {
-                scores[j] = dot(q, keys.row(j, q.len())) * scale;
+            for (j, score) in scores[..keys.len()].iter_mut().enumerate() {
+                *score = dot(q, keys.row(j, q.len())) * scale;
             }
         }
     }
@@ -100,8 +100,8 @@ fn score_pairs<const K: usize>(out: Scores<'_>, queries: &[&[f32]], keys: &Rows<
                 out[j + r] = dots[r] * scale;
             }
         }
-        for j in whole..n {
-            out[j] = dot(q, keys.row(j, q.len())) * scale;
+        for (j, out) in out.iter_mut().enumerate().skip(whole) {
+            *out = dot(q, keys.row(j, q.len())) * scale;
         }
     }
 }
