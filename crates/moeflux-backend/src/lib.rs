@@ -5,6 +5,7 @@
 
 pub mod conformance;
 pub mod cpu;
+mod kv;
 mod ops;
 pub mod trace;
 
@@ -104,6 +105,8 @@ pub trait Backend: Send {
     fn gated_rms_norm(&mut self, rows: usize, op: GatedRmsNorm);
     /// Normalises every head of every row to mean 0 and variance 1.
     fn layer_norm(&mut self, rows: usize, op: LayerNorm);
+    /// `out = x`, head by head.
+    fn copy(&mut self, rows: usize, out: Heads, x: Heads);
     /// Multiplies every head with a matrix of its own.
     fn head_product(&mut self, rows: usize, op: HeadProduct);
     /// Several products with the same input.

@@ -98,7 +98,8 @@ pub enum KvType {
     /// Integers of eight bits in groups of [`KvType::Q8_GROUP`] elements of a
     /// head (the last may be shorter), each behind its `f32` scale: the largest
     /// magnitude divided by 127, rounded up to a mantissa of 16 bits, so that
-    /// storing what was read back changes nothing.
+    /// storing what was read back changes nothing. A group whose scale would be
+    /// below the normal numbers is all zeros.
     Q8,
 }
 
@@ -321,8 +322,9 @@ pub struct Attention {
     /// Only so many positions are seen, the row's own included.
     pub window: Option<usize>,
     /// One logit a query head that takes part in the softmax and has no value.
+    /// It is not multiplied by the scale.
     pub sinks: Option<Vector>,
-    /// Only the positions chosen for each row are seen.
+    /// Only the positions chosen for each row of the batch are seen.
     pub selection: Option<Selection>,
 }
 
@@ -330,7 +332,9 @@ pub struct Attention {
 /// will attend to: the `top_k` highest of
 /// `score(j) = sum over heads of weights[h] * relu(q[h] . k[j] * scale)`
 /// among the positions up to the row's own, all of them where there are no
-/// more; among equals the lower position (DeepSeek-V3.2's lightning indexer).
+/// more; among equals the lower position (DeepSeek-V3.2's lightning indexer,
+/// which also divides the weights by `sqrt(n_heads)`: as scores are only
+/// compared, that belongs into `scale`, or nowhere).
 #[derive(Clone, Copy, Debug)]
 pub struct SelectPositions {
     /// Where the choice goes.

@@ -182,6 +182,10 @@ impl Backend for Trace {
         self.log(format_args!("{out} = layer_norm {x} v{} v{} x{rows}", weight.0, bias.0));
     }
 
+    fn copy(&mut self, rows: usize, out: Heads, x: Heads) {
+        self.log(format_args!("{out} = {x} x{rows}"));
+    }
+
     fn head_product(&mut self, rows: usize, op: HeadProduct) {
         let HeadProduct { out, x, weight, first_row, row_stride, transposed } = op;
         let t = if transposed { "^T" } else { "" };

@@ -2,13 +2,17 @@
 //! none left over.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::thread;
 
 use moeflux_backend::trace::Trace;
 use moeflux_backend::{Backend, HostMatrix, Inputs, Weight};
-use moeflux_core::checkpoint::{Checkpoint, Claims, Extent, FileReader, FormatError, Tensor};
+use moeflux_core::checkpoint::{
+    Checkpoint, Claims, Extent, FileReader, FormatError, MatrixSource, Tensor,
+};
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
+use moeflux_core::quant::{Float, MatrixFormat, ScaledBlocks};
 use moeflux_core::{ExpertBank, HostBuf};
 
 /// Why a checkpoint could not be loaded.
@@ -50,6 +54,14 @@ pub(crate) trait Weights {
         rows: usize,
         cols: usize,
         role: Role,
+    ) -> Result<Weight, LoadError>;
+
+    /// Loads some rows of a matrix, one run after another, as a matrix of
+    /// their own.
+    fn matrix_rows(
+        &mut self,
+        whole: MatrixDecl,
+        runs: &[Range<usize>],
     ) -> Result<Weight, LoadError>;
 
     /// Reads a vector that has one of `shapes`.
@@ -99,18 +111,65 @@ impl<'a> Loader<'a> {
         Ok(self.claims.into_bank())
     }
 
-    /// Reads an extent into memory of its own.
-    fn read(&mut self, extent: Extent) -> Result<HostBuf, LoadError> {
-        let mut buf = self.backend.host_alloc(extent.len);
-        read_parts(self.checkpoint.reader(), extent, &mut buf[..extent.len])?;
-        self.n_bytes += extent.len as u64;
+    /// Reads extents into one piece of memory.
+    fn read(&mut self, extents: &[Extent]) -> Result<HostBuf, LoadError> {
+        let len = extents.iter().map(|it| it.len).sum();
+        let mut buf = self.backend.host_alloc(len);
+        let mut rest = &mut buf[..len];
+        for extent in extents {
+            let (part, behind) = rest.split_at_mut(extent.len);
+            read_parts(self.checkpoint.reader(), *extent, part)?;
+            rest = behind;
+        }
+        self.n_bytes += len as u64;
         (self.progress)(self.n_bytes);
         Ok(buf)
     }
 
     /// As [`Loader::read`]; `None` for no bytes.
-    fn read_some(&mut self, extent: Extent) -> Result<Option<HostBuf>, LoadError> {
-        if extent.len == 0 { Ok(None) } else { self.read(extent).map(Some) }
+    fn read_some(&mut self, extents: &[Extent]) -> Result<Option<HostBuf>, LoadError> {
+        if extents.iter().all(|it| it.len == 0) { Ok(None) } else { self.read(extents).map(Some) }
+    }
+
+    /// Loads the rows of several sources of one format as one matrix.
+    fn load(&mut self, parts: &[MatrixSource], role: Role) -> Result<Weight, LoadError> {
+        let MatrixSource { cols, format, .. } = parts[0];
+        let rows = parts.iter().map(|it| it.rows).sum();
+        let inputs = if role == Role::Gate { Inputs::Full } else { self.inputs };
+        let matrix = if joins(parts) {
+            let extents = |part: fn(&MatrixSource) -> Extent| -> Vec<Extent> {
+                parts.iter().map(part).collect()
+            };
+            let weight = self.read(&extents(|it| it.weight))?;
+            let scales = self.read_some(&extents(|it| it.scales))?;
+            let biases = self.read_some(&extents(|it| it.biases))?;
+            HostMatrix { rows, cols, format, inputs, weight, scales, biases }
+        } else {
+            let weight = self.read_decoded(parts)?;
+            let format = MatrixFormat::Dense(Float::F32);
+            HostMatrix { rows, cols, format, inputs, weight, scales: None, biases: None }
+        };
+        Ok(self.backend.load_matrix(matrix))
+    }
+
+    /// Reads and decodes the rows of several sources.
+    fn read_decoded(&mut self, parts: &[MatrixSource]) -> Result<HostBuf, LoadError> {
+        let n: usize = parts.iter().map(|it| it.rows * it.cols).sum();
+        let mut buf = self.backend.host_alloc(n * 4);
+        let mut out = buf[..n * 4].chunks_exact_mut(4);
+        for part in parts {
+            let bytes = part.read(self.checkpoint.reader())?;
+            let mut values = vec![0.0; part.cols];
+            for row in 0..part.rows {
+                bytes.view(part).decode_row(row, &mut values);
+                for (value, out) in values.iter().zip(&mut out) {
+                    out.copy_from_slice(&value.to_le_bytes());
+                }
+            }
+        }
+        self.n_bytes += n as u64 * 4;
+        (self.progress)(self.n_bytes);
+        Ok(buf)
     }
 }
 
@@ -139,6 +198,20 @@ fn read_parts(reader: &FileReader, extent: Extent, out: &mut [u8]) -> Result<(),
     })
 }
 
+/// Whether the rows of several sources make one matrix of their format: blocks
+/// that share a scale must end where the next source begins.
+fn joins(parts: &[MatrixSource]) -> bool {
+    let MatrixFormat::Blocks(blocks) = parts[0].format else { return true };
+    let begins = parts[1..]
+        .iter()
+        .all(|it| matches!(it.format, MatrixFormat::Blocks(ScaledBlocks { phase: 0, .. })));
+    let ends = |it: &MatrixSource| it.rows.is_multiple_of(blocks.block_rows);
+    let [first, middle @ .., _] = parts else { return true };
+    begins
+        && (blocks.phase + first.rows).is_multiple_of(blocks.block_rows)
+        && middle.iter().all(ends)
+}
+
 impl Weights for Loader<'_> {
     fn backend(&mut self) -> &mut dyn Backend {
         self.backend
@@ -156,22 +229,27 @@ impl Weights for Loader<'_> {
         }
         let decl = MatrixDecl { name: name.to_owned(), rows, cols, role };
         let source = self.claims.matrix(&decl)?;
-        let weight = self.read(source.weight)?;
-        let scales = self.read_some(source.scales)?;
-        let biases = self.read_some(source.biases)?;
-        let inputs = if role == Role::Gate { Inputs::Full } else { self.inputs };
-        let matrix =
-            HostMatrix { rows, cols, format: source.format, inputs, weight, scales, biases };
-        let weight = self.backend.load_matrix(matrix);
+        let weight = self.load(&[source], role)?;
         self.loaded.insert(decl.name, weight);
         Ok(weight)
+    }
+
+    fn matrix_rows(
+        &mut self,
+        whole: MatrixDecl,
+        runs: &[Range<usize>],
+    ) -> Result<Weight, LoadError> {
+        let source = self.claims.matrix(&whole)?;
+        let parts: Vec<MatrixSource> =
+            runs.iter().map(|it| source.rows(it.start, it.len())).collect();
+        self.load(&parts, whole.role)
     }
 
     fn vector(&mut self, name: &str, shapes: &[Vec<usize>]) -> Result<HostVector, LoadError> {
         let decl = VectorDecl { name: name.to_owned(), shapes: shapes.to_vec() };
         let source = self.claims.vector(&decl)?;
         let n: usize = source.shape.iter().product();
-        let bytes = self.read(source.extent)?;
+        let bytes = self.read(&[source.extent])?;
         let values = (0..n).map(|i| source.float.read(&bytes, i)).collect();
         Ok(HostVector { shape: source.shape, values })
     }
@@ -224,6 +302,14 @@ impl Weights for Survey<'_> {
             decls.len() - 1
         });
         Ok(Weight(u32::try_from(at).expect("few matrices")))
+    }
+
+    fn matrix_rows(
+        &mut self,
+        whole: MatrixDecl,
+        _runs: &[Range<usize>],
+    ) -> Result<Weight, LoadError> {
+        self.matrix(&whole.name, whole.rows, whole.cols, whole.role)
     }
 
     fn vector(&mut self, name: &str, shapes: &[Vec<usize>]) -> Result<HostVector, LoadError> {

@@ -33,6 +33,13 @@ fn simple(suite: &Suite<'_>, rows: usize, width: usize) {
         all.extend(read(b, gate.buf, rows));
         all
     });
+    suite.case(&format!("copy {rows}x{width}"), &|b| {
+        let (out, x) = (filled(b, rows, 5 * width, 17), filled(b, rows, 6 * width, 18));
+        let out = Heads { start: width, stride: 2 * width, ..out.slice(0, 2 * width).heads(2) };
+        let x = Heads { start: 2 * width, stride: 3 * width, ..x.slice(0, 2 * width).heads(2) };
+        b.copy(rows, out, x);
+        read(b, out.buf, rows)
+    });
     suite.case(&format!("sigmoid_gate {rows}x{width}"), &|b| {
         let x = filled(b, rows, 3 * width, 6).heads(3);
         let both = filled(b, rows, 6 * width, 7);

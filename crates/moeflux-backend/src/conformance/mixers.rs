@@ -1,14 +1,9 @@
-//! Attention, convolutions and recurrences, with their caches.
+//! Convolutions and recurrences, with their states.
 
 use super::{Numbers, Suite, filled, read};
-use crate::{
-    Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, KvType, Sequence, Span,
-};
+use crate::{Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, Sequence, Span};
 
 pub(super) fn check(suite: &Suite<'_>) {
-    for (n_heads, n_kv_heads, k_dim, v_dim) in [(1, 1, 16, 16), (4, 2, 20, 12), (6, 1, 64, 128)] {
-        attention(suite, n_heads, n_kv_heads, (k_dim, v_dim));
-    }
     for (channels, kernel) in [(1, 2), (19, 3), (300, 4)] {
         convolution(suite, channels, kernel);
     }
@@ -29,7 +24,7 @@ fn steps(a: Sequence, b: Sequence) -> Vec<Vec<Span>> {
 }
 
 /// Runs `step` for every step and collects what it left in `out`.
-fn run_steps(
+pub(super) fn run_steps(
     backend: &mut dyn Backend,
     spec: &[CacheSpec],
     out: Cols,
@@ -46,43 +41,6 @@ fn run_steps(
     step(backend, &[Span { sequence: a, rows: 0..3, position: 0 }]);
     all.extend(read(backend, out.buf, 3));
     all
-}
-
-fn attention(suite: &Suite<'_>, n_heads: usize, n_kv_heads: usize, dims: (usize, usize)) {
-    suite.case(&format!("attention {n_heads}/{n_kv_heads} {dims:?}"), &|b| {
-        let (k_dim, v_dim) = dims;
-        let out = filled(b, 5, n_heads * v_dim, 30);
-        let q = filled(b, 5, n_heads * k_dim, 31);
-        let k = filled(b, 5, n_kv_heads * k_dim, 32);
-        let v = filled(b, 5, n_kv_heads * v_dim, 33);
-        let op = Attention {
-            out: out.heads(n_heads),
-            q: q.heads(n_heads),
-            k: k.heads(n_kv_heads),
-            v: Some(v.heads(n_kv_heads)),
-            cache: Cache(0),
-            scale: 2.5,
-            window: None,
-            sinks: None,
-            selection: None,
-        };
-        let spec = [CacheSpec::Kv { n_heads: n_kv_heads, k_dim, v_dim, dtype: KvType::F32 }];
-        let mut seed = 34;
-        let mut all = run_steps(b, &spec, out, &mut |b, spans| {
-            seed += 1;
-            b.write(k.buf, &Numbers::new(seed).floats(5 * k.len));
-            b.attention(op, spans);
-        });
-        // Long enough for several pages of the cache.
-        let sequence = b.new_sequence(&spec);
-        for step in 0..130 {
-            b.write(k.buf, &Numbers::new(1000 + step).floats(5 * k.len));
-            let position = 5 * usize::try_from(step).expect("small");
-            b.attention(op, &[Span { sequence, rows: 0..5, position }]);
-        }
-        all.extend(read(b, out.buf, 5));
-        all
-    });
 }
 
 fn convolution(suite: &Suite<'_>, channels: usize, kernel: usize) {

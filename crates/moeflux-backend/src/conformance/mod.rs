@@ -3,6 +3,8 @@
 //!
 //! A backend's test file is one call of [`check`].
 
+mod attention;
+mod caches;
 mod elementwise;
 mod mixers;
 mod moe;
@@ -34,6 +36,8 @@ pub fn check(open: &dyn Fn() -> Box<dyn Backend>, closeness: Closeness) {
     elementwise::check(&suite);
     products::check(&suite);
     mixers::check(&suite);
+    attention::check(&suite);
+    caches::check(&suite);
     moe::check(&suite);
 }
 

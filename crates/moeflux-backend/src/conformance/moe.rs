@@ -11,13 +11,21 @@ use moeflux_core::{
 use super::products::{formats, group_size, matrix_bytes};
 use super::{Numbers, Suite, filled, read};
 use crate::{
-    Activation, Backend, Combine, ExpertBiases, ExpertCall, ExpertRow, Experts, Inputs, Route,
-    Scoring, Shared,
+    Activation, Backend, Combine, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts,
+    Inputs, Route, Scoring, Shared,
 };
 
 pub(super) fn check(suite: &Suite<'_>) {
     for (n_experts, top_k) in [(1, 1), (5, 5), (33, 3), (512, 10)] {
-        route(suite, n_experts, top_k);
+        for renormalise in [false, true] {
+            let scoring = Scoring::Softmax { renormalise, scale: 1.5 };
+            route(suite, n_experts, top_k, &|_| scoring);
+            sigmoid_route(suite, n_experts, top_k, None, renormalise);
+        }
+        route(suite, n_experts, top_k, &|_| Scoring::SoftmaxOfChosen);
+    }
+    for (n_experts, top_k, n, kept) in [(6, 4, 3, 2), (33, 8, 3, 1), (256, 8, 8, 4)] {
+        sigmoid_route(suite, n_experts, top_k, Some(ExpertGroups { n, kept }), true);
     }
     for (rows, width, top_k) in [(1, 17, 1), (4, 256, 3)] {
         combine(suite, rows, width, top_k);
@@ -39,15 +47,35 @@ struct Shape {
     alternates: bool,
 }
 
-fn route(suite: &Suite<'_>, n_experts: usize, top_k: usize) {
+fn route(
+    suite: &Suite<'_>,
+    n_experts: usize,
+    top_k: usize,
+    scoring: &dyn Fn(&mut dyn Backend) -> Scoring,
+) {
     suite.case(&format!("route {top_k} of {n_experts}"), &|b| {
         let logits = filled(b, 6, n_experts, 60);
-        let op =
-            Route { logits, top_k, scoring: Scoring::Softmax { renormalise: true, scale: 1.0 } };
-        let routing = b.route(6, op).expect("the device works");
+        let scoring = scoring(b);
+        let routing = b.route(6, Route { logits, top_k, scoring }).expect("the device works");
         let ids = routing.experts.iter().map(|it| f32::from(it.0));
         ids.chain(routing.weights.iter().copied()).collect()
     });
+}
+
+fn sigmoid_route(
+    suite: &Suite<'_>,
+    n_experts: usize,
+    top_k: usize,
+    groups: Option<ExpertGroups>,
+    renormalise: bool,
+) {
+    for has_bias in [false, true] {
+        route(suite, n_experts, top_k, &|b| {
+            let bias = super::Numbers::new(59).floats(n_experts);
+            let bias = has_bias.then(|| b.load_vector(&bias));
+            Scoring::Sigmoid { bias, groups, renormalise, scale: 2.5 }
+        });
+    }
 }
 
 fn combine(suite: &Suite<'_>, rows: usize, width: usize, top_k: usize) {

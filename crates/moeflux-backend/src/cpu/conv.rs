@@ -16,8 +16,13 @@ impl ConvCache {
         ConvCache { channels, history: vec![0.0; channels * (kernel - 1)] }
     }
 
-    pub(super) fn clear(&mut self) {
-        self.history.fill(0.0);
+    /// The last inputs.
+    pub(super) fn history(&self) -> &[f32] {
+        &self.history
+    }
+
+    pub(super) fn history_mut(&mut self) -> &mut [f32] {
+        &mut self.history
     }
 
     /// One step: `weight` is `(kernel, channels)`.

@@ -1,11 +1,13 @@
 //! What lies behind the handles: activations, weights, sequences.
 
+use std::ops::Range;
+
 use moeflux_core::HostBuf;
 use moeflux_core::quant::{Affine, MatrixFormat, MatrixView};
 
 use super::attention::KvCache;
 use super::conv::ConvCache;
-use crate::{CacheSpec, Cols, Heads, HostMatrix, Inputs};
+use crate::{CacheSpec, Cols, Heads, HostMatrix, Inputs, KvType};
 
 /// Rows of `f32`.
 #[derive(Debug, Default)]
@@ -94,8 +96,8 @@ pub(super) enum CacheState {
 impl CacheState {
     pub(super) fn new(spec: CacheSpec) -> CacheState {
         match spec {
-            CacheSpec::Kv { n_heads, k_dim, v_dim, .. } => {
-                CacheState::Kv(KvCache::new(n_heads, k_dim, v_dim))
+            CacheSpec::Kv { n_heads, k_dim, v_dim, dtype } => {
+                CacheState::Kv(KvCache::new(n_heads, k_dim, v_dim, dtype))
             }
             CacheSpec::Conv { channels, kernel } => {
                 CacheState::Conv(ConvCache::new(channels, kernel))
@@ -108,9 +110,39 @@ impl CacheState {
 
     pub(super) fn clear(&mut self) {
         match self {
-            CacheState::Kv(kv) => kv.clear(),
-            CacheState::Conv(conv) => conv.clear(),
+            CacheState::Kv(kv) => kv.truncate(0),
+            CacheState::Conv(conv) => conv.history_mut().fill(0.0),
             CacheState::Delta(state) => state.fill(0.0),
         }
+    }
+
+    /// Forgets all but the first `len` positions; recurrent states stay.
+    pub(super) fn truncate(&mut self, len: usize) {
+        if let CacheState::Kv(kv) = self {
+            kv.truncate(len);
+        }
+    }
+
+    /// As [`CacheSpec::saved_bytes`] describes.
+    pub(super) fn save(&self, positions: Range<usize>) -> Vec<u8> {
+        let floats = match self {
+            CacheState::Kv(kv) => return kv.save(positions),
+            CacheState::Conv(conv) => conv.history(),
+            CacheState::Delta(state) => state,
+        };
+        let mut bytes = vec![0; size_of_val(floats)];
+        KvType::F32.encode_row(floats, &mut bytes);
+        bytes
+    }
+
+    /// Overwrites what [`save`](CacheState::save) reads.
+    pub(super) fn load(&mut self, positions: Range<usize>, bytes: &[u8]) {
+        let floats = match self {
+            CacheState::Kv(kv) => return kv.load(positions, bytes),
+            CacheState::Conv(conv) => conv.history_mut(),
+            CacheState::Delta(state) => state,
+        };
+        assert_eq!(bytes.len(), size_of_val(floats), "bytes of a saved state");
+        KvType::F32.decode_row(bytes, floats);
     }
 }

@@ -1,57 +1,22 @@
-//! Ops that mix positions: they read and extend a sequence's caches.
+//! Recurrent ops: they read and replace a sequence's states.
 
-use super::attention::Query;
 use super::memory::CacheState;
 use super::parallel::for_each_chunk;
 use super::pool::SharedMut;
 use super::{Cpu, delta, math, n_rows};
-use crate::{Attention, Cache, CausalConv, DeltaRule, Sequence, Span};
+use crate::{Cache, CausalConv, DeltaRule, Sequence, Span};
 
 impl Cpu {
     /// Takes a cache out, so that it can be written beside the buffers.
-    fn take_cache(&mut self, sequence: Sequence, cache: Cache) -> CacheState {
+    pub(super) fn take_cache(&mut self, sequence: Sequence, cache: Cache) -> CacheState {
         let slot = self.cache_slot(sequence, cache);
         std::mem::replace(slot, CacheState::Delta(Vec::new()))
     }
 
-    fn cache_slot(&mut self, sequence: Sequence, cache: Cache) -> &mut CacheState {
+    pub(super) fn cache_slot(&mut self, sequence: Sequence, cache: Cache) -> &mut CacheState {
         let caches = self.sequences[sequence.0 as usize].as_mut();
         &mut caches.expect("the sequence exists")[cache.0 as usize]
     }
-}
-
-pub(super) fn attention(cpu: &mut Cpu, op: Attention, spans: &[Span]) {
-    let mut out = cpu.take(op.out.buf);
-    assert!(
-        op.out.start == 0 && op.out.n_heads * op.out.head_dim == out.width,
-        "attention fills the rows of its output"
-    );
-    for span in spans {
-        let state = cpu.take_cache(span.sequence, op.cache);
-        let CacheState::Kv(mut kv) = state else { panic!("attention needs a key-value cache") };
-        let op_v = op.v.expect("values of their own");
-        let (k, v) = (cpu.buf(op.k.buf), cpu.buf(op_v.buf));
-        for (i, row) in span.rows.clone().enumerate() {
-            for head in 0..kv.n_heads() {
-                let (k, v) = (k.head(row, op.k, head), v.head(row, op_v, head));
-                kv.store(head, span.position + i, k, v);
-            }
-        }
-        let group = op.q.n_heads / kv.n_heads();
-        let chunk = group * op.out.head_dim;
-        let cost = (span.position + span.rows.len()) * group * (op.q.head_dim + op.out.head_dim);
-        let (width, q) = (out.width, cpu.buf(op.q.buf));
-        let rows = &mut out.data[span.rows.start * width..span.rows.end * width];
-        for_each_chunk(&cpu.pool, rows, chunk, cost / 8, &|i, out| {
-            let (row, head) = (i / kv.n_heads(), i % kv.n_heads());
-            let first = (span.rows.start + row) * q.width + op.q.start + head * group * op.q.stride;
-            let q = &q.data[first..];
-            let query = Query { out, q, q_stride: op.q.stride, scale: op.scale };
-            kv.attend(cpu.isa, head, span.position + row + 1, query);
-        });
-        *cpu.cache_slot(span.sequence, op.cache) = CacheState::Kv(kv);
-    }
-    cpu.put(op.out.buf, out);
 }
 
 pub(super) fn causal_conv(cpu: &mut Cpu, op: CausalConv, spans: &[Span]) {

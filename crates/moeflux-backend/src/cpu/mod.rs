@@ -15,6 +15,7 @@ mod pool;
 mod products;
 mod rope;
 mod route;
+mod select;
 
 pub use isa::Isa;
 pub use pool::{Pool, SharedMut};
@@ -29,7 +30,7 @@ use self::rope::RopeTable;
 use crate::{
     Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule, DeviceError,
     Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection, RmsNorm, Rope,
-    RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Span, Vector, Weight,
+    RopeSpec, Route, Routing, Scoring, SelectPositions, Selection, Sequence, Span, Vector, Weight,
 };
 
 /// The processor, its threads and everything resident.
@@ -43,8 +44,11 @@ pub struct Cpu {
     ropes: Vec<RopeTable>,
     /// By `Sequence`; `None` where one was dropped.
     sequences: Vec<Option<Vec<CacheState>>>,
+    selections: Vec<select::Chosen>,
+    index_scores: Vec<f32>,
     rounded: products::RoundedInputs,
     scratch: products::Scratch,
+    attention_scratch: attention::Scratches,
 }
 
 /// Works on the chosen columns of one row.
@@ -64,8 +68,11 @@ impl Cpu {
             vectors: Vec::new(),
             ropes: Vec::new(),
             sequences: Vec::new(),
+            selections: Vec::new(),
+            index_scores: Vec::new(),
             rounded: products::RoundedInputs::default(),
             scratch: products::Scratch::default(),
+            attention_scratch: attention::Scratches::default(),
         }
     }
 
@@ -182,34 +189,37 @@ impl Backend for Cpu {
     }
 
     fn new_selection(&mut self) -> Selection {
-        unimplemented!()
+        self.selections.push(select::Chosen::default());
+        Selection(u32::try_from(self.selections.len() - 1).expect("few selections"))
     }
 
-    fn truncate_sequence(&mut self, _sequence: Sequence, _len: usize) {
-        unimplemented!()
+    fn truncate_sequence(&mut self, sequence: Sequence, len: usize) {
+        for cache in self.sequences[sequence.0 as usize].iter_mut().flatten() {
+            cache.truncate(len);
+        }
     }
 
     fn save_cache(
         &mut self,
-        _sequence: Sequence,
-        _cache: Cache,
-        _positions: Range<usize>,
+        sequence: Sequence,
+        cache: Cache,
+        positions: Range<usize>,
     ) -> Result<Vec<u8>, DeviceError> {
-        unimplemented!()
+        Ok(self.cache_slot(sequence, cache).save(positions))
     }
 
     fn load_cache(
         &mut self,
-        _sequence: Sequence,
-        _cache: Cache,
-        _positions: Range<usize>,
-        _bytes: &[u8],
+        sequence: Sequence,
+        cache: Cache,
+        positions: Range<usize>,
+        bytes: &[u8],
     ) {
-        unimplemented!()
+        self.cache_slot(sequence, cache).load(positions, bytes);
     }
 
-    fn select_positions(&mut self, _op: SelectPositions, _spans: &[Span]) {
-        unimplemented!()
+    fn select_positions(&mut self, op: SelectPositions, spans: &[Span]) {
+        select::select_positions(self, op, spans);
     }
 
     fn layer_norm(&mut self, rows: usize, op: LayerNorm) {
@@ -218,6 +228,10 @@ impl Backend for Cpu {
         self.for_each_head(rows, op.out, &|cpu, _, _, it| {
             norm::layer_norm(isa, it, cpu.vector(op.weight), cpu.vector(op.bias), op.eps);
         });
+    }
+
+    fn copy(&mut self, rows: usize, out: Heads, x: Heads) {
+        self.copy_heads(rows, out, x);
     }
 
     fn head_product(&mut self, rows: usize, op: HeadProduct) {
@@ -268,7 +282,7 @@ impl Backend for Cpu {
     }
 
     fn attention(&mut self, op: Attention, spans: &[Span]) {
-        mixers::attention(self, op, spans);
+        attention::attention(self, op, spans);
     }
 
     fn sigmoid_gate(&mut self, rows: usize, x: Heads, gate: Heads) {
@@ -331,10 +345,13 @@ impl Backend for Cpu {
     fn route(&mut self, rows: usize, op: Route) -> Result<Routing, DeviceError> {
         let mut routing = Routing::default();
         let logits = self.buf(op.logits.buf);
+        let bias = match op.scoring {
+            Scoring::Sigmoid { bias, .. } => bias.map(|it| self.vector(it)),
+            Scoring::Softmax { .. } | Scoring::SoftmaxOfChosen => None,
+        };
         for row in 0..rows {
             let logits = logits.cols(row, op.logits);
-            let Routing { experts, weights } = &mut routing;
-            route::choose(logits, op.top_k, op.scoring, experts, weights);
+            route::choose(logits, op.top_k, op.scoring, bias, &mut routing);
         }
         Ok(routing)
     }

@@ -2,62 +2,133 @@
 
 use moeflux_core::ExpertId;
 
-use super::math::exp;
-use crate::Scoring;
+use super::math::{exp, sigmoid};
+use crate::{ExpertGroups, Routing, Scoring};
 
-/// Appends the choice of one row.
+/// Appends the choice of one row. `bias` is what `scoring` names.
 pub(super) fn choose(
     logits: &[f32],
     top_k: usize,
     scoring: Scoring,
-    experts: &mut Vec<ExpertId>,
-    weights: &mut Vec<f32>,
+    bias: Option<&[f32]>,
+    routing: &mut Routing,
 ) {
-    match scoring {
-        Scoring::Softmax { .. } | Scoring::SoftmaxOfChosen | Scoring::Sigmoid { .. } => {
-            softmax_renormalised(logits, top_k, experts, weights)
+    let (chosen, mut weights) = match scoring {
+        Scoring::Softmax { renormalise, scale } => {
+            let mut scores = logits.to_vec();
+            softmax(&mut scores);
+            let chosen = best(&scores, |_| true, top_k);
+            let mut weights = pick(&scores, &chosen);
+            finish(&mut weights, renormalise.then_some(0.0), scale);
+            (chosen, weights)
+        }
+        Scoring::SoftmaxOfChosen => {
+            let chosen = best(logits, |_| true, top_k);
+            let mut weights = pick(logits, &chosen);
+            softmax(&mut weights);
+            (chosen, weights)
+        }
+        Scoring::Sigmoid { groups, renormalise, scale, .. } => {
+            let scores: Vec<f32> = logits.iter().map(|it| sigmoid(*it)).collect();
+            let chosen = best_biased(&scores, bias, groups, top_k);
+            let mut weights = pick(&scores, &chosen);
+            finish(&mut weights, renormalise.then_some(SIGMOID_EPS), scale);
+            (chosen, weights)
+        }
+    };
+    routing.experts.extend(chosen.into_iter().map(ExpertId));
+    routing.weights.append(&mut weights);
+}
+
+/// Keeps the sum of scores above zero, as DeepSeek-V3 does.
+const SIGMOID_EPS: f32 = 1e-20;
+
+/// The scores of the chosen, best first.
+fn pick(scores: &[f32], chosen: &[u16]) -> Vec<f32> {
+    chosen.iter().map(|it| scores[usize::from(*it)]).collect()
+}
+
+fn softmax(values: &mut [f32]) {
+    let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut sum = 0.0;
+    for it in &mut *values {
+        *it = exp(*it - max);
+        sum += *it;
+    }
+    for it in values {
+        *it /= sum;
+    }
+}
+
+/// Divides by the sum plus `eps`, where there is one, then scales.
+fn finish(weights: &mut [f32], eps: Option<f32>, scale: f32) {
+    if let Some(eps) = eps {
+        let mut sum = 0.0;
+        for weight in &*weights {
+            sum += weight;
+        }
+        for weight in &mut *weights {
+            *weight /= sum + eps;
         }
     }
+    for weight in weights {
+        *weight *= scale;
+    }
 }
 
-fn softmax_renormalised(
-    logits: &[f32],
+/// The best scores once `bias` is added, among the experts of the best groups.
+fn best_biased(
+    scores: &[f32],
+    bias: Option<&[f32]>,
+    groups: Option<ExpertGroups>,
     top_k: usize,
-    experts: &mut Vec<ExpertId>,
-    weights: &mut Vec<f32>,
-) {
-    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut scores: Vec<f32> = logits.iter().map(|it| exp(it - max)).collect();
-    let mut sum = 0.0;
-    for score in &scores {
-        sum += score;
+) -> Vec<u16> {
+    let mut choice = scores.to_vec();
+    for (score, bias) in choice.iter_mut().zip(bias.unwrap_or_default()) {
+        *score += bias;
     }
-    for score in &mut scores {
-        *score /= sum;
-    }
-    let first = weights.len();
-    for expert in best(&scores, top_k) {
-        experts.push(ExpertId(expert));
-        weights.push(scores[usize::from(expert)]);
-    }
-    let mut chosen = 0.0;
-    for weight in &weights[first..] {
-        chosen += weight;
-    }
-    for weight in &mut weights[first..] {
-        *weight /= chosen;
-    }
+    let Some(groups) = groups else { return best(&choice, |_| true, top_k) };
+    assert!(choice.len().is_multiple_of(groups.n), "groups divide the experts evenly");
+    let group_len = choice.len() / groups.n;
+    let group_scores: Vec<f32> = choice.chunks_exact(group_len).map(two_best).collect();
+    let kept = best(&group_scores, |_| true, groups.kept);
+    assert!(top_k <= kept.len() * group_len, "enough experts are eligible");
+    let is_kept =
+        |it: u16| kept.iter().any(|kept| usize::from(*kept) == usize::from(it) / group_len);
+    best(&choice, is_kept, top_k)
 }
 
-/// The `top_k` highest scores, best first; among equals the lower index, and
-/// a score that is not a number last.
-fn best(scores: &[f32], top_k: usize) -> Vec<u16> {
-    let mut order: Vec<u16> = (0..scores.len()).filter_map(|it| u16::try_from(it).ok()).collect();
+/// The sum of the two highest, or not a number where one of them is not.
+fn two_best(scores: &[f32]) -> f32 {
+    let mut highest = [f32::NEG_INFINITY; 2];
+    for score in scores {
+        if score.is_nan() {
+            return f32::NAN;
+        }
+        if *score > highest[0] {
+            highest = [*score, highest[0]];
+        } else if *score > highest[1] {
+            highest[1] = *score;
+        }
+    }
+    if scores.len() == 1 { highest[0] } else { highest[0] + highest[1] }
+}
+
+/// The `top_k` highest of the eligible scores, best first; among equals the
+/// lower index, and scores that are not numbers last.
+fn best(scores: &[f32], is_eligible: impl Fn(u16) -> bool, top_k: usize) -> Vec<u16> {
+    let all = (0..scores.len()).filter_map(|it| u16::try_from(it).ok());
+    let mut order: Vec<u16> = all.filter(|it| is_eligible(*it)).collect();
+    // Adding zero makes both zeros one.
     let rank = |it: &u16| {
         let score = scores[usize::from(*it)];
-        if score.is_nan() { f32::NEG_INFINITY } else { score }
+        if score.is_nan() { f32::NEG_INFINITY } else { score + 0.0 }
     };
-    let by_score = |a: &u16, b: &u16| rank(b).total_cmp(&rank(a)).then(a.cmp(b));
+    let by_score = |a: &u16, b: &u16| {
+        let is_nan = |it: &u16| scores[usize::from(*it)].is_nan();
+        let numbers_first = is_nan(a).cmp(&is_nan(b));
+        numbers_first.then(rank(b).total_cmp(&rank(a))).then(a.cmp(b))
+    };
     let top_k = top_k.min(order.len());
     if top_k < order.len() {
         order.select_nth_unstable_by(top_k, by_score);
@@ -70,35 +141,99 @@ fn best(scores: &[f32], top_k: usize) -> Vec<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Vector;
 
-    fn check(logits: &[f32], top_k: usize, want: &[u16]) -> Vec<f32> {
-        let (mut experts, mut weights) = (Vec::new(), Vec::new());
-        choose(
-            logits,
-            top_k,
-            Scoring::Softmax { renormalise: true, scale: 1.0 },
-            &mut experts,
-            &mut weights,
-        );
-        assert_eq!(experts.iter().map(|it| it.0).collect::<Vec<_>>(), want);
-        weights
+    const SOFTMAX: Scoring = Scoring::Softmax { renormalise: true, scale: 1.0 };
+
+    /// Checks the choice and gives the weights.
+    #[track_caller]
+    fn check(logits: &[f32], scoring: Scoring, bias: Option<&[f32]>, want: &[u16]) -> Vec<f32> {
+        let mut routing = Routing::default();
+        choose(logits, want.len(), scoring, bias, &mut routing);
+        assert_eq!(routing.experts.iter().map(|it| it.0).collect::<Vec<_>>(), want);
+        routing.weights
+    }
+
+    fn sigmoid_scoring(groups: Option<(usize, usize)>, renormalise: bool, scale: f32) -> Scoring {
+        let groups = groups.map(|(n, kept)| ExpertGroups { n, kept });
+        Scoring::Sigmoid { bias: Some(Vector(0)), groups, renormalise, scale }
+    }
+
+    #[track_caller]
+    fn check_close(got: &[f32], want: &[f32]) {
+        assert_eq!(got.len(), want.len());
+        for (a, b) in got.iter().zip(want) {
+            assert!((a - b).abs() < 1e-6, "{got:?} {want:?}");
+        }
     }
 
     #[test]
     fn takes_the_best_and_renormalises() {
-        let weights = check(&[1.0, 3.0, 2.0, -1.0], 2, &[1, 2]);
+        let weights = check(&[1.0, 3.0, 2.0, -1.0], SOFTMAX, None, &[1, 2]);
         let want = 1.0 / (1.0 + (-1.0f32).exp());
-        assert!((weights[0] - want).abs() < 1e-6);
-        assert!((weights[0] + weights[1] - 1.0).abs() < 1e-6);
+        check_close(&weights, &[want, 1.0 - want]);
+    }
+
+    #[test]
+    fn leaves_probabilities_as_they_are_and_scales_them() {
+        let scoring = Scoring::Softmax { renormalise: false, scale: 2.0 };
+        let weights = check(&[2.0f32.ln(), 0.0, 0.0], scoring, None, &[0, 1]);
+        check_close(&weights, &[1.0, 0.5]);
+    }
+
+    #[test]
+    fn may_take_the_softmax_of_the_chosen_alone() {
+        let logits = [0.0, 3.0f32.ln(), -1.0, 50.0f32.ln()];
+        let weights = check(&logits, Scoring::SoftmaxOfChosen, None, &[3, 1]);
+        check_close(&weights, &[50.0 / 53.0, 3.0 / 53.0]);
+    }
+
+    #[test]
+    fn chooses_by_biased_scores_and_weighs_by_unbiased_ones() {
+        let bias = [0.0, 0.0, 1.0, 0.0];
+        let logits = [0.0, 3.0f32.ln(), -3.0f32.ln(), -9.0];
+        let weights = check(&logits, sigmoid_scoring(None, true, 2.5), Some(&bias), &[2, 1]);
+        check_close(&weights, &[2.5 * 0.25, 2.5 * 0.75]);
+        let weights = check(&logits, sigmoid_scoring(None, false, 1.0), Some(&bias), &[2, 1]);
+        check_close(&weights, &[0.25, 0.75]);
+    }
+
+    #[test]
+    fn a_group_counts_by_its_two_best() {
+        // The single best expert is in a group that loses.
+        let logits = [5.0, -5.0, 1.0, 1.0, 0.0, 0.0];
+        check(&logits, sigmoid_scoring(Some((3, 1)), true, 1.0), None, &[2, 3]);
+        check(&logits, sigmoid_scoring(Some((3, 2)), true, 1.0), None, &[0, 2, 3]);
+    }
+
+    #[test]
+    fn never_chooses_outside_the_kept_groups() {
+        // Biases far below zero make kept experts worse than masked zeros.
+        let bias = [-9.0, -9.0, -9.5, -9.5];
+        let scoring = sigmoid_scoring(Some((2, 1)), true, 1.0);
+        check(&[0.0; 4], scoring, Some(&bias), &[0, 1]);
+        check(&[f32::NAN, 0.0, 0.0, f32::NAN], scoring, None, &[1, 0]);
+    }
+
+    #[test]
+    fn vanishing_scores_give_no_rubbish() {
+        let weights = check(&[-200.0; 4], sigmoid_scoring(None, true, 1.0), None, &[0, 1]);
+        assert!(weights.iter().all(|it| it.is_finite()), "{weights:?}");
     }
 
     #[test]
     fn prefers_the_lower_index_among_equals() {
-        check(&[0.5, 0.5, 0.5, 0.5, 0.5], 3, &[0, 1, 2]);
+        check(&[0.5, 0.5, 0.5, 0.5, 0.5], SOFTMAX, None, &[0, 1, 2]);
+        check(&[-0.0, 0.0, -0.0], Scoring::SoftmaxOfChosen, None, &[0, 1]);
+        check(&[0.0; 6], sigmoid_scoring(Some((3, 2)), true, 1.0), None, &[0, 1, 2]);
     }
 
     #[test]
     fn chooses_distinct_experts_even_from_rubbish() {
-        check(&[f32::NAN, f32::NAN, f32::NAN], 2, &[0, 1]);
+        for scoring in [SOFTMAX, Scoring::SoftmaxOfChosen, sigmoid_scoring(None, true, 1.0)] {
+            check(&[f32::NAN, f32::NAN, f32::NAN], scoring, None, &[0, 1]);
+        }
+        let part = [f32::NAN, f32::NEG_INFINITY, f32::INFINITY];
+        check(&part, Scoring::SoftmaxOfChosen, None, &[2, 1, 0]);
     }
 }

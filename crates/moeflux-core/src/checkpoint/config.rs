@@ -175,6 +175,15 @@ impl Config {
         value.as_bool().ok_or_else(|| self.refuse(key, "be true or false"))
     }
 
+    /// Accepts the absence of a key, or `false`: for what a family does not
+    /// implement.
+    ///
+    /// # Errors
+    /// Where the key has another value.
+    pub fn require_false(&self, key: &str) -> Result<(), FormatError> {
+        if self.bool_or(key, false)? { Err(self.refuse(key, "be false")) } else { Ok(()) }
+    }
+
     /// A string.
     ///
     /// # Errors

@@ -261,6 +261,19 @@ fn checks_quantised_shapes_against_each_other_and_the_config() {
 }
 
 #[test]
+fn claims_stacks_of_matrices_as_one() {
+    let stack: (&str, &str, &[usize]) = ("a.weight", "U32", &[2, 3, 8]);
+    let scales: (&str, &str, &[usize]) = ("a.scales", "BF16", &[2, 3, 1]);
+    let biases: (&str, &str, &[usize]) = ("a.biases", "BF16", &[2, 3, 1]);
+    let dir = small(json!({}), &[stack, scales, biases]);
+    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    let got = Claims::new(&checkpoint).matrix(&decl("a", 6, 64)).unwrap();
+    assert_eq!((got.rows, got.weight.len, got.scales.len), (6, 6 * 32, 6 * 2));
+    assert!(Claims::new(&checkpoint).matrix(&decl("a", 3, 64)).is_err());
+    check_matrix_error(json!({}), &[("a.weight", "F32", &[2, 2, 64])], "asks for [2, 64]");
+}
+
+#[test]
 fn names_tensors_that_nobody_claimed() {
     let one: &[usize] = &[1];
     let names = ["a.x", "b.x", "c.x", "d.x"].map(|it| (it, "F32", one));
@@ -418,7 +431,6 @@ fn refuses_prepared_tensors_outside_their_file() {
     assert!(parse(json!({"offset": 0, "size": 1, "shape": [1], "dtype": "I8"})).is_err());
 }
 
-#[path = "tests_small_floats.rs"]
 mod small_floats;
 
 mod container {

@@ -1,75 +1,225 @@
-//! Grouped-query attention with normalised queries and keys, partial rotary
-//! embedding and, where the family has it, an output gate.
+//! Grouped-query attention, with what families add to it: biases, normalised
+//! queries and keys, an output gate, sinks, windows.
 
-use moeflux_backend::{Attention, Cache, Cols, Heads, Projection, Rope, Weight};
+use moeflux_backend::{Attention, Cache, Cols, Heads, Rope, Vector};
+use moeflux_core::checkpoint::Config;
 
 use super::Step;
+use super::decoder::{Builder, Mixer};
+use super::linear::{Linear, project};
 use super::norm::Norm;
+use crate::load::LoadError;
+
+/// What the attention layers of a model have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AttentionShape {
+    pub(crate) n_heads: usize,
+    pub(crate) n_kv_heads: usize,
+    pub(crate) head_dim: usize,
+    /// What `q_norm` and `k_norm` normalise.
+    pub(crate) norms: QkNorm,
+    /// Whether `q_proj` gives, head by head, a query and a gate of the output.
+    pub(crate) is_gated: bool,
+    /// Whether `q_proj`, `k_proj` and `v_proj` have biases.
+    pub(crate) has_qkv_bias: bool,
+    /// Whether `o_proj` has one.
+    pub(crate) has_output_bias: bool,
+    /// Only so many positions are seen, the token's own included.
+    pub(crate) window: Option<usize>,
+}
+
+/// What the norms of queries and keys span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QkNorm {
+    /// There are none.
+    None,
+    /// A head; all heads share the weight.
+    PerHead,
+    /// All heads together.
+    Whole,
+}
+
+impl AttentionShape {
+    /// From the keys that all families use, without additions. `head_dim` may
+    /// be absent.
+    pub(crate) fn read(config: &Config) -> Result<AttentionShape, LoadError> {
+        let n_heads = config.usize("num_attention_heads")?;
+        let n_kv_heads = config.usize_or("num_key_value_heads", n_heads)?;
+        let head_dim = match config.get("head_dim") {
+            Some(_) => config.usize("head_dim")?,
+            None => (config.usize("hidden_size")? / n_heads).max(1),
+        };
+        if !n_heads.is_multiple_of(n_kv_heads) {
+            return Err(config.refuse("num_key_value_heads", "divide num_attention_heads").into());
+        }
+        Ok(AttentionShape {
+            n_heads,
+            n_kv_heads,
+            head_dim,
+            norms: QkNorm::None,
+            is_gated: false,
+            has_qkv_bias: false,
+            has_output_bias: false,
+            window: None,
+        })
+    }
+}
+
+/// Loads attention layers that share their activations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AttentionBlocks {
+    shape: AttentionShape,
+    rope: Rope,
+    scratch: AttentionScratch,
+}
 
 /// Activations of attention layers; one set serves all of them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AttentionScratch {
+struct AttentionScratch {
+    /// The columns of `q` and `gate` together.
+    q_cols: Cols,
     /// Queries and, interleaved head by head, their gates.
-    pub(crate) q: Heads,
+    q: Heads,
     /// Gates of the output, where the family has them.
-    pub(crate) gate: Option<Heads>,
+    gate: Option<Heads>,
     /// `(n_kv_heads, head_dim)`.
-    pub(crate) k: Heads,
+    k: Heads,
     /// `(n_kv_heads, head_dim)`.
-    pub(crate) v: Heads,
+    v: Heads,
     /// `(n_heads, head_dim)`.
-    pub(crate) mixed: Heads,
+    mixed: Heads,
 }
 
 /// One attention layer.
 #[derive(Debug)]
 pub(crate) struct AttentionLayer {
-    /// The columns of `q` and `gate` together.
-    pub(crate) q_cols: Cols,
-    pub(crate) q_proj: Weight,
-    pub(crate) k_proj: Weight,
-    pub(crate) v_proj: Weight,
-    pub(crate) o_proj: Weight,
-    pub(crate) q_norm: Norm,
-    pub(crate) k_norm: Norm,
-    pub(crate) rope: Rope,
-    pub(crate) cache: Cache,
-    pub(crate) scratch: AttentionScratch,
+    q_proj: Linear,
+    k_proj: Linear,
+    v_proj: Linear,
+    o_proj: Linear,
+    norms: Option<Norms>,
+    rope: Rope,
+    /// Multiplies every score.
+    scale: f32,
+    /// Only so many positions are seen, the token's own included.
+    pub(crate) window: Option<usize>,
+    /// Logits that take part in the softmax and have no value, one a head.
+    pub(crate) sinks: Option<Vector>,
+    cache: Cache,
+    scratch: AttentionScratch,
 }
 
-impl AttentionLayer {
-    /// `out = attention(x)`.
-    pub(crate) fn forward(&self, step: &mut Step<'_>, out: Cols, x: Cols) {
+#[derive(Clone, Copy, Debug)]
+struct Norms {
+    q: Norm,
+    k: Norm,
+    span: QkNorm,
+}
+
+impl AttentionBlocks {
+    /// Allocates what the attention layers of a model share.
+    pub(crate) fn new(
+        shape: AttentionShape,
+        rope: Rope,
+        builder: &mut Builder<'_, '_>,
+    ) -> AttentionBlocks {
+        let AttentionShape { n_heads, n_kv_heads, head_dim, is_gated, .. } = shape;
+        let stride = if is_gated { 2 * head_dim } else { head_dim };
+        let q_cols = builder.build.cols(n_heads * stride);
+        let part = |start| Heads { buf: q_cols.buf, start, n_heads, head_dim, stride };
+        let mut heads = |n| builder.build.cols(n * head_dim).heads(n);
+        let scratch = AttentionScratch {
+            q_cols,
+            q: part(0),
+            gate: is_gated.then(|| part(head_dim)),
+            k: heads(n_kv_heads),
+            v: heads(n_kv_heads),
+            mixed: heads(n_heads),
+        };
+        AttentionBlocks { shape, rope, scratch }
+    }
+
+    /// The layer called `name`, without sinks.
+    pub(crate) fn load(
+        &self,
+        name: &str,
+        builder: &mut Builder<'_, '_>,
+    ) -> Result<AttentionLayer, LoadError> {
+        let AttentionShape { n_kv_heads, head_dim, has_qkv_bias, has_output_bias, .. } = self.shape;
+        let AttentionScratch { q_cols, k, mixed, .. } = self.scratch;
+        let (hidden, kv_cols, mixed) = (builder.outline.hidden, columns(k).len, columns(mixed).len);
+        let mut linear = |part: &str, shape, has_bias: bool| {
+            let name = format!("{name}.{part}");
+            Linear::load(&name, shape, has_bias, builder)
+        };
+        Ok(AttentionLayer {
+            q_proj: linear("q_proj", (q_cols.len, hidden), has_qkv_bias)?,
+            k_proj: linear("k_proj", (kv_cols, hidden), has_qkv_bias)?,
+            v_proj: linear("v_proj", (kv_cols, hidden), has_qkv_bias)?,
+            o_proj: linear("o_proj", (hidden, mixed), has_output_bias)?,
+            norms: self.norms(name, builder)?,
+            rope: self.rope,
+            scale: 1.0 / (head_dim as f32).sqrt(),
+            window: self.shape.window,
+            sinks: None,
+            cache: builder.kv_cache(n_kv_heads, head_dim, head_dim),
+            scratch: self.scratch,
+        })
+    }
+
+    fn norms(&self, name: &str, builder: &mut Builder<'_, '_>) -> Result<Option<Norms>, LoadError> {
+        let AttentionShape { n_heads, n_kv_heads, head_dim, norms: span, .. } = self.shape;
+        let (q_len, k_len) = match span {
+            QkNorm::None => return Ok(None),
+            QkNorm::PerHead => (head_dim, head_dim),
+            QkNorm::Whole => (n_heads * head_dim, n_kv_heads * head_dim),
+        };
+        let q = builder.norm(&format!("{name}.q_norm"), q_len)?;
+        Ok(Some(Norms { q, k: builder.norm(&format!("{name}.k_norm"), k_len)?, span }))
+    }
+}
+
+impl Norms {
+    fn forward(self, step: &mut Step<'_>, q: Heads, k: Heads) {
         let rows = step.rows();
-        let AttentionScratch { q, gate, k, v, mixed } = self.scratch;
-        let projections = [
-            Projection { weight: self.q_proj, out: self.q_cols },
-            Projection { weight: self.k_proj, out: columns(k) },
-            Projection { weight: self.v_proj, out: columns(v) },
-        ];
+        for (norm, x) in [(self.q, q), (self.k, k)] {
+            let x = if self.span == QkNorm::Whole { columns(x).heads(1) } else { x };
+            step.backend.rms_norm(rows, norm.op(x, x));
+        }
+    }
+}
+
+impl Mixer for AttentionLayer {
+    fn forward(&self, step: &mut Step<'_>, out: Cols, x: Cols) {
+        let rows = step.rows();
+        let AttentionScratch { q_cols, q, gate, k, v, mixed } = self.scratch;
+        project(
+            step,
+            x,
+            &[(self.q_proj, q_cols), (self.k_proj, columns(k)), (self.v_proj, columns(v))],
+        );
+        if let Some(norms) = self.norms {
+            norms.forward(step, q, k);
+        }
         let Step { backend, spans, .. } = step;
-        backend.project(rows, x, &projections);
-        backend.rms_norm(rows, self.q_norm.op(q, q));
-        backend.rms_norm(rows, self.k_norm.op(k, k));
         backend.rope(q, self.rope, spans);
         backend.rope(k, self.rope, spans);
-        let scale = 1.0 / (q.head_dim as f32).sqrt();
         let op = Attention {
             out: mixed,
             q,
             k,
             v: Some(v),
             cache: self.cache,
-            scale,
-            window: None,
-            sinks: None,
+            scale: self.scale,
+            window: self.window,
+            sinks: self.sinks,
             selection: None,
         };
         backend.attention(op, spans);
         if let Some(gate) = gate {
             backend.sigmoid_gate(rows, mixed, gate);
         }
-        backend.project(rows, columns(mixed), &[Projection { weight: self.o_proj, out }]);
+        project(step, columns(mixed), &[(self.o_proj, out)]);
     }
 }
 

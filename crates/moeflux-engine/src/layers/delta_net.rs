@@ -1,65 +1,233 @@
 //! GatedDeltaNet: a short convolution, a gated delta rule and a gated norm
-//! (Yang et al., 2024; as in transformers' `qwen3_5_moe`).
+//! (Yang et al., 2024; as in transformers' `qwen3_5_moe` and `qwen3_next`).
 
 use moeflux_backend::{
-    Cache, CausalConv, Cols, DeltaRule, GatedRmsNorm, Heads, Projection, Vector, Weight,
+    Cache, CacheSpec, CausalConv, Cols, DeltaRule, GatedRmsNorm, Heads, Projection, Vector, Weight,
 };
+use moeflux_core::checkpoint::Config;
 
 use super::Step;
 use super::attention::columns;
-use super::norm::Norm;
+use super::decoder::{Builder, Mixer};
+use super::norm::{Norm, NormWeights};
+use crate::load::LoadError;
+use crate::models::Build;
+
+/// What the delta-net layers of a model have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DeltaNetShape {
+    pub(crate) n_k_heads: usize,
+    pub(crate) n_v_heads: usize,
+    pub(crate) k_dim: usize,
+    pub(crate) v_dim: usize,
+    /// Taps of the convolution, the current input included.
+    pub(crate) kernel: usize,
+}
+
+impl DeltaNetShape {
+    pub(crate) fn read(config: &Config) -> Result<DeltaNetShape, LoadError> {
+        let shape = DeltaNetShape {
+            n_k_heads: config.usize("linear_num_key_heads")?,
+            n_v_heads: config.usize("linear_num_value_heads")?,
+            k_dim: config.usize("linear_key_head_dim")?,
+            v_dim: config.usize("linear_value_head_dim")?,
+            kernel: config.usize("linear_conv_kernel_dim")?,
+        };
+        if !shape.n_v_heads.is_multiple_of(shape.n_k_heads) {
+            let rule = "divide linear_num_value_heads";
+            return Err(config.refuse("linear_num_key_heads", rule).into());
+        }
+        if shape.kernel < 2 {
+            return Err(config.refuse("linear_conv_kernel_dim", "be at least 2").into());
+        }
+        Ok(shape)
+    }
+
+    /// Columns of all queries, or of all keys.
+    pub(crate) fn k_cols(&self) -> usize {
+        self.n_k_heads * self.k_dim
+    }
+
+    /// Columns of all values.
+    pub(crate) fn v_cols(&self) -> usize {
+        self.n_v_heads * self.v_dim
+    }
+
+    /// Columns of queries, keys and values: the channels of the convolution.
+    pub(crate) fn channels(&self) -> usize {
+        2 * self.k_cols() + self.v_cols()
+    }
+
+    /// How a checkpoint stores its norms: Hugging Face zero-centred, while
+    /// MLX's conversion adds one to them and moves the taps of convolutions,
+    /// whose shape thereby tells. `name` is that of any delta-net layer.
+    pub(crate) fn stored_norms(
+        &self,
+        name: &str,
+        build: &mut Build<'_>,
+    ) -> Result<NormWeights, LoadError> {
+        let conv = build.weights.vector(&conv_name(name), &self.conv_shapes())?;
+        let is_torch = conv.shape == [self.channels(), 1, self.kernel];
+        Ok(if is_torch { NormWeights::ZeroCentred } else { NormWeights::Plain })
+    }
+
+    /// PyTorch's shape, MLX's, and that of the original system's converter.
+    fn conv_shapes(&self) -> [Vec<usize>; 3] {
+        let (channels, kernel) = (self.channels(), self.kernel);
+        [vec![channels, 1, kernel], vec![channels, kernel, 1], vec![channels, kernel]]
+    }
+}
+
+/// Which layers attend to everything: `layer_types` where the config has it,
+/// else every `full_attention_interval`th.
+pub(crate) fn full_attention_layers(
+    config: &Config,
+    n_layers: usize,
+) -> Result<Vec<bool>, LoadError> {
+    let Some(types) = config.str_list("layer_types")? else {
+        let interval = config.usize_or("full_attention_interval", 4)?;
+        return Ok((0..n_layers).map(|i| (i + 1).is_multiple_of(interval)).collect());
+    };
+    if types.len() != n_layers {
+        return Err(config.refuse("layer_types", "have num_hidden_layers entries").into());
+    }
+    let is_full = |it: &&str| match *it {
+        "full_attention" => Ok(true),
+        "linear_attention" => Ok(false),
+        _ => {
+            let rule = "hold only \"full_attention\" and \"linear_attention\"";
+            Err(config.refuse("layer_types", rule).into())
+        }
+    };
+    types.iter().map(is_full).collect()
+}
+
+/// Loads delta-net layers that share their activations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeltaNetBlocks {
+    pub(crate) shape: DeltaNetShape,
+    scratch: DeltaNetScratch,
+}
 
 /// Activations of delta-net layers; one set serves all of them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DeltaNetScratch {
+struct DeltaNetScratch {
     /// Queries, keys and values before the convolution.
-    pub(crate) qkv: Cols,
+    qkv: Cols,
     /// And after it.
-    pub(crate) convolved: Cols,
+    convolved: Cols,
     /// `(n_k_heads, k_dim)` of `convolved`.
-    pub(crate) q: Heads,
+    q: Heads,
     /// `(n_k_heads, k_dim)` of `convolved`.
-    pub(crate) k: Heads,
+    k: Heads,
     /// `(n_v_heads, v_dim)` of `convolved`.
-    pub(crate) v: Heads,
+    v: Heads,
     /// Gates of the output, `(n_v_heads, v_dim)`.
-    pub(crate) z: Heads,
+    z: Heads,
     /// Decays, before their activation, `n_v_heads`.
-    pub(crate) a: Cols,
+    a: Cols,
     /// Strengths, before their activation, `n_v_heads`.
-    pub(crate) b: Cols,
+    b: Cols,
     /// `(n_v_heads, v_dim)`.
-    pub(crate) mixed: Heads,
+    mixed: Heads,
+}
+
+/// The projections of a layer's input.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InProjections {
+    /// To all queries, all keys, all values.
+    pub(crate) qkv: Weight,
+    /// To the gates of the output.
+    pub(crate) z: Weight,
+    /// To decays.
+    pub(crate) a: Weight,
+    /// To strengths.
+    pub(crate) b: Weight,
 }
 
 /// One delta-net layer.
 #[derive(Debug)]
 pub(crate) struct DeltaNetLayer {
-    pub(crate) in_proj_qkv: Weight,
-    pub(crate) in_proj_z: Weight,
-    pub(crate) in_proj_a: Weight,
-    pub(crate) in_proj_b: Weight,
-    pub(crate) out_proj: Weight,
-    pub(crate) conv: Vector,
-    pub(crate) conv_cache: Cache,
-    pub(crate) a_log: Vector,
-    pub(crate) dt_bias: Vector,
-    pub(crate) delta_cache: Cache,
-    pub(crate) norm: Norm,
-    pub(crate) scratch: DeltaNetScratch,
+    input: InProjections,
+    out_proj: Weight,
+    conv: Vector,
+    conv_cache: Cache,
+    a_log: Vector,
+    dt_bias: Vector,
+    delta_cache: Cache,
+    norm: Norm,
+    scratch: DeltaNetScratch,
 }
 
-impl DeltaNetLayer {
-    /// `out = delta_net(x)`.
-    pub(crate) fn forward(&self, step: &mut Step<'_>, out: Cols, x: Cols) {
+impl DeltaNetBlocks {
+    /// Allocates what the delta-net layers of a model share.
+    pub(crate) fn new(shape: DeltaNetShape, builder: &mut Builder<'_, '_>) -> DeltaNetBlocks {
+        let DeltaNetShape { n_k_heads, n_v_heads, .. } = shape;
+        let (k_cols, v_cols) = (shape.k_cols(), shape.v_cols());
+        let mut cols = |n| builder.build.cols(n);
+        let convolved = cols(shape.channels());
+        let scratch = DeltaNetScratch {
+            qkv: cols(shape.channels()),
+            convolved,
+            q: convolved.slice(0, k_cols).heads(n_k_heads),
+            k: convolved.slice(k_cols, k_cols).heads(n_k_heads),
+            v: convolved.slice(2 * k_cols, v_cols).heads(n_v_heads),
+            z: cols(v_cols).heads(n_v_heads),
+            a: cols(n_v_heads),
+            b: cols(n_v_heads),
+            mixed: cols(v_cols).heads(n_v_heads),
+        };
+        DeltaNetBlocks { shape, scratch }
+    }
+
+    /// The layer called `name`, whose input projections are loaded already.
+    pub(crate) fn load(
+        &self,
+        name: &str,
+        input: InProjections,
+        builder: &mut Builder<'_, '_>,
+    ) -> Result<DeltaNetLayer, LoadError> {
+        let DeltaNetShape { n_v_heads, k_dim, v_dim, kernel, .. } = self.shape;
+        let (channels, v_cols) = (self.shape.channels(), self.shape.v_cols());
+        let (hidden, eps) = (builder.outline.hidden, builder.outline.eps);
+        let weights = &mut *builder.build.weights;
+        let norm = format!("{name}.norm.weight");
+        let norm = Norm::load(weights, &norm, v_dim, NormWeights::Plain, eps)?;
+        let conv = weights.vector(&conv_name(name), &self.shape.conv_shapes())?;
+        let conv = weights.backend().load_vector(&transposed(&conv.values, channels, kernel));
+        Ok(DeltaNetLayer {
+            input,
+            out_proj: builder.projection(&format!("{name}.out_proj"), hidden, v_cols)?,
+            conv,
+            conv_cache: builder.cache(CacheSpec::Conv { channels, kernel }),
+            a_log: builder.vector(&format!("{name}.A_log"), n_v_heads)?,
+            dt_bias: builder.vector(&format!("{name}.dt_bias"), n_v_heads)?,
+            delta_cache: builder.cache(CacheSpec::Delta { n_heads: n_v_heads, k_dim, v_dim }),
+            norm,
+            scratch: self.scratch,
+        })
+    }
+}
+
+fn conv_name(name: &str) -> String {
+    format!("{name}.conv1d.weight")
+}
+
+/// `(channels, kernel)` as `(kernel, channels)`.
+fn transposed(weight: &[f32], channels: usize, kernel: usize) -> Vec<f32> {
+    (0..kernel * channels).map(|i| weight[i % channels * kernel + i / channels]).collect()
+}
+
+impl Mixer for DeltaNetLayer {
+    fn forward(&self, step: &mut Step<'_>, out: Cols, x: Cols) {
         let rows = step.rows();
         let DeltaNetScratch { qkv, convolved, q, k, v, z, a, b, mixed } = self.scratch;
         let Step { backend, spans, .. } = step;
         let projections = [
-            Projection { weight: self.in_proj_qkv, out: qkv },
-            Projection { weight: self.in_proj_z, out: columns(z) },
-            Projection { weight: self.in_proj_a, out: a },
-            Projection { weight: self.in_proj_b, out: b },
+            Projection { weight: self.input.qkv, out: qkv },
+            Projection { weight: self.input.z, out: columns(z) },
+            Projection { weight: self.input.a, out: a },
+            Projection { weight: self.input.b, out: b },
         ];
         backend.project(rows, x, &projections);
         let conv = CausalConv { out: convolved, x: qkv, weight: self.conv, cache: self.conv_cache };

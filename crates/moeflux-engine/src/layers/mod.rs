@@ -1,9 +1,16 @@
 //! Blocks that model families are built from.
 
 pub(crate) mod attention;
+pub(crate) mod decoder;
 pub(crate) mod delta_net;
+pub(crate) mod dense;
+pub(crate) mod indexer;
+pub(crate) mod linear;
+pub(crate) mod mla;
 pub(crate) mod moe;
 pub(crate) mod norm;
+pub(crate) mod rope;
+pub(crate) mod routing;
 
 use moeflux_backend::{Backend, Span};
 use moeflux_core::TokenId;

@@ -4,55 +4,228 @@ use std::sync::Arc;
 
 use moeflux_backend::{
     Activation, Buf, Cols, Combine, ExpertBiases, ExpertCall, ExpertRow, Experts, Inputs,
-    Projection, Route, Routing, Scoring, Shared, Weight,
+    Projection, Route, Routing, Scoring, Shared, Vector, Weight,
 };
+use moeflux_core::checkpoint::Config;
+use moeflux_core::manifest::{ExpertsDecl, FusedOrder};
 use moeflux_core::{Expert, ExpertId, LayerIdx};
 
 use super::Step;
+use super::decoder::Builder;
+use super::dense::{GatedMlp, GatedScratch};
 use crate::error::EngineError;
+use crate::load::LoadError;
+use crate::models::Build;
+
+/// What the mixture-of-experts blocks of a model have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MoeShape {
+    pub(crate) n_experts: usize,
+    /// The config's `num_experts_per_tok`.
+    pub(crate) config_top_k: usize,
+    /// Columns between an expert's products.
+    pub(crate) intermediate: usize,
+    pub(crate) activation: Activation,
+    /// What the router is called inside a block.
+    pub(crate) router: &'static str,
+    /// What an expert's gate, up and down projections are called.
+    pub(crate) parts: [&'static str; 3],
+    /// How gate and up lie where one tensor holds both.
+    pub(crate) fused: FusedOrder,
+    pub(crate) shared: Option<SharedShape>,
+    /// Experts that a token may choose from.
+    pub(crate) n_eligible: usize,
+}
+
+/// An expert that every row gets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SharedShape {
+    /// What it is called inside a block.
+    pub(crate) name: &'static str,
+    pub(crate) intermediate: usize,
+    /// What the projection is called whose sigmoid scales the output.
+    pub(crate) gate: Option<&'static str>,
+}
+
+/// How many experts a model has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ExpertCounts {
+    /// In a layer.
+    pub(crate) n_experts: usize,
+    /// That a token gets.
+    pub(crate) top_k: usize,
+    /// That it gets by the config.
+    pub(crate) config_top_k: usize,
+}
+
+/// Loads blocks that share their activations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MoeBlocks {
+    shape: MoeShape,
+    top_k: usize,
+    scratch: MoeScratch,
+    shared: Option<SharedScratch>,
+}
 
 /// Activations of mixture-of-experts blocks; one set serves all of them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MoeScratch {
+struct MoeScratch {
     /// One logit an expert.
-    pub(crate) logits: Cols,
+    logits: Cols,
     /// `(rows * top_k, hidden)`: the output of each chosen expert.
-    pub(crate) slots: Buf,
+    slots: Buf,
 }
 
 /// Activations of shared experts; one set serves all of them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SharedScratch {
-    pub(crate) gate: Cols,
-    pub(crate) up: Cols,
-    pub(crate) out: Cols,
+struct SharedScratch {
+    mlp: GatedScratch,
+    out: Cols,
     /// One logit a row.
-    pub(crate) scale: Cols,
+    scale: Option<Cols>,
 }
 
-/// An expert that every row gets.
-#[derive(Debug)]
-pub(crate) struct SharedExpert {
-    pub(crate) gate_proj: Weight,
-    pub(crate) up_proj: Weight,
-    pub(crate) down_proj: Weight,
-    /// Where present, one logit whose sigmoid scales the output.
-    pub(crate) scale: Option<Weight>,
-    pub(crate) scratch: SharedScratch,
+#[derive(Clone, Copy, Debug)]
+struct SharedExpert {
+    mlp: GatedMlp,
+    /// Where present, gives one logit whose sigmoid scales the output.
+    gate: Option<Weight>,
+    scratch: SharedScratch,
 }
 
 /// One block.
 #[derive(Debug)]
 pub(crate) struct Moe {
     pub(crate) layer: LayerIdx,
-    pub(crate) router: Weight,
-    pub(crate) top_k: usize,
-    pub(crate) scoring: Scoring,
-    pub(crate) inputs: Inputs,
-    pub(crate) activation: Activation,
+    router: Weight,
+    /// Added to the router's logits.
+    pub(crate) router_bias: Option<Vector>,
+    top_k: usize,
+    scoring: Scoring,
+    inputs: Inputs,
+    activation: Activation,
+    /// Added to the experts' products.
     pub(crate) biases: Option<ExpertBiases>,
-    pub(crate) shared: Option<SharedExpert>,
-    pub(crate) scratch: MoeScratch,
+    shared: Option<SharedExpert>,
+    scratch: MoeScratch,
+}
+
+impl MoeShape {
+    /// SwiGLU experts under their usual names, without a shared one;
+    /// `intermediate` is the config's key.
+    pub(crate) fn read(config: &Config, intermediate: &str) -> Result<MoeShape, LoadError> {
+        let present = EXPERTS_KEYS.iter().find(|it| config.get(it).is_some());
+        let experts = present.unwrap_or(&EXPERTS_KEYS[0]);
+        let n_experts = config.usize(experts)?;
+        let config_top_k = config.usize("num_experts_per_tok")?;
+        if config_top_k > n_experts {
+            let rule = format!("be at most {experts}");
+            return Err(config.refuse("num_experts_per_tok", &rule).into());
+        }
+        Ok(MoeShape {
+            n_experts,
+            config_top_k,
+            intermediate: config.usize(intermediate)?,
+            activation: Activation::Swiglu,
+            router: "gate",
+            parts: USUAL_PARTS,
+            fused: FusedOrder::GateThenUp,
+            shared: None,
+            n_eligible: n_experts,
+        })
+    }
+}
+
+/// What families, and versions of their configs, call the number of experts.
+const EXPERTS_KEYS: [&str; 3] = ["num_experts", "num_local_experts", "n_routed_experts"];
+
+impl SharedShape {
+    /// DeepSeek's: `n_shared_experts` in one, which no gate scales.
+    pub(crate) fn read(
+        config: &Config,
+        intermediate: usize,
+    ) -> Result<Option<SharedShape>, LoadError> {
+        let n = config.usize_or("n_shared_experts", 0)?;
+        let shape =
+            SharedShape { name: "shared_experts", intermediate: n * intermediate, gate: None };
+        Ok((n > 0).then_some(shape))
+    }
+}
+
+/// Names of an expert's parts in checkpoints that number them, as Mixtral's
+/// do, unless an exporter has stacked and renamed them. `block` is any layer's.
+pub(crate) fn numbered_parts(block: &str, build: &Build<'_>) -> [&'static str; 3] {
+    if build.weights.holds(&format!("{block}.switch_mlp.gate_proj.weight")) {
+        return USUAL_PARTS;
+    }
+    ["w1", "w3", "w2"]
+}
+
+const USUAL_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
+
+/// Which layers have routed experts, as Qwen's configs say it.
+pub(crate) fn sparse_layers(config: &Config, n_layers: usize) -> Result<Vec<bool>, LoadError> {
+    let step = config.usize_or("decoder_sparse_step", 1)?;
+    let dense = config.usize_list("mlp_only_layers")?.unwrap_or_default();
+    let is_sparse = |i: usize| !dense.contains(&i) && (i + 1).is_multiple_of(step);
+    let layers: Vec<bool> = (0..n_layers).map(is_sparse).collect();
+    if !layers.contains(&true) {
+        let key = if dense.is_empty() { "decoder_sparse_step" } else { "mlp_only_layers" };
+        return Err(config.refuse(key, "leave experts to some layer").into());
+    }
+    Ok(layers)
+}
+
+impl MoeBlocks {
+    /// Allocates what the blocks of a model share.
+    pub(crate) fn new(shape: MoeShape, builder: &mut Builder<'_, '_>) -> MoeBlocks {
+        let MoeShape { n_experts, config_top_k, n_eligible, .. } = shape;
+        let build = &mut *builder.build;
+        let top_k = build.variant.top_k.unwrap_or(config_top_k).min(n_eligible);
+        builder.experts = ExpertCounts { n_experts, top_k, config_top_k };
+        let hidden = builder.outline.hidden;
+        let scratch = MoeScratch {
+            logits: build.cols(n_experts),
+            slots: build.weights.backend().alloc(build.max_rows * top_k, hidden),
+        };
+        let shared = shape.shared.map(|it| SharedScratch {
+            mlp: GatedScratch::alloc(it.intermediate, builder),
+            out: builder.build.cols(hidden),
+            scale: it.gate.map(|_| builder.build.cols(1)),
+        });
+        MoeBlocks { shape, top_k, scratch, shared }
+    }
+
+    /// The block called `name`.
+    pub(crate) fn load(
+        &self,
+        layer: LayerIdx,
+        name: &str,
+        scoring: Scoring,
+        builder: &mut Builder<'_, '_>,
+    ) -> Result<Moe, LoadError> {
+        let MoeShape { n_experts, intermediate, parts, fused, .. } = self.shape;
+        let hidden = builder.outline.hidden;
+        let shared = match self.shape.shared.zip(self.shared) {
+            Some((shape, scratch)) => Some(SharedExpert::load(shape, scratch, name, builder)?),
+            None => None,
+        };
+        let prefix = name.to_owned();
+        let decl = ExpertsDecl { layer, prefix, parts, fused, n_experts, hidden, intermediate };
+        builder.build.weights.experts(decl)?;
+        Ok(Moe {
+            layer,
+            router: builder.gate(&format!("{name}.{}", self.shape.router), n_experts, hidden)?,
+            router_bias: None,
+            top_k: self.top_k,
+            scoring,
+            inputs: builder.build.inputs,
+            activation: self.shape.activation,
+            biases: None,
+            shared,
+            scratch: self.scratch,
+        })
+    }
 }
 
 impl Moe {
@@ -69,6 +242,9 @@ impl Moe {
         let rows = step.rows();
         let MoeScratch { logits, slots } = self.scratch;
         step.backend.project(rows, x, &self.first_projections());
+        if let Some(bias) = self.router_bias {
+            step.backend.add_bias(rows, logits, bias);
+        }
         let route = Route { logits, top_k: self.top_k, scoring: self.scoring };
         let Routing { experts, mut weights } = step.backend.route(rows, route)?;
         let wanted = rows_by_expert(&experts, self.top_k);
@@ -104,23 +280,32 @@ impl Moe {
     fn first_projections(&self) -> Vec<Projection> {
         let mut all = vec![Projection { weight: self.router, out: self.scratch.logits }];
         if let Some(shared) = &self.shared {
-            all.push(Projection { weight: shared.gate_proj, out: shared.scratch.gate });
-            all.push(Projection { weight: shared.up_proj, out: shared.scratch.up });
-            let scale = shared.scale.map(|weight| Projection { weight, out: shared.scratch.scale });
-            all.extend(scale);
+            all.extend(shared.mlp.first_projections());
+            let gate = shared.gate.zip(shared.scratch.scale);
+            all.extend(gate.map(|(weight, out)| Projection { weight, out }));
         }
         all
     }
 }
 
 impl SharedExpert {
+    fn load(
+        shape: SharedShape,
+        scratch: SharedScratch,
+        block: &str,
+        builder: &mut Builder<'_, '_>,
+    ) -> Result<SharedExpert, LoadError> {
+        let mlp = scratch.mlp.load(&format!("{block}.{}", shape.name), builder)?;
+        let hidden = builder.outline.hidden;
+        let gate = |it| builder.gate(&format!("{block}.{it}"), 1, hidden);
+        Ok(SharedExpert { mlp, gate: shape.gate.map(gate).transpose()?, scratch })
+    }
+
     /// Finishes what [`Moe::first_projections`] began.
     fn forward(&self, step: &mut Step<'_>) -> Shared {
-        let rows = step.rows();
-        let SharedScratch { gate, up, out, scale } = self.scratch;
-        step.backend.swiglu(rows, gate, gate, up);
-        step.backend.project(rows, gate, &[Projection { weight: self.down_proj, out }]);
-        Shared { out, gate: self.scale.map(|_| scale) }
+        let SharedScratch { out, scale, .. } = self.scratch;
+        self.mlp.finish(step, out);
+        Shared { out, gate: scale }
     }
 }
 

@@ -1,6 +1,14 @@
 //! Model families: one file each, one line each in [`FAMILIES`].
 
+mod deepseek_v3;
+mod deepseek_v32;
+mod glm4_moe;
+mod glm4_moe_lite;
+mod minimax_m2;
+mod mixtral;
 mod qwen3_5_moe;
+mod qwen3_moe;
+mod qwen3_next;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +33,18 @@ pub struct Family {
 }
 
 /// Every family that this engine runs.
-pub const FAMILIES: &[Family] = &[qwen3_5_moe::FAMILY];
+pub const FAMILIES: &[Family] = &[
+    deepseek_v3::FAMILY,
+    deepseek_v32::DEEPSEEK_V32,
+    deepseek_v32::GLM_MOE_DSA,
+    glm4_moe::FAMILY,
+    glm4_moe_lite::FAMILY,
+    minimax_m2::FAMILY,
+    mixtral::FAMILY,
+    qwen3_5_moe::FAMILY,
+    qwen3_moe::FAMILY,
+    qwen3_next::FAMILY,
+];
 
 impl Family {
     /// The family of a config.

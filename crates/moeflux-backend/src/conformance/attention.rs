@@ -1,0 +1,138 @@
+//! Attention and the choice of positions.
+
+use super::mixers::run_steps;
+use super::{Numbers, Suite, filled, read};
+use crate::{Attention, Backend, Cache, CacheSpec, Cols, KvType, SelectPositions, Span};
+
+/// Most rows of a step.
+const ROWS: usize = 5;
+
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    heads: (usize, usize),
+    k_dim: usize,
+    /// `None` where values are the first `out_dim` floats of keys.
+    v_dim: Option<usize>,
+    out_dim: usize,
+    dtype: KvType,
+    window: Option<usize>,
+    sinks: bool,
+    top_k: Option<usize>,
+}
+
+impl Shape {
+    fn new(n_heads: usize, n_kv_heads: usize, k_dim: usize, v_dim: usize) -> Shape {
+        Shape {
+            heads: (n_heads, n_kv_heads),
+            k_dim,
+            v_dim: Some(v_dim),
+            out_dim: v_dim,
+            dtype: KvType::F32,
+            window: None,
+            sinks: false,
+            top_k: None,
+        }
+    }
+
+    fn latent(n_heads: usize, k_dim: usize, out_dim: usize) -> Shape {
+        Shape { v_dim: None, ..Shape::new(n_heads, 1, k_dim, out_dim) }
+    }
+}
+
+pub(super) fn check(suite: &Suite<'_>) {
+    let plain = Shape::new(4, 2, 20, 12);
+    let latent = Shape::latent(7, 41, 35);
+    for shape in [
+        Shape::new(1, 1, 16, 16),
+        plain,
+        Shape::new(6, 1, 64, 128),
+        Shape { sinks: true, window: Some(3), ..plain },
+        Shape { window: Some(300), ..plain },
+        Shape { window: Some(1), ..plain },
+        Shape { dtype: KvType::Bf16, ..plain },
+        Shape { dtype: KvType::Q8, ..Shape::new(6, 3, 70, 65) },
+        latent,
+        Shape::latent(16, 72, 64),
+        Shape { dtype: KvType::Q8, sinks: true, ..Shape::latent(5, 130, 100) },
+        Shape { top_k: Some(7), ..latent },
+        Shape { top_k: Some(260), dtype: KvType::Bf16, ..latent },
+        Shape { top_k: Some(9), window: Some(20), dtype: KvType::Q8, ..plain },
+    ] {
+        suite.case(&format!("attention {shape:?}"), &|b| attention(b, shape));
+    }
+}
+
+/// Ops over buffers of their own, and what a step writes anew.
+struct Ops {
+    attention: Attention,
+    select: Option<SelectPositions>,
+    k: Cols,
+    index: Option<Cols>,
+}
+
+impl Ops {
+    fn new(b: &mut dyn Backend, shape: Shape) -> Ops {
+        let (n_heads, n_kv_heads) = shape.heads;
+        let out = filled(b, ROWS, n_heads * shape.out_dim, 30);
+        let q = filled(b, ROWS, n_heads * shape.k_dim + 3, 31).slice(2, n_heads * shape.k_dim);
+        let k = filled(b, ROWS, n_kv_heads * shape.k_dim, 32);
+        let v = shape.v_dim.map(|it| filled(b, ROWS, n_kv_heads * it, 33).heads(n_kv_heads));
+        let index = shape.top_k.map(|_| filled(b, ROWS, 3 * 17 + 17 + 3, 34));
+        let select = shape.top_k.zip(index).map(|(top_k, it)| SelectPositions {
+            out: b.new_selection(),
+            q: it.slice(0, 3 * 17).heads(3),
+            k: it.slice(3 * 17, 17),
+            weights: it.slice(4 * 17, 3),
+            cache: Cache(1),
+            scale: 0.4,
+            top_k,
+        });
+        let attention = Attention {
+            out: out.heads(n_heads),
+            q: q.heads(n_heads),
+            k: k.heads(n_kv_heads),
+            v,
+            cache: Cache(0),
+            scale: 2.5,
+            window: shape.window,
+            sinks: shape.sinks.then(|| b.load_vector(&Numbers::new(35).floats(n_heads))),
+            selection: select.map(|it| it.out),
+        };
+        Ops { attention, select, k, index }
+    }
+
+    /// A step whose keys follow from `seed`.
+    fn step(&self, b: &mut dyn Backend, seed: u64, spans: &[Span]) {
+        for cols in self.index.into_iter().chain([self.k]) {
+            b.write(cols.buf, &Numbers::new(seed).floats(ROWS * cols.len));
+        }
+        if let Some(select) = self.select {
+            b.select_positions(select, spans);
+        }
+        b.attention(self.attention, spans);
+    }
+}
+
+fn attention(b: &mut dyn Backend, shape: Shape) -> Vec<f32> {
+    let (n_heads, n_kv_heads) = shape.heads;
+    let ops = Ops::new(b, shape);
+    let (k_dim, dtype) = (shape.k_dim, shape.dtype);
+    let specs = [
+        CacheSpec::Kv { n_heads: n_kv_heads, k_dim, v_dim: shape.v_dim.unwrap_or(0), dtype },
+        CacheSpec::Kv { n_heads: 1, k_dim: 17, v_dim: 0, dtype },
+    ];
+    let out = Cols { buf: ops.attention.out.buf, start: 0, len: n_heads * shape.out_dim };
+    let mut seed = 36;
+    let mut all = run_steps(b, &specs, out, &mut |b, spans| {
+        seed += 1;
+        ops.step(b, seed, spans);
+    });
+    // Long enough for several pages of the cache.
+    let sequence = b.new_sequence(&specs);
+    for step in 0..130 {
+        let position = ROWS * step;
+        ops.step(b, 1000 + step as u64, &[Span { sequence, rows: 0..ROWS, position }]);
+    }
+    all.extend(read(b, out.buf, ROWS));
+    all
+}

@@ -1,0 +1,106 @@
+//! Caches that are saved, loaded into another sequence and cut.
+
+use super::{Numbers, Suite, filled, read};
+use crate::{
+    Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, KvType, Sequence, Span,
+};
+
+const ROWS: usize = 90;
+
+pub(super) fn check(suite: &Suite<'_>) {
+    for dtype in [KvType::F32, KvType::Bf16, KvType::Q8] {
+        suite.case(&format!("caches of {dtype:?}"), &|b| caches(b, dtype));
+    }
+}
+
+/// Ops on the columns of one buffer, one for each kind of cache.
+struct Ops {
+    x: Cols,
+    out: [Cols; 3],
+    conv: CausalConv,
+    attention: Attention,
+    delta: DeltaRule,
+}
+
+impl Ops {
+    fn new(b: &mut dyn Backend) -> Ops {
+        let x = filled(b, ROWS, 33, 90);
+        let out = [filled(b, ROWS, 33, 91), filled(b, ROWS, 14, 92), filled(b, ROWS, 14, 93)];
+        let weight = b.load_vector(&Numbers::new(94).floats(33 * 3));
+        let attention = Attention {
+            out: out[1].heads(2),
+            q: x.slice(0, 14).heads(2),
+            k: x.slice(14, 7).heads(1),
+            v: Some(x.slice(21, 7).heads(1)),
+            cache: Cache(1),
+            scale: 1.5,
+            window: None,
+            sinks: None,
+            selection: None,
+        };
+        let delta = DeltaRule {
+            out: out[2].heads(2),
+            q: x.slice(0, 5).heads(1),
+            k: x.slice(5, 5).heads(1),
+            v: x.slice(10, 14).heads(2),
+            a: x.slice(24, 2),
+            b: x.slice(26, 2),
+            a_log: b.load_vector(&[0.1, -0.2]),
+            dt_bias: b.load_vector(&[0.3, 0.4]),
+            cache: Cache(2),
+        };
+        let conv = CausalConv { out: out[0], x, weight, cache: Cache(0) };
+        Ops { x, out, conv, attention, delta }
+    }
+
+    fn step(
+        &self,
+        b: &mut dyn Backend,
+        sequence: Sequence,
+        position: usize,
+        rows: usize,
+    ) -> Vec<f32> {
+        let values = Numbers::new(95 + position as u64).floats(rows * self.x.len);
+        b.write(self.x.buf, &values);
+        let spans = [Span { sequence, rows: 0..rows, position }];
+        b.causal_conv(self.conv, &spans);
+        b.attention(self.attention, &spans);
+        b.delta_rule(self.delta, &spans);
+        self.out.iter().flat_map(|it| read(b, it.buf, rows)).collect()
+    }
+}
+
+fn caches(b: &mut dyn Backend, dtype: KvType) -> Vec<f32> {
+    let specs = [
+        CacheSpec::Conv { channels: 33, kernel: 3 },
+        CacheSpec::Kv { n_heads: 1, k_dim: 7, v_dim: 7, dtype },
+        CacheSpec::Delta { n_heads: 2, k_dim: 5, v_dim: 7 },
+    ];
+    let ops = Ops::new(b);
+    let mut all = Vec::new();
+    let first = b.new_sequence(&specs);
+    for position in (0..360).step_by(ROWS) {
+        all.extend(ops.step(b, first, position, ROWS));
+    }
+    // A sequence that held something longer goes on from the first 300.
+    let second = b.new_sequence(&specs);
+    for position in (0..540).step_by(ROWS - 1) {
+        ops.step(b, second, position, ROWS - 1);
+    }
+    for (i, spec) in specs.iter().enumerate() {
+        let cache = Cache(u32::try_from(i).expect("few caches"));
+        for positions in [0..100, 100..300] {
+            let n = positions.len();
+            let bytes = b.save_cache(first, cache, positions.clone()).expect("the device works");
+            assert_eq!(bytes.len(), spec.saved_bytes(n), "saved bytes of {spec:?}");
+            b.load_cache(second, cache, positions.clone(), &bytes);
+            let again = b.save_cache(second, cache, positions).expect("the device works");
+            assert!(again == bytes, "{spec:?}: what was loaded is saved again");
+        }
+    }
+    b.truncate_sequence(second, 300);
+    all.extend(ops.step(b, second, 300, 41));
+    b.truncate_sequence(second, 7);
+    all.extend(ops.step(b, second, 7, 3));
+    all
+}

@@ -1,0 +1,259 @@
+//! Keys and values of one sequence and layer, by pages.
+
+use std::ops::Range;
+
+use crate::KvType;
+use crate::cpu::Isa;
+use crate::cpu::isa::for_every_isa;
+
+/// Positions of a page.
+pub(in crate::cpu) const PAGE_POSITIONS: usize = 256;
+
+/// Keys and values of one sequence and layer; grows by pages.
+#[derive(Debug)]
+pub(in crate::cpu) struct KvCache {
+    n_heads: usize,
+    dtype: KvType,
+    k: Plane,
+    v: Plane,
+}
+
+/// The keys or the values: pages of `(n_heads, PAGE_POSITIONS, dim)`.
+#[derive(Debug)]
+struct Plane {
+    dim: usize,
+    pages: Vec<Page>,
+}
+
+#[derive(Debug)]
+enum Page {
+    /// [`KvType::F32`], read in place.
+    Floats(Vec<f32>),
+    /// Everything else, as [`KvType::encode_row`] writes it.
+    Bytes(Vec<u8>),
+}
+
+/// Vectors of one head, `stride` floats apart.
+#[derive(Clone, Copy)]
+pub(in crate::cpu) struct Rows<'a> {
+    pub(in crate::cpu) floats: &'a [f32],
+    pub(in crate::cpu) stride: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// How many there are.
+    #[inline(always)]
+    pub(in crate::cpu) fn len(&self) -> usize {
+        self.floats.len() / self.stride
+    }
+
+    /// The first `dim` floats of one.
+    #[inline(always)]
+    pub(in crate::cpu) fn row(&self, i: usize, dim: usize) -> &'a [f32] {
+        &self.floats[i * self.stride..][..dim]
+    }
+
+    /// Some of them.
+    pub(in crate::cpu) fn slice(&self, range: Range<usize>) -> Rows<'a> {
+        let floats = &self.floats[range.start * self.stride..range.end * self.stride];
+        Rows { floats, stride: self.stride }
+    }
+}
+
+impl KvCache {
+    pub(in crate::cpu) fn new(n_heads: usize, k_dim: usize, v_dim: usize, dtype: KvType) -> Self {
+        let plane = |dim| Plane { dim, pages: Vec::new() };
+        KvCache { n_heads, dtype, k: plane(k_dim), v: plane(v_dim) }
+    }
+
+    /// Key heads.
+    pub(in crate::cpu) fn n_heads(&self) -> usize {
+        self.n_heads
+    }
+
+    /// Floats of a key.
+    pub(in crate::cpu) fn k_dim(&self) -> usize {
+        self.k.dim
+    }
+
+    /// Floats of a value; 0 where values are parts of keys.
+    pub(in crate::cpu) fn v_dim(&self) -> usize {
+        self.v.dim
+    }
+
+    /// Forgets all but the first `len` positions and frees whole pages.
+    pub(in crate::cpu) fn truncate(&mut self, len: usize) {
+        for plane in [&mut self.k, &mut self.v] {
+            plane.pages.truncate(len.div_ceil(PAGE_POSITIONS));
+        }
+    }
+
+    /// Stores the key and the value of one head at `position`.
+    pub(in crate::cpu) fn store(&mut self, head: usize, position: usize, k: &[f32], v: &[f32]) {
+        for (plane, values) in [(&mut self.k, k), (&mut self.v, v)] {
+            assert_eq!(values.len(), plane.dim, "floats of a stored vector");
+            plane.grow(position + 1, self.n_heads, self.dtype);
+            match plane.place(head, position) {
+                (Page::Floats(page), at) => {
+                    page[at * values.len()..][..values.len()].copy_from_slice(values);
+                }
+                (Page::Bytes(page), at) => {
+                    let n = self.dtype.row_bytes(values.len());
+                    self.dtype.encode_row(values, &mut page[at * n..][..n]);
+                }
+            }
+        }
+    }
+
+    /// The stored bytes: keys, then values, each by position and head.
+    pub(in crate::cpu) fn save(&self, positions: Range<usize>) -> Vec<u8> {
+        let row_bytes = self.dtype.row_bytes(self.k.dim) + self.dtype.row_bytes(self.v.dim);
+        let mut bytes = Vec::with_capacity(positions.len() * self.n_heads * row_bytes);
+        for plane in [&self.k, &self.v] {
+            let n = self.dtype.row_bytes(plane.dim);
+            for (position, head) in cells(positions.clone(), self.n_heads) {
+                match &plane.pages[position / PAGE_POSITIONS] {
+                    Page::Floats(page) => {
+                        let row = &page[slot(head, position) * plane.dim..][..plane.dim];
+                        bytes.extend(row.iter().flat_map(|it| it.to_le_bytes()));
+                    }
+                    Page::Bytes(page) => {
+                        bytes.extend_from_slice(&page[slot(head, position) * n..][..n]);
+                    }
+                }
+            }
+        }
+        bytes
+    }
+
+    /// Overwrites what [`save`](KvCache::save) reads.
+    pub(in crate::cpu) fn load(&mut self, positions: Range<usize>, bytes: &[u8]) {
+        let mut rest = bytes;
+        for plane in [&mut self.k, &mut self.v] {
+            let n = self.dtype.row_bytes(plane.dim);
+            plane.grow(positions.end, self.n_heads, self.dtype);
+            for (position, head) in cells(positions.clone(), self.n_heads) {
+                let row;
+                (row, rest) = rest.split_at(n);
+                let dim = plane.dim;
+                match plane.place(head, position) {
+                    (Page::Floats(page), at) => {
+                        KvType::F32.decode_row(row, &mut page[at * dim..][..dim]);
+                    }
+                    (Page::Bytes(page), at) => page[at * n..][..n].copy_from_slice(row),
+                }
+            }
+        }
+        assert!(rest.is_empty(), "{} bytes too many of keys and values", rest.len());
+    }
+
+    pub(in crate::cpu) fn keys(&self) -> Reader<'_> {
+        Reader { plane: &self.k, dtype: self.dtype }
+    }
+
+    pub(in crate::cpu) fn values(&self) -> Reader<'_> {
+        Reader { plane: &self.v, dtype: self.dtype }
+    }
+}
+
+/// Every position with every head, heads fastest.
+fn cells(positions: Range<usize>, n_heads: usize) -> impl Iterator<Item = (usize, usize)> {
+    positions.flat_map(move |position| (0..n_heads).map(move |head| (position, head)))
+}
+
+/// Which vector of its page belongs to `head` at `position`.
+fn slot(head: usize, position: usize) -> usize {
+    head * PAGE_POSITIONS + position % PAGE_POSITIONS
+}
+
+impl Plane {
+    /// Has pages for `len` positions.
+    fn grow(&mut self, len: usize, n_heads: usize, dtype: KvType) {
+        let n = n_heads * PAGE_POSITIONS;
+        while self.pages.len() * PAGE_POSITIONS < len {
+            self.pages.push(match dtype {
+                KvType::F32 => Page::Floats(vec![0.0; n * self.dim]),
+                KvType::Bf16 | KvType::Q8 => Page::Bytes(vec![0; n * dtype.row_bytes(self.dim)]),
+            });
+        }
+    }
+
+    /// The page and the vector in it.
+    fn place(&mut self, head: usize, position: usize) -> (&mut Page, usize) {
+        (&mut self.pages[position / PAGE_POSITIONS], slot(head, position))
+    }
+}
+
+/// Reads keys or values as floats.
+#[derive(Clone, Copy)]
+pub(in crate::cpu) struct Reader<'a> {
+    plane: &'a Plane,
+    dtype: KvType,
+}
+
+impl<'a> Reader<'a> {
+    /// The first `dim` floats of one head at `positions`, which share a page:
+    /// in place where they are floats, else in `scratch`.
+    pub(in crate::cpu) fn run<'s>(
+        &self,
+        isa: Isa,
+        head: usize,
+        positions: Range<usize>,
+        dim: usize,
+        scratch: &'s mut Vec<f32>,
+    ) -> Rows<'s>
+    where
+        'a: 's,
+    {
+        let first = slot(head, positions.start);
+        match &self.plane.pages[positions.start / PAGE_POSITIONS] {
+            Page::Floats(page) => {
+                let stride = self.plane.dim;
+                Rows { floats: &page[first * stride..][..positions.len() * stride], stride }
+            }
+            Page::Bytes(page) => {
+                let n = self.dtype.row_bytes(self.plane.dim);
+                scratch.resize(positions.len() * dim, 0.0);
+                let rows = &page[first * n..][..positions.len() * n];
+                decode(isa, self.dtype, rows, n, scratch, dim);
+                Rows { floats: scratch, stride: dim }
+            }
+        }
+    }
+
+    /// The first `dim` floats of one head at each of `positions`, in `scratch`.
+    pub(in crate::cpu) fn gather<'s>(
+        &self,
+        isa: Isa,
+        head: usize,
+        positions: &[u32],
+        dim: usize,
+        scratch: &'s mut Vec<f32>,
+    ) -> Rows<'s>
+    where
+        'a: 's,
+    {
+        scratch.resize(positions.len() * dim, 0.0);
+        for (position, row) in positions.iter().zip(scratch.chunks_exact_mut(dim)) {
+            let position = *position as usize;
+            let at = slot(head, position);
+            match &self.plane.pages[position / PAGE_POSITIONS] {
+                Page::Floats(page) => row.copy_from_slice(&page[at * self.plane.dim..][..dim]),
+                Page::Bytes(page) => {
+                    let n = self.dtype.row_bytes(self.plane.dim);
+                    decode(isa, self.dtype, &page[at * n..][..n], n, row, dim);
+                }
+            }
+        }
+        Rows { floats: scratch, stride: dim }
+    }
+}
+
+for_every_isa! {
+    /// Decodes vectors of `row_bytes` bytes into the first `dim` floats of each.
+    fn decode(dtype: KvType, bytes: &[u8], row_bytes: usize, out: &mut [f32], dim: usize) {
+        for (bytes, out) in bytes.chunks_exact(row_bytes).zip(out.chunks_exact_mut(dim)) {
+            dtype.decode_row(bytes, out);
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Causal attention over a paged cache of keys and values.
+//!
+//! For one query head: scores by ascending position, their maximum, the sum of
+//! `exp(score - maximum)` and the mix of the values by ascending position, then
+//! one division. A sink takes part in the maximum and is the last term of the
+//! sum. Values in the cache are read as they are stored.
+//!
+//! Queries that share a key head are worked on in tiles, so that keys and
+//! values are read once for all of them; no output is divided among threads.
+
+mod cache;
+mod kernels;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use self::cache::Reader;
+pub(super) use self::cache::{KvCache, PAGE_POSITIONS, Rows};
+use self::kernels::Mix;
+pub(super) use self::kernels::{Scores, score};
+use super::memory::{Activations, CacheState};
+use super::pool::SharedMut;
+use super::{Cpu, math};
+use crate::{Attention, Span};
+
+/// Most queries of a tile.
+const TILE_QUERIES: usize = 64;
+
+/// Scores that all threads together may hold; a tile holds its queries' scores
+/// of all positions.
+const SCORES: usize = 16 << 20;
+
+/// Scores that a thread may hold in any case.
+const TILE_SCORES: usize = 1 << 20;
+
+/// Bytes of keys worked on at a time: about what the first cache holds.
+const BLOCK_BYTES: usize = 32 << 10;
+
+/// Multiplications worth a task of their own: about ten microseconds.
+const TASK_PRODUCTS: usize = 128 << 10;
+
+/// Memory for tiles, kept from call to call.
+#[derive(Debug, Default)]
+pub(super) struct Scratches(Mutex<Vec<Scratch>>);
+
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// Of a tile: `(n_queries, n_positions)`.
+    pub(super) scores: Vec<f32>,
+    /// Keys or values that are not read in place.
+    pub(super) rows: Vec<f32>,
+    /// `(n_queries, v_dim)`.
+    sums: Vec<f32>,
+    totals: Vec<f32>,
+    maxima: Vec<f32>,
+}
+
+impl Scratches {
+    pub(super) fn take(&self) -> Scratch {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    pub(super) fn put(&self, scratch: Scratch) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
+    }
+}
+
+/// The first `len` elements of a vector that only ever grows.
+pub(super) fn first(vec: &mut Vec<f32>, len: usize) -> &mut [f32] {
+    if vec.len() < len {
+        vec.resize(len, 0.0);
+    }
+    &mut vec[..len]
+}
+
+/// Positions of a block of keys of `dim` floats: a power of two that divides a
+/// page.
+pub(super) fn block_len(dim: usize) -> usize {
+    let fit = (BLOCK_BYTES / (4 * dim)).clamp(8, PAGE_POSITIONS);
+    1 << fit.ilog2()
+}
+
+/// Cuts `range` at the multiples of `len`.
+pub(super) fn blocks(range: Range<usize>, len: usize) -> impl Iterator<Item = Range<usize>> {
+    let first = range.start / len;
+    (first..range.end.div_ceil(len)).map(move |i| clip(&range, &(i * len..(i + 1) * len)))
+}
+
+fn clip(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
+    a.start.max(b.start)..a.end.min(b.end)
+}
+
+pub(super) fn attention(cpu: &mut Cpu, op: Attention, spans: &[Span]) {
+    let mut out = cpu.take(op.out.buf);
+    for span in spans {
+        let mut state = cpu.take_cache(span.sequence, op.cache);
+        let CacheState::Kv(kv) = &mut state else { panic!("attention needs a key-value cache") };
+        check(cpu, &op, kv);
+        store(cpu, &op, span, kv);
+        Job { cpu, op: &op, span, kv }.run(&mut out);
+        *cpu.cache_slot(span.sequence, op.cache) = state;
+    }
+    cpu.put(op.out.buf, out);
+}
+
+fn check(cpu: &Cpu, op: &Attention, kv: &KvCache) {
+    let Attention { out, q, k, v, sinks, window, .. } = op;
+    assert!(q.n_heads == out.n_heads && q.n_heads.is_multiple_of(kv.n_heads()), "query heads");
+    assert!(k.n_heads == kv.n_heads(), "key heads");
+    assert!(q.head_dim == kv.k_dim() && k.head_dim == kv.k_dim(), "floats of a key");
+    match v {
+        Some(v) => assert!(
+            v.n_heads == k.n_heads && v.head_dim == kv.v_dim() && out.head_dim == kv.v_dim(),
+            "heads and floats of a value"
+        ),
+        None => assert!(kv.v_dim() == 0 && out.head_dim <= kv.k_dim(), "values are parts of keys"),
+    }
+    assert!(sinks.is_none_or(|it| cpu.vector(it).len() == q.n_heads), "one sink a query head");
+    assert!(*window != Some(0), "a window holds the row's own position");
+}
+
+/// Extends the cache by the rows of a span.
+fn store(cpu: &Cpu, op: &Attention, span: &Span, kv: &mut KvCache) {
+    for (i, row) in span.rows.clone().enumerate() {
+        for head in 0..kv.n_heads() {
+            let k = cpu.buf(op.k.buf).head(row, op.k, head);
+            let v = op.v.map_or(&[][..], |it| cpu.buf(it.buf).head(row, it, head));
+            kv.store(head, span.position + i, k, v);
+        }
+    }
+}
+
+/// The queries of a span.
+struct Job<'a> {
+    cpu: &'a Cpu,
+    op: &'a Attention,
+    span: &'a Span,
+    kv: &'a KvCache,
+}
+
+/// Some queries of a key head. They are counted by row, then by query head.
+struct Tile {
+    head: usize,
+    queries: Range<usize>,
+}
+
+/// Query heads of one row and what they see.
+struct Query<'a> {
+    q: &'a [f32],
+    /// Positions, or indices of a choice of positions.
+    seen: Range<usize>,
+    sink: Option<f32>,
+    /// First element of its output.
+    out: usize,
+}
+
+impl Job<'_> {
+    fn run(&self, out: &mut Activations) {
+        let tiles = self.tiles();
+        let products = self.op.q.head_dim + self.op.out.head_dim;
+        let per_tile = tiles.first().map_or(0, |it| it.queries.len()) * self.longest() * products;
+        let per_task = (TASK_PRODUCTS / per_tile.max(1)).max(1);
+        let width = out.width;
+        let shared = SharedMut::new(&mut out.data);
+        self.cpu.pool.run(tiles.len().div_ceil(per_task), &|task| {
+            let mut scratch = self.cpu.attention_scratch.take();
+            let mine = task * per_task..((task + 1) * per_task).min(tiles.len());
+            for tile in &tiles[mine] {
+                self.attend(tile, width, &mut scratch, shared);
+            }
+            self.cpu.attention_scratch.put(scratch);
+        });
+    }
+
+    /// Query heads that share a key head.
+    fn group(&self) -> usize {
+        self.op.q.n_heads / self.kv.n_heads()
+    }
+
+    /// Most positions that a tile sees.
+    fn longest(&self) -> usize {
+        let all = self.span.position + self.span.rows.len();
+        let rows = TILE_QUERIES.div_ceil(self.group());
+        self.op.window.map_or(all, |window| all.min(window + rows))
+    }
+
+    /// Divides the queries so that threads share them evenly, in tiles whose
+    /// scores are bounded.
+    fn tiles(&self) -> Vec<Tile> {
+        let n_queries = self.span.rows.len() * self.group();
+        let n_threads = self.cpu.pool.n_threads();
+        let scores = (SCORES / n_threads).max(TILE_SCORES);
+        let fair = (n_queries * self.kv.n_heads()).div_ceil(n_threads);
+        let most = (scores / self.longest()).clamp(1, TILE_QUERIES).min(fair.max(1));
+        // Each row has a choice of positions of its own.
+        let alike = if self.op.selection.is_some() { self.group() } else { n_queries };
+        let each = alike.div_ceil(alike.div_ceil(most).max(1)).max(1);
+        let mut tiles = Vec::new();
+        for head in 0..self.kv.n_heads() {
+            for first in (0..n_queries).step_by(alike.max(1)) {
+                for start in (first..first + alike).step_by(each) {
+                    tiles.push(Tile { head, queries: start..(start + each).min(first + alike) });
+                }
+            }
+        }
+        tiles
+    }
+
+    /// The chosen positions of a row, ascending; `None` where it sees all.
+    fn chosen(&self, row: usize) -> Option<&[u32]> {
+        let selection = self.op.selection?;
+        self.cpu.selections[selection.0 as usize].row(row)
+    }
+
+    fn query(&self, tile: &Tile, i: usize, width: usize) -> Query<'_> {
+        let Attention { out, q, window, sinks, .. } = self.op;
+        let row = self.span.rows.start + i / self.group();
+        let head = tile.head * self.group() + i % self.group();
+        let end = self.span.position + i / self.group() + 1;
+        let start = window.map_or(0, |it| end.saturating_sub(it));
+        let seen = match self.chosen(row) {
+            Some(chosen) => chosen.partition_point(|it| (*it as usize) < start)..chosen.len(),
+            None => start..end,
+        };
+        Query {
+            q: self.cpu.buf(q.buf).head(row, *q, head),
+            seen,
+            sink: sinks.map(|it| self.cpu.vector(it)[head]),
+            out: row * width + out.start + head * out.stride,
+        }
+    }
+
+    fn attend(&self, tile: &Tile, width: usize, scratch: &mut Scratch, out: SharedMut<'_, f32>) {
+        let queries: Vec<Query<'_>> =
+            tile.queries.clone().map(|i| self.query(tile, i, width)).collect();
+        let low = queries.iter().map(|it| it.seen.start).min().unwrap_or(0);
+        let high = queries.iter().map(|it| it.seen.end).max().unwrap_or(0);
+        let view = View {
+            job: self,
+            head: tile.head,
+            chosen: self.chosen(self.span.rows.start + tile.queries.start / self.group()),
+            seen: low..high,
+        };
+        view.score(&queries, scratch);
+        view.mix(&queries, scratch);
+        let dim = self.op.out.head_dim;
+        for (i, query) in queries.iter().enumerate() {
+            let sink = query.sink.map(|it| math::exp(it - scratch.maxima[i]));
+            let total = sink.map_or(scratch.totals[i], |it| scratch.totals[i] + it);
+            // SAFETY: a query belongs to one tile and a tile to one task, and the columns of
+            // different heads and rows do not overlap.
+            let out = unsafe { out.slice(query.out..query.out + dim) };
+            for (out, sum) in out.iter_mut().zip(&scratch.sums[i * dim..]) {
+                *out = sum / total;
+            }
+        }
+    }
+}
+
+/// What a tile sees: positions, or indices of a choice of positions.
+struct View<'a> {
+    job: &'a Job<'a>,
+    head: usize,
+    chosen: Option<&'a [u32]>,
+    seen: Range<usize>,
+}
+
+impl View<'_> {
+    /// Fills `scores` and `maxima`.
+    fn score(&self, queries: &[Query<'_>], scratch: &mut Scratch) {
+        let Scratch { scores, rows, maxima, .. } = scratch;
+        let (cpu, n) = (self.job.cpu, self.seen.len());
+        let scores = first(scores, queries.len() * n);
+        let vectors: Vec<&[f32]> = queries.iter().map(|it| it.q).collect();
+        maxima.clear();
+        maxima.extend(queries.iter().map(|it| it.sink.unwrap_or(f32::NEG_INFINITY)));
+        let keys = self.job.kv.keys();
+        for block in self.blocks() {
+            let keys = self.rows(keys, &block, self.job.op.q.head_dim, rows);
+            for (alike, seen) in runs(queries, &block) {
+                let at = seen.start - self.seen.start;
+                let out = Scores { scores: &mut scores[alike.start * n + at..], stride: n };
+                let keys = keys.slice(seen.start - block.start..seen.end - block.start);
+                score(cpu.isa, out, &vectors[alike.clone()], keys, self.job.op.scale);
+                for i in alike {
+                    let scores = &scores[i * n + at..][..seen.len()];
+                    kernels::raise_max(cpu.isa, &mut maxima[i], scores);
+                }
+            }
+        }
+    }
+
+    /// Turns scores into weights, and fills `sums` and `totals`.
+    fn mix(&self, queries: &[Query<'_>], scratch: &mut Scratch) {
+        let Scratch { scores, rows, sums, totals, maxima } = scratch;
+        let (isa, n, dim) = (self.job.cpu.isa, self.seen.len(), self.job.op.out.head_dim);
+        let sums = first(sums, queries.len() * dim);
+        sums.fill(0.0);
+        totals.clear();
+        totals.resize(queries.len(), 0.0);
+        let kv = self.job.kv;
+        let values = if self.job.op.v.is_some() { kv.values() } else { kv.keys() };
+        for block in self.blocks() {
+            let values = self.rows(values, &block, dim, rows);
+            for (alike, seen) in runs(queries, &block) {
+                let at = seen.start - self.seen.start;
+                for i in alike.clone() {
+                    kernels::soften(isa, &mut scores[i * n + at..][..seen.len()], maxima[i]);
+                }
+                let mix = Mix {
+                    sums: &mut sums[alike.start * dim..alike.end * dim],
+                    dim,
+                    totals: &mut totals[alike.clone()],
+                };
+                let values = values.slice(seen.start - block.start..seen.end - block.start);
+                kernels::mix(isa, mix, &scores[alike.start * n + at..], n, values);
+            }
+        }
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = Range<usize>> {
+        blocks(self.seen.clone(), block_len(self.job.op.q.head_dim))
+    }
+
+    /// The first `dim` floats of the keys or values of a block.
+    fn rows<'s>(
+        &'s self,
+        reader: Reader<'s>,
+        block: &Range<usize>,
+        dim: usize,
+        scratch: &'s mut Vec<f32>,
+    ) -> Rows<'s> {
+        let isa = self.job.cpu.isa;
+        match self.chosen {
+            Some(chosen) => reader.gather(isa, self.head, &chosen[block.clone()], dim, scratch),
+            None => reader.run(isa, self.head, block.clone(), dim, scratch),
+        }
+    }
+}
+
+/// Neighbouring queries that see the same part of a block, and that part.
+fn runs<'a>(
+    queries: &'a [Query<'_>],
+    block: &'a Range<usize>,
+) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + use<'a> {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        while next < queries.len() {
+            let start = next;
+            let seen = clip(&queries[start].seen, block);
+            let alike = queries[start..].iter().take_while(|it| clip(&it.seen, block) == seen);
+            next += alike.count();
+            if !seen.is_empty() {
+                return Some((start..next, seen));
+            }
+        }
+        None
+    })
+}

@@ -1,0 +1,237 @@
+//! The decoder that all families share: a residual stream that every layer
+//! reads through a norm, first for its mixer, then for its MLP.
+
+use std::fmt;
+
+use moeflux_backend::{Cache, CacheSpec, Cols, Vector, Weight};
+use moeflux_core::LayerIdx;
+use moeflux_core::checkpoint::Config;
+use moeflux_core::manifest::Role;
+
+use super::Step;
+use super::dense::Dense;
+use super::moe::{ExpertCounts, Moe};
+use super::norm::{Norm, NormWeights};
+use crate::error::EngineError;
+use crate::load::LoadError;
+use crate::models::{Build, Model, ModelShape};
+
+/// What lets tokens see others: attention, or a recurrence.
+pub(crate) trait Mixer: fmt::Debug + Send {
+    /// `out = mixer(x)`.
+    fn forward(&self, step: &mut Step<'_>, out: Cols, x: Cols);
+}
+
+/// What follows the mixer.
+#[derive(Debug)]
+pub(crate) enum Mlp {
+    Dense(Dense),
+    Moe(Moe),
+}
+
+/// One layer.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    pub(crate) input_norm: Norm,
+    pub(crate) mixer: Box<dyn Mixer>,
+    pub(crate) post_norm: Norm,
+    pub(crate) mlp: Mlp,
+}
+
+/// A model of such layers.
+#[derive(Debug)]
+struct Decoder {
+    shape: ModelShape,
+    embed_tokens: Weight,
+    layers: Vec<Layer>,
+    norm: Norm,
+    lm_head: Weight,
+    residual: Residual,
+}
+
+/// Activations between layers, `hidden_size` columns each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Residual {
+    /// The residual stream.
+    pub(crate) hidden: Cols,
+    /// It, normalised.
+    pub(crate) normed: Cols,
+    /// What a mixer or a dense MLP gives, before it joins the stream.
+    pub(crate) mixed: Cols,
+}
+
+impl Model for Decoder {
+    fn shape(&self) -> &ModelShape {
+        &self.shape
+    }
+
+    fn forward(&self, step: &mut Step<'_>) -> Result<(), EngineError> {
+        let Residual { hidden, normed, mixed } = self.residual;
+        let rows = step.rows();
+        step.backend.embed(hidden, self.embed_tokens, step.tokens);
+        for layer in &self.layers {
+            if let Mlp::Moe(moe) = &layer.mlp {
+                step.experts.begin_layer(moe.layer);
+            }
+            layer.input_norm.forward(step, normed, hidden);
+            layer.mixer.forward(step, mixed, normed);
+            step.backend.add(rows, hidden, mixed);
+            layer.post_norm.forward(step, normed, hidden);
+            match &layer.mlp {
+                Mlp::Dense(dense) => dense.forward(step, hidden, normed),
+                Mlp::Moe(moe) => moe.forward(step, hidden, normed)?,
+            }
+        }
+        self.norm.forward(step, normed, hidden);
+        Ok(())
+    }
+
+    fn output(&self) -> (Cols, Weight) {
+        (self.residual.normed, self.lm_head)
+    }
+}
+
+/// What every decoder's config says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Outline {
+    pub(crate) hidden: usize,
+    pub(crate) n_layers: usize,
+    pub(crate) vocab: usize,
+    pub(crate) eps: f32,
+    pub(crate) max_positions: usize,
+    /// Whether the head is the embedding.
+    pub(crate) is_tied: bool,
+}
+
+impl Outline {
+    /// From the keys that all families use.
+    pub(crate) fn read(config: &Config) -> Result<Outline, LoadError> {
+        config.require_default("hidden_act", "silu")?;
+        Ok(Outline {
+            hidden: config.usize("hidden_size")?,
+            n_layers: config.usize("num_hidden_layers")?,
+            vocab: config.usize("vocab_size")?,
+            eps: config.f32_or("rms_norm_eps", 1e-6)?,
+            max_positions: config.usize_or("max_position_embeddings", 32_768)?,
+            is_tied: config.bool_or("tie_word_embeddings", false)?,
+        })
+    }
+}
+
+/// Builds a decoder, layer by layer.
+pub(crate) struct Builder<'a, 'b> {
+    pub(crate) build: &'a mut Build<'b>,
+    pub(crate) outline: Outline,
+    pub(crate) residual: Residual,
+    /// How the norms of layers and of whole rows are stored.
+    pub(crate) stored: NormWeights,
+    /// Set by the mixture-of-experts blocks.
+    pub(crate) experts: ExpertCounts,
+    caches: Vec<CacheSpec>,
+}
+
+impl<'a, 'b> Builder<'a, 'b> {
+    pub(crate) fn new(
+        outline: Outline,
+        stored: NormWeights,
+        build: &'a mut Build<'b>,
+    ) -> Builder<'a, 'b> {
+        let mut cols = || build.cols(outline.hidden);
+        let residual = Residual { hidden: cols(), normed: cols(), mixed: cols() };
+        let experts = ExpertCounts::default();
+        Builder { build, outline, residual, stored, experts, caches: Vec::new() }
+    }
+
+    /// A large projection.
+    pub(crate) fn projection(
+        &mut self,
+        name: &str,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Weight, LoadError> {
+        self.build.weights.matrix(name, rows, cols, Role::Projection)
+    }
+
+    /// A router or a gate, whose inputs stay as they are.
+    pub(crate) fn gate(
+        &mut self,
+        name: &str,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Weight, LoadError> {
+        self.build.weights.matrix(name, rows, cols, Role::Gate)
+    }
+
+    /// The norm called `name`, of `len` weights.
+    pub(crate) fn norm(&mut self, name: &str, len: usize) -> Result<Norm, LoadError> {
+        let name = format!("{name}.weight");
+        Norm::load(self.build.weights, &name, len, self.stored, self.outline.eps)
+    }
+
+    /// The tensor called `name`, of one dimension.
+    pub(crate) fn vector(&mut self, name: &str, len: usize) -> Result<Vector, LoadError> {
+        let values = self.build.weights.vector(name, &[vec![len]])?.values;
+        Ok(self.build.backend().load_vector(&values))
+    }
+
+    /// Something that every sequence keeps.
+    pub(crate) fn cache(&mut self, spec: CacheSpec) -> Cache {
+        self.caches.push(spec);
+        Cache(u32::try_from(self.caches.len() - 1).expect("few caches"))
+    }
+
+    /// Keys and values, stored as the user chose.
+    pub(crate) fn kv_cache(&mut self, n_heads: usize, k_dim: usize, v_dim: usize) -> Cache {
+        let dtype = self.build.variant.kv_type;
+        self.cache(CacheSpec::Kv { n_heads, k_dim, v_dim, dtype })
+    }
+
+    /// A layer whose norms have their usual names.
+    pub(crate) fn layer(
+        &mut self,
+        name: &str,
+        mixer: Box<dyn Mixer>,
+        mlp: Mlp,
+    ) -> Result<Layer, LoadError> {
+        let hidden = self.outline.hidden;
+        Ok(Layer {
+            input_norm: self.norm(&format!("{name}.input_layernorm"), hidden)?,
+            mixer,
+            post_norm: self.norm(&format!("{name}.post_attention_layernorm"), hidden)?,
+            mlp,
+        })
+    }
+
+    /// Loads every layer, and what stands before and behind them. `layer` is
+    /// given each layer's place and name.
+    pub(crate) fn finish(
+        mut self,
+        mut layer: impl FnMut(&mut Self, LayerIdx, &str) -> Result<Layer, LoadError>,
+    ) -> Result<Box<dyn Model>, LoadError> {
+        let Outline { hidden, n_layers, vocab, max_positions, is_tied, .. } = self.outline;
+        let matrix =
+            |it: &mut Self, name: &str, role| it.build.weights.matrix(name, vocab, hidden, role);
+        let embed_tokens = matrix(&mut self, "embed_tokens", Role::Embedding)?;
+        let mut layers = Vec::with_capacity(n_layers);
+        for i in 0..n_layers {
+            let idx = LayerIdx(u16::try_from(i).expect("configs bound the number of layers"));
+            layers.push(layer(&mut self, idx, &format!("layers.{i}"))?);
+        }
+        let norm = self.norm("norm", hidden)?;
+        let head = if is_tied { "embed_tokens" } else { "lm_head" };
+        let lm_head = matrix(&mut self, head, Role::Head)?;
+        let shape = ModelShape {
+            vocab,
+            hidden,
+            n_layers,
+            n_moe_layers: layers.iter().filter(|it| matches!(it.mlp, Mlp::Moe(_))).count(),
+            n_experts: self.experts.n_experts,
+            top_k: self.experts.top_k,
+            config_top_k: self.experts.config_top_k,
+            max_positions,
+            caches: self.caches,
+        };
+        let residual = self.residual;
+        Ok(Box::new(Decoder { shape, embed_tokens, layers, norm, lm_head, residual }))
+    }
+}

@@ -1,0 +1,91 @@
+//! Gated multilayer perceptrons: `down(silu(gate(x)) * up(x))`.
+
+use moeflux_backend::{Cols, Projection, Weight};
+
+use super::Step;
+use super::decoder::Builder;
+use crate::load::LoadError;
+
+/// The three matrices, and activations that all MLPs of a width share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GatedMlp {
+    gate_proj: Weight,
+    up_proj: Weight,
+    down_proj: Weight,
+    scratch: GatedScratch,
+}
+
+/// Activations between the matrices.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GatedScratch {
+    gate: Cols,
+    up: Cols,
+}
+
+impl GatedScratch {
+    pub(crate) fn alloc(intermediate: usize, builder: &mut Builder<'_, '_>) -> GatedScratch {
+        let gate = builder.build.cols(intermediate);
+        GatedScratch { gate, up: builder.build.cols(intermediate) }
+    }
+
+    /// The MLP called `name`.
+    pub(crate) fn load(
+        self,
+        name: &str,
+        builder: &mut Builder<'_, '_>,
+    ) -> Result<GatedMlp, LoadError> {
+        let (hidden, intermediate) = (builder.outline.hidden, self.gate.len);
+        Ok(GatedMlp {
+            gate_proj: builder.projection(&format!("{name}.gate_proj"), intermediate, hidden)?,
+            up_proj: builder.projection(&format!("{name}.up_proj"), intermediate, hidden)?,
+            down_proj: builder.projection(&format!("{name}.down_proj"), hidden, intermediate)?,
+            scratch: self,
+        })
+    }
+}
+
+impl GatedMlp {
+    /// What depends on nothing but the input.
+    pub(crate) fn first_projections(&self) -> [Projection; 2] {
+        let GatedScratch { gate, up } = self.scratch;
+        [
+            Projection { weight: self.gate_proj, out: gate },
+            Projection { weight: self.up_proj, out: up },
+        ]
+    }
+
+    /// The rest, once [`GatedMlp::first_projections`] are done.
+    pub(crate) fn finish(&self, step: &mut Step<'_>, out: Cols) {
+        let rows = step.rows();
+        let GatedScratch { gate, up } = self.scratch;
+        step.backend.swiglu(rows, gate, gate, up);
+        step.backend.project(rows, gate, &[Projection { weight: self.down_proj, out }]);
+    }
+}
+
+/// The MLP of a layer without routed experts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dense {
+    mlp: GatedMlp,
+    /// What it gives, before it joins the residual stream.
+    out: Cols,
+}
+
+impl Dense {
+    /// The MLP called `name`.
+    pub(crate) fn load(
+        scratch: GatedScratch,
+        name: &str,
+        builder: &mut Builder<'_, '_>,
+    ) -> Result<Dense, LoadError> {
+        Ok(Dense { mlp: scratch.load(name, builder)?, out: builder.residual.mixed })
+    }
+
+    /// `acc += mlp(x)`.
+    pub(crate) fn forward(&self, step: &mut Step<'_>, acc: Cols, x: Cols) {
+        let rows = step.rows();
+        step.backend.project(rows, x, &self.mlp.first_projections());
+        self.mlp.finish(step, self.out);
+        step.backend.add(rows, acc, self.out);
+    }
+}

@@ -1,0 +1,41 @@
+//! Projections, and what is added to them.
+
+use moeflux_backend::{Cols, Projection, Vector, Weight};
+
+use super::Step;
+use super::decoder::Builder;
+use crate::load::LoadError;
+
+/// A projection and what is added to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Linear {
+    weight: Weight,
+    bias: Option<Vector>,
+}
+
+impl Linear {
+    /// The projection called `name`, of that many rows and columns.
+    pub(crate) fn load(
+        name: &str,
+        (rows, cols): (usize, usize),
+        has_bias: bool,
+        builder: &mut Builder<'_, '_>,
+    ) -> Result<Linear, LoadError> {
+        let weight = builder.projection(name, rows, cols)?;
+        let bias = has_bias.then(|| builder.vector(&format!("{name}.bias"), rows));
+        Ok(Linear { weight, bias: bias.transpose()? })
+    }
+}
+
+/// Several projections of one input.
+pub(crate) fn project(step: &mut Step<'_>, x: Cols, outputs: &[(Linear, Cols)]) {
+    let rows = step.rows();
+    let projection = |(it, out): &(Linear, Cols)| Projection { weight: it.weight, out: *out };
+    let projections: Vec<Projection> = outputs.iter().map(projection).collect();
+    step.backend.project(rows, x, &projections);
+    for (linear, out) in outputs {
+        if let Some(bias) = linear.bias {
+            step.backend.add_bias(rows, *out, bias);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! DeepSeek-V3 and R1, Cogito-V2-671B, Kimi-K2: multi-head latent attention,
+//! a few dense layers, then experts that sigmoid scores choose. As in
+//! transformers' `modeling_deepseek_v3`.
+
+use moeflux_backend::RopeSpec;
+use moeflux_core::LayerIdx;
+use moeflux_core::checkpoint::Config;
+
+use super::{Build, Family, Model};
+use crate::layers::decoder::{Builder, Mlp, Outline};
+use crate::layers::dense::{Dense, GatedScratch};
+use crate::layers::mla::{MlaBlocks, MlaShape};
+use crate::layers::moe::{MoeBlocks, MoeShape, SharedShape};
+use crate::layers::norm::NormWeights;
+use crate::layers::rope;
+use crate::layers::routing::SigmoidRouting;
+use crate::load::LoadError;
+
+pub(crate) const FAMILY: Family = Family {
+    name: "deepseek_v3",
+    model_types: &["deepseek_v3", "kimi_k2"],
+    build: |config, build| self::build(config, build, Defaults { n_dense: 3, eps: 1e-6 }),
+};
+
+/// What a family assumes where its configs are silent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Defaults {
+    /// Layers without experts.
+    pub(super) n_dense: usize,
+    /// Of the norms.
+    pub(super) eps: f32,
+}
+
+pub(super) fn build(
+    config: &Config,
+    build: &mut Build<'_>,
+    defaults: Defaults,
+) -> Result<Box<dyn Model>, LoadError> {
+    let outline = outline(config, defaults)?;
+    let attention = MlaShape::read(config)?;
+    let mlps = MlpShape::read(config, outline.n_layers, defaults)?;
+    let rope = rope::with_dim(config, attention.rope_dim)?;
+    let rope = build.backend().load_rope(RopeSpec { pairs: attention.pairs, ..rope });
+    let mut builder = Builder::new(outline, NormWeights::Plain, build);
+    let attention = MlaBlocks::new(attention, rope, &mut builder);
+    let mlps = MlpBlocks::new(mlps, &mut builder);
+    builder.finish(|builder, idx, name| {
+        let mixer = Box::new(attention.load(&format!("{name}.self_attn"), builder)?);
+        let mlp = mlps.load(idx, &format!("{name}.mlp"), builder)?;
+        builder.layer(name, mixer, mlp)
+    })
+}
+
+pub(super) fn outline(config: &Config, defaults: Defaults) -> Result<Outline, LoadError> {
+    let eps = config.f32_or("rms_norm_eps", defaults.eps)?;
+    Ok(Outline { eps, ..Outline::read(config)? })
+}
+
+/// What follows attention, in all layers.
+#[derive(Clone, Debug)]
+pub(super) struct MlpShape {
+    is_dense: Vec<bool>,
+    /// Columns of dense layers between their products.
+    dense_intermediate: usize,
+    moe: MoeShape,
+    routing: SigmoidRouting,
+}
+
+impl MlpShape {
+    pub(super) fn read(
+        config: &Config,
+        n_layers: usize,
+        defaults: Defaults,
+    ) -> Result<MlpShape, LoadError> {
+        let mut moe = MoeShape::read(config, "moe_intermediate_size")?;
+        moe.shared = SharedShape::read(config, moe.intermediate)?;
+        Ok(MlpShape {
+            is_dense: dense_layers(config, n_layers, defaults.n_dense)?,
+            dense_intermediate: config.usize("intermediate_size")?,
+            routing: SigmoidRouting::read(config, &mut moe)?,
+            moe,
+        })
+    }
+}
+
+/// `mlp_layer_types` where the config has it; else the first
+/// `first_k_dense_replace` layers, and those that `moe_layer_freq` passes over.
+fn dense_layers(config: &Config, n_layers: usize, n_dense: usize) -> Result<Vec<bool>, LoadError> {
+    let refuse = |key, rule: &str| Err(config.refuse(key, rule).into());
+    let Some(types) = config.str_list("mlp_layer_types")? else {
+        let n_dense = match config.get("first_k_dense_replace") {
+            Some(_) => config.usize_in("first_k_dense_replace", 0..=n_layers - 1)?,
+            None => n_dense.min(n_layers - 1),
+        };
+        let every = config.usize_or("moe_layer_freq", 1)?;
+        let is_dense = |i: usize| i < n_dense || !i.is_multiple_of(every);
+        let is_dense: Vec<bool> = (0..n_layers).map(is_dense).collect();
+        if !is_dense.contains(&false) {
+            return refuse("moe_layer_freq", "leave experts to some layer");
+        }
+        return Ok(is_dense);
+    };
+    let key = "mlp_layer_types";
+    if types.len() != n_layers {
+        return refuse(key, "have num_hidden_layers entries");
+    }
+    if types.iter().any(|it| !["dense", "sparse"].contains(it)) {
+        return refuse(key, "hold only \"dense\" and \"sparse\"");
+    }
+    if !types.contains(&"sparse") {
+        return refuse(key, "leave experts to some layer");
+    }
+    Ok(types.iter().map(|it| *it == "dense").collect())
+}
+
+/// Loads what follows attention; layers of a kind share their activations.
+#[derive(Clone, Debug)]
+pub(super) struct MlpBlocks {
+    shape: MlpShape,
+    moe: MoeBlocks,
+    dense: Option<GatedScratch>,
+}
+
+impl MlpBlocks {
+    pub(super) fn new(shape: MlpShape, builder: &mut Builder<'_, '_>) -> MlpBlocks {
+        let has_dense = shape.is_dense.contains(&true);
+        let dense = has_dense.then(|| GatedScratch::alloc(shape.dense_intermediate, builder));
+        MlpBlocks { moe: MoeBlocks::new(shape.moe, builder), dense, shape }
+    }
+
+    /// The MLP of a layer, called `name`.
+    pub(super) fn load(
+        &self,
+        layer: LayerIdx,
+        name: &str,
+        builder: &mut Builder<'_, '_>,
+    ) -> Result<Mlp, LoadError> {
+        if let Some(scratch) = self.dense.filter(|_| self.shape.is_dense[layer.idx()]) {
+            return Ok(Mlp::Dense(Dense::load(scratch, name, builder)?));
+        }
+        let bias = format!("{name}.gate.e_score_correction_bias");
+        let bias = builder.vector(&bias, self.shape.moe.n_experts)?;
+        let scoring = self.shape.routing.scoring(Some(bias));
+        Ok(Mlp::Moe(self.moe.load(layer, name, scoring, builder)?))
+    }
+}

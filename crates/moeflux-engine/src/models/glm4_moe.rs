@@ -1,0 +1,42 @@
+//! GLM-4.5 and GLM-4.6: grouped-query attention that rotates half of each
+//! head, a few dense layers first, then DeepSeek-V3's experts. As in
+//! transformers' `modeling_glm4_moe`.
+
+use moeflux_core::checkpoint::Config;
+
+use super::deepseek_v3::{Defaults, MlpBlocks, MlpShape, outline};
+use super::{Build, Family, Model};
+use crate::layers::attention::{AttentionBlocks, AttentionShape, QkNorm};
+use crate::layers::decoder::Builder;
+use crate::layers::norm::NormWeights;
+use crate::layers::rope;
+use crate::load::LoadError;
+
+pub(crate) const FAMILY: Family = Family { name: "glm4_moe", model_types: &["glm4_moe"], build };
+
+const DEFAULTS: Defaults = Defaults { n_dense: 1, eps: 1e-5 };
+
+fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
+    let is_normalised = config.bool_or("use_qk_norm", false)?;
+    Ok(AttentionShape {
+        norms: if is_normalised { QkNorm::PerHead } else { QkNorm::None },
+        has_qkv_bias: config.bool_or("attention_bias", false)?,
+        ..AttentionShape::read(config)?
+    })
+}
+
+fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
+    let outline = outline(config, DEFAULTS)?;
+    let attention = attention_shape(config)?;
+    let mlps = MlpShape::read(config, outline.n_layers, DEFAULTS)?;
+    let rope = rope::read(config, attention.head_dim, 0.5)?;
+    let rope = build.backend().load_rope(rope);
+    let mut builder = Builder::new(outline, NormWeights::Plain, build);
+    let attention = AttentionBlocks::new(attention, rope, &mut builder);
+    let mlps = MlpBlocks::new(mlps, &mut builder);
+    builder.finish(|builder, idx, name| {
+        let mixer = Box::new(attention.load(&format!("{name}.self_attn"), builder)?);
+        let mlp = mlps.load(idx, &format!("{name}.mlp"), builder)?;
+        builder.layer(name, mixer, mlp)
+    })
+}

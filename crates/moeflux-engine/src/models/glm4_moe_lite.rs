@@ -1,0 +1,11 @@
+//! GLM-4.7-Flash: DeepSeek-V3's layers under another name. As in
+//! transformers' `modeling_glm4_moe_lite`.
+
+use super::Family;
+use super::deepseek_v3::{Defaults, build};
+
+pub(crate) const FAMILY: Family = Family {
+    name: "glm4_moe_lite",
+    model_types: &["glm4_moe_lite"],
+    build: |config, it| build(config, it, Defaults { n_dense: 1, eps: 1e-5 }),
+};

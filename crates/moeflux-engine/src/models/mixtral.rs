@@ -1,0 +1,39 @@
+//! Mixtral: grouped-query attention, softmax routing. As in transformers'
+//! `modeling_mixtral`.
+
+use moeflux_backend::Scoring;
+use moeflux_core::checkpoint::Config;
+
+use super::{Build, Family, Model};
+use crate::layers::attention::{AttentionBlocks, AttentionShape};
+use crate::layers::decoder::{Builder, Mlp, Outline};
+use crate::layers::moe::{MoeBlocks, MoeShape, numbered_parts};
+use crate::layers::norm::NormWeights;
+use crate::layers::rope;
+use crate::load::LoadError;
+
+pub(crate) const FAMILY: Family = Family { name: "mixtral", model_types: &["mixtral"], build };
+
+fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
+    config.require_false("attention_bias")?;
+    let window = config.get("sliding_window").map(|_| config.usize("sliding_window"));
+    Ok(AttentionShape { window: window.transpose()?, ..AttentionShape::read(config)? })
+}
+
+fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
+    let outline = Outline { eps: config.f32_or("rms_norm_eps", 1e-5)?, ..Outline::read(config)? };
+    let attention = attention_shape(config)?;
+    let parts = numbered_parts("layers.0.block_sparse_moe", build);
+    let moe = MoeShape { parts, ..MoeShape::read(config, "intermediate_size")? };
+    let rope = rope::read(config, attention.head_dim, 1.0)?;
+    let rope = build.backend().load_rope(rope);
+    let mut builder = Builder::new(outline, NormWeights::Plain, build);
+    let attention = AttentionBlocks::new(attention, rope, &mut builder);
+    let moe = MoeBlocks::new(moe, &mut builder);
+    builder.finish(|builder, idx, name| {
+        let mixer = Box::new(attention.load(&format!("{name}.self_attn"), builder)?);
+        let scoring = Scoring::Softmax { renormalise: true, scale: 1.0 };
+        let moe = moe.load(idx, &format!("{name}.block_sparse_moe"), scoring, builder)?;
+        builder.layer(name, mixer, Mlp::Moe(moe))
+    })
+}

@@ -1,0 +1,56 @@
+//! Qwen3 mixture-of-experts models: grouped-query attention with normalised
+//! queries and keys, softmax routing. As in transformers' `modeling_qwen3_moe`.
+
+use moeflux_backend::Scoring;
+use moeflux_core::checkpoint::Config;
+
+use super::{Build, Family, Model};
+use crate::layers::attention::{AttentionBlocks, AttentionShape, QkNorm};
+use crate::layers::decoder::{Builder, Mlp, Outline};
+use crate::layers::dense::{Dense, GatedScratch};
+use crate::layers::moe::{MoeBlocks, MoeShape, sparse_layers};
+use crate::layers::norm::NormWeights;
+use crate::layers::rope;
+use crate::load::LoadError;
+
+pub(crate) const FAMILY: Family = Family { name: "qwen3_moe", model_types: &["qwen3_moe"], build };
+
+fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
+    let has_bias = config.bool_or("attention_bias", false)?;
+    let is_windowed = config.bool_or("use_sliding_window", false)?;
+    Ok(AttentionShape {
+        norms: QkNorm::PerHead,
+        has_qkv_bias: has_bias,
+        has_output_bias: has_bias,
+        window: if is_windowed { Some(config.usize_or("sliding_window", 4096)?) } else { None },
+        ..AttentionShape::read(config)?
+    })
+}
+
+fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
+    let outline = Outline::read(config)?;
+    let attention = attention_shape(config)?;
+    let moe = MoeShape::read(config, "moe_intermediate_size")?;
+    let is_sparse = sparse_layers(config, outline.n_layers)?;
+    let has_dense = is_sparse.contains(&false);
+    let dense = has_dense.then(|| config.usize("intermediate_size")).transpose()?;
+    let renormalise = config.bool_or("norm_topk_prob", false)?;
+    let rope = rope::read(config, attention.head_dim, 1.0)?;
+    let rope = build.backend().load_rope(rope);
+    let mut builder = Builder::new(outline, NormWeights::Plain, build);
+    let attention = AttentionBlocks::new(attention, rope, &mut builder);
+    let moe = MoeBlocks::new(moe, &mut builder);
+    let dense = dense.map(|it| GatedScratch::alloc(it, &mut builder));
+    builder.finish(|builder, idx, name| {
+        let mixer = Box::new(attention.load(&format!("{name}.self_attn"), builder)?);
+        let mlp = format!("{name}.mlp");
+        let mlp = match dense {
+            Some(dense) if !is_sparse[idx.idx()] => Mlp::Dense(Dense::load(dense, &mlp, builder)?),
+            _ => {
+                let scoring = Scoring::Softmax { renormalise, scale: 1.0 };
+                Mlp::Moe(moe.load(idx, &mlp, scoring, builder)?)
+            }
+        };
+        builder.layer(name, mixer, mlp)
+    })
+}

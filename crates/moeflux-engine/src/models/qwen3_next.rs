@@ -1,0 +1,155 @@
+//! Qwen3-Next: GatedDeltaNet layers with gated full attention every few
+//! layers, softmax routing, a gated shared expert. As in transformers'
+//! `modeling_qwen3_next`.
+
+use std::ops::Range;
+
+use moeflux_backend::{Scoring, Weight};
+use moeflux_core::checkpoint::Config;
+use moeflux_core::manifest::{MatrixDecl, Role};
+
+use super::{Build, Family, Model};
+use crate::layers::attention::{AttentionBlocks, AttentionShape, QkNorm};
+use crate::layers::decoder::{Builder, Mixer, Mlp, Outline};
+use crate::layers::delta_net::{
+    DeltaNetBlocks, DeltaNetShape, InProjections, full_attention_layers,
+};
+use crate::layers::dense::{Dense, GatedScratch};
+use crate::layers::moe::{MoeBlocks, MoeShape, SharedShape, sparse_layers};
+use crate::layers::norm::NormWeights;
+use crate::layers::rope;
+use crate::load::LoadError;
+
+pub(crate) const FAMILY: Family =
+    Family { name: "qwen3_next", model_types: &["qwen3_next"], build };
+
+fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
+    let has_bias = config.bool_or("attention_bias", false)?;
+    Ok(AttentionShape {
+        norms: QkNorm::PerHead,
+        is_gated: true,
+        has_qkv_bias: has_bias,
+        has_output_bias: has_bias,
+        ..AttentionShape::read(config)?
+    })
+}
+
+fn moe_shape(config: &Config) -> Result<MoeShape, LoadError> {
+    let shared = SharedShape {
+        name: "shared_expert",
+        intermediate: config.usize("shared_expert_intermediate_size")?,
+        gate: Some("shared_expert_gate"),
+    };
+    Ok(MoeShape { shared: Some(shared), ..MoeShape::read(config, "moe_intermediate_size")? })
+}
+
+fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
+    let outline = Outline::read(config)?;
+    let (attention, delta_net) = (attention_shape(config)?, DeltaNetShape::read(config)?);
+    let moe = moe_shape(config)?;
+    let is_full = full_attention_layers(config, outline.n_layers)?;
+    let is_sparse = sparse_layers(config, outline.n_layers)?;
+    let has_dense = is_sparse.contains(&false);
+    let dense = has_dense.then(|| config.usize("intermediate_size")).transpose()?;
+    let renormalise = config.bool_or("norm_topk_prob", true)?;
+    let rope = rope::read(config, attention.head_dim, 0.25)?;
+    let stored = match is_full.iter().position(|it| !it) {
+        Some(i) => delta_net.stored_norms(&format!("layers.{i}.linear_attn"), build)?,
+        None => NormWeights::ZeroCentred,
+    };
+    let rope = build.backend().load_rope(rope);
+    let mut builder = Builder::new(outline, stored, build);
+    let attention = AttentionBlocks::new(attention, rope, &mut builder);
+    let delta_net = DeltaNetBlocks::new(delta_net, &mut builder);
+    let moe = MoeBlocks::new(moe, &mut builder);
+    let dense = dense.map(|it| GatedScratch::alloc(it, &mut builder));
+    builder.finish(|builder, idx, name| {
+        let mixer: Box<dyn Mixer> = if is_full[idx.idx()] {
+            Box::new(attention.load(&format!("{name}.self_attn"), builder)?)
+        } else {
+            let name = format!("{name}.linear_attn");
+            let input = in_projections(&delta_net.shape, &name, builder)?;
+            Box::new(delta_net.load(&name, input, builder)?)
+        };
+        let mlp = format!("{name}.mlp");
+        let mlp = match dense {
+            Some(dense) if !is_sparse[idx.idx()] => Mlp::Dense(Dense::load(dense, &mlp, builder)?),
+            _ => {
+                let scoring = Scoring::Softmax { renormalise, scale: 1.0 };
+                Mlp::Moe(moe.load(idx, &mlp, scoring, builder)?)
+            }
+        };
+        builder.layer(name, mixer, mlp)
+    })
+}
+
+/// Two matrices hold everything, key head by key head: its query, its key, the
+/// values and the gates that read it; its strengths and its decays.
+fn in_projections(
+    shape: &DeltaNetShape,
+    name: &str,
+    builder: &mut Builder<'_, '_>,
+) -> Result<InProjections, LoadError> {
+    let DeltaNetShape { n_k_heads, n_v_heads, k_dim, v_dim, .. } = *shape;
+    let ratio = n_v_heads / n_k_heads;
+    let qkvz =
+        Interleaved { n_heads: n_k_heads, parts: &[k_dim, k_dim, ratio * v_dim, ratio * v_dim] };
+    let ba = Interleaved { n_heads: n_k_heads, parts: &[ratio, ratio] };
+    let qkvz_name = format!("{name}.in_proj_qkvz");
+    let ba_name = format!("{name}.in_proj_ba");
+    Ok(InProjections {
+        qkv: qkvz.load(0..3, &qkvz_name, Role::Projection, builder)?,
+        z: qkvz.load(3..4, &qkvz_name, Role::Projection, builder)?,
+        a: ba.load(1..2, &ba_name, Role::Gate, builder)?,
+        b: ba.load(0..1, &ba_name, Role::Gate, builder)?,
+    })
+}
+
+/// Rows of a matrix that holds, for every head, so many rows of each part.
+struct Interleaved<'a> {
+    n_heads: usize,
+    parts: &'a [usize],
+}
+
+impl Interleaved<'_> {
+    /// Some parts, each of all heads together.
+    fn load(
+        &self,
+        parts: Range<usize>,
+        name: &str,
+        role: Role,
+        builder: &mut Builder<'_, '_>,
+    ) -> Result<Weight, LoadError> {
+        let runs: Vec<Range<usize>> = parts.flat_map(|it| self.runs(it)).collect();
+        let (name, cols) = (name.to_owned(), builder.outline.hidden);
+        let whole = MatrixDecl { name, rows: self.n_heads * self.head_rows(), cols, role };
+        builder.build.weights.matrix_rows(whole, &runs)
+    }
+
+    fn head_rows(&self) -> usize {
+        self.parts.iter().sum()
+    }
+
+    /// The rows of a part, head by head.
+    fn runs(&self, part: usize) -> impl Iterator<Item = Range<usize>> {
+        let (len, head_rows) = (self.parts[part], self.head_rows());
+        let first: usize = self.parts[..part].iter().sum();
+        (0..self.n_heads).map(move |head| {
+            let start = head * head_rows + first;
+            start..start + len
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_the_rows_of_a_part_head_by_head() {
+        let fused = Interleaved { n_heads: 2, parts: &[1, 1, 2, 2] };
+        assert_eq!(fused.runs(0).collect::<Vec<_>>(), [0..1, 6..7]);
+        assert_eq!(fused.runs(2).collect::<Vec<_>>(), [2..4, 8..10]);
+        assert_eq!(fused.runs(3).collect::<Vec<_>>(), [4..6, 10..12]);
+    }
+}

@@ -1,0 +1,157 @@
+"""The cases of make_families.py: config.json as the families' checkpoints publish it, with small odd numbers."""
+
+TOKENS = dict(bos_token_id=None, eos_token_id=None, pad_token_id=None)
+COMMON = dict(hidden_act="silu", max_position_embeddings=4096, tie_word_embeddings=False, torch_dtype="bfloat16", use_cache=True, **TOKENS)
+YARN = dict(beta_fast=32, beta_slow=1, factor=40, mscale=1.0, mscale_all_dim=1.0, original_max_position_embeddings=4096, type="yarn")
+GPT_YARN = dict(beta_fast=32.0, beta_slow=1.0, factor=32.0, original_max_position_embeddings=4096, rope_type="yarn", truncate=False)
+SIGMOID = dict(scoring_func="sigmoid", topk_method="noaux_tc", norm_topk_prob=True)
+FP8 = dict(activation_scheme="dynamic", fmt="e4m3", quant_method="fp8", weight_block_size=[128, 128])
+MXFP4 = dict(modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"], quant_method="mxfp4")
+
+
+def config(family, architecture, base, **over):
+    return {"architectures": [architecture], "model_type": family, **COMMON, **base, **over}
+
+
+def qwen3_moe(**over):
+    return config("qwen3_moe", "Qwen3MoeForCausalLM", dict(
+        attention_bias=False, decoder_sparse_step=1, head_dim=24, hidden_size=40, intermediate_size=60, max_window_layers=3, mlp_only_layers=[],
+        moe_intermediate_size=12, norm_topk_prob=True, num_attention_heads=4, num_experts=10, num_experts_per_tok=3, num_hidden_layers=3,
+        num_key_value_heads=2, rms_norm_eps=1e-06, rope_scaling=None, rope_theta=1000000.0, sliding_window=None, use_sliding_window=False,
+        vocab_size=97), **over)
+
+
+def mixtral(**over):
+    return config("mixtral", "MixtralForCausalLM", dict(
+        hidden_size=48, intermediate_size=28, num_attention_heads=6, num_experts_per_tok=2, num_hidden_layers=3, num_key_value_heads=2,
+        num_local_experts=6, output_router_logits=False, rms_norm_eps=1e-05, rope_theta=1000000.0, sliding_window=None, vocab_size=98), **over)
+
+
+def mla(**over):
+    return {**dict(kv_lora_rank=20, num_attention_heads=3, num_key_value_heads=3, q_lora_rank=28, qk_nope_head_dim=12, qk_rope_head_dim=16,
+                   v_head_dim=10), **over}
+
+
+def deepseek_v3(**over):
+    return config("deepseek_v3", "DeepseekV3ForCausalLM", dict(
+        attention_bias=False, ep_size=1, first_k_dense_replace=1, hidden_size=56, intermediate_size=44, moe_intermediate_size=10, moe_layer_freq=1,
+        n_group=4, n_routed_experts=12, n_shared_experts=1, num_experts_per_tok=4, num_hidden_layers=3, num_nextn_predict_layers=1,
+        rms_norm_eps=1e-06, rope_scaling=YARN, rope_theta=10000, routed_scaling_factor=2.5, topk_group=2, vocab_size=97, **SIGMOID, **mla()), **over)
+
+
+def minimax_m2(**over):
+    return config("minimax_m2", "MiniMaxM2ForCausalLM", dict(
+        attn_type_list=[1, 1, 1], head_dim=16, hidden_size=40, intermediate_size=14, mtp_transformer_layers=1, num_attention_heads=6,
+        num_experts_per_tok=3, num_hidden_layers=3, num_key_value_heads=2, num_local_experts=10, num_mtp_modules=3, output_router_logits=False,
+        qk_norm_type="per_layer", rms_norm_eps=1e-06, rope_theta=5000000, rotary_dim=8, scoring_func="sigmoid", shared_intermediate_size=0,
+        sliding_window=None, use_mtp=True, use_qk_norm=True, use_routing_bias=True, vocab_size=99), **over)
+
+
+def glm4_moe(**over):
+    return config("glm4_moe", "Glm4MoeForCausalLM", dict(
+        attention_bias=True, first_k_dense_replace=1, head_dim=16, hidden_size=40, intermediate_size=52, moe_intermediate_size=12, n_group=1,
+        n_routed_experts=10, n_shared_experts=1, norm_topk_prob=True, num_attention_heads=6, num_experts_per_tok=3, num_hidden_layers=3,
+        num_key_value_heads=2, num_nextn_predict_layers=1, partial_rotary_factor=0.5, rms_norm_eps=1e-05, rope_scaling=None, rope_theta=1000000,
+        routed_scaling_factor=2.5, topk_group=1, use_qk_norm=True, vocab_size=96), **over)
+
+
+def glm4_moe_lite(**over):
+    return config("glm4_moe_lite", "Glm4MoeLiteForCausalLM", dict(
+        attention_bias=False, first_k_dense_replace=1, hidden_size=40, intermediate_size=60, moe_intermediate_size=14, n_group=1, n_routed_experts=10,
+        n_shared_experts=1, num_experts_per_tok=3, num_hidden_layers=3, num_nextn_predict_layers=1, partial_rotary_factor=1.0, rms_norm_eps=1e-05,
+        rope_scaling=None, rope_theta=1000000, routed_scaling_factor=1.8, topk_group=1, topk_method="noaux_tc", norm_topk_prob=True, vocab_size=98,
+        **mla(qk_nope_head_dim=20, v_head_dim=24)), **over)
+
+
+def qwen3_next(**over):
+    return config("qwen3_next", "Qwen3NextForCausalLM", dict(
+        attention_bias=False, decoder_sparse_step=1, full_attention_interval=2, head_dim=16, hidden_size=40, intermediate_size=60,
+        linear_conv_kernel_dim=4, linear_key_head_dim=8, linear_num_key_heads=2, linear_num_value_heads=6, linear_value_head_dim=12, mlp_only_layers=[],
+        moe_intermediate_size=12, norm_topk_prob=True, num_attention_heads=6, num_experts=10, num_experts_per_tok=3, num_hidden_layers=3,
+        num_key_value_heads=2, partial_rotary_factor=0.25, rms_norm_eps=1e-06, rope_scaling=None, rope_theta=10000000,
+        shared_expert_intermediate_size=20, vocab_size=97), **over)
+
+
+def gpt_oss(**over):
+    return config("gpt_oss", "GptOssForCausalLM", dict(
+        attention_bias=True, experts_per_token=3, head_dim=16, hidden_size=40, initial_context_length=4096, intermediate_size=20,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"], num_attention_heads=6, num_experts_per_tok=3, num_hidden_layers=3,
+        num_key_value_heads=2, num_local_experts=6, output_router_logits=False, rms_norm_eps=1e-05, rope_scaling=GPT_YARN, rope_theta=150000,
+        sliding_window=20, swiglu_limit=7.0, vocab_size=97), **over)
+
+
+def deepseek_v32(**over):
+    return config("deepseek_v32", "DeepseekV32ForCausalLM", dict(
+        attention_bias=False, ep_size=1, first_k_dense_replace=1, hidden_size=40, index_head_dim=24, index_n_heads=10, index_topk=20,
+        intermediate_size=44, moe_intermediate_size=12, moe_layer_freq=1, n_group=2, n_routed_experts=10, n_shared_experts=1, num_experts_per_tok=3,
+        num_hidden_layers=3, num_nextn_predict_layers=1, rms_norm_eps=1e-06, rope_scaling=YARN, rope_theta=10000, routed_scaling_factor=2.5,
+        topk_group=1, vocab_size=97, **SIGMOID, **mla()), **over)
+
+
+def glm_moe_dsa(**over):
+    return config("glm_moe_dsa", "GlmMoeDsaForCausalLM", dict(
+        attention_bias=False, ep_size=1, first_k_dense_replace=1, head_dim=16, hidden_size=40, index_head_dim=24, index_n_heads=10, index_topk=17,
+        indexer_rope_interleave=True, intermediate_size=44, moe_intermediate_size=12, moe_layer_freq=1, n_group=1, n_routed_experts=10,
+        n_shared_experts=1, num_experts_per_tok=3, num_hidden_layers=3, num_nextn_predict_layers=1, rms_norm_eps=1e-05, rope_interleave=True,
+        rope_parameters=dict(rope_theta=1000000, rope_type="default"), routed_scaling_factor=2.5, topk_group=1, vocab_size=99, **SIGMOID,
+        **mla(qk_nope_head_dim=20, v_head_dim=24)), **over)
+
+
+# format: how the large weights are stored (BF16 where left out); prediction: tensors of a module to be skipped
+HF = {
+    "qwen3_moe-hf": dict(config=qwen3_moe()),
+    "mixtral-hf": dict(config=mixtral()),
+    "deepseek_v3-hf": dict(config=deepseek_v3(), prediction=True),
+    "deepseek_v3-plain": dict(config=deepseek_v3(
+        q_lora_rank=None, n_group=1, topk_group=1, rope_scaling=None, n_shared_experts=2, n_routed_experts=7, num_experts_per_tok=3,
+        first_k_dense_replace=0, num_hidden_layers=2, moe_intermediate_size=14, routed_scaling_factor=2.446, num_nextn_predict_layers=0)),
+    "minimax_m2-hf": dict(config=minimax_m2()),
+    "glm4_moe-hf": dict(config=glm4_moe(), prediction=True),
+    "glm4_moe-air": dict(config=glm4_moe(use_qk_norm=False, n_group=2, num_hidden_layers=2, routed_scaling_factor=1.0)),
+    "glm4_moe_lite-hf": dict(config=glm4_moe_lite()),
+    "qwen3_next-hf": dict(config=qwen3_next(), prediction=True),
+    "gpt_oss-hf": dict(config=gpt_oss(swiglu_limit=3.0)),
+    "gpt_oss-mxfp4": dict(format="mxfp4", config=gpt_oss(
+        hidden_size=96, intermediate_size=32, num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"], quantization_config=MXFP4)),
+    "deepseek_v32-hf": dict(config=deepseek_v32(), prediction=True),
+    "glm_moe_dsa-hf": dict(config=glm_moe_dsa()),
+    "deepseek_v3-fp8": dict(format="fp8", config=deepseek_v3(
+        hidden_size=136, intermediate_size=132, moe_intermediate_size=20, n_routed_experts=8, num_experts_per_tok=3, num_hidden_layers=2,
+        rope_scaling=dict(YARN, mscale_all_dim=0.707), quantization_config=FP8,
+        **mla(q_lora_rank=36, qk_nope_head_dim=32, num_attention_heads=3))),
+}
+
+WIDE = dict(hidden_size=64, num_hidden_layers=2, moe_intermediate_size=64)       # whole groups of 64
+WIDE_MLA = mla(q_lora_rank=64, kv_lora_rank=64, v_head_dim=32, num_attention_heads=2, num_key_value_heads=2)
+MLX_QWEN3_MOE = qwen3_moe(**WIDE, head_dim=32, num_experts=6)
+MLX = {
+    "qwen3_moe-mlx-q4": dict(bits=4, config=MLX_QWEN3_MOE),
+    "qwen3_moe-mlx-mxfp4": dict(mode="mxfp4", config=MLX_QWEN3_MOE),
+    "qwen3_moe-mlx-nvfp4": dict(mode="nvfp4", config=MLX_QWEN3_MOE),
+    "qwen3_moe-mlx-mxfp8": dict(mode="mxfp8", config=MLX_QWEN3_MOE),
+    "mixtral-mlx-q4": dict(bits=4, config=mixtral(hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4)),
+    "deepseek_v3-mlx-q4": dict(bits=4, config=deepseek_v3(
+        **WIDE, intermediate_size=128, n_routed_experts=8, num_experts_per_tok=3, num_nextn_predict_layers=0, **{**WIDE_MLA, "qk_nope_head_dim": 64})),
+    "deepseek_v3-mlx-joined": dict(bits=4, joined=True, config=deepseek_v3(
+        **WIDE, intermediate_size=128, first_k_dense_replace=0, n_group=1, topk_group=1, n_routed_experts=6, num_experts_per_tok=2,
+        num_nextn_predict_layers=0, **{**WIDE_MLA, "qk_nope_head_dim": 24})),
+    "minimax_m2-mlx-q4": dict(bits=4, config=minimax_m2(
+        hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_local_experts=6, num_attention_heads=4, attn_type_list=[1, 1])),
+    "glm4_moe-mlx-q4": dict(bits=4, config=glm4_moe(**WIDE, intermediate_size=128, num_attention_heads=4, n_routed_experts=6, num_nextn_predict_layers=0)),
+    "glm4_moe_lite-mlx-q4": dict(bits=4, config=glm4_moe_lite(
+        **WIDE, intermediate_size=128, n_routed_experts=6, num_nextn_predict_layers=0, **WIDE_MLA)),
+    "qwen3_next-mlx-q4": dict(bits=4, config=qwen3_next(
+        **WIDE, num_attention_heads=4, num_experts=6, shared_expert_intermediate_size=64, linear_key_head_dim=16, linear_num_value_heads=4,
+        linear_value_head_dim=16)),
+    # mlx-lm rounds the ends of YaRN's ramp whatever `truncate` says, so that the references agree only where it says true
+    "gpt_oss-mlx-mxfp4": dict(mode="mxfp4", experts_only=True, config=gpt_oss(
+        hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, layer_types=["sliding_attention", "full_attention"],
+        rope_scaling=dict(GPT_YARN, truncate=True))),
+    "gpt_oss-mlx-q4": dict(bits=4, config=gpt_oss(
+        hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, layer_types=["sliding_attention", "full_attention"],
+        rope_scaling=dict(GPT_YARN, truncate=True))),
+    "deepseek_v32-mlx-q4": dict(bits=4, config=deepseek_v32(
+        **WIDE, intermediate_size=128, n_routed_experts=8, num_nextn_predict_layers=0, **WIDE_MLA)),
+    "glm_moe_dsa-mlx-q4": dict(bits=4, config=glm_moe_dsa(
+        **WIDE, intermediate_size=128, n_routed_experts=6, num_nextn_predict_layers=0, **WIDE_MLA)),
+}
