@@ -14,6 +14,7 @@ import json
 import math
 import re
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -191,7 +192,6 @@ class Gaps:
 
 def new_model(config):
     """An empty model of transformers for a published config."""
-    import tempfile
     import transformers
     with tempfile.TemporaryDirectory() as d:
         golden.dump(Path(d) / "config.json", {k: v for k, v in config.items() if k != "quantization_config"})
@@ -216,8 +216,14 @@ def full_by(m, gaps=None):
     import torch
 
     def full(toks):
+        before = gaps.router if gaps else math.inf
+        if gaps:
+            gaps.router = math.inf
         logits = m(input_ids=torch.tensor(toks[None].astype(np.int64)), use_cache=False).logits[0].float().numpy()
-        return logits, gaps.router if gaps else math.inf
+        own = gaps.router if gaps else math.inf
+        if gaps:
+            gaps.router = min(before, own)
+        return logits, own
     return full
 
 
@@ -266,7 +272,7 @@ def stage_hf(cases, a):
                 return None
             tensors, info = golden.measure(dict(text=config), "small", full_by(m, gaps), golden.hf_step(m))
             gaps.undo()
-            info["min_router_gap"] = gaps.router
+            info["min_router_gap"] = gaps.router                             # of decoding and of the greedy run as well
             if gaps.indexer < math.inf:
                 info["min_indexer_gap"] = gaps.indexer
             return tensors, info
@@ -321,7 +327,12 @@ def mlx_load(d, gaps):
             out.append(int(rows[-1].argmax()))
             rows.append(ask(out[-1:], cache)[-1])
         return np.stack(rows), out, margin
-    return lambda toks: (ask(toks), gaps["router"]), step
+    def full(toks):
+        before, gaps["router"] = gaps["router"], math.inf
+        logits = ask(toks)
+        own, gaps["router"] = gaps["router"], min(before, gaps["router"])
+        return logits, own
+    return full, step
 
 
 def mlx_write(d, case, seed):
@@ -553,7 +564,7 @@ def main():
     ap.add_argument("stage", choices=["hf", "mlx", "check"])
     ap.add_argument("cases", nargs="*")
     ap.add_argument("--out", type=Path, default=golden.DEFAULT_OUT)
-    ap.add_argument("--work", type=Path, default=Path("golden-work"), help="a folder for what need not be kept")
+    ap.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "golden-families", help="a folder for what need not be kept")
     ap.add_argument("--seeds", type=int, default=40, help="how many seeds to try")
     a = ap.parse_args()
     cases = HF if a.stage == "hf" else MLX if a.stage == "mlx" else {**{n: c for n, c in HF.items() if "format" in c}, **MLX}

@@ -1,16 +1,14 @@
 //! Resident weights from a checkpoint to the device: every tensor claimed,
 //! none left over.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::thread;
 
 use moeflux_backend::trace::Trace;
 use moeflux_backend::{Backend, HostMatrix, Inputs, Weight};
-use moeflux_core::checkpoint::{
-    Checkpoint, Claims, Extent, FileReader, FormatError, MatrixSource, Tensor,
-};
+use moeflux_core::checkpoint::{Checkpoint, Claims, Extent, FileReader, FormatError, MatrixSource};
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
 use moeflux_core::quant::{Float, MatrixFormat, ScaledBlocks};
 use moeflux_core::{ExpertBank, HostBuf};
@@ -242,6 +240,15 @@ impl Weights for Loader<'_> {
         let source = self.claims.matrix(&whole)?;
         let parts: Vec<MatrixSource> =
             runs.iter().map(|it| source.rows(it.start, it.len())).collect();
+        let rows = parts.iter().map(|it| it.rows).sum();
+        let scale_bytes: usize = parts.iter().map(|it| it.scales.len).sum();
+        let joins = parts.iter().all(|it| it.format == source.format)
+            && scale_bytes == source.format.scale_bytes(rows, source.cols);
+        if !joins {
+            let what = format!("{} whose heads share the scales of a block", whole.name);
+            let path = self.checkpoint.root().to_path_buf();
+            return Err(FormatError::Unsupported { path, what }.into());
+        }
         self.load(&parts, whole.role)
     }
 
@@ -268,13 +275,13 @@ impl Weights for Loader<'_> {
 pub(crate) struct Survey<'a> {
     trace: Trace,
     manifest: Manifest,
-    /// The checkpoint's, where there is one already.
-    tensors: Option<&'a BTreeMap<String, Tensor>>,
+    /// Against the checkpoint, where there is one already.
+    checkpoint: Option<&'a Checkpoint>,
 }
 
 impl<'a> Survey<'a> {
-    pub(crate) fn new(tensors: Option<&'a BTreeMap<String, Tensor>>) -> Survey<'a> {
-        Survey { trace: Trace::default(), manifest: Manifest::default(), tensors }
+    pub(crate) fn new(checkpoint: Option<&'a Checkpoint>) -> Survey<'a> {
+        Survey { trace: Trace::default(), manifest: Manifest::default(), checkpoint }
     }
 
     /// What was declared, and the bytes of activations that would be allocated.
@@ -313,17 +320,21 @@ impl Weights for Survey<'_> {
     }
 
     fn vector(&mut self, name: &str, shapes: &[Vec<usize>]) -> Result<HostVector, LoadError> {
+        let decl = VectorDecl { name: name.to_owned(), shapes: shapes.to_vec() };
+        // What is allocated here is no longer than what the files hold.
+        let shape = match self.checkpoint {
+            Some(checkpoint) => Claims::new(checkpoint).vector(&decl)?.shape,
+            None => shapes.first().cloned().unwrap_or_default(),
+        };
         if !self.manifest.vectors.iter().any(|it| it.name == name) {
-            let decl = VectorDecl { name: name.to_owned(), shapes: shapes.to_vec() };
             self.manifest.vectors.push(decl);
         }
-        let shape = shapes.first().cloned().unwrap_or_default();
         let values = vec![0.0; shape.iter().product()];
         Ok(HostVector { shape, values })
     }
 
     fn holds(&self, tensor: &str) -> bool {
-        self.tensors.is_some_and(|it| it.contains_key(tensor))
+        self.checkpoint.is_some_and(|it| it.tensors().contains_key(tensor))
     }
 
     fn experts(&mut self, decl: ExpertsDecl) -> Result<(), LoadError> {

@@ -71,7 +71,7 @@ fn sigmoid_route(
 ) {
     for has_bias in [false, true] {
         route(suite, n_experts, top_k, &|b| {
-            let bias = super::Numbers::new(59).floats(n_experts);
+            let bias = Numbers::new(59).floats(n_experts);
             let bias = has_bias.then(|| b.load_vector(&bias));
             Scoring::Sigmoid { bias, groups, renormalise, scale: 2.5 }
         });
@@ -83,7 +83,7 @@ fn combine(suite: &Suite<'_>, rows: usize, width: usize, top_k: usize) {
         suite.case(&format!("combine {rows}x{width} top {top_k} {has_gate:?}"), &|b| {
             let acc = filled(b, rows, width, 61);
             let slots = filled(b, rows * top_k, width, 62).buf;
-            let mut weights = super::Numbers::new(63).floats(rows * top_k);
+            let mut weights = Numbers::new(63).floats(rows * top_k);
             weights[0] = 0.0;
             let shared = has_gate.map(|has_gate| Shared {
                 out: filled(b, rows, width, 64),

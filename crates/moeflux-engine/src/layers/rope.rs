@@ -31,10 +31,8 @@ pub(crate) fn read(
 
 /// The rotation of `rotary_dim` columns, an even number.
 pub(crate) fn with_dim(config: &Config, rotary_dim: usize) -> Result<RopeSpec, LoadError> {
-    let theta = config.rope_f32("rope_theta")?.unwrap_or(10_000.0);
-    if theta <= 1.0 {
-        return Err(config.refuse("rope_theta", "be above 1").into());
-    }
+    let theta = config.rope_f32("rope_theta")?.filter(|it| *it > 1.0);
+    let theta = theta.ok_or_else(|| config.refuse("rope_theta", "be above 1"))?;
     let periods = periods(theta, rotary_dim);
     let (inv_freq, scale) = match rope_type(config)? {
         RopeType::Default => (periods.iter().map(|it| 1.0 / it).collect(), 1.0),
@@ -262,7 +260,9 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_refused(root: Value, message: &str) {
+    fn check_refused(mut root: Value, message: &str) {
+        let keys = root.as_object_mut().unwrap();
+        keys.entry("rope_theta").or_insert(json!(10000.0));
         let got = read(&config(root), 16, 1.0).expect_err("refused").to_string();
         assert_eq!(got, format!("config.json: {message}"));
     }
@@ -350,6 +350,7 @@ mod tests {
         let linear = json!({"rope_parameters": {"rope_type": "linear"}});
         check_refused(linear, "factor is missing; it must be above 0");
         check_refused(json!({"rope_theta": 1}), "rope_theta is 1; it must be above 1");
+        check_refused(json!({"rope_theta": null}), "rope_theta is missing; it must be above 1");
         let odd = "it must give an even number of rotary columns";
         let factor = "partial_rotary_factor";
         check_refused(json!({factor: 0.2}), &format!("{factor} is 0.2; {odd}"));

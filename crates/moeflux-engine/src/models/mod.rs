@@ -4,11 +4,14 @@ mod deepseek_v3;
 mod deepseek_v32;
 mod glm4_moe;
 mod glm4_moe_lite;
+mod gpt_oss;
 mod minimax_m2;
 mod mixtral;
 mod qwen3_5_moe;
 mod qwen3_moe;
 mod qwen3_next;
+#[cfg(test)]
+mod refusals;
 #[cfg(test)]
 mod tests;
 
@@ -39,6 +42,7 @@ pub const FAMILIES: &[Family] = &[
     deepseek_v32::GLM_MOE_DSA,
     glm4_moe::FAMILY,
     glm4_moe_lite::FAMILY,
+    gpt_oss::FAMILY,
     minimax_m2::FAMILY,
     mixtral::FAMILY,
     qwen3_5_moe::FAMILY,

@@ -46,11 +46,11 @@ fn words(view: &TensorView<'_>) -> Vec<[u8; 4]> {
     view.data().as_chunks::<4>().0.to_vec()
 }
 
-fn ids(view: &TensorView<'_>) -> Vec<TokenId> {
+pub(crate) fn ids(view: &TensorView<'_>) -> Vec<TokenId> {
     words(view).into_iter().map(|it| TokenId(u32::from_le_bytes(it))).collect()
 }
 
-fn floats(view: &TensorView<'_>) -> Vec<f32> {
+pub(crate) fn floats(view: &TensorView<'_>) -> Vec<f32> {
     words(view).into_iter().map(f32::from_le_bytes).collect()
 }
 

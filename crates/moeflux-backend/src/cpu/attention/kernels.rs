@@ -184,6 +184,7 @@ fn mix_group<const Q: usize>(out: Mix<'_>, weights: &[f32], stride: usize, value
     let n = values.len();
     let weights: [&[f32]; Q] = std::array::from_fn(|i| &weights[i * stride..][..n]);
     let mut totals: [f32; Q] = std::array::from_fn(|i| out.totals[i]);
+    #[expect(clippy::needless_range_loop, reason = "the sums of all queries advance together")]
     for j in 0..n {
         for i in 0..Q {
             totals[i] += weights[i][j];

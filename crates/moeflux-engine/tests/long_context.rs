@@ -1,0 +1,69 @@
+//! Latent attention far behind the positions that YaRN stretches, against
+//! logits that transformers computed (`tools/golden/long_mla.py`).
+
+#[expect(dead_code, reason = "whole cases are golden.rs's business")]
+mod common;
+
+use std::path::PathBuf;
+
+use common::{floats, golden_dir, ids};
+use moeflux_engine::{Activations, Engine, EngineOptions, TokenId};
+use safetensors::SafeTensors;
+
+/// As in `golden.rs`.
+const MAX_DIFFERENCE: f32 = 2e-3;
+
+struct Long {
+    tokens: Vec<TokenId>,
+    positions: Vec<usize>,
+    /// Of those positions.
+    logits: Vec<f32>,
+}
+
+fn case() -> PathBuf {
+    golden_dir().join("long-mla")
+}
+
+fn read() -> Long {
+    let bytes = std::fs::read(case().join("long.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let view = |name| tensors.tensor(name).unwrap();
+    Long {
+        tokens: ids(&view("tokens")),
+        positions: ids(&view("positions")).iter().map(|it| it.0 as usize).collect(),
+        logits: floats(&view("logits")),
+    }
+}
+
+/// Logits of `long.positions`, evaluated in calls of `call` tokens.
+fn logits(long: &Long, options: &EngineOptions, call: usize) -> Vec<f32> {
+    let engine = Engine::open(&case(), options).unwrap();
+    let mut session = engine.session();
+    let mut all = Vec::new();
+    for part in long.tokens.chunks(call) {
+        let mut sink = |position: usize, logits: &[f32]| {
+            if long.positions.contains(&position) {
+                all.extend_from_slice(logits);
+            }
+            Ok(())
+        };
+        session.eval_all(part, &mut sink).unwrap();
+    }
+    all
+}
+
+#[test]
+fn latent_attention_is_right_at_ten_thousand_positions() {
+    let long = read();
+    let exact = EngineOptions { activations: Activations::Full, ..EngineOptions::default() };
+    let whole = logits(&long, &exact, long.tokens.len());
+    assert_eq!(whole.len(), long.logits.len());
+    let differences = whole.iter().zip(&long.logits).map(|(a, b)| (a - b).abs());
+    let worst = differences.fold(0.0f32, f32::max);
+    assert!(worst <= MAX_DIFFERENCE, "{worst}");
+    let odd = EngineOptions { chunk: Some(97), ..exact };
+    let parts = logits(&long, &odd, 1234);
+    assert_eq!(parts.len(), whole.len());
+    let same = whole.iter().zip(&parts).all(|(a, b)| a.to_bits() == b.to_bits());
+    assert!(same, "chunks change bits");
+}
