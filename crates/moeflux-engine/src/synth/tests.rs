@@ -128,6 +128,8 @@ fn published_shapes_have_the_parameters_that_they_are_named_for() {
         ("qwen3-next-80b-a3b", 80.0),
         ("mixtral-8x7b", 46.7),
         ("minimax-m2", 229.0),
+        ("gpt-oss-20b", 20.9),
+        ("gpt-oss-120b", 116.8),
     ];
     assert_eq!(
         published.map(|it| it.0),
