@@ -321,7 +321,7 @@ impl Weights for Survey<'_> {
 
     fn vector(&mut self, name: &str, shapes: &[Vec<usize>]) -> Result<HostVector, LoadError> {
         let decl = VectorDecl { name: name.to_owned(), shapes: shapes.to_vec() };
-        // What is allocated here is no longer than what the files hold.
+        // As long as what the files hold, which bounds what is allocated here.
         let shape = match self.checkpoint {
             Some(checkpoint) => Claims::new(checkpoint).vector(&decl)?.shape,
             None => shapes.first().cloned().unwrap_or_default(),
