@@ -10,6 +10,7 @@ use moeflux_backend::trace::Trace;
 use moeflux_backend::{Backend, HostMatrix, Inputs, Weight};
 use moeflux_core::checkpoint::{Checkpoint, Claims, Extent, FileReader, FormatError, MatrixSource};
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
+use moeflux_core::quant::{Float, MatrixFormat, ScaledBlocks};
 use moeflux_core::{ExpertBank, HostBuf};
 
 /// Why a checkpoint could not be loaded.
@@ -130,16 +131,43 @@ impl<'a> Loader<'a> {
 
     /// Loads the rows of several sources of one format as one matrix.
     fn load(&mut self, parts: &[MatrixSource], role: Role) -> Result<Weight, LoadError> {
-        let extents =
-            |part: fn(&MatrixSource) -> Extent| -> Vec<Extent> { parts.iter().map(part).collect() };
-        let weight = self.read(&extents(|it| it.weight))?;
-        let scales = self.read_some(&extents(|it| it.scales))?;
-        let biases = self.read_some(&extents(|it| it.biases))?;
-        let inputs = if role == Role::Gate { Inputs::Full } else { self.inputs };
         let MatrixSource { cols, format, .. } = parts[0];
         let rows = parts.iter().map(|it| it.rows).sum();
-        let matrix = HostMatrix { rows, cols, format, inputs, weight, scales, biases };
+        let inputs = if role == Role::Gate { Inputs::Full } else { self.inputs };
+        let matrix = if joins(parts) {
+            let extents = |part: fn(&MatrixSource) -> Extent| -> Vec<Extent> {
+                parts.iter().map(part).collect()
+            };
+            let weight = self.read(&extents(|it| it.weight))?;
+            let scales = self.read_some(&extents(|it| it.scales))?;
+            let biases = self.read_some(&extents(|it| it.biases))?;
+            HostMatrix { rows, cols, format, inputs, weight, scales, biases }
+        } else {
+            let weight = self.read_decoded(parts)?;
+            let format = MatrixFormat::Dense(Float::F32);
+            HostMatrix { rows, cols, format, inputs, weight, scales: None, biases: None }
+        };
         Ok(self.backend.load_matrix(matrix))
+    }
+
+    /// Reads and decodes the rows of several sources.
+    fn read_decoded(&mut self, parts: &[MatrixSource]) -> Result<HostBuf, LoadError> {
+        let n: usize = parts.iter().map(|it| it.rows * it.cols).sum();
+        let mut buf = self.backend.host_alloc(n * 4);
+        let mut out = buf[..n * 4].chunks_exact_mut(4);
+        for part in parts {
+            let bytes = part.read(self.checkpoint.reader())?;
+            let mut values = vec![0.0; part.cols];
+            for row in 0..part.rows {
+                bytes.view(part).decode_row(row, &mut values);
+                for (value, out) in values.iter().zip(&mut out) {
+                    out.copy_from_slice(&value.to_le_bytes());
+                }
+            }
+        }
+        self.n_bytes += n as u64 * 4;
+        (self.progress)(self.n_bytes);
+        Ok(buf)
     }
 }
 
@@ -166,6 +194,20 @@ fn read_parts(reader: &FileReader, extent: Extent, out: &mut [u8]) -> Result<(),
             done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         })
     })
+}
+
+/// Whether the rows of several sources make one matrix of their format: blocks
+/// that share a scale must end where the next source begins.
+fn joins(parts: &[MatrixSource]) -> bool {
+    let MatrixFormat::Blocks(blocks) = parts[0].format else { return true };
+    let begins = parts[1..]
+        .iter()
+        .all(|it| matches!(it.format, MatrixFormat::Blocks(ScaledBlocks { phase: 0, .. })));
+    let ends = |it: &MatrixSource| it.rows.is_multiple_of(blocks.block_rows);
+    let [first, middle @ .., _] = parts else { return true };
+    begins
+        && (blocks.phase + first.rows).is_multiple_of(blocks.block_rows)
+        && middle.iter().all(ends)
 }
 
 impl Weights for Loader<'_> {
@@ -279,7 +321,7 @@ impl Weights for Survey<'_> {
 
     fn vector(&mut self, name: &str, shapes: &[Vec<usize>]) -> Result<HostVector, LoadError> {
         let decl = VectorDecl { name: name.to_owned(), shapes: shapes.to_vec() };
-        // What is allocated here is no longer than what the files hold.
+        // As long as what the files hold, which bounds what is allocated here.
         let shape = match self.checkpoint {
             Some(checkpoint) => Claims::new(checkpoint).vector(&decl)?.shape,
             None => shapes.first().cloned().unwrap_or_default(),

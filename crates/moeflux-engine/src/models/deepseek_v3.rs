@@ -162,7 +162,7 @@ pub(super) mod tests {
             "num_hidden_layers": 4, "num_attention_heads": 2, "q_lora_rank": 12,
             "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6,
             "intermediate_size": 20, "moe_intermediate_size": 10, "n_routed_experts": 8,
-            "num_experts_per_tok": 2, "n_shared_experts": 1
+            "num_experts_per_tok": 2, "n_shared_experts": 1, "rope_theta": 10000
         });
         root.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         root
