@@ -158,7 +158,7 @@ pub(super) mod tests {
     /// What every latent-attention config has.
     pub(crate) fn latent_config(model_type: &str, more: &Value) -> Value {
         let mut root = json!({
-            "model_type": model_type, "vocab_size": 50, "hidden_size": 32, "rope_theta": 10000.0,
+            "model_type": model_type, "vocab_size": 50, "hidden_size": 32,
             "num_hidden_layers": 4, "num_attention_heads": 2, "q_lora_rank": 12,
             "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6,
             "intermediate_size": 20, "moe_intermediate_size": 10, "n_routed_experts": 8,
