@@ -22,8 +22,8 @@ N, CHUNK = 10_000, 500
 POSITIONS = [0, 1, 2000, 4095, 4096, 4097, 5000, 6500, 8191, 8192, *range(N - 20, N)]
 YARN = dict(type="yarn", factor=40, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0, original_max_position_embeddings=4096)
 CONFIG = dict(
-    architectures=["DeepseekV3ForCausalLM"], model_type="deepseek_v3", vocab_size=61, hidden_size=32, num_hidden_layers=2, num_attention_heads=3,
-    num_key_value_heads=3, q_lora_rank=24, kv_lora_rank=24, qk_nope_head_dim=8, qk_rope_head_dim=16, v_head_dim=12, intermediate_size=40,
+    architectures=["DeepseekV3ForCausalLM"], model_type="deepseek_v3", vocab_size=61, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+    num_key_value_heads=2, q_lora_rank=24, kv_lora_rank=24, qk_nope_head_dim=8, qk_rope_head_dim=16, v_head_dim=12, intermediate_size=40,
     moe_intermediate_size=12, first_k_dense_replace=1, moe_layer_freq=1, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3, n_group=4,
     topk_group=2, norm_topk_prob=True, routed_scaling_factor=2.5, scoring_func="sigmoid", topk_method="noaux_tc", hidden_act="silu",
     rms_norm_eps=1e-6, rope_theta=10000, rope_scaling=YARN, max_position_embeddings=163840, attention_bias=False, tie_word_embeddings=False,

@@ -1,17 +1,16 @@
 //! Resident weights from a checkpoint to the device: every tensor claimed,
 //! none left over.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::thread;
 
 use moeflux_backend::trace::Trace;
 use moeflux_backend::{Backend, HostMatrix, Inputs, Weight};
-use moeflux_core::checkpoint::{
-    Checkpoint, Claims, Extent, FileReader, FormatError, MatrixSource, Tensor,
-};
+use moeflux_core::checkpoint::{Checkpoint, Claims, Extent, FileReader, FormatError, MatrixSource};
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
+use moeflux_core::quant::{Float, MatrixFormat, ScaledBlocks};
 use moeflux_core::{ExpertBank, HostBuf};
 
 /// Why a checkpoint could not be loaded.
@@ -132,16 +131,43 @@ impl<'a> Loader<'a> {
 
     /// Loads the rows of several sources of one format as one matrix.
     fn load(&mut self, parts: &[MatrixSource], role: Role) -> Result<Weight, LoadError> {
-        let extents =
-            |part: fn(&MatrixSource) -> Extent| -> Vec<Extent> { parts.iter().map(part).collect() };
-        let weight = self.read(&extents(|it| it.weight))?;
-        let scales = self.read_some(&extents(|it| it.scales))?;
-        let biases = self.read_some(&extents(|it| it.biases))?;
-        let inputs = if role == Role::Gate { Inputs::Full } else { self.inputs };
         let MatrixSource { cols, format, .. } = parts[0];
         let rows = parts.iter().map(|it| it.rows).sum();
-        let matrix = HostMatrix { rows, cols, format, inputs, weight, scales, biases };
+        let inputs = if role == Role::Gate { Inputs::Full } else { self.inputs };
+        let matrix = if joins(parts) {
+            let extents = |part: fn(&MatrixSource) -> Extent| -> Vec<Extent> {
+                parts.iter().map(part).collect()
+            };
+            let weight = self.read(&extents(|it| it.weight))?;
+            let scales = self.read_some(&extents(|it| it.scales))?;
+            let biases = self.read_some(&extents(|it| it.biases))?;
+            HostMatrix { rows, cols, format, inputs, weight, scales, biases }
+        } else {
+            let weight = self.read_decoded(parts)?;
+            let format = MatrixFormat::Dense(Float::F32);
+            HostMatrix { rows, cols, format, inputs, weight, scales: None, biases: None }
+        };
         Ok(self.backend.load_matrix(matrix))
+    }
+
+    /// Reads and decodes the rows of several sources.
+    fn read_decoded(&mut self, parts: &[MatrixSource]) -> Result<HostBuf, LoadError> {
+        let n: usize = parts.iter().map(|it| it.rows * it.cols).sum();
+        let mut buf = self.backend.host_alloc(n * 4);
+        let mut out = buf[..n * 4].chunks_exact_mut(4);
+        for part in parts {
+            let bytes = part.read(self.checkpoint.reader())?;
+            let mut values = vec![0.0; part.cols];
+            for row in 0..part.rows {
+                bytes.view(part).decode_row(row, &mut values);
+                for (value, out) in values.iter().zip(&mut out) {
+                    out.copy_from_slice(&value.to_le_bytes());
+                }
+            }
+        }
+        self.n_bytes += n as u64 * 4;
+        (self.progress)(self.n_bytes);
+        Ok(buf)
     }
 }
 
@@ -168,6 +194,20 @@ fn read_parts(reader: &FileReader, extent: Extent, out: &mut [u8]) -> Result<(),
             done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         })
     })
+}
+
+/// Whether the rows of several sources make one matrix of their format: blocks
+/// that share a scale must end where the next source begins.
+fn joins(parts: &[MatrixSource]) -> bool {
+    let MatrixFormat::Blocks(blocks) = parts[0].format else { return true };
+    let begins = parts[1..]
+        .iter()
+        .all(|it| matches!(it.format, MatrixFormat::Blocks(ScaledBlocks { phase: 0, .. })));
+    let ends = |it: &MatrixSource| it.rows.is_multiple_of(blocks.block_rows);
+    let [first, middle @ .., _] = parts else { return true };
+    begins
+        && (blocks.phase + first.rows).is_multiple_of(blocks.block_rows)
+        && middle.iter().all(ends)
 }
 
 impl Weights for Loader<'_> {
@@ -200,6 +240,15 @@ impl Weights for Loader<'_> {
         let source = self.claims.matrix(&whole)?;
         let parts: Vec<MatrixSource> =
             runs.iter().map(|it| source.rows(it.start, it.len())).collect();
+        let rows = parts.iter().map(|it| it.rows).sum();
+        let scale_bytes: usize = parts.iter().map(|it| it.scales.len).sum();
+        let joins = parts.iter().all(|it| it.format == source.format)
+            && scale_bytes == source.format.scale_bytes(rows, source.cols);
+        if !joins {
+            let what = format!("{} whose heads share the scales of a block", whole.name);
+            let path = self.checkpoint.root().to_path_buf();
+            return Err(FormatError::Unsupported { path, what }.into());
+        }
         self.load(&parts, whole.role)
     }
 
@@ -226,13 +275,13 @@ impl Weights for Loader<'_> {
 pub(crate) struct Survey<'a> {
     trace: Trace,
     manifest: Manifest,
-    /// The checkpoint's, where there is one already.
-    tensors: Option<&'a BTreeMap<String, Tensor>>,
+    /// Against the checkpoint, where there is one already.
+    checkpoint: Option<&'a Checkpoint>,
 }
 
 impl<'a> Survey<'a> {
-    pub(crate) fn new(tensors: Option<&'a BTreeMap<String, Tensor>>) -> Survey<'a> {
-        Survey { trace: Trace::default(), manifest: Manifest::default(), tensors }
+    pub(crate) fn new(checkpoint: Option<&'a Checkpoint>) -> Survey<'a> {
+        Survey { trace: Trace::default(), manifest: Manifest::default(), checkpoint }
     }
 
     /// What was declared, and the bytes of activations that would be allocated.
@@ -271,17 +320,21 @@ impl Weights for Survey<'_> {
     }
 
     fn vector(&mut self, name: &str, shapes: &[Vec<usize>]) -> Result<HostVector, LoadError> {
+        let decl = VectorDecl { name: name.to_owned(), shapes: shapes.to_vec() };
+        // As long as what the files hold, which bounds what is allocated here.
+        let shape = match self.checkpoint {
+            Some(checkpoint) => Claims::new(checkpoint).vector(&decl)?.shape,
+            None => shapes.first().cloned().unwrap_or_default(),
+        };
         if !self.manifest.vectors.iter().any(|it| it.name == name) {
-            let decl = VectorDecl { name: name.to_owned(), shapes: shapes.to_vec() };
             self.manifest.vectors.push(decl);
         }
-        let shape = shapes.first().cloned().unwrap_or_default();
         let values = vec![0.0; shape.iter().product()];
         Ok(HostVector { shape, values })
     }
 
     fn holds(&self, tensor: &str) -> bool {
-        self.tensors.is_some_and(|it| it.contains_key(tensor))
+        self.checkpoint.is_some_and(|it| it.tensors().contains_key(tensor))
     }
 
     fn experts(&mut self, decl: ExpertsDecl) -> Result<(), LoadError> {

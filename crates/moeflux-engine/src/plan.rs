@@ -1,10 +1,8 @@
 //! What a model takes in memory, decided before any of it is taken.
 
-use std::collections::BTreeMap;
-
 use moeflux_backend::{CacheSpec, Inputs};
 use moeflux_core::ExpertBank;
-use moeflux_core::checkpoint::{Checkpoint, Claims, Config, Tensor};
+use moeflux_core::checkpoint::{Checkpoint, Claims, Config};
 use moeflux_core::manifest::Manifest;
 use moeflux_store::{IoMode, MemoryLimit, gate, usable_memory};
 
@@ -95,7 +93,7 @@ pub(crate) struct Declared {
 impl Declared {
     /// Of a checkpoint.
     pub(crate) fn of(checkpoint: &Checkpoint, variant: Variant) -> Result<Declared, LoadError> {
-        Self::survey(checkpoint.config(), Some(checkpoint.tensors()), variant)
+        Self::survey(checkpoint.config(), Some(checkpoint), variant)
     }
 
     /// Of a config alone, before there are tensors.
@@ -105,12 +103,12 @@ impl Declared {
 
     fn survey(
         config: &Config,
-        tensors: Option<&BTreeMap<String, Tensor>>,
+        checkpoint: Option<&Checkpoint>,
         variant: Variant,
     ) -> Result<Declared, LoadError> {
         // Scratch grows by the row; the difference of two surveys is one row.
         let survey = |max_rows| {
-            let mut survey = Survey::new(tensors);
+            let mut survey = Survey::new(checkpoint);
             let weights = &mut survey;
             let mut build = Build { weights, max_rows, inputs: Inputs::Full, variant };
             let family = Family::of(config)?;

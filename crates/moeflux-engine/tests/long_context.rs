@@ -35,12 +35,13 @@ fn read() -> Long {
     }
 }
 
-/// Logits of `long.positions`, evaluated in calls of `call` tokens.
-fn logits(long: &Long, options: &EngineOptions, call: usize) -> Vec<f32> {
+/// Logits of those `long.positions` that `tokens`, its first ones, reach;
+/// evaluated in calls of `call` tokens.
+fn logits(long: &Long, tokens: &[TokenId], options: &EngineOptions, call: usize) -> Vec<f32> {
     let engine = Engine::open(&case(), options).unwrap();
     let mut session = engine.session();
     let mut all = Vec::new();
-    for part in long.tokens.chunks(call) {
+    for part in tokens.chunks(call) {
         let mut sink = |position: usize, logits: &[f32]| {
             if long.positions.contains(&position) {
                 all.extend_from_slice(logits);
@@ -56,14 +57,15 @@ fn logits(long: &Long, options: &EngineOptions, call: usize) -> Vec<f32> {
 fn latent_attention_is_right_at_ten_thousand_positions() {
     let long = read();
     let exact = EngineOptions { activations: Activations::Full, ..EngineOptions::default() };
-    let whole = logits(&long, &exact, long.tokens.len());
+    let whole = logits(&long, &long.tokens, &exact, long.tokens.len());
     assert_eq!(whole.len(), long.logits.len());
     let differences = whole.iter().zip(&long.logits).map(|(a, b)| (a - b).abs());
     let worst = differences.fold(0.0f32, f32::max);
     assert!(worst <= MAX_DIFFERENCE, "{worst}");
+    // A quarter of the work suffices to cross the end of the first context.
     let odd = EngineOptions { chunk: Some(97), ..exact };
-    let parts = logits(&long, &odd, 1234);
-    assert_eq!(parts.len(), whole.len());
+    let parts = logits(&long, &long.tokens[..5001], &odd, 1234);
+    assert!(parts.len() > 5 * whole.len() / long.positions.len(), "positions behind 4096");
     let same = whole.iter().zip(&parts).all(|(a, b)| a.to_bits() == b.to_bits());
     assert!(same, "chunks change bits");
 }

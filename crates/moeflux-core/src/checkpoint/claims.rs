@@ -141,6 +141,11 @@ impl<'a> Claims<'a> {
         let part = |tensor: Option<&Tensor>| tensor.map_or(weight.empty(), |it| it.extent);
         let (scales, biases) = (part(stored.scales), part(stored.biases));
         let (rows, cols, format) = (decl.rows, decl.cols, stored.format);
+        if scales.len != format.scale_bytes(rows, cols) {
+            // Blocks that end with each matrix of a stack do not make one matrix.
+            let what = format!("{} of {outer:?} rows, in blocks that these cut", decl.name);
+            return Err(FormatError::unsupported(self.checkpoint.path_of(stored.weight), what));
+        }
         Ok(MatrixSource { rows, cols, format, weight, scales, biases })
     }
 
@@ -334,20 +339,17 @@ impl<'a> Claims<'a> {
         rules.check(module, format).map_err(|what| FormatError::malformed(path, what))
     }
 
-    /// Checks for the shape `outer + [inner]`; a matrix may also be a stack of
-    /// equal ones (MLX's matrices of attention heads).
     pub(super) fn expect_shape(
         &self,
         tensor: &Tensor,
         outer: &[usize],
         inner: usize,
     ) -> Result<(), FormatError> {
-        let fits = match (tensor.shape.as_slice(), outer) {
-            ([n, rows, cols], [all]) => *cols == inner && n.checked_mul(*rows) == Some(*all),
-            ([rest @ .., cols], _) => *cols == inner && rest == outer,
-            _ => false,
-        };
-        if fits { Ok(()) } else { Err(self.wrong_shape(tensor, wanted(outer, &inner.to_string()))) }
+        let shape = tensor.shape.split_last();
+        if shape.is_some_and(|(last, rest)| *last == inner && rest == outer) {
+            return Ok(());
+        }
+        Err(self.wrong_shape(tensor, wanted(outer, &inner.to_string())))
     }
 
     pub(super) fn wrong_shape(&self, tensor: &Tensor, want: String) -> FormatError {

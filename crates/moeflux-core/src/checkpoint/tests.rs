@@ -431,7 +431,6 @@ fn refuses_prepared_tensors_outside_their_file() {
     assert!(parse(json!({"offset": 0, "size": 1, "shape": [1], "dtype": "I8"})).is_err());
 }
 
-#[path = "tests_small_floats.rs"]
 mod small_floats;
 
 mod container {

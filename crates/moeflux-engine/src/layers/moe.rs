@@ -15,7 +15,6 @@ use super::decoder::Builder;
 use super::dense::{GatedMlp, GatedScratch};
 use crate::error::EngineError;
 use crate::load::LoadError;
-use crate::models::Build;
 
 /// What the mixture-of-experts blocks of a model have in common.
 #[derive(Clone, Copy, Debug)]
@@ -152,14 +151,8 @@ impl SharedShape {
     }
 }
 
-/// Names of an expert's parts in checkpoints that number them, as Mixtral's
-/// do, unless an exporter has stacked and renamed them. `block` is any layer's.
-pub(crate) fn numbered_parts(block: &str, build: &Build<'_>) -> [&'static str; 3] {
-    if build.weights.holds(&format!("{block}.switch_mlp.gate_proj.weight")) {
-        return USUAL_PARTS;
-    }
-    ["w1", "w3", "w2"]
-}
+/// Names of an expert's parts in checkpoints that number them, as Mixtral's do.
+pub(crate) const NUMBERED_PARTS: [&str; 3] = ["w1", "w3", "w2"];
 
 const USUAL_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 

@@ -144,3 +144,86 @@ impl MlpBlocks {
         Ok(Mlp::Moe(self.moe.load(layer, name, scoring, builder)?))
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::path::Path;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::models::ModelShape;
+    use crate::plan::Declared;
+
+    /// What every latent-attention config has.
+    pub(crate) fn latent_config(model_type: &str, more: &Value) -> Value {
+        let mut root = json!({
+            "model_type": model_type, "vocab_size": 50, "hidden_size": 32,
+            "num_hidden_layers": 4, "num_attention_heads": 2, "q_lora_rank": 12,
+            "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6,
+            "intermediate_size": 20, "moe_intermediate_size": 10, "n_routed_experts": 8,
+            "num_experts_per_tok": 2, "n_shared_experts": 1, "rope_theta": 10000
+        });
+        root.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        root
+    }
+
+    pub(crate) fn shape(root: Value) -> Result<ModelShape, LoadError> {
+        let config = Config::from_value(Path::new("config.json"), root).expect("an object");
+        Ok(Declared::of_config(&config)?.shape)
+    }
+
+    #[track_caller]
+    pub(crate) fn check_refused(model_type: &str, more: Value, message: &str) {
+        let got = shape(latent_config(model_type, &more)).expect_err("refused").to_string();
+        assert_eq!(got, format!("config.json: {message}"));
+    }
+
+    #[test]
+    fn layers_have_experts_where_the_config_says_so() {
+        let n_moe =
+            |model_type, more: Value| shape(latent_config(model_type, &more)).unwrap().n_moe_layers;
+        assert_eq!(n_moe("deepseek_v3", json!({})), 1);
+        assert_eq!(n_moe("glm4_moe_lite", json!({})), 3);
+        assert_eq!(n_moe("kimi_k2", json!({"first_k_dense_replace": 0})), 4);
+        assert_eq!(n_moe("kimi_k2", json!({"first_k_dense_replace": 1, "moe_layer_freq": 2})), 1);
+        let types = json!({"mlp_layer_types": ["sparse", "dense", "sparse", "dense"]});
+        assert_eq!(n_moe("deepseek_v3", types), 2);
+    }
+
+    #[test]
+    fn a_position_takes_one_latent_and_one_key() {
+        let shape = shape(latent_config("deepseek_v3", &json!({}))).unwrap();
+        let bytes: usize = shape.caches.iter().map(|it| it.bytes_per_position()).sum();
+        assert_eq!(bytes, 4 * (16 + 4) * 4);
+    }
+
+    #[test]
+    fn refuses_what_it_does_not_compute() {
+        let refused = |more, message| check_refused("deepseek_v3", more, message);
+        let message = "topk_method is \"greedy\"; it must be \"noaux_tc\"";
+        refused(json!({"topk_method": "greedy"}), message);
+        let message = "scoring_func is \"softmax\"; it must be \"sigmoid\"";
+        refused(json!({"scoring_func": "softmax"}), message);
+        let message = "hidden_act is \"gelu\"; it must be \"silu\"";
+        refused(json!({"hidden_act": "gelu"}), message);
+        let message = "num_key_value_heads is 1; it must equal num_attention_heads";
+        refused(json!({"num_key_value_heads": 1}), message);
+        let message = "partial_rotary_factor is 0.5; it must be 1";
+        refused(json!({"partial_rotary_factor": 0.5}), message);
+        let message = "qk_rope_head_dim is 5; it must be even";
+        refused(json!({"qk_rope_head_dim": 5}), message);
+        let message = "kv_lora_rank is 16385; it must be a whole number from 1 to 16384";
+        refused(json!({"kv_lora_rank": 16_385}), message);
+        let message = "first_k_dense_replace is 4; it must be a whole number from 0 to 3";
+        refused(json!({"first_k_dense_replace": 4}), message);
+        let message = "moe_layer_freq is 5; it must leave experts to some layer";
+        refused(json!({"first_k_dense_replace": 1, "moe_layer_freq": 5}), message);
+        let message = "mlp_layer_types is [\"dense\"]; it must have num_hidden_layers entries";
+        refused(json!({"mlp_layer_types": ["dense"]}), message);
+        let types = ["dense", "moe", "dense", "dense"];
+        let message = "mlp_layer_types is [\"dense\",\"moe\",\"dense\",\"dense\"]; \
+                       it must hold only \"dense\" and \"sparse\"";
+        refused(json!({"mlp_layer_types": types}), message);
+    }
+}

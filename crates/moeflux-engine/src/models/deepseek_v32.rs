@@ -142,3 +142,63 @@ fn listed_indexers(config: &Config, key: &str) -> Result<Vec<bool>, LoadError> {
     let rule = "hold only \"full\" and \"shared\", or be a text of F and S";
     all.ok_or_else(|| config.refuse(key, rule).into())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value, json};
+
+    use super::super::deepseek_v3::tests::{check_refused, latent_config, shape};
+
+    /// Those keys, beside the indexer's.
+    fn indexed(more: Value) -> Value {
+        let mut all = Map::new();
+        all.insert("index_head_dim".to_owned(), json!(8));
+        all.insert("index_n_heads".to_owned(), json!(3));
+        all.insert("index_topk".to_owned(), json!(5));
+        all.extend(more.as_object().unwrap().clone());
+        Value::Object(all)
+    }
+
+    /// Latents and rotated keys take 80 bytes a layer, index keys 32.
+    #[track_caller]
+    fn check_indexers(model_type: &str, more: Value, n: usize) {
+        let shape = shape(latent_config(model_type, &indexed(more))).unwrap();
+        let bytes: usize = shape.caches.iter().map(|it| it.bytes_per_position()).sum();
+        assert_eq!(bytes, 4 * 80 + n * 32);
+    }
+
+    #[test]
+    fn layers_have_indexers_where_the_config_says_so() {
+        check_indexers("deepseek_v32", json!({}), 4);
+        check_indexers("deepseek_v32", json!({"index_topk_freq": 4}), 4);
+        check_indexers("glm_moe_dsa", json!({}), 4);
+        check_indexers("glm_moe_dsa", json!({"index_topk_freq": 4}), 2);
+        check_indexers(
+            "glm_moe_dsa",
+            json!({"index_topk_freq": 3, "index_skip_topk_offset": 1}),
+            2,
+        );
+        check_indexers("glm_moe_dsa", json!({"index_topk_pattern": "FSSF"}), 2);
+        let types = ["full", "shared", "shared", "shared"];
+        check_indexers("glm_moe_dsa", json!({"indexer_types": types}), 1);
+    }
+
+    #[test]
+    fn refuses_what_it_does_not_compute() {
+        let glm = |more, message| check_refused("glm_moe_dsa", indexed(more), message);
+        let message = "index_topk_pattern is \"SFFF\"; it must give the first layer an indexer";
+        glm(json!({"index_topk_pattern": "SFFF"}), message);
+        let message = "index_topk_pattern is \"FF\"; it must have num_hidden_layers entries";
+        glm(json!({"index_topk_pattern": "FF"}), message);
+        let message = "index_topk_pattern is \"FXFF\"; \
+                       it must hold only \"full\" and \"shared\", or be a text of F and S";
+        glm(json!({"index_topk_pattern": "FXFF"}), message);
+        let message = "index_head_dim is 3; it must be at least qk_rope_head_dim";
+        glm(json!({"index_head_dim": 3}), message);
+        let message = "q_lora_rank is missing; it must be a whole number: indexers read it";
+        glm(json!({"q_lora_rank": null}), message);
+        let message =
+            "layer_types is [\"full_attention\"]; it must hold only \"indexed_attention\"";
+        glm(json!({"layer_types": ["full_attention"]}), message);
+    }
+}

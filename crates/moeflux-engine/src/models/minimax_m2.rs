@@ -8,7 +8,7 @@ use moeflux_core::checkpoint::Config;
 use super::{Build, Family, Model};
 use crate::layers::attention::{AttentionBlocks, AttentionShape, QkNorm};
 use crate::layers::decoder::{Builder, Mlp, Outline};
-use crate::layers::moe::{MoeBlocks, MoeShape, numbered_parts};
+use crate::layers::moe::{MoeBlocks, MoeShape, NUMBERED_PARTS};
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::layers::routing::SigmoidRouting;
@@ -52,8 +52,8 @@ fn rotation(config: &Config, head_dim: usize) -> Result<RopeSpec, LoadError> {
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     let outline = Outline::read(config)?;
     let attention = attention_shape(config)?;
-    let parts = numbered_parts("layers.0.block_sparse_moe", build);
-    let mut moe = MoeShape { parts, ..MoeShape::read(config, "intermediate_size")? };
+    let mut moe =
+        MoeShape { parts: NUMBERED_PARTS, ..MoeShape::read(config, "intermediate_size")? };
     let routing = SigmoidRouting::read(config, &mut moe)?;
     let has_bias = config.bool_or("use_routing_bias", true)?;
     let rope = rotation(config, attention.head_dim)?;

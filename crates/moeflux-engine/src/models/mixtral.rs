@@ -7,7 +7,7 @@ use moeflux_core::checkpoint::Config;
 use super::{Build, Family, Model};
 use crate::layers::attention::{AttentionBlocks, AttentionShape};
 use crate::layers::decoder::{Builder, Mlp, Outline};
-use crate::layers::moe::{MoeBlocks, MoeShape, numbered_parts};
+use crate::layers::moe::{MoeBlocks, MoeShape, NUMBERED_PARTS};
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::load::LoadError;
@@ -23,8 +23,7 @@ fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     let outline = Outline { eps: config.f32_or("rms_norm_eps", 1e-5)?, ..Outline::read(config)? };
     let attention = attention_shape(config)?;
-    let parts = numbered_parts("layers.0.block_sparse_moe", build);
-    let moe = MoeShape { parts, ..MoeShape::read(config, "intermediate_size")? };
+    let moe = MoeShape { parts: NUMBERED_PARTS, ..MoeShape::read(config, "intermediate_size")? };
     let rope = rope::read(config, attention.head_dim, 1.0)?;
     let rope = build.backend().load_rope(rope);
     let mut builder = Builder::new(outline, NormWeights::Plain, build);

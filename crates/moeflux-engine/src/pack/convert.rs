@@ -201,7 +201,7 @@ pub(super) fn agrees(source: &MatrixView<'_>, written: &MatrixView<'_>) -> bool 
 
 #[cfg(test)]
 mod tests {
-    use moeflux_core::quant::{Affine, Float};
+    use moeflux_core::quant::{Affine, Float, MicroScaled};
 
     use super::*;
 
@@ -227,6 +227,38 @@ mod tests {
             assert_eq!(convert_rows_on(n_threads, &view, target).unwrap().0, one, "{n_threads}");
         }
         assert!(agrees(&view, &one.view(128, TARGET)));
+    }
+
+    #[test]
+    fn every_other_row_of_any_format_is_what_it_was() {
+        let bytes = dense(12, 64);
+        let scales: Vec<u8> = (100..124).collect();
+        let micro = MatrixFormat::Micro(MicroScaled::MXFP4);
+        let views = [
+            view(&bytes, 12, 64),
+            MatrixView { format: MatrixFormat::Transposed(Float::F32), ..view(&bytes, 12, 64) },
+            MatrixView {
+                format: micro,
+                weight: &bytes[..12 * 32],
+                scales: &scales,
+                ..view(&bytes, 12, 64)
+            },
+        ];
+        for view in views {
+            view.assert_sizes();
+            for (step, first) in [(1, 0), (2, 0), (2, 1)] {
+                let part = PlainMatrix::every(&view, step, first);
+                let part = part.view();
+                part.assert_sizes();
+                assert_eq!(part.rows, 12 / step);
+                let (mut a, mut b) = ([0.0; 64], [0.0; 64]);
+                for row in 0..part.rows {
+                    view.decode_row(first + row * step, &mut a);
+                    part.decode_row(row, &mut b);
+                    assert_eq!(a, b, "{:?} row {row} of {step}", view.format);
+                }
+            }
+        }
     }
 
     #[test]

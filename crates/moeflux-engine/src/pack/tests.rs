@@ -1,5 +1,7 @@
 //! Packing, interrupted and not.
 
+mod small_floats;
+
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

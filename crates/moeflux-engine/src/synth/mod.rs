@@ -3,6 +3,7 @@
 
 mod fill;
 mod plan;
+mod published;
 mod shapes;
 mod text;
 

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::published;
+
 /// Figures of a Qwen3.5-MoE model that differ from one to the next.
 struct Qwen35 {
     hidden: usize,
@@ -92,11 +94,19 @@ const SHAPES: &[(&str, Qwen35)] = &[
 
 /// The names of all shapes.
 pub fn shape_names() -> impl Iterator<Item = &'static str> {
-    SHAPES.iter().map(|(name, _)| *name)
+    let own = SHAPES.iter().map(|(name, _)| *name);
+    own.chain(published::MODELS.iter().map(|(name, _)| *name))
 }
 
 /// The `config.json` of a shape.
 pub(super) fn config(name: &str, n_layers: Option<usize>) -> Option<Value> {
+    if let Some((_, make)) = published::MODELS.iter().find(|(it, _)| *it == name) {
+        let mut config = make();
+        if let Some(n_layers) = n_layers {
+            config["num_hidden_layers"] = n_layers.into();
+        }
+        return Some(config);
+    }
     let (_, shape) = SHAPES.iter().find(|(it, _)| *it == name)?;
     Some(json!({
         "architectures": ["Qwen3_5MoeForConditionalGeneration"],

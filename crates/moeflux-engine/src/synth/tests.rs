@@ -113,3 +113,49 @@ fn real_shapes_have_the_sizes_of_the_models() {
         assert!((total / want - 1.0).abs() < 1e-3, "{name}: {total}");
     }
 }
+
+#[test]
+fn published_shapes_have_the_parameters_that_they_are_named_for() {
+    // Billions, as their publishers count.
+    let published = [
+        ("deepseek-v3", 671.0),
+        ("deepseek-v3.2", 671.0),
+        ("kimi-k2", 1026.0),
+        ("glm-5", 744.0),
+        ("glm-4.7-flash", 30.0),
+        ("glm-4.5-air", 106.0),
+        ("qwen3-30b-a3b", 30.5),
+        ("qwen3-next-80b-a3b", 80.0),
+        ("mixtral-8x7b", 46.7),
+        ("minimax-m2", 229.0),
+        ("gpt-oss-20b", 20.9),
+        ("gpt-oss-120b", 116.8),
+    ];
+    assert_eq!(
+        published.map(|it| it.0),
+        *published::MODELS.iter().map(|it| it.0).collect::<Vec<_>>()
+    );
+    for (name, billions) in published {
+        let config = shapes::config(name, None).unwrap();
+        let config = Config::from_value(Path::new("config.json"), config).unwrap();
+        let manifest = manifest_of(&config).unwrap_or_else(|it| panic!("{name}: {it}"));
+        let resident: usize = manifest.matrices.iter().map(|it| it.rows * it.cols).sum();
+        let experts = manifest.experts.iter();
+        let experts: usize = experts.map(|it| 3 * it.n_experts * it.hidden * it.intermediate).sum();
+        let have = (resident + experts) as f64 / 1e9;
+        assert!((have / billions - 1.0).abs() < 0.025, "{name}: {have} of {billions} billion");
+    }
+}
+
+#[test]
+fn published_shapes_open_and_are_claimed_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, _) in published::MODELS {
+        let out = dir.path().join(name);
+        let options =
+            SynthOptions { is_hollow: true, n_layers: Some(4), ..SynthOptions::default() };
+        synth(name, &out, &options, &manifest_of, &mut |_| {})
+            .unwrap_or_else(|it| panic!("{name}: {it}"));
+        check_claims(&out);
+    }
+}

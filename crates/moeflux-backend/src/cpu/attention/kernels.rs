@@ -4,7 +4,7 @@
 use super::cache::Rows;
 use crate::cpu::Isa;
 use crate::cpu::isa::for_every_isa;
-use crate::cpu::math::{LANES, exp, tree_sum};
+use crate::cpu::math::{LANES, dot, exp, tree_sum};
 
 /// Columns of values mixed at a time, so that their sums stay in registers.
 const COLS: usize = 32;
@@ -23,7 +23,10 @@ pub(in crate::cpu) fn score(
     keys: Rows<'_>,
     scale: f32,
 ) {
-    if isa.name() == "avx512" {
+    let whole_blocks = queries.first().is_none_or(|it| it.len().is_multiple_of(LANES));
+    if !whole_blocks {
+        score_one_by_one(isa, out, queries, keys, scale);
+    } else if isa.name() == "avx512" {
         score_wide(isa, out, queries, keys, scale);
     } else {
         score_narrow(isa, out, queries, keys, scale);
@@ -31,101 +34,163 @@ pub(in crate::cpu) fn score(
 }
 
 for_every_isa! {
-    /// For sixteen vector registers.
-    fn score_narrow(
-        out: Scores<'_>,
-        queries: &[&[f32]],
-        keys: Rows<'_>,
-        scale: f32,
-    ) {
-        let Scores { scores, stride } = out;
-        let pairs = queries.len() - queries.len() % 2;
-        for i in (0..pairs).step_by(2) {
-            let q = [queries[i], queries[i + 1]];
-            score_group::<2, 2>(&mut scores[i * stride..], stride, q, &keys, scale);
-        }
-        if pairs < queries.len() {
-            score_group::<1, 4>(&mut scores[pairs * stride..], stride, [queries[pairs]], &keys, scale);
+    /// For keys that end within a block of lanes.
+    fn score_one_by_one(out: Scores<'_>, queries: &[&[f32]], keys: Rows<'_>, scale: f32) {
+        for (q, scores) in queries.iter().zip(out.scores.chunks_mut(out.stride)) {
+            for (j, score) in scores[..keys.len()].iter_mut().enumerate() {
+                *score = dot(q, keys.row(j, q.len())) * scale;
+            }
         }
     }
 }
 
 for_every_isa! {
-    /// For thirty-two vector registers that hold all lanes of a dot.
-    fn score_wide(
-        out: Scores<'_>,
-        queries: &[&[f32]],
-        keys: Rows<'_>,
-        scale: f32,
-    ) {
-        let Scores { scores, stride } = out;
-        let fours = queries.len() - queries.len() % 4;
-        for i in (0..fours).step_by(4) {
-            let q = [queries[i], queries[i + 1], queries[i + 2], queries[i + 3]];
-            score_group::<4, 4>(&mut scores[i * stride..], stride, q, &keys, scale);
-        }
-        for i in fours..queries.len() {
-            score_group::<1, 8>(&mut scores[i * stride..], stride, [queries[i]], &keys, scale);
-        }
+    /// For sixteen vector registers, each half of a dot's lanes.
+    fn score_narrow(out: Scores<'_>, queries: &[&[f32]], keys: Rows<'_>, scale: f32) {
+        score_pairs::<2>(out, queries, &keys, scale);
     }
 }
 
+for_every_isa! {
+    /// For thirty-two vector registers, each all of a dot's lanes.
+    fn score_wide(out: Scores<'_>, queries: &[&[f32]], keys: Rows<'_>, scale: f32) {
+        score_pairs::<4>(out, queries, &keys, scale);
+    }
+}
+
+/// Two queries with `K` keys at a time, which is 2 or 4.
 #[inline(always)]
-fn score_group<const Q: usize, const K: usize>(
-    scores: &mut [f32],
-    stride: usize,
-    q: [&[f32]; Q],
-    keys: &Rows<'_>,
-    scale: f32,
-) {
-    let dim = q[0].len();
+fn score_pairs<const K: usize>(out: Scores<'_>, queries: &[&[f32]], keys: &Rows<'_>, scale: f32) {
+    let Scores { scores, stride } = out;
     let n = keys.len();
-    let whole = n - n % K;
-    for j in (0..whole).step_by(K) {
-        let rows: [&[f32]; K] = std::array::from_fn(|r| keys.row(j + r, dim));
-        let dots = dots(q, rows);
-        for a in 0..Q {
-            for b in 0..K {
-                scores[a * stride + j + b] = dots[a][b] * scale;
-            }
-        }
-    }
-    for j in whole..n {
-        let dots = dots(q, [keys.row(j, dim)]);
-        for a in 0..Q {
-            scores[a * stride + j] = dots[a][0] * scale;
-        }
-    }
-}
-
-/// `Q * K` dot products at once; each has the bits of
-/// [`dot`](crate::cpu::math::dot).
-#[inline(always)]
-fn dots<const Q: usize, const K: usize>(q: [&[f32]; Q], k: [&[f32]; K]) -> [[f32; K]; Q] {
-    let n = q[0].len();
-    let q: [&[f32]; Q] = q.map(|it| &it[..n]);
-    let k: [&[f32]; K] = k.map(|it| &it[..n]);
-    let mut lanes = [[[0.0f32; LANES]; K]; Q];
-    let tail = n - n % LANES;
-    for at in (0..tail).step_by(LANES) {
-        for a in 0..Q {
-            let q = &q[a][at..at + LANES];
-            for b in 0..K {
-                let k = &k[b][at..at + LANES];
-                for i in 0..LANES {
-                    lanes[a][b][i] = q[i].mul_add(k[i], lanes[a][b][i]);
+    let (pairs, single) = queries.as_chunks::<2>();
+    for (i, [q0, q1]) in pairs.iter().enumerate() {
+        let (out0, out1) = scores[2 * i * stride..].split_at_mut(stride);
+        let (out0, out1) = (&mut out0[..n], &mut out1[..n]);
+        let whole = n - n % K;
+        for j in (0..whole).step_by(K) {
+            let row = |r| keys.row(j + r, q0.len());
+            if K == 4 {
+                let dots = dots_2x4([q0, q1], [row(0), row(1), row(2), row(3)]);
+                for r in 0..4 {
+                    out0[j + r] = dots[0][r] * scale;
+                    out1[j + r] = dots[1][r] * scale;
+                }
+            } else {
+                let dots = dots_2x2([q0, q1], [row(0), row(1)]);
+                for r in 0..2 {
+                    out0[j + r] = dots[0][r] * scale;
+                    out1[j + r] = dots[1][r] * scale;
                 }
             }
         }
-    }
-    for (i, at) in (tail..n).enumerate() {
-        for a in 0..Q {
-            for b in 0..K {
-                lanes[a][b][i] = q[a][at].mul_add(k[b][at], lanes[a][b][i]);
-            }
+        for j in whole..n {
+            let dots = dots_1x2(keys.row(j, q0.len()), [q0, q1]);
+            out0[j] = dots[0] * scale;
+            out1[j] = dots[1] * scale;
         }
     }
-    lanes.map(|it| it.map(tree_sum))
+    if let [q] = single {
+        let out = &mut scores[2 * pairs.len() * stride..][..n];
+        let whole = n - n % 4;
+        for j in (0..whole).step_by(4) {
+            let row = |r| keys.row(j + r, q.len());
+            let dots = dots_1x4(q, [row(0), row(1), row(2), row(3)]);
+            for r in 0..4 {
+                out[j + r] = dots[r] * scale;
+            }
+        }
+        for (j, out) in out.iter_mut().enumerate().skip(whole) {
+            *out = dot(q, keys.row(j, q.len())) * scale;
+        }
+    }
+}
+
+type Lanes = [f32; LANES];
+
+/// `sums += a * b`, lane by lane.
+#[inline(always)]
+fn add_products(sums: &mut Lanes, a: &Lanes, b: &Lanes) {
+    for i in 0..LANES {
+        sums[i] = a[i].mul_add(b[i], sums[i]);
+    }
+}
+
+/// [`tree_sum`] of a dot of its own: compilers that see the sums of several dots
+/// take their lanes apart in the loop before.
+#[inline(always)]
+fn finish(lanes: Lanes) -> f32 {
+    tree_sum(std::hint::black_box(lanes))
+}
+
+// Each of these dots of whole blocks has the bits of `dot`. Their accumulators
+// have names because compilers keep an array of them in memory.
+
+#[inline(always)]
+fn dots_1x2(q: &[f32], k: [&[f32]; 2]) -> [f32; 2] {
+    let (mut s0, mut s1) = ([0.0; LANES], [0.0; LANES]);
+    let q = q.as_chunks::<LANES>().0;
+    let [k0, k1] = k.map(|it| it.as_chunks::<LANES>().0);
+    for (q, (k0, k1)) in q.iter().zip(k0.iter().zip(k1)) {
+        add_products(&mut s0, q, k0);
+        add_products(&mut s1, q, k1);
+    }
+    [finish(s0), finish(s1)]
+}
+
+#[inline(always)]
+fn dots_1x4(q: &[f32], k: [&[f32]; 4]) -> [f32; 4] {
+    let (mut s0, mut s1) = ([0.0; LANES], [0.0; LANES]);
+    let (mut s2, mut s3) = ([0.0; LANES], [0.0; LANES]);
+    let q = q.as_chunks::<LANES>().0;
+    let [k0, k1, k2, k3] = k.map(|it| it.as_chunks::<LANES>().0);
+    for (q, ((k0, k1), (k2, k3))) in q.iter().zip(k0.iter().zip(k1).zip(k2.iter().zip(k3))) {
+        add_products(&mut s0, q, k0);
+        add_products(&mut s1, q, k1);
+        add_products(&mut s2, q, k2);
+        add_products(&mut s3, q, k3);
+    }
+    [finish(s0), finish(s1), finish(s2), finish(s3)]
+}
+
+#[inline(always)]
+fn dots_2x2(q: [&[f32]; 2], k: [&[f32]; 2]) -> [[f32; 2]; 2] {
+    let (mut a0, mut a1) = ([0.0; LANES], [0.0; LANES]);
+    let (mut b0, mut b1) = ([0.0; LANES], [0.0; LANES]);
+    let [qa, qb] = q.map(|it| it.as_chunks::<LANES>().0);
+    let [k0, k1] = k.map(|it| it.as_chunks::<LANES>().0);
+    for ((qa, qb), (k0, k1)) in qa.iter().zip(qb).zip(k0.iter().zip(k1)) {
+        add_products(&mut a0, qa, k0);
+        add_products(&mut a1, qa, k1);
+        add_products(&mut b0, qb, k0);
+        add_products(&mut b1, qb, k1);
+    }
+    [[finish(a0), finish(a1)], [finish(b0), finish(b1)]]
+}
+
+#[inline(always)]
+fn dots_2x4(q: [&[f32]; 2], k: [&[f32]; 4]) -> [[f32; 4]; 2] {
+    let (mut a0, mut a1) = ([0.0; LANES], [0.0; LANES]);
+    let (mut a2, mut a3) = ([0.0; LANES], [0.0; LANES]);
+    let (mut b0, mut b1) = ([0.0; LANES], [0.0; LANES]);
+    let (mut b2, mut b3) = ([0.0; LANES], [0.0; LANES]);
+    let [qa, qb] = q.map(|it| it.as_chunks::<LANES>().0);
+    let [k0, k1, k2, k3] = k.map(|it| it.as_chunks::<LANES>().0);
+    let keys = k0.iter().zip(k1).zip(k2.iter().zip(k3));
+    for ((qa, qb), ((k0, k1), (k2, k3))) in qa.iter().zip(qb).zip(keys) {
+        add_products(&mut a0, qa, k0);
+        add_products(&mut a1, qa, k1);
+        add_products(&mut a2, qa, k2);
+        add_products(&mut a3, qa, k3);
+        add_products(&mut b0, qb, k0);
+        add_products(&mut b1, qb, k1);
+        add_products(&mut b2, qb, k2);
+        add_products(&mut b3, qb, k3);
+    }
+    [
+        [finish(a0), finish(a1), finish(a2), finish(a3)],
+        [finish(b0), finish(b1), finish(b2), finish(b3)],
+    ]
 }
 
 for_every_isa! {

@@ -17,7 +17,7 @@ use crate::cpu::isa::{Level, for_every_isa};
 const ROWS: usize = 4;
 /// Columns that are decoded together: four rows of them fit into a quarter of
 /// the first cache. A multiple of every group size.
-const COLS: usize = 512;
+pub(super) const COLS: usize = 512;
 /// Rows of the activations whose partial sums are kept together.
 const X_ROWS: usize = 16;
 const LANES: usize = 16;
@@ -241,7 +241,7 @@ pub(super) fn decode(isa: Isa, weight: &MatrixView<'_>, row: usize, col: usize, 
 }
 
 /// The integers of a piece of a row.
-fn unpack(isa: Isa, bits: u8, packed: &[u8], out: &mut [u8]) {
+pub(super) fn unpack(isa: Isa, bits: u8, packed: &[u8], out: &mut [u8]) {
     match isa.level() {
         Level::Scalar => unpack_group(bits, packed, out),
         #[cfg(target_arch = "x86_64")]

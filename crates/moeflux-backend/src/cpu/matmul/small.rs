@@ -1,9 +1,10 @@
 //! Small floats as `f32`, in loops that compilers vectorise.
 
 use moeflux_core::quant::{
-    MatrixView, MicroScaled, ScaledBlocks, SmallFloat, e2m1_to_f32, e4m3_to_f32,
+    MatrixView, MicroScaled, ScaledBlocks, SmallFloat, e2m1_to_f32, e4m3_to_f32, unpack_group,
 };
 
+use super::full::{COLS, unpack};
 use crate::cpu::Isa;
 use crate::cpu::isa::for_every_isa;
 
@@ -20,22 +21,34 @@ pub(super) fn decode_micro(
     let first = row * micro.n_groups(weight.cols) + micro.n_groups(col);
     let scales = &weight.scales[first..first + micro.n_groups(out.len())];
     match micro.element {
-        SmallFloat::E2M1 => decode_e2m1(isa, micro, packed, scales, out),
+        SmallFloat::E2M1 => {
+            let mut codes = [0; COLS];
+            let codes = &mut codes[..out.len()];
+            unpack_codes(isa, packed, codes);
+            decode_e2m1(isa, micro, codes, scales, out);
+        }
         SmallFloat::E4M3 => decode_e4m3(isa, micro, packed, scales, out),
     }
 }
 
+/// The codes of a piece of a row, one a byte.
+fn unpack_codes(isa: Isa, packed: &[u8], out: &mut [u8]) {
+    // Kernels take 32 columns at a time, groups may have 16.
+    let whole = out.len() / 32 * 32;
+    let (out, out_rest) = out.split_at_mut(whole);
+    let (packed, packed_rest) = packed.split_at(whole / 2);
+    unpack(isa, 4, packed, out);
+    unpack_group(4, packed_rest, out_rest);
+}
+
 for_every_isa! {
-    fn decode_e2m1(micro: MicroScaled, packed: &[u8], scales: &[u8], out: &mut [f32]) {
+    fn decode_e2m1(micro: MicroScaled, codes: &[u8], scales: &[u8], out: &mut [f32]) {
         let groups = out.chunks_exact_mut(micro.group_size);
-        let packed = packed.chunks_exact(micro.group_size / 2);
-        for ((out, packed), scale) in groups.zip(packed).zip(scales) {
+        let codes = codes.chunks_exact(micro.group_size);
+        for ((out, codes), scale) in groups.zip(codes).zip(scales) {
             let scale = micro.scale.to_f32(*scale);
-            let words = packed.as_chunks().0.iter().map(|it| u32::from_le_bytes(*it));
-            for (out, word) in out.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-                for (lane, out) in (0..).zip(out.iter_mut()) {
-                    *out = e2m1_to_f32(word >> (4 * lane)) * scale;
-                }
+            for (out, code) in out.iter_mut().zip(codes) {
+                *out = e2m1_to_f32(u32::from(*code)) * scale;
             }
         }
     }

@@ -7,13 +7,11 @@ use std::ops::Range;
 use moeflux_core::quant::MatrixView;
 
 use super::FullProduct;
-use super::full::decode;
+use super::full::{COLS, decode};
 use super::jobs::OutPart;
 use crate::cpu::Isa;
 use crate::cpu::isa::for_every_isa;
 
-/// Outputs that are summed together; a multiple of every group size.
-const COLS: usize = 512;
 /// Rows of the matrix that are decoded together.
 const ROWS: usize = 4;
 /// Rows of the activations whose sums are kept together.

@@ -193,11 +193,19 @@ fn reads_fp8_experts_one_by_one() {
 }
 
 #[test]
-fn a_stack_of_matrices_counts_as_one() {
-    let dir =
-        small(json!({}), &[("a.weight", "BF16", &[4, 3, 8]), ("b.weight", "BF16", &[4, 3, 8])]);
+fn refuses_a_stack_of_matrices_whose_blocks_end_with_each() {
+    let dir = small(
+        fp8([4, 4]),
+        &[
+            ("a.weight", "F8_E4M3", &[4, 6, 8]),
+            ("a.weight_scale_inv", "F32", &[4, 2, 2]),
+            ("b.weight", "F8_E4M3", &[3, 8, 8]),
+            ("b.weight_scale_inv", "F32", &[3, 2, 2]),
+        ],
+    );
     let checkpoint = Checkpoint::open(dir.path()).unwrap();
     let mut claims = Claims::new(&checkpoint);
-    assert_eq!(claims.matrix(&decl("a", 12, 8)).unwrap().rows, 12);
-    assert!(claims.matrix(&decl("b", 4, 24)).is_err());
+    let got = claims.matrix(&decl("a", 24, 8)).unwrap_err().to_string();
+    assert!(got.contains("a of [4, 6] rows, in blocks that these cut"), "{got}");
+    assert_eq!(claims.matrix(&decl("b", 24, 8)).unwrap().scales.len, 6 * 2 * 4);
 }
