@@ -26,7 +26,7 @@ pub(crate) trait Mixer: fmt::Debug + Send {
 #[derive(Debug)]
 pub(crate) enum Mlp {
     Dense(Dense),
-    Moe(Moe),
+    Moe(Box<Moe>),
 }
 
 /// One layer.

@@ -196,7 +196,7 @@ impl MoeBlocks {
         name: &str,
         scoring: Scoring,
         builder: &mut Builder<'_, '_>,
-    ) -> Result<Moe, LoadError> {
+    ) -> Result<Box<Moe>, LoadError> {
         let MoeShape { n_experts, intermediate, parts, fused, .. } = self.shape;
         let hidden = builder.outline.hidden;
         let shared = match self.shape.shared.zip(self.shared) {
@@ -206,7 +206,7 @@ impl MoeBlocks {
         let prefix = name.to_owned();
         let decl = ExpertsDecl { layer, prefix, parts, fused, n_experts, hidden, intermediate };
         builder.build.weights.experts(decl)?;
-        Ok(Moe {
+        Ok(Box::new(Moe {
             layer,
             router: builder.gate(&format!("{name}.{}", self.shape.router), n_experts, hidden)?,
             router_bias: None,
@@ -217,7 +217,7 @@ impl MoeBlocks {
             biases: None,
             shared,
             scratch: self.scratch,
-        })
+        }))
     }
 }
 
