@@ -82,8 +82,10 @@ const STACKED_BLOCKS: [&str; 2] = ["switch_mlp", "experts"];
 /// Names of its parts, whatever the family calls those of single experts.
 const STACKED_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
-/// A tensor of all experts.
-type Fused<'a> = Stored<'a>;
+/// Claims a fused tensor of all experts: its name, and the rows and columns of
+/// an expert.
+type ClaimFused<'a> =
+    fn(&mut Claims<'a>, &ExpertsDecl, &str, usize, usize) -> Result<Stored<'a>, FormatError>;
 
 impl<'a> Claims<'a> {
     pub(super) fn locate_experts(&mut self, decl: &ExpertsDecl) -> Result<LayerBank, FormatError> {
@@ -125,14 +127,10 @@ impl<'a> Claims<'a> {
             }
         }
         if has(&format!("{prefix}.experts.gate_up_proj")) {
-            return self.experts_fused(decl, &mut |claims, name, rows, cols| {
-                claims.fused_floats(decl, name, rows, cols)
-            });
+            return self.experts_fused(decl, Self::fused_floats);
         }
         if has(&format!("{prefix}.experts.gate_up_proj_blocks")) {
-            return self.experts_fused(decl, &mut |claims, name, rows, cols| {
-                claims.fused_mxfp4(decl, name, rows, cols)
-            });
+            return self.experts_fused(decl, Self::fused_mxfp4);
         }
         if has(&format!("{prefix}.experts.0.{}.weight", parts[0])) {
             return self.experts_listed(decl);
@@ -165,17 +163,16 @@ impl<'a> Claims<'a> {
     }
 
     /// Hugging Face: gate and up rows of all experts in one tensor, down in
-    /// another. `claim` takes a tensor's name, and the rows and columns of an
-    /// expert.
+    /// another.
     fn experts_fused(
         &mut self,
         decl: &ExpertsDecl,
-        claim: &mut dyn FnMut(&mut Self, &str, usize, usize) -> Result<Fused<'a>, FormatError>,
+        claim: ClaimFused<'a>,
     ) -> Result<LayerBank, FormatError> {
         let ExpertsDecl { prefix, n_experts, hidden, intermediate, fused, .. } = decl;
         let mut pieces = Pieces::default();
         let mut matrix = |name: &str, rows: usize, cols: usize| -> Result<_, FormatError> {
-            let stored = claim(self, &format!("{prefix}.experts.{name}"), rows, cols)?;
+            let stored = claim(self, decl, &format!("{prefix}.experts.{name}"), rows, cols)?;
             Ok(pieces.stacked(&stored, *n_experts, rows, cols))
         };
         let both = matrix("gate_up_proj", 2 * intermediate, *hidden)?;
@@ -198,12 +195,12 @@ impl<'a> Claims<'a> {
         name: &str,
         rows: usize,
         cols: usize,
-    ) -> Result<Fused<'a>, FormatError> {
+    ) -> Result<Stored<'a>, FormatError> {
         let tensor = self.claim(name)?;
         let Dtype::Float(float) = tensor.dtype else {
             return Err(self.unsupported_dtype(tensor));
         };
-        let mut stored = Fused::dense(float, tensor);
+        let mut stored = Stored::dense(float, tensor);
         if decl.fused == FusedOrder::Alternating {
             self.expect_shape(tensor, &[decl.n_experts, cols], rows)?;
             stored.format = MatrixFormat::Transposed(float);
@@ -221,7 +218,7 @@ impl<'a> Claims<'a> {
         name: &str,
         rows: usize,
         cols: usize,
-    ) -> Result<Fused<'a>, FormatError> {
+    ) -> Result<Stored<'a>, FormatError> {
         const MXFP4: MicroScaled = MicroScaled::MXFP4;
         let weight = self.claim(&format!("{name}_blocks"))?;
         let scales = self.claim(&format!("{name}_scales"))?;
@@ -237,7 +234,7 @@ impl<'a> Claims<'a> {
             return Err(FormatError::unsupported(self.checkpoint.path_of(weight), what));
         }
         self.check_rule(name, weight, &format)?;
-        Ok(Fused { format, weight, scales: Some(scales), biases: None })
+        Ok(Stored { format, weight, scales: Some(scales), biases: None })
     }
 
     /// One tensor for each part of each expert.
