@@ -169,7 +169,8 @@ fn plans_add_up_and_change_nothing() {
         let parts =
             ["resident_bytes", "session_bytes", "scratch_bytes", "program_bytes", "cache_bytes"];
         assert_eq!(n("total_bytes"), parts.map(n).iter().sum::<u64>());
-        assert_eq!(n("session_bytes"), n("state_bytes") + n("ctx") * n("kv_bytes_per_token"));
+        let held = n("state_bytes") + n("checkpoint_bytes");
+        assert_eq!(n("session_bytes"), held + n("ctx") * n("kv_bytes_per_token"));
         assert_eq!(plan["fits"], n("total_bytes") <= n("memory_bytes"));
         assert!(plan["memory_gb_s"].as_f64().unwrap() > 0.0);
         assert!(plan["tok_s_resident"].as_f64().unwrap() > 0.0);

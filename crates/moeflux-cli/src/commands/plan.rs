@@ -23,10 +23,12 @@ fn to_text(facts: &Inspection, speed: &moeflux_engine::Forecast) -> String {
     let cache_note =
         format!("{:.0} % of the experts' {}", share.min(100.0), show(plan.expert_bytes));
     let kv_note = format!("{} positions of {}", plan.ctx, show(plan.kv_bytes_per_position));
+    let conversation = plan.session_bytes() - plan.checkpoint_bytes;
     let chunk_note = format!("prefill in chunks of {} rows", plan.chunk);
     let rows = [
         ("weights that stay", plan.resident_bytes, String::new()),
-        ("one conversation", plan.session_bytes(), kv_note),
+        ("one conversation", conversation, kv_note),
+        ("its checkpoints", plan.checkpoint_bytes, String::from("states to go back to, at most")),
         ("activations", plan.scratch_bytes, chunk_note),
         ("program", plan.program_bytes, String::from("with the tokenizer")),
         ("expert cache", plan.cache_bytes, format!("{cache_note}, {}", plan.io_mode)),
@@ -63,6 +65,7 @@ fn to_json(facts: &Inspection, speed: &moeflux_engine::Forecast) -> Result<Strin
         "resident_bytes": plan.resident_bytes,
         "kv_bytes_per_token": plan.kv_bytes_per_position,
         "state_bytes": plan.state_bytes,
+        "checkpoint_bytes": plan.checkpoint_bytes,
         "ctx": plan.ctx,
         "session_bytes": plan.session_bytes(),
         "scratch_bytes": plan.scratch_bytes,
