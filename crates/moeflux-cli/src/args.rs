@@ -413,9 +413,9 @@ pub(crate) struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SynthArgs {
-    /// The family
-    #[arg(long, default_value = "qwen3_5_moe")]
-    pub(crate) family: String,
+    /// The family [default: the shape's]
+    #[arg(long)]
+    pub(crate) family: Option<String>,
     /// The shape, such as qwen3.6-35b-a3b
     #[arg(long)]
     pub(crate) shape: String,

@@ -121,6 +121,8 @@ fn bits_and_groups_that_do_not_exist_are_refused_before_anything_is_written() {
     );
     let family = ["synth", "--shape", "tiny", "--out", out, "--family", "gpt"];
     refuses(&family, 2, &["--family", "\"gpt\"", "qwen3_5_moe"]);
+    let other = ["synth", "--shape", "tiny", "--out", out, "--family", "mixtral"];
+    refuses(&other, 2, &["--family", "\"mixtral\"", "tiny", "qwen3_5_moe"]);
     refuses(&["synth", "--shape", "tiny", "--out", out, "--layers", "0"], 2, &["--layers", "'0'"]);
     let layers = ["synth", "--shape", "tiny", "--out", out, "--layers", "1001"];
     refuses(&layers, 2, &["layers", "1001", "1 to 1000"]);

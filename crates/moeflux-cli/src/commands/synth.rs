@@ -1,7 +1,7 @@
 //! `moeflux synth`: random weights in a real shape.
 
 use anyhow::Result;
-use moeflux_engine::synth::{SynthFormat, SynthOptions};
+use moeflux_engine::synth::{SynthFormat, SynthOptions, shape_family};
 use moeflux_engine::{FAMILIES, synthesise};
 
 use super::print;
@@ -10,10 +10,8 @@ use crate::bytes;
 use crate::progress::{Bar, Unit};
 
 pub(crate) fn run(args: &SynthArgs) -> Result<()> {
-    if !FAMILIES.iter().any(|it| it.name == args.family) {
-        let known: Vec<&str> = FAMILIES.iter().map(|it| it.name).collect();
-        let message = format!("--family {:?}: there are {}", args.family, known.join(", "));
-        return Err(UsageError(message).into());
+    if let Some(family) = &args.family {
+        check_family(family, &args.shape)?;
     }
     let options = SynthOptions {
         bits: args.bits,
@@ -34,4 +32,19 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     drop(bar);
     print(&format!("{} in {}\n", bytes::show(n), args.out.display()))?;
     Ok(())
+}
+
+/// A shape belongs to one family; whoever names another is mistaken about one
+/// of them.
+fn check_family(family: &str, shape: &str) -> Result<(), UsageError> {
+    if !FAMILIES.iter().any(|it| it.name == family) {
+        let known: Vec<&str> = FAMILIES.iter().map(|it| it.name).collect();
+        return Err(UsageError(format!("--family {family:?}: there are {}", known.join(", "))));
+    }
+    match shape_family(shape) {
+        Some(own) if own != family => {
+            Err(UsageError(format!("--family {family:?}: {shape} is a shape of {own}")))
+        }
+        _ => Ok(()),
+    }
 }

@@ -19,7 +19,7 @@ use moeflux_core::manifest::Manifest;
 use moeflux_core::quant::Affine;
 use serde_json::{Map, Value, json};
 
-pub use shapes::shape_names;
+pub use shapes::{shape_family, shape_names};
 
 use crate::pack::files::{
     CHUNK_BYTES, FileWriter, require_space, safetensors_header, sync_dir, write_atomically,

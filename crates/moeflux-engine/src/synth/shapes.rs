@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::published;
+use crate::models::FAMILIES;
 
 /// Figures of a Qwen3.5-MoE model that differ from one to the next.
 struct Qwen35 {
@@ -96,6 +97,13 @@ const SHAPES: &[(&str, Qwen35)] = &[
 pub fn shape_names() -> impl Iterator<Item = &'static str> {
     let own = SHAPES.iter().map(|(name, _)| *name);
     own.chain(published::MODELS.iter().map(|(name, _)| *name))
+}
+
+/// The family of a shape, where there is such a shape.
+pub fn shape_family(name: &str) -> Option<&'static str> {
+    let config = config(name, None)?;
+    let model_type = config["model_type"].as_str()?;
+    FAMILIES.iter().find(|it| it.model_types.contains(&model_type)).map(|it| it.name)
 }
 
 /// The `config.json` of a shape.
