@@ -115,6 +115,9 @@ HF = {
         hidden_size=96, intermediate_size=32, num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"], quantization_config=MXFP4)),
     "deepseek_v32-hf": dict(config=deepseek_v32(), prediction=True),
     "glm_moe_dsa-hf": dict(config=glm_moe_dsa()),
+    # biases, and layers that attend to what an earlier one chose
+    "glm_moe_dsa-shared": dict(config=glm_moe_dsa(
+        attention_bias=True, indexer_types=["full", "shared", "full", "shared"], num_hidden_layers=4, hidden_size=32, vocab_size=61)),
     "deepseek_v3-fp8": dict(format="fp8", config=deepseek_v3(
         hidden_size=136, intermediate_size=132, moe_intermediate_size=20, n_routed_experts=8, num_experts_per_tok=3, num_hidden_layers=2,
         rope_scaling=dict(YARN, mscale_all_dim=0.707), quantization_config=FP8,
