@@ -260,7 +260,7 @@ pub(crate) struct PromptCacheArgs {
     #[arg(long, value_name = "DIR")]
     prompt_cache: Option<PathBuf>,
     /// What the directory may hold; the least recently used leaves first
-    #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = bytes::parse, allow_negative_numbers = true)]
+    #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = bytes::parse_some, allow_negative_numbers = true)]
     prompt_cache_size: u64,
 }
 

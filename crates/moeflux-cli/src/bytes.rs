@@ -27,6 +27,17 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     if bytes.is_finite() && (0.0..1e18).contains(&bytes) { Ok(bytes as u64) } else { Err(wrong()) }
 }
 
+/// As [`parse`], but not none at all.
+///
+/// # Errors
+/// Where the text is no such count, or 0.
+pub(crate) fn parse_some(text: &str) -> Result<u64, String> {
+    match parse(text)? {
+        0 => Err(String::from("at least 1 byte")),
+        bytes => Ok(bytes),
+    }
+}
+
 /// Writes a count with three digits or so.
 pub(crate) fn show(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];

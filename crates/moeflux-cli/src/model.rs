@@ -58,7 +58,11 @@ pub(crate) fn inspect(args: &ModelArgs, shape: &ShapeArgs, is_quiet: bool) -> Re
     let dir = ScratchDir::new(name);
     let hollow = SynthOptions { bits: shape.bits, is_hollow: true, ..SynthOptions::default() };
     moeflux_engine::synthesise(name, &dir.0, &hollow, &mut |_| {}).context("--shape")?;
-    Ok(moeflux_engine::inspect(&dir.0, &options)?)
+    let mut facts = moeflux_engine::inspect(&dir.0, &options)?;
+    // Its files are gone with their directory.
+    facts.root = PathBuf::from(name);
+    facts.files.clear();
+    Ok(facts)
 }
 
 /// A directory for files without content, removed when dropped.

@@ -138,6 +138,12 @@ fn conversations_that_cannot_be_read_are_refused_in_one_line() {
         let mut command = moeflux(&["chat", "-q", "--session", text(&file)]);
         check_refusal(command.write_stdin("hi\n"), 1, &[words]);
     }
+    for path in [text(dir.path()), "/dev/zero"] {
+        let mut command = moeflux(&["chat", "-q", "--session", path]);
+        check_refusal(command.write_stdin("hi\n"), 1, &[path, "not a regular file"]);
+    }
+    let size = ["run", "hi", "--prompt-cache", text(dir.path()), "--prompt-cache-size", "0"];
+    check_refusal(&mut moeflux(&size), 2, &["--prompt-cache-size", "at least 1 byte"]);
     let nowhere = dir.path().join("no/cache");
     fs::write(dir.path().join("no"), "a file").unwrap();
     let mut command = moeflux(&["run", "hi", "--prompt-cache", text(&nowhere)]);

@@ -51,7 +51,9 @@ fn to_text(facts: &Inspection) -> String {
         let (kind, format) = (it.kind, &it.format);
         text.push_str(&format!("  {kind:<18} {bytes:>12}  {format}, {millions:.1} M weights\n"));
     }
-    text.push_str("\nfiles\n");
+    if !facts.files.is_empty() {
+        text.push_str("\nfiles\n");
+    }
     for (path, bytes) in &facts.files {
         let missing = if path.exists() { "" } else { "  (missing)" };
         text.push_str(&format!("  {:>12}  {}{missing}\n", show(*bytes), path.display()));

@@ -275,15 +275,18 @@ impl Input {
     /// file's before memory is taken for it.
     fn open(path: &Path) -> Result<Input, SnapshotError> {
         let io_error = |source| SnapshotError::Io { path: path.to_path_buf(), source };
-        let mut file = File::open(path).map_err(io_error)?;
-        let facts = file.metadata().map_err(io_error)?;
-        let n_bytes = facts.len();
         let not_a_snapshot = || SnapshotError::NotASnapshot { path: path.to_path_buf() };
+        // To open a pipe is to wait for its writer.
+        if !std::fs::metadata(path).map_err(io_error)?.is_file() {
+            return Err(not_a_snapshot());
+        }
+        let mut file = File::open(path).map_err(io_error)?;
+        let n_bytes = file.metadata().map_err(io_error)?.len();
         let at_least = |want: u64| match n_bytes >= want {
             true => Ok(()),
             false => Err(SnapshotError::Length { path: path.to_path_buf(), want, got: n_bytes }),
         };
-        if !facts.is_file() || n_bytes < MAGIC.len() as u64 {
+        if n_bytes < MAGIC.len() as u64 {
             return Err(not_a_snapshot());
         }
         let mut magic = [0; MAGIC.len()];

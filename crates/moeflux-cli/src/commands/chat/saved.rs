@@ -1,7 +1,7 @@
 //! Conversations as files: the messages, and beside them what the model knows.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -45,14 +45,19 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Reads messages; `None` where there is no such file.
 pub(super) fn read(file: &Path) -> Result<Option<Vec<Message>>> {
     let name = || file.display().to_string();
-    let bytes = match file.metadata() {
-        Ok(facts) if facts.len() > MAX_BYTES => {
-            bail!("{}: too long for a conversation", name());
-        }
-        Ok(_) => fs::read(file).with_context(name)?,
+    match file.metadata() {
+        // Pipes may keep one waiting, and devices never end.
+        Ok(facts) if !facts.is_file() => bail!("{}: not a regular file", name()),
+        Ok(_) => {}
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(err) => return Err(err).with_context(name),
-    };
+    }
+    let mut bytes = Vec::new();
+    let opened = File::open(file).with_context(name)?;
+    opened.take(MAX_BYTES + 1).read_to_end(&mut bytes).with_context(name)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        bail!("{}: too long for a conversation", name());
+    }
     let mut value: Value = serde_json::from_slice(&bytes).with_context(name)?;
     if value["format"] != FORMAT {
         bail!("{}: not a conversation that chat has saved", name());
