@@ -321,8 +321,8 @@ pub(crate) struct PackArgs {
     pub(crate) src: String,
     /// The directory to write
     pub(crate) dst: PathBuf,
-    /// Bits of what is not quantised yet, and of FP8; where asked for, of MXFP4
-    /// and the like too; 16 leaves all as it is [default: 4]
+    /// Bits of what is not quantised yet, and of FP8 [default: 4]; where given, also of MXFP4
+    /// and the like, and of what a quantised checkpoint left as it is; 16 leaves all as it is
     #[arg(long, value_parser = weight_bits, allow_negative_numbers = true)]
     pub(crate) bits: Option<u8>,
     /// Bits of what stays in memory [default: as --bits]
@@ -334,7 +334,7 @@ pub(crate) struct PackArgs {
     /// Bits of the head [default: as --resident-bits]
     #[arg(long, value_name = "BITS", value_parser = weight_bits, allow_negative_numbers = true)]
     pub(crate) head_bits: Option<u8>,
-    /// Bits of routers and gates
+    /// Bits of routers and gates; those of FP8 and of quantised checkpoints stay as they are
     #[arg(long, value_name = "BITS", default_value_t = 8, value_parser = weight_bits, allow_negative_numbers = true)]
     pub(crate) gate_bits: u8,
     /// Columns that share a scale: 32, 64 or 128

@@ -63,9 +63,7 @@ fn check_near(source: &Path, packed: &Path) {
 fn what_is_quantised_already_is_packed_as_it_is() {
     let mut n_kept = 0;
     for case in cases().iter().filter(|it| is_quantised(it)) {
-        // MLX leaves the routers of some families as they are.
-        let options = PackOptions { gate_bits: None, ..PackOptions::default() };
-        let (dir, report) = pack(case, &options);
+        let (dir, report) = pack(case, &PackOptions::default());
         if report.kinds.values().all(|it| it.signal == 0.0) {
             check_same_bits(case, dir.path());
             n_kept += 1;
@@ -92,7 +90,7 @@ fn eight_bit_floats_packed_to_fewer_bits_lose_what_those_bits_lose() {
     let want = logits(floats.path(), Activations::Full, &tokens);
     assert!(divergence(control.path(), &tokens, &want) < 1e-9);
     let losses = [8, 4].map(|n_bits| {
-        let options = PackOptions { requantise: true, ..PackOptions::with_bits(n_bits) };
+        let options = PackOptions { gate_bits: None, ..PackOptions::with_bits(n_bits) };
         let (packed, report) = pack(floats.path(), &options);
         let (control, of_control) = pack(control.path(), &options);
         for kind in ["attention", "experts", "mlp", "shared experts"] {

@@ -55,6 +55,17 @@ pub enum CheckpointKind {
     Packed,
 }
 
+/// What a checkpoint says about how its weights are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// Floats of sixteen bits and more.
+    Floats,
+    /// FP8, as its model was trained.
+    Eights,
+    /// Quantised: what is not was left so on purpose.
+    Quantised,
+}
+
 /// A model's files, their headers read and checked.
 #[derive(Debug)]
 pub struct Checkpoint {
@@ -198,6 +209,11 @@ impl Checkpoint {
     /// Which kind of files it is made of.
     pub fn kind(&self) -> CheckpointKind {
         self.kind
+    }
+
+    /// What its config says about how weights are stored.
+    pub fn precision(&self) -> Precision {
+        self.rules.precision()
     }
 
     /// Its directory.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Config, FormatError, canonical_name};
+use super::{Config, FormatError, Precision, canonical_name};
 use crate::quant::{Affine, MatrixFormat, MicroScaled, ScaledBlocks};
 
 /// How a module is declared to be stored.
@@ -66,6 +66,15 @@ impl QuantRules {
             rules.modules.insert(canonical_name(name).to_owned(), rule);
         }
         Ok(rules)
+    }
+
+    /// What most modules are declared to be.
+    pub(crate) fn precision(&self) -> Precision {
+        match self.default {
+            Some(Declared::Blocks(..)) => Precision::Eights,
+            None if self.modules.is_empty() => Precision::Floats,
+            _ => Precision::Quantised,
+        }
     }
 
     /// What is declared for a module; `None` where it is declared unquantised.

@@ -1,5 +1,6 @@
 //! How a checkpoint is to be packed.
 
+use moeflux_core::checkpoint::Precision;
 use moeflux_core::manifest::{MatrixDecl, Role};
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use serde::{Deserialize, Serialize};
@@ -7,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::PackError;
 
 /// How a checkpoint is to be packed. Bits are for floats of eight bits and
-/// more; `None` leaves those as they are.
+/// more; `None` leaves those as they are. What a quantised checkpoint left as
+/// floats is kept, unless `requantise` says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackOptions {
     /// Of the routed experts.
@@ -18,12 +20,12 @@ pub struct PackOptions {
     pub embedding_bits: Option<u8>,
     /// Of the head.
     pub head_bits: Option<u8>,
-    /// Of routers and gates.
+    /// Of routers and gates; those of FP8 and of quantised checkpoints are kept.
     pub gate_bits: Option<u8>,
     /// Columns that share a scale and a bias.
     pub group_size: usize,
-    /// Whether bits are for micro-scaled floats (MXFP4 and the like) too, which
-    /// are kept otherwise.
+    /// Whether bits are for checkpoints that are quantised too: for their floats
+    /// and their micro-scaled floats (MXFP4 and the like).
     pub requantise: bool,
     /// Starts over what was packed with other options or from another source.
     #[serde(skip)]
@@ -86,6 +88,22 @@ impl PackOptions {
             return Err(PackError::Option { what: "group size", value: self.group_size, allowed });
         }
         Ok(())
+    }
+
+    /// What is left of them for a source: routers that FP8 models and quantised
+    /// ones left as they are stay so, and so do all floats of a quantised one
+    /// unless bits were asked for.
+    pub(super) fn for_source(&self, precision: Precision) -> PackOptions {
+        match precision {
+            Precision::Floats => self.clone(),
+            Precision::Quantised if !self.requantise => {
+                let kept = PackOptions::unquantised();
+                PackOptions { group_size: self.group_size, n_threads: self.n_threads, ..kept }
+            }
+            Precision::Eights | Precision::Quantised => {
+                PackOptions { gate_bits: None, ..self.clone() }
+            }
+        }
     }
 
     /// What becomes of a resident matrix.

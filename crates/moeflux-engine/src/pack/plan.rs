@@ -47,6 +47,7 @@ impl<'a> Plan<'a> {
         manifest: &'a Manifest,
         options: &PackOptions,
     ) -> Result<Plan<'a>, FormatError> {
+        let options = &options.for_source(checkpoint.precision());
         let mut claims = Claims::new(checkpoint);
         let mut matrices: Vec<MatrixPlan<'a>> = Vec::new();
         for decl in &manifest.matrices {

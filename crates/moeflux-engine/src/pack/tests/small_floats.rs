@@ -117,6 +117,10 @@ fn fp8_becomes_integers_within_a_step() {
     assert!(error > 0.0 && error < 0.012, "{error}");
     verify(&dst, &mut |_| {}).unwrap();
     for ((name, a, a_bytes), (_, b, b_bytes)) in matrices(&src).iter().zip(&matrices(&dst)) {
+        if matches!(a.format, MatrixFormat::Dense(_)) {
+            assert_eq!(a.format, b.format, "{name}");
+            continue;
+        }
         assert!(matches!(b.format, MatrixFormat::Affine(Affine { bits: 8, .. })), "{name}");
         check_within_a_step(name, &a_bytes.view(a), &b_bytes.view(b));
     }
