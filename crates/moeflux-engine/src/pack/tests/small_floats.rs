@@ -117,8 +117,8 @@ fn fp8_becomes_integers_within_a_step() {
     assert!(error > 0.0 && error < 0.012, "{error}");
     verify(&dst, &mut |_| {}).unwrap();
     for ((name, a, a_bytes), (_, b, b_bytes)) in matrices(&src).iter().zip(&matrices(&dst)) {
-        if matches!(a.format, MatrixFormat::Dense(_)) {
-            assert_eq!(a.format, b.format, "{name}");
+        if a.format == b.format {
+            assert!(["gate", "in_proj_a", "in_proj_b"].iter().any(|it| name.ends_with(it)));
             continue;
         }
         assert!(matches!(b.format, MatrixFormat::Affine(Affine { bits: 8, .. })), "{name}");
