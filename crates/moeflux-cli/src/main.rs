@@ -6,6 +6,7 @@ mod args;
 mod bytes;
 mod commands;
 mod demo;
+mod files;
 mod model;
 mod progress;
 mod report;

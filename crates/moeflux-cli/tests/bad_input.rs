@@ -195,6 +195,8 @@ fn token_files_that_make_no_sense_are_refused() {
     refuses(&args, 1, &["--tokens"]);
     fs::write(tokens, format!("[{:?}]", vec![1; 4097])).unwrap();
     refuses(&args, 1, &["--tokens", "sequence 0", "4097", "--ctx"]);
+    let endless = ["logits", "--tokens", "/dev/zero", "--out", out];
+    refuses(&endless, 1, &["--tokens", "/dev/zero", "longer than 256 MiB"]);
     assert_eq!(listing(dir.path()).len(), 1, "nothing else was written");
 }
 
@@ -226,6 +228,8 @@ fn texts_that_cannot_be_measured_are_refused() {
     refuses(&["perplexity", "--text", text], 1, &["--text", text, "No such file"]);
     fs::write(text, b"ab\xff").unwrap();
     refuses(&["perplexity", "--text", text], 1, &["--text", text, "utf-8"]);
+    let endless = ["perplexity", "--text", "/dev/zero"];
+    refuses(&endless, 1, &["--text", "/dev/zero", "longer than 256 MiB"]);
     for short in ["", "a"] {
         fs::write(text, short).unwrap();
         refuses(&["perplexity", "--text", text], 2, &["--text", text, "two tokens"]);

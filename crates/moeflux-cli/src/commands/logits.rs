@@ -30,7 +30,7 @@ fn out_name(args: &LogitsArgs) -> String {
 }
 
 fn read_tokens(path: &Path) -> Result<Vec<Vec<TokenId>>> {
-    let bytes = fs::read(path).with_context(|| tokens_name(path))?;
+    let bytes = crate::files::read(path).with_context(|| tokens_name(path))?;
     let ids: Vec<Vec<u32>> = serde_json::from_slice(&bytes).with_context(|| {
         format!("{}: an array of arrays of token ids is needed", tokens_name(path))
     })?;

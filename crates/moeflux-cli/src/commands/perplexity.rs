@@ -6,15 +6,15 @@ use moeflux_engine::text::Markup;
 
 use super::print;
 use crate::args::{PerplexityArgs, UsageError};
-use crate::model;
 use crate::progress::{Bar, Unit};
+use crate::{files, model};
 
 /// Tokens of a window where nobody says otherwise.
 const WINDOW: usize = 2048;
 
 pub(crate) fn run(args: &PerplexityArgs) -> Result<()> {
     let name = || format!("--text {}", args.text.display());
-    let bytes = std::fs::read(&args.text).with_context(name)?;
+    let bytes = files::read(&args.text).with_context(name)?;
     let text = String::from_utf8(bytes).with_context(name)?;
     let engine = model::open(&args.model, args.exact, false)?;
     let tokens = engine.tokenizer()?.encode(&text, Markup::Literal)?;

@@ -1,7 +1,7 @@
 //! Conversations as files: the messages, and beside them what the model knows.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -10,9 +10,6 @@ use serde_json::{Value, json};
 
 const FORMAT: &str = "moeflux-chat";
 const VERSION: u64 = 1;
-
-/// Longest file that is read.
-const MAX_BYTES: u64 = 256 << 20;
 
 /// Where what the model knows of a conversation is kept.
 pub(super) fn snapshot_path(file: &Path) -> PathBuf {
@@ -52,12 +49,7 @@ pub(super) fn read(file: &Path) -> Result<Option<Vec<Message>>> {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(err) => return Err(err).with_context(name),
     }
-    let mut bytes = Vec::new();
-    let opened = File::open(file).with_context(name)?;
-    opened.take(MAX_BYTES + 1).read_to_end(&mut bytes).with_context(name)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        bail!("{}: too long for a conversation", name());
-    }
+    let bytes = crate::files::read(file).with_context(name)?;
     let mut value: Value = serde_json::from_slice(&bytes).with_context(name)?;
     if value["format"] != FORMAT {
         bail!("{}: not a conversation that chat has saved", name());
