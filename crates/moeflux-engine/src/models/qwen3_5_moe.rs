@@ -26,7 +26,8 @@ fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
     Ok(AttentionShape { norms: QkNorm::PerHead, is_gated: true, ..shape })
 }
 
-fn moe_shape(config: &Config) -> Result<MoeShape, LoadError> {
+/// Routed experts beside a gated shared one, as in Qwen3-Next.
+pub(super) fn moe_shape(config: &Config) -> Result<MoeShape, LoadError> {
     let shape = MoeShape::read(config, "moe_intermediate_size")?;
     let shared = SharedShape {
         name: "shared_expert",

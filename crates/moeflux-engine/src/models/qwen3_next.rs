@@ -8,14 +8,14 @@ use moeflux_backend::{Scoring, Weight};
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::{MatrixDecl, Role};
 
-use super::{Build, Family, Model};
+use super::{Build, Family, Model, qwen3_5_moe};
 use crate::layers::attention::{AttentionBlocks, AttentionShape, QkNorm};
 use crate::layers::decoder::{Builder, Mixer, Mlp, Outline};
 use crate::layers::delta_net::{
     DeltaNetBlocks, DeltaNetShape, InProjections, full_attention_layers,
 };
 use crate::layers::dense::{Dense, GatedScratch};
-use crate::layers::moe::{MoeBlocks, MoeShape, SharedShape, sparse_layers};
+use crate::layers::moe::{MoeBlocks, sparse_layers};
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::load::LoadError;
@@ -34,19 +34,10 @@ fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
     })
 }
 
-fn moe_shape(config: &Config) -> Result<MoeShape, LoadError> {
-    let shared = SharedShape {
-        name: "shared_expert",
-        intermediate: config.usize("shared_expert_intermediate_size")?,
-        gate: Some("shared_expert_gate"),
-    };
-    Ok(MoeShape { shared: Some(shared), ..MoeShape::read(config, "moe_intermediate_size")? })
-}
-
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     let outline = Outline::read(config)?;
     let (attention, delta_net) = (attention_shape(config)?, DeltaNetShape::read(config)?);
-    let moe = moe_shape(config)?;
+    let moe = qwen3_5_moe::moe_shape(config)?;
     let is_full = full_attention_layers(config, outline.n_layers)?;
     let is_sparse = sparse_layers(config, outline.n_layers)?;
     let has_dense = is_sparse.contains(&false);
