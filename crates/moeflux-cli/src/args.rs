@@ -84,6 +84,9 @@ pub(crate) struct ModelArgs {
     /// Which experts are read ahead
     #[arg(long, value_enum, default_value_t = Ahead::Off, value_name = "WHICH")]
     prefetch: Ahead,
+    /// Write down which experts every token is routed to, for replay
+    #[arg(long, value_name = "FILE")]
+    record_routing: Option<PathBuf>,
     /// Experts a token gets; changes what the model says
     #[arg(long, value_name = "K", value_parser = count, allow_negative_numbers = true)]
     experts_per_token: Option<usize>,
@@ -162,6 +165,7 @@ impl ModelArgs {
             experts_per_token: self.experts_per_token,
             allow_missing_experts: self.allow_missing_experts,
             checkpoint_bytes: self.checkpoint_memory,
+            record_routing: self.record_routing.clone(),
             prompt_cache: None,
         })
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use moeflux_backend::{Backend, Inputs, KvType, Sequence, Span};
 use moeflux_core::checkpoint::Checkpoint;
-use moeflux_core::{HostBuf, HostSlab, TokenId};
+use moeflux_core::{HostBuf, HostSlab, LayerIdx, TokenId};
 use moeflux_store::{
     CachePolicy, DEFAULT_READERS, ExpertStore, IoChoice, Prefetch, SlotAlloc, StoreOptions,
     StoreStats,
@@ -17,6 +17,7 @@ use crate::layers::Step;
 use crate::load::Loader;
 use crate::models::{Build, Model, ModelShape, Variant};
 use crate::plan::{Declared, Plan, plan};
+use crate::record::Recorder;
 use crate::session::Session;
 use crate::snapshot::{self, PrefixStore, PromptCacheOptions, StateError, WireShape};
 use crate::text::Tokenizer;
@@ -66,6 +67,8 @@ pub struct EngineOptions {
     /// Bytes of the checkpoints of a session, for models with recurrent layers;
     /// planned where absent.
     pub checkpoint_bytes: Option<u64>,
+    /// Where the routing of every token is written down.
+    pub record_routing: Option<PathBuf>,
     /// Where prompts are kept from one run to the next.
     pub prompt_cache: Option<PromptCacheOptions>,
 }
@@ -104,6 +107,7 @@ pub(crate) struct Core {
     pub(crate) backend: Box<dyn Backend>,
     experts: ExpertStore,
     model: Box<dyn Model>,
+    recorder: Option<Recorder>,
 }
 
 impl Engine {
@@ -163,6 +167,12 @@ impl Engine {
         let identity = snapshot::identity(&checkpoint, family, &bank, shape.top_k)?;
         let wire = WireShape::new(checkpoint.config(), &shape.caches, shape.n_layers);
         let prompt_cache = options.prompt_cache.as_ref().map(PrefixStore::open).transpose()?;
+        let layers = (0..).zip(&bank.layers).filter(|(_, it)| it.is_some());
+        let layers = layers.map(|(i, _)| LayerIdx(i)).collect();
+        let recorder = match &options.record_routing {
+            Some(path) => Some(Recorder::create(path, layers, shape)?),
+            None => None,
+        };
         let experts = ExpertStore::open(bank, slot_memory(), store_options)?;
         let info = Info {
             root: checkpoint.root().to_path_buf(),
@@ -177,7 +187,7 @@ impl Engine {
             wire,
             prompt_cache,
         };
-        let core = Core { backend, experts, model };
+        let core = Core { backend, experts, model, recorder };
         Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
     }
 
@@ -274,9 +284,23 @@ impl Core {
         tokens: &[TokenId],
     ) -> Result<(), EngineError> {
         let spans = [Span { sequence, rows: 0..tokens.len(), position }];
-        let Core { backend, experts, model } = self;
-        let mut step = Step { backend: backend.as_mut(), experts, tokens, spans: &spans };
-        model.forward(&mut step)
+        let Core { backend, experts, model, recorder } = self;
+        let mut step = Step {
+            backend: backend.as_mut(),
+            experts,
+            tokens,
+            spans: &spans,
+            recorder: recorder.as_mut(),
+        };
+        let outcome = model.forward(&mut step);
+        match recorder {
+            Some(recorder) if outcome.is_ok() => recorder.end_step(tokens.len()),
+            Some(recorder) => {
+                recorder.discard();
+                outcome
+            }
+            None => outcome,
+        }
     }
 
     /// Logits of some rows of the last step, `vocab` floats each.

@@ -30,6 +30,7 @@ mod models;
 pub mod pack;
 mod perplexity;
 mod plan;
+mod record;
 pub mod sampler;
 mod session;
 mod snapshot;

@@ -159,6 +159,13 @@ impl ExpertStore {
         }
     }
 
+    /// Whether it is worth predicting what a layer's router will choose for the
+    /// next rows.
+    pub fn wants_lookahead(&self, layer: LayerIdx, n_rows: usize) -> bool {
+        let _ = (layer, n_rows);
+        false
+    }
+
     /// Says that a layer's computation begins: where predictions are on, starts
     /// reading the experts that the last token used there.
     pub fn begin_layer(&self, layer: LayerIdx) {

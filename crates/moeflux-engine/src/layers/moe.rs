@@ -51,6 +51,8 @@ pub(crate) struct SharedShape {
 pub(crate) struct ExpertCounts {
     /// In a layer.
     pub(crate) n_experts: usize,
+    /// That a token may choose from.
+    pub(crate) n_eligible: usize,
     /// That a token gets.
     pub(crate) top_k: usize,
     /// That it gets by the config.
@@ -175,7 +177,7 @@ impl MoeBlocks {
         let MoeShape { n_experts, config_top_k, n_eligible, .. } = shape;
         let build = &mut *builder.build;
         let top_k = build.variant.top_k.unwrap_or(config_top_k).min(n_eligible);
-        builder.experts = ExpertCounts { n_experts, top_k, config_top_k };
+        builder.experts = ExpertCounts { n_experts, n_eligible, top_k, config_top_k };
         let hidden = builder.outline.hidden;
         let scratch = MoeScratch {
             logits: build.cols(n_experts),
@@ -240,6 +242,7 @@ impl Moe {
         }
         let route = Route { logits, top_k: self.top_k, scoring: self.scoring };
         let Routing { experts, mut weights } = step.backend.route(rows, route)?;
+        self.note(step, &experts)?;
         let wanted = rows_by_expert(&experts, self.top_k);
         let ids: Vec<ExpertId> = wanted.iter().map(|(id, _)| *id).collect();
         let mut arrivals = step.experts.request(self.layer, &ids);
@@ -267,6 +270,35 @@ impl Moe {
         let combine = Combine { acc, slots, top_k: self.top_k, weights: &weights, shared };
         step.backend.combine(rows, combine);
         Ok(())
+    }
+
+    /// Hands the scores of a routing to whoever learns from them.
+    fn note(&self, step: &mut Step<'_>, chosen: &[ExpertId]) -> Result<(), EngineError> {
+        let rows = step.rows();
+        if let Some(recorder) = &mut step.recorder {
+            let top_k = recorder.n_scores();
+            let route = Route { logits: self.scratch.logits, top_k, scoring: self.scoring.plain() };
+            let scores = step.backend.route(rows, route)?;
+            recorder.routed(self.layer, chosen, scores);
+        }
+        Ok(())
+    }
+
+    /// The experts that the router would choose for `x`, `top_k` a row, best
+    /// first.
+    pub(crate) fn preview(
+        &self,
+        step: &mut Step<'_>,
+        x: Cols,
+    ) -> Result<Vec<ExpertId>, EngineError> {
+        let rows = step.rows();
+        let logits = self.scratch.logits;
+        step.backend.project(rows, x, &[Projection { weight: self.router, out: logits }]);
+        if let Some(bias) = self.router_bias {
+            step.backend.add_bias(rows, logits, bias);
+        }
+        let route = Route { logits, top_k: self.top_k, scoring: self.scoring };
+        Ok(step.backend.route(rows, route)?.experts)
     }
 
     /// What depends on nothing but the input.
