@@ -72,7 +72,7 @@ pub(crate) struct ModelArgs {
     /// Memory for going back in a conversation with a recurrent model [default: planned]
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_negative_numbers = true)]
     checkpoint_memory: Option<u64>,
-    /// How experts are read: auto, mmap or pread [default: $MOEFLUX_EXPERT_IO, else auto]
+    /// How experts are read: auto, mmap, pread or direct [default: $MOEFLUX_EXPERT_IO, else auto]
     #[arg(long, value_name = "MODE")]
     expert_io: Option<String>,
     /// Memory for experts, such as 8GiB [default: planned from what is available]
@@ -190,7 +190,8 @@ impl ModelArgs {
             Ok(mode) => Ok(mode.parse().map_err(|err| usage(format!("{VARIABLE}: {err}")))?),
             Err(std::env::VarError::NotPresent) => Ok(IoChoice::Auto),
             Err(std::env::VarError::NotUnicode(_)) => {
-                Err(usage(format!("{VARIABLE} is not UTF-8: choose auto, mmap or pread")).into())
+                Err(usage(format!("{VARIABLE} is not UTF-8: choose auto, mmap, pread or direct"))
+                    .into())
             }
         }
     }

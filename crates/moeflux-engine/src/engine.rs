@@ -134,7 +134,7 @@ impl Engine {
         let declared = Declared::of(&checkpoint, options.variant())?;
         check_top_k(options, &declared.shape)?;
         let bank = crate::inspect::bank(&checkpoint, &declared)?;
-        let plan = plan(&checkpoint, &declared, &bank, options)?;
+        let mut plan = plan(&checkpoint, &declared, &bank, options)?;
         let n_threads = threads(options)?;
         let mut backend = device::open(options.device, n_threads, options.isa.as_deref())?;
         let inputs = match options.activations {
@@ -155,6 +155,7 @@ impl Engine {
         let bank = loader.finish()?;
         let store_options = StoreOptions {
             mode: plan.io_mode,
+            may_fall_back: options.expert_io == IoChoice::Auto,
             cache_bytes: plan.cache_bytes,
             policy: options.cache_policy,
             n_readers: DEFAULT_READERS,
@@ -174,6 +175,7 @@ impl Engine {
             None => None,
         };
         let experts = ExpertStore::open(bank, slot_memory(), store_options)?;
+        plan.io_mode = experts.options().mode;
         let info = Info {
             root: checkpoint.root().to_path_buf(),
             text_dir: text_dir(&checkpoint),

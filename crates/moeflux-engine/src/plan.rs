@@ -164,8 +164,8 @@ pub(crate) fn plan(
     plan.io_mode = gate(options.expert_io, plan.expert_bytes, memory.total, explicit);
     plan.cache_bytes = match (plan.io_mode, options.expert_cache) {
         (IoMode::Mmap, _) => plan.expert_bytes,
-        (IoMode::Pread, Some(bytes)) => bytes,
-        (IoMode::Pread, None) => default_cache(&plan, shape.top_k),
+        (IoMode::Pread | IoMode::Direct, Some(bytes)) => bytes,
+        (IoMode::Pread | IoMode::Direct, None) => default_cache(&plan, shape.top_k),
     };
     if plan.fixed_bytes() > memory.total {
         return Err(EngineError::Memory {

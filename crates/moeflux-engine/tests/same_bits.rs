@@ -106,9 +106,12 @@ fn one_option_at_a_time_changes_no_bit() {
             for budget in [floor, floor * 2, floor * 3 + 1, u64::MAX >> 16] {
                 for cache_policy in [CachePolicy::Lru, CachePolicy::Frequency] {
                     for prefetch in [Prefetch::Off, Prefetch::LastToken] {
-                        let (expert_cache, expert_io) = (Some(budget), IoChoice::Pread);
-                        let some = EngineOptions { activations, expert_cache, expert_io, ..fast() };
-                        check(&subject, &want, &EngineOptions { cache_policy, prefetch, ..some });
+                        for expert_io in [IoChoice::Pread, IoChoice::Direct] {
+                            let expert_cache = Some(budget);
+                            let some = EngineOptions { expert_cache, expert_io, ..fast() };
+                            let some = EngineOptions { activations, cache_policy, ..some };
+                            check(&subject, &want, &EngineOptions { prefetch, ..some });
+                        }
                     }
                 }
             }
@@ -137,7 +140,7 @@ fn every_size_of_chunks_and_calls_gives_the_same_bits() {
 fn any_options(floor: u64) -> impl Strategy<Value = (EngineOptions, usize)> {
     let isa = select(isa_names());
     let budget = prop_oneof![Just(floor), floor..floor * 6, Just(floor * 1000)];
-    let io = select(vec![IoChoice::Auto, IoChoice::Mmap, IoChoice::Pread]);
+    let io = select(vec![IoChoice::Auto, IoChoice::Mmap, IoChoice::Pread, IoChoice::Direct]);
     let policy = select(vec![CachePolicy::Lru, CachePolicy::Frequency]);
     let prefetch = select(vec![Prefetch::Off, Prefetch::LastToken]);
     let budget = proptest::option::of(budget);

@@ -10,6 +10,7 @@
 
 mod arrivals;
 mod desk;
+mod direct;
 mod error;
 mod files;
 mod memory;

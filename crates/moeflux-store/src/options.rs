@@ -18,6 +18,9 @@ pub type SlotAlloc = Box<dyn FnMut(usize) -> HostBuf + Send>;
 pub struct StoreOptions {
     /// How records come into memory.
     pub mode: IoMode,
+    /// Whether files that refuse [`IoMode::Direct`] are read as by
+    /// [`IoMode::Pread`], with a warning.
+    pub may_fall_back: bool,
     /// Bytes that the cache may take; not looked at when files are mapped.
     pub cache_bytes: u64,
     /// Which expert leaves when a slot is needed.
@@ -37,8 +40,11 @@ pub struct StoreOptions {
 pub enum IoMode {
     /// The files are mapped and the system's page cache keeps them: no bound.
     Mmap,
-    /// Records are read into the slots of a bounded cache.
+    /// Records are read into the slots of a bounded cache, through the
+    /// system's page cache, which keeps a copy where memory is free.
     Pread,
+    /// As [`IoMode::Pread`], past the page cache (`O_DIRECT`, `F_NOCACHE`).
+    Direct,
 }
 
 /// How records shall come into memory, as a user says it.
@@ -51,6 +57,8 @@ pub enum IoChoice {
     Mmap,
     /// [`IoMode::Pread`].
     Pread,
+    /// [`IoMode::Direct`].
+    Direct,
 }
 
 /// Which expert leaves when a slot is needed.
@@ -78,6 +86,7 @@ impl fmt::Display for IoMode {
         f.write_str(match self {
             IoMode::Mmap => "mmap",
             IoMode::Pread => "pread",
+            IoMode::Direct => "direct",
         })
     }
 }
@@ -90,6 +99,7 @@ impl FromStr for IoChoice {
             "auto" => Ok(IoChoice::Auto),
             "mmap" => Ok(IoChoice::Mmap),
             "pread" => Ok(IoChoice::Pread),
+            "direct" => Ok(IoChoice::Direct),
             _ => Err(StoreError::UnknownIoMode { value: value.to_owned() }),
         }
     }
@@ -98,18 +108,25 @@ impl FromStr for IoChoice {
 /// Resolves a choice for experts of `expert_bytes` in all, on a machine where
 /// this process may use `memory_bytes`.
 ///
-/// An explicit cache budget is a bound, and mapped pages know none, so it
-/// selects [`IoMode::Pread`].
+/// Memory decides. Experts of more than three quarters of it cannot stay in
+/// the page cache, and every page that passes through costs a copy and pushes
+/// out another, so they are read past it: [`IoMode::Direct`]. Smaller banks are
+/// mapped. An explicit cache budget is a bound, and mapped pages know none: it
+/// selects [`IoMode::Pread`], where the page cache serves as a second tier of
+/// memory that nobody else wants.
 pub fn gate(
     choice: IoChoice,
     expert_bytes: u64,
     memory_bytes: u64,
     explicit_budget: bool,
 ) -> IoMode {
+    let is_scarce = expert_bytes > memory_bytes / 4 * 3;
     match choice {
         IoChoice::Mmap => IoMode::Mmap,
         IoChoice::Pread => IoMode::Pread,
-        IoChoice::Auto if explicit_budget || expert_bytes > memory_bytes / 4 * 3 => IoMode::Pread,
+        IoChoice::Direct => IoMode::Direct,
+        IoChoice::Auto if is_scarce && cfg!(target_os = "linux") => IoMode::Direct,
+        IoChoice::Auto if is_scarce || explicit_budget => IoMode::Pread,
         IoChoice::Auto => IoMode::Mmap,
     }
 }

@@ -50,27 +50,32 @@ impl Reader {
     fn read(&self, key: ExpertKey, mut buf: HostBuf) -> Outcome {
         let placement = self.plan.placement(key);
         for run in &placement.runs {
-            if let Err(err) = self.read_run(key, run, &mut buf[run.at..run.at + run.len]) {
+            if let Err(err) = self.read_run(key, run, &mut buf) {
                 return Err((err, Some(buf)));
             }
         }
         Ok(ExpertMemory::Owned { buf, starts: placement.starts })
     }
 
-    fn read_run(&self, key: ExpertKey, run: &Run, out: &mut [u8]) -> Result<(), StoreError> {
+    fn read_run(&self, key: ExpertKey, run: &Run, slot: &mut [u8]) -> Result<(), StoreError> {
+        let block = self.plan.block();
+        let span = run.span(block);
+        let out = &mut slot[span.at..span.at + span.len];
+        // What lies behind the run may lie behind the end of the file, too.
+        let wanted = span.lead + run.len;
         let mut got = 0;
-        while got < out.len() {
-            match self.source.read_at(run.file, &mut out[got..], run.offset + got as u64) {
-                Ok(0) => {
-                    self.check_len(run.file)?;
-                    let path = self.plan.bank().files[run.file.0 as usize].path.clone();
-                    let (layer, expert) = (key.layer.0, key.expert.0);
-                    let (offset, wanted) = (run.offset, out.len());
-                    return Err(StoreError::ShortRead { path, layer, expert, offset, wanted, got });
+        while got < wanted {
+            // Reads begin with a block: one that came in part comes again.
+            let from = got - got % block;
+            match self.source.read_at(run.file, &mut out[from..], span.offset + from as u64) {
+                Ok(n_bytes) if from + n_bytes <= got => {
+                    return Err(self.short_read(key, run, got.saturating_sub(span.lead)));
                 }
-                Ok(n_bytes) => got += n_bytes,
+                Ok(n_bytes) => got = from + n_bytes,
                 Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-                Err(err) => return Err(self.io_error(key, run, got, err)),
+                Err(err) => {
+                    return Err(self.io_error(key, run, got.saturating_sub(span.lead), err));
+                }
             }
         }
         Ok(())
@@ -109,9 +114,24 @@ impl Reader {
         }
     }
 
+    /// The file ended early: because somebody cut it, or for no visible reason.
+    fn short_read(&self, key: ExpertKey, run: &Run, got: usize) -> StoreError {
+        if let Err(err) = self.check_len(run.file) {
+            return err;
+        }
+        let path = self.plan.bank().files[run.file.0 as usize].path.clone();
+        let (layer, expert) = (key.layer.0, key.expert.0);
+        StoreError::ShortRead { path, layer, expert, offset: run.offset, wanted: run.len, got }
+    }
+
     fn io_error(&self, key: ExpertKey, run: &Run, got: usize, source: io::Error) -> StoreError {
+        let path = self.plan.bank().files[run.file.0 as usize].path.clone();
+        let is_direct = self.plan.block() > 1;
+        if is_direct && source.kind() == io::ErrorKind::InvalidInput {
+            return StoreError::NoDirect { path, source };
+        }
         StoreError::Io {
-            path: self.plan.bank().files[run.file.0 as usize].path.clone(),
+            path,
             layer: key.layer.0,
             expert: key.expert.0,
             offset: run.offset,

@@ -1,15 +1,12 @@
 //! The store as its users see it.
 
-use std::fs::File;
-use std::io;
-use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use moeflux_core::{ExpertBank, ExpertId, ExpertKey, LayerIdx};
 
 use crate::desk::Desk;
-use crate::files::{Files, Opened, Source};
+use crate::files::{Files, Native, Opened, Source, System};
 use crate::plan::{Plan, Target};
 use crate::policy::policy;
 use crate::reader::Reader;
@@ -48,7 +45,7 @@ impl ExpertStore {
     ///
     /// # Errors
     /// A file that is missing, not a regular file, of another length than the
-    /// bank says, or that cannot be opened or mapped; a budget below
+    /// bank says, or that cannot be opened, mapped or read directly; a budget below
     /// `options.top_k` slots; no threads.
     ///
     /// # Panics
@@ -58,23 +55,24 @@ impl ExpertStore {
         alloc: SlotAlloc,
         options: StoreOptions,
     ) -> Result<ExpertStore, StoreError> {
-        ExpertStore::open_with(bank, alloc, options, &|path| File::open(path), |files| {
-            Box::new(files)
-        })
+        ExpertStore::open_with(bank, alloc, options, &Native, |files| Box::new(files))
     }
 
-    /// As [`ExpertStore::open`], with `opener` for the system's `open` and
+    /// As [`ExpertStore::open`], with `system` in place of the real one and
     /// `source` between the files and whoever reads them.
     pub(crate) fn open_with(
         bank: ExpertBank,
         alloc: SlotAlloc,
-        options: StoreOptions,
-        opener: &dyn Fn(&Path) -> io::Result<File>,
+        mut options: StoreOptions,
+        system: &dyn System,
         source: impl FnOnce(Files) -> Box<dyn Source>,
     ) -> Result<ExpertStore, StoreError> {
-        let plan = Plan::new(bank);
-        let Opened { files, maps, missing } = Files::open(&plan, options.mode, opener)?;
-        let mut warnings = Vec::new();
+        let mut plan = Plan::new(bank);
+        let Opened { files, maps, missing, mode, block, warning } =
+            Files::open(&plan, &options, system)?;
+        plan.set_block(block);
+        options.mode = mode;
+        let mut warnings = Vec::from_iter(warning);
         let mut is_missing = vec![false; plan.bank().layers.len()];
         for (layer, is_missing) in (0u16..).zip(&mut is_missing) {
             let files = plan.files_of(LayerIdx(layer));
@@ -90,7 +88,7 @@ impl ExpertStore {
 
         let slots = match options.mode {
             IoMode::Mmap => None,
-            IoMode::Pread => {
+            IoMode::Pread | IoMode::Direct => {
                 let n_slots = n_slots(&plan, &options, &mut warnings)?;
                 let policy = policy(options.policy, plan.n_experts());
                 Some(Slots::new(alloc, plan.slot_bytes(), n_slots, policy))
@@ -212,7 +210,7 @@ impl ExpertStore {
         self.is_missing.get(layer.idx()).copied().unwrap_or(false)
     }
 
-    /// The options that the store was opened with.
+    /// The options that the store was opened with; the mode is the one in use.
     pub fn options(&self) -> &StoreOptions {
         &self.options
     }

@@ -29,6 +29,7 @@ fn trace(case: &str, tokens: &[u32]) -> String {
     let model = (family.build)(checkpoint.config(), &mut build).unwrap();
     let options = StoreOptions {
         mode: IoMode::Pread,
+        may_fall_back: false,
         cache_bytes: 1 << 30,
         policy: CachePolicy::Lru,
         n_readers: DEFAULT_READERS,

@@ -80,13 +80,17 @@ fn a_machine_that_tells_nothing_gets_a_guess() {
 
 #[test]
 fn the_gate_maps_what_fits_and_reads_what_does_not() {
+    let scarce = if cfg!(target_os = "linux") { IoMode::Direct } else { IoMode::Pread };
     for (choice, expert_bytes, memory_bytes, explicit_budget, want) in [
         (IoChoice::Auto, 75, 103, false, IoMode::Mmap),
-        (IoChoice::Auto, 76, 103, false, IoMode::Pread),
+        (IoChoice::Auto, 76, 103, false, scarce),
+        (IoChoice::Auto, 76, 103, true, scarce),
+        (IoChoice::Auto, 75, 103, true, IoMode::Pread),
         (IoChoice::Auto, 0, 0, false, IoMode::Mmap),
         (IoChoice::Auto, 1, 1000, true, IoMode::Pread),
         (IoChoice::Mmap, u64::MAX, 1, true, IoMode::Mmap),
         (IoChoice::Pread, 0, u64::MAX, false, IoMode::Pread),
+        (IoChoice::Direct, 0, u64::MAX, false, IoMode::Direct),
     ] {
         let got = gate(choice, expert_bytes, memory_bytes, explicit_budget);
         assert_eq!(got, want, "{choice:?} {expert_bytes} of {memory_bytes}");
@@ -98,9 +102,10 @@ fn choices_are_read_from_text() {
     assert_eq!("auto".parse::<IoChoice>().unwrap(), IoChoice::Auto);
     assert_eq!("mmap".parse::<IoChoice>().unwrap(), IoChoice::Mmap);
     assert_eq!("pread".parse::<IoChoice>().unwrap(), IoChoice::Pread);
-    for value in ["", "Mmap", " pread", "direct"] {
+    assert_eq!("direct".parse::<IoChoice>().unwrap(), IoChoice::Direct);
+    for value in ["", "Mmap", " pread", "direct "] {
         let err: StoreError = value.parse::<IoChoice>().unwrap_err();
-        let want = format!("unknown expert I/O mode {value:?}: choose auto, mmap or pread");
+        let want = format!("unknown expert I/O mode {value:?}: choose auto, mmap, pread or direct");
         assert_eq!(err.to_string(), want);
     }
 }

@@ -117,13 +117,14 @@ proptest! {
         n_slots in 1u64..12,
         n_readers in 1usize..4,
         is_frequency in any::<bool>(),
+        is_direct in any::<bool>(),
         top_k in 1usize..3,
     ) {
         let policy = if is_frequency { CachePolicy::Frequency } else { CachePolicy::Lru };
         let top_k = top_k.min(usize::try_from(n_slots).unwrap());
         let prefetch = Prefetch::LastToken;
-        let options =
-            StoreOptions { policy, n_readers, top_k, prefetch, ..options(IoMode::Pread) };
+        let mode = if is_direct { IoMode::Direct } else { IoMode::Pread };
+        let options = StoreOptions { policy, n_readers, top_k, prefetch, ..options(mode) };
         let Fixture { dir: _dir, store, .. } = fixture(&shape(), n_slots, options);
         let mut held = Vec::new();
         for call in &calls {
