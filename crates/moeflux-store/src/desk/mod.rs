@@ -1,12 +1,15 @@
 //! Who wants which expert, where each one is, and what is read next.
 //! Everything that consumers and readers share is here, behind one lock.
 
+mod ahead;
+mod room;
+
 use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
-use moeflux_core::{Expert, ExpertId, ExpertLayout, ExpertMemory, HostBuf, LayerIdx};
+use moeflux_core::{Expert, ExpertId, ExpertLayout, HostBuf, LayerIdx};
 
 use crate::plan::Target;
 use crate::predict::LastToken;
@@ -214,56 +217,6 @@ impl Desk {
         }
     }
 
-    /// Starts reading experts that may be wanted, where that takes nothing from
-    /// requests. True if there were any.
-    pub(crate) fn prefetch(&mut self, layer: LayerIdx, likely: &[Target]) -> bool {
-        // Resident ones are held meanwhile, lest they make room for each other.
-        let mut held = Vec::new();
-        let mut absent = Vec::new();
-        let mut covered: Vec<ExpertId> = Vec::with_capacity(likely.len());
-        for &target in likely {
-            match &self.entries[target.ordinal.idx()] {
-                Entry::Absent => {
-                    absent.push(target);
-                    continue;
-                }
-                Entry::Coming { .. } => {}
-                Entry::Resident { expert, .. } => held.push(Arc::clone(expert)),
-            }
-            covered.push(target.key.expert);
-        }
-        let mut is_any = false;
-        for target in absent {
-            let Some(buf) = self.spare() else { break };
-            self.start(target, buf, Urgency::Prefetch, Vec::new());
-            covered.push(target.key.expert);
-            is_any = true;
-        }
-        self.predictor.cover(layer, covered.into_iter());
-        is_any
-    }
-
-    /// The experts that the last token used in a layer.
-    pub(crate) fn predicted(&self, layer: LayerIdx) -> Vec<ExpertId> {
-        self.predictor.predicted(layer).map_or_else(Vec::new, <[ExpertId]>::to_vec)
-    }
-
-    /// Compares a layer's routing with its prediction, and learns from it.
-    /// Without any prediction nothing is counted unless `is_predicting`.
-    pub(crate) fn record(&mut self, layer: LayerIdx, routed: &[ExpertId], is_predicting: bool) {
-        let is_counted = is_predicting || self.predictor.is_covered(layer);
-        let outcome = self.predictor.record(layer, routed);
-        if is_counted {
-            self.counts.prefetch_hits += outcome.hits;
-            self.counts.prefetch_misses += outcome.misses;
-        }
-    }
-
-    pub(crate) fn forget_predictions(&mut self) {
-        self.cancel_prefetches();
-        self.predictor.forget();
-    }
-
     /// A job for a reader that has nothing to do.
     pub(crate) fn next_job(&mut self) -> Option<Job> {
         let job = self.queue.start()?;
@@ -351,79 +304,6 @@ impl Desk {
         let coming = Entry::Coming { waiters, is_predicted: false };
         self.entries[target.ordinal.idx()] = coming;
         self.queue.push(Job { target, buf, urgency });
-    }
-
-    /// Memory for one record, at the expense of predictions and of experts
-    /// that nobody holds. `Some(None)` when files are mapped.
-    fn vacate(&mut self, urgency: Urgency) -> Option<Option<HostBuf>> {
-        let Some(slots) = &mut self.slots else { return Some(None) };
-        if let Some(buf) = slots.take() {
-            return Some(Some(buf));
-        }
-        if urgency == Urgency::Demand
-            && let Some(job) = self.queue.cancel_prefetch()
-        {
-            self.withdraw(job);
-            return self.slots.as_mut()?.take().map(Some);
-        }
-        self.evict().map(Some)
-    }
-
-    /// As [`Desk::vacate`], for a predicted read: none if a request goes short
-    /// or the next one would.
-    fn spare(&mut self) -> Option<Option<HostBuf>> {
-        let n_slots = self.slots.as_ref().map_or(usize::MAX, Slots::n_slots);
-        let would_be_short = self.queue.n_prefetches() + self.n_reserved >= n_slots;
-        if would_be_short || self.requests.values().any(|it| !it.unissued.is_empty()) {
-            return None;
-        }
-        self.vacate(Urgency::Prefetch)
-    }
-
-    fn evict(&mut self) -> Option<HostBuf> {
-        let slots = self.slots.as_mut()?;
-        let entries = &mut self.entries;
-        let victim = slots.policy.victim(&|it| match &entries[it.idx()] {
-            Entry::Resident { expert, .. } => Arc::strong_count(expert) == 1,
-            _ => false,
-        })?;
-        let entry = mem::replace(&mut entries[victim.idx()], Entry::Absent);
-        let Entry::Resident { expert, holder, is_predicted } = entry else {
-            unreachable!("a victim is resident");
-        };
-        match Arc::try_unwrap(expert) {
-            Ok(Expert { memory: ExpertMemory::Owned { buf, .. }, .. }) => {
-                slots.policy.removed(victim);
-                self.counts.evictions += 1;
-                self.counts.resident -= 1;
-                Some(buf)
-            }
-            Ok(_) => unreachable!("slots hold no mapped experts"),
-            // Somebody upgraded a weak reference a moment ago.
-            Err(expert) => {
-                entries[victim.idx()] = Entry::Resident { expert, holder, is_predicted };
-                None
-            }
-        }
-    }
-
-    fn cancel_prefetches(&mut self) {
-        while let Some(job) = self.queue.cancel_prefetch() {
-            self.withdraw(job);
-        }
-    }
-
-    /// Undoes the start of a job that no reader has taken.
-    fn withdraw(&mut self, job: Job) {
-        self.entries[job.target.ordinal.idx()] = Entry::Absent;
-        self.predictor.uncover(job.target.key);
-        self.release(job.buf);
-    }
-
-    fn release(&mut self, buf: Option<HostBuf>) {
-        if let (Some(slots), Some(buf)) = (&mut self.slots, buf) {
-            slots.give_back(buf);
-        }
     }
 
     /// Whether no read is on its way that could free a slot.
