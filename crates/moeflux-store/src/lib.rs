@@ -22,6 +22,7 @@ mod reader;
 mod slots;
 mod stats;
 mod store;
+mod timeline;
 
 pub use arrivals::{Arrivals, Batch};
 pub use error::StoreError;
@@ -32,6 +33,7 @@ pub use options::{
 pub use policy::replay;
 pub use stats::StoreStats;
 pub use store::ExpertStore;
+pub use timeline::{Event, Happening, LayerCounts, Timeline};
 
 #[cfg(test)]
 mod tests;
