@@ -34,6 +34,8 @@ pub(crate) enum Command {
     Logits(LogitsArgs),
     /// Measure how surprised a model is by a text
     Perplexity(PerplexityArgs),
+    /// Measure how fast a model runs, and how fast the machine would let it
+    Bench(BenchArgs),
     /// Show a model's family, shapes, storage and files
     Inspect(InspectArgs),
     /// Show what a model takes in memory; changes nothing
@@ -167,6 +169,7 @@ impl ModelArgs {
             checkpoint_bytes: self.checkpoint_memory,
             record_routing: self.record_routing.clone(),
             prompt_cache: None,
+            timed: false,
         })
     }
 
@@ -379,6 +382,40 @@ pub(crate) struct PerplexityArgs {
     /// Keep activations f32 everywhere
     #[arg(long)]
     pub(crate) exact: bool,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also write a report with plots, one HTML file
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+    /// Time every kernel instead, with 1, 16 and 128 rows and those of --prompt-tokens
+    #[arg(long, conflicts_with_all = ["report", "cold"])]
+    pub(crate) kernels: bool,
+    /// Tokens of the prompt
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = count, allow_negative_numbers = true)]
+    pub(crate) prompt_tokens: usize,
+    /// Tokens made one by one
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = count, allow_negative_numbers = true)]
+    pub(crate) gen_tokens: usize,
+    /// How often to measure: medians count
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = count, allow_negative_numbers = true)]
+    pub(crate) repeat: usize,
+    /// Begin every run with no expert in memory, the system's page cache included
+    #[arg(long)]
+    pub(crate) cold: bool,
+    /// Take prompts from this UTF-8 text [default: a text of its own for the demo model, random
+    /// tokens for others]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) text: Option<PathBuf>,
+    /// Determines random tokens and which parts of the drive are read
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
 }

@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         Command::Pack(args) => commands::pack::run(args),
         Command::Logits(args) => commands::logits::run(args),
         Command::Perplexity(args) => commands::perplexity::run(args),
+        Command::Bench(args) => commands::bench::run(args),
         Command::Inspect(args) => commands::inspect::run(args),
         Command::Plan(args) => commands::plan::run(args),
         Command::Synth(args) => commands::synth::run(args),

@@ -98,7 +98,12 @@ pub(crate) fn open_cached(
     open_with(args, options, is_quiet)
 }
 
-fn open_with(args: &ModelArgs, options: EngineOptions, is_quiet: bool) -> Result<Engine> {
+/// Opens the model with options of the caller's.
+pub(crate) fn open_with(
+    args: &ModelArgs,
+    options: EngineOptions,
+    is_quiet: bool,
+) -> Result<Engine> {
     let path = locate(args.model.as_deref(), is_quiet)?;
     if args.verify {
         verify(&path, is_quiet)?;

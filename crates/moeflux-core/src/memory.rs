@@ -152,6 +152,18 @@ impl MappedFile {
         #[cfg(not(unix))]
         return Ok(());
     }
+
+    /// Gives the pages back to the system; they come again when they are
+    /// touched.
+    pub fn release(&self) {
+        // SAFETY: the map is shared with a file and read-only: dropped pages hold nothing that
+        // the file does not hold.
+        #[cfg(unix)]
+        let dropped = unsafe { self.map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+        // Advice: where it is refused, pages stay until memory runs short.
+        #[cfg(unix)]
+        let _ = dropped;
+    }
 }
 
 impl Deref for MappedFile {

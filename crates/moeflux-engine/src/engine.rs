@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use moeflux_backend::timed::Timed;
 use moeflux_backend::{Backend, Inputs, KvType, Sequence, Span};
 use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::{HostBuf, HostSlab, LayerIdx, TokenId};
@@ -15,6 +16,7 @@ use crate::device::{self, Device};
 use crate::error::EngineError;
 use crate::layers::Step;
 use crate::load::Loader;
+use crate::measure::Meter;
 use crate::models::{Build, Model, ModelShape, Variant};
 use crate::plan::{Declared, Plan, plan};
 use crate::record::Recorder;
@@ -71,6 +73,8 @@ pub struct EngineOptions {
     pub record_routing: Option<PathBuf>,
     /// Where prompts are kept from one run to the next.
     pub prompt_cache: Option<PromptCacheOptions>,
+    /// Whether ops can be timed, see [`measure`](crate::measure).
+    pub timed: bool,
 }
 
 impl EngineOptions {
@@ -100,12 +104,13 @@ struct Info {
     identity: String,
     wire: Result<WireShape, StateError>,
     prompt_cache: Option<PrefixStore>,
+    meter: Option<Meter>,
 }
 
 /// What one step at a time may use.
 pub(crate) struct Core {
     pub(crate) backend: Box<dyn Backend>,
-    experts: ExpertStore,
+    pub(crate) experts: ExpertStore,
     model: Box<dyn Model>,
     recorder: Option<Recorder>,
 }
@@ -137,6 +142,11 @@ impl Engine {
         let mut plan = plan(&checkpoint, &declared, &bank, options)?;
         let n_threads = threads(options)?;
         let mut backend = device::open(options.device, n_threads, options.isa.as_deref())?;
+        let mut stopwatch = None;
+        if options.timed {
+            let (timed, watch) = Timed::new(backend);
+            (backend, stopwatch) = (Box::new(timed), Some(watch));
+        }
         let inputs = match options.activations {
             Activations::Full => Inputs::Full,
             Activations::Int16 => Inputs::Int16,
@@ -152,7 +162,8 @@ impl Engine {
             variant: options.variant(),
         };
         let model = (declared.family.build)(checkpoint.config(), &mut build)?;
-        let bank = loader.finish()?;
+        let (bank, names) = loader.finish()?;
+        let meter = stopwatch.map(|it| Meter::new(it, names, inputs));
         let store_options = StoreOptions {
             mode: plan.io_mode,
             may_fall_back: options.expert_io == IoChoice::Auto,
@@ -188,6 +199,7 @@ impl Engine {
             identity,
             wire,
             prompt_cache,
+            meter,
         };
         let core = Core { backend, experts, model, recorder };
         Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
@@ -249,6 +261,11 @@ impl Engine {
 
     pub(crate) fn wire(&self) -> Result<&WireShape, StateError> {
         self.info.wire.as_ref().map_err(Clone::clone)
+    }
+
+    /// What times ops, where options asked for it.
+    pub(crate) fn meter(&self) -> Option<&Meter> {
+        self.info.meter.as_ref()
     }
 
     pub(crate) fn prompt_cache(&self) -> Option<&PrefixStore> {

@@ -26,6 +26,7 @@ pub mod hub;
 mod inspect;
 mod layers;
 mod load;
+pub mod measure;
 mod models;
 pub mod pack;
 mod perplexity;

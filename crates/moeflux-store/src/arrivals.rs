@@ -114,7 +114,7 @@ impl<'a> Arrivals<'a> {
             desk = waited.expect("no holder of the lock panics").0;
         };
         if let Some(since) = waiting_since {
-            desk.add_stall(since.elapsed());
+            desk.add_stall(self.layer, since);
         }
         outcome
     }

@@ -23,6 +23,7 @@ mod reader;
 mod slots;
 mod stats;
 mod store;
+mod timeline;
 mod trace;
 
 pub use arrivals::{Arrivals, Batch};
@@ -34,6 +35,7 @@ pub use options::{
 pub use policy::replay;
 pub use stats::StoreStats;
 pub use store::ExpertStore;
+pub use timeline::{Event, Happening, LayerCounts, Timeline};
 pub use trace::{RoutingTrace, TraceError, TraceShape, TracedLayer};
 
 #[cfg(test)]

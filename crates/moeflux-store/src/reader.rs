@@ -47,6 +47,11 @@ impl Reader {
         self.plan.files_of(layer).iter().try_for_each(|&file| self.check_len(file))
     }
 
+    /// Gives back the pages of mapped files, which stay mapped.
+    pub(crate) fn release_maps(&self) {
+        self.maps.iter().flatten().for_each(|it| it.release());
+    }
+
     fn read(&self, key: ExpertKey, mut buf: HostBuf) -> Outcome {
         let placement = self.plan.placement(key);
         for run in &placement.runs {

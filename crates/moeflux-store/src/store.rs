@@ -11,7 +11,10 @@ use crate::plan::{Plan, Target};
 use crate::policy::policy;
 use crate::reader::Reader;
 use crate::slots::Slots;
-use crate::{Arrivals, IoMode, Prefetch, SlotAlloc, StoreError, StoreOptions, StoreStats};
+use crate::{
+    Arrivals, IoMode, LayerCounts, Prefetch, SlotAlloc, StoreError, StoreOptions, StoreStats,
+    Timeline,
+};
 
 /// Hands out routed experts, reading those that are not resident.
 ///
@@ -132,7 +135,7 @@ impl ExpertStore {
         }
         let plan = &shared.reader.plan;
         let wanted = experts.iter().map(|&expert| plan.target(ExpertKey { layer, expert }));
-        let (hits, ticket) = shared.lock().request(wanted);
+        let (hits, ticket) = shared.lock().request(layer, wanted);
         if ticket.is_some() {
             shared.work.notify_all();
         }
@@ -198,6 +201,28 @@ impl ExpertStore {
     /// Sets all counters to zero.
     pub fn reset_stats(&self) {
         self.shared.lock().reset_stats();
+    }
+
+    /// The counters of each layer, since the last reset.
+    pub fn layer_counts(&self) -> Vec<LayerCounts> {
+        self.shared.lock().layer_counts().to_vec()
+    }
+
+    /// Writes down what happens from now on, up to so many events.
+    pub fn record_timeline(&self, capacity: usize) {
+        self.shared.lock().record_timeline(capacity);
+    }
+
+    /// Ends the writing down, and gives what was written.
+    pub fn take_timeline(&self) -> Timeline {
+        self.shared.lock().take_timeline()
+    }
+
+    /// Makes every expert leave that nobody holds, so that the next request
+    /// reads it; the counters stay. Mapped files give their pages back.
+    pub fn clear(&self) {
+        self.shared.lock().clear();
+        self.shared.reader.release_maps();
     }
 
     /// What the user should know, one line each.

@@ -5,6 +5,7 @@ mod conv;
 mod delta;
 mod elementwise;
 mod isa;
+pub mod limits;
 mod math;
 pub mod matmul;
 mod memory;

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod bench;
 pub(crate) mod chat;
 pub(crate) mod inspect;
 pub(crate) mod logits;

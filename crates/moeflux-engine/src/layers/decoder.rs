@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::fmt;
 
-use moeflux_backend::{Cache, CacheSpec, Cols, Vector, Weight};
+use moeflux_backend::{Cache, CacheSpec, Cols, Stage, Vector, Weight};
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::Role;
 use moeflux_core::{ExpertId, LayerIdx};
@@ -21,6 +21,11 @@ use crate::models::{Build, Model, ModelShape};
 pub(crate) trait Mixer: fmt::Debug + Send {
     /// `out = mixer(x)`.
     fn forward(&self, step: &mut Step<'_>, out: Cols, x: Cols);
+
+    /// What measurements count it as.
+    fn stage(&self) -> Stage {
+        Stage::Attention
+    }
 }
 
 /// What follows the mixer.
@@ -28,6 +33,16 @@ pub(crate) trait Mixer: fmt::Debug + Send {
 pub(crate) enum Mlp {
     Dense(Dense),
     Moe(Box<Moe>),
+}
+
+impl Mlp {
+    /// What measurements count its beginning as.
+    fn stage(&self) -> Stage {
+        match self {
+            Mlp::Dense(_) => Stage::DenseMlp,
+            Mlp::Moe(_) => Stage::Router,
+        }
+    }
 }
 
 /// One layer.
@@ -69,14 +84,17 @@ impl Model for Decoder {
     fn forward(&self, step: &mut Step<'_>) -> Result<(), EngineError> {
         let Residual { hidden, normed, mixed } = self.residual;
         let rows = step.rows();
+        step.backend.begin_stage(Stage::Rest, None);
         step.backend.embed(hidden, self.embed_tokens, step.tokens);
-        for (layer, next) in self.layers.iter().zip(self.following()) {
+        for ((i, layer), next) in (0..).zip(&self.layers).zip(self.following()) {
             if let Mlp::Moe(moe) = &layer.mlp {
                 step.experts.begin_layer(moe.layer);
             }
+            step.backend.begin_stage(layer.mixer.stage(), Some(i));
             layer.input_norm.forward(step, normed, hidden);
             layer.mixer.forward(step, mixed, normed);
             step.backend.add(rows, hidden, mixed);
+            step.backend.begin_stage(layer.mlp.stage(), Some(i));
             layer.post_norm.forward(step, normed, hidden);
             match &layer.mlp {
                 Mlp::Dense(dense) => dense.forward(step, hidden, normed),
@@ -86,6 +104,7 @@ impl Model for Decoder {
                 self.look_ahead(step, norm, moe)?;
             }
         }
+        step.backend.begin_stage(Stage::Head, None);
         self.norm.forward(step, normed, hidden);
         Ok(())
     }

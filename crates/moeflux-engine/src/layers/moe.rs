@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use moeflux_backend::{
     Activation, Buf, Cols, Combine, ExpertBiases, ExpertCall, ExpertRow, Experts, Inputs,
-    Projection, Route, Routing, Scoring, Shared, Vector, Weight,
+    Projection, Route, Routing, Scoring, Shared, Stage, Vector, Weight,
 };
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::{ExpertsDecl, FusedOrder};
@@ -246,7 +246,10 @@ impl Moe {
         let wanted = rows_by_expert(&experts, self.top_k);
         let ids: Vec<ExpertId> = wanted.iter().map(|(id, _)| *id).collect();
         let mut arrivals = step.experts.request(self.layer, &ids);
+        let layer = Some(self.layer.0);
+        step.backend.begin_stage(Stage::SharedExpert, layer);
         let shared = self.shared.as_ref().map(|it| it.forward(step));
+        step.backend.begin_stage(Stage::RoutedExperts, layer);
         while let Some(batch) = arrivals.next_batch()? {
             let call = |(i, expert): (usize, Arc<Expert>)| ExpertCall {
                 expert,

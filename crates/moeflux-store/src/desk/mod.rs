@@ -8,6 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
+use std::time::Instant;
 
 use moeflux_core::{Expert, ExpertId, ExpertLayout, HostBuf, LayerIdx};
 
@@ -16,6 +17,7 @@ use crate::predict::LastToken;
 use crate::queue::{Job, Queue, Urgency};
 use crate::reader::Outcome;
 use crate::slots::Slots;
+use crate::timeline::{Happening, LayerCounts, Timeline};
 use crate::{Batch, StoreError, StoreStats};
 
 /// The state of a store.
@@ -30,6 +32,10 @@ pub(crate) struct Desk {
     n_tickets: u64,
     predictor: LastToken,
     counts: StoreStats,
+    /// By layer.
+    layer_counts: Vec<LayerCounts>,
+    /// What happens, where somebody wants to know.
+    timeline: Option<Timeline>,
     /// Slots that predictions leave to requests.
     n_reserved: usize,
     is_closed: bool,
@@ -104,6 +110,8 @@ impl Desk {
             n_tickets: 0,
             predictor: LastToken::new(n_layers),
             counts: StoreStats::default(),
+            layer_counts: vec![LayerCounts::default(); n_layers],
+            timeline: None,
             n_reserved,
             is_closed: false,
         }
@@ -112,6 +120,7 @@ impl Desk {
     /// Takes in a request: what is resident, and a ticket for the rest.
     pub(crate) fn request(
         &mut self,
+        layer: LayerIdx,
         wanted: impl ExactSizeIterator<Item = Target>,
     ) -> (Batch, Option<Ticket>) {
         let ticket = Ticket(self.n_tickets);
@@ -134,7 +143,11 @@ impl Desk {
         let n_hits = pending.arrived.len();
         self.counts.requests += 1;
         self.counts.hits += n_hits as u64;
-        self.counts.misses += (n_wanted - n_hits) as u64;
+        let n_misses = n_wanted - n_hits;
+        self.counts.misses += n_misses as u64;
+        self.layer_counts[layer.idx()].hits += n_hits as u64;
+        self.layer_counts[layer.idx()].misses += n_misses as u64;
+        self.note(|| Happening::Request { layer, n_hits, n_misses });
         if n_hits == n_wanted {
             return (pending.arrived, None);
         }
@@ -220,6 +233,8 @@ impl Desk {
     /// A job for a reader that has nothing to do.
     pub(crate) fn next_job(&mut self) -> Option<Job> {
         let job = self.queue.start()?;
+        let (key, is_predicted) = (job.target.key, job.urgency == Urgency::Prefetch);
+        self.note(|| Happening::ReadStart { key, is_predicted });
         if job.urgency == Urgency::Prefetch {
             self.counts.prefetch_reads += 1;
             if let Entry::Coming { is_predicted, .. } = &mut self.entries[job.target.ordinal.idx()]
@@ -239,6 +254,8 @@ impl Desk {
         outcome: Outcome,
     ) -> bool {
         self.queue.finish(urgency);
+        let n_bytes = if outcome.is_ok() { layout.record_bytes() as u64 } else { 0 };
+        self.note(|| Happening::ReadEnd { key: target.key, n_bytes });
         let entry = &mut self.entries[target.ordinal.idx()];
         let Entry::Coming { waiters, is_predicted } = mem::replace(entry, Entry::Absent) else {
             unreachable!("{} was read without being on its way", target.key);
@@ -321,8 +338,52 @@ impl Desk {
         })
     }
 
-    pub(crate) fn add_stall(&mut self, stall: std::time::Duration) {
-        self.counts.stall_ns += nanoseconds(stall);
+    /// Counts a wait that ends now.
+    pub(crate) fn add_stall(&mut self, layer: LayerIdx, since: Instant) {
+        self.counts.stall_ns += nanoseconds(since.elapsed());
+        if let Some(timeline) = &mut self.timeline {
+            timeline.push_at(since, Happening::StallStart { layer });
+            timeline.push(Happening::StallEnd { layer });
+        }
+    }
+
+    /// Writes down what happens from now on, up to so many events.
+    pub(crate) fn record_timeline(&mut self, capacity: usize) {
+        self.timeline = Some(Timeline::new(capacity));
+    }
+
+    /// Ends the writing down.
+    pub(crate) fn take_timeline(&mut self) -> Timeline {
+        let mut timeline = self.timeline.take().unwrap_or_default();
+        // A wait is known when it ends; reads have ended meanwhile.
+        timeline.events.sort_by_key(|it| it.at);
+        timeline
+    }
+
+    fn note(&mut self, what: impl FnOnce() -> Happening) {
+        if let Some(timeline) = &mut self.timeline {
+            timeline.push(what());
+        }
+    }
+
+    pub(crate) fn layer_counts(&self) -> &[LayerCounts] {
+        &self.layer_counts
+    }
+
+    /// Makes every expert leave that nobody holds.
+    pub(crate) fn clear(&mut self) {
+        self.forget_predictions();
+        while let Some(buf) = self.evict() {
+            self.release(Some(buf));
+        }
+        if self.slots.is_none() {
+            for entry in &mut self.entries {
+                if matches!(entry, Entry::Resident { .. }) {
+                    *entry = Entry::Absent;
+                    self.counts.resident -= 1;
+                }
+            }
+        }
     }
 
     pub(crate) fn stats(&self) -> StoreStats {
@@ -332,6 +393,7 @@ impl Desk {
 
     pub(crate) fn reset_stats(&mut self) {
         self.queue.reset_busy();
+        self.layer_counts.fill(LayerCounts::default());
         self.counts = StoreStats { resident: self.counts.resident, ..StoreStats::default() };
     }
 

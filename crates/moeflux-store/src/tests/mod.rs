@@ -10,6 +10,7 @@ mod opening;
 mod prefetching;
 mod probe;
 mod requests;
+mod timeline;
 
 use std::fs::File;
 use std::io;
