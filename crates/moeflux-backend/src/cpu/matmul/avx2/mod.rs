@@ -1,8 +1,14 @@
-//! The integer product with AVX2.
+//! The integer product with AVX2, and with AVX-VNNI.
 //!
-//! Eight rows of the matrix are unpacked to bytes piece by piece, and each
-//! piece multiplies all rows of the activations, with the eight rows as lanes.
+//! Few rows of activations: `stream.rs` reads the matrix in the order of
+//! memory. Many: eight rows of the matrix are unpacked to bytes piece by piece,
+//! and each piece multiplies all rows of the activations. Both end with eight
+//! rows of the matrix as the lanes of a vector.
 
+mod dots;
+mod order;
+mod params;
+mod stream;
 mod unpack;
 mod vector;
 
@@ -26,9 +32,39 @@ const GROUPS: usize = COLS / 32;
 /// Rows of the activations whose accumulators are kept together.
 const X_ROWS: usize = 64;
 
+/// Calls `$kernel::<BITS, GROUP, $vnni>` for the format of the matrix.
+macro_rules! for_format {
+    ($affine:expr, $vnni:ident, $kernel:path, $args:tt) => {
+        for_format!(@bits $affine, $vnni, $kernel, $args, 2 3 4 5 6 8)
+    };
+    (@bits $affine:expr, $vnni:ident, $kernel:path, $args:tt, $($bits:literal)*) => {
+        match ($affine.bits, $affine.group_size) {
+            $(
+                ($bits, 32) => for_format!(@call $kernel, $bits, 32, $vnni, $args),
+                ($bits, 64) => for_format!(@call $kernel, $bits, 64, $vnni, $args),
+                ($bits, 128) => for_format!(@call $kernel, $bits, 128, $vnni, $args),
+            )*
+            _ => unreachable!("supported formats only"),
+        }
+    };
+    (@call $kernel:path, $bits:literal, $group:literal, $vnni:ident, ($($arg:expr),*)) => {{
+        use $kernel as kernel;
+        kernel::<$bits, $group, $vnni>($($arg),*)
+    }};
+}
+
+/// `VNNI`: the machine has AVX-VNNI too.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn integer_rows(product: IntegerProduct<'_>, rows: Range<usize>, mut out: OutPart<'_>) {
+pub(super) fn integer_rows<const VNNI: bool>(
+    product: IntegerProduct<'_>,
+    rows: Range<usize>,
+    mut out: OutPart<'_>,
+) {
     let n = product.x_rows.len();
+    if n <= stream::X_ROWS {
+        for_format!(product.affine, VNNI, stream::integer_rows, (product, rows, &mut out));
+        return;
+    }
     let mut piece = Piece::default();
     let mut sums = [Sums::zero(); X_ROWS];
     for row in rows.clone().step_by(ROWS) {

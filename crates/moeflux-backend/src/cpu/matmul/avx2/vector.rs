@@ -56,3 +56,9 @@ pub(super) fn load_16(bytes: &[u8]) -> __m128i {
     // SAFETY: 16 bytes are readable, and the load needs no alignment.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn load_halves<T: bytemuck::NoUninit>(elements: &[T]) -> __m256i {
+    load_32(bytemuck::cast_slice(&elements[..16]))
+}

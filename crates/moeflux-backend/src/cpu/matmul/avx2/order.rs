@@ -1,0 +1,121 @@
+//! Activations as 16-bit integers in the order that packed weights have.
+
+use std::cell::Cell;
+
+use super::dots::{GROUPS, block_cols, column_at};
+use crate::cpu::matmul::Quantised;
+
+/// A row of activations in the order that the kernel of one width likes,
+/// repeated until both a row and a block of columns end.
+#[derive(Default)]
+pub(super) struct Ordered {
+    key: (u64, usize, usize),
+    /// `period` columns, then the first eight groups again.
+    q: Vec<i16>,
+    period: usize,
+}
+
+impl Ordered {
+    pub(super) fn period(&self) -> usize {
+        self.period
+    }
+
+    /// The columns `col..col + n` of the repeated row.
+    #[inline]
+    pub(super) fn part(&self, col: usize, n: usize) -> &[i16] {
+        &self.q[col..][..n]
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn set<const BITS: usize>(&mut self, x: &Quantised, row: usize) {
+        let block = const { block_cols(BITS) };
+        let cols = x.cols();
+        self.period = cols;
+        while !self.period.is_multiple_of(block) {
+            self.period += cols;
+        }
+        let n = self.period + GROUPS * x.group_size();
+        self.q.clear();
+        self.q.resize(self.period, 0);
+        let high = x.q(row, 0);
+        let low: &[i8] = if x.n_digits() == 2 { x.q(row, 1) } else { &[] };
+        let mut columns = [0i16; 128];
+        for (i, out) in self.q.chunks_exact_mut(block).enumerate() {
+            let mut done = 0;
+            while done < block {
+                let col = (i * block + done) % cols;
+                let n = (block - done).min(cols - col);
+                join(&high[col..col + n], low.get(col..col + n), &mut columns[done..done + n]);
+                done += n;
+            }
+            for (at, out) in out.iter_mut().enumerate() {
+                *out = columns[column_at(BITS, at)];
+            }
+        }
+        while self.q.len() < n {
+            // Whole periods, but for the last time.
+            self.q.extend_from_within(..self.q.len().min(n - self.q.len()));
+        }
+    }
+}
+
+/// Both digits together, at most 127 * 256; `low` is absent where there is one.
+#[inline(always)]
+fn join(high: &[i8], low: Option<&[i8]>, out: &mut [i16]) {
+    match low {
+        Some(low) => {
+            for ((out, high), low) in out.iter_mut().zip(high).zip(low) {
+                *out = i16::from(*high) * 256 + i16::from(*low);
+            }
+        }
+        None => out.iter_mut().zip(high).for_each(|(out, high)| *out = i16::from(*high)),
+    }
+}
+
+/// Rows that a thread keeps in order: the inputs of one call's experts.
+const KEPT: usize = 16;
+
+/// What a call needs besides its arguments.
+#[derive(Default)]
+pub(super) struct Scratch {
+    rows: [Ordered; KEPT],
+    n_added: usize,
+    pub(super) dots: Vec<f32>,
+}
+
+thread_local! {
+    /// Kept from call to call: small matrices are as quick as an allocation,
+    /// and several tasks multiply the same row.
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+}
+
+impl Scratch {
+    /// Takes the thread's, which `keep` gives back.
+    pub(super) fn take() -> Box<Scratch> {
+        SCRATCH.take().unwrap_or_default()
+    }
+
+    pub(super) fn keep(self: Box<Scratch>) {
+        SCRATCH.set(Some(self));
+    }
+
+    /// The place of a row in the order of one width.
+    #[target_feature(enable = "avx2")]
+    pub(super) fn order<const BITS: usize>(&mut self, x: &Quantised, row: usize) -> usize {
+        let key = (x.id(), row, BITS);
+        if let Some(at) = self.rows.iter().position(|it| it.key == key) {
+            return at;
+        }
+        let at = self.n_added % KEPT;
+        self.n_added += 1;
+        // Not this row's before it is complete.
+        self.rows[at].key = Default::default();
+        self.rows[at].set::<BITS>(x, row);
+        self.rows[at].key = key;
+        at
+    }
+
+    pub(super) fn row_and_dots(&mut self, at: usize) -> (&Ordered, &mut [f32]) {
+        (&self.rows[at], &mut self.dots)
+    }
+}
