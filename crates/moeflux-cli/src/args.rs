@@ -80,6 +80,10 @@ pub(crate) struct ModelArgs {
     /// Memory for experts, such as 8GiB [default: planned from what is available]
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_negative_numbers = true)]
     expert_cache: Option<u64>,
+    /// How small that memory may become while other programs need theirs [default: as small as
+    /// it must where it is planned; --expert-cache itself where that is given]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_negative_numbers = true)]
+    expert_cache_min: Option<u64>,
     /// Which expert leaves the cache first
     #[arg(long, value_enum, default_value_t = Policy::Frequency, value_name = "POLICY")]
     cache_policy: Policy,
@@ -149,6 +153,7 @@ impl ModelArgs {
             },
             expert_io: self.expert_io()?,
             expert_cache: self.expert_cache,
+            expert_cache_min: self.expert_cache_min,
             cache_policy: match self.cache_policy {
                 Policy::Lru => CachePolicy::Lru,
                 Policy::Frequency => CachePolicy::Frequency,

@@ -52,6 +52,10 @@ pub struct EngineOptions {
     pub expert_io: IoChoice,
     /// Bytes for the cache of experts; planned where absent.
     pub expert_cache: Option<u64>,
+    /// Bytes down to which that cache may shrink while others need memory;
+    /// where absent, a planned cache shrinks as far as it must and one of a
+    /// given size stays.
+    pub expert_cache_min: Option<u64>,
     /// Which expert leaves the cache.
     pub cache_policy: CachePolicy,
     /// Which experts are read ahead.
@@ -92,6 +96,8 @@ pub struct Engine {
 
 /// What does not change while a model is open.
 struct Info {
+    /// Also here, so that it answers while a step runs.
+    experts: Arc<ExpertStore>,
     root: PathBuf,
     /// Where the tokenizer and its settings are.
     text_dir: PathBuf,
@@ -110,7 +116,7 @@ struct Info {
 /// What one step at a time may use.
 pub(crate) struct Core {
     pub(crate) backend: Box<dyn Backend>,
-    pub(crate) experts: ExpertStore,
+    pub(crate) experts: Arc<ExpertStore>,
     model: Box<dyn Model>,
     recorder: Option<Recorder>,
 }
@@ -168,6 +174,7 @@ impl Engine {
             mode: plan.io_mode,
             may_fall_back: options.expert_io == IoChoice::Auto,
             cache_bytes: plan.cache_bytes,
+            shrinks_to: options.expert_cache_min.or(options.expert_cache.is_none().then_some(0)),
             policy: options.cache_policy,
             n_readers: DEFAULT_READERS,
             prefetch: options.prefetch,
@@ -187,7 +194,9 @@ impl Engine {
         };
         let experts = ExpertStore::open(bank, slot_memory(), store_options)?;
         plan.io_mode = experts.options().mode;
+        let experts = Arc::new(experts);
         let info = Info {
+            experts: Arc::clone(&experts),
             root: checkpoint.root().to_path_buf(),
             text_dir: text_dir(&checkpoint),
             family,
@@ -279,12 +288,21 @@ impl Engine {
 
     /// What the expert store did since the last reset.
     pub fn stats(&self) -> StoreStats {
-        self.core().experts.stats()
+        self.info.experts.stats()
     }
 
     /// Starts counting anew.
     pub fn reset_stats(&self) {
-        self.core().experts.reset_stats();
+        self.info.experts.reset_stats();
+    }
+
+    /// Changes what the cache of experts may take, also while sessions run;
+    /// what they compute stays the same. Does nothing where files are mapped.
+    ///
+    /// # Errors
+    /// A size that the experts of one token and layer do not fit into.
+    pub fn resize_expert_cache(&self, bytes: u64) -> Result<(), EngineError> {
+        Ok(self.info.experts.resize(bytes)?)
     }
 
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
@@ -336,7 +354,7 @@ impl Core {
 
 /// Slots side by side in slabs, so that they share huge pages.
 fn slot_memory() -> SlotAlloc {
-    const SLAB_BYTES: usize = 64 << 20;
+    const SLAB_BYTES: usize = 32 << 20;
     let mut slab = HostSlab::new(0);
     Box::new(move |len| {
         if let Some(slot) = slab.carve(len) {

@@ -5,6 +5,9 @@ mod common;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use common::{Golden, golden_dir, logits_by_chunk};
 use moeflux_engine::pack::PackOptions;
@@ -177,6 +180,45 @@ fn any_combination_of_options_gives_the_same_bits() {
             }
         };
         TestRunner::new(config).run(&any_options(floor(&subject.dir)), test).unwrap();
+    }
+}
+
+#[test]
+fn a_cache_that_shrinks_and_grows_gives_the_same_bits() {
+    for subject in subjects() {
+        let floor = floor(&subject.dir);
+        let want = open_bits(&subject.dir, &plain(), &subject.tokens);
+        for expert_io in [IoChoice::Pread, IoChoice::Direct] {
+            let expert_cache = Some(floor * 6);
+            let options = EngineOptions { expert_cache, expert_io, ..fast() };
+            let engine = Engine::open(&subject.dir, &options).unwrap();
+            assert!(engine.resize_expert_cache(floor - 1).is_err());
+            let mut session = engine.session();
+            let mut got = Vec::new();
+            for (token, factor) in subject.tokens.iter().zip([1, 6, 2, 1, 3].into_iter().cycle()) {
+                engine.resize_expert_cache(floor * factor).unwrap();
+                let logits = session.eval_token(*token).unwrap();
+                got.extend(logits.iter().map(|it| it.to_bits()));
+            }
+            assert!(got == want, "{}: between tokens", subject.dir.display());
+            // While tokens are computed.
+            let is_done = AtomicBool::new(false);
+            let got = thread::scope(|scope| {
+                scope.spawn(|| {
+                    for factor in [1, 5, 2, 6].into_iter().cycle() {
+                        if is_done.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        engine.resize_expert_cache(floor * factor).unwrap();
+                        thread::sleep(Duration::from_micros(300));
+                    }
+                });
+                let got = bits(&engine, &subject.tokens, 3);
+                is_done.store(true, Ordering::Relaxed);
+                got
+            });
+            assert!(got == want, "{}: during tokens", subject.dir.display());
+        }
     }
 }
 

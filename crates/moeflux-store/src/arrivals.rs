@@ -86,7 +86,7 @@ impl<'a> Arrivals<'a> {
         let this_thread = thread::current().id();
         let outcome = loop {
             if desk.issue(ticket) {
-                self.shared.work.notify_all();
+                self.shared.work.notify_one();
             }
             let progress = desk.collect(ticket);
             let starved = match progress {
@@ -124,7 +124,7 @@ impl Drop for Arrivals<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             self.shared.lock().abandon(ticket);
-            self.shared.work.notify_all();
+            self.shared.work.notify_one();
             self.shared.arrived.notify_all();
         }
     }

@@ -7,8 +7,9 @@ use moeflux_core::HostBuf;
 
 use crate::StoreError;
 
-/// Reader threads that suit an NVMe drive.
-pub const DEFAULT_READERS: usize = 4;
+/// Reader threads that suit an NVMe drive: as many reads of small ranges keep
+/// it busy, and of large ones fewer are in progress at once.
+pub const DEFAULT_READERS: usize = 8;
 
 /// Gives the memory of one slot: at least as many bytes as it is asked for.
 pub type SlotAlloc = Box<dyn FnMut(usize) -> HostBuf + Send>;
@@ -23,6 +24,9 @@ pub struct StoreOptions {
     pub may_fall_back: bool,
     /// Bytes that the cache may take; not looked at when files are mapped.
     pub cache_bytes: u64,
+    /// Where present, the cache shrinks down to so many bytes, or what one layer
+    /// needs, while others need memory, and grows again up to `cache_bytes`.
+    pub shrinks_to: Option<u64>,
     /// Which expert leaves when a slot is needed.
     pub policy: CachePolicy,
     /// Threads that read; at least one runs.

@@ -3,7 +3,7 @@
 use moeflux_core::{ExpertBank, ExpertId, ExpertKey, FileIdx, LayerBank, LayerIdx, PAGE_BYTES};
 
 /// An expert counted over all layers, so that tables are plain vectors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Ordinal(pub(crate) u32);
 
 impl Ordinal {
@@ -35,21 +35,20 @@ pub(crate) struct Run {
 pub(crate) struct Span {
     pub(crate) offset: u64,
     pub(crate) len: usize,
-    /// First byte in the slot; a page begins there.
-    pub(crate) at: usize,
     /// Bytes in front of the run.
     pub(crate) lead: usize,
 }
 
 impl Run {
+    /// The page of the slot in which the run begins.
+    pub(crate) fn page(&self) -> usize {
+        self.at - self.at % PAGE_BYTES
+    }
+
     pub(crate) fn span(&self, block: usize) -> Span {
         let lead = lead(self.offset, block);
-        Span {
-            offset: self.offset - lead as u64,
-            len: (lead + self.len).next_multiple_of(block),
-            at: self.at - lead,
-            lead,
-        }
+        let len = (lead + self.len).next_multiple_of(block);
+        Span { offset: self.offset - lead as u64, len, lead }
     }
 }
 

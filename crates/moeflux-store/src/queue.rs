@@ -69,7 +69,16 @@ impl Queue {
 
     /// Whether predicted reads wait for nothing but a thread.
     pub(crate) fn may_start_prefetch(&self) -> bool {
-        self.demands.is_empty() && self.n_demands_reading == 0 && !self.prefetches.is_empty()
+        self.may_go_on_with_prefetch() && !self.prefetches.is_empty()
+    }
+
+    /// Whether nobody waits for a read.
+    pub(crate) fn may_go_on_with_prefetch(&self) -> bool {
+        self.demands.is_empty() && self.n_demands_reading == 0
+    }
+
+    pub(crate) fn has_demands(&self) -> bool {
+        !self.demands.is_empty()
     }
 
     /// Turns a predicted read that has not started into an urgent one; false

@@ -1,4 +1,4 @@
-//! Brings one record into memory; buffers come and go by value.
+//! Brings records into memory; buffers come and go by value.
 
 use std::io;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use moeflux_core::{ExpertKey, ExpertMemory, FileIdx, HostBuf, LayerIdx, MappedFi
 
 use crate::StoreError;
 use crate::files::Source;
+use crate::flight::Part;
 use crate::plan::{Plan, Run};
 
 /// What the reader threads share.
@@ -30,12 +31,23 @@ impl Reader {
         Reader { plan, source, maps }
     }
 
-    /// Reads a record into `buf`, or populates its pages if there is none.
-    pub(crate) fn bring(&self, key: ExpertKey, buf: Option<HostBuf>) -> Outcome {
-        match buf {
-            Some(buf) => self.read(key, buf),
-            None => self.populate(key).map_err(|err| (err, None)),
+    /// Reads a part of a record, or populates a mapped one's pages.
+    pub(crate) fn bring(&self, part: &mut Part) -> Result<(), StoreError> {
+        let key = part.target.key;
+        match &mut part.piece {
+            Some((run, buf)) => self.read(key, run, buf),
+            None => self.populate(key),
         }
+    }
+
+    /// The extents of a record in mapped files.
+    pub(crate) fn mapped(&self, key: ExpertKey) -> ExpertMemory {
+        let sources = self.plan.layer(key.layer).sources.iter();
+        let extents = sources.map(|source| {
+            let (file, offset) = source.locate(key.expert);
+            (Arc::clone(self.map(file)), in_memory(offset))
+        });
+        ExpertMemory::Mapped(extents.collect())
     }
 
     /// Refuses a layer whose mapped files changed their length: touching pages
@@ -52,20 +64,10 @@ impl Reader {
         self.maps.iter().flatten().for_each(|it| it.release());
     }
 
-    fn read(&self, key: ExpertKey, mut buf: HostBuf) -> Outcome {
-        let placement = self.plan.placement(key);
-        for run in &placement.runs {
-            if let Err(err) = self.read_run(key, run, &mut buf) {
-                return Err((err, Some(buf)));
-            }
-        }
-        Ok(ExpertMemory::Owned { buf, starts: placement.starts })
-    }
-
-    fn read_run(&self, key: ExpertKey, run: &Run, slot: &mut [u8]) -> Result<(), StoreError> {
+    fn read(&self, key: ExpertKey, run: &Run, piece: &mut [u8]) -> Result<(), StoreError> {
         let block = self.plan.block();
         let span = run.span(block);
-        let out = &mut slot[span.at..span.at + span.len];
+        let out = &mut piece[..span.len];
         // What lies behind the run may lie behind the end of the file, too.
         let wanted = span.lead + run.len;
         let mut got = 0;
@@ -86,7 +88,7 @@ impl Reader {
         Ok(())
     }
 
-    fn populate(&self, key: ExpertKey) -> Result<ExpertMemory, StoreError> {
+    fn populate(&self, key: ExpertKey) -> Result<(), StoreError> {
         for run in &self.plan.placement(key).runs {
             let Err(err) = populate(self.map(run.file), run) else { continue };
             self.check_len(run.file)?;
@@ -94,12 +96,7 @@ impl Reader {
                 return Err(self.io_error(key, run, 0, err));
             }
         }
-        let sources = self.plan.layer(key.layer).sources.iter();
-        let extents = sources.map(|source| {
-            let (file, offset) = source.locate(key.expert);
-            (Arc::clone(self.map(file)), in_memory(offset))
-        });
-        Ok(ExpertMemory::Mapped(extents.collect()))
+        Ok(())
     }
 
     fn map(&self, file: FileIdx) -> &Arc<MappedFile> {

@@ -28,6 +28,8 @@ pub struct StoreStats {
     pub evictions: u64,
     /// Slots that the budget allows; 0 when files are mapped.
     pub n_slots: usize,
+    /// Bytes of all slots that exist.
+    pub cache_bytes: u64,
     /// Experts in memory; when files are mapped, those once read.
     pub resident: usize,
 }

@@ -1,5 +1,6 @@
 //! The store as its users see it.
 
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
@@ -9,11 +10,12 @@ use crate::desk::Desk;
 use crate::files::{Files, Native, Opened, Source, System};
 use crate::plan::{Plan, Target};
 use crate::policy::policy;
+use crate::pressure::{Controller, watch};
 use crate::reader::Reader;
 use crate::slots::Slots;
 use crate::{
     Arrivals, IoMode, LayerCounts, Prefetch, SlotAlloc, StoreError, StoreOptions, StoreStats,
-    Timeline,
+    Timeline, usable_memory,
 };
 
 /// Hands out routed experts, reading those that are not resident.
@@ -24,6 +26,8 @@ use crate::{
 pub struct ExpertStore {
     shared: Arc<Shared>,
     readers: Vec<JoinHandle<()>>,
+    /// Ends when its sender is dropped.
+    watcher: Option<(Sender<()>, JoinHandle<()>)>,
     options: StoreOptions,
     /// By layer.
     is_missing: Vec<bool>,
@@ -35,9 +39,9 @@ pub struct ExpertStore {
 pub(crate) struct Shared {
     reader: Reader,
     desk: Mutex<Desk>,
-    /// Told when a job can start.
+    /// One reader is told when a read can start, and tells the next.
     pub(crate) work: Condvar,
-    /// Told when a job is done.
+    /// Told when a record has been read.
     pub(crate) arrived: Condvar,
 }
 
@@ -104,9 +108,34 @@ impl ExpertStore {
             work: Condvar::new(),
             arrived: Condvar::new(),
         });
-        let mut store = ExpertStore { shared, readers: vec![], options, is_missing, warnings };
+        let (readers, watcher) = (Vec::new(), None);
+        let mut store = ExpertStore { shared, readers, watcher, options, is_missing, warnings };
         store.spawn_readers()?;
+        store.spawn_watcher()?;
         Ok(store)
+    }
+
+    /// Lets the budget follow the memory that is free, if it is to.
+    fn spawn_watcher(&mut self) -> Result<(), StoreError> {
+        let Some(shrinks_to) = self.options.shrinks_to else { return Ok(()) };
+        let slot_bytes = self.slot_bytes() as u64;
+        let n_slots = self.stats().n_slots as u64;
+        if n_slots == 0 || slot_bytes == 0 {
+            return Ok(());
+        }
+        let needed = needed_slots(&self.shared.reader.plan, &self.options) as u64 * slot_bytes;
+        let available = usable_memory().available;
+        let controller = Controller::new(shrinks_to.max(needed), n_slots * slot_bytes, available);
+        let (sender, closing) = channel();
+        let shared = Arc::clone(&self.shared);
+        let watch = move || {
+            let used = || shared.lock().made_bytes();
+            watch(controller, &closing, used, |bytes| shared.resize(bytes));
+        };
+        let thread = thread::Builder::new().name("expert-cache".to_owned()).spawn(watch);
+        let thread = thread.map_err(|source| StoreError::Threads { n_readers: 1, source })?;
+        self.watcher = Some((sender, thread));
+        Ok(())
     }
 
     fn spawn_readers(&mut self) -> Result<(), StoreError> {
@@ -137,7 +166,7 @@ impl ExpertStore {
         let wanted = experts.iter().map(|&expert| plan.target(ExpertKey { layer, expert }));
         let (hits, ticket) = shared.lock().request(layer, wanted);
         if ticket.is_some() {
-            shared.work.notify_all();
+            shared.work.notify_one();
         }
         Arrivals::new(shared, layer, hits, ticket)
     }
@@ -156,7 +185,7 @@ impl ExpertStore {
         let likely = experts.iter().map(|&expert| plan.target(ExpertKey { layer, expert }));
         let likely: Vec<Target> = likely.collect();
         if self.shared.lock().prefetch(layer, &likely) {
-            self.shared.work.notify_all();
+            self.shared.work.notify_one();
         }
     }
 
@@ -191,6 +220,20 @@ impl ExpertStore {
     /// Drops all predictions and the predicted reads that have not started.
     pub fn forget_predictions(&self) {
         self.shared.lock().forget_predictions();
+    }
+
+    /// Changes the budget of the cache while it works; what the cache holds
+    /// beyond it leaves, and the memory goes back to the system, as soon as
+    /// nobody uses it. Does nothing when files are mapped.
+    ///
+    /// # Errors
+    /// A budget below `top_k` slots.
+    pub fn resize(&self, cache_bytes: u64) -> Result<(), StoreError> {
+        if self.options.mode != IoMode::Mmap {
+            check_budget(&self.shared.reader.plan, &self.options, cache_bytes)?;
+            self.shared.resize(cache_bytes);
+        }
+        Ok(())
     }
 
     /// The counters.
@@ -256,6 +299,10 @@ impl Drop for ExpertStore {
         if let Ok(mut desk) = self.shared.desk.lock() {
             desk.close();
         }
+        if let Some((closing, watcher)) = self.watcher.take() {
+            drop(closing);
+            let _ = watcher.join();
+        }
         self.shared.work.notify_all();
         for reader in self.readers.drain(..) {
             // A reader that panicked has said so; there is nothing to add.
@@ -269,22 +316,37 @@ impl Shared {
         self.desk.lock().expect("no holder of the lock panics")
     }
 
-    /// Runs jobs until the store is dropped.
+    /// Sets the budget of slots, in bytes.
+    fn resize(&self, cache_bytes: u64) {
+        let slot_bytes = self.reader.plan.slot_bytes() as u64;
+        let n_experts = self.reader.plan.n_experts();
+        if slot_bytes > 0 {
+            let n_slots = usize::try_from(cache_bytes / slot_bytes).unwrap_or(usize::MAX);
+            self.lock().resize(n_slots.min(n_experts));
+            // Slots may have come free for those that wait for some.
+            self.arrived.notify_all();
+        }
+    }
+
+    /// Reads until the store is dropped.
     fn serve(&self) {
         let mut desk = self.lock();
         while !desk.is_closed() {
-            let Some(job) = desk.next_job() else {
+            let Some(mut part) = desk.next_part(&self.reader) else {
                 desk = self.work.wait(desk).expect("no holder of the lock panics");
                 continue;
             };
-            drop(desk);
-            let outcome = self.reader.bring(job.target.key, job.buf);
-            let layout = &self.reader.plan.layer(job.target.key.layer).layout;
-            desk = self.lock();
-            if desk.finish(job.target, job.urgency, layout, outcome) {
-                self.work.notify_all();
+            if desk.has_work() {
+                self.work.notify_one();
             }
-            self.arrived.notify_all();
+            drop(desk);
+            let target = part.target;
+            let outcome = self.reader.bring(&mut part);
+            let layout = &self.reader.plan.layer(target.key.layer).layout;
+            desk = self.lock();
+            if desk.land(part, outcome, layout) {
+                self.arrived.notify_all();
+            }
         }
     }
 }
@@ -300,17 +362,8 @@ fn n_slots(
         return Ok(0);
     }
     let budget = options.cache_bytes;
-    let largest = plan.bank().layers.iter().flatten().map(|it| it.n_experts).max().unwrap_or(0);
-    let top_k = options.top_k.min(largest);
-    let needed = top_k.max(1) as u64 * slot_bytes;
-    if budget < needed {
-        return Err(StoreError::BudgetTooSmall {
-            budget,
-            needed,
-            top_k,
-            record: plan.slot_bytes(),
-        });
-    }
+    check_budget(plan, options, budget)?;
+    let top_k = needed_slots(plan, options);
     let n_slots = usize::try_from(budget / slot_bytes).unwrap_or(usize::MAX).min(plan.n_experts());
     let n_working = top_k * plan.n_moe_layers();
     if n_slots < n_working {
@@ -321,4 +374,19 @@ fn n_slots(
         ));
     }
     Ok(n_slots)
+}
+
+/// Slots without which one token cannot pass through a layer.
+fn needed_slots(plan: &Plan, options: &StoreOptions) -> usize {
+    let largest = plan.bank().layers.iter().flatten().map(|it| it.n_experts).max().unwrap_or(0);
+    options.top_k.min(largest)
+}
+
+fn check_budget(plan: &Plan, options: &StoreOptions, budget: u64) -> Result<(), StoreError> {
+    let (top_k, record) = (needed_slots(plan, options), plan.slot_bytes());
+    let needed = top_k.max(1) as u64 * record as u64;
+    if budget < needed {
+        return Err(StoreError::BudgetTooSmall { budget, needed, top_k, record });
+    }
+    Ok(())
 }

@@ -31,6 +31,7 @@ fn trace(case: &str, tokens: &[u32]) -> String {
         mode: IoMode::Pread,
         may_fall_back: false,
         cache_bytes: 1 << 30,
+        shrinks_to: None,
         policy: CachePolicy::Lru,
         n_readers: DEFAULT_READERS,
         prefetch: Prefetch::Off,

@@ -2,6 +2,7 @@
 //! Everything that consumers and readers share is here, behind one lock.
 
 mod ahead;
+mod resize;
 mod room;
 
 use std::collections::{HashMap, VecDeque};
@@ -10,12 +11,13 @@ use std::sync::Arc;
 use std::thread::{self, ThreadId};
 use std::time::Instant;
 
-use moeflux_core::{Expert, ExpertId, ExpertLayout, HostBuf, LayerIdx};
+use moeflux_core::{Expert, ExpertLayout, HostBuf};
 
+use crate::flight::{Flight, Part};
 use crate::plan::Target;
 use crate::predict::LastToken;
 use crate::queue::{Job, Queue, Urgency};
-use crate::reader::Outcome;
+use crate::reader::{Outcome, Reader};
 use crate::slots::Slots;
 use crate::timeline::{Happening, LayerCounts, Timeline};
 use crate::{Batch, StoreError, StoreStats};
@@ -28,6 +30,7 @@ pub(crate) struct Desk {
     /// `None` when files are mapped: then nothing ever has to leave.
     slots: Option<Slots>,
     queue: Queue,
+    flight: Flight,
     requests: HashMap<Ticket, Pending>,
     n_tickets: u64,
     predictor: LastToken,
@@ -106,6 +109,7 @@ impl Desk {
             entries: (0..n_experts).map(|_| Entry::Absent).collect(),
             slots,
             queue: Queue::default(),
+            flight: Flight::default(),
             requests: HashMap::new(),
             n_tickets: 0,
             predictor: LastToken::new(n_layers),
@@ -182,7 +186,9 @@ impl Desk {
             Entry::Absent => return false,
             Entry::Coming { waiters, is_predicted } => {
                 if waiters.is_empty() {
+                    // Not yet started, or started: never both.
                     self.queue.promote(target);
+                    self.flight.promote(target);
                 }
                 waiters.push(waiter);
                 pending.n_coming += 1;
@@ -230,8 +236,32 @@ impl Desk {
         }
     }
 
-    /// A job for a reader that has nothing to do.
-    pub(crate) fn next_job(&mut self) -> Option<Job> {
+    /// A read for a reader that has nothing to do.
+    pub(crate) fn next_part(&mut self, reader: &Reader) -> Option<Part> {
+        if !self.flight.has_room() {
+            return None;
+        }
+        if let Some(part) = self.flight.next_demand() {
+            return Some(part);
+        }
+        if self.queue.may_go_on_with_prefetch()
+            && let Some(part) = self.flight.next_prefetch()
+        {
+            return Some(part);
+        }
+        let job = self.next_job()?;
+        let (key, urgency) = (job.target.key, job.urgency);
+        match job.buf {
+            Some(_) => self.flight.board(job, reader.plan.placement(key)),
+            None => self.flight.board_mapped(job, reader.mapped(key)),
+        }
+        match urgency {
+            Urgency::Demand => self.flight.next_demand(),
+            Urgency::Prefetch => self.flight.next_prefetch(),
+        }
+    }
+
+    fn next_job(&mut self) -> Option<Job> {
         let job = self.queue.start()?;
         let (key, is_predicted) = (job.target.key, job.urgency == Urgency::Prefetch);
         self.note(|| Happening::ReadStart { key, is_predicted });
@@ -245,14 +275,36 @@ impl Desk {
         Some(job)
     }
 
-    /// Takes in the outcome of a job. True if predicted reads may start now.
-    pub(crate) fn finish(
+    /// Whether another reader would find something to do.
+    pub(crate) fn has_work(&self) -> bool {
+        self.flight.has_room()
+            && (self.flight.has_demands()
+                || self.queue.has_demands()
+                || (self.queue.may_go_on_with_prefetch()
+                    && (self.flight.has_prefetches() || self.queue.may_start_prefetch())))
+    }
+
+    /// Takes in a part that was read, or could not be. True if that ended its
+    /// record's way.
+    pub(crate) fn land(
+        &mut self,
+        part: Part,
+        outcome: Result<(), StoreError>,
+        layout: &Arc<ExpertLayout>,
+    ) -> bool {
+        let target = part.target;
+        let Some((urgency, outcome)) = self.flight.land(part, outcome) else { return false };
+        self.finish(target, urgency, layout, outcome);
+        true
+    }
+
+    fn finish(
         &mut self,
         target: Target,
         urgency: Urgency,
         layout: &Arc<ExpertLayout>,
         outcome: Outcome,
-    ) -> bool {
+    ) {
         self.queue.finish(urgency);
         let n_bytes = if outcome.is_ok() { layout.record_bytes() as u64 } else { 0 };
         self.note(|| Happening::ReadEnd { key: target.key, n_bytes });
@@ -273,7 +325,9 @@ impl Desk {
                 self.report(target, err, &waiters);
             }
         }
-        self.queue.may_start_prefetch()
+        if self.has_surplus() {
+            self.settle();
+        }
     }
 
     fn admit(
@@ -388,7 +442,8 @@ impl Desk {
 
     pub(crate) fn stats(&self) -> StoreStats {
         let n_slots = self.slots.as_ref().map_or(0, Slots::n_slots);
-        StoreStats { read_ns: nanoseconds(self.queue.busy()), n_slots, ..self.counts }
+        let (read_ns, cache_bytes) = (nanoseconds(self.queue.busy()), self.made_bytes());
+        StoreStats { read_ns, n_slots, cache_bytes, ..self.counts }
     }
 
     pub(crate) fn reset_stats(&mut self) {

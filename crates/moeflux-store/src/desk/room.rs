@@ -25,7 +25,7 @@ impl Desk {
         self.evict().map(Some)
     }
 
-    fn evict(&mut self) -> Option<HostBuf> {
+    pub(super) fn evict(&mut self) -> Option<HostBuf> {
         let slots = self.slots.as_mut()?;
         let entries = &mut self.entries;
         let victim = slots.policy.victim(&|it| match &entries[it.idx()] {

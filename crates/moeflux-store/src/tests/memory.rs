@@ -1,10 +1,11 @@
 //! Control groups as systems and containers present them.
 
 use std::fs;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::memory::usable_memory_under;
+use crate::memory::{stalled_under, usable_memory_under};
 use crate::{IoChoice, IoMode, MemoryLimit, StoreError, gate, usable_memory};
 
 const MEMINFO: &str = "MemTotal:       16000 kB\nMemFree:  1000 kB\nMemAvailable:   12000 kB\n";
@@ -45,7 +46,10 @@ fn control_groups_bound_the_machine() {
             v2,
             (own, "9000000\n"),
             ("sys/fs/cgroup/user.slice/job/memory.current", "8000000\n"),
-            ("sys/fs/cgroup/user.slice/job/memory.stat", "anon 5\ninactive_file 3000000\n"),
+            (
+                "sys/fs/cgroup/user.slice/job/memory.stat",
+                "anon 5\ninactive_file 2000000\nactive_file 1000000\n",
+            ),
         ],
         9_000_000,
         4_000_000,
@@ -76,6 +80,16 @@ fn a_machine_that_tells_nothing_gets_a_guess() {
     assert!(usable_memory_under(root.path()).total > 0);
     let here = usable_memory();
     assert!(here.available <= here.total || here.cgroup.is_none());
+}
+
+#[test]
+fn pressure_is_read_where_there_is_any() {
+    let root = TempDir::new().unwrap();
+    assert_eq!(stalled_under(root.path()), None);
+    fs::create_dir_all(root.path().join("proc/pressure")).unwrap();
+    let text = "some avg10=1.00 avg60=0.00 avg300=0.09 total=5191931\nfull avg10=0.00 total=7\n";
+    fs::write(root.path().join("proc/pressure/memory"), text).unwrap();
+    assert_eq!(stalled_under(root.path()), Some(Duration::from_micros(5_191_931)));
 }
 
 #[test]

@@ -8,8 +8,10 @@ mod memory;
 mod model;
 mod opening;
 mod prefetching;
+mod pressure;
 mod probe;
 mod requests;
+mod resizing;
 mod timeline;
 
 use std::fs::File;
@@ -40,6 +42,7 @@ fn options(mode: IoMode) -> StoreOptions {
         mode,
         may_fall_back: false,
         cache_bytes: u64::MAX,
+        shrinks_to: None,
         policy: CachePolicy::Lru,
         n_readers: DEFAULT_READERS,
         prefetch: Prefetch::Off,
