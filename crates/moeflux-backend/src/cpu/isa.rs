@@ -17,6 +17,9 @@ pub(crate) enum Level {
     /// AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// AVX-VNNI, the dot products of AVX-512 in vectors of 256 bits, with all of AVX2.
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
     /// AVX-512 F, BW, VL, DQ, VNNI and VBMI, with all of AVX2.
     #[cfg(target_arch = "x86_64")]
     Avx512,
@@ -42,6 +45,9 @@ impl Isa {
             if avx2 {
                 found.push(Isa(Level::Avx2));
             }
+            if avx2 && is_x86_feature_detected!("avxvnni") {
+                found.push(Isa(Level::AvxVnni));
+            }
             let avx512 = is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512vl")
@@ -66,6 +72,8 @@ impl Isa {
             Level::Scalar => "scalar",
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Level::AvxVnni => "avxvnni",
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => "avx512",
         }
@@ -112,7 +120,9 @@ macro_rules! for_every_isa {
                 $crate::cpu::isa::Level::Scalar => body($($arg),*),
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: holding this `Isa` proves that the machine has AVX2, FMA and F16C.
-                $crate::cpu::isa::Level::Avx2 => unsafe { avx2($($arg),*) },
+                $crate::cpu::isa::Level::Avx2 | $crate::cpu::isa::Level::AvxVnni => unsafe {
+                    avx2($($arg),*)
+                },
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
                 $crate::cpu::isa::Level::Avx512 => unsafe { avx512($($arg),*) },

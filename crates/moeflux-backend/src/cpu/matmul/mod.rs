@@ -83,6 +83,9 @@ fn integer_rows(
         // SAFETY: holding this `Isa` proves that the machine has AVX2, FMA and F16C.
         Level::Avx2 => unsafe { avx2::integer_rows::<false>(product, rows, out) },
         #[cfg(target_arch = "x86_64")]
+        // SAFETY: holding this `Isa` proves that the machine has AVX-VNNI, AVX2, FMA and F16C.
+        Level::AvxVnni => unsafe { avx2::integer_rows::<true>(product, rows, out) },
+        #[cfg(target_arch = "x86_64")]
         // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
         Level::Avx512 => unsafe { avx512::integer_rows(product, rows, out) },
     }

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use super::dots::{GROUPS, block_cols, column_at};
+use super::tile::Memory;
 use crate::cpu::matmul::Quantised;
 
 /// A row of activations in the order that the kernel of one width likes,
@@ -37,15 +38,14 @@ impl Ordered {
         let n = self.period + GROUPS * x.group_size();
         self.q.clear();
         self.q.resize(self.period, 0);
-        let high = x.q(row, 0);
-        let low: &[i8] = if x.n_digits() == 2 { x.q(row, 1) } else { &[] };
+        let natural: &[i16] = bytemuck::cast_slice(x.pairs(row));
         let mut columns = [0i16; 128];
         for (i, out) in self.q.chunks_exact_mut(block).enumerate() {
             let mut done = 0;
             while done < block {
                 let col = (i * block + done) % cols;
                 let n = (block - done).min(cols - col);
-                join(&high[col..col + n], low.get(col..col + n), &mut columns[done..done + n]);
+                columns[done..done + n].copy_from_slice(&natural[col..col + n]);
                 done += n;
             }
             for (at, out) in out.iter_mut().enumerate() {
@@ -59,19 +59,6 @@ impl Ordered {
     }
 }
 
-/// Both digits together, at most 127 * 256; `low` is absent where there is one.
-#[inline(always)]
-fn join(high: &[i8], low: Option<&[i8]>, out: &mut [i16]) {
-    match low {
-        Some(low) => {
-            for ((out, high), low) in out.iter_mut().zip(high).zip(low) {
-                *out = i16::from(*high) * 256 + i16::from(*low);
-            }
-        }
-        None => out.iter_mut().zip(high).for_each(|(out, high)| *out = i16::from(*high)),
-    }
-}
-
 /// Rows that a thread keeps in order: the inputs of one call's experts.
 const KEPT: usize = 16;
 
@@ -81,6 +68,7 @@ pub(super) struct Scratch {
     rows: [Ordered; KEPT],
     n_added: usize,
     pub(super) dots: Vec<f32>,
+    pub(super) tile: Memory,
 }
 
 thread_local! {
