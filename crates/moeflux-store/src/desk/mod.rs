@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::{self, ThreadId};
 use std::time::Instant;
 
-use moeflux_core::{Expert, ExpertLayout, HostBuf};
+use moeflux_core::{Expert, ExpertLayout, HostBuf, LayerIdx};
 
 use crate::flight::{Flight, Part};
 use crate::plan::Target;
