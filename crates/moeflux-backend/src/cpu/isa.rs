@@ -23,6 +23,15 @@ pub(crate) enum Level {
     /// AVX-512 F, BW, VL, DQ, VNNI and VBMI, with all of AVX2.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// NEON, which every 64-bit ARM processor has.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    /// The dot products of bytes of ARMv8.4, with NEON.
+    #[cfg(target_arch = "aarch64")]
+    Dotprod,
+    /// The matrix products of bytes of ARMv8.6, with dot products.
+    #[cfg(target_arch = "aarch64")]
+    I8mm,
 }
 
 impl Isa {
@@ -58,6 +67,18 @@ impl Isa {
                 found.push(Isa(Level::Avx512));
             }
         }
+        #[cfg(target_arch = "aarch64")]
+        {
+            use std::arch::is_aarch64_feature_detected;
+            found.push(Isa(Level::Neon));
+            let dotprod = is_aarch64_feature_detected!("dotprod");
+            if dotprod {
+                found.push(Isa(Level::Dotprod));
+            }
+            if dotprod && is_aarch64_feature_detected!("i8mm") {
+                found.push(Isa(Level::I8mm));
+            }
+        }
         found
     }
 
@@ -76,6 +97,12 @@ impl Isa {
             Level::AvxVnni => "avxvnni",
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => "avx512",
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Level::Dotprod => "dotprod",
+            #[cfg(target_arch = "aarch64")]
+            Level::I8mm => "i8mm",
         }
     }
 
@@ -126,6 +153,9 @@ macro_rules! for_every_isa {
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
                 $crate::cpu::isa::Level::Avx512 => unsafe { avx512($($arg),*) },
+                // NEON is what compilers take for granted here, and more does not help floats.
+                #[cfg(target_arch = "aarch64")]
+                _ => body($($arg),*),
             }
         }
     };

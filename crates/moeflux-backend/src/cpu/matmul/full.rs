@@ -250,6 +250,11 @@ pub(super) fn unpack(isa: Isa, bits: u8, packed: &[u8], out: &mut [u8]) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
         Level::Avx512 => unsafe { super::avx512::unpack_row(bits, packed, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: holding this `Isa` proves that the machine has NEON.
+        Level::Neon | Level::Dotprod | Level::I8mm => unsafe {
+            super::neon::unpack_row(bits, packed, out)
+        },
     }
 }
 

@@ -23,6 +23,8 @@ mod floats;
 mod full;
 mod heads;
 mod jobs;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod quantise;
 mod scalar;
 mod small;
@@ -88,5 +90,14 @@ fn integer_rows(
         #[cfg(target_arch = "x86_64")]
         // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
         Level::Avx512 => unsafe { avx512::integer_rows(product, rows, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: holding this `Isa` proves that the machine has NEON.
+        Level::Neon => unsafe { neon::plain(product, rows, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: holding this `Isa` proves that the machine has dot products.
+        Level::Dotprod => unsafe { neon::dotprod(product, rows, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: holding this `Isa` proves that the machine has matrix products.
+        Level::I8mm => unsafe { neon::i8mm(product, rows, out) },
     }
 }
