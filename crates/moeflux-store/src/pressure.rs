@@ -53,8 +53,8 @@ impl Controller {
             planned,
             budget: planned,
             step: (planned / 32).max(1),
-            low: tenth / 2,
-            mid: tenth / 4 * 3,
+            low: tenth / 4 * 3,
+            mid: tenth / 8 * 7,
             high: tenth,
             n_quiet: 0,
         }

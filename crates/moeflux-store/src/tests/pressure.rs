@@ -62,8 +62,8 @@ fn it_shrinks_at_once_and_grows_slowly_to_what_was_planned() {
 fn tasks_that_wait_for_memory_make_it_shrink_sooner() {
     let mut machine = Machine::new(1000, 10, 900);
     machine.tick(0, false);
-    assert_eq!(machine.tick(40, false), 900);
-    assert!(machine.tick(40, true) < 900);
+    assert_eq!(machine.tick(20, false), 900);
+    assert!(machine.tick(20, true) < 900);
 }
 
 proptest! {
