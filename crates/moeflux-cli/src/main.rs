@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         Command::Perplexity(args) => commands::perplexity::run(args),
         Command::Inspect(args) => commands::inspect::run(args),
         Command::Plan(args) => commands::plan::run(args),
+        Command::Replay(args) => commands::replay::run(args),
         Command::Synth(args) => commands::synth::run(args),
     };
     match done {

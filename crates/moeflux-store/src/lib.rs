@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod arrivals;
 mod desk;
 mod direct;
@@ -20,10 +21,12 @@ mod policy;
 mod predict;
 mod queue;
 mod reader;
+mod replay;
 mod slots;
 mod stats;
 mod store;
 mod trace;
+mod tuner;
 
 pub use arrivals::{Arrivals, Batch};
 pub use error::StoreError;
@@ -31,10 +34,11 @@ pub use memory::{MemoryLimit, usable_memory};
 pub use options::{
     CachePolicy, DEFAULT_READERS, IoChoice, IoMode, Prefetch, SlotAlloc, StoreOptions, gate,
 };
-pub use policy::replay;
+pub use replay::{PrefetchReplay, Replay, Replayer};
 pub use stats::StoreStats;
 pub use store::ExpertStore;
 pub use trace::{RoutingTrace, TraceError, TraceShape, TracedLayer};
+pub use tuner::{PrefetchTrial, TrialSide};
 
 #[cfg(test)]
 mod tests;

@@ -8,14 +8,17 @@ use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
+use std::time::Duration;
 
-use moeflux_core::{Expert, ExpertId, ExpertLayout, HostBuf, LayerIdx};
+use moeflux_core::{Expert, ExpertLayout, HostBuf, LayerIdx};
 
 use crate::plan::Target;
+use crate::policy::Policy;
 use crate::predict::LastToken;
 use crate::queue::{Job, Queue, Urgency};
 use crate::reader::Outcome;
 use crate::slots::Slots;
+use crate::tuner::{StepCost, Tuner};
 use crate::{Batch, StoreError, StoreStats};
 
 /// The state of a store.
@@ -28,7 +31,16 @@ pub(crate) struct Desk {
     queue: Queue,
     requests: HashMap<Ticket, Pending>,
     n_tickets: u64,
+    /// Resident experts that were predicted for a layer that is still to come,
+    /// the likeliest of each layer first. The policy does not know of them.
+    expected: Vec<Target>,
+    /// What is being read although nobody asked for it.
+    reading_ahead: Vec<Target>,
     predictor: LastToken,
+    tuner: Tuner,
+    /// What consumers had waited and the drive had read when the last decode
+    /// step ended.
+    last_step: (Duration, Duration),
     counts: StoreStats,
     /// Slots that predictions leave to requests.
     n_reserved: usize,
@@ -48,6 +60,8 @@ enum Entry {
         waiters: Vec<Waiter>,
         /// Whether a prediction started the read and nobody asked since.
         is_predicted: bool,
+        /// Whether its layer is still to come.
+        is_expected: bool,
     },
     Resident {
         expert: Arc<Expert>,
@@ -55,6 +69,8 @@ enum Entry {
         holder: Option<ThreadId>,
         /// As above.
         is_predicted: bool,
+        /// Whether it is among those that are expected.
+        is_expected: bool,
     },
 }
 
@@ -102,17 +118,23 @@ impl Desk {
             queue: Queue::default(),
             requests: HashMap::new(),
             n_tickets: 0,
+            expected: Vec::new(),
+            reading_ahead: Vec::new(),
             predictor: LastToken::new(n_layers),
+            tuner: Tuner::new(),
+            last_step: Default::default(),
             counts: StoreStats::default(),
             n_reserved,
             is_closed: false,
         }
     }
 
-    /// Takes in a request: what is resident, and a ticket for the rest.
+    /// Takes in a request: what is resident, and a ticket for the rest. Each
+    /// target counts as so many uses.
     pub(crate) fn request(
         &mut self,
-        wanted: impl ExactSizeIterator<Item = Target>,
+        layer: LayerIdx,
+        wanted: impl ExactSizeIterator<Item = (Target, f32)>,
     ) -> (Batch, Option<Ticket>) {
         let ticket = Ticket(self.n_tickets);
         let n_wanted = wanted.len();
@@ -123,9 +145,10 @@ impl Desk {
             arrived: Vec::with_capacity(n_wanted),
             failed: VecDeque::new(),
         };
-        for (index, target) in wanted.enumerate() {
+        let n_used_before = self.counts.prefetch_used;
+        for (index, (target, n_uses)) in wanted.enumerate() {
             if let Some(slots) = &mut self.slots {
-                slots.policy.touched(target.ordinal);
+                slots.policy.touched(target.ordinal, n_uses);
             }
             if !self.join(&mut pending, Waiter { ticket, index }, target) {
                 pending.unissued.push_back((index, target));
@@ -135,10 +158,14 @@ impl Desk {
         self.counts.requests += 1;
         self.counts.hits += n_hits as u64;
         self.counts.misses += (n_wanted - n_hits) as u64;
+        self.settle(layer);
+        self.queue.cancel_layer(layer);
+        let was_predicted = self.counts.prefetch_used > n_used_before;
+        self.predictor.served(layer, n_hits == n_wanted && !was_predicted);
         if n_hits == n_wanted {
             return (pending.arrived, None);
         }
-        self.cancel_prefetches();
+        self.queue.cancel_wishes();
         self.n_tickets += 1;
         self.requests.insert(ticket, pending);
         self.issue(ticket);
@@ -153,7 +180,7 @@ impl Desk {
             let waiter = Waiter { ticket, index };
             if !self.join(&mut pending, waiter, target) {
                 let Some(buf) = self.vacate(Urgency::Demand) else { break };
-                self.start(target, buf, Urgency::Demand, vec![waiter]);
+                self.start(target, buf, waiter);
                 pending.n_coming += 1;
                 is_any = true;
             }
@@ -167,15 +194,18 @@ impl Desk {
     fn join(&mut self, pending: &mut Pending, waiter: Waiter, target: Target) -> bool {
         let is_predicted = match &mut self.entries[target.ordinal.idx()] {
             Entry::Absent => return false,
-            Entry::Coming { waiters, is_predicted } => {
-                if waiters.is_empty() {
-                    self.queue.promote(target);
-                }
+            Entry::Coming { waiters, is_predicted, is_expected } => {
+                *is_expected = false;
                 waiters.push(waiter);
                 pending.n_coming += 1;
                 is_predicted
             }
-            Entry::Resident { expert, holder, is_predicted } => {
+            Entry::Resident { expert, holder, is_predicted, is_expected } => {
+                if mem::take(is_expected)
+                    && let Some(slots) = &mut self.slots
+                {
+                    slots.policy.inserted(target.ordinal);
+                }
                 let is_held = Arc::strong_count(expert) > 1;
                 *holder = sole_holder(*holder, is_held, pending.owner);
                 pending.arrived.push((waiter.index, Arc::clone(expert)));
@@ -219,18 +249,10 @@ impl Desk {
 
     /// A job for a reader that has nothing to do.
     pub(crate) fn next_job(&mut self) -> Option<Job> {
-        let job = self.queue.start()?;
-        if job.urgency == Urgency::Prefetch {
-            self.counts.prefetch_reads += 1;
-            if let Entry::Coming { is_predicted, .. } = &mut self.entries[job.target.ordinal.idx()]
-            {
-                *is_predicted = true;
-            }
-        }
-        Some(job)
+        self.queue.start_demand().or_else(|| self.start_ahead())
     }
 
-    /// Takes in the outcome of a job. True if predicted reads may start now.
+    /// Takes in the outcome of a job. True if reads ahead may start now.
     pub(crate) fn finish(
         &mut self,
         target: Target,
@@ -239,8 +261,13 @@ impl Desk {
         outcome: Outcome,
     ) -> bool {
         self.queue.finish(urgency);
+        if urgency != Urgency::Demand {
+            self.reading_ahead.retain(|it| *it != target);
+        }
         let entry = &mut self.entries[target.ordinal.idx()];
-        let Entry::Coming { waiters, is_predicted } = mem::replace(entry, Entry::Absent) else {
+        let Entry::Coming { waiters, is_predicted, is_expected } =
+            mem::replace(entry, Entry::Absent)
+        else {
             unreachable!("{} was read without being on its way", target.key);
         };
         match outcome {
@@ -248,7 +275,8 @@ impl Desk {
                 self.counts.bytes_read += layout.record_bytes() as u64;
                 let layout = Arc::clone(layout);
                 let expert = Arc::new(Expert { key: target.key, layout, memory });
-                self.admit(target, expert, &waiters, is_predicted);
+                let is_expected = is_expected && self.slots.is_some();
+                self.admit(target, expert, &waiters, is_predicted, is_expected);
             }
             Err((err, buf)) => {
                 self.release(buf);
@@ -256,7 +284,7 @@ impl Desk {
                 self.report(target, err, &waiters);
             }
         }
-        self.queue.may_start_prefetch()
+        self.queue.may_read_ahead()
     }
 
     fn admit(
@@ -265,6 +293,7 @@ impl Desk {
         expert: Arc<Expert>,
         waiters: &[Waiter],
         is_predicted: bool,
+        is_expected: bool,
     ) {
         let mut holder = None;
         for waiter in waiters {
@@ -273,11 +302,14 @@ impl Desk {
             holder = sole_holder(holder, Arc::strong_count(&expert) > 1, pending.owner);
             pending.arrived.push((waiter.index, Arc::clone(&expert)));
         }
-        if let Some(slots) = &mut self.slots {
-            slots.policy.inserted(target.ordinal);
+        match &mut self.slots {
+            Some(_) if is_expected => self.expected.push(target),
+            Some(slots) => slots.policy.inserted(target.ordinal),
+            None => {}
         }
         self.counts.resident += 1;
-        self.entries[target.ordinal.idx()] = Entry::Resident { expert, holder, is_predicted };
+        self.entries[target.ordinal.idx()] =
+            Entry::Resident { expert, holder, is_predicted, is_expected };
     }
 
     /// Tells one request of a failed read; other requests try again and get an
@@ -294,16 +326,11 @@ impl Desk {
         }
     }
 
-    fn start(
-        &mut self,
-        target: Target,
-        buf: Option<HostBuf>,
-        urgency: Urgency,
-        waiters: Vec<Waiter>,
-    ) {
-        let coming = Entry::Coming { waiters, is_predicted: false };
+    fn start(&mut self, target: Target, buf: Option<HostBuf>, waiter: Waiter) {
+        let waiters = vec![waiter];
+        let coming = Entry::Coming { waiters, is_predicted: false, is_expected: false };
         self.entries[target.ordinal.idx()] = coming;
-        self.queue.push(Job { target, buf, urgency });
+        self.queue.push(Job { target, buf, urgency: Urgency::Demand });
     }
 
     /// Whether no read is on its way that could free a slot.
@@ -319,6 +346,31 @@ impl Desk {
             }
             _ => true,
         })
+    }
+
+    /// Whether reads that nobody waits for could begin.
+    pub(crate) fn may_read_ahead(&self) -> bool {
+        self.queue.may_read_ahead()
+    }
+
+    pub(crate) fn is_worthwhile(&self, layer: LayerIdx) -> bool {
+        self.counts.resident < self.entries.len() && self.predictor.is_worthwhile(layer)
+    }
+
+    pub(crate) fn policy(&mut self) -> Option<&mut dyn Policy> {
+        Some(&mut *self.slots.as_mut()?.policy)
+    }
+
+    pub(crate) fn tuner(&self) -> &Tuner {
+        &self.tuner
+    }
+
+    /// Tells the tuner what a step cost.
+    pub(crate) fn end_decode_step(&mut self, time: Duration) {
+        let now = (Duration::from_nanos(self.counts.stall_ns), self.queue.busy());
+        let (stall, busy) = std::mem::replace(&mut self.last_step, now);
+        let (stall, busy) = (now.0.saturating_sub(stall), now.1.saturating_sub(busy));
+        self.tuner.step(StepCost { time, stall: stall.min(time), busy: busy.min(time) });
     }
 
     pub(crate) fn add_stall(&mut self, stall: std::time::Duration) {
