@@ -45,7 +45,7 @@ fn a_recorded_routing_is_replayed_below_the_optimum() {
     let right = |at: usize| caches[1]["prefetch"][at]["predicted_right"].as_f64().unwrap();
     // On this model lookahead is right four times in five, the last token one in five.
     assert!(right(1) > 0.5 && right(0) < right(1), "{}", caches[1]);
-    let (text, _) = succeeds(&["replay", &file, "--cache", "64KiB,100%", "--policy", "lru"]);
+    let (text, _) = succeeds(&["replay", &file, "--cache", "256KiB,100%", "--policy", "lru"]);
     assert!(text.contains("cache 100% (256 experts)") && text.contains("optimum"), "{text}");
 }
 

@@ -134,7 +134,6 @@ impl TraceShape {
             assert_eq!(layer.scores.len(), self.n_scores, "scores of a layer");
             for (expert, score) in &layer.scores {
                 out.extend(expert.0.to_le_bytes());
-                #[expect(clippy::cast_possible_truncation, reason = "within bounds")]
                 let score = (score.clamp(0.0, 1.0) * ONE).round() as u16;
                 out.extend(score.to_le_bytes());
             }

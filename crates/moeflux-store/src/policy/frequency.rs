@@ -105,7 +105,6 @@ impl Policy for Frequency {
 
     fn weights(&self) -> Option<Vec<f32>> {
         let now = self.now_log2();
-        #[expect(clippy::cast_possible_truncation, reason = "an order of magnitude will do")]
         let weight = |it: &Uses| (it.weight_log2 - now).exp2() as f32;
         Some(self.uses.iter().map(weight).collect())
     }
