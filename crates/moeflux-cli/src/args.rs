@@ -11,7 +11,8 @@ use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
 use crate::bytes;
 use crate::values::{
-    count, group_size, non_negative, penalty, positive_share, probability, weight_bits,
+    CacheSize, cache_size, count, group_size, non_negative, penalty, positive_share, probability,
+    weight_bits,
 };
 
 /// Runs Mixture-of-Experts models larger than memory by streaming their experts.
@@ -40,6 +41,8 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Show what a model takes in memory; changes nothing
     Plan(PlanArgs),
+    /// Score cache policies and predictors on a routing that --record-routing wrote
+    Replay(ReplayArgs),
     /// Write a random-weight checkpoint of a real shape, for benchmarks
     Synth(SynthArgs),
 }
@@ -123,15 +126,47 @@ enum KvFormat {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Policy {
+pub(crate) enum Policy {
+    /// The one unused for longest
     Lru,
+    /// The one used least of late
     Frequency,
+    /// As frequency, and what routers nearly chose counts too
+    Score,
+}
+
+impl Policy {
+    pub(crate) const ALL: [Policy; 3] = [Policy::Lru, Policy::Frequency, Policy::Score];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Policy::Lru => "lru",
+            Policy::Frequency => "frequency",
+            Policy::Score => "score",
+        }
+    }
+}
+
+impl From<Policy> for CachePolicy {
+    fn from(policy: Policy) -> CachePolicy {
+        match policy {
+            Policy::Lru => CachePolicy::Lru,
+            Policy::Frequency => CachePolicy::Frequency,
+            Policy::Score => CachePolicy::Score,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Ahead {
+    /// None
     Off,
+    /// Those that the last token used
     LastToken,
+    /// Those that the next layer's router would choose now
+    Lookahead,
+    /// Lookahead where it saves time, found out while running
+    Auto,
 }
 
 /// A value that no command can work with.
@@ -154,13 +189,12 @@ impl ModelArgs {
             expert_io: self.expert_io()?,
             expert_cache: self.expert_cache,
             expert_cache_min: self.expert_cache_min,
-            cache_policy: match self.cache_policy {
-                Policy::Lru => CachePolicy::Lru,
-                Policy::Frequency => CachePolicy::Frequency,
-            },
+            cache_policy: self.cache_policy.into(),
             prefetch: match self.prefetch {
                 Ahead::Off => Prefetch::Off,
                 Ahead::LastToken => Prefetch::LastToken,
+                Ahead::Lookahead => Prefetch::Lookahead,
+                Ahead::Auto => Prefetch::Auto,
             },
             chunk: self.chunk,
             ctx: self.ctx,
@@ -173,6 +207,7 @@ impl ModelArgs {
             allow_missing_experts: self.allow_missing_experts,
             checkpoint_bytes: self.checkpoint_memory,
             record_routing: self.record_routing.clone(),
+            expert_stats: None,
             prompt_cache: None,
             timed: false,
         })
@@ -275,6 +310,9 @@ pub(crate) struct PromptCacheArgs {
     /// What the directory may hold; the least recently used leaves first
     #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = bytes::parse_some, allow_negative_numbers = true)]
     prompt_cache_size: u64,
+    /// Neither use nor keep what the expert cache learned of this model in other runs
+    #[arg(long)]
+    pub(crate) no_expert_stats: bool,
 }
 
 impl PromptCacheArgs {
@@ -456,6 +494,24 @@ pub(crate) struct PlanArgs {
     pub(crate) shape: ShapeArgs,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// The file that --record-routing wrote
+    pub(crate) trace: PathBuf,
+    /// Sizes of caches: shares of all experts, or bytes
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "12.5%,25%,50%,75%", value_parser = cache_size)]
+    pub(crate) cache: Vec<CacheSize>,
+    /// Policies to score [default: all]
+    #[arg(long, value_enum, value_name = "POLICIES", value_delimiter = ',')]
+    pub(crate) policy: Vec<Policy>,
+    /// Tokens at the beginning that only teach
+    #[arg(long, value_name = "N")]
+    pub(crate) skip: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => commands::bench::run(args),
         Command::Inspect(args) => commands::inspect::run(args),
         Command::Plan(args) => commands::plan::run(args),
+        Command::Replay(args) => commands::replay::run(args),
         Command::Synth(args) => commands::synth::run(args),
     };
     match done {

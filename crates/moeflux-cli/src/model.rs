@@ -94,7 +94,12 @@ pub(crate) fn open_cached(
     is_quiet: bool,
 ) -> Result<Engine> {
     let prompt_cache = cache.options();
-    let options = EngineOptions { prompt_cache, ..args.engine_options(false)? };
+    // Without a place for caches every start is a cold one.
+    let expert_stats = match cache.no_expert_stats {
+        true => None,
+        false => demo::cache_dir().ok().map(|it| it.join("experts")),
+    };
+    let options = EngineOptions { prompt_cache, expert_stats, ..args.engine_options(false)? };
     open_with(args, options, is_quiet)
 }
 

@@ -2,18 +2,20 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use moeflux_backend::timed::Timed;
 use moeflux_backend::{Backend, Inputs, KvType, Sequence, Span};
 use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::{HostBuf, HostSlab, LayerIdx, TokenId};
 use moeflux_store::{
-    CachePolicy, DEFAULT_READERS, ExpertStore, IoChoice, Prefetch, SlotAlloc, StoreOptions,
-    StoreStats,
+    CachePolicy, DEFAULT_READERS, ExpertStore, IoChoice, Prefetch, PrefetchTrial, SlotAlloc,
+    StoreOptions, StoreStats,
 };
 
 use crate::device::{self, Device};
 use crate::error::EngineError;
+use crate::expert_stats::ExpertStats;
 use crate::layers::Step;
 use crate::load::Loader;
 use crate::measure::Meter;
@@ -73,6 +75,9 @@ pub struct EngineOptions {
     /// Bytes of the checkpoints of a session, for models with recurrent layers;
     /// planned where absent.
     pub checkpoint_bytes: Option<u64>,
+    /// A directory where what the expert cache learns is kept from one run to
+    /// the next.
+    pub expert_stats: Option<PathBuf>,
     /// Where the routing of every token is written down.
     pub record_routing: Option<PathBuf>,
     /// Where prompts are kept from one run to the next.
@@ -119,6 +124,7 @@ pub(crate) struct Core {
     pub(crate) experts: Arc<ExpertStore>,
     model: Box<dyn Model>,
     recorder: Option<Recorder>,
+    expert_stats: Option<ExpertStats>,
 }
 
 impl Engine {
@@ -188,11 +194,18 @@ impl Engine {
         let prompt_cache = options.prompt_cache.as_ref().map(PrefixStore::open).transpose()?;
         let layers = (0..).zip(&bank.layers).filter(|(_, it)| it.is_some());
         let layers = layers.map(|(i, _)| LayerIdx(i)).collect();
+        let experts = ExpertStore::open(bank, slot_memory(), store_options)?;
+        let slot_bytes = experts.slot_bytes() as u64;
         let recorder = match &options.record_routing {
-            Some(path) => Some(Recorder::create(path, layers, shape)?),
+            Some(path) => Some(Recorder::create(path, layers, shape, slot_bytes)?),
             None => None,
         };
-        let experts = ExpertStore::open(bank, slot_memory(), store_options)?;
+        let mut warnings = experts.warnings().to_vec();
+        let expert_stats = options.expert_stats.as_ref().map(|dir| {
+            let (stats, warning) = ExpertStats::open(dir, &identity, &experts);
+            warnings.extend(warning);
+            stats
+        });
         plan.io_mode = experts.options().mode;
         let experts = Arc::new(experts);
         let info = Info {
@@ -202,7 +215,7 @@ impl Engine {
             family,
             shape: declared.shape,
             plan,
-            warnings: experts.warnings().to_vec(),
+            warnings,
             n_threads,
             activations: options.activations,
             identity,
@@ -210,7 +223,7 @@ impl Engine {
             prompt_cache,
             meter,
         };
-        let core = Core { backend, experts, model, recorder };
+        let core = Core { backend, experts, model, recorder, expert_stats };
         Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
     }
 
@@ -291,6 +304,11 @@ impl Engine {
         self.info.experts.stats()
     }
 
+    /// What `--prefetch auto` found, once it has finished a trial.
+    pub fn prefetch_trial(&self) -> Option<PrefetchTrial> {
+        self.core().experts.trial()
+    }
+
     /// Starts counting anew.
     pub fn reset_stats(&self) {
         self.info.experts.reset_stats();
@@ -312,6 +330,14 @@ impl Engine {
     }
 }
 
+impl Drop for Core {
+    fn drop(&mut self) {
+        if let Some(stats) = &mut self.expert_stats {
+            stats.save(&self.experts);
+        }
+    }
+}
+
 impl Core {
     /// Runs the layers over tokens that continue a sequence at `position`.
     pub(crate) fn step(
@@ -321,7 +347,7 @@ impl Core {
         tokens: &[TokenId],
     ) -> Result<(), EngineError> {
         let spans = [Span { sequence, rows: 0..tokens.len(), position }];
-        let Core { backend, experts, model, recorder } = self;
+        let Core { backend, experts, model, recorder, expert_stats } = self;
         let mut step = Step {
             backend: backend.as_mut(),
             experts,
@@ -329,7 +355,14 @@ impl Core {
             spans: &spans,
             recorder: recorder.as_mut(),
         };
+        let start = Instant::now();
         let outcome = model.forward(&mut step);
+        if tokens.len() == 1 && outcome.is_ok() {
+            experts.end_decode_step(start.elapsed());
+        }
+        if let Some(stats) = expert_stats {
+            stats.tick(experts);
+        }
         match recorder {
             Some(recorder) if outcome.is_ok() => recorder.end_step(tokens.len()),
             Some(recorder) => {

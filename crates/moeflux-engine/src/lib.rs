@@ -20,6 +20,7 @@ mod convert;
 mod device;
 mod engine;
 mod error;
+mod expert_stats;
 mod forecast;
 mod generate;
 pub mod hub;

@@ -10,11 +10,9 @@ use moeflux_core::{ExpertId, LayerIdx};
 use moeflux_store::{TraceShape, TracedLayer};
 
 use crate::error::EngineError;
+use crate::layers::moe::SCORES_PER_EXPERT;
 use crate::models::ModelShape;
 use crate::pack::WriteError;
-
-/// Scores kept for every expert that a token gets.
-const SCORES_PER_EXPERT: usize = 4;
 
 /// Writes a routing trace, step by step: a step that fails leaves nothing.
 #[derive(Debug)]
@@ -39,18 +37,15 @@ impl Recorder {
         path: &Path,
         layers: Vec<LayerIdx>,
         model: &ModelShape,
+        slot_bytes: u64,
     ) -> Result<Recorder, EngineError> {
         let ModelShape { n_experts, n_eligible, top_k, .. } = *model;
         let n_scores = (SCORES_PER_EXPERT * top_k).min(n_eligible);
-        let shape = TraceShape { layers, n_experts, top_k, n_scores, has_predictions: true };
+        let shape =
+            TraceShape { layers, n_experts, top_k, n_scores, has_predictions: true, slot_bytes };
         let mut file = File::create(path).map_err(WriteError::at(path))?;
         file.write_all(&shape.header()).map_err(WriteError::at(path))?;
         Ok(Recorder { path: path.to_path_buf(), file, shape, step: HashMap::new() })
-    }
-
-    /// Experts of a row whose scores are wanted.
-    pub(crate) fn n_scores(&self) -> usize {
-        self.shape.n_scores
     }
 
     /// What was predicted for every row of a layer that is still to come.

@@ -107,8 +107,10 @@ fn one_option_at_a_time_changes_no_bit() {
                 }
             }
             for budget in [floor, floor * 2, floor * 3 + 1, u64::MAX >> 16] {
-                for cache_policy in [CachePolicy::Lru, CachePolicy::Frequency] {
-                    for prefetch in [Prefetch::Off, Prefetch::LastToken] {
+                for cache_policy in [CachePolicy::Lru, CachePolicy::Frequency, CachePolicy::Score] {
+                    for prefetch in
+                        [Prefetch::Off, Prefetch::LastToken, Prefetch::Lookahead, Prefetch::Auto]
+                    {
                         for expert_io in [IoChoice::Pread, IoChoice::Direct] {
                             let expert_cache = Some(budget);
                             let some = EngineOptions { expert_cache, expert_io, ..fast() };
@@ -144,8 +146,9 @@ fn any_options(floor: u64) -> impl Strategy<Value = (EngineOptions, usize)> {
     let isa = select(isa_names());
     let budget = prop_oneof![Just(floor), floor..floor * 6, Just(floor * 1000)];
     let io = select(vec![IoChoice::Auto, IoChoice::Mmap, IoChoice::Pread, IoChoice::Direct]);
-    let policy = select(vec![CachePolicy::Lru, CachePolicy::Frequency]);
-    let prefetch = select(vec![Prefetch::Off, Prefetch::LastToken]);
+    let policy = select(vec![CachePolicy::Lru, CachePolicy::Frequency, CachePolicy::Score]);
+    let prefetch =
+        select(vec![Prefetch::Off, Prefetch::LastToken, Prefetch::Lookahead, Prefetch::Auto]);
     let budget = proptest::option::of(budget);
     let parts =
         (isa, budget, io, policy, prefetch, 1..5usize, 1..50usize, 1..50usize, 48..900usize);
@@ -248,7 +251,7 @@ fn a_packed_container_gives_the_bits_of_its_source_in_place() {
 fn sessions_that_take_turns_give_the_bits_of_each_alone() {
     for subject in subjects() {
         let other: Vec<TokenId> = subject.tokens.iter().rev().copied().collect();
-        for prefetch in [Prefetch::Off, Prefetch::LastToken] {
+        for prefetch in [Prefetch::Off, Prefetch::LastToken, Prefetch::Lookahead, Prefetch::Auto] {
             let options = EngineOptions { prefetch, ..tightest(&subject.dir) };
             let want = [&subject.tokens, &other].map(|it| open_bits(&subject.dir, &plain(), it));
             let engine = Engine::open(&subject.dir, &options).unwrap();
@@ -319,7 +322,7 @@ fn a_session_goes_on_after_a_step_that_failed() {
         let want = open_bits(dir.path(), &plain(), &tokens);
         let vocab = want.len() / tokens.len();
         let files = Cut::of(dir.path());
-        for prefetch in [Prefetch::Off, Prefetch::LastToken] {
+        for prefetch in [Prefetch::Off, Prefetch::LastToken, Prefetch::Lookahead, Prefetch::Auto] {
             for layer in 0..files.files.len() {
                 let options = EngineOptions { prefetch, ..tightest(dir.path()) };
                 let engine = Engine::open(dir.path(), &options).unwrap();

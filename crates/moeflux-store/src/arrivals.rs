@@ -113,6 +113,9 @@ impl<'a> Arrivals<'a> {
             let waited = self.shared.arrived.wait_timeout(desk, LOOK_AGAIN);
             desk = waited.expect("no holder of the lock panics").0;
         };
+        if desk.may_read_ahead() {
+            self.shared.work.notify_all();
+        }
         if let Some(since) = waiting_since {
             desk.add_stall(self.layer, since);
         }

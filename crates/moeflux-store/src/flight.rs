@@ -51,7 +51,8 @@ pub(crate) struct Flight {
     records: HashMap<Ordinal, Record>,
     /// Parts that no reader has taken.
     demands: VecDeque<Part>,
-    prefetches: VecDeque<Part>,
+    /// As above, of records that nobody waits for.
+    ahead: VecDeque<Part>,
     n_reading: usize,
     n_bytes: usize,
 }
@@ -90,7 +91,7 @@ impl Flight {
     fn push(&mut self, part: Part) {
         match part.urgency {
             Urgency::Demand => self.demands.push_back(part),
-            Urgency::Prefetch => self.prefetches.push_back(part),
+            Urgency::Prefetch | Urgency::Warm => self.ahead.push_back(part),
         }
     }
 
@@ -103,8 +104,8 @@ impl Flight {
         !self.demands.is_empty()
     }
 
-    pub(crate) fn has_prefetches(&self) -> bool {
-        !self.prefetches.is_empty()
+    pub(crate) fn has_ahead(&self) -> bool {
+        !self.ahead.is_empty()
     }
 
     /// The next part that somebody waits for.
@@ -113,9 +114,9 @@ impl Flight {
         Some(self.depart(part))
     }
 
-    /// The next part of a predicted record.
-    pub(crate) fn next_prefetch(&mut self) -> Option<Part> {
-        let part = self.prefetches.pop_front()?;
+    /// The next part of a record that nobody waits for.
+    pub(crate) fn next_ahead(&mut self) -> Option<Part> {
+        let part = self.ahead.pop_front()?;
         Some(self.depart(part))
     }
 
@@ -125,12 +126,12 @@ impl Flight {
         part
     }
 
-    /// Lets what is left of a predicted record go with those that somebody
+    /// Lets what is left of a record go with those that somebody
     /// waits for.
     pub(crate) fn promote(&mut self, target: Target) {
-        let parts = std::mem::take(&mut self.prefetches);
+        let parts = std::mem::take(&mut self.ahead);
         let (urgent, others) = parts.into_iter().partition(|it| it.target == target);
-        self.prefetches = others;
+        self.ahead = others;
         self.demands.extend::<VecDeque<Part>>(urgent);
     }
 
@@ -148,7 +149,7 @@ impl Flight {
         record.take_back(part);
         if let Err(err) = outcome {
             record.failed.get_or_insert(err);
-            for queue in [&mut self.demands, &mut self.prefetches] {
+            for queue in [&mut self.demands, &mut self.ahead] {
                 let parts = std::mem::take(queue);
                 let (own, others): (VecDeque<Part>, VecDeque<Part>) =
                     parts.into_iter().partition(|it| it.target == target);

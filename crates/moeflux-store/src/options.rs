@@ -73,6 +73,8 @@ pub enum CachePolicy {
     /// The one used least, recent uses counting more.
     #[default]
     Frequency,
+    /// As that, and what routers nearly chose counts too.
+    Score,
 }
 
 /// Which experts are read before they are asked for.
@@ -83,6 +85,11 @@ pub enum Prefetch {
     Off,
     /// Those that the last token used in the same layer.
     LastToken,
+    /// Those that the next layer's router would choose if it saw this layer's
+    /// output.
+    Lookahead,
+    /// [`Prefetch::Lookahead`] where it saves time, by trying with and without.
+    Auto,
 }
 
 impl fmt::Display for IoMode {

@@ -8,14 +8,14 @@ use moeflux_core::{ExpertBank, ExpertId, ExpertKey, LayerIdx};
 
 use crate::desk::Desk;
 use crate::files::{Files, Native, Opened, Source, System};
-use crate::plan::{Plan, Target};
+use crate::plan::Plan;
 use crate::policy::policy;
 use crate::pressure::{Controller, watch};
 use crate::reader::Reader;
 use crate::slots::Slots;
 use crate::{
-    Arrivals, IoMode, LayerCounts, Prefetch, SlotAlloc, StoreError, StoreOptions, StoreStats,
-    Timeline, usable_memory,
+    Arrivals, IoMode, LayerCounts, SlotAlloc, StoreError, StoreOptions, StoreStats, Timeline,
+    usable_memory,
 };
 
 /// Hands out routed experts, reading those that are not resident.
@@ -24,11 +24,11 @@ use crate::{
 /// they do not hold all slots between them.
 #[derive(Debug)]
 pub struct ExpertStore {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     readers: Vec<JoinHandle<()>>,
     /// Ends when its sender is dropped.
     watcher: Option<(Sender<()>, JoinHandle<()>)>,
-    options: StoreOptions,
+    pub(crate) options: StoreOptions,
     /// By layer.
     is_missing: Vec<bool>,
     warnings: Vec<String>,
@@ -37,7 +37,7 @@ pub struct ExpertStore {
 /// What consumers and readers share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    reader: Reader,
+    pub(crate) reader: Reader,
     desk: Mutex<Desk>,
     /// One reader is told when a read can start, and tells the next.
     pub(crate) work: Condvar,
@@ -155,6 +155,19 @@ impl ExpertStore {
     /// # Panics
     /// If the layer or one of the experts does not exist.
     pub fn request(&self, layer: LayerIdx, experts: &[ExpertId]) -> Arrivals<'_> {
+        self.request_for(layer, experts.iter().map(|&it| (it, 1)))
+    }
+
+    /// As [`ExpertStore::request`], with the number of rows that want each
+    /// expert: what many rows want is kept longer.
+    ///
+    /// # Panics
+    /// If the layer or one of the experts does not exist.
+    pub fn request_for(
+        &self,
+        layer: LayerIdx,
+        experts: impl ExactSizeIterator<Item = (ExpertId, usize)>,
+    ) -> Arrivals<'_> {
         let shared = &*self.shared;
         if self.is_missing(layer) {
             return Arrivals::missing(shared, layer);
@@ -163,63 +176,13 @@ impl ExpertStore {
             return Arrivals::failed(shared, layer, err);
         }
         let plan = &shared.reader.plan;
-        let wanted = experts.iter().map(|&expert| plan.target(ExpertKey { layer, expert }));
+        let wanted = experts
+            .map(|(expert, n_rows)| (plan.target(ExpertKey { layer, expert }), n_rows as f32));
         let (hits, ticket) = shared.lock().request(layer, wanted);
         if ticket.is_some() {
             shared.work.notify_one();
         }
         Arrivals::new(shared, layer, hits, ticket)
-    }
-
-    /// Starts reading experts that may be wanted soon. Such reads wait until the
-    /// drive is idle, never take a slot that a request needs, and are cancelled
-    /// if they have not started when a request has to read.
-    ///
-    /// # Panics
-    /// If the layer or one of the experts does not exist.
-    pub fn prefetch(&self, layer: LayerIdx, experts: &[ExpertId]) {
-        if self.is_missing(layer) || self.shared.reader.check_maps(layer).is_err() {
-            return;
-        }
-        let plan = &self.shared.reader.plan;
-        let likely = experts.iter().map(|&expert| plan.target(ExpertKey { layer, expert }));
-        let likely: Vec<Target> = likely.collect();
-        if self.shared.lock().prefetch(layer, &likely) {
-            self.shared.work.notify_one();
-        }
-    }
-
-    /// Whether it is worth predicting what a layer's router will choose for the
-    /// next rows.
-    pub fn wants_lookahead(&self, layer: LayerIdx, n_rows: usize) -> bool {
-        let _ = (layer, n_rows);
-        false
-    }
-
-    /// Says that a layer's computation begins: where predictions are on, starts
-    /// reading the experts that the last token used there.
-    pub fn begin_layer(&self, layer: LayerIdx) {
-        if self.options.prefetch == Prefetch::Off {
-            return;
-        }
-        let likely = self.shared.lock().predicted(layer);
-        if !likely.is_empty() {
-            self.prefetch(layer, &likely);
-        }
-    }
-
-    /// Says which experts the last token was routed to in a layer. Each counts
-    /// as a prefetch hit if it was among those that were predicted since the
-    /// layer's last call and that are resident or on their way, whatever its
-    /// place among them, and else as a miss.
-    pub fn record(&self, layer: LayerIdx, experts_of_last_token: &[ExpertId]) {
-        let is_predicting = self.options.prefetch != Prefetch::Off;
-        self.shared.lock().record(layer, experts_of_last_token, is_predicting);
-    }
-
-    /// Drops all predictions and the predicted reads that have not started.
-    pub fn forget_predictions(&self) {
-        self.shared.lock().forget_predictions();
     }
 
     /// Changes the budget of the cache while it works; what the cache holds

@@ -5,7 +5,7 @@ use moeflux_core::{ExpertId, LayerIdx};
 
 const MAGIC: [u8; 8] = *b"MFXROUTE";
 const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 32;
+const HEADER_BYTES: usize = 40;
 /// Bounds that no model of today comes near.
 const MAX_LAYERS: u32 = 4096;
 const MAX_EXPERTS: u32 = 16_384;
@@ -27,6 +27,8 @@ pub struct TraceShape {
     pub n_scores: usize,
     /// Whether predictions are kept.
     pub has_predictions: bool,
+    /// What an expert takes in a cache.
+    pub slot_bytes: u64,
 }
 
 /// What cannot be read as a trace.
@@ -103,6 +105,7 @@ impl TraceShape {
         for it in figures.into_iter().chain([self.n_predicted()]) {
             out.extend(u32::try_from(it).expect("figures are small").to_le_bytes());
         }
+        out.extend(self.slot_bytes.to_le_bytes());
         for layer in &self.layers {
             out.extend(layer.0.to_le_bytes());
         }
@@ -131,7 +134,6 @@ impl TraceShape {
             assert_eq!(layer.scores.len(), self.n_scores, "scores of a layer");
             for (expert, score) in &layer.scores {
                 out.extend(expert.0.to_le_bytes());
-                #[expect(clippy::cast_possible_truncation, reason = "within bounds")]
                 let score = (score.clamp(0.0, 1.0) * ONE).round() as u16;
                 out.extend(score.to_le_bytes());
             }
@@ -183,6 +185,7 @@ impl TraceShape {
             top_k: top_k as usize,
             n_scores: n_scores as usize,
             has_predictions: n_predicted != 0,
+            slot_bytes: u64::from(figure(6)) | u64::from(figure(7)) << 32,
         };
         Ok((shape, end))
     }
@@ -279,7 +282,14 @@ mod tests {
 
     fn shape() -> TraceShape {
         let layers = vec![LayerIdx(1), LayerIdx(3)];
-        TraceShape { layers, n_experts: 8, top_k: 2, n_scores: 3, has_predictions: true }
+        TraceShape {
+            layers,
+            n_experts: 8,
+            top_k: 2,
+            n_scores: 3,
+            has_predictions: true,
+            slot_bytes: 1 << 40,
+        }
     }
 
     fn layer(experts: [u16; 3], predicted: &[u16]) -> TracedLayer {
@@ -327,8 +337,8 @@ mod tests {
         check_refused(Vec::new(), "not a routing trace: record one with --record-routing");
         let message = "routing trace: 20 bytes end inside the header: record it again";
         check_refused(good[..20].to_vec(), message);
-        let message = "routing trace: 33 bytes end inside the table of layers: record it again";
-        check_refused(good[..33].to_vec(), message);
+        let message = "routing trace: 41 bytes end inside the table of layers: record it again";
+        check_refused(good[..41].to_vec(), message);
         let len = good.len() - 1;
         let message = format!("routing trace: {len} bytes end inside a token: record it again");
         check_refused(good[..len].to_vec(), &message);
@@ -343,10 +353,10 @@ mod tests {
         check_refused(with(20, 9), "routing trace: top_k is 9; it must be 1 to n_experts");
         check_refused(with(24, 1), "routing trace: n_scores is 1; it must be top_k to n_experts");
         check_refused(with(28, 1), "routing trace: n_predicted is 1; it must be 0 or top_k");
-        check_refused(with(34, 1), "routing trace: layer is 1; layers must ascend");
+        check_refused(with(42, 1), "routing trace: layer is 1; layers must ascend");
         let message = "routing trace: token 0 has expert 8 in layer 1, which is beyond the last";
-        check_refused(with(36, 8), message);
+        check_refused(with(44, 8), message);
         let message = "routing trace: token 0 has expert 7 in layer 1, which is there twice";
-        check_refused(with(36, 7), message);
+        check_refused(with(44, 7), message);
     }
 }

@@ -8,6 +8,7 @@ pub(crate) mod pack;
 pub(crate) mod perplexity;
 pub(crate) mod plan;
 mod prompt;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod synth;
 

@@ -98,7 +98,10 @@ impl Model for Decoder {
             layer.post_norm.forward(step, normed, hidden);
             match &layer.mlp {
                 Mlp::Dense(dense) => dense.forward(step, hidden, normed),
-                Mlp::Moe(moe) => moe.forward(step, hidden, normed)?,
+                Mlp::Moe(moe) => {
+                    let next = next.as_ref().map(|(_, it)| it.layer);
+                    moe.forward(step, hidden, normed, next)?;
+                }
             }
             if let Some((norm, moe)) = next {
                 self.look_ahead(step, norm, moe)?;
@@ -129,7 +132,8 @@ impl Decoder {
     /// nothing to the stream: on a trained model four in five are right.
     fn look_ahead(&self, step: &mut Step<'_>, norm: Norm, moe: &Moe) -> Result<(), EngineError> {
         let rows = step.rows();
-        let is_wanted = step.experts.wants_lookahead(moe.layer, rows);
+        let is_known = rows > 1 && moe.wants_all(rows);
+        let is_wanted = !is_known && step.experts.wants_lookahead(moe.layer, rows);
         if !is_wanted && step.recorder.is_none() {
             return Ok(());
         }
@@ -137,8 +141,10 @@ impl Decoder {
         let Residual { hidden, mixed, .. } = self.residual;
         norm.forward(step, mixed, hidden);
         let experts = moe.preview(step, mixed)?;
-        if is_wanted {
-            step.experts.prefetch(moe.layer, &likeliest_first(&experts, rows));
+        match rows {
+            _ if !is_wanted => {}
+            1 => step.experts.prefetch(moe.layer, &experts),
+            _ => step.experts.prefetch_many(moe.layer, &likeliest_first(&experts, rows)),
         }
         if let Some(recorder) = &mut step.recorder {
             recorder.predicted(moe.layer, experts);
@@ -150,10 +156,7 @@ impl Decoder {
 /// The distinct experts of all rows, those of most rows first, then those of
 /// the best ranks.
 fn likeliest_first(experts: &[ExpertId], rows: usize) -> Vec<ExpertId> {
-    let top_k = experts.len() / rows.max(1);
-    if rows == 1 {
-        return experts.to_vec();
-    }
+    let top_k = experts.len() / rows;
     let mut by_expert: Vec<(ExpertId, usize)> =
         experts.iter().enumerate().map(|(i, it)| (*it, i % top_k)).collect();
     by_expert.sort_unstable();

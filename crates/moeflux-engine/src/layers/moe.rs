@@ -101,6 +101,8 @@ pub(crate) struct Moe {
     router: Weight,
     /// Added to the router's logits.
     pub(crate) router_bias: Option<Vector>,
+    n_experts: usize,
+    n_eligible: usize,
     top_k: usize,
     scoring: Scoring,
     inputs: Inputs,
@@ -155,6 +157,13 @@ impl SharedShape {
 
 /// Names of an expert's parts in checkpoints that number them, as Mixtral's do.
 pub(crate) const NUMBERED_PARTS: [&str; 3] = ["w1", "w3", "w2"];
+
+/// Scores of a row that are kept for every expert that it gets.
+pub(crate) const SCORES_PER_EXPERT: usize = 4;
+
+/// From so many rows for every expert on, nearly all are wanted: with uniform
+/// routing all but one in fifty.
+const ROWS_OF_ALL: usize = 4;
 
 const USUAL_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
@@ -212,6 +221,8 @@ impl MoeBlocks {
             layer,
             router: builder.gate(&format!("{name}.{}", self.shape.router), n_experts, hidden)?,
             router_bias: None,
+            n_experts,
+            n_eligible: self.shape.n_eligible,
             top_k: self.top_k,
             scoring,
             inputs: builder.build.inputs,
@@ -224,7 +235,8 @@ impl MoeBlocks {
 }
 
 impl Moe {
-    /// `acc += moe(x)`.
+    /// `acc += moe(x)`. Where rows want nearly all experts of the `next` block,
+    /// they are read as soon as the drive has brought those of this one.
     ///
     /// Invariant: the order of arrival changes no bit of the result, because
     /// every expert writes rows of its own, which are summed in rank order.
@@ -233,6 +245,7 @@ impl Moe {
         step: &mut Step<'_>,
         acc: Cols,
         x: Cols,
+        next: Option<LayerIdx>,
     ) -> Result<(), EngineError> {
         let rows = step.rows();
         let MoeScratch { logits, slots } = self.scratch;
@@ -244,8 +257,11 @@ impl Moe {
         let Routing { experts, mut weights } = step.backend.route(rows, route)?;
         self.note(step, &experts)?;
         let wanted = rows_by_expert(&experts, self.top_k);
-        let ids: Vec<ExpertId> = wanted.iter().map(|(id, _)| *id).collect();
-        let mut arrivals = step.experts.request(self.layer, &ids);
+        let by_rows = wanted.iter().map(|(id, rows)| (*id, rows.len()));
+        let mut arrivals = step.experts.request_for(self.layer, by_rows);
+        if let Some(next) = next.filter(|_| self.wants_all(rows) && step.experts.reads_ahead()) {
+            step.experts.prefetch_all(next);
+        }
         let layer = Some(self.layer.0);
         step.backend.begin_stage(Stage::SharedExpert, layer);
         let shared = self.shared.as_ref().map(|it| it.forward(step));
@@ -277,14 +293,25 @@ impl Moe {
 
     /// Hands the scores of a routing to whoever learns from them.
     fn note(&self, step: &mut Step<'_>, chosen: &[ExpertId]) -> Result<(), EngineError> {
-        let rows = step.rows();
+        let is_learning = step.experts.wants_scores();
+        if !is_learning && step.recorder.is_none() {
+            return Ok(());
+        }
+        let top_k = (SCORES_PER_EXPERT * self.top_k).min(self.n_eligible);
+        let route = Route { logits: self.scratch.logits, top_k, scoring: self.scoring.plain() };
+        let scores = step.backend.route(step.rows(), route)?;
+        if is_learning {
+            step.experts.observe(self.layer, &summed(&scores));
+        }
         if let Some(recorder) = &mut step.recorder {
-            let top_k = recorder.n_scores();
-            let route = Route { logits: self.scratch.logits, top_k, scoring: self.scoring.plain() };
-            let scores = step.backend.route(rows, route)?;
             recorder.routed(self.layer, chosen, scores);
         }
         Ok(())
+    }
+
+    /// Whether so many rows will want nearly all experts of a block.
+    pub(crate) fn wants_all(&self, rows: usize) -> bool {
+        rows * self.top_k >= ROWS_OF_ALL * self.n_experts
     }
 
     /// The experts that the router would choose for `x`, `top_k` a row, best
@@ -335,6 +362,15 @@ impl SharedExpert {
         self.mlp.finish(step, out);
         Shared { out, gate: scale }
     }
+}
+
+/// The scores of each expert, added over all rows.
+fn summed(scores: &Routing) -> Vec<(ExpertId, f32)> {
+    let mut by_expert: Vec<(ExpertId, f32)> =
+        scores.experts.iter().copied().zip(scores.weights.iter().copied()).collect();
+    by_expert.sort_by_key(|it| it.0);
+    let groups = by_expert.chunk_by(|a, b| a.0 == b.0);
+    groups.map(|it| (it[0].0, it.iter().map(|it| it.1).sum())).collect()
 }
 
 /// The distinct experts of a batch, ascending, each with the rows that chose

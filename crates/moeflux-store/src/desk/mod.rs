@@ -9,17 +9,19 @@ use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use moeflux_core::{Expert, ExpertLayout, HostBuf, LayerIdx};
 
 use crate::flight::{Flight, Part};
 use crate::plan::Target;
+use crate::policy::Policy;
 use crate::predict::LastToken;
 use crate::queue::{Job, Queue, Urgency};
 use crate::reader::{Outcome, Reader};
 use crate::slots::Slots;
 use crate::timeline::{Happening, LayerCounts, Timeline};
+use crate::tuner::{StepCost, Tuner};
 use crate::{Batch, StoreError, StoreStats};
 
 /// The state of a store.
@@ -33,7 +35,16 @@ pub(crate) struct Desk {
     flight: Flight,
     requests: HashMap<Ticket, Pending>,
     n_tickets: u64,
+    /// Resident experts that were predicted for a layer that is still to come,
+    /// the likeliest of each layer first. The policy does not know of them.
+    expected: Vec<Target>,
+    /// What is being read although nobody asked for it.
+    reading_ahead: Vec<Target>,
     predictor: LastToken,
+    tuner: Tuner,
+    /// What consumers had waited and the drive had read when the last decode
+    /// step ended.
+    last_step: (Duration, Duration),
     counts: StoreStats,
     /// By layer.
     layer_counts: Vec<LayerCounts>,
@@ -57,6 +68,8 @@ enum Entry {
         waiters: Vec<Waiter>,
         /// Whether a prediction started the read and nobody asked since.
         is_predicted: bool,
+        /// Whether its layer is still to come.
+        is_expected: bool,
     },
     Resident {
         expert: Arc<Expert>,
@@ -64,6 +77,8 @@ enum Entry {
         holder: Option<ThreadId>,
         /// As above.
         is_predicted: bool,
+        /// Whether it is among those that are expected.
+        is_expected: bool,
     },
 }
 
@@ -112,7 +127,11 @@ impl Desk {
             flight: Flight::default(),
             requests: HashMap::new(),
             n_tickets: 0,
+            expected: Vec::new(),
+            reading_ahead: Vec::new(),
             predictor: LastToken::new(n_layers),
+            tuner: Tuner::new(),
+            last_step: Default::default(),
             counts: StoreStats::default(),
             layer_counts: vec![LayerCounts::default(); n_layers],
             timeline: None,
@@ -121,11 +140,12 @@ impl Desk {
         }
     }
 
-    /// Takes in a request: what is resident, and a ticket for the rest.
+    /// Takes in a request: what is resident, and a ticket for the rest. Each
+    /// target counts as so many uses.
     pub(crate) fn request(
         &mut self,
         layer: LayerIdx,
-        wanted: impl ExactSizeIterator<Item = Target>,
+        wanted: impl ExactSizeIterator<Item = (Target, f32)>,
     ) -> (Batch, Option<Ticket>) {
         let ticket = Ticket(self.n_tickets);
         let n_wanted = wanted.len();
@@ -136,9 +156,10 @@ impl Desk {
             arrived: Vec::with_capacity(n_wanted),
             failed: VecDeque::new(),
         };
-        for (index, target) in wanted.enumerate() {
+        let n_used_before = self.counts.prefetch_used;
+        for (index, (target, n_uses)) in wanted.enumerate() {
             if let Some(slots) = &mut self.slots {
-                slots.policy.touched(target.ordinal);
+                slots.policy.touched(target.ordinal, n_uses);
             }
             if !self.join(&mut pending, Waiter { ticket, index }, target) {
                 pending.unissued.push_back((index, target));
@@ -152,10 +173,14 @@ impl Desk {
         self.layer_counts[layer.idx()].hits += n_hits as u64;
         self.layer_counts[layer.idx()].misses += n_misses as u64;
         self.note(|| Happening::Request { layer, n_hits, n_misses });
+        self.settle(layer);
+        self.queue.cancel_layer(layer);
+        let was_predicted = self.counts.prefetch_used > n_used_before;
+        self.predictor.served(layer, n_hits == n_wanted && !was_predicted);
         if n_hits == n_wanted {
             return (pending.arrived, None);
         }
-        self.cancel_prefetches();
+        self.queue.cancel_wishes();
         self.n_tickets += 1;
         self.requests.insert(ticket, pending);
         self.issue(ticket);
@@ -170,7 +195,7 @@ impl Desk {
             let waiter = Waiter { ticket, index };
             if !self.join(&mut pending, waiter, target) {
                 let Some(buf) = self.vacate(Urgency::Demand) else { break };
-                self.start(target, buf, Urgency::Demand, vec![waiter]);
+                self.start(target, buf, waiter);
                 pending.n_coming += 1;
                 is_any = true;
             }
@@ -184,17 +209,21 @@ impl Desk {
     fn join(&mut self, pending: &mut Pending, waiter: Waiter, target: Target) -> bool {
         let is_predicted = match &mut self.entries[target.ordinal.idx()] {
             Entry::Absent => return false,
-            Entry::Coming { waiters, is_predicted } => {
+            Entry::Coming { waiters, is_predicted, is_expected } => {
                 if waiters.is_empty() {
-                    // Not yet started, or started: never both.
-                    self.queue.promote(target);
                     self.flight.promote(target);
                 }
+                *is_expected = false;
                 waiters.push(waiter);
                 pending.n_coming += 1;
                 is_predicted
             }
-            Entry::Resident { expert, holder, is_predicted } => {
+            Entry::Resident { expert, holder, is_predicted, is_expected } => {
+                if mem::take(is_expected)
+                    && let Some(slots) = &mut self.slots
+                {
+                    slots.policy.inserted(target.ordinal);
+                }
                 let is_held = Arc::strong_count(expert) > 1;
                 *holder = sole_holder(*holder, is_held, pending.owner);
                 pending.arrived.push((waiter.index, Arc::clone(expert)));
@@ -244,8 +273,8 @@ impl Desk {
         if let Some(part) = self.flight.next_demand() {
             return Some(part);
         }
-        if self.queue.may_go_on_with_prefetch()
-            && let Some(part) = self.flight.next_prefetch()
+        if !self.queue.has_demands()
+            && let Some(part) = self.flight.next_ahead()
         {
             return Some(part);
         }
@@ -257,31 +286,24 @@ impl Desk {
         }
         match urgency {
             Urgency::Demand => self.flight.next_demand(),
-            Urgency::Prefetch => self.flight.next_prefetch(),
+            Urgency::Prefetch | Urgency::Warm => self.flight.next_ahead(),
         }
     }
 
     fn next_job(&mut self) -> Option<Job> {
-        let job = self.queue.start()?;
-        let (key, is_predicted) = (job.target.key, job.urgency == Urgency::Prefetch);
+        let job = self.queue.start_demand().or_else(|| self.start_ahead())?;
+        let (key, is_predicted) = (job.target.key, job.urgency != Urgency::Demand);
         self.note(|| Happening::ReadStart { key, is_predicted });
-        if job.urgency == Urgency::Prefetch {
-            self.counts.prefetch_reads += 1;
-            if let Entry::Coming { is_predicted, .. } = &mut self.entries[job.target.ordinal.idx()]
-            {
-                *is_predicted = true;
-            }
-        }
         Some(job)
     }
 
     /// Whether another reader would find something to do.
     pub(crate) fn has_work(&self) -> bool {
+        let is_ahead = || self.flight.has_ahead() || self.queue.may_read_ahead();
         self.flight.has_room()
             && (self.flight.has_demands()
-                || self.queue.has_demands()
-                || (self.queue.may_go_on_with_prefetch()
-                    && (self.flight.has_prefetches() || self.queue.may_start_prefetch())))
+                || self.queue.has_waiting()
+                || (!self.queue.has_demands() && is_ahead()))
     }
 
     /// Takes in a part that was read, or could not be. True if that ended its
@@ -308,8 +330,13 @@ impl Desk {
         self.queue.finish(urgency);
         let n_bytes = if outcome.is_ok() { layout.record_bytes() as u64 } else { 0 };
         self.note(|| Happening::ReadEnd { key: target.key, n_bytes });
+        if urgency != Urgency::Demand {
+            self.reading_ahead.retain(|it| *it != target);
+        }
         let entry = &mut self.entries[target.ordinal.idx()];
-        let Entry::Coming { waiters, is_predicted } = mem::replace(entry, Entry::Absent) else {
+        let Entry::Coming { waiters, is_predicted, is_expected } =
+            mem::replace(entry, Entry::Absent)
+        else {
             unreachable!("{} was read without being on its way", target.key);
         };
         match outcome {
@@ -317,7 +344,8 @@ impl Desk {
                 self.counts.bytes_read += layout.record_bytes() as u64;
                 let layout = Arc::clone(layout);
                 let expert = Arc::new(Expert { key: target.key, layout, memory });
-                self.admit(target, expert, &waiters, is_predicted);
+                let is_expected = is_expected && self.slots.is_some();
+                self.admit(target, expert, &waiters, is_predicted, is_expected);
             }
             Err((err, buf)) => {
                 self.release(buf);
@@ -326,7 +354,7 @@ impl Desk {
             }
         }
         if self.has_surplus() {
-            self.settle();
+            self.shed();
         }
     }
 
@@ -336,6 +364,7 @@ impl Desk {
         expert: Arc<Expert>,
         waiters: &[Waiter],
         is_predicted: bool,
+        is_expected: bool,
     ) {
         let mut holder = None;
         for waiter in waiters {
@@ -344,11 +373,14 @@ impl Desk {
             holder = sole_holder(holder, Arc::strong_count(&expert) > 1, pending.owner);
             pending.arrived.push((waiter.index, Arc::clone(&expert)));
         }
-        if let Some(slots) = &mut self.slots {
-            slots.policy.inserted(target.ordinal);
+        match &mut self.slots {
+            Some(_) if is_expected => self.expected.push(target),
+            Some(slots) => slots.policy.inserted(target.ordinal),
+            None => {}
         }
         self.counts.resident += 1;
-        self.entries[target.ordinal.idx()] = Entry::Resident { expert, holder, is_predicted };
+        self.entries[target.ordinal.idx()] =
+            Entry::Resident { expert, holder, is_predicted, is_expected };
     }
 
     /// Tells one request of a failed read; other requests try again and get an
@@ -365,16 +397,11 @@ impl Desk {
         }
     }
 
-    fn start(
-        &mut self,
-        target: Target,
-        buf: Option<HostBuf>,
-        urgency: Urgency,
-        waiters: Vec<Waiter>,
-    ) {
-        let coming = Entry::Coming { waiters, is_predicted: false };
+    fn start(&mut self, target: Target, buf: Option<HostBuf>, waiter: Waiter) {
+        let waiters = vec![waiter];
+        let coming = Entry::Coming { waiters, is_predicted: false, is_expected: false };
         self.entries[target.ordinal.idx()] = coming;
-        self.queue.push(Job { target, buf, urgency });
+        self.queue.push(Job { target, buf, urgency: Urgency::Demand });
     }
 
     /// Whether no read is on its way that could free a slot.
@@ -427,7 +454,7 @@ impl Desk {
     /// Makes every expert leave that nobody holds.
     pub(crate) fn clear(&mut self) {
         self.forget_predictions();
-        while let Some(buf) = self.evict() {
+        while let Some(buf) = self.evict(Urgency::Demand) {
             self.release(Some(buf));
         }
         if self.slots.is_none() {
@@ -438,6 +465,31 @@ impl Desk {
                 }
             }
         }
+    }
+
+    /// Whether reads that nobody waits for could begin.
+    pub(crate) fn may_read_ahead(&self) -> bool {
+        self.queue.may_read_ahead()
+    }
+
+    pub(crate) fn is_worthwhile(&self, layer: LayerIdx) -> bool {
+        self.counts.resident < self.entries.len() && self.predictor.is_worthwhile(layer)
+    }
+
+    pub(crate) fn policy(&mut self) -> Option<&mut dyn Policy> {
+        Some(&mut *self.slots.as_mut()?.policy)
+    }
+
+    pub(crate) fn tuner(&self) -> &Tuner {
+        &self.tuner
+    }
+
+    /// Tells the tuner what a step cost.
+    pub(crate) fn end_decode_step(&mut self, time: Duration) {
+        let now = (Duration::from_nanos(self.counts.stall_ns), self.queue.busy());
+        let (stall, busy) = std::mem::replace(&mut self.last_step, now);
+        let (stall, busy) = (now.0.saturating_sub(stall), now.1.saturating_sub(busy));
+        self.tuner.step(StepCost { time, stall: stall.min(time), busy: busy.min(time) });
     }
 
     pub(crate) fn stats(&self) -> StoreStats {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use moeflux_core::{Expert, ExpertMemory};
 
 use super::{Desk, Entry};
+use crate::queue::Urgency;
 
 impl Desk {
     /// Sets how many slots there may be. Experts leave at once where nobody
@@ -13,16 +14,16 @@ impl Desk {
     pub(crate) fn resize(&mut self, n_slots: usize) {
         let Some(slots) = &mut self.slots else { return };
         slots.set_n_slots(n_slots);
-        self.settle();
+        self.shed();
     }
 
     /// Brings the slots nearer to the budget: evicts, and empties slabs.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn shed(&mut self) {
         if self.is_over() {
-            self.cancel_prefetches();
+            self.queue.cancel_wishes();
         }
         while self.is_over() {
-            let Some(buf) = self.evict() else { break };
+            let Some(buf) = self.evict(Urgency::Demand) else { break };
             self.release(Some(buf));
         }
         if self.has_surplus() {

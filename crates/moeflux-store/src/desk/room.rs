@@ -6,34 +6,35 @@ use std::sync::Arc;
 use moeflux_core::{Expert, ExpertMemory, HostBuf};
 
 use super::{Desk, Entry};
+use crate::plan::Ordinal;
 use crate::queue::{Job, Urgency};
 
 impl Desk {
-    /// Memory for one record, at the expense of predictions and of experts
-    /// that nobody holds. `Some(None)` when files are mapped.
+    /// Memory for one record, at the expense of experts that nobody holds; for
+    /// a request, of expected ones too. `Some(None)` when files are mapped.
     pub(super) fn vacate(&mut self, urgency: Urgency) -> Option<Option<HostBuf>> {
         let Some(slots) = &mut self.slots else { return Some(None) };
         if let Some(buf) = slots.take() {
             return Some(Some(buf));
         }
-        if urgency == Urgency::Demand
-            && let Some(job) = self.queue.cancel_prefetch()
-        {
-            self.withdraw(job);
-            return self.slots.as_mut()?.take().map(Some);
-        }
-        self.evict().map(Some)
+        self.evict(urgency).map(Some)
     }
 
-    pub(super) fn evict(&mut self) -> Option<HostBuf> {
-        let slots = self.slots.as_mut()?;
-        let entries = &mut self.entries;
-        let victim = slots.policy.victim(&|it| match &entries[it.idx()] {
+    pub(super) fn evict(&mut self, urgency: Urgency) -> Option<HostBuf> {
+        let entries = mem::take(&mut self.entries);
+        let may_leave = |it: Ordinal| match &entries[it.idx()] {
             Entry::Resident { expert, .. } => Arc::strong_count(expert) == 1,
             _ => false,
-        })?;
-        let entry = mem::replace(&mut entries[victim.idx()], Entry::Absent);
-        let Entry::Resident { expert, holder, is_predicted } = entry else {
+        };
+        let mut victim = self.slots.as_ref().and_then(|it| it.policy.victim(&may_leave));
+        if victim.is_none() && urgency == Urgency::Demand {
+            victim = self.unexpected(may_leave);
+        }
+        self.entries = entries;
+        let victim = victim?;
+        let slots = self.slots.as_mut()?;
+        let entry = mem::replace(&mut self.entries[victim.idx()], Entry::Absent);
+        let Entry::Resident { expert, holder, is_predicted, .. } = entry else {
             unreachable!("a victim is resident");
         };
         match Arc::try_unwrap(expert) {
@@ -46,7 +47,9 @@ impl Desk {
             Ok(_) => unreachable!("slots hold no mapped experts"),
             // Somebody upgraded a weak reference a moment ago.
             Err(expert) => {
-                entries[victim.idx()] = Entry::Resident { expert, holder, is_predicted };
+                slots.policy.inserted(victim);
+                self.entries[victim.idx()] =
+                    Entry::Resident { expert, holder, is_predicted, is_expected: false };
                 None
             }
         }
