@@ -11,6 +11,7 @@ use moeflux_store::{
     StoreStats,
 };
 
+use crate::calibrate::{ExpertObserver, Moments};
 use crate::device::{self, Device};
 use crate::error::EngineError;
 use crate::layers::Step;
@@ -104,6 +105,8 @@ pub(crate) struct Core {
     pub(crate) backend: Box<dyn Backend>,
     experts: ExpertStore,
     model: Box<dyn Model>,
+    /// Sees what routed experts are given, while a model is calibrated.
+    pub(crate) observer: Option<Moments>,
 }
 
 impl Engine {
@@ -177,7 +180,7 @@ impl Engine {
             wire,
             prompt_cache,
         };
-        let core = Core { backend, experts, model };
+        let core = Core { backend, experts, model, observer: None };
         Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
     }
 
@@ -274,8 +277,9 @@ impl Core {
         tokens: &[TokenId],
     ) -> Result<(), EngineError> {
         let spans = [Span { sequence, rows: 0..tokens.len(), position }];
-        let Core { backend, experts, model } = self;
-        let mut step = Step { backend: backend.as_mut(), experts, tokens, spans: &spans };
+        let Core { backend, experts, model, observer } = self;
+        let observer = observer.as_mut().map(|it| it as &mut dyn ExpertObserver);
+        let mut step = Step { backend: backend.as_mut(), experts, tokens, spans: &spans, observer };
         model.forward(&mut step)
     }
 

@@ -41,7 +41,13 @@ fn trace(case: &str, tokens: &[u32]) -> String {
     let sequence = trace.new_sequence(&model.shape().caches);
     let tokens: Vec<TokenId> = tokens.iter().map(|it| TokenId(*it)).collect();
     let spans = [Span { sequence, rows: 0..tokens.len(), position: 0 }];
-    let mut step = Step { backend: &mut trace, experts: &experts, tokens: &tokens, spans: &spans };
+    let mut step = Step {
+        backend: &mut trace,
+        experts: &experts,
+        tokens: &tokens,
+        spans: &spans,
+        observer: None,
+    };
     model.forward(&mut step).unwrap();
     // Experts arrive in any order.
     let mut lines: Vec<&str> = Vec::new();
