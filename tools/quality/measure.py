@@ -20,8 +20,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "demo-model"))
 from prepare_tokens import METHOD_QUESTIONS, SUM_QUESTIONS, TOOLS, TOOLS_HEAD, is_held_out, tool_definition  # noqa: E402
 
-CALIBRATION_TOKENS, MEASURED_TOKENS = 24_000, 8_000
-N_CALIBRATION_CHATS, N_CHATS, N_SUMS, N_TOOL_CALLS = 300, 40, 20, 18
+CALIBRATION_TOKENS, MEASURED_TOKENS = 24_000, 4_000
+N_CALIBRATION_CHATS, N_CALIBRATION_CALLS, N_CALIBRATION_SUMS = 300, 36, 40
+N_CHATS, N_TOOL_CALLS, N_SUMS = 12, 18, 20
 
 # Name: flags of `pack`; {i} is the importance file.
 VARIANTS = {"8": "--bits 8"}
@@ -34,9 +35,9 @@ VARIANTS["3 importance, down 4"] = "--bits 3 --down-bits 4 --resident-bits 8 --i
 VARIANTS["2 importance, down 3"] = "--bits 2 --down-bits 3 --resident-bits 8 --importance {i}"
 
 
-def tool_cases(rng, part):
+def tool_cases(rng, part, n):
     """System text, request, tool, argument's name and value; calibration and measurement have values of their own."""
-    for i in range(N_TOOL_CALLS):
+    for i in range(n):
         name = list(TOOLS)[i % len(TOOLS)]
         argument, values, requests = TOOLS[name]
         value = rng.choice(values[part::2])
@@ -59,8 +60,8 @@ def call_text(name, argument, value):
     return "<tool_call>\n" + json.dumps({"name": name, "arguments": {argument: value}}) + "\n</tool_call>"
 
 
-def call_chats(rng, part):
-    for system, request, *call in tool_cases(rng, part):
+def call_chats(rng, part, n):
+    for system, request, *call in tool_cases(rng, part, n):
         yield [("system", system), ("user", request), ("assistant", call_text(*call))]
 
 
@@ -84,10 +85,10 @@ def prepare(data, work):
     (work / "measured.txt").write_text(text(list(tokens[CALIBRATION_TOKENS:][:MEASURED_TOKENS])))
     qa = json.loads((data / "qa.json").read_text())
     rng = random.Random(1)
-    sums = [[("user", q), ("assistant", a)] for q, a in itertools.islice(sum_cases(rng, False), N_SUMS)]
-    write_chats(work / "calibration.jsonl", [*chats(rng, qa, N_CALIBRATION_CHATS), *call_chats(rng, 0), *sums])
+    sums = [[("user", q), ("assistant", a)] for q, a in itertools.islice(sum_cases(rng, False), N_CALIBRATION_SUMS)]
+    write_chats(work / "calibration.jsonl", [*chats(rng, qa, N_CALIBRATION_CHATS), *call_chats(rng, 0, N_CALIBRATION_CALLS), *sums])
     rng = random.Random(2)
-    write_chats(work / "measured.jsonl", [*chats(rng, qa, N_CHATS), *call_chats(rng, 1)])
+    write_chats(work / "measured.jsonl", [*chats(rng, qa, N_CHATS), *call_chats(rng, 1, N_TOOL_CALLS)])
 
 
 def run(*args):
@@ -106,7 +107,7 @@ def answers(moeflux, model):
     rng = random.Random(2)
     sums = sum(ask(q) == a for q, a in itertools.islice(sum_cases(rng, True), N_SUMS))
     rng, valid, right = random.Random(2), 0, 0
-    for system, request, name, argument, value in tool_cases(rng, 1):
+    for system, request, name, argument, value in tool_cases(rng, 1, N_TOOL_CALLS):
         found = re.fullmatch(r"<tool_call>\n(.*)\n</tool_call>", ask(request, "--system", system), re.S)
         try:
             call = json.loads(found[1]) if found else None
