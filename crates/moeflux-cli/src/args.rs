@@ -11,8 +11,8 @@ use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
 use crate::bytes;
 use crate::values::{
-    CacheSize, cache_size, count, group_size, non_negative, penalty, positive_share, probability,
-    weight_bits,
+    CacheSize, cache_size, count, fewer_bits, group_size, non_negative, penalty, positive_share,
+    probability, weight_bits,
 };
 
 /// Runs Mixture-of-Experts models larger than memory by streaming their experts.
@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Chat(ChatArgs),
     /// Write a checkpoint as a packed container, quantising it if it is not quantised
     Pack(PackArgs),
+    /// Learn from text which columns of the experts matter, for pack --importance
+    Calibrate(CalibrateArgs),
     /// Write the logits of token sequences
     Logits(LogitsArgs),
     /// Measure how surprised a model is by a text
@@ -175,6 +177,11 @@ enum Ahead {
 pub(crate) struct UsageError(pub(crate) String);
 
 impl ModelArgs {
+    /// The same for another model.
+    pub(crate) fn with_model(&self, model: String) -> ModelArgs {
+        ModelArgs { model: Some(model), ..self.clone() }
+    }
+
     /// The engine's options.
     pub(crate) fn engine_options(&self, exact: bool) -> Result<EngineOptions> {
         Ok(EngineOptions {
@@ -373,9 +380,13 @@ pub(crate) struct PackArgs {
     /// The directory to write
     pub(crate) dst: PathBuf,
     /// Bits of what is not quantised yet, and of FP8 [default: 4]; where given, also of MXFP4
-    /// and the like, and of what a quantised checkpoint left as it is; 16 leaves all as it is
+    /// and the like, of what a quantised checkpoint left as it is, and of what has more bits;
+    /// 16 leaves all as it is
     #[arg(long, value_parser = weight_bits, allow_negative_numbers = true)]
     pub(crate) bits: Option<u8>,
+    /// Bits of the experts' down projections [default: as --bits]
+    #[arg(long, value_name = "BITS", value_parser = fewer_bits, allow_negative_numbers = true)]
+    pub(crate) down_bits: Option<u8>,
     /// Bits of what stays in memory [default: as --bits]
     #[arg(long, value_name = "BITS", value_parser = weight_bits, allow_negative_numbers = true)]
     pub(crate) resident_bits: Option<u8>,
@@ -391,12 +402,43 @@ pub(crate) struct PackArgs {
     /// Columns that share a scale: 32, 64 or 128
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = group_size, allow_negative_numbers = true)]
     pub(crate) group_size: usize,
+    /// How scales are chosen
+    #[arg(long, value_enum, default_value_t = RoundTo::Fitted, value_name = "HOW")]
+    pub(crate) rounding: RoundTo,
+    /// What `moeflux calibrate` wrote of this model: the experts' columns that matter are rounded
+    /// with more care
+    #[arg(long, value_name = "FILE")]
+    pub(crate) importance: Option<PathBuf>,
     /// Start over what was packed otherwise
     #[arg(long)]
     pub(crate) force: bool,
     /// Threads that quantise [default: all cores]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RoundTo {
+    /// From the extremes of each group; fast
+    Nearest,
+    /// So that the squared error is least
+    Fitted,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CalibrateArgs {
+    /// A UTF-8 text; if its name ends in .jsonl, a conversation a line: {"messages": [...]}, and
+    /// "tools" if there are any; may be given several times
+    #[arg(long, value_name = "FILE", required = true)]
+    pub(crate) text: Vec<PathBuf>,
+    /// The importance file to write
+    #[arg(long, value_name = "IMPORTANCE")]
+    pub(crate) out: PathBuf,
+    /// Tokens that are evaluated together, each window from an empty context [default: 2048]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub(crate) window: Option<usize>,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
 }
 
 #[derive(Debug, Args)]
@@ -416,12 +458,16 @@ pub(crate) struct LogitsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PerplexityArgs {
-    /// A UTF-8 text
+    /// A UTF-8 text; if its name ends in .jsonl, a conversation a line: {"messages": [...]}, and
+    /// "tools" if there are any
     #[arg(long, value_name = "FILE")]
     pub(crate) text: PathBuf,
     /// Tokens that are evaluated together, each window from an empty context [default: 2048]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub(crate) window: Option<usize>,
+    /// Another model of the same vocabulary: print how far this one is from it
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) against: Option<PathBuf>,
     /// Keep activations f32 everywhere
     #[arg(long)]
     pub(crate) exact: bool,

@@ -5,6 +5,7 @@
 mod args;
 mod bytes;
 mod commands;
+mod corpus;
 mod demo;
 mod files;
 mod model;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(args),
         Command::Chat(args) => commands::chat::run(args),
         Command::Pack(args) => commands::pack::run(args),
+        Command::Calibrate(args) => commands::calibrate::run(args),
         Command::Logits(args) => commands::logits::run(args),
         Command::Perplexity(args) => commands::perplexity::run(args),
         Command::Bench(args) => commands::bench::run(args),

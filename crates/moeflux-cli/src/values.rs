@@ -12,6 +12,11 @@ pub(crate) fn weight_bits(text: &str) -> Result<u8, String> {
     parse(text, |it| [2, 3, 4, 5, 6, 8, 16].contains(it), "choose 2, 3, 4, 5, 6, 8 or 16")
 }
 
+/// Bits of a weight that is quantised.
+pub(crate) fn fewer_bits(text: &str) -> Result<u8, String> {
+    parse(text, |it| [2, 3, 4, 5, 6, 8].contains(it), "choose 2, 3, 4, 5, 6 or 8")
+}
+
 /// Columns that share a scale.
 pub(crate) fn group_size(text: &str) -> Result<usize, String> {
     parse(text, |it| [32, 64, 128].contains(it), "choose 32, 64 or 128")

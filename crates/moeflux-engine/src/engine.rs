@@ -13,6 +13,7 @@ use moeflux_store::{
     StoreOptions, StoreStats,
 };
 
+use crate::calibrate::{ExpertObserver, Moments};
 use crate::device::{self, Device};
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
@@ -125,6 +126,8 @@ pub(crate) struct Core {
     model: Box<dyn Model>,
     recorder: Option<Recorder>,
     expert_stats: Option<ExpertStats>,
+    /// Sees what routed experts are given, while a model is calibrated.
+    pub(crate) observer: Option<Moments>,
 }
 
 impl Engine {
@@ -223,7 +226,7 @@ impl Engine {
             prompt_cache,
             meter,
         };
-        let core = Core { backend, experts, model, recorder, expert_stats };
+        let core = Core { backend, experts, model, recorder, expert_stats, observer: None };
         Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
     }
 
@@ -347,13 +350,14 @@ impl Core {
         tokens: &[TokenId],
     ) -> Result<(), EngineError> {
         let spans = [Span { sequence, rows: 0..tokens.len(), position }];
-        let Core { backend, experts, model, recorder, expert_stats } = self;
+        let Core { backend, experts, model, recorder, expert_stats, observer } = self;
         let mut step = Step {
             backend: backend.as_mut(),
             experts,
             tokens,
             spans: &spans,
             recorder: recorder.as_mut(),
+            observer: observer.as_mut().map(|it| it as &mut dyn ExpertObserver),
         };
         let start = Instant::now();
         let outcome = model.forward(&mut step);

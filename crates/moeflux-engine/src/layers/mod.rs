@@ -16,6 +16,7 @@ use moeflux_backend::{Backend, Span};
 use moeflux_core::TokenId;
 use moeflux_store::ExpertStore;
 
+use crate::calibrate::ExpertObserver;
 use crate::record::Recorder;
 
 /// Everything that one forward pass may touch.
@@ -30,6 +31,8 @@ pub(crate) struct Step<'a> {
     pub(crate) spans: &'a [Span],
     /// Where the routing is written down, if it is.
     pub(crate) recorder: Option<&'a mut Recorder>,
+    /// Sees what routed experts are given, where somebody wants to know.
+    pub(crate) observer: Option<&'a mut dyn ExpertObserver>,
 }
 
 impl Step<'_> {

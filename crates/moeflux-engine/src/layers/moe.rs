@@ -272,14 +272,18 @@ impl Moe {
                 rows: wanted[i].1.clone(),
             };
             let calls: Vec<ExpertCall> = batch.into_iter().map(call).collect();
-            step.backend.experts(Experts {
+            let op = Experts {
                 out: slots,
                 x,
                 inputs: self.inputs,
                 activation: self.activation,
                 biases: self.biases,
                 calls: &calls,
-            });
+            };
+            if let Some(observer) = &mut step.observer {
+                observer.see(step.backend, self.layer, op, &weights)?;
+            }
+            step.backend.experts(op);
         }
         if arrivals.is_missing() {
             weights.fill(0.0);

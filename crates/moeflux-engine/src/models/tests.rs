@@ -49,6 +49,7 @@ fn trace(case: &str, tokens: &[u32]) -> String {
         tokens: &tokens,
         spans: &spans,
         recorder: None,
+        observer: None,
     };
     model.forward(&mut step).unwrap();
     // Experts arrive in any order.
