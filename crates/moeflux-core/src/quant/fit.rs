@@ -221,10 +221,10 @@ mod tests {
     use super::super::quantise_rows;
     use super::*;
 
-    type Quantise = dyn Fn(&[f32], Affine, &mut QuantisedRows) -> QuantError;
+    type Quantise<'a> = dyn Fn(&[f32], Affine, &mut QuantisedRows) -> QuantError + 'a;
 
     /// The weighted squared error of what is read back.
-    fn noise(values: &[f32], importance: &[f32], affine: Affine, quantise: &Quantise) -> f64 {
+    fn noise(values: &[f32], importance: &[f32], affine: Affine, quantise: &Quantise<'_>) -> f64 {
         let mut rows = QuantisedRows::default();
         quantise(values, affine, &mut rows);
         let view = rows.view(importance.len(), affine);
