@@ -1,5 +1,7 @@
 //! Activations rounded to one or two digits of 8 bits, group by group.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::cpu::Isa;
 use crate::cpu::isa::for_every_isa;
 use crate::cpu::pool::{Pool, SharedMut};
@@ -9,6 +11,9 @@ use crate::cpu::pool::{Pool, SharedMut};
 /// The memory is kept from call to call.
 #[derive(Debug, Default)]
 pub struct Quantised {
+    /// Another one after every rounding, so that what was derived from the
+    /// integers can tell whether it still holds.
+    id: u64,
     n_rows: usize,
     cols: usize,
     group_size: usize,
@@ -79,6 +84,8 @@ impl Quantised {
     }
 
     fn resize(&mut self, rounding: &Rounding<'_>) {
+        static N_ROUNDED: AtomicU64 = AtomicU64::new(1);
+        self.id = N_ROUNDED.fetch_add(1, Ordering::Relaxed);
         let Rounding { n_rows, cols, group_size, n_digits, .. } = *rounding;
         let n_groups = cols / group_size;
         // An odd number of cache lines: rows side by side fall into different sets of the cache.
@@ -89,6 +96,11 @@ impl Quantised {
         self.q.resize(n_rows * n_digits * self.stride, 0);
         self.s.resize(n_rows * n_groups, 0.0);
         self.st.resize(n_rows * n_groups, 0.0);
+    }
+
+    /// No other integers have it.
+    pub(super) fn id(&self) -> u64 {
+        self.id
     }
 
     /// Rows.
