@@ -23,6 +23,9 @@ pub(crate) enum Level {
     /// AVX-512 F, BW, VL, DQ, VNNI and VBMI, with all of AVX2.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// That with AMX tiles of 8-bit integers, permitted by the system.
+    #[cfg(target_arch = "x86_64")]
+    Amx,
     /// NEON, which every 64-bit ARM processor has.
     #[cfg(target_arch = "aarch64")]
     Neon,
@@ -66,6 +69,9 @@ impl Isa {
             if avx2 && avx512 {
                 found.push(Isa(Level::Avx512));
             }
+            if avx2 && avx512 && super::amx::is_usable() {
+                found.push(Isa(Level::Amx));
+            }
         }
         #[cfg(target_arch = "aarch64")]
         {
@@ -97,6 +103,8 @@ impl Isa {
             Level::AvxVnni => "avxvnni",
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Level::Amx => "amx",
             #[cfg(target_arch = "aarch64")]
             Level::Neon => "neon",
             #[cfg(target_arch = "aarch64")]
@@ -152,7 +160,9 @@ macro_rules! for_every_isa {
                 },
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
-                $crate::cpu::isa::Level::Avx512 => unsafe { avx512($($arg),*) },
+                $crate::cpu::isa::Level::Avx512 | $crate::cpu::isa::Level::Amx => unsafe {
+                    avx512($($arg),*)
+                },
                 // NEON is what compilers take for granted here, and more does not help floats.
                 #[cfg(target_arch = "aarch64")]
                 _ => body($($arg),*),
@@ -162,3 +172,19 @@ macro_rules! for_every_isa {
 }
 
 pub(crate) use for_every_isa;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_found_by_its_name() {
+        let available = Isa::available();
+        println!("this machine has {available:?}");
+        assert_eq!(available[0], Isa::SCALAR);
+        assert_eq!(available.last(), Some(&Isa::detect()));
+        for isa in available {
+            assert_eq!(Isa::by_name(isa.name()), Some(isa));
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! The CPU backend: one file or folder per op, one definition of its bits.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod attention;
 mod conv;
 mod delta;

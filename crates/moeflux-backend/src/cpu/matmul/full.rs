@@ -124,7 +124,7 @@ fn multiply<'x>(isa: Isa, w: &Decoded, x: impl Fn(usize) -> &'x [f32], sums: &mu
 fn registers_hold_sixteen_sums(isa: Isa) -> bool {
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => true,
+        Level::Avx512 | Level::Amx => true,
         _ => false,
     }
 }
@@ -249,7 +249,7 @@ pub(super) fn unpack(isa: Isa, bits: u8, packed: &[u8], out: &mut [u8]) {
         Level::Avx2 | Level::AvxVnni => unsafe { super::avx2::unpack_row(bits, packed, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
-        Level::Avx512 => unsafe { super::avx512::unpack_row(bits, packed, out) },
+        Level::Avx512 | Level::Amx => unsafe { super::avx512::unpack_row(bits, packed, out) },
         #[cfg(target_arch = "aarch64")]
         // SAFETY: holding this `Isa` proves that the machine has NEON.
         Level::Neon | Level::Dotprod | Level::I8mm => unsafe {

@@ -16,6 +16,8 @@
 //! rows changes a bit.
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -90,6 +92,10 @@ fn integer_rows(
         #[cfg(target_arch = "x86_64")]
         // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
         Level::Avx512 => unsafe { avx512::integer_rows(product, rows, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: holding this `Isa` proves that the machine has AVX-512 and that this process may
+        // use AMX.
+        Level::Amx => unsafe { amx::integer_rows(product, rows, out) },
         #[cfg(target_arch = "aarch64")]
         // SAFETY: holding this `Isa` proves that the machine has NEON.
         Level::Neon => unsafe { neon::plain(product, rows, out) },
