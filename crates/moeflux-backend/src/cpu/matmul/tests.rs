@@ -92,6 +92,11 @@ fn params(noise: &mut Noise, n: usize, float: Float, size: f32) -> Vec<u8> {
     out
 }
 
+thread_local! {
+    /// One for all products of a test: threads are dear in emulators.
+    static POOL: Pool = Pool::new(2);
+}
+
 /// All outputs of one product, (x_rows, rows).
 fn product(isa: Isa, weight: MatrixView<'_>, x: Activations<'_>, x_rows: RowMap<'_>) -> Vec<f32> {
     let n = x_rows.len();
@@ -99,7 +104,8 @@ fn product(isa: Isa, weight: MatrixView<'_>, x: Activations<'_>, x_rows: RowMap<
     let rows = RowMap::Range { first: 0, n };
     let out_rows =
         OutRows { data: SharedMut::new(&mut out), stride: weight.rows, first_col: 0, rows };
-    run_jobs(&Pool::new(2), isa, &[MatmulJob { weight, x, x_rows, out: out_rows }]);
+    let job = MatmulJob { weight, x, x_rows, out: out_rows };
+    POOL.with(|pool| run_jobs(pool, isa, &[job]));
     out
 }
 
