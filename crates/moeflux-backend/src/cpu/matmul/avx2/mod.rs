@@ -22,12 +22,6 @@ pub(super) use unpack::unpack_row;
 /// Rows of the matrix that are the lanes of a vector.
 const ROWS: usize = 8;
 
-/// From this many rows of activations on, unpacking once pays.
-const fn tile_x_rows(bits: u8) -> usize {
-    // Where shifting unpacks a stream, reading it again is cheap.
-    if matches!(bits, 2 | 4 | 8) { stream::X_ROWS + 1 } else { 3 }
-}
-
 /// Calls `$kernel::<BITS, GROUP, $vnni>` for the format of the matrix.
 macro_rules! for_format {
     ($affine:expr, $vnni:ident, $kernel:path, $args:tt) => {
@@ -56,7 +50,7 @@ pub(super) fn integer_rows<const VNNI: bool>(
     rows: Range<usize>,
     mut out: OutPart<'_>,
 ) {
-    if product.x_rows.len() < tile_x_rows(product.affine.bits) {
+    if product.x_rows.len() <= stream::X_ROWS {
         for_format!(product.affine, VNNI, stream::integer_rows, (product, rows, &mut out));
     } else {
         for_format!(product.affine, VNNI, tile::integer_rows, (product, rows, &mut out));

@@ -10,12 +10,12 @@ use std::ops::Range;
 use super::ROWS;
 use super::dots::{GROUPS, SLACK, eight_dots, step_bytes};
 use super::order::{Ordered, Scratch};
-use super::params::{Place, param_tile};
+use super::params::{ParamTile, Place, param_tile};
 use super::vector::{load_floats, store_floats, transpose};
 use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::jobs::OutPart;
 
-/// Rows of activations at most.
+/// Rows of activations at most: with more, unpacking once pays.
 pub(super) const X_ROWS: usize = 4;
 
 /// The outputs of `rows` for all rows of the activations.
@@ -29,8 +29,11 @@ pub(super) fn integer_rows<const BITS: usize, const GROUP: usize, const VNNI: bo
     assert!(n <= X_ROWS, "{n} rows of activations");
     let mut scratch = Scratch::take();
     let mut places = [0; X_ROWS];
-    for (i, it) in places[..n].iter_mut().enumerate() {
-        *it = scratch.order::<BITS>(product.x, product.x_rows.at(i));
+    let mut scales = [Scales::default(); X_ROWS];
+    for (i, (place, scales)) in places[..n].iter_mut().zip(&mut scales).enumerate() {
+        let (x, x_row) = (product.x, product.x_rows.at(i));
+        *place = scratch.order::<BITS>(x, x_row);
+        *scales = Scales { s: x.s(x_row), st: x.st(x_row) };
     }
     // Tiles may read beyond the last dot.
     let n_dots = ROWS * n_groups + GROUPS;
@@ -46,7 +49,7 @@ pub(super) fn integer_rows<const BITS: usize, const GROUP: usize, const VNNI: bo
         }
         let dots = &scratch.dots[..n * n_dots];
         let mut sums = [Sums::zero(); X_ROWS];
-        add_groups(&product, block.clone(), dots, &mut sums[..n]);
+        add_groups(&product, block.clone(), dots, &scales[..n], &mut sums[..n]);
         for (i, it) in sums[..n].iter().enumerate() {
             out.put(i, row, &it.total()[..block.len()]);
         }
@@ -121,6 +124,15 @@ impl Sums {
         Sums { acc: _mm256_setzero_ps(), off: _mm256_setzero_ps() }
     }
 
+    /// With group `g` of a tile.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    fn with(self, params: &ParamTile, dots: &[__m256; GROUPS], g: usize, s: f32, st: f32) -> Sums {
+        let scale = _mm256_mul_ps(params.scale[g], _mm256_set1_ps(s));
+        let acc = _mm256_fmadd_ps(dots[g], scale, self.acc);
+        Sums { acc, off: _mm256_fmadd_ps(params.bias[g], _mm256_set1_ps(st), self.off) }
+    }
+
     #[inline]
     #[target_feature(enable = "avx2")]
     fn total(&self) -> [f32; ROWS] {
@@ -130,15 +142,27 @@ impl Sums {
     }
 }
 
+/// The scales of one row of the activations, and scales times sums.
+#[derive(Clone, Copy, Default)]
+struct Scales<'a> {
+    s: &'a [f32],
+    st: &'a [f32],
+}
+
 /// Adds all groups of each row; `dots` are (rows of activations, rows, groups)
 /// with room for a tile at the end of each.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn add_groups(product: &IntegerProduct<'_>, rows: Range<usize>, dots: &[f32], sums: &mut [Sums]) {
+fn add_groups(
+    product: &IntegerProduct<'_>,
+    rows: Range<usize>,
+    dots: &[f32],
+    x: &[Scales<'_>],
+    sums: &mut [Sums],
+) {
     let n_groups = product.n_groups();
     let (scales, biases) = (product.weight.scales, product.weight.biases);
     let size = product.affine.params.bytes();
-    let x_dots = dots.chunks_exact(ROWS * n_groups + GROUPS);
     for group in (0..n_groups).step_by(GROUPS) {
         let n = GROUPS.min(n_groups - group);
         let place = Place { rows: rows.clone(), group, n_groups };
@@ -148,20 +172,30 @@ fn add_groups(product: &IntegerProduct<'_>, rows: Range<usize>, dots: &[f32], su
             ask_for(biases, at);
         }
         let params = param_tile(&product.weight, product.affine.params, &place);
-        for (i, (dots, sums)) in x_dots.clone().zip(sums.iter_mut()).enumerate() {
-            let x_row = product.x_rows.at(i);
-            let (s, st) = (&product.x.s(x_row)[group..], &product.x.st(x_row)[group..]);
+        let x_dots = dots.chunks_exact(ROWS * n_groups + GROUPS);
+        for ((dots, x), sums) in x_dots.zip(x).zip(sums.iter_mut()) {
             let mut tile = [_mm256_setzero_ps(); ROWS];
             for (r, it) in tile.iter_mut().enumerate() {
                 let dots = &dots[r * n_groups + group..];
                 *it = load_floats(dots.first_chunk().expect("room for a tile"));
             }
             let tile = transpose(tile);
-            for g in 0..n {
-                let scale = _mm256_mul_ps(params.scale[g], _mm256_set1_ps(s[g]));
-                sums.acc = _mm256_fmadd_ps(tile[g], scale, sums.acc);
-                sums.off = _mm256_fmadd_ps(params.bias[g], _mm256_set1_ps(st[g]), sums.off);
+            let (s, st) = (&x.s[group..], &x.st[group..]);
+            // A copy whose address nobody takes stays in registers.
+            let mut now = *sums;
+            match (s.first_chunk::<GROUPS>(), st.first_chunk::<GROUPS>()) {
+                (Some(s), Some(st)) => {
+                    for g in 0..GROUPS {
+                        now = now.with(&params, &tile, g, s[g], st[g]);
+                    }
+                }
+                _ => {
+                    for (g, (s, st)) in s.iter().zip(st).enumerate() {
+                        now = now.with(&params, &tile, g, *s, *st);
+                    }
+                }
             }
+            *sums = now;
         }
     }
 }
