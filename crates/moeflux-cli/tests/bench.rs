@@ -64,7 +64,7 @@ fn a_resident_model_has_no_share_of_the_drive() {
 
 #[test]
 fn rh_is_what_its_parts_say() {
-    let all = json(&["--expert-cache", "1MiB", "--repeat", "1"]);
+    let all = json(&["--expert-cache", "1MiB"]);
     assert_eq!(all["expert_io"], "pread");
     assert!(number(&all, "hit_rate") < 1.0 && number(&all, "stall_share") > 0.0);
     let read = number(&all, "bytes_per_token") * number(&all, "miss_rate");
@@ -186,7 +186,7 @@ fn text_of_the_users_is_read() {
     fs::write(&path, " \n").unwrap();
     refuses(&small(&["--text", path.to_str().unwrap()]), 2, &["--text", "no text"]);
     fs::write(&path, b"\xff\xfe").unwrap();
-    refuses(&small(&["--text", path.to_str().unwrap()]), 1, &["--text", "UTF-8"]);
+    refuses(&small(&["--text", path.to_str().unwrap()]), 1, &["--text", "utf-8"]);
 }
 
 #[test]

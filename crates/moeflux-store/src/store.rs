@@ -283,8 +283,8 @@ impl Shared {
     fn resize(&self, cache_bytes: u64) {
         let slot_bytes = self.reader.plan.slot_bytes() as u64;
         let n_experts = self.reader.plan.n_experts();
-        if slot_bytes > 0 {
-            let n_slots = usize::try_from(cache_bytes / slot_bytes).unwrap_or(usize::MAX);
+        if let Some(n_slots) = cache_bytes.checked_div(slot_bytes) {
+            let n_slots = usize::try_from(n_slots).unwrap_or(usize::MAX);
             self.lock().resize(n_slots.min(n_experts));
             // Slots may have come free for those that wait for some.
             self.arrived.notify_all();

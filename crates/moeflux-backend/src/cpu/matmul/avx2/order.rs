@@ -87,12 +87,21 @@ impl Scratch {
         SCRATCH.set(Some(self));
     }
 
-    /// The place of a row in the order of one width.
+    /// The place of a row in the order of one width, none of those in `held`
+    /// unless that is the row's.
     #[target_feature(enable = "avx2")]
-    pub(super) fn order<const BITS: usize>(&mut self, x: &Quantised, row: usize) -> usize {
+    pub(super) fn order<const BITS: usize>(
+        &mut self,
+        x: &Quantised,
+        row: usize,
+        held: &[usize],
+    ) -> usize {
         let key = (x.id(), row, BITS);
         if let Some(at) = self.rows.iter().position(|it| it.key == key) {
             return at;
+        }
+        while held.contains(&(self.n_added % KEPT)) {
+            self.n_added += 1;
         }
         let at = self.n_added % KEPT;
         self.n_added += 1;

@@ -30,9 +30,10 @@ pub(super) fn integer_rows<const BITS: usize, const GROUP: usize, const VNNI: bo
     let mut scratch = Scratch::take();
     let mut places = [0; X_ROWS];
     let mut scales = [Scales::default(); X_ROWS];
-    for (i, (place, scales)) in places[..n].iter_mut().zip(&mut scales).enumerate() {
+    for (i, scales) in scales[..n].iter_mut().enumerate() {
         let (x, x_row) = (product.x, product.x_rows.at(i));
-        *place = scratch.order::<BITS>(x, x_row);
+        let (held, rest) = places.split_at_mut(i);
+        rest[0] = scratch.order::<BITS>(x, x_row, held);
         *scales = Scales { s: x.s(x_row), st: x.st(x_row) };
     }
     // Tiles may read beyond the last dot.
