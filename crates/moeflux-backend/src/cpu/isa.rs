@@ -41,9 +41,13 @@ impl Isa {
     /// The specification, which every machine has.
     pub const SCALAR: Isa = Isa(Level::Scalar);
 
-    /// The fastest of this machine.
+    /// The fastest of this machine that was measured on real ones: AMX and
+    /// AVX-VNNI have run on none so far and are used where they are asked for.
     pub fn detect() -> Isa {
-        Isa::available().pop().unwrap_or(Isa::SCALAR)
+        let mut found = Isa::available();
+        #[cfg(target_arch = "x86_64")]
+        found.retain(|it| !matches!(it.0, Level::Amx | Level::AvxVnni));
+        found.pop().unwrap_or(Isa::SCALAR)
     }
 
     /// All that this machine has, slowest first.
@@ -182,7 +186,7 @@ mod tests {
         let available = Isa::available();
         println!("this machine has {available:?}");
         assert_eq!(available[0], Isa::SCALAR);
-        assert_eq!(available.last(), Some(&Isa::detect()));
+        assert!(available.contains(&Isa::detect()));
         for isa in available {
             assert_eq!(Isa::by_name(isa.name()), Some(isa));
         }

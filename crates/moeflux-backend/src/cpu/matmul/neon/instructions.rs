@@ -288,6 +288,17 @@ impl I8mm {
         sum
     }
 
+    /// The sums of [`multiply_pairs`](Self::multiply_pairs) of all vectors.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub(super) fn multiply_all(self, q: &[uint8x16_t], x: &[Chunk]) -> int32x4_t {
+        let mut sum = vdupq_n_s32(0);
+        for (q, x) in q.iter().zip(x) {
+            sum = self.multiply_pairs(sum, *q, load_signed(x));
+        }
+        sum
+    }
+
     /// Adds the products of the rows of two matrices of two rows of eight bytes,
     /// without and with sign: lane `2 i + j` gets row `i` of `q` times row `j`
     /// of `x`.

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::instructions::{I8mm, Instructions};
 use super::params::{GROUPS, Params};
-use super::unpack::{in_group_order, unpack_group, unpack_pair};
+use super::unpack::{Group, in_group_order, unpack_group, unpack_pair};
 use super::vector::{load_floats, load_signed, store_floats, store_signed};
 use crate::cpu::matmul::jobs::OutPart;
 use crate::cpu::matmul::{IntegerProduct, Quantised};
@@ -182,15 +182,14 @@ impl Sums {
         input: Input<'_, DIGITS>,
     ) {
         let bytes = GROUP * BITS / 8;
-        let [mut a, mut b, mut c, mut d] = packed.map(|it| it.chunks_exact(bytes));
+        let [a, b, c, d] = packed.map(|it| it.chunks_exact(bytes));
         let Sums { mut acc, mut off } = *self;
         let params = params.scale.iter().zip(&params.bias);
         let x = input.x.chunks_exact(GROUP / 16).zip(input.s.iter().zip(input.st));
-        for (g, ((x, (s, st)), (scale, bias))) in x.zip(params).enumerate() {
-            let (Some(a), Some(b), Some(c), Some(d)) = (a.next(), b.next(), c.next(), d.next())
-            else {
-                return;
-            };
+        let rows = a.zip(b).zip(c.zip(d));
+        for (g, (((a, b), (c, d)), ((x, (s, st)), (scale, bias)))) in
+            rows.zip(x.zip(params)).enumerate()
+        {
             let mut dots = isa.dot_rows::<BITS, GROUP, DIGITS>([a, b, c, d], x);
             if BITS == 8 && L::SIGNED {
                 dots = vaddq_s32(dots, vdupq_n_s32(input.missing[g]));
@@ -216,21 +215,50 @@ pub(super) fn row_by_row<
     rows: FourRows<'_>,
     x: &[[Chunk; DIGITS]],
 ) -> int32x4_t {
-    let dot = |packed| {
-        let mut q = unpack_group::<BITS, GROUP>(packed);
-        if BITS == 8 && L::SIGNED {
-            q = q.map(|it| veorq_u8(it, vdupq_n_u8(0x80)));
-        }
-        let high = isa.dot_group::<BITS, GROUP, DIGITS>(&q, x, 0);
-        if DIGITS == 1 {
-            return high;
-        }
-        let low = isa.dot_group::<BITS, GROUP, DIGITS>(&q, x, 1);
-        vaddq_s32(vshlq_n_s32::<8>(high), low)
-    };
     let [a, b, c, d] = rows;
-    let (a, b, c, d) = (dot(a), dot(b), dot(c), dot(d));
+    let a = row_dot::<L, BITS, GROUP, DIGITS>(isa, a, x);
+    let b = row_dot::<L, BITS, GROUP, DIGITS>(isa, b, x);
+    let c = row_dot::<L, BITS, GROUP, DIGITS>(isa, c, x);
+    let d = row_dot::<L, BITS, GROUP, DIGITS>(isa, d, x);
     vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d))
+}
+
+/// Four sums of one group of one row. Calls would cost as much as the work.
+#[inline(always)]
+fn row_dot<L: Instructions, const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+    isa: L,
+    packed: &[u8],
+    x: &[[Chunk; DIGITS]],
+) -> int32x4_t {
+    // SAFETY: every 64-bit ARM processor has NEON.
+    let q = unsafe { signed_group::<L, BITS, GROUP>(packed) };
+    let high = isa.dot_group::<BITS, GROUP, DIGITS>(&q, x, 0);
+    if DIGITS == 1 {
+        return high;
+    }
+    let low = isa.dot_group::<BITS, GROUP, DIGITS>(&q, x, 1);
+    // SAFETY: every 64-bit ARM processor has NEON.
+    unsafe { both_digits(high, low) }
+}
+
+/// The weights of a group as `L` multiplies them.
+#[inline]
+#[target_feature(enable = "neon")]
+fn signed_group<L: Instructions, const BITS: usize, const GROUP: usize>(packed: &[u8]) -> Group {
+    let mut q = unpack_group::<BITS, GROUP>(packed);
+    if BITS == 8 && L::SIGNED {
+        for it in &mut q {
+            *it = veorq_u8(*it, vdupq_n_u8(0x80));
+        }
+    }
+    q
+}
+
+/// Two digits' dots as one.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn both_digits(high: int32x4_t, low: int32x4_t) -> int32x4_t {
+    vaddq_s32(vshlq_n_s32::<8>(high), low)
 }
 
 /// The dots of one group of four rows with both digits, by products of two rows
@@ -242,16 +270,21 @@ pub(super) fn pair_by_pair<const BITS: usize, const GROUP: usize>(
     rows: FourRows<'_>,
     x: &[Chunk],
 ) -> int32x4_t {
-    let dot = |a, b| {
-        let q = unpack_pair::<BITS, GROUP>(a, b);
-        let mut sum = vdupq_n_s32(0);
-        for (q, x) in q[..GROUP / 16].as_flattened().iter().zip(x) {
-            sum = isa.multiply_pairs(sum, *q, load_signed(x));
-        }
-        sum
-    };
     let [a, b, c, d] = rows;
     // Each: the first row's high and low digit, then the second's.
-    let (ab, cd) = (dot(a, b), dot(c, d));
-    vaddq_s32(vshlq_n_s32::<8>(vuzp1q_s32(ab, cd)), vuzp2q_s32(ab, cd))
+    let (ab, cd) = (pair_dots::<BITS, GROUP>(isa, a, b, x), pair_dots::<BITS, GROUP>(isa, c, d, x));
+    both_digits(vuzp1q_s32(ab, cd), vuzp2q_s32(ab, cd))
+}
+
+#[inline(always)]
+fn pair_dots<const BITS: usize, const GROUP: usize>(
+    isa: I8mm,
+    a: &[u8],
+    b: &[u8],
+    x: &[Chunk],
+) -> int32x4_t {
+    // SAFETY: every 64-bit ARM processor has NEON.
+    let q = unsafe { unpack_pair::<BITS, GROUP>(a, b) };
+    // SAFETY: every 64-bit ARM processor has NEON.
+    unsafe { isa.multiply_all(q[..GROUP / 16].as_flattened(), x) }
 }

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use super::instructions::Instructions;
 use super::params::{GROUPS, Params};
-use super::stream::{Chunk, missing};
+use super::stream::{Chunk, both_digits, missing};
 use super::vector::{load_floats, store_floats};
 use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::jobs::OutPart;
@@ -197,11 +197,4 @@ impl Sums {
             self.off[i] = vfmaq_n_f32(self.off[i], load_floats(&params[i].bias[g]), st);
         }
     }
-}
-
-/// Two digits' dots as one.
-#[inline]
-#[target_feature(enable = "neon")]
-fn both_digits(high: int32x4_t, low: int32x4_t) -> int32x4_t {
-    vaddq_s32(vshlq_n_s32::<8>(high), low)
 }
