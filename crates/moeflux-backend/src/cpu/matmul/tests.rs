@@ -207,6 +207,23 @@ fn every_isa_gives_the_bits_of_scalar_on_long_rows() {
 }
 
 #[test]
+fn every_isa_gives_the_bits_of_scalar_for_many_rows_of_activations() {
+    let mut noise = Noise(6);
+    for affine in every_affine().filter(|it| it.params == Float::BF16) {
+        for (rows, n_groups, n) in [(5, 3, 40), (33, 1, 17), (48, 3, 8)] {
+            let cols = n_groups * affine.group_size;
+            let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Affine(affine));
+            let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
+            check_integer(&matrix, affine, &x);
+        }
+    }
+    let affine = Affine { bits: 4, group_size: 64, params: Float::BF16 };
+    let matrix = TestMatrix::new(&mut noise, 3, 18432, MatrixFormat::Affine(affine));
+    let x: Vec<f32> = (0..40 * 18432).map(|_| noise.float()).collect();
+    check_integer(&matrix, affine, &x);
+}
+
+#[test]
 fn extreme_values_neither_saturate_nor_differ() {
     for affine in every_affine() {
         let cols = 3 * affine.group_size;
