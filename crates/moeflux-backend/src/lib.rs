@@ -7,6 +7,8 @@ pub mod conformance;
 pub mod cpu;
 mod kv;
 mod ops;
+mod stage;
+pub mod timed;
 pub mod trace;
 
 use std::ops::Range;
@@ -19,6 +21,7 @@ pub use ops::{
     HostMatrix, Inputs, KvType, LayerNorm, Projection, RmsNorm, Rope, RopePairs, RopeSpec, Route,
     Routing, Scoring, SelectPositions, Selection, Sequence, Shared, Span, Vector, Weight,
 };
+pub use stage::Stage;
 
 /// The device can fail only where it talks to the host.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +48,10 @@ pub enum DeviceError {
 /// [`logits`](Backend::logits). Shapes that do not fit are the caller's
 /// mistake and panic.
 pub trait Backend: Send {
+    /// Says what the ops that follow are part of, for whoever measures; it
+    /// changes nothing.
+    fn begin_stage(&mut self, _stage: Stage, _layer: Option<u16>) {}
+
     /// Memory for `rows` rows of `width` floats.
     fn alloc(&mut self, rows: usize, width: usize) -> Buf;
     /// Memory that records are read into.

@@ -423,6 +423,21 @@ pub enum Scoring {
     },
 }
 
+impl Scoring {
+    /// The scores themselves: probabilities of all experts, or sigmoids, neither
+    /// renormalised nor scaled. The order stays the same, but for ties.
+    pub fn plain(self) -> Scoring {
+        match self {
+            Scoring::Softmax { .. } | Scoring::SoftmaxOfChosen => {
+                Scoring::Softmax { renormalise: false, scale: 1.0 }
+            }
+            Scoring::Sigmoid { bias, groups, .. } => {
+                Scoring::Sigmoid { bias, groups, renormalise: false, scale: 1.0 }
+            }
+        }
+    }
+}
+
 /// Equal runs of experts; a group's score is the sum of its two best choice
 /// scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,25 @@
 use moeflux_backend::conformance::{Closeness, check};
 use moeflux_backend::cpu::{Cpu, Isa};
 
+/// What the emulated processors of the tests are known to have.
+const EXPECTED: &str = "MOEFLUX_EXPECTED_ISAS";
+
+#[test]
+fn the_instruction_sets_are_those_of_the_processor() {
+    let found: Vec<&str> = Isa::available().into_iter().map(Isa::name).collect();
+    assert_eq!(found.first(), Some(&"scalar"), "the specification comes first");
+    assert_eq!(found.last(), Some(&Isa::detect().name()), "and the fastest last");
+    for (isa, name) in Isa::available().into_iter().zip(&found) {
+        assert_eq!(Isa::by_name(name), Some(isa));
+    }
+    assert_eq!(Isa::by_name("NEON"), None);
+    #[cfg(target_arch = "aarch64")]
+    assert_eq!(found.get(1), Some(&"neon"));
+    if let Ok(expected) = std::env::var(EXPECTED) {
+        assert_eq!(found.join(" "), expected, "set by {EXPECTED}");
+    }
+}
+
 #[test]
 fn every_instruction_set_gives_the_same_bits() {
     for isa in Isa::available() {

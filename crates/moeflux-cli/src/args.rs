@@ -11,7 +11,8 @@ use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
 use crate::bytes;
 use crate::values::{
-    count, group_size, non_negative, penalty, positive_share, probability, weight_bits,
+    CacheSize, cache_size, count, fewer_bits, group_size, non_negative, penalty, positive_share,
+    probability, weight_bits,
 };
 
 /// Runs Mixture-of-Experts models larger than memory by streaming their experts.
@@ -30,14 +31,20 @@ pub(crate) enum Command {
     Chat(ChatArgs),
     /// Write a checkpoint as a packed container, quantising it if it is not quantised
     Pack(PackArgs),
+    /// Learn from text which columns of the experts matter, for pack --importance
+    Calibrate(CalibrateArgs),
     /// Write the logits of token sequences
     Logits(LogitsArgs),
     /// Measure how surprised a model is by a text
     Perplexity(PerplexityArgs),
+    /// Measure how fast a model runs, and how fast the machine would let it
+    Bench(BenchArgs),
     /// Show a model's family, shapes, storage and files
     Inspect(InspectArgs),
     /// Show what a model takes in memory; changes nothing
     Plan(PlanArgs),
+    /// Score cache policies and predictors on a routing that --record-routing wrote
+    Replay(ReplayArgs),
     /// Write a random-weight checkpoint of a real shape, for benchmarks
     Synth(SynthArgs),
 }
@@ -63,7 +70,7 @@ pub(crate) struct ModelArgs {
     /// Positions of a conversation [default: planned from memory]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     ctx: Option<usize>,
-    /// Rows of a prefill chunk [default: 512]
+    /// Rows of a prefill chunk [default: 512, more where experts stream]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     chunk: Option<usize>,
     /// How keys and values are kept
@@ -72,18 +79,25 @@ pub(crate) struct ModelArgs {
     /// Memory for going back in a conversation with a recurrent model [default: planned]
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_negative_numbers = true)]
     checkpoint_memory: Option<u64>,
-    /// How experts are read: auto, mmap or pread [default: $MOEFLUX_EXPERT_IO, else auto]
+    /// How experts are read: auto, mmap, pread or direct [default: $MOEFLUX_EXPERT_IO, else auto]
     #[arg(long, value_name = "MODE")]
     expert_io: Option<String>,
     /// Memory for experts, such as 8GiB [default: planned from what is available]
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_negative_numbers = true)]
     expert_cache: Option<u64>,
+    /// How small that memory may become while other programs need theirs [default: as small as
+    /// it must where it is planned; --expert-cache itself where that is given]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_negative_numbers = true)]
+    expert_cache_min: Option<u64>,
     /// Which expert leaves the cache first
     #[arg(long, value_enum, default_value_t = Policy::Frequency, value_name = "POLICY")]
     cache_policy: Policy,
     /// Which experts are read ahead
     #[arg(long, value_enum, default_value_t = Ahead::Off, value_name = "WHICH")]
     prefetch: Ahead,
+    /// Write down which experts every token is routed to, for replay
+    #[arg(long, value_name = "FILE")]
+    record_routing: Option<PathBuf>,
     /// Experts a token gets; changes what the model says
     #[arg(long, value_name = "K", value_parser = count, allow_negative_numbers = true)]
     experts_per_token: Option<usize>,
@@ -114,15 +128,47 @@ enum KvFormat {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Policy {
+pub(crate) enum Policy {
+    /// The one unused for longest
     Lru,
+    /// The one used least of late
     Frequency,
+    /// As frequency, and what routers nearly chose counts too
+    Score,
+}
+
+impl Policy {
+    pub(crate) const ALL: [Policy; 3] = [Policy::Lru, Policy::Frequency, Policy::Score];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Policy::Lru => "lru",
+            Policy::Frequency => "frequency",
+            Policy::Score => "score",
+        }
+    }
+}
+
+impl From<Policy> for CachePolicy {
+    fn from(policy: Policy) -> CachePolicy {
+        match policy {
+            Policy::Lru => CachePolicy::Lru,
+            Policy::Frequency => CachePolicy::Frequency,
+            Policy::Score => CachePolicy::Score,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Ahead {
+    /// None
     Off,
+    /// Those that the last token used
     LastToken,
+    /// Those that the next layer's router would choose now
+    Lookahead,
+    /// Lookahead where it saves time, found out while running
+    Auto,
 }
 
 /// A value that no command can work with.
@@ -131,6 +177,11 @@ enum Ahead {
 pub(crate) struct UsageError(pub(crate) String);
 
 impl ModelArgs {
+    /// The same for another model.
+    pub(crate) fn with_model(&self, model: String) -> ModelArgs {
+        ModelArgs { model: Some(model), ..self.clone() }
+    }
+
     /// The engine's options.
     pub(crate) fn engine_options(&self, exact: bool) -> Result<EngineOptions> {
         Ok(EngineOptions {
@@ -144,13 +195,13 @@ impl ModelArgs {
             },
             expert_io: self.expert_io()?,
             expert_cache: self.expert_cache,
-            cache_policy: match self.cache_policy {
-                Policy::Lru => CachePolicy::Lru,
-                Policy::Frequency => CachePolicy::Frequency,
-            },
+            expert_cache_min: self.expert_cache_min,
+            cache_policy: self.cache_policy.into(),
             prefetch: match self.prefetch {
                 Ahead::Off => Prefetch::Off,
                 Ahead::LastToken => Prefetch::LastToken,
+                Ahead::Lookahead => Prefetch::Lookahead,
+                Ahead::Auto => Prefetch::Auto,
             },
             chunk: self.chunk,
             ctx: self.ctx,
@@ -162,7 +213,10 @@ impl ModelArgs {
             experts_per_token: self.experts_per_token,
             allow_missing_experts: self.allow_missing_experts,
             checkpoint_bytes: self.checkpoint_memory,
+            record_routing: self.record_routing.clone(),
+            expert_stats: None,
             prompt_cache: None,
+            timed: false,
         })
     }
 
@@ -186,7 +240,8 @@ impl ModelArgs {
             Ok(mode) => Ok(mode.parse().map_err(|err| usage(format!("{VARIABLE}: {err}")))?),
             Err(std::env::VarError::NotPresent) => Ok(IoChoice::Auto),
             Err(std::env::VarError::NotUnicode(_)) => {
-                Err(usage(format!("{VARIABLE} is not UTF-8: choose auto, mmap or pread")).into())
+                Err(usage(format!("{VARIABLE} is not UTF-8: choose auto, mmap, pread or direct"))
+                    .into())
             }
         }
     }
@@ -262,6 +317,9 @@ pub(crate) struct PromptCacheArgs {
     /// What the directory may hold; the least recently used leaves first
     #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = bytes::parse_some, allow_negative_numbers = true)]
     prompt_cache_size: u64,
+    /// Neither use nor keep what the expert cache learned of this model in other runs
+    #[arg(long)]
+    pub(crate) no_expert_stats: bool,
 }
 
 impl PromptCacheArgs {
@@ -322,9 +380,13 @@ pub(crate) struct PackArgs {
     /// The directory to write
     pub(crate) dst: PathBuf,
     /// Bits of what is not quantised yet, and of FP8 [default: 4]; where given, also of MXFP4
-    /// and the like, and of what a quantised checkpoint left as it is; 16 leaves all as it is
+    /// and the like, of what a quantised checkpoint left as it is, and of what has more bits;
+    /// 16 leaves all as it is
     #[arg(long, value_parser = weight_bits, allow_negative_numbers = true)]
     pub(crate) bits: Option<u8>,
+    /// Bits of the experts' down projections [default: as --bits]
+    #[arg(long, value_name = "BITS", value_parser = fewer_bits, allow_negative_numbers = true)]
+    pub(crate) down_bits: Option<u8>,
     /// Bits of what stays in memory [default: as --bits]
     #[arg(long, value_name = "BITS", value_parser = weight_bits, allow_negative_numbers = true)]
     pub(crate) resident_bits: Option<u8>,
@@ -340,12 +402,43 @@ pub(crate) struct PackArgs {
     /// Columns that share a scale: 32, 64 or 128
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = group_size, allow_negative_numbers = true)]
     pub(crate) group_size: usize,
+    /// How scales are chosen
+    #[arg(long, value_enum, default_value_t = RoundTo::Fitted, value_name = "HOW")]
+    pub(crate) rounding: RoundTo,
+    /// What `moeflux calibrate` wrote of this model: the experts' columns that matter are rounded
+    /// with more care
+    #[arg(long, value_name = "FILE")]
+    pub(crate) importance: Option<PathBuf>,
     /// Start over what was packed otherwise
     #[arg(long)]
     pub(crate) force: bool,
     /// Threads that quantise [default: all cores]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub(crate) threads: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RoundTo {
+    /// From the extremes of each group; fast
+    Nearest,
+    /// So that the squared error is least
+    Fitted,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CalibrateArgs {
+    /// A UTF-8 text; if its name ends in .jsonl, a conversation a line: {"messages": [...]}, and
+    /// "tools" if there are any; may be given several times
+    #[arg(long, value_name = "FILE", required = true)]
+    pub(crate) text: Vec<PathBuf>,
+    /// The importance file to write
+    #[arg(long, value_name = "IMPORTANCE")]
+    pub(crate) out: PathBuf,
+    /// Tokens that are evaluated together, each window from an empty context [default: 2048]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    pub(crate) window: Option<usize>,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
 }
 
 #[derive(Debug, Args)]
@@ -365,15 +458,53 @@ pub(crate) struct LogitsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PerplexityArgs {
-    /// A UTF-8 text
+    /// A UTF-8 text; if its name ends in .jsonl, a conversation a line: {"messages": [...]}, and
+    /// "tools" if there are any
     #[arg(long, value_name = "FILE")]
     pub(crate) text: PathBuf,
     /// Tokens that are evaluated together, each window from an empty context [default: 2048]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub(crate) window: Option<usize>,
+    /// Another model of the same vocabulary: print how far this one is from it
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) against: Option<PathBuf>,
     /// Keep activations f32 everywhere
     #[arg(long)]
     pub(crate) exact: bool,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also write a report with plots, one HTML file
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) report: Option<PathBuf>,
+    /// Time every kernel instead, with 1, 16 and 128 rows and those of --prompt-tokens
+    #[arg(long, conflicts_with_all = ["report", "cold"])]
+    pub(crate) kernels: bool,
+    /// Tokens of the prompt
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = count, allow_negative_numbers = true)]
+    pub(crate) prompt_tokens: usize,
+    /// Tokens made one by one
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = count, allow_negative_numbers = true)]
+    pub(crate) gen_tokens: usize,
+    /// How often to measure: medians count
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = count, allow_negative_numbers = true)]
+    pub(crate) repeat: usize,
+    /// Begin every run with no expert in memory, the system's page cache included
+    #[arg(long)]
+    pub(crate) cold: bool,
+    /// Take prompts from this UTF-8 text [default: a text of its own for the demo model, random
+    /// tokens for others]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) text: Option<PathBuf>,
+    /// Determines random tokens and which parts of the drive are read
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
 }
@@ -409,6 +540,24 @@ pub(crate) struct PlanArgs {
     pub(crate) shape: ShapeArgs,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// The file that --record-routing wrote
+    pub(crate) trace: PathBuf,
+    /// Sizes of caches: shares of all experts, or bytes
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "12.5%,25%,50%,75%", value_parser = cache_size)]
+    pub(crate) cache: Vec<CacheSize>,
+    /// Policies to score [default: all]
+    #[arg(long, value_enum, value_name = "POLICIES", value_delimiter = ',')]
+    pub(crate) policy: Vec<Policy>,
+    /// Tokens at the beginning that only teach
+    #[arg(long, value_name = "N")]
+    pub(crate) skip: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@
 mod args;
 mod bytes;
 mod commands;
+mod corpus;
 mod demo;
 mod files;
 mod model;
@@ -37,10 +38,13 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(args),
         Command::Chat(args) => commands::chat::run(args),
         Command::Pack(args) => commands::pack::run(args),
+        Command::Calibrate(args) => commands::calibrate::run(args),
         Command::Logits(args) => commands::logits::run(args),
         Command::Perplexity(args) => commands::perplexity::run(args),
+        Command::Bench(args) => commands::bench::run(args),
         Command::Inspect(args) => commands::inspect::run(args),
         Command::Plan(args) => commands::plan::run(args),
+        Command::Replay(args) => commands::replay::run(args),
         Command::Synth(args) => commands::synth::run(args),
     };
     match done {

@@ -94,11 +94,21 @@ pub(crate) fn open_cached(
     is_quiet: bool,
 ) -> Result<Engine> {
     let prompt_cache = cache.options();
-    let options = EngineOptions { prompt_cache, ..args.engine_options(false)? };
+    // Without a place for caches every start is a cold one.
+    let expert_stats = match cache.no_expert_stats {
+        true => None,
+        false => demo::cache_dir().ok().map(|it| it.join("experts")),
+    };
+    let options = EngineOptions { prompt_cache, expert_stats, ..args.engine_options(false)? };
     open_with(args, options, is_quiet)
 }
 
-fn open_with(args: &ModelArgs, options: EngineOptions, is_quiet: bool) -> Result<Engine> {
+/// Opens the model with options of the caller's.
+pub(crate) fn open_with(
+    args: &ModelArgs,
+    options: EngineOptions,
+    is_quiet: bool,
+) -> Result<Engine> {
     let path = locate(args.model.as_deref(), is_quiet)?;
     if args.verify {
         verify(&path, is_quiet)?;

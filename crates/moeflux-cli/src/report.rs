@@ -54,9 +54,16 @@ pub(crate) fn statistics(engine: &Engine, answer: &Generated) {
     ];
     if stats.prefetch_hits + stats.prefetch_misses > 0 {
         lines.push(format!(
-            "prefetch: {} hits, {} misses, {} reads of which {} were used",
-            stats.prefetch_hits, stats.prefetch_misses, stats.prefetch_reads, stats.prefetch_used,
+            "prefetch: {} hits, {} misses, {} reads of which {} were used, {:.0} % predicted right",
+            stats.prefetch_hits,
+            stats.prefetch_misses,
+            stats.prefetch_reads,
+            stats.prefetch_used,
+            100.0 * stats.predicted_right(),
         ));
+    }
+    if let Some(trial) = engine.prefetch_trial() {
+        lines.push(format!("prefetch: {trial}"));
     }
     let planned = bytes::show(engine.plan().total_bytes());
     lines.push(match peak_memory() {

@@ -12,6 +12,11 @@ pub(crate) fn weight_bits(text: &str) -> Result<u8, String> {
     parse(text, |it| [2, 3, 4, 5, 6, 8, 16].contains(it), "choose 2, 3, 4, 5, 6, 8 or 16")
 }
 
+/// Bits of a weight that is quantised.
+pub(crate) fn fewer_bits(text: &str) -> Result<u8, String> {
+    parse(text, |it| [2, 3, 4, 5, 6, 8].contains(it), "choose 2, 3, 4, 5, 6 or 8")
+}
+
 /// Columns that share a scale.
 pub(crate) fn group_size(text: &str) -> Result<usize, String> {
     parse(text, |it| [32, 64, 128].contains(it), "choose 32, 64 or 128")
@@ -43,6 +48,34 @@ fn parse<T: FromStr>(
     remedy: &str,
 ) -> Result<T, String> {
     text.parse().ok().filter(is_good).ok_or_else(|| remedy.to_owned())
+}
+
+/// How large a cache is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum CacheSize {
+    /// Of all experts.
+    Share(f64),
+    Bytes(u64),
+}
+
+impl std::fmt::Display for CacheSize {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CacheSize::Share(share) => write!(f, "{}%", 100.0 * share),
+            CacheSize::Bytes(bytes) => f.write_str(&crate::bytes::show(*bytes)),
+        }
+    }
+}
+
+/// Reads `25%` or `8GiB`.
+pub(crate) fn cache_size(text: &str) -> Result<CacheSize, String> {
+    let Some(share) = text.strip_suffix('%') else {
+        return crate::bytes::parse_some(text).map(CacheSize::Bytes);
+    };
+    match share.trim().parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(CacheSize::Share(percent / 100.0)),
+        _ => Err(String::from("write it like 25% or 8GiB")),
+    }
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ fn bits_and_groups_that_do_not_exist_are_refused_before_anything_is_written() {
 
 #[test]
 fn an_expert_io_variable_that_means_nothing_is_refused_by_name() {
-    let words = ["MOEFLUX_EXPERT_IO", "auto, mmap or pread"];
+    let words = ["MOEFLUX_EXPERT_IO", "auto, mmap, pread or direct"];
     let mut command = moeflux(&["run", "x"]);
     check_refusal(command.env("MOEFLUX_EXPERT_IO", "garbage"), 2, &[words[0], "garbage", words[1]]);
     let mut command = moeflux(&["run", "x"]);

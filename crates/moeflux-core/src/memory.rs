@@ -46,13 +46,20 @@ impl Region {
     fn new(len: usize) -> Region {
         let layout = Layout::from_size_align(len, PAGE_BYTES);
         let layout = layout.expect("buffer should fit the address space");
-        let Ok(mut map) = memmap2::MmapMut::map_anon(len) else { handle_alloc_error(layout) };
+        // Huge pages serve only memory that begins where one of them does.
+        let align = if len >= HUGE_BYTES { HUGE_BYTES } else { PAGE_BYTES };
+        let slack = align - PAGE_BYTES;
+        let Ok(mut map) = memmap2::MmapMut::map_anon(len + slack) else {
+            handle_alloc_error(layout)
+        };
+        let skip = map.as_ptr().align_offset(align).min(slack);
         #[cfg(target_os = "linux")]
         if len >= HUGE_BYTES {
             // A system without huge pages serves small ones.
-            let _ = map.advise(memmap2::Advice::HugePage);
+            let _ = map.advise_range(memmap2::Advice::HugePage, skip, len);
         }
-        let first = NonNull::new(map.as_mut_ptr()).expect("a map has an address");
+        let first =
+            NonNull::new(map.as_mut_ptr().wrapping_add(skip)).expect("a map has an address");
         Region { _map: map, first, len }
     }
 }
@@ -62,6 +69,33 @@ impl HostBuf {
     /// never touched take no memory.
     pub fn zeroed(len: usize) -> HostBuf {
         HostSlab::new(len).carve(len).expect("a slab has room for what it was made for")
+    }
+}
+
+impl HostBuf {
+    /// Tells the slab of this buffer from all others that exist.
+    pub fn slab_id(&self) -> usize {
+        self.region.first.addr().get()
+    }
+
+    /// Takes off the bytes from `at` on, which must be the beginning of a page
+    /// inside the buffer.
+    pub fn split_off(&mut self, at: usize) -> HostBuf {
+        let is_inside = 0 < at && at < self.len && at.is_multiple_of(PAGE_BYTES);
+        assert!(is_inside, "split of {} bytes at {at}", self.len);
+        // SAFETY: `at` is inside the buffer's bytes.
+        let ptr = unsafe { self.ptr.add(at) };
+        let len = self.len - at;
+        self.len = at;
+        HostBuf { ptr, len, region: Arc::clone(&self.region) }
+    }
+
+    /// Puts back what was split off: the bytes right behind this buffer's.
+    pub fn join(&mut self, next: HostBuf) {
+        let end = self.ptr.addr().get() + self.len;
+        let follows = next.ptr.addr().get() == end && Arc::ptr_eq(&self.region, &next.region);
+        assert!(follows, "only what was split off can be put back");
+        self.len += next.len;
     }
 }
 
@@ -152,6 +186,18 @@ impl MappedFile {
         #[cfg(not(unix))]
         return Ok(());
     }
+
+    /// Gives the pages back to the system; they come again when they are
+    /// touched.
+    pub fn release(&self) {
+        // SAFETY: the map is shared with a file and read-only: dropped pages hold nothing that
+        // the file does not hold.
+        #[cfg(unix)]
+        let dropped = unsafe { self.map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+        // Advice: where it is refused, pages stay until memory runs short.
+        #[cfg(unix)]
+        let _ = dropped;
+    }
 }
 
 impl Deref for MappedFile {
@@ -182,12 +228,39 @@ mod tests {
     }
 
     #[test]
+    fn a_split_buffer_can_be_put_together_again() {
+        let mut first = HostBuf::zeroed(5 * PAGE_BYTES);
+        let mut third = first.split_off(3 * PAGE_BYTES);
+        let mut second = first.split_off(PAGE_BYTES);
+        first.fill(1);
+        second.fill(2);
+        third.fill(3);
+        first.join(second);
+        first.join(third);
+        let want = [1, 2, 2, 3, 3];
+        for (page, want) in first.chunks(PAGE_BYTES).zip(want) {
+            assert!(page.iter().all(|it| *it == want));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "put back")]
+    fn buffers_that_do_not_follow_each_other_cannot_be_joined() {
+        let mut slab = HostSlab::new(3 * PAGE_BYTES);
+        let mut bufs: Vec<HostBuf> = (0..3).map(|_| slab.carve(PAGE_BYTES).unwrap()).collect();
+        let last = bufs.pop().unwrap();
+        bufs[0].join(last);
+    }
+
+    #[test]
     fn large_and_empty_buffers_are_whole_pages() {
         for len in [0, 1, PAGE_BYTES, HUGE_BYTES + 1, 3 * HUGE_BYTES] {
             let mut buf = HostBuf::zeroed(len);
             assert_eq!(buf.len(), len.max(1).next_multiple_of(PAGE_BYTES));
             let last = buf.len() - 1;
             buf[last] = 1;
+            let align = if len < HUGE_BYTES { PAGE_BYTES } else { HUGE_BYTES };
+            assert!(buf.as_ptr().addr().is_multiple_of(align));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The one place that names concrete backends.
 
 use moeflux_backend::Backend;
+use moeflux_backend::cpu::limits::LimitProbe;
 use moeflux_backend::cpu::{Cpu, Isa};
 
 use crate::error::EngineError;
@@ -44,6 +45,21 @@ pub(crate) fn open(
     }
 }
 
+/// What measures the machine as kernels of `isa` on so many threads see it.
+///
+/// # Errors
+/// Where the machine lacks what `isa` names.
+pub(crate) fn limits(
+    device: Device,
+    n_threads: usize,
+    isa: Option<&str>,
+    memory_bytes: usize,
+) -> Result<LimitProbe, EngineError> {
+    match device {
+        Device::Cpu => Ok(LimitProbe::new(n_threads, instruction_set(isa)?, memory_bytes)),
+    }
+}
+
 fn instruction_set(name: Option<&str>) -> Result<Isa, EngineError> {
     let Some(name) = name else { return Ok(Isa::detect()) };
     Isa::by_name(name).ok_or_else(|| EngineError::Option {
@@ -51,6 +67,14 @@ fn instruction_set(name: Option<&str>) -> Result<Isa, EngineError> {
         value: format!("{name:?}"),
         remedy: format!("this machine has {}", isa_names().join(", ")),
     })
+}
+
+/// The name of the instruction set that kernels use.
+///
+/// # Errors
+/// Where the machine lacks what `isa` names.
+pub(crate) fn isa_name(isa: Option<&str>) -> Result<&'static str, EngineError> {
+    Ok(instruction_set(isa)?.name())
 }
 
 /// Names of the instruction sets that this machine has kernels for, slowest

@@ -2,21 +2,27 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
+use moeflux_backend::timed::Timed;
 use moeflux_backend::{Backend, Inputs, KvType, Sequence, Span};
 use moeflux_core::checkpoint::Checkpoint;
-use moeflux_core::{HostBuf, HostSlab, TokenId};
+use moeflux_core::{HostBuf, HostSlab, LayerIdx, TokenId};
 use moeflux_store::{
-    CachePolicy, DEFAULT_READERS, ExpertStore, IoChoice, Prefetch, SlotAlloc, StoreOptions,
-    StoreStats,
+    CachePolicy, DEFAULT_READERS, ExpertStore, IoChoice, Prefetch, PrefetchTrial, SlotAlloc,
+    StoreOptions, StoreStats,
 };
 
+use crate::calibrate::{ExpertObserver, Moments};
 use crate::device::{self, Device};
 use crate::error::EngineError;
+use crate::expert_stats::ExpertStats;
 use crate::layers::Step;
 use crate::load::Loader;
+use crate::measure::Meter;
 use crate::models::{Build, Model, ModelShape, Variant};
 use crate::plan::{Declared, Plan, plan};
+use crate::record::Recorder;
 use crate::session::Session;
 use crate::snapshot::{self, PrefixStore, PromptCacheOptions, StateError, WireShape};
 use crate::text::Tokenizer;
@@ -49,6 +55,10 @@ pub struct EngineOptions {
     pub expert_io: IoChoice,
     /// Bytes for the cache of experts; planned where absent.
     pub expert_cache: Option<u64>,
+    /// Bytes down to which that cache may shrink while others need memory;
+    /// where absent, a planned cache shrinks as far as it must and one of a
+    /// given size stays.
+    pub expert_cache_min: Option<u64>,
     /// Which expert leaves the cache.
     pub cache_policy: CachePolicy,
     /// Which experts are read ahead.
@@ -66,8 +76,15 @@ pub struct EngineOptions {
     /// Bytes of the checkpoints of a session, for models with recurrent layers;
     /// planned where absent.
     pub checkpoint_bytes: Option<u64>,
+    /// A directory where what the expert cache learns is kept from one run to
+    /// the next.
+    pub expert_stats: Option<PathBuf>,
+    /// Where the routing of every token is written down.
+    pub record_routing: Option<PathBuf>,
     /// Where prompts are kept from one run to the next.
     pub prompt_cache: Option<PromptCacheOptions>,
+    /// Whether ops can be timed, see [`measure`](crate::measure).
+    pub timed: bool,
 }
 
 impl EngineOptions {
@@ -85,6 +102,8 @@ pub struct Engine {
 
 /// What does not change while a model is open.
 struct Info {
+    /// Also here, so that it answers while a step runs.
+    experts: Arc<ExpertStore>,
     root: PathBuf,
     /// Where the tokenizer and its settings are.
     text_dir: PathBuf,
@@ -97,13 +116,18 @@ struct Info {
     identity: String,
     wire: Result<WireShape, StateError>,
     prompt_cache: Option<PrefixStore>,
+    meter: Option<Meter>,
 }
 
 /// What one step at a time may use.
 pub(crate) struct Core {
     pub(crate) backend: Box<dyn Backend>,
-    experts: ExpertStore,
+    pub(crate) experts: Arc<ExpertStore>,
     model: Box<dyn Model>,
+    recorder: Option<Recorder>,
+    expert_stats: Option<ExpertStats>,
+    /// Sees what routed experts are given, while a model is calibrated.
+    pub(crate) observer: Option<Moments>,
 }
 
 impl Engine {
@@ -130,9 +154,14 @@ impl Engine {
         let declared = Declared::of(&checkpoint, options.variant())?;
         check_top_k(options, &declared.shape)?;
         let bank = crate::inspect::bank(&checkpoint, &declared)?;
-        let plan = plan(&checkpoint, &declared, &bank, options)?;
+        let mut plan = plan(&checkpoint, &declared, &bank, options)?;
         let n_threads = threads(options)?;
         let mut backend = device::open(options.device, n_threads, options.isa.as_deref())?;
+        let mut stopwatch = None;
+        if options.timed {
+            let (timed, watch) = Timed::new(backend);
+            (backend, stopwatch) = (Box::new(timed), Some(watch));
+        }
         let inputs = match options.activations {
             Activations::Full => Inputs::Full,
             Activations::Int16 => Inputs::Int16,
@@ -148,10 +177,13 @@ impl Engine {
             variant: options.variant(),
         };
         let model = (declared.family.build)(checkpoint.config(), &mut build)?;
-        let bank = loader.finish()?;
+        let (bank, names) = loader.finish()?;
+        let meter = stopwatch.map(|it| Meter::new(it, names, inputs));
         let store_options = StoreOptions {
             mode: plan.io_mode,
+            may_fall_back: options.expert_io == IoChoice::Auto,
             cache_bytes: plan.cache_bytes,
+            shrinks_to: options.expert_cache_min.or(options.expert_cache.is_none().then_some(0)),
             policy: options.cache_policy,
             n_readers: DEFAULT_READERS,
             prefetch: options.prefetch,
@@ -163,21 +195,38 @@ impl Engine {
         let identity = snapshot::identity(&checkpoint, family, &bank, shape.top_k)?;
         let wire = WireShape::new(checkpoint.config(), &shape.caches, shape.n_layers);
         let prompt_cache = options.prompt_cache.as_ref().map(PrefixStore::open).transpose()?;
+        let layers = (0..).zip(&bank.layers).filter(|(_, it)| it.is_some());
+        let layers = layers.map(|(i, _)| LayerIdx(i)).collect();
         let experts = ExpertStore::open(bank, slot_memory(), store_options)?;
+        let slot_bytes = experts.slot_bytes() as u64;
+        let recorder = match &options.record_routing {
+            Some(path) => Some(Recorder::create(path, layers, shape, slot_bytes)?),
+            None => None,
+        };
+        let mut warnings = experts.warnings().to_vec();
+        let expert_stats = options.expert_stats.as_ref().map(|dir| {
+            let (stats, warning) = ExpertStats::open(dir, &identity, &experts);
+            warnings.extend(warning);
+            stats
+        });
+        plan.io_mode = experts.options().mode;
+        let experts = Arc::new(experts);
         let info = Info {
+            experts: Arc::clone(&experts),
             root: checkpoint.root().to_path_buf(),
             text_dir: text_dir(&checkpoint),
             family,
             shape: declared.shape,
             plan,
-            warnings: experts.warnings().to_vec(),
+            warnings,
             n_threads,
             activations: options.activations,
             identity,
             wire,
             prompt_cache,
+            meter,
         };
-        let core = Core { backend, experts, model };
+        let core = Core { backend, experts, model, recorder, expert_stats, observer: None };
         Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
     }
 
@@ -239,6 +288,11 @@ impl Engine {
         self.info.wire.as_ref().map_err(Clone::clone)
     }
 
+    /// What times ops, where options asked for it.
+    pub(crate) fn meter(&self) -> Option<&Meter> {
+        self.info.meter.as_ref()
+    }
+
     pub(crate) fn prompt_cache(&self) -> Option<&PrefixStore> {
         self.info.prompt_cache.as_ref()
     }
@@ -250,18 +304,40 @@ impl Engine {
 
     /// What the expert store did since the last reset.
     pub fn stats(&self) -> StoreStats {
-        self.core().experts.stats()
+        self.info.experts.stats()
+    }
+
+    /// What `--prefetch auto` found, once it has finished a trial.
+    pub fn prefetch_trial(&self) -> Option<PrefetchTrial> {
+        self.core().experts.trial()
     }
 
     /// Starts counting anew.
     pub fn reset_stats(&self) {
-        self.core().experts.reset_stats();
+        self.info.experts.reset_stats();
+    }
+
+    /// Changes what the cache of experts may take, also while sessions run;
+    /// what they compute stays the same. Does nothing where files are mapped.
+    ///
+    /// # Errors
+    /// A size that the experts of one token and layer do not fit into.
+    pub fn resize_expert_cache(&self, bytes: u64) -> Result<(), EngineError> {
+        Ok(self.info.experts.resize(bytes)?)
     }
 
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
         // Sessions end with this lock, also while a panic unwinds; a step after one that
         // panicked meets the backend's assertions.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        if let Some(stats) = &mut self.expert_stats {
+            stats.save(&self.experts);
+        }
     }
 }
 
@@ -274,9 +350,31 @@ impl Core {
         tokens: &[TokenId],
     ) -> Result<(), EngineError> {
         let spans = [Span { sequence, rows: 0..tokens.len(), position }];
-        let Core { backend, experts, model } = self;
-        let mut step = Step { backend: backend.as_mut(), experts, tokens, spans: &spans };
-        model.forward(&mut step)
+        let Core { backend, experts, model, recorder, expert_stats, observer } = self;
+        let mut step = Step {
+            backend: backend.as_mut(),
+            experts,
+            tokens,
+            spans: &spans,
+            recorder: recorder.as_mut(),
+            observer: observer.as_mut().map(|it| it as &mut dyn ExpertObserver),
+        };
+        let start = Instant::now();
+        let outcome = model.forward(&mut step);
+        if tokens.len() == 1 && outcome.is_ok() {
+            experts.end_decode_step(start.elapsed());
+        }
+        if let Some(stats) = expert_stats {
+            stats.tick(experts);
+        }
+        match recorder {
+            Some(recorder) if outcome.is_ok() => recorder.end_step(tokens.len()),
+            Some(recorder) => {
+                recorder.discard();
+                outcome
+            }
+            None => outcome,
+        }
     }
 
     /// Logits of some rows of the last step, `vocab` floats each.
@@ -293,7 +391,7 @@ impl Core {
 
 /// Slots side by side in slabs, so that they share huge pages.
 fn slot_memory() -> SlotAlloc {
-    const SLAB_BYTES: usize = 64 << 20;
+    const SLAB_BYTES: usize = 32 << 20;
     let mut slab = HostSlab::new(0);
     Box::new(move |len| {
         if let Some(slot) = slab.carve(len) {

@@ -7,7 +7,7 @@ use moeflux_core::TokenId;
 use moeflux_store::StoreError;
 
 use crate::load::LoadError;
-use crate::pack::PackError;
+use crate::pack::{PackError, WriteError};
 use crate::sampler::SamplerError;
 use crate::snapshot::{SnapshotError, StateError};
 use crate::text::TextError;
@@ -33,6 +33,9 @@ pub enum EngineError {
     /// Packing or verifying failed.
     #[error(transparent)]
     Pack(#[from] PackError),
+    /// A file cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
     /// A token is not of this model's vocabulary.
     #[error("token {} is outside the vocabulary of {vocab}", token.0)]
     TokenOutOfRange {

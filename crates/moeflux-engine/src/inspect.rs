@@ -139,7 +139,7 @@ fn storage(
     Ok(all)
 }
 
-fn format_name(format: MatrixFormat) -> String {
+pub(crate) fn format_name(format: MatrixFormat) -> String {
     match format {
         MatrixFormat::Dense(float) | MatrixFormat::Transposed(float) => match float {
             Float::F32 => String::from("f32"),

@@ -16,26 +16,31 @@
 
 #![forbid(unsafe_code)]
 
+mod calibrate;
 mod convert;
 mod device;
 mod engine;
 mod error;
+mod expert_stats;
 mod forecast;
 mod generate;
 pub mod hub;
 mod inspect;
 mod layers;
 mod load;
+pub mod measure;
 mod models;
 pub mod pack;
 mod perplexity;
 mod plan;
+mod record;
 pub mod sampler;
 mod session;
 mod snapshot;
 pub mod synth;
 pub mod text;
 
+pub use calibrate::{Calibration, Importance, calibrate};
 pub use convert::{pack_checkpoint, synthesise};
 pub use device::{Device, isa_names};
 pub use engine::{Activations, Engine, EngineOptions};
@@ -48,7 +53,7 @@ pub use models::{FAMILIES, Family, ModelShape};
 pub use moeflux_backend::{CacheSpec, KvType};
 pub use moeflux_core::TokenId;
 pub use moeflux_core::checkpoint::CheckpointKind;
-pub use perplexity::{Perplexity, perplexity};
+pub use perplexity::{Divergence, Perplexity, divergence, perplexity};
 pub use plan::Plan;
 pub use session::{Logits, LogitsSink, Prompt, Read, Session};
 pub use snapshot::{PromptCacheOptions, SnapshotError, StateError};

@@ -80,6 +80,8 @@ pub(crate) struct Loader<'a> {
     claims: Claims<'a>,
     inputs: Inputs,
     loaded: HashMap<String, Weight>,
+    /// By weight.
+    names: Vec<String>,
     /// Called with the bytes loaded so far.
     progress: &'a mut dyn FnMut(u64),
     n_bytes: u64,
@@ -98,15 +100,17 @@ impl<'a> Loader<'a> {
             claims: Claims::new(checkpoint),
             inputs,
             loaded: HashMap::new(),
+            names: Vec::new(),
             progress,
             n_bytes: 0,
         }
     }
 
-    /// Checks that nothing is left over and gives the experts' places.
-    pub(crate) fn finish(self) -> Result<ExpertBank, LoadError> {
+    /// Checks that nothing is left over and gives the experts' places, and what
+    /// every weight is called.
+    pub(crate) fn finish(self) -> Result<(ExpertBank, Vec<String>), LoadError> {
         self.claims.finish()?;
-        Ok(self.claims.into_bank())
+        Ok((self.claims.into_bank(), self.names))
     }
 
     /// Reads extents into one piece of memory.
@@ -130,7 +134,12 @@ impl<'a> Loader<'a> {
     }
 
     /// Loads the rows of several sources of one format as one matrix.
-    fn load(&mut self, parts: &[MatrixSource], role: Role) -> Result<Weight, LoadError> {
+    fn load(
+        &mut self,
+        name: &str,
+        parts: &[MatrixSource],
+        role: Role,
+    ) -> Result<Weight, LoadError> {
         let MatrixSource { cols, format, .. } = parts[0];
         let rows = parts.iter().map(|it| it.rows).sum();
         let inputs = if role == Role::Gate { Inputs::Full } else { self.inputs };
@@ -147,7 +156,11 @@ impl<'a> Loader<'a> {
             let format = MatrixFormat::Dense(Float::F32);
             HostMatrix { rows, cols, format, inputs, weight, scales: None, biases: None }
         };
-        Ok(self.backend.load_matrix(matrix))
+        let weight = self.backend.load_matrix(matrix);
+        let at = weight.0 as usize;
+        self.names.resize(self.names.len().max(at + 1), String::new());
+        name.clone_into(&mut self.names[at]);
+        Ok(weight)
     }
 
     /// Reads and decodes the rows of several sources.
@@ -227,7 +240,7 @@ impl Weights for Loader<'_> {
         }
         let decl = MatrixDecl { name: name.to_owned(), rows, cols, role };
         let source = self.claims.matrix(&decl)?;
-        let weight = self.load(&[source], role)?;
+        let weight = self.load(name, &[source], role)?;
         self.loaded.insert(decl.name, weight);
         Ok(weight)
     }
@@ -249,7 +262,7 @@ impl Weights for Loader<'_> {
             let path = self.checkpoint.root().to_path_buf();
             return Err(FormatError::Unsupported { path, what }.into());
         }
-        self.load(&parts, whole.role)
+        self.load(&whole.name, &parts, whole.role)
     }
 
     fn vector(&mut self, name: &str, shapes: &[Vec<usize>]) -> Result<HostVector, LoadError> {

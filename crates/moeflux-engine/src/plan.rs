@@ -11,8 +11,16 @@ use crate::error::EngineError;
 use crate::load::{LoadError, Survey};
 use crate::models::{Build, Family, ModelShape, Variant};
 
-/// Rows of a prefill chunk where nobody says otherwise.
+/// Rows of a prefill chunk where nobody says otherwise and all experts stay in
+/// memory.
 const DEFAULT_CHUNK: usize = 512;
+
+/// Most rows where experts are read from the drive: once a chunk.
+const STREAMED_CHUNK: usize = 2048;
+
+/// Part of the free memory that the activations of such a chunk may take from
+/// the cache.
+const STREAMED_SHARE: u64 = 5;
 
 /// Positions planned for where nobody says otherwise.
 const DEFAULT_CTX: usize = 32_768;
@@ -162,11 +170,18 @@ pub(crate) fn plan(
     };
     let explicit = options.expert_cache.is_some();
     plan.io_mode = gate(options.expert_io, plan.expert_bytes, memory.total, explicit);
-    plan.cache_bytes = match (plan.io_mode, options.expert_cache) {
+    let cache = |plan: &Plan| match (plan.io_mode, options.expert_cache) {
         (IoMode::Mmap, _) => plan.expert_bytes,
-        (IoMode::Pread, Some(bytes)) => bytes,
-        (IoMode::Pread, None) => default_cache(&plan, shape.top_k),
+        (IoMode::Pread | IoMode::Direct, Some(bytes)) => bytes,
+        (IoMode::Pread | IoMode::Direct, None) => default_cache(plan, shape.top_k),
     };
+    plan.cache_bytes = cache(&plan);
+    if options.chunk.is_none() && plan.cache_bytes < plan.expert_bytes {
+        let asked_cache = options.expert_cache.unwrap_or(0);
+        plan.chunk = streamed_chunk(&plan, asked_cache, |rows| scratch(declared, bank, rows));
+        plan.scratch_bytes = scratch(declared, bank, plan.chunk);
+        plan.cache_bytes = cache(&plan);
+    }
     if plan.fixed_bytes() > memory.total {
         return Err(EngineError::Memory {
             path: checkpoint.root().to_path_buf(),
@@ -184,6 +199,18 @@ fn default_cache(plan: &Plan, top_k: usize) -> u64 {
     let n_records = plan.expert_bytes.div_ceil(plan.record_bytes.max(1));
     let free = (plan.memory.available / 10 * 9).saturating_sub(plan.fixed_bytes());
     free.min(n_records * slot).max(slot * top_k as u64)
+}
+
+/// As many rows as a share of the free memory, without the cache that was asked
+/// for, holds the activations of: an expert is read once a chunk. Never fewer
+/// than planned so far.
+fn streamed_chunk(plan: &Plan, asked_cache: u64, scratch: impl Fn(usize) -> u64) -> usize {
+    let taken = (plan.fixed_bytes() - plan.scratch_bytes).saturating_add(asked_cache);
+    let free = (plan.memory.available / 10 * 9).saturating_sub(taken);
+    let most = STREAMED_CHUNK.min(plan.ctx);
+    let wider =
+        (plan.chunk..=most).step_by(128).take_while(|it| scratch(*it) <= free / STREAMED_SHARE);
+    wider.last().unwrap_or(plan.chunk)
 }
 
 fn checkpoint_bytes(options: &EngineOptions, state_bytes: u64) -> u64 {

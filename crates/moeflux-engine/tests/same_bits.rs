@@ -5,6 +5,9 @@ mod common;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use common::{Golden, golden_dir, logits_by_chunk};
 use moeflux_engine::pack::PackOptions;
@@ -104,11 +107,16 @@ fn one_option_at_a_time_changes_no_bit() {
                 }
             }
             for budget in [floor, floor * 2, floor * 3 + 1, u64::MAX >> 16] {
-                for cache_policy in [CachePolicy::Lru, CachePolicy::Frequency] {
-                    for prefetch in [Prefetch::Off, Prefetch::LastToken] {
-                        let (expert_cache, expert_io) = (Some(budget), IoChoice::Pread);
-                        let some = EngineOptions { activations, expert_cache, expert_io, ..fast() };
-                        check(&subject, &want, &EngineOptions { cache_policy, prefetch, ..some });
+                for cache_policy in [CachePolicy::Lru, CachePolicy::Frequency, CachePolicy::Score] {
+                    for prefetch in
+                        [Prefetch::Off, Prefetch::LastToken, Prefetch::Lookahead, Prefetch::Auto]
+                    {
+                        for expert_io in [IoChoice::Pread, IoChoice::Direct] {
+                            let expert_cache = Some(budget);
+                            let some = EngineOptions { expert_cache, expert_io, ..fast() };
+                            let some = EngineOptions { activations, cache_policy, ..some };
+                            check(&subject, &want, &EngineOptions { prefetch, ..some });
+                        }
                     }
                 }
             }
@@ -137,9 +145,10 @@ fn every_size_of_chunks_and_calls_gives_the_same_bits() {
 fn any_options(floor: u64) -> impl Strategy<Value = (EngineOptions, usize)> {
     let isa = select(isa_names());
     let budget = prop_oneof![Just(floor), floor..floor * 6, Just(floor * 1000)];
-    let io = select(vec![IoChoice::Auto, IoChoice::Mmap, IoChoice::Pread]);
-    let policy = select(vec![CachePolicy::Lru, CachePolicy::Frequency]);
-    let prefetch = select(vec![Prefetch::Off, Prefetch::LastToken]);
+    let io = select(vec![IoChoice::Auto, IoChoice::Mmap, IoChoice::Pread, IoChoice::Direct]);
+    let policy = select(vec![CachePolicy::Lru, CachePolicy::Frequency, CachePolicy::Score]);
+    let prefetch =
+        select(vec![Prefetch::Off, Prefetch::LastToken, Prefetch::Lookahead, Prefetch::Auto]);
     let budget = proptest::option::of(budget);
     let parts =
         (isa, budget, io, policy, prefetch, 1..5usize, 1..50usize, 1..50usize, 48..900usize);
@@ -177,6 +186,45 @@ fn any_combination_of_options_gives_the_same_bits() {
     }
 }
 
+#[test]
+fn a_cache_that_shrinks_and_grows_gives_the_same_bits() {
+    for subject in subjects() {
+        let floor = floor(&subject.dir);
+        let want = open_bits(&subject.dir, &plain(), &subject.tokens);
+        for expert_io in [IoChoice::Pread, IoChoice::Direct] {
+            let expert_cache = Some(floor * 6);
+            let options = EngineOptions { expert_cache, expert_io, ..fast() };
+            let engine = Engine::open(&subject.dir, &options).unwrap();
+            assert!(engine.resize_expert_cache(floor - 1).is_err());
+            let mut session = engine.session();
+            let mut got = Vec::new();
+            for (token, factor) in subject.tokens.iter().zip([1, 6, 2, 1, 3].into_iter().cycle()) {
+                engine.resize_expert_cache(floor * factor).unwrap();
+                let logits = session.eval_token(*token).unwrap();
+                got.extend(logits.iter().map(|it| it.to_bits()));
+            }
+            assert!(got == want, "{}: between tokens", subject.dir.display());
+            // While tokens are computed.
+            let is_done = AtomicBool::new(false);
+            let got = thread::scope(|scope| {
+                scope.spawn(|| {
+                    for factor in [1, 5, 2, 6].into_iter().cycle() {
+                        if is_done.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        engine.resize_expert_cache(floor * factor).unwrap();
+                        thread::sleep(Duration::from_micros(300));
+                    }
+                });
+                let got = bits(&engine, &subject.tokens, 3);
+                is_done.store(true, Ordering::Relaxed);
+                got
+            });
+            assert!(got == want, "{}: during tokens", subject.dir.display());
+        }
+    }
+}
+
 fn packed(case: &str, options: &PackOptions) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     pack_checkpoint(&golden_dir().join(case), dir.path(), options, &mut |_| {}).unwrap();
@@ -203,7 +251,7 @@ fn a_packed_container_gives_the_bits_of_its_source_in_place() {
 fn sessions_that_take_turns_give_the_bits_of_each_alone() {
     for subject in subjects() {
         let other: Vec<TokenId> = subject.tokens.iter().rev().copied().collect();
-        for prefetch in [Prefetch::Off, Prefetch::LastToken] {
+        for prefetch in [Prefetch::Off, Prefetch::LastToken, Prefetch::Lookahead, Prefetch::Auto] {
             let options = EngineOptions { prefetch, ..tightest(&subject.dir) };
             let want = [&subject.tokens, &other].map(|it| open_bits(&subject.dir, &plain(), it));
             let engine = Engine::open(&subject.dir, &options).unwrap();
@@ -274,7 +322,7 @@ fn a_session_goes_on_after_a_step_that_failed() {
         let want = open_bits(dir.path(), &plain(), &tokens);
         let vocab = want.len() / tokens.len();
         let files = Cut::of(dir.path());
-        for prefetch in [Prefetch::Off, Prefetch::LastToken] {
+        for prefetch in [Prefetch::Off, Prefetch::LastToken, Prefetch::Lookahead, Prefetch::Auto] {
             for layer in 0..files.files.len() {
                 let options = EngineOptions { prefetch, ..tightest(dir.path()) };
                 let engine = Engine::open(dir.path(), &options).unwrap();

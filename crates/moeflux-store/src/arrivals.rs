@@ -86,7 +86,7 @@ impl<'a> Arrivals<'a> {
         let this_thread = thread::current().id();
         let outcome = loop {
             if desk.issue(ticket) {
-                self.shared.work.notify_all();
+                self.shared.work.notify_one();
             }
             let progress = desk.collect(ticket);
             let starved = match progress {
@@ -113,8 +113,11 @@ impl<'a> Arrivals<'a> {
             let waited = self.shared.arrived.wait_timeout(desk, LOOK_AGAIN);
             desk = waited.expect("no holder of the lock panics").0;
         };
+        if desk.may_read_ahead() {
+            self.shared.work.notify_all();
+        }
         if let Some(since) = waiting_since {
-            desk.add_stall(since.elapsed());
+            desk.add_stall(self.layer, since);
         }
         outcome
     }
@@ -124,7 +127,7 @@ impl Drop for Arrivals<'_> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             self.shared.lock().abandon(ticket);
-            self.shared.work.notify_all();
+            self.shared.work.notify_one();
             self.shared.arrived.notify_all();
         }
     }

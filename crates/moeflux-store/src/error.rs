@@ -39,6 +39,17 @@ pub enum StoreError {
         /// What the system said.
         source: io::Error,
     },
+    /// The file cannot be read past the page cache.
+    #[error(
+        "{} cannot be read directly: {source}; --expert-io pread reads it through the page cache",
+        path.display()
+    )]
+    NoDirect {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The file is longer or shorter than the checkpoint says.
     #[error(
         "{} has {actual} bytes where {expected} belong: it was cut or replaced; fetch or pack it again",
@@ -136,7 +147,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// The text names no I/O mode.
-    #[error("unknown expert I/O mode {value:?}: choose auto, mmap or pread")]
+    #[error("unknown expert I/O mode {value:?}: choose auto, mmap, pread or direct")]
     UnknownIoMode {
         /// The text.
         value: String,

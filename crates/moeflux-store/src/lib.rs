@@ -8,20 +8,28 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod arrivals;
 mod desk;
+mod direct;
 mod error;
 mod files;
+mod flight;
 mod memory;
 mod options;
 mod plan;
 mod policy;
 mod predict;
+mod pressure;
 mod queue;
 mod reader;
+mod replay;
 mod slots;
 mod stats;
 mod store;
+mod timeline;
+mod trace;
+mod tuner;
 
 pub use arrivals::{Arrivals, Batch};
 pub use error::StoreError;
@@ -29,9 +37,12 @@ pub use memory::{MemoryLimit, usable_memory};
 pub use options::{
     CachePolicy, DEFAULT_READERS, IoChoice, IoMode, Prefetch, SlotAlloc, StoreOptions, gate,
 };
-pub use policy::replay;
+pub use replay::{PrefetchReplay, Replay, Replayer};
 pub use stats::StoreStats;
 pub use store::ExpertStore;
+pub use timeline::{Event, Happening, LayerCounts, Timeline};
+pub use trace::{RoutingTrace, TraceError, TraceShape, TracedLayer};
+pub use tuner::{PrefetchTrial, TrialSide};
 
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 /// Taken for the machine's memory where the system does not tell.
 const UNKNOWN_BYTES: u64 = 8 << 30;
@@ -25,6 +26,20 @@ pub struct MemoryLimit {
 /// its control group (version 2 and 1) and of that group's ancestors.
 pub fn usable_memory() -> MemoryLimit {
     usable_memory_under(Path::new("/"))
+}
+
+/// How long tasks of this machine have been waiting for memory since it
+/// started, where the system tells.
+pub(crate) fn stalled() -> Option<Duration> {
+    stalled_under(Path::new("/"))
+}
+
+/// As [`stalled`], with `/proc` looked up under `root`.
+pub(crate) fn stalled_under(root: &Path) -> Option<Duration> {
+    let text = fs::read_to_string(root.join("proc/pressure/memory")).ok()?;
+    let some = text.lines().find(|it| it.starts_with("some "))?;
+    let total = some.split_whitespace().find_map(|it| it.strip_prefix("total="))?;
+    Some(Duration::from_micros(total.parse().ok()?))
 }
 
 /// As [`usable_memory`], with `/proc` and `/sys` looked up under `root`.
@@ -61,7 +76,8 @@ impl MemoryLimit {
         }
         let used: u64 = number(version.usage).unwrap_or(0);
         let stat = fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
-        let reclaimable = labelled(&stat, version.reclaimable).unwrap_or(0);
+        let files = version.reclaimable.iter().filter_map(|it| labelled(&stat, it));
+        let reclaimable = files.fold(0, u64::saturating_add);
         let free = max.saturating_sub(used.saturating_sub(reclaimable));
         self.available = self.available.min(free);
     }
@@ -72,21 +88,22 @@ struct Version {
     mounts: &'static [&'static str],
     limit: &'static str,
     usage: &'static str,
-    reclaimable: &'static str,
+    /// Pages of files.
+    reclaimable: [&'static str; 2],
 }
 
 const V1: Version = Version {
     mounts: &["sys/fs/cgroup/memory"],
     limit: "memory.limit_in_bytes",
     usage: "memory.usage_in_bytes",
-    reclaimable: "total_inactive_file",
+    reclaimable: ["total_inactive_file", "total_active_file"],
 };
 
 const V2: Version = Version {
     mounts: &["sys/fs/cgroup", "sys/fs/cgroup/unified"],
     limit: "memory.max",
     usage: "memory.current",
-    reclaimable: "inactive_file",
+    reclaimable: ["inactive_file", "active_file"],
 };
 
 impl Version {

@@ -7,8 +7,9 @@ use moeflux_core::HostBuf;
 
 use crate::StoreError;
 
-/// Reader threads that suit an NVMe drive.
-pub const DEFAULT_READERS: usize = 4;
+/// Reader threads that suit an NVMe drive: as many reads of small ranges keep
+/// it busy, and of large ones fewer are in progress at once.
+pub const DEFAULT_READERS: usize = 8;
 
 /// Gives the memory of one slot: at least as many bytes as it is asked for.
 pub type SlotAlloc = Box<dyn FnMut(usize) -> HostBuf + Send>;
@@ -18,8 +19,14 @@ pub type SlotAlloc = Box<dyn FnMut(usize) -> HostBuf + Send>;
 pub struct StoreOptions {
     /// How records come into memory.
     pub mode: IoMode,
+    /// Whether files that refuse [`IoMode::Direct`] are read as by
+    /// [`IoMode::Pread`], with a warning.
+    pub may_fall_back: bool,
     /// Bytes that the cache may take; not looked at when files are mapped.
     pub cache_bytes: u64,
+    /// Where present, the cache shrinks down to so many bytes, or what one layer
+    /// needs, while others need memory, and grows again up to `cache_bytes`.
+    pub shrinks_to: Option<u64>,
     /// Which expert leaves when a slot is needed.
     pub policy: CachePolicy,
     /// Threads that read; at least one runs.
@@ -37,8 +44,11 @@ pub struct StoreOptions {
 pub enum IoMode {
     /// The files are mapped and the system's page cache keeps them: no bound.
     Mmap,
-    /// Records are read into the slots of a bounded cache.
+    /// Records are read into the slots of a bounded cache, through the
+    /// system's page cache, which keeps a copy where memory is free.
     Pread,
+    /// As [`IoMode::Pread`], past the page cache (`O_DIRECT`, `F_NOCACHE`).
+    Direct,
 }
 
 /// How records shall come into memory, as a user says it.
@@ -51,6 +61,8 @@ pub enum IoChoice {
     Mmap,
     /// [`IoMode::Pread`].
     Pread,
+    /// [`IoMode::Direct`].
+    Direct,
 }
 
 /// Which expert leaves when a slot is needed.
@@ -61,6 +73,8 @@ pub enum CachePolicy {
     /// The one used least, recent uses counting more.
     #[default]
     Frequency,
+    /// As that, and what routers nearly chose counts too.
+    Score,
 }
 
 /// Which experts are read before they are asked for.
@@ -71,6 +85,11 @@ pub enum Prefetch {
     Off,
     /// Those that the last token used in the same layer.
     LastToken,
+    /// Those that the next layer's router would choose if it saw this layer's
+    /// output.
+    Lookahead,
+    /// [`Prefetch::Lookahead`] where it saves time, by trying with and without.
+    Auto,
 }
 
 impl fmt::Display for IoMode {
@@ -78,6 +97,7 @@ impl fmt::Display for IoMode {
         f.write_str(match self {
             IoMode::Mmap => "mmap",
             IoMode::Pread => "pread",
+            IoMode::Direct => "direct",
         })
     }
 }
@@ -90,6 +110,7 @@ impl FromStr for IoChoice {
             "auto" => Ok(IoChoice::Auto),
             "mmap" => Ok(IoChoice::Mmap),
             "pread" => Ok(IoChoice::Pread),
+            "direct" => Ok(IoChoice::Direct),
             _ => Err(StoreError::UnknownIoMode { value: value.to_owned() }),
         }
     }
@@ -98,18 +119,25 @@ impl FromStr for IoChoice {
 /// Resolves a choice for experts of `expert_bytes` in all, on a machine where
 /// this process may use `memory_bytes`.
 ///
-/// An explicit cache budget is a bound, and mapped pages know none, so it
-/// selects [`IoMode::Pread`].
+/// Memory decides. Experts of more than three quarters of it cannot stay in
+/// the page cache, and every page that passes through costs a copy and pushes
+/// out another, so they are read past it: [`IoMode::Direct`]. Smaller banks are
+/// mapped. An explicit cache budget is a bound, and mapped pages know none: it
+/// selects [`IoMode::Pread`], where the page cache serves as a second tier of
+/// memory that nobody else wants.
 pub fn gate(
     choice: IoChoice,
     expert_bytes: u64,
     memory_bytes: u64,
     explicit_budget: bool,
 ) -> IoMode {
+    let is_scarce = expert_bytes > memory_bytes / 4 * 3;
     match choice {
         IoChoice::Mmap => IoMode::Mmap,
         IoChoice::Pread => IoMode::Pread,
-        IoChoice::Auto if explicit_budget || expert_bytes > memory_bytes / 4 * 3 => IoMode::Pread,
+        IoChoice::Direct => IoMode::Direct,
+        IoChoice::Auto if is_scarce && cfg!(target_os = "linux") => IoMode::Direct,
+        IoChoice::Auto if is_scarce || explicit_budget => IoMode::Pread,
         IoChoice::Auto => IoMode::Mmap,
     }
 }

@@ -3,7 +3,7 @@
 use moeflux_core::{ExpertBank, ExpertId, ExpertKey, FileIdx, LayerBank, LayerIdx, PAGE_BYTES};
 
 /// An expert counted over all layers, so that tables are plain vectors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Ordinal(pub(crate) u32);
 
 impl Ordinal {
@@ -25,8 +25,31 @@ pub(crate) struct Run {
     pub(crate) file: FileIdx,
     pub(crate) offset: u64,
     pub(crate) len: usize,
-    /// First byte in the slot; a page begins there.
+    /// First byte in the slot: as far behind the beginning of a page as the
+    /// first byte in the file is behind the beginning of a block.
     pub(crate) at: usize,
+}
+
+/// What the system is asked for to get a run: whole blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) offset: u64,
+    pub(crate) len: usize,
+    /// Bytes in front of the run.
+    pub(crate) lead: usize,
+}
+
+impl Run {
+    /// The page of the slot in which the run begins.
+    pub(crate) fn page(&self) -> usize {
+        self.at - self.at % PAGE_BYTES
+    }
+
+    pub(crate) fn span(&self, block: usize) -> Span {
+        let lead = lead(self.offset, block);
+        let len = (lead + self.len).next_multiple_of(block);
+        Span { offset: self.offset - lead as u64, len, lead }
+    }
 }
 
 /// The reads of one record.
@@ -47,13 +70,15 @@ pub(crate) struct Plan {
     layer_files: Vec<Vec<FileIdx>>,
     n_experts: usize,
     slot_bytes: usize,
+    /// Reads begin and end at multiples of this, a divisor of a page.
+    block: usize,
 }
 
 impl Plan {
     /// Takes a bank whose invariants hold.
     pub(crate) fn new(bank: ExpertBank) -> Plan {
-        let mut plan =
-            Plan { bank, first: vec![], layer_files: vec![], n_experts: 0, slot_bytes: 0 };
+        let (first, layer_files) = (Vec::new(), Vec::new());
+        let mut plan = Plan { bank, first, layer_files, n_experts: 0, slot_bytes: 0, block: 1 };
         for layer in &plan.bank.layers {
             plan.first.push(u32::try_from(plan.n_experts).expect("experts should fit 32 bits"));
             let mut files = Vec::new();
@@ -61,7 +86,7 @@ impl Plan {
                 plan.n_experts += layer.n_experts;
                 for expert in 0..layer.n_experts {
                     let expert = u16::try_from(expert).expect("experts should fit their id");
-                    let runs = place(layer, ExpertId(expert)).runs;
+                    let runs = place(layer, ExpertId(expert), plan.block).runs;
                     check(&plan.bank, &runs);
                     files.extend(runs.iter().map(|it| it.file));
                     plan.slot_bytes = plan.slot_bytes.max(runs.iter().map(paged_bytes).sum());
@@ -72,6 +97,17 @@ impl Plan {
             plan.layer_files.push(files);
         }
         plan
+    }
+
+    /// Has records read in whole blocks.
+    pub(crate) fn set_block(&mut self, block: usize) {
+        assert!(PAGE_BYTES.is_multiple_of(block), "blocks of {block} bytes");
+        self.block = block;
+    }
+
+    /// Reads begin and end at multiples of this.
+    pub(crate) fn block(&self) -> usize {
+        self.block
     }
 
     pub(crate) fn bank(&self) -> &ExpertBank {
@@ -117,13 +153,13 @@ impl Plan {
     }
 
     pub(crate) fn placement(&self, key: ExpertKey) -> Placement {
-        place(self.layer(key.layer), key.expert)
+        place(self.layer(key.layer), key.expert, self.block)
     }
 }
 
 /// The extents of one expert, joined where they follow each other in a file.
-/// Each run begins a page of the slot.
-fn place(layer: &LayerBank, expert: ExpertId) -> Placement {
+/// The block in which a run begins begins a page of the slot.
+fn place(layer: &LayerBank, expert: ExpertId, block: usize) -> Placement {
     let extents = &layer.layout.extents;
     assert_eq!(layer.sources.len(), extents.len(), "sources of a layer's extents");
     let mut runs: Vec<Run> = Vec::with_capacity(extents.len());
@@ -136,7 +172,8 @@ fn place(layer: &LayerBank, expert: ExpertId) -> Placement {
                 run.len += len;
             }
             last => {
-                let at = last.map_or(0, |it| (it.at + it.len).next_multiple_of(PAGE_BYTES));
+                let page = last.map_or(0, |it| (it.at + it.len).next_multiple_of(PAGE_BYTES));
+                let at = page + lead(offset, block);
                 starts.push(at);
                 runs.push(Run { file, offset, len, at });
             }
@@ -146,10 +183,14 @@ fn place(layer: &LayerBank, expert: ExpertId) -> Placement {
 }
 
 /// Bytes of the pages of a file that a run touches; never less than the pages
-/// that it takes in a slot.
+/// that it takes in a slot, whatever the block.
 fn paged_bytes(run: &Run) -> usize {
-    let lead = (run.offset % PAGE_BYTES as u64) as usize;
-    (lead + run.len).next_multiple_of(PAGE_BYTES)
+    (lead(run.offset, PAGE_BYTES) + run.len).next_multiple_of(PAGE_BYTES)
+}
+
+/// Bytes between the beginning of a block and `offset`.
+fn lead(offset: u64, block: usize) -> usize {
+    (offset % block as u64) as usize
 }
 
 #[track_caller]

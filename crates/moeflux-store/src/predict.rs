@@ -2,6 +2,10 @@
 
 use moeflux_core::{ExpertId, ExpertKey, LayerIdx};
 
+/// After so many requests in a row that nothing had to be read for, a layer is
+/// not worth predicting until the next miss.
+const EASY: u32 = 32;
+
 /// What is known of each layer.
 #[derive(Debug)]
 pub(crate) struct LastToken {
@@ -12,9 +16,13 @@ pub(crate) struct LastToken {
 struct Layer {
     /// What the last token used.
     last: Option<Vec<ExpertId>>,
-    /// The experts that the present prediction made available, in any order:
-    /// resident, or being read and not failed so far.
+    /// The experts of the present prediction, in any order, but for those that
+    /// could not be read.
     covered: Option<Vec<ExpertId>>,
+    /// What was predicted, available or not.
+    predicted: Vec<ExpertId>,
+    /// Requests in a row that found all their experts, none of them predicted.
+    n_easy: u32,
 }
 
 /// How a prediction fared, counted in routed experts.
@@ -22,6 +30,10 @@ struct Layer {
 pub(crate) struct Outcome {
     pub(crate) hits: u64,
     pub(crate) misses: u64,
+    /// Experts predicted.
+    pub(crate) n_predicted: u64,
+    /// Of these, how many were routed to.
+    pub(crate) n_right: u64,
 }
 
 impl LastToken {
@@ -40,6 +52,27 @@ impl LastToken {
         }
     }
 
+    /// Takes note of what a prediction says.
+    pub(crate) fn predict(&mut self, layer: LayerIdx, experts: impl Iterator<Item = ExpertId>) {
+        if let Some(layer) = self.layers.get_mut(layer.idx()) {
+            layer.predicted.clear();
+            layer.predicted.extend(experts);
+        }
+    }
+
+    /// Takes note of a request, and whether it was served without reads or
+    /// predictions.
+    pub(crate) fn served(&mut self, layer: LayerIdx, is_easy: bool) {
+        if let Some(layer) = self.layers.get_mut(layer.idx()) {
+            layer.n_easy = if is_easy { layer.n_easy.saturating_add(1) } else { 0 };
+        }
+    }
+
+    /// Whether predicting a layer could save somebody a wait.
+    pub(crate) fn is_worthwhile(&self, layer: LayerIdx) -> bool {
+        self.layers.get(layer.idx()).is_some_and(|it| it.n_easy < EASY)
+    }
+
     /// Takes back what failed to arrive.
     pub(crate) fn uncover(&mut self, key: ExpertKey) {
         let layer = self.layers.get_mut(key.layer.idx());
@@ -54,12 +87,16 @@ impl LastToken {
 
     /// Compares with what was routed, as sets, and learns from it.
     pub(crate) fn record(&mut self, layer: LayerIdx, routed: &[ExpertId]) -> Outcome {
-        let mut outcome = Outcome { hits: 0, misses: routed.len() as u64 };
+        let mut outcome =
+            Outcome { hits: 0, misses: routed.len() as u64, n_predicted: 0, n_right: 0 };
         let Some(layer) = self.layers.get_mut(layer.idx()) else { return outcome };
         if let Some(covered) = layer.covered.take() {
             outcome.hits = routed.iter().filter(|it| covered.contains(it)).count() as u64;
             outcome.misses -= outcome.hits;
         }
+        outcome.n_predicted = layer.predicted.len() as u64;
+        outcome.n_right = layer.predicted.iter().filter(|it| routed.contains(it)).count() as u64;
+        layer.predicted.clear();
         let last = layer.last.get_or_insert_default();
         last.clear();
         last.extend_from_slice(routed);

@@ -1,10 +1,10 @@
-//! Reads that wait for a thread: asked-for experts first, predicted ones when
-//! the drive would be idle.
+//! Reads that wait for a thread: asked-for experts first, and what may be
+//! wanted when the drive would be idle.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use moeflux_core::HostBuf;
+use moeflux_core::{HostBuf, LayerIdx};
 
 use crate::plan::Target;
 
@@ -21,16 +21,39 @@ pub(crate) struct Job {
 pub(crate) enum Urgency {
     /// Somebody waits for it.
     Demand,
-    /// Somebody may want it.
+    /// Somebody may want it soon.
     Prefetch,
+    /// It was wanted often, and there is room.
+    Warm,
+}
+
+/// How sure it is that an expert will be wanted, which decides how many such
+/// reads a miss may find the drive busy with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chance {
+    /// A router's choice was predicted: one read at a time.
+    Likely,
+    /// Many rows will want nearly all experts: as many as there are readers.
+    Certain,
+}
+
+/// An expert that shall be read when the drive is idle. It takes no slot
+/// before its read begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    pub(crate) target: Target,
+    pub(crate) chance: Chance,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     demands: VecDeque<Job>,
-    prefetches: VecDeque<Job>,
+    /// The likeliest first.
+    wishes: VecDeque<Wish>,
+    /// What is read only into slots that are free, the hottest first.
+    warm: VecDeque<Target>,
     n_demands_reading: usize,
-    n_prefetches_reading: usize,
+    n_ahead_reading: usize,
     /// When the drive was last put to work.
     busy_since: Option<Instant>,
     busy: Duration,
@@ -38,25 +61,23 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) fn push(&mut self, job: Job) {
-        match job.urgency {
-            Urgency::Demand => self.demands.push_back(job),
-            Urgency::Prefetch => self.prefetches.push_back(job),
-        }
+        debug_assert_eq!(job.urgency, Urgency::Demand, "other reads are wishes");
+        self.demands.push_back(job);
     }
 
-    /// The next job that may start. A predicted read never shares the drive
-    /// with one that somebody waits for.
-    pub(crate) fn start(&mut self) -> Option<Job> {
-        let job = match self.demands.pop_front() {
-            Some(job) => job,
-            None if self.n_demands_reading == 0 => self.prefetches.pop_front()?,
-            None => return None,
-        };
+    /// The next read that somebody waits for.
+    pub(crate) fn start_demand(&mut self) -> Option<Job> {
+        let job = self.demands.pop_front()?;
+        self.begin(Urgency::Demand);
+        Some(job)
+    }
+
+    /// Takes note that a read begins.
+    pub(crate) fn begin(&mut self, urgency: Urgency) {
         if self.n_reading() == 0 {
             self.busy_since = Some(Instant::now());
         }
-        *self.n_reading_of(job.urgency) += 1;
-        Some(job)
+        *self.n_reading_of(urgency) += 1;
     }
 
     /// Takes note that a started job is done.
@@ -67,25 +88,58 @@ impl Queue {
         }
     }
 
-    /// Whether predicted reads wait for nothing but a thread.
-    pub(crate) fn may_start_prefetch(&self) -> bool {
-        self.demands.is_empty() && self.n_demands_reading == 0 && !self.prefetches.is_empty()
+    /// Whether somebody waits for a read that has not begun.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.demands.is_empty()
     }
 
-    /// Turns a predicted read that has not started into an urgent one; false
-    /// if there is none.
-    pub(crate) fn promote(&mut self, target: Target) -> bool {
-        let Some(found) = self.prefetches.iter().position(|it| it.target == target) else {
-            return false;
-        };
-        let Some(job) = self.prefetches.remove(found) else { return false };
-        self.demands.push_back(Job { urgency: Urgency::Demand, ..job });
-        true
+    /// The first wish, if its read may begin: none shares the drive with a
+    /// read that somebody waits for.
+    pub(crate) fn next_wish(&self) -> Option<Wish> {
+        let wish = self.wishes.front()?;
+        let is_alone = self.n_ahead_reading == 0 || wish.chance == Chance::Certain;
+        (is_alone && !self.has_demands()).then_some(*wish)
     }
 
-    /// Takes back one predicted read that has not started, the least urgent.
-    pub(crate) fn cancel_prefetch(&mut self) -> Option<Job> {
-        self.prefetches.pop_back()
+    pub(crate) fn drop_wish(&mut self) {
+        self.wishes.pop_front();
+    }
+
+    /// As [`Queue::next_wish`], of what was wanted often.
+    pub(crate) fn next_warm(&self) -> Option<Target> {
+        let is_alone = self.n_ahead_reading == 0 && !self.has_demands();
+        self.warm.front().copied().filter(|_| is_alone)
+    }
+
+    pub(crate) fn drop_warm(&mut self) {
+        self.warm.pop_front();
+    }
+
+    /// Replaces the wishes for a layer.
+    pub(crate) fn wish(&mut self, layer: LayerIdx, wishes: impl Iterator<Item = Wish>) {
+        self.cancel_layer(layer);
+        self.wishes.extend(wishes);
+    }
+
+    pub(crate) fn warm(&mut self, hottest_first: impl Iterator<Item = Target>) {
+        self.warm = hottest_first.collect();
+    }
+
+    pub(crate) fn stop_warming(&mut self) {
+        self.warm.clear();
+    }
+
+    /// Whether reads ahead wait for nothing but a thread, and perhaps a slot.
+    pub(crate) fn may_read_ahead(&self) -> bool {
+        self.next_wish().is_some() || self.next_warm().is_some()
+    }
+
+    pub(crate) fn cancel_wishes(&mut self) {
+        self.wishes.clear();
+    }
+
+    pub(crate) fn cancel_layer(&mut self, layer: LayerIdx) {
+        self.wishes.retain(|it| it.target.key.layer != layer);
     }
 
     /// Takes back the urgent reads that have not started and match.
@@ -96,12 +150,13 @@ impl Queue {
         cancelled
     }
 
-    pub(crate) fn n_prefetches(&self) -> usize {
-        self.prefetches.len() + self.n_prefetches_reading
+    pub(crate) fn n_ahead_reading(&self) -> usize {
+        self.n_ahead_reading
     }
 
+    /// Whether nothing is read, and nothing that somebody waits for will be.
     pub(crate) fn is_idle(&self) -> bool {
-        self.demands.is_empty() && self.prefetches.is_empty() && self.n_reading() == 0
+        self.demands.is_empty() && self.n_reading() == 0
     }
 
     /// Time in which at least one read was in progress.
@@ -114,14 +169,115 @@ impl Queue {
         self.busy_since = self.busy_since.map(|_| Instant::now());
     }
 
+    /// Whether somebody waits for a read.
+    pub(crate) fn has_demands(&self) -> bool {
+        !self.demands.is_empty() || self.n_demands_reading > 0
+    }
+
     fn n_reading(&self) -> usize {
-        self.n_demands_reading + self.n_prefetches_reading
+        self.n_demands_reading + self.n_ahead_reading
     }
 
     fn n_reading_of(&mut self, urgency: Urgency) -> &mut usize {
         match urgency {
             Urgency::Demand => &mut self.n_demands_reading,
-            Urgency::Prefetch => &mut self.n_prefetches_reading,
+            Urgency::Prefetch | Urgency::Warm => &mut self.n_ahead_reading,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use moeflux_core::{ExpertId, ExpertKey};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::plan::Ordinal;
+
+    fn target(expert: u16) -> Target {
+        let key = ExpertKey { layer: LayerIdx(expert % 3), expert: ExpertId(expert) };
+        Target { key, ordinal: Ordinal(u32::from(expert)) }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Call {
+        Demand(u16),
+        Wish(Vec<u16>, bool),
+        Warm(Vec<u16>),
+        /// A reader asks for work.
+        Start,
+        /// The read that began first is done.
+        Finish,
+        CancelWishes,
+        CancelLayer(u16),
+    }
+
+    fn call() -> impl Strategy<Value = Call> {
+        let some = || proptest::collection::vec(0u16..20, 0..6);
+        prop_oneof![
+            2 => (0u16..20).prop_map(Call::Demand),
+            2 => (some(), any::<bool>()).prop_map(|(it, is_certain)| Call::Wish(it, is_certain)),
+            1 => some().prop_map(Call::Warm),
+            4 => Just(Call::Start),
+            3 => Just(Call::Finish),
+            1 => Just(Call::CancelWishes),
+            1 => (0u16..3).prop_map(Call::CancelLayer),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_ahead_ever_goes_before_or_beside_a_demand(
+            calls in proptest::collection::vec(call(), 0..80)
+        ) {
+            let mut queue = Queue::default();
+            let mut reading: Vec<(Urgency, Chance)> = Vec::new();
+            let mut n_waiting = 0;
+            for call in calls {
+                match call {
+                    Call::Demand(expert) => {
+                        let urgency = Urgency::Demand;
+                        queue.push(Job { target: target(expert), buf: None, urgency });
+                        n_waiting += 1;
+                    }
+                    Call::Wish(experts, is_certain) => {
+                        let chance = if is_certain { Chance::Certain } else { Chance::Likely };
+                        let wish = |it: &u16| Wish { target: target(*it), chance };
+                        queue.wish(LayerIdx(0), experts.iter().map(wish));
+                    }
+                    Call::Warm(experts) => queue.warm(experts.into_iter().map(target)),
+                    Call::Start => {
+                        let has_demand = reading.iter().any(|it| it.0 == Urgency::Demand);
+                        if queue.start_demand().is_some() {
+                            prop_assert!(n_waiting > 0);
+                            n_waiting -= 1;
+                            reading.push((Urgency::Demand, Chance::Certain));
+                        } else if let Some(wish) = queue.next_wish() {
+                            prop_assert!(n_waiting == 0 && !has_demand);
+                            let is_alone = reading.is_empty();
+                            prop_assert!(is_alone || wish.chance == Chance::Certain);
+                            queue.drop_wish();
+                            queue.begin(Urgency::Prefetch);
+                            reading.push((Urgency::Prefetch, wish.chance));
+                        } else if queue.next_warm().is_some() {
+                            prop_assert!(n_waiting == 0 && reading.is_empty());
+                            queue.drop_warm();
+                            queue.begin(Urgency::Warm);
+                            reading.push((Urgency::Warm, Chance::Likely));
+                        }
+                    }
+                    Call::Finish if reading.is_empty() => {}
+                    Call::Finish => queue.finish(reading.remove(0).0),
+                    Call::CancelWishes => {
+                        queue.cancel_wishes();
+                        prop_assert!(queue.next_wish().is_none());
+                    }
+                    Call::CancelLayer(layer) => queue.cancel_layer(LayerIdx(layer)),
+                }
+                prop_assert_eq!(queue.is_idle(), n_waiting == 0 && reading.is_empty());
+                let n_ahead = reading.iter().filter(|it| it.0 != Urgency::Demand).count();
+                prop_assert_eq!(queue.n_ahead_reading(), n_ahead);
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Brings one record into memory; buffers come and go by value.
+//! Brings records into memory; buffers come and go by value.
 
 use std::io;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use moeflux_core::{ExpertKey, ExpertMemory, FileIdx, HostBuf, LayerIdx, MappedFi
 
 use crate::StoreError;
 use crate::files::Source;
+use crate::flight::Part;
 use crate::plan::{Plan, Run};
 
 /// What the reader threads share.
@@ -30,12 +31,23 @@ impl Reader {
         Reader { plan, source, maps }
     }
 
-    /// Reads a record into `buf`, or populates its pages if there is none.
-    pub(crate) fn bring(&self, key: ExpertKey, buf: Option<HostBuf>) -> Outcome {
-        match buf {
-            Some(buf) => self.read(key, buf),
-            None => self.populate(key).map_err(|err| (err, None)),
+    /// Reads a part of a record, or populates a mapped one's pages.
+    pub(crate) fn bring(&self, part: &mut Part) -> Result<(), StoreError> {
+        let key = part.target.key;
+        match &mut part.piece {
+            Some((run, buf)) => self.read(key, run, buf),
+            None => self.populate(key),
         }
+    }
+
+    /// The extents of a record in mapped files.
+    pub(crate) fn mapped(&self, key: ExpertKey) -> ExpertMemory {
+        let sources = self.plan.layer(key.layer).sources.iter();
+        let extents = sources.map(|source| {
+            let (file, offset) = source.locate(key.expert);
+            (Arc::clone(self.map(file)), in_memory(offset))
+        });
+        ExpertMemory::Mapped(extents.collect())
     }
 
     /// Refuses a layer whose mapped files changed their length: touching pages
@@ -47,36 +59,36 @@ impl Reader {
         self.plan.files_of(layer).iter().try_for_each(|&file| self.check_len(file))
     }
 
-    fn read(&self, key: ExpertKey, mut buf: HostBuf) -> Outcome {
-        let placement = self.plan.placement(key);
-        for run in &placement.runs {
-            if let Err(err) = self.read_run(key, run, &mut buf[run.at..run.at + run.len]) {
-                return Err((err, Some(buf)));
-            }
-        }
-        Ok(ExpertMemory::Owned { buf, starts: placement.starts })
+    /// Gives back the pages of mapped files, which stay mapped.
+    pub(crate) fn release_maps(&self) {
+        self.maps.iter().flatten().for_each(|it| it.release());
     }
 
-    fn read_run(&self, key: ExpertKey, run: &Run, out: &mut [u8]) -> Result<(), StoreError> {
+    fn read(&self, key: ExpertKey, run: &Run, piece: &mut [u8]) -> Result<(), StoreError> {
+        let block = self.plan.block();
+        let span = run.span(block);
+        let out = &mut piece[..span.len];
+        // What lies behind the run may lie behind the end of the file, too.
+        let wanted = span.lead + run.len;
         let mut got = 0;
-        while got < out.len() {
-            match self.source.read_at(run.file, &mut out[got..], run.offset + got as u64) {
-                Ok(0) => {
-                    self.check_len(run.file)?;
-                    let path = self.plan.bank().files[run.file.0 as usize].path.clone();
-                    let (layer, expert) = (key.layer.0, key.expert.0);
-                    let (offset, wanted) = (run.offset, out.len());
-                    return Err(StoreError::ShortRead { path, layer, expert, offset, wanted, got });
+        while got < wanted {
+            // Reads begin with a block: one that came in part comes again.
+            let from = got - got % block;
+            match self.source.read_at(run.file, &mut out[from..], span.offset + from as u64) {
+                Ok(n_bytes) if from + n_bytes <= got => {
+                    return Err(self.short_read(key, run, got.saturating_sub(span.lead)));
                 }
-                Ok(n_bytes) => got += n_bytes,
+                Ok(n_bytes) => got = from + n_bytes,
                 Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
-                Err(err) => return Err(self.io_error(key, run, got, err)),
+                Err(err) => {
+                    return Err(self.io_error(key, run, got.saturating_sub(span.lead), err));
+                }
             }
         }
         Ok(())
     }
 
-    fn populate(&self, key: ExpertKey) -> Result<ExpertMemory, StoreError> {
+    fn populate(&self, key: ExpertKey) -> Result<(), StoreError> {
         for run in &self.plan.placement(key).runs {
             let Err(err) = populate(self.map(run.file), run) else { continue };
             self.check_len(run.file)?;
@@ -84,12 +96,7 @@ impl Reader {
                 return Err(self.io_error(key, run, 0, err));
             }
         }
-        let sources = self.plan.layer(key.layer).sources.iter();
-        let extents = sources.map(|source| {
-            let (file, offset) = source.locate(key.expert);
-            (Arc::clone(self.map(file)), in_memory(offset))
-        });
-        Ok(ExpertMemory::Mapped(extents.collect()))
+        Ok(())
     }
 
     fn map(&self, file: FileIdx) -> &Arc<MappedFile> {
@@ -109,9 +116,24 @@ impl Reader {
         }
     }
 
+    /// The file ended early: because somebody cut it, or for no visible reason.
+    fn short_read(&self, key: ExpertKey, run: &Run, got: usize) -> StoreError {
+        if let Err(err) = self.check_len(run.file) {
+            return err;
+        }
+        let path = self.plan.bank().files[run.file.0 as usize].path.clone();
+        let (layer, expert) = (key.layer.0, key.expert.0);
+        StoreError::ShortRead { path, layer, expert, offset: run.offset, wanted: run.len, got }
+    }
+
     fn io_error(&self, key: ExpertKey, run: &Run, got: usize, source: io::Error) -> StoreError {
+        let path = self.plan.bank().files[run.file.0 as usize].path.clone();
+        let is_direct = self.plan.block() > 1;
+        if is_direct && source.kind() == io::ErrorKind::InvalidInput {
+            return StoreError::NoDirect { path, source };
+        }
         StoreError::Io {
-            path: self.plan.bank().files[run.file.0 as usize].path.clone(),
+            path,
             layer: key.layer.0,
             expert: key.expert.0,
             offset: run.offset,

@@ -1,5 +1,6 @@
 //! The buffers of the cache, made when first needed.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use moeflux_core::HostBuf;
@@ -7,13 +8,18 @@ use moeflux_core::HostBuf;
 use crate::SlotAlloc;
 use crate::policy::Policy;
 
-/// Invariant: a buffer that was made is free, inside a resident expert, or
-/// away with a job, never two of these.
+/// Invariant: a buffer that was made and not unmade is free, inside a resident
+/// expert, or away with a job, never two of these.
 pub(crate) struct Slots {
     alloc: SlotAlloc,
     slot_bytes: usize,
+    /// What the budget allows.
     n_slots: usize,
     n_made: usize,
+    /// Buffers made of each slab, by its id.
+    slabs: HashMap<usize, usize>,
+    /// The slab that the last buffer was made of; there may be more in it.
+    newest: Option<usize>,
     free: Vec<HostBuf>,
     pub(crate) policy: Box<dyn Policy>,
 }
@@ -25,29 +31,94 @@ impl Slots {
         n_slots: usize,
         policy: Box<dyn Policy>,
     ) -> Slots {
-        Slots { alloc, slot_bytes, n_slots, n_made: 0, free: Vec::new(), policy }
+        let (slabs, newest, free) = (HashMap::new(), None, Vec::new());
+        Slots { alloc, slot_bytes, n_slots, n_made: 0, slabs, newest, free, policy }
     }
 
     pub(crate) fn n_slots(&self) -> usize {
         self.n_slots
     }
 
+    /// Sets what the budget allows. More may be in use for a while.
+    pub(crate) fn set_n_slots(&mut self, n_slots: usize) {
+        self.n_slots = n_slots;
+    }
+
+    /// Bytes of all buffers that exist.
+    pub(crate) fn made_bytes(&self) -> u64 {
+        self.n_made as u64 * self.slot_bytes as u64
+    }
+
+    /// Whether more buffers are in use than the budget allows.
+    pub(crate) fn is_over(&self) -> bool {
+        self.n_used() > self.n_slots
+    }
+
+    /// Whether more buffers exist than the budget allows.
+    pub(crate) fn has_surplus(&self) -> bool {
+        self.n_made > self.n_slots
+    }
+
+    fn n_used(&self) -> usize {
+        self.n_made - self.free.len()
+    }
+
     /// A buffer that nobody uses, as long as there are any.
     pub(crate) fn take(&mut self) -> Option<HostBuf> {
+        if self.n_used() >= self.n_slots {
+            return None;
+        }
         if let Some(buf) = self.free.pop() {
             return Some(buf);
-        }
-        if self.n_made == self.n_slots {
-            return None;
         }
         let buf = (self.alloc)(self.slot_bytes);
         assert!(buf.len() >= self.slot_bytes, "slot of {} bytes", buf.len());
         self.n_made += 1;
+        self.newest = Some(buf.slab_id());
+        *self.slabs.entry(buf.slab_id()).or_default() += 1;
         Some(buf)
     }
 
     pub(crate) fn give_back(&mut self, buf: HostBuf) {
         self.free.push(buf);
+    }
+
+    /// Slabs that the budget has no need of, with the buffers of each that are
+    /// in use; first those that are easiest to empty. The newest slab stays:
+    /// whoever gives memory may hold the rest of it.
+    pub(crate) fn surplus_slabs(&self) -> Vec<(usize, usize)> {
+        let mut used = self.slabs.clone();
+        for buf in &self.free {
+            *used.entry(buf.slab_id()).or_default() -= 1;
+        }
+        let mut slabs: Vec<(usize, usize)> = used.into_iter().collect();
+        slabs.retain(|it| Some(it.0) != self.newest);
+        slabs.sort_by_key(|&(slab, n_used)| (n_used, slab));
+        let mut n_surplus = self.n_made.saturating_sub(self.n_slots);
+        slabs.retain(|it| {
+            let n_bufs = self.slabs[&it.0];
+            let fits = n_bufs <= n_surplus;
+            n_surplus -= if fits { n_bufs } else { 0 };
+            fits
+        });
+        slabs
+    }
+
+    /// A free buffer that lies in none of `slabs`.
+    pub(crate) fn take_outside(&mut self, slabs: &[(usize, usize)]) -> Option<HostBuf> {
+        let is_outside = |it: &HostBuf| slabs.iter().all(|slab| slab.0 != it.slab_id());
+        let found = self.free.iter().position(is_outside)?;
+        Some(self.free.swap_remove(found))
+    }
+
+    /// Gives a slab back to the system if all its buffers are free.
+    pub(crate) fn unmake(&mut self, slab: usize) {
+        let n_free = self.free.iter().filter(|it| it.slab_id() == slab).count();
+        if self.slabs.get(&slab) == Some(&n_free) {
+            self.free.retain(|it| it.slab_id() != slab);
+            self.slabs.remove(&slab);
+            self.n_made -= n_free;
+        }
     }
 }
 

@@ -16,10 +16,15 @@ pub struct StoreStats {
     pub read_ns: u64,
     /// Time that consumers waited for experts, in nanoseconds.
     pub stall_ns: u64,
-    /// Routed experts that had been predicted and were resident or on their way.
+    /// Routed experts that had been predicted, and were resident, on their way or
+    /// about to be read.
     pub prefetch_hits: u64,
     /// Routed experts that had not.
     pub prefetch_misses: u64,
+    /// Experts that were predicted for the last token of each step.
+    pub predictions: u64,
+    /// Of these, how many it was then routed to.
+    pub predictions_right: u64,
     /// Reads begun because of a prediction.
     pub prefetch_reads: u64,
     /// Of these, how many brought an expert that was then requested.
@@ -28,6 +33,8 @@ pub struct StoreStats {
     pub evictions: u64,
     /// Slots that the budget allows; 0 when files are mapped.
     pub n_slots: usize,
+    /// Bytes of all slots that exist.
+    pub cache_bytes: u64,
     /// Experts in memory; when files are mapped, those once read.
     pub resident: usize,
 }
@@ -36,6 +43,11 @@ impl StoreStats {
     /// Share of requested experts that were resident; 0 before the first.
     pub fn hit_rate(&self) -> f64 {
         share(self.hits, self.hits + self.misses)
+    }
+
+    /// Share of predicted experts that the router then chose; 0 before the first.
+    pub fn predicted_right(&self) -> f64 {
+        share(self.predictions_right, self.predictions)
     }
 
     /// Share of predicted reads that brought something useful; 0 before the first.

@@ -1,20 +1,22 @@
 //! The store as its users see it.
 
-use std::fs::File;
-use std::io;
-use std::path::Path;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use moeflux_core::{ExpertBank, ExpertId, ExpertKey, LayerIdx};
 
 use crate::desk::Desk;
-use crate::files::{Files, Opened, Source};
-use crate::plan::{Plan, Target};
+use crate::files::{Files, Native, Opened, Source, System};
+use crate::plan::Plan;
 use crate::policy::policy;
+use crate::pressure::{Controller, watch};
 use crate::reader::Reader;
 use crate::slots::Slots;
-use crate::{Arrivals, IoMode, Prefetch, SlotAlloc, StoreError, StoreOptions, StoreStats};
+use crate::{
+    Arrivals, IoMode, LayerCounts, SlotAlloc, StoreError, StoreOptions, StoreStats, Timeline,
+    usable_memory,
+};
 
 /// Hands out routed experts, reading those that are not resident.
 ///
@@ -22,9 +24,11 @@ use crate::{Arrivals, IoMode, Prefetch, SlotAlloc, StoreError, StoreOptions, Sto
 /// they do not hold all slots between them.
 #[derive(Debug)]
 pub struct ExpertStore {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     readers: Vec<JoinHandle<()>>,
-    options: StoreOptions,
+    /// Ends when its sender is dropped.
+    watcher: Option<(Sender<()>, JoinHandle<()>)>,
+    pub(crate) options: StoreOptions,
     /// By layer.
     is_missing: Vec<bool>,
     warnings: Vec<String>,
@@ -33,11 +37,11 @@ pub struct ExpertStore {
 /// What consumers and readers share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    reader: Reader,
+    pub(crate) reader: Reader,
     desk: Mutex<Desk>,
-    /// Told when a job can start.
+    /// One reader is told when a read can start, and tells the next.
     pub(crate) work: Condvar,
-    /// Told when a job is done.
+    /// Told when a record has been read.
     pub(crate) arrived: Condvar,
 }
 
@@ -48,7 +52,7 @@ impl ExpertStore {
     ///
     /// # Errors
     /// A file that is missing, not a regular file, of another length than the
-    /// bank says, or that cannot be opened or mapped; a budget below
+    /// bank says, or that cannot be opened, mapped or read directly; a budget below
     /// `options.top_k` slots; no threads.
     ///
     /// # Panics
@@ -58,23 +62,24 @@ impl ExpertStore {
         alloc: SlotAlloc,
         options: StoreOptions,
     ) -> Result<ExpertStore, StoreError> {
-        ExpertStore::open_with(bank, alloc, options, &|path| File::open(path), |files| {
-            Box::new(files)
-        })
+        ExpertStore::open_with(bank, alloc, options, &Native, |files| Box::new(files))
     }
 
-    /// As [`ExpertStore::open`], with `opener` for the system's `open` and
+    /// As [`ExpertStore::open`], with `system` in place of the real one and
     /// `source` between the files and whoever reads them.
     pub(crate) fn open_with(
         bank: ExpertBank,
         alloc: SlotAlloc,
-        options: StoreOptions,
-        opener: &dyn Fn(&Path) -> io::Result<File>,
+        mut options: StoreOptions,
+        system: &dyn System,
         source: impl FnOnce(Files) -> Box<dyn Source>,
     ) -> Result<ExpertStore, StoreError> {
-        let plan = Plan::new(bank);
-        let Opened { files, maps, missing } = Files::open(&plan, options.mode, opener)?;
-        let mut warnings = Vec::new();
+        let mut plan = Plan::new(bank);
+        let Opened { files, maps, missing, mode, block, warning } =
+            Files::open(&plan, &options, system)?;
+        plan.set_block(block);
+        options.mode = mode;
+        let mut warnings = Vec::from_iter(warning);
         let mut is_missing = vec![false; plan.bank().layers.len()];
         for (layer, is_missing) in (0u16..).zip(&mut is_missing) {
             let files = plan.files_of(LayerIdx(layer));
@@ -90,7 +95,7 @@ impl ExpertStore {
 
         let slots = match options.mode {
             IoMode::Mmap => None,
-            IoMode::Pread => {
+            IoMode::Pread | IoMode::Direct => {
                 let n_slots = n_slots(&plan, &options, &mut warnings)?;
                 let policy = policy(options.policy, plan.n_experts());
                 Some(Slots::new(alloc, plan.slot_bytes(), n_slots, policy))
@@ -103,9 +108,34 @@ impl ExpertStore {
             work: Condvar::new(),
             arrived: Condvar::new(),
         });
-        let mut store = ExpertStore { shared, readers: vec![], options, is_missing, warnings };
+        let (readers, watcher) = (Vec::new(), None);
+        let mut store = ExpertStore { shared, readers, watcher, options, is_missing, warnings };
         store.spawn_readers()?;
+        store.spawn_watcher()?;
         Ok(store)
+    }
+
+    /// Lets the budget follow the memory that is free, if it is to.
+    fn spawn_watcher(&mut self) -> Result<(), StoreError> {
+        let Some(shrinks_to) = self.options.shrinks_to else { return Ok(()) };
+        let slot_bytes = self.slot_bytes() as u64;
+        let n_slots = self.stats().n_slots as u64;
+        if n_slots == 0 || slot_bytes == 0 {
+            return Ok(());
+        }
+        let needed = needed_slots(&self.shared.reader.plan, &self.options) as u64 * slot_bytes;
+        let available = usable_memory().available;
+        let controller = Controller::new(shrinks_to.max(needed), n_slots * slot_bytes, available);
+        let (sender, closing) = channel();
+        let shared = Arc::clone(&self.shared);
+        let watch = move || {
+            let used = || shared.lock().made_bytes();
+            watch(controller, &closing, used, |bytes| shared.resize(bytes));
+        };
+        let thread = thread::Builder::new().name("expert-cache".to_owned()).spawn(watch);
+        let thread = thread.map_err(|source| StoreError::Threads { n_readers: 1, source })?;
+        self.watcher = Some((sender, thread));
+        Ok(())
     }
 
     fn spawn_readers(&mut self) -> Result<(), StoreError> {
@@ -125,6 +155,19 @@ impl ExpertStore {
     /// # Panics
     /// If the layer or one of the experts does not exist.
     pub fn request(&self, layer: LayerIdx, experts: &[ExpertId]) -> Arrivals<'_> {
+        self.request_for(layer, experts.iter().map(|&it| (it, 1)))
+    }
+
+    /// As [`ExpertStore::request`], with the number of rows that want each
+    /// expert: what many rows want is kept longer.
+    ///
+    /// # Panics
+    /// If the layer or one of the experts does not exist.
+    pub fn request_for(
+        &self,
+        layer: LayerIdx,
+        experts: impl ExactSizeIterator<Item = (ExpertId, usize)>,
+    ) -> Arrivals<'_> {
         let shared = &*self.shared;
         if self.is_missing(layer) {
             return Arrivals::missing(shared, layer);
@@ -133,56 +176,27 @@ impl ExpertStore {
             return Arrivals::failed(shared, layer, err);
         }
         let plan = &shared.reader.plan;
-        let wanted = experts.iter().map(|&expert| plan.target(ExpertKey { layer, expert }));
-        let (hits, ticket) = shared.lock().request(wanted);
+        let wanted = experts
+            .map(|(expert, n_rows)| (plan.target(ExpertKey { layer, expert }), n_rows as f32));
+        let (hits, ticket) = shared.lock().request(layer, wanted);
         if ticket.is_some() {
-            shared.work.notify_all();
+            shared.work.notify_one();
         }
         Arrivals::new(shared, layer, hits, ticket)
     }
 
-    /// Starts reading experts that may be wanted soon. Such reads wait until the
-    /// drive is idle, never take a slot that a request needs, and are cancelled
-    /// if they have not started when a request has to read.
+    /// Changes the budget of the cache while it works; what the cache holds
+    /// beyond it leaves, and the memory goes back to the system, as soon as
+    /// nobody uses it. Does nothing when files are mapped.
     ///
-    /// # Panics
-    /// If the layer or one of the experts does not exist.
-    pub fn prefetch(&self, layer: LayerIdx, experts: &[ExpertId]) {
-        if self.is_missing(layer) || self.shared.reader.check_maps(layer).is_err() {
-            return;
+    /// # Errors
+    /// A budget below `top_k` slots.
+    pub fn resize(&self, cache_bytes: u64) -> Result<(), StoreError> {
+        if self.options.mode != IoMode::Mmap {
+            check_budget(&self.shared.reader.plan, &self.options, cache_bytes)?;
+            self.shared.resize(cache_bytes);
         }
-        let plan = &self.shared.reader.plan;
-        let likely = experts.iter().map(|&expert| plan.target(ExpertKey { layer, expert }));
-        let likely: Vec<Target> = likely.collect();
-        if self.shared.lock().prefetch(layer, &likely) {
-            self.shared.work.notify_all();
-        }
-    }
-
-    /// Says that a layer's computation begins: where predictions are on, starts
-    /// reading the experts that the last token used there.
-    pub fn begin_layer(&self, layer: LayerIdx) {
-        if self.options.prefetch == Prefetch::Off {
-            return;
-        }
-        let likely = self.shared.lock().predicted(layer);
-        if !likely.is_empty() {
-            self.prefetch(layer, &likely);
-        }
-    }
-
-    /// Says which experts the last token was routed to in a layer. Each counts
-    /// as a prefetch hit if it was among those that were predicted since the
-    /// layer's last call and that are resident or on their way, whatever its
-    /// place among them, and else as a miss.
-    pub fn record(&self, layer: LayerIdx, experts_of_last_token: &[ExpertId]) {
-        let is_predicting = self.options.prefetch != Prefetch::Off;
-        self.shared.lock().record(layer, experts_of_last_token, is_predicting);
-    }
-
-    /// Drops all predictions and the predicted reads that have not started.
-    pub fn forget_predictions(&self) {
-        self.shared.lock().forget_predictions();
+        Ok(())
     }
 
     /// The counters.
@@ -195,6 +209,28 @@ impl ExpertStore {
         self.shared.lock().reset_stats();
     }
 
+    /// The counters of each layer, since the last reset.
+    pub fn layer_counts(&self) -> Vec<LayerCounts> {
+        self.shared.lock().layer_counts().to_vec()
+    }
+
+    /// Writes down what happens from now on, up to so many events.
+    pub fn record_timeline(&self, capacity: usize) {
+        self.shared.lock().record_timeline(capacity);
+    }
+
+    /// Ends the writing down, and gives what was written.
+    pub fn take_timeline(&self) -> Timeline {
+        self.shared.lock().take_timeline()
+    }
+
+    /// Makes every expert leave that nobody holds, so that the next request
+    /// reads it; the counters stay. Mapped files give their pages back.
+    pub fn clear(&self) {
+        self.shared.lock().clear();
+        self.shared.reader.release_maps();
+    }
+
     /// What the user should know, one line each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -205,7 +241,7 @@ impl ExpertStore {
         self.is_missing.get(layer.idx()).copied().unwrap_or(false)
     }
 
-    /// The options that the store was opened with.
+    /// The options that the store was opened with; the mode is the one in use.
     pub fn options(&self) -> &StoreOptions {
         &self.options
     }
@@ -226,6 +262,10 @@ impl Drop for ExpertStore {
         if let Ok(mut desk) = self.shared.desk.lock() {
             desk.close();
         }
+        if let Some((closing, watcher)) = self.watcher.take() {
+            drop(closing);
+            let _ = watcher.join();
+        }
         self.shared.work.notify_all();
         for reader in self.readers.drain(..) {
             // A reader that panicked has said so; there is nothing to add.
@@ -239,22 +279,37 @@ impl Shared {
         self.desk.lock().expect("no holder of the lock panics")
     }
 
-    /// Runs jobs until the store is dropped.
+    /// Sets the budget of slots, in bytes.
+    fn resize(&self, cache_bytes: u64) {
+        let slot_bytes = self.reader.plan.slot_bytes() as u64;
+        let n_experts = self.reader.plan.n_experts();
+        if let Some(n_slots) = cache_bytes.checked_div(slot_bytes) {
+            let n_slots = usize::try_from(n_slots).unwrap_or(usize::MAX);
+            self.lock().resize(n_slots.min(n_experts));
+            // Slots may have come free for those that wait for some.
+            self.arrived.notify_all();
+        }
+    }
+
+    /// Reads until the store is dropped.
     fn serve(&self) {
         let mut desk = self.lock();
         while !desk.is_closed() {
-            let Some(job) = desk.next_job() else {
+            let Some(mut part) = desk.next_part(&self.reader) else {
                 desk = self.work.wait(desk).expect("no holder of the lock panics");
                 continue;
             };
-            drop(desk);
-            let outcome = self.reader.bring(job.target.key, job.buf);
-            let layout = &self.reader.plan.layer(job.target.key.layer).layout;
-            desk = self.lock();
-            if desk.finish(job.target, job.urgency, layout, outcome) {
-                self.work.notify_all();
+            if desk.has_work() {
+                self.work.notify_one();
             }
-            self.arrived.notify_all();
+            drop(desk);
+            let target = part.target;
+            let outcome = self.reader.bring(&mut part);
+            let layout = &self.reader.plan.layer(target.key.layer).layout;
+            desk = self.lock();
+            if desk.land(part, outcome, layout) {
+                self.arrived.notify_all();
+            }
         }
     }
 }
@@ -270,17 +325,8 @@ fn n_slots(
         return Ok(0);
     }
     let budget = options.cache_bytes;
-    let largest = plan.bank().layers.iter().flatten().map(|it| it.n_experts).max().unwrap_or(0);
-    let top_k = options.top_k.min(largest);
-    let needed = top_k.max(1) as u64 * slot_bytes;
-    if budget < needed {
-        return Err(StoreError::BudgetTooSmall {
-            budget,
-            needed,
-            top_k,
-            record: plan.slot_bytes(),
-        });
-    }
+    check_budget(plan, options, budget)?;
+    let top_k = needed_slots(plan, options);
     let n_slots = usize::try_from(budget / slot_bytes).unwrap_or(usize::MAX).min(plan.n_experts());
     let n_working = top_k * plan.n_moe_layers();
     if n_slots < n_working {
@@ -291,4 +337,19 @@ fn n_slots(
         ));
     }
     Ok(n_slots)
+}
+
+/// Slots without which one token cannot pass through a layer.
+fn needed_slots(plan: &Plan, options: &StoreOptions) -> usize {
+    let largest = plan.bank().layers.iter().flatten().map(|it| it.n_experts).max().unwrap_or(0);
+    options.top_k.min(largest)
+}
+
+fn check_budget(plan: &Plan, options: &StoreOptions, budget: u64) -> Result<(), StoreError> {
+    let (top_k, record) = (needed_slots(plan, options), plan.slot_bytes());
+    let needed = top_k.max(1) as u64 * record as u64;
+    if budget < needed {
+        return Err(StoreError::BudgetTooSmall { budget, needed, top_k, record });
+    }
+    Ok(())
 }

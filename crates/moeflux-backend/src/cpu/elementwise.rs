@@ -32,10 +32,28 @@ for_every_isa! {
 }
 
 for_every_isa! {
+    /// `out = silu(gate) * up`.
+    pub(super) fn swiglu(out: &mut [f32], gate: &[f32], up: &[f32]) {
+        for ((out, g), u) in out.iter_mut().zip(gate).zip(up) {
+            *out = silu(*g) * u;
+        }
+    }
+}
+
+for_every_isa! {
     /// `x *= sigmoid(gate)`.
     pub(super) fn sigmoid_gate(x: &mut [f32], gate: &[f32]) {
         for (x, g) in x.iter_mut().zip(gate) {
             *x *= sigmoid(*g);
+        }
+    }
+}
+
+for_every_isa! {
+    /// `x = sigmoid(x)`.
+    pub(super) fn sigmoids(x: &mut [f32]) {
+        for it in x {
+            *it = sigmoid(*it);
         }
     }
 }

@@ -17,18 +17,37 @@ pub(crate) enum Level {
     /// AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// AVX-VNNI, the dot products of AVX-512 in vectors of 256 bits, with all of AVX2.
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni,
     /// AVX-512 F, BW, VL, DQ, VNNI and VBMI, with all of AVX2.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// That with AMX tiles of 8-bit integers, permitted by the system.
+    #[cfg(target_arch = "x86_64")]
+    Amx,
+    /// NEON, which every 64-bit ARM processor has.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    /// The dot products of bytes of ARMv8.4, with NEON.
+    #[cfg(target_arch = "aarch64")]
+    Dotprod,
+    /// The matrix products of bytes of ARMv8.6, with dot products.
+    #[cfg(target_arch = "aarch64")]
+    I8mm,
 }
 
 impl Isa {
     /// The specification, which every machine has.
     pub const SCALAR: Isa = Isa(Level::Scalar);
 
-    /// The fastest of this machine.
+    /// The fastest of this machine that was measured on real ones: AMX and
+    /// AVX-VNNI have run on none so far and are used where they are asked for.
     pub fn detect() -> Isa {
-        Isa::available().pop().unwrap_or(Isa::SCALAR)
+        let mut found = Isa::available();
+        #[cfg(target_arch = "x86_64")]
+        found.retain(|it| !matches!(it.0, Level::Amx | Level::AvxVnni));
+        found.pop().unwrap_or(Isa::SCALAR)
     }
 
     /// All that this machine has, slowest first.
@@ -42,6 +61,9 @@ impl Isa {
             if avx2 {
                 found.push(Isa(Level::Avx2));
             }
+            if avx2 && is_x86_feature_detected!("avxvnni") {
+                found.push(Isa(Level::AvxVnni));
+            }
             let avx512 = is_x86_feature_detected!("avx512f")
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512vl")
@@ -50,6 +72,21 @@ impl Isa {
                 && is_x86_feature_detected!("avx512vbmi");
             if avx2 && avx512 {
                 found.push(Isa(Level::Avx512));
+            }
+            if avx2 && avx512 && super::amx::is_usable() {
+                found.push(Isa(Level::Amx));
+            }
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            use std::arch::is_aarch64_feature_detected;
+            found.push(Isa(Level::Neon));
+            let dotprod = is_aarch64_feature_detected!("dotprod");
+            if dotprod {
+                found.push(Isa(Level::Dotprod));
+            }
+            if dotprod && is_aarch64_feature_detected!("i8mm") {
+                found.push(Isa(Level::I8mm));
             }
         }
         found
@@ -67,7 +104,17 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
+            Level::AvxVnni => "avxvnni",
+            #[cfg(target_arch = "x86_64")]
             Level::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Level::Amx => "amx",
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Level::Dotprod => "dotprod",
+            #[cfg(target_arch = "aarch64")]
+            Level::I8mm => "i8mm",
         }
     }
 
@@ -112,13 +159,35 @@ macro_rules! for_every_isa {
                 $crate::cpu::isa::Level::Scalar => body($($arg),*),
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: holding this `Isa` proves that the machine has AVX2, FMA and F16C.
-                $crate::cpu::isa::Level::Avx2 => unsafe { avx2($($arg),*) },
+                $crate::cpu::isa::Level::Avx2 | $crate::cpu::isa::Level::AvxVnni => unsafe {
+                    avx2($($arg),*)
+                },
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
-                $crate::cpu::isa::Level::Avx512 => unsafe { avx512($($arg),*) },
+                $crate::cpu::isa::Level::Avx512 | $crate::cpu::isa::Level::Amx => unsafe {
+                    avx512($($arg),*)
+                },
+                // NEON is what compilers take for granted here, and more does not help floats.
+                #[cfg(target_arch = "aarch64")]
+                _ => body($($arg),*),
             }
         }
     };
 }
 
 pub(crate) use for_every_isa;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_found_by_its_name() {
+        let available = Isa::available();
+        assert_eq!(available[0], Isa::SCALAR, "{available:?}");
+        assert!(available.contains(&Isa::detect()));
+        for isa in available {
+            assert_eq!(Isa::by_name(isa.name()), Some(isa));
+        }
+    }
+}

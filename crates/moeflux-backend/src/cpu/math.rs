@@ -93,11 +93,13 @@ pub(crate) fn silu(x: f32) -> f32 {
 }
 
 /// `ln(1 + e^x)`, and `x` itself above 20, as PyTorch defines it.
+#[inline(always)]
 pub(crate) fn softplus(x: f32) -> f32 {
     if x > 20.0 { x } else { ln(1.0 + f64::from(exp(x))) as f32 }
 }
 
 /// Natural logarithm of a finite number that is at least one.
+#[inline(always)]
 fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
     let mut exponent = ((bits >> 52) & 0x7ff) as i32 - 1023;

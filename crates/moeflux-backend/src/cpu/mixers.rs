@@ -1,10 +1,21 @@
 //! Recurrent ops: they read and replace a sequence's states.
 
+use std::ops::Range;
+
+use super::conv::Taps;
 use super::memory::CacheState;
-use super::parallel::for_each_chunk;
 use super::pool::SharedMut;
-use super::{Cpu, delta, math, n_rows};
+use super::{Cpu, delta};
 use crate::{Cache, CausalConv, DeltaRule, Sequence, Span};
+
+/// Elements of states worth a task of their own: a few microseconds.
+const DELTA_ELEMENTS: usize = 32 << 10;
+
+/// Elements of a convolution worth a task of their own: some microseconds.
+const CONV_ELEMENTS: usize = 4 << 10;
+
+/// Most channels of a task: a page of a row.
+const CONV_CHANNELS: usize = 1024;
 
 impl Cpu {
     /// Takes a cache out, so that it can be written beside the buffers.
@@ -21,48 +32,57 @@ impl Cpu {
 
 pub(super) fn causal_conv(cpu: &mut Cpu, op: CausalConv, spans: &[Span]) {
     let mut out = cpu.take(op.out.buf);
+    assert!(op.out.start + op.out.len <= out.width, "columns lie inside their buffer");
     for span in spans {
         let state = cpu.take_cache(span.sequence, op.cache);
         let CacheState::Conv(mut conv) = state else { panic!("a convolution needs its history") };
         let (x, weight) = (cpu.buf(op.x.buf), cpu.vector(op.weight));
-        for row in span.rows.clone() {
-            let start = row * out.width + op.out.start;
-            let out = &mut out.data[start..start + op.out.len];
-            conv.step(cpu.isa, out, x.cols(row, op.x), weight);
-        }
+        let n_channels = conv.n_channels();
+        assert!(op.x.len == n_channels && op.out.len == n_channels, "channels");
+        let n_rows = span.rows.len();
+        let taps = Taps {
+            isa: cpu.isa,
+            x: &x.data[span.rows.start * x.width + op.x.start..],
+            x_stride: x.width,
+            n_rows,
+            weight,
+            out: SharedMut::new(&mut out.data),
+            out_start: span.rows.start * out.width + op.out.start,
+            out_stride: out.width,
+        };
+        let fair = n_channels.div_ceil(4 * cpu.pool.n_threads()).clamp(64, CONV_CHANNELS);
+        let per_task = fair.max(CONV_ELEMENTS / n_rows.max(1)).next_multiple_of(16);
+        let history = conv.share();
+        cpu.pool.run(n_channels.div_ceil(per_task), &|task| {
+            let channels = task * per_task..((task + 1) * per_task).min(n_channels);
+            // SAFETY: every channel belongs to one task.
+            unsafe { history.run(&taps, channels) };
+        });
         *cpu.cache_slot(span.sequence, op.cache) = CacheState::Conv(conv);
     }
     cpu.put(op.out.buf, out);
 }
 
 pub(super) fn delta_rule(cpu: &mut Cpu, op: DeltaRule, spans: &[Span]) {
-    let (q, k) = normalised_keys(cpu, &op, n_rows(spans));
     let mut out = cpu.take(op.out.buf);
     for span in spans {
         let state = cpu.take_cache(span.sequence, op.cache);
         let CacheState::Delta(mut state) = state else { panic!("a delta rule needs its state") };
-        let head_state = op.v.head_dim * op.k.head_dim;
-        let width = out.width;
-        let shared = SharedMut::new(&mut out.data);
-        let cost = span.rows.len() * head_state * 2;
-        for_each_chunk(&cpu.pool, &mut state, head_state, cost, &|head, state| {
-            let k_head = head / (op.v.n_heads / op.k.n_heads);
-            for row in span.rows.clone() {
-                let gates = gates(cpu, &op, row, head);
-                let at = (row * op.k.n_heads + k_head) * op.k.head_dim;
-                let start = row * width + op.out.start + head * op.out.stride;
-                // SAFETY: a head is worked on by one task, and the columns of
-                // different heads and rows do not overlap.
-                let out = unsafe { shared.slice(start..start + op.out.head_dim) };
-                let step = delta::Step {
-                    out,
-                    q: &q[at..at + op.k.head_dim],
-                    k: &k[at..at + op.k.head_dim],
-                    v: cpu.buf(op.v.buf).head(row, op.v, head),
-                    decay: gates.0,
-                    beta: gates.1,
-                };
-                delta::step(cpu.isa, state, step);
+        let tasks = DeltaTasks {
+            cpu,
+            op: &op,
+            span,
+            out_width: out.width,
+            out: SharedMut::new(&mut out.data),
+            state: SharedMut::new(&mut state),
+        };
+        let unit = tasks.heads_per_unit();
+        let n_units = op.v.n_heads / unit;
+        let cost = span.rows.len() * unit * op.v.head_dim * op.k.head_dim;
+        let per_task = DELTA_ELEMENTS.div_ceil(cost.max(1));
+        cpu.pool.run(n_units.div_ceil(per_task), &|task| {
+            for i in task * per_task..((task + 1) * per_task).min(n_units) {
+                tasks.run(i * unit..(i + 1) * unit);
             }
         });
         *cpu.cache_slot(span.sequence, op.cache) = CacheState::Delta(state);
@@ -70,26 +90,94 @@ pub(super) fn delta_rule(cpu: &mut Cpu, op: DeltaRule, spans: &[Span]) {
     cpu.put(op.out.buf, out);
 }
 
-/// Queries and keys of length one, `(rows, n_k_heads, k_dim)`, queries divided
-/// by `sqrt(k_dim)`.
-fn normalised_keys(cpu: &Cpu, op: &DeltaRule, rows: usize) -> (Vec<f32>, Vec<f32>) {
-    let (n_heads, k_dim) = (op.k.n_heads, op.k.head_dim);
-    let normalise = |heads: crate::Heads, factor: f32| {
-        let mut out = vec![0.0; rows * n_heads * k_dim];
-        for_each_chunk(&cpu.pool, &mut out, k_dim, 2 * k_dim, &|i, out| {
-            let x = cpu.buf(heads.buf).head(i / n_heads, heads, i % n_heads);
-            delta::l2_normalise(cpu.isa, out, x, factor);
-        });
-        out
-    };
-    (normalise(op.q, 1.0 / (k_dim as f32).sqrt()), normalise(op.k, 1.0))
+/// The value heads of one span.
+struct DeltaTasks<'a> {
+    cpu: &'a Cpu,
+    op: &'a DeltaRule,
+    span: &'a Span,
+    out: SharedMut<'a, f32>,
+    out_width: usize,
+    /// `(n_v_heads, v_dim, k_dim)`.
+    state: SharedMut<'a, f32>,
 }
 
-/// Decay and beta of one head at one row.
-fn gates(cpu: &Cpu, op: &DeltaRule, row: usize, head: usize) -> (f32, f32) {
-    let a = cpu.buf(op.a.buf).cols(row, op.a)[head];
-    let b = cpu.buf(op.b.buf).cols(row, op.b)[head];
-    let rate = math::exp(cpu.vector(op.a_log)[head]);
-    let decay = math::exp(-rate * math::softplus(a + cpu.vector(op.dt_bias)[head]));
-    (decay, math::sigmoid(b))
+impl DeltaTasks<'_> {
+    /// Value heads that share a key head go together, as their queries and keys
+    /// are normalised once for them, unless that leaves threads without work.
+    fn heads_per_unit(&self) -> usize {
+        let group = self.op.v.n_heads / self.op.k.n_heads;
+        if self.op.k.n_heads >= 2 * self.cpu.pool.n_threads() { group } else { 1 }
+    }
+
+    /// Value heads of one key head.
+    fn run(&self, heads: Range<usize>) {
+        let mut scratch = self.cpu.delta_scratch.take();
+        let rows = self.span.rows.clone();
+        for start in rows.clone().step_by(delta::RUN) {
+            let run = start..rows.end.min(start + delta::RUN);
+            self.normalise(heads.start, run.clone(), &mut scratch);
+            for head in heads.clone() {
+                self.steps(head, run.clone(), &mut scratch);
+            }
+        }
+        self.cpu.delta_scratch.put(scratch);
+    }
+
+    /// Queries and keys of length one, queries divided by `sqrt(k_dim)`.
+    fn normalise(&self, head: usize, rows: Range<usize>, scratch: &mut delta::Scratch) {
+        let (cpu, DeltaRule { q, k, v, .. }) = (self.cpu, *self.op);
+        let k_dim = k.head_dim;
+        let k_head = head / (v.n_heads / k.n_heads);
+        let factor = 1.0 / (k_dim as f32).sqrt();
+        for (heads, factor, out) in [(q, factor, &mut scratch.q), (k, 1.0, &mut scratch.k)] {
+            out.resize(delta::RUN * k_dim, 0.0);
+            for (row, out) in rows.clone().zip(out.chunks_exact_mut(k_dim)) {
+                let x = cpu.buf(heads.buf).head(row, heads, k_head);
+                delta::l2_normalise(cpu.isa, out, x, factor);
+            }
+        }
+    }
+
+    /// Some rows of one value head.
+    fn steps(&self, head: usize, rows: Range<usize>, scratch: &mut delta::Scratch) {
+        let (cpu, DeltaRule { a, b, v, k, .. }) = (self.cpu, *self.op);
+        let (v_dim, k_dim) = (v.head_dim, k.head_dim);
+        let a_log = cpu.vector(self.op.a_log)[head];
+        let dt_bias = cpu.vector(self.op.dt_bias)[head];
+        scratch.gates.resize(rows.len(), delta::Gates::default());
+        for (row, gates) in rows.clone().zip(&mut scratch.gates) {
+            let a = cpu.buf(a.buf).cols(row, a)[head] + dt_bias;
+            delta::gate(cpu.isa, gates, a_log, a, cpu.buf(b.buf).cols(row, b)[head]);
+        }
+        let values = cpu.buf(v.buf);
+        let mut reads = [0.0; delta::RUN * delta::BLOCK];
+        for first in (0..v_dim).step_by(delta::BLOCK) {
+            let block = first..v_dim.min(first + delta::BLOCK);
+            let at = (head * v_dim + block.start) * k_dim..(head * v_dim + block.end) * k_dim;
+            // SAFETY: a head is worked on by one task.
+            let state = unsafe { self.state.slice(at) };
+            let run = delta::Run {
+                q: &scratch.q,
+                k: &scratch.k,
+                gates: &scratch.gates,
+                v: &values.data[rows.start * values.width + v.start + head * v.stride + first..],
+                v_stride: values.width,
+                k_dim,
+            };
+            delta::steps(cpu.isa, state, &mut reads, run);
+            self.write(head, rows.clone(), block, &reads);
+        }
+    }
+
+    /// Puts what a block read, `(rows, BLOCK)`, into its columns.
+    fn write(&self, head: usize, rows: Range<usize>, block: Range<usize>, reads: &[f32]) {
+        let out = self.op.out;
+        for (row, reads) in rows.zip(reads.chunks_exact(delta::BLOCK)) {
+            let start = row * self.out_width + out.start + head * out.stride;
+            // SAFETY: a head is worked on by one task, and the columns of
+            // different heads and rows do not overlap.
+            let out = unsafe { self.out.slice(start + block.start..start + block.end) };
+            out.copy_from_slice(&reads[..out.len()]);
+        }
+    }
 }

@@ -1,10 +1,13 @@
 //! The CPU backend: one file or folder per op, one definition of its bits.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 mod attention;
 mod conv;
 mod delta;
 mod elementwise;
 mod isa;
+pub mod limits;
 mod math;
 pub mod matmul;
 mod memory;
@@ -22,10 +25,10 @@ pub use pool::{Pool, SharedMut};
 
 use std::ops::Range;
 
-use moeflux_core::TokenId;
+use moeflux_core::{ExpertId, TokenId};
 
 use self::memory::{Activations, CacheState, Matrix};
-use self::parallel::for_each_chunk;
+use self::parallel::{Spare, for_each_chunk};
 use self::rope::RopeTable;
 use crate::{
     Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule, DeviceError,
@@ -48,8 +51,12 @@ pub struct Cpu {
     index_scores: Vec<f32>,
     rounded: products::RoundedInputs,
     scratch: products::Scratch,
-    attention_scratch: attention::Scratches,
+    attention_scratch: Spare<attention::Scratch>,
+    delta_scratch: Spare<delta::Scratch>,
 }
+
+/// Columns of experts' outputs that are added up together.
+const COMBINED: usize = 256;
 
 /// Works on the chosen columns of one row.
 type RowWork<'a> = dyn Fn(&Cpu, usize, &mut [f32]) + Sync + 'a;
@@ -72,7 +79,8 @@ impl Cpu {
             index_scores: Vec::new(),
             rounded: products::RoundedInputs::default(),
             scratch: products::Scratch::default(),
-            attention_scratch: attention::Scratches::default(),
+            attention_scratch: Spare::default(),
+            delta_scratch: Spare::default(),
         }
     }
 
@@ -253,10 +261,16 @@ impl Backend for Cpu {
     }
 
     fn rms_norm(&mut self, rows: usize, op: RmsNorm) {
-        self.copy_heads(rows, op.out, op.x);
         let isa = self.isa;
-        self.for_each_head(rows, op.out, &|cpu, _, _, it| {
-            norm::rms_norm(isa, it, cpu.vector(op.weight), op.eps);
+        if op.out == op.x {
+            self.for_each_head(rows, op.out, &|cpu, _, _, it| {
+                norm::rms_norm_in_place(isa, it, cpu.vector(op.weight), op.eps);
+            });
+            return;
+        }
+        self.for_each_head(rows, op.out, &|cpu, row, head, it| {
+            let x = cpu.buf(op.x.buf).head(row, op.x, head);
+            norm::rms_norm(isa, it, x, cpu.vector(op.weight), op.eps);
         });
     }
 
@@ -309,9 +323,13 @@ impl Backend for Cpu {
 
     fn swiglu(&mut self, rows: usize, out: Cols, gate: Cols, up: Cols) {
         let isa = self.isa;
-        self.copy_heads(rows, out.heads(1), gate.heads(1));
         self.for_each_row(rows, out, out.len * 4, &|cpu, row, it| {
-            elementwise::swiglu_in_place(isa, it, cpu.buf(up.buf).cols(row, up));
+            let up = cpu.buf(up.buf).cols(row, up);
+            if out == gate {
+                elementwise::swiglu_in_place(isa, it, up);
+            } else {
+                elementwise::swiglu(isa, it, cpu.buf(gate.buf).cols(row, gate), up);
+            }
         });
     }
 
@@ -324,35 +342,50 @@ impl Backend for Cpu {
         let cost = op.acc.len * (op.top_k + 2);
         self.for_each_row(rows, op.acc, cost, &|cpu, row, it| {
             let slots = cpu.buf(op.slots);
-            let mut sum = vec![0.0; it.len()];
-            for slot in row * op.top_k..(row + 1) * op.top_k {
-                let weight = op.weights[slot];
-                if weight != 0.0 {
-                    let x = &slots.data[slot * slots.width..][..sum.len()];
-                    elementwise::add_scaled(isa, &mut sum, x, weight);
-                }
-            }
-            if let Some(shared) = op.shared {
+            let shared = op.shared.map(|shared| {
                 let gate = shared.gate.map(|it| cpu.buf(it.buf).cols(row, it)[0]);
-                let factor = gate.map_or(1.0, math::sigmoid);
-                let x = cpu.buf(shared.out.buf).cols(row, shared.out);
-                elementwise::add_scaled(isa, &mut sum, x, factor);
+                let mut factor = [gate.unwrap_or_default()];
+                elementwise::sigmoids(isa, &mut factor);
+                let factor = gate.map_or(1.0, |_| factor[0]);
+                (cpu.buf(shared.out.buf).cols(row, shared.out), factor)
+            });
+            for (i, it) in it.chunks_mut(COMBINED).enumerate() {
+                let (first, n) = (i * COMBINED, it.len());
+                let mut sums = [0.0; COMBINED];
+                let sum = &mut sums[..n];
+                for slot in row * op.top_k..(row + 1) * op.top_k {
+                    let weight = op.weights[slot];
+                    if weight != 0.0 {
+                        let x = &slots.data[slot * slots.width + first..][..n];
+                        elementwise::add_scaled(isa, sum, x, weight);
+                    }
+                }
+                if let Some((x, factor)) = shared {
+                    elementwise::add_scaled(isa, sum, &x[first..first + n], factor);
+                }
+                elementwise::add(isa, it, sum);
             }
-            elementwise::add(isa, it, &sum);
         });
     }
 
     fn route(&mut self, rows: usize, op: Route) -> Result<Routing, DeviceError> {
-        let mut routing = Routing::default();
         let logits = self.buf(op.logits.buf);
         let bias = match op.scoring {
             Scoring::Sigmoid { bias, .. } => bias.map(|it| self.vector(it)),
             Scoring::Softmax { .. } | Scoring::SoftmaxOfChosen => None,
         };
-        for row in 0..rows {
-            let logits = logits.cols(row, op.logits);
-            route::choose(logits, op.top_k, op.scoring, bias, &mut routing);
-        }
+        let router = route::Router { isa: self.isa, top_k: op.top_k, scoring: op.scoring, bias };
+        let mut experts = vec![ExpertId(0); rows * op.top_k];
+        let mut weights = vec![0.0; rows * op.top_k];
+        let shared = SharedMut::new(&mut experts);
+        // A choice costs as much as some passes over the logits.
+        let cost = 16 * op.logits.len;
+        for_each_chunk(&self.pool, &mut weights, op.top_k, cost, &|row, weights| {
+            // SAFETY: a row belongs to one task, and its part to the row.
+            let experts = unsafe { shared.slice(row * op.top_k..(row + 1) * op.top_k) };
+            router.choose(logits.cols(row, op.logits), experts, weights);
+        });
+        let routing = Routing { experts, weights };
         Ok(routing)
     }
 

@@ -4,8 +4,18 @@ use super::isa::for_every_isa;
 use super::math::{dot, silu, sum};
 
 for_every_isa! {
+    /// `out = x / sqrt(mean(x^2) + eps) * weight`.
+    pub(super) fn rms_norm(out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) {
+        let inverse = inverse_rms(x, eps);
+        for ((out, x), w) in out.iter_mut().zip(x).zip(weight) {
+            *out = *x * inverse * w;
+        }
+    }
+}
+
+for_every_isa! {
     /// `x = x / sqrt(mean(x^2) + eps) * weight`.
-    pub(super) fn rms_norm(x: &mut [f32], weight: &[f32], eps: f32) {
+    pub(super) fn rms_norm_in_place(x: &mut [f32], weight: &[f32], eps: f32) {
         let inverse = inverse_rms(x, eps);
         for (it, w) in x.iter_mut().zip(weight) {
             *it = *it * inverse * w;

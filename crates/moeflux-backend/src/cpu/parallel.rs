@@ -1,6 +1,22 @@
 //! Work on disjoint chunks of one slice, divided among threads.
 
+use std::sync::{Mutex, PoisonError};
+
 use super::pool::{Pool, SharedMut};
+
+/// Memory that tasks use one after the other, kept from call to call.
+#[derive(Debug, Default)]
+pub(super) struct Spare<T>(Mutex<Vec<T>>);
+
+impl<T: Default> Spare<T> {
+    pub(super) fn take(&self) -> T {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    pub(super) fn put(&self, it: T) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(it);
+    }
+}
 
 /// Elements worth a task of their own: about ten microseconds of simple work.
 const TASK_ELEMENTS: usize = 16 * 1024;

@@ -2,61 +2,82 @@
 
 use moeflux_core::ExpertId;
 
-use super::math::{exp, sigmoid};
-use crate::{ExpertGroups, Routing, Scoring};
+use super::Isa;
+use super::elementwise::sigmoids;
+use super::isa::for_every_isa;
+use super::math::exp;
+use crate::{ExpertGroups, Scoring};
 
-/// Appends the choice of one row. `bias` is what `scoring` names.
-pub(super) fn choose(
-    logits: &[f32],
-    top_k: usize,
-    scoring: Scoring,
-    bias: Option<&[f32]>,
-    routing: &mut Routing,
-) {
-    let (chosen, mut weights) = match scoring {
-        Scoring::Softmax { renormalise, scale } => {
-            let mut scores = logits.to_vec();
-            softmax(&mut scores);
-            let chosen = best(&scores, |_| true, top_k);
-            let mut weights = pick(&scores, &chosen);
-            finish(&mut weights, renormalise.then_some(0.0), scale);
-            (chosen, weights)
+/// How rows choose.
+pub(super) struct Router<'a> {
+    pub(super) isa: Isa,
+    pub(super) top_k: usize,
+    pub(super) scoring: Scoring,
+    /// What `scoring` names.
+    pub(super) bias: Option<&'a [f32]>,
+}
+
+impl Router<'_> {
+    /// The choice of one row, `top_k` experts and weights.
+    pub(super) fn choose(&self, logits: &[f32], experts: &mut [ExpertId], weights: &mut [f32]) {
+        let Router { isa, top_k, scoring, bias } = *self;
+        let chosen = match scoring {
+            Scoring::Softmax { renormalise, scale } => {
+                let mut scores = logits.to_vec();
+                softmax(isa, &mut scores);
+                let chosen = best(&scores, |_| true, top_k);
+                pick(&scores, &chosen, weights);
+                finish(weights, renormalise.then_some(0.0), scale);
+                chosen
+            }
+            Scoring::SoftmaxOfChosen => {
+                let chosen = best(logits, |_| true, top_k);
+                pick(logits, &chosen, weights);
+                softmax(isa, weights);
+                chosen
+            }
+            Scoring::Sigmoid { groups, renormalise, scale, .. } => {
+                let mut scores = logits.to_vec();
+                sigmoids(isa, &mut scores);
+                let chosen = best_biased(&scores, bias, groups, top_k);
+                pick(&scores, &chosen, weights);
+                finish(weights, renormalise.then_some(SIGMOID_EPS), scale);
+                chosen
+            }
+        };
+        assert_eq!(chosen.len(), experts.len(), "as many experts as rows choose");
+        for (expert, chosen) in experts.iter_mut().zip(chosen) {
+            *expert = ExpertId(chosen);
         }
-        Scoring::SoftmaxOfChosen => {
-            let chosen = best(logits, |_| true, top_k);
-            let mut weights = pick(logits, &chosen);
-            softmax(&mut weights);
-            (chosen, weights)
-        }
-        Scoring::Sigmoid { groups, renormalise, scale, .. } => {
-            let scores: Vec<f32> = logits.iter().map(|it| sigmoid(*it)).collect();
-            let chosen = best_biased(&scores, bias, groups, top_k);
-            let mut weights = pick(&scores, &chosen);
-            finish(&mut weights, renormalise.then_some(SIGMOID_EPS), scale);
-            (chosen, weights)
-        }
-    };
-    routing.experts.extend(chosen.into_iter().map(ExpertId));
-    routing.weights.append(&mut weights);
+    }
 }
 
 /// Keeps the sum of scores above zero, as DeepSeek-V3 does.
 const SIGMOID_EPS: f32 = 1e-20;
 
 /// The scores of the chosen, best first.
-fn pick(scores: &[f32], chosen: &[u16]) -> Vec<f32> {
-    chosen.iter().map(|it| scores[usize::from(*it)]).collect()
+fn pick(scores: &[f32], chosen: &[u16], weights: &mut [f32]) {
+    for (weight, chosen) in weights.iter_mut().zip(chosen) {
+        *weight = scores[usize::from(*chosen)];
+    }
 }
 
-fn softmax(values: &mut [f32]) {
-    let max = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let mut sum = 0.0;
-    for it in &mut *values {
-        *it = exp(*it - max);
-        sum += *it;
-    }
-    for it in values {
-        *it /= sum;
+for_every_isa! {
+    fn softmax(values: &mut [f32]) {
+        let mut max = f32::NEG_INFINITY;
+        for it in &*values {
+            max = if *it > max { *it } else { max };
+        }
+        for it in &mut *values {
+            *it = exp(*it - max);
+        }
+        let mut sum = 0.0;
+        for it in &*values {
+            sum += it;
+        }
+        for it in values {
+            *it /= sum;
+        }
     }
 }
 
@@ -118,24 +139,23 @@ fn two_best(scores: &[f32]) -> f32 {
 /// lower index, and scores that are not numbers last.
 fn best(scores: &[f32], is_eligible: impl Fn(u16) -> bool, top_k: usize) -> Vec<u16> {
     let all = (0..scores.len()).filter_map(|it| u16::try_from(it).ok());
-    let mut order: Vec<u16> = all.filter(|it| is_eligible(*it)).collect();
-    // Adding zero makes both zeros one.
-    let rank = |it: &u16| {
-        let score = scores[usize::from(*it)];
-        if score.is_nan() { f32::NEG_INFINITY } else { score + 0.0 }
+    // In ascending order: numbers first, the higher first, the lower index first.
+    let key = |it: u16| {
+        // Adding zero makes both zeros one.
+        let score = scores[usize::from(it)] + 0.0;
+        let bits = score.to_bits();
+        let ascending = if bits >> 31 == 0 { bits | 1 << 31 } else { !bits };
+        let rank = if score.is_nan() { 1 << 32 } else { u64::from(!ascending) };
+        rank << 16 | u64::from(it)
     };
-    let by_score = |a: &u16, b: &u16| {
-        let is_nan = |it: &u16| scores[usize::from(*it)].is_nan();
-        let numbers_first = is_nan(a).cmp(&is_nan(b));
-        numbers_first.then(rank(b).total_cmp(&rank(a))).then(a.cmp(b))
-    };
+    let mut order: Vec<u64> = all.filter(|it| is_eligible(*it)).map(key).collect();
     let top_k = top_k.min(order.len());
     if top_k < order.len() {
-        order.select_nth_unstable_by(top_k, by_score);
+        order.select_nth_unstable(top_k);
         order.truncate(top_k);
     }
-    order.sort_unstable_by(by_score);
-    order
+    order.sort_unstable();
+    order.into_iter().map(|it| it as u16).collect()
 }
 
 #[cfg(test)]
@@ -148,10 +168,12 @@ mod tests {
     /// Checks the choice and gives the weights.
     #[track_caller]
     fn check(logits: &[f32], scoring: Scoring, bias: Option<&[f32]>, want: &[u16]) -> Vec<f32> {
-        let mut routing = Routing::default();
-        choose(logits, want.len(), scoring, bias, &mut routing);
-        assert_eq!(routing.experts.iter().map(|it| it.0).collect::<Vec<_>>(), want);
-        routing.weights
+        let mut experts = vec![ExpertId(0); want.len()];
+        let mut weights = vec![0.0; want.len()];
+        let router = Router { isa: Isa::detect(), top_k: want.len(), scoring, bias };
+        router.choose(logits, &mut experts, &mut weights);
+        assert_eq!(experts.iter().map(|it| it.0).collect::<Vec<_>>(), want);
+        weights
     }
 
     fn sigmoid_scoring(groups: Option<(usize, usize)>, renormalise: bool, scale: f32) -> Scoring {

@@ -1,14 +1,14 @@
 //! `moeflux logits`: logits of token sequences, for comparison with references.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::{BufWriter, Write};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use moeflux_engine::{Engine, EngineError, TokenId};
 use serde_json::{Map, json};
 
 use crate::args::LogitsArgs;
+use crate::files::OutFile;
 use crate::model;
 use crate::progress::{Bar, Unit};
 
@@ -99,42 +99,4 @@ fn header(sequences: &[Vec<TokenId>], vocab: usize) -> Result<Vec<u8>> {
     let mut bytes = (json.len() as u64).to_le_bytes().to_vec();
     bytes.extend(json);
     Ok(bytes)
-}
-
-/// A file that gets its name when it is whole; a device or a pipe is written as
-/// it is.
-struct OutFile {
-    file: File,
-    partial: Option<PathBuf>,
-    target: PathBuf,
-}
-
-impl OutFile {
-    fn create(target: &Path) -> io::Result<OutFile> {
-        let target = target.to_path_buf();
-        if target.metadata().is_ok_and(|it| !it.is_file()) {
-            let file = File::options().write(true).open(&target)?;
-            return Ok(OutFile { file, partial: None, target });
-        }
-        let mut name = target.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".partial-{}", std::process::id()));
-        let partial = target.with_file_name(name);
-        let file = File::create(&partial)?;
-        Ok(OutFile { file, partial: Some(partial), target })
-    }
-
-    fn publish(&self) -> io::Result<()> {
-        let Some(partial) = &self.partial else { return Ok(()) };
-        self.file.sync_all()?;
-        fs::rename(partial, &self.target)
-    }
-}
-
-impl Drop for OutFile {
-    fn drop(&mut self) {
-        if let Some(partial) = &self.partial {
-            // Gone already if it was published.
-            let _ = fs::remove_file(partial);
-        }
-    }
 }

@@ -1,5 +1,7 @@
 //! One file a command.
 
+pub(crate) mod bench;
+pub(crate) mod calibrate;
 pub(crate) mod chat;
 pub(crate) mod inspect;
 pub(crate) mod logits;
@@ -7,6 +9,7 @@ pub(crate) mod pack;
 pub(crate) mod perplexity;
 pub(crate) mod plan;
 mod prompt;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod synth;
 
@@ -20,7 +23,7 @@ use moeflux_engine::{GenerateOptions, Sink};
 use crate::args::{SampleArgs, UsageError};
 use crate::progress::Bar;
 
-fn chat_template(tokenizer: &Tokenizer) -> Result<ChatTemplate> {
+pub(crate) fn chat_template(tokenizer: &Tokenizer) -> Result<ChatTemplate> {
     let template = tokenizer.chat_template(false).ok_or_else(|| {
         UsageError(String::from("the model has no chat template: give the prompt with run --raw"))
     })?;

@@ -1,11 +1,11 @@
 //! `moeflux pack`: a checkpoint as a packed container.
 
 use anyhow::Result;
-use moeflux_engine::pack::{PackOptions, PackReport, PackStage};
+use moeflux_engine::pack::{PackOptions, PackReport, PackStage, Rounding};
 use moeflux_engine::pack_checkpoint;
 
 use super::print;
-use crate::args::PackArgs;
+use crate::args::{PackArgs, RoundTo};
 use crate::progress::{Bar, Unit};
 use crate::{bytes, model};
 
@@ -32,12 +32,18 @@ fn options(args: &PackArgs) -> PackOptions {
     let resident = args.resident_bits.unwrap_or(expert);
     PackOptions {
         expert_bits: bits(expert),
+        down_bits: args.down_bits,
         resident_bits: bits(resident),
         embedding_bits: bits(args.embedding_bits.unwrap_or(resident)),
         head_bits: bits(args.head_bits.unwrap_or(resident)),
         gate_bits: bits(args.gate_bits),
         group_size: args.group_size,
         requantise: args.bits.is_some(),
+        rounding: match args.rounding {
+            RoundTo::Nearest => Rounding::Nearest,
+            RoundTo::Fitted => Rounding::Fitted,
+        },
+        importance: args.importance.clone(),
         force: args.force,
         n_threads: args.threads.unwrap_or(0),
     }

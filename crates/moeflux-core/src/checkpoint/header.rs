@@ -1,5 +1,6 @@
 //! Headers of safetensors files.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -18,6 +19,8 @@ const MAX_HEADER_BYTES: u64 = 100_000_000;
 /// What a header says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
+    /// What its writer noted.
+    pub metadata: BTreeMap<String, String>,
     /// Every tensor, by ascending offset; offsets count from the file's start.
     pub tensors: Vec<Tensor>,
 }
@@ -52,7 +55,9 @@ pub fn parse_safetensors_header(
             stored_name: name,
         }
     };
-    Ok(Header { tensors: metadata.offset_keys().into_iter().map(tensor).collect() })
+    let tensors = metadata.offset_keys().into_iter().map(tensor).collect();
+    let notes = metadata.metadata().iter().flatten();
+    Ok(Header { tensors, metadata: notes.map(|(k, v)| (k.clone(), v.clone())).collect() })
 }
 
 /// Opens a safetensors file and reads its header.
@@ -76,6 +81,14 @@ pub(super) fn read_header(path: &Path, file: FileIdx) -> Result<(SourceFile, Hea
     handle.read_exact(&mut json).map_err(FormatError::io(path))?;
     let header = parse_safetensors_header(&json, file, file_len).map_err(fail)?;
     Ok((SourceFile { path: path.to_path_buf(), len: file_len }, header))
+}
+
+/// Opens a safetensors file by itself and reads its header.
+///
+/// # Errors
+/// Where it cannot be read, or is none.
+pub fn open_safetensors(path: &Path) -> Result<(SourceFile, Header), FormatError> {
+    read_header(path, FileIdx(0))
 }
 
 #[cfg(test)]

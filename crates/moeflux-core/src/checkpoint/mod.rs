@@ -30,7 +30,7 @@ pub use container::{
 };
 pub use error::FormatError;
 pub use experts::{PartFormats, record_layout};
-pub use header::{Header, parse_safetensors_header};
+pub use header::{Header, open_safetensors, parse_safetensors_header};
 pub use names::canonical_name;
 pub use prepared::{layer_file_name, parse_model_weights};
 pub use reader::FileReader;

@@ -10,12 +10,14 @@
 //! FP8 shares a scale among a rectangle of a matrix: `w = scale * element`.
 
 mod decode;
+mod fit;
 mod quantise;
 mod small;
 
 use std::ops::Range;
 
 pub use decode::{bf16_to_f32, unpack_group};
+pub use fit::fit_rows;
 pub use quantise::{QuantError, QuantiseError, QuantisedRows, pack_group, quantise_rows};
 pub use small::{MicroScaled, ScaledBlocks, SmallFloat, SmallScale};
 pub use small::{e2m1_to_f32, e4m3_to_f32, e8m0_to_f32};

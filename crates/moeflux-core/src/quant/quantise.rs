@@ -63,21 +63,22 @@ pub fn quantise_rows(
     let mut error = QuantError::default();
     let mut q = [0u8; 128];
     let q = &mut q[..group_size];
-    let group_bytes = group_size * usize::from(bits) / 8;
     for (g, group) in values.chunks_exact(group_size).enumerate() {
-        let Some(grid) = Grid::best(group, bits, params) else {
-            // Where all are finite it is their range that is not.
-            let i = group.iter().position(|it| !it.is_finite()).unwrap_or(0);
-            return Err(QuantiseError { idx: g * group_size + i, value: group[i] });
-        };
+        let grid = Grid::best(group, bits, params)
+            .ok_or_else(|| QuantiseError::of_group(group, g * group_size))?;
         error.add(grid.round(group, q));
-        let start = out.weight.len();
-        out.weight.resize(start + group_bytes, 0);
-        pack_group(bits, q, &mut out.weight[start..]);
-        params.append(grid.scale, &mut out.scales);
-        params.append(grid.bias, &mut out.biases);
+        out.append_group(q, grid, affine);
     }
     Ok(error)
+}
+
+impl QuantiseError {
+    /// Of a group that has no grid; `first` is where it begins.
+    pub(super) fn of_group(group: &[f32], first: usize) -> QuantiseError {
+        // Where all are finite it is their range that is not.
+        let i = group.iter().position(|it| !it.is_finite()).unwrap_or(0);
+        QuantiseError { idx: first + i, value: group[i] }
+    }
 }
 
 /// Packs the integers of one group into a `bits`-wide stream: the inverse of
@@ -94,17 +95,17 @@ pub fn pack_group(bits: u8, q: &[u8], packed: &mut [u8]) {
 
 /// The values that a group's integers can stand for: `scale * q + bias`.
 #[derive(Clone, Copy, Debug)]
-struct Grid {
-    scale: f32,
-    bias: f32,
+pub(super) struct Grid {
+    pub(super) scale: f32,
+    pub(super) bias: f32,
     /// The largest integer.
-    max: f32,
+    pub(super) max: f32,
 }
 
 impl Grid {
     /// Whichever grid leaves the smaller squared error, the first where they
     /// are equal; `None` where no parameters are finite.
-    fn best(group: &[f32], bits: u8, params: Float) -> Option<Grid> {
+    pub(super) fn best(group: &[f32], bits: u8, params: Float) -> Option<Grid> {
         let (low, high) = range(group)?;
         let max = ((1u32 << bits) - 1) as f32;
         let grid = |scale: f32, bias: f32| {
@@ -129,7 +130,7 @@ impl Grid {
     }
 
     /// The nearest integers, and what they cost.
-    fn round(&self, group: &[f32], q: &mut [u8]) -> QuantError {
+    pub(super) fn round(&self, group: &[f32], q: &mut [u8]) -> QuantError {
         let inverse = self.inverse();
         let (mut signal, mut noise) = ([0f64; LANES], [0f64; LANES]);
         for (group, q) in group.chunks_exact(LANES).zip(q.chunks_exact_mut(LANES)) {
@@ -160,14 +161,14 @@ impl Grid {
         noise.iter().sum()
     }
 
-    fn inverse(&self) -> f32 {
+    pub(super) fn inverse(&self) -> f32 {
         let inverse = 1.0 / self.scale;
         if inverse.is_finite() { inverse } else { 0.0 }
     }
 
     /// The nearest integer, ties to even, plus [`MAGIC`].
     #[inline(always)]
-    fn nearest(&self, value: f32, inverse: f32) -> f32 {
+    pub(super) fn nearest(&self, value: f32, inverse: f32) -> f32 {
         let at = (value - self.bias) * inverse;
         // Compared in this form, which is one instruction a side.
         let at = if at > 0.0 { at } else { 0.0 };
@@ -177,13 +178,13 @@ impl Grid {
 }
 
 /// Sums are of this many lanes, so that loops become vector instructions.
-const LANES: usize = 8;
+pub(super) const LANES: usize = 8;
 
 /// 1.5 * 2^23: adding it rounds to an integer.
-const MAGIC: f32 = 12_582_912.0;
+pub(super) const MAGIC: f32 = 12_582_912.0;
 
 /// Least and greatest; `None` where one is not finite.
-fn range(group: &[f32]) -> Option<(f32, f32)> {
+pub(super) fn range(group: &[f32]) -> Option<(f32, f32)> {
     let (mut low, mut high) = ([f32::INFINITY; LANES], [f32::NEG_INFINITY; LANES]);
     // Zero times anything but a finite number is not a number.
     let mut odd = [0f32; LANES];
@@ -252,6 +253,16 @@ impl Float {
 }
 
 impl QuantisedRows {
+    /// Appends a group's integers and parameters.
+    pub(super) fn append_group(&mut self, q: &[u8], grid: Grid, affine: Affine) {
+        let Affine { bits, params, .. } = affine;
+        let start = self.weight.len();
+        self.weight.resize(start + q.len() * usize::from(bits) / 8, 0);
+        pack_group(bits, q, &mut self.weight[start..]);
+        params.append(grid.scale, &mut self.scales);
+        params.append(grid.bias, &mut self.biases);
+    }
+
     /// As a matrix of `cols` columns.
     pub fn view(&self, cols: usize, affine: Affine) -> MatrixView<'_> {
         let format = MatrixFormat::Affine(affine);

@@ -1,12 +1,13 @@
 //! The decoder that all families share: a residual stream that every layer
 //! reads through a norm, first for its mixer, then for its MLP.
 
+use std::cmp::Reverse;
 use std::fmt;
 
-use moeflux_backend::{Cache, CacheSpec, Cols, Vector, Weight};
-use moeflux_core::LayerIdx;
+use moeflux_backend::{Cache, CacheSpec, Cols, Stage, Vector, Weight};
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::Role;
+use moeflux_core::{ExpertId, LayerIdx};
 
 use super::Step;
 use super::dense::Dense;
@@ -20,6 +21,11 @@ use crate::models::{Build, Model, ModelShape};
 pub(crate) trait Mixer: fmt::Debug + Send {
     /// `out = mixer(x)`.
     fn forward(&self, step: &mut Step<'_>, out: Cols, x: Cols);
+
+    /// What measurements count it as.
+    fn stage(&self) -> Stage {
+        Stage::Attention
+    }
 }
 
 /// What follows the mixer.
@@ -27,6 +33,16 @@ pub(crate) trait Mixer: fmt::Debug + Send {
 pub(crate) enum Mlp {
     Dense(Dense),
     Moe(Box<Moe>),
+}
+
+impl Mlp {
+    /// What measurements count its beginning as.
+    fn stage(&self) -> Stage {
+        match self {
+            Mlp::Dense(_) => Stage::DenseMlp,
+            Mlp::Moe(_) => Stage::Router,
+        }
+    }
 }
 
 /// One layer.
@@ -68,20 +84,30 @@ impl Model for Decoder {
     fn forward(&self, step: &mut Step<'_>) -> Result<(), EngineError> {
         let Residual { hidden, normed, mixed } = self.residual;
         let rows = step.rows();
+        step.backend.begin_stage(Stage::Rest, None);
         step.backend.embed(hidden, self.embed_tokens, step.tokens);
-        for layer in &self.layers {
+        for ((i, layer), next) in (0..).zip(&self.layers).zip(self.following()) {
             if let Mlp::Moe(moe) = &layer.mlp {
                 step.experts.begin_layer(moe.layer);
             }
+            step.backend.begin_stage(layer.mixer.stage(), Some(i));
             layer.input_norm.forward(step, normed, hidden);
             layer.mixer.forward(step, mixed, normed);
             step.backend.add(rows, hidden, mixed);
+            step.backend.begin_stage(layer.mlp.stage(), Some(i));
             layer.post_norm.forward(step, normed, hidden);
             match &layer.mlp {
                 Mlp::Dense(dense) => dense.forward(step, hidden, normed),
-                Mlp::Moe(moe) => moe.forward(step, hidden, normed)?,
+                Mlp::Moe(moe) => {
+                    let next = next.as_ref().map(|(_, it)| it.layer);
+                    moe.forward(step, hidden, normed, next)?;
+                }
+            }
+            if let Some((norm, moe)) = next {
+                self.look_ahead(step, norm, moe)?;
             }
         }
+        step.backend.begin_stage(Stage::Head, None);
         self.norm.forward(step, normed, hidden);
         Ok(())
     }
@@ -89,6 +115,56 @@ impl Model for Decoder {
     fn output(&self) -> (Cols, Weight) {
         (self.residual.normed, self.lm_head)
     }
+}
+
+impl Decoder {
+    /// For each layer, the router of the next one and the norm before it, where
+    /// that has one.
+    fn following(&self) -> impl Iterator<Item = Option<(Norm, &Moe)>> {
+        let routers = self.layers.iter().skip(1).map(|it| match &it.mlp {
+            Mlp::Moe(moe) => Some((it.post_norm, &**moe)),
+            Mlp::Dense(_) => None,
+        });
+        routers.chain([None])
+    }
+
+    /// Predicts what the next router will choose, as if its layer's mixer added
+    /// nothing to the stream: on a trained model four in five are right.
+    fn look_ahead(&self, step: &mut Step<'_>, norm: Norm, moe: &Moe) -> Result<(), EngineError> {
+        let rows = step.rows();
+        let is_known = rows > 1 && moe.wants_all(rows);
+        let is_wanted = !is_known && step.experts.wants_lookahead(moe.layer, rows);
+        if !is_wanted && step.recorder.is_none() {
+            return Ok(());
+        }
+        // The mixer writes here only after this is read.
+        let Residual { hidden, mixed, .. } = self.residual;
+        norm.forward(step, mixed, hidden);
+        let experts = moe.preview(step, mixed)?;
+        match rows {
+            _ if !is_wanted => {}
+            1 => step.experts.prefetch(moe.layer, &experts),
+            _ => step.experts.prefetch_many(moe.layer, &likeliest_first(&experts, rows)),
+        }
+        if let Some(recorder) = &mut step.recorder {
+            recorder.predicted(moe.layer, experts);
+        }
+        Ok(())
+    }
+}
+
+/// The distinct experts of all rows, those of most rows first, then those of
+/// the best ranks.
+fn likeliest_first(experts: &[ExpertId], rows: usize) -> Vec<ExpertId> {
+    let top_k = experts.len() / rows;
+    let mut by_expert: Vec<(ExpertId, usize)> =
+        experts.iter().enumerate().map(|(i, it)| (*it, i % top_k)).collect();
+    by_expert.sort_unstable();
+    let groups = by_expert.chunk_by(|a, b| a.0 == b.0);
+    let mut order: Vec<(Reverse<usize>, usize, ExpertId)> =
+        groups.map(|it| (Reverse(it.len()), it[0].1, it[0].0)).collect();
+    order.sort_unstable();
+    order.into_iter().map(|it| it.2).collect()
 }
 
 /// What every decoder's config says.
@@ -226,6 +302,7 @@ impl<'a, 'b> Builder<'a, 'b> {
             n_layers,
             n_moe_layers: layers.iter().filter(|it| matches!(it.mlp, Mlp::Moe(_))).count(),
             n_experts: self.experts.n_experts,
+            n_eligible: self.experts.n_eligible,
             top_k: self.experts.top_k,
             config_top_k: self.experts.config_top_k,
             max_positions,

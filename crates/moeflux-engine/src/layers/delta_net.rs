@@ -2,7 +2,8 @@
 //! (Yang et al., 2024; as in transformers' `qwen3_5_moe` and `qwen3_next`).
 
 use moeflux_backend::{
-    Cache, CacheSpec, CausalConv, Cols, DeltaRule, GatedRmsNorm, Heads, Projection, Vector, Weight,
+    Cache, CacheSpec, CausalConv, Cols, DeltaRule, GatedRmsNorm, Heads, Projection, Stage, Vector,
+    Weight,
 };
 use moeflux_core::checkpoint::Config;
 
@@ -219,6 +220,10 @@ fn transposed(weight: &[f32], channels: usize, kernel: usize) -> Vec<f32> {
 }
 
 impl Mixer for DeltaNetLayer {
+    fn stage(&self) -> Stage {
+        Stage::DeltaNet
+    }
+
     fn forward(&self, step: &mut Step<'_>, out: Cols, x: Cols) {
         let rows = step.rows();
         let DeltaNetScratch { qkv, convolved, q, k, v, z, a, b, mixed } = self.scratch;

@@ -16,6 +16,9 @@ use moeflux_backend::{Backend, Span};
 use moeflux_core::TokenId;
 use moeflux_store::ExpertStore;
 
+use crate::calibrate::ExpertObserver;
+use crate::record::Recorder;
+
 /// Everything that one forward pass may touch.
 pub(crate) struct Step<'a> {
     /// The device.
@@ -26,6 +29,10 @@ pub(crate) struct Step<'a> {
     pub(crate) tokens: &'a [TokenId],
     /// Which sequence and position each row has.
     pub(crate) spans: &'a [Span],
+    /// Where the routing is written down, if it is.
+    pub(crate) recorder: Option<&'a mut Recorder>,
+    /// Sees what routed experts are given, where somebody wants to know.
+    pub(crate) observer: Option<&'a mut dyn ExpertObserver>,
 }
 
 impl Step<'_> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use moeflux_backend::{
     Activation, Buf, Cols, Combine, ExpertBiases, ExpertCall, ExpertRow, Experts, Inputs,
-    Projection, Route, Routing, Scoring, Shared, Vector, Weight,
+    Projection, Route, Routing, Scoring, Shared, Stage, Vector, Weight,
 };
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::{ExpertsDecl, FusedOrder};
@@ -51,6 +51,8 @@ pub(crate) struct SharedShape {
 pub(crate) struct ExpertCounts {
     /// In a layer.
     pub(crate) n_experts: usize,
+    /// That a token may choose from.
+    pub(crate) n_eligible: usize,
     /// That a token gets.
     pub(crate) top_k: usize,
     /// That it gets by the config.
@@ -99,6 +101,8 @@ pub(crate) struct Moe {
     router: Weight,
     /// Added to the router's logits.
     pub(crate) router_bias: Option<Vector>,
+    n_experts: usize,
+    n_eligible: usize,
     top_k: usize,
     scoring: Scoring,
     inputs: Inputs,
@@ -154,6 +158,13 @@ impl SharedShape {
 /// Names of an expert's parts in checkpoints that number them, as Mixtral's do.
 pub(crate) const NUMBERED_PARTS: [&str; 3] = ["w1", "w3", "w2"];
 
+/// Scores of a row that are kept for every expert that it gets.
+pub(crate) const SCORES_PER_EXPERT: usize = 4;
+
+/// From so many rows for every expert on, nearly all are wanted: with uniform
+/// routing all but one in fifty.
+const ROWS_OF_ALL: usize = 4;
+
 const USUAL_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
 /// Which layers have routed experts, as Qwen's configs say it.
@@ -175,7 +186,7 @@ impl MoeBlocks {
         let MoeShape { n_experts, config_top_k, n_eligible, .. } = shape;
         let build = &mut *builder.build;
         let top_k = build.variant.top_k.unwrap_or(config_top_k).min(n_eligible);
-        builder.experts = ExpertCounts { n_experts, top_k, config_top_k };
+        builder.experts = ExpertCounts { n_experts, n_eligible, top_k, config_top_k };
         let hidden = builder.outline.hidden;
         let scratch = MoeScratch {
             logits: build.cols(n_experts),
@@ -210,6 +221,8 @@ impl MoeBlocks {
             layer,
             router: builder.gate(&format!("{name}.{}", self.shape.router), n_experts, hidden)?,
             router_bias: None,
+            n_experts,
+            n_eligible: self.shape.n_eligible,
             top_k: self.top_k,
             scoring,
             inputs: builder.build.inputs,
@@ -222,7 +235,8 @@ impl MoeBlocks {
 }
 
 impl Moe {
-    /// `acc += moe(x)`.
+    /// `acc += moe(x)`. Where rows want nearly all experts of the `next` block,
+    /// they are read as soon as the drive has brought those of this one.
     ///
     /// Invariant: the order of arrival changes no bit of the result, because
     /// every expert writes rows of its own, which are summed in rank order.
@@ -231,6 +245,7 @@ impl Moe {
         step: &mut Step<'_>,
         acc: Cols,
         x: Cols,
+        next: Option<LayerIdx>,
     ) -> Result<(), EngineError> {
         let rows = step.rows();
         let MoeScratch { logits, slots } = self.scratch;
@@ -240,24 +255,35 @@ impl Moe {
         }
         let route = Route { logits, top_k: self.top_k, scoring: self.scoring };
         let Routing { experts, mut weights } = step.backend.route(rows, route)?;
+        self.note(step, &experts)?;
         let wanted = rows_by_expert(&experts, self.top_k);
-        let ids: Vec<ExpertId> = wanted.iter().map(|(id, _)| *id).collect();
-        let mut arrivals = step.experts.request(self.layer, &ids);
+        let by_rows = wanted.iter().map(|(id, rows)| (*id, rows.len()));
+        let mut arrivals = step.experts.request_for(self.layer, by_rows);
+        if let Some(next) = next.filter(|_| self.wants_all(rows) && step.experts.reads_ahead()) {
+            step.experts.prefetch_all(next);
+        }
+        let layer = Some(self.layer.0);
+        step.backend.begin_stage(Stage::SharedExpert, layer);
         let shared = self.shared.as_ref().map(|it| it.forward(step));
+        step.backend.begin_stage(Stage::RoutedExperts, layer);
         while let Some(batch) = arrivals.next_batch()? {
             let call = |(i, expert): (usize, Arc<Expert>)| ExpertCall {
                 expert,
                 rows: wanted[i].1.clone(),
             };
             let calls: Vec<ExpertCall> = batch.into_iter().map(call).collect();
-            step.backend.experts(Experts {
+            let op = Experts {
                 out: slots,
                 x,
                 inputs: self.inputs,
                 activation: self.activation,
                 biases: self.biases,
                 calls: &calls,
-            });
+            };
+            if let Some(observer) = &mut step.observer {
+                observer.see(step.backend, self.layer, op, &weights)?;
+            }
+            step.backend.experts(op);
         }
         if arrivals.is_missing() {
             weights.fill(0.0);
@@ -267,6 +293,46 @@ impl Moe {
         let combine = Combine { acc, slots, top_k: self.top_k, weights: &weights, shared };
         step.backend.combine(rows, combine);
         Ok(())
+    }
+
+    /// Hands the scores of a routing to whoever learns from them.
+    fn note(&self, step: &mut Step<'_>, chosen: &[ExpertId]) -> Result<(), EngineError> {
+        let is_learning = step.experts.wants_scores();
+        if !is_learning && step.recorder.is_none() {
+            return Ok(());
+        }
+        let top_k = (SCORES_PER_EXPERT * self.top_k).min(self.n_eligible);
+        let route = Route { logits: self.scratch.logits, top_k, scoring: self.scoring.plain() };
+        let scores = step.backend.route(step.rows(), route)?;
+        if is_learning {
+            step.experts.observe(self.layer, &summed(&scores));
+        }
+        if let Some(recorder) = &mut step.recorder {
+            recorder.routed(self.layer, chosen, scores);
+        }
+        Ok(())
+    }
+
+    /// Whether so many rows will want nearly all experts of a block.
+    pub(crate) fn wants_all(&self, rows: usize) -> bool {
+        rows * self.top_k >= ROWS_OF_ALL * self.n_experts
+    }
+
+    /// The experts that the router would choose for `x`, `top_k` a row, best
+    /// first.
+    pub(crate) fn preview(
+        &self,
+        step: &mut Step<'_>,
+        x: Cols,
+    ) -> Result<Vec<ExpertId>, EngineError> {
+        let rows = step.rows();
+        let logits = self.scratch.logits;
+        step.backend.project(rows, x, &[Projection { weight: self.router, out: logits }]);
+        if let Some(bias) = self.router_bias {
+            step.backend.add_bias(rows, logits, bias);
+        }
+        let route = Route { logits, top_k: self.top_k, scoring: self.scoring };
+        Ok(step.backend.route(rows, route)?.experts)
     }
 
     /// What depends on nothing but the input.
@@ -300,6 +366,15 @@ impl SharedExpert {
         self.mlp.finish(step, out);
         Shared { out, gate: scale }
     }
+}
+
+/// The scores of each expert, added over all rows.
+fn summed(scores: &Routing) -> Vec<(ExpertId, f32)> {
+    let mut by_expert: Vec<(ExpertId, f32)> =
+        scores.experts.iter().copied().zip(scores.weights.iter().copied()).collect();
+    by_expert.sort_by_key(|it| it.0);
+    let groups = by_expert.chunk_by(|a, b| a.0 == b.0);
+    groups.map(|it| (it[0].0, it.iter().map(|it| it.1).sum())).collect()
 }
 
 /// The distinct experts of a batch, ascending, each with the rows that chose

@@ -102,6 +102,8 @@ pub struct ModelShape {
     pub n_moe_layers: usize,
     /// Experts of such a layer.
     pub n_experts: usize,
+    /// Of these, how many a token may choose from.
+    pub n_eligible: usize,
     /// Experts that a token gets, as this engine runs it.
     pub top_k: usize,
     /// And as the config has it.

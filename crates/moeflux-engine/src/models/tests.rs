@@ -29,19 +29,28 @@ fn trace(case: &str, tokens: &[u32]) -> String {
     let model = (family.build)(checkpoint.config(), &mut build).unwrap();
     let options = StoreOptions {
         mode: IoMode::Pread,
+        may_fall_back: false,
         cache_bytes: 1 << 30,
+        shrinks_to: None,
         policy: CachePolicy::Lru,
         n_readers: DEFAULT_READERS,
         prefetch: Prefetch::Off,
         allow_missing: false,
         top_k: model.shape().top_k,
     };
-    let bank = loader.finish().unwrap();
+    let (bank, _) = loader.finish().unwrap();
     let experts = ExpertStore::open(bank, Box::new(HostBuf::zeroed), options).unwrap();
     let sequence = trace.new_sequence(&model.shape().caches);
     let tokens: Vec<TokenId> = tokens.iter().map(|it| TokenId(*it)).collect();
     let spans = [Span { sequence, rows: 0..tokens.len(), position: 0 }];
-    let mut step = Step { backend: &mut trace, experts: &experts, tokens: &tokens, spans: &spans };
+    let mut step = Step {
+        backend: &mut trace,
+        experts: &experts,
+        tokens: &tokens,
+        spans: &spans,
+        recorder: None,
+        observer: None,
+    };
     model.forward(&mut step).unwrap();
     // Experts arrive in any order.
     let mut lines: Vec<&str> = Vec::new();

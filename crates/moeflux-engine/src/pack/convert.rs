@@ -3,19 +3,24 @@
 use std::borrow::Cow;
 
 use moeflux_core::quant::{
-    MatrixFormat, MatrixView, QuantError, QuantiseError, QuantisedRows, quantise_rows,
+    MatrixFormat, MatrixView, QuantError, QuantiseError, QuantisedRows, fit_rows, quantise_rows,
 };
+
+use super::Rounding;
 
 /// Elements that are quantised at once: what stays in a core's cache.
 const BLOCK_ELEMENTS: usize = 64 << 10;
 
-/// Appends the rows of `view`, in `target` format, to `out`.
+/// Appends the rows of `view`, in `target` format, to `out`; `importance` is how
+/// much each column matters.
 ///
 /// # Errors
 /// Where an element cannot be quantised.
 pub(super) fn convert_rows(
     view: &MatrixView<'_>,
     target: MatrixFormat,
+    rounding: Rounding,
+    importance: Option<&[f32]>,
     out: &mut QuantisedRows,
 ) -> Result<QuantError, QuantiseError> {
     let MatrixFormat::Affine(affine) = target else {
@@ -29,12 +34,18 @@ pub(super) fn convert_rows(
     let mut error = QuantError::default();
     let rows_at_once = (BLOCK_ELEMENTS / view.cols).clamp(1, view.rows.max(1));
     let mut values = vec![0.0; rows_at_once * view.cols];
+    let all_alike = vec![1.0; if importance.is_some() { 0 } else { view.cols }];
+    let importance = importance.unwrap_or(&all_alike);
     for start in (0..view.rows).step_by(rows_at_once) {
         let n_rows = rows_at_once.min(view.rows - start);
         let values = &mut values[..n_rows * view.cols];
         decode_rows(view, start, values);
         let refuse = |it: QuantiseError| QuantiseError { idx: it.idx + start * view.cols, ..it };
-        error.add(quantise_rows(values, affine, out).map_err(refuse)?);
+        let quantised = match rounding {
+            Rounding::Nearest => quantise_rows(values, affine, out),
+            Rounding::Fitted => fit_rows(values, affine, importance, out),
+        };
+        error.add(quantised.map_err(refuse)?);
     }
     Ok(error)
 }
@@ -60,6 +71,7 @@ pub(super) fn convert_rows_on(
     n_threads: usize,
     view: &MatrixView<'_>,
     target: MatrixFormat,
+    rounding: Rounding,
 ) -> Result<(QuantisedRows, QuantError), QuantiseError> {
     let n_rows = view.rows.div_ceil(n_threads).max(1);
     let starts: Vec<usize> = (0..view.rows).step_by(n_rows).collect();
@@ -67,7 +79,9 @@ pub(super) fn convert_rows_on(
         let part = view.slice_rows(start, n_rows.min(view.rows - start));
         let mut out = QuantisedRows::default();
         let refuse = |it: QuantiseError| QuantiseError { idx: it.idx + start * view.cols, ..it };
-        convert_rows(&part, target, &mut out).map(|error| (out, error)).map_err(refuse)
+        convert_rows(&part, target, rounding, None, &mut out)
+            .map(|error| (out, error))
+            .map_err(refuse)
     };
     let parts = on_threads(&starts, |start| convert(*start));
     let (mut rows, mut error) = (QuantisedRows::default(), QuantError::default());
@@ -215,6 +229,7 @@ mod tests {
         MatrixView { rows, cols, format, weight: bytes, scales: &[], biases: &[] }
     }
 
+    const FITTED: Rounding = Rounding::Fitted;
     const TARGET: Affine = Affine { bits: 4, group_size: 64, params: Float::BF16 };
 
     #[test]
@@ -222,9 +237,13 @@ mod tests {
         let bytes = dense(13, 128);
         let view = view(&bytes, 13, 128);
         let target = MatrixFormat::Affine(TARGET);
-        let (one, _) = convert_rows_on(1, &view, target).unwrap();
+        let (one, _) = convert_rows_on(1, &view, target, FITTED).unwrap();
         for n_threads in [2, 3, 8, 20] {
-            assert_eq!(convert_rows_on(n_threads, &view, target).unwrap().0, one, "{n_threads}");
+            assert_eq!(
+                convert_rows_on(n_threads, &view, target, FITTED).unwrap().0,
+                one,
+                "{n_threads}"
+            );
         }
         assert!(agrees(&view, &one.view(128, TARGET)));
     }
@@ -265,7 +284,8 @@ mod tests {
     fn tells_another_row_from_rounding() {
         let bytes = dense(3, 128);
         let view = view(&bytes, 3, 128);
-        let (mut rows, _) = convert_rows_on(1, &view, MatrixFormat::Affine(TARGET)).unwrap();
+        let (mut rows, _) =
+            convert_rows_on(1, &view, MatrixFormat::Affine(TARGET), FITTED).unwrap();
         rows.weight.rotate_left(4);
         assert!(!agrees(&view, &rows.view(128, TARGET)));
     }
@@ -274,7 +294,7 @@ mod tests {
     fn names_the_element_that_cannot_be_quantised() {
         let mut bytes = dense(13, 128);
         bytes[(9 * 128 + 5) * 4..][..4].copy_from_slice(&f32::NAN.to_le_bytes());
-        let got = convert_rows_on(2, &view(&bytes, 13, 128), MatrixFormat::Affine(TARGET));
+        let got = convert_rows_on(2, &view(&bytes, 13, 128), MatrixFormat::Affine(TARGET), FITTED);
         assert_eq!(got.unwrap_err().idx, 9 * 128 + 5);
     }
 }

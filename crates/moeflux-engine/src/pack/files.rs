@@ -144,7 +144,8 @@ impl Written {
     /// Gives it its name, for good.
     pub(crate) fn publish(self) -> Result<(), WriteError> {
         fs::rename(&self.partial, &self.path).map_err(WriteError::at(&self.path))?;
-        sync_dir(self.path.parent().unwrap_or(Path::new(".")))
+        let dir = self.path.parent().filter(|it| !it.as_os_str().is_empty());
+        sync_dir(dir.unwrap_or(Path::new(".")))
     }
 }
 
@@ -227,8 +228,17 @@ impl TensorEntry {
 /// The beginning of a safetensors file that holds these tensors one after
 /// another; padded, so that the data starts at a multiple of 64 bytes.
 pub(crate) fn safetensors_header(tensors: &[TensorEntry]) -> Vec<u8> {
+    safetensors_header_with(&[("format", "mlx".to_owned())], tensors)
+}
+
+/// The same, with these notes about the file.
+pub(crate) fn safetensors_header_with(
+    notes: &[(&str, String)],
+    tensors: &[TensorEntry],
+) -> Vec<u8> {
     let mut header = Map::new();
-    header.insert("__metadata__".to_owned(), json!({"format": "mlx"}));
+    let notes = notes.iter().map(|(key, it)| ((*key).to_owned(), Value::String(it.clone())));
+    header.insert("__metadata__".to_owned(), Value::Object(notes.collect()));
     let mut end = 0;
     for tensor in tensors {
         let start = end;

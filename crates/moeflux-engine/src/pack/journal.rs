@@ -19,6 +19,9 @@ pub(super) struct Journal {
     version: u32,
     options: PackOptions,
     source: SourceIdentity,
+    /// Checksum of the importance file.
+    #[serde(default)]
+    importance: Option<String>,
     done: Vec<Done>,
     /// How many of them this run wrote.
     #[serde(skip)]
@@ -35,9 +38,13 @@ pub(super) struct Done {
 const VERSION: u32 = 1;
 
 impl Journal {
-    pub(super) fn new(options: &PackOptions, source: &SourceIdentity) -> Journal {
+    pub(super) fn new(
+        options: &PackOptions,
+        source: &SourceIdentity,
+        importance: Option<String>,
+    ) -> Journal {
         let (options, source) = (options.clone(), source.clone());
-        Journal { version: VERSION, options, source, done: Vec::new(), n_new: 0 }
+        Journal { version: VERSION, options, source, importance, done: Vec::new(), n_new: 0 }
     }
 
     /// The journal of a directory, if there is one.
@@ -74,20 +81,19 @@ impl Journal {
     }
 
     /// Refuses to continue what was begun otherwise.
-    pub(super) fn check_same(
-        &self,
-        dst: &Path,
-        options: &PackOptions,
-        source: &SourceIdentity,
-    ) -> Result<(), PackError> {
+    pub(super) fn check_same(&self, dst: &Path, new: &Journal) -> Result<(), PackError> {
         let mine = serde_json::to_value(&self.options).expect("options are plain data");
-        let yours = serde_json::to_value(options).expect("options are plain data");
+        let yours = serde_json::to_value(&new.options).expect("options are plain data");
         let differs = |what: String| Err(PackError::Differs { path: dst.to_path_buf(), what });
         for (key, mine) in mine.as_object().into_iter().flatten() {
             if yours[key] != *mine {
                 return differs(format!("{key} was {mine}, now it is {}", yours[key]));
             }
         }
+        if self.importance != new.importance {
+            return differs("the importance file is another one".to_owned());
+        }
+        let source = &new.source;
         if self.source.files != source.files {
             let odd = self.source.files.iter().find(|it| !source.files.contains(it));
             let name = odd.or(source.files.last()).map_or("the source", |it| it.0.as_str());

@@ -14,6 +14,7 @@ use super::convert::{PlainMatrix, agrees, convert_rows, on_threads};
 use super::files::{FileWriter, Written};
 use super::plan::{LayerPlan, Plan};
 use super::report::{FileReport, count};
+use crate::calibrate::LayerImportance;
 
 /// An expert's record, read extent by extent.
 struct Record {
@@ -72,6 +73,7 @@ struct Converted {
 pub(super) fn write(
     plan: &Plan<'_>,
     layer: &LayerPlan,
+    importance: Option<&LayerImportance>,
     n_threads: usize,
     writer: &mut FileWriter,
     tell: &mut dyn FnMut(u64),
@@ -79,7 +81,7 @@ pub(super) fn write(
     let mut total = super::PackReport::default();
     let experts: Vec<usize> = (0..layer.packed.n_experts).collect();
     for batch in experts.chunks(n_threads) {
-        for record in on_threads(batch, |expert| convert(plan, layer, *expert)) {
+        for record in on_threads(batch, |expert| convert(plan, layer, importance, *expert)) {
             let record = record?;
             writer.write(&record.bytes)?;
             writer.pad(Container::ALIGNMENT)?;
@@ -90,19 +92,29 @@ pub(super) fn write(
     Ok(total.kinds)
 }
 
-fn convert(plan: &Plan<'_>, layer: &LayerPlan, expert: usize) -> Result<Converted, PackError> {
+fn convert(
+    plan: &Plan<'_>,
+    layer: &LayerPlan,
+    importance: Option<&LayerImportance>,
+    expert: usize,
+) -> Result<Converted, PackError> {
     let record = Record::read(&plan.reader, &layer.bank, expert)?;
     let mut bytes = Vec::with_capacity(layer.packed.record_bytes as usize);
     let mut report = FileReport::new();
     let parts = ["gate_proj", "up_proj", "down_proj"];
+    let importance = importance.map(|it| it.of_expert(expert));
     let matrices = record.matrices().into_iter().zip(layer.packed.formats());
-    for ((matrix, target), part) in matrices.zip(parts) {
+    for (i, ((matrix, target), part)) in matrices.zip(parts).enumerate() {
+        // Gate and up have the same inputs.
+        let importance = importance.as_ref().map(|it| it[i / 2].as_slice());
         let view = matrix.view();
         let mut rows = QuantisedRows::default();
-        let error = convert_rows(&view, target, &mut rows).map_err(|source| {
-            let name = format!("{part} of expert {expert} of layer {}", layer.idx);
-            PackError::Quantise { name, source }
-        })?;
+        let error = convert_rows(&view, target, plan.rounding, importance, &mut rows).map_err(
+            |source| {
+                let name = format!("{part} of expert {expert} of layer {}", layer.idx);
+                PackError::Quantise { name, source }
+            },
+        )?;
         let before = bytes.len();
         bytes.append(&mut rows.weight);
         bytes.append(&mut rows.scales);

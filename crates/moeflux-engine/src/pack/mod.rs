@@ -22,9 +22,11 @@ use moeflux_core::checkpoint::{
 use moeflux_core::manifest::Manifest;
 use moeflux_core::quant::QuantiseError;
 
+use crate::calibrate::Importance;
+
 pub use files::WriteError;
 pub(crate) use journal::identify;
-pub use options::PackOptions;
+pub use options::{PackOptions, Rounding};
 pub use report::{KindReport, PackReport};
 pub use verify::verify;
 
@@ -173,9 +175,15 @@ pub fn pack(
     options.check()?;
     let plan = Plan::new(checkpoint, manifest, options)?;
     let source = identify(checkpoint, &plan.bank)?;
+    let importance = options.importance.as_deref().map(Importance::open).transpose()?;
+    if let Some(importance) = &importance {
+        importance.check(&plan)?;
+    }
     let _lock = claim_directory(checkpoint, dst)?;
-    let journal = begin(dst, options, &source)?;
-    let mut packing = Packing { plan: &plan, dst, options, journal, progress, done: 0 };
+    let checksum = importance.as_ref().map(|it| it.checksum().to_owned());
+    let journal = begin(dst, options, Journal::new(options, &source, checksum))?;
+    let plan = &plan;
+    let mut packing = Packing { plan, dst, options, importance, journal, progress, done: 0 };
     packing.resume()?;
     require_space(dst, packing.bytes_left())?;
     fs::create_dir_all(dst.join(FOLDER)).map_err(WriteError::at(&dst.join(FOLDER)))?;
@@ -214,32 +222,30 @@ fn claim_directory(checkpoint: &Checkpoint, dst: &Path) -> Result<File, PackErro
 }
 
 /// The journal to continue, or a new one.
-fn begin(dst: &Path, options: &PackOptions, source: &SourceIdentity) -> Result<Journal, PackError> {
+fn begin(dst: &Path, options: &PackOptions, new: Journal) -> Result<Journal, PackError> {
     let container = dst.join(Container::FILE);
     if options.force {
         let is_ours = container.exists() || dst.join(Container::JOURNAL).exists();
         if !is_ours {
             require_empty(dst)?;
         }
-        let journal = Journal::new(options, source);
-        journal.save(dst)?;
+        new.save(dst)?;
         if container.exists() {
             fs::remove_file(&container).map_err(WriteError::at(&container))?;
             sync_dir(dst)?;
         }
-        return Ok(journal);
+        return Ok(new);
     }
     if container.exists() {
         return Err(PackError::AlreadyPacked { path: dst.to_path_buf() });
     }
     if let Some(journal) = Journal::load(dst)? {
-        journal.check_same(dst, options, source)?;
+        journal.check_same(dst, &new)?;
         return Ok(journal);
     }
     require_empty(dst)?;
-    let journal = Journal::new(options, source);
-    journal.save(dst)?;
-    Ok(journal)
+    new.save(dst)?;
+    Ok(new)
 }
 
 pub(crate) fn require_empty(dst: &Path) -> Result<(), PackError> {
@@ -255,6 +261,7 @@ struct Packing<'a, 'p> {
     plan: &'a Plan<'a>,
     dst: &'a Path,
     options: &'a PackOptions,
+    importance: Option<Importance>,
     journal: Journal,
     progress: &'a mut OnPackProgress<'p>,
     done: u64,
@@ -297,10 +304,12 @@ impl Packing<'_, '_> {
         if self.journal.find(path).is_some() {
             return Ok(());
         }
+        let importance = self.importance.as_ref().map(|it| it.layer(layer.idx)).transpose()?;
         let mut writer = FileWriter::create(&self.dst.join(path))?;
         let (plan, n_threads) = (self.plan, self.options.threads());
         let tell = &mut |n| self.tell(PackStage::Write, path, n);
-        let report = layers::write(plan, layer, n_threads, &mut writer, tell)?;
+        let importance = importance.as_ref();
+        let report = layers::write(plan, layer, importance, n_threads, &mut writer, tell)?;
         let written = writer.finish()?;
         self.check_written(path, &written)?;
         layers::check(self.plan, layer, &written)?;

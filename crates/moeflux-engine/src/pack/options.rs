@@ -1,5 +1,7 @@
 //! How a checkpoint is to be packed.
 
+use std::path::PathBuf;
+
 use moeflux_core::checkpoint::Precision;
 use moeflux_core::manifest::{MatrixDecl, Role};
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
@@ -14,6 +16,9 @@ use super::PackError;
 pub struct PackOptions {
     /// Of the routed experts.
     pub expert_bits: Option<u8>,
+    /// Of the routed experts' last projections, where they differ.
+    #[serde(default)]
+    pub down_bits: Option<u8>,
     /// Of the resident projections.
     pub resident_bits: Option<u8>,
     /// Of the embedding.
@@ -24,15 +29,32 @@ pub struct PackOptions {
     pub gate_bits: Option<u8>,
     /// Columns that share a scale and a bias.
     pub group_size: usize,
-    /// Whether bits are for checkpoints that are quantised too: for their floats
-    /// and their micro-scaled floats (MXFP4 and the like).
+    /// Whether bits are for checkpoints that are quantised too: for their floats,
+    /// their micro-scaled floats (MXFP4 and the like), and what has more bits.
     pub requantise: bool,
+    /// How scales and biases are chosen.
+    #[serde(default)]
+    pub rounding: Rounding,
+    /// A file of [`calibrate`](crate::calibrate) that says which columns matter.
+    #[serde(skip)]
+    pub importance: Option<PathBuf>,
     /// Starts over what was packed with other options or from another source.
     #[serde(skip)]
     pub force: bool,
     /// Threads that quantise; 0 for as many as the machine has.
     #[serde(skip)]
     pub n_threads: usize,
+}
+
+/// How the scale and the bias of a group are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rounding {
+    /// From the extremes of the group.
+    Nearest,
+    /// So that the squared error is least.
+    #[default]
+    Fitted,
 }
 
 impl Default for PackOptions {
@@ -46,12 +68,15 @@ impl PackOptions {
     pub fn with_bits(bits: u8) -> PackOptions {
         PackOptions {
             expert_bits: Some(bits),
+            down_bits: None,
             resident_bits: Some(bits),
             embedding_bits: Some(bits),
             head_bits: Some(bits),
             gate_bits: Some(8),
             group_size: 64,
             requantise: false,
+            rounding: Rounding::default(),
+            importance: None,
             force: false,
             n_threads: 0,
         }
@@ -72,6 +97,7 @@ impl PackOptions {
     pub(super) fn check(&self) -> Result<(), PackError> {
         let all = [
             ("expert bits", self.expert_bits),
+            ("bits of down projections", self.down_bits),
             ("resident bits", self.resident_bits),
             ("embedding bits", self.embedding_bits),
             ("head bits", self.head_bits),
@@ -98,7 +124,12 @@ impl PackOptions {
             Precision::Floats => self.clone(),
             Precision::Quantised if !self.requantise => {
                 let kept = PackOptions::unquantised();
-                PackOptions { group_size: self.group_size, n_threads: self.n_threads, ..kept }
+                PackOptions {
+                    group_size: self.group_size,
+                    rounding: self.rounding,
+                    n_threads: self.n_threads,
+                    ..kept
+                }
             }
             Precision::Eights | Precision::Quantised => {
                 PackOptions { gate_bits: None, ..self.clone() }
@@ -117,15 +148,20 @@ impl PackOptions {
         self.target(bits, stored, decl.cols)
     }
 
-    /// What becomes of an expert's matrix.
+    /// What becomes of an expert's gate or up.
     pub(super) fn expert_format(&self, stored: MatrixFormat, cols: usize) -> MatrixFormat {
         self.target(self.expert_bits, stored, cols)
+    }
+
+    /// What becomes of an expert's down.
+    pub(super) fn down_format(&self, stored: MatrixFormat, cols: usize) -> MatrixFormat {
+        self.target(self.down_bits.or(self.expert_bits), stored, cols)
     }
 
     fn target(&self, bits: Option<u8>, stored: MatrixFormat, cols: usize) -> MatrixFormat {
         let Some(bits) = bits else { return stored };
         match stored {
-            MatrixFormat::Affine(_) => return stored,
+            MatrixFormat::Affine(it) if !self.requantise || it.bits <= bits => return stored,
             MatrixFormat::Micro(_) if !self.requantise => return stored,
             _ => {}
         }

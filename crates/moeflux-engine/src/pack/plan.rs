@@ -12,37 +12,38 @@ use moeflux_core::{ExpertBank, GateUp, LayerBank, MatrixLayout};
 
 use super::convert::plain_format;
 use super::files::{TensorEntry, safetensors_header};
-use super::{PackOptions, layer_path};
+use super::{PackOptions, Rounding, layer_path};
 
 /// What a container will hold.
-pub(super) struct Plan<'a> {
+pub(crate) struct Plan<'a> {
     pub(super) bank: ExpertBank,
     /// Reads the files of the bank, which are all of the source's.
-    pub(super) reader: FileReader,
+    pub(crate) reader: FileReader,
     pub(super) matrices: Vec<MatrixPlan<'a>>,
-    pub(super) vectors: Vec<(TensorEntry, VectorSource)>,
-    pub(super) layers: Vec<Option<LayerPlan>>,
+    pub(crate) vectors: Vec<(TensorEntry, VectorSource)>,
+    pub(crate) layers: Vec<Option<LayerPlan>>,
     /// The beginning of the file of resident tensors.
     pub(super) header: Vec<u8>,
+    pub(super) rounding: Rounding,
     resident_bytes: u64,
 }
 
 /// A resident matrix: where it is, and what becomes of it.
-pub(super) struct MatrixPlan<'a> {
+pub(crate) struct MatrixPlan<'a> {
     pub(super) decl: &'a MatrixDecl,
     pub(super) source: MatrixSource,
     pub(super) target: MatrixFormat,
 }
 
 /// The experts of a layer: where they are, and what becomes of them.
-pub(super) struct LayerPlan {
-    pub(super) idx: usize,
-    pub(super) packed: PackedLayer,
+pub(crate) struct LayerPlan {
+    pub(crate) idx: usize,
+    pub(crate) packed: PackedLayer,
     pub(super) bank: LayerBank,
 }
 
 impl<'a> Plan<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         checkpoint: &Checkpoint,
         manifest: &'a Manifest,
         options: &PackOptions,
@@ -83,7 +84,8 @@ impl<'a> Plan<'a> {
         let data: u64 = entries.iter().map(TensorEntry::n_bytes).sum();
         let resident_bytes = header.len() as u64 + data;
         let reader = FileReader::new(&bank.files);
-        Ok(Plan { reader, bank, matrices, vectors, layers, header, resident_bytes })
+        let rounding = options.rounding;
+        Ok(Plan { reader, bank, matrices, vectors, layers, header, rounding, resident_bytes })
     }
 
     /// The files of weights and their lengths.
@@ -136,7 +138,8 @@ fn packed_layer(decl: &ExpertsDecl, bank: &LayerBank, options: &PackOptions) -> 
         GateUp::Alternating(both) => (both, both),
     };
     let target = |it: &MatrixLayout| options.expert_format(plain_format(it.format), it.cols);
-    layer_entry(decl, [gate, up, &layout.down].map(target))
+    let down = options.down_format(plain_format(layout.down.format), layout.down.cols);
+    layer_entry(decl, [target(gate), target(up), down])
 }
 
 /// The entry of a layer whose experts have these formats.

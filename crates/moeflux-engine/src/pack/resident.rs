@@ -79,7 +79,7 @@ fn write_converted(
     for start in (0..decl.rows).step_by(n_rows) {
         let block = source.rows(start, n_rows.min(decl.rows - start));
         let bytes = block.read(&plan.reader)?;
-        let converted = convert_rows_on(n_threads, &bytes.view(&block), *target);
+        let converted = convert_rows_on(n_threads, &bytes.view(&block), *target, plan.rounding);
         let (mut rows, block_error) =
             converted.map_err(|source| PackError::Quantise { name: decl.name.clone(), source })?;
         writer.write(&rows.weight)?;

@@ -69,6 +69,11 @@ impl Session {
         self.n_unknown
     }
 
+    /// How many logits a token has.
+    pub(crate) fn vocab(&self) -> usize {
+        self.engine.shape().vocab
+    }
+
     /// The position of the next token.
     pub fn position(&self) -> usize {
         self.n_unknown + self.tokens.len()

@@ -48,7 +48,7 @@ impl Lru {
 }
 
 impl Policy for Lru {
-    fn touched(&mut self, expert: Ordinal) {
+    fn touched(&mut self, expert: Ordinal, _n_uses: f32) {
         if self.links[expert.idx()].newer != expert.0 {
             self.unlink(expert.0);
             self.push(expert.0);

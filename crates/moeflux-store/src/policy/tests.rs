@@ -97,7 +97,7 @@ fn lru_agrees_with_its_definition() {
 #[test]
 fn every_policy_hits_always_when_everything_fits_and_never_without_slots() {
     let trace = zipf(2, 16, 3, 100);
-    for choice in [CachePolicy::Lru, CachePolicy::Frequency] {
+    for choice in [CachePolicy::Lru, CachePolicy::Frequency, CachePolicy::Score] {
         let mut distinct = trace.clone();
         distinct.sort();
         distinct.dedup();
@@ -110,19 +110,60 @@ fn every_policy_hits_always_when_everything_fits_and_never_without_slots() {
 
 #[test]
 fn a_victim_is_resident_and_may_leave() {
-    for choice in [CachePolicy::Lru, CachePolicy::Frequency] {
+    for choice in [CachePolicy::Lru, CachePolicy::Frequency, CachePolicy::Score] {
         let mut policy = policy(choice, 8);
         assert_eq!(policy.victim(&|_| true), None);
         for expert in [3, 1, 4, 5].map(Ordinal) {
-            policy.touched(expert);
+            policy.touched(expert, 1.0);
             policy.inserted(expert);
         }
-        policy.touched(Ordinal(3));
-        policy.touched(Ordinal(7));
+        policy.touched(Ordinal(3), 1.0);
+        policy.touched(Ordinal(7), 1.0);
         assert_eq!(policy.victim(&|_| true), Some(Ordinal(1)), "{choice:?}");
         assert_eq!(policy.victim(&|it| it != Ordinal(1)), Some(Ordinal(4)), "{choice:?}");
         assert_eq!(policy.victim(&|it| it == Ordinal(7)), None, "{choice:?}");
         policy.removed(Ordinal(1));
         assert_eq!(policy.victim(&|_| true), Some(Ordinal(4)), "{choice:?}");
     }
+}
+
+#[test]
+fn what_many_rows_want_stays_longer() {
+    let mut policy = policy(CachePolicy::Frequency, 4);
+    for (expert, n_rows) in [(0, 9.0), (1, 2.0), (2, 5.0)] {
+        policy.touched(Ordinal(expert), n_rows);
+        policy.inserted(Ordinal(expert));
+    }
+    assert_eq!(policy.victim(&|_| true), Some(Ordinal(1)));
+    policy.scored(Ordinal(1), 100.0);
+    assert_eq!(policy.victim(&|_| true), Some(Ordinal(1)), "scores do not count here");
+}
+
+#[test]
+fn what_was_nearly_chosen_stays_longer() {
+    let mut policy = policy(CachePolicy::Score, 4);
+    for expert in [0, 1, 2].map(Ordinal) {
+        policy.touched(expert, 1.0);
+        policy.inserted(expert);
+    }
+    assert!(policy.wants_scores());
+    policy.scored(Ordinal(0), 0.4);
+    policy.scored(Ordinal(2), 0.1);
+    policy.scored(Ordinal(1), f32::NAN);
+    assert_eq!(policy.victim(&|_| true), Some(Ordinal(1)));
+}
+
+#[test]
+fn weights_survive_in_another_policy() {
+    let mut before = policy(CachePolicy::Frequency, 8);
+    for (expert, n_rows) in [(3, 7.0), (5, 1.0), (1, 3.0)] {
+        before.touched(Ordinal(expert), n_rows);
+    }
+    let weights = before.weights().unwrap();
+    assert!(weights[3] > weights[1] && weights[1] > weights[5] && weights[0] == 0.0);
+    let mut after = policy(CachePolicy::Score, 8);
+    after.restore(&weights);
+    [5, 3, 1].map(Ordinal).into_iter().for_each(|it| after.inserted(it));
+    assert_eq!(after.victim(&|_| true), Some(Ordinal(5)));
+    assert_eq!(policy(CachePolicy::Lru, 8).weights(), None);
 }

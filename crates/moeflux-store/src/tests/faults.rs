@@ -9,9 +9,8 @@ use super::bank::{packed, stacked};
 use super::probe::Fault;
 use super::*;
 
-fn pread() -> StoreOptions {
-    options(IoMode::Pread)
-}
+/// The modes that read into slots.
+const MODES: [IoMode; 2] = [IoMode::Pread, IoMode::Direct];
 
 fn resize(fixture: &Fixture, name: &str, len: u64) {
     let file = OpenOptions::new().write(true).open(fixture.dir.path().join(name)).unwrap();
@@ -27,77 +26,89 @@ fn check_error(fixture: &Fixture, experts: &[u16], want: &str) {
 
 #[test]
 fn short_and_interrupted_reads_are_continued() {
-    let fixture = fixture(&[stacked(4)], 4, pread());
-    fixture.control.limit(700);
-    for _ in 0..3 {
-        fixture.control.spoil(0, Fault::Error(io::ErrorKind::Interrupted));
+    for mode in MODES {
+        let fixture = fixture(&[stacked(4)], 4, options(mode));
+        fixture.control.limit(700);
+        for _ in 0..3 {
+            fixture.control.spoil(0, Fault::Error(io::ErrorKind::Interrupted));
+        }
+        fetch(&fixture.store, 0, &[0, 1, 2, 3]);
     }
-    fetch(&fixture.store, 0, &[0, 1, 2, 3]);
 }
 
 #[test]
 fn a_failed_read_is_reported_and_its_slot_serves_again() {
-    let fixture = fixture(&[packed(8), packed(8)], 1, pread());
-    fixture.control.spoil(0, Fault::Error(io::ErrorKind::ConnectionReset));
-    check_error(
-        &fixture,
-        &[3],
-        "layer-0-0: expert 3 of layer 0: 0 of 4000 bytes at offset 12288: connection reset; check the drive",
-    );
-    fetch(&fixture.store, 1, &[5]);
-    fetch(&fixture.store, 0, &[3]);
+    for mode in MODES {
+        let fixture = fixture(&[packed(8), packed(8)], 1, options(mode));
+        fixture.control.spoil(0, Fault::Error(io::ErrorKind::ConnectionReset));
+        check_error(
+            &fixture,
+            &[3],
+            "layer-0-0: expert 3 of layer 0: 0 of 4000 bytes at offset 12288: connection reset; check the drive",
+        );
+        fetch(&fixture.store, 1, &[5]);
+        fetch(&fixture.store, 0, &[3]);
+    }
 }
 
 #[test]
 fn one_failed_read_does_not_keep_the_others_from_arriving() {
-    let Fixture { dir: _dir, store, control } = fixture(&[packed(8)], 8, pread());
-    control.spoil(0, Fault::Error(io::ErrorKind::Other));
-    let mut arrivals = store.request(LayerIdx(0), &ids(&[0, 1, 2, 3]));
-    let (mut n_arrived, mut n_failed) = (0, 0);
-    loop {
-        match arrivals.next_batch() {
-            Ok(Some(batch)) => n_arrived += batch.len(),
-            Ok(None) => break,
-            Err(_) => n_failed += 1,
+    for mode in MODES {
+        let Fixture { dir: _dir, store, control } = fixture(&[packed(8)], 8, options(mode));
+        control.spoil(0, Fault::Error(io::ErrorKind::Other));
+        let mut arrivals = store.request(LayerIdx(0), &ids(&[0, 1, 2, 3]));
+        let (mut n_arrived, mut n_failed) = (0, 0);
+        loop {
+            match arrivals.next_batch() {
+                Ok(Some(batch)) => n_arrived += batch.len(),
+                Ok(None) => break,
+                Err(_) => n_failed += 1,
+            }
         }
+        assert_eq!((n_arrived, n_failed), (3, 1));
     }
-    assert_eq!((n_arrived, n_failed), (3, 1));
 }
 
 #[test]
 fn a_second_request_for_a_failing_read_tries_again() {
-    let Fixture { dir: _dir, store, control } = fixture(&[packed(8)], 8, pread());
-    control.hold();
-    let mut first = store.request(LayerIdx(0), &ids(&[2]));
-    let mut second = store.request(LayerIdx(0), &ids(&[2]));
-    control.spoil(0, Fault::Error(io::ErrorKind::Other));
-    control.release();
-    assert!(first.next_batch().is_err());
-    assert_eq!(second.next_batch().unwrap().unwrap().len(), 1);
+    for mode in MODES {
+        let Fixture { dir: _dir, store, control } = fixture(&[packed(8)], 8, options(mode));
+        control.hold();
+        let mut first = store.request(LayerIdx(0), &ids(&[2]));
+        let mut second = store.request(LayerIdx(0), &ids(&[2]));
+        control.spoil(0, Fault::Error(io::ErrorKind::Other));
+        control.release();
+        assert!(first.next_batch().is_err());
+        assert_eq!(second.next_batch().unwrap().unwrap().len(), 1);
+    }
 }
 
 #[test]
 fn an_early_end_of_a_file_of_full_length_is_a_short_read() {
-    let fixture = fixture(&[packed(8)], 2, pread());
-    fixture.control.spoil(0, Fault::End);
-    check_error(
-        &fixture,
-        &[1],
-        "layer-0-0: expert 1 of layer 0: 0 of 4000 bytes at offset 4096: check the drive",
-    );
+    for mode in MODES {
+        let fixture = fixture(&[packed(8)], 2, options(mode));
+        fixture.control.spoil(0, Fault::End);
+        check_error(
+            &fixture,
+            &[1],
+            "layer-0-0: expert 1 of layer 0: 0 of 4000 bytes at offset 4096: check the drive",
+        );
+    }
 }
 
 #[test]
 fn a_file_cut_while_running_is_named_with_both_lengths() {
-    let fixture = fixture(&[packed(8)], 2, pread());
-    fetch(&fixture.store, 0, &[1]);
-    resize(&fixture, "layer-0-0", 4096 * 5 + 17);
-    check_error(
-        &fixture,
-        &[1, 5],
-        "layer-0-0 has 20497 bytes where 32768 belong: it was cut or replaced; fetch or pack it again",
-    );
-    fetch(&fixture.store, 0, &[4]);
+    for mode in MODES {
+        let fixture = fixture(&[packed(8)], 2, options(mode));
+        fetch(&fixture.store, 0, &[1]);
+        resize(&fixture, "layer-0-0", 4096 * 5 + 17);
+        check_error(
+            &fixture,
+            &[1, 5],
+            "layer-0-0 has 20497 bytes where 32768 belong: it was cut or replaced; fetch or pack it again",
+        );
+        fetch(&fixture.store, 0, &[4]);
+    }
 }
 
 #[test]
@@ -123,18 +134,22 @@ fn a_mapped_file_that_changes_length_is_refused_before_it_is_touched() {
 
 #[test]
 fn random_faults_never_lose_a_slot() {
-    let Fixture { dir: _dir, store, control } = fixture(&[packed(8), stacked(8)], 3, pread());
-    for round in 0..200u16 {
-        let layer = round % 2;
-        let kind = [io::ErrorKind::Other, io::ErrorKind::Interrupted][usize::from(round / 2 % 2)];
-        control.spoil(u32::from(layer), Fault::Error(kind));
-        let experts = [round % 8, (round + 3) % 8, (round + 5) % 8];
-        // Half of the requests give up at their first error.
-        let _ = stream(&store, layer, &experts);
-    }
-    for layer in 0..2 {
-        // Whatever has not struck yet does so here, where it is expected.
-        while stream(&store, layer, &[0, 1, 2, 3, 4, 5, 6, 7]).is_err() {}
-        assert_eq!(fetch(&store, layer, &[0, 4, 7]).len(), 3);
+    for mode in MODES {
+        let Fixture { dir: _dir, store, control } =
+            fixture(&[packed(8), stacked(8)], 3, options(mode));
+        for round in 0..200u16 {
+            let layer = round % 2;
+            let kind =
+                [io::ErrorKind::Other, io::ErrorKind::Interrupted][usize::from(round / 2 % 2)];
+            control.spoil(u32::from(layer), Fault::Error(kind));
+            let experts = [round % 8, (round + 3) % 8, (round + 5) % 8];
+            // Half of the requests give up at their first error.
+            let _ = stream(&store, layer, &experts);
+        }
+        for layer in 0..2 {
+            // Whatever has not struck yet does so here, where it is expected.
+            while stream(&store, layer, &[0, 1, 2, 3, 4, 5, 6, 7]).is_err() {}
+            assert_eq!(fetch(&store, layer, &[0, 4, 7]).len(), 3);
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! Control groups as systems and containers present them.
 
 use std::fs;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::memory::usable_memory_under;
+use crate::memory::{stalled_under, usable_memory_under};
 use crate::{IoChoice, IoMode, MemoryLimit, StoreError, gate, usable_memory};
 
 const MEMINFO: &str = "MemTotal:       16000 kB\nMemFree:  1000 kB\nMemAvailable:   12000 kB\n";
@@ -45,7 +46,10 @@ fn control_groups_bound_the_machine() {
             v2,
             (own, "9000000\n"),
             ("sys/fs/cgroup/user.slice/job/memory.current", "8000000\n"),
-            ("sys/fs/cgroup/user.slice/job/memory.stat", "anon 5\ninactive_file 3000000\n"),
+            (
+                "sys/fs/cgroup/user.slice/job/memory.stat",
+                "anon 5\ninactive_file 2000000\nactive_file 1000000\n",
+            ),
         ],
         9_000_000,
         4_000_000,
@@ -79,14 +83,28 @@ fn a_machine_that_tells_nothing_gets_a_guess() {
 }
 
 #[test]
+fn pressure_is_read_where_there_is_any() {
+    let root = TempDir::new().unwrap();
+    assert_eq!(stalled_under(root.path()), None);
+    fs::create_dir_all(root.path().join("proc/pressure")).unwrap();
+    let text = "some avg10=1.00 avg60=0.00 avg300=0.09 total=5191931\nfull avg10=0.00 total=7\n";
+    fs::write(root.path().join("proc/pressure/memory"), text).unwrap();
+    assert_eq!(stalled_under(root.path()), Some(Duration::from_micros(5_191_931)));
+}
+
+#[test]
 fn the_gate_maps_what_fits_and_reads_what_does_not() {
+    let scarce = if cfg!(target_os = "linux") { IoMode::Direct } else { IoMode::Pread };
     for (choice, expert_bytes, memory_bytes, explicit_budget, want) in [
         (IoChoice::Auto, 75, 103, false, IoMode::Mmap),
-        (IoChoice::Auto, 76, 103, false, IoMode::Pread),
+        (IoChoice::Auto, 76, 103, false, scarce),
+        (IoChoice::Auto, 76, 103, true, scarce),
+        (IoChoice::Auto, 75, 103, true, IoMode::Pread),
         (IoChoice::Auto, 0, 0, false, IoMode::Mmap),
         (IoChoice::Auto, 1, 1000, true, IoMode::Pread),
         (IoChoice::Mmap, u64::MAX, 1, true, IoMode::Mmap),
         (IoChoice::Pread, 0, u64::MAX, false, IoMode::Pread),
+        (IoChoice::Direct, 0, u64::MAX, false, IoMode::Direct),
     ] {
         let got = gate(choice, expert_bytes, memory_bytes, explicit_budget);
         assert_eq!(got, want, "{choice:?} {expert_bytes} of {memory_bytes}");
@@ -98,9 +116,10 @@ fn choices_are_read_from_text() {
     assert_eq!("auto".parse::<IoChoice>().unwrap(), IoChoice::Auto);
     assert_eq!("mmap".parse::<IoChoice>().unwrap(), IoChoice::Mmap);
     assert_eq!("pread".parse::<IoChoice>().unwrap(), IoChoice::Pread);
-    for value in ["", "Mmap", " pread", "direct"] {
+    assert_eq!("direct".parse::<IoChoice>().unwrap(), IoChoice::Direct);
+    for value in ["", "Mmap", " pread", "direct "] {
         let err: StoreError = value.parse::<IoChoice>().unwrap_err();
-        let want = format!("unknown expert I/O mode {value:?}: choose auto, mmap or pread");
+        let want = format!("unknown expert I/O mode {value:?}: choose auto, mmap, pread or direct");
         assert_eq!(err.to_string(), want);
     }
 }

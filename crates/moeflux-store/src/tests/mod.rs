@@ -1,16 +1,22 @@
 //! What callers may rely on, tried on real files.
 
 mod bank;
+mod direct;
 mod faults;
 mod mapped;
 mod memory;
 mod model;
 mod opening;
 mod prefetching;
+mod pressure;
 mod probe;
 mod requests;
+mod resizing;
+mod timeline;
 
 use std::fs::File;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, PartSpan};
@@ -18,6 +24,7 @@ use tempfile::TempDir;
 
 use self::bank::{Shape, spelled};
 use self::probe::{Control, Probe};
+use crate::files::System;
 use crate::{
     CachePolicy, DEFAULT_READERS, ExpertStore, IoMode, Prefetch, SlotAlloc, StoreError,
     StoreOptions,
@@ -33,7 +40,9 @@ struct Fixture {
 fn options(mode: IoMode) -> StoreOptions {
     StoreOptions {
         mode,
+        may_fall_back: false,
         cache_bytes: u64::MAX,
+        shrinks_to: None,
         policy: CachePolicy::Lru,
         n_readers: DEFAULT_READERS,
         prefetch: Prefetch::Off,
@@ -46,6 +55,25 @@ fn zeroed() -> SlotAlloc {
     Box::new(HostBuf::zeroed)
 }
 
+/// Block size of the pretended device.
+const BLOCK: usize = 512;
+
+/// A system whose files accept direct reads, or do not, and are read through
+/// the page cache all the same: the probe sees to the alignment.
+struct Pretended {
+    direct: fn() -> io::Result<usize>,
+}
+
+impl System for Pretended {
+    fn open(&self, path: &Path) -> io::Result<File> {
+        File::open(path)
+    }
+
+    fn make_direct(&self, _: &File) -> io::Result<usize> {
+        (self.direct)()
+    }
+}
+
 /// Opens a store of `n_slots` over fresh files.
 fn fixture(shape: &[Shape], n_slots: u64, options: StoreOptions) -> Fixture {
     let dir = TempDir::new().unwrap();
@@ -53,9 +81,12 @@ fn fixture(shape: &[Shape], n_slots: u64, options: StoreOptions) -> Fixture {
     let slot_bytes = crate::plan::Plan::new(bank.clone()).slot_bytes() as u64;
     let options = StoreOptions { cache_bytes: n_slots * slot_bytes, ..options };
     let control = Arc::new(Control::default());
+    if options.mode == IoMode::Direct {
+        control.expect_blocks(BLOCK);
+    }
     let probe = Arc::clone(&control);
-    let opener = |path: &std::path::Path| File::open(path);
-    let store = ExpertStore::open_with(bank, zeroed(), options, &opener, |files| {
+    let system = Pretended { direct: || Ok(BLOCK) };
+    let store = ExpertStore::open_with(bank, zeroed(), options, &system, |files| {
         Box::new(Probe::new(files, probe))
     });
     Fixture { dir, store: store.unwrap(), control }

@@ -28,6 +28,17 @@ enum Call {
         layer: u16,
         experts: Vec<u16>,
     },
+    PrefetchMany {
+        layer: u16,
+        experts: Vec<u16>,
+    },
+    PrefetchAll(u16),
+    Observe {
+        layer: u16,
+        experts: Vec<u16>,
+    },
+    /// Takes up what the policy itself has learned.
+    Restore,
     BeginLayer(u16),
     Record {
         layer: u16,
@@ -56,6 +67,12 @@ fn call() -> impl Strategy<Value = Call> {
             .prop_map(|(layer, experts, n_batches)| Call::GiveUp { layer, experts, n_batches }),
         2 => (layer.clone(), experts())
             .prop_map(|(layer, experts)| Call::Prefetch { layer, experts }),
+        1 => (layer.clone(), experts())
+            .prop_map(|(layer, experts)| Call::PrefetchMany { layer, experts }),
+        1 => layer.clone().prop_map(Call::PrefetchAll),
+        1 => (layer.clone(), experts())
+            .prop_map(|(layer, experts)| Call::Observe { layer, experts }),
+        1 => Just(Call::Restore),
         1 => layer.clone().prop_map(Call::BeginLayer),
         1 => (layer, experts()).prop_map(|(layer, experts)| Call::Record { layer, experts }),
         1 => Just(Call::Forget),
@@ -101,6 +118,19 @@ fn serve(store: &ExpertStore, held: &mut Vec<Arc<Expert>>, call: &Call) {
             }
         }
         Call::Prefetch { layer, experts } => store.prefetch(LayerIdx(*layer), &ids(experts)),
+        Call::PrefetchMany { layer, experts } => {
+            store.prefetch_many(LayerIdx(*layer), &ids(experts));
+        }
+        Call::PrefetchAll(layer) => store.prefetch_all(LayerIdx(*layer)),
+        Call::Observe { layer, experts } => {
+            let scores: Vec<_> = ids(experts).into_iter().map(|it| (it, 0.3)).collect();
+            store.observe(LayerIdx(*layer), &scores);
+        }
+        Call::Restore => {
+            if let Some(learned) = store.learned() {
+                store.restore(&learned);
+            }
+        }
         Call::BeginLayer(layer) => store.begin_layer(LayerIdx(*layer)),
         Call::Record { layer, experts } => store.record(LayerIdx(*layer), &ids(experts)),
         Call::Forget => store.forget_predictions(),
@@ -116,14 +146,18 @@ proptest! {
         calls in proptest::collection::vec(call(), 1..60),
         n_slots in 1u64..12,
         n_readers in 1usize..4,
-        is_frequency in any::<bool>(),
+        policy in proptest::sample::select(vec![
+            CachePolicy::Lru,
+            CachePolicy::Frequency,
+            CachePolicy::Score,
+        ]),
+        is_direct in any::<bool>(),
         top_k in 1usize..3,
     ) {
-        let policy = if is_frequency { CachePolicy::Frequency } else { CachePolicy::Lru };
         let top_k = top_k.min(usize::try_from(n_slots).unwrap());
         let prefetch = Prefetch::LastToken;
-        let options =
-            StoreOptions { policy, n_readers, top_k, prefetch, ..options(IoMode::Pread) };
+        let mode = if is_direct { IoMode::Direct } else { IoMode::Pread };
+        let options = StoreOptions { policy, n_readers, top_k, prefetch, ..options(mode) };
         let Fixture { dir: _dir, store, .. } = fixture(&shape(), n_slots, options);
         let mut held = Vec::new();
         for call in &calls {

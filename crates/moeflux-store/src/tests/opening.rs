@@ -1,8 +1,6 @@
 //! What is checked before a store exists.
 
 use std::fs;
-use std::io;
-use std::path::Path;
 
 use super::bank::{Shape, packed};
 use super::*;
@@ -19,7 +17,7 @@ fn open(tamper: impl Fn(&Path), options: StoreOptions) -> Result<ExpertStore, St
 
 #[track_caller]
 fn check(tamper: impl Fn(&Path), want: &str) {
-    for mode in [IoMode::Mmap, IoMode::Pread] {
+    for mode in [IoMode::Mmap, IoMode::Pread, IoMode::Direct] {
         assert_eq!(open(&tamper, options(mode)).unwrap_err(), want, "{mode}");
     }
 }
@@ -64,13 +62,25 @@ fn refuses_files_that_are_not_what_the_bank_says() {
     }
 }
 
+/// A system that lets nobody in.
+struct Closed;
+
+impl System for Closed {
+    fn open(&self, _: &Path) -> io::Result<File> {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+
+    fn make_direct(&self, _: &File) -> io::Result<usize> {
+        unreachable!("no file is open")
+    }
+}
+
 #[test]
 fn refuses_files_that_cannot_be_opened() {
     let dir = TempDir::new().unwrap();
     let bank = bank::write(dir.path(), &[packed(8)]);
-    let denied = |_: &Path| Err(io::ErrorKind::PermissionDenied.into());
     let options = StoreOptions { allow_missing: true, ..options(IoMode::Pread) };
-    let store = ExpertStore::open_with(bank, zeroed(), options, &denied, |files| Box::new(files));
+    let store = ExpertStore::open_with(bank, zeroed(), options, &Closed, |files| Box::new(files));
     let err = store.unwrap_err().to_string();
     let want = format!(
         "cannot open {}/layer-0-0: permission denied; make the file readable",
@@ -81,7 +91,7 @@ fn refuses_files_that_cannot_be_opened() {
 
 #[test]
 fn a_missing_layer_may_be_allowed_to_add_nothing() {
-    for mode in [IoMode::Mmap, IoMode::Pread] {
+    for mode in [IoMode::Mmap, IoMode::Pread, IoMode::Direct] {
         let options =
             StoreOptions { allow_missing: true, prefetch: Prefetch::LastToken, ..options(mode) };
         let store = open(|dir| fs::remove_file(dir.join("layer-0-0")).unwrap(), options).unwrap();
@@ -140,7 +150,7 @@ fn a_slot_has_room_for_every_page_that_a_record_touches() {
 
 #[test]
 fn a_bank_without_experts_opens() {
-    for mode in [IoMode::Mmap, IoMode::Pread] {
+    for mode in [IoMode::Mmap, IoMode::Pread, IoMode::Direct] {
         let bank = moeflux_core::ExpertBank { files: vec![], layers: vec![None, None] };
         let options = StoreOptions { cache_bytes: 0, top_k: 8, ..options(mode) };
         let store = ExpertStore::open(bank, zeroed(), options).unwrap();

@@ -4,7 +4,7 @@ use std::io;
 
 use moeflux_core::FileIdx;
 
-use super::bank::packed;
+use super::bank::{packed, stacked};
 use super::probe::Fault;
 use super::*;
 
@@ -68,8 +68,10 @@ fn predicted_experts_are_read_and_counted_when_used() {
     store.record(LAYER, &ids(&[1, 2, 3]));
     control.hold();
     store.begin_layer(LAYER);
-    assert_eq!(control.begun(3).len(), 3);
+    // One at a time, so that no miss has to wait for more than one.
+    assert_eq!(control.begun(1).len(), 1);
     control.release();
+    control.begun(3);
     fetch(&store, 0, &[2, 3, 5, 6]);
     store.record(LAYER, &ids(&[2, 3, 5, 6]));
     let stats = store.stats();
@@ -103,11 +105,9 @@ fn predictions_leave_a_token_its_slots() {
     for (n_slots, want) in [(4, 0), (5, 1), (7, 3), (16, 4)] {
         let options = StoreOptions { top_k: 4, n_readers: 4, ..last_token() };
         let Fixture { dir: _dir, store, control } = fixture(&[packed(32)], n_slots, options);
-        control.hold();
         store.prefetch(LAYER, &ids(&[1, 2, 3, 4]));
         assert_eq!(control.begun(want).len(), want, "{n_slots} slots");
         let mut arrivals = store.request(LAYER, &ids(&[11, 12, 13, 14]));
-        control.release();
         let mut n_arrived = 0;
         while let Some(batch) = arrivals.next_batch().unwrap() {
             n_arrived += batch.len();
@@ -159,5 +159,107 @@ fn predictions_wait_while_a_request_goes_short_of_slots() {
         n_arrived += batch.len();
     }
     assert!(n_arrived >= 3);
-    assert!(!control.begun(4).contains(&offset(8)));
+    assert!(!control.begun(4)[..4].contains(&offset(8)));
+}
+
+#[test]
+fn what_many_rows_want_is_read_by_all_readers() {
+    let options = StoreOptions { n_readers: 3, ..last_token() };
+    let Fixture { dir: _dir, store, control } = fixture(&[packed(16)], 8, options);
+    control.hold();
+    store.prefetch_many(LAYER, &ids(&[1, 2, 3, 4]));
+    assert_eq!(control.begun(3).len(), 3);
+    control.release();
+    control.begun(4);
+    fetch(&store, 0, &[1, 2, 3, 4]);
+    assert_eq!(store.stats().prefetch_used, 4);
+}
+
+#[test]
+fn a_small_cache_streams_a_layer_and_the_next_behind_it() {
+    let options = StoreOptions { top_k: 2, ..last_token() };
+    let Fixture { dir: _dir, store, .. } = fixture(&[packed(16), packed(16)], 5, options);
+    let all: Vec<u16> = (0..16).collect();
+    for _ in 0..3 {
+        for layer in [0, 1] {
+            let mut arrivals = store.request(LayerIdx(layer), &ids(&all));
+            store.prefetch_all(LayerIdx(1 - layer));
+            let mut n_arrived = 0;
+            while let Some(batch) = arrivals.next_batch().unwrap() {
+                batch.iter().for_each(|(_, expert)| check_bytes(expert));
+                n_arrived += batch.len();
+            }
+            assert_eq!(n_arrived, 16);
+        }
+    }
+}
+
+#[test]
+fn what_is_predicted_stays_until_its_layer_comes() {
+    let Fixture { dir: _dir, store, .. } =
+        fixture(&[packed(8), packed(8)], 4, StoreOptions { top_k: 2, ..last_token() });
+    fetch(&store, 1, &[5]);
+    // Older than anything else, and wanted soon.
+    store.prefetch(LayerIdx(1), &ids(&[5]));
+    for expert in 0..6 {
+        fetch(&store, 0, &[expert]);
+    }
+    let hits = store.stats().hits;
+    fetch(&store, 1, &[5]);
+    assert_eq!(store.stats().hits, hits + 1);
+    // Its turn has come and gone: now it leaves like any other.
+    for expert in 0..6 {
+        fetch(&store, 0, &[expert]);
+    }
+    let hits = store.stats().hits;
+    fetch(&store, 1, &[5]);
+    assert_eq!(store.stats().hits, hits);
+}
+
+#[test]
+fn a_request_takes_slots_from_predictions_where_there_is_nothing_else() {
+    let options = StoreOptions { top_k: 4, ..last_token() };
+    let Fixture { dir: _dir, store, .. } = fixture(&[packed(8), packed(8)], 4, options);
+    fetch(&store, 1, &[0, 1, 2, 3]);
+    store.prefetch(LayerIdx(1), &ids(&[0, 1, 2, 3]));
+    assert_eq!(fetch(&store, 0, &[4, 5, 6, 7]).len(), 4);
+}
+
+#[test]
+fn what_was_learned_warms_the_next_start() {
+    let options = StoreOptions { policy: CachePolicy::Frequency, ..last_token() };
+    let Fixture { dir: _dir, store, .. } = fixture(&[packed(16), stacked(16)], 6, options);
+    for _ in 0..4 {
+        fetch(&store, 0, &[3, 7]);
+        fetch(&store, 1, &[15]);
+    }
+    fetch(&store, 0, &[1, 2]);
+    let learned = store.learned().unwrap();
+    assert_eq!(learned.len(), 32);
+
+    let Fixture { dir: _dir, store, .. } = fixture(&[packed(16), stacked(16)], 3, options);
+    assert!(!store.restore(&learned[1..]));
+    assert!(store.restore(&learned));
+    while store.stats().resident < 3 {
+        std::thread::yield_now();
+    }
+    fetch(&store, 0, &[3, 7]);
+    fetch(&store, 1, &[15]);
+    let stats = store.stats();
+    assert_eq!((stats.hits, stats.misses, stats.prefetch_reads), (3, 0, 0));
+    assert_eq!(stats.evictions, 0);
+}
+
+#[test]
+fn layers_that_never_miss_are_not_worth_predicting() {
+    let options = StoreOptions { prefetch: Prefetch::Lookahead, ..last_token() };
+    let Fixture { dir: _dir, store, .. } = fixture(&[packed(16), packed(16)], 4, options);
+    assert!(store.wants_lookahead(LAYER, 1));
+    for _ in 0..40 {
+        fetch(&store, 0, &[1, 2]);
+    }
+    assert!(!store.wants_lookahead(LAYER, 1));
+    assert!(store.wants_lookahead(LayerIdx(1), 1));
+    fetch(&store, 0, &[3]);
+    assert!(store.wants_lookahead(LAYER, 1));
 }

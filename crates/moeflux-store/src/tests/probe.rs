@@ -32,6 +32,9 @@ struct State {
     faults: Vec<(FileIdx, Fault)>,
     /// Bytes that one call may bring.
     chunk_bytes: Option<usize>,
+    /// What reads and their memory must be multiples of, but for the lengths
+    /// that a fault left.
+    block: Option<usize>,
 }
 
 impl Control {
@@ -51,6 +54,11 @@ impl Control {
 
     pub(super) fn limit(&self, chunk_bytes: usize) {
         self.state.lock().unwrap().chunk_bytes = Some(chunk_bytes);
+    }
+
+    /// Refuses what a file read directly, in blocks of so many bytes, would.
+    pub(super) fn expect_blocks(&self, block: usize) {
+        self.state.lock().unwrap().block = Some(block);
     }
 
     /// Waits until that many reads have begun, and returns all that have.
@@ -77,6 +85,12 @@ impl Source for Probe {
     fn read_at(&self, file: FileIdx, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut state = self.control.state.lock().unwrap();
         state.reads.push((file, offset));
+        if let Some(block) = state.block {
+            let parts = [usize::try_from(offset).unwrap(), buf.as_ptr().addr(), buf.len()];
+            if parts.iter().any(|it| !it.is_multiple_of(block)) {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+        }
         self.control.changed.notify_all();
         let mut state = self.control.changed.wait_while(state, |it| it.is_held).unwrap();
         if let Some(found) = state.faults.iter().position(|it| it.0 == file) {

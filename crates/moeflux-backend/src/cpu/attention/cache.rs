@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::KvType;
 use crate::cpu::Isa;
 use crate::cpu::isa::for_every_isa;
+use crate::cpu::pool::SharedMut;
 
 /// Positions of a page.
 pub(in crate::cpu) const PAGE_POSITIONS: usize = 256;
@@ -90,19 +91,25 @@ impl KvCache {
 
     /// Stores the key and the value of one head at `position`.
     pub(in crate::cpu) fn store(&mut self, head: usize, position: usize, k: &[f32], v: &[f32]) {
-        for (plane, values) in [(&mut self.k, k), (&mut self.v, v)] {
-            assert_eq!(values.len(), plane.dim, "floats of a stored vector");
-            plane.grow(position + 1, self.n_heads, self.dtype);
-            match plane.place(head, position) {
-                (Page::Floats(page), at) => {
-                    page[at * values.len()..][..values.len()].copy_from_slice(values);
-                }
-                (Page::Bytes(page), at) => {
-                    let n = self.dtype.row_bytes(values.len());
-                    self.dtype.encode_row(values, &mut page[at * n..][..n]);
-                }
-            }
-        }
+        let shared = self.share(position..position + 1);
+        // SAFETY: nobody else has a part of this cache.
+        unsafe { shared.store(head, position, k, v) };
+    }
+
+    /// Has pages for `positions`, which tasks may fill at the same time.
+    pub(in crate::cpu) fn share(&mut self, positions: Range<usize>) -> SharedKv<'_> {
+        let KvCache { n_heads, dtype, k, v } = self;
+        let first_page = positions.start / PAGE_POSITIONS;
+        let planes = [k, v].map(|plane| {
+            plane.grow(positions.end, *n_heads, *dtype);
+            let dim = plane.dim;
+            let pages = plane.pages[first_page..].iter_mut().map(|page| match page {
+                Page::Floats(page) => SharedPage::Floats(SharedMut::new(page)),
+                Page::Bytes(page) => SharedPage::Bytes(SharedMut::new(page)),
+            });
+            SharedPlane { dim, pages: pages.collect() }
+        });
+        SharedKv { dtype: *dtype, first_page, planes }
     }
 
     /// The stored bytes: keys, then values, each by position and head.
@@ -153,6 +160,51 @@ impl KvCache {
 
     pub(in crate::cpu) fn values(&self) -> Reader<'_> {
         Reader { plane: &self.v, dtype: self.dtype }
+    }
+}
+
+/// Keys and values whose positions belong to different tasks.
+pub(in crate::cpu) struct SharedKv<'a> {
+    dtype: KvType,
+    first_page: usize,
+    /// Keys and values, from the first page on.
+    planes: [SharedPlane<'a>; 2],
+}
+
+struct SharedPlane<'a> {
+    dim: usize,
+    pages: Vec<SharedPage<'a>>,
+}
+
+enum SharedPage<'a> {
+    Floats(SharedMut<'a, f32>),
+    Bytes(SharedMut<'a, u8>),
+}
+
+impl SharedKv<'_> {
+    /// Stores the key and the value of one head at `position`.
+    ///
+    /// # Safety
+    /// Meanwhile nobody else stores at this position and head.
+    pub(in crate::cpu) unsafe fn store(&self, head: usize, position: usize, k: &[f32], v: &[f32]) {
+        for (plane, values) in self.planes.iter().zip([k, v]) {
+            assert_eq!(values.len(), plane.dim, "floats of a stored vector");
+            let at = slot(head, position);
+            match &plane.pages[position / PAGE_POSITIONS - self.first_page] {
+                SharedPage::Floats(page) => {
+                    let n = plane.dim;
+                    // SAFETY: the caller promises that this vector is nobody else's.
+                    let out = unsafe { page.slice(at * n..(at + 1) * n) };
+                    out.copy_from_slice(values);
+                }
+                SharedPage::Bytes(page) => {
+                    let n = self.dtype.row_bytes(plane.dim);
+                    // SAFETY: the caller promises that this vector is nobody else's.
+                    let out = unsafe { page.slice(at * n..(at + 1) * n) };
+                    self.dtype.encode_row(values, out);
+                }
+            }
+        }
     }
 }
 

@@ -1,8 +1,14 @@
 //! The inner loops of attention. How many queries and positions they take at a
 //! time decides no bit: every sum has its own accumulators.
 
+use std::ops::Range;
+
+#[cfg(target_arch = "x86_64")]
+use super::avx2;
 use super::cache::Rows;
 use crate::cpu::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::isa::Level;
 use crate::cpu::isa::for_every_isa;
 use crate::cpu::math::{LANES, dot, exp, tree_sum};
 
@@ -24,13 +30,31 @@ pub(in crate::cpu) fn score(
     scale: f32,
 ) {
     let whole_blocks = queries.first().is_none_or(|it| it.len().is_multiple_of(LANES));
-    if !whole_blocks {
-        score_one_by_one(isa, out, queries, keys, scale);
-    } else if isa.name() == "avx512" {
-        score_wide(isa, out, queries, keys, scale);
-    } else {
-        score_narrow(isa, out, queries, keys, scale);
+    #[cfg(target_arch = "x86_64")]
+    if whole_blocks && isa.level() == Level::Avx2 {
+        // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
+        return unsafe { avx2::score(out, queries, keys, scale) };
     }
+    for near in near(keys) {
+        let scores = &mut out.scores[near.start..];
+        let (out, keys) = (Scores { scores, stride: out.stride }, keys.slice(near));
+        if !whole_blocks {
+            score_one_by_one(isa, out, queries, keys, scale);
+        } else if isa.name() == "avx512" {
+            score_wide(isa, out, queries, keys, scale);
+        } else {
+            score_plain(isa, out, queries, keys, scale);
+        }
+    }
+}
+
+/// Bytes of keys or values that stay in the first cache while queries pass.
+const NEAR_BYTES: usize = 32 << 10;
+
+/// Divides keys or values so that each part stays near.
+fn near(rows: Rows<'_>) -> impl Iterator<Item = Range<usize>> + use<> {
+    let (n, len) = (rows.len(), (NEAR_BYTES / (4 * rows.stride)).max(8));
+    (0..n).step_by(len).map(move |start| start..n.min(start + len))
 }
 
 for_every_isa! {
@@ -45,8 +69,8 @@ for_every_isa! {
 }
 
 for_every_isa! {
-    /// For sixteen vector registers, each half of a dot's lanes.
-    fn score_narrow(out: Scores<'_>, queries: &[&[f32]], keys: Rows<'_>, scale: f32) {
+    /// For few vector registers.
+    fn score_plain(out: Scores<'_>, queries: &[&[f32]], keys: Rows<'_>, scale: f32) {
         score_pairs::<2>(out, queries, &keys, scale);
     }
 }
@@ -227,9 +251,23 @@ pub(super) struct Mix<'a> {
     pub(super) totals: &'a mut [f32],
 }
 
+/// `sums[i] += sum of weights[i * stride + j] * values[j]`, by ascending `j`.
+pub(super) fn mix(isa: Isa, out: Mix<'_>, weights: &[f32], stride: usize, values: Rows<'_>) {
+    #[cfg(target_arch = "x86_64")]
+    if isa.level() == Level::Avx2 {
+        // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
+        return unsafe { avx2::mix(out, weights, stride, values) };
+    }
+    let Mix { sums, dim, totals } = out;
+    for near in near(values) {
+        let out = Mix { sums: &mut *sums, dim, totals: &mut *totals };
+        mix_plain(isa, out, &weights[near.start..], stride, values.slice(near));
+    }
+}
+
 for_every_isa! {
-    /// `sums[i] += sum of weights[i * stride + j] * values[j]`, by ascending `j`.
-    pub(super) fn mix(out: Mix<'_>, weights: &[f32], stride: usize, values: Rows<'_>) {
+    /// For any number of vector registers.
+    fn mix_plain(out: Mix<'_>, weights: &[f32], stride: usize, values: Rows<'_>) {
         let Mix { sums, dim, totals } = out;
         let n_queries = totals.len();
         let pairs = n_queries - n_queries % 2;

@@ -8,13 +8,14 @@
 //! Queries that share a key head are worked on in tiles, so that keys and
 //! values are read once for all of them; no output is divided among threads.
 
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2;
 mod cache;
 mod kernels;
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
 
 use self::cache::Reader;
 pub(super) use self::cache::{KvCache, PAGE_POSITIONS, Rows};
@@ -35,16 +36,16 @@ const SCORES: usize = 16 << 20;
 /// Scores that a thread may hold in any case.
 const TILE_SCORES: usize = 1 << 20;
 
-/// Bytes of keys worked on at a time: about what the first cache holds.
-const BLOCK_BYTES: usize = 32 << 10;
+/// Bytes of keys worked on at a time: a part of what the second cache holds.
+const BLOCK_BYTES: usize = 128 << 10;
+
+/// Rows whose keys and values a task stores.
+const STORED_ROWS: usize = 16;
 
 /// Multiplications worth a task of their own: about ten microseconds.
 const TASK_PRODUCTS: usize = 128 << 10;
 
-/// Memory for tiles, kept from call to call.
-#[derive(Debug, Default)]
-pub(super) struct Scratches(Mutex<Vec<Scratch>>);
-
+/// Memory of one task.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     /// Of a tile: `(n_queries, n_positions)`.
@@ -55,16 +56,6 @@ pub(super) struct Scratch {
     sums: Vec<f32>,
     totals: Vec<f32>,
     maxima: Vec<f32>,
-}
-
-impl Scratches {
-    pub(super) fn take(&self) -> Scratch {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
-    }
-
-    pub(super) fn put(&self, scratch: Scratch) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
-    }
 }
 
 /// The first `len` elements of a vector that only ever grows.
@@ -123,13 +114,20 @@ fn check(cpu: &Cpu, op: &Attention, kv: &KvCache) {
 
 /// Extends the cache by the rows of a span.
 fn store(cpu: &Cpu, op: &Attention, span: &Span, kv: &mut KvCache) {
-    for (i, row) in span.rows.clone().enumerate() {
-        for head in 0..kv.n_heads() {
-            let k = cpu.buf(op.k.buf).head(row, op.k, head);
-            let v = op.v.map_or(&[][..], |it| cpu.buf(it.buf).head(row, it, head));
-            kv.store(head, span.position + i, k, v);
+    let positions = span.position..span.position + span.rows.len();
+    let shared = kv.share(positions.clone());
+    cpu.pool.run(span.rows.len().div_ceil(STORED_ROWS), &|task| {
+        let first = task * STORED_ROWS;
+        for i in first..span.rows.len().min(first + STORED_ROWS) {
+            let row = span.rows.start + i;
+            for head in 0..op.k.n_heads {
+                let k = cpu.buf(op.k.buf).head(row, op.k, head);
+                let v = op.v.map_or(&[][..], |it| cpu.buf(it.buf).head(row, it, head));
+                // SAFETY: a position belongs to one row and a row to one task.
+                unsafe { shared.store(head, positions.start + i, k, v) };
+            }
         }
-    }
+    });
 }
 
 /// The queries of a span.
@@ -205,6 +203,8 @@ impl Job<'_> {
                 }
             }
         }
+        // Later queries see more: the most work first, so that threads end together.
+        tiles.sort_by_key(|it| std::cmp::Reverse(it.queries.end));
         tiles
     }
 

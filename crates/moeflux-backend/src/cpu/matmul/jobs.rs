@@ -1,5 +1,6 @@
 //! Several products at once: cut into tasks of equal work, one fork for all.
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use moeflux_core::quant::{MatrixFormat, MatrixView};
@@ -75,8 +76,32 @@ pub struct OutRows<'a> {
 /// If shapes do not fit, a row lies outside its buffer, or two outputs are the
 /// same element.
 pub fn run_jobs(pool: &Pool, isa: Isa, jobs: &[MatmulJob<'_>]) {
+    let mut lists = LISTS.take();
     jobs.iter().for_each(MatmulJob::check);
-    check_outputs_are_disjoint(jobs);
+    check_outputs_are_disjoint(jobs, &mut lists.spans);
+    run_checked(pool, isa, jobs, &mut lists.tasks);
+    LISTS.set(lists);
+}
+
+/// What [`run_jobs`] writes down, kept from call to call.
+#[derive(Default)]
+struct Lists {
+    tasks: Vec<Task>,
+    /// Addresses of the outputs.
+    spans: Vec<Range<usize>>,
+}
+
+/// Some rows of the matrix of a job.
+struct Task {
+    job: usize,
+    rows: Range<usize>,
+}
+
+thread_local! {
+    static LISTS: Cell<Lists> = Cell::default();
+}
+
+fn run_checked(pool: &Pool, isa: Isa, jobs: &[MatmulJob<'_>], tasks: &mut Vec<Task>) {
     let total: usize = jobs.iter().map(|it| it.cost() * it.weight.rows).sum();
     if pool.n_threads() == 1 || total < FORK_COST {
         for job in jobs {
@@ -86,9 +111,9 @@ pub fn run_jobs(pool: &Pool, isa: Isa, jobs: &[MatmulJob<'_>]) {
         return;
     }
     let task_cost = (total / (pool.n_threads() * TASKS_PER_THREAD)).max(TASK_COST);
-    let tasks = cut(jobs, task_cost);
+    cut(jobs, task_cost, tasks);
     let run = |i: usize| {
-        let (job, rows) = &tasks[i];
+        let Task { job, rows } = &tasks[i];
         // SAFETY: outputs of different jobs are disjoint, and each row of a job is in one task.
         unsafe { jobs[*job].run(isa, rows.clone()) };
     };
@@ -108,32 +133,30 @@ const TASK_COST: usize = 40 << 10;
 /// Leaves the caller something to take when a worker comes late.
 const TASKS_PER_THREAD: usize = 8;
 
-/// The rows of every task: (job, rows).
-fn cut(jobs: &[MatmulJob<'_>], task_cost: usize) -> Vec<(usize, Range<usize>)> {
-    let mut tasks = Vec::with_capacity(jobs.len() * 2);
+/// Cuts all jobs into tasks of about that cost.
+fn cut(jobs: &[MatmulJob<'_>], task_cost: usize, tasks: &mut Vec<Task>) {
+    tasks.clear();
     for (i, job) in jobs.iter().enumerate() {
         let n_blocks = job.weight.rows.div_ceil(BLOCK_ROWS);
         let n_parts = (job.cost() * job.weight.rows).div_ceil(task_cost).clamp(1, n_blocks.max(1));
         let end = |part: usize| (n_blocks * part / n_parts * BLOCK_ROWS).min(job.weight.rows);
-        let parts = (0..n_parts).map(|it| (i, end(it)..end(it + 1)));
-        tasks.extend(parts.filter(|(_, rows)| !rows.is_empty()));
+        let parts = (0..n_parts).map(|it| Task { job: i, rows: end(it)..end(it + 1) });
+        tasks.extend(parts.filter(|it| !it.rows.is_empty()));
     }
-    tasks
 }
 
 /// Data races would be undefined behaviour, so this is worth its microsecond.
-fn check_outputs_are_disjoint(jobs: &[MatmulJob<'_>]) {
-    let n_rows = jobs.iter().map(|it| it.out.rows.len()).sum();
-    let mut spans: Vec<(usize, usize)> = Vec::with_capacity(n_rows);
+fn check_outputs_are_disjoint(jobs: &[MatmulJob<'_>], spans: &mut Vec<Range<usize>>) {
+    spans.clear();
     for job in jobs.iter().filter(|it| it.weight.rows > 0) {
         let n_bytes = job.weight.rows * size_of::<f32>();
         for i in 0..job.out.rows.len() {
             let start = job.out.data.address() + job.out.start(i) * size_of::<f32>();
-            spans.push((start, start + n_bytes));
+            spans.push(start..start + n_bytes);
         }
     }
-    spans.sort_unstable();
-    assert!(spans.windows(2).all(|it| it[0].1 <= it[1].0), "outputs of one call overlap");
+    spans.sort_unstable_by_key(|it| it.start);
+    assert!(spans.windows(2).all(|it| it[0].end <= it[1].start), "outputs of one call overlap");
 }
 
 impl MatmulJob<'_> {

@@ -16,6 +16,8 @@
 //! rows changes a bit.
 
 #[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -23,6 +25,8 @@ mod floats;
 mod full;
 mod heads;
 mod jobs;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod quantise;
 mod scalar;
 mod small;
@@ -81,9 +85,25 @@ fn integer_rows(
         Level::Scalar => scalar::integer_rows(product, rows, out),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: holding this `Isa` proves that the machine has AVX2, FMA and F16C.
-        Level::Avx2 => unsafe { avx2::integer_rows(product, rows, out) },
+        Level::Avx2 => unsafe { avx2::integer_rows::<false>(product, rows, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: holding this `Isa` proves that the machine has AVX-VNNI, AVX2, FMA and F16C.
+        Level::AvxVnni => unsafe { avx2::integer_rows::<true>(product, rows, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
         Level::Avx512 => unsafe { avx512::integer_rows(product, rows, out) },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: holding this `Isa` proves that the machine has AVX-512 and that this process may
+        // use AMX.
+        Level::Amx => unsafe { amx::integer_rows(product, rows, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: holding this `Isa` proves that the machine has NEON.
+        Level::Neon => unsafe { neon::plain(product, rows, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: holding this `Isa` proves that the machine has dot products.
+        Level::Dotprod => unsafe { neon::dotprod(product, rows, out) },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: holding this `Isa` proves that the machine has matrix products.
+        Level::I8mm => unsafe { neon::i8mm(product, rows, out) },
     }
 }

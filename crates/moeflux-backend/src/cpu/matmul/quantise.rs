@@ -1,5 +1,7 @@
 //! Activations rounded to one or two digits of 8 bits, group by group.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::cpu::Isa;
 use crate::cpu::isa::for_every_isa;
 use crate::cpu::pool::{Pool, SharedMut};
@@ -9,6 +11,9 @@ use crate::cpu::pool::{Pool, SharedMut};
 /// The memory is kept from call to call.
 #[derive(Debug, Default)]
 pub struct Quantised {
+    /// Another one after every rounding, so that what was derived from the
+    /// integers can tell whether it still holds.
+    id: u64,
     n_rows: usize,
     cols: usize,
     group_size: usize,
@@ -18,6 +23,9 @@ pub struct Quantised {
     /// (n_rows, n_digits, cols), columns in natural order, the digit that
     /// counts 256 times first.
     q: Vec<i8>,
+    /// Both digits of two columns together, the first one in the lower half:
+    /// (n_rows, cols / 2).
+    pairs: Vec<i32>,
     /// (n_rows, n_groups)
     s: Vec<f32>,
     /// `s` times the sum of the integers, (n_rows, n_groups).
@@ -57,6 +65,8 @@ impl Quantised {
         let n_groups = cols / group_size;
         let (q_bytes, per_task) = (n_digits * self.stride, TASK_ELEMENTS.div_ceil(cols.max(1)));
         let q_stride = self.stride;
+        let n_pairs = cols / 2;
+        let pairs = SharedMut::new(&mut self.pairs);
         let q = SharedMut::new(&mut self.q);
         let s = SharedMut::new(&mut self.s);
         let st = SharedMut::new(&mut self.st);
@@ -65,20 +75,24 @@ impl Quantised {
                 // SAFETY: each row belongs to one task.
                 let q = unsafe { q.slice(row * q_bytes..(row + 1) * q_bytes) };
                 // SAFETY: each row belongs to one task.
+                let pairs = unsafe { pairs.slice(row * n_pairs..(row + 1) * n_pairs) };
+                // SAFETY: each row belongs to one task.
                 let s = unsafe { s.slice(row * n_groups..(row + 1) * n_groups) };
                 // SAFETY: each row belongs to one task.
                 let st = unsafe { st.slice(row * n_groups..(row + 1) * n_groups) };
                 let x = &x[row * stride..][..cols];
                 match group_size {
-                    32 => quantise_row_32(isa, x, q, q_stride, s, st),
-                    64 => quantise_row_64(isa, x, q, q_stride, s, st),
-                    _ => quantise_row_128(isa, x, q, q_stride, s, st),
+                    32 => quantise_row_32(isa, x, q, q_stride, pairs, s, st),
+                    64 => quantise_row_64(isa, x, q, q_stride, pairs, s, st),
+                    _ => quantise_row_128(isa, x, q, q_stride, pairs, s, st),
                 }
             }
         });
     }
 
     fn resize(&mut self, rounding: &Rounding<'_>) {
+        static N_ROUNDED: AtomicU64 = AtomicU64::new(1);
+        self.id = N_ROUNDED.fetch_add(1, Ordering::Relaxed);
         let Rounding { n_rows, cols, group_size, n_digits, .. } = *rounding;
         let n_groups = cols / group_size;
         // An odd number of cache lines: rows side by side fall into different sets of the cache.
@@ -87,8 +101,14 @@ impl Quantised {
         self.n_digits = n_digits;
         self.stride = lines * 64;
         self.q.resize(n_rows * n_digits * self.stride, 0);
+        self.pairs.resize(n_rows * cols / 2, 0);
         self.s.resize(n_rows * n_groups, 0.0);
         self.st.resize(n_rows * n_groups, 0.0);
+    }
+
+    /// No other integers have it.
+    pub(super) fn id(&self) -> u64 {
+        self.id
     }
 
     /// Rows.
@@ -116,6 +136,12 @@ impl Quantised {
         &self.q[(row * self.n_digits + digit) * self.stride..][..self.cols]
     }
 
+    /// The integers of a row, two columns together.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn pairs(&self, row: usize) -> &[i32] {
+        &self.pairs[row * self.cols / 2..][..self.cols / 2]
+    }
+
     /// The scale of each group of a row.
     pub(super) fn s(&self, row: usize) -> &[f32] {
         let n_groups = self.cols / self.group_size;
@@ -136,16 +162,19 @@ macro_rules! quantise_row {
                 x: &[f32],
                 q: &mut [i8],
                 q_stride: usize,
+                pairs: &mut [i32],
                 s: &mut [f32],
                 st: &mut [f32],
             ) {
                 let (x, _) = x.as_chunks::<$group>();
                 let (high, low) = q.split_at_mut(q_stride);
                 let (high, _) = high.as_chunks_mut::<$group>();
+                let (pairs, _) = pairs.as_chunks_mut::<{ $group / 2 }>();
                 if low.is_empty() {
-                    for (((x, q), s), st) in x.iter().zip(high).zip(s).zip(st) {
+                    for ((((x, q), pairs), s), st) in x.iter().zip(high).zip(pairs).zip(s).zip(st) {
                         let mut codes = [0; $group];
                         (*s, *st) = quantise_group(x, ONE_DIGIT, &mut codes);
+                        join_pairs(&codes, pairs);
                         for (q, code) in q.iter_mut().zip(codes) {
                             *q = code as i8;
                         }
@@ -153,9 +182,12 @@ macro_rules! quantise_row {
                     return;
                 }
                 let digits = high.iter_mut().zip(low.as_chunks_mut::<$group>().0);
-                for (((x, (high, low)), s), st) in x.iter().zip(digits).zip(s).zip(st) {
+                for ((((x, (high, low)), pairs), s), st) in
+                    x.iter().zip(digits).zip(pairs).zip(s).zip(st)
+                {
                     let mut codes = [0; $group];
                     (*s, *st) = quantise_group(x, TWO_DIGITS, &mut codes);
+                    join_pairs(&codes, pairs);
                     for ((high, low), code) in high.iter_mut().zip(low).zip(codes) {
                         *high = ((code + 128) >> 8) as i8;
                         // What is left lies between -128 and 127.
@@ -175,6 +207,13 @@ quantise_row!(quantise_row_128, 128);
 const ONE_DIGIT: i32 = 127;
 /// And of two.
 const TWO_DIGITS: i32 = 127 * 256;
+
+#[inline(always)]
+fn join_pairs(codes: &[i32], pairs: &mut [i32]) {
+    for (pair, codes) in pairs.iter_mut().zip(codes.as_chunks::<2>().0) {
+        *pair = codes[0] & 0xffff | codes[1] << 16;
+    }
+}
 
 /// Rounds one group; returns its scale, and the scale times the sum.
 #[inline(always)]

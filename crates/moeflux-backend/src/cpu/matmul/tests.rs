@@ -92,6 +92,11 @@ fn params(noise: &mut Noise, n: usize, float: Float, size: f32) -> Vec<u8> {
     out
 }
 
+thread_local! {
+    /// One for all products of a test: threads are dear in emulators.
+    static POOL: Pool = Pool::new(2);
+}
+
 /// All outputs of one product, (x_rows, rows).
 fn product(isa: Isa, weight: MatrixView<'_>, x: Activations<'_>, x_rows: RowMap<'_>) -> Vec<f32> {
     let n = x_rows.len();
@@ -99,7 +104,8 @@ fn product(isa: Isa, weight: MatrixView<'_>, x: Activations<'_>, x_rows: RowMap<
     let rows = RowMap::Range { first: 0, n };
     let out_rows =
         OutRows { data: SharedMut::new(&mut out), stride: weight.rows, first_col: 0, rows };
-    run_jobs(&Pool::new(2), isa, &[MatmulJob { weight, x, x_rows, out: out_rows }]);
+    let job = MatmulJob { weight, x, x_rows, out: out_rows };
+    POOL.with(|pool| run_jobs(pool, isa, &[job]));
     out
 }
 
@@ -198,6 +204,23 @@ fn every_isa_gives_the_bits_of_scalar_on_long_rows() {
             check_integer(&matrix, affine, &x);
         }
     }
+}
+
+#[test]
+fn every_isa_gives_the_bits_of_scalar_for_many_rows_of_activations() {
+    let mut noise = Noise(6);
+    for affine in every_affine().filter(|it| it.params == Float::BF16) {
+        for (rows, n_groups, n) in [(5, 3, 40), (33, 1, 17), (48, 3, 8)] {
+            let cols = n_groups * affine.group_size;
+            let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Affine(affine));
+            let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
+            check_integer(&matrix, affine, &x);
+        }
+    }
+    let affine = Affine { bits: 4, group_size: 64, params: Float::BF16 };
+    let matrix = TestMatrix::new(&mut noise, 3, 18432, MatrixFormat::Affine(affine));
+    let x: Vec<f32> = (0..40 * 18432).map(|_| noise.float()).collect();
+    check_integer(&matrix, affine, &x);
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn unpack_4(packed: &[u8]) -> __m256i {
 #[target_feature(enable = "avx2")]
 fn unpack_odd<const BITS: usize>(packed: &[u8]) -> __m256i {
     let columns = _mm256_set_m128i(load_16(&packed[2 * BITS..]), load_16(packed));
-    let factors = const { &shift_factors(BITS) };
+    let factors = const { &shift_factors(BITS, 8) };
     let factors = load_32(bytemuck::cast_slice(factors));
     let first = _mm256_shuffle_epi8(columns, load_32(const { &byte_places(BITS, 0) }));
     let second = _mm256_shuffle_epi8(columns, load_32(const { &byte_places(BITS, 8) }));
@@ -76,7 +76,7 @@ fn unpack_odd<const BITS: usize>(packed: &[u8]) -> __m256i {
 }
 
 /// In both halves: the bytes of columns `from .. from + 8` of sixteen.
-const fn byte_places(bits: usize, from: usize) -> [u8; 32] {
+pub(super) const fn byte_places(bits: usize, from: usize) -> [u8; 32] {
     let mut out = [0; 32];
     let mut i = 0;
     while i < 32 {
@@ -87,12 +87,12 @@ const fn byte_places(bits: usize, from: usize) -> [u8; 32] {
     out
 }
 
-/// Column `i` begins at bit `i * bits`: what shifts that to bit 8.
-const fn shift_factors(bits: usize) -> [u16; 16] {
+/// Column `i` begins at bit `i * bits`: what shifts that to bit `to`.
+pub(super) const fn shift_factors(bits: usize, to: usize) -> [u16; 16] {
     let mut out = [0; 16];
     let mut i = 0;
     while i < 16 {
-        out[i] = 1 << (8 - i * bits % 8);
+        out[i] = 1 << (to - i * bits % 8);
         i += 1;
     }
     out

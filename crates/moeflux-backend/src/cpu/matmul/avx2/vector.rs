@@ -56,3 +56,23 @@ pub(super) fn load_16(bytes: &[u8]) -> __m128i {
     // SAFETY: 16 bytes are readable, and the load needs no alignment.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn load_halves<T: bytemuck::NoUninit>(elements: &[T]) -> __m256i {
+    load_32(bytemuck::cast_slice(&elements[..16]))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn load_integers(integers: &[i32; 8]) -> __m256i {
+    // SAFETY: eight elements are readable, and the load needs no alignment.
+    unsafe { _mm256_loadu_si256(integers.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn store_integers(out: &mut [i32; 8], value: __m256i) {
+    // SAFETY: eight elements are writable, and the store needs no alignment.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), value) };
+}

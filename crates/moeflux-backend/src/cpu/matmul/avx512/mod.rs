@@ -5,12 +5,12 @@
 //! end with sixteen rows of the matrix as the lanes of a vector.
 
 mod dots;
-mod params;
+pub(super) mod params;
 mod stream;
 mod tile;
-mod transpose;
-mod unpack;
-mod vector;
+pub(super) mod transpose;
+pub(super) mod unpack;
+pub(super) mod vector;
 
 use std::ops::Range;
 
@@ -48,6 +48,8 @@ macro_rules! for_format {
         kernel::<$bits, $group>($($arg),*)
     }};
 }
+
+pub(super) use for_format;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 pub(super) fn integer_rows(product: IntegerProduct<'_>, rows: Range<usize>, mut out: OutPart<'_>) {

@@ -11,19 +11,19 @@ use super::vector::{load_32, load_64, load_halves, load_singles, pair_halves};
 use crate::cpu::matmul::IntegerProduct;
 
 /// Groups of one tile.
-pub(super) const GROUPS: usize = 16;
+pub(in crate::cpu::matmul) const GROUPS: usize = 16;
 
 /// Scale and bias of each group of a tile; lanes are rows.
-pub(super) struct ParamTile {
-    pub(super) scale: [__m512; GROUPS],
-    pub(super) bias: [__m512; GROUPS],
+pub(in crate::cpu::matmul) struct ParamTile {
+    pub(in crate::cpu::matmul) scale: [__m512; GROUPS],
+    pub(in crate::cpu::matmul) bias: [__m512; GROUPS],
 }
 
 /// The parameters of at most 16 `rows` and at most 16 groups from `group` on;
 /// what is absent is zero.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,f16c")]
-pub(super) fn param_tile(
+pub(in crate::cpu::matmul) fn param_tile(
     product: &IntegerProduct<'_>,
     rows: Range<usize>,
     group: usize,

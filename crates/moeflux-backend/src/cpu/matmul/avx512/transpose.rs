@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 /// Vector `c` of the result holds lane `c` of every row.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub(super) fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
+pub(in crate::cpu::matmul) fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
     let zero = _mm512_setzero_si512();
     // Pairs of rows, then quads: within each 128-bit lane.
     let mut pairs = [zero; 16];

@@ -14,7 +14,7 @@ pub(super) const COLS: usize = 64;
 /// The integers of 64 columns, from exactly `8 * BITS` bytes.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2")]
-pub(super) fn unpack<const BITS: usize>(packed: &[u8]) -> __m512i {
+pub(in crate::cpu::matmul) fn unpack<const BITS: usize>(packed: &[u8]) -> __m512i {
     let spread = match BITS {
         8 => return load_64(packed),
         4 => _mm512_cvtepu32_epi64(load_32(packed)),
@@ -31,7 +31,7 @@ pub(super) fn unpack<const BITS: usize>(packed: &[u8]) -> __m512i {
 /// The integers of fewer than 64 columns; the rest is zero.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2")]
-pub(super) fn unpack_part<const BITS: usize>(packed: &[u8]) -> __m512i {
+pub(in crate::cpu::matmul) fn unpack_part<const BITS: usize>(packed: &[u8]) -> __m512i {
     let mut padded = [0u8; 64];
     padded[..packed.len()].copy_from_slice(packed);
     unpack::<BITS>(&padded[..8 * BITS])

@@ -13,7 +13,7 @@ pub(super) fn load_first<const BITS: usize>(bytes: &[u8]) -> __m512i {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn load_64(bytes: &[u8]) -> __m512i {
+pub(in crate::cpu::matmul) fn load_64(bytes: &[u8]) -> __m512i {
     assert!(bytes.len() >= 64);
     // SAFETY: 64 bytes are readable, and the load needs no alignment.
     unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
@@ -21,7 +21,7 @@ pub(super) fn load_64(bytes: &[u8]) -> __m512i {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn load_32(bytes: &[u8]) -> __m256i {
+pub(in crate::cpu::matmul) fn load_32(bytes: &[u8]) -> __m256i {
     assert!(bytes.len() >= 32);
     // SAFETY: 32 bytes are readable, and the load needs no alignment.
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
@@ -29,7 +29,7 @@ pub(super) fn load_32(bytes: &[u8]) -> __m256i {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn load_16(bytes: &[u8]) -> __m128i {
+pub(in crate::cpu::matmul) fn load_16(bytes: &[u8]) -> __m128i {
     assert!(bytes.len() >= 16);
     // SAFETY: 16 bytes are readable, and the load needs no alignment.
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
@@ -37,7 +37,7 @@ pub(super) fn load_16(bytes: &[u8]) -> __m128i {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn store_64(out: &mut [u8], value: __m512i) {
+pub(in crate::cpu::matmul) fn store_64(out: &mut [u8], value: __m512i) {
     assert!(out.len() >= 64);
     // SAFETY: 64 bytes are writable, and the store needs no alignment.
     unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), value) };
@@ -45,7 +45,7 @@ pub(super) fn store_64(out: &mut [u8], value: __m512i) {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn store_floats(out: &mut [f32; 16], value: __m512) {
+pub(in crate::cpu::matmul) fn store_floats(out: &mut [f32; 16], value: __m512) {
     // SAFETY: sixteen elements are writable, and the store needs no alignment.
     unsafe { _mm512_storeu_ps(out.as_mut_ptr(), value) };
 }
@@ -81,7 +81,7 @@ pub(super) fn load_halves(bytes: &[u8]) -> __m256i {
 /// Up to 16 elements of four bytes, and zeros.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn load_singles(bytes: &[u8]) -> __m512i {
+pub(in crate::cpu::matmul) fn load_singles(bytes: &[u8]) -> __m512i {
     let n = bytes.len() / 4;
     assert!(n <= 16);
     // SAFETY: the mask lets only the slice's own elements be read.

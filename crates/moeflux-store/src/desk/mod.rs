@@ -1,18 +1,27 @@
 //! Who wants which expert, where each one is, and what is read next.
 //! Everything that consumers and readers share is here, behind one lock.
 
+mod ahead;
+mod resize;
+mod room;
+
 use std::collections::{HashMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
-use moeflux_core::{Expert, ExpertId, ExpertLayout, ExpertMemory, HostBuf, LayerIdx};
+use moeflux_core::{Expert, ExpertLayout, HostBuf, LayerIdx};
 
+use crate::flight::{Flight, Part};
 use crate::plan::Target;
+use crate::policy::Policy;
 use crate::predict::LastToken;
 use crate::queue::{Job, Queue, Urgency};
-use crate::reader::Outcome;
+use crate::reader::{Outcome, Reader};
 use crate::slots::Slots;
+use crate::timeline::{Happening, LayerCounts, Timeline};
+use crate::tuner::{StepCost, Tuner};
 use crate::{Batch, StoreError, StoreStats};
 
 /// The state of a store.
@@ -23,10 +32,24 @@ pub(crate) struct Desk {
     /// `None` when files are mapped: then nothing ever has to leave.
     slots: Option<Slots>,
     queue: Queue,
+    flight: Flight,
     requests: HashMap<Ticket, Pending>,
     n_tickets: u64,
+    /// Resident experts that were predicted for a layer that is still to come,
+    /// the likeliest of each layer first. The policy does not know of them.
+    expected: Vec<Target>,
+    /// What is being read although nobody asked for it.
+    reading_ahead: Vec<Target>,
     predictor: LastToken,
+    tuner: Tuner,
+    /// What consumers had waited and the drive had read when the last decode
+    /// step ended.
+    last_step: (Duration, Duration),
     counts: StoreStats,
+    /// By layer.
+    layer_counts: Vec<LayerCounts>,
+    /// What happens, where somebody wants to know.
+    timeline: Option<Timeline>,
     /// Slots that predictions leave to requests.
     n_reserved: usize,
     is_closed: bool,
@@ -45,6 +68,8 @@ enum Entry {
         waiters: Vec<Waiter>,
         /// Whether a prediction started the read and nobody asked since.
         is_predicted: bool,
+        /// Whether its layer is still to come.
+        is_expected: bool,
     },
     Resident {
         expert: Arc<Expert>,
@@ -52,6 +77,8 @@ enum Entry {
         holder: Option<ThreadId>,
         /// As above.
         is_predicted: bool,
+        /// Whether it is among those that are expected.
+        is_expected: bool,
     },
 }
 
@@ -97,19 +124,28 @@ impl Desk {
             entries: (0..n_experts).map(|_| Entry::Absent).collect(),
             slots,
             queue: Queue::default(),
+            flight: Flight::default(),
             requests: HashMap::new(),
             n_tickets: 0,
+            expected: Vec::new(),
+            reading_ahead: Vec::new(),
             predictor: LastToken::new(n_layers),
+            tuner: Tuner::new(),
+            last_step: Default::default(),
             counts: StoreStats::default(),
+            layer_counts: vec![LayerCounts::default(); n_layers],
+            timeline: None,
             n_reserved,
             is_closed: false,
         }
     }
 
-    /// Takes in a request: what is resident, and a ticket for the rest.
+    /// Takes in a request: what is resident, and a ticket for the rest. Each
+    /// target counts as so many uses.
     pub(crate) fn request(
         &mut self,
-        wanted: impl ExactSizeIterator<Item = Target>,
+        layer: LayerIdx,
+        wanted: impl ExactSizeIterator<Item = (Target, f32)>,
     ) -> (Batch, Option<Ticket>) {
         let ticket = Ticket(self.n_tickets);
         let n_wanted = wanted.len();
@@ -120,9 +156,10 @@ impl Desk {
             arrived: Vec::with_capacity(n_wanted),
             failed: VecDeque::new(),
         };
-        for (index, target) in wanted.enumerate() {
+        let n_used_before = self.counts.prefetch_used;
+        for (index, (target, n_uses)) in wanted.enumerate() {
             if let Some(slots) = &mut self.slots {
-                slots.policy.touched(target.ordinal);
+                slots.policy.touched(target.ordinal, n_uses);
             }
             if !self.join(&mut pending, Waiter { ticket, index }, target) {
                 pending.unissued.push_back((index, target));
@@ -131,11 +168,19 @@ impl Desk {
         let n_hits = pending.arrived.len();
         self.counts.requests += 1;
         self.counts.hits += n_hits as u64;
-        self.counts.misses += (n_wanted - n_hits) as u64;
+        let n_misses = n_wanted - n_hits;
+        self.counts.misses += n_misses as u64;
+        self.layer_counts[layer.idx()].hits += n_hits as u64;
+        self.layer_counts[layer.idx()].misses += n_misses as u64;
+        self.note(|| Happening::Request { layer, n_hits, n_misses });
+        self.settle(layer);
+        self.queue.cancel_layer(layer);
+        let was_predicted = self.counts.prefetch_used > n_used_before;
+        self.predictor.served(layer, n_hits == n_wanted && !was_predicted);
         if n_hits == n_wanted {
             return (pending.arrived, None);
         }
-        self.cancel_prefetches();
+        self.queue.cancel_wishes();
         self.n_tickets += 1;
         self.requests.insert(ticket, pending);
         self.issue(ticket);
@@ -150,7 +195,7 @@ impl Desk {
             let waiter = Waiter { ticket, index };
             if !self.join(&mut pending, waiter, target) {
                 let Some(buf) = self.vacate(Urgency::Demand) else { break };
-                self.start(target, buf, Urgency::Demand, vec![waiter]);
+                self.start(target, buf, waiter);
                 pending.n_coming += 1;
                 is_any = true;
             }
@@ -164,15 +209,21 @@ impl Desk {
     fn join(&mut self, pending: &mut Pending, waiter: Waiter, target: Target) -> bool {
         let is_predicted = match &mut self.entries[target.ordinal.idx()] {
             Entry::Absent => return false,
-            Entry::Coming { waiters, is_predicted } => {
+            Entry::Coming { waiters, is_predicted, is_expected } => {
                 if waiters.is_empty() {
-                    self.queue.promote(target);
+                    self.flight.promote(target);
                 }
+                *is_expected = false;
                 waiters.push(waiter);
                 pending.n_coming += 1;
                 is_predicted
             }
-            Entry::Resident { expert, holder, is_predicted } => {
+            Entry::Resident { expert, holder, is_predicted, is_expected } => {
+                if mem::take(is_expected)
+                    && let Some(slots) = &mut self.slots
+                {
+                    slots.policy.inserted(target.ordinal);
+                }
                 let is_held = Arc::strong_count(expert) > 1;
                 *holder = sole_holder(*holder, is_held, pending.owner);
                 pending.arrived.push((waiter.index, Arc::clone(expert)));
@@ -214,80 +265,78 @@ impl Desk {
         }
     }
 
-    /// Starts reading experts that may be wanted, where that takes nothing from
-    /// requests. True if there were any.
-    pub(crate) fn prefetch(&mut self, layer: LayerIdx, likely: &[Target]) -> bool {
-        // Resident ones are held meanwhile, lest they make room for each other.
-        let mut held = Vec::new();
-        let mut absent = Vec::new();
-        let mut covered: Vec<ExpertId> = Vec::with_capacity(likely.len());
-        for &target in likely {
-            match &self.entries[target.ordinal.idx()] {
-                Entry::Absent => {
-                    absent.push(target);
-                    continue;
-                }
-                Entry::Coming { .. } => {}
-                Entry::Resident { expert, .. } => held.push(Arc::clone(expert)),
-            }
-            covered.push(target.key.expert);
+    /// A read for a reader that has nothing to do.
+    pub(crate) fn next_part(&mut self, reader: &Reader) -> Option<Part> {
+        if !self.flight.has_room() {
+            return None;
         }
-        let mut is_any = false;
-        for target in absent {
-            let Some(buf) = self.spare() else { break };
-            self.start(target, buf, Urgency::Prefetch, Vec::new());
-            covered.push(target.key.expert);
-            is_any = true;
+        if let Some(part) = self.flight.next_demand() {
+            return Some(part);
         }
-        self.predictor.cover(layer, covered.into_iter());
-        is_any
-    }
-
-    /// The experts that the last token used in a layer.
-    pub(crate) fn predicted(&self, layer: LayerIdx) -> Vec<ExpertId> {
-        self.predictor.predicted(layer).map_or_else(Vec::new, <[ExpertId]>::to_vec)
-    }
-
-    /// Compares a layer's routing with its prediction, and learns from it.
-    /// Without any prediction nothing is counted unless `is_predicting`.
-    pub(crate) fn record(&mut self, layer: LayerIdx, routed: &[ExpertId], is_predicting: bool) {
-        let is_counted = is_predicting || self.predictor.is_covered(layer);
-        let outcome = self.predictor.record(layer, routed);
-        if is_counted {
-            self.counts.prefetch_hits += outcome.hits;
-            self.counts.prefetch_misses += outcome.misses;
+        if !self.queue.has_demands()
+            && let Some(part) = self.flight.next_ahead()
+        {
+            return Some(part);
+        }
+        let job = self.next_job()?;
+        let (key, urgency) = (job.target.key, job.urgency);
+        match job.buf {
+            Some(_) => self.flight.board(job, reader.plan.placement(key)),
+            None => self.flight.board_mapped(job, reader.mapped(key)),
+        }
+        match urgency {
+            Urgency::Demand => self.flight.next_demand(),
+            Urgency::Prefetch | Urgency::Warm => self.flight.next_ahead(),
         }
     }
 
-    pub(crate) fn forget_predictions(&mut self) {
-        self.cancel_prefetches();
-        self.predictor.forget();
-    }
-
-    /// A job for a reader that has nothing to do.
-    pub(crate) fn next_job(&mut self) -> Option<Job> {
-        let job = self.queue.start()?;
-        if job.urgency == Urgency::Prefetch {
-            self.counts.prefetch_reads += 1;
-            if let Entry::Coming { is_predicted, .. } = &mut self.entries[job.target.ordinal.idx()]
-            {
-                *is_predicted = true;
-            }
-        }
+    fn next_job(&mut self) -> Option<Job> {
+        let job = self.queue.start_demand().or_else(|| self.start_ahead())?;
+        let (key, is_predicted) = (job.target.key, job.urgency != Urgency::Demand);
+        self.note(|| Happening::ReadStart { key, is_predicted });
         Some(job)
     }
 
-    /// Takes in the outcome of a job. True if predicted reads may start now.
-    pub(crate) fn finish(
+    /// Whether another reader would find something to do.
+    pub(crate) fn has_work(&self) -> bool {
+        let is_ahead = || self.flight.has_ahead() || self.queue.may_read_ahead();
+        self.flight.has_room()
+            && (self.flight.has_demands()
+                || self.queue.has_waiting()
+                || (!self.queue.has_demands() && is_ahead()))
+    }
+
+    /// Takes in a part that was read, or could not be. True if that ended its
+    /// record's way.
+    pub(crate) fn land(
+        &mut self,
+        part: Part,
+        outcome: Result<(), StoreError>,
+        layout: &Arc<ExpertLayout>,
+    ) -> bool {
+        let target = part.target;
+        let Some((urgency, outcome)) = self.flight.land(part, outcome) else { return false };
+        self.finish(target, urgency, layout, outcome);
+        true
+    }
+
+    fn finish(
         &mut self,
         target: Target,
         urgency: Urgency,
         layout: &Arc<ExpertLayout>,
         outcome: Outcome,
-    ) -> bool {
+    ) {
         self.queue.finish(urgency);
+        let n_bytes = if outcome.is_ok() { layout.record_bytes() as u64 } else { 0 };
+        self.note(|| Happening::ReadEnd { key: target.key, n_bytes });
+        if urgency != Urgency::Demand {
+            self.reading_ahead.retain(|it| *it != target);
+        }
         let entry = &mut self.entries[target.ordinal.idx()];
-        let Entry::Coming { waiters, is_predicted } = mem::replace(entry, Entry::Absent) else {
+        let Entry::Coming { waiters, is_predicted, is_expected } =
+            mem::replace(entry, Entry::Absent)
+        else {
             unreachable!("{} was read without being on its way", target.key);
         };
         match outcome {
@@ -295,7 +344,8 @@ impl Desk {
                 self.counts.bytes_read += layout.record_bytes() as u64;
                 let layout = Arc::clone(layout);
                 let expert = Arc::new(Expert { key: target.key, layout, memory });
-                self.admit(target, expert, &waiters, is_predicted);
+                let is_expected = is_expected && self.slots.is_some();
+                self.admit(target, expert, &waiters, is_predicted, is_expected);
             }
             Err((err, buf)) => {
                 self.release(buf);
@@ -303,7 +353,9 @@ impl Desk {
                 self.report(target, err, &waiters);
             }
         }
-        self.queue.may_start_prefetch()
+        if self.has_surplus() {
+            self.shed();
+        }
     }
 
     fn admit(
@@ -312,6 +364,7 @@ impl Desk {
         expert: Arc<Expert>,
         waiters: &[Waiter],
         is_predicted: bool,
+        is_expected: bool,
     ) {
         let mut holder = None;
         for waiter in waiters {
@@ -320,11 +373,14 @@ impl Desk {
             holder = sole_holder(holder, Arc::strong_count(&expert) > 1, pending.owner);
             pending.arrived.push((waiter.index, Arc::clone(&expert)));
         }
-        if let Some(slots) = &mut self.slots {
-            slots.policy.inserted(target.ordinal);
+        match &mut self.slots {
+            Some(_) if is_expected => self.expected.push(target),
+            Some(slots) => slots.policy.inserted(target.ordinal),
+            None => {}
         }
         self.counts.resident += 1;
-        self.entries[target.ordinal.idx()] = Entry::Resident { expert, holder, is_predicted };
+        self.entries[target.ordinal.idx()] =
+            Entry::Resident { expert, holder, is_predicted, is_expected };
     }
 
     /// Tells one request of a failed read; other requests try again and get an
@@ -341,89 +397,11 @@ impl Desk {
         }
     }
 
-    fn start(
-        &mut self,
-        target: Target,
-        buf: Option<HostBuf>,
-        urgency: Urgency,
-        waiters: Vec<Waiter>,
-    ) {
-        let coming = Entry::Coming { waiters, is_predicted: false };
+    fn start(&mut self, target: Target, buf: Option<HostBuf>, waiter: Waiter) {
+        let waiters = vec![waiter];
+        let coming = Entry::Coming { waiters, is_predicted: false, is_expected: false };
         self.entries[target.ordinal.idx()] = coming;
-        self.queue.push(Job { target, buf, urgency });
-    }
-
-    /// Memory for one record, at the expense of predictions and of experts
-    /// that nobody holds. `Some(None)` when files are mapped.
-    fn vacate(&mut self, urgency: Urgency) -> Option<Option<HostBuf>> {
-        let Some(slots) = &mut self.slots else { return Some(None) };
-        if let Some(buf) = slots.take() {
-            return Some(Some(buf));
-        }
-        if urgency == Urgency::Demand
-            && let Some(job) = self.queue.cancel_prefetch()
-        {
-            self.withdraw(job);
-            return self.slots.as_mut()?.take().map(Some);
-        }
-        self.evict().map(Some)
-    }
-
-    /// As [`Desk::vacate`], for a predicted read: none if a request goes short
-    /// or the next one would.
-    fn spare(&mut self) -> Option<Option<HostBuf>> {
-        let n_slots = self.slots.as_ref().map_or(usize::MAX, Slots::n_slots);
-        let would_be_short = self.queue.n_prefetches() + self.n_reserved >= n_slots;
-        if would_be_short || self.requests.values().any(|it| !it.unissued.is_empty()) {
-            return None;
-        }
-        self.vacate(Urgency::Prefetch)
-    }
-
-    fn evict(&mut self) -> Option<HostBuf> {
-        let slots = self.slots.as_mut()?;
-        let entries = &mut self.entries;
-        let victim = slots.policy.victim(&|it| match &entries[it.idx()] {
-            Entry::Resident { expert, .. } => Arc::strong_count(expert) == 1,
-            _ => false,
-        })?;
-        let entry = mem::replace(&mut entries[victim.idx()], Entry::Absent);
-        let Entry::Resident { expert, holder, is_predicted } = entry else {
-            unreachable!("a victim is resident");
-        };
-        match Arc::try_unwrap(expert) {
-            Ok(Expert { memory: ExpertMemory::Owned { buf, .. }, .. }) => {
-                slots.policy.removed(victim);
-                self.counts.evictions += 1;
-                self.counts.resident -= 1;
-                Some(buf)
-            }
-            Ok(_) => unreachable!("slots hold no mapped experts"),
-            // Somebody upgraded a weak reference a moment ago.
-            Err(expert) => {
-                entries[victim.idx()] = Entry::Resident { expert, holder, is_predicted };
-                None
-            }
-        }
-    }
-
-    fn cancel_prefetches(&mut self) {
-        while let Some(job) = self.queue.cancel_prefetch() {
-            self.withdraw(job);
-        }
-    }
-
-    /// Undoes the start of a job that no reader has taken.
-    fn withdraw(&mut self, job: Job) {
-        self.entries[job.target.ordinal.idx()] = Entry::Absent;
-        self.predictor.uncover(job.target.key);
-        self.release(job.buf);
-    }
-
-    fn release(&mut self, buf: Option<HostBuf>) {
-        if let (Some(slots), Some(buf)) = (&mut self.slots, buf) {
-            slots.give_back(buf);
-        }
+        self.queue.push(Job { target, buf, urgency: Urgency::Demand });
     }
 
     /// Whether no read is on its way that could free a slot.
@@ -441,17 +419,88 @@ impl Desk {
         })
     }
 
-    pub(crate) fn add_stall(&mut self, stall: std::time::Duration) {
-        self.counts.stall_ns += nanoseconds(stall);
+    /// Counts a wait that ends now.
+    pub(crate) fn add_stall(&mut self, layer: LayerIdx, since: Instant) {
+        self.counts.stall_ns += nanoseconds(since.elapsed());
+        if let Some(timeline) = &mut self.timeline {
+            timeline.push_at(since, Happening::StallStart { layer });
+            timeline.push(Happening::StallEnd { layer });
+        }
+    }
+
+    /// Writes down what happens from now on, up to so many events.
+    pub(crate) fn record_timeline(&mut self, capacity: usize) {
+        self.timeline = Some(Timeline::new(capacity));
+    }
+
+    /// Ends the writing down.
+    pub(crate) fn take_timeline(&mut self) -> Timeline {
+        let mut timeline = self.timeline.take().unwrap_or_default();
+        // A wait is known when it ends; reads have ended meanwhile.
+        timeline.events.sort_by_key(|it| it.at);
+        timeline
+    }
+
+    fn note(&mut self, what: impl FnOnce() -> Happening) {
+        if let Some(timeline) = &mut self.timeline {
+            timeline.push(what());
+        }
+    }
+
+    pub(crate) fn layer_counts(&self) -> &[LayerCounts] {
+        &self.layer_counts
+    }
+
+    /// Makes every expert leave that nobody holds.
+    pub(crate) fn clear(&mut self) {
+        self.forget_predictions();
+        while let Some(buf) = self.evict(Urgency::Demand) {
+            self.release(Some(buf));
+        }
+        if self.slots.is_none() {
+            for entry in &mut self.entries {
+                if matches!(entry, Entry::Resident { .. }) {
+                    *entry = Entry::Absent;
+                    self.counts.resident -= 1;
+                }
+            }
+        }
+    }
+
+    /// Whether reads that nobody waits for could begin.
+    pub(crate) fn may_read_ahead(&self) -> bool {
+        self.queue.may_read_ahead()
+    }
+
+    pub(crate) fn is_worthwhile(&self, layer: LayerIdx) -> bool {
+        self.counts.resident < self.entries.len() && self.predictor.is_worthwhile(layer)
+    }
+
+    pub(crate) fn policy(&mut self) -> Option<&mut dyn Policy> {
+        Some(&mut *self.slots.as_mut()?.policy)
+    }
+
+    pub(crate) fn tuner(&self) -> &Tuner {
+        &self.tuner
+    }
+
+    /// Tells the tuner what a step cost.
+    pub(crate) fn end_decode_step(&mut self, time: Duration) {
+        let now = (Duration::from_nanos(self.counts.stall_ns), self.queue.busy());
+        let (stall, busy) = std::mem::replace(&mut self.last_step, now);
+        let (stall, busy) = (now.0.saturating_sub(stall), now.1.saturating_sub(busy));
+        self.tuner.step(StepCost { time, stall: stall.min(time), busy: busy.min(time) });
     }
 
     pub(crate) fn stats(&self) -> StoreStats {
         let n_slots = self.slots.as_ref().map_or(0, Slots::n_slots);
-        StoreStats { read_ns: nanoseconds(self.queue.busy()), n_slots, ..self.counts }
+        let (read_ns, cache_bytes) = (nanoseconds(self.queue.busy()), self.made_bytes());
+        StoreStats { read_ns, n_slots, cache_bytes, ..self.counts }
     }
 
     pub(crate) fn reset_stats(&mut self) {
         self.queue.reset_busy();
+        self.layer_counts.fill(LayerCounts::default());
         self.counts = StoreStats { resident: self.counts.resident, ..StoreStats::default() };
     }
 

@@ -1,0 +1,285 @@
+//! Attention's inner loops for sixteen vector registers.
+//!
+//! A dot's sixteen partial sums are two halves that never meet before the last
+//! addition, so one pass over a tile of queries and keys keeps twelve of the
+//! lower halves in registers, and a second pass the upper ones.
+
+use std::arch::x86_64::*;
+
+use super::cache::{PAGE_POSITIONS, Rows};
+use super::kernels::{Mix, Scores};
+use crate::cpu::math::LANES;
+
+/// Floats of a vector: half of a dot's partial sums.
+const HALF: usize = 8;
+
+/// Keys of a tile.
+const KEYS: usize = 4;
+
+/// Keys that stay in the first cache while queries pass.
+const NEAR_KEYS: usize = 16;
+
+/// Columns of values mixed at a time.
+const COLS: usize = 16;
+
+/// Queries from which on it pays to copy columns of values together: rows lie
+/// whole pages apart and drive each other out of the first cache.
+const PACKED_QUERIES: usize = 4;
+
+/// Half of a block of lanes.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+pub(in crate::cpu) fn load(floats: &[f32; HALF]) -> __m256 {
+    // SAFETY: eight elements are readable, and the load needs no alignment.
+    unsafe { _mm256_loadu_ps(floats.as_ptr()) }
+}
+
+/// Writes half of a block of lanes.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+pub(in crate::cpu) fn store(out: &mut [f32; HALF], value: __m256) {
+    // SAFETY: eight elements are writable, and the store needs no alignment.
+    unsafe { _mm256_storeu_ps(out.as_mut_ptr(), value) };
+}
+
+/// As [`super::kernels::score`], for dimensions of whole blocks of lanes.
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn score(out: Scores<'_>, queries: &[&[f32]], keys: Rows<'_>, scale: f32) {
+    let Scores { scores, stride } = out;
+    for first in (0..keys.len()).step_by(NEAR_KEYS) {
+        let last = keys.len().min(first + NEAR_KEYS);
+        let near = Near { keys, first, last, scale };
+        for (i, queries) in queries.chunks(3).enumerate() {
+            let scores = &mut scores[3 * i * stride..];
+            match *queries {
+                [a, b, c] => near.score([a, b, c], scores, stride),
+                [a, b] => near.score([a, b], scores, stride),
+                [a] => near.score([a], scores, stride),
+                _ => unreachable!("chunks have one to three elements"),
+            }
+        }
+    }
+}
+
+/// Keys `first..last`.
+#[derive(Clone, Copy)]
+struct Near<'a> {
+    keys: Rows<'a>,
+    first: usize,
+    last: usize,
+    scale: f32,
+}
+
+impl Near<'_> {
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    fn score<const Q: usize>(self, q: [&[f32]; Q], scores: &mut [f32], stride: usize) {
+        let dim = q[0].len();
+        for j in (self.first..self.last).step_by(KEYS) {
+            // A tile of fewer keys computes its last one several times.
+            let mut k: [&[f32]; KEYS] = [&[]; KEYS];
+            for (r, k) in k.iter_mut().enumerate() {
+                *k = self.keys.row((j + r).min(self.last - 1), dim);
+            }
+            let lower = products::<Q, 0>(q, k);
+            let upper = products::<Q, 1>(q, k);
+            let n = KEYS.min(self.last - j);
+            for i in 0..Q {
+                let dots = _mm_mul_ps(tree_sums(lower[i], upper[i]), _mm_set1_ps(self.scale));
+                let mut four = [0.0; KEYS];
+                // SAFETY: four elements are writable, and the store needs no alignment.
+                unsafe { _mm_storeu_ps(four.as_mut_ptr(), dots) };
+                let scores = &mut scores[i * stride + j..][..n];
+                match <&mut [f32; KEYS]>::try_from(&mut *scores) {
+                    Ok(scores) => *scores = four,
+                    Err(_) => scores.copy_from_slice(&four[..n]),
+                }
+            }
+        }
+    }
+}
+
+/// Blocks of lanes.
+#[inline(always)]
+fn blocks<const N: usize>(vectors: [&[f32]; N], n: usize) -> [&[[f32; LANES]]; N] {
+    vectors.map(|it| &it.as_chunks::<LANES>().0[..n])
+}
+
+/// The lower or the upper halves of the partial sums of every query and key.
+///
+/// Inlined twice into one function, one pass keeps its sums in memory.
+#[inline(never)]
+#[target_feature(enable = "avx2,fma")]
+fn products<const Q: usize, const UPPER: usize>(
+    q: [&[f32]; Q],
+    k: [&[f32]; KEYS],
+) -> [[__m256; KEYS]; Q] {
+    let n = q[0].len() / LANES;
+    let (q, k) = (blocks(q, n), blocks(k, n));
+    let mut sums = [[_mm256_setzero_ps(); KEYS]; Q];
+    for c in 0..n {
+        let mut x = [_mm256_setzero_ps(); Q];
+        for i in 0..Q {
+            x[i] = load(&q[i][c].as_chunks().0[UPPER]);
+        }
+        for r in 0..KEYS {
+            let y = load(&k[r][c].as_chunks().0[UPPER]);
+            for i in 0..Q {
+                sums[i][r] = _mm256_fmadd_ps(x[i], y, sums[i][r]);
+            }
+        }
+    }
+    sums
+}
+
+/// `math::tree_sum` of four dots.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+pub(in crate::cpu) fn tree_sums(lower: [__m256; KEYS], upper: [__m256; KEYS]) -> __m128 {
+    let mut eight = [_mm256_setzero_ps(); KEYS];
+    for r in 0..KEYS {
+        eight[r] = _mm256_add_ps(lower[r], upper[r]);
+    }
+    let [a, b, c, d] = eight;
+    // Four lanes of a, then of b; and of c, then of d.
+    let low = _mm256_permute2f128_ps::<0x20>(a, b);
+    let ab = _mm256_add_ps(low, _mm256_permute2f128_ps::<0x31>(a, b));
+    let low = _mm256_permute2f128_ps::<0x20>(c, d);
+    let cd = _mm256_add_ps(low, _mm256_permute2f128_ps::<0x31>(c, d));
+    // Two lanes of a and c, then of b and d.
+    let low = _mm256_shuffle_ps::<0b01_00_01_00>(ab, cd);
+    let two = _mm256_add_ps(low, _mm256_shuffle_ps::<0b11_10_11_10>(ab, cd));
+    let one = _mm256_add_ps(two, _mm256_movehdup_ps(two));
+    let (ac, bd) = (_mm256_castps256_ps128(one), _mm256_extractf128_ps::<1>(one));
+    _mm_blend_ps::<0b1010>(ac, _mm_moveldup_ps(bd))
+}
+
+/// As [`super::kernels::mix`].
+#[target_feature(enable = "avx2,fma")]
+pub(super) fn mix(out: Mix<'_>, weights: &[f32], stride: usize, values: Rows<'_>) {
+    let Mix { sums, dim, totals } = out;
+    let n = values.len();
+    assert!(n <= PAGE_POSITIONS, "a block lies in a page");
+    for (i, totals) in totals.chunks_mut(HALF).enumerate() {
+        add_up(totals, &weights[i * HALF * stride..], stride, n);
+    }
+    let mut packed = [0.0; PAGE_POSITIONS * COLS];
+    for at in (0..dim).step_by(COLS) {
+        let cols = COLS.min(dim - at);
+        let (floats, step) = if totals.len() >= PACKED_QUERIES || cols < COLS {
+            pack(&mut packed, values, at, cols);
+            (&packed[..n * COLS], COLS)
+        } else {
+            (&values.floats[at..], values.stride)
+        };
+        let mut i = 0;
+        while i < totals.len() {
+            let sums = Sums { sums: &mut sums[i * dim + at..], dim, cols };
+            let weights = &weights[i * stride..];
+            let left = totals.len() - i;
+            i += match left {
+                1 => mix_panel::<1>(sums, weights, stride, (floats, step, n)),
+                2 | 3 => mix_panel::<2>(sums, weights, stride, (floats, step, n)),
+                4 | 5 | 8 => mix_panel::<4>(sums, weights, stride, (floats, step, n)),
+                _ => mix_panel::<6>(sums, weights, stride, (floats, step, n)),
+            };
+        }
+    }
+}
+
+/// Adds each query's weights to its total, by ascending position.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn add_up(totals: &mut [f32], weights: &[f32], stride: usize, n: usize) {
+    if let Ok(totals) = <&mut [f32; HALF]>::try_from(&mut *totals) {
+        let mut sums = *totals;
+        let row = |i: usize| &weights[i * stride..][..n];
+        let rows = [row(0), row(1), row(2), row(3), row(4), row(5), row(6), row(7)];
+        #[expect(clippy::needless_range_loop, reason = "all totals advance together")]
+        for j in 0..n {
+            for i in 0..HALF {
+                sums[i] += rows[i][j];
+            }
+        }
+        *totals = sums;
+        return;
+    }
+    for (i, total) in totals.iter_mut().enumerate() {
+        for weight in &weights[i * stride..][..n] {
+            *total += weight;
+        }
+    }
+}
+
+/// Copies `cols` columns of every value together and fills up with zeros.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn pack(packed: &mut [f32], values: Rows<'_>, at: usize, cols: usize) {
+    let rows = packed.as_chunks_mut::<COLS>().0;
+    for (packed, value) in rows.iter_mut().zip(values.floats.chunks(values.stride)) {
+        *packed = padded(&value[at..at + cols]);
+    }
+}
+
+/// Some columns of the sums of some queries, `dim` apart.
+struct Sums<'a> {
+    sums: &'a mut [f32],
+    dim: usize,
+    cols: usize,
+}
+
+/// Mixes [`COLS`] columns for `Q` queries, which it returns. Of `values`: the
+/// floats, the distance from one to the next, how many there are.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn mix_panel<const Q: usize>(
+    out: Sums<'_>,
+    weights: &[f32],
+    stride: usize,
+    values: (&[f32], usize, usize),
+) -> usize {
+    let Sums { sums, dim, cols } = out;
+    let (floats, step, n) = values;
+    let mut acc = [[_mm256_setzero_ps(); 2]; Q];
+    let mut rows: [&[f32]; Q] = [&[]; Q];
+    for i in 0..Q {
+        let sum = padded(&sums[i * dim..][..cols]);
+        let halves = sum.as_chunks().0;
+        acc[i] = [load(&halves[0]), load(&halves[1])];
+        rows[i] = &weights[i * stride..][..n];
+    }
+    for j in 0..n {
+        let value = floats[j * step..][..COLS].as_chunks().0;
+        let (low, high) = (load(&value[0]), load(&value[1]));
+        for i in 0..Q {
+            let weight = _mm256_set1_ps(rows[i][j]);
+            acc[i][0] = _mm256_fmadd_ps(weight, low, acc[i][0]);
+            acc[i][1] = _mm256_fmadd_ps(weight, high, acc[i][1]);
+        }
+    }
+    for i in 0..Q {
+        let mut sum = [0.0; COLS];
+        let halves = sum.as_chunks_mut().0;
+        store(&mut halves[0], acc[i][0]);
+        store(&mut halves[1], acc[i][1]);
+        let sums = &mut sums[i * dim..][..cols];
+        match <&mut [f32; COLS]>::try_from(&mut *sums) {
+            Ok(sums) => *sums = sum,
+            Err(_) => sums.copy_from_slice(&sum[..cols]),
+        }
+    }
+    Q
+}
+
+/// Fills up with zeros.
+#[inline(always)]
+fn padded(floats: &[f32]) -> [f32; COLS] {
+    match <&[f32; COLS]>::try_from(floats) {
+        Ok(floats) => *floats,
+        Err(_) => {
+            let mut padded = [0.0; COLS];
+            padded[..floats.len()].copy_from_slice(floats);
+            padded
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! The gated delta rule, some rows of one value head's state at a time.
+//!
+//! A row of the state belongs to one value and sees nothing of the others, so
+//! a block of rows stays in the first cache for all positions of a run. What
+//! [`step`] says is the definition; [`steps`] goes over a block once a position
+//! instead of twice, by ending one position and beginning the next in one pass.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+
+use super::Isa;
+#[cfg(target_arch = "x86_64")]
+use super::isa::Level;
+use super::isa::for_every_isa;
+use super::math::{LANES, dot, exp, sigmoid, softplus, tree_sum};
+
+/// Added to the squared length before its root is taken; the reference fixes it.
+const L2_EPS: f32 = 1e-6;
+
+/// Rows of the state that are worked on together.
+pub(super) const BLOCK: usize = 16;
+
+/// Positions that are worked on before the next block.
+pub(super) const RUN: usize = 32;
+
+/// Memory of one task.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    /// Normalised queries of a run, `(positions, k_dim)`.
+    pub(super) q: Vec<f32>,
+    /// Normalised keys of a run, `(positions, k_dim)`.
+    pub(super) k: Vec<f32>,
+    /// Of every position of a run.
+    pub(super) gates: Vec<Gates>,
+}
+
+/// How much of a head's state stays, and how much of a correction joins it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gates {
+    pub(super) decay: f32,
+    pub(super) beta: f32,
+}
+
+for_every_isa! {
+    /// `out = x * factor / sqrt(sum(x^2) + eps)`.
+    pub(super) fn l2_normalise(out: &mut [f32], x: &[f32], factor: f32) {
+        let inverse = 1.0 / (dot(x, x) + L2_EPS).sqrt();
+        for (out, x) in out.iter_mut().zip(x) {
+            *out = x * inverse * factor;
+        }
+    }
+}
+
+for_every_isa! {
+    /// The gates of one head at one position, of `a` with its bias and of `b`.
+    pub(super) fn gate(out: &mut Gates, a_log: f32, a: f32, b: f32) {
+        *out = Gates { decay: exp(-exp(a_log) * softplus(a)), beta: sigmoid(b) };
+    }
+}
+
+/// Positions of one value head, and a block of the rows of its state.
+#[derive(Clone, Copy)]
+pub(super) struct Run<'a> {
+    /// `(positions, k_dim)`.
+    pub(super) q: &'a [f32],
+    /// `(positions, k_dim)`.
+    pub(super) k: &'a [f32],
+    /// One a position.
+    pub(super) gates: &'a [Gates],
+    /// The values of the block, `v_stride` apart.
+    pub(super) v: &'a [f32],
+    pub(super) v_stride: usize,
+    pub(super) k_dim: usize,
+}
+
+/// Updates a block of at most [`BLOCK`] rows of `k_dim` and reads it at every
+/// position, into `(positions, BLOCK)`.
+pub(super) fn steps(isa: Isa, state: &mut [f32], out: &mut [f32], run: Run<'_>) {
+    let k_dim = run.k_dim;
+    let n_rows = state.len() / k_dim;
+    let n_paired = if k_dim.is_multiple_of(LANES) { n_rows - n_rows % 2 } else { 0 };
+    let (pairs, singles) = state.split_at_mut(n_paired * k_dim);
+    if n_paired > 0 {
+        pairs_of_rows(isa, pairs, out, run);
+    }
+    for (i, row) in singles.chunks_exact_mut(k_dim).enumerate() {
+        steps_of_row(isa, row, out, run, n_paired + i);
+    }
+}
+
+fn pairs_of_rows(isa: Isa, state: &mut [f32], out: &mut [f32], run: Run<'_>) {
+    #[cfg(target_arch = "x86_64")]
+    if isa.level() == Level::Avx2 {
+        // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
+        return unsafe { avx2::steps_of_pairs(state, out, run) };
+    }
+    steps_of_pairs(isa, state, out, run);
+}
+
+for_every_isa! {
+    /// One row of the block.
+    fn steps_of_row(row: &mut [f32], out: &mut [f32], run: Run<'_>, i: usize) {
+        let k_dim = run.k_dim;
+        for (t, gates) in run.gates.iter().enumerate() {
+            let at = t * k_dim..(t + 1) * k_dim;
+            let v = run.v[t * run.v_stride + i];
+            out[t * BLOCK + i] = step(row, &run.q[at.clone()], &run.k[at], v, *gates);
+        }
+    }
+}
+
+/// The definition: decay, predict, correct, read.
+#[inline(always)]
+fn step(row: &mut [f32], q: &[f32], k: &[f32], v: f32, gates: Gates) -> f32 {
+    let mut predicted = [0.0; LANES];
+    for (i, (it, k)) in row.iter_mut().zip(k).enumerate() {
+        *it *= gates.decay;
+        predicted[i % LANES] = it.mul_add(*k, predicted[i % LANES]);
+    }
+    let correction = (v - tree_sum(predicted)) * gates.beta;
+    let mut read = [0.0; LANES];
+    for (i, ((it, k), q)) in row.iter_mut().zip(k).zip(q).enumerate() {
+        *it = correction.mul_add(*k, *it);
+        read[i % LANES] = it.mul_add(*q, read[i % LANES]);
+    }
+    tree_sum(read)
+}
+
+for_every_isa! {
+    /// Pairs of rows: while the sums of one pair are added up, the next pair's
+    /// products go on.
+    fn steps_of_pairs(state: &mut [f32], out: &mut [f32], run: Run<'_>) {
+        let k_dim = run.k_dim;
+        let n = run.gates.len();
+        let mut predicted = [0.0; BLOCK];
+        let first = &run.k[..k_dim];
+        for (pair, predicted) in state.chunks_exact_mut(2 * k_dim).zip(predicted.as_chunks_mut::<2>().0)
+        {
+            let (a, b) = pair.split_at_mut(k_dim);
+            *predicted = begin(a, b, first, run.gates[0].decay);
+        }
+        for t in 0..n {
+            let (q, k) = (&run.q[t * k_dim..][..k_dim], &run.k[t * k_dim..][..k_dim]);
+            let next = (t + 1).min(n - 1);
+            let next_k = &run.k[next * k_dim..][..k_dim];
+            let (beta, next_decay) = (run.gates[t].beta, run.gates[next].decay);
+            let v = run.v[t * run.v_stride..].as_chunks::<2>().0;
+            let out = out[t * BLOCK..].as_chunks_mut::<2>().0;
+            let pairs = state.chunks_exact_mut(2 * k_dim);
+            let predicted = predicted.as_chunks_mut::<2>().0;
+            for (pair, ((v, out), predicted)) in pairs.zip(v.iter().zip(out).zip(predicted)) {
+                let (a, b) = pair.split_at_mut(k_dim);
+                let correction = [(v[0] - predicted[0]) * beta, (v[1] - predicted[1]) * beta];
+                if next == t {
+                    *out = end(a, b, q, k, correction);
+                } else {
+                    (*out, *predicted) = advance(a, b, (q, k), correction, (next_k, next_decay));
+                }
+            }
+        }
+    }
+}
+
+type Lanes = [f32; LANES];
+
+/// Keeps the loop before it from taking lanes apart, see `attention::kernels`.
+#[inline(always)]
+fn finish(lanes: Lanes) -> f32 {
+    tree_sum(std::hint::black_box(lanes))
+}
+
+// The sums have names because compilers keep an array of them in memory.
+
+/// Decays two rows and predicts.
+#[inline(always)]
+fn begin(a: &mut [f32], b: &mut [f32], k: &[f32], decay: f32) -> [f32; 2] {
+    let (mut predicted_a, mut predicted_b) = ([0.0; LANES], [0.0; LANES]);
+    let (a, b) = (a.as_chunks_mut::<LANES>().0, b.as_chunks_mut::<LANES>().0);
+    for ((a, b), k) in a.iter_mut().zip(b).zip(k.as_chunks::<LANES>().0) {
+        for i in 0..LANES {
+            a[i] *= decay;
+            b[i] *= decay;
+            predicted_a[i] = a[i].mul_add(k[i], predicted_a[i]);
+            predicted_b[i] = b[i].mul_add(k[i], predicted_b[i]);
+        }
+    }
+    [finish(predicted_a), finish(predicted_b)]
+}
+
+/// Corrects and reads.
+#[inline(always)]
+fn end(a: &mut [f32], b: &mut [f32], q: &[f32], k: &[f32], correction: [f32; 2]) -> [f32; 2] {
+    let (mut read_a, mut read_b) = ([0.0; LANES], [0.0; LANES]);
+    let (a, b) = (a.as_chunks_mut::<LANES>().0, b.as_chunks_mut::<LANES>().0);
+    let keys = k.as_chunks::<LANES>().0.iter().zip(q.as_chunks::<LANES>().0);
+    for ((a, b), (k, q)) in a.iter_mut().zip(b).zip(keys) {
+        for i in 0..LANES {
+            a[i] = correction[0].mul_add(k[i], a[i]);
+            b[i] = correction[1].mul_add(k[i], b[i]);
+            read_a[i] = a[i].mul_add(q[i], read_a[i]);
+            read_b[i] = b[i].mul_add(q[i], read_b[i]);
+        }
+    }
+    [finish(read_a), finish(read_b)]
+}
+
+/// [`end`] of one position and [`begin`] of the next.
+#[inline(always)]
+fn advance(
+    a: &mut [f32],
+    b: &mut [f32],
+    (q, k): (&[f32], &[f32]),
+    correction: [f32; 2],
+    (next_k, decay): (&[f32], f32),
+) -> ([f32; 2], [f32; 2]) {
+    let (mut read_a, mut read_b) = ([0.0; LANES], [0.0; LANES]);
+    let (mut predicted_a, mut predicted_b) = ([0.0; LANES], [0.0; LANES]);
+    let (a, b) = (a.as_chunks_mut::<LANES>().0, b.as_chunks_mut::<LANES>().0);
+    let keys = k.as_chunks::<LANES>().0.iter().zip(q.as_chunks::<LANES>().0);
+    let keys = keys.zip(next_k.as_chunks::<LANES>().0);
+    for ((a, b), ((k, q), next_k)) in a.iter_mut().zip(b).zip(keys) {
+        for i in 0..LANES {
+            let corrected_a = correction[0].mul_add(k[i], a[i]);
+            let corrected_b = correction[1].mul_add(k[i], b[i]);
+            read_a[i] = corrected_a.mul_add(q[i], read_a[i]);
+            read_b[i] = corrected_b.mul_add(q[i], read_b[i]);
+            a[i] = corrected_a * decay;
+            b[i] = corrected_b * decay;
+            predicted_a[i] = a[i].mul_add(next_k[i], predicted_a[i]);
+            predicted_b[i] = b[i].mul_add(next_k[i], predicted_b[i]);
+        }
+    }
+    ([finish(read_a), finish(read_b)], [finish(predicted_a), finish(predicted_b)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::Isa;
+
+    fn numbers(seed: u32, n: usize) -> Vec<f32> {
+        let at = |i: usize| (i as u32).wrapping_mul(2_654_435_761).wrapping_add(seed) >> 8;
+        (0..n).map(|i| at(i) as f32 / (1 << 23) as f32 - 1.0).collect()
+    }
+
+    #[track_caller]
+    fn check(n_rows: usize, k_dim: usize, n: usize) {
+        let (q, k) = (numbers(1, n * k_dim), numbers(2, n * k_dim));
+        let v = numbers(3, n * (n_rows + 3));
+        let gates: Vec<Gates> = numbers(4, n)
+            .iter()
+            .map(|it| Gates { decay: it.abs(), beta: 0.3 * it + 0.5 })
+            .collect();
+        let (mut want, mut want_out) = (numbers(5, n_rows * k_dim), vec![0.0; n * BLOCK]);
+        for t in 0..n {
+            for (i, row) in want.chunks_exact_mut(k_dim).enumerate() {
+                let at = t * k_dim..(t + 1) * k_dim;
+                let v = v[t * (n_rows + 3) + i];
+                want_out[t * BLOCK + i] = step(row, &q[at.clone()], &k[at], v, gates[t]);
+            }
+        }
+        for isa in Isa::available() {
+            let (mut state, mut out) = (numbers(5, n_rows * k_dim), vec![0.0; n * BLOCK]);
+            let run = Run { q: &q, k: &k, gates: &gates, v: &v, v_stride: n_rows + 3, k_dim };
+            steps(isa, &mut state, &mut out, run);
+            let bits = |it: &[f32]| it.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&state), bits(&want), "{isa:?}: state of {n_rows} x {k_dim}, {n}");
+            assert_eq!(bits(&out), bits(&want_out), "{isa:?}: reads of {n_rows} x {k_dim}, {n}");
+        }
+    }
+
+    #[test]
+    fn blocks_and_runs_have_the_bits_of_single_steps() {
+        for n in [1, 2, 3, RUN] {
+            for (n_rows, k_dim) in [(1, 16), (2, 16), (16, 128), (7, 48), (16, 20), (3, 1)] {
+                check(n_rows, k_dim, n);
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The order of columns within a tile. A dot is exact, so any order does that
+//! weights and activations share: the one in which weights unpack quickest.
+
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+use super::tiles::ROWS;
+use crate::cpu::matmul::IntegerProduct;
+use crate::cpu::matmul::avx512::unpack::{unpack, unpack_part};
+use crate::cpu::matmul::avx512::vector::{load_16, load_32, store_64};
+
+/// Columns that are unpacked together.
+const COLS: usize = 64;
+
+/// Whether columns keep their order: where shifting does not unpack them, and
+/// in groups smaller than a vector.
+const fn is_natural(bits: usize, group: usize) -> bool {
+    !matches!(bits, 2 | 4) || group < COLS
+}
+
+/// Which column of 64 comes at each place, or `None` where all keep theirs.
+pub(super) fn order(bits: u8, group: usize) -> Option<&'static [u8; COLS]> {
+    if is_natural(bits.into(), group) {
+        return None;
+    }
+    Some(if bits == 4 { const { &interleaved(2) } } else { const { &interleaved(4) } })
+}
+
+/// First the first column of every byte of `per_byte`, then the second ones,
+/// and so on.
+const fn interleaved(per_byte: usize) -> [u8; COLS] {
+    let n_bytes = COLS / per_byte;
+    let mut out = [0; COLS];
+    let mut place = 0;
+    while place < COLS {
+        out[place] = (place % n_bytes * per_byte + place / n_bytes) as u8;
+        place += 1;
+    }
+    out
+}
+
+/// The tiles of some columns of at most sixteen rows; rows beyond the last
+/// repeat it.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+pub(super) fn unpack_tiles<const BITS: usize, const GROUP: usize>(
+    product: &IntegerProduct<'_>,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    out: &mut [u8],
+) {
+    let row_bytes = product.weight.cols * BITS / 8;
+    let packed = product.weight_rows(rows.clone());
+    for (col, out) in cols.clone().step_by(COLS).zip(out.chunks_mut(COLS * ROWS)) {
+        let n_cols = COLS.min(cols.end - col);
+        for r in 0..ROWS {
+            let start = r.min(rows.len() - 1) * row_bytes + col * BITS / 8;
+            let bytes = &packed[start..start + n_cols * BITS / 8];
+            if GROUP >= COLS {
+                store_64(&mut out[r * COLS..], unpack_ordered::<BITS, GROUP>(bytes));
+                continue;
+            }
+            let two =
+                if n_cols == COLS { unpack::<BITS>(bytes) } else { unpack_part::<BITS>(bytes) };
+            let mut unpacked = [0; COLS];
+            store_64(&mut unpacked, two);
+            for (tile, part) in out.chunks_mut(GROUP * ROWS).zip(unpacked.chunks(GROUP)) {
+                tile[r * GROUP..][..GROUP].copy_from_slice(part);
+            }
+        }
+    }
+}
+
+/// 64 columns in the order of [`order`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+fn unpack_ordered<const BITS: usize, const GROUP: usize>(packed: &[u8]) -> __m512i {
+    if is_natural(BITS, GROUP) {
+        return unpack::<BITS>(packed);
+    }
+    let (bytes, shifts) = match BITS {
+        4 => (_mm512_broadcast_i64x4(load_32(packed)), _mm512_setr_epi64(0, 0, 0, 0, 4, 4, 4, 4)),
+        _ => (_mm512_broadcast_i32x4(load_16(packed)), _mm512_setr_epi64(0, 0, 2, 2, 4, 4, 6, 6)),
+    };
+    let mask = _mm512_set1_epi8(((1u32 << BITS) - 1) as i8);
+    _mm512_and_si512(_mm512_srlv_epi64(bytes, shifts), mask)
+}

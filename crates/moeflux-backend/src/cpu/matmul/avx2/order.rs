@@ -1,0 +1,118 @@
+//! Activations as 16-bit integers in the order that packed weights have.
+
+use std::cell::Cell;
+
+use super::dots::{GROUPS, block_cols, column_at};
+use super::tile::Memory;
+use crate::cpu::matmul::Quantised;
+
+/// A row of activations in the order that the kernel of one width likes,
+/// repeated until both a row and a block of columns end.
+#[derive(Default)]
+pub(super) struct Ordered {
+    key: (u64, usize, usize),
+    /// `period` columns, then the first eight groups again.
+    q: Vec<i16>,
+    period: usize,
+}
+
+impl Ordered {
+    pub(super) fn period(&self) -> usize {
+        self.period
+    }
+
+    /// The columns `col..col + n` of the repeated row.
+    #[inline]
+    pub(super) fn part(&self, col: usize, n: usize) -> &[i16] {
+        &self.q[col..][..n]
+    }
+
+    #[target_feature(enable = "avx2")]
+    fn set<const BITS: usize>(&mut self, x: &Quantised, row: usize) {
+        let block = const { block_cols(BITS) };
+        let cols = x.cols();
+        self.period = cols;
+        while !self.period.is_multiple_of(block) {
+            self.period += cols;
+        }
+        let n = self.period + GROUPS * x.group_size();
+        self.q.clear();
+        self.q.resize(self.period, 0);
+        let natural: &[i16] = bytemuck::cast_slice(x.pairs(row));
+        let mut columns = [0i16; 128];
+        for (i, out) in self.q.chunks_exact_mut(block).enumerate() {
+            let mut done = 0;
+            while done < block {
+                let col = (i * block + done) % cols;
+                let n = (block - done).min(cols - col);
+                columns[done..done + n].copy_from_slice(&natural[col..col + n]);
+                done += n;
+            }
+            for (at, out) in out.iter_mut().enumerate() {
+                *out = columns[column_at(BITS, at)];
+            }
+        }
+        while self.q.len() < n {
+            // Whole periods, but for the last time.
+            self.q.extend_from_within(..self.q.len().min(n - self.q.len()));
+        }
+    }
+}
+
+/// Rows that a thread keeps in order: the inputs of one call's experts.
+const KEPT: usize = 16;
+
+/// What a call needs besides its arguments.
+#[derive(Default)]
+pub(super) struct Scratch {
+    rows: [Ordered; KEPT],
+    n_added: usize,
+    pub(super) dots: Vec<f32>,
+    pub(super) tile: Memory,
+}
+
+thread_local! {
+    /// Kept from call to call: small matrices are as quick as an allocation,
+    /// and several tasks multiply the same row.
+    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+}
+
+impl Scratch {
+    /// Takes the thread's, which `keep` gives back.
+    pub(super) fn take() -> Box<Scratch> {
+        SCRATCH.take().unwrap_or_default()
+    }
+
+    pub(super) fn keep(self: Box<Scratch>) {
+        SCRATCH.set(Some(self));
+    }
+
+    /// The place of a row in the order of one width, none of those in `held`
+    /// unless that is the row's.
+    #[target_feature(enable = "avx2")]
+    pub(super) fn order<const BITS: usize>(
+        &mut self,
+        x: &Quantised,
+        row: usize,
+        held: &[usize],
+    ) -> usize {
+        let key = (x.id(), row, BITS);
+        if let Some(at) = self.rows.iter().position(|it| it.key == key) {
+            return at;
+        }
+        while held.contains(&(self.n_added % KEPT)) {
+            self.n_added += 1;
+        }
+        let at = self.n_added % KEPT;
+        self.n_added += 1;
+        // Not this row's before it is complete.
+        self.rows[at].key = Default::default();
+        self.rows[at].set::<BITS>(x, row);
+        self.rows[at].key = key;
+        at
+    }
+
+    pub(super) fn row_and_dots(&mut self, at: usize) -> (&Ordered, &mut [f32]) {
+        (&self.rows[at], &mut self.dots)
+    }
+}

@@ -1,0 +1,202 @@
+//! Few rows of activations: the speed of memory is the limit.
+//!
+//! The integers of a matrix are one stream of groups, row after row. Eight rows
+//! of it are read in the order of memory and their dots stored; then the dots
+//! are transposed, and the chains of `fma` run with the rows as lanes.
+
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+use super::ROWS;
+use super::dots::{GROUPS, SLACK, eight_dots, step_bytes};
+use super::order::{Ordered, Scratch};
+use super::params::{ParamTile, Place, param_tile};
+use super::vector::{load_floats, store_floats, transpose};
+use crate::cpu::matmul::IntegerProduct;
+use crate::cpu::matmul::jobs::OutPart;
+
+/// Rows of activations at most: with more, unpacking once pays.
+pub(super) const X_ROWS: usize = 4;
+
+/// The outputs of `rows` for all rows of the activations.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn integer_rows<const BITS: usize, const GROUP: usize, const VNNI: bool>(
+    product: IntegerProduct<'_>,
+    rows: Range<usize>,
+    out: &mut OutPart<'_>,
+) {
+    let (n, n_groups) = (product.x_rows.len(), product.n_groups());
+    assert!(n <= X_ROWS, "{n} rows of activations");
+    let mut scratch = Scratch::take();
+    let mut places = [0; X_ROWS];
+    let mut scales = [Scales::default(); X_ROWS];
+    for (i, scales) in scales[..n].iter_mut().enumerate() {
+        let (x, x_row) = (product.x, product.x_rows.at(i));
+        let (held, rest) = places.split_at_mut(i);
+        rest[0] = scratch.order::<BITS>(x, x_row, held);
+        *scales = Scales { s: x.s(x_row), st: x.st(x_row) };
+    }
+    // Tiles may read beyond the last dot.
+    let n_dots = ROWS * n_groups + GROUPS;
+    if scratch.dots.len() < n * n_dots {
+        scratch.dots.resize(n * n_dots, 0.0);
+    }
+    for row in rows.clone().step_by(ROWS) {
+        let block = row..rows.end.min(row + ROWS);
+        for (i, at) in places[..n].iter().enumerate() {
+            let (x, dots) = scratch.row_and_dots(*at);
+            let dots = &mut dots[i * n_dots..][..n_dots];
+            block_dots::<BITS, GROUP, VNNI>(&product, block.clone(), x, dots);
+        }
+        let dots = &scratch.dots[..n * n_dots];
+        let mut sums = [Sums::zero(); X_ROWS];
+        add_groups(&product, block.clone(), dots, &scales[..n], &mut sums[..n]);
+        for (i, it) in sums[..n].iter().enumerate() {
+            out.put(i, row, &it.total()[..block.len()]);
+        }
+    }
+    scratch.keep();
+}
+
+/// How far ahead of its use a packed byte is asked for.
+const DISTANCE: usize = 4096;
+
+/// Has a line fetched that will be wanted soon; it need not exist.
+#[inline]
+#[target_feature(enable = "sse")]
+fn ask_for(bytes: &[u8], at: usize) {
+    _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).cast());
+}
+
+/// The dots of all groups of at most eight rows, (rows, groups).
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn block_dots<const BITS: usize, const GROUP: usize, const VNNI: bool>(
+    product: &IntegerProduct<'_>,
+    rows: Range<usize>,
+    x: &Ordered,
+    dots: &mut [f32],
+) {
+    let step_bytes = const { step_bytes(BITS, GROUP) };
+    let n_groups = rows.len() * product.n_groups();
+    let n_steps = n_groups.div_ceil(GROUPS);
+    let row_bytes = product.weight.cols * BITS / 8;
+    let packed = &product.weight.weight[rows.start * row_bytes..];
+    // All steps but those at the end of the matrix may read on.
+    let n_inside = (packed.len().saturating_sub(SLACK) / step_bytes).min(n_steps);
+    let period = x.period();
+    let (mut col, step_cols) = (0, GROUPS * GROUP % period);
+    let (dots, _) = dots.as_chunks_mut::<GROUPS>();
+    for (i, out) in dots[..n_inside].iter_mut().enumerate() {
+        let packed = &packed[i * step_bytes..];
+        for line in (0..step_bytes).step_by(64) {
+            ask_for(packed, DISTANCE + line);
+        }
+        let x = x.part(col, GROUPS * GROUP);
+        let sums = eight_dots::<BITS, GROUP, VNNI>(packed, x);
+        store_floats(out, _mm256_cvtepi32_ps(sums));
+        col += step_cols;
+        if col >= period {
+            col -= period;
+        }
+    }
+    for (i, out) in dots[..n_steps].iter_mut().enumerate().skip(n_inside) {
+        let mut padded = [0u8; GROUPS * 128 + SLACK];
+        let rest = &packed[i * step_bytes..];
+        let n = rest.len().min(step_bytes);
+        padded[..n].copy_from_slice(&rest[..n]);
+        let x = x.part(i * GROUPS * GROUP % period, GROUPS * GROUP);
+        let sums = eight_dots::<BITS, GROUP, VNNI>(&padded[..step_bytes + SLACK], x);
+        store_floats(out, _mm256_cvtepi32_ps(sums));
+    }
+}
+
+/// The two accumulators of eight outputs.
+#[derive(Clone, Copy)]
+struct Sums {
+    acc: __m256,
+    off: __m256,
+}
+
+impl Sums {
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn zero() -> Sums {
+        Sums { acc: _mm256_setzero_ps(), off: _mm256_setzero_ps() }
+    }
+
+    /// With group `g` of a tile.
+    #[inline]
+    #[target_feature(enable = "avx2,fma")]
+    fn with(self, params: &ParamTile, dots: &[__m256; GROUPS], g: usize, s: f32, st: f32) -> Sums {
+        let scale = _mm256_mul_ps(params.scale[g], _mm256_set1_ps(s));
+        let acc = _mm256_fmadd_ps(dots[g], scale, self.acc);
+        Sums { acc, off: _mm256_fmadd_ps(params.bias[g], _mm256_set1_ps(st), self.off) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn total(&self) -> [f32; ROWS] {
+        let mut out = [0.0; ROWS];
+        store_floats(&mut out, _mm256_add_ps(self.acc, self.off));
+        out
+    }
+}
+
+/// The scales of one row of the activations, and scales times sums.
+#[derive(Clone, Copy, Default)]
+struct Scales<'a> {
+    s: &'a [f32],
+    st: &'a [f32],
+}
+
+/// Adds all groups of each row; `dots` are (rows of activations, rows, groups)
+/// with room for a tile at the end of each.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add_groups(
+    product: &IntegerProduct<'_>,
+    rows: Range<usize>,
+    dots: &[f32],
+    x: &[Scales<'_>],
+    sums: &mut [Sums],
+) {
+    let n_groups = product.n_groups();
+    let (scales, biases) = (product.weight.scales, product.weight.biases);
+    let size = product.affine.params.bytes();
+    for group in (0..n_groups).step_by(GROUPS) {
+        let n = GROUPS.min(n_groups - group);
+        let place = Place { rows: rows.clone(), group, n_groups };
+        for line in (0..n * ROWS * size).step_by(64) {
+            let at = (rows.end * n_groups + group * ROWS) * size + line;
+            ask_for(scales, at);
+            ask_for(biases, at);
+        }
+        let params = param_tile(&product.weight, product.affine.params, &place);
+        let x_dots = dots.chunks_exact(ROWS * n_groups + GROUPS);
+        for ((dots, x), sums) in x_dots.zip(x).zip(sums.iter_mut()) {
+            let mut tile = [_mm256_setzero_ps(); ROWS];
+            for (r, it) in tile.iter_mut().enumerate() {
+                let dots = &dots[r * n_groups + group..];
+                *it = load_floats(dots.first_chunk().expect("room for a tile"));
+            }
+            let tile = transpose(tile);
+            let (s, st) = (&x.s[group..], &x.st[group..]);
+            // A copy whose address nobody takes stays in registers.
+            let mut now = *sums;
+            match (s.first_chunk::<GROUPS>(), st.first_chunk::<GROUPS>()) {
+                (Some(s), Some(st)) => {
+                    for g in 0..GROUPS {
+                        now = now.with(&params, &tile, g, s[g], st[g]);
+                    }
+                }
+                _ => {
+                    for (g, (s, st)) in s.iter().zip(st).enumerate() {
+                        now = now.with(&params, &tile, g, *s, *st);
+                    }
+                }
+            }
+            *sums = now;
+        }
+    }
+}

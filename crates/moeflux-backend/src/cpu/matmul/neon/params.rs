@@ -1,0 +1,69 @@
+//! Scales and biases, with four rows of the matrix as lanes.
+
+use std::arch::aarch64::*;
+use std::ops::Range;
+
+use super::vector::load_floats;
+use crate::cpu::matmul::IntegerProduct;
+use crate::cpu::matmul::floats::decode_floats;
+
+/// Groups whose parameters are decoded together: a piece of the tile, where
+/// groups are smallest.
+pub(super) const GROUPS: usize = 64;
+
+/// Of each of some groups, four rows' scales and biases.
+#[derive(Clone, Copy)]
+pub(super) struct Params {
+    pub(super) scale: [[f32; 4]; GROUPS],
+    pub(super) bias: [[f32; 4]; GROUPS],
+}
+
+impl Default for Params {
+    fn default() -> Params {
+        Params { scale: [[0.0; 4]; GROUPS], bias: [[0.0; 4]; GROUPS] }
+    }
+}
+
+impl Params {
+    /// At most four rows; those beyond the last get a zero or what was there.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    pub(super) fn load(
+        &mut self,
+        product: &IntegerProduct<'_>,
+        rows: Range<usize>,
+        groups: Range<usize>,
+    ) {
+        load(product, rows.clone(), groups.clone(), product.weight.scales, &mut self.scale);
+        load(product, rows, groups, product.weight.biases, &mut self.bias);
+    }
+}
+
+#[target_feature(enable = "neon")]
+fn load(
+    product: &IntegerProduct<'_>,
+    rows: Range<usize>,
+    groups: Range<usize>,
+    stored: &[u8],
+    out: &mut [[f32; 4]; GROUPS],
+) {
+    let format = product.affine.params;
+    let mut by_row = [[0f32; GROUPS]; 4];
+    for (row, out) in rows.zip(&mut by_row) {
+        let start = (row * product.n_groups() + groups.start) * format.bytes();
+        let bytes = &stored[start..start + groups.len() * format.bytes()];
+        decode_floats(format, bytes, &mut out[..groups.len()]);
+    }
+    let [a, b, c, d] = by_row.each_ref().map(|it| it.as_chunks::<4>().0);
+    let out = out.as_chunks_mut::<4>().0.iter_mut().take(groups.len().div_ceil(4));
+    for (i, out) in out.enumerate() {
+        let rows = float32x4x4_t(
+            load_floats(&a[i]),
+            load_floats(&b[i]),
+            load_floats(&c[i]),
+            load_floats(&d[i]),
+        );
+        // SAFETY: sixteen elements are writable, and the store needs no alignment.
+        unsafe { vst4q_f32(out.as_flattened_mut().as_mut_ptr(), rows) };
+    }
+}

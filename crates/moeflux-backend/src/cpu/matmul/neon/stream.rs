@@ -1,0 +1,290 @@
+//! One row of activations: four rows of the matrix side by side. The dots of
+//! each row end in four lanes, which are added so that the rows are the lanes.
+
+use std::arch::aarch64::*;
+use std::cell::Cell;
+use std::ops::Range;
+
+use super::instructions::{I8mm, Instructions};
+use super::params::{GROUPS, Params};
+use super::unpack::{Group, in_group_order, unpack_group, unpack_pair};
+use super::vector::{load_floats, load_signed, store_floats, store_signed};
+use crate::cpu::matmul::jobs::OutPart;
+use crate::cpu::matmul::{IntegerProduct, Quantised};
+
+/// Rows of the matrix that are the lanes of a vector.
+const ROWS: usize = 4;
+
+/// The activations of sixteen columns.
+pub(super) type Chunk = [i8; 16];
+
+/// The bytes of one group of four rows.
+pub(super) type FourRows<'a> = [&'a [u8]; ROWS];
+
+/// What a call needs besides its arguments.
+#[derive(Default)]
+struct Scratch {
+    /// The activations in the order in which weights are unpacked, digits by
+    /// turns; see [`Scratch::load`].
+    x: Vec<Chunk>,
+    /// Of each group, 128 times the sum of the activations' integers: what dots
+    /// lack whose weights are less by 128.
+    missing: Vec<i32>,
+}
+
+thread_local! {
+    /// Kept from call to call: small matrices are as quick as an allocation.
+    static SCRATCH: Cell<Scratch> = Cell::default();
+}
+
+/// The outputs of `rows` for the `i`-th row of the activations.
+#[target_feature(enable = "neon")]
+pub(super) fn integer_row<
+    L: Instructions,
+    const BITS: usize,
+    const GROUP: usize,
+    const DIGITS: usize,
+>(
+    isa: L,
+    product: IntegerProduct<'_>,
+    rows: Range<usize>,
+    i: usize,
+    out: &mut OutPart<'_>,
+) {
+    let (n_groups, x_row) = (product.n_groups(), product.x_rows.at(i));
+    let mut scratch = SCRATCH.take();
+    scratch.load::<L, BITS, GROUP, DIGITS>(product.x, x_row);
+    let mut params = Params::default();
+    for row in rows.clone().step_by(ROWS) {
+        let block = row..rows.end.min(row + ROWS);
+        let mut sums = Sums { acc: vdupq_n_f32(0.0), off: vdupq_n_f32(0.0) };
+        for first in (0..n_groups).step_by(GROUPS) {
+            let groups = first..n_groups.min(first + GROUPS);
+            params.load(&product, block.clone(), groups.clone());
+            let input = scratch.part::<GROUP, DIGITS>(&product, x_row, groups.clone());
+            // A short block multiplies its last row several times.
+            let bytes = GROUP * BITS / 8;
+            let packed = std::array::from_fn(|r| {
+                let row = block.start + r.min(block.len() - 1);
+                &product.weight_rows(row..row + 1)[groups.start * bytes..groups.end * bytes]
+            });
+            sums.add::<L, BITS, GROUP, DIGITS>(isa, packed, &params, input);
+        }
+        let mut total = [0.0; ROWS];
+        store_floats(&mut total, vaddq_f32(sums.acc, sums.off));
+        out.put(i, row, &total[..block.len()]);
+    }
+    SCRATCH.set(scratch);
+}
+
+/// Some groups of a row of activations.
+struct Input<'a, const DIGITS: usize> {
+    x: &'a [[Chunk; DIGITS]],
+    missing: &'a [i32],
+    s: &'a [f32],
+    st: &'a [f32],
+}
+
+impl Scratch {
+    /// Lays out a row of activations. Where digits are paired, the lower halves
+    /// of both make a vector, and the upper halves the next.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn load<L: Instructions, const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+        &mut self,
+        x: &Quantised,
+        row: usize,
+    ) {
+        self.x.clear();
+        self.x.resize(x.cols() / 16 * DIGITS, [0; 16]);
+        let groups = self.x.chunks_exact_mut(GROUP / 16 * DIGITS);
+        let high = x.q(row, 0).chunks_exact(GROUP);
+        let low = x.q(row, DIGITS - 1).chunks_exact(GROUP);
+        for (out, (high, low)) in groups.zip(high.zip(low)) {
+            let (high, low) = (ordered::<BITS, GROUP>(high), ordered::<BITS, GROUP>(low));
+            for (k, out) in out.as_chunks_mut::<DIGITS>().0.iter_mut().enumerate() {
+                let pair = if DIGITS == 2 && L::PAIRS_DIGITS {
+                    halves(high[k], low[k])
+                } else {
+                    [high[k], low[k]]
+                };
+                for (out, it) in out.iter_mut().zip(pair) {
+                    store_signed(out, it);
+                }
+            }
+        }
+        self.missing.clear();
+        if BITS == 8 && L::SIGNED {
+            self.missing.extend(missing(x, row));
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn part<'a, const GROUP: usize, const DIGITS: usize>(
+        &'a self,
+        product: &IntegerProduct<'a>,
+        x_row: usize,
+        groups: Range<usize>,
+    ) -> Input<'a, DIGITS> {
+        let n = GROUP / 16;
+        Input {
+            x: &self.x.as_chunks().0[groups.start * n..groups.end * n],
+            missing: self.missing.get(groups.clone()).unwrap_or(&[]),
+            s: &product.x.s(x_row)[groups.clone()],
+            st: &product.x.st(x_row)[groups],
+        }
+    }
+}
+
+/// 128 times the sum of the integers of each group of a row.
+pub(super) fn missing(x: &Quantised, row: usize) -> impl Iterator<Item = i32> {
+    let sum = |q: &[i8]| q.iter().map(|it| i32::from(*it)).sum::<i32>();
+    let high = x.q(row, 0).chunks_exact(x.group_size());
+    let low = x.q(row, x.n_digits() - 1).chunks_exact(x.group_size());
+    let two = x.n_digits() == 2;
+    high.zip(low).map(move |(h, l)| 128 * if two { 256 * sum(h) + sum(l) } else { sum(h) })
+}
+
+/// A group of one digit, in the order in which weights are unpacked.
+#[inline]
+#[target_feature(enable = "neon")]
+fn ordered<const BITS: usize, const GROUP: usize>(x: &[i8]) -> [int8x16_t; 8] {
+    let mut out = [vdupq_n_s8(0); 8];
+    for (out, x) in out.iter_mut().zip(x[..GROUP].as_chunks::<16>().0) {
+        *out = load_signed(x);
+    }
+    in_group_order::<BITS, GROUP>(out)
+}
+
+/// The lower halves of two vectors, and the upper halves.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn halves(a: int8x16_t, b: int8x16_t) -> [int8x16_t; 2] {
+    [vcombine_s8(vget_low_s8(a), vget_low_s8(b)), vcombine_s8(vget_high_s8(a), vget_high_s8(b))]
+}
+
+/// The accumulators of four outputs.
+struct Sums {
+    acc: float32x4_t,
+    off: float32x4_t,
+}
+
+impl Sums {
+    /// Adds some groups, whose bytes `packed` are.
+    #[inline]
+    #[target_feature(enable = "neon")]
+    fn add<L: Instructions, const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+        &mut self,
+        isa: L,
+        packed: FourRows<'_>,
+        params: &Params,
+        input: Input<'_, DIGITS>,
+    ) {
+        let bytes = GROUP * BITS / 8;
+        let [a, b, c, d] = packed.map(|it| it.chunks_exact(bytes));
+        let Sums { mut acc, mut off } = *self;
+        let params = params.scale.iter().zip(&params.bias);
+        let x = input.x.chunks_exact(GROUP / 16).zip(input.s.iter().zip(input.st));
+        let rows = a.zip(b).zip(c.zip(d));
+        for (g, (((a, b), (c, d)), ((x, (s, st)), (scale, bias)))) in
+            rows.zip(x.zip(params)).enumerate()
+        {
+            let mut dots = isa.dot_rows::<BITS, GROUP, DIGITS>([a, b, c, d], x);
+            if BITS == 8 && L::SIGNED {
+                dots = vaddq_s32(dots, vdupq_n_s32(input.missing[g]));
+            }
+            let scale = vmulq_n_f32(load_floats(scale), *s);
+            acc = vfmaq_f32(acc, vcvtq_f32_s32(dots), scale);
+            off = vfmaq_n_f32(off, load_floats(bias), *st);
+        }
+        *self = Sums { acc, off };
+    }
+}
+
+/// The dots of one group of four rows, each unpacked and multiplied for itself.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn row_by_row<
+    L: Instructions,
+    const BITS: usize,
+    const GROUP: usize,
+    const DIGITS: usize,
+>(
+    isa: L,
+    rows: FourRows<'_>,
+    x: &[[Chunk; DIGITS]],
+) -> int32x4_t {
+    let [a, b, c, d] = rows;
+    let a = row_dot::<L, BITS, GROUP, DIGITS>(isa, a, x);
+    let b = row_dot::<L, BITS, GROUP, DIGITS>(isa, b, x);
+    let c = row_dot::<L, BITS, GROUP, DIGITS>(isa, c, x);
+    let d = row_dot::<L, BITS, GROUP, DIGITS>(isa, d, x);
+    vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d))
+}
+
+/// Four sums of one group of one row. Calls would cost as much as the work.
+#[inline(always)]
+fn row_dot<L: Instructions, const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+    isa: L,
+    packed: &[u8],
+    x: &[[Chunk; DIGITS]],
+) -> int32x4_t {
+    // SAFETY: every 64-bit ARM processor has NEON.
+    let q = unsafe { signed_group::<L, BITS, GROUP>(packed) };
+    let high = isa.dot_group::<BITS, GROUP, DIGITS>(&q, x, 0);
+    if DIGITS == 1 {
+        return high;
+    }
+    let low = isa.dot_group::<BITS, GROUP, DIGITS>(&q, x, 1);
+    // SAFETY: every 64-bit ARM processor has NEON.
+    unsafe { both_digits(high, low) }
+}
+
+/// The weights of a group as `L` multiplies them.
+#[inline]
+#[target_feature(enable = "neon")]
+fn signed_group<L: Instructions, const BITS: usize, const GROUP: usize>(packed: &[u8]) -> Group {
+    let mut q = unpack_group::<BITS, GROUP>(packed);
+    if BITS == 8 && L::SIGNED {
+        for it in &mut q {
+            *it = veorq_u8(*it, vdupq_n_u8(0x80));
+        }
+    }
+    q
+}
+
+/// Two digits' dots as one.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn both_digits(high: int32x4_t, low: int32x4_t) -> int32x4_t {
+    vaddq_s32(vshlq_n_s32::<8>(high), low)
+}
+
+/// The dots of one group of four rows with both digits, by products of two rows
+/// with two digits.
+#[inline]
+#[target_feature(enable = "neon")]
+pub(super) fn pair_by_pair<const BITS: usize, const GROUP: usize>(
+    isa: I8mm,
+    rows: FourRows<'_>,
+    x: &[Chunk],
+) -> int32x4_t {
+    let [a, b, c, d] = rows;
+    // Each: the first row's high and low digit, then the second's.
+    let (ab, cd) = (pair_dots::<BITS, GROUP>(isa, a, b, x), pair_dots::<BITS, GROUP>(isa, c, d, x));
+    both_digits(vuzp1q_s32(ab, cd), vuzp2q_s32(ab, cd))
+}
+
+#[inline(always)]
+fn pair_dots<const BITS: usize, const GROUP: usize>(
+    isa: I8mm,
+    a: &[u8],
+    b: &[u8],
+    x: &[Chunk],
+) -> int32x4_t {
+    // SAFETY: every 64-bit ARM processor has NEON.
+    let q = unsafe { unpack_pair::<BITS, GROUP>(a, b) };
+    // SAFETY: every 64-bit ARM processor has NEON.
+    unsafe { isa.multiply_all(q[..GROUP / 16].as_flattened(), x) }
+}

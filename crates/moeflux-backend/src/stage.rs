@@ -1,0 +1,50 @@
+//! The stages of a model that measurements tell apart.
+
+/// What a run of ops is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stage {
+    /// Attention, its norm and its projections included.
+    Attention,
+    /// A recurrence in its place, likewise.
+    DeltaNet,
+    /// The norm before the experts, the router and its choice.
+    Router,
+    /// The expert that every row gets.
+    SharedExpert,
+    /// The experts chosen, and the sum of their outputs.
+    RoutedExperts,
+    /// The MLP of a layer without experts.
+    DenseMlp,
+    /// The last norm and the logits.
+    Head,
+    /// Everything else.
+    Rest,
+}
+
+impl Stage {
+    /// All of them, in the order in which a model runs them.
+    pub const ALL: [Stage; 8] = [
+        Stage::Attention,
+        Stage::DeltaNet,
+        Stage::Router,
+        Stage::SharedExpert,
+        Stage::RoutedExperts,
+        Stage::DenseMlp,
+        Stage::Head,
+        Stage::Rest,
+    ];
+
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Attention => "attention",
+            Stage::DeltaNet => "delta net",
+            Stage::Router => "router",
+            Stage::SharedExpert => "shared expert",
+            Stage::RoutedExperts => "routed experts",
+            Stage::DenseMlp => "dense MLP",
+            Stage::Head => "head",
+            Stage::Rest => "rest",
+        }
+    }
+}

@@ -1,0 +1,565 @@
+//! A backend that looks at the clock around every op of another one.
+//!
+//! While nothing is recorded an op costs one more call and one branch.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use moeflux_core::quant::MatrixFormat;
+use moeflux_core::{HostBuf, TokenId};
+
+use crate::{
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule, DeviceError,
+    Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, Inputs, LayerNorm, Projection, RmsNorm,
+    Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Span, Stage, Vector,
+    Weight,
+};
+
+/// What two ops have in common whose times may be compared.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OpKey {
+    /// The method of [`Backend`].
+    pub op: &'static str,
+    /// The matrices that it multiplies with.
+    pub weights: Vec<Weight>,
+    /// Rows of the batch.
+    pub rows: usize,
+}
+
+/// One call of an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpSample {
+    /// How long it took.
+    pub nanoseconds: u64,
+    /// Bytes of weights, caches and states that it had to touch; 0 where
+    /// nobody counts them.
+    pub bytes: u64,
+    /// Products that it had to add up.
+    pub macs: u64,
+}
+
+/// Ops of one stage that followed each other without a pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageSpan {
+    /// The stage.
+    pub stage: Stage,
+    /// Its layer; `None` outside of layers.
+    pub layer: Option<u16>,
+    /// When the first op began.
+    pub start: Instant,
+    /// When the last one ended.
+    pub end: Instant,
+}
+
+/// A resident matrix, as far as measurements need it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WeightFacts {
+    /// Outputs.
+    pub rows: usize,
+    /// Inputs.
+    pub cols: usize,
+    /// How the elements are stored.
+    pub format: MatrixFormat,
+    /// How products treat their inputs.
+    pub inputs: Inputs,
+}
+
+impl WeightFacts {
+    /// Bytes of the matrix, scales and biases included.
+    pub fn bytes(&self) -> u64 {
+        self.format.matrix_bytes(self.rows, self.cols) as u64
+    }
+}
+
+/// What was seen while a [`Stopwatch`] ran.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    /// Every call, by what it had to do.
+    pub ops: HashMap<OpKey, Vec<OpSample>>,
+    /// Nanoseconds inside ops, by stage and layer.
+    pub stages: HashMap<(Stage, Option<u16>), u64>,
+    /// In order of time.
+    pub spans: Vec<StageSpan>,
+}
+
+/// Spans beyond this many are not kept.
+const MAX_SPANS: usize = 1 << 18;
+
+/// Pauses between ops of one span: the engine's own work, not a wait.
+const MAX_PAUSE_NS: u128 = 20_000;
+
+impl Recording {
+    fn add(&mut self, key: OpKey, sample: OpSample, span: StageSpan) {
+        self.ops.entry(key).or_default().push(sample);
+        let n_spans = self.spans.len();
+        let follows = |last: &&mut StageSpan| {
+            (last.stage, last.layer) == (span.stage, span.layer)
+                && (span.start - last.end).as_nanos() < MAX_PAUSE_NS
+        };
+        match self.spans.last_mut().filter(follows) {
+            Some(last) => last.end = span.end,
+            None if n_spans < MAX_SPANS => self.spans.push(span),
+            None => {}
+        }
+    }
+
+    fn add_stage(&mut self, stage: Stage, layer: Option<u16>, nanoseconds: u64) {
+        *self.stages.entry((stage, layer)).or_default() += nanoseconds;
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    is_on: AtomicBool,
+    recording: Mutex<Recording>,
+    weights: Mutex<Vec<WeightFacts>>,
+}
+
+/// Starts and stops the recording of a [`Timed`] backend.
+#[derive(Clone, Debug, Default)]
+pub struct Stopwatch(Arc<Shared>);
+
+impl Stopwatch {
+    /// Begins a new recording.
+    pub fn start(&self) {
+        *lock(&self.0.recording) = Recording::default();
+        self.0.is_on.store(true, Ordering::Relaxed);
+    }
+
+    /// Ends the recording and gives it out.
+    pub fn stop(&self) -> Recording {
+        self.0.is_on.store(false, Ordering::Relaxed);
+        std::mem::take(&mut lock(&self.0.recording))
+    }
+
+    /// Every matrix loaded so far, by [`Weight`].
+    pub fn weights(&self) -> Vec<WeightFacts> {
+        lock(&self.0.weights).clone()
+    }
+}
+
+/// Values behind these locks are whole at any time.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Another backend and a clock.
+pub struct Timed {
+    inner: Box<dyn Backend>,
+    shared: Arc<Shared>,
+    facts: Facts,
+    stage: Stage,
+    layer: Option<u16>,
+}
+
+/// What ops' work is computed from.
+#[derive(Debug, Default)]
+struct Facts {
+    weights: Vec<WeightFacts>,
+    /// The caches of every sequence.
+    sequences: Vec<Vec<CacheSpec>>,
+    /// Where routers leave their logits: one projection often computes them
+    /// together with the first matrices of the shared expert.
+    router: Option<Cols>,
+}
+
+/// What an op has to do.
+#[derive(Debug, Default)]
+struct Work {
+    weights: Vec<Weight>,
+    rows: usize,
+    bytes: u64,
+    macs: u64,
+    /// Of the bytes, those that belong to the shared expert although the stage
+    /// is the router's.
+    shared_bytes: u64,
+}
+
+impl Timed {
+    /// Wraps `inner`, which has loaded nothing yet.
+    pub fn new(inner: Box<dyn Backend>) -> (Timed, Stopwatch) {
+        let shared = Arc::new(Shared::default());
+        let stopwatch = Stopwatch(Arc::clone(&shared));
+        let facts = Facts::default();
+        (Timed { inner, shared, facts, stage: Stage::Rest, layer: None }, stopwatch)
+    }
+
+    /// Runs an op; `work` says what it has to do, if that is recorded.
+    fn time<T>(
+        &mut self,
+        op: &'static str,
+        work: impl FnOnce(&Facts) -> Work,
+        run: impl FnOnce(&mut dyn Backend) -> T,
+    ) -> T {
+        if !self.shared.is_on.load(Ordering::Relaxed) {
+            return run(self.inner.as_mut());
+        }
+        let start = Instant::now();
+        let out = run(self.inner.as_mut());
+        let end = Instant::now();
+        let Work { weights, rows, bytes, macs, shared_bytes } = work(&self.facts);
+        let nanoseconds = (end - start).as_nanos() as u64;
+        let mut recording = lock(&self.shared.recording);
+        let (stage, layer) = (self.stage, self.layer);
+        let span = StageSpan { stage, layer, start, end };
+        let sample = OpSample { nanoseconds, bytes, macs };
+        recording.add(OpKey { op, weights, rows }, sample, span);
+        let shared = nanoseconds * shared_bytes / bytes.max(1);
+        recording.add_stage(stage, layer, nanoseconds - shared);
+        if shared > 0 {
+            recording.add_stage(Stage::SharedExpert, layer, shared);
+        }
+        out
+    }
+}
+
+impl Facts {
+    fn weight(&self, weight: Weight) -> &WeightFacts {
+        &self.weights[weight.0 as usize]
+    }
+
+    fn products(&self, rows: usize, weights: &[Weight]) -> Work {
+        let mut work = Work { weights: weights.to_vec(), rows, ..Work::default() };
+        for weight in weights {
+            let weight = self.weight(*weight);
+            work.bytes += weight.bytes();
+            work.macs += (rows * weight.rows * weight.cols) as u64;
+        }
+        work
+    }
+
+    fn projections(&self, rows: usize, outputs: &[Projection], stage: Stage) -> Work {
+        let weights: Vec<Weight> = outputs.iter().map(|it| it.weight).collect();
+        let mut work = self.products(rows, &weights);
+        let is_other = |it: &&Projection| self.router.is_some_and(|router| router != it.out);
+        if stage == Stage::Router {
+            let others = outputs.iter().filter(is_other);
+            work.shared_bytes = others.map(|it| self.weight(it.weight).bytes()).sum();
+        }
+        work
+    }
+
+    fn cache(&self, sequence: Sequence, cache: Cache) -> CacheSpec {
+        self.sequences[sequence.0 as usize][cache.0 as usize]
+    }
+
+    fn attention(&self, op: &Attention, spans: &[Span]) -> Work {
+        let mut work = Work { rows: n_rows(spans), ..Work::default() };
+        let v_dim = op.v.map_or(op.out.head_dim, |it| it.head_dim);
+        for span in spans {
+            let end = span.position + span.rows.len();
+            let seen = |at: usize| at.min(op.window.unwrap_or(usize::MAX));
+            let pairs: u64 = (span.position..end).map(|at| seen(at + 1) as u64).sum();
+            work.macs += pairs * (op.q.n_heads * (op.q.head_dim + v_dim)) as u64;
+            let spec = self.cache(span.sequence, op.cache);
+            let first = span.position.saturating_sub(seen(span.position + 1) - 1);
+            work.bytes += ((end - first) * spec.bytes_per_position()) as u64;
+        }
+        work
+    }
+
+    /// Every row multiplies the state with its key, adds a product to it and
+    /// multiplies it with the query; the state is read and written once.
+    fn delta(&self, op: &DeltaRule, spans: &[Span]) -> Work {
+        let mut work = Work { rows: n_rows(spans), ..Work::default() };
+        for span in spans {
+            let state = self.cache(span.sequence, op.cache).fixed_bytes() as u64;
+            work.bytes += 2 * state;
+            work.macs += 3 * state / 4 * span.rows.len() as u64;
+        }
+        work
+    }
+}
+
+fn n_rows(spans: &[Span]) -> usize {
+    spans.last().map_or(0, |it| it.rows.end)
+}
+
+/// Reads and writes that many columns.
+fn touches(rows: usize, n_reads: usize, cols: usize) -> Work {
+    Work { rows, bytes: ((n_reads + 1) * rows * cols * 4) as u64, ..Work::default() }
+}
+
+fn all(heads: Heads) -> usize {
+    heads.n_heads * heads.head_dim
+}
+
+fn experts(op: &Experts<'_>) -> Work {
+    let mut work = Work::default();
+    for call in op.calls {
+        let layout = &call.expert.layout;
+        let elements: usize = layout.matrices().map(|it| it.rows * it.cols).sum();
+        work.rows += call.rows.len();
+        work.bytes += layout.record_bytes() as u64;
+        work.macs += (elements * call.rows.len()) as u64;
+    }
+    work
+}
+
+impl Backend for Timed {
+    fn begin_stage(&mut self, stage: Stage, layer: Option<u16>) {
+        (self.stage, self.layer) = (stage, layer);
+        self.inner.begin_stage(stage, layer);
+    }
+
+    fn alloc(&mut self, rows: usize, width: usize) -> Buf {
+        self.inner.alloc(rows, width)
+    }
+
+    fn host_alloc(&self, len: usize) -> HostBuf {
+        self.inner.host_alloc(len)
+    }
+
+    fn load_matrix(&mut self, matrix: HostMatrix) -> Weight {
+        let HostMatrix { rows, cols, format, inputs, .. } = matrix;
+        let weight = self.inner.load_matrix(matrix);
+        let facts = WeightFacts { rows, cols, format, inputs };
+        assert_eq!(weight.0 as usize, self.facts.weights.len(), "matrices are numbered from zero");
+        self.facts.weights.push(facts);
+        lock(&self.shared.weights).push(facts);
+        weight
+    }
+
+    fn load_vector(&mut self, values: &[f32]) -> Vector {
+        self.inner.load_vector(values)
+    }
+
+    fn load_rope(&mut self, spec: RopeSpec) -> Rope {
+        self.inner.load_rope(spec)
+    }
+
+    fn new_selection(&mut self) -> Selection {
+        self.inner.new_selection()
+    }
+
+    fn write(&mut self, buf: Buf, values: &[f32]) {
+        self.inner.write(buf, values);
+    }
+
+    fn read(&mut self, buf: Buf, rows: usize) -> Result<Vec<f32>, DeviceError> {
+        self.inner.read(buf, rows)
+    }
+
+    fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence {
+        let sequence = self.inner.new_sequence(specs);
+        let at = sequence.0 as usize;
+        if self.facts.sequences.len() <= at {
+            self.facts.sequences.resize(at + 1, Vec::new());
+        }
+        self.facts.sequences[at] = specs.to_vec();
+        sequence
+    }
+
+    fn clear_sequence(&mut self, sequence: Sequence) {
+        self.inner.clear_sequence(sequence);
+    }
+
+    fn drop_sequence(&mut self, sequence: Sequence) {
+        self.inner.drop_sequence(sequence);
+    }
+
+    fn truncate_sequence(&mut self, sequence: Sequence, len: usize) {
+        self.inner.truncate_sequence(sequence, len);
+    }
+
+    fn save_cache(
+        &mut self,
+        sequence: Sequence,
+        cache: Cache,
+        positions: Range<usize>,
+    ) -> Result<Vec<u8>, DeviceError> {
+        self.inner.save_cache(sequence, cache, positions)
+    }
+
+    fn load_cache(
+        &mut self,
+        sequence: Sequence,
+        cache: Cache,
+        positions: Range<usize>,
+        bytes: &[u8],
+    ) {
+        self.inner.load_cache(sequence, cache, positions, bytes);
+    }
+
+    fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]) {
+        let work = |facts: &Facts| {
+            let table = facts.weight(table);
+            let bytes = tokens.len() as u64 * table.bytes() / table.rows.max(1) as u64;
+            Work { rows: tokens.len(), bytes, ..Work::default() }
+        };
+        self.time("embed", work, |it| it.embed(out, table, tokens));
+    }
+
+    fn rms_norm(&mut self, rows: usize, op: RmsNorm) {
+        self.time("rms_norm", |_| touches(rows, 1, all(op.x)), |it| it.rms_norm(rows, op));
+    }
+
+    fn gated_rms_norm(&mut self, rows: usize, op: GatedRmsNorm) {
+        let work = |_: &Facts| touches(rows, 2, all(op.norm.x));
+        self.time("gated_rms_norm", work, |it| it.gated_rms_norm(rows, op));
+    }
+
+    fn layer_norm(&mut self, rows: usize, op: LayerNorm) {
+        self.time("layer_norm", |_| touches(rows, 1, all(op.x)), |it| it.layer_norm(rows, op));
+    }
+
+    fn copy(&mut self, rows: usize, out: Heads, x: Heads) {
+        self.time("copy", |_| touches(rows, 1, all(x)), |it| it.copy(rows, out, x));
+    }
+
+    fn head_product(&mut self, rows: usize, op: HeadProduct) {
+        let work = |facts: &Facts| {
+            let weight = facts.weight(op.weight);
+            let used = (op.x.n_heads * op.x.head_dim * op.out.head_dim) as u64;
+            let whole = (weight.rows * weight.cols).max(1) as u64;
+            let bytes = (weight.bytes() as u128 * u128::from(used) / u128::from(whole)) as u64;
+            let weights = vec![op.weight];
+            Work { weights, rows, bytes, macs: used * rows as u64, shared_bytes: 0 }
+        };
+        self.time("head_product", work, |it| it.head_product(rows, op));
+    }
+
+    fn project(&mut self, rows: usize, x: Cols, outputs: &[Projection]) {
+        let stage = self.stage;
+        let work = |facts: &Facts| facts.projections(rows, outputs, stage);
+        self.time("project", work, |it| it.project(rows, x, outputs));
+    }
+
+    fn rope(&mut self, x: Heads, rope: Rope, spans: &[Span]) {
+        let work = |_: &Facts| touches(n_rows(spans), 1, all(x));
+        self.time("rope", work, |it| it.rope(x, rope, spans));
+    }
+
+    fn select_positions(&mut self, op: SelectPositions, spans: &[Span]) {
+        let work = |_: &Facts| Work { rows: n_rows(spans), ..Work::default() };
+        self.time("select_positions", work, |it| it.select_positions(op, spans));
+    }
+
+    fn attention(&mut self, op: Attention, spans: &[Span]) {
+        let work = |facts: &Facts| facts.attention(&op, spans);
+        self.time("attention", work, |it| it.attention(op, spans));
+    }
+
+    fn sigmoid_gate(&mut self, rows: usize, x: Heads, gate: Heads) {
+        let work = |_: &Facts| touches(rows, 2, all(x));
+        self.time("sigmoid_gate", work, |it| it.sigmoid_gate(rows, x, gate));
+    }
+
+    fn causal_conv(&mut self, op: CausalConv, spans: &[Span]) {
+        let work = |_: &Facts| touches(n_rows(spans), 1, op.x.len);
+        self.time("causal_conv", work, |it| it.causal_conv(op, spans));
+    }
+
+    fn delta_rule(&mut self, op: DeltaRule, spans: &[Span]) {
+        let work = |facts: &Facts| facts.delta(&op, spans);
+        self.time("delta_rule", work, |it| it.delta_rule(op, spans));
+    }
+
+    fn add_bias(&mut self, rows: usize, acc: Cols, bias: Vector) {
+        self.time("add_bias", |_| touches(rows, 1, acc.len), |it| it.add_bias(rows, acc, bias));
+    }
+
+    fn add(&mut self, rows: usize, acc: Cols, x: Cols) {
+        self.time("add", |_| touches(rows, 2, acc.len), |it| it.add(rows, acc, x));
+    }
+
+    fn swiglu(&mut self, rows: usize, out: Cols, gate: Cols, up: Cols) {
+        let work = |_: &Facts| touches(rows, 2, out.len);
+        self.time("swiglu", work, |it| it.swiglu(rows, out, gate, up));
+    }
+
+    fn experts(&mut self, op: Experts<'_>) {
+        self.time("experts", |_| experts(&op), |it| it.experts(op));
+    }
+
+    fn combine(&mut self, rows: usize, op: Combine<'_>) {
+        let work = |_: &Facts| touches(rows, op.top_k + 1, op.acc.len);
+        self.time("combine", work, |it| it.combine(rows, op));
+    }
+
+    fn route(&mut self, rows: usize, op: Route) -> Result<Routing, DeviceError> {
+        self.facts.router = Some(op.logits);
+        self.time("route", |_| touches(rows, 0, op.logits.len), |it| it.route(rows, op))
+    }
+
+    fn logits(&mut self, rows: &[usize], x: Cols, head: Weight) -> Result<Vec<f32>, DeviceError> {
+        let work = |facts: &Facts| facts.products(rows.len(), &[head]);
+        self.time("logits", work, |it| it.logits(rows, x, head))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{Closeness, check};
+    use crate::cpu::{Cpu, Isa};
+    use crate::trace::Trace;
+
+    #[test]
+    fn changes_no_result_while_it_records() {
+        let open = || -> Box<dyn Backend> {
+            let (timed, stopwatch) = Timed::new(Box::new(Cpu::new(1, Isa::detect())));
+            stopwatch.start();
+            Box::new(timed)
+        };
+        check(&open, Closeness::Bits);
+    }
+
+    /// A method with a default body that is not passed on would hide what the
+    /// wrapped backend has in its place.
+    #[test]
+    fn passes_every_method_on() {
+        let declared = include_str!("lib.rs");
+        let (_, declared) = declared.split_once("pub trait Backend").unwrap();
+        let (_, passed) = include_str!("timed.rs").split_once("impl Backend for Timed").unwrap();
+        let mut n_methods = 0;
+        for name in declared.split("    fn ").skip(1).map(|it| it.split(['(', '<']).next().unwrap())
+        {
+            n_methods += 1;
+            assert!(passed.contains(&format!("    fn {name}(")), "{name} is not passed on");
+        }
+        assert!(n_methods > 30, "{n_methods}");
+    }
+
+    #[test]
+    fn counts_the_work_of_a_stage() {
+        let (mut timed, stopwatch) = Timed::new(Box::new(Trace::default()));
+        let buf = timed.alloc(2, 64);
+        let format = MatrixFormat::Dense(moeflux_core::quant::Float::F32);
+        let mut matrix = |rows| {
+            let weight = HostBuf::zeroed(rows * 32 * 4);
+            let (scales, biases) = (None, None);
+            let inputs = Inputs::Full;
+            timed.load_matrix(HostMatrix { rows, cols: 32, format, inputs, weight, scales, biases })
+        };
+        let (router, gate) = (matrix(8), matrix(24));
+        let cols = |start, len| Cols { buf, start, len };
+        let outputs = [
+            Projection { weight: router, out: cols(32, 8) },
+            Projection { weight: gate, out: cols(40, 24) },
+        ];
+        let scoring = crate::Scoring::SoftmaxOfChosen;
+        stopwatch.start();
+        for layer in [3, 4] {
+            timed.begin_stage(Stage::Router, Some(layer));
+            timed.project(2, cols(0, 32), &outputs);
+            timed.route(2, Route { logits: cols(32, 8), top_k: 2, scoring }).unwrap();
+        }
+        let recording = stopwatch.stop();
+        let key = OpKey { op: "project", weights: vec![router, gate], rows: 2 };
+        let samples = &recording.ops[&key];
+        assert_eq!(samples.len(), 2);
+        assert!(samples.iter().all(|it| it.bytes == 32 * 32 * 4 && it.macs == 2 * 32 * 32));
+        assert!(recording.stages.contains_key(&(Stage::Router, Some(3))));
+        assert!(recording.spans.len() >= 2 && recording.spans.is_sorted_by_key(|it| it.start));
+        // Once it is known where the router's logits are, the rest is the shared expert's.
+        assert!(!recording.stages.contains_key(&(Stage::SharedExpert, Some(3))));
+        assert!(recording.stages.contains_key(&(Stage::SharedExpert, Some(4))));
+        assert_eq!(stopwatch.weights().len(), 2);
+        timed.project(2, cols(0, 32), &outputs);
+        assert!(stopwatch.stop().ops.is_empty(), "nothing is recorded after the end");
+    }
+}

@@ -1,0 +1,226 @@
+//! What all outputs show: medians of what was measured, and their spread.
+
+use moeflux_engine::Engine;
+use moeflux_engine::measure::{
+    DriveRate, LayerCounts, Machine, Phase, Profile, Run, Spread, prefill_limit,
+};
+
+use crate::args::BenchArgs;
+
+/// One run, and the machine just before it.
+#[derive(Clone, Debug)]
+pub(super) struct Sample {
+    pub(super) run: Run,
+    /// On one thread and on all.
+    pub(super) memory_gb_s: [f64; 2],
+    pub(super) drive_gb_s: Option<f64>,
+}
+
+/// What the drive can do.
+#[derive(Clone, Debug)]
+pub(super) struct Drive {
+    /// The best first.
+    pub(super) depths: Vec<DriveRate>,
+    pub(super) is_direct: bool,
+    pub(super) has_reread: bool,
+    pub(super) piece_bytes: usize,
+}
+
+/// What runs, and how.
+#[derive(Clone, Debug)]
+pub(super) struct Setting {
+    pub(super) model: String,
+    pub(super) family: &'static str,
+    pub(super) n_layers: usize,
+    pub(super) experts_per_token: usize,
+    pub(super) prompt_tokens: usize,
+    pub(super) gen_tokens: usize,
+    pub(super) repeat: usize,
+    pub(super) is_cold: bool,
+    pub(super) expert_io: String,
+    /// Bytes for experts.
+    pub(super) cache_bytes: u64,
+    /// Bytes of all experts.
+    pub(super) expert_bytes: u64,
+    pub(super) planned_bytes: u64,
+    /// Weights that a token reads, routed experts included.
+    pub(super) weight_bytes_per_token: u64,
+}
+
+/// Of one phase, over all runs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PhaseFigures {
+    pub(super) tok_s: Spread,
+    /// Bytes of experts that a token asks for.
+    pub(super) bytes_per_token: f64,
+    /// Bytes that the store read for a token.
+    pub(super) read_per_token: f64,
+    /// Bytes that the drive read for a token, where the system tells.
+    pub(super) storage_per_token: Option<f64>,
+    pub(super) hit_rate: f64,
+    pub(super) miss_rate: f64,
+    pub(super) precision: f64,
+    pub(super) recall: f64,
+    pub(super) stall_share: f64,
+    /// Of the drive while the store was reading.
+    pub(super) read_gb_s: Option<f64>,
+    pub(super) rh: Option<Spread>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Figures {
+    pub(super) setting: Setting,
+    pub(super) machine: Machine,
+    pub(super) drive: Option<Drive>,
+    /// GB/s on one thread, and on all.
+    pub(super) memory: [Spread; 2],
+    pub(super) drive_gb_s: Option<Spread>,
+    pub(super) prefill: PhaseFigures,
+    pub(super) decode: PhaseFigures,
+    /// Share of the memory's limit that decode reaches, run by run.
+    pub(super) memory_share: Spread,
+    /// Share of the limit of the arithmetic units that prefill reaches.
+    pub(super) arithmetic_share: Option<Spread>,
+    /// Milliseconds of every decoded token, run by run.
+    pub(super) token_ms: Vec<Vec<f64>>,
+    /// Hits and misses of every layer while decoding.
+    pub(super) layers: Vec<LayerCounts>,
+    pub(super) peak_rss_bytes: Option<u64>,
+    pub(super) profile: Profile,
+}
+
+impl Figures {
+    pub(super) fn new(
+        args: &BenchArgs,
+        engine: &Engine,
+        machine: Machine,
+        drive: Option<Drive>,
+        samples: Vec<Sample>,
+    ) -> Figures {
+        let of = |part: &dyn Fn(&Sample) -> f64| Spread::of(samples.iter().map(part));
+        let drive_gb_s = Spread::of(samples.iter().filter_map(|it| it.drive_gb_s)).or_else(|| {
+            Spread::of(drive.iter().flat_map(|it| it.depths.first()).map(|it| it.gb_s))
+        });
+        let memory = [0, 1].map(|i| of(&|it| it.memory_gb_s[i]).unwrap_or_default());
+        let memory_share = of(&|it| it.run.decode.weight_gb_s(engine) / it.memory_gb_s[1]);
+        let limit = prefill_limit(engine, &machine);
+        let arithmetic_share = limit.and_then(|it| of(&|sample| sample.run.prefill.tok_s() / it));
+        let phase = |part: fn(&Sample) -> &Phase| {
+            let all: Vec<(&Phase, Option<f64>)> =
+                samples.iter().map(|it| (part(it), it.drive_gb_s)).collect();
+            PhaseFigures::new(engine, &all)
+        };
+        Figures {
+            setting: Setting::new(args, engine),
+            drive_gb_s,
+            memory,
+            prefill: phase(|it| &it.run.prefill),
+            decode: phase(|it| &it.run.decode),
+            memory_share: memory_share.unwrap_or_default(),
+            arithmetic_share,
+            token_ms: samples.iter().map(milliseconds).collect(),
+            layers: layers(&samples),
+            peak_rss_bytes: None,
+            profile: Profile::default(),
+            machine,
+            drive,
+        }
+    }
+
+    pub(super) fn with_profile(self, profile: Profile) -> Figures {
+        Figures { profile, ..self }
+    }
+
+    pub(super) fn with_peak(self, peak_rss_bytes: Option<u64>) -> Figures {
+        Figures { peak_rss_bytes, ..self }
+    }
+
+    /// All decoded tokens, the fastest first.
+    pub(super) fn sorted_token_ms(&self) -> Vec<f64> {
+        let mut all = self.token_ms.concat();
+        all.sort_by(f64::total_cmp);
+        all
+    }
+
+    /// Tokens that took more than three times the median.
+    pub(super) fn n_slow_tokens(&self) -> usize {
+        let sorted = self.sorted_token_ms();
+        let limit = 3.0 * quantile(&sorted, 0.5);
+        sorted.iter().filter(|it| **it > limit).count()
+    }
+}
+
+/// The value below which such a share of sorted values lies; 0 of none.
+pub(super) fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let last = sorted.len().saturating_sub(1);
+    sorted.get((share * last as f64).round() as usize).copied().unwrap_or(0.0)
+}
+
+fn milliseconds(sample: &Sample) -> Vec<f64> {
+    sample.run.steps.iter().map(|it| it.as_secs_f64() * 1e3).collect()
+}
+
+/// Decode of all runs together.
+fn layers(samples: &[Sample]) -> Vec<LayerCounts> {
+    let mut sum: Vec<LayerCounts> = Vec::new();
+    for sample in samples {
+        let layers = &sample.run.decode.layers;
+        sum.resize(sum.len().max(layers.len()), LayerCounts::default());
+        for (sum, layer) in sum.iter_mut().zip(layers) {
+            sum.hits += layer.hits;
+            sum.misses += layer.misses;
+        }
+    }
+    sum
+}
+
+impl PhaseFigures {
+    fn new(engine: &Engine, all: &[(&Phase, Option<f64>)]) -> PhaseFigures {
+        let spread = |part: &dyn Fn(&Phase) -> f64| Spread::of(all.iter().map(|it| part(it.0)));
+        let median = |part: &dyn Fn(&Phase) -> f64| spread(part).map_or(0.0, |it| it.median);
+        let storage = all
+            .iter()
+            .filter_map(|(it, _)| Some(it.storage_bytes? as f64 / it.n_tokens.max(1) as f64));
+        let rh = all.iter().filter_map(|(phase, drive)| phase.rh(engine, (*drive)?));
+        PhaseFigures {
+            tok_s: spread(&Phase::tok_s).unwrap_or_default(),
+            bytes_per_token: median(&|it| it.bytes_per_token(engine)),
+            read_per_token: median(&Phase::read_per_token),
+            storage_per_token: Spread::of(storage).map(|it| it.median),
+            hit_rate: median(&|it| it.store.hit_rate()),
+            miss_rate: median(&|it| it.miss_rate(engine)),
+            precision: median(&|it| it.store.prefetch_precision()),
+            recall: median(&|it| it.store.prefetch_recall()),
+            stall_share: median(&Phase::stall_share),
+            read_gb_s: Spread::of(all.iter().filter_map(|it| it.0.read_gb_s())).map(|it| it.median),
+            rh: Spread::of(rh),
+        }
+    }
+
+    /// Whether the system had in memory most of what the store read.
+    pub(super) fn is_page_cached(&self) -> bool {
+        self.storage_per_token.is_some_and(|it| it < self.read_per_token / 2.0)
+    }
+}
+
+impl Setting {
+    fn new(args: &BenchArgs, engine: &Engine) -> Setting {
+        let plan = engine.plan();
+        let model = args.model.model.clone().unwrap_or_else(|| String::from("demo"));
+        Setting {
+            model,
+            family: engine.family(),
+            n_layers: engine.shape().n_layers,
+            experts_per_token: engine.shape().top_k,
+            prompt_tokens: args.prompt_tokens,
+            gen_tokens: args.gen_tokens,
+            repeat: args.repeat,
+            is_cold: args.cold,
+            expert_io: plan.io_mode.to_string(),
+            cache_bytes: plan.cache_bytes,
+            expert_bytes: plan.expert_bytes,
+            planned_bytes: plan.total_bytes(),
+            weight_bytes_per_token: plan.bytes_per_token,
+        }
+    }
+}

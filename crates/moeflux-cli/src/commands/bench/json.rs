@@ -1,0 +1,122 @@
+//! The figures as one JSON object.
+
+use anyhow::Result;
+use moeflux_engine::measure::{Spread, StageTimes};
+use serde_json::{Map, Value, json};
+
+use super::figures::{Figures, PhaseFigures, quantile};
+
+pub(super) fn text(figures: &Figures) -> Result<String> {
+    Ok(serde_json::to_string_pretty(&Value::Object(object(figures)))? + "\n")
+}
+
+/// A median, and its extremes beside it.
+pub(super) fn put(object: &mut Map<String, Value>, name: &str, spread: Option<Spread>) {
+    for (suffix, part) in
+        [("", (|it| it.median) as fn(Spread) -> f64), ("_min", |it| it.min), ("_max", |it| it.max)]
+    {
+        object.insert(format!("{name}{suffix}"), json!(spread.map(part)));
+    }
+}
+
+pub(super) fn object(figures: &Figures) -> Map<String, Value> {
+    let Figures { setting, machine, decode, .. } = figures;
+    let mut all = Map::new();
+    let mut set = |name: &str, value: Value| all.insert(name.to_owned(), value);
+    set("model", json!(setting.model));
+    set("family", json!(setting.family));
+    set("prompt_tokens", json!(setting.prompt_tokens));
+    set("gen_tokens", json!(setting.gen_tokens));
+    set("repeat", json!(setting.repeat));
+    set("cold", json!(setting.is_cold));
+    set("threads", json!(machine.n_threads));
+    set("isa", json!(machine.isa));
+    set("expert_io", json!(setting.expert_io));
+    set("expert_cache_bytes", json!(setting.cache_bytes));
+    set("expert_bytes", json!(setting.expert_bytes));
+    set("experts_per_token", json!(setting.experts_per_token));
+    set("bytes_per_token", json!(decode.bytes_per_token));
+    set("read_bytes_per_token", json!(decode.read_per_token));
+    set("storage_bytes_per_token", json!(decode.storage_per_token));
+    set("weight_bytes_per_token", json!(setting.weight_bytes_per_token));
+    set("hit_rate", json!(decode.hit_rate));
+    set("miss_rate", json!(decode.miss_rate));
+    set("prefetch_precision", json!(decode.precision));
+    set("prefetch_recall", json!(decode.recall));
+    set("stall_share", json!(decode.stall_share));
+    set("read_gb_s", json!(decode.read_gb_s));
+    set("peak_rss_bytes", json!(figures.peak_rss_bytes));
+    set("planned_bytes", json!(setting.planned_bytes));
+    put(&mut all, "prefill_tok_s", Some(figures.prefill.tok_s));
+    put(&mut all, "decode_tok_s", Some(decode.tok_s));
+    put(&mut all, "drive_gb_s", figures.drive_gb_s);
+    put(&mut all, "memory_gb_s", Some(figures.memory[1]));
+    put(&mut all, "memory_gb_s_one_thread", Some(figures.memory[0]));
+    put(&mut all, "rh", decode.rh);
+    put(&mut all, "prefill_rh", figures.prefill.rh);
+    put(&mut all, "decode_memory_share", Some(figures.memory_share));
+    put(&mut all, "prefill_arithmetic_share", figures.arithmetic_share);
+    all.insert("limits".into(), limits(figures));
+    all.insert("token_ms".into(), token_ms(figures));
+    all.insert("prefill".into(), phase(&figures.prefill, &figures.profile.prefill));
+    all.insert("decode".into(), phase(decode, &figures.profile.decode));
+    all.insert("layers".into(), layers(figures));
+    all
+}
+
+fn limits(figures: &Figures) -> Value {
+    let machine = &figures.machine;
+    let drive = figures.drive.as_ref().map(|it| {
+        let depths: Vec<Value> =
+            it.depths.iter().map(|it| json!({"depth": it.depth, "gb_s": it.gb_s})).collect();
+        json!({
+            "depths": depths,
+            "direct": it.is_direct,
+            "read_twice": it.has_reread,
+            "read_bytes": it.piece_bytes,
+        })
+    });
+    json!({
+        "float_gop_s": machine.float_gop_s[1],
+        "float_gop_s_one_thread": machine.float_gop_s[0],
+        "integer_gop_s": machine.integer_gop_s[1],
+        "integer_gop_s_one_thread": machine.integer_gop_s[0],
+        "drive": drive,
+    })
+}
+
+fn token_ms(figures: &Figures) -> Value {
+    let sorted = figures.sorted_token_ms();
+    json!({
+        "median": quantile(&sorted, 0.5),
+        "p99": quantile(&sorted, 0.99),
+        "max": quantile(&sorted, 1.0),
+        "above_three_medians": figures.n_slow_tokens(),
+    })
+}
+
+fn phase(figures: &PhaseFigures, times: &StageTimes) -> Value {
+    let per_token = 1e3 / times.n_tokens.max(1) as f64;
+    let mut stages: Map<String, Value> = times
+        .stages
+        .iter()
+        .map(|(it, s)| (it.name().replace(' ', "_"), json!(s * per_token)))
+        .collect();
+    stages.insert("wait".into(), json!(times.wait * per_token));
+    stages.insert("between".into(), json!(times.rest() * per_token));
+    json!({
+        "bytes_per_token": figures.bytes_per_token,
+        "read_bytes_per_token": figures.read_per_token,
+        "storage_bytes_per_token": figures.storage_per_token,
+        "hit_rate": figures.hit_rate,
+        "miss_rate": figures.miss_rate,
+        "stall_share": figures.stall_share,
+        "read_gb_s": figures.read_gb_s,
+        "stage_ms_per_token": stages,
+    })
+}
+
+fn layers(figures: &Figures) -> Value {
+    let layer = |(i, it): (usize, &moeflux_engine::measure::LayerCounts)| json!({"layer": i, "hits": it.hits, "misses": it.misses, "hit_rate": it.hit_rate()});
+    figures.layers.iter().enumerate().map(layer).collect()
+}

@@ -1,0 +1,116 @@
+//! `moeflux bench`: how fast a model runs, and how fast the machine would let
+//! it.
+
+mod figures;
+mod json;
+mod kernels;
+mod prompt;
+mod report;
+mod table;
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use moeflux_engine::measure::{self, DriveProbe, Machine, MemoryProbe, Workload};
+use moeflux_engine::{Engine, EngineOptions};
+
+use self::figures::{Drive, Figures, Sample};
+use self::prompt::Prompts;
+use super::print;
+use crate::args::BenchArgs;
+use crate::files::OutFile;
+use crate::model;
+use crate::report::note;
+
+/// How long the drive is measured at each depth in the beginning, and again
+/// before every run.
+const DEPTH_TIME: Duration = Duration::from_millis(200);
+const DRIVE_TIME: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(args: &BenchArgs) -> Result<()> {
+    let name = || format!("--report {}", args.report.as_deref().unwrap_or("".as_ref()).display());
+    let report = args.report.as_deref().map(OutFile::create).transpose().with_context(name)?;
+    let text = args.text.as_deref().map(prompt::read).transpose()?;
+    let mut options = EngineOptions { timed: true, ..args.model.engine_options(false)? };
+    if !args.kernels {
+        options.ctx.get_or_insert(args.prompt_tokens.saturating_add(args.gen_tokens));
+    }
+    let probe = MemoryProbe::new(&options)?;
+    let machine = Machine::by(&probe, &options)?;
+    drop(probe);
+    measure::reset_peak_memory();
+    let engine = model::open_with(&args.model, options.clone(), args.json)?;
+    let prompts = Prompts::new(args, text, &engine)?;
+    if args.kernels {
+        return kernels::run(args, &engine, &prompts, &machine, &options);
+    }
+    let figures = Bench { args, engine: &engine, prompts, options: &options }.measure(machine)?;
+    print(&if args.json { json::text(&figures)? } else { table::text(&figures) })?;
+    if let Some(report) = report {
+        let html = report::html(&figures);
+        (&report.file).write_all(html.as_bytes()).with_context(name)?;
+        report.publish().with_context(name)?;
+        note(args.json, &format!("wrote {}", name().trim_start_matches("--report ")));
+    }
+    Ok(())
+}
+
+struct Bench<'a> {
+    args: &'a BenchArgs,
+    engine: &'a Engine,
+    prompts: Prompts,
+    options: &'a EngineOptions,
+}
+
+impl Bench<'_> {
+    fn measure(self, machine: Machine) -> Result<Figures> {
+        let mut drive = DriveProbe::new(self.engine, self.args.seed);
+        let depths = drive.as_mut().map_or(Vec::new(), |it| it.depths(DEPTH_TIME));
+        if !self.args.cold {
+            // What is measured then finds everything as a run before left it.
+            self.run(0)?;
+        }
+        let memory = self.memory_probe()?;
+        let mut samples = Vec::with_capacity(self.args.repeat);
+        for i in 1..=self.args.repeat {
+            let memory_gb_s = memory.as_ref().map_or(machine.memory_gb_s, MemoryProbe::gb_s);
+            let depth = depths.first().map(|it| it.depth);
+            let again =
+                drive.as_mut().zip(depth).and_then(|(it, depth)| it.measure(depth, DRIVE_TIME));
+            let run = self.run(i)?;
+            samples.push(Sample { run, memory_gb_s, drive_gb_s: again.map(|it| it.gb_s) });
+        }
+        let held = memory.as_ref().map_or(0, MemoryProbe::bytes);
+        let peak_rss_bytes = measure::peak_memory().map(|it| it.saturating_sub(held));
+        drop(memory);
+        let profile = measure::profile(self.engine, &self.work(self.args.repeat + 1))?;
+        let drive = drive.map(|it| Drive {
+            depths,
+            is_direct: it.is_direct(),
+            has_reread: it.has_reread(),
+            piece_bytes: it.piece_bytes(),
+        });
+        Ok(Figures::new(self.args, self.engine, machine, drive, samples)
+            .with_profile(profile.unwrap_or_default())
+            .with_peak(peak_rss_bytes))
+    }
+
+    /// Memory is measured again before every run, where there is enough of it
+    /// for the probe to stay.
+    fn memory_probe(&self) -> Result<Option<MemoryProbe>> {
+        const SHARE: u64 = 8;
+        let available = moeflux_store::usable_memory().available;
+        let probe = MemoryProbe::new(self.options)?;
+        Ok((probe.bytes() * SHARE <= available).then_some(probe))
+    }
+
+    fn work(&self, i: usize) -> Workload<'_> {
+        let prompt = self.prompts.get(i);
+        Workload { prompt, n_gen: self.args.gen_tokens, is_cold: self.args.cold }
+    }
+
+    fn run(&self, i: usize) -> Result<measure::Run> {
+        Ok(measure::run(self.engine, &self.work(i))?)
+    }
+}

@@ -1,0 +1,98 @@
+//! What the model reads: text where there is some, else random tokens.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use moeflux_engine::text::Markup;
+use moeflux_engine::{Engine, EngineError, TokenId};
+
+use crate::args::{BenchArgs, UsageError};
+use crate::files;
+
+/// Read by the demo model, which has learnt technical English.
+const DEMO_TEXT: &str = concat!(
+    include_str!("../../../../../ARCHITECTURE.md"),
+    include_str!("../../../../../docs/format.md"),
+);
+
+/// Prompts of one length, another one for every run.
+pub(crate) struct Prompts {
+    tokens: Vec<TokenId>,
+    n_prompt: usize,
+}
+
+/// The text of `--text`.
+pub(crate) fn read(path: &Path) -> Result<String> {
+    let name = || format!("--text {}", path.display());
+    let text = String::from_utf8(files::read(path).with_context(name)?).with_context(name)?;
+    if text.trim().is_empty() {
+        return Err(UsageError(format!("{}: there is no text in it", name())).into());
+    }
+    Ok(text)
+}
+
+impl Prompts {
+    pub(crate) fn new(args: &BenchArgs, text: Option<String>, engine: &Engine) -> Result<Prompts> {
+        let (wanted, limit) =
+            (args.prompt_tokens.saturating_add(args.gen_tokens), engine.plan().ctx);
+        if !args.kernels && wanted > limit {
+            return Err(UsageError(EngineError::ContextFull { wanted, limit }.to_string()).into());
+        }
+        let is_demo = args.model.model.is_none();
+        let text = text.or_else(|| is_demo.then(|| String::from(DEMO_TEXT)));
+        let n_prompt = args.prompt_tokens.min(limit);
+        let n_runs = args.repeat.saturating_add(2).min(64);
+        let tokens = match text {
+            Some(text) => engine.tokenizer()?.encode(&text, Markup::Literal)?,
+            None => random(n_prompt * n_runs, engine.shape().vocab, args.seed),
+        };
+        Ok(Prompts { tokens: cycled(tokens, n_prompt), n_prompt })
+    }
+
+    /// The prompt of a run: what follows that of the run before, from the
+    /// beginning again where there is no more.
+    pub(crate) fn get(&self, i: usize) -> &[TokenId] {
+        let n_starts = self.tokens.len() - self.n_prompt + 1;
+        let start = i * self.n_prompt % n_starts;
+        &self.tokens[start..start + self.n_prompt]
+    }
+}
+
+/// At least `n`, by repetition.
+fn cycled(tokens: Vec<TokenId>, n: usize) -> Vec<TokenId> {
+    let len = tokens.len().max(n);
+    tokens.into_iter().cycle().take(len).collect()
+}
+
+/// Steele and Vigna's SplitMix64.
+fn random(n: usize, vocab: usize, seed: u64) -> Vec<TokenId> {
+    let mut state = seed;
+    let next = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        let id = (z ^ (z >> 31)) % vocab.max(1) as u64;
+        TokenId(u32::try_from(id).unwrap_or(0))
+    };
+    std::iter::repeat_with(next).take(n).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_read_different_parts_as_long_as_there_are_any() {
+        let tokens = cycled(random(50, 100, 7), 10);
+        let prompts = Prompts { tokens, n_prompt: 10 };
+        let all: Vec<&[TokenId]> = (0..5).map(|i| prompts.get(i)).collect();
+        for (i, prompt) in all.iter().enumerate() {
+            assert_eq!(prompt.len(), 10);
+            assert!(!all[..i].contains(prompt), "{i}");
+        }
+        let short = Prompts { tokens: cycled(random(3, 100, 7), 10), n_prompt: 10 };
+        assert_eq!(short.get(4), short.get(0));
+        assert_eq!(random(9, 1, 3), vec![TokenId(0); 9]);
+    }
+}

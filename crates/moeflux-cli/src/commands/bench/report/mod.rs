@@ -1,0 +1,202 @@
+//! The figures as one HTML file that needs nothing else.
+
+mod charts;
+mod svg;
+mod timeline;
+
+use std::fmt::Write as _;
+
+use moeflux_engine::measure::{Spread, Stage, StageTimes};
+
+use self::svg::{escaped, short};
+use super::figures::{Figures, Setting};
+use super::{json, table};
+use crate::bytes::show;
+
+const STYLE: &str = include_str!("style.css");
+
+/// Names and classes of what takes time, in the order in which it is drawn.
+const PARTS: [(Stage, &str); 8] = [
+    (Stage::Attention, "attention"),
+    (Stage::DeltaNet, "delta-net"),
+    (Stage::Router, "router"),
+    (Stage::SharedExpert, "shared-expert"),
+    (Stage::RoutedExperts, "routed-experts"),
+    (Stage::DenseMlp, "dense-mlp"),
+    (Stage::Head, "head"),
+    (Stage::Rest, "rest"),
+];
+
+/// What takes time: name, class, seconds.
+type Part = (&'static str, &'static str, f64);
+
+pub(super) fn html(figures: &Figures) -> String {
+    let title = format!("moeflux bench: {}", figures.setting.model);
+    let mut body = heading(figures);
+    body += &tiles(figures);
+    body += &section(
+        "Against the limits",
+        "Each limit was measured in this run, in alternation with the model. Bars are medians, lines go from the least to the most.",
+        &charts::limits(figures),
+    );
+    body += &section(
+        "Where the time goes",
+        "Milliseconds a token, in one run more with clocks inside.",
+        &(stage_legend(figures) + &charts::stages(figures) + &stage_table(figures)),
+    );
+    body += &section(
+        "One token in time",
+        "A token that took the median time: what was computed, and which experts were read meanwhile.",
+        &timeline::draw(&figures.profile.token),
+    );
+    body += &section(
+        "Hits, layer by layer",
+        "Share of the experts asked for that were in memory while tokens were made.",
+        &charts::layers(figures),
+    );
+    body += &section(
+        "Every token",
+        "Milliseconds of each token that was made, run after run. The dashed line is three times the median.",
+        &charts::tokens(figures),
+    );
+    body += &all_figures(figures);
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n",
+        escaped(&title)
+    )
+}
+
+fn heading(figures: &Figures) -> String {
+    let Setting { model, family, n_layers, prompt_tokens, gen_tokens, repeat, is_cold, .. } =
+        &figures.setting;
+    let machine = &figures.machine;
+    let state = if *is_cold { "cold" } else { "warm" };
+    let lead = format!(
+        "{family}, {n_layers} layers · {} kernels on {} threads · {prompt_tokens} tokens read, {gen_tokens} made, {repeat} times, {state}",
+        machine.isa, machine.n_threads
+    );
+    format!("<h1>{}</h1>\n<p class=\"lead\">{}</p>\n", escaped(model), escaped(&lead))
+}
+
+fn section(title: &str, what: &str, content: &str) -> String {
+    format!("<section>\n<h2>{title}</h2>\n<p>{what}</p>\n{content}</section>\n")
+}
+
+fn tiles(figures: &Figures) -> String {
+    let decode = &figures.decode;
+    let range =
+        |it: Spread, scale: f64| format!("{} to {}", short(it.min * scale), short(it.max * scale));
+    let rate = |it: Spread| (format!("{} <small>tok/s</small>", short(it.median)), range(it, 1.0));
+    let share =
+        |it: Spread| (format!("{:.1} <small>%</small>", 100.0 * it.median), range(it, 100.0));
+    let streaming = match decode.rh {
+        Some(rh) => share(rh),
+        None => (String::from("resident"), String::from("nothing was read")),
+    };
+    let hits = (
+        format!("{:.1} <small>%</small>", 100.0 * decode.hit_rate),
+        format!("{} read a token", show(decode.read_per_token as u64)),
+    );
+    let memory = match figures.peak_rss_bytes {
+        Some(peak) => show(peak),
+        None => String::from("unknown"),
+    };
+    let (number, unit) = memory.rsplit_once(' ').unwrap_or((&memory, ""));
+    let planned = format!("{} planned", show(figures.setting.planned_bytes));
+    let all = [
+        ("Decode", rate(decode.tok_s)),
+        ("Prefill", rate(figures.prefill.tok_s)),
+        ("Decode, of the memory's limit", share(figures.memory_share)),
+        ("Streaming, of the drive's limit", streaming),
+        ("Experts found in memory", hits),
+        ("Memory at most", (format!("{number} <small>{unit}</small>"), planned)),
+    ];
+    let mut html = String::from("<div class=\"tiles\">\n");
+    for (name, (value, range)) in all {
+        writeln!(
+            html,
+            "<div class=\"tile\"><div class=\"name\">{name}</div><div class=\"value\">{value}</div><div class=\"range\">{range}</div></div>"
+        )
+        .expect("a string takes any text");
+    }
+    html + "</div>\n"
+}
+
+/// What took time in a phase, the wait for experts included.
+fn parts(times: &StageTimes) -> Vec<Part> {
+    let of = |stage: Stage| match stage {
+        Stage::Rest => times.of(stage) + times.rest(),
+        stage => times.of(stage),
+    };
+    let mut all: Vec<Part> =
+        PARTS.iter().map(|(stage, class)| (stage.name(), *class, of(*stage))).collect();
+    all.insert(all.len() - 1, ("wait for experts", "wait", times.wait));
+    all
+}
+
+/// The parts that any phase has, each with its seconds in both.
+fn both_parts(figures: &Figures) -> Vec<(&'static str, &'static str, [f64; 2])> {
+    let prefill = parts(&figures.profile.prefill);
+    let decode = parts(&figures.profile.decode);
+    let joined = prefill.into_iter().zip(decode).map(|(a, b)| (a.0, a.1, [a.2, b.2]));
+    joined.filter(|it| it.2.iter().any(|seconds| *seconds > 0.0)).collect()
+}
+
+fn stage_legend(figures: &Figures) -> String {
+    legend(both_parts(figures).iter().map(|it| (it.0, it.1)))
+}
+
+fn legend<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let mut html = String::from("<ul class=\"legend\">\n");
+    for (name, class) in entries {
+        writeln!(
+            html,
+            "<li><svg viewBox=\"0 0 10 10\" aria-hidden=\"true\"><rect width=\"10\" height=\"10\" rx=\"2\" class=\"{class}\"/></svg>{name}</li>"
+        )
+        .expect("a string takes any text");
+    }
+    html + "</ul>\n"
+}
+
+fn stage_table(figures: &Figures) -> String {
+    let phases = [&figures.profile.prefill, &figures.profile.decode];
+    let mut html = String::from(
+        "<div class=\"scroll\"><table>\n<tr><th>stage</th><th>prefill, ms</th><th>share</th><th>decode, ms</th><th>share</th></tr>\n",
+    );
+    for (name, _, seconds) in both_parts(figures) {
+        write!(html, "<tr><td>{name}</td>").expect("a string takes any text");
+        for (times, seconds) in phases.iter().zip(seconds) {
+            let share = 100.0 * seconds / times.total.max(f64::MIN_POSITIVE);
+            let ms = 1e3 * seconds / times.n_tokens.max(1) as f64;
+            write!(html, "<td>{ms:.3}</td><td>{share:.1} %</td>").expect("a string takes any text");
+        }
+        html += "</tr>\n";
+    }
+    html + "</table></div>\n"
+}
+
+/// Everything that `--json` prints, and what to know of it.
+fn all_figures(figures: &Figures) -> String {
+    let mut html = String::from("<section>\n<h2>All figures</h2>\n");
+    let notes = table::notes(figures);
+    if !notes.is_empty() {
+        html += "<ul class=\"notes\">\n";
+        for note in notes {
+            writeln!(html, "<li>{}</li>", escaped(&note)).expect("a string takes any text");
+        }
+        html += "</ul>\n";
+    }
+    html +=
+        "<details><summary>as bench --json prints them</summary>\n<div class=\"scroll\"><table>\n";
+    for (name, value) in json::object(figures) {
+        if value.is_object() || value.is_array() {
+            continue;
+        }
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        writeln!(html, "<tr><td>{}</td><td>{}</td></tr>", escaped(&name), escaped(&value))
+            .expect("a string takes any text");
+    }
+    html + "</table></div></details>\n</section>\n"
+}

@@ -1,0 +1,31 @@
+//! `moeflux calibrate`: which columns of the experts matter, for `pack`.
+
+use anyhow::{Context, Result};
+use moeflux_engine::calibrate;
+
+use super::print;
+use crate::args::CalibrateArgs;
+use crate::progress::{Bar, Unit};
+use crate::{corpus, model};
+
+pub(crate) fn run(args: &CalibrateArgs) -> Result<()> {
+    let source = model::locate(args.model.model.as_deref(), false)?;
+    let engine = model::open(&args.model, false, false)?;
+    let mut sequences = Vec::new();
+    for text in &args.text {
+        sequences.append(&mut corpus::read(text, &engine, args.window)?);
+    }
+    let n_tokens: usize = sequences.iter().map(Vec::len).sum();
+    let mut bar = Bar::new("evaluating", Unit::Tokens, false);
+    let mut progress = |n_done| bar.set(n_done as u64, n_tokens as u64);
+    let seen = calibrate(&engine, &sequences, &mut progress)?;
+    drop(bar);
+    let out = || format!("--out {}", args.out.display());
+    seen.write(&source, &args.out).with_context(out)?;
+    let (n_experts, n_idle) = seen.n_experts();
+    print(&format!(
+        "{} from {n_tokens} tokens; {n_idle} of {n_experts} experts were never chosen\n",
+        args.out.display(),
+    ))?;
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! `moeflux replay`: what caches and predictors would have made of a recorded
+//! routing, beside the optimum.
+
+use anyhow::{Context, Result};
+use moeflux_store::{CachePolicy, Prefetch, Replayer, RoutingTrace};
+use serde_json::{Value, json};
+
+use super::print;
+use crate::args::{Policy, ReplayArgs, UsageError};
+use crate::values::CacheSize;
+use crate::{bytes, files};
+
+/// Everything about one size of cache.
+struct Row {
+    /// As it was asked for.
+    name: String,
+    n_slots: usize,
+    /// Hit rates on demand alone.
+    policies: Vec<(&'static str, f64)>,
+    optimum: f64,
+    predictors: Vec<Predictor>,
+}
+
+/// A predictor whose predictions are all read in time.
+struct Predictor {
+    policy: &'static str,
+    name: &'static str,
+    hit_rate: f64,
+    reads_per_request: f64,
+    right: f64,
+}
+
+pub(crate) fn run(args: &ReplayArgs) -> Result<()> {
+    let name = || args.trace.display().to_string();
+    let trace =
+        RoutingTrace::parse(files::read(&args.trace).with_context(name)?).with_context(name)?;
+    let n_tokens = trace.n_tokens();
+    let skip = args.skip.unwrap_or(0);
+    if n_tokens <= skip {
+        let message = format!("{}: {n_tokens} tokens, and --skip {skip} leaves none", name());
+        return Err(UsageError(message).into());
+    }
+    let replayer = Replayer::new(&trace).skip(skip);
+    let choices = match args.policy.as_slice() {
+        [] => Policy::ALL.to_vec(),
+        some => some.to_vec(),
+    };
+    let rows: Vec<Row> = args
+        .cache
+        .iter()
+        .map(|size| row(&replayer, &trace, *size, &choices))
+        .collect::<Result<_>>()?;
+    let text = if args.json { to_json(&trace, &rows)? } else { to_text(&trace, skip, &rows) };
+    print(&text)?;
+    Ok(())
+}
+
+fn row(
+    replayer: &Replayer<'_>,
+    trace: &RoutingTrace,
+    size: CacheSize,
+    choices: &[Policy],
+) -> Result<Row> {
+    let n_experts = replayer.n_experts();
+    let slot_bytes = trace.shape().slot_bytes.max(1);
+    let n_slots = match size {
+        CacheSize::Share(share) => (share * n_experts as f64).round() as usize,
+        CacheSize::Bytes(bytes) => usize::try_from(bytes / slot_bytes).unwrap_or(usize::MAX),
+    };
+    let n_slots = n_slots.min(n_experts);
+    if n_slots < trace.shape().top_k {
+        let top_k = trace.shape().top_k;
+        let message = format!("--cache {size}: a token needs {top_k} of {n_experts} experts");
+        return Err(UsageError(message).into());
+    }
+    let mut row = Row {
+        name: size.to_string(),
+        n_slots,
+        policies: Vec::new(),
+        optimum: replayer.optimum(n_slots).hit_rate(),
+        predictors: Vec::new(),
+    };
+    for choice in choices {
+        let policy = CachePolicy::from(*choice);
+        row.policies.push((choice.name(), replayer.policy(policy, n_slots).hit_rate()));
+        let kinds = [("last-token", Prefetch::LastToken), ("lookahead", Prefetch::Lookahead)];
+        for (name, prefetch) in kinds {
+            let got = replayer.prefetch(policy, n_slots, prefetch);
+            row.predictors.push(Predictor {
+                policy: choice.name(),
+                name,
+                hit_rate: got.demand.hit_rate(),
+                reads_per_request: got.reads as f64 / got.demand.requests.max(1) as f64,
+                right: got.right as f64 / got.predictions.max(1) as f64,
+            });
+        }
+    }
+    Ok(row)
+}
+
+fn to_text(trace: &RoutingTrace, skip: usize, rows: &[Row]) -> String {
+    let shape = trace.shape();
+    let mut out = format!(
+        "{} tokens, {} counted; {} of {} experts in each of {} layers, {} each\n",
+        trace.n_tokens(),
+        trace.n_tokens() - skip,
+        shape.top_k,
+        shape.n_experts,
+        shape.layers.len(),
+        bytes::show(shape.slot_bytes),
+    );
+    for row in rows {
+        out += &format!("\ncache {} ({} experts): hit rate\n", row.name, row.n_slots);
+        for (name, rate) in &row.policies {
+            out += &format!("  {name:<12} {:5.1} %\n", 100.0 * rate);
+        }
+        out += &format!("  {:<12} {:5.1} %\n", "optimum", 100.0 * row.optimum);
+        out += "  with predicted reads, all in time:\n";
+        for it in &row.predictors {
+            out += &format!(
+                "  {:<12} {:<10} {:5.1} %, {:.2} reads per request, {:.1} % predicted right\n",
+                it.policy,
+                it.name,
+                100.0 * it.hit_rate,
+                it.reads_per_request,
+                100.0 * it.right,
+            );
+        }
+    }
+    out
+}
+
+fn to_json(trace: &RoutingTrace, rows: &[Row]) -> Result<String> {
+    let row = |it: &Row| {
+        let policies: serde_json::Map<String, Value> =
+            it.policies.iter().map(|(name, rate)| ((*name).to_owned(), json!(rate))).collect();
+        let predictor = |it: &Predictor| {
+            json!({
+                "policy": it.policy,
+                "prefetch": it.name,
+                "hit_rate": it.hit_rate,
+                "reads_per_request": it.reads_per_request,
+                "predicted_right": it.right,
+            })
+        };
+        json!({
+            "cache": it.name,
+            "slots": it.n_slots,
+            "hit_rate": policies,
+            "optimum": it.optimum,
+            "prefetch": it.predictors.iter().map(predictor).collect::<Vec<_>>(),
+        })
+    };
+    let value = json!({
+        "tokens": trace.n_tokens(),
+        "layers": trace.shape().layers.len(),
+        "experts": trace.shape().n_experts,
+        "top_k": trace.shape().top_k,
+        "caches": rows.iter().map(row).collect::<Vec<_>>(),
+    });
+    Ok(serde_json::to_string_pretty(&value)? + "\n")
+}

@@ -1,0 +1,307 @@
+//! The importance file: safetensors with three tensors a layer.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use moeflux_core::checkpoint::{
+    Checkpoint, Checksum, Dtype, Extent, FileReader, FormatError, open_safetensors,
+};
+use moeflux_core::manifest::Manifest;
+use moeflux_core::quant::Float;
+
+use super::observer::{ExpertSums, Moments};
+use crate::pack::files::{FileWriter, TensorEntry, checksum_of, safetensors_header_with};
+use crate::pack::plan::Plan;
+use crate::pack::{PackError, PackOptions};
+
+/// The value of `format`.
+const FORMAT: &str = "moeflux-importance";
+
+/// The version that this program writes and reads.
+const VERSION: &str = "1";
+
+/// Rows that what is known of a layer counts as, where an expert is judged: one
+/// that fewer rows chose is taken to be more like the others than like what
+/// those few showed.
+const PRIOR_ROWS: f64 = 16.0;
+
+/// No column matters less than this share of the mean: the text was not all
+/// that the model will ever see.
+const LEAST_SHARE: f32 = 0.02;
+
+/// How much the columns of the experts' matrices matter.
+///
+/// Whatever is opened is untrusted: shapes are checked against the model
+/// before anything is used, values when they are read.
+#[derive(Debug)]
+pub struct Importance {
+    path: PathBuf,
+    reader: FileReader,
+    checksum: String,
+    model: String,
+    /// By layer.
+    layers: BTreeMap<usize, LayerTensors>,
+}
+
+/// Where the figures of a layer lie.
+#[derive(Clone, Copy, Debug)]
+struct LayerTensors {
+    n_experts: usize,
+    hidden: usize,
+    intermediate: usize,
+    rows: Extent,
+    input: Extent,
+    inner: Extent,
+}
+
+/// The figures of a layer.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LayerImportance {
+    hidden: usize,
+    intermediate: usize,
+    /// Rows that chose each expert.
+    rows: Vec<u32>,
+    /// `(n_experts, hidden)`: mean squares of what gate and up multiply.
+    input: Vec<f32>,
+    /// `(n_experts, intermediate)`: mean squares of what down multiplies.
+    inner: Vec<f32>,
+}
+
+impl Importance {
+    /// Opens an importance file.
+    ///
+    /// # Errors
+    /// Where it is none, or contradicts itself.
+    pub fn open(path: &Path) -> Result<Importance, PackError> {
+        let (file, header) = open_safetensors(path)?;
+        let fail = |what: String| FormatError::Malformed { path: path.to_path_buf(), what };
+        let fact = |key: &str| header.metadata.get(key).map_or("", String::as_str);
+        if fact("format") != FORMAT {
+            let what = "is no importance file; `moeflux calibrate` writes them";
+            return Err(fail(what.to_owned()).into());
+        }
+        if fact("version") != VERSION {
+            let what = format!("importance version {:?} (this program reads 1)", fact("version"));
+            return Err(FormatError::Unsupported { path: path.to_path_buf(), what }.into());
+        }
+        let mut parts: BTreeMap<usize, BTreeMap<&str, _>> = BTreeMap::new();
+        for tensor in &header.tensors {
+            let odd = || fail(format!("tensor {:?} is not part of it", tensor.stored_name));
+            let name = tensor.stored_name.strip_prefix("layers.").ok_or_else(odd)?;
+            let (layer, part) = name.split_once('.').ok_or_else(odd)?;
+            let layer: usize = layer.parse().ok().filter(|it| *it < 1000).ok_or_else(odd)?;
+            parts.entry(layer).or_default().insert(part, tensor);
+        }
+        let mut layers = BTreeMap::new();
+        for (layer, parts) in parts {
+            let odd = |what: &str| fail(format!("layer {layer}: {what}"));
+            let get = |name: &str, dtype: Dtype| {
+                let tensor = parts.get(name).filter(|it| it.dtype == dtype);
+                tensor.ok_or_else(|| odd(&format!("{name} is missing, or no {}", dtype.name())))
+            };
+            let rows = get("rows", Dtype::U32)?;
+            let floats = Dtype::Float(Float::F32);
+            let (input, inner) = (get("input", floats.clone())?, get("inner", floats)?);
+            let shapes = (&rows.shape[..], &input.shape[..], &inner.shape[..]);
+            let (&[n_experts], &[a, hidden], &[b, intermediate]) = shapes else {
+                return Err(odd("shapes that are not (experts), (experts, columns)").into());
+            };
+            if parts.len() != 3 || (a, b) != (n_experts, n_experts) || n_experts == 0 {
+                return Err(odd("parts that do not belong together").into());
+            }
+            let (rows, input, inner) = (rows.extent, input.extent, inner.extent);
+            let tensors = LayerTensors { n_experts, hidden, intermediate, rows, input, inner };
+            layers.insert(layer, tensors);
+        }
+        let (_, checksum) = checksum_of(path, &mut |_| {})?;
+        let (model, reader) = (fact("model").to_owned(), FileReader::new(&[file]));
+        Ok(Importance { path: path.to_path_buf(), reader, checksum, model, layers })
+    }
+
+    /// Tells this file from all others.
+    pub(crate) fn checksum(&self) -> &str {
+        &self.checksum
+    }
+
+    /// Refuses the file of another model.
+    pub(crate) fn check(&self, plan: &Plan<'_>) -> Result<(), PackError> {
+        let fail = |what: String| FormatError::Malformed { path: self.path.clone(), what };
+        for layer in plan.layers.iter().flatten() {
+            let packed = &layer.packed;
+            let want = (packed.n_experts, packed.hidden, packed.intermediate);
+            let have = self.layers.get(&layer.idx);
+            let have = have.map(|it| (it.n_experts, it.hidden, it.intermediate));
+            if have != Some(want) {
+                let have = have.map_or(String::from("none"), |it| format!("{it:?}"));
+                let idx = layer.idx;
+                return Err(fail(format!(
+                    "layer {idx} has experts {have}, the model {want:?}; calibrate this model"
+                ))
+                .into());
+            }
+        }
+        if self.model != model_key(plan)? {
+            let what = "was made with another model of this shape; calibrate this model";
+            return Err(fail(what.to_owned()).into());
+        }
+        Ok(())
+    }
+
+    /// The figures of a layer.
+    ///
+    /// # Errors
+    /// Where the layer is missing, or a value is no mean of squares.
+    pub(crate) fn layer(&self, idx: usize) -> Result<LayerImportance, PackError> {
+        let fail = |what: String| FormatError::Malformed { path: self.path.clone(), what };
+        let tensors = self.layers.get(&idx);
+        let tensors = tensors.ok_or_else(|| fail(format!("layer {idx} is missing")))?;
+        let floats = |extent: Extent| {
+            let bytes = self.reader.read(extent)?;
+            let mut values = vec![0.0; bytes.len() / size_of::<f32>()];
+            Float::F32.decode(&bytes, &mut values);
+            match values.iter().find(|it| !(it.is_finite() && **it >= 0.0)) {
+                Some(odd) => Err(fail(format!("layer {idx} holds {odd}, no mean of squares"))),
+                None => Ok(values),
+            }
+        };
+        let rows = self.reader.read(tensors.rows)?;
+        let rows = rows.as_chunks::<4>().0.iter().map(|it| u32::from_le_bytes(*it)).collect();
+        Ok(LayerImportance {
+            hidden: tensors.hidden,
+            intermediate: tensors.intermediate,
+            rows,
+            input: floats(tensors.input)?,
+            inner: floats(tensors.inner)?,
+        })
+    }
+
+    /// The layers that it has figures of.
+    pub fn layers(&self) -> impl Iterator<Item = usize> + use<'_> {
+        self.layers.keys().copied()
+    }
+
+    /// Reads every figure.
+    ///
+    /// # Errors
+    /// Where one is not what it should be.
+    pub fn verify(&self) -> Result<(), PackError> {
+        self.layers().try_for_each(|idx| self.layer(idx).map(drop))
+    }
+}
+
+impl LayerImportance {
+    /// How much each column of an expert's gate and up matters, and each of
+    /// its down.
+    pub(crate) fn of_expert(&self, expert: usize) -> [Vec<f32>; 2] {
+        let n_rows = f64::from(self.rows[expert]);
+        let share = n_rows / (n_rows + PRIOR_ROWS);
+        // Columns of gate and up are the same for all experts; those of down are each
+        // expert's own, and nothing is known of them but how large they are together.
+        let prior = self.mean_input();
+        let own = &self.input[expert * self.hidden..][..self.hidden];
+        let input = own.iter().zip(&prior).map(|(own, prior)| blend(share, *own, *prior));
+        let own = &self.inner[expert * self.intermediate..][..self.intermediate];
+        let prior = mean(own);
+        let inner = own.iter().map(|own| blend(share, *own, prior));
+        [floored(input.collect()), floored(inner.collect())]
+    }
+
+    /// The mean over the experts, each counting as often as it was chosen.
+    fn mean_input(&self) -> Vec<f32> {
+        let mut sums = vec![0f64; self.hidden];
+        for (rows, values) in self.rows.iter().zip(self.input.chunks_exact(self.hidden.max(1))) {
+            for (sum, value) in sums.iter_mut().zip(values) {
+                *sum += f64::from(*rows) * f64::from(*value);
+            }
+        }
+        let n_rows = self.rows.iter().map(|it| f64::from(*it)).sum::<f64>().max(1.0);
+        sums.into_iter().map(|it| (it / n_rows) as f32).collect()
+    }
+}
+
+fn blend(share: f64, own: f32, prior: f32) -> f32 {
+    (share * f64::from(own) + (1.0 - share) * f64::from(prior)) as f32
+}
+
+fn mean(values: &[f32]) -> f32 {
+    (values.iter().map(|it| f64::from(*it)).sum::<f64>() / values.len().max(1) as f64) as f32
+}
+
+/// In units of their mean, and none below the least share of it; all the same
+/// where nothing is known.
+fn floored(mut values: Vec<f32>) -> Vec<f32> {
+    let mean = mean(&values);
+    for it in &mut values {
+        *it = if mean > 0.0 { (*it / mean).max(LEAST_SHARE) } else { 1.0 };
+    }
+    values
+}
+
+/// Tells a model from others of its shape, however its matrices are stored: a
+/// hash of the tensors that every container keeps as they are.
+fn model_key(plan: &Plan<'_>) -> Result<String, FormatError> {
+    let mut checksum = Checksum::default();
+    for (entry, source) in &plan.vectors {
+        checksum.update(format!("{} {:?}\n", entry.name, entry.shape).as_bytes());
+        let bytes = plan.reader.read(source.extent)?;
+        let mut values = vec![0.0; bytes.len() / source.float.bytes()];
+        source.float.decode(&bytes, &mut values);
+        values.iter().for_each(|it| checksum.update(&it.to_le_bytes()));
+    }
+    Ok(checksum.hex())
+}
+
+/// Writes what was seen, whole or not at all.
+pub(super) fn write(
+    moments: &Moments,
+    n_tokens: u64,
+    checkpoint: &Checkpoint,
+    manifest: &Manifest,
+    out: &Path,
+) -> Result<(), PackError> {
+    let plan = Plan::new(checkpoint, manifest, &PackOptions::unquantised())?;
+    let layers = moments.layers.iter().enumerate().filter(|(_, it)| !it.is_empty());
+    let entries: Vec<TensorEntry> = layers.clone().flat_map(|it| entries(it.0, it.1)).collect();
+    let facts = [
+        ("format", FORMAT.to_owned()),
+        ("version", VERSION.to_owned()),
+        ("model", model_key(&plan)?),
+        ("tokens", n_tokens.to_string()),
+    ];
+    let mut writer = FileWriter::create(out)?;
+    writer.write(&safetensors_header_with(&facts, &entries))?;
+    for (_, experts) in layers {
+        for it in experts {
+            writer.write(&it.n_rows.to_le_bytes())?;
+        }
+        for it in experts {
+            writer.write(&it.means(&it.input))?;
+        }
+        for it in experts {
+            writer.write(&it.means(&it.inner))?;
+        }
+    }
+    Ok(writer.finish()?.publish()?)
+}
+
+impl ExpertSums {
+    /// Sums as means, as they are stored.
+    fn means(&self, sums: &[f32]) -> Vec<u8> {
+        let scale = if self.weight > 0.0 { 1.0 / self.weight } else { 0.0 };
+        sums.iter().flat_map(|sum| (sum * scale).to_le_bytes()).collect()
+    }
+}
+
+fn entries(layer: usize, experts: &[ExpertSums]) -> [TensorEntry; 3] {
+    let entry = |part: &str, dtype: Dtype, inner: Option<usize>| TensorEntry {
+        name: format!("layers.{layer}.{part}"),
+        dtype,
+        shape: [experts.len()].into_iter().chain(inner).collect(),
+    };
+    let floats = Dtype::Float(Float::F32);
+    [
+        entry("rows", Dtype::U32, None),
+        entry("input", floats.clone(), Some(experts[0].input.len())),
+        entry("inner", floats, Some(experts[0].inner.len())),
+    ]
+}

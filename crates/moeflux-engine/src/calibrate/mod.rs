@@ -1,0 +1,78 @@
+//! How much each column of the experts' matrices matters, learnt by running
+//! text through the model: what is multiplied by large inputs should be
+//! rounded with care, what is multiplied by small ones need not be.
+
+mod file;
+mod observer;
+
+use std::path::Path;
+
+use moeflux_core::TokenId;
+use moeflux_core::checkpoint::Checkpoint;
+
+pub use file::Importance;
+pub(crate) use file::LayerImportance;
+pub(crate) use observer::{ExpertObserver, Moments};
+
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::load::LoadError;
+use crate::models::Variant;
+use crate::plan::Declared;
+
+/// What a text showed of a model's experts.
+#[derive(Debug)]
+pub struct Calibration {
+    moments: Moments,
+    n_tokens: u64,
+}
+
+/// Runs token sequences through a model, each from an empty session;
+/// `progress` learns how many tokens are done.
+///
+/// # Errors
+/// Where a step fails, or nothing was given.
+pub fn calibrate(
+    engine: &Engine,
+    sequences: &[Vec<TokenId>],
+    progress: &mut dyn FnMut(usize),
+) -> Result<Calibration, EngineError> {
+    let shape = engine.shape();
+    engine.core().observer = Some(Moments::new(shape.n_layers, shape.n_experts));
+    let run = run(engine, sequences, progress);
+    let moments = engine.core().observer.take().expect("nobody else takes it");
+    Ok(Calibration { n_tokens: run? as u64, moments })
+}
+
+fn run(
+    engine: &Engine,
+    sequences: &[Vec<TokenId>],
+    progress: &mut dyn FnMut(usize),
+) -> Result<usize, EngineError> {
+    let mut n_done = 0;
+    let mut session = engine.session();
+    for tokens in sequences.iter().filter(|it| !it.is_empty()) {
+        session.clear();
+        session.eval_prompt_with_progress(tokens, &mut |n| progress(n_done + n))?;
+        n_done += tokens.len();
+    }
+    if n_done == 0 { Err(EngineError::EmptyPrompt) } else { Ok(n_done) }
+}
+
+impl Calibration {
+    /// Experts of all layers, and how many of them no token chose.
+    pub fn n_experts(&self) -> (usize, usize) {
+        let all = || self.moments.layers.iter().flatten();
+        (all().count(), all().filter(|it| it.n_rows == 0).count())
+    }
+
+    /// Writes the importance file; `source` is the model that was run.
+    ///
+    /// # Errors
+    /// Where the model has changed, or the file cannot be written.
+    pub fn write(&self, source: &Path, out: &Path) -> Result<(), EngineError> {
+        let checkpoint = Checkpoint::open(source).map_err(LoadError::from)?;
+        let declared = Declared::of(&checkpoint, Variant::default())?;
+        Ok(file::write(&self.moments, self.n_tokens, &checkpoint, &declared.manifest, out)?)
+    }
+}

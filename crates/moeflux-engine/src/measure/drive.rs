@@ -1,0 +1,227 @@
+//! The limit that the drive sets: direct reads of pieces of the model's own
+//! expert files, none of them twice.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use moeflux_core::{ExpertBank, ExtentSource, HostBuf, PAGE_BYTES};
+
+use crate::engine::Engine;
+
+/// Reads at the same time that are tried; the best counts.
+const DEPTHS: [usize; 4] = [1, 2, 4, 8];
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// How fast a drive was.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DriveRate {
+    /// Thousand million bytes a second.
+    pub gb_s: f64,
+    /// Reads at the same time.
+    pub depth: usize,
+}
+
+/// Measures the drive under a model's experts.
+#[derive(Debug)]
+pub struct DriveProbe {
+    files: Vec<Option<File>>,
+    /// Pieces as long as a record, in random order.
+    pieces: Vec<Piece>,
+    n_read: usize,
+    /// Bytes of a piece.
+    piece_bytes: usize,
+    is_direct: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Piece {
+    file: usize,
+    offset: u64,
+}
+
+impl DriveProbe {
+    /// A probe of the files of an engine's experts; `None` where there are no
+    /// experts or nothing can be read.
+    pub fn new(engine: &Engine, seed: u64) -> Option<DriveProbe> {
+        let bank = engine.core().experts.bank().clone();
+        DriveProbe::of(&bank, seed)
+    }
+
+    pub(crate) fn of(bank: &ExpertBank, seed: u64) -> Option<DriveProbe> {
+        let piece_bytes = bank.max_record_bytes().next_multiple_of(PAGE_BYTES);
+        let mut pieces = pieces(bank, piece_bytes as u64);
+        shuffle(&mut pieces, seed);
+        let first = *pieces.first()?;
+        let mut probe = DriveProbe {
+            files: open_all(bank, true),
+            pieces,
+            n_read: 0,
+            piece_bytes,
+            is_direct: true,
+        };
+        let mut buf = HostBuf::zeroed(piece_bytes);
+        if probe.read(first, &mut buf).is_err() {
+            probe.files = open_all(bank, false);
+            probe.is_direct = false;
+            probe.read(first, &mut buf).ok()?;
+        }
+        probe.n_read = 1;
+        Some(probe)
+    }
+
+    /// Whether reads go around the system's page cache. Where the file system
+    /// refuses that, each piece is dropped from it before it is read.
+    pub fn is_direct(&self) -> bool {
+        self.is_direct
+    }
+
+    /// Bytes of one read.
+    pub fn piece_bytes(&self) -> usize {
+        self.piece_bytes
+    }
+
+    /// Whether there were too few pieces, so that some were read again.
+    pub fn has_reread(&self) -> bool {
+        self.n_read > self.pieces.len()
+    }
+
+    /// Every depth for `time`; the best first.
+    pub fn depths(&mut self, time: Duration) -> Vec<DriveRate> {
+        let mut rates: Vec<DriveRate> =
+            DEPTHS.iter().filter_map(|depth| self.measure(*depth, time)).collect();
+        rates.sort_by(|a, b| b.gb_s.total_cmp(&a.gb_s));
+        rates
+    }
+
+    /// Reads for `time` with `depth` reads at the same time; `None` where
+    /// reading fails.
+    pub fn measure(&mut self, depth: usize, time: Duration) -> Option<DriveRate> {
+        let (next, n_bytes) = (AtomicUsize::new(self.n_read), AtomicU64::new(0));
+        let start = Instant::now();
+        let probe = &*self;
+        let done = thread::scope(|scope| {
+            let read = || {
+                let mut buf = HostBuf::zeroed(probe.piece_bytes);
+                while start.elapsed() < time {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let piece = probe.pieces[at % probe.pieces.len()];
+                    n_bytes.fetch_add(probe.read(piece, &mut buf)? as u64, Ordering::Relaxed);
+                }
+                Ok::<(), io::Error>(())
+            };
+            let readers: Vec<_> = (0..depth.max(1)).map(|_| scope.spawn(read)).collect();
+            readers.into_iter().all(|it| matches!(it.join(), Ok(Ok(()))))
+        });
+        let elapsed = start.elapsed();
+        self.n_read = next.into_inner();
+        let gb_s = n_bytes.into_inner() as f64 / elapsed.as_nanos().max(1) as f64;
+        done.then_some(DriveRate { gb_s, depth })
+    }
+
+    fn read(&self, piece: Piece, buf: &mut HostBuf) -> io::Result<usize> {
+        let file = self.files[piece.file].as_ref().ok_or(io::ErrorKind::NotFound)?;
+        if !self.is_direct {
+            forget(file, piece.offset, self.piece_bytes);
+        }
+        let mut got = 0;
+        while got < self.piece_bytes {
+            match read_at(file, &mut buf[got..self.piece_bytes], piece.offset + got as u64) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n_bytes) => got += n_bytes,
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(err) => return Err(err),
+            }
+        }
+        Ok(got)
+    }
+}
+
+/// What the experts take of their files, cut into whole pages of `len` bytes.
+fn pieces(bank: &ExpertBank, len: u64) -> Vec<Piece> {
+    let mut taken: Vec<(usize, u64, u64)> = Vec::new();
+    for layer in bank.layers.iter().flatten() {
+        for (source, &bytes) in layer.sources.iter().zip(&layer.layout.extents) {
+            let bytes = bytes as u64;
+            match source {
+                ExtentSource::Strided { file, base, stride } => {
+                    let n = layer.n_experts as u64;
+                    let end = base + stride * n.saturating_sub(1) + bytes;
+                    taken.push((file.0 as usize, *base, end));
+                }
+                ExtentSource::Listed(entries) => {
+                    let extent = |(file, at): &(moeflux_core::FileIdx, u64)| {
+                        (file.0 as usize, *at, at + bytes)
+                    };
+                    taken.extend(entries.iter().map(extent));
+                }
+            }
+        }
+    }
+    taken.sort_unstable();
+    let mut pieces = Vec::new();
+    let mut runs = taken.into_iter().peekable();
+    while let Some((file, start, mut end)) = runs.next() {
+        // Extents that lie side by side are one run.
+        while let Some((_, _, next_end)) =
+            runs.next_if(|it| it.0 == file && it.1 <= end.saturating_add(PAGE))
+        {
+            end = end.max(next_end);
+        }
+        let start = start / PAGE * PAGE;
+        let end = end.next_multiple_of(PAGE).min(bank.files[file].len / PAGE * PAGE);
+        let n = end.saturating_sub(start) / len.max(1);
+        pieces.extend((0..n).map(|i| Piece { file, offset: start + i * len }));
+    }
+    pieces
+}
+
+/// The same order for the same seed (Fisher and Yates; Knuth's multiplier).
+fn shuffle(pieces: &mut [Piece], seed: u64) {
+    let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
+    for i in (1..pieces.len()).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        pieces.swap(i, (state >> 33) as usize % (i + 1));
+    }
+}
+
+fn open_all(bank: &ExpertBank, is_direct: bool) -> Vec<Option<File>> {
+    let open = |path: &Path| if is_direct { open_direct(path) } else { File::open(path).ok() };
+    bank.files.iter().map(|it| open(&it.path)).collect()
+}
+
+#[cfg(target_os = "linux")]
+fn open_direct(path: &Path) -> Option<File> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+    Some(File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_direct(_path: &Path) -> Option<File> {
+    None
+}
+
+/// Drops some bytes of a file from the page cache, where the system knows how.
+fn forget(file: &File, offset: u64, len: usize) {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::fs::fadvise(
+        file,
+        offset,
+        std::num::NonZero::new(len as u64),
+        rustix::fs::Advice::DontNeed,
+    );
+    #[cfg(not(target_os = "linux"))]
+    let _ = (file, offset, len);
+}
+
+fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    #[cfg(unix)]
+    return std::os::unix::fs::FileExt::read_at(file, buf, offset);
+    #[cfg(windows)]
+    return std::os::windows::fs::FileExt::seek_read(file, buf, offset);
+}

@@ -1,0 +1,91 @@
+//! The limits that a machine sets: memory and arithmetic.
+
+use moeflux_backend::cpu::limits::LimitProbe;
+use moeflux_store::usable_memory;
+
+use super::system::last_cache_bytes;
+use crate::device;
+use crate::engine::{EngineOptions, threads};
+use crate::error::EngineError;
+
+/// Memory that the read loop goes through, at least.
+const LOOP_BYTES: usize = 256 << 20;
+
+/// How much larger than the last cache it is.
+const CACHE_FACTOR: usize = 4;
+
+/// The limits of a machine for kernels on some threads, in alternation on one
+/// thread and on all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Machine {
+    /// The instruction set of the kernels.
+    pub isa: &'static str,
+    /// Threads that compute.
+    pub n_threads: usize,
+    /// GB/s of a plain read loop: on one thread, on all.
+    pub memory_gb_s: [f64; 2],
+    /// `f32` fused multiply-adds, two operations each, in thousand millions a
+    /// second: on one thread, on all.
+    pub float_gop_s: [f64; 2],
+    /// Products of bytes added up in 32 bits, likewise.
+    pub integer_gop_s: [f64; 2],
+}
+
+/// Measures the speed of memory again and again.
+#[derive(Debug)]
+pub struct MemoryProbe(LimitProbe);
+
+impl MemoryProbe {
+    /// A probe for the device, threads and instruction set of `options`. It
+    /// holds some hundred MiB while it lives, less where memory is short.
+    ///
+    /// # Errors
+    /// Where an option makes no sense.
+    pub fn new(options: &EngineOptions) -> Result<MemoryProbe, EngineError> {
+        let wanted = LOOP_BYTES.max(CACHE_FACTOR * last_cache_bytes().unwrap_or(0));
+        let available = usize::try_from(usable_memory().available).unwrap_or(usize::MAX);
+        let bytes = wanted.min(available / 4).max(1 << 20);
+        let n_threads = threads(options)?;
+        let isa = options.isa.as_deref();
+        Ok(MemoryProbe(device::limits(options.device, n_threads, isa, bytes)?))
+    }
+
+    /// GB/s of a plain read loop: on one thread, on all.
+    pub fn gb_s(&self) -> [f64; 2] {
+        self.0.memory_gb_s()
+    }
+
+    /// Bytes that the probe holds.
+    pub fn bytes(&self) -> u64 {
+        self.0.memory_bytes() as u64
+    }
+
+    pub(super) fn limits(&self) -> &LimitProbe {
+        &self.0
+    }
+}
+
+impl Machine {
+    /// Measures for about half a second.
+    ///
+    /// # Errors
+    /// Where an option makes no sense.
+    pub fn probe(options: &EngineOptions) -> Result<Machine, EngineError> {
+        Machine::by(&MemoryProbe::new(options)?, options)
+    }
+
+    /// As [`Machine::probe`], with a probe that is there already.
+    ///
+    /// # Errors
+    /// Where an option makes no sense.
+    pub fn by(probe: &MemoryProbe, options: &EngineOptions) -> Result<Machine, EngineError> {
+        let arithmetic = probe.0.arithmetic();
+        Ok(Machine {
+            isa: device::isa_name(options.isa.as_deref())?,
+            n_threads: threads(options)?,
+            memory_gb_s: probe.gb_s(),
+            float_gop_s: arithmetic.float_gop_s,
+            integer_gop_s: arithmetic.integer_gop_s,
+        })
+    }
+}

@@ -1,0 +1,77 @@
+//! How fast a model runs, and how fast the machine would let it: rates of
+//! prefill and decode, limits of memory, arithmetic and drive, the time of
+//! every stage and of every kernel.
+//!
+//! ```no_run
+//! use moeflux_engine::measure::{self, Workload};
+//! use moeflux_engine::{Engine, EngineOptions, TokenId};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let options = EngineOptions::default();
+//! let machine = measure::Machine::probe(&options)?;
+//! let engine = Engine::open("models/qwen3.6-35b-a3b".as_ref(), &options)?;
+//! let prompt: Vec<TokenId> = (0..512).map(TokenId).collect();
+//! let run = measure::run(&engine, &Workload { prompt: &prompt, n_gen: 64, is_cold: false })?;
+//! let share = run.decode.weight_gb_s(&engine) / machine.memory_gb_s[1];
+//! println!("{:.1} tok/s, {:.0} % of the memory's limit", run.decode.tok_s(), 100.0 * share);
+//! # Ok(())
+//! # }
+//! ```
+
+mod bound;
+mod drive;
+mod kernels;
+mod machine;
+mod profile;
+mod run;
+mod spread;
+mod system;
+
+pub use bound::prefill_limit;
+pub use drive::{DriveProbe, DriveRate};
+pub use kernels::{Kernel, KernelSteps, Quantise, kernels, quantise};
+pub use machine::{Machine, MemoryProbe};
+pub use moeflux_backend::Stage;
+pub use moeflux_store::LayerCounts;
+pub use profile::{Lane, Profile, StageTimes, TokenTrace, profile};
+pub use run::{Phase, Run, Workload, run};
+pub use spread::Spread;
+pub use system::{peak_memory, reset_peak_memory};
+
+use moeflux_backend::Inputs;
+use moeflux_backend::timed::{Stopwatch, WeightFacts};
+
+use crate::engine::Engine;
+
+/// Times the ops of an engine that was opened with
+/// [`EngineOptions::timed`](crate::EngineOptions::timed).
+#[derive(Debug)]
+pub(crate) struct Meter {
+    stopwatch: Stopwatch,
+    /// What each weight is called.
+    names: Vec<String>,
+    /// How experts' products treat their inputs.
+    inputs: Inputs,
+}
+
+impl Meter {
+    pub(crate) fn new(stopwatch: Stopwatch, names: Vec<String>, inputs: Inputs) -> Meter {
+        Meter { stopwatch, names, inputs }
+    }
+
+    fn weights(&self) -> Vec<WeightFacts> {
+        self.stopwatch.weights()
+    }
+}
+
+impl Engine {
+    /// Makes every expert leave the cache, and the system forget what it keeps
+    /// of their files: the next token reads from the drive. False where the
+    /// system does not take such advice.
+    pub fn forget_experts(&self) -> bool {
+        let core = self.core();
+        core.experts.clear();
+        let bank = core.experts.bank();
+        bank.files.iter().all(|it| system::drop_cached(&it.path))
+    }
+}

@@ -1,0 +1,191 @@
+//! Where the time goes: stage by stage, and one token in every detail.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use moeflux_backend::Stage;
+use moeflux_backend::timed::{Recording, StageSpan};
+use moeflux_core::ExpertKey;
+use moeflux_store::{Event, Happening};
+
+use super::Workload;
+use super::run::{likeliest, step};
+use crate::engine::Engine;
+use crate::error::EngineError;
+
+/// Events of a store that are kept.
+const MAX_EVENTS: usize = 1 << 20;
+
+/// Where the time of some tokens went.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StageTimes {
+    /// Tokens evaluated.
+    pub n_tokens: usize,
+    /// All of it, in seconds.
+    pub total: f64,
+    /// Seconds inside ops, for every stage that took any.
+    pub stages: Vec<(Stage, f64)>,
+    /// Seconds that nothing was computed because an expert was awaited.
+    pub wait: f64,
+}
+
+/// Something that lasted, in seconds since its token began.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lane {
+    /// When it began.
+    pub start: f64,
+    /// When it ended.
+    pub end: f64,
+    /// The stage, where something was computed.
+    pub stage: Option<Stage>,
+    /// Its layer, where it has one.
+    pub layer: Option<u16>,
+    /// Whether nobody waited for it when it began.
+    pub is_predicted: bool,
+}
+
+/// One token in time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenTrace {
+    /// Seconds from its beginning to the next one's.
+    pub total: f64,
+    /// What was computed.
+    pub compute: Vec<Lane>,
+    /// Experts that were read; they may overlap.
+    pub reads: Vec<Lane>,
+    /// Waits for experts.
+    pub waits: Vec<Lane>,
+}
+
+/// Where the time of a run went.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Profile {
+    /// The prompt.
+    pub prefill: StageTimes,
+    /// The tokens after it.
+    pub decode: StageTimes,
+    /// A token that took the median time.
+    pub token: TokenTrace,
+}
+
+impl StageTimes {
+    /// Seconds of a stage.
+    pub fn of(&self, stage: Stage) -> f64 {
+        self.stages.iter().find(|it| it.0 == stage).map_or(0.0, |it| it.1)
+    }
+
+    /// Seconds that belong to no stage: between ops, and choosing tokens.
+    pub fn rest(&self) -> f64 {
+        let known: f64 = self.stages.iter().map(|it| it.1).sum();
+        (self.total - known - self.wait).max(0.0)
+    }
+
+    fn new(n_tokens: usize, time: Duration, recording: &Recording, stall_ns: u64) -> StageTimes {
+        let mut by_stage: HashMap<Stage, u64> = HashMap::new();
+        for ((stage, _), nanoseconds) in &recording.stages {
+            *by_stage.entry(*stage).or_default() += nanoseconds;
+        }
+        let seconds = |it: &Stage| by_stage.get(it).map(|ns| (*it, *ns as f64 / 1e9));
+        let stages = Stage::ALL.iter().filter_map(seconds).collect();
+        StageTimes { n_tokens, total: time.as_secs_f64(), stages, wait: stall_ns as f64 / 1e9 }
+    }
+}
+
+/// Runs a workload once more with clocks everywhere, which costs some time
+/// itself. `None` where the engine was not opened with
+/// [`EngineOptions::timed`](crate::EngineOptions::timed).
+///
+/// # Errors
+/// As [`run`](super::run).
+pub fn profile(engine: &Engine, work: &Workload<'_>) -> Result<Option<Profile>, EngineError> {
+    let Some(meter) = engine.meter() else { return Ok(None) };
+    if work.is_cold {
+        engine.forget_experts();
+    }
+    let mut session = engine.session();
+    engine.reset_stats();
+    meter.stopwatch.start();
+    let start = Instant::now();
+    let mut next = likeliest(&session.eval_prompt(work.prompt)?);
+    let (time, recording) = (start.elapsed(), meter.stopwatch.stop());
+    let stall_ns = engine.stats().stall_ns;
+    let prefill = StageTimes::new(work.prompt.len(), time, &recording, stall_ns);
+
+    engine.reset_stats();
+    engine.core().experts.record_timeline(MAX_EVENTS);
+    meter.stopwatch.start();
+    let mut starts = vec![Instant::now()];
+    for _ in 0..work.n_gen {
+        next = step(&mut session, next)?;
+        starts.push(Instant::now());
+    }
+    let recording = meter.stopwatch.stop();
+    let timeline = engine.core().experts.take_timeline();
+    let time = starts.last().map_or(Duration::ZERO, |it| *it - starts[0]);
+    let decode = StageTimes::new(work.n_gen, time, &recording, engine.stats().stall_ns);
+    let token = median_token(&starts)
+        .map(|(start, end)| TokenTrace::new(start, end, &recording.spans, &timeline.events));
+    Ok(Some(Profile { prefill, decode, token: token.unwrap_or_default() }))
+}
+
+/// Beginning and end of a token whose time is the median.
+fn median_token(starts: &[Instant]) -> Option<(Instant, Instant)> {
+    let mut tokens: Vec<(Duration, Instant, Instant)> =
+        starts.windows(2).map(|it| (it[1] - it[0], it[0], it[1])).collect();
+    tokens.sort();
+    tokens.get(tokens.len() / 2).map(|it| (it.1, it.2))
+}
+
+impl TokenTrace {
+    fn new(start: Instant, end: Instant, spans: &[StageSpan], events: &[Event]) -> TokenTrace {
+        let clip = Clip { start, end };
+        let computed = |it: &StageSpan| {
+            let lane = clip.lane(it.start, it.end, it.layer)?;
+            Some(Lane { stage: Some(it.stage), ..lane })
+        };
+        let compute = spans.iter().filter_map(computed).collect();
+        let mut trace = TokenTrace { total: clip.seconds(end), compute, ..TokenTrace::default() };
+        let mut reading: HashMap<ExpertKey, (Instant, bool)> = HashMap::new();
+        let mut waiting = None;
+        for event in events {
+            match event.what {
+                Happening::Request { .. } => {}
+                Happening::ReadStart { key, is_predicted } => {
+                    reading.insert(key, (event.at, is_predicted));
+                }
+                Happening::ReadEnd { key, .. } => {
+                    let Some((since, is_predicted)) = reading.remove(&key) else { continue };
+                    let lane = clip.lane(since, event.at, Some(key.layer.0));
+                    trace.reads.extend(lane.map(|it| Lane { is_predicted, ..it }));
+                }
+                Happening::StallStart { .. } => waiting = Some(event.at),
+                Happening::StallEnd { layer } => {
+                    let Some(since) = waiting.take() else { continue };
+                    trace.waits.extend(clip.lane(since, event.at, Some(layer.0)));
+                }
+            }
+        }
+        trace
+    }
+}
+
+/// The part of time that is looked at.
+#[derive(Clone, Copy)]
+struct Clip {
+    start: Instant,
+    end: Instant,
+}
+
+impl Clip {
+    fn seconds(self, at: Instant) -> f64 {
+        at.saturating_duration_since(self.start).as_secs_f64()
+    }
+
+    /// `None` where nothing of it is looked at.
+    fn lane(self, from: Instant, to: Instant, layer: Option<u16>) -> Option<Lane> {
+        let (from, to) = (from.max(self.start), to.min(self.end));
+        let (start, end) = (self.seconds(from), self.seconds(to));
+        let lane = Lane { start, end, stage: None, layer, is_predicted: false };
+        (from < to).then_some(lane)
+    }
+}

@@ -1,0 +1,159 @@
+//! One measured run: a prompt, then tokens one by one.
+
+use std::time::{Duration, Instant};
+
+use moeflux_core::TokenId;
+use moeflux_store::{LayerCounts, StoreStats};
+
+use super::system::storage_bytes;
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::session::Session;
+
+/// What is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload<'a> {
+    /// Read in chunks, from an empty session.
+    pub prompt: &'a [TokenId],
+    /// Then made one by one, the likeliest each time.
+    pub n_gen: usize,
+    /// Whether no expert is in memory in the beginning.
+    pub is_cold: bool,
+}
+
+/// What one phase of a run took.
+#[derive(Clone, Debug)]
+pub struct Phase {
+    /// Tokens evaluated.
+    pub n_tokens: usize,
+    /// How long that took.
+    pub time: Duration,
+    /// What the store did meanwhile.
+    pub store: StoreStats,
+    /// Hits and misses of each layer.
+    pub layers: Vec<LayerCounts>,
+    /// Bytes that the drive read for this process; `None` where the system does
+    /// not tell. Fewer than the store read where the system had them in memory.
+    pub storage_bytes: Option<u64>,
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The prompt.
+    pub prefill: Phase,
+    /// The tokens after it.
+    pub decode: Phase,
+    /// How long each of these took.
+    pub steps: Vec<Duration>,
+}
+
+impl Phase {
+    /// Tokens a second.
+    pub fn tok_s(&self) -> f64 {
+        self.n_tokens as f64 / self.time.as_secs_f64().max(1e-9)
+    }
+
+    /// Bytes of experts that a token asked for, in memory or not.
+    pub fn bytes_per_token(&self, engine: &Engine) -> f64 {
+        let wanted = (self.store.hits + self.store.misses) as f64;
+        wanted * mean_record_bytes(engine) / self.n_tokens.max(1) as f64
+    }
+
+    /// Share of the experts asked for that the drive had to bring, on demand or
+    /// ahead of it.
+    pub fn miss_rate(&self, engine: &Engine) -> f64 {
+        let wasted = self.store.prefetch_reads.saturating_sub(self.store.prefetch_used);
+        let record = mean_record_bytes(engine);
+        let useful = self.store.bytes_read as f64 - wasted as f64 * record;
+        let wanted = (self.store.hits + self.store.misses) as f64 * record;
+        if wanted > 0.0 { (useful / wanted).clamp(0.0, 1.0) } else { 0.0 }
+    }
+
+    /// Share of the drive's limit that was reached: tokens a second by those
+    /// that a drive of `drive_gb_s` could feed. `None` where nothing was read.
+    pub fn rh(&self, engine: &Engine, drive_gb_s: f64) -> Option<f64> {
+        let read = self.bytes_per_token(engine) * self.miss_rate(engine);
+        (read > 0.0 && drive_gb_s > 0.0).then(|| self.tok_s() * read / (drive_gb_s * 1e9))
+    }
+
+    /// Share of the time that was spent waiting for experts.
+    pub fn stall_share(&self) -> f64 {
+        self.store.stall_ns as f64 / self.time.as_nanos().max(1) as f64
+    }
+
+    /// Bytes that the store read for each token.
+    pub fn read_per_token(&self) -> f64 {
+        self.store.bytes_read as f64 / self.n_tokens.max(1) as f64
+    }
+
+    /// GB/s of the drive while the store was reading; `None` where it was not.
+    pub fn read_gb_s(&self) -> Option<f64> {
+        let StoreStats { bytes_read, read_ns, .. } = self.store;
+        (bytes_read > 0 && read_ns > 0).then(|| bytes_read as f64 / read_ns as f64)
+    }
+
+    /// GB/s of weights that tokens one by one go through.
+    pub fn weight_gb_s(&self, engine: &Engine) -> f64 {
+        self.tok_s() * engine.plan().bytes_per_token as f64 / 1e9
+    }
+}
+
+/// Bytes of an expert, over all layers that have any.
+fn mean_record_bytes(engine: &Engine) -> f64 {
+    let shape = engine.shape();
+    let n_used = shape.top_k * shape.n_moe_layers;
+    engine.plan().working_set_bytes as f64 / n_used.max(1) as f64
+}
+
+/// Runs a prompt and tokens after it in a new session.
+///
+/// # Errors
+/// Where the context is too small or a step fails.
+pub fn run(engine: &Engine, work: &Workload<'_>) -> Result<Run, EngineError> {
+    if work.is_cold {
+        engine.forget_experts();
+    }
+    let mut session = engine.session();
+    let mut next = TokenId(0);
+    let prefill = phase(engine, work.prompt.len(), || {
+        next = likeliest(&session.eval_prompt(work.prompt)?);
+        Ok(())
+    })?;
+    let mut steps = Vec::with_capacity(work.n_gen);
+    let decode = phase(engine, work.n_gen, || {
+        for _ in 0..work.n_gen {
+            let start = Instant::now();
+            next = step(&mut session, next)?;
+            steps.push(start.elapsed());
+        }
+        Ok(())
+    })?;
+    Ok(Run { prefill, decode, steps })
+}
+
+/// Evaluates a token; gives the likeliest to follow.
+pub(super) fn step(session: &mut Session, token: TokenId) -> Result<TokenId, EngineError> {
+    Ok(likeliest(&session.eval_token(token)?))
+}
+
+pub(super) fn likeliest(logits: &[f32]) -> TokenId {
+    let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
+    TokenId(best.map_or(0, |(i, _)| u32::try_from(i).unwrap_or(0)))
+}
+
+/// Measures what `work` does with so many tokens.
+fn phase(
+    engine: &Engine,
+    n_tokens: usize,
+    work: impl FnOnce() -> Result<(), EngineError>,
+) -> Result<Phase, EngineError> {
+    engine.reset_stats();
+    let storage_before = storage_bytes();
+    let start = Instant::now();
+    work()?;
+    let time = start.elapsed();
+    let storage_bytes = storage_bytes().zip(storage_before).map(|(after, before)| after - before);
+    let layers = engine.core().experts.layer_counts();
+    Ok(Phase { n_tokens, time, store: engine.stats(), layers, storage_bytes })
+}

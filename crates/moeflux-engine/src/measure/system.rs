@@ -1,0 +1,51 @@
+//! What the system tells of this process, and what it can be asked to forget.
+
+use std::fs;
+use std::path::Path;
+
+/// The most memory that this process had since it began, or since
+/// [`reset_peak_memory`], in bytes; `None` where the system does not tell.
+pub fn peak_memory() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Lets [`peak_memory`] begin anew. False where the system does not know how.
+pub fn reset_peak_memory() -> bool {
+    fs::write("/proc/self/clear_refs", "5").is_ok()
+}
+
+/// Bytes that this process had the drive read; `None` where the system does not
+/// tell.
+pub(super) fn storage_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/self/io").ok()?;
+    text.lines().find_map(|it| it.strip_prefix("read_bytes: "))?.trim().parse().ok()
+}
+
+/// Bytes of the last cache of the first core.
+pub(super) fn last_cache_bytes() -> Option<usize> {
+    let size = |i: usize| {
+        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{i}/size");
+        let text = fs::read_to_string(path).ok()?;
+        let kib: usize = text.trim().strip_suffix('K')?.parse().ok()?;
+        Some(kib * 1024)
+    };
+    (0..5).filter_map(size).max()
+}
+
+/// Asks the system to forget the pages of a file that it keeps in memory.
+#[cfg(target_os = "linux")]
+pub(super) fn drop_cached(path: &Path) -> bool {
+    let Ok(file) = fs::File::open(path) else { return false };
+    // Pages that were never written to the drive are kept.
+    let _ = file.sync_data();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).is_ok()
+}
+
+/// Asks the system to forget the pages of a file that it keeps in memory.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn drop_cached(_path: &Path) -> bool {
+    false
+}

@@ -1,0 +1,99 @@
+//! Writes down what the routers choose, for `replay`.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use moeflux_backend::Routing;
+use moeflux_core::{ExpertId, LayerIdx};
+use moeflux_store::{TraceShape, TracedLayer};
+
+use crate::error::EngineError;
+use crate::layers::moe::SCORES_PER_EXPERT;
+use crate::models::ModelShape;
+use crate::pack::WriteError;
+
+/// Writes a routing trace, step by step: a step that fails leaves nothing.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    path: PathBuf,
+    file: File,
+    shape: TraceShape,
+    step: HashMap<LayerIdx, Recorded>,
+}
+
+/// One layer of a step, all rows one after another.
+#[derive(Debug, Default)]
+struct Recorded {
+    chosen: Vec<ExpertId>,
+    scores: Routing,
+    predicted: Vec<ExpertId>,
+}
+
+impl Recorder {
+    /// Begins a file; one that is there is replaced.
+    pub(crate) fn create(
+        path: &Path,
+        layers: Vec<LayerIdx>,
+        model: &ModelShape,
+        slot_bytes: u64,
+    ) -> Result<Recorder, EngineError> {
+        let ModelShape { n_experts, n_eligible, top_k, .. } = *model;
+        let n_scores = (SCORES_PER_EXPERT * top_k).min(n_eligible);
+        let shape =
+            TraceShape { layers, n_experts, top_k, n_scores, has_predictions: true, slot_bytes };
+        let mut file = File::create(path).map_err(WriteError::at(path))?;
+        file.write_all(&shape.header()).map_err(WriteError::at(path))?;
+        Ok(Recorder { path: path.to_path_buf(), file, shape, step: HashMap::new() })
+    }
+
+    /// What was predicted for every row of a layer that is still to come.
+    pub(crate) fn predicted(&mut self, layer: LayerIdx, experts: Vec<ExpertId>) {
+        self.step.entry(layer).or_default().predicted = experts;
+    }
+
+    /// What a layer's router chose, and the best scores of every row.
+    pub(crate) fn routed(&mut self, layer: LayerIdx, chosen: &[ExpertId], scores: Routing) {
+        let recorded = self.step.entry(layer).or_default();
+        recorded.chosen = chosen.to_vec();
+        recorded.scores = scores;
+    }
+
+    /// Forgets the layers of a step that failed.
+    pub(crate) fn discard(&mut self) {
+        self.step.clear();
+    }
+
+    /// Writes what a step of `n_rows` tokens did.
+    pub(crate) fn end_step(&mut self, n_rows: usize) -> Result<(), EngineError> {
+        let TraceShape { top_k, n_scores, .. } = self.shape;
+        let mut out = Vec::new();
+        for row in 0..n_rows {
+            let layer = |layer| {
+                let recorded: &Recorded = &self.step[layer];
+                let scores = recorded.scores.experts[row * n_scores..].iter().copied();
+                let scores = scores.zip(recorded.scores.weights[row * n_scores..].iter().copied());
+                let chosen = &recorded.chosen[row * top_k..(row + 1) * top_k];
+                let predicted = recorded.predicted.get(row * top_k..(row + 1) * top_k);
+                TracedLayer {
+                    scores: chosen_first(chosen, &scores.take(n_scores).collect::<Vec<_>>()),
+                    predicted: predicted.map_or_else(Vec::new, <[ExpertId]>::to_vec),
+                }
+            };
+            let token: Vec<TracedLayer> = self.shape.layers.iter().map(layer).collect();
+            self.shape.encode(&token, &mut out);
+        }
+        self.step.clear();
+        self.file.write_all(&out).map_err(WriteError::at(&self.path))?;
+        Ok(())
+    }
+}
+
+/// As many pairs as `scores` has: those of the chosen, then the best others.
+fn chosen_first(chosen: &[ExpertId], scores: &[(ExpertId, f32)]) -> Vec<(ExpertId, f32)> {
+    let score = |expert| scores.iter().find(|it| it.0 == expert).map_or(0.0, |it| it.1);
+    let first = chosen.iter().map(|&it| (it, score(it)));
+    let rest = scores.iter().filter(|it| !chosen.contains(&it.0)).copied();
+    first.chain(rest).take(scores.len()).collect()
+}

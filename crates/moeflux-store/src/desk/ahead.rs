@@ -1,0 +1,163 @@
+//! Reads of what may be wanted, at nobody's expense.
+
+use std::mem;
+
+use moeflux_core::{ExpertId, HostBuf, LayerIdx};
+
+use super::{Desk, Entry};
+use crate::plan::{Ordinal, Target};
+use crate::queue::{Chance, Job, Urgency, Wish};
+use crate::slots::Slots;
+
+impl Desk {
+    /// Wishes for experts that may be wanted, the likeliest first. True if
+    /// reads may begin.
+    pub(crate) fn prefetch(&mut self, layer: LayerIdx, likely: &[Target], chance: Chance) -> bool {
+        let mut absent: Vec<Wish> = Vec::new();
+        for &target in likely {
+            match &self.entries[target.ordinal.idx()] {
+                Entry::Absent => absent.push(Wish { target, chance }),
+                Entry::Coming { .. } => {}
+                Entry::Resident { .. } => self.expect(target),
+            }
+        }
+        self.queue.wish(layer, absent.into_iter());
+        if chance == Chance::Likely {
+            let experts = || likely.iter().map(|it| it.key.expert);
+            self.predictor.cover(layer, experts());
+            self.predictor.predict(layer, experts());
+        }
+        self.queue.may_read_ahead()
+    }
+
+    /// Keeps a resident expert from leaving before its layer is requested,
+    /// unless a request has no other way to get a slot.
+    fn expect(&mut self, target: Target) {
+        let Entry::Resident { is_expected, .. } = &mut self.entries[target.ordinal.idx()] else {
+            return;
+        };
+        if let Some(slots) = &mut self.slots
+            && !mem::replace(is_expected, true)
+        {
+            slots.policy.removed(target.ordinal);
+            self.expected.push(target);
+        }
+    }
+
+    /// Ends what was expected of a layer: what is to leave is for the policy to
+    /// say again.
+    pub(super) fn settle(&mut self, layer: LayerIdx) {
+        let (settled, expected) =
+            mem::take(&mut self.expected).into_iter().partition(|it| it.key.layer == layer);
+        self.expected = expected;
+        self.settle_all(settled);
+        for target in &self.reading_ahead {
+            if let Entry::Coming { is_expected, .. } = &mut self.entries[target.ordinal.idx()]
+                && target.key.layer == layer
+            {
+                *is_expected = false;
+            }
+        }
+    }
+
+    fn settle_all(&mut self, settled: Vec<Target>) {
+        for target in settled {
+            let entry = &mut self.entries[target.ordinal.idx()];
+            if let Entry::Resident { is_expected, .. } = entry
+                && mem::take(is_expected)
+                && let Some(slots) = &mut self.slots
+            {
+                slots.policy.inserted(target.ordinal);
+            }
+        }
+    }
+
+    /// The experts that the last token used in a layer.
+    pub(crate) fn predicted(&self, layer: LayerIdx) -> Vec<ExpertId> {
+        self.predictor.predicted(layer).map_or_else(Vec::new, <[ExpertId]>::to_vec)
+    }
+
+    /// Compares a layer's routing with its prediction, and learns from it.
+    /// Without any prediction nothing is counted unless `is_predicting`.
+    pub(crate) fn record(&mut self, layer: LayerIdx, routed: &[ExpertId], is_predicting: bool) {
+        let is_counted = is_predicting || self.predictor.is_covered(layer);
+        let outcome = self.predictor.record(layer, routed);
+        if is_counted {
+            self.counts.prefetch_hits += outcome.hits;
+            self.counts.prefetch_misses += outcome.misses;
+            self.counts.predictions += outcome.n_predicted;
+            self.counts.predictions_right += outcome.n_right;
+        }
+    }
+
+    pub(crate) fn forget_predictions(&mut self) {
+        self.queue.cancel_wishes();
+        let expected = mem::take(&mut self.expected);
+        self.settle_all(expected);
+        self.predictor.forget();
+    }
+
+    /// Reads experts into free slots while nothing else is read.
+    pub(crate) fn warm_up(&mut self, hottest_first: impl Iterator<Item = Target>) {
+        self.queue.warm(hottest_first);
+    }
+
+    /// A read that nobody waits for, if there should be one now.
+    pub(super) fn start_ahead(&mut self) -> Option<Job> {
+        while let Some(wish) = self.queue.next_wish() {
+            if self.is_absent(wish.target) {
+                let buf = self.spare()?;
+                self.queue.drop_wish();
+                self.counts.prefetch_reads += 1;
+                return Some(self.begin_ahead(wish.target, buf, Urgency::Prefetch));
+            }
+            self.queue.drop_wish();
+        }
+        while let Some(target) = self.queue.next_warm() {
+            if self.is_absent(target) {
+                let Some(buf) = self.slots.as_mut().and_then(Slots::take) else {
+                    self.queue.stop_warming();
+                    return None;
+                };
+                self.queue.drop_warm();
+                return Some(self.begin_ahead(target, Some(buf), Urgency::Warm));
+            }
+            self.queue.drop_warm();
+        }
+        None
+    }
+
+    fn begin_ahead(&mut self, target: Target, buf: Option<HostBuf>, urgency: Urgency) -> Job {
+        let is_prefetch = urgency == Urgency::Prefetch;
+        self.entries[target.ordinal.idx()] = Entry::Coming {
+            waiters: Vec::new(),
+            is_predicted: is_prefetch,
+            is_expected: is_prefetch,
+        };
+        self.reading_ahead.push(target);
+        self.queue.begin(urgency);
+        Job { target, buf, urgency }
+    }
+
+    fn is_absent(&self, target: Target) -> bool {
+        matches!(self.entries[target.ordinal.idx()], Entry::Absent)
+    }
+
+    /// Memory for a predicted record: none if a request goes short or the next
+    /// one would.
+    fn spare(&mut self) -> Option<Option<HostBuf>> {
+        let n_slots = self.slots.as_ref().map_or(usize::MAX, Slots::n_slots);
+        let n_taken = self.queue.n_ahead_reading() + self.expected.len() + self.n_reserved;
+        if n_taken >= n_slots || self.requests.values().any(|it| !it.unissued.is_empty()) {
+            return None;
+        }
+        self.vacate(Urgency::Prefetch)
+    }
+
+    /// What a request may take when nothing else can leave: the expected expert
+    /// that is the least likely to be wanted.
+    pub(super) fn unexpected(&mut self, may_leave: impl Fn(Ordinal) -> bool) -> Option<Ordinal> {
+        let at = self.expected.iter().rposition(|it| may_leave(it.ordinal))?;
+        Some(self.expected.remove(at).ordinal)
+    }
+}

@@ -1,0 +1,73 @@
+//! A budget that changes while requests run.
+
+use std::mem;
+use std::sync::Arc;
+
+use moeflux_core::{Expert, ExpertMemory};
+
+use super::{Desk, Entry};
+use crate::queue::Urgency;
+
+impl Desk {
+    /// Sets how many slots there may be. Experts leave at once where nobody
+    /// holds them, the others as soon as they are dropped and a read ends.
+    pub(crate) fn resize(&mut self, n_slots: usize) {
+        let Some(slots) = &mut self.slots else { return };
+        slots.set_n_slots(n_slots);
+        self.shed();
+    }
+
+    /// Brings the slots nearer to the budget: evicts, and empties slabs.
+    pub(crate) fn shed(&mut self) {
+        if self.is_over() {
+            self.queue.cancel_wishes();
+        }
+        while self.is_over() {
+            let Some(buf) = self.evict(Urgency::Demand) else { break };
+            self.release(Some(buf));
+        }
+        if self.has_surplus() {
+            self.empty_slabs();
+        }
+    }
+
+    /// Whether more slots exist than there may be.
+    pub(crate) fn has_surplus(&self) -> bool {
+        self.slots.as_ref().is_some_and(|it| it.has_surplus())
+    }
+
+    /// Whether more slots are in use than there may be.
+    pub(crate) fn is_over(&self) -> bool {
+        self.slots.as_ref().is_some_and(|it| it.is_over())
+    }
+
+    /// Bytes of all slots that exist.
+    pub(crate) fn made_bytes(&self) -> u64 {
+        self.slots.as_ref().map_or(0, |it| it.made_bytes())
+    }
+
+    /// Experts that stay move out of slabs that are to go: a copy costs a small
+    /// part of what reading them again would.
+    fn empty_slabs(&mut self) {
+        let Some(slots) = &mut self.slots else { return };
+        let surplus = slots.surplus_slabs();
+        if surplus.is_empty() {
+            return;
+        }
+        for entry in &mut self.entries {
+            let Entry::Resident { expert, .. } = entry else { continue };
+            let Some(moved) = Arc::get_mut(expert) else { continue };
+            let Expert { memory: ExpertMemory::Owned { buf, .. }, .. } = moved else { continue };
+            if surplus.iter().all(|it| it.0 != buf.slab_id()) {
+                continue;
+            }
+            let Some(mut room) = slots.take_outside(&surplus) else { break };
+            let n_bytes = room.len().min(buf.len());
+            room[..n_bytes].copy_from_slice(&buf[..n_bytes]);
+            slots.give_back(mem::replace(buf, room));
+        }
+        for (slab, _) in surplus {
+            slots.unmake(slab);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Room for a record: free slots, and experts that leave theirs.
+
+use std::mem;
+use std::sync::Arc;
+
+use moeflux_core::{Expert, ExpertMemory, HostBuf};
+
+use super::{Desk, Entry};
+use crate::plan::Ordinal;
+use crate::queue::{Job, Urgency};
+
+impl Desk {
+    /// Memory for one record, at the expense of experts that nobody holds; for
+    /// a request, of expected ones too. `Some(None)` when files are mapped.
+    pub(super) fn vacate(&mut self, urgency: Urgency) -> Option<Option<HostBuf>> {
+        let Some(slots) = &mut self.slots else { return Some(None) };
+        if let Some(buf) = slots.take() {
+            return Some(Some(buf));
+        }
+        self.evict(urgency).map(Some)
+    }
+
+    pub(super) fn evict(&mut self, urgency: Urgency) -> Option<HostBuf> {
+        let entries = mem::take(&mut self.entries);
+        let may_leave = |it: Ordinal| match &entries[it.idx()] {
+            Entry::Resident { expert, .. } => Arc::strong_count(expert) == 1,
+            _ => false,
+        };
+        let mut victim = self.slots.as_ref().and_then(|it| it.policy.victim(&may_leave));
+        if victim.is_none() && urgency == Urgency::Demand {
+            victim = self.unexpected(may_leave);
+        }
+        self.entries = entries;
+        let victim = victim?;
+        let slots = self.slots.as_mut()?;
+        let entry = mem::replace(&mut self.entries[victim.idx()], Entry::Absent);
+        let Entry::Resident { expert, holder, is_predicted, .. } = entry else {
+            unreachable!("a victim is resident");
+        };
+        match Arc::try_unwrap(expert) {
+            Ok(Expert { memory: ExpertMemory::Owned { buf, .. }, .. }) => {
+                slots.policy.removed(victim);
+                self.counts.evictions += 1;
+                self.counts.resident -= 1;
+                Some(buf)
+            }
+            Ok(_) => unreachable!("slots hold no mapped experts"),
+            // Somebody upgraded a weak reference a moment ago.
+            Err(expert) => {
+                slots.policy.inserted(victim);
+                self.entries[victim.idx()] =
+                    Entry::Resident { expert, holder, is_predicted, is_expected: false };
+                None
+            }
+        }
+    }
+
+    /// Undoes the start of a job that no reader has taken.
+    pub(super) fn withdraw(&mut self, job: Job) {
+        self.entries[job.target.ordinal.idx()] = Entry::Absent;
+        self.predictor.uncover(job.target.key);
+        self.release(job.buf);
+    }
+
+    pub(super) fn release(&mut self, buf: Option<HostBuf>) {
+        if let (Some(slots), Some(buf)) = (&mut self.slots, buf) {
+            slots.give_back(buf);
+        }
+    }
+}

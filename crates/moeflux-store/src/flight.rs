@@ -1,0 +1,199 @@
+//! Records on their way from the drive: each in as many pieces as it has
+//! ranges in files, several at once.
+
+use std::collections::{HashMap, VecDeque};
+
+use moeflux_core::{ExpertMemory, FileIdx, HostBuf};
+
+use crate::StoreError;
+use crate::plan::{Ordinal, Placement, Run, Target};
+use crate::queue::{Job, Urgency};
+use crate::reader::Outcome;
+
+/// Another read starts while those in progress bring fewer bytes than this: so
+/// a few large reads are in progress at once, or many small ones.
+const ENOUGH_BYTES: usize = 8 << 20;
+
+/// One read.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) target: Target,
+    pub(crate) urgency: Urgency,
+    /// The place among the pieces of the record.
+    index: usize,
+    /// The range, and the memory for it; `None` for a mapped record, which is
+    /// one piece.
+    pub(crate) piece: Option<(Run, HostBuf)>,
+}
+
+/// A record some of whose parts have not landed.
+#[derive(Debug)]
+struct Record {
+    urgency: Urgency,
+    cargo: Cargo,
+    n_left: usize,
+    failed: Option<StoreError>,
+}
+
+#[derive(Debug)]
+enum Cargo {
+    /// The pieces of the slot, in order, once their parts have landed.
+    Slot {
+        pieces: Vec<Option<HostBuf>>,
+        starts: Vec<usize>,
+    },
+    Mapped(ExpertMemory),
+}
+
+/// All records on their way.
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    records: HashMap<Ordinal, Record>,
+    /// Parts that no reader has taken.
+    demands: VecDeque<Part>,
+    /// As above, of records that nobody waits for.
+    ahead: VecDeque<Part>,
+    n_reading: usize,
+    n_bytes: usize,
+}
+
+impl Flight {
+    /// Takes in a record to be read into its buffer.
+    pub(crate) fn board(&mut self, job: Job, placement: Placement) {
+        let Job { target, buf, urgency } = job;
+        let mut rest = buf.expect("a record that is read has a slot");
+        let runs: Vec<Run> = placement.runs.into_iter().filter(|it| it.len > 0).collect();
+        let mut bufs = Vec::with_capacity(runs.len().max(1));
+        for run in runs.iter().skip(1).rev() {
+            bufs.push(rest.split_off(run.page()));
+        }
+        bufs.push(rest);
+        let pieces = bufs.iter().map(|_| None).collect();
+        let cargo = Cargo::Slot { pieces, starts: placement.starts };
+        let n_left = bufs.len();
+        self.records.insert(target.ordinal, Record { urgency, cargo, n_left, failed: None });
+        for (index, buf) in bufs.into_iter().rev().enumerate() {
+            // A record of nothing reads nothing.
+            let nothing = Run { file: FileIdx(0), offset: 0, len: 0, at: 0 };
+            let run = runs.get(index).copied().unwrap_or(nothing);
+            self.push(Part { target, urgency, index, piece: Some((run, buf)) });
+        }
+    }
+
+    /// Takes in a mapped record to be populated.
+    pub(crate) fn board_mapped(&mut self, job: Job, memory: ExpertMemory) {
+        let Job { target, urgency, .. } = job;
+        let cargo = Cargo::Mapped(memory);
+        self.records.insert(target.ordinal, Record { urgency, cargo, n_left: 1, failed: None });
+        self.push(Part { target, urgency, index: 0, piece: None });
+    }
+
+    fn push(&mut self, part: Part) {
+        match part.urgency {
+            Urgency::Demand => self.demands.push_back(part),
+            Urgency::Prefetch | Urgency::Warm => self.ahead.push_back(part),
+        }
+    }
+
+    /// Whether the drive can do with another read.
+    pub(crate) fn has_room(&self) -> bool {
+        self.n_reading == 0 || self.n_bytes < ENOUGH_BYTES
+    }
+
+    pub(crate) fn has_demands(&self) -> bool {
+        !self.demands.is_empty()
+    }
+
+    pub(crate) fn has_ahead(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
+    /// The next part that somebody waits for.
+    pub(crate) fn next_demand(&mut self) -> Option<Part> {
+        let part = self.demands.pop_front()?;
+        Some(self.depart(part))
+    }
+
+    /// The next part of a record that nobody waits for.
+    pub(crate) fn next_ahead(&mut self) -> Option<Part> {
+        let part = self.ahead.pop_front()?;
+        Some(self.depart(part))
+    }
+
+    fn depart(&mut self, part: Part) -> Part {
+        self.n_reading += 1;
+        self.n_bytes += part.n_bytes();
+        part
+    }
+
+    /// Lets what is left of a record go with those that somebody
+    /// waits for.
+    pub(crate) fn promote(&mut self, target: Target) {
+        let parts = std::mem::take(&mut self.ahead);
+        let (urgent, others) = parts.into_iter().partition(|it| it.target == target);
+        self.ahead = others;
+        self.demands.extend::<VecDeque<Part>>(urgent);
+    }
+
+    /// Takes in a part that was read, or could not be. Gives the record's
+    /// outcome if it was the last one.
+    pub(crate) fn land(
+        &mut self,
+        part: Part,
+        outcome: Result<(), StoreError>,
+    ) -> Option<(Urgency, Outcome)> {
+        self.n_reading -= 1;
+        self.n_bytes -= part.n_bytes();
+        let target = part.target;
+        let record = self.records.get_mut(&target.ordinal).expect("a part has its record");
+        record.take_back(part);
+        if let Err(err) = outcome {
+            record.failed.get_or_insert(err);
+            for queue in [&mut self.demands, &mut self.ahead] {
+                let parts = std::mem::take(queue);
+                let (own, others): (VecDeque<Part>, VecDeque<Part>) =
+                    parts.into_iter().partition(|it| it.target == target);
+                *queue = others;
+                own.into_iter().for_each(|it| record.take_back(it));
+            }
+        }
+        if record.n_left > 0 {
+            return None;
+        }
+        let record = self.records.remove(&target.ordinal)?;
+        Some((record.urgency, record.outcome()))
+    }
+}
+
+impl Part {
+    fn n_bytes(&self) -> usize {
+        self.piece.as_ref().map_or(0, |it| it.0.len)
+    }
+}
+
+impl Record {
+    fn take_back(&mut self, part: Part) {
+        self.n_left -= 1;
+        if let (Cargo::Slot { pieces, .. }, Some((_, buf))) = (&mut self.cargo, part.piece) {
+            pieces[part.index] = Some(buf);
+        }
+    }
+
+    fn outcome(self) -> Outcome {
+        match (self.cargo, self.failed) {
+            (Cargo::Slot { pieces, starts }, failed) => {
+                let buf = pieces.into_iter().flatten().reduce(|mut whole, next| {
+                    whole.join(next);
+                    whole
+                });
+                match (failed, buf) {
+                    (None, Some(buf)) => Ok(ExpertMemory::Owned { buf, starts }),
+                    (Some(err), buf) => Err((err, buf)),
+                    (None, None) => unreachable!("a slot has at least one piece"),
+                }
+            }
+            (Cargo::Mapped(memory), None) => Ok(memory),
+            (Cargo::Mapped(_), Some(err)) => Err((err, None)),
+        }
+    }
+}

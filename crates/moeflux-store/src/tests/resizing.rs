@@ -1,0 +1,118 @@
+//! Budgets that change while experts are held, read and waited for.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use moeflux_core::HostSlab;
+
+use super::bank::{packed, stacked};
+use super::*;
+
+const SLOT: u64 = 4096;
+
+fn pread() -> StoreOptions {
+    options(IoMode::Pread)
+}
+
+#[track_caller]
+fn check_slots(store: &ExpertStore, n_slots: usize, cache_bytes: u64) {
+    let stats = store.stats();
+    assert_eq!((stats.n_slots, stats.cache_bytes), (n_slots, cache_bytes));
+    assert!(stats.resident <= n_slots);
+}
+
+#[test]
+fn memory_goes_back_and_comes_again() {
+    let Fixture { dir: _dir, store, .. } = fixture(&[packed(16)], 16, pread());
+    let all: Vec<u16> = (0..16).collect();
+    fetch(&store, 0, &all);
+    check_slots(&store, 16, 16 * SLOT);
+    store.resize(3 * SLOT + 5).unwrap();
+    check_slots(&store, 3, 3 * SLOT);
+    assert_eq!(store.stats().evictions, 13);
+    assert_eq!(stream(&store, 0, &all).unwrap(), 16);
+    check_slots(&store, 3, 3 * SLOT);
+    store.resize(u64::MAX).unwrap();
+    fetch(&store, 0, &all);
+    check_slots(&store, 16, 16 * SLOT);
+}
+
+#[test]
+fn a_budget_below_one_layer_is_refused_and_nothing_changes() {
+    let options = StoreOptions { top_k: 4, ..pread() };
+    let Fixture { dir: _dir, store, .. } = fixture(&[packed(16)], 16, options);
+    let err = store.resize(4 * SLOT - 1).unwrap_err();
+    assert!(matches!(err, StoreError::BudgetTooSmall { needed: 16384, .. }), "{err}");
+    check_slots(&store, 16, 0);
+}
+
+#[test]
+fn what_is_held_leaves_when_it_is_dropped() {
+    let Fixture { dir: _dir, store, .. } = fixture(&[packed(16), packed(16)], 8, pread());
+    let held = fetch(&store, 0, &[0, 1, 2, 3, 4, 5]);
+    store.resize(2 * SLOT).unwrap();
+    assert_eq!(store.stats().cache_bytes, 6 * SLOT);
+    held.iter().for_each(|it| check_bytes(it));
+    drop(held);
+    assert_eq!(stream(&store, 1, &[7, 8, 9]).unwrap(), 3);
+    assert!(store.stats().cache_bytes < 6 * SLOT);
+    store.resize(2 * SLOT).unwrap();
+    check_slots(&store, 2, 2 * SLOT);
+}
+
+#[test]
+fn experts_that_stay_move_out_of_slabs_that_go() {
+    let dir = TempDir::new().unwrap();
+    let bank = bank::write(dir.path(), &[packed(16)]);
+    let options = StoreOptions { cache_bytes: 16 * SLOT, ..pread() };
+    let mut slab = HostSlab::new(0);
+    let alloc: SlotAlloc = Box::new(move |len| {
+        slab.carve(len).unwrap_or_else(|| {
+            slab = HostSlab::new(4 * len);
+            slab.carve(len).unwrap()
+        })
+    });
+    let store = ExpertStore::open(bank, alloc, options).unwrap();
+    let all: Vec<u16> = (0..16).collect();
+    fetch(&store, 0, &all);
+    // Those that stay are spread over all slabs.
+    fetch(&store, 0, &[0, 4, 8, 12]);
+    store.resize(4 * SLOT).unwrap();
+    check_slots(&store, 4, 4 * SLOT);
+    store.reset_stats();
+    fetch(&store, 0, &[0, 4, 8, 12]);
+    assert_eq!(store.stats().hits, 4);
+}
+
+#[test]
+fn resizing_in_the_middle_of_requests_loses_nothing() {
+    for mode in [IoMode::Pread, IoMode::Direct] {
+        let options = StoreOptions { top_k: 2, ..options(mode) };
+        let shape = [packed(16), stacked(16)];
+        let Fixture { dir: _dir, store, .. } = fixture(&shape, 12, options);
+        let slot = store.slot_bytes() as u64;
+        let is_done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for n_slots in [2, 12, 5, 3, 9, 2, 7].into_iter().cycle() {
+                    if is_done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    store.resize(n_slots * slot).unwrap();
+                    thread::yield_now();
+                }
+            });
+            for round in 0..300u16 {
+                let experts: Vec<u16> = (0..8).map(|i| (round + i * 5) % 16).collect();
+                assert_eq!(stream(&store, round % 2, &experts).unwrap(), 8);
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        store.resize(2 * slot).unwrap();
+        check_slots(&store, 2, 2 * slot);
+        store.resize(12 * slot).unwrap();
+        let all: Vec<u16> = (0..12).collect();
+        assert_eq!(fetch(&store, 0, &all).len(), 12);
+        check_slots(&store, 12, 12 * slot);
+    }
+}
