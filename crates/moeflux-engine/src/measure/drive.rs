@@ -1,5 +1,9 @@
-//! The limit that the drive sets: direct reads of pieces of the model's own
-//! expert files, none of them twice.
+//! The limit that the drive sets: direct reads of the model's own expert files,
+//! of pieces that nobody has read yet or of the very records that a run read.
+//!
+//! The two differ where something beneath keeps what was read once: the host of
+//! a virtual machine, the memory of a drive. A run that reads records again is
+//! compared with a drive that does the same.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use moeflux_core::{ExpertBank, ExtentSource, HostBuf, PAGE_BYTES};
+use moeflux_core::{ExpertBank, ExpertKey, ExtentSource, HostBuf, PAGE_BYTES};
 
 use crate::engine::Engine;
 
@@ -29,48 +33,61 @@ pub struct DriveRate {
 /// Measures the drive under a model's experts.
 #[derive(Debug)]
 pub struct DriveProbe {
+    bank: ExpertBank,
     files: Vec<Option<File>>,
     /// Pieces as long as a record, in random order.
-    pieces: Vec<Piece>,
-    n_read: usize,
-    /// Bytes of a piece.
+    unread: Pieces,
+    /// Bytes of such a piece.
     piece_bytes: usize,
     is_direct: bool,
 }
 
+/// What is read next, over and over.
+#[derive(Debug, Default)]
+struct Pieces {
+    pieces: Vec<Piece>,
+    n_read: usize,
+}
+
+/// Whole pages of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Piece {
     file: usize,
     offset: u64,
+    len: usize,
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        self.offset + self.len as u64
+    }
 }
 
 impl DriveProbe {
     /// A probe of the files of an engine's experts; `None` where there are no
     /// experts or nothing can be read.
     pub fn new(engine: &Engine, seed: u64) -> Option<DriveProbe> {
-        let bank = engine.core().experts.bank().clone();
-        DriveProbe::of(&bank, seed)
+        DriveProbe::of(engine.core().experts.bank().clone(), seed)
     }
 
-    pub(crate) fn of(bank: &ExpertBank, seed: u64) -> Option<DriveProbe> {
+    pub(crate) fn of(bank: ExpertBank, seed: u64) -> Option<DriveProbe> {
         let piece_bytes = bank.max_record_bytes().next_multiple_of(PAGE_BYTES);
-        let mut pieces = pieces(bank, piece_bytes as u64);
+        let mut pieces = pieces(&bank, piece_bytes as u64);
         shuffle(&mut pieces, seed);
         let first = *pieces.first()?;
         let mut probe = DriveProbe {
-            files: open_all(bank, true),
-            pieces,
-            n_read: 0,
+            files: open_all(&bank, true),
+            unread: Pieces { pieces, n_read: 1 },
             piece_bytes,
             is_direct: true,
+            bank,
         };
-        let mut buf = HostBuf::zeroed(piece_bytes);
+        let mut buf = room(piece_bytes);
         if probe.read(first, &mut buf).is_err() {
-            probe.files = open_all(bank, false);
+            probe.files = open_all(&probe.bank, false);
             probe.is_direct = false;
             probe.read(first, &mut buf).ok()?;
         }
-        probe.n_read = 1;
         Some(probe)
     }
 
@@ -85,32 +102,51 @@ impl DriveProbe {
         self.piece_bytes
     }
 
-    /// Whether there were too few pieces, so that some were read again.
+    /// Whether there were too few unread pieces, so that some were read again.
     pub fn has_reread(&self) -> bool {
-        self.n_read > self.pieces.len()
+        self.unread.n_read > self.unread.pieces.len()
     }
 
-    /// Every depth for `time`; the best first.
+    /// Every depth for `time`, on pieces that nobody has read; the best first.
     pub fn depths(&mut self, time: Duration) -> Vec<DriveRate> {
+        let mut unread = std::mem::take(&mut self.unread);
+        let rates = self.best_of(&mut unread, time);
+        self.unread = unread;
+        rates
+    }
+
+    /// Every depth for `time`, on the records of `keys` in their order, each
+    /// range of a record a read of its own; the best first. None where there
+    /// are no keys.
+    pub fn again(&self, keys: &[ExpertKey], time: Duration) -> Vec<DriveRate> {
+        let pieces: Vec<Piece> = keys.iter().flat_map(|key| ranges(&self.bank, *key)).collect();
+        self.best_of(&mut Pieces { pieces, n_read: 0 }, time)
+    }
+
+    fn best_of(&self, pieces: &mut Pieces, time: Duration) -> Vec<DriveRate> {
+        if pieces.pieces.is_empty() {
+            return Vec::new();
+        }
         let mut rates: Vec<DriveRate> =
-            DEPTHS.iter().filter_map(|depth| self.measure(*depth, time)).collect();
+            DEPTHS.iter().filter_map(|depth| self.measure(pieces, *depth, time)).collect();
         rates.sort_by(|a, b| b.gb_s.total_cmp(&a.gb_s));
         rates
     }
 
     /// Reads for `time` with `depth` reads at the same time; `None` where
     /// reading fails.
-    pub fn measure(&mut self, depth: usize, time: Duration) -> Option<DriveRate> {
-        let (next, n_bytes) = (AtomicUsize::new(self.n_read), AtomicU64::new(0));
+    fn measure(&self, pieces: &mut Pieces, depth: usize, time: Duration) -> Option<DriveRate> {
+        let (next, n_bytes) = (AtomicUsize::new(pieces.n_read), AtomicU64::new(0));
+        let longest = pieces.pieces.iter().map(|it| it.len).max()?;
         let start = Instant::now();
-        let probe = &*self;
+        let all = &pieces.pieces;
         let done = thread::scope(|scope| {
             let read = || {
-                let mut buf = HostBuf::zeroed(probe.piece_bytes);
+                let mut buf = room(longest);
                 while start.elapsed() < time {
                     let at = next.fetch_add(1, Ordering::Relaxed);
-                    let piece = probe.pieces[at % probe.pieces.len()];
-                    n_bytes.fetch_add(probe.read(piece, &mut buf)? as u64, Ordering::Relaxed);
+                    let n_read = self.read(all[at % all.len()], &mut buf)?;
+                    n_bytes.fetch_add(n_read as u64, Ordering::Relaxed);
                 }
                 Ok::<(), io::Error>(())
             };
@@ -118,7 +154,7 @@ impl DriveProbe {
             readers.into_iter().all(|it| matches!(it.join(), Ok(Ok(()))))
         });
         let elapsed = start.elapsed();
-        self.n_read = next.into_inner();
+        pieces.n_read = next.into_inner();
         let gb_s = n_bytes.into_inner() as f64 / elapsed.as_nanos().max(1) as f64;
         done.then_some(DriveRate { gb_s, depth })
     }
@@ -126,11 +162,11 @@ impl DriveProbe {
     fn read(&self, piece: Piece, buf: &mut HostBuf) -> io::Result<usize> {
         let file = self.files[piece.file].as_ref().ok_or(io::ErrorKind::NotFound)?;
         if !self.is_direct {
-            forget(file, piece.offset, self.piece_bytes);
+            forget(file, piece.offset, piece.len);
         }
         let mut got = 0;
-        while got < self.piece_bytes {
-            match read_at(file, &mut buf[got..self.piece_bytes], piece.offset + got as u64) {
+        while got < piece.len {
+            match read_at(file, &mut buf[got..piece.len], piece.offset + got as u64) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n_bytes) => got += n_bytes,
                 Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
@@ -139,6 +175,15 @@ impl DriveProbe {
         }
         Ok(got)
     }
+}
+
+/// Memory to read into, of the kind that slots are made of: in small pages that
+/// lie anywhere a drive is slower.
+fn room(len: usize) -> HostBuf {
+    const HUGE_BYTES: usize = 2 << 20;
+    let mut buf = HostBuf::zeroed(len.max(HUGE_BYTES));
+    buf.fill(1);
+    buf
 }
 
 /// What the experts take of their files, cut into whole pages of `len` bytes.
@@ -175,9 +220,34 @@ fn pieces(bank: &ExpertBank, len: u64) -> Vec<Piece> {
         let start = start / PAGE * PAGE;
         let end = end.next_multiple_of(PAGE).min(bank.files[file].len / PAGE * PAGE);
         let n = end.saturating_sub(start) / len.max(1);
-        pieces.extend((0..n).map(|i| Piece { file, offset: start + i * len }));
+        pieces.extend((0..n).map(|i| Piece { file, offset: start + i * len, len: len as usize }));
     }
     pieces
+}
+
+/// The ranges of a record, widened to whole pages that lie in their files;
+/// what lies side by side is one.
+fn ranges(bank: &ExpertBank, key: ExpertKey) -> Vec<Piece> {
+    let Some(Some(layer)) = bank.layers.get(key.layer.0 as usize) else { return Vec::new() };
+    let mut all: Vec<Piece> = Vec::with_capacity(layer.sources.len());
+    for (source, &len) in layer.sources.iter().zip(&layer.layout.extents) {
+        let (file, offset) = source.locate(key.expert);
+        let start = offset / PAGE * PAGE;
+        let whole = bank.files[file.0 as usize].len / PAGE * PAGE;
+        let end = (offset + len as u64).next_multiple_of(PAGE).min(whole);
+        match all.last_mut() {
+            Some(last) if last.file == file.0 as usize && last.end().abs_diff(start) <= PAGE => {
+                last.len = end.saturating_sub(last.offset) as usize;
+            }
+            _ => all.push(Piece {
+                file: file.0 as usize,
+                offset: start,
+                len: end.saturating_sub(start) as usize,
+            }),
+        }
+    }
+    all.retain(|it| it.len > 0);
+    all
 }
 
 /// The same order for the same seed (Fisher and Yates; Knuth's multiplier).

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use moeflux_core::TokenId;
-use moeflux_store::{LayerCounts, StoreStats};
+use moeflux_core::{ExpertKey, TokenId};
+use moeflux_store::{Happening, LayerCounts, StoreStats};
 
 use super::system::storage_bytes;
 use crate::engine::Engine;
@@ -35,7 +35,12 @@ pub struct Phase {
     /// Bytes that the drive read for this process; `None` where the system does
     /// not tell. Fewer than the store read where the system had them in memory.
     pub storage_bytes: Option<u64>,
+    /// Records that were read, in the order in which their reads ended; the
+    /// first 65,536 happenings of the store are looked at.
+    pub reads: Vec<ExpertKey>,
 }
+
+const MAX_EVENTS: usize = 1 << 16;
 
 /// A run.
 #[derive(Clone, Debug)]
@@ -149,11 +154,19 @@ fn phase(
     work: impl FnOnce() -> Result<(), EngineError>,
 ) -> Result<Phase, EngineError> {
     engine.reset_stats();
+    engine.core().experts.record_timeline(MAX_EVENTS);
     let storage_before = storage_bytes();
     let start = Instant::now();
-    work()?;
+    let done = work();
     let time = start.elapsed();
+    let events = engine.core().experts.take_timeline().events;
+    done?;
     let storage_bytes = storage_bytes().zip(storage_before).map(|(after, before)| after - before);
     let layers = engine.core().experts.layer_counts();
-    Ok(Phase { n_tokens, time, store: engine.stats(), layers, storage_bytes })
+    let reads = events.iter().filter_map(|it| match it.what {
+        Happening::ReadEnd { key, n_bytes } if n_bytes > 0 => Some(key),
+        _ => None,
+    });
+    let reads = reads.collect();
+    Ok(Phase { n_tokens, time, store: engine.stats(), layers, storage_bytes, reads })
 }

@@ -13,6 +13,7 @@ pub(super) struct Sample {
     pub(super) run: Run,
     /// On one thread and on all.
     pub(super) memory_gb_s: [f64; 2],
+    /// On the records that the run before read; on unread pieces where there are none.
     pub(super) drive_gb_s: Option<f64>,
 }
 

@@ -70,6 +70,7 @@ fn limits(figures: &Figures) -> Value {
         let depths: Vec<Value> =
             it.depths.iter().map(|it| json!({"depth": it.depth, "gb_s": it.gb_s})).collect();
         json!({
+            "unread_gb_s": it.depths.first().map(|it| it.gb_s),
             "depths": depths,
             "direct": it.is_direct,
             "read_twice": it.has_reread,

@@ -26,7 +26,7 @@ use crate::report::note;
 /// How long the drive is measured at each depth in the beginning, and again
 /// before every run.
 const DEPTH_TIME: Duration = Duration::from_millis(200);
-const DRIVE_TIME: Duration = Duration::from_millis(100);
+const AGAIN_TIME: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let name = || format!("--report {}", args.report.as_deref().unwrap_or("".as_ref()).display());
@@ -67,19 +67,19 @@ impl Bench<'_> {
     fn measure(self, machine: Machine) -> Result<Figures> {
         let mut drive = DriveProbe::new(self.engine, self.args.seed);
         let depths = drive.as_mut().map_or(Vec::new(), |it| it.depths(DEPTH_TIME));
-        if !self.args.cold {
-            // What is measured then finds everything as a run before left it.
-            self.run(0)?;
-        }
+        // What is measured then finds everything as a run before left it.
+        let mut before = if self.args.cold { None } else { Some(self.run(0)?) };
         let memory = self.memory_probe()?;
-        let mut samples = Vec::with_capacity(self.args.repeat);
+        let mut samples: Vec<Sample> = Vec::with_capacity(self.args.repeat);
         for i in 1..=self.args.repeat {
             let memory_gb_s = memory.as_ref().map_or(machine.memory_gb_s, MemoryProbe::gb_s);
-            let depth = depths.first().map(|it| it.depth);
-            let again =
-                drive.as_mut().zip(depth).and_then(|(it, depth)| it.measure(depth, DRIVE_TIME));
-            let run = self.run(i)?;
-            samples.push(Sample { run, memory_gb_s, drive_gb_s: again.map(|it| it.gb_s) });
+            let before = before.take();
+            let before = samples.last().map(|it| &it.run).or(before.as_ref());
+            let again = drive.as_ref().zip(before).and_then(|(drive, run)| {
+                drive.again(&run.decode.reads, AGAIN_TIME).first().copied()
+            });
+            let drive_gb_s = again.or(depths.first().copied()).map(|it| it.gb_s);
+            samples.push(Sample { run: self.run(i)?, memory_gb_s, drive_gb_s });
         }
         let held = memory.as_ref().map_or(0, MemoryProbe::bytes);
         let peak_rss_bytes = measure::peak_memory().map(|it| it.saturating_sub(held));

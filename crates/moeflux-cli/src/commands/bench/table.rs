@@ -66,13 +66,12 @@ fn drive(figures: &Figures) -> String {
         return String::from("not measured: nothing of the experts can be read");
     };
     let Drive { depths, is_direct, piece_bytes, .. } = drive;
-    let depth = depths.first().map_or(1, |it| it.depth);
     let how = if *is_direct { "direct" } else { "buffered, as the file system refuses direct" };
     let mut all: Vec<String> =
-        depths.iter().map(|it| format!("{}: {:.2}", it.depth, it.gb_s)).collect();
+        depths.iter().map(|it| format!("{} at once: {:.2}", it.depth, it.gb_s)).collect();
     all.sort();
     format!(
-        "{} GB/s with {depth} {how} reads of {} at once ({})",
+        "{} GB/s on what runs read, again; unread pieces of {}, {how}: {}",
         spread(rate, 2),
         show(*piece_bytes as u64),
         all.join(", "),
