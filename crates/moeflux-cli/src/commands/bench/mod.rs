@@ -28,6 +28,9 @@ use crate::report::note;
 const DEPTH_TIME: Duration = Duration::from_millis(200);
 const AGAIN_TIME: Duration = Duration::from_millis(100);
 
+/// Decoded tokens of the run with clocks inside, at most.
+const PROFILED_TOKENS: usize = 64;
+
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let name = || format!("--report {}", args.report.as_deref().unwrap_or("".as_ref()).display());
     let report = args.report.as_deref().map(OutFile::create).transpose().with_context(name)?;
@@ -84,7 +87,9 @@ impl Bench<'_> {
         let held = memory.as_ref().map_or(0, MemoryProbe::bytes);
         let peak_rss_bytes = measure::peak_memory().map(|it| it.saturating_sub(held));
         drop(memory);
-        let profile = measure::profile(self.engine, &self.work(self.args.repeat + 1))?;
+        let profiled = self.work(self.args.repeat + 1);
+        let n_gen = profiled.n_gen.min(PROFILED_TOKENS);
+        let profile = measure::profile(self.engine, &Workload { n_gen, ..profiled })?;
         let drive = drive.map(|it| Drive {
             depths,
             is_direct: it.is_direct(),
