@@ -14,6 +14,7 @@ use moeflux_backend::cpu::matmul::{
     Activations, FloatRows, MatmulJob, OutRows, Quantised, Rounding, RowMap, run_jobs,
 };
 use moeflux_backend::cpu::{Isa, Pool, SharedMut};
+use moeflux_core::HostBuf;
 use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks};
 
 /// More than any cache.
@@ -48,9 +49,10 @@ struct Bench {
     isa: Isa,
     one: Pool,
     all: Pool,
-    noise: Vec<u8>,
+    /// In huge pages, as resident weights are.
+    noise: HostBuf,
     /// 0.01 as BF16.
-    params: Vec<u8>,
+    params: HostBuf,
     /// Digits of the activations.
     n_digits: usize,
 }
@@ -58,20 +60,16 @@ struct Bench {
 impl Bench {
     fn new(isa: Isa, n_threads: usize) -> Bench {
         let mut state = 1u64;
-        let noise = (0..MEMORY_BYTES / 8).flat_map(|_| {
+        let mut noise = HostBuf::zeroed(MEMORY_BYTES);
+        for word in noise.as_chunks_mut::<8>().0 {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            state.to_le_bytes()
-        });
-        Bench {
-            isa,
-            one: Pool::new(1),
-            all: Pool::new(n_threads),
-            noise: noise.collect(),
-            params: [0x24, 0x3c].repeat(MEMORY_BYTES / 8),
-            n_digits: 2,
+            *word = state.to_le_bytes();
         }
+        let mut params = HostBuf::zeroed(MEMORY_BYTES / 4);
+        params.as_chunks_mut::<2>().0.fill([0x24, 0x3c]);
+        Bench { isa, one: Pool::new(1), all: Pool::new(n_threads), noise, params, n_digits: 2 }
     }
 
     /// A matrix of about so many bytes, a multiple of 16 rows.

@@ -34,6 +34,9 @@ pub(super) fn full_rows(isa: Isa, product: FullProduct<'_>, rows: Range<usize>, 
         MatrixFormat::Dense(float) if product.x_rows.len() == 1 => {
             one_row_in_place(isa, product, float, rows, out);
         }
+        MatrixFormat::Affine(affine) if product.x_rows.len() == 1 => {
+            one_row_of_integers(isa, product, affine, rows, out);
+        }
         MatrixFormat::Transposed(float) => {
             let FullProduct { weight, .. } = product;
             let (rows_stored, cols_stored) = (weight.cols, weight.rows);
@@ -67,6 +70,51 @@ fn one_row_in_place(
         multiply_stored(isa, float, &stored, x, &mut sums);
         out.put(0, row, &sums.map(add_tree)[..n_rows]);
     }
+}
+
+/// As [`one_row_in_place`], for a quantised matrix.
+fn one_row_of_integers(
+    isa: Isa,
+    product: FullProduct<'_>,
+    affine: Affine,
+    rows: Range<usize>,
+    mut out: OutPart<'_>,
+) {
+    let FullProduct { weight, x, x_rows } = product;
+    assert!(affine.is_supported(weight.cols), "no kernel for {affine:?}");
+    let (row_bytes, n_groups) =
+        (weight.format.row_bytes(weight.cols), affine.n_groups(weight.cols));
+    let x = x.row(x_rows.at(0));
+    let mut piece =
+        IntegerPiece { codes: [[0; COLS]; ROWS], params: [[[0.0; 2]; ROWS]; COLS / 32] };
+    for row in rows.clone().step_by(ROWS) {
+        let n_rows = ROWS.min(rows.end - row);
+        let mut sums = [[0f32; LANES]; ROWS];
+        for col in (0..weight.cols).step_by(COLS) {
+            let n_cols = COLS.min(weight.cols - col);
+            let bytes = weight.format.row_bytes(col)..weight.format.row_bytes(col + n_cols);
+            // A short block multiplies what its last rows left.
+            for (r, codes) in piece.codes[..n_rows].iter_mut().enumerate() {
+                let stored = &weight.weight[(row + r) * row_bytes..][bytes.clone()];
+                unpack(isa, affine.bits, stored, &mut codes[..n_cols]);
+                let first = (row + r) * n_groups + col / affine.group_size;
+                for (g, params) in piece.params[..n_cols / affine.group_size].iter_mut().enumerate()
+                {
+                    let scale = affine.params.read(weight.scales, first + g);
+                    params[r] = [scale, affine.params.read(weight.biases, first + g)];
+                }
+            }
+            multiply_integers(isa, &piece, affine.group_size, &x[col..col + n_cols], &mut sums);
+        }
+        out.put(0, row, &sums.map(add_tree)[..n_rows]);
+    }
+}
+
+/// Some columns of [`ROWS`] rows.
+struct IntegerPiece {
+    codes: [[u8; COLS]; ROWS],
+    /// Scale and bias of every group of every row.
+    params: [[[f32; 2]; ROWS]; COLS / 32],
 }
 
 /// Any number of rows of activations: each piece is decoded once for all.
@@ -173,6 +221,27 @@ fn multiply_stored_block<const B: usize>(
         for ((w, x), sum) in w[chunks.len() * LANES..].iter().zip(rest).zip(sums) {
             *sum = decode(*w).mul_add(*x, *sum);
         }
+    }
+}
+
+for_every_isa! {
+    /// Decodes and multiplies as many columns as `x` has: whole groups.
+    fn multiply_integers(w: &IntegerPiece, group_size: usize, x: &[f32], sums: &mut Partials) {
+        let mut acc = *sums;
+        for (g, (x, params)) in x.chunks_exact(group_size).zip(&w.params).enumerate() {
+            for (i, x) in x.as_chunks::<LANES>().0.iter().enumerate() {
+                let at = g * group_size + i * LANES;
+                for r in 0..ROWS {
+                    let [scale, bias] = params[r];
+                    let codes = &w.codes[r][at..at + LANES];
+                    for lane in 0..LANES {
+                        let w = scale.mul_add(f32::from(codes[lane]), bias);
+                        acc[r][lane] = w.mul_add(x[lane], acc[r][lane]);
+                    }
+                }
+            }
+        }
+        *sums = acc;
     }
 }
 

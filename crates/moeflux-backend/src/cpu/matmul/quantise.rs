@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cpu::Isa;
-use crate::cpu::isa::for_every_isa;
+use crate::cpu::isa::{Level, for_every_isa};
 use crate::cpu::pool::{Pool, SharedMut};
 
 /// Rows of activations as the integer kernels take them: `x ≈ s * q`, where
@@ -24,7 +24,7 @@ pub struct Quantised {
     /// counts 256 times first.
     q: Vec<i8>,
     /// Both digits of two columns together, the first one in the lower half:
-    /// (n_rows, cols / 2).
+    /// (n_rows, cols / 2); empty where no kernel reads them.
     pairs: Vec<i32>,
     /// (n_rows, n_groups)
     s: Vec<f32>,
@@ -61,11 +61,11 @@ impl Quantised {
         assert!(matches!(group_size, 32 | 64 | 128), "groups of {group_size}");
         assert!(cols.is_multiple_of(group_size), "{cols} columns in groups of {group_size}");
         assert!(matches!(n_digits, 1 | 2), "{n_digits} digits");
-        self.resize(&rounding);
+        self.resize(isa, &rounding);
         let n_groups = cols / group_size;
         let (q_bytes, per_task) = (n_digits * self.stride, TASK_ELEMENTS.div_ceil(cols.max(1)));
         let q_stride = self.stride;
-        let n_pairs = cols / 2;
+        let n_pairs = if reads_pairs(isa) { cols / 2 } else { 0 };
         let pairs = SharedMut::new(&mut self.pairs);
         let q = SharedMut::new(&mut self.q);
         let s = SharedMut::new(&mut self.s);
@@ -81,16 +81,13 @@ impl Quantised {
                 // SAFETY: each row belongs to one task.
                 let st = unsafe { st.slice(row * n_groups..(row + 1) * n_groups) };
                 let x = &x[row * stride..][..cols];
-                match group_size {
-                    32 => quantise_row_32(isa, x, q, q_stride, pairs, s, st),
-                    64 => quantise_row_64(isa, x, q, q_stride, pairs, s, st),
-                    _ => quantise_row_128(isa, x, q, q_stride, pairs, s, st),
-                }
+                let out = RoundedRow { q, q_stride, pairs, s, st };
+                quantise_row(isa, x, group_size, n_digits, out);
             }
         });
     }
 
-    fn resize(&mut self, rounding: &Rounding<'_>) {
+    fn resize(&mut self, isa: Isa, rounding: &Rounding<'_>) {
         static N_ROUNDED: AtomicU64 = AtomicU64::new(1);
         self.id = N_ROUNDED.fetch_add(1, Ordering::Relaxed);
         let Rounding { n_rows, cols, group_size, n_digits, .. } = *rounding;
@@ -101,7 +98,8 @@ impl Quantised {
         self.n_digits = n_digits;
         self.stride = lines * 64;
         self.q.resize(n_rows * n_digits * self.stride, 0);
-        self.pairs.resize(n_rows * cols / 2, 0);
+        let n_pairs = if reads_pairs(isa) { n_rows * cols / 2 } else { 0 };
+        self.pairs.resize(n_pairs, 0);
         self.s.resize(n_rows * n_groups, 0.0);
         self.st.resize(n_rows * n_groups, 0.0);
     }
@@ -155,69 +153,74 @@ impl Quantised {
     }
 }
 
-macro_rules! quantise_row {
-    ($name:ident, $group:literal) => {
-        for_every_isa! {
-            fn $name(
-                x: &[f32],
-                q: &mut [i8],
-                q_stride: usize,
-                pairs: &mut [i32],
-                s: &mut [f32],
-                st: &mut [f32],
-            ) {
-                let (x, _) = x.as_chunks::<$group>();
-                let (high, low) = q.split_at_mut(q_stride);
-                let (high, _) = high.as_chunks_mut::<$group>();
-                let (pairs, _) = pairs.as_chunks_mut::<{ $group / 2 }>();
-                if low.is_empty() {
-                    for ((((x, q), pairs), s), st) in x.iter().zip(high).zip(pairs).zip(s).zip(st) {
-                        let mut codes = [0; $group];
-                        (*s, *st) = quantise_group(x, ONE_DIGIT, &mut codes);
-                        join_pairs(&codes, pairs);
-                        for (q, code) in q.iter_mut().zip(codes) {
-                            *q = code as i8;
-                        }
-                    }
-                    return;
-                }
-                let digits = high.iter_mut().zip(low.as_chunks_mut::<$group>().0);
-                for ((((x, (high, low)), pairs), s), st) in
-                    x.iter().zip(digits).zip(pairs).zip(s).zip(st)
-                {
-                    let mut codes = [0; $group];
-                    (*s, *st) = quantise_group(x, TWO_DIGITS, &mut codes);
-                    join_pairs(&codes, pairs);
-                    for ((high, low), code) in high.iter_mut().zip(low).zip(codes) {
-                        *high = ((code + 128) >> 8) as i8;
-                        // What is left lies between -128 and 127.
-                        *low = code as i8;
-                    }
-                }
-            }
-        }
-    };
+/// Whether kernels of this instruction set read two columns together.
+fn reads_pairs(isa: Isa) -> bool {
+    match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::AvxVnni => true,
+        _ => false,
+    }
 }
 
-quantise_row!(quantise_row_32, 32);
-quantise_row!(quantise_row_64, 64);
-quantise_row!(quantise_row_128, 128);
+/// Where one row goes.
+pub(super) struct RoundedRow<'a> {
+    /// Both digits or one, `q_stride` apart.
+    pub(super) q: &'a mut [i8],
+    pub(super) q_stride: usize,
+    /// Empty where no kernel reads them.
+    pub(super) pairs: &'a mut [i32],
+    pub(super) s: &'a mut [f32],
+    pub(super) st: &'a mut [f32],
+}
+
+fn quantise_row(isa: Isa, x: &[f32], group_size: usize, n_digits: usize, out: RoundedRow<'_>) {
+    let largest = if n_digits == 1 { ONE_DIGIT } else { TWO_DIGITS };
+    match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: holding this `Isa` proves that the machine has AVX2.
+        Level::Avx2 | Level::AvxVnni | Level::Avx512 | Level::Amx => unsafe {
+            super::avx2::quantise_row(x, group_size, largest, out);
+        },
+        _ => plain_row(isa, x, group_size, largest, out),
+    }
+}
+
+for_every_isa! {
+    /// The definition.
+    fn plain_row(x: &[f32], group_size: usize, largest: i32, out: RoundedRow<'_>) {
+        let (high, low) = out.q.split_at_mut(out.q_stride);
+        for (g, (s, st)) in out.s.iter_mut().zip(out.st).enumerate() {
+            let at = g * group_size..(g + 1) * group_size;
+            let mut codes = [0; MAX_GROUP];
+            let codes = &mut codes[..group_size];
+            (*s, *st) = quantise_group(&x[at.clone()], largest, codes);
+            if low.is_empty() {
+                for (q, code) in high[at].iter_mut().zip(codes) {
+                    *q = *code as i8;
+                }
+                continue;
+            }
+            let digits = high[at.clone()].iter_mut().zip(&mut low[at]);
+            for ((high, low), code) in digits.zip(codes) {
+                *high = ((*code + 128) >> 8) as i8;
+                // What is left lies between -128 and 127.
+                *low = *code as i8;
+            }
+        }
+    }
+}
+
+/// Columns that share a scale, at most.
+const MAX_GROUP: usize = 128;
 
 /// The largest integer of one digit.
 const ONE_DIGIT: i32 = 127;
 /// And of two.
 const TWO_DIGITS: i32 = 127 * 256;
 
-#[inline(always)]
-fn join_pairs(codes: &[i32], pairs: &mut [i32]) {
-    for (pair, codes) in pairs.iter_mut().zip(codes.as_chunks::<2>().0) {
-        *pair = codes[0] & 0xffff | codes[1] << 16;
-    }
-}
-
 /// Rounds one group; returns its scale, and the scale times the sum.
 #[inline(always)]
-fn quantise_group<const N: usize>(x: &[f32; N], largest: i32, codes: &mut [i32; N]) -> (f32, f32) {
+fn quantise_group(x: &[f32], largest: i32, codes: &mut [i32]) -> (f32, f32) {
     // As integers, so that a NaN is the largest and the order of comparing does not matter.
     let max = x.iter().fold(0u32, |max, it| max.max(it.to_bits() & 0x7fff_ffff));
     let max = f32::from_bits(max);
@@ -286,6 +289,42 @@ mod tests {
                 let sum: i32 = want.iter().sum();
                 assert_eq!(got.s(row)[g].to_bits(), (max / largest).to_bits());
                 assert_eq!(got.st(row)[g].to_bits(), (max / largest * sum as f32).to_bits());
+            }
+        }
+    }
+
+    #[test]
+    fn every_isa_has_the_bits_of_the_definition() {
+        let special = [0.0, -0.0, f32::MIN_POSITIVE, 1e-45, -1e-40, f32::MAX, 0.5, -2.5];
+        let wrong = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+        let x: Vec<f32> = (0..2 * 640)
+            .map(|i| match i {
+                200..232 => special[i % 8] * 1e-38,
+                256..384 => special[i % 4],
+                700..703 => wrong[i - 700],
+                _ if i % 11 == 3 => special[i % 8],
+                _ => {
+                    ((i * 7919 % 2003) as f32 / 500.0 - 2.0) * 10f32.powi((i / 128) as i32 * 5 - 20)
+                }
+            })
+            .collect();
+        let bits = |it: &[f32]| it.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
+        for (group, n_digits) in [32, 64, 128].into_iter().flat_map(|it| [(it, 1), (it, 2)]) {
+            let want = quantised(Isa::SCALAR, &x, 2, group, n_digits);
+            for isa in Isa::available() {
+                let got = quantised(isa, &x, 2, group, n_digits);
+                for row in 0..2 {
+                    let what = format!("{isa:?}, groups of {group}, {n_digits} digits, row {row}");
+                    assert_eq!(codes(&got, row), codes(&want, row), "{what}");
+                    assert_eq!(bits(got.s(row)), bits(want.s(row)), "{what}");
+                    assert_eq!(bits(got.st(row)), bits(want.st(row)), "{what}");
+                    #[cfg(target_arch = "x86_64")]
+                    if reads_pairs(isa) {
+                        let pairs = codes(&want, row);
+                        let pairs = pairs.chunks(2).map(|it| it[0] & 0xffff | it[1] << 16);
+                        assert_eq!(got.pairs(row), pairs.collect::<Vec<_>>(), "{what}");
+                    }
+                }
             }
         }
     }

@@ -136,11 +136,13 @@ fn check_integer(matrix: &TestMatrix, affine: Affine, x: &[f32]) {
 #[track_caller]
 fn check_digits(matrix: &TestMatrix, affine: Affine, x: &[f32], n_digits: usize) {
     let weight = matrix.view();
-    let x = quantised(Isa::SCALAR, x, matrix.cols, affine.group_size, n_digits);
+    let on = |isa| quantised(isa, x, matrix.cols, affine.group_size, n_digits);
+    let x = on(Isa::SCALAR);
     let list: Vec<u32> = (0..x.n_rows() as u32).rev().collect();
     let x_rows = RowMap::List(&list);
     let want = product(Isa::SCALAR, weight, Activations::Quantised(&x), x_rows);
     for isa in Isa::available() {
+        let x = on(isa);
         let got = product(isa, weight, Activations::Quantised(&x), x_rows);
         assert_same_bits(&got, &want, &|| {
             format!("{isa:?} {affine:?} {}x{} n {}", matrix.rows, matrix.cols, x.n_rows())
@@ -176,6 +178,23 @@ fn every_isa_gives_the_bits_of_scalar_on_odd_shapes() {
             let cols = n_groups * affine.group_size;
             let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Affine(affine));
             let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
+            check_integer(&matrix, affine, &x);
+        }
+    }
+}
+
+/// The largest weights with the largest digits of one sign.
+#[test]
+fn no_sum_leaves_its_lane() {
+    let mut noise = Noise(5);
+    for affine in every_affine().filter(|it| it.params == Float::BF16) {
+        let cols = 3 * affine.group_size;
+        let mut matrix = TestMatrix::new(&mut noise, 9, cols, MatrixFormat::Affine(affine));
+        matrix.weight.fill(255);
+        for code in [32_512, -32_512, 32_384, -32_385, 127, -128] {
+            let mut x = vec![code as f32 / 32_512.0; 5 * cols];
+            // What scales the group.
+            x.iter_mut().step_by(32).for_each(|it| *it = 1.0);
             check_integer(&matrix, affine, &x);
         }
     }

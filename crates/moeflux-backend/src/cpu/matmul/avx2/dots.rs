@@ -175,7 +175,7 @@ fn add_distant(a: __m256i, b: __m256i) -> __m256i {
 /// In each 128-bit lane: `a0 + a1, a2 + a3, b0 + b1, b2 + b3`.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn add_neighbours(a: __m256i, b: __m256i) -> __m256i {
+pub(super) fn add_neighbours(a: __m256i, b: __m256i) -> __m256i {
     let (a, b) = (_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
     let even = _mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(a, b));
     let odd = _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(a, b));
@@ -185,7 +185,7 @@ fn add_neighbours(a: __m256i, b: __m256i) -> __m256i {
 /// 128-bit lanes: `a0 + a1, b0 + b1`.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn add_halves(a: __m256i, b: __m256i) -> __m256i {
+pub(super) fn add_halves(a: __m256i, b: __m256i) -> __m256i {
     let straight = _mm256_blend_epi32::<0b1111_0000>(a, b);
     _mm256_add_epi32(straight, _mm256_permute2x128_si256::<0x21>(a, b))
 }

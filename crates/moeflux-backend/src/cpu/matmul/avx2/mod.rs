@@ -1,12 +1,14 @@
 //! The integer product with AVX2, and with AVX-VNNI.
 //!
-//! Few rows of activations: `stream.rs` reads the matrix in the order of
-//! memory. Many: `tile.rs` unpacks sixteen rows of the matrix once for all of
+//! Few rows of activations: `rows.rs` takes eight rows of four bits side by
+//! side, `stream.rs` reads other matrices in the order of memory. Many: `tile.rs` unpacks sixteen rows of the matrix once for all of
 //! them. Both end with eight rows of the matrix as the lanes of a vector.
 
 mod dots;
 mod order;
 mod params;
+mod round;
+mod rows;
 mod stream;
 mod tile;
 mod unpack;
@@ -17,6 +19,7 @@ use std::ops::Range;
 use super::IntegerProduct;
 use super::jobs::OutPart;
 
+pub(super) use round::quantise_row;
 pub(super) use unpack::unpack_row;
 
 /// Rows of the matrix that are the lanes of a vector.
@@ -51,7 +54,11 @@ pub(super) fn integer_rows<const VNNI: bool>(
     mut out: OutPart<'_>,
 ) {
     if product.x_rows.len() <= stream::X_ROWS {
-        for_format!(product.affine, VNNI, stream::integer_rows, (product, rows, &mut out));
+        match (product.affine.bits, product.affine.group_size) {
+            (4, 64) if !VNNI => rows::integer_rows::<1>(product, rows, &mut out),
+            (4, 128) if !VNNI => rows::integer_rows::<2>(product, rows, &mut out),
+            _ => for_format!(product.affine, VNNI, stream::integer_rows, (product, rows, &mut out)),
+        }
     } else {
         for_format!(product.affine, VNNI, tile::integer_rows, (product, rows, &mut out));
     }

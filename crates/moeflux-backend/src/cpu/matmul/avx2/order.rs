@@ -1,9 +1,11 @@
 //! Activations as 16-bit integers in the order that packed weights have.
 
+use std::arch::x86_64::*;
 use std::cell::Cell;
 
 use super::dots::{GROUPS, block_cols, column_at};
 use super::tile::Memory;
+use super::vector::load_32;
 use crate::cpu::matmul::Quantised;
 
 /// A row of activations in the order that the kernel of one width likes,
@@ -59,6 +61,55 @@ impl Ordered {
     }
 }
 
+/// The digits of 64 columns, the even columns and then the odd ones, as the
+/// halves of packed bytes have them.
+#[derive(Clone, Copy)]
+pub(super) struct Digits {
+    /// What counts 256 times.
+    pub(super) high: [__m256i; 2],
+    pub(super) low: [__m256i; 2],
+}
+
+/// The digits of a row of activations.
+#[derive(Default)]
+struct SplitRow {
+    key: (u64, usize),
+    digits: Vec<Digits>,
+}
+
+impl SplitRow {
+    #[target_feature(enable = "avx2")]
+    fn set(&mut self, x: &Quantised, row: usize) {
+        let (high, low) = match x.n_digits() {
+            1 => (None, x.q(row, 0)),
+            _ => (Some(x.q(row, 0)), x.q(row, 1)),
+        };
+        let (low, _) = low.as_chunks::<64>();
+        let high = high.map(|it| it.as_chunks::<64>().0);
+        self.digits.clear();
+        let zero = [_mm256_setzero_si256(); 2];
+        self.digits.extend(low.iter().enumerate().map(|(i, low)| {
+            let high = high.map_or(zero, |it| even_and_odd(&it[i]));
+            Digits { high, low: even_and_odd(low) }
+        }));
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn even_and_odd(columns: &[i8; 64]) -> [__m256i; 2] {
+    let columns: &[u8] = bytemuck::cast_slice(columns);
+    let (a, b) = (load_32(columns), load_32(&columns[32..]));
+    let byte = _mm256_set1_epi16(255);
+    let even = _mm256_packus_epi16(_mm256_and_si256(a, byte), _mm256_and_si256(b, byte));
+    let odd = _mm256_packus_epi16(_mm256_srli_epi16::<8>(a), _mm256_srli_epi16::<8>(b));
+    // Packing takes 128-bit lanes in turns.
+    [
+        _mm256_permute4x64_epi64::<0b11_01_10_00>(even),
+        _mm256_permute4x64_epi64::<0b11_01_10_00>(odd),
+    ]
+}
+
 /// Rows that a thread keeps in order: the inputs of one call's experts.
 const KEPT: usize = 16;
 
@@ -66,7 +117,10 @@ const KEPT: usize = 16;
 #[derive(Default)]
 pub(super) struct Scratch {
     rows: [Ordered; KEPT],
+    split: [SplitRow; KEPT],
     n_added: usize,
+    /// Rows at the end of a matrix, and whatever fills their block.
+    pub(super) padded: Vec<u8>,
     pub(super) dots: Vec<f32>,
     pub(super) tile: Memory,
 }
@@ -100,16 +154,40 @@ impl Scratch {
         if let Some(at) = self.rows.iter().position(|it| it.key == key) {
             return at;
         }
-        while held.contains(&(self.n_added % KEPT)) {
-            self.n_added += 1;
-        }
-        let at = self.n_added % KEPT;
-        self.n_added += 1;
+        let at = self.next_place(held);
         // Not this row's before it is complete.
         self.rows[at].key = Default::default();
         self.rows[at].set::<BITS>(x, row);
         self.rows[at].key = key;
         at
+    }
+
+    /// As [`Scratch::order`], for [`Scratch::digits`].
+    #[target_feature(enable = "avx2")]
+    pub(super) fn split_digits(&mut self, x: &Quantised, row: usize, held: &[usize]) -> usize {
+        let key = (x.id(), row);
+        if let Some(at) = self.split.iter().position(|it| it.key == key) {
+            return at;
+        }
+        let at = self.next_place(held);
+        self.split[at].key = Default::default();
+        self.split[at].set(x, row);
+        self.split[at].key = key;
+        at
+    }
+
+    /// A place for another row.
+    fn next_place(&mut self, held: &[usize]) -> usize {
+        while held.contains(&(self.n_added % KEPT)) {
+            self.n_added += 1;
+        }
+        self.n_added += 1;
+        (self.n_added - 1) % KEPT
+    }
+
+    /// The digits at a place.
+    pub(super) fn digits(&self, at: usize) -> &[Digits] {
+        &self.split[at].digits
     }
 
     pub(super) fn row_and_dots(&mut self, at: usize) -> (&Ordered, &mut [f32]) {

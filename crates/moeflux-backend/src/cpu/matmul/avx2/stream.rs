@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::ROWS;
 use super::dots::{GROUPS, SLACK, eight_dots, step_bytes};
 use super::order::{Ordered, Scratch};
-use super::params::{ParamTile, Place, param_tile};
+use super::params::{Place, param_tile};
 use super::vector::{load_floats, store_floats, transpose};
 use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::jobs::OutPart;
@@ -64,8 +64,21 @@ const DISTANCE: usize = 4096;
 /// Has a line fetched that will be wanted soon; it need not exist.
 #[inline]
 #[target_feature(enable = "sse")]
-fn ask_for(bytes: &[u8], at: usize) {
+pub(super) fn ask_for(bytes: &[u8], at: usize) {
     _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).cast());
+}
+
+/// Has the parameters fetched that eight rows from `row` on will want when
+/// those before them are at these groups.
+#[inline]
+#[target_feature(enable = "sse")]
+pub(super) fn ask_for_params(product: &IntegerProduct<'_>, row: usize, groups: Range<usize>) {
+    let size = product.affine.params.bytes();
+    let first = (row * product.n_groups() + groups.start * ROWS) * size;
+    for line in (0..groups.len() * ROWS * size).step_by(64) {
+        ask_for(product.weight.scales, first + line);
+        ask_for(product.weight.biases, first + line);
+    }
 }
 
 /// The dots of all groups of at most eight rows, (rows, groups).
@@ -113,7 +126,7 @@ fn block_dots<const BITS: usize, const GROUP: usize, const VNNI: bool>(
 
 /// The two accumulators of eight outputs.
 #[derive(Clone, Copy)]
-struct Sums {
+pub(super) struct Sums {
     acc: __m256,
     off: __m256,
 }
@@ -121,22 +134,22 @@ struct Sums {
 impl Sums {
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn zero() -> Sums {
+    pub(super) fn zero() -> Sums {
         Sums { acc: _mm256_setzero_ps(), off: _mm256_setzero_ps() }
     }
 
-    /// With group `g` of a tile.
+    /// With another group.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
-    fn with(self, params: &ParamTile, dots: &[__m256; GROUPS], g: usize, s: f32, st: f32) -> Sums {
-        let scale = _mm256_mul_ps(params.scale[g], _mm256_set1_ps(s));
-        let acc = _mm256_fmadd_ps(dots[g], scale, self.acc);
-        Sums { acc, off: _mm256_fmadd_ps(params.bias[g], _mm256_set1_ps(st), self.off) }
+    pub(super) fn with(self, dots: __m256, scale: __m256, bias: __m256, s: f32, st: f32) -> Sums {
+        let scale = _mm256_mul_ps(scale, _mm256_set1_ps(s));
+        let acc = _mm256_fmadd_ps(dots, scale, self.acc);
+        Sums { acc, off: _mm256_fmadd_ps(bias, _mm256_set1_ps(st), self.off) }
     }
 
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn total(&self) -> [f32; ROWS] {
+    pub(super) fn total(&self) -> [f32; ROWS] {
         let mut out = [0.0; ROWS];
         store_floats(&mut out, _mm256_add_ps(self.acc, self.off));
         out
@@ -145,9 +158,9 @@ impl Sums {
 
 /// The scales of one row of the activations, and scales times sums.
 #[derive(Clone, Copy, Default)]
-struct Scales<'a> {
-    s: &'a [f32],
-    st: &'a [f32],
+pub(super) struct Scales<'a> {
+    pub(super) s: &'a [f32],
+    pub(super) st: &'a [f32],
 }
 
 /// Adds all groups of each row; `dots` are (rows of activations, rows, groups)
@@ -162,16 +175,9 @@ fn add_groups(
     sums: &mut [Sums],
 ) {
     let n_groups = product.n_groups();
-    let (scales, biases) = (product.weight.scales, product.weight.biases);
-    let size = product.affine.params.bytes();
     for group in (0..n_groups).step_by(GROUPS) {
-        let n = GROUPS.min(n_groups - group);
         let place = Place { rows: rows.clone(), group, n_groups };
-        for line in (0..n * ROWS * size).step_by(64) {
-            let at = (rows.end * n_groups + group * ROWS) * size + line;
-            ask_for(scales, at);
-            ask_for(biases, at);
-        }
+        ask_for_params(product, rows.end, group..n_groups.min(group + GROUPS));
         let params = param_tile(&product.weight, product.affine.params, &place);
         let x_dots = dots.chunks_exact(ROWS * n_groups + GROUPS);
         for ((dots, x), sums) in x_dots.zip(x).zip(sums.iter_mut()) {
@@ -187,12 +193,12 @@ fn add_groups(
             match (s.first_chunk::<GROUPS>(), st.first_chunk::<GROUPS>()) {
                 (Some(s), Some(st)) => {
                     for g in 0..GROUPS {
-                        now = now.with(&params, &tile, g, s[g], st[g]);
+                        now = now.with(tile[g], params.scale[g], params.bias[g], s[g], st[g]);
                     }
                 }
                 _ => {
                     for (g, (s, st)) in s.iter().zip(st).enumerate() {
-                        now = now.with(&params, &tile, g, *s, *st);
+                        now = now.with(tile[g], params.scale[g], params.bias[g], *s, *st);
                     }
                 }
             }
