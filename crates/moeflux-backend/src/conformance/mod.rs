@@ -27,12 +27,23 @@ pub enum Closeness {
     },
 }
 
+/// Makes a backend.
+pub type Open<'a> = &'a dyn Fn() -> Box<dyn Backend>;
+
 /// Runs the suite on backends made by `open`, one a case.
 ///
 /// # Panics
 /// With the case and the first element that differs.
-pub fn check(open: &dyn Fn() -> Box<dyn Backend>, closeness: Closeness) {
-    let suite = Suite { open, closeness };
+pub fn check(open: Open<'_>, closeness: Closeness) {
+    check_each(&[open], closeness);
+}
+
+/// Runs the suite on several candidates, the specification once for all.
+///
+/// # Panics
+/// With the case and the first element that differs.
+pub fn check_each(candidates: &[Open<'_>], closeness: Closeness) {
+    let suite = Suite { candidates, closeness };
     elementwise::check(&suite);
     products::check(&suite);
     mixers::check(&suite);
@@ -42,25 +53,30 @@ pub fn check(open: &dyn Fn() -> Box<dyn Backend>, closeness: Closeness) {
 }
 
 struct Suite<'a> {
-    open: &'a dyn Fn() -> Box<dyn Backend>,
+    candidates: &'a [Open<'a>],
     closeness: Closeness,
 }
 
 impl Suite<'_> {
-    /// Runs one case on the specification and on the candidate.
+    /// Runs one case on the specification and on the candidates.
     fn case(&self, name: &str, run: &dyn Fn(&mut dyn Backend) -> Vec<f32>) {
         let want = run(&mut Cpu::new(1, Isa::SCALAR));
-        let got = run((self.open)().as_mut());
-        assert_eq!(got.len(), want.len(), "{name}: number of results");
         let largest = want.iter().fold(0.0f32, |max, it| max.max(it.abs()));
-        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
-            let close = match self.closeness {
-                Closeness::Bits => got.to_bits() == want.to_bits(),
-                Closeness::Within { absolute, relative } => {
-                    (got - want).abs() <= absolute + relative * largest
-                }
-            };
-            assert!(close, "{name}: element {i} is {got:e}, the specification says {want:e}");
+        for (nth, open) in self.candidates.iter().enumerate() {
+            let got = run(open().as_mut());
+            assert_eq!(got.len(), want.len(), "{name}: number of results of candidate {nth}");
+            for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+                let close = match self.closeness {
+                    Closeness::Bits => got.to_bits() == want.to_bits(),
+                    Closeness::Within { absolute, relative } => {
+                        (got - want).abs() <= absolute + relative * largest
+                    }
+                };
+                assert!(
+                    close,
+                    "{name}: element {i} of candidate {nth} is {got:e}, the specification says {want:e}"
+                );
+            }
         }
     }
 }
