@@ -5,13 +5,19 @@
 //! squares; integers given scale and bias are the nearest. The two alternate
 //! from several widths of the grid, because what is best depends on how much
 //! of the outermost elements is given up for the others: at two bits nearly
-//! always some.
+//! always some. One step from each width shows which are promising.
 
 use super::quantise::{Grid, LANES, MAGIC, range};
 use super::{Affine, Float, QuantError, QuantiseError, QuantisedRows};
 
 /// Widths of the grid to begin from, as shares of the elements' range.
-const SHARES: [f32; 6] = [1.0, 0.9, 0.8, 0.7, 0.6, 0.5];
+const SHARES: [f32; 4] = [1.0, 0.85, 0.7, 0.55];
+
+/// From this many bits on, the first two of them are enough: so little is given up.
+const FINE_BITS: u8 = 5;
+
+/// The starts that are followed to their ends.
+const FOLLOWED: usize = 2;
 
 /// Alternations at most; most groups settle in three.
 const ROUNDS: usize = 6;
@@ -54,14 +60,22 @@ pub(super) fn best_grid(group: &[f32], weights: &[f32], bits: u8, params: Float)
     if low == high {
         return Some(start);
     }
-    let group = Group::new(group, weights, params);
+    let mut group = Group::new(group, weights, params);
     let mut best = (group.noise(start), start);
     let step = (high / start.max) - (low / start.max);
     let middle = 0.5 * low + 0.5 * high;
-    for share in SHARES {
+    let shares = if bits < FINE_BITS { &SHARES[..] } else { &SHARES[..2] };
+    let mut starts = [(f64::INFINITY, start, Sums::default()); SHARES.len()];
+    for (share, out) in shares.iter().zip(&mut starts) {
         let scale = step * share;
-        let bias = middle - 0.5 * scale * start.max;
-        group.settle(Grid { scale, bias, max: start.max }, &mut best);
+        let grid = Grid { scale, bias: middle - 0.5 * scale * start.max, max: start.max };
+        let sums = group.sums(grid);
+        *out = (group.noise_of_line(&sums), grid, sums);
+    }
+    // Stable, so that the same values always take the same way.
+    starts[..shares.len()].sort_by(|a, b| a.0.total_cmp(&b.0));
+    for (_, grid, sums) in &starts[..FOLLOWED] {
+        group.settle(*grid, *sums, &mut best);
     }
     let polished = best.1;
     for scale in [polished.scale.next_stored(params), polished.scale.previous_stored(params)] {
@@ -75,12 +89,10 @@ struct Group<'a> {
     values: &'a [f32],
     weights: &'a [f32],
     params: Float,
-    /// Sum of the weights, and of the elements times theirs.
-    totals: [f64; 2],
-}
-
-fn total(lanes: [f32; LANES]) -> f64 {
-    lanes.iter().map(|it| f64::from(*it)).sum()
+    /// Sum of the weights, of the elements times theirs, and of the squares times theirs.
+    totals: [f64; 3],
+    /// Room for what each element gives.
+    given: [[f32; MAX_GROUP]; 2],
 }
 
 /// Weighted sums over a group of what least squares need: `q` are the nearest
@@ -96,20 +108,26 @@ struct Sums {
 
 impl<'a> Group<'a> {
     fn new(values: &'a [f32], weights: &'a [f32], params: Float) -> Group<'a> {
-        let mut lanes = [[0f32; LANES]; 2];
-        for (values, weights) in values.chunks_exact(LANES).zip(weights.chunks_exact(LANES)) {
-            for lane in 0..LANES {
-                lanes[0][lane] += weights[lane];
-                lanes[1][lane] += weights[lane] * values[lane];
-            }
+        let mut given = [[0f32; MAX_GROUP]; 2];
+        let weighted = &mut given[0][..values.len()];
+        for ((weighted, value), weight) in weighted.iter_mut().zip(values).zip(weights) {
+            *weighted = weight * value;
         }
-        Group { values, weights, params, totals: lanes.map(total) }
+        let totals = [sum(weights), sum(weighted), dot(weighted, values)];
+        Group { values, weights, params, totals, given }
     }
 
-    /// Alternates from `grid` on until nothing changes, and keeps the better of
-    /// the outcome, rounded as it is stored, and `best`.
-    fn settle(&self, mut grid: Grid, best: &mut (f32, Grid)) {
-        let mut sums = self.sums(grid);
+    /// What is left of the squared error where the line for some integers takes
+    /// their place, but for rounding; infinite where there is none.
+    fn noise_of_line(&self, sums: &Sums) -> f64 {
+        let Some((scale, bias)) = sums.line() else { return f64::INFINITY };
+        let (scale, bias) = (f64::from(scale), f64::from(bias));
+        self.totals[2] - scale * sums.wqx - bias * sums.wx
+    }
+
+    /// Alternates from `grid` and its sums on until nothing changes, and keeps
+    /// the better of the outcome, rounded as it is stored, and `best`.
+    fn settle(&mut self, mut grid: Grid, mut sums: Sums, best: &mut (f64, Grid)) {
         for _ in 0..ROUNDS {
             let Some((scale, bias)) = sums.line() else { break };
             grid = Grid { scale, bias, ..grid };
@@ -124,12 +142,9 @@ impl<'a> Group<'a> {
 
     /// Rounds the scale as it is stored, finds the bias for it, and keeps the
     /// result where it is better.
-    fn keep_better(&self, grid: Grid, best: &mut (f32, Grid)) {
+    fn keep_better(&mut self, grid: Grid, best: &mut (f64, Grid)) {
         let mut grid = Grid { scale: self.params.round(grid.scale), ..grid };
-        for _ in 0..2 {
-            grid.bias = self.sums(grid).bias(grid.scale);
-        }
-        grid.bias = self.params.round(grid.bias);
+        grid.bias = self.params.round(self.sums(grid).bias(grid.scale));
         if !grid.scale.is_finite() || !grid.bias.is_finite() {
             return;
         }
@@ -140,37 +155,67 @@ impl<'a> Group<'a> {
     }
 
     /// The weighted squared error of the nearest integers.
-    fn noise(&self, grid: Grid) -> f32 {
+    fn noise(&mut self, grid: Grid) -> f64 {
         let inverse = grid.inverse();
-        let mut noise = [0f32; LANES];
-        let weights = self.weights.chunks_exact(LANES);
-        for (values, weights) in self.values.chunks_exact(LANES).zip(weights) {
-            for lane in 0..LANES {
-                let q = grid.nearest(values[lane], inverse) - MAGIC;
-                let difference = grid.scale * q + grid.bias - values[lane];
-                noise[lane] += weights[lane] * (difference * difference);
-            }
+        let [differences, weighted] = self.given.each_mut().map(|it| &mut it[..self.values.len()]);
+        let columns = self.values.iter().zip(self.weights);
+        for ((value, weight), out) in columns.zip(differences.iter_mut().zip(&mut *weighted)) {
+            let q = grid.nearest(*value, inverse) - MAGIC;
+            let difference = grid.scale * q + grid.bias - value;
+            (*out.0, *out.1) = (difference, weight * difference);
         }
-        noise.iter().sum()
+        dot(differences, weighted)
     }
 
-    fn sums(&self, grid: Grid) -> Sums {
+    fn sums(&mut self, grid: Grid) -> Sums {
         let inverse = grid.inverse();
-        let (mut wq, mut wqq, mut wqx) = ([0f32; LANES], [0f32; LANES], [0f32; LANES]);
-        let weights = self.weights.chunks_exact(LANES);
-        for (values, weights) in self.values.chunks_exact(LANES).zip(weights) {
-            for lane in 0..LANES {
-                let q = grid.nearest(values[lane], inverse) - MAGIC;
-                let weighted = weights[lane] * q;
-                wq[lane] += weighted;
-                wqq[lane] += weighted * q;
-                wqx[lane] += weighted * values[lane];
-            }
+        let [integers, weighted] = self.given.each_mut().map(|it| &mut it[..self.values.len()]);
+        let columns = self.values.iter().zip(self.weights);
+        for ((value, weight), out) in columns.zip(integers.iter_mut().zip(&mut *weighted)) {
+            let q = grid.nearest(*value, inverse) - MAGIC;
+            (*out.0, *out.1) = (q, weight * q);
         }
-        let [w, wx] = self.totals;
-        let [wq, wqq, wqx] = [wq, wqq, wqx].map(total);
-        Sums { w, wq, wqq, wx, wqx }
+        let [w, wx, _] = self.totals;
+        Sums {
+            w,
+            wq: sum(weighted),
+            wqq: dot(weighted, integers),
+            wx,
+            wqx: dot(weighted, self.values),
+        }
     }
+}
+
+/// Elements in the largest group.
+const MAX_GROUP: usize = 128;
+
+// Each sum has a loop of its own, and so have the products: compilers make of that whole
+// vectors, of several sums in one loop pairs of elements and shuffles.
+
+fn sum(values: &[f32]) -> f64 {
+    let mut lanes = [0f32; LANES];
+    for values in values.as_chunks::<LANES>().0 {
+        for lane in 0..LANES {
+            lanes[lane] += values[lane];
+        }
+    }
+    total(lanes)
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f64 {
+    let mut lanes = [0f32; LANES];
+    for (a, b) in a.as_chunks::<LANES>().0.iter().zip(b.as_chunks::<LANES>().0) {
+        for lane in 0..LANES {
+            lanes[lane] += a[lane] * b[lane];
+        }
+    }
+    total(lanes)
+}
+
+/// In the order of a tree, which is short.
+fn total(lanes: [f32; LANES]) -> f64 {
+    let [a, b, c, d, e, f, g, h] = lanes.map(f64::from);
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
 impl Sums {
