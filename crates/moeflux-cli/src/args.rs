@@ -205,6 +205,7 @@ impl ModelArgs {
             },
             chunk: self.chunk,
             ctx: self.ctx,
+            sessions: None,
             kv_type: match self.kv_type {
                 KvFormat::F32 => KvType::F32,
                 KvFormat::Bf16 => KvType::Bf16,

@@ -67,6 +67,8 @@ pub struct EngineOptions {
     pub chunk: Option<usize>,
     /// Positions of a session.
     pub ctx: Option<usize>,
+    /// Sessions that memory is planned for; one where absent.
+    pub sessions: Option<usize>,
     /// How keys and values are stored.
     pub kv_type: KvType,
     /// Experts a token gets; changes what the model says.
@@ -280,6 +282,11 @@ impl Engine {
         &self.info.identity
     }
 
+    /// Whether both are the same model, opened once.
+    pub(crate) fn is(&self, other: &Engine) -> bool {
+        Arc::ptr_eq(&self.core, &other.core)
+    }
+
     pub(crate) fn activations(&self) -> Activations {
         self.info.activations
     }
@@ -349,13 +356,21 @@ impl Core {
         position: usize,
         tokens: &[TokenId],
     ) -> Result<(), EngineError> {
-        let spans = [Span { sequence, rows: 0..tokens.len(), position }];
+        self.step_spans(&[Span { sequence, rows: 0..tokens.len(), position }], tokens)
+    }
+
+    /// Runs the layers over tokens of different sequences, each in one span.
+    pub(crate) fn step_spans(
+        &mut self,
+        spans: &[Span],
+        tokens: &[TokenId],
+    ) -> Result<(), EngineError> {
         let Core { backend, experts, model, recorder, expert_stats, observer } = self;
         let mut step = Step {
             backend: backend.as_mut(),
             experts,
             tokens,
-            spans: &spans,
+            spans,
             recorder: recorder.as_mut(),
             observer: observer.as_mut().map(|it| it as &mut dyn ExpertObserver),
         };

@@ -35,6 +35,7 @@ mod perplexity;
 mod plan;
 mod record;
 pub mod sampler;
+mod scheduler;
 mod session;
 mod snapshot;
 pub mod synth;
@@ -55,5 +56,9 @@ pub use moeflux_core::TokenId;
 pub use moeflux_core::checkpoint::CheckpointKind;
 pub use perplexity::{Divergence, Perplexity, divergence, perplexity};
 pub use plan::Plan;
-pub use session::{Logits, LogitsSink, Prompt, Read, Session};
+pub use scheduler::{
+    Answer, Event, Job, Listener, Load, Scheduler, SchedulerOptions, SubmitError, TokenLogprob,
+    TokenText,
+};
+pub use session::{Logits, LogitsSink, Part, Prompt, Read, Session, eval_together};
 pub use snapshot::{PromptCacheOptions, SnapshotError, StateError};

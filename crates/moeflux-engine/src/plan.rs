@@ -25,6 +25,9 @@ const STREAMED_SHARE: u64 = 5;
 /// Positions planned for where nobody says otherwise.
 const DEFAULT_CTX: usize = 32_768;
 
+/// Sessions beyond this help nobody.
+const MAX_SESSIONS: usize = 256;
+
 /// Checkpoints of a session where nobody says otherwise: so many, if they fit
 /// into so many bytes, and at least so many.
 const MAX_CHECKPOINTS: u64 = 64;
@@ -50,6 +53,8 @@ pub struct Plan {
     pub checkpoint_bytes: u64,
     /// Positions of one session.
     pub ctx: usize,
+    /// Sessions at a time.
+    pub n_sessions: usize,
     /// Rows of a prefill chunk.
     pub chunk: usize,
     /// Activations of one step.
@@ -85,7 +90,8 @@ impl Plan {
 
     /// Everything but the cache.
     pub fn fixed_bytes(&self) -> u64 {
-        self.resident_bytes + self.session_bytes() + self.scratch_bytes + self.program_bytes
+        let sessions = self.session_bytes().saturating_mul(self.n_sessions as u64);
+        (self.resident_bytes + self.scratch_bytes + self.program_bytes).saturating_add(sessions)
     }
 }
 
@@ -143,11 +149,20 @@ pub(crate) fn plan(
     let memory = usable_memory();
     let resident = resident(checkpoint, &declared.manifest)?;
     let kv_bytes_per_position = sum(&shape.caches, CacheSpec::bytes_per_position);
-    let ctx = context(shape, options, kv_bytes_per_position, &memory)?;
+    let n_sessions = match options.sessions.unwrap_or(1) {
+        n @ 1..=MAX_SESSIONS => n,
+        n => {
+            let remedy = format!("choose 1 to {MAX_SESSIONS}");
+            return Err(refuse("--sessions", &n.to_string(), &remedy));
+        }
+    };
+    let kv_bytes = kv_bytes_per_position.saturating_mul(n_sessions as u64);
+    let ctx = context(shape, options, kv_bytes, &memory)?;
     let chunk = match options.chunk {
         Some(0) => return Err(refuse("--chunk", "0", "at least 1 row is needed")),
-        Some(rows) => rows.min(ctx),
-        None => DEFAULT_CHUNK.min(ctx),
+        // A step has a row for every session.
+        Some(rows) => rows.min(ctx).max(n_sessions),
+        None => DEFAULT_CHUNK.min(ctx).max(n_sessions),
     };
     let working_set_bytes = working_set(bank, shape.top_k);
     let state_bytes = sum(&shape.caches, CacheSpec::fixed_bytes);
@@ -157,6 +172,7 @@ pub(crate) fn plan(
         state_bytes,
         checkpoint_bytes: checkpoint_bytes(options, state_bytes),
         ctx,
+        n_sessions,
         chunk,
         scratch_bytes: scratch(declared, bank, chunk),
         program_bytes: PROGRAM_BYTES + TOKENIZER_FACTOR * tokenizer_bytes(checkpoint),

@@ -3,10 +3,10 @@
 use std::io::Read;
 
 use anyhow::{Context, Result};
-use moeflux_engine::text::{Markup, Message};
+use moeflux_engine::text::{Markup, Message, Turn};
 use moeflux_engine::{Prompt, generate};
 
-use super::prompt::{Turn, store};
+use super::prompt::{store, turn};
 use super::{Printer, chat_template, generate_options, opening};
 use crate::args::{RunArgs, UsageError};
 use crate::progress::{Bar, Unit};
@@ -17,23 +17,24 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let engine = model::open_cached(&args.model, &args.prompt_cache, args.quiet)?;
     let tokenizer = engine.tokenizer()?;
     let options = generate_options(&args.sample, &tokenizer);
-    let turn = if args.raw {
+    let prompt = if args.raw {
         Turn::raw(tokenizer.encode_prompt(&prompt, Markup::Parse)?)
     } else {
         let mut messages = opening(args.system.as_deref());
         messages.push(Message::new("user", prompt));
-        Turn::of(&tokenizer, &chat_template(&tokenizer)?, &messages)?
+        turn(&tokenizer, &chat_template(&tokenizer)?, &messages)?
     };
+    let Turn { tokens, marks } = &prompt;
     let bar = Bar::new("reading the prompt", Unit::Tokens, args.quiet);
-    let mut printer = Printer::new(bar, turn.tokens.len());
+    let mut printer = Printer::new(bar, tokens.len());
     let mut session = engine.session();
-    let prompt = Prompt { tokens: &turn.tokens, marks: &turn.marks };
+    let prompt = Prompt { tokens, marks };
     let answer = generate(&mut session, &tokenizer, prompt, &options, &mut printer)?;
     printer.finish()?;
     if !args.quiet {
         report::statistics(&engine, &answer);
     }
-    store(&engine, &mut session, &turn.marks, false);
+    store(&engine, &mut session, marks, false);
     Ok(())
 }
 

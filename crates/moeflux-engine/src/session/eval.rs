@@ -9,7 +9,7 @@ use crate::engine::Core;
 use crate::error::EngineError;
 
 /// Rows whose logits are read back together; bounds their memory.
-const LOGIT_ROWS: usize = 16;
+pub(super) const LOGIT_ROWS: usize = 16;
 
 /// Tokens without a checkpoint that are evaluated in a row where the model has
 /// recurrent states: at most so many are replayed while the budget allows.
@@ -17,7 +17,7 @@ const PASSING_TOKENS: usize = 4096;
 
 /// One score for every entry of the vocabulary.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Logits(Vec<f32>);
+pub struct Logits(pub(super) Vec<f32>);
 
 impl Deref for Logits {
     type Target = [f32];
@@ -176,7 +176,11 @@ impl Session {
     }
 
     /// Makes a checkpoint here if there should be one.
-    fn keep_states(&mut self, core: &mut Core, is_mark: bool) -> Result<(), EngineError> {
+    pub(super) fn keep_states(
+        &mut self,
+        core: &mut Core,
+        is_mark: bool,
+    ) -> Result<(), EngineError> {
         if !self.engine.shape().is_recurrent() {
             return Ok(());
         }

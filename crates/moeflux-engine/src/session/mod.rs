@@ -1,5 +1,6 @@
 //! One timeline of tokens and what the model remembers of it.
 
+mod batch;
 mod checkpoints;
 mod eval;
 mod persist;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 use moeflux_backend::{Cache, Sequence};
 use moeflux_core::TokenId;
 
+pub use self::batch::{Part, eval_together};
 pub(crate) use self::checkpoints::{Checkpoints, Keep, States};
 pub use self::eval::{Logits, LogitsSink};
 pub use self::reuse::{Prompt, Read};
@@ -193,6 +195,29 @@ fn write_states(engine: &Engine, core: &mut Core, sequence: Sequence, states: &S
     for (cache, bytes) in recurrent(engine).zip(&**states) {
         core.backend.load_cache(sequence, cache, 0..0, bytes);
     }
+}
+
+/// Positions of a cache that are copied at once.
+const COPIED_POSITIONS: usize = 1024;
+
+/// Copies the first `end` keys and values of one sequence to another, which
+/// is empty.
+fn copy_keys_and_values(
+    engine: &Engine,
+    core: &mut Core,
+    from: Sequence,
+    to: Sequence,
+    end: usize,
+) -> Result<(), EngineError> {
+    let caches = engine.shape().caches.iter().zip(0..).filter(|(it, _)| !it.is_recurrent());
+    for cache in caches.map(|(_, i)| Cache(i)) {
+        for start in (0..end).step_by(COPIED_POSITIONS) {
+            let positions = start..end.min(start + COPIED_POSITIONS);
+            let bytes = core.backend.save_cache(from, cache, positions.clone())?;
+            core.backend.load_cache(to, cache, positions, &bytes);
+        }
+    }
+    Ok(())
 }
 
 /// The recurrent caches of a model.

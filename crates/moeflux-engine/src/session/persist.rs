@@ -110,6 +110,30 @@ impl Session {
         Ok(())
     }
 
+    /// Keeps what was read of a prompt in the engine's prompt cache, if it has
+    /// one: the places where other prompts may part from it, ascending, and
+    /// where more will follow, the end.
+    ///
+    /// # Errors
+    /// As [`Session::save`].
+    pub fn store_turn(&mut self, marks: &[usize], has_end: bool) -> Result<(), EngineError> {
+        let before_end = if has_end { marks.len().saturating_sub(1) } else { marks.len() };
+        // Without recurrent layers, the longest holds all shorter ones.
+        let first = match self.engine.shape().is_recurrent() {
+            true => 0,
+            false if has_end => before_end,
+            false => before_end.saturating_sub(1),
+        };
+        for mark in &marks[first..before_end] {
+            match self.store_prefix(*mark) {
+                // The budget of checkpoints is too small to remember that place.
+                Err(EngineError::NoCheckpoint { .. }) => {}
+                result => result?,
+            }
+        }
+        if has_end { self.store() } else { Ok(()) }
+    }
+
     fn put(
         &mut self,
         position: usize,

@@ -2,7 +2,7 @@
 
 use moeflux_core::TokenId;
 
-use super::{Logits, Session};
+use super::{Keep, Logits, Session, copy_keys_and_values, write_states};
 use crate::error::EngineError;
 use crate::snapshot::{PrefixStore, Stored};
 
@@ -46,13 +46,51 @@ impl Session {
         prompt: Prompt<'_>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Read, EngineError> {
-        self.check(prompt.tokens, 0)?;
+        self.check_prompt(prompt.tokens)?;
         let n_reused = self.reuse(prompt.tokens)?;
         let mut marks = prompt.marks.to_vec();
         marks.sort_unstable();
         let rest = &prompt.tokens[n_reused..];
         let logits = self.eval_marked(rest, &marks, &mut |n| progress(n_reused + n))?;
         Ok(Read { logits, n_reused })
+    }
+
+    /// Whether a session can hold these tokens, from its beginning.
+    pub(crate) fn check_prompt(&self, tokens: &[TokenId]) -> Result<(), EngineError> {
+        self.check(tokens, 0)
+    }
+
+    /// Takes over the longest prefix of `tokens` that another session holds,
+    /// where that saves more than `n_known` tokens, and gives its length.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn adopt(
+        &mut self,
+        other: &mut Session,
+        tokens: &[TokenId],
+        n_known: usize,
+    ) -> Result<usize, EngineError> {
+        let end = other.own_prefix(tokens, tokens.len().saturating_sub(1)).min(other.n_cached);
+        let engine = self.engine.clone();
+        let is_recurrent = engine.shape().is_recurrent();
+        let states = if is_recurrent { other.checkpoints.get(end) } else { None };
+        if end <= n_known || (is_recurrent && states.is_none()) {
+            return Ok(n_known);
+        }
+        let core = &mut *engine.core();
+        core.backend.clear_sequence(self.sequence);
+        (self.n_cached, self.n_unknown) = (0, 0);
+        self.tokens.clear();
+        self.checkpoints.clear();
+        copy_keys_and_values(&engine, core, other.sequence, self.sequence, end)?;
+        if let Some(states) = states {
+            write_states(&engine, core, self.sequence, &states);
+            self.checkpoints.insert(end, states, Keep::Asked);
+        }
+        self.tokens.extend_from_slice(&tokens[..end]);
+        self.n_cached = end;
+        Ok(end)
     }
 
     /// Goes to the end of the longest prefix of `tokens` that needs no
@@ -82,7 +120,7 @@ impl Session {
     }
 
     /// How much of `tokens` the session holds and can go back to.
-    fn own_prefix(&self, tokens: &[TokenId], limit: usize) -> usize {
+    pub(crate) fn own_prefix(&self, tokens: &[TokenId], limit: usize) -> usize {
         if self.n_unknown > 0 {
             return 0;
         }

@@ -15,6 +15,7 @@ mod stop;
 mod stream;
 mod table;
 mod tokenizer;
+mod turn;
 
 pub use chat::{ChatTemplate, RenderRequest};
 pub use config::GenerationDefaults;
@@ -25,6 +26,7 @@ pub use stop::{Pushed, StopMatcher};
 pub use stream::StreamDecoder;
 pub use table::Special;
 pub use tokenizer::{Markup, Tokenizer};
+pub use turn::Turn;
 
 #[cfg(test)]
 mod tests;

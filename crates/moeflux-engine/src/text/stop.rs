@@ -9,6 +9,7 @@ pub struct StopMatcher {
     stops: Vec<String>,
     held: String,
     stopped: bool,
+    matched: Option<usize>,
 }
 
 /// What a piece of text released.
@@ -24,7 +25,7 @@ impl StopMatcher {
     /// Empty stop strings are ignored: they would match everywhere.
     pub fn new(mut stops: Vec<String>) -> Self {
         stops.retain(|stop| !stop.is_empty());
-        Self { stops, held: String::new(), stopped: false }
+        Self { stops, held: String::new(), stopped: false, matched: None }
     }
 
     /// Takes the next piece. Of several stop strings the one that begins first ends the text; its
@@ -34,11 +35,12 @@ impl StopMatcher {
             return Pushed { emit: String::new(), stopped: true };
         }
         self.held.push_str(piece);
-        let found = self.stops.iter().filter_map(|stop| self.held.find(stop.as_str())).min();
+        let found = first_of(&self.stops, &self.held);
         let undecided = self.undecided_from();
         match found {
-            Some(at) if at <= undecided => {
+            Some((at, stop)) if at <= undecided => {
                 self.stopped = true;
+                self.matched = Some(stop);
                 let emit = self.held[..at].to_owned();
                 self.held.clear();
                 Pushed { emit, stopped: true }
@@ -50,10 +52,16 @@ impl StopMatcher {
     /// Ends the text: what was held back comes out, up to a stop string that is complete in it.
     pub fn finish(&mut self) -> Pushed {
         let held = std::mem::take(&mut self.held);
-        let found = self.stops.iter().filter_map(|stop| held.find(stop.as_str())).min();
-        let emit = held[..found.unwrap_or(held.len())].to_owned();
+        let found = first_of(&self.stops, &held);
+        let emit = held[..found.map_or(held.len(), |(at, _)| at)].to_owned();
         self.stopped |= found.is_some();
+        self.matched = self.matched.or(found.map(|(_, stop)| stop));
         Pushed { emit, stopped: self.stopped }
+    }
+
+    /// The stop string that ended the text.
+    pub fn matched(&self) -> Option<&str> {
+        self.matched.map(|it| self.stops[it].as_str())
     }
 
     /// The first byte of the held text where a stop string may have begun that is still
@@ -69,6 +77,11 @@ impl StopMatcher {
             })
             .unwrap_or(self.held.len())
     }
+}
+
+/// Where the first of the stop strings begins, and which it is.
+fn first_of(stops: &[String], text: &str) -> Option<(usize, usize)> {
+    stops.iter().enumerate().filter_map(|(i, stop)| Some((text.find(stop.as_str())?, i))).min()
 }
 
 #[cfg(test)]
@@ -119,6 +132,7 @@ mod tests {
     fn emits_nothing_after_a_stop() {
         let mut matcher = StopMatcher::new(vec!["\n".into()]);
         assert_eq!(matcher.push("a\nb"), Pushed { emit: "a".into(), stopped: true });
+        assert_eq!(matcher.matched(), Some("\n"));
         assert_eq!(matcher.push("c"), Pushed { emit: String::new(), stopped: true });
         assert_eq!(matcher.finish(), Pushed { emit: String::new(), stopped: true });
     }

@@ -26,7 +26,12 @@ impl StreamDecoder {
     /// Takes the next token and returns the text that is now certain, often empty.
     /// An id outside of the vocabulary adds nothing.
     pub fn push(&mut self, id: TokenId) -> String {
-        self.joiner.push(&self.table, id, self.special, &mut self.held);
+        self.push_as(id, self.special)
+    }
+
+    /// As [`push`](StreamDecoder::push), showing or hiding this token if it is special.
+    pub fn push_as(&mut self, id: TokenId, special: Special) -> String {
+        self.joiner.push(&self.table, id, special, &mut self.held);
         let mut text = String::new();
         let mut taken = 0;
         for chunk in self.held.utf8_chunks() {
@@ -42,6 +47,11 @@ impl StreamDecoder {
         }
         self.held.drain(..taken);
         text
+    }
+
+    /// Bytes of a character that is not complete yet.
+    pub fn n_held(&self) -> usize {
+        self.held.len()
     }
 
     /// Ends the stream: an unfinished character comes out as U+FFFD, and the next token begins a

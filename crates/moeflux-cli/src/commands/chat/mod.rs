@@ -11,7 +11,7 @@ use moeflux_engine::text::{ChatTemplate, Message, Tokenizer};
 use moeflux_engine::{Engine, Finish, GenerateOptions, Prompt, Session, generate};
 
 use self::input::Input;
-use super::prompt::{Turn, store, warnings};
+use super::prompt::{store, turn, warnings};
 use super::{Printer, chat_template, generate_options, opening};
 use crate::args::ChatArgs;
 use crate::progress::{Bar, Unit};
@@ -167,7 +167,7 @@ impl Chat<'_> {
 
     /// Answers the last message.
     fn turn(&mut self) -> Result<()> {
-        let turn = Turn::of(self.tokenizer, &self.template, &self.messages)?;
+        let turn = turn(self.tokenizer, &self.template, &self.messages)?;
         let bar = Bar::new("reading", Unit::Tokens, self.is_quiet);
         let mut printer = Printer::new(bar, turn.tokens.len());
         self.engine.reset_stats();

@@ -1,0 +1,191 @@
+//! One answer while it is made: from logits to text that is certain.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use moeflux_core::TokenId;
+
+use super::job::{Answer, Event, Job, TokenLogprob, TokenText};
+use crate::error::EngineError;
+use crate::generate::Finish;
+use crate::sampler::{self, Sampler};
+use crate::session::Session;
+use crate::text::{Special, StopMatcher, StreamDecoder, Tokenizer};
+
+/// A job that has a session.
+pub(super) struct Running {
+    pub(super) job: Job,
+    pub(super) phase: Phase,
+    sampler: Sampler,
+    writer: Writer,
+    pub(super) n_reused: usize,
+    n_generated: usize,
+    arrived: Instant,
+    pub(super) started: Instant,
+    first_token: Option<Instant>,
+}
+
+/// How far a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// So many tokens of its prompt have been evaluated.
+    Prompt(usize),
+    /// This token of its answer has not.
+    Decode(TokenId),
+}
+
+impl Running {
+    pub(super) fn new(
+        job: Job,
+        tokenizer: &Tokenizer,
+        n_reused: usize,
+        arrived: Instant,
+    ) -> Result<Running, (Job, EngineError)> {
+        let sampler = match Sampler::new(job.sampler.clone()) {
+            Ok(sampler) => sampler,
+            Err(err) => return Err((job, err.into())),
+        };
+        let writer = Writer::new(tokenizer, &job);
+        Ok(Running {
+            job,
+            phase: Phase::Prompt(n_reused),
+            sampler,
+            writer,
+            n_reused,
+            n_generated: 0,
+            arrived,
+            started: Instant::now(),
+            first_token: None,
+        })
+    }
+
+    /// Chooses a token and tells what text it makes certain. Gives the reason
+    /// where the answer ends with it.
+    pub(super) fn advance(
+        &mut self,
+        logits: &[f32],
+        session: &Session,
+        tokenizer: &Tokenizer,
+        ctx: usize,
+    ) -> Result<Option<Finish>, EngineError> {
+        let token = self.sampler.sample(logits, session.tokens())?;
+        self.n_generated += 1;
+        self.first_token.get_or_insert_with(Instant::now);
+        if tokenizer.eos_ids().contains(&token) {
+            return Ok(Some(Finish::EndOfText));
+        }
+        let logprob = match self.job.top_logprobs {
+            Some(n) => Some(TokenLogprob {
+                token,
+                logprob: sampler::logprob(logits, token)?,
+                top: sampler::logprobs(logits, n)?,
+            }),
+            None => None,
+        };
+        let special = match self.job.shown.contains(&token) {
+            true => Special::Show,
+            false => Special::Hide,
+        };
+        let piece = self.writer.decoder.push_as(token, special);
+        let is_stopped = self.writer.push(&piece, logprob);
+        self.tell();
+        self.phase = Phase::Decode(token);
+        Ok(match () {
+            () if is_stopped => Some(Finish::Stop),
+            () if self.job.max_tokens.is_some_and(|it| self.n_generated >= it) => {
+                Some(Finish::MaxTokens)
+            }
+            () if session.position() >= ctx => Some(Finish::ContextFull),
+            () => None,
+        })
+    }
+
+    fn tell(&mut self) {
+        let ready = std::mem::take(&mut self.writer.ready);
+        if !ready.text.is_empty() || !ready.logprobs.is_empty() {
+            (self.job.listener)(Event::Text(ready));
+        }
+    }
+
+    /// Tells what was held back, and that the answer has ended; gives the
+    /// tokens made.
+    pub(super) fn finish(mut self, finish: Finish) -> usize {
+        let finish = match finish {
+            Finish::Stop | Finish::Cancelled => finish,
+            _ if self.writer.finish() => Finish::Stop,
+            _ => finish,
+        };
+        self.tell();
+        let queued = self.started - self.arrived;
+        let answer = Answer {
+            finish,
+            stop: self.writer.stops.matched().map(str::to_owned),
+            n_prompt: self.job.prompt.tokens.len(),
+            n_reused: self.n_reused,
+            n_generated: self.n_generated,
+            queued,
+            first_token: self.first_token.map(|it| it - self.arrived),
+            decode: self.first_token.map_or(Duration::ZERO, |it| it.elapsed()),
+        };
+        (self.job.listener)(Event::Done(answer));
+        self.n_generated
+    }
+}
+
+/// Tokens to text, without what stops it.
+struct Writer {
+    decoder: StreamDecoder,
+    stops: StopMatcher,
+    /// What has not been told yet.
+    ready: TokenText,
+    /// Tokens whose text is not certain yet, and where each ends in the text.
+    held: VecDeque<(usize, TokenLogprob)>,
+    /// Bytes decoded so far, and how many of them are certain.
+    n_decoded: usize,
+    n_certain: usize,
+}
+
+impl Writer {
+    fn new(tokenizer: &Tokenizer, job: &Job) -> Writer {
+        Writer {
+            decoder: tokenizer.stream(Special::Hide),
+            stops: StopMatcher::new(job.stop.clone()),
+            ready: TokenText::default(),
+            held: VecDeque::new(),
+            n_decoded: 0,
+            n_certain: 0,
+        }
+    }
+
+    /// Takes decoded text; whether a stop text was met.
+    fn push(&mut self, piece: &str, logprob: Option<TokenLogprob>) -> bool {
+        self.n_decoded += piece.len();
+        let end = self.n_decoded + self.decoder.n_held();
+        self.held.extend(logprob.map(|it| (end, it)));
+        let pushed = self.stops.push(piece);
+        self.emit(&pushed.emit);
+        pushed.stopped
+    }
+
+    fn emit(&mut self, text: &str) {
+        self.n_certain += text.len();
+        self.ready.text.push_str(text);
+        while let Some((_, logprob)) = self.held.pop_front_if(|(end, _)| *end <= self.n_certain) {
+            self.ready.logprobs.push(logprob);
+        }
+    }
+
+    /// Ends the text; whether a stop text is complete in what was held back.
+    fn finish(&mut self) -> bool {
+        let piece = self.decoder.finish();
+        if self.push(&piece, None) {
+            return true;
+        }
+        let rest = self.stops.finish();
+        self.emit(&rest.emit);
+        if !rest.stopped {
+            self.ready.logprobs.extend(self.held.drain(..).map(|(_, it)| it));
+        }
+        rest.stopped
+    }
+}

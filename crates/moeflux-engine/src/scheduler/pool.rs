@@ -1,0 +1,62 @@
+//! The sessions of a scheduler, and which of them a prompt is best given to.
+
+use moeflux_core::TokenId;
+
+use super::answer::Running;
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::session::Session;
+
+/// A session, and the job that it is busy with.
+pub(super) struct Slot {
+    pub(super) session: Session,
+    pub(super) running: Option<Running>,
+    /// Marks of what it holds and the prompt cache does not have yet.
+    pub(super) unsaved: Option<Vec<usize>>,
+    last_use: u64,
+}
+
+/// All of them.
+pub(super) struct Pool {
+    pub(super) slots: Vec<Slot>,
+    clock: u64,
+}
+
+impl Pool {
+    pub(super) fn new(engine: &Engine, n: usize) -> Pool {
+        let slot =
+            |_| Slot { session: engine.session(), running: None, unsaved: None, last_use: 0 };
+        Pool { slots: (0..n).map(slot).collect(), clock: 0 }
+    }
+
+    pub(super) fn n_running(&self) -> usize {
+        self.slots.iter().filter(|it| it.running.is_some()).count()
+    }
+
+    /// The free session that a prompt is best given to: the one that holds most
+    /// of it, unless that would forget more than it saves; else the one unused
+    /// for longest.
+    pub(super) fn choose(&self, tokens: &[TokenId]) -> Option<usize> {
+        let free = || self.slots.iter().enumerate().filter(|(_, it)| it.running.is_none());
+        let limit = tokens.len().saturating_sub(1);
+        let known = |slot: &Slot| slot.session.own_prefix(tokens, limit);
+        let best = free().max_by_key(|(_, it)| (known(it), it.last_use));
+        let fits = best.filter(|(_, it)| 2 * known(it) >= it.session.position().max(1));
+        let oldest = || free().min_by_key(|(_, it)| it.last_use);
+        fits.or_else(oldest).map(|(i, _)| i)
+    }
+
+    /// Brings a session to the end of the longest prefix of `tokens` that needs
+    /// no evaluation, whichever session or file holds it; gives its length.
+    pub(super) fn prepare(&mut self, i: usize, tokens: &[TokenId]) -> Result<usize, EngineError> {
+        self.clock += 1;
+        self.slots[i].last_use = self.clock;
+        let mut n_known = self.slots[i].session.reuse(tokens)?;
+        for other in 0..self.slots.len() {
+            if let Ok([own, other]) = self.slots.get_disjoint_mut([i, other]) {
+                n_known = own.session.adopt(&mut other.session, tokens, n_known)?;
+            }
+        }
+        Ok(n_known)
+    }
+}

@@ -1,0 +1,310 @@
+//! The scheduler's thread: take jobs, run a step, hand on what it gave.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Instant;
+
+use moeflux_core::TokenId;
+
+use super::answer::{Phase, Running};
+use super::job::{Answer, Event, Job};
+use super::pool::{Pool, Slot};
+use super::{Command, SchedulerOptions, Shared};
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::generate::Finish;
+use crate::session::{Logits, Part, eval_together};
+use crate::text::Tokenizer;
+
+/// While answers are being made, prompts get this part of the rows of a step.
+const PROMPT_SHARE: usize = 4;
+
+pub(super) struct Runner {
+    engine: Engine,
+    tokenizer: Arc<Tokenizer>,
+    shared: Arc<Shared>,
+    inbox: Receiver<Command>,
+    waiting: VecDeque<(Box<Job>, Instant)>,
+    pool: Pool,
+    /// When what still runs is cancelled, once it is known that all ends.
+    stop_at: Option<Instant>,
+}
+
+/// What one session does in a step.
+struct Share {
+    slot: usize,
+    tokens: Vec<TokenId>,
+    wants_logits: bool,
+    is_mark: bool,
+}
+
+impl Runner {
+    pub(super) fn new(
+        engine: Engine,
+        tokenizer: Arc<Tokenizer>,
+        options: SchedulerOptions,
+        shared: Arc<Shared>,
+        inbox: Receiver<Command>,
+    ) -> Runner {
+        let pool = Pool::new(&engine, options.n_sessions);
+        Runner { engine, tokenizer, shared, inbox, waiting: VecDeque::new(), pool, stop_at: None }
+    }
+
+    pub(super) fn run(mut self) {
+        loop {
+            self.receive();
+            self.drop_cancelled();
+            self.admit();
+            if self.pool.n_running() > 0 {
+                self.step();
+            } else if self.stop_at.is_some() {
+                break;
+            } else if !self.save_one() && !self.wait() {
+                break;
+            }
+        }
+        while self.save_one() {}
+    }
+
+    /// Takes what has arrived.
+    fn receive(&mut self) {
+        loop {
+            match self.inbox.try_recv() {
+                Ok(command) => self.take(command),
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => return self.stop(Instant::now()),
+            }
+        }
+    }
+
+    /// Sleeps until something arrives; `false` where nothing can.
+    fn wait(&mut self) -> bool {
+        match self.inbox.recv() {
+            Ok(command) => {
+                self.take(command);
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn take(&mut self, command: Command) {
+        match command {
+            Command::Run(job) => self.waiting.push_back((job, Instant::now())),
+            Command::Stop(at) => self.stop(at),
+        }
+    }
+
+    fn stop(&mut self, at: Instant) {
+        self.shared.is_stopped.store(true, Ordering::Release);
+        self.stop_at.get_or_insert(at);
+    }
+
+    /// Ends what nobody wants any more.
+    fn drop_cancelled(&mut self) {
+        let is_over = self.stop_at.is_some_and(|it| it <= Instant::now());
+        for slot in &mut self.pool.slots {
+            let cancelled = |it: &mut Running| is_over || it.job.is_cancelled();
+            if let Some(running) = slot.running.take_if(cancelled) {
+                end(&self.shared, slot, running, Ok(Finish::Cancelled));
+            }
+        }
+        self.waiting.retain_mut(|(job, arrived)| {
+            let cancelled = is_over || job.is_cancelled();
+            if cancelled {
+                self.shared.n_waiting.fetch_sub(1, Ordering::AcqRel);
+                let answer = Answer::never_begun(job, *arrived);
+                (job.listener)(Event::Done(answer));
+            }
+            !cancelled
+        });
+    }
+
+    /// Gives free sessions to those who have waited longest.
+    fn admit(&mut self) {
+        while let Some((job, arrived)) = self.waiting.pop_front() {
+            let Some(i) = self.pool.choose(&job.prompt.tokens) else {
+                self.waiting.push_front((job, arrived));
+                break;
+            };
+            self.shared.n_waiting.fetch_sub(1, Ordering::AcqRel);
+            self.begin(i, *job, arrived);
+        }
+        self.shared.load().n_running = self.pool.n_running();
+    }
+
+    fn begin(&mut self, i: usize, mut job: Job, arrived: Instant) {
+        let tokens = &job.prompt.tokens;
+        let checked = self.pool.slots[i].session.check_prompt(tokens);
+        let n_reused = match checked.and_then(|()| self.pool.prepare(i, tokens)) {
+            Ok(n_reused) => n_reused,
+            Err(err) => return (job.listener)(Event::Failed(Arc::new(err))),
+        };
+        let n_total = tokens.len();
+        (job.listener)(Event::Prompt { n_done: n_reused, n_total, n_reused });
+        match Running::new(job, &self.tokenizer, n_reused, arrived) {
+            Ok(running) => {
+                let mut load = self.shared.load();
+                load.n_reused += n_reused as u64;
+                load.n_prompt += (n_total - n_reused) as u64;
+                drop(load);
+                let slot = &mut self.pool.slots[i];
+                slot.unsaved = Some(running.job.prompt.marks.clone());
+                slot.running = Some(running);
+            }
+            Err((mut job, err)) => (job.listener)(Event::Failed(Arc::new(err))),
+        }
+    }
+
+    /// Runs one step with a row of every answer and rows of every prompt.
+    fn step(&mut self) {
+        let start = Instant::now();
+        let shares = self.shares();
+        let n_rows: usize = shares.iter().map(|it| it.tokens.len()).sum();
+        let outcome = self.evaluate(&shares);
+        {
+            let mut load = self.shared.load();
+            load.n_steps += 1;
+            load.n_rows += n_rows as u64;
+            load.busy += start.elapsed();
+        }
+        match outcome {
+            Ok(logits) => {
+                for (share, logits) in shares.iter().zip(logits) {
+                    self.advance(share, logits);
+                }
+            }
+            Err(err) => {
+                let err = Arc::new(err);
+                for share in &shares {
+                    let slot = &mut self.pool.slots[share.slot];
+                    if let Some(running) = slot.running.take() {
+                        end(&self.shared, slot, running, Err(Arc::clone(&err)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Who gets which rows: every answer one, and prompts equal parts of the
+    /// rest, so that a short one need not wait for a long one.
+    fn shares(&self) -> Vec<Share> {
+        let running = self.pool.slots.iter().enumerate();
+        let running = running.filter_map(|(i, it)| Some((i, it.running.as_ref()?)));
+        let (mut shares, mut prompts) = (Vec::new(), Vec::new());
+        for (slot, it) in running {
+            match it.phase {
+                Phase::Decode(token) => shares.push(Share {
+                    slot,
+                    tokens: vec![token],
+                    wants_logits: true,
+                    is_mark: false,
+                }),
+                Phase::Prompt(n_done) => prompts.push((slot, n_done, &it.job.prompt)),
+            }
+        }
+        let chunk = self.engine.plan().chunk;
+        let mut n_free = match shares.len() {
+            0 => chunk,
+            n => (chunk / PROMPT_SHARE).max(1).min(chunk - n),
+        };
+        // The shortest first: what they leave goes to the others.
+        prompts.sort_by_key(|(_, n_done, prompt)| prompt.tokens.len() - n_done);
+        let mut n_left = prompts.len();
+        for (slot, n_done, prompt) in prompts {
+            let part = n_free.div_ceil(n_left);
+            n_left -= 1;
+            let marks = prompt.marks.iter().filter(|it| **it > n_done);
+            let mark = marks.min().map_or(usize::MAX, |it| it - n_done);
+            let n = part.min(prompt.tokens.len() - n_done).min(mark);
+            if n == 0 {
+                continue;
+            }
+            n_free -= n;
+            let tokens = prompt.tokens[n_done..n_done + n].to_vec();
+            let wants_logits = n_done + n == prompt.tokens.len();
+            shares.push(Share { slot, tokens, wants_logits, is_mark: n == mark });
+        }
+        shares.sort_by_key(|it| it.slot);
+        shares
+    }
+
+    fn evaluate(&mut self, shares: &[Share]) -> Result<Vec<Option<Logits>>, EngineError> {
+        let mut shares = shares.iter().peekable();
+        let mut parts = Vec::new();
+        for (i, slot) in self.pool.slots.iter_mut().enumerate() {
+            if let Some(share) = shares.next_if(|it| it.slot == i) {
+                parts.push(Part {
+                    session: &mut slot.session,
+                    tokens: &share.tokens,
+                    wants_logits: share.wants_logits,
+                    is_mark: share.is_mark,
+                });
+            }
+        }
+        eval_together(&mut parts)
+    }
+
+    /// Hands a job what a step gave.
+    fn advance(&mut self, share: &Share, logits: Option<Logits>) {
+        let slot = &mut self.pool.slots[share.slot];
+        let Some(running) = &mut slot.running else { return };
+        if let Phase::Prompt(n_done) = running.phase {
+            let n_done = n_done + share.tokens.len();
+            running.phase = Phase::Prompt(n_done);
+            let (n_total, n_reused) = (running.job.prompt.tokens.len(), running.n_reused);
+            (running.job.listener)(Event::Prompt { n_done, n_total, n_reused });
+        }
+        let Some(logits) = logits else { return };
+        let ctx = self.engine.plan().ctx;
+        let ended = match running.advance(&logits, &slot.session, &self.tokenizer, ctx) {
+            Ok(None) => return,
+            Ok(Some(finish)) => Ok(finish),
+            Err(err) => Err(Arc::new(err)),
+        };
+        if let Some(running) = slot.running.take() {
+            end(&self.shared, slot, running, ended);
+        }
+    }
+
+    /// Keeps one session in the prompt cache that is not there yet; whether
+    /// there was any.
+    fn save_one(&mut self) -> bool {
+        let Some((slot, marks)) =
+            self.pool.slots.iter_mut().find_map(|it| it.unsaved.take().map(|marks| (it, marks)))
+        else {
+            return false;
+        };
+        let end = slot.session.position();
+        let marks: Vec<usize> = marks.into_iter().filter(|it| *it < end).collect();
+        if end > 0 {
+            // What cannot be kept is read again; the cache keeps its own warnings.
+            let _ = slot.session.store_turn(&marks, true);
+        }
+        true
+    }
+}
+
+/// Tells the listener how its job ended.
+fn end(
+    shared: &Shared,
+    slot: &mut Slot,
+    mut running: Running,
+    ended: Result<Finish, Arc<EngineError>>,
+) {
+    let started = running.started;
+    let n_generated = match ended {
+        Ok(finish) => running.finish(finish),
+        Err(err) => {
+            (running.job.listener)(Event::Failed(err));
+            slot.unsaved = None;
+            0
+        }
+    };
+    let mut load = shared.load();
+    load.n_generated += n_generated as u64;
+    load.n_ended += 1;
+    load.served += started.elapsed();
+}

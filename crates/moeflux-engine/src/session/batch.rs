@@ -1,0 +1,82 @@
+//! Several sessions in one step: an expert that more than one of them needs is
+//! read once, and multiplies the rows of all.
+
+use moeflux_backend::Span;
+use moeflux_core::TokenId;
+
+use super::Session;
+use super::eval::{LOGIT_ROWS, Logits};
+use crate::error::EngineError;
+
+/// Tokens that continue one of several sessions.
+pub struct Part<'a> {
+    /// The session.
+    pub session: &'a mut Session,
+    /// What follows.
+    pub tokens: &'a [TokenId],
+    /// Whether what may come next is wanted.
+    pub wants_logits: bool,
+    /// Whether the session will be gone back to where these tokens end.
+    pub is_mark: bool,
+}
+
+/// Evaluates tokens of several sessions of one engine in a single step, and
+/// gives the logits of those that want any, in their order. The bits are those
+/// that each session would give alone.
+///
+/// # Errors
+/// Where tokens are outside the vocabulary or do not fit a session's context,
+/// or an expert fails; every session then is as it was. Where the device fails.
+///
+/// # Panics
+/// Where there are more tokens than rows in [`Plan::chunk`](crate::Plan), or
+/// sessions of different engines.
+pub fn eval_together(parts: &mut [Part<'_>]) -> Result<Vec<Option<Logits>>, EngineError> {
+    let Some(first) = parts.first() else { return Ok(Vec::new()) };
+    let engine = first.session.engine.clone();
+    let n_rows: usize = parts.iter().map(|it| it.tokens.len()).sum();
+    assert!(n_rows <= engine.plan().chunk, "{n_rows} rows are more than a step has");
+    for part in &*parts {
+        assert!(part.session.engine.is(&engine), "sessions of one step share their engine");
+        part.session.check(part.tokens, part.session.position())?;
+    }
+    let core = &mut *engine.core();
+    let mut spans = Vec::with_capacity(parts.len());
+    let mut tokens = Vec::with_capacity(n_rows);
+    for part in &mut *parts {
+        part.session.replay(core)?;
+        let rows = tokens.len()..tokens.len() + part.tokens.len();
+        let Session { sequence, n_cached, .. } = *part.session;
+        spans.push(Span { sequence, rows, position: n_cached });
+        tokens.extend_from_slice(part.tokens);
+    }
+    let stepped = core.step_spans(&spans, &tokens);
+    for part in &mut *parts {
+        match &stepped {
+            Ok(()) => {
+                part.session.n_cached += part.tokens.len();
+                part.session.tokens.extend_from_slice(part.tokens);
+            }
+            // Some layers have moved on and others have not.
+            Err(_) => {
+                let nearest = part.session.nearest(part.session.n_cached);
+                part.session.rewind(core, nearest);
+            }
+        }
+    }
+    stepped?;
+    let wanted = parts.iter().zip(&spans).filter(|(part, _)| part.wants_logits);
+    let rows: Vec<usize> = wanted.map(|(_, span)| span.rows.end - 1).collect();
+    let mut logits = Vec::with_capacity(rows.len());
+    for rows in rows.chunks(LOGIT_ROWS) {
+        let all = core.logits(rows)?;
+        logits.extend(all.chunks_exact(engine.shape().vocab).map(|it| Logits(it.to_vec())));
+    }
+    let mut logits = logits.into_iter();
+    let mut results = Vec::with_capacity(parts.len());
+    for part in parts {
+        part.session.keep_states(core, part.is_mark)?;
+        results.push(if part.wants_logits { logits.next() } else { None });
+    }
+    Ok(results)
+}

@@ -1,0 +1,78 @@
+//! A conversation as a prompt: its tokens, and where later prompts may part
+//! from it.
+
+use moeflux_core::TokenId;
+use serde_json::Value;
+
+use super::chat::{ChatTemplate, RenderRequest};
+use super::error::TextError;
+use super::message::Message;
+use super::tokenizer::Tokenizer;
+
+/// A prompt whose next word is the model's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// All of its tokens.
+    pub tokens: Vec<TokenId>,
+    /// Where later prompts may part from this one, ascending.
+    pub marks: Vec<usize>,
+}
+
+impl Turn {
+    /// A prompt that is as it is. Whoever gives it again needs its last token
+    /// evaluated again.
+    pub fn raw(tokens: Vec<TokenId>) -> Turn {
+        let marks = vec![tokens.len().saturating_sub(1)];
+        Turn { tokens, marks }
+    }
+
+    /// A conversation by the model's template, its answer to come.
+    ///
+    /// What opens an answer is often not repeated in front of that answer when
+    /// it has become history, so the next turn parts from this one there. And
+    /// conversations that begin alike part where their first messages differ.
+    ///
+    /// # Errors
+    /// Where the template refuses the conversation or it cannot be encoded.
+    pub fn of(
+        tokenizer: &Tokenizer,
+        template: &ChatTemplate,
+        request: &RenderRequest<'_>,
+    ) -> Result<Turn, TextError> {
+        let encode = |messages: &[Message], add_generation_prompt| {
+            let request = RenderRequest { messages, add_generation_prompt, ..request.clone() };
+            tokenizer.encode_chat(&template.render(&request)?)
+        };
+        let messages = request.messages;
+        let tokens = encode(messages, true)?;
+        let mut others = vec![messages.to_vec()];
+        if request.tools.is_some() || messages.first().is_some_and(is_opening) {
+            others.extend(with_another_question(messages));
+        }
+        let mut marks: Vec<usize> = others
+            .iter()
+            // Some templates refuse what has no opening for an answer.
+            .filter_map(|it| encode(it, false).ok())
+            .map(|it| it.iter().zip(&tokens).take_while(|(a, b)| a == b).count())
+            .map(|it| it.min(tokens.len().saturating_sub(1)))
+            .filter(|it| *it > 0)
+            .collect();
+        marks.sort_unstable();
+        marks.dedup();
+        Ok(Turn { tokens, marks })
+    }
+}
+
+/// The conversation up to its first question, which is another one.
+fn with_another_question(messages: &[Message]) -> Option<Vec<Message>> {
+    let n_opening = messages.iter().take_while(|it| is_opening(it)).count();
+    let question = messages.get(n_opening)?;
+    let text = question.content.as_ref().and_then(Value::as_str).unwrap_or_default();
+    let other = if text.starts_with('A') { "B" } else { "A" };
+    let other = Message::new(question.role.clone(), other);
+    Some([&messages[..n_opening], &[other]].concat())
+}
+
+fn is_opening(message: &Message) -> bool {
+    matches!(message.role.as_str(), "system" | "developer")
+}

@@ -1,0 +1,276 @@
+//! Many answers at a time: the same as one by one, in turn, and no more than asked for.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
+
+use moeflux_engine::sampler::SamplerOptions;
+use moeflux_engine::text::{Message, RenderRequest, Special, Tokenizer, Turn};
+use moeflux_engine::{
+    Answer, Engine, EngineOptions, Event, Finish, GenerateOptions, Job, Prompt, PromptCacheOptions,
+    Scheduler, SchedulerOptions, Sink, SubmitError, generate,
+};
+
+fn demo() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo")
+}
+
+fn turn(tokenizer: &Tokenizer, system: Option<&str>, question: &str) -> Turn {
+    let template = tokenizer.chat_template(false).unwrap().unwrap();
+    let mut messages: Vec<Message> =
+        system.map(|it| Message::new("system", it)).into_iter().collect();
+    messages.push(Message::new("user", question));
+    let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
+    Turn::of(tokenizer, &template, &request).unwrap()
+}
+
+struct Asked {
+    events: Receiver<Event>,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl Asked {
+    /// The whole text and how it ended.
+    #[track_caller]
+    fn answer(self) -> (String, Answer) {
+        let mut text = String::new();
+        for event in self.events {
+            match event {
+                Event::Prompt { n_done, n_total, n_reused } => {
+                    assert!(n_reused <= n_done && n_done <= n_total);
+                }
+                Event::Text(piece) => text.push_str(&piece.text),
+                Event::Done(answer) => return (text, answer),
+                Event::Failed(err) => panic!("{err}"),
+            }
+        }
+        panic!("the scheduler forgot a job");
+    }
+}
+
+fn job(prompt: Turn, max_tokens: usize, sampler: SamplerOptions) -> (Job, Asked) {
+    let (sender, events) = mpsc::channel();
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let job = Job {
+        prompt,
+        max_tokens: Some(max_tokens),
+        stop: Vec::new(),
+        sampler,
+        shown: Arc::from([]),
+        top_logprobs: None,
+        cancelled: Arc::clone(&cancelled),
+        listener: Box::new(move |event| drop(sender.send(event))),
+    };
+    (job, Asked { events, cancelled })
+}
+
+fn warm(seed: u64) -> SamplerOptions {
+    SamplerOptions { temperature: 0.9, top_p: 0.95, seed, ..SamplerOptions::default() }
+}
+
+struct Text(String);
+
+impl Sink for Text {
+    fn text(&mut self, piece: &str) -> std::ops::ControlFlow<()> {
+        self.0.push_str(piece);
+        std::ops::ControlFlow::Continue(())
+    }
+}
+
+/// What one session alone answers.
+fn alone(engine: &Engine, tokenizer: &Tokenizer, prompt: &Turn, sampler: SamplerOptions) -> String {
+    let options =
+        GenerateOptions { max_tokens: 40, stop: Vec::new(), sampler, special: Special::Hide };
+    let mut text = Text(String::new());
+    let whole = Prompt { tokens: &prompt.tokens, marks: &prompt.marks };
+    generate(&mut engine.session(), tokenizer, whole, &options, &mut text).unwrap();
+    text.0
+}
+
+fn open(options: &EngineOptions) -> (Engine, Arc<Tokenizer>) {
+    let engine = Engine::open(&demo(), options).unwrap();
+    let tokenizer = Arc::new(engine.tokenizer().unwrap());
+    (engine, tokenizer)
+}
+
+fn start(n_sessions: usize, max_waiting: usize) -> (Engine, Arc<Tokenizer>, Scheduler) {
+    let (engine, tokenizer) = open(&EngineOptions::default());
+    let options = SchedulerOptions { n_sessions, max_waiting };
+    let scheduler = Scheduler::start(engine.clone(), Arc::clone(&tokenizer), options).unwrap();
+    (engine, tokenizer, scheduler)
+}
+
+const QUESTIONS: [&str; 6] = [
+    "What does `Vec::push` do?",
+    "What is 23 + 45?",
+    "What is `Option::unwrap_or` for?",
+    "What is 7 + 12?",
+    "What type is `Vec`?",
+    "Tell me about ownership.",
+];
+
+#[test]
+fn many_answers_are_those_of_each_alone() {
+    for options in
+        [EngineOptions::default(), EngineOptions { chunk: Some(7), ..EngineOptions::default() }]
+    {
+        let (engine, tokenizer) = open(&options);
+        let options = SchedulerOptions { n_sessions: 4, max_waiting: 100 };
+        let scheduler = Scheduler::start(engine.clone(), Arc::clone(&tokenizer), options).unwrap();
+        let mut asked = Vec::new();
+        for (seed, question) in (0..).zip(QUESTIONS.iter().cycle().take(14)) {
+            let system = (seed % 3 == 0).then_some("You answer questions about Rust.");
+            let prompt = turn(&tokenizer, system, question);
+            let (job, one) = job(prompt.clone(), 40, warm(seed));
+            scheduler.submit(job).unwrap();
+            asked.push((prompt, warm(seed), one));
+        }
+        for (prompt, sampler, one) in asked {
+            let (text, answer) = one.answer();
+            assert_eq!(text, alone(&engine, &tokenizer, &prompt, sampler));
+            assert_eq!(answer.n_prompt, prompt.tokens.len());
+        }
+        let load = scheduler.load();
+        assert_eq!((load.n_ended, load.n_waiting), (14, 0));
+        assert!(load.n_rows > load.n_steps, "{load:?}");
+    }
+}
+
+#[test]
+fn a_system_prompt_is_read_once_by_all_sessions() {
+    let (_, tokenizer, scheduler) = start(3, 10);
+    let system = "You answer briefly. ".repeat(30);
+    let mut reused = Vec::new();
+    for question in QUESTIONS {
+        let prompt = turn(&tokenizer, Some(&system), question);
+        let (job, one) = job(prompt, 4, SamplerOptions::default());
+        scheduler.submit(job).unwrap();
+        reused.push(one.answer().1.n_reused);
+    }
+    assert_eq!(reused[0], 0);
+    assert!(reused[1..].iter().all(|it| *it > 100), "{reused:?}");
+    // Also where the sessions that hold it are busy.
+    let asked = QUESTIONS.map(|question| {
+        let prompt = turn(&tokenizer, Some(&system), &format!("{question} Well?"));
+        let (job, one) = job(prompt, 30, SamplerOptions::default());
+        scheduler.submit(job).unwrap();
+        one
+    });
+    for one in asked {
+        assert!(one.answer().1.n_reused > 100);
+    }
+}
+
+#[test]
+fn a_queue_that_is_full_says_so_and_recovers() {
+    let (_, tokenizer, scheduler) = start(1, 2);
+    let prompt = turn(&tokenizer, None, "Tell me about ownership.");
+    let mut taken = Vec::new();
+    let refused = loop {
+        let (job, one) = job(prompt.clone(), 200, warm(taken.len() as u64));
+        match scheduler.submit(job) {
+            Ok(()) => taken.push(one),
+            Err(err) => break err,
+        }
+        assert!(taken.len() < 50, "a queue of two takes no fifty");
+    };
+    assert!(matches!(refused, SubmitError::QueueFull { n_waiting: 2, .. }), "{refused:?}");
+    for one in taken {
+        assert!(one.answer().1.n_generated > 0);
+    }
+    let (job, one) = job(prompt, 3, warm(0));
+    scheduler.submit(job).unwrap();
+    assert_eq!(one.answer().1.n_generated, 3);
+}
+
+#[test]
+fn what_nobody_wants_any_more_ends_early() {
+    let (_, tokenizer, scheduler) = start(1, 10);
+    let prompt = turn(&tokenizer, None, "Tell me about ownership.");
+    let sampler = || SamplerOptions { temperature: 3.0, ..SamplerOptions::default() };
+    let (first, one) = job(prompt.clone(), 100_000, sampler());
+    let (second, two) = job(prompt, 100_000, sampler());
+    scheduler.submit_all(vec![first, second]).unwrap();
+    let begun = one.events.iter().find(|it| matches!(it, Event::Text(_)));
+    assert!(begun.is_some());
+    two.cancelled.store(true, Ordering::Relaxed);
+    let waiting = two.answer().1;
+    assert_eq!((waiting.finish, waiting.n_generated), (Finish::Cancelled, 0));
+    one.cancelled.store(true, Ordering::Relaxed);
+    assert_eq!(one.answer().1.finish, Finish::Cancelled);
+}
+
+#[test]
+fn logprobs_cover_the_text_and_nothing_of_a_stop_text() {
+    let (_, tokenizer, scheduler) = start(1, 10);
+    let prompt = turn(&tokenizer, None, "What does `Vec::push` do?");
+    for (stop, finish) in [(vec![], Finish::EndOfText), (vec!["back of".to_owned()], Finish::Stop)]
+    {
+        let (mut job, one) = job(prompt.clone(), 40, SamplerOptions::default());
+        (job.stop, job.top_logprobs) = (stop.clone(), Some(2));
+        scheduler.submit(job).unwrap();
+        let (mut text, mut spelled) = (String::new(), Vec::new());
+        let answer = loop {
+            match one.events.recv().unwrap() {
+                Event::Text(piece) => {
+                    text.push_str(&piece.text);
+                    for it in piece.logprobs {
+                        assert!(it.logprob <= 0.0 && it.top.len() == 2);
+                        // Greedy: the token is the likeliest.
+                        assert_eq!((it.token, it.logprob), it.top[0]);
+                        spelled.extend_from_slice(tokenizer.token_bytes(it.token));
+                    }
+                }
+                Event::Done(answer) => break answer,
+                Event::Prompt { .. } => {}
+                Event::Failed(err) => panic!("{err}"),
+            }
+        };
+        assert_eq!(answer.finish, finish);
+        assert_eq!(answer.stop, stop.first().cloned());
+        let spelled = String::from_utf8(spelled).unwrap();
+        match finish {
+            Finish::Stop => assert!(text.starts_with(&spelled), "{text:?} {spelled:?}"),
+            _ => assert_eq!(text, spelled),
+        }
+    }
+}
+
+#[test]
+fn what_is_learned_outlasts_a_shutdown() {
+    let dir = tempfile::tempdir().unwrap();
+    let prompt_cache = PromptCacheOptions { dir: dir.path().to_owned(), max_bytes: 1 << 30 };
+    let options = EngineOptions { prompt_cache: Some(prompt_cache), ..EngineOptions::default() };
+    let system = "You answer briefly. ".repeat(30);
+    let mut reused = Vec::new();
+    for question in &QUESTIONS[..2] {
+        let (engine, tokenizer) = open(&options);
+        let limits = SchedulerOptions { n_sessions: 2, max_waiting: 10 };
+        let scheduler = Scheduler::start(engine, Arc::clone(&tokenizer), limits).unwrap();
+        let (job, one) =
+            job(turn(&tokenizer, Some(&system), question), 1000, SamplerOptions::default());
+        scheduler.submit(job).unwrap();
+        scheduler.shutdown(Duration::from_secs(60));
+        let answer = one.answer().1;
+        assert_eq!(answer.finish, Finish::EndOfText);
+        reused.push(answer.n_reused);
+        assert!(!scheduler.is_running());
+        let (job, _) = self::job(Turn::raw(Vec::new()), 1, SamplerOptions::default());
+        assert_eq!(scheduler.submit(job), Err(SubmitError::Stopped));
+    }
+    assert!(reused[0] == 0 && reused[1] > 100, "{reused:?}");
+}
+
+#[test]
+fn a_prompt_that_cannot_be_read_is_refused() {
+    let (_, _, scheduler) = start(1, 10);
+    let (job, one) = job(Turn::raw(Vec::new()), 1, SamplerOptions::default());
+    scheduler.submit(job).unwrap();
+    let failed = one.events.iter().find_map(|it| match it {
+        Event::Failed(err) => Some(err.to_string()),
+        _ => None,
+    });
+    assert!(failed.unwrap().contains("the prompt has no tokens"));
+}

@@ -1,0 +1,92 @@
+//! Several sessions in one step give the bits that each gives alone.
+
+#[expect(dead_code, reason = "the references are golden.rs's business")]
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+
+use common::{Golden, golden_dir};
+use moeflux_engine::{Engine, EngineOptions, Logits, Part, Session, TokenId, eval_together};
+
+/// The checkpoint of every golden case, one of every family and storage.
+fn cases() -> Vec<PathBuf> {
+    let dirs = fs::read_dir(golden_dir()).unwrap().map(|it| it.unwrap().path());
+    let mut cases: Vec<PathBuf> =
+        dirs.filter(|it| it.join("expected.safetensors").exists()).collect();
+    cases.sort();
+    assert!(cases.len() > 30);
+    cases
+}
+
+fn bits(logits: &[f32]) -> Vec<u32> {
+    logits.iter().map(|it| it.to_bits()).collect()
+}
+
+/// What each position's logits are where a session is alone.
+fn alone(engine: &Engine, tokens: &[TokenId]) -> Vec<Vec<u32>> {
+    let mut session = engine.session();
+    tokens.iter().map(|it| bits(&session.eval_token(*it).unwrap())).collect()
+}
+
+/// Runs sessions side by side, as many tokens of each a step as its pattern
+/// says, and compares the logits of each step's last tokens.
+#[track_caller]
+fn check(engine: &Engine, timelines: &[Vec<TokenId>], patterns: &[&[usize]]) {
+    let want: Vec<_> = timelines.iter().map(|it| alone(engine, it)).collect();
+    let mut sessions: Vec<Session> = timelines.iter().map(|_| engine.session()).collect();
+    for step in 0.. {
+        let mut parts = Vec::new();
+        let mut ends = Vec::new();
+        for (i, session) in sessions.iter_mut().enumerate() {
+            let rest = &timelines[i][session.position()..];
+            let n = patterns[i][step % patterns[i].len()].min(rest.len());
+            if n > 0 {
+                ends.push((i, session.position() + n - 1));
+                let wants_logits = (step + i) % 3 != 2;
+                parts.push(Part { session, tokens: &rest[..n], wants_logits, is_mark: i == 0 });
+            }
+        }
+        if parts.is_empty() {
+            break;
+        }
+        let wanted: Vec<bool> = parts.iter().map(|it| it.wants_logits).collect();
+        let got: Vec<Option<Logits>> = eval_together(&mut parts).unwrap();
+        for (((i, end), got), is_wanted) in ends.into_iter().zip(got).zip(wanted) {
+            assert_eq!(got.is_some(), is_wanted);
+            if let Some(got) = got {
+                assert!(bits(&got) == want[i][end], "step {step}, session {i}, position {end}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_family_gives_the_same_bits_alone_and_together() {
+    for case in cases() {
+        let tokens = Golden::read(&case).sequences.pop().unwrap().tokens;
+        let reversed: Vec<TokenId> = tokens.iter().rev().copied().collect();
+        let timelines = [tokens.clone(), reversed, tokens[tokens.len() / 3..].to_vec()];
+        let engine = Engine::open(&case, &EngineOptions::default()).unwrap();
+        eprintln!("{}", case.display());
+        check(&engine, &timelines, &[&[5, 1, 1], &[1], &[0, 0, 7, 1]]);
+    }
+}
+
+#[test]
+fn a_session_that_may_not_go_on_leaves_the_others_as_they_are() {
+    let dir = golden_dir().join("mlx-q4");
+    let options = EngineOptions { ctx: Some(8), ..EngineOptions::default() };
+    let engine = Engine::open(&dir, &options).unwrap();
+    let tokens = &Golden::read(&dir).sequences.pop().unwrap().tokens;
+    let (mut full, mut other) = (engine.session(), engine.session());
+    full.eval_prompt(&tokens[..8]).unwrap();
+    other.eval_prompt(&tokens[..2]).unwrap();
+    let part = |session, tokens| Part { session, tokens, wants_logits: true, is_mark: false };
+    let mut parts = [part(&mut other, &tokens[2..3]), part(&mut full, &tokens[8..9])];
+    let refused = eval_together(&mut parts).unwrap_err().to_string();
+    assert!(refused.contains("9 tokens do not fit into 8"), "{refused}");
+    assert_eq!((other.position(), full.position()), (2, 8));
+    let want = alone(&engine, &tokens[..3]);
+    assert!(bits(&other.eval_token(tokens[2]).unwrap()) == want[2]);
+}

@@ -1,0 +1,3 @@
+//! HTTP for an engine.
+
+#![forbid(unsafe_code)]
