@@ -10,6 +10,7 @@ use moeflux_engine::{Activations, Device, EngineOptions, KvType, PromptCacheOpti
 use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
 use crate::bytes;
+use crate::commands::serve::ServeArgs;
 use crate::values::{
     CacheSize, cache_size, count, fewer_bits, group_size, non_negative, penalty, positive_share,
     probability, weight_bits,
@@ -29,6 +30,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Talk to a model
     Chat(ChatArgs),
+    /// Answer clients of OpenAI and Anthropic, and people
+    Serve(ServeArgs),
     /// Write a checkpoint as a packed container, quantising it if it is not quantised
     Pack(PackArgs),
     /// Learn from text which columns of the experts matter, for pack --importance
@@ -428,8 +431,7 @@ pub(crate) enum RoundTo {
 
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateArgs {
-    /// A UTF-8 text; if its name ends in .jsonl, a conversation a line: {"messages": [...]}, and
-    /// "tools" if there are any; may be given several times
+    /// As perplexity's; may be given several times
     #[arg(long, value_name = "FILE", required = true)]
     pub(crate) text: Vec<PathBuf>,
     /// The importance file to write
@@ -503,7 +505,7 @@ pub(crate) struct BenchArgs {
     /// tokens for others]
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Option<PathBuf>,
-    /// Determines random tokens and which parts of the drive are read
+    /// Determines random tokens and what of the drive is read
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) seed: u64,
     #[command(flatten)]

@@ -20,6 +20,7 @@ use clap::Parser;
 use moeflux_engine::EngineError;
 use moeflux_engine::sampler::SamplerError;
 use moeflux_engine::synth::SynthError;
+use moeflux_server::ServerError;
 use moeflux_store::StoreError;
 
 use crate::args::{Cli, Command, UsageError};
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     let done = match &cli.command {
         Command::Run(args) => commands::run::run(args),
         Command::Chat(args) => commands::chat::run(args),
+        Command::Serve(args) => commands::serve::run(args),
         Command::Pack(args) => commands::pack::run(args),
         Command::Calibrate(args) => commands::calibrate::run(args),
         Command::Logits(args) => commands::logits::run(args),
@@ -85,7 +87,9 @@ fn print_error(message: &str) {
 fn is_usage(err: &anyhow::Error) -> bool {
     let engine = err.downcast_ref::<EngineError>();
     let synth = err.downcast_ref::<SynthError>();
+    let server = err.downcast_ref::<ServerError>();
     err.is::<UsageError>()
+        || matches!(server, Some(ServerError::Open { .. } | ServerError::Key { .. }))
         || matches!(synth, Some(SynthError::UnknownShape { .. } | SynthError::Option { .. }))
         || matches!(
             engine,

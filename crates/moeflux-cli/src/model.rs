@@ -91,6 +91,7 @@ pub(crate) fn open(args: &ModelArgs, exact: bool, is_quiet: bool) -> Result<Engi
 pub(crate) fn open_cached(
     args: &ModelArgs,
     cache: &PromptCacheArgs,
+    sessions: usize,
     is_quiet: bool,
 ) -> Result<Engine> {
     let prompt_cache = cache.options();
@@ -99,7 +100,8 @@ pub(crate) fn open_cached(
         true => None,
         false => demo::cache_dir().ok().map(|it| it.join("experts")),
     };
-    let options = EngineOptions { prompt_cache, expert_stats, ..args.engine_options(false)? };
+    let plain = args.engine_options(false)?;
+    let options = EngineOptions { prompt_cache, expert_stats, sessions: Some(sessions), ..plain };
     open_with(args, options, is_quiet)
 }
 

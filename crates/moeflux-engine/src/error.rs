@@ -6,6 +6,7 @@ use moeflux_backend::DeviceError;
 use moeflux_core::TokenId;
 use moeflux_store::StoreError;
 
+use crate::constrain::ConstraintError;
 use crate::load::LoadError;
 use crate::pack::{PackError, WriteError};
 use crate::sampler::SamplerError;
@@ -30,6 +31,9 @@ pub enum EngineError {
     /// No token can be chosen.
     #[error(transparent)]
     Sampler(#[from] SamplerError),
+    /// An answer has left its grammar.
+    #[error(transparent)]
+    Constraint(#[from] ConstraintError),
     /// Packing or verifying failed.
     #[error(transparent)]
     Pack(#[from] PackError),

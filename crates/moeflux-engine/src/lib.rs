@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod calibrate;
+mod constrain;
 mod convert;
 mod device;
 mod engine;
@@ -42,6 +43,7 @@ pub mod synth;
 pub mod text;
 
 pub use calibrate::{Calibration, Importance, calibrate};
+pub use constrain::{AnswerShape, Constraint, ConstraintError, Grammar, Grammars};
 pub use convert::{pack_checkpoint, synthesise};
 pub use device::{Device, isa_names};
 pub use engine::{Activations, Engine, EngineOptions};
@@ -57,8 +59,8 @@ pub use moeflux_core::checkpoint::CheckpointKind;
 pub use perplexity::{Divergence, Perplexity, divergence, perplexity};
 pub use plan::Plan;
 pub use scheduler::{
-    Answer, Event, Job, Listener, Load, Scheduler, SchedulerOptions, SubmitError, TokenLogprob,
-    TokenText,
+    Answer, Bias, Event, Job, Listener, Load, Scheduler, SchedulerOptions, SubmitError,
+    TokenLogprob, TokenText,
 };
 pub use session::{Logits, LogitsSink, Part, Prompt, Read, Session, eval_together};
 pub use snapshot::{PromptCacheOptions, SnapshotError, StateError};

@@ -9,8 +9,8 @@ use std::time::Duration;
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::text::{Message, RenderRequest, Special, Tokenizer, Turn};
 use moeflux_engine::{
-    Answer, Engine, EngineOptions, Event, Finish, GenerateOptions, Job, Prompt, PromptCacheOptions,
-    Scheduler, SchedulerOptions, Sink, SubmitError, generate,
+    Answer, Bias, Engine, EngineOptions, Event, Finish, GenerateOptions, Job, Prompt,
+    PromptCacheOptions, Scheduler, SchedulerOptions, Sink, SubmitError, generate,
 };
 
 fn demo() -> PathBuf {
@@ -58,6 +58,8 @@ fn job(prompt: Turn, max_tokens: usize, sampler: SamplerOptions) -> (Job, Asked)
         max_tokens: Some(max_tokens),
         stop: Vec::new(),
         sampler,
+        bias: Bias::default(),
+        constraint: None,
         shown: Arc::from([]),
         top_logprobs: None,
         cancelled: Arc::clone(&cancelled),

@@ -1,3 +1,32 @@
-//! HTTP for an engine.
+//! HTTP for an engine: the APIs of OpenAI and Anthropic, metrics, and a page
+//! for people.
+//!
+//! Requests become jobs of the engine's scheduler, which runs on a thread of
+//! its own; nothing here computes. What clients send is untrusted: sizes and
+//! times are bounded, and a field that is not supported is refused by name.
 
 #![forbid(unsafe_code)]
+
+mod anthropic;
+mod app;
+mod ask;
+mod auth;
+mod conversation;
+mod error;
+mod events;
+mod fields;
+mod ids;
+mod listen;
+mod logprobs;
+mod messages;
+mod metrics;
+mod openai;
+mod options;
+mod patience;
+mod reply;
+mod routes;
+mod status;
+
+pub use error::ServerError;
+pub use listen::Server;
+pub use options::ServerOptions;

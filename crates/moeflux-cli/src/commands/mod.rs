@@ -11,6 +11,7 @@ pub(crate) mod plan;
 mod prompt;
 pub(crate) mod replay;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod synth;
 
 use std::io::{self, Write};

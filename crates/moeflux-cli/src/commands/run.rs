@@ -14,7 +14,7 @@ use crate::{model, report};
 
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let prompt = prompt(args)?;
-    let engine = model::open_cached(&args.model, &args.prompt_cache, args.quiet)?;
+    let engine = model::open_cached(&args.model, &args.prompt_cache, 1, args.quiet)?;
     let tokenizer = engine.tokenizer()?;
     let options = generate_options(&args.sample, &tokenizer);
     let prompt = if args.raw {

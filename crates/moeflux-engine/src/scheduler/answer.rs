@@ -1,11 +1,11 @@
 //! One answer while it is made: from logits to text that is certain.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use moeflux_core::TokenId;
 
-use super::job::{Answer, Event, Job, TokenLogprob, TokenText};
+use super::job::{Answer, Bias, Event, Job, TokenLogprob, TokenText};
 use crate::error::EngineError;
 use crate::generate::Finish;
 use crate::sampler::{self, Sampler};
@@ -17,6 +17,8 @@ pub(super) struct Running {
     pub(super) job: Job,
     pub(super) phase: Phase,
     sampler: Sampler,
+    /// How often the answer holds each token.
+    counts: HashMap<TokenId, u32>,
     writer: Writer,
     pub(super) n_reused: usize,
     n_generated: usize,
@@ -50,6 +52,7 @@ impl Running {
             job,
             phase: Phase::Prompt(n_reused),
             sampler,
+            counts: HashMap::new(),
             writer,
             n_reused,
             n_generated: 0,
@@ -68,7 +71,7 @@ impl Running {
         tokenizer: &Tokenizer,
         ctx: usize,
     ) -> Result<Option<Finish>, EngineError> {
-        let token = self.sampler.sample(logits, session.tokens())?;
+        let token = self.choose(logits, session)?;
         self.n_generated += 1;
         self.first_token.get_or_insert_with(Instant::now);
         if tokenizer.eos_ids().contains(&token) {
@@ -86,18 +89,46 @@ impl Running {
             true => Special::Show,
             false => Special::Hide,
         };
+        let is_complete = match &mut self.job.constraint {
+            Some(constraint) => constraint.accept(token)?,
+            None => false,
+        };
         let piece = self.writer.decoder.push_as(token, special);
         let is_stopped = self.writer.push(&piece, logprob);
         self.tell();
         self.phase = Phase::Decode(token);
         Ok(match () {
             () if is_stopped => Some(Finish::Stop),
+            () if is_complete => Some(Finish::EndOfText),
             () if self.job.max_tokens.is_some_and(|it| self.n_generated >= it) => {
                 Some(Finish::MaxTokens)
             }
             () if session.position() >= ctx => Some(Finish::ContextFull),
             () => None,
         })
+    }
+
+    fn choose(&mut self, logits: &[f32], session: &Session) -> Result<TokenId, EngineError> {
+        let Bias { tokens, frequency_penalty, presence_penalty } = &self.job.bias;
+        let is_biased = !tokens.is_empty() || *frequency_penalty != 0.0 || *presence_penalty != 0.0;
+        if !is_biased && self.job.constraint.is_none() {
+            return Ok(self.sampler.sample(logits, session.tokens())?);
+        }
+        let mut logits = logits.to_vec();
+        for (token, count) in &self.counts {
+            logits[token.0 as usize] -= frequency_penalty * *count as f32 + presence_penalty;
+        }
+        for (token, bias) in tokens {
+            if let Some(logit) = logits.get_mut(token.0 as usize) {
+                *logit += bias;
+            }
+        }
+        if let Some(constraint) = &mut self.job.constraint {
+            constraint.restrict(&mut logits)?;
+        }
+        let token = self.sampler.sample(&logits, session.tokens())?;
+        *self.counts.entry(token).or_default() += 1;
+        Ok(token)
     }
 
     fn tell(&mut self) {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use moeflux_core::TokenId;
 
+use crate::constrain::Constraint;
 use crate::error::EngineError;
 use crate::generate::Finish;
 use crate::sampler::SamplerOptions;
@@ -13,6 +14,17 @@ use crate::text::Turn;
 
 /// Hears what becomes of a job, on the engine's thread: it must not block.
 pub type Listener = Box<dyn FnMut(Event) + Send>;
+
+/// Changes of logits by what the answer holds already and by the caller's wish.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bias {
+    /// Added to the logits of tokens.
+    pub tokens: Vec<(TokenId, f32)>,
+    /// Taken from a token's logit for every time that the answer holds it.
+    pub frequency_penalty: f32,
+    /// Taken once from the logit of every token that the answer holds.
+    pub presence_penalty: f32,
+}
 
 /// One answer that somebody wants.
 pub struct Job {
@@ -24,6 +36,10 @@ pub struct Job {
     pub stop: Vec<String>,
     /// How tokens are chosen.
     pub sampler: SamplerOptions,
+    /// What changes the logits before that.
+    pub bias: Bias,
+    /// What the answer must look like.
+    pub constraint: Option<Constraint>,
     /// Special tokens that the text shows; all others are left out.
     pub shown: Arc<[TokenId]>,
     /// How many of the likeliest tokens are told beside each token's own

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-pub use self::job::{Answer, Event, Job, Listener, TokenLogprob, TokenText};
+pub use self::job::{Answer, Bias, Event, Job, Listener, TokenLogprob, TokenText};
 use self::runner::Runner;
 use crate::engine::Engine;
 use crate::text::Tokenizer;

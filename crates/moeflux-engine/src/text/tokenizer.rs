@@ -113,7 +113,7 @@ impl Tokenizer {
     pub fn encode(&self, text: &str, markup: Markup) -> Result<Vec<TokenId>, TextError> {
         let refuse = |source| TextError::Encode { n_bytes: text.len(), source };
         let ids = to_ids(&self.inner.encode_fast(text, false).map_err(refuse)?);
-        if markup == Markup::Parse || !ids.iter().any(|id| self.is_control(id.0)) {
+        if markup == Markup::Parse || !ids.iter().any(|id| self.is_control_id(id.0)) {
             return Ok(ids);
         }
         let encoding = self.parse(text).map_err(refuse)?;
@@ -143,7 +143,7 @@ impl Tokenizer {
             .get_ids()
             .iter()
             .zip(encoding.get_offsets())
-            .all(|(&id, &at)| !self.is_control(id) || !is_fenced(text, fences, at.0..at.1));
+            .all(|(&id, &at)| !self.is_control_id(id) || !is_fenced(text, fences, at.0..at.1));
         if is_safe {
             return Ok(to_ids(&encoding));
         }
@@ -158,7 +158,12 @@ impl Tokenizer {
         self.encode_around(text, &kept).map_err(refuse)
     }
 
-    fn is_control(&self, id: u32) -> bool {
+    /// Whether `id` is a control token.
+    pub fn is_control(&self, id: TokenId) -> bool {
+        self.is_control_id(id.0)
+    }
+
+    fn is_control_id(&self, id: u32) -> bool {
         self.control.contains_key(&id) && self.unk != Some(id)
     }
 
@@ -178,13 +183,13 @@ impl Tokenizer {
         let mut ids = Vec::with_capacity(encoding.len());
         for (&id, &(from, to)) in encoding.get_ids().iter().zip(encoding.get_offsets()) {
             let idx = kept.binary_search_by_key(&from, |(at, _)| at.start);
-            if !self.is_control(id) || idx.is_ok_and(|idx| kept[idx] == (from..to, id)) {
+            if !self.is_control_id(id) || idx.is_ok_and(|idx| kept[idx] == (from..to, id)) {
                 ids.push(TokenId(id));
                 continue;
             }
             for c in text.get(from..to).unwrap_or_default().chars() {
                 let one = self.encode_plainly(c.encode_utf8(&mut [0; 4]), &[])?;
-                ids.extend(to_ids(&one).into_iter().filter(|id| !self.is_control(id.0)));
+                ids.extend(to_ids(&one).into_iter().filter(|id| !self.is_control_id(id.0)));
             }
         }
         Ok(ids)
@@ -285,10 +290,15 @@ impl Tokenizer {
     /// The model's chat template, the one for tools if there is one and it is asked for; `None`
     /// for a model without a template.
     pub fn chat_template(&self, with_tools: bool) -> Option<Result<ChatTemplate, TextError>> {
+        let source = self.chat_template_source(with_tools)?;
+        Some(ChatTemplate::new(source, self.markup_text()))
+    }
+
+    /// The text of that template.
+    pub fn chat_template_source(&self, with_tools: bool) -> Option<&str> {
         let templates = &self.config.templates;
         let for_tools = templates.get("tool_use").filter(|_| with_tools);
-        let source = for_tools.or_else(|| templates.get("default"))?;
-        Some(ChatTemplate::new(source, self.markup_text()))
+        for_tools.or_else(|| templates.get("default")).map(String::as_str)
     }
 
     /// What a template needs to know about control tokens.

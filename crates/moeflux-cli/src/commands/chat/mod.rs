@@ -31,7 +31,7 @@ A line that ends with \\ goes on in the next one.";
 pub(crate) fn run(args: &ChatArgs) -> Result<()> {
     // A file that cannot be used is told before the model is loaded.
     let messages = args.session.as_deref().map(saved::read).transpose()?.flatten();
-    let engine = model::open_cached(&args.model, &args.prompt_cache, args.quiet)?;
+    let engine = model::open_cached(&args.model, &args.prompt_cache, 1, args.quiet)?;
     let tokenizer = engine.tokenizer()?;
     let options = generate_options(&args.sample, &tokenizer);
     let mut chat = Chat {

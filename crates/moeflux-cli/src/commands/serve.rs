@@ -1,0 +1,109 @@
+//! `moeflux serve`: the model over HTTP.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use moeflux_server::{Server, ServerOptions};
+
+use crate::args::{ModelArgs, PromptCacheArgs};
+use crate::values::count;
+use crate::{bytes, model, report};
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Where to listen; addresses that other machines reach need --api-key
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8080")]
+    addr: SocketAddr,
+    /// A file of keys, one a line, of which clients must show one [default: $MOEFLUX_API_KEY, else
+    /// none is needed]
+    #[arg(long, value_name = "FILE")]
+    api_key_file: Option<PathBuf>,
+    /// What clients call the model; may be given several times [default: the model's own name]
+    #[arg(long, value_name = "NAME")]
+    model_name: Vec<String>,
+    /// Answer whatever model clients ask for
+    #[arg(long)]
+    any_model: bool,
+    /// Answers made at a time
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = count, allow_negative_numbers = true)]
+    sessions: usize,
+    /// Requests that may wait for one of these
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = count, allow_negative_numbers = true)]
+    queue: usize,
+    /// Tokens of an answer at most, whatever clients ask for [default: what the context has room for]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    max_tokens: Option<usize>,
+    /// Bytes of a request at most
+    #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = bytes::parse_some, allow_negative_numbers = true)]
+    max_body: u64,
+    /// Connections at a time
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = count, allow_negative_numbers = true)]
+    max_connections: usize,
+    /// Seconds that answers may take to finish when the server is told to end
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    grace: u64,
+    /// Let pages of this origin use the server, such as http://localhost:3000
+    #[arg(long, value_name = "ORIGIN")]
+    cors_origin: Option<String>,
+    /// Tell every request's kind, status and time on standard error
+    #[arg(long)]
+    log_requests: bool,
+    /// Say nothing but errors
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    prompt_cache: PromptCacheArgs,
+    #[command(flatten)]
+    model: ModelArgs,
+}
+
+/// Holds a key where --api-key-file is not given: other users see arguments,
+/// not environments.
+const KEY_VARIABLE: &str = "MOEFLUX_API_KEY";
+
+pub(crate) fn run(args: &ServeArgs) -> Result<()> {
+    let mut names = args.model_name.clone();
+    if names.is_empty() {
+        names.push(own_name(args.model.model.as_deref()));
+    }
+    let options = ServerOptions {
+        api_keys: keys(args.api_key_file.as_deref())?,
+        model_names: names,
+        any_model: args.any_model,
+        n_sessions: args.sessions,
+        max_waiting: args.queue,
+        max_connections: args.max_connections,
+        max_body: usize::try_from(args.max_body).unwrap_or(usize::MAX),
+        max_tokens: args.max_tokens,
+        grace: Duration::from_secs(args.grace),
+        cors_origin: args.cors_origin.clone(),
+        log_requests: args.log_requests,
+        ..ServerOptions::new(args.addr, String::new())
+    };
+    options.check()?;
+    let engine = model::open_cached(&args.model, &args.prompt_cache, args.sessions, args.quiet)?;
+    let server = Server::bind(engine, options)?;
+    report::note(args.quiet, &format!("listening on http://{}", server.addr()));
+    Ok(server.run()?)
+}
+
+fn keys(file: Option<&Path>) -> Result<Vec<String>> {
+    let text = match file {
+        Some(path) => std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read {} (--api-key-file)", path.display()))?,
+        None => std::env::var(KEY_VARIABLE).unwrap_or_default(),
+    };
+    let lines = text.lines().map(str::trim).filter(|it| !it.is_empty());
+    Ok(lines.map(str::to_owned).collect())
+}
+
+/// The last part of a path or of a Hub name.
+fn own_name(model: Option<&str>) -> String {
+    let Some(model) = model else { return String::from("moeflux-demo") };
+    let path = std::fs::canonicalize(model).unwrap_or_else(|_| PathBuf::from(model));
+    let name = path.file_name().map(|it| it.to_string_lossy().into_owned());
+    name.filter(|it| !it.is_empty()).unwrap_or_else(|| model.to_owned())
+}

@@ -1,0 +1,154 @@
+//! Answers that follow a grammar: before each token is chosen, those that the
+//! grammar does not allow are ruled out.
+
+mod lark;
+
+use std::sync::Arc;
+
+use llguidance::api::TopLevelGrammar;
+use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
+use llguidance::{Matcher, ParserFactory};
+use moeflux_core::TokenId;
+
+pub use self::lark::{AnswerShape, Grammar};
+use crate::text::{Markup, Tokenizer};
+
+/// Why an answer cannot be constrained.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConstraintError {
+    /// The vocabulary is not one that grammars can work with.
+    #[error("this model's vocabulary cannot be constrained: {0}")]
+    Vocabulary(String),
+    /// The grammar, or the schema that it is made of, is not supported.
+    #[error("{0}")]
+    Grammar(String),
+    /// The answer has left the grammar.
+    #[error("the grammar cannot go on: {0}")]
+    Step(String),
+}
+
+/// What all grammars for one model share.
+pub struct Grammars {
+    factory: ParserFactory,
+    tokenizer: Arc<Tokenizer>,
+}
+
+/// One answer's grammar, and where in it the answer is.
+pub struct Constraint(Matcher);
+
+/// The tokenizer as grammars see it.
+struct Vocabulary {
+    trie: TokTrie,
+    tokenizer: Arc<Tokenizer>,
+}
+
+impl TokenizerEnv for Vocabulary {
+    fn tok_trie(&self) -> &TokTrie {
+        &self.trie
+    }
+
+    fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<u32> {
+        let text = std::str::from_utf8(bytes).ok();
+        let tokens = text.and_then(|it| self.tokenizer.encode(it, Markup::Literal).ok());
+        match tokens {
+            Some(tokens) => tokens.into_iter().map(|it| it.0).collect(),
+            None => self.trie.greedy_tokenize(bytes),
+        }
+    }
+}
+
+impl Grammars {
+    /// Prepares a vocabulary; for a large one that takes a second.
+    ///
+    /// # Errors
+    /// Where it has no token that ends an answer, or none that stands for text.
+    pub fn new(tokenizer: &Arc<Tokenizer>) -> Result<Grammars, ConstraintError> {
+        let eos: Vec<u32> = tokenizer.eos_ids().iter().map(|it| it.0).collect();
+        let n_tokens = u32::try_from(tokenizer.vocab_size()).unwrap_or(u32::MAX);
+        let eos: Vec<u32> = eos.into_iter().filter(|it| *it < n_tokens).collect();
+        let Some(first) = eos.first() else {
+            return Err(ConstraintError::Vocabulary(String::from("no token ends an answer")));
+        };
+        let words: Vec<Vec<u8>> = (0..n_tokens).map(|it| word(tokenizer, TokenId(it))).collect();
+        let info = TokRxInfo::new(n_tokens, *first);
+        let trie = TokTrie::from(&info, &words).with_eos_tokens(&eos);
+        let env: TokEnv = Arc::new(Vocabulary { trie, tokenizer: Arc::clone(tokenizer) });
+        let factory = ParserFactory::new_simple(&env);
+        let mut factory = factory.map_err(|err| ConstraintError::Vocabulary(one_line(&err)))?;
+        factory.quiet();
+        factory.limits_mut().verbose_errors = false;
+        Ok(Grammars { factory, tokenizer: Arc::clone(tokenizer) })
+    }
+
+    /// Makes a grammar ready for an answer.
+    ///
+    /// # Errors
+    /// Where a schema says what grammars cannot enforce, or is too large.
+    pub fn compile(&self, grammar: &Grammar) -> Result<Constraint, ConstraintError> {
+        let lark = grammar.to_lark(&self.tokenizer);
+        let parser = self.factory.create_parser(TopLevelGrammar::from_lark(lark));
+        let matcher = Matcher::new(parser);
+        match matcher.get_error() {
+            Some(err) => Err(ConstraintError::Grammar(first_line(&err))),
+            None => Ok(Constraint(matcher)),
+        }
+    }
+}
+
+impl Clone for Constraint {
+    fn clone(&self) -> Constraint {
+        Constraint(self.0.deep_clone())
+    }
+}
+
+impl Constraint {
+    /// Rules tokens out that may not come next.
+    ///
+    /// # Errors
+    /// Where the grammar has become too complex.
+    pub fn restrict(&mut self, logits: &mut [f32]) -> Result<(), ConstraintError> {
+        let mask = self.0.compute_mask_or_eos();
+        let mask = mask.map_err(|err| ConstraintError::Step(one_line(&err)))?;
+        let n = mask.len().min(logits.len());
+        for (i, logit) in logits[..n].iter_mut().enumerate() {
+            if !mask.is_allowed(u32::try_from(i).unwrap_or(u32::MAX)) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        // A model may have more logits than its tokenizer has tokens.
+        logits[n..].fill(f32::NEG_INFINITY);
+        Ok(())
+    }
+
+    /// Goes on with a token; whether nothing may follow it.
+    ///
+    /// # Errors
+    /// Where the token was ruled out.
+    pub fn accept(&mut self, token: TokenId) -> Result<bool, ConstraintError> {
+        let step = self.0.consume_token(token.0);
+        step.map_err(|err| ConstraintError::Step(one_line(&err)))?;
+        Ok(self.0.is_stopped())
+    }
+}
+
+/// A token's bytes; those of control tokens are no text.
+fn word(tokenizer: &Tokenizer, token: TokenId) -> Vec<u8> {
+    let bytes = tokenizer.token_bytes(token);
+    if tokenizer.is_control(token) || tokenizer.is_special(token) {
+        let mut word = vec![TokTrie::SPECIAL_TOKEN_MARKER];
+        word.extend_from_slice(bytes);
+        return word;
+    }
+    bytes.to_vec()
+}
+
+fn one_line(err: &impl std::fmt::Display) -> String {
+    first_line(&err.to_string())
+}
+
+/// Messages go on with the whole grammar.
+fn first_line(text: &str) -> String {
+    const MAX_CHARS: usize = 300;
+    let line = text.lines().find(|it| !it.trim().is_empty()).unwrap_or_default();
+    line.chars().take(MAX_CHARS).collect()
+}

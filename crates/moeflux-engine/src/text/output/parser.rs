@@ -1,0 +1,352 @@
+//! The state of taking a model's text apart.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::arguments::{JsonSpan, TaggedWriter};
+use super::scan::{Found, Pending};
+use super::syntax::{Calls, JsonCalls, TaggedCalls};
+use super::{OutputFormat, THINK, Thinking, ToolSyntax};
+
+/// A part of what the model wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delta {
+    /// It thinks.
+    Reasoning(String),
+    /// It says.
+    Content(String),
+    /// It begins to call a tool; calls count from zero.
+    Call {
+        /// The tool.
+        name: String,
+    },
+    /// More of the last call's arguments, as JSON text.
+    Arguments(String),
+}
+
+/// Takes text apart as it comes.
+#[derive(Clone, Debug)]
+pub struct OutputParser {
+    thinking: Thinking,
+    calls: Option<Calls>,
+    /// The schemas of the tools' arguments.
+    schemas: HashMap<String, Value>,
+    pending: Pending,
+    state: State,
+    deltas: Vec<Delta>,
+    /// White space that is only said if something follows it.
+    space: String,
+    /// Whether white space that comes next is markup's.
+    trims: bool,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Content,
+    Reasoning,
+    /// Between the messages of channels, or inside a header.
+    Header,
+    /// Behind what opens a call.
+    Name,
+    JsonArguments(JsonSpan),
+    /// Between tagged arguments.
+    Tags(TaggedWriter),
+    Key(TaggedWriter),
+    Value(TaggedWriter),
+    /// Behind the arguments.
+    Close,
+}
+
+impl OutputParser {
+    /// For an answer. `tools` are those that the model was told of, as clients
+    /// give them; without any, calls are text.
+    pub fn new(format: &OutputFormat, tools: Option<&Value>, is_thinking: bool) -> OutputParser {
+        let tools = tools.and_then(Value::as_array).filter(|it| !it.is_empty());
+        let functions = tools.into_iter().flatten().map(|it| &it["function"]);
+        let schema = |it: &Value| Some((it["name"].as_str()?.to_owned(), it["parameters"].clone()));
+        let state = match format.thinking {
+            Thinking::Channels => State::Header,
+            Thinking::Tags if is_thinking => State::Reasoning,
+            _ => State::Content,
+        };
+        OutputParser {
+            thinking: format.thinking,
+            calls: format.tools.filter(|_| tools.is_some()).map(ToolSyntax::calls),
+            schemas: functions.filter_map(schema).collect(),
+            pending: Pending::default(),
+            state,
+            deltas: Vec::new(),
+            space: String::new(),
+            trims: false,
+        }
+    }
+
+    /// Takes text and gives what has become certain.
+    pub fn push(&mut self, text: &str) -> Vec<Delta> {
+        self.pending.push(text);
+        while self.advance() {}
+        std::mem::take(&mut self.deltas)
+    }
+
+    /// Ends the text.
+    pub fn finish(&mut self) -> Vec<Delta> {
+        let rest = self.pending.take();
+        match &mut self.state {
+            State::Content => {
+                self.say(&rest);
+                let space = std::mem::take(&mut self.space);
+                if !space.is_empty() {
+                    self.deltas.push(Delta::Content(space));
+                }
+            }
+            State::Reasoning => self.think(&rest),
+            State::JsonArguments(_) => self.arguments(rest),
+            State::Value(writer) => {
+                let text = writer.value(&rest);
+                self.arguments(text);
+            }
+            _ => {}
+        }
+        std::mem::take(&mut self.deltas)
+    }
+
+    /// Does one step; whether there may be another.
+    fn advance(&mut self) -> bool {
+        match (self.state.clone(), self.calls) {
+            (State::Content, _) => self.content(),
+            (State::Reasoning, _) => self.reasoning(),
+            (State::Header, _) => self.header(),
+            (State::Name, Some(Calls::Json(calls))) => self.json_name(calls),
+            (State::Name, Some(Calls::Tagged(calls))) => self.tagged_name(calls),
+            (State::JsonArguments(span), _) => self.json_arguments(span),
+            (State::Tags(writer), Some(Calls::Tagged(calls))) => self.tags(writer, calls),
+            (State::Key(writer), Some(Calls::Tagged(calls))) => self.key(writer, calls),
+            (State::Value(writer), Some(Calls::Tagged(calls))) => self.value(writer, calls),
+            (State::Close, Some(calls)) => self.close(calls),
+            _ => unreachable!("only those who know calls begin one"),
+        }
+    }
+
+    fn content(&mut self) -> bool {
+        let harmony = self.thinking == Thinking::Channels;
+        let mut markers = match (self.calls, harmony) {
+            (_, true) => vec!["<|end|>", "<|start|>", "<|channel|>"],
+            (Some(Calls::Json(JsonCalls { section: Some([open, close]), open: call, .. })), _) => {
+                vec![open, close, call]
+            }
+            (Some(Calls::Json(calls)), _) => vec![calls.open],
+            (Some(Calls::Tagged(calls)), _) => vec![calls.open],
+            (None, _) => Vec::new(),
+        };
+        let n_call_markers = markers.len();
+        if self.thinking == Thinking::Tags {
+            markers.push(THINK[0]);
+        }
+        let Found { before, marker } = self.pending.until(&markers);
+        self.say(&before);
+        let Some(i) = marker else { return false };
+        self.state = match markers[i] {
+            _ if harmony => State::Header,
+            _ if i >= n_call_markers => State::Reasoning,
+            marker if self.opens_call(marker) => State::Name,
+            _ => State::Content,
+        };
+        self.space.clear();
+        true
+    }
+
+    fn opens_call(&self, marker: &str) -> bool {
+        match self.calls {
+            Some(Calls::Json(it)) => it.open == marker,
+            Some(Calls::Tagged(it)) => it.open == marker,
+            None => false,
+        }
+    }
+
+    fn reasoning(&mut self) -> bool {
+        let markers: &[&str] = match self.thinking {
+            Thinking::Channels => &["<|end|>", "<|start|>", "<|channel|>"],
+            _ => &THINK[1..],
+        };
+        let Found { before, marker } = self.pending.until(markers);
+        self.think(&before);
+        if marker.is_none() {
+            return false;
+        }
+        self.space.clear();
+        self.trims = true;
+        self.state = match self.thinking {
+            Thinking::Channels => State::Header,
+            _ => State::Content,
+        };
+        true
+    }
+
+    /// A channel's name and recipient, up to `<|message|>`.
+    fn header(&mut self) -> bool {
+        let Found { before, marker } = self.pending.until(&["<|message|>"]);
+        self.space.push_str(&before);
+        if marker.is_none() {
+            return false;
+        }
+        let header = std::mem::take(&mut self.space);
+        let recipient = header.split_once("to=functions.").map(|(_, it)| it);
+        let name = recipient.map(|it| it.split([' ', '<']).next().unwrap_or_default().to_owned());
+        self.state = match name {
+            Some(name) if self.calls.is_some() => {
+                self.deltas.push(Delta::Call { name });
+                State::JsonArguments(JsonSpan::default())
+            }
+            _ if header.contains("analysis") => State::Reasoning,
+            _ => State::Content,
+        };
+        true
+    }
+
+    fn json_name(&mut self, calls: JsonCalls) -> bool {
+        let Found { before, marker } = self.pending.until(&[calls.name_ends]);
+        self.space.push_str(&before);
+        if marker.is_none() {
+            return false;
+        }
+        let text = std::mem::take(&mut self.space);
+        let text = text.strip_prefix(calls.before_name).unwrap_or(&text);
+        // Kimi numbers its calls.
+        let name = match calls.after_name.starts_with(":#") {
+            true => text.rsplit_once(':').map_or(text, |(name, _)| name),
+            false => text,
+        };
+        self.deltas.push(Delta::Call { name: name.trim().to_owned() });
+        self.state = State::JsonArguments(JsonSpan::default());
+        true
+    }
+
+    fn json_arguments(&mut self, mut span: JsonSpan) -> bool {
+        let (text, is_done) = span.take(&mut self.pending);
+        self.arguments(text);
+        let is_channels = self.thinking == Thinking::Channels;
+        self.state = match is_done {
+            true if is_channels => State::Header,
+            true => State::Close,
+            false => State::JsonArguments(span),
+        };
+        is_done
+    }
+
+    fn tagged_name(&mut self, calls: TaggedCalls) -> bool {
+        // A name is a word: what follows it ends with this character.
+        let ends = &calls.after_name[..calls.after_name.len().min(2)];
+        let markers = [ends, calls.key, calls.close];
+        let Found { before, marker } = self.pending.until(&markers);
+        self.space.push_str(&before);
+        let Some(i) = marker else { return false };
+        let text = std::mem::take(&mut self.space);
+        let text = text.strip_prefix(calls.before_name).unwrap_or(&text);
+        if text.trim().is_empty() && i == 0 {
+            return true;
+        }
+        let name = text.trim().to_owned();
+        let schema = self.schemas.get(&name).cloned().unwrap_or_default();
+        self.deltas.push(Delta::Call { name });
+        let writer = TaggedWriter::new(schema);
+        self.state = match i {
+            0 => State::Tags(writer),
+            1 => State::Key(writer),
+            _ => {
+                self.arguments(writer.end().to_owned());
+                State::Content
+            }
+        };
+        true
+    }
+
+    fn tags(&mut self, writer: TaggedWriter, calls: TaggedCalls) -> bool {
+        let Found { marker, .. } = self.pending.until(&[calls.key, calls.close]);
+        match marker {
+            Some(0) => self.state = State::Key(writer),
+            Some(_) => {
+                self.arguments(writer.end().to_owned());
+                self.state = State::Content;
+            }
+            None => return false,
+        }
+        true
+    }
+
+    fn key(&mut self, mut writer: TaggedWriter, calls: TaggedCalls) -> bool {
+        let Found { before, marker } = self.pending.until(&[calls.value]);
+        self.space.push_str(&before);
+        if marker.is_none() {
+            return false;
+        }
+        let key = std::mem::take(&mut self.space);
+        let text = writer.key(key.trim());
+        self.arguments(text);
+        self.state = State::Value(writer);
+        true
+    }
+
+    fn value(&mut self, mut writer: TaggedWriter, calls: TaggedCalls) -> bool {
+        let Found { before, marker } = self.pending.until(&[calls.value_end]);
+        let mut text = writer.value(&before);
+        if marker.is_some() {
+            text += &writer.end_value();
+        }
+        self.arguments(text);
+        self.state = match marker {
+            Some(_) => State::Tags(writer),
+            None => State::Value(writer),
+        };
+        marker.is_some()
+    }
+
+    fn close(&mut self, calls: Calls) -> bool {
+        let marker = match calls {
+            Calls::Json(it) => it.close,
+            Calls::Tagged(it) => it.close,
+        };
+        let found = self.pending.until(&[marker]).marker.is_some();
+        if found {
+            self.state = State::Content;
+        }
+        found
+    }
+
+    fn arguments(&mut self, text: String) {
+        if !text.is_empty() {
+            self.deltas.push(Delta::Arguments(text));
+        }
+    }
+
+    /// White space before and behind markup is markup's, not content.
+    fn say(&mut self, text: &str) {
+        let text = if self.trims { text.trim_start() } else { text };
+        if text.is_empty() {
+            return;
+        }
+        self.trims = false;
+        let has_markup = self.calls.is_some() || self.thinking != Thinking::Never;
+        let body = if has_markup { text.trim_end() } else { text };
+        let tail = &text[body.len()..];
+        if body.is_empty() {
+            self.space.push_str(tail);
+            return;
+        }
+        let said = std::mem::take(&mut self.space) + body;
+        self.space = tail.to_owned();
+        self.deltas.push(Delta::Content(said));
+    }
+
+    fn think(&mut self, text: &str) {
+        let body = text.trim_end();
+        let tail = &text[body.len()..];
+        if body.is_empty() {
+            self.space.push_str(tail);
+            return;
+        }
+        let thought = std::mem::take(&mut self.space) + body;
+        self.space = tail.to_owned();
+        self.deltas.push(Delta::Reasoning(thought));
+    }
+}

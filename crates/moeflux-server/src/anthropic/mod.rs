@@ -1,0 +1,5 @@
+//! Anthropic's API.
+
+mod blocks;
+pub(crate) mod messages;
+mod reply;

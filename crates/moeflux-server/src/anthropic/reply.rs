@@ -1,0 +1,200 @@
+//! `/v1/messages`: the answer.
+
+use std::sync::Arc;
+
+use moeflux_engine::text::Delta;
+use moeflux_engine::{Answer, Finish};
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::ask::{Update, Whole};
+use crate::error::ApiError;
+use crate::events::{Encoder, Events};
+use crate::reply::{Dialect, error_value};
+
+/// What a block of thinking is signed with: nobody checks it here.
+const SIGNATURE: &str = "moeflux";
+
+fn message(app: &App, id: &str, content: Vec<Value>) -> Value {
+    json!({
+        "id": id,
+        "type": "message",
+        "role": "assistant",
+        "model": app.model_name(),
+        "content": content,
+        "stop_reason": null,
+        "stop_sequence": null,
+    })
+}
+
+fn usage(n_prompt: usize, n_reused: usize, n_generated: usize) -> Value {
+    json!({
+        "input_tokens": n_prompt - n_reused,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": n_reused,
+        "output_tokens": n_generated,
+    })
+}
+
+fn stop_reason(answer: &Answer, has_calls: bool) -> &'static str {
+    match answer.finish {
+        Finish::MaxTokens => "max_tokens",
+        Finish::ContextFull => "model_context_window_exceeded",
+        Finish::Stop => "stop_sequence",
+        Finish::EndOfText | Finish::Cancelled if has_calls => "tool_use",
+        Finish::EndOfText | Finish::Cancelled => "end_turn",
+    }
+}
+
+/// An answer at once.
+pub(super) fn whole(app: &App, whole: Whole) -> Value {
+    let Whole { reasoning, content, calls, answer, .. } = whole;
+    let has_calls = !calls.is_empty();
+    let mut blocks = Vec::new();
+    if !reasoning.is_empty() {
+        blocks.push(json!({"type": "thinking", "thinking": reasoning, "signature": SIGNATURE}));
+    }
+    if !content.is_empty() || !has_calls {
+        blocks.push(json!({"type": "text", "text": content}));
+    }
+    for (name, arguments) in calls {
+        // An answer that was cut off has cut its last call.
+        let input: Value = serde_json::from_str(&arguments).unwrap_or_else(|_| json!({}));
+        let id = app.ids.draw("toolu_");
+        blocks.push(json!({"type": "tool_use", "id": id, "name": name, "input": input}));
+    }
+    let mut value = message(app, &app.ids.draw("msg_"), blocks);
+    if let Some(answer) = answer {
+        value["stop_reason"] = Value::from(stop_reason(&answer, has_calls));
+        value["usage"] = usage(answer.n_prompt, answer.n_reused, answer.n_generated);
+        value["stop_sequence"] = Value::from(answer.stop);
+    }
+    value
+}
+
+/// What the open block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Thinking,
+    Text,
+    Call,
+}
+
+/// An answer as it comes.
+pub(super) struct MessageStream {
+    app: Arc<App>,
+    id: String,
+    is_begun: bool,
+    open: Option<Kind>,
+    n_blocks: usize,
+    has_calls: bool,
+}
+
+impl MessageStream {
+    pub(super) fn new(app: Arc<App>) -> MessageStream {
+        let id = app.ids.draw("msg_");
+        MessageStream { app, id, is_begun: false, open: None, n_blocks: 0, has_calls: false }
+    }
+
+    fn start(&mut self, n_prompt: usize, n_reused: usize, out: &mut Events) {
+        if !std::mem::replace(&mut self.is_begun, true) {
+            let mut message = message(&self.app, &self.id, Vec::new());
+            message["usage"] = usage(n_prompt, n_reused, 0);
+            out.named("message_start", &json!({"type": "message_start", "message": message}));
+            out.named("ping", &json!({"type": "ping"}));
+        }
+    }
+
+    /// Sees to it that a block of this kind is open.
+    fn block(&mut self, kind: Kind, content: Value, out: &mut Events) {
+        if self.open == Some(kind) && kind != Kind::Call {
+            return;
+        }
+        self.close(out);
+        out.named(
+            "content_block_start",
+            &json!({
+                "type": "content_block_start", "index": self.n_blocks, "content_block": content,
+            }),
+        );
+        self.open = Some(kind);
+        self.n_blocks += 1;
+    }
+
+    fn close(&mut self, out: &mut Events) {
+        let Some(kind) = self.open.take() else { return };
+        if kind == Kind::Thinking {
+            let delta = json!({"type": "signature_delta", "signature": SIGNATURE});
+            self.more(delta, out);
+        }
+        let index = self.n_blocks - 1;
+        out.named("content_block_stop", &json!({"type": "content_block_stop", "index": index}));
+    }
+
+    /// More of the last block.
+    fn more(&self, delta: Value, out: &mut Events) {
+        let index = self.n_blocks.saturating_sub(1);
+        let value = json!({"type": "content_block_delta", "index": index, "delta": delta});
+        out.named("content_block_delta", &value);
+    }
+
+    fn deltas(&mut self, deltas: Vec<Delta>, out: &mut Events) {
+        for delta in deltas {
+            match delta {
+                Delta::Reasoning(text) => {
+                    let empty = json!({"type": "thinking", "thinking": "", "signature": ""});
+                    self.block(Kind::Thinking, empty, out);
+                    self.more(json!({"type": "thinking_delta", "thinking": text}), out);
+                }
+                Delta::Content(text) => {
+                    self.block(Kind::Text, json!({"type": "text", "text": ""}), out);
+                    self.more(json!({"type": "text_delta", "text": text}), out);
+                }
+                Delta::Call { name } => {
+                    self.has_calls = true;
+                    let id = self.app.ids.draw("toolu_");
+                    let empty = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
+                    self.block(Kind::Call, empty, out);
+                }
+                Delta::Arguments(text) => {
+                    self.more(json!({"type": "input_json_delta", "partial_json": text}), out);
+                }
+            }
+        }
+    }
+
+    fn fail(error: &ApiError, out: &mut Events) {
+        out.named("error", &error_value(error, Dialect::Anthropic));
+        out.fail();
+    }
+}
+
+impl Encoder for MessageStream {
+    fn begin(&mut self, _out: &mut Events) {}
+
+    fn update(&mut self, _index: usize, update: Update, out: &mut Events) {
+        match update {
+            Update::Prompt { n_total, n_reused, .. } => self.start(n_total, n_reused, out),
+            Update::Deltas(deltas, _) => self.deltas(deltas, out),
+            Update::Done(deltas, answer) => {
+                self.deltas(deltas, out);
+                if self.n_blocks == 0 {
+                    self.block(Kind::Text, json!({"type": "text", "text": ""}), out);
+                }
+                self.close(out);
+                let reason = stop_reason(&answer, self.has_calls);
+                let value = json!({
+                    "type": "message_delta",
+                    "delta": {"stop_reason": reason, "stop_sequence": answer.stop},
+                    "usage": usage(answer.n_prompt, answer.n_reused, answer.n_generated),
+                });
+                out.named("message_delta", &value);
+            }
+            Update::Failed(error) => MessageStream::fail(&error, out),
+        }
+    }
+
+    fn end(&mut self, out: &mut Events) {
+        out.named("message_stop", &json!({"type": "message_stop"}));
+    }
+}

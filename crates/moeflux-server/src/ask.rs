@@ -1,0 +1,210 @@
+//! From a request, whatever its dialect, to jobs of the scheduler, and back to
+//! what the model thinks, says and calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use moeflux_engine::sampler::SamplerOptions;
+use moeflux_engine::text::{Delta, OutputFormat, OutputParser, Turn};
+use moeflux_engine::{Answer, Constraint, Event, Finish, Job, TokenLogprob};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+
+use crate::app::App;
+use crate::conversation::Settings;
+use crate::error::{ApiError, ApiResult};
+
+/// What a client wants to know.
+pub(crate) struct Ask {
+    pub(crate) prompts: Vec<Turn>,
+    pub(crate) settings: Settings,
+    pub(crate) format: OutputFormat,
+    pub(crate) constraint: Option<Constraint>,
+    /// Takes an answer apart.
+    pub(crate) parser: OutputParser,
+}
+
+/// More of an answer.
+#[derive(Debug)]
+pub(crate) enum Update {
+    /// So many tokens of the prompt are read, of so many, of which so many were known.
+    Prompt { n_done: usize, n_total: usize, n_reused: usize },
+    /// Text, taken apart.
+    Deltas(Vec<Delta>, Vec<TokenLogprob>),
+    /// The end, and what was held back until then.
+    Done(Vec<Delta>, Answer),
+    /// It will not come.
+    Failed(ApiError),
+}
+
+/// Answers on their way. Dropped, they are no longer wanted.
+pub(crate) struct Answers {
+    app: Arc<App>,
+    events: UnboundedReceiver<(usize, Event)>,
+    parsers: Vec<OutputParser>,
+    n_open: usize,
+    cancelled: Arc<AtomicBool>,
+}
+
+/// Queues what a client wants.
+pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
+    let ctx = app.engine.plan().ctx;
+    let (sender, events) = mpsc::unbounded_channel();
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let mut jobs = Vec::new();
+    let Ask { prompts, settings, format, constraint, parser } = ask;
+    for prompt in &prompts {
+        let n_prompt = prompt.tokens.len();
+        if n_prompt >= ctx {
+            let message =
+                format!("the prompt has {n_prompt} tokens, the context has room for {ctx} (--ctx)");
+            return Err(ApiError {
+                code: Some("context_length_exceeded"),
+                ..ApiError::new(hyper::StatusCode::BAD_REQUEST, message)
+            });
+        }
+        for i in 0..settings.n {
+            let (index, sender) = (jobs.len(), sender.clone());
+            let seed = settings.sampler.seed.wrapping_add(i as u64);
+            // Whoever no longer listens has cancelled.
+            let listener = move |event| drop(sender.send((index, event)));
+            let limit = [settings.max_tokens, app.options.max_tokens];
+            jobs.push(Job {
+                prompt: prompt.clone(),
+                max_tokens: limit.into_iter().flatten().min(),
+                stop: settings.stop.clone(),
+                sampler: SamplerOptions { seed, ..settings.sampler.clone() },
+                bias: settings.bias.clone(),
+                constraint: constraint.clone(),
+                shown: format.shown(),
+                top_logprobs: settings.top_logprobs,
+                cancelled: Arc::clone(&cancelled),
+                listener: Box::new(listener),
+            });
+        }
+    }
+    let n_open = jobs.len();
+    app.scheduler.submit_all(jobs).inspect_err(|_| app.metrics.refused())?;
+    let parsers = vec![parser; n_open];
+    Ok(Answers { app: Arc::clone(app), events, parsers, n_open, cancelled })
+}
+
+impl Answers {
+    /// The next of any answer; `None` when all have ended.
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Update)>> {
+        if self.n_open == 0 {
+            return Poll::Ready(None);
+        }
+        match self.events.poll_recv(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Some((i, event))) => Poll::Ready(Some((i, self.update(i, event)))),
+            // The engine's thread has died.
+            Poll::Ready(None) => {
+                self.n_open = 0;
+                let error = ApiError::internal("the engine has stopped");
+                Poll::Ready(Some((0, Update::Failed(error))))
+            }
+        }
+    }
+
+    pub(crate) async fn next(&mut self) -> Option<(usize, Update)> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn update(&mut self, i: usize, event: Event) -> Update {
+        let ended = match event {
+            Event::Prompt { n_done, n_total, n_reused } => {
+                return Update::Prompt { n_done, n_total, n_reused };
+            }
+            Event::Text(piece) => {
+                return Update::Deltas(self.parsers[i].push(&piece.text), piece.logprobs);
+            }
+            Event::Done(answer) if answer.finish == Finish::Cancelled => {
+                Update::Failed(ApiError::shutting_down())
+            }
+            Event::Done(answer) => {
+                self.app.metrics.answered(&answer);
+                Update::Done(self.parsers[i].finish(), answer)
+            }
+            Event::Failed(err) => {
+                self.app.metrics.failed();
+                Update::Failed(ApiError::internal(err.to_string()))
+            }
+        };
+        self.n_open -= 1;
+        ended
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A whole answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Whole {
+    pub(crate) reasoning: String,
+    pub(crate) content: String,
+    /// Names and arguments.
+    pub(crate) calls: Vec<(String, String)>,
+    pub(crate) logprobs: Vec<TokenLogprob>,
+    pub(crate) answer: Option<Answer>,
+}
+
+impl Whole {
+    pub(crate) fn add(&mut self, deltas: Vec<Delta>) {
+        for delta in deltas {
+            match delta {
+                Delta::Reasoning(text) => self.reasoning.push_str(&text),
+                Delta::Content(text) => self.content.push_str(&text),
+                Delta::Call { name } => self.calls.push((name, String::new())),
+                Delta::Arguments(text) => {
+                    if let Some((_, arguments)) = self.calls.last_mut() {
+                        arguments.push_str(&text);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Waits for all answers to end.
+pub(crate) async fn collect(mut answers: Answers) -> ApiResult<Vec<Whole>> {
+    let mut all = vec![Whole::default(); answers.parsers.len()];
+    while let Some((i, update)) = answers.next().await {
+        match update {
+            Update::Prompt { .. } => {}
+            Update::Deltas(deltas, logprobs) => {
+                all[i].add(deltas);
+                all[i].logprobs.extend(logprobs);
+            }
+            Update::Done(deltas, answer) => {
+                all[i].add(deltas);
+                all[i].answer = Some(answer);
+            }
+            Update::Failed(error) => return Err(error),
+        }
+    }
+    Ok(all)
+}
+
+/// Tokens that answers took, added up; a prompt counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) n_prompt: usize,
+    pub(crate) n_reused: usize,
+    pub(crate) n_generated: usize,
+}
+
+impl Usage {
+    /// Adds answer `i` of a request with `n` answers to each prompt.
+    pub(crate) fn add(&mut self, i: usize, n: usize, answer: &Answer) {
+        if i.is_multiple_of(n) {
+            self.n_prompt += answer.n_prompt;
+            self.n_reused += answer.n_reused;
+        }
+        self.n_generated += answer.n_generated;
+    }
+}

@@ -1,0 +1,164 @@
+//! A conversation whose next turn is wanted, whatever the dialect.
+
+use std::sync::Arc;
+
+use moeflux_engine::sampler::SamplerOptions;
+use moeflux_engine::text::{Message, OutputParser, RenderRequest, TextError, Turn};
+use moeflux_engine::{AnswerShape, Bias, Constraint, EngineError, Grammar};
+use serde_json::{Map, Value};
+
+use crate::app::App;
+use crate::ask::{Answers, Ask, submit};
+use crate::error::{ApiError, ApiResult};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Conversation {
+    pub(crate) messages: Vec<Message>,
+    /// Functions, in the shape of the chat API.
+    pub(crate) tools: Vec<Value>,
+    pub(crate) choice: Choice,
+    /// Whether several calls at a time are wanted.
+    pub(crate) may_call_many: bool,
+    /// What the answer must look like.
+    pub(crate) shape: AnswerShape,
+    /// Whether the model is to think, where it can.
+    pub(crate) thinking: Option<bool>,
+    /// Further variables of the template.
+    pub(crate) variables: Map<String, Value>,
+    pub(crate) settings: Settings,
+}
+
+/// Whether the model may call tools.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// As it sees fit.
+    Auto,
+    /// It may not, but knows them.
+    Never,
+    /// It must call one.
+    Required,
+    /// It must call this one.
+    Named(String),
+}
+
+/// How answers are made.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Answers.
+    pub(crate) n: usize,
+    pub(crate) max_tokens: Option<usize>,
+    pub(crate) stop: Vec<String>,
+    pub(crate) sampler: SamplerOptions,
+    pub(crate) bias: Bias,
+    pub(crate) top_logprobs: Option<usize>,
+}
+
+impl Settings {
+    /// What the model's makers advise, else greedy; a seed of its own.
+    pub(crate) fn of(app: &App) -> Settings {
+        let advised = app.tokenizer.generation_defaults();
+        let samples = advised.do_sample.unwrap_or(false);
+        let plain = SamplerOptions::default();
+        let sampler = SamplerOptions {
+            temperature: if samples { advised.temperature.unwrap_or(1.0) } else { 0.0 },
+            top_k: advised.top_k.unwrap_or(plain.top_k),
+            top_p: advised.top_p.unwrap_or(plain.top_p),
+            min_p: advised.min_p.unwrap_or(plain.min_p),
+            repeat_penalty: advised.repetition_penalty.unwrap_or(plain.repeat_penalty),
+            repeat_window: plain.repeat_window,
+            seed: app.ids.seed(),
+        };
+        let (bias, stop) = (Bias::default(), Vec::new());
+        Settings { n: 1, max_tokens: None, stop, sampler, bias, top_logprobs: None }
+    }
+}
+
+/// A conversation as the model reads it.
+struct Prepared {
+    turn: Turn,
+    parser: OutputParser,
+    constraint: Option<Constraint>,
+}
+
+/// Queues a conversation.
+pub(crate) async fn ask(app: &Arc<App>, conversation: Conversation) -> ApiResult<Answers> {
+    let settings = conversation.settings.clone();
+    let shared = Arc::clone(app);
+    let prepared = tokio::task::spawn_blocking(move || prepare(&shared, &conversation)).await;
+    let panicked = |_| ApiError::internal("the conversation could not be read");
+    let Prepared { turn, parser, constraint } = prepared.map_err(panicked)??;
+    let (format, prompts) = (app.format.clone(), vec![turn]);
+    submit(app, Ask { prompts, settings, format, parser, constraint })
+}
+
+/// Tokens of a conversation, its answer not counted.
+pub(crate) async fn count(app: &Arc<App>, conversation: Conversation) -> ApiResult<usize> {
+    let shared = Arc::clone(app);
+    let prepared = tokio::task::spawn_blocking(move || prepare(&shared, &conversation)).await;
+    let panicked = |_| ApiError::internal("the conversation could not be read");
+    Ok(prepared.map_err(panicked)??.turn.tokens.len())
+}
+
+fn prepare(app: &App, conversation: &Conversation) -> ApiResult<Prepared> {
+    let tools = Value::from(conversation.tools.clone());
+    let tools = (!conversation.tools.is_empty()).then_some(&tools);
+    if tools.is_some() && app.format.tools.is_none() {
+        return Err(ApiError::field("tools", "the model's chat template knows no tools"));
+    }
+    let template = app.template(tools.is_some())?;
+    let mut extra = conversation.variables.clone();
+    if let Some(thinking) = conversation.thinking {
+        extra.insert("enable_thinking".into(), Value::from(thinking));
+    }
+    let messages = &conversation.messages;
+    let request = RenderRequest { messages, tools, add_generation_prompt: true, extra };
+    let turn = Turn::of(&app.tokenizer, template, &request).map_err(refused)?;
+    let is_thinking = app.format.prompt_opens_thinking(&turn.tokens, &app.tokenizer);
+    let may_call = conversation.choice != Choice::Never;
+    let parser = OutputParser::new(&app.format, tools.filter(|_| may_call), is_thinking);
+    let constraint = constraint(app, conversation, is_thinking)?;
+    Ok(Prepared { turn, parser, constraint })
+}
+
+/// What holds the answer to what was asked for; nothing where that is text.
+fn constraint(
+    app: &App,
+    conversation: &Conversation,
+    is_thinking: bool,
+) -> ApiResult<Option<Constraint>> {
+    let Conversation { tools, choice, may_call_many, shape, .. } = conversation;
+    let tools: Vec<Value> = match choice {
+        Choice::Never => Vec::new(),
+        Choice::Auto | Choice::Required => tools.clone(),
+        Choice::Named(name) => {
+            tools.iter().filter(|it| it["function"]["name"] == **name).cloned().collect()
+        }
+    };
+    let must_call = matches!(choice, Choice::Required | Choice::Named(_));
+    if must_call && tools.is_empty() {
+        return Err(ApiError::field("tool_choice", "there is no such tool in tools"));
+    }
+    if tools.is_empty() && *shape == AnswerShape::Text {
+        return Ok(None);
+    }
+    let (format, shape, may_call_many) = (app.format.clone(), shape.clone(), *may_call_many);
+    let grammar = Grammar { format, is_thinking, shape, tools, must_call, may_call_many };
+    let compiled = app.grammars()?.compile(&grammar);
+    match compiled {
+        Ok(constraint) => Ok(Some(constraint)),
+        Err(err) => {
+            let only_tools = grammar.shape == AnswerShape::Text;
+            let field = if only_tools { "tools" } else { "response_format" };
+            Err(ApiError::field(field, err.to_string()))
+        }
+    }
+}
+
+/// A template that refuses a conversation says why.
+pub(crate) fn refused(err: TextError) -> ApiError {
+    match err {
+        TextError::TemplateSyntax(_) => ApiError::internal(EngineError::from(err).to_string()),
+        _ => ApiError::field("messages", err.to_string()),
+    }
+}

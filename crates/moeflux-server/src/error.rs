@@ -1,0 +1,104 @@
+//! What can go wrong: a server that cannot start, a request that is refused.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use moeflux_engine::{EngineError, SubmitError};
+
+/// Why a server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address is taken, or not the machine's.
+    #[error("cannot listen on {addr}: {source} (--addr)")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Others could reach it without a key.
+    #[error("{addr} is open to other machines: give --api-key-file, or listen on 127.0.0.1")]
+    Open {
+        /// The address.
+        addr: SocketAddr,
+    },
+    /// A key that no client could send, or anyone could guess.
+    #[error(
+        "an API key is {n_bytes} bytes of text without spaces: it must be {want} (--api-key-file)"
+    )]
+    Key {
+        /// Its length.
+        n_bytes: usize,
+        /// What would do.
+        want: &'static str,
+    },
+    /// The system has no thread or runtime for it.
+    #[error("cannot start the server: {0}")]
+    Start(#[source] std::io::Error),
+    /// The model cannot be talked to.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+}
+
+/// Why a request is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ApiError {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+    /// The field at fault.
+    pub(crate) param: Option<String>,
+    /// OpenAI's `code`.
+    pub(crate) code: Option<&'static str>,
+    pub(crate) retry_after: Option<Duration>,
+}
+
+pub(crate) type ApiResult<T> = Result<T, ApiError>;
+
+impl ApiError {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> ApiError {
+        let message = message.into();
+        ApiError { status, message, param: None, code: None, retry_after: None }
+    }
+
+    /// A field that makes no sense.
+    pub(crate) fn field(param: impl Into<String>, problem: impl AsRef<str>) -> ApiError {
+        let param = param.into();
+        let message = format!("{param}: {}", problem.as_ref());
+        let code = Some("invalid_value");
+        ApiError { param: Some(param), code, ..ApiError::new(StatusCode::BAD_REQUEST, message) }
+    }
+
+    /// A field that means something, but not here.
+    pub(crate) fn unsupported(param: impl Into<String>) -> ApiError {
+        let error = ApiError::field(param, "this server does not support this field: leave it out");
+        ApiError { code: Some("unsupported_parameter"), ..error }
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::NOT_FOUND, message)
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+    }
+
+    /// What the server is doing when it ends in the middle of an answer.
+    pub(crate) fn shutting_down() -> ApiError {
+        let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down");
+        ApiError { retry_after: Some(Duration::from_secs(5)), ..error }
+    }
+}
+
+impl From<SubmitError> for ApiError {
+    fn from(err: SubmitError) -> ApiError {
+        match err {
+            SubmitError::QueueFull { retry_after, .. } => ApiError {
+                code: Some("queue_full"),
+                retry_after: Some(retry_after),
+                ..ApiError::new(StatusCode::TOO_MANY_REQUESTS, err.to_string())
+            },
+            SubmitError::Stopped => ApiError::shutting_down(),
+        }
+    }
+}

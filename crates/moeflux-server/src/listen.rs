@@ -1,0 +1,177 @@
+//! Connections: taking them, bounding them, and letting them finish.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use moeflux_engine::Engine;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+use crate::app::App;
+use crate::auth::Gate;
+use crate::error::ServerError;
+use crate::options::ServerOptions;
+use crate::patience::Patient;
+use crate::routes::Service;
+
+/// Bytes of a request's header at most, and of what is read ahead.
+const MAX_HEADER_BYTES: usize = 64 << 10;
+
+/// Header lines of a request at most.
+const MAX_HEADERS: usize = 100;
+
+/// After a failure to take a connection, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A server that listens and does not answer yet.
+pub struct Server {
+    listener: StdListener,
+    service: Arc<Service>,
+    addr: SocketAddr,
+}
+
+impl Server {
+    /// Takes the address, and the engine.
+    ///
+    /// # Errors
+    /// Where the address is taken or needs a key, or the model cannot be
+    /// talked to.
+    pub fn bind(engine: Engine, options: ServerOptions) -> Result<Server, ServerError> {
+        let refuse = |source| ServerError::Listen { addr: options.addr, source };
+        let listener = StdListener::bind(options.addr).map_err(refuse)?;
+        listener.set_nonblocking(true).map_err(refuse)?;
+        let addr = listener.local_addr().map_err(refuse)?;
+        let gate = Gate::new(&options, addr.port())?;
+        let app = Arc::new(App::new(engine, options)?);
+        Ok(Server { listener, service: Arc::new(Service { app, gate }), addr })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Answers until the process is told to end (Ctrl-C, SIGTERM), then lets
+    /// what runs finish, and keeps what should last.
+    ///
+    /// # Errors
+    /// Where the system has no threads for it.
+    pub fn run(self) -> Result<(), ServerError> {
+        self.run_until(told_to_end())
+    }
+
+    /// As [`Server::run`], until `stop` is ready.
+    ///
+    /// # Errors
+    /// As [`Server::run`].
+    pub fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(2).max_blocking_threads(8).thread_name("http");
+        let runtime = builder.enable_io().enable_time().build().map_err(ServerError::Start)?;
+        let app = Arc::clone(&self.service.app);
+        let result = runtime.block_on(self.serve(stop));
+        app.scheduler.shutdown(Duration::ZERO);
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        result
+    }
+
+    async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
+        let Server { listener, service, .. } = self;
+        let listener = TcpListener::from_std(listener).map_err(ServerError::Start)?;
+        let options = service.app.options.clone();
+        let room = Arc::new(Semaphore::new(options.max_connections));
+        let (is_ending, ending) = watch::channel(false);
+        tokio::pin!(stop);
+        loop {
+            let next = async {
+                let place = Arc::clone(&room).acquire_owned().await;
+                (listener.accept().await, place)
+            };
+            let (accepted, place) = tokio::select! {
+                () = &mut stop => break,
+                next = next => next,
+            };
+            match accepted {
+                Ok((stream, _)) => {
+                    let serving = connection(stream, Arc::clone(&service), ending.clone());
+                    tokio::spawn(async move {
+                        serving.await;
+                        drop(place);
+                    });
+                }
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            }
+        }
+        drop(listener);
+        // Nobody may be connected.
+        let _ = is_ending.send(true);
+        finish(Arc::clone(&service.app), &room).await;
+        Ok(())
+    }
+}
+
+/// Waits for the engine, then for the connections.
+async fn finish(app: Arc<App>, room: &Semaphore) {
+    let (grace, n_all) = (app.options.grace, app.options.max_connections);
+    // A failure means that it panicked: there is nothing left to wait for.
+    let _ = tokio::task::spawn_blocking(move || app.scheduler.shutdown(grace)).await;
+    let closed = room.acquire_many(u32::try_from(n_all).unwrap_or(u32::MAX));
+    // Whoever still reads has had its time.
+    let _ = tokio::time::timeout(Duration::from_secs(2), closed).await;
+}
+
+/// Serves one connection to its end.
+async fn connection(stream: TcpStream, service: Arc<Service>, mut ending: watch::Receiver<bool>) {
+    // Events are small and should not wait for each other.
+    let _ = stream.set_nodelay(true);
+    let options = &service.app.options;
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(options.header_timeout)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_HEADER_BYTES);
+    let io = TokioIo::new(Patient::new(stream, options.write_timeout));
+    let answer = service_fn(move |request| {
+        let service = Arc::clone(&service);
+        async move { Ok::<_, Infallible>(service.handle(request).await) }
+    });
+    let connection = http.serve_connection(io, answer);
+    tokio::pin!(connection);
+    tokio::select! {
+        // What goes wrong here is the client's doing, and it is gone.
+        _ = &mut connection => return,
+        _ = ending.wait_for(|it| *it) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = connection.await;
+}
+
+/// Ready when the process is told to end.
+async fn told_to_end() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+            return drop(tokio::signal::ctrl_c().await);
+        };
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
+        }
+    }
+    #[cfg(not(unix))]
+    drop(tokio::signal::ctrl_c().await);
+}
+
+/// Tells what happened, on standard error.
+pub(crate) fn log(text: &str) {
+    // Nobody is left to tell when standard error is closed.
+    let _ = writeln!(io::stderr(), "moeflux: {text}");
+}

@@ -1,0 +1,153 @@
+//! A conversation as OpenAI's clients send it, to the messages that templates
+//! read.
+
+use moeflux_engine::text::Message;
+use serde_json::{Map, Value, json};
+
+use crate::error::{ApiError, ApiResult};
+use crate::fields::Fields;
+
+/// Messages of a conversation at most.
+const MAX_MESSAGES: usize = 10_000;
+
+/// Reads `messages`.
+pub(crate) fn parse(messages: Vec<Value>) -> ApiResult<Vec<Message>> {
+    if messages.is_empty() || messages.len() > MAX_MESSAGES {
+        let problem = format!("there must be 1 to {MAX_MESSAGES} messages");
+        return Err(ApiError::field("messages", problem));
+    }
+    let messages = messages.into_iter().enumerate();
+    messages.map(|(i, it)| parse_one(it, &format!("messages[{i}]"))).collect()
+}
+
+fn parse_one(value: Value, at: &str) -> ApiResult<Message> {
+    let mut fields = Fields::of(value, at)?;
+    let role = fields.require_string("role")?;
+    // Templates know the system's voice by one name.
+    let role = match role.as_str() {
+        "developer" => "system",
+        role @ ("system" | "user" | "assistant" | "tool") => role,
+        _ => return Err(fields.refuse("role", "choose system, developer, user, assistant or tool")),
+    };
+    let mut message = Message { role: role.to_owned(), ..Message::default() };
+    let content = fields.take("content");
+    let is_answer = role == "assistant";
+    message.content = match content {
+        Some(content) => Some(Value::from(text(content, &fields.name("content"))?)),
+        None if is_answer => Some(Value::from("")),
+        None => return Err(fields.refuse("content", "it is missing")),
+    };
+    message.name = fields.string("name")?.map(Value::from);
+    if is_answer {
+        let thought = fields.string("reasoning_content")?.or(fields.string("reasoning")?);
+        message.reasoning_content = thought.map(Value::from);
+        if let Some(calls) = fields.list("tool_calls")? {
+            message.tool_calls = Some(tool_calls(calls, &fields.name("tool_calls"))?);
+            message.parse_arguments();
+        }
+        fields.ignore(&["refusal", "annotations"]);
+    }
+    if role == "tool" {
+        message.tool_call_id = fields.string("tool_call_id")?.map(Value::from);
+    }
+    fields.finish()?;
+    Ok(message)
+}
+
+/// Text, or parts of text.
+pub(crate) fn text(content: Value, at: &str) -> ApiResult<String> {
+    let parts = match content {
+        Value::String(text) => return Ok(text),
+        Value::Array(parts) => parts,
+        _ => return Err(ApiError::field(at, "it must be a string or a list of parts")),
+    };
+    let mut text = String::new();
+    for (i, part) in parts.into_iter().enumerate() {
+        let mut part = Fields::of(part, &format!("{at}[{i}]"))?;
+        match part.require_string("type")?.as_str() {
+            "text" | "input_text" | "output_text" => text.push_str(&part.require_string("text")?),
+            "refusal" => text.push_str(&part.require_string("refusal")?),
+            _ => {
+                return Err(part.refuse("type", "this model reads text only"));
+            }
+        }
+        part.ignore(&["annotations", "logprobs", "cache_control"]);
+        part.finish()?;
+    }
+    Ok(text)
+}
+
+/// Calls that the model made, as templates read them.
+fn tool_calls(calls: Vec<Value>, at: &str) -> ApiResult<Value> {
+    let mut all = Vec::with_capacity(calls.len());
+    for (i, call) in calls.into_iter().enumerate() {
+        let mut call = Fields::of(call, &format!("{at}[{i}]"))?;
+        let id = call.require_string("id")?;
+        if call.string("type")?.is_some_and(|it| it != "function") {
+            return Err(call.refuse("type", "only functions are called here"));
+        }
+        let missing = call.refuse("function", "it is missing");
+        let mut function = call.object("function")?.ok_or(missing)?;
+        let name = function.require_string("name")?;
+        let arguments = function.require_string("arguments")?;
+        function.finish()?;
+        call.ignore(&["index"]);
+        call.finish()?;
+        all.push(json!({
+            "id": id,
+            "type": "function",
+            "function": {"name": name, "arguments": arguments},
+        }));
+    }
+    Ok(Value::from(all))
+}
+
+/// Tools that a model may call, of which there are so many at most.
+const MAX_TOOLS: usize = 512;
+
+/// Bytes of a tool's name at most.
+const MAX_NAME: usize = 64;
+
+/// Reads `tools`, in the shape of the chat API, to what templates read.
+pub(crate) fn tools(list: Vec<Value>) -> ApiResult<Vec<Value>> {
+    if list.len() > MAX_TOOLS {
+        return Err(ApiError::field("tools", format!("there may be at most {MAX_TOOLS}")));
+    }
+    let mut all: Vec<Value> = Vec::with_capacity(list.len());
+    for (i, tool) in list.into_iter().enumerate() {
+        let mut tool = Fields::of(tool, &format!("tools[{i}]"))?;
+        if tool.require_string("type")? != "function" {
+            return Err(tool.refuse("type", "only functions are supported"));
+        }
+        let missing = tool.refuse("function", "it is missing");
+        let function = function(tool.object("function")?.ok_or(missing)?)?;
+        tool.finish()?;
+        if all.iter().any(|it| it["function"]["name"] == function["name"]) {
+            return Err(ApiError::field(format!("tools[{i}].function.name"), "it is taken"));
+        }
+        all.push(json!({"type": "function", "function": function}));
+    }
+    Ok(all)
+}
+
+/// A function's name, description and parameters.
+pub(crate) fn function(mut function: Fields) -> ApiResult<Value> {
+    let name = function.require_string("name")?;
+    let is_word = |it: u8| it.is_ascii_alphanumeric() || b"_-.".contains(&it);
+    if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(is_word) {
+        let problem = format!("it must be 1 to {MAX_NAME} letters, digits, '_', '-' or '.'");
+        return Err(function.refuse("name", problem));
+    }
+    let mut value = Map::new();
+    value.insert("name".into(), Value::from(name));
+    if let Some(text) = function.string("description")? {
+        value.insert("description".into(), Value::from(text));
+    }
+    let parameters = function.object("parameters")?.map(|it| Value::Object(it.rest()));
+    let none = json!({"type": "object", "properties": {}});
+    value.insert("parameters".into(), parameters.unwrap_or(none));
+    // Arguments always follow the schema.
+    function.bool("strict")?;
+    function.finish()?;
+    Ok(Value::Object(value))
+}

@@ -1,0 +1,74 @@
+//! How a server is set up.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::auth::Gate;
+use crate::error::ServerError;
+
+/// How a server is set up.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Where it listens. Any other address than the machine's own needs a key.
+    pub addr: SocketAddr,
+    /// Keys of which a client must show one, where there are any.
+    pub api_keys: Vec<String>,
+    /// What the model is called; the first is its name, others mean it too.
+    pub model_names: Vec<String>,
+    /// Whether every other name means it too.
+    pub any_model: bool,
+    /// Answers at a time.
+    pub n_sessions: usize,
+    /// Requests that may wait for one to end.
+    pub max_waiting: usize,
+    /// Connections at a time.
+    pub max_connections: usize,
+    /// Bytes of a request's body.
+    pub max_body: usize,
+    /// Tokens of an answer, whatever the client asks for.
+    pub max_tokens: Option<usize>,
+    /// How long a client may take for a request's header.
+    pub header_timeout: Duration,
+    /// How long a client may take for a request's body.
+    pub body_timeout: Duration,
+    /// How long a client may leave what it is sent unread.
+    pub write_timeout: Duration,
+    /// How long what runs may take to finish when the server is told to end.
+    pub grace: Duration,
+    /// The origin whose pages may use the server beside its own.
+    pub cors_origin: Option<String>,
+    /// Whether every request is told on standard error: route, status, tokens.
+    pub log_requests: bool,
+}
+
+impl ServerOptions {
+    /// Refuses what could not be served safely, before a model is loaded.
+    ///
+    /// # Errors
+    /// Where other machines could reach the server without a key, or a key is
+    /// no good.
+    pub fn check(&self) -> Result<(), ServerError> {
+        Gate::new(self, self.addr.port()).map(drop)
+    }
+
+    /// The usual limits.
+    pub fn new(addr: SocketAddr, model_name: String) -> ServerOptions {
+        ServerOptions {
+            addr,
+            api_keys: Vec::new(),
+            model_names: vec![model_name],
+            any_model: false,
+            n_sessions: 8,
+            max_waiting: 64,
+            max_connections: 512,
+            max_body: 16 << 20,
+            max_tokens: None,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(60),
+            grace: Duration::from_secs(10),
+            cors_origin: None,
+            log_requests: false,
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Which request goes where.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, StatusCode};
+use serde_json::{Value, json};
+
+use crate::anthropic::messages;
+use crate::app::App;
+use crate::auth::Gate;
+use crate::error::{ApiError, ApiResult};
+use crate::metrics;
+use crate::openai::{chat, completions, models, responses};
+use crate::reply::{self, Dialect, Reply};
+use crate::status::status;
+
+/// What every connection knows.
+pub(crate) struct Service {
+    pub(crate) app: Arc<App>,
+    pub(crate) gate: Gate,
+}
+
+/// A place that requests may name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Route {
+    Health,
+    Metrics,
+    Status,
+    Models,
+    Model(String),
+    Chat,
+    Completions,
+    Responses,
+    Messages,
+    CountTokens,
+}
+
+impl Route {
+    fn find(path: &str) -> Option<Route> {
+        Some(match path {
+            "/health" => Route::Health,
+            "/metrics" => Route::Metrics,
+            "/status" => Route::Status,
+            "/v1/models" => Route::Models,
+            "/v1/chat/completions" => Route::Chat,
+            "/v1/completions" => Route::Completions,
+            "/v1/responses" => Route::Responses,
+            "/v1/messages" => Route::Messages,
+            "/v1/messages/count_tokens" => Route::CountTokens,
+            _ => {
+                let name = path.strip_prefix("/v1/models/").filter(|it| !it.is_empty())?;
+                Route::Model(percent_decoded(name)?)
+            }
+        })
+    }
+
+    fn method(&self) -> Method {
+        match self {
+            Route::Health | Route::Metrics | Route::Status | Route::Models | Route::Model(_) => {
+                Method::GET
+            }
+            Route::Chat
+            | Route::Completions
+            | Route::Responses
+            | Route::Messages
+            | Route::CountTokens => Method::POST,
+        }
+    }
+
+    /// Whether it tells nothing that a key protects.
+    fn is_public(&self) -> bool {
+        matches!(self, Route::Health)
+    }
+
+    fn dialect(&self) -> Dialect {
+        match self {
+            Route::Messages | Route::CountTokens => Dialect::Anthropic,
+            _ => Dialect::OpenAi,
+        }
+    }
+
+    /// What logs call it.
+    fn name(&self) -> &'static str {
+        match self {
+            Route::Health => "/health",
+            Route::Metrics => "/metrics",
+            Route::Status => "/status",
+            Route::Models => "/v1/models",
+            Route::Model(_) => "/v1/models/{model}",
+            Route::Chat => "/v1/chat/completions",
+            Route::Completions => "/v1/completions",
+            Route::Responses => "/v1/responses",
+            Route::Messages => "/v1/messages",
+            Route::CountTokens => "/v1/messages/count_tokens",
+        }
+    }
+}
+
+/// `%2F` is a slash; `None` where it is no UTF-8.
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let hex = tail.get(..2).and_then(|it| std::str::from_utf8(it).ok());
+        let byte = hex.filter(|_| *first == b'%').and_then(|it| u8::from_str_radix(it, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &tail[2..] } else { tail };
+    }
+    String::from_utf8(bytes).ok()
+}
+
+impl Service {
+    /// Answers a request, whatever it is.
+    pub(crate) async fn handle(self: Arc<Service>, request: Request<Incoming>) -> Reply {
+        let start = Instant::now();
+        let route = Route::find(request.uri().path());
+        let dialect = route.as_ref().map_or(Dialect::OpenAi, Route::dialect);
+        let name = route.as_ref().map_or("unknown", Route::name);
+        let method = request.method().clone();
+        let reply = match self.dispatch(route, request).await {
+            Ok(reply) => reply,
+            Err(error) => reply::refusal(&error, dialect),
+        };
+        let mut reply = reply;
+        if let Some(origin) = self.gate.cors_origin() {
+            reply::allow_origin(&mut reply, origin);
+        }
+        self.app.metrics.replied(reply.status().as_u16());
+        if self.app.options.log_requests {
+            let (status, ms) = (reply.status().as_u16(), start.elapsed().as_millis());
+            crate::listen::log(&format!("{method} {name} {status} {ms} ms"));
+        }
+        reply
+    }
+
+    async fn dispatch(&self, route: Option<Route>, request: Request<Incoming>) -> ApiResult<Reply> {
+        self.gate.check_origin(request.headers())?;
+        if request.method() == Method::OPTIONS && self.gate.cors_origin().is_some() {
+            return Ok(preflight());
+        }
+        let is_public = route.as_ref().is_some_and(Route::is_public);
+        if !is_public {
+            self.gate.check_key(request.headers())?;
+        }
+        let Some(route) = route else {
+            return Err(ApiError::not_found("there is nothing at this path"));
+        };
+        let is_read = route.method() == Method::GET && request.method() == Method::HEAD;
+        if *request.method() != route.method() && !is_read {
+            let error = ApiError::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                format!("this path takes {}", route.method()),
+            );
+            let mut reply = reply::refusal(&error, route.dialect());
+            if let Ok(method) = HeaderValue::from_str(route.method().as_str()) {
+                reply.headers_mut().insert(ALLOW, method);
+            }
+            return Ok(reply);
+        }
+        let app = Arc::clone(&self.app);
+        match route {
+            Route::Health => health(&app),
+            Route::Metrics => Ok(reply::bytes(
+                StatusCode::OK,
+                "text/plain; version=0.0.4; charset=utf-8",
+                metrics::render(&app),
+            )),
+            Route::Status => Ok(reply::json(StatusCode::OK, &status(&app))),
+            Route::Models => Ok(reply::json(StatusCode::OK, &models::list(&app))),
+            Route::Model(name) => Ok(reply::json(StatusCode::OK, &models::one(&app, &name)?)),
+            Route::Chat => chat::handle(app, self.body(request).await?).await,
+            Route::Completions => completions::handle(app, self.body(request).await?).await,
+            Route::Responses => responses::handle(app, self.body(request).await?).await,
+            Route::Messages => messages::handle(app, self.body(request).await?).await,
+            Route::CountTokens => messages::count_tokens(app, self.body(request).await?).await,
+        }
+    }
+
+    /// A request's JSON.
+    async fn body(&self, request: Request<Incoming>) -> ApiResult<Value> {
+        let mime = request.headers().get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
+        let mime = mime.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+        // Other types reach servers from foreign pages without being asked for.
+        if !mime.eq_ignore_ascii_case("application/json") {
+            return Err(ApiError::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "the body must be JSON: Content-Type: application/json",
+            ));
+        }
+        let options = &self.app.options;
+        let body = Limited::new(request.into_body(), options.max_body).collect();
+        let bytes = match tokio::time::timeout(options.body_timeout, body).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(err)) if err.is::<LengthLimitError>() => {
+                return Err(ApiError::new(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    format!("the body is larger than {} bytes (--max-body)", options.max_body),
+                ));
+            }
+            Ok(Err(_)) => return Err(ApiError::field("body", "it ended early")),
+            Err(_) => {
+                return Err(ApiError::new(
+                    StatusCode::REQUEST_TIMEOUT,
+                    "the body did not arrive in time",
+                ));
+            }
+        };
+        serde_json::from_slice(&bytes)
+            .map_err(|err| ApiError::field("body", format!("it is not valid JSON: {err}")))
+    }
+}
+
+fn health(app: &App) -> ApiResult<Reply> {
+    match app.scheduler.is_running() {
+        true => Ok(reply::json(StatusCode::OK, &json!({"status": "ok"}))),
+        false => Err(ApiError::shutting_down()),
+    }
+}
+
+fn preflight() -> Reply {
+    let mut reply = reply::bytes(StatusCode::NO_CONTENT, "text/plain", "");
+    for (name, value) in [
+        ("access-control-allow-methods", "GET, POST"),
+        ("access-control-allow-headers", "authorization, content-type, x-api-key"),
+        ("access-control-max-age", "600"),
+    ] {
+        reply::set(&mut reply, hyper::header::HeaderName::from_static(name), value);
+    }
+    reply
+}

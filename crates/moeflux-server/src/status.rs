@@ -1,0 +1,53 @@
+//! What the page shows of the model and of what goes on.
+
+use serde_json::{Value, json};
+
+use crate::app::App;
+
+/// What does not change, and what does.
+pub(crate) fn status(app: &App) -> Value {
+    let (shape, plan) = (app.engine.shape(), app.engine.plan());
+    let (load, store) = (app.scheduler.load(), app.engine.stats());
+    json!({
+        "model": {
+            "name": app.model_name(),
+            "family": app.engine.family(),
+            "layers": shape.n_layers,
+            "experts": shape.n_experts,
+            "experts_per_token": shape.top_k,
+            "context": plan.ctx,
+            "thinks": app.format.can_think(),
+            "calls_tools": app.format.tools.is_some(),
+        },
+        "memory": {
+            "resident_bytes": memory_bytes(),
+            "planned_bytes": plan.total_bytes(),
+            "weights_bytes": plan.resident_bytes,
+            "experts_bytes": plan.expert_bytes,
+            "cache_bytes": store.cache_bytes,
+            "session_bytes": plan.session_bytes(),
+            "expert_io": plan.io_mode.to_string(),
+        },
+        "now": {
+            "uptime_seconds": app.started.elapsed().as_secs_f64(),
+            "running": load.n_running,
+            "waiting": load.n_waiting,
+            "sessions": app.options.n_sessions,
+            "prompt_tokens": load.n_prompt,
+            "reused_tokens": load.n_reused,
+            "generated_tokens": load.n_generated,
+            "rows": load.n_rows,
+            "expert_hits": store.hits,
+            "expert_misses": store.misses,
+            "bytes_read": store.bytes_read,
+        },
+    })
+}
+
+/// Memory that this process has, where the system tells.
+pub(crate) fn memory_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some(kib * 1024)
+}

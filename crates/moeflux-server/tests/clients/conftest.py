@@ -1,0 +1,78 @@
+"""A server with the demo model, and strict reading of what it streams."""
+
+import json
+import os
+import re
+import subprocess
+import threading
+
+import httpx
+import pytest
+
+MODEL = "moeflux-demo"
+
+
+class Server:
+    """The binary that MOEFLUX_BIN names, serving on a free port."""
+
+    def __init__(self, *args, env=None):
+        command = [os.environ["MOEFLUX_BIN"], "serve", "--addr", "127.0.0.1:0", *args]
+        env = {**os.environ, **(env or {})}
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
+        self.lines = []
+        self.url = None
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if found := re.search(r"listening on (http://\S+)", line):
+                self.url = found[1]
+                break
+        assert self.url, self.lines
+        threading.Thread(target=self.drain, daemon=True).start()
+
+    def drain(self):
+        for line in self.process.stderr:
+            self.lines.append(line)
+
+    def stop(self, timeout=20):
+        self.process.terminate()
+        return self.process.wait(timeout)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture(scope="session")
+def server():
+    server = Server()
+    yield server
+    assert server.stop() == 0
+    assert not any("panicked" in line for line in server.lines), server.lines
+
+
+@pytest.fixture
+def http(server):
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        yield client
+
+
+def events(response):
+    """Events of a stream by the letter of the specification: every block is comments, or one optional
+    event line and one data line, and ends with an empty line."""
+    assert response.headers["content-type"] == "text/event-stream"
+    text = response.read().decode("utf-8")
+    assert text.endswith("\n\n") and "\r" not in text
+    found = []
+    for block in text.removesuffix("\n\n").split("\n\n"):
+        lines = block.split("\n")
+        if all(line.startswith(":") for line in lines):
+            continue
+        assert len(lines) <= 2, block
+        name = None
+        if len(lines) == 2:
+            assert lines[0].startswith("event: "), block
+            name = lines[0].removeprefix("event: ")
+        assert lines[-1].startswith("data: "), block
+        data = lines[-1].removeprefix("data: ")
+        found.append((name, data if data == "[DONE]" else json.loads(data)))
+    return found
