@@ -107,16 +107,26 @@ fn add_to(acc: &mut [f32], x: &[f32]) {
     }
 }
 
+/// Loops, because a closure in a generic function is not compiled for the
+/// instruction set at hand.
 #[inline(always)]
 fn activated(activation: Activation, gate: &[f32; BLOCK], up: &[f32; BLOCK]) -> [f32; BLOCK] {
+    let mut out = [0f32; BLOCK];
     match activation {
-        Activation::Swiglu => std::array::from_fn(|i| silu(gate[i]) * up[i]),
-        Activation::ClampedSwiglu { alpha, limit } => std::array::from_fn(|i| {
-            // Comparisons that let NaN pass.
-            let g = if gate[i] > limit { limit } else { gate[i] };
-            let u = if up[i] > limit { limit } else { up[i] };
-            let u = if u < -limit { -limit } else { u };
-            g * sigmoid(alpha * g) * (u + 1.0)
-        }),
+        Activation::Swiglu => {
+            for i in 0..BLOCK {
+                out[i] = silu(gate[i]) * up[i];
+            }
+        }
+        Activation::ClampedSwiglu { alpha, limit } => {
+            for i in 0..BLOCK {
+                // Comparisons that let NaN pass.
+                let g = if gate[i] > limit { limit } else { gate[i] };
+                let u = if up[i] > limit { limit } else { up[i] };
+                let u = if u < -limit { -limit } else { u };
+                out[i] = g * sigmoid(alpha * g) * (u + 1.0);
+            }
+        }
     }
+    out
 }

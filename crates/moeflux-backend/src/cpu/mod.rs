@@ -24,8 +24,9 @@ pub use isa::Isa;
 pub use pool::{Pool, SharedMut};
 
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
-use moeflux_core::{ExpertId, TokenId};
+use moeflux_core::{ExpertId, HostBuf, HostSlab, TokenId};
 
 use self::memory::{Activations, CacheState, Matrix};
 use self::parallel::{Spare, for_each_chunk};
@@ -53,7 +54,15 @@ pub struct Cpu {
     scratch: products::Scratch,
     attention_scratch: Spare<attention::Scratch>,
     delta_scratch: Spare<delta::Scratch>,
+    /// What smaller weights share.
+    slab: Mutex<HostSlab>,
 }
+
+/// Bytes of a piece of memory that smaller weights share, so that they lie in
+/// huge pages: a page that is not at hand costs more than what is read of it.
+const SLAB_BYTES: usize = 16 << 20;
+/// Weights of so many bytes lie in it.
+const SHARED_BYTES: Range<usize> = 64 << 10..2 << 20;
 
 /// Columns of experts' outputs that are added up together.
 const COMBINED: usize = 256;
@@ -81,6 +90,7 @@ impl Cpu {
             scratch: products::Scratch::default(),
             attention_scratch: Spare::default(),
             delta_scratch: Spare::default(),
+            slab: Mutex::new(HostSlab::new(0)),
         }
     }
 
@@ -149,6 +159,18 @@ impl Backend for Cpu {
         assert!(width > 0, "a buffer has columns");
         self.bufs.push(Activations { data: vec![0.0; rows * width], width, version: 0 });
         Buf(u32::try_from(self.bufs.len() - 1).expect("few buffers"))
+    }
+
+    fn host_alloc(&self, len: usize) -> HostBuf {
+        if !SHARED_BYTES.contains(&len) {
+            return HostBuf::zeroed(len);
+        }
+        let mut slab = self.slab.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(buf) = slab.carve(len) {
+            return buf;
+        }
+        *slab = HostSlab::new(SLAB_BYTES);
+        slab.carve(len).unwrap_or_else(|| HostBuf::zeroed(len))
     }
 
     fn load_matrix(&mut self, matrix: HostMatrix) -> Weight {

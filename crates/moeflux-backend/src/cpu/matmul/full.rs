@@ -85,36 +85,48 @@ fn one_row_of_integers(
     let (row_bytes, n_groups) =
         (weight.format.row_bytes(weight.cols), affine.n_groups(weight.cols));
     let x = x.row(x_rows.at(0));
-    let mut piece =
-        IntegerPiece { codes: [[0; COLS]; ROWS], params: [[[0.0; 2]; ROWS]; COLS / 32] };
+    let size = affine.params.bytes();
+    let mut unpacked = [[0; COLS]; ROWS];
     for row in rows.clone().step_by(ROWS) {
         let n_rows = ROWS.min(rows.end - row);
         let mut sums = [[0f32; LANES]; ROWS];
         for col in (0..weight.cols).step_by(COLS) {
             let n_cols = COLS.min(weight.cols - col);
             let bytes = weight.format.row_bytes(col)..weight.format.row_bytes(col + n_cols);
-            // A short block multiplies what its last rows left.
-            for (r, codes) in piece.codes[..n_rows].iter_mut().enumerate() {
-                let stored = &weight.weight[(row + r) * row_bytes..][bytes.clone()];
-                unpack(isa, affine.bits, stored, &mut codes[..n_cols]);
-                let first = (row + r) * n_groups + col / affine.group_size;
-                for (g, params) in piece.params[..n_cols / affine.group_size].iter_mut().enumerate()
-                {
-                    let scale = affine.params.read(weight.scales, first + g);
-                    params[r] = [scale, affine.params.read(weight.biases, first + g)];
+            let n_param_bytes = n_cols / affine.group_size * size;
+            let mut piece = IntegerPiece {
+                affine,
+                codes: [&[]; ROWS],
+                scales: [&[]; ROWS],
+                biases: [&[]; ROWS],
+            };
+            for (r, unpacked) in unpacked.iter_mut().enumerate() {
+                // A short block multiplies its last row several times.
+                let row = row + r.min(n_rows - 1);
+                let stored = &weight.weight[row * row_bytes..][bytes.clone()];
+                piece.codes[r] = stored;
+                if affine.bits != 8 {
+                    unpack(isa, affine.bits, stored, &mut unpacked[..n_cols]);
+                    piece.codes[r] = &unpacked[..n_cols];
                 }
+                let first = (row * n_groups + col / affine.group_size) * size;
+                piece.scales[r] = &weight.scales[first..first + n_param_bytes];
+                piece.biases[r] = &weight.biases[first..first + n_param_bytes];
             }
-            multiply_integers(isa, &piece, affine.group_size, &x[col..col + n_cols], &mut sums);
+            multiply_integers(isa, piece, &x[col..col + n_cols], &mut sums);
         }
         out.put(0, row, &sums.map(add_tree)[..n_rows]);
     }
 }
 
-/// Some columns of [`ROWS`] rows.
-struct IntegerPiece {
-    codes: [[u8; COLS]; ROWS],
-    /// Scale and bias of every group of every row.
-    params: [[[f32; 2]; ROWS]; COLS / 32],
+/// Some columns of [`ROWS`] rows: whole groups.
+struct IntegerPiece<'a> {
+    affine: Affine,
+    /// One a byte.
+    codes: [&'a [u8]; ROWS],
+    /// As stored, one a group.
+    scales: [&'a [u8]; ROWS],
+    biases: [&'a [u8]; ROWS],
 }
 
 /// Any number of rows of activations: each piece is decoded once for all.
@@ -225,20 +237,36 @@ fn multiply_stored_block<const B: usize>(
 }
 
 for_every_isa! {
-    /// Decodes and multiplies as many columns as `x` has: whole groups.
-    fn multiply_integers(w: &IntegerPiece, group_size: usize, x: &[f32], sums: &mut Partials) {
+    /// Decodes and multiplies as many columns as `x` has.
+    fn multiply_integers(w: IntegerPiece<'_>, x: &[f32], sums: &mut Partials) {
+        let Affine { group_size, params, .. } = w.affine;
+        let n_groups = x.len() / group_size;
+        let (mut scales, mut biases) = ([[0f32; COLS / 32]; ROWS], [[0f32; COLS / 32]; ROWS]);
+        for r in 0..ROWS {
+            decode_floats(params, w.scales[r], &mut scales[r][..n_groups]);
+            decode_floats(params, w.biases[r], &mut biases[r][..n_groups]);
+        }
+        let [a, b, c, d] = w.codes;
+        let n = x.len() / LANES;
+        let codes: [&[[u8; LANES]]; ROWS] = [
+            &a.as_chunks().0[..n],
+            &b.as_chunks().0[..n],
+            &c.as_chunks().0[..n],
+            &d.as_chunks().0[..n],
+        ];
         let mut acc = *sums;
-        for (g, (x, params)) in x.chunks_exact(group_size).zip(&w.params).enumerate() {
-            for (i, x) in x.as_chunks::<LANES>().0.iter().enumerate() {
-                let at = g * group_size + i * LANES;
+        let mut at = 0;
+        for (g, x) in x.chunks_exact(group_size).enumerate() {
+            for x in x.as_chunks::<LANES>().0 {
                 for r in 0..ROWS {
-                    let [scale, bias] = params[r];
-                    let codes = &w.codes[r][at..at + LANES];
+                    let (scale, bias) = (scales[r][g], biases[r][g]);
+                    let codes = &codes[r][at];
                     for lane in 0..LANES {
                         let w = scale.mul_add(f32::from(codes[lane]), bias);
                         acc[r][lane] = w.mul_add(x[lane], acc[r][lane]);
                     }
                 }
+                at += 1;
             }
         }
         *sums = acc;

@@ -291,6 +291,11 @@ impl<'a> OutPart<'a> {
         let start = self.out.start(i);
         // SAFETY: by the contract of `new` this is the only user of these rows' outputs, and the
         // slice ends with this function.
-        unsafe { self.out.data.slice(start + row..start + end) }.copy_from_slice(values);
+        let out = unsafe { self.out.data.slice(start + row..start + end) };
+        // A length known here is a move, another one a call.
+        match (out.as_mut_array::<8>(), values.as_array::<8>()) {
+            (Some(out), Some(values)) => *out = *values,
+            _ => out.copy_from_slice(values),
+        }
     }
 }

@@ -28,37 +28,100 @@ pub(super) struct Place {
     pub(super) n_groups: usize,
 }
 
-/// The parameters at `place`.
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-pub(super) fn param_tile(weight: &MatrixView<'_>, format: Float, place: &Place) -> ParamTile {
-    if format == Float::BF16 {
-        return ParamTile {
-            scale: bf16_lanes(place.rows::<2, _>(weight.scales, |it| load_16(it))),
-            bias: bf16_lanes(place.rows::<2, _>(weight.biases, |it| load_16(it))),
-        };
+impl ParamTile {
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) fn zero() -> ParamTile {
+        let zero = [_mm256_setzero_ps(); GROUPS];
+        ParamTile { scale: zero, bias: zero }
     }
-    rarer_param_tile(weight, format, place)
+
+    /// Takes the parameters at `place`.
+    #[inline]
+    #[target_feature(enable = "avx2,f16c")]
+    pub(super) fn load(&mut self, weight: &MatrixView<'_>, format: Float, place: &Place) {
+        let MatrixView { scales, biases, .. } = weight;
+        let is_usual = format == Float::BF16 && place.rows.len() == ROWS;
+        let rows = |all| is_usual.then(|| place.whole_rows(all, 2)).flatten();
+        match (rows(scales), rows(biases)) {
+            (Some(scales), Some(biases)) => {
+                bf16_lanes(scales, &mut self.scale);
+                bf16_lanes(biases, &mut self.bias);
+            }
+            _ => self.load_rarer(weight, format, place),
+        }
+    }
+
+    /// Apart, so that the usual case stays short.
+    #[inline(never)]
+    #[target_feature(enable = "avx2,f16c")]
+    fn load_rarer(&mut self, weight: &MatrixView<'_>, format: Float, place: &Place) {
+        for (all, out) in [(weight.scales, &mut self.scale), (weight.biases, &mut self.bias)] {
+            let mut padded = [[0u8; GROUPS * 4]; ROWS];
+            let whole = place.whole_rows(all, format.bytes());
+            if whole.is_none() {
+                place.pad(all, format.bytes(), &mut padded);
+            }
+            let mut tile = [_mm256_setzero_ps(); ROWS];
+            for (r, (it, padded)) in tile.iter_mut().zip(&padded).enumerate() {
+                let row = whole.as_ref().map_or(&padded[..], |it| it.row(r));
+                *it = match format {
+                    Float::BF16 => bf16(row),
+                    Float::F16 => f16(row),
+                    Float::F32 => f32s(row),
+                };
+            }
+            *out = transpose(tile);
+        }
+    }
 }
 
-/// Apart, so that the usual format stays short.
-#[inline(never)]
-#[target_feature(enable = "avx2,f16c")]
-fn rarer_param_tile(weight: &MatrixView<'_>, format: Float, place: &Place) -> ParamTile {
-    let lanes = |all| match format {
-        Float::F32 => transpose(place.rows::<4, _>(all, |it| f32s(it))),
-        Float::F16 => transpose(place.rows::<2, _>(all, |it| f16(it))),
-        Float::BF16 => bf16_lanes(place.rows::<2, _>(all, |it| load_16(it))),
-    };
-    ParamTile { scale: lanes(weight.scales), bias: lanes(weight.biases) }
+/// Eight groups of eight rows at equal distances.
+struct WholeRows<'a> {
+    /// Invariant: the last row's groups are inside.
+    stored: &'a [u8],
+    row_bytes: usize,
+    /// Of eight groups.
+    n_bytes: usize,
+}
+
+impl Place {
+    /// All rows, where there are eight and memory does not end before that.
+    #[inline]
+    fn whole_rows<'a>(&self, all: &'a [u8], size: usize) -> Option<WholeRows<'a>> {
+        let (row_bytes, n_bytes) = (self.n_groups * size, GROUPS * size);
+        let stored = &all[self.rows.start * row_bytes + self.group * size..];
+        let is_whole = self.rows.len() == ROWS && stored.len() >= (ROWS - 1) * row_bytes + n_bytes;
+        is_whole.then_some(WholeRows { stored, row_bytes, n_bytes })
+    }
+
+    /// Copies the groups that there are.
+    fn pad(&self, all: &[u8], size: usize, out: &mut [[u8; GROUPS * 4]; ROWS]) {
+        let (row_bytes, last) = (self.n_groups * size, self.rows.len() - 1);
+        let n_bytes = GROUPS.min(self.n_groups - self.group) * size;
+        let stored = &all[self.rows.start * row_bytes + self.group * size..];
+        for (r, out) in out.iter_mut().enumerate() {
+            out[..n_bytes].copy_from_slice(&stored[r.min(last) * row_bytes..][..n_bytes]);
+        }
+    }
+}
+
+impl<'a> WholeRows<'a> {
+    #[inline]
+    fn row(&self, r: usize) -> &'a [u8] {
+        assert!(r < ROWS, "row {r} of eight");
+        let at = r * self.row_bytes;
+        // SAFETY: row `r` ends where the last one does or before, which is inside.
+        unsafe { self.stored.get_unchecked(at..at + self.n_bytes) }
+    }
 }
 
 /// Vector `g` of the result holds element `g` of every row.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn bf16_lanes(rows: [__m128i; ROWS]) -> [__m256; GROUPS] {
+fn bf16_lanes(rows: WholeRows<'_>, out: &mut [__m256; GROUPS]) {
     // Rows `r` and `r + 4` go through the same steps, in the halves of a vector.
-    let both = |r: usize| _mm256_set_m128i(rows[r + 4], rows[r]);
+    let both = |r: usize| _mm256_set_m128i(load_16(rows.row(r + 4)), load_16(rows.row(r)));
     let (a, b, c, d) = (both(0), both(1), both(2), both(3));
     let (ab_low, ab_high) = (_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b));
     let (cd_low, cd_high) = (_mm256_unpacklo_epi16(c, d), _mm256_unpackhi_epi16(c, d));
@@ -69,13 +132,18 @@ fn bf16_lanes(rows: [__m128i; ROWS]) -> [__m256; GROUPS] {
         _mm256_unpackhi_epi32(ab_high, cd_high),
     ];
     let zero = _mm256_setzero_si256();
-    let mut out = [_mm256_setzero_ps(); GROUPS];
     for (out, pair) in out.as_chunks_mut::<2>().0.iter_mut().zip(pairs) {
         // The upper half of a single.
         out[0] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(zero, pair));
         out[1] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(zero, pair));
     }
-    out
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn bf16(bytes: &[u8]) -> __m256 {
+    let wide = _mm256_cvtepu16_epi32(load_16(bytes));
+    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
 }
 
 #[inline]
@@ -88,49 +156,4 @@ fn f16(bytes: &[u8]) -> __m256 {
 #[target_feature(enable = "avx2")]
 fn f32s(bytes: &[u8]) -> __m256 {
     _mm256_castsi256_ps(load_32(bytes))
-}
-
-impl Place {
-    /// Eight elements of `SIZE` bytes of every row, as `load` gives them.
-    #[inline]
-    #[target_feature(enable = "avx2,f16c")]
-    fn rows<const SIZE: usize, V: Copy>(&self, all: &[u8], load: impl Fn(&[u8]) -> V) -> [V; ROWS] {
-        let row_bytes = self.n_groups * SIZE;
-        let stored = &all[self.rows.start * row_bytes + self.group * SIZE..];
-        // Elements behind a row's last may be those of the next row.
-        if self.rows.len() < ROWS || stored.len() < (ROWS - 1) * row_bytes + GROUPS * SIZE {
-            return self.padded_rows::<SIZE, V>(stored, load);
-        }
-        let row = |r: usize| {
-            // SAFETY: this is the end of the last row at most, which lies inside.
-            unsafe { stored.get_unchecked(r * row_bytes..r * row_bytes + GROUPS * SIZE) }
-        };
-        let mut out = [load(row(0)); ROWS];
-        for (r, it) in out.iter_mut().enumerate().skip(1) {
-            *it = load(row(r));
-        }
-        out
-    }
-
-    /// As [`Place::rows`], where rows are missing or memory ends.
-    #[cold]
-    #[inline(never)]
-    #[target_feature(enable = "avx2,f16c")]
-    fn padded_rows<const SIZE: usize, V: Copy>(
-        &self,
-        stored: &[u8],
-        load: impl Fn(&[u8]) -> V,
-    ) -> [V; ROWS] {
-        let (row_bytes, last) = (self.n_groups * SIZE, self.rows.len() - 1);
-        let n = GROUPS.min(self.n_groups - self.group) * SIZE;
-        let mut padded = [[0u8; GROUPS * 4]; ROWS];
-        for (r, it) in padded.iter_mut().enumerate() {
-            it[..n].copy_from_slice(&stored[r.min(last) * row_bytes..][..n]);
-        }
-        let mut out = [load(&padded[0]); ROWS];
-        for (it, padded) in out.iter_mut().zip(&padded).skip(1) {
-            *it = load(padded);
-        }
-        out
-    }
 }

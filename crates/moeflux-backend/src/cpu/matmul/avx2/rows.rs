@@ -11,7 +11,7 @@ use std::ops::Range;
 use super::ROWS;
 use super::dots::{add_halves, add_neighbours};
 use super::order::{Digits, Scratch};
-use super::params::{GROUPS, Place, param_tile};
+use super::params::{GROUPS, ParamTile, Place};
 use super::stream::{Scales, Sums, X_ROWS, ask_for};
 use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::jobs::OutPart;
@@ -125,7 +125,8 @@ fn sums_of_rows<const VECTORS: usize>(
     let (s, st, digits) = (&s[..n_groups], &st[..n_groups], &digits[..n_groups]);
     let param_bytes = product.affine.params.bytes();
     let distance = DISTANCE.max(ROWS * packed.row_bytes);
-    let mut sums = Sums::zero();
+    let Sums { mut acc, mut off } = Sums::zero();
+    let mut tile = ParamTile::zero();
     for first in (0..n_groups).step_by(GROUPS) {
         for line in 0..ROWS * GROUPS * param_bytes / 64 {
             let at = (rows.end * n_groups + first * ROWS) * param_bytes + 64 * line;
@@ -133,20 +134,24 @@ fn sums_of_rows<const VECTORS: usize>(
             ask_for(product.weight.biases, at);
         }
         let place = Place { rows: rows.clone(), group: first, n_groups };
-        let params = param_tile(&product.weight, product.affine.params, &place);
+        tile.load(&product.weight, product.affine.params, &place);
         let groups = first..n_groups.min(first + GROUPS);
-        let params = params.scale.iter().zip(&params.bias);
-        for (g, (scale, bias)) in groups.zip(params) {
+        let factors = s[groups.clone()].iter().zip(&st[groups.clone()]);
+        for ((scale, bias), (s, st)) in tile.scale.iter_mut().zip(&tile.bias).zip(factors) {
+            *scale = _mm256_mul_ps(*scale, _mm256_set1_ps(*s));
+            off = _mm256_fmadd_ps(*bias, _mm256_set1_ps(*st), off);
+        }
+        for ((g, x), scale) in groups.clone().zip(&digits[groups]).zip(&tile.scale) {
             // A little at a time: many requests at once block the loads behind them.
             for line in 0..ROWS * VECTORS / 2 {
                 ask_for(packed.bytes, distance + g * (ROWS * VECTORS * 32) + 64 * line);
             }
             // SAFETY: group `g` is one of each row's.
-            let dots = unsafe { group_dots(packed, g, &digits[g]) };
-            sums = sums.with(_mm256_cvtepi32_ps(dots), *scale, *bias, s[g], st[g]);
+            let dots = unsafe { group_dots(packed, g, x) };
+            acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dots), *scale, acc);
         }
     }
-    sums
+    Sums { acc, off }
 }
 
 /// The dots of group `g` of the eight rows, in their order.

@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::ROWS;
 use super::dots::{GROUPS, SLACK, eight_dots, step_bytes};
 use super::order::{Ordered, Scratch};
-use super::params::{Place, param_tile};
+use super::params::{ParamTile, Place};
 use super::vector::{load_floats, store_floats, transpose};
 use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::jobs::OutPart;
@@ -127,8 +127,8 @@ fn block_dots<const BITS: usize, const GROUP: usize, const VNNI: bool>(
 /// The two accumulators of eight outputs.
 #[derive(Clone, Copy)]
 pub(super) struct Sums {
-    acc: __m256,
-    off: __m256,
+    pub(super) acc: __m256,
+    pub(super) off: __m256,
 }
 
 impl Sums {
@@ -141,7 +141,7 @@ impl Sums {
     /// With another group.
     #[inline]
     #[target_feature(enable = "avx2,fma")]
-    pub(super) fn with(self, dots: __m256, scale: __m256, bias: __m256, s: f32, st: f32) -> Sums {
+    fn with(self, dots: __m256, scale: __m256, bias: __m256, s: f32, st: f32) -> Sums {
         let scale = _mm256_mul_ps(scale, _mm256_set1_ps(s));
         let acc = _mm256_fmadd_ps(dots, scale, self.acc);
         Sums { acc, off: _mm256_fmadd_ps(bias, _mm256_set1_ps(st), self.off) }
@@ -175,10 +175,11 @@ fn add_groups(
     sums: &mut [Sums],
 ) {
     let n_groups = product.n_groups();
+    let mut params = ParamTile::zero();
     for group in (0..n_groups).step_by(GROUPS) {
         let place = Place { rows: rows.clone(), group, n_groups };
         ask_for_params(product, rows.end, group..n_groups.min(group + GROUPS));
-        let params = param_tile(&product.weight, product.affine.params, &place);
+        params.load(&product.weight, product.affine.params, &place);
         let x_dots = dots.chunks_exact(ROWS * n_groups + GROUPS);
         for ((dots, x), sums) in x_dots.zip(x).zip(sums.iter_mut()) {
             let mut tile = [_mm256_setzero_ps(); ROWS];

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::dots::add_products;
 use super::order::Scratch;
-use super::params::{GROUPS, Place, param_tile};
+use super::params::{GROUPS, ParamTile, Place};
 use super::unpack::unpack_row;
 use super::vector::{load_16, load_integers, store_floats, store_integers, transpose};
 use crate::cpu::matmul::IntegerProduct;
@@ -135,13 +135,14 @@ impl Params {
         let zero = [[_mm256_setzero_ps(); 2]; COLS / 32];
         let mut out = Params { scale: zero, bias: zero };
         let n_groups = product.n_groups();
+        let mut tile = ParamTile::zero();
         for half in 0..2 {
             // Lanes of absent rows repeat one that is there.
             let start = (rows.start + half * LANES).min(rows.end - 1);
             let rows = start..rows.end.min(start + LANES);
             for first in (0..groups.len()).step_by(GROUPS) {
                 let place = Place { rows: rows.clone(), group: groups.start + first, n_groups };
-                let tile = param_tile(&product.weight, product.affine.params, &place);
+                tile.load(&product.weight, product.affine.params, &place);
                 for g in 0..GROUPS.min(groups.len() - first) {
                     out.scale[first + g][half] = tile.scale[g];
                     out.bias[first + g][half] = tile.bias[g];
