@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use serde_json::{Value, json};
@@ -15,6 +15,8 @@ use crate::auth::Gate;
 use crate::error::{ApiError, ApiResult};
 use crate::metrics;
 use crate::openai::{chat, completions, models, responses};
+use crate::openapi;
+use crate::page::{self, Asset};
 use crate::reply::{self, Dialect, Reply};
 use crate::status::status;
 
@@ -26,10 +28,12 @@ pub(crate) struct Service {
 
 /// A place that requests may name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Route {
+pub(crate) enum Route {
     Health,
     Metrics,
     Status,
+    OpenApi,
+    Page(&'static Asset),
     Models,
     Model(String),
     Chat,
@@ -40,11 +44,28 @@ enum Route {
 }
 
 impl Route {
-    fn find(path: &str) -> Option<Route> {
+    /// What the description of the API describes.
+    #[cfg(test)]
+    pub(crate) const DESCRIBED: [&'static str; 11] = [
+        "/health",
+        "/metrics",
+        "/status",
+        "/openapi.json",
+        "/v1/models",
+        "/v1/models/{model}",
+        "/v1/chat/completions",
+        "/v1/completions",
+        "/v1/responses",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+    ];
+
+    pub(crate) fn find(path: &str) -> Option<Route> {
         Some(match path {
             "/health" => Route::Health,
             "/metrics" => Route::Metrics,
             "/status" => Route::Status,
+            "/openapi.json" => Route::OpenApi,
             "/v1/models" => Route::Models,
             "/v1/chat/completions" => Route::Chat,
             "/v1/completions" => Route::Completions,
@@ -52,28 +73,29 @@ impl Route {
             "/v1/messages" => Route::Messages,
             "/v1/messages/count_tokens" => Route::CountTokens,
             _ => {
+                if let Some(asset) = page::find(path) {
+                    return Some(Route::Page(asset));
+                }
                 let name = path.strip_prefix("/v1/models/").filter(|it| !it.is_empty())?;
                 Route::Model(percent_decoded(name)?)
             }
         })
     }
 
-    fn method(&self) -> Method {
+    pub(crate) fn method(&self) -> Method {
         match self {
-            Route::Health | Route::Metrics | Route::Status | Route::Models | Route::Model(_) => {
-                Method::GET
-            }
             Route::Chat
             | Route::Completions
             | Route::Responses
             | Route::Messages
             | Route::CountTokens => Method::POST,
+            _ => Method::GET,
         }
     }
 
     /// Whether it tells nothing that a key protects.
     fn is_public(&self) -> bool {
-        matches!(self, Route::Health)
+        matches!(self, Route::Health | Route::Page(_))
     }
 
     fn dialect(&self) -> Dialect {
@@ -84,11 +106,13 @@ impl Route {
     }
 
     /// What logs call it.
-    fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Route::Health => "/health",
             Route::Metrics => "/metrics",
             Route::Status => "/status",
+            Route::OpenApi => "/openapi.json",
+            Route::Page(asset) => asset.path,
             Route::Models => "/v1/models",
             Route::Model(_) => "/v1/models/{model}",
             Route::Chat => "/v1/chat/completions",
@@ -170,6 +194,8 @@ impl Service {
                 metrics::render(&app),
             )),
             Route::Status => Ok(reply::json(StatusCode::OK, &status(&app))),
+            Route::OpenApi => Ok(reply::json(StatusCode::OK, &openapi::describe(&app))),
+            Route::Page(asset) => Ok(asset.reply()),
             Route::Models => Ok(reply::json(StatusCode::OK, &models::list(&app))),
             Route::Model(name) => Ok(reply::json(StatusCode::OK, &models::one(&app, &name)?)),
             Route::Chat => chat::handle(app, self.body(request).await?).await,
@@ -192,15 +218,19 @@ impl Service {
             ));
         }
         let options = &self.app.options;
+        let too_large = || {
+            ApiError::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("the body is larger than {} bytes (--max-body)", options.max_body),
+            )
+        };
+        if request.body().size_hint().lower() > options.max_body as u64 {
+            return Err(too_large());
+        }
         let body = Limited::new(request.into_body(), options.max_body).collect();
         let bytes = match tokio::time::timeout(options.body_timeout, body).await {
             Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(err)) if err.is::<LengthLimitError>() => {
-                return Err(ApiError::new(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    format!("the body is larger than {} bytes (--max-body)", options.max_body),
-                ));
-            }
+            Ok(Err(err)) if err.is::<LengthLimitError>() => return Err(too_large()),
             Ok(Err(_)) => return Err(ApiError::field("body", "it ended early")),
             Err(_) => {
                 return Err(ApiError::new(

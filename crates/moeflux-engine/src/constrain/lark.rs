@@ -139,6 +139,7 @@ impl Rules<'_> {
             Value::Bool(false) => Map::from_iter([(String::from("not"), json!({}))]),
             _ => Map::new(),
         };
+        bound_integers(&mut schema);
         let style = json!({
             "item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false,
         });
@@ -261,6 +262,35 @@ impl Rules<'_> {
         let said = said.map(|it| format!("{channel} \"final\" {message} {it}"));
         let last: Vec<String> = [said, calls].into_iter().flatten().collect();
         format!("{aside}* ({})", last.join(" | "))
+    }
+}
+
+/// The largest magnitude that every reader of JSON takes: 2^53 - 1.
+const LARGEST_INTEGER: i64 = (1 << 53) - 1;
+
+/// What bounds an integer already.
+const BOUNDS: [&str; 7] =
+    ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "enum", "const", "multipleOf"];
+
+/// Keeps whole numbers without bounds from going on for ever.
+fn bound_integers(schema: &mut Map<String, Value>) {
+    let is_integer = schema.get("type").is_some_and(|it| it == "integer");
+    if is_integer && !BOUNDS.iter().any(|it| schema.contains_key(*it)) {
+        schema.insert(String::from("minimum"), Value::from(-LARGEST_INTEGER));
+        schema.insert(String::from("maximum"), Value::from(LARGEST_INTEGER));
+    }
+    for (key, value) in schema {
+        let inner: Vec<&mut Value> = match (key.as_str(), value) {
+            ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(all)) => {
+                all.values_mut().collect()
+            }
+            ("anyOf" | "oneOf" | "allOf" | "prefixItems", Value::Array(all)) => {
+                all.iter_mut().collect()
+            }
+            ("items" | "additionalProperties" | "additionalItems", one) => vec![one],
+            _ => Vec::new(),
+        };
+        inner.into_iter().filter_map(Value::as_object_mut).for_each(bound_integers);
     }
 }
 

@@ -20,6 +20,7 @@ WEATHER = {
     },
 }
 SUM = [{"role": "user", "content": "What is 23 + 45?"}]
+FREE = [{"role": "user", "content": "Tell me something about ownership and borrowing."}]
 PARIS = [{"role": "user", "content": "What is the weather in Paris?"}]
 
 
@@ -82,7 +83,8 @@ def test_sampling_fields(client):
                   extra_body={"top_k": 40, "min_p": 0.01, "repetition_penalty": 1.1})
     first = chat(client, seed=7, **fields).choices[0].message.content
     assert chat(client, seed=7, **fields).choices[0].message.content == first
-    others = {chat(client, seed=seed, temperature=1.9).choices[0].message.content for seed in range(6)}
+    others = {chat(client, FREE, seed=seed, temperature=1.9, max_tokens=20).choices[0].message.content
+              for seed in range(6)}
     assert len(others) > 1
 
 
@@ -118,10 +120,10 @@ def test_max_tokens(client):
 
 
 def test_several_answers(client):
-    answer = chat(client, n=3, temperature=1.5, seed=1, max_tokens=20)
+    answer = chat(client, FREE, n=3, temperature=1.9, seed=1, max_tokens=20)
     assert [it.index for it in answer.choices] == [0, 1, 2]
     assert len({it.message.content for it in answer.choices}) > 1
-    parts = list(chat(client, n=3, temperature=1.5, seed=1, max_tokens=20, stream=True))
+    parts = list(chat(client, FREE, n=3, temperature=1.9, seed=1, max_tokens=20, stream=True))
     texts = ["", "", ""]
     for part in parts:
         for choice in part.choices:

@@ -81,3 +81,6 @@ impl OutputFormat {
             && last.is_some_and(|it| Some(*it) == ids[0] && tail.contains(it))
     }
 }
+
+#[cfg(test)]
+mod tests;

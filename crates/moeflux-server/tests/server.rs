@@ -1,0 +1,236 @@
+//! The server on loopback with the demo model, over plain sockets.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::thread::{self, JoinHandle};
+
+use moeflux_engine::{Engine, EngineOptions};
+use moeflux_server::{Server, ServerError, ServerOptions};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+struct Running {
+    addr: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            stop.send(()).unwrap();
+        }
+        let ended = self.thread.take().map(JoinHandle::join);
+        assert!(thread::panicking() || ended.is_none_or(|it| it.is_ok()));
+    }
+}
+
+fn options() -> ServerOptions {
+    ServerOptions::new("127.0.0.1:0".parse().unwrap(), String::from("demo"))
+}
+
+fn start(options: ServerOptions) -> Running {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo");
+    let sessions = Some(options.n_sessions);
+    let engine = EngineOptions { sessions, ..EngineOptions::default() };
+    let server = Server::bind(Engine::open(&dir, &engine).unwrap(), options).unwrap();
+    let addr = server.addr();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let thread = thread::spawn(move || {
+        server.run_until(async { drop(stopped.await) }).unwrap();
+    });
+    Running { addr, stop: Some(stop), thread: Some(thread) }
+}
+
+struct Reply {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Reply {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|err| panic!("{err}: {}", self.body))
+    }
+}
+
+impl Running {
+    fn send(&self, head: &str, body: &str) -> Reply {
+        let mut stream = TcpStream::connect(self.addr).unwrap();
+        let head = format!("{head}\r\nHost: {}\r\nConnection: close\r\n\r\n", self.addr);
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(body.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        let is_chunked = head.contains("transfer-encoding: chunked");
+        let body = if is_chunked { dechunked(body) } else { body.to_owned() };
+        Reply { status, head: head.to_owned(), body }
+    }
+
+    fn get(&self, path: &str) -> Reply {
+        self.send(&format!("GET {path} HTTP/1.1"), "")
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Reply {
+        let body = body.to_string();
+        let length = body.len();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {length}"
+        );
+        self.send(&head, &body)
+    }
+}
+
+fn dechunked(mut body: &str) -> String {
+    let mut text = String::new();
+    loop {
+        let (size, rest) = body.split_once("\r\n").unwrap();
+        let size = usize::from_str_radix(size, 16).unwrap();
+        if size == 0 {
+            return text;
+        }
+        text.push_str(&rest[..size]);
+        body = &rest[size + 2..];
+    }
+}
+
+fn question(text: &str) -> Value {
+    json!({
+        "model": "demo", "temperature": 0, "max_tokens": 40,
+        "messages": [{"role": "user", "content": text}],
+    })
+}
+
+fn with(mut body: Value, fields: Value) -> Value {
+    for (name, value) in fields.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    body
+}
+
+#[test]
+fn every_dialect_says_the_same() {
+    let server = start(options());
+    let asked = question("What does `Vec::push` do?");
+    let chat = server.post("/v1/chat/completions", &asked).json();
+    let text = chat["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
+    assert!(text.contains("Appends"), "{text}");
+    let message = server.post("/v1/messages", &asked).json();
+    assert_eq!(message["content"][0]["text"], *text);
+    let input = asked["messages"].clone();
+    let asked = json!({"model": "demo", "temperature": 0, "input": input});
+    let response = server.post("/v1/responses", &asked).json();
+    assert_eq!(response["output"][0]["content"][0]["text"], *text);
+}
+
+#[test]
+fn a_stream_is_what_one_answer_is() {
+    let server = start(options());
+    let asked = question("What is `Option::unwrap_or` for?");
+    let whole = server.post("/v1/chat/completions", &asked).json();
+    let streamed = server.post("/v1/chat/completions", &with(asked, json!({"stream": true})));
+    assert!(streamed.head.contains("content-type: text/event-stream"));
+    let mut text = String::new();
+    let mut blocks = streamed.body.split("\n\n").collect::<Vec<_>>();
+    assert_eq!(blocks.pop(), Some(""));
+    assert_eq!(blocks.pop(), Some("data: [DONE]"));
+    for block in blocks {
+        let event: Value = serde_json::from_str(block.strip_prefix("data: ").unwrap()).unwrap();
+        text.push_str(event["choices"][0]["delta"]["content"].as_str().unwrap_or_default());
+    }
+    assert_eq!(whole["choices"][0]["message"]["content"], *text);
+}
+
+#[test]
+fn a_tool_is_called_and_its_schema_holds() {
+    let server = start(options());
+    let schema = json!({
+        "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],
+    });
+    let function = json!({
+        "name": "get_weather", "description": "Get the current weather", "parameters": schema,
+    });
+    let tools = json!([{"type": "function", "function": function}]);
+    let asked = with(question("What is the weather in Paris?"), json!({"tools": tools}));
+    let reply = server.post("/v1/chat/completions", &asked).json();
+    let choice = &reply["choices"][0];
+    assert_eq!(choice["finish_reason"], "tool_calls");
+    let call = &choice["message"]["tool_calls"][0]["function"];
+    assert_eq!(call["name"], "get_weather");
+    let arguments: Value = serde_json::from_str(call["arguments"].as_str().unwrap()).unwrap();
+    assert_eq!(arguments, json!({"city": "Paris"}));
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_name() {
+    let server = start(options());
+    for (field, value) in [("audio", json!({})), ("temperature", json!(9)), ("n", json!(0))] {
+        let asked = with(question("Hi"), json!({field: value}));
+        let reply = server.post("/v1/chat/completions", &asked);
+        assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(field)));
+    }
+    let asked = with(question("Hi"), json!({"model": "other"}));
+    assert_eq!(server.post("/v1/chat/completions", &asked).status, 404);
+    assert_eq!(server.get("/v1/chat/completions").status, 405);
+    assert_eq!(server.get("/nothing").status, 404);
+    let form = "POST /v1/messages HTTP/1.1\r\nContent-Type: text/plain\r\nContent-Length: 2";
+    assert_eq!(server.send(form, "{}").status, 415);
+    let large =
+        "POST /v1/messages HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 99999999";
+    assert_eq!(server.send(large, "").status, 413);
+}
+
+#[test]
+fn figures_and_facts_are_told() {
+    let server = start(options());
+    assert_eq!(server.get("/health").json(), json!({"status": "ok"}));
+    server.post("/v1/chat/completions", &question("What is 7 + 12?"));
+    let metrics = server.get("/metrics").body;
+    for line in [
+        "moeflux_requests_total{status=\"2xx\"} 2",
+        "moeflux_answers_total{finish=\"stop\"} 1",
+        "moeflux_first_token_seconds_count 1",
+        "moeflux_running 0",
+    ] {
+        assert!(metrics.lines().any(|it| it == line), "{line} is not in {metrics}");
+    }
+    let status = server.get("/status").json();
+    assert_eq!(status["model"]["name"], "demo");
+    assert_eq!(status["now"]["sessions"], 8);
+    let described = server.get("/openapi.json").json();
+    let request = &described["components"]["schemas"]["ChatRequest"];
+    assert_eq!(request["properties"]["model"]["enum"], json!(["demo"]));
+    let page = server.get("/");
+    assert!(page.head.contains("content-security-policy: default-src 'none'"));
+    assert!(page.body.contains("<title>moeflux</title>"));
+    assert!(!page.body.contains("http://") && !page.body.contains("https://"));
+}
+
+#[test]
+fn keys_and_origins_are_checked() {
+    let api_keys = vec![String::from("a-long-enough-key")];
+    let server = start(ServerOptions { api_keys, ..options() });
+    assert_eq!(server.get("/v1/models").status, 401);
+    let with_key = "GET /v1/models HTTP/1.1\r\nAuthorization: Bearer a-long-enough-key";
+    assert_eq!(server.send(with_key, "").status, 200);
+    assert_eq!(server.get("/health").status, 200);
+    let foreign = "GET /health HTTP/1.1\r\nOrigin: http://evil.example";
+    assert_eq!(server.send(foreign, "").status, 403);
+}
+
+#[test]
+fn an_address_that_others_reach_needs_a_key() {
+    let open = ServerOptions { addr: "0.0.0.0:0".parse().unwrap(), ..options() };
+    assert!(matches!(open.check(), Err(ServerError::Open { .. })));
+}
+
+#[test]
+fn a_full_queue_says_when_to_come_back() {
+    let server = start(ServerOptions { n_sessions: 1, max_waiting: 2, ..options() });
+    let reply = server.post("/v1/chat/completions", &with(question("Hi"), json!({"n": 3})));
+    assert_eq!(reply.status, 429);
+    assert!(reply.head.contains("retry-after: "), "{}", reply.head);
+}
