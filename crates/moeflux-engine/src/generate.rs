@@ -7,7 +7,7 @@ use moeflux_core::TokenId;
 
 use crate::error::EngineError;
 use crate::sampler::{Sampler, SamplerOptions};
-use crate::session::{Logits, Prompt, Read, Session};
+use crate::session::{Logits, Prompt, Session};
 use crate::text::{Special, StopMatcher, StreamDecoder, Tokenizer};
 
 /// How an answer is made.
@@ -76,6 +76,12 @@ pub trait Sink {
     /// So many tokens of the prompt are evaluated.
     fn prompt_progress(&mut self, _n_done: usize) {}
 
+    /// Whether the answer is no longer wanted; asked between chunks of the
+    /// prompt, and before each token.
+    fn is_cancelled(&mut self) -> bool {
+        false
+    }
+
     /// Takes text as it becomes certain; ends the answer by breaking.
     fn text(&mut self, piece: &str) -> ControlFlow<()>;
 }
@@ -101,8 +107,14 @@ pub fn generate(
         sink,
     };
     let start = Instant::now();
-    let progress = &mut |n_done| writer.sink.prompt_progress(n_done);
-    let Read { mut logits, n_reused } = session.eval_conversation(prompt, progress)?;
+    session.check_prompt(prompt.tokens)?;
+    let n_reused = session.reuse(prompt.tokens)?;
+    let Some(mut logits) = read(session, prompt, n_reused, writer.sink)? else {
+        let n_prompt = session.position() - n_reused;
+        let (prefill, decode) = (start.elapsed(), Duration::ZERO);
+        let finish = Finish::Cancelled;
+        return Ok(Generated { finish, n_prompt, n_reused, n_generated: 0, prefill, decode });
+    };
     let mut token = sampler.sample(&logits, session.tokens())?;
     let prefill = start.elapsed();
     let mut n_generated = 1;
@@ -116,6 +128,9 @@ pub fn generate(
         if n_generated >= options.max_tokens {
             break Finish::MaxTokens;
         }
+        if writer.sink.is_cancelled() {
+            break Finish::Cancelled;
+        }
         match next(session, token)? {
             Some(it) => logits = it,
             None => break Finish::ContextFull,
@@ -127,6 +142,27 @@ pub fn generate(
     let finish = writer.finish(finish);
     let n_prompt = prompt.tokens.len() - n_reused;
     Ok(Generated { finish, n_prompt, n_reused, n_generated, prefill, decode })
+}
+
+/// Evaluates the rest of a prompt; `None` where it is no longer wanted.
+fn read(
+    session: &mut Session,
+    prompt: Prompt<'_>,
+    n_reused: usize,
+    sink: &mut dyn Sink,
+) -> Result<Option<Logits>, EngineError> {
+    let mut marks = prompt.marks.to_vec();
+    marks.sort_unstable();
+    let mut logits = None;
+    for part in prompt.tokens[n_reused..].chunks(session.chunk_rows()) {
+        if sink.is_cancelled() {
+            return Ok(None);
+        }
+        let n_done = session.position();
+        let progress = &mut |n| sink.prompt_progress(n_done + n);
+        logits = Some(session.eval_marked(part, &marks, progress)?);
+    }
+    Ok(logits)
 }
 
 /// `None` where the context is full.

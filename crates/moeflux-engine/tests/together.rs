@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use common::{Golden, golden_dir};
 use moeflux_engine::{Engine, EngineOptions, Logits, Part, Session, TokenId, eval_together};
@@ -32,7 +32,7 @@ fn alone(engine: &Engine, tokens: &[TokenId]) -> Vec<Vec<u32>> {
 /// Runs sessions side by side, as many tokens of each a step as its pattern
 /// says, and compares the logits of each step's last tokens.
 #[track_caller]
-fn check(engine: &Engine, timelines: &[Vec<TokenId>], patterns: &[&[usize]]) {
+fn check(case: &Path, engine: &Engine, timelines: &[Vec<TokenId>], patterns: &[&[usize]]) {
     let want: Vec<_> = timelines.iter().map(|it| alone(engine, it)).collect();
     let mut sessions: Vec<Session> = timelines.iter().map(|_| engine.session()).collect();
     for step in 0.. {
@@ -55,7 +55,11 @@ fn check(engine: &Engine, timelines: &[Vec<TokenId>], patterns: &[&[usize]]) {
         for (((i, end), got), is_wanted) in ends.into_iter().zip(got).zip(wanted) {
             assert_eq!(got.is_some(), is_wanted);
             if let Some(got) = got {
-                assert!(bits(&got) == want[i][end], "step {step}, session {i}, position {end}");
+                assert!(
+                    bits(&got) == want[i][end],
+                    "{}: step {step}, session {i}, position {end}",
+                    case.display()
+                );
             }
         }
     }
@@ -68,8 +72,7 @@ fn every_family_gives_the_same_bits_alone_and_together() {
         let reversed: Vec<TokenId> = tokens.iter().rev().copied().collect();
         let timelines = [tokens.clone(), reversed, tokens[tokens.len() / 3..].to_vec()];
         let engine = Engine::open(&case, &EngineOptions::default()).unwrap();
-        eprintln!("{}", case.display());
-        check(&engine, &timelines, &[&[5, 1, 1], &[1], &[0, 0, 7, 1]]);
+        check(&case, &engine, &timelines, &[&[5, 1, 1], &[1], &[0, 0, 7, 1]]);
     }
 }
 

@@ -30,6 +30,9 @@ const MAX_HEADERS: usize = 100;
 /// After a failure to take a connection, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Between two looks at what the prompt cache met.
+const WARNINGS_PAUSE: Duration = Duration::from_secs(5);
+
 /// A server that listens and does not answer yet.
 pub struct Server {
     listener: StdListener,
@@ -89,6 +92,7 @@ impl Server {
         let room = Arc::new(Semaphore::new(options.max_connections));
         let (is_ending, ending) = watch::channel(false);
         tokio::pin!(stop);
+        let told = tokio::spawn(tell_warnings(Arc::clone(&service.app)));
         loop {
             let next = async {
                 let place = Arc::clone(&room).acquire_owned().await;
@@ -110,10 +114,24 @@ impl Server {
             }
         }
         drop(listener);
+        told.abort();
         // Nobody may be connected.
         let _ = is_ending.send(true);
         finish(Arc::clone(&service.app), &room).await;
         Ok(())
+    }
+}
+
+/// Takes what the prompt cache met, and tells it where logs are wanted: it
+/// names files.
+async fn tell_warnings(app: Arc<App>) {
+    loop {
+        tokio::time::sleep(WARNINGS_PAUSE).await;
+        for warning in app.engine.take_warnings() {
+            if app.options.log_requests {
+                log(&format!("warning: {warning}"));
+            }
+        }
     }
 }
 

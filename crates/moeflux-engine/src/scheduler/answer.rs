@@ -39,16 +39,13 @@ pub(super) enum Phase {
 impl Running {
     pub(super) fn new(
         job: Job,
+        sampler: Sampler,
         tokenizer: &Tokenizer,
         n_reused: usize,
         arrived: Instant,
-    ) -> Result<Running, (Job, EngineError)> {
-        let sampler = match Sampler::new(job.sampler.clone()) {
-            Ok(sampler) => sampler,
-            Err(err) => return Err((job, err.into())),
-        };
+    ) -> Running {
         let writer = Writer::new(tokenizer, &job);
-        Ok(Running {
+        Running {
             job,
             phase: Phase::Prompt(n_reused),
             sampler,
@@ -59,7 +56,7 @@ impl Running {
             arrived,
             started: Instant::now(),
             first_token: None,
-        })
+        }
     }
 
     /// Chooses a token and tells what text it makes certain. Gives the reason

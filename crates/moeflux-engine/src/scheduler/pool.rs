@@ -34,14 +34,18 @@ impl Pool {
     }
 
     /// The free session that a prompt is best given to: the one that holds most
-    /// of it, unless that would forget more than it saves; else the one unused
-    /// for longest.
+    /// of it, unless it would forget more than that, or forget at all while
+    /// another is empty; else the one unused for longest.
     pub(super) fn choose(&self, tokens: &[TokenId]) -> Option<usize> {
         let free = || self.slots.iter().enumerate().filter(|(_, it)| it.running.is_none());
         let limit = tokens.len().saturating_sub(1);
         let known = |slot: &Slot| slot.session.own_prefix(tokens, limit);
         let best = free().max_by_key(|(_, it)| (known(it), it.last_use));
-        let fits = best.filter(|(_, it)| 2 * known(it) >= it.session.position().max(1));
+        let has_empty = free().any(|(_, it)| it.session.position() == 0);
+        let fits = best.filter(|(_, it)| match (known(it), it.session.position()) {
+            (0, _) => false,
+            (known, position) => known == position || (!has_empty && 2 * known >= position),
+        });
         let oldest = || free().min_by_key(|(_, it)| it.last_use);
         fits.or_else(oldest).map(|(i, _)| i)
     }

@@ -15,6 +15,7 @@ use super::{Command, SchedulerOptions, Shared};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::generate::Finish;
+use crate::sampler::Sampler;
 use crate::session::{Logits, Part, eval_together};
 use crate::text::Tokenizer;
 
@@ -59,9 +60,10 @@ impl Runner {
             self.admit();
             if self.pool.n_running() > 0 {
                 self.step();
-            } else if self.stop_at.is_some() {
-                break;
-            } else if !self.save_one() && !self.wait() {
+                continue;
+            }
+            let is_idle = self.stop_at.is_none() && !self.save_one();
+            if self.stop_at.is_some() || (is_idle && !self.wait()) {
                 break;
             }
         }
@@ -136,26 +138,27 @@ impl Runner {
     }
 
     fn begin(&mut self, i: usize, mut job: Job, arrived: Instant) {
-        let tokens = &job.prompt.tokens;
-        let checked = self.pool.slots[i].session.check_prompt(tokens);
-        let n_reused = match checked.and_then(|()| self.pool.prepare(i, tokens)) {
-            Ok(n_reused) => n_reused,
+        let ready = Sampler::new(job.sampler.clone()).map_err(EngineError::from);
+        let ready = ready.and_then(|it| Ok((it, self.prepare(i, &job.prompt.tokens)?)));
+        let (sampler, n_reused) = match ready {
+            Ok(ready) => ready,
             Err(err) => return (job.listener)(Event::Failed(Arc::new(err))),
         };
-        let n_total = tokens.len();
+        let n_total = job.prompt.tokens.len();
         (job.listener)(Event::Prompt { n_done: n_reused, n_total, n_reused });
-        match Running::new(job, &self.tokenizer, n_reused, arrived) {
-            Ok(running) => {
-                let mut load = self.shared.load();
-                load.n_reused += n_reused as u64;
-                load.n_prompt += (n_total - n_reused) as u64;
-                drop(load);
-                let slot = &mut self.pool.slots[i];
-                slot.unsaved = Some(running.job.prompt.marks.clone());
-                slot.running = Some(running);
-            }
-            Err((mut job, err)) => (job.listener)(Event::Failed(Arc::new(err))),
+        {
+            let mut load = self.shared.load();
+            load.n_reused += n_reused as u64;
+            load.n_prompt += (n_total - n_reused) as u64;
         }
+        let slot = &mut self.pool.slots[i];
+        slot.unsaved = Some(job.prompt.marks.clone());
+        slot.running = Some(Running::new(job, sampler, &self.tokenizer, n_reused, arrived));
+    }
+
+    fn prepare(&mut self, i: usize, tokens: &[TokenId]) -> Result<usize, EngineError> {
+        self.pool.slots[i].session.check_prompt(tokens)?;
+        self.pool.prepare(i, tokens)
     }
 
     /// Runs one step with a row of every answer and rows of every prompt.

@@ -92,7 +92,7 @@ impl Session {
 
     /// Evaluates checked tokens and makes a checkpoint at each of `marks`,
     /// ascending positions of the session.
-    pub(super) fn eval_marked(
+    pub(crate) fn eval_marked(
         &mut self,
         tokens: &[TokenId],
         marks: &[usize],

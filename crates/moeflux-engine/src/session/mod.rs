@@ -71,6 +71,11 @@ impl Session {
         self.n_unknown
     }
 
+    /// Rows that a step has at most.
+    pub(crate) fn chunk_rows(&self) -> usize {
+        self.engine.plan().chunk
+    }
+
     /// How many logits a token has.
     pub(crate) fn vocab(&self) -> usize {
         self.engine.shape().vocab

@@ -235,7 +235,7 @@ fn call(
     let call = json!({
         "id": id, "type": "function", "function": {"name": name, "arguments": arguments},
     });
-    if !messages.last().is_some_and(|it| it.role == "assistant") {
+    if messages.last().is_none_or(|it| it.role != "assistant") {
         messages.push(Message::new("assistant", ""));
     }
     if let Some(last) = messages.last_mut() {

@@ -37,7 +37,7 @@ class Chart {
         return;
       }
       const point = `${from + i} ${(96 - (value / top) * 90).toFixed(1)}`;
-      curve += (start === null ? "M" : "L") + point;
+      curve += start === null ? `M${point}h0` : "L" + point;
       area += start === null ? `M${from + i} 100L${point}` : "L" + point;
       start ??= i;
     });

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 import threading
 
 import httpx
@@ -17,7 +18,9 @@ class Server:
 
     def __init__(self, *args, env=None):
         command = [os.environ["MOEFLUX_BIN"], "serve", "--addr", "127.0.0.1:0", *args]
-        env = {**os.environ, **(env or {})}
+        own = {k: v for k, v in os.environ.items() if not k.startswith("MOEFLUX_")}
+        own["MOEFLUX_CACHE"] = os.path.join(tempfile.gettempdir(), "moeflux-clients")
+        env = {**own, **(env or {})}
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
         self.lines = []
         self.url = None

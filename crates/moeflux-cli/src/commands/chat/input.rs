@@ -1,9 +1,16 @@
 //! Where the user's messages come from: an editor, or lines of a pipe.
 
 use std::io::{self, BufRead, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
-use reedline::{DefaultPrompt, DefaultPromptSegment, FileBackedHistory, Reedline, Signal};
+use reedline::{
+    DefaultPrompt, DefaultPromptSegment, FileBackedHistory, Reedline, Signal, ValidationResult,
+    Validator,
+};
+use signal_hook::consts::SIGINT;
+use signal_hook::flag;
 
 use crate::args::UsageError;
 
@@ -16,12 +23,25 @@ pub(super) enum Input {
 /// Lines that the terminal's history keeps.
 const HISTORY_LINES: usize = 1000;
 
+/// Exit code of a program that Ctrl-C has ended.
+const INTERRUPTED: i32 = 130;
+
+/// A line that ends with a backslash goes on.
+struct Continued;
+
+impl Validator for Continued {
+    fn validate(&self, line: &str) -> ValidationResult {
+        if line.ends_with('\\') { ValidationResult::Incomplete } else { ValidationResult::Complete }
+    }
+}
+
 impl Input {
     pub(super) fn open() -> Result<Input> {
         if !io::stdin().is_terminal() {
             return Ok(Input::Lines);
         }
-        let mut editor = Reedline::create();
+        let editor = Reedline::create().use_bracketed_paste(true);
+        let mut editor = editor.with_validator(Box::new(Continued));
         if let Some(file) = crate::demo::cache_dir().ok().map(|it| it.join("history")) {
             let history = FileBackedHistory::with_file(HISTORY_LINES, file);
             editor = editor.with_history(Box::new(history.context("cannot open the history")?));
@@ -31,10 +51,25 @@ impl Input {
         Ok(Input::Terminal(Box::new(editor), prompt))
     }
 
+    /// What Ctrl-C sets while an answer is made, instead of ending the program;
+    /// pressed once more before that is heard, it does end it. Pipes have no
+    /// such key.
+    pub(super) fn interrupt(&self) -> Result<Arc<AtomicBool>> {
+        let flag = Arc::new(AtomicBool::new(false));
+        if matches!(self, Input::Terminal(..)) {
+            let exit = flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&flag));
+            let both = exit.and_then(|_| flag::register(SIGINT, Arc::clone(&flag)));
+            both.context("cannot listen for Ctrl-C")?;
+        }
+        Ok(flag)
+    }
+
     /// The next message, its continued lines joined; `None` at the end.
     pub(super) fn read(&mut self) -> Result<Option<String>> {
         let mut text = String::new();
         while let Some(line) = self.read_line()? {
+            // The editor keeps continued lines together.
+            let line = line.replace("\\\n", "\n");
             match line.strip_suffix('\\') {
                 Some(more) => {
                     text.push_str(more);
@@ -48,9 +83,12 @@ impl Input {
 
     fn read_line(&mut self) -> Result<Option<String>> {
         match self {
-            Input::Terminal(editor, prompt) => match editor.read_line(prompt)? {
-                Signal::Success(line) => Ok(Some(line)),
-                _ => Ok(None),
+            Input::Terminal(editor, prompt) => loop {
+                match editor.read_line(prompt)? {
+                    Signal::Success(line) => return Ok(Some(line)),
+                    Signal::CtrlC => crate::report::note(false, "Ctrl-D or /quit leaves"),
+                    _ => return Ok(None),
+                }
             },
             Input::Lines => {
                 let mut line = String::new();

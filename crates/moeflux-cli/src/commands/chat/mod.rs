@@ -5,6 +5,8 @@ mod saved;
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
 use moeflux_engine::text::{ChatTemplate, Message, Tokenizer};
@@ -26,7 +28,8 @@ const HELP: &str = "\
 /save FILE    keep the conversation in a file
 /load FILE    go on with the conversation in a file
 /quit         leave (so does Ctrl-D)
-A line that ends with \\ goes on in the next one.";
+A line that ends with \\ goes on in the next one; so does one that Alt-Enter ends.
+Ctrl-C stops an answer, and what was said of it stays.";
 
 pub(crate) fn run(args: &ChatArgs) -> Result<()> {
     // A file that cannot be used is told before the model is loaded.
@@ -44,6 +47,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         file: args.session.as_deref(),
         is_saved: true,
         is_quiet: args.quiet,
+        interrupted: Arc::default(),
     };
     if let (Some(file), Some(messages)) = (args.session.as_deref(), messages) {
         chat.resume(file, messages);
@@ -52,6 +56,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         }
     }
     let mut input = Input::open()?;
+    chat.interrupted = input.interrupt()?;
     report::note(args.quiet, "/help tells what there is");
     while let Some(text) = input.read()? {
         let (command, argument) = match text.trim().split_once(char::is_whitespace) {
@@ -113,6 +118,8 @@ struct Chat<'a> {
     /// Whether what is there is how things are.
     is_saved: bool,
     is_quiet: bool,
+    /// Set by Ctrl-C.
+    interrupted: Arc<AtomicBool>,
 }
 
 impl Chat<'_> {
@@ -169,12 +176,17 @@ impl Chat<'_> {
     fn turn(&mut self) -> Result<()> {
         let turn = turn(self.tokenizer, &self.template, &self.messages)?;
         let bar = Bar::new("reading", Unit::Tokens, self.is_quiet);
-        let mut printer = Printer::new(bar, turn.tokens.len());
+        self.interrupted.store(false, Ordering::Relaxed);
+        let printer = Printer::new(bar, turn.tokens.len());
+        let mut printer = printer.live(&self.interrupted, self.is_quiet);
         self.engine.reset_stats();
         let (session, options) = (&mut self.session, &self.options);
         let prompt = Prompt { tokens: &turn.tokens, marks: &turn.marks };
         let answer = generate(session, self.tokenizer, prompt, options, &mut printer)?;
         let text = printer.finish()?;
+        if answer.finish == Finish::Cancelled && text.is_empty() {
+            bail!("stopped before it said anything: the question is taken back");
+        }
         self.messages.push(Message::new("assistant", text));
         self.is_saved = false;
         if answer.finish == Finish::ContextFull {

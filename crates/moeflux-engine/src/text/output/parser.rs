@@ -78,7 +78,7 @@ impl OutputParser {
             state,
             deltas: Vec::new(),
             space: String::new(),
-            trims: false,
+            trims: is_thinking,
         }
     }
 
@@ -148,7 +148,10 @@ impl OutputParser {
         let Some(i) = marker else { return false };
         self.state = match markers[i] {
             _ if harmony => State::Header,
-            _ if i >= n_call_markers => State::Reasoning,
+            _ if i >= n_call_markers => {
+                self.trims = true;
+                State::Reasoning
+            }
             marker if self.opens_call(marker) => State::Name,
             _ => State::Content,
         };
@@ -339,6 +342,11 @@ impl OutputParser {
     }
 
     fn think(&mut self, text: &str) {
+        let text = if self.trims { text.trim_start() } else { text };
+        if text.is_empty() {
+            return;
+        }
+        self.trims = false;
         let body = text.trim_end();
         let tail = &text[body.len()..];
         if body.is_empty() {

@@ -87,7 +87,7 @@ fn hermes_calls() {
         ToolSyntax::Hermes,
         &text,
         &[
-            reasoning("\nHm."),
+            reasoning("Hm."),
             content("Let me see."),
             call("get_weather"),
             arguments(NESTED),
