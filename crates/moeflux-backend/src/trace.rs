@@ -21,6 +21,7 @@ pub struct Trace {
     /// Columns of each buffer.
     widths: Vec<usize>,
     allocated: usize,
+    largest: usize,
     n_vectors: u32,
     n_ropes: u32,
     n_selections: u32,
@@ -39,6 +40,11 @@ impl Trace {
     /// Bytes of all buffers together, had they been allocated.
     pub fn allocated_bytes(&self) -> usize {
         self.allocated
+    }
+
+    /// Bytes of the largest buffer, had it been allocated.
+    pub fn largest_bytes(&self) -> usize {
+        self.largest
     }
 
     fn log(&mut self, line: fmt::Arguments<'_>) {
@@ -84,6 +90,7 @@ fn next(counter: &mut u32) -> u32 {
 impl Backend for Trace {
     fn alloc(&mut self, rows: usize, width: usize) -> Buf {
         self.allocated += rows * width * size_of::<f32>();
+        self.largest = self.largest.max(rows * width * size_of::<f32>());
         self.widths.push(width);
         Buf(u32::try_from(self.widths.len() - 1).expect("few buffers"))
     }

@@ -58,7 +58,7 @@ pub(crate) struct ModelArgs {
     /// A directory, a file of one, or org/name on the Hub; left out, the demo model
     #[arg(long, short, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// Where to run: cpu
+    /// Where to run: cpu, gpu, or gpu:N as `inspect --devices` counts them
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Threads that compute [default: all cores]
@@ -88,6 +88,9 @@ pub(crate) struct ModelArgs {
     /// Memory for experts, such as 8GiB [default: planned from what is available]
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_negative_numbers = true)]
     expert_cache: Option<u64>,
+    /// Memory of the GPU for experts [default: what is left there]
+    #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_negative_numbers = true)]
+    device_cache: Option<u64>,
     /// How small that memory may become while other programs need theirs [default: as small as
     /// it must where it is planned; --expert-cache itself where that is given]
     #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_negative_numbers = true)]
@@ -198,6 +201,7 @@ impl ModelArgs {
             },
             expert_io: self.expert_io()?,
             expert_cache: self.expert_cache,
+            device_cache: self.device_cache,
             expert_cache_min: self.expert_cache_min,
             cache_policy: self.cache_policy.into(),
             prefetch: match self.prefetch {
@@ -525,6 +529,9 @@ pub(crate) struct ShapeArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
+    /// List the GPUs of this machine instead
+    #[arg(long)]
+    pub(crate) devices: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

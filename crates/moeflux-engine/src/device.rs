@@ -5,6 +5,7 @@ use moeflux_backend::cpu::limits::LimitProbe;
 use moeflux_backend::cpu::{Cpu, Isa};
 
 use crate::error::EngineError;
+use crate::models::ModelShape;
 
 /// Where a model runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -12,36 +13,112 @@ pub enum Device {
     /// The processor.
     #[default]
     Cpu,
+    /// A GPU: the one of that number as [`devices`] counts them, or the best.
+    Gpu(Option<usize>),
 }
 
 impl Device {
-    /// The device of that name.
+    /// The device of that name: `cpu`, `gpu`, or `gpu:N`.
     ///
     /// # Errors
     /// Where this build has none of that name.
     pub fn by_name(name: &str) -> Result<Device, EngineError> {
-        match name {
-            "cpu" => Ok(Device::Cpu),
-            _ => Err(EngineError::Option {
-                name: "--device",
-                value: format!("{name:?}"),
-                remedy: String::from("this build has cpu only"),
-            }),
+        let number = name.strip_prefix("gpu:").map(str::parse);
+        match (name, number) {
+            ("cpu", _) => Ok(Device::Cpu),
+            ("gpu", _) if HAS_GPU => Ok(Device::Gpu(None)),
+            (_, Some(Ok(index))) if HAS_GPU => Ok(Device::Gpu(Some(index))),
+            _ => Err(refuse("--device", name, NAMES)),
         }
     }
+}
+
+const HAS_GPU: bool = cfg!(feature = "gpu");
+
+const NAMES: &str = if HAS_GPU {
+    "choose cpu, gpu, or gpu:N as `moeflux inspect --devices` counts them"
+} else {
+    "this build has cpu only"
+};
+
+fn refuse(name: &'static str, value: &str, remedy: &str) -> EngineError {
+    EngineError::Option { name, value: format!("{value:?}"), remedy: remedy.to_owned() }
+}
+
+/// A GPU of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceFacts {
+    /// What `--device` calls it.
+    pub name: String,
+    /// What its maker calls it.
+    pub maker_name: String,
+    /// The driver, and how the device is reached.
+    pub driver: String,
+    /// What kind of device it is.
+    pub kind: &'static str,
+    /// Lanes of its subgroups, fewest and most.
+    pub subgroup_sizes: (u32, u32),
+    /// Bytes that a kernel sees at once.
+    pub max_binding_bytes: u64,
+    /// What keeps models from running there, if anything.
+    pub lacks: Option<String>,
+}
+
+/// The GPUs of this machine, the best first.
+pub fn devices() -> Vec<DeviceFacts> {
+    gpu::devices()
+}
+
+/// What a device asks of a plan.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DeviceLimits {
+    /// Bytes of the largest buffer of activations.
+    pub(crate) max_buffer_bytes: u64,
+    /// Rows of a batch, times experts of a row.
+    pub(crate) max_chosen: usize,
+    /// Whether experts are copied for it into the memory that the processor
+    /// uses.
+    pub(crate) copies_experts: bool,
+}
+
+impl DeviceLimits {
+    /// Those of a device.
+    ///
+    /// # Errors
+    /// Where there is no such device, or it cannot run models.
+    pub(crate) fn of(device: Device) -> Result<DeviceLimits, EngineError> {
+        match device {
+            Device::Cpu => Ok(DeviceLimits {
+                max_buffer_bytes: u64::MAX,
+                max_chosen: usize::MAX,
+                copies_experts: false,
+            }),
+            Device::Gpu(index) => gpu::limits(index),
+        }
+    }
+}
+
+/// What a device is opened with.
+pub(crate) struct Opening<'a> {
+    pub(crate) device: Device,
+    pub(crate) n_threads: usize,
+    pub(crate) isa: Option<&'a str>,
+    /// Bytes of experts that the device may hold beside the cache; as many as
+    /// it has memory for where absent.
+    pub(crate) expert_bytes: Option<u64>,
+    pub(crate) shape: &'a ModelShape,
 }
 
 /// Opens a device.
 ///
 /// # Errors
-/// Where the machine lacks what `isa` names.
-pub(crate) fn open(
-    device: Device,
-    n_threads: usize,
-    isa: Option<&str>,
-) -> Result<Box<dyn Backend>, EngineError> {
-    match device {
-        Device::Cpu => Ok(Box::new(Cpu::new(n_threads, instruction_set(isa)?))),
+/// Where there is none of that name, it cannot run the model, or the machine
+/// lacks what `isa` names.
+pub(crate) fn open(opening: &Opening<'_>) -> Result<Box<dyn Backend>, EngineError> {
+    let isa = instruction_set(opening.isa)?;
+    match opening.device {
+        Device::Cpu => Ok(Box::new(Cpu::new(opening.n_threads, isa))),
+        Device::Gpu(index) => gpu::open(index, opening),
     }
 }
 
@@ -50,22 +127,17 @@ pub(crate) fn open(
 /// # Errors
 /// Where the machine lacks what `isa` names.
 pub(crate) fn limits(
-    device: Device,
     n_threads: usize,
     isa: Option<&str>,
     memory_bytes: usize,
 ) -> Result<LimitProbe, EngineError> {
-    match device {
-        Device::Cpu => Ok(LimitProbe::new(n_threads, instruction_set(isa)?, memory_bytes)),
-    }
+    Ok(LimitProbe::new(n_threads, instruction_set(isa)?, memory_bytes))
 }
 
 fn instruction_set(name: Option<&str>) -> Result<Isa, EngineError> {
     let Some(name) = name else { return Ok(Isa::detect()) };
-    Isa::by_name(name).ok_or_else(|| EngineError::Option {
-        name: "--isa",
-        value: format!("{name:?}"),
-        remedy: format!("this machine has {}", isa_names().join(", ")),
+    Isa::by_name(name).ok_or_else(|| {
+        refuse("--isa", name, &format!("this machine has {}", isa_names().join(", ")))
     })
 }
 
@@ -81,4 +153,79 @@ pub(crate) fn isa_name(isa: Option<&str>) -> Result<&'static str, EngineError> {
 /// first.
 pub fn isa_names() -> Vec<&'static str> {
     Isa::available().into_iter().map(Isa::name).collect()
+}
+
+#[cfg(feature = "gpu")]
+mod gpu {
+    use moeflux_backend::Backend;
+    use moeflux_wgpu::{AdapterFacts, Context, MAX_EXPERTS, OpenError, Wgpu, adapters};
+
+    use super::{DeviceFacts, DeviceLimits, Opening, refuse};
+    use crate::error::EngineError;
+
+    /// Lists of a batch's experts are bounded.
+    const MAX_CHOSEN: usize = 1 << 16;
+
+    pub(super) fn devices() -> Vec<DeviceFacts> {
+        let facts = |(i, it): (usize, AdapterFacts)| DeviceFacts {
+            name: format!("gpu:{i}"),
+            maker_name: it.name,
+            driver: format!("{}, {}", it.driver, it.api),
+            kind: it.kind,
+            subgroup_sizes: it.subgroup_sizes,
+            max_binding_bytes: it.max_binding_bytes,
+            lacks: it.lacks,
+        };
+        adapters().into_iter().enumerate().map(facts).collect()
+    }
+
+    pub(super) fn limits(index: Option<usize>) -> Result<DeviceLimits, EngineError> {
+        let all = adapters();
+        let n = all.len();
+        let facts = match index {
+            Some(index) => all.get(index).ok_or(OpenError::NoSuchAdapter { index, n })?,
+            None => {
+                let usable = all.iter().find(|it| it.lacks.is_none());
+                usable.or(all.first()).ok_or(OpenError::NoAdapter)?
+            }
+        };
+        Ok(DeviceLimits {
+            max_buffer_bytes: facts.max_binding_bytes,
+            max_chosen: MAX_CHOSEN,
+            copies_experts: facts.is_unified,
+        })
+    }
+
+    pub(super) fn open(
+        index: Option<usize>,
+        opening: &Opening<'_>,
+    ) -> Result<Box<dyn Backend>, EngineError> {
+        let n_experts = opening.shape.n_experts;
+        if n_experts > MAX_EXPERTS {
+            let remedy =
+                format!("GPUs choose among at most {MAX_EXPERTS} experts, not {n_experts}");
+            return Err(refuse("--device", "gpu", &remedy));
+        }
+        Ok(Box::new(Wgpu::new(Context::open(index)?, opening.expert_bytes)))
+    }
+}
+
+#[cfg(not(feature = "gpu"))]
+mod gpu {
+    use moeflux_backend::Backend;
+
+    use super::{DeviceFacts, DeviceLimits, NAMES, Opening, refuse};
+    use crate::error::EngineError;
+
+    pub(super) fn devices() -> Vec<DeviceFacts> {
+        Vec::new()
+    }
+
+    pub(super) fn limits(_: Option<usize>) -> Result<DeviceLimits, EngineError> {
+        Err(refuse("--device", "gpu", NAMES))
+    }
+
+    pub(super) fn open(_: Option<usize>, _: &Opening<'_>) -> Result<Box<dyn Backend>, EngineError> {
+        Err(refuse("--device", "gpu", NAMES))
+    }
 }

@@ -14,7 +14,7 @@ use moeflux_store::{
 };
 
 use crate::calibrate::{ExpertObserver, Moments};
-use crate::device::{self, Device};
+use crate::device::{self, Device, Opening};
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
 use crate::layers::Step;
@@ -55,6 +55,9 @@ pub struct EngineOptions {
     pub expert_io: IoChoice,
     /// Bytes for the cache of experts; planned where absent.
     pub expert_cache: Option<u64>,
+    /// Bytes of experts that a GPU may hold; where absent, as many as it has
+    /// memory for.
+    pub device_cache: Option<u64>,
     /// Bytes down to which that cache may shrink while others need memory;
     /// where absent, a planned cache shrinks as far as it must and one of a
     /// given size stays.
@@ -158,7 +161,13 @@ impl Engine {
         let bank = crate::inspect::bank(&checkpoint, &declared)?;
         let mut plan = plan(&checkpoint, &declared, &bank, options)?;
         let n_threads = threads(options)?;
-        let mut backend = device::open(options.device, n_threads, options.isa.as_deref())?;
+        let mut backend = device::open(&Opening {
+            device: options.device,
+            n_threads,
+            isa: options.isa.as_deref(),
+            expert_bytes: plan.device_expert_bytes.or(options.device_cache),
+            shape: &declared.shape,
+        })?;
         let mut stopwatch = None;
         if options.timed {
             let (timed, watch) = Timed::new(backend);

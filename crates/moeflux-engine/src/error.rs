@@ -25,6 +25,10 @@ pub enum EngineError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A GPU cannot be opened.
+    #[cfg(feature = "gpu")]
+    #[error(transparent)]
+    Gpu(#[from] moeflux_wgpu::OpenError),
     /// Text or a template cannot be used.
     #[error(transparent)]
     Text(#[from] TextError),

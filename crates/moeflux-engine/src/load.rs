@@ -297,9 +297,10 @@ impl<'a> Survey<'a> {
         Survey { trace: Trace::default(), manifest: Manifest::default(), checkpoint }
     }
 
-    /// What was declared, and the bytes of activations that would be allocated.
-    pub(crate) fn finish(self) -> (Manifest, usize) {
-        (self.manifest, self.trace.allocated_bytes())
+    /// What was declared, and the bytes of activations that would be allocated:
+    /// all together, and the largest.
+    pub(crate) fn finish(self) -> (Manifest, usize, usize) {
+        (self.manifest, self.trace.allocated_bytes(), self.trace.largest_bytes())
     }
 }
 

@@ -6,6 +6,7 @@ use moeflux_core::checkpoint::{Checkpoint, Claims, Config};
 use moeflux_core::manifest::Manifest;
 use moeflux_store::{IoMode, MemoryLimit, gate, usable_memory};
 
+use crate::device::DeviceLimits;
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::load::{LoadError, Survey};
@@ -33,6 +34,10 @@ const MAX_SESSIONS: usize = 256;
 const MAX_CHECKPOINTS: u64 = 64;
 const CHECKPOINT_BYTES: u64 = 256 << 20;
 const MIN_CHECKPOINTS: u64 = 2;
+
+/// Tokens whose experts a GPU keeps in memory that it shares with the
+/// processor, where nobody says otherwise: beside the cache, which has them too.
+const DEVICE_TOKENS: u64 = 2;
 
 /// The program itself, its stacks and its allocator's slack, in bytes.
 const PROGRAM_BYTES: u64 = 48 << 20;
@@ -71,6 +76,9 @@ pub struct Plan {
     pub bytes_per_token: u64,
     /// What the cache of experts may take; all of them where files are mapped.
     pub cache_bytes: u64,
+    /// What copies of experts for a GPU may take of that memory; absent where
+    /// it has memory of its own, or none is used.
+    pub device_expert_bytes: Option<u64>,
     /// How experts come into memory.
     pub io_mode: IoMode,
     /// What this process may use.
@@ -91,7 +99,10 @@ impl Plan {
     /// Everything but the cache.
     pub fn fixed_bytes(&self) -> u64 {
         let sessions = self.session_bytes().saturating_mul(self.n_sessions as u64);
-        (self.resident_bytes + self.scratch_bytes + self.program_bytes).saturating_add(sessions)
+        let copies = self.device_expert_bytes.unwrap_or(0);
+        (self.resident_bytes + self.scratch_bytes + self.program_bytes)
+            .saturating_add(copies)
+            .saturating_add(sessions)
     }
 }
 
@@ -102,6 +113,8 @@ pub(crate) struct Declared {
     pub(crate) shape: ModelShape,
     /// Activations of one row, in bytes.
     scratch_per_row: u64,
+    /// The widest of them.
+    widest_row: u64,
 }
 
 impl Declared {
@@ -130,8 +143,9 @@ impl Declared {
             let shape = model.shape().clone();
             Ok::<_, LoadError>((family, shape, survey.finish()))
         };
-        let (family, shape, (manifest, one_row)) = survey(1)?;
-        Ok(Declared { family, manifest, shape, scratch_per_row: one_row as u64 })
+        let (family, shape, (manifest, one_row, widest)) = survey(1)?;
+        let (scratch_per_row, widest_row) = (one_row as u64, widest as u64);
+        Ok(Declared { family, manifest, shape, scratch_per_row, widest_row })
     }
 }
 
@@ -158,11 +172,13 @@ pub(crate) fn plan(
     };
     let kv_bytes = kv_bytes_per_position.saturating_mul(n_sessions as u64);
     let ctx = context(shape, options, kv_bytes, &memory)?;
+    let limits = DeviceLimits::of(options.device)?;
+    let max_chunk = max_chunk(declared, &limits).min(ctx);
     let chunk = match options.chunk {
         Some(0) => return Err(refuse("--chunk", "0", "at least 1 row is needed")),
         // A step has a row for every session.
-        Some(rows) => rows.min(ctx).max(n_sessions),
-        None => DEFAULT_CHUNK.min(ctx).max(n_sessions),
+        Some(rows) => rows.min(max_chunk).max(n_sessions),
+        None => DEFAULT_CHUNK.min(max_chunk).max(n_sessions),
     };
     let working_set_bytes = working_set(bank, shape.top_k);
     let state_bytes = sum(&shape.caches, CacheSpec::fixed_bytes);
@@ -181,9 +197,14 @@ pub(crate) fn plan(
         working_set_bytes,
         bytes_per_token: resident.per_token + working_set_bytes,
         cache_bytes: 0,
+        device_expert_bytes: None,
         io_mode: IoMode::Pread,
         memory,
     };
+    if limits.copies_experts {
+        let wanted = options.device_cache.unwrap_or(DEVICE_TOKENS * working_set_bytes);
+        plan.device_expert_bytes = Some(wanted.min(plan.expert_bytes));
+    }
     let explicit = options.expert_cache.is_some();
     plan.io_mode = gate(options.expert_io, plan.expert_bytes, memory.total, explicit);
     let cache = |plan: &Plan| match (plan.io_mode, options.expert_cache) {
@@ -194,7 +215,8 @@ pub(crate) fn plan(
     plan.cache_bytes = cache(&plan);
     if options.chunk.is_none() && plan.cache_bytes < plan.expert_bytes {
         let asked_cache = options.expert_cache.unwrap_or(0);
-        plan.chunk = streamed_chunk(&plan, asked_cache, |rows| scratch(declared, bank, rows));
+        let widest = streamed_chunk(&plan, asked_cache, |rows| scratch(declared, bank, rows));
+        plan.chunk = widest.min(max_chunk);
         plan.scratch_bytes = scratch(declared, bank, plan.chunk);
         plan.cache_bytes = cache(&plan);
     }
@@ -206,6 +228,13 @@ pub(crate) fn plan(
         });
     }
     Ok(plan)
+}
+
+/// Most rows of a batch that the device's buffers hold.
+fn max_chunk(declared: &Declared, limits: &DeviceLimits) -> usize {
+    let by_width = limits.max_buffer_bytes / declared.widest_row.max(1);
+    let by_choice = limits.max_chosen / declared.shape.top_k.max(1);
+    usize::try_from(by_width).unwrap_or(usize::MAX).min(by_choice).max(1)
 }
 
 /// What is left when everything else is served and a tenth stays free; at

@@ -1,7 +1,7 @@
 //! `moeflux inspect`: what a model's files hold.
 
 use anyhow::Result;
-use moeflux_engine::{CheckpointKind, Inspection};
+use moeflux_engine::{CheckpointKind, DeviceFacts, Inspection, devices};
 use serde_json::json;
 
 use super::print;
@@ -10,10 +10,51 @@ use crate::bytes::show;
 use crate::model;
 
 pub(crate) fn run(args: &InspectArgs) -> Result<()> {
+    if args.devices {
+        let all = devices();
+        let text = if args.json { devices_to_json(&all)? } else { devices_to_text(&all) };
+        print(&text)?;
+        return Ok(());
+    }
     let facts = model::inspect(&args.model, &args.shape, args.json)?;
     let text = if args.json { to_json(&facts)? } else { to_text(&facts) };
     print(&text)?;
     Ok(())
+}
+
+fn devices_to_text(all: &[DeviceFacts]) -> String {
+    if all.is_empty() {
+        return String::from("no GPU was found\n");
+    }
+    let mut text = String::new();
+    for it in all {
+        let DeviceFacts { name, maker_name, driver, kind, subgroup_sizes, .. } = it;
+        let (fewest, most) = subgroup_sizes;
+        let bytes = show(it.max_binding_bytes);
+        text.push_str(&format!(
+            "{name}  {maker_name}, {kind} ({driver}), subgroups of {fewest} to {most}, buffers of {bytes}\n"
+        ));
+        if let Some(lacks) = &it.lacks {
+            text.push_str(&format!("       cannot run models: {lacks}\n"));
+        }
+    }
+    text
+}
+
+fn devices_to_json(all: &[DeviceFacts]) -> Result<String> {
+    let device = |it: &DeviceFacts| {
+        json!({
+            "name": it.name,
+            "maker_name": it.maker_name,
+            "driver": it.driver,
+            "kind": it.kind,
+            "subgroup_sizes": [it.subgroup_sizes.0, it.subgroup_sizes.1],
+            "max_binding_bytes": it.max_binding_bytes,
+            "lacks": it.lacks,
+        })
+    };
+    let all: Vec<_> = all.iter().map(device).collect();
+    Ok(serde_json::to_string_pretty(&all)? + "\n")
 }
 
 fn kind(facts: &Inspection) -> &'static str {

@@ -1,7 +1,7 @@
 //! `moeflux plan`: where memory will go, and what speed that allows.
 
 use anyhow::Result;
-use moeflux_engine::Inspection;
+use moeflux_engine::{Device, Forecast, Inspection};
 use serde_json::json;
 
 use super::print;
@@ -11,13 +11,16 @@ use crate::model;
 
 pub(crate) fn run(args: &PlanArgs) -> Result<()> {
     let facts = model::inspect(&args.model, &args.shape, args.json)?;
-    let speed = moeflux_engine::Forecast::measure(&facts, args.shape.shape.is_none());
-    let text = if args.json { to_json(&facts, &speed)? } else { to_text(&facts, &speed) };
+    // What is measured for a forecast is the processor's memory.
+    let is_cpu = args.model.engine_options(false)?.device == Device::Cpu;
+    let speed = is_cpu.then(|| Forecast::measure(&facts, args.shape.shape.is_none()));
+    let speed = speed.as_ref();
+    let text = if args.json { to_json(&facts, speed)? } else { to_text(&facts, speed) };
     print(&text)?;
     Ok(())
 }
 
-fn to_text(facts: &Inspection, speed: &moeflux_engine::Forecast) -> String {
+fn to_text(facts: &Inspection, speed: Option<&Forecast>) -> String {
     let plan = &facts.plan;
     let share = 100.0 * plan.cache_bytes as f64 / plan.expert_bytes.max(1) as f64;
     let cache_note =
@@ -25,7 +28,7 @@ fn to_text(facts: &Inspection, speed: &moeflux_engine::Forecast) -> String {
     let kv_note = format!("{} positions of {}", plan.ctx, show(plan.kv_bytes_per_position));
     let conversation = plan.session_bytes() - plan.checkpoint_bytes;
     let chunk_note = format!("prefill in chunks of {} rows", plan.chunk);
-    let rows = [
+    let mut rows = vec![
         ("weights that stay", plan.resident_bytes, String::new()),
         ("one conversation", conversation, kv_note),
         ("its checkpoints", plan.checkpoint_bytes, String::from("states to go back to, at most")),
@@ -39,6 +42,10 @@ fn to_text(facts: &Inspection, speed: &moeflux_engine::Forecast) -> String {
             format!("{} are free", show(plan.memory.available)),
         ),
     ];
+    if let Some(bytes) = plan.device_expert_bytes {
+        let note = String::from("beside the cache: the GPU shares this memory");
+        rows.insert(6, ("copies of experts", bytes, note));
+    }
     let mut text = String::new();
     for (name, bytes, note) in rows {
         let line = format!("{name:<22} {:>12}  {note}", show(bytes));
@@ -48,6 +55,7 @@ fn to_text(facts: &Inspection, speed: &moeflux_engine::Forecast) -> String {
     if plan.total_bytes() > plan.memory.total {
         text.push_str("this does not fit: lower --expert-cache, --ctx or --chunk\n");
     }
+    let Some(speed) = speed else { return text };
     text + &format!(
         "\na token reads {} ({} of experts); memory gives {:.1} GB/s, the drive {}\n\
          expected {}\n",
@@ -59,7 +67,7 @@ fn to_text(facts: &Inspection, speed: &moeflux_engine::Forecast) -> String {
     )
 }
 
-fn to_json(facts: &Inspection, speed: &moeflux_engine::Forecast) -> Result<String> {
+fn to_json(facts: &Inspection, speed: Option<&Forecast>) -> Result<String> {
     let plan = &facts.plan;
     let value = json!({
         "resident_bytes": plan.resident_bytes,
@@ -73,6 +81,7 @@ fn to_json(facts: &Inspection, speed: &moeflux_engine::Forecast) -> Result<Strin
         "expert_bytes": plan.expert_bytes,
         "record_bytes": plan.record_bytes,
         "cache_bytes": plan.cache_bytes,
+        "device_expert_bytes": plan.device_expert_bytes,
         "total_bytes": plan.total_bytes(),
         "memory_bytes": plan.memory.total,
         "available_bytes": plan.memory.available,
@@ -80,10 +89,10 @@ fn to_json(facts: &Inspection, speed: &moeflux_engine::Forecast) -> Result<Strin
         "expert_io": plan.io_mode.to_string(),
         "bytes_per_token": plan.bytes_per_token,
         "expert_bytes_per_token": plan.working_set_bytes,
-        "memory_gb_s": speed.memory_gb_s,
-        "drive_gb_s": speed.drive_gb_s,
-        "tok_s_resident": speed.resident_tok_s,
-        "tok_s_streamed": speed.streamed_tok_s,
+        "memory_gb_s": speed.map(|it| it.memory_gb_s),
+        "drive_gb_s": speed.map(|it| it.drive_gb_s),
+        "tok_s_resident": speed.map(|it| it.resident_tok_s),
+        "tok_s_streamed": speed.map(|it| it.streamed_tok_s),
     });
     Ok(serde_json::to_string_pretty(&value)? + "\n")
 }

@@ -4,7 +4,7 @@ use moeflux_backend::cpu::limits::LimitProbe;
 use moeflux_store::usable_memory;
 
 use super::system::last_cache_bytes;
-use crate::device;
+use crate::device::{self, Device};
 use crate::engine::{EngineOptions, threads};
 use crate::error::EngineError;
 
@@ -40,14 +40,23 @@ impl MemoryProbe {
     /// holds some hundred MiB while it lives, less where memory is short.
     ///
     /// # Errors
-    /// Where an option makes no sense.
+    /// Where an option makes no sense, or the device is not the processor.
     pub fn new(options: &EngineOptions) -> Result<MemoryProbe, EngineError> {
+        if options.device != Device::Cpu {
+            return Err(EngineError::Option {
+                name: "--device",
+                value: String::from("\"gpu\""),
+                remedy: String::from(
+                    "limits are measured on the processor alone; `run` tells tokens a second",
+                ),
+            });
+        }
         let wanted = LOOP_BYTES.max(CACHE_FACTOR * last_cache_bytes().unwrap_or(0));
         let available = usize::try_from(usable_memory().available).unwrap_or(usize::MAX);
         let bytes = wanted.min(available / 4).max(1 << 20);
         let n_threads = threads(options)?;
         let isa = options.isa.as_deref();
-        Ok(MemoryProbe(device::limits(options.device, n_threads, isa, bytes)?))
+        Ok(MemoryProbe(device::limits(n_threads, isa, bytes)?))
     }
 
     /// GB/s of a plain read loop: on one thread, on all.

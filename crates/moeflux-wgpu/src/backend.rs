@@ -1,0 +1,281 @@
+//! [`Wgpu`]: what lies behind the handles, and each op handed to its file.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use moeflux_backend::{
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule, DeviceError,
+    Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection, RmsNorm, Rope,
+    RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Span, Vector, Weight,
+};
+use moeflux_core::TokenId;
+use moeflux_core::quant::MatrixView;
+
+use crate::arena::{Matrix, Slabs};
+use crate::caches::CacheState;
+use crate::context::Context;
+use crate::encoder::{Encoder, Mem};
+use crate::experts::Slots;
+use crate::ops::{self, Mask, RopeTable, RoundedInputs, Scratch};
+
+/// Rows of `f32`.
+#[derive(Clone, Debug)]
+pub(crate) struct Activations {
+    pub(crate) mem: Mem,
+    pub(crate) width: usize,
+    /// Grows with every write.
+    pub(crate) version: u64,
+}
+
+/// A GPU and everything resident on it.
+#[derive(Debug)]
+pub struct Wgpu {
+    pub(crate) encoder: Encoder,
+    pub(crate) bufs: Vec<Activations>,
+    pub(crate) matrices: Vec<Matrix>,
+    pub(crate) vectors: Vec<Mem>,
+    pub(crate) ropes: Vec<RopeTable>,
+    /// By `Sequence`; `None` where one was dropped.
+    pub(crate) sequences: Vec<Option<Vec<CacheState>>>,
+    pub(crate) selections: Vec<Mask>,
+    pub(crate) slots: Slots,
+    pub(crate) rounded: RoundedInputs,
+    pub(crate) scratch: Scratch,
+    slabs: Slabs,
+}
+
+impl Wgpu {
+    /// A backend on an opened device, which keeps at most `slot_bytes` of
+    /// routed experts there, or as many as it has memory for.
+    pub fn new(context: Arc<Context>, slot_bytes: Option<u64>) -> Wgpu {
+        Wgpu {
+            encoder: Encoder::new(context),
+            bufs: Vec::new(),
+            matrices: Vec::new(),
+            vectors: Vec::new(),
+            ropes: Vec::new(),
+            sequences: Vec::new(),
+            selections: Vec::new(),
+            slots: Slots::new(slot_bytes.unwrap_or(u64::MAX)),
+            rounded: RoundedInputs::default(),
+            scratch: Scratch::default(),
+            slabs: Slabs::default(),
+        }
+    }
+
+    pub(crate) fn buf(&self, buf: Buf) -> &Activations {
+        &self.bufs[buf.0 as usize]
+    }
+
+    /// The buffer, about to be written.
+    pub(crate) fn written(&mut self, buf: Buf) -> Activations {
+        let it = &mut self.bufs[buf.0 as usize];
+        it.version += 1;
+        it.clone()
+    }
+
+    pub(crate) fn vector(&self, vector: Vector) -> &Mem {
+        &self.vectors[vector.0 as usize]
+    }
+
+    pub(crate) fn matrix(&self, weight: Weight) -> &Matrix {
+        &self.matrices[weight.0 as usize]
+    }
+
+    pub(crate) fn cache(&mut self, sequence: Sequence, cache: Cache) -> &mut CacheState {
+        let caches = self.sequences[sequence.0 as usize].as_mut();
+        &mut caches.expect("the sequence exists")[cache.0 as usize]
+    }
+
+    fn caches(&mut self, sequence: Sequence) -> Vec<CacheState> {
+        self.sequences[sequence.0 as usize].take().unwrap_or_default()
+    }
+}
+
+impl Backend for Wgpu {
+    fn alloc(&mut self, rows: usize, width: usize) -> Buf {
+        assert!(width > 0, "a buffer has columns");
+        let bytes = 4 * (rows * width) as u64;
+        let mem = Mem::new(self.encoder.context().storage(bytes, "activations"));
+        self.bufs.push(Activations { mem, width, version: 0 });
+        Buf(u32::try_from(self.bufs.len() - 1).expect("few buffers"))
+    }
+
+    fn load_matrix(&mut self, matrix: HostMatrix) -> Weight {
+        let HostMatrix { rows, cols, format, inputs, weight, scales, biases } = &matrix;
+        let (rows, cols, format) = (*rows, *cols, *format);
+        let part = |buf: &Option<moeflux_core::HostBuf>| buf.as_deref().map(<[u8]>::to_vec);
+        let (scales, biases) = (part(scales), part(biases));
+        let first = |bytes: &Option<Vec<u8>>, len: usize| -> Vec<u8> {
+            bytes.as_ref().map_or_else(Vec::new, |it| it[..len].to_vec())
+        };
+        let scales = first(&scales, format.scale_bytes(rows, cols));
+        let biases = first(&biases, format.bias_bytes(rows, cols));
+        let weight = &weight[..rows * format.row_bytes(cols)];
+        let view = MatrixView { rows, cols, format, weight, scales: &scales, biases: &biases };
+        view.assert_sizes();
+        let context = Arc::clone(self.encoder.context());
+        self.matrices.push(self.slabs.load(&context, &view, *inputs));
+        Weight(u32::try_from(self.matrices.len() - 1).expect("few matrices"))
+    }
+
+    fn load_vector(&mut self, values: &[f32]) -> Vector {
+        let mem = Mem::new(self.encoder.context().storage(4 * values.len() as u64, "vector"));
+        self.encoder.write(&mem, 0, bytemuck::cast_slice(values));
+        self.vectors.push(mem);
+        Vector(u32::try_from(self.vectors.len() - 1).expect("few vectors"))
+    }
+
+    fn load_rope(&mut self, spec: RopeSpec) -> Rope {
+        self.ropes.push(RopeTable::new(spec));
+        Rope(u32::try_from(self.ropes.len() - 1).expect("few tables"))
+    }
+
+    fn new_selection(&mut self) -> Selection {
+        self.selections.push(Mask::default());
+        Selection(u32::try_from(self.selections.len() - 1).expect("few selections"))
+    }
+
+    fn write(&mut self, buf: Buf, values: &[f32]) {
+        let mem = self.written(buf).mem;
+        self.encoder.write(&mem, 0, bytemuck::cast_slice(values));
+    }
+
+    fn read(&mut self, buf: Buf, rows: usize) -> Result<Vec<f32>, DeviceError> {
+        let Activations { mem, width, .. } = self.buf(buf).clone();
+        let bytes = self.encoder.read(&[(&mem, 0, 4 * (rows * width) as u64)])?;
+        Ok(ops::floats(&bytes))
+    }
+
+    fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence {
+        let caches = specs.iter().map(|it| CacheState::new(&self.encoder, *it)).collect();
+        let free = self.sequences.iter().position(Option::is_none);
+        let at = free.unwrap_or_else(|| {
+            self.sequences.push(None);
+            self.sequences.len() - 1
+        });
+        self.sequences[at] = Some(caches);
+        Sequence(u32::try_from(at).expect("few sequences"))
+    }
+
+    fn clear_sequence(&mut self, sequence: Sequence) {
+        let mut caches = self.caches(sequence);
+        caches.iter_mut().for_each(|it| it.clear(&mut self.encoder));
+        self.sequences[sequence.0 as usize] = Some(caches);
+    }
+
+    fn drop_sequence(&mut self, sequence: Sequence) {
+        self.caches(sequence).into_iter().for_each(|it| it.release(&mut self.encoder));
+    }
+
+    fn truncate_sequence(&mut self, sequence: Sequence, len: usize) {
+        let mut caches = self.caches(sequence);
+        caches.iter_mut().for_each(|it| it.truncate(&mut self.encoder, len));
+        self.sequences[sequence.0 as usize] = Some(caches);
+    }
+
+    fn save_cache(
+        &mut self,
+        sequence: Sequence,
+        cache: Cache,
+        positions: Range<usize>,
+    ) -> Result<Vec<u8>, DeviceError> {
+        let caches = self.sequences[sequence.0 as usize].as_ref();
+        let state = &caches.expect("the sequence exists")[cache.0 as usize];
+        state.save(&mut self.encoder, positions)
+    }
+
+    fn load_cache(
+        &mut self,
+        sequence: Sequence,
+        cache: Cache,
+        positions: Range<usize>,
+        bytes: &[u8],
+    ) {
+        let caches = self.sequences[sequence.0 as usize].as_mut();
+        let state = &mut caches.expect("the sequence exists")[cache.0 as usize];
+        state.load(&mut self.encoder, positions, bytes);
+    }
+
+    fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]) {
+        ops::embed(self, out, table, tokens);
+    }
+
+    fn rms_norm(&mut self, rows: usize, op: RmsNorm) {
+        ops::rms_norm(self, rows, op);
+    }
+
+    fn gated_rms_norm(&mut self, rows: usize, op: GatedRmsNorm) {
+        ops::gated_rms_norm(self, rows, op);
+    }
+
+    fn layer_norm(&mut self, rows: usize, op: LayerNorm) {
+        ops::layer_norm(self, rows, op);
+    }
+
+    fn copy(&mut self, rows: usize, out: Heads, x: Heads) {
+        if out != x {
+            ops::copy(self, rows, out, x);
+        }
+    }
+
+    fn head_product(&mut self, rows: usize, op: HeadProduct) {
+        ops::head_product(self, rows, op);
+    }
+
+    fn project(&mut self, rows: usize, x: Cols, outputs: &[Projection]) {
+        ops::project(self, rows, x, outputs);
+    }
+
+    fn rope(&mut self, x: Heads, rope: Rope, spans: &[Span]) {
+        ops::rope(self, x, rope, spans);
+    }
+
+    fn select_positions(&mut self, op: SelectPositions, spans: &[Span]) {
+        ops::select_positions(self, op, spans);
+    }
+
+    fn attention(&mut self, op: Attention, spans: &[Span]) {
+        ops::attention(self, op, spans);
+    }
+
+    fn sigmoid_gate(&mut self, rows: usize, x: Heads, gate: Heads) {
+        ops::sigmoid_gate(self, rows, x, gate);
+    }
+
+    fn causal_conv(&mut self, op: CausalConv, spans: &[Span]) {
+        ops::causal_conv(self, op, spans);
+    }
+
+    fn delta_rule(&mut self, op: DeltaRule, spans: &[Span]) {
+        ops::delta_rule(self, op, spans);
+    }
+
+    fn add_bias(&mut self, rows: usize, acc: Cols, bias: Vector) {
+        ops::add_bias(self, rows, acc, bias);
+    }
+
+    fn add(&mut self, rows: usize, acc: Cols, x: Cols) {
+        ops::add(self, rows, acc, x);
+    }
+
+    fn swiglu(&mut self, rows: usize, out: Cols, gate: Cols, up: Cols) {
+        ops::swiglu(self, rows, out, gate, up);
+    }
+
+    fn experts(&mut self, op: Experts<'_>) {
+        ops::experts(self, op);
+    }
+
+    fn combine(&mut self, rows: usize, op: Combine<'_>) {
+        ops::combine(self, rows, op);
+    }
+
+    fn route(&mut self, rows: usize, op: Route) -> Result<Routing, DeviceError> {
+        ops::route(self, rows, op)
+    }
+
+    fn logits(&mut self, rows: &[usize], x: Cols, head: Weight) -> Result<Vec<f32>, DeviceError> {
+        ops::logits(self, rows, x, head)
+    }
+}

@@ -1,0 +1,256 @@
+//! What sequences keep between steps: keys and values in pieces that bindings
+//! hold, and recurrent states.
+
+use std::ops::Range;
+
+use moeflux_backend::{CacheSpec, DeviceError, KvType};
+
+use crate::encoder::{Encoder, Mem};
+
+/// Positions of the first piece before it grows.
+const FIRST_POSITIONS: usize = 256;
+
+/// Bytes that a piece of a cache does not exceed.
+const PIECE_BYTES: usize = 64 << 20;
+
+/// One cache of one sequence.
+#[derive(Debug)]
+pub(crate) enum CacheState {
+    Kv(Kv),
+    /// `(kernel - 1, channels)`, the oldest input first.
+    Conv {
+        history: Mem,
+        channels: usize,
+        kernel: usize,
+    },
+    /// `(n_heads, v_dim, k_dim)`.
+    Delta(Mem),
+}
+
+/// Keys and values of one sequence and layer.
+#[derive(Debug)]
+pub(crate) struct Kv {
+    pub(crate) n_heads: usize,
+    pub(crate) dtype: KvType,
+    pub(crate) k: Plane,
+    pub(crate) v: Plane,
+    /// Positions of a piece; only the last one may hold fewer.
+    pub(crate) piece_len: usize,
+}
+
+/// The keys or the values: `(positions, n_heads, row_words)` words a piece.
+#[derive(Debug)]
+pub(crate) struct Plane {
+    pub(crate) dim: usize,
+    pub(crate) row_words: usize,
+    pub(crate) pieces: Vec<Mem>,
+}
+
+/// Some positions of a cache, within one piece.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) piece: usize,
+    /// First position of the piece.
+    pub(crate) start: usize,
+    /// All positions.
+    pub(crate) positions: Range<usize>,
+}
+
+impl Kv {
+    fn new(n_heads: usize, k_dim: usize, v_dim: usize, dtype: KvType) -> Kv {
+        let plane =
+            |dim| Plane { dim, row_words: dtype.row_bytes(dim).div_ceil(4), pieces: Vec::new() };
+        let (k, v) = (plane(k_dim), plane(v_dim));
+        let position = (4 * n_heads * k.row_words.max(v.row_words)).max(1);
+        let fit = (PIECE_BYTES / position).max(FIRST_POSITIONS);
+        Kv { n_heads, dtype, k, v, piece_len: 1 << fit.ilog2() }
+    }
+
+    /// What stands in its place while it is worked with.
+    pub(crate) fn empty() -> Kv {
+        Kv::new(0, 0, 0, KvType::F32)
+    }
+
+    /// The constant `KV` of kernels.
+    pub(crate) fn kind(&self) -> u32 {
+        match self.dtype {
+            KvType::F32 => 0,
+            KvType::Bf16 => 1,
+            KvType::Q8 => 2,
+        }
+    }
+
+    /// Cuts positions at the ends of pieces.
+    pub(crate) fn parts(&self, positions: Range<usize>) -> impl Iterator<Item = Part> + use<> {
+        let len = self.piece_len;
+        let pieces = positions.start / len..positions.end.div_ceil(len);
+        pieces.map(move |piece| {
+            let start = piece * len;
+            let positions = positions.start.max(start)..positions.end.min(start + len);
+            Part { piece, start, positions }
+        })
+    }
+
+    fn position_words(&self, plane: &Plane) -> usize {
+        self.n_heads * plane.row_words
+    }
+
+    /// Has room for the first `len` positions.
+    pub(crate) fn grow(&mut self, encoder: &mut Encoder, len: usize) {
+        let n_heads = self.n_heads;
+        let piece_len = self.piece_len;
+        for plane in [&mut self.k, &mut self.v] {
+            let position = 4 * n_heads * plane.row_words;
+            if position == 0 {
+                continue;
+            }
+            for piece in 0..len.div_ceil(piece_len) {
+                let wanted = (len - piece * piece_len).min(piece_len);
+                let has = plane.pieces.get(piece).map_or(0, |it| it.bytes() as usize / position);
+                if has >= wanted {
+                    continue;
+                }
+                let roomy = wanted.next_power_of_two().clamp(FIRST_POSITIONS, piece_len);
+                let bytes = (roomy * position) as u64;
+                let mem = Mem::new(encoder.context().storage(bytes, "keys or values"));
+                match plane.pieces.get_mut(piece) {
+                    Some(old) => {
+                        encoder.copy((old, 0), (&mem, 0), (has * position) as u64);
+                        encoder.forget(old);
+                        *old = mem;
+                    }
+                    None => plane.pieces.push(mem),
+                }
+            }
+        }
+    }
+
+    /// Forgets all but the first `len` positions and frees whole pieces.
+    fn truncate(&mut self, encoder: &mut Encoder, len: usize) {
+        for plane in [&mut self.k, &mut self.v] {
+            for mem in plane.pieces.drain(len.div_ceil(self.piece_len).min(plane.pieces.len())..) {
+                encoder.forget(&mem);
+            }
+        }
+    }
+
+    fn save(&self, encoder: &mut Encoder, positions: Range<usize>) -> Result<Vec<u8>, DeviceError> {
+        let mut parts = Vec::new();
+        for plane in [&self.k, &self.v] {
+            let bytes = 4 * self.position_words(plane);
+            if bytes == 0 {
+                continue;
+            }
+            for part in self.parts(positions.clone()) {
+                let first = (part.positions.start - part.start) * bytes;
+                let len = part.positions.len() * bytes;
+                parts.push((&plane.pieces[part.piece], first as u64, len as u64));
+            }
+        }
+        let stored = encoder.read(&parts)?;
+        let mut out = Vec::with_capacity(stored.len());
+        let mut rest = &stored[..];
+        for plane in [&self.k, &self.v] {
+            let row = self.dtype.row_bytes(plane.dim);
+            let (mine, behind) = rest.split_at(positions.len() * 4 * self.position_words(plane));
+            for vector in mine.chunks_exact((4 * plane.row_words).max(1)) {
+                out.extend_from_slice(&vector[..row]);
+            }
+            rest = behind;
+        }
+        Ok(out)
+    }
+
+    fn load(&mut self, encoder: &mut Encoder, positions: Range<usize>, bytes: &[u8]) {
+        self.grow(encoder, positions.end);
+        let mut rest = bytes;
+        for plane in [&self.k, &self.v] {
+            let row = self.dtype.row_bytes(plane.dim);
+            if row == 0 {
+                continue;
+            }
+            let (mine, behind) = rest.split_at(positions.len() * self.n_heads * row);
+            rest = behind;
+            let mut stored = vec![0; positions.len() * 4 * self.position_words(plane)];
+            let vectors = stored.chunks_exact_mut(4 * plane.row_words);
+            for (vector, row_bytes) in vectors.zip(mine.chunks_exact(row)) {
+                vector[..row].copy_from_slice(row_bytes);
+            }
+            let position = 4 * self.position_words(plane);
+            for part in self.parts(positions.clone()) {
+                let at = (part.positions.start - positions.start) * position;
+                let bytes = &stored[at..at + part.positions.len() * position];
+                let first = (part.positions.start - part.start) * position;
+                encoder.write(&plane.pieces[part.piece], first as u64, bytes);
+            }
+        }
+        assert!(rest.is_empty(), "{} bytes too many of keys and values", rest.len());
+    }
+}
+
+impl CacheState {
+    pub(crate) fn new(encoder: &Encoder, spec: CacheSpec) -> CacheState {
+        let zeros =
+            |floats: usize, label| Mem::new(encoder.context().storage(4 * floats as u64, label));
+        match spec {
+            CacheSpec::Kv { n_heads, k_dim, v_dim, dtype } => {
+                CacheState::Kv(Kv::new(n_heads, k_dim, v_dim, dtype))
+            }
+            CacheSpec::Conv { channels, kernel } => {
+                let history = zeros(channels * (kernel - 1), "history");
+                CacheState::Conv { history, channels, kernel }
+            }
+            CacheSpec::Delta { n_heads, k_dim, v_dim } => {
+                CacheState::Delta(zeros(n_heads * k_dim * v_dim, "state"))
+            }
+        }
+    }
+
+    pub(crate) fn clear(&mut self, encoder: &mut Encoder) {
+        match self {
+            CacheState::Kv(kv) => kv.truncate(encoder, 0),
+            CacheState::Conv { history: mem, .. } | CacheState::Delta(mem) => encoder.clear(mem),
+        }
+    }
+
+    /// Frees what it holds.
+    pub(crate) fn release(mut self, encoder: &mut Encoder) {
+        match &mut self {
+            CacheState::Kv(kv) => kv.truncate(encoder, 0),
+            CacheState::Conv { history: mem, .. } | CacheState::Delta(mem) => encoder.forget(mem),
+        }
+    }
+
+    /// Forgets all but the first `len` positions; recurrent states stay.
+    pub(crate) fn truncate(&mut self, encoder: &mut Encoder, len: usize) {
+        if let CacheState::Kv(kv) = self {
+            kv.truncate(encoder, len);
+        }
+    }
+
+    /// As [`CacheSpec::saved_bytes`] describes.
+    pub(crate) fn save(
+        &self,
+        encoder: &mut Encoder,
+        positions: Range<usize>,
+    ) -> Result<Vec<u8>, DeviceError> {
+        match self {
+            CacheState::Kv(kv) => kv.save(encoder, positions),
+            CacheState::Conv { history, channels, kernel } => {
+                encoder.read(&[(history, 0, 4 * (channels * (kernel - 1)) as u64)])
+            }
+            CacheState::Delta(mem) => encoder.read(&[(mem, 0, mem.bytes())]),
+        }
+    }
+
+    /// Overwrites what [`save`](CacheState::save) reads.
+    pub(crate) fn load(&mut self, encoder: &mut Encoder, positions: Range<usize>, bytes: &[u8]) {
+        match self {
+            CacheState::Kv(kv) => kv.load(encoder, positions, bytes),
+            CacheState::Conv { history: mem, .. } | CacheState::Delta(mem) => {
+                assert!(bytes.len() as u64 <= mem.bytes(), "bytes of a saved state");
+                encoder.write(mem, 0, bytes);
+            }
+        }
+    }
+}

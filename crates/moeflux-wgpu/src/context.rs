@@ -1,0 +1,309 @@
+//! The adapter, the device that was opened on it, and what went wrong there.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use moeflux_backend::DeviceError;
+use wgpu::{
+    Adapter, Backends, Buffer, BufferDescriptor, BufferUsages, DeviceDescriptor, DeviceType,
+    Features, Instance, InstanceDescriptor, Limits, MemoryBudgetThresholds,
+};
+
+use crate::pipelines::Pipelines;
+
+/// Share of the memory that the system grants this process, in percent, after
+/// which buffers are refused: the rest is for the driver.
+const MEMORY_SHARE: u8 = 92;
+
+/// Lanes that every subgroup must at least have.
+const MIN_SUBGROUP: u32 = 4;
+
+/// Why no device could be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is none.
+    #[error("no GPU was found: a driver for Vulkan, Metal or DirectX 12 is needed")]
+    NoAdapter,
+    /// There is none of that number.
+    #[error("there is no GPU {index}: {n} were found, counted from 0")]
+    NoSuchAdapter {
+        /// What was asked for.
+        index: usize,
+        /// How many there are.
+        n: usize,
+    },
+    /// It lacks what the kernels need.
+    #[error("GPU {name:?} cannot run the kernels: {lacks}")]
+    Lacks {
+        /// What it is called.
+        name: String,
+        /// What is missing.
+        lacks: String,
+    },
+    /// The driver refused.
+    #[error("GPU {name:?} could not be opened")]
+    Device {
+        /// What it is called.
+        name: String,
+        /// What the driver said.
+        source: wgpu::RequestDeviceError,
+    },
+}
+
+/// One GPU of this machine.
+#[derive(Clone, Debug)]
+pub struct AdapterFacts {
+    /// What its maker calls it.
+    pub name: String,
+    /// The driver and its version.
+    pub driver: String,
+    /// The interface it is reached by: `vulkan`, `metal` or `dx12`.
+    pub api: String,
+    /// What kind of device it is.
+    pub kind: &'static str,
+    /// Lanes of its subgroups, fewest and most.
+    pub subgroup_sizes: (u32, u32),
+    /// Bytes of the largest buffer.
+    pub max_buffer_bytes: u64,
+    /// Bytes that a kernel sees through one binding.
+    pub max_binding_bytes: u64,
+    /// Whether it computes with halves.
+    pub has_f16: bool,
+    /// Whether it shares the processor's memory.
+    pub is_unified: bool,
+    /// What keeps the kernels from running there, if anything.
+    pub lacks: Option<String>,
+}
+
+/// An opened device. Backends share it.
+#[derive(Debug)]
+pub struct Context {
+    pub(crate) device: wgpu::Device,
+    pub(crate) queue: wgpu::Queue,
+    pub(crate) limits: Limits,
+    /// Lanes that a group of lanes may count on.
+    pub(crate) lanes: u32,
+    pub(crate) pipelines: Mutex<Pipelines>,
+    faults: Arc<Faults>,
+    facts: AdapterFacts,
+}
+
+/// What the device reported since somebody last asked.
+#[derive(Debug, Default)]
+struct Faults(Mutex<FaultState>);
+
+#[derive(Debug, Default)]
+struct FaultState {
+    /// Stays: nothing works after it.
+    lost: Option<String>,
+    /// Bytes that were asked for last.
+    asked: u64,
+    out_of_memory: bool,
+}
+
+impl Faults {
+    fn lock(&self) -> MutexGuard<'_, FaultState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lose(&self, reason: String) {
+        self.lock().lost.get_or_insert(reason);
+    }
+}
+
+/// Every GPU of this machine, the best first.
+pub fn adapters() -> Vec<AdapterFacts> {
+    enumerate().iter().map(facts).collect()
+}
+
+fn instance() -> Instance {
+    let memory_budget_thresholds =
+        MemoryBudgetThresholds { for_resource_creation: Some(MEMORY_SHARE), for_device_loss: None };
+    let backends = Backends::VULKAN | Backends::METAL | Backends::DX12;
+    let plain = InstanceDescriptor::new_without_display_handle();
+    Instance::new(InstanceDescriptor { backends, memory_budget_thresholds, ..plain })
+}
+
+fn enumerate() -> Vec<Adapter> {
+    let mut all = pollster::block_on(instance().enumerate_adapters(Backends::all()));
+    all.sort_by_key(|it| match it.get_info().device_type {
+        DeviceType::DiscreteGpu => 0,
+        DeviceType::IntegratedGpu => 1,
+        DeviceType::VirtualGpu => 2,
+        DeviceType::Other => 3,
+        DeviceType::Cpu => 4,
+    });
+    all
+}
+
+fn facts(adapter: &Adapter) -> AdapterFacts {
+    let info = adapter.get_info();
+    let limits = adapter.limits();
+    let features = adapter.features();
+    let kind = match info.device_type {
+        DeviceType::DiscreteGpu => "discrete",
+        DeviceType::IntegratedGpu => "integrated",
+        DeviceType::VirtualGpu => "virtual",
+        DeviceType::Other => "of unknown kind",
+        DeviceType::Cpu => "software",
+    };
+    let lacks = lacks(features, &limits, info.subgroup_min_size);
+    AdapterFacts {
+        driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
+        api: info.backend.to_string(),
+        kind,
+        subgroup_sizes: (info.subgroup_min_size, info.subgroup_max_size),
+        max_buffer_bytes: limits.max_buffer_size,
+        max_binding_bytes: limits.max_storage_buffer_binding_size,
+        has_f16: features.contains(Features::SHADER_F16),
+        is_unified: matches!(info.device_type, DeviceType::IntegratedGpu | DeviceType::Cpu),
+        lacks,
+        name: info.name,
+    }
+}
+
+/// Workgroup memory that kernels use, in bytes.
+pub(crate) const WORKGROUP_BYTES: u32 = 16 << 10;
+/// Threads of the largest workgroup.
+pub(crate) const WORKGROUP_THREADS: u32 = 256;
+/// Buffers that a kernel reads or writes, its parameters aside.
+pub(crate) const STORAGE_BINDINGS: u32 = 8;
+/// Bytes that a binding must at least reach.
+const BINDING_BYTES: u64 = 128 << 20;
+
+fn lacks(features: Features, limits: &Limits, subgroup_min_size: u32) -> Option<String> {
+    let short = |what: &str, has: u64, needs: u64| {
+        (has < needs).then(|| format!("{what} {has} of {needs} needed"))
+    };
+    if !features.contains(Features::SUBGROUP) {
+        return Some(String::from("it has no subgroup operations"));
+    }
+    short("lanes of a subgroup:", subgroup_min_size.into(), MIN_SUBGROUP.into())
+        .or_else(|| {
+            let has = limits.max_compute_workgroup_storage_size;
+            short("bytes of workgroup memory:", has.into(), WORKGROUP_BYTES.into())
+        })
+        .or_else(|| {
+            let has = limits.max_compute_invocations_per_workgroup;
+            short("threads of a workgroup:", has.into(), WORKGROUP_THREADS.into())
+        })
+        .or_else(|| {
+            let has = limits.max_storage_buffers_per_shader_stage;
+            short("buffers of a kernel:", has.into(), STORAGE_BINDINGS.into())
+        })
+        .or_else(|| {
+            let has = limits.max_storage_buffer_binding_size;
+            short("bytes of a binding:", has, BINDING_BYTES)
+        })
+}
+
+impl Context {
+    /// Opens the GPU of that number, as [`adapters`] counts them, or the best.
+    ///
+    /// # Errors
+    /// Where there is none, or it cannot run the kernels.
+    pub fn open(index: Option<usize>) -> Result<Arc<Context>, OpenError> {
+        let all = enumerate();
+        let n = all.len();
+        let adapter = match index {
+            Some(index) => {
+                all.into_iter().nth(index).ok_or(OpenError::NoSuchAdapter { index, n })?
+            }
+            None => {
+                let usable = all.iter().position(|it| facts(it).lacks.is_none());
+                all.into_iter().nth(usable.unwrap_or(0)).ok_or(OpenError::NoAdapter)?
+            }
+        };
+        let facts = facts(&adapter);
+        if let Some(lacks) = &facts.lacks {
+            return Err(OpenError::Lacks { name: facts.name.clone(), lacks: lacks.clone() });
+        }
+        let limits = adapter.limits();
+        let descriptor = DeviceDescriptor {
+            label: Some("moeflux"),
+            required_features: Features::SUBGROUP,
+            required_limits: limits.clone(),
+            ..DeviceDescriptor::default()
+        };
+        let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))
+            .map_err(|source| OpenError::Device { name: facts.name.clone(), source })?;
+        let faults = Arc::new(Faults::default());
+        let seen = Arc::clone(&faults);
+        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| match error {
+            wgpu::Error::OutOfMemory { .. } => seen.lock().out_of_memory = true,
+            other => seen.lose(one_line(&other.to_string())),
+        }));
+        let seen = Arc::clone(&faults);
+        device.set_device_lost_callback(move |_, reason| seen.lose(one_line(&reason)));
+        Ok(Arc::new(Context {
+            device,
+            queue,
+            limits,
+            lanes: facts.subgroup_sizes.0.min(32),
+            pipelines: Mutex::new(Pipelines::default()),
+            faults,
+            facts,
+        }))
+    }
+
+    /// What was opened.
+    pub fn facts(&self) -> &AdapterFacts {
+        &self.facts
+    }
+
+    /// Most bytes of a buffer that kernels see as a whole.
+    pub fn max_binding_bytes(&self) -> u64 {
+        let binding = self.limits.max_storage_buffer_binding_size;
+        // Kernels count words in 32 bits.
+        binding.min(self.limits.max_buffer_size).min(4 << 30) & !255
+    }
+
+    /// A buffer for kernels; what it holds is zero.
+    pub(crate) fn storage(&self, bytes: u64, label: &'static str) -> Buffer {
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
+        self.buffer(bytes, usage, label)
+    }
+
+    /// A buffer of at least four bytes.
+    pub(crate) fn buffer(&self, bytes: u64, usage: BufferUsages, label: &'static str) -> Buffer {
+        let size = bytes.next_multiple_of(4).max(4);
+        self.faults.lock().asked = size;
+        self.device.create_buffer(&BufferDescriptor {
+            label: Some(label),
+            size,
+            usage,
+            mapped_at_creation: false,
+        })
+    }
+
+    /// A buffer, or nothing where memory does not suffice, which is then no
+    /// fault.
+    pub(crate) fn try_storage(&self, bytes: u64, label: &'static str) -> Option<Buffer> {
+        let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let buffer = self.storage(bytes, label);
+        pollster::block_on(scope.pop()).is_none().then_some(buffer)
+    }
+
+    /// What went wrong, if anything; a lost device stays lost.
+    pub(crate) fn check(&self) -> Result<(), DeviceError> {
+        let mut faults = self.faults.lock();
+        if std::mem::take(&mut faults.out_of_memory) {
+            // The buffer that is missing is missed by every kernel after it.
+            let bytes = faults.asked;
+            faults.lost = Some(format!("a buffer of {bytes} bytes could not be allocated"));
+            return Err(DeviceError::OutOfMemory { bytes });
+        }
+        match &faults.lost {
+            Some(reason) => Err(DeviceError::Lost { reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes that the device no longer answers.
+    pub(crate) fn lose(&self, reason: String) {
+        self.faults.lose(reason);
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

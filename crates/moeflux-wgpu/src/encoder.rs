@@ -1,0 +1,326 @@
+//! Records kernels in order and submits them: one stream of commands, waited
+//! for at read-backs alone.
+//!
+//! Parameters and lists of a submission lie in one buffer, the arena, which is
+//! written right before the commands that read it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use moeflux_backend::DeviceError;
+use wgpu::{
+    BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, BufferBinding, BufferSize,
+    BufferUsages, CommandEncoder, ComputePass, MapMode, PollType,
+};
+
+use crate::context::Context;
+use crate::shader::Variant;
+
+/// A device buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct Mem {
+    /// Tells it from all others.
+    pub(crate) id: u32,
+    pub(crate) buffer: wgpu::Buffer,
+}
+
+impl Mem {
+    pub(crate) fn new(buffer: wgpu::Buffer) -> Mem {
+        static N_MADE: AtomicU32 = AtomicU32::new(0);
+        Mem { id: N_MADE.fetch_add(1, Ordering::Relaxed), buffer }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.buffer.size()
+    }
+}
+
+/// Bytes of the arena.
+const ARENA_BYTES: usize = 8 << 20;
+/// Of these, what an op may count on once it has begun.
+const OP_BYTES: usize = 2 << 20;
+/// Bytes between the parameters of two kernels.
+const PARAMS_STRIDE: usize = 256;
+/// Kernels after which the device may begin.
+const DISPATCHES: usize = 256;
+/// Most workgroups of one dimension.
+const GRID: u32 = 32_768;
+
+/// Bind groups that are kept; beyond it, all are made anew.
+const MAX_GROUPS: usize = 1 << 14;
+
+/// How many workgroups run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Grid {
+    /// So many, which kernels count through over two dimensions.
+    Linear(usize),
+    /// So many, over which kernels stride where there are very many, and so many
+    /// times that.
+    Plane(usize, usize),
+}
+
+/// The stream of commands of one backend.
+#[derive(Debug)]
+pub(crate) struct Encoder {
+    context: Arc<Context>,
+    encoder: Option<CommandEncoder>,
+    pass: Option<ComputePass<'static>>,
+    n_dispatches: usize,
+    arena: Mem,
+    /// What the arena will hold.
+    host: Vec<u8>,
+    groups: HashMap<(u32, Vec<u32>), BindGroup>,
+    /// Counts submissions: what lies in the arena is gone after one.
+    generation: u64,
+    read_back: Option<Mem>,
+}
+
+impl Encoder {
+    pub(crate) fn new(context: Arc<Context>) -> Encoder {
+        let usage = BufferUsages::UNIFORM | BufferUsages::STORAGE | BufferUsages::COPY_DST;
+        let arena = Mem::new(context.buffer(ARENA_BYTES as u64, usage, "arena"));
+        Encoder {
+            context,
+            encoder: None,
+            pass: None,
+            n_dispatches: 0,
+            arena,
+            host: Vec::new(),
+            groups: HashMap::new(),
+            generation: 0,
+            read_back: None,
+        }
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Which submission is being recorded.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The lists of this submission, as kernels bind them.
+    pub(crate) fn arena(&self) -> Mem {
+        self.arena.clone()
+    }
+
+    /// Begins an op, whose lists and parameters stay in one submission as long
+    /// as they are bounded by `OP_BYTES`.
+    pub(crate) fn begin(&mut self) {
+        if self.n_dispatches >= DISPATCHES || self.host.len() + OP_BYTES > ARENA_BYTES {
+            self.submit();
+        }
+    }
+
+    /// Whether so many words still fit this op.
+    pub(crate) fn list_limit() -> usize {
+        OP_BYTES / 8
+    }
+
+    /// Puts a list into the arena; gives its first word.
+    pub(crate) fn list(&mut self, words: &[u32]) -> u32 {
+        let at = self.host.len();
+        assert!(at + size_of_val(words) <= ARENA_BYTES, "lists of an op are bounded");
+        self.host.extend_from_slice(bytemuck::cast_slice(words));
+        u32::try_from(at / 4).expect("the arena is small")
+    }
+
+    /// Runs a kernel; `buffers` are its bindings behind the parameters.
+    pub(crate) fn dispatch(
+        &mut self,
+        variant: Variant,
+        params: &[u32],
+        buffers: &[&Mem],
+        grid: Grid,
+    ) {
+        let (x, y, z) = match grid {
+            Grid::Linear(n) => {
+                let n = u32::try_from(n).expect("few workgroups");
+                let x = n.clamp(1, GRID);
+                (x, n.div_ceil(x), 1)
+            }
+            Grid::Plane(n, times) => {
+                let word = |it| u32::try_from(it).expect("few workgroups");
+                (word(n).min(GRID), word(times).min(GRID), word(times).div_ceil(GRID))
+            }
+        };
+        if x * y * z == 0 {
+            return;
+        }
+        assert!(x <= 65_535 && z <= 65_535, "a kernel of {x} x {y} x {z} workgroups");
+        let pipeline = {
+            let mut pipelines = self.context.pipelines.lock();
+            let pipelines = pipelines.as_mut().unwrap_or_else(|it| it.get_mut());
+            pipelines.get(&self.context.device, variant)
+        };
+        let offset = self.params(params);
+        let key = (pipeline.id, std::iter::once(&self.arena).chain(buffers.iter().copied()));
+        let key = (key.0, key.1.map(|it| it.id).collect::<Vec<u32>>());
+        if self.groups.len() >= MAX_GROUPS {
+            self.groups.clear();
+        }
+        if !self.groups.contains_key(&key) {
+            let group = self.bind_group(&pipeline.layout, buffers);
+            self.groups.insert(key.clone(), group);
+        }
+        self.open_pass();
+        let pass = self.pass.as_mut().expect("a pass is open");
+        pass.set_pipeline(&pipeline.pipeline);
+        pass.set_bind_group(0, &self.groups[&key], &[offset]);
+        pass.dispatch_workgroups(x, y, z);
+        self.n_dispatches += 1;
+    }
+
+    fn params(&mut self, params: &[u32]) -> u32 {
+        assert!(size_of_val(params) <= PARAMS_STRIDE, "parameters of a kernel");
+        let at = self.host.len().next_multiple_of(PARAMS_STRIDE);
+        assert!(at + PARAMS_STRIDE <= ARENA_BYTES, "parameters of an op are bounded");
+        self.host.resize(at, 0);
+        self.host.extend_from_slice(bytemuck::cast_slice(params));
+        self.host.resize(at + PARAMS_STRIDE, 0);
+        u32::try_from(at).expect("the arena is small")
+    }
+
+    fn bind_group(&self, layout: &wgpu::BindGroupLayout, buffers: &[&Mem]) -> BindGroup {
+        let params = BindGroupEntry {
+            binding: 0,
+            resource: BindingResource::Buffer(BufferBinding {
+                buffer: &self.arena.buffer,
+                offset: 0,
+                size: BufferSize::new(PARAMS_STRIDE as u64),
+            }),
+        };
+        let mut entries = vec![params];
+        for (binding, mem) in (1..).zip(buffers) {
+            entries.push(BindGroupEntry { binding, resource: mem.buffer.as_entire_binding() });
+        }
+        self.context.device.create_bind_group(&BindGroupDescriptor {
+            label: None,
+            layout,
+            entries: &entries,
+        })
+    }
+
+    fn encoder(&mut self) -> &mut CommandEncoder {
+        let device = &self.context.device;
+        self.encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()))
+    }
+
+    fn open_pass(&mut self) {
+        if self.pass.is_none() {
+            let pass = self.encoder().begin_compute_pass(&Default::default()).forget_lifetime();
+            self.pass = Some(pass);
+        }
+    }
+
+    /// Copies bytes from buffer to buffer, in order with the kernels.
+    pub(crate) fn copy(&mut self, from: (&Mem, u64), to: (&Mem, u64), bytes: u64) {
+        self.pass = None;
+        let bytes = Some(bytes);
+        self.encoder().copy_buffer_to_buffer(&from.0.buffer, from.1, &to.0.buffer, to.1, bytes);
+    }
+
+    /// Fills a buffer with zeros, in order with the kernels.
+    pub(crate) fn clear(&mut self, mem: &Mem) {
+        self.pass = None;
+        self.encoder().clear_buffer(&mem.buffer, 0, None);
+    }
+
+    /// Overwrites bytes, behind everything recorded so far.
+    pub(crate) fn write(&mut self, to: &Mem, offset: u64, bytes: &[u8]) {
+        self.submit();
+        if !bytes.is_empty() {
+            self.context.queue.write_buffer(&to.buffer, offset, bytes);
+        }
+    }
+
+    /// Hands everything recorded so far to the device.
+    pub(crate) fn submit(&mut self) {
+        self.pass = None;
+        let Some(encoder) = self.encoder.take() else {
+            self.host.clear();
+            self.generation += 1;
+            return;
+        };
+        let queue = &self.context.queue;
+        if !self.host.is_empty() {
+            self.host.resize(self.host.len().next_multiple_of(4), 0);
+            queue.write_buffer(&self.arena.buffer, 0, &self.host);
+        }
+        queue.submit([encoder.finish()]);
+        self.host.clear();
+        self.n_dispatches = 0;
+        self.generation += 1;
+        // Frees what finished submissions held; what went wrong is asked for at read-backs.
+        let _ = self.context.device.poll(PollType::Poll);
+    }
+
+    /// Forgets what was bound to a buffer that is about to go.
+    pub(crate) fn forget(&mut self, mem: &Mem) {
+        self.groups.retain(|(_, ids), _| !ids.contains(&mem.id));
+    }
+
+    /// Waits for everything recorded, then reads parts of buffers, one behind
+    /// the other; offsets and lengths are whole words.
+    ///
+    /// # Errors
+    /// Whatever went wrong since the last read-back.
+    pub(crate) fn read(&mut self, parts: &[(&Mem, u64, u64)]) -> Result<Vec<u8>, DeviceError> {
+        let total: u64 = parts.iter().map(|it| it.2).sum();
+        if total == 0 {
+            self.submit();
+            return self.context.check().map(|()| Vec::new());
+        }
+        let target = self.read_back(total);
+        let mut at = 0;
+        for (mem, offset, bytes) in parts {
+            if *bytes > 0 {
+                self.copy((mem, *offset), (&target, at), *bytes);
+            }
+            at += bytes;
+        }
+        self.submit();
+        self.context.check()?;
+        let slice = target.buffer.slice(..total);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        slice.map_async(MapMode::Read, move |outcome| {
+            // Nobody listens once the wait below has failed.
+            let _ = sender.send(outcome);
+        });
+        if let Err(err) = self.context.device.poll(PollType::wait_indefinitely()) {
+            self.context.lose(format!("waiting failed: {err}"));
+        }
+        self.context.check()?;
+        let lost = |reason: String| {
+            self.context.lose(reason.clone());
+            DeviceError::Lost { reason }
+        };
+        match receiver.try_recv() {
+            Ok(Ok(())) => {}
+            Ok(Err(err)) => return Err(lost(format!("reading back failed: {err}"))),
+            Err(err) => return Err(lost(format!("reading back never ended: {err}"))),
+        }
+        let bytes = match slice.get_mapped_range() {
+            Ok(view) => view.to_vec(),
+            Err(err) => return Err(lost(format!("reading back failed: {err}"))),
+        };
+        target.buffer.unmap();
+        Ok(bytes)
+    }
+
+    fn read_back(&mut self, bytes: u64) -> Mem {
+        match &self.read_back {
+            Some(mem) if mem.bytes() >= bytes => mem.clone(),
+            _ => {
+                let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
+                let bytes = bytes.next_power_of_two().max(1 << 16);
+                let mem = Mem::new(self.context.buffer(bytes, usage, "read-back"));
+                self.read_back = Some(mem.clone());
+                mem
+            }
+        }
+    }
+}

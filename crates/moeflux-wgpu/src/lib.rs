@@ -1,0 +1,25 @@
+//! Every op in WGSL, on any GPU that wgpu reaches.
+//!
+//! [`Wgpu`] records kernels in the order of its ops ([`encoder`]) and waits for
+//! the device where an op reads back. Weights, caches and activations are
+//! buffers of the device ([`arena`], [`caches`]); experts are copied into slots
+//! there and stay while there is room ([`experts`]).
+
+#![forbid(unsafe_code)]
+
+mod arena;
+mod backend;
+mod caches;
+mod context;
+mod encoder;
+mod experts;
+mod measure;
+mod ops;
+mod pipelines;
+mod shader;
+#[cfg(test)]
+mod tests;
+
+pub use backend::Wgpu;
+pub use context::{AdapterFacts, Context, OpenError, adapters};
+pub use ops::MAX_EXPERTS;

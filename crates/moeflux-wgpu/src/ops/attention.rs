@@ -1,0 +1,301 @@
+//! Attention over caches of keys and values, and the choice of positions.
+
+use moeflux_backend::{Attention, Heads, SelectPositions, Span};
+
+use super::{ELEMENTS, Grown, n_rows, word};
+use crate::backend::Wgpu;
+use crate::caches::{CacheState, Kv, Plane};
+use crate::encoder::{Grid, Mem};
+use crate::shader::{Shader, Variant};
+
+/// Threads of `attention.wgsl`: positions worked on together.
+const TILE: usize = 64;
+
+/// Workgroups that keep a device busy: positions are split until there are as
+/// many.
+const BUSY: usize = 512;
+
+/// Words of what splits gathered, and of scores, at a time.
+const PART_WORDS: usize = 8 << 20;
+
+/// The positions that each row of a batch attends to, as bits.
+#[derive(Debug, Default)]
+pub(crate) struct Mask {
+    memory: Grown,
+    mem: Option<Mem>,
+    /// Words of a row.
+    words: usize,
+}
+
+/// Takes a cache of keys out of its sequence.
+fn take(b: &mut Wgpu, span: &Span, cache: moeflux_backend::Cache) -> Kv {
+    let slot = b.cache(span.sequence, cache);
+    assert!(matches!(slot, CacheState::Kv(_)), "attention needs a key-value cache");
+    let empty = CacheState::Kv(Kv::empty());
+    match std::mem::replace(slot, empty) {
+        CacheState::Kv(kv) => kv,
+        other => unreachable!("{other:?} is no cache of keys"),
+    }
+}
+
+/// Stores the heads `x` of the rows of a span.
+fn store(b: &mut Wgpu, kv: &Kv, plane: &Plane, x: Heads, span: &Span) {
+    let buf = b.buf(x.buf).clone();
+    let end = span.position + span.rows.len();
+    for part in kv.parts(span.position..end) {
+        let first = part.positions.start - span.position;
+        let n = part.positions.len() * kv.n_heads * plane.dim.div_ceil(64);
+        let params = [
+            word(n),
+            word(kv.n_heads),
+            word(plane.dim),
+            word(x.start),
+            word(buf.width),
+            word(x.stride),
+            word(span.rows.start + first),
+            word(part.positions.start - part.start),
+            word(plane.row_words),
+        ];
+        b.encoder.dispatch(
+            Variant::new(Shader::StoreKv, &[kv.kind()]),
+            &params,
+            &[&plane.pieces[part.piece], &buf.mem],
+            Grid::Linear(n.div_ceil(ELEMENTS)),
+        );
+    }
+}
+
+pub(crate) fn attention(b: &mut Wgpu, op: Attention, spans: &[Span]) {
+    assert!(op.out.buf != op.q.buf, "an op writes a buffer that it also reads");
+    for span in spans {
+        if span.rows.is_empty() {
+            continue;
+        }
+        b.encoder.begin();
+        let mut kv = take(b, span, op.cache);
+        check(b, &op, &kv);
+        kv.grow(&mut b.encoder, span.position + span.rows.len());
+        store(b, &kv, &kv.k, op.k, span);
+        if let Some(v) = op.v {
+            store(b, &kv, &kv.v, v, span);
+        }
+        attend(b, &op, span, &kv);
+        *b.cache(span.sequence, op.cache) = CacheState::Kv(kv);
+    }
+    b.written(op.out.buf);
+}
+
+fn check(b: &Wgpu, op: &Attention, kv: &Kv) {
+    let Attention { out, q, k, v, sinks, window, .. } = op;
+    assert!(q.n_heads == out.n_heads && q.n_heads.is_multiple_of(kv.n_heads), "query heads");
+    assert!(k.n_heads == kv.n_heads, "key heads");
+    assert!(q.head_dim == kv.k.dim && k.head_dim == kv.k.dim, "floats of a key");
+    match v {
+        Some(v) => assert!(
+            v.n_heads == k.n_heads && v.head_dim == kv.v.dim && out.head_dim == kv.v.dim,
+            "heads and floats of a value"
+        ),
+        None => assert!(kv.v.dim == 0 && out.head_dim <= kv.k.dim, "values are parts of keys"),
+    }
+    let n_sinks = sinks.map(|it| b.vector(it).bytes() / 4);
+    assert!(n_sinks.is_none_or(|it| it == q.n_heads as u64), "one sink a query head");
+    assert!(*window != Some(0), "a window holds the row's own position");
+}
+
+/// Attends for the rows of a span, some at a time.
+fn attend(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv) {
+    let n_heads = op.q.n_heads;
+    let size = op.out.head_dim + 2;
+    let mut row = 0;
+    while row < span.rows.len() {
+        let left = span.rows.len() - row;
+        let end = span.position + span.rows.len();
+        // As if all rows that are left went together.
+        let seen = op.window.map_or(end, |it| end.min(it + left));
+        let split_len = split_len(left * n_heads, seen);
+        let n_splits = seen.div_ceil(split_len) + end.div_ceil(kv.piece_len);
+        let fit = PART_WORDS / (n_heads * n_splits * size).max(1);
+        let n = left.min(fit.max(1));
+        rows(b, op, span, kv, (row, n), split_len);
+        row += n;
+    }
+}
+
+/// Positions of a split where there is so much else to do.
+fn split_len(n_queries: usize, n_positions: usize) -> usize {
+    let n_splits = BUSY.div_ceil(n_queries.max(1)).min(n_positions.div_ceil(TILE)).max(1);
+    n_positions.div_ceil(n_splits).next_multiple_of(TILE)
+}
+
+fn rows(
+    b: &mut Wgpu,
+    op: &Attention,
+    span: &Span,
+    kv: &Kv,
+    (first, n): (usize, usize),
+    split_len: usize,
+) {
+    b.encoder.begin();
+    let Attention { out, q, window, sinks, selection, scale, .. } = *op;
+    let (n_heads, v_dim) = (q.n_heads, out.head_dim);
+    let position = span.position + first;
+    let end = position + n;
+    let start = window.map_or(0, |it| (position + 1).saturating_sub(it));
+    let parts: Vec<_> = kv.parts(start..end).collect();
+    let splits = |len: usize| len.div_ceil(split_len);
+    let all_splits: usize = parts.iter().map(|it| splits(it.positions.len())).sum();
+    let gathered =
+        b.scratch.attention.words(&mut b.encoder, n * n_heads * all_splits * (v_dim + 2));
+    let q_buf = b.buf(q.buf).clone();
+    let mask = selection.map(|it| &b.selections[it.0 as usize]);
+    let mask_words = mask.map_or(0, |it| it.words);
+    let mask_mem = mask.and_then(|it| it.mem.clone()).unwrap_or_else(|| q_buf.mem.clone());
+    let values = if op.v.is_some() { &kv.v } else { &kv.k };
+    let row = span.rows.start + first;
+    let mut first_split = 0;
+    for part in parts {
+        let n_splits = splits(part.positions.len());
+        let n_groups = n * n_heads * n_splits;
+        let params = [
+            word(n_heads),
+            word(n_heads / kv.n_heads),
+            word(kv.k.dim),
+            word(v_dim),
+            word(q.start),
+            word(q_buf.width),
+            word(q.stride),
+            scale.to_bits(),
+            word(row),
+            word(position),
+            word(window.unwrap_or(0)),
+            word(part.start),
+            word(part.positions.start),
+            word(part.positions.end),
+            word(split_len),
+            word(n_splits),
+            word(all_splits),
+            word(first_split),
+            word(kv.k.row_words),
+            word(values.row_words),
+            word(mask_words),
+            word(n_groups),
+        ];
+        let consts = [
+            kv.kind(),
+            word(v_dim.div_ceil(TILE)),
+            u32::from(selection.is_some()),
+            word((kv.k.dim + 1).next_multiple_of(4)),
+        ];
+        b.encoder.dispatch(
+            Variant::new(Shader::Attention, &consts),
+            &params,
+            &[
+                &q_buf.mem,
+                &kv.k.pieces[part.piece],
+                &values.pieces[part.piece],
+                &mask_mem,
+                &gathered,
+            ],
+            Grid::Linear(n_groups),
+        );
+        first_split += n_splits;
+    }
+    let out_buf = b.buf(out.buf).clone();
+    let sink_mem = sinks.map_or_else(|| gathered.clone(), |it| b.vector(it).clone());
+    let params = [
+        word(n_heads),
+        word(v_dim),
+        word(all_splits),
+        word(row),
+        word(out.start),
+        word(out_buf.width),
+        word(out.stride),
+        word(n * n_heads),
+    ];
+    b.encoder.dispatch(
+        Variant::new(Shader::MergeAttention, &[u32::from(sinks.is_some())]),
+        &params,
+        &[&gathered, &sink_mem, &out_buf.mem],
+        Grid::Linear(n * n_heads),
+    );
+}
+
+pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]) {
+    assert!(op.top_k > 0, "a row sees a position");
+    assert!(op.weights.len == op.q.n_heads, "one weight an index head");
+    let longest = spans.iter().map(|it| it.position + it.rows.len()).max().unwrap_or(0);
+    let words = longest.div_ceil(32);
+    let mut mask = std::mem::take(&mut b.selections[op.out.0 as usize]);
+    let mem = mask.memory.words(&mut b.encoder, n_rows(spans) * words);
+    (mask.mem, mask.words) = (Some(mem.clone()), words);
+    b.selections[op.out.0 as usize] = mask;
+    for span in spans {
+        if span.rows.is_empty() {
+            continue;
+        }
+        b.encoder.begin();
+        let mut kv = take(b, span, op.cache);
+        assert!(
+            kv.n_heads == 1 && kv.v.dim == 0 && op.q.head_dim == kv.k.dim,
+            "a cache of index keys has one head and no values"
+        );
+        let end = span.position + span.rows.len();
+        kv.grow(&mut b.encoder, end);
+        store(b, &kv, &kv.k, op.k.heads(1), span);
+        let per_part = (PART_WORDS / end).max(1);
+        for first in (0..span.rows.len()).step_by(per_part) {
+            let n = per_part.min(span.rows.len() - first);
+            choose(b, &op, span, &kv, (first, n), (&mem, words));
+        }
+        *b.cache(span.sequence, op.cache) = CacheState::Kv(kv);
+    }
+}
+
+/// Scores the positions of some rows of a span, and writes their bits.
+fn choose(
+    b: &mut Wgpu,
+    op: &SelectPositions,
+    span: &Span,
+    kv: &Kv,
+    (first, n): (usize, usize),
+    (mask, mask_words): (&Mem, usize),
+) {
+    b.encoder.begin();
+    let position = span.position + first;
+    let end = position + n;
+    let row = span.rows.start + first;
+    let scores = b.scratch.index_scores.words(&mut b.encoder, n * end);
+    let (q, weights) = (b.buf(op.q.buf).clone(), b.buf(op.weights.buf).clone());
+    for part in kv.parts(0..end) {
+        let len = part.positions.len();
+        let params = [
+            word(op.q.n_heads),
+            word(op.q.head_dim),
+            word(op.q.start),
+            word(q.width),
+            word(op.q.stride),
+            word(op.weights.start),
+            word(weights.width),
+            op.scale.to_bits(),
+            word(row),
+            word(part.start),
+            word(len),
+            word(kv.k.row_words),
+            word(end),
+            word(n * len),
+        ];
+        b.encoder.dispatch(
+            Variant::new(Shader::ScoreIndex, &[kv.kind()]),
+            &params,
+            &[&q.mem, &kv.k.pieces[part.piece], &weights.mem, &scores],
+            Grid::Linear((n * len).div_ceil(ELEMENTS)),
+        );
+    }
+    let params = [word(op.top_k), word(row), word(position), word(end), word(mask_words), word(n)];
+    b.encoder.dispatch(
+        Variant::new(Shader::ChooseIndex, &[]),
+        &params,
+        &[&scores, mask],
+        Grid::Linear(n),
+    );
+}

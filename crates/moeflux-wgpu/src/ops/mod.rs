@@ -1,0 +1,76 @@
+//! The ops, one file for those that share kernels.
+
+mod attention;
+mod elementwise;
+mod mixers;
+mod moe;
+mod products;
+
+pub(crate) use attention::{Mask, attention, select_positions};
+pub(crate) use elementwise::{
+    RopeTable, add, add_bias, copy, gated_rms_norm, layer_norm, rms_norm, rope, sigmoid_gate,
+    swiglu,
+};
+pub(crate) use mixers::{causal_conv, delta_rule};
+pub use moe::MAX_EXPERTS;
+pub(crate) use moe::{combine, experts, route};
+pub(crate) use products::{RoundedInputs, embed, head_product, logits, project};
+
+use moeflux_backend::Span;
+
+use crate::encoder::{Encoder, Mem};
+
+/// Threads of a workgroup whose threads have an element each.
+const ELEMENTS: usize = 64;
+
+/// A count or place, as kernels take it.
+fn word(it: usize) -> u32 {
+    u32::try_from(it).expect("kernels count in 32 bits")
+}
+
+/// The bytes of a read-back as floats.
+pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks::<4>().0.iter().map(|it| f32::from_le_bytes(*it)).collect()
+}
+
+/// Rows of all spans together.
+fn n_rows(spans: &[Span]) -> usize {
+    spans.last().map_or(0, |it| it.rows.end)
+}
+
+/// Memory that lasts for an op, kept from op to op.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    rounded: [Grown; 2],
+    gate_up: Grown,
+    activated: Grown,
+    attention: Grown,
+    index_scores: Grown,
+    delta: [Grown; 2],
+    routing: Grown,
+    logits: Grown,
+}
+
+/// A buffer that is as large as it ever had to be.
+#[derive(Debug, Default)]
+pub(crate) struct Grown(Option<Mem>);
+
+impl Grown {
+    /// At least so many words.
+    fn words(&mut self, encoder: &mut Encoder, words: usize) -> Mem {
+        let bytes = 4 * words as u64;
+        if let Some(mem) = &self.0
+            && mem.bytes() >= bytes
+        {
+            return mem.clone();
+        }
+        if let Some(old) = &self.0 {
+            encoder.forget(old);
+        }
+        let most = encoder.context().max_binding_bytes();
+        let roomy = bytes.next_power_of_two().min(most).max(bytes);
+        let mem = Mem::new(encoder.context().storage(roomy, "scratch"));
+        self.0 = Some(mem.clone());
+        mem
+    }
+}

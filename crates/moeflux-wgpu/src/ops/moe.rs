@@ -1,0 +1,294 @@
+//! Routing, experts, and the sum of their outputs.
+
+use std::sync::Arc;
+
+use moeflux_backend::{
+    Activation, Combine, DeviceError, ExpertCall, Experts, Route, Routing, Scoring,
+};
+use moeflux_core::{ExpertId, ExpertLayout, GateUp, MatrixLayout};
+
+use super::products::{Job, List, Products, Source, digits, run};
+use super::{ELEMENTS, word};
+use crate::arena::Decoder;
+use crate::backend::Wgpu;
+use crate::encoder::{Grid, Mem};
+use crate::experts::Slot;
+use crate::shader::{Shader, Variant};
+
+/// Most experts of a layer that `route.wgsl` chooses from.
+pub const MAX_EXPERTS: usize = 1024;
+
+/// Most groups of experts.
+const MAX_GROUPS: usize = 128;
+
+/// Rows of experts that are worked on together; bounds the scratch memory.
+const EXPERT_ROWS: usize = 1024;
+
+pub(crate) fn route(b: &mut Wgpu, rows: usize, op: Route) -> Result<Routing, DeviceError> {
+    let Route { logits, top_k, scoring } = op;
+    assert!(logits.len <= MAX_EXPERTS && top_k <= logits.len, "{top_k} of {}", logits.len);
+    b.encoder.begin();
+    let buf = b.buf(logits.buf).clone();
+    let chosen = b.scratch.routing.words(&mut b.encoder, 2 * rows * top_k);
+    let (kind, scale, renormalises, bias, groups) = match scoring {
+        Scoring::Softmax { renormalise, scale } => (0, scale, renormalise, None, None),
+        Scoring::SoftmaxOfChosen => (1, 1.0, false, None, None),
+        Scoring::Sigmoid { bias, groups, renormalise, scale } => {
+            (2, scale, renormalise, bias, groups)
+        }
+    };
+    if let Some(groups) = groups {
+        assert!(groups.n <= MAX_GROUPS && logits.len.is_multiple_of(groups.n), "groups");
+        let eligible = groups.kept * (logits.len / groups.n);
+        assert!(top_k <= eligible, "enough experts are eligible");
+    }
+    let params = [
+        word(logits.len),
+        word(top_k),
+        word(logits.start),
+        word(buf.width),
+        scale.to_bits(),
+        u32::from(renormalises),
+        u32::from(bias.is_some()),
+        word(groups.map_or(0, |it| it.n)),
+        word(groups.map_or(0, |it| it.kept)),
+        word(rows),
+    ];
+    let bias = bias.map_or_else(|| buf.mem.clone(), |it| b.vector(it).clone());
+    b.encoder.dispatch(
+        Variant::new(Shader::Route, &[kind]),
+        &params,
+        &[&buf.mem, &bias, &chosen],
+        Grid::Linear(rows),
+    );
+    let bytes = b.encoder.read(&[(&chosen, 0, 8 * (rows * top_k) as u64)])?;
+    let (experts, weights) = bytes.split_at(4 * rows * top_k);
+    let id = |it: &[u8; 4]| {
+        let it = u32::from_le_bytes(*it).min(word(logits.len) - 1);
+        ExpertId(u16::try_from(it).unwrap_or(u16::MAX))
+    };
+    let experts = experts.as_chunks::<4>().0.iter().map(id).collect();
+    Ok(Routing { experts, weights: super::floats(weights) })
+}
+
+pub(crate) fn experts(b: &mut Wgpu, op: Experts<'_>) {
+    let Some(first) = op.calls.first() else { return };
+    let layout = Arc::clone(&first.expert.layout);
+    let mut rest = op.calls;
+    while !rest.is_empty() {
+        b.encoder.begin();
+        let since = b.slots.begin();
+        let mut slots = Vec::new();
+        let mut n_rows = 0;
+        for call in rest {
+            n_rows += call.rows.len();
+            if !slots.is_empty() && n_rows > EXPERT_ROWS {
+                break;
+            }
+            match b.slots.get(&mut b.encoder, &call.expert, since) {
+                Some(slot) => slots.push(slot),
+                None => break,
+            }
+        }
+        // The first of them always gets one: a pool has a slot, and none was used since.
+        let (now, later) = rest.split_at(slots.len().max(1));
+        Group::new(&layout, op, now, &slots).run(b);
+        rest = later;
+    }
+}
+
+/// Experts whose products go together.
+struct Group<'a> {
+    layout: &'a ExpertLayout,
+    op: Experts<'a>,
+    calls: &'a [ExpertCall],
+    slots: &'a [Slot],
+    /// Each row's expert.
+    experts: Vec<u32>,
+    /// Each row's slot of the output.
+    out_slots: Vec<usize>,
+}
+
+impl<'a> Group<'a> {
+    fn new(
+        layout: &'a ExpertLayout,
+        op: Experts<'a>,
+        calls: &'a [ExpertCall],
+        slots: &'a [Slot],
+    ) -> Group<'a> {
+        let of_rows = |it: &ExpertCall| vec![u32::from(it.expert.key.expert.0); it.rows.len()];
+        let experts = calls.iter().flat_map(of_rows).collect();
+        let rows = calls.iter().flat_map(|it| &it.rows);
+        let out_slots = rows.map(|it| it.slot as usize).collect();
+        Group { layout, op, calls, slots, experts, out_slots }
+    }
+
+    fn run(&self, b: &mut Wgpu) {
+        let intermediate = self.layout.intermediate();
+        let n = self.experts.len();
+        if n == 0 || self.slots.is_empty() {
+            return;
+        }
+        let gate_up = b.scratch.gate_up.words(&mut b.encoder, n * 2 * intermediate);
+        let activated = b.scratch.activated.words(&mut b.encoder, n * intermediate);
+        self.gate_and_up(b, &gate_up);
+        self.activate(b, &gate_up, &activated);
+        self.down(b, &activated);
+    }
+
+    /// Every call with its place among the rows of the group.
+    fn placed(&self) -> impl Iterator<Item = (&'a ExpertCall, &'a Slot, usize)> {
+        let calls = self.calls.iter().zip(self.slots);
+        calls.scan(0, |next, (call, slot)| {
+            let first = *next;
+            *next += call.rows.len();
+            Some((call, slot, first))
+        })
+    }
+
+    fn gate_and_up(&self, b: &mut Wgpu, gate_up: &Mem) {
+        let width = 2 * self.layout.intermediate();
+        let n_rows = self.calls.iter().flat_map(|it| &it.rows).map(|it| it.row as usize + 1).max();
+        let source = Source::of(b, self.op.x, n_rows.unwrap_or(0));
+        let lists: Vec<List> = self
+            .placed()
+            .map(|(call, _, first)| {
+                let rows = call.rows.iter().enumerate();
+                rows.map(|(i, it)| (it.row as usize, (first + i) * width)).collect()
+            })
+            .collect();
+        let parts: Vec<(&MatrixLayout, usize, usize)> = match &self.layout.gate_up {
+            GateUp::Split { gate, up } => vec![(gate, 0, 0), (up, 1, width / 2)],
+            GateUp::Alternating(both) => vec![(both, 0, 0)],
+        };
+        // Together where they are stored alike.
+        let alike = parts.iter().all(|it| it.0.format == parts[0].0.format);
+        let sets: Vec<&[(&MatrixLayout, usize, usize)]> =
+            if alike { vec![&parts] } else { parts.chunks(1).collect() };
+        for set in sets {
+            let mut jobs = Vec::new();
+            for (matrix, which, out) in set {
+                assert_eq!(matrix.cols, self.op.x.len, "shape of an expert");
+                jobs.extend(self.jobs(matrix, *which, *out));
+            }
+            let decoder = Decoder::new(set[0].0.format);
+            let digits = digits(decoder, self.op.inputs);
+            let y = gate_up.clone();
+            run(b, &source, Products { decoder, digits, lists: &lists, jobs, y });
+        }
+    }
+
+    /// One matrix of every expert; each has a list of its own.
+    fn jobs(&self, matrix: &MatrixLayout, which: usize, out: usize) -> Vec<Job> {
+        let job = |(list, slot): (usize, &Slot)| Job {
+            mem: slot.mem.clone(),
+            place: slot.places[which],
+            phase: phase(matrix),
+            first_row: 0,
+            n_rows: matrix.rows,
+            list,
+            x: 0,
+            out,
+        };
+        self.slots.iter().take(self.calls.len()).enumerate().map(job).collect()
+    }
+
+    fn activate(&self, b: &mut Wgpu, gate_up: &Mem, activated: &Mem) {
+        let intermediate = self.layout.intermediate();
+        let (clamped, alpha, limit) = match self.op.activation {
+            Activation::Swiglu => (0, 0.0, 0.0),
+            Activation::ClampedSwiglu { alpha, limit } => (1, alpha, limit),
+        };
+        let alternates = u32::from(matches!(self.layout.gate_up, GateUp::Alternating(_)));
+        let experts = b.encoder.list(&self.experts);
+        let arena = b.encoder.arena();
+        let biases = self.op.biases.map(|it| (b.vector(it.gate).clone(), b.vector(it.up).clone()));
+        let biased = u32::from(biases.is_some());
+        let (gate, up) = biases.unwrap_or_else(|| (arena.clone(), arena.clone()));
+        let n = self.experts.len() * intermediate;
+        b.encoder.dispatch(
+            Variant::new(Shader::Activate, &[clamped, biased, alternates]),
+            &[word(n), word(intermediate), experts, alpha.to_bits(), limit.to_bits()],
+            &[gate_up, &arena, &gate, &up, activated],
+            Grid::Linear(n.div_ceil(ELEMENTS)),
+        );
+    }
+
+    fn down(&self, b: &mut Wgpu, activated: &Mem) {
+        let down = &self.layout.down;
+        let source = Source {
+            mem: activated.clone(),
+            start: 0,
+            width: down.cols,
+            cols: down.cols,
+            n_rows: self.experts.len(),
+            kept_as: None,
+        };
+        let out = b.written(self.op.out);
+        let lists: Vec<List> = self
+            .placed()
+            .map(|(call, _, first)| {
+                let rows = call.rows.iter().enumerate();
+                rows.map(|(i, it)| (first + i, it.slot as usize * out.width)).collect()
+            })
+            .collect();
+        let jobs = self.jobs(down, 2, 0);
+        let decoder = Decoder::new(down.format);
+        let digits = digits(decoder, self.op.inputs);
+        run(b, &source, Products { decoder, digits, lists: &lists, jobs, y: out.mem.clone() });
+        if let Some(biases) = self.op.biases {
+            let pairs: Vec<[u32; 2]> = self
+                .out_slots
+                .iter()
+                .zip(&self.experts)
+                .map(|(slot, expert)| [word(slot * out.width), *expert])
+                .collect();
+            let rows = b.encoder.list(pairs.as_flattened());
+            let n = pairs.len() * down.rows;
+            let (arena, table) = (b.encoder.arena(), b.vector(biases.down).clone());
+            b.encoder.dispatch(
+                Variant::new(Shader::AddRows, &[]),
+                &[word(n), word(down.rows), rows],
+                &[&out.mem, &table, &arena],
+                Grid::Linear(n.div_ceil(ELEMENTS)),
+            );
+        }
+    }
+}
+
+/// Rows of the first rectangle that lie before the matrix.
+fn phase(matrix: &MatrixLayout) -> usize {
+    match matrix.format {
+        moeflux_core::quant::MatrixFormat::Blocks(it) => it.phase,
+        _ => 0,
+    }
+}
+
+pub(crate) fn combine(b: &mut Wgpu, rows: usize, op: Combine<'_>) {
+    let Combine { acc, slots, top_k, weights, shared } = op;
+    assert!(acc.buf != slots, "an op writes a buffer that it also reads");
+    b.encoder.begin();
+    let y = b.written(acc.buf);
+    let slots = b.buf(slots).clone();
+    let bits: Vec<u32> = weights[..rows * top_k].iter().map(|it| it.to_bits()).collect();
+    let list = b.encoder.list(&bits);
+    let arena = b.encoder.arena();
+    let out = shared.map(|it| (b.buf(it.out.buf).clone(), it.out.start));
+    let gate = shared.and_then(|it| it.gate).map(|it| (b.buf(it.buf).clone(), it.start));
+    let n = rows * acc.len;
+    let mut params = vec![word(n), word(acc.len), word(top_k), word(acc.start), word(y.width)];
+    params.extend([word(slots.width), list]);
+    for operand in [&out, &gate] {
+        let (start, width) = operand.as_ref().map_or((0, 0), |(buf, start)| (*start, buf.width));
+        params.extend([word(start), word(width)]);
+    }
+    let consts = [u32::from(out.is_some()), u32::from(gate.is_some())];
+    let out = out.map_or_else(|| arena.clone(), |it| it.0.mem);
+    let gate = gate.map_or_else(|| arena.clone(), |it| it.0.mem);
+    b.encoder.dispatch(
+        Variant::new(Shader::Combine, &consts),
+        &params,
+        &[&y.mem, &slots.mem, &arena, &out, &gate],
+        Grid::Linear(n.div_ceil(ELEMENTS)),
+    );
+}

@@ -1,0 +1,499 @@
+//! Products with weight matrices, embeddings and logits.
+//!
+//! Few rows of activations go through `matvec.wgsl`, many through
+//! `matmul.wgsl`; which of them depends on a job's rows alone, so that a job's
+//! bits do not depend on what else is asked for.
+
+use moeflux_backend::{Buf, Cols, DeviceError, HeadProduct, Inputs, Projection, Weight};
+use moeflux_core::TokenId;
+
+use super::{ELEMENTS, Grown, floats, word};
+use crate::arena::{BLOCK, Decoder, Matrix, Piece, Place};
+use crate::backend::Wgpu;
+use crate::encoder::{Grid, Mem};
+use crate::shader::{Shader, Variant};
+
+/// Most rows of activations that go through the kernel for few.
+const FEW_ROWS: usize = 8;
+
+/// Rows of a matrix in a tile of `matmul.wgsl`.
+const TILE_ROWS: usize = 64;
+
+/// Threads of `matvec.wgsl`: a multiple of all sizes of subgroups.
+const MATVEC_THREADS: u32 = 128;
+
+/// Lanes that share a row however short it is: fewer kernels to compile.
+const MIN_LANES: u32 = 4;
+
+/// Rounded inputs that are kept.
+const KEPT: usize = 4;
+
+/// Rows of activations of one dispatch of `head_transposed.wgsl`'s threads.
+const TRANSPOSED_ROWS: usize = 4;
+
+/// Bytes of logits that are read back together.
+const LOGIT_BYTES: usize = 32 << 20;
+
+/// How products round their inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Digits {
+    group_size: usize,
+    n_digits: u32,
+    /// How the integers lie, see `round.wgsl`.
+    order: u32,
+}
+
+/// How a product rounds its inputs, if at all.
+pub(super) fn digits(decoder: Decoder, inputs: Inputs) -> Option<Digits> {
+    let affine = decoder.affine()?;
+    let n_digits = match inputs {
+        Inputs::Full => return None,
+        Inputs::Int16 => 2,
+        Inputs::Int8 => 1,
+    };
+    let order = match affine.bits {
+        4 => 1,
+        2 => 2,
+        _ => 0,
+    };
+    Some(Digits { group_size: affine.group_size, n_digits, order })
+}
+
+/// Where rows of activations lie.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) mem: Mem,
+    pub(super) start: usize,
+    pub(super) width: usize,
+    pub(super) cols: usize,
+    pub(super) n_rows: usize,
+    /// Set where what was rounded may be kept: the buffer and its version.
+    pub(super) kept_as: Option<(Buf, u64)>,
+}
+
+impl Source {
+    pub(super) fn of(b: &Wgpu, x: Cols, n_rows: usize) -> Source {
+        let buf = b.buf(x.buf);
+        assert!(x.start + x.len <= buf.width, "columns lie inside their buffer");
+        Source {
+            mem: buf.mem.clone(),
+            start: x.start,
+            width: buf.width,
+            cols: x.len,
+            n_rows,
+            kept_as: Some((x.buf, buf.version)),
+        }
+    }
+}
+
+/// Inputs of recent products, rounded: layers multiply the same input with
+/// several matrices.
+#[derive(Debug, Default)]
+pub(crate) struct RoundedInputs {
+    entries: [Entry; KEPT],
+    n_added: usize,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    key: Option<Key>,
+    memory: [Grown; 2],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    of: (Buf, u64),
+    start: usize,
+    cols: usize,
+    n_rows: usize,
+    digits: Digits,
+    as_floats: bool,
+}
+
+/// Rows of a matrix, and the rows of activations that they meet.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) mem: Mem,
+    pub(super) place: Place,
+    /// Rows of the first rectangle that lie before the matrix.
+    pub(super) phase: usize,
+    pub(super) first_row: usize,
+    pub(super) n_rows: usize,
+    /// Which of the lists.
+    pub(super) list: usize,
+    /// Added to where activations and outputs lie.
+    pub(super) x: usize,
+    pub(super) out: usize,
+}
+
+/// Rows of activations, and where their outputs begin.
+pub(super) type List = Vec<(usize, usize)>;
+
+/// Products of matrices of one format with rows of one input.
+pub(super) struct Products<'a> {
+    pub(super) decoder: Decoder,
+    pub(super) digits: Option<Digits>,
+    pub(super) lists: &'a [List],
+    pub(super) jobs: Vec<Job>,
+    pub(super) y: Mem,
+}
+
+/// Inputs as a kernel takes them.
+struct Taken {
+    x: Mem,
+    sums: Mem,
+    /// Where a row begins: its number times this, and this.
+    stride: usize,
+    start: usize,
+}
+
+/// Computes products. The op has begun before.
+pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
+    let Products { decoder, digits, lists, jobs, y } = products;
+    let is_few = |job: &Job| lists[job.list].len() <= FEW_ROWS;
+    let (few, many): (Vec<Job>, Vec<Job>) =
+        jobs.into_iter().filter(|it| !lists[it.list].is_empty()).partition(is_few);
+    for (jobs, are_few) in [(few, true), (many, false)] {
+        if jobs.is_empty() {
+            continue;
+        }
+        let taken = match digits {
+            Some(digits) => round(b, source, digits, !are_few),
+            None => Taken {
+                x: source.mem.clone(),
+                sums: source.mem.clone(),
+                stride: source.width,
+                start: source.start,
+            },
+        };
+        let mut rest = jobs;
+        while !rest.is_empty() {
+            let id = rest[0].mem.id;
+            let (now, later) = rest.into_iter().partition(|it: &Job| it.mem.id == id);
+            rest = later;
+            let kernel = Kernel { decoder, digits, cols: source.cols, lists, y: &y };
+            if are_few {
+                kernel.matvec(b, &now, &taken);
+            } else {
+                kernel.matmul(b, &now, &taken);
+            }
+        }
+    }
+}
+
+/// What the products of a dispatch have in common.
+struct Kernel<'a> {
+    decoder: Decoder,
+    digits: Option<Digits>,
+    cols: usize,
+    lists: &'a [List],
+    y: &'a Mem,
+}
+
+impl Kernel<'_> {
+    /// Puts jobs and their lists into the arena.
+    fn jobs(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken) -> u32 {
+        let mut places: Vec<Option<u32>> = vec![None; self.lists.len()];
+        let mut words = Vec::with_capacity(9 * jobs.len());
+        for job in jobs {
+            let list = &self.lists[job.list];
+            let place = *places[job.list].get_or_insert_with(|| {
+                let pair = |(row, out): &(usize, usize)| {
+                    [word(row * taken.stride + taken.start), word(*out)]
+                };
+                b.encoder.list(list.iter().map(pair).collect::<Vec<_>>().as_flattened())
+            });
+            words.extend([
+                job.place.elements,
+                job.place.scales,
+                word(job.first_row),
+                word(job.n_rows),
+                place,
+                word(list.len()),
+                word(job.phase),
+                word(job.out),
+                word(job.x),
+            ]);
+        }
+        b.encoder.list(&words)
+    }
+
+    fn matvec(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken) {
+        let n_blocks = self.cols.div_ceil(BLOCK);
+        let lanes = word(n_blocks.next_power_of_two()).max(MIN_LANES);
+        let lanes = lanes.min(b.encoder.context().lanes);
+        let most = jobs.iter().map(|it| self.lists[it.list].len()).max().unwrap_or(0);
+        let x_rows = if most == 1 { 1 } else { 4 };
+        let n_rows = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
+        let rows = if x_rows == 1 && n_rows >= 512 { 2 } else { 1 };
+        let first = self.jobs(b, jobs, taken);
+        let mut params = self.decoder.params(self.cols).to_vec();
+        params.extend([first, word(jobs.len())]);
+        let n_digits = self.digits.map_or(0, |it| it.n_digits);
+        let mut consts = self.decoder.consts().to_vec();
+        consts.extend([n_digits, lanes, rows, x_rows, MATVEC_THREADS]);
+        let per_group = (MATVEC_THREADS / lanes * rows) as usize;
+        let weights = &jobs[0].mem;
+        let arena = b.encoder.arena();
+        b.encoder.dispatch(
+            Variant::new(Shader::Matvec, &consts),
+            &params,
+            &[weights, weights, &arena, &taken.x, &taken.sums, self.y],
+            Grid::Plane(n_rows.div_ceil(per_group), jobs.len()),
+        );
+    }
+
+    fn matmul(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken) {
+        let most = jobs.iter().map(|it| self.lists[it.list].len()).max().unwrap_or(0);
+        let tile: u32 = if most <= 16 { 1 } else { 4 };
+        let first = self.jobs(b, jobs, taken);
+        let mut tiles = Vec::new();
+        for (i, job) in jobs.iter().enumerate() {
+            let starts = (0..self.lists[job.list].len()).step_by(16 * tile as usize);
+            tiles.extend(starts.map(|it| [word(i), word(it)]));
+        }
+        let tiles_at = b.encoder.list(tiles.as_flattened());
+        let n_rows = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
+        let mut params = self.decoder.params(self.cols).to_vec();
+        params.extend([first, tiles_at, word(tiles.len())]);
+        let mut consts = self.decoder.consts().to_vec();
+        consts.push(tile);
+        let arena = b.encoder.arena();
+        b.encoder.dispatch(
+            Variant::new(Shader::Matmul, &consts),
+            &params,
+            &[&jobs[0].mem, &arena, &taken.x, self.y],
+            Grid::Plane(n_rows.div_ceil(TILE_ROWS), tiles.len()),
+        );
+    }
+}
+
+/// The source's rows rounded: as integers, or as the floats that these stand
+/// for.
+fn round(b: &mut Wgpu, source: &Source, digits: Digits, as_floats: bool) -> Taken {
+    let Source { start, cols, n_rows, .. } = *source;
+    let key = source.kept_as.map(|of| Key { of, start, cols, n_rows, digits, as_floats });
+    let stride = if as_floats { cols } else { 1 };
+    let known = b.rounded.entries.iter().position(|it| key.is_some() && it.key == key);
+    let n_floats = if as_floats { n_rows * cols } else { n_rows * cols / 4 };
+    let words = if as_floats { n_floats } else { n_floats * digits.n_digits as usize };
+    let n_blocks = n_rows * cols / BLOCK;
+    let (x, sums) = match key {
+        Some(_) => {
+            let at = known.unwrap_or_else(|| {
+                b.rounded.n_added += 1;
+                b.rounded.n_added % KEPT
+            });
+            let entry = &mut b.rounded.entries[at];
+            entry.key = key;
+            let x = entry.memory[0].words(&mut b.encoder, words);
+            (x, entry.memory[1].words(&mut b.encoder, 2 * n_blocks))
+        }
+        None => {
+            let x = b.scratch.rounded[0].words(&mut b.encoder, words);
+            (x, b.scratch.rounded[1].words(&mut b.encoder, 2 * n_blocks))
+        }
+    };
+    if known.is_none() {
+        let n_words = n_rows * cols / 4;
+        let order = if as_floats { 0 } else { digits.order };
+        let consts = [word(digits.group_size), digits.n_digits, order, u32::from(as_floats)];
+        b.encoder.dispatch(
+            Variant::new(Shader::Round, &consts),
+            &[word(n_words), word(cols), word(start), word(source.width)],
+            &[&source.mem, &x, &sums],
+            Grid::Linear(n_words.div_ceil(ELEMENTS)),
+        );
+    }
+    Taken { x, sums, stride, start: 0 }
+}
+
+/// The pieces of a matrix as jobs of one list.
+fn jobs_of(matrix: &Matrix, list: usize, out: usize) -> impl Iterator<Item = Job> {
+    matrix.pieces.iter().map(move |it| Job {
+        mem: it.mem.clone(),
+        place: it.place,
+        phase: it.phase,
+        first_row: 0,
+        n_rows: it.rows.len(),
+        list,
+        x: 0,
+        out: out + it.rows.start,
+    })
+}
+
+pub(crate) fn project(b: &mut Wgpu, rows: usize, x: Cols, outputs: &[Projection]) {
+    b.encoder.begin();
+    let source = Source::of(b, x, rows);
+    // Same format, same inputs and same output buffer: one set of products.
+    let mut rest: Vec<&Projection> = outputs.iter().collect();
+    while let Some(first) = rest.first() {
+        let of = |b: &Wgpu, it: &Projection| {
+            let matrix = b.matrix(it.weight);
+            (matrix.decoder, matrix.inputs, it.out.buf)
+        };
+        let common = of(b, first);
+        let (now, later) = rest.iter().partition(|it| of(b, it) == common);
+        rest = later;
+        let (decoder, inputs, buf) = common;
+        let out = b.written(buf);
+        let lists = [(0..rows).map(|row| (row, row * out.width)).collect()];
+        let mut jobs = Vec::new();
+        let now: Vec<&Projection> = now;
+        for it in now {
+            let matrix = b.matrix(it.weight);
+            assert_eq!((matrix.rows, matrix.cols), (it.out.len, x.len), "shape of a projection");
+            assert!(it.out.start + it.out.len <= out.width, "columns lie inside their buffer");
+            jobs.extend(jobs_of(matrix, 0, it.out.start));
+        }
+        let digits = digits(decoder, inputs);
+        run(b, &source, Products { decoder, digits, lists: &lists, jobs, y: out.mem });
+    }
+}
+
+/// The rows `first..first + n` of a matrix, piece by piece: the piece, its
+/// first row among these, and how many there are.
+fn pieces_of(
+    matrix: &Matrix,
+    first: usize,
+    n: usize,
+) -> impl Iterator<Item = (&Piece, usize, usize)> {
+    matrix.pieces.iter().filter_map(move |piece| {
+        let start = first.max(piece.rows.start);
+        let end = (first + n).min(piece.rows.end);
+        (start < end).then(|| (piece, start, end - start))
+    })
+}
+
+pub(crate) fn head_product(b: &mut Wgpu, rows: usize, op: HeadProduct) {
+    let HeadProduct { out, x, weight, first_row, row_stride, transposed } = op;
+    assert_eq!(out.n_heads, x.n_heads, "heads in and heads out");
+    assert!(out.buf != x.buf, "an op writes a buffer that it also reads");
+    b.encoder.begin();
+    let all = Cols { buf: x.buf, start: 0, len: x.head_dim };
+    let source = Source { start: 0, kept_as: None, ..Source::of(b, all, rows) };
+    let y = b.written(out.buf);
+    let matrix = b.matrix(weight).clone();
+    let (n_head_rows, cols) =
+        if transposed { (x.head_dim, out.head_dim) } else { (out.head_dim, x.head_dim) };
+    assert_eq!(cols, matrix.cols, "columns of a head's matrix");
+    let last = first_row + (out.n_heads - 1) * row_stride + n_head_rows;
+    assert!(last <= matrix.rows, "rows of the last head's matrix");
+    let lists: [List; 1] = [(0..rows).map(|row| (row, row * y.width)).collect()];
+    let mut jobs = Vec::new();
+    let mut added = Vec::new();
+    for head in 0..out.n_heads {
+        let head_row = first_row + head * row_stride;
+        for (i, (piece, start, n)) in pieces_of(&matrix, head_row, n_head_rows).enumerate() {
+            let done = start - head_row;
+            let job = Job {
+                mem: piece.mem.clone(),
+                place: piece.place,
+                phase: piece.phase,
+                first_row: start - piece.rows.start,
+                n_rows: n,
+                list: 0,
+                x: x.start + head * x.stride + if transposed { done } else { 0 },
+                out: out.start + head * out.stride + if transposed { 0 } else { done },
+            };
+            if transposed && i > 0 { added.push(job) } else { jobs.push(job) }
+        }
+    }
+    let decoder = matrix.decoder;
+    if transposed {
+        transposed_jobs(b, &source, decoder, (cols, &lists[0], &y.mem), jobs, false);
+        transposed_jobs(b, &source, decoder, (cols, &lists[0], &y.mem), added, true);
+    } else {
+        run(b, &source, Products { decoder, digits: None, lists: &lists, jobs, y: y.mem });
+    }
+}
+
+fn transposed_jobs(
+    b: &mut Wgpu,
+    source: &Source,
+    decoder: Decoder,
+    (cols, list, y): (usize, &List, &Mem),
+    jobs: Vec<Job>,
+    adds: bool,
+) {
+    let mut rest = jobs;
+    while !rest.is_empty() {
+        let id = rest[0].mem.id;
+        let (now, later): (Vec<Job>, Vec<Job>) = rest.into_iter().partition(|it| it.mem.id == id);
+        rest = later;
+        let lists = std::slice::from_ref(list);
+        let kernel = Kernel { decoder, digits: None, cols, lists, y };
+        let taken = Taken {
+            x: source.mem.clone(),
+            sums: source.mem.clone(),
+            stride: source.width,
+            start: source.start,
+        };
+        let first = kernel.jobs(b, &now, &taken);
+        let x_rows = if list.len() == 1 { 1 } else { TRANSPOSED_ROWS };
+        let n_parts = list.len().div_ceil(x_rows);
+        let mut params = decoder.params(cols).to_vec();
+        params.extend([first, word(now.len()), word(n_parts), u32::from(adds)]);
+        let mut consts = decoder.consts().to_vec();
+        consts.push(word(x_rows));
+        let arena = b.encoder.arena();
+        b.encoder.dispatch(
+            Variant::new(Shader::HeadTransposed, &consts),
+            &params,
+            &[&now[0].mem, &arena, &taken.x, y],
+            Grid::Plane((cols.div_ceil(BLOCK) * 8).div_ceil(ELEMENTS), now.len() * n_parts),
+        );
+    }
+}
+
+pub(crate) fn embed(b: &mut Wgpu, out: Cols, table: Weight, tokens: &[TokenId]) {
+    b.encoder.begin();
+    let y = b.written(out.buf);
+    assert!(out.start + out.len <= y.width, "columns lie inside their buffer");
+    let matrix = b.matrix(table).clone();
+    assert_eq!(matrix.cols, out.len, "columns of an embedding");
+    let words: Vec<u32> = tokens.iter().map(|it| it.0).collect();
+    let list = b.encoder.list(&words);
+    let arena = b.encoder.arena();
+    for piece in &matrix.pieces {
+        let mut params = matrix.decoder.params(matrix.cols).to_vec();
+        params.extend([list, word(tokens.len()), piece.place.elements, piece.place.scales]);
+        params.extend([word(piece.phase), word(piece.rows.start), word(piece.rows.len())]);
+        params.extend([word(out.start), word(y.width)]);
+        let n = tokens.len() * matrix.cols.div_ceil(BLOCK) * 8;
+        b.encoder.dispatch(
+            Variant::new(Shader::Embed, &matrix.decoder.consts()),
+            &params,
+            &[&piece.mem, &arena, &y.mem],
+            Grid::Linear(n.div_ceil(ELEMENTS)),
+        );
+    }
+}
+
+pub(crate) fn logits(
+    b: &mut Wgpu,
+    rows: &[usize],
+    x: Cols,
+    head: Weight,
+) -> Result<Vec<f32>, DeviceError> {
+    let matrix = b.matrix(head).clone();
+    let vocab = matrix.rows;
+    let n_rows = rows.iter().max().map_or(0, |it| it + 1);
+    let per_part = (LOGIT_BYTES / (4 * vocab.max(1))).max(1);
+    let mut all = Vec::with_capacity(rows.len() * vocab);
+    // Which kernel runs depends on all rows, and so do the bits.
+    let is_few = rows.len() <= FEW_ROWS;
+    let per_part = if is_few { per_part.min(FEW_ROWS) } else { per_part.max(FEW_ROWS + 1) };
+    for part in rows.chunks(per_part) {
+        b.encoder.begin();
+        let source = Source::of(b, x, n_rows);
+        let y = b.scratch.logits.words(&mut b.encoder, part.len() * vocab);
+        let lists = [part.iter().enumerate().map(|(i, row)| (*row, i * vocab)).collect()];
+        let jobs = jobs_of(&matrix, 0, 0).collect();
+        let (decoder, digits) = (matrix.decoder, digits(matrix.decoder, matrix.inputs));
+        run(b, &source, Products { decoder, digits, lists: &lists, jobs, y: y.clone() });
+        let bytes = b.encoder.read(&[(&y, 0, 4 * (part.len() * vocab) as u64)])?;
+        all.extend(floats(&bytes));
+    }
+    Ok(all)
+}

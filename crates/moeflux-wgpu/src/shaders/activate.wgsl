@@ -1,0 +1,55 @@
+// What stands between an expert's first two products and its third.
+
+struct Params {
+    n: u32,
+    intermediate: u32,
+    // Each row's expert.
+    experts: u32,
+    alpha: f32,
+    limit: f32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+// (rows, 2 * intermediate)
+@group(0) @binding(1) var<storage, read> gate_up: array<f32>;
+@group(0) @binding(2) var<storage, read> lists: array<u32>;
+@group(0) @binding(3) var<storage, read> gate_bias: array<f32>;
+@group(0) @binding(4) var<storage, read> up_bias: array<f32>;
+// (rows, intermediate)
+@group(0) @binding(5) var<storage, read_write> y: array<f32>;
+
+@compute @workgroup_size(64)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) n: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let idx = linear(id, n) * 64u + thread;
+    if (idx >= p.n) { return; }
+    let i = idx % p.intermediate;
+    let row = idx / p.intermediate;
+    let first = row * 2u * p.intermediate;
+    var gate: f32;
+    var up: f32;
+    if (ALTERNATES != 0u) {
+        gate = gate_up[first + 2u * i];
+        up = gate_up[first + 2u * i + 1u];
+    } else {
+        gate = gate_up[first + i];
+        up = gate_up[first + p.intermediate + i];
+    }
+#if BIASED
+    let at = lists[p.experts + row] * p.intermediate + i;
+    gate += gate_bias[at];
+    up += up_bias[at];
+#end
+    if (CLAMPED != 0u) {
+        // Comparisons that let what is not a number pass.
+        if (gate > p.limit) { gate = p.limit; }
+        if (up > p.limit) { up = p.limit; }
+        if (up < -p.limit) { up = -p.limit; }
+        y[idx] = gate * sigmoid(p.alpha * gate) * (up + 1.0);
+    } else {
+        y[idx] = silu(gate) * up;
+    }
+}

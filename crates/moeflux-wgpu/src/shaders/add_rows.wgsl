@@ -1,0 +1,26 @@
+// Adds to each of some rows the row of a table.
+
+struct Params {
+    n: u32,
+    cols: u32,
+    // Pairs: where the row begins, and the row of the table.
+    rows: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<storage, read> table: array<f32>;
+@group(0) @binding(3) var<storage, read> lists: array<u32>;
+
+@compute @workgroup_size(64)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) n: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let idx = linear(id, n) * 64u + thread;
+    if (idx >= p.n) { return; }
+    let col = idx % p.cols;
+    let at = p.rows + 2u * (idx / p.cols);
+    y[lists[at] + col] += table[lists[at + 1u] * p.cols + col];
+}

@@ -1,0 +1,52 @@
+// What every kernel may call: elementary functions with one definition for all
+// drivers, and where a workgroup stands.
+
+// To about one unit in the last place; 0 below -87.3, finite above 88.3
+// (polynomial of Cephes' expf).
+fn exp_(x: f32) -> f32 {
+    let clamped = clamp(x, -87.3, 88.3);
+    let n = round(clamped * 1.44269504);
+    let r = fma(n, 2.1219444e-4, fma(n, -0.6933594, clamped));
+    var p = 1.9875691e-4;
+    p = fma(p, r, 1.3982e-3);
+    p = fma(p, r, 8.333452e-3);
+    p = fma(p, r, 4.1665796e-2);
+    p = fma(p, r, 1.6666665e-1);
+    p = fma(p, r, 0.5);
+    let mantissa = fma(r * r, p, r) + 1.0;
+    let value = mantissa * bitcast<f32>(u32(i32(n) + 127) << 23u);
+    return select(value, 0.0, x < -87.3);
+}
+
+fn sigmoid(x: f32) -> f32 {
+    return 1.0 / (1.0 + exp_(-x));
+}
+
+fn silu(x: f32) -> f32 {
+    return x / (1.0 + exp_(-x));
+}
+
+// ln(1 + e^x); what rounding takes from 1 + e^x is given back.
+fn softplus(x: f32) -> f32 {
+    if (x > 20.0) { return x; }
+    let e = exp_(x);
+    let u = 1.0 + e;
+    if (u == 1.0) { return e; }
+    return log(u) * (e / (u - 1.0));
+}
+
+fn is_nan(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
+}
+
+// Orders floats as integers, what is not a number below all numbers.
+fn ordered(x: f32) -> u32 {
+    let bits = bitcast<u32>(x + 0.0);
+    if (is_nan(x)) { return 1u; }
+    return select(~bits, bits | 0x80000000u, (bits >> 31u) == 0u);
+}
+
+// The number of a workgroup of a linear grid.
+fn linear(id: vec3<u32>, n: vec3<u32>) -> u32 {
+    return id.y * n.x + id.x;
+}

@@ -1,0 +1,34 @@
+// Keeps the last inputs of a convolution; a thread has one channel.
+
+struct Params {
+    channels: u32,
+    kept: u32,
+    first_row: u32,
+    n_rows: u32,
+    x_start: u32,
+    x_width: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read_write> history: array<f32>;
+@group(0) @binding(2) var<storage, read> x: array<f32>;
+
+@compute @workgroup_size(64)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) n: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let channel = linear(id, n) * 64u + thread;
+    if (channel >= p.channels) { return; }
+    for (var i = 0u; i < p.kept; i++) {
+        let begin = p.n_rows + i;
+        var value = 0.0;
+        if (begin < p.kept) {
+            value = history[begin * p.channels + channel];
+        } else {
+            value = x[(p.first_row + begin - p.kept) * p.x_width + p.x_start + channel];
+        }
+        history[i * p.channels + channel] = value;
+    }
+}

@@ -1,0 +1,55 @@
+// Ops that treat every element alone. OP: 0 y = a; 1 y += a; 2 y += a, one row
+// for all; 3 y *= sigmoid(a); 4 y = silu(a) * b; 5 y = silu(y) * a.
+
+struct View {
+    start: u32,
+    width: u32,
+    stride: u32,
+    // Parts of parameters are whole multiples of 16 bytes.
+    unused: u32,
+}
+
+struct Params {
+    n: u32,
+    n_heads: u32,
+    head_dim: u32,
+    unused: u32,
+    y: View,
+    a: View,
+    b: View,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<storage, read> a: array<f32>;
+@group(0) @binding(3) var<storage, read> b: array<f32>;
+
+fn place(view: View, row: u32, head: u32, i: u32) -> u32 {
+    return row * view.width + view.start + head * view.stride + i;
+}
+
+@compute @workgroup_size(64)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) n: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let idx = linear(id, n) * 64u + thread;
+    if (idx >= p.n) { return; }
+    let i = idx % p.head_dim;
+    let head = (idx / p.head_dim) % p.n_heads;
+    let row = idx / (p.head_dim * p.n_heads);
+    let at = place(p.y, row, head, i);
+    let value = a[place(p.a, row, head, i)];
+    if (OP == 0u) {
+        y[at] = value;
+    } else if (OP == 1u || OP == 2u) {
+        y[at] += value;
+    } else if (OP == 3u) {
+        y[at] *= sigmoid(value);
+    } else if (OP == 4u) {
+        y[at] = silu(value) * b[place(p.b, row, head, i)];
+    } else {
+        y[at] = silu(y[at]) * value;
+    }
+}

@@ -1,0 +1,212 @@
+// How weights are stored: rows of blocks of 32 columns, in words.
+//
+// FORMAT: 0 affine integers of BITS bits; 1 singles; 2 halves; 3 bfloat16;
+// 4 E2M1 and 5 E4M3 in groups with scales; 6 E4M3 in rectangles with scales.
+// FLOATS: how affine scales and biases (0 bfloat16 and 1 half: both in a word;
+// 2 single: a word each) or a rectangle's scale are stored.
+// BITS of small floats: 0 for scales in E8M0, 1 in E4M3, 2 more for groups of
+// 16 columns.
+
+struct Matrix {
+    cols: u32,
+    n_blocks: u32,
+    // A group has 32 columns, shifted by this.
+    group_shift: u32,
+    // Of the rectangles that share a scale, and how many lie side by side.
+    block_rows: u32,
+    block_cols: u32,
+    n_col_blocks: u32,
+    // Parts of parameters are whole multiples of 16 bytes.
+    unused_a: u32,
+    unused_b: u32,
+}
+
+@group(0) @binding(1) var<storage, read> w: array<u32>;
+
+struct Block {
+    word: u32,
+    // Scale and bias of affine integers; scales of both halves of small floats.
+    a: f32,
+    b: f32,
+    // Of rectangles.
+    scales: u32,
+    col: u32,
+}
+
+fn block_words() -> u32 {
+    if (FORMAT == 0u) { return BITS; }
+    if (FORMAT == 1u) { return 32u; }
+    if (FORMAT == 2u || FORMAT == 3u) { return 16u; }
+    if (FORMAT == 4u) { return 4u; }
+    return 8u;
+}
+
+fn half_of(word: u32, idx: u32) -> u32 {
+    return (word >> ((idx & 1u) * 16u)) & 0xffffu;
+}
+
+fn byte_at(first: u32, idx: u32) -> u32 {
+    return (w[first + (idx >> 2u)] >> ((idx & 3u) * 8u)) & 0xffu;
+}
+
+fn float_at(first: u32, idx: u32) -> f32 {
+    if (FLOATS == 2u) { return bitcast<f32>(w[first + idx]); }
+    let bits = half_of(w[first + (idx >> 1u)], idx);
+    if (FLOATS == 1u) { return unpack2x16float(bits).x; }
+    return bitcast<f32>(bits << 16u);
+}
+
+fn e8m0(code: u32) -> f32 {
+    let bits = select(code << 23u, 0x400000u, code == 0u);
+    return bitcast<f32>(select(bits, 0x7fc00000u, code == 255u));
+}
+
+fn e4m3(code: u32) -> f32 {
+    let magnitude = (code & 0x7fu) << 20u;
+    let small = bitcast<u32>(bitcast<f32>(magnitude + (121u << 23u)) - 0.015625);
+    var bits = select(magnitude + (120u << 23u), small, magnitude < (1u << 23u));
+    bits = select(bits, 0x7fc00000u, magnitude == (0x7fu << 20u));
+    return bitcast<f32>(bits | ((code & 0x80u) << 24u));
+}
+
+fn e2m1(code: u32) -> f32 {
+    let magnitude = (code & 7u) << 22u;
+    let small = bitcast<u32>(bitcast<f32>(magnitude + (127u << 23u)) - 1.0);
+    let bits = select(magnitude + (126u << 23u), small, magnitude < (1u << 23u));
+    return bitcast<f32>(bits | ((code & 8u) << 28u));
+}
+
+fn small_scale(first: u32, idx: u32) -> f32 {
+    let code = byte_at(first, idx);
+    if ((BITS & 1u) == 0u) { return e8m0(code); }
+    return e4m3(code);
+}
+
+// Block `blk` of a row of the matrix whose elements begin at word `elements`
+// and whose scales begin at word `scales`; `phase` rows of the first
+// rectangles lie before its first row.
+fn block_of(m: Matrix, elements: u32, scales: u32, phase: u32, row: u32, blk: u32) -> Block {
+    var it = Block(elements + (row * m.n_blocks + blk) * block_words(), 1.0, 0.0, 0u, blk * 32u);
+    if (FORMAT == 0u) {
+        let at = row * (m.n_blocks >> m.group_shift) + (blk >> m.group_shift);
+        if (FLOATS == 2u) {
+            it.a = bitcast<f32>(w[scales + 2u * at]);
+            it.b = bitcast<f32>(w[scales + 2u * at + 1u]);
+        } else {
+            let both = w[scales + at];
+            if (FLOATS == 1u) {
+                let pair = unpack2x16float(both);
+                it.a = pair.x;
+                it.b = pair.y;
+            } else {
+                it.a = bitcast<f32>(both << 16u);
+                it.b = bitcast<f32>(both & 0xffff0000u);
+            }
+        }
+    } else if (FORMAT == 4u || FORMAT == 5u) {
+        let at = row * m.n_blocks + blk;
+        if ((BITS & 2u) == 0u) {
+            it.a = small_scale(scales, at);
+            it.b = it.a;
+        } else {
+            it.a = small_scale(scales, 2u * at);
+            it.b = small_scale(scales, 2u * at + 1u);
+        }
+    } else if (FORMAT == 6u) {
+        it.scales = scales;
+        let first = ((phase + row) / m.block_rows) * m.n_col_blocks;
+        it.a = bitcast<f32>(first);
+    }
+    return it;
+}
+
+// The integers of the columns 4 i to 4 i + 3 of a block, in that order.
+fn integers(word: u32, i: u32) -> vec4<u32> {
+    if (BITS == 8u) {
+        return (vec4<u32>(w[word + i]) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u);
+    }
+    if (BITS == 4u) {
+        let v = w[word + (i >> 1u)] >> ((i & 1u) * 16u);
+        return (vec4<u32>(v) >> vec4<u32>(0u, 4u, 8u, 12u)) & vec4<u32>(15u);
+    }
+    if (BITS == 2u) {
+        let v = w[word + (i >> 2u)] >> ((i & 3u) * 8u);
+        return (vec4<u32>(v) >> vec4<u32>(0u, 2u, 4u, 6u)) & vec4<u32>(3u);
+    }
+    let at = 4u * i * BITS;
+    let shift = at & 31u;
+    var v = w[word + (at >> 5u)] >> shift;
+    if (shift + 4u * BITS > 32u) {
+        v |= w[word + (at >> 5u) + 1u] << (32u - shift);
+    }
+    let shifts = vec4<u32>(0u, BITS, 2u * BITS, 3u * BITS);
+    return (vec4<u32>(v) >> shifts) & vec4<u32>((1u << BITS) - 1u);
+}
+
+fn e4m3_four(word: u32) -> vec4<f32> {
+    return vec4<f32>(
+        e4m3(word & 255u),
+        e4m3((word >> 8u) & 255u),
+        e4m3((word >> 16u) & 255u),
+        e4m3(word >> 24u),
+    );
+}
+
+// The scales of four columns, which may lie in different rectangles.
+fn rectangle_scales(m: Matrix, it: Block, i: u32) -> vec4<f32> {
+    let first = bitcast<u32>(it.a);
+    var scales: vec4<f32>;
+    for (var k = 0u; k < 4u; k++) {
+        let col = min(it.col + 4u * i + k, m.cols - 1u);
+        scales[k] = float_at(it.scales, first + col / m.block_cols);
+    }
+    return scales;
+}
+
+// The columns 4 i to 4 i + 3 of a block; columns behind the last are zero.
+fn four(m: Matrix, it: Block, i: u32) -> vec4<f32> {
+    if (FORMAT == 0u) {
+        return fma(vec4<f32>(integers(it.word, i)), vec4<f32>(it.a), vec4<f32>(it.b));
+    }
+    if (FORMAT == 1u) {
+        let at = it.word + 4u * i;
+        return bitcast<vec4<f32>>(vec4<u32>(w[at], w[at + 1u], w[at + 2u], w[at + 3u]));
+    }
+    if (FORMAT == 2u) {
+        let at = it.word + 2u * i;
+        return vec4<f32>(unpack2x16float(w[at]), unpack2x16float(w[at + 1u]));
+    }
+    if (FORMAT == 3u) {
+        let at = it.word + 2u * i;
+        let both = vec2<u32>(w[at], w[at + 1u]);
+        let low = both << vec2<u32>(16u);
+        let high = both & vec2<u32>(0xffff0000u);
+        return bitcast<vec4<f32>>(vec4<u32>(low.x, high.x, low.y, high.y));
+    }
+    if (FORMAT == 4u) {
+        let v = w[it.word + (i >> 1u)] >> ((i & 1u) * 16u);
+        let scale = select(it.a, it.b, i >= 4u);
+        return scale * vec4<f32>(e2m1(v), e2m1(v >> 4u), e2m1(v >> 8u), e2m1(v >> 12u));
+    }
+    if (FORMAT == 5u) {
+        return select(it.a, it.b, i >= 4u) * e4m3_four(w[it.word + i]);
+    }
+    return rectangle_scales(m, it, i) * e4m3_four(w[it.word + i]);
+}
+
+// One matrix, or rows of one, and the rows of activations that it meets.
+struct Job {
+    elements: u32,
+    scales: u32,
+    first_row: u32,
+    n_rows: u32,
+    // Pairs: where a row of activations lies, and where its output.
+    list: u32,
+    n_list: u32,
+    phase: u32,
+    // Added to where outputs and activations lie.
+    out: u32,
+    x: u32,
+}
+
+const JOB_WORDS: u32 = 9u;

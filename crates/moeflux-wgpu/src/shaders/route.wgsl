@@ -1,0 +1,181 @@
+// The choice of experts of each row, one workgroup a row. SCORING: 0 softmax of
+// all; 1 softmax of the chosen; 2 sigmoids.
+
+struct Params {
+    n_experts: u32,
+    top_k: u32,
+    start: u32,
+    width: u32,
+    scale: f32,
+    renormalises: u32,
+    has_bias: u32,
+    // 0 for no groups.
+    n_groups: u32,
+    n_kept: u32,
+    n: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> logits: array<f32>;
+@group(0) @binding(2) var<storage, read> bias: array<f32>;
+// (rows, top_k): the experts, then (rows, top_k): their weights.
+@group(0) @binding(3) var<storage, read_write> chosen: array<u32>;
+
+const THREADS: u32 = 128u;
+const MAX_EXPERTS: u32 = 1024u;
+
+var<workgroup> scores: array<f32, MAX_EXPERTS>;
+// What the choice goes by; 0 for what may not be chosen.
+var<workgroup> keys: array<u32, MAX_EXPERTS>;
+var<workgroup> best: array<vec2<u32>, THREADS>;
+var<workgroup> partial: array<f32, THREADS>;
+var<workgroup> group_keys: array<u32, THREADS>;
+
+fn total(thread: u32, value: f32) -> f32 {
+    partial[thread] = value;
+    workgroupBarrier();
+    for (var half = THREADS / 2u; half > 0u; half = half >> 1u) {
+        if (thread < half) { partial[thread] += partial[thread + half]; }
+        workgroupBarrier();
+    }
+    let sum = partial[0];
+    workgroupBarrier();
+    return sum;
+}
+
+fn highest(thread: u32, value: f32) -> f32 {
+    partial[thread] = value;
+    workgroupBarrier();
+    for (var half = THREADS / 2u; half > 0u; half = half >> 1u) {
+        if (thread < half) { partial[thread] = max(partial[thread], partial[thread + half]); }
+        workgroupBarrier();
+    }
+    let it = partial[0];
+    workgroupBarrier();
+    return it;
+}
+
+// Whether `a` goes before `b`: a higher key, or a lower place.
+fn is_better(a: vec2<u32>, b: vec2<u32>) -> bool {
+    return a.x > b.x || (a.x == b.x && a.y < b.y);
+}
+
+fn best_of(thread: u32) -> u32 {
+    var mine = vec2<u32>(0u, 0xffffffffu);
+    for (var i = thread; i < p.n_experts; i += THREADS) {
+        let it = vec2<u32>(keys[i], i);
+        if (it.x > 0u && is_better(it, mine)) { mine = it; }
+    }
+    best[thread] = mine;
+    workgroupBarrier();
+    for (var half = THREADS / 2u; half > 0u; half = half >> 1u) {
+        if (thread < half && is_better(best[thread + half], best[thread])) {
+            best[thread] = best[thread + half];
+        }
+        workgroupBarrier();
+    }
+    let it = best[0].y;
+    workgroupBarrier();
+    return it;
+}
+
+// The sum of a group's two best, by which groups are chosen.
+fn group_key(group: u32) -> u32 {
+    let len = p.n_experts / p.n_groups;
+    var first = -3.0e38;
+    var second = -3.0e38;
+    for (var i = group * len; i < (group + 1u) * len; i++) {
+        var it = scores[i];
+        if (p.has_bias != 0u) { it += bias[i]; }
+        if (is_nan(it)) { return 1u; }
+        if (it > first) {
+            second = first;
+            first = it;
+        } else if (it > second) {
+            second = it;
+        }
+    }
+    if (len == 1u) { return ordered(first); }
+    return ordered(first + second);
+}
+
+fn keep_groups(thread: u32) {
+    let len = p.n_experts / p.n_groups;
+    for (var g = thread; g < p.n_groups; g += THREADS) { group_keys[g] = group_key(g); }
+    workgroupBarrier();
+    for (var g = thread; g < p.n_groups; g += THREADS) {
+        var n_better = 0u;
+        for (var other = 0u; other < p.n_groups; other++) {
+            if (is_better(vec2<u32>(group_keys[other], other), vec2<u32>(group_keys[g], g))) {
+                n_better += 1u;
+            }
+        }
+        if (n_better >= p.n_kept) {
+            for (var i = g * len; i < (g + 1u) * len; i++) { keys[i] = 0u; }
+        }
+    }
+    workgroupBarrier();
+}
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) n: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let row = linear(id, n);
+    if (row >= p.n) { return; }
+    let begin = row * p.width + p.start;
+    var largest = -3.0e38;
+    for (var i = thread; i < p.n_experts; i += THREADS) {
+        let it = logits[begin + i];
+        scores[i] = it;
+        if (it > largest) { largest = it; }
+    }
+    if (SCORING == 0u) {
+        largest = highest(thread, largest);
+        var sum = 0.0;
+        for (var i = thread; i < p.n_experts; i += THREADS) {
+            scores[i] = exp_(scores[i] - largest);
+            sum += scores[i];
+        }
+        sum = total(thread, sum);
+        for (var i = thread; i < p.n_experts; i += THREADS) { scores[i] /= sum; }
+    } else if (SCORING == 2u) {
+        for (var i = thread; i < p.n_experts; i += THREADS) { scores[i] = sigmoid(scores[i]); }
+    }
+    for (var i = thread; i < p.n_experts; i += THREADS) {
+        var it = scores[i];
+        if (SCORING == 2u && p.has_bias != 0u) { it += bias[i]; }
+        keys[i] = ordered(it);
+    }
+    workgroupBarrier();
+    if (SCORING == 2u && p.n_groups > 0u) { keep_groups(thread); }
+    let out = row * p.top_k;
+    let weights = p.n * p.top_k + out;
+    var sum = 0.0;
+    var first = 0.0;
+    for (var rank = 0u; rank < p.top_k; rank++) {
+        let expert = best_of(thread);
+        let score = scores[min(expert, p.n_experts - 1u)];
+        if (rank == 0u) { first = score; }
+        if (SCORING == 1u) { sum += exp_(score - first); } else { sum += score; }
+        if (thread == 0u && expert < p.n_experts) {
+            keys[expert] = 0u;
+            chosen[out + rank] = expert;
+            chosen[weights + rank] = bitcast<u32>(score);
+        }
+        workgroupBarrier();
+    }
+    if (thread > 0u) { return; }
+    for (var rank = 0u; rank < p.top_k; rank++) {
+        var it = bitcast<f32>(chosen[weights + rank]);
+        if (SCORING == 1u) {
+            it = exp_(it - first) / sum;
+        } else {
+            if (p.renormalises != 0u) { it /= sum + select(0.0, 1e-20, SCORING == 2u); }
+            it *= p.scale;
+        }
+        chosen[weights + rank] = bitcast<u32>(it);
+    }
+}

@@ -1,0 +1,51 @@
+// Scores of positions by their index keys; a thread has one position of a row.
+
+struct Params {
+    n_heads: u32,
+    dim: u32,
+    q_start: u32,
+    q_width: u32,
+    q_stride: u32,
+    weights_start: u32,
+    weights_width: u32,
+    scale: f32,
+    first_row: u32,
+    piece_start: u32,
+    piece_len: u32,
+    k_words: u32,
+    // Scores of a row.
+    stride: u32,
+    n: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> q: array<f32>;
+@group(0) @binding(2) var<storage, read> keys: array<u32>;
+@group(0) @binding(3) var<storage, read> weights: array<f32>;
+@group(0) @binding(4) var<storage, read_write> scores: array<f32>;
+
+@compute @workgroup_size(64)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) n: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let idx = linear(id, n) * 64u + thread;
+    if (idx >= p.n) { return; }
+    let position = idx % p.piece_len;
+    let row = idx / p.piece_len;
+    let vector = position * p.k_words;
+    var sum = 0.0;
+    for (var head = 0u; head < p.n_heads; head++) {
+        let begin = (p.first_row + row) * p.q_width + p.q_start + head * p.q_stride;
+        var product = 0.0;
+        for (var i = 0u; i < p.dim; i++) {
+            var k = stored(keys[vector + stored_word(i)], stored_part(i));
+            if (KV == 2u) { k *= bitcast<f32>(keys[vector + (i >> 6u) * 17u]); }
+            product = fma(q[begin + i], k, product);
+        }
+        let weight = weights[(p.first_row + row) * p.weights_width + p.weights_start + head];
+        sum = fma(weight, max(product * p.scale, 0.0), sum);
+    }
+    scores[row * p.stride + p.piece_start + position] = sum;
+}

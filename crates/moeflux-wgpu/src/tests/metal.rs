@@ -1,0 +1,148 @@
+//! Every kernel translated for Metal, whose compiler no machine of ours has,
+//! and its needs against what Apple's GPUs offer.
+
+use naga::back::msl::{self, BindTarget, EntryPointResources, Options, PipelineOptions};
+use naga::valid::{Capabilities, ValidationFlags, Validator};
+use naga::{AddressSpace, ResourceBinding};
+
+use crate::context::{STORAGE_BINDINGS, WORKGROUP_BYTES, WORKGROUP_THREADS};
+use crate::shader::{Shader, Variant};
+
+/// Threadgroup memory of every GPU from Apple4 and Mac2 on (Metal feature set
+/// tables, "maximum total threadgroup memory allocation").
+const APPLE_WORKGROUP_BYTES: u32 = 32 << 10;
+/// Threads of a threadgroup of the same.
+const APPLE_THREADS: u32 = 1024;
+/// Buffers of a function ("maximum number of entries in the buffer argument
+/// table"); wgpu takes one for the sizes of the others.
+const APPLE_BUFFERS: usize = 31;
+
+/// Versions of Metal's language that wgpu may target for kernels with
+/// subgroups.
+const VERSIONS: [(u8, u8); 5] = [(2, 1), (2, 3), (2, 4), (3, 0), (3, 1)];
+
+/// Constants of every format of weights: `FORMAT`, `BITS`, `FLOATS`.
+fn formats() -> Vec<[u32; 3]> {
+    let mut all = Vec::new();
+    for bits in [2, 3, 4, 5, 6, 8] {
+        for floats in 0..3 {
+            all.push([0, bits, floats]);
+        }
+    }
+    all.extend([[1, 0, 0], [2, 0, 0], [3, 0, 0]]);
+    all.extend([[4, 0, 0], [4, 3, 0], [5, 0, 0], [6, 0, 0], [6, 0, 2]]);
+    all
+}
+
+/// Kernels with the constants that ops give them, or their extremes.
+fn variants() -> Vec<Variant> {
+    let mut all = Vec::new();
+    let mut add = |shader, consts: &[&[u32]]| {
+        for consts in consts {
+            all.push(Variant::new(shader, consts));
+        }
+    };
+    for format in formats() {
+        let with = |own: &[u32]| [&format[..], own].concat();
+        for digits in 0..=if format[0] == 0 { 2 } else { 0 } {
+            for (lanes, rows, x_rows) in [(1, 1, 1), (8, 2, 1), (32, 1, 4), (32, 4, 1)] {
+                add(Shader::Matvec, &[&with(&[digits, lanes, rows, x_rows, 128])]);
+            }
+        }
+        add(Shader::Matmul, &[&with(&[1]), &with(&[4])]);
+        add(Shader::Embed, &[&with(&[])]);
+        add(Shader::HeadTransposed, &[&with(&[1]), &with(&[4])]);
+    }
+    for op in 0..6 {
+        add(Shader::Elementwise, &[&[op]]);
+    }
+    for kind in 0..3 {
+        add(Shader::Norm, &[&[kind, 0, 64], &[kind, 1, 256]]);
+        add(Shader::Route, &[&[kind]]);
+        add(Shader::StoreKv, &[&[kind]]);
+        add(Shader::ScoreIndex, &[&[kind]]);
+        add(Shader::Attention, &[&[kind, 1, 0, 20], &[kind, 8, 1, 580]]);
+        for (group, digits) in [(32, 1), (64, 2), (128, 2)] {
+            add(Shader::Round, &[&[group, digits, kind, 0], &[group, digits, 0, 1]]);
+        }
+    }
+    add(Shader::Rope, &[&[0], &[1]]);
+    add(Shader::MergeAttention, &[&[0], &[1]]);
+    add(Shader::Delta, &[&[8, 16], &[32, 4]]);
+    for shader in [
+        Shader::ChooseIndex,
+        Shader::Conv,
+        Shader::ConvHistory,
+        Shader::PrepareDelta,
+        Shader::AddRows,
+    ] {
+        add(shader, &[&[]]);
+    }
+    for bits in 0..8 {
+        add(Shader::Activate, &[&[bits & 1, bits >> 1 & 1, bits >> 2]]);
+    }
+    add(Shader::Combine, &[&[0, 0], &[1, 0], &[1, 1]]);
+    all
+}
+
+/// The module, checked.
+fn parse(variant: Variant) -> (naga::Module, naga::valid::ModuleInfo) {
+    let source = variant.source();
+    let module = naga::front::wgsl::parse_str(&source)
+        .unwrap_or_else(|err| panic!("{variant:?}: {}", err.emit_to_string(&source)));
+    let info = Validator::new(
+        ValidationFlags::all(),
+        Capabilities::SUBGROUP | Capabilities::SHADER_FLOAT16_IN_FLOAT32,
+    )
+    .validate(&module)
+    .unwrap_or_else(|err| panic!("{variant:?}: {}", err.emit_to_string(&source)));
+    (module, info)
+}
+
+fn resources(variant: Variant) -> EntryPointResources {
+    let mut resources = EntryPointResources::default();
+    let bindings = std::iter::once('r').chain(variant.shader.bindings().chars());
+    for (slot, access) in bindings.enumerate() {
+        let slot = u8::try_from(slot).expect("few bindings");
+        let binding = ResourceBinding { group: 0, binding: u32::from(slot) };
+        let target =
+            BindTarget { buffer: Some(slot), mutable: access == 'w', ..Default::default() };
+        resources.resources.insert(binding, target);
+    }
+    resources.sizes_buffer = Some(30);
+    resources
+}
+
+#[test]
+fn every_kernel_becomes_metal_within_apples_limits() {
+    const { assert!(WORKGROUP_BYTES <= APPLE_WORKGROUP_BYTES && WORKGROUP_THREADS <= APPLE_THREADS) };
+    for variant in variants() {
+        let (module, info) = parse(variant);
+        let [entry] = &module.entry_points[..] else { panic!("{variant:?}: one entry point") };
+        let threads: u32 = entry.workgroup_size.iter().product();
+        assert!(threads <= WORKGROUP_THREADS, "{variant:?}: {threads} threads");
+        let shared =
+            module.global_variables.iter().filter(|it| it.1.space == AddressSpace::WorkGroup);
+        let mut layouter = naga::proc::Layouter::default();
+        layouter.update(module.to_ctx()).expect("types have sizes");
+        let bytes: u32 = shared.map(|it| layouter[it.1.ty].size).sum();
+        assert!(bytes <= WORKGROUP_BYTES, "{variant:?}: {bytes} bytes of workgroup memory");
+        let n = variant.shader.bindings().len();
+        assert!(
+            n <= STORAGE_BINDINGS as usize && n + 2 <= APPLE_BUFFERS,
+            "{variant:?}: {n} buffers"
+        );
+        for lang_version in VERSIONS {
+            let options = Options {
+                lang_version,
+                per_entry_point_map: [(String::from("main"), resources(variant))].into(),
+                fake_missing_bindings: false,
+                ..Options::default()
+            };
+            let pipeline = PipelineOptions::default();
+            let (text, _) = msl::write_string(&module, &info, &options, &pipeline)
+                .unwrap_or_else(|err| panic!("{variant:?} for Metal {lang_version:?}: {err}"));
+            assert!(text.contains("kernel void main_"), "{variant:?}: {text}");
+        }
+    }
+}
