@@ -283,7 +283,7 @@ impl<'a> Group<'a> {
     fn activate(&self, cpu: &Cpu, gate_up: &mut [f32], width: usize) {
         let alternates = matches!(self.layout.gate_up, GateUp::Alternating(_));
         let activation = self.op.activation;
-        for_each_chunk(&cpu.pool, gate_up, width, width * 4, &|i, row| {
+        for_each_chunk(&cpu.pool, gate_up, width, width, &|i, row| {
             let biases = self.op.biases.map(|it| {
                 let at = self.experts[i] * (width / 2)..(self.experts[i] + 1) * (width / 2);
                 (&cpu.vector(it.gate)[at.clone()], &cpu.vector(it.up)[at])
