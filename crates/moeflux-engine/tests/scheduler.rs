@@ -166,6 +166,27 @@ fn a_system_prompt_is_read_once_by_all_sessions() {
 }
 
 #[test]
+fn a_prompt_that_many_ask_at_once_is_read_once() {
+    for chunk in [None, Some(16)] {
+        let (engine, tokenizer) = open(&EngineOptions { chunk, ..EngineOptions::default() });
+        let options = SchedulerOptions { n_sessions: 4, max_waiting: 10 };
+        let scheduler = Scheduler::start(engine, Arc::clone(&tokenizer), options).unwrap();
+        let system = "You answer briefly. ".repeat(30);
+        let (mut jobs, mut asked) = (Vec::new(), Vec::new());
+        for i in 0..4 {
+            let prompt = turn(&tokenizer, Some(&system), QUESTIONS[i / 2]);
+            let (job, one) = job(prompt, 4, SamplerOptions::default());
+            jobs.push(job);
+            asked.push(one);
+        }
+        scheduler.submit_all(jobs).unwrap();
+        let mut reused: Vec<usize> = asked.into_iter().map(|it| it.answer().1.n_reused).collect();
+        reused.sort_unstable();
+        assert!(reused[0] == 0 && reused[1] > 100, "{reused:?}");
+    }
+}
+
+#[test]
 fn a_queue_that_is_full_says_so_and_recovers() {
     let (_, tokenizer, scheduler) = start(1, 2);
     let prompt = turn(&tokenizer, None, "Tell me about ownership.");

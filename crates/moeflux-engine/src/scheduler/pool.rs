@@ -2,7 +2,7 @@
 
 use moeflux_core::TokenId;
 
-use super::answer::Running;
+use super::answer::{Phase, Running};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::session::Session;
@@ -15,6 +15,9 @@ pub(super) struct Slot {
     pub(super) unsaved: Option<Vec<usize>>,
     last_use: u64,
 }
+
+/// Tokens that are worth waiting for while another job reads them.
+const WORTH_WAITING: usize = 64;
 
 /// All of them.
 pub(super) struct Pool {
@@ -48,6 +51,24 @@ impl Pool {
         });
         let oldest = || free().min_by_key(|(_, it)| it.last_use);
         fits.or_else(oldest).map(|(i, _)| i)
+    }
+
+    /// Whether a running job is about to read what another prompt begins with,
+    /// so that waiting for it saves reading that twice.
+    pub(super) fn is_being_read(&self, tokens: &[TokenId]) -> bool {
+        self.slots.iter().any(|slot| {
+            let Some(Running { phase: Phase::Prompt(n_done), job, .. }) = &slot.running else {
+                return false;
+            };
+            let known = job.prompt.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+            let n_common = known.min(tokens.len().saturating_sub(1));
+            // Recurrent states can only be taken over where there is a checkpoint.
+            let n_usable = match slot.session.checkpoints() {
+                Some(_) => job.prompt.marks.iter().copied().filter(|it| *it <= n_common).max(),
+                None => Some(n_common),
+            };
+            n_usable.is_some_and(|it| it >= WORTH_WAITING && it > *n_done)
+        })
     }
 
     /// Brings a session to the end of the longest prefix of `tokens` that needs

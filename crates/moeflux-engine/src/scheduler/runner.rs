@@ -124,15 +124,21 @@ impl Runner {
         });
     }
 
-    /// Gives free sessions to those who have waited longest.
+    /// Gives free sessions to those who have waited longest, but for those that
+    /// will need to read less in a while.
     fn admit(&mut self) {
-        while let Some((job, arrived)) = self.waiting.pop_front() {
-            let Some(i) = self.pool.choose(&job.prompt.tokens) else {
-                self.waiting.push_front((job, arrived));
-                break;
-            };
-            self.shared.n_waiting.fetch_sub(1, Ordering::AcqRel);
-            self.begin(i, *job, arrived);
+        let mut i = 0;
+        while let Some((job, _)) = self.waiting.get(i) {
+            let tokens = &job.prompt.tokens;
+            if self.pool.is_being_read(tokens) {
+                i += 1;
+                continue;
+            }
+            let Some(slot) = self.pool.choose(tokens) else { break };
+            if let Some((job, arrived)) = self.waiting.remove(i) {
+                self.shared.n_waiting.fetch_sub(1, Ordering::AcqRel);
+                self.begin(slot, *job, arrived);
+            }
         }
         self.shared.load().n_running = self.pool.n_running();
     }

@@ -140,7 +140,7 @@ fn response_format(fields: &mut Fields) -> ApiResult<AnswerShape> {
     // Answers always follow the schema.
     named.bool("strict")?;
     named.ignore(&["description"]);
-    let schema = named.take("schema").unwrap_or_else(|| json!({}));
+    let schema = named.object("schema")?.map_or_else(|| json!({}), |it| Value::Object(it.rest()));
     named.finish()?;
     format.finish()?;
     Ok(AnswerShape::Json(schema))

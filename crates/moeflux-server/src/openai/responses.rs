@@ -262,8 +262,10 @@ fn output(mut item: Fields) -> ApiResult<Message> {
 
 fn reasoning(mut item: Fields) -> ApiResult<Option<Value>> {
     let mut text = String::new();
-    for part in item.list("content")?.unwrap_or_default() {
-        text.push_str(part["text"].as_str().unwrap_or_default());
+    let at = item.name("content");
+    for (i, part) in item.list("content")?.unwrap_or_default().into_iter().enumerate() {
+        let mut part = Fields::of(part, &format!("{at}[{i}]"))?;
+        text.push_str(&part.string("text")?.unwrap_or_default());
     }
     item.ignore(&["summary", "encrypted_content"]);
     item.finish()?;

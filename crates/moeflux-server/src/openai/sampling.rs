@@ -71,7 +71,9 @@ fn logit_bias(app: &App, fields: &mut Fields) -> ApiResult<Vec<(TokenId, f32)>> 
         return Err(fields.refuse("logit_bias", format!("it has more than {MAX_BIASED} tokens")));
     }
     let one = |(key, value): (String, Value)| {
-        let token = key.parse().ok().filter(|it| (*it as usize) < vocab).map(TokenId);
+        let is_number = !key.is_empty() && key.bytes().all(|it| it.is_ascii_digit());
+        let token =
+            key.parse().ok().filter(|_| is_number).filter(|it| (*it as usize) < vocab).map(TokenId);
         let bias = value.as_f64().filter(|it| it.abs() <= 100.0);
         let both = token.zip(bias.map(|it| it as f32));
         let want = format!("a token below {vocab} and a number from -100 to 100 are needed");
