@@ -48,7 +48,7 @@ fn values_out_of_range_are_refused_with_what_would_do() {
         ("--seed", &["-1", "x"], &["invalid"]),
         ("--max-tokens", &["0", "-1"], &["at least 1"]),
         ("--isa", &["foo", ""], &["scalar"]),
-        ("--device", &["gpu", "gpu:1", "tpu"], &["cpu"]),
+        ("--device", &["gpu:", "gpu:x", "gpu:-1", "tpu"], &["cpu"]),
         ("--expert-io", &["garbage", "direct?"], &["mmap", "pread"]),
         ("--prefetch", &["garbage"], &["last-token"]),
         ("--cache-policy", &["garbage"], &["lru"]),
@@ -68,7 +68,7 @@ fn commands_that_only_look_refuse_the_same_values() {
             ("--threads", "513"),
             ("--ctx", "5000"),
             ("--isa", "foo"),
-            ("--device", "gpu"),
+            ("--device", "tpu"),
             ("--experts-per-token", "999"),
             ("--expert-io", "x"),
         ] {
