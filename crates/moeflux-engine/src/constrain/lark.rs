@@ -319,7 +319,8 @@ fn quoted(text: &str) -> Option<String> {
 fn regex_char(c: char) -> String {
     match c {
         '\n' => String::from("\\n"),
-        c if c.is_ascii_punctuation() => format!("\\{c}"),
+        // Angle brackets behind a backslash are word boundaries.
+        c if "\\.+*?()|[]{}^$/".contains(c) => format!("\\{c}"),
         c => c.to_string(),
     }
 }
