@@ -32,6 +32,7 @@ for bits in (4, 3, 2):
     VARIANTS[f"{bits} fitted"] = common
     VARIANTS[f"{bits} importance"] = f"{common} --importance {{i}}"
 VARIANTS["3 importance, down 4"] = "--bits 3 --down-bits 4 --resident-bits 8 --importance {i}"
+VARIANTS["2 importance, groups of 32"] = "--bits 2 --resident-bits 8 --group-size 32 --importance {i}"
 VARIANTS["2 importance, down 3"] = "--bits 2 --down-bits 3 --resident-bits 8 --importance {i}"
 
 

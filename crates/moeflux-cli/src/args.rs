@@ -414,7 +414,7 @@ pub(crate) struct PackArgs {
     #[arg(long, value_enum, default_value_t = RoundTo::Fitted, value_name = "HOW")]
     pub(crate) rounding: RoundTo,
     /// What `moeflux calibrate` wrote of this model: the experts' columns that matter are rounded
-    /// with more care
+    /// with more care, and columns make up for each other
     #[arg(long, value_name = "FILE")]
     pub(crate) importance: Option<PathBuf>,
     /// Start over what was packed otherwise

@@ -54,9 +54,8 @@ fn calibrated(dir: &Path) -> String {
 fn two_and_three_bits_still_call_tools() {
     let dir = tempfile::tempdir().unwrap();
     let importance = calibrated(dir.path());
-    // Rounded a second time, from four bits, down needs one more.
-    for (bits, down) in [("2", "3"), ("3", "3")] {
-        let packed = dir.path().join(bits);
+    for (bits, down) in [("2", "2"), ("2", "3"), ("3", "3")] {
+        let packed = dir.path().join(format!("{bits}-{down}"));
         let flags = ["--bits", bits, "--down-bits", down, "--importance", &importance];
         pack(&demo(), &packed, &flags);
         let facts = std::fs::read(packed.join("moeflux.json")).unwrap();
@@ -67,7 +66,7 @@ fn two_and_three_bits_still_call_tools() {
         }
         for city in ["Paris", "Oslo"] {
             let question = format!("What is the weather in {city}?");
-            assert_eq!(call(&packed, &question), Some(weather(city)), "{bits} bits");
+            assert_eq!(call(&packed, &question), Some(weather(city)), "{bits} and {down} bits");
         }
     }
 }

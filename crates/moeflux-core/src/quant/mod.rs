@@ -10,6 +10,7 @@
 //! FP8 shares a scale among a rectangle of a matrix: `w = scale * element`.
 
 mod decode;
+mod feedback;
 mod fit;
 mod quantise;
 mod small;
@@ -17,6 +18,7 @@ mod small;
 use std::ops::Range;
 
 pub use decode::{bf16_to_f32, unpack_group};
+pub use feedback::{Feedback, feedback_rows};
 pub use fit::fit_rows;
 pub use quantise::{QuantError, QuantiseError, QuantisedRows, pack_group, quantise_rows};
 pub use small::{MicroScaled, ScaledBlocks, SmallFloat, SmallScale};

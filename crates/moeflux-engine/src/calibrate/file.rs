@@ -1,4 +1,4 @@
-//! The importance file: safetensors with three tensors a layer.
+//! The importance file: safetensors with six tensors a layer.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,10 @@ use moeflux_core::checkpoint::{
     Checkpoint, Checksum, Dtype, Extent, FileReader, FormatError, open_safetensors,
 };
 use moeflux_core::manifest::Manifest;
-use moeflux_core::quant::Float;
+use moeflux_core::quant::{Feedback, Float};
 
 use super::observer::{ExpertSums, Moments};
+use super::samples::{STORED, Samples};
 use crate::pack::files::{FileWriter, TensorEntry, checksum_of, safetensors_header_with};
 use crate::pack::plan::Plan;
 use crate::pack::{PackError, PackOptions};
@@ -18,7 +19,7 @@ use crate::pack::{PackError, PackOptions};
 const FORMAT: &str = "moeflux-importance";
 
 /// The version that this program writes and reads.
-const VERSION: &str = "1";
+const VERSION: &str = "2";
 
 /// Rows that what is known of a layer counts as, where an expert is judged: one
 /// that fewer rows chose is taken to be more like the others than like what
@@ -28,6 +29,10 @@ const PRIOR_ROWS: f64 = 16.0;
 /// No column matters less than this share of the mean: the text was not all
 /// that the model will ever see.
 const LEAST_SHARE: f32 = 0.02;
+
+/// Second moments of a layer's inputs at most: of more columns than any model
+/// has, so that a small file cannot ask for much memory.
+const MAX_MOMENTS: usize = 64 << 20;
 
 /// How much the columns of the experts' matrices matter.
 ///
@@ -50,12 +55,16 @@ struct LayerTensors {
     hidden: usize,
     intermediate: usize,
     rows: Extent,
+    top_k: usize,
     input: Extent,
     inner: Extent,
+    samples: Extent,
+    experts: Extent,
+    weights: Extent,
 }
 
 /// The figures of a layer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub(crate) struct LayerImportance {
     hidden: usize,
     intermediate: usize,
@@ -65,6 +74,9 @@ pub(crate) struct LayerImportance {
     input: Vec<f32>,
     /// `(n_experts, intermediate)`: mean squares of what down multiplies.
     inner: Vec<f32>,
+    samples: Samples,
+    /// How the columns of gate and up depend on each other, over all experts.
+    pooled: Vec<f32>,
 }
 
 impl Importance {
@@ -81,7 +93,9 @@ impl Importance {
             return Err(fail(what.to_owned()).into());
         }
         if fact("version") != VERSION {
-            let what = format!("importance version {:?} (this program reads 1)", fact("version"));
+            let version = fact("version");
+            let what =
+                format!("importance version {version:?}; this program reads 2: calibrate again");
             return Err(FormatError::Unsupported { path: path.to_path_buf(), what }.into());
         }
         let mut parts: BTreeMap<usize, BTreeMap<&str, _>> = BTreeMap::new();
@@ -101,16 +115,39 @@ impl Importance {
             };
             let rows = get("rows", Dtype::U32)?;
             let floats = Dtype::Float(Float::F32);
-            let (input, inner) = (get("input", floats.clone())?, get("inner", floats)?);
+            let (input, inner) = (get("input", floats.clone())?, get("inner", floats.clone())?);
+            let (experts, weights) = (get("experts", Dtype::U32)?, get("weights", floats)?);
+            let samples = get("samples", Dtype::Float(STORED))?;
             let shapes = (&rows.shape[..], &input.shape[..], &inner.shape[..]);
             let (&[n_experts], &[a, hidden], &[b, intermediate]) = shapes else {
                 return Err(odd("shapes that are not (experts), (experts, columns)").into());
             };
-            if parts.len() != 3 || (a, b) != (n_experts, n_experts) || n_experts == 0 {
+            let shapes = (&samples.shape[..], &experts.shape[..], &weights.shape[..]);
+            let (&[n_samples, width], &[c, top_k], &[d, e]) = shapes else {
+                return Err(odd("shapes that are not (samples, columns)").into());
+            };
+            let belong = parts.len() == 6
+                && (a, b) == (n_experts, n_experts)
+                && (c, d, e, width) == (n_samples, n_samples, top_k, hidden)
+                && n_experts > 0
+                && hidden > 0
+                && top_k > 0
+                && Feedback::n_moments(hidden).is_some_and(|it| it <= MAX_MOMENTS);
+            if !belong {
                 return Err(odd("parts that do not belong together").into());
             }
-            let (rows, input, inner) = (rows.extent, input.extent, inner.extent);
-            let tensors = LayerTensors { n_experts, hidden, intermediate, rows, input, inner };
+            let tensors = LayerTensors {
+                n_experts,
+                hidden,
+                intermediate,
+                top_k,
+                rows: rows.extent,
+                input: input.extent,
+                inner: inner.extent,
+                samples: samples.extent,
+                experts: experts.extent,
+                weights: weights.extent,
+            };
             layers.insert(layer, tensors);
         }
         let (_, checksum) = checksum_of(path, &mut |_| {})?;
@@ -155,7 +192,7 @@ impl Importance {
         let fail = |what: String| FormatError::Malformed { path: self.path.clone(), what };
         let tensors = self.layers.get(&idx);
         let tensors = tensors.ok_or_else(|| fail(format!("layer {idx} is missing")))?;
-        let floats = |extent: Extent| {
+        let squares = |extent: Extent| {
             let bytes = self.reader.read(extent)?;
             let mut values = vec![0.0; bytes.len() / size_of::<f32>()];
             Float::F32.decode(&bytes, &mut values);
@@ -164,14 +201,32 @@ impl Importance {
                 None => Ok(values),
             }
         };
-        let rows = self.reader.read(tensors.rows)?;
-        let rows = rows.as_chunks::<4>().0.iter().map(|it| u32::from_le_bytes(*it)).collect();
+        let integers = |extent: Extent| {
+            let bytes = self.reader.read(extent)?;
+            let integers = bytes.as_chunks::<4>().0.iter().map(|it| u32::from_le_bytes(*it));
+            Ok::<Vec<u32>, FormatError>(integers.collect())
+        };
+        let LayerTensors { n_experts, hidden, intermediate, top_k, .. } = *tensors;
+        let experts = integers(tensors.experts)?;
+        if let Some(odd) = experts.iter().find(|it| **it as usize >= n_experts) {
+            return Err(fail(format!("layer {idx} samples expert {odd} of {n_experts}")).into());
+        }
+        let weights = self.reader.read(tensors.weights)?;
+        let mut counts = vec![0.0; experts.len()];
+        Float::F32.decode(&weights, &mut counts);
+        let inputs = self.reader.read(tensors.samples)?;
+        let samples = Samples::new(hidden, top_k).kept(inputs, experts, counts);
+        if !samples.is_finite() {
+            return Err(fail(format!("layer {idx} has samples that are not finite")).into());
+        }
         Ok(LayerImportance {
-            hidden: tensors.hidden,
-            intermediate: tensors.intermediate,
-            rows,
-            input: floats(tensors.input)?,
-            inner: floats(tensors.inner)?,
+            hidden,
+            intermediate,
+            rows: integers(tensors.rows)?,
+            input: squares(tensors.input)?,
+            inner: squares(tensors.inner)?,
+            pooled: samples.pooled(),
+            samples,
         })
     }
 
@@ -190,9 +245,9 @@ impl Importance {
 }
 
 impl LayerImportance {
-    /// How much each column of an expert's gate and up matters, and each of
-    /// its down.
-    pub(crate) fn of_expert(&self, expert: usize) -> [Vec<f32>; 2] {
+    /// How the columns of an expert's gate and up depend on each other, where
+    /// the samples say, and how much each column of its matrices matters.
+    pub(crate) fn of_expert(&self, expert: usize) -> (Option<Feedback>, [Vec<f32>; 2]) {
         let n_rows = f64::from(self.rows[expert]);
         let share = n_rows / (n_rows + PRIOR_ROWS);
         // Columns of gate and up are the same for all experts; those of down are each
@@ -203,7 +258,8 @@ impl LayerImportance {
         let own = &self.inner[expert * self.intermediate..][..self.intermediate];
         let prior = mean(own);
         let inner = own.iter().map(|own| blend(share, *own, prior));
-        [floored(input.collect()), floored(inner.collect())]
+        let importance = [floored(input.collect()), floored(inner.collect())];
+        (self.samples.of_expert(expert, &self.pooled), importance)
     }
 
     /// The mean over the experts, each counting as often as it was chosen.
@@ -261,7 +317,8 @@ pub(super) fn write(
 ) -> Result<(), PackError> {
     let plan = Plan::new(checkpoint, manifest, &PackOptions::unquantised())?;
     let layers = moments.layers.iter().enumerate().filter(|(_, it)| !it.is_empty());
-    let entries: Vec<TensorEntry> = layers.clone().flat_map(|it| entries(it.0, it.1)).collect();
+    let entry = |(idx, experts): (usize, &Vec<_>)| entries(idx, experts, &moments.samples[idx]);
+    let entries: Vec<TensorEntry> = layers.clone().flat_map(entry).collect();
     let facts = [
         ("format", FORMAT.to_owned()),
         ("version", VERSION.to_owned()),
@@ -270,10 +327,14 @@ pub(super) fn write(
     ];
     let mut writer = FileWriter::create(out)?;
     writer.write(&safetensors_header_with(&facts, &entries))?;
-    for (_, experts) in layers {
+    for (layer, experts) in layers {
         for it in experts {
             writer.write(&it.n_rows.to_le_bytes())?;
         }
+        let Samples { inputs, experts: chosen, weights, .. } = &moments.samples[layer];
+        writer.write(inputs)?;
+        writer.write(&chosen.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<_>>())?;
+        writer.write(&weights.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<_>>())?;
         for it in experts {
             writer.write(&it.means(&it.input))?;
         }
@@ -292,16 +353,20 @@ impl ExpertSums {
     }
 }
 
-fn entries(layer: usize, experts: &[ExpertSums]) -> [TensorEntry; 3] {
-    let entry = |part: &str, dtype: Dtype, inner: Option<usize>| TensorEntry {
+fn entries(layer: usize, experts: &[ExpertSums], samples: &Samples) -> [TensorEntry; 6] {
+    let entry = |part: &str, dtype: Dtype, shape: &[usize]| TensorEntry {
         name: format!("layers.{layer}.{part}"),
         dtype,
-        shape: [experts.len()].into_iter().chain(inner).collect(),
+        shape: shape.to_vec(),
     };
-    let floats = Dtype::Float(Float::F32);
+    let floats = || Dtype::Float(Float::F32);
+    let (n_experts, n_samples) = (experts.len(), samples.n_rows());
     [
-        entry("rows", Dtype::U32, None),
-        entry("input", floats.clone(), Some(experts[0].input.len())),
-        entry("inner", floats, Some(experts[0].inner.len())),
+        entry("rows", Dtype::U32, &[n_experts]),
+        entry("samples", Dtype::Float(STORED), &[n_samples, samples.hidden]),
+        entry("experts", Dtype::U32, &[n_samples, samples.top_k]),
+        entry("weights", floats(), &[n_samples, samples.top_k]),
+        entry("input", floats(), &[n_experts, experts[0].input.len()]),
+        entry("inner", floats(), &[n_experts, experts[0].inner.len()]),
     ]
 }

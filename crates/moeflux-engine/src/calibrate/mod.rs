@@ -4,6 +4,7 @@
 
 mod file;
 mod observer;
+mod samples;
 
 use std::path::Path;
 

@@ -3,13 +3,32 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use moeflux_backend::{Backend, DeviceError, ExpertBiases, ExpertCall, Experts, Vector};
+use moeflux_backend::{Backend, Cols, DeviceError, ExpertBiases, ExpertCall, Experts, Vector};
 use moeflux_core::quant::{Float, MatrixFormat};
-use moeflux_core::{Expert, ExpertLayout, ExpertMemory, HostBuf, LayerIdx, MatrixLayout, PartSpan};
+use moeflux_core::{
+    Expert, ExpertId, ExpertLayout, ExpertMemory, HostBuf, LayerIdx, MatrixLayout, PartSpan,
+};
+
+use super::samples::Samples;
 
 /// Sees the experts of a layer before they run; `weights` is how much each
 /// slot's output counts. Output slots are its own until the experts run.
 pub(crate) trait ExpertObserver: Send {
+    /// Sees all rows of a layer, and `weights.len() / rows` experts that each
+    /// of them goes to, before any of these runs.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    fn routed(
+        &mut self,
+        backend: &mut dyn Backend,
+        layer: LayerIdx,
+        x: Cols,
+        experts: &[ExpertId],
+        top_k: usize,
+        weights: &[f32],
+    ) -> Result<(), DeviceError>;
+
     /// # Errors
     /// Where the device fails.
     fn see(
@@ -40,6 +59,8 @@ pub(crate) struct ExpertSums {
 pub(crate) struct Moments {
     /// By layer, then by expert.
     pub(crate) layers: Vec<Vec<ExpertSums>>,
+    /// By layer.
+    pub(crate) samples: Vec<Samples>,
     n_experts: usize,
     probe: Option<Probe>,
     /// Zeros in place of what some families add to down's product.
@@ -48,11 +69,33 @@ pub(crate) struct Moments {
 
 impl Moments {
     pub(crate) fn new(n_layers: usize, n_experts: usize) -> Moments {
-        Moments { layers: vec![Vec::new(); n_layers], n_experts, probe: None, no_bias: None }
+        let (layers, samples) = (vec![Vec::new(); n_layers], vec![Samples::default(); n_layers]);
+        Moments { layers, samples, n_experts, probe: None, no_bias: None }
     }
 }
 
 impl ExpertObserver for Moments {
+    fn routed(
+        &mut self,
+        backend: &mut dyn Backend,
+        layer: LayerIdx,
+        x: Cols,
+        experts: &[ExpertId],
+        top_k: usize,
+        weights: &[f32],
+    ) -> Result<(), DeviceError> {
+        let samples = &mut self.samples[layer.idx()];
+        if samples.n_rows() == 0 {
+            *samples = Samples::new(x.len, top_k);
+        }
+        let n_rows = experts.len() / top_k;
+        let inputs = backend.read(x.buf, n_rows)?;
+        let width = inputs.len() / n_rows.max(1);
+        let rows = inputs.chunks_exact(width.max(1)).map(|it| &it[x.start..][..x.len]);
+        samples.see(rows, experts, weights);
+        Ok(())
+    }
+
     fn see(
         &mut self,
         backend: &mut dyn Backend,
@@ -234,9 +277,9 @@ impl Probe {
 #[cfg(test)]
 mod tests {
     use moeflux_backend::cpu::{Cpu, Isa};
-    use moeflux_backend::{Activation, Cols, ExpertRow, Inputs};
+    use moeflux_backend::{Activation, ExpertRow, Inputs};
+    use moeflux_core::ExpertKey;
     use moeflux_core::checkpoint::record_layout;
-    use moeflux_core::{ExpertId, ExpertKey};
 
     use super::*;
 
@@ -303,7 +346,7 @@ mod tests {
         let near = |got: &[f32], want: Vec<f32>| {
             assert_eq!(got.len(), want.len());
             for (got, want) in got.iter().zip(&want) {
-                assert!((got - want).abs() < 1e-4 * (1.0 + want), "{got} {want}");
+                assert!((got - want).abs() < 1e-4 * (1.0 + want.abs()), "{got} {want}");
             }
         };
         let sums = &moments.layers[1];
@@ -313,5 +356,15 @@ mod tests {
         near(&sums[0].inner, of(&[(0.5, activated(0, row(0))), (2.0, activated(0, row(2)))]));
         near(&sums[2].inner, of(&[(0.25, activated(2, row(1)))]));
         near(&sums[1].inner, vec![0.0; INTERMEDIATE]);
+        let chosen = [0, 2, 1].map(ExpertId);
+        moments.routed(&mut cpu, LayerIdx(1), op.x, &chosen, 1, &[0.5, 1.0, 0.25]).unwrap();
+        let samples = &moments.samples[1];
+        assert_eq!(
+            (&samples.experts[..], &samples.weights[..]),
+            (&[0, 2, 1][..], &[0.5, 1.0, 0.25][..])
+        );
+        let mut inputs = vec![0.0; 3 * HIDDEN];
+        Float::BF16.decode(&samples.inputs, &mut inputs);
+        near(&inputs, [row(0), row(1), row(2)].concat());
     }
 }

@@ -256,6 +256,9 @@ impl Moe {
         let route = Route { logits, top_k: self.top_k, scoring: self.scoring };
         let Routing { experts, mut weights } = step.backend.route(rows, route)?;
         self.note(step, &experts)?;
+        if let Some(observer) = &mut step.observer {
+            observer.routed(step.backend, self.layer, x, &experts, self.top_k, &weights)?;
+        }
         let wanted = rows_by_expert(&experts, self.top_k);
         let by_rows = wanted.iter().map(|(id, rows)| (*id, rows.len()));
         let mut arrivals = step.experts.request_for(self.layer, by_rows);

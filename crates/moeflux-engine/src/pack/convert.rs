@@ -1,9 +1,11 @@
 //! Rows from the format of the source to that of the container.
 
 use std::borrow::Cow;
+use std::sync::mpsc::sync_channel;
 
 use moeflux_core::quant::{
-    MatrixFormat, MatrixView, QuantError, QuantiseError, QuantisedRows, fit_rows, quantise_rows,
+    Feedback, MatrixFormat, MatrixView, QuantError, QuantiseError, QuantisedRows, feedback_rows,
+    fit_rows, quantise_rows,
 };
 
 use super::Rounding;
@@ -11,8 +13,18 @@ use super::Rounding;
 /// Elements that are quantised at once: what stays in a core's cache.
 const BLOCK_ELEMENTS: usize = 64 << 10;
 
-/// Appends the rows of `view`, in `target` format, to `out`; `importance` is how
-/// much each column matters.
+/// What the columns of a matrix multiply.
+#[derive(Clone, Copy)]
+pub(super) enum Inputs<'a> {
+    /// Nothing is known of it.
+    Unknown,
+    /// How much each matters.
+    Importance(&'a [f32]),
+    /// How they depend on each other.
+    Feedback(&'a Feedback),
+}
+
+/// Appends the rows of `view`, in `target` format, to `out`.
 ///
 /// # Errors
 /// Where an element cannot be quantised.
@@ -20,7 +32,7 @@ pub(super) fn convert_rows(
     view: &MatrixView<'_>,
     target: MatrixFormat,
     rounding: Rounding,
-    importance: Option<&[f32]>,
+    inputs: Inputs<'_>,
     out: &mut QuantisedRows,
 ) -> Result<QuantError, QuantiseError> {
     let MatrixFormat::Affine(affine) = target else {
@@ -34,16 +46,17 @@ pub(super) fn convert_rows(
     let mut error = QuantError::default();
     let rows_at_once = (BLOCK_ELEMENTS / view.cols).clamp(1, view.rows.max(1));
     let mut values = vec![0.0; rows_at_once * view.cols];
-    let all_alike = vec![1.0; if importance.is_some() { 0 } else { view.cols }];
-    let importance = importance.unwrap_or(&all_alike);
+    let all_alike = vec![1.0; view.cols];
     for start in (0..view.rows).step_by(rows_at_once) {
         let n_rows = rows_at_once.min(view.rows - start);
         let values = &mut values[..n_rows * view.cols];
         decode_rows(view, start, values);
         let refuse = |it: QuantiseError| QuantiseError { idx: it.idx + start * view.cols, ..it };
-        let quantised = match rounding {
-            Rounding::Nearest => quantise_rows(values, affine, out),
-            Rounding::Fitted => fit_rows(values, affine, importance, out),
+        let quantised = match (rounding, inputs) {
+            (Rounding::Nearest, _) => quantise_rows(values, affine, out),
+            (Rounding::Fitted, Inputs::Unknown) => fit_rows(values, affine, &all_alike, out),
+            (Rounding::Fitted, Inputs::Importance(it)) => fit_rows(values, affine, it, out),
+            (Rounding::Fitted, Inputs::Feedback(it)) => feedback_rows(values, affine, it, out),
         };
         error.add(quantised.map_err(refuse)?);
     }
@@ -79,7 +92,7 @@ pub(super) fn convert_rows_on(
         let part = view.slice_rows(start, n_rows.min(view.rows - start));
         let mut out = QuantisedRows::default();
         let refuse = |it: QuantiseError| QuantiseError { idx: it.idx + start * view.cols, ..it };
-        convert_rows(&part, target, rounding, None, &mut out)
+        convert_rows(&part, target, rounding, Inputs::Unknown, &mut out)
             .map(|error| (out, error))
             .map_err(refuse)
     };
@@ -107,6 +120,40 @@ pub(super) fn on_threads<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R +
             it.join().unwrap_or_else(|it| std::panic::resume_unwind(it))
         };
         threads.into_iter().map(join).collect()
+    })
+}
+
+/// Runs `work` on `0..n_items` on several threads while `take` gets the results,
+/// in order, on this one; a thread is at most two results ahead.
+pub(super) fn in_order<R: Send, E>(
+    n_threads: usize,
+    n_items: usize,
+    work: impl Fn(usize) -> R + Sync,
+    mut take: impl FnMut(R) -> Result<(), E>,
+) -> Result<(), E> {
+    let n_threads = n_threads.clamp(1, n_items.max(1));
+    std::thread::scope(|scope| {
+        let work = &work;
+        let start = |first: usize| {
+            let (sender, results) = sync_channel(1);
+            let mut items = (first..n_items).step_by(n_threads);
+            // Nobody receives any more where one could not be taken.
+            let run = move || items.all(|it| sender.send(work(it)).is_ok());
+            (scope.spawn(run), results)
+        };
+        let mut threads: Vec<_> = (0..n_threads).map(|it| Some(start(it))).collect();
+        for item in 0..n_items {
+            let thread = &mut threads[item % n_threads];
+            let received = thread.as_ref().map(|(_, results)| results.recv());
+            match received {
+                Some(Ok(result)) => take(result)?,
+                _ => {
+                    let (thread, _) = thread.take().expect("taken once, when it panicked");
+                    std::panic::resume_unwind(thread.join().expect_err("it sent too little"));
+                }
+            }
+        }
+        Ok(())
     })
 }
 
@@ -278,6 +325,35 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn results_come_in_order_until_one_is_refused() {
+        for n_threads in [1, 2, 3, 9] {
+            let mut taken = Vec::new();
+            let done = in_order(
+                n_threads,
+                7,
+                |it| it * it,
+                |it| {
+                    taken.push(it);
+                    Ok::<(), ()>(())
+                },
+            );
+            assert_eq!((done, taken), (Ok(()), vec![0, 1, 4, 9, 16, 25, 36]));
+            let mut n_taken = 0;
+            let refuse = |it| if it == 3 { Err(it) } else { Ok(n_taken += 1) };
+            assert_eq!(in_order(n_threads, 1000, |it| it, refuse), Err(3));
+            assert_eq!(n_taken, 3);
+        }
+        assert_eq!(in_order(2, 0, |it| it, Err), Ok(()));
+    }
+
+    #[test]
+    #[should_panic(expected = "the fifth")]
+    fn a_panic_reaches_whoever_takes_the_results() {
+        let work = |it| assert!(it != 4, "the fifth");
+        let _ = in_order(2, 9, work, |()| Ok::<(), ()>(()));
     }
 
     #[test]

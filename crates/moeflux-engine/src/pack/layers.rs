@@ -10,7 +10,7 @@ use moeflux_core::{
 };
 
 use super::PackError;
-use super::convert::{PlainMatrix, agrees, convert_rows, on_threads};
+use super::convert::{Inputs, PlainMatrix, agrees, convert_rows, in_order};
 use super::files::{FileWriter, Written};
 use super::plan::{LayerPlan, Plan};
 use super::report::{FileReport, count};
@@ -69,7 +69,7 @@ struct Converted {
     report: FileReport,
 }
 
-/// Writes the records of a layer, as many at once as there are threads.
+/// Writes the records of a layer while the next ones are made.
 pub(super) fn write(
     plan: &Plan<'_>,
     layer: &LayerPlan,
@@ -79,16 +79,15 @@ pub(super) fn write(
     tell: &mut dyn FnMut(u64),
 ) -> Result<FileReport, PackError> {
     let mut total = super::PackReport::default();
-    let experts: Vec<usize> = (0..layer.packed.n_experts).collect();
-    for batch in experts.chunks(n_threads) {
-        for record in on_threads(batch, |expert| convert(plan, layer, importance, *expert)) {
-            let record = record?;
-            writer.write(&record.bytes)?;
-            writer.pad(Container::ALIGNMENT)?;
-            total.add_file(&record.report);
-            tell(layer.packed.stride_bytes);
-        }
-    }
+    let make = |expert| convert(plan, layer, importance, expert);
+    in_order(n_threads, layer.packed.n_experts, make, |record| {
+        let record = record?;
+        writer.write(&record.bytes)?;
+        writer.pad(Container::ALIGNMENT)?;
+        total.add_file(&record.report);
+        tell(layer.packed.stride_bytes);
+        Ok::<(), PackError>(())
+    })?;
     Ok(total.kinds)
 }
 
@@ -105,16 +104,19 @@ fn convert(
     let importance = importance.map(|it| it.of_expert(expert));
     let matrices = record.matrices().into_iter().zip(layer.packed.formats());
     for (i, ((matrix, target), part)) in matrices.zip(parts).enumerate() {
-        // Gate and up have the same inputs.
-        let importance = importance.as_ref().map(|it| it[i / 2].as_slice());
+        let inputs = match &importance {
+            None => Inputs::Unknown,
+            // Gate and up have the same inputs.
+            Some((Some(gate_up), _)) if i < 2 => Inputs::Feedback(gate_up),
+            Some((_, columns)) => Inputs::Importance(&columns[i / 2]),
+        };
         let view = matrix.view();
         let mut rows = QuantisedRows::default();
-        let error = convert_rows(&view, target, plan.rounding, importance, &mut rows).map_err(
-            |source| {
+        let error =
+            convert_rows(&view, target, plan.rounding, inputs, &mut rows).map_err(|source| {
                 let name = format!("{part} of expert {expert} of layer {}", layer.idx);
                 PackError::Quantise { name, source }
-            },
-        )?;
+            })?;
         let before = bytes.len();
         bytes.append(&mut rows.weight);
         bytes.append(&mut rows.scales);
