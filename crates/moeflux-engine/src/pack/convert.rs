@@ -342,7 +342,10 @@ mod tests {
             );
             assert_eq!((done, taken), (Ok(()), vec![0, 1, 4, 9, 16, 25, 36]));
             let mut n_taken = 0;
-            let refuse = |it| if it == 3 { Err(it) } else { Ok(n_taken += 1) };
+            let refuse = |it| {
+                n_taken += usize::from(it != 3);
+                if it == 3 { Err(it) } else { Ok(()) }
+            };
             assert_eq!(in_order(n_threads, 1000, |it| it, refuse), Err(3));
             assert_eq!(n_taken, 3);
         }
