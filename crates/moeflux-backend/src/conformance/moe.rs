@@ -131,7 +131,13 @@ fn vector(backend: &mut dyn Backend, n: usize, seed: u64) -> crate::Vector {
 }
 
 fn experts(suite: &Suite<'_>, shape: Shape, inputs: Inputs, is_gpt_oss: bool) {
-    suite.case(&format!("experts {shape:?} {inputs:?} gpt-oss: {is_gpt_oss}"), &|b| {
+    let step = match inputs {
+        Inputs::Full => 0.0,
+        Inputs::Int16 => 1.0 / 32_767.0,
+        Inputs::Int8 => 1.0 / 127.0,
+    };
+    let name = format!("experts {shape:?} {inputs:?} gpt-oss: {is_gpt_oss}");
+    suite.case_of_steps(&name, step, &|b| {
         let (hidden, intermediate) =
             group_size(shape.format).map_or((37, 21), |it| (2 * it, 3 * it));
         let top_k = 2;
