@@ -76,7 +76,7 @@ pub trait Sink {
     /// So many tokens of the prompt are evaluated.
     fn prompt_progress(&mut self, _n_done: usize) {}
 
-    /// Whether the answer is no longer wanted; asked between chunks of the
+    /// Whether nobody wants the answer any more; asked between chunks of the
     /// prompt, and before each token.
     fn is_cancelled(&mut self) -> bool {
         false
@@ -144,7 +144,7 @@ pub fn generate(
     Ok(Generated { finish, n_prompt, n_reused, n_generated, prefill, decode })
 }
 
-/// Evaluates the rest of a prompt; `None` where it is no longer wanted.
+/// Evaluates the rest of a prompt; `None` where nobody wants it any more.
 fn read(
     session: &mut Session,
     prompt: Prompt<'_>,

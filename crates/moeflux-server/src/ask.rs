@@ -37,7 +37,7 @@ pub(crate) enum Update {
     Failed(ApiError),
 }
 
-/// Answers on their way. Dropped, they are no longer wanted.
+/// Answers on their way. Dropped, they are not wanted any more.
 pub(crate) struct Answers {
     app: Arc<App>,
     events: UnboundedReceiver<(usize, Event)>,
@@ -66,7 +66,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
         for i in 0..settings.n {
             let (index, sender) = (jobs.len(), sender.clone());
             let seed = settings.sampler.seed.wrapping_add(i as u64);
-            // Whoever no longer listens has cancelled.
+            // Whoever does not listen has cancelled.
             let listener = move |event| drop(sender.send((index, event)));
             let limit = [settings.max_tokens, app.options.max_tokens];
             jobs.push(Job {

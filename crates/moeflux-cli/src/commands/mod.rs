@@ -55,7 +55,7 @@ struct Printer {
     /// What was printed.
     text: String,
     error: Option<io::Error>,
-    /// Set by whoever no longer wants the answer.
+    /// Set by whoever has had enough of the answer.
     interrupted: Arc<AtomicBool>,
     title: Title,
 }

@@ -45,7 +45,7 @@ pub struct Job {
     /// How many of the likeliest tokens are told beside each token's own
     /// probability; none are told where absent.
     pub top_logprobs: Option<usize>,
-    /// Set by whoever no longer wants the answer.
+    /// Set by whoever has had enough of the answer.
     pub cancelled: Arc<AtomicBool>,
     /// Who hears of it.
     pub listener: Listener,
