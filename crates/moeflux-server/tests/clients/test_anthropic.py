@@ -29,7 +29,7 @@ def ask(client, messages=SUM, max_tokens=100, **fields):
     return client.messages.create(model=MODEL, messages=messages, max_tokens=max_tokens, **fields)
 
 
-# The client no longer names these fields, but sends them.
+# The client has no name for this field, but sends it.
 GREEDY = {"extra_body": {"temperature": 0}}
 
 
