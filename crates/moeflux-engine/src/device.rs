@@ -106,6 +106,8 @@ pub(crate) struct Opening<'a> {
     /// Bytes of experts that the device may hold beside the cache; as many as
     /// it has memory for where absent.
     pub(crate) expert_bytes: Option<u64>,
+    /// Bytes of the largest expert.
+    pub(crate) record_bytes: u64,
     pub(crate) shape: &'a ModelShape,
 }
 
@@ -206,7 +208,17 @@ mod gpu {
                 format!("GPUs choose among at most {MAX_EXPERTS} experts, not {n_experts}");
             return Err(refuse("--device", "gpu", &remedy));
         }
-        Ok(Box::new(Wgpu::new(Context::open(index)?, opening.expert_bytes)))
+        let context = Context::open(index)?;
+        // Padding and pairs of scales and biases take a little more than the record.
+        let most = context.max_binding_bytes() / 8 * 7;
+        if opening.record_bytes > most {
+            let remedy = format!(
+                "an expert of {} bytes exceeds the {most} that this GPU's kernels see at once",
+                opening.record_bytes
+            );
+            return Err(refuse("--device", "gpu", &remedy));
+        }
+        Ok(Box::new(Wgpu::new(context, opening.expert_bytes)))
     }
 }
 

@@ -166,6 +166,7 @@ impl Engine {
             n_threads,
             isa: options.isa.as_deref(),
             expert_bytes: plan.device_expert_bytes.or(options.device_cache),
+            record_bytes: plan.record_bytes,
             shape: &declared.shape,
         })?;
         let mut stopwatch = None;

@@ -193,8 +193,8 @@ pub(crate) fn sizes(view: &MatrixView<'_>) -> (usize, usize) {
     (bytes.next_multiple_of(ALIGN), scales)
 }
 
-/// Writes a packed matrix into memory whose first byte is byte `at` of a
-/// buffer's; gives where its parts are.
+/// Where a matrix is that begins at byte `at` of a buffer, its scales so many
+/// bytes behind that.
 pub(crate) fn place(at: usize, scales: usize) -> Place {
     let word = |it: usize| u32::try_from(it / 4).expect("bindings are counted in 32 bits");
     Place { elements: word(at), scales: word(at + scales) }

@@ -8,8 +8,8 @@ use moeflux_backend::{
     Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection, RmsNorm, Rope,
     RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Span, Vector, Weight,
 };
-use moeflux_core::TokenId;
 use moeflux_core::quant::MatrixView;
+use moeflux_core::{HostBuf, TokenId};
 
 use crate::arena::{Matrix, Slabs};
 use crate::caches::CacheState;
@@ -92,6 +92,10 @@ impl Wgpu {
     }
 }
 
+fn part(buf: &Option<HostBuf>, len: usize) -> &[u8] {
+    buf.as_ref().map_or(&[][..], |it| &it[..len])
+}
+
 impl Backend for Wgpu {
     fn alloc(&mut self, rows: usize, width: usize) -> Buf {
         assert!(width > 0, "a buffer has columns");
@@ -104,15 +108,14 @@ impl Backend for Wgpu {
     fn load_matrix(&mut self, matrix: HostMatrix) -> Weight {
         let HostMatrix { rows, cols, format, inputs, weight, scales, biases } = &matrix;
         let (rows, cols, format) = (*rows, *cols, *format);
-        let part = |buf: &Option<moeflux_core::HostBuf>| buf.as_deref().map(<[u8]>::to_vec);
-        let (scales, biases) = (part(scales), part(biases));
-        let first = |bytes: &Option<Vec<u8>>, len: usize| -> Vec<u8> {
-            bytes.as_ref().map_or_else(Vec::new, |it| it[..len].to_vec())
+        let view = MatrixView {
+            rows,
+            cols,
+            format,
+            weight: &weight[..rows * format.row_bytes(cols)],
+            scales: part(scales, format.scale_bytes(rows, cols)),
+            biases: part(biases, format.bias_bytes(rows, cols)),
         };
-        let scales = first(&scales, format.scale_bytes(rows, cols));
-        let biases = first(&biases, format.bias_bytes(rows, cols));
-        let weight = &weight[..rows * format.row_bytes(cols)];
-        let view = MatrixView { rows, cols, format, weight, scales: &scales, biases: &biases };
         view.assert_sizes();
         let context = Arc::clone(self.encoder.context());
         self.matrices.push(self.slabs.load(&context, &view, *inputs));

@@ -115,7 +115,7 @@ impl Encoder {
         }
     }
 
-    /// Whether so many words still fit this op.
+    /// Words that a list may have.
     pub(crate) fn list_limit() -> usize {
         OP_BYTES / 8
     }
