@@ -58,7 +58,7 @@ pub(crate) struct ModelArgs {
     /// A directory, a file of one, or org/name on the Hub; left out, the demo model
     #[arg(long, short, value_name = "MODEL")]
     pub(crate) model: Option<String>,
-    /// Where to run: cpu, gpu, or gpu:N as `inspect --devices` counts them
+    /// Where to run: cpu; in builds for GPUs also gpu, or gpu:N as `inspect --devices` counts them
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Threads that compute [default: all cores]
