@@ -99,6 +99,7 @@ impl DeviceLimits {
 }
 
 /// What a device is opened with.
+#[cfg_attr(not(feature = "gpu"), expect(dead_code, reason = "the processor needs less"))]
 pub(crate) struct Opening<'a> {
     pub(crate) device: Device,
     pub(crate) n_threads: usize,

@@ -24,7 +24,7 @@ pub(crate) fn run(args: &InspectArgs) -> Result<()> {
 
 fn devices_to_text(all: &[DeviceFacts]) -> String {
     if all.is_empty() {
-        return String::from("no GPU was found\n");
+        return String::from("no GPU that this build can use was found\n");
     }
     let mut text = String::new();
     for it in all {
