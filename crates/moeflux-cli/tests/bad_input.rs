@@ -23,7 +23,10 @@ fn command_lines_that_make_no_sense_are_refused_by_name() {
         (&["logits"], &["--tokens", "--out"]),
         (&["perplexity"], &["--text"]),
         (&["synth"], &["--shape", "--out"]),
-        (&["serve"], &["serve"]),
+        (&["serve", "--addr", "nowhere"], &["nowhere", "--addr"]),
+        (&["serve", "--addr", "0.0.0.0:0"], &["0.0.0.0:0", "--api-key-file"]),
+        (&["serve", "--sessions", "100000"], &["--sessions", "100000", "256"]),
+        (&["serve", "--cors-origin", "here"], &["here", "--cors-origin", "http://"]),
     ] {
         refuses(args, 2, words);
     }

@@ -14,7 +14,7 @@ use crate::{bytes, model, report};
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Where to listen; addresses that other machines reach need --api-key
+    /// Where to listen; addresses that other machines reach need --api-key-file
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8080")]
     addr: SocketAddr,
     /// A file of keys, one a line, of which clients must show one [default: $MOEFLUX_API_KEY, else
@@ -46,7 +46,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace: u64,
     /// Let pages of this origin use the server, such as http://localhost:3000
-    #[arg(long, value_name = "ORIGIN")]
+    #[arg(long, value_name = "ORIGIN", value_parser = origin)]
     cors_origin: Option<String>,
     /// Tell every request's kind, status and time on standard error
     #[arg(long)]
@@ -63,6 +63,21 @@ pub(crate) struct ServeArgs {
 /// Holds a key where --api-key-file is not given: other users see arguments,
 /// not environments.
 const KEY_VARIABLE: &str = "MOEFLUX_API_KEY";
+
+/// A scheme, a host and perhaps a port, as browsers send them.
+fn origin(text: &str) -> Result<String, String> {
+    let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let is_origin = host.is_some_and(|it| {
+        !it.is_empty() && it.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
+    });
+    if is_origin {
+        Ok(text.to_owned())
+    } else {
+        Err(String::from(
+            "write a scheme, a host and perhaps a port, such as http://localhost:3000",
+        ))
+    }
+}
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let mut names = args.model_name.clone();
