@@ -298,7 +298,7 @@ impl Context {
         }
     }
 
-    /// Notes that the device no longer answers.
+    /// Notes that the device has stopped answering.
     pub(crate) fn lose(&self, reason: String) {
         self.faults.lose(reason);
     }
