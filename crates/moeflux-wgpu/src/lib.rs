@@ -1,9 +1,9 @@
 //! Every op in WGSL, on any GPU that wgpu reaches.
 //!
-//! [`Wgpu`] records kernels in the order of its ops ([`encoder`]) and waits for
+//! [`Wgpu`] records kernels in the order of its ops (`encoder`) and waits for
 //! the device where an op reads back. Weights, caches and activations are
-//! buffers of the device ([`arena`], [`caches`]); experts are copied into slots
-//! there and stay while there is room ([`experts`]).
+//! buffers of the device (`arena`, `caches`); experts are copied into slots
+//! there and stay while there is room (`experts`).
 
 #![forbid(unsafe_code)]
 
