@@ -33,6 +33,34 @@ fn command_lines_that_make_no_sense_are_refused_by_name() {
 }
 
 #[test]
+fn keys_that_lock_nothing_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("keys");
+    let serve = || {
+        let mut command = moeflux(&["serve", "--addr", "127.0.0.1:0", "--api-key-file"]);
+        command.arg(&file);
+        command
+    };
+    check_refusal(&mut serve(), 1, &["keys", "--api-key-file"]);
+    for (bytes, word) in [
+        (&b""[..], "holds no key"),
+        (b"\n  \n", "holds no key"),
+        (b"\xff\xfe", "UTF-8"),
+        (&[b'k'; (1 << 20) + 1], "longer"),
+    ] {
+        fs::write(&file, bytes).unwrap();
+        check_refusal(&mut serve(), 1, &["--api-key-file", word]);
+    }
+    let variable = |value: &OsStr| {
+        let mut command = moeflux(&["serve", "--addr", "127.0.0.1:0"]);
+        command.env("MOEFLUX_API_KEY", value);
+        command
+    };
+    check_refusal(&mut variable(OsStr::new("")), 1, &["MOEFLUX_API_KEY", "holds no key"]);
+    check_refusal(&mut variable(OsStr::from_bytes(b"\xff")), 1, &["MOEFLUX_API_KEY", "UTF-8"]);
+}
+
+#[test]
 fn values_out_of_range_are_refused_with_what_would_do() {
     for (flag, values, words) in [
         ("--threads", &["0", "-1", "x", "1.5", "99999999999999999999"][..], &["at least 1"][..]),

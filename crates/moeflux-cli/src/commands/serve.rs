@@ -1,10 +1,13 @@
 //! `moeflux serve`: the model over HTTP.
 
+use std::env::VarError;
+use std::fs::File;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use moeflux_server::{Server, ServerOptions};
 
@@ -105,14 +108,42 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     Ok(server.run()?)
 }
 
+/// Bytes of a file of keys, at most.
+const MAX_KEY_FILE: u64 = 1 << 20;
+
+/// The keys that were given; a source that was named and holds none is refused,
+/// because whoever names one wants the server closed.
 fn keys(file: Option<&Path>) -> Result<Vec<String>> {
-    let text = match file {
-        Some(path) => std::fs::read_to_string(path)
-            .with_context(|| format!("cannot read {} (--api-key-file)", path.display()))?,
-        None => std::env::var(KEY_VARIABLE).unwrap_or_default(),
+    let (text, source) = match file {
+        Some(path) => (read_keys(path)?, format!("{} (--api-key-file)", path.display())),
+        None => match std::env::var(KEY_VARIABLE) {
+            Ok(text) => (text, format!("${KEY_VARIABLE}")),
+            Err(VarError::NotPresent) => return Ok(Vec::new()),
+            Err(VarError::NotUnicode(_)) => {
+                bail!("${KEY_VARIABLE} is not UTF-8: write a key in ASCII")
+            }
+        },
     };
     let lines = text.lines().map(str::trim).filter(|it| !it.is_empty());
-    Ok(lines.map(str::to_owned).collect())
+    let keys: Vec<String> = lines.map(str::to_owned).collect();
+    if keys.is_empty() {
+        bail!("{source} holds no key: write one a line, or leave it out");
+    }
+    Ok(keys)
+}
+
+fn read_keys(path: &Path) -> Result<String> {
+    let name = || format!("cannot read {} (--api-key-file)", path.display());
+    let mut text = String::new();
+    let file = File::open(path).with_context(name)?;
+    let n_bytes = file.take(MAX_KEY_FILE + 1).read_to_string(&mut text).with_context(name)?;
+    if n_bytes as u64 > MAX_KEY_FILE {
+        bail!(
+            "{} (--api-key-file) is longer than {MAX_KEY_FILE} bytes: name a file of keys",
+            path.display()
+        );
+    }
+    Ok(text)
 }
 
 /// The last part of a path or of a Hub name.

@@ -12,13 +12,14 @@ use assert_cmd::Command;
 use serde_json::Value;
 
 /// Variables of the user's that would change what the binary does.
-const FOREIGN: [&str; 6] = [
+const FOREIGN: [&str; 7] = [
     "MOEFLUX_EXPERT_IO",
     "MOEFLUX_PROMPT_CACHE",
     "HF_ENDPOINT",
     "HF_TOKEN",
     "HF_HUB_CACHE",
     "RUST_BACKTRACE",
+    "MOEFLUX_API_KEY",
 ];
 
 /// The binary, cut off from the network and from the user's files.
