@@ -138,11 +138,11 @@ impl DriveProbe {
     fn measure(&self, pieces: &mut Pieces, depth: usize, time: Duration) -> Option<DriveRate> {
         let (next, n_bytes) = (AtomicUsize::new(pieces.n_read), AtomicU64::new(0));
         let longest = pieces.pieces.iter().map(|it| it.len).max()?;
-        let start = Instant::now();
+        let rooms: Vec<HostBuf> = (0..depth.max(1)).map(|_| room(longest)).collect();
         let all = &pieces.pieces;
+        let start = Instant::now();
         let done = thread::scope(|scope| {
-            let read = || {
-                let mut buf = room(longest);
+            let read = |mut buf: HostBuf| {
                 while start.elapsed() < time {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let n_read = self.read(all[at % all.len()], &mut buf)?;
@@ -150,7 +150,8 @@ impl DriveProbe {
                 }
                 Ok::<(), io::Error>(())
             };
-            let readers: Vec<_> = (0..depth.max(1)).map(|_| scope.spawn(read)).collect();
+            let readers: Vec<_> =
+                rooms.into_iter().map(|buf| scope.spawn(move || read(buf))).collect();
             readers.into_iter().all(|it| matches!(it.join(), Ok(Ok(()))))
         });
         let elapsed = start.elapsed();
