@@ -89,9 +89,8 @@ def test_a_conversation(page, size, scheme):
     shot(page, f"facts-{size}-{scheme}")
 
 
-def test_markdown_is_drawn_and_markup_is_text(page, size, scheme):
-    if (size, scheme) != ("desktop", "light"):
-        pytest.skip("once is enough")
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light")])
+def test_markdown_is_drawn_and_markup_is_text(page):
     text = ("# Title\n\nSome *soft* and **strong** `code <b>`.\n\n- one\n- two\n  1. deep\n\n"
             "```rust\nlet x = 1 < 2;\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n> said\n\n"
             "<img src=x onerror=alert(1)> [a](javascript:alert(1)) [b](https://example.com/x)\n\n***")
@@ -116,9 +115,8 @@ def test_markdown_is_drawn_and_markup_is_text(page, size, scheme):
                             text[:end])
 
 
-def test_keys_and_errors(page, size, scheme):
-    if (size, scheme) != ("desktop", "dark"):
-        pytest.skip("once is enough")
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "dark")])
+def test_keys_and_errors(page):
     question = find(page, "#question")
     assert page.switch_to.active_element == question
     question.send_keys("one", Keys.SHIFT, Keys.ENTER, Keys.NULL, "two")
