@@ -21,7 +21,7 @@ pub(super) struct Running {
     counts: HashMap<TokenId, u32>,
     writer: Writer,
     pub(super) n_reused: usize,
-    n_generated: usize,
+    pub(super) n_generated: usize,
     arrived: Instant,
     pub(super) started: Instant,
     first_token: Option<Instant>,
@@ -135,9 +135,8 @@ impl Running {
         }
     }
 
-    /// Tells what was held back, and that the answer has ended; gives the
-    /// tokens made.
-    pub(super) fn finish(mut self, finish: Finish) -> usize {
+    /// Tells what was held back, and that the answer has ended.
+    pub(super) fn finish(mut self, finish: Finish) {
         let finish = match finish {
             Finish::Stop | Finish::Cancelled => finish,
             _ if self.writer.finish() => Finish::Stop,
@@ -156,7 +155,6 @@ impl Running {
             decode: self.first_token.map_or(Duration::ZERO, |it| it.elapsed()),
         };
         (self.job.listener)(Event::Done(answer));
-        self.n_generated
     }
 }
 

@@ -140,7 +140,6 @@ impl Runner {
                 self.begin(slot, *job, arrived);
             }
         }
-        self.shared.load().n_running = self.pool.n_running();
     }
 
     fn begin(&mut self, i: usize, mut job: Job, arrived: Instant) {
@@ -151,12 +150,13 @@ impl Runner {
             Err(err) => return (job.listener)(Event::Failed(Arc::new(err))),
         };
         let n_total = job.prompt.tokens.len();
-        (job.listener)(Event::Prompt { n_done: n_reused, n_total, n_reused });
         {
             let mut load = self.shared.load();
+            load.n_running += 1;
             load.n_reused += n_reused as u64;
             load.n_prompt += (n_total - n_reused) as u64;
         }
+        (job.listener)(Event::Prompt { n_done: n_reused, n_total, n_reused });
         let slot = &mut self.pool.slots[i];
         slot.unsaved = Some(job.prompt.marks.clone());
         slot.running = Some(Running::new(job, sampler, &self.tokenizer, n_reused, arrived));
@@ -296,24 +296,26 @@ impl Runner {
     }
 }
 
-/// Tells the listener how its job ended.
+/// Counts a job as ended, then tells its listener how: who has heard the end
+/// finds it in the figures.
 fn end(
     shared: &Shared,
     slot: &mut Slot,
     mut running: Running,
     ended: Result<Finish, Arc<EngineError>>,
 ) {
-    let started = running.started;
-    let n_generated = match ended {
+    {
+        let mut load = shared.load();
+        load.n_running -= 1;
+        load.n_generated += ended.as_ref().map_or(0, |_| running.n_generated as u64);
+        load.n_ended += 1;
+        load.served += running.started.elapsed();
+    }
+    match ended {
         Ok(finish) => running.finish(finish),
         Err(err) => {
             (running.job.listener)(Event::Failed(err));
             slot.unsaved = None;
-            0
         }
-    };
-    let mut load = shared.load();
-    load.n_generated += n_generated as u64;
-    load.n_ended += 1;
-    load.served += started.elapsed();
+    }
 }
