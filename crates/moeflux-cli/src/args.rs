@@ -492,7 +492,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
     /// Time every kernel instead, with 1, 16 and 128 rows and those of --prompt-tokens
-    #[arg(long, conflicts_with_all = ["report", "cold"])]
+    #[arg(long, conflicts_with_all = ["report", "cold", "sequences"])]
     pub(crate) kernels: bool,
     /// Tokens of the prompt
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = count, allow_negative_numbers = true)]
@@ -503,6 +503,9 @@ pub(crate) struct BenchArgs {
     /// How often to measure: medians count
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = count, allow_negative_numbers = true)]
     pub(crate) repeat: usize,
+    /// Also make tokens in so many conversations at once, as a server does
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = count, allow_negative_numbers = true)]
+    pub(crate) sequences: usize,
     /// Begin every run with no expert in memory, the system's page cache included
     #[arg(long)]
     pub(crate) cold: bool,

@@ -55,6 +55,17 @@ fn json_has_every_figure_and_its_spread() {
 }
 
 #[test]
+fn conversations_at_once_share_experts() {
+    let all = json(&["--sequences", "8", "--expert-cache", "1MiB", "--expert-io", "pread"]);
+    let together = &all["together"];
+    check_spread(together, "tok_s");
+    // Eight rows want most experts of a layer, but none twice.
+    assert!(number(together, "bytes_per_token") < 0.8 * number(&all, "bytes_per_token"));
+    assert!(json(&[])["together"].is_null());
+    refuses(&["bench", "--sequences", "0"], 2, &["--sequences", "0"]);
+}
+
+#[test]
 fn a_resident_model_has_no_share_of_the_drive() {
     let all = json(&["--expert-io", "mmap"]);
     assert_eq!(all["expert_io"], "mmap");

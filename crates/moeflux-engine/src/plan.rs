@@ -30,7 +30,7 @@ const DEFAULT_CTX: usize = 32_768;
 const MAX_SESSIONS: usize = 256;
 
 /// Checkpoints of a session where nobody says otherwise: so many, if they fit
-/// into so many bytes, and at least so many.
+/// into the session's part of so many bytes, and at least so many.
 const MAX_CHECKPOINTS: u64 = 64;
 const CHECKPOINT_BYTES: u64 = 256 << 20;
 const MIN_CHECKPOINTS: u64 = 2;
@@ -186,7 +186,7 @@ pub(crate) fn plan(
         resident_bytes: resident.total,
         kv_bytes_per_position,
         state_bytes,
-        checkpoint_bytes: checkpoint_bytes(options, state_bytes),
+        checkpoint_bytes: checkpoint_bytes(options, state_bytes, n_sessions),
         ctx,
         n_sessions,
         chunk,
@@ -258,12 +258,13 @@ fn streamed_chunk(plan: &Plan, asked_cache: u64, scratch: impl Fn(usize) -> u64)
     wider.last().unwrap_or(plan.chunk)
 }
 
-fn checkpoint_bytes(options: &EngineOptions, state_bytes: u64) -> u64 {
+fn checkpoint_bytes(options: &EngineOptions, state_bytes: u64, n_sessions: usize) -> u64 {
     match options.checkpoint_bytes {
         _ if state_bytes == 0 => 0,
         Some(bytes) => bytes,
         None => {
-            let bytes = CHECKPOINT_BYTES.min(state_bytes.saturating_mul(MAX_CHECKPOINTS));
+            let part = CHECKPOINT_BYTES / n_sessions as u64;
+            let bytes = part.min(state_bytes.saturating_mul(MAX_CHECKPOINTS));
             bytes.max(state_bytes.saturating_mul(MIN_CHECKPOINTS))
         }
     }

@@ -34,7 +34,7 @@ pub use machine::{Machine, MemoryProbe};
 pub use moeflux_backend::Stage;
 pub use moeflux_store::LayerCounts;
 pub use profile::{Lane, Profile, StageTimes, TokenTrace, profile};
-pub use run::{Phase, Run, Workload, run};
+pub use run::{Phase, Run, Workload, run, run_together};
 pub use spread::Spread;
 pub use system::{peak_memory, reset_peak_memory};
 

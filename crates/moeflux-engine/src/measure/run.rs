@@ -8,7 +8,7 @@ use moeflux_store::{Happening, LayerCounts, StoreStats};
 use super::system::storage_bytes;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::session::Session;
+use crate::session::{Part, Session, eval_together};
 
 /// What is run.
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +135,44 @@ pub fn run(engine: &Engine, work: &Workload<'_>) -> Result<Run, EngineError> {
         Ok(())
     })?;
     Ok(Run { prefill, decode, steps })
+}
+
+/// Reads each prompt in a session of its own, then makes so many tokens in
+/// each, all sessions in the same steps: gives what the latter took, for the
+/// tokens of all.
+///
+/// # Errors
+/// Where the context is too small or a step fails.
+///
+/// # Panics
+/// If a step has fewer rows than there are prompts
+/// ([`Plan::chunk`](crate::Plan::chunk)).
+pub fn run_together(
+    engine: &Engine,
+    prompts: &[&[TokenId]],
+    n_gen: usize,
+) -> Result<Phase, EngineError> {
+    let mut all = Vec::with_capacity(prompts.len());
+    for prompt in prompts {
+        let mut session = engine.session();
+        let next = likeliest(&session.eval_prompt(prompt)?);
+        all.push((session, [next]));
+    }
+    phase(engine, n_gen * prompts.len(), || {
+        for _ in 0..n_gen {
+            let parts = all.iter_mut().map(|(session, next)| Part {
+                session,
+                tokens: &next[..],
+                wants_logits: true,
+                is_mark: false,
+            });
+            let logits = eval_together(&mut parts.collect::<Vec<_>>())?;
+            for ((_, next), logits) in all.iter_mut().zip(logits) {
+                *next = [likeliest(&logits.expect("every part wants them"))];
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Evaluates a token; gives the likeliest to follow.

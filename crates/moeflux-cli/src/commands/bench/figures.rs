@@ -11,6 +11,8 @@ use crate::args::BenchArgs;
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) run: Run,
+    /// Tokens of several conversations at once.
+    pub(super) together: Option<Phase>,
     /// On one thread and on all.
     pub(super) memory_gb_s: [f64; 2],
     /// On the records that the run before read; on unread pieces where there are none.
@@ -37,6 +39,8 @@ pub(super) struct Setting {
     pub(super) prompt_tokens: usize,
     pub(super) gen_tokens: usize,
     pub(super) repeat: usize,
+    /// Conversations at once.
+    pub(super) sequences: usize,
     pub(super) is_cold: bool,
     pub(super) expert_io: String,
     /// Bytes for experts.
@@ -78,6 +82,8 @@ pub(super) struct Figures {
     pub(super) drive_gb_s: Option<Spread>,
     pub(super) prefill: PhaseFigures,
     pub(super) decode: PhaseFigures,
+    /// Of several conversations at once.
+    pub(super) together: Option<PhaseFigures>,
     /// Share of the memory's limit that decode reaches, run by run.
     pub(super) memory_share: Spread,
     /// Share of the limit of the arithmetic units that prefill reaches.
@@ -106,17 +112,18 @@ impl Figures {
         let memory_share = of(&|it| it.run.decode.weight_gb_s(engine) / it.memory_gb_s[1]);
         let limit = prefill_limit(engine, &machine);
         let arithmetic_share = limit.and_then(|it| of(&|sample| sample.run.prefill.tok_s() / it));
-        let phase = |part: fn(&Sample) -> &Phase| {
+        let phase = |part: fn(&Sample) -> Option<&Phase>| {
             let all: Vec<(&Phase, Option<f64>)> =
-                samples.iter().map(|it| (part(it), it.drive_gb_s)).collect();
-            PhaseFigures::new(engine, &all)
+                samples.iter().filter_map(|it| Some((part(it)?, it.drive_gb_s))).collect();
+            (!all.is_empty()).then(|| PhaseFigures::new(engine, &all))
         };
         Figures {
             setting: Setting::new(args, engine),
             drive_gb_s,
             memory,
-            prefill: phase(|it| &it.run.prefill),
-            decode: phase(|it| &it.run.decode),
+            prefill: phase(|it| Some(&it.run.prefill)).unwrap_or_default(),
+            decode: phase(|it| Some(&it.run.decode)).unwrap_or_default(),
+            together: phase(|it| it.together.as_ref()),
             memory_share: memory_share.unwrap_or_default(),
             arithmetic_share,
             token_ms: samples.iter().map(milliseconds).collect(),
@@ -216,6 +223,7 @@ impl Setting {
             prompt_tokens: args.prompt_tokens,
             gen_tokens: args.gen_tokens,
             repeat: args.repeat,
+            sequences: args.sequences,
             is_cold: args.cold,
             expert_io: plan.io_mode.to_string(),
             cache_bytes: plan.cache_bytes,

@@ -53,6 +53,8 @@ pub(super) fn object(figures: &Figures) -> Map<String, Value> {
     put(&mut all, "memory_gb_s", Some(figures.memory[1]));
     put(&mut all, "memory_gb_s_one_thread", Some(figures.memory[0]));
     put(&mut all, "rh", decode.rh);
+    all.insert("sequences".into(), json!(setting.sequences));
+    all.insert("together".into(), figures.together.as_ref().map_or(Value::Null, together));
     put(&mut all, "prefill_rh", figures.prefill.rh);
     put(&mut all, "decode_memory_share", Some(figures.memory_share));
     put(&mut all, "prefill_arithmetic_share", figures.arithmetic_share);
@@ -96,6 +98,14 @@ fn token_ms(figures: &Figures) -> Value {
     })
 }
 
+/// Several conversations at once.
+fn together(figures: &PhaseFigures) -> Value {
+    let mut all = traffic(figures);
+    put(&mut all, "tok_s", Some(figures.tok_s));
+    put(&mut all, "rh", figures.rh);
+    Value::Object(all)
+}
+
 fn phase(figures: &PhaseFigures, times: &StageTimes) -> Value {
     let per_token = 1e3 / times.n_tokens.max(1) as f64;
     let mut stages: Map<String, Value> = times
@@ -105,16 +115,23 @@ fn phase(figures: &PhaseFigures, times: &StageTimes) -> Value {
         .collect();
     stages.insert("wait".into(), json!(times.wait * per_token));
     stages.insert("between".into(), json!(times.rest() * per_token));
-    json!({
-        "bytes_per_token": figures.bytes_per_token,
-        "read_bytes_per_token": figures.read_per_token,
-        "storage_bytes_per_token": figures.storage_per_token,
-        "hit_rate": figures.hit_rate,
-        "miss_rate": figures.miss_rate,
-        "stall_share": figures.stall_share,
-        "read_gb_s": figures.read_gb_s,
-        "stage_ms_per_token": stages,
-    })
+    let mut all = traffic(figures);
+    all.insert("stage_ms_per_token".into(), Value::Object(stages));
+    Value::Object(all)
+}
+
+/// What became of the experts that a phase asked for.
+fn traffic(figures: &PhaseFigures) -> Map<String, Value> {
+    let all = [
+        ("bytes_per_token", json!(figures.bytes_per_token)),
+        ("read_bytes_per_token", json!(figures.read_per_token)),
+        ("storage_bytes_per_token", json!(figures.storage_per_token)),
+        ("hit_rate", json!(figures.hit_rate)),
+        ("miss_rate", json!(figures.miss_rate)),
+        ("stall_share", json!(figures.stall_share)),
+        ("read_gb_s", json!(figures.read_gb_s)),
+    ];
+    all.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
 }
 
 fn layers(figures: &Figures) -> Value {

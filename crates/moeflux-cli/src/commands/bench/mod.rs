@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use moeflux_engine::measure::{self, DriveProbe, Machine, MemoryProbe, Workload};
-use moeflux_engine::{Engine, EngineOptions};
+use moeflux_engine::{Engine, EngineOptions, TokenId};
 
 use self::figures::{Drive, Figures, Sample};
 use self::prompt::Prompts;
@@ -38,6 +38,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let mut options = EngineOptions { timed: true, ..args.model.engine_options(false)? };
     if !args.kernels {
         options.ctx.get_or_insert(args.prompt_tokens.saturating_add(args.gen_tokens));
+        options.sessions.get_or_insert(args.sequences);
+        // No run goes back.
+        options.checkpoint_bytes.get_or_insert(0);
     }
     let probe = MemoryProbe::new(&options)?;
     let machine = Machine::by(&probe, &options)?;
@@ -82,7 +85,8 @@ impl Bench<'_> {
                 drive.again(&run.decode.reads, AGAIN_TIME).first().copied()
             });
             let drive_gb_s = again.or(depths.first().copied()).map(|it| it.gb_s);
-            samples.push(Sample { run: self.run(i)?, memory_gb_s, drive_gb_s });
+            let (run, together) = (self.run(i)?, self.run_together(i)?);
+            samples.push(Sample { run, together, memory_gb_s, drive_gb_s });
         }
         let held = memory.as_ref().map_or(0, MemoryProbe::bytes);
         let peak_rss_bytes = measure::peak_memory().map(|it| it.saturating_sub(held));
@@ -117,5 +121,15 @@ impl Bench<'_> {
 
     fn run(&self, i: usize) -> Result<measure::Run> {
         Ok(measure::run(self.engine, &self.work(i))?)
+    }
+
+    /// What the conversations of `--sequences` take together.
+    fn run_together(&self, i: usize) -> Result<Option<measure::Phase>> {
+        let n = self.args.sequences;
+        if n == 1 {
+            return Ok(None);
+        }
+        let prompts: Vec<&[TokenId]> = (0..n).map(|k| self.prompts.get(i * n + k)).collect();
+        Ok(Some(measure::run_together(self.engine, &prompts, self.args.gen_tokens)?))
     }
 }

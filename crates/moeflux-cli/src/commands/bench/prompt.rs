@@ -41,7 +41,7 @@ impl Prompts {
         let is_demo = args.model.model.is_none();
         let text = text.or_else(|| is_demo.then(|| String::from(DEMO_TEXT)));
         let n_prompt = args.prompt_tokens.min(limit);
-        let n_runs = args.repeat.saturating_add(2).min(64);
+        let n_runs = args.repeat.saturating_add(2).saturating_mul(args.sequences).min(64);
         let tokens = match text {
             Some(text) => engine.tokenizer()?.encode(&text, Markup::Literal)?,
             None => random(n_prompt * n_runs, engine.shape().vocab, args.seed),

@@ -92,6 +92,18 @@ fn rates(text: &mut String, figures: &Figures) {
         show(figures.setting.weight_bytes_per_token),
     );
     line(text, "decode", &decode);
+    if let Some(together) = &figures.together {
+        let mut rate = format!(
+            "{} tok/s, {:.2} times one's",
+            spread(together.tok_s, 1),
+            together.tok_s.median / figures.decode.tok_s.median
+        );
+        if let Some(rh) = together.rh {
+            write!(rate, ", {} of the drive's limit", percent(rh))
+                .expect("a string takes any text");
+        }
+        line(text, &format!("{} at once", figures.setting.sequences), &rate);
+    }
     let sorted = figures.sorted_token_ms();
     let tokens = format!(
         "{:.2} ms in the middle, {:.2} for 99 of 100, {:.2} at most; {} above three times the middle",
@@ -120,6 +132,9 @@ fn experts(text: &mut String, figures: &Figures) {
     line(text, "kept", &kept);
     for (name, phase) in [("while reading", &figures.prefill), ("while making", &figures.decode)] {
         line(text, name, &traffic(phase));
+    }
+    if let Some(together) = &figures.together {
+        line(text, &format!("{} at once", figures.setting.sequences), &traffic(together));
     }
     let decode = &figures.decode;
     let rh = match decode.rh {
