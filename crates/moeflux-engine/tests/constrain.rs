@@ -218,6 +218,48 @@ fn deepseek() {
 }
 
 #[test]
+fn dsml() {
+    let mut it = Subject::new(&["｜DSML｜"], "{{ tools }}<｜DSML｜function_calls></think>");
+    let one = "<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" string=\"true\">\
+               O\"s</b>lo\n</｜DSML｜parameter>\n<｜DSML｜parameter name=\"days\" string=\"false\">3\
+               </｜DSML｜parameter>\n</｜DSML｜invoke>";
+    let now = "<｜DSML｜invoke name=\"now\">\n</｜DSML｜invoke>";
+    let section =
+        |calls: &str| format!("<｜DSML｜function_calls>\n{calls}\n</｜DSML｜function_calls>");
+    it.takes("Just text, a < b even.");
+    it.takes(&section(one));
+    it.takes(&format!("Let me < see.\n\n{}", section(&format!("{one}\n{now}"))));
+    it.takes(&section("<｜DSML｜invoke name=\"now\">\n\n</｜DSML｜invoke>"));
+    it.refuses(&format!("{} and more", section(now)));
+    it.refuses(&section(""));
+    it.refuses(&section("<｜DSML｜invoke name=\"rm\">\n</｜DSML｜invoke>"));
+    it.refuses(&section("<｜DSML｜invoke name=\"get_weather\">\n</｜DSML｜invoke>"));
+    it.refuses(&section(&one.replace(">3", ">many")));
+    it.refuses(&section(&one.replace("\"false\">3", "\"true\">3")));
+    it.refuses("A ｜DSML｜ alone");
+    it.grammar.may_call_many = false;
+    it.refuses(&section(&format!("{one}\n{now}")));
+    it.grammar.must_call = true;
+    it.takes(&section(now));
+    it.refuses("Just text.");
+    it.grammar.is_thinking = true;
+    it.takes(&format!("Hm <.</think>\n\n{}", section(now)));
+    it.grammar.tools = vec![json!({"type": "function", "function": {"name": "put", "parameters": {
+        "type": "object", "properties": {"any": {}, "maybe": {"type": ["string", "null"]}},
+    }}})];
+    it.grammar.is_thinking = false;
+    let put = |arguments: &str| {
+        section(&format!("<｜DSML｜invoke name=\"put\">\n{arguments}</｜DSML｜invoke>"))
+    };
+    it.takes(&put(
+        "<｜DSML｜parameter name=\"any\" string=\"true\">as it is</｜DSML｜parameter>\n",
+    ));
+    it.takes(&put("<｜DSML｜parameter name=\"any\" string=\"false\">[1]</｜DSML｜parameter>\n"));
+    it.takes(&put("<｜DSML｜parameter name=\"maybe\" string=\"false\">null</｜DSML｜parameter>\n"));
+    it.refuses(&put("<｜DSML｜parameter name=\"maybe\" string=\"false\">7</｜DSML｜parameter>\n"));
+}
+
+#[test]
 fn kimi() {
     let tokens = [
         "<|tool_calls_section_begin|>",

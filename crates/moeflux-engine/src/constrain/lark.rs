@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use crate::text::{Calls, JsonCalls, OutputFormat, TaggedCalls, Thinking, Tokenizer, is_string};
+use crate::text::{Calls, DSML, OutputFormat, TaggedCalls, Thinking, Tokenizer, is_string};
 
 /// What an answer may look like, thinking left aside.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +32,14 @@ pub struct Grammar {
     pub may_call_many: bool,
 }
 
+/// The calls of tools, as rules.
+struct CallRules {
+    /// All of it.
+    whole: String,
+    /// Text and then that, where calls begin with text in front of a token.
+    behind_text: Option<String>,
+}
+
 /// Rules so far.
 struct Rules<'a> {
     tokenizer: &'a Tokenizer,
@@ -52,8 +60,9 @@ impl Grammar {
             (AnswerShape::Text, _) => Some(String::from("TEXT?")),
             (AnswerShape::Json(schema), _) => Some(rules.json(schema)),
         };
+        let is_text = self.shape == AnswerShape::Text;
         let start = match self.format.thinking {
-            Thinking::Channels => rules.channels(said, calls),
+            Thinking::Channels => rules.channels(said, calls.map(|it| it.whole)),
             thinking => {
                 let thought = match thinking {
                     Thinking::Tags if self.is_thinking => {
@@ -67,15 +76,16 @@ impl Grammar {
                 };
                 let space = if thought.is_empty() { "" } else { "SPACE? " };
                 match (said, calls) {
-                    (Some(said), Some(calls)) if self.shape == AnswerShape::Text => {
-                        format!("{thought}{said} ({calls})?")
+                    (Some(said), Some(calls)) if is_text => match calls.behind_text {
+                        Some(behind_text) => format!("{thought}({said} | {behind_text})"),
+                        None => format!("{thought}{said} ({})?", calls.whole),
+                    },
+                    (Some(said), Some(calls)) => {
+                        format!("{thought}{space}({said} | {})", calls.whole)
                     }
-                    (Some(said), Some(calls)) => format!("{thought}{space}({said} | {calls})"),
-                    (Some(said), None) if self.shape == AnswerShape::Text => {
-                        format!("{thought}{said}")
-                    }
+                    (Some(said), None) if is_text => format!("{thought}{said}"),
                     (Some(said), None) => format!("{thought}{space}{said}"),
-                    (None, Some(calls)) => format!("{thought}{space}{calls}"),
+                    (None, Some(calls)) => format!("{thought}{space}{}", calls.whole),
                     (None, None) => format!("{thought}TEXT?"),
                 }
             }
@@ -121,14 +131,13 @@ impl Rules<'_> {
 
     /// The control token that a text begins with.
     fn control_at<'t>(&self, text: &'t str) -> Option<(&'t str, u32)> {
-        if !text.starts_with('<') {
-            return None;
-        }
-        let ends = text.match_indices('>').map(|(at, _)| &text[..=at]);
-        let mut known = ends.filter_map(|it| {
-            let id = self.tokenizer.id_of(it).filter(|id| self.tokenizer.is_control(*id))?;
-            Some((it, id.0))
-        });
+        let inner = text.starts_with(DSML).then(|| &text[..DSML.len()]);
+        let ends = text.match_indices('>').filter(|_| text.starts_with('<'));
+        let mut known =
+            inner.into_iter().chain(ends.map(|(at, _)| &text[..=at])).filter_map(|it| {
+                let id = self.tokenizer.id_of(it).filter(|id| self.tokenizer.is_control(*id))?;
+                Some((it, id.0))
+            });
         known.next()
     }
 
@@ -151,27 +160,39 @@ impl Rules<'_> {
         self.rule(&format!("%json {}", Value::Object(schema)))
     }
 
+    /// Text in front of the first control token, and the rest; `None` where
+    /// there is no such token or no such text.
+    fn split_at_control<'t>(&self, text: &'t str) -> Option<(&'t str, &'t str)> {
+        let mut places = text.char_indices().map(|(at, _)| at);
+        let at = places.find(|at| self.control_at(&text[*at..]).is_some())?;
+        (at > 0).then(|| text.split_at(at))
+    }
+
     /// One or several calls.
-    fn calls(&mut self, calls: Calls, tools: &[Value], many: bool) -> String {
+    fn calls(&mut self, calls: Calls, tools: &[Value], many: bool) -> CallRules {
         let bodies: Vec<String> =
             tools.iter().map(|it| self.call(calls, &it["function"])).collect();
         let call = self.rule(&bodies.join(" | "));
-        let (section, between) = match calls {
-            Calls::Json(JsonCalls { section, between, .. }) => (section, between),
-            Calls::Tagged(TaggedCalls { between, .. }) => (None, between),
-        };
+        let between = calls.between();
         let more = match many {
             true if between.is_empty() => format!("({call})*"),
             true => format!("({} {call})*", self.literal(between)),
             false => String::new(),
         };
-        let body = match section {
-            Some([open, close]) => {
-                format!("{} {call} {more} {}", self.literal(open), self.literal(close))
-            }
-            None => format!("{call} {more}"),
+        let Some([open, close]) = calls.section() else {
+            let whole = self.rule(&format!("{call} {more}"));
+            return CallRules { whole, behind_text: None };
         };
-        self.rule(&body)
+        let close = self.literal(close);
+        let whole = format!("{} {call} {more} {close}", self.literal(open));
+        let whole = self.rule(&whole);
+        // Text would take what stands before the token, too.
+        let behind_text = self.split_at_control(open).map(|(before, rest)| {
+            let rest = self.literal(rest);
+            let before = self.text_ending(before, "");
+            self.rule(&format!("{before} {rest} {call} {more} {close}"))
+        });
+        CallRules { whole, behind_text }
     }
 
     fn call(&mut self, calls: Calls, function: &Value) -> String {
@@ -208,7 +229,9 @@ impl Rules<'_> {
                     let _ = write!(body, " {argument}{optional}");
                 }
                 let end = self.literal(&format!("{}{}", it.end, it.close));
-                self.rule(&format!("{body} {end}"))
+                // Where lines stand between arguments, none may be an empty one.
+                let blank = if it.json_value.is_some() { " \"\\n\"?" } else { "" };
+                self.rule(&format!("{body}{blank} {end}"))
             }
         }
     }
@@ -223,24 +246,30 @@ impl Rules<'_> {
         let before = self.literal(&format!("{}{key}{}", calls.key, calls.value));
         let end = self.literal(calls.value_end);
         let choices = property["enum"].as_array().filter(|_| is_string(schema, key));
-        let value = match choices {
+        match choices {
             Some(choices) => {
                 let choices = choices.iter().filter_map(Value::as_str);
                 let choices: Vec<String> = choices.flat_map(quoted).collect();
-                format!("({}) {end}", choices.join(" | "))
+                self.rule(&format!("{before} ({}) {end}", choices.join(" | ")))
             }
-            None if is_string(schema, key) => self.text_until(calls.value_end, &end),
+            None if is_string(schema, key) => {
+                let text = self.text_until(calls.value_end, &end);
+                self.rule(&format!("{before} {text}"))
+            }
             None => {
-                let mut property = property.clone();
-                for defs in ["$defs", "definitions"] {
-                    if let (Some(inner), Some(all)) = (property.as_object_mut(), schema.get(defs)) {
-                        inner.entry(defs).or_insert_with(|| all.clone());
-                    }
+                let json = self.json(&lenient(&with_definitions(property, schema)));
+                let Some(json_value) = calls.json_value else {
+                    return self.rule(&format!("{before} {json} {end}"));
+                };
+                let named = self.literal(&format!("{}{key}{json_value}", calls.key));
+                let mut forms = format!("{named} {json} {end}");
+                if may_be_string(property) {
+                    let text = self.text_until(calls.value_end, &end);
+                    let _ = write!(forms, " | {before} {text}");
                 }
-                format!("{} {end}", self.json(&lenient(&property)))
+                self.rule(&forms)
             }
-        };
-        self.rule(&format!("{before} {value}"))
+        }
     }
 
     /// Any text and then a marker.
@@ -248,8 +277,16 @@ impl Rules<'_> {
         if self.control_at(marker).is_some() {
             return format!("TEXT? {literal}");
         }
-        let escaped: String = marker.chars().map(regex_char).collect();
-        self.named("v", "[lazy]", &format!("/(.|\\n)*{escaped}/"))
+        if let Some((before, rest)) = self.split_at_control(marker) {
+            return format!("{} {}", self.text_ending(before, ""), self.literal(rest));
+        }
+        self.text_ending(marker, "[lazy]")
+    }
+
+    /// Any text that ends so.
+    fn text_ending(&mut self, end: &str, attributes: &str) -> String {
+        let escaped: String = end.chars().map(regex_char).collect();
+        self.named("v", attributes, &format!("/(.|\\n)*{escaped}/"))
     }
 
     /// An answer in the channels of the harmony format.
@@ -263,6 +300,26 @@ impl Rules<'_> {
         let last: Vec<String> = [said, calls].into_iter().flatten().collect();
         format!("{aside}* ({})", last.join(" | "))
     }
+}
+
+/// Whether a schema leaves room for text.
+fn may_be_string(schema: &Value) -> bool {
+    match &schema["type"] {
+        Value::Array(types) => types.iter().any(|it| it == "string"),
+        Value::Null => !["enum", "const", "$ref"].iter().any(|it| schema.get(it).is_some()),
+        _ => false,
+    }
+}
+
+/// A schema with the definitions of the one that it is a part of.
+fn with_definitions(part: &Value, whole: &Value) -> Value {
+    let mut part = part.clone();
+    for defs in ["$defs", "definitions"] {
+        if let (Some(inner), Some(all)) = (part.as_object_mut(), whole.get(defs)) {
+            inner.entry(defs).or_insert_with(|| all.clone());
+        }
+    }
+    part
 }
 
 /// The largest magnitude that every reader of JSON takes: 2^53 - 1.

@@ -33,6 +33,8 @@ pub(super) struct TextConfig {
     pub(super) add_bos: Option<bool>,
     pub(super) bos_id: Option<u32>,
     pub(super) eos_ids: Vec<u32>,
+    /// What `config.json` calls the architecture.
+    pub(super) model_type: Option<String>,
     /// Chat templates by name; the usual one is `default`.
     pub(super) templates: BTreeMap<String, String>,
     pub(super) sampling: GenerationDefaults,
@@ -63,6 +65,8 @@ impl TextConfig {
             config.sampling = file.sampling()?;
         }
         if let Some(file) = JsonFile::open(dir.join("config.json"))? {
+            config.model_type =
+                file.fields.get("model_type").and_then(Value::as_str).map(str::to_owned);
             let inner = file.fields.get("text_config").and_then(Value::as_object);
             for fields in [Some(&file.fields), inner].into_iter().flatten() {
                 config.eos_ids.extend(file.ids("eos_token_id", fields)?);

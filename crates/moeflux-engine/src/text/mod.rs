@@ -23,7 +23,7 @@ pub use config::GenerationDefaults;
 pub use error::TextError;
 pub use fence::{MarkupText, Rendered};
 pub use message::Message;
-pub(crate) use output::{Calls, JsonCalls, TaggedCalls, Thinking, is_string};
+pub(crate) use output::{Calls, DSML, TaggedCalls, Thinking, is_string};
 pub use output::{Delta, OutputFormat, OutputParser, ToolSyntax};
 pub use stop::{Pushed, StopMatcher};
 pub use stream::StreamDecoder;

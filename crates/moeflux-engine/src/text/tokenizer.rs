@@ -14,8 +14,12 @@ use super::chat::ChatTemplate;
 use super::config::{GenerationDefaults, TextConfig};
 use super::error::TextError;
 use super::fence::{MarkupText, Rendered};
+use super::output::DSML;
 use super::stream::StreamDecoder;
 use super::table::{Special, TokenTable};
+
+/// What DeepSeek-V3.2 reads.
+const DEEPSEEK_V32: &str = include_str!("deepseek_v32.jinja");
 
 /// Whether control tokens in a text count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +88,7 @@ impl Tokenizer {
             Self { inner, table, control, unk, prefix: Vec::new(), eos: Vec::new(), config };
         tokenizer.eos = tokenizer.find_eos();
         tokenizer.prefix = tokenizer.find_prefix().map_err(refuse)?;
+        tokenizer.add_known_template();
         Ok(tokenizer)
     }
 
@@ -94,6 +99,17 @@ impl Tokenizer {
         eos.sort_unstable();
         eos.dedup();
         eos
+    }
+
+    /// DeepSeek-V3.2 comes with a Python script where others have a template.
+    fn add_known_template(&mut self) {
+        let model_type = self.config.model_type.as_deref();
+        let tokens = [DSML, "<｜User｜>", "<｜Assistant｜>", "<think>", "</think>"];
+        let knows = |it: &&str| self.id_of(it).is_some_and(|it| self.is_control(it));
+        let is_it = model_type.is_none_or(|it| it == "deepseek_v32") && tokens.iter().all(knows);
+        if is_it && self.config.templates.is_empty() {
+            self.config.templates.insert("default".into(), DEEPSEEK_V32.into());
+        }
     }
 
     /// `add_bos_token` decides; if it is absent, what the post-processor puts before an empty text.

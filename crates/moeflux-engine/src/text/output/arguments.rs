@@ -45,29 +45,31 @@ pub(super) struct TaggedWriter {
     /// The tool's JSON schema.
     schema: Value,
     n_written: usize,
-    key: String,
+    /// Whether the argument that has begun is text.
+    is_string: bool,
     /// What has come of a value that is no string.
     raw: String,
 }
 
 impl TaggedWriter {
     pub(super) fn new(schema: Value) -> TaggedWriter {
-        TaggedWriter { schema, n_written: 0, key: String::new(), raw: String::new() }
+        TaggedWriter { schema, n_written: 0, is_string: false, raw: String::new() }
     }
 
-    /// Begins an argument.
-    pub(super) fn key(&mut self, key: &str) -> String {
-        self.key = key.to_owned();
+    /// Begins an argument. Whether it is text the model may have said; else
+    /// the schema does.
+    pub(super) fn key(&mut self, key: &str, says_string: Option<bool>) -> String {
+        self.is_string = says_string.unwrap_or_else(|| is_string(&self.schema, key));
         self.raw.clear();
         let comma = if self.n_written > 0 { ", " } else { "{" };
         self.n_written += 1;
-        let quote = if self.is_string() { "\"" } else { "" };
+        let quote = if self.is_string { "\"" } else { "" };
         format!("{comma}{}: {quote}", Value::from(key))
     }
 
     /// Takes text of its value.
     pub(super) fn value(&mut self, text: &str) -> String {
-        if self.is_string() {
+        if self.is_string {
             return escaped(text);
         }
         self.raw.push_str(text);
@@ -76,7 +78,7 @@ impl TaggedWriter {
 
     /// Ends its value.
     pub(super) fn end_value(&mut self) -> String {
-        if self.is_string() {
+        if self.is_string {
             return String::from("\"");
         }
         match serde_json::from_str::<Value>(&self.raw) {
@@ -88,10 +90,6 @@ impl TaggedWriter {
     /// Ends the arguments.
     pub(super) fn end(&self) -> &'static str {
         if self.n_written > 0 { "}" } else { "{}" }
-    }
-
-    fn is_string(&self) -> bool {
-        is_string(&self.schema, &self.key)
     }
 }
 

@@ -13,7 +13,7 @@ use moeflux_core::TokenId;
 pub(crate) use self::arguments::is_string;
 pub use self::parser::{Delta, OutputParser};
 pub use self::syntax::ToolSyntax;
-pub(crate) use self::syntax::{Calls, JsonCalls, TaggedCalls};
+pub(crate) use self::syntax::{Calls, DSML, TaggedCalls};
 use super::tokenizer::Tokenizer;
 
 /// How a model writes what is not plain text, found out from its template and
@@ -70,6 +70,11 @@ impl OutputFormat {
     /// Whether what the model thinks can be told from what it says.
     pub fn can_think(&self) -> bool {
         self.thinking != Thinking::Never
+    }
+
+    /// Whether calls may follow text: in the harmony format each has a channel of its own.
+    pub fn can_call_behind_text(&self) -> bool {
+        self.thinking != Thinking::Channels
     }
 
     /// Whether a prompt ends with thinking that has begun.

@@ -82,6 +82,12 @@ impl OutputParser {
         }
     }
 
+    /// For an answer that has begun with text in the prompt.
+    #[must_use]
+    pub fn continuing(self) -> OutputParser {
+        OutputParser { state: State::Content, trims: false, ..self }
+    }
+
     /// Takes text and gives what has become certain.
     pub fn push(&mut self, text: &str) -> Vec<Delta> {
         self.pending.push(text);
@@ -132,11 +138,10 @@ impl OutputParser {
         let harmony = self.thinking == Thinking::Channels;
         let mut markers = match (self.calls, harmony) {
             (_, true) => vec!["<|end|>", "<|start|>", "<|channel|>"],
-            (Some(Calls::Json(JsonCalls { section: Some([open, close]), open: call, .. })), _) => {
-                vec![open, close, call]
+            (Some(calls), _) => {
+                let section = calls.section().into_iter().flatten().map(str::trim);
+                section.chain([calls.open()]).collect()
             }
-            (Some(Calls::Json(calls)), _) => vec![calls.open],
-            (Some(Calls::Tagged(calls)), _) => vec![calls.open],
             (None, _) => Vec::new(),
         };
         let n_call_markers = markers.len();
@@ -160,11 +165,7 @@ impl OutputParser {
     }
 
     fn opens_call(&self, marker: &str) -> bool {
-        match self.calls {
-            Some(Calls::Json(it)) => it.open == marker,
-            Some(Calls::Tagged(it)) => it.open == marker,
-            None => false,
-        }
+        self.calls.is_some_and(|it| it.open() == marker)
     }
 
     fn reasoning(&mut self) -> bool {
@@ -240,7 +241,7 @@ impl OutputParser {
     fn tagged_name(&mut self, calls: TaggedCalls) -> bool {
         // A name is a word: what follows it ends with this character.
         let ends = &calls.after_name[..calls.after_name.len().min(2)];
-        let markers = [ends, calls.key, calls.close];
+        let markers = [ends, calls.key, calls.close.trim_end()];
         let Found { before, marker } = self.pending.until(&markers);
         self.space.push_str(&before);
         let Some(i) = marker else { return false };
@@ -265,7 +266,7 @@ impl OutputParser {
     }
 
     fn tags(&mut self, writer: TaggedWriter, calls: TaggedCalls) -> bool {
-        let Found { marker, .. } = self.pending.until(&[calls.key, calls.close]);
+        let Found { marker, .. } = self.pending.until(&[calls.key, calls.close.trim_end()]);
         match marker {
             Some(0) => self.state = State::Key(writer),
             Some(_) => {
@@ -278,20 +279,20 @@ impl OutputParser {
     }
 
     fn key(&mut self, mut writer: TaggedWriter, calls: TaggedCalls) -> bool {
-        let Found { before, marker } = self.pending.until(&[calls.value]);
+        let markers: Vec<&str> = [calls.value].into_iter().chain(calls.json_value).collect();
+        let Found { before, marker } = self.pending.until(&markers);
         self.space.push_str(&before);
-        if marker.is_none() {
-            return false;
-        }
+        let Some(i) = marker else { return false };
         let key = std::mem::take(&mut self.space);
-        let text = writer.key(key.trim());
+        let text = writer.key(key.trim(), calls.json_value.map(|_| i == 0));
         self.arguments(text);
         self.state = State::Value(writer);
         true
     }
 
     fn value(&mut self, mut writer: TaggedWriter, calls: TaggedCalls) -> bool {
-        let Found { before, marker } = self.pending.until(&[calls.value_end]);
+        // Not all models end the line, too.
+        let Found { before, marker } = self.pending.until(&[calls.value_end.trim_end()]);
         let mut text = writer.value(&before);
         if marker.is_some() {
             text += &writer.end_value();
@@ -305,11 +306,7 @@ impl OutputParser {
     }
 
     fn close(&mut self, calls: Calls) -> bool {
-        let marker = match calls {
-            Calls::Json(it) => it.close,
-            Calls::Tagged(it) => it.close,
-        };
-        let found = self.pending.until(&[marker]).marker.is_some();
+        let found = self.pending.until(&[calls.close()]).marker.is_some();
         if found {
             self.state = State::Content;
         }

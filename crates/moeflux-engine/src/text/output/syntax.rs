@@ -1,5 +1,8 @@
 //! How families write the calls of tools.
 
+/// The token inside the tags of DeepSeek-V3.2's calls.
+pub(crate) const DSML: &str = "｜DSML｜";
+
 /// How a model calls tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolSyntax {
@@ -19,6 +22,9 @@ pub enum ToolSyntax {
     Harmony,
     /// `<minimax:tool_call><invoke name=…><parameter name=…>…`: MiniMax-M2.
     MiniMax,
+    /// `<｜DSML｜function_calls>`, `<｜DSML｜invoke name=…>`, and parameters that say whether they
+    /// are strings: DeepSeek-V3.2.
+    Dsml,
 }
 
 /// Calls whose arguments are JSON text.
@@ -45,6 +51,8 @@ pub(crate) struct JsonCalls {
 /// Calls whose arguments are between tags, one by one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TaggedCalls {
+    /// Around all calls.
+    pub(crate) section: Option<[&'static str; 2]>,
     /// Begins a call.
     pub(crate) open: &'static str,
     /// Between that and the name.
@@ -55,6 +63,8 @@ pub(crate) struct TaggedCalls {
     pub(crate) key: &'static str,
     /// Between it and its value.
     pub(crate) value: &'static str,
+    /// The same where the value is JSON, in syntaxes that say so.
+    pub(crate) json_value: Option<&'static str>,
     /// Behind the value.
     pub(crate) value_end: &'static str,
     /// Behind the last argument.
@@ -72,6 +82,40 @@ pub(crate) enum Calls {
     Tagged(TaggedCalls),
 }
 
+impl Calls {
+    /// Around all calls.
+    pub(crate) fn section(self) -> Option<[&'static str; 2]> {
+        match self {
+            Calls::Json(it) => it.section,
+            Calls::Tagged(it) => it.section,
+        }
+    }
+
+    /// Begins a call.
+    pub(crate) fn open(self) -> &'static str {
+        match self {
+            Calls::Json(it) => it.open,
+            Calls::Tagged(it) => it.open,
+        }
+    }
+
+    /// Ends a call.
+    pub(crate) fn close(self) -> &'static str {
+        match self {
+            Calls::Json(it) => it.close,
+            Calls::Tagged(it) => it.close,
+        }
+    }
+
+    /// Between two calls.
+    pub(crate) fn between(self) -> &'static str {
+        match self {
+            Calls::Json(it) => it.between,
+            Calls::Tagged(it) => it.between,
+        }
+    }
+}
+
 impl ToolSyntax {
     /// The one that a chat template shows its model.
     pub(crate) fn find(template: &str) -> Option<ToolSyntax> {
@@ -87,6 +131,7 @@ impl ToolSyntax {
             () if has("<minimax:tool_call>") || has("minimax:tool_call") => {
                 Some(ToolSyntax::MiniMax)
             }
+            () if has(DSML) => Some(ToolSyntax::Dsml),
             () if has("<arg_key>") => Some(ToolSyntax::Glm),
             () if has("<function=") => Some(ToolSyntax::QwenXml),
             () if has("<tool_call>") => Some(ToolSyntax::Hermes),
@@ -106,11 +151,13 @@ impl ToolSyntax {
             between: "\n",
         };
         let tagged = TaggedCalls {
+            section: None,
             open: "<tool_call>",
             before_name: "",
             after_name: "\n",
             key: "",
             value: "",
+            json_value: None,
             value_end: "",
             end: "",
             close: "</tool_call>",
@@ -186,15 +233,28 @@ impl ToolSyntax {
                 close: "</minimax:tool_call>",
                 ..tagged
             }),
+            ToolSyntax::Dsml => Calls::Tagged(TaggedCalls {
+                section: Some(["<｜DSML｜function_calls>\n", "</｜DSML｜function_calls>"]),
+                open: "<｜DSML｜invoke name=\"",
+                after_name: "\">\n",
+                key: "<｜DSML｜parameter name=\"",
+                value: "\" string=\"true\">",
+                json_value: Some("\" string=\"false\">"),
+                value_end: "</｜DSML｜parameter>\n",
+                close: "</｜DSML｜invoke>\n",
+                between: "",
+                ..tagged
+            }),
         }
     }
 
     /// The token that calls begin with.
     pub(crate) fn first_token(self) -> &'static str {
-        match (self, self.calls()) {
-            (ToolSyntax::Harmony, _) => "<|channel|>",
-            (_, Calls::Json(it)) => it.section.map_or(it.open, |[open, _]| open),
-            (_, Calls::Tagged(it)) => it.open,
+        let calls = self.calls();
+        match self {
+            ToolSyntax::Harmony => "<|channel|>",
+            ToolSyntax::Dsml => DSML,
+            _ => calls.section().map_or(calls.open(), |[open, _]| open),
         }
     }
 
@@ -211,6 +271,7 @@ impl ToolSyntax {
         markers.extend(match self {
             ToolSyntax::Glm => &["</arg_key>", "<arg_value>", "</arg_value>"][..],
             ToolSyntax::DeepSeekFenced => &["<｜tool▁sep｜>"],
+            ToolSyntax::Dsml => &[DSML],
             ToolSyntax::Harmony => {
                 &["<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>"]
             }

@@ -159,6 +159,34 @@ fn deepseek_calls() {
 }
 
 #[test]
+fn dsml_calls() {
+    check(
+        ToolSyntax::Dsml,
+        "I look.\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n\
+         <｜DSML｜parameter name=\"city\" string=\"true\">O\"s</b>lo\n</｜DSML｜parameter>\n\
+         <｜DSML｜parameter name=\"days\" string=\"false\">3</｜DSML｜parameter>\n\
+         <｜DSML｜parameter name=\"tags\" string=\"false\">[\"a\", 1]</｜DSML｜parameter>\n\
+         </｜DSML｜invoke>\n<｜DSML｜invoke name=\"now\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+        &[
+            content("I look."),
+            call("get_weather"),
+            arguments(r#"{"city": "O\"s</b>lo\n", "days": 3, "tags": ["a",1]}"#),
+            call("now"),
+            arguments("{}"),
+        ],
+    );
+    // What the model says of a value counts, not what the schema does.
+    check(
+        ToolSyntax::Dsml,
+        "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n\
+         <｜DSML｜parameter name=\"days\" string=\"true\">3</｜DSML｜parameter>\n\
+         <｜DSML｜parameter name=\"city\" string=\"false\">null</｜DSML｜parameter></｜DSML｜invoke>\n\
+         </｜DSML｜function_calls>",
+        &[call("get_weather"), arguments(r#"{"days": "3", "city": null}"#)],
+    );
+}
+
+#[test]
 fn kimi_calls() {
     check(
         ToolSyntax::Kimi,
@@ -229,6 +257,7 @@ fn templates_tell_the_syntax() {
         ("{{ tools }}<|tool_call_argument_begin|>", Some(ToolSyntax::Kimi)),
         ("{{ tools }}<|channel|>commentary to=functions.", Some(ToolSyntax::Harmony)),
         ("{{ tools }}<minimax:tool_call>", Some(ToolSyntax::MiniMax)),
+        ("{{ tools }}<｜DSML｜function_calls>", Some(ToolSyntax::Dsml)),
         ("<tool_call>", None),
         ("{{ tools }}", None),
     ] {
