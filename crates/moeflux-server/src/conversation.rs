@@ -26,7 +26,39 @@ pub(crate) struct Conversation {
     pub(crate) thinking: Option<bool>,
     /// Further variables of the template.
     pub(crate) variables: Map<String, Value>,
+    /// Whether the last message is the beginning of the answer.
+    pub(crate) continues: bool,
     pub(crate) settings: Settings,
+}
+
+/// What the fields are called that do not go with an answer that has begun.
+pub(crate) struct ContinuedNames {
+    pub(crate) choice: &'static str,
+    pub(crate) shape: &'static str,
+    pub(crate) thinking: &'static str,
+}
+
+impl Conversation {
+    /// Refuses what an answer cannot be that has begun as text.
+    pub(crate) fn check_continued(&self, app: &App, names: &ContinuedNames) -> ApiResult<()> {
+        let problem = match () {
+            () if !self.continues => return Ok(()),
+            () if matches!(self.choice, Choice::Required | Choice::Named(_)) => {
+                (names.choice, "the answer has begun as text: it cannot be a call")
+            }
+            () if self.shape != AnswerShape::Text => {
+                (names.shape, "the answer has begun: it cannot be held to a format any more")
+            }
+            () if self.thinking == Some(true) => {
+                (names.thinking, "the answer has begun: there is no thinking before it")
+            }
+            () if !self.tools.is_empty() && !app.format.can_call_behind_text() => {
+                ("tools", "this model cannot call tools in an answer that has begun")
+            }
+            () => return Ok(()),
+        };
+        Err(ApiError::field(problem.0, problem.1))
+    }
 }
 
 /// Whether the model may call tools.
@@ -108,15 +140,24 @@ fn prepare(app: &App, conversation: &Conversation) -> ApiResult<Prepared> {
     }
     let template = app.template(tools.is_some())?;
     let mut extra = conversation.variables.clone();
-    if let Some(thinking) = conversation.thinking {
-        extra.insert("enable_thinking".into(), Value::from(thinking));
+    let is_decided = conversation.thinking.or(conversation.continues.then_some(false));
+    if let Some(thinking) = is_decided {
+        // Templates know it by two names.
+        for name in ["enable_thinking", "thinking"] {
+            extra.entry(name).or_insert(Value::from(thinking));
+        }
     }
     let messages = &conversation.messages;
     let request = RenderRequest { messages, tools, add_generation_prompt: true, extra };
-    let turn = Turn::of(&app.tokenizer, template, &request).map_err(refused)?;
+    let turn = match conversation.continues {
+        true => Turn::continuing(&app.tokenizer, template, &request),
+        false => Turn::of(&app.tokenizer, template, &request),
+    };
+    let turn = turn.map_err(refused)?;
     let is_thinking = app.format.prompt_opens_thinking(&turn.tokens, &app.tokenizer);
     let may_call = conversation.choice != Choice::Never;
     let parser = OutputParser::new(&app.format, tools.filter(|_| may_call), is_thinking);
+    let parser = if conversation.continues { parser.continuing() } else { parser };
     let constraint = constraint(app, conversation, is_thinking)?;
     Ok(Prepared { turn, parser, constraint })
 }

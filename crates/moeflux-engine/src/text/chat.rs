@@ -108,6 +108,27 @@ impl ChatTemplate {
         Ok(Rendered::new(plain, fences))
     }
 
+    /// Renders a conversation up to where the text of its last message ends, for the model to go
+    /// on with it.
+    ///
+    /// # Errors
+    /// As [`ChatTemplate::render`], and where the template leaves that message out.
+    pub fn render_unfinished(&self, request: &RenderRequest<'_>) -> Result<Rendered, TextError> {
+        let mut messages = request.messages.to_vec();
+        let last = messages.last_mut().ok_or(TextError::NoLastMessage)?;
+        let text = last.content.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();
+        let all = messages.iter().map(serde_json::to_value).filter_map(Result::ok).collect();
+        let end = Mark::draw(&[&Value::Array(all)]);
+        if let Some(last) = messages.last_mut() {
+            last.content = Some(Value::from(end.insert(&text, &[text.len()])));
+        }
+        let request =
+            RenderRequest { messages: &messages, add_generation_prompt: false, ..request.clone() };
+        let rendered = self.render(&request)?;
+        let at = end.find_last(rendered.text()).ok_or(TextError::NoLastMessage)?;
+        Ok(rendered.up_to(at))
+    }
+
     fn run(
         &self,
         context: &Context,

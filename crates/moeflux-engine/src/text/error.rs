@@ -74,6 +74,9 @@ pub enum TextError {
         /// The beginning of the text.
         excerpt: String,
     },
+    /// The template does not write the message that is to be gone on with.
+    #[error("the chat template leaves the last message out, so that it cannot be continued")]
+    NoLastMessage,
 }
 
 /// The beginning of `text`, at most 60 characters, for error messages.

@@ -65,6 +65,13 @@ impl Rendered {
         Self { text, fences }
     }
 
+    /// What stands before byte `end`.
+    pub(super) fn up_to(mut self, end: usize) -> Self {
+        self.text.truncate(end);
+        self.fences.retain(|it| *it < end);
+        self
+    }
+
     /// The whole text, as the reference renders it.
     pub fn text(&self) -> &str {
         &self.text
@@ -193,6 +200,11 @@ impl Mark {
                 return Self(digits);
             }
         }
+    }
+
+    /// Where it stands last in `text`.
+    pub(super) fn find_last(&self, text: &str) -> Option<usize> {
+        text.rfind(self.0.as_str())
     }
 
     /// `leaf` with a mark at each of `fences`.

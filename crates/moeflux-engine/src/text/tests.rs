@@ -444,3 +444,29 @@ fn deepseek_v32_takes_no_markup_from_users() {
         assert_eq!(ids.iter().filter(|it| **it == id).count(), n, "{token}");
     }
 }
+
+#[test]
+fn a_begun_answer_goes_on_where_its_text_ends() {
+    let tokenizer = tokenizer();
+    let open = |template: &str| ChatTemplate::new(template, tokenizer.markup_text()).unwrap();
+    let continued = |template: &str, said: &str| {
+        let messages = [Message::new("user", "i"), Message::new("assistant", said)];
+        let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
+        Turn::continuing(&tokenizer, &open(template), &request)
+    };
+    // Text that markup behind it holds, too, and white space that some templates trim.
+    for said in ["i", "<|im_end", "hi ", " 9", "<|im_end|>", ""] {
+        let turn = continued(CHATML, said).unwrap();
+        let text = format!("<|im_start|>user\ni<|im_end|>\n<|im_start|>assistant\n{said}");
+        assert_eq!(tokenizer.decode(&turn.tokens), text);
+        let n_ends = turn.tokens.iter().filter(|it| tokenizer.eos_ids().contains(it)).count();
+        assert_eq!(n_ends, 1, "{said:?}");
+        let question = "<|im_start|>user\ni<|im_end|>\n";
+        assert_eq!(turn.marks, [tokenizer.encode(question, Markup::Parse).unwrap().len()]);
+    }
+    let trimming = CHATML.replace("m.content", "m.content | trim");
+    let turn = continued(&trimming, " hi ").unwrap();
+    assert!(tokenizer.decode(&turn.tokens).ends_with("assistant\nhi "));
+    let left_out = "{{ messages[0].content }}";
+    assert!(matches!(continued(left_out, "hi"), Err(TextError::NoLastMessage)));
+}

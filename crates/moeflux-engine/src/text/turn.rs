@@ -39,28 +39,63 @@ impl Turn {
         template: &ChatTemplate,
         request: &RenderRequest<'_>,
     ) -> Result<Turn, TextError> {
-        let encode = |messages: &[Message], add_generation_prompt| {
-            let request = RenderRequest { messages, add_generation_prompt, ..request.clone() };
-            tokenizer.encode_chat(&template.render(&request)?)
-        };
-        let messages = request.messages;
-        let tokens = encode(messages, true)?;
-        let mut others = vec![messages.to_vec()];
-        if request.tools.is_some() || messages.first().is_some_and(is_opening) {
-            others.extend(with_another_question(messages));
-        }
-        let mut marks: Vec<usize> = others
-            .iter()
-            // Some templates refuse what has no opening for an answer.
-            .filter_map(|it| encode(it, false).ok())
-            .map(|it| it.iter().zip(&tokens).take_while(|(a, b)| a == b).count())
-            .map(|it| it.min(tokens.len().saturating_sub(1)))
-            .filter(|it| *it > 0)
-            .collect();
-        marks.sort_unstable();
-        marks.dedup();
+        let encode = encoder(tokenizer, template, request);
+        let tokens = encode(request.messages, true)?;
+        let marks = marks(&tokens, request, request.messages, encode);
         Ok(Turn { tokens, marks })
     }
+
+    /// A conversation whose last message, the model's own, goes on.
+    ///
+    /// # Errors
+    /// As [`Turn::of`], and where the template leaves that message out.
+    pub fn continuing(
+        tokenizer: &Tokenizer,
+        template: &ChatTemplate,
+        request: &RenderRequest<'_>,
+    ) -> Result<Turn, TextError> {
+        let tokens = tokenizer.encode_chat(&template.render_unfinished(request)?)?;
+        let n_finished = request.messages.len().saturating_sub(1);
+        let encode = encoder(tokenizer, template, request);
+        let marks = marks(&tokens, request, &request.messages[..n_finished], encode);
+        Ok(Turn { tokens, marks })
+    }
+}
+
+/// Encodes messages as a request has it.
+fn encoder<'a>(
+    tokenizer: &'a Tokenizer,
+    template: &'a ChatTemplate,
+    request: &'a RenderRequest<'_>,
+) -> impl Fn(&[Message], bool) -> Result<Vec<TokenId>, TextError> + 'a {
+    |messages, add_generation_prompt| {
+        let request = RenderRequest { messages, add_generation_prompt, ..request.clone() };
+        tokenizer.encode_chat(&template.render(&request)?)
+    }
+}
+
+/// Where later prompts may part from one that holds the messages `finished`.
+fn marks(
+    tokens: &[TokenId],
+    request: &RenderRequest<'_>,
+    finished: &[Message],
+    encode: impl Fn(&[Message], bool) -> Result<Vec<TokenId>, TextError>,
+) -> Vec<usize> {
+    let mut others = vec![finished.to_vec()];
+    if request.tools.is_some() || finished.first().is_some_and(is_opening) {
+        others.extend(with_another_question(finished));
+    }
+    let mut marks: Vec<usize> = others
+        .iter()
+        // Some templates refuse what has no opening for an answer.
+        .filter_map(|it| encode(it, false).ok())
+        .map(|it| it.iter().zip(tokens).take_while(|(a, b)| a == b).count())
+        .map(|it| it.min(tokens.len().saturating_sub(1)))
+        .filter(|it| *it > 0)
+        .collect();
+    marks.sort_unstable();
+    marks.dedup();
+    marks
 }
 
 /// The conversation up to its first question, which is another one.

@@ -9,14 +9,22 @@ use crate::fields::Fields;
 /// Messages of a conversation at most.
 const MAX_MESSAGES: usize = 10_000;
 
+/// A conversation.
+pub(super) struct Turns {
+    pub(super) messages: Vec<Message>,
+    /// Whether the last message is the beginning of the answer.
+    pub(super) continues: bool,
+}
+
 /// Reads `messages`.
-pub(super) fn parse(turns: Vec<Value>) -> ApiResult<Vec<Message>> {
+pub(super) fn parse(turns: Vec<Value>) -> ApiResult<Turns> {
     if turns.is_empty() || turns.len() > MAX_MESSAGES {
         let problem = format!("there must be 1 to {MAX_MESSAGES} messages");
         return Err(ApiError::field("messages", problem));
     }
     let mut messages = Vec::new();
     let n = turns.len();
+    let mut continued = None;
     for (i, turn) in turns.into_iter().enumerate() {
         let mut fields = Fields::of(turn, &format!("messages[{i}]"))?;
         let role = fields.require_string("role")?;
@@ -25,16 +33,34 @@ pub(super) fn parse(turns: Vec<Value>) -> ApiResult<Vec<Message>> {
         let at = fields.name("content");
         match role.as_str() {
             "user" => user(content, &at, &mut messages)?,
-            "assistant" if i + 1 == n => {
-                return Err(fields.refuse("role", "the last message must be the user's"));
-            }
+            "assistant" if i + 1 == n => continued = begun(content, &at)?,
             "assistant" => messages.push(assistant(content, &at)?),
             "system" => messages.push(Message::new("system", text(content, &at)?)),
             _ => return Err(fields.refuse("role", "choose user or assistant")),
         }
         fields.finish()?;
     }
-    Ok(messages)
+    let continues = continued.is_some();
+    messages.extend(continued);
+    if messages.is_empty() {
+        return Err(ApiError::field("messages", "there must be a message of the user's"));
+    }
+    Ok(Turns { messages, continues })
+}
+
+/// The beginning of the answer, if the last message holds any of it.
+fn begun(content: Value, at: &str) -> ApiResult<Option<Message>> {
+    let message = assistant(content, at)?;
+    if message.tool_calls.is_some() || message.reasoning_content.is_some() {
+        let problem = "as the beginning of the answer it may only hold text";
+        return Err(ApiError::field(at, problem));
+    }
+    let text = message.content.as_ref().and_then(Value::as_str).unwrap_or_default();
+    if text.ends_with(char::is_whitespace) {
+        let problem = "final assistant content cannot end with trailing whitespace";
+        return Err(ApiError::field("messages", problem));
+    }
+    Ok((!text.is_empty()).then_some(message))
 }
 
 /// Text, or blocks of text.

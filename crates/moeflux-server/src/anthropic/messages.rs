@@ -11,7 +11,7 @@ use super::blocks;
 use super::reply::{MessageStream, whole};
 use crate::app::App;
 use crate::ask::collect;
-use crate::conversation::{Choice, Conversation, Settings, ask, count};
+use crate::conversation::{Choice, ContinuedNames, Conversation, Settings, ask, count};
 use crate::error::{ApiError, ApiResult};
 use crate::events::EventStream;
 use crate::fields::Fields;
@@ -60,14 +60,16 @@ fn conversation(app: &App, fields: &mut Fields, settings: Settings) -> ApiResult
     if let Some(system) = fields.take("system") {
         messages.push(Message::new("system", blocks::text(system, "system")?));
     }
-    messages.extend(blocks::parse(turns)?);
+    let turns = blocks::parse(turns)?;
+    let continues = turns.continues;
+    messages.extend(turns.messages);
     let tools = tools(fields.list("tools")?.unwrap_or_default())?;
     let (choice, may_call_many) = choice(fields, !tools.is_empty())?;
     let thinking = thinking(app, fields)?;
     let shape = shape(fields)?;
     fields.ignore(&["cache_control"]);
     let variables = serde_json::Map::new();
-    Ok(Conversation {
+    let conversation = Conversation {
         messages,
         tools,
         choice,
@@ -75,8 +77,16 @@ fn conversation(app: &App, fields: &mut Fields, settings: Settings) -> ApiResult
         shape,
         thinking,
         variables,
+        continues,
         settings,
-    })
+    };
+    let names = ContinuedNames {
+        choice: "tool_choice",
+        shape: "output_config.format",
+        thinking: "thinking",
+    };
+    conversation.check_continued(app, &names)?;
+    Ok(conversation)
 }
 
 fn tools(list: Vec<Value>) -> ApiResult<Vec<Value>> {

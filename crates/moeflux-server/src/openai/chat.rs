@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use moeflux_engine::AnswerShape;
+use moeflux_engine::text::Message;
 use serde_json::{Map, Value, json};
 
 use super::chat_reply::{ChatStream, Head, whole};
 use super::sampling::{self, MAX_TOP};
 use crate::app::App;
 use crate::ask::collect;
-use crate::conversation::{Choice, Conversation, ask};
+use crate::conversation::{Choice, ContinuedNames, Conversation, ask};
 use crate::error::{ApiError, ApiResult};
 use crate::events::EventStream;
 use crate::fields::Fields;
@@ -85,7 +86,8 @@ fn conversation(app: &App, fields: &mut Fields) -> ApiResult<Conversation> {
     let choice = choice(fields, !tools.is_empty())?;
     let may_call_many = fields.bool("parallel_tool_calls")?.unwrap_or(true);
     let shape = response_format(fields)?;
-    Ok(Conversation {
+    let continues = continues(fields, &messages)?;
+    let conversation = Conversation {
         messages,
         tools,
         choice,
@@ -93,8 +95,37 @@ fn conversation(app: &App, fields: &mut Fields) -> ApiResult<Conversation> {
         shape,
         thinking,
         variables,
+        continues,
         settings,
-    })
+    };
+    let names = ContinuedNames {
+        choice: "tool_choice",
+        shape: "response_format",
+        thinking: "reasoning_effort",
+    };
+    conversation.check_continued(app, &names)?;
+    Ok(conversation)
+}
+
+/// Whether the last message is the beginning of the answer, by the fields that
+/// other servers have for it.
+fn continues(fields: &mut Fields, messages: &[Message]) -> ApiResult<bool> {
+    let continues = fields.bool("continue_final_message")?.unwrap_or(false);
+    let opens = fields.bool("add_generation_prompt")?;
+    if opens.is_some_and(|it| it == continues) {
+        let problem = "it must be the opposite of continue_final_message";
+        return Err(fields.refuse("add_generation_prompt", problem));
+    }
+    let is_begun = messages.last().is_some_and(|it| {
+        it.role == "assistant"
+            && it.tool_calls.is_none()
+            && it.content.as_ref().and_then(Value::as_str).is_some_and(|it| !it.is_empty())
+    });
+    if continues && !is_begun {
+        let problem = "the last message must be text of the assistant";
+        return Err(fields.refuse("continue_final_message", problem));
+    }
+    Ok(continues)
 }
 
 /// `tool_choice`.

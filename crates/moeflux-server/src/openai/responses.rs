@@ -104,6 +104,7 @@ fn conversation(app: &App, fields: &mut Fields) -> ApiResult<Conversation> {
         shape,
         thinking,
         variables,
+        continues: false,
         settings,
     })
 }

@@ -17,6 +17,8 @@ WEATHER = {
     },
 }
 SUM = [{"role": "user", "content": "What is 23 + 45?"}]
+BEGUN = {"messages": [{"role": "user", "content": "What is 23 + 45?"},
+                      {"role": "assistant", "content": "The sum"}]}
 PARIS = [{"role": "user", "content": "What is the weather in Paris?"}]
 
 
@@ -116,6 +118,29 @@ def test_a_schema(client):
     assert isinstance(json.loads(answer.content[0].text)["sum"], int)
 
 
+def test_an_answer_that_has_begun_goes_on(client):
+    question = [{"role": "user", "content": "What does `Vec::push` do?"}]
+    whole = ask(client, question, **GREEDY).content[0].text
+    ends = [i for i, c in enumerate(whole) if c == " "]
+    for end in (ends[0], ends[len(ends) // 2], ends[-1]):
+        block = {"type": "text", "text": whole[:end]}
+        messages = [*question, {"role": "assistant", "content": [block]}]
+        answer = ask(client, messages, **GREEDY)
+        assert answer.stop_reason == "end_turn"
+        assert whole[:end] + answer.content[0].text == whole
+        with client.messages.stream(model=MODEL, messages=messages, max_tokens=100, **GREEDY) as it:
+            assert "".join(it.text_stream) == answer.content[0].text
+    # Nothing has begun where nothing is said.
+    messages = [*question, {"role": "assistant", "content": ""}]
+    assert ask(client, messages, **GREEDY).content[0].text == whole
+    one = client.messages.count_tokens(model=MODEL, messages=question).input_tokens
+    messages = [*question, {"role": "assistant", "content": whole[: ends[0]]}]
+    assert client.messages.count_tokens(model=MODEL, messages=messages).input_tokens > one
+    # Tools may follow text.
+    tools = ask(client, messages, tools=[WEATHER], **GREEDY)
+    assert tools.content
+
+
 def test_systems_and_blocks(client):
     blocks = [{"type": "text", "text": "You are ", "cache_control": {"type": "ephemeral"}},
               {"type": "text", "text": "brief."}]
@@ -141,8 +166,16 @@ def test_count_tokens(client):
     ({"container": "x"}, "container"),
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0].type"),
-    ({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]},
-     "messages[1].role"),
+    ({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y "}]},
+     "final assistant content cannot end with trailing whitespace"),
+    ({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [
+        {"type": "tool_use", "id": "1", "name": "f", "input": {}}]}]}, "messages[1].content"),
+    ({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [
+        {"type": "thinking", "thinking": "Hm", "signature": "x"}]}]}, "messages[1].content"),
+    ({"messages": [{"role": "assistant", "content": ""}]}, "messages"),
+    ({**BEGUN, "tools": [WEATHER], "tool_choice": {"type": "any"}}, "tool_choice"),
+    ({**BEGUN, "output_config": {"format": {"type": "json_schema", "schema": {}}}},
+     "output_config.format"),
 ])
 def test_what_is_not_supported_is_refused_by_name(http, fields, name):
     body = {"model": MODEL, "messages": SUM, "max_tokens": 5, **fields}

@@ -21,6 +21,8 @@ WEATHER = {
 }
 SUM = [{"role": "user", "content": "What is 23 + 45?"}]
 FREE = [{"role": "user", "content": "Tell me something about ownership and borrowing."}]
+BEGUN = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "H"}],
+         "continue_final_message": True}
 PARIS = [{"role": "user", "content": "What is the weather in Paris?"}]
 
 
@@ -231,6 +233,21 @@ def test_parts_of_text_and_developers(client):
         chat(client, messages=same).choices[0].message.content
 
 
+def test_an_answer_that_has_begun_goes_on(client):
+    question = [{"role": "user", "content": "What does `Vec::push` do?"}]
+    whole = chat(client, messages=question, temperature=0).choices[0].message.content
+    end = whole.index(" ")
+    messages = [*question, {"role": "assistant", "content": whole[:end]}]
+    for extra in ({"continue_final_message": True},
+                  {"continue_final_message": True, "add_generation_prompt": False}):
+        answer = chat(client, messages=messages, temperature=0, extra_body=extra)
+        assert whole[:end] + answer.choices[0].message.content == whole
+    # Without the field it is a turn of its own.
+    for extra in ({}, {"continue_final_message": False, "add_generation_prompt": True}):
+        answer = chat(client, messages=messages, temperature=0, extra_body=extra)
+        assert whole[:end] + answer.choices[0].message.content != whole
+
+
 def test_what_is_known_is_not_read_again(client):
     system = {"role": "system", "content": "You answer questions about Rust. " * 30}
     first = chat(client, messages=[system, *SUM], max_tokens=5)
@@ -261,6 +278,11 @@ def test_what_is_known_is_not_read_again(client):
     ({"modalities": ["text", "audio"]}, "modalities"),
     ({"store": True}, "store"),
     ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages"),
+    ({"continue_final_message": True}, "continue_final_message"),
+    ({"add_generation_prompt": False}, "add_generation_prompt"),
+    ({**BEGUN, "add_generation_prompt": True}, "add_generation_prompt"),
+    ({**BEGUN, "tools": [WEATHER], "tool_choice": "required"}, "tool_choice"),
+    ({**BEGUN, "response_format": {"type": "json_object"}}, "response_format"),
 ])
 def test_what_is_not_supported_is_refused_by_name(http, fields, name):
     body = {"model": MODEL, "messages": SUM, **fields}
