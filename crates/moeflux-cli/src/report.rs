@@ -1,8 +1,8 @@
 //! What is said beside the answer, on standard error.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
-use moeflux_engine::{Engine, Generated};
+use moeflux_engine::{Engine, Finish, Generated};
 
 use crate::bytes;
 
@@ -24,6 +24,49 @@ pub(crate) fn note(is_quiet: bool, text: &str) {
         // Nobody is left to tell when standard error is closed.
         let _ = writeln!(io::stderr(), "moeflux: {text}");
     }
+}
+
+/// Says something beside a conversation; dimly on terminals.
+pub(crate) fn aside(is_quiet: bool, text: &str) {
+    match io::stderr().is_terminal() {
+        true if !is_quiet => {
+            // As above.
+            let _ = writeln!(io::stderr(), "{}", console::style(text).dim().for_stderr());
+        }
+        _ => note(is_quiet, text),
+    }
+}
+
+/// Says in one line how an answer was made, as far as a terminal has room for it.
+pub(crate) fn statistics_line(engine: &Engine, answer: &Generated) {
+    let stats = engine.stats();
+    let n_steps = answer.n_prompt + answer.n_generated.saturating_sub(1);
+    let end = match answer.finish {
+        Finish::Cancelled => "stopped, ",
+        Finish::MaxTokens => "cut off by --max-tokens, ",
+        _ => "",
+    };
+    let parts = [
+        format!("{end}{} tokens at {:.1} tok/s", answer.n_generated, answer.decode_rate()),
+        format!(
+            "prompt {} in {:.2} s, {} known",
+            answer.n_prompt,
+            answer.prefill.as_secs_f64(),
+            answer.n_reused
+        ),
+        format!("hit rate {:.0} %", 100.0 * stats.hit_rate()),
+        format!("{} read a token", bytes::show(stats.bytes_read / n_steps.max(1) as u64)),
+    ];
+    let width = console::Term::stderr().size_checked().map_or(80, |(_, width)| width.into());
+    let mut line = String::new();
+    for part in parts {
+        let longer = if line.is_empty() { part } else { format!("{line}; {part}") };
+        if longer.chars().count() >= width && !line.is_empty() {
+            break;
+        }
+        line = longer;
+    }
+    aside(false, &line);
 }
 
 /// Says how an answer was made.

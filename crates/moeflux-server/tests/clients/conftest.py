@@ -6,6 +6,7 @@ import re
 import subprocess
 import tempfile
 import threading
+import time
 
 import httpx
 import pytest
@@ -30,19 +31,34 @@ class Server:
                 self.url = found[1]
                 break
         assert self.url, self.lines
-        threading.Thread(target=self.drain, daemon=True).start()
+        self.reader = threading.Thread(target=self.drain, daemon=True)
+        self.reader.start()
 
     def drain(self):
         for line in self.process.stderr:
             self.lines.append(line)
 
-    def stop(self, timeout=20):
+    def stop(self, timeout=60):
         self.process.terminate()
-        return self.process.wait(timeout)
+        return self.wait(timeout)
+
+    def wait(self, timeout=60):
+        """Its exit code, when all that it said is in `lines`."""
+        code = self.process.wait(timeout)
+        self.reader.join(timeout)
+        return code
 
     def kill(self):
         self.process.kill()
-        self.process.wait()
+        self.wait()
+
+
+def until(condition, seconds=60):
+    """Waits for a condition, on machines that do other things, too."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import time
 
 import pytest
 from selenium import webdriver
@@ -50,7 +49,7 @@ def page(server, size, scheme):
         browser.quit()
 
 
-def wait(page, condition, seconds=30):
+def wait(page, condition, seconds=60):
     return WebDriverWait(page, seconds, poll_frequency=0.05).until(condition)
 
 
@@ -79,12 +78,13 @@ def test_a_conversation(page, size, scheme):
     assert "tok/s" in find(page, ".assistant .foot").text
     # Nothing is wider than the window.
     assert page.execute_script("return document.documentElement.scrollWidth <= innerWidth")
-    time.sleep(2.2)
+    # The charts have seen it.
+    curve = "return document.querySelector('#rate-chart .curve').getAttribute('d') || ''"
+    wait(page, lambda it: it.execute_script(curve).startswith("M"))
     shot(page, f"talk-{size}-{scheme}")
     if size == "phone":
         find(page, "#toggle-facts").click()
         assert not find(page, "#talk").is_displayed()
-    assert find(page, "#rate-chart .curve").get_attribute("d").startswith("M")
     assert "MiB" in find(page, "#memory").text and "32" in find(page, "#model").text
     shot(page, f"facts-{size}-{scheme}")
 

@@ -13,6 +13,7 @@ use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
 use crate::args::UsageError;
+use crate::report;
 
 /// Where the user's lines come from.
 pub(super) enum Input {
@@ -43,8 +44,13 @@ impl Input {
         let editor = Reedline::create().use_bracketed_paste(true);
         let mut editor = editor.with_validator(Box::new(Continued));
         if let Some(file) = crate::demo::cache_dir().ok().map(|it| it.join("history")) {
-            let history = FileBackedHistory::with_file(HISTORY_LINES, file);
-            editor = editor.with_history(Box::new(history.context("cannot open the history")?));
+            match FileBackedHistory::with_file(HISTORY_LINES, file.clone()) {
+                Ok(history) => editor = editor.with_history(Box::new(history)),
+                Err(err) => {
+                    let file = file.display();
+                    report::note(false, &format!("warning: no history: {file}: {err}"));
+                }
+            }
         }
         let name = DefaultPromptSegment::Basic(String::from("you"));
         let prompt = DefaultPrompt::new(name, DefaultPromptSegment::Empty);
@@ -85,8 +91,17 @@ impl Input {
         match self {
             Input::Terminal(editor, prompt) => loop {
                 match editor.read_line(prompt)? {
-                    Signal::Success(line) => return Ok(Some(line)),
-                    Signal::CtrlC => crate::report::note(false, "Ctrl-D or /quit leaves"),
+                    Signal::Success(line) => {
+                        // Kept now: nobody knows how this program ends.
+                        if let Err(err) = editor.sync_history() {
+                            report::note(
+                                false,
+                                &format!("warning: the history is not kept: {err}"),
+                            );
+                        }
+                        return Ok(Some(line));
+                    }
+                    Signal::CtrlC => report::aside(false, "Ctrl-D or /quit leaves"),
                     _ => return Ok(None),
                 }
             },

@@ -2,19 +2,21 @@
 
 mod input;
 mod saved;
+mod screen;
 
-use std::io;
-use std::path::Path;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
 use moeflux_engine::text::{ChatTemplate, Message, Tokenizer};
-use moeflux_engine::{Engine, Finish, GenerateOptions, Prompt, Session, generate};
+use moeflux_engine::{Engine, Finish, GenerateOptions, Generated, Prompt, Session, generate};
 
 use self::input::Input;
+use self::screen::Screen;
 use super::prompt::{store, turn, warnings};
-use super::{Printer, chat_template, generate_options, opening};
+use super::{chat_template, generate_options, opening};
 use crate::args::ChatArgs;
 use crate::progress::{Bar, Unit};
 use crate::{model, report};
@@ -27,6 +29,7 @@ const HELP: &str = "\
 /system TEXT  tell the model this before the conversation; nothing without TEXT
 /save FILE    keep the conversation in a file
 /load FILE    go on with the conversation in a file
+/stats        how the last answer was made
 /quit         leave (so does Ctrl-D)
 A line that ends with \\ goes on in the next one; so does one that Alt-Enter ends.
 Ctrl-C stops an answer, and what was said of it stays.";
@@ -48,6 +51,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         is_saved: true,
         is_quiet: args.quiet,
         interrupted: Arc::default(),
+        last: None,
     };
     if let (Some(file), Some(messages)) = (args.session.as_deref(), messages) {
         chat.resume(file, messages);
@@ -57,7 +61,12 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
     }
     let mut input = Input::open()?;
     chat.interrupted = input.interrupt()?;
-    report::note(args.quiet, "/help tells what there is");
+    let model = args.model.model.as_deref().unwrap_or("the demo model");
+    let ctx = engine.plan().ctx;
+    report::aside(
+        args.quiet,
+        &format!("{model}, room for {ctx} tokens; /help tells what there is"),
+    );
     while let Some(text) = input.read()? {
         let (command, argument) = match text.trim().split_once(char::is_whitespace) {
             Some((command, argument)) => (command, argument.trim()),
@@ -71,17 +80,19 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
                 Ok(())
             }
             ("/help", "") => {
-                report::note(false, HELP);
+                // Nobody is left to tell when standard error is closed.
+                let _ = writeln!(io::stderr(), "{HELP}");
                 Ok(())
             }
+            ("/stats", "") => chat.statistics(),
             ("/undo", "") => chat.undo(),
             ("/regenerate", "") => chat.regenerate(),
             ("/system", text) => {
                 chat.set_system(text);
                 Ok(())
             }
-            ("/save", file) if !file.is_empty() => chat.save(Path::new(file)),
-            ("/load", file) if !file.is_empty() => chat.load(Path::new(file)),
+            ("/save", file) if !file.is_empty() => chat.save_as(&at_home(file)),
+            ("/load", file) if !file.is_empty() => chat.load(&at_home(file)),
             ("/save" | "/load", _) => Err(anyhow::anyhow!("{command} needs a FILE")),
             (command, "") if command.starts_with('/') => {
                 Err(anyhow::anyhow!("{command}: no such command, /help lists them"))
@@ -99,6 +110,14 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         }
     }
     chat.keep()
+}
+
+/// A path as shells read it, who are not asked here.
+fn at_home(file: &str) -> PathBuf {
+    match (file.strip_prefix("~/"), std::env::home_dir()) {
+        (Some(rest), Some(home)) => home.join(rest),
+        _ => PathBuf::from(file),
+    }
 }
 
 /// Whether nobody reads answers any more.
@@ -120,6 +139,8 @@ struct Chat<'a> {
     is_quiet: bool,
     /// Set by Ctrl-C.
     interrupted: Arc<AtomicBool>,
+    /// How the last answer was made.
+    last: Option<Generated>,
 }
 
 impl Chat<'_> {
@@ -128,7 +149,7 @@ impl Chat<'_> {
         self.messages.truncate(self.n_opening());
         self.session.clear();
         self.is_saved = false;
-        report::note(self.is_quiet, "forgotten");
+        report::aside(self.is_quiet, "forgotten");
     }
 
     fn n_opening(&self) -> usize {
@@ -140,6 +161,15 @@ impl Chat<'_> {
         self.messages = opening(Some(text).filter(|it| !it.is_empty()));
         self.messages.extend(conversation);
         self.is_saved = false;
+        let told = if text.is_empty() { "nothing beforehand" } else { "this" };
+        let note = format!("the model is told {told}, from the next question on");
+        report::aside(self.is_quiet, &note);
+    }
+
+    fn statistics(&self) -> Result<()> {
+        let Some(last) = &self.last else { bail!("there is no answer yet") };
+        report::statistics(self.engine, last);
+        Ok(())
     }
 
     fn undo(&mut self) -> Result<()> {
@@ -147,7 +177,7 @@ impl Chat<'_> {
         let Some(question) = question else { bail!("there is nothing to take back") };
         self.messages.truncate(question);
         self.is_saved = false;
-        report::note(self.is_quiet, "taken back");
+        report::aside(self.is_quiet, "taken back");
         Ok(())
     }
 
@@ -174,16 +204,18 @@ impl Chat<'_> {
 
     /// Answers the last message.
     fn turn(&mut self) -> Result<()> {
+        self.interrupted.store(false, Ordering::Relaxed);
         let turn = turn(self.tokenizer, &self.template, &self.messages)?;
         let bar = Bar::new("reading", Unit::Tokens, self.is_quiet);
-        self.interrupted.store(false, Ordering::Relaxed);
-        let printer = Printer::new(bar, turn.tokens.len());
-        let mut printer = printer.live(&self.interrupted, self.is_quiet);
+        let n_prompt = turn.tokens.len();
+        let mut screen = Screen::new(bar, n_prompt, &self.interrupted, self.is_quiet);
         self.engine.reset_stats();
         let (session, options) = (&mut self.session, &self.options);
         let prompt = Prompt { tokens: &turn.tokens, marks: &turn.marks };
-        let answer = generate(session, self.tokenizer, prompt, options, &mut printer)?;
-        let text = printer.finish()?;
+        let answer = generate(session, self.tokenizer, prompt, options, &mut screen);
+        let text = screen.finish()?;
+        let answer = answer?;
+        self.last = Some(answer);
         if answer.finish == Finish::Cancelled && text.is_empty() {
             bail!("stopped before it said anything: the question is taken back");
         }
@@ -192,8 +224,10 @@ impl Chat<'_> {
         if answer.finish == Finish::ContextFull {
             report::note(false, "the context is full: /clear begins anew, --ctx makes it larger");
         }
-        if !self.is_quiet {
-            report::statistics(self.engine, &answer);
+        match io::stderr().is_terminal() {
+            _ if self.is_quiet => {}
+            true => report::statistics_line(self.engine, &answer),
+            false => report::statistics(self.engine, &answer),
         }
         store(self.engine, &mut self.session, &turn.marks, true);
         Ok(())
@@ -209,6 +243,12 @@ impl Chat<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    fn save_as(&mut self, file: &Path) -> Result<()> {
+        self.save(file)?;
+        report::aside(self.is_quiet, &format!("kept in {}", file.display()));
+        Ok(())
     }
 
     fn save(&mut self, file: &Path) -> Result<()> {
@@ -230,7 +270,7 @@ impl Chat<'_> {
         match self.session.load(&saved::snapshot_path(file)) {
             Ok(()) => {
                 let (n, known) = (self.messages.len(), self.session.position());
-                report::note(self.is_quiet, &format!("{n} messages, {known} tokens are known"));
+                report::aside(self.is_quiet, &format!("{n} messages, {known} tokens are known"));
             }
             Err(err) => {
                 let err = report::chain(&err.into());

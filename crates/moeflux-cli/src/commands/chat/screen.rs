@@ -1,0 +1,216 @@
+//! An answer on its way to the terminal, and in the line below it how it goes.
+
+use std::io::{self, IsTerminal, Write};
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use console::{Term, measure_text_width};
+use moeflux_engine::Sink;
+
+use crate::progress::Bar;
+
+/// Prints an answer to standard output as it comes.
+pub(super) struct Screen<'a> {
+    bar: Option<Bar>,
+    n_prompt: u64,
+    /// What the model said.
+    text: String,
+    error: Option<io::Error>,
+    /// Set by whoever has had enough of the answer.
+    interrupted: &'a AtomicBool,
+    /// Where somebody looks at it.
+    terminal: Option<Terminal>,
+}
+
+impl<'a> Screen<'a> {
+    pub(super) fn new(
+        bar: Bar,
+        n_prompt: usize,
+        interrupted: &'a AtomicBool,
+        is_quiet: bool,
+    ) -> Screen<'a> {
+        let terminal = io::stdout().is_terminal().then(|| Terminal::new(!is_quiet));
+        Screen {
+            bar: Some(bar),
+            n_prompt: n_prompt as u64,
+            text: String::new(),
+            error: None,
+            interrupted,
+            terminal,
+        }
+    }
+
+    /// The text, its last line ended.
+    pub(super) fn finish(mut self) -> io::Result<String> {
+        self.bar = None;
+        if self.error.is_none() {
+            let end = if self.text.ends_with('\n') { "" } else { "\n" };
+            let left = self.terminal.map_or("", |it| it.left());
+            self.error = print(&format!("{left}{end}")).err();
+        }
+        self.error.map_or(Ok(self.text), Err)
+    }
+}
+
+impl Sink for Screen<'_> {
+    fn prompt_progress(&mut self, n_done: usize) {
+        if let Some(bar) = &mut self.bar {
+            bar.set(n_done as u64, self.n_prompt);
+        }
+    }
+
+    fn is_cancelled(&mut self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    fn text(&mut self, piece: &str) -> ControlFlow<()> {
+        self.bar = None;
+        self.text.push_str(piece);
+        let printed = match &mut self.terminal {
+            Some(terminal) => {
+                let width = Term::stdout().size_checked().map_or(0, |(_, width)| width.into());
+                print(&terminal.show(piece, width))
+            }
+            None => print(piece),
+        };
+        match printed {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(err) => {
+                self.error = Some(err);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}
+
+/// Writes to standard output at once.
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// What a terminal is told: the text, and a line below it that goes again.
+struct Terminal {
+    has_status: bool,
+    is_shown: bool,
+    /// Columns of the line that the cursor is in, as far as it is written.
+    column: usize,
+    n_pieces: u32,
+    start: Option<Instant>,
+    status: String,
+    changed: Option<Instant>,
+}
+
+impl Terminal {
+    /// Between two changes of the status.
+    const PAUSE: Duration = Duration::from_millis(200);
+
+    fn new(has_status: bool) -> Terminal {
+        Terminal {
+            has_status,
+            is_shown: false,
+            column: 0,
+            n_pieces: 0,
+            start: None,
+            status: String::new(),
+            changed: None,
+        }
+    }
+
+    /// What takes the status away: all behind the cursor.
+    fn cleared(&self) -> &'static str {
+        if self.is_shown { "\x1b[J" } else { "" }
+    }
+
+    /// The same at the end. Ctrl-C makes terminals forget what they were about to show, so that
+    /// the cursor may have stayed below: it goes back to where the text ended.
+    fn left(&self) -> &'static str {
+        if self.is_shown { "\x1b8\x1b[0m\x1b[J" } else { "" }
+    }
+
+    /// More text for a terminal that is so wide; 0 where nobody knows.
+    fn show(&mut self, piece: &str, width: usize) -> String {
+        let mut out = String::from(self.cleared());
+        let shown = harmless(piece);
+        out.push_str(&shown);
+        self.move_cursor(&shown, width);
+        self.count();
+        // Behind the last column the cursor is nowhere: what is cleared from there on takes
+        // the last character along.
+        self.is_shown = self.has_status && !self.status.is_empty() && self.column < width;
+        if self.is_shown {
+            let line: String = self.status.chars().take(width - 1).collect();
+            // A line below, and back: at the bottom that makes room.
+            out.push_str("\x1bD\x1bM\x1b7\x1b[B\r\x1b[2m");
+            out.push_str(&line);
+            out.push_str("\x1b[0m\x1b8");
+        }
+        out
+    }
+
+    fn move_cursor(&mut self, text: &str, width: usize) {
+        let mut bytes = [0; 4];
+        for c in text.chars() {
+            self.column = match c {
+                '\n' => 0,
+                '\t' => (self.column / 8 + 1) * 8,
+                c => {
+                    let n = measure_text_width(c.encode_utf8(&mut bytes));
+                    if self.column + n > width { n } else { self.column + n }
+                }
+            };
+        }
+    }
+
+    /// A piece of the answer has come.
+    fn count(&mut self) {
+        let start = *self.start.get_or_insert_with(Instant::now);
+        self.n_pieces += 1;
+        if self.changed.is_none_or(|it| it.elapsed() >= Self::PAUSE) && self.n_pieces > 1 {
+            let rate = f64::from(self.n_pieces - 1) / start.elapsed().as_secs_f64().max(1e-9);
+            self.status = format!("{} tokens, {rate:.1} tok/s, Ctrl-C stops", self.n_pieces);
+            self.changed = Some(Instant::now());
+        }
+    }
+}
+
+/// Text without what terminals take for commands.
+fn harmless(text: &str) -> String {
+    let plain = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
+    text.chars().filter(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_model_writes_commands_no_terminal() {
+        let mut terminal = Terminal::new(false);
+        assert_eq!(terminal.show("a\x1b[31mb\r\n\tc\u{9b}2J\x07", 80), "a[31mb\n\tc2J");
+    }
+
+    #[test]
+    fn the_cursor_is_followed_over_lines_and_wide_characters() {
+        let mut terminal = Terminal::new(false);
+        for (text, column) in [("abc", 3), ("日本", 7), ("ab", 9), ("日", 2), ("x\t", 8), ("\n", 0)]
+        {
+            terminal.show(text, 10);
+            assert_eq!(terminal.column, column, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn no_status_is_shown_where_the_cursor_is_behind_the_last_column() {
+        let mut terminal = Terminal::new(true);
+        terminal.show("abc", 10);
+        let shown = terminal.show("def", 10);
+        assert!(shown.contains("\x1b[2m2 tokens,\x1b[0m"), "cut to the width: {shown:?}");
+        let full = terminal.show("ghij", 10);
+        assert!(full.starts_with("\x1b[Jghij") && !terminal.is_shown, "{full:?}");
+        assert!(terminal.show("k", 10).starts_with('k'));
+        assert!(terminal.is_shown);
+    }
+}
