@@ -129,6 +129,13 @@ async function answer() {
   } catch (error) {
     if (error.name !== "AbortError") state.error = error.message;
   }
+  if (running === controller) {
+    running = null;
+    setBusy(false);
+    byId("progress").hidden = true;
+  }
+  // A new conversation has no place for it.
+  if (!item.isConnected) return;
   draw();
   item.classList.remove("writing");
   finish(item, state);
@@ -172,17 +179,14 @@ function showProgress({ processed, total, cache }, state) {
 }
 
 function finish(item, state) {
-  running = null;
-  setBusy(false);
-  byId("progress").hidden = true;
   if (state.error) {
     const box = element("p", state.error);
     box.className = "error";
     box.setAttribute("role", "alert");
     item.append(box);
   }
-  if (!state.text && !state.thought && state.error) {
-    footer(item, [], [["Try again", retry]]);
+  if (!state.text && !state.thought) {
+    footer(item, state.error ? [] : ["Nothing was said"], [["Try again", retry]]);
     question.focus();
     return;
   }
@@ -208,6 +212,8 @@ function retry() {
 function ask() {
   const text = question.value.trim();
   if (!text || running) return;
+  // A question without an answer is no part of what the model reads.
+  if (messages.at(-1)?.role === "user") messages.pop();
   messages.push({ role: "user", content: text });
   addTurn("user").body.textContent = text;
   question.value = "";

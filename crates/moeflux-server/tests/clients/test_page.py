@@ -139,3 +139,25 @@ def test_keys_and_errors(page):
     page.get_log("browser")  # Chromium counts the refusal as an error of the page's.
     find(page, "#new-chat").click()
     assert find(page, ".empty").is_displayed()
+
+
+@pytest.mark.parametrize(("size", "scheme"), [("desktop", "light")])
+def test_what_was_left_is_no_part_of_the_next_conversation(page):
+    roles = "return messages.map(it => it.role).join()"
+    question = find(page, "#question")
+    find(page, "#settings summary").click()
+    find(page, "#temperature").send_keys("1.9")
+    question.send_keys("Tell me about everything", Keys.ENTER)
+    wait(page, lambda it: find(it, "#stop").is_displayed())
+    find(page, "#new-chat").click()
+    wait(page, lambda it: find(it, "#send").is_displayed())
+    assert page.execute_script(roles) == "" and find(page, ".empty").is_displayed()
+    assert ask(page, "What is 23 + 45?")
+    assert page.execute_script(roles) == "user,assistant"
+    # Nor is a question that was refused.
+    page.execute_script("document.getElementById('question').value = 'long '.repeat(30000)")
+    question.send_keys(Keys.ENTER)
+    wait(page, lambda it: it.find_elements(By.CSS_SELECTOR, ".error"))
+    page.get_log("browser")  # Chromium counts the refusal as an error of the page's.
+    assert ask(page, "What is 23 + 45?")
+    assert page.execute_script(roles) == "user,assistant,user,assistant"
