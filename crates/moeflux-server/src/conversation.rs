@@ -28,23 +28,25 @@ pub(crate) struct Conversation {
     pub(crate) variables: Map<String, Value>,
     /// Whether the last message is the beginning of the answer.
     pub(crate) continues: bool,
+    pub(crate) names: Names,
     pub(crate) settings: Settings,
 }
 
-/// What the fields are called that do not go with an answer that has begun.
-pub(crate) struct ContinuedNames {
-    pub(crate) choice: &'static str,
+/// What a dialect calls the fields that refusals name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Names {
     pub(crate) shape: &'static str,
     pub(crate) thinking: &'static str,
 }
 
 impl Conversation {
     /// Refuses what an answer cannot be that has begun as text.
-    pub(crate) fn check_continued(&self, app: &App, names: &ContinuedNames) -> ApiResult<()> {
+    pub(crate) fn check_continued(&self, app: &App) -> ApiResult<()> {
+        let names = self.names;
         let problem = match () {
             () if !self.continues => return Ok(()),
             () if matches!(self.choice, Choice::Required | Choice::Named(_)) => {
-                (names.choice, "the answer has begun as text: it cannot be a call")
+                ("tool_choice", "the answer has begun as text: it cannot be a call")
             }
             () if self.shape != AnswerShape::Text => {
                 (names.shape, "the answer has begun: it cannot be held to a format any more")
@@ -190,7 +192,7 @@ fn constraint(
         Ok(constraint) => Ok(Some(constraint)),
         Err(err) => {
             let only_tools = grammar.shape == AnswerShape::Text;
-            let field = if only_tools { "tools" } else { "response_format" };
+            let field = if only_tools { "tools" } else { conversation.names.shape };
             Err(ApiError::field(field, err.to_string()))
         }
     }

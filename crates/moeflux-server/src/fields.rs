@@ -82,7 +82,11 @@ impl Fields {
         most: usize,
     ) -> ApiResult<Option<usize>> {
         let Some(value) = self.take(field) else { return Ok(None) };
-        match value.as_u64().and_then(|it| usize::try_from(it).ok()) {
+        // What is too large for any machine is the largest that this one knows.
+        match whole_number(&value)
+            .filter(|it| *it >= 0)
+            .map(|it| usize::try_from(it).unwrap_or(usize::MAX))
+        {
             Some(it) if (least..=most).contains(&it) => Ok(Some(it)),
             _ => {
                 let range = match most {
@@ -148,6 +152,12 @@ impl Fields {
     }
 }
 
+/// A whole number, however it is written: to JSON, 3 and 3.0 are the same.
+pub(crate) fn whole_number(value: &Value) -> Option<i128> {
+    let exact = value.as_i64().map(i128::from).or(value.as_u64().map(i128::from));
+    exact.or_else(|| value.as_f64().filter(|it| it.fract() == 0.0).map(|it| it as i128))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -161,6 +171,17 @@ mod tests {
         let inner = fields.object("c").unwrap().unwrap();
         assert_eq!(inner.finish().unwrap_err().param.as_deref(), Some("c.d"));
         assert_eq!(fields.finish(), Ok(()));
+    }
+
+    #[test]
+    fn whole_numbers_may_be_written_as_others() {
+        let mut fields =
+            Fields::of_request(json!({"a": 3.0, "b": 1e30, "c": -0.0, "d": 1e30, "e": -1e30}))
+                .unwrap();
+        assert_eq!(fields.integer("a", 0, 3), Ok(Some(3)));
+        assert_eq!(fields.integer("b", 1, usize::MAX), Ok(Some(usize::MAX)));
+        assert_eq!(fields.integer("c", 0, 3), Ok(Some(0)));
+        assert!(fields.integer("d", 0, 3).is_err() && fields.integer("e", 0, usize::MAX).is_err());
     }
 
     #[test]

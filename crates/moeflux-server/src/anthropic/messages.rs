@@ -11,7 +11,7 @@ use super::blocks;
 use super::reply::{MessageStream, whole};
 use crate::app::App;
 use crate::ask::collect;
-use crate::conversation::{Choice, ContinuedNames, Conversation, Settings, ask, count};
+use crate::conversation::{Choice, Conversation, Names, Settings, ask, count};
 use crate::error::{ApiError, ApiResult};
 use crate::events::EventStream;
 use crate::fields::Fields;
@@ -78,14 +78,10 @@ fn conversation(app: &App, fields: &mut Fields, settings: Settings) -> ApiResult
         thinking,
         variables,
         continues,
+        names: Names { shape: "output_config.format", thinking: "thinking" },
         settings,
     };
-    let names = ContinuedNames {
-        choice: "tool_choice",
-        shape: "output_config.format",
-        thinking: "thinking",
-    };
-    conversation.check_continued(app, &names)?;
+    conversation.check_continued(app)?;
     Ok(conversation)
 }
 

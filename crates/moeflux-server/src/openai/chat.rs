@@ -10,7 +10,7 @@ use super::chat_reply::{ChatStream, Head, whole};
 use super::sampling::{self, MAX_TOP};
 use crate::app::App;
 use crate::ask::collect;
-use crate::conversation::{Choice, ContinuedNames, Conversation, ask};
+use crate::conversation::{Choice, Conversation, Names, ask};
 use crate::error::{ApiError, ApiResult};
 use crate::events::EventStream;
 use crate::fields::Fields;
@@ -96,14 +96,10 @@ fn conversation(app: &App, fields: &mut Fields) -> ApiResult<Conversation> {
         thinking,
         variables,
         continues,
+        names: Names { shape: "response_format", thinking: "reasoning_effort" },
         settings,
     };
-    let names = ContinuedNames {
-        choice: "tool_choice",
-        shape: "response_format",
-        thinking: "reasoning_effort",
-    };
-    conversation.check_continued(app, &names)?;
+    conversation.check_continued(app)?;
     Ok(conversation)
 }
 

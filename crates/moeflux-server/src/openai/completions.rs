@@ -13,7 +13,7 @@ use crate::app::App;
 use crate::ask::{Ask, Update, Usage, Whole, collect, submit};
 use crate::error::{ApiError, ApiResult};
 use crate::events::{Encoder, EventStream, Events};
-use crate::fields::Fields;
+use crate::fields::{Fields, whole_number};
 use crate::logprobs;
 use crate::reply::{self, Dialect, Reply, error_value};
 
@@ -96,8 +96,9 @@ fn prompt(app: &App, value: Value, echo: bool) -> ApiResult<Prompt> {
             tokens.map_err(|err| ApiError::field("prompt", err.to_string()))?
         }
         Value::Array(ids) => {
-            let id =
-                |it: &Value| u32::try_from(it.as_u64()?).ok().filter(|it| (*it as usize) < vocab);
+            let id = |it: &Value| {
+                u32::try_from(whole_number(it)?).ok().filter(|it| (*it as usize) < vocab)
+            };
             let ids: Option<Vec<TokenId>> = ids.iter().map(|it| id(it).map(TokenId)).collect();
             ids.ok_or_else(|| {
                 ApiError::field("prompt", format!("tokens are whole numbers below {vocab}"))

@@ -12,7 +12,7 @@ use super::responses_reply::{ResponseHead, ResponseStream, whole};
 use super::sampling::{self, MAX_TOP};
 use crate::app::App;
 use crate::ask::collect;
-use crate::conversation::{Choice, Conversation, Settings, ask};
+use crate::conversation::{Choice, Conversation, Names, Settings, ask};
 use crate::error::{ApiError, ApiResult};
 use crate::events::EventStream;
 use crate::fields::Fields;
@@ -105,6 +105,7 @@ fn conversation(app: &App, fields: &mut Fields) -> ApiResult<Conversation> {
         thinking,
         variables,
         continues: false,
+        names: Names { shape: "text.format", thinking: "reasoning.effort" },
         settings,
     })
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::app::App;
 use crate::conversation::Settings;
 use crate::error::ApiResult;
-use crate::fields::Fields;
+use crate::fields::{Fields, whole_number};
 
 /// Answers to one prompt at most.
 const MAX_N: usize = 16;
@@ -37,9 +37,12 @@ pub(crate) fn parse(app: &App, fields: &mut Fields) -> ApiResult<Settings> {
         settings.sampler.repeat_penalty = penalty;
     }
     if let Some(seed) = fields.take("seed") {
-        let seed = seed.as_i64().map(i64::cast_unsigned).or(seed.as_u64());
-        settings.sampler.seed =
-            seed.ok_or_else(|| fields.refuse("seed", "it must be a whole number"))?;
+        let range = i128::from(i64::MIN)..=i128::from(u64::MAX);
+        let seed = whole_number(&seed).filter(|it| range.contains(it));
+        // Negative ones wrap.
+        settings.sampler.seed = seed
+            .ok_or_else(|| fields.refuse("seed", "it must be a whole number of 64 bits"))?
+            as u64;
     }
     Ok(settings)
 }

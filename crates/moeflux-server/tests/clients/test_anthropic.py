@@ -174,6 +174,8 @@ def test_count_tokens(client):
         {"type": "thinking", "thinking": "Hm", "signature": "x"}]}]}, "messages[1].content"),
     ({"messages": [{"role": "assistant", "content": ""}]}, "messages"),
     ({**BEGUN, "tools": [WEATHER], "tool_choice": {"type": "any"}}, "tool_choice"),
+    ({"output_config": {"format": {"type": "json_schema", "schema": {"not": {}}}}},
+     "output_config.format"),
     ({**BEGUN, "output_config": {"format": {"type": "json_schema", "schema": {}}}},
      "output_config.format"),
 ])

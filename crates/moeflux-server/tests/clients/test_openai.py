@@ -114,6 +114,13 @@ def test_stop(client):
         assert answer.choices[0].finish_reason == "stop"
 
 
+def test_whole_numbers_may_be_written_as_others(http):
+    body = {"model": MODEL, "messages": SUM, "max_tokens": 3.0, "n": 1.0, "seed": 7.0, "top_k": 1e30}
+    assert http.post("/v1/chat/completions", json=body).status_code == 200
+    refused = http.post("/v1/chat/completions", json={**body, "max_tokens": 3.5})
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "max_tokens"
+
+
 def test_max_tokens(client):
     for name in ["max_tokens", "max_completion_tokens"]:
         answer = chat(client, messages=PARIS, **{name: 3})
@@ -271,6 +278,8 @@ def test_what_is_known_is_not_read_again(client):
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     ({"stream_options": {"include_usage": True}}, "stream_options"),
     ({"response_format": {"type": "grammar"}}, "response_format.type"),
+    ({"response_format": {"type": "json_schema", "json_schema": {
+        "name": "x", "schema": {"not": {}}}}}, "response_format"),
     ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
     ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
     ({"tool_choice": "required"}, "tool_choice"),
@@ -436,6 +445,8 @@ def test_responses_give_logprobs(client):
     ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
     ({"conversation": "c"}, "conversation"),
     ({"reasoning": {"effort": "high"}}, "reasoning.effort"),
+    ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"not": {}}}}},
+     "text.format"),
 ])
 def test_responses_refuse_by_name(http, fields, name):
     response = http.post("/v1/responses", json={"model": MODEL, "input": "x", **fields})
