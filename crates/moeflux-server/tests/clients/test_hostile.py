@@ -110,19 +110,29 @@ def test_half_closed_clients(server):
     assert_answers(server)
 
 
-def test_clients_that_go_away_are_forgotten(server):
-    body = json.dumps({**BODY, "stream": True, "max_tokens": 4000, "temperature": 2,
-                       "logit_bias": {"8187": -100, "8185": -100}}).encode()
-    for _ in range(20):
-        with connect(server) as connection:
-            connection.sendall(post(body))
-            connection.recv(500)
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_clients_that_go_away_are_forgotten(server, is_stream):
+    def now():
+        return httpx.get(server.url + "/status", timeout=30).json()["now"]
 
     def is_idle():
-        now = httpx.get(server.url + "/status", timeout=30).json()["now"]
-        return now["running"] == now["waiting"] == 0
+        state = now()
+        return state["running"] == state["waiting"] == 0
 
     until(is_idle)
+    before = now()["generated_tokens"]
+    body = json.dumps({**BODY, "stream": is_stream, "max_tokens": 4000, "temperature": 2,
+                       "logit_bias": {"8187": -100, "8185": -100}}).encode()
+    for _ in range(10):
+        with connect(server) as connection:
+            connection.sendall(post(body).replace(b"Connection: close", b"X-A: b"))
+            if is_stream:
+                connection.recv(500)
+            else:
+                until(lambda: now()["running"] > 0)
+    until(is_idle)
+    # Whole answers would have been 40,000 tokens.
+    assert now()["generated_tokens"] - before < 20000
     assert_answers(server)
 
 

@@ -7,7 +7,7 @@ import sys
 from conftest import Server
 
 
-def test_schemathesis_finds_nothing():
+def test_schemathesis_finds_nothing(tmp_path):
     server = Server("--max-tokens", "4", "--queue", "200")
     try:
         # Its check of what must be accepted is the one in openapi_checks.py, which knows what
@@ -20,7 +20,8 @@ def test_schemathesis_finds_nothing():
         ]
         here = os.path.dirname(os.path.abspath(__file__))
         env = {**os.environ, "SCHEMATHESIS_HOOKS": "openapi_checks", "PYTHONPATH": here}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=env)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=900, env=env,
+                              cwd=tmp_path)
         assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     finally:
         assert server.stop() == 0
