@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the server with the clients that people use: those of OpenAI and Anthropic, a fuzzer of its
-# OpenAPI description, and broken ones. Needs Python 3.10 with venv, and PyPI on the first run.
+# Tests the server with the clients that people use: those of OpenAI and Anthropic, a browser, a fuzzer of
+# its OpenAPI description, and broken ones; and chat in a terminal. Needs Python 3.10 with venv, and PyPI on the first run.
 #   tools/ci/clients.sh [MOEFLUX] [arguments of pytest]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
