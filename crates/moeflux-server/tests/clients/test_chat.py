@@ -10,6 +10,8 @@ import pexpect
 import pyte
 import pytest
 
+from conftest import until
+
 WAIT = 60  # seconds, for machines that do other things, too
 UP, CTRL_C, CTRL_D, ALT_ENTER = "\x1b[A", "\x03", "\x04", "\x1b\r"
 PROMPT = "you>"
@@ -27,7 +29,7 @@ class Chat:
         self.screen = pyte.HistoryScreen(width, height, history=5000, ratio=0.5)
         self.stream = pyte.ByteStream(self.screen)
         # A shell in between keeps the terminal open when the program has ended.
-        command = ["-c", 'trap : INT; stty -g; "$0" chat "$@"; echo "code:$?"; stty -g; read end',
+        command = ["-c", 'trap : INT; trap "" HUP; stty -g; "$0" chat "$@"; echo "code:$?"; stty -g; read end',
                    os.environ["MOEFLUX_BIN"], *args]
         self.child = pexpect.spawn("/bin/sh", command, env=env, dimensions=(height, width),
                                    timeout=WAIT)
@@ -101,7 +103,12 @@ class Chat:
         self.close()
 
     def close(self):
+        """Takes the terminal away."""
+        with open(f"/proc/{self.child.pid}/task/{self.child.pid}/children") as children:
+            pids = children.read().split()
         self.child.close(force=True)
+        # The program goes as well, even if it was told to ignore that.
+        until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
 
 
 @pytest.fixture

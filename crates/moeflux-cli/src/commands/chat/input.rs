@@ -27,6 +27,20 @@ const HISTORY_LINES: usize = 1000;
 /// Exit code of a program that Ctrl-C has ended.
 const INTERRUPTED: i32 = 130;
 
+/// Exit code of a program whose terminal has gone.
+#[cfg(unix)]
+const HUNG_UP: i32 = 129;
+
+/// Without a terminal the editor waits in a circle, and who has started this
+/// program may have told it to ignore that. What should last is kept already.
+#[cfg(unix)]
+fn leave_with_terminal() -> Result<()> {
+    let always = Arc::new(AtomicBool::new(true));
+    flag::register_conditional_shutdown(signal_hook::consts::SIGHUP, HUNG_UP, always)
+        .context("cannot listen for the end of the terminal")?;
+    Ok(())
+}
+
 /// A line that ends with a backslash goes on.
 struct Continued;
 
@@ -66,6 +80,8 @@ impl Input {
             let exit = flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&flag));
             let both = exit.and_then(|_| flag::register(SIGINT, Arc::clone(&flag)));
             both.context("cannot listen for Ctrl-C")?;
+            #[cfg(unix)]
+            leave_with_terminal()?;
         }
         Ok(flag)
     }

@@ -46,8 +46,8 @@ impl<'a> Screen<'a> {
         self.bar = None;
         if self.error.is_none() {
             let end = if self.text.ends_with('\n') { "" } else { "\n" };
-            let left = self.terminal.map_or("", |it| it.left());
-            self.error = print(&format!("{left}{end}")).err();
+            let cleared = self.terminal.map_or("", |it| it.cleared());
+            self.error = print(&format!("{cleared}{end}")).err();
         }
         self.error.map_or(Ok(self.text), Err)
     }
@@ -119,14 +119,9 @@ impl Terminal {
         }
     }
 
-    /// What takes the status away: all behind the cursor.
+    /// What takes the status away: all behind where the text ended. Ctrl-C makes terminals
+    /// forget what they were about to show, so that the cursor may have stayed below.
     fn cleared(&self) -> &'static str {
-        if self.is_shown { "\x1b[J" } else { "" }
-    }
-
-    /// The same at the end. Ctrl-C makes terminals forget what they were about to show, so that
-    /// the cursor may have stayed below: it goes back to where the text ended.
-    fn left(&self) -> &'static str {
         if self.is_shown { "\x1b8\x1b[0m\x1b[J" } else { "" }
     }
 
@@ -145,7 +140,8 @@ impl Terminal {
             // A line below, and back: at the bottom that makes room.
             out.push_str("\x1bD\x1bM\x1b7\x1b[B\r\x1b[2m");
             out.push_str(&line);
-            out.push_str("\x1b[0m\x1b8");
+            // Some terminals keep a place only until they go back to it.
+            out.push_str("\x1b[0m\x1b8\x1b7");
         }
         out
     }
@@ -209,7 +205,7 @@ mod tests {
         let shown = terminal.show("def", 10);
         assert!(shown.contains("\x1b[2m2 tokens,\x1b[0m"), "cut to the width: {shown:?}");
         let full = terminal.show("ghij", 10);
-        assert!(full.starts_with("\x1b[Jghij") && !terminal.is_shown, "{full:?}");
+        assert!(full.starts_with("\x1b8\x1b[0m\x1b[Jghij") && !terminal.is_shown, "{full:?}");
         assert!(terminal.show("k", 10).starts_with('k'));
         assert!(terminal.is_shown);
     }
