@@ -237,6 +237,14 @@ impl Encoder {
         }
     }
 
+    /// Submits what was recorded, if anything was: a buffer that is written
+    /// from now on was read by it before.
+    pub(crate) fn flush(&mut self) {
+        if self.encoder.is_some() {
+            self.submit();
+        }
+    }
+
     /// Hands everything recorded so far to the device.
     pub(crate) fn submit(&mut self) {
         self.pass = None;

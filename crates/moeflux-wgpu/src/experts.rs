@@ -3,7 +3,8 @@
 //! A slot has the three matrices of an expert as kernels read them. Slots are
 //! made while memory lasts and the budget allows, then the one that was used
 //! longest ago is given away. Overwriting it waits for no kernel: commands run
-//! in order, and what was recorded but not submitted is submitted first.
+//! in order, and whatever was recorded but not submitted is submitted first,
+//! because a slot is written before all kernels of the next submission.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -38,8 +39,6 @@ struct Entry {
     slot: Slot,
     /// When it was used, counted in uses.
     used: u64,
-    /// The submission that used it last.
-    generation: u64,
 }
 
 /// Slots of one size.
@@ -98,12 +97,12 @@ impl Slots {
         let layout = self.layout(&expert.layout);
         let bytes = self.layouts[layout].bytes;
         self.clock += 1;
-        let (now, generation) = (self.clock, encoder.generation());
+        let now = self.clock;
         let pool = self.pools.entry(bytes).or_default();
         if let Some(entry) = pool.by_key.get_mut(&expert.key) {
             pool.by_use.remove(&entry.used);
             pool.by_use.insert(now, expert.key);
-            (entry.used, entry.generation) = (now, generation);
+            entry.used = now;
             return Some(entry.slot.clone());
         }
         if pool.free.is_empty() {
@@ -118,17 +117,14 @@ impl Slots {
                     return None;
                 }
                 pool.by_use.remove(&used);
-                let entry = pool.by_key.remove(&key)?;
-                if entry.generation == generation {
-                    encoder.submit();
-                }
-                entry.slot
+                encoder.flush();
+                pool.by_key.remove(&key)?.slot
             }
         };
         let layout = &self.layouts[layout];
         slot.places = layout.places(slot.at);
         fill(encoder, &slot, layout, expert);
-        let entry = Entry { slot: slot.clone(), used: now, generation: encoder.generation() };
+        let entry = Entry { slot: slot.clone(), used: now };
         pool.by_use.insert(now, expert.key);
         pool.by_key.insert(expert.key, entry);
         Some(slot)

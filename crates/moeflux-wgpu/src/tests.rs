@@ -5,6 +5,7 @@ mod metal;
 
 use std::sync::Arc;
 
+use moeflux_backend::Backend;
 use moeflux_backend::conformance::{self, Closeness};
 
 use crate::{Context, Wgpu};
@@ -22,17 +23,35 @@ const RELATIVE: f32 = 1e-5;
 /// terms are of the order of one.
 const ABSOLUTE: f32 = 1e-5;
 
-#[test]
+const CLOSENESS: Closeness = Closeness::Within { absolute: ABSOLUTE, relative: RELATIVE };
+
+/// The best GPU, or `None` where there is none and none is expected.
 #[expect(clippy::print_stdout, reason = "a test that did not run says so")]
-fn every_op_agrees_with_the_specification() {
-    let context = match Context::open(None) {
-        Ok(context) => context,
+fn context() -> Option<Arc<Context>> {
+    match Context::open(None) {
+        Ok(context) => Some(context),
         Err(err) if std::env::var_os("MOEFLUX_EXPECTED_GPU").is_some() => panic!("{err}"),
-        Err(err) => return println!("SKIP: {err}"),
-    };
-    println!("on {:?}", context.facts());
-    let open =
-        || -> Box<dyn moeflux_backend::Backend> { Box::new(Wgpu::new(Arc::clone(&context), None)) };
-    let closeness = Closeness::Within { absolute: ABSOLUTE, relative: RELATIVE };
-    conformance::check(&open, closeness);
+        Err(err) => {
+            println!("SKIP: {err}");
+            None
+        }
+    }
+}
+
+#[test]
+fn every_op_agrees_with_the_specification() {
+    let Some(context) = context() else { return };
+    let open = || -> Box<dyn Backend> { Box::new(Wgpu::new(Arc::clone(&context), None)) };
+    conformance::check(&open, CLOSENESS);
+}
+
+#[test]
+fn experts_are_what_they_were_while_their_slots_are_given_away() {
+    let Some(context) = context() else { return };
+    // From one slot to more than there are experts.
+    for slot_bytes in (0..400_000).step_by(20_000) {
+        let open =
+            || -> Box<dyn Backend> { Box::new(Wgpu::new(Arc::clone(&context), Some(slot_bytes))) };
+        conformance::check_experts_in_turns(&[&open], CLOSENESS);
+    }
 }

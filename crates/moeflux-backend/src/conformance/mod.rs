@@ -50,7 +50,16 @@ pub fn check_each(candidates: &[Open<'_>], closeness: Closeness) {
     attention::check(&suite);
     caches::check(&suite);
     moe::check(&suite);
+    moe::check_turns(&suite);
     products::check(&suite);
+}
+
+/// Runs what tests memory for experts, on backends that have little of it.
+///
+/// # Panics
+/// With the case and the first element that differs.
+pub fn check_experts_in_turns(candidates: &[Open<'_>], closeness: Closeness) {
+    moe::check_turns(&Suite { candidates, closeness });
 }
 
 struct Suite<'a> {

@@ -40,6 +40,34 @@ pub(super) fn check(suite: &Suite<'_>) {
     }
 }
 
+/// Experts that come and go while kernels that need them may still wait.
+pub(super) fn check_turns(suite: &Suite<'_>) {
+    const N_EXPERTS: u16 = 7;
+    const OPS: u32 = 40;
+    let shape = Shape { format: formats()[0], alternates: false };
+    suite.case("experts in turns", &|b| {
+        let (hidden, intermediate) =
+            group_size(shape.format).map_or((37, 21), |it| (2 * it, 3 * it));
+        let experts: Vec<_> =
+            (0..N_EXPERTS).map(|id| expert(shape, id, hidden, intermediate)).collect();
+        let x = filled(b, 2, hidden, 66);
+        let out = filled(b, 3 * OPS as usize, hidden, 67).buf;
+        let mut numbers = Numbers::new(68);
+        for nth in 0..OPS {
+            let first = numbers.bits() % u64::from(N_EXPERTS);
+            let n = 1 + numbers.bits() % 3;
+            let call = |i: u64| ExpertCall {
+                expert: Arc::clone(&experts[((first + 2 * i) % u64::from(N_EXPERTS)) as usize]),
+                rows: vec![ExpertRow { row: nth % 2, slot: 3 * nth + i as u32 }],
+            };
+            let calls: Vec<ExpertCall> = (0..n).map(call).collect();
+            let (inputs, activation) = (Inputs::Full, Activation::Swiglu);
+            b.experts(Experts { out, x, inputs, activation, biases: None, calls: &calls });
+        }
+        read(b, out, 3 * OPS as usize)
+    });
+}
+
 /// How an expert is stored.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
