@@ -1,23 +1,34 @@
 //! Every family on a GPU, software ones included: against the references, and
-//! streamed against resident.
+//! the same bits however experts come and rows are shared out.
 #![cfg(feature = "gpu")]
 
 mod common;
 
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{Golden, cases, greedy, kl, logits_by_chunk};
 use moeflux_engine::{Activations, Device, Engine, EngineOptions, TokenId, devices};
-use moeflux_store::IoChoice;
+use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
 /// Largest difference of a logit, the logits' standard deviation being about 2:
 /// as on the CPU, whose sums have another order.
 const MAX_DIFFERENCE: f32 = 2e-3;
 
-/// Options for the best GPU, or `None` where there is none.
+/// An engine that lasts from test to test: with it the device stays open, and
+/// its kernels stay compiled. Tests take turns, as the device's threads do.
+fn turn() -> MutexGuard<'static, Option<Engine>> {
+    static KEPT: Mutex<Option<Engine>> = Mutex::new(None);
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Options for the best GPU, or `None` where there is none and none is
+/// expected.
 #[expect(clippy::print_stdout, reason = "a test that did not run says so")]
 fn options(activations: Activations) -> Option<EngineOptions> {
     if devices().iter().all(|it| it.lacks.is_some()) {
+        let is_expected = std::env::var_os("MOEFLUX_EXPECTED_GPU").is_some();
+        assert!(!is_expected, "this machine has no GPU that runs models: {:?}", devices());
         println!("SKIP: this machine has no GPU that runs models");
         return None;
     }
@@ -25,12 +36,19 @@ fn options(activations: Activations) -> Option<EngineOptions> {
     Some(EngineOptions { device, activations, ..EngineOptions::default() })
 }
 
+fn open(case: &Path, options: &EngineOptions, kept: &mut Option<Engine>) -> Engine {
+    let engine = Engine::open(case, options).unwrap();
+    kept.get_or_insert_with(|| engine.clone());
+    engine
+}
+
 #[test]
 fn exact_logits_and_greedy_continuations_agree_with_the_reference() {
     let Some(exact) = options(Activations::Full) else { return };
+    let mut kept = turn();
     for case in cases() {
         let golden = Golden::read(&case);
-        let engine = Engine::open(&case, &exact).unwrap();
+        let engine = open(&case, &exact, &mut kept);
         for (i, sequence) in golden.sequences.iter().enumerate() {
             let got = logits_by_chunk(&engine, &sequence.tokens, usize::MAX);
             assert_eq!(got.len(), sequence.logits.len());
@@ -46,9 +64,10 @@ fn exact_logits_and_greedy_continuations_agree_with_the_reference() {
 #[test]
 fn rounded_activations_cost_less_than_the_reference_loses_in_bf16() {
     let Some(rounding) = options(Activations::Int16) else { return };
+    let mut kept = turn();
     for case in cases() {
         let golden = Golden::read(&case);
-        let engine = Engine::open(&case, &rounding).unwrap();
+        let engine = open(&case, &rounding, &mut kept);
         for sequence in &golden.sequences {
             let got = logits_by_chunk(&engine, &sequence.tokens, usize::MAX);
             let divergence = kl(&sequence.logits, &got, engine.shape().vocab);
@@ -58,31 +77,70 @@ fn rounded_activations_cost_less_than_the_reference_loses_in_bf16() {
     }
 }
 
-fn bits(case: &Path, options: &EngineOptions, tokens: &[TokenId]) -> Vec<u32> {
-    let engine = Engine::open(case, options).unwrap();
-    let prefill = logits_by_chunk(&engine, tokens, usize::MAX);
-    let decode = logits_by_chunk(&engine, tokens, 1);
-    prefill.into_iter().chain(decode).map(f32::to_bits).collect()
+fn bits(engine: &Engine, tokens: &[TokenId], chunk: usize) -> Vec<u32> {
+    logits_by_chunk(engine, tokens, chunk).into_iter().map(f32::to_bits).collect()
+}
+
+/// The longest sequence of a case.
+fn longest(case: &Path) -> Vec<TokenId> {
+    let sequences = Golden::read(case).sequences;
+    sequences.into_iter().map(|it| it.tokens).max_by_key(Vec::len).unwrap()
 }
 
 #[test]
 fn experts_that_are_streamed_give_the_bits_of_resident_ones() {
     let Some(options) = options(Activations::Int16) else { return };
+    let mut kept = turn();
     for case in cases() {
-        let tokens = &Golden::read(&case).sequences.pop().unwrap().tokens;
+        let tokens = &longest(&case);
         let resident = EngineOptions {
             expert_io: IoChoice::Mmap,
             device_cache: Some(u64::MAX),
             ..options.clone()
         };
-        // One slot on the device, and a cache that holds little.
-        let streamed = EngineOptions {
-            expert_io: IoChoice::Pread,
-            device_cache: Some(0),
-            chunk: Some(Engine::open(&case, &resident).unwrap().plan().chunk),
-            ..options.clone()
-        };
-        let same = bits(&case, &resident, tokens) == bits(&case, &streamed, tokens);
-        assert!(same, "{}", case.display());
+        let engine = open(&case, &resident, &mut kept);
+        let few = &tokens[..tokens.len().min(10)];
+        let want = [bits(&engine, tokens, usize::MAX), bits(&engine, few, 1)];
+        let plan = engine.plan();
+        let (record, top_k) = (plan.record_bytes, engine.shape().top_k as u64);
+        // One slot on the device, some, and nearly enough; what is read ahead and who leaves
+        // changes nothing either.
+        let streams = [
+            (0, Prefetch::Off, CachePolicy::default()),
+            (5 * record, Prefetch::LastToken, CachePolicy::Lru),
+            (plan.expert_bytes * 3 / 4, Prefetch::Lookahead, CachePolicy::Frequency),
+        ];
+        for (device_cache, prefetch, cache_policy) in streams {
+            let streamed = EngineOptions {
+                expert_io: IoChoice::Pread,
+                expert_cache: Some((2 * top_k + 1) * (record + (64 << 10))),
+                device_cache: Some(device_cache),
+                prefetch,
+                cache_policy,
+                chunk: Some(plan.chunk),
+                ..options.clone()
+            };
+            let engine = open(&case, &streamed, &mut kept);
+            let got = [bits(&engine, tokens, usize::MAX), bits(&engine, few, 1)];
+            assert!(got == want, "{}, {streamed:?}", case.display());
+        }
+    }
+}
+
+#[test]
+fn a_row_has_the_same_bits_whatever_shares_its_step() {
+    for activations in [Activations::Full, Activations::Int16] {
+        let Some(options) = options(activations) else { return };
+        let mut kept = turn();
+        for case in cases() {
+            let tokens = &longest(&case);
+            let tokens = &tokens[..tokens.len().min(24)];
+            let engine = open(&case, &options, &mut kept);
+            let alone = bits(&engine, tokens, 1);
+            for chunk in [3, 8] {
+                let got = bits(&engine, tokens, chunk);
+                assert!(got == alone, "{}, chunks of {chunk}", case.display());
+            }
+        }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Kv {
     pub(crate) dtype: KvType,
     pub(crate) k: Plane,
     pub(crate) v: Plane,
-    /// Positions of a piece; only the last one may hold fewer.
+    /// Positions of a piece, a power of two; only the last one may hold fewer.
     pub(crate) piece_len: usize,
 }
 

@@ -1,6 +1,6 @@
 //! The adapter, the device that was opened on it, and what went wrong there.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use moeflux_backend::DeviceError;
 use wgpu::{
@@ -115,7 +115,14 @@ pub fn adapters() -> Vec<AdapterFacts> {
     enumerate().iter().map(facts).collect()
 }
 
-fn instance() -> Instance {
+/// The process's one connection to its drivers: drivers hand out only so many,
+/// and not all of them take one back.
+fn instance() -> &'static Instance {
+    static INSTANCE: OnceLock<Instance> = OnceLock::new();
+    INSTANCE.get_or_init(new_instance)
+}
+
+fn new_instance() -> Instance {
     let memory_budget_thresholds =
         MemoryBudgetThresholds { for_resource_creation: Some(MEMORY_SHARE), for_device_loss: None };
     let backends = Backends::VULKAN | Backends::METAL | Backends::DX12;
@@ -198,22 +205,35 @@ fn lacks(features: Features, limits: &Limits, subgroup_min_size: u32) -> Option<
 
 impl Context {
     /// Opens the GPU of that number, as [`adapters`] counts them, or the best.
+    /// One that is open and works is shared, with its compiled kernels; it is
+    /// closed when nobody has it any more.
     ///
     /// # Errors
     /// Where there is none, or it cannot run the kernels.
     pub fn open(index: Option<usize>) -> Result<Arc<Context>, OpenError> {
-        let all = enumerate();
+        static OPEN: Mutex<Vec<(usize, Weak<Context>)>> = Mutex::new(Vec::new());
+        let mut all = enumerate();
         let n = all.len();
-        let adapter = match index {
-            Some(index) => {
-                all.into_iter().nth(index).ok_or(OpenError::NoSuchAdapter { index, n })?
-            }
-            None => {
-                let usable = all.iter().position(|it| facts(it).lacks.is_none());
-                all.into_iter().nth(usable.unwrap_or(0)).ok_or(OpenError::NoAdapter)?
-            }
+        let usable = || all.iter().position(|it| facts(it).lacks.is_none());
+        let at = match index {
+            Some(index) if index >= n => return Err(OpenError::NoSuchAdapter { index, n }),
+            Some(index) => index,
+            None if n == 0 => return Err(OpenError::NoAdapter),
+            None => usable().unwrap_or(0),
         };
-        let facts = facts(&adapter);
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = open.iter().find(|it| it.0 == at).and_then(|it| it.1.upgrade());
+        if let Some(context) = known.filter(|it| it.check().is_ok()) {
+            return Ok(context);
+        }
+        let context = Context::open_anew(&all.swap_remove(at))?;
+        open.retain(|it| it.0 != at);
+        open.push((at, Arc::downgrade(&context)));
+        Ok(context)
+    }
+
+    fn open_anew(adapter: &Adapter) -> Result<Arc<Context>, OpenError> {
+        let facts = facts(adapter);
         if let Some(lacks) = &facts.lacks {
             return Err(OpenError::Lacks { name: facts.name.clone(), lacks: lacks.clone() });
         }

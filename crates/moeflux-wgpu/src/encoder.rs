@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use moeflux_backend::DeviceError;
 use wgpu::{
@@ -46,6 +47,9 @@ const PARAMS_STRIDE: usize = 256;
 const DISPATCHES: usize = 256;
 /// Most workgroups of one dimension.
 const GRID: u32 = 32_768;
+
+/// Longest time between the end of a wait and the word of it.
+const CALLBACK: Duration = Duration::from_secs(10);
 
 /// Bind groups that are kept; beyond it, all are made anew.
 const MAX_GROUPS: usize = 1 << 14;
@@ -306,7 +310,8 @@ impl Encoder {
             self.context.lose(reason.clone());
             DeviceError::Lost { reason }
         };
-        match receiver.try_recv() {
+        // Another backend of this device may be the one that is about to say so.
+        match receiver.recv_timeout(CALLBACK) {
             Ok(Ok(())) => {}
             Ok(Err(err)) => return Err(lost(format!("reading back failed: {err}"))),
             Err(err) => return Err(lost(format!("reading back never ended: {err}"))),

@@ -11,9 +11,9 @@ use crate::shader::{Shader, Variant};
 /// Threads of `attention.wgsl`: positions worked on together.
 const TILE: usize = 64;
 
-/// Workgroups that keep a device busy: positions are split until there are as
-/// many.
-const BUSY: usize = 512;
+/// Positions of a split. Splits begin at its multiples whatever else is asked
+/// for, so that a row's bits follow from its position alone.
+const SPLIT: usize = 2 * TILE;
 
 /// Words of what splits gathered, and of scores, at a time.
 const PART_WORDS: usize = 8 << 20;
@@ -110,39 +110,23 @@ fn attend(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv) {
     while row < span.rows.len() {
         let left = span.rows.len() - row;
         let end = span.position + span.rows.len();
-        // As if all rows that are left went together.
         let seen = op.window.map_or(end, |it| end.min(it + left));
-        let split_len = split_len(left * n_heads, seen);
-        let n_splits = seen.div_ceil(split_len) + end.div_ceil(kv.piece_len);
-        let fit = PART_WORDS / (n_heads * n_splits * size).max(1);
+        let fit = PART_WORDS / (n_heads * (seen.div_ceil(SPLIT) + 1) * size);
         let n = left.min(fit.max(1));
-        rows(b, op, span, kv, (row, n), split_len);
+        rows(b, op, span, kv, (row, n));
         row += n;
     }
 }
 
-/// Positions of a split where there is so much else to do.
-fn split_len(n_queries: usize, n_positions: usize) -> usize {
-    let n_splits = BUSY.div_ceil(n_queries.max(1)).min(n_positions.div_ceil(TILE)).max(1);
-    n_positions.div_ceil(n_splits).next_multiple_of(TILE)
-}
-
-fn rows(
-    b: &mut Wgpu,
-    op: &Attention,
-    span: &Span,
-    kv: &Kv,
-    (first, n): (usize, usize),
-    split_len: usize,
-) {
+fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, (first, n): (usize, usize)) {
     b.encoder.begin();
     let Attention { out, q, window, sinks, selection, scale, .. } = *op;
     let (n_heads, v_dim) = (q.n_heads, out.head_dim);
     let position = span.position + first;
     let end = position + n;
-    let start = window.map_or(0, |it| (position + 1).saturating_sub(it));
+    let start = window.map_or(0, |it| (position + 1).saturating_sub(it)) / SPLIT * SPLIT;
     let parts: Vec<_> = kv.parts(start..end).collect();
-    let splits = |len: usize| len.div_ceil(split_len);
+    let splits = |len: usize| len.div_ceil(SPLIT);
     let all_splits: usize = parts.iter().map(|it| splits(it.positions.len())).sum();
     let gathered =
         b.scratch.attention.words(&mut b.encoder, n * n_heads * all_splits * (v_dim + 2));
@@ -171,7 +155,7 @@ fn rows(
             word(part.start),
             word(part.positions.start),
             word(part.positions.end),
-            word(split_len),
+            word(SPLIT),
             word(n_splits),
             word(all_splits),
             word(first_split),
