@@ -13,13 +13,14 @@ pub mod trace;
 
 use std::ops::Range;
 
-use moeflux_core::{HostBuf, TokenId};
+use moeflux_core::{Expert, HostBuf, LayerIdx, TokenId};
 
 pub use ops::{
     Activation, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
     ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, GatedRmsNorm, HeadProduct, Heads,
     HostMatrix, Inputs, KvType, LayerNorm, Projection, RmsNorm, Rope, RopePairs, RopeSpec, Route,
-    Routing, Scoring, SelectPositions, Selection, Sequence, Shared, Span, Vector, Weight,
+    RoutedExperts, Routing, Scoring, SelectPositions, Selection, Sequence, Shared, Span, Vector,
+    Weight,
 };
 pub use stage::Stage;
 
@@ -140,6 +141,32 @@ pub trait Backend: Send {
     fn experts(&mut self, op: Experts<'_>);
     /// Adds experts' outputs to the residual stream.
     fn combine(&mut self, rows: usize, op: Combine<'_>);
+
+    /// Whether so many bytes of experts would fit into the device for good,
+    /// beside what it holds. Devices that read experts where the store puts
+    /// them have no use for that.
+    fn has_room_for_experts(&mut self, _bytes: u64) -> bool {
+        false
+    }
+    /// Takes an expert of a layer of `n_experts` for good; false where there is
+    /// no room, and then whoever asks should [drop](Backend::drop_experts) them
+    /// all.
+    fn keep_expert(&mut self, _expert: &Expert, _n_experts: usize) -> bool {
+        false
+    }
+    /// Gives back all experts that were to be kept.
+    fn drop_experts(&mut self) {}
+    /// Whether all experts of a layer are kept, and so many rows may go through
+    /// [`routed_experts`](Backend::routed_experts).
+    fn holds_layer(&self, _layer: LayerIdx, _rows: usize) -> bool {
+        false
+    }
+    /// [`route`](Backend::route), [`experts`](Backend::experts) and
+    /// [`combine`](Backend::combine) with the experts of a layer that the device
+    /// [holds](Backend::holds_layer), and without reading anything back.
+    fn routed_experts(&mut self, _rows: usize, op: RoutedExperts) {
+        panic!("layer {} is not held", op.layer.0);
+    }
 
     /// Chooses experts and reads the choice back.
     ///

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use moeflux_core::quant::MatrixFormat;
-use moeflux_core::{Expert, HostBuf};
+use moeflux_core::{Expert, HostBuf, LayerIdx};
 
 /// Device memory holding `f32` activations, one row a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -528,6 +528,29 @@ pub struct Experts<'a> {
     pub biases: Option<ExpertBiases>,
     /// The experts.
     pub calls: &'a [ExpertCall],
+}
+
+/// The experts of a layer that the device holds, whom it chooses itself.
+#[derive(Clone, Copy, Debug)]
+pub struct RoutedExperts {
+    /// Which layer.
+    pub layer: LayerIdx,
+    /// How rows choose.
+    pub route: Route,
+    /// The normalised hidden states.
+    pub x: Cols,
+    /// How the products treat their inputs.
+    pub inputs: Inputs,
+    /// What stands between the products.
+    pub activation: Activation,
+    /// Added to the products, where the family has them.
+    pub biases: Option<ExpertBiases>,
+    /// One row a chosen expert.
+    pub slots: Buf,
+    /// The residual stream, to which all of it is added.
+    pub acc: Cols,
+    /// The shared expert, where there is one.
+    pub shared: Option<Shared>,
 }
 
 /// `acc += sum over ranks of weights[rank] * slots[rank]`, in rank order,

@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use moeflux_core::quant::MatrixFormat;
-use moeflux_core::{HostBuf, TokenId};
+use moeflux_core::{Expert, HostBuf, LayerIdx, TokenId};
 
 use crate::{
     Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule, DeviceError,
     Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, Inputs, LayerNorm, Projection, RmsNorm,
-    Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Span, Stage, Vector,
-    Weight,
+    Rope, RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection, Sequence, Span,
+    Stage, Vector, Weight,
 };
 
 /// What two ops have in common whose times may be compared.
@@ -478,6 +478,27 @@ impl Backend for Timed {
     fn combine(&mut self, rows: usize, op: Combine<'_>) {
         let work = |_: &Facts| touches(rows, op.top_k + 1, op.acc.len);
         self.time("combine", work, |it| it.combine(rows, op));
+    }
+
+    fn has_room_for_experts(&mut self, bytes: u64) -> bool {
+        self.inner.has_room_for_experts(bytes)
+    }
+
+    fn keep_expert(&mut self, expert: &Expert, n_experts: usize) -> bool {
+        self.inner.keep_expert(expert, n_experts)
+    }
+
+    fn drop_experts(&mut self) {
+        self.inner.drop_experts();
+    }
+
+    fn holds_layer(&self, layer: LayerIdx, rows: usize) -> bool {
+        self.inner.holds_layer(layer, rows)
+    }
+
+    fn routed_experts(&mut self, rows: usize, op: RoutedExperts) {
+        let work = |_: &Facts| touches(rows, op.route.top_k + 1, op.acc.len);
+        self.time("routed_experts", work, |it| it.routed_experts(rows, op));
     }
 
     fn route(&mut self, rows: usize, op: Route) -> Result<Routing, DeviceError> {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use moeflux_backend::timed::Timed;
 use moeflux_backend::{Backend, Inputs, KvType, Sequence, Span};
 use moeflux_core::checkpoint::Checkpoint;
-use moeflux_core::{HostBuf, HostSlab, LayerIdx, TokenId};
+use moeflux_core::{ExpertId, HostBuf, HostSlab, LayerIdx, TokenId};
 use moeflux_store::{
     CachePolicy, DEFAULT_READERS, ExpertStore, IoChoice, Prefetch, PrefetchTrial, SlotAlloc,
     StoreOptions, StoreStats,
@@ -165,7 +165,7 @@ impl Engine {
             device: options.device,
             n_threads,
             isa: options.isa.as_deref(),
-            expert_bytes: plan.device_expert_bytes.or(options.device_cache),
+            expert_bytes: device_expert_bytes(&plan, options),
             record_bytes: plan.record_bytes,
             shape: &declared.shape,
         })?;
@@ -208,11 +208,11 @@ impl Engine {
         let wire = WireShape::new(checkpoint.config(), &shape.caches, shape.n_layers);
         let prompt_cache = options.prompt_cache.as_ref().map(PrefixStore::open).transpose()?;
         let layers = (0..).zip(&bank.layers).filter(|(_, it)| it.is_some());
-        let layers = layers.map(|(i, _)| LayerIdx(i)).collect();
+        let layers: Vec<LayerIdx> = layers.map(|(i, _)| LayerIdx(i)).collect();
         let experts = ExpertStore::open(bank, slot_memory(), store_options)?;
         let slot_bytes = experts.slot_bytes() as u64;
         let recorder = match &options.record_routing {
-            Some(path) => Some(Recorder::create(path, layers, shape, slot_bytes)?),
+            Some(path) => Some(Recorder::create(path, layers.clone(), shape, slot_bytes)?),
             None => None,
         };
         let mut warnings = experts.warnings().to_vec();
@@ -222,6 +222,9 @@ impl Engine {
             stats
         });
         plan.io_mode = experts.options().mode;
+        if !options.allow_missing_experts {
+            keep_experts(backend.as_mut(), &experts, &layers, shape, plan.expert_bytes)?;
+        }
         let experts = Arc::new(experts);
         let info = Info {
             experts: Arc::clone(&experts),
@@ -412,6 +415,44 @@ impl Core {
     pub(crate) fn forget_predictions(&self) {
         self.experts.forget_predictions();
     }
+}
+
+/// Bytes of experts that the device may hold; padding has no say in whether all
+/// of them may.
+fn device_expert_bytes(plan: &Plan, options: &EngineOptions) -> Option<u64> {
+    let bytes = plan.device_expert_bytes.or(options.device_cache);
+    bytes.map(|it| if it >= plan.expert_bytes { u64::MAX } else { it })
+}
+
+/// Gives the device all experts where it has room for them: it then routes
+/// without being asked.
+fn keep_experts(
+    backend: &mut dyn Backend,
+    experts: &ExpertStore,
+    layers: &[LayerIdx],
+    shape: &ModelShape,
+    expert_bytes: u64,
+) -> Result<(), EngineError> {
+    // An eighth for padding.
+    if !backend.has_room_for_experts(expert_bytes.saturating_add(expert_bytes / 8)) {
+        return Ok(());
+    }
+    let ids: Vec<ExpertId> =
+        (0..shape.n_experts).filter_map(|it| u16::try_from(it).ok()).map(ExpertId).collect();
+    for layer in layers {
+        // As many at a time as the smallest cache holds.
+        for part in ids.chunks(shape.top_k.max(1)) {
+            let mut arrivals = experts.request_for(*layer, part.iter().map(|it| (*it, 1)));
+            while let Some(batch) = arrivals.next_batch()? {
+                if !batch.iter().all(|(_, it)| backend.keep_expert(it, shape.n_experts)) {
+                    backend.drop_experts();
+                    return Ok(());
+                }
+            }
+        }
+    }
+    experts.reset_stats();
+    Ok(())
 }
 
 /// Slots side by side in slabs, so that they share huge pages.

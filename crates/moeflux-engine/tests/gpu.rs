@@ -129,18 +129,16 @@ fn experts_that_are_streamed_give_the_bits_of_resident_ones() {
 
 #[test]
 fn a_row_has_the_same_bits_whatever_shares_its_step() {
-    for activations in [Activations::Full, Activations::Int16] {
-        let Some(options) = options(activations) else { return };
-        let mut kept = turn();
-        for case in cases() {
-            let tokens = &longest(&case);
-            let tokens = &tokens[..tokens.len().min(24)];
-            let engine = open(&case, &options, &mut kept);
-            let alone = bits(&engine, tokens, 1);
-            for chunk in [3, 8] {
-                let got = bits(&engine, tokens, chunk);
-                assert!(got == alone, "{}, chunks of {chunk}", case.display());
-            }
+    let Some(options) = options(Activations::Int16) else { return };
+    let mut kept = turn();
+    for case in cases() {
+        let tokens = &longest(&case);
+        let tokens = &tokens[..tokens.len().min(16)];
+        let engine = open(&case, &options, &mut kept);
+        let alone = bits(&engine, tokens, 1);
+        for chunk in [3, 8] {
+            let got = bits(&engine, tokens, chunk);
+            assert!(got == alone, "{}, chunks of {chunk}", case.display());
         }
     }
 }

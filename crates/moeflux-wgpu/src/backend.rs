@@ -6,10 +6,11 @@ use std::sync::Arc;
 use moeflux_backend::{
     Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule, DeviceError,
     Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection, RmsNorm, Rope,
-    RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Span, Vector, Weight,
+    RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection, Sequence, Span, Vector,
+    Weight,
 };
 use moeflux_core::quant::MatrixView;
-use moeflux_core::{HostBuf, TokenId};
+use moeflux_core::{Expert, HostBuf, LayerIdx, TokenId};
 
 use crate::arena::{Matrix, Slabs};
 use crate::caches::CacheState;
@@ -272,6 +273,26 @@ impl Backend for Wgpu {
 
     fn combine(&mut self, rows: usize, op: Combine<'_>) {
         ops::combine(self, rows, op);
+    }
+
+    fn has_room_for_experts(&mut self, bytes: u64) -> bool {
+        self.slots.has_room(&self.encoder, bytes)
+    }
+
+    fn keep_expert(&mut self, expert: &Expert, n_experts: usize) -> bool {
+        self.slots.keep(&mut self.encoder, expert, n_experts)
+    }
+
+    fn drop_experts(&mut self) {
+        self.slots.drop_kept(&mut self.encoder);
+    }
+
+    fn holds_layer(&self, layer: LayerIdx, rows: usize) -> bool {
+        ops::holds_rows(rows) && self.slots.held(layer).is_some()
+    }
+
+    fn routed_experts(&mut self, rows: usize, op: RoutedExperts) {
+        ops::routed_experts(self, rows, op);
     }
 
     fn route(&mut self, rows: usize, op: Route) -> Result<Routing, DeviceError> {

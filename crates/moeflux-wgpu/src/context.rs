@@ -130,7 +130,7 @@ fn new_instance() -> Instance {
     Instance::new(InstanceDescriptor { backends, memory_budget_thresholds, ..plain })
 }
 
-fn enumerate() -> Vec<Adapter> {
+pub(crate) fn enumerate() -> Vec<Adapter> {
     let mut all = pollster::block_on(instance().enumerate_adapters(Backends::all()));
     all.sort_by_key(|it| match it.get_info().device_type {
         DeviceType::DiscreteGpu => 0,
@@ -177,7 +177,7 @@ pub(crate) const STORAGE_BINDINGS: u32 = 8;
 /// Bytes that a binding must at least reach.
 const BINDING_BYTES: u64 = 128 << 20;
 
-fn lacks(features: Features, limits: &Limits, subgroup_min_size: u32) -> Option<String> {
+pub(crate) fn lacks(features: Features, limits: &Limits, subgroup_min_size: u32) -> Option<String> {
     let short = |what: &str, has: u64, needs: u64| {
         (has < needs).then(|| format!("{what} {has} of {needs} needed"))
     };
@@ -232,7 +232,8 @@ impl Context {
         Ok(context)
     }
 
-    fn open_anew(adapter: &Adapter) -> Result<Arc<Context>, OpenError> {
+    /// A device of its own.
+    pub(crate) fn open_anew(adapter: &Adapter) -> Result<Arc<Context>, OpenError> {
         let facts = facts(adapter);
         if let Some(lacks) = &facts.lacks {
             return Err(OpenError::Lacks { name: facts.name.clone(), lacks: lacks.clone() });

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use moeflux_core::quant::MatrixView;
-use moeflux_core::{Expert, ExpertKey, ExpertLayout, MatrixLayout};
+use moeflux_core::{Expert, ExpertKey, ExpertLayout, LayerIdx, MatrixLayout};
 use wgpu::BufferSize;
 
 use crate::arena::{Place, place, sizes, write_packed};
@@ -53,6 +53,20 @@ struct Pool {
     n_slots: usize,
 }
 
+/// The experts of a layer that stay.
+#[derive(Debug)]
+pub(crate) struct KeptLayer {
+    pub(crate) layout: Arc<ExpertLayout>,
+    /// By expert; a slot that is not filled yet has none.
+    pub(crate) slots: Vec<Option<Slot>>,
+    /// What the slots lie in.
+    pub(crate) buffers: Vec<Mem>,
+    /// What `place_jobs.wgsl` reads, once all slots are filled.
+    pub(crate) table: Option<Mem>,
+    /// The free ones, the first last.
+    free: Vec<(Mem, usize)>,
+}
+
 /// All slots of a backend.
 #[derive(Debug)]
 pub(crate) struct Slots {
@@ -62,6 +76,7 @@ pub(crate) struct Slots {
     taken: u64,
     clock: u64,
     is_full: bool,
+    kept: HashMap<LayerIdx, Arc<KeptLayer>>,
 }
 
 const FIRST_SLAB: usize = 1 << 20;
@@ -77,6 +92,7 @@ impl Slots {
             taken: 0,
             clock: 0,
             is_full: false,
+            kept: HashMap::new(),
         }
     }
 
@@ -94,6 +110,11 @@ impl Slots {
         expert: &Expert,
         since: u64,
     ) -> Option<Slot> {
+        if let Some(layer) = self.kept.get(&expert.key.layer)
+            && let Some(Some(slot)) = layer.slots.get(usize::from(expert.key.expert.0))
+        {
+            return Some(slot.clone());
+        }
         let layout = self.layout(&expert.layout);
         let bytes = self.layouts[layout].bytes;
         self.clock += 1;
@@ -128,6 +149,93 @@ impl Slots {
         pool.by_use.insert(now, expert.key);
         pool.by_key.insert(expert.key, entry);
         Some(slot)
+    }
+
+    /// Whether so many bytes can be had, which are given back at once.
+    pub(crate) fn has_room(&self, encoder: &Encoder, bytes: u64) -> bool {
+        if bytes > self.budget.saturating_sub(self.taken) {
+            return false;
+        }
+        let most = encoder.context().max_binding_bytes().min(LAST_SLAB as u64);
+        let mut left = bytes;
+        let mut buffers = Vec::new();
+        while left > 0 {
+            let now = left.min(most);
+            match encoder.context().try_storage(now, "experts") {
+                Some(buffer) => buffers.push(buffer),
+                None => break,
+            }
+            left -= now;
+        }
+        buffers.iter().for_each(wgpu::Buffer::destroy);
+        left == 0
+    }
+
+    /// Keeps an expert; false where there is no room.
+    pub(crate) fn keep(&mut self, encoder: &mut Encoder, expert: &Expert, n: usize) -> bool {
+        let layout = self.layout(&expert.layout);
+        let key = expert.key;
+        if !self.kept.contains_key(&key.layer) {
+            let Some(layer) = self.reserve(encoder, layout, n) else { return false };
+            self.kept.insert(key.layer, Arc::new(layer));
+        }
+        let layer = self.kept.get_mut(&key.layer).expect("it is there now");
+        let layer = Arc::get_mut(layer).expect("no op is running");
+        let layout = &self.layouts[layout];
+        let Some(room) = layer.slots.get_mut(usize::from(key.expert.0)) else { return false };
+        if room.is_some() {
+            return true;
+        }
+        // Layers whose experts differ in shape have no table.
+        let Some((mem, at)) = layer.free.pop().filter(|_| layer.layout == expert.layout) else {
+            return false;
+        };
+        let slot = Slot { mem, at, places: layout.places(at) };
+        fill(encoder, &slot, layout, expert);
+        *room = Some(slot);
+        if layer.slots.iter().all(Option::is_some) {
+            layer.table = Some(table(encoder, layer));
+        }
+        true
+    }
+
+    /// Room for the experts of a layer.
+    fn reserve(&mut self, encoder: &Encoder, layout: usize, n: usize) -> Option<KeptLayer> {
+        let Layout { of, bytes, .. } = &self.layouts[layout];
+        let context = encoder.context();
+        let most = usize::try_from(context.max_binding_bytes()).unwrap_or(usize::MAX);
+        let per_buffer = (most / bytes).clamp(1, n.max(1));
+        let (mut buffers, mut free, mut taken) = (Vec::new(), Vec::new(), 0);
+        for first in (0..n).step_by(per_buffer) {
+            let n_here = per_buffer.min(n - first);
+            let len = (n_here * bytes) as u64;
+            if len > self.budget.saturating_sub(self.taken + taken) {
+                return None;
+            }
+            let mem = Mem::new(context.try_storage(len, "experts")?);
+            taken += len;
+            free.extend((0..n_here).map(|i| (mem.clone(), i * bytes)));
+            buffers.push(mem);
+        }
+        free.reverse();
+        self.taken += taken;
+        let layout = Arc::clone(of);
+        Some(KeptLayer { layout, slots: vec![None; n], buffers, table: None, free })
+    }
+
+    /// Gives back the room of all experts that were to stay.
+    pub(crate) fn drop_kept(&mut self, encoder: &mut Encoder) {
+        for (_, layer) in self.kept.drain() {
+            for mem in &layer.buffers {
+                self.taken -= mem.bytes();
+                encoder.forget(mem);
+            }
+        }
+    }
+
+    /// A layer of which all experts are kept.
+    pub(crate) fn held(&self, layer: LayerIdx) -> Option<&Arc<KeptLayer>> {
+        self.kept.get(&layer).filter(|it| it.table.is_some())
     }
 
     fn layout(&mut self, of: &Arc<ExpertLayout>) -> usize {
@@ -194,6 +302,18 @@ impl Layout {
         };
         [place_of(0), place_of(1), place_of(2)]
     }
+}
+
+/// Where the matrices of a layer's experts lie.
+fn table(encoder: &mut Encoder, layer: &KeptLayer) -> Mem {
+    let slots = || layer.slots.iter().flatten();
+    let places = slots().flat_map(|it| it.places).flat_map(|it| [it.elements, it.scales]);
+    let buffer = |it: &Slot| layer.buffers.iter().position(|mem| mem.id == it.mem.id);
+    let buffers = slots().map(|it| buffer(it).expect("slots lie in the layer's buffers") as u32);
+    let words: Vec<u32> = places.chain(buffers).collect();
+    let mem = Mem::new(encoder.context().storage(4 * words.len() as u64, "table"));
+    encoder.write(&mem, 0, bytemuck::cast_slice(&words));
+    mem
 }
 
 /// Copies an expert's bytes into its slot.

@@ -27,6 +27,7 @@ pub(crate) enum Shader {
     PrepareDelta,
     Delta,
     Route,
+    PlaceJobs,
     Activate,
     AddRows,
     Combine,
@@ -106,10 +107,11 @@ impl Shader {
             Shader::PrepareDelta => facts!("prepare_delta", Nothing, "rrrrrrww", &[]),
             Shader::Delta => facts!("delta", Nothing, "wrrrw", &["LANES", "KEPT"]),
             Shader::Route => facts!("route", Nothing, "rrw", &["SCORING"]),
+            Shader::PlaceJobs => facts!("place_jobs", Nothing, "rrrw", &[]),
             Shader::Activate => {
                 facts!("activate", Nothing, "rrrrw", &["CLAMPED", "BIASED", "ALTERNATES"])
             }
-            Shader::AddRows => facts!("add_rows", Nothing, "wrr", &[]),
+            Shader::AddRows => facts!("add_rows", Nothing, "wrr", &["CHOSEN"]),
             Shader::Combine => facts!("combine", Nothing, "wrrrr", &["SHARED", "GATED"]),
         }
     }

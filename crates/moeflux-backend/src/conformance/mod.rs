@@ -51,6 +51,7 @@ pub fn check_each(candidates: &[Open<'_>], closeness: Closeness) {
     caches::check(&suite);
     moe::check(&suite);
     moe::check_turns(&suite);
+    moe::check_held(&suite);
     products::check(&suite);
 }
 

@@ -12,7 +12,7 @@ use super::products::{formats, group_size, matrix_bytes};
 use super::{Numbers, Suite, filled, read};
 use crate::{
     Activation, Backend, Combine, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts,
-    Inputs, Route, Scoring, Shared,
+    Inputs, Route, RoutedExperts, Routing, Scoring, Shared,
 };
 
 pub(super) fn check(suite: &Suite<'_>) {
@@ -38,6 +38,68 @@ pub(super) fn check(suite: &Suite<'_>) {
         experts(suite, Shape { format, alternates: false }, Inputs::Int16, true);
         experts(suite, Shape { format, alternates: true }, Inputs::Full, true);
     }
+}
+
+/// A layer that the device holds, if it can, and else the ops that are the same.
+pub(super) fn check_held(suite: &Suite<'_>) {
+    let affine = formats()[0];
+    for (format, alternates) in [(affine, false), (affine, true), (formats()[9], false)] {
+        for is_gpt_oss in [false, true] {
+            for rows in [1, 3] {
+                held(suite, Shape { format, alternates }, is_gpt_oss, rows);
+            }
+        }
+    }
+}
+
+fn held(suite: &Suite<'_>, shape: Shape, is_gpt_oss: bool, rows: usize) {
+    const N_EXPERTS: usize = 9;
+    let name = format!("held experts {shape:?} gpt-oss: {is_gpt_oss}, {rows} rows");
+    suite.case(&name, &|b| {
+        let (hidden, intermediate) =
+            group_size(shape.format).map_or((37, 21), |it| (2 * it, 3 * it));
+        let (activation, biases, scoring) = if is_gpt_oss {
+            let biases = ExpertBiases {
+                gate: vector(b, N_EXPERTS * intermediate, 80),
+                up: vector(b, N_EXPERTS * intermediate, 81),
+                down: vector(b, N_EXPERTS * hidden, 82),
+            };
+            let activation = Activation::ClampedSwiglu { alpha: 1.702, limit: 0.5 };
+            (activation, Some(biases), Scoring::SoftmaxOfChosen)
+        } else {
+            (Activation::Swiglu, None, Scoring::Softmax { renormalise: true, scale: 1.5 })
+        };
+        let experts: Vec<_> =
+            (0..).take(N_EXPERTS).map(|id| expert(shape, id, hidden, intermediate)).collect();
+        let is_held = b.has_room_for_experts(1 << 20)
+            && experts.iter().all(|it| b.keep_expert(it, N_EXPERTS));
+        let logits = filled(b, rows, N_EXPERTS, 83);
+        let x = filled(b, rows, hidden, 84);
+        let acc = filled(b, rows, hidden, 85);
+        let shared =
+            Some(Shared { out: filled(b, rows, hidden, 86), gate: Some(filled(b, rows, 1, 87)) });
+        let top_k = 4;
+        let slots = filled(b, rows * top_k, hidden, 88).buf;
+        let route = Route { logits, top_k, scoring };
+        let (inputs, layer) = (Inputs::Full, LayerIdx(0));
+        if is_held {
+            assert!(b.holds_layer(layer, rows), "all experts of the layer are kept");
+            let op =
+                RoutedExperts { layer, route, x, inputs, activation, biases, slots, acc, shared };
+            b.routed_experts(rows, op);
+        } else {
+            let Routing { experts: chosen, weights } =
+                b.route(rows, route).expect("the device works");
+            let call = |(slot, id): (usize, &ExpertId)| ExpertCall {
+                expert: Arc::clone(&experts[usize::from(id.0)]),
+                rows: vec![ExpertRow { row: (slot / top_k) as u32, slot: slot as u32 }],
+            };
+            let calls: Vec<ExpertCall> = chosen.iter().enumerate().map(call).collect();
+            b.experts(Experts { out: slots, x, inputs, activation, biases, calls: &calls });
+            b.combine(rows, Combine { acc, slots, top_k, weights: &weights, shared });
+        }
+        read(b, acc.buf, rows)
+    });
 }
 
 /// Experts that come and go while kernels that need them may still wait.

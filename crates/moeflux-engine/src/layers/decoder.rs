@@ -133,7 +133,8 @@ impl Decoder {
     fn look_ahead(&self, step: &mut Step<'_>, norm: Norm, moe: &Moe) -> Result<(), EngineError> {
         let rows = step.rows();
         let is_known = rows > 1 && moe.wants_all(rows);
-        let is_wanted = !is_known && step.experts.wants_lookahead(moe.layer, rows);
+        let is_wanted =
+            !is_known && !moe.is_held(step) && step.experts.wants_lookahead(moe.layer, rows);
         if !is_wanted && step.recorder.is_none() {
             return Ok(());
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use moeflux_backend::{
     Activation, Buf, Cols, Combine, ExpertBiases, ExpertCall, ExpertRow, Experts, Inputs,
-    Projection, Route, Routing, Scoring, Shared, Stage, Vector, Weight,
+    Projection, Route, RoutedExperts, Routing, Scoring, Shared, Stage, Vector, Weight,
 };
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::{ExpertsDecl, FusedOrder};
@@ -254,6 +254,10 @@ impl Moe {
             step.backend.add_bias(rows, logits, bias);
         }
         let route = Route { logits, top_k: self.top_k, scoring: self.scoring };
+        if self.is_held(step) {
+            self.forward_held(step, acc, x, route);
+            return Ok(());
+        }
         let Routing { experts, mut weights } = step.backend.route(rows, route)?;
         self.note(step, &experts)?;
         if let Some(observer) = &mut step.observer {
@@ -296,6 +300,34 @@ impl Moe {
         let combine = Combine { acc, slots, top_k: self.top_k, weights: &weights, shared };
         step.backend.combine(rows, combine);
         Ok(())
+    }
+
+    /// Whether the device has all experts, and nobody else wants to know which
+    /// are chosen.
+    pub(crate) fn is_held(&self, step: &Step<'_>) -> bool {
+        step.recorder.is_none()
+            && step.observer.is_none()
+            && step.backend.holds_layer(self.layer, step.rows())
+    }
+
+    /// As [`forward`](Moe::forward) where the device has all experts.
+    fn forward_held(&self, step: &mut Step<'_>, acc: Cols, x: Cols, route: Route) {
+        let layer = Some(self.layer.0);
+        step.backend.begin_stage(Stage::SharedExpert, layer);
+        let shared = self.shared.as_ref().map(|it| it.forward(step));
+        step.backend.begin_stage(Stage::RoutedExperts, layer);
+        let op = RoutedExperts {
+            layer: self.layer,
+            route,
+            x,
+            inputs: self.inputs,
+            activation: self.activation,
+            biases: self.biases,
+            slots: self.scratch.slots,
+            acc,
+            shared,
+        };
+        step.backend.routed_experts(step.rows(), op);
     }
 
     /// Hands the scores of a routing to whoever learns from them.

@@ -2,6 +2,7 @@
 
 mod attention;
 mod elementwise;
+mod held;
 mod mixers;
 mod moe;
 mod products;
@@ -11,9 +12,11 @@ pub(crate) use elementwise::{
     RopeTable, add, add_bias, copy, gated_rms_norm, layer_norm, rms_norm, rope, sigmoid_gate,
     swiglu,
 };
+pub(crate) use held::routed_experts;
 pub(crate) use mixers::{causal_conv, delta_rule};
 pub use moe::MAX_EXPERTS;
 pub(crate) use moe::{combine, experts, route};
+pub(crate) use products::holds_rows;
 pub(crate) use products::{RoundedInputs, embed, head_product, logits, project};
 
 use moeflux_backend::Span;
@@ -48,6 +51,7 @@ pub(crate) struct Scratch {
     index_scores: Grown,
     delta: [Grown; 2],
     routing: Grown,
+    jobs: Grown,
     logits: Grown,
 }
 

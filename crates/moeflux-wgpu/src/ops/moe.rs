@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Activation, Combine, DeviceError, ExpertCall, Experts, Route, Routing, Scoring,
+    Activation, Buf, Cols, Combine, DeviceError, ExpertCall, Experts, Route, Routing, Scoring,
+    Shared,
 };
 use moeflux_core::{ExpertId, ExpertLayout, GateUp, MatrixLayout};
 
@@ -25,9 +26,24 @@ const MAX_GROUPS: usize = 128;
 const EXPERT_ROWS: usize = 1024;
 
 pub(crate) fn route(b: &mut Wgpu, rows: usize, op: Route) -> Result<Routing, DeviceError> {
+    let Route { logits, top_k, .. } = op;
+    b.encoder.begin();
+    let chosen = choose(b, rows, op);
+    let bytes = b.encoder.read(&[(&chosen, 0, 8 * (rows * top_k) as u64)])?;
+    let (experts, weights) = bytes.split_at(4 * rows * top_k);
+    let id = |it: &[u8; 4]| {
+        let it = u32::from_le_bytes(*it).min(word(logits.len) - 1);
+        ExpertId(u16::try_from(it).unwrap_or(u16::MAX))
+    };
+    let experts = experts.as_chunks::<4>().0.iter().map(id).collect();
+    Ok(Routing { experts, weights: super::floats(weights) })
+}
+
+/// Chooses experts: `(rows, top_k)` of them, then `(rows, top_k)` weights. The
+/// op has begun before.
+pub(super) fn choose(b: &mut Wgpu, rows: usize, op: Route) -> Mem {
     let Route { logits, top_k, scoring } = op;
     assert!(logits.len <= MAX_EXPERTS && top_k <= logits.len, "{top_k} of {}", logits.len);
-    b.encoder.begin();
     let buf = b.buf(logits.buf).clone();
     let chosen = b.scratch.routing.words(&mut b.encoder, 2 * rows * top_k);
     let (kind, scale, renormalises, bias, groups) = match scoring {
@@ -61,14 +77,7 @@ pub(crate) fn route(b: &mut Wgpu, rows: usize, op: Route) -> Result<Routing, Dev
         &[&buf.mem, &bias, &chosen],
         Grid::Linear(rows),
     );
-    let bytes = b.encoder.read(&[(&chosen, 0, 8 * (rows * top_k) as u64)])?;
-    let (experts, weights) = bytes.split_at(4 * rows * top_k);
-    let id = |it: &[u8; 4]| {
-        let it = u32::from_le_bytes(*it).min(word(logits.len) - 1);
-        ExpertId(u16::try_from(it).unwrap_or(u16::MAX))
-    };
-    let experts = experts.as_chunks::<4>().0.iter().map(id).collect();
-    Ok(Routing { experts, weights: super::floats(weights) })
+    chosen
 }
 
 pub(crate) fn experts(b: &mut Wgpu, op: Experts<'_>) {
@@ -132,7 +141,9 @@ impl<'a> Group<'a> {
         let gate_up = b.scratch.gate_up.words(&mut b.encoder, n * 2 * intermediate);
         let activated = b.scratch.activated.words(&mut b.encoder, n * intermediate);
         self.gate_and_up(b, &gate_up);
-        self.activate(b, &gate_up, &activated);
+        let experts = b.encoder.list(&self.experts);
+        let of_rows = (b.encoder.arena(), experts, n);
+        activate(b, self.layout, self.op, of_rows, (&gate_up, &activated));
         self.down(b, &activated);
     }
 
@@ -157,24 +168,16 @@ impl<'a> Group<'a> {
                 rows.map(|(i, it)| (it.row as usize, (first + i) * width)).collect()
             })
             .collect();
-        let parts: Vec<(&MatrixLayout, usize, usize)> = match &self.layout.gate_up {
-            GateUp::Split { gate, up } => vec![(gate, 0, 0), (up, 1, width / 2)],
-            GateUp::Alternating(both) => vec![(both, 0, 0)],
-        };
-        // Together where they are stored alike.
-        let alike = parts.iter().all(|it| it.0.format == parts[0].0.format);
-        let sets: Vec<&[(&MatrixLayout, usize, usize)]> =
-            if alike { vec![&parts] } else { parts.chunks(1).collect() };
-        for set in sets {
+        for set in first_products(self.layout) {
             let mut jobs = Vec::new();
-            for (matrix, which, out) in set {
+            for (matrix, which, out) in &set {
                 assert_eq!(matrix.cols, self.op.x.len, "shape of an expert");
                 jobs.extend(self.jobs(matrix, *which, *out));
             }
             let decoder = Decoder::new(set[0].0.format);
             let digits = digits(decoder, self.op.inputs);
             let y = gate_up.clone();
-            run(b, &source, Products { decoder, digits, lists: &lists, jobs, y });
+            run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen: None });
         }
     }
 
@@ -191,27 +194,6 @@ impl<'a> Group<'a> {
             out,
         };
         self.slots.iter().take(self.calls.len()).enumerate().map(job).collect()
-    }
-
-    fn activate(&self, b: &mut Wgpu, gate_up: &Mem, activated: &Mem) {
-        let intermediate = self.layout.intermediate();
-        let (clamped, alpha, limit) = match self.op.activation {
-            Activation::Swiglu => (0, 0.0, 0.0),
-            Activation::ClampedSwiglu { alpha, limit } => (1, alpha, limit),
-        };
-        let alternates = u32::from(matches!(self.layout.gate_up, GateUp::Alternating(_)));
-        let experts = b.encoder.list(&self.experts);
-        let arena = b.encoder.arena();
-        let biases = self.op.biases.map(|it| (b.vector(it.gate).clone(), b.vector(it.up).clone()));
-        let biased = u32::from(biases.is_some());
-        let (gate, up) = biases.unwrap_or_else(|| (arena.clone(), arena.clone()));
-        let n = self.experts.len() * intermediate;
-        b.encoder.dispatch(
-            Variant::new(Shader::Activate, &[clamped, biased, alternates]),
-            &[word(n), word(intermediate), experts, alpha.to_bits(), limit.to_bits()],
-            &[gate_up, &arena, &gate, &up, activated],
-            Grid::Linear(n.div_ceil(ELEMENTS)),
-        );
     }
 
     fn down(&self, b: &mut Wgpu, activated: &Mem) {
@@ -235,7 +217,8 @@ impl<'a> Group<'a> {
         let jobs = self.jobs(down, 2, 0);
         let decoder = Decoder::new(down.format);
         let digits = digits(decoder, self.op.inputs);
-        run(b, &source, Products { decoder, digits, lists: &lists, jobs, y: out.mem.clone() });
+        let y = out.mem.clone();
+        run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen: None });
         if let Some(biases) = self.op.biases {
             let pairs: Vec<[u32; 2]> = self
                 .out_slots
@@ -247,8 +230,8 @@ impl<'a> Group<'a> {
             let n = pairs.len() * down.rows;
             let (arena, table) = (b.encoder.arena(), b.vector(biases.down).clone());
             b.encoder.dispatch(
-                Variant::new(Shader::AddRows, &[]),
-                &[word(n), word(down.rows), rows],
+                Variant::new(Shader::AddRows, &[0]),
+                &[word(n), word(down.rows), rows, 0],
                 &[&out.mem, &table, &arena],
                 Grid::Linear(n.div_ceil(ELEMENTS)),
             );
@@ -256,8 +239,53 @@ impl<'a> Group<'a> {
     }
 }
 
+/// A matrix, which one it is, and where its outputs begin in a row.
+pub(super) type Part<'a> = (&'a MatrixLayout, usize, usize);
+
+/// The first products of an expert, together where they are stored alike.
+pub(super) fn first_products(layout: &ExpertLayout) -> Vec<Vec<Part<'_>>> {
+    match &layout.gate_up {
+        GateUp::Split { gate, up } => {
+            let parts = [(gate, 0, 0), (up, 1, layout.intermediate())];
+            if gate.format == up.format {
+                vec![parts.to_vec()]
+            } else {
+                parts.map(|it| vec![it]).to_vec()
+            }
+        }
+        GateUp::Alternating(both) => vec![vec![(both, 0, 0)]],
+    }
+}
+
+/// What stands between the products, for so many rows whose experts lie in a
+/// list.
+pub(super) fn activate(
+    b: &mut Wgpu,
+    layout: &ExpertLayout,
+    op: Experts<'_>,
+    (lists, experts, rows): (Mem, u32, usize),
+    (gate_up, activated): (&Mem, &Mem),
+) {
+    let intermediate = layout.intermediate();
+    let (clamped, alpha, limit) = match op.activation {
+        Activation::Swiglu => (0, 0.0, 0.0),
+        Activation::ClampedSwiglu { alpha, limit } => (1, alpha, limit),
+    };
+    let alternates = u32::from(matches!(layout.gate_up, GateUp::Alternating(_)));
+    let biases = op.biases.map(|it| (b.vector(it.gate).clone(), b.vector(it.up).clone()));
+    let biased = u32::from(biases.is_some());
+    let (gate, up) = biases.unwrap_or_else(|| (lists.clone(), lists.clone()));
+    let n = rows * intermediate;
+    b.encoder.dispatch(
+        Variant::new(Shader::Activate, &[clamped, biased, alternates]),
+        &[word(n), word(intermediate), experts, alpha.to_bits(), limit.to_bits()],
+        &[gate_up, &lists, &gate, &up, activated],
+        Grid::Linear(n.div_ceil(ELEMENTS)),
+    );
+}
+
 /// Rows of the first rectangle that lie before the matrix.
-fn phase(matrix: &MatrixLayout) -> usize {
+pub(super) fn phase(matrix: &MatrixLayout) -> usize {
     match matrix.format {
         moeflux_core::quant::MatrixFormat::Blocks(it) => it.phase,
         _ => 0,
@@ -266,29 +294,45 @@ fn phase(matrix: &MatrixLayout) -> usize {
 
 pub(crate) fn combine(b: &mut Wgpu, rows: usize, op: Combine<'_>) {
     let Combine { acc, slots, top_k, weights, shared } = op;
-    assert!(acc.buf != slots, "an op writes a buffer that it also reads");
     b.encoder.begin();
-    let y = b.written(acc.buf);
-    let slots = b.buf(slots).clone();
     let bits: Vec<u32> = weights[..rows * top_k].iter().map(|it| it.to_bits()).collect();
     let list = b.encoder.list(&bits);
     let arena = b.encoder.arena();
+    let sum = Sum { acc, slots, top_k, shared };
+    add_up(b, rows, sum, (arena, list));
+}
+
+/// A [`Combine`] whose weights the device may know alone.
+pub(super) struct Sum {
+    pub(super) acc: Cols,
+    pub(super) slots: Buf,
+    pub(super) top_k: usize,
+    pub(super) shared: Option<Shared>,
+}
+
+/// Adds up with the weights that begin at a word of `lists`. The op has begun
+/// before.
+pub(super) fn add_up(b: &mut Wgpu, rows: usize, op: Sum, (lists, weights): (Mem, u32)) {
+    let Sum { acc, slots, top_k, shared } = op;
+    assert!(acc.buf != slots, "an op writes a buffer that it also reads");
+    let y = b.written(acc.buf);
+    let slots = b.buf(slots).clone();
     let out = shared.map(|it| (b.buf(it.out.buf).clone(), it.out.start));
     let gate = shared.and_then(|it| it.gate).map(|it| (b.buf(it.buf).clone(), it.start));
     let n = rows * acc.len;
     let mut params = vec![word(n), word(acc.len), word(top_k), word(acc.start), word(y.width)];
-    params.extend([word(slots.width), list]);
+    params.extend([word(slots.width), weights]);
     for operand in [&out, &gate] {
         let (start, width) = operand.as_ref().map_or((0, 0), |(buf, start)| (*start, buf.width));
         params.extend([word(start), word(width)]);
     }
     let consts = [u32::from(out.is_some()), u32::from(gate.is_some())];
-    let out = out.map_or_else(|| arena.clone(), |it| it.0.mem);
-    let gate = gate.map_or_else(|| arena.clone(), |it| it.0.mem);
+    let out = out.map_or_else(|| lists.clone(), |it| it.0.mem);
+    let gate = gate.map_or_else(|| lists.clone(), |it| it.0.mem);
     b.encoder.dispatch(
         Variant::new(Shader::Combine, &consts),
         &params,
-        &[&y.mem, &slots.mem, &arena, &out, &gate],
+        &[&y.mem, &slots.mem, &lists, &out, &gate],
         Grid::Linear(n.div_ceil(ELEMENTS)),
     );
 }

@@ -11,10 +11,16 @@ use super::{ELEMENTS, Grown, floats, word};
 use crate::arena::{BLOCK, Decoder, Matrix, Piece, Place};
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
+use crate::experts::KeptLayer;
 use crate::shader::{Shader, Variant};
 
 /// Most rows of activations that go through the kernel for few.
 const FEW_ROWS: usize = 8;
+
+/// Whether so many rows take the kernel that can read what the device chose.
+pub(crate) fn holds_rows(rows: usize) -> bool {
+    rows <= FEW_ROWS
+}
 
 /// Rows of a matrix in a tile of `matmul.wgsl`.
 const TILE_ROWS: usize = 64;
@@ -136,7 +142,43 @@ pub(super) struct Products<'a> {
     pub(super) lists: &'a [List],
     pub(super) jobs: Vec<Job>,
     pub(super) y: Mem,
+    /// Set where the device knows what jobs stand for, see [`Chosen`].
+    pub(super) chosen: Option<Chosen<'a>>,
 }
+
+/// Experts that the device chose: the elements of a job's place say which
+/// matrix of an expert it means, and the scales which choice.
+#[derive(Clone, Copy)]
+pub(super) struct Chosen<'a> {
+    pub(super) ids: &'a Mem,
+    pub(super) layer: &'a KeptLayer,
+}
+
+impl Chosen<'_> {
+    /// The words from `start` to the end of the jobs, which begin at `first`,
+    /// with the matrices of one buffer in their places.
+    fn place(&self, b: &mut Wgpu, start: u32, first: u32, jobs: &[Job]) -> Mem {
+        let n = (first - start) as usize + JOB_WORDS * jobs.len();
+        let placed = b.scratch.jobs.words(&mut b.encoder, n);
+        let buffer = self.layer.buffers.iter().position(|it| it.id == jobs[0].mem.id);
+        let buffer = buffer.expect("jobs read buffers of their layer");
+        let n_experts = self.layer.slots.len();
+        let params =
+            [word(n), start, first - start, word(jobs.len()), word(n_experts), word(buffer)];
+        let table = self.layer.table.clone().expect("all experts of the layer are kept");
+        let arena = b.encoder.arena();
+        b.encoder.dispatch(
+            Variant::new(Shader::PlaceJobs, &[]),
+            &params,
+            &[&arena, self.ids, &table, &placed],
+            Grid::Linear(n.div_ceil(ELEMENTS)),
+        );
+        placed
+    }
+}
+
+/// Words of a job.
+const JOB_WORDS: usize = 9;
 
 /// Inputs as a kernel takes them.
 struct Taken {
@@ -149,7 +191,7 @@ struct Taken {
 
 /// Computes products. The op has begun before.
 pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
-    let Products { decoder, digits, lists, jobs, y } = products;
+    let Products { decoder, digits, lists, jobs, y, chosen } = products;
     let is_few = |job: &Job| lists[job.list].len() <= FEW_ROWS;
     let (few, many): (Vec<Job>, Vec<Job>) =
         jobs.into_iter().filter(|it| !lists[it.list].is_empty()).partition(is_few);
@@ -171,7 +213,7 @@ pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
             let id = rest[0].mem.id;
             let (now, later) = rest.into_iter().partition(|it: &Job| it.mem.id == id);
             rest = later;
-            let kernel = Kernel { decoder, digits, cols: source.cols, lists, y: &y };
+            let kernel = Kernel { decoder, digits, cols: source.cols, lists, y: &y, chosen };
             if are_few {
                 kernel.matvec(b, &now, &taken);
             } else {
@@ -188,13 +230,14 @@ struct Kernel<'a> {
     cols: usize,
     lists: &'a [List],
     y: &'a Mem,
+    chosen: Option<Chosen<'a>>,
 }
 
 impl Kernel<'_> {
     /// Puts jobs and their lists into the arena.
     fn jobs(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken) -> u32 {
         let mut places: Vec<Option<u32>> = vec![None; self.lists.len()];
-        let mut words = Vec::with_capacity(9 * jobs.len());
+        let mut words = Vec::with_capacity(JOB_WORDS * jobs.len());
         for job in jobs {
             let list = &self.lists[job.list];
             let place = *places[job.list].get_or_insert_with(|| {
@@ -226,7 +269,13 @@ impl Kernel<'_> {
         let x_rows = if most == 1 { 1 } else { 4 };
         let n_rows = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
         let rows = if x_rows == 1 && n_rows >= 512 { 2 } else { 1 };
-        let first = self.jobs(b, jobs, taken);
+        let start = b.encoder.list(&[]);
+        let mut first = self.jobs(b, jobs, taken);
+        let mut jobs_in = b.encoder.arena();
+        if let Some(chosen) = self.chosen {
+            jobs_in = chosen.place(b, start, first, jobs);
+            first -= start;
+        }
         let mut params = self.decoder.params(self.cols).to_vec();
         params.extend([first, word(jobs.len())]);
         let n_digits = self.digits.map_or(0, |it| it.n_digits);
@@ -234,11 +283,10 @@ impl Kernel<'_> {
         consts.extend([n_digits, lanes, rows, x_rows, MATVEC_THREADS]);
         let per_group = (MATVEC_THREADS / lanes * rows) as usize;
         let weights = &jobs[0].mem;
-        let arena = b.encoder.arena();
         b.encoder.dispatch(
             Variant::new(Shader::Matvec, &consts),
             &params,
-            &[weights, weights, &arena, &taken.x, &taken.sums, self.y],
+            &[weights, weights, &jobs_in, &taken.x, &taken.sums, self.y],
             Grid::Plane(n_rows.div_ceil(per_group), jobs.len()),
         );
     }
@@ -347,7 +395,11 @@ pub(crate) fn project(b: &mut Wgpu, rows: usize, x: Cols, outputs: &[Projection]
             jobs.extend(jobs_of(matrix, 0, it.out.start));
         }
         let digits = digits(decoder, inputs);
-        run(b, &source, Products { decoder, digits, lists: &lists, jobs, y: out.mem });
+        run(
+            b,
+            &source,
+            Products { decoder, digits, lists: &lists, jobs, y: out.mem, chosen: None },
+        );
     }
 }
 
@@ -404,7 +456,11 @@ pub(crate) fn head_product(b: &mut Wgpu, rows: usize, op: HeadProduct) {
         transposed_jobs(b, &source, decoder, (cols, &lists[0], &y.mem), jobs, false);
         transposed_jobs(b, &source, decoder, (cols, &lists[0], &y.mem), added, true);
     } else {
-        run(b, &source, Products { decoder, digits: None, lists: &lists, jobs, y: y.mem });
+        run(
+            b,
+            &source,
+            Products { decoder, digits: None, lists: &lists, jobs, y: y.mem, chosen: None },
+        );
     }
 }
 
@@ -422,7 +478,7 @@ fn transposed_jobs(
         let (now, later): (Vec<Job>, Vec<Job>) = rest.into_iter().partition(|it| it.mem.id == id);
         rest = later;
         let lists = std::slice::from_ref(list);
-        let kernel = Kernel { decoder, digits: None, cols, lists, y };
+        let kernel = Kernel { decoder, digits: None, cols, lists, y, chosen: None };
         let taken = Taken {
             x: source.mem.clone(),
             sums: source.mem.clone(),
@@ -491,7 +547,11 @@ pub(crate) fn logits(
         let lists = [part.iter().enumerate().map(|(i, row)| (*row, i * vocab)).collect()];
         let jobs = jobs_of(&matrix, 0, 0).collect();
         let (decoder, digits) = (matrix.decoder, digits(matrix.decoder, matrix.inputs));
-        run(b, &source, Products { decoder, digits, lists: &lists, jobs, y: y.clone() });
+        run(
+            b,
+            &source,
+            Products { decoder, digits, lists: &lists, jobs, y: y.clone(), chosen: None },
+        );
         let bytes = b.encoder.read(&[(&y, 0, 4 * (part.len() * vocab) as u64)])?;
         all.extend(floats(&bytes));
     }

@@ -3,8 +3,11 @@
 struct Params {
     n: u32,
     cols: u32,
-    // Pairs: where the row begins, and the row of the table.
+    // Pairs: where the row begins, and the row of the table. CHOSEN: rows of
+    // the table alone, from here on.
     rows: u32,
+    // Then: from one row to the next.
+    width: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -21,6 +24,11 @@ fn main(
     let idx = linear(id, n) * 64u + thread;
     if (idx >= p.n) { return; }
     let col = idx % p.cols;
+#if CHOSEN
+    let nth = idx / p.cols;
+    y[nth * p.width + col] += table[lists[p.rows + nth] * p.cols + col];
+#else
     let at = p.rows + 2u * (idx / p.cols);
     y[lists[at] + col] += table[lists[at + 1u] * p.cols + col];
+#end
 }

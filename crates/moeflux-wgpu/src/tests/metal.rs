@@ -74,13 +74,14 @@ fn variants() -> Vec<Variant> {
         Shader::Conv,
         Shader::ConvHistory,
         Shader::PrepareDelta,
-        Shader::AddRows,
+        Shader::PlaceJobs,
     ] {
         add(shader, &[&[]]);
     }
     for bits in 0..8 {
         add(Shader::Activate, &[&[bits & 1, bits >> 1 & 1, bits >> 2]]);
     }
+    add(Shader::AddRows, &[&[0], &[1]]);
     add(Shader::Combine, &[&[0, 0], &[1, 0], &[1, 1]]);
     all
 }
