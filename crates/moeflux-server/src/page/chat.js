@@ -179,6 +179,7 @@ function showProgress({ processed, total, cache }, state) {
 }
 
 function finish(item, state) {
+  const follow = isAtEnd();
   if (state.error) {
     const box = element("p", state.error);
     box.className = "error";
@@ -187,6 +188,7 @@ function finish(item, state) {
   }
   if (!state.text && !state.thought) {
     footer(item, state.error ? [] : ["Nothing was said"], [["Try again", retry]]);
+    if (follow) toEnd();
     question.focus();
     return;
   }
@@ -198,7 +200,7 @@ function finish(item, state) {
   if (n > 1 && seconds > 0) facts.push(`${((n - 1) / seconds).toFixed(1)} tok/s`);
   if (state.first) facts.push(`first after ${duration((state.first - state.start) / 1000)}`);
   footer(item, facts, [["Copy", event => copy(state.text, event)], ["Again", retry]]);
-  if (isAtEnd()) toEnd();
+  if (follow) toEnd();
   question.focus();
 }
 

@@ -135,6 +135,10 @@ def test_keys_and_errors(page):
     question.send_keys(Keys.ENTER)
     wait(page, lambda it: it.find_elements(By.CSS_SELECTOR, ".error"))
     assert "context has room for" in find(page, ".error").text
+    retry = page.find_elements(By.CSS_SELECTOR, ".assistant .foot button")[-1]
+    seen = "return arguments[0].getBoundingClientRect().bottom <= " \
+        "document.getElementById('messages').getBoundingClientRect().bottom + 1"
+    assert retry.text == "Try again" and page.execute_script(seen, retry)
     shot(page, "error")
     page.get_log("browser")  # Chromium counts the refusal as an error of the page's.
     find(page, "#new-chat").click()
