@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """What DeepSeek-V3.2's own script makes of conversations: `deepseek_v32_chat.py encoding_dsv32.py OUT.json`.
 
-The script is encoding/encoding_dsv32.py of that model's repository.
+The script is encoding/encoding_dsv32.py of that model's repository. The words with which it explains how tools are
+called are left out.
 """
 import copy
 import importlib.util
 import json
+import re
 import sys
 
 WEATHER = {"type": "function", "function": {
@@ -51,6 +53,7 @@ def main(script, out):
             if has_tools:
                 given[0]["tools"] = [WEATHER, NOW]
             text = encoding.encode_messages(given, thinking_mode="thinking" if thinking else "chat")
+            text = re.sub(r"\n\n## Tools\n.*?<functions>", "\n\n## Tools\n<functions>", text, flags=re.S)
             tools = [WEATHER, NOW] if has_tools else None
             cases.append({"thinking": thinking, "tools": tools, "messages": messages, "text": text})
     with open(out, "w") as f:
