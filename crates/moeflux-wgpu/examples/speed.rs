@@ -1,5 +1,7 @@
-//! Measures the kernels of a GPU against copies: `speed [--gpu N] [--small]`.
-#![expect(clippy::print_stdout, reason = "an example that prints a table")]
+//! Measures the kernels of a GPU against how fast it reads and copies:
+//! `speed [--gpu N] [--small] [--tune]`. `--small` is for software devices;
+//! `--tune` tries every layout of the matrix-vector kernel.
+#![expect(clippy::print_stdout, reason = "an example that prints tables")]
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,57 +15,262 @@ use moeflux_core::{
     Expert, ExpertId, ExpertKey, ExpertLayout, ExpertMemory, GateUp, HostBuf, LayerIdx,
     MatrixLayout, PartSpan,
 };
-use moeflux_wgpu::{Context, Wgpu};
+use moeflux_wgpu::{Context, Form, Layout, Stream, Wgpu};
 
 const FORMAT: MatrixFormat =
     MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
+const DENSE: MatrixFormat = MatrixFormat::Dense(Float::BF16);
 
-/// Runs of which the best counts.
+/// Runs of which the best counts, where no clock of the device does.
 const ROUNDS: usize = 5;
+
+/// Bytes of weights that measurements go round, so that no cache keeps them.
+const CYCLED: usize = 256 << 20;
+
+/// Bytes that are drawn by chance, then repeated.
+const PATTERN: usize = 1 << 20;
+
+/// Most kernels that are recorded before the device begins.
+const RECORDED: usize = 192;
+
+/// A product of decode: so many matrices of a shape in one kernel.
+struct Case {
+    name: &'static str,
+    n: usize,
+    rows: usize,
+    cols: usize,
+}
+
+const fn case(name: &'static str, n: usize, rows: usize, cols: usize) -> Case {
+    Case { name, n, rows, cols }
+}
+
+/// Large matrices of all widths, then what the models have.
+const CASES: [Case; 20] = [
+    case("large", 1, 524_288, 512),
+    case("large", 1, 262_144, 1024),
+    case("large", 1, 131_072, 2048),
+    case("large", 1, 65_536, 4096),
+    case("large", 1, 37_376, 7168),
+    case("A3B gate+up x8", 16, 512, 2048),
+    case("A3B down x8", 8, 2048, 512),
+    case("A3B q and gate", 1, 8192, 2048),
+    case("A3B o", 1, 2048, 4096),
+    case("A3B head", 1, 248_320, 2048),
+    case("A17B gate+up x10", 20, 1024, 4096),
+    case("A17B down x10", 10, 4096, 1024),
+    case("A17B q and gate", 1, 16_384, 4096),
+    case("A17B o", 1, 4096, 8192),
+    case("A17B head", 1, 248_320, 4096),
+    case("Cogito gate+up x8", 16, 2048, 7168),
+    case("Cogito down x8", 8, 7168, 2048),
+    case("Cogito q_b", 1, 24_576, 1536),
+    case("Cogito o", 1, 7168, 16_384),
+    case("Cogito head", 1, 129_280, 7168),
+];
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let at = args.iter().position(|it| it == "--gpu");
     let index = at.and_then(|it| args.get(it + 1)).and_then(|it| it.parse().ok());
-    let is_small = args.iter().any(|it| it == "--small");
+    let has = |flag: &str| args.iter().any(|it| it == flag);
     let context = match Context::open(index) {
         Ok(context) => context,
         Err(err) => return println!("{err}"),
     };
     println!("{:?}", context.facts());
-    let scale = if is_small { 64 } else { 1 };
-    let mut b = Wgpu::new(Arc::clone(&context), None);
-    let copy = b.copy_gb_s((1 << 30) / scale as u64).expect("the device works");
-    println!("copy: {copy:.0} GB/s");
-    round_trips(&mut b);
-    drop(b);
-    let fresh = || Wgpu::new(Arc::clone(&context), None);
-    println!("\nmatrix-vector, 4 bits, groups of 64, one row\n  columns  inputs   GB/s  of copy");
-    for cols in [512, 2048, 4096, 7168] {
-        for inputs in [Inputs::Int16, Inputs::Int8, Inputs::Full] {
-            let gb_s = matvec(&mut fresh(), cols, (256 << 20) / scale, inputs);
-            let share = 100.0 * gb_s / copy;
-            println!("  {cols:>7}  {:<6} {gb_s:>6.0}  {share:>5.1} %", format!("{inputs:?}"));
+    let speed = Speed { context, scale: if has("--small") { 64 } else { 1 } };
+    let limit = speed.streams();
+    if has("--tune") {
+        speed.tune(limit);
+    } else {
+        speed.matvec(limit);
+        speed.rows(limit);
+        speed.experts(limit);
+        speed.matmul();
+    }
+}
+
+struct Speed {
+    context: Arc<Context>,
+    /// By which everything is smaller.
+    scale: usize,
+}
+
+impl Speed {
+    fn backend(&self) -> Wgpu {
+        Wgpu::new(Arc::clone(&self.context), None)
+    }
+
+    /// What the device can do at all; gives GB/s of reading.
+    fn streams(&self) -> f64 {
+        let mut b = self.backend();
+        let bytes = (1 << 30) / self.scale as u64;
+        let mut gb_s = |stream| b.stream_gb_s(stream, bytes).expect("the device works");
+        let command = gb_s(Stream::CopyCommand);
+        let (copy, read) = (gb_s(Stream::CopyKernel), gb_s(Stream::ReadKernel));
+        println!(
+            "GB/s: command that copies {command:.0}, kernel that copies {copy:.0}, that reads {read:.0}"
+        );
+        round_trips(&mut b);
+        read
+    }
+
+    fn matvec(&self, limit: f64) {
+        println!(
+            "\nmatrix-vector, one row, GB/s of weights and share of reading; 4 bits but for the last"
+        );
+        println!(
+            "  {:<18} {:>7} {:>6}  {:>7}  {:<13} {:<13} {:<13} {:<13} {:<13} bf16 x f32",
+            "", "rows", "cols", "us", "2 digits", "2 as floats", "1 digit", "1 as floats", "f32"
+        );
+        for case in &CASES {
+            let mut columns = Vec::new();
+            let forms = [Some(Form::Bytes), Some(Form::Floats)];
+            for (format, inputs, forms) in [
+                (FORMAT, Inputs::Int16, &forms[..]),
+                (FORMAT, Inputs::Int8, &forms[..]),
+                (FORMAT, Inputs::Full, &forms[..1]),
+                (DENSE, Inputs::Full, &forms[..1]),
+            ] {
+                let mut set = Set::new(self, case, format, inputs);
+                for form in forms {
+                    set.form = *form;
+                    columns.push((set.bytes as f64, set.seconds(1)));
+                }
+            }
+            let us = columns[0].1 * 1e6;
+            let column = |(bytes, seconds): &(f64, f64)| share(bytes / seconds / 1e9, limit);
+            let line: String = columns.iter().map(column).collect();
+            let Case { name, n, rows, cols } = case;
+            println!("  {name:<18} {:>7} {cols:>6}  {us:>7.1}  {line}", n * rows);
         }
     }
-    println!(
-        "\nexperts, 4 bits, one row, K in one dispatch\n  shape         K  µs a layer   GB/s  of copy"
-    );
-    for (name, hidden, inner, k) in
-        [("A3B", 2048, 512, 8), ("A17B", 4096, 1024, 10), ("Cogito", 7168, 2048, 8)]
-    {
-        let n = if is_small { k } else { 16 * k };
-        let (seconds, bytes) = experts(&mut fresh(), hidden, inner, n, k);
-        let gb_s = bytes / seconds / 1e9;
-        let (us, share) = (seconds * 1e6, 100.0 * gb_s / copy);
-        println!("  {name:<10} {k:>4}  {us:>10.1} {gb_s:>6.0}  {share:>5.1} %");
+
+    fn rows(&self, limit: f64) {
+        println!("\nmatrix-vector, 2 digits, GB/s of weights at 1, 2, 4 and 8 rows of activations");
+        for i in [0, 2, 3, 4, 7, 9, 15] {
+            let case = &CASES[i];
+            let mut set = Set::new(self, case, FORMAT, Inputs::Int16);
+            let line: String = [1, 2, 4, 8]
+                .map(|n| share(set.bytes as f64 / set.seconds(n) / 1e9, limit))
+                .concat();
+            println!("  {:<18} {:>7} {:>6}  {line}", case.name, case.n * case.rows, case.cols);
+        }
     }
-    println!("\nprefill products, 4 bits\n  rows  outputs  columns  TFLOP/s");
-    for (rows, outputs, cols) in [(512, 4096, 2048), (4096, 4096, 2048), (4096, 7168, 7168)] {
-        let rows = rows / if is_small { 16 } else { 1 };
-        let outputs = outputs / if is_small { 16 } else { 1 };
-        let tflop_s = matmul(&mut fresh(), rows, outputs, cols);
-        println!("  {rows:>4}  {outputs:>7}  {cols:>7}  {tflop_s:>7.2}");
+
+    fn experts(&self, limit: f64) {
+        println!(
+            "\na layer of experts, 2 digits, one row: K in one kernel, all kernels of the layer"
+        );
+        for (name, hidden, inner, k) in
+            [("A3B", 2048, 512, 8), ("A17B", 4096, 1024, 10), ("Cogito", 7168, 2048, 8)]
+        {
+            let mut b = self.backend();
+            let n = if self.scale > 1 { k } else { 16 * k };
+            let (seconds, bytes) = experts(&mut b, hidden, inner, n, k);
+            let line = share(bytes / seconds / 1e9, limit);
+            println!("  {name:<10} K {k:>2}  {:>7.1} us  {line}", seconds * 1e6);
+        }
+    }
+
+    fn matmul(&self) {
+        println!("\nmany rows of activations, 4 bits, TFLOP/s: 2 digits, f32");
+        for (outputs, cols) in [(4096, 2048), (1024, 4096), (8192, 4096), (7168, 7168)] {
+            let outputs = outputs / self.scale.min(16);
+            for rows in [64, 256, 1024, 4096].map(|it| it / self.scale.min(16)) {
+                let of = |inputs| matmul(&mut self.backend(), rows, outputs, cols, inputs);
+                let (fixed, full) = (of(Inputs::Int16), of(Inputs::Full));
+                println!("  {rows:>5} x {outputs:>5} x {cols:>5}  {fixed:>7.2}  {full:>7.2}");
+            }
+        }
+    }
+
+    fn tune(&self, limit: f64) {
+        println!("\nlayouts, the best three and the plain one: form, lanes, rows, depth, threads");
+        for (inputs, name) in [(Inputs::Int16, "2 digits"), (Inputs::Int8, "1 digit")] {
+            for case in &CASES {
+                let mut set = Set::new(self, case, FORMAT, inputs);
+                let plain = set.seconds(1);
+                let mut all = Vec::new();
+                for layout in layouts() {
+                    set.layout = Some(layout);
+                    all.push((set.seconds(1), layout));
+                }
+                all.sort_by(|a, b| a.0.total_cmp(&b.0));
+                let gb_s = |seconds: f64| share(set.bytes as f64 / seconds / 1e9, limit);
+                let mut line = format!("plain {}", gb_s(plain));
+                for (seconds, it) in &all[..3] {
+                    let Layout { form, lanes, rows, depth, threads } = it;
+                    line +=
+                        &format!(" | {form:?} {lanes} {rows} {depth} {threads} {}", gb_s(*seconds));
+                }
+                let n_rows = case.n * case.rows;
+                println!("  {name} {:<18} {n_rows:>7} {:>6}  {line}", case.name, case.cols);
+            }
+        }
+    }
+}
+
+fn layouts() -> Vec<Layout> {
+    let mut all = Vec::new();
+    for (form, lanes, threads) in [
+        (Form::Bytes, 32, 128),
+        (Form::Bytes, 32, 256),
+        (Form::Bytes, 16, 128),
+        (Form::Floats, 32, 128),
+    ] {
+        for (rows, depth) in
+            [(1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (2, 2), (4, 2), (1, 4), (2, 4)]
+        {
+            all.push(Layout { form, lanes, rows, depth, threads });
+        }
+    }
+    all
+}
+
+fn share(gb_s: f64, limit: f64) -> String {
+    format!("{gb_s:>5.0} {:>4.0} %  ", 100.0 * gb_s / limit)
+}
+
+/// Copies of the matrices of a case, and what they are multiplied with.
+struct Set {
+    b: Wgpu,
+    copies: Vec<Vec<Projection>>,
+    x: Cols,
+    /// Of one copy.
+    bytes: usize,
+    form: Option<Form>,
+    layout: Option<Layout>,
+}
+
+impl Set {
+    fn new(speed: &Speed, case: &Case, format: MatrixFormat, inputs: Inputs) -> Set {
+        let mut b = speed.backend();
+        let rows = (case.rows / speed.scale).max(8);
+        let bytes = case.n * format.matrix_bytes(rows, case.cols);
+        let n_copies = (CYCLED / speed.scale).div_ceil(bytes).clamp(1, RECORDED);
+        let x = filled(&mut b, 8, case.cols);
+        let y = b.alloc(8, case.n * rows);
+        let mut copy = || {
+            let one = |i: usize| Projection {
+                weight: matrix(&mut b, rows, case.cols, format, inputs),
+                out: Cols { buf: y, start: i * rows, len: rows },
+            };
+            (0..case.n).map(one).collect()
+        };
+        let copies = (0..n_copies).map(|_| copy()).collect();
+        Set { b, copies, x, bytes, form: None, layout: None }
+    }
+
+    /// Of a product with so many rows of activations.
+    fn seconds(&mut self, n_rows: usize) -> f64 {
+        let Set { b, copies, x, form, layout, .. } = self;
+        b.fix_form(*form);
+        b.fix_layout(*layout);
+        let n = copies.len().next_multiple_of(2).max(4);
+        let run = &mut |b: &mut Wgpu, i: usize| b.project(n_rows, *x, &copies[i % copies.len()]);
+        b.best_seconds(n, run).expect("the device works")
     }
 }
 
@@ -114,7 +321,8 @@ fn filled(b: &mut Wgpu, rows: usize, width: usize) -> Cols {
 fn bytes(len: usize, is_param: bool) -> HostBuf {
     let mut buf = HostBuf::zeroed(len);
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    for it in buf[..len].as_chunks_mut::<8>().0 {
+    let drawn = len.min(PATTERN);
+    for it in buf[..drawn].as_chunks_mut::<8>().0 {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
@@ -123,50 +331,36 @@ fn bytes(len: usize, is_param: bool) -> HostBuf {
             if is_param { 0x3c00_3c00_3c00_3c00 | state & 0x00ff_00ff_00ff_00ff } else { state };
         *it = word.to_le_bytes();
     }
+    let mut done = drawn;
+    while done < len {
+        let more = done.min(len - done);
+        buf.copy_within(..more, done);
+        done += more;
+    }
     buf
 }
 
-fn matrix(b: &mut Wgpu, rows: usize, cols: usize, inputs: Inputs) -> Weight {
-    let params = || Some(bytes(FORMAT.scale_bytes(rows, cols), true));
+fn matrix(b: &mut Wgpu, rows: usize, cols: usize, format: MatrixFormat, inputs: Inputs) -> Weight {
+    let n = format.scale_bytes(rows, cols);
+    let params = || (n > 0).then(|| bytes(n, true));
+    let weight = bytes(rows * format.row_bytes(cols), format == DENSE);
     b.load_matrix(HostMatrix {
         rows,
         cols,
-        format: FORMAT,
+        format,
         inputs,
-        weight: bytes(rows * FORMAT.row_bytes(cols), false),
+        weight,
         scales: params(),
         biases: params(),
     })
 }
 
-fn matvec(b: &mut Wgpu, cols: usize, bytes: usize, inputs: Inputs) -> f64 {
-    let rows = (bytes / FORMAT.matrix_bytes(1, cols)).min(1 << 20);
-    let n = 4;
-    let weights: Vec<Weight> = (0..n).map(|_| matrix(b, rows, cols, inputs)).collect();
-    let (x, out) = (filled(b, 1, cols), filled(b, 1, rows));
-    let times = 5;
-    let seconds = best(&mut || {
-        for _ in 0..times {
-            for weight in &weights {
-                b.project(1, x, &[Projection { weight: *weight, out }]);
-            }
-        }
-        wait(b, x.buf);
-    });
-    (times * n * FORMAT.matrix_bytes(rows, cols)) as f64 / seconds / 1e9
-}
-
-fn matmul(b: &mut Wgpu, rows: usize, outputs: usize, cols: usize) -> f64 {
-    let weight = matrix(b, outputs, cols, Inputs::Int16);
+fn matmul(b: &mut Wgpu, rows: usize, outputs: usize, cols: usize, inputs: Inputs) -> f64 {
+    let weight = matrix(b, outputs, cols, FORMAT, inputs);
     let (x, out) = (filled(b, rows, cols), filled(b, rows, outputs));
-    let times = 5;
-    let seconds = best(&mut || {
-        for _ in 0..times {
-            b.project(rows, x, &[Projection { weight, out }]);
-        }
-        wait(b, out.buf);
-    });
-    2.0 * (times * rows * outputs * cols) as f64 / seconds / 1e12
+    let run = &mut |b: &mut Wgpu, _: usize| b.project(rows, x, &[Projection { weight, out }]);
+    let seconds = b.best_seconds(4, run).expect("the device works");
+    2.0 * (rows * outputs * cols) as f64 / seconds / 1e12
 }
 
 fn expert(id: usize, layout: &Arc<ExpertLayout>) -> Arc<Expert> {
@@ -209,13 +403,11 @@ fn experts(b: &mut Wgpu, hidden: usize, inner: usize, n: usize, k: usize) -> (f6
             calls.map(|(it, i)| ExpertCall { expert: Arc::clone(it), rows: vec![row(i)] }).collect()
         })
         .collect();
-    let times = 10;
-    let seconds = best(&mut || {
-        for calls in (0..times).flat_map(|_| &layers) {
-            let (inputs, activation) = (Inputs::Int16, Activation::Swiglu);
-            b.experts(Experts { out: out.buf, x, inputs, activation, biases: None, calls });
-        }
-        wait(b, out.buf);
-    });
-    (seconds / (times * layers.len()) as f64, (k * layout.record_bytes()) as f64)
+    let run = &mut |b: &mut Wgpu, i: usize| {
+        let (inputs, activation, calls) =
+            (Inputs::Int16, Activation::Swiglu, &layers[i % layers.len()]);
+        b.experts(Experts { out: out.buf, x, inputs, activation, biases: None, calls });
+    };
+    let seconds = b.best_seconds(2 * layers.len(), run).expect("the device works");
+    (seconds, (k * layout.record_bytes()) as f64)
 }

@@ -14,6 +14,7 @@ use wgpu::PollType;
 
 use crate::context::Context;
 use crate::encoder::Mem;
+use crate::shader::unit_fours;
 
 /// Columns of a block.
 pub(crate) const BLOCK: usize = 32;
@@ -89,6 +90,12 @@ impl Decoder {
         };
         let n_blocks = cols.div_ceil(BLOCK);
         [word(cols), word(n_blocks), group_shift, word(rows), word(block_cols), word(n_cols), 0, 0]
+    }
+
+    /// Units of a row that lanes of `matvec.wgsl` take.
+    pub(crate) fn n_units(self, cols: usize) -> usize {
+        let fours = unit_fours(self.consts()[0]) as usize;
+        cols.div_ceil(BLOCK) * (BLOCK / 4) / fours
     }
 
     /// Bytes of a row's elements on the device.

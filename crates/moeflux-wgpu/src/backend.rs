@@ -17,6 +17,7 @@ use crate::caches::CacheState;
 use crate::context::Context;
 use crate::encoder::{Encoder, Mem};
 use crate::experts::Slots;
+use crate::layout::{Form, Layout};
 use crate::ops::{self, Mask, RopeTable, RoundedInputs, Scratch};
 
 /// Rows of `f32`.
@@ -42,6 +43,10 @@ pub struct Wgpu {
     pub(crate) slots: Slots,
     pub(crate) rounded: RoundedInputs,
     pub(crate) scratch: Scratch,
+    /// Of matrix-vector products, where it was fixed.
+    pub(crate) layout: Option<Layout>,
+    /// The form of all layouts, where it was fixed.
+    pub(crate) form: Option<Form>,
     slabs: Slabs,
 }
 
@@ -60,8 +65,22 @@ impl Wgpu {
             slots: Slots::new(slot_bytes.unwrap_or(u64::MAX)),
             rounded: RoundedInputs::default(),
             scratch: Scratch::default(),
+            layout: None,
+            form: None,
             slabs: Slabs::default(),
         }
+    }
+
+    /// Lays matrix-vector products out like this, as far as each allows,
+    /// whatever suits them; with `None` as suits them.
+    pub fn fix_layout(&mut self, layout: Option<Layout>) {
+        self.layout = layout;
+    }
+
+    /// Computes matrix-vector products in this form, as far as it is exact; with
+    /// `None` in the one that suits them.
+    pub fn fix_form(&mut self, form: Option<Form>) {
+        self.form = form;
     }
 
     pub(crate) fn buf(&self, buf: Buf) -> &Activations {

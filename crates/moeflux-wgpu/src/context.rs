@@ -82,6 +82,8 @@ pub struct Context {
     pub(crate) limits: Limits,
     /// Lanes that a group of lanes may count on.
     pub(crate) lanes: u32,
+    /// Whether the device can note when it was where.
+    pub(crate) has_clock: bool,
     pub(crate) pipelines: Mutex<Pipelines>,
     faults: Arc<Faults>,
     facts: AdapterFacts,
@@ -239,9 +241,13 @@ impl Context {
             return Err(OpenError::Lacks { name: facts.name.clone(), lacks: lacks.clone() });
         }
         let limits = adapter.limits();
+        let clock = Features::TIMESTAMP_QUERY | Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
+        let has_clock = adapter.features().contains(clock);
+        let required_features =
+            if has_clock { Features::SUBGROUP | clock } else { Features::SUBGROUP };
         let descriptor = DeviceDescriptor {
             label: Some("moeflux"),
-            required_features: Features::SUBGROUP,
+            required_features,
             required_limits: limits.clone(),
             ..DeviceDescriptor::default()
         };
@@ -260,6 +266,7 @@ impl Context {
             queue,
             limits,
             lanes: facts.subgroup_sizes.0.min(32),
+            has_clock,
             pipelines: Mutex::new(Pipelines::default()),
             faults,
             facts,

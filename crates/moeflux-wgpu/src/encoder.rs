@@ -12,7 +12,8 @@ use std::time::Duration;
 use moeflux_backend::DeviceError;
 use wgpu::{
     BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, BufferBinding, BufferSize,
-    BufferUsages, CommandEncoder, ComputePass, MapMode, PollType,
+    BufferUsages, CommandEncoder, ComputePass, MapMode, PollType, QuerySet, QuerySetDescriptor,
+    QueryType,
 };
 
 use crate::context::Context;
@@ -78,6 +79,14 @@ pub(crate) struct Encoder {
     /// Counts submissions: what lies in the arena is gone after one.
     generation: u64,
     read_back: Option<Mem>,
+    stamps: Option<Stamps>,
+}
+
+/// Two moments on the device's clock.
+#[derive(Debug)]
+struct Stamps {
+    set: QuerySet,
+    buffer: Mem,
 }
 
 impl Encoder {
@@ -94,6 +103,7 @@ impl Encoder {
             groups: HashMap::new(),
             generation: 0,
             read_back: None,
+            stamps: None,
         }
     }
 
@@ -322,6 +332,56 @@ impl Encoder {
         };
         target.buffer.unmap();
         Ok(bytes)
+    }
+
+    /// Waits for everything recorded.
+    ///
+    /// # Errors
+    /// Whatever went wrong since the last read-back.
+    pub(crate) fn wait(&mut self) -> Result<(), DeviceError> {
+        self.submit();
+        if let Err(err) = self.context.device.poll(PollType::wait_indefinitely()) {
+            self.context.lose(format!("waiting failed: {err}"));
+        }
+        self.context.check()
+    }
+
+    /// Notes the time when the device has done what is recorded; false where it
+    /// has no clock.
+    pub(crate) fn stamp(&mut self, nth: u32) -> bool {
+        if !self.context.has_clock {
+            return false;
+        }
+        let context = Arc::clone(&self.context);
+        let stamps = self.stamps.get_or_insert_with(|| {
+            let set = context.device.create_query_set(&QuerySetDescriptor {
+                label: None,
+                ty: QueryType::Timestamp,
+                count: 2,
+            });
+            let usage = BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC;
+            Stamps { set, buffer: Mem::new(context.buffer(16, usage, "stamps")) }
+        });
+        let set = stamps.set.clone();
+        self.pass = None;
+        self.encoder().write_timestamp(&set, nth);
+        true
+    }
+
+    /// Seconds between the two times that were noted.
+    ///
+    /// # Errors
+    /// Whatever went wrong since the last read-back.
+    pub(crate) fn seconds_between(&mut self) -> Result<f64, DeviceError> {
+        let Some(Stamps { set, buffer }) = &self.stamps else { return Ok(0.0) };
+        let (set, buffer) = (set.clone(), buffer.clone());
+        self.pass = None;
+        self.encoder().resolve_query_set(&set, 0..2, &buffer.buffer, 0);
+        let bytes = self.read(&[(&buffer, 0, 16)])?;
+        let tick = |it: &[u8; 8]| u64::from_le_bytes(*it);
+        let ticks: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(tick).collect();
+        let period = f64::from(self.context.queue.get_timestamp_period());
+        Ok(ticks[1].saturating_sub(ticks[0]) as f64 * period / 1e9)
     }
 
     fn read_back(&mut self, bytes: u64) -> Mem {

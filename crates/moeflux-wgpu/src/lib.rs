@@ -13,6 +13,7 @@ mod caches;
 mod context;
 mod encoder;
 mod experts;
+mod layout;
 mod measure;
 mod ops;
 mod pipelines;
@@ -22,4 +23,6 @@ mod tests;
 
 pub use backend::Wgpu;
 pub use context::{AdapterFacts, Context, OpenError, adapters};
+pub use layout::{Form, Layout};
+pub use measure::Stream;
 pub use ops::MAX_EXPERTS;

@@ -1,8 +1,11 @@
 //! The sources of the kernels and what is fixed when they are compiled.
 //!
 //! A kernel's text is `common.wgsl`, the decoders of weights where it uses
-//! them, its constants, and its own file. Lines between `#if NAME` and `#end`
-//! count where the constant of that name is not zero; `#else` turns that round.
+//! them, its constants, and its own file. Lines between `#if VALUE` and `#end`
+//! count where the value is not zero; `#else` turns that round. Lines between
+//! `#each v VALUE` and `#end` are there so many times, with the count in place
+//! of `$v`, and of a sum with it in `${v+VALUE}`. A value is a number or a
+//! constant's name, or several with `*` and `/` between them.
 
 use std::fmt::Write as _;
 
@@ -31,10 +34,11 @@ pub(crate) enum Shader {
     Activate,
     AddRows,
     Combine,
+    Stream,
 }
 
 /// How many constants a kernel may have.
-pub(crate) const MAX_CONSTS: usize = 10;
+pub(crate) const MAX_CONSTS: usize = 12;
 
 /// A kernel with its constants, in the order of [`Shader::consts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,7 +94,10 @@ impl Shader {
                 "matvec",
                 Weights,
                 "rrrrrw",
-                &["DIGITS", "LANES", "ROWS", "X_ROWS", "THREADS"]
+                &[
+                    "DIGITS", "FMA", "ALIGNED", "VLANES", "LANES", "ROWS", "X_ROWS", "DEPTH",
+                    "THREADS",
+                ]
             ),
             Shader::Matmul => facts!("matmul", Weights, "rrrw", &["TILE"]),
             Shader::Embed => facts!("embed", Weights, "rrw", &[]),
@@ -113,6 +120,7 @@ impl Shader {
             }
             Shader::AddRows => facts!("add_rows", Nothing, "wrr", &["CHOSEN"]),
             Shader::Combine => facts!("combine", Nothing, "wrrrr", &["SHARED", "GATED"]),
+            Shader::Stream => facts!("stream", Nothing, "rw", &["COPIES"]),
         }
     }
 
@@ -143,12 +151,13 @@ impl Variant {
         let facts = self.shader.facts();
         let names: Vec<&str> =
             format_consts(facts.uses).iter().chain(facts.consts).copied().collect();
-        let value = |name: &str| {
-            let at = names.iter().position(|it| *it == name);
-            self.consts[at.expect("conditions name constants")]
-        };
+        let mut consts: Vec<(&str, u32)> = names.into_iter().zip(self.consts).collect();
+        if facts.uses == Uses::Weights {
+            let fours = unit_fours(self.consts[0]);
+            consts.extend([("FOURS", fours), ("UNIT", 4 * fours)]);
+        }
         let mut text = String::new();
-        for (name, value) in names.iter().zip(self.consts) {
+        for (name, value) in &consts {
             writeln!(text, "const {name}: u32 = {value}u;").expect("a string takes any text");
         }
         text.push_str(include_str!("shaders/common.wgsl"));
@@ -157,7 +166,7 @@ impl Variant {
             Uses::Weights => text.push_str(include_str!("shaders/formats.wgsl")),
             Uses::Caches => text.push_str(include_str!("shaders/kv.wgsl")),
         }
-        text.push_str(&preprocess(facts.source, &value));
+        text.push_str(&preprocess(facts.source, &consts));
         text
     }
 }
@@ -166,28 +175,117 @@ fn format_consts(uses: Uses) -> &'static [&'static str] {
     if uses == Uses::Weights { &FORMAT } else { &[] }
 }
 
-/// Drops the lines that do not count.
-fn preprocess(source: &str, value: &dyn Fn(&str) -> u32) -> String {
-    let mut counts = vec![true];
+/// Fours of columns in a unit of `matvec.wgsl`, by `FORMAT`: 16 bytes of floats,
+/// or a block.
+pub(crate) fn unit_fours(format: u32) -> u32 {
+    match format {
+        1 => 1,
+        2 | 3 => 2,
+        5 | 6 => 4,
+        _ => 8,
+    }
+}
+
+/// Drops the lines that do not count and repeats those that are repeated.
+fn preprocess(source: &str, consts: &[(&str, u32)]) -> String {
     let mut text = String::with_capacity(source.len());
-    for line in source.lines() {
+    let lines: Vec<&str> = source.lines().collect();
+    expand(&lines, consts, &mut Vec::new(), &mut text);
+    text
+}
+
+/// `counts` are the variables of the repetitions around, and where they are.
+fn expand(
+    lines: &[&str],
+    consts: &[(&str, u32)],
+    counts: &mut Vec<(char, u32)>,
+    text: &mut String,
+) {
+    let mut rest = lines;
+    while let [line, after @ ..] = rest {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
-            ["#if", name] => counts.push(value(name) != 0),
-            ["#else"] => {
-                let last = counts.last_mut().expect("there is one");
-                *last = !*last;
+            ["#if", condition] => {
+                let (body, other, behind) = parts(after);
+                let lines = if value(condition, consts) == 0 { other } else { body };
+                expand(lines, consts, counts, text);
+                rest = behind;
             }
-            ["#end"] => {
-                counts.pop();
+            ["#each", variable, times] => {
+                let (body, _, behind) = parts(after);
+                let variable = variable.chars().next().expect("a letter");
+                for count in 0..value(times, consts) {
+                    counts.push((variable, count));
+                    expand(body, consts, counts, text);
+                    counts.pop();
+                }
+                rest = behind;
             }
-            _ if counts.iter().all(|it| *it) => {
-                text.push_str(line);
-                text.push('\n');
+            _ => {
+                put(line, consts, counts, text);
+                rest = after;
             }
+        }
+    }
+}
+
+/// The lines up to `#else`, from there to `#end`, and behind that.
+fn parts<'a, 'b>(lines: &'a [&'b str]) -> (&'a [&'b str], &'a [&'b str], &'a [&'b str]) {
+    let (mut depth, mut otherwise) = (0, None);
+    for (i, line) in lines.iter().enumerate() {
+        match line.split_whitespace().next() {
+            Some("#if" | "#each") => depth += 1,
+            Some("#else") if depth == 0 => otherwise = Some(i),
+            Some("#end") if depth == 0 => {
+                let body = otherwise.unwrap_or(i);
+                return (&lines[..body], &lines[i.min(body + 1)..i], &lines[i + 1..]);
+            }
+            Some("#end") => depth -= 1,
             _ => {}
         }
     }
-    assert_eq!(counts.len(), 1, "every #if has its #end");
-    text
+    panic!("every #if and #each has its #end");
+}
+
+/// Puts a line with its counts filled in.
+fn put(line: &str, consts: &[(&str, u32)], counts: &[(char, u32)], text: &mut String) {
+    let count = |name: char| {
+        let known = counts.iter().find(|it| it.0 == name);
+        known.unwrap_or_else(|| panic!("no repetition counts {name}: {line}")).1
+    };
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once('$') {
+        text.push_str(before);
+        let (number, behind) = match after.strip_prefix('{').and_then(|it| it.split_once('}')) {
+            Some((sum, behind)) => {
+                let (name, added) = sum.split_once('+').expect("a sum");
+                let name = name.chars().next().expect("a letter");
+                (count(name) + value(added, consts), behind)
+            }
+            None => {
+                let name = after.chars().next().expect("a letter");
+                (count(name), &after[name.len_utf8()..])
+            }
+        };
+        write!(text, "{number}").expect("a string takes any text");
+        rest = behind;
+    }
+    text.push_str(rest);
+    text.push('\n');
+}
+
+/// A number, a constant, or several multiplied and divided from left to right.
+fn value(text: &str, consts: &[(&str, u32)]) -> u32 {
+    let one = |text: &str| {
+        let known = consts.iter().find(|it| it.0 == text).map(|it| it.1);
+        known.or_else(|| text.parse().ok()).unwrap_or_else(|| panic!("no constant {text}"))
+    };
+    let mut result = 1;
+    let mut divides = false;
+    for part in text.split_inclusive(['*', '/']) {
+        let operand = one(part.trim_end_matches(['*', '/']));
+        result = if divides { result / operand } else { result * operand };
+        divides = part.ends_with('/');
+    }
+    result
 }

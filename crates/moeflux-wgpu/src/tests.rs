@@ -6,10 +6,14 @@ mod metal;
 use std::sync::Arc;
 
 use moeflux_backend::conformance::{self, Closeness};
-use moeflux_backend::{Backend, Cols, DeviceError};
+use moeflux_backend::{
+    Backend, Cols, DeviceError, HostMatrix, Inputs, Projection, Weight,
+};
+use moeflux_core::HostBuf;
+use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use crate::context::{enumerate, lacks};
-use crate::{Context, Wgpu};
+use crate::{Context, Form, Layout, Wgpu};
 
 /// Share of a result's largest element by which elements may differ from the
 /// specification.
@@ -113,4 +117,89 @@ fn names_what_an_adapter_lacks() {
     let short = wgpu::Limits { max_storage_buffer_binding_size: 1 << 20, ..limits };
     let short = lacks(all, &short, 32);
     assert_eq!(short.as_deref(), Some("bytes of a binding: 1048576 of 134217728 needed"));
+}
+
+/// Layouts that differ in everything.
+fn layouts() -> Vec<Layout> {
+    let layout = |form, lanes, rows, depth, threads| Layout { form, lanes, rows, depth, threads };
+    vec![
+        layout(Form::Bytes, 32, 1, 1, 128),
+        layout(Form::Bytes, 4, 4, 2, 256),
+        layout(Form::Floats, 32, 2, 1, 128),
+        layout(Form::Floats, 4, 1, 4, 128),
+    ]
+}
+
+#[test]
+fn products_agree_with_the_specification_in_both_forms() {
+    let Some(context) = context() else { return };
+    let fixed = |layout: Layout| {
+        let context = Arc::clone(&context);
+        move || -> Box<dyn Backend> {
+            let mut backend = Wgpu::new(Arc::clone(&context), None);
+            backend.fix_layout(Some(layout));
+            Box::new(backend)
+        }
+    };
+    let opens = layouts().into_iter().map(fixed).collect::<Vec<_>>();
+    let candidates: Vec<conformance::Open<'_>> = opens[1..3].iter().map(|it| it as _).collect();
+    conformance::check_products(&candidates, CLOSENESS);
+}
+
+/// A reproducible matrix of 4 or 8 bits, or of floats.
+fn matrix(b: &mut Wgpu, format: MatrixFormat, rows: usize, cols: usize, inputs: Inputs) -> Weight {
+    let mut state = 1u32;
+    let mut bytes = |len: usize, is_float: bool| {
+        let mut buf = HostBuf::zeroed(len);
+        for pair in buf[..len].as_chunks_mut::<2>().0 {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            // 0x3c00 begins the numbers near 0.01 in BF16.
+            let word = (state >> 16) as u16;
+            *pair = (if is_float { 0x3c00 | word & 0x80ff } else { word }).to_le_bytes();
+        }
+        buf
+    };
+    let weight = bytes(rows * format.row_bytes(cols), matches!(format, MatrixFormat::Dense(_)));
+    let n_scales = format.scale_bytes(rows, cols);
+    let scales = (n_scales > 0).then(|| bytes(n_scales, true));
+    let biases = (n_scales > 0).then(|| bytes(n_scales, true));
+    b.load_matrix(HostMatrix { rows, cols, format, inputs, weight, scales, biases })
+}
+
+#[test]
+fn neither_layout_nor_company_changes_a_bit() {
+    let Some(context) = context() else { return };
+    let affine = |bits| MatrixFormat::Affine(Affine { bits, group_size: 64, params: Float::BF16 });
+    let cases = [
+        (affine(4), Inputs::Int16),
+        (affine(4), Inputs::Int8),
+        (affine(4), Inputs::Full),
+        (affine(8), Inputs::Int16),
+        (affine(3), Inputs::Int16),
+        (MatrixFormat::Dense(Float::BF16), Inputs::Full),
+    ];
+    for (format, inputs) in cases {
+        for (rows, cols) in [(37, 128), (70, 512), (19, 2240)] {
+            let mut wanted: Option<Vec<f32>> = None;
+            for layout in layouts() {
+                let mut b = Wgpu::new(Arc::clone(&context), None);
+                b.fix_layout(Some(layout));
+                let weight = matrix(&mut b, format, rows, cols, inputs);
+                let (x, y) = (b.alloc(7, cols), b.alloc(7, rows));
+                let values: Vec<f32> = (0..7 * cols).map(|i| (i as f32 * 0.37).sin()).collect();
+                b.write(x, &values);
+                let (x, out) =
+                    (Cols { buf: x, start: 0, len: cols }, Cols { buf: y, start: 0, len: rows });
+                b.project(7, x, &[Projection { weight, out }]);
+                let together = b.read(y, 7).expect("the device works");
+                b.project(1, x, &[Projection { weight, out }]);
+                let alone = b.read(y, 1).expect("the device works");
+                let bits = |it: &[f32]| it.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
+                let case = format!("{format:?} {inputs:?} {rows}x{cols} {layout:?}");
+                assert_eq!(bits(&alone), bits(&together[..rows]), "alone: {case}");
+                let wanted = wanted.get_or_insert_with(|| together.clone());
+                assert_eq!(bits(&together), bits(wanted), "{case}");
+            }
+        }
+    }
 }

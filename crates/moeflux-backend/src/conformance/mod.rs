@@ -63,6 +63,17 @@ pub fn check_experts_in_turns(candidates: &[Open<'_>], closeness: Closeness) {
     moe::check_turns(&Suite { candidates, closeness });
 }
 
+/// Runs the cases of products and of experts: for kernels that a backend
+/// chooses between.
+///
+/// # Panics
+/// With the case and the first element that differs.
+pub fn check_products(candidates: &[Open<'_>], closeness: Closeness) {
+    let suite = Suite { candidates, closeness };
+    moe::check(&suite);
+    products::check(&suite);
+}
+
 struct Suite<'a> {
     candidates: &'a [Open<'a>],
     closeness: Closeness,

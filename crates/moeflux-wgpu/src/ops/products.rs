@@ -12,6 +12,7 @@ use crate::arena::{BLOCK, Decoder, Matrix, Piece, Place};
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
 use crate::experts::KeptLayer;
+use crate::layout::{Form, Layout, is_exact_in_floats, virtual_lanes};
 use crate::shader::{Shader, Variant};
 
 /// Most rows of activations that go through the kernel for few.
@@ -24,12 +25,6 @@ pub(crate) fn holds_rows(rows: usize) -> bool {
 
 /// Rows of a matrix in a tile of `matmul.wgsl`.
 const TILE_ROWS: usize = 64;
-
-/// Threads of `matvec.wgsl`: a multiple of all sizes of subgroups.
-const MATVEC_THREADS: u32 = 128;
-
-/// Lanes that share a row however short it is: fewer kernels to compile.
-const MIN_LANES: u32 = 4;
 
 /// Rounded inputs that are kept.
 const KEPT: usize = 4;
@@ -113,7 +108,18 @@ struct Key {
     cols: usize,
     n_rows: usize,
     digits: Digits,
-    as_floats: bool,
+    form: Rounded,
+}
+
+/// How rounded inputs are written, see `round.wgsl`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rounded {
+    /// As their integers' digits.
+    Bytes,
+    /// As the floats that the integers stand for.
+    Values,
+    /// As the integers, in floats.
+    Floats,
 }
 
 /// Rows of a matrix, and the rows of activations that they meet.
@@ -199,8 +205,17 @@ pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
         if jobs.is_empty() {
             continue;
         }
+        let n_rows = jobs.iter().map(|it| it.n_rows).sum();
+        let layout = layout(b, decoder, digits, source.cols, n_rows);
         let taken = match digits {
-            Some(digits) => round(b, source, digits, !are_few),
+            Some(digits) => {
+                let form = match layout.form {
+                    _ if !are_few => Rounded::Values,
+                    Form::Bytes => Rounded::Bytes,
+                    Form::Floats => Rounded::Floats,
+                };
+                round(b, source, digits, form)
+            }
             None => Taken {
                 x: source.mem.clone(),
                 sums: source.mem.clone(),
@@ -215,12 +230,35 @@ pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
             rest = later;
             let kernel = Kernel { decoder, digits, cols: source.cols, lists, y: &y, chosen };
             if are_few {
-                kernel.matvec(b, &now, &taken);
+                kernel.matvec(b, &now, &taken, layout);
             } else {
                 kernel.matmul(b, &now, &taken);
             }
         }
     }
+}
+
+/// The layout of products with few rows of activations.
+fn layout(
+    b: &Wgpu,
+    decoder: Decoder,
+    digits: Option<Digits>,
+    cols: usize,
+    n_rows: usize,
+) -> Layout {
+    let n_units = decoder.n_units(cols);
+    let mut layout = b.layout.unwrap_or_else(|| Layout::plain(n_units, n_rows));
+    layout.form = b.form.unwrap_or(layout.form);
+    let is_exact = |(affine, digits): (_, Digits)| is_exact_in_floats(affine, digits.n_digits);
+    if !decoder.affine().zip(digits).is_some_and(is_exact) {
+        layout.form = Form::Bytes;
+    }
+    if digits.is_none() {
+        // Decoding is unrolled too, and kernels have to be compiled.
+        layout.rows = layout.rows.min(2);
+        layout.depth = layout.depth.min(if n_units >= cols / 8 { 2 } else { 1 });
+    }
+    layout.within(n_units, b.encoder.context().lanes)
 }
 
 /// What the products of a dispatch have in common.
@@ -261,14 +299,11 @@ impl Kernel<'_> {
         b.encoder.list(&words)
     }
 
-    fn matvec(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken) {
-        let n_blocks = self.cols.div_ceil(BLOCK);
-        let lanes = word(n_blocks.next_power_of_two()).max(MIN_LANES);
-        let lanes = lanes.min(b.encoder.context().lanes);
+    fn matvec(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken, layout: Layout) {
+        let Layout { form, lanes, rows, depth, threads } = layout;
         let most = jobs.iter().map(|it| self.lists[it.list].len()).max().unwrap_or(0);
-        let x_rows = if most == 1 { 1 } else { 4 };
+        let x_rows = word(most.next_power_of_two().min(4));
         let n_rows = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
-        let rows = if x_rows == 1 && n_rows >= 512 { 2 } else { 1 };
         let start = b.encoder.list(&[]);
         let mut first = self.jobs(b, jobs, taken);
         let mut jobs_in = b.encoder.arena();
@@ -279,9 +314,15 @@ impl Kernel<'_> {
         let mut params = self.decoder.params(self.cols).to_vec();
         params.extend([first, word(jobs.len())]);
         let n_digits = self.digits.map_or(0, |it| it.n_digits);
+        let is_aligned = self.cols.is_multiple_of(BLOCK)
+            && [taken.stride, taken.start].iter().all(|it| it.is_multiple_of(4))
+            && jobs.iter().all(|it| it.x.is_multiple_of(4));
         let mut consts = self.decoder.consts().to_vec();
-        consts.extend([n_digits, lanes, rows, x_rows, MATVEC_THREADS]);
-        let per_group = (MATVEC_THREADS / lanes * rows) as usize;
+        let is_fma = n_digits > 0 && form == Form::Floats;
+        consts.extend([n_digits, u32::from(is_fma), u32::from(n_digits == 0 && is_aligned)]);
+        let vlanes = virtual_lanes(self.decoder.n_units(self.cols));
+        consts.extend([vlanes, lanes, rows, x_rows, depth, threads]);
+        let per_group = (threads / lanes * rows) as usize;
         let weights = &jobs[0].mem;
         b.encoder.dispatch(
             Variant::new(Shader::Matvec, &consts),
@@ -316,15 +357,16 @@ impl Kernel<'_> {
     }
 }
 
-/// The source's rows rounded: as integers, or as the floats that these stand
-/// for.
-fn round(b: &mut Wgpu, source: &Source, digits: Digits, as_floats: bool) -> Taken {
+/// The source's rows rounded.
+fn round(b: &mut Wgpu, source: &Source, digits: Digits, form: Rounded) -> Taken {
     let Source { start, cols, n_rows, .. } = *source;
-    let key = source.kept_as.map(|of| Key { of, start, cols, n_rows, digits, as_floats });
-    let stride = if as_floats { cols } else { 1 };
+    let key = source.kept_as.map(|of| Key { of, start, cols, n_rows, digits, form });
+    let stride = if form == Rounded::Values { cols } else { 1 };
     let known = b.rounded.entries.iter().position(|it| key.is_some() && it.key == key);
-    let n_floats = if as_floats { n_rows * cols } else { n_rows * cols / 4 };
-    let words = if as_floats { n_floats } else { n_floats * digits.n_digits as usize };
+    let words = match form {
+        Rounded::Bytes => n_rows * cols / 4 * digits.n_digits as usize,
+        Rounded::Values | Rounded::Floats => n_rows * cols,
+    };
     let n_blocks = n_rows * cols / BLOCK;
     let (x, sums) = match key {
         Some(_) => {
@@ -344,8 +386,12 @@ fn round(b: &mut Wgpu, source: &Source, digits: Digits, as_floats: bool) -> Take
     };
     if known.is_none() {
         let n_words = n_rows * cols / 4;
-        let order = if as_floats { 0 } else { digits.order };
-        let consts = [word(digits.group_size), digits.n_digits, order, u32::from(as_floats)];
+        let (order, floats) = match form {
+            Rounded::Bytes => (digits.order, 0),
+            Rounded::Values => (0, 1),
+            Rounded::Floats => (digits.order, 2),
+        };
+        let consts = [word(digits.group_size), digits.n_digits, order, floats];
         b.encoder.dispatch(
             Variant::new(Shader::Round, &consts),
             &[word(n_words), word(cols), word(start), word(source.width)],

@@ -82,27 +82,26 @@ fn small_scale(first: u32, idx: u32) -> f32 {
     return e4m3(code);
 }
 
+// Scale and bias of a block of affine integers.
+fn affine_pair(m: Matrix, scales: u32, row: u32, blk: u32) -> vec2<f32> {
+    let at = row * (m.n_blocks >> m.group_shift) + (blk >> m.group_shift);
+    if (FLOATS == 2u) {
+        return bitcast<vec2<f32>>(vec2<u32>(w[scales + 2u * at], w[scales + 2u * at + 1u]));
+    }
+    let both = w[scales + at];
+    if (FLOATS == 1u) { return unpack2x16float(both); }
+    return bitcast<vec2<f32>>(vec2<u32>(both << 16u, both & 0xffff0000u));
+}
+
 // Block `blk` of a row of the matrix whose elements begin at word `elements`
 // and whose scales begin at word `scales`; `phase` rows of the first
 // rectangles lie before its first row.
 fn block_of(m: Matrix, elements: u32, scales: u32, phase: u32, row: u32, blk: u32) -> Block {
     var it = Block(elements + (row * m.n_blocks + blk) * block_words(), 1.0, 0.0, 0u, blk * 32u);
     if (FORMAT == 0u) {
-        let at = row * (m.n_blocks >> m.group_shift) + (blk >> m.group_shift);
-        if (FLOATS == 2u) {
-            it.a = bitcast<f32>(w[scales + 2u * at]);
-            it.b = bitcast<f32>(w[scales + 2u * at + 1u]);
-        } else {
-            let both = w[scales + at];
-            if (FLOATS == 1u) {
-                let pair = unpack2x16float(both);
-                it.a = pair.x;
-                it.b = pair.y;
-            } else {
-                it.a = bitcast<f32>(both << 16u);
-                it.b = bitcast<f32>(both & 0xffff0000u);
-            }
-        }
+        let pair = affine_pair(m, scales, row, blk);
+        it.a = pair.x;
+        it.b = pair.y;
     } else if (FORMAT == 4u || FORMAT == 5u) {
         let at = row * m.n_blocks + blk;
         if ((BITS & 2u) == 0u) {
@@ -170,28 +169,33 @@ fn four(m: Matrix, it: Block, i: u32) -> vec4<f32> {
     }
     if (FORMAT == 1u) {
         let at = it.word + 4u * i;
-        return bitcast<vec4<f32>>(vec4<u32>(w[at], w[at + 1u], w[at + 2u], w[at + 3u]));
+        return decode(m, it, i, vec4<u32>(w[at], w[at + 1u], w[at + 2u], w[at + 3u]));
     }
-    if (FORMAT == 2u) {
+    if (FORMAT == 2u || FORMAT == 3u) {
         let at = it.word + 2u * i;
-        return vec4<f32>(unpack2x16float(w[at]), unpack2x16float(w[at + 1u]));
+        return decode(m, it, i, vec4<u32>(w[at], w[at + 1u], 0u, 0u));
     }
+    if (FORMAT == 4u) { return decode(m, it, i, vec4<u32>(w[it.word + (i >> 1u)])); }
+    return decode(m, it, i, vec4<u32>(w[it.word + i]));
+}
+
+// The same of floats whose words were read: the first of `raw` that four
+// columns take; of E2M1, the one that they lie in.
+fn decode(m: Matrix, it: Block, i: u32, raw: vec4<u32>) -> vec4<f32> {
+    if (FORMAT == 1u) { return bitcast<vec4<f32>>(raw); }
+    if (FORMAT == 2u) { return vec4<f32>(unpack2x16float(raw.x), unpack2x16float(raw.y)); }
     if (FORMAT == 3u) {
-        let at = it.word + 2u * i;
-        let both = vec2<u32>(w[at], w[at + 1u]);
-        let low = both << vec2<u32>(16u);
-        let high = both & vec2<u32>(0xffff0000u);
+        let low = raw.xy << vec2<u32>(16u);
+        let high = raw.xy & vec2<u32>(0xffff0000u);
         return bitcast<vec4<f32>>(vec4<u32>(low.x, high.x, low.y, high.y));
     }
     if (FORMAT == 4u) {
-        let v = w[it.word + (i >> 1u)] >> ((i & 1u) * 16u);
+        let v = raw.x >> ((i & 1u) * 16u);
         let scale = select(it.a, it.b, i >= 4u);
         return scale * vec4<f32>(e2m1(v), e2m1(v >> 4u), e2m1(v >> 8u), e2m1(v >> 12u));
     }
-    if (FORMAT == 5u) {
-        return select(it.a, it.b, i >= 4u) * e4m3_four(w[it.word + i]);
-    }
-    return rectangle_scales(m, it, i) * e4m3_four(w[it.word + i]);
+    if (FORMAT == 5u) { return select(it.a, it.b, i >= 4u) * e4m3_four(raw.x); }
+    return rectangle_scales(m, it, i) * e4m3_four(raw.x);
 }
 
 // One matrix, or rows of one, and the rows of activations that it meets.
@@ -210,3 +214,13 @@ struct Job {
 }
 
 const JOB_WORDS: u32 = 9u;
+
+// The `i`-th job of a list.
+fn job_at(list: u32, i: u32) -> Job {
+    let at = list + JOB_WORDS * i;
+    return Job(
+        lists[at], lists[at + 1u], lists[at + 2u], lists[at + 3u],
+        lists[at + 4u], lists[at + 5u], lists[at + 6u], lists[at + 7u],
+        lists[at + 8u],
+    );
+}

@@ -24,12 +24,7 @@ fn main(
 ) {
     let part = id.z * n.y + id.y;
     if (part >= p.n_jobs * p.n_parts) { return; }
-    let at = p.jobs + JOB_WORDS * (part / p.n_parts);
-    let job = Job(
-        lists[at], lists[at + 1u], lists[at + 2u], lists[at + 3u],
-        lists[at + 4u], lists[at + 5u], lists[at + 6u], lists[at + 7u],
-        lists[at + 8u],
-    );
+    let job = job_at(p.jobs, part / p.n_parts);
     let start = (part % p.n_parts) * X_ROWS;
     let c = id.x * 64u + thread;
     if (c >= 8u * p.m.n_blocks || start >= job.n_list) { return; }

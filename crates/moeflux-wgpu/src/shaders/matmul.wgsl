@@ -26,12 +26,7 @@ fn main(
 ) {
     let tile = id.z * n.y + id.y;
     if (tile >= p.n_tiles) { return; }
-    let at = p.jobs + JOB_WORDS * lists[p.tiles + 2u * tile];
-    let job = Job(
-        lists[at], lists[at + 1u], lists[at + 2u], lists[at + 3u],
-        lists[at + 4u], lists[at + 5u], lists[at + 6u], lists[at + 7u],
-        lists[at + 8u],
-    );
+    let job = job_at(p.jobs, lists[p.tiles + 2u * tile]);
     let x_first = lists[p.tiles + 2u * tile + 1u];
     let w_first = id.x * 64u;
     if (w_first >= job.n_rows) { return; }

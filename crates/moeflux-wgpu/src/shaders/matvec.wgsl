@@ -1,8 +1,19 @@
-// Products of matrices with few rows of activations: LANES lanes share ROWS
-// rows of the matrix, block by block, and add up what they have in the end.
+// Products of matrices with few rows of activations.
+//
+// VLANES lanes share a row of the matrix: lane v has the units v, v + VLANES,
+// and so on, in ascending order, and their sums are added as a tree, v and v ^
+// VLANES / 2 first. A unit is a block, or 16 bytes of floats. So the order of a
+// sum follows from the row's length. What is left to choose is who does it:
+// LANES lanes stand for VLANES, one after the other, with DEPTH units a step,
+// for ROWS rows of the matrix and X_ROWS rows of activations at once.
 //
 // DIGITS: 0 for activations as they are, else of how many digits of 8 bits
-// their integers are (`round.wgsl`).
+// their integers are (`round.wgsl`). Dots of a block are whole numbers, by dots
+// of bytes or, where FMA is set, by floats, in which they are below 2^24 and so
+// the same. ALIGNED: rows of floats begin at multiples of 16 bytes and end with
+// their last block.
+//
+// Everything is unrolled as text: arrays indexed in loops would lie in memory.
 
 struct Params {
     m: Matrix,
@@ -14,29 +25,254 @@ struct Params {
 @group(0) @binding(2) var<storage, read> w4: array<vec4<u32>>;
 @group(0) @binding(3) var<storage, read> lists: array<u32>;
 #if DIGITS
-// (rows, blocks, digits, 8 words)
+#if FMA
+// (rows, 8, blocks): four integers, see `round.wgsl`.
+@group(0) @binding(4) var<storage, read> x: array<vec4<f32>>;
+#else
+// (rows, digits, halves of blocks, blocks)
 @group(0) @binding(4) var<storage, read> x: array<vec4<u32>>;
+#end
 // (rows, blocks): the scale, and the scale times the sum of the integers.
 @group(0) @binding(5) var<storage, read> sums: array<vec2<f32>>;
 #else
+#if ALIGNED
+@group(0) @binding(4) var<storage, read> x: array<vec4<f32>>;
+#else
 @group(0) @binding(4) var<storage, read> x: array<f32>;
+#end
 #end
 @group(0) @binding(6) var<storage, read_write> y: array<f32>;
 
-fn job_at(i: u32) -> Job {
-    let at = p.jobs + JOB_WORDS * i;
-    return Job(
-        lists[at], lists[at + 1u], lists[at + 2u], lists[at + 3u],
-        lists[at + 4u], lists[at + 5u], lists[at + 6u], lists[at + 7u],
-        lists[at + 8u],
-    );
+const SLOTS: u32 = VLANES / LANES;
+// Rows of the matrix that a workgroup has at once, side by side.
+const GROUPS: u32 = THREADS / LANES;
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) n: vec3<u32>,
+    @builtin(subgroup_invocation_id) in_subgroup: u32,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
+) {
+    let job_idx = id.z * n.y + id.y;
+    if (job_idx >= p.n_jobs) { return; }
+    let job = job_at(p.jobs, job_idx);
+    let thread = subgroup * subgroup_size + in_subgroup;
+    let lane = thread % LANES;
+    let per_group = GROUPS * ROWS;
+    for (var first = id.x * per_group; first < job.n_rows; first += n.x * per_group) {
+        multiply(job, first + thread / LANES, lane);
+    }
+}
+
+// The sum over the lanes of a row.
+fn tree(mine: f32) -> f32 {
+    var sum = mine;
+    if (LANES >= 32u) { sum += subgroupShuffleXor(sum, 16u); }
+    if (LANES >= 16u) { sum += subgroupShuffleXor(sum, 8u); }
+    if (LANES >= 8u) { sum += subgroupShuffleXor(sum, 4u); }
+    if (LANES >= 4u) { sum += subgroupShuffleXor(sum, 2u); }
+    if (LANES >= 2u) { sum += subgroupShuffleXor(sum, 1u); }
+    return sum;
+}
+
+// ROWS rows of a job, GROUPS apart.
+fn multiply(job: Job, first: u32, lane: u32) {
+#each r ROWS
+    let row$r = first + $ru * GROUPS;
+    let w_row$r = job.first_row + min(row$r, job.n_rows - 1u);
+#end
+    let n_units = p.m.n_blocks * (32u / UNIT);
+    for (var start = 0u; start < job.n_list; start += X_ROWS) {
+#each i X_ROWS
+        let x$i = lists[job.list + 2u * min(start + $iu, job.n_list - 1u)] + job.x;
+#end
+#each r ROWS
+#each i X_ROWS
+        var sum_$r_$i = 0.0;
+#end
+#end
+#if VLANES/LANES/2
+#each r ROWS
+#each i X_ROWS
+        var slots_$r_$i: array<f32, SLOTS>;
+#end
+#end
+        for (var slot = 0u; slot < SLOTS; slot++) {
+#each r ROWS
+#each i X_ROWS
+            sum_$r_$i = 0.0;
+#end
+#end
+#else
+        let slot = 0u;
+        {
+#end
+            for (var base = slot * LANES + lane; base < n_units; base += VLANES * DEPTH) {
+#each d DEPTH
+            {
+                let inside = base + VLANES * $du;
+                // Who is beyond the last keeps what it has.
+                let unit = min(inside, n_units - 1u);
+                let counts = inside == unit;
+#if DIGITS
+#each r ROWS
+                let q$r = raw(job.elements, w_row$r, unit);
+                let pair$r = scale_and_bias(job.scales, w_row$r, unit);
+#end
+#each i X_ROWS
+                let s$i = sums[x$i * n_units + unit];
+#end
+#if FMA
+#each r ROWS
+#each i X_ROWS
+                var dot_$r_$i = 0.0;
+#end
+#end
+#each j 8
+                {
+#each i X_ROWS
+                    let part$i = x[(x$i * 8u + $ju) * n_units + unit];
+#end
+#each r ROWS
+                    let f$r = integers_as_floats(q$r, job.elements, w_row$r, unit, $ju);
+#each i X_ROWS
+                    dot_$r_$i += dot(f$r, part$i);
+#end
+#end
+                }
+#end
+#else
+#each r ROWS
+                let bytes$r = packed(q$r, job.elements, w_row$r, unit);
+#end
+#each i X_ROWS
+                let low$i = x[(x$i * (2u * DIGITS) + 2u * DIGITS - 2u) * n_units + unit];
+                let high$i = x[(x$i * (2u * DIGITS) + 2u * DIGITS - 1u) * n_units + unit];
+#each r ROWS
+                var whole_$r_$i = dot4(bytes$r[0], low$i) + dot4(bytes$r[1], high$i);
+#end
+#if DIGITS/2
+                let low_$i = x[(x$i * 4u) * n_units + unit];
+                let high_$i = x[(x$i * 4u + 1u) * n_units + unit];
+#each r ROWS
+                whole_$r_$i += 256 * (dot4(bytes$r[0], low_$i) + dot4(bytes$r[1], high_$i));
+#end
+#end
+#each r ROWS
+                let dot_$r_$i = f32(whole_$r_$i);
+#end
+#end
+#end
+#each r ROWS
+#each i X_ROWS
+                let all_$r_$i = fma(
+                    dot_$r_$i, pair$r.x * s$i.x, fma(pair$r.y, s$i.y, sum_$r_$i),
+                );
+                sum_$r_$i = select(sum_$r_$i, all_$r_$i, counts);
+#end
+#end
+#else
+#each r ROWS
+                let q$r = raw(job.elements, w_row$r, unit);
+#end
+                let blk = unit * UNIT / 32u;
+#each r ROWS
+                let b$r = block_of(p.m, job.elements, job.scales, job.phase, w_row$r, blk);
+#each i X_ROWS
+                var all_$r_$i = sum_$r_$i;
+#end
+#end
+#each j FOURS
+                {
+                    let nth = unit * FOURS + $ju;
+#each i X_ROWS
+                    let part$i = x_at(x$i, 4u * nth);
+#end
+#each r ROWS
+                    let f$r = four_of(b$r, q$r, $ju, nth & 7u);
+#each i X_ROWS
+                    all_$r_$i = fma(f$r.x, part$i.x, all_$r_$i);
+                    all_$r_$i = fma(f$r.y, part$i.y, all_$r_$i);
+                    all_$r_$i = fma(f$r.z, part$i.z, all_$r_$i);
+                    all_$r_$i = fma(f$r.w, part$i.w, all_$r_$i);
+#end
+#end
+                }
+#end
+#each r ROWS
+#each i X_ROWS
+                sum_$r_$i = select(sum_$r_$i, all_$r_$i, counts);
+#end
+#end
+#end
+            }
+#end
+            }
+#if VLANES/LANES/2
+#each r ROWS
+#each i X_ROWS
+            slots_$r_$i[slot] = sum_$r_$i;
+#end
+#end
+#end
+        }
+#each r ROWS
+#each i X_ROWS
+#if VLANES/LANES/2
+        for (var half = SLOTS / 2u; half > 0u; half = half >> 1u) {
+            for (var v = 0u; v < half; v++) { slots_$r_$i[v] += slots_$r_$i[v + half]; }
+        }
+        let total_$r_$i = tree(slots_$r_$i[0]);
+#else
+        let total_$r_$i = tree(sum_$r_$i);
+#end
+        if (lane == 0u && row$r < job.n_rows && start + $iu < job.n_list) {
+            y[lists[job.list + 2u * (start + $iu) + 1u] + job.out + row$r] = total_$r_$i;
+        }
+#end
+#end
+    }
+}
+
+// 16 bytes of a unit's elements; all of them, but for integers that are not of
+// 4 bits.
+fn raw(elements: u32, row: u32, unit: u32) -> vec4<u32> {
+    if (FORMAT == 0u && BITS != 4u) { return vec4<u32>(0u); }
+    return w4[(elements >> 2u) + row * (p.m.n_blocks * (32u / UNIT)) + unit];
 }
 
 #if DIGITS
-// The integers of a block, four to a word, in the order of `round.wgsl`.
-fn packed(word: u32) -> array<vec4<u32>, 2> {
+fn scale_and_bias(scales: u32, row: u32, blk: u32) -> vec2<f32> {
+    let pair = affine_pair(p.m, scales, row, blk);
+    // Integers of 8 bits are taken less 128, as signed bytes.
+    if (BITS == 8u) { return vec2<f32>(pair.x, fma(128.0, pair.x, pair.y)); }
+    return pair;
+}
+
+fn first_word(elements: u32, row: u32, blk: u32) -> u32 {
+    return elements + (row * p.m.n_blocks + blk) * BITS;
+}
+
+#if FMA
+// Of four columns; of 4 bits, times what activations were divided by.
+fn integers_as_floats(q: vec4<u32>, elements: u32, row: u32, blk: u32, i: u32) -> vec4<f32> {
     if (BITS == 4u) {
-        let q = w4[word >> 2u];
+        let v = vec4<u32>(q[i >> 1u]);
+        if ((i & 1u) == 0u) {
+            return vec4<f32>(v & vec4<u32>(0xfu, 0xf0u, 0xf00u, 0xf000u));
+        }
+        return vec4<f32>(v & vec4<u32>(0xf0000u, 0xf00000u, 0xf000000u, 0xf0000000u));
+    }
+    let v = vec4<f32>(integers(first_word(elements, row, blk), i));
+    if (BITS == 8u) { return v - vec4<f32>(128.0); }
+    return v;
+}
+#else
+// The integers of a block, four to a word, in the order of `round.wgsl`.
+fn packed(q: vec4<u32>, elements: u32, row: u32, blk: u32) -> array<vec4<u32>, 2> {
+    if (BITS == 4u) {
         let low = q & vec4<u32>(0x0f0f0f0fu);
         let high = (q >> vec4<u32>(4u)) & vec4<u32>(0x0f0f0f0fu);
         return array<vec4<u32>, 2>(
@@ -44,8 +280,8 @@ fn packed(word: u32) -> array<vec4<u32>, 2> {
             vec4<u32>(low.z, high.z, low.w, high.w),
         );
     }
+    let word = first_word(elements, row, blk);
     if (BITS == 8u) {
-        // Signed, as the dot takes them: 128 less, which the bias gives back.
         return array<vec4<u32>, 2>(
             w4[word >> 2u] ^ vec4<u32>(0x80808080u),
             w4[(word >> 2u) + 1u] ^ vec4<u32>(0x80808080u),
@@ -72,93 +308,30 @@ fn dot4(a: vec4<u32>, b: vec4<u32>) -> i32 {
         + dot4I8Packed(a.z, b.z) + dot4I8Packed(a.w, b.w);
 }
 #end
-
-@compute @workgroup_size(THREADS)
-fn main(
-    @builtin(workgroup_id) id: vec3<u32>,
-    @builtin(num_workgroups) n: vec3<u32>,
-    @builtin(subgroup_invocation_id) in_subgroup: u32,
-    @builtin(subgroup_id) subgroup: u32,
-    @builtin(subgroup_size) subgroup_size: u32,
-) {
-    let job_idx = id.z * n.y + id.y;
-    if (job_idx >= p.n_jobs) { return; }
-    let job = job_at(job_idx);
-    let thread = subgroup * subgroup_size + in_subgroup;
-    let lane = thread % LANES;
-    let per_group = (THREADS / LANES) * ROWS;
-    for (var first = id.x * per_group; first < job.n_rows; first += n.x * per_group) {
-        multiply(job, first + (thread / LANES) * ROWS, lane);
-    }
-}
-
-// The products of ROWS rows from `row` on.
-fn multiply(job: Job, row: u32, lane: u32) {
-    for (var start = 0u; start < job.n_list; start += X_ROWS) {
-        var acc: array<f32, ROWS * X_ROWS>;
-        var at: array<u32, X_ROWS>;
-        for (var i = 0u; i < X_ROWS; i++) {
-            at[i] = lists[job.list + 2u * min(start + i, job.n_list - 1u)] + job.x;
-        }
-        for (var blk = lane; blk < p.m.n_blocks; blk += LANES) {
-#if DIGITS
-            var x_high: array<vec4<u32>, X_ROWS * 2u>;
-            var x_low: array<vec4<u32>, X_ROWS * 2u>;
-            var s: array<vec2<f32>, X_ROWS>;
-            for (var i = 0u; i < X_ROWS; i++) {
-                let block = at[i] * p.m.n_blocks + blk;
-                s[i] = sums[block];
-                let word = block * DIGITS * 2u;
-                x_high[2u * i] = x[word];
-                x_high[2u * i + 1u] = x[word + 1u];
-                if (DIGITS == 2u) {
-                    x_low[2u * i] = x[word + 2u];
-                    x_low[2u * i + 1u] = x[word + 3u];
-                }
-            }
-            for (var r = 0u; r < ROWS; r++) {
-                let w_row = job.first_row + min(row + r, job.n_rows - 1u);
-                let b = block_of(p.m, job.elements, job.scales, 0u, w_row, blk);
-                let q = packed(b.word);
-                let bias = select(b.b, fma(128.0, b.a, b.b), BITS == 8u);
-                for (var i = 0u; i < X_ROWS; i++) {
-                    var d = dot4(q[0], x_high[2u * i]) + dot4(q[1], x_high[2u * i + 1u]);
-                    if (DIGITS == 2u) {
-                        d = 256 * d + dot4(q[0], x_low[2u * i]) + dot4(q[1], x_low[2u * i + 1u]);
-                    }
-                    let k = r * X_ROWS + i;
-                    acc[k] = fma(f32(d), b.a * s[i].x, fma(bias, s[i].y, acc[k]));
-                }
-            }
 #else
-            for (var r = 0u; r < ROWS; r++) {
-                let w_row = job.first_row + min(row + r, job.n_rows - 1u);
-                let b = block_of(p.m, job.elements, job.scales, job.phase, w_row, blk);
-                for (var c = 0u; c < 8u; c++) {
-                    let v = four(p.m, b, c);
-                    let col = blk * 32u + 4u * c;
-                    for (var i = 0u; i < X_ROWS; i++) {
-                        let k = r * X_ROWS + i;
-                        for (var e = 0u; e < 4u; e++) {
-                            if (col + e < p.m.cols) {
-                                acc[k] = fma(v[e], x[at[i] + col + e], acc[k]);
-                            }
-                        }
-                    }
-                }
-            }
-#end
-        }
-        for (var k = 0u; k < ROWS * X_ROWS; k++) {
-            var sum = acc[k];
-            for (var mask = LANES / 2u; mask > 0u; mask = mask >> 1u) {
-                sum += subgroupShuffleXor(sum, mask);
-            }
-            let i = k % X_ROWS;
-            let r = k / X_ROWS;
-            if (lane == 0u && row + r < job.n_rows && start + i < job.n_list) {
-                y[lists[job.list + 2u * (start + i) + 1u] + job.out + row + r] = sum;
-            }
-        }
+// Four columns of a block: the `j`-th four of a unit, the `i`-th of its block.
+fn four_of(it: Block, q: vec4<u32>, j: u32, i: u32) -> vec4<f32> {
+    if (FORMAT == 0u) { return four(p.m, it, i); }
+    if (FORMAT == 1u) { return decode(p.m, it, i, q); }
+    if (FORMAT == 2u || FORMAT == 3u) {
+        return decode(p.m, it, i, select(q, q.zwzw, j == 1u));
     }
+    if (FORMAT == 4u) { return decode(p.m, it, i, vec4<u32>(q[j >> 1u])); }
+    return decode(p.m, it, i, vec4<u32>(q[j]));
 }
+
+#if ALIGNED
+fn x_at(row: u32, col: u32) -> vec4<f32> {
+    return x[(row + col) >> 2u];
+}
+#else
+fn x_at(row: u32, col: u32) -> vec4<f32> {
+    var v: vec4<f32>;
+    if (col < p.m.cols) { v.x = x[row + col]; }
+    if (col + 1u < p.m.cols) { v.y = x[row + col + 1u]; }
+    if (col + 2u < p.m.cols) { v.z = x[row + col + 2u]; }
+    if (col + 3u < p.m.cols) { v.w = x[row + col + 3u]; }
+    return v;
+}
+#end
+#end

@@ -3,7 +3,12 @@
 //
 // ORDER: how the 32 columns of a block lie in its eight words: 0 ascending; 1
 // the even ones of eight, then the odd ones; 2 every fourth of sixteen.
-// FLOAT: what the integers stand for is written instead, as it was ordered.
+// FLOAT: 1 writes what the integers stand for instead, as it was ordered; 2 the
+// integers as floats, four columns beside each other, those of ORDER 1 divided
+// by what `matvec.wgsl` has its integers times.
+//
+// Of a row, all blocks' first four integers (or words) lie together, then all
+// blocks' second ones, and so on, so that lanes read what lies side by side.
 
 struct Params {
     // Of all rows, four columns each.
@@ -37,10 +42,10 @@ fn main(
     let i = word % 8u;
     var first = 4u * i;
     var step = 1u;
-    if (ORDER == 1u) {
+    if (FLOAT != 2u && ORDER == 1u) {
         first = 8u * (i >> 1u) + (i & 1u);
         step = 2u;
-    } else if (ORDER == 2u) {
+    } else if (FLOAT != 2u && ORDER == 2u) {
         first = 16u * (i >> 2u) + (i & 3u);
         step = 4u;
     }
@@ -69,6 +74,24 @@ fn main(
     totals[thread] = q.x + q.y + q.z + q.w;
     workgroupBarrier();
     if (!is_inside) { return; }
+    let n_blocks = per_row / 8u;
+    if (FLOAT != 1u && i == 0u) {
+        var total = 0;
+        for (var k = 0u; k < 8u; k++) { total += totals[thread + k]; }
+        sums[word / 8u] = vec2<f32>(scale, scale * f32(total));
+    }
+#if FLOAT/2
+    var divided = vec4<f32>(q);
+    if (ORDER == 1u) {
+        divided *= vec4<f32>(1.0, 0.0625, 0.00390625, 0.000244140625);
+        if ((i & 1u) == 1u) { divided *= 0.0000152587890625; }
+    }
+    let at = 4u * ((row * 8u + i) * n_blocks + block);
+    y[at] = bitcast<u32>(divided.x);
+    y[at + 1u] = bitcast<u32>(divided.y);
+    y[at + 2u] = bitcast<u32>(divided.z);
+    y[at + 3u] = bitcast<u32>(divided.w);
+#else
 #if FLOAT
     let at = row * p.cols + block * 32u + first;
     y[at] = bitcast<u32>(scale * f32(q.x));
@@ -76,18 +99,14 @@ fn main(
     y[at + 2u * step] = bitcast<u32>(scale * f32(q.z));
     y[at + 3u * step] = bitcast<u32>(scale * f32(q.w));
 #else
-    let at = (word / 8u) * (8u * DIGITS) + i;
+    let at = 4u * ((row * (2u * DIGITS) + (i >> 2u)) * n_blocks + block) + (i & 3u);
     if (DIGITS == 2u) {
         y[at] = bytes((q + vec4<i32>(128)) >> vec4<u32>(8u));
-        y[at + 8u] = bytes(q);
+        y[at + 8u * n_blocks] = bytes(q);
     } else {
         y[at] = bytes(q);
     }
-    if (i == 0u) {
-        var total = 0;
-        for (var k = 0u; k < 8u; k++) { total += totals[thread + k]; }
-        sums[word / 8u] = vec2<f32>(scale, scale * f32(total));
-    }
+#end
 #end
 }
 

@@ -44,9 +44,15 @@ fn variants() -> Vec<Variant> {
     };
     for format in formats() {
         let with = |own: &[u32]| [&format[..], own].concat();
-        for digits in 0..=if format[0] == 0 { 2 } else { 0 } {
-            for (lanes, rows, x_rows) in [(1, 1, 1), (8, 2, 1), (32, 1, 4), (32, 4, 1)] {
-                add(Shader::Matvec, &[&with(&[digits, lanes, rows, x_rows, 128])]);
+        // Fixed point with bytes and with floats; floats that lie anyhow, and aligned ones.
+        let inputs: &[[u32; 3]] = if format[0] == 0 {
+            &[[0, 0, 0], [0, 0, 1], [1, 0, 0], [2, 0, 0], [1, 1, 0], [2, 1, 0]]
+        } else {
+            &[[0, 0, 0], [0, 0, 1]]
+        };
+        for inputs in inputs {
+            for layout in [[4, 1, 1, 1, 1], [32, 4, 8, 4, 4], [32, 32, 4, 1, 2], [16, 8, 2, 4, 1]] {
+                add(Shader::Matvec, &[&with(&[&inputs[..], &layout, &[128]].concat())]);
             }
         }
         add(Shader::Matmul, &[&with(&[1]), &with(&[4])]);
@@ -63,7 +69,10 @@ fn variants() -> Vec<Variant> {
         add(Shader::ScoreIndex, &[&[kind]]);
         add(Shader::Attention, &[&[kind, 1, 0, 20], &[kind, 8, 1, 580]]);
         for (group, digits) in [(32, 1), (64, 2), (128, 2)] {
-            add(Shader::Round, &[&[group, digits, kind, 0], &[group, digits, 0, 1]]);
+            add(
+                Shader::Round,
+                &[&[group, digits, kind, 0], &[group, digits, 0, 1], &[group, digits, kind, 2]],
+            );
         }
     }
     add(Shader::Rope, &[&[0], &[1]]);
@@ -82,6 +91,7 @@ fn variants() -> Vec<Variant> {
         add(Shader::Activate, &[&[bits & 1, bits >> 1 & 1, bits >> 2]]);
     }
     add(Shader::AddRows, &[&[0], &[1]]);
+    add(Shader::Stream, &[&[0], &[1]]);
     add(Shader::Combine, &[&[0, 0], &[1, 0], &[1, 1]]);
     all
 }

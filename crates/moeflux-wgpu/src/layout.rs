@@ -1,0 +1,76 @@
+//! How kernels share out the work of a product: which lanes, which rows, in
+//! what form. Nothing in it changes a bit of the result.
+
+use moeflux_core::quant::Affine;
+
+/// By what dots of integers are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Form {
+    /// Dots of four bytes.
+    Bytes,
+    /// Multiplications of floats, in which the integers are exact: for devices
+    /// without an instruction for dots of bytes.
+    Floats,
+}
+
+/// How `matvec.wgsl` is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Layout {
+    /// Where inputs are integers.
+    pub form: Form,
+    /// Lanes that share a row of the matrix, as far as there is work for them.
+    pub lanes: u32,
+    /// Rows of the matrix that they have at once.
+    pub rows: u32,
+    /// Units of each row that are on their way at once.
+    pub depth: u32,
+    /// Threads of a workgroup.
+    pub threads: u32,
+}
+
+/// Most lanes that share a row.
+const MAX_LANES: u32 = 32;
+
+/// Fewest: fewer kernels to compile.
+const MIN_LANES: u32 = 4;
+
+/// Threads of `matvec.wgsl`: a multiple of all sizes of subgroups.
+const THREADS: u32 = 128;
+
+/// Rows of all matrices of a dispatch for which two rows at once leave enough
+/// subgroups.
+const MANY_ROWS: usize = 8192;
+
+/// Lanes over which a row of so many units is summed, whatever the device.
+pub(crate) fn virtual_lanes(n_units: usize) -> u32 {
+    let n = u32::try_from(n_units.next_power_of_two()).unwrap_or(MAX_LANES);
+    n.clamp(MIN_LANES, MAX_LANES)
+}
+
+impl Layout {
+    /// What suits rows of so many units where nothing was measured.
+    pub(crate) fn plain(n_units: usize, n_rows: usize) -> Layout {
+        let depth = if n_units >= 2 * MAX_LANES as usize { 2 } else { 1 };
+        let rows = if n_rows >= MANY_ROWS { 4 / depth } else { 1 };
+        Layout { form: Form::Bytes, lanes: MAX_LANES, rows, depth, threads: THREADS }
+    }
+
+    /// The same within what the kernel can do with rows of so many units on a
+    /// device with subgroups of so many lanes.
+    pub(crate) fn within(self, n_units: usize, subgroup: u32) -> Layout {
+        let most = virtual_lanes(n_units);
+        // Lanes stand for at most eight.
+        let lanes = 1 << self.lanes.min(subgroup).clamp((most / 8).max(1), most).ilog2();
+        let steps = u32::try_from(n_units.div_ceil(most as usize)).unwrap_or(1).max(1);
+        let depth = self.depth.clamp(1, 4).min(steps);
+        let rows = self.rows.clamp(1, 8);
+        let threads = self.threads.clamp(THREADS, 2 * THREADS).next_power_of_two();
+        Layout { form: self.form, lanes, rows, depth, threads }
+    }
+}
+
+/// Whether dots of a block of integers with so many digits are exact in floats:
+/// 32 products that add up to less than 2^24.
+pub(crate) fn is_exact_in_floats(affine: Affine, n_digits: u32) -> bool {
+    affine.bits <= 4 || n_digits == 1
+}
