@@ -255,10 +255,10 @@ impl Slabs {
         }
         let most = usize::try_from(context.max_binding_bytes()).unwrap_or(usize::MAX);
         let slab = self.next_bytes.clamp(FIRST_SLAB, LAST_SLAB).min(most);
+        self.next_bytes = 2 * slab;
         if bytes > slab / 2 {
             return (Mem::new(context.storage(bytes as u64, "weights")), 0);
         }
-        self.next_bytes = 2 * slab;
         let mem = Mem::new(context.storage(slab as u64, "weights"));
         self.last = Some((mem.clone(), bytes));
         (mem, 0)

@@ -17,7 +17,7 @@ use crate::caches::CacheState;
 use crate::context::Context;
 use crate::encoder::{Encoder, Mem};
 use crate::experts::Slots;
-use crate::layout::{Form, Layout};
+use crate::layout::{Form, Layout, Tiles};
 use crate::ops::{self, Mask, RopeTable, RoundedInputs, Scratch};
 
 /// Rows of `f32`.
@@ -47,6 +47,8 @@ pub struct Wgpu {
     pub(crate) layout: Option<Layout>,
     /// The form of all layouts, where it was fixed.
     pub(crate) form: Option<Form>,
+    /// By what products with many rows are computed.
+    pub(crate) tiles: Tiles,
     slabs: Slabs,
 }
 
@@ -54,7 +56,9 @@ impl Wgpu {
     /// A backend on an opened device, which keeps at most `slot_bytes` of
     /// routed experts there, or as many as it has memory for.
     pub fn new(context: Arc<Context>, slot_bytes: Option<u64>) -> Wgpu {
+        let tiles = if context.has_matrix_units { Tiles::MatrixUnits } else { Tiles::Singles };
         Wgpu {
+            tiles,
             encoder: Encoder::new(context),
             bufs: Vec::new(),
             matrices: Vec::new(),
@@ -81,6 +85,17 @@ impl Wgpu {
     /// `None` in the one that suits them.
     pub fn fix_form(&mut self, form: Option<Form>) {
         self.form = form;
+    }
+
+    /// Computes products with many rows by these, where the device can.
+    pub fn fix_tiles(&mut self, tiles: Tiles) {
+        let context = self.encoder.context();
+        let can = match tiles {
+            Tiles::Singles => true,
+            Tiles::Emulated => context.has_halves,
+            Tiles::MatrixUnits => context.has_matrix_units,
+        };
+        self.tiles = if can { tiles } else { Tiles::Singles };
     }
 
     pub(crate) fn buf(&self, buf: Buf) -> &Activations {

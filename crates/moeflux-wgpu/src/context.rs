@@ -4,10 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use moeflux_backend::DeviceError;
 use wgpu::{
-    Adapter, Backends, Buffer, BufferDescriptor, BufferUsages, DeviceDescriptor, DeviceType,
-    Features, Instance, InstanceDescriptor, Limits, MemoryBudgetThresholds,
+    Adapter, Backends, Buffer, BufferDescriptor, BufferUsages, CooperativeMatrixProperties,
+    CooperativeScalarType, DeviceDescriptor, DeviceType, ExperimentalFeatures, Features, Instance,
+    InstanceDescriptor, Limits, MemoryBudgetThresholds,
 };
 
+use crate::experimental;
 use crate::pipelines::Pipelines;
 
 /// Share of the memory that the system grants this process, in percent, after
@@ -82,6 +84,10 @@ pub struct Context {
     pub(crate) limits: Limits,
     /// Lanes that a group of lanes may count on.
     pub(crate) lanes: u32,
+    /// Whether kernels may compute with halves.
+    pub(crate) has_halves: bool,
+    /// Whether there are units for matrices of halves, 16 by 16 by 16.
+    pub(crate) has_matrix_units: bool,
     /// Whether the device can note when it was where.
     pub(crate) has_clock: bool,
     pub(crate) pipelines: Mutex<Pipelines>,
@@ -172,6 +178,8 @@ fn facts(adapter: &Adapter) -> AdapterFacts {
 
 /// Workgroup memory that kernels use, in bytes.
 pub(crate) const WORKGROUP_BYTES: u32 = 16 << 10;
+/// The same of `matmul_halves.wgsl`.
+const MATRIX_UNITS_BYTES: u32 = 46 << 10;
 /// Threads of the largest workgroup.
 pub(crate) const WORKGROUP_THREADS: u32 = 256;
 /// Buffers that a kernel reads or writes, its parameters aside.
@@ -203,6 +211,20 @@ pub(crate) fn lacks(features: Features, limits: &Limits, subgroup_min_size: u32)
             let has = limits.max_storage_buffer_binding_size;
             short("bytes of a binding:", has, BINDING_BYTES)
         })
+}
+
+/// Whether `matmul_halves.wgsl` runs there.
+fn has_matrix_units(adapter: &Adapter) -> bool {
+    let info = adapter.get_info();
+    let is_listed = |it: &CooperativeMatrixProperties| {
+        let is_of_halves = it.ab_type == CooperativeScalarType::F16;
+        let sums_singles = it.cr_type == CooperativeScalarType::F32;
+        (it.m_size, it.n_size, it.k_size) == (16, 16, 16) && is_of_halves && sums_singles
+    };
+    adapter.features().contains(Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
+        && (info.subgroup_min_size, info.subgroup_max_size) == (32, 32)
+        && adapter.limits().max_compute_workgroup_storage_size >= MATRIX_UNITS_BYTES
+        && adapter.cooperative_matrix_properties().iter().any(is_listed)
 }
 
 impl Context {
@@ -243,12 +265,21 @@ impl Context {
         let limits = adapter.limits();
         let clock = Features::TIMESTAMP_QUERY | Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
         let has_clock = adapter.features().contains(clock);
-        let required_features =
-            if has_clock { Features::SUBGROUP | clock } else { Features::SUBGROUP };
+        let has_halves = facts.has_f16;
+        let has_matrix_units = has_halves && has_matrix_units(&adapter);
+        let mut required_features = Features::SUBGROUP;
+        required_features.set(clock, has_clock);
+        required_features.set(Features::SHADER_F16, has_halves);
+        required_features.set(Features::EXPERIMENTAL_COOPERATIVE_MATRIX, has_matrix_units);
         let descriptor = DeviceDescriptor {
             label: Some("moeflux"),
             required_features,
             required_limits: limits.clone(),
+            experimental_features: if has_matrix_units {
+                experimental::features()
+            } else {
+                ExperimentalFeatures::disabled()
+            },
             ..DeviceDescriptor::default()
         };
         let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))
@@ -266,6 +297,8 @@ impl Context {
             queue,
             limits,
             lanes: facts.subgroup_sizes.0.min(32),
+            has_halves,
+            has_matrix_units,
             has_clock,
             pipelines: Mutex::new(Pipelines::default()),
             faults,

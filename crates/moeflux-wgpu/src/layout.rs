@@ -13,6 +13,18 @@ pub enum Form {
     Floats,
 }
 
+/// By what products with many rows are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tiles {
+    /// Singles, whatever the format.
+    Singles,
+    /// Units for matrices of halves, where products are exact in these:
+    /// integers of 4 bits with scales in BF16 and rounded inputs.
+    MatrixUnits,
+    /// The same kernel by plain loops: for tests where there are no such units.
+    Emulated,
+}
+
 /// How `matvec.wgsl` is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Layout {
@@ -26,13 +38,15 @@ pub struct Layout {
     pub depth: u32,
     /// Threads of a workgroup.
     pub threads: u32,
+    /// Most workgroups, which then take more rows, one after the other.
+    pub groups: u32,
 }
 
 /// Most lanes that share a row.
 const MAX_LANES: u32 = 32;
 
 /// Fewest: fewer kernels to compile.
-const MIN_LANES: u32 = 4;
+const MIN_LANES: u32 = 16;
 
 /// Threads of `matvec.wgsl`: a multiple of all sizes of subgroups.
 const THREADS: u32 = 128;
@@ -40,6 +54,9 @@ const THREADS: u32 = 128;
 /// Rows of all matrices of a dispatch for which two rows at once leave enough
 /// subgroups.
 const MANY_ROWS: usize = 8192;
+
+/// Words of activations that a lane keeps.
+const MAX_KEPT: u32 = 32;
 
 /// Lanes over which a row of so many units is summed, whatever the device.
 pub(crate) fn virtual_lanes(n_units: usize) -> u32 {
@@ -52,7 +69,24 @@ impl Layout {
     pub(crate) fn plain(n_units: usize, n_rows: usize) -> Layout {
         let depth = if n_units >= 2 * MAX_LANES as usize { 2 } else { 1 };
         let rows = if n_rows >= MANY_ROWS { 4 / depth } else { 1 };
-        Layout { form: Form::Bytes, lanes: MAX_LANES, rows, depth, threads: THREADS }
+        Layout {
+            form: Form::Bytes,
+            lanes: MAX_LANES,
+            rows,
+            depth,
+            threads: THREADS,
+            groups: u32::MAX,
+        }
+    }
+
+    /// Whether workgroups read activations once for all their rows.
+    pub(crate) fn reads_once(&self, n_units: usize, n_digits: u32, x_rows: u32) -> bool {
+        let is_one_step = n_units <= (virtual_lanes(n_units) * self.depth) as usize;
+        let words = 8 * n_digits * x_rows * self.depth;
+        self.form == Form::Bytes
+            && is_one_step
+            && self.lanes == virtual_lanes(n_units)
+            && (1..=MAX_KEPT).contains(&words)
     }
 
     /// The same within what the kernel can do with rows of so many units on a
@@ -65,7 +99,7 @@ impl Layout {
         let depth = self.depth.clamp(1, 4).min(steps);
         let rows = self.rows.clamp(1, 8);
         let threads = self.threads.clamp(THREADS, 2 * THREADS).next_power_of_two();
-        Layout { form: self.form, lanes, rows, depth, threads }
+        Layout { form: self.form, lanes, rows, depth, threads, groups: self.groups.max(1) }
     }
 }
 

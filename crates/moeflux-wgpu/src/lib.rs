@@ -5,13 +5,14 @@
 //! buffers of the device (`arena`, `caches`); experts are copied into slots
 //! there and stay while there is room (`experts`).
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod arena;
 mod backend;
 mod caches;
 mod context;
 mod encoder;
+mod experimental;
 mod experts;
 mod layout;
 mod measure;
@@ -23,6 +24,6 @@ mod tests;
 
 pub use backend::Wgpu;
 pub use context::{AdapterFacts, Context, OpenError, adapters};
-pub use layout::{Form, Layout};
+pub use layout::{Form, Layout, Tiles};
 pub use measure::Stream;
 pub use ops::MAX_EXPERTS;

@@ -8,8 +8,10 @@ use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
 use crate::shader::{Shader, Variant};
 
-/// Runs of a measurement, the best of which counts.
+/// Rounds of a measurement, the best of which counts: at least so many, and as
+/// many as take so many seconds. Clocks of a device that waited are low at first.
 const ROUNDS: usize = 5;
+const SECONDS: f64 = 0.06;
 
 /// Copies between two waits.
 const COPIES: usize = 10;
@@ -65,13 +67,15 @@ impl Wgpu {
         n: usize,
         run: &mut dyn FnMut(&mut Wgpu, usize),
     ) -> Result<f64, DeviceError> {
-        let mut best = f64::INFINITY;
-        for round in 0..=ROUNDS {
+        let (mut best, mut total, mut n_rounds) = (f64::INFINITY, 0.0, 0);
+        while n_rounds <= ROUNDS || total < SECONDS {
             let seconds = self.seconds(&mut |b| (0..n).for_each(|i| run(b, i)))?;
             // The first round compiles kernels.
-            if round > 0 {
+            if n_rounds > 0 {
                 best = best.min(seconds);
+                total += seconds;
             }
+            n_rounds += 1;
         }
         Ok(best / n as f64)
     }

@@ -18,6 +18,8 @@ pub(crate) enum Shader {
     Round,
     Matvec,
     Matmul,
+    Halves,
+    MatmulHalves,
     Embed,
     HeadTransposed,
     StoreKv,
@@ -38,7 +40,7 @@ pub(crate) enum Shader {
 }
 
 /// How many constants a kernel may have.
-pub(crate) const MAX_CONSTS: usize = 12;
+pub(crate) const MAX_CONSTS: usize = 13;
 
 /// A kernel with its constants, in the order of [`Shader::consts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,10 +98,14 @@ impl Shader {
                 "rrrrrw",
                 &[
                     "DIGITS", "FMA", "ALIGNED", "VLANES", "LANES", "ROWS", "X_ROWS", "DEPTH",
-                    "THREADS",
+                    "THREADS", "ONCE",
                 ]
             ),
             Shader::Matmul => facts!("matmul", Weights, "rrrw", &["TILE"]),
+            Shader::Halves => facts!("halves", Nothing, "rww", &["GROUP", "PARTS"]),
+            Shader::MatmulHalves => {
+                facts!("matmul_halves", Weights, "rrrrw", &["PARTS", "EMULATED"])
+            }
             Shader::Embed => facts!("embed", Weights, "rrw", &[]),
             Shader::HeadTransposed => facts!("head_transposed", Weights, "rrrw", &["X_ROWS"]),
             Shader::StoreKv => facts!("store_kv", Nothing, "wr", &["KV"]),
@@ -166,8 +172,11 @@ impl Variant {
             Uses::Weights => text.push_str(include_str!("shaders/formats.wgsl")),
             Uses::Caches => text.push_str(include_str!("shaders/kv.wgsl")),
         }
-        text.push_str(&preprocess(facts.source, &consts));
-        text
+        // Extensions are enabled before anything else.
+        let own = preprocess(facts.source, &consts);
+        let (enabled, own): (Vec<&str>, Vec<&str>) =
+            own.lines().partition(|it| it.starts_with("enable "));
+        [enabled.join("\n"), text, own.join("\n")].join("\n")
     }
 }
 

@@ -44,7 +44,7 @@ fn n_rows(spans: &[Span]) -> usize {
 /// Memory that lasts for an op, kept from op to op.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    rounded: [Grown; 2],
+    rounded: [Grown; 4],
     gate_up: Grown,
     activated: Grown,
     attention: Grown,

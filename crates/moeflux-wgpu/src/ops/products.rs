@@ -6,13 +6,14 @@
 
 use moeflux_backend::{Buf, Cols, DeviceError, HeadProduct, Inputs, Projection, Weight};
 use moeflux_core::TokenId;
+use moeflux_core::quant::Float;
 
 use super::{ELEMENTS, Grown, floats, word};
 use crate::arena::{BLOCK, Decoder, Matrix, Piece, Place};
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
 use crate::experts::KeptLayer;
-use crate::layout::{Form, Layout, is_exact_in_floats, virtual_lanes};
+use crate::layout::{Form, Layout, Tiles, is_exact_in_floats, virtual_lanes};
 use crate::shader::{Shader, Variant};
 
 /// Most rows of activations that go through the kernel for few.
@@ -22,6 +23,9 @@ const FEW_ROWS: usize = 8;
 pub(crate) fn holds_rows(rows: usize) -> bool {
     rows <= FEW_ROWS
 }
+
+/// Rows of a matrix, and of activations, in a tile of `matmul_halves.wgsl`.
+const HALVES_TILE: usize = 128;
 
 /// Rows of a matrix in a tile of `matmul.wgsl`.
 const TILE_ROWS: usize = 64;
@@ -120,6 +124,8 @@ enum Rounded {
     Values,
     /// As the integers, in floats.
     Floats,
+    /// As sums of halves, see `halves.wgsl`.
+    Halves,
 }
 
 /// Rows of a matrix, and the rows of activations that they meet.
@@ -207,9 +213,11 @@ pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
         }
         let n_rows = jobs.iter().map(|it| it.n_rows).sum();
         let layout = layout(b, decoder, digits, source.cols, n_rows);
+        let in_halves = !are_few && is_in_halves(b, decoder, digits);
         let taken = match digits {
             Some(digits) => {
                 let form = match layout.form {
+                    _ if in_halves => Rounded::Halves,
                     _ if !are_few => Rounded::Values,
                     Form::Bytes => Rounded::Bytes,
                     Form::Floats => Rounded::Floats,
@@ -231,6 +239,8 @@ pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
             let kernel = Kernel { decoder, digits, cols: source.cols, lists, y: &y, chosen };
             if are_few {
                 kernel.matvec(b, &now, &taken, layout);
+            } else if in_halves {
+                kernel.matmul_halves(b, &now, &taken, source.n_rows);
             } else {
                 kernel.matmul(b, &now, &taken);
             }
@@ -259,6 +269,17 @@ fn layout(
         layout.depth = layout.depth.min(if n_units >= cols / 8 { 2 } else { 1 });
     }
     layout.within(n_units, b.encoder.context().lanes)
+}
+
+/// Whether products with many rows go through `matmul_halves.wgsl`.
+fn is_in_halves(b: &Wgpu, decoder: Decoder, digits: Option<Digits>) -> bool {
+    let is_exact = decoder.affine().is_some_and(|it| it.bits == 4 && it.params == Float::BF16);
+    b.tiles != Tiles::Singles && digits.is_some() && is_exact
+}
+
+/// Fours of halves of a row: its columns, and a sum for each group.
+fn halves_stride(cols: usize, group_size: usize) -> usize {
+    (cols + (cols / group_size).next_multiple_of(BLOCK)) / 4
 }
 
 /// What the products of a dispatch have in common.
@@ -300,7 +321,7 @@ impl Kernel<'_> {
     }
 
     fn matvec(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken, layout: Layout) {
-        let Layout { form, lanes, rows, depth, threads } = layout;
+        let Layout { form, lanes, rows, depth, threads, groups } = layout;
         let most = jobs.iter().map(|it| self.lists[it.list].len()).max().unwrap_or(0);
         let x_rows = word(most.next_power_of_two().min(4));
         let n_rows = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
@@ -321,14 +342,47 @@ impl Kernel<'_> {
         let is_fma = n_digits > 0 && form == Form::Floats;
         consts.extend([n_digits, u32::from(is_fma), u32::from(n_digits == 0 && is_aligned)]);
         let vlanes = virtual_lanes(self.decoder.n_units(self.cols));
-        consts.extend([vlanes, lanes, rows, x_rows, depth, threads]);
+        let n_units = self.decoder.n_units(self.cols);
+        let once = most <= x_rows as usize && layout.reads_once(n_units, n_digits, x_rows);
+        consts.extend([vlanes, lanes, rows, x_rows, depth, threads, u32::from(once)]);
+        let groups = (groups as usize).div_ceil(jobs.len());
         let per_group = (threads / lanes * rows) as usize;
         let weights = &jobs[0].mem;
         b.encoder.dispatch(
             Variant::new(Shader::Matvec, &consts),
             &params,
             &[weights, weights, &jobs_in, &taken.x, &taken.sums, self.y],
-            Grid::Plane(n_rows.div_ceil(per_group), jobs.len()),
+            Grid::Plane(n_rows.div_ceil(per_group).min(groups), jobs.len()),
+        );
+    }
+
+    /// Every job's rows of activations in tiles of so many; gives the list and
+    /// its length.
+    fn tiles(&self, b: &mut Wgpu, jobs: &[Job], rows: usize) -> (u32, usize) {
+        let mut tiles = Vec::new();
+        for (i, job) in jobs.iter().enumerate() {
+            let starts = (0..self.lists[job.list].len()).step_by(rows);
+            tiles.extend(starts.map(|it| [word(i), word(it)]));
+        }
+        (b.encoder.list(tiles.as_flattened()), tiles.len())
+    }
+
+    fn matmul_halves(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken, n_x: usize) {
+        let digits = self.digits.expect("inputs are rounded");
+        let first = self.jobs(b, jobs, taken);
+        let (tiles, n_tiles) = self.tiles(b, jobs, HALVES_TILE);
+        let n_rows = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
+        let stride = halves_stride(self.cols, digits.group_size);
+        let mut params = self.decoder.params(self.cols).to_vec();
+        params.extend([first, tiles, word(n_tiles), word(n_x), word(stride)]);
+        let mut consts = self.decoder.consts().to_vec();
+        consts.extend([digits.n_digits, u32::from(b.tiles == Tiles::Emulated)]);
+        let arena = b.encoder.arena();
+        b.encoder.dispatch(
+            Variant::new(Shader::MatmulHalves, &consts),
+            &params,
+            &[&jobs[0].mem, &arena, &taken.x, &taken.sums, self.y],
+            Grid::Plane(n_rows.div_ceil(HALVES_TILE), n_tiles),
         );
     }
 
@@ -336,15 +390,10 @@ impl Kernel<'_> {
         let most = jobs.iter().map(|it| self.lists[it.list].len()).max().unwrap_or(0);
         let tile: u32 = if most <= 16 { 1 } else { 4 };
         let first = self.jobs(b, jobs, taken);
-        let mut tiles = Vec::new();
-        for (i, job) in jobs.iter().enumerate() {
-            let starts = (0..self.lists[job.list].len()).step_by(16 * tile as usize);
-            tiles.extend(starts.map(|it| [word(i), word(it)]));
-        }
-        let tiles_at = b.encoder.list(tiles.as_flattened());
+        let (tiles_at, n_tiles) = self.tiles(b, jobs, 16 * tile as usize);
         let n_rows = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
         let mut params = self.decoder.params(self.cols).to_vec();
-        params.extend([first, tiles_at, word(tiles.len())]);
+        params.extend([first, tiles_at, word(n_tiles)]);
         let mut consts = self.decoder.consts().to_vec();
         consts.push(tile);
         let arena = b.encoder.arena();
@@ -352,7 +401,7 @@ impl Kernel<'_> {
             Variant::new(Shader::Matmul, &consts),
             &params,
             &[&jobs[0].mem, &arena, &taken.x, self.y],
-            Grid::Plane(n_rows.div_ceil(TILE_ROWS), tiles.len()),
+            Grid::Plane(n_rows.div_ceil(TILE_ROWS), n_tiles),
         );
     }
 }
@@ -363,12 +412,14 @@ fn round(b: &mut Wgpu, source: &Source, digits: Digits, form: Rounded) -> Taken 
     let key = source.kept_as.map(|of| Key { of, start, cols, n_rows, digits, form });
     let stride = if form == Rounded::Values { cols } else { 1 };
     let known = b.rounded.entries.iter().position(|it| key.is_some() && it.key == key);
-    let words = match form {
-        Rounded::Bytes => n_rows * cols / 4 * digits.n_digits as usize,
+    let n_digits = digits.n_digits as usize;
+    let x_words = match form {
+        Rounded::Bytes => n_rows * cols / 4 * n_digits,
         Rounded::Values | Rounded::Floats => n_rows * cols,
+        Rounded::Halves => n_rows * n_digits * 2 * halves_stride(cols, digits.group_size),
     };
-    let n_blocks = n_rows * cols / BLOCK;
-    let (x, sums) = match key {
+    let sums_words = 2 * (n_rows * cols / BLOCK);
+    let [x, sums] = match key {
         Some(_) => {
             let at = known.unwrap_or_else(|| {
                 b.rounded.n_added += 1;
@@ -376,30 +427,47 @@ fn round(b: &mut Wgpu, source: &Source, digits: Digits, form: Rounded) -> Taken 
             });
             let entry = &mut b.rounded.entries[at];
             entry.key = key;
-            let x = entry.memory[0].words(&mut b.encoder, words);
-            (x, entry.memory[1].words(&mut b.encoder, 2 * n_blocks))
+            let [x, sums] = &mut entry.memory;
+            [x.words(&mut b.encoder, x_words), sums.words(&mut b.encoder, sums_words)]
         }
         None => {
-            let x = b.scratch.rounded[0].words(&mut b.encoder, words);
-            (x, b.scratch.rounded[1].words(&mut b.encoder, 2 * n_blocks))
+            let at = 2 * usize::from(form == Rounded::Halves);
+            let mut words = |i: usize, n| b.scratch.rounded[at + i].words(&mut b.encoder, n);
+            [words(0, x_words), words(1, sums_words)]
         }
     };
     if known.is_none() {
-        let n_words = n_rows * cols / 4;
-        let (order, floats) = match form {
-            Rounded::Bytes => (digits.order, 0),
-            Rounded::Values => (0, 1),
-            Rounded::Floats => (digits.order, 2),
-        };
-        let consts = [word(digits.group_size), digits.n_digits, order, floats];
-        b.encoder.dispatch(
-            Variant::new(Shader::Round, &consts),
-            &[word(n_words), word(cols), word(start), word(source.width)],
-            &[&source.mem, &x, &sums],
-            Grid::Linear(n_words.div_ceil(ELEMENTS)),
-        );
+        if form == Rounded::Halves {
+            let unkept = Source { kept_as: None, ..source.clone() };
+            let values = round(b, &unkept, digits, Rounded::Values);
+            let stride = halves_stride(cols, digits.group_size);
+            b.encoder.dispatch(
+                Variant::new(Shader::Halves, &[word(digits.group_size), digits.n_digits]),
+                &[word(n_rows), word(cols), 0, word(cols), word(stride)],
+                &[&values.x, &x, &sums],
+                Grid::Linear(n_rows),
+            );
+        } else {
+            round_into(b, source, digits, form, [&x, &sums]);
+        }
     }
     Taken { x, sums, stride, start: 0 }
+}
+
+fn round_into(b: &mut Wgpu, source: &Source, digits: Digits, form: Rounded, out: [&Mem; 2]) {
+    let Source { start, cols, n_rows, .. } = *source;
+    let (order, floats) = match form {
+        Rounded::Bytes => (digits.order, 0),
+        Rounded::Values | Rounded::Halves => (0, 1),
+        Rounded::Floats => (digits.order, 2),
+    };
+    let n_words = n_rows * cols / 4;
+    b.encoder.dispatch(
+        Variant::new(Shader::Round, &[word(digits.group_size), digits.n_digits, order, floats]),
+        &[word(n_words), word(cols), word(start), word(source.width)],
+        &[&source.mem, out[0], out[1]],
+        Grid::Linear(n_words.div_ceil(ELEMENTS)),
+    );
 }
 
 /// The pieces of a matrix as jobs of one list.

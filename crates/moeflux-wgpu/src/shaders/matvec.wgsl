@@ -13,6 +13,9 @@
 // the same. ALIGNED: rows of floats begin at multiples of 16 bytes and end with
 // their last block.
 //
+// ONCE: rows are so short, and activations so few, that a workgroup reads these
+// once for all its rows.
+//
 // Everything is unrolled as text: arrays indexed in loops would lie in memory.
 
 struct Params {
@@ -59,11 +62,7 @@ fn main(
     if (job_idx >= p.n_jobs) { return; }
     let job = job_at(p.jobs, job_idx);
     let thread = subgroup * subgroup_size + in_subgroup;
-    let lane = thread % LANES;
-    let per_group = GROUPS * ROWS;
-    for (var first = id.x * per_group; first < job.n_rows; first += n.x * per_group) {
-        multiply(job, first + thread / LANES, lane);
-    }
+    multiply(job, id.x, n.x, thread / LANES, thread % LANES);
 }
 
 // The sum over the lanes of a row.
@@ -77,18 +76,36 @@ fn tree(mine: f32) -> f32 {
     return sum;
 }
 
-// ROWS rows of a job, GROUPS apart.
-fn multiply(job: Job, first: u32, lane: u32) {
-#each r ROWS
-    let row$r = first + $ru * GROUPS;
-    let w_row$r = job.first_row + min(row$r, job.n_rows - 1u);
-#end
+// The rows of a job that workgroup `nth` of `n` has, ROWS at once, GROUPS apart.
+fn multiply(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
     let n_units = p.m.n_blocks * (32u / UNIT);
+    let per_group = GROUPS * ROWS;
+#if ONCE
+    let start = 0u;
+#each i X_ROWS
+    let x$i = lists[job.list + 2u * min($iu, job.n_list - 1u)] + job.x;
+#end
+#each d DEPTH
+    let inside$d = lane + VLANES * $du;
+    let unit$d = min(inside$d, n_units - 1u);
+#each i X_ROWS
+    let s_$d_$i = sums[x$i * n_units + unit$d];
+#each k 2*DIGITS
+    let x_$d_$i_$k = x[(x$i * (2u * DIGITS) + $ku) * n_units + unit$d];
+#end
+#end
+#end
+    for (var first = nth * per_group; first < job.n_rows; first += n * per_group) {
+#else
+    for (var first = nth * per_group; first < job.n_rows; first += n * per_group) {
     for (var start = 0u; start < job.n_list; start += X_ROWS) {
 #each i X_ROWS
         let x$i = lists[job.list + 2u * min(start + $iu, job.n_list - 1u)] + job.x;
 #end
+#end
 #each r ROWS
+        let row$r = first + group + $ru * GROUPS;
+        let w_row$r = job.first_row + min(row$r, job.n_rows - 1u);
 #each i X_ROWS
         var sum_$r_$i = 0.0;
 #end
@@ -109,21 +126,45 @@ fn multiply(job: Job, first: u32, lane: u32) {
         let slot = 0u;
         {
 #end
+#if ONCE
+            {
+#else
             for (var base = slot * LANES + lane; base < n_units; base += VLANES * DEPTH) {
 #each d DEPTH
-            {
-                let inside = base + VLANES * $du;
-                // Who is beyond the last keeps what it has.
-                let unit = min(inside, n_units - 1u);
-                let counts = inside == unit;
-#if DIGITS
+                let inside$d = base + VLANES * $du;
+                let unit$d = min(inside$d, n_units - 1u);
+#end
+#end
+#each d DEPTH
 #each r ROWS
-                let q$r = raw(job.elements, w_row$r, unit);
-                let pair$r = scale_and_bias(job.scales, w_row$r, unit);
+                let q_$d_$r = raw(job.elements, w_row$r, unit$d);
+#if DIGITS
+                let pair_$d_$r = scale_and_bias(job.scales, w_row$r, unit$d);
 #end
+#end
+#end
+#if DIGITS
+#if ONCE
+#else
+#each d DEPTH
 #each i X_ROWS
-                let s$i = sums[x$i * n_units + unit];
+                let s_$d_$i = sums[x$i * n_units + unit$d];
+#if FMA
+#else
+#each k 2*DIGITS
+                let x_$d_$i_$k = x[(x$i * (2u * DIGITS) + $ku) * n_units + unit$d];
 #end
+#end
+#end
+#end
+#end
+#end
+#each d DEPTH
+                {
+                // Who is beyond the last keeps what it has.
+                let unit = unit$d;
+                let counts = inside$d == unit;
+#if DIGITS
 #if FMA
 #each r ROWS
 #each i X_ROWS
@@ -136,7 +177,7 @@ fn multiply(job: Job, first: u32, lane: u32) {
                     let part$i = x[(x$i * 8u + $ju) * n_units + unit];
 #end
 #each r ROWS
-                    let f$r = integers_as_floats(q$r, job.elements, w_row$r, unit, $ju);
+                    let f$r = integers_as_floats(q_$d_$r, job.elements, w_row$r, unit, $ju);
 #each i X_ROWS
                     dot_$r_$i += dot(f$r, part$i);
 #end
@@ -145,19 +186,14 @@ fn multiply(job: Job, first: u32, lane: u32) {
 #end
 #else
 #each r ROWS
-                let bytes$r = packed(q$r, job.elements, w_row$r, unit);
+                let bytes$r = packed(q_$d_$r, job.elements, w_row$r, unit);
 #end
 #each i X_ROWS
-                let low$i = x[(x$i * (2u * DIGITS) + 2u * DIGITS - 2u) * n_units + unit];
-                let high$i = x[(x$i * (2u * DIGITS) + 2u * DIGITS - 1u) * n_units + unit];
 #each r ROWS
-                var whole_$r_$i = dot4(bytes$r[0], low$i) + dot4(bytes$r[1], high$i);
-#end
+                var whole_$r_$i = dot4(bytes$r[0], x_$d_$i_0) + dot4(bytes$r[1], x_$d_$i_1);
 #if DIGITS/2
-                let low_$i = x[(x$i * 4u) * n_units + unit];
-                let high_$i = x[(x$i * 4u + 1u) * n_units + unit];
-#each r ROWS
-                whole_$r_$i += 256 * (dot4(bytes$r[0], low_$i) + dot4(bytes$r[1], high_$i));
+                whole_$r_$i = 256 * whole_$r_$i
+                    + (dot4(bytes$r[0], x_$d_$i_2) + dot4(bytes$r[1], x_$d_$i_3));
 #end
 #end
 #each r ROWS
@@ -168,15 +204,12 @@ fn multiply(job: Job, first: u32, lane: u32) {
 #each r ROWS
 #each i X_ROWS
                 let all_$r_$i = fma(
-                    dot_$r_$i, pair$r.x * s$i.x, fma(pair$r.y, s$i.y, sum_$r_$i),
+                    dot_$r_$i, pair_$d_$r.x * s_$d_$i.x, fma(pair_$d_$r.y, s_$d_$i.y, sum_$r_$i),
                 );
                 sum_$r_$i = select(sum_$r_$i, all_$r_$i, counts);
 #end
 #end
 #else
-#each r ROWS
-                let q$r = raw(job.elements, w_row$r, unit);
-#end
                 let blk = unit * UNIT / 32u;
 #each r ROWS
                 let b$r = block_of(p.m, job.elements, job.scales, job.phase, w_row$r, blk);
@@ -184,19 +217,32 @@ fn multiply(job: Job, first: u32, lane: u32) {
                 var all_$r_$i = sum_$r_$i;
 #end
 #end
+#if 4/FOURS
 #each j FOURS
                 {
-                    let nth = unit * FOURS + $ju;
+                    let j = $ju;
+                    let c = unit * FOURS + j;
 #each i X_ROWS
-                    let part$i = x_at(x$i, 4u * nth);
+                    let part$i = x_at(x$i, 4u * c);
 #end
 #each r ROWS
-                    let f$r = four_of(b$r, q$r, $ju, nth & 7u);
+                    let f$r = four_of(b$r, q_$d_$r, j, c & 7u);
 #each i X_ROWS
-                    all_$r_$i = fma(f$r.x, part$i.x, all_$r_$i);
-                    all_$r_$i = fma(f$r.y, part$i.y, all_$r_$i);
-                    all_$r_$i = fma(f$r.z, part$i.z, all_$r_$i);
-                    all_$r_$i = fma(f$r.w, part$i.w, all_$r_$i);
+                    all_$r_$i = fma_four(f$r, part$i, all_$r_$i);
+#end
+#end
+                }
+#end
+#else
+                for (var j = 0u; j < FOURS; j++) {
+                    let c = unit * FOURS + j;
+#each i X_ROWS
+                    let part$i = x_at(x$i, 4u * c);
+#end
+#each r ROWS
+                    let f$r = four_of(b$r, q_$d_$r, j, c & 7u);
+#each i X_ROWS
+                    all_$r_$i = fma_four(f$r, part$i, all_$r_$i);
 #end
 #end
                 }
@@ -233,7 +279,12 @@ fn multiply(job: Job, first: u32, lane: u32) {
         }
 #end
 #end
+#if ONCE
     }
+#else
+    }
+    }
+#end
 }
 
 // 16 bytes of a unit's elements; all of them, but for integers that are not of
@@ -318,6 +369,10 @@ fn four_of(it: Block, q: vec4<u32>, j: u32, i: u32) -> vec4<f32> {
     }
     if (FORMAT == 4u) { return decode(p.m, it, i, vec4<u32>(q[j >> 1u])); }
     return decode(p.m, it, i, vec4<u32>(q[j]));
+}
+
+fn fma_four(a: vec4<f32>, b: vec4<f32>, c: f32) -> f32 {
+    return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, c))));
 }
 
 #if ALIGNED

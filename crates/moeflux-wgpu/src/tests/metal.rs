@@ -52,8 +52,17 @@ fn variants() -> Vec<Variant> {
         };
         for inputs in inputs {
             for layout in [[4, 1, 1, 1, 1], [32, 4, 8, 4, 4], [32, 32, 4, 1, 2], [16, 8, 2, 4, 1]] {
-                add(Shader::Matvec, &[&with(&[&inputs[..], &layout, &[128]].concat())]);
+                add(Shader::Matvec, &[&with(&[&inputs[..], &layout, &[128, 0]].concat())]);
             }
+        }
+        if format[0] == 0 {
+            add(
+                Shader::Matvec,
+                &[
+                    &with(&[2, 0, 0, 32, 32, 4, 1, 2, 128, 1]),
+                    &with(&[1, 0, 0, 16, 16, 8, 2, 1, 256, 1]),
+                ],
+            );
         }
         add(Shader::Matmul, &[&with(&[1]), &with(&[4])]);
         add(Shader::Embed, &[&with(&[])]);
@@ -75,6 +84,7 @@ fn variants() -> Vec<Variant> {
             );
         }
     }
+    add(Shader::Halves, &[&[64, 1], &[128, 2]]);
     add(Shader::Rope, &[&[0], &[1]]);
     add(Shader::MergeAttention, &[&[0], &[1]]);
     add(Shader::Delta, &[&[8, 16], &[32, 4]]);
@@ -97,13 +107,13 @@ fn variants() -> Vec<Variant> {
 }
 
 /// The module, checked.
-fn parse(variant: Variant) -> (naga::Module, naga::valid::ModuleInfo) {
+fn parse(variant: Variant, more: Capabilities) -> (naga::Module, naga::valid::ModuleInfo) {
     let source = variant.source();
     let module = naga::front::wgsl::parse_str(&source)
         .unwrap_or_else(|err| panic!("{variant:?}: {}", err.emit_to_string(&source)));
     let info = Validator::new(
         ValidationFlags::all(),
-        Capabilities::SUBGROUP | Capabilities::SHADER_FLOAT16_IN_FLOAT32,
+        Capabilities::SUBGROUP | Capabilities::SHADER_FLOAT16_IN_FLOAT32 | more,
     )
     .validate(&module)
     .unwrap_or_else(|err| panic!("{variant:?}: {}", err.emit_to_string(&source)));
@@ -128,7 +138,7 @@ fn resources(variant: Variant) -> EntryPointResources {
 fn every_kernel_becomes_metal_within_apples_limits() {
     const { assert!(WORKGROUP_BYTES <= APPLE_WORKGROUP_BYTES && WORKGROUP_THREADS <= APPLE_THREADS) };
     for variant in variants() {
-        let (module, info) = parse(variant);
+        let (module, info) = parse(variant, Capabilities::SHADER_FLOAT16);
         let [entry] = &module.entry_points[..] else { panic!("{variant:?}: one entry point") };
         let threads: u32 = entry.workgroup_size.iter().product();
         assert!(threads <= WORKGROUP_THREADS, "{variant:?}: {threads} threads");
@@ -154,6 +164,18 @@ fn every_kernel_becomes_metal_within_apples_limits() {
             let (text, _) = msl::write_string(&module, &info, &options, &pipeline)
                 .unwrap_or_else(|err| panic!("{variant:?} for Metal {lang_version:?}: {err}"));
             assert!(text.contains("kernel void main_"), "{variant:?}: {text}");
+        }
+    }
+}
+
+#[test]
+fn kernels_of_matrix_units_are_valid() {
+    let capabilities = Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX;
+    for parts in [1, 2] {
+        for emulated in [0, 1] {
+            let variant = Variant::new(Shader::MatmulHalves, &[0, 4, 0, parts, emulated]);
+            let (module, _) = parse(variant, capabilities);
+            assert_eq!(module.entry_points.len(), 1, "{variant:?}");
         }
     }
 }
