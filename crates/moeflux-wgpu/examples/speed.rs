@@ -233,7 +233,7 @@ impl Speed {
                 for layout in layouts() {
                     try_out(&mut set, &mut all, layout);
                 }
-                for (_, best) in all[..2].to_vec() {
+                for best in [all[0].1, all[1].1] {
                     for groups in [528, 1056, 2112, 4224] {
                         try_out(&mut set, &mut all, Layout { groups, ..best });
                     }

@@ -266,7 +266,7 @@ impl Context {
         let clock = Features::TIMESTAMP_QUERY | Features::TIMESTAMP_QUERY_INSIDE_ENCODERS;
         let has_clock = adapter.features().contains(clock);
         let has_halves = facts.has_f16;
-        let has_matrix_units = has_halves && has_matrix_units(&adapter);
+        let has_matrix_units = has_halves && has_matrix_units(adapter);
         let mut required_features = Features::SUBGROUP;
         required_features.set(clock, has_clock);
         required_features.set(Features::SHADER_F16, has_halves);

@@ -6,6 +6,7 @@ mod held;
 mod mixers;
 mod moe;
 mod products;
+mod rounding;
 
 pub(crate) use attention::{Mask, attention, select_positions};
 pub(crate) use elementwise::{
@@ -16,8 +17,8 @@ pub(crate) use held::routed_experts;
 pub(crate) use mixers::{causal_conv, delta_rule};
 pub use moe::MAX_EXPERTS;
 pub(crate) use moe::{combine, experts, route};
-pub(crate) use products::holds_rows;
-pub(crate) use products::{RoundedInputs, embed, head_product, logits, project};
+pub(crate) use products::{embed, head_product, holds_rows, logits, project};
+pub(crate) use rounding::RoundedInputs;
 
 use moeflux_backend::Span;
 

@@ -8,7 +8,8 @@ use moeflux_backend::{
 };
 use moeflux_core::{ExpertId, ExpertLayout, GateUp, MatrixLayout};
 
-use super::products::{Job, List, Products, Source, digits, run};
+use super::products::{Job, List, Products, Source, run};
+use super::rounding::digits;
 use super::{ELEMENTS, word};
 use crate::arena::Decoder;
 use crate::backend::Wgpu;

@@ -4,11 +4,12 @@
 //! `matmul.wgsl`; which of them depends on a job's rows alone, so that a job's
 //! bits do not depend on what else is asked for.
 
-use moeflux_backend::{Buf, Cols, DeviceError, HeadProduct, Inputs, Projection, Weight};
+use moeflux_backend::{Buf, Cols, DeviceError, HeadProduct, Projection, Weight};
 use moeflux_core::TokenId;
 use moeflux_core::quant::Float;
 
-use super::{ELEMENTS, Grown, floats, word};
+use super::rounding::{Digits, PARTS, Rounded, Taken, digits, halves_stride, round};
+use super::{ELEMENTS, floats, word};
 use crate::arena::{BLOCK, Decoder, Matrix, Piece, Place};
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
@@ -30,39 +31,11 @@ const HALVES_TILE: usize = 128;
 /// Rows of a matrix in a tile of `matmul.wgsl`.
 const TILE_ROWS: usize = 64;
 
-/// Rounded inputs that are kept.
-const KEPT: usize = 4;
-
 /// Rows of activations of one dispatch of `head_transposed.wgsl`'s threads.
 const TRANSPOSED_ROWS: usize = 4;
 
 /// Bytes of logits that are read back together.
 const LOGIT_BYTES: usize = 32 << 20;
-
-/// How products round their inputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Digits {
-    group_size: usize,
-    n_digits: u32,
-    /// How the integers lie, see `round.wgsl`.
-    order: u32,
-}
-
-/// How a product rounds its inputs, if at all.
-pub(super) fn digits(decoder: Decoder, inputs: Inputs) -> Option<Digits> {
-    let affine = decoder.affine()?;
-    let n_digits = match inputs {
-        Inputs::Full => return None,
-        Inputs::Int16 => 2,
-        Inputs::Int8 => 1,
-    };
-    let order = match affine.bits {
-        4 => 1,
-        2 => 2,
-        _ => 0,
-    };
-    Some(Digits { group_size: affine.group_size, n_digits, order })
-}
 
 /// Where rows of activations lie.
 #[derive(Clone, Debug)]
@@ -89,43 +62,6 @@ impl Source {
             kept_as: Some((x.buf, buf.version)),
         }
     }
-}
-
-/// Inputs of recent products, rounded: layers multiply the same input with
-/// several matrices.
-#[derive(Debug, Default)]
-pub(crate) struct RoundedInputs {
-    entries: [Entry; KEPT],
-    n_added: usize,
-}
-
-#[derive(Debug, Default)]
-struct Entry {
-    key: Option<Key>,
-    memory: [Grown; 2],
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
-    of: (Buf, u64),
-    start: usize,
-    cols: usize,
-    n_rows: usize,
-    digits: Digits,
-    form: Rounded,
-}
-
-/// How rounded inputs are written, see `round.wgsl`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rounded {
-    /// As their integers' digits.
-    Bytes,
-    /// As the floats that the integers stand for.
-    Values,
-    /// As the integers, in floats.
-    Floats,
-    /// As sums of halves, see `halves.wgsl`.
-    Halves,
 }
 
 /// Rows of a matrix, and the rows of activations that they meet.
@@ -191,15 +127,6 @@ impl Chosen<'_> {
 
 /// Words of a job.
 const JOB_WORDS: usize = 9;
-
-/// Inputs as a kernel takes them.
-struct Taken {
-    x: Mem,
-    sums: Mem,
-    /// Where a row begins: its number times this, and this.
-    stride: usize,
-    start: usize,
-}
 
 /// Computes products. The op has begun before.
 pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
@@ -275,11 +202,6 @@ fn layout(
 fn is_in_halves(b: &Wgpu, decoder: Decoder, digits: Option<Digits>) -> bool {
     let is_exact = decoder.affine().is_some_and(|it| it.bits == 4 && it.params == Float::BF16);
     b.tiles != Tiles::Singles && digits.is_some() && is_exact
-}
-
-/// Fours of halves of a row: its columns, and a sum for each group.
-fn halves_stride(cols: usize, group_size: usize) -> usize {
-    (cols + (cols / group_size).next_multiple_of(BLOCK)) / 4
 }
 
 /// What the products of a dispatch have in common.
@@ -376,7 +298,7 @@ impl Kernel<'_> {
         let mut params = self.decoder.params(self.cols).to_vec();
         params.extend([first, tiles, word(n_tiles), word(n_x), word(stride)]);
         let mut consts = self.decoder.consts().to_vec();
-        consts.extend([digits.n_digits, u32::from(b.tiles == Tiles::Emulated)]);
+        consts.extend([word(PARTS), u32::from(b.tiles == Tiles::Emulated)]);
         let arena = b.encoder.arena();
         b.encoder.dispatch(
             Variant::new(Shader::MatmulHalves, &consts),
@@ -404,70 +326,6 @@ impl Kernel<'_> {
             Grid::Plane(n_rows.div_ceil(TILE_ROWS), n_tiles),
         );
     }
-}
-
-/// The source's rows rounded.
-fn round(b: &mut Wgpu, source: &Source, digits: Digits, form: Rounded) -> Taken {
-    let Source { start, cols, n_rows, .. } = *source;
-    let key = source.kept_as.map(|of| Key { of, start, cols, n_rows, digits, form });
-    let stride = if form == Rounded::Values { cols } else { 1 };
-    let known = b.rounded.entries.iter().position(|it| key.is_some() && it.key == key);
-    let n_digits = digits.n_digits as usize;
-    let x_words = match form {
-        Rounded::Bytes => n_rows * cols / 4 * n_digits,
-        Rounded::Values | Rounded::Floats => n_rows * cols,
-        Rounded::Halves => n_rows * n_digits * 2 * halves_stride(cols, digits.group_size),
-    };
-    let sums_words = 2 * (n_rows * cols / BLOCK);
-    let [x, sums] = match key {
-        Some(_) => {
-            let at = known.unwrap_or_else(|| {
-                b.rounded.n_added += 1;
-                b.rounded.n_added % KEPT
-            });
-            let entry = &mut b.rounded.entries[at];
-            entry.key = key;
-            let [x, sums] = &mut entry.memory;
-            [x.words(&mut b.encoder, x_words), sums.words(&mut b.encoder, sums_words)]
-        }
-        None => {
-            let at = 2 * usize::from(form == Rounded::Halves);
-            let mut words = |i: usize, n| b.scratch.rounded[at + i].words(&mut b.encoder, n);
-            [words(0, x_words), words(1, sums_words)]
-        }
-    };
-    if known.is_none() {
-        if form == Rounded::Halves {
-            let unkept = Source { kept_as: None, ..source.clone() };
-            let values = round(b, &unkept, digits, Rounded::Values);
-            let stride = halves_stride(cols, digits.group_size);
-            b.encoder.dispatch(
-                Variant::new(Shader::Halves, &[word(digits.group_size), digits.n_digits]),
-                &[word(n_rows), word(cols), 0, word(cols), word(stride)],
-                &[&values.x, &x, &sums],
-                Grid::Linear(n_rows),
-            );
-        } else {
-            round_into(b, source, digits, form, [&x, &sums]);
-        }
-    }
-    Taken { x, sums, stride, start: 0 }
-}
-
-fn round_into(b: &mut Wgpu, source: &Source, digits: Digits, form: Rounded, out: [&Mem; 2]) {
-    let Source { start, cols, n_rows, .. } = *source;
-    let (order, floats) = match form {
-        Rounded::Bytes => (digits.order, 0),
-        Rounded::Values | Rounded::Halves => (0, 1),
-        Rounded::Floats => (digits.order, 2),
-    };
-    let n_words = n_rows * cols / 4;
-    b.encoder.dispatch(
-        Variant::new(Shader::Round, &[word(digits.group_size), digits.n_digits, order, floats]),
-        &[word(n_words), word(cols), word(start), word(source.width)],
-        &[&source.mem, out[0], out[1]],
-        Grid::Linear(n_words.div_ceil(ELEMENTS)),
-    );
 }
 
 /// The pieces of a matrix as jobs of one list.
