@@ -175,7 +175,8 @@ impl Speed {
     }
 
     fn matmul(&self) {
-        println!("\nmany rows of activations, 4 bits, TFLOP/s: 2 digits, 1 digit, f32");
+        println!("\nunits for matrices are used: {}", self.context.matrix_units());
+        println!("many rows of activations, 4 bits, TFLOP/s: 2 digits, 1 digit, f32");
         self.check_matmul();
         for (outputs, cols) in [(4096, 2048), (1024, 4096), (8192, 4096), (7168, 7168)] {
             let outputs = outputs / self.scale.min(16);
@@ -195,6 +196,7 @@ impl Speed {
         for inputs in [Inputs::Int16, Inputs::Int8] {
             let outs = [None, Some(Tiles::Singles)].map(|tiles| {
                 let mut b = self.backend();
+                b.fix_tiles(Tiles::MatrixUnits);
                 if let Some(tiles) = tiles {
                     b.fix_tiles(tiles);
                 }

@@ -56,7 +56,14 @@ impl Wgpu {
     /// A backend on an opened device, which keeps at most `slot_bytes` of
     /// routed experts there, or as many as it has memory for.
     pub fn new(context: Arc<Context>, slot_bytes: Option<u64>) -> Wgpu {
-        let tiles = if context.has_matrix_units { Tiles::MatrixUnits } else { Tiles::Singles };
+        let tiles = match context.matrix_units() {
+            true => Tiles::MatrixUnits,
+            false => Tiles::Singles,
+        };
+        Wgpu::with_tiles(context, slot_bytes, tiles)
+    }
+
+    pub(crate) fn with_tiles(context: Arc<Context>, slot_bytes: Option<u64>, tiles: Tiles) -> Wgpu {
         Wgpu {
             tiles,
             encoder: Encoder::new(context),

@@ -11,6 +11,7 @@ use wgpu::{
 
 use crate::experimental;
 use crate::pipelines::Pipelines;
+use crate::units;
 
 /// Share of the memory that the system grants this process, in percent, after
 /// which buffers are refused: the rest is for the driver.
@@ -88,6 +89,8 @@ pub struct Context {
     pub(crate) has_halves: bool,
     /// Whether there are units for matrices of halves, 16 by 16 by 16.
     pub(crate) has_matrix_units: bool,
+    /// Whether these were right when they were tried.
+    units_are_right: OnceLock<bool>,
     /// Whether the device can note when it was where.
     pub(crate) has_clock: bool,
     pub(crate) pipelines: Mutex<Pipelines>,
@@ -299,11 +302,18 @@ impl Context {
             lanes: facts.subgroup_sizes.0.min(32),
             has_halves,
             has_matrix_units,
+            units_are_right: OnceLock::new(),
             has_clock,
             pipelines: Mutex::new(Pipelines::default()),
             faults,
             facts,
         }))
+    }
+
+    /// Whether products may go through units for matrices of halves: the device
+    /// has them, and they are right.
+    pub fn matrix_units(self: &Arc<Context>) -> bool {
+        self.has_matrix_units && *self.units_are_right.get_or_init(|| units::are_right(self))
     }
 
     /// What was opened.

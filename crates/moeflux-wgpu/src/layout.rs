@@ -51,9 +51,14 @@ const MIN_LANES: u32 = 16;
 /// Threads of `matvec.wgsl`: a multiple of all sizes of subgroups.
 const THREADS: u32 = 128;
 
-/// Rows of all matrices of a dispatch for which two rows at once leave enough
-/// subgroups.
-const MANY_ROWS: usize = 8192;
+/// Rows of all matrices of a dispatch for which two at once leave enough
+/// subgroups, then four, then eight.
+const ROWS_FOR_TWO: usize = 6144;
+const ROWS_FOR_FOUR: usize = 16_384;
+const ROWS_FOR_EIGHT: usize = 131_072;
+
+/// Workgroups that fill large devices several times.
+const GROUPS: u32 = 2112;
 
 /// Words of activations that a lane keeps.
 const MAX_KEPT: u32 = 32;
@@ -67,16 +72,18 @@ pub(crate) fn virtual_lanes(n_units: usize) -> u32 {
 impl Layout {
     /// What suits rows of so many units where nothing was measured.
     pub(crate) fn plain(n_units: usize, n_rows: usize) -> Layout {
-        let depth = if n_units >= 2 * MAX_LANES as usize { 2 } else { 1 };
-        let rows = if n_rows >= MANY_ROWS { 4 / depth } else { 1 };
-        Layout {
-            form: Form::Bytes,
-            lanes: MAX_LANES,
-            rows,
-            depth,
-            threads: THREADS,
-            groups: u32::MAX,
-        }
+        let steps = n_units.div_ceil(MAX_LANES as usize);
+        let comes_out_even = n_units.is_multiple_of(2 * MAX_LANES as usize) || steps > 4;
+        let (rows, depth, groups) = match (n_rows, steps) {
+            (..ROWS_FOR_TWO, _) => (1, 4, GROUPS),
+            (ROWS_FOR_EIGHT.., 1) => (8, 1, GROUPS / 2),
+            (_, 1) => (2, 1, GROUPS / 2),
+            (ROWS_FOR_FOUR.., 3..) if comes_out_even => (4, 2, GROUPS),
+            _ if comes_out_even => (2, 2, GROUPS),
+            (ROWS_FOR_FOUR.., _) => (8, 1, GROUPS),
+            _ => (4, 1, GROUPS),
+        };
+        Layout { form: Form::Bytes, lanes: MAX_LANES, rows, depth, threads: THREADS, groups }
     }
 
     /// Whether workgroups read activations once for all their rows.

@@ -21,6 +21,7 @@ mod pipelines;
 mod shader;
 #[cfg(test)]
 mod tests;
+mod units;
 
 pub use backend::Wgpu;
 pub use context::{AdapterFacts, Context, OpenError, adapters};

@@ -101,7 +101,7 @@ impl Shader {
                     "THREADS", "ONCE",
                 ]
             ),
-            Shader::Matmul => facts!("matmul", Weights, "rrrw", &["TILE"]),
+            Shader::Matmul => facts!("matmul", Weights, "rrrw", &[]),
             Shader::Halves => facts!("halves", Nothing, "rww", &["GROUP", "PARTS"]),
             Shader::MatmulHalves => {
                 facts!("matmul_halves", Weights, "rrrrw", &["PARTS", "EMULATED"])

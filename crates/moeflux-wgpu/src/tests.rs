@@ -151,6 +151,14 @@ fn products_agree_with_the_specification_in_every_form() {
     conformance::check_products(&[&open], CLOSENESS);
 }
 
+#[test]
+fn the_kernel_for_matrix_units_agrees_with_singles() {
+    let Some(context) = context() else { return };
+    if context.has_halves {
+        assert!(crate::units::agree(&context, Tiles::Emulated));
+    }
+}
+
 /// A reproducible matrix of 4 or 8 bits, or of floats.
 fn matrix(b: &mut Wgpu, format: MatrixFormat, rows: usize, cols: usize, inputs: Inputs) -> Weight {
     let mut state = 1u32;

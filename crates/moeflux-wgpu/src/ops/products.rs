@@ -28,7 +28,7 @@ pub(crate) fn holds_rows(rows: usize) -> bool {
 /// Rows of a matrix, and of activations, in a tile of `matmul_halves.wgsl`.
 const HALVES_TILE: usize = 128;
 
-/// Rows of a matrix in a tile of `matmul.wgsl`.
+/// The same of `matmul.wgsl`.
 const TILE_ROWS: usize = 64;
 
 /// Rows of activations of one dispatch of `head_transposed.wgsl`'s threads.
@@ -193,6 +193,7 @@ fn layout(
     if digits.is_none() {
         // Decoding is unrolled too, and kernels have to be compiled.
         layout.rows = layout.rows.min(2);
+        layout.groups = u32::MAX;
         layout.depth = layout.depth.min(if n_units >= cols / 8 { 2 } else { 1 });
     }
     layout.within(n_units, b.encoder.context().lanes)
@@ -309,18 +310,14 @@ impl Kernel<'_> {
     }
 
     fn matmul(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken) {
-        let most = jobs.iter().map(|it| self.lists[it.list].len()).max().unwrap_or(0);
-        let tile: u32 = if most <= 16 { 1 } else { 4 };
         let first = self.jobs(b, jobs, taken);
-        let (tiles_at, n_tiles) = self.tiles(b, jobs, 16 * tile as usize);
+        let (tiles_at, n_tiles) = self.tiles(b, jobs, TILE_ROWS);
         let n_rows = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
         let mut params = self.decoder.params(self.cols).to_vec();
         params.extend([first, tiles_at, word(n_tiles)]);
-        let mut consts = self.decoder.consts().to_vec();
-        consts.push(tile);
         let arena = b.encoder.arena();
         b.encoder.dispatch(
-            Variant::new(Shader::Matmul, &consts),
+            Variant::new(Shader::Matmul, &self.decoder.consts()),
             &params,
             &[&jobs[0].mem, &arena, &taken.x, self.y],
             Grid::Plane(n_rows.div_ceil(TILE_ROWS), n_tiles),

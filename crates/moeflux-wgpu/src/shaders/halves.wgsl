@@ -29,10 +29,11 @@ fn four_at(row: u32, i: u32) -> vec4<f32> {
 }
 
 fn put(row: u32, i: u32, v: vec4<f32>) {
-    let high = vec4<f16>(v);
-    y[row * p.stride + i] = high;
+    // Cut off, not rounded: a compiler may take what was rounded for what it was.
+    let high = bitcast<vec4<f32>>(bitcast<vec4<u32>>(v) & vec4<u32>(0xffffe000u));
+    y[row * p.stride + i] = vec4<f16>(high);
     if (PARTS == 2u) {
-        y[(p.n_rows + row) * p.stride + i] = vec4<f16>(v - vec4<f32>(high));
+        y[(p.n_rows + row) * p.stride + i] = vec4<f16>(v - high);
     }
 }
 
@@ -46,7 +47,8 @@ fn main(
     if (row >= p.n_rows) { return; }
     let n_fours = p.cols / 4u;
     var most = 0u;
-    for (var i = thread; i < n_fours; i += 256u) {
+    for (var base = 0u; base < n_fours; base += 256u) {
+        let i = min(base + thread, n_fours - 1u);
         let bits = bitcast<vec4<u32>>(four_at(row, i)) & vec4<u32>(0x7fffffffu);
         most = max(most, max(max(bits.x, bits.y), max(bits.z, bits.w)));
     }
@@ -60,8 +62,9 @@ fn main(
     let exponent = clamp(highest[0] >> 23u, 27u, 254u);
     let factor = bitcast<f32>((261u - exponent) << 23u);
     if (thread == 0u) { factors[row] = bitcast<f32>((exponent - 7u) << 23u); }
-    for (var i = thread; i < n_fours; i += 256u) {
-        put(row, i, four_at(row, i) * factor);
+    for (var base = 0u; base < n_fours; base += 256u) {
+        let i = base + thread;
+        if (i < n_fours) { put(row, i, four_at(row, i) * factor); }
     }
     // Groups are fours of lists of fours of columns.
     let per_group = GROUP / 4u;

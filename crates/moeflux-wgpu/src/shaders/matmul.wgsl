@@ -1,5 +1,5 @@
 // Products of matrices with many rows of activations, in tiles of 64 rows of
-// the matrix and 16 * TILE rows of activations.
+// the matrix and 64 rows of activations; a thread has four by four outputs.
 
 struct Params {
     m: Matrix,
@@ -15,8 +15,8 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
 
 // Columns of a block, then rows: 16 KiB together.
-var<workgroup> w_tile: array<f32, 2048>;
-var<workgroup> x_tile: array<f32, 512u * TILE>;
+var<workgroup> w_tile: array<vec4<f32>, 512>;
+var<workgroup> x_tile: array<vec4<f32>, 512>;
 
 @compute @workgroup_size(256)
 fn main(
@@ -33,48 +33,54 @@ fn main(
     let load_row = thread >> 2u;
     let load_part = thread & 3u;
     let w_row = job.first_row + min(w_first + load_row, job.n_rows - 1u);
-    let loads_x = load_row < 16u * TILE;
     let x_row = lists[job.list + 2u * min(x_first + load_row, job.n_list - 1u)] + job.x;
     let tn = thread & 15u;
     let tm = thread >> 4u;
-    var acc: array<vec4<f32>, TILE>;
+#each i 4
+    var acc$i: vec4<f32>;
+#end
     for (var blk = 0u; blk < p.m.n_blocks; blk++) {
         let b = block_of(p.m, job.elements, job.scales, job.phase, w_row, blk);
-        for (var half = 0u; half < 2u; half++) {
-            let c = 2u * load_part + half;
+#each h 2
+        {
+            let c = 2u * load_part + $hu;
             let v = four(p.m, b, c);
-            for (var e = 0u; e < 4u; e++) {
-                let k = 4u * c + e;
-                w_tile[k * 64u + load_row] = v[e];
+#each e 4
+            {
+                let k = 4u * c + $eu;
+                let at = k * 16u + (load_row >> 2u);
+                w_tile[at][load_row & 3u] = v[$eu];
                 let col = blk * 32u + k;
-                if (loads_x) {
-                    var value = 0.0;
-                    if (col < p.m.cols) { value = x[x_row + col]; }
-                    x_tile[k * 16u * TILE + load_row] = value;
-                }
+                var value = 0.0;
+                if (col < p.m.cols) { value = x[x_row + col]; }
+                x_tile[at][load_row & 3u] = value;
             }
+#end
         }
+#end
         workgroupBarrier();
-        for (var k = 0u; k < 32u; k++) {
-            let w_at = k * 64u + 4u * tn;
-            let v = vec4<f32>(
-                w_tile[w_at], w_tile[w_at + 1u], w_tile[w_at + 2u], w_tile[w_at + 3u],
-            );
-            for (var i = 0u; i < TILE; i++) {
-                let value = x_tile[k * 16u * TILE + tm * TILE + i];
-                acc[i] = fma(v, vec4<f32>(value), acc[i]);
+        for (var k = 0u; k < 32u; k += 8u) {
+#each u 8
+            {
+                let v = w_tile[(k + $uu) * 16u + tn];
+                let xs = x_tile[(k + $uu) * 16u + tm];
+#each i 4
+                acc$i = fma(v, vec4<f32>(xs[$iu]), acc$i);
+#end
             }
+#end
         }
         workgroupBarrier();
     }
-    for (var i = 0u; i < TILE; i++) {
-        let x_idx = x_first + tm * TILE + i;
-        if (x_idx < job.n_list) {
-            let first = lists[job.list + 2u * x_idx + 1u] + job.out;
-            for (var e = 0u; e < 4u; e++) {
-                let row = w_first + 4u * tn + e;
-                if (row < job.n_rows) { y[first + row] = acc[i][e]; }
-            }
-        }
+#each i 4
+    put(job, x_first + 4u * tm + $iu, w_first + 4u * tn, acc$i);
+#end
+}
+
+fn put(job: Job, x_idx: u32, row: u32, sums: vec4<f32>) {
+    if (x_idx >= job.n_list) { return; }
+    let first = lists[job.list + 2u * x_idx + 1u] + job.out + row;
+    for (var e = 0u; e < 4u; e++) {
+        if (row + e < job.n_rows) { y[first + e] = sums[e]; }
     }
 }

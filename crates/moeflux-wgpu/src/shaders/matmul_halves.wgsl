@@ -63,9 +63,10 @@ fn biases(job: Job, row: u32, group: u32, is_low: bool) -> vec4<f16> {
             left[e] = 128.0 * fma(8.0, pair.x, pair.y);
         }
     }
-    let upper = vec4<f16>(left);
-    if (is_low) { return vec4<f16>(left - vec4<f32>(upper)); }
-    return upper;
+    // Cut off, as in `halves.wgsl`.
+    let upper = bitcast<vec4<f32>>(bitcast<vec4<u32>>(left) & vec4<u32>(0xffffe000u));
+    if (is_low) { return vec4<f16>(left - upper); }
+    return vec4<f16>(upper);
 }
 
 @compute @workgroup_size(256)
@@ -137,11 +138,15 @@ fn main(
         workgroupBarrier();
 #if EMULATED
         for (var part = 0u; part < PARTS; part++) {
-            for (var k = 0u; k < 8u; k++) {
-                for (var i = 0u; i < 64u; i++) {
-                    let a = vec4<f32>(x_tile[part * 1280u + (em + (i >> 3u)) * LD + k]);
-                    sums[i] += dot(a, vec4<f32>(w_tile[(en + (i & 7u)) * LD + k]));
-                }
+            // Software devices stop loops, nested ones together, after 65,535 times.
+            for (var i = 0u; i < 64u; i++) {
+                let x_at = part * 1280u + (em + (i >> 3u)) * LD;
+                let w_at = (en + (i & 7u)) * LD;
+                var sum = sums[i];
+#each k 8
+                sum += dot(vec4<f32>(x_tile[x_at + $ku]), vec4<f32>(w_tile[w_at + $ku]));
+#end
+                sums[i] = sum;
             }
         }
 #else

@@ -64,7 +64,7 @@ fn variants() -> Vec<Variant> {
                 ],
             );
         }
-        add(Shader::Matmul, &[&with(&[1]), &with(&[4])]);
+        add(Shader::Matmul, &[&with(&[])]);
         add(Shader::Embed, &[&with(&[])]);
         add(Shader::HeadTransposed, &[&with(&[1]), &with(&[4])]);
     }
