@@ -6,9 +6,7 @@ mod metal;
 use std::sync::Arc;
 
 use moeflux_backend::conformance::{self, Closeness};
-use moeflux_backend::{
-    Backend, Cols, DeviceError, HostMatrix, Inputs, Projection, Weight,
-};
+use moeflux_backend::{Backend, Cols, DeviceError, HostMatrix, Inputs, Projection, Weight};
 use moeflux_core::HostBuf;
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 

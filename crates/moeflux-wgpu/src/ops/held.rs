@@ -11,7 +11,8 @@ use moeflux_backend::{Experts, RoutedExperts};
 use moeflux_core::MatrixLayout;
 
 use super::moe::{Sum, activate, add_up, choose, first_products, phase};
-use super::products::{Chosen, Job, List, Products, Source, digits, run};
+use super::products::{Chosen, Job, List, Products, Source, run};
+use super::rounding::digits;
 use super::{ELEMENTS, word};
 use crate::arena::{Decoder, Place};
 use crate::backend::Wgpu;
