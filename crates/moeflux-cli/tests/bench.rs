@@ -62,7 +62,9 @@ fn conversations_at_once_share_experts() {
     // Eight rows want most experts of a layer, but none twice.
     assert!(number(together, "bytes_per_token") < 0.8 * number(&all, "bytes_per_token"));
     assert!(json(&[])["together"].is_null());
-    refuses(&["bench", "--sequences", "0"], 2, &["--sequences", "0"]);
+    for n in ["0", "257", "18446744073709551615"] {
+        refuses(&["bench", "--sequences", n], 2, &["--sequences", n]);
+    }
 }
 
 #[test]

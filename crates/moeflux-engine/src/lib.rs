@@ -57,7 +57,7 @@ pub use moeflux_backend::{CacheSpec, KvType};
 pub use moeflux_core::TokenId;
 pub use moeflux_core::checkpoint::CheckpointKind;
 pub use perplexity::{Divergence, Perplexity, divergence, perplexity};
-pub use plan::Plan;
+pub use plan::{MAX_SESSIONS, Plan};
 pub use scheduler::{
     Answer, Bias, Event, Job, Listener, Load, Scheduler, SchedulerOptions, SubmitError,
     TokenLogprob, TokenText,

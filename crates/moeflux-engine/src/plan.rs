@@ -26,8 +26,8 @@ const STREAMED_SHARE: u64 = 5;
 /// Positions planned for where nobody says otherwise.
 const DEFAULT_CTX: usize = 32_768;
 
-/// Sessions beyond this help nobody.
-const MAX_SESSIONS: usize = 256;
+/// Most sessions of an engine: more help nobody.
+pub const MAX_SESSIONS: usize = 256;
 
 /// Checkpoints of a session where nobody says otherwise: so many, if they fit
 /// into the session's part of so many bytes, and at least so many.

@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use moeflux_engine::measure::{self, DriveProbe, Machine, MemoryProbe, Workload};
-use moeflux_engine::{Engine, EngineOptions, TokenId};
+use moeflux_engine::{Engine, EngineOptions, MAX_SESSIONS, TokenId};
 
 use self::figures::{Drive, Figures, Sample};
 use self::prompt::Prompts;
 use super::print;
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, UsageError};
 use crate::files::OutFile;
 use crate::model;
 use crate::report::note;
@@ -32,13 +32,17 @@ const AGAIN_TIME: Duration = Duration::from_millis(100);
 const PROFILED_TOKENS: usize = 64;
 
 pub(crate) fn run(args: &BenchArgs) -> Result<()> {
+    let sequences = args.sequences;
+    if sequences > MAX_SESSIONS {
+        return Err(UsageError(format!("--sequences {sequences}: at most {MAX_SESSIONS}")).into());
+    }
     let name = || format!("--report {}", args.report.as_deref().unwrap_or("".as_ref()).display());
     let report = args.report.as_deref().map(OutFile::create).transpose().with_context(name)?;
     let text = args.text.as_deref().map(prompt::read).transpose()?;
     let mut options = EngineOptions { timed: true, ..args.model.engine_options(false)? };
     if !args.kernels {
         options.ctx.get_or_insert(args.prompt_tokens.saturating_add(args.gen_tokens));
-        options.sessions.get_or_insert(args.sequences);
+        options.sessions.get_or_insert(sequences);
         // No run goes back.
         options.checkpoint_bytes.get_or_insert(0);
     }
@@ -128,6 +132,9 @@ impl Bench<'_> {
         let n = self.args.sequences;
         if n == 1 {
             return Ok(None);
+        }
+        if self.args.cold {
+            self.engine.forget_experts();
         }
         let prompts: Vec<&[TokenId]> = (0..n).map(|k| self.prompts.get(i * n + k)).collect();
         Ok(Some(measure::run_together(self.engine, &prompts, self.args.gen_tokens)?))

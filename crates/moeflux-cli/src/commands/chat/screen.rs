@@ -1,6 +1,6 @@
 //! An answer on its way to the terminal, and in the line below it how it goes.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use console::{Term, measure_text_width};
 use moeflux_engine::Sink;
 
+use crate::commands::print;
 use crate::progress::Bar;
 
 /// Prints an answer to standard output as it comes.
@@ -82,13 +83,6 @@ impl Sink for Screen<'_> {
             }
         }
     }
-}
-
-/// Writes to standard output at once.
-fn print(text: &str) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }
 
 /// What a terminal is told: the text, and a line below it that goes again.
