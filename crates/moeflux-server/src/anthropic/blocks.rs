@@ -57,7 +57,7 @@ fn begun(content: Value, at: &str) -> ApiResult<Option<Message>> {
     }
     let text = message.content.as_ref().and_then(Value::as_str).unwrap_or_default();
     if text.ends_with(char::is_whitespace) {
-        let problem = "final assistant content cannot end with trailing whitespace";
+        let problem = "the beginning of the answer must not end with white space";
         return Err(ApiError::field("messages", problem));
     }
     Ok((!text.is_empty()).then_some(message))

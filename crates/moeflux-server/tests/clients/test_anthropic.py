@@ -167,7 +167,7 @@ def test_count_tokens(client):
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0].type"),
     ({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y "}]},
-     "final assistant content cannot end with trailing whitespace"),
+     "must not end with white space"),
     ({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [
         {"type": "tool_use", "id": "1", "name": "f", "input": {}}]}]}, "messages[1].content"),
     ({"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [
