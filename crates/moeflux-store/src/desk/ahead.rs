@@ -131,6 +131,7 @@ impl Desk {
         let is_prefetch = urgency == Urgency::Prefetch;
         self.entries[target.ordinal.idx()] = Entry::Coming {
             waiters: Vec::new(),
+            starter: None,
             is_predicted: is_prefetch,
             is_expected: is_prefetch,
         };

@@ -66,6 +66,8 @@ enum Entry {
     /// Queued, or being read.
     Coming {
         waiters: Vec<Waiter>,
+        /// The request that the read was started for; `None` if it was predicted.
+        starter: Option<Ticket>,
         /// Whether a prediction started the read and nobody asked since.
         is_predicted: bool,
         /// Whether its layer is still to come.
@@ -209,7 +211,7 @@ impl Desk {
     fn join(&mut self, pending: &mut Pending, waiter: Waiter, target: Target) -> bool {
         let is_predicted = match &mut self.entries[target.ordinal.idx()] {
             Entry::Absent => return false,
-            Entry::Coming { waiters, is_predicted, is_expected } => {
+            Entry::Coming { waiters, is_predicted, is_expected, .. } => {
                 if waiters.is_empty() {
                     self.flight.promote(target);
                 }
@@ -334,7 +336,7 @@ impl Desk {
             self.reading_ahead.retain(|it| *it != target);
         }
         let entry = &mut self.entries[target.ordinal.idx()];
-        let Entry::Coming { waiters, is_predicted, is_expected } =
+        let Entry::Coming { waiters, starter, is_predicted, is_expected } =
             mem::replace(entry, Entry::Absent)
         else {
             unreachable!("{} was read without being on its way", target.key);
@@ -350,7 +352,7 @@ impl Desk {
             Err((err, buf)) => {
                 self.release(buf);
                 self.predictor.uncover(target.key);
-                self.report(target, err, &waiters);
+                self.report(target, err, &waiters, starter);
             }
         }
         if self.has_surplus() {
@@ -383,14 +385,21 @@ impl Desk {
             Entry::Resident { expert, holder, is_predicted, is_expected };
     }
 
-    /// Tells one request of a failed read; other requests try again and get an
-    /// error of their own if it fails for them too.
-    fn report(&mut self, target: Target, err: StoreError, waiters: &[Waiter]) {
+    /// Tells the request that a read was started for that it failed. Others
+    /// asked later, when what was wrong may have been mended: they try again and
+    /// get an error of their own if it fails for them too.
+    fn report(
+        &mut self,
+        target: Target,
+        err: StoreError,
+        waiters: &[Waiter],
+        starter: Option<Ticket>,
+    ) {
         let mut err = Some(err);
         for waiter in waiters {
             let Some(pending) = self.requests.get_mut(&waiter.ticket) else { continue };
             pending.n_coming -= 1;
-            match err.take() {
+            match err.take_if(|_| starter == Some(waiter.ticket)) {
                 Some(err) => pending.failed.push_back(err),
                 None => pending.unissued.push_back((waiter.index, target)),
             }
@@ -398,8 +407,8 @@ impl Desk {
     }
 
     fn start(&mut self, target: Target, buf: Option<HostBuf>, waiter: Waiter) {
-        let waiters = vec![waiter];
-        let coming = Entry::Coming { waiters, is_predicted: false, is_expected: false };
+        let (waiters, starter) = (vec![waiter], Some(waiter.ticket));
+        let coming = Entry::Coming { waiters, starter, is_predicted: false, is_expected: false };
         self.entries[target.ordinal.idx()] = coming;
         self.queue.push(Job { target, buf, urgency: Urgency::Demand });
     }

@@ -84,6 +84,35 @@ fn a_second_request_for_a_failing_read_tries_again() {
 }
 
 #[test]
+fn a_request_does_not_fail_for_a_read_that_an_earlier_one_left_behind() {
+    for mode in MODES {
+        let Fixture { dir: _dir, store, control } = fixture(&[packed(8)], 8, options(mode));
+        control.hold();
+        let left_behind = store.request(LayerIdx(0), &ids(&[2]));
+        control.begun(1);
+        drop(left_behind);
+        let mut later = store.request(LayerIdx(0), &ids(&[2]));
+        control.spoil(0, Fault::Error(io::ErrorKind::Other));
+        control.release();
+        assert_eq!(later.next_batch().unwrap().unwrap().len(), 1);
+    }
+}
+
+#[test]
+fn a_request_does_not_fail_for_a_read_that_was_predicted() {
+    for mode in MODES {
+        let Fixture { dir: _dir, store, control } = fixture(&[packed(8)], 8, options(mode));
+        control.hold();
+        store.prefetch(LayerIdx(0), &ids(&[2]));
+        control.begun(1);
+        let mut wanted = store.request(LayerIdx(0), &ids(&[2]));
+        control.spoil(0, Fault::Error(io::ErrorKind::Other));
+        control.release();
+        assert_eq!(wanted.next_batch().unwrap().unwrap().len(), 1);
+    }
+}
+
+#[test]
 fn an_early_end_of_a_file_of_full_length_is_a_short_read() {
     for mode in MODES {
         let fixture = fixture(&[packed(8)], 2, options(mode));
