@@ -10,8 +10,9 @@ use crate::encoder::{Encoder, Mem};
 /// Positions of the first piece before it grows.
 const FIRST_POSITIONS: usize = 256;
 
-/// Bytes that a piece of a cache does not exceed.
-const PIECE_BYTES: usize = 64 << 20;
+/// Bytes that a piece of a cache does not exceed; few in tests, so that caches
+/// have several.
+const PIECE_BYTES: usize = if cfg!(test) { 64 << 10 } else { 64 << 20 };
 
 /// One cache of one sequence.
 #[derive(Debug)]

@@ -24,6 +24,7 @@ pub(crate) enum Shader {
     HeadTransposed,
     StoreKv,
     Attention,
+    AttentionRows,
     MergeAttention,
     ScoreIndex,
     ChooseIndex,
@@ -111,6 +112,9 @@ impl Shader {
             Shader::StoreKv => facts!("store_kv", Nothing, "wr", &["KV"]),
             Shader::Attention => {
                 facts!("attention", Caches, "rrrrw", &["KV", "COLS", "MASKED", "Q_DIM"])
+            }
+            Shader::AttentionRows => {
+                facts!("attention_rows", Caches, "rrrrw", &["KV", "VC", "MASKED", "VP"])
             }
             Shader::MergeAttention => facts!("merge_attention", Nothing, "rrw", &["SINKS"]),
             Shader::ScoreIndex => facts!("score_index", Caches, "rrrw", &["KV"]),

@@ -1,6 +1,7 @@
 //! Every op against the specification, and every kernel against the compilers
 //! that the machine at hand does not have.
 
+mod attention;
 mod metal;
 
 use std::sync::Arc;

@@ -15,8 +15,14 @@ const TILE: usize = 64;
 /// for, so that a row's bits follow from its position alone.
 const SPLIT: usize = 2 * TILE;
 
+/// Queries of a workgroup of `attention_rows.wgsl`.
+pub(crate) const QUERIES: usize = 32;
+
+/// Floats of a value that its threads have room for.
+const MOST_VALUES: usize = 1024;
+
 /// Words of what splits gathered, and of scores, at a time.
-const PART_WORDS: usize = 8 << 20;
+const PART_WORDS: usize = 16 << 20;
 
 /// The positions that each row of a batch attends to, as bits.
 #[derive(Debug, Default)]
@@ -137,12 +143,17 @@ fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, (first, n): (usize, 
     let values = if op.v.is_some() { &kv.v } else { &kv.k };
     let row = span.rows.start + first;
     let mut first_split = 0;
+    let group = n_heads / kv.n_heads;
+    // Queries that share keys are worked on together where they are enough to
+    // fill a workgroup; the bits are the same.
+    let is_shared = n * group >= b.least_shared_queries && v_dim <= MOST_VALUES;
     for part in parts {
         let n_splits = splits(part.positions.len());
-        let n_groups = n * n_heads * n_splits;
-        let params = [
+        let n_blocks = (n * group).div_ceil(QUERIES);
+        let n_groups = n_splits * if is_shared { kv.n_heads * n_blocks } else { n * n_heads };
+        let mut params = vec![
             word(n_heads),
-            word(n_heads / kv.n_heads),
+            word(group),
             word(kv.k.dim),
             word(v_dim),
             word(q.start),
@@ -156,7 +167,7 @@ fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, (first, n): (usize, 
             word(part.positions.start),
             word(part.positions.end),
             word(SPLIT),
-            word(n_splits),
+            word(if is_shared { n_blocks } else { n_splits }),
             word(all_splits),
             word(first_split),
             word(kv.k.row_words),
@@ -164,22 +175,21 @@ fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, (first, n): (usize, 
             word(mask_words),
             word(n_groups),
         ];
-        let consts = [
-            kv.kind(),
-            word(v_dim.div_ceil(TILE)),
-            u32::from(selection.is_some()),
-            word((kv.k.dim + 1).next_multiple_of(4)),
-        ];
+        let is_masked = u32::from(selection.is_some());
+        let variant = if is_shared {
+            params.push(word(n));
+            let fours = v_dim.div_ceil(4 * QUERIES);
+            let at_once = 1 << (8 / fours).ilog2();
+            Variant::new(Shader::AttentionRows, &[kv.kind(), word(fours), is_masked, at_once])
+        } else {
+            let (cols, q_dim) = (v_dim.div_ceil(TILE), (kv.k.dim + 1).next_multiple_of(4));
+            Variant::new(Shader::Attention, &[kv.kind(), word(cols), is_masked, word(q_dim)])
+        };
+        let (keys, values) = (&kv.k.pieces[part.piece], &values.pieces[part.piece]);
         b.encoder.dispatch(
-            Variant::new(Shader::Attention, &consts),
+            variant,
             &params,
-            &[
-                &q_buf.mem,
-                &kv.k.pieces[part.piece],
-                &values.pieces[part.piece],
-                &mask_mem,
-                &gathered,
-            ],
+            &[&q_buf.mem, keys, values, &mask_mem, &gathered],
             Grid::Linear(n_groups),
         );
         first_split += n_splits;

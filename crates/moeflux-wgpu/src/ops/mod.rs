@@ -8,7 +8,7 @@ mod moe;
 mod products;
 mod rounding;
 
-pub(crate) use attention::{Mask, attention, select_positions};
+pub(crate) use attention::{Mask, QUERIES, attention, select_positions};
 pub(crate) use elementwise::{
     RopeTable, add, add_bias, copy, gated_rms_norm, layer_norm, rms_norm, rope, sigmoid_gate,
     swiglu,

@@ -128,16 +128,19 @@ fn main(
     }
     workgroupBarrier();
     let seen_end = p.position + row + 1u;
-    var start = p.seen_from + split * p.split_len;
-    let end = min(min(start + p.split_len, p.seen_to), seen_end);
+    let split_start = p.seen_from + split * p.split_len;
+    let end = min(min(split_start + p.split_len, p.seen_to), seen_end);
+    var start = split_start;
     if (p.window > 0u && seen_end > p.window) { start = max(start, seen_end - p.window); }
+    // Tiles begin at the same positions whatever the window.
+    let skipped = (start - split_start) / THREADS * THREADS;
     var largest = NONE;
     var sum = 0.0;
     var acc: array<f32, COLS>;
-    for (var first = start; first < end; first += THREADS) {
+    for (var first = split_start + skipped; first < end; first += THREADS) {
         let position = first + thread;
         var it = NONE;
-        var is_seen = position < end;
+        var is_seen = position >= start && position < end;
 #if MASKED
         if (is_seen) {
             let word = chosen[(p.first_row + row) * p.mask_words + position / 32u];
@@ -147,9 +150,11 @@ fn main(
         if (is_seen) {
             it = score(((position - p.piece_start) * n_kv_heads + kv_head) * p.k_words);
         }
+        // Read back, it is rounded whatever it goes into.
+        weights[thread] = it;
         let new_largest = max(largest, highest(thread, it));
         var weight = 0.0;
-        if (is_seen) { weight = exp_(it - new_largest); }
+        if (is_seen) { weight = exp_(weights[thread] - new_largest); }
         weights[thread] = weight;
         let tile_sum = total(thread, weight);
         let factor = exp_(largest - new_largest);

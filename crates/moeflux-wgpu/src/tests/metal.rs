@@ -77,6 +77,7 @@ fn variants() -> Vec<Variant> {
         add(Shader::StoreKv, &[&[kind]]);
         add(Shader::ScoreIndex, &[&[kind]]);
         add(Shader::Attention, &[&[kind, 1, 0, 20], &[kind, 8, 1, 580]]);
+        add(Shader::AttentionRows, &[&[kind, 1, 0, 8], &[kind, 4, 1, 2], &[kind, 8, 0, 1]]);
         for (group, digits) in [(32, 1), (64, 2), (128, 2)] {
             add(
                 Shader::Round,

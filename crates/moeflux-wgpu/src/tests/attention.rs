@@ -1,0 +1,119 @@
+//! The two kernels of attention against each other.
+
+use moeflux_backend::{Attention, Backend, Cache, CacheSpec, Cols, KvType, SelectPositions, Span};
+
+use super::context;
+use crate::Wgpu;
+
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    n_heads: usize,
+    n_kv_heads: usize,
+    k_dim: usize,
+    /// 0 where values are the first floats of keys.
+    v_dim: usize,
+    out_dim: usize,
+    dtype: KvType,
+    window: Option<usize>,
+    top_k: Option<usize>,
+}
+
+const PLAIN: Shape = Shape {
+    n_heads: 6,
+    n_kv_heads: 2,
+    k_dim: 40,
+    v_dim: 24,
+    out_dim: 24,
+    dtype: KvType::F32,
+    window: None,
+    top_k: None,
+};
+
+const LATENT: Shape =
+    Shape { n_heads: 9, n_kv_heads: 1, k_dim: 70, v_dim: 0, out_dim: 51, ..PLAIN };
+
+/// Most rows of a step.
+const ROWS: usize = 37;
+
+fn floats(seed: u32, n: usize) -> Vec<f32> {
+    (0..n).map(|i| ((i as f32 + 1.0) * 0.618 + seed as f32 * 1.7).sin() * 2.0).collect()
+}
+
+/// The bits of all rows of some steps of two sequences, one of which grows
+/// beyond a piece of its cache.
+fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
+    let Shape { n_heads, n_kv_heads, k_dim, v_dim, out_dim, dtype, .. } = shape;
+    let specs = [
+        CacheSpec::Kv { n_heads: n_kv_heads, k_dim, v_dim, dtype },
+        CacheSpec::Kv { n_heads: 1, k_dim: 16, v_dim: 0, dtype: KvType::F32 },
+    ];
+    let (first, second) = (b.new_sequence(&specs), b.new_sequence(&specs));
+    let cols = |b: &mut Wgpu, len| Cols { buf: b.alloc(ROWS, len), start: 0, len };
+    let (q, k) = (cols(b, n_heads * k_dim), cols(b, n_kv_heads * k_dim));
+    let v = (v_dim > 0).then(|| cols(b, n_kv_heads * v_dim));
+    let (out, index) = (cols(b, n_heads * out_dim), cols(b, 16 + 16 + 1));
+    let select = shape.top_k.map(|top_k| SelectPositions {
+        out: b.new_selection(),
+        q: index.slice(0, 16).heads(1),
+        k: index.slice(16, 16),
+        weights: index.slice(32, 1),
+        cache: Cache(1),
+        scale: 0.5,
+        top_k,
+    });
+    let attention = Attention {
+        out: out.heads(n_heads),
+        q: q.heads(n_heads),
+        k: k.heads(n_kv_heads),
+        v: v.map(|it| it.heads(n_kv_heads)),
+        cache: Cache(0),
+        scale: 0.7,
+        window: shape.window,
+        sinks: None,
+        selection: select.map(|it| it.out),
+    };
+    let mut all = Vec::new();
+    let (mut at, mut other) = (0, 0);
+    for (step, n) in [1, 33, 30, 36, 2, 33, 35, 34, 33, 1, 36, 35].into_iter().enumerate() {
+        for (seed, it) in (3 * step as u32..).zip([q, k, index].into_iter().chain(v)) {
+            b.write(it.buf, &floats(seed, ROWS * it.len));
+        }
+        let spans = [
+            Span { sequence: first, rows: 0..n, position: at },
+            Span { sequence: second, rows: n..ROWS, position: other },
+        ];
+        (at, other) = (at + n, other + ROWS - n);
+        if let Some(select) = select {
+            b.select_positions(select, &spans);
+        }
+        b.attention(attention, &spans);
+        all.extend(b.read(out.buf, ROWS).expect("the device works").iter().map(|it| it.to_bits()));
+    }
+    all
+}
+
+#[test]
+fn sharing_keys_changes_no_bit() {
+    let Some(context) = context() else { return };
+    for shape in [
+        PLAIN,
+        Shape { n_heads: 1, n_kv_heads: 1, k_dim: 3, v_dim: 1, out_dim: 1, ..PLAIN },
+        Shape { dtype: KvType::Bf16, window: Some(70), k_dim: 33, ..PLAIN },
+        Shape { dtype: KvType::Q8, k_dim: 100, v_dim: 130, out_dim: 130, ..PLAIN },
+        Shape { window: Some(1), ..PLAIN },
+        Shape { window: Some(129), v_dim: 260, out_dim: 260, ..PLAIN },
+        Shape { k_dim: 64, v_dim: 600, out_dim: 600, ..PLAIN },
+        LATENT,
+        Shape { dtype: KvType::Q8, top_k: Some(20), ..LATENT },
+        Shape { dtype: KvType::Bf16, top_k: Some(200), window: Some(150), ..LATENT },
+    ] {
+        let [alone, shared] = [usize::MAX, 1].map(|least| {
+            let mut b = Wgpu::new(std::sync::Arc::clone(&context), None);
+            b.least_shared_queries = least;
+            bits(&mut b, shape)
+        });
+        assert!(alone.iter().any(|it| *it != 0), "{shape:?}: nothing but zeros");
+        let first = alone.iter().zip(&shared).position(|it| it.0 != it.1);
+        assert_eq!(first, None, "{shape:?}: from the row of that element on");
+    }
+}
