@@ -13,5 +13,5 @@ fuzz_target!(|bytes: &[u8]| {
     let n_slots = trace.shape().top_k;
     let best = replayer.optimum(n_slots);
     assert!(replayer.policy(CachePolicy::Frequency, n_slots).hits <= best.hits);
-    replayer.prefetch(CachePolicy::Score, n_slots, Prefetch::Lookahead);
+    replayer.prefetch(CachePolicy::Lru, n_slots, Prefetch::Lookahead);
 });

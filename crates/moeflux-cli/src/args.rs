@@ -138,20 +138,18 @@ enum KvFormat {
 pub(crate) enum Policy {
     /// The one unused for longest
     Lru,
-    /// The one used least of late
+    /// The one whose next use is farthest, by how often it was used of late and the way to its
+    /// layer
     Frequency,
-    /// As frequency, and what routers nearly chose counts too
-    Score,
 }
 
 impl Policy {
-    pub(crate) const ALL: [Policy; 3] = [Policy::Lru, Policy::Frequency, Policy::Score];
+    pub(crate) const ALL: [Policy; 2] = [Policy::Lru, Policy::Frequency];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Policy::Lru => "lru",
             Policy::Frequency => "frequency",
-            Policy::Score => "score",
         }
     }
 }
@@ -161,7 +159,6 @@ impl From<Policy> for CachePolicy {
         match policy {
             Policy::Lru => CachePolicy::Lru,
             Policy::Frequency => CachePolicy::Frequency,
-            Policy::Score => CachePolicy::Score,
         }
     }
 }
@@ -569,6 +566,9 @@ pub(crate) struct ReplayArgs {
     /// Tokens at the beginning that only teach
     #[arg(long, value_name = "N")]
     pub(crate) skip: Option<usize>,
+    /// Cut the trace into N sequences that are served together
+    #[arg(long, value_name = "N", default_value = "1", value_parser = count, allow_negative_numbers = true)]
+    pub(crate) sequences: usize,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -37,7 +37,7 @@ fn a_recorded_routing_is_replayed_below_the_optimum() {
     assert_eq!(caches.len(), 4);
     for cache in caches {
         let best = cache["optimum"].as_f64().unwrap();
-        for policy in ["lru", "frequency", "score"] {
+        for policy in ["lru", "frequency"] {
             let rate = cache["hit_rate"][policy].as_f64().unwrap();
             assert!(0.0 <= rate && rate <= best, "{cache}");
         }
@@ -47,6 +47,10 @@ fn a_recorded_routing_is_replayed_below_the_optimum() {
     assert!(right(1) > 0.5 && right(0) < right(1), "{}", caches[1]);
     let (text, _) = succeeds(&["replay", &file, "--cache", "256KiB,100%", "--policy", "lru"]);
     assert!(text.contains("cache 100% (256 experts)") && text.contains("optimum"), "{text}");
+    let together = replay(&file, &["--sequences", "4"]);
+    assert_eq!(together["sequences"], 4);
+    let rate = |it: &Value| it["caches"][3]["hit_rate"]["frequency"].as_f64().unwrap();
+    assert!(rate(&together) < rate(&found), "{together}");
 }
 
 #[test]
@@ -56,7 +60,7 @@ fn the_routing_does_not_depend_on_chunks_caches_or_predictions() {
     for flags in [
         &["--chunk", "3"][..],
         &["--expert-cache", "600KB", "--prefetch", "lookahead"],
-        &["--expert-cache", "600KB", "--prefetch", "auto", "--cache-policy", "score"],
+        &["--expert-cache", "600KB", "--prefetch", "auto", "--cache-policy", "lru"],
     ] {
         assert!(fs::read(record(dir.path(), flags)).unwrap() == want, "{flags:?}");
     }
@@ -76,6 +80,8 @@ fn bad_traces_and_sizes_are_refused() {
     refuses(&["replay", &file, "--cache", "101%"], 2, &["101%", "25% or 8GiB"]);
     refuses(&["replay", &file, "--cache", "1KiB"], 2, &["1.00 KiB", "4 of 256 experts"]);
     refuses(&["replay", &file, "--skip", "99999"], 2, &["--skip 99999"]);
+    refuses(&["replay", &file, "--sequences", "99999"], 2, &["--sequences 99999"]);
+    refuses(&["replay", &file, "--sequences", "0"], 2, &["--sequences"]);
     refuses(&["run", "-q", "hi", "--record-routing", "/proc/x"], 1, &["/proc/x"]);
 }
 

@@ -85,7 +85,7 @@ fn greedy_needs_no_seed_and_no_flag_changes_the_bits() {
         &["--expert-io", "pread", "--expert-cache", "1MiB", "--prefetch", "last-token"],
         &["--expert-io", "mmap", "--chunk", "3"],
         &["--expert-cache", "1MB", "--cache-policy", "lru"],
-        &["--expert-cache", "1MB", "--cache-policy", "score", "--prefetch", "lookahead"],
+        &["--expert-cache", "1MB", "--cache-policy", "lru", "--prefetch", "lookahead"],
         &["--expert-cache", "2MB", "--prefetch", "auto", "--no-expert-stats"],
         &["--ctx", "64", "--verify"],
     ] {

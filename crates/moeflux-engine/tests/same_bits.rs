@@ -107,7 +107,7 @@ fn one_option_at_a_time_changes_no_bit() {
                 }
             }
             for budget in [floor, floor * 2, floor * 3 + 1, u64::MAX >> 16] {
-                for cache_policy in [CachePolicy::Lru, CachePolicy::Frequency, CachePolicy::Score] {
+                for cache_policy in [CachePolicy::Lru, CachePolicy::Frequency] {
                     for prefetch in
                         [Prefetch::Off, Prefetch::LastToken, Prefetch::Lookahead, Prefetch::Auto]
                     {
@@ -146,7 +146,7 @@ fn any_options(floor: u64) -> impl Strategy<Value = (EngineOptions, usize)> {
     let isa = select(isa_names());
     let budget = prop_oneof![Just(floor), floor..floor * 6, Just(floor * 1000)];
     let io = select(vec![IoChoice::Auto, IoChoice::Mmap, IoChoice::Pread, IoChoice::Direct]);
-    let policy = select(vec![CachePolicy::Lru, CachePolicy::Frequency, CachePolicy::Score]);
+    let policy = select(vec![CachePolicy::Lru, CachePolicy::Frequency]);
     let prefetch =
         select(vec![Prefetch::Off, Prefetch::LastToken, Prefetch::Lookahead, Prefetch::Auto]);
     let budget = proptest::option::of(budget);

@@ -92,25 +92,6 @@ impl ExpertStore {
         self.shared.lock().record(layer, experts_of_last_token, is_predicting);
     }
 
-    /// Whether [`ExpertStore::observe`] is of use.
-    pub fn wants_scores(&self) -> bool {
-        self.shared.lock().policy().is_some_and(|it| it.wants_scores())
-    }
-
-    /// Tells the policy how routers scored experts that they considered, summed
-    /// over the rows of a step.
-    ///
-    /// # Panics
-    /// If the layer or one of the experts does not exist.
-    pub fn observe(&self, layer: LayerIdx, scores: &[(ExpertId, f32)]) {
-        let plan = &self.shared.reader.plan;
-        let mut desk = self.shared.lock();
-        let Some(policy) = desk.policy() else { return };
-        for &(expert, score) in scores {
-            policy.scored(plan.target(ExpertKey { layer, expert }).ordinal, score);
-        }
-    }
-
     /// Drops all predictions and the predicted reads that have not started.
     pub fn forget_predictions(&self) {
         self.shared.lock().forget_predictions();

@@ -70,11 +70,10 @@ pub enum IoChoice {
 pub enum CachePolicy {
     /// The one unused for longest.
     Lru,
-    /// The one used least, recent uses counting more.
+    /// The one whose next use is farthest, as how often it was used of late and
+    /// the way to its layer tell.
     #[default]
     Frequency,
-    /// As that, and what routers nearly chose counts too.
-    Score,
 }
 
 /// Which experts are read before they are asked for.

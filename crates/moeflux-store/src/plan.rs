@@ -119,6 +119,12 @@ impl Plan {
         self.n_experts
     }
 
+    /// Experts of each layer.
+    pub(crate) fn layer_sizes(&self) -> Vec<usize> {
+        let layers = self.bank.layers.iter();
+        layers.map(|it| it.as_ref().map_or(0, |it| it.n_experts)).collect()
+    }
+
     /// Layers that have experts.
     pub(crate) fn n_moe_layers(&self) -> usize {
         self.bank.layers.iter().flatten().count()

@@ -7,7 +7,7 @@ use moeflux_core::ExpertId;
 
 use crate::plan::Ordinal;
 use crate::policy::{Policy, policy};
-use crate::trace::{RoutingTrace, TracedLayer};
+use crate::trace::{RoutingTrace, TraceShape, TracedLayer};
 use crate::{CachePolicy, Prefetch};
 
 /// How a policy fared.
@@ -44,18 +44,30 @@ impl Replay {
 pub struct Replayer<'a> {
     trace: &'a RoutingTrace,
     first_counted: usize,
+    n_sequences: usize,
 }
 
 impl<'a> Replayer<'a> {
     /// Counts every token.
     pub fn new(trace: &'a RoutingTrace) -> Replayer<'a> {
-        Replayer { trace, first_counted: 0 }
+        Replayer { trace, first_counted: 0, n_sequences: 1 }
     }
 
     /// Leaves out the first tokens, which find an empty cache.
     #[must_use]
     pub fn skip(self, n_tokens: usize) -> Replayer<'a> {
         Replayer { first_counted: n_tokens, ..self }
+    }
+
+    /// Cuts the trace into so many parts of one length, and takes them for
+    /// sequences that each have a row in every step.
+    ///
+    /// # Panics
+    /// Where there is to be none.
+    #[must_use]
+    pub fn together(self, n_sequences: usize) -> Replayer<'a> {
+        assert!(n_sequences > 0, "a step has rows");
+        Replayer { n_sequences, ..self }
     }
 
     /// Experts of all layers.
@@ -75,32 +87,29 @@ impl<'a> Replayer<'a> {
         n_slots: usize,
         prefetch: Prefetch,
     ) -> PrefetchReplay {
-        let mut cache = Cache::new(choice, self.n_experts(), n_slots);
+        let TraceShape { layers, n_experts, .. } = self.trace.shape();
+        let mut cache = Cache::new(choice, &vec![*n_experts; layers.len()], n_slots);
         let mut got = PrefetchReplay::default();
-        let top_k = self.trace.shape().top_k;
-        let mut last = vec![Vec::new(); self.trace.shape().layers.len()];
-        self.each(|token, place, layer| {
-            let chosen: Vec<Ordinal> =
-                layer.scores[..top_k].iter().map(|it| self.ordinal(place, it.0)).collect();
+        let mut last = vec![Vec::new(); layers.len()];
+        self.each(|step| {
             let predicted: Vec<Ordinal> = match prefetch {
                 Prefetch::Off => Vec::new(),
-                Prefetch::LastToken => std::mem::replace(&mut last[place], chosen.clone()),
-                Prefetch::Lookahead | Prefetch::Auto => {
-                    layer.predicted.iter().map(|&it| self.ordinal(place, it)).collect()
+                Prefetch::LastToken => {
+                    let chosen = step.chosen.iter().map(|it| it.0).collect();
+                    std::mem::replace(&mut last[step.place], chosen)
                 }
+                Prefetch::Lookahead | Prefetch::Auto => step.predicted.to_vec(),
             };
             let n_read = cache.read_ahead(&predicted);
-            for &(expert, score) in &layer.scores {
-                cache.policy.scored(self.ordinal(place, expert), score);
-            }
-            let n_hits = cache.request_all(&chosen);
-            if token >= self.first_counted {
-                let n_wanted = chosen.len() as u64;
+            let n_hits = cache.request_all(step.chosen);
+            if step.is_counted {
+                let n_wanted = step.chosen.len() as u64;
+                let is_right = |it: &&Ordinal| step.chosen.iter().any(|chosen| chosen.0 == **it);
                 got.demand.requests += n_wanted;
                 got.demand.hits += n_hits;
                 got.reads += n_read + (n_wanted - n_hits);
                 got.predictions += predicted.len() as u64;
-                got.right += predicted.iter().filter(|it| chosen.contains(it)).count() as u64;
+                got.right += predicted.iter().filter(is_right).count() as u64;
             }
         });
         got
@@ -109,55 +118,79 @@ impl<'a> Replayer<'a> {
     /// Belady's optimum, which knows the future: whatever is wanted latest
     /// leaves.
     pub fn optimum(&self, n_slots: usize) -> Replay {
-        let n_layers = self.trace.shape().layers.len();
-        let top_k = self.trace.shape().top_k;
         // By expert, when it is requested, the last time first.
         let mut uses: Vec<Vec<usize>> = vec![Vec::new(); self.n_experts()];
-        self.each(|token, place, layer| {
-            for (expert, _) in &layer.scores[..top_k] {
-                uses[self.ordinal(place, *expert).idx()].push(token * n_layers + place);
-            }
+        let mut now = 0;
+        self.each(|step| {
+            now += 1;
+            step.chosen.iter().for_each(|it| uses[it.0.idx()].push(now));
         });
         uses.iter_mut().for_each(|it| it.reverse());
         let mut resident: BTreeSet<(usize, Ordinal)> = BTreeSet::new();
         let mut got = Replay::default();
-        self.each(|token, place, layer| {
-            let now = token * n_layers + place;
-            let chosen = layer.scores[..top_k].iter().map(|it| self.ordinal(place, it.0));
+        now = 0;
+        self.each(|step| {
+            now += 1;
             let mut n_hits = 0;
-            for expert in chosen.clone() {
+            for &(expert, _) in step.chosen {
                 n_hits += u64::from(resident.remove(&(now, expert)));
                 uses[expert.idx()].pop();
             }
-            for expert in chosen {
+            for &(expert, _) in step.chosen {
                 let next = uses[expert.idx()].last().copied().unwrap_or(usize::MAX);
                 resident.insert((next, expert));
                 if resident.len() > n_slots {
                     resident.pop_last();
                 }
             }
-            if token >= self.first_counted {
-                got.requests += top_k as u64;
+            if step.is_counted {
+                got.requests += step.chosen.len() as u64;
                 got.hits += n_hits;
             }
         });
         got
     }
 
-    fn ordinal(&self, place: usize, expert: ExpertId) -> Ordinal {
-        let ordinal = place * self.trace.shape().n_experts + expert.idx();
-        Ordinal(u32::try_from(ordinal).expect("traces are bounded"))
-    }
-
-    fn each(&self, mut visit: impl FnMut(usize, usize, &TracedLayer)) {
+    fn each(&self, mut visit: impl FnMut(Step<'_>)) {
+        let TraceShape { layers, n_experts, top_k, .. } = self.trace.shape();
+        let n_steps = self.trace.n_tokens() / self.n_sequences;
         let mut layer = TracedLayer::default();
-        for token in 0..self.trace.n_tokens() {
-            for place in 0..self.trace.shape().layers.len() {
-                self.trace.read(token, place, &mut layer);
-                visit(token, place, &layer);
+        let (mut chosen, mut predicted) = (Vec::new(), Vec::new());
+        for (step, place) in (0..n_steps).flat_map(|it| (0..layers.len()).map(move |at| (it, at))) {
+            let ordinal = |expert: ExpertId| {
+                let ordinal = place * n_experts + expert.idx();
+                Ordinal(u32::try_from(ordinal).expect("traces are bounded"))
+            };
+            chosen.clear();
+            predicted.clear();
+            for sequence in 0..self.n_sequences {
+                self.trace.read(sequence * n_steps + step, place, &mut layer);
+                chosen.extend(layer.scores[..*top_k].iter().map(|it| (ordinal(it.0), 1.0)));
+                predicted.extend(layer.predicted.iter().map(|&it| ordinal(it)));
             }
+            chosen.sort_unstable_by_key(|it| it.0);
+            chosen.dedup_by(|again, first| {
+                first.1 += if again.0 == first.0 { again.1 } else { 0.0 };
+                again.0 == first.0
+            });
+            let mut seen = BTreeSet::new();
+            predicted.retain(|&it| seen.insert(it));
+            let is_counted = step * self.n_sequences >= self.first_counted;
+            visit(Step { place, chosen: &chosen, predicted: &predicted, is_counted });
         }
     }
+}
+
+/// What the rows of a step want of a layer.
+#[derive(Clone, Copy, Debug)]
+struct Step<'s> {
+    /// Of the layer, in the trace.
+    place: usize,
+    /// Distinct and ascending, each with the rows that chose it.
+    chosen: &'s [(Ordinal, f32)],
+    /// Distinct.
+    predicted: &'s [Ordinal],
+    is_counted: bool,
 }
 
 /// A cache without content.
@@ -170,26 +203,23 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    pub(crate) fn new(choice: CachePolicy, n_experts: usize, n_slots: usize) -> Cache {
-        let policy = policy(choice, n_experts);
-        Cache { policy, is_resident: vec![false; n_experts], n_resident: 0, n_slots }
+    /// For layers of so many experts each.
+    pub(crate) fn new(choice: CachePolicy, layers: &[usize], n_slots: usize) -> Cache {
+        let is_resident = vec![false; layers.iter().sum()];
+        Cache { policy: policy(choice, layers), is_resident, n_resident: 0, n_slots }
     }
 
-    /// Whether the expert was there.
-    #[cfg(test)]
-    pub(crate) fn request(&mut self, expert: Ordinal) -> bool {
-        self.request_all(&[expert]) == 1
-    }
-
-    /// How many of the experts that one layer wants were there.
-    fn request_all(&mut self, experts: &[Ordinal]) -> u64 {
+    /// How many of the experts that one layer's rows want were there.
+    pub(crate) fn request_all(&mut self, wanted: &[(Ordinal, f32)]) -> u64 {
         let mut n_hits = 0;
-        for &expert in experts {
-            self.policy.touched(expert, 1.0);
+        for &(expert, n_uses) in wanted {
+            self.policy.touched(expert, n_uses);
             n_hits += u64::from(self.is_resident[expert.idx()]);
         }
-        for &expert in experts {
-            self.admit(expert, experts);
+        self.policy.asked();
+        let is_wanted = |it: Ordinal| wanted.binary_search_by_key(&it, |it| it.0).is_ok();
+        for &(expert, _) in wanted {
+            self.admit(expert, &is_wanted);
         }
         n_hits
     }
@@ -198,18 +228,18 @@ impl Cache {
     fn read_ahead(&mut self, experts: &[Ordinal]) -> u64 {
         let n_absent = experts.iter().filter(|it| !self.is_resident[it.idx()]).count();
         for &expert in experts {
-            self.admit(expert, experts);
+            self.admit(expert, &|it| experts.contains(&it));
         }
         n_absent as u64
     }
 
-    /// Makes room for an expert, not at the expense of `kept`.
-    fn admit(&mut self, expert: Ordinal, kept: &[Ordinal]) {
+    /// Makes room for an expert, not at the expense of those that are kept.
+    fn admit(&mut self, expert: Ordinal, is_kept: &dyn Fn(Ordinal) -> bool) {
         if self.is_resident[expert.idx()] {
             return;
         }
         if self.n_resident == self.n_slots {
-            let Some(victim) = self.policy.victim(&|it| !kept.contains(&it)) else { return };
+            let Some(victim) = self.policy.victim(&|it| !is_kept(it)) else { return };
             self.policy.removed(victim);
             self.is_resident[victim.idx()] = false;
             self.n_resident -= 1;
@@ -226,9 +256,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::trace::TraceShape;
 
-    const ALL: [CachePolicy; 3] = [CachePolicy::Lru, CachePolicy::Frequency, CachePolicy::Score];
+    const ALL: [CachePolicy; 2] = [CachePolicy::Lru, CachePolicy::Frequency];
 
     /// Two layers of eight experts, two a token; every layer is predicted right.
     fn trace(tokens: &[[[u16; 2]; 2]]) -> RoutingTrace {
@@ -261,6 +290,18 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_a_step_ask_for_an_expert_once() {
+        let trace =
+            trace(&[[[0, 1], [2, 3]], [[4, 5], [6, 7]], [[1, 0], [3, 4]], [[5, 4], [7, 0]]]);
+        let replayer = Replayer::new(&trace).together(2);
+        // Of layer 0 the first and the third token want the same, and of layer 1 one is shared.
+        let want = Replay { requests: 2 + 3 + 2 + 3, hits: 0 };
+        assert_eq!(replayer.policy(CachePolicy::Frequency, 16), want);
+        assert_eq!(replayer.skip(2).optimum(16).requests, 2 + 3);
+        assert_eq!(Replayer::new(&trace).together(5).optimum(16).requests, 0);
+    }
+
+    #[test]
     fn what_is_predicted_right_is_there() {
         let trace = trace(&[[[0, 1], [2, 3]], [[4, 5], [6, 7]], [[1, 2], [3, 4]]]);
         for choice in ALL {
@@ -278,9 +319,10 @@ mod tests {
                 [[0u16..4, 4u16..8], [0u16..4, 4u16..8]], 1..60
             ),
             n_slots in 4usize..16,
+            n_sequences in 1usize..5,
         ) {
             let trace = trace(&tokens);
-            let replayer = Replayer::new(&trace);
+            let replayer = Replayer::new(&trace).together(n_sequences);
             let best = replayer.optimum(n_slots).hits;
             for choice in ALL {
                 prop_assert!(replayer.policy(choice, n_slots).hits <= best, "{choice:?}");

@@ -97,7 +97,7 @@ impl ExpertStore {
             IoMode::Mmap => None,
             IoMode::Pread | IoMode::Direct => {
                 let n_slots = n_slots(&plan, &options, &mut warnings)?;
-                let policy = policy(options.policy, plan.n_experts());
+                let policy = policy(options.policy, &plan.layer_sizes());
                 Some(Slots::new(alloc, plan.slot_bytes(), n_slots, policy))
             }
         };

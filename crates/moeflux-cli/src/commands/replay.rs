@@ -36,11 +36,17 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<()> {
         RoutingTrace::parse(files::read(&args.trace).with_context(name)?).with_context(name)?;
     let n_tokens = trace.n_tokens();
     let skip = args.skip.unwrap_or(0);
-    if n_tokens <= skip {
-        let message = format!("{}: {n_tokens} tokens, and --skip {skip} leaves none", name());
+    let n_served = n_tokens - n_tokens % args.sequences;
+    if n_served <= skip {
+        let of_each = match args.sequences {
+            1 => String::new(),
+            n => format!(" of --sequences {n}"),
+        };
+        let message =
+            format!("{}: {n_tokens} tokens, and --skip {skip}{of_each} leaves none", name());
         return Err(UsageError(message).into());
     }
-    let replayer = Replayer::new(&trace).skip(skip);
+    let replayer = Replayer::new(&trace).skip(skip).together(args.sequences);
     let choices = match args.policy.as_slice() {
         [] => Policy::ALL.to_vec(),
         some => some.to_vec(),
@@ -50,7 +56,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<()> {
         .iter()
         .map(|size| row(&replayer, &trace, *size, &choices))
         .collect::<Result<_>>()?;
-    let text = if args.json { to_json(&trace, &rows)? } else { to_text(&trace, skip, &rows) };
+    let text = if args.json { to_json(&trace, args, &rows)? } else { to_text(&trace, args, &rows) };
     print(&text)?;
     Ok(())
 }
@@ -98,8 +104,9 @@ fn row(
     Ok(row)
 }
 
-fn to_text(trace: &RoutingTrace, skip: usize, rows: &[Row]) -> String {
+fn to_text(trace: &RoutingTrace, args: &ReplayArgs, rows: &[Row]) -> String {
     let shape = trace.shape();
+    let skip = args.skip.unwrap_or(0);
     let mut out = format!(
         "{} tokens, {} counted; {} of {} experts in each of {} layers, {} each\n",
         trace.n_tokens(),
@@ -109,6 +116,9 @@ fn to_text(trace: &RoutingTrace, skip: usize, rows: &[Row]) -> String {
         shape.layers.len(),
         bytes::show(shape.slot_bytes),
     );
+    if args.sequences > 1 {
+        out += &format!("cut into {} sequences that are served together\n", args.sequences);
+    }
     for row in rows {
         out += &format!("\ncache {} ({} experts): hit rate\n", row.name, row.n_slots);
         for (name, rate) in &row.policies {
@@ -130,7 +140,7 @@ fn to_text(trace: &RoutingTrace, skip: usize, rows: &[Row]) -> String {
     out
 }
 
-fn to_json(trace: &RoutingTrace, rows: &[Row]) -> Result<String> {
+fn to_json(trace: &RoutingTrace, args: &ReplayArgs, rows: &[Row]) -> Result<String> {
     let row = |it: &Row| {
         let policies: serde_json::Map<String, Value> =
             it.policies.iter().map(|(name, rate)| ((*name).to_owned(), json!(rate))).collect();
@@ -156,6 +166,7 @@ fn to_json(trace: &RoutingTrace, rows: &[Row]) -> Result<String> {
         "layers": trace.shape().layers.len(),
         "experts": trace.shape().n_experts,
         "top_k": trace.shape().top_k,
+        "sequences": args.sequences,
         "caches": rows.iter().map(row).collect::<Vec<_>>(),
     });
     Ok(serde_json::to_string_pretty(&value)? + "\n")

@@ -330,18 +330,14 @@ impl Moe {
         step.backend.routed_experts(step.rows(), op);
     }
 
-    /// Hands the scores of a routing to whoever learns from them.
+    /// Hands a routing and its scores to whoever writes them down.
     fn note(&self, step: &mut Step<'_>, chosen: &[ExpertId]) -> Result<(), EngineError> {
-        let is_learning = step.experts.wants_scores();
-        if !is_learning && step.recorder.is_none() {
+        if step.recorder.is_none() {
             return Ok(());
         }
         let top_k = (SCORES_PER_EXPERT * self.top_k).min(self.n_eligible);
         let route = Route { logits: self.scratch.logits, top_k, scoring: self.scoring.plain() };
         let scores = step.backend.route(step.rows(), route)?;
-        if is_learning {
-            step.experts.observe(self.layer, &summed(&scores));
-        }
         if let Some(recorder) = &mut step.recorder {
             recorder.routed(self.layer, chosen, scores);
         }
@@ -401,15 +397,6 @@ impl SharedExpert {
         self.mlp.finish(step, out);
         Shared { out, gate: scale }
     }
-}
-
-/// The scores of each expert, added over all rows.
-fn summed(scores: &Routing) -> Vec<(ExpertId, f32)> {
-    let mut by_expert: Vec<(ExpertId, f32)> =
-        scores.experts.iter().copied().zip(scores.weights.iter().copied()).collect();
-    by_expert.sort_by_key(|it| it.0);
-    let groups = by_expert.chunk_by(|a, b| a.0 == b.0);
-    groups.map(|it| (it[0].0, it.iter().map(|it| it.1).sum())).collect()
 }
 
 /// The distinct experts of a batch, ascending, each with the rows that chose

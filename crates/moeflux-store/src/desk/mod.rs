@@ -167,6 +167,9 @@ impl Desk {
                 pending.unissued.push_back((index, target));
             }
         }
+        if let Some(slots) = &mut self.slots {
+            slots.policy.asked();
+        }
         let n_hits = pending.arrived.len();
         self.counts.requests += 1;
         self.counts.hits += n_hits as u64;

@@ -1,29 +1,35 @@
-//! The one used least leaves first, recent uses counting more.
+//! The one whose next use is farthest leaves first: its layer's turn comes, and
+//! then as many more as experts used so often have to wait on average.
 
 use std::collections::BTreeSet;
 
 use super::Policy;
 use crate::plan::Ordinal;
 
-/// Uses after which an earlier use counts half, for each expert of the bank.
+/// Uses after which an earlier use counts half, for each expert of a layer.
 /// A token uses 1/32 of the experts or thereabouts: that makes about a hundred tokens.
 const HALF_LIFE_USES_PER_EXPERT: f64 = 4.0;
 
-/// Counts the uses of all experts, resident or not. A use at time `t` weighs
-/// `2^(t / half_life)`, so that ageing changes no order and no count ever has
-/// to be touched again.
+/// A step is not expected to use more experts than so many for each expert of a
+/// layer. What many rows of a prompt want is nearly everything; the rows after
+/// them are few, and want what is used often.
+const EXPECTED_USES_PER_EXPERT: f64 = 2.0;
+
+/// Counts the uses of all experts, resident or not, by a clock for each layer.
+/// A use at time `t` weighs `2^(t / half_life)`, so that ageing changes no order
+/// within a layer and no count ever has to be touched again.
 #[derive(Debug)]
 pub(super) struct Frequency {
     uses: Vec<Uses>,
-    resident: BTreeSet<Rank>,
-    half_life_uses: f64,
-    /// Uses so far, by rows.
-    clock: f64,
-    /// Requests so far.
+    layers: Vec<Layer>,
+    /// The layer of the last request.
+    current: usize,
+    /// What that request used.
+    n_uses: f64,
+    /// What the request has used that is being told of.
+    n_open_uses: f64,
+    /// Experts touched so far.
     n_touches: u64,
-    /// How much the router's score of an expert that it considered weighs
-    /// beside a use, if it weighs at all.
-    score_share: Option<f32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +37,19 @@ struct Uses {
     /// Binary logarithm of the summed weights.
     weight_log2: f64,
     last_use: u64,
+    layer: u16,
     resident: bool,
+}
+
+#[derive(Debug)]
+struct Layer {
+    /// Those that may have to leave, the one used least first.
+    resident: BTreeSet<Rank>,
+    n_experts: f64,
+    /// Uses so far, by rows.
+    clock: f64,
+    /// Recent uses of all experts, as they count now.
+    n_recent: f64,
 }
 
 /// Orders by weight, then by recency.
@@ -42,18 +60,44 @@ struct Rank {
     expert: Ordinal,
 }
 
+impl Layer {
+    fn half_life(&self) -> f64 {
+        HALF_LIFE_USES_PER_EXPERT * self.n_experts
+    }
+
+    fn now_log2(&self) -> f64 {
+        self.clock / self.half_life()
+    }
+
+    fn advance(&mut self, n_uses: f64) {
+        self.clock += n_uses;
+        self.n_recent *= (-n_uses / self.half_life()).exp2();
+    }
+}
+
 impl Frequency {
-    /// With a share, also takes account of what routers nearly chose.
-    pub(super) fn new(n_experts: usize, score_share: Option<f32>) -> Frequency {
-        let unused = Uses { weight_log2: f64::NEG_INFINITY, last_use: 0, resident: false };
-        Frequency {
-            uses: vec![unused; n_experts],
+    pub(super) fn new(layers: &[usize]) -> Frequency {
+        let layer = |&n_experts: &usize| Layer {
             resident: BTreeSet::new(),
-            half_life_uses: HALF_LIFE_USES_PER_EXPERT * n_experts.max(1) as f64,
+            n_experts: n_experts.max(1) as f64,
             clock: 0.0,
+            n_recent: 0.0,
+        };
+        let unused =
+            |layer| Uses { weight_log2: f64::NEG_INFINITY, last_use: 0, layer, resident: false };
+        let uses = (0u16..).zip(layers).flat_map(|(i, &n)| std::iter::repeat_n(unused(i), n));
+        Frequency {
+            uses: uses.collect(),
+            layers: layers.iter().map(layer).collect(),
+            current: 0,
+            n_uses: 0.0,
+            n_open_uses: 0.0,
             n_touches: 0,
-            score_share,
         }
+    }
+
+    fn layer_of(&self, expert: Ordinal) -> usize {
+        usize::from(self.uses[expert.idx()].layer)
     }
 
     fn rank(&self, expert: Ordinal) -> Rank {
@@ -64,49 +108,59 @@ impl Frequency {
         Rank { weight_key, last_use: uses.last_use, expert }
     }
 
-    fn now_log2(&self) -> f64 {
-        self.clock / self.half_life_uses
+    /// Recent uses of an expert, as they count now.
+    fn n_recent(&self, uses: &Uses) -> f64 {
+        (uses.weight_log2 - self.layers[usize::from(uses.layer)].now_log2()).exp2()
     }
 
     /// Adds to an expert's weight as it is now.
     fn add(&mut self, expert: Ordinal, n_uses: f64) {
         let rank = self.rank(expert);
-        let now = self.now_log2();
+        let layer = self.layer_of(expert);
+        let now = self.layers[layer].now_log2();
         let uses = &mut self.uses[expert.idx()];
         // The new use weighs at least as much as any sum had when it was last
         // added to, up to the number of uses, so the power stays finite.
         uses.weight_log2 = now + (n_uses + (uses.weight_log2 - now).exp2()).log2();
         uses.last_use = self.n_touches;
+        self.layers[layer].n_recent += n_uses;
         if uses.resident {
-            self.resident.remove(&rank);
-            self.resident.insert(self.rank(expert));
+            self.layers[layer].resident.remove(&rank);
+            let rank = self.rank(expert);
+            self.layers[layer].resident.insert(rank);
         }
+    }
+
+    /// Turns of its layer that an expert waits for its next use beyond the first.
+    fn turns(&self, expert: Ordinal) -> f64 {
+        let uses = &self.uses[expert.idx()];
+        let layer = &self.layers[usize::from(uses.layer)];
+        let share = self.n_recent(uses) / layer.n_recent.max(f64::MIN_POSITIVE);
+        let n_uses = self.n_uses.min(EXPECTED_USES_PER_EXPERT * layer.n_experts);
+        // That one of so many uses is of this expert.
+        let chance = -(-share * n_uses).exp_m1();
+        1.0 / chance.max(f64::MIN_POSITIVE) - 1.0
     }
 }
 
 impl Policy for Frequency {
     fn touched(&mut self, expert: Ordinal, n_uses: f32) {
-        self.clock += f64::from(n_uses);
+        self.current = self.layer_of(expert);
+        self.n_open_uses += f64::from(n_uses);
         self.n_touches += 1;
         self.add(expert, f64::from(n_uses));
     }
 
-    fn scored(&mut self, expert: Ordinal, score: f32) {
-        if let Some(share) = self.score_share
-            && score > 0.0
-        {
-            self.add(expert, f64::from(share * score));
+    fn asked(&mut self) {
+        let n_uses = std::mem::take(&mut self.n_open_uses);
+        if n_uses > 0.0 {
+            self.n_uses = n_uses;
+            self.layers[self.current].advance(n_uses);
         }
     }
 
-    fn wants_scores(&self) -> bool {
-        self.score_share.is_some()
-    }
-
     fn weights(&self) -> Option<Vec<f32>> {
-        let now = self.now_log2();
-        let weight = |it: &Uses| (it.weight_log2 - now).exp2() as f32;
-        Some(self.uses.iter().map(weight).collect())
+        Some(self.uses.iter().map(|it| self.n_recent(it) as f32).collect())
     }
 
     fn restore(&mut self, weights: &[f32]) {
@@ -120,15 +174,90 @@ impl Policy for Frequency {
 
     fn inserted(&mut self, expert: Ordinal) {
         self.uses[expert.idx()].resident = true;
-        self.resident.insert(self.rank(expert));
+        let (layer, rank) = (self.layer_of(expert), self.rank(expert));
+        self.layers[layer].resident.insert(rank);
     }
 
     fn removed(&mut self, expert: Ordinal) {
-        self.resident.remove(&self.rank(expert));
+        let (layer, rank) = (self.layer_of(expert), self.rank(expert));
+        self.layers[layer].resident.remove(&rank);
         self.uses[expert.idx()].resident = false;
     }
 
+    /// In each layer the one used least is the farthest, so that only one of
+    /// each is looked at, and of most layers only how far it can be.
     fn victim(&self, may_leave: &dyn Fn(Ordinal) -> bool) -> Option<Ordinal> {
-        self.resident.iter().map(|it| it.expert).find(|&it| may_leave(it))
+        let n_layers = self.layers.len();
+        let mut farthest: Option<(f64, Ordinal)> = None;
+        for way in (1..=n_layers).rev() {
+            let layer = &self.layers[(self.current + way) % n_layers];
+            let distance = |it: &Rank| way as f64 / n_layers as f64 + self.turns(it.expert);
+            let is_farther = |it: &Rank| farthest.is_none_or(|best| distance(it) > best.0);
+            if layer.resident.first().is_some_and(is_farther)
+                && let Some(found) = layer.resident.iter().find(|it| may_leave(it.expert))
+                && is_farther(found)
+            {
+                farthest = Some((distance(found), found.expert));
+            }
+        }
+        farthest.map(|it| it.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAYERS: usize = 6;
+    const EXPERTS: usize = 16;
+
+    #[test]
+    fn a_victim_is_the_farthest_of_all() {
+        let mut policy = Frequency::new(&[EXPERTS; LAYERS]);
+        let all = || (0..).take(LAYERS * EXPERTS).map(Ordinal);
+        let may_leave = |it: Ordinal| !it.0.is_multiple_of(3);
+        for step in 0..40 {
+            for layer in 0..LAYERS {
+                let chosen = [step * step, 3 * step + 1, step / 2 + layer].map(|it| it % EXPERTS);
+                for expert in chosen {
+                    let expert = Ordinal(u32::try_from(layer * EXPERTS + expert).unwrap());
+                    policy.touched(expert, 1.0);
+                    policy.inserted(expert);
+                }
+                policy.asked();
+                let distance = |it: Ordinal| {
+                    let way = (it.idx() / EXPERTS + LAYERS - layer - 1) % LAYERS + 1;
+                    way as f64 / LAYERS as f64 + policy.turns(it)
+                };
+                let candidates =
+                    all().filter(|&it| policy.uses[it.idx()].resident && may_leave(it));
+                let farthest = candidates.map(distance).fold(0.0, f64::max);
+                let victim = policy.victim(&may_leave);
+                assert_eq!(victim.map_or(0.0, distance), farthest, "step {step}, layer {layer}");
+                if let Some(victim) = victim.filter(|_| step % 2 == 0) {
+                    policy.removed(victim);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn shares_follow_the_uses_of_a_layer() {
+        let mut policy = Frequency::new(&[4, 4]);
+        for _ in 0..500 {
+            for (expert, n_uses) in [(0, 3.0), (1, 1.0), (5, 9.0)] {
+                policy.touched(Ordinal(expert), n_uses);
+                if expert > 0 {
+                    policy.asked();
+                }
+            }
+        }
+        let share = |it: u32| {
+            let uses = &policy.uses[it as usize];
+            policy.n_recent(uses) / policy.layers[usize::from(uses.layer)].n_recent
+        };
+        for (expert, want) in [(0, 0.75), (1, 0.25), (2, 0.0), (5, 1.0)] {
+            assert!((share(expert) - want).abs() < 1e-9, "{expert}: {}", share(expert));
+        }
     }
 }

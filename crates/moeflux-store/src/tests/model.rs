@@ -33,10 +33,6 @@ enum Call {
         experts: Vec<u16>,
     },
     PrefetchAll(u16),
-    Observe {
-        layer: u16,
-        experts: Vec<u16>,
-    },
     /// Takes up what the policy itself has learned.
     Restore,
     BeginLayer(u16),
@@ -70,8 +66,6 @@ fn call() -> impl Strategy<Value = Call> {
         1 => (layer.clone(), experts())
             .prop_map(|(layer, experts)| Call::PrefetchMany { layer, experts }),
         1 => layer.clone().prop_map(Call::PrefetchAll),
-        1 => (layer.clone(), experts())
-            .prop_map(|(layer, experts)| Call::Observe { layer, experts }),
         1 => Just(Call::Restore),
         1 => layer.clone().prop_map(Call::BeginLayer),
         1 => (layer, experts()).prop_map(|(layer, experts)| Call::Record { layer, experts }),
@@ -122,10 +116,6 @@ fn serve(store: &ExpertStore, held: &mut Vec<Arc<Expert>>, call: &Call) {
             store.prefetch_many(LayerIdx(*layer), &ids(experts));
         }
         Call::PrefetchAll(layer) => store.prefetch_all(LayerIdx(*layer)),
-        Call::Observe { layer, experts } => {
-            let scores: Vec<_> = ids(experts).into_iter().map(|it| (it, 0.3)).collect();
-            store.observe(LayerIdx(*layer), &scores);
-        }
         Call::Restore => {
             if let Some(learned) = store.learned() {
                 store.restore(&learned);
@@ -146,11 +136,7 @@ proptest! {
         calls in proptest::collection::vec(call(), 1..60),
         n_slots in 1u64..12,
         n_readers in 1usize..4,
-        policy in proptest::sample::select(vec![
-            CachePolicy::Lru,
-            CachePolicy::Frequency,
-            CachePolicy::Score,
-        ]),
+        policy in proptest::sample::select(vec![CachePolicy::Lru, CachePolicy::Frequency]),
         is_direct in any::<bool>(),
         top_k in 1usize..3,
     ) {
