@@ -173,6 +173,15 @@ pub trait Backend: Send {
     /// # Errors
     /// Whatever went wrong since the last read-back.
     fn route(&mut self, rows: usize, op: Route) -> Result<Routing, DeviceError>;
+
+    /// As [`Backend::route`], in memory that is already there.
+    ///
+    /// # Errors
+    /// As [`Backend::route`].
+    fn route_into(&mut self, rows: usize, op: Route, out: &mut Routing) -> Result<(), DeviceError> {
+        *out = self.route(rows, op)?;
+        Ok(())
+    }
     /// Reads `head @ x[row]` back for each of `rows`: `rows.len() * vocab`
     /// floats.
     ///

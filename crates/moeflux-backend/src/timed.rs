@@ -506,6 +506,11 @@ impl Backend for Timed {
         self.time("route", |_| touches(rows, 0, op.logits.len), |it| it.route(rows, op))
     }
 
+    fn route_into(&mut self, rows: usize, op: Route, out: &mut Routing) -> Result<(), DeviceError> {
+        self.facts.router = Some(op.logits);
+        self.time("route", |_| touches(rows, 0, op.logits.len), |it| it.route_into(rows, op, out))
+    }
+
     fn logits(&mut self, rows: &[usize], x: Cols, head: Weight) -> Result<Vec<f32>, DeviceError> {
         let work = |facts: &Facts| facts.products(rows.len(), &[head]);
         self.time("logits", work, |it| it.logits(rows, x, head))

@@ -18,6 +18,7 @@ use crate::device::{self, Device, Opening};
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
 use crate::layers::Step;
+use crate::layers::moe::MoeLists;
 use crate::load::Loader;
 use crate::measure::Meter;
 use crate::models::{Build, Model, ModelShape, Variant};
@@ -133,6 +134,8 @@ pub(crate) struct Core {
     expert_stats: Option<ExpertStats>,
     /// Sees what routed experts are given, while a model is calibrated.
     pub(crate) observer: Option<Moments>,
+    /// Kept from step to step.
+    lists: MoeLists,
 }
 
 impl Engine {
@@ -241,7 +244,8 @@ impl Engine {
             prompt_cache,
             meter,
         };
-        let core = Core { backend, experts, model, recorder, expert_stats, observer: None };
+        let (observer, lists) = (None, MoeLists::default());
+        let core = Core { backend, experts, model, recorder, expert_stats, observer, lists };
         Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
     }
 
@@ -378,7 +382,7 @@ impl Core {
         spans: &[Span],
         tokens: &[TokenId],
     ) -> Result<(), EngineError> {
-        let Core { backend, experts, model, recorder, expert_stats, observer } = self;
+        let Core { backend, experts, model, recorder, expert_stats, observer, lists } = self;
         let mut step = Step {
             backend: backend.as_mut(),
             experts,
@@ -386,6 +390,7 @@ impl Core {
             spans,
             recorder: recorder.as_mut(),
             observer: observer.as_mut().map(|it| it as &mut dyn ExpertObserver),
+            lists,
         };
         let start = Instant::now();
         let outcome = model.forward(&mut step);

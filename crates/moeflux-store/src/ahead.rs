@@ -49,6 +49,9 @@ impl ExpertStore {
         let plan = &self.shared.reader.plan;
         let likely = experts.iter().map(|&expert| plan.target(ExpertKey { layer, expert }));
         let likely: Vec<Target> = likely.collect();
+        if chance == Chance::Likely {
+            self.shared.hints.set_predicted(layer);
+        }
         if self.shared.lock().prefetch(layer, &likely, chance) {
             self.shared.work.notify_all();
         }
@@ -62,8 +65,10 @@ impl ExpertStore {
             Prefetch::Lookahead => true,
             Prefetch::Auto => n_rows > 1,
         };
-        let desk = self.shared.lock();
-        (is_on || desk.tuner().is_on()) && !self.is_missing(layer) && desk.is_worthwhile(layer)
+        if self.is_missing(layer) || !self.shared.hints.is_worthwhile(layer) {
+            return false;
+        }
+        is_on || self.shared.lock().tuner().is_on()
     }
 
     /// Whether reads ahead of what many rows will want are welcome.
@@ -89,11 +94,15 @@ impl ExpertStore {
     /// failed; else as a miss.
     pub fn record(&self, layer: LayerIdx, experts_of_last_token: &[ExpertId]) {
         let is_predicting = self.options.prefetch == Prefetch::LastToken;
+        if !self.shared.hints.take_predicted(layer) && !is_predicting {
+            return;
+        }
         self.shared.lock().record(layer, experts_of_last_token, is_predicting);
     }
 
     /// Drops all predictions and the predicted reads that have not started.
     pub fn forget_predictions(&self) {
+        self.shared.hints.forget();
         self.shared.lock().forget_predictions();
     }
 

@@ -1,5 +1,6 @@
 //! The store as its users see it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
@@ -14,8 +15,8 @@ use crate::pressure::{Controller, watch};
 use crate::reader::Reader;
 use crate::slots::Slots;
 use crate::{
-    Arrivals, IoMode, LayerCounts, SlotAlloc, StoreError, StoreOptions, StoreStats, Timeline,
-    usable_memory,
+    Arrivals, Batch, IoMode, LayerCounts, SlotAlloc, StoreError, StoreOptions, StoreStats,
+    Timeline, usable_memory,
 };
 
 /// Hands out routed experts, reading those that are not resident.
@@ -43,6 +44,46 @@ pub(crate) struct Shared {
     pub(crate) work: Condvar,
     /// Told when a record has been read.
     pub(crate) arrived: Condvar,
+    pub(crate) hints: Hints,
+}
+
+/// What consumers can tell of each layer without a lock.
+#[derive(Debug)]
+pub(crate) struct Hints {
+    /// Whether predicting the layer may save a wait, as of its last request.
+    is_worthwhile: Vec<AtomicBool>,
+    /// Whether it was predicted since its routing was last recorded.
+    is_predicted: Vec<AtomicBool>,
+}
+
+impl Hints {
+    fn new(n_layers: usize) -> Hints {
+        let all = |it: bool| (0..n_layers).map(|_| AtomicBool::new(it)).collect();
+        Hints { is_worthwhile: all(true), is_predicted: all(false) }
+    }
+
+    pub(crate) fn is_worthwhile(&self, layer: LayerIdx) -> bool {
+        self.is_worthwhile.get(layer.idx()).is_some_and(|it| it.load(Ordering::Relaxed))
+    }
+
+    fn set_worthwhile(&self, layer: LayerIdx, is_worthwhile: bool) {
+        self.is_worthwhile[layer.idx()].store(is_worthwhile, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_predicted(&self, layer: LayerIdx) {
+        self.is_predicted[layer.idx()].store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the layer was predicted; not any more after this.
+    pub(crate) fn take_predicted(&self, layer: LayerIdx) -> bool {
+        self.is_predicted.get(layer.idx()).is_some_and(|it| it.swap(false, Ordering::Relaxed))
+    }
+
+    /// As before the first request.
+    pub(crate) fn forget(&self) {
+        self.is_worthwhile.iter().for_each(|it| it.store(true, Ordering::Relaxed));
+        self.is_predicted.iter().for_each(|it| it.store(false, Ordering::Relaxed));
+    }
 }
 
 impl ExpertStore {
@@ -102,11 +143,13 @@ impl ExpertStore {
             }
         };
         let desk = Desk::new(plan.n_experts(), is_missing.len(), slots, options.top_k);
+        let hints = Hints::new(is_missing.len());
         let shared = Arc::new(Shared {
             reader: Reader::new(plan, source(files), maps),
             desk: Mutex::new(desk),
             work: Condvar::new(),
             arrived: Condvar::new(),
+            hints,
         });
         let (readers, watcher) = (Vec::new(), None);
         let mut store = ExpertStore { shared, readers, watcher, options, is_missing, warnings };
@@ -168,6 +211,20 @@ impl ExpertStore {
         layer: LayerIdx,
         experts: impl ExactSizeIterator<Item = (ExpertId, usize)>,
     ) -> Arrivals<'_> {
+        self.request_into(layer, experts, Batch::new())
+    }
+
+    /// As [`ExpertStore::request_for`]; what is resident is put into `batch`,
+    /// which the first call of [`Arrivals::next_batch`] gives back.
+    ///
+    /// # Panics
+    /// If the layer or one of the experts does not exist.
+    pub fn request_into(
+        &self,
+        layer: LayerIdx,
+        experts: impl ExactSizeIterator<Item = (ExpertId, usize)>,
+        batch: Batch,
+    ) -> Arrivals<'_> {
         let shared = &*self.shared;
         if self.is_missing(layer) {
             return Arrivals::missing(shared, layer);
@@ -178,7 +235,10 @@ impl ExpertStore {
         let plan = &shared.reader.plan;
         let wanted = experts
             .map(|(expert, n_rows)| (plan.target(ExpertKey { layer, expert }), n_rows as f32));
-        let (hits, ticket) = shared.lock().request(layer, wanted);
+        let mut desk = shared.lock();
+        let (hits, ticket) = desk.request(layer, wanted, batch);
+        shared.hints.set_worthwhile(layer, desk.is_worthwhile(layer));
+        drop(desk);
         if ticket.is_some() {
             shared.work.notify_one();
         }
@@ -274,8 +334,16 @@ impl Drop for ExpertStore {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread took a store's lock.
+    pub(crate) static N_LOCKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 impl Shared {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Desk> {
+        #[cfg(test)]
+        N_LOCKS.set(N_LOCKS.get() + 1);
         self.desk.lock().expect("no holder of the lock panics")
     }
 

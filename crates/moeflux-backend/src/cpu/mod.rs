@@ -53,6 +53,8 @@ pub struct Cpu {
     rounded: products::RoundedInputs,
     scratch: products::Scratch,
     attention_scratch: Spare<attention::Scratch>,
+    attention_tiles: Spare<Vec<attention::Tile>>,
+    route_scratch: Spare<route::Scratch>,
     delta_scratch: Spare<delta::Scratch>,
     /// What smaller weights share.
     slab: Mutex<HostSlab>,
@@ -89,6 +91,8 @@ impl Cpu {
             rounded: products::RoundedInputs::default(),
             scratch: products::Scratch::default(),
             attention_scratch: Spare::default(),
+            attention_tiles: Spare::default(),
+            route_scratch: Spare::default(),
             delta_scratch: Spare::default(),
             slab: Mutex::new(HostSlab::new(0)),
         }
@@ -391,24 +395,33 @@ impl Backend for Cpu {
     }
 
     fn route(&mut self, rows: usize, op: Route) -> Result<Routing, DeviceError> {
+        let mut out = Routing::default();
+        self.route_into(rows, op, &mut out)?;
+        Ok(out)
+    }
+
+    fn route_into(&mut self, rows: usize, op: Route, out: &mut Routing) -> Result<(), DeviceError> {
         let logits = self.buf(op.logits.buf);
         let bias = match op.scoring {
             Scoring::Sigmoid { bias, .. } => bias.map(|it| self.vector(it)),
             Scoring::Softmax { .. } | Scoring::SoftmaxOfChosen => None,
         };
-        let router = route::Router { isa: self.isa, top_k: op.top_k, scoring: op.scoring, bias };
-        let mut experts = vec![ExpertId(0); rows * op.top_k];
-        let mut weights = vec![0.0; rows * op.top_k];
-        let shared = SharedMut::new(&mut experts);
+        let (isa, spare) = (self.isa, &self.route_scratch);
+        let router = route::Router { isa, top_k: op.top_k, scoring: op.scoring, bias, spare };
+        let Routing { experts, weights } = out;
+        experts.clear();
+        experts.resize(rows * op.top_k, ExpertId(0));
+        weights.clear();
+        weights.resize(rows * op.top_k, 0.0);
+        let shared = SharedMut::new(experts);
         // A choice costs as much as some passes over the logits.
         let cost = 16 * op.logits.len;
-        for_each_chunk(&self.pool, &mut weights, op.top_k, cost, &|row, weights| {
+        for_each_chunk(&self.pool, weights, op.top_k, cost, &|row, weights| {
             // SAFETY: a row belongs to one task, and its part to the row.
             let experts = unsafe { shared.slice(row * op.top_k..(row + 1) * op.top_k) };
             router.choose(logits.cols(row, op.logits), experts, weights);
         });
-        let routing = Routing { experts, weights };
-        Ok(routing)
+        Ok(())
     }
 
     fn logits(&mut self, rows: &[usize], x: Cols, head: Weight) -> Result<Vec<f32>, DeviceError> {

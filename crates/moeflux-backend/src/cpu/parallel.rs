@@ -49,3 +49,10 @@ pub(super) fn for_each_chunk(
         }
     });
 }
+
+/// An empty vector of another type in the memory of `old`, where one element of
+/// both takes the same.
+pub(super) fn recycle<T, U>(mut old: Vec<T>) -> Vec<U> {
+    old.clear();
+    old.into_iter().map(|_| unreachable!("it is empty")).collect()
+}

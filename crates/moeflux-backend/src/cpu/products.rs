@@ -9,11 +9,11 @@ use super::matmul::{
     Activations, FloatRows, HeadColumns, HeadJob, MatmulJob, OutRows, Quantised, Rounding, RowMap,
     head_products, run_jobs,
 };
-use super::memory::{Digits, rounding};
-use super::parallel::for_each_chunk;
+use super::memory::{self, Digits, rounding};
+use super::parallel::{for_each_chunk, recycle};
 use super::pool::SharedMut;
 use super::{Cpu, elementwise};
-use crate::{Cols, ExpertCall, Experts, HeadProduct, Heads, Projection, Weight};
+use crate::{Buf, Cols, ExpertCall, Experts, HeadProduct, Heads, Projection, Weight};
 
 /// Rows of experts that are worked on together; bounds the scratch memory.
 const EXPERT_ROWS: usize = 1024;
@@ -27,6 +27,28 @@ pub(super) struct Scratch {
     /// `(rows, 2 * intermediate)`: gate, then up.
     gate_up: Vec<f32>,
     activated: Quantised,
+    lists: Lists,
+    rows: RowLists,
+}
+
+/// What one call writes down; empty between calls.
+#[derive(Debug, Default)]
+struct Lists {
+    bufs: Vec<Buf>,
+    taken: Vec<memory::Activations>,
+    shared: Vec<(usize, SharedMut<'static, f32>)>,
+    jobs: Vec<MatmulJob<'static>>,
+}
+
+/// The rows of the experts that share a fork, call after call.
+#[derive(Debug, Default)]
+struct RowLists {
+    /// Rows of the input.
+    rows: Vec<u32>,
+    /// Rows of the output.
+    slots: Vec<u32>,
+    /// Each row's expert.
+    experts: Vec<usize>,
 }
 
 /// Rounded inputs of recent products: layers multiply the same input with
@@ -104,12 +126,14 @@ pub(super) fn project(cpu: &mut Cpu, rows: usize, x: Cols, outputs: &[Projection
             cpu.round(x, rows, digits);
         }
     }
-    let mut bufs: Vec<_> = outputs.iter().map(|it| it.out.buf).collect();
+    let mut lists = std::mem::take(&mut cpu.scratch.lists);
+    let bufs = &mut lists.bufs;
+    bufs.extend(outputs.iter().map(|it| it.out.buf));
     bufs.sort_unstable_by_key(|it| it.0);
     bufs.dedup();
-    let mut taken: Vec<_> = bufs.iter().map(|it| cpu.take(*it)).collect();
-    let shared: Vec<_> =
-        taken.iter_mut().map(|it| (it.width, SharedMut::new(&mut it.data))).collect();
+    lists.taken.extend(bufs.iter().map(|it| cpu.take(*it)));
+    let mut shared = recycle(lists.shared);
+    shared.extend(lists.taken.iter_mut().map(|it| (it.width, SharedMut::new(&mut it.data))));
     let job = |it: &Projection| {
         let at = bufs.iter().position(|buf| *buf == it.out.buf).expect("every output was taken");
         let (stride, data) = shared[at];
@@ -129,12 +153,15 @@ pub(super) fn project(cpu: &mut Cpu, rows: usize, x: Cols, outputs: &[Projection
             },
         }
     };
-    let jobs: Vec<_> = outputs.iter().map(job).collect();
+    let mut jobs = recycle(lists.jobs);
+    jobs.extend(outputs.iter().map(job));
     run_jobs(&cpu.pool, cpu.isa, &jobs);
-    drop(jobs);
-    for (buf, it) in bufs.iter().zip(taken) {
-        cpu.put(*buf, it);
+    lists.jobs = recycle(jobs);
+    lists.shared = recycle(shared);
+    for (buf, it) in lists.bufs.drain(..).zip(lists.taken.drain(..)) {
+        cpu.put(buf, it);
     }
+    cpu.scratch.lists = lists;
 }
 
 pub(super) fn head_product(cpu: &mut Cpu, rows: usize, op: HeadProduct) {
@@ -167,11 +194,18 @@ pub(super) fn logits(cpu: &mut Cpu, rows: &[usize], x: Cols, head: Weight) -> Ve
     }
     let weight = cpu.matrices[head.0 as usize].view();
     let mut out = vec![0.0; rows.len() * weight.rows];
-    let chosen: Vec<u32> = rows.iter().filter_map(|it| u32::try_from(*it).ok()).collect();
+    let chosen: Vec<u32>;
+    let x_rows = match *rows {
+        [row] => RowMap::Range { first: row, n: 1 },
+        _ => {
+            chosen = rows.iter().filter_map(|it| u32::try_from(*it).ok()).collect();
+            RowMap::List(&chosen)
+        }
+    };
     let job = MatmulJob {
         weight,
         x: cpu.inputs(x, n_rows, digits),
-        x_rows: RowMap::List(&chosen),
+        x_rows,
         out: OutRows {
             data: SharedMut::new(&mut out),
             stride: weight.rows,
@@ -201,10 +235,13 @@ pub(super) fn experts(cpu: &mut Cpu, op: Experts<'_>) {
             n_rows_now <= EXPERT_ROWS
         });
         let (now, later) = rest.split_at(1 + more.count());
-        let group = Group::new(&layout, op, now);
         let mut scratch = std::mem::take(&mut cpu.scratch);
+        let mut lists = std::mem::take(&mut scratch.rows);
+        lists.set(now);
+        let group = Group { layout: &layout, op, calls: now, lists: &lists };
         group.gate_and_up(cpu, &mut scratch, n_rows);
         group.down(cpu, &mut scratch);
+        scratch.rows = lists;
         cpu.scratch = scratch;
         rest = later;
     }
@@ -215,24 +252,23 @@ struct Group<'a> {
     layout: &'a ExpertLayout,
     op: Experts<'a>,
     calls: &'a [ExpertCall],
-    /// Rows of the input, call after call.
-    rows: Vec<u32>,
-    /// Rows of the output, call after call.
-    slots: Vec<u32>,
-    /// Each row's expert.
-    experts: Vec<usize>,
+    lists: &'a RowLists,
+}
+
+impl RowLists {
+    fn set(&mut self, calls: &[ExpertCall]) {
+        self.rows.clear();
+        self.slots.clear();
+        self.experts.clear();
+        for call in calls {
+            self.rows.extend(call.rows.iter().map(|it| it.row));
+            self.slots.extend(call.rows.iter().map(|it| it.slot));
+            self.experts.extend(call.rows.iter().map(|_| call.expert.key.expert.idx()));
+        }
+    }
 }
 
 impl<'a> Group<'a> {
-    fn new(layout: &'a ExpertLayout, op: Experts<'a>, calls: &'a [ExpertCall]) -> Group<'a> {
-        let all = || calls.iter().flat_map(|it| &it.rows);
-        let rows = all().map(|it| it.row).collect();
-        let slots = all().map(|it| it.slot).collect();
-        let of_rows = |it: &ExpertCall| vec![it.expert.key.expert.idx(); it.rows.len()];
-        let experts = calls.iter().flat_map(of_rows).collect();
-        Group { layout, op, calls, rows, slots, experts }
-    }
-
     fn digits(&self, format: MatrixFormat) -> Option<Digits> {
         rounding(format, self.op.inputs)
     }
@@ -248,9 +284,9 @@ impl<'a> Group<'a> {
 
     fn gate_and_up(&self, cpu: &Cpu, scratch: &mut Scratch, n_rows: usize) {
         let width = 2 * self.layout.intermediate();
-        scratch.gate_up.resize(self.rows.len() * width, 0.0);
+        scratch.gate_up.resize(self.lists.rows.len() * width, 0.0);
         let data = SharedMut::new(&mut scratch.gate_up);
-        let mut jobs = Vec::with_capacity(2 * self.calls.len());
+        let mut jobs = recycle(std::mem::take(&mut scratch.lists.jobs));
         for (call, first) in self.placed() {
             let n = call.rows.len();
             let mut job = |weight: MatrixView<'a>, first_col| {
@@ -258,7 +294,7 @@ impl<'a> Group<'a> {
                 jobs.push(MatmulJob {
                     weight,
                     x: cpu.inputs(self.op.x, n_rows, self.digits(weight.format)),
-                    x_rows: RowMap::List(&self.rows[first..first + n]),
+                    x_rows: RowMap::List(&self.lists.rows[first..first + n]),
                     out: OutRows {
                         data,
                         stride: width,
@@ -276,7 +312,7 @@ impl<'a> Group<'a> {
             }
         }
         run_jobs(&cpu.pool, cpu.isa, &jobs);
-        drop(jobs);
+        scratch.lists.jobs = recycle(jobs);
         self.activate(cpu, &mut scratch.gate_up, width);
     }
 
@@ -285,7 +321,8 @@ impl<'a> Group<'a> {
         let activation = self.op.activation;
         for_each_chunk(&cpu.pool, gate_up, width, width, &|i, row| {
             let biases = self.op.biases.map(|it| {
-                let at = self.experts[i] * (width / 2)..(self.experts[i] + 1) * (width / 2);
+                let expert = self.lists.experts[i];
+                let at = expert * (width / 2)..(expert + 1) * (width / 2);
                 (&cpu.vector(it.gate)[at.clone()], &cpu.vector(it.up)[at])
             });
             let op = elementwise::Activate { activation, biases, alternates };
@@ -294,12 +331,12 @@ impl<'a> Group<'a> {
     }
 
     fn down(&self, cpu: &mut Cpu, scratch: &mut Scratch) {
-        let Scratch { gate_up, activated } = scratch;
+        let Scratch { gate_up, activated, lists, .. } = scratch;
         let intermediate = self.layout.intermediate();
         let stride = 2 * intermediate;
         let digits = self.digits(self.layout.down.format);
         if let Some(Digits { group_size, n_digits }) = digits {
-            let (n_rows, cols) = (self.rows.len(), intermediate);
+            let (n_rows, cols) = (self.lists.rows.len(), intermediate);
             let rounding = Rounding { x: gate_up, stride, n_rows, cols, group_size, n_digits };
             activated.quantise(&cpu.pool, cpu.isa, rounding);
         }
@@ -317,15 +354,16 @@ impl<'a> Group<'a> {
                 data,
                 stride: taken.width,
                 first_col: 0,
-                rows: RowMap::List(&self.slots[first..first + call.rows.len()]),
+                rows: RowMap::List(&self.lists.slots[first..first + call.rows.len()]),
             },
         };
-        let jobs: Vec<_> = self.placed().map(job).collect();
+        let mut jobs = recycle(std::mem::take(&mut lists.jobs));
+        jobs.extend(self.placed().map(job));
         run_jobs(&cpu.pool, cpu.isa, &jobs);
-        drop(jobs);
+        lists.jobs = recycle(jobs);
         if let Some(biases) = self.op.biases {
             let hidden = self.layout.down.rows;
-            for (slot, expert) in self.slots.iter().zip(&self.experts) {
+            for (slot, expert) in self.lists.slots.iter().zip(&self.lists.experts) {
                 let bias = &cpu.vector(biases.down)[expert * hidden..(expert + 1) * hidden];
                 let out = &mut taken.data[*slot as usize * taken.width..][..hidden];
                 elementwise::add(cpu.isa, out, bias);

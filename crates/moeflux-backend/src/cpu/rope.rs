@@ -28,7 +28,8 @@ impl RopeTable {
         if self.spans == spans {
             return;
         }
-        self.spans = spans.to_vec();
+        self.spans.clear();
+        self.spans.extend_from_slice(spans);
         self.sin.clear();
         self.cos.clear();
         for span in spans {

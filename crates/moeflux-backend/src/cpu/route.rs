@@ -6,7 +6,19 @@ use super::Isa;
 use super::elementwise::sigmoids;
 use super::isa::for_every_isa;
 use super::math::exp;
+use super::parallel::Spare;
 use crate::{ExpertGroups, Scoring};
+
+/// Memory of one choice.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    scores: Vec<f32>,
+    /// Scores and their biases.
+    choice: Vec<f32>,
+    group_scores: Vec<f32>,
+    kept: Vec<u64>,
+    chosen: Vec<u64>,
+}
 
 /// How rows choose.
 pub(super) struct Router<'a> {
@@ -15,40 +27,41 @@ pub(super) struct Router<'a> {
     pub(super) scoring: Scoring,
     /// What `scoring` names.
     pub(super) bias: Option<&'a [f32]>,
+    pub(super) spare: &'a Spare<Scratch>,
 }
 
 impl Router<'_> {
     /// The choice of one row, `top_k` experts and weights.
     pub(super) fn choose(&self, logits: &[f32], experts: &mut [ExpertId], weights: &mut [f32]) {
-        let Router { isa, top_k, scoring, bias } = *self;
-        let chosen = match scoring {
+        let Router { isa, top_k, scoring, bias, spare } = *self;
+        let mut scratch = spare.take();
+        let Scratch { scores, chosen, .. } = &mut scratch;
+        scores.clear();
+        scores.extend_from_slice(logits);
+        match scoring {
             Scoring::Softmax { renormalise, scale } => {
-                let mut scores = logits.to_vec();
-                softmax(isa, &mut scores);
-                let chosen = best(&scores, |_| true, top_k);
-                pick(&scores, &chosen, weights);
+                softmax(isa, scores);
+                best(chosen, scores, |_| true, top_k);
+                pick(scores, chosen, weights);
                 finish(weights, renormalise.then_some(0.0), scale);
-                chosen
             }
             Scoring::SoftmaxOfChosen => {
-                let chosen = best(logits, |_| true, top_k);
-                pick(logits, &chosen, weights);
+                best(chosen, scores, |_| true, top_k);
+                pick(scores, chosen, weights);
                 softmax(isa, weights);
-                chosen
             }
             Scoring::Sigmoid { groups, renormalise, scale, .. } => {
-                let mut scores = logits.to_vec();
-                sigmoids(isa, &mut scores);
-                let chosen = best_biased(&scores, bias, groups, top_k);
-                pick(&scores, &chosen, weights);
+                sigmoids(isa, scores);
+                best_biased(&mut scratch, bias, groups, top_k);
+                pick(&scratch.scores, &scratch.chosen, weights);
                 finish(weights, renormalise.then_some(SIGMOID_EPS), scale);
-                chosen
             }
-        };
-        assert_eq!(chosen.len(), experts.len(), "as many experts as rows choose");
-        for (expert, chosen) in experts.iter_mut().zip(chosen) {
-            *expert = ExpertId(chosen);
         }
+        assert_eq!(scratch.chosen.len(), experts.len(), "as many experts as rows choose");
+        for (expert, key) in experts.iter_mut().zip(&scratch.chosen) {
+            *expert = ExpertId(index(*key));
+        }
+        spare.put(scratch);
     }
 }
 
@@ -56,9 +69,9 @@ impl Router<'_> {
 const SIGMOID_EPS: f32 = 1e-20;
 
 /// The scores of the chosen, best first.
-fn pick(scores: &[f32], chosen: &[u16], weights: &mut [f32]) {
-    for (weight, chosen) in weights.iter_mut().zip(chosen) {
-        *weight = scores[usize::from(*chosen)];
+fn pick(scores: &[f32], chosen: &[u64], weights: &mut [f32]) {
+    for (weight, key) in weights.iter_mut().zip(chosen) {
+        *weight = scores[usize::from(index(*key))];
     }
 }
 
@@ -99,24 +112,27 @@ fn finish(weights: &mut [f32], eps: Option<f32>, scale: f32) {
 
 /// The best scores once `bias` is added, among the experts of the best groups.
 fn best_biased(
-    scores: &[f32],
+    scratch: &mut Scratch,
     bias: Option<&[f32]>,
     groups: Option<ExpertGroups>,
     top_k: usize,
-) -> Vec<u16> {
-    let mut choice = scores.to_vec();
+) {
+    let Scratch { scores, choice, group_scores, kept, chosen } = scratch;
+    choice.clear();
+    choice.extend_from_slice(scores);
     for (score, bias) in choice.iter_mut().zip(bias.unwrap_or_default()) {
         *score += bias;
     }
-    let Some(groups) = groups else { return best(&choice, |_| true, top_k) };
+    let Some(groups) = groups else { return best(chosen, choice, |_| true, top_k) };
     assert!(choice.len().is_multiple_of(groups.n), "groups divide the experts evenly");
     let group_len = choice.len() / groups.n;
-    let group_scores: Vec<f32> = choice.chunks_exact(group_len).map(two_best).collect();
-    let kept = best(&group_scores, |_| true, groups.kept);
+    group_scores.clear();
+    group_scores.extend(choice.chunks_exact(group_len).map(two_best));
+    best(kept, group_scores, |_| true, groups.kept);
     assert!(top_k <= kept.len() * group_len, "enough experts are eligible");
     let is_kept =
-        |it: u16| kept.iter().any(|kept| usize::from(*kept) == usize::from(it) / group_len);
-    best(&choice, is_kept, top_k)
+        |it: u16| kept.iter().any(|kept| usize::from(index(*kept)) == usize::from(it) / group_len);
+    best(chosen, choice, is_kept, top_k);
 }
 
 /// The sum of the two highest, or not a number where one of them is not.
@@ -136,8 +152,9 @@ fn two_best(scores: &[f32]) -> f32 {
 }
 
 /// The `top_k` highest of the eligible scores, best first; among equals the
-/// lower index, and scores that are not numbers last.
-fn best(scores: &[f32], is_eligible: impl Fn(u16) -> bool, top_k: usize) -> Vec<u16> {
+/// lower index, and scores that are not numbers last. `order` then has a key for
+/// each, whose lowest bits are its index.
+fn best(order: &mut Vec<u64>, scores: &[f32], is_eligible: impl Fn(u16) -> bool, top_k: usize) {
     let all = (0..scores.len()).filter_map(|it| u16::try_from(it).ok());
     // In ascending order: numbers first, the higher first, the lower index first.
     let key = |it: u16| {
@@ -148,14 +165,19 @@ fn best(scores: &[f32], is_eligible: impl Fn(u16) -> bool, top_k: usize) -> Vec<
         let rank = if score.is_nan() { 1 << 32 } else { u64::from(!ascending) };
         rank << 16 | u64::from(it)
     };
-    let mut order: Vec<u64> = all.filter(|it| is_eligible(*it)).map(key).collect();
+    order.clear();
+    order.extend(all.filter(|it| is_eligible(*it)).map(key));
     let top_k = top_k.min(order.len());
     if top_k < order.len() {
         order.select_nth_unstable(top_k);
         order.truncate(top_k);
     }
     order.sort_unstable();
-    order.into_iter().map(|it| it as u16).collect()
+}
+
+/// The index in a key.
+fn index(key: u64) -> u16 {
+    key as u16
 }
 
 #[cfg(test)]
@@ -170,7 +192,8 @@ mod tests {
     fn check(logits: &[f32], scoring: Scoring, bias: Option<&[f32]>, want: &[u16]) -> Vec<f32> {
         let mut experts = vec![ExpertId(0); want.len()];
         let mut weights = vec![0.0; want.len()];
-        let router = Router { isa: Isa::detect(), top_k: want.len(), scoring, bias };
+        let spare = Spare::default();
+        let router = Router { isa: Isa::detect(), top_k: want.len(), scoring, bias, spare: &spare };
         router.choose(logits, &mut experts, &mut weights);
         assert_eq!(experts.iter().map(|it| it.0).collect::<Vec<_>>(), want);
         weights

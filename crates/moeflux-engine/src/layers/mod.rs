@@ -16,6 +16,7 @@ use moeflux_backend::{Backend, Span};
 use moeflux_core::TokenId;
 use moeflux_store::ExpertStore;
 
+use self::moe::MoeLists;
 use crate::calibrate::ExpertObserver;
 use crate::record::Recorder;
 
@@ -33,6 +34,8 @@ pub(crate) struct Step<'a> {
     pub(crate) recorder: Option<&'a mut Recorder>,
     /// Sees what routed experts are given, where somebody wants to know.
     pub(crate) observer: Option<&'a mut dyn ExpertObserver>,
+    /// What blocks of experts write down, empty between them.
+    pub(crate) lists: &'a mut MoeLists,
 }
 
 impl Step<'_> {

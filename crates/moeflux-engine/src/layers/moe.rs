@@ -1,6 +1,7 @@
 //! The mixture-of-experts block: route, run experts as they arrive, combine.
 
 use std::sync::Arc;
+use std::{iter, mem};
 
 use moeflux_backend::{
     Activation, Buf, Cols, Combine, ExpertBiases, ExpertCall, ExpertRow, Experts, Inputs,
@@ -9,10 +10,12 @@ use moeflux_backend::{
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::{ExpertsDecl, FusedOrder};
 use moeflux_core::{Expert, ExpertId, LayerIdx};
+use moeflux_store::Batch;
 
 use super::Step;
 use super::decoder::Builder;
 use super::dense::{GatedMlp, GatedScratch};
+use super::linear::with_projections;
 use crate::error::EngineError;
 use crate::load::LoadError;
 
@@ -249,7 +252,7 @@ impl Moe {
     ) -> Result<(), EngineError> {
         let rows = step.rows();
         let MoeScratch { logits, slots } = self.scratch;
-        step.backend.project(rows, x, &self.first_projections());
+        with_projections(self.first_projections(), |all| step.backend.project(rows, x, all));
         if let Some(bias) = self.router_bias {
             step.backend.add_bias(rows, logits, bias);
         }
@@ -258,14 +261,17 @@ impl Moe {
             self.forward_held(step, acc, x, route);
             return Ok(());
         }
-        let Routing { experts, mut weights } = step.backend.route(rows, route)?;
-        self.note(step, &experts)?;
+        let mut lists = mem::take(step.lists);
+        let MoeLists { routing, wanted, batch, calls } = &mut lists;
+        step.backend.route_into(rows, route, routing)?;
+        let Routing { experts, weights } = routing;
+        self.note(step, experts)?;
         if let Some(observer) = &mut step.observer {
-            observer.routed(step.backend, self.layer, x, &experts, self.top_k, &weights)?;
+            observer.routed(step.backend, self.layer, x, experts, self.top_k, weights)?;
         }
-        let wanted = rows_by_expert(&experts, self.top_k);
-        let by_rows = wanted.iter().map(|(id, rows)| (*id, rows.len()));
-        let mut arrivals = step.experts.request_for(self.layer, by_rows);
+        wanted.set(experts, self.top_k);
+        let mut arrivals =
+            step.experts.request_into(self.layer, wanted.by_rows(), mem::take(batch));
         if let Some(next) = next.filter(|_| self.wants_all(rows) && step.experts.reads_ahead()) {
             step.experts.prefetch_all(next);
         }
@@ -273,32 +279,31 @@ impl Moe {
         step.backend.begin_stage(Stage::SharedExpert, layer);
         let shared = self.shared.as_ref().map(|it| it.forward(step));
         step.backend.begin_stage(Stage::RoutedExperts, layer);
-        while let Some(batch) = arrivals.next_batch()? {
-            let call = |(i, expert): (usize, Arc<Expert>)| ExpertCall {
-                expert,
-                rows: wanted[i].1.clone(),
-            };
-            let calls: Vec<ExpertCall> = batch.into_iter().map(call).collect();
+        while let Some(mut arrived) = arrivals.next_batch()? {
+            calls.extend(arrived.drain(..).map(|(i, expert)| wanted.call(i, expert)));
             let op = Experts {
                 out: slots,
                 x,
                 inputs: self.inputs,
                 activation: self.activation,
                 biases: self.biases,
-                calls: &calls,
+                calls,
             };
             if let Some(observer) = &mut step.observer {
-                observer.see(step.backend, self.layer, op, &weights)?;
+                observer.see(step.backend, self.layer, op, weights)?;
             }
             step.backend.experts(op);
+            wanted.end(calls);
+            *batch = arrived;
         }
         if arrivals.is_missing() {
             weights.fill(0.0);
         }
         drop(arrivals);
         step.experts.record(self.layer, &experts[experts.len() - self.top_k..]);
-        let combine = Combine { acc, slots, top_k: self.top_k, weights: &weights, shared };
+        let combine = Combine { acc, slots, top_k: self.top_k, weights, shared };
         step.backend.combine(rows, combine);
+        *step.lists = lists;
         Ok(())
     }
 
@@ -367,14 +372,14 @@ impl Moe {
     }
 
     /// What depends on nothing but the input.
-    fn first_projections(&self) -> Vec<Projection> {
-        let mut all = vec![Projection { weight: self.router, out: self.scratch.logits }];
-        if let Some(shared) = &self.shared {
-            all.extend(shared.mlp.first_projections());
+    fn first_projections(&self) -> impl Iterator<Item = Projection> {
+        let router = Projection { weight: self.router, out: self.scratch.logits };
+        let shared = self.shared.iter().flat_map(|shared| {
             let gate = shared.gate.zip(shared.scratch.scale);
-            all.extend(gate.map(|(weight, out)| Projection { weight, out }));
-        }
-        all
+            let gate = gate.map(|(weight, out)| Projection { weight, out });
+            shared.mlp.first_projections().into_iter().chain(gate)
+        });
+        iter::once(router).chain(shared)
     }
 }
 
@@ -399,18 +404,68 @@ impl SharedExpert {
     }
 }
 
+/// What a block writes down; its memory serves block after block.
+#[derive(Debug, Default)]
+pub(crate) struct MoeLists {
+    routing: Routing,
+    wanted: Wanted,
+    batch: Batch,
+    calls: Vec<ExpertCall>,
+}
+
 /// The distinct experts of a batch, ascending, each with the rows that chose
 /// it, so that records are asked for in the order in which they lie on disk.
-fn rows_by_expert(experts: &[ExpertId], top_k: usize) -> Vec<(ExpertId, Vec<ExpertRow>)> {
-    let as_row = |slot: usize| ExpertRow {
-        row: u32::try_from(slot / top_k).expect("a batch has few rows"),
-        slot: u32::try_from(slot).expect("a batch has few slots"),
-    };
-    let mut chosen: Vec<(ExpertId, ExpertRow)> =
-        experts.iter().enumerate().map(|(slot, id)| (*id, as_row(slot))).collect();
-    chosen.sort_by_key(|(id, row)| (*id, row.slot));
-    let groups = chosen.chunk_by(|a, b| a.0 == b.0);
-    groups.map(|it| (it[0].0, it.iter().map(|(_, row)| *row).collect())).collect()
+#[derive(Debug, Default)]
+struct Wanted {
+    /// Ascending.
+    chosen: Vec<(ExpertId, ExpertRow)>,
+    /// Where each expert's rows end.
+    ends: Vec<usize>,
+    /// Empty lists of rows.
+    spare: Vec<Vec<ExpertRow>>,
+}
+
+impl Wanted {
+    fn set(&mut self, experts: &[ExpertId], top_k: usize) {
+        let as_row = |slot: usize| ExpertRow {
+            row: u32::try_from(slot / top_k).expect("a batch has few rows"),
+            slot: u32::try_from(slot).expect("a batch has few slots"),
+        };
+        self.chosen.clear();
+        self.chosen.extend(experts.iter().enumerate().map(|(slot, id)| (*id, as_row(slot))));
+        self.chosen.sort_unstable_by_key(|(id, row)| (*id, row.slot));
+        let (ends, mut end) = (&mut self.ends, 0);
+        ends.clear();
+        ends.extend(self.chosen.chunk_by(|a, b| a.0 == b.0).map(|it| {
+            end += it.len();
+            end
+        }));
+    }
+
+    fn of(&self, i: usize) -> &[(ExpertId, ExpertRow)] {
+        let start = i.checked_sub(1).map_or(0, |it| self.ends[it]);
+        &self.chosen[start..self.ends[i]]
+    }
+
+    /// Each expert with the number of its rows.
+    fn by_rows(&self) -> impl ExactSizeIterator<Item = (ExpertId, usize)> {
+        (0..self.ends.len()).map(|i| (self.of(i)[0].0, self.of(i).len()))
+    }
+
+    /// The rows of one of the experts.
+    fn call(&mut self, i: usize, expert: Arc<Expert>) -> ExpertCall {
+        let mut rows = self.spare.pop().unwrap_or_default();
+        rows.extend(self.of(i).iter().map(|it| it.1));
+        ExpertCall { expert, rows }
+    }
+
+    /// Drops the experts and takes the lists back.
+    fn end(&mut self, calls: &mut Vec<ExpertCall>) {
+        self.spare.extend(calls.drain(..).map(|mut it| {
+            it.rows.clear();
+            it.rows
+        }));
+    }
 }
 
 #[cfg(test)]
@@ -420,13 +475,17 @@ mod tests {
     #[test]
     fn groups_rows_by_expert_in_ascending_order() {
         let ids: Vec<ExpertId> = [7, 2, 2, 9].map(ExpertId).to_vec();
-        let got = rows_by_expert(&ids, 2);
+        let mut wanted = Wanted::default();
+        wanted.set(&ids, 2);
         let row = |row, slot| ExpertRow { row, slot };
-        let want = vec![
+        let want = [
             (ExpertId(2), vec![row(0, 1), row(1, 2)]),
             (ExpertId(7), vec![row(0, 0)]),
             (ExpertId(9), vec![row(1, 3)]),
         ];
+        let rows = |i| wanted.of(i).iter().map(|it| it.1).collect::<Vec<_>>();
+        let got: Vec<_> = wanted.by_rows().enumerate().map(|(i, it)| (it.0, rows(i))).collect();
+        assert!(wanted.by_rows().map(|it| it.1).eq([2, 1, 1]));
         assert_eq!(got, want);
     }
 }

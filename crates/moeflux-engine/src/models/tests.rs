@@ -10,6 +10,7 @@ use moeflux_store::{CachePolicy, DEFAULT_READERS, ExpertStore, IoMode, Prefetch,
 
 use super::{Build, Family, Variant};
 use crate::layers::Step;
+use crate::layers::moe::MoeLists;
 use crate::load::Loader;
 
 /// The ops of one batch of a golden case.
@@ -50,6 +51,7 @@ fn trace(case: &str, tokens: &[u32]) -> String {
         spans: &spans,
         recorder: None,
         observer: None,
+        lists: &mut MoeLists::default(),
     };
     model.forward(&mut step).unwrap();
     // Experts arrive in any order.

@@ -142,20 +142,22 @@ impl Desk {
         }
     }
 
-    /// Takes in a request: what is resident, and a ticket for the rest. Each
-    /// target counts as so many uses.
+    /// Takes in a request: what is resident, in `batch`, and a ticket for the
+    /// rest. Each target counts as so many uses.
     pub(crate) fn request(
         &mut self,
         layer: LayerIdx,
         wanted: impl ExactSizeIterator<Item = (Target, f32)>,
+        mut batch: Batch,
     ) -> (Batch, Option<Ticket>) {
+        batch.clear();
         let ticket = Ticket(self.n_tickets);
         let n_wanted = wanted.len();
         let mut pending = Pending {
             owner: thread::current().id(),
             unissued: VecDeque::new(),
             n_coming: 0,
-            arrived: Vec::with_capacity(n_wanted),
+            arrived: batch,
             failed: VecDeque::new(),
         };
         let n_used_before = self.counts.prefetch_used;

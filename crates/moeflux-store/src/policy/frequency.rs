@@ -1,8 +1,6 @@
 //! The one whose next use is farthest leaves first: its layer's turn comes, and
 //! then as many more as experts used so often have to wait on average.
 
-use std::collections::BTreeSet;
-
 use super::Policy;
 use crate::plan::Ordinal;
 
@@ -44,7 +42,7 @@ struct Uses {
 #[derive(Debug)]
 struct Layer {
     /// Those that may have to leave, the one used least first.
-    resident: BTreeSet<Rank>,
+    resident: Order,
     n_experts: f64,
     /// Uses so far, by rows.
     clock: f64,
@@ -58,6 +56,34 @@ struct Rank {
     weight_key: i64,
     last_use: u64,
     expert: Ordinal,
+}
+
+/// Ascending. A layer has some hundred experts: to move them along costs less
+/// than the nodes of a tree, and takes no memory.
+#[derive(Debug, Default)]
+struct Order(Vec<Rank>);
+
+impl Order {
+    fn insert(&mut self, rank: Rank) {
+        if let Err(at) = self.0.binary_search(&rank) {
+            self.0.insert(at, rank);
+        }
+    }
+
+    fn remove(&mut self, rank: Rank) {
+        if let Ok(at) = self.0.binary_search(&rank) {
+            self.0.remove(at);
+        }
+    }
+
+    /// Puts `new` in place of `old`, which comes before it.
+    fn replace(&mut self, old: Rank, new: Rank) {
+        if let Ok(from) = self.0.binary_search(&old) {
+            let to = from + self.0[from + 1..].partition_point(|it| *it < new);
+            self.0.copy_within(from + 1..=to, from);
+            self.0[to] = new;
+        }
+    }
 }
 
 impl Layer {
@@ -78,7 +104,7 @@ impl Layer {
 impl Frequency {
     pub(super) fn new(layers: &[usize]) -> Frequency {
         let layer = |&n_experts: &usize| Layer {
-            resident: BTreeSet::new(),
+            resident: Order::default(),
             n_experts: n_experts.max(1) as f64,
             clock: 0.0,
             n_recent: 0.0,
@@ -125,9 +151,8 @@ impl Frequency {
         uses.last_use = self.n_touches;
         self.layers[layer].n_recent += n_uses;
         if uses.resident {
-            self.layers[layer].resident.remove(&rank);
-            let rank = self.rank(expert);
-            self.layers[layer].resident.insert(rank);
+            let new = self.rank(expert);
+            self.layers[layer].resident.replace(rank, new);
         }
     }
 
@@ -180,7 +205,7 @@ impl Policy for Frequency {
 
     fn removed(&mut self, expert: Ordinal) {
         let (layer, rank) = (self.layer_of(expert), self.rank(expert));
-        self.layers[layer].resident.remove(&rank);
+        self.layers[layer].resident.remove(rank);
         self.uses[expert.idx()].resident = false;
     }
 
@@ -193,8 +218,8 @@ impl Policy for Frequency {
             let layer = &self.layers[(self.current + way) % n_layers];
             let distance = |it: &Rank| way as f64 / n_layers as f64 + self.turns(it.expert);
             let is_farther = |it: &Rank| farthest.is_none_or(|best| distance(it) > best.0);
-            if layer.resident.first().is_some_and(is_farther)
-                && let Some(found) = layer.resident.iter().find(|it| may_leave(it.expert))
+            if layer.resident.0.first().is_some_and(is_farther)
+                && let Some(found) = layer.resident.0.iter().find(|it| may_leave(it.expert))
                 && is_farther(found)
             {
                 farthest = Some((distance(found), found.expert));

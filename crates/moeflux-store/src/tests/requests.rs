@@ -8,6 +8,8 @@ use moeflux_core::{ExpertMemory, LayerIdx, PAGE_BYTES};
 
 use super::bank::{Shape, listed, packed, stacked};
 use super::*;
+use crate::Batch;
+use crate::store::N_LOCKS;
 
 fn pread() -> StoreOptions {
     options(IoMode::Pread)
@@ -220,4 +222,32 @@ fn slots_are_made_when_needed_and_never_more_than_the_budget() {
     assert_eq!(n_made.try_iter().collect::<Vec<_>>(), [4096]);
     stream(&store, 0, &[0, 1, 2, 3, 4, 5, 6, 7]).unwrap();
     assert_eq!(n_made.try_iter().count(), 2);
+}
+
+#[test]
+fn a_layer_that_finds_everything_takes_the_lock_once() {
+    for prefetch in [Prefetch::Off, Prefetch::Lookahead, Prefetch::Auto] {
+        for policy in [CachePolicy::Lru, CachePolicy::Frequency] {
+            let options = StoreOptions { prefetch, policy, ..options(IoMode::Pread) };
+            let Fixture { dir: _dir, store, .. } = fixture(&[packed(8), packed(8)], 16, options);
+            (0..2).for_each(|layer| drop(fetch(&store, layer, &[0, 1, 2, 3, 4, 5, 6, 7])));
+            let mut batch = Batch::new();
+            for step in 0..3 {
+                let before = N_LOCKS.get();
+                for layer in [0, 1].map(LayerIdx) {
+                    store.begin_layer(layer);
+                    let wanted = ids(&[1, 3]).into_iter().map(|it| (it, 1));
+                    let mut arrivals = store.request_into(layer, wanted, batch);
+                    batch = arrivals.next_batch().unwrap().unwrap();
+                    assert_eq!(batch.len(), 2);
+                    assert!(arrivals.next_batch().unwrap().is_none());
+                    drop(arrivals);
+                    store.record(layer, &ids(&[1, 3]));
+                    store.wants_lookahead(LayerIdx(1 - layer.0), 1);
+                }
+                // The first still finds out that nothing is worth predicting.
+                assert!(step == 0 || N_LOCKS.get() - before == 2, "{prefetch:?} {policy:?}");
+            }
+        }
+    }
 }

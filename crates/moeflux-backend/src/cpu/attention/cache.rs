@@ -103,11 +103,11 @@ impl KvCache {
         let planes = [k, v].map(|plane| {
             plane.grow(positions.end, *n_heads, *dtype);
             let dim = plane.dim;
-            let pages = plane.pages[first_page..].iter_mut().map(|page| match page {
+            let mut pages = plane.pages[first_page..].iter_mut().map(|page| match page {
                 Page::Floats(page) => SharedPage::Floats(SharedMut::new(page)),
                 Page::Bytes(page) => SharedPage::Bytes(SharedMut::new(page)),
             });
-            SharedPlane { dim, pages: pages.collect() }
+            SharedPlane { dim, first: pages.next(), others: pages.collect() }
         });
         SharedKv { dtype: *dtype, first_page, planes }
     }
@@ -173,7 +173,18 @@ pub(in crate::cpu) struct SharedKv<'a> {
 
 struct SharedPlane<'a> {
     dim: usize,
-    pages: Vec<SharedPage<'a>>,
+    /// Apart, so that one row's page needs no list.
+    first: Option<SharedPage<'a>>,
+    others: Vec<SharedPage<'a>>,
+}
+
+impl<'a> SharedPlane<'a> {
+    fn page(&self, i: usize) -> &SharedPage<'a> {
+        match i.checked_sub(1) {
+            Some(i) => &self.others[i],
+            None => self.first.as_ref().expect("positions have a page"),
+        }
+    }
 }
 
 enum SharedPage<'a> {
@@ -190,7 +201,7 @@ impl SharedKv<'_> {
         for (plane, values) in self.planes.iter().zip([k, v]) {
             assert_eq!(values.len(), plane.dim, "floats of a stored vector");
             let at = slot(head, position);
-            match &plane.pages[position / PAGE_POSITIONS - self.first_page] {
+            match plane.page(position / PAGE_POSITIONS - self.first_page) {
                 SharedPage::Floats(page) => {
                     let n = plane.dim;
                     // SAFETY: the caller promises that this vector is nobody else's.

@@ -15,6 +15,7 @@ mod kernels;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use self::cache::Reader;
@@ -22,6 +23,7 @@ pub(super) use self::cache::{KvCache, PAGE_POSITIONS, Rows};
 use self::kernels::Mix;
 pub(super) use self::kernels::{Scores, score};
 use super::memory::{Activations, CacheState};
+use super::parallel::recycle;
 use super::pool::SharedMut;
 use super::{Cpu, math};
 use crate::{Attention, Span};
@@ -56,6 +58,10 @@ pub(super) struct Scratch {
     sums: Vec<f32>,
     totals: Vec<f32>,
     maxima: Vec<f32>,
+    /// Empty between tiles.
+    queries: Vec<Query<'static>>,
+    /// Empty between tiles.
+    vectors: Vec<&'static [f32]>,
 }
 
 /// The first `len` elements of a vector that only ever grows.
@@ -139,12 +145,14 @@ struct Job<'a> {
 }
 
 /// Some queries of a key head. They are counted by row, then by query head.
-struct Tile {
+#[derive(Debug)]
+pub(super) struct Tile {
     head: usize,
     queries: Range<usize>,
 }
 
 /// Query heads of one row and what they see.
+#[derive(Debug)]
 struct Query<'a> {
     q: &'a [f32],
     /// Positions, or indices of a choice of positions.
@@ -156,7 +164,8 @@ struct Query<'a> {
 
 impl Job<'_> {
     fn run(&self, out: &mut Activations) {
-        let tiles = self.tiles();
+        let mut tiles = self.cpu.attention_tiles.take();
+        self.fill(&mut tiles);
         let products = self.op.q.head_dim + self.op.out.head_dim;
         let per_tile = tiles.first().map_or(0, |it| it.queries.len()) * self.longest() * products;
         let per_task = (TASK_PRODUCTS / per_tile.max(1)).max(1);
@@ -170,6 +179,7 @@ impl Job<'_> {
             }
             self.cpu.attention_scratch.put(scratch);
         });
+        self.cpu.attention_tiles.put(tiles);
     }
 
     /// Query heads that share a key head.
@@ -186,7 +196,8 @@ impl Job<'_> {
 
     /// Divides the queries so that threads share them evenly, in tiles whose
     /// scores are bounded.
-    fn tiles(&self) -> Vec<Tile> {
+    fn fill(&self, tiles: &mut Vec<Tile>) {
+        tiles.clear();
         let n_queries = self.span.rows.len() * self.group();
         let n_threads = self.cpu.pool.n_threads();
         let scores = (SCORES / n_threads).max(TILE_SCORES);
@@ -195,7 +206,6 @@ impl Job<'_> {
         // Each row has a choice of positions of its own.
         let alike = if self.op.selection.is_some() { self.group() } else { n_queries };
         let each = alike.div_ceil(alike.div_ceil(most).max(1)).max(1);
-        let mut tiles = Vec::new();
         for head in 0..self.kv.n_heads() {
             for first in (0..n_queries).step_by(alike.max(1)) {
                 for start in (first..first + alike).step_by(each) {
@@ -204,8 +214,7 @@ impl Job<'_> {
             }
         }
         // Later queries see more: the most work first, so that threads end together.
-        tiles.sort_by_key(|it| std::cmp::Reverse(it.queries.end));
-        tiles
+        tiles.sort_unstable_by_key(|it| (Reverse(it.queries.end), it.head, it.queries.start));
     }
 
     /// The chosen positions of a row, ascending; `None` where it sees all.
@@ -233,8 +242,8 @@ impl Job<'_> {
     }
 
     fn attend(&self, tile: &Tile, width: usize, scratch: &mut Scratch, out: SharedMut<'_, f32>) {
-        let queries: Vec<Query<'_>> =
-            tile.queries.clone().map(|i| self.query(tile, i, width)).collect();
+        let mut queries = recycle(std::mem::take(&mut scratch.queries));
+        queries.extend(tile.queries.clone().map(|i| self.query(tile, i, width)));
         let low = queries.iter().map(|it| it.seen.start).min().unwrap_or(0);
         let high = queries.iter().map(|it| it.seen.end).max().unwrap_or(0);
         let view = View {
@@ -256,6 +265,7 @@ impl Job<'_> {
                 *out = sum / total;
             }
         }
+        scratch.queries = recycle(queries);
     }
 }
 
@@ -270,10 +280,11 @@ struct View<'a> {
 impl View<'_> {
     /// Fills `scores` and `maxima`.
     fn score(&self, queries: &[Query<'_>], scratch: &mut Scratch) {
+        let mut vectors = recycle(std::mem::take(&mut scratch.vectors));
         let Scratch { scores, rows, maxima, .. } = scratch;
         let (cpu, n) = (self.job.cpu, self.seen.len());
         let scores = first(scores, queries.len() * n);
-        let vectors: Vec<&[f32]> = queries.iter().map(|it| it.q).collect();
+        vectors.extend(queries.iter().map(|it| it.q));
         maxima.clear();
         maxima.extend(queries.iter().map(|it| it.sink.unwrap_or(f32::NEG_INFINITY)));
         let keys = self.job.kv.keys();
@@ -290,11 +301,12 @@ impl View<'_> {
                 }
             }
         }
+        scratch.vectors = recycle(vectors);
     }
 
     /// Turns scores into weights, and fills `sums` and `totals`.
     fn mix(&self, queries: &[Query<'_>], scratch: &mut Scratch) {
-        let Scratch { scores, rows, sums, totals, maxima } = scratch;
+        let Scratch { scores, rows, sums, totals, maxima, .. } = scratch;
         let (isa, n, dim) = (self.job.cpu.isa, self.seen.len(), self.job.op.out.head_dim);
         let sums = first(sums, queries.len() * dim);
         sums.fill(0.0);
