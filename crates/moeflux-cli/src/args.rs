@@ -9,13 +9,13 @@ use moeflux_engine::text::GenerationDefaults;
 use moeflux_engine::{Activations, Device, EngineOptions, KvType, PromptCacheOptions, isa_names};
 use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
-use crate::bytes;
 use crate::commands::serve::ServeArgs;
 use crate::commands::synth::SynthArgs;
 use crate::values::{
     CacheSize, cache_size, count, fewer_bits, group_size, non_negative, penalty, positive_share,
     probability, weight_bits,
 };
+use crate::{bytes, demo};
 
 /// Runs Mixture-of-Experts models larger than memory by streaming their experts.
 #[derive(Debug, Parser)]
@@ -188,8 +188,9 @@ impl ModelArgs {
 
     /// The engine's options.
     pub(crate) fn engine_options(&self, exact: bool) -> Result<EngineOptions> {
+        let device = Device::by_name(&self.device).map_err(usage)?;
         Ok(EngineOptions {
-            device: Device::by_name(&self.device).map_err(usage)?,
+            device,
             threads: self.threads,
             isa: self.isa()?,
             activations: match self.activations {
@@ -222,6 +223,7 @@ impl ModelArgs {
             record_routing: self.record_routing.clone(),
             expert_stats: None,
             prompt_cache: None,
+            gpu_tuning: if device == Device::Cpu { None } else { demo::gpu_tuning() },
             timed: false,
         })
     }

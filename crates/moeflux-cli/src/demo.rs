@@ -90,3 +90,9 @@ pub(crate) fn cache_dir() -> Result<PathBuf> {
     })?;
     Ok(base.join("moeflux"))
 }
+
+/// Where a GPU's measurements are kept; nowhere where there is no place for
+/// caches.
+pub(crate) fn gpu_tuning() -> Option<PathBuf> {
+    cache_dir().ok().map(|it| it.join("gpu"))
+}

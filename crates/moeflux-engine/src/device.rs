@@ -1,9 +1,15 @@
 //! The one place that names concrete backends.
 
+mod measured;
+
+use std::path::Path;
+
 use moeflux_backend::Backend;
 use moeflux_backend::cpu::limits::LimitProbe;
 use moeflux_backend::cpu::{Cpu, Isa};
 
+pub use self::measured::{DeviceTuning, GpuLimits, GpuProduct};
+pub(crate) use self::measured::{gpu_limits, gpu_products, products, tune};
 use crate::error::EngineError;
 use crate::models::ModelShape;
 
@@ -62,11 +68,17 @@ pub struct DeviceFacts {
     pub max_binding_bytes: u64,
     /// What keeps models from running there, if anything.
     pub lacks: Option<String>,
+    /// Products whose layout was measured there, for the driver and the kernels
+    /// of today.
+    pub n_tuned: usize,
 }
 
-/// The GPUs of this machine, the best first.
-pub fn devices() -> Vec<DeviceFacts> {
-    gpu::devices()
+/// The GPUs of this machine, the best first, and what was measured of them
+/// according to the directory of [`EngineOptions::gpu_tuning`].
+///
+/// [`EngineOptions::gpu_tuning`]: crate::EngineOptions::gpu_tuning
+pub fn devices(tuning: Option<&Path>) -> Vec<DeviceFacts> {
+    gpu::devices(tuning)
 }
 
 /// What a device asks of a plan.
@@ -160,8 +172,10 @@ pub fn isa_names() -> Vec<&'static str> {
 
 #[cfg(feature = "gpu")]
 mod gpu {
+    use std::path::Path;
+
     use moeflux_backend::Backend;
-    use moeflux_wgpu::{AdapterFacts, Context, MAX_EXPERTS, OpenError, Wgpu, adapters};
+    use moeflux_wgpu::{AdapterFacts, Context, MAX_EXPERTS, OpenError, Wgpu, adapters, n_tuned};
 
     use super::{DeviceFacts, DeviceLimits, Opening, refuse};
     use crate::error::EngineError;
@@ -169,8 +183,9 @@ mod gpu {
     /// Lists of a batch's experts are bounded.
     const MAX_CHOSEN: usize = 1 << 16;
 
-    pub(super) fn devices() -> Vec<DeviceFacts> {
+    pub(super) fn devices(tuning: Option<&Path>) -> Vec<DeviceFacts> {
         let facts = |(i, it): (usize, AdapterFacts)| DeviceFacts {
+            n_tuned: tuning.map_or(0, |dir| n_tuned(dir, &it)),
             name: format!("gpu:{i}"),
             maker_name: it.name,
             driver: format!("{}, {}", it.driver, it.api),
@@ -225,12 +240,14 @@ mod gpu {
 
 #[cfg(not(feature = "gpu"))]
 mod gpu {
+    use std::path::Path;
+
     use moeflux_backend::Backend;
 
     use super::{DeviceFacts, DeviceLimits, NAMES, Opening, refuse};
     use crate::error::EngineError;
 
-    pub(super) fn devices() -> Vec<DeviceFacts> {
+    pub(super) fn devices(_: Option<&Path>) -> Vec<DeviceFacts> {
         Vec::new()
     }
 

@@ -14,12 +14,12 @@ use moeflux_store::{
 };
 
 use crate::calibrate::{ExpertObserver, Moments};
-use crate::device::{self, Device, Opening};
+use crate::device::{self, Device, DeviceTuning, Opening};
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
 use crate::layers::Step;
 use crate::layers::moe::MoeLists;
-use crate::load::Loader;
+use crate::load::{Loaded, Loader};
 use crate::measure::Meter;
 use crate::models::{Build, Model, ModelShape, Variant};
 use crate::plan::{Declared, Plan, plan};
@@ -89,6 +89,10 @@ pub struct EngineOptions {
     pub record_routing: Option<PathBuf>,
     /// Where prompts are kept from one run to the next.
     pub prompt_cache: Option<PromptCacheOptions>,
+    /// A directory where a GPU's measured layouts of products are kept; where
+    /// absent, nothing is measured. They change how long products take and no
+    /// bit of what the model says.
+    pub gpu_tuning: Option<PathBuf>,
     /// Whether ops can be timed, see [`measure`](crate::measure).
     pub timed: bool,
 }
@@ -122,6 +126,7 @@ struct Info {
     identity: String,
     wire: Result<WireShape, StateError>,
     prompt_cache: Option<PrefixStore>,
+    tuning: Option<DeviceTuning>,
     meter: Option<Meter>,
 }
 
@@ -192,7 +197,7 @@ impl Engine {
             variant: options.variant(),
         };
         let model = (declared.family.build)(checkpoint.config(), &mut build)?;
-        let (bank, names) = loader.finish()?;
+        let Loaded { bank, names, facts } = loader.finish()?;
         let meter = stopwatch.map(|it| Meter::new(it, names, inputs));
         let store_options = StoreOptions {
             mode: plan.io_mode,
@@ -219,6 +224,13 @@ impl Engine {
             None => None,
         };
         let mut warnings = experts.warnings().to_vec();
+        // Before experts take what memory the device has left.
+        let products = || device::products(&facts, experts.bank(), declared.shape.top_k, inputs);
+        let tuning = match &options.gpu_tuning {
+            Some(dir) => device::tune(options.device, products, dir)?,
+            None => None,
+        };
+        warnings.extend(tuning.iter().flat_map(|it| it.warnings.clone()));
         let expert_stats = options.expert_stats.as_ref().map(|dir| {
             let (stats, warning) = ExpertStats::open(dir, &identity, &experts);
             warnings.extend(warning);
@@ -242,6 +254,7 @@ impl Engine {
             identity,
             wire,
             prompt_cache,
+            tuning,
             meter,
         };
         let (observer, lists) = (None, MoeLists::default());
@@ -319,6 +332,11 @@ impl Engine {
 
     pub(crate) fn prompt_cache(&self) -> Option<&PrefixStore> {
         self.info.prompt_cache.as_ref()
+    }
+
+    /// What was measured of the GPU's products when the model was opened.
+    pub fn tuning(&self) -> Option<&DeviceTuning> {
+        self.info.tuning.as_ref()
     }
 
     /// Threads that compute.

@@ -45,7 +45,7 @@ pub mod text;
 pub use calibrate::{Calibration, Importance, calibrate};
 pub use constrain::{AnswerShape, Constraint, ConstraintError, Grammar, Grammars};
 pub use convert::{pack_checkpoint, synthesise};
-pub use device::{Device, DeviceFacts, devices, isa_names};
+pub use device::{Device, DeviceFacts, DeviceTuning, GpuLimits, GpuProduct, devices, isa_names};
 pub use engine::{Activations, Engine, EngineOptions};
 pub use error::EngineError;
 pub use forecast::Forecast;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::thread;
 
+use moeflux_backend::timed::WeightFacts;
 use moeflux_backend::trace::Trace;
 use moeflux_backend::{Backend, HostMatrix, Inputs, Weight};
 use moeflux_core::checkpoint::{Checkpoint, Claims, Extent, FileReader, FormatError, MatrixSource};
@@ -82,9 +83,19 @@ pub(crate) struct Loader<'a> {
     loaded: HashMap<String, Weight>,
     /// By weight.
     names: Vec<String>,
+    /// Every matrix, in the order in which they were loaded.
+    facts: Vec<WeightFacts>,
     /// Called with the bytes loaded so far.
     progress: &'a mut dyn FnMut(u64),
     n_bytes: u64,
+}
+
+/// What is known once everything is loaded.
+pub(crate) struct Loaded {
+    pub(crate) bank: ExpertBank,
+    /// By weight.
+    pub(crate) names: Vec<String>,
+    pub(crate) facts: Vec<WeightFacts>,
 }
 
 impl<'a> Loader<'a> {
@@ -101,16 +112,17 @@ impl<'a> Loader<'a> {
             inputs,
             loaded: HashMap::new(),
             names: Vec::new(),
+            facts: Vec::new(),
             progress,
             n_bytes: 0,
         }
     }
 
-    /// Checks that nothing is left over and gives the experts' places, and what
-    /// every weight is called.
-    pub(crate) fn finish(self) -> Result<(ExpertBank, Vec<String>), LoadError> {
+    /// Checks that nothing is left over and gives the experts' places, what
+    /// every weight is called, and their shapes.
+    pub(crate) fn finish(self) -> Result<Loaded, LoadError> {
         self.claims.finish()?;
-        Ok((self.claims.into_bank(), self.names))
+        Ok(Loaded { bank: self.claims.into_bank(), names: self.names, facts: self.facts })
     }
 
     /// Reads extents into one piece of memory.
@@ -156,6 +168,8 @@ impl<'a> Loader<'a> {
             let format = MatrixFormat::Dense(Float::F32);
             HostMatrix { rows, cols, format, inputs, weight, scales: None, biases: None }
         };
+        let HostMatrix { rows, cols, format, inputs, .. } = matrix;
+        self.facts.push(WeightFacts { rows, cols, format, inputs });
         let weight = self.backend.load_matrix(matrix);
         let at = weight.0 as usize;
         self.names.resize(self.names.len().max(at + 1), String::new());

@@ -1,10 +1,11 @@
 //! Measures the kernels of a GPU against how fast it reads and copies:
-//! `speed [--gpu N] [--small] [--tune]`. `--small` is for software devices;
-//! `--tune` tries every layout of the matrix-vector kernel.
+//! `speed [--gpu N] [--small] [--tuned] [--tune]`. `--small` is for software
+//! devices; `--tuned` has the device tuned before, `--tune` tries every layout
+//! of the matrix-vector kernel.
 #![expect(clippy::print_stdout, reason = "an example that prints tables")]
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use moeflux_backend::{
     Activation, Backend, Buf, Cols, ExpertCall, ExpertRow, Experts, HostMatrix, Inputs, Projection,
@@ -15,7 +16,7 @@ use moeflux_core::{
     Expert, ExpertId, ExpertKey, ExpertLayout, ExpertMemory, GateUp, HostBuf, LayerIdx,
     MatrixLayout, PartSpan,
 };
-use moeflux_wgpu::{Context, Form, Layout, Stream, Tiles, Wgpu};
+use moeflux_wgpu::{Context, Form, Layout, ProductShape, Stream, Tiles, TuneOptions, Wgpu};
 
 const FORMAT: MatrixFormat =
     MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
@@ -29,6 +30,9 @@ const CYCLED: usize = 256 << 20;
 
 /// Bytes that are drawn by chance, then repeated.
 const PATTERN: usize = 1 << 20;
+
+/// How long all shapes may be tuned for.
+const TUNING: Duration = Duration::from_secs(60);
 
 /// Most kernels that are recorded before the device begins.
 const RECORDED: usize = 192;
@@ -81,6 +85,9 @@ fn main() {
     println!("{:?}", context.facts());
     let speed = Speed { context, scale: if has("--small") { 64 } else { 1 } };
     let limit = speed.streams();
+    if has("--tuned") {
+        speed.tuned();
+    }
     if has("--tune") {
         speed.tune(limit);
     } else {
@@ -114,6 +121,26 @@ impl Speed {
         );
         round_trips(&mut b);
         read
+    }
+
+    /// Has the device find layouts for all products, and shows how long it takes.
+    fn tuned(&self) {
+        let mut shapes = Vec::new();
+        for (format, inputs) in [
+            (FORMAT, Inputs::Int16),
+            (FORMAT, Inputs::Int8),
+            (FORMAT, Inputs::Full),
+            (DENSE, Inputs::Full),
+        ] {
+            shapes.extend(CASES.iter().map(|it| {
+                let rows = (it.rows / self.scale).max(8);
+                ProductShape { format, inputs, rows, cols: it.cols, n: it.n }
+            }));
+        }
+        let options =
+            TuneOptions { cache: None, budget: TUNING, includes_software: self.scale > 1 };
+        let tuning = self.context.tune(&shapes, &options).expect("the device works");
+        println!("{tuning:?}");
     }
 
     fn matvec(&self, limit: f64) {

@@ -1,6 +1,6 @@
 //! The adapter, the device that was opened on it, and what went wrong there.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use moeflux_backend::DeviceError;
 use wgpu::{
@@ -11,6 +11,7 @@ use wgpu::{
 
 use crate::experimental;
 use crate::pipelines::Pipelines;
+use crate::tuning::Tuned;
 use crate::units;
 
 /// Share of the memory that the system grants this process, in percent, after
@@ -61,6 +62,8 @@ pub struct AdapterFacts {
     pub driver: String,
     /// The interface it is reached by: `vulkan`, `metal` or `dx12`.
     pub api: String,
+    /// Vendor and device, as the system numbers them.
+    pub id: (u32, u32),
     /// What kind of device it is.
     pub kind: &'static str,
     /// Lanes of its subgroups, fewest and most.
@@ -76,6 +79,15 @@ pub struct AdapterFacts {
     /// What keeps the kernels from running there, if anything.
     pub lacks: Option<String>,
 }
+
+impl AdapterFacts {
+    /// Whether the processor plays its part.
+    pub fn is_software(&self) -> bool {
+        self.kind == SOFTWARE
+    }
+}
+
+const SOFTWARE: &str = "software";
 
 /// An opened device. Backends share it.
 #[derive(Debug)]
@@ -94,6 +106,8 @@ pub struct Context {
     /// Whether the device can note when it was where.
     pub(crate) has_clock: bool,
     pub(crate) pipelines: Mutex<Pipelines>,
+    /// What was measured there.
+    pub(crate) tuned: RwLock<Tuned>,
     faults: Arc<Faults>,
     facts: AdapterFacts,
 }
@@ -162,12 +176,13 @@ fn facts(adapter: &Adapter) -> AdapterFacts {
         DeviceType::IntegratedGpu => "integrated",
         DeviceType::VirtualGpu => "virtual",
         DeviceType::Other => "of unknown kind",
-        DeviceType::Cpu => "software",
+        DeviceType::Cpu => SOFTWARE,
     };
     let lacks = lacks(features, &limits, info.subgroup_min_size);
     AdapterFacts {
         driver: format!("{} {}", info.driver, info.driver_info).trim().to_owned(),
         api: info.backend.to_string(),
+        id: (info.vendor, info.device),
         kind,
         subgroup_sizes: (info.subgroup_min_size, info.subgroup_max_size),
         max_buffer_bytes: limits.max_buffer_size,
@@ -305,6 +320,7 @@ impl Context {
             units_are_right: OnceLock::new(),
             has_clock,
             pipelines: Mutex::new(Pipelines::default()),
+            tuned: RwLock::default(),
             faults,
             facts,
         }))

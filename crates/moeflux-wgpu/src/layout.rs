@@ -1,10 +1,14 @@
 //! How kernels share out the work of a product: which lanes, which rows, in
 //! what form. Nothing in it changes a bit of the result.
 
+use std::fmt;
+
 use moeflux_core::quant::Affine;
+use serde::{Deserialize, Serialize};
 
 /// By what dots of integers are computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Form {
     /// Dots of four bytes.
     Bytes,
@@ -26,7 +30,7 @@ pub enum Tiles {
 }
 
 /// How `matvec.wgsl` is laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Layout {
     /// Where inputs are integers.
     pub form: Form,
@@ -40,6 +44,18 @@ pub struct Layout {
     pub threads: u32,
     /// Most workgroups, which then take more rows, one after the other.
     pub groups: u32,
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Layout { form, lanes, rows, depth, threads, groups } = self;
+        let form = match form {
+            Form::Bytes => "bytes",
+            Form::Floats => "floats",
+        };
+        write!(f, "{form}, {lanes} lanes, {rows} rows, depth {depth}, {threads} threads")?;
+        if *groups < u32::MAX { write!(f, ", {groups} groups") } else { Ok(()) }
+    }
 }
 
 /// Most lanes that share a row.

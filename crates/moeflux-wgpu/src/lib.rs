@@ -3,7 +3,14 @@
 //! [`Wgpu`] records kernels in the order of its ops (`encoder`) and waits for
 //! the device where an op reads back. Weights, caches and activations are
 //! buffers of the device (`arena`, `caches`); experts are copied into slots
-//! there and stay while there is room (`experts`).
+//! there and stay while there is room (`experts`). How products are laid out on
+//! a device is measured there and kept in a file (`tuning`).
+//!
+//! On one device bits depend on the model, the tokens, and how inputs are
+//! rounded alone: neither on layouts and forms of products nor on where experts
+//! lie. Devices differ from each other in a last few bits, also by whether
+//! products with many rows go through units for matrices ([`Tiles`]), which
+//! is tried when a device is opened and not chosen by time.
 
 #![deny(unsafe_code)]
 
@@ -21,6 +28,7 @@ mod pipelines;
 mod shader;
 #[cfg(test)]
 mod tests;
+mod tuning;
 mod units;
 
 pub use backend::Wgpu;
@@ -28,3 +36,4 @@ pub use context::{AdapterFacts, Context, OpenError, adapters};
 pub use layout::{Form, Layout, Tiles};
 pub use measure::Stream;
 pub use ops::MAX_EXPERTS;
+pub use tuning::{ProductProbe, ProductShape, ProductTime, TuneOptions, Tuning, n_tuned};

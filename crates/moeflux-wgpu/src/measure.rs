@@ -1,8 +1,10 @@
 //! How fast a device moves bytes, and how long its kernels take.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use moeflux_backend::DeviceError;
+use wgpu::{BufferUsages, MapMode};
 
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
@@ -12,6 +14,9 @@ use crate::shader::{Shader, Variant};
 /// many as take so many seconds. Clocks of a device that waited are low at first.
 const ROUNDS: usize = 5;
 const SECONDS: f64 = 0.06;
+
+/// Seconds of uploads after which no other round begins.
+const UPLOAD_SECONDS: f64 = 0.2;
 
 /// Copies between two waits.
 const COPIES: usize = 10;
@@ -56,6 +61,47 @@ impl Wgpu {
         Ok(times * bytes as f64 / seconds / 1e9)
     }
 
+    /// GB/s at which so many threads and the device bring bytes from the
+    /// processor's memory to the device's: written into memory that both see,
+    /// then copied.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn upload_gb_s(&mut self, bytes: u64, n_threads: usize) -> Result<f64, DeviceError> {
+        let context = Arc::clone(self.encoder.context());
+        let n_threads = n_threads.max(1) as u64;
+        let part = bytes.min(context.max_binding_bytes()) / n_threads;
+        let part = (part & !(STREAMED - 1)).max(STREAMED);
+        let bytes = part * n_threads;
+        let usage = BufferUsages::MAP_WRITE | BufferUsages::COPY_SRC;
+        let staging = Mem::new(context.buffer(bytes, usage, "upload"));
+        let target = Mem::new(context.storage(bytes, "upload"));
+        let host = vec![0x5au8; usize::try_from(bytes).unwrap_or(0)];
+        let (mut best, mut total, mut n_rounds) = (f64::INFINITY, 0.0, 0);
+        while n_rounds <= ROUNDS && (n_rounds <= 1 || total < UPLOAD_SECONDS) {
+            staging.buffer.slice(..).map_async(MapMode::Write, |_| {});
+            self.encoder.wait()?;
+            let start = Instant::now();
+            let is_written = write_parts(&staging, &host, part);
+            staging.buffer.unmap();
+            if !is_written {
+                let reason = String::from("memory that was mapped cannot be written");
+                context.lose(reason.clone());
+                return Err(DeviceError::Lost { reason });
+            }
+            self.encoder.copy((&staging, 0), (&target, 0), bytes);
+            self.encoder.wait()?;
+            let seconds = start.elapsed().as_secs_f64();
+            // In the first round pages are touched for the first time.
+            if n_rounds > 0 {
+                best = best.min(seconds);
+                total += seconds;
+            }
+            n_rounds += 1;
+        }
+        Ok(bytes as f64 / best.max(1e-9) / 1e9)
+    }
+
     /// Seconds of one of `n` runs that the device does one after the other, in
     /// the best of some rounds: by its own clock where it has one, else until it
     /// has answered.
@@ -81,7 +127,7 @@ impl Wgpu {
     }
 
     /// Seconds that the device takes for what is recorded.
-    fn seconds(&mut self, run: &mut dyn FnMut(&mut Wgpu)) -> Result<f64, DeviceError> {
+    pub(crate) fn seconds(&mut self, run: &mut dyn FnMut(&mut Wgpu)) -> Result<f64, DeviceError> {
         self.encoder.wait()?;
         if self.encoder.stamp(0) {
             run(self);
@@ -93,4 +139,21 @@ impl Wgpu {
         self.encoder.wait()?;
         Ok(start.elapsed().as_secs_f64())
     }
+}
+
+/// Writes a mapped buffer, a thread a part; false where it is not mapped.
+fn write_parts(mem: &Mem, host: &[u8], part: u64) -> bool {
+    let write = |(i, bytes): (u64, &[u8])| {
+        let slice = mem.buffer.slice(i * part..i * part + bytes.len() as u64);
+        slice.get_mapped_range_mut().is_ok_and(|mut view| {
+            view.copy_from_slice(bytes);
+            true
+        })
+    };
+    let part = usize::try_from(part).unwrap_or(usize::MAX).max(1);
+    std::thread::scope(|scope| {
+        let parts = (0..).zip(host.chunks(part));
+        let threads: Vec<_> = parts.map(|it| scope.spawn(move || write(it))).collect();
+        threads.into_iter().all(|it| it.join().unwrap_or(false))
+    })
 }

@@ -144,6 +144,22 @@ impl Shader {
     }
 }
 
+/// Tells versions of the matrix-vector kernels from each other.
+pub(crate) fn fingerprint() -> String {
+    let texts = [
+        include_str!("shaders/common.wgsl"),
+        include_str!("shaders/formats.wgsl"),
+        Shader::Matvec.facts().source,
+    ];
+    format!("{:016x}", hash(texts.iter().flat_map(|it| it.bytes())))
+}
+
+/// FNV-1a.
+pub(crate) fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.fold(0xcbf2_9ce4_8422_2325, step)
+}
+
 impl Variant {
     /// A kernel with its own constants, behind those of its format where it
     /// has one.

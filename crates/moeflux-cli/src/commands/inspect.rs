@@ -7,11 +7,11 @@ use serde_json::json;
 use super::print;
 use crate::args::InspectArgs;
 use crate::bytes::show;
-use crate::model;
+use crate::{demo, model};
 
 pub(crate) fn run(args: &InspectArgs) -> Result<()> {
     if args.devices {
-        let all = devices();
+        let all = devices(demo::gpu_tuning().as_deref());
         let text = if args.json { devices_to_json(&all)? } else { devices_to_text(&all) };
         print(&text)?;
         return Ok(());
@@ -34,6 +34,9 @@ fn devices_to_text(all: &[DeviceFacts]) -> String {
         text.push_str(&format!(
             "{name}  {maker_name}, {kind} ({driver}), subgroups of {fewest} to {most}, buffers of {bytes}\n"
         ));
+        if it.n_tuned > 0 {
+            text.push_str(&format!("       layouts of {} products were measured\n", it.n_tuned));
+        }
         if let Some(lacks) = &it.lacks {
             text.push_str(&format!("       cannot run models: {lacks}\n"));
         }
@@ -51,6 +54,7 @@ fn devices_to_json(all: &[DeviceFacts]) -> Result<String> {
             "subgroup_sizes": [it.subgroup_sizes.0, it.subgroup_sizes.1],
             "max_binding_bytes": it.max_binding_bytes,
             "lacks": it.lacks,
+            "tuned_products": it.n_tuned,
         })
     };
     let all: Vec<_> = all.iter().map(device).collect();

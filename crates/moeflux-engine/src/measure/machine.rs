@@ -1,11 +1,11 @@
-//! The limits that a machine sets: memory and arithmetic.
+//! The limits that a machine sets, or its GPU: memory and arithmetic.
 
 use moeflux_backend::cpu::limits::LimitProbe;
 use moeflux_store::usable_memory;
 
 use super::system::last_cache_bytes;
-use crate::device::{self, Device};
-use crate::engine::{EngineOptions, threads};
+use crate::device::{self, Device, GpuLimits};
+use crate::engine::{Activations, EngineOptions, threads};
 use crate::error::EngineError;
 
 /// Memory that the read loop goes through, at least.
@@ -29,6 +29,10 @@ pub struct Machine {
     pub float_gop_s: [f64; 2],
     /// Products of bytes added up in 32 bits, likewise.
     pub integer_gop_s: [f64; 2],
+    /// Where a model runs on a GPU, what that can do. Memory is then its copying
+    /// kernel's, and arithmetic what its dense products with 4-bit matrices
+    /// reach, as if it were one thread.
+    pub gpu: Option<GpuLimits>,
 }
 
 /// Measures the speed of memory again and again.
@@ -46,9 +50,7 @@ impl MemoryProbe {
             return Err(EngineError::Option {
                 name: "--device",
                 value: String::from("\"gpu\""),
-                remedy: String::from(
-                    "limits are measured on the processor alone; `run` tells tokens a second",
-                ),
+                remedy: String::from("this is measured on the processor alone"),
             });
         }
         let wanted = LOOP_BYTES.max(CACHE_FACTOR * last_cache_bytes().unwrap_or(0));
@@ -80,7 +82,27 @@ impl Machine {
     /// # Errors
     /// Where an option makes no sense.
     pub fn probe(options: &EngineOptions) -> Result<Machine, EngineError> {
-        Machine::by(&MemoryProbe::new(options)?, options)
+        match options.device {
+            Device::Cpu => Machine::by(&MemoryProbe::new(options)?, options),
+            Device::Gpu(index) => Machine::of_gpu(device::gpu_limits(index)?, options),
+        }
+    }
+
+    fn of_gpu(gpu: GpuLimits, options: &EngineOptions) -> Result<Machine, EngineError> {
+        let [two_digits, one_digit] = gpu.product_tflop_s.map(|it| 1e3 * it);
+        // Products of two digits count twice.
+        let integers = match options.activations {
+            Activations::Int8 => one_digit,
+            Activations::Int16 | Activations::Full => 2.0 * two_digits,
+        };
+        Ok(Machine {
+            isa: "wgsl",
+            n_threads: threads(options)?,
+            memory_gb_s: [gpu.copy_gb_s; 2],
+            float_gop_s: [two_digits; 2],
+            integer_gop_s: [integers; 2],
+            gpu: Some(gpu),
+        })
     }
 
     /// As [`Machine::probe`], with a probe that is there already.
@@ -95,6 +117,7 @@ impl Machine {
             memory_gb_s: probe.gb_s(),
             float_gop_s: arithmetic.float_gop_s,
             integer_gop_s: arithmetic.integer_gop_s,
+            gpu: None,
         })
     }
 }

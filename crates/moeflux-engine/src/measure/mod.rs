@@ -20,6 +20,7 @@
 
 mod bound;
 mod drive;
+mod gpu;
 mod kernels;
 mod machine;
 mod profile;
@@ -29,6 +30,7 @@ mod system;
 
 pub use bound::prefill_limit;
 pub use drive::{DriveProbe, DriveRate};
+pub use gpu::gpu_kernels;
 pub use kernels::{Kernel, KernelSteps, Quantise, kernels, quantise};
 pub use machine::{Machine, MemoryProbe};
 pub use moeflux_backend::Stage;

@@ -39,7 +39,7 @@ fn trace(case: &str, tokens: &[u32]) -> String {
         allow_missing: false,
         top_k: model.shape().top_k,
     };
-    let (bank, _) = loader.finish().unwrap();
+    let bank = loader.finish().unwrap().bank;
     let experts = ExpertStore::open(bank, Box::new(HostBuf::zeroed), options).unwrap();
     let sequence = trace.new_sequence(&model.shape().caches);
     let tokens: Vec<TokenId> = tokens.iter().map(|it| TokenId(*it)).collect();

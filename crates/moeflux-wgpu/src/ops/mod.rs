@@ -2,10 +2,12 @@
 
 mod attention;
 mod elementwise;
+mod heads;
 mod held;
 mod mixers;
 mod moe;
 mod products;
+mod repeated;
 mod rounding;
 
 pub(crate) use attention::{Mask, QUERIES, attention, select_positions};
@@ -13,11 +15,15 @@ pub(crate) use elementwise::{
     RopeTable, add, add_bias, copy, gated_rms_norm, layer_norm, rms_norm, rope, sigmoid_gate,
     swiglu,
 };
+pub(crate) use heads::head_product;
 pub(crate) use held::routed_experts;
 pub(crate) use mixers::{causal_conv, delta_rule};
 pub use moe::MAX_EXPERTS;
 pub(crate) use moe::{combine, experts, route};
-pub(crate) use products::{embed, head_product, holds_rows, logits, project};
+pub(crate) use products::{embed, holds_rows, logits, project};
+pub(crate) use repeated::{
+    Repeated, current_layout, digits_of, effective_layout, plain_layout, project_repeated,
+};
 pub(crate) use rounding::RoundedInputs;
 
 use moeflux_backend::Span;

@@ -4,23 +4,24 @@
 //! `matmul.wgsl`; which of them depends on a job's rows alone, so that a job's
 //! bits do not depend on what else is asked for.
 
-use moeflux_backend::{Buf, Cols, DeviceError, HeadProduct, Projection, Weight};
+use moeflux_backend::{Buf, Cols, DeviceError, Projection, Weight};
 use moeflux_core::TokenId;
 use moeflux_core::quant::Float;
 
 use super::rounding::{Digits, PARTS, Rounded, Taken, digits, halves_stride, round};
 use super::{ELEMENTS, floats, word};
-use crate::arena::{BLOCK, Decoder, Matrix, Piece, Place};
+use crate::arena::{BLOCK, Decoder, Matrix, Place};
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
 use crate::experts::KeptLayer;
 use crate::layout::{Form, Layout, Tiles, is_exact_in_floats, virtual_lanes};
 use crate::shader::{Shader, Variant};
+use crate::tuning::Key;
 
 /// Most rows of activations that go through the kernel for few.
-const FEW_ROWS: usize = 8;
+pub(super) const FEW_ROWS: usize = 8;
 
-/// Whether so many rows take the kernel that can read what the device chose.
+/// Whether so many rows go through the kernel for few.
 pub(crate) fn holds_rows(rows: usize) -> bool {
     rows <= FEW_ROWS
 }
@@ -30,9 +31,6 @@ const HALVES_TILE: usize = 128;
 
 /// The same of `matmul.wgsl`.
 const TILE_ROWS: usize = 64;
-
-/// Rows of activations of one dispatch of `head_transposed.wgsl`'s threads.
-const TRANSPOSED_ROWS: usize = 4;
 
 /// Bytes of logits that are read back together.
 const LOGIT_BYTES: usize = 32 << 20;
@@ -139,31 +137,17 @@ pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
             continue;
         }
         let n_rows = jobs.iter().map(|it| it.n_rows).sum();
-        let layout = layout(b, decoder, digits, source.cols, n_rows);
+        let most = jobs.iter().map(|it| lists[it.list].len()).max().unwrap_or(0);
+        let of = (decoder, digits, source.cols);
+        let layout = layout(b, of, (n_rows, jobs.len()), most);
         let in_halves = !are_few && is_in_halves(b, decoder, digits);
-        let taken = match digits {
-            Some(digits) => {
-                let form = match layout.form {
-                    _ if in_halves => Rounded::Halves,
-                    _ if !are_few => Rounded::Values,
-                    Form::Bytes => Rounded::Bytes,
-                    Form::Floats => Rounded::Floats,
-                };
-                round(b, source, digits, form)
-            }
-            None => Taken {
-                x: source.mem.clone(),
-                sums: source.mem.clone(),
-                stride: source.width,
-                start: source.start,
-            },
-        };
+        let kernel = Kernel { decoder, digits, cols: source.cols, lists, y: &y, chosen };
+        let taken = kernel.take(b, source, (are_few, in_halves), layout);
         let mut rest = jobs;
         while !rest.is_empty() {
             let id = rest[0].mem.id;
             let (now, later) = rest.into_iter().partition(|it: &Job| it.mem.id == id);
             rest = later;
-            let kernel = Kernel { decoder, digits, cols: source.cols, lists, y: &y, chosen };
             if are_few {
                 kernel.matvec(b, &now, &taken, layout);
             } else if in_halves {
@@ -175,17 +159,39 @@ pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
     }
 }
 
-/// The layout of products with few rows of activations.
-fn layout(
+/// The layout of products with few rows of activations: of so many rows in so
+/// many matrices, with at most so many rows of activations.
+pub(super) fn layout(
     b: &Wgpu,
+    (decoder, digits, cols): (Decoder, Option<Digits>, usize),
+    (n_rows, n_matrices): (usize, usize),
+    most: usize,
+) -> Layout {
+    let context = b.encoder.context();
+    let plain = || Layout::plain(decoder.n_units(cols), n_rows);
+    let mut layout = b.layout.unwrap_or_else(|| {
+        let n_digits = digits.map_or(0, |it| it.n_digits);
+        match context.tuned(Key::new(decoder, n_digits, cols, (n_rows, n_matrices))) {
+            // Others were measured with one row.
+            Some(tuned) if most > 1 => Layout { form: tuned.form, ..plain() },
+            Some(tuned) => tuned,
+            None => plain(),
+        }
+    });
+    layout.form = b.form.unwrap_or(layout.form);
+    effective(layout, decoder, digits, cols, context.lanes)
+}
+
+/// A layout within what products allow, on a device with subgroups of so many
+/// lanes.
+pub(super) fn effective(
+    mut layout: Layout,
     decoder: Decoder,
     digits: Option<Digits>,
     cols: usize,
-    n_rows: usize,
+    lanes: u32,
 ) -> Layout {
     let n_units = decoder.n_units(cols);
-    let mut layout = b.layout.unwrap_or_else(|| Layout::plain(n_units, n_rows));
-    layout.form = b.form.unwrap_or(layout.form);
     let is_exact = |(affine, digits): (_, Digits)| is_exact_in_floats(affine, digits.n_digits);
     if !decoder.affine().zip(digits).is_some_and(is_exact) {
         layout.form = Form::Bytes;
@@ -196,28 +202,66 @@ fn layout(
         layout.groups = u32::MAX;
         layout.depth = layout.depth.min(if n_units >= cols / 8 { 2 } else { 1 });
     }
-    layout.within(n_units, b.encoder.context().lanes)
+    layout.within(n_units, lanes)
 }
 
 /// Whether products with many rows go through `matmul_halves.wgsl`.
-fn is_in_halves(b: &Wgpu, decoder: Decoder, digits: Option<Digits>) -> bool {
+pub(super) fn is_in_halves(b: &Wgpu, decoder: Decoder, digits: Option<Digits>) -> bool {
     let is_exact = decoder.affine().is_some_and(|it| it.bits == 4 && it.params == Float::BF16);
     b.tiles != Tiles::Singles && digits.is_some() && is_exact
 }
 
 /// What the products of a dispatch have in common.
-struct Kernel<'a> {
-    decoder: Decoder,
-    digits: Option<Digits>,
-    cols: usize,
-    lists: &'a [List],
-    y: &'a Mem,
-    chosen: Option<Chosen<'a>>,
+pub(super) struct Kernel<'a> {
+    pub(super) decoder: Decoder,
+    pub(super) digits: Option<Digits>,
+    pub(super) cols: usize,
+    pub(super) lists: &'a [List],
+    pub(super) y: &'a Mem,
+    pub(super) chosen: Option<Chosen<'a>>,
+}
+
+/// Jobs where kernels read them.
+#[derive(Clone, Copy)]
+pub(super) struct Placed<'a> {
+    /// What they read.
+    pub(super) weights: &'a Mem,
+    /// Where jobs and their lists lie, and the first job.
+    pub(super) lists: &'a Mem,
+    pub(super) first: u32,
+    pub(super) n_jobs: usize,
+    /// Most rows of a job.
+    pub(super) n_rows: usize,
 }
 
 impl Kernel<'_> {
+    /// The source's rows as kernels for few or many rows take them.
+    pub(super) fn take(
+        &self,
+        b: &mut Wgpu,
+        source: &Source,
+        (are_few, in_halves): (bool, bool),
+        layout: Layout,
+    ) -> Taken {
+        let Some(digits) = self.digits else {
+            return Taken {
+                x: source.mem.clone(),
+                sums: source.mem.clone(),
+                stride: source.width,
+                start: source.start,
+            };
+        };
+        let form = match (are_few, layout.form) {
+            (false, _) if in_halves => Rounded::Halves,
+            (false, _) => Rounded::Values,
+            (true, Form::Bytes) => Rounded::Bytes,
+            (true, Form::Floats) => Rounded::Floats,
+        };
+        round(b, source, digits, form)
+    }
+
     /// Puts jobs and their lists into the arena.
-    fn jobs(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken) -> u32 {
+    pub(super) fn jobs(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken) -> u32 {
         let mut places: Vec<Option<u32>> = vec![None; self.lists.len()];
         let mut words = Vec::with_capacity(JOB_WORDS * jobs.len());
         for job in jobs {
@@ -244,38 +288,50 @@ impl Kernel<'_> {
     }
 
     fn matvec(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken, layout: Layout) {
-        let Layout { form, lanes, rows, depth, threads, groups } = layout;
         let most = jobs.iter().map(|it| self.lists[it.list].len()).max().unwrap_or(0);
-        let x_rows = word(most.next_power_of_two().min(4));
-        let n_rows = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
         let start = b.encoder.list(&[]);
         let mut first = self.jobs(b, jobs, taken);
-        let mut jobs_in = b.encoder.arena();
+        let mut lists = b.encoder.arena();
         if let Some(chosen) = self.chosen {
-            jobs_in = chosen.place(b, start, first, jobs);
+            lists = chosen.place(b, start, first, jobs);
             first -= start;
         }
+        let are_aligned = jobs.iter().all(|it| it.x.is_multiple_of(4));
+        self.run_matvec(b, placed(jobs, first, &lists), taken, layout, (most, are_aligned));
+    }
+
+    /// Multiplies jobs with at most so many rows of activations, `are_aligned`
+    /// where these begin at multiples of four.
+    pub(super) fn run_matvec(
+        &self,
+        b: &mut Wgpu,
+        jobs: Placed<'_>,
+        taken: &Taken,
+        layout: Layout,
+        (most, are_aligned): (usize, bool),
+    ) {
+        let Layout { form, lanes, rows, depth, threads, groups } = layout;
+        let x_rows = word(most.next_power_of_two().min(4));
         let mut params = self.decoder.params(self.cols).to_vec();
-        params.extend([first, word(jobs.len())]);
+        params.extend([jobs.first, word(jobs.n_jobs)]);
         let n_digits = self.digits.map_or(0, |it| it.n_digits);
-        let is_aligned = self.cols.is_multiple_of(BLOCK)
-            && [taken.stride, taken.start].iter().all(|it| it.is_multiple_of(4))
-            && jobs.iter().all(|it| it.x.is_multiple_of(4));
+        let is_aligned = are_aligned
+            && self.cols.is_multiple_of(BLOCK)
+            && [taken.stride, taken.start].iter().all(|it| it.is_multiple_of(4));
         let mut consts = self.decoder.consts().to_vec();
         let is_fma = n_digits > 0 && form == Form::Floats;
         consts.extend([n_digits, u32::from(is_fma), u32::from(n_digits == 0 && is_aligned)]);
-        let vlanes = virtual_lanes(self.decoder.n_units(self.cols));
         let n_units = self.decoder.n_units(self.cols);
+        let vlanes = virtual_lanes(n_units);
         let once = most <= x_rows as usize && layout.reads_once(n_units, n_digits, x_rows);
         consts.extend([vlanes, lanes, rows, x_rows, depth, threads, u32::from(once)]);
-        let groups = (groups as usize).div_ceil(jobs.len());
+        let groups = (groups as usize).div_ceil(jobs.n_jobs);
         let per_group = (threads / lanes * rows) as usize;
-        let weights = &jobs[0].mem;
         b.encoder.dispatch(
             Variant::new(Shader::Matvec, &consts),
             &params,
-            &[weights, weights, &jobs_in, &taken.x, &taken.sums, self.y],
-            Grid::Plane(n_rows.div_ceil(per_group).min(groups), jobs.len()),
+            &[jobs.weights, jobs.weights, jobs.lists, &taken.x, &taken.sums, self.y],
+            Grid::Plane(jobs.n_rows.div_ceil(per_group).min(groups), jobs.n_jobs),
         );
     }
 
@@ -291,38 +347,64 @@ impl Kernel<'_> {
     }
 
     fn matmul_halves(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken, n_x: usize) {
-        let digits = self.digits.expect("inputs are rounded");
         let first = self.jobs(b, jobs, taken);
         let (tiles, n_tiles) = self.tiles(b, jobs, HALVES_TILE);
-        let n_rows = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
+        let arena = b.encoder.arena();
+        self.run_matmul_halves(b, placed(jobs, first, &arena), taken, (tiles, n_tiles, n_x));
+    }
+
+    /// Multiplies so many tiles of jobs with rows of `n_x` rows of activations.
+    pub(super) fn run_matmul_halves(
+        &self,
+        b: &mut Wgpu,
+        jobs: Placed<'_>,
+        taken: &Taken,
+        (tiles, n_tiles, n_x): (u32, usize, usize),
+    ) {
+        let digits = self.digits.expect("inputs are rounded");
         let stride = halves_stride(self.cols, digits.group_size);
         let mut params = self.decoder.params(self.cols).to_vec();
-        params.extend([first, tiles, word(n_tiles), word(n_x), word(stride)]);
+        params.extend([jobs.first, tiles, word(n_tiles), word(n_x), word(stride)]);
         let mut consts = self.decoder.consts().to_vec();
         consts.extend([word(PARTS), u32::from(b.tiles == Tiles::Emulated)]);
-        let arena = b.encoder.arena();
         b.encoder.dispatch(
             Variant::new(Shader::MatmulHalves, &consts),
             &params,
-            &[&jobs[0].mem, &arena, &taken.x, &taken.sums, self.y],
-            Grid::Plane(n_rows.div_ceil(HALVES_TILE), n_tiles),
+            &[jobs.weights, jobs.lists, &taken.x, &taken.sums, self.y],
+            Grid::Plane(jobs.n_rows.div_ceil(HALVES_TILE), n_tiles),
         );
     }
 
     fn matmul(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken) {
         let first = self.jobs(b, jobs, taken);
-        let (tiles_at, n_tiles) = self.tiles(b, jobs, TILE_ROWS);
-        let n_rows = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
-        let mut params = self.decoder.params(self.cols).to_vec();
-        params.extend([first, tiles_at, word(n_tiles)]);
+        let tiles = self.tiles(b, jobs, TILE_ROWS);
         let arena = b.encoder.arena();
+        self.run_matmul(b, placed(jobs, first, &arena), taken, tiles);
+    }
+
+    /// Multiplies so many tiles of jobs.
+    pub(super) fn run_matmul(
+        &self,
+        b: &mut Wgpu,
+        jobs: Placed<'_>,
+        taken: &Taken,
+        (tiles, n_tiles): (u32, usize),
+    ) {
+        let mut params = self.decoder.params(self.cols).to_vec();
+        params.extend([jobs.first, tiles, word(n_tiles)]);
         b.encoder.dispatch(
             Variant::new(Shader::Matmul, &self.decoder.consts()),
             &params,
-            &[&jobs[0].mem, &arena, &taken.x, self.y],
-            Grid::Plane(n_rows.div_ceil(TILE_ROWS), n_tiles),
+            &[jobs.weights, jobs.lists, &taken.x, self.y],
+            Grid::Plane(jobs.n_rows.div_ceil(TILE_ROWS), n_tiles),
         );
     }
+}
+
+/// Jobs that begin in a list.
+fn placed<'a>(jobs: &'a [Job], first: u32, lists: &'a Mem) -> Placed<'a> {
+    let n_rows = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
+    Placed { weights: &jobs[0].mem, lists, first, n_jobs: jobs.len(), n_rows }
 }
 
 /// The pieces of a matrix as jobs of one list.
@@ -368,105 +450,6 @@ pub(crate) fn project(b: &mut Wgpu, rows: usize, x: Cols, outputs: &[Projection]
             b,
             &source,
             Products { decoder, digits, lists: &lists, jobs, y: out.mem, chosen: None },
-        );
-    }
-}
-
-/// The rows `first..first + n` of a matrix, piece by piece: the piece, its
-/// first row among these, and how many there are.
-fn pieces_of(
-    matrix: &Matrix,
-    first: usize,
-    n: usize,
-) -> impl Iterator<Item = (&Piece, usize, usize)> {
-    matrix.pieces.iter().filter_map(move |piece| {
-        let start = first.max(piece.rows.start);
-        let end = (first + n).min(piece.rows.end);
-        (start < end).then(|| (piece, start, end - start))
-    })
-}
-
-pub(crate) fn head_product(b: &mut Wgpu, rows: usize, op: HeadProduct) {
-    let HeadProduct { out, x, weight, first_row, row_stride, transposed } = op;
-    assert_eq!(out.n_heads, x.n_heads, "heads in and heads out");
-    assert!(out.buf != x.buf, "an op writes a buffer that it also reads");
-    b.encoder.begin();
-    let all = Cols { buf: x.buf, start: 0, len: x.head_dim };
-    let source = Source { start: 0, kept_as: None, ..Source::of(b, all, rows) };
-    let y = b.written(out.buf);
-    let matrix = b.matrix(weight).clone();
-    let (n_head_rows, cols) =
-        if transposed { (x.head_dim, out.head_dim) } else { (out.head_dim, x.head_dim) };
-    assert_eq!(cols, matrix.cols, "columns of a head's matrix");
-    let last = first_row + (out.n_heads - 1) * row_stride + n_head_rows;
-    assert!(last <= matrix.rows, "rows of the last head's matrix");
-    let lists: [List; 1] = [(0..rows).map(|row| (row, row * y.width)).collect()];
-    let mut jobs = Vec::new();
-    let mut added = Vec::new();
-    for head in 0..out.n_heads {
-        let head_row = first_row + head * row_stride;
-        for (i, (piece, start, n)) in pieces_of(&matrix, head_row, n_head_rows).enumerate() {
-            let done = start - head_row;
-            let job = Job {
-                mem: piece.mem.clone(),
-                place: piece.place,
-                phase: piece.phase,
-                first_row: start - piece.rows.start,
-                n_rows: n,
-                list: 0,
-                x: x.start + head * x.stride + if transposed { done } else { 0 },
-                out: out.start + head * out.stride + if transposed { 0 } else { done },
-            };
-            if transposed && i > 0 { added.push(job) } else { jobs.push(job) }
-        }
-    }
-    let decoder = matrix.decoder;
-    if transposed {
-        transposed_jobs(b, &source, decoder, (cols, &lists[0], &y.mem), jobs, false);
-        transposed_jobs(b, &source, decoder, (cols, &lists[0], &y.mem), added, true);
-    } else {
-        run(
-            b,
-            &source,
-            Products { decoder, digits: None, lists: &lists, jobs, y: y.mem, chosen: None },
-        );
-    }
-}
-
-fn transposed_jobs(
-    b: &mut Wgpu,
-    source: &Source,
-    decoder: Decoder,
-    (cols, list, y): (usize, &List, &Mem),
-    jobs: Vec<Job>,
-    adds: bool,
-) {
-    let mut rest = jobs;
-    while !rest.is_empty() {
-        let id = rest[0].mem.id;
-        let (now, later): (Vec<Job>, Vec<Job>) = rest.into_iter().partition(|it| it.mem.id == id);
-        rest = later;
-        let lists = std::slice::from_ref(list);
-        let kernel = Kernel { decoder, digits: None, cols, lists, y, chosen: None };
-        let taken = Taken {
-            x: source.mem.clone(),
-            sums: source.mem.clone(),
-            stride: source.width,
-            start: source.start,
-        };
-        let first = kernel.jobs(b, &now, &taken);
-        let x_rows = if list.len() == 1 { 1 } else { TRANSPOSED_ROWS };
-        let n_parts = list.len().div_ceil(x_rows);
-        let mut params = decoder.params(cols).to_vec();
-        params.extend([first, word(now.len()), word(n_parts), u32::from(adds)]);
-        let mut consts = decoder.consts().to_vec();
-        consts.push(word(x_rows));
-        let arena = b.encoder.arena();
-        b.encoder.dispatch(
-            Variant::new(Shader::HeadTransposed, &consts),
-            &params,
-            &[&now[0].mem, &arena, &taken.x, y],
-            Grid::Plane((cols.div_ceil(BLOCK) * 8).div_ceil(ELEMENTS), now.len() * n_parts),
         );
     }
 }

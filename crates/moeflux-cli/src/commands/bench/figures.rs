@@ -1,9 +1,9 @@
 //! What all outputs show: medians of what was measured, and their spread.
 
-use moeflux_engine::Engine;
 use moeflux_engine::measure::{
     DriveRate, LayerCounts, Machine, Phase, Profile, Run, Spread, prefill_limit,
 };
+use moeflux_engine::{DeviceTuning, Engine};
 
 use crate::args::BenchArgs;
 
@@ -94,6 +94,8 @@ pub(super) struct Figures {
     pub(super) layers: Vec<LayerCounts>,
     pub(super) peak_rss_bytes: Option<u64>,
     pub(super) profile: Profile,
+    /// Of a GPU, where the model was opened there.
+    pub(super) tuning: Option<DeviceTuning>,
 }
 
 impl Figures {
@@ -130,6 +132,7 @@ impl Figures {
             layers: layers(&samples),
             peak_rss_bytes: None,
             profile: Profile::default(),
+            tuning: engine.tuning().cloned(),
             machine,
             drive,
         }

@@ -5,6 +5,7 @@ use moeflux_engine::measure::{Spread, StageTimes};
 use serde_json::{Map, Value, json};
 
 use super::figures::{Figures, PhaseFigures, quantile};
+use super::gpu;
 
 pub(super) fn text(figures: &Figures) -> Result<String> {
     Ok(serde_json::to_string_pretty(&Value::Object(object(figures)))? + "\n")
@@ -58,6 +59,9 @@ pub(super) fn object(figures: &Figures) -> Map<String, Value> {
     put(&mut all, "prefill_rh", figures.prefill.rh);
     put(&mut all, "decode_memory_share", Some(figures.memory_share));
     put(&mut all, "prefill_arithmetic_share", figures.arithmetic_share);
+    all.insert("gpu".into(), machine.gpu.as_ref().map_or(Value::Null, gpu::limits_to_json));
+    let tuning = figures.tuning.as_ref().map_or(Value::Null, gpu::tuning_to_json);
+    all.insert("gpu_tuning".into(), tuning);
     all.insert("limits".into(), limits(figures));
     all.insert("token_ms".into(), token_ms(figures));
     all.insert("prefill".into(), phase(&figures.prefill, &figures.profile.prefill));

@@ -2,6 +2,7 @@
 //! it.
 
 mod figures;
+mod gpu;
 mod json;
 mod kernels;
 mod prompt;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use moeflux_engine::measure::{self, DriveProbe, Machine, MemoryProbe, Workload};
-use moeflux_engine::{Engine, EngineOptions, MAX_SESSIONS, TokenId};
+use moeflux_engine::{Device, Engine, EngineOptions, MAX_SESSIONS, TokenId};
 
 use self::figures::{Drive, Figures, Sample};
 use self::prompt::Prompts;
@@ -37,21 +38,28 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         return Err(UsageError(format!("--sequences {sequences}: at most {MAX_SESSIONS}")).into());
     }
     let name = || format!("--report {}", args.report.as_deref().unwrap_or("".as_ref()).display());
+    let plain = args.model.engine_options(false)?;
+    let is_on_gpu = plain.device != Device::Cpu;
+    if is_on_gpu && args.report.is_some() {
+        let message = format!("{}: its clocks are the processor's; leave it out", name());
+        return Err(UsageError(message).into());
+    }
     let report = args.report.as_deref().map(OutFile::create).transpose().with_context(name)?;
     let text = args.text.as_deref().map(prompt::read).transpose()?;
-    let mut options = EngineOptions { timed: true, ..args.model.engine_options(false)? };
+    let mut options = EngineOptions { timed: true, ..plain };
     if !args.kernels {
         options.ctx.get_or_insert(args.prompt_tokens.saturating_add(args.gen_tokens));
         options.sessions.get_or_insert(sequences);
         // No run goes back.
         options.checkpoint_bytes.get_or_insert(0);
     }
-    let probe = MemoryProbe::new(&options)?;
-    let machine = Machine::by(&probe, &options)?;
-    drop(probe);
+    let machine = Machine::probe(&options)?;
     measure::reset_peak_memory();
     let engine = model::open_with(&args.model, options.clone(), args.json)?;
     let prompts = Prompts::new(args, text, &engine)?;
+    if args.kernels && is_on_gpu {
+        return gpu::kernels(args, &engine, &machine, &options);
+    }
     if args.kernels {
         return kernels::run(args, &engine, &prompts, &machine, &options);
     }
@@ -97,7 +105,11 @@ impl Bench<'_> {
         drop(memory);
         let profiled = self.work(self.args.repeat + 1);
         let n_gen = profiled.n_gen.min(PROFILED_TOKENS);
-        let profile = measure::profile(self.engine, &Workload { n_gen, ..profiled })?;
+        // The clocks are the processor's.
+        let profile = match machine.gpu {
+            None => measure::profile(self.engine, &Workload { n_gen, ..profiled })?,
+            Some(_) => None,
+        };
         let drive = drive.map(|it| Drive {
             depths,
             is_direct: it.is_direct(),
@@ -110,9 +122,12 @@ impl Bench<'_> {
     }
 
     /// Memory is measured again before every run, where there is enough of it
-    /// for the probe to stay.
+    /// for the probe to stay; never a GPU's, which experts fill.
     fn memory_probe(&self) -> Result<Option<MemoryProbe>> {
         const SHARE: u64 = 8;
+        if self.options.device != Device::Cpu {
+            return Ok(None);
+        }
         let available = moeflux_store::usable_memory().available;
         let probe = MemoryProbe::new(self.options)?;
         Ok((probe.bytes() * SHARE <= available).then_some(probe))

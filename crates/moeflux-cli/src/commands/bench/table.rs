@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use moeflux_engine::measure::{Spread, Stage, StageTimes};
 
 use super::figures::{Drive, Figures, PhaseFigures, Setting, quantile};
+use super::gpu;
 use crate::bytes::show;
 
 /// Room for the names of lines.
@@ -16,7 +17,9 @@ pub(super) fn text(figures: &Figures) -> String {
     limits(&mut text, figures);
     rates(&mut text, figures);
     experts(&mut text, figures);
-    stages(&mut text, figures);
+    if figures.machine.gpu.is_none() {
+        stages(&mut text, figures);
+    }
     for note in notes(figures) {
         line(&mut text, "note", &note);
     }
@@ -47,6 +50,13 @@ fn setting(text: &mut String, figures: &Figures) {
 fn limits(text: &mut String, figures: &Figures) {
     let machine = &figures.machine;
     head(text, "what the machine can do");
+    if let Some(gpu) = &machine.gpu {
+        for (name, value) in gpu::lines(gpu, figures.tuning.as_ref()) {
+            line(text, name, &value);
+        }
+        line(text, "drive", &drive(figures));
+        return;
+    }
     let [one, all] = figures.memory;
     let memory = format!("{} GB/s, {:.1} on one thread", spread(all, 1), one.median);
     line(text, "memory", &memory);
@@ -86,9 +96,10 @@ fn rates(text: &mut String, figures: &Figures) {
     }
     line(text, "prefill", &prefill);
     let decode = format!(
-        "{} tok/s, {} of memory ({} of weights a token)",
+        "{} tok/s, {} of {} ({} of weights a token)",
         spread(figures.decode.tok_s, 1),
         percent(figures.memory_share),
+        if figures.machine.gpu.is_some() { "copying" } else { "memory" },
         show(figures.setting.weight_bytes_per_token),
     );
     line(text, "decode", &decode);

@@ -1,0 +1,166 @@
+//! What `bench` says of a GPU.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use moeflux_engine::measure::{self, Machine};
+use moeflux_engine::{DeviceTuning, Engine, EngineOptions, GpuLimits, GpuProduct};
+use serde_json::{Value, json};
+
+use crate::args::BenchArgs;
+use crate::commands::print;
+
+/// Rows of activations beside those of a prompt's chunk.
+const ROWS: [usize; 3] = [1, 4, 8];
+
+/// `bench --kernels` on a GPU: every product of the model against how fast the
+/// GPU copies.
+pub(super) fn kernels(
+    args: &BenchArgs,
+    engine: &Engine,
+    machine: &Machine,
+    options: &EngineOptions,
+) -> Result<()> {
+    let Some(limits) = &machine.gpu else { return Ok(()) };
+    let chunk = args.prompt_tokens.min(engine.plan().chunk);
+    let mut rows = ROWS.to_vec();
+    rows.extend((!rows.contains(&chunk)).then_some(chunk));
+    let all = measure::gpu_kernels(engine, options.device, &rows)?;
+    let text = if args.json {
+        let kernels: Vec<Value> = all.iter().map(|it| kernel(it, limits)).collect();
+        let object = json!({
+            "device": limits_to_json(limits),
+            "tuning": engine.tuning().map(tuning_to_json),
+            "kernels": kernels,
+        });
+        serde_json::to_string_pretty(&object)? + "\n"
+    } else {
+        table(&rows, &all, limits, engine.tuning())
+    };
+    print(&text)?;
+    Ok(())
+}
+
+fn kernel(it: &GpuProduct, limits: &GpuLimits) -> Value {
+    json!({
+        "rows": it.rows,
+        "matrices": it.n,
+        "outputs": it.shape[0],
+        "inputs": it.shape[1],
+        "format": it.format_name(),
+        "layers": it.n_layers,
+        "routed": it.is_routed,
+        "us": it.us,
+        "gb_s": it.gb_s,
+        "copy_share": it.gb_s / limits.copy_gb_s,
+        "tflop_s": it.tflop_s,
+        "layout": it.layout,
+    })
+}
+
+fn table(
+    rows: &[usize],
+    all: &[GpuProduct],
+    limits: &GpuLimits,
+    tuning: Option<&DeviceTuning>,
+) -> String {
+    let mut text = String::new();
+    for (name, value) in lines(limits, tuning) {
+        writeln!(text, "{name:<17} {value}").expect("a string takes any text");
+    }
+    for n in rows {
+        let title = if *n == 1 { String::from("1 row") } else { format!("{n} rows") };
+        writeln!(
+            text,
+            "\n{title:<28} {:>9} {:>7} {:>8} {:>8}  stored as; in layers; layout",
+            "us", "GB/s", "of copy", "TFLOP/s"
+        )
+        .expect("a string takes any text");
+        for it in all.iter().filter(|it| it.rows == *n) {
+            row(&mut text, it, limits);
+        }
+    }
+    text
+}
+
+fn row(text: &mut String, it: &GpuProduct, limits: &GpuLimits) {
+    let what = if it.is_routed { ", experts" } else { "" };
+    let shape = format!("{} x {} x {}{what}", it.n, it.shape[0], it.shape[1]);
+    let share = 100.0 * it.gb_s / limits.copy_gb_s;
+    writeln!(
+        text,
+        "{shape:<28} {:>9.1} {:>7.0} {share:>6.1} % {:>8.2}  {}; {}; {}",
+        it.us,
+        it.gb_s,
+        it.tflop_s,
+        it.format_name(),
+        it.n_layers,
+        it.layout.as_deref().unwrap_or("tiles"),
+    )
+    .expect("a string takes any text");
+}
+
+/// The limits of a GPU, line by line.
+pub(super) fn lines(
+    limits: &GpuLimits,
+    tuning: Option<&DeviceTuning>,
+) -> Vec<(&'static str, String)> {
+    let [rows, outputs, inputs] = limits.product_shape;
+    let [one, several] = limits.upload_gb_s;
+    let [two_digits, one_digit] = limits.product_tflop_s;
+    let units =
+        if limits.has_matrix_units { "units for matrices" } else { "plain multiplications" };
+    let mut all = vec![
+        ("gpu", limits.name.clone()),
+        (
+            "its memory",
+            format!(
+                "{:.1} GB/s copied, {:.1} GB/s read, by kernels",
+                limits.copy_gb_s, limits.read_gb_s
+            ),
+        ),
+        (
+            "upload",
+            format!("{several:.1} GB/s by {} threads, {one:.1} by one", limits.upload_threads),
+        ),
+        (
+            "products",
+            format!(
+                "{two_digits:.3} TFLOP/s of 4 bits ({one_digit:.3} with inputs of 8 bits), \
+                 {rows} x {outputs} x {inputs}, by {units}"
+            ),
+        ),
+    ];
+    if let Some(DeviceTuning { n_known, n_measured, n_left, time, .. }) = tuning {
+        let seconds = time.as_secs_f64();
+        let value = format!(
+            "{n_known} known, {n_measured} measured now in {seconds:.2} s, {n_left} left for the next time"
+        );
+        all.push(("layouts", value));
+    }
+    all
+}
+
+pub(super) fn limits_to_json(it: &GpuLimits) -> Value {
+    json!({
+        "name": it.name,
+        "copy_gb_s": it.copy_gb_s,
+        "read_gb_s": it.read_gb_s,
+        "upload_gb_s": it.upload_gb_s[1],
+        "upload_gb_s_one_thread": it.upload_gb_s[0],
+        "upload_threads": it.upload_threads,
+        "product_tflop_s": it.product_tflop_s[0],
+        "product_tflop_s_int8": it.product_tflop_s[1],
+        "product_shape": it.product_shape,
+        "matrix_units": it.has_matrix_units,
+    })
+}
+
+pub(super) fn tuning_to_json(it: &DeviceTuning) -> Value {
+    json!({
+        "known": it.n_known,
+        "measured": it.n_measured,
+        "left": it.n_left,
+        "seconds": it.time.as_secs_f64(),
+    })
+}

@@ -1,0 +1,110 @@
+//! Products with matrices that lie one behind the other in a buffer, whatever
+//! it holds: for measurements.
+
+use std::sync::Arc;
+
+use moeflux_backend::{Buf, Cols, Inputs};
+use moeflux_core::quant::MatrixView;
+
+use super::products::{Job, List, Products, Source, effective, holds_rows, layout, run};
+use super::rounding::digits;
+use crate::arena::{Decoder, place, sizes};
+use crate::backend::Wgpu;
+use crate::context::Context;
+use crate::encoder::Mem;
+use crate::layout::Layout;
+use crate::tuning::ProductShape;
+
+/// Copies of the matrices of a product in a buffer.
+pub(crate) struct Repeated {
+    pub(crate) shape: ProductShape,
+    pub(crate) n_copies: usize,
+    mem: Mem,
+    /// Of a matrix, and where its scales begin.
+    bytes: usize,
+    scales_at: usize,
+}
+
+impl Repeated {
+    /// As many copies as there is room for; where there is none for one, of
+    /// matrices with fewer rows. `None` where not even one row fits.
+    pub(crate) fn fit(shape: &ProductShape, mem: &Mem) -> Option<Repeated> {
+        let mut shape = *shape;
+        let room = usize::try_from(mem.bytes()).unwrap_or(usize::MAX);
+        while shape.rows > 0 && shape.n > 0 {
+            let ProductShape { format, rows, cols, n, .. } = shape;
+            let none: &[u8] = &[];
+            let (weight, scales, biases) = (none, none, none);
+            let (bytes, scales_at) =
+                sizes(&MatrixView { rows, cols, format, weight, scales, biases });
+            let n_copies = room / (n * bytes).max(1);
+            if n_copies > 0 {
+                return Some(Repeated { shape, n_copies, mem: mem.clone(), bytes, scales_at });
+            }
+            shape.rows /= 2;
+        }
+        None
+    }
+
+    fn jobs(&self, nth: usize) -> Vec<Job> {
+        let ProductShape { rows, n, .. } = self.shape;
+        let first = nth % self.n_copies * n;
+        let job = |i: usize| Job {
+            mem: self.mem.clone(),
+            place: place((first + i) * self.bytes, self.scales_at),
+            phase: 0,
+            first_row: 0,
+            n_rows: rows,
+            list: 0,
+            x: 0,
+            out: i * rows,
+        };
+        (0..n).map(job).collect()
+    }
+}
+
+/// Multiplies the `nth` copy, counted round, with all rows of `x`.
+pub(crate) fn project_repeated(
+    b: &mut Wgpu,
+    repeated: &Repeated,
+    nth: usize,
+    (x, out, x_rows): (Cols, Buf, usize),
+) {
+    b.encoder.begin();
+    let source = Source::of(b, x, x_rows);
+    let out = b.written(out);
+    let lists: [List; 1] = [(0..x_rows).map(|row| (row, row * out.width)).collect()];
+    let decoder = Decoder::new(repeated.shape.format);
+    let digits = digits(decoder, repeated.shape.inputs);
+    let jobs = repeated.jobs(nth);
+    run(b, &source, Products { decoder, digits, lists: &lists, jobs, y: out.mem, chosen: None });
+}
+
+/// Digits of the activations of a product; 0 where they are not rounded.
+pub(crate) fn digits_of(decoder: Decoder, inputs: Inputs) -> u32 {
+    digits(decoder, inputs).map_or(0, |it| it.n_digits)
+}
+
+/// What suits a product where nothing was measured.
+pub(crate) fn plain_layout(shape: &ProductShape) -> Layout {
+    let n_units = Decoder::new(shape.format).n_units(shape.cols);
+    Layout::plain(n_units, shape.n * shape.rows)
+}
+
+/// A layout as far as a product and a device allow it.
+pub(crate) fn effective_layout(
+    context: &Arc<Context>,
+    shape: &ProductShape,
+    layout: Layout,
+) -> Layout {
+    let decoder = Decoder::new(shape.format);
+    effective(layout, decoder, digits(decoder, shape.inputs), shape.cols, context.lanes)
+}
+
+/// The layout that a product has now; `None` for so many rows of activations
+/// that another kernel multiplies them.
+pub(crate) fn current_layout(b: &Wgpu, shape: &ProductShape, x_rows: usize) -> Option<Layout> {
+    let decoder = Decoder::new(shape.format);
+    let of = (decoder, digits(decoder, shape.inputs), shape.cols);
+    holds_rows(x_rows).then(|| layout(b, of, (shape.n * shape.rows, shape.n), x_rows))
+}

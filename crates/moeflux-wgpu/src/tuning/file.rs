@@ -1,0 +1,110 @@
+//! The file of what was measured on a device.
+//!
+//! It only ever changes how long products take, so one that is damaged costs
+//! another measurement and a warning. One of another driver or other kernels
+//! is of no use any more and replaced without a word.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Choice, Key};
+use crate::context::AdapterFacts;
+use crate::shader::{fingerprint, hash};
+
+const VERSION: u32 = 1;
+
+/// More than the products of many models take.
+const MAX_BYTES: u64 = 4 << 20;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    version: u32,
+    adapter: String,
+    driver: String,
+    /// The kernels that were measured.
+    kernels: String,
+    products: Vec<Product>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Product {
+    product: Key,
+    #[serde(flatten)]
+    choice: Choice,
+}
+
+/// Tells a device from others, whatever its driver.
+fn identity(facts: &AdapterFacts) -> String {
+    let (vendor, device) = facts.id;
+    format!("{}, {vendor:04x}:{device:04x}, {}", facts.name, facts.api)
+}
+
+pub(super) fn path(dir: &Path, facts: &AdapterFacts) -> PathBuf {
+    dir.join(format!("tuning-{:016x}.json", hash(identity(facts).bytes())))
+}
+
+/// What is known of a device; nothing where there is no file, or one of another
+/// driver or other kernels.
+///
+/// # Errors
+/// What the user should know of a damaged file.
+pub(super) fn read(dir: &Path, facts: &AdapterFacts) -> Result<Vec<(Key, Choice)>, String> {
+    let path = path(dir, facts);
+    if !path.metadata().is_ok_and(|it| it.is_file()) {
+        return Ok(Vec::new());
+    }
+    let warning = |reason: &dyn std::fmt::Display| {
+        format!("{}: {reason}; it is ignored, and what it held is measured again", path.display())
+    };
+    let mut bytes = Vec::new();
+    fs::File::open(&path)
+        .and_then(|it| it.take(MAX_BYTES).read_to_end(&mut bytes))
+        .map_err(|err| warning(&err))?;
+    let kept: Kept = serde_json::from_slice(&bytes)
+        .map_err(|err| warning(&format!("it holds no layouts of kernels ({err})")))?;
+    if kept.version != VERSION || kept.adapter != identity(facts) {
+        return Err(warning(&"it is of another version or of another GPU"));
+    }
+    if kept.driver != facts.driver || kept.kernels != fingerprint() {
+        return Ok(Vec::new());
+    }
+    Ok(kept.products.into_iter().map(|it| (it.product, it.choice)).collect())
+}
+
+/// Writes the file, whole or not at all.
+///
+/// # Errors
+/// What the user should know where that fails.
+pub(super) fn write(
+    dir: &Path,
+    facts: &AdapterFacts,
+    products: &BTreeMap<Key, Choice>,
+) -> Result<(), String> {
+    let path = path(dir, facts);
+    let products =
+        products.iter().map(|(product, choice)| Product { product: *product, choice: *choice });
+    let kept = Kept {
+        version: VERSION,
+        adapter: identity(facts),
+        driver: facts.driver.clone(),
+        kernels: fingerprint(),
+        products: products.collect(),
+    };
+    let text = serde_json::to_vec_pretty(&kept).expect("numbers and names");
+    // Processes and threads write files of their own.
+    static N_WRITTEN: AtomicU32 = AtomicU32::new(0);
+    let nth = N_WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let partial = path.with_extension(format!("{}-{nth}.partial", std::process::id()));
+    let written = fs::create_dir_all(dir)
+        .and_then(|()| fs::write(&partial, text))
+        .and_then(|()| fs::rename(&partial, &path));
+    written.map_err(|err| {
+        let _ = fs::remove_file(&partial);
+        format!("{}: {err}; what was measured of this GPU is not kept", path.display())
+    })
+}

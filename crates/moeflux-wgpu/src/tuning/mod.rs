@@ -1,0 +1,232 @@
+//! Layouts of matrix-vector products by measurement: each device has its own,
+//! whatever it is called.
+//!
+//! What was measured lies in a file (`file`) for as long as driver and kernels
+//! are the same; what is not in it yet is measured when a model is opened
+//! (`trial`), for about a second at most: what is left then is measured the
+//! next time. Nothing of it changes a bit of any result: layouts and forms of
+//! a product give the same ones, see `matvec.wgsl`.
+
+mod file;
+#[cfg(test)]
+mod tests;
+mod trial;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use moeflux_backend::{DeviceError, Inputs};
+use moeflux_core::quant::MatrixFormat;
+use serde::{Deserialize, Serialize};
+
+use crate::arena::Decoder;
+use crate::context::{AdapterFacts, Context};
+use crate::layout::Layout;
+use crate::ops::digits_of;
+
+pub use self::trial::{ProductProbe, ProductTime};
+
+/// Matrices of one shape that one kernel multiplies with one row of
+/// activations, as decode does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProductShape {
+    /// How the elements are stored.
+    pub format: MatrixFormat,
+    /// How the activations are treated.
+    pub inputs: Inputs,
+    /// Rows of a matrix.
+    pub rows: usize,
+    /// Columns.
+    pub cols: usize,
+    /// How many matrices.
+    pub n: usize,
+}
+
+impl ProductShape {
+    /// Bytes of weights, scales and biases that it reads.
+    pub fn bytes(&self) -> u64 {
+        self.n as u64 * self.format.matrix_bytes(self.rows, self.cols) as u64
+    }
+}
+
+/// Up to so many matrices of a kernel are counted as few.
+const FEW_MATRICES: usize = 4;
+
+/// By so many powers of two products may differ in their rows and still have
+/// the layout of one another.
+const NEAR: u32 = 2;
+
+/// What products have in common that have one layout. The class comes last, so
+/// that neighbours lie side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Key {
+    /// As kernels know it: see `formats.wgsl`.
+    format: [u32; 3],
+    /// Digits of rounded activations; 0 where they are not.
+    digits: u32,
+    cols: u32,
+    /// Whether many matrices are multiplied together: experts.
+    has_many: bool,
+    /// The power of two in the rows of all matrices.
+    rows_class: u32,
+}
+
+impl Key {
+    pub(crate) fn new(
+        decoder: Decoder,
+        n_digits: u32,
+        cols: usize,
+        (n_rows, n): (usize, usize),
+    ) -> Key {
+        Key {
+            format: decoder.consts(),
+            digits: n_digits,
+            cols: u32::try_from(cols).unwrap_or(u32::MAX),
+            has_many: n > FEW_MATRICES,
+            rows_class: n_rows.max(1).ilog2(),
+        }
+    }
+
+    fn of(shape: &ProductShape) -> Key {
+        let decoder = Decoder::new(shape.format);
+        let n_digits = digits_of(decoder, shape.inputs);
+        Key::new(decoder, n_digits, shape.cols, (shape.n * shape.rows, shape.n))
+    }
+}
+
+/// What was measured of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Choice {
+    layout: Layout,
+    /// Microseconds of it, and of what suits it where nothing is measured.
+    us: f64,
+    plain_us: f64,
+}
+
+/// What is known of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Tuned(BTreeMap<Key, Choice>);
+
+impl Tuned {
+    /// The layout of the product most like this one, if one is near.
+    pub(crate) fn get(&self, key: Key) -> Option<Layout> {
+        let class = key.rows_class;
+        let first = Key { rows_class: class.saturating_sub(NEAR), ..key };
+        let near = self.0.range(first..=Key { rows_class: class + NEAR, ..key });
+        near.min_by_key(|it| it.0.rows_class.abs_diff(class)).map(|it| it.1.layout)
+    }
+}
+
+/// How a device is tuned.
+#[derive(Clone, Debug)]
+pub struct TuneOptions {
+    /// The directory of the file; measurements last as long as the process
+    /// where absent.
+    pub cache: Option<PathBuf>,
+    /// How long measuring may take.
+    pub budget: Duration,
+    /// Whether software devices are measured too, which gains them nothing.
+    pub includes_software: bool,
+}
+
+impl TuneOptions {
+    /// Keeps what it measures, within a second, in a directory.
+    pub fn in_directory(cache: PathBuf) -> TuneOptions {
+        let budget = Duration::from_secs(1);
+        TuneOptions { cache: Some(cache), budget, includes_software: false }
+    }
+}
+
+/// What tuning did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tuning {
+    /// Products that were known already.
+    pub n_known: usize,
+    /// Products that were measured.
+    pub n_measured: usize,
+    /// Products that there was no time for.
+    pub n_left: usize,
+    /// How long it took.
+    pub time: Duration,
+    /// What the user should know although nothing failed.
+    pub warnings: Vec<String>,
+}
+
+impl Context {
+    /// Finds layouts for products, which all backends of this device then use;
+    /// those that come first are measured first.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn tune(
+        self: &Arc<Context>,
+        shapes: &[ProductShape],
+        options: &TuneOptions,
+    ) -> Result<Tuning, DeviceError> {
+        let start = Instant::now();
+        let mut tuning = Tuning::default();
+        if self.facts().is_software() && !options.includes_software {
+            return Ok(tuning);
+        }
+        if let Some(dir) = &options.cache {
+            match file::read(dir, self.facts()) {
+                Ok(kept) => self.learn(kept),
+                Err(warning) => tuning.warnings.push(warning),
+            }
+        }
+        let mut distinct: Vec<(Key, ProductShape)> = Vec::new();
+        for shape in shapes {
+            let key = Key::of(shape);
+            if distinct.iter().all(|it| it.0 != key) {
+                distinct.push((key, *shape));
+            }
+        }
+        let (known, wanted): (Vec<_>, Vec<_>) =
+            distinct.into_iter().partition(|it| self.knows(it.0));
+        tuning.n_known = known.len();
+        if !wanted.is_empty() {
+            let deadline = start + options.budget;
+            let measured = trial::measure(self, &wanted, deadline)?;
+            tuning.n_measured = measured.len();
+            tuning.n_left = wanted.len() - measured.len();
+            self.learn(measured);
+            if let Some(dir) = options.cache.as_deref().filter(|_| tuning.n_measured > 0) {
+                tuning.warnings.extend(self.keep(dir).err());
+            }
+        }
+        tuning.time = start.elapsed();
+        Ok(tuning)
+    }
+
+    fn learn(&self, more: impl IntoIterator<Item = (Key, Choice)>) {
+        self.tuned.write().unwrap_or_else(PoisonError::into_inner).0.extend(more);
+    }
+
+    fn knows(&self, key: Key) -> bool {
+        self.tuned.read().unwrap_or_else(PoisonError::into_inner).0.contains_key(&key)
+    }
+
+    /// The layout that was found for a product like this, if any was.
+    pub(crate) fn tuned(&self, key: Key) -> Option<Layout> {
+        self.tuned.read().unwrap_or_else(PoisonError::into_inner).get(key)
+    }
+
+    /// Writes what is known, with what another process has found meanwhile.
+    fn keep(&self, dir: &Path) -> Result<(), String> {
+        if let Ok(others) = file::read(dir, self.facts()) {
+            let mut tuned = self.tuned.write().unwrap_or_else(PoisonError::into_inner);
+            for (key, choice) in others {
+                tuned.0.entry(key).or_insert(choice);
+            }
+        }
+        let tuned = self.tuned.read().unwrap_or_else(PoisonError::into_inner);
+        file::write(dir, self.facts(), &tuned.0)
+    }
+}
+
+/// How many products' layouts are kept for a GPU.
+pub fn n_tuned(dir: &Path, facts: &AdapterFacts) -> usize {
+    file::read(dir, facts).map_or(0, |it| it.len())
+}
