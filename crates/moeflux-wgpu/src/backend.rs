@@ -20,6 +20,8 @@ use crate::experts::Slots;
 use crate::layout::{Form, Layout, Tiles};
 use crate::ops::{self, Mask, RopeTable, RoundedInputs, Scratch};
 
+const PART_BYTES: usize = 64 << 20;
+
 /// Rows of `f32`.
 #[derive(Clone, Debug)]
 pub(crate) struct Activations {
@@ -43,6 +45,9 @@ pub struct Wgpu {
     pub(crate) slots: Slots,
     pub(crate) rounded: RoundedInputs,
     pub(crate) scratch: Scratch,
+    /// Bytes of gates and ups that are computed together, where the device
+    /// chooses experts for many rows.
+    pub(crate) part_bytes: usize,
     /// Of matrix-vector products, where it was fixed.
     pub(crate) layout: Option<Layout>,
     /// The form of all layouts, where it was fixed.
@@ -80,6 +85,7 @@ impl Wgpu {
             slots: Slots::new(slot_bytes.unwrap_or(u64::MAX)),
             rounded: RoundedInputs::default(),
             scratch: Scratch::default(),
+            part_bytes: PART_BYTES,
             layout: None,
             form: None,
             slabs: Slabs::default(),
@@ -332,8 +338,8 @@ impl Backend for Wgpu {
         self.slots.drop_kept(&mut self.encoder);
     }
 
-    fn holds_layer(&self, layer: LayerIdx, rows: usize) -> bool {
-        ops::holds_rows(rows) && self.slots.held(layer).is_some()
+    fn holds_layer(&self, layer: LayerIdx, _rows: usize) -> bool {
+        self.slots.held(layer).is_some()
     }
 
     fn routed_experts(&mut self, rows: usize, op: RoutedExperts) {

@@ -34,6 +34,8 @@ pub(crate) enum Shader {
     Delta,
     Route,
     PlaceJobs,
+    GroupRows,
+    GroupJobs,
     Activate,
     AddRows,
     Combine,
@@ -125,6 +127,8 @@ impl Shader {
             Shader::Delta => facts!("delta", Nothing, "wrrrw", &["LANES", "KEPT"]),
             Shader::Route => facts!("route", Nothing, "rrw", &["SCORING"]),
             Shader::PlaceJobs => facts!("place_jobs", Nothing, "rrrw", &[]),
+            Shader::GroupRows => facts!("group_rows", Nothing, "rw", &[]),
+            Shader::GroupJobs => facts!("group_jobs", Nothing, "rrw", &[]),
             Shader::Activate => {
                 facts!("activate", Nothing, "rrrrw", &["CLAMPED", "BIASED", "ALTERNATES"])
             }

@@ -2,6 +2,7 @@
 //! that the machine at hand does not have.
 
 mod attention;
+mod grouped;
 mod metal;
 
 use std::sync::Arc;

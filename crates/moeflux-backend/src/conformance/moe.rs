@@ -45,7 +45,7 @@ pub(super) fn check_held(suite: &Suite<'_>) {
     let affine = formats()[0];
     for (format, alternates) in [(affine, false), (affine, true), (formats()[9], false)] {
         for is_gpt_oss in [false, true] {
-            for rows in [1, 3] {
+            for rows in [1, 3, 26] {
                 held(suite, Shape { format, alternates }, is_gpt_oss, rows);
             }
         }

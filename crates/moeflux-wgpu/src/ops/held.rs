@@ -1,8 +1,8 @@
 //! The experts of layers that the device holds: it chooses them itself, and
 //! nothing is read back.
 //!
-//! Every choice of every row is a job of its own, whose matrix `place_jobs.wgsl`
-//! fills in. Rows have the bits that they have where the host chooses, because
+//! Of a few rows, every choice is a job of its own, whose matrix
+//! `place_jobs.wgsl` fills in; of more, see `grouped`. Rows have the bits that they have where the host chooses, because
 //! the same kernels compute them, whose rows do not depend on each other.
 
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use moeflux_backend::{Experts, RoutedExperts};
 use moeflux_core::MatrixLayout;
 
 use super::moe::{Sum, activate, add_up, choose, first_products, phase};
-use super::products::{Chosen, Job, List, Products, Source, run};
+use super::products::{Chosen, Job, List, Products, Source, holds_rows, run};
 use super::rounding::digits;
-use super::{ELEMENTS, word};
+use super::{ELEMENTS, grouped, word};
 use crate::arena::{Decoder, Place};
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
@@ -27,6 +27,9 @@ pub(crate) fn routed_experts(b: &mut Wgpu, rows: usize, op: RoutedExperts) {
     assert_eq!(layer.slots.len(), op.route.logits.len, "one logit an expert");
     b.encoder.begin();
     let ids = choose(b, rows, op.route);
+    if !holds_rows(rows) {
+        return grouped::routed_experts(b, rows, op, (&ids, &layer));
+    }
     let chosen = Chosen { ids: &ids, layer: &layer };
     let layout = Arc::clone(&layer.layout);
     let (n, intermediate) = (rows * top_k, layout.intermediate());
@@ -90,14 +93,24 @@ fn down(b: &mut Wgpu, op: Experts<'_>, chosen: Chosen<'_>, activated: &Mem, n: u
     let digits = digits(decoder, op.inputs);
     let y = out.mem.clone();
     run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen: Some(chosen) });
-    if let Some(biases) = op.biases {
-        let n_elements = n * down.rows;
-        let table = b.vector(biases.down).clone();
-        b.encoder.dispatch(
-            Variant::new(Shader::AddRows, &[1]),
-            &[word(n_elements), word(down.rows), 0, word(out.width)],
-            &[&out.mem, &table, chosen.ids],
-            Grid::Linear(n_elements.div_ceil(ELEMENTS)),
-        );
-    }
+    add_down_biases(b, op, down, (chosen.ids, n));
+}
+
+/// Adds biases to the outputs of so many choices.
+pub(super) fn add_down_biases(
+    b: &mut Wgpu,
+    op: Experts<'_>,
+    down: &MatrixLayout,
+    (ids, n): (&Mem, usize),
+) {
+    let Some(biases) = op.biases else { return };
+    let out = b.written(op.out);
+    let n_elements = n * down.rows;
+    let table = b.vector(biases.down).clone();
+    b.encoder.dispatch(
+        Variant::new(Shader::AddRows, &[1]),
+        &[word(n_elements), word(down.rows), 0, word(out.width)],
+        &[&out.mem, &table, ids],
+        Grid::Linear(n_elements.div_ceil(ELEMENTS)),
+    );
 }

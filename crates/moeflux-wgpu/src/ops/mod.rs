@@ -2,6 +2,7 @@
 
 mod attention;
 mod elementwise;
+mod grouped;
 mod heads;
 mod held;
 mod mixers;
@@ -20,7 +21,7 @@ pub(crate) use held::routed_experts;
 pub(crate) use mixers::{causal_conv, delta_rule};
 pub use moe::MAX_EXPERTS;
 pub(crate) use moe::{combine, experts, route};
-pub(crate) use products::{embed, holds_rows, logits, project};
+pub(crate) use products::{embed, logits, project};
 pub(crate) use repeated::{
     Repeated, current_layout, digits_of, effective_layout, plain_layout, project_repeated,
 };
@@ -59,6 +60,8 @@ pub(crate) struct Scratch {
     delta: [Grown; 2],
     routing: Grown,
     jobs: Grown,
+    /// Choices in the order of experts, and jobs of these.
+    grouped: [Grown; 2],
     logits: Grown,
 }
 

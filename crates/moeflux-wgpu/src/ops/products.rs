@@ -22,7 +22,7 @@ use crate::tuning::Key;
 pub(super) const FEW_ROWS: usize = 8;
 
 /// Whether so many rows go through the kernel for few.
-pub(crate) fn holds_rows(rows: usize) -> bool {
+pub(super) fn holds_rows(rows: usize) -> bool {
     rows <= FEW_ROWS
 }
 
@@ -31,6 +31,11 @@ const HALVES_TILE: usize = 128;
 
 /// The same of `matmul.wgsl`.
 const TILE_ROWS: usize = 64;
+
+/// Rows of activations in a tile of the kernel for many.
+pub(super) fn tile_rows(in_halves: bool) -> usize {
+    if in_halves { HALVES_TILE } else { TILE_ROWS }
+}
 
 /// Bytes of logits that are read back together.
 const LOGIT_BYTES: usize = 32 << 20;

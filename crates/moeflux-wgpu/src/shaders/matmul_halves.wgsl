@@ -106,7 +106,9 @@ fn main(
 #end
 #end
 #end
-    for (var step = 0u; step < p.m.n_blocks + 2u * n_extra; step++) {
+    // Jobs without rows take no step; everybody comes along all the same.
+    let n_steps = select(p.m.n_blocks + 2u * n_extra, 0u, w_first >= job.n_rows);
+    for (var step = 0u; step < n_steps; step++) {
         var col = step;
         if (step >= p.m.n_blocks + n_extra) { col = step - n_extra; }
         // Loaded before the others are done with the last tile.

@@ -95,6 +95,8 @@ fn variants() -> Vec<Variant> {
         Shader::ConvHistory,
         Shader::PrepareDelta,
         Shader::PlaceJobs,
+        Shader::GroupRows,
+        Shader::GroupJobs,
     ] {
         add(shader, &[&[]]);
     }

@@ -1,0 +1,188 @@
+//! The experts of layers that the device holds, for many rows: it chooses them,
+//! brings the rows that chose an expert together, and reads nothing back.
+//!
+//! Rows have the bits that they have where the host groups them: an expert that
+//! few rows of the step chose is multiplied by the kernel for few, any other by
+//! the one for many. Only the device knows which these are, so both run over
+//! all experts, and over as many tiles as there can be; those that have nothing
+//! to do end at once.
+
+use moeflux_backend::{Experts, RoutedExperts};
+
+use super::held::add_down_biases;
+use super::moe::{Part, Sum, activate, add_up, first_products, phase};
+use super::products::{FEW_ROWS, Kernel, Placed, Source, is_in_halves, layout, tile_rows};
+use super::rounding::digits;
+use super::{ELEMENTS, word};
+use crate::arena::Decoder;
+use crate::backend::Wgpu;
+use crate::encoder::{Grid, Mem};
+use crate::experts::KeptLayer;
+use crate::shader::{Shader, Variant};
+
+/// Words of a job, see `formats.wgsl`.
+const JOB_WORDS: usize = 9;
+
+/// What all products of a layer have in common.
+struct Grouped<'a> {
+    layer: &'a KeptLayer,
+    /// What `group_rows.wgsl` has written.
+    grouped: Mem,
+    /// Choices of all rows.
+    n: usize,
+    /// Choices in the order of experts that are worked on together: the first,
+    /// and how many.
+    first: usize,
+    n_places: usize,
+}
+
+/// Where products read rows of activations, and where outputs go.
+struct Way<'a> {
+    source: &'a Source,
+    /// Choices of a row of activations; `None` where these lie in the order of
+    /// experts, and outputs in that of the choices.
+    top_k: Option<usize>,
+    out: &'a Mem,
+    out_stride: usize,
+}
+
+/// Computes what was chosen: `(rows, top_k)` experts, then their weights. The
+/// op has begun before.
+pub(super) fn routed_experts(
+    b: &mut Wgpu,
+    rows: usize,
+    op: RoutedExperts,
+    (ids, layer): (&Mem, &KeptLayer),
+) {
+    let RoutedExperts { x, inputs, activation, biases, slots, acc, shared, .. } = op;
+    let top_k = op.route.top_k;
+    let (n, n_experts) = (rows * top_k, layer.slots.len());
+    let intermediate = layer.layout.intermediate();
+    let grouped = b.scratch.grouped[0].words(&mut b.encoder, 2 * n_experts + 2 * n);
+    b.encoder.dispatch(
+        Variant::new(Shader::GroupRows, &[]),
+        &[word(n), word(n_experts)],
+        &[ids, &grouped],
+        Grid::Linear(n_experts),
+    );
+    let experts = Experts { out: slots, x, inputs, activation, biases, calls: &[] };
+    let source = Source::of(b, x, rows);
+    let out = b.written(slots);
+    let per_part = (b.part_bytes / (8 * intermediate)).clamp(1, n);
+    for first in (0..n).step_by(per_part) {
+        b.encoder.begin();
+        let n_places = per_part.min(n - first);
+        let part = Grouped { layer, grouped: grouped.clone(), n, first, n_places };
+        let gate_up = b.scratch.gate_up.words(&mut b.encoder, n_places * 2 * intermediate);
+        let activated = b.scratch.activated.words(&mut b.encoder, n_places * intermediate);
+        for set in first_products(&layer.layout) {
+            let way = Way {
+                source: &source,
+                top_k: Some(top_k),
+                out: &gate_up,
+                out_stride: 2 * intermediate,
+            };
+            part.multiply(b, experts, &set, &way);
+        }
+        let experts_at = word(2 * n_experts + n + first);
+        let of_rows = (grouped.clone(), experts_at, n_places);
+        activate(b, &layer.layout, experts, of_rows, (&gate_up, &activated));
+        let down = &layer.layout.down;
+        let source = Source {
+            mem: activated,
+            start: 0,
+            width: down.cols,
+            cols: down.cols,
+            n_rows: n_places,
+            kept_as: None,
+        };
+        let way = Way { source: &source, top_k: None, out: &out.mem, out_stride: out.width };
+        part.multiply(b, experts, &[(down, 2, 0)], &way);
+    }
+    add_down_biases(b, experts, &layer.layout.down, (ids, n));
+    let sum = Sum { acc, slots, top_k, shared };
+    add_up(b, rows, sum, (ids.clone(), word(n)));
+}
+
+impl Grouped<'_> {
+    /// Multiplies with matrices of one format of all experts.
+    fn multiply(&self, b: &mut Wgpu, op: Experts<'_>, set: &[Part<'_>], way: &Way<'_>) {
+        let decoder = Decoder::new(set[0].0.format);
+        let digits = digits(decoder, op.inputs);
+        let cols = way.source.cols;
+        assert!(set.iter().all(|it| it.0.cols == cols), "shape of an expert");
+        let n_jobs = set.len() * self.layer.slots.len();
+        let n_rows = set.iter().map(|it| it.0.rows).max().unwrap_or(0);
+        let n_chosen = self.layer.slots.len().min(self.n_places);
+        let of = (decoder, digits, cols);
+        let layout = layout(b, of, (set.len() * n_rows * n_chosen, n_jobs), FEW_ROWS);
+        let in_halves = is_in_halves(b, decoder, digits);
+        let kernel = Kernel { decoder, digits, cols, lists: &[], y: way.out, chosen: None };
+        for are_few in [true, false] {
+            let taken = kernel.take(b, way.source, (are_few, in_halves), layout);
+            for (buffer, weights) in self.layer.buffers.iter().enumerate() {
+                let tile = if are_few { 1 } else { tile_rows(in_halves) };
+                let n_tiles = if are_few { 0 } else { self.most_tiles(tile) };
+                let params = [
+                    word(self.n),
+                    word(self.layer.slots.len()),
+                    word(set.len()),
+                    word(self.first),
+                    word(self.n_places),
+                    word(way.top_k.unwrap_or(0)),
+                    word(taken.stride),
+                    word(taken.start),
+                    word(way.out_stride),
+                    word(FEW_ROWS),
+                    u32::from(!are_few),
+                    word(tile),
+                    word(n_tiles),
+                    word(buffer),
+                ];
+                let lists = self.jobs(b, &params, set, n_tiles);
+                let first = word(2 * self.n_places);
+                let tiles = first + word(JOB_WORDS * (n_jobs + 1));
+                let placed = Placed { weights, lists: &lists, first, n_jobs, n_rows };
+                let n_tiles = set.len() * n_tiles;
+                match (are_few, in_halves) {
+                    (true, _) => kernel.run_matvec(b, placed, &taken, layout, (FEW_ROWS, true)),
+                    (false, true) => {
+                        let n_x = way.source.n_rows;
+                        kernel.run_matmul_halves(b, placed, &taken, (tiles, n_tiles, n_x));
+                    }
+                    (false, false) => kernel.run_matmul(b, placed, &taken, (tiles, n_tiles)),
+                }
+            }
+        }
+    }
+
+    /// Tiles of experts that more than a few rows chose, at most: each may have
+    /// one that is not full. All but the first and the last of them have all
+    /// their rows here.
+    fn most_tiles(&self, tile: usize) -> usize {
+        let n_experts = (self.n_places / (FEW_ROWS + 1) + 2).min(self.layer.slots.len());
+        self.n_places / tile + n_experts
+    }
+
+    fn jobs(&self, b: &mut Wgpu, params: &[u32; 14], set: &[Part<'_>], n_tiles: usize) -> Mem {
+        let n_jobs = set.len() * self.layer.slots.len() + 1;
+        let n_tiles = set.len() * n_tiles;
+        let n_words = 2 * self.n_places + JOB_WORDS * n_jobs + 2 * n_tiles;
+        let lists = b.scratch.grouped[1].words(&mut b.encoder, n_words);
+        let mut all = params.to_vec();
+        all.extend([0, 0]);
+        for (matrix, which, out) in set {
+            all.extend([word(*which), word(matrix.rows), word(phase(matrix)), word(*out)]);
+        }
+        all.resize(24, 0);
+        let table = self.layer.table.clone().expect("all experts of the layer are kept");
+        let n_threads = self.n_places.max(n_jobs).max(n_tiles);
+        b.encoder.dispatch(
+            Variant::new(Shader::GroupJobs, &[]),
+            &all,
+            &[&self.grouped, &table, &lists],
+            Grid::Linear(n_threads.div_ceil(ELEMENTS)),
+        );
+        lists
+    }
+}

@@ -1,0 +1,228 @@
+//! Experts that the device chooses for many rows, against the same chosen by
+//! the host: not a bit may differ.
+
+use std::sync::Arc;
+
+use moeflux_backend::{
+    Activation, Backend, Buf, Cols, Combine, ExpertBiases, ExpertCall, ExpertRow, Experts, Inputs,
+    Route, RoutedExperts, Scoring,
+};
+use moeflux_core::quant::{Affine, Float, MatrixFormat};
+use moeflux_core::{
+    Expert, ExpertId, ExpertKey, ExpertLayout, ExpertMemory, GateUp, HostBuf, LayerIdx,
+    MatrixLayout, PartSpan,
+};
+
+use super::context;
+use crate::{Context, Tiles, Wgpu};
+
+const HIDDEN: usize = 128;
+const INNER: usize = 96;
+const TOP_K: usize = 3;
+
+/// Pseudo-random numbers below one, and bytes.
+struct Numbers(u32);
+
+impl Numbers {
+    fn word(&mut self) -> u16 {
+        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (self.0 >> 16) as u16
+    }
+
+    fn floats(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| f32::from(self.word()) / 65536.0 - 0.5).collect()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    format: MatrixFormat,
+    inputs: Inputs,
+    alternates: bool,
+    has_biases: bool,
+    n_experts: usize,
+}
+
+fn layout(case: Case) -> ExpertLayout {
+    let Case { format, alternates, .. } = case;
+    let mut at = 0;
+    let mut part = |len| {
+        let span = PartSpan { extent: 0, offset: at, len };
+        at += len;
+        span
+    };
+    let mut matrix = |rows, cols| MatrixLayout {
+        rows,
+        cols,
+        format,
+        weight: part(rows * format.row_bytes(cols)),
+        scales: part(format.scale_bytes(rows, cols)),
+        biases: part(format.bias_bytes(rows, cols)),
+    };
+    let gate_up = if alternates {
+        GateUp::Alternating(matrix(2 * INNER, HIDDEN))
+    } else {
+        GateUp::Split { gate: matrix(INNER, HIDDEN), up: matrix(INNER, HIDDEN) }
+    };
+    let down = matrix(HIDDEN, INNER);
+    ExpertLayout { extents: vec![at], gate_up, down }
+}
+
+/// An expert of small parameters.
+fn expert(layout: &Arc<ExpertLayout>, id: u16) -> Arc<Expert> {
+    let len = layout.record_bytes();
+    let mut buf = HostBuf::zeroed(len);
+    let mut numbers = Numbers(7 + u32::from(id));
+    for matrix in layout.matrices() {
+        let is_dense = matrix.scales.len == 0;
+        for (span, is_float) in
+            [(matrix.weight, is_dense), (matrix.scales, true), (matrix.biases, true)]
+        {
+            for pair in buf[span.offset..span.offset + span.len].as_chunks_mut::<2>().0 {
+                // 0x3c00 begins the numbers near 0.01 in BF16.
+                let word = numbers.word();
+                *pair = (if is_float { 0x3c00 | word & 0x80ff } else { word }).to_le_bytes();
+            }
+        }
+    }
+    let key = ExpertKey { layer: LayerIdx(0), expert: ExpertId(id) };
+    let memory = ExpertMemory::Owned { buf, starts: vec![0] };
+    Arc::new(Expert { key, layout: Arc::clone(layout), memory })
+}
+
+fn cols(b: &mut Wgpu, rows: usize, width: usize, values: &[f32]) -> Cols {
+    let buf = b.alloc(rows, width);
+    b.write(buf, values);
+    Cols { buf, start: 0, len: width }
+}
+
+/// What both ways begin with.
+struct Start {
+    route: Route,
+    x: Cols,
+    acc: Cols,
+    slots: Buf,
+    biases: Option<ExpertBiases>,
+}
+
+fn begin(b: &mut Wgpu, case: Case, rows: usize) -> Start {
+    let n_experts = case.n_experts;
+    let mut numbers = Numbers(99);
+    // Experts are the less liked the higher they are counted: some get most rows, some none.
+    let slope = |i: usize| 1.5 * (i % n_experts) as f32 / n_experts as f32;
+    let logits: Vec<f32> = numbers
+        .floats(rows * n_experts)
+        .into_iter()
+        .enumerate()
+        .map(|(i, it)| it - slope(i))
+        .collect();
+    let logits = cols(b, rows, n_experts, &logits);
+    let x = numbers.floats(rows * HIDDEN);
+    let x = cols(b, rows, HIDDEN, &x);
+    let acc = numbers.floats(rows * HIDDEN);
+    let acc = cols(b, rows, HIDDEN, &acc);
+    let slots = b.alloc(rows * TOP_K, HIDDEN);
+    let scoring = Scoring::Softmax { renormalise: true, scale: 1.0 };
+    let biases = case.has_biases.then(|| ExpertBiases {
+        gate: b.load_vector(&numbers.floats(n_experts * INNER)),
+        up: b.load_vector(&numbers.floats(n_experts * INNER)),
+        down: b.load_vector(&numbers.floats(n_experts * HIDDEN)),
+    });
+    Start { route: Route { logits, top_k: TOP_K, scoring }, x, acc, slots, biases }
+}
+
+fn bits(b: &mut Wgpu, acc: Cols, rows: usize) -> Vec<u32> {
+    b.read(acc.buf, rows).expect("the device works").into_iter().map(f32::to_bits).collect()
+}
+
+/// The host groups the rows; also how many chose each expert.
+fn by_host(b: &mut Wgpu, case: Case, rows: usize) -> (Vec<u32>, Vec<usize>) {
+    let layout = Arc::new(layout(case));
+    let Start { route, x, acc, slots, biases } = begin(b, case, rows);
+    let routing = b.route(rows, route).expect("the device works");
+    let mut by_expert: Vec<Vec<ExpertRow>> = vec![Vec::new(); case.n_experts];
+    for (slot, id) in routing.experts.iter().enumerate() {
+        let (row, slot) = ((slot / TOP_K) as u32, slot as u32);
+        by_expert[id.idx()].push(ExpertRow { row, slot });
+    }
+    let counts = by_expert.iter().map(Vec::len).collect();
+    let calls: Vec<ExpertCall> = (0..)
+        .zip(by_expert)
+        .filter(|it| !it.1.is_empty())
+        .map(|(id, rows)| ExpertCall { expert: expert(&layout, id), rows })
+        .collect();
+    let (inputs, activation) = (case.inputs, Activation::Swiglu);
+    b.experts(Experts { out: slots, x, inputs, activation, biases, calls: &calls });
+    let weights = &routing.weights;
+    b.combine(rows, Combine { acc, slots, top_k: TOP_K, weights, shared: None });
+    (bits(b, acc, rows), counts)
+}
+
+fn by_device(b: &mut Wgpu, case: Case, rows: usize) -> Vec<u32> {
+    let layout = Arc::new(layout(case));
+    let ids = 0..u16::try_from(case.n_experts).unwrap();
+    assert!(ids.clone().all(|id| b.keep_expert(&expert(&layout, id), case.n_experts)));
+    let Start { route, x, acc, slots, biases } = begin(b, case, rows);
+    assert!(b.holds_layer(LayerIdx(0), rows));
+    b.routed_experts(
+        rows,
+        RoutedExperts {
+            layer: LayerIdx(0),
+            route,
+            x,
+            inputs: case.inputs,
+            activation: Activation::Swiglu,
+            biases,
+            slots,
+            acc,
+            shared: None,
+        },
+    );
+    bits(b, acc, rows)
+}
+
+fn check(context: &Arc<Context>, case: Case, tiles: Tiles) {
+    let open = || {
+        let mut b = Wgpu::new(Arc::clone(context), None);
+        b.fix_tiles(tiles);
+        b
+    };
+    let (mut n_few, mut n_many, mut n_none) = (0, 0, 0);
+    // One, and more tiles of an expert.
+    for rows in [9, 70, 300] {
+        let (want, counts) = by_host(&mut open(), case, rows);
+        n_few += counts.iter().filter(|it| (1..=8).contains(*it)).count();
+        n_many += counts.iter().filter(|it| **it > 8).count();
+        n_none += counts.iter().filter(|it| **it == 0).count();
+        // All at once; parts that end within experts.
+        for n_places in [usize::MAX / (8 * INNER), 37] {
+            let mut b = open();
+            b.part_bytes = 8 * INNER * n_places;
+            let got = by_device(&mut b, case, rows);
+            assert!(got == want, "{case:?} {tiles:?}, {rows} rows, {n_places} at once");
+        }
+    }
+    assert!(n_few > 0 && n_many > 0 && n_none > 0, "{case:?}: {n_few}, {n_many}, {n_none}");
+}
+
+#[test]
+fn rows_have_the_same_bits_whoever_chooses_their_experts() {
+    let Some(context) = context() else { return };
+    let affine = MatrixFormat::Affine(Affine { bits: 4, group_size: 32, params: Float::BF16 });
+    let dense = MatrixFormat::Dense(Float::BF16);
+    let case = |format, inputs, alternates, has_biases| Case {
+        format,
+        inputs,
+        alternates,
+        has_biases,
+        n_experts: 40,
+    };
+    check(&context, case(affine, Inputs::Int16, false, true), Tiles::Singles);
+    check(&context, case(affine, Inputs::Full, true, false), Tiles::Singles);
+    check(&context, case(dense, Inputs::Full, false, false), Tiles::Singles);
+    if context.has_matrix_units {
+        check(&context, case(affine, Inputs::Int16, false, false), Tiles::MatrixUnits);
+    } else if context.has_halves {
+        check(&context, case(affine, Inputs::Int8, true, true), Tiles::Emulated);
+    }
+}
