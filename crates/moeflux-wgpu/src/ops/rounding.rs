@@ -14,7 +14,7 @@ use crate::shader::{Shader, Variant};
 const KEPT: usize = 4;
 
 /// Halves that an activation is the sum of: with one, its rounding shows.
-pub(super) const PARTS: usize = 2;
+pub(crate) const PARTS: usize = 2;
 
 /// How products round their inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
