@@ -4,6 +4,7 @@
 //! no model and no session: it sees handles, and experts as `Arc<Expert>`.
 
 pub mod conformance;
+mod counters;
 pub mod cpu;
 mod kv;
 mod ops;
@@ -12,15 +13,17 @@ pub mod timed;
 pub mod trace;
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use moeflux_core::{Expert, HostBuf, LayerIdx, TokenId};
+use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
+pub use counters::{DeviceCounters, DeviceStats};
 pub use ops::{
     Activation, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
     ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, GatedRmsNorm, HeadProduct, Heads,
-    HostMatrix, Inputs, KvType, LayerNorm, Projection, RmsNorm, Rope, RopePairs, RopeSpec, Route,
-    RoutedExperts, Routing, Scoring, SelectPositions, Selection, Sequence, Shared, Span, Vector,
-    Weight,
+    HeldExperts, HostMatrix, Inputs, KvType, LayerNorm, Projection, RmsNorm, Rope, RopePairs,
+    RopeSpec, Route, RoutedExperts, Routing, Scoring, SelectPositions, Selection, Sequence, Shared,
+    Span, Vector, Weight,
 };
 pub use stage::Stage;
 
@@ -141,6 +144,31 @@ pub trait Backend: Send {
     fn experts(&mut self, op: Experts<'_>);
     /// Adds experts' outputs to the residual stream.
     fn combine(&mut self, rows: usize, op: Combine<'_>);
+
+    /// Whether an expert lies in memory of the device's own, and stays there
+    /// until the next call of [`experts`](Backend::experts) or
+    /// [`keep_expert`](Backend::keep_expert).
+    fn holds_expert(&self, _layer: LayerIdx, _expert: ExpertId) -> bool {
+        false
+    }
+    /// As [`experts`](Backend::experts), with some that the device
+    /// [holds](Backend::holds_expert).
+    fn held_experts(&mut self, op: HeldExperts<'_>) {
+        panic!("experts of layer {} are not held", op.layer.0);
+    }
+    /// Experts that came to memory of the device's own, or left it, since the
+    /// last call, in that order; whether each was there afterwards.
+    fn take_moves(&mut self) -> Vec<(ExpertKey, bool)> {
+        Vec::new()
+    }
+    /// What counts the experts that are copied to the device and those that it
+    /// has, where it has memory of its own.
+    fn counters(&self) -> Option<Arc<DeviceCounters>> {
+        None
+    }
+    /// Hands what is recorded to the device, because the host is about to wait
+    /// for something else, and lets go of all experts.
+    fn flush(&mut self) {}
 
     /// Whether so many bytes of experts would fit into the device for good,
     /// beside what it holds. Devices that read experts where the store puts

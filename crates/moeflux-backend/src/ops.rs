@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use moeflux_core::quant::MatrixFormat;
-use moeflux_core::{Expert, HostBuf, LayerIdx};
+use moeflux_core::{Expert, ExpertId, HostBuf, LayerIdx};
 
 /// Device memory holding `f32` activations, one row a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -528,6 +528,17 @@ pub struct Experts<'a> {
     pub biases: Option<ExpertBiases>,
     /// The experts.
     pub calls: &'a [ExpertCall],
+}
+
+/// Experts of a layer of which the device has copies of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldExperts<'a> {
+    /// Which layer.
+    pub layer: LayerIdx,
+    /// What is done with them; it has no calls.
+    pub op: Experts<'a>,
+    /// The experts, each with its rows, ascending.
+    pub calls: &'a [(ExpertId, Vec<ExpertRow>)],
 }
 
 /// The experts of a layer that the device holds, whom it chooses itself.

@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use moeflux_core::quant::MatrixFormat;
-use moeflux_core::{Expert, HostBuf, LayerIdx, TokenId};
+use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
 use crate::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule, DeviceError,
-    Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, Inputs, LayerNorm, Projection, RmsNorm,
-    Rope, RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection, Sequence, Span,
-    Stage, Vector, Weight,
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
+    DeviceCounters, DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HeldExperts,
+    HostMatrix, Inputs, LayerNorm, Projection, RmsNorm, Rope, RopeSpec, Route, RoutedExperts,
+    Routing, SelectPositions, Selection, Sequence, Span, Stage, Vector, Weight,
 };
 
 /// What two ops have in common whose times may be compared.
@@ -478,6 +478,28 @@ impl Backend for Timed {
     fn combine(&mut self, rows: usize, op: Combine<'_>) {
         let work = |_: &Facts| touches(rows, op.top_k + 1, op.acc.len);
         self.time("combine", work, |it| it.combine(rows, op));
+    }
+
+    fn holds_expert(&self, layer: LayerIdx, expert: ExpertId) -> bool {
+        self.inner.holds_expert(layer, expert)
+    }
+
+    fn held_experts(&mut self, op: HeldExperts<'_>) {
+        let rows = op.calls.iter().map(|it| it.1.len()).sum();
+        let work = |_: &Facts| touches(rows, 1, op.op.x.len);
+        self.time("held_experts", work, |it| it.held_experts(op));
+    }
+
+    fn take_moves(&mut self) -> Vec<(ExpertKey, bool)> {
+        self.inner.take_moves()
+    }
+
+    fn counters(&self) -> Option<Arc<DeviceCounters>> {
+        self.inner.counters()
+    }
+
+    fn flush(&mut self) {
+        self.inner.flush();
     }
 
     fn has_room_for_experts(&mut self, bytes: u64) -> bool {

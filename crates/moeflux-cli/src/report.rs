@@ -95,6 +95,18 @@ pub(crate) fn statistics(engine: &Engine, answer: &Generated) {
             stats.resident,
         ),
     ];
+    if let Some(device) = engine.device_stats() {
+        let n_wanted = (device.hits + stats.hits + stats.misses).max(1) as f64;
+        let share = |n: u64| 100.0 * n as f64 / n_wanted;
+        let rate = device.upload_gb_s().map_or(String::new(), |it| format!(" at {it:.1} GB/s"));
+        lines.push(format!(
+            "device: {:.1} % of the experts were there, {:.1} % in memory, {:.1} % on the drive; {} copied per token{rate}",
+            share(device.hits),
+            share(stats.hits),
+            share(stats.misses),
+            bytes::show(device.uploaded_bytes / n_steps.max(1) as u64),
+        ));
+    }
     if stats.prefetch_hits + stats.prefetch_misses > 0 {
         lines.push(format!(
             "prefetch: {} hits, {} misses, {} reads of which {} were used, {:.0} % predicted right",

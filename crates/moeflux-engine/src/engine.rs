@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use moeflux_backend::timed::Timed;
-use moeflux_backend::{Backend, Inputs, KvType, Sequence, Span};
+use moeflux_backend::{Backend, DeviceCounters, DeviceStats, Inputs, KvType, Sequence, Span};
 use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::{ExpertId, HostBuf, HostSlab, LayerIdx, TokenId};
 use moeflux_store::{
@@ -128,6 +128,8 @@ struct Info {
     prompt_cache: Option<PrefixStore>,
     tuning: Option<DeviceTuning>,
     meter: Option<Meter>,
+    /// Where the device has memory of its own.
+    device_counters: Option<Arc<DeviceCounters>>,
 }
 
 /// What one step at a time may use.
@@ -240,6 +242,8 @@ impl Engine {
         if !options.allow_missing_experts {
             keep_experts(backend.as_mut(), &experts, &layers, shape, plan.expert_bytes)?;
         }
+        experts.note_elsewhere(backend.take_moves().into_iter());
+        let device_counters = backend.counters();
         let experts = Arc::new(experts);
         let info = Info {
             experts: Arc::clone(&experts),
@@ -256,6 +260,7 @@ impl Engine {
             prompt_cache,
             tuning,
             meter,
+            device_counters,
         };
         let (observer, lists) = (None, MoeLists::default());
         let core = Core { backend, experts, model, recorder, expert_stats, observer, lists };
@@ -349,6 +354,12 @@ impl Engine {
         self.info.experts.stats()
     }
 
+    /// What became of experts on a device with memory of its own, since the
+    /// last reset; `None` on others.
+    pub fn device_stats(&self) -> Option<DeviceStats> {
+        self.info.device_counters.as_ref().map(|it| it.stats())
+    }
+
     /// What `--prefetch auto` found, once it has finished a trial.
     pub fn prefetch_trial(&self) -> Option<PrefetchTrial> {
         self.core().experts.trial()
@@ -357,6 +368,9 @@ impl Engine {
     /// Starts counting anew.
     pub fn reset_stats(&self) {
         self.info.experts.reset_stats();
+        if let Some(counters) = &self.info.device_counters {
+            counters.reset();
+        }
     }
 
     /// Changes what the cache of experts may take, also while sessions run;

@@ -53,7 +53,7 @@ pub use generate::{Finish, GenerateOptions, Generated, Sink, generate};
 pub use inspect::{Inspection, Storage, inspect};
 pub use load::LoadError;
 pub use models::{FAMILIES, Family, ModelShape};
-pub use moeflux_backend::{CacheSpec, KvType};
+pub use moeflux_backend::{CacheSpec, DeviceStats, KvType};
 pub use moeflux_core::TokenId;
 pub use moeflux_core::checkpoint::CheckpointKind;
 pub use perplexity::{Divergence, Perplexity, divergence, perplexity};

@@ -100,20 +100,28 @@ fn experts_that_are_streamed_give_the_bits_of_resident_ones() {
         };
         let engine = open(&case, &resident, &mut kept);
         let few = &tokens[..tokens.len().min(10)];
-        let want = [bits(&engine, tokens, usize::MAX), bits(&engine, few, 1)];
+        let (whole, mut alone) = (bits(&engine, tokens, usize::MAX), Tiers::default());
+        let want = [whole, alone.bits(&engine, few)];
+        alone.check(&engine, few.len());
+        assert_eq!((alone.host, alone.drive), (0, 0), "{}", case.display());
         let plan = engine.plan();
         let (record, top_k) = (plan.record_bytes, engine.shape().top_k as u64);
-        // One slot on the device, some, and nearly enough; what is read ahead and who leaves
-        // changes nothing either.
+        let slot = record + (64 << 10);
+        // One slot on the device, some, and nearly enough, before a cache that holds little more
+        // than a layer wants, and one that holds half; what is read ahead and who leaves changes
+        // nothing either.
+        let (least, half) = ((2 * top_k + 1) * slot, plan.expert_bytes / record / 2 * slot);
         let streams = [
-            (0, Prefetch::Off, CachePolicy::default()),
-            (5 * record, Prefetch::LastToken, CachePolicy::Lru),
-            (plan.expert_bytes * 3 / 4, Prefetch::Lookahead, CachePolicy::Frequency),
+            (0, least, Prefetch::Off, CachePolicy::default()),
+            (5 * record, least, Prefetch::LastToken, CachePolicy::Lru),
+            (2 * top_k * record, half, Prefetch::Off, CachePolicy::Lru),
+            (plan.expert_bytes * 3 / 4, least, Prefetch::Lookahead, CachePolicy::Frequency),
         ];
-        for (device_cache, prefetch, cache_policy) in streams {
+        let mut all = Tiers::default();
+        for (device_cache, expert_cache, prefetch, cache_policy) in streams {
             let streamed = EngineOptions {
                 expert_io: IoChoice::Pread,
-                expert_cache: Some((2 * top_k + 1) * (record + (64 << 10))),
+                expert_cache: Some(expert_cache.max(least)),
                 device_cache: Some(device_cache),
                 prefetch,
                 cache_policy,
@@ -121,9 +129,49 @@ fn experts_that_are_streamed_give_the_bits_of_resident_ones() {
                 ..options.clone()
             };
             let engine = open(&case, &streamed, &mut kept);
-            let got = [bits(&engine, tokens, usize::MAX), bits(&engine, few, 1)];
+            let mut tiers = Tiers::default();
+            let got = [bits(&engine, tokens, usize::MAX), tiers.bits(&engine, few)];
             assert!(got == want, "{}, {streamed:?}", case.display());
+            tiers.check(&engine, few.len());
+            all.add(&tiers);
         }
+        // All three have been of use.
+        assert!(all.device > 0 && all.host > 0 && all.drive > 0, "{}, {all:?}", case.display());
+    }
+}
+
+/// Where experts came from.
+#[derive(Debug, Default)]
+struct Tiers {
+    device: u64,
+    host: u64,
+    drive: u64,
+}
+
+impl Tiers {
+    /// The bits of tokens one by one, and where their experts came from.
+    fn bits(&mut self, engine: &Engine, tokens: &[TokenId]) -> Vec<u32> {
+        engine.reset_stats();
+        let bits = bits(engine, tokens, 1);
+        let (device, store) = (engine.device_stats().unwrap(), engine.stats());
+        *self = Tiers { device: device.hits, host: store.hits, drive: store.misses };
+        assert!(device.uploads >= self.host + self.drive, "{device:?}, {store:?}");
+        assert_eq!(device.uploaded_bytes > 0, device.uploads > 0, "{device:?}");
+        bits
+    }
+
+    /// Every expert came from somewhere, and none was asked for twice.
+    #[track_caller]
+    fn check(&self, engine: &Engine, n_tokens: usize) {
+        let shape = engine.shape();
+        let n_wanted = (n_tokens * shape.n_moe_layers * shape.top_k) as u64;
+        assert_eq!(self.device + self.host + self.drive, n_wanted, "{self:?}");
+    }
+
+    fn add(&mut self, other: &Tiers) {
+        self.device += other.device;
+        self.host += other.host;
+        self.drive += other.drive;
     }
 }
 

@@ -245,6 +245,20 @@ impl ExpertStore {
         Arrivals::new(shared, layer, hits, ticket)
     }
 
+    /// Takes note, in order, of experts that came to a device's own memory or
+    /// left it, and whether each is there now. What is there leaves this cache
+    /// before anything else, and is not read ahead.
+    ///
+    /// # Panics
+    /// If one of the experts does not exist.
+    pub fn note_elsewhere(&self, moves: impl Iterator<Item = (ExpertKey, bool)>) {
+        let plan = &self.shared.reader.plan;
+        let mut desk = self.shared.lock();
+        for (key, is_there) in moves {
+            desk.note_elsewhere(plan.target(key), is_there);
+        }
+    }
+
     /// Changes the budget of the cache while it works; what the cache holds
     /// beyond it leaves, and the memory goes back to the system, as soon as
     /// nobody uses it. Does nothing when files are mapped.

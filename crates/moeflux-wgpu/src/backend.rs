@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule, DeviceError,
-    Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection, RmsNorm, Rope,
-    RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection, Sequence, Span, Vector,
-    Weight,
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
+    DeviceCounters, DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HeldExperts,
+    HostMatrix, LayerNorm, Projection, RmsNorm, Rope, RopeSpec, Route, RoutedExperts, Routing,
+    SelectPositions, Selection, Sequence, Span, Vector, Weight,
 };
 use moeflux_core::quant::MatrixView;
-use moeflux_core::{Expert, HostBuf, LayerIdx, TokenId};
+use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
 use crate::arena::{Matrix, Slabs};
 use crate::caches::CacheState;
@@ -324,6 +324,26 @@ impl Backend for Wgpu {
 
     fn combine(&mut self, rows: usize, op: Combine<'_>) {
         ops::combine(self, rows, op);
+    }
+
+    fn holds_expert(&self, layer: LayerIdx, expert: ExpertId) -> bool {
+        self.slots.holds(ExpertKey { layer, expert })
+    }
+
+    fn held_experts(&mut self, op: HeldExperts<'_>) {
+        ops::held_experts(self, op);
+    }
+
+    fn take_moves(&mut self) -> Vec<(ExpertKey, bool)> {
+        self.slots.take_moves()
+    }
+
+    fn counters(&self) -> Option<Arc<DeviceCounters>> {
+        Some(Arc::clone(&self.slots.counters))
+    }
+
+    fn flush(&mut self) {
+        self.encoder.flush();
     }
 
     fn has_room_for_experts(&mut self, bytes: u64) -> bool {

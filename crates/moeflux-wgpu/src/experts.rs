@@ -8,9 +8,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 
+use moeflux_backend::DeviceCounters;
 use moeflux_core::quant::MatrixView;
-use moeflux_core::{Expert, ExpertKey, ExpertLayout, LayerIdx, MatrixLayout};
+use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, LayerIdx, MatrixLayout};
 use wgpu::BufferSize;
 
 use crate::arena::{Place, place, sizes, write_packed};
@@ -37,6 +39,7 @@ struct Layout {
 #[derive(Debug)]
 struct Entry {
     slot: Slot,
+    layout: Arc<ExpertLayout>,
     /// When it was used, counted in uses.
     used: u64,
 }
@@ -77,6 +80,9 @@ pub(crate) struct Slots {
     clock: u64,
     is_full: bool,
     kept: HashMap<LayerIdx, Arc<KeptLayer>>,
+    /// Experts that came or left, and whether each was there afterwards.
+    moves: Vec<(ExpertKey, bool)>,
+    pub(crate) counters: Arc<DeviceCounters>,
 }
 
 const FIRST_SLAB: usize = 1 << 20;
@@ -93,7 +99,33 @@ impl Slots {
             clock: 0,
             is_full: false,
             kept: HashMap::new(),
+            moves: Vec::new(),
+            counters: Arc::default(),
         }
+    }
+
+    /// Whether an expert has a slot.
+    pub(crate) fn holds(&self, key: ExpertKey) -> bool {
+        self.kept_slot(key).is_some() || self.pools.values().any(|it| it.by_key.contains_key(&key))
+    }
+
+    /// The slot of an expert that has one, and what lies there.
+    pub(crate) fn held_slot(&mut self, key: ExpertKey) -> Option<(Slot, Arc<ExpertLayout>)> {
+        if let Some(slot) = self.kept_slot(key) {
+            return Some((slot.clone(), Arc::clone(&self.kept[&key.layer].layout)));
+        }
+        self.clock += 1;
+        let now = self.clock;
+        self.pools.values_mut().find_map(|it| it.touch(key, now))
+    }
+
+    fn kept_slot(&self, key: ExpertKey) -> Option<&Slot> {
+        self.kept.get(&key.layer)?.slots.get(key.expert.idx())?.as_ref()
+    }
+
+    /// Gives out what came and left since the last call.
+    pub(crate) fn take_moves(&mut self) -> Vec<(ExpertKey, bool)> {
+        std::mem::take(&mut self.moves)
     }
 
     /// Marks the time: what is used from now on stays until the next call.
@@ -110,23 +142,14 @@ impl Slots {
         expert: &Expert,
         since: u64,
     ) -> Option<Slot> {
-        if let Some(layer) = self.kept.get(&expert.key.layer)
-            && let Some(Some(slot)) = layer.slots.get(usize::from(expert.key.expert.0))
-        {
-            return Some(slot.clone());
+        if let Some((slot, _)) = self.held_slot(expert.key) {
+            return Some(slot);
         }
         let layout = self.layout(&expert.layout);
         let bytes = self.layouts[layout].bytes;
         self.clock += 1;
         let now = self.clock;
-        let pool = self.pools.entry(bytes).or_default();
-        if let Some(entry) = pool.by_key.get_mut(&expert.key) {
-            pool.by_use.remove(&entry.used);
-            pool.by_use.insert(now, expert.key);
-            entry.used = now;
-            return Some(entry.slot.clone());
-        }
-        if pool.free.is_empty() {
+        if self.pools.entry(bytes).or_default().free.is_empty() {
             self.grow(encoder, layout);
         }
         let pool = self.pools.entry(bytes).or_default();
@@ -139,13 +162,15 @@ impl Slots {
                 }
                 pool.by_use.remove(&used);
                 encoder.flush();
+                self.moves.push((key, false));
                 pool.by_key.remove(&key)?.slot
             }
         };
         let layout = &self.layouts[layout];
         slot.places = layout.places(slot.at);
-        fill(encoder, &slot, layout, expert);
-        let entry = Entry { slot: slot.clone(), used: now };
+        fill(encoder, &slot, layout, expert, &self.counters);
+        self.moves.push((expert.key, true));
+        let entry = Entry { slot: slot.clone(), layout: Arc::clone(&layout.of), used: now };
         pool.by_use.insert(now, expert.key);
         pool.by_key.insert(expert.key, entry);
         Some(slot)
@@ -191,7 +216,8 @@ impl Slots {
             return false;
         };
         let slot = Slot { mem, at, places: layout.places(at) };
-        fill(encoder, &slot, layout, expert);
+        fill(encoder, &slot, layout, expert, &self.counters);
+        self.moves.push((key, true));
         *room = Some(slot);
         if layer.slots.iter().all(Option::is_some) {
             layer.table = Some(table(encoder, layer));
@@ -225,7 +251,10 @@ impl Slots {
 
     /// Gives back the room of all experts that were to stay.
     pub(crate) fn drop_kept(&mut self, encoder: &mut Encoder) {
-        for (_, layer) in self.kept.drain() {
+        for (idx, layer) in self.kept.drain() {
+            let experts = (0..).map(ExpertId).zip(&layer.slots).filter(|it| it.1.is_some());
+            let left = experts.map(|(expert, _)| (ExpertKey { layer: idx, expert }, false));
+            self.moves.extend(left);
             for mem in &layer.buffers {
                 self.taken -= mem.bytes();
                 encoder.forget(mem);
@@ -288,6 +317,17 @@ impl Slots {
     }
 }
 
+impl Pool {
+    /// An expert's slot, which is used now.
+    fn touch(&mut self, key: ExpertKey, now: u64) -> Option<(Slot, Arc<ExpertLayout>)> {
+        let entry = self.by_key.get_mut(&key)?;
+        self.by_use.remove(&entry.used);
+        self.by_use.insert(now, key);
+        entry.used = now;
+        Some((entry.slot.clone(), Arc::clone(&entry.layout)))
+    }
+}
+
 /// The shape of a matrix whose bytes are of no interest.
 fn empty_view(it: &MatrixLayout) -> MatrixView<'static> {
     let MatrixLayout { rows, cols, format, .. } = *it;
@@ -317,7 +357,14 @@ fn table(encoder: &mut Encoder, layer: &KeptLayer) -> Mem {
 }
 
 /// Copies an expert's bytes into its slot.
-fn fill(encoder: &mut Encoder, slot: &Slot, layout: &Layout, expert: &Expert) {
+fn fill(
+    encoder: &mut Encoder,
+    slot: &Slot,
+    layout: &Layout,
+    expert: &Expert,
+    counters: &DeviceCounters,
+) {
+    let start = Instant::now();
     let len = layout.bytes as u64;
     let queue = &encoder.context().queue;
     let Some(size) = BufferSize::new(len) else { return };
@@ -329,4 +376,6 @@ fn fill(encoder: &mut Encoder, slot: &Slot, layout: &Layout, expert: &Expert) {
     if let Some(mut view) = queue.write_buffer_with(&slot.mem.buffer, slot.at as u64, size) {
         view.copy_from_slice(&bytes);
     }
+    counters.add_upload(len);
+    counters.add_upload_time(start.elapsed());
 }

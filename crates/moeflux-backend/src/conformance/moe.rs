@@ -12,7 +12,7 @@ use super::products::{formats, group_size, matrix_bytes};
 use super::{Numbers, Suite, filled, read};
 use crate::{
     Activation, Backend, Combine, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts,
-    Inputs, Route, RoutedExperts, Routing, Scoring, Shared,
+    HeldExperts, Inputs, Route, RoutedExperts, Routing, Scoring, Shared,
 };
 
 pub(super) fn check(suite: &Suite<'_>) {
@@ -124,7 +124,18 @@ pub(super) fn check_turns(suite: &Suite<'_>) {
             };
             let calls: Vec<ExpertCall> = (0..n).map(call).collect();
             let (inputs, activation) = (Inputs::Full, Activation::Swiglu);
-            b.experts(Experts { out, x, inputs, activation, biases: None, calls: &calls });
+            let op = Experts { out, x, inputs, activation, biases: None, calls: &[] };
+            let layer = LayerIdx(0);
+            // What came in the last op is there, and the others come.
+            let (held, absent): (Vec<ExpertCall>, Vec<ExpertCall>) = calls
+                .into_iter()
+                .partition(|it| nth % 3 > 0 && b.holds_expert(layer, it.expert.key.expert));
+            let held: Vec<_> = held.into_iter().map(|it| (it.expert.key.expert, it.rows)).collect();
+            if !held.is_empty() {
+                b.held_experts(HeldExperts { layer, op, calls: &held });
+                b.flush();
+            }
+            b.experts(Experts { calls: &absent, ..op });
         }
         read(b, out, 3 * OPS as usize)
     });

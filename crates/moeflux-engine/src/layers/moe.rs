@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::{iter, mem};
 
 use moeflux_backend::{
-    Activation, Buf, Cols, Combine, ExpertBiases, ExpertCall, ExpertRow, Experts, Inputs,
-    Projection, Route, RoutedExperts, Routing, Scoring, Shared, Stage, Vector, Weight,
+    Activation, Buf, Cols, Combine, ExpertBiases, ExpertCall, ExpertRow, Experts, HeldExperts,
+    Inputs, Projection, Route, RoutedExperts, Routing, Scoring, Shared, Stage, Vector, Weight,
 };
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::{ExpertsDecl, FusedOrder};
@@ -269,7 +269,10 @@ impl Moe {
         if let Some(observer) = &mut step.observer {
             observer.routed(step.backend, self.layer, x, experts, self.top_k, weights)?;
         }
-        wanted.set(experts, self.top_k);
+        // Who observes wants to see all experts at work.
+        let asks = step.observer.is_none();
+        let is_held = |id| asks && step.backend.holds_expert(self.layer, id);
+        wanted.set(experts, self.top_k, is_held);
         let mut arrivals =
             step.experts.request_into(self.layer, wanted.by_rows(), mem::take(batch));
         if let Some(next) = next.filter(|_| self.wants_all(rows) && step.experts.reads_ahead()) {
@@ -279,16 +282,27 @@ impl Moe {
         step.backend.begin_stage(Stage::SharedExpert, layer);
         let shared = self.shared.as_ref().map(|it| it.forward(step));
         step.backend.begin_stage(Stage::RoutedExperts, layer);
-        while let Some(mut arrived) = arrivals.next_batch()? {
+        let op = Experts {
+            out: slots,
+            x,
+            inputs: self.inputs,
+            activation: self.activation,
+            biases: self.biases,
+            calls: &[],
+        };
+        if !wanted.held.is_empty() {
+            let held = HeldExperts { layer: self.layer, op, calls: &wanted.held };
+            step.backend.held_experts(held);
+        }
+        let mut n_missing = wanted.ends.len();
+        loop {
+            if n_missing > 0 {
+                step.backend.flush();
+            }
+            let Some(mut arrived) = arrivals.next_batch()? else { break };
+            n_missing -= arrived.len();
             calls.extend(arrived.drain(..).map(|(i, expert)| wanted.call(i, expert)));
-            let op = Experts {
-                out: slots,
-                x,
-                inputs: self.inputs,
-                activation: self.activation,
-                biases: self.biases,
-                calls,
-            };
+            let op = Experts { calls, ..op };
             if let Some(observer) = &mut step.observer {
                 observer.see(step.backend, self.layer, op, weights)?;
             }
@@ -300,6 +314,10 @@ impl Moe {
             weights.fill(0.0);
         }
         drop(arrivals);
+        let moves = step.backend.take_moves();
+        if !moves.is_empty() {
+            step.experts.note_elsewhere(moves.into_iter());
+        }
         step.experts.record(self.layer, &experts[experts.len() - self.top_k..]);
         let combine = Combine { acc, slots, top_k: self.top_k, weights, shared };
         step.backend.combine(rows, combine);
@@ -421,12 +439,14 @@ struct Wanted {
     chosen: Vec<(ExpertId, ExpertRow)>,
     /// Where each expert's rows end.
     ends: Vec<usize>,
+    /// Those that the device has, which are asked for nowhere else.
+    held: Vec<(ExpertId, Vec<ExpertRow>)>,
     /// Empty lists of rows.
     spare: Vec<Vec<ExpertRow>>,
 }
 
 impl Wanted {
-    fn set(&mut self, experts: &[ExpertId], top_k: usize) {
+    fn set(&mut self, experts: &[ExpertId], top_k: usize, is_held: impl Fn(ExpertId) -> bool) {
         let as_row = |slot: usize| ExpertRow {
             row: u32::try_from(slot / top_k).expect("a batch has few rows"),
             slot: u32::try_from(slot).expect("a batch has few slots"),
@@ -434,12 +454,30 @@ impl Wanted {
         self.chosen.clear();
         self.chosen.extend(experts.iter().enumerate().map(|(slot, id)| (*id, as_row(slot))));
         self.chosen.sort_unstable_by_key(|(id, row)| (*id, row.slot));
+        self.part(is_held);
         let (ends, mut end) = (&mut self.ends, 0);
         ends.clear();
         ends.extend(self.chosen.chunk_by(|a, b| a.0 == b.0).map(|it| {
             end += it.len();
             end
         }));
+    }
+
+    /// Takes out those that the device has.
+    fn part(&mut self, is_held: impl Fn(ExpertId) -> bool) {
+        let Wanted { chosen, held, spare, .. } = self;
+        spare.extend(held.drain(..).map(|(_, mut rows)| {
+            rows.clear();
+            rows
+        }));
+        for group in chosen.chunk_by(|a, b| a.0 == b.0).filter(|it| is_held(it[0].0)) {
+            let mut rows = spare.pop().unwrap_or_default();
+            rows.extend(group.iter().map(|it| it.1));
+            held.push((group[0].0, rows));
+        }
+        if !held.is_empty() {
+            chosen.retain(|it| held.binary_search_by_key(&it.0, |held| held.0).is_err());
+        }
     }
 
     fn of(&self, i: usize) -> &[(ExpertId, ExpertRow)] {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use moeflux_backend::DeviceStats;
 use moeflux_core::{ExpertKey, TokenId};
 use moeflux_store::{Happening, LayerCounts, StoreStats};
 
@@ -30,6 +31,8 @@ pub struct Phase {
     pub time: Duration,
     /// What the store did meanwhile.
     pub store: StoreStats,
+    /// The same of a device with memory of its own.
+    pub device: Option<DeviceStats>,
     /// Hits and misses of each layer.
     pub layers: Vec<LayerCounts>,
     /// Bytes that the drive read for this process; `None` where the system does
@@ -61,8 +64,19 @@ impl Phase {
 
     /// Bytes of experts that a token asked for, in memory or not.
     pub fn bytes_per_token(&self, engine: &Engine) -> f64 {
-        let wanted = (self.store.hits + self.store.misses) as f64;
-        wanted * mean_record_bytes(engine) / self.n_tokens.max(1) as f64
+        self.n_wanted() * mean_record_bytes(engine) / self.n_tokens.max(1) as f64
+    }
+
+    /// Experts that were asked for, those that a device held included.
+    fn n_wanted(&self) -> f64 {
+        let on_device = self.device.map_or(0, |it| it.hits);
+        (on_device + self.store.hits + self.store.misses) as f64
+    }
+
+    /// Share of the experts asked for that a device held; `None` where there is
+    /// none with memory of its own.
+    pub fn device_hit_rate(&self) -> Option<f64> {
+        self.device.map(|it| it.hits as f64 / self.n_wanted().max(1.0))
     }
 
     /// Share of the experts asked for that the drive had to bring, on demand or
@@ -71,7 +85,7 @@ impl Phase {
         let wasted = self.store.prefetch_reads.saturating_sub(self.store.prefetch_used);
         let record = mean_record_bytes(engine);
         let useful = self.store.bytes_read as f64 - wasted as f64 * record;
-        let wanted = (self.store.hits + self.store.misses) as f64 * record;
+        let wanted = self.n_wanted() * record;
         if wanted > 0.0 { (useful / wanted).clamp(0.0, 1.0) } else { 0.0 }
     }
 
@@ -206,5 +220,6 @@ fn phase(
         _ => None,
     });
     let reads = reads.collect();
-    Ok(Phase { n_tokens, time, store: engine.stats(), layers, storage_bytes, reads })
+    let (store, device) = (engine.stats(), engine.device_stats());
+    Ok(Phase { n_tokens, time, store, device, layers, storage_bytes, reads })
 }

@@ -16,6 +16,7 @@ impl Desk {
         let mut absent: Vec<Wish> = Vec::new();
         for &target in likely {
             match &self.entries[target.ordinal.idx()] {
+                Entry::Absent if self.is_elsewhere(target) => {}
                 Entry::Absent => absent.push(Wish { target, chance }),
                 Entry::Coming { .. } => {}
                 Entry::Resident { .. } => self.expect(target),

@@ -2,6 +2,7 @@
 //! Everything that consumers and readers share is here, behind one lock.
 
 mod ahead;
+mod elsewhere;
 mod resize;
 mod room;
 
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use moeflux_core::{Expert, ExpertLayout, HostBuf, LayerIdx};
 
+use self::elsewhere::Elsewhere;
 use crate::flight::{Flight, Part};
 use crate::plan::Target;
 use crate::policy::Policy;
@@ -40,6 +42,7 @@ pub(crate) struct Desk {
     expected: Vec<Target>,
     /// What is being read although nobody asked for it.
     reading_ahead: Vec<Target>,
+    elsewhere: Elsewhere,
     predictor: LastToken,
     tuner: Tuner,
     /// What consumers had waited and the drive had read when the last decode
@@ -131,6 +134,7 @@ impl Desk {
             n_tickets: 0,
             expected: Vec::new(),
             reading_ahead: Vec::new(),
+            elsewhere: Elsewhere::default(),
             predictor: LastToken::new(n_layers),
             tuner: Tuner::new(),
             last_step: Default::default(),
@@ -386,6 +390,7 @@ impl Desk {
             None => {}
         }
         self.counts.resident += 1;
+        self.elsewhere.admit(target.ordinal);
         self.entries[target.ordinal.idx()] =
             Entry::Resident { expert, holder, is_predicted, is_expected };
     }

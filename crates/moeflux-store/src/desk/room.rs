@@ -26,7 +26,12 @@ impl Desk {
             Entry::Resident { expert, .. } => Arc::strong_count(expert) == 1,
             _ => false,
         };
-        let mut victim = self.slots.as_ref().and_then(|it| it.policy.victim(&may_leave));
+        let is_expected =
+            |it: Ordinal| matches!(&entries[it.idx()], Entry::Resident { is_expected: true, .. });
+        let mut victim = self.elsewhere.spare().find(|it| may_leave(*it) && !is_expected(*it));
+        if victim.is_none() {
+            victim = self.slots.as_ref().and_then(|it| it.policy.victim(&may_leave));
+        }
         if victim.is_none() && urgency == Urgency::Demand {
             victim = self.unexpected(may_leave);
         }
@@ -40,6 +45,7 @@ impl Desk {
         match Arc::try_unwrap(expert) {
             Ok(Expert { memory: ExpertMemory::Owned { buf, .. }, .. }) => {
                 slots.policy.removed(victim);
+                self.elsewhere.evict(victim);
                 self.counts.evictions += 1;
                 self.counts.resident -= 1;
                 Some(buf)

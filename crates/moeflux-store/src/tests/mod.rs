@@ -2,6 +2,7 @@
 
 mod bank;
 mod direct;
+mod elsewhere;
 mod faults;
 mod mapped;
 mod memory;

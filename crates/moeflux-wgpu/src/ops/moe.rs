@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Activation, Buf, Cols, Combine, DeviceError, ExpertCall, Experts, Route, Routing, Scoring,
-    Shared,
+    Activation, Buf, Cols, Combine, DeviceError, ExpertRow, Experts, HeldExperts, Route, Routing,
+    Scoring, Shared,
 };
-use moeflux_core::{ExpertId, ExpertLayout, GateUp, MatrixLayout};
+use moeflux_core::{ExpertId, ExpertKey, ExpertLayout, GateUp, MatrixLayout};
 
 use super::products::{Job, List, Products, Source, run};
 use super::rounding::digits;
@@ -102,16 +102,45 @@ pub(crate) fn experts(b: &mut Wgpu, op: Experts<'_>) {
         }
         // The first of them always gets one: a pool has a slot, and none was used since.
         let (now, later) = rest.split_at(slots.len().max(1));
-        Group::new(&layout, op, now, &slots).run(b);
+        let calls = now.iter().map(|it| (it.expert.key.expert, &it.rows[..]));
+        Group::new(&layout, op, calls.collect(), &slots).run(b);
         rest = later;
     }
 }
+
+pub(crate) fn held_experts(b: &mut Wgpu, held: HeldExperts<'_>) {
+    let HeldExperts { layer, op, mut calls } = held;
+    b.slots.counters.add_hits(calls.len());
+    while !calls.is_empty() {
+        b.encoder.begin();
+        let mut slots = Vec::new();
+        let mut layouts = Vec::new();
+        let mut n_rows = 0;
+        for (expert, rows) in calls {
+            n_rows += rows.len();
+            if !slots.is_empty() && n_rows > EXPERT_ROWS {
+                break;
+            }
+            let key = ExpertKey { layer, expert: *expert };
+            let (slot, layout) = b.slots.held_slot(key).expect("the device holds the expert");
+            slots.push(slot);
+            layouts.push(layout);
+        }
+        let (now, later) = calls.split_at(slots.len());
+        let now = now.iter().map(|(expert, rows)| (*expert, &rows[..])).collect();
+        Group::new(&layouts[0], op, now, &slots).run(b);
+        calls = later;
+    }
+}
+
+/// An expert, and the rows that want it.
+type Call<'a> = (ExpertId, &'a [ExpertRow]);
 
 /// Experts whose products go together.
 struct Group<'a> {
     layout: &'a ExpertLayout,
     op: Experts<'a>,
-    calls: &'a [ExpertCall],
+    calls: Vec<Call<'a>>,
     slots: &'a [Slot],
     /// Each row's expert.
     experts: Vec<u32>,
@@ -123,12 +152,12 @@ impl<'a> Group<'a> {
     fn new(
         layout: &'a ExpertLayout,
         op: Experts<'a>,
-        calls: &'a [ExpertCall],
+        calls: Vec<Call<'a>>,
         slots: &'a [Slot],
     ) -> Group<'a> {
-        let of_rows = |it: &ExpertCall| vec![u32::from(it.expert.key.expert.0); it.rows.len()];
+        let of_rows = |it: &Call<'_>| vec![u32::from(it.0.0); it.1.len()];
         let experts = calls.iter().flat_map(of_rows).collect();
-        let rows = calls.iter().flat_map(|it| &it.rows);
+        let rows = calls.iter().flat_map(|it| it.1);
         let out_slots = rows.map(|it| it.slot as usize).collect();
         Group { layout, op, calls, slots, experts, out_slots }
     }
@@ -148,24 +177,23 @@ impl<'a> Group<'a> {
         self.down(b, &activated);
     }
 
-    /// Every call with its place among the rows of the group.
-    fn placed(&self) -> impl Iterator<Item = (&'a ExpertCall, &'a Slot, usize)> {
-        let calls = self.calls.iter().zip(self.slots);
-        calls.scan(0, |next, (call, slot)| {
+    /// Every call's rows with their place among those of the group.
+    fn placed(&self) -> impl Iterator<Item = (&'a [ExpertRow], usize)> {
+        self.calls.iter().scan(0, |next, (_, rows)| {
             let first = *next;
-            *next += call.rows.len();
-            Some((call, slot, first))
+            *next += rows.len();
+            Some((*rows, first))
         })
     }
 
     fn gate_and_up(&self, b: &mut Wgpu, gate_up: &Mem) {
         let width = 2 * self.layout.intermediate();
-        let n_rows = self.calls.iter().flat_map(|it| &it.rows).map(|it| it.row as usize + 1).max();
+        let n_rows = self.calls.iter().flat_map(|it| it.1).map(|it| it.row as usize + 1).max();
         let source = Source::of(b, self.op.x, n_rows.unwrap_or(0));
         let lists: Vec<List> = self
             .placed()
-            .map(|(call, _, first)| {
-                let rows = call.rows.iter().enumerate();
+            .map(|(rows, first)| {
+                let rows = rows.iter().enumerate();
                 rows.map(|(i, it)| (it.row as usize, (first + i) * width)).collect()
             })
             .collect();
@@ -210,8 +238,8 @@ impl<'a> Group<'a> {
         let out = b.written(self.op.out);
         let lists: Vec<List> = self
             .placed()
-            .map(|(call, _, first)| {
-                let rows = call.rows.iter().enumerate();
+            .map(|(rows, first)| {
+                let rows = rows.iter().enumerate();
                 rows.map(|(i, it)| (first + i, it.slot as usize * out.width)).collect()
             })
             .collect();

@@ -70,6 +70,19 @@ pub(super) struct PhaseFigures {
     /// Of the drive while the store was reading.
     pub(super) read_gb_s: Option<f64>,
     pub(super) rh: Option<Spread>,
+    /// Where a device has memory of its own.
+    pub(super) device: Option<DeviceFigures>,
+}
+
+/// What became of experts on a device with memory of its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeviceFigures {
+    /// Share of the experts asked for that were there.
+    pub(super) hit_rate: f64,
+    /// Bytes copied to it for a token.
+    pub(super) uploaded_per_token: f64,
+    /// While they were copied.
+    pub(super) upload_gb_s: Option<f64>,
 }
 
 #[derive(Clone, Debug)]
@@ -185,6 +198,21 @@ fn layers(samples: &[Sample]) -> Vec<LayerCounts> {
     sum
 }
 
+impl DeviceFigures {
+    fn new(all: &[(&Phase, Option<f64>)]) -> Option<DeviceFigures> {
+        let rates = all.iter().filter_map(|it| it.0.device_hit_rate());
+        let per_token =
+            |it: &Phase| Some(it.device?.uploaded_bytes as f64 / it.n_tokens.max(1) as f64);
+        let uploaded = all.iter().filter_map(|it| per_token(it.0));
+        let upload_gb_s = all.iter().filter_map(|it| it.0.device?.upload_gb_s());
+        Some(DeviceFigures {
+            hit_rate: Spread::of(rates)?.median,
+            uploaded_per_token: Spread::of(uploaded)?.median,
+            upload_gb_s: Spread::of(upload_gb_s).map(|it| it.median),
+        })
+    }
+}
+
 impl PhaseFigures {
     fn new(engine: &Engine, all: &[(&Phase, Option<f64>)]) -> PhaseFigures {
         let spread = |part: &dyn Fn(&Phase) -> f64| Spread::of(all.iter().map(|it| part(it.0)));
@@ -205,6 +233,7 @@ impl PhaseFigures {
             stall_share: median(&Phase::stall_share),
             read_gb_s: Spread::of(all.iter().filter_map(|it| it.0.read_gb_s())).map(|it| it.median),
             rh: Spread::of(rh),
+            device: DeviceFigures::new(all),
         }
     }
 

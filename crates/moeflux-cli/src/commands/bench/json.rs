@@ -134,6 +134,9 @@ fn traffic(figures: &PhaseFigures) -> Map<String, Value> {
         ("miss_rate", json!(figures.miss_rate)),
         ("stall_share", json!(figures.stall_share)),
         ("read_gb_s", json!(figures.read_gb_s)),
+        ("device_hit_rate", json!(figures.device.map(|it| it.hit_rate))),
+        ("uploaded_bytes_per_token", json!(figures.device.map(|it| it.uploaded_per_token))),
+        ("upload_gb_s", json!(figures.device.and_then(|it| it.upload_gb_s))),
     ];
     all.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
 }

@@ -175,6 +175,14 @@ fn traffic(phase: &PhaseFigures) -> String {
     if let Some(rate) = phase.read_gb_s {
         write!(all, ", {rate:.2} GB/s while reading").expect("a string takes any text");
     }
+    if let Some(device) = &phase.device {
+        let (hits, bytes) = (100.0 * device.hit_rate, show(device.uploaded_per_token as u64));
+        write!(all, "; {hits:.1} % on the device, {bytes} copied there")
+            .expect("a string takes any text");
+    }
+    if let Some(rate) = phase.device.and_then(|it| it.upload_gb_s) {
+        write!(all, " at {rate:.1} GB/s").expect("a string takes any text");
+    }
     all
 }
 

@@ -1,0 +1,72 @@
+//! What devices with memory of their own do with routed experts, counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Counted by a backend, read by whoever wants to know while it works.
+#[derive(Debug, Default)]
+pub struct DeviceCounters {
+    hits: AtomicU64,
+    uploads: AtomicU64,
+    uploaded_bytes: AtomicU64,
+    upload_ns: AtomicU64,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceStats {
+    /// Experts that the device held when they were wanted; where it chooses
+    /// them itself, every choice of every row.
+    pub hits: u64,
+    /// Experts that were copied to it.
+    pub uploads: u64,
+    /// Bytes of these copies.
+    pub uploaded_bytes: u64,
+    /// Time in which at least one of them was written, in nanoseconds:
+    /// `uploaded_bytes / upload_ns` is the rate of the bus in GB/s.
+    pub upload_ns: u64,
+}
+
+impl DeviceCounters {
+    /// Counts experts that were there.
+    pub fn add_hits(&self, n: usize) {
+        self.hits.fetch_add(n as u64, Ordering::Relaxed);
+    }
+
+    /// Counts an expert that is copied.
+    pub fn add_upload(&self, bytes: u64) {
+        self.uploads.fetch_add(1, Ordering::Relaxed);
+        self.uploaded_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts time in which experts were copied.
+    pub fn add_upload_time(&self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.upload_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// What was counted since the last reset.
+    pub fn stats(&self) -> DeviceStats {
+        let of = |it: &AtomicU64| it.load(Ordering::Relaxed);
+        DeviceStats {
+            hits: of(&self.hits),
+            uploads: of(&self.uploads),
+            uploaded_bytes: of(&self.uploaded_bytes),
+            upload_ns: of(&self.upload_ns),
+        }
+    }
+
+    /// Sets all counters to zero.
+    pub fn reset(&self) {
+        for it in [&self.hits, &self.uploads, &self.uploaded_bytes, &self.upload_ns] {
+            it.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl DeviceStats {
+    /// GB/s while experts were written to the device; `None` where none were.
+    pub fn upload_gb_s(&self) -> Option<f64> {
+        (self.upload_ns > 0).then(|| self.uploaded_bytes as f64 / self.upload_ns as f64)
+    }
+}

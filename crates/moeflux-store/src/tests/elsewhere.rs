@@ -1,0 +1,69 @@
+//! Experts that devices hold copies of.
+
+use super::bank::packed;
+use super::*;
+
+const LAYER: LayerIdx = LayerIdx(0);
+
+fn note(store: &ExpertStore, experts: &[u16], is_there: bool) {
+    let key = |it: &u16| (ExpertKey { layer: LAYER, expert: ExpertId(*it) }, is_there);
+    store.note_elsewhere(experts.iter().map(key));
+}
+
+/// How many of these are in memory; asks for them.
+#[track_caller]
+fn n_resident(store: &ExpertStore, experts: &[u16]) -> u64 {
+    let before = store.stats().hits;
+    fetch(store, LAYER.0, experts);
+    store.stats().hits - before
+}
+
+#[test]
+fn what_a_device_has_leaves_first_and_only_as_long_as_it_has_it() {
+    for policy in [CachePolicy::Lru, CachePolicy::Frequency, CachePolicy::Score] {
+        let options = StoreOptions { policy, ..options(IoMode::Pread) };
+        let Fixture { dir: _dir, store, .. } = fixture(&[packed(16)], 4, options);
+        fetch(&store, 0, &[0, 1, 2, 3]);
+        // The last used ones, which would stay longest.
+        note(&store, &[2, 3], true);
+        fetch(&store, 0, &[4, 5]);
+        assert_eq!(n_resident(&store, &[0, 1]), 2, "{policy:?}");
+        // Read while the device has it: the first to leave again.
+        note(&store, &[9], true);
+        fetch(&store, 0, &[9]);
+        fetch(&store, 0, &[10]);
+        assert_eq!(n_resident(&store, &[9]), 0, "{policy:?}");
+        // What the device gave away is nothing special any more.
+        note(&store, &[9], false);
+        assert_eq!(n_resident(&store, &[0]), 1, "{policy:?}");
+        note(&store, &[0], true);
+        note(&store, &[0], false);
+        fetch(&store, 0, &[11]);
+        assert_eq!(n_resident(&store, &[0]), 1, "{policy:?}");
+    }
+}
+
+#[test]
+fn what_somebody_holds_stays_although_a_device_has_it() {
+    let Fixture { dir: _dir, store, .. } = fixture(&[packed(16)], 3, options(IoMode::Pread));
+    let held = fetch(&store, 0, &[0]);
+    fetch(&store, 0, &[1, 2]);
+    note(&store, &[0], true);
+    fetch(&store, 0, &[3]);
+    held.iter().for_each(|it| check_bytes(it));
+    assert_eq!(n_resident(&store, &[0]), 1);
+}
+
+#[test]
+fn what_a_device_has_is_not_read_ahead() {
+    let options =
+        StoreOptions { prefetch: Prefetch::Lookahead, n_readers: 1, ..options(IoMode::Pread) };
+    let Fixture { dir: _dir, store, .. } = fixture(&[packed(16)], 16, options);
+    note(&store, &[1, 2], true);
+    store.prefetch_many(LAYER, &ids(&[1, 2, 3]));
+    // The only reader takes wishes in their order.
+    while store.stats().resident == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(n_resident(&store, &[1, 2]), 0);
+}
