@@ -178,8 +178,8 @@ pub trait Backend: Send {
     }
     /// Takes an expert of a layer of `n_experts` for good; false where there is
     /// no room, and then whoever asks should [drop](Backend::drop_experts) them
-    /// all.
-    fn keep_expert(&mut self, _expert: &Expert, _n_experts: usize) -> bool {
+    /// all. It may be held until the next [flush](Backend::flush).
+    fn keep_expert(&mut self, _expert: &Arc<Expert>, _n_experts: usize) -> bool {
         false
     }
     /// Gives back all experts that were to be kept.

@@ -506,7 +506,7 @@ impl Backend for Timed {
         self.inner.has_room_for_experts(bytes)
     }
 
-    fn keep_expert(&mut self, expert: &Expert, n_experts: usize) -> bool {
+    fn keep_expert(&mut self, expert: &Arc<Expert>, n_experts: usize) -> bool {
         self.inner.keep_expert(expert, n_experts)
     }
 

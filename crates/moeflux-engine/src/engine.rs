@@ -155,8 +155,8 @@ impl Engine {
         Engine::open_with_progress(source, options, &mut |_, _| {})
     }
 
-    /// Opens a model; `progress` learns the resident bytes loaded and their
-    /// total.
+    /// Opens a model; `progress` learns the bytes loaded and their total, first
+    /// of resident weights, then with the experts that a device takes for good.
     ///
     /// # Errors
     /// As [`Engine::open`].
@@ -200,6 +200,8 @@ impl Engine {
         };
         let model = (declared.family.build)(checkpoint.config(), &mut build)?;
         let Loaded { bank, names, facts } = loader.finish()?;
+        // Reads nothing but what went wrong.
+        backend.read(model.output().0.buf, 0)?;
         let meter = stopwatch.map(|it| Meter::new(it, names, inputs));
         let store_options = StoreOptions {
             mode: plan.io_mode,
@@ -240,7 +242,9 @@ impl Engine {
         });
         plan.io_mode = experts.options().mode;
         if !options.allow_missing_experts {
-            keep_experts(backend.as_mut(), &experts, &layers, shape, plan.expert_bytes)?;
+            let wanted = plan.expert_bytes;
+            let mut report = |kept| progress(total + kept, total + wanted);
+            keep_experts(backend.as_mut(), &experts, (&layers, shape), wanted, &mut report)?;
         }
         experts.note_elsewhere(backend.take_moves().into_iter());
         let device_counters = backend.counters();
@@ -426,6 +430,10 @@ impl Core {
         };
         let start = Instant::now();
         let outcome = model.forward(&mut step);
+        if outcome.is_err() {
+            // Whatever else the device has to say is no affair of the next step.
+            let _ = backend.read(model.output().0.buf, 0);
+        }
         if tokens.len() == 1 && outcome.is_ok() {
             experts.end_decode_step(start.elapsed());
         }
@@ -461,14 +469,17 @@ fn device_expert_bytes(plan: &Plan, options: &EngineOptions) -> Option<u64> {
     bytes.map(|it| if it >= plan.expert_bytes { u64::MAX } else { it })
 }
 
+/// Experts that are read together where nothing bounds their number.
+const KEPT_TOGETHER: usize = 64;
+
 /// Gives the device all experts where it has room for them: it then routes
-/// without being asked.
+/// without being asked. `progress` learns the bytes that it has.
 fn keep_experts(
     backend: &mut dyn Backend,
     experts: &ExpertStore,
-    layers: &[LayerIdx],
-    shape: &ModelShape,
+    (layers, shape): (&[LayerIdx], &ModelShape),
     expert_bytes: u64,
+    progress: &mut dyn FnMut(u64),
 ) -> Result<(), EngineError> {
     // An eighth for padding.
     if !backend.has_room_for_experts(expert_bytes.saturating_add(expert_bytes / 8)) {
@@ -476,19 +487,36 @@ fn keep_experts(
     }
     let ids: Vec<ExpertId> =
         (0..shape.n_experts).filter_map(|it| u16::try_from(it).ok()).map(ExpertId).collect();
-    for layer in layers {
-        // As many at a time as the smallest cache holds.
-        for part in ids.chunks(shape.top_k.max(1)) {
-            let mut arrivals = experts.request_for(*layer, part.iter().map(|it| (*it, 1)));
-            while let Some(batch) = arrivals.next_batch()? {
-                if !batch.iter().all(|(_, it)| backend.keep_expert(it, shape.n_experts)) {
+    // While one part is copied the next one is read, where the cache holds four.
+    let n_slots = match experts.stats().n_slots {
+        0 => usize::MAX,
+        n_slots => n_slots,
+    };
+    let n_part = (n_slots / 4).clamp(shape.top_k.max(1), KEPT_TOGETHER.max(shape.top_k));
+    let reads_ahead = n_part <= n_slots / 4;
+    let parts = layers.iter().flat_map(|layer| ids.chunks(n_part).map(|it| (*layer, it)));
+    let mut parts = parts.map(|(layer, part)| experts.request(layer, part));
+    let mut next = None;
+    let mut kept = 0;
+    while let Some(mut arrivals) = next.take().or_else(|| parts.next()) {
+        next = if reads_ahead { parts.next() } else { None };
+        while let Some(batch) = arrivals.next_batch()? {
+            for (_, expert) in &batch {
+                if !backend.keep_expert(expert, shape.n_experts) {
+                    backend.flush();
                     backend.drop_experts();
                     return Ok(());
                 }
+                kept += expert.layout.record_bytes() as u64;
             }
+            progress(kept);
         }
+        backend.flush();
     }
     experts.reset_stats();
+    if let Some(counters) = backend.counters() {
+        counters.reset();
+    }
     Ok(())
 }
 

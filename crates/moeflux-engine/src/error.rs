@@ -23,7 +23,7 @@ pub enum EngineError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The device failed.
-    #[error(transparent)]
+    #[error("{0}{remedy}", remedy = remedy(.0))]
     Device(#[from] DeviceError),
     /// A GPU cannot be opened.
     #[cfg(feature = "gpu")]
@@ -120,4 +120,12 @@ pub enum EngineError {
         /// Bytes available.
         available: u64,
     },
+}
+
+/// What helps where the device fails.
+fn remedy(err: &DeviceError) -> &'static str {
+    match err {
+        DeviceError::OutOfMemory { .. } => "; a smaller --device-cache or --ctx leaves more",
+        DeviceError::Lost { .. } => "",
+    }
 }

@@ -3,11 +3,14 @@
 #![cfg(feature = "gpu")]
 
 mod common;
+mod cut;
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::{Golden, cases, greedy, kl, logits_by_chunk};
+use common::{Golden, cases, golden_dir, greedy, kl, logits_by_chunk};
+use cut::{Cut, check_names_layer_file, packed};
+use moeflux_engine::pack::PackOptions;
 use moeflux_engine::{Activations, Device, Engine, EngineOptions, TokenId, devices};
 use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
@@ -91,6 +94,7 @@ fn longest(case: &Path) -> Vec<TokenId> {
 fn experts_that_are_streamed_give_the_bits_of_resident_ones() {
     let Some(options) = options(Activations::Int16) else { return };
     let mut kept = turn();
+    let mut all = Tiers::default();
     for case in cases() {
         let tokens = &longest(&case);
         let resident = EngineOptions {
@@ -117,7 +121,6 @@ fn experts_that_are_streamed_give_the_bits_of_resident_ones() {
             (2 * top_k * record, half, Prefetch::Off, CachePolicy::Lru),
             (plan.expert_bytes * 3 / 4, least, Prefetch::Lookahead, CachePolicy::Frequency),
         ];
-        let mut all = Tiers::default();
         for (device_cache, expert_cache, prefetch, cache_policy) in streams {
             let streamed = EngineOptions {
                 expert_io: IoChoice::Pread,
@@ -135,9 +138,9 @@ fn experts_that_are_streamed_give_the_bits_of_resident_ones() {
             tiers.check(&engine, few.len());
             all.add(&tiers);
         }
-        // All three have been of use.
-        assert!(all.device > 0 && all.host > 0 && all.drive > 0, "{}, {all:?}", case.display());
     }
+    // All three have been of use.
+    assert!(all.device > 0 && all.host > 0 && all.drive > 0, "{all:?}");
 }
 
 /// Where experts came from.
@@ -189,4 +192,62 @@ fn a_row_has_the_same_bits_whatever_shares_its_step() {
             assert!(got == alone, "{}, chunks of {chunk}", case.display());
         }
     }
+}
+
+#[test]
+fn a_session_goes_on_and_the_device_works_after_reads_that_failed() {
+    let Some(options) = options(Activations::Int16) else { return };
+    let mut kept = turn();
+    for case in ["hf-bf16", "mlx-q4"] {
+        let dir = packed(case, &PackOptions::unquantised());
+        let tokens = &longest(&golden_dir().join(case))[..14];
+        let resident = EngineOptions {
+            expert_io: IoChoice::Pread,
+            device_cache: Some(u64::MAX),
+            ..options.clone()
+        };
+        let resident = open(dir.path(), &resident, &mut kept);
+        let want = bits(&resident, tokens, 1);
+        let plan = resident.plan();
+        let (record, top_k) = (plan.record_bytes, resident.shape().top_k as u64);
+        let vocab = resident.shape().vocab;
+        let files = Cut::of(dir.path());
+        // Both hold less than a token wants.
+        for device_cache in [0, 2 * record] {
+            let streamed = EngineOptions {
+                expert_io: IoChoice::Pread,
+                expert_cache: Some((top_k + 1) * (record + (64 << 10))),
+                device_cache: Some(device_cache),
+                ..options.clone()
+            };
+            let engine = open(dir.path(), &streamed, &mut kept);
+            let mut session = engine.session();
+            session.eval_prompt(&tokens[..4]).unwrap();
+            files.cut(0);
+            // What a token needs may still be on the device or in the cache.
+            let failed = loop {
+                let n_done = session.tokens().len();
+                assert!(n_done < tokens.len(), "{case}: nothing failed");
+                match session.eval_token(tokens[n_done]) {
+                    Ok(logits) => check_row(&logits, &want, n_done, vocab),
+                    Err(err) => break err,
+                }
+            };
+            check_names_layer_file(&failed);
+            let n_done = session.tokens().len();
+            assert_eq!(session.tokens(), &tokens[..n_done], "{case}");
+            // Others on the same device go on meanwhile.
+            assert!(bits(&resident, tokens, 1) == want, "{case}");
+            files.restore();
+            for (nth, token) in tokens.iter().enumerate().skip(n_done) {
+                check_row(&session.eval_token(*token).unwrap(), &want, nth, vocab);
+            }
+        }
+    }
+}
+
+#[track_caller]
+fn check_row(logits: &[f32], want: &[u32], nth: usize, vocab: usize) {
+    let got: Vec<u32> = logits.iter().map(|it| it.to_bits()).collect();
+    assert!(got == want[nth * vocab..][..vocab], "token {nth}");
 }

@@ -2,18 +2,17 @@
 
 #[expect(dead_code, reason = "the references are golden.rs's business")]
 mod common;
+mod cut;
 
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use common::{Golden, golden_dir, logits_by_chunk};
+use cut::{Cut, check_names_layer_file, packed};
 use moeflux_engine::pack::PackOptions;
-use moeflux_engine::{
-    Activations, Engine, EngineError, EngineOptions, TokenId, isa_names, pack_checkpoint,
-};
+use moeflux_engine::{Activations, Engine, EngineError, EngineOptions, TokenId, isa_names};
 use moeflux_store::{CachePolicy, IoChoice, Prefetch, StoreError};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -225,12 +224,6 @@ fn a_cache_that_shrinks_and_grows_gives_the_same_bits() {
     }
 }
 
-fn packed(case: &str, options: &PackOptions) -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    pack_checkpoint(&golden_dir().join(case), dir.path(), options, &mut |_| {}).unwrap();
-    dir
-}
-
 #[test]
 fn a_packed_container_gives_the_bits_of_its_source_in_place() {
     for case in CASES {
@@ -277,41 +270,6 @@ fn sessions_that_take_turns_give_the_bits_of_each_alone() {
             assert!(want[0].ends_with(&last), "{}", subject.dir.display());
         }
     }
-}
-
-/// Experts' files, cut to nothing and given back their bytes: the same files,
-/// as a drive that came back.
-struct Cut {
-    files: Vec<(PathBuf, Vec<u8>)>,
-}
-
-impl Cut {
-    fn of(dir: &Path) -> Cut {
-        let entries = fs::read_dir(dir.join("packed_experts")).unwrap();
-        let files = entries.map(|it| it.unwrap().path());
-        let mut files: Vec<PathBuf> = files.collect();
-        files.sort();
-        Cut { files: files.into_iter().map(|it| (it.clone(), fs::read(it).unwrap())).collect() }
-    }
-
-    /// Cuts the files of layers from `layer` on.
-    fn cut(&self, layer: usize) {
-        for (path, _) in &self.files[layer..] {
-            File::options().write(true).open(path).unwrap().set_len(0).unwrap();
-        }
-    }
-
-    fn restore(&self) {
-        for (path, bytes) in &self.files {
-            fs::write(path, bytes).unwrap();
-        }
-    }
-}
-
-#[track_caller]
-fn check_names_layer_file(err: &EngineError) {
-    let text = err.to_string();
-    assert!(matches!(err, EngineError::Store(_)) && text.contains("layer_"), "{text}");
 }
 
 #[test]

@@ -6,14 +6,12 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
 
 use moeflux_backend::Inputs;
 use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, SmallFloat, SmallScale};
-use wgpu::PollType;
+use wgpu::{PollType, WriteOnly};
 
-use crate::context::Context;
-use crate::encoder::Mem;
+use crate::encoder::{Encoder, Mem};
 use crate::shader::unit_fours;
 
 /// Columns of a block.
@@ -165,6 +163,12 @@ fn pad_rows(bytes: &[u8], from: usize, to: usize) -> Vec<u8> {
 
 /// Each scale with its bias behind it.
 fn pairs(scales: &[u8], biases: &[u8], size: usize) -> Vec<u8> {
+    if size == 2 {
+        let scales = scales.as_chunks::<2>().0.iter();
+        let pairs = scales.zip(biases.as_chunks::<2>().0);
+        let pairs: Vec<[u8; 4]> = pairs.map(|(s, b)| [s[0], s[1], b[0], b[1]]).collect();
+        return pairs.into_flattened();
+    }
     let mut out = Vec::with_capacity(scales.len() + biases.len());
     for (scale, bias) in scales.chunks_exact(size).zip(biases.chunks_exact(size)) {
         out.extend_from_slice(scale);
@@ -245,7 +249,7 @@ const IN_FLIGHT: u64 = 64 << 20;
 
 impl Slabs {
     /// Room for some bytes: the buffer and the first byte.
-    fn take(&mut self, context: &Context, bytes: usize) -> (Mem, usize) {
+    fn take(&mut self, encoder: &mut Encoder, bytes: usize) -> (Mem, usize) {
         if let Some((mem, used)) = &mut self.last
             && *used + bytes <= usize::try_from(mem.bytes()).unwrap_or(usize::MAX)
         {
@@ -253,18 +257,23 @@ impl Slabs {
             *used += bytes;
             return (mem.clone(), at);
         }
-        let most = usize::try_from(context.max_binding_bytes()).unwrap_or(usize::MAX);
+        let most = encoder.context().max_binding_bytes();
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         let slab = self.next_bytes.clamp(FIRST_SLAB, LAST_SLAB).min(most);
         self.next_bytes = 2 * slab;
         if bytes > slab / 2 {
-            return (Mem::new(context.storage(bytes as u64, "weights")), 0);
+            return (encoder.lasting_storage(bytes as u64, "weights"), 0);
         }
-        let mem = Mem::new(context.storage(slab as u64, "weights"));
+        let mem = encoder.lasting_storage(slab as u64, "weights");
         self.last = Some((mem.clone(), bytes));
         (mem, 0)
     }
 
-    fn write(&mut self, context: &Context, mem: &Mem, at: usize, bytes: &[u8]) {
+    fn write(&mut self, encoder: &Encoder, mem: &Mem, at: usize, bytes: &[u8]) {
+        if encoder.has_run_out() {
+            return;
+        }
+        let context = encoder.context();
         for (i, part) in bytes.chunks(IN_FLIGHT as usize).enumerate() {
             let at = at + i * IN_FLIGHT as usize;
             // Copies are whole words; all parts but the last are.
@@ -290,7 +299,7 @@ impl Slabs {
     /// Takes a matrix.
     pub(crate) fn load(
         &mut self,
-        context: &Arc<Context>,
+        encoder: &mut Encoder,
         view: &MatrixView<'_>,
         inputs: Inputs,
     ) -> Matrix {
@@ -301,7 +310,8 @@ impl Slabs {
             view.format = MatrixFormat::Dense(float);
             view.weight = &turned;
         }
-        let most = usize::try_from(context.max_binding_bytes()).unwrap_or(usize::MAX);
+        let most = encoder.context().max_binding_bytes();
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         let (bytes, _) = sizes(&view);
         let n_pieces = bytes.div_ceil(most - most / 16).max(1);
         let rows = view.rows.div_ceil(n_pieces).next_multiple_of(64).min(view.rows.max(1));
@@ -310,10 +320,10 @@ impl Slabs {
             let rows = first..view.rows.min(first + rows);
             let part = view.slice_rows(first, rows.len());
             let (bytes, scales) = sizes(&part);
-            let (mem, at) = self.take(context, bytes);
+            let (mem, at) = self.take(encoder, bytes);
             let packed = Packed::new(&part);
-            self.write(context, &mem, at, &packed.elements);
-            self.write(context, &mem, at + scales, &packed.scales);
+            self.write(encoder, &mem, at, &packed.elements);
+            self.write(encoder, &mem, at + scales, &packed.scales);
             let phase = match part.format {
                 MatrixFormat::Blocks(it) => it.phase,
                 _ => 0,
@@ -325,8 +335,9 @@ impl Slabs {
     }
 }
 
-/// Writes the bytes of a matrix behind each other, as [`sizes`] counts them.
-pub(crate) fn write_packed(view: &MatrixView<'_>, scales_at: usize, out: &mut [u8]) {
+/// Writes the bytes of a matrix behind each other, as [`sizes`] counts them,
+/// each once and in order: mapped memory may be slow at all else.
+pub(crate) fn write_packed(view: &MatrixView<'_>, scales_at: usize, mut out: WriteOnly<'_, [u8]>) {
     let turned;
     let mut view = *view;
     if let MatrixFormat::Transposed(float) = view.format {
@@ -335,6 +346,9 @@ pub(crate) fn write_packed(view: &MatrixView<'_>, scales_at: usize, out: &mut [u
         view.weight = &turned;
     }
     let packed = Packed::new(&view);
-    out[..packed.elements.len()].copy_from_slice(&packed.elements);
-    out[scales_at..scales_at + packed.scales.len()].copy_from_slice(&packed.scales);
+    let (n_elements, n_scales) = (packed.elements.len(), packed.scales.len());
+    out.slice(..n_elements).copy_from_slice(&packed.elements);
+    out.slice(n_elements..scales_at).fill(0);
+    out.slice(scales_at..scales_at + n_scales).copy_from_slice(&packed.scales);
+    out.slice(scales_at + n_scales..).fill(0);
 }

@@ -152,7 +152,7 @@ impl Backend for Wgpu {
     fn alloc(&mut self, rows: usize, width: usize) -> Buf {
         assert!(width > 0, "a buffer has columns");
         let bytes = 4 * (rows * width) as u64;
-        let mem = Mem::new(self.encoder.context().storage(bytes, "activations"));
+        let mem = self.encoder.lasting_storage(bytes, "activations");
         self.bufs.push(Activations { mem, width, version: 0 });
         Buf(u32::try_from(self.bufs.len() - 1).expect("few buffers"))
     }
@@ -169,13 +169,12 @@ impl Backend for Wgpu {
             biases: part(biases, format.bias_bytes(rows, cols)),
         };
         view.assert_sizes();
-        let context = Arc::clone(self.encoder.context());
-        self.matrices.push(self.slabs.load(&context, &view, *inputs));
+        self.matrices.push(self.slabs.load(&mut self.encoder, &view, *inputs));
         Weight(u32::try_from(self.matrices.len() - 1).expect("few matrices"))
     }
 
     fn load_vector(&mut self, values: &[f32]) -> Vector {
-        let mem = Mem::new(self.encoder.context().storage(4 * values.len() as u64, "vector"));
+        let mem = self.encoder.lasting_storage(4 * values.len() as u64, "vector");
         self.encoder.write(&mem, 0, bytemuck::cast_slice(values));
         self.vectors.push(mem);
         Vector(u32::try_from(self.vectors.len() - 1).expect("few vectors"))
@@ -203,7 +202,7 @@ impl Backend for Wgpu {
     }
 
     fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence {
-        let caches = specs.iter().map(|it| CacheState::new(&self.encoder, *it)).collect();
+        let caches = specs.iter().map(|it| CacheState::new(&mut self.encoder, *it)).collect();
         let free = self.sequences.iter().position(Option::is_none);
         let at = free.unwrap_or_else(|| {
             self.sequences.push(None);
@@ -339,7 +338,7 @@ impl Backend for Wgpu {
     }
 
     fn counters(&self) -> Option<Arc<DeviceCounters>> {
-        Some(Arc::clone(&self.slots.counters))
+        Some(Arc::clone(self.encoder.counters()))
     }
 
     fn flush(&mut self) {
@@ -350,7 +349,7 @@ impl Backend for Wgpu {
         self.slots.has_room(&self.encoder, bytes)
     }
 
-    fn keep_expert(&mut self, expert: &Expert, n_experts: usize) -> bool {
+    fn keep_expert(&mut self, expert: &Arc<Expert>, n_experts: usize) -> bool {
         self.slots.keep(&mut self.encoder, expert, n_experts)
     }
 

@@ -113,8 +113,10 @@ impl Kv {
                 }
                 let roomy = wanted.next_power_of_two().clamp(FIRST_POSITIONS, piece_len);
                 let bytes = (roomy * position) as u64;
-                let mem = Mem::new(encoder.context().storage(bytes, "keys or values"));
+                let mem = encoder.storage(bytes, "keys or values");
                 match plane.pieces.get_mut(piece) {
+                    // The next step asks again.
+                    Some(_) if encoder.is_stand_in(&mem) => {}
                     Some(old) => {
                         encoder.copy((old, 0), (&mem, 0), (has * position) as u64);
                         encoder.forget(old);
@@ -190,9 +192,8 @@ impl Kv {
 }
 
 impl CacheState {
-    pub(crate) fn new(encoder: &Encoder, spec: CacheSpec) -> CacheState {
-        let zeros =
-            |floats: usize, label| Mem::new(encoder.context().storage(4 * floats as u64, label));
+    pub(crate) fn new(encoder: &mut Encoder, spec: CacheSpec) -> CacheState {
+        let mut zeros = |floats: usize, label| encoder.lasting_storage(4 * floats as u64, label);
         match spec {
             CacheSpec::Kv { n_heads, k_dim, v_dim, dtype } => {
                 CacheState::Kv(Kv::new(n_heads, k_dim, v_dim, dtype))

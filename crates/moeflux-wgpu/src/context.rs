@@ -110,6 +110,19 @@ pub struct Context {
     pub(crate) tuned: RwLock<Tuned>,
     faults: Arc<Faults>,
     facts: AdapterFacts,
+    /// Pretends that no memory is left.
+    #[cfg(test)]
+    pub(crate) refuses: std::sync::atomic::AtomicBool,
+}
+
+/// A buffer that is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order {
+    pub(crate) bytes: u64,
+    pub(crate) usage: BufferUsages,
+    pub(crate) label: &'static str,
+    /// Whether the host writes it first.
+    pub(crate) is_mapped: bool,
 }
 
 /// What the device reported since somebody last asked.
@@ -120,9 +133,6 @@ struct Faults(Mutex<FaultState>);
 struct FaultState {
     /// Stays: nothing works after it.
     lost: Option<String>,
-    /// Bytes that were asked for last.
-    asked: u64,
-    out_of_memory: bool,
 }
 
 impl Faults {
@@ -304,9 +314,9 @@ impl Context {
             .map_err(|source| OpenError::Device { name: facts.name.clone(), source })?;
         let faults = Arc::new(Faults::default());
         let seen = Arc::clone(&faults);
-        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| match error {
-            wgpu::Error::OutOfMemory { .. } => seen.lock().out_of_memory = true,
-            other => seen.lose(one_line(&other.to_string())),
+        // Buffers are made in scopes that tell who is short of memory.
+        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+            seen.lose(one_line(&error.to_string()));
         }));
         let seen = Arc::clone(&faults);
         device.set_device_lost_callback(move |_, reason| seen.lose(one_line(&reason)));
@@ -323,6 +333,8 @@ impl Context {
             tuned: RwLock::default(),
             faults,
             facts,
+            #[cfg(test)]
+            refuses: Default::default(),
         }))
     }
 
@@ -344,42 +356,38 @@ impl Context {
         binding.min(self.limits.max_buffer_size).min(4 << 30) & !255
     }
 
-    /// A buffer for kernels; what it holds is zero.
-    pub(crate) fn storage(&self, bytes: u64, label: &'static str) -> Buffer {
-        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
-        self.buffer(bytes, usage, label)
-    }
-
-    /// A buffer of at least four bytes.
-    pub(crate) fn buffer(&self, bytes: u64, usage: BufferUsages, label: &'static str) -> Buffer {
-        let size = bytes.next_multiple_of(4).max(4);
-        self.faults.lock().asked = size;
-        self.device.create_buffer(&BufferDescriptor {
-            label: Some(label),
-            size,
-            usage,
-            mapped_at_creation: false,
-        })
-    }
-
-    /// A buffer, or nothing where memory does not suffice, which is then no
-    /// fault.
-    pub(crate) fn try_storage(&self, bytes: u64, label: &'static str) -> Option<Buffer> {
+    /// A buffer of at least four bytes, and whether there is memory for it. One
+    /// without is good for nothing, and no fault of the device.
+    pub(crate) fn buffer(&self, order: Order) -> (Buffer, bool) {
+        let Order { bytes, usage, label, is_mapped } = order;
         let scope = self.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
-        let buffer = self.storage(bytes, label);
-        pollster::block_on(scope.pop()).is_none().then_some(buffer)
+        let buffer = self.device.create_buffer(&BufferDescriptor {
+            label: Some(label),
+            size: bytes.next_multiple_of(4).max(4),
+            usage,
+            mapped_at_creation: is_mapped,
+        });
+        let is_there = pollster::block_on(scope.pop()).is_none();
+        #[cfg(test)]
+        let is_there = is_there && !self.refuses.load(std::sync::atomic::Ordering::Relaxed);
+        (buffer, is_there)
+    }
+
+    /// As above, or nothing.
+    pub(crate) fn try_buffer(&self, order: Order) -> Option<Buffer> {
+        let (buffer, is_there) = self.buffer(order);
+        is_there.then_some(buffer)
+    }
+
+    /// A buffer for kernels, or nothing; what it holds is zero.
+    pub(crate) fn try_storage(&self, bytes: u64, label: &'static str) -> Option<Buffer> {
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
+        self.try_buffer(Order { bytes, usage, label, is_mapped: false })
     }
 
     /// What went wrong, if anything; a lost device stays lost.
     pub(crate) fn check(&self) -> Result<(), DeviceError> {
-        let mut faults = self.faults.lock();
-        if std::mem::take(&mut faults.out_of_memory) {
-            // The buffer that is missing is missed by every kernel after it.
-            let bytes = faults.asked;
-            faults.lost = Some(format!("a buffer of {bytes} bytes could not be allocated"));
-            return Err(DeviceError::OutOfMemory { bytes });
-        }
-        match &faults.lost {
+        match &self.faults.lock().lost {
             Some(reason) => Err(DeviceError::Lost { reason: reason.clone() }),
             None => Ok(()),
         }

@@ -9,15 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use moeflux_backend::DeviceError;
+use moeflux_backend::{DeviceCounters, DeviceError};
+use moeflux_core::Expert;
 use wgpu::{
     BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, BufferBinding, BufferSize,
     BufferUsages, CommandEncoder, ComputePass, MapMode, PollType, QuerySet, QuerySetDescriptor,
     QueryType,
 };
 
-use crate::context::Context;
+use crate::context::{Context, Order};
+use crate::experts::Packing;
 use crate::shader::Variant;
+use crate::staging::{Room, Staging};
 
 /// A device buffer.
 #[derive(Clone, Debug)]
@@ -80,6 +83,20 @@ pub(crate) struct Encoder {
     generation: u64,
     read_back: Option<Mem>,
     stamps: Option<Stamps>,
+    staging: Staging,
+    counters: Arc<DeviceCounters>,
+    /// Bound in place of buffers that there is no memory for.
+    stand_in: Mem,
+    fault: Option<Fault>,
+}
+
+/// A buffer that this backend asked for in vain. Until it has said so at a
+/// read-back nothing is recorded.
+#[derive(Clone, Copy, Debug)]
+struct Fault {
+    bytes: u64,
+    /// Whether nobody will ask for the buffer again.
+    is_lasting: bool,
 }
 
 /// Two moments on the device's clock.
@@ -92,19 +109,88 @@ struct Stamps {
 impl Encoder {
     pub(crate) fn new(context: Arc<Context>) -> Encoder {
         let usage = BufferUsages::UNIFORM | BufferUsages::STORAGE | BufferUsages::COPY_DST;
-        let arena = Mem::new(context.buffer(ARENA_BYTES as u64, usage, "arena"));
+        let bytes = ARENA_BYTES as u64;
+        let (arena, has_arena) =
+            context.buffer(Order { bytes, usage, label: "arena", is_mapped: false });
+        let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
+        let (stand_in, has_stand_in) =
+            context.buffer(Order { bytes: 4, usage, label: "stand-in", is_mapped: false });
+        let is_short = !has_arena || !has_stand_in;
+        let fault = is_short.then_some(Fault { bytes, is_lasting: true });
+        let counters = Arc::<DeviceCounters>::default();
         Encoder {
             context,
             encoder: None,
             pass: None,
             n_dispatches: 0,
-            arena,
+            arena: Mem::new(arena),
             host: Vec::new(),
             groups: HashMap::new(),
             generation: 0,
             read_back: None,
             stamps: None,
+            staging: Staging::new(Arc::clone(&counters)),
+            counters,
+            stand_in: Mem::new(stand_in),
+            fault,
         }
+    }
+
+    /// A buffer for kernels, or one in its place that nothing will be written to
+    /// before the next read-back has told that there is no memory. It is asked
+    /// for again then: see [`Encoder::is_stand_in`].
+    pub(crate) fn storage(&mut self, bytes: u64, label: &'static str) -> Mem {
+        self.storage_or_fault(bytes, label, false)
+    }
+
+    /// As [`Encoder::storage`], for what is asked for but once: without memory
+    /// the backend is of no use any more.
+    pub(crate) fn lasting_storage(&mut self, bytes: u64, label: &'static str) -> Mem {
+        self.storage_or_fault(bytes, label, true)
+    }
+
+    fn storage_or_fault(&mut self, bytes: u64, label: &'static str, is_lasting: bool) -> Mem {
+        match self.context.try_storage(bytes, label) {
+            Some(buffer) => Mem::new(buffer),
+            None => {
+                self.run_out(Fault { bytes, is_lasting });
+                self.stand_in.clone()
+            }
+        }
+    }
+
+    /// Whether a buffer stands for one that there was no memory for.
+    pub(crate) fn is_stand_in(&self, mem: &Mem) -> bool {
+        mem.id == self.stand_in.id
+    }
+
+    fn run_out(&mut self, fault: Fault) {
+        let known = self.fault.get_or_insert(fault);
+        known.is_lasting |= fault.is_lasting;
+    }
+
+    /// Whether memory ran out since the last read-back, or for good.
+    pub(crate) fn has_run_out(&self) -> bool {
+        self.fault.is_some()
+    }
+
+    /// Says what went wrong, without waiting for anything. The caller knows now
+    /// that memory ran out, unless it did for good.
+    ///
+    /// # Errors
+    /// Whatever went wrong since the last read-back.
+    pub(crate) fn check(&mut self) -> Result<(), DeviceError> {
+        self.context.check()?;
+        let Some(Fault { bytes, is_lasting }) = self.fault else { return Ok(()) };
+        if !is_lasting {
+            self.fault = None;
+        }
+        Err(DeviceError::OutOfMemory { bytes })
+    }
+
+    /// What counts experts on their way.
+    pub(crate) fn counters(&self) -> &Arc<DeviceCounters> {
+        &self.counters
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {
@@ -161,7 +247,7 @@ impl Encoder {
                 (word(n).min(GRID), word(times).min(GRID), word(times).div_ceil(GRID))
             }
         };
-        if x * y * z == 0 {
+        if x * y * z == 0 || self.has_run_out() {
             return;
         }
         assert!(x <= 65_535 && z <= 65_535, "a kernel of {x} x {y} x {z} workgroups");
@@ -232,13 +318,48 @@ impl Encoder {
 
     /// Copies bytes from buffer to buffer, in order with the kernels.
     pub(crate) fn copy(&mut self, from: (&Mem, u64), to: (&Mem, u64), bytes: u64) {
+        if self.has_run_out() {
+            return;
+        }
         self.pass = None;
         let bytes = Some(bytes);
         self.encoder().copy_buffer_to_buffer(&from.0.buffer, from.1, &to.0.buffer, to.1, bytes);
     }
 
+    /// Brings an expert to a place in a buffer, in order with the kernels: what
+    /// was recorded before reads what was there before. False where that failed.
+    pub(crate) fn upload(
+        &mut self,
+        expert: &Arc<Expert>,
+        packing: &Arc<Packing>,
+        to: (&Mem, u64),
+    ) -> bool {
+        if self.has_run_out() {
+            return false;
+        }
+        let bytes = packing.bytes() as u64;
+        let context = Arc::clone(&self.context);
+        let (staging, at) = loop {
+            match self.staging.room(&context, bytes) {
+                Room::At(mem, at) => break (mem, at),
+                Room::AfterSubmit => self.submit(),
+                Room::None(bytes) => {
+                    self.run_out(Fault { bytes, is_lasting: false });
+                    return false;
+                }
+            }
+        };
+        self.copy((&staging, at), to, bytes);
+        self.staging.fill((&staging, at), expert, packing);
+        self.counters.add_upload(bytes);
+        true
+    }
+
     /// Fills a buffer with zeros, in order with the kernels.
     pub(crate) fn clear(&mut self, mem: &Mem) {
+        if self.has_run_out() {
+            return;
+        }
         self.pass = None;
         self.encoder().clear_buffer(&mem.buffer, 0, None);
     }
@@ -246,13 +367,12 @@ impl Encoder {
     /// Overwrites bytes, behind everything recorded so far.
     pub(crate) fn write(&mut self, to: &Mem, offset: u64, bytes: &[u8]) {
         self.submit();
-        if !bytes.is_empty() {
+        if !bytes.is_empty() && !self.has_run_out() {
             self.context.queue.write_buffer(&to.buffer, offset, bytes);
         }
     }
 
-    /// Submits what was recorded, if anything was: a buffer that is written
-    /// from now on was read by it before.
+    /// Submits what was recorded, if anything was.
     pub(crate) fn flush(&mut self) {
         if self.encoder.is_some() {
             self.submit();
@@ -267,12 +387,14 @@ impl Encoder {
             self.generation += 1;
             return;
         };
+        self.staging.settle(&self.context);
         let queue = &self.context.queue;
         if !self.host.is_empty() {
             self.host.resize(self.host.len().next_multiple_of(4), 0);
             queue.write_buffer(&self.arena.buffer, 0, &self.host);
         }
         queue.submit([encoder.finish()]);
+        self.staging.submitted();
         self.host.clear();
         self.n_dispatches = 0;
         self.generation += 1;
@@ -294,9 +416,13 @@ impl Encoder {
         let total: u64 = parts.iter().map(|it| it.2).sum();
         if total == 0 {
             self.submit();
-            return self.context.check().map(|()| Vec::new());
+            return self.check().map(|()| Vec::new());
         }
         let target = self.read_back(total);
+        if self.has_run_out() {
+            self.submit();
+            self.check()?;
+        }
         let mut at = 0;
         for (mem, offset, bytes) in parts {
             if *bytes > 0 {
@@ -343,7 +469,7 @@ impl Encoder {
         if let Err(err) = self.context.device.poll(PollType::wait_indefinitely()) {
             self.context.lose(format!("waiting failed: {err}"));
         }
-        self.context.check()
+        self.check()
     }
 
     /// Notes the time when the device has done what is recorded; false where it
@@ -353,15 +479,18 @@ impl Encoder {
             return false;
         }
         let context = Arc::clone(&self.context);
-        let stamps = self.stamps.get_or_insert_with(|| {
+        if self.stamps.is_none() {
             let set = context.device.create_query_set(&QuerySetDescriptor {
                 label: None,
                 ty: QueryType::Timestamp,
                 count: 2,
             });
             let usage = BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC;
-            Stamps { set, buffer: Mem::new(context.buffer(16, usage, "stamps")) }
-        });
+            let order = Order { bytes: 16, usage, label: "stamps", is_mapped: false };
+            let Some(buffer) = context.try_buffer(order) else { return false };
+            self.stamps = Some(Stamps { set, buffer: Mem::new(buffer) });
+        }
+        let Some(stamps) = &self.stamps else { return false };
         let set = stamps.set.clone();
         self.pass = None;
         self.encoder().write_timestamp(&set, nth);
@@ -390,10 +519,26 @@ impl Encoder {
             _ => {
                 let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
                 let bytes = bytes.next_power_of_two().max(1 << 16);
-                let mem = Mem::new(self.context.buffer(bytes, usage, "read-back"));
+                let order = Order { bytes, usage, label: "read-back", is_mapped: false };
+                let Some(buffer) = self.context.try_buffer(order) else {
+                    self.run_out(Fault { bytes, is_lasting: false });
+                    return self.stand_in.clone();
+                };
+                let mem = Mem::new(buffer);
                 self.read_back = Some(mem.clone());
                 mem
             }
+        }
+    }
+}
+
+impl Drop for Encoder {
+    /// Waits for buffers that are about to be mapped: nobody asks the device
+    /// again, which else would keep them.
+    fn drop(&mut self) {
+        if self.staging.is_away() {
+            // A lost device has nothing to wait for.
+            let _ = self.context.device.poll(PollType::wait_indefinitely());
         }
     }
 }

@@ -2,20 +2,17 @@
 //!
 //! A slot has the three matrices of an expert as kernels read them. Slots are
 //! made while memory lasts and the budget allows, then the one that was used
-//! longest ago is given away. Overwriting it waits for no kernel: commands run
-//! in order, and whatever was recorded but not submitted is submitted first,
-//! because a slot is written before all kernels of the next submission.
+//! longest ago is given away. Nobody waits for the kernels that read it: its
+//! next expert is copied there by a command behind them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
-use moeflux_backend::DeviceCounters;
 use moeflux_core::quant::MatrixView;
 use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, LayerIdx, MatrixLayout};
-use wgpu::BufferSize;
 
-use crate::arena::{Place, place, sizes, write_packed};
+use crate::arena::{Place, place, sizes};
 use crate::encoder::{Encoder, Mem};
 
 /// Where the matrices of an expert lie: gate and up, or both in one, then down.
@@ -27,13 +24,13 @@ pub(crate) struct Slot {
     pub(crate) places: [Place; 3],
 }
 
-/// How the experts of a layer lie in slots.
+/// How experts of one layout lie in slots.
 #[derive(Debug)]
-struct Layout {
+pub(crate) struct Packing {
     of: Arc<ExpertLayout>,
     bytes: usize,
-    /// First byte of each matrix, and of its scales behind that.
-    parts: Vec<(usize, usize)>,
+    /// The bytes of each matrix, and where in them its scales begin.
+    parts: Vec<(Range<usize>, usize)>,
 }
 
 #[derive(Debug)]
@@ -73,7 +70,7 @@ pub(crate) struct KeptLayer {
 /// All slots of a backend.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    layouts: Vec<Layout>,
+    packings: Vec<Arc<Packing>>,
     pools: HashMap<usize, Pool>,
     budget: u64,
     taken: u64,
@@ -82,7 +79,6 @@ pub(crate) struct Slots {
     kept: HashMap<LayerIdx, Arc<KeptLayer>>,
     /// Experts that came or left, and whether each was there afterwards.
     moves: Vec<(ExpertKey, bool)>,
-    pub(crate) counters: Arc<DeviceCounters>,
 }
 
 const FIRST_SLAB: usize = 1 << 20;
@@ -92,7 +88,7 @@ impl Slots {
     /// Slots of at most so many bytes together, but for one of each size.
     pub(crate) fn new(budget: u64) -> Slots {
         Slots {
-            layouts: Vec::new(),
+            packings: Vec::new(),
             pools: HashMap::new(),
             budget,
             taken: 0,
@@ -100,7 +96,6 @@ impl Slots {
             is_full: false,
             kept: HashMap::new(),
             moves: Vec::new(),
-            counters: Arc::default(),
         }
     }
 
@@ -139,18 +134,18 @@ impl Slots {
     pub(crate) fn get(
         &mut self,
         encoder: &mut Encoder,
-        expert: &Expert,
+        expert: &Arc<Expert>,
         since: u64,
     ) -> Option<Slot> {
         if let Some((slot, _)) = self.held_slot(expert.key) {
             return Some(slot);
         }
-        let layout = self.layout(&expert.layout);
-        let bytes = self.layouts[layout].bytes;
+        let packing = self.packing(&expert.layout);
+        let bytes = packing.bytes;
         self.clock += 1;
         let now = self.clock;
         if self.pools.entry(bytes).or_default().free.is_empty() {
-            self.grow(encoder, layout);
+            self.grow(encoder, bytes);
         }
         let pool = self.pools.entry(bytes).or_default();
         let mut slot = match pool.free.pop() {
@@ -161,16 +156,17 @@ impl Slots {
                     return None;
                 }
                 pool.by_use.remove(&used);
-                encoder.flush();
                 self.moves.push((key, false));
                 pool.by_key.remove(&key)?.slot
             }
         };
-        let layout = &self.layouts[layout];
-        slot.places = layout.places(slot.at);
-        fill(encoder, &slot, layout, expert, &self.counters);
+        slot.places = packing.places(slot.at);
+        if !encoder.upload(expert, &packing, (&slot.mem, slot.at as u64)) {
+            pool.free.push(slot);
+            return None;
+        }
         self.moves.push((expert.key, true));
-        let entry = Entry { slot: slot.clone(), layout: Arc::clone(&layout.of), used: now };
+        let entry = Entry { slot: slot.clone(), layout: Arc::clone(&packing.of), used: now };
         pool.by_use.insert(now, expert.key);
         pool.by_key.insert(expert.key, entry);
         Some(slot)
@@ -197,16 +193,15 @@ impl Slots {
     }
 
     /// Keeps an expert; false where there is no room.
-    pub(crate) fn keep(&mut self, encoder: &mut Encoder, expert: &Expert, n: usize) -> bool {
-        let layout = self.layout(&expert.layout);
+    pub(crate) fn keep(&mut self, encoder: &mut Encoder, expert: &Arc<Expert>, n: usize) -> bool {
+        let packing = self.packing(&expert.layout);
         let key = expert.key;
         if !self.kept.contains_key(&key.layer) {
-            let Some(layer) = self.reserve(encoder, layout, n) else { return false };
+            let Some(layer) = self.reserve(encoder, &packing, n) else { return false };
             self.kept.insert(key.layer, Arc::new(layer));
         }
         let layer = self.kept.get_mut(&key.layer).expect("it is there now");
         let layer = Arc::get_mut(layer).expect("no op is running");
-        let layout = &self.layouts[layout];
         let Some(room) = layer.slots.get_mut(usize::from(key.expert.0)) else { return false };
         if room.is_some() {
             return true;
@@ -215,19 +210,22 @@ impl Slots {
         let Some((mem, at)) = layer.free.pop().filter(|_| layer.layout == expert.layout) else {
             return false;
         };
-        let slot = Slot { mem, at, places: layout.places(at) };
-        fill(encoder, &slot, layout, expert, &self.counters);
+        let slot = Slot { mem, at, places: packing.places(at) };
+        if !encoder.upload(expert, &packing, (&slot.mem, at as u64)) {
+            return false;
+        }
         self.moves.push((key, true));
         *room = Some(slot);
         if layer.slots.iter().all(Option::is_some) {
-            layer.table = Some(table(encoder, layer));
+            layer.table = table(encoder, layer);
+            return layer.table.is_some();
         }
         true
     }
 
     /// Room for the experts of a layer.
-    fn reserve(&mut self, encoder: &Encoder, layout: usize, n: usize) -> Option<KeptLayer> {
-        let Layout { of, bytes, .. } = &self.layouts[layout];
+    fn reserve(&mut self, encoder: &Encoder, packing: &Packing, n: usize) -> Option<KeptLayer> {
+        let Packing { of, bytes, .. } = packing;
         let context = encoder.context();
         let most = usize::try_from(context.max_binding_bytes()).unwrap_or(usize::MAX);
         let per_buffer = (most / bytes).clamp(1, n.max(1));
@@ -267,25 +265,18 @@ impl Slots {
         self.kept.get(&layer).filter(|it| it.table.is_some())
     }
 
-    fn layout(&mut self, of: &Arc<ExpertLayout>) -> usize {
-        let known = self.layouts.iter().position(|it| Arc::ptr_eq(&it.of, of) || it.of == *of);
-        known.unwrap_or_else(|| {
-            let mut bytes = 0;
-            let parts = of.matrices().map(|it| {
-                let (len, scales) = sizes(&empty_view(it));
-                let first = bytes;
-                bytes += len;
-                (first, scales)
-            });
-            let parts = parts.collect();
-            self.layouts.push(Layout { of: Arc::clone(of), bytes: bytes.max(16), parts });
-            self.layouts.len() - 1
-        })
+    fn packing(&mut self, of: &Arc<ExpertLayout>) -> Arc<Packing> {
+        let known = self.packings.iter().find(|it| Arc::ptr_eq(&it.of, of) || it.of == *of);
+        if let Some(known) = known {
+            return Arc::clone(known);
+        }
+        let packing = Arc::new(Packing::new(of));
+        self.packings.push(Arc::clone(&packing));
+        packing
     }
 
     /// Makes slots, as many as a slab holds.
-    fn grow(&mut self, encoder: &Encoder, layout: usize) {
-        let bytes = self.layouts[layout].bytes;
+    fn grow(&mut self, encoder: &mut Encoder, bytes: usize) {
         let pool = self.pools.entry(bytes).or_default();
         let context = encoder.context();
         let most = usize::try_from(context.max_binding_bytes()).unwrap_or(usize::MAX);
@@ -296,18 +287,20 @@ impl Slots {
             return;
         }
         let len = (n * bytes) as u64;
-        let buffer = if pool.n_slots == 0 {
-            context.storage(len, "experts")
-        } else {
-            match context.try_storage(len, "experts") {
-                Some(buffer) => buffer,
-                None => {
-                    self.is_full = true;
-                    return;
-                }
+        let mem = if pool.n_slots == 0 {
+            // One has to be there.
+            let mem = encoder.storage(len, "experts");
+            if encoder.is_stand_in(&mem) {
+                return;
             }
+            mem
+        } else {
+            let Some(buffer) = encoder.context().try_storage(len, "experts") else {
+                self.is_full = true;
+                return;
+            };
+            Mem::new(buffer)
         };
-        let mem = Mem::new(buffer);
         self.taken += len;
         pool.next_bytes = 2 * slab.max(FIRST_SLAB);
         pool.n_slots += n;
@@ -334,48 +327,56 @@ fn empty_view(it: &MatrixLayout) -> MatrixView<'static> {
     MatrixView { rows, cols, format, weight: &[], scales: &[], biases: &[] }
 }
 
-impl Layout {
+impl Packing {
+    fn new(of: &Arc<ExpertLayout>) -> Packing {
+        let mut bytes = 0;
+        let parts = of.matrices().map(|it| {
+            let (len, scales) = sizes(&empty_view(it));
+            let first = bytes;
+            bytes += len;
+            (first..bytes, scales)
+        });
+        let parts = parts.collect();
+        Packing { of: Arc::clone(of), bytes: bytes.max(16), parts }
+    }
+
+    /// Bytes of an expert.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many matrices an expert has.
+    pub(crate) fn n_matrices(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// One of the matrices.
+    pub(crate) fn matrix(&self, nth: usize) -> &MatrixLayout {
+        self.of.matrices().nth(nth).expect("experts have such a matrix")
+    }
+
+    /// Its bytes, and where in them its scales begin.
+    pub(crate) fn part(&self, nth: usize) -> (Range<usize>, usize) {
+        self.parts[nth].clone()
+    }
+
     fn places(&self, at: usize) -> [Place; 3] {
         let place_of = |i: usize| {
-            let (first, scales) = self.parts[i.min(self.parts.len() - 1)];
-            place(at + first, scales)
+            let (range, scales) = &self.parts[i.min(self.parts.len() - 1)];
+            place(at + range.start, *scales)
         };
         [place_of(0), place_of(1), place_of(2)]
     }
 }
 
 /// Where the matrices of a layer's experts lie.
-fn table(encoder: &mut Encoder, layer: &KeptLayer) -> Mem {
+fn table(encoder: &mut Encoder, layer: &KeptLayer) -> Option<Mem> {
     let slots = || layer.slots.iter().flatten();
     let places = slots().flat_map(|it| it.places).flat_map(|it| [it.elements, it.scales]);
     let buffer = |it: &Slot| layer.buffers.iter().position(|mem| mem.id == it.mem.id);
     let buffers = slots().map(|it| buffer(it).expect("slots lie in the layer's buffers") as u32);
     let words: Vec<u32> = places.chain(buffers).collect();
-    let mem = Mem::new(encoder.context().storage(4 * words.len() as u64, "table"));
+    let mem = Mem::new(encoder.context().try_storage(4 * words.len() as u64, "table")?);
     encoder.write(&mem, 0, bytemuck::cast_slice(&words));
-    mem
-}
-
-/// Copies an expert's bytes into its slot.
-fn fill(
-    encoder: &mut Encoder,
-    slot: &Slot,
-    layout: &Layout,
-    expert: &Expert,
-    counters: &DeviceCounters,
-) {
-    let start = Instant::now();
-    let len = layout.bytes as u64;
-    let queue = &encoder.context().queue;
-    let Some(size) = BufferSize::new(len) else { return };
-    let mut bytes = vec![0; layout.bytes];
-    for (matrix, (first, scales)) in layout.of.matrices().zip(&layout.parts) {
-        write_packed(&expert.matrix(matrix), *scales, &mut bytes[*first..]);
-    }
-    // Without memory for the copy the device has already said so.
-    if let Some(mut view) = queue.write_buffer_with(&slot.mem.buffer, slot.at as u64, size) {
-        view.copy_from_slice(&bytes);
-    }
-    counters.add_upload(len);
-    counters.add_upload_time(start.elapsed());
+    Some(mem)
 }

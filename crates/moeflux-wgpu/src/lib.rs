@@ -3,8 +3,9 @@
 //! [`Wgpu`] records kernels in the order of its ops (`encoder`) and waits for
 //! the device where an op reads back. Weights, caches and activations are
 //! buffers of the device (`arena`, `caches`); experts are copied into slots
-//! there and stay while there is room (`experts`). How products are laid out on
-//! a device is measured there and kept in a file (`tuning`).
+//! there and stay while there is room (`experts`), by threads (`writers`) and a
+//! ring of mapped buffers (`staging`). How products are laid out on a device is
+//! measured there and kept in a file (`tuning`).
 //!
 //! On one device bits depend on the model, the tokens, and how inputs are
 //! rounded alone: neither on layouts and forms of products nor on where experts
@@ -26,10 +27,12 @@ mod measure;
 mod ops;
 mod pipelines;
 mod shader;
+mod staging;
 #[cfg(test)]
 mod tests;
 mod tuning;
 mod units;
+mod writers;
 
 pub use backend::Wgpu;
 pub use context::{AdapterFacts, Context, OpenError, adapters};

@@ -7,7 +7,7 @@ use moeflux_backend::DeviceError;
 use wgpu::{BufferUsages, MapMode};
 
 use crate::backend::Wgpu;
-use crate::encoder::{Grid, Mem};
+use crate::encoder::Grid;
 use crate::shader::{Shader, Variant};
 
 /// Rounds of a measurement, the best of which counts: at least so many, and as
@@ -43,7 +43,7 @@ impl Wgpu {
     pub fn stream_gb_s(&mut self, stream: Stream, bytes: u64) -> Result<f64, DeviceError> {
         let most = self.encoder.context().max_binding_bytes().min(bytes);
         let bytes = (most / STREAMED).max(1) * STREAMED;
-        let mem = |bytes| Mem::new(self.encoder.context().storage(bytes, "streams"));
+        let mut mem = |bytes| self.encoder.storage(bytes, "streams");
         let reads = stream == Stream::ReadKernel;
         let (from, to) = (mem(bytes), mem(if reads { 16 } else { bytes }));
         let seconds = self.best_seconds(COPIES, &mut |b, _| match stream {

@@ -3,6 +3,7 @@
 
 mod attention;
 mod grouped;
+mod memory;
 mod metal;
 
 use std::sync::Arc;

@@ -25,7 +25,7 @@ pub(crate) fn routed_experts(b: &mut Wgpu, rows: usize, op: RoutedExperts) {
     let top_k = op.route.top_k;
     let layer = Arc::clone(b.slots.held(op.layer).expect("the layer is held"));
     assert_eq!(layer.slots.len(), op.route.logits.len, "one logit an expert");
-    b.slots.counters.add_hits(rows * top_k);
+    b.encoder.counters().add_hits(rows * top_k);
     b.encoder.begin();
     let ids = choose(b, rows, op.route);
     if !holds_rows(rows) {

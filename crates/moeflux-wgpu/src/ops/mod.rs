@@ -83,8 +83,8 @@ impl Grown {
         }
         let most = encoder.context().max_binding_bytes();
         let roomy = bytes.next_power_of_two().min(most).max(bytes);
-        let mem = Mem::new(encoder.context().storage(roomy, "scratch"));
-        self.0 = Some(mem.clone());
+        let mem = encoder.storage(roomy, "scratch");
+        self.0 = (!encoder.is_stand_in(&mem)).then(|| mem.clone());
         mem
     }
 }

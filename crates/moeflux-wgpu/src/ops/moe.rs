@@ -110,7 +110,7 @@ pub(crate) fn experts(b: &mut Wgpu, op: Experts<'_>) {
 
 pub(crate) fn held_experts(b: &mut Wgpu, held: HeldExperts<'_>) {
     let HeldExperts { layer, op, mut calls } = held;
-    b.slots.counters.add_hits(calls.len());
+    b.encoder.counters().add_hits(calls.len());
     while !calls.is_empty() {
         b.encoder.begin();
         let mut slots = Vec::new();
