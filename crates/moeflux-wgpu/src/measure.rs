@@ -7,7 +7,8 @@ use moeflux_backend::DeviceError;
 use wgpu::{BufferUsages, MapMode};
 
 use crate::backend::Wgpu;
-use crate::encoder::Grid;
+use crate::context::Order;
+use crate::encoder::{Grid, Mem};
 use crate::shader::{Shader, Variant};
 
 /// Rounds of a measurement, the best of which counts: at least so many, and as
@@ -74,8 +75,10 @@ impl Wgpu {
         let part = (part & !(STREAMED - 1)).max(STREAMED);
         let bytes = part * n_threads;
         let usage = BufferUsages::MAP_WRITE | BufferUsages::COPY_SRC;
-        let staging = Mem::new(context.buffer(bytes, usage, "upload"));
-        let target = Mem::new(context.storage(bytes, "upload"));
+        let order = Order { bytes, usage, label: "upload", is_mapped: false };
+        let staging = context.try_buffer(order).ok_or(DeviceError::OutOfMemory { bytes })?;
+        let staging = Mem::new(staging);
+        let target = self.encoder.storage(bytes, "upload");
         let host = vec![0x5au8; usize::try_from(bytes).unwrap_or(0)];
         let (mut best, mut total, mut n_rounds) = (f64::INFINITY, 0.0, 0);
         while n_rounds <= ROUNDS && (n_rounds <= 1 || total < UPLOAD_SECONDS) {

@@ -72,7 +72,8 @@ impl Trials {
         let Some(weights) = context.try_storage(bytes, "trial") else { return Ok(None) };
         let weights = Mem::new(weights);
         let mut b = Wgpu::with_tiles(Arc::clone(context), Some(0), tiles);
-        let pattern = Mem::new(context.storage(PATTERN, "pattern"));
+        let Some(pattern) = context.try_storage(PATTERN, "pattern") else { return Ok(None) };
+        let pattern = Mem::new(pattern);
         b.encoder.write(&pattern, 0, &pattern_bytes());
         for at in (0..bytes).step_by(PATTERN as usize) {
             b.encoder.copy((&pattern, 0), (&weights, at), PATTERN.min(bytes - at));
