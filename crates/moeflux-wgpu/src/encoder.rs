@@ -393,8 +393,8 @@ impl Encoder {
             self.host.resize(self.host.len().next_multiple_of(4), 0);
             queue.write_buffer(&self.arena.buffer, 0, &self.host);
         }
-        queue.submit([encoder.finish()]);
-        self.staging.submitted();
+        let index = queue.submit([encoder.finish()]);
+        self.staging.submitted(&index);
         self.host.clear();
         self.n_dispatches = 0;
         self.generation += 1;

@@ -5,13 +5,14 @@
 //! commands may, never both. Whoever submits waits for the writers; when the
 //! device has done the copies, the buffer is mapped again.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use moeflux_backend::DeviceCounters;
 use moeflux_core::Expert;
-use wgpu::{BufferUsages, MapMode, PollType};
+use wgpu::{BufferUsages, MapMode, PollType, SubmissionIndex};
 
 use crate::context::{Context, Order};
 use crate::encoder::Mem;
@@ -48,8 +49,8 @@ pub(crate) struct Staging {
     open: Vec<Mem>,
     /// Bytes taken of the last one.
     used: u64,
-    /// Buffers of submitted commands.
-    n_away: usize,
+    /// The submission of every buffer that is with the device, the oldest first.
+    away: VecDeque<SubmissionIndex>,
     n_made: usize,
     home: Receiver<(Mem, bool)>,
     way_home: Sender<(Mem, bool)>,
@@ -73,7 +74,7 @@ impl Staging {
             free: Vec::new(),
             open: Vec::new(),
             used: 0,
-            n_away: 0,
+            away: VecDeque::new(),
             n_made: 0,
             home,
             way_home,
@@ -109,7 +110,7 @@ impl Staging {
             if !self.open.is_empty() {
                 return Room::AfterSubmit;
             }
-            if self.n_away == 0 || !self.wait(context) {
+            if self.away.is_empty() || !self.wait(context) {
                 return Room::None(asked);
             }
         }
@@ -163,9 +164,9 @@ impl Staging {
     }
 
     /// Has the buffers of commands that were just submitted mapped again.
-    pub(crate) fn submitted(&mut self) {
+    pub(crate) fn submitted(&mut self, index: &SubmissionIndex) {
         for mem in self.open.drain(..) {
-            self.n_away += 1;
+            self.away.push_back(index.clone());
             let way_home = self.way_home.clone();
             let returned = mem.clone();
             mem.buffer.map_async(MapMode::Write, .., move |outcome| {
@@ -178,7 +179,7 @@ impl Staging {
     /// Whether buffers are with the device.
     pub(crate) fn is_away(&mut self) -> bool {
         self.welcome();
-        self.n_away > 0
+        !self.away.is_empty()
     }
 
     /// Takes back the buffers that are mapped again.
@@ -189,7 +190,7 @@ impl Staging {
     }
 
     fn take_back(&mut self, (mem, is_mapped): (Mem, bool)) {
-        self.n_away -= 1;
+        self.away.pop_front();
         if is_mapped {
             self.free.push(mem);
         } else {
@@ -198,9 +199,11 @@ impl Staging {
         }
     }
 
-    /// Waits for a buffer to come back; false where none will.
+    /// Waits for the buffer that went first to come back, but not for what was
+    /// submitted behind it; false where none will.
     fn wait(&mut self, context: &Context) -> bool {
-        if let Err(err) = context.device.poll(PollType::wait_indefinitely()) {
+        let submission_index = self.away.front().cloned();
+        if let Err(err) = context.device.poll(PollType::Wait { submission_index, timeout: None }) {
             context.lose(format!("waiting failed: {err}"));
             return false;
         }

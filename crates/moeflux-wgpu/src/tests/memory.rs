@@ -31,7 +31,7 @@ fn expert(id: u16) -> Arc<Expert> {
         scales: nothing,
         biases: nothing,
     };
-    let gate_up = GateUp::Split { gate: matrix.clone(), up: matrix.clone() };
+    let gate_up = GateUp::Split { gate: matrix, up: matrix };
     let layout = ExpertLayout { extents: vec![bytes.len()], gate_up, down: matrix };
     Arc::new(Expert {
         key: ExpertKey { layer: LayerIdx(0), expert: ExpertId(id) },
