@@ -1,0 +1,70 @@
+//! What a clock around a backend may not change, and what it counts.
+
+use super::*;
+use crate::conformance::{Closeness, check};
+use crate::cpu::{Cpu, Isa};
+use crate::trace::Trace;
+
+#[test]
+fn changes_no_result_while_it_records() {
+    let open = || -> Box<dyn Backend> {
+        let (timed, stopwatch) = Timed::new(Box::new(Cpu::new(1, Isa::detect())));
+        stopwatch.start();
+        Box::new(timed)
+    };
+    check(&open, Closeness::Bits);
+}
+
+/// A method with a default body that is not passed on would hide what the
+/// wrapped backend has in its place.
+#[test]
+fn passes_every_method_on() {
+    let declared = include_str!("../lib.rs");
+    let (_, declared) = declared.split_once("pub trait Backend").unwrap();
+    let (_, passed) = include_str!("../timed.rs").split_once("impl Backend for Timed").unwrap();
+    let mut n_methods = 0;
+    for name in declared.split("    fn ").skip(1).map(|it| it.split(['(', '<']).next().unwrap()) {
+        n_methods += 1;
+        assert!(passed.contains(&format!("    fn {name}(")), "{name} is not passed on");
+    }
+    assert!(n_methods > 30, "{n_methods}");
+}
+
+#[test]
+fn counts_the_work_of_a_stage() {
+    let (mut timed, stopwatch) = Timed::new(Box::new(Trace::default()));
+    let buf = timed.alloc(2, 64);
+    let format = MatrixFormat::Dense(moeflux_core::quant::Float::F32);
+    let mut matrix = |rows| {
+        let weight = HostBuf::zeroed(rows * 32 * 4);
+        let (scales, biases) = (None, None);
+        let inputs = Inputs::Full;
+        timed.load_matrix(HostMatrix { rows, cols: 32, format, inputs, weight, scales, biases })
+    };
+    let (router, gate) = (matrix(8), matrix(24));
+    let cols = |start, len| Cols { buf, start, len };
+    let outputs = [
+        Projection { weight: router, out: cols(32, 8) },
+        Projection { weight: gate, out: cols(40, 24) },
+    ];
+    let scoring = crate::Scoring::SoftmaxOfChosen;
+    stopwatch.start();
+    for layer in [3, 4] {
+        timed.begin_stage(Stage::Router, Some(layer));
+        timed.project(2, cols(0, 32), &outputs);
+        timed.route(2, Route { logits: cols(32, 8), top_k: 2, scoring }).unwrap();
+    }
+    let recording = stopwatch.stop();
+    let key = OpKey { op: "project", weights: vec![router, gate], rows: 2 };
+    let samples = &recording.ops[&key];
+    assert_eq!(samples.len(), 2);
+    assert!(samples.iter().all(|it| it.bytes == 32 * 32 * 4 && it.macs == 2 * 32 * 32));
+    assert!(recording.stages.contains_key(&(Stage::Router, Some(3))));
+    assert!(recording.spans.len() >= 2 && recording.spans.is_sorted_by_key(|it| it.start));
+    // Once it is known where the router's logits are, the rest is the shared expert's.
+    assert!(!recording.stages.contains_key(&(Stage::SharedExpert, Some(3))));
+    assert!(recording.stages.contains_key(&(Stage::SharedExpert, Some(4))));
+    assert_eq!(stopwatch.weights().len(), 2);
+    timed.project(2, cols(0, 32), &outputs);
+    assert!(stopwatch.stop().ops.is_empty(), "nothing is recorded after the end");
+}
