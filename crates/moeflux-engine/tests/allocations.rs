@@ -14,8 +14,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Tokens decoded before those that are counted: lists get their lengths, and the store finds out
-/// that nothing is worth predicting.
+/// Tokens decoded before those that are counted: lists get their lengths.
 const WARM: usize = 40;
 const COUNTED: usize = 16;
 
@@ -80,19 +79,14 @@ fn a_decoded_token_allocates_its_logits_and_nothing_else() {
         for threads in [1, 2] {
             let plain = EngineOptions { threads: Some(threads), ..EngineOptions::default() };
             let mapped = EngineOptions { expert_io: IoChoice::Mmap, ..plain.clone() };
-            let read = |cache_policy, prefetch| EngineOptions {
+            let read = |cache_policy| EngineOptions {
                 expert_io: IoChoice::Pread,
                 expert_cache: Some(1 << 30),
                 cache_policy,
-                prefetch,
+                prefetch: Prefetch::Off,
                 ..plain.clone()
             };
-            for options in [
-                mapped,
-                read(CachePolicy::Lru, Prefetch::Off),
-                read(CachePolicy::Frequency, Prefetch::Off),
-                read(CachePolicy::Frequency, Prefetch::Auto),
-            ] {
+            for options in [mapped, read(CachePolicy::Lru), read(CachePolicy::Frequency)] {
                 let n = count(&dir, &options, &tokens);
                 let most = n_each * COUNTED + SLACK;
                 assert!(n <= most, "{}: {n}, not {most}: {options:?}", dir.display());

@@ -514,7 +514,7 @@ mod tests {
     fn groups_rows_by_expert_in_ascending_order() {
         let ids: Vec<ExpertId> = [7, 2, 2, 9].map(ExpertId).to_vec();
         let mut wanted = Wanted::default();
-        wanted.set(&ids, 2);
+        wanted.set(&ids, 2, |_| false);
         let row = |row, slot| ExpertRow { row, slot };
         let want = [
             (ExpertId(2), vec![row(0, 1), row(1, 2)]),
@@ -525,5 +525,11 @@ mod tests {
         let got: Vec<_> = wanted.by_rows().enumerate().map(|(i, it)| (it.0, rows(i))).collect();
         assert!(wanted.by_rows().map(|it| it.1).eq([2, 1, 1]));
         assert_eq!(got, want);
+        assert!(wanted.held.is_empty());
+        for _ in 0..2 {
+            wanted.set(&ids, 2, |it| it != ExpertId(7));
+            assert_eq!(wanted.held, [want[0].clone(), want[2].clone()]);
+            assert!(wanted.by_rows().eq([(ExpertId(7), 1)]));
+        }
     }
 }

@@ -20,7 +20,7 @@ fn n_resident(store: &ExpertStore, experts: &[u16]) -> u64 {
 
 #[test]
 fn what_a_device_has_leaves_first_and_only_as_long_as_it_has_it() {
-    for policy in [CachePolicy::Lru, CachePolicy::Frequency, CachePolicy::Score] {
+    for policy in [CachePolicy::Lru, CachePolicy::Frequency] {
         let options = StoreOptions { policy, ..options(IoMode::Pread) };
         let Fixture { dir: _dir, store, .. } = fixture(&[packed(16)], 4, options);
         fetch(&store, 0, &[0, 1, 2, 3]);
