@@ -1,3 +1,5 @@
+//! What is measured, what is kept of it, and what becomes of damaged files.
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
