@@ -102,6 +102,12 @@ impl Layout {
         Layout { form: Form::Bytes, lanes: MAX_LANES, rows, depth, threads: THREADS, groups }
     }
 
+    /// Whether kernels know such a layout, as [`Layout::within`] fits it to them.
+    pub(crate) fn is_known(&self) -> bool {
+        let Layout { lanes, rows, depth, threads, groups, .. } = *self;
+        [lanes, rows, depth, threads].iter().all(|it| it.is_power_of_two()) && groups > 0
+    }
+
     /// Whether workgroups read activations once for all their rows.
     pub(crate) fn reads_once(&self, n_units: usize, n_digits: u32, x_rows: u32) -> bool {
         let is_one_step = n_units <= (virtual_lanes(n_units) * self.depth) as usize;

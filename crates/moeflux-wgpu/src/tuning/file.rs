@@ -73,6 +73,9 @@ pub(super) fn read(dir: &Path, facts: &AdapterFacts) -> Result<Vec<(Key, Choice)
     if kept.driver != facts.driver || kept.kernels != fingerprint() {
         return Ok(Vec::new());
     }
+    if !kept.products.iter().all(|it| it.choice.layout.is_known()) {
+        return Err(warning(&"it holds layouts that no kernel has"));
+    }
     Ok(kept.products.into_iter().map(|it| (it.product, it.choice)).collect())
 }
 

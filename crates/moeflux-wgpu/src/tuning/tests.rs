@@ -87,6 +87,8 @@ fn a_damaged_file_is_ignored_with_a_warning_and_replaced() {
         good[..good.len() / 2].to_owned(),
         good.replace("\"version\": 1", "\"version\": 9"),
         good.replace("\"lanes\": 32", "\"lanes\": -1"),
+        good.replace("\"lanes\": 32", "\"lanes\": 33"),
+        good.replace("\"lanes\": 32", "\"lanes\": 0"),
         good.replace("\"form\": \"bytes\"", "\"form\": \"octets\""),
         " ".repeat(5 << 20) + &good,
     ];
