@@ -63,6 +63,8 @@ enum Uses {
     Weights,
     /// The decoders of keys and values.
     Caches,
+    /// These, and what is attended to.
+    Attention,
 }
 
 struct Facts {
@@ -113,10 +115,10 @@ impl Shader {
             Shader::HeadTransposed => facts!("head_transposed", Weights, "rrrw", &["X_ROWS"]),
             Shader::StoreKv => facts!("store_kv", Nothing, "wr", &["KV"]),
             Shader::Attention => {
-                facts!("attention", Caches, "rrrrw", &["KV", "COLS", "MASKED", "Q_DIM"])
+                facts!("attention", Attention, "rrrrw", &["KV", "COLS", "MASKED", "Q_DIM"])
             }
             Shader::AttentionRows => {
-                facts!("attention_rows", Caches, "rrrrw", &["KV", "VC", "MASKED", "VP"])
+                facts!("attention_rows", Attention, "rrrrw", &["KV", "VC", "MASKED", "VP"])
             }
             Shader::MergeAttention => facts!("merge_attention", Nothing, "rrw", &["SINKS"]),
             Shader::ScoreIndex => facts!("score_index", Caches, "rrrw", &["KV"]),
@@ -195,6 +197,10 @@ impl Variant {
             Uses::Nothing => {}
             Uses::Weights => text.push_str(include_str!("shaders/formats.wgsl")),
             Uses::Caches => text.push_str(include_str!("shaders/kv.wgsl")),
+            Uses::Attention => {
+                text.push_str(include_str!("shaders/kv.wgsl"));
+                text.push_str(include_str!("shaders/attended.wgsl"));
+            }
         }
         // Extensions are enabled before anything else.
         let own = preprocess(facts.source, &consts);

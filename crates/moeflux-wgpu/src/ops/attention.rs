@@ -151,7 +151,7 @@ fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, (first, n): (usize, 
         let n_splits = splits(part.positions.len());
         let n_blocks = (n * group).div_ceil(QUERIES);
         let n_groups = n_splits * if is_shared { kv.n_heads * n_blocks } else { n * n_heads };
-        let mut params = vec![
+        let params = [
             word(n_heads),
             word(group),
             word(kv.k.dim),
@@ -167,17 +167,18 @@ fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, (first, n): (usize, 
             word(part.positions.start),
             word(part.positions.end),
             word(SPLIT),
-            word(if is_shared { n_blocks } else { n_splits }),
+            word(n_splits),
+            word(n_blocks),
             word(all_splits),
             word(first_split),
             word(kv.k.row_words),
             word(values.row_words),
             word(mask_words),
+            word(n),
             word(n_groups),
         ];
         let is_masked = u32::from(selection.is_some());
         let variant = if is_shared {
-            params.push(word(n));
             let fours = v_dim.div_ceil(4 * QUERIES);
             let at_once = 1 << (8 / fours).ilog2();
             Variant::new(Shader::AttentionRows, &[kv.kind(), word(fours), is_masked, at_once])

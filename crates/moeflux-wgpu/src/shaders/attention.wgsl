@@ -1,47 +1,7 @@
 // Attention of one query head of one row to some positions: what softmax and
 // mixing have gathered, for `merge_attention.wgsl` to put together.
 
-struct Params {
-    n_heads: u32,
-    // Query heads of a key head.
-    group: u32,
-    k_dim: u32,
-    v_dim: u32,
-    q_start: u32,
-    q_width: u32,
-    q_stride: u32,
-    scale: f32,
-    // The batch's row of the first, and its position.
-    first_row: u32,
-    position: u32,
-    // 0 for none.
-    window: u32,
-    // Where this piece of the cache begins, and what is looked at in it.
-    piece_start: u32,
-    seen_from: u32,
-    seen_to: u32,
-    // Positions of a split, and how many splits the piece has.
-    split_len: u32,
-    n_splits: u32,
-    // Of all pieces: how many, and this piece's first.
-    all_splits: u32,
-    first_split: u32,
-    k_words: u32,
-    v_words: u32,
-    mask_words: u32,
-    n: u32,
-}
-
-@group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> q: array<f32>;
-@group(0) @binding(2) var<storage, read> keys: array<u32>;
-@group(0) @binding(3) var<storage, read> values: array<u32>;
-@group(0) @binding(4) var<storage, read> chosen: array<u32>;
-// (rows, heads, splits): maximum, total, sums.
-@group(0) @binding(5) var<storage, read_write> parts: array<f32>;
-
 const THREADS: u32 = 64u;
-const NONE: f32 = -3.0e38;
 
 var<workgroup> query: array<f32, Q_DIM>;
 var<workgroup> weights: array<f32, THREADS>;
@@ -101,12 +61,6 @@ fn score(vector: u32) -> f32 {
     return sum * p.scale;
 }
 
-fn value_at(vector: u32, i: u32) -> f32 {
-    let v = stored(values[vector + stored_word(i)], stored_part(i));
-    if (KV == 2u) { return v * bitcast<f32>(values[vector + (i >> 6u) * 17u]); }
-    return v;
-}
-
 @compute @workgroup_size(THREADS)
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
@@ -130,8 +84,7 @@ fn main(
     let seen_end = p.position + row + 1u;
     let split_start = p.seen_from + split * p.split_len;
     let end = min(min(split_start + p.split_len, p.seen_to), seen_end);
-    var start = split_start;
-    if (p.window > 0u && seen_end > p.window) { start = max(start, seen_end - p.window); }
+    let start = max(split_start, first_seen(row));
     // Tiles begin at the same positions whatever the window.
     let skipped = (start - split_start) / THREADS * THREADS;
     var largest = NONE;
