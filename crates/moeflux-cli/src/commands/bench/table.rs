@@ -217,6 +217,10 @@ pub(super) fn notes(figures: &Figures) -> Vec<String> {
             "the system had most of what was read in memory: rh compares with a drive that was \
              not needed (--cold, or less memory, makes it so)",
         ));
+    } else if figures.decode.rh.is_some_and(|it| it.median > 1.0) {
+        notes.push(String::from(
+            "runs read faster than the drive did when it was measured: rh says nothing, run it again",
+        ));
     }
     if figures.drive.as_ref().is_some_and(|it| it.has_reread) {
         notes.push(String::from(
