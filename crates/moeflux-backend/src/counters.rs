@@ -10,6 +10,8 @@ pub struct DeviceCounters {
     uploads: AtomicU64,
     uploaded_bytes: AtomicU64,
     upload_ns: AtomicU64,
+    kernels: AtomicU64,
+    wait_ns: AtomicU64,
 }
 
 /// What was counted.
@@ -25,6 +27,10 @@ pub struct DeviceStats {
     /// Time in which at least one of them was written, in nanoseconds:
     /// `uploaded_bytes / upload_ns` is the rate of the bus in GB/s.
     pub upload_ns: u64,
+    /// Kernels that were started.
+    pub kernels: u64,
+    /// Time in which the host waited for what it read back, in nanoseconds.
+    pub wait_ns: u64,
 }
 
 impl DeviceCounters {
@@ -45,6 +51,17 @@ impl DeviceCounters {
         self.upload_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
+    /// Counts a kernel.
+    pub fn add_kernel(&self) {
+        self.kernels.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts time in which the host waited for the device.
+    pub fn add_wait(&self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.wait_ns.fetch_add(ns, Ordering::Relaxed);
+    }
+
     /// What was counted since the last reset.
     pub fn stats(&self) -> DeviceStats {
         let of = |it: &AtomicU64| it.load(Ordering::Relaxed);
@@ -53,12 +70,15 @@ impl DeviceCounters {
             uploads: of(&self.uploads),
             uploaded_bytes: of(&self.uploaded_bytes),
             upload_ns: of(&self.upload_ns),
+            kernels: of(&self.kernels),
+            wait_ns: of(&self.wait_ns),
         }
     }
 
     /// Sets all counters to zero.
     pub fn reset(&self) {
-        for it in [&self.hits, &self.uploads, &self.uploaded_bytes, &self.upload_ns] {
+        let all = [&self.hits, &self.uploads, &self.uploaded_bytes, &self.upload_ns];
+        for it in all.into_iter().chain([&self.kernels, &self.wait_ns]) {
             it.store(0, Ordering::Relaxed);
         }
     }

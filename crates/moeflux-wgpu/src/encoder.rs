@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use moeflux_backend::{DeviceCounters, DeviceError};
 use moeflux_core::Expert;
@@ -272,6 +272,7 @@ impl Encoder {
         pass.set_bind_group(0, &self.groups[&key], &[offset]);
         pass.dispatch_workgroups(x, y, z);
         self.n_dispatches += 1;
+        self.counters.add_kernel();
     }
 
     fn params(&mut self, params: &[u32]) -> u32 {
@@ -432,6 +433,7 @@ impl Encoder {
         }
         self.submit();
         self.context.check()?;
+        let since = Instant::now();
         let slice = target.buffer.slice(..total);
         let (sender, receiver) = std::sync::mpsc::channel();
         slice.map_async(MapMode::Read, move |outcome| {
@@ -452,6 +454,7 @@ impl Encoder {
             Ok(Err(err)) => return Err(lost(format!("reading back failed: {err}"))),
             Err(err) => return Err(lost(format!("reading back never ended: {err}"))),
         }
+        self.counters.add_wait(since.elapsed());
         let bytes = match slice.get_mapped_range() {
             Ok(view) => view.to_vec(),
             Err(err) => return Err(lost(format!("reading back failed: {err}"))),

@@ -3,7 +3,7 @@
 use moeflux_engine::measure::{
     DriveRate, LayerCounts, Machine, Phase, Profile, Run, Spread, prefill_limit,
 };
-use moeflux_engine::{DeviceTuning, Engine};
+use moeflux_engine::{DeviceStats, DeviceTuning, Engine};
 
 use crate::args::BenchArgs;
 
@@ -83,6 +83,11 @@ pub(super) struct DeviceFigures {
     pub(super) uploaded_per_token: f64,
     /// While they were copied.
     pub(super) upload_gb_s: Option<f64>,
+    /// Kernels that it ran for a token.
+    pub(super) kernels_per_token: f64,
+    /// Share of the time in which the host waited for it; the rest went into
+    /// telling it what to do.
+    pub(super) wait_share: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -201,14 +206,21 @@ fn layers(samples: &[Sample]) -> Vec<LayerCounts> {
 impl DeviceFigures {
     fn new(all: &[(&Phase, Option<f64>)]) -> Option<DeviceFigures> {
         let rates = all.iter().filter_map(|it| it.0.device_hit_rate());
-        let per_token =
-            |it: &Phase| Some(it.device?.uploaded_bytes as f64 / it.n_tokens.max(1) as f64);
-        let uploaded = all.iter().filter_map(|it| per_token(it.0));
+        let of_device = |part: &dyn Fn(&Phase, &DeviceStats) -> f64| {
+            Spread::of(all.iter().filter_map(|it| Some(part(it.0, it.0.device.as_ref()?))))
+        };
+        let per_token = |n: u64, it: &Phase| n as f64 / it.n_tokens.max(1) as f64;
+        let uploaded = of_device(&|it, device| per_token(device.uploaded_bytes, it));
+        let kernels = of_device(&|it, device| per_token(device.kernels, it));
+        let wait_share =
+            of_device(&|it, device| device.wait_ns as f64 / it.time.as_nanos().max(1) as f64);
         let upload_gb_s = all.iter().filter_map(|it| it.0.device?.upload_gb_s());
         Some(DeviceFigures {
             hit_rate: Spread::of(rates)?.median,
-            uploaded_per_token: Spread::of(uploaded)?.median,
+            uploaded_per_token: uploaded?.median,
             upload_gb_s: Spread::of(upload_gb_s).map(|it| it.median),
+            kernels_per_token: kernels?.median,
+            wait_share: wait_share?.median,
         })
     }
 }

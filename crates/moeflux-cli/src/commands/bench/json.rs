@@ -137,6 +137,8 @@ fn traffic(figures: &PhaseFigures) -> Map<String, Value> {
         ("device_hit_rate", json!(figures.device.map(|it| it.hit_rate))),
         ("uploaded_bytes_per_token", json!(figures.device.map(|it| it.uploaded_per_token))),
         ("upload_gb_s", json!(figures.device.and_then(|it| it.upload_gb_s))),
+        ("kernels_per_token", json!(figures.device.map(|it| it.kernels_per_token))),
+        ("device_wait_share", json!(figures.device.map(|it| it.wait_share))),
     ];
     all.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
 }

@@ -183,6 +183,11 @@ fn traffic(phase: &PhaseFigures) -> String {
     if let Some(rate) = phase.device.and_then(|it| it.upload_gb_s) {
         write!(all, " at {rate:.1} GB/s").expect("a string takes any text");
     }
+    if let Some(device) = &phase.device {
+        let (kernels, wait) = (device.kernels_per_token, 100.0 * device.wait_share);
+        write!(all, "; {kernels:.0} kernels a token, {wait:.1} % of the time waiting for it")
+            .expect("a string takes any text");
+    }
     all
 }
 
@@ -191,22 +196,23 @@ fn stages(text: &mut String, figures: &Figures) {
     let times = [&figures.profile.prefill, &figures.profile.decode];
     writeln!(text, "{:<NAME$} {:>16} {:>16}", "ms a token", "prefill", "decode")
         .expect("a string takes any text");
-    let mut row = |name: &str, part: &dyn Fn(&StageTimes) -> f64| {
+    let mut row = |name: &str, applies: bool, part: &dyn Fn(&StageTimes) -> f64| {
         let cells = times.map(|it| {
             let seconds = part(it);
             let share = 100.0 * seconds / it.total.max(f64::MIN_POSITIVE);
             format!("{:.3} {share:4.1} %", 1e3 * seconds / it.n_tokens.max(1) as f64)
         });
-        if times.iter().any(|it| part(it) > 0.0) {
+        if applies || times.iter().any(|it| part(it) > 0.0) {
             writeln!(text, "{name:<NAME$} {:>16} {:>16}", cells[0], cells[1])
                 .expect("a string takes any text");
         }
     };
     for stage in Stage::ALL.into_iter().filter(|it| *it != Stage::Rest) {
-        row(stage.name(), &|it| it.of(stage));
+        row(stage.name(), false, &|it| it.of(stage));
     }
-    row("wait for experts", &|it| it.wait);
-    row("rest", &|it| it.of(Stage::Rest) + it.rest());
+    // That a streaming run never waited is worth a row.
+    row("wait for experts", figures.decode.rh.is_some(), &|it| it.wait);
+    row("rest", true, &|it| it.of(Stage::Rest) + it.rest());
 }
 
 /// What makes a figure mean something else than it seems.
