@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
-pub use counters::{DeviceCounters, DeviceStats};
+pub use counters::{DeviceCounters, DeviceStats, KernelTime};
 pub use ops::{
     Activation, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
     ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, GatedRmsNorm, HeadProduct, Heads,
@@ -165,6 +165,14 @@ pub trait Backend: Send {
     /// has, where it has memory of its own.
     fn counters(&self) -> Option<Arc<DeviceCounters>> {
         None
+    }
+    /// Has a device note when each kernel ends, or not any more; gives the
+    /// kernels noted until then, alike ones together. None where it has no clock.
+    ///
+    /// # Errors
+    /// Whatever went wrong since the last read-back.
+    fn time_kernels(&mut self, _is_on: bool) -> Result<Vec<KernelTime>, DeviceError> {
+        Ok(Vec::new())
     }
     /// Hands what is recorded to the device, because the host is about to wait
     /// for something else, and lets go of all experts.

@@ -14,8 +14,8 @@ use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 use crate::{
     Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
     DeviceCounters, DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HeldExperts,
-    HostMatrix, Inputs, LayerNorm, Projection, RmsNorm, Rope, RopeSpec, Route, RoutedExperts,
-    Routing, SelectPositions, Selection, Sequence, Span, Stage, Vector, Weight,
+    HostMatrix, Inputs, KernelTime, LayerNorm, Projection, RmsNorm, Rope, RopeSpec, Route,
+    RoutedExperts, Routing, SelectPositions, Selection, Sequence, Span, Stage, Vector, Weight,
 };
 
 /// What two ops have in common whose times may be compared.
@@ -496,6 +496,10 @@ impl Backend for Timed {
 
     fn counters(&self) -> Option<Arc<DeviceCounters>> {
         self.inner.counters()
+    }
+
+    fn time_kernels(&mut self, is_on: bool) -> Result<Vec<KernelTime>, DeviceError> {
+        self.inner.time_kernels(is_on)
     }
 
     fn flush(&mut self) {

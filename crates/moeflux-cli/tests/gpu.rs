@@ -112,7 +112,9 @@ fn bench_measures_the_device_beside_the_model() {
         assert!((share / told - 1.0).abs() < 0.5, "{share} {told}");
     }
     let (text, _) = finish(&mut moeflux(&BENCH));
-    for line in ["gpu ", "upload ", "products ", "layouts ", "decode "] {
+    for line in
+        ["Matvec ", "wait for the host ", "gpu ", "upload ", "products ", "layouts ", "decode "]
+    {
         assert!(text.lines().any(|it| it.starts_with(line)), "{line}: {text}");
     }
     let report = [&BENCH[..], &["--report", "x.html"]].concat();

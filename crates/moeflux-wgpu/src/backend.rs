@@ -6,8 +6,8 @@ use std::sync::Arc;
 use moeflux_backend::{
     Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
     DeviceCounters, DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HeldExperts,
-    HostMatrix, LayerNorm, Projection, RmsNorm, Rope, RopeSpec, Route, RoutedExperts, Routing,
-    SelectPositions, Selection, Sequence, Span, Vector, Weight,
+    HostMatrix, KernelTime, LayerNorm, Projection, RmsNorm, Rope, RopeSpec, Route, RoutedExperts,
+    Routing, SelectPositions, Selection, Sequence, Span, Vector, Weight,
 };
 use moeflux_core::quant::MatrixView;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
@@ -339,6 +339,10 @@ impl Backend for Wgpu {
 
     fn counters(&self) -> Option<Arc<DeviceCounters>> {
         Some(Arc::clone(self.encoder.counters()))
+    }
+
+    fn time_kernels(&mut self, is_on: bool) -> Result<Vec<KernelTime>, DeviceError> {
+        self.encoder.time_kernels(is_on)
     }
 
     fn flush(&mut self) {

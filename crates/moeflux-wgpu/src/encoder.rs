@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use moeflux_backend::{DeviceCounters, DeviceError};
+use moeflux_backend::{DeviceCounters, DeviceError, KernelTime};
 use moeflux_core::Expert;
 use wgpu::{
     BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, BufferBinding, BufferSize,
-    BufferUsages, CommandEncoder, ComputePass, MapMode, PollType, QuerySet, QuerySetDescriptor,
-    QueryType,
+    BufferUsages, CommandEncoder, ComputePass, MapMode, PollType, QuerySet,
 };
 
+use crate::clock::Clock;
 use crate::context::{Context, Order};
 use crate::experts::Packing;
 use crate::shader::Variant;
@@ -82,7 +82,10 @@ pub(crate) struct Encoder {
     /// Counts submissions: what lies in the arena is gone after one.
     generation: u64,
     read_back: Option<Mem>,
-    stamps: Option<Stamps>,
+    /// Of two moments.
+    stamps: Option<Clock>,
+    /// While kernels are timed.
+    clock: Option<Clock>,
     staging: Staging,
     counters: Arc<DeviceCounters>,
     /// Bound in place of buffers that there is no memory for.
@@ -97,13 +100,6 @@ struct Fault {
     bytes: u64,
     /// Whether nobody will ask for the buffer again.
     is_lasting: bool,
-}
-
-/// Two moments on the device's clock.
-#[derive(Debug)]
-struct Stamps {
-    set: QuerySet,
-    buffer: Mem,
 }
 
 impl Encoder {
@@ -129,6 +125,7 @@ impl Encoder {
             generation: 0,
             read_back: None,
             stamps: None,
+            clock: None,
             staging: Staging::new(Arc::clone(&counters)),
             counters,
             stand_in: Mem::new(stand_in),
@@ -266,6 +263,7 @@ impl Encoder {
             let group = self.bind_group(&pipeline.layout, buffers);
             self.groups.insert(key.clone(), group);
         }
+        self.note(|| String::from("wait for the host"), true);
         self.open_pass();
         let pass = self.pass.as_mut().expect("a pass is open");
         pass.set_pipeline(&pipeline.pipeline);
@@ -273,6 +271,7 @@ impl Encoder {
         pass.dispatch_workgroups(x, y, z);
         self.n_dispatches += 1;
         self.counters.add_kernel();
+        self.note(|| format!("{:?} {x} x {}", variant.shader, y * z), false);
     }
 
     fn params(&mut self, params: &[u32]) -> u32 {
@@ -325,6 +324,7 @@ impl Encoder {
         self.pass = None;
         let bytes = Some(bytes);
         self.encoder().copy_buffer_to_buffer(&from.0.buffer, from.1, &to.0.buffer, to.1, bytes);
+        self.note(|| String::from("copies"), false);
     }
 
     /// Brings an expert to a place in a buffer, in order with the kernels: what
@@ -478,23 +478,10 @@ impl Encoder {
     /// Notes the time when the device has done what is recorded; false where it
     /// has no clock.
     pub(crate) fn stamp(&mut self, nth: u32) -> bool {
-        if !self.context.has_clock {
-            return false;
-        }
-        let context = Arc::clone(&self.context);
         if self.stamps.is_none() {
-            let set = context.device.create_query_set(&QuerySetDescriptor {
-                label: None,
-                ty: QueryType::Timestamp,
-                count: 2,
-            });
-            let usage = BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC;
-            let order = Order { bytes: 16, usage, label: "stamps", is_mapped: false };
-            let Some(buffer) = context.try_buffer(order) else { return false };
-            self.stamps = Some(Stamps { set, buffer: Mem::new(buffer) });
+            self.stamps = Clock::of_two(&self.context);
         }
-        let Some(stamps) = &self.stamps else { return false };
-        let set = stamps.set.clone();
+        let Some((set, _)) = self.stamps.as_ref().map(Clock::parts) else { return false };
         self.pass = None;
         self.encoder().write_timestamp(&set, nth);
         true
@@ -505,15 +492,58 @@ impl Encoder {
     /// # Errors
     /// Whatever went wrong since the last read-back.
     pub(crate) fn seconds_between(&mut self) -> Result<f64, DeviceError> {
-        let Some(Stamps { set, buffer }) = &self.stamps else { return Ok(0.0) };
-        let (set, buffer) = (set.clone(), buffer.clone());
-        self.pass = None;
-        self.encoder().resolve_query_set(&set, 0..2, &buffer.buffer, 0);
-        let bytes = self.read(&[(&buffer, 0, 16)])?;
+        let Some((set, buffer)) = self.stamps.as_ref().map(Clock::parts) else { return Ok(0.0) };
+        let bytes = self.moments((&set, &buffer), 2)?;
         let tick = |it: &[u8; 8]| u64::from_le_bytes(*it);
         let ticks: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(tick).collect();
-        let period = f64::from(self.context.queue.get_timestamp_period());
-        Ok(ticks[1].saturating_sub(ticks[0]) as f64 * period / 1e9)
+        Ok(ticks[1].saturating_sub(ticks[0]) as f64 * self.period() / 1e9)
+    }
+
+    /// Nanoseconds of a tick.
+    fn period(&self) -> f64 {
+        f64::from(self.context.queue.get_timestamp_period())
+    }
+
+    fn moments(
+        &mut self,
+        (set, buffer): (&QuerySet, &Mem),
+        n: u32,
+    ) -> Result<Vec<u8>, DeviceError> {
+        self.pass = None;
+        self.encoder().resolve_query_set(set, 0..n, &buffer.buffer, 0);
+        self.read(&[(buffer, 0, 8 * u64::from(n))])
+    }
+
+    /// Times kernels, or does not any more; gives those of until then.
+    ///
+    /// # Errors
+    /// Whatever went wrong since the last read-back.
+    pub(crate) fn time_kernels(&mut self, is_on: bool) -> Result<Vec<KernelTime>, DeviceError> {
+        let times = match self.clock.take() {
+            Some(clock) if clock.len() > 1 && !self.has_run_out() => {
+                let (set, buffer) = clock.parts();
+                let bytes = self.moments((&set, &buffer), clock.len())?;
+                clock.times(&bytes, self.period())
+            }
+            _ => Vec::new(),
+        };
+        if is_on {
+            self.clock = Clock::of_kernels(&self.context);
+        }
+        Ok(times)
+    }
+
+    /// Notes that something ended, while kernels are timed; `is_first` where
+    /// only the first of a submission does so.
+    fn note(&mut self, what: impl FnOnce() -> String, is_first: bool) {
+        let Some(clock) = &mut self.clock else { return };
+        if is_first && self.n_dispatches > 0 {
+            return;
+        }
+        let Some(nth) = clock.next(what) else { return };
+        let (set, _) = clock.parts();
+        self.pass = None;
+        self.encoder().write_timestamp(&set, nth);
     }
 
     fn read_back(&mut self, bytes: u64) -> Mem {

@@ -18,6 +18,7 @@
 mod arena;
 mod backend;
 mod caches;
+mod clock;
 mod context;
 mod encoder;
 mod experimental;

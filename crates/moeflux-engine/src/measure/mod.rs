@@ -33,7 +33,7 @@ pub use drive::{DriveProbe, DriveRate};
 pub use gpu::gpu_kernels;
 pub use kernels::{Kernel, KernelSteps, Quantise, kernels, quantise};
 pub use machine::{Machine, MemoryProbe};
-pub use moeflux_backend::Stage;
+pub use moeflux_backend::{KernelTime, Stage};
 pub use moeflux_store::LayerCounts;
 pub use profile::{Lane, Profile, StageTimes, TokenTrace, profile};
 pub use run::{Phase, Run, Workload, run, run_together};

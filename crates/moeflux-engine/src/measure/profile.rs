@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use moeflux_backend::Stage;
 use moeflux_backend::timed::{Recording, StageSpan};
+use moeflux_backend::{KernelTime, Stage};
 use moeflux_core::ExpertKey;
 use moeflux_store::{Event, Happening};
 
@@ -66,6 +66,9 @@ pub struct Profile {
     pub decode: StageTimes,
     /// A token that took the median time.
     pub token: TokenTrace,
+    /// Kernels of another token, on a device with a clock, where the context
+    /// has room for it.
+    pub kernels: Vec<KernelTime>,
 }
 
 impl StageTimes {
@@ -125,7 +128,13 @@ pub fn profile(engine: &Engine, work: &Workload<'_>) -> Result<Option<Profile>, 
     let decode = StageTimes::new(work.n_gen, time, &recording, engine.stats().stall_ns);
     let token = median_token(&starts)
         .map(|(start, end)| TokenTrace::new(start, end, &recording.spans, &timeline.events));
-    Ok(Some(Profile { prefill, decode, token: token.unwrap_or_default() }))
+    let mut kernels = Vec::new();
+    if work.prompt.len() + work.n_gen < engine.plan().ctx {
+        engine.core().backend.time_kernels(true)?;
+        step(&mut session, next)?;
+        kernels = engine.core().backend.time_kernels(false)?;
+    }
+    Ok(Some(Profile { prefill, decode, token: token.unwrap_or_default(), kernels }))
 }
 
 /// Beginning and end of a token whose time is the median.

@@ -1,7 +1,7 @@
 //! The figures as one JSON object.
 
 use anyhow::Result;
-use moeflux_engine::measure::{Spread, StageTimes};
+use moeflux_engine::measure::{KernelTime, Spread, StageTimes};
 use serde_json::{Map, Value, json};
 
 use super::figures::{Figures, PhaseFigures, quantile};
@@ -67,7 +67,14 @@ pub(super) fn object(figures: &Figures) -> Map<String, Value> {
     all.insert("prefill".into(), phase(&figures.prefill, &figures.profile.prefill));
     all.insert("decode".into(), phase(decode, &figures.profile.decode));
     all.insert("layers".into(), layers(figures));
+    all.insert("device_kernels".into(), device_kernels(figures));
     all
+}
+
+/// Of one token.
+fn device_kernels(figures: &Figures) -> Value {
+    let kernel = |it: &KernelTime| json!({"name": it.name, "n": it.n, "us": 1e6 * it.seconds});
+    figures.profile.kernels.iter().map(kernel).collect()
 }
 
 fn limits(figures: &Figures) -> Value {

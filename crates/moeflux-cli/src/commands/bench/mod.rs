@@ -48,7 +48,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let text = args.text.as_deref().map(prompt::read).transpose()?;
     let mut options = EngineOptions { timed: true, ..plain };
     if !args.kernels {
-        options.ctx.get_or_insert(args.prompt_tokens.saturating_add(args.gen_tokens));
+        let n_tokens = args.prompt_tokens.saturating_add(args.gen_tokens);
+        // A GPU's kernels are timed in one token more.
+        options.ctx.get_or_insert(n_tokens.saturating_add(usize::from(is_on_gpu)));
         options.sessions.get_or_insert(sequences);
         // No run goes back.
         options.checkpoint_bytes.get_or_insert(0);
@@ -105,11 +107,7 @@ impl Bench<'_> {
         drop(memory);
         let profiled = self.work(self.args.repeat + 1);
         let n_gen = profiled.n_gen.min(PROFILED_TOKENS);
-        // The clocks are the processor's.
-        let profile = match machine.gpu {
-            None => measure::profile(self.engine, &Workload { n_gen, ..profiled })?,
-            Some(_) => None,
-        };
+        let profile = measure::profile(self.engine, &Workload { n_gen, ..profiled })?;
         let drive = drive.map(|it| Drive {
             depths,
             is_direct: it.is_direct(),

@@ -10,6 +10,8 @@ use crate::bytes::show;
 
 /// Room for the names of lines.
 const NAME: usize = 17;
+/// Width of the names of kernels.
+const NAME_AND_GRID: usize = 32;
 
 pub(super) fn text(figures: &Figures) -> String {
     let mut text = String::new();
@@ -17,9 +19,8 @@ pub(super) fn text(figures: &Figures) -> String {
     limits(&mut text, figures);
     rates(&mut text, figures);
     experts(&mut text, figures);
-    if figures.machine.gpu.is_none() {
-        stages(&mut text, figures);
-    }
+    stages(&mut text, figures);
+    device_kernels(&mut text, figures);
     for note in notes(figures) {
         line(&mut text, "note", &note);
     }
@@ -192,7 +193,8 @@ fn traffic(phase: &PhaseFigures) -> String {
 }
 
 fn stages(text: &mut String, figures: &Figures) {
-    head(text, "where the time goes, in one run more with clocks inside");
+    let whose = if figures.machine.gpu.is_some() { "the processor's " } else { "the " };
+    head(text, &format!("where {whose}time goes, in one run more with clocks inside"));
     let times = [&figures.profile.prefill, &figures.profile.decode];
     writeln!(text, "{:<NAME$} {:>16} {:>16}", "ms a token", "prefill", "decode")
         .expect("a string takes any text");
@@ -213,6 +215,38 @@ fn stages(text: &mut String, figures: &Figures) {
     // That a streaming run never waited is worth a row.
     row("wait for experts", figures.decode.rh.is_some(), &|it| it.wait);
     row("rest", true, &|it| it.of(Stage::Rest) + it.rest());
+}
+
+/// Most kinds of kernels that are shown.
+const KERNELS: usize = 24;
+
+fn device_kernels(text: &mut String, figures: &Figures) {
+    let kernels = &figures.profile.kernels;
+    if kernels.is_empty() {
+        return;
+    }
+    head(text, "where the device's time goes, in one token more with clocks between kernels");
+    writeln!(
+        text,
+        "{:<NAME_AND_GRID$} {:>8} {:>9} {:>9}",
+        "kernel, workgroups", "times", "us each", "share"
+    )
+    .expect("a string takes any text");
+    let total: f64 = kernels.iter().map(|it| it.seconds).sum();
+    let mut row = |name: &str, n: usize, seconds: f64| {
+        let us = 1e6 * seconds / n.max(1) as f64;
+        let share = 100.0 * seconds / total.max(f64::MIN_POSITIVE);
+        writeln!(text, "{name:<NAME_AND_GRID$} {n:>8} {us:>9.2} {share:>7.1} %")
+            .expect("a string takes any text");
+    };
+    for it in kernels.iter().take(KERNELS) {
+        row(&it.name, it.n, it.seconds);
+    }
+    if let Some(others) = kernels.get(KERNELS..).filter(|it| !it.is_empty()) {
+        let n = others.iter().map(|it| it.n).sum();
+        row("others", n, others.iter().map(|it| it.seconds).sum());
+    }
+    row("all", kernels.iter().map(|it| it.n).sum(), total);
 }
 
 /// What makes a figure mean something else than it seems.
