@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::encoder::{Encoder, Mem};
 use crate::experts::Slots;
 use crate::layout::{Form, Layout, Tiles};
-use crate::ops::{self, Mask, RopeTable, RoundedInputs, Scratch};
+use crate::ops::{self, Mask, RopeTable, RoundedInputs, Scratch, Wanted};
 
 const PART_BYTES: usize = 64 << 20;
 
@@ -29,6 +29,8 @@ pub(crate) struct Activations {
     pub(crate) width: usize,
     /// Grows with every write.
     pub(crate) version: u64,
+    /// How products wanted it rounded the last time.
+    pub(crate) wanted: Option<Wanted>,
 }
 
 /// A GPU and everything resident on it.
@@ -153,7 +155,7 @@ impl Backend for Wgpu {
         assert!(width > 0, "a buffer has columns");
         let bytes = 4 * (rows * width) as u64;
         let mem = self.encoder.lasting_storage(bytes, "activations");
-        self.bufs.push(Activations { mem, width, version: 0 });
+        self.bufs.push(Activations { mem, width, version: 0, wanted: None });
         Buf(u32::try_from(self.bufs.len() - 1).expect("few buffers"))
     }
 

@@ -48,7 +48,7 @@ const OP_BYTES: usize = 2 << 20;
 /// Bytes between the parameters of two kernels.
 const PARAMS_STRIDE: usize = 256;
 /// Kernels after which the device may begin.
-const DISPATCHES: usize = 256;
+const DISPATCHES: usize = 32;
 /// Most workgroups of one dimension.
 const GRID: u32 = 32_768;
 

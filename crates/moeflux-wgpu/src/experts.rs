@@ -61,7 +61,7 @@ pub(crate) struct KeptLayer {
     pub(crate) slots: Vec<Option<Slot>>,
     /// What the slots lie in.
     pub(crate) buffers: Vec<Mem>,
-    /// What `place_jobs.wgsl` reads, once all slots are filled.
+    /// What kernels look up of experts that the device chose, once all slots are filled.
     pub(crate) table: Option<Mem>,
     /// The free ones, the first last.
     free: Vec<(Mem, usize)>,

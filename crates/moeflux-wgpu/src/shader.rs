@@ -13,10 +13,14 @@ use std::fmt::Write as _;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Shader {
     Elementwise,
+    ElementwiseRounded,
     Norm,
+    NormRounded,
     Rope,
     Round,
     Matvec,
+    /// The same of experts that the device chose.
+    MatvecChosen,
     Matmul,
     Halves,
     MatmulHalves,
@@ -33,17 +37,17 @@ pub(crate) enum Shader {
     PrepareDelta,
     Delta,
     Route,
-    PlaceJobs,
     GroupRows,
     GroupJobs,
     Activate,
+    ActivateRounded,
     AddRows,
     Combine,
     Stream,
 }
 
 /// How many constants a kernel may have.
-pub(crate) const MAX_CONSTS: usize = 13;
+pub(crate) const MAX_CONSTS: usize = 14;
 
 /// A kernel with its constants, in the order of [`Shader::consts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,6 +56,12 @@ pub(crate) struct Variant {
     consts: [u32; MAX_CONSTS],
 }
 
+const ROUNDED: &str = include_str!("shaders/rounded.wgsl");
+
+/// Constants of the matrix-vector kernels.
+const MATVEC: [&str; 10] =
+    ["DIGITS", "FMA", "ALIGNED", "VLANES", "LANES", "ROWS", "X_ROWS", "DEPTH", "THREADS", "ONCE"];
+
 /// Constants of the decoders, for every kernel that reads weights.
 const FORMAT: [&str; 3] = ["FORMAT", "BITS", "FLOATS"];
 
@@ -59,6 +69,10 @@ const FORMAT: [&str; 3] = ["FORMAT", "BITS", "FLOATS"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Uses {
     Nothing,
+    /// How activations are rounded.
+    Rounding,
+    /// The same of what a workgroup has written.
+    OwnRounding,
     /// The decoders of weights, which have constants of their own.
     Weights,
     /// The decoders of keys and values.
@@ -92,20 +106,27 @@ impl Shader {
     fn facts(self) -> Facts {
         match self {
             Shader::Elementwise => facts!("elementwise", Nothing, "wrr", &["OP"]),
-            Shader::Norm => facts!("norm", Nothing, "wrrrr", &["KIND", "IN_PLACE", "THREADS"]),
+            Shader::ElementwiseRounded => facts!(
+                "elementwise",
+                OwnRounding,
+                "wrrww",
+                &["OP", "GROUP", "DIGITS", "ORDER", "FLOAT"]
+            ),
+            Shader::Norm => {
+                facts!("norm", Nothing, "wrrrr", &["KIND", "IN_PLACE", "THREADS", "PER"])
+            }
+            Shader::NormRounded => facts!(
+                "norm",
+                Rounding,
+                "wrrrrww",
+                &["KIND", "IN_PLACE", "THREADS", "PER", "GROUP", "DIGITS", "ORDER", "FLOAT"]
+            ),
             Shader::Rope => facts!("rope", Nothing, "wr", &["ADJACENT"]),
             Shader::Round => {
-                facts!("round", Nothing, "rww", &["GROUP", "DIGITS", "ORDER", "FLOAT"])
+                facts!("round", Rounding, "rww", &["GROUP", "DIGITS", "ORDER", "FLOAT"])
             }
-            Shader::Matvec => facts!(
-                "matvec",
-                Weights,
-                "rrrrrw",
-                &[
-                    "DIGITS", "FMA", "ALIGNED", "VLANES", "LANES", "ROWS", "X_ROWS", "DEPTH",
-                    "THREADS", "ONCE",
-                ]
-            ),
+            Shader::Matvec => facts!("matvec", Weights, "rrrrrw", &MATVEC),
+            Shader::MatvecChosen => facts!("matvec", Weights, "rrrrrwrr", &MATVEC),
             Shader::Matmul => facts!("matmul", Weights, "rrrw", &[]),
             Shader::Halves => facts!("halves", Nothing, "rww", &["GROUP", "PARTS"]),
             Shader::MatmulHalves => {
@@ -128,12 +149,17 @@ impl Shader {
             Shader::PrepareDelta => facts!("prepare_delta", Nothing, "rrrrrrww", &[]),
             Shader::Delta => facts!("delta", Nothing, "wrrrw", &["LANES", "KEPT"]),
             Shader::Route => facts!("route", Nothing, "rrw", &["SCORING"]),
-            Shader::PlaceJobs => facts!("place_jobs", Nothing, "rrrw", &[]),
             Shader::GroupRows => facts!("group_rows", Nothing, "rw", &[]),
             Shader::GroupJobs => facts!("group_jobs", Nothing, "rrw", &[]),
             Shader::Activate => {
                 facts!("activate", Nothing, "rrrrw", &["CLAMPED", "BIASED", "ALTERNATES"])
             }
+            Shader::ActivateRounded => facts!(
+                "activate",
+                OwnRounding,
+                "rrrrwww",
+                &["CLAMPED", "BIASED", "ALTERNATES", "GROUP", "DIGITS", "ORDER", "FLOAT"]
+            ),
             Shader::AddRows => facts!("add_rows", Nothing, "wrr", &["CHOSEN"]),
             Shader::Combine => facts!("combine", Nothing, "wrrrr", &["SHARED", "GATED"]),
             Shader::Stream => facts!("stream", Nothing, "rw", &["COPIES"]),
@@ -188,6 +214,14 @@ impl Variant {
             let fours = unit_fours(self.consts[0]);
             consts.extend([("FOURS", fours), ("UNIT", 4 * fours)]);
         }
+        if self.shader == Shader::MatvecChosen {
+            consts.push(("CHOSEN", 1));
+        }
+        for name in ["DIGITS", "CHOSEN"] {
+            if consts.iter().all(|it| it.0 != name) {
+                consts.push((name, 0));
+            }
+        }
         let mut text = String::new();
         for (name, value) in &consts {
             writeln!(text, "const {name}: u32 = {value}u;").expect("a string takes any text");
@@ -195,6 +229,11 @@ impl Variant {
         text.push_str(include_str!("shaders/common.wgsl"));
         match facts.uses {
             Uses::Nothing => {}
+            Uses::Rounding => text.push_str(&preprocess(ROUNDED, &consts)),
+            Uses::OwnRounding => {
+                text.push_str(&preprocess(ROUNDED, &consts));
+                text.push_str(&preprocess(include_str!("shaders/rounded_own.wgsl"), &consts));
+            }
             Uses::Weights => text.push_str(include_str!("shaders/formats.wgsl")),
             Uses::Caches => text.push_str(include_str!("shaders/kv.wgsl")),
             Uses::Attention => {

@@ -125,16 +125,22 @@ impl AttentionBlocks {
     ) -> AttentionBlocks {
         let AttentionShape { n_heads, n_kv_heads, head_dim, is_gated, .. } = shape;
         let stride = if is_gated { 2 * head_dim } else { head_dim };
-        let q_cols = builder.build.cols(n_heads * stride);
-        let part = |start| Heads { buf: q_cols.buf, start, n_heads, head_dim, stride };
-        let mut heads = |n| builder.build.cols(n * head_dim).heads(n);
+        let kv_cols = n_kv_heads * head_dim;
+        let [q_cols, k, v] = builder.build.cols_together([n_heads * stride, kv_cols, kv_cols]);
+        let part = |first| Heads {
+            buf: q_cols.buf,
+            start: q_cols.start + first,
+            n_heads,
+            head_dim,
+            stride,
+        };
         let scratch = AttentionScratch {
             q_cols,
             q: part(0),
             gate: is_gated.then(|| part(head_dim)),
-            k: heads(n_kv_heads),
-            v: heads(n_kv_heads),
-            mixed: heads(n_heads),
+            k: k.heads(n_kv_heads),
+            v: v.heads(n_kv_heads),
+            mixed: builder.build.cols(n_heads * head_dim).heads(n_heads),
         };
         AttentionBlocks { shape, rope, scratch }
     }

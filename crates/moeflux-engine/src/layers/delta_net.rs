@@ -165,18 +165,19 @@ impl DeltaNetBlocks {
     pub(crate) fn new(shape: DeltaNetShape, builder: &mut Builder<'_, '_>) -> DeltaNetBlocks {
         let DeltaNetShape { n_k_heads, n_v_heads, .. } = shape;
         let (k_cols, v_cols) = (shape.k_cols(), shape.v_cols());
-        let mut cols = |n| builder.build.cols(n);
-        let convolved = cols(shape.channels());
+        let convolved = builder.build.cols(shape.channels());
+        let widths = [shape.channels(), v_cols, n_v_heads, n_v_heads];
+        let [qkv, z, a, b] = builder.build.cols_together(widths);
         let scratch = DeltaNetScratch {
-            qkv: cols(shape.channels()),
+            qkv,
             convolved,
             q: convolved.slice(0, k_cols).heads(n_k_heads),
             k: convolved.slice(k_cols, k_cols).heads(n_k_heads),
             v: convolved.slice(2 * k_cols, v_cols).heads(n_v_heads),
-            z: cols(v_cols).heads(n_v_heads),
-            a: cols(n_v_heads),
-            b: cols(n_v_heads),
-            mixed: cols(v_cols).heads(n_v_heads),
+            z: z.heads(n_v_heads),
+            a,
+            b,
+            mixed: builder.build.cols(v_cols).heads(n_v_heads),
         };
         DeltaNetBlocks { shape, scratch }
     }

@@ -20,12 +20,13 @@ pub(crate) struct GatedMlp {
 pub(crate) struct GatedScratch {
     gate: Cols,
     up: Cols,
+    activated: Cols,
 }
 
 impl GatedScratch {
     pub(crate) fn alloc(intermediate: usize, builder: &mut Builder<'_, '_>) -> GatedScratch {
-        let gate = builder.build.cols(intermediate);
-        GatedScratch { gate, up: builder.build.cols(intermediate) }
+        let [gate, up] = builder.build.cols_together([intermediate, intermediate]);
+        GatedScratch { gate, up, activated: builder.build.cols(intermediate) }
     }
 
     /// The MLP called `name`.
@@ -47,7 +48,7 @@ impl GatedScratch {
 impl GatedMlp {
     /// What depends on nothing but the input.
     pub(crate) fn first_projections(&self) -> [Projection; 2] {
-        let GatedScratch { gate, up } = self.scratch;
+        let GatedScratch { gate, up, .. } = self.scratch;
         [
             Projection { weight: self.gate_proj, out: gate },
             Projection { weight: self.up_proj, out: up },
@@ -57,9 +58,9 @@ impl GatedMlp {
     /// The rest, once [`GatedMlp::first_projections`] are done.
     pub(crate) fn finish(&self, step: &mut Step<'_>, out: Cols) {
         let rows = step.rows();
-        let GatedScratch { gate, up } = self.scratch;
-        step.backend.swiglu(rows, gate, gate, up);
-        step.backend.project(rows, gate, &[Projection { weight: self.down_proj, out }]);
+        let GatedScratch { gate, up, activated } = self.scratch;
+        step.backend.swiglu(rows, activated, gate, up);
+        step.backend.project(rows, activated, &[Projection { weight: self.down_proj, out }]);
     }
 }
 

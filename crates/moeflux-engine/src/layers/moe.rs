@@ -191,14 +191,16 @@ impl MoeBlocks {
         let top_k = build.variant.top_k.unwrap_or(config_top_k).min(n_eligible);
         builder.experts = ExpertCounts { n_experts, n_eligible, top_k, config_top_k };
         let hidden = builder.outline.hidden;
+        // The gate of a shared expert is stored as the router is.
+        let [logits, scale] = build.cols_together([n_experts, 1]);
         let scratch = MoeScratch {
-            logits: build.cols(n_experts),
+            logits,
             slots: build.weights.backend().alloc(build.max_rows * top_k, hidden),
         };
         let shared = shape.shared.map(|it| SharedScratch {
             mlp: GatedScratch::alloc(it.intermediate, builder),
             out: builder.build.cols(hidden),
-            scale: it.gate.map(|_| builder.build.cols(1)),
+            scale: it.gate.map(|_| scale),
         });
         MoeBlocks { shape, top_k, scratch, shared }
     }

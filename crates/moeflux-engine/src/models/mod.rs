@@ -140,6 +140,17 @@ impl Build<'_> {
         Cols { buf, start: 0, len: width }
     }
 
+    /// The same for what products with one input give, side by side in one
+    /// buffer, so that devices may compute them together.
+    pub(crate) fn cols_together<const N: usize>(&mut self, widths: [usize; N]) -> [Cols; N] {
+        let all = self.cols(widths.iter().sum());
+        let mut start = 0;
+        widths.map(|len| {
+            start += len;
+            all.slice(start - len, len)
+        })
+    }
+
     /// The device.
     pub(crate) fn backend(&mut self) -> &mut dyn Backend {
         self.weights.backend()

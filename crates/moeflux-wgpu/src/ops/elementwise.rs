@@ -4,6 +4,7 @@ use moeflux_backend::{
     Cols, GatedRmsNorm, Heads, LayerNorm, RmsNorm, Rope, RopePairs, RopeSpec, Span, Vector,
 };
 
+use super::rounding::{Beside, Share, beside};
 use super::{ELEMENTS, n_rows, word};
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
@@ -47,12 +48,26 @@ fn run(b: &mut Wgpu, op: Op, rows: usize, out: Heads, a: Operand, other: Option<
     let mut params = vec![word(n), word(out.n_heads), word(out.head_dim), 0];
     params.extend([y.view, a.view, other.view].as_flattened());
     b.encoder.begin();
-    b.encoder.dispatch(
-        Variant::new(Shader::Elementwise, &[op as u32]),
-        &params,
-        &[&y.mem, &a.mem, &other.mem],
-        Grid::Linear(n.div_ceil(ELEMENTS)),
-    );
+    let grid = Grid::Linear(n.div_ceil(ELEMENTS));
+    match beside(b, out, rows, Share::Elements) {
+        None => b.encoder.dispatch(
+            Variant::new(Shader::Elementwise, &[op as u32]),
+            &params,
+            &[&y.mem, &a.mem, &other.mem],
+            grid,
+        ),
+        Some(Beside { consts, rounded, sums }) => {
+            let [group, digits, order, float] = consts;
+            let consts = [op as u32, group, digits, order, float];
+            let variant = Variant::new(Shader::ElementwiseRounded, &consts);
+            b.encoder.dispatch(
+                variant,
+                &params,
+                &[&y.mem, &a.mem, &other.mem, &rounded, &sums],
+                grid,
+            );
+        }
+    }
 }
 
 pub(crate) fn copy(b: &mut Wgpu, rows: usize, out: Heads, x: Heads) {
@@ -116,12 +131,25 @@ fn norm(b: &mut Wgpu, rows: usize, op: Norm) {
     let x_mem = if in_place { &weight } else { &x.mem };
     let gate_mem = if op.gate.is_some() { &gate.mem } else { &weight };
     b.encoder.begin();
-    b.encoder.dispatch(
-        Variant::new(Shader::Norm, &[op.kind, u32::from(in_place), threads]),
-        &params,
-        &[&y.mem, x_mem, &weight, gate_mem, &bias],
-        Grid::Linear(n),
-    );
+    let consts =
+        [op.kind, u32::from(in_place), word(threads), word(op.out.head_dim.div_ceil(threads))];
+    let buffers = [&y.mem, x_mem, &weight, gate_mem, &bias];
+    match beside(b, op.out, rows, Share::Head) {
+        None => {
+            b.encoder.dispatch(
+                Variant::new(Shader::Norm, &consts),
+                &params,
+                &buffers,
+                Grid::Linear(n),
+            );
+        }
+        Some(Beside { consts: rounding, rounded, sums }) => {
+            let consts = [consts, rounding];
+            let variant = Variant::new(Shader::NormRounded, consts.as_flattened());
+            let buffers = [&buffers[..], &[&rounded, &sums]].concat();
+            b.encoder.dispatch(variant, &params, &buffers, Grid::Linear(n));
+        }
+    }
 }
 
 pub(crate) fn rms_norm(b: &mut Wgpu, rows: usize, op: RmsNorm) {

@@ -86,7 +86,7 @@ pub(super) fn routed_experts(
         }
         let experts_at = word(2 * n_experts + n + first);
         let of_rows = (grouped.clone(), experts_at, n_places);
-        activate(b, &layer.layout, experts, of_rows, (&gate_up, &activated));
+        activate(b, &layer.layout, experts, of_rows, (&gate_up, &activated), None);
         let down = &layer.layout.down;
         let source = Source {
             mem: activated,
@@ -95,6 +95,7 @@ pub(super) fn routed_experts(
             cols: down.cols,
             n_rows: n_places,
             kept_as: None,
+            rounded: None,
         };
         let way = Way { source: &source, top_k: None, out: &out.mem, out_stride: out.width };
         part.multiply(b, experts, &[(down, 2, 0)], &way);
@@ -142,7 +143,8 @@ impl Grouped<'_> {
                 let lists = self.jobs(b, &params, set, n_tiles);
                 let first = word(2 * self.n_places);
                 let tiles = first + word(JOB_WORDS * (n_jobs + 1));
-                let placed = Placed { weights, lists: &lists, first, n_jobs, n_rows };
+                let total_rows = n_jobs * n_rows;
+                let placed = Placed { weights, lists: &lists, first, n_jobs, n_rows, total_rows };
                 let n_tiles = set.len() * n_tiles;
                 match (are_few, in_halves) {
                     (true, _) => kernel.run_matvec(b, placed, &taken, layout, (FEW_ROWS, true)),

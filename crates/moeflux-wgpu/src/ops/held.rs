@@ -1,17 +1,18 @@
 //! The experts of layers that the device holds: it chooses them itself, and
 //! nothing is read back.
 //!
-//! Of a few rows, every choice is a job of its own, whose matrix
-//! `place_jobs.wgsl` fills in; of more, see `grouped`. Rows have the bits that they have where the host chooses, because
-//! the same kernels compute them, whose rows do not depend on each other.
+//! Of a few rows, every choice is a job of its own, whose matrix the kernel
+//! looks up; of more, see `grouped`. Rows have the bits that they have where the
+//! host chooses, because the same kernels compute them, whose rows do not depend
+//! on each other.
 
 use std::sync::Arc;
 
 use moeflux_backend::{Experts, RoutedExperts};
 use moeflux_core::MatrixLayout;
 
-use super::moe::{Sum, activate, add_up, choose, first_products, phase};
-use super::products::{Chosen, Job, List, Products, Source, holds_rows, run};
+use super::moe::{Sum, activate, add_up, choose, first_products, phase, rounding_of_down};
+use super::products::{Chosen, Job, List, Products, RoundedBefore, Source, holds_rows, run};
 use super::rounding::digits;
 use super::{ELEMENTS, grouped, word};
 use crate::arena::{Decoder, Place};
@@ -50,8 +51,10 @@ pub(crate) fn routed_experts(b: &mut Wgpu, rows: usize, op: RoutedExperts) {
         run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen });
     }
     let experts = Experts { out: slots, x, inputs, activation, biases, calls: &[] };
-    activate(b, &layout, experts, (ids.clone(), 0, n), (&gate_up, &activated));
-    down(b, experts, chosen, &activated, n);
+    let rounding = rounding_of_down(b, &layout, experts, n);
+    let of_rows = (ids.clone(), 0, n);
+    let rounded = activate(b, &layout, experts, of_rows, (&gate_up, &activated), rounding);
+    down(b, experts, chosen, (&activated, rounded), n);
     let sum = Sum { acc, slots, top_k, shared };
     add_up(b, rows, sum, (ids, word(n)));
 }
@@ -77,7 +80,13 @@ fn jobs_of<'a>(
     layer.buffers.iter().flat_map(move |mem| (0..n).map(move |nth| job(mem, nth)))
 }
 
-fn down(b: &mut Wgpu, op: Experts<'_>, chosen: Chosen<'_>, activated: &Mem, n: usize) {
+fn down(
+    b: &mut Wgpu,
+    op: Experts<'_>,
+    chosen: Chosen<'_>,
+    (activated, rounded): (&Mem, Option<RoundedBefore>),
+    n: usize,
+) {
     let down = &chosen.layer.layout.down;
     let source = Source {
         mem: activated.clone(),
@@ -86,6 +95,7 @@ fn down(b: &mut Wgpu, op: Experts<'_>, chosen: Chosen<'_>, activated: &Mem, n: u
         cols: down.cols,
         n_rows: n,
         kept_as: None,
+        rounded,
     };
     let out = b.written(op.out);
     let lists: Vec<List> = (0..n).map(|nth| vec![(nth, nth * out.width)]).collect();

@@ -25,7 +25,7 @@ pub(crate) use products::{embed, logits, project};
 pub(crate) use repeated::{
     Repeated, current_layout, digits_of, effective_layout, plain_layout, project_repeated,
 };
-pub(crate) use rounding::{PARTS, RoundedInputs};
+pub(crate) use rounding::{PARTS, RoundedInputs, Wanted};
 
 use moeflux_backend::Span;
 
@@ -59,7 +59,6 @@ pub(crate) struct Scratch {
     index_scores: Grown,
     delta: [Grown; 2],
     routing: Grown,
-    jobs: Grown,
     /// Choices in the order of experts, and jobs of these.
     grouped: [Grown; 2],
     logits: Grown,

@@ -8,8 +8,8 @@ use moeflux_backend::{
 };
 use moeflux_core::{ExpertId, ExpertKey, ExpertLayout, GateUp, MatrixLayout};
 
-use super::products::{Job, List, Products, Source, run};
-use super::rounding::digits;
+use super::products::{self, Job, List, Products, RoundedBefore, Source, holds_rows, run};
+use super::rounding::{Digits, Rounded, digits, rounded_form, unkept};
 use super::{ELEMENTS, word};
 use crate::arena::Decoder;
 use crate::backend::Wgpu;
@@ -173,8 +173,10 @@ impl<'a> Group<'a> {
         self.gate_and_up(b, &gate_up);
         let experts = b.encoder.list(&self.experts);
         let of_rows = (b.encoder.arena(), experts, n);
-        activate(b, self.layout, self.op, of_rows, (&gate_up, &activated));
-        self.down(b, &activated);
+        let are_few = self.calls.iter().all(|it| holds_rows(it.1.len()));
+        let rounding = are_few.then(|| rounding_of_down(b, self.layout, self.op, n)).flatten();
+        let rounded = activate(b, self.layout, self.op, of_rows, (&gate_up, &activated), rounding);
+        self.down(b, &activated, rounded);
     }
 
     /// Every call's rows with their place among those of the group.
@@ -225,7 +227,7 @@ impl<'a> Group<'a> {
         self.slots.iter().take(self.calls.len()).enumerate().map(job).collect()
     }
 
-    fn down(&self, b: &mut Wgpu, activated: &Mem) {
+    fn down(&self, b: &mut Wgpu, activated: &Mem, rounded: Option<RoundedBefore>) {
         let down = &self.layout.down;
         let source = Source {
             mem: activated.clone(),
@@ -234,6 +236,7 @@ impl<'a> Group<'a> {
             cols: down.cols,
             n_rows: self.experts.len(),
             kept_as: None,
+            rounded,
         };
         let out = b.written(self.op.out);
         let lists: Vec<List> = self
@@ -286,15 +289,32 @@ pub(super) fn first_products(layout: &ExpertLayout) -> Vec<Vec<Part<'_>>> {
     }
 }
 
+/// How the third product takes its few inputs, where workgroups of the kernel
+/// before it have whole groups of them.
+pub(super) fn rounding_of_down(
+    b: &Wgpu,
+    layout: &ExpertLayout,
+    op: Experts<'_>,
+    n: usize,
+) -> Option<(Digits, Rounded)> {
+    let down = &layout.down;
+    let decoder = Decoder::new(down.format);
+    let digits = digits(decoder, op.inputs)?;
+    let is_whole = down.cols.is_multiple_of(ELEMENTS) && ELEMENTS.is_multiple_of(digits.group_size);
+    let of = (decoder, Some(digits), down.cols);
+    is_whole.then(|| (digits, rounded_form(products::layout(b, of, (n * down.rows, n), 1))))
+}
+
 /// What stands between the products, for so many rows whose experts lie in a
-/// list.
+/// list; rounded too where that is asked for.
 pub(super) fn activate(
     b: &mut Wgpu,
     layout: &ExpertLayout,
     op: Experts<'_>,
     (lists, experts, rows): (Mem, u32, usize),
     (gate_up, activated): (&Mem, &Mem),
-) {
+    rounding: Option<(Digits, Rounded)>,
+) -> Option<RoundedBefore> {
     let intermediate = layout.intermediate();
     let (clamped, alpha, limit) = match op.activation {
         Activation::Swiglu => (0, 0.0, 0.0),
@@ -305,12 +325,20 @@ pub(super) fn activate(
     let biased = u32::from(biases.is_some());
     let (gate, up) = biases.unwrap_or_else(|| (lists.clone(), lists.clone()));
     let n = rows * intermediate;
-    b.encoder.dispatch(
-        Variant::new(Shader::Activate, &[clamped, biased, alternates]),
-        &[word(n), word(intermediate), experts, alpha.to_bits(), limit.to_bits()],
-        &[gate_up, &lists, &gate, &up, activated],
-        Grid::Linear(n.div_ceil(ELEMENTS)),
-    );
+    let params = [word(n), word(intermediate), experts, alpha.to_bits(), limit.to_bits()];
+    let buffers = [gate_up, &lists, &gate, &up, activated];
+    let grid = Grid::Linear(n.div_ceil(ELEMENTS));
+    let Some((digits, form)) = rounding else {
+        let variant = Variant::new(Shader::Activate, &[clamped, biased, alternates]);
+        b.encoder.dispatch(variant, &params, &buffers, grid);
+        return None;
+    };
+    let [rounded, sums] = unkept(b, (rows, intermediate), digits, form);
+    let [group, n_digits, order, float] = digits.consts(form);
+    let consts = [clamped, biased, alternates, group, n_digits, order, float];
+    let buffers = [&buffers[..], &[&rounded, &sums]].concat();
+    b.encoder.dispatch(Variant::new(Shader::ActivateRounded, &consts), &params, &buffers, grid);
+    Some(((digits, form), rounded, sums))
 }
 
 /// Rows of the first rectangle that lie before the matrix.

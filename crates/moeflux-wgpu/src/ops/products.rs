@@ -8,7 +8,7 @@ use moeflux_backend::{Buf, Cols, DeviceError, Projection, Weight};
 use moeflux_core::TokenId;
 use moeflux_core::quant::Float;
 
-use super::rounding::{Digits, PARTS, Rounded, Taken, digits, halves_stride, round};
+use super::rounding::{Digits, PARTS, Rounded, Taken, digits, halves_stride, round, rounded_form};
 use super::{ELEMENTS, floats, word};
 use crate::arena::{BLOCK, Decoder, Matrix, Place};
 use crate::backend::Wgpu;
@@ -50,7 +50,12 @@ pub(super) struct Source {
     pub(super) n_rows: usize,
     /// Set where what was rounded may be kept: the buffer and its version.
     pub(super) kept_as: Option<(Buf, u64)>,
+    /// Set where it was rounded by what wrote it: how, and where that lies.
+    pub(super) rounded: Option<RoundedBefore>,
 }
+
+/// How rows were rounded, and where they and their sums lie.
+pub(super) type RoundedBefore = ((Digits, Rounded), Mem, Mem);
 
 impl Source {
     pub(super) fn of(b: &Wgpu, x: Cols, n_rows: usize) -> Source {
@@ -63,6 +68,7 @@ impl Source {
             cols: x.len,
             n_rows,
             kept_as: Some((x.buf, buf.version)),
+            rounded: None,
         }
     }
 }
@@ -105,29 +111,6 @@ pub(super) struct Chosen<'a> {
     pub(super) layer: &'a KeptLayer,
 }
 
-impl Chosen<'_> {
-    /// The words from `start` to the end of the jobs, which begin at `first`,
-    /// with the matrices of one buffer in their places.
-    fn place(&self, b: &mut Wgpu, start: u32, first: u32, jobs: &[Job]) -> Mem {
-        let n = (first - start) as usize + JOB_WORDS * jobs.len();
-        let placed = b.scratch.jobs.words(&mut b.encoder, n);
-        let buffer = self.layer.buffers.iter().position(|it| it.id == jobs[0].mem.id);
-        let buffer = buffer.expect("jobs read buffers of their layer");
-        let n_experts = self.layer.slots.len();
-        let params =
-            [word(n), start, first - start, word(jobs.len()), word(n_experts), word(buffer)];
-        let table = self.layer.table.clone().expect("all experts of the layer are kept");
-        let arena = b.encoder.arena();
-        b.encoder.dispatch(
-            Variant::new(Shader::PlaceJobs, &[]),
-            &params,
-            &[&arena, self.ids, &table, &placed],
-            Grid::Linear(n.div_ceil(ELEMENTS)),
-        );
-        placed
-    }
-}
-
 /// Words of a job.
 const JOB_WORDS: usize = 9;
 
@@ -141,10 +124,9 @@ pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
         if jobs.is_empty() {
             continue;
         }
-        let n_rows = jobs.iter().map(|it| it.n_rows).sum();
         let most = jobs.iter().map(|it| lists[it.list].len()).max().unwrap_or(0);
         let of = (decoder, digits, source.cols);
-        let layout = layout(b, of, (n_rows, jobs.len()), most);
+        let layout = layout(b, of, measured_as(&jobs), most);
         let in_halves = !are_few && is_in_halves(b, decoder, digits);
         let kernel = Kernel { decoder, digits, cols: source.cols, lists, y: &y, chosen };
         let taken = kernel.take(b, source, (are_few, in_halves), layout);
@@ -162,6 +144,14 @@ pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
             }
         }
     }
+}
+
+/// Rows of all matrices and how many there are, where they are alike; else the
+/// largest, which takes most of the time.
+fn measured_as(jobs: &[Job]) -> (usize, usize) {
+    let most = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
+    let are_alike = jobs.iter().all(|it| it.n_rows == most);
+    if are_alike { (most * jobs.len(), jobs.len()) } else { (most, 1) }
 }
 
 /// The layout of products with few rows of activations: of so many rows in so
@@ -237,6 +227,8 @@ pub(super) struct Placed<'a> {
     pub(super) n_jobs: usize,
     /// Most rows of a job.
     pub(super) n_rows: usize,
+    /// Rows of all.
+    pub(super) total_rows: usize,
 }
 
 impl Kernel<'_> {
@@ -259,8 +251,7 @@ impl Kernel<'_> {
         let form = match (are_few, layout.form) {
             (false, _) if in_halves => Rounded::Halves,
             (false, _) => Rounded::Values,
-            (true, Form::Bytes) => Rounded::Bytes,
-            (true, Form::Floats) => Rounded::Floats,
+            (true, _) => rounded_form(layout),
         };
         round(b, source, digits, form)
     }
@@ -294,13 +285,8 @@ impl Kernel<'_> {
 
     fn matvec(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken, layout: Layout) {
         let most = jobs.iter().map(|it| self.lists[it.list].len()).max().unwrap_or(0);
-        let start = b.encoder.list(&[]);
-        let mut first = self.jobs(b, jobs, taken);
-        let mut lists = b.encoder.arena();
-        if let Some(chosen) = self.chosen {
-            lists = chosen.place(b, start, first, jobs);
-            first -= start;
-        }
+        let first = self.jobs(b, jobs, taken);
+        let lists = b.encoder.arena();
         let are_aligned = jobs.iter().all(|it| it.x.is_multiple_of(4));
         self.run_matvec(b, placed(jobs, first, &lists), taken, layout, (most, are_aligned));
     }
@@ -319,6 +305,19 @@ impl Kernel<'_> {
         let x_rows = word(most.next_power_of_two().min(4));
         let mut params = self.decoder.params(self.cols).to_vec();
         params.extend([jobs.first, word(jobs.n_jobs)]);
+        let mut buffers =
+            vec![jobs.weights, jobs.weights, jobs.lists, &taken.x, &taken.sums, self.y];
+        let mut shader = Shader::Matvec;
+        if let Some(Chosen { ids, layer }) = self.chosen {
+            let buffer = layer.buffers.iter().position(|it| it.id == jobs.weights.id);
+            let buffer = buffer.expect("jobs read buffers of their layer");
+            params.extend([word(layer.slots.len()), word(buffer)]);
+            let table = layer.table.as_ref().expect("all experts of the layer are kept");
+            buffers.extend([ids, table]);
+            shader = Shader::MatvecChosen;
+        } else {
+            params.extend([0; 2]);
+        }
         let n_digits = self.digits.map_or(0, |it| it.n_digits);
         let is_aligned = are_aligned
             && self.cols.is_multiple_of(BLOCK)
@@ -330,12 +329,13 @@ impl Kernel<'_> {
         let vlanes = virtual_lanes(n_units);
         let once = most <= x_rows as usize && layout.reads_once(n_units, n_digits, x_rows);
         consts.extend([vlanes, lanes, rows, x_rows, depth, threads, u32::from(once)]);
-        let groups = (groups as usize).div_ceil(jobs.n_jobs);
+        let n_large = jobs.total_rows.div_ceil(jobs.n_rows.max(1)).max(1);
+        let groups = (groups as usize).div_ceil(n_large);
         let per_group = (threads / lanes * rows) as usize;
         b.encoder.dispatch(
-            Variant::new(Shader::Matvec, &consts),
+            Variant::new(shader, &consts),
             &params,
-            &[jobs.weights, jobs.weights, jobs.lists, &taken.x, &taken.sums, self.y],
+            &buffers,
             Grid::Plane(jobs.n_rows.div_ceil(per_group).min(groups), jobs.n_jobs),
         );
     }
@@ -409,7 +409,8 @@ impl Kernel<'_> {
 /// Jobs that begin in a list.
 fn placed<'a>(jobs: &'a [Job], first: u32, lists: &'a Mem) -> Placed<'a> {
     let n_rows = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
-    Placed { weights: &jobs[0].mem, lists, first, n_jobs: jobs.len(), n_rows }
+    let total_rows = jobs.iter().map(|it| it.n_rows).sum();
+    Placed { weights: &jobs[0].mem, lists, first, n_jobs: jobs.len(), n_rows, total_rows }
 }
 
 /// The pieces of a matrix as jobs of one list.

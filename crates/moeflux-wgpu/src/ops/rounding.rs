@@ -1,13 +1,17 @@
 //! Inputs of products, rounded: as integers or as what these stand for, in the
 //! order in which kernels read them.
+//!
+//! Kernels that write a buffer round it themselves where a product wanted that
+//! the last time, which saves a kernel and changes no bit.
 
-use moeflux_backend::{Buf, Inputs};
+use moeflux_backend::{Buf, Heads, Inputs};
 
-use super::products::Source;
+use super::products::{Source, holds_rows};
 use super::{ELEMENTS, Grown, word};
 use crate::arena::{BLOCK, Decoder};
-use crate::backend::Wgpu;
-use crate::encoder::{Grid, Mem};
+use crate::backend::{Activations, Wgpu};
+use crate::encoder::{Encoder, Grid, Mem};
+use crate::layout::{Form, Layout};
 use crate::shader::{Shader, Variant};
 
 /// Rounded inputs that are kept.
@@ -23,6 +27,68 @@ pub(super) struct Digits {
     pub(super) n_digits: u32,
     /// How the integers lie, see `round.wgsl`.
     order: u32,
+}
+
+impl Digits {
+    /// Constants of `rounded.wgsl`.
+    pub(super) fn consts(self, form: Rounded) -> [u32; 4] {
+        let (order, floats) = match form {
+            Rounded::Bytes => (self.order, 0),
+            Rounded::Values | Rounded::Halves => (0, 1),
+            Rounded::Floats => (self.order, 2),
+        };
+        [word(self.group_size), self.n_digits, order, floats]
+    }
+}
+
+/// How a product wanted columns of a buffer rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    start: usize,
+    cols: usize,
+    digits: Digits,
+    form: Rounded,
+}
+
+/// What a kernel rounds beside what it writes.
+pub(super) struct Beside {
+    /// Constants of `rounded.wgsl`.
+    pub(super) consts: [u32; 4],
+    pub(super) rounded: Mem,
+    pub(super) sums: Mem,
+}
+
+/// Columns that a kernel's workgroup has, which are rounded together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Share {
+    /// A head.
+    Head,
+    /// As many as it has threads.
+    Elements,
+}
+
+/// What the kernel that is about to write `out` may round, if products wanted
+/// that the last time. The buffer's version is that of the write.
+pub(super) fn beside(b: &mut Wgpu, out: Heads, rows: usize, share: Share) -> Option<Beside> {
+    let Heads { buf, start, n_heads, head_dim, stride } = out;
+    let Activations { wanted, version, .. } = b.buf(buf);
+    let (wanted, version) = ((*wanted)?, *version);
+    let cols = n_heads * head_dim;
+    let all = match share {
+        Share::Head => head_dim,
+        Share::Elements => ELEMENTS,
+    };
+    let is_whole = n_heads == 1 || stride == head_dim;
+    let fits = cols.is_multiple_of(all)
+        && all.is_multiple_of(wanted.digits.group_size)
+        && all.is_multiple_of(BLOCK);
+    if !is_whole || !fits || !holds_rows(rows) || (wanted.start, wanted.cols) != (start, cols) {
+        return None;
+    }
+    let Wanted { digits, form, .. } = wanted;
+    let key = Key { of: (buf, version), start, cols, n_rows: rows, digits, form };
+    let (_, [rounded, sums]) = b.rounded.memory(&mut b.encoder, key);
+    Some(Beside { consts: digits.consts(form), rounded, sums })
 }
 
 /// How a product rounds its inputs, if at all.
@@ -78,6 +144,14 @@ pub(super) enum Rounded {
     Halves,
 }
 
+/// How the kernel for few rows wants its inputs.
+pub(super) fn rounded_form(layout: Layout) -> Rounded {
+    match layout.form {
+        Form::Bytes => Rounded::Bytes,
+        Form::Floats => Rounded::Floats,
+    }
+}
+
 /// Inputs as a kernel takes them.
 pub(super) struct Taken {
     pub(super) x: Mem,
@@ -92,37 +166,62 @@ pub(super) fn halves_stride(cols: usize, group_size: usize) -> usize {
     (cols + (cols / group_size).next_multiple_of(BLOCK)) / 4
 }
 
+impl Key {
+    /// Words of what is rounded, and of its sums.
+    fn words(&self) -> [usize; 2] {
+        let Key { n_rows, cols, digits, form, .. } = *self;
+        let x = match form {
+            Rounded::Bytes => n_rows * cols / 4 * digits.n_digits as usize,
+            Rounded::Values | Rounded::Floats => n_rows * cols,
+            Rounded::Halves => n_rows * PARTS * 2 * halves_stride(cols, digits.group_size),
+        };
+        [x, 2 * (n_rows * cols / BLOCK)]
+    }
+
+    /// Whether nothing but the buffer's version and rows tell them apart.
+    fn replaces(&self, other: &Key) -> bool {
+        let Key { n_rows, .. } = *self;
+        Key { of: self.of, n_rows, ..*other } == *self && self.of.0 == other.of.0
+    }
+}
+
+impl RoundedInputs {
+    /// Where it lies, and whether it is there already.
+    fn memory(&mut self, encoder: &mut Encoder, key: Key) -> (bool, [Mem; 2]) {
+        let known = self.entries.iter().position(|it| it.key == Some(key));
+        let old = self.entries.iter().position(|it| it.key.is_some_and(|it| key.replaces(&it)));
+        let at = known.or(old).unwrap_or_else(|| {
+            self.n_added += 1;
+            self.n_added % KEPT
+        });
+        let Entry { key: of, memory: [x, sums] } = &mut self.entries[at];
+        *of = Some(key);
+        let [x_words, sums_words] = key.words();
+        (known.is_some(), [x.words(encoder, x_words), sums.words(encoder, sums_words)])
+    }
+}
+
 /// The source's rows rounded.
 pub(super) fn round(b: &mut Wgpu, source: &Source, digits: Digits, form: Rounded) -> Taken {
     let Source { start, cols, n_rows, .. } = *source;
-    let key = source.kept_as.map(|of| Key { of, start, cols, n_rows, digits, form });
     let stride = if form == Rounded::Values { cols } else { 1 };
-    let known = b.rounded.entries.iter().position(|it| key.is_some() && it.key == key);
-    let n_digits = digits.n_digits as usize;
-    let x_words = match form {
-        Rounded::Bytes => n_rows * cols / 4 * n_digits,
-        Rounded::Values | Rounded::Floats => n_rows * cols,
-        Rounded::Halves => n_rows * PARTS * 2 * halves_stride(cols, digits.group_size),
-    };
-    let sums_words = 2 * (n_rows * cols / BLOCK);
-    let [x, sums] = match key {
-        Some(_) => {
-            let at = known.unwrap_or_else(|| {
-                b.rounded.n_added += 1;
-                b.rounded.n_added % KEPT
-            });
-            let entry = &mut b.rounded.entries[at];
-            entry.key = key;
-            let [x, sums] = &mut entry.memory;
-            [x.words(&mut b.encoder, x_words), sums.words(&mut b.encoder, sums_words)]
+    if let Some((of, x, sums)) = &source.rounded
+        && *of == (digits, form)
+    {
+        return Taken { x: x.clone(), sums: sums.clone(), stride, start: 0 };
+    }
+    let key = |of| Key { of, start, cols, n_rows, digits, form };
+    let (is_known, [x, sums]) = match source.kept_as {
+        Some(of) => {
+            if matches!(form, Rounded::Bytes | Rounded::Floats) {
+                let wanted = Wanted { start, cols, digits, form };
+                b.bufs[of.0.0 as usize].wanted = Some(wanted);
+            }
+            b.rounded.memory(&mut b.encoder, key(of))
         }
-        None => {
-            let at = 2 * usize::from(form == Rounded::Halves);
-            let mut words = |i: usize, n| b.scratch.rounded[at + i].words(&mut b.encoder, n);
-            [words(0, x_words), words(1, sums_words)]
-        }
+        None => (false, unkept(b, (n_rows, cols), digits, form)),
     };
-    if known.is_none() {
+    if !is_known {
         if form == Rounded::Halves {
             let unkept = Source { kept_as: None, ..source.clone() };
             let values = round(b, &unkept, digits, Rounded::Values);
@@ -140,16 +239,25 @@ pub(super) fn round(b: &mut Wgpu, source: &Source, digits: Digits, form: Rounded
     Taken { x, sums, stride, start: 0 }
 }
 
+/// Memory for rows that are rounded for one product.
+pub(super) fn unkept(
+    b: &mut Wgpu,
+    (n_rows, cols): (usize, usize),
+    digits: Digits,
+    form: Rounded,
+) -> [Mem; 2] {
+    let key = Key { of: (Buf(0), 0), start: 0, cols, n_rows, digits, form };
+    let at = 2 * usize::from(form == Rounded::Halves);
+    let mut words = |i: usize, n| b.scratch.rounded[at + i].words(&mut b.encoder, n);
+    let [x_words, sums_words] = key.words();
+    [words(0, x_words), words(1, sums_words)]
+}
+
 fn round_into(b: &mut Wgpu, source: &Source, digits: Digits, form: Rounded, out: [&Mem; 2]) {
     let Source { start, cols, n_rows, .. } = *source;
-    let (order, floats) = match form {
-        Rounded::Bytes => (digits.order, 0),
-        Rounded::Values | Rounded::Halves => (0, 1),
-        Rounded::Floats => (digits.order, 2),
-    };
     let n_words = n_rows * cols / 4;
     b.encoder.dispatch(
-        Variant::new(Shader::Round, &[word(digits.group_size), digits.n_digits, order, floats]),
+        Variant::new(Shader::Round, &digits.consts(form)),
         &[word(n_words), word(cols), word(start), word(source.width)],
         &[&source.mem, out[0], out[1]],
         Grid::Linear(n_words.div_ceil(ELEMENTS)),

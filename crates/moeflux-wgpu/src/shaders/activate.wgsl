@@ -1,4 +1,6 @@
-// What stands between an expert's first two products and its third.
+// What stands between an expert's first two products and its third. Where DIGITS
+// is set, rows are rounded too, see `rounded.wgsl`: their columns are whole
+// multiples of a workgroup's.
 
 struct Params {
     n: u32,
@@ -17,6 +19,10 @@ struct Params {
 @group(0) @binding(4) var<storage, read> up_bias: array<f32>;
 // (rows, intermediate)
 @group(0) @binding(5) var<storage, read_write> y: array<f32>;
+#if DIGITS
+@group(0) @binding(6) var<storage, read_write> rounded: array<u32>;
+@group(0) @binding(7) var<storage, read_write> sums: array<vec2<f32>>;
+#end
 
 @compute @workgroup_size(64)
 fn main(
@@ -24,8 +30,18 @@ fn main(
     @builtin(num_workgroups) n: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
 ) {
-    let idx = linear(id, n) * 64u + thread;
-    if (idx >= p.n) { return; }
+    let first = linear(id, n) * 64u;
+    if (first >= p.n) { return; }
+    let idx = first + thread;
+    if (idx < p.n) { compute(idx); }
+#if DIGITS
+    storageBarrier();
+    let col = first % p.intermediate;
+    round_own(thread, first / p.intermediate, p.intermediate / 32u, col / 32u, first);
+#end
+}
+
+fn compute(idx: u32) {
     let i = idx % p.intermediate;
     let row = idx / p.intermediate;
     let first = row * 2u * p.intermediate;

@@ -1,5 +1,7 @@
 // Ops that treat every element alone. OP: 0 y = a; 1 y += a; 2 y += a, one row
-// for all; 3 y *= sigmoid(a); 4 y = silu(a) * b; 5 y = silu(y) * a.
+// for all; 3 y *= sigmoid(a); 4 y = silu(a) * b; 5 y = silu(y) * a. Where DIGITS
+// is set, rows are rounded too, see `rounded.wgsl`: their columns lie behind each
+// other and are whole multiples of a workgroup's.
 
 struct View {
     start: u32,
@@ -23,6 +25,10 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
 @group(0) @binding(2) var<storage, read> a: array<f32>;
 @group(0) @binding(3) var<storage, read> b: array<f32>;
+#if DIGITS
+@group(0) @binding(4) var<storage, read_write> rounded: array<u32>;
+@group(0) @binding(5) var<storage, read_write> sums: array<vec2<f32>>;
+#end
 
 fn place(view: View, row: u32, head: u32, i: u32) -> u32 {
     return row * view.width + view.start + head * view.stride + i;
@@ -34,8 +40,20 @@ fn main(
     @builtin(num_workgroups) n: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
 ) {
-    let idx = linear(id, n) * 64u + thread;
-    if (idx >= p.n) { return; }
+    let first = linear(id, n) * 64u;
+    if (first >= p.n) { return; }
+    let idx = first + thread;
+    if (idx < p.n) { compute(idx); }
+#if DIGITS
+    storageBarrier();
+    let per_row = p.head_dim * p.n_heads;
+    let row = first / per_row;
+    let col = first % per_row;
+    round_own(thread, row, per_row / 32u, col / 32u, row * p.y.width + p.y.start + col);
+#end
+}
+
+fn compute(idx: u32) {
     let i = idx % p.head_dim;
     let head = (idx / p.head_dim) % p.n_heads;
     let row = idx / (p.head_dim * p.n_heads);

@@ -16,12 +16,18 @@
 // ONCE: rows are so short, and activations so few, that a workgroup reads these
 // once for all its rows.
 //
+// CHOSEN: jobs name an expert by a choice of the device's (in the place of their
+// scales) and one of its matrices (in that of their elements).
+//
 // Everything is unrolled as text: arrays indexed in loops would lie in memory.
 
 struct Params {
     m: Matrix,
     jobs: u32,
     n_jobs: u32,
+    // Experts of the layer, and the number of the buffer that the dispatch reads.
+    n_experts: u32,
+    buffer: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -46,6 +52,15 @@ struct Params {
 #end
 @group(0) @binding(6) var<storage, read_write> y: array<f32>;
 
+#if CHOSEN
+// The experts chosen.
+@group(0) @binding(7) var<storage, read> chosen: array<u32>;
+// (n_experts, matrices, 2): elements and scales; then (n_experts): the buffer.
+@group(0) @binding(8) var<storage, read> table: array<u32>;
+
+const MATRICES: u32 = 3u;
+#end
+
 const SLOTS: u32 = VLANES / LANES;
 // Rows of the matrix that a workgroup has at once, side by side.
 const GROUPS: u32 = THREADS / LANES;
@@ -60,7 +75,17 @@ fn main(
 ) {
     let job_idx = id.z * n.y + id.y;
     if (job_idx >= p.n_jobs) { return; }
+#if CHOSEN
+    var job = job_at(p.jobs, job_idx);
+    let expert = min(chosen[job.scales], p.n_experts - 1u);
+    let place = (expert * MATRICES + job.elements) * 2u;
+    job.elements = table[place];
+    job.scales = table[place + 1u];
+    // Another dispatch has this expert's buffer: no rows here.
+    if (table[p.n_experts * MATRICES * 2u + expert] != p.buffer) { job.n_rows = 0u; }
+#else
     let job = job_at(p.jobs, job_idx);
+#end
     let thread = subgroup * subgroup_size + in_subgroup;
     multiply(job, id.x, n.x, thread / LANES, thread % LANES);
 }

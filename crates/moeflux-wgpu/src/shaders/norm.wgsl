@@ -1,5 +1,6 @@
 // Norms of heads, one a workgroup. KIND: 0 root mean square; 1 the same, gated;
-// 2 mean and variance.
+// 2 mean and variance. A thread has PER elements, THREADS apart. Where DIGITS is
+// set, heads lie behind each other and are rounded too, see `rounded.wgsl`.
 
 struct View {
     start: u32,
@@ -25,6 +26,10 @@ struct Params {
 @group(0) @binding(3) var<storage, read> weight: array<f32>;
 @group(0) @binding(4) var<storage, read> gate: array<f32>;
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
+#if DIGITS
+@group(0) @binding(6) var<storage, read_write> rounded: array<u32>;
+@group(0) @binding(7) var<storage, read_write> sums: array<vec2<f32>>;
+#end
 
 var<workgroup> partial: array<f32, THREADS>;
 
@@ -62,22 +67,50 @@ fn main(
     let at_x = row * p.x.width + p.x.start + head * p.x.stride;
     let at_gate = row * p.gate.width + p.gate.start + head * p.gate.stride;
     let dim = f32(p.head_dim);
+    // Who is beyond the last reads the last, and counts nothing.
+#each k PER
+    let i$k = min(thread + THREADS * $ku, p.head_dim - 1u);
+    let counts$k = thread + THREADS * $ku < p.head_dim;
+    let x$k = input(at_y, at_x, i$k);
+    let weight$k = weight[i$k];
+#end
     var mean = 0.0;
     if (KIND == 2u) {
         var sum = 0.0;
-        for (var i = thread; i < p.head_dim; i += THREADS) { sum += input(at_y, at_x, i); }
+#each k PER
+        if (counts$k) { sum += x$k; }
+#end
         mean = total(thread, sum) / dim;
     }
     var squares = 0.0;
-    for (var i = thread; i < p.head_dim; i += THREADS) {
-        let v = input(at_y, at_x, i) - mean;
-        squares = fma(v, v, squares);
-    }
+#each k PER
+    let v$k = x$k - mean;
+    if (counts$k) { squares = fma(v$k, v$k, squares); }
+#end
     let inverse = 1.0 / sqrt(total(thread, squares) / dim + p.eps);
-    for (var i = thread; i < p.head_dim; i += THREADS) {
-        var v = (input(at_y, at_x, i) - mean) * inverse * weight[i];
-        if (KIND == 1u) { v *= silu(gate[at_gate + i]); }
-        if (KIND == 2u) { v += bias[i]; }
-        y[at_y + i] = v;
+#each k PER
+    if (counts$k) {
+        var v = v$k * inverse * weight$k;
+        if (KIND == 1u) { v *= silu(gate[at_gate + i$k]); }
+        if (KIND == 2u) { v += bias[i$k]; }
+        y[at_y + i$k] = v;
     }
+#end
+#if DIGITS
+    storageBarrier();
+    let per_head = p.head_dim / 4u;
+    let n_blocks = p.n_heads * per_head / 8u;
+    for (var base = 0u; base < per_head; base += THREADS) {
+        let word = base + thread;
+        let is_inside = word < per_head;
+        let columns = columns_of(word % 8u);
+        let at = at_y + word / 8u * 32u + columns.x;
+        var v: vec4<f32>;
+        if (is_inside) {
+            v = vec4<f32>(y[at], y[at + columns.y], y[at + 2u * columns.y], y[at + 3u * columns.y]);
+        }
+        let block = head * (per_head / 8u) + word / 8u;
+        round_four(thread, row, n_blocks, block, word % 8u, v, is_inside);
+    }
+#end
 }

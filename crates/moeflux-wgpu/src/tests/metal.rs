@@ -52,7 +52,9 @@ fn variants() -> Vec<Variant> {
         };
         for inputs in inputs {
             for layout in [[4, 1, 1, 1, 1], [32, 4, 8, 4, 4], [32, 32, 4, 1, 2], [16, 8, 2, 4, 1]] {
-                add(Shader::Matvec, &[&with(&[&inputs[..], &layout, &[128, 0]].concat())]);
+                let consts = with(&[&inputs[..], &layout, &[128, 0]].concat());
+                add(Shader::Matvec, &[&consts]);
+                add(Shader::MatvecChosen, &[&consts]);
             }
         }
         if format[0] == 0 {
@@ -70,9 +72,14 @@ fn variants() -> Vec<Variant> {
     }
     for op in 0..6 {
         add(Shader::Elementwise, &[&[op]]);
+        add(Shader::ElementwiseRounded, &[&[op, 64, 2, 1, 0], &[op, 32, 1, 0, 2]]);
     }
     for kind in 0..3 {
-        add(Shader::Norm, &[&[kind, 0, 64], &[kind, 1, 256]]);
+        add(Shader::Norm, &[&[kind, 0, 64, 2], &[kind, 1, 256, 28]]);
+        add(
+            Shader::NormRounded,
+            &[&[kind, 0, 64, 2, 64, 2, 1, 0], &[kind, 1, 256, 8, 128, 1, 2, 2]],
+        );
         add(Shader::Route, &[&[kind]]);
         add(Shader::StoreKv, &[&[kind]]);
         add(Shader::ScoreIndex, &[&[kind]]);
@@ -94,14 +101,15 @@ fn variants() -> Vec<Variant> {
         Shader::Conv,
         Shader::ConvHistory,
         Shader::PrepareDelta,
-        Shader::PlaceJobs,
         Shader::GroupRows,
         Shader::GroupJobs,
     ] {
         add(shader, &[&[]]);
     }
     for bits in 0..8 {
-        add(Shader::Activate, &[&[bits & 1, bits >> 1 & 1, bits >> 2]]);
+        let own = [bits & 1, bits >> 1 & 1, bits >> 2];
+        add(Shader::Activate, &[&own]);
+        add(Shader::ActivateRounded, &[&[&own[..], &[64, 2, 1, 0]].concat()]);
     }
     add(Shader::AddRows, &[&[0], &[1]]);
     add(Shader::Stream, &[&[0], &[1]]);

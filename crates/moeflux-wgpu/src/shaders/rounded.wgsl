@@ -1,0 +1,91 @@
+// How activations become integers of DIGITS digits of 8 bits, GROUP columns
+// together; a thread has four columns.
+//
+// ORDER: how the 32 columns of a block lie in its eight words: 0 ascending; 1
+// the even ones of eight, then the odd ones; 2 every fourth of sixteen.
+// FLOAT: 1 writes what the integers stand for instead, as it was ordered; 2 the
+// integers as floats, four columns beside each other, those of ORDER 1 divided
+// by what `matvec.wgsl` has its integers times.
+//
+// Of a row, all blocks' first four integers (or words) lie together, then all
+// blocks' second ones, and so on, so that lanes read what lies side by side.
+#if DIGITS
+
+var<workgroup> highest: array<u32, 256>;
+var<workgroup> totals: array<i32, 256>;
+
+const LARGEST: f32 = f32(select(127u, 32512u, DIGITS == 2u));
+
+// The first column of a block's `i`-th word, and how far the others are.
+fn columns_of(i: u32) -> vec2<u32> {
+    if (FLOAT != 2u && ORDER == 1u) { return vec2<u32>(8u * (i >> 1u) + (i & 1u), 2u); }
+    if (FLOAT != 2u && ORDER == 2u) { return vec2<u32>(16u * (i >> 2u) + (i & 3u), 4u); }
+    return vec2<u32>(4u * i, 1u);
+}
+
+// The word `i` of a block of a row of so many. The whole workgroup comes along,
+// threads of a group beside each other; who is not inside has zeros.
+fn round_four(
+    thread: u32, row: u32, n_blocks: u32, block: u32, i: u32, v: vec4<f32>, is_inside: bool,
+) {
+    // As integers, so that what is not a number is the largest.
+    let bits = bitcast<vec4<u32>>(v) & vec4<u32>(0x7fffffffu);
+    workgroupBarrier();
+    highest[thread] = max(max(bits.x, bits.y), max(bits.z, bits.w));
+    workgroupBarrier();
+    let first = thread - thread % (GROUP / 4u);
+    var most = 0u;
+#each k GROUP/4
+    most = max(most, highest[first + $ku]);
+#end
+    let largest = bitcast<f32>(most);
+    let factor = select(LARGEST / largest, 0.0, largest == 0.0);
+    let scale = largest / LARGEST;
+    let limit = vec4<i32>(i32(LARGEST));
+    let q = clamp(vec4<i32>(round(v * factor)), -limit, limit);
+    totals[thread] = q.x + q.y + q.z + q.w;
+    workgroupBarrier();
+    if (!is_inside) { return; }
+    if (FLOAT != 1u && i == 0u) {
+        var total = 0;
+#each k 8
+        total += totals[thread + $ku];
+#end
+        sums[row * n_blocks + block] = vec2<f32>(scale, scale * f32(total));
+    }
+#if FLOAT/2
+    var divided = vec4<f32>(q);
+    if (ORDER == 1u) {
+        divided *= vec4<f32>(1.0, 0.0625, 0.00390625, 0.000244140625);
+        if ((i & 1u) == 1u) { divided *= 0.0000152587890625; }
+    }
+    let at = 4u * ((row * 8u + i) * n_blocks + block);
+    rounded[at] = bitcast<u32>(divided.x);
+    rounded[at + 1u] = bitcast<u32>(divided.y);
+    rounded[at + 2u] = bitcast<u32>(divided.z);
+    rounded[at + 3u] = bitcast<u32>(divided.w);
+#else
+#if FLOAT
+    let columns = columns_of(i);
+    let at = (row * n_blocks + block) * 32u + columns.x;
+    rounded[at] = bitcast<u32>(scale * f32(q.x));
+    rounded[at + columns.y] = bitcast<u32>(scale * f32(q.y));
+    rounded[at + 2u * columns.y] = bitcast<u32>(scale * f32(q.z));
+    rounded[at + 3u * columns.y] = bitcast<u32>(scale * f32(q.w));
+#else
+    let at = 4u * ((row * (2u * DIGITS) + (i >> 2u)) * n_blocks + block) + (i & 3u);
+    if (DIGITS == 2u) {
+        rounded[at] = bytes((q + vec4<i32>(128)) >> vec4<u32>(8u));
+        rounded[at + 8u * n_blocks] = bytes(q);
+    } else {
+        rounded[at] = bytes(q);
+    }
+#end
+#end
+}
+
+fn bytes(q: vec4<i32>) -> u32 {
+    let b = bitcast<vec4<u32>>(q) & vec4<u32>(255u);
+    return b.x | (b.y << 8u) | (b.z << 16u) | (b.w << 24u);
+}
+#end
