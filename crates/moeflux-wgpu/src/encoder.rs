@@ -13,12 +13,13 @@ use moeflux_backend::{DeviceCounters, DeviceError, KernelTime};
 use moeflux_core::Expert;
 use wgpu::{
     BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, BufferBinding, BufferSize,
-    BufferUsages, CommandEncoder, ComputePass, MapMode, PollType, QuerySet,
+    BufferUsages, MapMode, PollType, QuerySet,
 };
 
 use crate::clock::Clock;
-use crate::context::{Context, Order};
+use crate::context::{Context, Order, STORAGE_BINDINGS};
 use crate::experts::Packing;
+use crate::recorder::{Batch, Command, Recorder};
 use crate::shader::Variant;
 use crate::staging::{Room, Staging};
 
@@ -32,7 +33,7 @@ pub(crate) struct Mem {
 
 impl Mem {
     pub(crate) fn new(buffer: wgpu::Buffer) -> Mem {
-        static N_MADE: AtomicU32 = AtomicU32::new(0);
+        static N_MADE: AtomicU32 = AtomicU32::new(1);
         Mem { id: N_MADE.fetch_add(1, Ordering::Relaxed), buffer }
     }
 
@@ -72,13 +73,12 @@ pub(crate) enum Grid {
 #[derive(Debug)]
 pub(crate) struct Encoder {
     context: Arc<Context>,
-    encoder: Option<CommandEncoder>,
-    pass: Option<ComputePass<'static>>,
+    recorder: Recorder,
+    /// What was not handed over yet.
+    batch: Batch,
     n_dispatches: usize,
     arena: Mem,
-    /// What the arena will hold.
-    host: Vec<u8>,
-    groups: HashMap<(u32, Vec<u32>), BindGroup>,
+    groups: HashMap<GroupKey, BindGroup>,
     /// Counts submissions: what lies in the arena is gone after one.
     generation: u64,
     read_back: Option<Mem>,
@@ -92,6 +92,9 @@ pub(crate) struct Encoder {
     stand_in: Mem,
     fault: Option<Fault>,
 }
+
+/// A kernel and the buffers that it is bound to, the unused ones as 0.
+type GroupKey = [u32; 1 + STORAGE_BINDINGS as usize];
 
 /// A buffer that this backend asked for in vain. Until it has said so at a
 /// read-back nothing is recorded.
@@ -115,12 +118,11 @@ impl Encoder {
         let fault = is_short.then_some(Fault { bytes, is_lasting: true });
         let counters = Arc::<DeviceCounters>::default();
         Encoder {
+            recorder: Recorder::new(Arc::clone(&context), arena.clone()),
             context,
-            encoder: None,
-            pass: None,
+            batch: Batch::default(),
             n_dispatches: 0,
             arena: Mem::new(arena),
-            host: Vec::new(),
             groups: HashMap::new(),
             generation: 0,
             read_back: None,
@@ -207,7 +209,7 @@ impl Encoder {
     /// Begins an op, whose lists and parameters stay in one submission as long
     /// as they are bounded by `OP_BYTES`.
     pub(crate) fn begin(&mut self) {
-        if self.n_dispatches >= DISPATCHES || self.host.len() + OP_BYTES > ARENA_BYTES {
+        if self.n_dispatches >= DISPATCHES || self.batch.arena.len() + OP_BYTES > ARENA_BYTES {
             self.submit();
         }
     }
@@ -219,9 +221,9 @@ impl Encoder {
 
     /// Puts a list into the arena; gives its first word.
     pub(crate) fn list(&mut self, words: &[u32]) -> u32 {
-        let at = self.host.len();
+        let at = self.batch.arena.len();
         assert!(at + size_of_val(words) <= ARENA_BYTES, "lists of an op are bounded");
-        self.host.extend_from_slice(bytemuck::cast_slice(words));
+        self.batch.arena.extend_from_slice(bytemuck::cast_slice(words));
         u32::try_from(at / 4).expect("the arena is small")
     }
 
@@ -254,21 +256,25 @@ impl Encoder {
             pipelines.get(&self.context.device, variant)
         };
         let offset = self.params(params);
-        let key = (pipeline.id, std::iter::once(&self.arena).chain(buffers.iter().copied()));
-        let key = (key.0, key.1.map(|it| it.id).collect::<Vec<u32>>());
+        // Numbers of buffers begin at 1.
+        let mut key: GroupKey = [0; 1 + STORAGE_BINDINGS as usize];
+        key[0] = pipeline.id;
+        key.iter_mut().skip(1).zip(buffers).for_each(|(key, mem)| *key = mem.id);
         if self.groups.len() >= MAX_GROUPS {
             self.groups.clear();
         }
-        if !self.groups.contains_key(&key) {
-            let group = self.bind_group(&pipeline.layout, buffers);
-            self.groups.insert(key.clone(), group);
-        }
+        let group = match self.groups.get(&key) {
+            Some(group) => group.clone(),
+            None => {
+                let group = self.bind_group(&pipeline.layout, buffers);
+                self.groups.insert(key, group.clone());
+                group
+            }
+        };
         self.note(|| String::from("wait for the host"), true);
-        self.open_pass();
-        let pass = self.pass.as_mut().expect("a pass is open");
-        pass.set_pipeline(&pipeline.pipeline);
-        pass.set_bind_group(0, &self.groups[&key], &[offset]);
-        pass.dispatch_workgroups(x, y, z);
+        let pipeline = pipeline.pipeline.clone();
+        let grid = [x, y, z];
+        self.batch.commands.push(Command::Run { pipeline, group, params: offset, grid });
         self.n_dispatches += 1;
         self.counters.add_kernel();
         self.note(|| format!("{:?} {x} x {}", variant.shader, y * z), false);
@@ -276,11 +282,12 @@ impl Encoder {
 
     fn params(&mut self, params: &[u32]) -> u32 {
         assert!(size_of_val(params) <= PARAMS_STRIDE, "parameters of a kernel");
-        let at = self.host.len().next_multiple_of(PARAMS_STRIDE);
+        let host = &mut self.batch.arena;
+        let at = host.len().next_multiple_of(PARAMS_STRIDE);
         assert!(at + PARAMS_STRIDE <= ARENA_BYTES, "parameters of an op are bounded");
-        self.host.resize(at, 0);
-        self.host.extend_from_slice(bytemuck::cast_slice(params));
-        self.host.resize(at + PARAMS_STRIDE, 0);
+        host.resize(at, 0);
+        host.extend_from_slice(bytemuck::cast_slice(params));
+        host.resize(at + PARAMS_STRIDE, 0);
         u32::try_from(at).expect("the arena is small")
     }
 
@@ -304,26 +311,13 @@ impl Encoder {
         })
     }
 
-    fn encoder(&mut self) -> &mut CommandEncoder {
-        let device = &self.context.device;
-        self.encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()))
-    }
-
-    fn open_pass(&mut self) {
-        if self.pass.is_none() {
-            let pass = self.encoder().begin_compute_pass(&Default::default()).forget_lifetime();
-            self.pass = Some(pass);
-        }
-    }
-
     /// Copies bytes from buffer to buffer, in order with the kernels.
     pub(crate) fn copy(&mut self, from: (&Mem, u64), to: (&Mem, u64), bytes: u64) {
         if self.has_run_out() {
             return;
         }
-        self.pass = None;
-        let bytes = Some(bytes);
-        self.encoder().copy_buffer_to_buffer(&from.0.buffer, from.1, &to.0.buffer, to.1, bytes);
+        let (from, to) = ((from.0.buffer.clone(), from.1), (to.0.buffer.clone(), to.1));
+        self.batch.commands.push(Command::Copy { from, to, bytes });
         self.note(|| String::from("copies"), false);
     }
 
@@ -361,13 +355,13 @@ impl Encoder {
         if self.has_run_out() {
             return;
         }
-        self.pass = None;
-        self.encoder().clear_buffer(&mem.buffer, 0, None);
+        self.batch.commands.push(Command::Clear(mem.buffer.clone()));
     }
 
     /// Overwrites bytes, behind everything recorded so far.
     pub(crate) fn write(&mut self, to: &Mem, offset: u64, bytes: &[u8]) {
         self.submit();
+        self.recorder.finish();
         if !bytes.is_empty() && !self.has_run_out() {
             self.context.queue.write_buffer(&to.buffer, offset, bytes);
         }
@@ -375,37 +369,53 @@ impl Encoder {
 
     /// Submits what was recorded, if anything was.
     pub(crate) fn flush(&mut self) {
-        if self.encoder.is_some() {
+        if !self.batch.commands.is_empty() {
             self.submit();
         }
     }
 
-    /// Hands everything recorded so far to the device.
+    /// Hands everything recorded so far over, to be submitted soon.
     pub(crate) fn submit(&mut self) {
-        self.pass = None;
-        let Some(encoder) = self.encoder.take() else {
-            self.host.clear();
-            self.generation += 1;
-            return;
-        };
-        self.staging.settle(&self.context);
-        let queue = &self.context.queue;
-        if !self.host.is_empty() {
-            self.host.resize(self.host.len().next_multiple_of(4), 0);
-            queue.write_buffer(&self.arena.buffer, 0, &self.host);
+        match self.take_batch() {
+            Some(batch) if self.staging.is_open() => self.submit_behind_writers(batch),
+            Some(batch) => self.recorder.push(batch),
+            None => {}
         }
-        let index = queue.submit([encoder.finish()]);
+    }
+
+    /// Submits everything recorded so far.
+    fn submit_now(&mut self) {
+        match self.take_batch() {
+            Some(batch) if self.staging.is_open() => self.submit_behind_writers(batch),
+            Some(batch) => {
+                self.recorder.submit(batch, || {});
+            }
+            None => self.recorder.finish(),
+        }
+    }
+
+    fn submit_behind_writers(&mut self, batch: Batch) {
+        let Encoder { recorder, staging, context, .. } = self;
+        let index = recorder.submit(batch, || staging.settle(context));
         self.staging.submitted(&index);
-        self.host.clear();
-        self.n_dispatches = 0;
+    }
+
+    /// What was recorded, if anything was; another one begins.
+    fn take_batch(&mut self) -> Option<Batch> {
         self.generation += 1;
-        // Frees what finished submissions held; what went wrong is asked for at read-backs.
-        let _ = self.context.device.poll(PollType::Poll);
+        self.n_dispatches = 0;
+        let host = &mut self.batch.arena;
+        if self.batch.commands.is_empty() {
+            host.clear();
+            return None;
+        }
+        host.resize(host.len().next_multiple_of(4), 0);
+        Some(std::mem::replace(&mut self.batch, self.recorder.batch()))
     }
 
     /// Forgets what was bound to a buffer that is about to go.
     pub(crate) fn forget(&mut self, mem: &Mem) {
-        self.groups.retain(|(_, ids), _| !ids.contains(&mem.id));
+        self.groups.retain(|key, _| !key[1..].contains(&mem.id));
     }
 
     /// Waits for everything recorded, then reads parts of buffers, one behind
@@ -416,12 +426,12 @@ impl Encoder {
     pub(crate) fn read(&mut self, parts: &[(&Mem, u64, u64)]) -> Result<Vec<u8>, DeviceError> {
         let total: u64 = parts.iter().map(|it| it.2).sum();
         if total == 0 {
-            self.submit();
+            self.submit_now();
             return self.check().map(|()| Vec::new());
         }
         let target = self.read_back(total);
         if self.has_run_out() {
-            self.submit();
+            self.submit_now();
             self.check()?;
         }
         let mut at = 0;
@@ -431,7 +441,7 @@ impl Encoder {
             }
             at += bytes;
         }
-        self.submit();
+        self.submit_now();
         self.context.check()?;
         let since = Instant::now();
         let slice = target.buffer.slice(..total);
@@ -468,7 +478,7 @@ impl Encoder {
     /// # Errors
     /// Whatever went wrong since the last read-back.
     pub(crate) fn wait(&mut self) -> Result<(), DeviceError> {
-        self.submit();
+        self.submit_now();
         if let Err(err) = self.context.device.poll(PollType::wait_indefinitely()) {
             self.context.lose(format!("waiting failed: {err}"));
         }
@@ -482,8 +492,7 @@ impl Encoder {
             self.stamps = Clock::of_two(&self.context);
         }
         let Some((set, _)) = self.stamps.as_ref().map(Clock::parts) else { return false };
-        self.pass = None;
-        self.encoder().write_timestamp(&set, nth);
+        self.batch.commands.push(Command::Stamp(set, nth));
         true
     }
 
@@ -509,8 +518,7 @@ impl Encoder {
         (set, buffer): (&QuerySet, &Mem),
         n: u32,
     ) -> Result<Vec<u8>, DeviceError> {
-        self.pass = None;
-        self.encoder().resolve_query_set(set, 0..n, &buffer.buffer, 0);
+        self.batch.commands.push(Command::Resolve(set.clone(), n, buffer.buffer.clone()));
         self.read(&[(buffer, 0, 8 * u64::from(n))])
     }
 
@@ -542,8 +550,7 @@ impl Encoder {
         }
         let Some(nth) = clock.next(what) else { return };
         let (set, _) = clock.parts();
-        self.pass = None;
-        self.encoder().write_timestamp(&set, nth);
+        self.batch.commands.push(Command::Stamp(set, nth));
     }
 
     fn read_back(&mut self, bytes: u64) -> Mem {

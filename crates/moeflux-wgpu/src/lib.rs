@@ -27,6 +27,7 @@ mod layout;
 mod measure;
 mod ops;
 mod pipelines;
+mod recorder;
 mod shader;
 mod staging;
 #[cfg(test)]

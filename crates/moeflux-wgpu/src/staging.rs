@@ -151,12 +151,14 @@ impl Staging {
         self.writers.push((0..packing.n_matrices()).map(job));
     }
 
+    /// Whether recorded commands copy from mapped buffers.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
     /// Waits until experts are where commands expect them, which may then be
     /// submitted.
     pub(crate) fn settle(&mut self, context: &Context) {
-        if self.open.is_empty() {
-            return;
-        }
         if let Err(reason) = self.writers.finish() {
             context.lose(reason);
         }

@@ -1,0 +1,254 @@
+//! Tells the interface what an encoder has collected, on a thread of its own:
+//! that takes as long as deciding what to run, so the two go on side by side.
+//!
+//! Invariant: batches are submitted in the order in which they are handed over,
+//! each behind the write of its lists and parameters.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use wgpu::{
+    BindGroup, Buffer, CommandBuffer, CommandEncoder, ComputePass, ComputePipeline, PollType,
+    QuerySet, SubmissionIndex,
+};
+
+use crate::context::Context;
+
+/// What the device is told.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Runs a kernel, with the place of its parameters and its workgroups.
+    Run { pipeline: ComputePipeline, group: BindGroup, params: u32, grid: [u32; 3] },
+    /// Copies bytes from a place in a buffer to one in another.
+    Copy { from: (Buffer, u64), to: (Buffer, u64), bytes: u64 },
+    /// Fills a buffer with zeros.
+    Clear(Buffer),
+    /// Notes the time as the so-manyth moment.
+    Stamp(QuerySet, u32),
+    /// Writes the first moments to a buffer.
+    Resolve(QuerySet, u32, Buffer),
+}
+
+/// Commands, and what the arena holds for them.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) commands: Vec<Command>,
+    pub(crate) arena: Vec<u8>,
+}
+
+/// Cores from which on a thread of its own pays.
+const LEAST_CORES: usize = 2;
+
+/// Batches whose memory is kept.
+const SPARE: usize = 4;
+
+/// The thread, and what it has to do.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    context: Arc<Context>,
+    arena: Buffer,
+    desk: Arc<Desk>,
+    thread: Option<JoinHandle<()>>,
+    has_begun: bool,
+}
+
+#[derive(Debug, Default)]
+struct Desk {
+    state: Mutex<State>,
+    work: Condvar,
+    finished: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    batches: VecDeque<Batch>,
+    /// Batches that wait or are worked on.
+    n_unfinished: usize,
+    spare: Vec<Batch>,
+    is_closed: bool,
+    /// The thread panicked.
+    is_dead: bool,
+}
+
+impl Recorder {
+    /// Batches' lists and parameters go to `arena`.
+    pub(crate) fn new(context: Arc<Context>, arena: Buffer) -> Recorder {
+        Recorder { context, arena, desk: Arc::default(), thread: None, has_begun: false }
+    }
+
+    /// Has a batch submitted some time.
+    pub(crate) fn push(&mut self, batch: Batch) {
+        if !self.has_begun {
+            self.begin();
+        }
+        let mut state = self.desk.lock();
+        if self.thread.is_none() || state.is_dead {
+            drop(state);
+            self.submit(batch, || {});
+            return;
+        }
+        state.batches.push_back(batch);
+        state.n_unfinished += 1;
+        drop(state);
+        self.desk.work.notify_one();
+    }
+
+    /// Submits a batch behind all others and behind what `before` waits for;
+    /// gives its number.
+    pub(crate) fn submit(&self, batch: Batch, before: impl FnOnce()) -> SubmissionIndex {
+        let commands = encode(&self.context, &batch.commands);
+        before();
+        self.finish();
+        let index = submit(&self.context, &self.arena, &batch, commands);
+        self.desk.lock().keep(batch);
+        index
+    }
+
+    /// Returns when all batches are submitted.
+    pub(crate) fn finish(&self) {
+        let mut state = self.desk.lock();
+        while state.n_unfinished > 0 {
+            state = self.desk.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// An empty batch.
+    pub(crate) fn batch(&self) -> Batch {
+        self.desk.lock().spare.pop().unwrap_or_default()
+    }
+
+    fn begin(&mut self) {
+        self.has_begun = true;
+        if thread::available_parallelism().map_or(1, usize::from) < LEAST_CORES {
+            return;
+        }
+        let (context, arena) = (Arc::clone(&self.context), self.arena.clone());
+        let desk = Arc::clone(&self.desk);
+        let thread = thread::Builder::new().name("gpu-recorder".to_owned());
+        // Without it whoever hands a batch over does the work.
+        self.thread = thread.spawn(move || desk.serve(&context, &arena)).ok();
+    }
+}
+
+impl Drop for Recorder {
+    /// What was handed over is submitted before.
+    fn drop(&mut self) {
+        self.desk.lock().is_closed = true;
+        self.desk.work.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // It does not panic, and nobody asks it anything any more.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self, context: &Context, arena: &Buffer) {
+        let mut state = self.lock();
+        loop {
+            if let Some(batch) = state.batches.pop_front() {
+                drop(state);
+                let unfinished = Unfinished { desk: self, context };
+                let commands = encode(context, &batch.commands);
+                submit(context, arena, &batch, commands);
+                self.lock().keep(batch);
+                drop(unfinished);
+                state = self.lock();
+            } else if state.is_closed {
+                return;
+            } else {
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+}
+
+/// A batch in work. Nobody waits for a thread that panicked over it.
+struct Unfinished<'a> {
+    desk: &'a Desk,
+    context: &'a Context,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        let mut state = self.desk.lock();
+        if thread::panicking() {
+            self.context.lose(String::from("the thread that submits commands panicked"));
+            state.is_dead = true;
+            state.batches.clear();
+            state.n_unfinished = 0;
+        } else {
+            state.n_unfinished -= 1;
+        }
+        drop(state);
+        self.desk.finished.notify_all();
+    }
+}
+
+impl State {
+    fn keep(&mut self, mut batch: Batch) {
+        if self.spare.len() < SPARE {
+            batch.commands.clear();
+            batch.arena.clear();
+            self.spare.push(batch);
+        }
+    }
+}
+
+fn encode(context: &Context, commands: &[Command]) -> CommandBuffer {
+    let mut encoder = context.device.create_command_encoder(&Default::default());
+    let mut rest = commands;
+    while !rest.is_empty() {
+        let n_kernels = rest.iter().take_while(|it| matches!(it, Command::Run { .. })).count();
+        let (kernels, others) = rest.split_at(n_kernels);
+        if n_kernels > 0 {
+            let mut pass = encoder.begin_compute_pass(&Default::default());
+            kernels.iter().for_each(|it| run(&mut pass, it));
+        }
+        let n_others = others.iter().take_while(|it| !matches!(it, Command::Run { .. })).count();
+        let (others, behind) = others.split_at(n_others);
+        others.iter().for_each(|it| put(&mut encoder, it));
+        rest = behind;
+    }
+    encoder.finish()
+}
+
+fn run(pass: &mut ComputePass<'_>, command: &Command) {
+    if let Command::Run { pipeline, group, params, grid: [x, y, z] } = command {
+        pass.set_pipeline(pipeline);
+        pass.set_bind_group(0, group, &[*params]);
+        pass.dispatch_workgroups(*x, *y, *z);
+    }
+}
+
+fn put(encoder: &mut CommandEncoder, command: &Command) {
+    match command {
+        Command::Run { .. } => {}
+        Command::Copy { from, to, bytes } => {
+            encoder.copy_buffer_to_buffer(&from.0, from.1, &to.0, to.1, Some(*bytes));
+        }
+        Command::Clear(buffer) => encoder.clear_buffer(buffer, 0, None),
+        Command::Stamp(set, nth) => encoder.write_timestamp(set, *nth),
+        Command::Resolve(set, n, buffer) => encoder.resolve_query_set(set, 0..*n, buffer, 0),
+    }
+}
+
+fn submit(
+    context: &Context,
+    arena: &Buffer,
+    batch: &Batch,
+    commands: CommandBuffer,
+) -> SubmissionIndex {
+    if !batch.arena.is_empty() {
+        context.queue.write_buffer(arena, 0, &batch.arena);
+    }
+    let index = context.queue.submit([commands]);
+    // Frees what finished submissions held; what went wrong is asked for at read-backs.
+    let _ = context.device.poll(PollType::Poll);
+    index
+}
