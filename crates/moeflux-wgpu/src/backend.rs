@@ -56,8 +56,8 @@ pub struct Wgpu {
     pub(crate) form: Option<Form>,
     /// By what products with many rows are computed.
     pub(crate) tiles: Tiles,
-    /// Queries that attend to the same keys, from which on a kernel reads these
-    /// once for all of them.
+    /// Queries of all heads from which on those that attend to the same keys read
+    /// these once for all of them.
     pub(crate) least_shared_queries: usize,
     slabs: Slabs,
 }
@@ -76,7 +76,7 @@ impl Wgpu {
     pub(crate) fn with_tiles(context: Arc<Context>, slot_bytes: Option<u64>, tiles: Tiles) -> Wgpu {
         Wgpu {
             tiles,
-            least_shared_queries: ops::QUERIES,
+            least_shared_queries: ops::MANY_QUERIES,
             encoder: Encoder::new(context),
             bufs: Vec::new(),
             matrices: Vec::new(),

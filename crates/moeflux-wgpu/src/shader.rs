@@ -136,10 +136,23 @@ impl Shader {
             Shader::HeadTransposed => facts!("head_transposed", Weights, "rrrw", &["X_ROWS"]),
             Shader::StoreKv => facts!("store_kv", Nothing, "wr", &["KV"]),
             Shader::Attention => {
-                facts!("attention", Attention, "rrrrw", &["KV", "COLS", "MASKED", "Q_DIM"])
+                facts!(
+                    "attention",
+                    Attention,
+                    "rrrrrww",
+                    &[
+                        "KV", "WIDTH", "MASKED", "K_DIM", "V_DIM", "QUERIES", "STEPS", "LATER",
+                        "FOURS", "PARTS", "COLS",
+                    ]
+                )
             }
             Shader::AttentionRows => {
-                facts!("attention_rows", Attention, "rrrrw", &["KV", "VC", "MASKED", "VP"])
+                facts!(
+                    "attention_rows",
+                    Attention,
+                    "rrrrrww",
+                    &["KV", "WIDTH", "MASKED", "K_DIM", "V_DIM", "VC", "VP"]
+                )
             }
             Shader::MergeAttention => facts!("merge_attention", Nothing, "rrw", &["SINKS"]),
             Shader::ScoreIndex => facts!("score_index", Caches, "rrrw", &["KV"]),
@@ -238,7 +251,8 @@ impl Variant {
             Uses::Caches => text.push_str(include_str!("shaders/kv.wgsl")),
             Uses::Attention => {
                 text.push_str(include_str!("shaders/kv.wgsl"));
-                text.push_str(include_str!("shaders/attended.wgsl"));
+                let attended = include_str!("shaders/attended.wgsl");
+                text.push_str(&preprocess(attended, &consts));
             }
         }
         // Extensions are enabled before anything else.

@@ -1,6 +1,6 @@
 //! Attention over caches of keys and values, and the choice of positions.
 
-use moeflux_backend::{Attention, Heads, SelectPositions, Span};
+use moeflux_backend::{Attention, Heads, KvType, SelectPositions, Span};
 
 use super::{ELEMENTS, Grown, n_rows, word};
 use crate::backend::Wgpu;
@@ -8,20 +8,29 @@ use crate::caches::{CacheState, Kv, Plane};
 use crate::encoder::{Grid, Mem};
 use crate::shader::{Shader, Variant};
 
-/// Threads of `attention.wgsl`: positions worked on together.
+/// Positions whose softmax is computed together. Tiles begin at its multiples
+/// whatever else is asked for, so that a row's bits follow from its position alone.
 const TILE: usize = 64;
 
-/// Positions of a split. Splits begin at its multiples whatever else is asked
-/// for, so that a row's bits follow from its position alone.
-const SPLIT: usize = 2 * TILE;
-
 /// Queries of a workgroup of `attention_rows.wgsl`.
-pub(crate) const QUERIES: usize = 32;
+const ROWS_QUERIES: usize = 32;
+
+/// Queries of all heads from which on `attention_rows.wgsl` has workgroups enough
+/// to fill a device.
+pub(crate) const MANY_QUERIES: usize = 2048;
 
 /// Floats of a value that its threads have room for.
 const MOST_VALUES: usize = 1024;
 
-/// Words of what splits gathered, and of scores, at a time.
+/// Most queries of a workgroup of `attention.wgsl`, its threads, the fours of
+/// their columns that it has room for, and sixteens of columns of a key that it
+/// reads at once.
+const QUERIES: usize = 8;
+const THREADS: usize = 256;
+const QUERY_FOURS: usize = 640;
+const STEPS: usize = 16;
+
+/// Words of what tiles gathered, and of scores, at a time.
 const PART_WORDS: usize = 16 << 20;
 
 /// The positions that each row of a batch attends to, as bits.
@@ -117,45 +126,58 @@ fn attend(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv) {
         let left = span.rows.len() - row;
         let end = span.position + span.rows.len();
         let seen = op.window.map_or(end, |it| end.min(it + left));
-        let fit = PART_WORDS / (n_heads * (seen.div_ceil(SPLIT) + 1) * size);
-        let n = left.min(fit.max(1));
-        rows(b, op, span, kv, (row, n));
+        // Where queries share all their keys nothing but a piece's end is gathered.
+        let is_shared = is_shared(b, op, left);
+        let n_parts = if is_shared { 1 } else { seen.div_ceil(TILE) + 1 };
+        let n = left.min((PART_WORDS / (n_heads * n_parts * size)).max(1));
+        rows(b, op, span, kv, Rows { first: row, n, is_shared });
         row += n;
     }
 }
 
-fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, (first, n): (usize, usize)) {
+/// Some rows of a span.
+struct Rows {
+    first: usize,
+    n: usize,
+    /// Whether they go through `attention_rows.wgsl`; the bits are the same.
+    is_shared: bool,
+}
+
+fn is_shared(b: &Wgpu, op: &Attention, n: usize) -> bool {
+    n * op.q.n_heads >= b.least_shared_queries && op.out.head_dim <= MOST_VALUES
+}
+
+fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, it: Rows) {
     b.encoder.begin();
+    let Rows { first, n, is_shared } = it;
     let Attention { out, q, window, sinks, selection, scale, .. } = *op;
     let (n_heads, v_dim) = (q.n_heads, out.head_dim);
     let position = span.position + first;
     let end = position + n;
-    let start = window.map_or(0, |it| (position + 1).saturating_sub(it)) / SPLIT * SPLIT;
+    let start = window.map_or(0, |it| (position + 1).saturating_sub(it)) / TILE * TILE;
     let parts: Vec<_> = kv.parts(start..end).collect();
-    let splits = |len: usize| len.div_ceil(SPLIT);
-    let all_splits: usize = parts.iter().map(|it| splits(it.positions.len())).sum();
-    let gathered =
-        b.scratch.attention.words(&mut b.encoder, n * n_heads * all_splits * (v_dim + 2));
-    let q_buf = b.buf(q.buf).clone();
+    let tiles = |len: usize| len.div_ceil(TILE);
+    let all_tiles: usize = parts.iter().map(|it| tiles(it.positions.len())).sum();
+    let n_parts = if is_shared { 1 } else { all_tiles };
+    let gathered = b.scratch.attention.words(&mut b.encoder, n * n_heads * n_parts * (v_dim + 2));
+    let (q_buf, y) = (b.buf(q.buf).clone(), b.buf(out.buf).clone());
     let mask = selection.map(|it| &b.selections[it.0 as usize]);
     let mask_words = mask.map_or(0, |it| it.words);
     let mask_mem = mask.and_then(|it| it.mem.clone()).unwrap_or_else(|| q_buf.mem.clone());
+    let sink_mem = sinks.map_or_else(|| q_buf.mem.clone(), |it| b.vector(it).clone());
     let values = if op.v.is_some() { &kv.v } else { &kv.k };
     let row = span.rows.start + first;
-    let mut first_split = 0;
-    let group = n_heads / kv.n_heads;
-    // Queries that share keys are worked on together where they are enough to
-    // fill a workgroup; the bits are the same.
-    let is_shared = n * group >= b.least_shared_queries && v_dim <= MOST_VALUES;
-    for part in parts {
-        let n_splits = splits(part.positions.len());
-        let n_blocks = (n * group).div_ceil(QUERIES);
-        let n_groups = n_splits * if is_shared { kv.n_heads * n_blocks } else { n * n_heads };
+    let n_queries = n * n_heads / kv.n_heads;
+    let variant = Shape { kv, values, v_dim, is_masked: selection.is_some(), n_queries };
+    let variant = if is_shared { variant.of_rows() } else { variant.of_tiles() };
+    let n_blocks = n_queries.div_ceil(variant.1);
+    let mut first_tile = 0;
+    for (i, part) in parts.iter().enumerate() {
+        let n_tiles = tiles(part.positions.len());
+        let n_groups = kv.n_heads * n_blocks * if is_shared { 1 } else { n_tiles };
         let params = [
             word(n_heads),
-            word(group),
-            word(kv.k.dim),
-            word(v_dim),
+            word(n_heads / kv.n_heads),
             word(q.start),
             word(q_buf.width),
             word(q.stride),
@@ -166,53 +188,99 @@ fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, (first, n): (usize, 
             word(part.start),
             word(part.positions.start),
             word(part.positions.end),
-            word(SPLIT),
-            word(n_splits),
             word(n_blocks),
-            word(all_splits),
-            word(first_split),
+            word(all_tiles),
+            word(first_tile),
             word(kv.k.row_words),
             word(values.row_words),
             word(mask_words),
-            word(n),
+            word(n_queries),
+            word(out.start),
+            word(y.width),
+            word(out.stride),
+            u32::from(sinks.is_some()),
+            u32::from(i + 1 < parts.len()),
             word(n_groups),
         ];
-        let is_masked = u32::from(selection.is_some());
-        let variant = if is_shared {
-            let fours = v_dim.div_ceil(4 * QUERIES);
-            let at_once = 1 << (8 / fours).ilog2();
-            Variant::new(Shader::AttentionRows, &[kv.kind(), word(fours), is_masked, at_once])
-        } else {
-            let (cols, q_dim) = (v_dim.div_ceil(TILE), (kv.k.dim + 1).next_multiple_of(4));
-            Variant::new(Shader::Attention, &[kv.kind(), word(cols), is_masked, word(q_dim)])
-        };
         let (keys, values) = (&kv.k.pieces[part.piece], &values.pieces[part.piece]);
         b.encoder.dispatch(
-            variant,
+            variant.0,
             &params,
-            &[&q_buf.mem, keys, values, &mask_mem, &gathered],
+            &[&q_buf.mem, keys, values, &mask_mem, &sink_mem, &gathered, &y.mem],
             Grid::Linear(n_groups),
         );
-        first_split += n_splits;
+        first_tile += n_tiles;
     }
-    let out_buf = b.buf(out.buf).clone();
-    let sink_mem = sinks.map_or_else(|| gathered.clone(), |it| b.vector(it).clone());
+    if is_shared || all_tiles == 1 {
+        return;
+    }
+    let n_groups = n * n_heads * v_dim.div_ceil(TILE);
     let params = [
         word(n_heads),
         word(v_dim),
-        word(all_splits),
+        word(all_tiles),
         word(row),
         word(out.start),
-        word(out_buf.width),
+        word(y.width),
         word(out.stride),
-        word(n * n_heads),
+        word(n_groups),
     ];
     b.encoder.dispatch(
         Variant::new(Shader::MergeAttention, &[u32::from(sinks.is_some())]),
         &params,
-        &[&gathered, &sink_mem, &out_buf.mem],
-        Grid::Linear(n * n_heads),
+        &[&gathered, &sink_mem, &y.mem],
+        Grid::Linear(n_groups),
     );
+}
+
+/// What the kernels of attention are compiled for.
+struct Shape<'a> {
+    kv: &'a Kv,
+    values: &'a Plane,
+    v_dim: usize,
+    is_masked: bool,
+    /// Those that share their keys.
+    n_queries: usize,
+}
+
+impl Shape<'_> {
+    /// Words that are read at once: four columns, where vectors consist of such.
+    fn width(&self) -> u32 {
+        let are_fours = [self.kv.k.dim, self.values.dim].iter().all(|it| it.is_multiple_of(4));
+        match self.kv.dtype {
+            KvType::F32 if are_fours => 4,
+            KvType::Bf16 if are_fours => 2,
+            _ => 1,
+        }
+    }
+
+    fn consts(&self) -> [u32; 5] {
+        let Shape { kv, v_dim, is_masked, .. } = self;
+        [kv.kind(), self.width(), u32::from(*is_masked), word(kv.k.dim), word(*v_dim)]
+    }
+
+    /// The kernel for many queries, and how many a workgroup has.
+    fn of_rows(&self) -> (Variant, usize) {
+        let fours = self.v_dim.div_ceil(4 * ROWS_QUERIES);
+        let at_once = 1 << (8 / fours).ilog2();
+        let consts = [&self.consts()[..], &[word(fours), at_once]].concat();
+        (Variant::new(Shader::AttentionRows, &consts), ROWS_QUERIES)
+    }
+
+    /// The kernel for a tile, and how many queries a workgroup has.
+    fn of_tiles(&self) -> (Variant, usize) {
+        let sixteens = self.kv.k.dim.div_ceil(16);
+        let n_bursts = sixteens.div_ceil(STEPS);
+        let steps = sixteens.div_ceil(n_bursts).next_multiple_of(4);
+        let fit = (QUERY_FOURS / (4 * steps * n_bursts)).max(1);
+        let queries = self.n_queries.next_power_of_two().min(1 << fit.ilog2()).min(QUERIES);
+        let fours = self.v_dim.div_ceil(4).next_power_of_two();
+        let (fours, cols) = (fours.min(THREADS), fours.div_ceil(THREADS));
+        let parts = queries.min(THREADS / fours);
+        let own = [queries, steps, n_bursts - 1, fours, parts, cols].map(word);
+        let consts = [&self.consts()[..], &own].concat();
+        (Variant::new(Shader::Attention, &consts), queries)
+    }
 }
 
 pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]) {

@@ -11,7 +11,7 @@ mod products;
 mod repeated;
 mod rounding;
 
-pub(crate) use attention::{Mask, QUERIES, attention, select_positions};
+pub(crate) use attention::{MANY_QUERIES, Mask, attention, select_positions};
 pub(crate) use elementwise::{
     RopeTable, add, add_bias, copy, gated_rms_norm, layer_norm, rms_norm, rope, sigmoid_gate,
     swiglu,

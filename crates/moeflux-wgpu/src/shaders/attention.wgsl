@@ -1,139 +1,195 @@
-// Attention of one query head of one row to some positions: what softmax and
-// mixing have gathered, for `merge_attention.wgsl` to put together.
+// Attention of QUERIES queries that share their keys (heads of a group, of some
+// rows) to a tile of positions. `merge_attention.wgsl` puts tiles together,
+// where there are several.
+//
+// Loads come in bursts that are written out: what the compiler would leave as a
+// loop waits for memory at each step.
 
-const THREADS: u32 = 64u;
+const THREADS: u32 = 256u;
+// Fours of a query: STEPS sixteens of columns at a time, LATER times more.
+const Q_FOURS: u32 = 4u * STEPS * (LATER + 1u);
 
-var<workgroup> query: array<f32, Q_DIM>;
-var<workgroup> weights: array<f32, THREADS>;
-var<workgroup> partial: array<f32, THREADS>;
+var<workgroup> query: array<vec4<f32>, QUERIES * Q_FOURS>;
+// Scores, then weights: queries by positions.
+var<workgroup> weights: array<vec4<f32>, QUERIES * TILE / 4u>;
+// Maximum and total of each query.
+var<workgroup> softened: array<vec2<f32>, QUERIES>;
 
-fn highest(thread: u32, value: f32) -> f32 {
-    partial[thread] = value;
-    workgroupBarrier();
-    for (var half = THREADS / 2u; half > 0u; half = half >> 1u) {
-        if (thread < half) { partial[thread] = max(partial[thread], partial[thread + half]); }
-        workgroupBarrier();
-    }
-    let it = partial[0];
-    workgroupBarrier();
-    return it;
+fn score(query: u32, position: u32) -> f32 {
+    return weights[(query * TILE + position) >> 2u][position & 3u];
 }
 
-fn total(thread: u32, value: f32) -> f32 {
-    partial[thread] = value;
-    workgroupBarrier();
-    for (var half = THREADS / 2u; half > 0u; half = half >> 1u) {
-        if (thread < half) { partial[thread] += partial[thread + half]; }
-        workgroupBarrier();
-    }
-    let it = partial[0];
-    workgroupBarrier();
-    return it;
-}
-
-fn score(vector: u32) -> f32 {
-    var sum = 0.0;
-    if (KV == 0u) {
-        for (var i = 0u; i < p.k_dim; i++) {
-            sum = fma(query[i], bitcast<f32>(keys[vector + i]), sum);
-        }
-    } else if (KV == 1u) {
-        for (var i = 0u; i < p.k_dim; i += 2u) {
-            let word = keys[vector + i / 2u];
-            sum = fma(query[i], stored(word, 0u), sum);
-            // The query has a zero behind its last element.
-            sum = fma(query[i + 1u], stored(word, 1u), sum);
-        }
-    } else {
-        for (var first = 0u; first < p.k_dim; first += 64u) {
-            let at = vector + (first / 64u) * 17u;
-            var products = 0.0;
-            let len = min(64u, p.k_dim - first);
-            for (var i = 0u; i < len; i += 4u) {
-                let word = keys[at + 1u + i / 4u];
-                for (var e = 0u; e < 4u; e++) {
-                    products = fma(query[first + i + e], stored(word, e), products);
-                }
-            }
-            sum = fma(products, bitcast<f32>(keys[at]), sum);
-        }
-    }
-    return sum * p.scale;
+fn put_score(query: u32, position: u32, score: f32) {
+    weights[(query * TILE + position) >> 2u][position & 3u] = score;
 }
 
 @compute @workgroup_size(THREADS)
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) n: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
+    @builtin(subgroup_invocation_id) in_subgroup: u32,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
 ) {
     let idx = linear(id, n);
     if (idx >= p.n) { return; }
-    let split = idx % p.n_splits;
-    let head = (idx / p.n_splits) % p.n_heads;
-    let row = idx / (p.n_splits * p.n_heads);
+    let thread = subgroup * subgroup_size + in_subgroup;
     let n_kv_heads = p.n_heads / p.group;
-    let kv_head = head / p.group;
-    let begin = (p.first_row + row) * p.q_width + p.q_start + head * p.q_stride;
-    for (var i = thread; i < Q_DIM; i += THREADS) {
-        var it = 0.0;
-        if (i < p.k_dim) { it = q[begin + i]; }
-        query[i] = it;
+    let first_query = (idx % p.n_blocks) * QUERIES;
+    let last_query = min(first_query + QUERIES, p.n_queries) - 1u;
+    let kv_head = (idx / p.n_blocks) % n_kv_heads;
+    let tile = idx / (p.n_blocks * n_kv_heads);
+    let first = p.seen_from + tile * TILE;
+
+    // Four lanes have a position.
+    let lane = thread & 3u;
+    let quad = thread >> 2u;
+    let key = key_at(min(first + quad, p.seen_to - 1u), kv_head);
+#each h STEPS/4
+#each u 4
+    var k$h_$u = key_four(key, 64u * $hu + 16u * $uu + 4u * lane);
+#end
+#end
+    for (var i = thread; i < QUERIES * Q_FOURS; i += THREADS) {
+        let it = min(first_query + i / Q_FOURS, last_query);
+        query[i] = query_four(query_at(kv_head, it), 4u * (i % Q_FOURS));
     }
     workgroupBarrier();
-    let seen_end = p.position + row + 1u;
-    let split_start = p.seen_from + split * p.split_len;
-    let end = min(min(split_start + p.split_len, p.seen_to), seen_end);
-    let start = max(split_start, first_seen(row));
-    // Tiles begin at the same positions whatever the window.
-    let skipped = (start - split_start) / THREADS * THREADS;
-    var largest = NONE;
-    var sum = 0.0;
-    var acc: array<f32, COLS>;
-    for (var first = split_start + skipped; first < end; first += THREADS) {
-        let position = first + thread;
-        var it = NONE;
-        var is_seen = position >= start && position < end;
-#if MASKED
-        if (is_seen) {
-            let word = chosen[(p.first_row + row) * p.mask_words + position / 32u];
-            is_seen = ((word >> (position & 31u)) & 1u) != 0u;
+#each g QUERIES
+    var sum$g = 0.0;
+#end
+    for (var i = 0u; i <= LATER; i++) {
+        let at = 4u * STEPS * i + lane;
+#each h STEPS/4
+#if KV/2
+        // Integers that share a scale are multiplied by it together.
+        let scale$h = key_scale(key, 16u * STEPS * i + 64u * $hu);
+#end
+#each g QUERIES
+        {
+#if KV/2
+            var sum = 0.0;
+#else
+            var sum = sum$g;
+#end
+#each u 4
+            sum = dot_from(sum, query[at + $gu * Q_FOURS + 16u * $hu + 4u * $uu], k$h_$u);
+#end
+#if KV/2
+            sum$g = fma(sum, scale$h, sum$g);
+#else
+            sum$g = sum;
+#end
         }
 #end
-        if (is_seen) {
-            it = score(((position - p.piece_start) * n_kv_heads + kv_head) * p.k_words);
+#end
+        if (i < LATER) {
+            let next = 16u * STEPS * (i + 1u) + 4u * lane;
+#each h STEPS/4
+#each u 4
+            k$h_$u = key_four(key, next + 64u * $hu + 16u * $uu);
+#end
+#end
         }
-        // Read back, it is rounded whatever it goes into.
-        weights[thread] = it;
-        let new_largest = max(largest, highest(thread, it));
-        var weight = 0.0;
-        if (is_seen) { weight = exp_(weights[thread] - new_largest); }
-        weights[thread] = weight;
-        let tile_sum = total(thread, weight);
-        let factor = exp_(largest - new_largest);
-        sum = fma(sum, factor, tile_sum);
-        largest = new_largest;
-        let len = min(THREADS, end - first);
-        for (var c = 0u; c < COLS; c++) {
-            let col = c * THREADS + thread;
-            if (col < p.v_dim) {
-                var mixed = acc[c] * factor;
-                for (var j = 0u; j < len; j++) {
-                    let at = ((first + j - p.piece_start) * n_kv_heads + kv_head) * p.v_words;
-                    if (weights[j] > 0.0) { mixed = fma(weights[j], value_at(at, col), mixed); }
-                }
-                acc[c] = mixed;
+    }
+#each g QUERIES
+    sum$g += subgroupShuffleXor(sum$g, 1u);
+    sum$g += subgroupShuffleXor(sum$g, 2u);
+    if (lane == ($gu & 3u)) { put_score($gu, quad, sum$g * p.scale); }
+#end
+
+    // FOURS threads have the columns of a value, COLS fours each, for the same
+    // QUERIES / PARTS queries.
+    let four = thread % FOURS;
+    let mine = (thread / FOURS) * (QUERIES / PARTS);
+    let last = p.seen_to - 1u;
+    let len = min(TILE, p.seen_to - first);
+#each c COLS
+#each h 4
+#each u 4
+    var v$c_$h_$u = vec4<f32>();
+#end
+#end
+#end
+    if (mine < QUERIES) {
+#each c COLS
+#each h 4
+#each u 4
+        v$c_$h_$u = value_four(
+            value_at(min(first + 4u * $hu + $uu, last), kv_head), 4u * (four + $cu * THREADS));
+#end
+#end
+#end
+    }
+    workgroupBarrier();
+    let my_query = min(first_query + (thread >> 3u), last_query);
+    let it = softmax(thread, my_query / p.group, first);
+    if (thread < 8u * QUERIES) { softened[thread >> 3u] = it; }
+    workgroupBarrier();
+    if (mine >= QUERIES) { return; }
+#each c COLS
+#each g QUERIES/PARTS
+    var acc$c_$g = vec4<f32>();
+#end
+#end
+    for (var j = 0u; j < len; j += 16u) {
+#each c COLS
+#each h 4
+#each u 4
+        let now$c_$h_$u = v$c_$h_$u;
+#end
+#end
+#end
+        if (j + 16u < len) {
+            let next = first + j + 16u;
+#each c COLS
+#each h 4
+#each u 4
+            v$c_$h_$u = value_four(
+                value_at(min(next + 4u * $hu + $uu, last), kv_head), 4u * (four + $cu * THREADS));
+#end
+#end
+#end
+        }
+#each h 4
+#each g QUERIES/PARTS
+        {
+            let weight = weights[(mine + $gu) * (TILE / 4u) + j / 4u + $hu];
+#each c COLS
+            acc$c_$g = fma(vec4<f32>(weight.x), now$c_$h_0, acc$c_$g);
+            acc$c_$g = fma(vec4<f32>(weight.y), now$c_$h_1, acc$c_$g);
+            acc$c_$g = fma(vec4<f32>(weight.z), now$c_$h_2, acc$c_$g);
+            acc$c_$g = fma(vec4<f32>(weight.w), now$c_$h_3, acc$c_$g);
+#end
+        }
+#end
+#end
+    }
+#each g QUERIES/PARTS
+    if (first_query + mine + $gu <= last_query) {
+        let query = first_query + mine + $gu;
+        let head = head_of(kv_head, query);
+        let row = query / p.group;
+        let it = softened[mine + $gu];
+        if (p.all_tiles == 1u) {
+            let before = begun(head);
+            let factors = factors_of(before.x, it.x);
+            let inverse = 1.0 / fma(it.y, factors.y, before.y * factors.x);
+            let at = (p.first_row + row) * p.y_width + p.y_start + head * p.y_stride;
+#each c COLS
+            put_y(at, 4u * (four + $cu * THREADS), acc$c_$g * factors.y * inverse);
+#end
+        } else {
+            let part = (row * p.n_heads + head) * p.all_tiles + p.first_tile + tile;
+            let at = part * (V_DIM + 2u);
+            if (four == 0u) {
+                parts[at] = it.x;
+                parts[at + 1u] = it.y;
             }
+#each c COLS
+            put_part(at + 2u, 4u * (four + $cu * THREADS), acc$c_$g);
+#end
         }
-        workgroupBarrier();
     }
-    let out = ((row * p.n_heads + head) * p.all_splits + p.first_split + split) * (p.v_dim + 2u);
-    if (thread == 0u) {
-        parts[out] = largest;
-        parts[out + 1u] = sum;
-    }
-    for (var c = 0u; c < COLS; c++) {
-        let col = c * THREADS + thread;
-        if (col < p.v_dim) { parts[out + 2u + col] = acc[c]; }
-    }
+#end
 }

@@ -1,10 +1,10 @@
-// Puts together what splits of the positions gathered; a sink takes part in
-// the softmax and has no value.
+// Puts together what tiles of positions gathered, one behind the other, 64
+// columns of a query a workgroup.
 
 struct Params {
     n_heads: u32,
     v_dim: u32,
-    n_splits: u32,
+    n_tiles: u32,
     first_row: u32,
     start: u32,
     width: u32,
@@ -17,7 +17,15 @@ struct Params {
 @group(0) @binding(2) var<storage, read> sinks: array<f32>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 
-@compute @workgroup_size(64)
+const NONE: f32 = -3.0e38;
+// Tiles whose factors are found together, and that are read together.
+const ROUND: u32 = 64u;
+
+var<workgroup> largest: array<f32, ROUND>;
+// By what the sums so far, and those of a tile, are multiplied; its total.
+var<workgroup> factors: array<vec4<f32>, ROUND>;
+
+@compute @workgroup_size(ROUND)
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) n: vec3<u32>,
@@ -25,26 +33,64 @@ fn main(
 ) {
     let idx = linear(id, n);
     if (idx >= p.n) { return; }
-    let head = idx % p.n_heads;
-    let row = idx / p.n_heads;
+    let n_blocks = (p.v_dim + 63u) / 64u;
+    let col = (idx % n_blocks) * 64u + thread;
+    let read_col = min(col, p.v_dim - 1u) + 2u;
+    let head = (idx / n_blocks) % p.n_heads;
+    let row = idx / (n_blocks * p.n_heads);
     let size = p.v_dim + 2u;
-    let first = idx * p.n_splits * size;
-    var largest = -3.0e38;
-    if (SINKS != 0u) { largest = sinks[head]; }
-    for (var s = 0u; s < p.n_splits; s++) { largest = max(largest, parts[first + s * size]); }
+    let first = (row * p.n_heads + head) * p.n_tiles * size;
+    var before = NONE;
     var sum = 0.0;
-    for (var s = 0u; s < p.n_splits; s++) {
-        let at = first + s * size;
-        sum = fma(parts[at + 1u], exp_(parts[at] - largest), sum);
+    if (SINKS != 0u) {
+        before = sinks[head];
+        sum = 1.0;
     }
-    if (SINKS != 0u) { sum += exp_(sinks[head] - largest); }
-    let out = (p.first_row + row) * p.width + p.start + head * p.stride;
-    for (var col = thread; col < p.v_dim; col += 64u) {
-        var mixed = 0.0;
-        for (var s = 0u; s < p.n_splits; s++) {
-            let at = first + s * size;
-            mixed = fma(parts[at + 2u + col], exp_(parts[at] - largest), mixed);
+    var mixed = 0.0;
+    for (var tile = 0u; tile < p.n_tiles; tile += ROUND) {
+        let len = min(ROUND, p.n_tiles - tile);
+        let begin = first + tile * size;
+        // Those that there are not count for nothing.
+        var mine = vec2<f32>(NONE, 0.0);
+        if (thread < len) {
+            mine = vec2<f32>(parts[begin + thread * size], parts[begin + thread * size + 1u]);
         }
-        y[out + col] = mixed / sum;
+#each u 16
+        var part$u = 0.0;
+        if ($uu < len) { part$u = parts[begin + $uu * size + read_col]; }
+#end
+        workgroupBarrier();
+        largest[thread] = mine.x;
+        workgroupBarrier();
+        var all = before;
+        for (var s = 0u; s < len; s += 8u) {
+#each u 8
+            before = max(before, select(NONE, largest[s + $uu], s + $uu < thread));
+            all = max(all, largest[s + $uu]);
+#end
+        }
+        let both = max(before, mine.x);
+        factors[thread] = vec4<f32>(exp_(before - both), exp_(mine.x - both), mine.y, 0.0);
+        workgroupBarrier();
+        before = all;
+        for (var s = 0u; s < len; s += 16u) {
+#each u 16
+            let now$u = part$u;
+#end
+#each u 16
+            if (s + ${u+16}u < len) { part$u = parts[begin + (s + ${u+16}u) * size + read_col]; }
+#end
+#each u 16
+            if (s + $uu < len) {
+                let its = factors[s + $uu];
+                sum = fma(its.z, its.y, sum * its.x);
+                mixed = fma(now$u, its.y, mixed * its.x);
+            }
+#end
+        }
+    }
+    if (col < p.v_dim) {
+        let out = (p.first_row + row) * p.width + p.start + head * p.stride;
+        y[out + col] = mixed * (1.0 / sum);
     }
 }

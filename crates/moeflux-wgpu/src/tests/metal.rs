@@ -83,8 +83,24 @@ fn variants() -> Vec<Variant> {
         add(Shader::Route, &[&[kind]]);
         add(Shader::StoreKv, &[&[kind]]);
         add(Shader::ScoreIndex, &[&[kind]]);
-        add(Shader::Attention, &[&[kind, 1, 0, 20], &[kind, 8, 1, 580]]);
-        add(Shader::AttentionRows, &[&[kind, 1, 0, 8], &[kind, 4, 1, 2], &[kind, 8, 0, 1]]);
+        let wide = [4, 2, 1][kind as usize];
+        add(
+            Shader::Attention,
+            &[
+                &[kind, 1, 0, 70, 51, 1, 8, 0, 16, 1, 1],
+                &[kind, wide, 1, 256, 256, 8, 16, 0, 64, 4, 1],
+                &[kind, wide, 0, 576, 512, 4, 12, 2, 128, 2, 1],
+                &[kind, 1, 0, 64, 2000, 8, 4, 0, 256, 1, 2],
+            ],
+        );
+        add(
+            Shader::AttentionRows,
+            &[
+                &[kind, 1, 0, 70, 51, 1, 8],
+                &[kind, wide, 1, 576, 512, 4, 2],
+                &[kind, wide, 0, 64, 1000, 8, 1],
+            ],
+        );
         for (group, digits) in [(32, 1), (64, 2), (128, 2)] {
             add(
                 Shader::Round,
