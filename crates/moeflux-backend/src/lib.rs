@@ -19,7 +19,7 @@ use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
 pub use counters::{DeviceCounters, DeviceStats, KernelTime};
 pub use ops::{
-    Activation, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
+    Activation, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
     ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, GatedRmsNorm, HeadProduct, Heads,
     HeldExperts, HostMatrix, Inputs, KvType, LayerNorm, Projection, RmsNorm, Rope, RopePairs,
     RopeSpec, Route, RoutedExperts, Routing, Scoring, SelectPositions, Selection, Sequence, Shared,
@@ -134,6 +134,12 @@ pub trait Backend: Send {
     fn causal_conv(&mut self, op: CausalConv, spans: &[Span]);
     /// Runs the recurrence row by row.
     fn delta_rule(&mut self, op: DeltaRule, spans: &[Span]);
+    /// [`causal_conv`](Backend::causal_conv), [`delta_rule`](Backend::delta_rule)
+    /// and [`gated_rms_norm`](Backend::gated_rms_norm); what the delta rule
+    /// leaves in its output, unless the norm writes there, is open.
+    fn delta_net(&mut self, op: DeltaNet, spans: &[Span]) {
+        op.run_parts(self, spans);
+    }
     /// `acc += bias`, in every row.
     fn add_bias(&mut self, rows: usize, acc: Cols, bias: Vector);
     /// `acc += x`.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use moeflux_core::quant::MatrixFormat;
 use moeflux_core::{Expert, ExpertId, HostBuf, LayerIdx};
 
+use crate::Backend;
+
 /// Device memory holding `f32` activations, one row a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Buf(pub u32);
@@ -396,6 +398,28 @@ pub struct DeltaRule {
     pub dt_bias: Vector,
     /// A [`CacheSpec::Delta`].
     pub cache: Cache,
+}
+
+/// What a delta net does between its projections, as
+/// [`Backend::delta_net`](crate::Backend::delta_net) says.
+#[derive(Clone, Copy, Debug)]
+pub struct DeltaNet {
+    /// First a convolution,
+    pub conv: CausalConv,
+    /// then the delta rule on what comes out,
+    pub delta: DeltaRule,
+    /// then a norm of what that gives.
+    pub norm: GatedRmsNorm,
+}
+
+impl DeltaNet {
+    /// Its parts, one by one.
+    pub fn run_parts<B: Backend + ?Sized>(self, backend: &mut B, spans: &[Span]) {
+        let rows = spans.last().map_or(0, |it| it.rows.end);
+        backend.causal_conv(self.conv, spans);
+        backend.delta_rule(self.delta, spans);
+        backend.gated_rms_norm(rows, self.norm);
+    }
 }
 
 /// How routers turn logits into experts and weights.

@@ -12,7 +12,7 @@ use moeflux_core::quant::MatrixFormat;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
 use crate::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
     DeviceCounters, DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HeldExperts,
     HostMatrix, Inputs, KernelTime, LayerNorm, Projection, RmsNorm, Rope, RopeSpec, Route,
     RoutedExperts, Routing, SelectPositions, Selection, Sequence, Span, Stage, Vector, Weight,
@@ -456,6 +456,11 @@ impl Backend for Timed {
     fn delta_rule(&mut self, op: DeltaRule, spans: &[Span]) {
         let work = |facts: &Facts| facts.delta(&op, spans);
         self.time("delta_rule", work, |it| it.delta_rule(op, spans));
+    }
+
+    fn delta_net(&mut self, op: DeltaNet, spans: &[Span]) {
+        let work = |facts: &Facts| facts.delta(&op.delta, spans);
+        self.time("delta_net", work, |it| it.delta_net(op, spans));
     }
 
     fn add_bias(&mut self, rows: usize, acc: Cols, bias: Vector) {

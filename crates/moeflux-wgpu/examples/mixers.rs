@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, GatedRmsNorm, Heads, KvType,
-    RmsNorm, RopePairs, RopeSpec, Sequence, Span,
+    Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm,
+    Heads, KvType, RmsNorm, RopePairs, RopeSpec, Sequence, Span,
 };
 use moeflux_wgpu::{Context, Wgpu};
 
@@ -131,7 +131,7 @@ fn delta_net(b: &mut Wgpu, n_rows: usize) {
     let x = cols(b, n_rows, channels);
     let out = cols(b, n_rows, channels);
     let z = cols(b, n_rows, v_cols).heads(n_v_heads);
-    let [decay, strength] = [(); 2].map(|()| cols(b, n_rows, n_v_heads));
+    let gates = cols(b, n_rows, 2 * n_v_heads);
     let mixed = cols(b, n_rows, v_cols).heads(n_v_heads);
     let weight = b.load_vector(&vec![0.3; kernel * channels]);
     let [a_log, dt_bias] = [(); 2].map(|()| b.load_vector(&vec![0.1; n_v_heads]));
@@ -142,18 +142,21 @@ fn delta_net(b: &mut Wgpu, n_rows: usize) {
         q: out.slice(0, k_cols).heads(n_k_heads),
         k: out.slice(k_cols, k_cols).heads(n_k_heads),
         v: out.slice(2 * k_cols, v_cols).heads(n_v_heads),
-        a: decay,
-        b: strength,
+        a: gates.slice(0, n_v_heads),
+        b: gates.slice(n_v_heads, n_v_heads),
         a_log,
         dt_bias,
         cache: Cache(1),
     };
     let norm = RmsNorm { out: mixed, x: mixed, weight: norm_weight, eps: 1e-6 };
+    let op = DeltaNet { conv, delta, norm: GatedRmsNorm { norm, gate: z } };
     measure(b, &format!("delta net, rows {n_rows}"), &mut |b, i| {
         let sequence = sequences[i % sequences.len()];
         let spans = [Span { sequence, rows: 0..n_rows, position: 640 }];
-        b.causal_conv(conv, &spans);
-        b.delta_rule(delta, &spans);
-        b.gated_rms_norm(n_rows, GatedRmsNorm { norm, gate: z });
+        b.delta_net(op, &spans);
+    });
+    measure(b, &format!("delta net in parts, rows {n_rows}"), &mut |b, i| {
+        let sequence = sequences[i % sequences.len()];
+        op.run_parts(b, &[Span { sequence, rows: 0..n_rows, position: 640 }]);
     });
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
     DeviceCounters, DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HeldExperts,
     HostMatrix, KernelTime, LayerNorm, Projection, RmsNorm, Rope, RopeSpec, Route, RoutedExperts,
     Routing, SelectPositions, Selection, Sequence, Span, Vector, Weight,
@@ -305,6 +305,10 @@ impl Backend for Wgpu {
 
     fn delta_rule(&mut self, op: DeltaRule, spans: &[Span]) {
         ops::delta_rule(self, op, spans);
+    }
+
+    fn delta_net(&mut self, op: DeltaNet, spans: &[Span]) {
+        ops::delta_net(self, op, spans);
     }
 
     fn add_bias(&mut self, rows: usize, acc: Cols, bias: Vector) {

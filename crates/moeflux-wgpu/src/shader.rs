@@ -34,8 +34,10 @@ pub(crate) enum Shader {
     ChooseIndex,
     Conv,
     ConvHistory,
+    ConvStep,
     PrepareDelta,
     Delta,
+    DeltaStep,
     Route,
     GroupRows,
     GroupJobs,
@@ -79,6 +81,8 @@ enum Uses {
     Caches,
     /// These, and what is attended to.
     Attention,
+    /// The sums of the delta rule.
+    Quads,
 }
 
 struct Facts {
@@ -159,8 +163,15 @@ impl Shader {
             Shader::ChooseIndex => facts!("choose_index", Nothing, "rw", &[]),
             Shader::Conv => facts!("conv", Nothing, "wrrr", &[]),
             Shader::ConvHistory => facts!("conv_history", Nothing, "wr", &[]),
+            Shader::ConvStep => facts!("conv_step", Nothing, "wrrw", &["KEPT"]),
             Shader::PrepareDelta => facts!("prepare_delta", Nothing, "rrrrrrww", &[]),
-            Shader::Delta => facts!("delta", Nothing, "wrrrw", &["LANES", "KEPT"]),
+            Shader::Delta => facts!("delta", Quads, "wrrrw", &["WIDTH", "K_DIM", "KEPT"]),
+            Shader::DeltaStep => facts!(
+                "delta_step",
+                Quads,
+                "wrrrrrrw",
+                &["WIDTH", "K_DIM", "KEPT", "V_DIM", "PASSES"]
+            ),
             Shader::Route => facts!("route", Nothing, "rrw", &["SCORING"]),
             Shader::GroupRows => facts!("group_rows", Nothing, "rw", &[]),
             Shader::GroupJobs => facts!("group_jobs", Nothing, "rrw", &[]),
@@ -253,6 +264,9 @@ impl Variant {
                 text.push_str(include_str!("shaders/kv.wgsl"));
                 let attended = include_str!("shaders/attended.wgsl");
                 text.push_str(&preprocess(attended, &consts));
+            }
+            Uses::Quads => {
+                text.push_str(&preprocess(include_str!("shaders/quads.wgsl"), &consts));
             }
         }
         // Extensions are enabled before anything else.

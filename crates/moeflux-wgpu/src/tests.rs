@@ -5,6 +5,7 @@ mod attention;
 mod grouped;
 mod memory;
 mod metal;
+mod mixers;
 
 use std::sync::Arc;
 

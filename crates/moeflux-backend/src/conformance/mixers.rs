@@ -1,14 +1,20 @@
 //! Convolutions and recurrences, with their states.
 
 use super::{Numbers, Suite, filled, read};
-use crate::{Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, Sequence, Span};
+use crate::{
+    Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm, RmsNorm,
+    Sequence, Span,
+};
 
 pub(super) fn check(suite: &Suite<'_>) {
     for (channels, kernel) in [(1, 2), (19, 3), (300, 4)] {
         convolution(suite, channels, kernel);
     }
-    for (n_k_heads, n_v_heads, k_dim, v_dim) in [(1, 1, 16, 16), (2, 6, 20, 11), (2, 4, 128, 64)] {
+    for (n_k_heads, n_v_heads, k_dim, v_dim) in [(1, 1, 16, 16), (2, 6, 21, 11), (1, 2, 128, 128)] {
         delta_rule(suite, n_k_heads, n_v_heads, (k_dim, v_dim));
+        for is_in_place in [true, false] {
+            delta_net(suite, n_k_heads, n_v_heads, (k_dim, v_dim), is_in_place);
+        }
     }
 }
 
@@ -84,6 +90,57 @@ fn delta_rule(suite: &Suite<'_>, n_k_heads: usize, n_v_heads: usize, dims: (usiz
             seed += 1;
             b.write(qkv.buf, &Numbers::new(seed).floats(5 * qkv.len));
             b.delta_rule(op, spans);
+        })
+    });
+}
+
+fn delta_net(
+    suite: &Suite<'_>,
+    n_k_heads: usize,
+    n_v_heads: usize,
+    (k_dim, v_dim): (usize, usize),
+    is_in_place: bool,
+) {
+    let name = format!("delta_net {n_k_heads}/{n_v_heads} {k_dim}x{v_dim} {is_in_place}");
+    suite.case(&name, &|b| {
+        let (k_cols, v_cols) = (n_k_heads * k_dim, n_v_heads * v_dim);
+        let channels = 2 * k_cols + v_cols;
+        let x = filled(b, 5, channels, 60);
+        let qkv = filled(b, 5, channels, 61);
+        let mixed = filled(b, 5, v_cols, 62).heads(n_v_heads);
+        let out = if is_in_place { mixed } else { filled(b, 5, v_cols, 63).heads(n_v_heads) };
+        let gates = filled(b, 5, 2 * n_v_heads, 64);
+        let kernel = 3;
+        let weight = b.load_vector(&Numbers::new(65).floats(channels * kernel));
+        let norm_weight = b.load_vector(&Numbers::new(66).floats(v_dim));
+        let gate = filled(b, 5, v_cols, 67).heads(n_v_heads);
+        let delta = DeltaRule {
+            out: mixed,
+            q: qkv.slice(0, k_cols).heads(n_k_heads),
+            k: qkv.slice(k_cols, k_cols).heads(n_k_heads),
+            v: qkv.slice(2 * k_cols, v_cols).heads(n_v_heads),
+            a: gates.slice(0, n_v_heads),
+            b: gates.slice(n_v_heads, n_v_heads),
+            a_log: b.load_vector(&Numbers::new(68).floats(n_v_heads)),
+            dt_bias: b.load_vector(&Numbers::new(69).floats(n_v_heads)),
+            cache: Cache(1),
+        };
+        let norm = RmsNorm { out, x: mixed, weight: norm_weight, eps: 1e-6 };
+        let op = DeltaNet {
+            conv: CausalConv { out: qkv, x, weight, cache: Cache(0) },
+            delta,
+            norm: GatedRmsNorm { norm, gate },
+        };
+        let spec = [
+            CacheSpec::Conv { channels, kernel },
+            CacheSpec::Delta { n_heads: n_v_heads, k_dim, v_dim },
+        ];
+        let out = Cols { buf: out.buf, start: 0, len: v_cols };
+        let mut seed = 70;
+        run_steps(b, &spec, out, &mut |b, spans| {
+            seed += 1;
+            b.write(x.buf, &Numbers::new(seed).floats(5 * channels));
+            b.delta_net(op, spans);
         })
     });
 }

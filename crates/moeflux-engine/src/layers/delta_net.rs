@@ -2,8 +2,8 @@
 //! (Yang et al., 2024; as in transformers' `qwen3_5_moe` and `qwen3_next`).
 
 use moeflux_backend::{
-    Cache, CacheSpec, CausalConv, Cols, DeltaRule, GatedRmsNorm, Heads, Projection, Stage, Vector,
-    Weight,
+    Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm, Heads, Projection,
+    Stage, Vector, Weight,
 };
 use moeflux_core::checkpoint::Config;
 
@@ -237,7 +237,6 @@ impl Mixer for DeltaNetLayer {
         ];
         backend.project(rows, x, &projections);
         let conv = CausalConv { out: convolved, x: qkv, weight: self.conv, cache: self.conv_cache };
-        backend.causal_conv(conv, spans);
         let delta = DeltaRule {
             out: mixed,
             q,
@@ -249,8 +248,8 @@ impl Mixer for DeltaNetLayer {
             dt_bias: self.dt_bias,
             cache: self.delta_cache,
         };
-        backend.delta_rule(delta, spans);
-        backend.gated_rms_norm(rows, GatedRmsNorm { norm: self.norm.op(mixed, mixed), gate: z });
+        let norm = GatedRmsNorm { norm: self.norm.op(mixed, mixed), gate: z };
+        backend.delta_net(DeltaNet { conv, delta, norm }, spans);
         backend.project(rows, columns(mixed), &[Projection { weight: self.out_proj, out }]);
     }
 }

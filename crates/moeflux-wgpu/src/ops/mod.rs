@@ -18,7 +18,7 @@ pub(crate) use elementwise::{
 };
 pub(crate) use heads::head_product;
 pub(crate) use held::routed_experts;
-pub(crate) use mixers::{causal_conv, delta_rule};
+pub(crate) use mixers::{causal_conv, delta_net, delta_rule};
 pub use moe::MAX_EXPERTS;
 pub(crate) use moe::{combine, experts, held_experts, route};
 pub(crate) use products::{embed, logits, project};

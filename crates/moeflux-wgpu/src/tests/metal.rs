@@ -111,7 +111,9 @@ fn variants() -> Vec<Variant> {
     add(Shader::Halves, &[&[64, 1], &[128, 2]]);
     add(Shader::Rope, &[&[0], &[1]]);
     add(Shader::MergeAttention, &[&[0], &[1]]);
-    add(Shader::Delta, &[&[8, 16], &[32, 4]]);
+    add(Shader::ConvStep, &[&[1], &[3]]);
+    add(Shader::Delta, &[&[4, 128, 8], &[1, 21, 2]]);
+    add(Shader::DeltaStep, &[&[4, 128, 8, 128, 2], &[1, 21, 2, 130, 3]]);
     for shader in [
         Shader::ChooseIndex,
         Shader::Conv,

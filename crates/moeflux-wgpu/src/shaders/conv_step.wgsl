@@ -1,0 +1,56 @@
+// A causal convolution of a few rows, then `silu`, and what it keeps; a thread
+// has one channel, whose last KEPT inputs it knows.
+
+struct Params {
+    channels: u32,
+    first_row: u32,
+    n_rows: u32,
+    x_start: u32,
+    x_width: u32,
+    y_start: u32,
+    y_width: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<storage, read> x: array<f32>;
+// (KEPT + 1, channels), the last for the newest input.
+@group(0) @binding(3) var<storage, read> weight: array<f32>;
+// (KEPT, channels), the oldest first.
+@group(0) @binding(4) var<storage, read_write> history: array<f32>;
+
+@compute @workgroup_size(64)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) n: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let channel = linear(id, n) * 64u + thread;
+    if (channel >= p.channels) { return; }
+    let x_at = p.first_row * p.x_width + p.x_start + channel;
+    let y_at = p.first_row * p.y_width + p.y_start + channel;
+#each t KEPT
+    var input$t = history[$tu * p.channels + channel];
+    let weight$t = weight[$tu * p.channels + channel];
+#end
+    let newest = weight[KEPT * p.channels + channel];
+    for (var row = 0u; row < p.n_rows; row++) {
+#each t 1
+        let input${t+KEPT} = x[x_at + row * p.x_width];
+        var sum = 0.0;
+#end
+#each t KEPT
+        sum = fma(weight$t, input$t, sum);
+#end
+#each t 1
+        sum = fma(newest, input${t+KEPT}, sum);
+#end
+        y[y_at + row * p.y_width] = silu(sum);
+#each t KEPT
+        input$t = input${t+1};
+#end
+    }
+#each t KEPT
+    history[$tu * p.channels + channel] = input$t;
+#end
+}
