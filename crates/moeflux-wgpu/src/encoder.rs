@@ -48,8 +48,12 @@ const ARENA_BYTES: usize = 8 << 20;
 const OP_BYTES: usize = 2 << 20;
 /// Bytes between the parameters of two kernels.
 const PARAMS_STRIDE: usize = 256;
-/// Kernels after which the device may begin.
-const DISPATCHES: usize = 32;
+/// Kernels after which the device may begin, behind a read-back. From then on
+/// every batch is half as large again as the one before, up to a limit: the
+/// device needs about as long for a kernel as the host for the next, and each
+/// submission costs it some kernels' time.
+const FIRST_BATCH: usize = 32;
+const LARGEST_BATCH: usize = 256;
 /// Most workgroups of one dimension.
 const GRID: u32 = 32_768;
 
@@ -77,6 +81,8 @@ pub(crate) struct Encoder {
     /// What was not handed over yet.
     batch: Batch,
     n_dispatches: usize,
+    /// Of the batch that is recorded.
+    most_dispatches: usize,
     arena: Mem,
     groups: HashMap<GroupKey, BindGroup>,
     /// Counts submissions: what lies in the arena is gone after one.
@@ -122,6 +128,7 @@ impl Encoder {
             context,
             batch: Batch::default(),
             n_dispatches: 0,
+            most_dispatches: FIRST_BATCH,
             arena: Mem::new(arena),
             groups: HashMap::new(),
             generation: 0,
@@ -209,8 +216,10 @@ impl Encoder {
     /// Begins an op, whose lists and parameters stay in one submission as long
     /// as they are bounded by `OP_BYTES`.
     pub(crate) fn begin(&mut self) {
-        if self.n_dispatches >= DISPATCHES || self.batch.arena.len() + OP_BYTES > ARENA_BYTES {
+        let is_full = self.n_dispatches >= self.most_dispatches;
+        if is_full || self.batch.arena.len() + OP_BYTES > ARENA_BYTES {
             self.submit();
+            self.most_dispatches = (self.most_dispatches * 3 / 2).min(LARGEST_BATCH);
         }
     }
 
@@ -385,6 +394,7 @@ impl Encoder {
 
     /// Submits everything recorded so far.
     fn submit_now(&mut self) {
+        self.most_dispatches = FIRST_BATCH;
         match self.take_batch() {
             Some(batch) if self.staging.is_open() => self.submit_behind_writers(batch),
             Some(batch) => {

@@ -30,6 +30,18 @@ var<workgroup> keys: array<u32, MAX_EXPERTS>;
 var<workgroup> best: array<vec2<u32>, THREADS>;
 var<workgroup> partial: array<f32, THREADS>;
 var<workgroup> group_keys: array<u32, THREADS>;
+// The experts chosen, by rank.
+var<workgroup> ranked: array<u32, MAX_EXPERTS>;
+
+const NOWHERE: u32 = 0xffffffffu;
+
+// Where a thread stands.
+struct Place {
+    thread: u32,
+    lane: u32,
+    subgroup: u32,
+    n_subgroups: u32,
+}
 
 fn total(thread: u32, value: f32) -> f32 {
     partial[thread] = value;
@@ -43,14 +55,12 @@ fn total(thread: u32, value: f32) -> f32 {
     return sum;
 }
 
-fn highest(thread: u32, value: f32) -> f32 {
-    partial[thread] = value;
+fn highest(at: Place, value: f32) -> f32 {
+    let mine = subgroupMax(value);
+    if (at.lane == 0u) { partial[at.subgroup] = mine; }
     workgroupBarrier();
-    for (var half = THREADS / 2u; half > 0u; half = half >> 1u) {
-        if (thread < half) { partial[thread] = max(partial[thread], partial[thread + half]); }
-        workgroupBarrier();
-    }
-    let it = partial[0];
+    var it = partial[0];
+    for (var s = 1u; s < at.n_subgroups; s++) { it = max(it, partial[s]); }
     workgroupBarrier();
     return it;
 }
@@ -60,23 +70,21 @@ fn is_better(a: vec2<u32>, b: vec2<u32>) -> bool {
     return a.x > b.x || (a.x == b.x && a.y < b.y);
 }
 
-fn best_of(thread: u32) -> u32 {
-    var mine = vec2<u32>(0u, 0xffffffffu);
-    for (var i = thread; i < p.n_experts; i += THREADS) {
+fn best_of(at: Place) -> u32 {
+    var mine = vec2<u32>(0u, NOWHERE);
+    for (var i = at.thread; i < p.n_experts; i += THREADS) {
         let it = vec2<u32>(keys[i], i);
         if (it.x > 0u && is_better(it, mine)) { mine = it; }
     }
-    best[thread] = mine;
+    let key = subgroupMax(mine.x);
+    let place = subgroupMin(select(NOWHERE, mine.y, mine.x == key));
+    if (at.lane == 0u) { best[at.subgroup] = vec2<u32>(key, place); }
     workgroupBarrier();
-    for (var half = THREADS / 2u; half > 0u; half = half >> 1u) {
-        if (thread < half && is_better(best[thread + half], best[thread])) {
-            best[thread] = best[thread + half];
-        }
-        workgroupBarrier();
+    var it = best[0];
+    for (var s = 1u; s < at.n_subgroups; s++) {
+        if (is_better(best[s], it)) { it = best[s]; }
     }
-    let it = best[0].y;
-    workgroupBarrier();
-    return it;
+    return it.y;
 }
 
 // The sum of a group's two best, by which groups are chosen.
@@ -121,10 +129,15 @@ fn keep_groups(thread: u32) {
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) n: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
+    @builtin(num_subgroups) n_subgroups: u32,
 ) {
     let row = linear(id, n);
     if (row >= p.n) { return; }
+    let thread = subgroup * subgroup_size + lane;
+    let at = Place(thread, lane, subgroup, n_subgroups);
     let begin = row * p.width + p.start;
     var largest = -3.0e38;
     for (var i = thread; i < p.n_experts; i += THREADS) {
@@ -133,7 +146,7 @@ fn main(
         if (it > largest) { largest = it; }
     }
     if (SCORING == 0u) {
-        largest = highest(thread, largest);
+        largest = highest(at, largest);
         var sum = 0.0;
         for (var i = thread; i < p.n_experts; i += THREADS) {
             scores[i] = exp_(scores[i] - largest);
@@ -156,26 +169,28 @@ fn main(
     var sum = 0.0;
     var first = 0.0;
     for (var rank = 0u; rank < p.top_k; rank++) {
-        let expert = best_of(thread);
+        let expert = best_of(at);
         let score = scores[min(expert, p.n_experts - 1u)];
         if (rank == 0u) { first = score; }
         if (SCORING == 1u) { sum += exp_(score - first); } else { sum += score; }
-        if (thread == 0u && expert < p.n_experts) {
-            keys[expert] = 0u;
-            chosen[out + rank] = expert;
-            chosen[weights + rank] = bitcast<u32>(score);
+        // Everybody has seen which it is before anybody looks for the next.
+        workgroupBarrier();
+        if (thread == 0u) {
+            ranked[rank] = expert;
+            if (expert < p.n_experts) { keys[expert] = 0u; }
         }
         workgroupBarrier();
     }
-    if (thread > 0u) { return; }
-    for (var rank = 0u; rank < p.top_k; rank++) {
-        var it = bitcast<f32>(chosen[weights + rank]);
+    for (var rank = thread; rank < p.top_k; rank += THREADS) {
+        let expert = min(ranked[rank], p.n_experts - 1u);
+        var it = scores[expert];
         if (SCORING == 1u) {
             it = exp_(it - first) / sum;
         } else {
             if (p.renormalises != 0u) { it /= sum + select(0.0, 1e-20, SCORING == 2u); }
             it *= p.scale;
         }
+        chosen[out + rank] = expert;
         chosen[weights + rank] = bitcast<u32>(it);
     }
 }
