@@ -20,10 +20,10 @@ use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 pub use counters::{DeviceCounters, DeviceStats, KernelTime};
 pub use ops::{
     Activation, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, GatedRmsNorm, HeadProduct, Heads,
-    HeldExperts, HostMatrix, Inputs, KvType, LayerNorm, Projection, RmsNorm, Rope, RopePairs,
-    RopeSpec, Route, RoutedExperts, Routing, Scoring, SelectPositions, Selection, Sequence, Shared,
-    Span, Vector, Weight,
+    ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, GatedAttention, GatedRmsNorm,
+    HeadProduct, Heads, HeldExperts, HostMatrix, Inputs, KvType, LayerNorm, Projection, RmsNorm,
+    Rope, RopePairs, RopeSpec, Route, RoutedExperts, Routing, Scoring, SelectPositions, Selection,
+    Sequence, Shared, Span, Vector, Weight,
 };
 pub use stage::Stage;
 
@@ -128,6 +128,13 @@ pub trait Backend: Send {
     fn select_positions(&mut self, op: SelectPositions, spans: &[Span]);
     /// Extends the cache and attends.
     fn attention(&mut self, op: Attention, spans: &[Span]);
+    /// [`rms_norm`](Backend::rms_norm) of queries and keys,
+    /// [`rope`](Backend::rope) of both, [`attention`](Backend::attention) and
+    /// [`sigmoid_gate`](Backend::sigmoid_gate); what queries and keys are
+    /// afterwards is open.
+    fn gated_attention(&mut self, op: GatedAttention, spans: &[Span]) {
+        op.run_parts(self, spans);
+    }
     /// `x = x * sigmoid(gate)`.
     fn sigmoid_gate(&mut self, rows: usize, x: Heads, gate: Heads);
     /// Convolves, then `silu`.

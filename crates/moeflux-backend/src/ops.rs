@@ -330,6 +330,38 @@ pub struct Attention {
     pub selection: Option<Selection>,
 }
 
+/// What an attention layer does between its projections, as
+/// [`Backend::gated_attention`](crate::Backend::gated_attention) says.
+#[derive(Clone, Copy, Debug)]
+pub struct GatedAttention {
+    /// First queries and keys are normalised in place, in this order,
+    pub norms: Option<(RmsNorm, RmsNorm)>,
+    /// then both rotated,
+    pub rope: Rope,
+    /// then attended with,
+    pub attention: Attention,
+    /// and what comes out is multiplied by the sigmoid of this.
+    pub gate: Option<Heads>,
+}
+
+impl GatedAttention {
+    /// Its parts, one by one.
+    pub fn run_parts<B: Backend + ?Sized>(self, backend: &mut B, spans: &[Span]) {
+        let rows = spans.last().map_or(0, |it| it.rows.end);
+        let GatedAttention { norms, rope, attention, gate } = self;
+        if let Some((of_queries, of_keys)) = norms {
+            backend.rms_norm(rows, of_queries);
+            backend.rms_norm(rows, of_keys);
+        }
+        backend.rope(attention.q, rope, spans);
+        backend.rope(attention.k, rope, spans);
+        backend.attention(attention, spans);
+        if let Some(gate) = gate {
+            backend.sigmoid_gate(rows, attention.out, gate);
+        }
+    }
+}
+
 /// Appends an index key to a cache and chooses the positions that each row
 /// will attend to: the `top_k` highest of
 /// `score(j) = sum over heads of weights[h] * relu(q[h] . k[j] * scale)`

@@ -13,9 +13,10 @@ use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
 use crate::{
     Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceCounters, DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HeldExperts,
-    HostMatrix, Inputs, KernelTime, LayerNorm, Projection, RmsNorm, Rope, RopeSpec, Route,
-    RoutedExperts, Routing, SelectPositions, Selection, Sequence, Span, Stage, Vector, Weight,
+    DeviceCounters, DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads,
+    HeldExperts, HostMatrix, Inputs, KernelTime, LayerNorm, Projection, RmsNorm, Rope, RopeSpec,
+    Route, RoutedExperts, Routing, SelectPositions, Selection, Sequence, Span, Stage, Vector,
+    Weight,
 };
 
 /// What two ops have in common whose times may be compared.
@@ -185,6 +186,12 @@ impl Timed {
         let stopwatch = Stopwatch(Arc::clone(&shared));
         let facts = Facts::default();
         (Timed { inner, shared, facts, stage: Stage::Rest, layer: None }, stopwatch)
+    }
+
+    /// Whether ops are recorded part by part, as the host runs them; devices that
+    /// count their kernels have some of their own for the whole.
+    fn records_parts(&self) -> bool {
+        self.shared.is_on.load(Ordering::Relaxed) && self.inner.counters().is_none()
     }
 
     /// Runs an op; `work` says what it has to do, if that is recorded.
@@ -443,6 +450,14 @@ impl Backend for Timed {
         self.time("attention", work, |it| it.attention(op, spans));
     }
 
+    fn gated_attention(&mut self, op: GatedAttention, spans: &[Span]) {
+        if self.records_parts() {
+            return op.run_parts(self, spans);
+        }
+        let work = |facts: &Facts| facts.attention(&op.attention, spans);
+        self.time("gated_attention", work, |it| it.gated_attention(op, spans));
+    }
+
     fn sigmoid_gate(&mut self, rows: usize, x: Heads, gate: Heads) {
         let work = |_: &Facts| touches(rows, 2, all(x));
         self.time("sigmoid_gate", work, |it| it.sigmoid_gate(rows, x, gate));
@@ -459,6 +474,9 @@ impl Backend for Timed {
     }
 
     fn delta_net(&mut self, op: DeltaNet, spans: &[Span]) {
+        if self.records_parts() {
+            return op.run_parts(self, spans);
+        }
         let work = |facts: &Facts| facts.delta(&op.delta, spans);
         self.time("delta_net", work, |it| it.delta_net(op, spans));
     }

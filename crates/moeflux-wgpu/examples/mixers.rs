@@ -100,23 +100,48 @@ fn attention(context: &Arc<Context>, dtype: KvType, n_rows: usize, position: usi
 
 fn others(context: &Arc<Context>, n_rows: usize) {
     let mut b = Wgpu::new(Arc::clone(context), None);
+    gated_attention(&mut b, n_rows);
+    delta_net(&mut b, n_rows);
+}
+
+fn gated_attention(b: &mut Wgpu, n_rows: usize) {
     let (n_heads, n_kv_heads, head_dim) = (16, 2, 256);
     let inv_freq = (0..32).map(|i| 1e7f32.powf(-(i as f32) / 32.0)).collect();
     let rope = b.load_rope(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0 });
-    let q = cols(&mut b, n_rows, 2 * n_heads * head_dim);
-    let q = Heads { buf: q.buf, start: 0, n_heads, head_dim, stride: 2 * head_dim };
-    let k = cols(&mut b, n_rows, n_kv_heads * head_dim).heads(n_kv_heads);
+    let both = cols(b, n_rows, 2 * n_heads * head_dim);
+    let part = |start| Heads { buf: both.buf, start, n_heads, head_dim, stride: 2 * head_dim };
+    let q = part(0);
+    let [k, v] = [(); 2].map(|()| cols(b, n_rows, n_kv_heads * head_dim).heads(n_kv_heads));
+    let out = cols(b, n_rows, n_heads * head_dim).heads(n_heads);
     let weight = b.load_vector(&[1.0; 256]);
-    let sequence = b.new_sequence(&[]);
-    let spans = [Span { sequence, rows: 0..n_rows, position: 640 }];
-    measure(&mut b, &format!("norms and ropes, rows {n_rows}"), &mut |b, _| {
-        for x in [q, k] {
-            b.rms_norm(n_rows, RmsNorm { out: x, x, weight, eps: 1e-6 });
-        }
-        b.rope(q, rope, &spans);
-        b.rope(k, rope, &spans);
+    let norm = |x| RmsNorm { out: x, x, weight, eps: 1e-6 };
+    let op = GatedAttention {
+        norms: Some((norm(q), norm(k))),
+        rope,
+        attention: Attention {
+            out,
+            q,
+            k,
+            v: Some(v),
+            cache: Cache(0),
+            scale: 1.0 / 16.0,
+            window: None,
+            sinks: None,
+            selection: None,
+        },
+        gate: Some(part(head_dim)),
+    };
+    let spec =
+        CacheSpec::Kv { n_heads: n_kv_heads, k_dim: head_dim, v_dim: head_dim, dtype: KvType::F32 };
+    let sequences: Vec<Sequence> = (0..SEQUENCES).map(|_| b.new_sequence(&[spec])).collect();
+    let span =
+        |i: usize| [Span { sequence: sequences[i % SEQUENCES], rows: 0..n_rows, position: 636 }];
+    measure(b, &format!("whole attention at 636, rows {n_rows}"), &mut |b, i| {
+        b.gated_attention(op, &span(i));
     });
-    delta_net(&mut b, n_rows);
+    measure(b, &format!("the same in parts, rows {n_rows}"), &mut |b, i| {
+        op.run_parts(b, &span(i));
+    });
 }
 
 fn delta_net(b: &mut Wgpu, n_rows: usize) {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use moeflux_backend::{
     Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceCounters, DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HeldExperts,
-    HostMatrix, KernelTime, LayerNorm, Projection, RmsNorm, Rope, RopeSpec, Route, RoutedExperts,
-    Routing, SelectPositions, Selection, Sequence, Span, Vector, Weight,
+    DeviceCounters, DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads,
+    HeldExperts, HostMatrix, KernelTime, LayerNorm, Projection, RmsNorm, Rope, RopeSpec, Route,
+    RoutedExperts, Routing, SelectPositions, Selection, Sequence, Span, Vector, Weight,
 };
 use moeflux_core::quant::MatrixView;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
@@ -293,6 +293,10 @@ impl Backend for Wgpu {
 
     fn attention(&mut self, op: Attention, spans: &[Span]) {
         ops::attention(self, op, spans);
+    }
+
+    fn gated_attention(&mut self, op: GatedAttention, spans: &[Span]) {
+        ops::gated_attention(self, op, spans);
     }
 
     fn sigmoid_gate(&mut self, rows: usize, x: Heads, gate: Heads) {

@@ -138,12 +138,17 @@ impl Shader {
             }
             Shader::Embed => facts!("embed", Weights, "rrw", &[]),
             Shader::HeadTransposed => facts!("head_transposed", Weights, "rrrw", &["X_ROWS"]),
-            Shader::StoreKv => facts!("store_kv", Nothing, "wr", &["KV"]),
+            Shader::StoreKv => facts!(
+                "store_kv",
+                Nothing,
+                "wrrwwrrr",
+                &["KV", "K_DIM", "V_DIM", "DIM", "NORMED", "PAIRS", "ADJACENT"]
+            ),
             Shader::Attention => {
                 facts!(
                     "attention",
                     Attention,
-                    "rrrrrww",
+                    "rrrrrwwr",
                     &[
                         "KV", "WIDTH", "MASKED", "K_DIM", "V_DIM", "QUERIES", "STEPS", "LATER",
                         "FOURS", "PARTS", "COLS",
@@ -154,11 +159,13 @@ impl Shader {
                 facts!(
                     "attention_rows",
                     Attention,
-                    "rrrrrww",
+                    "rrrrrwwr",
                     &["KV", "WIDTH", "MASKED", "K_DIM", "V_DIM", "VC", "VP"]
                 )
             }
-            Shader::MergeAttention => facts!("merge_attention", Nothing, "rrw", &["SINKS"]),
+            Shader::MergeAttention => {
+                facts!("merge_attention", Nothing, "rrwr", &["SINKS", "GATED"])
+            }
             Shader::ScoreIndex => facts!("score_index", Caches, "rrrw", &["KV"]),
             Shader::ChooseIndex => facts!("choose_index", Nothing, "rw", &[]),
             Shader::Conv => facts!("conv", Nothing, "wrrr", &[]),

@@ -2,7 +2,10 @@
 
 use super::mixers::run_steps;
 use super::{Numbers, Suite, filled, read};
-use crate::{Attention, Backend, Cache, CacheSpec, Cols, KvType, SelectPositions, Span};
+use crate::{
+    Attention, Backend, Cache, CacheSpec, Cols, GatedAttention, Heads, KvType, RmsNorm, RopePairs,
+    RopeSpec, SelectPositions, Span,
+};
 
 /// Most rows of a step.
 const ROWS: usize = 5;
@@ -60,6 +63,65 @@ pub(super) fn check(suite: &Suite<'_>) {
     ] {
         suite.case(&format!("attention {shape:?}"), &|b| attention(b, shape));
     }
+    for dtype in [KvType::F32, KvType::Bf16, KvType::Q8] {
+        for norm_heads in [None, Some(true), Some(false)] {
+            let name = format!("gated_attention {dtype:?}, norms of heads {norm_heads:?}");
+            suite.case(&name, &|b| gated_attention(b, dtype, norm_heads));
+        }
+    }
+}
+
+/// A whole mixer, with norms of heads, of all heads, or none.
+fn gated_attention(b: &mut dyn Backend, dtype: KvType, norm_heads: Option<bool>) -> Vec<f32> {
+    let (n_heads, n_kv_heads, dim) = (4, 2, 70);
+    let both = filled(b, ROWS, n_heads * 2 * dim, 80);
+    let part = |start| Heads { buf: both.buf, start, n_heads, head_dim: dim, stride: 2 * dim };
+    let plain = filled(b, ROWS, n_heads * dim, 81);
+    // Queries beside their gates cannot be normalised together.
+    let are_apart = norm_heads == Some(false);
+    let q = if are_apart { plain.heads(n_heads) } else { part(0) };
+    let k = filled(b, ROWS, n_kv_heads * dim, 82);
+    let v = filled(b, ROWS, n_kv_heads * dim, 83);
+    let out = filled(b, ROWS, n_heads * dim, 84);
+    let mut norm = |x: Heads, seed| {
+        let weight = b.load_vector(&Numbers::new(seed).floats(x.head_dim));
+        RmsNorm { out: x, x, weight, eps: 1e-6 }
+    };
+    let norms = norm_heads.map(|of_heads| match of_heads {
+        true => (norm(q, 85), norm(k.heads(n_kv_heads), 86)),
+        false => (norm(plain.heads(1), 85), norm(k.heads(1), 86)),
+    });
+    let inv_freq = (0..17).map(|i| 0.7f32.powi(i)).collect();
+    let pairs = if are_apart { RopePairs::Adjacent } else { RopePairs::Halves };
+    let rope = b.load_rope(RopeSpec { inv_freq, pairs, scale: 1.0 });
+    let attention = Attention {
+        out: out.heads(n_heads),
+        q,
+        k: k.heads(n_kv_heads),
+        v: Some(v.heads(n_kv_heads)),
+        cache: Cache(0),
+        scale: 0.5,
+        window: None,
+        sinks: are_apart.then(|| b.load_vector(&Numbers::new(87).floats(n_heads))),
+        selection: None,
+    };
+    let op = GatedAttention { norms, rope, attention, gate: Some(part(dim)) };
+    let specs = [CacheSpec::Kv { n_heads: n_kv_heads, k_dim: dim, v_dim: dim, dtype }];
+    let mut seed = 88;
+    let mut step = |b: &mut dyn Backend, spans: &[Span]| {
+        for cols in [both, plain, k, v] {
+            seed += 1;
+            b.write(cols.buf, &Numbers::new(seed).floats(ROWS * cols.len));
+        }
+        b.gated_attention(op, spans);
+    };
+    let mut all = run_steps(b, &specs, out, &mut step);
+    let sequence = b.new_sequence(&specs);
+    for position in (0..30).map(|it| ROWS * it) {
+        step(b, &[Span { sequence, rows: 0..ROWS, position }]);
+    }
+    all.extend(read(b, out.buf, ROWS));
+    all
 }
 
 /// Ops over buffers of their own, and what a step writes anew.

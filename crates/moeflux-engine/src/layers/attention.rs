@@ -1,7 +1,7 @@
 //! Grouped-query attention, with what families add to it: biases, normalised
 //! queries and keys, an output gate, sinks, windows.
 
-use moeflux_backend::{Attention, Cache, Cols, Heads, Rope, Vector};
+use moeflux_backend::{Attention, Cache, Cols, GatedAttention, Heads, RmsNorm, Rope, Vector};
 use moeflux_core::checkpoint::Config;
 
 use super::Step;
@@ -186,31 +186,24 @@ impl AttentionBlocks {
 }
 
 impl Norms {
-    fn forward(self, step: &mut Step<'_>, q: Heads, k: Heads) {
-        let rows = step.rows();
-        for (norm, x) in [(self.q, q), (self.k, k)] {
+    fn ops(self, q: Heads, k: Heads) -> (RmsNorm, RmsNorm) {
+        let op = |norm: Norm, x: Heads| {
             let x = if self.span == QkNorm::Whole { columns(x).heads(1) } else { x };
-            step.backend.rms_norm(rows, norm.op(x, x));
-        }
+            norm.op(x, x)
+        };
+        (op(self.q, q), op(self.k, k))
     }
 }
 
 impl Mixer for AttentionLayer {
     fn forward(&self, step: &mut Step<'_>, out: Cols, x: Cols) {
-        let rows = step.rows();
         let AttentionScratch { q_cols, q, gate, k, v, mixed } = self.scratch;
         project(
             step,
             x,
             &[(self.q_proj, q_cols), (self.k_proj, columns(k)), (self.v_proj, columns(v))],
         );
-        if let Some(norms) = self.norms {
-            norms.forward(step, q, k);
-        }
-        let Step { backend, spans, .. } = step;
-        backend.rope(q, self.rope, spans);
-        backend.rope(k, self.rope, spans);
-        let op = Attention {
+        let attention = Attention {
             out: mixed,
             q,
             k,
@@ -221,10 +214,9 @@ impl Mixer for AttentionLayer {
             sinks: self.sinks,
             selection: None,
         };
-        backend.attention(op, spans);
-        if let Some(gate) = gate {
-            backend.sigmoid_gate(rows, mixed, gate);
-        }
+        let norms = self.norms.map(|it| it.ops(q, k));
+        let op = GatedAttention { norms, rope: self.rope, attention, gate };
+        step.backend.gated_attention(op, step.spans);
         project(step, columns(mixed), &[(self.o_proj, out)]);
     }
 }

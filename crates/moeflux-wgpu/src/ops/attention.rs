@@ -1,7 +1,10 @@
 //! Attention over caches of keys and values, and the choice of positions.
 
-use moeflux_backend::{Attention, Heads, KvType, SelectPositions, Span};
+use moeflux_backend::{
+    Attention, Backend, GatedAttention, Heads, KvType, RmsNorm, SelectPositions, Span,
+};
 
+use super::store::{self, Prepared, Vectors, store};
 use super::{ELEMENTS, Grown, n_rows, word};
 use crate::backend::Wgpu;
 use crate::caches::{CacheState, Kv, Plane};
@@ -53,34 +56,40 @@ fn take(b: &mut Wgpu, span: &Span, cache: moeflux_backend::Cache) -> Kv {
     }
 }
 
-/// Stores the heads `x` of the rows of a span.
-fn store(b: &mut Wgpu, kv: &Kv, plane: &Plane, x: Heads, span: &Span) {
-    let buf = b.buf(x.buf).clone();
-    let end = span.position + span.rows.len();
-    for part in kv.parts(span.position..end) {
-        let first = part.positions.start - span.position;
-        let n = part.positions.len() * kv.n_heads * plane.dim.div_ceil(64);
-        let params = [
-            word(n),
-            word(kv.n_heads),
-            word(plane.dim),
-            word(x.start),
-            word(buf.width),
-            word(x.stride),
-            word(span.rows.start + first),
-            word(part.positions.start - part.start),
-            word(plane.row_words),
-        ];
-        b.encoder.dispatch(
-            Variant::new(Shader::StoreKv, &[kv.kind()]),
-            &params,
-            &[&plane.pieces[part.piece], &buf.mem],
-            Grid::Linear(n.div_ceil(ELEMENTS)),
-        );
-    }
+pub(crate) fn attention(b: &mut Wgpu, op: Attention, spans: &[Span]) {
+    attend_spans(b, op, spans, None, None);
 }
 
-pub(crate) fn attention(b: &mut Wgpu, op: Attention, spans: &[Span]) {
+/// The whole mixer, with what queries and keys need first done where keys are
+/// stored, and the gate where outputs are written.
+pub(crate) fn gated_attention(b: &mut Wgpu, op: GatedAttention, spans: &[Span]) {
+    let GatedAttention { norms, rope, attention, gate } = op;
+    let (q, k) = (attention.q, attention.k);
+    let writes_nothing_that_it_reads = q.buf != k.buf
+        && attention.v.is_none_or(|it| it.buf != q.buf)
+        && gate.is_none_or(|it| it.buf != attention.out.buf);
+    if !writes_nothing_that_it_reads || !store::fits(b, k.head_dim, rope, spans) {
+        return op.run_parts(b, spans);
+    }
+    // A norm over all heads is not one that a head can have by itself.
+    let are_of_heads =
+        |(of_q, of_k): &(RmsNorm, RmsNorm)| (of_q.x, of_q.out, of_k.x, of_k.out) == (q, q, k, k);
+    let fused = norms.filter(are_of_heads);
+    if let (Some((of_q, of_k)), None) = (norms, fused) {
+        b.rms_norm(n_rows(spans), of_q);
+        b.rms_norm(n_rows(spans), of_k);
+    }
+    b.written(q.buf);
+    attend_spans(b, attention, spans, Some(Prepared { q, norms: fused, rope }), gate);
+}
+
+fn attend_spans(
+    b: &mut Wgpu,
+    op: Attention,
+    spans: &[Span],
+    prepared: Option<Prepared>,
+    gate: Option<Heads>,
+) {
     assert!(op.out.buf != op.q.buf, "an op writes a buffer that it also reads");
     for span in spans {
         if span.rows.is_empty() {
@@ -90,11 +99,9 @@ pub(crate) fn attention(b: &mut Wgpu, op: Attention, spans: &[Span]) {
         let mut kv = take(b, span, op.cache);
         check(b, &op, &kv);
         kv.grow(&mut b.encoder, span.position + span.rows.len());
-        store(b, &kv, &kv.k, op.k, span);
-        if let Some(v) = op.v {
-            store(b, &kv, &kv.v, v, span);
-        }
-        attend(b, &op, span, &kv);
+        let vectors = Vectors { k: op.k, v: op.v, prepared };
+        store(b, &kv, vectors, (span, spans));
+        attend(b, &op, gate, span, &kv);
         *b.cache(span.sequence, op.cache) = CacheState::Kv(kv);
     }
     b.written(op.out.buf);
@@ -118,7 +125,7 @@ fn check(b: &Wgpu, op: &Attention, kv: &Kv) {
 }
 
 /// Attends for the rows of a span, some at a time.
-fn attend(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv) {
+fn attend(b: &mut Wgpu, op: &Attention, gate: Option<Heads>, span: &Span, kv: &Kv) {
     let n_heads = op.q.n_heads;
     let size = op.out.head_dim + 2;
     let mut row = 0;
@@ -130,7 +137,7 @@ fn attend(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv) {
         let is_shared = is_shared(b, op, left);
         let n_parts = if is_shared { 1 } else { seen.div_ceil(TILE) + 1 };
         let n = left.min((PART_WORDS / (n_heads * n_parts * size)).max(1));
-        rows(b, op, span, kv, Rows { first: row, n, is_shared });
+        rows(b, op, span, kv, Rows { first: row, n, is_shared, gate });
         row += n;
     }
 }
@@ -141,6 +148,8 @@ struct Rows {
     n: usize,
     /// Whether they go through `attention_rows.wgsl`; the bits are the same.
     is_shared: bool,
+    /// What outputs are multiplied with.
+    gate: Option<Heads>,
 }
 
 fn is_shared(b: &Wgpu, op: &Attention, n: usize) -> bool {
@@ -149,7 +158,7 @@ fn is_shared(b: &Wgpu, op: &Attention, n: usize) -> bool {
 
 fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, it: Rows) {
     b.encoder.begin();
-    let Rows { first, n, is_shared } = it;
+    let Rows { first, n, is_shared, gate } = it;
     let Attention { out, q, window, sinks, selection, scale, .. } = *op;
     let (n_heads, v_dim) = (q.n_heads, out.head_dim);
     let position = span.position + first;
@@ -165,6 +174,13 @@ fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, it: Rows) {
     let mask_words = mask.map_or(0, |it| it.words);
     let mask_mem = mask.and_then(|it| it.mem.clone()).unwrap_or_else(|| q_buf.mem.clone());
     let sink_mem = sinks.map_or_else(|| q_buf.mem.clone(), |it| b.vector(it).clone());
+    let (gate_mem, gate_view) = match gate {
+        Some(it) => {
+            let buf = b.buf(it.buf);
+            (buf.mem.clone(), [word(it.start), word(buf.width), word(it.stride)])
+        }
+        None => (q_buf.mem.clone(), [0; 3]),
+    };
     let values = if op.v.is_some() { &kv.v } else { &kv.k };
     let row = span.rows.start + first;
     let n_queries = n * n_heads / kv.n_heads;
@@ -199,6 +215,10 @@ fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, it: Rows) {
             word(y.width),
             word(out.stride),
             u32::from(sinks.is_some()),
+            gate_view[0],
+            gate_view[1],
+            gate_view[2],
+            u32::from(gate.is_some()),
             u32::from(i + 1 < parts.len()),
             word(n_groups),
         ];
@@ -206,7 +226,7 @@ fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, it: Rows) {
         b.encoder.dispatch(
             variant.0,
             &params,
-            &[&q_buf.mem, keys, values, &mask_mem, &sink_mem, &gathered, &y.mem],
+            &[&q_buf.mem, keys, values, &mask_mem, &sink_mem, &gathered, &y.mem, &gate_mem],
             Grid::Linear(n_groups),
         );
         first_tile += n_tiles;
@@ -223,12 +243,16 @@ fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, it: Rows) {
         word(out.start),
         word(y.width),
         word(out.stride),
+        gate_view[0],
+        gate_view[1],
+        gate_view[2],
         word(n_groups),
     ];
+    let consts = [u32::from(sinks.is_some()), u32::from(gate.is_some())];
     b.encoder.dispatch(
-        Variant::new(Shader::MergeAttention, &[u32::from(sinks.is_some())]),
+        Variant::new(Shader::MergeAttention, &consts),
         &params,
-        &[&gathered, &sink_mem, &y.mem],
+        &[&gathered, &sink_mem, &y.mem, &gate_mem],
         Grid::Linear(n_groups),
     );
 }
@@ -304,7 +328,8 @@ pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]
         );
         let end = span.position + span.rows.len();
         kv.grow(&mut b.encoder, end);
-        store(b, &kv, &kv.k, op.k.heads(1), span);
+        let vectors = Vectors { k: op.k.heads(1), v: None, prepared: None };
+        store(b, &kv, vectors, (span, spans));
         let per_part = (PART_WORDS / end).max(1);
         for first in (0..span.rows.len()).step_by(per_part) {
             let n = per_part.min(span.rows.len() - first);

@@ -113,7 +113,7 @@ struct Norm {
 }
 
 /// From so many elements on, heads get more threads.
-const WIDE: usize = 512;
+pub(super) const WIDE: usize = 512;
 
 fn norm(b: &mut Wgpu, rows: usize, op: Norm) {
     let in_place = op.out == op.x;
@@ -183,6 +183,10 @@ impl RopeTable {
         RopeTable { spec, spans: Vec::new(), table: Vec::new(), place: None }
     }
 
+    pub(crate) fn n_pairs(&self) -> usize {
+        self.spec.inv_freq.len()
+    }
+
     /// Makes the table that of `spans`. Angles are reduced in double precision,
     /// which devices need not have.
     fn set(&mut self, spans: &[Span]) {
@@ -201,6 +205,21 @@ impl RopeTable {
             }
         }
     }
+}
+
+/// Where the table of some spans lies in the arena, for as long as an op has
+/// begun; how many pairs there are, and whether they are adjacent.
+pub(super) fn place(b: &mut Wgpu, rope: Rope, spans: &[Span]) -> (u32, [u32; 2]) {
+    let table = &mut b.ropes[rope.0 as usize];
+    table.set(spans);
+    let generation = b.encoder.generation();
+    let place = match table.place {
+        Some((since, place)) if since == generation => place,
+        _ => b.encoder.list(&table.table),
+    };
+    table.place = Some((generation, place));
+    let is_adjacent = table.spec.pairs == RopePairs::Adjacent;
+    (place, [word(table.n_pairs()), u32::from(is_adjacent)])
 }
 
 pub(crate) fn rope(b: &mut Wgpu, x: Heads, rope: Rope, spans: &[Span]) {

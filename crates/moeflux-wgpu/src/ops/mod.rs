@@ -10,8 +10,9 @@ mod moe;
 mod products;
 mod repeated;
 mod rounding;
+mod store;
 
-pub(crate) use attention::{MANY_QUERIES, Mask, attention, select_positions};
+pub(crate) use attention::{MANY_QUERIES, Mask, attention, gated_attention, select_positions};
 pub(crate) use elementwise::{
     RopeTable, add, add_bias, copy, gated_rms_norm, layer_norm, rms_norm, rope, sigmoid_gate,
     swiglu,
@@ -62,6 +63,8 @@ pub(crate) struct Scratch {
     /// Choices in the order of experts, and jobs of these.
     grouped: [Grown; 2],
     logits: Grown,
+    /// Bound where a kernel has nothing to write.
+    unused: [Grown; 2],
 }
 
 /// A buffer that is as large as it ever had to be.

@@ -34,6 +34,10 @@ struct Params {
     y_width: u32,
     y_stride: u32,
     has_sinks: u32,
+    gate_start: u32,
+    gate_width: u32,
+    gate_stride: u32,
+    has_gate: u32,
     // Whether this piece is followed by another one.
     goes_on: u32,
     n: u32,
@@ -59,6 +63,7 @@ struct Params {
 // (rows, heads, tiles): maximum, total, sums.
 @group(0) @binding(6) var<storage, read_write> parts: array<f32>;
 @group(0) @binding(7) var<storage, read_write> y: array<f32>;
+@group(0) @binding(8) var<storage, read> gate: array<f32>;
 
 const NONE: f32 = -3.0e38;
 const TILE: u32 = 64u;
@@ -240,11 +245,21 @@ fn factors_of(before: f32, highest: f32) -> vec3<f32> {
     return vec3<f32>(exp_(before - both), exp_(highest - both), both);
 }
 
-fn put_y(at: u32, i: u32, it: vec4<f32>) {
-    if (i < V_DIM) { y[at + i] = it.x; }
-    if (i + 1u < V_DIM) { y[at + i + 1u] = it.y; }
-    if (i + 2u < V_DIM) { y[at + i + 2u] = it.z; }
-    if (i + 3u < V_DIM) { y[at + i + 3u] = it.w; }
+// The output of a query, behind its gate.
+fn put_y(row: u32, head: u32, i: u32, it: vec4<f32>) {
+    let at = (p.first_row + row) * p.y_width + p.y_start + head * p.y_stride + i;
+    let gate_at = (p.first_row + row) * p.gate_width + p.gate_start + head * p.gate_stride + i;
+    put_one(at, gate_at, i, it.x);
+    put_one(at + 1u, gate_at + 1u, i + 1u, it.y);
+    put_one(at + 2u, gate_at + 2u, i + 2u, it.z);
+    put_one(at + 3u, gate_at + 3u, i + 3u, it.w);
+}
+
+fn put_one(at: u32, gate_at: u32, i: u32, it: f32) {
+    if (i >= V_DIM) { return; }
+    var out = it;
+    if (p.has_gate != 0u) { out *= sigmoid(gate[gate_at]); }
+    y[at] = out;
 }
 
 fn put_part(at: u32, i: u32, it: vec4<f32>) {

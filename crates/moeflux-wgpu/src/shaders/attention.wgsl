@@ -175,9 +175,8 @@ fn main(
             let before = begun(head);
             let factors = factors_of(before.x, it.x);
             let inverse = 1.0 / fma(it.y, factors.y, before.y * factors.x);
-            let at = (p.first_row + row) * p.y_width + p.y_start + head * p.y_stride;
 #each c COLS
-            put_y(at, 4u * (four + $cu * THREADS), acc$c_$g * factors.y * inverse);
+            put_y(row, head, 4u * (four + $cu * THREADS), acc$c_$g * factors.y * inverse);
 #end
         } else {
             let part = (row * p.n_heads + head) * p.all_tiles + p.first_tile + tile;

@@ -193,11 +193,11 @@ fn main(
                 put_part(at + 2u, 4u * (lane + $cu * 32u), acc$i_$c);
 #end
             } else {
-                let row = p.first_row + query / p.group;
-                let at = row * p.y_width + p.y_start + head_of(kv_head, query) * p.y_stride;
+                let row = query / p.group;
+                let head = head_of(kv_head, query);
                 let inverse = 1.0 / sums[mine];
 #each c VC
-                put_y(at, 4u * (lane + $cu * 32u), acc$i_$c * inverse);
+                put_y(row, head, 4u * (lane + $cu * 32u), acc$i_$c * inverse);
 #end
             }
         }

@@ -9,6 +9,9 @@ struct Params {
     start: u32,
     width: u32,
     stride: u32,
+    gate_start: u32,
+    gate_width: u32,
+    gate_stride: u32,
     n: u32,
 }
 
@@ -16,6 +19,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> parts: array<f32>;
 @group(0) @binding(2) var<storage, read> sinks: array<f32>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
+@group(0) @binding(4) var<storage, read> gate: array<f32>;
 
 const NONE: f32 = -3.0e38;
 // Tiles whose factors are found together, and that are read together.
@@ -91,6 +95,11 @@ fn main(
     }
     if (col < p.v_dim) {
         let out = (p.first_row + row) * p.width + p.start + head * p.stride;
-        y[out + col] = mixed * (1.0 / sum);
+        var it = mixed * (1.0 / sum);
+        if (GATED != 0u) {
+            let gates = (p.first_row + row) * p.gate_width + p.gate_start + head * p.gate_stride;
+            it *= sigmoid(gate[gates + col]);
+        }
+        y[out + col] = it;
     }
 }

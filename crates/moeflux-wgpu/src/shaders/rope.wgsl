@@ -38,6 +38,6 @@ fn main(
     let cosine = bitcast<f32>(lists[angle + 1u]);
     let a = y[at];
     let b = y[other];
-    y[at] = a * cosine - b * sine;
-    y[other] = b * cosine + a * sine;
+    y[at] = fma(a, cosine, -(b * sine));
+    y[other] = fma(b, cosine, a * sine);
 }

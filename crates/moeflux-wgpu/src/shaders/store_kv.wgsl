@@ -1,22 +1,90 @@
-// Stores keys or values; a thread has 64 elements of a head, which share a
-// scale where there are scales.
+// Stores keys and values, one vector a workgroup. On their way keys are
+// normalised (NORMED) and rotated (PAIRS), and so are queries, in place.
 
 struct Params {
     n: u32,
-    n_heads: u32,
-    dim: u32,
-    start: u32,
-    width: u32,
-    stride: u32,
+    // 0 where queries or values are left alone.
+    n_queries: u32,
+    n_keys: u32,
+    n_values: u32,
+    q_start: u32,
+    q_width: u32,
+    q_stride: u32,
+    k_start: u32,
+    k_width: u32,
+    k_stride: u32,
+    v_start: u32,
+    v_width: u32,
+    v_stride: u32,
     first_row: u32,
     // Of the first row, in this piece of the cache.
     position: u32,
-    row_words: u32,
+    k_words: u32,
+    v_words: u32,
+    // Sines and cosines, (rows, pairs).
+    table: u32,
+    q_eps: f32,
+    k_eps: f32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> cache: array<u32>;
-@group(0) @binding(2) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> q: array<f32>;
+@group(0) @binding(2) var<storage, read> k: array<f32>;
+@group(0) @binding(3) var<storage, read> v: array<f32>;
+@group(0) @binding(4) var<storage, read_write> keys: array<u32>;
+@group(0) @binding(5) var<storage, read_write> values: array<u32>;
+@group(0) @binding(6) var<storage, read> q_weight: array<f32>;
+@group(0) @binding(7) var<storage, read> k_weight: array<f32>;
+@group(0) @binding(8) var<storage, read> lists: array<u32>;
+
+const THREADS: u32 = 64u;
+
+var<workgroup> vector: array<f32, DIM>;
+var<workgroup> partial: array<f32, THREADS>;
+
+fn total(thread: u32, value: f32) -> f32 {
+    partial[thread] = value;
+    workgroupBarrier();
+    for (var half = THREADS / 2u; half > 0u; half = half >> 1u) {
+        if (thread < half) { partial[thread] += partial[thread + half]; }
+        workgroupBarrier();
+    }
+    return partial[0];
+}
+
+// As `norm.wgsl` does.
+fn normalise(thread: u32, dim: u32, is_query: bool) {
+    var squares = 0.0;
+    for (var i = thread; i < dim; i += THREADS) { squares = fma(vector[i], vector[i], squares); }
+    let eps = select(p.k_eps, p.q_eps, is_query);
+    let inverse = 1.0 / sqrt(total(thread, squares) / f32(dim) + eps);
+    for (var i = thread; i < dim; i += THREADS) {
+        var weight = 0.0;
+        if (is_query) { weight = q_weight[i]; } else { weight = k_weight[i]; }
+        vector[i] = vector[i] * inverse * weight;
+    }
+    workgroupBarrier();
+}
+
+// As `rope.wgsl` does.
+fn rotate(thread: u32, row: u32) {
+    for (var pair = thread; pair < PAIRS; pair += THREADS) {
+        var at = pair;
+        var other = pair + PAIRS;
+        if (ADJACENT != 0u) {
+            at = 2u * pair;
+            other = at + 1u;
+        }
+        let angle = p.table + 2u * (row * PAIRS + pair);
+        let sine = bitcast<f32>(lists[angle]);
+        let cosine = bitcast<f32>(lists[angle + 1u]);
+        let a = vector[at];
+        let b = vector[other];
+        vector[at] = fma(a, cosine, -(b * sine));
+        vector[other] = fma(b, cosine, a * sine);
+    }
+    workgroupBarrier();
+}
 
 // The upper half, ties to even; what is not a number stays so.
 fn bf16(value: f32) -> u32 {
@@ -25,51 +93,92 @@ fn bf16(value: f32) -> u32 {
     return select(rounded, bits | 0x400000u, is_nan(value)) >> 16u;
 }
 
-@compute @workgroup_size(64)
+fn put_word(is_key: bool, at: u32, word: u32) {
+    if (is_key) { keys[at] = word; } else { values[at] = word; }
+}
+
+// A thread has four elements at a time; 16 threads share a scale where there
+// are scales.
+fn put_fours(thread: u32, is_key: bool, at: u32, dim: u32) {
+    for (var base = 0u; base < dim; base += 4u * THREADS) {
+        let i = base + 4u * thread;
+        var word = 0u;
+        if (KV == 0u) {
+            for (var e = i; e < min(i + 4u, dim); e++) {
+                put_word(is_key, at + e, bitcast<u32>(vector[e]));
+            }
+        } else if (KV == 1u) {
+            for (var e = i; e < min(i + 4u, dim); e += 2u) {
+                word = bf16(vector[e]);
+                if (e + 1u < dim) { word |= bf16(vector[e + 1u]) << 16u; }
+                put_word(is_key, at + e / 2u, word);
+            }
+        } else {
+            var largest = 0.0;
+            for (var e = i; e < min(i + 4u, dim); e++) {
+                let magnitude = abs(vector[e]);
+                if (magnitude > largest) { largest = magnitude; }
+            }
+            partial[thread] = largest;
+            workgroupBarrier();
+#each t 16
+            largest = max(largest, partial[(thread & 48u) + $tu]);
+#end
+            workgroupBarrier();
+            // Rounded up to a mantissa of 16 bits; nothing below the normal numbers.
+            let bits = bitcast<u32>(largest / 127.0);
+            var scale = bitcast<f32>((min(bits, 0x7effffffu) + 0xffu) & 0xffffff00u);
+            scale = min(scale, bitcast<f32>(0x7c010200u));
+            if (bits < 0x00800000u) { scale = 0.0; }
+            for (var e = i; e < min(i + 4u, dim); e++) {
+                if (scale > 0.0) {
+                    let it = clamp(round(vector[e] / scale), -127.0, 127.0);
+                    word |= (bitcast<u32>(i32(it)) & 255u) << (8u * (e & 3u));
+                }
+            }
+            if (i < dim) {
+                let group = at + (i >> 6u) * 17u;
+                if ((i & 63u) == 0u) { put_word(is_key, group, bitcast<u32>(scale)); }
+                put_word(is_key, group + 1u + ((i & 63u) >> 2u), word);
+            }
+        }
+    }
+}
+
+@compute @workgroup_size(THREADS)
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) n: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
 ) {
-    let idx = linear(id, n) * 64u + thread;
+    let idx = linear(id, n);
     if (idx >= p.n) { return; }
-    let n_parts = (p.dim + 63u) / 64u;
-    let first = (idx % n_parts) * 64u;
-    let head = (idx / n_parts) % p.n_heads;
-    let row = idx / (n_parts * p.n_heads);
-    let len = min(64u, p.dim - first);
-    let begin = (p.first_row + row) * p.width + p.start + head * p.stride + first;
-    let vector = ((p.position + row) * p.n_heads + head) * p.row_words;
-    if (KV == 0u) {
-        for (var i = 0u; i < len; i++) { cache[vector + first + i] = bitcast<u32>(x[begin + i]); }
-    } else if (KV == 1u) {
-        for (var i = 0u; i < len; i += 2u) {
-            var word = bf16(x[begin + i]);
-            if (i + 1u < len) { word |= bf16(x[begin + i + 1u]) << 16u; }
-            cache[vector + (first + i) / 2u] = word;
-        }
+    let n_vectors = p.n_queries + p.n_keys + p.n_values;
+    let nth = idx % n_vectors;
+    let row = idx / n_vectors;
+    let batch_row = p.first_row + row;
+    let is_query = nth < p.n_queries;
+    let is_value = nth >= p.n_queries + p.n_keys;
+    if (is_value) {
+        let head = nth - p.n_queries - p.n_keys;
+        let begin = batch_row * p.v_width + p.v_start + head * p.v_stride;
+        for (var i = thread; i < V_DIM; i += THREADS) { vector[i] = v[begin + i]; }
+        workgroupBarrier();
+        put_fours(thread, false, ((p.position + row) * p.n_values + head) * p.v_words, V_DIM);
+        return;
+    }
+    let head = select(nth - p.n_queries, nth, is_query);
+    let q_at = batch_row * p.q_width + p.q_start + head * p.q_stride;
+    let k_at = batch_row * p.k_width + p.k_start + head * p.k_stride;
+    for (var i = thread; i < K_DIM; i += THREADS) {
+        if (is_query) { vector[i] = q[q_at + i]; } else { vector[i] = k[k_at + i]; }
+    }
+    workgroupBarrier();
+    if (NORMED != 0u) { normalise(thread, K_DIM, is_query); }
+    if (PAIRS != 0u) { rotate(thread, batch_row); }
+    if (is_query) {
+        for (var i = thread; i < K_DIM; i += THREADS) { q[q_at + i] = vector[i]; }
     } else {
-        var largest = 0.0;
-        for (var i = 0u; i < len; i++) {
-            let magnitude = abs(x[begin + i]);
-            if (magnitude > largest) { largest = magnitude; }
-        }
-        // Rounded up to a mantissa of 16 bits; nothing below the normal numbers.
-        let bits = bitcast<u32>(largest / 127.0);
-        var scale = bitcast<f32>((min(bits, 0x7effffffu) + 0xffu) & 0xffffff00u);
-        scale = min(scale, bitcast<f32>(0x7c010200u));
-        if (bits < 0x00800000u) { scale = 0.0; }
-        let at = vector + (first / 64u) * 17u;
-        cache[at] = bitcast<u32>(scale);
-        for (var i = 0u; i < len; i += 4u) {
-            var word = 0u;
-            for (var k = 0u; k < 4u; k++) {
-                if (i + k < len && scale > 0.0) {
-                    let q = clamp(round(x[begin + i + k] / scale), -127.0, 127.0);
-                    word |= (bitcast<u32>(i32(q)) & 255u) << (8u * k);
-                }
-            }
-            cache[at + 1u + i / 4u] = word;
-        }
+        put_fours(thread, true, ((p.position + row) * p.n_keys + head) * p.k_words, K_DIM);
     }
 }

@@ -1,6 +1,9 @@
 //! The two kernels of attention against each other.
 
-use moeflux_backend::{Attention, Backend, Cache, CacheSpec, Cols, KvType, SelectPositions, Span};
+use moeflux_backend::{
+    Attention, Backend, Cache, CacheSpec, Cols, GatedAttention, KvType, RopePairs, RopeSpec,
+    SelectPositions, Span,
+};
 
 use super::context;
 use crate::Wgpu;
@@ -16,6 +19,8 @@ struct Shape {
     dtype: KvType,
     window: Option<usize>,
     top_k: Option<usize>,
+    /// Whether queries and keys are rotated first, and outputs gated.
+    is_gated: bool,
 }
 
 const PLAIN: Shape = Shape {
@@ -27,6 +32,7 @@ const PLAIN: Shape = Shape {
     dtype: KvType::F32,
     window: None,
     top_k: None,
+    is_gated: false,
 };
 
 const LATENT: Shape =
@@ -72,6 +78,13 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
         sinks: None,
         selection: select.map(|it| it.out),
     };
+    let gated = shape.is_gated.then(|| {
+        let inv_freq = vec![0.3, 0.05];
+        let rope = b.load_rope(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0 });
+        let gate = cols(b, n_heads * out_dim).heads(n_heads);
+        b.write(gate.buf, &floats(99, ROWS * n_heads * out_dim));
+        GatedAttention { norms: None, rope, attention, gate: Some(gate) }
+    });
     let mut all = Vec::new();
     let (mut at, mut other) = (0, 0);
     for (step, n) in [1, 33, 30, 36, 2, 33, 35, 34, 33, 1, 36, 35].into_iter().enumerate() {
@@ -86,7 +99,10 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
         if let Some(select) = select {
             b.select_positions(select, &spans);
         }
-        b.attention(attention, &spans);
+        match gated {
+            Some(op) => b.gated_attention(op, &spans),
+            None => b.attention(attention, &spans),
+        }
         all.extend(b.read(out.buf, ROWS).expect("the device works").iter().map(|it| it.to_bits()));
     }
     all
@@ -97,10 +113,11 @@ fn sharing_keys_changes_no_bit() {
     let Some(context) = context() else { return };
     for shape in [
         PLAIN,
+        Shape { is_gated: true, ..PLAIN },
         Shape { n_heads: 1, n_kv_heads: 1, k_dim: 3, v_dim: 1, out_dim: 1, ..PLAIN },
         Shape { dtype: KvType::Bf16, window: Some(70), k_dim: 33, ..PLAIN },
         Shape { dtype: KvType::Q8, k_dim: 100, v_dim: 130, out_dim: 130, ..PLAIN },
-        Shape { window: Some(1), ..PLAIN },
+        Shape { window: Some(1), is_gated: true, ..PLAIN },
         Shape { window: Some(129), v_dim: 260, out_dim: 260, ..PLAIN },
         Shape { k_dim: 64, v_dim: 600, out_dim: 600, ..PLAIN },
         LATENT,

@@ -81,7 +81,10 @@ fn variants() -> Vec<Variant> {
             &[&[kind, 0, 64, 2, 64, 2, 1, 0], &[kind, 1, 256, 8, 128, 1, 2, 2]],
         );
         add(Shader::Route, &[&[kind]]);
-        add(Shader::StoreKv, &[&[kind]]);
+        add(
+            Shader::StoreKv,
+            &[&[kind, 70, 0, 70, 0, 0, 0], &[kind, 256, 128, 256, 1, 32, kind & 1]],
+        );
         add(Shader::ScoreIndex, &[&[kind]]);
         let wide = [4, 2, 1][kind as usize];
         add(
@@ -110,7 +113,7 @@ fn variants() -> Vec<Variant> {
     }
     add(Shader::Halves, &[&[64, 1], &[128, 2]]);
     add(Shader::Rope, &[&[0], &[1]]);
-    add(Shader::MergeAttention, &[&[0], &[1]]);
+    add(Shader::MergeAttention, &[&[0, 1], &[1, 0]]);
     add(Shader::ConvStep, &[&[1], &[3]]);
     add(Shader::Delta, &[&[4, 128, 8], &[1, 21, 2]]);
     add(Shader::DeltaStep, &[&[4, 128, 8, 128, 2], &[1, 21, 2, 130, 3]]);
