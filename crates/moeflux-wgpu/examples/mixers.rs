@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm,
-    Heads, KvType, RmsNorm, RopePairs, RopeSpec, Sequence, Span,
+    Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedAttention,
+    GatedRmsNorm, Heads, KvType, RmsNorm, RopePairs, RopeSpec, Sequence, Span,
 };
 use moeflux_wgpu::{Context, Wgpu};
 

@@ -1,5 +1,5 @@
-//! Tells the interface what an encoder has collected, on a thread of its own:
-//! that takes as long as deciding what to run, so the two go on side by side.
+//! Tells the interface what an encoder has collected, on threads of its own:
+//! that takes longer than deciding what to run, so both go on side by side.
 //!
 //! Invariant: batches are submitted in the order in which they are handed over,
 //! each behind the write of its lists and parameters.
@@ -37,19 +37,19 @@ pub(crate) struct Batch {
     pub(crate) arena: Vec<u8>,
 }
 
-/// Cores from which on a thread of its own pays.
-const LEAST_CORES: usize = 2;
+/// Most threads.
+const MAX_THREADS: usize = 2;
 
 /// Batches whose memory is kept.
 const SPARE: usize = 4;
 
-/// The thread, and what it has to do.
+/// The threads, and what they have to do.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     context: Arc<Context>,
     arena: Buffer,
     desk: Arc<Desk>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
     has_begun: bool,
 }
 
@@ -63,18 +63,19 @@ struct Desk {
 #[derive(Debug, Default)]
 struct State {
     batches: VecDeque<Batch>,
-    /// Batches that wait or are worked on.
-    n_unfinished: usize,
+    /// Batches that threads took, and those of them that are submitted.
+    n_taken: u64,
+    n_submitted: u64,
     spare: Vec<Batch>,
     is_closed: bool,
-    /// The thread panicked.
+    /// A thread panicked.
     is_dead: bool,
 }
 
 impl Recorder {
     /// Batches' lists and parameters go to `arena`.
     pub(crate) fn new(context: Arc<Context>, arena: Buffer) -> Recorder {
-        Recorder { context, arena, desk: Arc::default(), thread: None, has_begun: false }
+        Recorder { context, arena, desk: Arc::default(), threads: Vec::new(), has_begun: false }
     }
 
     /// Has a batch submitted some time.
@@ -83,13 +84,12 @@ impl Recorder {
             self.begin();
         }
         let mut state = self.desk.lock();
-        if self.thread.is_none() || state.is_dead {
+        if self.threads.is_empty() || state.is_dead {
             drop(state);
             self.submit(batch, || {});
             return;
         }
         state.batches.push_back(batch);
-        state.n_unfinished += 1;
         drop(state);
         self.desk.work.notify_one();
     }
@@ -108,7 +108,7 @@ impl Recorder {
     /// Returns when all batches are submitted.
     pub(crate) fn finish(&self) {
         let mut state = self.desk.lock();
-        while state.n_unfinished > 0 {
+        while state.is_at_work() {
             state = self.desk.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -120,14 +120,15 @@ impl Recorder {
 
     fn begin(&mut self) {
         self.has_begun = true;
-        if thread::available_parallelism().map_or(1, usize::from) < LEAST_CORES {
-            return;
+        // One core is the caller's.
+        let n_cores = thread::available_parallelism().map_or(1, usize::from);
+        for _ in 0..(n_cores - 1).min(MAX_THREADS) {
+            let (context, arena) = (Arc::clone(&self.context), self.arena.clone());
+            let desk = Arc::clone(&self.desk);
+            let thread = thread::Builder::new().name("gpu-recorder".to_owned());
+            // Without any whoever hands a batch over does the work.
+            self.threads.extend(thread.spawn(move || desk.serve(&context, &arena)));
         }
-        let (context, arena) = (Arc::clone(&self.context), self.arena.clone());
-        let desk = Arc::clone(&self.desk);
-        let thread = thread::Builder::new().name("gpu-recorder".to_owned());
-        // Without it whoever hands a batch over does the work.
-        self.thread = thread.spawn(move || desk.serve(&context, &arena)).ok();
     }
 }
 
@@ -136,8 +137,8 @@ impl Drop for Recorder {
     fn drop(&mut self) {
         self.desk.lock().is_closed = true;
         self.desk.work.notify_all();
-        if let Some(thread) = self.thread.take() {
-            // It does not panic, and nobody asks it anything any more.
+        for thread in self.threads.drain(..) {
+            // Nobody asks it anything any more.
             let _ = thread.join();
         }
     }
@@ -152,10 +153,14 @@ impl Desk {
         let mut state = self.lock();
         loop {
             if let Some(batch) = state.batches.pop_front() {
+                let nth = state.n_taken;
+                state.n_taken += 1;
                 drop(state);
                 let unfinished = Unfinished { desk: self, context };
                 let commands = encode(context, &batch.commands);
-                submit(context, arena, &batch, commands);
+                if self.is_next(nth) {
+                    submit(context, arena, &batch, commands);
+                }
                 self.lock().keep(batch);
                 drop(unfinished);
                 state = self.lock();
@@ -165,6 +170,16 @@ impl Desk {
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
         }
+    }
+
+    /// Waits until all batches before this one are submitted; false where they
+    /// never will be.
+    fn is_next(&self, nth: u64) -> bool {
+        let mut state = self.lock();
+        while state.n_submitted < nth && !state.is_dead {
+            state = self.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        !state.is_dead
     }
 }
 
@@ -181,16 +196,19 @@ impl Drop for Unfinished<'_> {
             self.context.lose(String::from("the thread that submits commands panicked"));
             state.is_dead = true;
             state.batches.clear();
-            state.n_unfinished = 0;
-        } else {
-            state.n_unfinished -= 1;
         }
+        state.n_submitted += 1;
         drop(state);
         self.desk.finished.notify_all();
     }
 }
 
 impl State {
+    /// Whether batches are not submitted yet, and will be.
+    fn is_at_work(&self) -> bool {
+        !self.is_dead && (!self.batches.is_empty() || self.n_submitted < self.n_taken)
+    }
+
     fn keep(&mut self, mut batch: Batch) {
         if self.spare.len() < SPARE {
             batch.commands.clear();
