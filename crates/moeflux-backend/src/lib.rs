@@ -7,6 +7,7 @@ pub mod conformance;
 mod counters;
 pub mod cpu;
 mod kv;
+mod mixers;
 mod ops;
 mod stage;
 pub mod timed;
@@ -18,12 +19,13 @@ use std::sync::Arc;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
 pub use counters::{DeviceCounters, DeviceStats, KernelTime};
+pub use mixers::{DeltaNet, GatedAttention};
 pub use ops::{
-    Activation, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, GatedAttention, GatedRmsNorm,
-    HeadProduct, Heads, HeldExperts, HostMatrix, Inputs, KvType, LayerNorm, Projection, RmsNorm,
-    Rope, RopePairs, RopeSpec, Route, RoutedExperts, Routing, Scoring, SelectPositions, Selection,
-    Sequence, Shared, Span, Vector, Weight,
+    Activation, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
+    ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, GatedRmsNorm, HeadProduct, Heads,
+    HeldExperts, HostMatrix, Inputs, KvType, LayerNorm, Projection, RmsNorm, Rope, RopePairs,
+    RopeSpec, Route, RoutedExperts, Routing, Scoring, SelectPositions, Selection, Sequence, Shared,
+    Span, Vector, Weight,
 };
 pub use stage::Stage;
 

@@ -6,8 +6,6 @@ use std::sync::Arc;
 use moeflux_core::quant::MatrixFormat;
 use moeflux_core::{Expert, ExpertId, HostBuf, LayerIdx};
 
-use crate::Backend;
-
 /// Device memory holding `f32` activations, one row a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Buf(pub u32);
@@ -330,38 +328,6 @@ pub struct Attention {
     pub selection: Option<Selection>,
 }
 
-/// What an attention layer does between its projections, as
-/// [`Backend::gated_attention`](crate::Backend::gated_attention) says.
-#[derive(Clone, Copy, Debug)]
-pub struct GatedAttention {
-    /// First queries and keys are normalised in place, in this order,
-    pub norms: Option<(RmsNorm, RmsNorm)>,
-    /// then both rotated,
-    pub rope: Rope,
-    /// then attended with,
-    pub attention: Attention,
-    /// and what comes out is multiplied by the sigmoid of this.
-    pub gate: Option<Heads>,
-}
-
-impl GatedAttention {
-    /// Its parts, one by one.
-    pub fn run_parts<B: Backend + ?Sized>(self, backend: &mut B, spans: &[Span]) {
-        let rows = spans.last().map_or(0, |it| it.rows.end);
-        let GatedAttention { norms, rope, attention, gate } = self;
-        if let Some((of_queries, of_keys)) = norms {
-            backend.rms_norm(rows, of_queries);
-            backend.rms_norm(rows, of_keys);
-        }
-        backend.rope(attention.q, rope, spans);
-        backend.rope(attention.k, rope, spans);
-        backend.attention(attention, spans);
-        if let Some(gate) = gate {
-            backend.sigmoid_gate(rows, attention.out, gate);
-        }
-    }
-}
-
 /// Appends an index key to a cache and chooses the positions that each row
 /// will attend to: the `top_k` highest of
 /// `score(j) = sum over heads of weights[h] * relu(q[h] . k[j] * scale)`
@@ -430,28 +396,6 @@ pub struct DeltaRule {
     pub dt_bias: Vector,
     /// A [`CacheSpec::Delta`].
     pub cache: Cache,
-}
-
-/// What a delta net does between its projections, as
-/// [`Backend::delta_net`](crate::Backend::delta_net) says.
-#[derive(Clone, Copy, Debug)]
-pub struct DeltaNet {
-    /// First a convolution,
-    pub conv: CausalConv,
-    /// then the delta rule on what comes out,
-    pub delta: DeltaRule,
-    /// then a norm of what that gives.
-    pub norm: GatedRmsNorm,
-}
-
-impl DeltaNet {
-    /// Its parts, one by one.
-    pub fn run_parts<B: Backend + ?Sized>(self, backend: &mut B, spans: &[Span]) {
-        let rows = spans.last().map_or(0, |it| it.rows.end);
-        backend.causal_conv(self.conv, spans);
-        backend.delta_rule(self.delta, spans);
-        backend.gated_rms_norm(rows, self.norm);
-    }
 }
 
 /// How routers turn logits into experts and weights.
