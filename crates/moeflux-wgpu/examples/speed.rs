@@ -1,7 +1,8 @@
 //! Measures the kernels of a GPU against how fast it reads and copies:
-//! `speed [--gpu N] [--small] [--tuned] [--tune]`. `--small` is for software
-//! devices; `--tuned` has the device tuned before, `--tune` tries every layout
-//! of the matrix-vector kernel.
+//! `speed [--gpu N] [--small] [--tuned] [--tune] [--many]`. `--small` is for
+//! software devices; `--tuned` has the device tuned before, `--tune` tries every
+//! layout of the matrix-vector kernel, `--many` measures products with many rows
+//! of activations alone.
 #![expect(clippy::print_stdout, reason = "an example that prints tables")]
 
 use std::sync::Arc;
@@ -84,6 +85,9 @@ fn main() {
     };
     println!("{:?}", context.facts());
     let speed = Speed { context, scale: if has("--small") { 64 } else { 1 } };
+    if has("--many") {
+        return speed.matmul();
+    }
     let limit = speed.streams();
     if has("--tuned") {
         speed.tuned();

@@ -17,7 +17,7 @@ use crate::caches::CacheState;
 use crate::context::Context;
 use crate::encoder::{Encoder, Mem};
 use crate::experts::Slots;
-use crate::layout::{Form, Layout, Tiles};
+use crate::layout::{Form, Halves, Layout, Tiles};
 use crate::ops::{self, Mask, RopeTable, RoundedInputs, Scratch, Wanted};
 
 const PART_BYTES: usize = 64 << 20;
@@ -56,6 +56,8 @@ pub struct Wgpu {
     pub(crate) form: Option<Form>,
     /// By what products with many rows are computed.
     pub(crate) tiles: Tiles,
+    /// How units for matrices share them out, where it was fixed.
+    pub(crate) halves: Option<Halves>,
     /// Queries of all heads from which on those that attend to the same keys read
     /// these once for all of them.
     pub(crate) least_shared_queries: usize,
@@ -76,6 +78,7 @@ impl Wgpu {
     pub(crate) fn with_tiles(context: Arc<Context>, slot_bytes: Option<u64>, tiles: Tiles) -> Wgpu {
         Wgpu {
             tiles,
+            halves: None,
             least_shared_queries: ops::MANY_QUERIES,
             encoder: Encoder::new(context),
             bufs: Vec::new(),

@@ -207,7 +207,7 @@ fn facts(adapter: &Adapter) -> AdapterFacts {
 /// Workgroup memory that kernels use, in bytes.
 pub(crate) const WORKGROUP_BYTES: u32 = 16 << 10;
 /// The same of `matmul_halves.wgsl`.
-const MATRIX_UNITS_BYTES: u32 = 46 << 10;
+pub(crate) const MATRIX_UNITS_BYTES: u32 = 46 << 10;
 /// Threads of the largest workgroup.
 pub(crate) const WORKGROUP_THREADS: u32 = 256;
 /// Buffers that a kernel reads or writes, its parameters aside.

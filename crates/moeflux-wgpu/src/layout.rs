@@ -29,6 +29,59 @@ pub enum Tiles {
     Emulated,
 }
 
+/// How `matmul_halves.wgsl` is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Halves {
+    /// Rows of activations in a tile.
+    pub(crate) x_tile: u32,
+    /// Rows of the matrix.
+    pub(crate) w_tile: u32,
+    /// Squares of 16 by 16 that a subgroup has, along both.
+    squares: [u32; 2],
+    /// Blocks of columns that are in workgroup memory at once.
+    step: u32,
+}
+
+/// Tiles that fill large devices: one for nearly all of their multiprocessors.
+const TILES: usize = 128;
+
+impl Halves {
+    const fn new(x_tile: u32, w_tile: u32, squares: [u32; 2], step: u32) -> Halves {
+        Halves { x_tile, w_tile, squares, step }
+    }
+
+    /// All that there are for activations of one and two parts, the largest
+    /// first: those were fastest on an H200.
+    pub(crate) fn all(parts: u32) -> &'static [Halves] {
+        const ONE: [Halves; 2] = [Halves::new(128, 128, [4, 4], 2), Halves::new(64, 64, [2, 2], 2)];
+        const TWO: [Halves; 3] = [
+            Halves::new(128, 256, [4, 4], 1),
+            Halves::new(128, 128, [2, 4], 1),
+            Halves::new(64, 64, [2, 2], 1),
+        ];
+        if parts == 1 { &ONE } else { &TWO }
+    }
+
+    /// What suits so many matrices of so many rows, each with so many rows of
+    /// activations: the largest tiles that are more than half full and fill a
+    /// device.
+    pub(crate) fn of(parts: u32, n_matrices: usize, x_rows: usize, w_rows: usize) -> Halves {
+        let suits = |it: &Halves| {
+            let (x_tile, w_tile) = (it.x_tile as usize, it.w_tile as usize);
+            let n_tiles = n_matrices * x_rows.div_ceil(x_tile) * w_rows.div_ceil(w_tile);
+            2 * x_rows > x_tile && n_tiles >= TILES
+        };
+        let all = Halves::all(parts);
+        all.iter().copied().find(suits).unwrap_or(all[all.len() - 1])
+    }
+
+    /// Constants of the kernel.
+    pub(crate) fn consts(&self, parts: u32, is_emulated: bool) -> [u32; 7] {
+        let Halves { x_tile, w_tile, squares: [along_x, along_w], step } = *self;
+        [parts, u32::from(is_emulated), x_tile, w_tile, along_x, along_w, step]
+    }
+}
+
 /// How `matvec.wgsl` is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Layout {

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use wgpu::{
     BindGroupLayout, BindGroupLayoutDescriptor, BindGroupLayoutEntry, BindingType,
     BufferBindingType, ComputePipeline, ComputePipelineDescriptor, Device,
-    PipelineLayoutDescriptor, ShaderModuleDescriptor, ShaderSource, ShaderStages,
+    PipelineCompilationOptions, PipelineLayoutDescriptor, ShaderModuleDescriptor, ShaderSource,
+    ShaderStages,
 };
 
-use crate::shader::Variant;
+use crate::shader::{Shader, Variant};
 
 /// A kernel ready to run.
 #[derive(Debug)]
@@ -79,7 +80,11 @@ fn compile(device: &Device, variant: Variant, id: u32) -> Pipeline {
         layout: Some(&pipeline_layout),
         module: &module,
         entry_point: Some("main"),
-        compilation_options: Default::default(),
+        compilation_options: PipelineCompilationOptions {
+            // Its tiles are written before they are read.
+            zero_initialize_workgroup_memory: variant.shader != Shader::MatmulHalves,
+            ..PipelineCompilationOptions::default()
+        },
         cache: None,
     });
     Pipeline { id, pipeline, layout }

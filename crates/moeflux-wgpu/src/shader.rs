@@ -64,6 +64,9 @@ const ROUNDED: &str = include_str!("shaders/rounded.wgsl");
 const MATVEC: [&str; 10] =
     ["DIGITS", "FMA", "ALIGNED", "VLANES", "LANES", "ROWS", "X_ROWS", "DEPTH", "THREADS", "ONCE"];
 
+/// Constants of `matmul_halves.wgsl`, see [`crate::layout::Halves`].
+const HALVES: [&str; 7] = ["PARTS", "EMULATED", "X_TILE", "W_TILE", "X_FRAGS", "W_FRAGS", "STEP"];
+
 /// Constants of the decoders, for every kernel that reads weights.
 const FORMAT: [&str; 3] = ["FORMAT", "BITS", "FLOATS"];
 
@@ -133,9 +136,7 @@ impl Shader {
             Shader::MatvecChosen => facts!("matvec", Weights, "rrrrrwrr", &MATVEC),
             Shader::Matmul => facts!("matmul", Weights, "rrrw", &[]),
             Shader::Halves => facts!("halves", Nothing, "rww", &["GROUP", "PARTS"]),
-            Shader::MatmulHalves => {
-                facts!("matmul_halves", Weights, "rrrrw", &["PARTS", "EMULATED"])
-            }
+            Shader::MatmulHalves => facts!("matmul_halves", Weights, "rrrrrw", &HALVES),
             Shader::Embed => facts!("embed", Weights, "rrw", &[]),
             Shader::HeadTransposed => facts!("head_transposed", Weights, "rrrw", &["X_ROWS"]),
             Shader::StoreKv => facts!(
@@ -245,6 +246,9 @@ impl Variant {
             let fours = unit_fours(self.consts[0]);
             consts.extend([("FOURS", fours), ("UNIT", 4 * fours)]);
         }
+        if self.shader == Shader::MatmulHalves {
+            consts.extend(derived(&consts));
+        }
         if self.shader == Shader::MatvecChosen {
             consts.push(("CHOSEN", 1));
         }
@@ -282,6 +286,21 @@ impl Variant {
             own.lines().partition(|it| it.starts_with("enable "));
         [enabled.join("\n"), text, own.join("\n")].join("\n")
     }
+}
+
+/// Constants that follow from those of `matmul_halves.wgsl`: its threads, and
+/// how much each of them loads in a step.
+fn derived(consts: &[(&str, u32)]) -> [(&'static str, u32); 4] {
+    let of = |text| value(text, consts);
+    let threads = of("X_TILE*W_TILE/X_FRAGS/W_FRAGS/8");
+    let words = of("W_TILE*STEP*4") / threads;
+    let per_load = if words >= 4 { 4 } else { 2 };
+    [
+        ("THREADS", threads),
+        ("X_LOADS", of("X_TILE*STEP*PARTS*4") / threads),
+        ("W_WORDS", per_load),
+        ("W_LOADS", words / per_load),
+    ]
 }
 
 fn format_consts(uses: Uses) -> &'static [&'static str] {

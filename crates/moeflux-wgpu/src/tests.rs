@@ -3,6 +3,7 @@
 
 mod attention;
 mod grouped;
+mod matrix_units;
 mod memory;
 mod metal;
 mod mixers;
@@ -30,7 +31,18 @@ const RELATIVE: f32 = 1e-5;
 /// terms are of the order of one.
 const ABSOLUTE: f32 = 1e-5;
 
-const CLOSENESS: Closeness = Closeness::Within { absolute: ABSOLUTE, relative: RELATIVE };
+/// The same besides for products whose inputs have one digit, which units for
+/// matrices take as one half each.
+///
+/// A half keeps 11 bits: each product is off by 2^-12 of itself at most, by
+/// 2^-12 / 3^(1/2) in the root mean square where all errors are as likely. A sum's
+/// error is to the sum what its products' errors are to them, as signs are by
+/// chance in both, and the largest result is no less than their root mean square:
+/// so five times that, which chance exceeds once in two million.
+const ONE_DIGIT: f32 = 5.0 / 4096.0 / 1.732_050_8;
+
+const CLOSENESS: Closeness =
+    Closeness::Within { absolute: ABSOLUTE, relative: RELATIVE, one_digit: ONE_DIGIT };
 
 /// The best GPU, or `None` where there is none and none is expected.
 #[expect(clippy::print_stdout, reason = "a test that did not run says so")]

@@ -10,7 +10,6 @@ use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use crate::backend::Wgpu;
 use crate::context::Context;
 use crate::layout::Tiles;
-use crate::ops::PARTS;
 
 /// Rows of activations and of the matrix: more than a tile of each.
 const SHAPE: (usize, usize) = (150, 140);
@@ -19,6 +18,9 @@ const COLS: [(usize, usize); 3] = [(512, 32), (2048, 64), (2048, 128)];
 
 /// Columns that units take in a step.
 const STEP: usize = 16;
+
+/// Halves that an activation of two digits is the sum of.
+const PARTS: usize = 2;
 
 /// Share of the largest result by which results may differ.
 ///

@@ -11,7 +11,7 @@ mod moe;
 mod products;
 
 use crate::cpu::{Cpu, Isa};
-use crate::{Backend, Buf, Cols};
+use crate::{Backend, Buf, Cols, Inputs};
 
 /// How close a backend must come to the specification.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +25,8 @@ pub enum Closeness {
         absolute: f32,
         /// Allowed as a share of the result's largest element.
         relative: f32,
+        /// The same besides, where a product rounds its inputs to one digit.
+        one_digit: f32,
     },
 }
 
@@ -85,6 +87,20 @@ impl Suite<'_> {
         self.case_of_steps(name, 0.0, run);
     }
 
+    /// Runs a product's case.
+    fn case_of_inputs(
+        &self,
+        name: &str,
+        inputs: Inputs,
+        run: &dyn Fn(&mut dyn Backend) -> Vec<f32>,
+    ) {
+        let more = match (inputs, self.closeness) {
+            (Inputs::Int8, Closeness::Within { one_digit, .. }) => one_digit,
+            _ => 0.0,
+        };
+        self.case_of_steps(name, more, run);
+    }
+
     /// As [`Suite::case`], where values between two products are rounded to
     /// steps of such a share of their group's largest: who differs in a last
     /// place may round one of them the other way, which moves results by a
@@ -98,7 +114,7 @@ impl Suite<'_> {
             for (i, (got, want)) in got.iter().zip(&want).enumerate() {
                 let close = match self.closeness {
                     Closeness::Bits => got.to_bits() == want.to_bits(),
-                    Closeness::Within { absolute, relative } => {
+                    Closeness::Within { absolute, relative, .. } => {
                         let allowed = absolute + (relative + step) * largest;
                         let is_close = (got - want).abs() <= allowed;
                         is_close || got.is_nan() && want.is_nan()

@@ -182,7 +182,8 @@ fn product(
     inputs: Inputs,
     rows: usize,
 ) {
-    suite.case(&format!("project {format:?} {shape:?} {inputs:?} x{rows}"), &|b| {
+    let name = format!("project {format:?} {shape:?} {inputs:?} x{rows}");
+    suite.case_of_inputs(&name, inputs, &|b| {
         let (outputs, cols) = shape;
         let x = filled(b, rows, cols + 3, 20).slice(2, cols);
         let out = filled(b, rows, 2 * outputs + 1, 21);

@@ -11,7 +11,7 @@ use moeflux_backend::{Experts, RoutedExperts};
 
 use super::held::add_down_biases;
 use super::moe::{Part, Sum, activate, add_up, first_products, phase};
-use super::products::{FEW_ROWS, Kernel, Placed, Source, is_in_halves, layout, tile_rows};
+use super::products::{FEW_ROWS, Kernel, Placed, Source, halves, is_in_halves, layout, tile_rows};
 use super::rounding::digits;
 use super::{ELEMENTS, word};
 use crate::arena::Decoder;
@@ -118,11 +118,16 @@ impl Grouped<'_> {
         let of = (decoder, digits, cols);
         let layout = layout(b, of, (set.len() * n_rows * n_chosen, n_jobs), FEW_ROWS);
         let in_halves = is_in_halves(b, decoder, digits);
+        // How many rows chose an expert is known to the device alone.
+        let expected = self.n.div_ceil(self.layer.slots.len());
+        let n_matrices = set.len() * self.n_places.div_ceil(expected);
+        let shape = digits.filter(|_| in_halves);
+        let shape = shape.map(|it| halves(b, it, (n_matrices, expected, n_rows)));
         let kernel = Kernel { decoder, digits, cols, lists: &[], y: way.out, chosen: None };
         for are_few in [true, false] {
             let taken = kernel.take(b, way.source, (are_few, in_halves), layout);
             for (buffer, weights) in self.layer.buffers.iter().enumerate() {
-                let tile = if are_few { 1 } else { tile_rows(in_halves) };
+                let tile = if are_few { 1 } else { tile_rows(shape) };
                 let n_tiles = if are_few { 0 } else { self.most_tiles(tile) };
                 let params = [
                     word(self.n),
@@ -146,13 +151,12 @@ impl Grouped<'_> {
                 let total_rows = n_jobs * n_rows;
                 let placed = Placed { weights, lists: &lists, first, n_jobs, n_rows, total_rows };
                 let n_tiles = set.len() * n_tiles;
-                match (are_few, in_halves) {
+                match (are_few, shape) {
                     (true, _) => kernel.run_matvec(b, placed, &taken, layout, (FEW_ROWS, true)),
-                    (false, true) => {
-                        let n_x = way.source.n_rows;
-                        kernel.run_matmul_halves(b, placed, &taken, (tiles, n_tiles, n_x));
+                    (false, Some(shape)) => {
+                        kernel.run_matmul_halves(b, placed, &taken, (tiles, n_tiles), shape);
                     }
-                    (false, false) => kernel.run_matmul(b, placed, &taken, (tiles, n_tiles)),
+                    (false, None) => kernel.run_matmul(b, placed, &taken, (tiles, n_tiles)),
                 }
             }
         }

@@ -26,7 +26,7 @@ pub(crate) use products::{embed, logits, project};
 pub(crate) use repeated::{
     Repeated, current_layout, digits_of, effective_layout, plain_layout, project_repeated,
 };
-pub(crate) use rounding::{PARTS, RoundedInputs, Wanted};
+pub(crate) use rounding::{RoundedInputs, Wanted};
 
 use moeflux_backend::Span;
 

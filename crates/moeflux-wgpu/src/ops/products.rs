@@ -8,13 +8,13 @@ use moeflux_backend::{Buf, Cols, DeviceError, Projection, Weight};
 use moeflux_core::TokenId;
 use moeflux_core::quant::Float;
 
-use super::rounding::{Digits, PARTS, Rounded, Taken, digits, halves_stride, round, rounded_form};
+use super::rounding::{Digits, Rounded, Taken, digits, halves_stride, round, rounded_form};
 use super::{ELEMENTS, floats, word};
 use crate::arena::{BLOCK, Decoder, Matrix, Place};
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
 use crate::experts::KeptLayer;
-use crate::layout::{Form, Layout, Tiles, is_exact_in_floats, virtual_lanes};
+use crate::layout::{Form, Halves, Layout, Tiles, is_exact_in_floats, virtual_lanes};
 use crate::shader::{Shader, Variant};
 use crate::tuning::Key;
 
@@ -26,15 +26,23 @@ pub(super) fn holds_rows(rows: usize) -> bool {
     rows <= FEW_ROWS
 }
 
-/// Rows of a matrix, and of activations, in a tile of `matmul_halves.wgsl`.
-const HALVES_TILE: usize = 128;
-
-/// The same of `matmul.wgsl`.
+/// Rows of a matrix, and of activations, in a tile of `matmul.wgsl`.
 const TILE_ROWS: usize = 64;
 
-/// Rows of activations in a tile of the kernel for many.
-pub(super) fn tile_rows(in_halves: bool) -> usize {
-    if in_halves { HALVES_TILE } else { TILE_ROWS }
+/// Rows of activations in a tile of the kernel for many, on units for matrices
+/// or without.
+pub(super) fn tile_rows(shape: Option<Halves>) -> usize {
+    shape.map_or(TILE_ROWS, |it| it.x_tile as usize)
+}
+
+/// How units for matrices share so many matrices out, each with so many rows of
+/// activations and of its own.
+pub(super) fn halves(
+    b: &Wgpu,
+    digits: Digits,
+    (n_matrices, x_rows, w_rows): (usize, usize, usize),
+) -> Halves {
+    b.halves.unwrap_or_else(|| Halves::of(digits.parts(), n_matrices, x_rows, w_rows))
 }
 
 /// Bytes of logits that are read back together.
@@ -138,7 +146,7 @@ pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
             if are_few {
                 kernel.matvec(b, &now, &taken, layout);
             } else if in_halves {
-                kernel.matmul_halves(b, &now, &taken, source.n_rows);
+                kernel.matmul_halves(b, &now, &taken);
             } else {
                 kernel.matmul(b, &now, &taken);
             }
@@ -351,32 +359,38 @@ impl Kernel<'_> {
         (b.encoder.list(tiles.as_flattened()), tiles.len())
     }
 
-    fn matmul_halves(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken, n_x: usize) {
+    fn matmul_halves(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken) {
+        let digits = self.digits.expect("inputs are rounded");
+        let n_jobs = jobs.len();
+        let x_rows: usize = jobs.iter().map(|it| self.lists[it.list].len()).sum();
+        let w_rows: usize = jobs.iter().map(|it| it.n_rows).sum();
+        let shape = halves(b, digits, (n_jobs, x_rows.div_ceil(n_jobs), w_rows.div_ceil(n_jobs)));
         let first = self.jobs(b, jobs, taken);
-        let (tiles, n_tiles) = self.tiles(b, jobs, HALVES_TILE);
+        let tiles = self.tiles(b, jobs, tile_rows(Some(shape)));
         let arena = b.encoder.arena();
-        self.run_matmul_halves(b, placed(jobs, first, &arena), taken, (tiles, n_tiles, n_x));
+        self.run_matmul_halves(b, placed(jobs, first, &arena), taken, tiles, shape);
     }
 
-    /// Multiplies so many tiles of jobs with rows of `n_x` rows of activations.
+    /// Multiplies so many tiles of jobs.
     pub(super) fn run_matmul_halves(
         &self,
         b: &mut Wgpu,
         jobs: Placed<'_>,
         taken: &Taken,
-        (tiles, n_tiles, n_x): (u32, usize, usize),
+        (tiles, n_tiles): (u32, usize),
+        shape: Halves,
     ) {
         let digits = self.digits.expect("inputs are rounded");
-        let stride = halves_stride(self.cols, digits.group_size);
+        let stride = halves_stride(self.cols, digits);
         let mut params = self.decoder.params(self.cols).to_vec();
-        params.extend([jobs.first, tiles, word(n_tiles), word(n_x), word(stride)]);
+        params.extend([jobs.first, tiles, word(n_tiles), word(stride)]);
         let mut consts = self.decoder.consts().to_vec();
-        consts.extend([word(PARTS), u32::from(b.tiles == Tiles::Emulated)]);
+        consts.extend(shape.consts(digits.parts(), b.tiles == Tiles::Emulated));
         b.encoder.dispatch(
             Variant::new(Shader::MatmulHalves, &consts),
             &params,
-            &[jobs.weights, jobs.lists, &taken.x, &taken.sums, self.y],
-            Grid::Plane(jobs.n_rows.div_ceil(HALVES_TILE), n_tiles),
+            &[jobs.weights, jobs.weights, jobs.lists, &taken.x, &taken.sums, self.y],
+            Grid::Plane(jobs.n_rows.div_ceil(shape.w_tile as usize), n_tiles),
         );
     }
 

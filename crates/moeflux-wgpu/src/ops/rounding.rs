@@ -17,9 +17,6 @@ use crate::shader::{Shader, Variant};
 /// Rounded inputs that are kept.
 const KEPT: usize = 4;
 
-/// Halves that an activation is the sum of: with one, its rounding shows.
-pub(crate) const PARTS: usize = 2;
-
 /// How products round their inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Digits {
@@ -30,6 +27,13 @@ pub(super) struct Digits {
 }
 
 impl Digits {
+    /// Halves that an activation is the sum of where products go through units
+    /// for matrices, as many as it has digits: one keeps 11 bits of 8 that its
+    /// rounding left, two keep 22 of 16.
+    pub(super) fn parts(self) -> u32 {
+        self.n_digits
+    }
+
     /// Constants of `rounded.wgsl`.
     pub(super) fn consts(self, form: Rounded) -> [u32; 4] {
         let (order, floats) = match form {
@@ -161,9 +165,11 @@ pub(super) struct Taken {
     pub(super) start: usize,
 }
 
-/// Fours of halves of a row: its columns, and a sum for each group.
-pub(super) fn halves_stride(cols: usize, group_size: usize) -> usize {
-    (cols + (cols / group_size).next_multiple_of(BLOCK)) / 4
+/// Eights of halves of a row: its blocks and those with the sums of its groups,
+/// in pairs, as often as there are parts.
+pub(super) fn halves_stride(cols: usize, digits: Digits) -> usize {
+    let n_blocks = cols / BLOCK + (cols / digits.group_size).div_ceil(16);
+    digits.parts() as usize * n_blocks.next_multiple_of(2) * BLOCK / 8
 }
 
 impl Key {
@@ -173,7 +179,7 @@ impl Key {
         let x = match form {
             Rounded::Bytes => n_rows * cols / 4 * digits.n_digits as usize,
             Rounded::Values | Rounded::Floats => n_rows * cols,
-            Rounded::Halves => n_rows * PARTS * 2 * halves_stride(cols, digits.group_size),
+            Rounded::Halves => n_rows * 4 * halves_stride(cols, digits),
         };
         [x, 2 * (n_rows * cols / BLOCK)]
     }
@@ -225,9 +231,9 @@ pub(super) fn round(b: &mut Wgpu, source: &Source, digits: Digits, form: Rounded
         if form == Rounded::Halves {
             let unkept = Source { kept_as: None, ..source.clone() };
             let values = round(b, &unkept, digits, Rounded::Values);
-            let stride = halves_stride(cols, digits.group_size);
+            let stride = halves_stride(cols, digits);
             b.encoder.dispatch(
-                Variant::new(Shader::Halves, &[word(digits.group_size), word(PARTS)]),
+                Variant::new(Shader::Halves, &[word(digits.group_size), digits.parts()]),
                 &[word(n_rows), word(cols), 0, word(cols), word(stride)],
                 &[&values.x, &x, &sums],
                 Grid::Linear(n_rows),

@@ -1,7 +1,9 @@
 // Rows of activations as the sums of PARTS halves, for `matmul_halves.wgsl`: a
 // row is divided by a power of two so that its largest is between 128 and 256,
-// and the power is noted. Behind its columns a row has the sums of its groups
-// of GROUP columns, up to a multiple of 32 of them. A workgroup has a row.
+// and the power is noted. Behind its blocks of 32 columns a row has blocks of
+// the sums of 16 groups each, of GROUP columns, twice. Of eight columns come the
+// first and the fifth, the second and the sixth, and so on: so the matrix's are
+// unpacked. A workgroup has a row.
 
 enable f16;
 
@@ -11,13 +13,13 @@ struct Params {
     // Where a row begins: its number times the width, and this.
     start: u32,
     width: u32,
-    // Of a row that is written, in fours.
+    // Of a row that is written, in eights.
     stride: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> x: array<f32>;
-// (parts, rows, fours)
+// (rows, blocks, parts, 8)
 @group(0) @binding(2) var<storage, read_write> y: array<vec4<f16>>;
 @group(0) @binding(3) var<storage, read_write> factors: array<f32>;
 
@@ -28,13 +30,49 @@ fn four_at(row: u32, i: u32) -> vec4<f32> {
     return vec4<f32>(x[at], x[at + 1u], x[at + 2u], x[at + 3u]);
 }
 
-fn put(row: u32, i: u32, v: vec4<f32>) {
+// The nearest halves, the even ones between two: conversions may round as the
+// driver likes.
+fn nearest(v: vec4<f32>) -> vec4<f16> {
+    let bits = bitcast<vec4<u32>>(v);
+    let up = vec4<u32>(0xfffu) + ((bits >> vec4<u32>(13u)) & vec4<u32>(1u));
+    let rounded = (bits + up) & vec4<u32>(0xffffe000u);
+    let is_finite = (bits & vec4<u32>(0x7f800000u)) < vec4<u32>(0x7f800000u);
+    return vec4<f16>(bitcast<vec4<f32>>(select(bits, rounded, is_finite)));
+}
+
+// Eight columns: the `i`-th of a row, all blocks taken together.
+fn put(row: u32, i: u32, a: vec4<f32>, b: vec4<f32>) {
+    let at = 2u * (row * p.stride + (i >> 2u) * 4u * PARTS + (i & 3u));
+#if PARTS/2
     // Cut off, not rounded: a compiler may take what was rounded for what it was.
-    let high = bitcast<vec4<f32>>(bitcast<vec4<u32>>(v) & vec4<u32>(0xffffe000u));
-    y[row * p.stride + i] = vec4<f16>(high);
-    if (PARTS == 2u) {
-        y[(p.n_rows + row) * p.stride + i] = vec4<f16>(v - high);
+    let high_a = bitcast<vec4<f32>>(bitcast<vec4<u32>>(a) & vec4<u32>(0xffffe000u));
+    let high_b = bitcast<vec4<f32>>(bitcast<vec4<u32>>(b) & vec4<u32>(0xffffe000u));
+    y[at] = vec4<f16>(high_a);
+    y[at + 1u] = vec4<f16>(high_b);
+    y[at + 8u] = vec4<f16>(a - high_a);
+    y[at + 9u] = vec4<f16>(b - high_b);
+#else
+    y[at] = nearest(a);
+    y[at + 1u] = nearest(b);
+#end
+}
+
+// Sums of four groups of columns, what is behind the last zero.
+fn sums_of(row: u32, group: u32, factor: f32) -> vec4<f32> {
+    let per_group = GROUP / 4u;
+    var sums: vec4<f32>;
+    for (var e = 0u; e < 4u; e++) {
+        let first = (group + e) * per_group;
+        if (first < p.cols / 4u) {
+            var sum = 0.0;
+            for (var k = first; k < first + per_group; k++) {
+                let v = four_at(row, k) * factor;
+                sum += (v.x + v.y) + (v.z + v.w);
+            }
+            sums[e] = sum;
+        }
     }
+    return sums;
 }
 
 @compute @workgroup_size(256)
@@ -62,25 +100,15 @@ fn main(
     let exponent = clamp(highest[0] >> 23u, 27u, 254u);
     let factor = bitcast<f32>((261u - exponent) << 23u);
     if (thread == 0u) { factors[row] = bitcast<f32>((exponent - 7u) << 23u); }
-    for (var base = 0u; base < n_fours; base += 256u) {
-        let i = base + thread;
-        if (i < n_fours) { put(row, i, four_at(row, i) * factor); }
-    }
-    // Groups are fours of lists of fours of columns.
-    let per_group = GROUP / 4u;
-    for (var i = n_fours + thread; i < p.stride; i += 256u) {
-        var sums: vec4<f32>;
-        for (var e = 0u; e < 4u; e++) {
-            let first = (4u * (i - n_fours) + e) * per_group;
-            if (first < n_fours) {
-                var sum = 0.0;
-                for (var k = first; k < first + per_group; k++) {
-                    let v = four_at(row, k) * factor;
-                    sum += (v.x + v.y) + (v.z + v.w);
-                }
-                sums[e] = sum;
-            }
+    for (var i = thread; i < p.stride / PARTS; i += 256u) {
+        if (2u * i < n_fours) {
+            let a = four_at(row, 2u * i) * factor;
+            let b = four_at(row, 2u * i + 1u) * factor;
+            put(row, i, vec4<f32>(a.x, b.x, a.y, b.y), vec4<f32>(a.z, b.z, a.w, b.w));
+        } else {
+            let behind = i - n_fours / 2u;
+            let group = 16u * (behind >> 2u) + 8u * (behind & 1u);
+            put(row, i, sums_of(row, group, factor), sums_of(row, group + 4u, factor));
         }
-        put(row, i, sums);
     }
 }

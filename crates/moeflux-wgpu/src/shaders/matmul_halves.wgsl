@@ -1,12 +1,21 @@
 // Products of matrices of 4 bits with many rows of activations on the units for
-// matrices of halves: tiles of 128 rows of the matrix and 128 of activations.
+// matrices of halves: tiles of W_TILE rows of the matrix and X_TILE of
+// activations, a subgroup of which has W_FRAGS by X_FRAGS squares of 16 by 16.
 //
 // Products are exact: an integer less 8 has three bits (or is -8), a BF16 scale
 // eight, a half eleven, and activations are PARTS halves each. What a group's
-// bias then lacks, bias + 8 scale, meets the sum of its activations in columns
-// behind the others, once with its upper bits and once with its lower ones.
-// Scales are taken 128 times, so that small ones stay whole; above 60 they are
-// no halves.
+// bias then lacks, bias + 8 scale, meets the sum of its activations in blocks
+// behind the others, a half of them with its upper bits and one with its lower
+// ones. Scales are taken 128 times, so that small ones stay whole; above 60
+// they are no halves.
+//
+// Inputs of two digits have two parts, which lose nothing that shows. Those of
+// one digit have one: each activation, and each group's sum, is rounded to the
+// nearest half, by 2^-12 of itself at most, where one digit has rounded it by up
+// to 1/254 of its group's largest.
+//
+// A sum's order follows from its row's length alone: 16 columns after the
+// other, of each first the upper parts of the activations.
 //
 // EMULATED: by plain loops, for devices without such units.
 
@@ -22,44 +31,65 @@ struct Params {
     // Pairs: a job, and its first row of activations.
     tiles: u32,
     n_tiles: u32,
-    // Rows of activations, and fours of each.
-    n_x: u32,
+    // Eights of a row of activations.
     stride: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(2) var<storage, read> lists: array<u32>;
-// (parts, rows, fours)
-@group(0) @binding(3) var<storage, read> x: array<vec4<f16>>;
-@group(0) @binding(4) var<storage, read> factors: array<f32>;
-@group(0) @binding(5) var<storage, read_write> y: array<f32>;
+#if W_WORDS/4
+alias Words = vec4<u32>;
+#else
+alias Words = vec2<u32>;
+#end
+@group(0) @binding(2) var<storage, read> wide: array<Words>;
+@group(0) @binding(3) var<storage, read> lists: array<u32>;
+// (rows, blocks, parts, 4), see `halves.wgsl`.
+@group(0) @binding(4) var<storage, read> x: array<vec4<u32>>;
+@group(0) @binding(5) var<storage, read> factors: array<f32>;
+@group(0) @binding(6) var<storage, read_write> y: array<f32>;
 
-// Fours between two rows of a tile of 32 columns: eight and two, so that rows
-// begin at different banks.
-const LD: u32 = 10u;
-var<workgroup> w_tile: array<vec4<f16>, 1280>;
-var<workgroup> x_tile: array<vec4<f16>, 1280u * PARTS>;
-// 16 rows of 32 outputs for each of eight subgroups.
-var<workgroup> out: array<f32, 4096>;
+// Fours between two rows of a tile: those of a step and two, so that rows begin
+// at different banks.
+const X_LD: u32 = 8u * STEP * PARTS + 2u;
+const W_LD: u32 = 8u * STEP + 2u;
+// Pieces that threads load of a row in a step.
+const X_PIECES: u32 = 4u * STEP * PARTS;
+const W_PIECES: u32 = 4u * STEP / W_WORDS;
+const X_SQUARES: u32 = X_TILE / 16u;
+const W_SQUARES: u32 = W_TILE / 16u;
+// In squares of 16 rows: what is indexed inside one when matrices are loaded is
+// known when this is compiled, and so is that it is aligned. In eights: both
+// halves of one are stored at an index that is checked once.
+alias Eight = array<vec4<f16>, 2>;
+var<workgroup> w_tile: array<array<Eight, 8u * W_LD>, W_SQUARES>;
+var<workgroup> x_tile: array<array<Eight, 8u * X_LD>, X_SQUARES>;
+// A square of outputs for each subgroup.
+var<workgroup> out: array<array<f32, 256>, THREADS / 32u>;
 
-// Eight integers less eight, times a scale.
-fn eight(v: u32, scale: f32, at: u32) {
-    let low = (vec4<u32>(v) >> vec4<u32>(0u, 4u, 8u, 12u)) & vec4<u32>(15u);
-    let high = (vec4<u32>(v) >> vec4<u32>(16u, 20u, 24u, 28u)) & vec4<u32>(15u);
-    let offset = vec4<f32>(8388616.0);
-    let a = bitcast<vec4<f32>>(low | vec4<u32>(0x4b000000u)) - offset;
-    let b = bitcast<vec4<f32>>(high | vec4<u32>(0x4b000000u)) - offset;
-    w_tile[at] = vec4<f16>(a * scale);
-    w_tile[at + 1u] = vec4<f16>(b * scale);
+fn halves(v: u32) -> vec2<f16> {
+    return vec2<f16>(unpack2x16float(v));
+}
+
+// Eight integers less eight, times a scale, in the order of `halves.wgsl`.
+fn store_eight(v: u32, scale: f32, square: u32, at: u32) {
+    // As bits of halves 1024 + n, and 1024 + 16 n.
+    let s = vec2<f16>(f16(scale));
+    let u = v >> 8u;
+    let a = halves((v & 0x000f000fu) | 0x64006400u) - vec2<f16>(1032.0h);
+    let b = fma(halves((v & 0x00f000f0u) | 0x64006400u), vec2<f16>(0.0625h), vec2<f16>(-72.0h));
+    let c = halves((u & 0x000f000fu) | 0x64006400u) - vec2<f16>(1032.0h);
+    let d = fma(halves((u & 0x00f000f0u) | 0x64006400u), vec2<f16>(0.0625h), vec2<f16>(-72.0h));
+    w_tile[square][at][0] = vec4<f16>(a * s, b * s);
+    w_tile[square][at][1] = vec4<f16>(c * s, d * s);
 }
 
 // Upper or lower bits of what is left of four groups' biases.
-fn biases(job: Job, row: u32, group: u32, is_low: bool) -> vec4<f16> {
+fn biases(scales: u32, row: u32, group: u32, is_low: bool) -> vec4<f16> {
     var left: vec4<f32>;
     for (var e = 0u; e < 4u; e++) {
         let blk = (group + e) << p.m.group_shift;
         if (blk < p.m.n_blocks) {
-            let pair = affine_pair(p.m, job.scales, row, blk);
+            let pair = affine_pair(p.m, scales, row, blk);
             left[e] = 128.0 * fma(8.0, pair.x, pair.y);
         }
     }
@@ -69,7 +99,30 @@ fn biases(job: Job, row: u32, group: u32, is_low: bool) -> vec4<f16> {
     return vec4<f16>(upper);
 }
 
-@compute @workgroup_size(256)
+// The words from `first` on of block `blk` of a row, as halves.
+fn store_w(scales: u32, row: u32, v: Words, scale: f32, blk: u32, first: u32, square: u32, at: u32) {
+    if (blk < p.m.n_blocks) {
+#each t W_WORDS
+        store_eight(v[$t], scale, square, at + $tu);
+#end
+    } else {
+#each t W_WORDS
+        {
+            let e = first + $tu;
+            let group = 16u * (blk - p.m.n_blocks) + 8u * (e & 1u);
+            w_tile[square][at + $tu][0] = biases(scales, row, group, e >= 2u);
+            w_tile[square][at + $tu][1] = biases(scales, row, group + 4u, e >= 2u);
+        }
+#end
+    }
+}
+
+fn store_x(v: vec4<u32>, square: u32, at: u32) {
+    x_tile[square][at][0] = vec4<f16>(halves(v.x), halves(v.y));
+    x_tile[square][at][1] = vec4<f16>(halves(v.z), halves(v.w));
+}
+
+@compute @workgroup_size(THREADS)
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) n: vec3<u32>,
@@ -81,88 +134,104 @@ fn main(
     let tile = min(id.z * n.y + id.y, p.n_tiles - 1u);
     let job = job_at(p.jobs, lists[p.tiles + 2u * tile]);
     let x_first = lists[p.tiles + 2u * tile + 1u];
-    let w_first = id.x * 128u;
-    // What a thread loads: half a block of a row of the matrix, and of a row of
-    // activations as many columns.
-    let row = thread >> 1u;
-    let half = thread & 1u;
-    let w_row = job.first_row + min(w_first + row, job.n_rows - 1u);
-    let x_row = lists[job.list + 2u * min(x_first + row, job.n_list - 1u)] + job.x;
-    let words = job.elements + w_row * p.m.n_blocks * 4u + 2u * half;
-    let fours = x_row * p.stride + 4u * half;
-    let store = row * LD + 4u * half;
+    let w_first = id.x * W_TILE;
+    let x_piece = thread % X_PIECES;
+#each i X_LOADS
+    let x_row_$i = thread / X_PIECES + $iu * (THREADS / X_PIECES);
+    let x_list_$i = job.list + 2u * min(x_first + x_row_$i, job.n_list - 1u);
+    let x_from_$i = (lists[x_list_$i] + job.x) * p.stride + x_piece;
+    let x_to_$i = (x_row_$i & 15u) * (X_LD / 2u) + x_piece;
+#end
+    let w_piece = thread % W_PIECES;
+    let w_block = w_piece * W_WORDS / 4u;
+    let w_word = (w_piece * W_WORDS) & 3u;
+#each i W_LOADS
+    let w_in_tile_$i = thread / W_PIECES + $iu * (THREADS / W_PIECES);
+    let w_row_$i = job.first_row + min(w_first + w_in_tile_$i, job.n_rows - 1u);
+    let w_from_$i = (job.elements + w_row_$i * p.m.n_blocks * 4u) / W_WORDS + w_word / W_WORDS;
+    let w_to_$i = (w_in_tile_$i & 15u) * (W_LD / 2u) + w_piece * W_WORDS;
+#end
     let n_groups = p.m.n_blocks >> p.m.group_shift;
-    let n_extra = (n_groups + 31u) / 32u;
+    let n_all = p.m.n_blocks + (n_groups + 15u) / 16u;
 #if EMULATED
-    let em = 8u * (thread >> 4u);
-    let en = 8u * (thread & 15u);
-    var sums: array<f32, 64>;
+    var sums: array<f32, 8u * X_FRAGS * W_FRAGS>;
 #else
-    let sm = 64u * (subgroup & 1u);
-    let sn = 32u * (subgroup >> 1u);
-#each a 4
-#each b 2
+    let in_x = X_FRAGS * (subgroup % (X_SQUARES / X_FRAGS));
+    let in_w = W_FRAGS * (subgroup / (X_SQUARES / X_FRAGS));
+#each a X_FRAGS
+#each b W_FRAGS
     var c_$a_$b = coop_mat16x16<f32, C>();
 #end
 #end
 #end
+#each i X_LOADS
+    var x_$i = x[x_from_$i];
+#end
+#each i W_LOADS
+    var w_$i = wide[w_from_$i + w_block * (4u / W_WORDS)];
+    var scale_$i = 128.0 * affine_pair(p.m, job.scales, w_row_$i, w_block).x;
+#end
     // Jobs without rows take no step; everybody comes along all the same.
-    let n_steps = select(p.m.n_blocks + 2u * n_extra, 0u, w_first >= job.n_rows);
+    let n_steps = select((n_all + STEP - 1u) / STEP, 0u, w_first >= job.n_rows);
     for (var step = 0u; step < n_steps; step++) {
-        var col = step;
-        if (step >= p.m.n_blocks + n_extra) { col = step - n_extra; }
-        // Loaded before the others are done with the last tile.
-#each q PARTS
-#each i 4
-        let x_$q_$i = x[fours + $qu * p.n_x * p.stride + 8u * col + $iu];
+        workgroupBarrier();
+#each i W_LOADS
+        store_w(
+            job.scales, w_row_$i, w_$i, scale_$i, step * STEP + w_block, w_word,
+            w_in_tile_$i >> 4u, w_to_$i,
+        );
 #end
-#end
-        if (step < p.m.n_blocks) {
-            let a = w[words + 4u * step];
-            let b = w[words + 4u * step + 1u];
-            let scale = 128.0 * affine_pair(p.m, job.scales, w_row, step).x;
-            workgroupBarrier();
-            eight(a, scale, store);
-            eight(b, scale, store + 2u);
-        } else {
-            let group = 32u * (col - p.m.n_blocks) + 16u * half;
-            let is_low = step >= p.m.n_blocks + n_extra;
-            workgroupBarrier();
-#each i 4
-            w_tile[store + $iu] = biases(job, w_row, group + 4u * $iu, is_low);
-#end
-        }
-#each q PARTS
-#each i 4
-        x_tile[store + $qu * 1280u + $iu] = x_$q_$i;
-#end
+#each i X_LOADS
+        store_x(x_$i, x_row_$i >> 4u, x_to_$i);
 #end
         workgroupBarrier();
-#if EMULATED
-        for (var part = 0u; part < PARTS; part++) {
-            // Software devices stop loops, nested ones together, after 65,535 times.
-            for (var i = 0u; i < 64u; i++) {
-                let x_at = part * 1280u + (em + (i >> 3u)) * LD;
-                let w_at = (en + (i & 7u)) * LD;
-                var sum = sums[i];
-#each k 8
-                sum += dot(vec4<f32>(x_tile[x_at + $ku]), vec4<f32>(w_tile[w_at + $ku]));
+        // On their way while this step is computed.
+        let ahead = min(step + 1u, n_steps - 1u);
+#each i X_LOADS
+        x_$i = x[x_from_$i + ahead * X_PIECES];
 #end
-                sums[i] = sum;
+        let w_ahead = min(ahead * STEP + w_block, p.m.n_blocks - 1u);
+#each i W_LOADS
+        w_$i = wide[w_from_$i + w_ahead * (4u / W_WORDS)];
+        scale_$i = 128.0 * affine_pair(p.m, job.scales, w_row_$i, w_ahead).x;
+#end
+#if EMULATED
+        for (var k = 0u; k < 2u * STEP; k++) {
+            for (var part = 0u; part < PARTS; part++) {
+                let k_x = 8u * PARTS * (k >> 1u) + 8u * part + 4u * (k & 1u);
+                // Software devices stop loops, nested ones together, after 65,535 times.
+                for (var i = 0u; i < 8u * X_FRAGS * W_FRAGS; i++) {
+                    let o_x = (i * THREADS + thread) / W_TILE;
+                    let o_w = (i * THREADS + thread) % W_TILE;
+                    let at_x = (o_x & 15u) * X_LD + k_x;
+                    let at_w = (o_w & 15u) * W_LD + 4u * k;
+                    var sum = sums[i];
+#each k 4
+                    sum += dot(
+                        vec4<f32>(x_tile[o_x >> 4u][(at_x + $ku) >> 1u][$ku & 1u]),
+                        vec4<f32>(w_tile[o_w >> 4u][(at_w + $ku) >> 1u][$ku & 1u]),
+                    );
+#end
+                    sums[i] = sum;
+                }
             }
         }
 #else
-#each k 2
-#each b 2
-        let b_$k_$b = coopLoad<coop_mat16x16<f16, B>>(&w_tile[(sn + 16u * $bu) * LD + 4u * $ku], LD);
+#each s STEP
+#each h 2
+#each b W_FRAGS
+        let b_$s_$h_$b = coopLoad<coop_mat16x16<f16, B>>(
+            &w_tile[in_w + $bu][4u * $su + 2u * $hu][0], W_LD,
+        );
 #end
 #each q PARTS
-#each a 4
-        let a_$k_$q_$a = coopLoadT<coop_mat16x16<f16, A>>(
-            &x_tile[$qu * 1280u + (sm + 16u * $au) * LD + 4u * $ku], LD,
+#each a X_FRAGS
+        let a_$s_$h_$q_$a = coopLoadT<coop_mat16x16<f16, A>>(
+            &x_tile[in_x + $au][4u * (PARTS * $su + $qu) + 2u * $hu][0], X_LD,
         );
-#each b 2
-        c_$a_$b = coopMultiplyAdd(a_$k_$q_$a, b_$k_$b, c_$a_$b);
+#each b W_FRAGS
+        c_$a_$b = coopMultiplyAdd(a_$s_$h_$q_$a, b_$s_$h_$b, c_$a_$b);
+#end
 #end
 #end
 #end
@@ -170,31 +239,40 @@ fn main(
 #end
     }
 #if EMULATED
-    for (var i = 0u; i < 64u; i++) {
-        put(job, x_first + em + (i >> 3u), w_first + en + (i & 7u), sums[i]);
+    for (var i = 0u; i < 8u * X_FRAGS * W_FRAGS; i++) {
+        let at = i * THREADS + thread;
+        let x_idx = x_first + at / W_TILE;
+        let row = w_first + at % W_TILE;
+        if (x_idx < job.n_list && row < job.n_rows) {
+            let x_row = lists[job.list + 2u * x_idx];
+            let to = lists[job.list + 2u * x_idx + 1u] + job.out;
+            y[to + row] = sums[i] * (factors[x_row] / 128.0);
+        }
     }
 #else
     let lane = thread & 31u;
-    let mine = 512u * subgroup;
-    let ld = 32u;
-#each a 4
+#each a X_FRAGS
     {
-        let left = mine;
-        let right = mine + 16u;
-        workgroupBarrier();
-        coopStoreT(c_$a_0, &out[left], ld);
-        coopStoreT(c_$a_1, &out[right], ld);
-        workgroupBarrier();
-        for (var i = 0u; i < 16u; i++) {
-            put(job, x_first + sm + 16u * $au + i, w_first + sn + lane, out[mine + 32u * i + lane]);
+#each i 8
+        let x_idx_$i = x_first + 16u * (in_x + $au) + 2u * $iu + (lane >> 4u);
+        let pair_$i = job.list + 2u * min(x_idx_$i, job.n_list - 1u);
+        let factor_$i = factors[lists[pair_$i]] / 128.0;
+        let to_$i = lists[pair_$i + 1u] + job.out;
+#end
+#each b W_FRAGS
+        {
+            workgroupBarrier();
+            coopStoreT(c_$a_$b, &out[subgroup][0], 16u);
+            workgroupBarrier();
+            let row = w_first + 16u * (in_w + $bu) + (lane & 15u);
+#each i 8
+            if (x_idx_$i < job.n_list && row < job.n_rows) {
+                y[to_$i + row] = out[subgroup][32u * $iu + lane] * factor_$i;
+            }
+#end
         }
+#end
     }
 #end
 #end
-}
-
-fn put(job: Job, x_idx: u32, row: u32, sum: f32) {
-    if (x_idx >= job.n_list || row >= job.n_rows) { return; }
-    let at = job.list + 2u * x_idx;
-    y[lists[at + 1u] + job.out + row] = sum * (factors[lists[at]] / 128.0);
 }

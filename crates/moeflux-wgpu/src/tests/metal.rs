@@ -5,7 +5,8 @@ use naga::back::msl::{self, BindTarget, EntryPointResources, Options, PipelineOp
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use naga::{AddressSpace, ResourceBinding};
 
-use crate::context::{STORAGE_BINDINGS, WORKGROUP_BYTES, WORKGROUP_THREADS};
+use crate::context::{MATRIX_UNITS_BYTES, STORAGE_BINDINGS, WORKGROUP_BYTES, WORKGROUP_THREADS};
+use crate::layout::Halves;
 use crate::shader::{Shader, Variant};
 
 /// Threadgroup memory of every GPU from Apple4 and Mac2 on (Metal feature set
@@ -152,6 +153,13 @@ fn parse(variant: Variant, more: Capabilities) -> (naga::Module, naga::valid::Mo
     (module, info)
 }
 
+fn workgroup_bytes(module: &naga::Module) -> u32 {
+    let shared = module.global_variables.iter().filter(|it| it.1.space == AddressSpace::WorkGroup);
+    let mut layouter = naga::proc::Layouter::default();
+    layouter.update(module.to_ctx()).expect("types have sizes");
+    shared.map(|it| layouter[it.1.ty].size).sum()
+}
+
 fn resources(variant: Variant) -> EntryPointResources {
     let mut resources = EntryPointResources::default();
     let bindings = std::iter::once('r').chain(variant.shader.bindings().chars());
@@ -174,11 +182,7 @@ fn every_kernel_becomes_metal_within_apples_limits() {
         let [entry] = &module.entry_points[..] else { panic!("{variant:?}: one entry point") };
         let threads: u32 = entry.workgroup_size.iter().product();
         assert!(threads <= WORKGROUP_THREADS, "{variant:?}: {threads} threads");
-        let shared =
-            module.global_variables.iter().filter(|it| it.1.space == AddressSpace::WorkGroup);
-        let mut layouter = naga::proc::Layouter::default();
-        layouter.update(module.to_ctx()).expect("types have sizes");
-        let bytes: u32 = shared.map(|it| layouter[it.1.ty].size).sum();
+        let bytes = workgroup_bytes(&module);
         assert!(bytes <= WORKGROUP_BYTES, "{variant:?}: {bytes} bytes of workgroup memory");
         let n = variant.shader.bindings().len();
         assert!(
@@ -204,10 +208,16 @@ fn every_kernel_becomes_metal_within_apples_limits() {
 fn kernels_of_matrix_units_are_valid() {
     let capabilities = Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX;
     for parts in [1, 2] {
-        for emulated in [0, 1] {
-            let variant = Variant::new(Shader::MatmulHalves, &[0, 4, 0, parts, emulated]);
+        for (shape, is_emulated) in
+            Halves::all(parts).iter().flat_map(|it| [(it, false), (it, true)])
+        {
+            let consts = [&[0, 4, 0][..], &shape.consts(parts, is_emulated)].concat();
+            let variant = Variant::new(Shader::MatmulHalves, &consts);
             let (module, _) = parse(variant, capabilities);
-            assert_eq!(module.entry_points.len(), 1, "{variant:?}");
+            let [entry] = &module.entry_points[..] else { panic!("{variant:?}: one entry point") };
+            assert!(entry.workgroup_size[0] <= WORKGROUP_THREADS, "{variant:?}");
+            let bytes = workgroup_bytes(&module);
+            assert!(bytes <= MATRIX_UNITS_BYTES, "{variant:?}: {bytes} bytes of workgroup memory");
         }
     }
 }

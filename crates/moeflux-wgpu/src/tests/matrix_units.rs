@@ -1,0 +1,171 @@
+//! The kernel for matrix units: how far inputs of one digit are off, which it
+//! takes as one half each, and that tiles of all sizes give the same bits.
+
+use std::sync::Arc;
+
+use moeflux_backend::{Backend, Cols, HostMatrix, Inputs, Projection};
+use moeflux_core::HostBuf;
+use moeflux_core::quant::{Affine, Float, MatrixFormat};
+
+use super::{RELATIVE, context};
+use crate::layout::Halves;
+use crate::{Context, Tiles, Wgpu};
+
+/// Rows of activations and of the matrix, columns, columns of a group.
+const ROWS: usize = 140;
+const OUTPUTS: usize = 134;
+const COLS: usize = 320;
+const GROUP: usize = 64;
+
+const FORMAT: MatrixFormat =
+    MatrixFormat::Affine(Affine { bits: 4, group_size: GROUP, params: Float::BF16 });
+
+/// Share of an activation that a half rounds off at most: it keeps 11 bits.
+const HALF: f64 = 1.0 / 4096.0;
+
+struct Case {
+    weight: Vec<u8>,
+    scales: Vec<u16>,
+    biases: Vec<u16>,
+    x: Vec<f32>,
+}
+
+impl Case {
+    fn new() -> Case {
+        let mut state = 7u32;
+        let mut drawn = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state >> 16
+        };
+        let n_groups = OUTPUTS * COLS / GROUP;
+        // Numbers near 0.01, and near -0.07, in BF16.
+        let weight = (0..OUTPUTS * COLS / 2).map(|_| drawn() as u8).collect();
+        let scales = (0..n_groups).map(|_| 0x3c00 | drawn() as u16 & 0xff).collect();
+        let biases = (0..n_groups).map(|_| 0xbd80 | drawn() as u16 & 0x7f).collect();
+        // Multiples of what a group's largest is 127 of: one digit changes none of them.
+        let mut integer =
+            |i: usize| if i.is_multiple_of(GROUP) { 127 } else { drawn() as i32 % 255 - 127 };
+        let x = (0..ROWS * COLS).map(|i| 0.013_7 * integer(i) as f32).collect();
+        Case { weight, scales, biases, x }
+    }
+
+    fn product(
+        &self,
+        context: &Arc<Context>,
+        (tiles, halves): (Tiles, Option<Halves>),
+        inputs: Inputs,
+    ) -> Vec<f32> {
+        let host = |bytes: &[u8]| {
+            let mut buf = HostBuf::zeroed(bytes.len());
+            buf[..bytes.len()].copy_from_slice(bytes);
+            buf
+        };
+        let words = |words: &[u16]| {
+            host(&words.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<u8>>())
+        };
+        let mut b = Wgpu::new(Arc::clone(context), None);
+        b.fix_tiles(tiles);
+        b.halves = halves;
+        let weight = b.load_matrix(HostMatrix {
+            rows: OUTPUTS,
+            cols: COLS,
+            format: FORMAT,
+            inputs,
+            weight: host(&self.weight),
+            scales: Some(words(&self.scales)),
+            biases: Some(words(&self.biases)),
+        });
+        let (x, y) = (b.alloc(ROWS, COLS), b.alloc(ROWS, OUTPUTS));
+        b.write(x, &self.x);
+        let all = |buf, len| Cols { buf, start: 0, len };
+        b.project(ROWS, all(x, COLS), &[Projection { weight, out: all(y, OUTPUTS) }]);
+        b.read(y, ROWS).expect("the device works")
+    }
+
+    /// Sum of what rounding may take from an output: of each activation times
+    /// its integer less eight, and of each group's sum times what its bias then
+    /// lacks.
+    fn bound(&self, row: usize, output: usize) -> f64 {
+        let bf16 = |bits: u16| f64::from(f32::from_bits(u32::from(bits) << 16));
+        let mut sum = 0.0;
+        for group in 0..COLS / GROUP {
+            let param = output * COLS / GROUP + group;
+            let (scale, bias) = (bf16(self.scales[param]), bf16(self.biases[param]));
+            let mut of_group = 0.0;
+            for col in group * GROUP..(group + 1) * GROUP {
+                let byte = self.weight[(output * COLS + col) / 2];
+                let integer = f64::from(byte >> (4 * (col % 2)) & 15) - 8.0;
+                let x = f64::from(self.x[row * COLS + col]);
+                of_group += x;
+                sum += (x * scale * integer).abs();
+            }
+            sum += ((bias + 8.0 * scale) * of_group).abs();
+        }
+        HALF * sum
+    }
+}
+
+/// Matrix units or what stands for them.
+fn tiles(context: &Context) -> Option<Tiles> {
+    match (context.has_matrix_units, context.has_halves) {
+        (true, _) => Some(Tiles::MatrixUnits),
+        (_, true) => Some(Tiles::Emulated),
+        _ => None,
+    }
+}
+
+#[test]
+fn one_digit_is_off_by_what_a_half_rounds_off() {
+    let Some(context) = context() else { return };
+    let Some(tiles) = tiles(&context) else { return };
+    let case = Case::new();
+    let [got, want] =
+        [tiles, Tiles::Singles].map(|it| case.product(&context, (it, None), Inputs::Int8));
+    let largest = want.iter().fold(0.0f32, |max, it| max.max(it.abs()));
+    let in_singles = f64::from(RELATIVE * largest);
+    let mut worst = 0.0f64;
+    for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+        let off = f64::from((got - want).abs());
+        let allowed = case.bound(i / OUTPUTS, i % OUTPUTS) + in_singles;
+        assert!(
+            off <= allowed,
+            "output {i} is {got:e}, in singles {want:e}: {allowed:e} is allowed"
+        );
+        worst = worst.max(off);
+    }
+    // Else they were not taken as halves at all, and nothing was tested.
+    assert!(worst > in_singles, "{worst:e} of {largest:e}");
+}
+
+#[test]
+fn tiles_of_all_sizes_give_the_same_bits() {
+    let Some(context) = context() else { return };
+    let Some(tiles) = tiles(&context) else { return };
+    let case = Case::new();
+    for (parts, inputs) in [(1, Inputs::Int8), (2, Inputs::Int16)] {
+        let bits = |it: &Halves| {
+            let all = case.product(&context, (tiles, Some(*it)), inputs);
+            all.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
+        };
+        let (first, rest) = Halves::all(parts).split_first().expect("there are some");
+        let wanted = bits(first);
+        for it in rest {
+            assert!(bits(it) == wanted, "{inputs:?}: {it:?} and {first:?} differ");
+        }
+    }
+}
+
+#[test]
+fn tiles_are_as_large_as_fills_a_device() {
+    let tiles = |parts, n_matrices, x_rows, w_rows| {
+        let it = Halves::of(parts, n_matrices, x_rows, w_rows);
+        (it.x_tile, it.w_tile)
+    };
+    assert_eq!(tiles(2, 1, 4096, 8192), (128, 256));
+    assert_eq!(tiles(2, 1, 1024, 2048), (128, 128));
+    assert_eq!(tiles(1, 1, 1024, 2048), (128, 128));
+    // Too few of them; too few rows in each.
+    assert_eq!(tiles(1, 1, 256, 4096), (64, 64));
+    assert_eq!(tiles(2, 512, 64, 2048), (64, 64));
+    assert_eq!(tiles(2, 512, 65, 2048), (128, 256));
+}
