@@ -223,6 +223,8 @@ fn delta_step(b: &mut Wgpu, op: &DeltaNet, span: &Span) {
         word(y.width),
         word(norm.out.stride),
         norm.eps.to_bits(),
+        word(k_dim),
+        word(v_dim),
     ];
     let own = [word(v_dim), word(v_dim.div_ceil(ELEMENTS))];
     let consts = [&state_consts(k_dim)[..], &own].concat();

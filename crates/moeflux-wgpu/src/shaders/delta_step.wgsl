@@ -24,6 +24,10 @@ struct Params {
     y_width: u32,
     y_stride: u32,
     eps: f32,
+    // Not the constants: compilers divide by these otherwise than by what they
+    // do not know, as in the kernels whose bits these are.
+    k_dim: u32,
+    v_dim: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -101,7 +105,7 @@ fn main(
             }
         }
         let both = total(thread, squares);
-        let q_factor = 1.0 / sqrt(both.x + 1e-6) / sqrt(f32(K_DIM));
+        let q_factor = 1.0 / sqrt(both.x + 1e-6) / sqrt(f32(p.k_dim));
         let k_factor = 1.0 / sqrt(both.y + 1e-6);
         for (var i = thread; i < 16u * KEPT; i += THREADS) {
             var it = vec2<f32>(0.0);
@@ -132,7 +136,7 @@ fn main(
         if (thread < 64u) {
             for (var i = thread; i < V_DIM; i += 64u) { square = fma(mixed[i], mixed[i], square); }
         }
-        let inverse = 1.0 / sqrt(total(thread, vec2<f32>(square, 0.0)).x / f32(V_DIM) + p.eps);
+        let inverse = 1.0 / sqrt(total(thread, vec2<f32>(square, 0.0)).x / f32(p.v_dim) + p.eps);
         let z_at = row * p.z_width + p.z_start + head * p.z_stride;
         let y_at = row * p.y_width + p.y_start + head * p.y_stride;
         for (var i = thread; i < V_DIM; i += THREADS) {
