@@ -7,6 +7,7 @@ mod matrix_units;
 mod memory;
 mod metal;
 mod mixers;
+mod rounding;
 
 use std::sync::Arc;
 
