@@ -6,6 +6,7 @@ pub(crate) fn features() -> wgpu::ExperimentalFeatures {
     // SAFETY: wgpu warns of features whose misuse it may not catch. Of these only cooperative
     // matrices are asked for, where the adapter lists them, and the one kernel that has them keeps
     // their rules: its matrices are of a listed size, all loads and stores lie in workgroup memory
-    // at constant places inside their arrays, and no subgroup is divided there.
+    // inside squares of 16 rows, of which its arrays have as many as its subgroups take, and no
+    // subgroup is divided there.
     unsafe { wgpu::ExperimentalFeatures::enabled() }
 }

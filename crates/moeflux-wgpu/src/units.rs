@@ -9,7 +9,7 @@ use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use crate::backend::Wgpu;
 use crate::context::Context;
-use crate::layout::Tiles;
+use crate::layout::{Halves, Tiles};
 
 /// Rows of activations and of the matrix: more than a tile of each.
 const SHAPE: (usize, usize) = (150, 140);
@@ -41,11 +41,16 @@ pub(crate) fn are_right(context: &Arc<Context>) -> bool {
     agree(context, Tiles::MatrixUnits)
 }
 
-/// Whether products by these agree with the same in singles.
+/// Whether products by these agree with the same in singles: of all columns and
+/// groups in the tiles that suit them, and in tiles of all sizes, each of which
+/// is a kernel that drivers may get wrong.
 pub(crate) fn agree(context: &Arc<Context>, tiles: Tiles) -> bool {
-    COLS.into_iter().all(|(cols, group_size)| {
+    let [first, ..] = COLS;
+    let sizes = Halves::all(PARTS as u32).iter().map(|it| (first, Some(*it)));
+    COLS.into_iter().map(|it| (it, None)).chain(sizes).all(|((cols, group_size), halves)| {
         let product = |tiles| {
             let mut b = Wgpu::with_tiles(Arc::clone(context), None, tiles);
+            b.halves = halves;
             product(&mut b, cols, group_size)
         };
         let (Some(got), Some(want)) = (product(tiles), product(Tiles::Singles)) else {
