@@ -37,8 +37,8 @@ pub(crate) struct Batch {
     pub(crate) arena: Vec<u8>,
 }
 
-/// Most threads.
-const MAX_THREADS: usize = 2;
+/// Threads where there is more than one core.
+const N_THREADS: usize = 2;
 
 /// Batches whose memory is kept.
 const SPARE: usize = 4;
@@ -120,9 +120,10 @@ impl Recorder {
 
     fn begin(&mut self) {
         self.has_begun = true;
-        // One core is the caller's.
-        let n_cores = thread::available_parallelism().map_or(1, usize::from);
-        for _ in 0..(n_cores - 1).min(MAX_THREADS) {
+        if thread::available_parallelism().map_or(1, usize::from) == 1 {
+            return;
+        }
+        for _ in 0..N_THREADS {
             let (context, arena) = (Arc::clone(&self.context), self.arena.clone());
             let desk = Arc::clone(&self.desk);
             let thread = thread::Builder::new().name("gpu-recorder".to_owned());
