@@ -65,7 +65,8 @@ pub(crate) struct ModelArgs {
     /// Threads that compute [default: all cores]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// Instruction set of the kernels: scalar, avx2, avx512 [default: the fastest]
+    /// Instruction set of the kernels: scalar, avx2, avxvnni, avx512 or amx; on ARM neon, dotprod or
+    /// i8mm [default: the fastest that the machine has]
     #[arg(long, value_name = "NAME")]
     isa: Option<String>,
     /// How products with quantised weights round their inputs

@@ -41,13 +41,9 @@ impl Isa {
     /// The specification, which every machine has.
     pub const SCALAR: Isa = Isa(Level::Scalar);
 
-    /// The fastest of this machine that was measured on real ones: AMX and
-    /// AVX-VNNI have run on none so far and are used where they are asked for.
+    /// The fastest of this machine.
     pub fn detect() -> Isa {
-        let mut found = Isa::available();
-        #[cfg(target_arch = "x86_64")]
-        found.retain(|it| !matches!(it.0, Level::Amx | Level::AvxVnni));
-        found.pop().unwrap_or(Isa::SCALAR)
+        Isa::available().pop().unwrap_or(Isa::SCALAR)
     }
 
     /// All that this machine has, slowest first.

@@ -7,6 +7,8 @@ use std::hint::black_box;
 
 use crate::cpu::Isa;
 use crate::cpu::isa::Level;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::matmul::Tiles;
 
 /// Rounds of a call.
 const ROUNDS: usize = 20_000;
@@ -16,10 +18,10 @@ pub(super) fn floats(isa: Isa) -> u64 {
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
-        Level::Avx2 => unsafe { x86::floats_avx2() },
+        Level::Avx2 | Level::AvxVnni => unsafe { x86::floats_avx2() },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: holding this `Isa` proves that the machine has AVX-512 F.
-        Level::Avx512 => unsafe { x86::floats_avx512() },
+        Level::Avx512 | Level::Amx => unsafe { x86::floats_avx512() },
         _ => plain_floats(),
     }
 }
@@ -31,10 +33,31 @@ pub(super) fn integers(isa: Isa) -> u64 {
         // SAFETY: holding this `Isa` proves that the machine has AVX2.
         Level::Avx2 => unsafe { x86::integers_avx2() },
         #[cfg(target_arch = "x86_64")]
+        // SAFETY: holding this `Isa` proves that the machine has AVX-VNNI.
+        Level::AvxVnni => unsafe { x86::integers_avxvnni() },
+        #[cfg(target_arch = "x86_64")]
         // SAFETY: holding this `Isa` proves that the machine has AVX-512 F and VNNI.
         Level::Avx512 => unsafe { x86::integers_avx512() },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: holding this `Isa` proves that this process may use AMX.
+        Level::Amx => unsafe { integers_amx() },
         _ => plain_integers(),
     }
+}
+
+/// Products of tiles, four sums at a time; no operand is loaded.
+///
+/// # Safety
+/// This process may use AMX.
+#[cfg(target_arch = "x86_64")]
+unsafe fn integers_amx() -> u64 {
+    // SAFETY: passed on to the caller, and this thread has no other tiles here.
+    let mut tiles = unsafe { Tiles::new(64) };
+    tiles.clear();
+    for _ in 0..ROUNDS {
+        tiles.multiply_loaded();
+    }
+    (ROUNDS * 4 * 16 * 16 * 64) as u64
 }
 
 fn plain_floats() -> u64 {
@@ -122,6 +145,19 @@ mod x86 {
         }
         black_box(sums);
         (ROUNDS * sums.len() * WEIGHTS * 32) as u64
+    }
+
+    #[target_feature(enable = "avxvnni")]
+    pub(super) fn integers_avxvnni() -> u64 {
+        let (q, x) = black_box((_mm256_set1_epi8(15), _mm256_set1_epi8(-127)));
+        let mut sums = [_mm256_setzero_si256(); 12];
+        for _ in 0..ROUNDS {
+            for sum in &mut sums {
+                *sum = _mm256_dpbusd_avx_epi32(*sum, q, x);
+            }
+        }
+        black_box(sums);
+        (ROUNDS * sums.len() * 32) as u64
     }
 
     #[target_feature(enable = "avx512f,avx512vnni")]

@@ -38,6 +38,8 @@ use std::ops::Range;
 
 use moeflux_core::quant::{Affine, MatrixView};
 
+#[cfg(target_arch = "x86_64")]
+pub(super) use amx::Tiles;
 pub use heads::{HeadColumns, HeadJob, head_products};
 pub use jobs::{Activations, FloatRows, MatmulJob, OutRows, RowMap, run_jobs};
 pub use quantise::{Quantised, Rounding};

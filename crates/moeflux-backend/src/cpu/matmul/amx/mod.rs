@@ -16,7 +16,8 @@ use std::ops::Range;
 
 use self::finish::{Accumulators, Params};
 use self::input::{Input, X_ROWS};
-use self::tiles::{ROW_TILES, ROWS, SumTiles, Sums, Tiles, X_TILES};
+pub(in crate::cpu) use self::tiles::Tiles;
+use self::tiles::{ROW_TILES, ROWS, SumTiles, Sums, X_TILES};
 use super::IntegerProduct;
 use super::avx512::{self, for_format};
 use super::jobs::OutPart;

@@ -30,7 +30,7 @@ impl Sums {
 }
 
 /// The tile registers of this thread, laid out for products of a certain depth.
-pub(super) struct Tiles {
+pub(in crate::cpu) struct Tiles {
     depth: usize,
     /// They belong to this thread.
     not_send: PhantomData<*const ()>,
@@ -51,7 +51,7 @@ impl Tiles {
     ///
     /// # Safety
     /// This process may use AMX, and this thread has no other `Tiles`.
-    pub(super) unsafe fn new(depth: usize) -> Tiles {
+    pub(in crate::cpu) unsafe fn new(depth: usize) -> Tiles {
         assert!(depth.is_multiple_of(4) && depth <= 64, "tiles of {depth} columns");
         let mut config = Config {
             palette: 1,
@@ -83,7 +83,7 @@ impl Tiles {
 
     /// Sets all sums to zero.
     #[inline(always)]
-    pub(super) fn clear(&mut self) {
+    pub(in crate::cpu) fn clear(&mut self) {
         // SAFETY: `self` proves that the tiles are configured.
         unsafe {
             asm!(
@@ -141,6 +141,21 @@ impl Tiles {
                 depth = in(reg) self.depth,
                 line = in(reg) 64usize,
                 options(nostack, readonly, preserves_flags),
+            );
+        }
+    }
+
+    /// The four products of what the registers hold, whatever that is.
+    #[inline(always)]
+    pub(in crate::cpu) fn multiply_loaded(&mut self) {
+        // SAFETY: the tiles are configured.
+        unsafe {
+            asm!(
+                "tdpbusd tmm0, tmm4, tmm6",
+                "tdpbusd tmm1, tmm4, tmm7",
+                "tdpbusd tmm2, tmm5, tmm6",
+                "tdpbusd tmm3, tmm5, tmm7",
+                options(nostack, nomem, preserves_flags),
             );
         }
     }
