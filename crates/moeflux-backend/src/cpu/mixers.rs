@@ -113,11 +113,12 @@ impl DeltaTasks<'_> {
     fn run(&self, heads: Range<usize>) {
         let mut scratch = self.cpu.delta_scratch.take();
         let rows = self.span.rows.clone();
-        for start in rows.clone().step_by(delta::RUN) {
-            let run = start..rows.end.min(start + delta::RUN);
+        let blocks = delta::Blocks::new(self.cpu.isa, rows.len());
+        for start in rows.clone().step_by(blocks.positions) {
+            let run = start..rows.end.min(start + blocks.positions);
             self.normalise(heads.start, run.clone(), &mut scratch);
             for head in heads.clone() {
-                self.steps(head, run.clone(), &mut scratch);
+                self.steps(head, run.clone(), blocks, &mut scratch);
             }
         }
         self.cpu.delta_scratch.put(scratch);
@@ -130,7 +131,7 @@ impl DeltaTasks<'_> {
         let k_head = head / (v.n_heads / k.n_heads);
         let factor = 1.0 / (k_dim as f32).sqrt();
         for (heads, factor, out) in [(q, factor, &mut scratch.q), (k, 1.0, &mut scratch.k)] {
-            out.resize(delta::RUN * k_dim, 0.0);
+            out.resize(rows.len() * k_dim, 0.0);
             for (row, out) in rows.clone().zip(out.chunks_exact_mut(k_dim)) {
                 let x = cpu.buf(heads.buf).head(row, heads, k_head);
                 delta::l2_normalise(cpu.isa, out, x, factor);
@@ -139,40 +140,55 @@ impl DeltaTasks<'_> {
     }
 
     /// Some rows of one value head.
-    fn steps(&self, head: usize, rows: Range<usize>, scratch: &mut delta::Scratch) {
+    fn steps(
+        &self,
+        head: usize,
+        rows: Range<usize>,
+        blocks: delta::Blocks,
+        scratch: &mut delta::Scratch,
+    ) {
         let (cpu, DeltaRule { a, b, v, k, .. }) = (self.cpu, *self.op);
         let (v_dim, k_dim) = (v.head_dim, k.head_dim);
         let a_log = cpu.vector(self.op.a_log)[head];
         let dt_bias = cpu.vector(self.op.dt_bias)[head];
-        scratch.gates.resize(rows.len(), delta::Gates::default());
-        for (row, gates) in rows.clone().zip(&mut scratch.gates) {
+        let delta::Scratch { q, k, gates, turned, reads } = scratch;
+        gates.resize(rows.len(), delta::Gates::default());
+        for (row, gates) in rows.clone().zip(&mut *gates) {
             let a = cpu.buf(a.buf).cols(row, a)[head] + dt_bias;
             delta::gate(cpu.isa, gates, a_log, a, cpu.buf(b.buf).cols(row, b)[head]);
         }
         let values = cpu.buf(v.buf);
-        let mut reads = [0.0; delta::RUN * delta::BLOCK];
-        for first in (0..v_dim).step_by(delta::BLOCK) {
-            let block = first..v_dim.min(first + delta::BLOCK);
+        reads.resize(rows.len() * blocks.rows, 0.0);
+        for first in (0..v_dim).step_by(blocks.rows) {
+            let block = first..v_dim.min(first + blocks.rows);
             let at = (head * v_dim + block.start) * k_dim..(head * v_dim + block.end) * k_dim;
             // SAFETY: a head is worked on by one task.
             let state = unsafe { self.state.slice(at) };
             let run = delta::Run {
-                q: &scratch.q,
-                k: &scratch.k,
-                gates: &scratch.gates,
+                q,
+                k,
+                gates,
                 v: &values.data[rows.start * values.width + v.start + head * v.stride + first..],
                 v_stride: values.width,
                 k_dim,
+                out_stride: blocks.rows,
             };
-            delta::steps(cpu.isa, state, &mut reads, run);
-            self.write(head, rows.clone(), block, &reads);
+            delta::steps(cpu.isa, state, reads, run, turned);
+            self.write(head, rows.clone(), block, reads, blocks.rows);
         }
     }
 
-    /// Puts what a block read, `(rows, BLOCK)`, into its columns.
-    fn write(&self, head: usize, rows: Range<usize>, block: Range<usize>, reads: &[f32]) {
+    /// Puts what a block read, `stride` apart, into its columns.
+    fn write(
+        &self,
+        head: usize,
+        rows: Range<usize>,
+        block: Range<usize>,
+        reads: &[f32],
+        stride: usize,
+    ) {
         let out = self.op.out;
-        for (row, reads) in rows.zip(reads.chunks_exact(delta::BLOCK)) {
+        for (row, reads) in rows.zip(reads.chunks_exact(stride)) {
             let start = row * self.out_width + out.start + head * out.stride;
             // SAFETY: a head is worked on by one task, and the columns of
             // different heads and rows do not overlap.

@@ -19,6 +19,8 @@ mod products;
 mod rope;
 mod route;
 mod select;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 
 pub use isa::Isa;
 pub use pool::{Pool, SharedMut};

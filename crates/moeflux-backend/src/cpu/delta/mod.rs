@@ -7,25 +7,70 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 
 use super::Isa;
 #[cfg(target_arch = "x86_64")]
 use super::isa::Level;
 use super::isa::for_every_isa;
 use super::math::{LANES, dot, exp, sigmoid, softplus, tree_sum};
+#[cfg(target_arch = "x86_64")]
+use super::vector::Line;
 
 /// Added to the squared length before its root is taken; the reference fixes it.
 const L2_EPS: f32 = 1e-6;
 
-/// Rows of the state that are worked on together.
-pub(super) const BLOCK: usize = 16;
+/// Rows of the state that are worked on together, at most.
+pub(super) const MOST_ROWS: usize = 64;
 
-/// Positions that are worked on before the next block.
-pub(super) const RUN: usize = 32;
+/// Positions that are worked on before the next block, at most.
+pub(super) const MOST_POSITIONS: usize = 128;
+
+/// How a head's state and the positions are divided.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blocks {
+    /// Rows of the state that are worked on together.
+    pub(super) rows: usize,
+    /// Positions that are worked on before the next block.
+    pub(super) positions: usize,
+}
+
+impl Blocks {
+    /// Those of the kernel that [`steps`] chooses for a span of `n_positions`.
+    pub(super) fn new(isa: Isa, n_positions: usize) -> Blocks {
+        if turns_rows(isa, n_positions) {
+            Blocks { rows: MOST_ROWS, positions: MOST_POSITIONS }
+        } else {
+            Blocks { rows: 16, positions: 32 }
+        }
+    }
+}
+
+/// Whether rows of a state become lanes, which costs as much as some positions.
+fn turns_rows(isa: Isa, n_positions: usize) -> bool {
+    /// From here on it pays.
+    const POSITIONS: usize = 8;
+    #[cfg(target_arch = "x86_64")]
+    if matches!(isa.level(), Level::Avx512 | Level::Amx) {
+        return n_positions >= POSITIONS;
+    }
+    let _ = (isa, n_positions, POSITIONS);
+    false
+}
+
+/// A block of the state whose rows are lanes.
+#[cfg(target_arch = "x86_64")]
+type Turned = Vec<Line>;
+#[cfg(not(target_arch = "x86_64"))]
+type Turned = ();
 
 /// Memory of one task.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
+    pub(super) turned: Turned,
+    /// What a block reads, `(positions, rows)`.
+    pub(super) reads: Vec<f32>,
     /// Normalised queries of a run, `(positions, k_dim)`.
     pub(super) q: Vec<f32>,
     /// Normalised keys of a run, `(positions, k_dim)`.
@@ -71,14 +116,37 @@ pub(super) struct Run<'a> {
     pub(super) v: &'a [f32],
     pub(super) v_stride: usize,
     pub(super) k_dim: usize,
+    /// From what a position reads to what the next one does.
+    pub(super) out_stride: usize,
 }
 
-/// Updates a block of at most [`BLOCK`] rows of `k_dim` and reads it at every
-/// position, into `(positions, BLOCK)`.
-pub(super) fn steps(isa: Isa, state: &mut [f32], out: &mut [f32], run: Run<'_>) {
+impl Run<'_> {
+    /// Without the first rows of the block.
+    fn from_row(self, i: usize) -> Self {
+        Run { v: self.v.get(i..).unwrap_or_default(), ..self }
+    }
+}
+
+/// Updates a block of at most [`MOST_ROWS`] rows of `k_dim` and reads it at every
+/// position, `out_stride` apart.
+pub(super) fn steps(
+    isa: Isa,
+    state: &mut [f32],
+    out: &mut [f32],
+    run: Run<'_>,
+    turned: &mut Turned,
+) {
     let k_dim = run.k_dim;
     let n_rows = state.len() / k_dim;
-    let n_paired = if k_dim.is_multiple_of(LANES) { n_rows - n_rows % 2 } else { 0 };
+    let has_whole_lanes = k_dim.is_multiple_of(LANES);
+    let n_turned =
+        if has_whole_lanes && turns_rows(isa, run.gates.len()) { n_rows - n_rows % 16 } else { 0 };
+    let (rows, state) = state.split_at_mut(n_turned * k_dim);
+    if n_turned > 0 {
+        turned_rows(isa, rows, out, run, turned);
+    }
+    let (n_rows, out, run) = (n_rows - n_turned, &mut out[n_turned..], run.from_row(n_turned));
+    let n_paired = if has_whole_lanes { n_rows - n_rows % 2 } else { 0 };
     let (pairs, singles) = state.split_at_mut(n_paired * k_dim);
     if n_paired > 0 {
         pairs_of_rows(isa, pairs, out, run);
@@ -88,9 +156,19 @@ pub(super) fn steps(isa: Isa, state: &mut [f32], out: &mut [f32], run: Run<'_>) 
     }
 }
 
+fn turned_rows(isa: Isa, state: &mut [f32], out: &mut [f32], run: Run<'_>, turned: &mut Turned) {
+    #[cfg(target_arch = "x86_64")]
+    if matches!(isa.level(), Level::Avx512 | Level::Amx) {
+        // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
+        return unsafe { avx512::steps(state, out, run, turned) };
+    }
+    let _ = turned;
+    pairs_of_rows(isa, state, out, run);
+}
+
 fn pairs_of_rows(isa: Isa, state: &mut [f32], out: &mut [f32], run: Run<'_>) {
     #[cfg(target_arch = "x86_64")]
-    if isa.level() == Level::Avx2 {
+    if isa.level() != Level::Scalar {
         // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
         return unsafe { avx2::steps_of_pairs(state, out, run) };
     }
@@ -104,7 +182,7 @@ for_every_isa! {
         for (t, gates) in run.gates.iter().enumerate() {
             let at = t * k_dim..(t + 1) * k_dim;
             let v = run.v[t * run.v_stride + i];
-            out[t * BLOCK + i] = step(row, &run.q[at.clone()], &run.k[at], v, *gates);
+            out[t * run.out_stride + i] = step(row, &run.q[at.clone()], &run.k[at], v, *gates);
         }
     }
 }
@@ -132,7 +210,7 @@ for_every_isa! {
     fn steps_of_pairs(state: &mut [f32], out: &mut [f32], run: Run<'_>) {
         let k_dim = run.k_dim;
         let n = run.gates.len();
-        let mut predicted = [0.0; BLOCK];
+        let mut predicted = [0.0; MOST_ROWS];
         let first = &run.k[..k_dim];
         for (pair, predicted) in state.chunks_exact_mut(2 * k_dim).zip(predicted.as_chunks_mut::<2>().0)
         {
@@ -145,7 +223,7 @@ for_every_isa! {
             let next_k = &run.k[next * k_dim..][..k_dim];
             let (beta, next_decay) = (run.gates[t].beta, run.gates[next].decay);
             let v = run.v[t * run.v_stride..].as_chunks::<2>().0;
-            let out = out[t * BLOCK..].as_chunks_mut::<2>().0;
+            let out = out[t * run.out_stride..].as_chunks_mut::<2>().0;
             let pairs = state.chunks_exact_mut(2 * k_dim);
             let predicted = predicted.as_chunks_mut::<2>().0;
             for (pair, ((v, out), predicted)) in pairs.zip(v.iter().zip(out).zip(predicted)) {
@@ -251,18 +329,19 @@ mod tests {
             .iter()
             .map(|it| Gates { decay: it.abs(), beta: 0.3 * it + 0.5 })
             .collect();
-        let (mut want, mut want_out) = (numbers(5, n_rows * k_dim), vec![0.0; n * BLOCK]);
+        let (mut want, mut want_out) = (numbers(5, n_rows * k_dim), vec![0.0; n * MOST_ROWS]);
         for t in 0..n {
             for (i, row) in want.chunks_exact_mut(k_dim).enumerate() {
                 let at = t * k_dim..(t + 1) * k_dim;
                 let v = v[t * (n_rows + 3) + i];
-                want_out[t * BLOCK + i] = step(row, &q[at.clone()], &k[at], v, gates[t]);
+                want_out[t * MOST_ROWS + i] = step(row, &q[at.clone()], &k[at], v, gates[t]);
             }
         }
         for isa in Isa::available() {
-            let (mut state, mut out) = (numbers(5, n_rows * k_dim), vec![0.0; n * BLOCK]);
-            let run = Run { q: &q, k: &k, gates: &gates, v: &v, v_stride: n_rows + 3, k_dim };
-            steps(isa, &mut state, &mut out, run);
+            let (mut state, mut out) = (numbers(5, n_rows * k_dim), vec![0.0; n * MOST_ROWS]);
+            let (v_stride, out_stride) = (n_rows + 3, MOST_ROWS);
+            let run = Run { q: &q, k: &k, gates: &gates, v: &v, v_stride, k_dim, out_stride };
+            steps(isa, &mut state, &mut out, run, &mut Turned::default());
             let bits = |it: &[f32]| it.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&state), bits(&want), "{isa:?}: state of {n_rows} x {k_dim}, {n}");
             assert_eq!(bits(&out), bits(&want_out), "{isa:?}: reads of {n_rows} x {k_dim}, {n}");
@@ -271,8 +350,9 @@ mod tests {
 
     #[test]
     fn blocks_and_runs_have_the_bits_of_single_steps() {
-        for n in [1, 2, 3, RUN] {
-            for (n_rows, k_dim) in [(1, 16), (2, 16), (16, 128), (7, 48), (16, 20), (3, 1)] {
+        let shapes = [(1, 16), (2, 16), (16, 128), (7, 48), (16, 20), (3, 1), (64, 32), (51, 48)];
+        for n in [1, 2, 3, 8, 33] {
+            for (n_rows, k_dim) in shapes {
                 check(n_rows, k_dim, n);
             }
         }

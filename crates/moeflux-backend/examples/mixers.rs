@@ -1,0 +1,286 @@
+//! How long the ops of a chunk take that are no products of matrices, in the
+//! shapes of Qwen3.5-35B-A3B.
+//!
+//! `cargo run --release -p moeflux-backend --example mixers -- [ISA [ROWS [POSITION [OP]]]]`
+
+#![expect(clippy::print_stdout, reason = "a report")]
+
+use std::time::{Duration, Instant};
+
+use moeflux_backend::cpu::matmul::{Quantised, Rounding};
+use moeflux_backend::cpu::{Cpu, Isa, Pool};
+use moeflux_backend::{
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule, GatedRmsNorm,
+    Heads, HostMatrix, Inputs, KvType, RmsNorm, RopePairs, RopeSpec, Route, Scoring, Shared, Span,
+};
+use moeflux_core::quant::{Affine, Float, MatrixFormat};
+use moeflux_core::{HostBuf, TokenId};
+
+const HIDDEN: usize = 2048;
+const HEAD_DIM: usize = 256;
+const TOP_K: usize = 8;
+/// How long an op is repeated, at least twice.
+const SPENT: Duration = Duration::from_millis(400);
+
+fn main() {
+    let arg = |i: usize| std::env::args().nth(i);
+    let number = |i, usual: usize| arg(i).map_or(usual, |it| it.parse().expect("a number"));
+    let isa = arg(1).map_or(Isa::detect(), |name| Isa::by_name(&name).expect("a name"));
+    let n_threads = std::thread::available_parallelism().map_or(1, |it| it.get());
+    let (rows, position) = (number(2, 512), number(3, 0));
+    let only = arg(4).unwrap_or_default();
+    println!("{isa:?}, {n_threads} threads, {rows} rows from position {position}: best and median");
+    let cpu = Cpu::new(n_threads, isa);
+    let mut bench = Bench { cpu, isa, n_threads, rows, position, only };
+    bench.delta_rule();
+    for dtype in [KvType::F32, KvType::Bf16, KvType::Q8] {
+        bench.attention(dtype);
+    }
+    bench.conv();
+    bench.norms();
+    bench.elements();
+    bench.embed();
+    bench.rope();
+    bench.route();
+    bench.combine();
+    bench.rounding();
+}
+
+struct Bench {
+    cpu: Cpu,
+    isa: Isa,
+    n_threads: usize,
+    rows: usize,
+    position: usize,
+    only: String,
+}
+
+/// Between -1 and 1.
+fn noise(n: usize) -> Vec<f32> {
+    let mut state = 1u64;
+    (0..n)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+        })
+        .collect()
+}
+
+impl Bench {
+    fn buf(&mut self, width: usize) -> Cols {
+        let buf: Buf = self.cpu.alloc(self.rows, width);
+        self.cpu.write(buf, &noise(self.rows * width));
+        Cols { buf, start: 0, len: width }
+    }
+
+    /// Gates of about one, so that what they are applied to does not vanish.
+    fn large(&mut self, width: usize) -> Cols {
+        let cols = self.buf(width);
+        let values: Vec<f32> = noise(self.rows * width).iter().map(|it| it + 10.0).collect();
+        self.cpu.write(cols.buf, &values);
+        cols
+    }
+
+    /// A multiplication and an addition are two operations.
+    fn time(&mut self, name: &str, bytes: usize, ops: usize, op: &mut dyn FnMut(&mut Cpu)) {
+        if !name.contains(&self.only) {
+            return;
+        }
+        op(&mut self.cpu);
+        let (mut times, start) = (Vec::new(), Instant::now());
+        while times.len() < 3 || start.elapsed() < SPENT && times.len() < 1000 {
+            let start = Instant::now();
+            op(&mut self.cpu);
+            times.push(start.elapsed().as_secs_f64());
+        }
+        times.sort_unstable_by(f64::total_cmp);
+        let (best, median) = (times[0], times[times.len() / 2]);
+        println!(
+            "{name:24} {:10.1} us {:10.1} us {:7.1} GB/s {:7.1} GOP/s",
+            best * 1e6,
+            median * 1e6,
+            bytes as f64 / median * 1e-9,
+            ops as f64 / median * 1e-9
+        );
+    }
+
+    fn delta_rule(&mut self) {
+        let (n_k, n_v, dim) = (16, 32, 128);
+        let qkv = self.buf((2 * n_k + n_v) * dim);
+        let gates = self.buf(2 * n_v);
+        let out = self.buf(n_v * dim);
+        let op = DeltaRule {
+            out: out.heads(n_v),
+            q: qkv.slice(0, n_k * dim).heads(n_k),
+            k: qkv.slice(n_k * dim, n_k * dim).heads(n_k),
+            v: qkv.slice(2 * n_k * dim, n_v * dim).heads(n_v),
+            a: gates.slice(0, n_v),
+            b: gates.slice(n_v, n_v),
+            a_log: self.cpu.load_vector(&noise(n_v)),
+            dt_bias: self.cpu.load_vector(&noise(n_v)),
+            cache: Cache(0),
+        };
+        let spec = CacheSpec::Delta { n_heads: n_v, k_dim: dim, v_dim: dim };
+        let sequence = self.cpu.new_sequence(&[spec]);
+        let span = [Span { sequence, rows: 0..self.rows, position: 0 }];
+        let elements = n_v * dim * dim;
+        self.time("delta rule", 8 * elements, 6 * elements * self.rows, &mut |cpu| {
+            cpu.delta_rule(op, &span);
+        });
+    }
+
+    fn attention(&mut self, dtype: KvType) {
+        let (n_q, n_kv) = (16, 2);
+        let both = self.buf(n_q * 2 * HEAD_DIM);
+        let q = Heads { buf: both.buf, start: 0, n_heads: n_q, head_dim: HEAD_DIM, stride: 512 };
+        let k = self.buf(n_kv * HEAD_DIM);
+        let v = self.buf(n_kv * HEAD_DIM);
+        let out = self.buf(n_q * HEAD_DIM);
+        let op = Attention {
+            out: out.heads(n_q),
+            q,
+            k: k.heads(n_kv),
+            v: Some(v.heads(n_kv)),
+            cache: Cache(0),
+            scale: 1.0 / 16.0,
+            window: None,
+            sinks: None,
+            selection: None,
+        };
+        let spec = CacheSpec::Kv { n_heads: n_kv, k_dim: HEAD_DIM, v_dim: HEAD_DIM, dtype };
+        let sequence = self.cpu.new_sequence(&[spec]);
+        let (rows, position) = (self.rows, self.position);
+        if "attention".contains(&self.only) {
+            for position in (0..position).step_by(rows) {
+                let rows = 0..rows.min(self.position - position);
+                self.cpu.attention(op, &[Span { sequence, rows, position }]);
+            }
+        }
+        let seen: usize = (0..rows).map(|it| position + it + 1).sum();
+        let span = [Span { sequence, rows: 0..rows, position }];
+        let bytes = 2 * n_kv * dtype.row_bytes(HEAD_DIM) * (position + rows);
+        let name = format!("attention {dtype:?}");
+        self.time(&name, bytes, 4 * seen * n_q * HEAD_DIM, &mut |cpu| cpu.attention(op, &span));
+    }
+
+    fn conv(&mut self) {
+        let channels = 8192;
+        let (x, out) = (self.buf(channels), self.buf(channels));
+        let weight = self.cpu.load_vector(&noise(4 * channels));
+        let sequence = self.cpu.new_sequence(&[CacheSpec::Conv { channels, kernel: 4 }]);
+        let span = [Span { sequence, rows: 0..self.rows, position: 0 }];
+        let op = CausalConv { out, x, weight, cache: Cache(0) };
+        self.time("causal conv", self.rows * channels * 8, 0, &mut |cpu| {
+            cpu.causal_conv(op, &span);
+        });
+    }
+
+    fn norms(&mut self) {
+        let rows = self.rows;
+        let (x, out) = (self.buf(4096), self.buf(4096));
+        let gate = self.large(4096);
+        let weight = self.cpu.load_vector(&[1.0; 4096]);
+        let norm = |out, x| RmsNorm { out, x, weight, eps: 1e-6 };
+        let weight = self.cpu.load_vector(&[0.1; 128]);
+        let heads = RmsNorm { out: out.heads(32), x: out.heads(32), weight, eps: 1e-6 };
+        let op = GatedRmsNorm { norm: heads, gate: gate.heads(32) };
+        self.time("gated rms norm", rows * 4096 * 12, 0, &mut |cpu| cpu.gated_rms_norm(rows, op));
+        let (x, out) = (x.slice(0, HIDDEN).heads(1), out.slice(0, HIDDEN).heads(1));
+        let op = norm(out, x);
+        self.time("rms norm", rows * HIDDEN * 8, 0, &mut |cpu| cpu.rms_norm(rows, op));
+        let both = self.buf(16 * 2 * HEAD_DIM);
+        let q = Heads { buf: both.buf, start: 0, n_heads: 16, head_dim: HEAD_DIM, stride: 512 };
+        let op = norm(q, q);
+        let bytes = rows * 16 * HEAD_DIM * 8;
+        self.time("rms norm of heads", bytes, 0, &mut |cpu| cpu.rms_norm(rows, op));
+    }
+
+    fn elements(&mut self) {
+        let rows = self.rows;
+        let both = self.large(16 * 2 * HEAD_DIM);
+        let gate =
+            Heads { buf: both.buf, start: HEAD_DIM, n_heads: 16, head_dim: HEAD_DIM, stride: 512 };
+        let x = self.buf(16 * HEAD_DIM);
+        let bytes = rows * 16 * HEAD_DIM * 12;
+        self.time("sigmoid gate", bytes, 0, &mut |cpu| {
+            cpu.sigmoid_gate(rows, x.heads(16), gate);
+        });
+        let (a, b) = (self.buf(512), self.buf(512));
+        self.time("swiglu", rows * 512 * 12, 0, &mut |cpu| cpu.swiglu(rows, a, a, b));
+        let (a, b) = (self.buf(HIDDEN), self.buf(HIDDEN));
+        self.time("add", rows * HIDDEN * 12, 0, &mut |cpu| cpu.add(rows, a, b));
+    }
+
+    fn embed(&mut self) {
+        let affine = Affine { bits: 4, group_size: 64, params: Float::BF16 };
+        let format = MatrixFormat::Affine(affine);
+        let vocab = 512;
+        let bytes = |n| HostBuf::zeroed(n);
+        let table = self.cpu.load_matrix(HostMatrix {
+            rows: vocab,
+            cols: HIDDEN,
+            format,
+            inputs: Inputs::Int16,
+            weight: bytes(vocab * format.row_bytes(HIDDEN)),
+            scales: Some(bytes(format.scale_bytes(vocab, HIDDEN))),
+            biases: Some(bytes(format.bias_bytes(vocab, HIDDEN))),
+        });
+        let tokens: Vec<_> = (0..self.rows).map(|it| TokenId((it * 37 % vocab) as u32)).collect();
+        let out = self.buf(HIDDEN);
+        self.time("embed", self.rows * HIDDEN * 4, 0, &mut |cpu| cpu.embed(out, table, &tokens));
+    }
+
+    fn rope(&mut self) {
+        let both = self.buf(16 * 2 * HEAD_DIM);
+        let q = Heads { buf: both.buf, start: 0, n_heads: 16, head_dim: HEAD_DIM, stride: 512 };
+        let inv_freq = (0..32).map(|it| 0.6f32.powi(it)).collect();
+        let rope = self.cpu.load_rope(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0 });
+        let sequence = self.cpu.new_sequence(&[]);
+        let mut position = 0;
+        let rows = self.rows;
+        self.time("rope", rows * 16 * 64 * 8, 0, &mut |cpu| {
+            cpu.rope(q, rope, &[Span { sequence, rows: 0..rows, position: 0 }]);
+        });
+        self.time("rope, new positions", rows * 16 * 64 * 8, 0, &mut |cpu| {
+            position += 1;
+            cpu.rope(q, rope, &[Span { sequence, rows: 0..rows, position }]);
+        });
+    }
+
+    fn route(&mut self) {
+        let rows = self.rows;
+        let logits = self.buf(256);
+        let scoring = Scoring::Softmax { renormalise: true, scale: 1.0 };
+        let op = Route { logits, top_k: TOP_K, scoring };
+        self.time("route", rows * 1024, 0, &mut |cpu| {
+            cpu.route(rows, op).expect("the device works");
+        });
+    }
+
+    fn combine(&mut self) {
+        let rows = self.rows;
+        let slots = self.cpu.alloc(rows * TOP_K, HIDDEN);
+        self.cpu.write(slots, &noise(rows * TOP_K * HIDDEN));
+        let (acc, out, gate) = (self.buf(HIDDEN), self.buf(HIDDEN), self.buf(1));
+        let weights = vec![0.125; rows * TOP_K];
+        let shared = Some(Shared { out, gate: Some(gate) });
+        let op = Combine { acc, slots, top_k: TOP_K, weights: &weights, shared };
+        self.time("combine", rows * HIDDEN * 4 * 11, 0, &mut |cpu| cpu.combine(rows, op));
+    }
+
+    fn rounding(&mut self) {
+        let (isa, rows, pool) = (self.isa, self.rows, Pool::new(self.n_threads));
+        for cols in [HIDDEN, 512, 4096] {
+            let x = noise(rows * cols);
+            let mut out = Quantised::default();
+            for n_digits in [1, 2] {
+                let rounding =
+                    Rounding { x: &x, stride: cols, n_rows: rows, cols, group_size: 64, n_digits };
+                let name = format!("rounding {cols}, {n_digits} digits");
+                self.time(&name, rows * cols * 4, 0, &mut |_| out.quantise(&pool, isa, rounding));
+            }
+        }
+    }
+}

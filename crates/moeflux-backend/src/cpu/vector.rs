@@ -1,0 +1,59 @@
+//! Vectors of sixteen floats from memory and back, and turned.
+
+use std::arch::x86_64::*;
+
+/// What fills a vector, in one line of the cache.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Line(pub(super) [f32; 16]);
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load(floats: &[f32; 16]) -> __m512 {
+    // SAFETY: sixteen elements are readable, and the load needs no alignment.
+    unsafe { _mm512_loadu_ps(floats.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn store(out: &mut [f32; 16], value: __m512) {
+    // SAFETY: sixteen elements are writable, and the store needs no alignment.
+    unsafe { _mm512_storeu_ps(out.as_mut_ptr(), value) };
+}
+
+/// Vector `c` of the result holds lane `c` of every row.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+pub(super) fn transpose(rows: [__m512; 16]) -> [__m512; 16] {
+    let zero = _mm512_setzero_ps();
+    // Pairs of rows, then quads: within each 128-bit lane.
+    let mut pairs = [zero; 16];
+    for i in (0..16).step_by(2) {
+        pairs[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
+        pairs[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
+    }
+    const LOW: i32 = 0b01_00_01_00;
+    const HIGH: i32 = 0b11_10_11_10;
+    // quads[4 q + c] lane L: rows 4 q .. 4 q + 4 of column 4 L + c.
+    let mut quads = [zero; 16];
+    for i in (0..16).step_by(4) {
+        quads[i] = _mm512_shuffle_ps::<LOW>(pairs[i], pairs[i + 2]);
+        quads[i + 1] = _mm512_shuffle_ps::<HIGH>(pairs[i], pairs[i + 2]);
+        quads[i + 2] = _mm512_shuffle_ps::<LOW>(pairs[i + 1], pairs[i + 3]);
+        quads[i + 3] = _mm512_shuffle_ps::<HIGH>(pairs[i + 1], pairs[i + 3]);
+    }
+    const EVEN: i32 = 0b10_00_10_00;
+    const ODD: i32 = 0b11_01_11_01;
+    let mut out = [zero; 16];
+    for c in 0..4 {
+        let even_low = _mm512_shuffle_f32x4::<EVEN>(quads[c], quads[4 + c]);
+        let odd_low = _mm512_shuffle_f32x4::<ODD>(quads[c], quads[4 + c]);
+        let even_high = _mm512_shuffle_f32x4::<EVEN>(quads[8 + c], quads[12 + c]);
+        let odd_high = _mm512_shuffle_f32x4::<ODD>(quads[8 + c], quads[12 + c]);
+        out[c] = _mm512_shuffle_f32x4::<EVEN>(even_low, even_high);
+        out[8 + c] = _mm512_shuffle_f32x4::<ODD>(even_low, even_high);
+        out[4 + c] = _mm512_shuffle_f32x4::<EVEN>(odd_low, odd_high);
+        out[12 + c] = _mm512_shuffle_f32x4::<ODD>(odd_low, odd_high);
+    }
+    out
+}
