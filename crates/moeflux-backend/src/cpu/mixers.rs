@@ -6,6 +6,7 @@ use super::conv::Taps;
 use super::memory::CacheState;
 use super::pool::SharedMut;
 use super::{Cpu, delta};
+use super::parallel::prefetch;
 use crate::{Cache, CausalConv, DeltaRule, Sequence, Span};
 
 /// Elements of states worth a task of their own: a few microseconds.
@@ -16,6 +17,10 @@ const CONV_ELEMENTS: usize = 4 << 10;
 
 /// Most channels of a task: a page of a row.
 const CONV_CHANNELS: usize = 1024;
+
+/// Rows that queries and keys are fetched ahead: they lie pages apart, which
+/// processors do not foresee.
+const AHEAD: usize = 4;
 
 impl Cpu {
     /// Takes a cache out, so that it can be written beside the buffers.
@@ -133,6 +138,9 @@ impl DeltaTasks<'_> {
         for (heads, factor, out) in [(q, factor, &mut scratch.q), (k, 1.0, &mut scratch.k)] {
             out.resize(rows.len() * k_dim, 0.0);
             for (row, out) in rows.clone().zip(out.chunks_exact_mut(k_dim)) {
+                if row + AHEAD < rows.end {
+                    prefetch(cpu.buf(heads.buf).head(row + AHEAD, heads, k_head));
+                }
                 let x = cpu.buf(heads.buf).head(row, heads, k_head);
                 delta::l2_normalise(cpu.isa, out, x, factor);
             }
@@ -151,14 +159,14 @@ impl DeltaTasks<'_> {
         let (v_dim, k_dim) = (v.head_dim, k.head_dim);
         let a_log = cpu.vector(self.op.a_log)[head];
         let dt_bias = cpu.vector(self.op.dt_bias)[head];
-        let delta::Scratch { q, k, gates, turned, reads } = scratch;
+        let delta::Scratch { q, k, a: of_decay, b: of_beta, gates, turned } = scratch;
+        of_decay.clear();
+        of_decay.extend(rows.clone().map(|row| cpu.buf(a.buf).cols(row, a)[head] + dt_bias));
+        of_beta.clear();
+        of_beta.extend(rows.clone().map(|row| cpu.buf(b.buf).cols(row, b)[head]));
         gates.resize(rows.len(), delta::Gates::default());
-        for (row, gates) in rows.clone().zip(&mut *gates) {
-            let a = cpu.buf(a.buf).cols(row, a)[head] + dt_bias;
-            delta::gate(cpu.isa, gates, a_log, a, cpu.buf(b.buf).cols(row, b)[head]);
-        }
+        delta::gates(cpu.isa, gates, a_log, of_decay, of_beta);
         let values = cpu.buf(v.buf);
-        reads.resize(rows.len() * blocks.rows, 0.0);
         for first in (0..v_dim).step_by(blocks.rows) {
             let block = first..v_dim.min(first + blocks.rows);
             let at = (head * v_dim + block.start) * k_dim..(head * v_dim + block.end) * k_dim;
@@ -171,29 +179,14 @@ impl DeltaTasks<'_> {
                 v: &values.data[rows.start * values.width + v.start + head * v.stride + first..],
                 v_stride: values.width,
                 k_dim,
-                out_stride: blocks.rows,
             };
-            delta::steps(cpu.isa, state, reads, run, turned);
-            self.write(head, rows.clone(), block, reads, blocks.rows);
-        }
-    }
-
-    /// Puts what a block read, `stride` apart, into its columns.
-    fn write(
-        &self,
-        head: usize,
-        rows: Range<usize>,
-        block: Range<usize>,
-        reads: &[f32],
-        stride: usize,
-    ) {
-        let out = self.op.out;
-        for (row, reads) in rows.zip(reads.chunks_exact(stride)) {
-            let start = row * self.out_width + out.start + head * out.stride;
-            // SAFETY: a head is worked on by one task, and the columns of
-            // different heads and rows do not overlap.
-            let out = unsafe { self.out.slice(start + block.start..start + block.end) };
-            out.copy_from_slice(&reads[..out.len()]);
+            let out = self.op.out;
+            let first = rows.start * self.out_width + out.start + head * out.stride;
+            let columns = first + block.start..first + block.end;
+            // SAFETY: a head is worked on by one task, and the columns of different heads do not
+            // overlap.
+            let out = unsafe { delta::Out::new(self.out, columns, self.out_width) };
+            delta::steps(cpu.isa, state, out, run, turned);
         }
     }
 }

@@ -21,6 +21,13 @@ pub(super) fn store(out: &mut [f32; 16], value: __m512) {
     unsafe { _mm512_storeu_ps(out.as_mut_ptr(), value) };
 }
 
+/// Has what will be read soon brought near.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn prefetch(floats: &[f32; 16]) {
+    _mm_prefetch::<_MM_HINT_T0>(floats.as_ptr().cast());
+}
+
 /// Vector `c` of the result holds lane `c` of every row.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]

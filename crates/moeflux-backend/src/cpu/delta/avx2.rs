@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{MOST_ROWS, Run};
+use super::{MOST_ROWS, Out, Run};
 use crate::cpu::attention::avx2::{load, store, tree_sums};
 use crate::cpu::math::LANES;
 
@@ -122,7 +122,7 @@ fn finish(x: Sums, y: Sums) -> [f32; 4] {
 ///
 /// While the sums of one pair are added up, the next pair's products go on.
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn steps_of_pairs(state: &mut [f32], out: &mut [f32], run: Run<'_>) {
+pub(super) fn steps_of_pairs(state: &mut [f32], out: &mut Out<'_>, run: Run<'_>) {
     let k_dim = run.k_dim;
     assert!(k_dim.is_multiple_of(LANES), "whole blocks of lanes");
     let n = run.gates.len();
@@ -135,7 +135,7 @@ pub(super) fn steps_of_pairs(state: &mut [f32], out: &mut [f32], run: Run<'_>) {
     for t in 0..n {
         let now = (&run.q[t * k_dim..][..k_dim], &run.k[t * k_dim..][..k_dim]);
         let v = run.v[t * run.v_stride..][..2 * n_pairs].as_chunks::<2>().0;
-        let out = out[t * run.out_stride..][..2 * n_pairs].as_chunks_mut::<2>().0;
+        let out = out.at(t)[..2 * n_pairs].as_chunks_mut::<2>().0;
         let beta = run.gates[t].beta;
         let next = run.gates.get(t + 1).map(|it| (&run.k[(t + 1) * k_dim..][..k_dim], it.decay));
         for (i, pair) in state.chunks_exact_mut(2 * k_dim).enumerate() {

@@ -7,22 +7,31 @@
 
 use std::arch::x86_64::*;
 
-use super::Run;
+use super::{Out, Run};
 use crate::cpu::math::LANES;
-use crate::cpu::vector::{Line, load, store, transpose};
+use crate::cpu::vector::{Line, load, prefetch, store, transpose};
 
 /// Rows of a state that are the lanes of a vector.
 pub(super) const ROWS: usize = 16;
 
-/// A block of lanes of `G` times sixteen rows, turned.
-type Columns<const G: usize> = [[Line; G]; LANES];
+/// Positions that values are fetched ahead.
+const AHEAD: usize = 4;
+
+/// Lanes of a block that are summed at a time: every fourth one, so that what is
+/// left of them is one of the last four terms of the tree.
+const QUARTER: usize = LANES / 4;
+
+/// Every fourth column of a block of lanes of `G` times sixteen rows. Those of
+/// all blocks follow each other in the order in which they are used: lines whole
+/// pages apart would have loads wait for the stores before.
+type Columns<const G: usize> = [[Line; G]; QUARTER];
 
 /// One vector for each sixteen rows.
 type Rows<const G: usize> = [__m512; G];
 
 /// As [`super::steps`], for a multiple of sixteen rows of whole blocks of lanes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub(super) fn steps(state: &mut [f32], out: &mut [f32], run: Run<'_>, scratch: &mut Vec<Line>) {
+pub(super) fn steps(state: &mut [f32], out: &mut Out<'_>, run: Run<'_>, scratch: &mut Vec<Line>) {
     let k_dim = run.k_dim;
     assert!(k_dim.is_multiple_of(LANES), "whole blocks of lanes");
     assert!(state.len().is_multiple_of(ROWS * k_dim), "whole vectors of rows");
@@ -30,18 +39,23 @@ pub(super) fn steps(state: &mut [f32], out: &mut [f32], run: Run<'_>, scratch: &
     let n_paired = state.len() / (2 * ROWS * k_dim);
     let (pairs, single) = scratch.split_at_mut(2 * n_paired * k_dim);
     let (paired_state, single_state) = state.split_at_mut(2 * n_paired * ROWS * k_dim);
-    steps_of::<2>(paired_state, out, run, pairs);
+    steps_of::<2>(paired_state, 0, out, run, pairs);
     if !single.is_empty() {
-        let at = 2 * n_paired * ROWS;
-        steps_of::<1>(single_state, &mut out[at..], run.from_row(at), single);
+        steps_of::<1>(single_state, 2 * n_paired * ROWS, out, run, single);
     }
 }
 
-/// The same for multiples of `G` times sixteen rows. While the sums of some are
-/// added up, the products of the next go on.
+/// The same for multiples of `G` times sixteen rows, from the `first` on. While
+/// the sums of some are added up, the products of the next go on.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-fn steps_of<const G: usize>(state: &mut [f32], out: &mut [f32], run: Run<'_>, turned: &mut [Line]) {
+fn steps_of<const G: usize>(
+    state: &mut [f32],
+    first: usize,
+    out: &mut Out<'_>,
+    run: Run<'_>,
+    turned: &mut [Line],
+) {
     let k_dim = run.k_dim;
     for (rows, turned) in
         state.chunks_exact(ROWS * G * k_dim).zip(turned.chunks_exact_mut(G * k_dim))
@@ -49,6 +63,7 @@ fn steps_of<const G: usize>(state: &mut [f32], out: &mut [f32], run: Run<'_>, tu
         turn::<G>(rows, columns(turned), k_dim);
     }
     let n = run.gates.len();
+    let n_vectors = state.len() / (ROWS * k_dim);
     let mut predicted = [[_mm512_setzero_ps(); G]; super::MOST_ROWS / ROWS];
     for (turned, predicted) in turned.chunks_exact_mut(G * k_dim).zip(&mut predicted) {
         let next = Next { k: &run.k[..k_dim], decay: run.gates[0].decay };
@@ -62,8 +77,13 @@ fn steps_of<const G: usize>(state: &mut [f32], out: &mut [f32], run: Run<'_>, tu
             .get(t + 1)
             .map(|it| Next { k: &run.k[(t + 1) * k_dim..][..k_dim], decay: it.decay });
         let beta = _mm512_set1_ps(run.gates[t].beta);
-        let v = run.v[t * run.v_stride..].as_chunks::<ROWS>().0.as_chunks::<G>().0;
-        let out = out[t * run.out_stride..].as_chunks_mut::<ROWS>().0.as_chunks_mut::<G>().0;
+        if let Some(v) = run.v.get((t + AHEAD) * run.v_stride + first..) {
+            for v in v.as_chunks::<ROWS>().0.iter().take(n_vectors) {
+                prefetch(v);
+            }
+        }
+        let v = run.v[t * run.v_stride + first..].as_chunks::<ROWS>().0.as_chunks::<G>().0;
+        let out = out.at(t)[first..].as_chunks_mut::<ROWS>().0.as_chunks_mut::<G>().0;
         let all = turned.chunks_exact_mut(G * k_dim).zip(&mut predicted);
         for ((turned, predicted), (v, out)) in all.zip(v.iter().zip(out)) {
             let mut correction = [_mm512_setzero_ps(); G];
@@ -113,13 +133,14 @@ fn columns<const G: usize>(turned: &mut [Line]) -> &mut [Columns<G>] {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 fn turn<const G: usize>(rows: &[f32], columns: &mut [Columns<G>], k_dim: usize) {
     for (g, rows) in rows.chunks_exact(ROWS * k_dim).enumerate() {
-        for (c, columns) in columns.iter_mut().enumerate() {
+        for c in 0..k_dim / LANES {
             let mut block = [_mm512_setzero_ps(); ROWS];
             for (i, block) in block.iter_mut().enumerate() {
                 *block = load(&rows[i * k_dim..][..k_dim].as_chunks().0[c]);
             }
-            for (column, turned) in columns.iter_mut().zip(transpose(block)) {
-                store(&mut column[g].0, turned);
+            for (i, turned) in transpose(block).into_iter().enumerate() {
+                let columns = &mut columns[i % QUARTER * (k_dim / LANES) + c];
+                store(&mut columns[i / QUARTER][g].0, turned);
             }
         }
     }
@@ -129,10 +150,11 @@ fn turn<const G: usize>(rows: &[f32], columns: &mut [Columns<G>], k_dim: usize) 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 fn turn_back<const G: usize>(columns: &[Columns<G>], rows: &mut [f32], k_dim: usize) {
     for (g, rows) in rows.chunks_exact_mut(ROWS * k_dim).enumerate() {
-        for (c, columns) in columns.iter().enumerate() {
+        for c in 0..k_dim / LANES {
             let mut block = [_mm512_setzero_ps(); LANES];
-            for (block, column) in block.iter_mut().zip(columns) {
-                *block = load(&column[g].0);
+            for (i, block) in block.iter_mut().enumerate() {
+                let columns = &columns[i % QUARTER * (k_dim / LANES) + c];
+                *block = load(&columns[i / QUARTER][g].0);
             }
             for (i, row) in transpose(block).into_iter().enumerate() {
                 store(&mut rows[i * k_dim..][..k_dim].as_chunks_mut().0[c], row);
@@ -140,10 +162,6 @@ fn turn_back<const G: usize>(columns: &[Columns<G>], rows: &mut [f32], k_dim: us
         }
     }
 }
-
-/// Lanes of a block that are summed at a time: every fourth one, so that what is
-/// left of them is one of the last four terms of the tree.
-const QUARTER: usize = LANES / 4;
 
 /// Adds four partial sums, those of every fourth lane, as the tree does.
 #[inline]
@@ -158,21 +176,21 @@ fn add_quarter(sums: [__m512; QUARTER]) -> __m512 {
 fn begin<const G: usize>(columns: &mut [Columns<G>], next: Next<'_>) -> Rows<G> {
     let (decay, next_k) = (_mm512_set1_ps(next.decay), next.k.as_chunks::<LANES>().0);
     let mut quarters = [[_mm512_setzero_ps(); QUARTER]; G];
-    for part in 0..QUARTER {
+    for (part, columns) in columns.chunks_exact_mut(next_k.len()).enumerate() {
         let mut predicted = [[_mm512_setzero_ps(); QUARTER]; G];
         for (columns, next_k) in columns.iter_mut().zip(next_k) {
             for l in 0..QUARTER {
-                let i = part + QUARTER * l;
+                let i = part % QUARTER + QUARTER * l;
                 let next_k = _mm512_set1_ps(next_k[i]);
                 for g in 0..G {
-                    let it = _mm512_mul_ps(load(&columns[i][g].0), decay);
+                    let it = _mm512_mul_ps(load(&columns[l][g].0), decay);
                     predicted[g][l] = _mm512_fmadd_ps(it, next_k, predicted[g][l]);
-                    store(&mut columns[i][g].0, it);
+                    store(&mut columns[l][g].0, it);
                 }
             }
         }
         for g in 0..G {
-            quarters[g][part] = add_quarter(predicted[g]);
+            quarters[g][part % QUARTER] = add_quarter(predicted[g]);
         }
     }
     quarters.map(|it| add_quarter(it))
@@ -184,22 +202,22 @@ fn begin<const G: usize>(columns: &mut [Columns<G>], next: Next<'_>) -> Rows<G> 
 fn end<const G: usize>(columns: &mut [Columns<G>], now: Now<'_, G>) -> Rows<G> {
     let (q, k) = (now.q.as_chunks::<LANES>().0, now.k.as_chunks::<LANES>().0);
     let mut quarters = [[_mm512_setzero_ps(); QUARTER]; G];
-    for part in 0..QUARTER {
+    for (part, columns) in columns.chunks_exact_mut(k.len()).enumerate() {
         let mut read = [[_mm512_setzero_ps(); QUARTER]; G];
         for (columns, (q, k)) in columns.iter_mut().zip(q.iter().zip(k)) {
             for l in 0..QUARTER {
-                let i = part + QUARTER * l;
+                let i = part % QUARTER + QUARTER * l;
                 let (q, k) = (_mm512_set1_ps(q[i]), _mm512_set1_ps(k[i]));
                 for g in 0..G {
-                    let it = load(&columns[i][g].0);
+                    let it = load(&columns[l][g].0);
                     let it = _mm512_fmadd_ps(now.correction[g], k, it);
                     read[g][l] = _mm512_fmadd_ps(it, q, read[g][l]);
-                    store(&mut columns[i][g].0, it);
+                    store(&mut columns[l][g].0, it);
                 }
             }
         }
         for g in 0..G {
-            quarters[g][part] = add_quarter(read[g]);
+            quarters[g][part % QUARTER] = add_quarter(read[g]);
         }
     }
     quarters.map(|it| add_quarter(it))
@@ -218,28 +236,28 @@ fn advance<const G: usize>(
     let (decay, next_k) = (_mm512_set1_ps(next.decay), next.k.as_chunks::<LANES>().0);
     let mut read_quarters = [[_mm512_setzero_ps(); QUARTER]; G];
     let mut predicted_quarters = [[_mm512_setzero_ps(); QUARTER]; G];
-    for part in 0..QUARTER {
+    for (part, columns) in columns.chunks_exact_mut(k.len()).enumerate() {
         let mut read = [[_mm512_setzero_ps(); QUARTER]; G];
         let mut predicted = [[_mm512_setzero_ps(); QUARTER]; G];
         let keys = q.iter().zip(k).zip(next_k);
         for (columns, ((q, k), next_k)) in columns.iter_mut().zip(keys) {
             for l in 0..QUARTER {
-                let i = part + QUARTER * l;
+                let i = part % QUARTER + QUARTER * l;
                 let (q, k) = (_mm512_set1_ps(q[i]), _mm512_set1_ps(k[i]));
                 let next_k = _mm512_set1_ps(next_k[i]);
                 for g in 0..G {
-                    let it = load(&columns[i][g].0);
+                    let it = load(&columns[l][g].0);
                     let it = _mm512_fmadd_ps(now.correction[g], k, it);
                     read[g][l] = _mm512_fmadd_ps(it, q, read[g][l]);
                     let it = _mm512_mul_ps(it, decay);
                     predicted[g][l] = _mm512_fmadd_ps(it, next_k, predicted[g][l]);
-                    store(&mut columns[i][g].0, it);
+                    store(&mut columns[l][g].0, it);
                 }
             }
         }
         for g in 0..G {
-            read_quarters[g][part] = add_quarter(read[g]);
-            predicted_quarters[g][part] = add_quarter(predicted[g]);
+            read_quarters[g][part % QUARTER] = add_quarter(read[g]);
+            predicted_quarters[g][part % QUARTER] = add_quarter(predicted[g]);
         }
     }
     (read_quarters.map(|it| add_quarter(it)), predicted_quarters.map(|it| add_quarter(it)))

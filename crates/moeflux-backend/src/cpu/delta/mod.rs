@@ -10,10 +10,13 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 
+use std::ops::Range;
+
 use super::Isa;
 #[cfg(target_arch = "x86_64")]
 use super::isa::Level;
 use super::isa::for_every_isa;
+use super::pool::SharedMut;
 use super::math::{LANES, dot, exp, sigmoid, softplus, tree_sum};
 #[cfg(target_arch = "x86_64")]
 use super::vector::Line;
@@ -69,12 +72,13 @@ type Turned = ();
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     pub(super) turned: Turned,
-    /// What a block reads, `(positions, rows)`.
-    pub(super) reads: Vec<f32>,
     /// Normalised queries of a run, `(positions, k_dim)`.
     pub(super) q: Vec<f32>,
     /// Normalised keys of a run, `(positions, k_dim)`.
     pub(super) k: Vec<f32>,
+    /// What the gates of a run are made of, one a position.
+    pub(super) a: Vec<f32>,
+    pub(super) b: Vec<f32>,
     /// Of every position of a run.
     pub(super) gates: Vec<Gates>,
 }
@@ -97,9 +101,12 @@ for_every_isa! {
 }
 
 for_every_isa! {
-    /// The gates of one head at one position, of `a` with its bias and of `b`.
-    pub(super) fn gate(out: &mut Gates, a_log: f32, a: f32, b: f32) {
-        *out = Gates { decay: exp(-exp(a_log) * softplus(a)), beta: sigmoid(b) };
+    /// The gates of one head at some positions, of `a` with its bias and of `b`.
+    pub(super) fn gates(out: &mut [Gates], a_log: f32, a: &[f32], b: &[f32]) {
+        let rate = -exp(a_log);
+        for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
+            *out = Gates { decay: exp(rate * softplus(*a)), beta: sigmoid(*b) };
+        }
     }
 }
 
@@ -116,8 +123,40 @@ pub(super) struct Run<'a> {
     pub(super) v: &'a [f32],
     pub(super) v_stride: usize,
     pub(super) k_dim: usize,
-    /// From what a position reads to what the next one does.
-    pub(super) out_stride: usize,
+}
+
+/// Where what a block reads is written, position by position.
+pub(super) struct Out<'a> {
+    all: SharedMut<'a, f32>,
+    /// Of the first position.
+    columns: Range<usize>,
+    /// From one position to the next.
+    stride: usize,
+}
+
+impl<'a> Out<'a> {
+    /// # Safety
+    /// While it lives, nobody else uses these columns, at whatever position.
+    pub(super) unsafe fn new(
+        all: SharedMut<'a, f32>,
+        columns: Range<usize>,
+        stride: usize,
+    ) -> Out<'a> {
+        Out { all, columns, stride }
+    }
+
+    /// The columns of a position.
+    fn at(&mut self, t: usize) -> &mut [f32] {
+        let first = t * self.stride;
+        // SAFETY: `new` was promised that nobody else uses these columns, and the result borrows
+        // what alone gives access to them.
+        unsafe { self.all.slice(first + self.columns.start..first + self.columns.end) }
+    }
+
+    /// Without the first columns.
+    fn skip(&mut self, n: usize) {
+        self.columns.start += n;
+    }
 }
 
 impl Run<'_> {
@@ -128,11 +167,11 @@ impl Run<'_> {
 }
 
 /// Updates a block of at most [`MOST_ROWS`] rows of `k_dim` and reads it at every
-/// position, `out_stride` apart.
+/// position.
 pub(super) fn steps(
     isa: Isa,
     state: &mut [f32],
-    out: &mut [f32],
+    mut out: Out<'_>,
     run: Run<'_>,
     turned: &mut Turned,
 ) {
@@ -143,20 +182,21 @@ pub(super) fn steps(
         if has_whole_lanes && turns_rows(isa, run.gates.len()) { n_rows - n_rows % 16 } else { 0 };
     let (rows, state) = state.split_at_mut(n_turned * k_dim);
     if n_turned > 0 {
-        turned_rows(isa, rows, out, run, turned);
+        turned_rows(isa, rows, &mut out, run, turned);
     }
-    let (n_rows, out, run) = (n_rows - n_turned, &mut out[n_turned..], run.from_row(n_turned));
+    out.skip(n_turned);
+    let (n_rows, run) = (n_rows - n_turned, run.from_row(n_turned));
     let n_paired = if has_whole_lanes { n_rows - n_rows % 2 } else { 0 };
     let (pairs, singles) = state.split_at_mut(n_paired * k_dim);
     if n_paired > 0 {
-        pairs_of_rows(isa, pairs, out, run);
+        pairs_of_rows(isa, pairs, &mut out, run);
     }
     for (i, row) in singles.chunks_exact_mut(k_dim).enumerate() {
-        steps_of_row(isa, row, out, run, n_paired + i);
+        steps_of_row(isa, row, &mut out, run, n_paired + i);
     }
 }
 
-fn turned_rows(isa: Isa, state: &mut [f32], out: &mut [f32], run: Run<'_>, turned: &mut Turned) {
+fn turned_rows(isa: Isa, state: &mut [f32], out: &mut Out<'_>, run: Run<'_>, turned: &mut Turned) {
     #[cfg(target_arch = "x86_64")]
     if matches!(isa.level(), Level::Avx512 | Level::Amx) {
         // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
@@ -166,7 +206,7 @@ fn turned_rows(isa: Isa, state: &mut [f32], out: &mut [f32], run: Run<'_>, turne
     pairs_of_rows(isa, state, out, run);
 }
 
-fn pairs_of_rows(isa: Isa, state: &mut [f32], out: &mut [f32], run: Run<'_>) {
+fn pairs_of_rows(isa: Isa, state: &mut [f32], out: &mut Out<'_>, run: Run<'_>) {
     #[cfg(target_arch = "x86_64")]
     if isa.level() != Level::Scalar {
         // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
@@ -177,12 +217,12 @@ fn pairs_of_rows(isa: Isa, state: &mut [f32], out: &mut [f32], run: Run<'_>) {
 
 for_every_isa! {
     /// One row of the block.
-    fn steps_of_row(row: &mut [f32], out: &mut [f32], run: Run<'_>, i: usize) {
+    fn steps_of_row(row: &mut [f32], out: &mut Out<'_>, run: Run<'_>, i: usize) {
         let k_dim = run.k_dim;
         for (t, gates) in run.gates.iter().enumerate() {
             let at = t * k_dim..(t + 1) * k_dim;
             let v = run.v[t * run.v_stride + i];
-            out[t * run.out_stride + i] = step(row, &run.q[at.clone()], &run.k[at], v, *gates);
+            out.at(t)[i] = step(row, &run.q[at.clone()], &run.k[at], v, *gates);
         }
     }
 }
@@ -207,7 +247,7 @@ fn step(row: &mut [f32], q: &[f32], k: &[f32], v: f32, gates: Gates) -> f32 {
 for_every_isa! {
     /// Pairs of rows: while the sums of one pair are added up, the next pair's
     /// products go on.
-    fn steps_of_pairs(state: &mut [f32], out: &mut [f32], run: Run<'_>) {
+    fn steps_of_pairs(state: &mut [f32], out: &mut Out<'_>, run: Run<'_>) {
         let k_dim = run.k_dim;
         let n = run.gates.len();
         let mut predicted = [0.0; MOST_ROWS];
@@ -223,7 +263,7 @@ for_every_isa! {
             let next_k = &run.k[next * k_dim..][..k_dim];
             let (beta, next_decay) = (run.gates[t].beta, run.gates[next].decay);
             let v = run.v[t * run.v_stride..].as_chunks::<2>().0;
-            let out = out[t * run.out_stride..].as_chunks_mut::<2>().0;
+            let out = out.at(t).as_chunks_mut::<2>().0;
             let pairs = state.chunks_exact_mut(2 * k_dim);
             let predicted = predicted.as_chunks_mut::<2>().0;
             for (pair, ((v, out), predicted)) in pairs.zip(v.iter().zip(out).zip(predicted)) {
@@ -339,9 +379,10 @@ mod tests {
         }
         for isa in Isa::available() {
             let (mut state, mut out) = (numbers(5, n_rows * k_dim), vec![0.0; n * MOST_ROWS]);
-            let (v_stride, out_stride) = (n_rows + 3, MOST_ROWS);
-            let run = Run { q: &q, k: &k, gates: &gates, v: &v, v_stride, k_dim, out_stride };
-            steps(isa, &mut state, &mut out, run, &mut Turned::default());
+            let run = Run { q: &q, k: &k, gates: &gates, v: &v, v_stride: n_rows + 3, k_dim };
+            // SAFETY: nobody else uses the outputs.
+            let to = unsafe { Out::new(SharedMut::new(&mut out), 0..n_rows, MOST_ROWS) };
+            steps(isa, &mut state, to, run, &mut Turned::default());
             let bits = |it: &[f32]| it.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
             assert_eq!(bits(&state), bits(&want), "{isa:?}: state of {n_rows} x {k_dim}, {n}");
             assert_eq!(bits(&out), bits(&want_out), "{isa:?}: reads of {n_rows} x {k_dim}, {n}");
