@@ -1,6 +1,6 @@
 //! What lies behind the handles: activations, weights, sequences.
 
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 
 use moeflux_core::HostBuf;
 use moeflux_core::quant::{Affine, MatrixFormat, MatrixView};
@@ -9,10 +9,39 @@ use super::attention::KvCache;
 use super::conv::ConvCache;
 use crate::{CacheSpec, Cols, Heads, HostMatrix, Inputs, KvType};
 
+/// Zeroed floats, in huge pages where they are many: rows of a chunk lie pages
+/// apart, more than a processor keeps addresses of.
+#[derive(Debug, Default)]
+pub(super) struct Floats {
+    /// `None` while empty.
+    bytes: Option<HostBuf>,
+    len: usize,
+}
+
+impl Floats {
+    pub(super) fn zeroed(len: usize) -> Floats {
+        Floats { bytes: (len > 0).then(|| HostBuf::zeroed(len * size_of::<f32>())), len }
+    }
+}
+
+impl Deref for Floats {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        self.bytes.as_ref().map_or(&[], |it| &bytemuck::cast_slice(it)[..self.len])
+    }
+}
+
+impl DerefMut for Floats {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        self.bytes.as_mut().map_or(&mut [], |it| &mut bytemuck::cast_slice_mut(it)[..self.len])
+    }
+}
+
 /// Rows of `f32`.
 #[derive(Debug, Default)]
 pub(super) struct Activations {
-    pub(super) data: Vec<f32>,
+    pub(super) data: Floats,
     pub(super) width: usize,
     /// Grows with every write, so that what was derived from the data can tell
     /// whether it still holds.
@@ -90,7 +119,7 @@ pub(super) enum CacheState {
     Kv(KvCache),
     Conv(ConvCache),
     /// `(n_heads, v_dim, k_dim)`.
-    Delta(Vec<f32>),
+    Delta(Floats),
 }
 
 impl CacheState {
@@ -103,7 +132,7 @@ impl CacheState {
                 CacheState::Conv(ConvCache::new(channels, kernel))
             }
             CacheSpec::Delta { n_heads, k_dim, v_dim } => {
-                CacheState::Delta(vec![0.0; n_heads * k_dim * v_dim])
+                CacheState::Delta(Floats::zeroed(n_heads * k_dim * v_dim))
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::conv::Taps;
-use super::memory::CacheState;
+use super::memory::{CacheState, Floats};
 use super::pool::SharedMut;
 use super::{Cpu, delta};
 use super::parallel::prefetch;
@@ -26,7 +26,7 @@ impl Cpu {
     /// Takes a cache out, so that it can be written beside the buffers.
     pub(super) fn take_cache(&mut self, sequence: Sequence, cache: Cache) -> CacheState {
         let slot = self.cache_slot(sequence, cache);
-        std::mem::replace(slot, CacheState::Delta(Vec::new()))
+        std::mem::replace(slot, CacheState::Delta(Floats::default()))
     }
 
     pub(super) fn cache_slot(&mut self, sequence: Sequence, cache: Cache) -> &mut CacheState {

@@ -30,7 +30,7 @@ use std::sync::{Mutex, PoisonError};
 
 use moeflux_core::{ExpertId, HostBuf, HostSlab, TokenId};
 
-use self::memory::{Activations, CacheState, Matrix};
+use self::memory::{Activations, CacheState, Floats, Matrix};
 use self::parallel::{Spare, for_each_chunk};
 use self::rope::RopeTable;
 use crate::{
@@ -163,7 +163,7 @@ impl Cpu {
 impl Backend for Cpu {
     fn alloc(&mut self, rows: usize, width: usize) -> Buf {
         assert!(width > 0, "a buffer has columns");
-        self.bufs.push(Activations { data: vec![0.0; rows * width], width, version: 0 });
+        self.bufs.push(Activations { data: Floats::zeroed(rows * width), width, version: 0 });
         Buf(u32::try_from(self.bufs.len() - 1).expect("few buffers"))
     }
 
