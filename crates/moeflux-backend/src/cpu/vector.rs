@@ -21,6 +21,34 @@ pub(super) fn store(out: &mut [f32; 16], value: __m512) {
     unsafe { _mm512_storeu_ps(out.as_mut_ptr(), value) };
 }
 
+/// Up to sixteen floats, and zeros.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn load_first(floats: &[f32]) -> __m512 {
+    if let Ok(floats) = floats.try_into() {
+        return load(floats);
+    }
+    // SAFETY: the mask lets only the slice's own elements be read.
+    unsafe { _mm512_maskz_loadu_ps(first_lanes(floats.len()), floats.as_ptr()) }
+}
+
+/// The first of sixteen floats.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn store_first(out: &mut [f32], value: __m512) {
+    if let Ok(out) = out.try_into() {
+        return store(out, value);
+    }
+    // SAFETY: the mask lets only the slice's own elements be written.
+    unsafe { _mm512_mask_storeu_ps(out.as_mut_ptr(), first_lanes(out.len()), value) };
+}
+
+#[inline]
+fn first_lanes(n: usize) -> __mmask16 {
+    assert!(n <= 16, "lanes of a vector");
+    ((1u32 << n) - 1) as __mmask16
+}
+
 /// Has what will be read soon brought near.
 #[inline]
 #[target_feature(enable = "avx512f")]

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 #[cfg(target_arch = "x86_64")]
-use super::avx2;
+use super::{avx2, avx512};
 use super::cache::Rows;
 use crate::cpu::Isa;
 #[cfg(target_arch = "x86_64")]
@@ -31,17 +31,24 @@ pub(in crate::cpu) fn score(
 ) {
     let whole_blocks = queries.first().is_none_or(|it| it.len().is_multiple_of(LANES));
     #[cfg(target_arch = "x86_64")]
-    if whole_blocks && isa.level() == Level::Avx2 {
-        // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
-        return unsafe { avx2::score(out, queries, keys, scale) };
+    if whole_blocks {
+        match isa.level() {
+            Level::Scalar => {}
+            // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
+            Level::Avx2 | Level::AvxVnni => unsafe {
+                return avx2::score(out, queries, keys, scale);
+            },
+            // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
+            Level::Avx512 | Level::Amx => unsafe {
+                return avx512::score(out, queries, keys, scale);
+            },
+        }
     }
     for near in near(keys) {
         let scores = &mut out.scores[near.start..];
         let (out, keys) = (Scores { scores, stride: out.stride }, keys.slice(near));
         if !whole_blocks {
             score_one_by_one(isa, out, queries, keys, scale);
-        } else if isa.name() == "avx512" {
-            score_wide(isa, out, queries, keys, scale);
         } else {
             score_plain(isa, out, queries, keys, scale);
         }
@@ -72,13 +79,6 @@ for_every_isa! {
     /// For few vector registers.
     fn score_plain(out: Scores<'_>, queries: &[&[f32]], keys: Rows<'_>, scale: f32) {
         score_pairs::<2>(out, queries, &keys, scale);
-    }
-}
-
-for_every_isa! {
-    /// For thirty-two vector registers, each all of a dot's lanes.
-    fn score_wide(out: Scores<'_>, queries: &[&[f32]], keys: Rows<'_>, scale: f32) {
-        score_pairs::<4>(out, queries, &keys, scale);
     }
 }
 
@@ -242,6 +242,15 @@ for_every_isa! {
     }
 }
 
+for_every_isa! {
+    /// `out = sums / total`.
+    pub(super) fn divide(out: &mut [f32], sums: &[f32], total: f32) {
+        for (out, sum) in out.iter_mut().zip(sums) {
+            *out = sum / total;
+        }
+    }
+}
+
 /// What queries have gathered so far.
 pub(super) struct Mix<'a> {
     /// `(n_queries, dim)`.
@@ -254,9 +263,12 @@ pub(super) struct Mix<'a> {
 /// `sums[i] += sum of weights[i * stride + j] * values[j]`, by ascending `j`.
 pub(super) fn mix(isa: Isa, out: Mix<'_>, weights: &[f32], stride: usize, values: Rows<'_>) {
     #[cfg(target_arch = "x86_64")]
-    if isa.level() == Level::Avx2 {
+    match isa.level() {
+        Level::Scalar => {}
         // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
-        return unsafe { avx2::mix(out, weights, stride, values) };
+        Level::Avx2 | Level::AvxVnni => return unsafe { avx2::mix(out, weights, stride, values) },
+        // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
+        Level::Avx512 | Level::Amx => return unsafe { avx512::mix(out, weights, stride, values) },
     }
     let Mix { sums, dim, totals } = out;
     for near in near(values) {

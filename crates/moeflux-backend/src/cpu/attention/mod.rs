@@ -10,6 +10,8 @@
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod cache;
 mod kernels;
 #[cfg(test)]
@@ -261,9 +263,7 @@ impl Job<'_> {
             // SAFETY: a query belongs to one tile and a tile to one task, and the columns of
             // different heads and rows do not overlap.
             let out = unsafe { out.slice(query.out..query.out + dim) };
-            for (out, sum) in out.iter_mut().zip(&scratch.sums[i * dim..]) {
-                *out = sum / total;
-            }
+            kernels::divide(self.cpu.isa, out, &scratch.sums[i * dim..], total);
         }
         scratch.queries = recycle(queries);
     }
