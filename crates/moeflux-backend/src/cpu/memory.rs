@@ -9,8 +9,9 @@ use super::attention::KvCache;
 use super::conv::ConvCache;
 use crate::{CacheSpec, Cols, Heads, HostMatrix, Inputs, KvType};
 
-/// Zeroed floats, in huge pages where they are many: rows of a chunk lie pages
-/// apart, more than a processor keeps addresses of.
+/// Floats that begin where a page does, so that vectors lie in one line of the
+/// cache, and in huge pages where they are many: rows of a chunk lie pages apart,
+/// more than a processor keeps addresses of.
 #[derive(Debug, Default)]
 pub(super) struct Floats {
     /// `None` while empty.
@@ -19,8 +20,17 @@ pub(super) struct Floats {
 }
 
 impl Floats {
+    /// Zeros.
     pub(super) fn zeroed(len: usize) -> Floats {
         Floats { bytes: (len > 0).then(|| HostBuf::zeroed(len * size_of::<f32>())), len }
+    }
+
+    /// The first `len` of memory that only ever grows; what they are is open.
+    pub(super) fn first(&mut self, len: usize) -> &mut [f32] {
+        if self.len < len {
+            *self = Floats::zeroed(len.next_power_of_two());
+        }
+        &mut self[..len]
     }
 }
 

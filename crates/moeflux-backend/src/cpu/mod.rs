@@ -51,7 +51,7 @@ pub struct Cpu {
     /// By `Sequence`; `None` where one was dropped.
     sequences: Vec<Option<Vec<CacheState>>>,
     selections: Vec<select::Chosen>,
-    index_scores: Vec<f32>,
+    index_scores: Floats,
     rounded: products::RoundedInputs,
     scratch: products::Scratch,
     attention_scratch: Spare<attention::Scratch>,
@@ -89,7 +89,7 @@ impl Cpu {
             ropes: Vec::new(),
             sequences: Vec::new(),
             selections: Vec::new(),
-            index_scores: Vec::new(),
+            index_scores: Floats::default(),
             rounded: products::RoundedInputs::default(),
             scratch: products::Scratch::default(),
             attention_scratch: Spare::default(),

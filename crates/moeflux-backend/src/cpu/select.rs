@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::attention::{self, KvCache, PAGE_POSITIONS, Scores};
 use super::isa::for_every_isa;
-use super::memory::CacheState;
+use super::memory::{CacheState, Floats};
 use super::pool::SharedMut;
 use super::{Cpu, n_rows};
 use crate::{SelectPositions, Span};
@@ -97,9 +97,9 @@ struct Part<'a> {
 
 impl Part<'_> {
     /// Writes the `top_k` positions of every row.
-    fn choose(&self, scores: &mut Vec<f32>, out: &mut [u32]) {
+    fn choose(&self, scores: &mut Floats, out: &mut [u32]) {
         let stride = self.n_seen + self.rows.len() - 1;
-        let scores = attention::first(scores, self.rows.len() * stride);
+        let scores = scores.first(self.rows.len() * stride);
         let shared = SharedMut::new(scores);
         self.cpu.pool.run(stride.div_ceil(PAGE_POSITIONS), &|page| {
             let first = page * PAGE_POSITIONS;
@@ -120,7 +120,7 @@ impl Part<'_> {
         let Part { cpu, op, kv, .. } = self;
         let block_len = attention::block_len(op.q.head_dim);
         let mut products = vec![0.0; op.q.n_heads * block_len];
-        let mut scratch = Vec::new();
+        let mut scratch = Floats::default();
         for block in attention::blocks(page, block_len) {
             let keys = kv.keys().run(cpu.isa, 0, block.clone(), op.q.head_dim, &mut scratch);
             for (i, row) in self.rows.clone().enumerate() {

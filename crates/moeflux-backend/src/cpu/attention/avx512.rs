@@ -230,8 +230,8 @@ fn mix_panel<const Q: usize>(
             acc[i][c] = load(&sums[c]);
         }
     }
-    for (value, weights) in values.floats.chunks(values.stride).zip(weights) {
-        let value = value[at..][..COLS].as_chunks().0;
+    for (j, weights) in weights.iter().enumerate() {
+        let value = values.row(j, dim)[at..][..COLS].as_chunks().0;
         let mut x = [_mm512_setzero_ps(); WIDE];
         for c in 0..WIDE {
             x[c] = load(&value[c]);

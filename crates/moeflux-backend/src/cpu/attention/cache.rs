@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::KvType;
 use crate::cpu::Isa;
 use crate::cpu::isa::for_every_isa;
+use crate::cpu::memory::Floats;
 use crate::cpu::pool::SharedMut;
 
 /// Positions of a page.
@@ -29,7 +30,7 @@ struct Plane {
 #[derive(Debug)]
 enum Page {
     /// [`KvType::F32`], read in place.
-    Floats(Vec<f32>),
+    Floats(Floats),
     /// Everything else, as [`KvType::encode_row`] writes it.
     Bytes(Vec<u8>),
 }
@@ -235,7 +236,7 @@ impl Plane {
         let n = n_heads * PAGE_POSITIONS;
         while self.pages.len() * PAGE_POSITIONS < len {
             self.pages.push(match dtype {
-                KvType::F32 => Page::Floats(vec![0.0; n * self.dim]),
+                KvType::F32 => Page::Floats(Floats::zeroed(n * self.dim)),
                 KvType::Bf16 | KvType::Q8 => Page::Bytes(vec![0; n * dtype.row_bytes(self.dim)]),
             });
         }
@@ -263,7 +264,7 @@ impl<'a> Reader<'a> {
         head: usize,
         positions: Range<usize>,
         dim: usize,
-        scratch: &'s mut Vec<f32>,
+        scratch: &'s mut Floats,
     ) -> Rows<'s>
     where
         'a: 's,
@@ -276,10 +277,10 @@ impl<'a> Reader<'a> {
             }
             Page::Bytes(page) => {
                 let n = self.dtype.row_bytes(self.plane.dim);
-                scratch.resize(positions.len() * dim, 0.0);
+                let floats = scratch.first(positions.len() * dim);
                 let rows = &page[first * n..][..positions.len() * n];
-                decode(isa, self.dtype, rows, n, scratch, dim);
-                Rows { floats: scratch, stride: dim }
+                decode(isa, self.dtype, rows, n, floats, dim);
+                Rows { floats, stride: dim }
             }
         }
     }
@@ -291,13 +292,13 @@ impl<'a> Reader<'a> {
         head: usize,
         positions: &[u32],
         dim: usize,
-        scratch: &'s mut Vec<f32>,
+        scratch: &'s mut Floats,
     ) -> Rows<'s>
     where
         'a: 's,
     {
-        scratch.resize(positions.len() * dim, 0.0);
-        for (position, row) in positions.iter().zip(scratch.chunks_exact_mut(dim)) {
+        let floats = scratch.first(positions.len() * dim);
+        for (position, row) in positions.iter().zip(floats.chunks_exact_mut(dim)) {
             let position = *position as usize;
             let at = slot(head, position);
             match &self.plane.pages[position / PAGE_POSITIONS] {
@@ -308,7 +309,7 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        Rows { floats: scratch, stride: dim }
+        Rows { floats, stride: dim }
     }
 }
 

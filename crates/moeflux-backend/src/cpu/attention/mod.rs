@@ -24,7 +24,7 @@ use self::cache::Reader;
 pub(super) use self::cache::{KvCache, PAGE_POSITIONS, Rows};
 use self::kernels::Mix;
 pub(super) use self::kernels::{Scores, score};
-use super::memory::{Activations, CacheState};
+use super::memory::{Activations, CacheState, Floats};
 use super::parallel::recycle;
 use super::pool::SharedMut;
 use super::{Cpu, math};
@@ -53,25 +53,17 @@ const TASK_PRODUCTS: usize = 128 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     /// Of a tile: `(n_queries, n_positions)`.
-    pub(super) scores: Vec<f32>,
+    pub(super) scores: Floats,
     /// Keys or values that are not read in place.
-    pub(super) rows: Vec<f32>,
+    pub(super) rows: Floats,
     /// `(n_queries, v_dim)`.
-    sums: Vec<f32>,
+    sums: Floats,
     totals: Vec<f32>,
     maxima: Vec<f32>,
     /// Empty between tiles.
     queries: Vec<Query<'static>>,
     /// Empty between tiles.
     vectors: Vec<&'static [f32]>,
-}
-
-/// The first `len` elements of a vector that only ever grows.
-pub(super) fn first(vec: &mut Vec<f32>, len: usize) -> &mut [f32] {
-    if vec.len() < len {
-        vec.resize(len, 0.0);
-    }
-    &mut vec[..len]
 }
 
 /// Positions of a block of keys of `dim` floats: a power of two that divides a
@@ -283,7 +275,7 @@ impl View<'_> {
         let mut vectors = recycle(std::mem::take(&mut scratch.vectors));
         let Scratch { scores, rows, maxima, .. } = scratch;
         let (cpu, n) = (self.job.cpu, self.seen.len());
-        let scores = first(scores, queries.len() * n);
+        let scores = scores.first(queries.len() * n);
         vectors.extend(queries.iter().map(|it| it.q));
         maxima.clear();
         maxima.extend(queries.iter().map(|it| it.sink.unwrap_or(f32::NEG_INFINITY)));
@@ -308,7 +300,7 @@ impl View<'_> {
     fn mix(&self, queries: &[Query<'_>], scratch: &mut Scratch) {
         let Scratch { scores, rows, sums, totals, maxima, .. } = scratch;
         let (isa, n, dim) = (self.job.cpu.isa, self.seen.len(), self.job.op.out.head_dim);
-        let sums = first(sums, queries.len() * dim);
+        let sums = sums.first(queries.len() * dim);
         sums.fill(0.0);
         totals.clear();
         totals.resize(queries.len(), 0.0);
@@ -342,7 +334,7 @@ impl View<'_> {
         reader: Reader<'s>,
         block: &Range<usize>,
         dim: usize,
-        scratch: &'s mut Vec<f32>,
+        scratch: &'s mut Floats,
     ) -> Rows<'s> {
         let isa = self.job.cpu.isa;
         match self.chosen {
