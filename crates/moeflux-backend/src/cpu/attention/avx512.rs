@@ -75,12 +75,17 @@ impl Near<'_> {
     }
 }
 
+/// Blocks of lanes; `map` would be a call.
+#[inline(always)]
+fn blocks([a, b, c, d]: [&[f32]; SIDE]) -> [&[[f32; LANES]]; SIDE] {
+    [a.as_chunks().0, b.as_chunks().0, c.as_chunks().0, d.as_chunks().0]
+}
+
 /// The partial sums of every key and query, key by key.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn products(q: [&[f32]; SIDE], k: [&[f32]; SIDE]) -> [[__m512; SIDE]; SIDE] {
-    let [q0, q1, q2, q3] = q.map(|it| it.as_chunks::<LANES>().0);
-    let [k0, k1, k2, k3] = k.map(|it| it.as_chunks::<LANES>().0);
+    let ([q0, q1, q2, q3], [k0, k1, k2, k3]) = (blocks(q), blocks(k));
     let mut sums = [[_mm512_setzero_ps(); SIDE]; SIDE];
     let queries = q0.iter().zip(q1).zip(q2.iter().zip(q3));
     let keys = k0.iter().zip(k1).zip(k2.iter().zip(k3));

@@ -170,6 +170,17 @@ fn add_quarter(sums: [__m512; QUARTER]) -> __m512 {
     _mm512_add_ps(_mm512_add_ps(sums[0], sums[2]), _mm512_add_ps(sums[1], sums[3]))
 }
 
+/// The sums of all lanes.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn add_quarters<const G: usize>(quarters: [[__m512; QUARTER]; G]) -> Rows<G> {
+    let mut sums = [_mm512_setzero_ps(); G];
+    for (sum, quarters) in sums.iter_mut().zip(quarters) {
+        *sum = add_quarter(quarters);
+    }
+    sums
+}
+
 /// Decays and predicts.
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -193,7 +204,7 @@ fn begin<const G: usize>(columns: &mut [Columns<G>], next: Next<'_>) -> Rows<G> 
             quarters[g][part % QUARTER] = add_quarter(predicted[g]);
         }
     }
-    quarters.map(|it| add_quarter(it))
+    add_quarters(quarters)
 }
 
 /// Corrects and reads.
@@ -220,7 +231,7 @@ fn end<const G: usize>(columns: &mut [Columns<G>], now: Now<'_, G>) -> Rows<G> {
             quarters[g][part % QUARTER] = add_quarter(read[g]);
         }
     }
-    quarters.map(|it| add_quarter(it))
+    add_quarters(quarters)
 }
 
 /// [`end`] of one position and [`begin`] of the next: what was read, then what is
@@ -260,5 +271,5 @@ fn advance<const G: usize>(
             predicted_quarters[g][part % QUARTER] = add_quarter(predicted[g]);
         }
     }
-    (read_quarters.map(|it| add_quarter(it)), predicted_quarters.map(|it| add_quarter(it)))
+    (add_quarters(read_quarters), add_quarters(predicted_quarters))
 }
