@@ -1,8 +1,17 @@
 //! Ops that treat every element alone.
 
+use moeflux_core::quant::MatrixView;
+
 use super::isa::for_every_isa;
 use super::math::{sigmoid, silu};
 use crate::Activation;
+
+for_every_isa! {
+    /// One row of a matrix.
+    pub(super) fn decode_row(out: &mut [f32], matrix: MatrixView<'_>, row: usize) {
+        matrix.decode_row(row, out);
+    }
+}
 
 for_every_isa! {
     /// `acc += x`.

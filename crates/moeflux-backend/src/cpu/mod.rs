@@ -282,9 +282,10 @@ impl Backend for Cpu {
     }
 
     fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]) {
+        let isa = self.isa;
         self.for_each_row(tokens.len(), out, out.len * 4, &|cpu, row, it| {
             let table = cpu.matrices[table.0 as usize].view();
-            table.decode_row(tokens[row].0 as usize, it);
+            elementwise::decode_row(isa, it, table, tokens[row].0 as usize);
         });
     }
 

@@ -28,7 +28,19 @@ impl Float {
 
 /// The integers of one group: `out.len()` of them from the `bits`-wide stream
 /// in `packed`, which holds exactly those.
+#[inline(always)]
 pub fn unpack_group(bits: u8, packed: &[u8], out: &mut [u8]) {
+    // Where no element lies in two bytes, compilers make vectors of what follows.
+    match bits {
+        4 => {
+            for (out, byte) in out.as_chunks_mut::<2>().0.iter_mut().zip(packed) {
+                *out = [byte & 15, byte >> 4];
+            }
+            return;
+        }
+        8 => return out.copy_from_slice(packed),
+        _ => {}
+    }
     let bits = usize::from(bits);
     let mask = (1u32 << bits) - 1;
     for (i, q) in out.iter_mut().enumerate() {
@@ -42,6 +54,7 @@ pub fn unpack_group(bits: u8, packed: &[u8], out: &mut [u8]) {
 impl MatrixView<'_> {
     /// The elements of one row, each rounded once: `scale * q + bias`, or
     /// `scale * element`.
+    #[inline(always)]
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
         assert_eq!(out.len(), self.cols, "a row has as many elements as columns");
         if let MatrixFormat::Transposed(float) = self.format {
@@ -75,6 +88,7 @@ impl MatrixView<'_> {
         }
     }
 
+    #[inline(always)]
     fn decode_affine_row(&self, affine: Affine, weight: &[u8], row: usize, out: &mut [f32]) {
         let n_groups = affine.n_groups(self.cols);
         let group_bytes = affine.group_size * usize::from(affine.bits) / 8;
