@@ -86,27 +86,38 @@ for_every_isa! {
     /// the second half is of no use afterwards.
     pub(super) fn activate(op: Activate<'_>, row: &mut [f32]) {
         let n = row.len() / 2;
-        for start in (0..n).step_by(BLOCK) {
-            let len = BLOCK.min(n - start);
-            let (mut gate, mut up) = ([0f32; BLOCK], [0f32; BLOCK]);
-            if op.alternates {
-                // Pairs are read at or behind the places that were written.
-                let pairs = row[2 * start..2 * (start + len)].as_chunks::<2>().0;
-                for ((gate, up), pair) in gate.iter_mut().zip(&mut up).zip(pairs) {
-                    [*gate, *up] = *pair;
-                }
-            } else {
-                gate[..len].copy_from_slice(&row[start..start + len]);
-                up[..len].copy_from_slice(&row[n + start..n + start + len]);
-            }
-            if let Some((gate_bias, up_bias)) = op.biases {
-                add_to(&mut gate, &gate_bias[start..start + len]);
-                add_to(&mut up, &up_bias[start..start + len]);
-            }
-            let out = activated(op.activation, &gate, &up);
-            row[start..start + len].copy_from_slice(&out[..len]);
+        let whole = n - n % BLOCK;
+        // Where compilers know the length of a block, it stays in registers.
+        for start in (0..whole).step_by(BLOCK) {
+            activate_block(op, row, start, BLOCK);
+        }
+        if whole < n {
+            activate_block(op, row, whole, n - whole);
         }
     }
+}
+
+/// Activates `len` elements from `start` on.
+#[inline(always)]
+fn activate_block(op: Activate<'_>, row: &mut [f32], start: usize, len: usize) {
+    let n = row.len() / 2;
+    let (mut gate, mut up) = ([0f32; BLOCK], [0f32; BLOCK]);
+    if op.alternates {
+        // Pairs are read at or behind the places that were written.
+        let pairs = row[2 * start..2 * (start + len)].as_chunks::<2>().0;
+        for ((gate, up), pair) in gate.iter_mut().zip(&mut up).zip(pairs) {
+            [*gate, *up] = *pair;
+        }
+    } else {
+        gate[..len].copy_from_slice(&row[start..start + len]);
+        up[..len].copy_from_slice(&row[n + start..n + start + len]);
+    }
+    if let Some((gate_bias, up_bias)) = op.biases {
+        add_to(&mut gate, &gate_bias[start..start + len]);
+        add_to(&mut up, &up_bias[start..start + len]);
+    }
+    let out = activated(op.activation, &gate, &up);
+    row[start..start + len].copy_from_slice(&out[..len]);
 }
 
 #[inline(always)]

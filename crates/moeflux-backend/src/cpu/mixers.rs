@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use super::conv::Taps;
 use super::memory::{CacheState, Floats};
+use super::parallel::prefetch;
 use super::pool::SharedMut;
 use super::{Cpu, delta};
-use super::parallel::prefetch;
 use crate::{Cache, CausalConv, DeltaRule, Sequence, Span};
 
 /// Elements of states worth a task of their own: a few microseconds.

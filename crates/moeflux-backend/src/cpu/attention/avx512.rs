@@ -112,14 +112,10 @@ fn tree_sums(sums: [[__m512; SIDE]; SIDE]) -> __m512 {
     // Of each key: four queries' sums, reduced to four lanes.
     let mut fours = [_mm512_setzero_ps(); SIDE];
     for (four, [a, b, c, d]) in fours.iter_mut().zip(sums) {
-        let low = _mm512_add_ps(
-            _mm512_shuffle_f32x4::<LOW>(a, b),
-            _mm512_shuffle_f32x4::<HIGH>(a, b),
-        );
-        let high = _mm512_add_ps(
-            _mm512_shuffle_f32x4::<LOW>(c, d),
-            _mm512_shuffle_f32x4::<HIGH>(c, d),
-        );
+        let low =
+            _mm512_add_ps(_mm512_shuffle_f32x4::<LOW>(a, b), _mm512_shuffle_f32x4::<HIGH>(a, b));
+        let high =
+            _mm512_add_ps(_mm512_shuffle_f32x4::<LOW>(c, d), _mm512_shuffle_f32x4::<HIGH>(c, d));
         *four = _mm512_add_ps(
             _mm512_shuffle_f32x4::<EVEN>(low, high),
             _mm512_shuffle_f32x4::<ODD>(low, high),

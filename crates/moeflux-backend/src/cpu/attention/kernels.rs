@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
+use super::cache::Rows;
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
-use super::cache::Rows;
 use crate::cpu::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::isa::Level;

@@ -16,8 +16,8 @@ use super::Isa;
 #[cfg(target_arch = "x86_64")]
 use super::isa::Level;
 use super::isa::for_every_isa;
-use super::pool::SharedMut;
 use super::math::{LANES, dot, exp, sigmoid, softplus, tree_sum};
+use super::pool::SharedMut;
 #[cfg(target_arch = "x86_64")]
 use super::vector::Line;
 

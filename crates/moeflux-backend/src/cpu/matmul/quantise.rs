@@ -178,8 +178,13 @@ fn quantise_row(isa: Isa, x: &[f32], group_size: usize, n_digits: usize, out: Ro
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: holding this `Isa` proves that the machine has AVX2.
-        Level::Avx2 | Level::AvxVnni | Level::Avx512 | Level::Amx => unsafe {
+        Level::Avx2 | Level::AvxVnni => unsafe {
             super::avx2::quantise_row(x, group_size, largest, out);
+        },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
+        Level::Avx512 | Level::Amx => unsafe {
+            super::avx512::quantise_row(x, group_size, largest, out);
         },
         _ => plain_row(isa, x, group_size, largest, out),
     }

@@ -6,6 +6,7 @@
 
 mod dots;
 pub(super) mod params;
+mod round;
 mod stream;
 mod tile;
 pub(super) mod transpose;
@@ -17,6 +18,7 @@ use std::ops::Range;
 use super::IntegerProduct;
 use super::jobs::OutPart;
 
+pub(super) use round::quantise_row;
 pub(super) use unpack::unpack_row;
 
 /// Rows of the matrix that are the lanes of a vector.
