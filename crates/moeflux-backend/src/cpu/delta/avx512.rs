@@ -15,7 +15,7 @@ use crate::cpu::vector::{Line, load, prefetch, store, transpose};
 pub(super) const ROWS: usize = 16;
 
 /// Positions that values are fetched ahead.
-const AHEAD: usize = 4;
+const AHEAD: usize = 1;
 
 /// Lanes of a block that are summed at a time: every fourth one, so that what is
 /// left of them is one of the last four terms of the tree.
