@@ -28,7 +28,7 @@ const L2_EPS: f32 = 1e-6;
 pub(super) const MOST_ROWS: usize = 64;
 
 /// Positions that are worked on before the next block, at most.
-pub(super) const MOST_POSITIONS: usize = 128;
+pub(super) const MOST_POSITIONS: usize = 256;
 
 /// How a head's state and the positions are divided.
 #[derive(Clone, Copy, Debug)]
