@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use moeflux_backend::cpu::matmul::{Quantised, Rounding};
 use moeflux_backend::cpu::{Cpu, Isa, Pool};
 use moeflux_backend::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule, GatedRmsNorm,
-    Heads, HostMatrix, Inputs, KvType, RmsNorm, RopePairs, RopeSpec, Route, Scoring, Shared, Span,
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
+    GatedRmsNorm, Heads, HostMatrix, Inputs, KvType, RmsNorm, RopePairs, RopeSpec, Route, Scoring,
+    Shared, Span,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use moeflux_core::{HostBuf, TokenId};
@@ -36,6 +37,7 @@ fn main() {
     for dtype in [KvType::F32, KvType::Bf16, KvType::Q8] {
         bench.attention(dtype);
     }
+    bench.delta_net();
     bench.conv();
     bench.norms();
     bench.elements();
@@ -128,6 +130,44 @@ impl Bench {
         let elements = n_v * dim * dim;
         self.time("delta rule", 8 * elements, 6 * elements * self.rows, &mut |cpu| {
             cpu.delta_rule(op, &span);
+        });
+    }
+
+    /// In turn on buffers that no cache holds together.
+    fn delta_net(&mut self) {
+        let (n_k, n_v, dim) = (16, 32, 128);
+        let width = (2 * n_k + n_v) * dim;
+        let conv = CacheSpec::Conv { channels: width, kernel: 4 };
+        let delta = CacheSpec::Delta { n_heads: n_v, k_dim: dim, v_dim: dim };
+        let sequence = self.cpu.new_sequence(&[conv, delta]);
+        let span = [Span { sequence, rows: 0..self.rows, position: 0 }];
+        let ops: Vec<DeltaNet> = (0..4)
+            .map(|_| {
+                let (x, qkv, out) = (self.buf(width), self.buf(width), self.buf(n_v * dim));
+                let (a, b, z) = (self.buf(n_v), self.buf(n_v), self.buf(n_v * dim));
+                let weight = self.cpu.load_vector(&noise(4 * width));
+                let conv = CausalConv { out: qkv, x, weight, cache: Cache(0) };
+                let delta = DeltaRule {
+                    out: out.heads(n_v),
+                    q: qkv.slice(0, n_k * dim).heads(n_k),
+                    k: qkv.slice(n_k * dim, n_k * dim).heads(n_k),
+                    v: qkv.slice(2 * n_k * dim, n_v * dim).heads(n_v),
+                    a,
+                    b,
+                    a_log: self.cpu.load_vector(&noise(n_v)),
+                    dt_bias: self.cpu.load_vector(&noise(n_v)),
+                    cache: Cache(1),
+                };
+                let (x, weight) = (out.heads(n_v), self.cpu.load_vector(&[1.0; 128]));
+                let norm = RmsNorm { out: x, x, weight, eps: 1e-6 };
+                let norm = GatedRmsNorm { norm, gate: z.heads(n_v) };
+                DeltaNet { conv, delta, norm }
+            })
+            .collect();
+        let mut next = 0;
+        self.time("delta net", 0, 6 * n_v * dim * dim * self.rows, &mut |cpu| {
+            next = (next + 1) % ops.len();
+            cpu.delta_net(ops[next], &span);
         });
     }
 
