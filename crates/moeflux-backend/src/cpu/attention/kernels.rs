@@ -78,34 +78,26 @@ for_every_isa! {
 for_every_isa! {
     /// For few vector registers.
     fn score_plain(out: Scores<'_>, queries: &[&[f32]], keys: Rows<'_>, scale: f32) {
-        score_pairs::<2>(out, queries, &keys, scale);
+        score_pairs(out, queries, &keys, scale);
     }
 }
 
-/// Two queries with `K` keys at a time, which is 2 or 4.
+/// Two queries with two keys at a time.
 #[inline(always)]
-fn score_pairs<const K: usize>(out: Scores<'_>, queries: &[&[f32]], keys: &Rows<'_>, scale: f32) {
+fn score_pairs(out: Scores<'_>, queries: &[&[f32]], keys: &Rows<'_>, scale: f32) {
     let Scores { scores, stride } = out;
     let n = keys.len();
     let (pairs, single) = queries.as_chunks::<2>();
     for (i, [q0, q1]) in pairs.iter().enumerate() {
         let (out0, out1) = scores[2 * i * stride..].split_at_mut(stride);
         let (out0, out1) = (&mut out0[..n], &mut out1[..n]);
-        let whole = n - n % K;
-        for j in (0..whole).step_by(K) {
+        let whole = n - n % 2;
+        for j in (0..whole).step_by(2) {
             let row = |r| keys.row(j + r, q0.len());
-            if K == 4 {
-                let dots = dots_2x4([q0, q1], [row(0), row(1), row(2), row(3)]);
-                for r in 0..4 {
-                    out0[j + r] = dots[0][r] * scale;
-                    out1[j + r] = dots[1][r] * scale;
-                }
-            } else {
-                let dots = dots_2x2([q0, q1], [row(0), row(1)]);
-                for r in 0..2 {
-                    out0[j + r] = dots[0][r] * scale;
-                    out1[j + r] = dots[1][r] * scale;
-                }
+            let dots = dots_2x2([q0, q1], [row(0), row(1)]);
+            for r in 0..2 {
+                out0[j + r] = dots[0][r] * scale;
+                out1[j + r] = dots[1][r] * scale;
             }
         }
         for j in whole..n {
@@ -190,31 +182,6 @@ fn dots_2x2(q: [&[f32]; 2], k: [&[f32]; 2]) -> [[f32; 2]; 2] {
         add_products(&mut b1, qb, k1);
     }
     [[finish(a0), finish(a1)], [finish(b0), finish(b1)]]
-}
-
-#[inline(always)]
-fn dots_2x4(q: [&[f32]; 2], k: [&[f32]; 4]) -> [[f32; 4]; 2] {
-    let (mut a0, mut a1) = ([0.0; LANES], [0.0; LANES]);
-    let (mut a2, mut a3) = ([0.0; LANES], [0.0; LANES]);
-    let (mut b0, mut b1) = ([0.0; LANES], [0.0; LANES]);
-    let (mut b2, mut b3) = ([0.0; LANES], [0.0; LANES]);
-    let [qa, qb] = q.map(|it| it.as_chunks::<LANES>().0);
-    let [k0, k1, k2, k3] = k.map(|it| it.as_chunks::<LANES>().0);
-    let keys = k0.iter().zip(k1).zip(k2.iter().zip(k3));
-    for ((qa, qb), ((k0, k1), (k2, k3))) in qa.iter().zip(qb).zip(keys) {
-        add_products(&mut a0, qa, k0);
-        add_products(&mut a1, qa, k1);
-        add_products(&mut a2, qa, k2);
-        add_products(&mut a3, qa, k3);
-        add_products(&mut b0, qb, k0);
-        add_products(&mut b1, qb, k1);
-        add_products(&mut b2, qb, k2);
-        add_products(&mut b3, qb, k3);
-    }
-    [
-        [finish(a0), finish(a1), finish(a2), finish(a3)],
-        [finish(b0), finish(b1), finish(b2), finish(b3)],
-    ]
 }
 
 for_every_isa! {

@@ -161,7 +161,7 @@ impl<'a> Out<'a> {
 
 impl Run<'_> {
     /// Without the first rows of the block.
-    fn from_row(self, i: usize) -> Self {
+    fn skip_rows(self, i: usize) -> Self {
         Run { v: self.v.get(i..).unwrap_or_default(), ..self }
     }
 }
@@ -185,7 +185,7 @@ pub(super) fn steps(
         turned_rows(isa, rows, &mut out, run, turned);
     }
     out.skip(n_turned);
-    let (n_rows, run) = (n_rows - n_turned, run.from_row(n_turned));
+    let (n_rows, run) = (n_rows - n_turned, run.skip_rows(n_turned));
     let n_paired = if has_whole_lanes { n_rows - n_rows % 2 } else { 0 };
     let (pairs, singles) = state.split_at_mut(n_paired * k_dim);
     if n_paired > 0 {

@@ -108,6 +108,7 @@ impl Rounding {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn store_bytes(out: &mut [i8; LANES], lanes: __m512i) {
+    let bytes = _mm512_cvtepi32_epi8(lanes);
     // SAFETY: sixteen bytes are writable, and the store needs no alignment.
-    unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(lanes)) };
+    unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), bytes) };
 }
