@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use moeflux_core::quant::{MatrixFormat, MatrixView};
 
+use super::arranged::{Input, Inputs};
 use super::{FullProduct, IntegerProduct, Quantised, full, integer_rows};
 use crate::cpu::Isa;
 use crate::cpu::pool::{Pool, SharedMut};
@@ -79,7 +80,8 @@ pub fn run_jobs(pool: &Pool, isa: Isa, jobs: &[MatmulJob<'_>]) {
     let mut lists = LISTS.take();
     jobs.iter().for_each(MatmulJob::check);
     check_outputs_are_disjoint(jobs, &mut lists.spans);
-    run_checked(pool, isa, jobs, &mut lists.tasks);
+    lists.inputs.fill(pool, isa, jobs);
+    run_checked(pool, isa, jobs, &lists.inputs, &mut lists.tasks);
     LISTS.set(lists);
 }
 
@@ -89,6 +91,7 @@ struct Lists {
     tasks: Vec<Task>,
     /// Addresses of the outputs.
     spans: Vec<Range<usize>>,
+    inputs: Inputs,
 }
 
 /// Some rows of the matrix of a job.
@@ -101,12 +104,18 @@ thread_local! {
     static LISTS: Cell<Lists> = Cell::default();
 }
 
-fn run_checked(pool: &Pool, isa: Isa, jobs: &[MatmulJob<'_>], tasks: &mut Vec<Task>) {
+fn run_checked(
+    pool: &Pool,
+    isa: Isa,
+    jobs: &[MatmulJob<'_>],
+    inputs: &Inputs,
+    tasks: &mut Vec<Task>,
+) {
     let total: usize = jobs.iter().map(|it| it.cost() * it.weight.rows).sum();
     if pool.n_threads() == 1 || total < FORK_COST {
-        for job in jobs {
+        for (i, job) in jobs.iter().enumerate() {
             // SAFETY: outputs are disjoint, and nothing else runs.
-            unsafe { job.run(isa, 0..job.weight.rows) };
+            unsafe { job.run(isa, inputs.of(i), 0..job.weight.rows) };
         }
         return;
     }
@@ -115,13 +124,17 @@ fn run_checked(pool: &Pool, isa: Isa, jobs: &[MatmulJob<'_>], tasks: &mut Vec<Ta
     let run = |i: usize| {
         let Task { job, rows } = &tasks[i];
         // SAFETY: outputs of different jobs are disjoint, and each row of a job is in one task.
-        unsafe { jobs[*job].run(isa, rows.clone()) };
+        unsafe { jobs[*job].run(isa, inputs.of(*job), rows.clone()) };
     };
     if total < WAKE_COST { pool.run_small(tasks.len(), &run) } else { pool.run(tasks.len(), &run) }
 }
 
 /// Rows of the matrix that kernels like to take together.
 const BLOCK_ROWS: usize = 16;
+/// The same with so many rows of activations.
+const MANY_BLOCK_ROWS: usize = 64;
+/// Rows of activations that make them better.
+const MANY_ROWS: usize = 4;
 
 // Costs are in bytes that one thread streams from memory, about 15 per nanosecond.
 /// Below this, five microseconds, a fork costs more than it gains.
@@ -137,9 +150,10 @@ const TASKS_PER_THREAD: usize = 8;
 fn cut(jobs: &[MatmulJob<'_>], task_cost: usize, tasks: &mut Vec<Task>) {
     tasks.clear();
     for (i, job) in jobs.iter().enumerate() {
-        let n_blocks = job.weight.rows.div_ceil(BLOCK_ROWS);
+        let block_rows = if job.x_rows.len() < MANY_ROWS { BLOCK_ROWS } else { MANY_BLOCK_ROWS };
+        let n_blocks = job.weight.rows.div_ceil(block_rows);
         let n_parts = (job.cost() * job.weight.rows).div_ceil(task_cost).clamp(1, n_blocks.max(1));
-        let end = |part: usize| (n_blocks * part / n_parts * BLOCK_ROWS).min(job.weight.rows);
+        let end = |part: usize| (n_blocks * part / n_parts * block_rows).min(job.weight.rows);
         let parts = (0..n_parts).map(|it| Task { job: i, rows: end(it)..end(it + 1) });
         tasks.extend(parts.filter(|it| !it.rows.is_empty()));
     }
@@ -201,7 +215,7 @@ impl MatmulJob<'_> {
     ///
     /// # Safety
     /// Nothing else uses these outputs meanwhile.
-    unsafe fn run(&self, isa: Isa, rows: Range<usize>) {
+    unsafe fn run(&self, isa: Isa, arranged: Option<Input<'_>>, rows: Range<usize>) {
         // SAFETY: passed on to the caller.
         let out = unsafe { OutPart::new(self.out, rows.clone()) };
         let (weight, x_rows) = (self.weight, self.x_rows);
@@ -212,7 +226,8 @@ impl MatmulJob<'_> {
             (Activations::Quantised(x), MatrixFormat::Affine(affine)) => {
                 assert!(affine.is_supported(weight.cols), "no kernel for {affine:?}");
                 assert_eq!(x.group_size(), affine.group_size, "group size of the activations");
-                integer_rows(isa, IntegerProduct { weight, affine, x, x_rows }, rows, out);
+                let product = IntegerProduct { weight, affine, x, x_rows, arranged };
+                integer_rows(isa, product, rows, out);
             }
             (Activations::Quantised(_), _) => {
                 panic!("a matrix of floats takes activations in full precision")
@@ -282,6 +297,19 @@ impl<'a> OutPart<'a> {
         OutPart { out, rows }
     }
 
+    /// Asks memory for the outputs of some matrix rows for the `i`-th row of
+    /// the activations, which will be written soon: stores wait in order.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    pub(super) fn ask(&self, i: usize, rows: Range<usize>) {
+        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        let address = self.out.data.address() + (self.out.start(i) + rows.start) * size_of::<f32>();
+        for line in (0..rows.len() * size_of::<f32>()).step_by(64) {
+            // SAFETY: a prefetch reads nothing and needs no valid address.
+            unsafe { _mm_prefetch::<_MM_HINT_ET0>(std::ptr::without_provenance(address + line)) };
+        }
+    }
+
     /// Writes the outputs of matrix rows `row..` for the `i`-th row of the
     /// activations.
     #[inline]
@@ -293,9 +321,13 @@ impl<'a> OutPart<'a> {
         // slice ends with this function.
         let out = unsafe { self.out.data.slice(start + row..start + end) };
         // A length known here is a move, another one a call.
-        match (out.as_mut_array::<8>(), values.as_array::<8>()) {
-            (Some(out), Some(values)) => *out = *values,
-            _ => out.copy_from_slice(values),
+        if let (Some(out), Some(values)) = (out.as_mut_array::<16>(), values.as_array::<16>()) {
+            *out = *values;
+        } else if let (Some(out), Some(values)) = (out.as_mut_array::<8>(), values.as_array::<8>())
+        {
+            *out = *values;
+        } else {
+            out.copy_from_slice(values);
         }
     }
 }

@@ -17,6 +17,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
+mod arranged;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -53,6 +54,9 @@ struct IntegerProduct<'a> {
     affine: Affine,
     x: &'a Quantised,
     x_rows: RowMap<'a>,
+    /// The activations as tiles, where rows are many enough.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "always absent"))]
+    arranged: Option<arranged::Input<'a>>,
 }
 
 /// Any matrix and `f32` activations, as the full-precision kernels take them.

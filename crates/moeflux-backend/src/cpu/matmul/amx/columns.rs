@@ -50,17 +50,19 @@ pub(super) fn unpack_tiles<const BITS: usize, const GROUP: usize>(
 ) {
     let row_bytes = product.weight.cols * BITS / 8;
     let packed = product.weight_rows(rows.clone());
-    for (col, out) in cols.clone().step_by(COLS).zip(out.chunks_mut(COLS * ROWS)) {
-        let n_cols = COLS.min(cols.end - col);
-        for r in 0..ROWS {
-            let start = r.min(rows.len() - 1) * row_bytes + col * BITS / 8;
-            let bytes = &packed[start..start + n_cols * BITS / 8];
-            if GROUP >= COLS {
-                store_64(&mut out[r * COLS..], unpack_ordered::<BITS, GROUP>(bytes));
-                continue;
+    for r in 0..ROWS {
+        let start = r.min(rows.len() - 1) * row_bytes + cols.start * BITS / 8;
+        let packed = &packed[start..][..cols.len() * BITS / 8];
+        if GROUP >= COLS {
+            let (out, _) = out.as_chunks_mut::<{ COLS * ROWS }>();
+            for (out, packed) in out.iter_mut().zip(packed.chunks_exact(COLS * BITS / 8)) {
+                store_64(&mut out[r * COLS..], unpack_ordered::<BITS, GROUP>(packed));
             }
-            let two =
-                if n_cols == COLS { unpack::<BITS>(bytes) } else { unpack_part::<BITS>(bytes) };
+            continue;
+        }
+        for (out, packed) in out.chunks_mut(COLS * ROWS).zip(packed.chunks(COLS * BITS / 8)) {
+            let is_whole = packed.len() == COLS * BITS / 8;
+            let two = if is_whole { unpack::<BITS>(packed) } else { unpack_part::<BITS>(packed) };
             let mut unpacked = [0; COLS];
             store_64(&mut unpacked, two);
             for (tile, part) in out.chunks_mut(GROUP * ROWS).zip(unpacked.chunks(GROUP)) {

@@ -3,48 +3,62 @@
 //!
 //! Tiles give the exact dots of sixteen rows of the matrix with sixteen of the
 //! activations; vectors finish them by the contract, with the activations as
-//! lanes. The tiles of one chunk of groups are multiplied before the previous
-//! chunk is finished, so that the processor can overlap the two.
+//! lanes. A block of columns of a panel of rows is unpacked into the first
+//! cache, and multiplies all activations of a pass.
 
+mod ahead;
 mod columns;
 mod finish;
 mod input;
+mod params;
 mod tiles;
 
 use std::cell::Cell;
 use std::ops::Range;
 
-use self::finish::{Accumulators, Params};
-use self::input::{Input, X_ROWS};
+use self::ahead::Ahead;
+use self::finish::{add_dots, load_all, store_all, totals};
+use self::input::Lanes;
+pub(super) use self::input::{Input, Inputs};
+use self::params::Params;
 pub(in crate::cpu) use self::tiles::Tiles;
-use self::tiles::{ROW_TILES, ROWS, SumTiles, Sums, X_TILES};
+use self::tiles::{ROWS, Sums};
 use super::IntegerProduct;
+use super::avx512::vector::store_floats;
 use super::avx512::{self, for_format};
 use super::jobs::OutPart;
 
-/// From this many rows of activations on, a tile is worth its unused lanes.
-const MIN_X_ROWS: usize = 8;
-/// Rows of the matrix that are multiplied together.
-const BLOCK_ROWS: usize = ROW_TILES * ROWS;
-/// Groups whose tiles are multiplied before any of them is finished.
-const CHUNK: usize = 2;
-/// Activations of one pass, which the second cache holds beside the weights.
-const PASS_BYTES: usize = 512 << 10;
+/// Rows of the matrix whose columns are unpacked together.
+pub(super) const PANEL_ROWS: usize = 64;
+/// Columns that are unpacked together.
+const BLOCK_COLS: usize = 256;
+/// Activations of one pass, which the second cache holds.
+const PASS_BYTES: usize = 1 << 20;
 
-/// The dots of a chunk.
-type Chunk = [SumTiles; CHUNK];
+/// Sums of a tile of rows with one of activations.
+type Acc = [Lanes; ROWS];
 
 /// What a call needs besides its arguments.
 #[derive(Default)]
 struct Scratch {
-    input: Input,
     /// Unpacked weights of a block: row tiles, then tiles by column.
-    weights: Vec<u8>,
+    weights: Vec<Lanes>,
     params: Params,
+    /// (x tiles, row tiles)
+    acc: Vec<Acc>,
+    dots: Dots,
+}
+
+/// The sums of a group, digit by digit.
+struct Dots([Sums; 2]);
+
+impl Default for Dots {
+    fn default() -> Dots {
+        Dots([Sums::ZERO; 2])
+    }
 }
 
 thread_local! {
-    /// Kept from call to call: other tasks want the same activations.
     static SCRATCH: Cell<Scratch> = Cell::default();
 }
 
@@ -56,74 +70,91 @@ pub(super) unsafe fn integer_rows(
     rows: Range<usize>,
     mut out: OutPart<'_>,
 ) {
-    let n = product.x_rows.len();
-    if n < MIN_X_ROWS {
+    let Some(input) = product.arranged else {
         return avx512::integer_rows(product, rows, out);
-    }
-    let depth = product.affine.group_size.min(64);
+    };
     // SAFETY: the caller grants AMX, and nothing below makes other tiles.
-    let mut tiles = unsafe { Tiles::new(depth) };
+    let mut tiles = unsafe { Tiles::new(input.depth()) };
     let mut scratch = SCRATCH.take();
-    for first in (0..n).step_by(pass_rows(&product)) {
-        let x_rows = first..n.min(first + pass_rows(&product));
-        scratch.input.fill(&product, x_rows.clone());
-        for row in rows.clone().step_by(BLOCK_ROWS) {
-            let rows = row..rows.end.min(row + BLOCK_ROWS);
-            let block = Block { product: &product, rows, x_rows: x_rows.clone() };
-            block.run(&mut tiles, &mut scratch, &mut out);
+    scratch.weights.resize(PANEL_ROWS * BLOCK_COLS / size_of::<Lanes>(), Lanes::ZERO);
+    let n = input.n_tiles();
+    let per_pass = pass_tiles(&product);
+    for first in (0..n).step_by(per_pass) {
+        let x_tiles = first..n.min(first + per_pass);
+        for row in rows.clone().step_by(PANEL_ROWS) {
+            let panel_rows = row..rows.end.min(row + PANEL_ROWS);
+            let panel =
+                Panel { product: &product, input, rows: panel_rows, x_tiles: x_tiles.clone() };
+            if product.x.n_digits() == 1 {
+                panel.run::<1>(&mut tiles, &mut scratch, &mut out);
+            } else {
+                panel.run::<2>(&mut tiles, &mut scratch, &mut out);
+            }
         }
     }
     SCRATCH.set(scratch);
 }
 
-/// Rows of activations of one pass: whole blocks of tiles.
-fn pass_rows(product: &IntegerProduct<'_>) -> usize {
-    let row_bytes = product.weight.cols * product.x.n_digits();
-    (PASS_BYTES / row_bytes).max(1).next_multiple_of(X_TILES * X_ROWS)
+/// Tiles of activations of one pass.
+fn pass_tiles(product: &IntegerProduct<'_>) -> usize {
+    (PASS_BYTES / (product.weight.cols * product.x.n_digits() * input::X_ROWS)).max(1)
 }
 
-/// Some rows of the matrix times some of the activations.
-struct Block<'a> {
+/// Some rows of the matrix times some tiles of the activations.
+struct Panel<'a> {
     product: &'a IntegerProduct<'a>,
+    input: Input<'a>,
     rows: Range<usize>,
-    x_rows: Range<usize>,
+    x_tiles: Range<usize>,
 }
 
-impl Block<'_> {
+impl Panel<'_> {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    fn run(&self, tiles: &mut Tiles, scratch: &mut Scratch, out: &mut OutPart<'_>) {
-        let Scratch { input, weights, params } = scratch;
+    fn run<const DIGITS: usize>(
+        &self,
+        tiles: &mut Tiles,
+        scratch: &mut Scratch,
+        out: &mut OutPart<'_>,
+    ) {
+        let Scratch { weights, params, acc, dots } = scratch;
+        let n_row_tiles = self.rows.len().div_ceil(ROWS);
+        let cols = self.product.weight.cols;
         params.fill(self.product, self.rows.clone());
-        // One or two tiles of activations, or both digits of one.
-        let n_tiles = self.x_rows.len().div_ceil(X_ROWS);
-        let mut tile = 0;
-        while tile < n_tiles {
-            let part = Part { block: self, input, params, tile };
-            match (self.product.x.n_digits(), n_tiles - tile) {
-                (1, 1) => part.run::<1, 1>(tiles, weights, out),
-                (1, _) => part.run::<2, 1>(tiles, weights, out),
-                _ => part.run::<1, 2>(tiles, weights, out),
+        acc.clear();
+        acc.resize(self.x_tiles.len() * n_row_tiles, [Lanes::ZERO; ROWS]);
+        let n_products = cols.div_ceil(self.input.depth()) * acc.len();
+        let mut ahead = Ahead::new(self.product, self.rows.clone(), n_products);
+        for col in (0..cols).step_by(BLOCK_COLS) {
+            let cols = col..cols.min(col + BLOCK_COLS);
+            let weights = as_bytes(weights);
+            let tile_bytes = cols.len() * ROWS;
+            self.unpack(cols.clone(), tile_bytes, weights);
+            let is_last = cols.end == self.product.weight.cols;
+            for (t, acc) in self.x_tiles.clone().zip(acc.chunks_exact_mut(n_row_tiles)) {
+                if is_last {
+                    let first = t * input::X_ROWS;
+                    for i in first..self.product.x_rows.len().min(first + input::X_ROWS) {
+                        out.ask(i, self.rows.clone());
+                    }
+                }
+                self.add::<DIGITS>(tiles, (weights, params), (t, &cols), acc, (dots, &mut ahead));
+                if is_last {
+                    self.finish(t, params, acc, out);
+                }
             }
-            tile += if self.product.x.n_digits() == 1 { X_TILES } else { 1 };
         }
     }
 
-    /// Unpacks the weights of a chunk.
+    /// Unpacks some columns, `tile_bytes` for sixteen rows.
     #[target_feature(
         enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    fn unpack(&self, groups: Range<usize>, weights: &mut [u8]) {
-        let group_size = self.product.affine.group_size;
-        let cols = groups.start * group_size..groups.end * group_size;
-        let tile_bytes = weights.len() / ROW_TILES;
-        for (i, weights) in weights.chunks_exact_mut(tile_bytes).enumerate() {
-            let rows = self.tile_rows(i);
-            if rows.is_empty() {
-                return;
-            }
-            let out = &mut weights[cols.start * ROWS..cols.end * ROWS];
+    fn unpack(&self, cols: Range<usize>, tile_bytes: usize, weights: &mut [u8]) {
+        let rows = self.rows.clone().step_by(ROWS);
+        for (row, out) in rows.zip(weights.chunks_exact_mut(tile_bytes)) {
+            let rows = row..self.rows.end.min(row + ROWS);
             let cols = cols.clone();
             for_format!(
                 self.product.affine,
@@ -133,89 +164,73 @@ impl Block<'_> {
         }
     }
 
-    /// The rows of the matrix in one tile.
-    fn tile_rows(&self, i: usize) -> Range<usize> {
-        let first = self.rows.end.min(self.rows.start + i * ROWS);
-        first..self.rows.end.min(first + ROWS)
-    }
-}
-
-/// A block with the activations from one tile on.
-struct Part<'a> {
-    block: &'a Block<'a>,
-    input: &'a Input,
-    params: &'a Params,
-    tile: usize,
-}
-
-impl Part<'_> {
-    /// The outputs of `TILES` tiles of activations of `DIGITS` digits.
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
-    fn run<const TILES: usize, const DIGITS: usize>(
-        &self,
-        tiles: &mut Tiles,
-        weights: &mut Vec<u8>,
-        out: &mut OutPart<'_>,
-    ) {
-        let Block { product, rows, x_rows } = self.block;
-        let n_row_tiles = rows.len().div_ceil(ROWS);
-        weights.resize(BLOCK_ROWS * product.weight.cols, 0);
-        let n_groups = product.n_groups();
-        let mut chunks = [[[[Sums::ZERO; X_TILES]; ROW_TILES]; CHUNK]; 2];
-        let mut acc = Accumulators::<TILES>::zero();
-        let chunk = |i: usize| i * CHUNK..n_groups.min((i + 1) * CHUNK);
-        let n_chunks = n_groups.div_ceil(CHUNK);
-        let s = std::array::from_fn(|t| self.input.s(self.tile + t));
-        for i in 0..=n_chunks {
-            if i < n_chunks {
-                if self.tile == 0 {
-                    self.block.unpack(chunk(i), weights);
-                }
-                self.multiply::<TILES, DIGITS>(tiles, weights, chunk(i), &mut chunks[i % 2]);
-            }
-            if i > 0 {
-                let sums = &chunks[(i - 1) % 2];
-                acc.add_dots::<DIGITS>(n_row_tiles, self.params, &s, chunk(i - 1), sums);
-            }
-        }
-        let st = std::array::from_fn(|t| self.input.st(self.tile + t));
-        let biases = acc.biases(n_row_tiles, self.params, &st);
-        for (t, outputs) in acc.totals(biases).iter().enumerate() {
-            let first = x_rows.start + (self.tile + t) * X_ROWS;
-            for (i, outputs) in (first..x_rows.end).zip(outputs) {
-                out.put(i, rows.start, &outputs[..rows.len()]);
-            }
-        }
-    }
-
-    /// The dots of some groups.
+    /// Adds the products over some columns with tile `t` of the activations.
+    ///
+    /// Storing a tile waits for everything before it, so the next product is
+    /// on its way while vectors finish the last one.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    fn multiply<const TILES: usize, const DIGITS: usize>(
+    fn add<const DIGITS: usize>(
         &self,
         tiles: &mut Tiles,
-        weights: &[u8],
-        groups: Range<usize>,
-        out: &mut Chunk,
+        (weights, params): (&[u8], &Params),
+        (t, cols): (usize, &Range<usize>),
+        all: &mut [Acc],
+        (Dots(dots), ahead): (&mut Dots, &mut Ahead<'_>),
     ) {
-        let group_size = self.block.product.affine.group_size;
-        let (w0, w1) = weights.split_at(weights.len() / ROW_TILES);
-        let x = |i: usize, col| self.input.q(self.tile + i / DIGITS, i % DIGITS, col);
-        for (g, out) in groups.zip(out) {
+        let group_size = self.product.affine.group_size;
+        let groups = cols.start / group_size..cols.end / group_size;
+        let s = &self.input.s(t)[groups.clone()];
+        let x = self.input.q(t, cols.start, DIGITS);
+        let (bytes, steps) = (tiles.bytes(), group_size / tiles.depth());
+        let mut multiply = |tiles: &mut Tiles, i: usize, g: usize| {
             tiles.clear();
-            for col in (g * group_size..(g + 1) * group_size).step_by(tiles.depth()) {
-                let w = [&w0[col * ROWS..], &w1[col * ROWS..]];
-                if TILES * DIGITS == 1 {
-                    tiles.multiply(w, [x(0, col)]);
-                } else {
-                    tiles.multiply(w, [x(0, col), x(1, col)]);
-                }
+            for step in 0..steps {
+                let w = (i * s.len() + g) * steps + step;
+                let x_at = (g * steps + step) * DIGITS * bytes;
+                tiles.multiply::<DIGITS>(&weights[w * bytes..], &x[x_at..]);
+                ahead.ask();
             }
-            if TILES * DIGITS == 1 { tiles.store::<1>(out) } else { tiles.store::<2>(out) }
+        };
+        multiply(tiles, 0, 0);
+        for i in 0..all.len() {
+            let scales = &params.scales(i)[groups.clone()];
+            let mut acc = load_all(&all[i]);
+            for g in 0..s.len() {
+                tiles.store::<DIGITS>(dots);
+                if g + 1 < s.len() {
+                    multiply(tiles, i, g + 1);
+                } else if i + 1 < all.len() {
+                    multiply(tiles, i + 1, 0);
+                }
+                acc = add_dots::<DIGITS>(acc, dots, &s[g], &scales[g]);
+            }
+            store_all(acc, &mut all[i]);
         }
     }
+
+    /// Writes the outputs of tile `t` of the activations.
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    fn finish(&self, t: usize, params: &Params, acc: &[Acc], out: &mut OutPart<'_>) {
+        let first = t * input::X_ROWS;
+        let n = input::X_ROWS.min(self.product.x_rows.len() - first);
+        let mut outputs = [[0.0; PANEL_ROWS]; input::X_ROWS];
+        for (i, acc) in acc.iter().enumerate() {
+            totals(acc, params.biases(i), self.input.st(t), |x_row, it| {
+                store_floats(&mut outputs[x_row].as_chunks_mut::<ROWS>().0[i], it);
+            });
+        }
+        for (x_row, outputs) in outputs[..n].iter().enumerate() {
+            out.put(first + x_row, self.rows.start, &outputs[..self.rows.len()]);
+        }
+    }
+}
+
+fn as_bytes(lines: &mut [Lanes]) -> &mut [u8] {
+    // SAFETY: lanes are floats without gaps.
+    unsafe { std::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), size_of_val(lines)) }
 }

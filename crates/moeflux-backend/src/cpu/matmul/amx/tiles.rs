@@ -1,29 +1,18 @@
 //! The tile registers through `asm!`: `std` has no intrinsics for them yet.
 //!
-//! Registers 0 to 3 hold sums, 4 and 5 weights, 6 and 7 activations:
-//!
-//! |           | x 0 (6) | x 1 (7) |
-//! |-----------|---------|---------|
-//! | w 0 (4)   | 0       | 1       |
-//! | w 1 (5)   | 2       | 3       |
+//! Registers 0 and 1 hold the sums of the first and the second digit of the
+//! activations, 4 weights, 6 and 7 the digits.
 
 use std::arch::asm;
 use std::marker::PhantomData;
 
 /// Rows of a tile.
 pub(super) const ROWS: usize = 16;
-/// Tiles of weights that multiply together.
-pub(super) const ROW_TILES: usize = 2;
-/// Tiles of activations that multiply together, at most.
-pub(super) const X_TILES: usize = 2;
 
 /// A tile of sums: rows of weights, columns of activations.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Sums(pub(super) [[i32; 16]; ROWS]);
-
-/// The sums of each tile of weights with each of activations.
-pub(super) type SumTiles = [[Sums; X_TILES]; ROW_TILES];
 
 impl Sums {
     pub(super) const ZERO: Sums = Sums([[0; 16]; ROWS]);
@@ -77,7 +66,8 @@ impl Tiles {
         self.depth
     }
 
-    fn bytes(&self) -> usize {
+    /// Bytes of a tile of weights, and of one digit of a tile of activations.
+    pub(super) fn bytes(&self) -> usize {
         self.depth * ROWS
     }
 
@@ -86,36 +76,27 @@ impl Tiles {
     pub(in crate::cpu) fn clear(&mut self) {
         // SAFETY: `self` proves that the tiles are configured.
         unsafe {
-            asm!(
-                "tilezero tmm0",
-                "tilezero tmm1",
-                "tilezero tmm2",
-                "tilezero tmm3",
-                options(nostack, nomem, preserves_flags),
-            );
+            asm!("tilezero tmm0", "tilezero tmm1", options(nostack, nomem, preserves_flags));
         }
     }
 
-    /// Adds the products of two tiles of weights (rows of `depth` unsigned
-    /// bytes) with one or two of activations (`depth / 4` rows of four signed
-    /// bytes each of sixteen activations).
+    /// Adds the products of a tile of weights (rows of `depth` unsigned bytes)
+    /// with one or two digits of a tile of activations, one behind the other
+    /// (`depth / 4` rows each of four signed bytes of sixteen activations).
     #[inline(always)]
-    pub(super) fn multiply<const N: usize>(&mut self, w: [&[u8]; ROW_TILES], x: [&[u8]; N]) {
-        const { assert!(N == 1 || N == 2) };
-        assert!(w.iter().all(|it| it.len() >= self.bytes()), "tiles of weights");
-        assert!(x.iter().all(|it| it.len() >= self.bytes()), "tiles of activations");
-        if N == 1 {
+    pub(super) fn multiply<const DIGITS: usize>(&mut self, w: &[u8], x: &[u8]) {
+        const { assert!(DIGITS == 1 || DIGITS == 2) };
+        assert!(w.len() >= self.bytes(), "a tile of weights");
+        assert!(x.len() >= DIGITS * self.bytes(), "digits of a tile of activations");
+        if DIGITS == 1 {
             // SAFETY: the tiles are configured, and all that they load lies within the slices.
             unsafe {
                 asm!(
-                    "tileloadd tmm6, [{x0} + {line}]",
-                    "tileloadd tmm4, [{w0} + {depth}]",
+                    "tileloadd tmm4, [{w} + {depth}]",
+                    "tileloadd tmm6, [{x} + {line}]",
                     "tdpbusd tmm0, tmm4, tmm6",
-                    "tileloadd tmm5, [{w1} + {depth}]",
-                    "tdpbusd tmm2, tmm5, tmm6",
-                    w0 = in(reg) w[0].as_ptr(),
-                    w1 = in(reg) w[1].as_ptr(),
-                    x0 = in(reg) x[0].as_ptr(),
+                    w = in(reg) w.as_ptr(),
+                    x = in(reg) x.as_ptr(),
                     depth = in(reg) self.depth,
                     line = in(reg) 64usize,
                     options(nostack, readonly, preserves_flags),
@@ -126,18 +107,14 @@ impl Tiles {
         // SAFETY: the tiles are configured, and all that they load lies within the slices.
         unsafe {
             asm!(
-                "tileloadd tmm6, [{x0} + {line}]",
-                "tileloadd tmm4, [{w0} + {depth}]",
+                "tileloadd tmm4, [{w} + {depth}]",
+                "tileloadd tmm6, [{x} + {line}]",
                 "tdpbusd tmm0, tmm4, tmm6",
-                "tileloadd tmm7, [{x1} + {line}]",
+                "tileloadd tmm7, [{low} + {line}]",
                 "tdpbusd tmm1, tmm4, tmm7",
-                "tileloadd tmm5, [{w1} + {depth}]",
-                "tdpbusd tmm2, tmm5, tmm6",
-                "tdpbusd tmm3, tmm5, tmm7",
-                w0 = in(reg) w[0].as_ptr(),
-                w1 = in(reg) w[1].as_ptr(),
-                x0 = in(reg) x[0].as_ptr(),
-                x1 = in(reg) x[N - 1].as_ptr(),
+                w = in(reg) w.as_ptr(),
+                x = in(reg) x.as_ptr(),
+                low = in(reg) x[self.bytes()..].as_ptr(),
                 depth = in(reg) self.depth,
                 line = in(reg) 64usize,
                 options(nostack, readonly, preserves_flags),
@@ -145,7 +122,7 @@ impl Tiles {
         }
     }
 
-    /// The four products of what the registers hold, whatever that is.
+    /// Two products of what the registers hold, whatever that is.
     #[inline(always)]
     pub(in crate::cpu) fn multiply_loaded(&mut self) {
         // SAFETY: the tiles are configured.
@@ -160,33 +137,29 @@ impl Tiles {
         }
     }
 
-    /// The sums with the first `N` tiles of activations.
+    /// The sums of the first `DIGITS` digits.
     #[inline(always)]
-    pub(super) fn store<const N: usize>(&self, out: &mut SumTiles) {
-        let [[a, b], [c, d]] = out;
-        if N == 2 {
+    pub(super) fn store<const DIGITS: usize>(&self, out: &mut [Sums; 2]) {
+        let [high, low] = out;
+        // SAFETY: the tiles are configured, and a tile of sums is as large as `Sums`.
+        unsafe {
+            asm!(
+                "tilestored [{high} + {line}], tmm0",
+                high = in(reg) high,
+                line = in(reg) 64usize,
+                options(nostack, preserves_flags),
+            );
+        }
+        if DIGITS == 2 {
             // SAFETY: the tiles are configured, and a tile of sums is as large as `Sums`.
             unsafe {
                 asm!(
-                    "tilestored [{b} + {line}], tmm1",
-                    "tilestored [{d} + {line}], tmm3",
-                    b = in(reg) b,
-                    d = in(reg) d,
+                    "tilestored [{low} + {line}], tmm1",
+                    low = in(reg) low,
                     line = in(reg) 64usize,
                     options(nostack, preserves_flags),
                 );
             }
-        }
-        // SAFETY: the tiles are configured, and a tile of sums is as large as `Sums`.
-        unsafe {
-            asm!(
-                "tilestored [{a} + {line}], tmm0",
-                "tilestored [{c} + {line}], tmm2",
-                a = in(reg) a,
-                c = in(reg) c,
-                line = in(reg) 64usize,
-                options(nostack, preserves_flags),
-            );
         }
     }
 }

@@ -1,0 +1,111 @@
+//! How many operations a second products of many rows reach.
+//!
+//! `cargo run --release -p moeflux-backend --example products -- [ISA]`
+
+#![expect(clippy::print_stdout, reason = "a report")]
+
+use std::time::{Duration, Instant};
+
+use moeflux_backend::cpu::matmul::{
+    Activations, MatmulJob, OutRows, Quantised, Rounding, RowMap, run_jobs,
+};
+use moeflux_backend::cpu::{Isa, Pool, SharedMut};
+use moeflux_core::HostBuf;
+use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView};
+
+const GROUP: usize = 64;
+const ROUNDS: usize = 7;
+
+/// Some matrices of one shape, each with rows of its own.
+struct Case {
+    n_matrices: usize,
+    rows: usize,
+    cols: usize,
+    bits: u8,
+    x_rows: usize,
+}
+
+fn main() {
+    let isa = std::env::args().nth(1).map_or(Isa::detect(), |name| {
+        Isa::by_name(&name).unwrap_or_else(|| panic!("this machine has no {name}"))
+    });
+    let only: Option<usize> = std::env::args().nth(2).map(|it| it.parse().expect("rows"));
+    println!("{isa:?}; 4 bits, groups of {GROUP}, two digits");
+    let noise = noise(512 << 20);
+    for n_threads in [1, 2] {
+        let pool = Pool::new(n_threads);
+        for x_rows in [2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 512, 2048] {
+            if only.is_some_and(|it| it != x_rows) {
+                continue;
+            }
+            let dense = Case { n_matrices: 1, rows: 8192, cols: 2048, bits: 4, x_rows };
+            print!(
+                "{n_threads} threads, {x_rows:4} rows: dense {:7.1} GOP/s",
+                run(&pool, isa, &dense, &noise)
+            );
+            if x_rows <= 128 {
+                let experts = Case { n_matrices: 128, rows: 1024, cols: 2048, bits: 4, x_rows };
+                let down = Case { n_matrices: 128, rows: 2048, cols: 512, bits: 4, x_rows };
+                print!(", gate and up of 128 {:7.1}", run(&pool, isa, &experts, &noise));
+                print!(", down {:7.1}", run(&pool, isa, &down, &noise));
+            }
+            println!();
+        }
+    }
+}
+
+fn noise(n: usize) -> HostBuf {
+    let mut buf = HostBuf::zeroed(n);
+    let mut state = 1u64;
+    for it in buf.iter_mut() {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *it = (state >> 56) as u8;
+    }
+    buf
+}
+
+fn run(pool: &Pool, isa: Isa, case: &Case, noise: &[u8]) -> f64 {
+    let Case { n_matrices, rows, cols, bits, x_rows } = *case;
+    let affine = Affine { bits, group_size: GROUP, params: Float::BF16 };
+    let format = MatrixFormat::Affine(affine);
+    let n_x = n_matrices * x_rows;
+    let x: Vec<f32> = (0..n_x * cols).map(|i| (i % 251) as f32 / 125.0 - 1.0).collect();
+    let mut quantised = Quantised::default();
+    quantised.quantise(
+        pool,
+        isa,
+        Rounding { x: &x, stride: cols, n_rows: n_x, cols, group_size: GROUP, n_digits: 2 },
+    );
+    let mut out = HostBuf::zeroed(n_x * rows * 4);
+    let shared = SharedMut::new(bytemuck::cast_slice_mut(&mut out));
+    let params: Vec<u8> = [0x24, 0x3c].repeat(rows * cols / GROUP);
+    let bytes = rows * cols * usize::from(bits) / 8;
+    let jobs: Vec<MatmulJob<'_>> = (0..n_matrices)
+        .map(|i| MatmulJob {
+            weight: MatrixView {
+                format,
+                rows,
+                cols,
+                weight: &noise[i * bytes..][..bytes],
+                scales: &params,
+                biases: &params,
+            },
+            x: Activations::Quantised(&quantised),
+            x_rows: RowMap::Range { first: i * x_rows, n: x_rows },
+            out: OutRows {
+                data: shared,
+                stride: rows,
+                first_col: 0,
+                rows: RowMap::Range { first: i * x_rows, n: x_rows },
+            },
+        })
+        .collect();
+    let mut least = Duration::MAX;
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        run_jobs(pool, isa, &jobs);
+        least = least.min(start.elapsed());
+    }
+    2.0 * (n_x * rows * cols) as f64 / least.as_nanos() as f64
+}

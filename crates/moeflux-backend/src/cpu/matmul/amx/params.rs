@@ -1,0 +1,56 @@
+//! Scales and biases of a panel of the matrix.
+
+use std::ops::Range;
+
+use super::input::Lanes;
+use super::tiles::ROWS;
+use crate::cpu::matmul::IntegerProduct;
+use crate::cpu::matmul::avx512::params::{GROUPS, param_tile};
+use crate::cpu::matmul::avx512::vector::store_floats;
+
+/// As `f32`, rows beside each other.
+#[derive(Default)]
+pub(super) struct Params {
+    n_groups: usize,
+    /// (row tiles, groups)
+    scales: Vec<Lanes>,
+    biases: Vec<Lanes>,
+}
+
+impl Params {
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    pub(super) fn fill(&mut self, product: &IntegerProduct<'_>, rows: Range<usize>) {
+        self.n_groups = product.n_groups();
+        let n = rows.len().div_ceil(ROWS) * self.n_groups;
+        if self.scales.len() < n {
+            self.scales.resize(n, Lanes::ZERO);
+            self.biases.resize(n, Lanes::ZERO);
+        }
+        for (tile, row) in rows.clone().step_by(ROWS).enumerate() {
+            let rows = row..rows.end.min(row + ROWS);
+            for group in (0..self.n_groups).step_by(GROUPS) {
+                let params = param_tile(product, rows.clone(), group);
+                let n = GROUPS.min(self.n_groups - group);
+                let at = tile * self.n_groups + group;
+                for (out, it) in self.scales[at..at + n].iter_mut().zip(params.scale) {
+                    store_floats(&mut out.0, it);
+                }
+                for (out, it) in self.biases[at..at + n].iter_mut().zip(params.bias) {
+                    store_floats(&mut out.0, it);
+                }
+            }
+        }
+    }
+
+    /// The scales of a tile of rows, by groups.
+    pub(super) fn scales(&self, tile: usize) -> &[Lanes] {
+        &self.scales[tile * self.n_groups..][..self.n_groups]
+    }
+
+    /// The biases of a tile of rows, by groups.
+    pub(super) fn biases(&self, tile: usize) -> &[Lanes] {
+        &self.biases[tile * self.n_groups..][..self.n_groups]
+    }
+}

@@ -1,0 +1,29 @@
+//! Activations in the order that an instruction set wants for many rows, made
+//! once a call for all of its tasks.
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use super::amx::{Input, Inputs};
+
+/// None is wanted here.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) type Input<'a> = std::marker::PhantomData<&'a std::convert::Infallible>;
+
+/// No instruction set of this architecture wants any.
+#[cfg(not(target_arch = "x86_64"))]
+#[derive(Debug, Default)]
+pub(super) struct Inputs;
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Inputs {
+    pub(super) fn fill(
+        &mut self,
+        _: &crate::cpu::Pool,
+        _: crate::cpu::Isa,
+        _: &[super::MatmulJob<'_>],
+    ) {
+    }
+
+    pub(super) fn of(&self, _: usize) -> Option<Input<'_>> {
+        None
+    }
+}
