@@ -17,9 +17,14 @@ use super::vector::{load_64, store_64, store_floats};
 #[derive(Default)]
 pub(super) struct Repeated {
     /// `period` columns, then the first sixteen groups again.
-    q: Vec<u8>,
+    lines: Vec<Line>,
     period: usize,
 }
+
+/// What vectors are loaded from: a load that crosses lines takes as long as two.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
 
 /// Columns of 64 packed bytes where shifting and masking unpacks them; the
 /// others keep their natural order.
@@ -40,34 +45,40 @@ pub(super) fn repeat<const BITS: usize, const GROUP: usize>(row: &[i8], out: &mu
     }
     let n = period + GROUPS * GROUP;
     out.period = period;
-    let q = &mut out.q;
-    q.clear();
-    q.reserve(n);
-    while q.len() < period {
-        q.extend_from_slice(bytemuck::cast_slice(row));
+    let lines = &mut out.lines;
+    lines.clear();
+    lines.reserve(n / 64);
+    let halves: &[[u8; 32]] = bytemuck::cast_slice(row);
+    let mut halves = halves.iter().cycle();
+    for _ in 0..period / 64 {
+        let mut line = Line([0; 64]);
+        for (to, from) in line.0.chunks_exact_mut(32).zip(&mut halves) {
+            to.copy_from_slice(from);
+        }
+        lines.push(line);
     }
-    for block in q.chunks_exact_mut(block_cols(BITS)) {
-        match BITS {
-            4 => {
-                let (a, b) = (load_64(block), load_64(&block[64..]));
-                store_64(block, every::<2>(a, b, 0));
-                store_64(&mut block[64..], every::<2>(a, b, 1));
+    for block in lines.chunks_exact_mut(block_cols(BITS) / 64) {
+        match (BITS, &mut *block) {
+            (4, [first, second]) => {
+                let (a, b) = (load_64(&first.0), load_64(&second.0));
+                store_64(&mut first.0, every::<2>(a, b, 0));
+                store_64(&mut second.0, every::<2>(a, b, 1));
             }
-            2 => {
-                let (a, b) = (load_64(block), load_64(&block[64..]));
-                let (c, d) = (load_64(&block[128..]), load_64(&block[192..]));
-                for (j, out) in block.chunks_exact_mut(64).enumerate() {
+            (2, [first, second, third, fourth]) => {
+                let (a, b) = (load_64(&first.0), load_64(&second.0));
+                let (c, d) = (load_64(&third.0), load_64(&fourth.0));
+                for (j, out) in block.iter_mut().enumerate() {
                     let low = every::<4>(a, b, j);
                     let high = _mm512_castsi512_si256(every::<4>(c, d, j));
-                    store_64(out, _mm512_inserti64x4::<1>(low, high));
+                    store_64(&mut out.0, _mm512_inserti64x4::<1>(low, high));
                 }
             }
             _ => {}
         }
     }
-    while q.len() < n {
+    while lines.len() < n / 64 {
         // Whole periods, but for the last time.
-        q.extend_from_within(..q.len().min(n - q.len()));
+        lines.extend_from_within(..lines.len().min(n / 64 - lines.len()));
     }
 }
 
@@ -100,17 +111,17 @@ pub(super) struct Ahead<'a> {
 }
 
 /// How far ahead of its use a packed byte is asked for.
-const DISTANCE: usize = 8192;
+pub(super) const DISTANCE: usize = 4096;
 
 impl Ahead<'_> {
+    /// Asks for what sixteen groups take.
     #[inline]
     #[target_feature(enable = "sse")]
-    fn ask(&mut self, packed: &[u8], step_bytes: usize) {
-        for line in (0..step_bytes).step_by(64) {
-            prefetch(packed, DISTANCE + line);
+    fn ask(&mut self) {
+        if self.at % 64 < self.step {
+            prefetch(self.scales, self.at);
+            prefetch(self.biases, self.at);
         }
-        prefetch(self.scales, self.at);
-        prefetch(self.biases, self.at);
         self.at += self.step;
     }
 }
@@ -120,6 +131,13 @@ impl Ahead<'_> {
 #[target_feature(enable = "sse")]
 fn prefetch(bytes: &[u8], at: usize) {
     _mm_prefetch::<_MM_HINT_T1>(bytes.as_ptr().wrapping_add(at).cast());
+}
+
+/// Asks for all lines of `bytes`.
+#[inline]
+#[target_feature(enable = "sse")]
+pub(super) fn prefetch_all(bytes: &[u8]) {
+    (0..bytes.len()).step_by(64).for_each(|at| prefetch(bytes, at));
 }
 
 /// The dots of all groups in `packed`, whose first meets group `first` of `x`:
@@ -144,33 +162,64 @@ fn digit_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
     packed: &[u8],
     x: [&Repeated; DIGITS],
     first: usize,
-    mut ahead: Ahead<'_>,
+    ahead: Ahead<'_>,
     dots: &mut [f32],
 ) {
-    let step_bytes = GROUPS * GROUP * BITS / 8;
-    let period = x[0].period;
-    let (mut col, step_cols) = (first * GROUP, GROUPS * GROUP % period);
-    let steps = packed.chunks_exact(step_bytes);
-    let rest = steps.remainder();
-    let (full, last) = dots.split_at_mut(steps.len() * GROUPS);
-    for (packed, out) in steps.zip(full.as_chunks_mut::<GROUPS>().0) {
-        ahead.ask(packed, step_bytes);
-        let sums = sixteen_dots::<BITS, GROUP, DIGITS>(packed, parts(&x, col, GROUPS * GROUP));
-        store_floats(out, _mm512_cvtepi32_ps(sums));
-        col += step_cols;
-        if col >= period {
-            col -= period;
-        }
+    let mut steps = Steps::<BITS, GROUP, DIGITS>::new(x, first, ahead);
+    let whole = packed.chunks_exact(step_bytes(BITS, GROUP));
+    let rest = whole.remainder();
+    let (dots, last) = dots.split_at_mut(whole.len() * GROUPS);
+    for (packed, dots) in whole.zip(dots.as_chunks_mut().0) {
+        steps.step(packed, dots);
     }
     if !rest.is_empty() {
         let mut padded = [0u8; GROUPS * 128];
         padded[..rest.len()].copy_from_slice(rest);
-        let x = parts(&x, col, GROUPS * GROUP);
-        let sums = sixteen_dots::<BITS, GROUP, DIGITS>(&padded[..step_bytes], x);
         let mut out = [0f32; GROUPS];
-        store_floats(&mut out, _mm512_cvtepi32_ps(sums));
+        steps.step(&padded[..step_bytes(BITS, GROUP)], &mut out);
         let n = rest.len() / (GROUP * BITS / 8);
         last[..n].copy_from_slice(&out[..n]);
+    }
+}
+
+/// Packed bytes of sixteen groups.
+pub(super) const fn step_bytes(bits: usize, group: usize) -> usize {
+    GROUPS * group * bits / 8
+}
+
+/// Goes through groups in the order of memory, sixteen at a time.
+pub(super) struct Steps<'a, const BITS: usize, const GROUP: usize, const DIGITS: usize> {
+    x: [&'a Repeated; DIGITS],
+    period: usize,
+    /// Columns of sixteen groups, without whole periods.
+    step_cols: usize,
+    col: usize,
+    ahead: Ahead<'a>,
+}
+
+impl<'a, const BITS: usize, const GROUP: usize, const DIGITS: usize>
+    Steps<'a, BITS, GROUP, DIGITS>
+{
+    /// Begins with group `first` of `x`.
+    pub(super) fn new(x: [&'a Repeated; DIGITS], first: usize, ahead: Ahead<'a>) -> Self {
+        let period = x[0].period;
+        Steps { x, period, step_cols: GROUPS * GROUP % period, col: first * GROUP, ahead }
+    }
+
+    /// The dots of the next sixteen groups.
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    pub(super) fn step(&mut self, packed: &[u8], out: &mut [f32; GROUPS]) {
+        self.ahead.ask();
+        let x = parts(&self.x, self.col, GROUPS * GROUP);
+        let sums = sixteen_dots::<BITS, GROUP, DIGITS>(packed, x);
+        store_floats(out, _mm512_cvtepi32_ps(sums));
+        self.col += self.step_cols;
+        if self.col >= self.period {
+            self.col -= self.period;
+        }
     }
 }
 
@@ -180,20 +229,23 @@ fn parts<'a, const DIGITS: usize>(
     x: &[&'a Repeated; DIGITS],
     col: usize,
     n: usize,
-) -> [&'a [u8]; DIGITS] {
-    let mut out: [&[u8]; DIGITS] = [&[]; DIGITS];
+) -> [&'a [Line]; DIGITS] {
+    let mut out: [&[Line]; DIGITS] = [&[]; DIGITS];
     for i in 0..DIGITS {
-        out[i] = &x[i].q[col..][..n];
+        out[i] = &x[i].lines[col / 64..][..n / 64];
     }
     out
 }
 
 /// The dots of sixteen groups, in order.
-#[inline]
+///
+/// Not inlined: in their loop compilers move loads and requests away from each
+/// other, which is quicker from a cache and slower from memory.
+#[inline(never)]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 fn sixteen_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
     packed: &[u8],
-    x: [&[u8]; DIGITS],
+    x: [&[Line]; DIGITS],
 ) -> __m512i {
     let block_cols = block_cols(BITS);
     // Groups side by side in one vector, and blocks that one vector adds up.
@@ -205,7 +257,7 @@ fn sixteen_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
     let packed = &packed[..GROUPS * GROUP * BITS / 8];
     let mut x = x;
     for it in &mut x {
-        *it = &it[..GROUPS * GROUP];
+        *it = &it[..GROUPS * GROUP / 64];
     }
     let mut v = [_mm512_setzero_si512(); 16];
     // Not a loop: indices that are known keep `v` in registers.
@@ -231,16 +283,23 @@ fn sixteen_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 fn lane_sums<const BITS: usize, const DIGITS: usize>(
     packed: &[u8],
-    x: [&[u8]; DIGITS],
+    x: [&[Line]; DIGITS],
     blocks: Range<usize>,
 ) -> __m512i {
     let block_cols = block_cols(BITS);
     let mut sums = [_mm512_setzero_si512(); DIGITS];
     for block in blocks {
-        let packed = &packed[block * block_cols * BITS / 8..][..block_cols * BITS / 8];
+        let at = block * block_cols * BITS / 8;
+        let end = (block + 1) * block_cols * BITS / 8;
+        // One line at a time, beside the arithmetic: a core has few places for lines under way, and
+        // waits where all of them are taken.
+        if at.next_multiple_of(64) < end {
+            prefetch(packed, at + DISTANCE);
+        }
+        let packed = &packed[at..end];
         let w = Unpacked::<BITS>::load(packed);
         for digit in 0..DIGITS {
-            let x = &x[digit][block * block_cols..][..block_cols];
+            let x = &x[digit][block * block_cols / 64..][..block_cols / 64];
             sums[digit] = w.add_products(sums[digit], x);
         }
     }
@@ -285,14 +344,14 @@ impl<const BITS: usize> Unpacked<BITS> {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    fn add_products(&self, sum: __m512i, x: &[u8]) -> __m512i {
-        let mut sum = _mm512_dpbusd_epi32(sum, self.0[0], load_64(x));
+    fn add_products(&self, sum: __m512i, x: &[Line]) -> __m512i {
+        let mut sum = _mm512_dpbusd_epi32(sum, self.0[0], load_64(&x[0].0));
         if matches!(BITS, 2 | 4) {
-            sum = _mm512_dpbusd_epi32(sum, self.0[1], load_64(&x[64..]));
+            sum = _mm512_dpbusd_epi32(sum, self.0[1], load_64(&x[1].0));
         }
         if BITS == 2 {
-            sum = _mm512_dpbusd_epi32(sum, self.0[2], load_64(&x[128..]));
-            sum = _mm512_dpbusd_epi32(sum, self.0[3], load_64(&x[192..]));
+            sum = _mm512_dpbusd_epi32(sum, self.0[2], load_64(&x[2].0));
+            sum = _mm512_dpbusd_epi32(sum, self.0[3], load_64(&x[3].0));
         }
         sum
     }

@@ -58,7 +58,7 @@ pub(in crate::cpu::matmul) fn param_tile(
 /// Scale and bias from the lower and upper halves of lanes.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn bf16_pair(it: __m512i) -> (__m512, __m512) {
+pub(super) fn bf16_pair(it: __m512i) -> (__m512, __m512) {
     let high = _mm512_set1_epi32(0xffff_0000u32 as i32);
     let scale = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(it));
     (scale, _mm512_castsi512_ps(_mm512_and_si512(it, high)))
@@ -67,7 +67,7 @@ fn bf16_pair(it: __m512i) -> (__m512, __m512) {
 /// Scale and bias from the lower and upper halves of lanes.
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn f16_pair(it: __m512i) -> (__m512, __m512) {
+pub(super) fn f16_pair(it: __m512i) -> (__m512, __m512) {
     let scale = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(it));
     (scale, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(it))))
 }

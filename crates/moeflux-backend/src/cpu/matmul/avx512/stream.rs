@@ -3,16 +3,20 @@
 //! The integers of a matrix are one stream of groups, row after row. Sixteen
 //! rows of it are read in the order of memory and their dots stored; then the
 //! dots are transposed, and the chains of `fma` run with the rows as lanes.
+//! Where the shape allows, that second half of sixteen rows is done bit by bit
+//! while the next sixteen are read, so that memory never waits for it.
 
 use std::arch::x86_64::*;
 use std::cell::Cell;
 use std::ops::Range;
 
+use moeflux_core::quant::Float;
+
 use super::ROWS;
-use super::dots::{Ahead, Repeated, group_dots, repeat};
-use super::params::{GROUPS, narrow_params, param_tile};
-use super::transpose::{transpose, transpose_narrow};
-use super::vector::{load_64, store_floats};
+use super::dots::{Ahead, DISTANCE, Repeated, Steps, group_dots, prefetch_all, repeat, step_bytes};
+use super::params::{GROUPS, bf16_pair, f16_pair, narrow_params, param_tile};
+use super::transpose::{transpose, transpose_lanes, transpose_narrow};
+use super::vector::{load_64, load_lanes, store_floats};
 use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::jobs::OutPart;
 
@@ -20,17 +24,53 @@ use crate::cpu::matmul::jobs::OutPart;
 /// sixteen rows.
 const PIECE: usize = 256;
 
+/// Groups of a row that the second half takes at a time.
+const EIGHT: usize = 8;
+
 /// What a call needs besides its arguments.
 #[derive(Default)]
 struct Scratch {
+    /// What `x` holds.
+    of: Option<Key>,
     /// The digits of the activations, if there are two the larger one first.
     x: [Repeated; 2],
     dots: Vec<f32>,
 }
 
+#[derive(PartialEq, Eq)]
+struct Key {
+    quantised: u64,
+    x_row: usize,
+    bits: usize,
+    group: usize,
+}
+
 thread_local! {
-    /// Kept from call to call: small matrices are as quick as an allocation.
+    /// Kept from call to call: small matrices are as quick as an allocation, and the matrices of a
+    /// layer multiply the same row.
     static SCRATCH: Cell<Scratch> = Cell::default();
+}
+
+impl Scratch {
+    #[inline]
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    fn take_row<const BITS: usize, const GROUP: usize>(
+        &mut self,
+        product: &IntegerProduct<'_>,
+        x_row: usize,
+    ) {
+        let key = Key { quantised: product.x.id(), x_row, bits: BITS, group: GROUP };
+        if self.of.as_ref() == Some(&key) {
+            return;
+        }
+        let n_digits = product.x.n_digits();
+        for (digit, x) in self.x[..n_digits].iter_mut().enumerate() {
+            repeat::<BITS, GROUP>(product.x.q(x_row, digit), x);
+        }
+        self.of = Some(key);
+    }
 }
 
 /// The outputs of `rows` for the `i`-th row of the activations.
@@ -41,32 +81,121 @@ pub(super) fn integer_row<const BITS: usize, const GROUP: usize>(
     i: usize,
     out: &mut OutPart<'_>,
 ) {
-    let n_groups = product.n_groups();
+    ask_for_first(&product, rows.clone());
     let x_row = product.x_rows.at(i);
     let mut scratch = SCRATCH.take();
-    let x = &mut scratch.x[..product.x.n_digits()];
-    for (digit, x) in x.iter_mut().enumerate() {
-        repeat::<BITS, GROUP>(product.x.q(x_row, digit), x);
+    scratch.take_row::<BITS, GROUP>(&product, x_row);
+    let n_groups = product.n_groups();
+    let is_even = n_groups.is_multiple_of(EIGHT) && 2 * n_groups <= PIECE;
+    let n_whole =
+        if is_even && product.affine.params != Float::F32 { rows.len() / ROWS * ROWS } else { 0 };
+    let whole = rows.start..rows.start + n_whole;
+    let rest = whole.end..rows.end;
+    let task = Task { product: &product, x_row, i };
+    let Scratch { x, dots, .. } = &mut scratch;
+    match (product.x.n_digits(), &*x) {
+        (1, [x, _]) => task.whole_blocks::<BITS, GROUP, 1>(whole, [x], dots, out),
+        (_, [high, low]) => task.whole_blocks::<BITS, GROUP, 2>(whole, [high, low], dots, out),
     }
-    scratch.dots.resize(n_groups.min(PIECE) * ROWS, 0.0);
-    let dots = &mut scratch.dots[..];
-    for row in rows.clone().step_by(ROWS) {
-        let block = row..rows.end.min(row + ROWS);
-        let mut sums = Sums::new(&product, block.clone(), x_row);
-        if n_groups <= PIECE {
-            let packed = product.weight_rows(block.clone());
-            group_dots::<BITS, GROUP>(packed, x, 0, ahead(&product, row, 0), dots);
-            sums.add_all(dots);
-        } else {
-            for first in (0..n_groups).step_by(PIECE) {
-                let groups = first..n_groups.min(first + PIECE);
-                dots_by_row::<BITS, GROUP>(&product, block.clone(), x, groups.clone(), dots);
-                sums.add(dots, groups);
-            }
-        }
-        out.put(i, row, &sums.total()[..block.len()]);
-    }
+    task.blocks::<BITS, GROUP>(rest, &x[..product.x.n_digits()], dots, out);
     SCRATCH.set(scratch);
+}
+
+/// Asks for what the first rows take, while their inputs are brought in order.
+#[inline]
+#[target_feature(enable = "sse")]
+fn ask_for_first(product: &IntegerProduct<'_>, rows: Range<usize>) {
+    let packed = product.weight_rows(rows.clone());
+    prefetch_all(&packed[..packed.len().min(DISTANCE)]);
+    let row_bytes = product.n_groups() * product.affine.params.bytes();
+    let params = rows.start * row_bytes..rows.end.min(rows.start + ROWS) * row_bytes;
+    prefetch_all(&product.weight.scales[params.clone()]);
+    prefetch_all(&product.weight.biases[params]);
+}
+
+/// What one call computes.
+struct Task<'a> {
+    product: &'a IntegerProduct<'a>,
+    x_row: usize,
+    /// Which row of the output.
+    i: usize,
+}
+
+impl Task<'_> {
+    /// Sixteen rows at a time, whose dots are added while the next are read.
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    fn whole_blocks<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+        &self,
+        rows: Range<usize>,
+        x: [&Repeated; DIGITS],
+        dots: &mut Vec<f32>,
+        out: &mut OutPart<'_>,
+    ) {
+        let product = self.product;
+        let n = product.n_groups();
+        dots.resize(2 * n * ROWS, 0.0);
+        let (mut now, mut before) = dots.split_at_mut(n * ROWS);
+        let mut last: Option<Sums<'_>> = None;
+        for row in rows.step_by(ROWS) {
+            let block = row..row + ROWS;
+            let packed = product.weight_rows(block.clone());
+            let mut steps = Steps::<BITS, GROUP, DIGITS>::new(x, 0, ahead(product, row, 0));
+            let packed = packed.chunks_exact(step_bytes(BITS, GROUP));
+            // Sixteen rows are as many steps as a row has groups.
+            for (step, (packed, dots)) in packed.zip(now.as_chunks_mut().0).enumerate() {
+                steps.step(packed, dots);
+                if let Some(sums) = &mut last
+                    && step % EIGHT == 0
+                {
+                    sums.add_eight(before, step);
+                }
+            }
+            if let Some(sums) = last.replace(Sums::new(product, block, self.x_row)) {
+                out.put(self.i, sums.rows.start, &sums.total());
+            }
+            std::mem::swap(&mut now, &mut before);
+        }
+        if let Some(mut sums) = last {
+            for first in (0..n).step_by(EIGHT) {
+                sums.add_eight(before, first);
+            }
+            out.put(self.i, sums.rows.start, &sums.total());
+        }
+    }
+
+    /// Any rows of any shape.
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    fn blocks<const BITS: usize, const GROUP: usize>(
+        &self,
+        rows: Range<usize>,
+        x: &[Repeated],
+        dots: &mut Vec<f32>,
+        out: &mut OutPart<'_>,
+    ) {
+        let product = self.product;
+        let n_groups = product.n_groups();
+        dots.resize(n_groups.min(PIECE) * ROWS, 0.0);
+        for row in rows.clone().step_by(ROWS) {
+            let block = row..rows.end.min(row + ROWS);
+            let mut sums = Sums::new(product, block.clone(), self.x_row);
+            if n_groups <= PIECE {
+                let packed = product.weight_rows(block.clone());
+                group_dots::<BITS, GROUP>(packed, x, 0, ahead(product, row, 0), dots);
+                sums.add_all(dots);
+            } else {
+                for first in (0..n_groups).step_by(PIECE) {
+                    let groups = first..n_groups.min(first + PIECE);
+                    dots_by_row::<BITS, GROUP>(product, block.clone(), x, groups.clone(), dots);
+                    sums.add(dots, groups);
+                }
+            }
+            out.put(self.i, row, &sums.total()[..block.len()]);
+        }
+    }
 }
 
 /// The dots of some groups of each row, (rows, groups).
@@ -124,6 +253,39 @@ impl<'a> Sums<'a> {
             4 if self.rows.len() == ROWS => self.add_narrow::<4>(dots),
             8 if self.rows.len() == ROWS => self.add_narrow::<8>(dots),
             n => self.add(dots, 0..n),
+        }
+    }
+
+    /// Adds eight groups from `first` on of each of sixteen rows, whose dots are `dots`: (rows,
+    /// groups). Parameters have two bytes.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+    fn add_eight(&mut self, dots: &[f32], first: usize) {
+        let n = self.product.n_groups();
+        let at = (self.rows.start * n + first) * 2;
+        let (scales, biases) =
+            (&self.product.weight.scales[at..], &self.product.weight.biases[at..]);
+        let dots: &[u8] = bytemuck::cast_slice(&dots[first..]);
+        // Lanes of 128 bits: row i, i + 4, i + 8 and i + 12.
+        let mut params = [[_mm512_setzero_si512(); 4]; 2];
+        for i in 0..4 {
+            let scales = load_lanes(&scales[2 * i * n..], 8 * n);
+            let biases = load_lanes(&biases[2 * i * n..], 8 * n);
+            params[0][i] = _mm512_unpacklo_epi16(scales, biases);
+            params[1][i] = _mm512_unpackhi_epi16(scales, biases);
+        }
+        let (s, st) = (&self.s[first..first + EIGHT], &self.st[first..first + EIGHT]);
+        let is_bf16 = self.product.affine.params == Float::BF16;
+        for half in 0..2 {
+            let mut tile = [_mm512_setzero_si512(); 4];
+            for (i, it) in tile.iter_mut().enumerate() {
+                *it = load_lanes(&dots[4 * i * n + 16 * half..], 16 * n);
+            }
+            let (tile, params) = (transpose_lanes(tile), transpose_lanes(params[half]));
+            for g in 0..4 {
+                let params = if is_bf16 { bf16_pair(params[g]) } else { f16_pair(params[g]) };
+                self.add_group(tile[g], params, s[4 * half + g], st[4 * half + g]);
+            }
         }
     }
 

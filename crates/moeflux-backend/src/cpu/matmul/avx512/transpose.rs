@@ -37,7 +37,22 @@ pub(in crate::cpu::matmul) fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
     out
 }
 
-/// The same for rows of `N` lanes, 1, 2, 4 or 8, that follow each other in `N`
+/// Vector `c` of the result holds column `c` of each 128-bit lane of every
+/// vector.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn transpose_lanes([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+    let (ab_low, ab_high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    let (cd_low, cd_high) = (_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    [
+        _mm512_unpacklo_epi64(ab_low, cd_low),
+        _mm512_unpackhi_epi64(ab_low, cd_low),
+        _mm512_unpacklo_epi64(ab_high, cd_high),
+        _mm512_unpackhi_epi64(ab_high, cd_high),
+    ]
+}
+
+/// As [`transpose`] for rows of `N` lanes, 1, 2, 4 or 8, that follow each other in `N`
 /// vectors.
 #[inline]
 #[target_feature(enable = "avx512f")]

@@ -35,6 +35,22 @@ pub(in crate::cpu::matmul) fn load_16(bytes: &[u8]) -> __m128i {
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
+/// Four times 16 bytes, `stride` apart, as the 128-bit lanes of a vector.
+#[inline]
+#[target_feature(enable = "avx512f,avx2")]
+pub(super) fn load_lanes(bytes: &[u8], stride: usize) -> __m512i {
+    assert!(stride < 1 << 32 && bytes.len() >= 3 * stride + 16);
+    let first = bytes.as_ptr();
+    let lane = |i: usize| {
+        // SAFETY: 16 bytes from `i * stride` on lie within the slice, as was just checked.
+        unsafe { _mm_loadu_si128(first.wrapping_add(i * stride).cast()) }
+    };
+    let v = _mm512_castsi128_si512(lane(0));
+    let v = _mm512_mask_broadcast_i32x4(v, 0x00f0, lane(1));
+    let v = _mm512_mask_broadcast_i32x4(v, 0x0f00, lane(2));
+    _mm512_mask_broadcast_i32x4(v, 0xf000, lane(3))
+}
+
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(in crate::cpu::matmul) fn store_64(out: &mut [u8], value: __m512i) {
