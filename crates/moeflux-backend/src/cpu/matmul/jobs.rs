@@ -122,11 +122,19 @@ fn run_checked(
     let task_cost = (total / (pool.n_threads() * TASKS_PER_THREAD)).max(TASK_COST);
     cut(jobs, task_cost, tasks);
     let run = |i: usize| {
-        let Task { job, rows } = &tasks[i];
+        let Task { job, rows } = &tasks[in_lanes(i, tasks.len(), pool.n_threads())];
         // SAFETY: outputs of different jobs are disjoint, and each row of a job is in one task.
         unsafe { jobs[*job].run(isa, inputs.of(*job), rows.clone()) };
     };
     if total < WAKE_COST { pool.run_small(tasks.len(), &run) } else { pool.run(tasks.len(), &run) }
+}
+
+/// The `i`-th of `n_tasks` to be taken, where `n_lanes` threads take turns and
+/// each goes through a part of its own in the order of memory: what it asked
+/// for ahead is what it takes next.
+fn in_lanes(i: usize, n_tasks: usize, n_lanes: usize) -> usize {
+    let (lane, at) = (i % n_lanes, i / n_lanes);
+    lane * (n_tasks / n_lanes) + lane.min(n_tasks % n_lanes) + at
 }
 
 /// Rows of the matrix that kernels like to take together.
@@ -144,7 +152,7 @@ const WAKE_COST: usize = 750 << 10;
 /// The least that is worth a task.
 const TASK_COST: usize = 40 << 10;
 /// Leaves the caller something to take when a worker comes late.
-const TASKS_PER_THREAD: usize = 8;
+const TASKS_PER_THREAD: usize = 4;
 
 /// Cuts all jobs into tasks of about that cost.
 fn cut(jobs: &[MatmulJob<'_>], task_cost: usize, tasks: &mut Vec<Task>) {
