@@ -171,6 +171,9 @@ impl MappedFile {
         // else writes to a model's files while they are open is what opening a
         // model asks of its owner.
         let map = unsafe { memmap2::Mmap::map(file) }?;
+        // Where files may lie in huge pages, those that are read through this map do.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
         Ok(MappedFile { map })
     }
 
