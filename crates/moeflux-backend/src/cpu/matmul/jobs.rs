@@ -339,3 +339,19 @@ impl<'a> OutPart<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_take_turns_get_tasks_in_a_row() {
+        let order = |n_tasks, n_lanes| (0..n_tasks).map(move |i| in_lanes(i, n_tasks, n_lanes));
+        assert_eq!(order(7, 3).collect::<Vec<_>>(), [0, 3, 5, 1, 4, 6, 2]);
+        for (n_tasks, n_lanes) in [(1, 2), (8, 2), (9, 2), (5, 8), (64, 16), (67, 16)] {
+            let mut all: Vec<usize> = order(n_tasks, n_lanes).collect();
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..n_tasks), "{n_tasks} tasks, {n_lanes} threads");
+        }
+    }
+}
