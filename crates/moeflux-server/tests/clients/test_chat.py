@@ -19,6 +19,15 @@ PROMPT = "you>"
 ENDLESS = ["--temperature", "5", "--ctx", "4096", "--max-tokens", "4000"]
 
 
+class Screen(pyte.HistoryScreen):
+    """As terminals are: they can go back to a saved place more than once."""
+
+    def restore_cursor(self):
+        saved = self.savepoints[-1:]
+        super().restore_cursor()
+        self.savepoints[:] = saved
+
+
 class Chat:
     """A shell's view of the program: its terminal, which outlives it."""
 
@@ -26,7 +35,7 @@ class Chat:
         env = {k: v for k, v in os.environ.items() if not k.startswith("MOEFLUX_")}
         env |= {"HOME": str(home), "TERM": "xterm-256color"}
         env["MOEFLUX_CACHE"] = str(home / "cache")
-        self.screen = pyte.HistoryScreen(width, height, history=5000, ratio=0.5)
+        self.screen = Screen(width, height, history=5000, ratio=0.5)
         self.stream = pyte.ByteStream(self.screen)
         # A shell in between keeps the terminal open when the program has ended.
         command = ["-c", 'trap : INT; trap "" HUP; stty -g; "$0" chat "$@"; echo "code:$?"; stty -g; read end',
@@ -210,9 +219,10 @@ def test_a_history_outlives_the_program(home):
 
 def stop_an_answer(chat):
     n_stopped = chat.text().count("stopped,")
-    for _ in range(20):
+    for i in range(20):
         before = chat.prompts()
-        chat.type("Tell a story.\r")
+        # Asked the same again, it would give the same answer again.
+        chat.type(f"Tell story {i}.\r")
         has_ended = lambda: chat.prompts() > before and chat.waits()
         # The figures are there while the answer is made; even a hot one may end at once.
         chat.until(lambda: chat.has("tok/s, Ctrl-C stops") or has_ended())
