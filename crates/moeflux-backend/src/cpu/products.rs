@@ -25,7 +25,7 @@ const KEPT: usize = 4;
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     /// `(rows, 2 * intermediate)`: gate, then up.
-    gate_up: Vec<f32>,
+    gate_up: memory::Floats,
     activated: Quantised,
     lists: Lists,
     rows: RowLists,
@@ -284,8 +284,8 @@ impl<'a> Group<'a> {
 
     fn gate_and_up(&self, cpu: &Cpu, scratch: &mut Scratch, n_rows: usize) {
         let width = 2 * self.layout.intermediate();
-        scratch.gate_up.resize(self.lists.rows.len() * width, 0.0);
-        let data = SharedMut::new(&mut scratch.gate_up);
+        let gate_up = scratch.gate_up.first(self.lists.rows.len() * width);
+        let data = SharedMut::new(gate_up);
         let mut jobs = recycle(std::mem::take(&mut scratch.lists.jobs));
         for (call, first) in self.placed() {
             let n = call.rows.len();
@@ -313,7 +313,7 @@ impl<'a> Group<'a> {
         }
         run_jobs(&cpu.pool, cpu.isa, &jobs);
         scratch.lists.jobs = recycle(jobs);
-        self.activate(cpu, &mut scratch.gate_up, width);
+        self.activate(cpu, scratch.gate_up.first(self.lists.rows.len() * width), width);
     }
 
     fn activate(&self, cpu: &Cpu, gate_up: &mut [f32], width: usize) {
@@ -334,6 +334,7 @@ impl<'a> Group<'a> {
         let Scratch { gate_up, activated, lists, .. } = scratch;
         let intermediate = self.layout.intermediate();
         let stride = 2 * intermediate;
+        let gate_up = &*gate_up.first(self.lists.rows.len() * stride);
         let digits = self.digits(self.layout.down.format);
         if let Some(Digits { group_size, n_digits }) = digits {
             let (n_rows, cols) = (self.lists.rows.len(), intermediate);

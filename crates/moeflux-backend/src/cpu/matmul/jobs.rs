@@ -115,16 +115,18 @@ fn run_checked(
     if pool.n_threads() == 1 || total < FORK_COST {
         for (i, job) in jobs.iter().enumerate() {
             // SAFETY: outputs are disjoint, and nothing else runs.
-            unsafe { job.run(isa, inputs.of(i), 0..job.weight.rows) };
+            unsafe { job.run(isa, inputs.of(i), 0..job.weight.rows, None) };
         }
         return;
     }
     let task_cost = (total / (pool.n_threads() * TASKS_PER_THREAD)).max(TASK_COST);
     cut(jobs, task_cost, tasks);
     let run = |i: usize| {
-        let Task { job, rows } = &tasks[in_lanes(i, tasks.len(), pool.n_threads())];
+        let at = in_lanes(i, tasks.len(), pool.n_threads());
+        let Task { job, rows } = &tasks[at];
+        let next = tasks.get(at + 1).map(|it| (jobs[it.job].weight, it.rows.start));
         // SAFETY: outputs of different jobs are disjoint, and each row of a job is in one task.
-        unsafe { jobs[*job].run(isa, inputs.of(*job), rows.clone()) };
+        unsafe { jobs[*job].run(isa, inputs.of(*job), rows.clone(), next) };
     };
     if total < WAKE_COST { pool.run_small(tasks.len(), &run) } else { pool.run(tasks.len(), &run) }
 }
@@ -219,11 +221,18 @@ impl MatmulJob<'_> {
         bytes + self.x_rows.len() * per_x_row
     }
 
-    /// Computes the outputs of some rows of the matrix.
+    /// Computes the outputs of some rows of the matrix; this thread's next task
+    /// is likely to begin at a row of the matrix `next`.
     ///
     /// # Safety
     /// Nothing else uses these outputs meanwhile.
-    unsafe fn run(&self, isa: Isa, arranged: Option<Input<'_>>, rows: Range<usize>) {
+    unsafe fn run(
+        &self,
+        isa: Isa,
+        arranged: Option<Input<'_>>,
+        rows: Range<usize>,
+        next: Option<(MatrixView<'_>, usize)>,
+    ) {
         // SAFETY: passed on to the caller.
         let out = unsafe { OutPart::new(self.out, rows.clone()) };
         let (weight, x_rows) = (self.weight, self.x_rows);
@@ -234,7 +243,7 @@ impl MatmulJob<'_> {
             (Activations::Quantised(x), MatrixFormat::Affine(affine)) => {
                 assert!(affine.is_supported(weight.cols), "no kernel for {affine:?}");
                 assert_eq!(x.group_size(), affine.group_size, "group size of the activations");
-                let product = IntegerProduct { weight, affine, x, x_rows, arranged };
+                let product = IntegerProduct { weight, affine, x, x_rows, arranged, next };
                 integer_rows(isa, product, rows, out);
             }
             (Activations::Quantised(_), _) => {

@@ -57,6 +57,9 @@ struct IntegerProduct<'a> {
     /// The activations as tiles, where rows are many enough.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "always absent"))]
     arranged: Option<arranged::Input<'a>>,
+    /// The matrix that is likely to be wanted next, and from which row on.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nobody asks ahead"))]
+    next: Option<(MatrixView<'a>, usize)>,
 }
 
 /// Any matrix and `f32` activations, as the full-precision kernels take them.

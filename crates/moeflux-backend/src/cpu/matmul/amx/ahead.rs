@@ -1,13 +1,13 @@
 //! Asking memory for the next panel of a matrix while this one is multiplied.
 
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-use std::ops::Range;
 
+use super::PANEL_ROWS;
 use crate::cpu::matmul::IntegerProduct;
 
 const LINE: usize = 64;
 
-/// The bytes of the rows behind some, in equal portions.
+/// The bytes of a panel, in equal portions.
 pub(super) struct Ahead<'a> {
     /// Integers, scales, biases.
     parts: [&'a [u8]; 3],
@@ -18,11 +18,17 @@ pub(super) struct Ahead<'a> {
 }
 
 impl<'a> Ahead<'a> {
-    /// What as many rows of the matrix as `rows` have that follow them, to be
-    /// asked for in `n_times`.
-    pub(super) fn new(product: &IntegerProduct<'a>, rows: Range<usize>, n_times: usize) -> Self {
-        let weight = &product.weight;
-        let next = rows.end.min(weight.rows)..(rows.end + rows.len()).min(weight.rows);
+    /// What follows row `end` of the matrix, or what comes next where no task
+    /// row does, to be asked for in `n_times`.
+    pub(super) fn new(
+        product: &IntegerProduct<'a>,
+        end: usize,
+        is_last: bool,
+        n_times: usize,
+    ) -> Self {
+        let next = if is_last { product.next } else { Some((product.weight, end)) };
+        let (weight, first) = next.unwrap_or((product.weight, product.weight.rows));
+        let next = first.min(weight.rows)..(first + PANEL_ROWS).min(weight.rows);
         let row = |all: &'a [u8]| {
             let row_bytes = all.len() / weight.rows.max(1);
             &all[next.start * row_bytes..next.end * row_bytes]

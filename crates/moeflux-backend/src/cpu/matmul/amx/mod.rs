@@ -83,8 +83,14 @@ pub(super) unsafe fn integer_rows(
         let x_tiles = first..n.min(first + per_pass);
         for row in rows.clone().step_by(PANEL_ROWS) {
             let panel_rows = row..rows.end.min(row + PANEL_ROWS);
-            let panel =
-                Panel { product: &product, input, rows: panel_rows, x_tiles: x_tiles.clone() };
+            let is_last = panel_rows.end == rows.end && x_tiles.end == n;
+            let panel = Panel {
+                product: &product,
+                input,
+                rows: panel_rows,
+                x_tiles: x_tiles.clone(),
+                is_last,
+            };
             if product.x.n_digits() == 1 {
                 panel.run::<1>(&mut tiles, &mut scratch, &mut out);
             } else {
@@ -106,6 +112,8 @@ struct Panel<'a> {
     input: Input<'a>,
     rows: Range<usize>,
     x_tiles: Range<usize>,
+    /// Whether no other follows in this task.
+    is_last: bool,
 }
 
 impl Panel<'_> {
@@ -125,7 +133,7 @@ impl Panel<'_> {
         acc.clear();
         acc.resize(self.x_tiles.len() * n_row_tiles, [Lanes::ZERO; ROWS]);
         let n_products = cols.div_ceil(self.input.depth()) * acc.len();
-        let mut ahead = Ahead::new(self.product, self.rows.clone(), n_products);
+        let mut ahead = Ahead::new(self.product, self.rows.end, self.is_last, n_products);
         for col in (0..cols).step_by(BLOCK_COLS) {
             let cols = col..cols.min(col + BLOCK_COLS);
             let weights = as_bytes(weights);
