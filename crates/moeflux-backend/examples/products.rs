@@ -1,6 +1,6 @@
 //! How many operations a second products of many rows reach.
 //!
-//! `cargo run --release -p moeflux-backend --example products -- [ISA]`
+//! `cargo run --release -p moeflux-backend --example products -- [ISA [ROWS]]`
 
 #![expect(clippy::print_stdout, reason = "a report")]
 

@@ -22,8 +22,7 @@ const AHEAD: usize = 1;
 const QUARTER: usize = LANES / 4;
 
 /// Every fourth column of a block of lanes of `G` times sixteen rows. Those of
-/// all blocks follow each other in the order in which they are used: lines whole
-/// pages apart would have loads wait for the stores before.
+/// all blocks follow each other in the order in which they are used.
 type Columns<const G: usize> = [[Line; G]; QUARTER];
 
 /// One vector for each sixteen rows.

@@ -18,8 +18,8 @@ pub(super) struct Ahead<'a> {
 }
 
 impl<'a> Ahead<'a> {
-    /// What follows row `end` of the matrix, or what comes next where no task
-    /// row does, to be asked for in `n_times`.
+    /// The rows from `end` on of the matrix or, behind a task's last panel, what
+    /// the thread's next task begins with; to be asked for in `n_times`.
     pub(super) fn new(
         product: &IntegerProduct<'a>,
         end: usize,

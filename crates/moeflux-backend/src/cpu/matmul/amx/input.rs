@@ -117,7 +117,7 @@ impl Inputs {
             let s = unsafe { s.slice(group..group + place.n_groups) };
             // SAFETY: places do not overlap, and a tile belongs to one task.
             let st = unsafe { st.slice(group..group + place.n_groups) };
-            // SAFETY: only machines with AMX, all of which have these parts of AVX-512, fill.
+            // SAFETY: the level is AMX, as was checked above, and holding it proves these parts of AVX-512.
             unsafe { arrange(&jobs[place.job], place, tile, q, s, st) };
         });
     }
