@@ -3,10 +3,9 @@
 
 use std::arch::x86_64::*;
 
-use super::input::Lanes;
 use super::tiles::{ROWS, Sums};
 use crate::cpu::matmul::avx512::transpose::transpose;
-use crate::cpu::matmul::avx512::vector::{load_64, store_floats};
+use crate::cpu::matmul::avx512::vector::{Lanes, load_64, store_floats};
 
 /// One accumulator of each row of a tile of weights.
 pub(super) type Accumulators = [__m512; ROWS];

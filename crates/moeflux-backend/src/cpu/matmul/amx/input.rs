@@ -9,7 +9,9 @@ use crate::cpu::Isa;
 use crate::cpu::isa::Level;
 use crate::cpu::matmul::Quantised;
 use crate::cpu::matmul::avx512::transpose::transpose;
-use crate::cpu::matmul::avx512::vector::{load_32, load_64, load_singles, store_64, store_floats};
+use crate::cpu::matmul::avx512::vector::{
+    Lanes, load_32, load_64, load_singles, store_64, store_floats,
+};
 use crate::cpu::matmul::jobs::{Activations, MatmulJob, RowMap};
 use crate::cpu::pool::{Pool, SharedMut};
 use moeflux_core::quant::MatrixFormat;
@@ -24,15 +26,6 @@ const MIN_ROWS: usize = 4;
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Line([u8; 64]);
-
-/// A float of each of sixteen rows.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-pub(super) struct Lanes(pub(super) [f32; 16]);
-
-impl Lanes {
-    pub(super) const ZERO: Lanes = Lanes([0.0; 16]);
-}
 
 /// The activations of all jobs of a call that want tiles; kept from call to
 /// call for its memory.

@@ -6,30 +6,27 @@
 //! lanes. A block of columns of a panel of rows is unpacked into the first
 //! cache, and multiplies all activations of a pass.
 
-mod ahead;
 mod columns;
 mod finish;
 mod input;
-mod params;
 mod tiles;
 
 use std::cell::Cell;
 use std::ops::Range;
 
-use self::ahead::Ahead;
 use self::finish::{add_dots, load_all, store_all, totals};
-use self::input::Lanes;
 pub(super) use self::input::{Input, Inputs};
-use self::params::Params;
 pub(in crate::cpu) use self::tiles::Tiles;
 use self::tiles::{ROWS, Sums};
 use super::IntegerProduct;
-use super::avx512::vector::store_floats;
+use super::avx512::ahead::Ahead;
+use super::avx512::panel::Params;
+use super::avx512::vector::{Lanes, store_floats};
 use super::avx512::{self, for_format};
 use super::jobs::OutPart;
 
 /// Rows of the matrix whose columns are unpacked together.
-pub(super) const PANEL_ROWS: usize = 64;
+const PANEL_ROWS: usize = 64;
 /// Columns that are unpacked together.
 const BLOCK_COLS: usize = 256;
 /// Activations of one pass, which the second cache holds.
@@ -133,7 +130,8 @@ impl Panel<'_> {
         acc.clear();
         acc.resize(self.x_tiles.len() * n_row_tiles, [Lanes::ZERO; ROWS]);
         let n_products = cols.div_ceil(self.input.depth()) * acc.len();
-        let mut ahead = Ahead::new(self.product, self.rows.end, self.is_last, n_products);
+        let mut ahead =
+            Ahead::new(self.product, (&self.rows, PANEL_ROWS), self.is_last, n_products);
         for col in (0..cols).step_by(BLOCK_COLS) {
             let cols = col..cols.min(col + BLOCK_COLS);
             let weights = as_bytes(weights);

@@ -1,10 +1,13 @@
 //! The integer product with AVX-512 VNNI.
 //!
 //! One row of activations: `stream.rs` reads the matrix in the order of
-//! memory. Several: `tile.rs` unpacks sixteen rows once for all of them. Both
+//! memory. Several: `tile.rs` unpacks a panel of rows once for all of them. Both
 //! end with sixteen rows of the matrix as the lanes of a vector.
 
+pub(super) mod ahead;
+mod columns;
 mod dots;
+pub(super) mod panel;
 pub(super) mod params;
 mod round;
 mod stream;
@@ -25,10 +28,7 @@ pub(super) use unpack::unpack_row;
 const ROWS: usize = 16;
 
 /// From this many rows of activations on, unpacking once pays.
-const fn tile_x_rows(bits: u8) -> usize {
-    // Where shifting unpacks a stream, reading it again is cheap.
-    if matches!(bits, 2 | 4) { 5 } else { 3 }
-}
+const TILE_X_ROWS: usize = 3;
 
 /// Calls `$kernel::<BITS, GROUP>` for the format of the matrix.
 macro_rules! for_format {
@@ -56,7 +56,7 @@ pub(super) use for_format;
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 pub(super) fn integer_rows(product: IntegerProduct<'_>, rows: Range<usize>, mut out: OutPart<'_>) {
     let n = product.x_rows.len();
-    if n >= tile_x_rows(product.affine.bits) {
+    if n >= TILE_X_ROWS {
         for_format!(product.affine, tile::integer_rows, (product, rows, &mut out));
     } else {
         for i in 0..n {

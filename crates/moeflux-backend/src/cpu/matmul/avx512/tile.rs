@@ -1,24 +1,54 @@
-//! Several rows of activations: sixteen rows of the matrix are unpacked once,
-//! transposed so that each 32-bit lane holds four columns of its row, and
-//! multiplied with four columns of every row of activations at a time.
+//! Several rows of activations: a block of columns of a panel of rows is
+//! unpacked into the first cache once, as lines of four columns of sixteen rows,
+//! and multiplies all activations of a pass, a few rows at a time, whose sums
+//! stay in registers.
 
 use std::arch::x86_64::*;
+use std::cell::Cell;
 use std::ops::Range;
 
 use super::ROWS;
-use super::params::{GROUPS, ParamTile, param_tile};
-use super::transpose::transpose;
-use super::unpack::{COLS, unpack, unpack_part};
-use super::vector::store_floats;
+use super::ahead::Ahead;
+use super::columns::unpack_tile;
+use super::panel::Params;
+use super::vector::{Lanes, load_64, store_floats};
 use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::jobs::OutPart;
 
-/// Rows of activations of one pass: their accumulators fill a third of the
-/// first cache.
-const X_ROWS: usize = 64;
+/// Tiles of sixteen rows of the matrix that are multiplied together.
+const TILES: usize = 2;
+/// Rows of the matrix that are unpacked together.
+const PANEL_ROWS: usize = TILES * ROWS;
+/// Columns that are unpacked together: a panel takes two thirds of the first cache.
+const BLOCK_COLS: usize = 1024;
+/// Columns of a line.
+const LINE_COLS: usize = 4;
+/// Rows of activations that are multiplied together: with two digits and two
+/// tiles, their sums take 24 of 32 registers.
+const X_ROWS: usize = 3;
+/// Activations of one pass, half of the second cache.
+const PASS_BYTES: usize = 512 << 10;
 
-/// Sixteen rows: vector `k` holds columns `4 k .. 4 k + 4` of every row.
-type Tile = [__m512i; 16];
+/// The two sums of sixteen outputs.
+#[derive(Clone, Copy)]
+struct Sums {
+    acc: Lanes,
+    off: Lanes,
+}
+
+/// What a call needs besides its arguments.
+#[derive(Default)]
+struct Scratch {
+    /// (tiles, columns / 4): four bytes of each of sixteen rows.
+    weights: Vec<Lanes>,
+    params: Params,
+    /// (rows of activations, tiles)
+    sums: Vec<Sums>,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Scratch> = Cell::default();
+}
 
 /// The outputs of `rows` for all rows of the activations.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
@@ -27,187 +57,287 @@ pub(super) fn integer_rows<const BITS: usize, const GROUP: usize>(
     rows: Range<usize>,
     out: &mut OutPart<'_>,
 ) {
+    let mut scratch = SCRATCH.take();
+    scratch.weights.resize(PANEL_ROWS * BLOCK_COLS / size_of::<Lanes>(), Lanes::ZERO);
     let n = product.x_rows.len();
-    let mut sums = vec![Sums::zero(); n.min(X_ROWS)];
-    for first in (0..n).step_by(X_ROWS) {
-        let x_rows = first..n.min(first + X_ROWS);
-        let inputs: Vec<_> = x_rows.clone().map(|i| Input::new(&product, i)).collect();
-        for row in rows.clone().step_by(ROWS) {
-            let block = row..rows.end.min(row + ROWS);
-            sums.fill(Sums::zero());
-            multiply::<BITS, GROUP>(&product, block.clone(), &inputs, &mut sums);
-            for (i, it) in x_rows.clone().zip(&sums) {
-                out.put(i, row, &it.total()[..block.len()]);
+    let per_pass = PASS_BYTES / (product.weight.cols * product.x.n_digits());
+    let per_pass = per_pass.next_multiple_of(X_ROWS);
+    for first in (0..n).step_by(per_pass) {
+        let x_rows = first..n.min(first + per_pass);
+        for row in rows.clone().step_by(PANEL_ROWS) {
+            let panel_rows = row..rows.end.min(row + PANEL_ROWS);
+            let is_last = panel_rows.end == rows.end && x_rows.end == n;
+            let panel =
+                Panel { product: &product, rows: panel_rows, x_rows: x_rows.clone(), is_last };
+            panel.run::<BITS, GROUP>(&mut scratch, out);
+        }
+    }
+    SCRATCH.set(scratch);
+}
+
+/// Some rows of the matrix times some rows of the activations.
+struct Panel<'a> {
+    product: &'a IntegerProduct<'a>,
+    rows: Range<usize>,
+    x_rows: Range<usize>,
+    /// Whether no other follows in this task.
+    is_last: bool,
+}
+
+impl Panel<'_> {
+    #[target_feature(
+        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
+    )]
+    fn run<const BITS: usize, const GROUP: usize>(
+        &self,
+        scratch: &mut Scratch,
+        out: &mut OutPart<'_>,
+    ) {
+        let Scratch { weights, params, sums } = scratch;
+        let n_tiles = self.rows.len().div_ceil(ROWS);
+        let cols = self.product.weight.cols;
+        params.fill(self.product, self.rows.clone());
+        sums.clear();
+        sums.resize(self.x_rows.len() * n_tiles, Sums { acc: Lanes::ZERO, off: Lanes::ZERO });
+        let n_times = self.x_rows.len().div_ceil(X_ROWS) * self.product.n_groups();
+        let mut ahead = Ahead::new(self.product, (&self.rows, PANEL_ROWS), self.is_last, n_times);
+        for col in (0..cols).step_by(BLOCK_COLS) {
+            let cols = col..cols.min(col + BLOCK_COLS);
+            let is_last = cols.end == self.product.weight.cols;
+            let n_lines = cols.len() / LINE_COLS;
+            for (row, out) in self.rows.clone().step_by(ROWS).zip(weights.chunks_exact_mut(n_lines))
+            {
+                let rows = row..self.rows.end.min(row + ROWS);
+                unpack_tile::<BITS>(self.product, rows, cols.clone(), out);
+            }
+            let block = Block { panel: self, weights: &weights[..n_tiles * n_lines], params, cols };
+            let mut left = self.x_rows.clone();
+            while !left.is_empty() {
+                let first = left.start;
+                // Four are better two and two.
+                let n = if left.len() == 4 { 2 } else { left.len().min(X_ROWS) };
+                left.start += n;
+                let x_rows = first..left.start;
+                if is_last {
+                    x_rows.clone().for_each(|i| out.ask(i, self.rows.clone()));
+                }
+                let at = (first - self.x_rows.start) * n_tiles;
+                let sums = &mut sums[at..at + n * n_tiles];
+                block.add::<GROUP>(x_rows.clone(), sums, &mut ahead);
+                if is_last {
+                    self.finish(x_rows, sums, out);
+                }
+            }
+        }
+    }
+
+    /// Writes the outputs of some rows of the activations.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    fn finish(&self, x_rows: Range<usize>, sums: &[Sums], out: &mut OutPart<'_>) {
+        let rows = self.rows.clone().step_by(ROWS);
+        let outputs = x_rows.flat_map(|i| rows.clone().map(move |row| (i, row)));
+        for ((i, row), sums) in outputs.zip(sums) {
+            let mut total = [0.0; ROWS];
+            store_floats(&mut total, _mm512_add_ps(load(&sums.acc), load(&sums.off)));
+            out.put(i, row, &total[..ROWS.min(self.rows.end - row)]);
+        }
+    }
+}
+
+/// Some unpacked columns of a panel.
+struct Block<'a> {
+    panel: &'a Panel<'a>,
+    weights: &'a [Lanes],
+    params: &'a Params,
+    cols: Range<usize>,
+}
+
+impl Block<'_> {
+    /// Adds the products with some rows of the activations.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,fma")]
+    fn add<const GROUP: usize>(
+        &self,
+        x_rows: Range<usize>,
+        sums: &mut [Sums],
+        ahead: &mut Ahead<'_>,
+    ) {
+        match GROUP {
+            32 => self.add_groups::<8>(x_rows, sums, ahead),
+            64 => self.add_groups::<16>(x_rows, sums, ahead),
+            _ => self.add_groups::<32>(x_rows, sums, ahead),
+        }
+    }
+
+    /// As [`add`](Block::add), in groups of so many lines.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,fma")]
+    fn add_groups<const LINES: usize>(
+        &self,
+        x_rows: Range<usize>,
+        sums: &mut [Sums],
+        ahead: &mut Ahead<'_>,
+    ) {
+        let is_pair = sums.len() > x_rows.len();
+        match (x_rows.len(), is_pair, self.panel.product.x.n_digits()) {
+            (1, false, 1) => self.multiply::<LINES, 1, 1, 1>(x_rows, sums, ahead),
+            (2, false, 1) => self.multiply::<LINES, 1, 2, 1>(x_rows, sums, ahead),
+            (_, false, 1) => self.multiply::<LINES, 1, 3, 1>(x_rows, sums, ahead),
+            (1, true, 1) => self.multiply::<LINES, 1, 1, 2>(x_rows, sums, ahead),
+            (2, true, 1) => self.multiply::<LINES, 1, 2, 2>(x_rows, sums, ahead),
+            (_, true, 1) => self.multiply::<LINES, 1, 3, 2>(x_rows, sums, ahead),
+            (1, false, _) => self.multiply::<LINES, 2, 1, 1>(x_rows, sums, ahead),
+            (2, false, _) => self.multiply::<LINES, 2, 2, 1>(x_rows, sums, ahead),
+            (_, false, _) => self.multiply::<LINES, 2, 3, 1>(x_rows, sums, ahead),
+            (1, true, _) => self.multiply::<LINES, 2, 1, 2>(x_rows, sums, ahead),
+            (2, true, _) => self.multiply::<LINES, 2, 2, 2>(x_rows, sums, ahead),
+            (_, true, _) => self.multiply::<LINES, 2, 3, 2>(x_rows, sums, ahead),
+        }
+    }
+
+    /// As [`add`](Block::add), `X` rows of `DIGITS` digits with `N` tiles.
+    #[inline(never)]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni,fma")]
+    fn multiply<const LINES: usize, const DIGITS: usize, const X: usize, const N: usize>(
+        &self,
+        x_rows: Range<usize>,
+        sums: &mut [Sums],
+        ahead: &mut Ahead<'_>,
+    ) {
+        let first_group = self.cols.start / (LINES * LINE_COLS);
+        let n_groups = self.cols.len() / (LINES * LINE_COLS);
+        let mut x = [Input::<DIGITS>::NONE; X];
+        for (x, i) in x.iter_mut().zip(x_rows) {
+            *x = Input::new(self.panel.product, i, first_group);
+        }
+        let mut tiles = [Tile::<LINES>::NONE; N];
+        for (t, tile) in tiles.iter_mut().enumerate() {
+            *tile = Tile {
+                lines: self.weights[t * n_groups * LINES..].as_chunks().0,
+                scales: &self.params.scales(t)[first_group..],
+                biases: &self.params.biases(t)[first_group..],
+            };
+        }
+        let (sums, _) = sums.as_chunks_mut::<N>();
+        let mut acc = [[_mm512_setzero_ps(); N]; X];
+        let mut off = acc;
+        for i in 0..X {
+            for t in 0..N {
+                (acc[i][t], off[i][t]) = (load(&sums[i][t].acc), load(&sums[i][t].off));
+            }
+        }
+        for g in 0..n_groups {
+            let dots = dots::<LINES, DIGITS, X, N>(&tiles, &x, g);
+            ahead.ask();
+            for t in 0..N {
+                let (scale, bias) = (load(&tiles[t].scales[g]), load(&tiles[t].biases[g]));
+                for i in 0..X {
+                    let scale = _mm512_mul_ps(scale, _mm512_set1_ps(x[i].s[g]));
+                    acc[i][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[i][t]), scale, acc[i][t]);
+                    off[i][t] = _mm512_fmadd_ps(bias, _mm512_set1_ps(x[i].st[g]), off[i][t]);
+                }
+            }
+        }
+        for i in 0..X {
+            for t in 0..N {
+                store_floats(&mut sums[i][t].acc.0, acc[i][t]);
+                store_floats(&mut sums[i][t].off.0, off[i][t]);
             }
         }
     }
 }
 
-/// One row of the activations.
+/// One row of the activations, from some group on.
 #[derive(Clone, Copy)]
-struct Input<'a> {
-    high: &'a [i8],
-    /// Empty where there is one digit.
-    low: &'a [i8],
+struct Input<'a, const DIGITS: usize> {
+    q: [&'a [i8]; DIGITS],
     s: &'a [f32],
     st: &'a [f32],
 }
 
-impl<'a> Input<'a> {
-    fn new(product: &IntegerProduct<'a>, i: usize) -> Input<'a> {
+impl<'a, const DIGITS: usize> Input<'a, DIGITS> {
+    const NONE: Self = Input { q: [&[]; DIGITS], s: &[], st: &[] };
+
+    #[inline]
+    fn new(product: &IntegerProduct<'a>, i: usize, group: usize) -> Self {
         let (x, row) = (product.x, product.x_rows.at(i));
-        let low: &[i8] = if x.n_digits() == 2 { x.q(row, 1) } else { &[] };
-        Input { high: x.q(row, 0), low, s: x.s(row), st: x.st(row) }
-    }
-}
-
-/// The accumulators of one row of activations, and the integer sum of the part
-/// of a group that came first.
-#[derive(Clone, Copy)]
-struct Sums {
-    acc: __m512,
-    off: __m512,
-    part: __m512i,
-}
-
-impl Sums {
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn zero() -> Sums {
-        let zero = _mm512_setzero_ps();
-        Sums { acc: zero, off: zero, part: _mm512_setzero_si512() }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn total(&self) -> [f32; ROWS] {
-        let mut out = [0.0; ROWS];
-        store_floats(&mut out, _mm512_add_ps(self.acc, self.off));
-        out
-    }
-
-    /// Ends a group whose dots are `d`.
-    #[inline]
-    #[target_feature(enable = "avx512f,fma")]
-    fn end_group(&mut self, d: __m512i, scale: __m512, bias: __m512, s: f32, st: f32) {
-        let scale = _mm512_mul_ps(scale, _mm512_set1_ps(s));
-        self.acc = _mm512_fmadd_ps(_mm512_cvtepi32_ps(d), scale, self.acc);
-        self.off = _mm512_fmadd_ps(bias, _mm512_set1_ps(st), self.off);
-    }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn multiply<const BITS: usize, const GROUP: usize>(
-    product: &IntegerProduct<'_>,
-    rows: Range<usize>,
-    inputs: &[Input<'_>],
-    sums: &mut [Sums],
-) {
-    let mut params = param_tile(product, rows.clone(), 0);
-    let mut params_from = 0;
-    for col in (0..product.weight.cols).step_by(COLS) {
-        let group = col / GROUP;
-        if group >= params_from + GROUPS {
-            params_from = group;
-            params = param_tile(product, rows.clone(), group);
+        let mut q: [&[i8]; DIGITS] = [&[]; DIGITS];
+        for (digit, q) in q.iter_mut().enumerate() {
+            *q = &x.q(row, digit)[group * x.group_size()..];
         }
-        let tile = load_tile::<BITS>(product, rows.clone(), col);
-        let param_idx = group - params_from;
-        match GROUP {
-            32 => {
-                end_group::<0, 8>(&tile, &params, param_idx, inputs, group, col, sums);
-                if col + 32 < product.weight.cols {
-                    end_group::<8, 16>(&tile, &params, param_idx + 1, inputs, group + 1, col, sums);
+        Input { q, s: &x.s(row)[group..], st: &x.st(row)[group..] }
+    }
+}
+
+/// Sixteen rows of the matrix, from some group on.
+#[derive(Clone, Copy)]
+struct Tile<'a, const LINES: usize> {
+    lines: &'a [[Lanes; LINES]],
+    scales: &'a [Lanes],
+    biases: &'a [Lanes],
+}
+
+impl<const LINES: usize> Tile<'_, LINES> {
+    const NONE: Self = Tile { lines: &[], scales: &[], biases: &[] };
+}
+
+/// Lines of a round of the innermost loop.
+const UNROLLED: usize = 4;
+
+/// The dots of the `g`-th group.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn dots<const LINES: usize, const DIGITS: usize, const X: usize, const N: usize>(
+    tiles: &[Tile<'_, LINES>; N],
+    x: &[Input<'_, DIGITS>; X],
+    g: usize,
+) -> [[__m512i; N]; X] {
+    let zero = _mm512_setzero_si512();
+    let mut dots = [[[zero; N]; DIGITS]; X];
+    let mut lines = [&[Lanes::ZERO; LINES]; N];
+    for (lines, tile) in lines.iter_mut().zip(tiles) {
+        *lines = &tile.lines[g];
+    }
+    let mut fours = [[&[[0; LINE_COLS]; LINES]; DIGITS]; X];
+    for i in 0..X {
+        for digit in 0..DIGITS {
+            fours[i][digit] = &x[i].q[digit].as_chunks().0.as_chunks().0[g];
+        }
+    }
+    for some in 0..LINES / UNROLLED {
+        for k in some * UNROLLED..(some + 1) * UNROLLED {
+            let mut weights = [zero; N];
+            for t in 0..N {
+                weights[t] = load_64(bytemuck::cast_slice(&lines[t][k].0));
+            }
+            for i in 0..X {
+                for digit in 0..DIGITS {
+                    let four = i32::from_le_bytes(fours[i][digit][k].map(|it: i8| it as u8));
+                    let four = _mm512_set1_epi32(four);
+                    for t in 0..N {
+                        let sum = &mut dots[i][digit][t];
+                        *sum = _mm512_dpbusd_epi32(*sum, weights[t], four);
+                    }
                 }
             }
-            64 => end_group::<0, 16>(&tile, &params, param_idx, inputs, group, col, sums),
-            _ if col % 128 == 0 => begin_group(&tile, inputs, col, sums),
-            _ => end_group::<0, 16>(&tile, &params, param_idx, inputs, group, col, sums),
         }
     }
-}
-
-/// Columns `col..` of sixteen rows; rows beyond the last repeat it.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2")]
-fn load_tile<const BITS: usize>(
-    product: &IntegerProduct<'_>,
-    rows: Range<usize>,
-    col: usize,
-) -> Tile {
-    let row_bytes = product.weight.cols * BITS / 8;
-    let packed = product.weight_rows(rows.clone());
-    let n_bytes = COLS.min(product.weight.cols - col) * BITS / 8;
-    let mut vectors = [_mm512_setzero_si512(); ROWS];
-    for (r, it) in vectors.iter_mut().enumerate() {
-        let start = r.min(rows.len() - 1) * row_bytes + col * BITS / 8;
-        let bytes = &packed[start..start + n_bytes];
-        *it = if n_bytes == 8 * BITS { unpack::<BITS>(bytes) } else { unpack_part::<BITS>(bytes) };
+    let mut out = [[zero; N]; X];
+    for i in 0..X {
+        for t in 0..N {
+            let high = dots[i][0][t];
+            out[i][t] = if DIGITS == 1 {
+                high
+            } else {
+                _mm512_add_epi32(_mm512_slli_epi32::<8>(high), dots[i][DIGITS - 1][t])
+            };
+        }
     }
-    transpose(vectors)
-}
-
-/// The dots of vectors `FROM..TO` of the tile with one row of activations,
-/// added to `start`.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vnni")]
-fn dots<const FROM: usize, const TO: usize>(
-    tile: &Tile,
-    x: &Input<'_>,
-    col: usize,
-    start: __m512i,
-) -> __m512i {
-    let zero = _mm512_setzero_si512();
-    if x.low.is_empty() {
-        return digit_dots::<FROM, TO>(tile, &x.high[col..], start);
-    }
-    let high = digit_dots::<FROM, TO>(tile, &x.high[col..], zero);
-    let low = digit_dots::<FROM, TO>(tile, &x.low[col..], start);
-    _mm512_add_epi32(_mm512_slli_epi32::<8>(high), low)
+    out
 }
 
 #[inline]
-#[target_feature(enable = "avx512f,avx512vnni")]
-fn digit_dots<const FROM: usize, const TO: usize>(
-    tile: &Tile,
-    x: &[i8],
-    start: __m512i,
-) -> __m512i {
-    let (x, _) = x[..4 * TO].as_chunks::<4>();
-    // Two chains: one would wait for itself.
-    let mut chains = [start, _mm512_setzero_si512()];
-    for k in FROM..TO {
-        let x = _mm512_set1_epi32(i32::from_le_bytes(x[k].map(|it| it as u8)));
-        chains[k % 2] = _mm512_dpbusd_epi32(chains[k % 2], tile[k], x);
-    }
-    _mm512_add_epi32(chains[0], chains[1])
-}
-
-/// The first half of a group of 128.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vnni")]
-fn begin_group(tile: &Tile, inputs: &[Input<'_>], col: usize, sums: &mut [Sums]) {
-    for (x, sums) in inputs.iter().zip(sums) {
-        sums.part = dots::<0, 16>(tile, x, col, _mm512_setzero_si512());
-    }
-}
-
-/// The last columns of a group.
-#[inline]
-#[target_feature(enable = "avx512f,avx512vnni,fma")]
-fn end_group<const FROM: usize, const TO: usize>(
-    tile: &Tile,
-    params: &ParamTile,
-    param_idx: usize,
-    inputs: &[Input<'_>],
-    group: usize,
-    col: usize,
-    sums: &mut [Sums],
-) {
-    let (scale, bias) = (params.scale[param_idx], params.bias[param_idx]);
-    for (x, sums) in inputs.iter().zip(sums) {
-        let d = dots::<FROM, TO>(tile, x, col, sums.part);
-        sums.end_group(d, scale, bias, x.s[group], x.st[group]);
-    }
+#[target_feature(enable = "avx512f")]
+fn load(it: &Lanes) -> __m512 {
+    _mm512_castsi512_ps(load_64(bytemuck::cast_slice(&it.0)))
 }

@@ -37,6 +37,29 @@ pub(in crate::cpu::matmul) fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
     out
 }
 
+/// As [`transpose`] for rows of eight lanes.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn transpose_halves(rows: [__m256i; 16]) -> [__m512i; 8] {
+    let zero = _mm512_setzero_si512();
+    // Row `i` beside row `8 + i`.
+    let mut both = [zero; 8];
+    for i in 0..8 {
+        both[i] = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(rows[i]), rows[8 + i]);
+    }
+    let [a, b, c, d, e, f, g, h] = both;
+    let low = transpose_lanes([a, b, c, d]);
+    let high = transpose_lanes([e, f, g, h]);
+    let even = _mm512_setr_epi64(0, 1, 8, 9, 4, 5, 12, 13);
+    let odd = _mm512_setr_epi64(2, 3, 10, 11, 6, 7, 14, 15);
+    let mut out = [zero; 8];
+    for c in 0..4 {
+        out[c] = _mm512_permutex2var_epi64(low[c], even, high[c]);
+        out[4 + c] = _mm512_permutex2var_epi64(low[c], odd, high[c]);
+    }
+    out
+}
+
 /// Vector `c` of the result holds column `c` of each 128-bit lane of every
 /// vector.
 #[inline]

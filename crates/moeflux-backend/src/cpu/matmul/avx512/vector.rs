@@ -2,6 +2,15 @@
 
 use std::arch::x86_64::*;
 
+/// A float of each of sixteen rows.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(in crate::cpu::matmul) struct Lanes(pub(in crate::cpu::matmul) [f32; 16]);
+
+impl Lanes {
+    pub(in crate::cpu::matmul) const ZERO: Lanes = Lanes([0.0; 16]);
+}
+
 /// `8 * BITS` bytes, and zeros.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]

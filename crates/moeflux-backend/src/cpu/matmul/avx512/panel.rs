@@ -2,15 +2,14 @@
 
 use std::ops::Range;
 
-use super::input::Lanes;
-use super::tiles::ROWS;
+use super::ROWS;
+use super::params::{GROUPS, param_tile};
+use super::vector::{Lanes, store_floats};
 use crate::cpu::matmul::IntegerProduct;
-use crate::cpu::matmul::avx512::params::{GROUPS, param_tile};
-use crate::cpu::matmul::avx512::vector::store_floats;
 
 /// As `f32`, rows beside each other.
 #[derive(Default)]
-pub(super) struct Params {
+pub(in crate::cpu::matmul) struct Params {
     n_groups: usize,
     /// (row tiles, groups)
     scales: Vec<Lanes>,
@@ -21,7 +20,11 @@ impl Params {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    pub(super) fn fill(&mut self, product: &IntegerProduct<'_>, rows: Range<usize>) {
+    pub(in crate::cpu::matmul) fn fill(
+        &mut self,
+        product: &IntegerProduct<'_>,
+        rows: Range<usize>,
+    ) {
         self.n_groups = product.n_groups();
         let n = rows.len().div_ceil(ROWS) * self.n_groups;
         if self.scales.len() < n {
@@ -45,12 +48,12 @@ impl Params {
     }
 
     /// The scales of a tile of rows, by groups.
-    pub(super) fn scales(&self, tile: usize) -> &[Lanes] {
+    pub(in crate::cpu::matmul) fn scales(&self, tile: usize) -> &[Lanes] {
         &self.scales[tile * self.n_groups..][..self.n_groups]
     }
 
     /// The biases of a tile of rows, by groups.
-    pub(super) fn biases(&self, tile: usize) -> &[Lanes] {
+    pub(in crate::cpu::matmul) fn biases(&self, tile: usize) -> &[Lanes] {
         &self.biases[tile * self.n_groups..][..self.n_groups]
     }
 }

@@ -1,14 +1,14 @@
 //! Asking memory for the next panel of a matrix while this one is multiplied.
 
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+use std::ops::Range;
 
-use super::PANEL_ROWS;
 use crate::cpu::matmul::IntegerProduct;
 
 const LINE: usize = 64;
 
 /// The bytes of a panel, in equal portions.
-pub(super) struct Ahead<'a> {
+pub(in crate::cpu::matmul) struct Ahead<'a> {
     /// Integers, scales, biases.
     parts: [&'a [u8]; 3],
     part: usize,
@@ -18,17 +18,18 @@ pub(super) struct Ahead<'a> {
 }
 
 impl<'a> Ahead<'a> {
-    /// The rows from `end` on of the matrix or, behind a task's last panel, what
-    /// the thread's next task begins with; to be asked for in `n_times`.
-    pub(super) fn new(
+    /// The panel that follows `rows` of the matrix or, behind a task's last one,
+    /// what the thread's next task begins with, as many rows; to be asked for in
+    /// `n_times`.
+    pub(in crate::cpu::matmul) fn new(
         product: &IntegerProduct<'a>,
-        end: usize,
+        (rows, panel_rows): (&Range<usize>, usize),
         is_last: bool,
         n_times: usize,
     ) -> Self {
-        let next = if is_last { product.next } else { Some((product.weight, end)) };
+        let next = if is_last { product.next } else { Some((product.weight, rows.end)) };
         let (weight, first) = next.unwrap_or((product.weight, product.weight.rows));
-        let next = first.min(weight.rows)..(first + PANEL_ROWS).min(weight.rows);
+        let next = first.min(weight.rows)..(first + panel_rows).min(weight.rows);
         let row = |all: &'a [u8]| {
             let row_bytes = all.len() / weight.rows.max(1);
             &all[next.start * row_bytes..next.end * row_bytes]
@@ -41,7 +42,7 @@ impl<'a> Ahead<'a> {
     /// The next portion.
     #[inline]
     #[target_feature(enable = "sse")]
-    pub(super) fn ask(&mut self) {
+    pub(in crate::cpu::matmul) fn ask(&mut self) {
         for _ in 0..self.portion {
             let Some(part) = self.parts.get(self.part) else { return };
             if let Some(byte) = part.get(self.at) {

@@ -1,0 +1,61 @@
+//! Packed columns of sixteen rows as lines of four columns.
+
+use std::arch::x86_64::*;
+use std::ops::Range;
+
+use super::ROWS;
+use super::transpose::{transpose, transpose_halves};
+use super::unpack::{COLS, unpack, unpack_part};
+use super::vector::{Lanes, load_32, store_64};
+use crate::cpu::matmul::IntegerProduct;
+
+/// Each line of `out` gets four columns of at most sixteen rows; rows beyond
+/// the last repeat it.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2")]
+pub(super) fn unpack_tile<const BITS: usize>(
+    product: &IntegerProduct<'_>,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    out: &mut [Lanes],
+) {
+    let row_bytes = product.weight.cols * BITS / 8;
+    let packed = product.weight_rows(rows.clone());
+    for (col, out) in cols.clone().step_by(COLS).zip(out.chunks_mut(COLS / 4)) {
+        let n_bytes = COLS.min(cols.end - col) * BITS / 8;
+        if BITS == 4 && n_bytes == 32 {
+            let mut nibbles = [_mm256_setzero_si256(); ROWS];
+            for (r, it) in nibbles.iter_mut().enumerate() {
+                *it = load_32(&packed[r.min(rows.len() - 1) * row_bytes + col / 2..]);
+            }
+            spread_nibbles(transpose_halves(nibbles), out);
+            continue;
+        }
+        let mut vectors = [_mm512_setzero_si512(); ROWS];
+        for (r, it) in vectors.iter_mut().enumerate() {
+            let start = r.min(rows.len() - 1) * row_bytes + col * BITS / 8;
+            let bytes = &packed[start..start + n_bytes];
+            let is_whole = n_bytes == 8 * BITS;
+            *it = if is_whole { unpack::<BITS>(bytes) } else { unpack_part::<BITS>(bytes) };
+        }
+        for (out, it) in out.iter_mut().zip(transpose(vectors)) {
+            store_64(bytemuck::cast_slice_mut(&mut out.0), it);
+        }
+    }
+}
+
+/// Lines of 64 columns, from vectors that hold eight of each row.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn spread_nibbles(eights: [__m512i; 8], out: &mut [Lanes]) {
+    // Bits of a row's columns in a 64-bit lane, which two rows share.
+    let first = _mm512_set1_epi64(0x2c28_2420_0c08_0400);
+    let second = _mm512_set1_epi64(0x3c38_3430_1c18_1410);
+    let mask = _mm512_set1_epi8(15);
+    for (out, eight) in out.as_chunks_mut::<2>().0.iter_mut().zip(eights) {
+        for (out, places) in out.iter_mut().zip([first, second]) {
+            let four = _mm512_multishift_epi64_epi8(places, eight);
+            store_64(bytemuck::cast_slice_mut(&mut out.0), _mm512_and_si512(four, mask));
+        }
+    }
+}
