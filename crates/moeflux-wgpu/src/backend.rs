@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::encoder::{Encoder, Mem};
 use crate::experts::Slots;
 use crate::layout::{Form, Halves, Layout, Tiles};
-use crate::ops::{self, Mask, RopeTable, RoundedInputs, Scratch, Wanted};
+use crate::ops::{self, LastSum, Mask, RopeTable, RoundedInputs, Scratch, Wanted};
 
 const PART_BYTES: usize = 64 << 20;
 
@@ -47,6 +47,9 @@ pub struct Wgpu {
     pub(crate) slots: Slots,
     pub(crate) rounded: RoundedInputs,
     pub(crate) scratch: Scratch,
+    pub(crate) last_sum: Option<LastSum>,
+    /// Whether kernels stand for several where they can.
+    pub(crate) fuses: bool,
     /// Bytes of gates and ups that are computed together, where the device
     /// chooses experts for many rows.
     pub(crate) part_bytes: usize,
@@ -80,6 +83,8 @@ impl Wgpu {
             tiles,
             halves: None,
             least_shared_queries: ops::MANY_QUERIES,
+            last_sum: None,
+            fuses: context.has_many_bindings(),
             encoder: Encoder::new(context),
             bufs: Vec::new(),
             matrices: Vec::new(),

@@ -212,6 +212,8 @@ pub(crate) const MATRIX_UNITS_BYTES: u32 = 46 << 10;
 pub(crate) const WORKGROUP_THREADS: u32 = 256;
 /// Buffers that a kernel reads or writes, its parameters aside.
 pub(crate) const STORAGE_BINDINGS: u32 = 8;
+/// The same of kernels that stand for several, where the device allows so many.
+pub(crate) const MOST_BINDINGS: u32 = 10;
 /// Bytes that a binding must at least reach.
 const BINDING_BYTES: u64 = 128 << 20;
 
@@ -336,6 +338,12 @@ impl Context {
             #[cfg(test)]
             refuses: Default::default(),
         }))
+    }
+
+    /// Whether kernels may read and write as many buffers as several that they
+    /// stand for.
+    pub(crate) fn has_many_bindings(&self) -> bool {
+        self.limits.max_storage_buffers_per_shader_stage >= MOST_BINDINGS
     }
 
     /// Whether products may go through units for matrices of halves: the device

@@ -4,23 +4,25 @@
 //! Parameters and lists of a submission lie in one buffer, the arena, which is
 //! written right before the commands that read it.
 
+mod timing;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use moeflux_backend::{DeviceCounters, DeviceError, KernelTime};
+use moeflux_backend::{DeviceCounters, DeviceError};
 use moeflux_core::Expert;
 use wgpu::{
     BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, BufferBinding, BufferSize,
-    BufferUsages, MapMode, PollType, QuerySet,
+    BufferUsages, ComputePipeline, MapMode, PollType,
 };
 
 use crate::clock::Clock;
-use crate::context::{Context, Order, STORAGE_BINDINGS};
+use crate::context::{Context, MOST_BINDINGS, Order};
 use crate::experts::Packing;
 use crate::recorder::{Batch, Command, Recorder};
-use crate::shader::Variant;
+use crate::shader::{Shader, Variant};
 use crate::staging::{Room, Staging};
 
 /// A device buffer.
@@ -80,6 +82,10 @@ pub(crate) struct Encoder {
     recorder: Recorder,
     /// What was not handed over yet.
     batch: Batch,
+    /// The kernel behind all of these, which may still be taken back.
+    last: Option<Kernel>,
+    /// Kernels recorded so far, those taken back included.
+    n_recorded: u64,
     n_dispatches: usize,
     /// Of the batch that is recorded.
     most_dispatches: usize,
@@ -99,8 +105,18 @@ pub(crate) struct Encoder {
     fault: Option<Fault>,
 }
 
+/// A kernel about to be recorded.
+#[derive(Debug)]
+struct Kernel {
+    shader: Shader,
+    pipeline: ComputePipeline,
+    group: BindGroup,
+    params: u32,
+    grid: [u32; 3],
+}
+
 /// A kernel and the buffers that it is bound to, the unused ones as 0.
-type GroupKey = [u32; 1 + STORAGE_BINDINGS as usize];
+type GroupKey = [u32; 1 + MOST_BINDINGS as usize];
 
 /// A buffer that this backend asked for in vain. Until it has said so at a
 /// read-back nothing is recorded.
@@ -127,6 +143,8 @@ impl Encoder {
             recorder: Recorder::new(Arc::clone(&context), arena.clone()),
             context,
             batch: Batch::default(),
+            last: None,
+            n_recorded: 0,
             n_dispatches: 0,
             most_dispatches: FIRST_BATCH,
             arena: Mem::new(arena),
@@ -216,6 +234,15 @@ impl Encoder {
     /// Begins an op, whose lists and parameters stay in one submission as long
     /// as they are bounded by `OP_BYTES`.
     pub(crate) fn begin(&mut self) {
+        self.begin_behind(None);
+    }
+
+    /// The same, but goes on with the op before while the last kernel is that of
+    /// the number given.
+    pub(crate) fn begin_behind(&mut self, nth: Option<u64>) {
+        if nth == Some(self.n_recorded) {
+            return;
+        }
         let is_full = self.n_dispatches >= self.most_dispatches;
         if is_full || self.batch.arena.len() + OP_BYTES > ARENA_BYTES {
             self.submit();
@@ -266,7 +293,7 @@ impl Encoder {
         };
         let offset = self.params(params);
         // Numbers of buffers begin at 1.
-        let mut key: GroupKey = [0; 1 + STORAGE_BINDINGS as usize];
+        let mut key: GroupKey = [0; 1 + MOST_BINDINGS as usize];
         key[0] = pipeline.id;
         key.iter_mut().skip(1).zip(buffers).for_each(|(key, mem)| *key = mem.id);
         if self.groups.len() >= MAX_GROUPS {
@@ -280,13 +307,41 @@ impl Encoder {
                 group
             }
         };
-        self.note(|| String::from("wait for the host"), true);
         let pipeline = pipeline.pipeline.clone();
-        let grid = [x, y, z];
-        self.batch.commands.push(Command::Run { pipeline, group, params: offset, grid });
+        self.settle();
+        let (shader, grid) = (variant.shader, [x, y, z]);
+        self.last = Some(Kernel { shader, pipeline, group, params: offset, grid });
+        self.n_recorded += 1;
+    }
+
+    /// The number of the kernel recorded last.
+    pub(crate) fn last_kernel(&self) -> u64 {
+        self.n_recorded
+    }
+
+    /// Takes the kernel of that number back, if nothing was recorded behind it
+    /// and it was not handed over; its lists and parameters stay where they are.
+    pub(crate) fn take_back(&mut self, nth: u64) -> bool {
+        nth == self.n_recorded && self.last.take().is_some()
+    }
+
+    /// Puts the last kernel behind the others, from where nobody takes it back.
+    fn settle(&mut self) {
+        let Some(Kernel { shader, pipeline, group, params, grid }) = self.last.take() else {
+            return;
+        };
+        self.note(|| String::from("wait for the host"), true);
+        self.batch.commands.push(Command::Run { pipeline, group, params, grid });
         self.n_dispatches += 1;
         self.counters.add_kernel();
-        self.note(|| format!("{:?} {x} x {}", variant.shader, y * z), false);
+        let [x, y, z] = grid;
+        self.note(|| format!("{shader:?} {x} x {}", y * z), false);
+    }
+
+    /// Records what is no kernel.
+    fn record(&mut self, command: Command) {
+        self.settle();
+        self.batch.commands.push(command);
     }
 
     fn params(&mut self, params: &[u32]) -> u32 {
@@ -326,7 +381,7 @@ impl Encoder {
             return;
         }
         let (from, to) = ((from.0.buffer.clone(), from.1), (to.0.buffer.clone(), to.1));
-        self.batch.commands.push(Command::Copy { from, to, bytes });
+        self.record(Command::Copy { from, to, bytes });
         self.note(|| String::from("copies"), false);
     }
 
@@ -364,7 +419,7 @@ impl Encoder {
         if self.has_run_out() {
             return;
         }
-        self.batch.commands.push(Command::Clear(mem.buffer.clone()));
+        self.record(Command::Clear(mem.buffer.clone()));
     }
 
     /// Overwrites bytes, behind everything recorded so far.
@@ -378,7 +433,7 @@ impl Encoder {
 
     /// Submits what was recorded, if anything was.
     pub(crate) fn flush(&mut self) {
-        if !self.batch.commands.is_empty() {
+        if self.last.is_some() || !self.batch.commands.is_empty() {
             self.submit();
         }
     }
@@ -412,6 +467,7 @@ impl Encoder {
 
     /// What was recorded, if anything was; another one begins.
     fn take_batch(&mut self) -> Option<Batch> {
+        self.settle();
         self.generation += 1;
         self.n_dispatches = 0;
         let host = &mut self.batch.arena;
@@ -493,74 +549,6 @@ impl Encoder {
             self.context.lose(format!("waiting failed: {err}"));
         }
         self.check()
-    }
-
-    /// Notes the time when the device has done what is recorded; false where it
-    /// has no clock.
-    pub(crate) fn stamp(&mut self, nth: u32) -> bool {
-        if self.stamps.is_none() {
-            self.stamps = Clock::of_two(&self.context);
-        }
-        let Some((set, _)) = self.stamps.as_ref().map(Clock::parts) else { return false };
-        self.batch.commands.push(Command::Stamp(set, nth));
-        true
-    }
-
-    /// Seconds between the two times that were noted.
-    ///
-    /// # Errors
-    /// Whatever went wrong since the last read-back.
-    pub(crate) fn seconds_between(&mut self) -> Result<f64, DeviceError> {
-        let Some((set, buffer)) = self.stamps.as_ref().map(Clock::parts) else { return Ok(0.0) };
-        let bytes = self.moments((&set, &buffer), 2)?;
-        let tick = |it: &[u8; 8]| u64::from_le_bytes(*it);
-        let ticks: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(tick).collect();
-        Ok(ticks[1].saturating_sub(ticks[0]) as f64 * self.period() / 1e9)
-    }
-
-    /// Nanoseconds of a tick.
-    fn period(&self) -> f64 {
-        f64::from(self.context.queue.get_timestamp_period())
-    }
-
-    fn moments(
-        &mut self,
-        (set, buffer): (&QuerySet, &Mem),
-        n: u32,
-    ) -> Result<Vec<u8>, DeviceError> {
-        self.batch.commands.push(Command::Resolve(set.clone(), n, buffer.buffer.clone()));
-        self.read(&[(buffer, 0, 8 * u64::from(n))])
-    }
-
-    /// Times kernels, or does not any more; gives those of until then.
-    ///
-    /// # Errors
-    /// Whatever went wrong since the last read-back.
-    pub(crate) fn time_kernels(&mut self, is_on: bool) -> Result<Vec<KernelTime>, DeviceError> {
-        let times = match self.clock.take() {
-            Some(clock) if clock.len() > 1 && !self.has_run_out() => {
-                let (set, buffer) = clock.parts();
-                let bytes = self.moments((&set, &buffer), clock.len())?;
-                clock.times(&bytes, self.period())
-            }
-            _ => Vec::new(),
-        };
-        if is_on {
-            self.clock = Clock::of_kernels(&self.context);
-        }
-        Ok(times)
-    }
-
-    /// Notes that something ended, while kernels are timed; `is_first` where
-    /// only the first of a submission does so.
-    fn note(&mut self, what: impl FnOnce() -> String, is_first: bool) {
-        let Some(clock) = &mut self.clock else { return };
-        if is_first && self.n_dispatches > 0 {
-            return;
-        }
-        let Some(nth) = clock.next(what) else { return };
-        let (set, _) = clock.parts();
-        self.batch.commands.push(Command::Stamp(set, nth));
     }
 
     fn read_back(&mut self, bytes: u64) -> Mem {

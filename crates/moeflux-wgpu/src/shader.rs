@@ -16,6 +16,8 @@ pub(crate) enum Shader {
     ElementwiseRounded,
     Norm,
     NormRounded,
+    /// The same of a sum that is added up first.
+    NormOfSum,
     Rope,
     Round,
     Matvec,
@@ -63,6 +65,12 @@ const ROUNDED: &str = include_str!("shaders/rounded.wgsl");
 /// Constants of the matrix-vector kernels.
 const MATVEC: [&str; 10] =
     ["DIGITS", "FMA", "ALIGNED", "VLANES", "LANES", "ROWS", "X_ROWS", "DEPTH", "THREADS", "ONCE"];
+
+/// Constants of a norm of a sum.
+const NORM_OF_SUM: [&str; 12] = [
+    "KIND", "IN_PLACE", "THREADS", "PER", "GROUP", "DIGITS", "ORDER", "FLOAT", "SUM", "TOP_K",
+    "SHARED", "GATED",
+];
 
 /// Constants of `matmul_halves.wgsl`, see [`crate::layout::Halves`].
 const HALVES: [&str; 7] = ["PARTS", "EMULATED", "X_TILE", "W_TILE", "X_FRAGS", "W_FRAGS", "STEP"];
@@ -128,6 +136,7 @@ impl Shader {
                 "wrrrrww",
                 &["KIND", "IN_PLACE", "THREADS", "PER", "GROUP", "DIGITS", "ORDER", "FLOAT"]
             ),
+            Shader::NormOfSum => facts!("norm", Rounding, "wwrrrrrww", &NORM_OF_SUM),
             Shader::Rope => facts!("rope", Nothing, "wr", &["ADJACENT"]),
             Shader::Round => {
                 facts!("round", Rounding, "rww", &["GROUP", "DIGITS", "ORDER", "FLOAT"])
@@ -252,7 +261,7 @@ impl Variant {
         if self.shader == Shader::MatvecChosen {
             consts.push(("CHOSEN", 1));
         }
-        for name in ["DIGITS", "CHOSEN"] {
+        for name in ["DIGITS", "CHOSEN", "SUM"] {
             if consts.iter().all(|it| it.0 != name) {
                 consts.push((name, 0));
             }

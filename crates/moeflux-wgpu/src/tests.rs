@@ -8,6 +8,7 @@ mod memory;
 mod metal;
 mod mixers;
 mod rounding;
+mod sums;
 
 use std::sync::Arc;
 

@@ -5,6 +5,7 @@ use moeflux_backend::{
 };
 
 use super::rounding::{Beside, Share, beside};
+use super::sums::{self, LastSum, Summands};
 use super::{ELEMENTS, n_rows, word};
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
@@ -39,8 +40,9 @@ fn cols(b: &Wgpu, it: Cols) -> Operand {
     heads(b, it.heads(1))
 }
 
-/// Runs an op over every element of the heads of `out`.
-fn run(b: &mut Wgpu, op: Op, rows: usize, out: Heads, a: Operand, other: Option<Operand>) {
+/// Runs an op over every element of the heads of `out`; whether they were
+/// rounded too.
+fn run(b: &mut Wgpu, op: Op, rows: usize, out: Heads, a: Operand, other: Option<Operand>) -> bool {
     let y = heads(b, out);
     b.written(out.buf);
     let n = rows * out.n_heads * out.head_dim;
@@ -50,12 +52,15 @@ fn run(b: &mut Wgpu, op: Op, rows: usize, out: Heads, a: Operand, other: Option<
     b.encoder.begin();
     let grid = Grid::Linear(n.div_ceil(ELEMENTS));
     match beside(b, out, rows, Share::Elements) {
-        None => b.encoder.dispatch(
-            Variant::new(Shader::Elementwise, &[op as u32]),
-            &params,
-            &[&y.mem, &a.mem, &other.mem],
-            grid,
-        ),
+        None => {
+            b.encoder.dispatch(
+                Variant::new(Shader::Elementwise, &[op as u32]),
+                &params,
+                &[&y.mem, &a.mem, &other.mem],
+                grid,
+            );
+            false
+        }
         Some(Beside { consts, rounded, sums }) => {
             let [group, digits, order, float] = consts;
             let consts = [op as u32, group, digits, order, float];
@@ -66,6 +71,7 @@ fn run(b: &mut Wgpu, op: Op, rows: usize, out: Heads, a: Operand, other: Option<
                 &[&y.mem, &a.mem, &other.mem, &rounded, &sums],
                 grid,
             );
+            true
         }
     }
 }
@@ -77,8 +83,11 @@ pub(crate) fn copy(b: &mut Wgpu, rows: usize, out: Heads, x: Heads) {
 }
 
 pub(crate) fn add(b: &mut Wgpu, rows: usize, acc: Cols, x: Cols) {
-    let x = cols(b, x);
-    run(b, Op::Add, rows, acc.heads(1), x, None);
+    let Operand { mem, view } = cols(b, x);
+    let is_rounded = run(b, Op::Add, rows, acc.heads(1), Operand { mem: mem.clone(), view }, None);
+    if !is_rounded {
+        sums::note(b, rows, acc, || Summands::of_one(mem, view));
+    }
 }
 
 pub(crate) fn add_bias(b: &mut Wgpu, rows: usize, acc: Cols, bias: Vector) {
@@ -115,6 +124,11 @@ struct Norm {
 /// From so many elements on, heads get more threads.
 pub(super) const WIDE: usize = 512;
 
+/// Threads of a head of so many elements.
+pub(super) fn threads(head_dim: usize) -> usize {
+    if head_dim >= WIDE { 256 } else { ELEMENTS }
+}
+
 fn norm(b: &mut Wgpu, rows: usize, op: Norm) {
     let in_place = op.out == op.x;
     assert!(in_place || op.out.buf != op.x.buf, "an op writes a buffer that it also reads");
@@ -123,18 +137,25 @@ fn norm(b: &mut Wgpu, rows: usize, op: Norm) {
     b.written(op.out.buf);
     let weight = b.vector(op.weight).clone();
     let bias = op.bias.map_or_else(|| weight.clone(), |it| b.vector(it).clone());
-    let threads = if op.out.head_dim >= WIDE { 256 } else { 64 };
+    let threads = threads(op.out.head_dim);
     let n = rows * op.out.n_heads;
     let mut params = vec![word(n), word(op.out.n_heads), word(op.out.head_dim), op.eps.to_bits()];
     params.extend([y.view, x.view, gate.view].as_flattened());
     // What a kernel does not read may not be what it writes.
     let x_mem = if in_place { &weight } else { &x.mem };
     let gate_mem = if op.gate.is_some() { &gate.mem } else { &weight };
-    b.encoder.begin();
+    b.encoder.begin_behind(b.last_sum.as_ref().map(LastSum::nth));
     let consts =
         [op.kind, u32::from(in_place), word(threads), word(op.out.head_dim.div_ceil(threads))];
     let buffers = [&y.mem, x_mem, &weight, gate_mem, &bias];
-    match beside(b, op.out, rows, Share::Head) {
+    let beside = beside(b, op.out, rows, Share::Head);
+    if op.kind == 0
+        && !in_place
+        && let Some(summands) = sums::take(b, rows, op.x, &y.mem)
+    {
+        return summands.norm(b, rows, (&params, consts), [&y.mem, &x.mem, &weight], beside);
+    }
+    match beside {
         None => {
             b.encoder.dispatch(
                 Variant::new(Shader::Norm, &consts),

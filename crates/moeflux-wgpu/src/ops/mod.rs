@@ -11,6 +11,7 @@ mod products;
 mod repeated;
 mod rounding;
 mod store;
+mod sums;
 
 pub(crate) use attention::{MANY_QUERIES, Mask, attention, gated_attention, select_positions};
 pub(crate) use elementwise::{
@@ -27,6 +28,7 @@ pub(crate) use repeated::{
     Repeated, current_layout, digits_of, effective_layout, plain_layout, project_repeated,
 };
 pub(crate) use rounding::{RoundedInputs, Wanted};
+pub(crate) use sums::LastSum;
 
 use moeflux_backend::Span;
 

@@ -10,6 +10,7 @@ use moeflux_core::{ExpertId, ExpertKey, ExpertLayout, GateUp, MatrixLayout};
 
 use super::products::{self, Job, List, Products, RoundedBefore, Source, holds_rows, run};
 use super::rounding::{Digits, Rounded, digits, rounded_form, unkept};
+use super::sums::{self, Summands};
 use super::{ELEMENTS, word};
 use crate::arena::Decoder;
 use crate::backend::Wgpu;
@@ -374,22 +375,29 @@ pub(super) fn add_up(b: &mut Wgpu, rows: usize, op: Sum, (lists, weights): (Mem,
     assert!(acc.buf != slots, "an op writes a buffer that it also reads");
     let y = b.written(acc.buf);
     let slots = b.buf(slots).clone();
-    let out = shared.map(|it| (b.buf(it.out.buf).clone(), it.out.start));
-    let gate = shared.and_then(|it| it.gate).map(|it| (b.buf(it.buf).clone(), it.start));
+    // What there is not is not read.
+    let operand = |it: Option<Cols>| match it {
+        Some(it) => (b.buf(it.buf).mem.clone(), [word(it.start), word(b.buf(it.buf).width)]),
+        None => (lists.clone(), [0; 2]),
+    };
+    let (out, of_out) = operand(shared.map(|it| it.out));
+    let (gate, of_gate) = operand(shared.and_then(|it| it.gate));
     let n = rows * acc.len;
     let mut params = vec![word(n), word(acc.len), word(top_k), word(acc.start), word(y.width)];
     params.extend([word(slots.width), weights]);
-    for operand in [&out, &gate] {
-        let (start, width) = operand.as_ref().map_or((0, 0), |(buf, start)| (*start, buf.width));
-        params.extend([word(start), word(width)]);
-    }
-    let consts = [u32::from(out.is_some()), u32::from(gate.is_some())];
-    let out = out.map_or_else(|| lists.clone(), |it| it.0.mem);
-    let gate = gate.map_or_else(|| lists.clone(), |it| it.0.mem);
+    params.extend([of_out, of_gate].as_flattened());
+    let consts = [shared.is_some(), shared.is_some_and(|it| it.gate.is_some())].map(u32::from);
     b.encoder.dispatch(
         Variant::new(Shader::Combine, &consts),
         &params,
         &[&y.mem, &slots.mem, &lists, &out, &gate],
         Grid::Linear(n.div_ceil(ELEMENTS)),
     );
+    sums::note(b, rows, acc, || Summands {
+        views: [[0, word(slots.width)], of_out, of_gate].map(|[start, width]| [start, width, 0, 0]),
+        mems: [slots.mem, lists, out],
+        gate,
+        weights,
+        consts: [2, word(top_k), consts[0], consts[1]],
+    });
 }

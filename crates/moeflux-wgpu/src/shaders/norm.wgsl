@@ -1,6 +1,9 @@
 // Norms of heads, one a workgroup. KIND: 0 root mean square; 1 the same, gated;
 // 2 mean and variance. A thread has PER elements, THREADS apart. Where DIGITS is
 // set, heads lie behind each other and are rounded too, see `rounded.wgsl`.
+//
+// SUM: rows are summed up first, in place: 1 as `elementwise.wgsl` adds, 2 as
+// `combine.wgsl` does, of TOP_K outputs a row.
 
 struct View {
     start: u32,
@@ -18,17 +21,35 @@ struct Params {
     y: View,
     x: View,
     gate: View,
+    added: View,
+    shared_out: View,
+    // (rows, TOP_K)
+    weights: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+#if SUM
+@group(0) @binding(2) var<storage, read_write> x: array<f32>;
+#else
 @group(0) @binding(2) var<storage, read> x: array<f32>;
+#end
 @group(0) @binding(3) var<storage, read> weight: array<f32>;
 @group(0) @binding(4) var<storage, read> gate: array<f32>;
+#if SUM
+@group(0) @binding(5) var<storage, read> added: array<f32>;
+@group(0) @binding(6) var<storage, read> lists: array<u32>;
+@group(0) @binding(7) var<storage, read> shared_out: array<f32>;
+#if DIGITS
+@group(0) @binding(8) var<storage, read_write> rounded: array<u32>;
+@group(0) @binding(9) var<storage, read_write> sums: array<vec2<f32>>;
+#end
+#else
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
 #if DIGITS
 @group(0) @binding(6) var<storage, read_write> rounded: array<u32>;
 @group(0) @binding(7) var<storage, read_write> sums: array<vec2<f32>>;
+#end
 #end
 
 var<workgroup> partial: array<f32, THREADS>;
@@ -71,8 +92,49 @@ fn main(
 #each k PER
     let i$k = min(thread + THREADS * $ku, p.head_dim - 1u);
     let counts$k = thread + THREADS * $ku < p.head_dim;
-    let x$k = input(at_y, at_x, i$k);
+    let input$k = input(at_y, at_x, i$k);
     let weight$k = weight[i$k];
+#end
+#if SUM
+#if SUM/2
+#each r TOP_K
+    let share$r = bitcast<f32>(lists[p.weights + row * TOP_K + $ru]);
+    let slot$r = (row * TOP_K + $ru) * p.added.width;
+#end
+    var factor = 1.0;
+#if GATED
+    factor = sigmoid(gate[at_gate]);
+#end
+#each k PER
+#each r TOP_K
+    let part$k_$r = added[slot$r + i$k];
+#end
+#if SHARED
+    let shared$k = shared_out[row * p.shared_out.width + p.shared_out.start + i$k];
+#end
+#end
+#each k PER
+    var sum$k = 0.0;
+#each r TOP_K
+    if (share$r != 0.0) { sum$k = fma(part$k_$r, share$r, sum$k); }
+#end
+#if SHARED
+    sum$k = fma(shared$k, factor, sum$k);
+#end
+#end
+#else
+#each k PER
+    let sum$k = added[row * p.added.width + p.added.start + i$k];
+#end
+#end
+#each k PER
+    let x$k = input$k + sum$k;
+    if (counts$k) { x[at_x + i$k] = x$k; }
+#end
+#else
+#each k PER
+    let x$k = input$k;
+#end
 #end
     var mean = 0.0;
     if (KIND == 2u) {
@@ -92,7 +154,10 @@ fn main(
     if (counts$k) {
         var v = v$k * inverse * weight$k;
         if (KIND == 1u) { v *= silu(gate[at_gate + i$k]); }
+#if SUM
+#else
         if (KIND == 2u) { v += bias[i$k]; }
+#end
         y[at_y + i$k] = v;
     }
 #end

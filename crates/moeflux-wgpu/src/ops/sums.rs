@@ -1,0 +1,113 @@
+//! Sums that the norm right behind them adds up itself, in the order of the
+//! kernel that it takes the place of.
+
+use moeflux_backend::{Cols, Heads};
+
+use super::Grown;
+use super::products::holds_rows;
+use super::rounding::Beside;
+use crate::backend::Wgpu;
+use crate::encoder::{Grid, Mem};
+use crate::shader::{Shader, Variant};
+
+/// Summands of all elements of a thread, which are on their way at once.
+const MOST: usize = 320;
+
+/// The kernel that added to columns of a buffer last.
+#[derive(Debug)]
+pub(crate) struct LastSum {
+    nth: u64,
+    rows: usize,
+    acc: Cols,
+    summands: Summands,
+}
+
+impl LastSum {
+    /// The number of its kernel.
+    pub(super) fn nth(&self) -> u64 {
+        self.nth
+    }
+}
+
+/// What a kernel adds to columns, as `norm.wgsl` reads it.
+#[derive(Debug)]
+pub(super) struct Summands {
+    /// What is added: rows, or outputs of experts; the lists with their weights,
+    /// and what a shared expert gives.
+    pub(super) mems: [Mem; 3],
+    /// The logit that scales what the shared expert gives.
+    pub(super) gate: Mem,
+    /// Of the first and the last of these buffers, and of the gate.
+    pub(super) views: [[u32; 4]; 3],
+    /// First word of the weights.
+    pub(super) weights: u32,
+    /// The constants from `SUM` on.
+    pub(super) consts: [u32; 4],
+}
+
+impl Summands {
+    /// A row for each row.
+    pub(super) fn of_one(mem: Mem, view: [u32; 4]) -> Summands {
+        let mems = [(); 3].map(|()| mem.clone());
+        Summands {
+            mems,
+            gate: mem,
+            views: [view, [0; 4], [0; 4]],
+            weights: 0,
+            consts: [1, 0, 0, 0],
+        }
+    }
+
+    /// A norm of the sum: the parameters and constants of the norm alone, and its
+    /// output, the sum and its weight.
+    pub(super) fn norm(
+        self,
+        b: &mut Wgpu,
+        rows: usize,
+        (params, consts): (&[u32], [u32; 4]),
+        [y, acc, weight]: [&Mem; 3],
+        beside: Option<Beside>,
+    ) {
+        let Summands { mems: [added, lists, shared], gate, views, weights, consts: own } = self;
+        let [of_added, of_shared, of_gate] = views;
+        let mut params = params[..12].to_vec();
+        params.extend([of_gate, of_added, of_shared].as_flattened());
+        params.push(weights);
+        let (rounding, rounded, sums) = match beside {
+            Some(Beside { consts, rounded, sums }) => (consts, rounded, sums),
+            None => {
+                let [rounded, sums] = &mut b.scratch.unused;
+                let mut memory = |it: &mut Grown| it.words(&mut b.encoder, 4);
+                ([0; 4], memory(rounded), memory(sums))
+            }
+        };
+        let consts = [consts, rounding, own];
+        b.encoder.dispatch(
+            Variant::new(Shader::NormOfSum, consts.as_flattened()),
+            &params,
+            &[y, acc, weight, &gate, &added, &lists, &shared, &rounded, &sums],
+            Grid::Linear(rows),
+        );
+    }
+}
+
+/// Notes that the last kernel added to columns of so many rows.
+pub(super) fn note(b: &mut Wgpu, rows: usize, acc: Cols, summands: impl FnOnce() -> Summands) {
+    if b.fuses && holds_rows(rows) {
+        let (nth, summands) = (b.encoder.last_kernel(), summands());
+        b.last_sum = Some(LastSum { nth, rows, acc, summands });
+    }
+}
+
+/// Takes the last kernel back where it added to what a norm is about to read
+/// from `x`; gives what it added. The norm writes `y`.
+pub(super) fn take(b: &mut Wgpu, rows: usize, x: Heads, y: &Mem) -> Option<Summands> {
+    let LastSum { nth, rows: of_rows, acc, summands } = b.last_sum.take()?;
+    let [_, top_k, ..] = summands.consts;
+    let per_thread = x.head_dim.div_ceil(super::elementwise::threads(x.head_dim));
+    let can = acc.heads(1) == x
+        && of_rows == rows
+        && summands.mems.iter().chain([&summands.gate]).all(|it| it.id != y.id)
+        && per_thread * (top_k as usize + 2) <= MOST;
+    (can && b.encoder.take_back(nth)).then_some(summands)
+}
