@@ -19,7 +19,7 @@ use std::sync::Arc;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
 pub use counters::{DeviceCounters, DeviceStats, KernelTime};
-pub use mixers::{DeltaNet, GatedAttention};
+pub use mixers::{DeltaNet, GatedAttention, SharedExpert};
 pub use ops::{
     Activation, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
     ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, GatedRmsNorm, HeadProduct, Heads,
@@ -199,6 +199,10 @@ pub trait Backend: Send {
     fn has_room_for_experts(&mut self, _bytes: u64) -> bool {
         false
     }
+    /// Tells the gate, up and down projections of the expert that every row of a
+    /// layer gets, before experts of the layer are kept: a device may keep a copy
+    /// of it beside these.
+    fn note_shared_expert(&mut self, _layer: LayerIdx, _projections: [Weight; 3]) {}
     /// Takes an expert of a layer of `n_experts` for good; false where there is
     /// no room, and then whoever asks should [drop](Backend::drop_experts) them
     /// all. It may be held until the next [flush](Backend::flush).
@@ -214,7 +218,8 @@ pub trait Backend: Send {
     }
     /// [`route`](Backend::route), [`experts`](Backend::experts) and
     /// [`combine`](Backend::combine) with the experts of a layer that the device
-    /// [holds](Backend::holds_layer), and without reading anything back.
+    /// [holds](Backend::holds_layer) and the [shared](SharedExpert) one, without
+    /// reading anything back; what lies in the room for outputs afterwards is open.
     fn routed_experts(&mut self, _rows: usize, op: RoutedExperts) {
         panic!("layer {} is not held", op.layer.0);
     }

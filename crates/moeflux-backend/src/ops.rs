@@ -6,6 +6,8 @@ use std::sync::Arc;
 use moeflux_core::quant::MatrixFormat;
 use moeflux_core::{Expert, ExpertId, HostBuf, LayerIdx};
 
+use crate::SharedExpert;
+
 /// Device memory holding `f32` activations, one row a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Buf(pub u32);
@@ -556,12 +558,13 @@ pub struct RoutedExperts {
     pub activation: Activation,
     /// Added to the products, where the family has them.
     pub biases: Option<ExpertBiases>,
-    /// One row a chosen expert.
+    /// Room for one row a chosen expert.
     pub slots: Buf,
     /// The residual stream, to which all of it is added.
     pub acc: Cols,
-    /// The shared expert, where there is one.
-    pub shared: Option<Shared>,
+    /// The shared expert, where there is one, of which nothing is done yet but
+    /// the logit that scales it.
+    pub shared: Option<SharedExpert>,
 }
 
 /// `acc += sum over ranks of weights[rank] * slots[rank]`, in rank order,

@@ -533,6 +533,10 @@ impl Backend for Timed {
         self.inner.has_room_for_experts(bytes)
     }
 
+    fn note_shared_expert(&mut self, layer: LayerIdx, projections: [Weight; 3]) {
+        self.inner.note_shared_expert(layer, projections);
+    }
+
     fn keep_expert(&mut self, expert: &Arc<Expert>, n_experts: usize) -> bool {
         self.inner.keep_expert(expert, n_experts)
     }

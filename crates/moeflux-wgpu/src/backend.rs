@@ -371,6 +371,13 @@ impl Backend for Wgpu {
         self.slots.has_room(&self.encoder, bytes)
     }
 
+    fn note_shared_expert(&mut self, layer: LayerIdx, projections: [Weight; 3]) {
+        if self.fuses {
+            let matrices = projections.map(|it| self.matrix(it).clone());
+            self.slots.note_shared(layer, matrices);
+        }
+    }
+
     fn keep_expert(&mut self, expert: &Arc<Expert>, n_experts: usize) -> bool {
         self.slots.keep(&mut self.encoder, expert, n_experts)
     }

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-use moeflux_core::quant::MatrixView;
+use moeflux_core::quant::{MatrixFormat, MatrixView};
 use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, LayerIdx, MatrixLayout};
 
-use crate::arena::{Place, place, sizes};
+use crate::arena::{Decoder, Matrix, Place, place, sizes};
 use crate::encoder::{Encoder, Mem};
 
 /// Where the matrices of an expert lie: gate and up, or both in one, then down.
@@ -59,6 +59,8 @@ pub(crate) struct KeptLayer {
     pub(crate) layout: Arc<ExpertLayout>,
     /// By expert; a slot that is not filled yet has none.
     pub(crate) slots: Vec<Option<Slot>>,
+    /// Of the expert that every row gets, where a copy of it lies here too.
+    pub(crate) shared: Option<Slot>,
     /// What the slots lie in.
     pub(crate) buffers: Vec<Mem>,
     /// What kernels look up of experts that the device chose, once all slots are filled.
@@ -77,6 +79,8 @@ pub(crate) struct Slots {
     clock: u64,
     is_full: bool,
     kept: HashMap<LayerIdx, Arc<KeptLayer>>,
+    /// The matrices of experts that every row gets.
+    shared: HashMap<LayerIdx, [Matrix; 3]>,
     /// Experts that came or left, and whether each was there afterwards.
     moves: Vec<(ExpertKey, bool)>,
 }
@@ -95,6 +99,7 @@ impl Slots {
             clock: 0,
             is_full: false,
             kept: HashMap::new(),
+            shared: HashMap::new(),
             moves: Vec::new(),
         }
     }
@@ -192,12 +197,25 @@ impl Slots {
         left == 0
     }
 
+    /// Notes the matrices of the expert that every row of a layer gets.
+    pub(crate) fn note_shared(&mut self, layer: LayerIdx, matrices: [Matrix; 3]) {
+        self.shared.insert(layer, matrices);
+    }
+
     /// Keeps an expert; false where there is no room.
     pub(crate) fn keep(&mut self, encoder: &mut Encoder, expert: &Arc<Expert>, n: usize) -> bool {
         let packing = self.packing(&expert.layout);
         let key = expert.key;
         if !self.kept.contains_key(&key.layer) {
-            let Some(layer) = self.reserve(encoder, &packing, n) else { return false };
+            let shared = self.shared.get(&key.layer).filter(|it| packing.suits(it)).cloned();
+            let has_shared = usize::from(shared.is_some());
+            let Some(mut layer) = self.reserve(encoder, &packing, n + has_shared) else {
+                return false;
+            };
+            layer.slots.truncate(n);
+            if let Some(matrices) = shared {
+                layer.take_shared(encoder, &packing, &matrices);
+            }
             self.kept.insert(key.layer, Arc::new(layer));
         }
         let layer = self.kept.get_mut(&key.layer).expect("it is there now");
@@ -223,7 +241,7 @@ impl Slots {
         true
     }
 
-    /// Room for the experts of a layer.
+    /// Room for so many experts of a layer.
     fn reserve(&mut self, encoder: &Encoder, packing: &Packing, n: usize) -> Option<KeptLayer> {
         let Packing { of, bytes, .. } = packing;
         let context = encoder.context();
@@ -244,7 +262,7 @@ impl Slots {
         free.reverse();
         self.taken += taken;
         let layout = Arc::clone(of);
-        Some(KeptLayer { layout, slots: vec![None; n], buffers, table: None, free })
+        Some(KeptLayer { layout, slots: vec![None; n], shared: None, buffers, table: None, free })
     }
 
     /// Gives back the room of all experts that were to stay.
@@ -310,6 +328,19 @@ impl Slots {
     }
 }
 
+impl KeptLayer {
+    /// Copies the expert that every row gets to the last room that is free.
+    fn take_shared(&mut self, encoder: &mut Encoder, packing: &Packing, matrices: &[Matrix; 3]) {
+        let (mem, at) = self.free.remove(0);
+        for (matrix, (to, _)) in matrices.iter().zip(&packing.parts) {
+            let piece = &matrix.pieces[0];
+            let from = (&piece.mem, 4 * u64::from(piece.place.elements));
+            encoder.copy(from, (&mem, (at + to.start) as u64), to.len() as u64);
+        }
+        self.shared = Some(Slot { mem, at, places: packing.places(at) });
+    }
+}
+
 impl Pool {
     /// An expert's slot, which is used now.
     fn touch(&mut self, key: ExpertKey, now: u64) -> Option<(Slot, Arc<ExpertLayout>)> {
@@ -338,6 +369,20 @@ impl Packing {
         });
         let parts = parts.collect();
         Packing { of: Arc::clone(of), bytes: bytes.max(16), parts }
+    }
+
+    /// Whether matrices lie on the device as those of an expert do.
+    fn suits(&self, matrices: &[Matrix; 3]) -> bool {
+        let is_like = |(matrix, nth): (&Matrix, usize)| {
+            let (of, scales) = (self.matrix(nth), self.parts[nth].1);
+            let [piece] = &matrix.pieces[..] else { return false };
+            (matrix.rows, matrix.cols, matrix.decoder)
+                == (of.rows, of.cols, Decoder::new(of.format))
+                && piece.place == place(4 * piece.place.elements as usize, scales)
+                && piece.phase == 0
+                && !matches!(of.format, MatrixFormat::Blocks(it) if it.phase > 0)
+        };
+        self.parts.len() == matrices.len() && matrices.iter().zip(0..).all(is_like)
     }
 
     /// Bytes of an expert.
@@ -369,9 +414,11 @@ impl Packing {
     }
 }
 
-/// Where the matrices of a layer's experts lie.
+/// Where the matrices of a layer's experts lie, and of the one that every row
+/// gets, or of the first again.
 fn table(encoder: &mut Encoder, layer: &KeptLayer) -> Option<Mem> {
-    let slots = || layer.slots.iter().flatten();
+    let first = || layer.slots.iter().flatten().next();
+    let slots = || layer.slots.iter().flatten().chain(layer.shared.as_ref().or_else(first));
     let places = slots().flat_map(|it| it.places).flat_map(|it| [it.elements, it.scales]);
     let buffer = |it: &Slot| layer.buffers.iter().position(|mem| mem.id == it.mem.id);
     let buffers = slots().map(|it| buffer(it).expect("slots lie in the layer's buffers") as u32);

@@ -8,11 +8,11 @@ use moeflux_core::{
     MatrixLayout, PartSpan,
 };
 
-use super::products::{formats, group_size, matrix_bytes};
+use super::products::{formats, group_size, load, matrix_bytes};
 use super::{Numbers, Suite, filled, read};
 use crate::{
     Activation, Backend, Combine, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts,
-    HeldExperts, Inputs, Route, RoutedExperts, Routing, Scoring, Shared,
+    HeldExperts, Inputs, Route, RoutedExperts, Routing, Scoring, Shared, SharedExpert,
 };
 
 pub(super) fn check(suite: &Suite<'_>) {
@@ -71,19 +71,21 @@ fn held(suite: &Suite<'_>, shape: Shape, is_gpt_oss: bool, rows: usize) {
         };
         let experts: Vec<_> =
             (0..).take(N_EXPERTS).map(|id| expert(shape, id, hidden, intermediate)).collect();
+        let (inputs, layer) = (Inputs::Full, LayerIdx(0));
+        let shared = shared_expert(b, shape.format, (rows, hidden, intermediate), inputs);
+        let SharedExpert { gate_proj, up_proj, down_proj, .. } = shared;
+        b.note_shared_expert(layer, [gate_proj, up_proj, down_proj]);
         let is_held = b.has_room_for_experts(1 << 20)
             && experts.iter().all(|it| b.keep_expert(it, N_EXPERTS));
         let logits = filled(b, rows, N_EXPERTS, 83);
         let x = filled(b, rows, hidden, 84);
         let acc = filled(b, rows, hidden, 85);
-        let shared =
-            Some(Shared { out: filled(b, rows, hidden, 86), gate: Some(filled(b, rows, 1, 87)) });
         let top_k = 4;
         let slots = filled(b, rows * top_k, hidden, 88).buf;
         let route = Route { logits, top_k, scoring };
-        let (inputs, layer) = (Inputs::Full, LayerIdx(0));
         if is_held {
             assert!(b.holds_layer(layer, rows), "all experts of the layer are kept");
+            let shared = Some(shared);
             let op =
                 RoutedExperts { layer, route, x, inputs, activation, biases, slots, acc, shared };
             b.routed_experts(rows, op);
@@ -96,10 +98,32 @@ fn held(suite: &Suite<'_>, shape: Shape, is_gpt_oss: bool, rows: usize) {
             };
             let calls: Vec<ExpertCall> = chosen.iter().enumerate().map(call).collect();
             b.experts(Experts { out: slots, x, inputs, activation, biases, calls: &calls });
+            shared.run_parts(b, rows, x);
+            let shared = Some(shared.shared);
             b.combine(rows, Combine { acc, slots, top_k, weights: &weights, shared });
         }
         read(b, acc.buf, rows)
     });
+}
+
+fn shared_expert(
+    b: &mut dyn Backend,
+    format: MatrixFormat,
+    (rows, hidden, intermediate): (usize, usize, usize),
+    inputs: Inputs,
+) -> SharedExpert {
+    let [gate, up, activated] = [89, 90, 91].map(|seed| filled(b, rows, intermediate, seed));
+    let shared = Shared { out: filled(b, rows, hidden, 86), gate: Some(filled(b, rows, 1, 87)) };
+    let mut matrix = |shape, seed| load(b, format, shape, inputs, seed);
+    SharedExpert {
+        gate_proj: matrix((intermediate, hidden), 92),
+        up_proj: matrix((intermediate, hidden), 93),
+        down_proj: matrix((hidden, intermediate), 94),
+        gate,
+        up,
+        activated,
+        shared,
+    }
 }
 
 /// Experts that come and go while kernels that need them may still wait.

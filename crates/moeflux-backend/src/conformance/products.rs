@@ -107,7 +107,7 @@ fn host(bytes: &[u8]) -> HostBuf {
     buf
 }
 
-fn load(
+pub(super) fn load(
     backend: &mut dyn Backend,
     format: MatrixFormat,
     (rows, cols): (usize, usize),

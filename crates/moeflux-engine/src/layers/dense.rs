@@ -1,6 +1,6 @@
 //! Gated multilayer perceptrons: `down(silu(gate(x)) * up(x))`.
 
-use moeflux_backend::{Cols, Projection, Weight};
+use moeflux_backend::{Cols, Projection, Shared, SharedExpert, Weight};
 
 use super::Step;
 use super::decoder::Builder;
@@ -53,6 +53,18 @@ impl GatedMlp {
             Projection { weight: self.gate_proj, out: gate },
             Projection { weight: self.up_proj, out: up },
         ]
+    }
+
+    /// Gate, up and down.
+    pub(crate) fn weights(&self) -> [Weight; 3] {
+        [self.gate_proj, self.up_proj, self.down_proj]
+    }
+
+    /// All of it beside routed experts.
+    pub(crate) fn beside_experts(&self, shared: Shared) -> SharedExpert {
+        let GatedMlp { gate_proj, up_proj, down_proj, scratch } = *self;
+        let GatedScratch { gate, up, activated } = scratch;
+        SharedExpert { gate_proj, up_proj, down_proj, gate, up, activated, shared }
     }
 
     /// The rest, once [`GatedMlp::first_projections`] are done.

@@ -219,6 +219,9 @@ impl MoeBlocks {
             Some((shape, scratch)) => Some(SharedExpert::load(shape, scratch, name, builder)?),
             None => None,
         };
+        if let Some(shared) = &shared {
+            builder.build.backend().note_shared_expert(layer, shared.mlp.weights());
+        }
         let prefix = name.to_owned();
         let decl = ExpertsDecl { layer, prefix, parts, fused, n_experts, hidden, intermediate };
         builder.build.weights.experts(decl)?;
@@ -254,12 +257,14 @@ impl Moe {
     ) -> Result<(), EngineError> {
         let rows = step.rows();
         let MoeScratch { logits, slots } = self.scratch;
-        with_projections(self.first_projections(), |all| step.backend.project(rows, x, all));
+        let is_held = self.is_held(step);
+        let first = self.first_projections(!is_held);
+        with_projections(first, |all| step.backend.project(rows, x, all));
         if let Some(bias) = self.router_bias {
             step.backend.add_bias(rows, logits, bias);
         }
         let route = Route { logits, top_k: self.top_k, scoring: self.scoring };
-        if self.is_held(step) {
+        if is_held {
             self.forward_held(step, acc, x, route);
             return Ok(());
         }
@@ -337,10 +342,7 @@ impl Moe {
 
     /// As [`forward`](Moe::forward) where the device has all experts.
     fn forward_held(&self, step: &mut Step<'_>, acc: Cols, x: Cols, route: Route) {
-        let layer = Some(self.layer.0);
-        step.backend.begin_stage(Stage::SharedExpert, layer);
-        let shared = self.shared.as_ref().map(|it| it.forward(step));
-        step.backend.begin_stage(Stage::RoutedExperts, layer);
+        step.backend.begin_stage(Stage::RoutedExperts, Some(self.layer.0));
         let op = RoutedExperts {
             layer: self.layer,
             route,
@@ -350,7 +352,7 @@ impl Moe {
             biases: self.biases,
             slots: self.scratch.slots,
             acc,
-            shared,
+            shared: self.shared.map(|it| it.mlp.beside_experts(it.contribution())),
         };
         step.backend.routed_experts(step.rows(), op);
     }
@@ -391,13 +393,15 @@ impl Moe {
         Ok(step.backend.route(rows, route)?.experts)
     }
 
-    /// What depends on nothing but the input.
-    fn first_projections(&self) -> impl Iterator<Item = Projection> {
+    /// What depends on nothing but the input, with the shared expert's matrices
+    /// or without.
+    fn first_projections(&self, with_shared: bool) -> impl Iterator<Item = Projection> {
         let router = Projection { weight: self.router, out: self.scratch.logits };
-        let shared = self.shared.iter().flat_map(|shared| {
+        let shared = self.shared.iter().flat_map(move |shared| {
             let gate = shared.gate.zip(shared.scratch.scale);
             let gate = gate.map(|(weight, out)| Projection { weight, out });
-            shared.mlp.first_projections().into_iter().chain(gate)
+            let first = with_shared.then(|| shared.mlp.first_projections());
+            first.into_iter().flatten().chain(gate)
         });
         iter::once(router).chain(shared)
     }
@@ -418,8 +422,12 @@ impl SharedExpert {
 
     /// Finishes what [`Moe::first_projections`] began.
     fn forward(&self, step: &mut Step<'_>) -> Shared {
+        self.mlp.finish(step, self.scratch.out);
+        self.contribution()
+    }
+
+    fn contribution(&self) -> Shared {
         let SharedScratch { out, scale, .. } = self.scratch;
-        self.mlp.finish(step, out);
         Shared { out, gate: scale }
     }
 }

@@ -101,7 +101,7 @@ pub(super) fn routed_experts(
         part.multiply(b, experts, &[(down, 2, 0)], &way);
     }
     add_down_biases(b, experts, &layer.layout.down, (ids, n));
-    let sum = Sum { acc, slots, top_k, shared };
+    let sum = Sum::of(b, acc, slots, top_k, shared.map(|it| it.shared));
     add_up(b, rows, sum, (ids.clone(), word(n)));
 }
 

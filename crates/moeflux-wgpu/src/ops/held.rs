@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use moeflux_backend::{Experts, RoutedExperts};
+use moeflux_backend::{Activation, Experts, RoutedExperts, SharedExpert};
 use moeflux_core::MatrixLayout;
 
 use super::moe::{Sum, activate, add_up, choose, first_products, phase, rounding_of_down};
@@ -21,12 +21,44 @@ use crate::encoder::{Grid, Mem};
 use crate::experts::KeptLayer;
 use crate::shader::{Shader, Variant};
 
+/// What `matvec.wgsl` calls the expert that every row gets.
+const SHARED: u32 = u32::MAX;
+
+/// Rows of activations of experts: so many that were chosen, `top_k` a row, and
+/// behind them those of the shared expert, one a row, where it goes along.
+#[derive(Clone, Copy)]
+struct Choices {
+    n: usize,
+    top_k: usize,
+    n_shared: usize,
+}
+
+impl Choices {
+    fn len(self) -> usize {
+        self.n + self.n_shared
+    }
+
+    /// The row that a choice is of.
+    fn row(self, nth: usize) -> usize {
+        if nth < self.n { nth / self.top_k } else { nth - self.n }
+    }
+
+    /// What a job says of a choice.
+    fn name(self, nth: usize) -> u32 {
+        if nth < self.n { word(nth) } else { SHARED }
+    }
+}
+
 pub(crate) fn routed_experts(b: &mut Wgpu, rows: usize, op: RoutedExperts) {
     let RoutedExperts { x, inputs, activation, biases, slots, acc, shared, .. } = op;
     let top_k = op.route.top_k;
     let layer = Arc::clone(b.slots.held(op.layer).expect("the layer is held"));
     assert_eq!(layer.slots.len(), op.route.logits.len, "one logit an expert");
     b.encoder.counters().add_hits(rows * top_k);
+    let goes_along = holds_rows(rows) && shared.is_some_and(|it| goes_along(b, &op, &it, &layer));
+    if let Some(shared) = shared.filter(|_| !goes_along) {
+        shared.run_parts(b, rows, x);
+    }
     b.encoder.begin();
     let ids = choose(b, rows, op.route);
     if !holds_rows(rows) {
@@ -34,16 +66,18 @@ pub(crate) fn routed_experts(b: &mut Wgpu, rows: usize, op: RoutedExperts) {
     }
     let chosen = Chosen { ids: &ids, layer: &layer };
     let layout = Arc::clone(&layer.layout);
-    let (n, intermediate) = (rows * top_k, layout.intermediate());
+    let choices = Choices { n: rows * top_k, top_k, n_shared: if goes_along { rows } else { 0 } };
+    let (n, intermediate) = (choices.len(), layout.intermediate());
     let gate_up = b.scratch.gate_up.words(&mut b.encoder, n * 2 * intermediate);
     let activated = b.scratch.activated.words(&mut b.encoder, n * intermediate);
     let source = Source::of(b, x, rows);
-    let lists: Vec<List> = (0..n).map(|nth| vec![(nth / top_k, nth * 2 * intermediate)]).collect();
+    let lists: Vec<List> =
+        (0..n).map(|nth| vec![(choices.row(nth), nth * 2 * intermediate)]).collect();
     for set in first_products(&layout) {
         let mut jobs = Vec::new();
         for (matrix, which, out) in &set {
             assert_eq!(matrix.cols, x.len, "shape of an expert");
-            jobs.extend(jobs_of(&layer, matrix, (*which, *out), n));
+            jobs.extend(jobs_of(&layer, matrix, (*which, *out), choices));
         }
         let decoder = Decoder::new(set[0].0.format);
         let digits = digits(decoder, inputs);
@@ -54,9 +88,29 @@ pub(crate) fn routed_experts(b: &mut Wgpu, rows: usize, op: RoutedExperts) {
     let rounding = rounding_of_down(b, &layout, experts, n);
     let of_rows = (ids.clone(), 0, n);
     let rounded = activate(b, &layout, experts, of_rows, (&gate_up, &activated), rounding);
-    down(b, experts, chosen, (&activated, rounded), n);
-    let sum = Sum { acc, slots, top_k, shared };
-    add_up(b, rows, sum, (ids, word(n)));
+    let out = match goes_along {
+        true => (b.scratch.outputs.words(&mut b.encoder, n * acc.len), acc.len),
+        false => (b.written(slots).mem, b.buf(slots).width),
+    };
+    down(b, experts, chosen, (&activated, rounded), (&out, choices));
+    add_down_biases(b, experts, &layout.down, (&ids, choices.n));
+    let mut sum = Sum::of(b, acc, slots, top_k, shared.map(|it| it.shared));
+    if goes_along {
+        sum.shared = Some((out.0.clone(), [word(choices.n * out.1), word(out.1)]));
+        sum.slots = out;
+    }
+    add_up(b, rows, sum, (ids, word(choices.n)));
+}
+
+/// Whether the shared expert is one more of the experts that a row gets: a copy
+/// of it lies beside them, and the same is done with it.
+fn goes_along(b: &Wgpu, op: &RoutedExperts, shared: &SharedExpert, layer: &KeptLayer) -> bool {
+    let SharedExpert { gate_proj, up_proj, down_proj, .. } = *shared;
+    let weights = [gate_proj, up_proj, down_proj];
+    layer.shared.is_some()
+        && op.activation == Activation::Swiglu
+        && op.biases.is_none()
+        && weights.iter().all(|it| b.matrix(*it).inputs == op.inputs)
 }
 
 /// A matrix of every choice, in every buffer of the layer: where a choice lies
@@ -65,11 +119,11 @@ fn jobs_of<'a>(
     layer: &'a KeptLayer,
     matrix: &'a MatrixLayout,
     (which, out): (usize, usize),
-    n: usize,
+    choices: Choices,
 ) -> impl Iterator<Item = Job> + 'a {
     let job = move |mem: &Mem, nth: usize| Job {
         mem: mem.clone(),
-        place: Place { elements: word(which), scales: word(nth) },
+        place: Place { elements: word(which), scales: choices.name(nth) },
         phase: phase(matrix),
         first_row: 0,
         n_rows: matrix.rows,
@@ -77,7 +131,7 @@ fn jobs_of<'a>(
         x: 0,
         out,
     };
-    layer.buffers.iter().flat_map(move |mem| (0..n).map(move |nth| job(mem, nth)))
+    layer.buffers.iter().flat_map(move |mem| (0..choices.len()).map(move |nth| job(mem, nth)))
 }
 
 fn down(
@@ -85,9 +139,10 @@ fn down(
     op: Experts<'_>,
     chosen: Chosen<'_>,
     (activated, rounded): (&Mem, Option<RoundedBefore>),
-    n: usize,
+    ((out, out_width), choices): (&(Mem, usize), Choices),
 ) {
     let down = &chosen.layer.layout.down;
+    let n = choices.len();
     let source = Source {
         mem: activated.clone(),
         start: 0,
@@ -97,14 +152,12 @@ fn down(
         kept_as: None,
         rounded,
     };
-    let out = b.written(op.out);
-    let lists: Vec<List> = (0..n).map(|nth| vec![(nth, nth * out.width)]).collect();
-    let jobs = jobs_of(chosen.layer, down, (2, 0), n).collect();
+    let lists: Vec<List> = (0..n).map(|nth| vec![(nth, nth * out_width)]).collect();
+    let jobs = jobs_of(chosen.layer, down, (2, 0), choices).collect();
     let decoder = Decoder::new(down.format);
     let digits = digits(decoder, op.inputs);
-    let y = out.mem.clone();
+    let y = out.clone();
     run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen: Some(chosen) });
-    add_down_biases(b, op, down, (chosen.ids, n));
 }
 
 /// Adds biases to the outputs of so many choices.

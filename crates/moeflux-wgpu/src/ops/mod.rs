@@ -58,6 +58,8 @@ pub(crate) struct Scratch {
     rounded: [Grown; 4],
     gate_up: Grown,
     activated: Grown,
+    /// What experts give that the device chose for few rows, and shared ones.
+    outputs: Grown,
     attention: Grown,
     index_scores: Grown,
     delta: [Grown; 2],

@@ -356,46 +356,59 @@ pub(crate) fn combine(b: &mut Wgpu, rows: usize, op: Combine<'_>) {
     let bits: Vec<u32> = weights[..rows * top_k].iter().map(|it| it.to_bits()).collect();
     let list = b.encoder.list(&bits);
     let arena = b.encoder.arena();
-    let sum = Sum { acc, slots, top_k, shared };
+    let sum = Sum::of(b, acc, slots, top_k, shared);
     add_up(b, rows, sum, (arena, list));
 }
 
 /// A [`Combine`] whose weights the device may know alone.
 pub(super) struct Sum {
     pub(super) acc: Cols,
-    pub(super) slots: Buf,
     pub(super) top_k: usize,
-    pub(super) shared: Option<Shared>,
+    /// What experts give, and the columns of a row.
+    pub(super) slots: (Mem, usize),
+    /// What the shared expert gives: its first element, and the columns of a row.
+    pub(super) shared: Option<(Mem, [u32; 2])>,
+    /// The logit that scales it.
+    pub(super) gate: Option<Cols>,
+}
+
+impl Sum {
+    /// Of outputs in buffers of their own.
+    pub(super) fn of(b: &Wgpu, acc: Cols, slots: Buf, top_k: usize, shared: Option<Shared>) -> Sum {
+        assert!(acc.buf != slots, "an op writes a buffer that it also reads");
+        let slots = (b.buf(slots).mem.clone(), b.buf(slots).width);
+        let gate = shared.and_then(|it| it.gate);
+        Sum { acc, top_k, slots, shared: shared.map(|it| operand(b, it.out)), gate }
+    }
+}
+
+/// Where columns lie: the first element, and the columns of a row.
+fn operand(b: &Wgpu, it: Cols) -> (Mem, [u32; 2]) {
+    (b.buf(it.buf).mem.clone(), [word(it.start), word(b.buf(it.buf).width)])
 }
 
 /// Adds up with the weights that begin at a word of `lists`. The op has begun
 /// before.
 pub(super) fn add_up(b: &mut Wgpu, rows: usize, op: Sum, (lists, weights): (Mem, u32)) {
-    let Sum { acc, slots, top_k, shared } = op;
-    assert!(acc.buf != slots, "an op writes a buffer that it also reads");
+    let Sum { acc, top_k, slots: (slots, slots_width), shared, gate } = op;
     let y = b.written(acc.buf);
-    let slots = b.buf(slots).clone();
+    let consts = [shared.is_some(), gate.is_some()].map(u32::from);
     // What there is not is not read.
-    let operand = |it: Option<Cols>| match it {
-        Some(it) => (b.buf(it.buf).mem.clone(), [word(it.start), word(b.buf(it.buf).width)]),
-        None => (lists.clone(), [0; 2]),
-    };
-    let (out, of_out) = operand(shared.map(|it| it.out));
-    let (gate, of_gate) = operand(shared.and_then(|it| it.gate));
+    let (out, of_out) = shared.unwrap_or_else(|| (lists.clone(), [0; 2]));
+    let (gate, of_gate) = gate.map_or_else(|| (lists.clone(), [0; 2]), |it| operand(b, it));
     let n = rows * acc.len;
     let mut params = vec![word(n), word(acc.len), word(top_k), word(acc.start), word(y.width)];
-    params.extend([word(slots.width), weights]);
+    params.extend([word(slots_width), weights]);
     params.extend([of_out, of_gate].as_flattened());
-    let consts = [shared.is_some(), shared.is_some_and(|it| it.gate.is_some())].map(u32::from);
     b.encoder.dispatch(
         Variant::new(Shader::Combine, &consts),
         &params,
-        &[&y.mem, &slots.mem, &lists, &out, &gate],
+        &[&y.mem, &slots, &lists, &out, &gate],
         Grid::Linear(n.div_ceil(ELEMENTS)),
     );
     sums::note(b, rows, acc, || Summands {
-        views: [[0, word(slots.width)], of_out, of_gate].map(|[start, width]| [start, width, 0, 0]),
-        mems: [slots.mem, lists, out],
+        views: [[0, word(slots_width)], of_out, of_gate].map(|[start, width]| [start, width, 0, 0]),
+        mems: [slots, lists, out],
         gate,
         weights,
         consts: [2, word(top_k), consts[0], consts[1]],

@@ -38,7 +38,8 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> grouped: array<u32>;
-// (n_experts, matrices, 2): elements and scales; then (n_experts): the buffer.
+// (n_experts + 1, matrices, 2): elements and scales; then (n_experts + 1): the
+// buffer. The last is the one that every row gets.
 @group(0) @binding(2) var<storage, read> table: array<u32>;
 // (n_places): pairs; (n_matrices, n_experts): jobs, and one without rows;
 // (n_matrices, n_tiles): tiles.
@@ -52,7 +53,7 @@ const MATRICES: u32 = 3u;
 fn rows_of(expert: u32) -> vec2<u32> {
     let count = grouped[expert];
     let start = grouped[p.n_experts + expert];
-    let is_here = table[2u * MATRICES * p.n_experts + expert] == p.buffer
+    let is_here = table[2u * MATRICES * (p.n_experts + 1u) + expert] == p.buffer
         && (count > p.few) == (p.are_many != 0u);
     let first = clamp(start, p.first, p.first + p.n_places);
     let end = clamp(start + count, p.first, p.first + p.n_places);

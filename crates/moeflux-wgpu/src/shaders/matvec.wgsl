@@ -17,7 +17,8 @@
 // once for all its rows.
 //
 // CHOSEN: jobs name an expert by a choice of the device's (in the place of their
-// scales) and one of its matrices (in that of their elements).
+// scales; SHARED for the one that every row gets) and one of its matrices (in that
+// of their elements).
 //
 // Everything is unrolled as text: arrays indexed in loops would lie in memory.
 
@@ -55,10 +56,12 @@ struct Params {
 #if CHOSEN
 // The experts chosen.
 @group(0) @binding(7) var<storage, read> chosen: array<u32>;
-// (n_experts, matrices, 2): elements and scales; then (n_experts): the buffer.
+// (n_experts + 1, matrices, 2): elements and scales; then (n_experts + 1): the
+// buffer. The last is the one that every row gets.
 @group(0) @binding(8) var<storage, read> table: array<u32>;
 
 const MATRICES: u32 = 3u;
+const SHARED: u32 = 0xffffffffu;
 #end
 
 const SLOTS: u32 = VLANES / LANES;
@@ -77,12 +80,13 @@ fn main(
     if (job_idx >= p.n_jobs) { return; }
 #if CHOSEN
     var job = job_at(p.jobs, job_idx);
-    let expert = min(chosen[job.scales], p.n_experts - 1u);
+    var expert = p.n_experts;
+    if (job.scales != SHARED) { expert = min(chosen[job.scales], p.n_experts - 1u); }
     let place = (expert * MATRICES + job.elements) * 2u;
     job.elements = table[place];
     job.scales = table[place + 1u];
     // Another dispatch has this expert's buffer: no rows here.
-    if (table[p.n_experts * MATRICES * 2u + expert] != p.buffer) { job.n_rows = 0u; }
+    if (table[(p.n_experts + 1u) * MATRICES * 2u + expert] != p.buffer) { job.n_rows = 0u; }
 #else
     let job = job_at(p.jobs, job_idx);
 #end

@@ -1,11 +1,11 @@
-//! Experts that the device chooses for many rows, against the same chosen by
-//! the host: not a bit may differ.
+//! Experts that the device chooses, against the same chosen by the host: not a
+//! bit may differ.
 
 use std::sync::Arc;
 
 use moeflux_backend::{
     Activation, Backend, Buf, Cols, Combine, ExpertBiases, ExpertCall, ExpertRow, Experts, Inputs,
-    Route, RoutedExperts, Scoring,
+    Route, RoutedExperts, Scoring, Shared, SharedExpert,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use moeflux_core::{
@@ -13,7 +13,7 @@ use moeflux_core::{
     MatrixLayout, PartSpan,
 };
 
-use super::context;
+use super::{context, matrix};
 use crate::{Context, Tiles, Wgpu};
 
 const HIDDEN: usize = 128;
@@ -40,6 +40,7 @@ struct Case {
     inputs: Inputs,
     alternates: bool,
     has_biases: bool,
+    has_shared: bool,
     n_experts: usize,
 }
 
@@ -103,6 +104,25 @@ struct Start {
     acc: Cols,
     slots: Buf,
     biases: Option<ExpertBiases>,
+    shared: Option<SharedExpert>,
+}
+
+fn shared_expert(b: &mut Wgpu, case: Case, rows: usize) -> SharedExpert {
+    let Case { format, inputs, .. } = case;
+    let mut numbers = Numbers(5);
+    let [gate, up, activated, out] =
+        [INNER, INNER, INNER, HIDDEN].map(|width| cols(b, rows, width, &[]));
+    let scale = cols(b, rows, 1, &numbers.floats(rows));
+    let mut matrix = |rows, cols| matrix(b, format, rows, cols, inputs);
+    SharedExpert {
+        gate_proj: matrix(INNER, HIDDEN),
+        up_proj: matrix(INNER, HIDDEN),
+        down_proj: matrix(HIDDEN, INNER),
+        gate,
+        up,
+        activated,
+        shared: Shared { out, gate: Some(scale) },
+    }
 }
 
 fn begin(b: &mut Wgpu, case: Case, rows: usize) -> Start {
@@ -128,7 +148,8 @@ fn begin(b: &mut Wgpu, case: Case, rows: usize) -> Start {
         up: b.load_vector(&numbers.floats(n_experts * INNER)),
         down: b.load_vector(&numbers.floats(n_experts * HIDDEN)),
     });
-    Start { route: Route { logits, top_k: TOP_K, scoring }, x, acc, slots, biases }
+    let shared = case.has_shared.then(|| shared_expert(b, case, rows));
+    Start { route: Route { logits, top_k: TOP_K, scoring }, x, acc, slots, biases, shared }
 }
 
 fn bits(b: &mut Wgpu, acc: Cols, rows: usize) -> Vec<u32> {
@@ -138,7 +159,7 @@ fn bits(b: &mut Wgpu, acc: Cols, rows: usize) -> Vec<u32> {
 /// The host groups the rows; also how many chose each expert.
 fn by_host(b: &mut Wgpu, case: Case, rows: usize) -> (Vec<u32>, Vec<usize>) {
     let layout = Arc::new(layout(case));
-    let Start { route, x, acc, slots, biases } = begin(b, case, rows);
+    let Start { route, x, acc, slots, biases, shared } = begin(b, case, rows);
     let routing = b.route(rows, route).expect("the device works");
     let mut by_expert: Vec<Vec<ExpertRow>> = vec![Vec::new(); case.n_experts];
     for (slot, id) in routing.experts.iter().enumerate() {
@@ -154,15 +175,22 @@ fn by_host(b: &mut Wgpu, case: Case, rows: usize) -> (Vec<u32>, Vec<usize>) {
     let (inputs, activation) = (case.inputs, Activation::Swiglu);
     b.experts(Experts { out: slots, x, inputs, activation, biases, calls: &calls });
     let weights = &routing.weights;
-    b.combine(rows, Combine { acc, slots, top_k: TOP_K, weights, shared: None });
+    if let Some(shared) = shared {
+        shared.run_parts(b, rows, x);
+    }
+    let shared = shared.map(|it| it.shared);
+    b.combine(rows, Combine { acc, slots, top_k: TOP_K, weights, shared });
     (bits(b, acc, rows), counts)
 }
 
 fn by_device(b: &mut Wgpu, case: Case, rows: usize) -> Vec<u32> {
     let layout = Arc::new(layout(case));
+    let Start { route, x, acc, slots, biases, shared } = begin(b, case, rows);
+    if let Some(SharedExpert { gate_proj, up_proj, down_proj, .. }) = shared {
+        b.note_shared_expert(LayerIdx(0), [gate_proj, up_proj, down_proj]);
+    }
     let ids = 0..u16::try_from(case.n_experts).unwrap();
     assert!(ids.clone().all(|id| b.keep_expert(&expert(&layout, id), case.n_experts)));
-    let Start { route, x, acc, slots, biases } = begin(b, case, rows);
     assert!(b.holds_layer(LayerIdx(0), rows));
     b.routed_experts(
         rows,
@@ -175,7 +203,7 @@ fn by_device(b: &mut Wgpu, case: Case, rows: usize) -> Vec<u32> {
             biases,
             slots,
             acc,
-            shared: None,
+            shared,
         },
     );
     bits(b, acc, rows)
@@ -215,6 +243,7 @@ fn rows_have_the_same_bits_whoever_chooses_their_experts() {
         inputs,
         alternates,
         has_biases,
+        has_shared: !has_biases,
         n_experts: 40,
     };
     check(&context, case(affine, Inputs::Int16, false, true), Tiles::Singles);
@@ -224,5 +253,40 @@ fn rows_have_the_same_bits_whoever_chooses_their_experts() {
         check(&context, case(affine, Inputs::Int16, false, false), Tiles::MatrixUnits);
     } else if context.has_halves {
         check(&context, case(affine, Inputs::Int8, true, true), Tiles::Emulated);
+    }
+}
+
+#[test]
+fn a_shared_expert_beside_those_of_few_rows_changes_no_bit_and_takes_no_kernel() {
+    let Some(context) = context() else { return };
+    let affine = MatrixFormat::Affine(Affine { bits: 4, group_size: 32, params: Float::BF16 });
+    let dense = MatrixFormat::Dense(Float::BF16);
+    for (format, inputs) in [(affine, Inputs::Int16), (affine, Inputs::Int8), (dense, Inputs::Full)]
+    {
+        let has = |has_shared| Case {
+            format,
+            inputs,
+            alternates: false,
+            has_biases: false,
+            has_shared,
+            n_experts: 11,
+        };
+        for rows in [1, 3, 8] {
+            let open = || Wgpu::new(Arc::clone(&context), None);
+            let n_kernels = |case| {
+                let mut b = open();
+                by_device(&mut b, case, rows);
+                b.counters().expect("it counts").stats().kernels
+            };
+            let got = by_device(&mut open(), has(true), rows);
+            let mut apart = open();
+            apart.fuses = false;
+            assert!(got == by_device(&mut apart, has(true), rows), "{format:?}, {rows} rows apart");
+            assert!(got == by_host(&mut open(), has(true), rows).0, "{format:?}, {rows} rows");
+            assert!(got != by_device(&mut open(), has(false), rows), "it counts for something");
+            if context.has_many_bindings() {
+                assert_eq!(n_kernels(has(true)), n_kernels(has(false)));
+            }
+        }
     }
 }
