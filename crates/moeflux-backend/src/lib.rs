@@ -144,8 +144,8 @@ pub trait Backend: Send {
     /// Runs the recurrence row by row.
     fn delta_rule(&mut self, op: DeltaRule, spans: &[Span]);
     /// [`causal_conv`](Backend::causal_conv), [`delta_rule`](Backend::delta_rule)
-    /// and [`gated_rms_norm`](Backend::gated_rms_norm); what the delta rule
-    /// leaves in its output, unless the norm writes there, is open.
+    /// and [`gated_rms_norm`](Backend::gated_rms_norm); what convolution and delta
+    /// rule leave in their outputs, unless the norm writes there, is open.
     fn delta_net(&mut self, op: DeltaNet, spans: &[Span]) {
         op.run_parts(self, spans);
     }

@@ -21,6 +21,8 @@ pub(crate) enum CacheState {
     /// `(kernel - 1, channels)`, the oldest input first.
     Conv {
         history: Mem,
+        /// Where a kernel puts the next one while others read this.
+        spare: Mem,
         channels: usize,
         kernel: usize,
     },
@@ -199,8 +201,8 @@ impl CacheState {
                 CacheState::Kv(Kv::new(n_heads, k_dim, v_dim, dtype))
             }
             CacheSpec::Conv { channels, kernel } => {
-                let history = zeros(channels * (kernel - 1), "history");
-                CacheState::Conv { history, channels, kernel }
+                let mut history = || zeros(channels * (kernel - 1), "history");
+                CacheState::Conv { history: history(), spare: history(), channels, kernel }
             }
             CacheSpec::Delta { n_heads, k_dim, v_dim } => {
                 CacheState::Delta(zeros(n_heads * k_dim * v_dim, "state"))
@@ -219,7 +221,11 @@ impl CacheState {
     pub(crate) fn release(mut self, encoder: &mut Encoder) {
         match &mut self {
             CacheState::Kv(kv) => kv.truncate(encoder, 0),
-            CacheState::Conv { history: mem, .. } | CacheState::Delta(mem) => encoder.forget(mem),
+            CacheState::Conv { history, spare, .. } => {
+                encoder.forget(history);
+                encoder.forget(spare);
+            }
+            CacheState::Delta(mem) => encoder.forget(mem),
         }
     }
 
@@ -238,7 +244,7 @@ impl CacheState {
     ) -> Result<Vec<u8>, DeviceError> {
         match self {
             CacheState::Kv(kv) => kv.save(encoder, positions),
-            CacheState::Conv { history, channels, kernel } => {
+            CacheState::Conv { history, channels, kernel, .. } => {
                 encoder.read(&[(history, 0, 4 * (channels * (kernel - 1)) as u64)])
             }
             CacheState::Delta(mem) => encoder.read(&[(mem, 0, mem.bytes())]),

@@ -40,6 +40,8 @@ pub(crate) enum Shader {
     PrepareDelta,
     Delta,
     DeltaStep,
+    /// The same with the convolution before it.
+    DeltaMixer,
     Route,
     GroupRows,
     GroupJobs,
@@ -65,6 +67,12 @@ const ROUNDED: &str = include_str!("shaders/rounded.wgsl");
 /// Constants of the matrix-vector kernels.
 const MATVEC: [&str; 10] =
     ["DIGITS", "FMA", "ALIGNED", "VLANES", "LANES", "ROWS", "X_ROWS", "DEPTH", "THREADS", "ONCE"];
+
+/// Constants of a delta net in one kernel.
+const DELTA_MIXER: [&str; 12] = [
+    "WIDTH", "K_DIM", "KEPT", "V_DIM", "PASSES", "GROUP", "DIGITS", "ORDER", "FLOAT", "TAPS",
+    "CHANNELS", "OWN",
+];
 
 /// Constants of a norm of a sum.
 const NORM_OF_SUM: [&str; 12] = [
@@ -92,7 +100,7 @@ enum Uses {
     Caches,
     /// These, and what is attended to.
     Attention,
-    /// The sums of the delta rule.
+    /// The sums of the delta rule, and how activations are rounded.
     Quads,
 }
 
@@ -189,6 +197,7 @@ impl Shader {
                 "wrrrrrrw",
                 &["WIDTH", "K_DIM", "KEPT", "V_DIM", "PASSES"]
             ),
+            Shader::DeltaMixer => facts!("delta_step", Quads, "wrrrrwrrwww", &DELTA_MIXER),
             Shader::Route => facts!("route", Nothing, "rrw", &["SCORING"]),
             Shader::GroupRows => facts!("group_rows", Nothing, "rw", &[]),
             Shader::GroupJobs => facts!("group_jobs", Nothing, "rrw", &[]),
@@ -261,7 +270,7 @@ impl Variant {
         if self.shader == Shader::MatvecChosen {
             consts.push(("CHOSEN", 1));
         }
-        for name in ["DIGITS", "CHOSEN", "SUM"] {
+        for name in ["DIGITS", "CHOSEN", "SUM", "TAPS"] {
             if consts.iter().all(|it| it.0 != name) {
                 consts.push((name, 0));
             }
@@ -286,6 +295,7 @@ impl Variant {
                 text.push_str(&preprocess(attended, &consts));
             }
             Uses::Quads => {
+                text.push_str(&preprocess(ROUNDED, &consts));
                 text.push_str(&preprocess(include_str!("shaders/quads.wgsl"), &consts));
             }
         }

@@ -1,11 +1,12 @@
 //! Recurrent ops: they read and replace a sequence's states.
 
-use moeflux_backend::{Backend, CausalConv, DeltaNet, DeltaRule, Span};
+use moeflux_backend::{Backend, CausalConv, Cols, DeltaNet, DeltaRule, Span};
 
-use super::{ELEMENTS, word};
+use super::rounding::{Beside, Share, beside};
+use super::{ELEMENTS, n_rows, word};
 use crate::backend::Wgpu;
 use crate::caches::CacheState;
-use crate::encoder::Grid;
+use crate::encoder::{Grid, Mem};
 use crate::shader::{Shader, Variant};
 
 /// Rows whose queries and keys are prepared together.
@@ -17,6 +18,9 @@ const FEW_ROWS: usize = 8;
 
 /// Fours of a state that a thread of `delta_step.wgsl` has room for.
 const MOST_KEPT: usize = 24;
+
+/// Its threads.
+const MIXER_THREADS: usize = 256;
 
 pub(crate) fn causal_conv(b: &mut Wgpu, op: CausalConv, spans: &[Span]) {
     let CausalConv { out, x, weight, cache } = op;
@@ -30,7 +34,9 @@ pub(crate) fn causal_conv(b: &mut Wgpu, op: CausalConv, spans: &[Span]) {
         }
         b.encoder.begin();
         let (history, channels, kernel) = match b.cache(span.sequence, cache) {
-            CacheState::Conv { history, channels, kernel } => (history.clone(), *channels, *kernel),
+            CacheState::Conv { history, channels, kernel, .. } => {
+                (history.clone(), *channels, *kernel)
+            }
             _ => panic!("a convolution needs its history"),
         };
         assert!(x.len == channels && out.len == channels, "channels");
@@ -164,15 +170,25 @@ fn state_consts(k_dim: usize) -> [u32; 3] {
     [width, word(k_dim), word(k_dim.div_ceil(16))]
 }
 
-/// The whole mixer: spans of a few rows in two kernels each.
+/// The whole mixer: spans of a few rows in one kernel each, or in two.
 pub(crate) fn delta_net(b: &mut Wgpu, op: DeltaNet, spans: &[Span]) {
     if !spans.iter().all(|it| it.rows.len() <= FEW_ROWS) || !fits_step(&op) {
         return op.run_parts(b, spans);
     }
-    b.causal_conv(op.conv, spans);
-    b.written(op.norm.norm.out.buf);
+    let is_one = b.fuses && fits_one(&op);
+    if !is_one {
+        b.causal_conv(op.conv, spans);
+    }
+    let out = op.norm.norm.out;
+    b.written(out.buf);
+    let beside = if is_one { beside(b, out, n_rows(spans), Share::Head) } else { None };
     for span in spans.iter().filter(|it| !it.rows.is_empty()) {
-        delta_step(b, &op, span);
+        b.encoder.begin();
+        if is_one {
+            delta_mixer(b, &op, span, beside.as_ref());
+        } else {
+            delta_step(b, &op, span);
+        }
     }
 }
 
@@ -189,9 +205,24 @@ fn fits_step(op: &DeltaNet) -> bool {
         && ![v.buf, a.buf, gate.buf].contains(&norm.out.buf)
 }
 
-fn delta_step(b: &mut Wgpu, op: &DeltaNet, span: &Span) {
-    b.encoder.begin();
-    let DeltaRule { q, k, v, a, b: beta, a_log, dt_bias, cache, .. } = op.delta;
+/// Whether it may convolve too: all that it reads lies in one buffer, and heads
+/// have all channels.
+fn fits_one(op: &DeltaNet) -> bool {
+    let DeltaRule { q, k, v, a, .. } = op.delta;
+    let (x, out) = (op.conv.x, op.conv.out);
+    let columns = |start, n_heads, head_dim| Cols { buf: out.buf, start, len: n_heads * head_dim };
+    let k_cols = k.n_heads * k.head_dim;
+    let are_all = q == columns(out.start, k.n_heads, k.head_dim).heads(k.n_heads)
+        && k == columns(out.start + k_cols, k.n_heads, k.head_dim).heads(k.n_heads)
+        && v == columns(out.start + 2 * k_cols, v.n_heads, v.head_dim).heads(v.n_heads)
+        && out.len == 2 * k_cols + v.n_heads * v.head_dim;
+    are_all && x.buf == a.buf && x.buf == op.norm.gate.buf
+}
+
+/// The parameters of `delta_step.wgsl` but for the convolution's, its constants
+/// but for these, and the state.
+fn step_parts(b: &mut Wgpu, op: &DeltaNet, span: &Span) -> (Vec<u32>, [u32; 5], Mem) {
+    let DeltaRule { q, k, v, a, b: beta, cache, .. } = op.delta;
     let (norm, gate) = (op.norm.norm, op.norm.gate);
     let CacheState::Delta(state) = b.cache(span.sequence, cache) else {
         panic!("a delta rule needs its state")
@@ -199,14 +230,13 @@ fn delta_step(b: &mut Wgpu, op: &DeltaNet, span: &Span) {
     let state = state.clone();
     let (k_dim, v_dim) = (k.head_dim, v.head_dim);
     assert!(state.bytes() as usize >= 4 * v.n_heads * v_dim * k_dim, "a state of that shape");
-    let [x, decays, z, y] = [v.buf, a.buf, gate.buf, norm.out.buf].map(|it| b.buf(it).clone());
-    let [a_log, dt_bias, weight] = [a_log, dt_bias, norm.weight].map(|it| b.vector(it).clone());
-    let params = [
+    let width = |b: &Wgpu, buf| word(b.buf(buf).width);
+    let params = vec![
         word(k.n_heads),
         word(v.n_heads),
         word(span.rows.start),
         word(span.rows.len()),
-        word(x.width),
+        width(b, v.buf),
         word(q.start),
         word(q.stride),
         word(k.start),
@@ -215,23 +245,61 @@ fn delta_step(b: &mut Wgpu, op: &DeltaNet, span: &Span) {
         word(v.stride),
         word(a.start),
         word(beta.start),
-        word(decays.width),
+        width(b, a.buf),
         word(gate.start),
-        word(z.width),
+        width(b, gate.buf),
         word(gate.stride),
         word(norm.out.start),
-        word(y.width),
+        width(b, norm.out.buf),
         word(norm.out.stride),
         norm.eps.to_bits(),
         word(k_dim),
         word(v_dim),
     ];
-    let own = [word(v_dim), word(v_dim.div_ceil(ELEMENTS))];
-    let consts = [&state_consts(k_dim)[..], &own].concat();
+    let [width, k_words, kept] = state_consts(k_dim);
+    (params, [width, k_words, kept, word(v_dim), word(v_dim.div_ceil(ELEMENTS))], state)
+}
+
+fn delta_step(b: &mut Wgpu, op: &DeltaNet, span: &Span) {
+    let (params, consts, state) = step_parts(b, op, span);
+    let DeltaRule { v, a, a_log, dt_bias, .. } = op.delta;
+    let (norm, gate) = (op.norm.norm, op.norm.gate);
+    let [x, decays, z, y] = [v.buf, a.buf, gate.buf, norm.out.buf].map(|it| b.buf(it).mem.clone());
+    let [a_log, dt_bias, weight] = [a_log, dt_bias, norm.weight].map(|it| b.vector(it).clone());
     b.encoder.dispatch(
         Variant::new(Shader::DeltaStep, &consts),
         &params,
-        &[&y.mem, &x.mem, &decays.mem, &a_log, &dt_bias, &z.mem, &weight, &state],
+        &[&y, &x, &decays, &a_log, &dt_bias, &z, &weight, &state],
+        Grid::Linear(v.n_heads),
+    );
+}
+
+fn delta_mixer(b: &mut Wgpu, op: &DeltaNet, span: &Span, beside: Option<&Beside>) {
+    let (mut params, own, state) = step_parts(b, op, span);
+    let DeltaRule { k, v, a_log, dt_bias, .. } = op.delta;
+    let CausalConv { x, weight: taps, cache, .. } = op.conv;
+    let CacheState::Conv { history, spare, channels, kernel } = b.cache(span.sequence, cache)
+    else {
+        panic!("a convolution needs its history")
+    };
+    let (n_taps, n_channels) = (*kernel - 1, *channels);
+    let histories = [history.clone(), spare.clone()];
+    std::mem::swap(history, spare);
+    assert_eq!(x.len, n_channels, "channels");
+    params[4] = word(b.buf(x.buf).width);
+    params.extend([word(x.start), word(n_channels)]);
+    let (rounding, rounded, sums) = Beside::or_unused(beside, b);
+    let n_own = 2 * k.head_dim + v.head_dim;
+    let conv = [word(n_taps), word(n_own), word(n_own.div_ceil(MIXER_THREADS))];
+    let consts = [&own[..], &rounding, &conv].concat();
+    let [x, y] = [x.buf, op.norm.norm.out.buf].map(|it| b.buf(it).mem.clone());
+    let vectors = [a_log, dt_bias, op.norm.norm.weight, taps];
+    let [a_log, dt_bias, weight, taps] = vectors.map(|it| b.vector(it).clone());
+    let [before, after] = &histories;
+    b.encoder.dispatch(
+        Variant::new(Shader::DeltaMixer, &consts),
+        &params,
+        &[&y, &x, &a_log, &dt_bias, &weight, &state, &taps, before, after, &rounded, &sums],
         Grid::Linear(v.n_heads),
     );
 }

@@ -62,6 +62,18 @@ pub(super) struct Beside {
     pub(super) sums: Mem,
 }
 
+impl Beside {
+    /// Constants and outputs of a kernel that rounds, or of one that has nothing
+    /// to round but bindings for it.
+    pub(super) fn or_unused(beside: Option<&Beside>, b: &mut Wgpu) -> ([u32; 4], Mem, Mem) {
+        if let Some(Beside { consts, rounded, sums }) = beside {
+            return (*consts, rounded.clone(), sums.clone());
+        }
+        let [rounded, sums] = [0, 1].map(|i| b.scratch.unused[i].words(&mut b.encoder, 4));
+        ([0; 4], rounded, sums)
+    }
+}
+
 /// Columns that a kernel's workgroup has, which are rounded together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Share {

@@ -3,7 +3,6 @@
 
 use moeflux_backend::{Cols, Heads};
 
-use super::Grown;
 use super::products::holds_rows;
 use super::rounding::Beside;
 use crate::backend::Wgpu;
@@ -73,14 +72,7 @@ impl Summands {
         let mut params = params[..12].to_vec();
         params.extend([of_gate, of_added, of_shared].as_flattened());
         params.push(weights);
-        let (rounding, rounded, sums) = match beside {
-            Some(Beside { consts, rounded, sums }) => (consts, rounded, sums),
-            None => {
-                let [rounded, sums] = &mut b.scratch.unused;
-                let mut memory = |it: &mut Grown| it.words(&mut b.encoder, 4);
-                ([0; 4], memory(rounded), memory(sums))
-            }
-        };
+        let (rounding, rounded, sums) = Beside::or_unused(beside.as_ref(), b);
         let consts = [consts, rounding, own];
         b.encoder.dispatch(
             Variant::new(Shader::NormOfSum, consts.as_flattened()),

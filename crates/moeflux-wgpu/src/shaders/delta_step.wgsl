@@ -1,6 +1,10 @@
 // What `prepare_delta.wgsl`, `delta.wgsl` and the gated norm behind it do, to the
 // bit, for a few rows and one value head a workgroup. A quad of lanes keeps PASSES
 // rows of the state, 64 apart.
+//
+// TAPS: where set, `conv_step.wgsl` comes before, which keeps so many inputs: of
+// CHANNELS channels that a value head needs, those of its key head included, OWN a
+// thread. Where DIGITS is set, rows are rounded too, see `rounded.wgsl`.
 
 struct Params {
     n_k_heads: u32,
@@ -28,10 +32,51 @@ struct Params {
     // do not know, as in the kernels whose bits these are.
     k_dim: u32,
     v_dim: u32,
+    // Of the convolution: where its input begins, and all channels.
+    x_start: u32,
+    channels: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
+#if TAPS
+// What is convolved, decays and strengths, gates of the output.
+@group(0) @binding(2) var<storage, read> x: array<f32>;
+@group(0) @binding(3) var<storage, read> a_log: array<f32>;
+@group(0) @binding(4) var<storage, read> dt_bias: array<f32>;
+@group(0) @binding(5) var<storage, read> weight: array<f32>;
+#if WIDTH/4
+@group(0) @binding(6) var<storage, read_write> state: array<vec4<f32>>;
+#else
+@group(0) @binding(6) var<storage, read_write> state: array<f32>;
+#end
+// (TAPS + 1, channels), the last for the newest input.
+@group(0) @binding(7) var<storage, read> taps: array<f32>;
+// (TAPS, channels), the oldest first; the next one is another, as other value
+// heads still read this.
+@group(0) @binding(8) var<storage, read> history: array<f32>;
+@group(0) @binding(9) var<storage, read_write> next_history: array<f32>;
+#if DIGITS
+@group(0) @binding(10) var<storage, read_write> rounded: array<u32>;
+@group(0) @binding(11) var<storage, read_write> sums: array<vec2<f32>>;
+#end
+
+// Of queries, of keys, of values.
+var<workgroup> convolved: array<f32, CHANNELS>;
+
+fn decay_at(i: u32) -> f32 { return x[i]; }
+fn gate_at(i: u32) -> f32 { return x[i]; }
+fn query_at(first: u32, i: u32) -> f32 { return convolved[i]; }
+fn key_at(first: u32, i: u32) -> f32 { return convolved[K_DIM + i]; }
+fn value_at(first: u32, i: u32) -> f32 { return convolved[2u * K_DIM + i]; }
+
+// The channel of a place in `convolved`.
+fn channel_of(i: u32, k_head: u32, head: u32) -> u32 {
+    if (i < K_DIM) { return k_head * K_DIM + i; }
+    if (i < 2u * K_DIM) { return (p.n_k_heads + k_head - 1u) * K_DIM + i; }
+    return 2u * (p.n_k_heads - 1u) * K_DIM + head * V_DIM + i;
+}
+#else
 // Queries, keys and values.
 @group(0) @binding(2) var<storage, read> x: array<f32>;
 // Decays and strengths.
@@ -44,6 +89,13 @@ struct Params {
 @group(0) @binding(8) var<storage, read_write> state: array<vec4<f32>>;
 #else
 @group(0) @binding(8) var<storage, read_write> state: array<f32>;
+#end
+
+fn decay_at(i: u32) -> f32 { return a[i]; }
+fn gate_at(i: u32) -> f32 { return z[i]; }
+fn query_at(first: u32, i: u32) -> f32 { return x[first + i]; }
+fn key_at(first: u32, i: u32) -> f32 { return x[first + i]; }
+fn value_at(first: u32, i: u32) -> f32 { return x[first + i]; }
 #end
 
 const THREADS: u32 = 256u;
@@ -84,23 +136,55 @@ fn main(
     var kept$s_$i = state_four(at$s, 16u * $iu + 4u * lane);
 #end
 #end
+#if TAPS
+#each c OWN
+    let place$c = min(thread + THREADS * $cu, CHANNELS - 1u);
+    let channel$c = channel_of(place$c, k_head, head);
+    let newest$c = taps[TAPS * p.channels + channel$c];
+#each t TAPS
+    let tap$c_$t = taps[$tu * p.channels + channel$c];
+    var input$c_$t = history[$tu * p.channels + channel$c];
+#end
+#end
+#end
     for (var t = 0u; t < p.n_rows; t++) {
         let row = p.first_row + t;
+#if TAPS
+#each c OWN
+        {
+#each t 1
+            let input$c_${t+TAPS} = x[row * p.width + p.x_start + channel$c];
+            var sum = 0.0;
+#end
+#each t TAPS
+            sum = fma(tap$c_$t, input$c_$t, sum);
+#end
+#each t 1
+            sum = fma(newest$c, input$c_${t+TAPS}, sum);
+#end
+            convolved[place$c] = silu(sum);
+#each t TAPS
+            input$c_$t = input$c_${t+1};
+#end
+        }
+#end
+        workgroupBarrier();
+#end
         let q_at = row * p.width + p.q_start + k_head * p.q_stride;
         let k_at = row * p.width + p.k_start + k_head * p.k_stride;
         let v_at = row * p.width + p.v_start + head * p.v_stride;
 #each s PASSES
-        let value$s = x[v_at + min(64u * $su + quad, V_DIM - 1u)];
+        let value$s = value_at(v_at, min(64u * $su + quad, V_DIM - 1u));
 #end
-        let decay = a[row * p.a_width + p.a_start + head];
-        let strength = a[row * p.a_width + p.b_start + head];
+        let decay = decay_at(row * p.a_width + p.a_start + head);
+        let strength = decay_at(row * p.a_width + p.b_start + head);
         let rate = exp_(a_log[head]) * softplus(decay + dt_bias[head]);
         let stays = exp_(-rate);
         let corrected = sigmoid(strength);
         var squares = vec2<f32>(0.0);
         if (thread < 64u) {
             for (var i = thread; i < K_DIM; i += 64u) {
-                let both = vec2<f32>(x[q_at + i], x[k_at + i]);
+                let both = vec2<f32>(query_at(q_at, i), key_at(k_at, i));
                 squares = fma(both, both, squares);
             }
         }
@@ -109,7 +193,9 @@ fn main(
         let k_factor = 1.0 / sqrt(both.y + 1e-6);
         for (var i = thread; i < 16u * KEPT; i += THREADS) {
             var it = vec2<f32>(0.0);
-            if (i < K_DIM) { it = vec2<f32>(x[q_at + i] * q_factor, x[k_at + i] * k_factor); }
+            if (i < K_DIM) {
+                it = vec2<f32>(query_at(q_at, i) * q_factor, key_at(k_at, i) * k_factor);
+            }
             query[i >> 2u][i & 3u] = it.x;
             key[i >> 2u][i & 3u] = it.y;
         }
@@ -141,10 +227,30 @@ fn main(
         let y_at = row * p.y_width + p.y_start + head * p.y_stride;
         for (var i = thread; i < V_DIM; i += THREADS) {
             var it = mixed[i] * inverse * weight[i];
-            it *= silu(z[z_at + i]);
+            it *= silu(gate_at(z_at + i));
             y[y_at + i] = it;
+#if DIGITS
+            mixed[i] = it;
+#end
         }
         workgroupBarrier();
+#if DIGITS
+        for (var base = 0u; base < V_DIM / 4u; base += THREADS) {
+            let word = base + thread;
+            let is_inside = word < V_DIM / 4u;
+            let columns = columns_of(word % 8u);
+            let at = word / 8u * 32u + columns.x;
+            var v: vec4<f32>;
+            if (is_inside) {
+                let step = columns.y;
+                v = vec4<f32>(mixed[at], mixed[at + step], mixed[at + 2u * step], mixed[at + 3u * step]);
+            }
+            let n_blocks = p.n_v_heads * V_DIM / 32u;
+            let block = head * V_DIM / 32u + word / 8u;
+            round_four(thread, row, n_blocks, block, word % 8u, v, is_inside);
+        }
+        workgroupBarrier();
+#end
     }
 #each s PASSES
     if (64u * $su + quad < V_DIM) {
@@ -152,5 +258,16 @@ fn main(
         put_state(at$s, 16u * $iu + 4u * lane, kept$s_$i);
 #end
     }
+#end
+#if TAPS
+    // One of the value heads that share a key head keeps what these share.
+    let is_first = head % (p.n_v_heads / p.n_k_heads) == 0u;
+#each c OWN
+    if (is_first || place$c >= 2u * K_DIM) {
+#each t TAPS
+        next_history[$tu * p.channels + channel$c] = input$c_$t;
+#end
+    }
+#end
 #end
 }

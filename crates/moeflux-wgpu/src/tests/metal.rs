@@ -25,7 +25,7 @@ const APPLE_BUFFERS: usize = 31;
 const VERSIONS: [(u8, u8); 5] = [(2, 1), (2, 3), (2, 4), (3, 0), (3, 1)];
 
 /// Kernels that run only where they may have as many buffers as they like.
-const FUSED: [Shader; 1] = [Shader::NormOfSum];
+const FUSED: [Shader; 2] = [Shader::NormOfSum, Shader::DeltaMixer];
 
 /// Constants of every format of weights: `FORMAT`, `BITS`, `FLOATS`.
 fn formats() -> Vec<[u32; 3]> {
@@ -132,6 +132,14 @@ fn variants() -> Vec<Variant> {
     add(Shader::ConvStep, &[&[1], &[3]]);
     add(Shader::Delta, &[&[4, 128, 8], &[1, 21, 2]]);
     add(Shader::DeltaStep, &[&[4, 128, 8, 128, 2], &[1, 21, 2, 130, 3]]);
+    add(
+        Shader::DeltaMixer,
+        &[
+            &[4, 128, 8, 128, 2, 64, 2, 1, 0, 3, 384, 2],
+            &[1, 21, 2, 130, 3, 0, 0, 0, 0, 1, 172, 1],
+            &[4, 16, 1, 1536, 24, 32, 1, 2, 2, 3, 1568, 7],
+        ],
+    );
     for shader in [
         Shader::ChooseIndex,
         Shader::Conv,

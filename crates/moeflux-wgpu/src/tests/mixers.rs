@@ -1,10 +1,12 @@
 //! Rows of a delta net by themselves against many together.
 
 use moeflux_backend::{
-    Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm, RmsNorm, Span,
+    Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm, Inputs,
+    Projection, RmsNorm, Span,
 };
+use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
-use super::context;
+use super::{context, matrix};
 use crate::Wgpu;
 
 const ROWS: usize = 23;
@@ -13,15 +15,30 @@ fn floats(seed: u32, n: usize) -> Vec<f32> {
     (0..n).map(|i| ((i as f32 + 1.0) * 0.618 + seed as f32 * 1.7).sin() * 2.0).collect()
 }
 
-/// The bits of all rows, so many a step.
-fn bits(b: &mut Wgpu, (k_dim, v_dim): (usize, usize), per_step: usize) -> Vec<u32> {
+/// Bits of all rows and of the states, and of products with rows where there are
+/// few; the kernels of the last step.
+struct Bits {
+    rows: Vec<u32>,
+    products: Vec<u32>,
+    n_kernels: u64,
+}
+
+/// The bits of all rows, so many a step; what is read lies in one buffer, or each in
+/// its own.
+fn bits(b: &mut Wgpu, (k_dim, v_dim): (usize, usize), per_step: usize, is_one: bool) -> Bits {
     let (n_k_heads, n_v_heads, kernel) = (2, 4, 4);
     let (k_cols, v_cols) = (n_k_heads * k_dim, n_v_heads * v_dim);
     let channels = 2 * k_cols + v_cols;
     let cols = |b: &mut Wgpu, len| Cols { buf: b.alloc(ROWS, len), start: 0, len };
-    let (x, qkv) = (cols(b, channels), cols(b, channels));
-    let (gates, z) = (cols(b, 2 * n_v_heads), cols(b, v_cols));
-    let out = cols(b, v_cols);
+    let (qkv, out) = (cols(b, channels), cols(b, v_cols));
+    let widths = [channels, 2 * n_v_heads, v_cols];
+    let [x, gates, z] = if is_one {
+        let all = cols(b, widths.iter().sum());
+        let starts = [0, channels, channels + 2 * n_v_heads];
+        [0, 1, 2].map(|i| all.slice(starts[i], widths[i]))
+    } else {
+        widths.map(|it| cols(b, it))
+    };
     let vector = |b: &mut Wgpu, seed, n| b.load_vector(&floats(seed, n));
     let delta = DeltaRule {
         out: out.heads(n_v_heads),
@@ -45,19 +62,40 @@ fn bits(b: &mut Wgpu, (k_dim, v_dim): (usize, usize), per_step: usize) -> Vec<u3
         CacheSpec::Delta { n_heads: n_v_heads, k_dim, v_dim },
     ];
     let sequence = b.new_sequence(&specs);
-    let mut all = Vec::new();
+    let format = MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
+    let weight = (v_cols % 64 == 0).then(|| matrix(b, format, 40, v_cols, Inputs::Int16));
+    let y = cols(b, 40);
+    let mut all = Bits { rows: Vec::new(), products: Vec::new(), n_kernels: 0 };
     for position in (0..ROWS).step_by(per_step) {
         let n = per_step.min(ROWS - position);
-        for (seed, it) in (5..).zip([x, gates, z]) {
-            let rows = &floats(seed, ROWS * it.len)[position * it.len..(position + n) * it.len];
-            b.write(it.buf, rows);
+        let row = |seed, it: Cols, row| {
+            floats(seed, ROWS * it.len)[row * it.len..(row + 1) * it.len].to_vec()
+        };
+        let rows = |seed, it| (position..position + n).map(move |at| row(seed, it, at));
+        if is_one {
+            let all = rows(5, x).zip(rows(6, gates)).zip(rows(7, z));
+            let all: Vec<f32> = all.flat_map(|((x, gates), z)| [x, gates, z].concat()).collect();
+            b.write(x.buf, &all);
+        } else {
+            for (seed, it) in (5..).zip([x, gates, z]) {
+                b.write(it.buf, &rows(seed, it).flatten().collect::<Vec<_>>());
+            }
         }
+        let kernels = |b: &Wgpu| b.counters().expect("it counts").stats().kernels;
+        let before = kernels(b);
         b.delta_net(op, &[Span { sequence, rows: 0..n, position }]);
-        all.extend(b.read(out.buf, n).expect("the device works").iter().map(|it| it.to_bits()));
+        if let Some(weight) = weight.filter(|_| n <= 8) {
+            b.project(n, out, &[Projection { weight, out: y }]);
+            let y = b.read(y.buf, n).expect("the device works");
+            all.products.extend(y.iter().map(|it| it.to_bits()));
+        }
+        let rows = b.read(out.buf, n).expect("the device works");
+        all.rows.extend(rows.iter().map(|it| it.to_bits()));
+        all.n_kernels = kernels(b) - before;
     }
     for cache in [Cache(0), Cache(1)] {
         let state = b.save_cache(sequence, cache, 0..ROWS).expect("the device works");
-        all.extend(state.as_chunks::<4>().0.iter().map(|it| u32::from_le_bytes(*it)));
+        all.rows.extend(state.as_chunks::<4>().0.iter().map(|it| u32::from_le_bytes(*it)));
     }
     all
 }
@@ -66,13 +104,34 @@ fn bits(b: &mut Wgpu, (k_dim, v_dim): (usize, usize), per_step: usize) -> Vec<u3
 fn rows_of_a_delta_net_have_the_same_bits_alone_and_together() {
     let Some(context) = context() else { return };
     for dims in [(128, 128), (21, 70), (64, 32)] {
-        let [together, some, alone] = [ROWS, 3, 1].map(|per_step| {
-            bits(&mut Wgpu::new(std::sync::Arc::clone(&context), None), dims, per_step)
-        });
-        assert!(alone.iter().any(|it| *it != 0), "{dims:?}: nothing but zeros");
-        for other in [some, alone] {
+        let open = || Wgpu::new(std::sync::Arc::clone(&context), None);
+        let together = bits(&mut open(), dims, ROWS, false).rows;
+        assert!(together.iter().any(|it| *it != 0), "{dims:?}: nothing but zeros");
+        let steps = [(ROWS, true), (3, false), (1, false), (3, true), (1, true)];
+        for (per_step, is_one) in steps {
+            let other = bits(&mut open(), dims, per_step, is_one).rows;
             let first = together.iter().zip(&other).position(|it| it.0 != it.1);
             assert_eq!(first, None, "{dims:?}: from the row of that element on");
+        }
+    }
+}
+
+#[test]
+fn a_delta_net_of_one_kernel_rounds_for_the_product_behind_it() {
+    let Some(context) = context() else { return };
+    // Heads that are whole groups, or not.
+    for (dims, saves) in [((128, 128), 2), ((64, 32), 1)] {
+        for per_step in [1, 3] {
+            let [apart, one] = [false, true].map(|fuses| {
+                let mut b = Wgpu::new(std::sync::Arc::clone(&context), None);
+                b.fuses &= fuses;
+                bits(&mut b, dims, per_step, true)
+            });
+            assert!(one.products.iter().any(|it| f32::from_bits(*it).abs() > 1e-6));
+            assert!(one.products == apart.products, "{dims:?}, {per_step} rows a step");
+            if context.has_many_bindings() {
+                assert_eq!(one.n_kernels + saves, apart.n_kernels, "{dims:?}");
+            }
         }
     }
 }
