@@ -182,7 +182,12 @@ impl Shader {
                 )
             }
             Shader::MergeAttention => {
-                facts!("merge_attention", Nothing, "rrwr", &["SINKS", "GATED"])
+                facts!(
+                    "merge_attention",
+                    OwnRounding,
+                    "rrwrww",
+                    &["SINKS", "GATED", "GROUP", "DIGITS", "ORDER", "FLOAT"]
+                )
             }
             Shader::ScoreIndex => facts!("score_index", Caches, "rrrw", &["KV"]),
             Shader::ChooseIndex => facts!("choose_index", Nothing, "rw", &[]),

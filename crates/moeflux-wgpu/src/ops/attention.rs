@@ -4,6 +4,7 @@ use moeflux_backend::{
     Attention, Backend, GatedAttention, Heads, KvType, RmsNorm, SelectPositions, Span,
 };
 
+use super::rounding::{Beside, Share, beside};
 use super::store::{self, Prepared, Vectors, store};
 use super::{ELEMENTS, Grown, n_rows, word};
 use crate::backend::Wgpu;
@@ -91,6 +92,11 @@ fn attend_spans(
     gate: Option<Heads>,
 ) {
     assert!(op.out.buf != op.q.buf, "an op writes a buffer that it also reads");
+    b.written(op.out.buf);
+    let beside = match are_merged(b, &op, spans) {
+        true => beside(b, op.out, n_rows(spans), Share::Elements),
+        false => None,
+    };
     for span in spans {
         if span.rows.is_empty() {
             continue;
@@ -101,10 +107,18 @@ fn attend_spans(
         kv.grow(&mut b.encoder, span.position + span.rows.len());
         let vectors = Vectors { k: op.k, v: op.v, prepared };
         store(b, &kv, vectors, (span, spans));
-        attend(b, &op, gate, span, &kv);
+        attend(b, &op, (gate, beside.as_ref()), span, &kv);
         *b.cache(span.sequence, op.cache) = CacheState::Kv(kv);
     }
-    b.written(op.out.buf);
+}
+
+/// Whether `merge_attention.wgsl` writes all rows, whole groups of columns a
+/// workgroup.
+fn are_merged(b: &Wgpu, op: &Attention, spans: &[Span]) -> bool {
+    let is_merged = |it: &Span| it.position >= TILE && !is_shared(b, op, it.rows.len());
+    op.window.is_none()
+        && op.out.head_dim.is_multiple_of(TILE)
+        && spans.iter().all(|it| it.rows.is_empty() || is_merged(it))
 }
 
 fn check(b: &Wgpu, op: &Attention, kv: &Kv) {
@@ -125,7 +139,7 @@ fn check(b: &Wgpu, op: &Attention, kv: &Kv) {
 }
 
 /// Attends for the rows of a span, some at a time.
-fn attend(b: &mut Wgpu, op: &Attention, gate: Option<Heads>, span: &Span, kv: &Kv) {
+fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, span: &Span, kv: &Kv) {
     let n_heads = op.q.n_heads;
     let size = op.out.head_dim + 2;
     let mut row = 0;
@@ -137,28 +151,30 @@ fn attend(b: &mut Wgpu, op: &Attention, gate: Option<Heads>, span: &Span, kv: &K
         let is_shared = is_shared(b, op, left);
         let n_parts = if is_shared { 1 } else { seen.div_ceil(TILE) + 1 };
         let n = left.min((PART_WORDS / (n_heads * n_parts * size)).max(1));
-        rows(b, op, span, kv, Rows { first: row, n, is_shared, gate });
+        rows(b, op, span, kv, Rows { first: row, n, is_shared, last });
         row += n;
     }
 }
 
+/// What outputs are multiplied with, and what is rounded beside them.
+type Last<'a> = (Option<Heads>, Option<&'a Beside>);
+
 /// Some rows of a span.
-struct Rows {
+struct Rows<'a> {
     first: usize,
     n: usize,
     /// Whether they go through `attention_rows.wgsl`; the bits are the same.
     is_shared: bool,
-    /// What outputs are multiplied with.
-    gate: Option<Heads>,
+    last: Last<'a>,
 }
 
 fn is_shared(b: &Wgpu, op: &Attention, n: usize) -> bool {
     n * op.q.n_heads >= b.least_shared_queries && op.out.head_dim <= MOST_VALUES
 }
 
-fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, it: Rows) {
+fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, it: Rows<'_>) {
     b.encoder.begin();
-    let Rows { first, n, is_shared, gate } = it;
+    let Rows { first, n, is_shared, last: (gate, beside) } = it;
     let Attention { out, q, window, sinks, selection, scale, .. } = *op;
     let (n_heads, v_dim) = (q.n_heads, out.head_dim);
     let position = span.position + first;
@@ -248,11 +264,12 @@ fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, it: Rows) {
         gate_view[2],
         word(n_groups),
     ];
+    let (rounding, rounded, sums) = Beside::or_unused(beside, b);
     let consts = [u32::from(sinks.is_some()), u32::from(gate.is_some())];
     b.encoder.dispatch(
-        Variant::new(Shader::MergeAttention, &consts),
+        Variant::new(Shader::MergeAttention, &[&consts[..], &rounding].concat()),
         &params,
-        &[&gathered, &sink_mem, &y.mem, &gate_mem],
+        &[&gathered, &sink_mem, &y.mem, &gate_mem, &rounded, &sums],
         Grid::Linear(n_groups),
     );
 }

@@ -1,5 +1,6 @@
 // Puts together what tiles of positions gathered, one behind the other, 64
-// columns of a query a workgroup.
+// columns of a query a workgroup. Where DIGITS is set, rows are rounded too, see
+// `rounded.wgsl`: heads lie behind each other and are whole multiples of these.
 
 struct Params {
     n_heads: u32,
@@ -20,6 +21,10 @@ struct Params {
 @group(0) @binding(2) var<storage, read> sinks: array<f32>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 @group(0) @binding(4) var<storage, read> gate: array<f32>;
+#if DIGITS
+@group(0) @binding(5) var<storage, read_write> rounded: array<u32>;
+@group(0) @binding(6) var<storage, read_write> sums: array<vec2<f32>>;
+#end
 
 const NONE: f32 = -3.0e38;
 // Tiles whose factors are found together, and that are read together.
@@ -102,4 +107,11 @@ fn main(
         }
         y[out + col] = it;
     }
+#if DIGITS
+    storageBarrier();
+    let to = p.first_row + row;
+    let first_col = head * p.v_dim + (idx % n_blocks) * 64u;
+    let all_blocks = p.n_heads * p.v_dim / 32u;
+    round_own(thread, to, all_blocks, first_col / 32u, to * p.width + p.start + first_col);
+#end
 }

@@ -1,11 +1,12 @@
 //! The two kernels of attention against each other.
 
 use moeflux_backend::{
-    Attention, Backend, Cache, CacheSpec, Cols, GatedAttention, KvType, RopePairs, RopeSpec,
-    SelectPositions, Span,
+    Attention, Backend, Cache, CacheSpec, Cols, GatedAttention, Heads, Inputs, KvType, Projection,
+    RmsNorm, RopePairs, RopeSpec, SelectPositions, Span,
 };
+use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
-use super::context;
+use super::{context, matrix};
 use crate::Wgpu;
 
 #[derive(Clone, Copy, Debug)]
@@ -133,4 +134,68 @@ fn sharing_keys_changes_no_bit() {
         let first = alone.iter().zip(&shared).position(|it| it.0 != it.1);
         assert_eq!(first, None, "{shape:?}: from the row of that element on");
     }
+}
+
+/// The bits of all rows of a layer and of products with few of them, which a kernel
+/// rounds `beside` others or by itself; the kernels of the last step.
+fn layer_bits(b: &mut Wgpu, beside: bool) -> (Vec<u32>, u64) {
+    let (n_heads, n_kv_heads, dim) = (4, 2, 64);
+    let specs = [CacheSpec::Kv { n_heads: n_kv_heads, k_dim: dim, v_dim: dim, dtype: KvType::F32 }];
+    let sequence = b.new_sequence(&specs);
+    let cols = |b: &mut Wgpu, len| Cols { buf: b.alloc(70, len), start: 0, len };
+    let format = MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
+    let weight = matrix(b, format, 40, n_heads * dim, Inputs::Int16);
+    let (q, kv) = (cols(b, 2 * n_heads * dim), cols(b, 2 * n_kv_heads * dim));
+    let (out, y) = (cols(b, n_heads * dim), cols(b, 40));
+    // Queries and gates lie head by head.
+    let part = |start| Heads { buf: q.buf, start, n_heads, head_dim: dim, stride: 2 * dim };
+    let k = kv.slice(0, n_kv_heads * dim).heads(n_kv_heads);
+    let v = kv.slice(n_kv_heads * dim, n_kv_heads * dim).heads(n_kv_heads);
+    let attention = Attention {
+        out: out.heads(n_heads),
+        q: part(0),
+        k,
+        v: Some(v),
+        cache: Cache(0),
+        scale: 0.125,
+        window: None,
+        sinks: None,
+        selection: None,
+    };
+    let inv_freq = vec![0.3, 0.05];
+    let rope = b.load_rope(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale: 1.0 });
+    let weights = b.load_vector(&floats(8, dim));
+    let norm = |x| RmsNorm { out: x, x, weight: weights, eps: 1e-6 };
+    let norms = Some((norm(part(0)), norm(k)));
+    let op = GatedAttention { norms, rope, attention, gate: Some(part(dim)) };
+    let (mut all, mut n_kernels, mut position) = (Vec::new(), 0, 0);
+    for n in [3, 70, 1, 8, 1] {
+        for (seed, it) in (5..).zip([q, kv]) {
+            b.write(it.buf, &floats(seed + position as u32, n * it.len));
+        }
+        if !beside {
+            b.bufs[out.buf.0 as usize].wanted = None;
+        }
+        let kernels = |b: &Wgpu| b.counters().expect("it counts").stats().kernels;
+        let before = kernels(b);
+        b.gated_attention(op, &[Span { sequence, rows: 0..n, position }]);
+        b.project(n, out, &[Projection { weight, out: y }]);
+        for it in [out, y] {
+            let read = b.read(it.buf, n).expect("the device works");
+            all.extend(read.iter().map(|it| it.to_bits()));
+        }
+        n_kernels = kernels(b) - before;
+        position += n;
+    }
+    (all, n_kernels)
+}
+
+#[test]
+fn attention_rounds_for_the_product_behind_it() {
+    let Some(context) = context() else { return };
+    let [(want, n_apart), (got, n_beside)] = [false, true]
+        .map(|beside| layer_bits(&mut Wgpu::new(std::sync::Arc::clone(&context), None), beside));
+    assert!(got.iter().any(|it| f32::from_bits(*it).abs() > 1e-6));
+    assert!(got == want, "not a bit differs");
+    assert_eq!(n_beside + 1, n_apart);
 }

@@ -128,7 +128,7 @@ fn variants() -> Vec<Variant> {
     );
     add(Shader::Halves, &[&[64, 1], &[128, 2]]);
     add(Shader::Rope, &[&[0], &[1]]);
-    add(Shader::MergeAttention, &[&[0, 1], &[1, 0]]);
+    add(Shader::MergeAttention, &[&[0, 1, 0, 0, 0, 0], &[1, 0, 64, 2, 1, 0], &[0, 1, 32, 1, 0, 2]]);
     add(Shader::ConvStep, &[&[1], &[3]]);
     add(Shader::Delta, &[&[4, 128, 8], &[1, 21, 2]]);
     add(Shader::DeltaStep, &[&[4, 128, 8, 128, 2], &[1, 21, 2, 130, 3]]);
