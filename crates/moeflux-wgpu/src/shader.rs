@@ -160,7 +160,7 @@ impl Shader {
                 "store_kv",
                 Nothing,
                 "wrrwwrrr",
-                &["KV", "K_DIM", "V_DIM", "DIM", "NORMED", "PAIRS", "ADJACENT"]
+                &["KV", "K_DIM", "V_DIM", "DIM", "NORMED", "PAIRS", "ADJACENT", "ONE"]
             ),
             Shader::Attention => {
                 facts!(

@@ -126,10 +126,10 @@ impl AttentionBlocks {
         let AttentionShape { n_heads, n_kv_heads, head_dim, is_gated, .. } = shape;
         let stride = if is_gated { 2 * head_dim } else { head_dim };
         let kv_cols = n_kv_heads * head_dim;
-        let q_cols = builder.build.cols(n_heads * stride);
-        // Apart from the queries, which devices write while they read these.
-        let [k, v] = builder.build.cols_together([kv_cols, kv_cols]);
-        let part = |start| Heads { buf: q_cols.buf, start, n_heads, head_dim, stride };
+        let widths = [n_heads * stride, kv_cols, kv_cols];
+        let [q_cols, k, v] = builder.build.cols_together(widths);
+        let part =
+            |at| Heads { buf: q_cols.buf, start: q_cols.start + at, n_heads, head_dim, stride };
         let scratch = AttentionScratch {
             q_cols,
             q: part(0),

@@ -68,28 +68,28 @@ fn trace(case: &str, tokens: &[u32]) -> String {
 
 /// From the routing of layer 0, full attention, to that of layer 1, a delta net.
 const EXPECTED: &str = "\
-b9[0..7] top 3 x2
-b12[0..20] = swiglu b11[0..20] b11[20..40] x2
-b13[0..40] = project w7 b12[0..20] x2
-b10[0, 3] = expert 0 b1[0..40]
-b10[1, 4] = expert 1 b1[0..40]
-b10[2, 5] = expert 2 b1[0..40]
-b0[0..40] += combine b10 shared x2
+b8[0..7] top 3 x2
+b11[0..20] = swiglu b10[0..20] b10[20..40] x2
+b12[0..40] = project w7 b11[0..20] x2
+b9[0, 3] = expert 0 b1[0..40]
+b9[1, 4] = expert 1 b1[0..40]
+b9[2, 5] = expert 2 b1[0..40]
+b0[0..40] += combine b9 shared x2
 b1[0+1x40] = rms_norm b0[0+1x40] v8 x2
-b7[0..256] = project w10 b1[0..40] x2
-b7[256..448] = project w11 b1[0..40] x2
-b7[448..454] = project w12 b1[0..40] x2
-b7[454..460] = project w13 b1[0..40] x2
-b6[0..256] = causal_conv b7[0..256] v5 c1 s0@0+2
-b8[0+6x32] = delta_rule b6[0+2x16] b6[32+2x16] b6[64+6x32] b7[448..454] b7[454..460] c2 s0@0+2
-b8[0+6x32] = gated_rms_norm b8[0+6x32] v4 b7[256+6x32] x2
-b2[0..40] = project w14 b8[0..192] x2
+b6[0..256] = project w10 b1[0..40] x2
+b6[256..448] = project w11 b1[0..40] x2
+b6[448..454] = project w12 b1[0..40] x2
+b6[454..460] = project w13 b1[0..40] x2
+b5[0..256] = causal_conv b6[0..256] v5 c1 s0@0+2
+b7[0+6x32] = delta_rule b5[0+2x16] b5[32+2x16] b5[64+6x32] b6[448..454] b6[454..460] c2 s0@0+2
+b7[0+6x32] = gated_rms_norm b7[0+6x32] v4 b6[256+6x32] x2
+b2[0..40] = project w14 b7[0..192] x2
 b0[0..40] += b2[0..40] x2
 b1[0+1x40] = rms_norm b0[0+1x40] v9 x2
-b9[0..7] = project w19 b1[0..40] x2
-b11[0..20] = project w15 b1[0..40] x2
-b11[20..40] = project w16 b1[0..40] x2
-b9[7..8] = project w18 b1[0..40] x2
+b8[0..7] = project w19 b1[0..40] x2
+b10[0..20] = project w15 b1[0..40] x2
+b10[20..40] = project w16 b1[0..40] x2
+b8[7..8] = project w18 b1[0..40] x2
 ";
 
 #[test]

@@ -66,9 +66,10 @@ pub(crate) fn attention(b: &mut Wgpu, op: Attention, spans: &[Span]) {
 pub(crate) fn gated_attention(b: &mut Wgpu, op: GatedAttention, spans: &[Span]) {
     let GatedAttention { norms, rope, attention, gate } = op;
     let (q, k) = (attention.q, attention.k);
-    let writes_nothing_that_it_reads = q.buf != k.buf
-        && attention.v.is_none_or(|it| it.buf != q.buf)
-        && gate.is_none_or(|it| it.buf != attention.out.buf);
+    // Keys and values both lie beside the queries, or neither.
+    let writes_nothing_that_it_reads =
+        attention.v.is_none_or(|it| (it.buf == q.buf) == (k.buf == q.buf))
+            && gate.is_none_or(|it| it.buf != attention.out.buf);
     if !writes_nothing_that_it_reads || !store::fits(b, k.head_dim, rope, spans) {
         return op.run_parts(b, spans);
     }

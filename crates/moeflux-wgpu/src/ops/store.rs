@@ -37,30 +37,34 @@ pub(super) fn fits(b: &Wgpu, head_dim: usize, rope: Rope, spans: &[Span]) -> boo
 pub(super) fn store(b: &mut Wgpu, kv: &Kv, vectors: Vectors, (span, spans): (&Span, &[Span])) {
     let Vectors { k, v, prepared } = vectors;
     let [unused_q, unused_v] = [0, 1].map(|i| b.scratch.unused[i].words(&mut b.encoder, 4));
-    let k_buf = b.buf(k.buf).clone();
+    // Keys and values beside queries are read through the binding of these.
+    let is_one = prepared.is_some_and(|it| it.q.buf == k.buf);
+    let none = b.encoder.arena();
     let view = |b: &Wgpu, it: Option<Heads>| match it {
         Some(it) => {
             (b.buf(it.buf).mem.clone(), [it.n_heads, it.start, b.buf(it.buf).width, it.stride])
         }
-        None => (k_buf.mem.clone(), [0; 4]),
+        None => (none.clone(), [0; 4]),
+    };
+    let read = |b: &Wgpu, it: Option<Heads>| match view(b, it) {
+        (_, view) if is_one => (none.clone(), view),
+        other => other,
     };
     let (q_mem, q_view) = match prepared {
         Some(it) => view(b, Some(it.q)),
         None => (unused_q, [0; 4]),
     };
-    let (v_mem, v_view) = view(b, v);
+    let ((k_mem, k_view), (v_mem, v_view)) = (read(b, Some(k)), read(b, v));
     let norms = prepared.and_then(|it| it.norms);
     let weight = |b: &Wgpu, norm: Option<RmsNorm>| {
-        norm.map_or_else(|| k_buf.mem.clone(), |it| b.vector(it.weight).clone())
+        norm.map_or_else(|| none.clone(), |it| b.vector(it.weight).clone())
     };
     let (q_weight, k_weight) = (weight(b, norms.map(|it| it.0)), weight(b, norms.map(|it| it.1)));
     let (q_eps, k_eps) = norms.map_or((0.0, 0.0), |it| (it.0.eps, it.1.eps));
-    let (mut table, mut pairs) = (0, [0, 0]);
-    let mut lists = k_buf.mem.clone();
-    if let Some(it) = prepared {
-        (table, pairs) = super::elementwise::place(b, it.rope, spans);
-        lists = b.encoder.arena();
-    }
+    let (table, pairs) = match prepared {
+        Some(it) => super::elementwise::place(b, it.rope, spans),
+        None => (0, [0, 0]),
+    };
     let v_dim = v.map_or(0, |it| it.head_dim);
     let consts = [
         kv.kind(),
@@ -70,13 +74,14 @@ pub(super) fn store(b: &mut Wgpu, kv: &Kv, vectors: Vectors, (span, spans): (&Sp
         u32::from(norms.is_some()),
         pairs[0],
         pairs[1],
+        u32::from(is_one),
     ];
     let end = span.position + span.rows.len();
     for part in kv.parts(span.position..end) {
         let first = part.positions.start - span.position;
         let n = part.positions.len() * (q_view[0] + kv.n_heads + v_view[0]);
         let counts = [n, q_view[0], kv.n_heads, v_view[0]];
-        let views = [&q_view[1..], &[k.start, k_buf.width, k.stride], &v_view[1..]].concat();
+        let views = [&q_view[1..], &k_view[1..], &v_view[1..]].concat();
         let places = [
             span.rows.start + first,
             part.positions.start - part.start,
@@ -92,13 +97,13 @@ pub(super) fn store(b: &mut Wgpu, kv: &Kv, vectors: Vectors, (span, spans): (&Sp
             &params,
             &[
                 &q_mem,
-                &k_buf.mem,
+                &k_mem,
                 &v_mem,
                 &kv.k.pieces[part.piece],
                 values,
                 &q_weight,
                 &k_weight,
-                &lists,
+                &none,
             ],
             Grid::Linear(n),
         );

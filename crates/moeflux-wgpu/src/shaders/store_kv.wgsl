@@ -1,5 +1,6 @@
 // Stores keys and values, one vector a workgroup. On their way keys are
-// normalised (NORMED) and rotated (PAIRS), and so are queries, in place.
+// normalised (NORMED) and rotated (PAIRS), and so are queries, in place. ONE: all of
+// them lie in the buffer of the queries.
 
 struct Params {
     n: u32,
@@ -162,7 +163,9 @@ fn main(
     if (is_value) {
         let head = nth - p.n_queries - p.n_keys;
         let begin = batch_row * p.v_width + p.v_start + head * p.v_stride;
-        for (var i = thread; i < V_DIM; i += THREADS) { vector[i] = v[begin + i]; }
+        for (var i = thread; i < V_DIM; i += THREADS) {
+            if (ONE != 0u) { vector[i] = q[begin + i]; } else { vector[i] = v[begin + i]; }
+        }
         workgroupBarrier();
         put_fours(thread, false, ((p.position + row) * p.n_values + head) * p.v_words, V_DIM);
         return;
@@ -171,7 +174,13 @@ fn main(
     let q_at = batch_row * p.q_width + p.q_start + head * p.q_stride;
     let k_at = batch_row * p.k_width + p.k_start + head * p.k_stride;
     for (var i = thread; i < K_DIM; i += THREADS) {
-        if (is_query) { vector[i] = q[q_at + i]; } else { vector[i] = k[k_at + i]; }
+        if (is_query) {
+            vector[i] = q[q_at + i];
+        } else if (ONE != 0u) {
+            vector[i] = q[k_at + i];
+        } else {
+            vector[i] = k[k_at + i];
+        }
     }
     workgroupBarrier();
     if (NORMED != 0u) { normalise(thread, K_DIM, is_query); }

@@ -137,18 +137,26 @@ fn sharing_keys_changes_no_bit() {
 }
 
 /// The bits of all rows of a layer and of products with few of them, which a kernel
-/// rounds `beside` others or by itself; the kernels of the last step.
-fn layer_bits(b: &mut Wgpu, beside: bool) -> (Vec<u32>, u64) {
+/// rounds `beside` others or by itself; the kernels of the last step. Keys and values
+/// lie in one buffer with queries, or apart.
+fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
     let (n_heads, n_kv_heads, dim) = (4, 2, 64);
     let specs = [CacheSpec::Kv { n_heads: n_kv_heads, k_dim: dim, v_dim: dim, dtype: KvType::F32 }];
     let sequence = b.new_sequence(&specs);
     let cols = |b: &mut Wgpu, len| Cols { buf: b.alloc(70, len), start: 0, len };
     let format = MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
     let weight = matrix(b, format, 40, n_heads * dim, Inputs::Int16);
-    let (q, kv) = (cols(b, 2 * n_heads * dim), cols(b, 2 * n_kv_heads * dim));
+    let widths = [2 * n_heads * dim, 2 * n_kv_heads * dim];
+    let [q, kv] = if is_one {
+        let all = cols(b, widths.iter().sum());
+        [all.slice(0, widths[0]), all.slice(widths[0], widths[1])]
+    } else {
+        widths.map(|it| cols(b, it))
+    };
     let (out, y) = (cols(b, n_heads * dim), cols(b, 40));
     // Queries and gates lie head by head.
     let part = |start| Heads { buf: q.buf, start, n_heads, head_dim: dim, stride: 2 * dim };
+    let inputs = [cols(b, widths[0]), cols(b, widths[1])];
     let k = kv.slice(0, n_kv_heads * dim).heads(n_kv_heads);
     let v = kv.slice(n_kv_heads * dim, n_kv_heads * dim).heads(n_kv_heads);
     let attention = Attention {
@@ -170,9 +178,11 @@ fn layer_bits(b: &mut Wgpu, beside: bool) -> (Vec<u32>, u64) {
     let op = GatedAttention { norms, rope, attention, gate: Some(part(dim)) };
     let (mut all, mut n_kernels, mut position) = (Vec::new(), 0, 0);
     for n in [3, 70, 1, 8, 1] {
-        for (seed, it) in (5..).zip([q, kv]) {
-            b.write(it.buf, &floats(seed + position as u32, n * it.len));
+        for (seed, (from, to)) in (5..).zip(inputs.into_iter().zip([q, kv])) {
+            b.write(from.buf, &floats(seed + position as u32, n * from.len));
+            b.copy(n, to.heads(1), from.heads(1));
         }
+        b.flush();
         if !beside {
             b.bufs[out.buf.0 as usize].wanted = None;
         }
@@ -191,11 +201,16 @@ fn layer_bits(b: &mut Wgpu, beside: bool) -> (Vec<u32>, u64) {
 }
 
 #[test]
-fn attention_rounds_for_the_product_behind_it() {
+fn attention_rounds_for_the_product_behind_it_wherever_keys_lie() {
     let Some(context) = context() else { return };
-    let [(want, n_apart), (got, n_beside)] = [false, true]
-        .map(|beside| layer_bits(&mut Wgpu::new(std::sync::Arc::clone(&context), None), beside));
-    assert!(got.iter().any(|it| f32::from_bits(*it).abs() > 1e-6));
-    assert!(got == want, "not a bit differs");
-    assert_eq!(n_beside + 1, n_apart);
+    let bits = |beside, is_one| {
+        layer_bits(&mut Wgpu::new(std::sync::Arc::clone(&context), None), beside, is_one)
+    };
+    let (want, n_apart) = bits(false, false);
+    assert!(want.iter().any(|it| f32::from_bits(*it).abs() > 1e-6));
+    for is_one in [false, true] {
+        let (got, n_beside) = bits(true, is_one);
+        assert!(got == want, "not a bit differs");
+        assert_eq!(n_beside + 1, n_apart);
+    }
 }

@@ -89,7 +89,7 @@ fn variants() -> Vec<Variant> {
         add(Shader::Route, &[&[kind]]);
         add(
             Shader::StoreKv,
-            &[&[kind, 70, 0, 70, 0, 0, 0], &[kind, 256, 128, 256, 1, 32, kind & 1]],
+            &[&[kind, 70, 0, 70, 0, 0, 0, 0], &[kind, 256, 128, 256, 1, 32, kind & 1, 1]],
         );
         add(Shader::ScoreIndex, &[&[kind]]);
         let wide = [4, 2, 1][kind as usize];
