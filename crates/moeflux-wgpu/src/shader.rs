@@ -23,6 +23,8 @@ pub(crate) enum Shader {
     Matvec,
     /// The same of experts that the device chose.
     MatvecChosen,
+    /// The same of inputs of which some are rounded.
+    MatvecBoth,
     Matmul,
     Halves,
     MatmulHalves,
@@ -62,6 +64,7 @@ pub(crate) struct Variant {
     consts: [u32; MAX_CONSTS],
 }
 
+const MULTIPLY: &str = include_str!("shaders/multiply.wgsl");
 const ROUNDED: &str = include_str!("shaders/rounded.wgsl");
 
 /// Constants of the matrix-vector kernels.
@@ -151,6 +154,7 @@ impl Shader {
             }
             Shader::Matvec => facts!("matvec", Weights, "rrrrrw", &MATVEC),
             Shader::MatvecChosen => facts!("matvec", Weights, "rrrrrwrr", &MATVEC),
+            Shader::MatvecBoth => facts!("matvec", Weights, "rrrrrwr", &MATVEC),
             Shader::Matmul => facts!("matmul", Weights, "rrrw", &[]),
             Shader::Halves => facts!("halves", Nothing, "rww", &["GROUP", "PARTS"]),
             Shader::MatmulHalves => facts!("matmul_halves", Weights, "rrrrrw", &HALVES),
@@ -237,6 +241,7 @@ pub(crate) fn fingerprint() -> String {
         include_str!("shaders/common.wgsl"),
         include_str!("shaders/formats.wgsl"),
         Shader::Matvec.facts().source,
+        MULTIPLY,
     ];
     format!("{:016x}", hash(texts.iter().flat_map(|it| it.bytes())))
 }
@@ -272,10 +277,12 @@ impl Variant {
         if self.shader == Shader::MatmulHalves {
             consts.extend(derived(&consts));
         }
-        if self.shader == Shader::MatvecChosen {
-            consts.push(("CHOSEN", 1));
+        match self.shader {
+            Shader::MatvecChosen => consts.push(("CHOSEN", 1)),
+            Shader::MatvecBoth => consts.push(("BOTH", 1)),
+            _ => {}
         }
-        for name in ["DIGITS", "CHOSEN", "SUM", "TAPS"] {
+        for name in ["DIGITS", "CHOSEN", "BOTH", "SUM", "TAPS"] {
             if consts.iter().all(|it| it.0 != name) {
                 consts.push((name, 0));
             }
@@ -305,7 +312,13 @@ impl Variant {
             }
         }
         // Extensions are enabled before anything else.
-        let own = preprocess(facts.source, &consts);
+        let mut own = preprocess(facts.source, &consts);
+        if facts.name == "matvec" {
+            own.push_str(&preprocess(MULTIPLY, &consts));
+        }
+        if self.shader == Shader::MatvecBoth {
+            own.push_str(&preprocess(MULTIPLY, &plain(&consts)));
+        }
         let (enabled, own): (Vec<&str>, Vec<&str>) =
             own.lines().partition(|it| it.starts_with("enable "));
         [enabled.join("\n"), text, own.join("\n")].join("\n")
@@ -325,6 +338,12 @@ fn derived(consts: &[(&str, u32)]) -> [(&'static str, u32); 4] {
         ("W_WORDS", per_load),
         ("W_LOADS", words / per_load),
     ]
+}
+
+/// The constants of a product whose inputs are as they are.
+fn plain<'a>(consts: &[(&'a str, u32)]) -> Vec<(&'a str, u32)> {
+    let is_of_rounding = |name| ["DIGITS", "FMA", "ONCE"].contains(&name);
+    consts.iter().map(|it| (it.0, if is_of_rounding(it.0) { 0 } else { it.1 })).collect()
 }
 
 fn format_consts(uses: Uses) -> &'static [&'static str] {

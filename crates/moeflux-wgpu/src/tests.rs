@@ -232,3 +232,38 @@ fn neither_layout_nor_company_changes_a_bit() {
         }
     }
 }
+
+#[test]
+fn products_of_inputs_as_they_are_go_along_with_rounded_ones() {
+    let Some(context) = context() else { return };
+    let (first, second, cols) = (70, 9, 320);
+    for bits in [4, 8, 3] {
+        let format = MatrixFormat::Affine(Affine { bits, group_size: 64, params: Float::BF16 });
+        for layout in layouts() {
+            for rows in [1, 7] {
+                let [(want, n_apart), (got, n_both)] = [false, true].map(|fuses| {
+                    let mut b = Wgpu::new(Arc::clone(&context), None);
+                    b.fuses = fuses;
+                    b.fix_layout(Some(layout));
+                    let rounded = matrix(&mut b, format, first, cols, Inputs::Int16);
+                    let plain = matrix(&mut b, format, second, cols, Inputs::Full);
+                    let (x, y) = (b.alloc(7, cols), b.alloc(7, first + second));
+                    let values: Vec<f32> = (0..7 * cols).map(|i| (i as f32 * 0.37).sin()).collect();
+                    b.write(x, &values);
+                    let out = Cols { buf: y, start: 0, len: first + second };
+                    let outputs = [
+                        Projection { weight: rounded, out: out.slice(0, first) },
+                        Projection { weight: plain, out: out.slice(first, second) },
+                    ];
+                    b.project(rows, Cols { buf: x, start: 0, len: cols }, &outputs);
+                    let y = b.read(y, rows).expect("the device works");
+                    let n_kernels = b.counters().expect("it counts").stats().kernels;
+                    (y.iter().map(|it| it.to_bits()).collect::<Vec<_>>(), n_kernels)
+                });
+                assert!(got.iter().all(|it| f32::from_bits(*it).is_normal()));
+                assert_eq!(got, want, "{bits} bits, {rows} rows, {layout}");
+                assert_eq!(n_both + 1, n_apart);
+            }
+        }
+    }
+}

@@ -149,7 +149,9 @@ impl Grouped<'_> {
                 let first = word(2 * self.n_places);
                 let tiles = first + word(JOB_WORDS * (n_jobs + 1));
                 let total_rows = n_jobs * n_rows;
-                let placed = Placed { weights, lists: &lists, first, n_jobs, n_rows, total_rows };
+                let lists = &lists;
+                let placed =
+                    Placed { weights, lists, first, n_jobs, n_rows, total_rows, plain: None };
                 let n_tiles = set.len() * n_tiles;
                 match (are_few, shape) {
                     (true, _) => kernel.run_matvec(b, placed, &taken, layout, (FEW_ROWS, true)),

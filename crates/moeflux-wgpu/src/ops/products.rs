@@ -4,7 +4,7 @@
 //! `matmul.wgsl`; which of them depends on a job's rows alone, so that a job's
 //! bits do not depend on what else is asked for.
 
-use moeflux_backend::{Buf, Cols, DeviceError, Projection, Weight};
+use moeflux_backend::{Buf, Cols, DeviceError, Inputs, Projection, Weight};
 use moeflux_core::TokenId;
 use moeflux_core::quant::Float;
 
@@ -215,6 +215,7 @@ pub(super) fn is_in_halves(b: &Wgpu, decoder: Decoder, digits: Option<Digits>) -
 }
 
 /// What the products of a dispatch have in common.
+#[derive(Clone, Copy)]
 pub(super) struct Kernel<'a> {
     pub(super) decoder: Decoder,
     pub(super) digits: Option<Digits>,
@@ -237,6 +238,8 @@ pub(super) struct Placed<'a> {
     pub(super) n_rows: usize,
     /// Rows of all.
     pub(super) total_rows: usize,
+    /// What those of them read that take inputs as they are, where others round them.
+    pub(super) plain: Option<&'a Taken>,
 }
 
 impl Kernel<'_> {
@@ -266,6 +269,12 @@ impl Kernel<'_> {
 
     /// Puts jobs and their lists into the arena.
     pub(super) fn jobs(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken) -> u32 {
+        let words = self.job_words(b, jobs, taken);
+        b.encoder.list(&words)
+    }
+
+    /// Puts the lists of jobs into the arena; gives the jobs.
+    fn job_words(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken) -> Vec<u32> {
         let mut places: Vec<Option<u32>> = vec![None; self.lists.len()];
         let mut words = Vec::with_capacity(JOB_WORDS * jobs.len());
         for job in jobs {
@@ -288,7 +297,7 @@ impl Kernel<'_> {
                 word(job.x),
             ]);
         }
-        b.encoder.list(&words)
+        words
     }
 
     fn matvec(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken, layout: Layout) {
@@ -297,6 +306,24 @@ impl Kernel<'_> {
         let lists = b.encoder.arena();
         let are_aligned = jobs.iter().all(|it| it.x.is_multiple_of(4));
         self.run_matvec(b, placed(jobs, first, &lists), taken, layout, (most, are_aligned));
+    }
+
+    /// The same with jobs in the same buffer whose inputs are as they are.
+    fn matvec_both(
+        &self,
+        b: &mut Wgpu,
+        (jobs, mut plain): (Vec<Job>, Vec<Job>),
+        (taken, as_is): (&Taken, &Taken),
+        layout: Layout,
+    ) {
+        let most = self.lists.iter().map(Vec::len).max().unwrap_or(0);
+        plain.iter_mut().for_each(|it| it.phase = 1);
+        let mut words = self.job_words(b, &jobs, taken);
+        words.extend(self.job_words(b, &plain, as_is));
+        let first = b.encoder.list(&words);
+        let (lists, all) = (b.encoder.arena(), [jobs, plain].concat());
+        let placed = Placed { plain: Some(as_is), ..placed(&all, first, &lists) };
+        self.run_matvec(b, placed, taken, layout, (most, true));
     }
 
     /// Multiplies jobs with at most so many rows of activations, `are_aligned`
@@ -326,13 +353,19 @@ impl Kernel<'_> {
         } else {
             params.extend([0; 2]);
         }
+        if let Some(Taken { x, .. }) = jobs.plain {
+            buffers.push(x);
+            shader = Shader::MatvecBoth;
+        }
         let n_digits = self.digits.map_or(0, |it| it.n_digits);
+        let Taken { stride, start, .. } = jobs.plain.unwrap_or(taken);
         let is_aligned = are_aligned
             && self.cols.is_multiple_of(BLOCK)
-            && [taken.stride, taken.start].iter().all(|it| it.is_multiple_of(4));
+            && [stride, start].iter().all(|it| it.is_multiple_of(4));
+        let has_plain = n_digits == 0 || jobs.plain.is_some();
         let mut consts = self.decoder.consts().to_vec();
         let is_fma = n_digits > 0 && form == Form::Floats;
-        consts.extend([n_digits, u32::from(is_fma), u32::from(n_digits == 0 && is_aligned)]);
+        consts.extend([n_digits, u32::from(is_fma), u32::from(has_plain && is_aligned)]);
         let n_units = self.decoder.n_units(self.cols);
         let vlanes = virtual_lanes(n_units);
         let once = most <= x_rows as usize && layout.reads_once(n_units, n_digits, x_rows);
@@ -424,7 +457,8 @@ impl Kernel<'_> {
 fn placed<'a>(jobs: &'a [Job], first: u32, lists: &'a Mem) -> Placed<'a> {
     let n_rows = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
     let total_rows = jobs.iter().map(|it| it.n_rows).sum();
-    Placed { weights: &jobs[0].mem, lists, first, n_jobs: jobs.len(), n_rows, total_rows }
+    let (weights, n_jobs) = (&jobs[0].mem, jobs.len());
+    Placed { weights, lists, first, n_jobs, n_rows, total_rows, plain: None }
 }
 
 /// The pieces of a matrix as jobs of one list.
@@ -459,19 +493,46 @@ pub(crate) fn project(b: &mut Wgpu, rows: usize, x: Cols, outputs: &[Projection]
         let lists = [(0..rows).map(|row| (row, row * out.width)).collect()];
         let mut jobs = Vec::new();
         let now: Vec<&Projection> = now;
-        for it in now {
+        let add = |b: &Wgpu, jobs: &mut Vec<Job>, it: &Projection| {
             let matrix = b.matrix(it.weight);
             assert_eq!((matrix.rows, matrix.cols), (it.out.len, x.len), "shape of a projection");
             assert!(it.out.start + it.out.len <= out.width, "columns lie inside their buffer");
             jobs.extend(jobs_of(matrix, 0, it.out.start));
-        }
+        };
+        now.into_iter().for_each(|it| add(b, &mut jobs, it));
         let digits = digits(decoder, inputs);
-        run(
-            b,
-            &source,
-            Products { decoder, digits, lists: &lists, jobs, y: out.mem, chosen: None },
-        );
+        let y = out.mem.clone();
+        let products = Products { decoder, digits, lists: &lists, jobs, y, chosen: None };
+        if digits.is_none() || !holds_rows(rows) || !b.fuses {
+            run(b, &source, products);
+            continue;
+        }
+        // Those of inputs as they are go along.
+        let (plain, later) = rest.iter().partition(|it| of(b, it) == (decoder, Inputs::Full, buf));
+        rest = later;
+        let (mut jobs, plain): (Vec<Job>, Vec<&Projection>) = (Vec::new(), plain);
+        plain.into_iter().for_each(|it| add(b, &mut jobs, it));
+        run_both(b, &source, products, jobs);
     }
+}
+
+/// Computes products with few rows of activations, and `plain` ones in the same
+/// format whose inputs are as they are.
+fn run_both(b: &mut Wgpu, source: &Source, products: Products<'_>, mut plain: Vec<Job>) {
+    let Products { decoder, digits, lists, mut jobs, y, chosen } = products;
+    let id = jobs[0].mem.id;
+    let is_together = jobs.iter().chain(&plain).all(|it| it.mem.id == id);
+    if is_together && !plain.is_empty() {
+        let of = (decoder, digits, source.cols);
+        let layout = layout(b, of, measured_as(&jobs), source.n_rows);
+        let kernel = Kernel { decoder, digits, cols: source.cols, lists, y: &y, chosen };
+        let taken = kernel.take(b, source, (true, false), layout);
+        let as_is = Kernel { digits: None, ..kernel }.take(b, source, (true, false), layout);
+        let both = (std::mem::take(&mut jobs), std::mem::take(&mut plain));
+        kernel.matvec_both(b, both, (&taken, &as_is), layout);
+    }
+    run(b, source, Products { decoder, digits, lists, jobs, y: y.clone(), chosen });
+    run(b, source, Products { decoder, digits: None, lists, jobs: plain, y, chosen });
 }
 
 pub(crate) fn embed(b: &mut Wgpu, out: Cols, table: Weight, tokens: &[TokenId]) {

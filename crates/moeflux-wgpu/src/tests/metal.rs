@@ -72,6 +72,15 @@ fn variants() -> Vec<Variant> {
                 ],
             );
         }
+        if format[0] == 0 {
+            add(
+                Shader::MatvecBoth,
+                &[
+                    &with(&[2, 0, 1, 32, 32, 4, 1, 2, 128, 1]),
+                    &with(&[1, 1, 0, 16, 8, 8, 4, 1, 256, 0]),
+                ],
+            );
+        }
         add(Shader::Matmul, &[&with(&[])]);
         add(Shader::Embed, &[&with(&[])]);
         add(Shader::HeadTransposed, &[&with(&[1]), &with(&[4])]);
