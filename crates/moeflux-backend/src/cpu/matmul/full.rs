@@ -3,12 +3,14 @@
 
 use std::ops::Range;
 
-use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, bf16_to_f32, unpack_group};
+use moeflux_core::quant::{
+    Affine, Float, MatrixFormat, MatrixView, MicroScaled, SmallFloat, bf16_to_f32, unpack_group,
+};
 
 use super::FullProduct;
 use super::floats::{decode_floats, f16_to_f32};
 use super::jobs::OutPart;
-use super::small::{decode_blocks, decode_micro};
+use super::small::{decode_blocks, decode_micro, multiplies_e2m1, multiply_e2m1};
 use super::transposed;
 use crate::cpu::Isa;
 use crate::cpu::isa::{Level, for_every_isa};
@@ -36,6 +38,13 @@ pub(super) fn full_rows(isa: Isa, product: FullProduct<'_>, rows: Range<usize>, 
         }
         MatrixFormat::Affine(affine) if product.x_rows.len() == 1 => {
             one_row_of_integers(isa, product, affine, rows, out);
+        }
+        MatrixFormat::Micro(micro)
+            if product.x_rows.len() == 1
+                && micro.element == SmallFloat::E2M1
+                && multiplies_e2m1(isa) =>
+        {
+            one_row_of_e2m1(isa, product, micro, rows, out);
         }
         MatrixFormat::Transposed(float) => {
             let FullProduct { weight, .. } = product;
@@ -115,6 +124,33 @@ fn one_row_of_integers(
             }
             multiply_integers(isa, piece, &x[col..col + n_cols], &mut sums);
         }
+        out.put(0, row, &sums.map(add_tree)[..n_rows]);
+    }
+}
+
+/// As [`one_row_in_place`], for floats of four bits.
+fn one_row_of_e2m1(
+    isa: Isa,
+    product: FullProduct<'_>,
+    micro: MicroScaled,
+    rows: Range<usize>,
+    mut out: OutPart<'_>,
+) {
+    let FullProduct { weight, x, x_rows } = product;
+    assert!(micro.is_supported(weight.cols), "no kernel for {micro:?}");
+    let (row_bytes, n_groups) = (weight.format.row_bytes(weight.cols), micro.n_groups(weight.cols));
+    let x = x.row(x_rows.at(0));
+    for row in rows.clone().step_by(ROWS) {
+        let n_rows = ROWS.min(rows.end - row);
+        let mut parts: ([&[u8]; ROWS], [&[u8]; ROWS]) = Default::default();
+        for r in 0..ROWS {
+            // A short block multiplies its last row several times.
+            let row = row + r.min(n_rows - 1);
+            parts.0[r] = &weight.weight[row * row_bytes..(row + 1) * row_bytes];
+            parts.1[r] = &weight.scales[row * n_groups..(row + 1) * n_groups];
+        }
+        let mut sums = [[0f32; LANES]; ROWS];
+        multiply_e2m1(isa, micro, parts, x, &mut sums);
         out.put(0, row, &sums.map(add_tree)[..n_rows]);
     }
 }
@@ -338,7 +374,7 @@ pub(super) fn decode(isa: Isa, weight: &MatrixView<'_>, row: usize, col: usize, 
 }
 
 /// The integers of a piece of a row.
-pub(super) fn unpack(isa: Isa, bits: u8, packed: &[u8], out: &mut [u8]) {
+fn unpack(isa: Isa, bits: u8, packed: &[u8], out: &mut [u8]) {
     match isa.level() {
         Level::Scalar => unpack_group(bits, packed, out),
         #[cfg(target_arch = "x86_64")]

@@ -5,6 +5,7 @@
 //! them. Both end with eight rows of the matrix as the lanes of a vector.
 
 mod dots;
+mod micro;
 mod order;
 mod params;
 mod round;
@@ -19,6 +20,7 @@ use std::ops::Range;
 use super::IntegerProduct;
 use super::jobs::OutPart;
 
+pub(super) use micro::{decode_e2m1, multiply_e2m1};
 pub(super) use round::quantise_row;
 pub(super) use unpack::unpack_row;
 

@@ -7,6 +7,7 @@
 pub(super) mod ahead;
 mod columns;
 mod dots;
+mod micro;
 pub(super) mod panel;
 pub(super) mod params;
 mod round;
@@ -21,6 +22,7 @@ use std::ops::Range;
 use super::IntegerProduct;
 use super::jobs::OutPart;
 
+pub(super) use micro::{decode_e2m1, multiply_e2m1};
 pub(super) use round::quantise_row;
 pub(super) use unpack::unpack_row;
 

@@ -70,6 +70,13 @@ pub(in crate::cpu::matmul) fn store_64(out: &mut [u8], value: __m512i) {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
+pub(super) fn load_floats(floats: &[f32; 16]) -> __m512 {
+    // SAFETY: sixteen elements are readable, and the load needs no alignment.
+    unsafe { _mm512_loadu_ps(floats.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
 pub(in crate::cpu::matmul) fn store_floats(out: &mut [f32; 16], value: __m512) {
     // SAFETY: sixteen elements are writable, and the store needs no alignment.
     unsafe { _mm512_storeu_ps(out.as_mut_ptr(), value) };
