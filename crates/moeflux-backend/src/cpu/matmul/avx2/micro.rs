@@ -63,10 +63,9 @@ fn multiply<const GROUP: usize, const ROWS: usize>(
             let scale = _mm256_set1_ps(micro.scale.to_f32(scales[r][g]));
             let (packed, _) = packed[r][g * GROUP / 2..][..GROUP / 2].as_chunks::<8>();
             for (x, packed) in x.iter().zip(packed) {
-                for half in 0..2 {
-                    let w = decode(&packed.as_chunks().0[half], scale);
-                    let x = load_floats(&x.as_chunks().0[half]);
-                    acc[r][half] = _mm256_fmadd_ps(w, x, acc[r][half]);
+                let halves = packed.as_chunks().0.iter().zip(x.as_chunks().0);
+                for (acc, (packed, x)) in acc[r].iter_mut().zip(halves) {
+                    *acc = _mm256_fmadd_ps(decode(packed, scale), load_floats(x), *acc);
                 }
             }
         }

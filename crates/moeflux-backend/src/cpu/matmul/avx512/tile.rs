@@ -61,7 +61,7 @@ pub(super) fn integer_rows<const BITS: usize, const GROUP: usize>(
     scratch.weights.resize(PANEL_ROWS * BLOCK_COLS / size_of::<Lanes>(), Lanes::ZERO);
     let n = product.x_rows.len();
     let per_pass = PASS_BYTES / (product.weight.cols * product.x.n_digits());
-    let per_pass = per_pass.next_multiple_of(X_ROWS);
+    let per_pass = per_pass.max(1).next_multiple_of(X_ROWS);
     for first in (0..n).step_by(per_pass) {
         let x_rows = first..n.min(first + per_pass);
         for row in rows.clone().step_by(PANEL_ROWS) {
@@ -299,9 +299,9 @@ fn dots<const LINES: usize, const DIGITS: usize, const X: usize, const N: usize>
         *lines = &tile.lines[g];
     }
     let mut fours = [[&[[0; LINE_COLS]; LINES]; DIGITS]; X];
-    for i in 0..X {
-        for digit in 0..DIGITS {
-            fours[i][digit] = &x[i].q[digit].as_chunks().0.as_chunks().0[g];
+    for (fours, x) in fours.iter_mut().zip(x) {
+        for (fours, q) in fours.iter_mut().zip(x.q) {
+            *fours = &q.as_chunks().0.as_chunks().0[g];
         }
     }
     for some in 0..LINES / UNROLLED {
