@@ -10,24 +10,24 @@ use moeflux_core::quant::{
 use super::FullProduct;
 use super::floats::{decode_floats, f16_to_f32};
 use super::jobs::OutPart;
-use super::small::{decode_blocks, decode_micro, multiplies_e2m1, multiply_e2m1};
+use super::small::{decode_blocks, decode_micro, multiply_e2m1};
 use super::transposed;
 use crate::cpu::Isa;
 use crate::cpu::isa::{Level, for_every_isa};
 
 /// Rows of the matrix that are decoded together.
-const ROWS: usize = 4;
+pub(super) const ROWS: usize = 4;
 /// Columns that are decoded together: four rows of them fit into a quarter of
 /// the first cache. A multiple of every group size.
 pub(super) const COLS: usize = 512;
 /// Rows of the activations whose partial sums are kept together.
 const X_ROWS: usize = 16;
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 
 /// The partial sums of one output.
 type Partial = [f32; LANES];
 /// The partial sums of one row of the activations with [`ROWS`] of the matrix.
-type Partials = [Partial; ROWS];
+pub(super) type Partials = [Partial; ROWS];
 /// Decoded columns of [`ROWS`] rows.
 type Decoded = [[[f32; LANES]; COLS / LANES]; ROWS];
 
@@ -40,9 +40,7 @@ pub(super) fn full_rows(isa: Isa, product: FullProduct<'_>, rows: Range<usize>, 
             one_row_of_integers(isa, product, affine, rows, out);
         }
         MatrixFormat::Micro(micro)
-            if product.x_rows.len() == 1
-                && micro.element == SmallFloat::E2M1
-                && multiplies_e2m1(isa) =>
+            if product.x_rows.len() == 1 && micro.element == SmallFloat::E2M1 =>
         {
             one_row_of_e2m1(isa, product, micro, rows, out);
         }

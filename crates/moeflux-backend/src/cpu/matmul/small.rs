@@ -4,6 +4,7 @@ use moeflux_core::quant::{
     MatrixView, MicroScaled, ScaledBlocks, SmallFloat, e2m1_to_f32, e4m3_to_f32,
 };
 
+use super::full::{LANES, Partials, ROWS};
 use crate::cpu::Isa;
 use crate::cpu::isa::{Level, for_every_isa};
 
@@ -25,23 +26,14 @@ pub(super) fn decode_micro(
     }
 }
 
-/// Whether rows of E2M1 are multiplied on their way from memory.
-pub(super) fn multiplies_e2m1(isa: Isa) -> bool {
-    match isa.level() {
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 | Level::AvxVnni | Level::Avx512 | Level::Amx => true,
-        _ => false,
-    }
-}
-
-/// Adds the products of some rows of E2M1 with one of activations to their
-/// lanes, where [`multiplies_e2m1`].
-pub(super) fn multiply_e2m1<const ROWS: usize>(
+/// Adds the products of some rows of E2M1 with one of activations, column by
+/// column, to their lanes.
+pub(super) fn multiply_e2m1(
     isa: Isa,
     micro: MicroScaled,
     (packed, scales): ([&[u8]; ROWS], [&[u8]; ROWS]),
     x: &[f32],
-    sums: &mut [[f32; 16]; ROWS],
+    sums: &mut Partials,
 ) {
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
@@ -54,7 +46,34 @@ pub(super) fn multiply_e2m1<const ROWS: usize>(
         Level::Avx512 | Level::Amx => unsafe {
             super::avx512::multiply_e2m1(micro, packed, scales, x, sums);
         },
-        _ => unreachable!("no kernel for {micro:?}: {packed:?}, {scales:?}, {x:?}, {sums:?}"),
+        _ => plain_products(isa, micro, packed, scales, x, sums),
+    }
+}
+
+for_every_isa! {
+    /// The definition of [`multiply_e2m1`].
+    fn plain_products(
+        micro: MicroScaled,
+        packed: [&[u8]; ROWS],
+        scales: [&[u8]; ROWS],
+        x: &[f32],
+        sums: &mut Partials,
+    ) {
+        for r in 0..ROWS {
+            let groups = x.chunks_exact(micro.group_size).zip(scales[r]);
+            let packed = packed[r].chunks_exact(micro.group_size / 2);
+            for ((x, scale), packed) in groups.zip(packed) {
+                let scale = micro.scale.to_f32(*scale);
+                let (x, packed) = (x.as_chunks::<LANES>().0, packed.as_chunks::<{ LANES / 2 }>().0);
+                for (x, packed) in x.iter().zip(packed) {
+                    for (lane, x) in x.iter().enumerate() {
+                        let code = packed[lane / 2] >> (4 * (lane % 2));
+                        let w = e2m1_to_f32(u32::from(code)) * scale;
+                        sums[r][lane] = w.mul_add(*x, sums[r][lane]);
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -75,7 +94,7 @@ fn decode_e2m1(isa: Isa, micro: MicroScaled, packed: &[u8], scales: &[u8], out: 
 }
 
 for_every_isa! {
-    /// The definition.
+    /// The definition of [`decode_e2m1`].
     fn plain_e2m1(micro: MicroScaled, packed: &[u8], scales: &[u8], out: &mut [f32]) {
         let groups = out.chunks_exact_mut(micro.group_size);
         let packed = packed.chunks_exact(micro.group_size / 2);

@@ -11,7 +11,7 @@ use super::ROWS;
 use super::ahead::Ahead;
 use super::columns::unpack_tile;
 use super::panel::Params;
-use super::vector::{Lanes, load_64, store_floats};
+use super::vector::{Lanes, load_64, load_floats, store_floats};
 use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::jobs::OutPart;
 
@@ -139,7 +139,10 @@ impl Panel<'_> {
         let outputs = x_rows.flat_map(|i| rows.clone().map(move |row| (i, row)));
         for ((i, row), sums) in outputs.zip(sums) {
             let mut total = [0.0; ROWS];
-            store_floats(&mut total, _mm512_add_ps(load(&sums.acc), load(&sums.off)));
+            store_floats(
+                &mut total,
+                _mm512_add_ps(load_floats(&sums.acc.0), load_floats(&sums.off.0)),
+            );
             out.put(i, row, &total[..ROWS.min(self.rows.end - row)]);
         }
     }
@@ -223,14 +226,16 @@ impl Block<'_> {
         let mut off = acc;
         for i in 0..X {
             for t in 0..N {
-                (acc[i][t], off[i][t]) = (load(&sums[i][t].acc), load(&sums[i][t].off));
+                (acc[i][t], off[i][t]) =
+                    (load_floats(&sums[i][t].acc.0), load_floats(&sums[i][t].off.0));
             }
         }
         for g in 0..n_groups {
             let dots = dots::<LINES, DIGITS, X, N>(&tiles, &x, g);
             ahead.ask();
             for t in 0..N {
-                let (scale, bias) = (load(&tiles[t].scales[g]), load(&tiles[t].biases[g]));
+                let (scale, bias) =
+                    (load_floats(&tiles[t].scales[g].0), load_floats(&tiles[t].biases[g].0));
                 for i in 0..X {
                     let scale = _mm512_mul_ps(scale, _mm512_set1_ps(x[i].s[g]));
                     acc[i][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[i][t]), scale, acc[i][t]);
@@ -334,10 +339,4 @@ fn dots<const LINES: usize, const DIGITS: usize, const X: usize, const N: usize>
         }
     }
     out
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn load(it: &Lanes) -> __m512 {
-    _mm512_castsi512_ps(load_64(bytemuck::cast_slice(&it.0)))
 }

@@ -2,6 +2,8 @@
 
 use std::arch::x86_64::*;
 
+pub(in crate::cpu::matmul) use crate::cpu::vector::{load as load_floats, store as store_floats};
+
 /// A float of each of sixteen rows.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
@@ -66,20 +68,6 @@ pub(in crate::cpu::matmul) fn store_64(out: &mut [u8], value: __m512i) {
     assert!(out.len() >= 64);
     // SAFETY: 64 bytes are writable, and the store needs no alignment.
     unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), value) };
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(super) fn load_floats(floats: &[f32; 16]) -> __m512 {
-    // SAFETY: sixteen elements are readable, and the load needs no alignment.
-    unsafe { _mm512_loadu_ps(floats.as_ptr()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-pub(in crate::cpu::matmul) fn store_floats(out: &mut [f32; 16], value: __m512) {
-    // SAFETY: sixteen elements are writable, and the store needs no alignment.
-    unsafe { _mm512_storeu_ps(out.as_mut_ptr(), value) };
 }
 
 /// Of 16 elements of two bytes each: `low` in the lower halves of 32-bit lanes,
