@@ -6,6 +6,7 @@
 use std::hint::black_box;
 
 use crate::cpu::Isa;
+#[cfg(target_arch = "x86_64")]
 use crate::cpu::isa::Level;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::matmul::Tiles;

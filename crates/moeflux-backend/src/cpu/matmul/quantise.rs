@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cpu::Isa;
-use crate::cpu::isa::{Level, for_every_isa};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::isa::Level;
+use crate::cpu::isa::for_every_isa;
 use crate::cpu::pool::{Pool, SharedMut};
 
 /// Rows of activations as the integer kernels take them: `x ≈ s * q`, where

@@ -6,7 +6,9 @@ use moeflux_core::quant::{
 
 use super::full::{LANES, Partials, ROWS};
 use crate::cpu::Isa;
-use crate::cpu::isa::{Level, for_every_isa};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::isa::Level;
+use crate::cpu::isa::for_every_isa;
 
 /// Elements `col..` of one row, whose bytes are `packed`; `col` begins a group.
 pub(super) fn decode_micro(

@@ -300,7 +300,9 @@ fn check_full(matrix: &TestMatrix, x: &[f32]) {
 fn the_full_product_follows_its_definition_on_every_isa() {
     let mut noise = Noise(4);
     for float in [Float::BF16, Float::F16, Float::F32] {
-        for (rows, cols, n) in [(1, 1, 1), (3, 15, 2), (4, 16, 4), (7, 33, 5), (18, 1029, 21)] {
+        for (rows, cols, n) in
+            [(1, 1, 1), (18, 1029, 1), (3, 15, 2), (4, 16, 4), (7, 33, 5), (18, 1029, 21)]
+        {
             let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Dense(float));
             let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
             check_full(&matrix, &x);
@@ -311,7 +313,7 @@ fn the_full_product_follows_its_definition_on_every_isa() {
         }
     }
     for (_, micro) in MicroScaled::MODES {
-        for (rows, n_groups, n) in [(1, 1, 1), (7, 3, 5), (18, 37, 21)] {
+        for (rows, n_groups, n) in [(1, 1, 1), (7, 3, 1), (18, 37, 1), (7, 3, 5), (18, 37, 21)] {
             let cols = n_groups * micro.group_size;
             let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Micro(micro));
             let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
