@@ -1,16 +1,16 @@
 //! The decoder that all families share: a residual stream that every layer
 //! reads through a norm, first for its mixer, then for its MLP.
 
-use std::cmp::Reverse;
 use std::fmt;
 
 use moeflux_backend::{Cache, CacheSpec, Cols, Stage, Vector, Weight};
+use moeflux_core::LayerIdx;
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::Role;
-use moeflux_core::{ExpertId, LayerIdx};
 
 use super::Step;
 use super::dense::Dense;
+use super::lookahead::Lookahead;
 use super::moe::{ExpertCounts, Moe};
 use super::norm::{Norm, NormWeights};
 use crate::error::EngineError;
@@ -98,13 +98,10 @@ impl Model for Decoder {
             layer.post_norm.forward(step, normed, hidden);
             match &layer.mlp {
                 Mlp::Dense(dense) => dense.forward(step, hidden, normed),
-                Mlp::Moe(moe) => {
-                    let next = next.as_ref().map(|(_, it)| it.layer);
-                    moe.forward(step, hidden, normed, next)?;
-                }
+                Mlp::Moe(moe) => moe.forward(step, hidden, normed, next)?,
             }
-            if let Some((norm, moe)) = next {
-                self.look_ahead(step, norm, moe)?;
+            if let Some(next) = next {
+                next.look(step)?;
             }
         }
         step.backend.begin_stage(Stage::Head, None);
@@ -118,54 +115,15 @@ impl Model for Decoder {
 }
 
 impl Decoder {
-    /// For each layer, the router of the next one and the norm before it, where
-    /// that has one.
-    fn following(&self) -> impl Iterator<Item = Option<(Norm, &Moe)>> {
-        let routers = self.layers.iter().skip(1).map(|it| match &it.mlp {
-            Mlp::Moe(moe) => Some((it.post_norm, &**moe)),
+    /// For each layer, what predicts the next one's routing, where that has any.
+    fn following(&self) -> impl Iterator<Item = Option<Lookahead<'_>>> {
+        let Residual { hidden, mixed, .. } = self.residual;
+        let routers = self.layers.iter().skip(1).map(move |it| match &it.mlp {
+            Mlp::Moe(moe) => Some(Lookahead { norm: it.post_norm, moe, hidden, scratch: mixed }),
             Mlp::Dense(_) => None,
         });
         routers.chain([None])
     }
-
-    /// Predicts what the next router will choose, as if its layer's mixer added
-    /// nothing to the stream: on a trained model four in five are right.
-    fn look_ahead(&self, step: &mut Step<'_>, norm: Norm, moe: &Moe) -> Result<(), EngineError> {
-        let rows = step.rows();
-        let is_known = rows > 1 && moe.wants_all(rows);
-        let is_wanted =
-            !is_known && !moe.is_held(step) && step.experts.wants_lookahead(moe.layer, rows);
-        if !is_wanted && step.recorder.is_none() {
-            return Ok(());
-        }
-        // The mixer writes here only after this is read.
-        let Residual { hidden, mixed, .. } = self.residual;
-        norm.forward(step, mixed, hidden);
-        let experts = moe.preview(step, mixed)?;
-        match rows {
-            _ if !is_wanted => {}
-            1 => step.experts.prefetch(moe.layer, &experts),
-            _ => step.experts.prefetch_many(moe.layer, &likeliest_first(&experts, rows)),
-        }
-        if let Some(recorder) = &mut step.recorder {
-            recorder.predicted(moe.layer, experts);
-        }
-        Ok(())
-    }
-}
-
-/// The distinct experts of all rows, those of most rows first, then those of
-/// the best ranks.
-fn likeliest_first(experts: &[ExpertId], rows: usize) -> Vec<ExpertId> {
-    let top_k = experts.len() / rows;
-    let mut by_expert: Vec<(ExpertId, usize)> =
-        experts.iter().enumerate().map(|(i, it)| (*it, i % top_k)).collect();
-    by_expert.sort_unstable();
-    let groups = by_expert.chunk_by(|a, b| a.0 == b.0);
-    let mut order: Vec<(Reverse<usize>, usize, ExpertId)> =
-        groups.map(|it| (Reverse(it.len()), it[0].1, it[0].0)).collect();
-    order.sort_unstable();
-    order.into_iter().map(|it| it.2).collect()
 }
 
 /// What every decoder's config says.

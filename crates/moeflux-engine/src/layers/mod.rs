@@ -6,6 +6,7 @@ pub(crate) mod delta_net;
 pub(crate) mod dense;
 pub(crate) mod indexer;
 pub(crate) mod linear;
+pub(crate) mod lookahead;
 pub(crate) mod mla;
 pub(crate) mod moe;
 pub(crate) mod norm;

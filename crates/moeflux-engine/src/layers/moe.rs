@@ -16,6 +16,7 @@ use super::Step;
 use super::decoder::Builder;
 use super::dense::{GatedMlp, GatedScratch};
 use super::linear::with_projections;
+use super::lookahead::Lookahead;
 use crate::error::EngineError;
 use crate::load::LoadError;
 
@@ -243,8 +244,9 @@ impl MoeBlocks {
 }
 
 impl Moe {
-    /// `acc += moe(x)`. Where rows want nearly all experts of the `next` block,
-    /// they are read as soon as the drive has brought those of this one.
+    /// `acc += moe(x)`. What rows want of the `next` block is predicted while
+    /// this one's experts are on their way; where that is nearly everything, it
+    /// is read as soon as the drive has brought those of this one.
     ///
     /// Invariant: the order of arrival changes no bit of the result, because
     /// every expert writes rows of its own, which are summed in rank order.
@@ -253,7 +255,7 @@ impl Moe {
         step: &mut Step<'_>,
         acc: Cols,
         x: Cols,
-        next: Option<LayerIdx>,
+        next: Option<Lookahead<'_>>,
     ) -> Result<(), EngineError> {
         let rows = step.rows();
         let MoeScratch { logits, slots } = self.scratch;
@@ -269,7 +271,7 @@ impl Moe {
             return Ok(());
         }
         let mut lists = mem::take(step.lists);
-        let MoeLists { routing, wanted, batch, calls } = &mut lists;
+        let MoeLists { routing, wanted, batch, calls, so_far } = &mut lists;
         step.backend.route_into(rows, route, routing)?;
         let Routing { experts, weights } = routing;
         self.note(step, experts)?;
@@ -282,8 +284,11 @@ impl Moe {
         wanted.set(experts, self.top_k, is_held);
         let mut arrivals =
             step.experts.request_into(self.layer, wanted.by_rows(), mem::take(batch));
-        if let Some(next) = next.filter(|_| self.wants_all(rows) && step.experts.reads_ahead()) {
-            step.experts.prefetch_all(next);
+        if let Some(next) = &next
+            && self.wants_all(rows)
+            && step.experts.reads_ahead()
+        {
+            step.experts.prefetch_all(next.layer());
         }
         let layer = Some(self.layer.0);
         step.backend.begin_stage(Stage::SharedExpert, layer);
@@ -301,6 +306,9 @@ impl Moe {
             let held = HeldExperts { layer: self.layer, op, calls: &wanted.held };
             step.backend.held_experts(held);
         }
+        so_far.clear();
+        so_far.resize(weights.len(), 0.0);
+        take_over(so_far, weights, wanted.held.iter().map(|it| &it.1));
         let mut n_missing = wanted.ends.len();
         loop {
             if n_missing > 0 {
@@ -314,8 +322,15 @@ impl Moe {
                 observer.see(step.backend, self.layer, op, weights)?;
             }
             step.backend.experts(op);
+            take_over(so_far, weights, calls.iter().map(|it| &it.rows));
             wanted.end(calls);
             *batch = arrived;
+            if n_missing > 0
+                && let Some(next) = next
+            {
+                let so_far = Combine { acc, slots, top_k: self.top_k, weights: so_far, shared };
+                next.look_early(step, so_far)?;
+            }
         }
         if arrivals.is_missing() {
             weights.fill(0.0);
@@ -439,6 +454,19 @@ pub(crate) struct MoeLists {
     wanted: Wanted,
     batch: Batch,
     calls: Vec<ExpertCall>,
+    /// The weights of experts that are done; zero for all others.
+    so_far: Vec<f32>,
+}
+
+/// Copies the weights of rows that are done.
+fn take_over<'a>(
+    so_far: &mut [f32],
+    weights: &[f32],
+    done: impl Iterator<Item = &'a Vec<ExpertRow>>,
+) {
+    for row in done.flatten() {
+        so_far[row.slot as usize] = weights[row.slot as usize];
+    }
 }
 
 /// The distinct experts of a batch, ascending, each with the rows that chose

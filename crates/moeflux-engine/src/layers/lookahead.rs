@@ -1,0 +1,155 @@
+//! What the next layer's router will choose, asked of it before its turn.
+
+use std::cmp::Reverse;
+
+use moeflux_backend::{Cols, Combine};
+use moeflux_core::{ExpertId, LayerIdx};
+
+use super::Step;
+use super::moe::Moe;
+use super::norm::Norm;
+use crate::error::EngineError;
+
+/// Predicts the routing of one layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lookahead<'a> {
+    /// Stands before the router.
+    pub(crate) norm: Norm,
+    /// The block that is predicted.
+    pub(crate) moe: &'a Moe,
+    /// The residual stream.
+    pub(crate) hidden: Cols,
+    /// Free from the end of the last layer's mixer to that of its own.
+    pub(crate) scratch: Cols,
+}
+
+impl Lookahead<'_> {
+    pub(crate) fn layer(&self) -> LayerIdx {
+        self.moe.layer
+    }
+
+    /// Predicts from the stream as the layer before leaves it, as if this
+    /// layer's mixer added nothing: on a trained model four in five are right.
+    pub(crate) fn look(self, step: &mut Step<'_>) -> Result<(), EngineError> {
+        let is_wanted = self.is_wanted(step);
+        if !is_wanted && step.recorder.is_none() {
+            return Ok(());
+        }
+        self.norm.forward(step, self.scratch, self.hidden);
+        let experts = self.moe.preview(step, self.scratch)?;
+        if is_wanted {
+            self.wish(step, &experts);
+        }
+        if let Some(recorder) = &mut step.recorder {
+            recorder.predicted(self.moe.layer, experts);
+        }
+        Ok(())
+    }
+
+    /// As [`look`](Lookahead::look), while the layer before waits for experts:
+    /// as if those that are still to come added nothing either. So the drive
+    /// knows what to read next when it has brought the last of them.
+    pub(crate) fn look_early(
+        self,
+        step: &mut Step<'_>,
+        so_far: Combine<'_>,
+    ) -> Result<(), EngineError> {
+        if !self.is_wanted(step) {
+            return Ok(());
+        }
+        let (rows, stream) = (step.rows(), self.scratch);
+        step.backend.copy(rows, stream.heads(1), self.hidden.heads(1));
+        step.backend.combine(rows, Combine { acc: stream, ..so_far });
+        self.norm.forward(step, stream, stream);
+        let experts = self.moe.preview(step, stream)?;
+        self.wish(step, &experts);
+        Ok(())
+    }
+
+    /// Whether predicting may save a wait. Where rows want nearly all experts,
+    /// nothing has to be predicted.
+    fn is_wanted(&self, step: &Step<'_>) -> bool {
+        let rows = step.rows();
+        let is_known = rows > 1 && self.moe.wants_all(rows);
+        !is_known && !self.moe.is_held(step) && step.experts.wants_lookahead(self.moe.layer, rows)
+    }
+
+    fn wish(&self, step: &Step<'_>, experts: &[ExpertId]) {
+        match step.rows() {
+            1 => step.experts.prefetch(self.moe.layer, experts),
+            rows => step.experts.prefetch_many(self.moe.layer, &likeliest_first(experts, rows)),
+        }
+    }
+}
+
+/// The distinct experts of all rows, those of most rows first, then those of
+/// the best ranks.
+fn likeliest_first(experts: &[ExpertId], rows: usize) -> Vec<ExpertId> {
+    let top_k = experts.len() / rows;
+    let mut by_expert: Vec<(ExpertId, usize)> =
+        experts.iter().enumerate().map(|(i, it)| (*it, i % top_k)).collect();
+    by_expert.sort_unstable();
+    let groups = by_expert.chunk_by(|a, b| a.0 == b.0);
+    let mut order: Vec<(Reverse<usize>, usize, ExpertId)> =
+        groups.map(|it| (Reverse(it.len()), it[0].1, it[0].0)).collect();
+    order.sort_unstable();
+    order.into_iter().map(|it| it.2).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    use moeflux_core::TokenId;
+    use moeflux_store::{Event, Happening, IoChoice, Prefetch};
+
+    use crate::{Engine, EngineOptions};
+
+    /// Whether a layer's expert was read ahead while the layer before waited.
+    fn reads_during_waits(events: &[Event]) -> bool {
+        let mut waits = Vec::new();
+        let mut since = None;
+        for it in events {
+            match it.what {
+                Happening::StallStart { .. } => since = Some(it.at),
+                Happening::StallEnd { layer } => {
+                    waits.extend(since.take().map(|s| (layer, s..it.at)))
+                }
+                _ => {}
+            }
+        }
+        events.iter().any(|it| match it.what {
+            Happening::ReadStart { key, is_predicted: true } => waits
+                .iter()
+                .any(|(layer, wait)| layer.0 + 1 == key.layer.0 && wait.contains(&it.at)),
+            _ => false,
+        })
+    }
+
+    #[test]
+    fn the_drive_goes_on_while_the_last_expert_is_awaited() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/qwen3_next-hf");
+        let facts = crate::inspect::inspect(&dir, &EngineOptions::default()).unwrap();
+        let record = facts.bank.max_record_bytes().next_multiple_of(moeflux_core::PAGE_BYTES);
+        let options = EngineOptions {
+            expert_cache: Some(12 * record as u64),
+            expert_io: IoChoice::Direct,
+            prefetch: Prefetch::Lookahead,
+            ..EngineOptions::default()
+        };
+        let engine = Engine::open(&dir, &options).unwrap();
+        let start = Instant::now();
+        loop {
+            engine.core().experts.record_timeline(1 << 16);
+            let mut session = engine.session();
+            for token in 3..40 {
+                session.eval_prompt(&[TokenId(token)]).unwrap();
+            }
+            if reads_during_waits(&engine.core().experts.take_timeline().events) {
+                break;
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "no wait was used");
+        }
+    }
+}
