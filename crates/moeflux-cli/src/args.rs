@@ -101,7 +101,7 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_enum, default_value_t = Policy::Frequency, value_name = "POLICY")]
     cache_policy: Policy,
     /// Which experts are read ahead
-    #[arg(long, value_enum, default_value_t = Ahead::Off, value_name = "WHICH")]
+    #[arg(long, value_enum, default_value_t = Ahead::Auto, value_name = "WHICH")]
     prefetch: Ahead,
     /// Write down which experts every token is routed to, for replay
     #[arg(long, value_name = "FILE")]

@@ -80,7 +80,6 @@ pub enum CachePolicy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prefetch {
     /// None.
-    #[default]
     Off,
     /// Those that the last token used in the same layer.
     LastToken,
@@ -88,6 +87,7 @@ pub enum Prefetch {
     /// output.
     Lookahead,
     /// [`Prefetch::Lookahead`] where it saves time, by trying with and without.
+    #[default]
     Auto,
 }
 
