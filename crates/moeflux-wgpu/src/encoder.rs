@@ -289,7 +289,7 @@ impl Encoder {
         let pipeline = {
             let mut pipelines = self.context.pipelines.lock();
             let pipelines = pipelines.as_mut().unwrap_or_else(|it| it.get_mut());
-            pipelines.get(&self.context.device, variant)
+            pipelines.get(&self.context.device, self.context.lanes, variant)
         };
         let offset = self.params(params);
         // Numbers of buffers begin at 1.

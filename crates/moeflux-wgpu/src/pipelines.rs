@@ -29,22 +29,23 @@ pub(crate) struct Pipelines {
 }
 
 impl Pipelines {
-    pub(crate) fn get(&mut self, device: &Device, variant: Variant) -> Arc<Pipeline> {
+    /// For a device whose subgroups have at least so many lanes.
+    pub(crate) fn get(&mut self, device: &Device, lanes: u32, variant: Variant) -> Arc<Pipeline> {
         if let Some(pipeline) = self.by_variant.get(&variant) {
             return Arc::clone(pipeline);
         }
         let id = u32::try_from(self.by_variant.len()).expect("few kernels");
-        let pipeline = Arc::new(compile(device, variant, id));
+        let pipeline = Arc::new(compile(device, lanes, variant, id));
         self.by_variant.insert(variant, Arc::clone(&pipeline));
         pipeline
     }
 }
 
-fn compile(device: &Device, variant: Variant, id: u32) -> Pipeline {
+fn compile(device: &Device, lanes: u32, variant: Variant, id: u32) -> Pipeline {
     let label = Some(variant.shader.name());
     let module = device.create_shader_module(ShaderModuleDescriptor {
         label,
-        source: ShaderSource::Wgsl(Cow::Owned(variant.source())),
+        source: ShaderSource::Wgsl(Cow::Owned(variant.source(lanes))),
     });
     let bindings = variant.shader.bindings();
     let params = BindGroupLayoutEntry {

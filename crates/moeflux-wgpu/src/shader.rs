@@ -77,10 +77,17 @@ const DELTA_MIXER: [&str; 12] = [
     "CHANNELS", "OWN",
 ];
 
+/// Constants of a norm.
+const NORM: [&str; 5] = ["KIND", "IN_PLACE", "THREADS", "PER", "ALIGNED"];
+
+/// Constants of a norm that is rounded too.
+const NORM_ROUNDED: [&str; 9] =
+    ["KIND", "IN_PLACE", "THREADS", "PER", "ALIGNED", "GROUP", "DIGITS", "ORDER", "FLOAT"];
+
 /// Constants of a norm of a sum.
-const NORM_OF_SUM: [&str; 12] = [
-    "KIND", "IN_PLACE", "THREADS", "PER", "GROUP", "DIGITS", "ORDER", "FLOAT", "SUM", "TOP_K",
-    "SHARED", "GATED",
+const NORM_OF_SUM: [&str; 13] = [
+    "KIND", "IN_PLACE", "THREADS", "PER", "ALIGNED", "GROUP", "DIGITS", "ORDER", "FLOAT", "SUM",
+    "TOP_K", "SHARED", "GATED",
 ];
 
 /// Constants of `matmul_halves.wgsl`, see [`crate::layout::Halves`].
@@ -138,15 +145,8 @@ impl Shader {
                 "wrrww",
                 &["OP", "GROUP", "DIGITS", "ORDER", "FLOAT"]
             ),
-            Shader::Norm => {
-                facts!("norm", Nothing, "wrrrr", &["KIND", "IN_PLACE", "THREADS", "PER"])
-            }
-            Shader::NormRounded => facts!(
-                "norm",
-                Rounding,
-                "wrrrrww",
-                &["KIND", "IN_PLACE", "THREADS", "PER", "GROUP", "DIGITS", "ORDER", "FLOAT"]
-            ),
+            Shader::Norm => facts!("norm", Nothing, "wrrrr", &NORM),
+            Shader::NormRounded => facts!("norm", Rounding, "wrrrrww", &NORM_ROUNDED),
             Shader::NormOfSum => facts!("norm", Rounding, "wwrrrrrww", &NORM_OF_SUM),
             Shader::Rope => facts!("rope", Nothing, "wr", &["ADJACENT"]),
             Shader::Round => {
@@ -207,7 +207,7 @@ impl Shader {
                 &["WIDTH", "K_DIM", "KEPT", "V_DIM", "PASSES"]
             ),
             Shader::DeltaMixer => facts!("delta_step", Quads, "wrrrrwrrwww", &DELTA_MIXER),
-            Shader::Route => facts!("route", Nothing, "rrw", &["SCORING"]),
+            Shader::Route => facts!("route", Nothing, "rrw", &["SCORING", "PER", "GROUPED"]),
             Shader::GroupRows => facts!("group_rows", Nothing, "rw", &[]),
             Shader::GroupJobs => facts!("group_jobs", Nothing, "rrw", &[]),
             Shader::Activate => {
@@ -232,6 +232,19 @@ impl Shader {
 
     pub(crate) fn bindings(self) -> &'static str {
         self.facts().bindings
+    }
+
+    /// What `total.wgsl` sums, if the kernel does: the values' type, and the
+    /// constant that says how many.
+    fn summed(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Shader::Norm | Shader::NormRounded | Shader::NormOfSum => Some(("f32", "THREADS")),
+            Shader::StoreKv => Some(("f32", "64")),
+            Shader::PrepareDelta | Shader::DeltaStep | Shader::DeltaMixer => {
+                Some(("vec2<f32>", "64"))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -264,8 +277,8 @@ impl Variant {
         Variant { shader, consts: all }
     }
 
-    /// The kernel's text.
-    pub(crate) fn source(self) -> String {
+    /// The kernel's text for devices whose subgroups have at least so many lanes.
+    pub(crate) fn source(self, lanes: u32) -> String {
         let facts = self.shader.facts();
         let names: Vec<&str> =
             format_consts(facts.uses).iter().chain(facts.consts).copied().collect();
@@ -274,6 +287,9 @@ impl Variant {
             let fours = unit_fours(self.consts[0]);
             consts.extend([("FOURS", fours), ("UNIT", 4 * fours)]);
         }
+        consts.push(("SUBGROUP", lanes));
+        let summed = self.shader.summed();
+        consts.extend(summed.map(|it| ("SUMMED", value(it.1, &consts))));
         if self.shader == Shader::MatmulHalves {
             consts.extend(derived(&consts));
         }
@@ -292,6 +308,10 @@ impl Variant {
             writeln!(text, "const {name}: u32 = {value}u;").expect("a string takes any text");
         }
         text.push_str(include_str!("shaders/common.wgsl"));
+        if let Some((kind, _)) = summed {
+            writeln!(text, "alias Summed = {kind};").expect("a string takes any text");
+            text.push_str(&preprocess(include_str!("shaders/total.wgsl"), &consts));
+        }
         match facts.uses {
             Uses::Nothing => {}
             Uses::Rounding => text.push_str(&preprocess(ROUNDED, &consts)),

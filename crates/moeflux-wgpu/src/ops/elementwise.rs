@@ -129,6 +129,11 @@ pub(super) fn threads(head_dim: usize) -> usize {
     if head_dim >= WIDE { 256 } else { ELEMENTS }
 }
 
+/// Whether all that views show lies at multiples of four elements.
+pub(super) fn are_aligned(views: &[[u32; 4]]) -> bool {
+    views.as_flattened().iter().all(|it| it.is_multiple_of(4))
+}
+
 fn norm(b: &mut Wgpu, rows: usize, op: Norm) {
     let in_place = op.out == op.x;
     assert!(in_place || op.out.buf != op.x.buf, "an op writes a buffer that it also reads");
@@ -145,8 +150,11 @@ fn norm(b: &mut Wgpu, rows: usize, op: Norm) {
     let x_mem = if in_place { &weight } else { &x.mem };
     let gate_mem = if op.gate.is_some() { &gate.mem } else { &weight };
     b.encoder.begin_behind(b.last_sum.as_ref().map(LastSum::nth));
+    let per_thread = op.out.head_dim.div_ceil(4 * threads);
+    let views = [y.view, x.view, gate.view];
+    let is_aligned = op.out.head_dim.is_multiple_of(4) && are_aligned(&views);
     let consts =
-        [op.kind, u32::from(in_place), word(threads), word(op.out.head_dim.div_ceil(threads))];
+        [op.kind, u32::from(in_place), word(threads), word(per_thread), u32::from(is_aligned)];
     let buffers = [&y.mem, x_mem, &weight, gate_mem, &bias];
     let beside = beside(b, op.out, rows, Share::Head);
     if op.kind == 0
@@ -165,8 +173,7 @@ fn norm(b: &mut Wgpu, rows: usize, op: Norm) {
             );
         }
         Some(Beside { consts: rounding, rounded, sums }) => {
-            let consts = [consts, rounding];
-            let variant = Variant::new(Shader::NormRounded, consts.as_flattened());
+            let variant = Variant::new(Shader::NormRounded, &[&consts[..], &rounding].concat());
             let buffers = [&buffers[..], &[&rounded, &sums]].concat();
             b.encoder.dispatch(variant, &params, &buffers, Grid::Linear(n));
         }

@@ -73,8 +73,9 @@ pub(super) fn choose(b: &mut Wgpu, rows: usize, op: Route) -> Mem {
         word(rows),
     ];
     let bias = bias.map_or_else(|| buf.mem.clone(), |it| b.vector(it).clone());
+    let per_lane = word(logits.len).div_ceil(b.encoder.context().lanes);
     b.encoder.dispatch(
-        Variant::new(Shader::Route, &[kind]),
+        Variant::new(Shader::Route, &[kind, per_lane, u32::from(groups.is_some())]),
         &params,
         &[&buf.mem, &bias, &chosen],
         Grid::Linear(rows),

@@ -3,6 +3,7 @@
 
 use moeflux_backend::{Cols, Heads};
 
+use super::elementwise::are_aligned;
 use super::products::holds_rows;
 use super::rounding::Beside;
 use crate::backend::Wgpu;
@@ -63,19 +64,20 @@ impl Summands {
         self,
         b: &mut Wgpu,
         rows: usize,
-        (params, consts): (&[u32], [u32; 4]),
+        (params, mut consts): (&[u32], [u32; 5]),
         [y, acc, weight]: [&Mem; 3],
         beside: Option<Beside>,
     ) {
         let Summands { mems: [added, lists, shared], gate, views, weights, consts: own } = self;
         let [of_added, of_shared, of_gate] = views;
+        consts[4] &= u32::from(are_aligned(&[of_added, of_shared]));
         let mut params = params[..12].to_vec();
         params.extend([of_gate, of_added, of_shared].as_flattened());
         params.push(weights);
         let (rounding, rounded, sums) = Beside::or_unused(beside.as_ref(), b);
-        let consts = [consts, rounding, own];
+        let consts = [&consts[..], &rounding, &own].concat();
         b.encoder.dispatch(
-            Variant::new(Shader::NormOfSum, consts.as_flattened()),
+            Variant::new(Shader::NormOfSum, &consts),
             &params,
             &[y, acc, weight, &gate, &added, &lists, &shared, &rounded, &sums],
             Grid::Linear(rows),

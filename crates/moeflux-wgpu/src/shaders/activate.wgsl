@@ -28,8 +28,11 @@ struct Params {
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) n: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
+    @builtin(subgroup_invocation_id) in_subgroup: u32,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
 ) {
+    let thread = subgroup * subgroup_size + in_subgroup;
     let first = linear(id, n) * 64u;
     if (first >= p.n) { return; }
     let idx = first + thread;

@@ -104,19 +104,6 @@ const THREADS: u32 = 256u;
 var<workgroup> query: array<vec4<f32>, 4 * KEPT>;
 var<workgroup> key: array<vec4<f32>, 4 * KEPT>;
 var<workgroup> mixed: array<f32, 64 * PASSES>;
-var<workgroup> partial: array<vec2<f32>, 64>;
-
-// Of the first 64 threads.
-fn total(thread: u32, value: vec2<f32>) -> vec2<f32> {
-    workgroupBarrier();
-    if (thread < 64u) { partial[thread] = value; }
-    workgroupBarrier();
-    for (var half = 32u; half > 0u; half = half >> 1u) {
-        if (thread < half) { partial[thread] += partial[thread + half]; }
-        workgroupBarrier();
-    }
-    return partial[0];
-}
 
 @compute @workgroup_size(THREADS)
 fn main(
@@ -136,6 +123,11 @@ fn main(
     var kept$s_$i = state_four(at$s, 16u * $iu + 4u * lane);
 #end
 #end
+    let slope = a_log[head];
+    let bias = dt_bias[head];
+#each s PASSES
+    let weight$s = weight[min(64u * $su + quad, V_DIM - 1u)];
+#end
 #if TAPS
 #each c OWN
     let place$c = min(thread + THREADS * $cu, CHANNELS - 1u);
@@ -149,6 +141,13 @@ fn main(
 #end
     for (var t = 0u; t < p.n_rows; t++) {
         let row = p.first_row + t;
+        // Memory is waited for but once.
+        let decay = decay_at(row * p.a_width + p.a_start + head);
+        let strength = decay_at(row * p.a_width + p.b_start + head);
+        let z_at = row * p.z_width + p.z_start + head * p.z_stride;
+#each s PASSES
+        let gate$s = gate_at(z_at + min(64u * $su + quad, V_DIM - 1u));
+#end
 #if TAPS
 #each c OWN
         {
@@ -176,9 +175,7 @@ fn main(
 #each s PASSES
         let value$s = value_at(v_at, min(64u * $su + quad, V_DIM - 1u));
 #end
-        let decay = decay_at(row * p.a_width + p.a_start + head);
-        let strength = decay_at(row * p.a_width + p.b_start + head);
-        let rate = exp_(a_log[head]) * softplus(decay + dt_bias[head]);
+        let rate = exp_(slope) * softplus(decay + bias);
         let stays = exp_(-rate);
         let corrected = sigmoid(strength);
         var squares = vec2<f32>(0.0);
@@ -217,22 +214,34 @@ fn main(
             if (lane == 0u) { mixed[64u * $su + quad] = sum; }
         }
 #end
+        if (t + 1u == p.n_rows) {
+#each s PASSES
+            if (64u * $su + quad < V_DIM) {
+#each i KEPT
+                put_state(at$s, 16u * $iu + 4u * lane, kept$s_$i);
+#end
+            }
+#end
+        }
         workgroupBarrier();
         var square = 0.0;
         if (thread < 64u) {
-            for (var i = thread; i < V_DIM; i += 64u) { square = fma(mixed[i], mixed[i], square); }
+            for (var i = 4u * thread; i < V_DIM; i += 256u) {
+                for (var e = i; e < min(i + 4u, V_DIM); e++) { square = fma(mixed[e], mixed[e], square); }
+            }
         }
         let inverse = 1.0 / sqrt(total(thread, vec2<f32>(square, 0.0)).x / f32(p.v_dim) + p.eps);
-        let z_at = row * p.z_width + p.z_start + head * p.z_stride;
         let y_at = row * p.y_width + p.y_start + head * p.y_stride;
-        for (var i = thread; i < V_DIM; i += THREADS) {
-            var it = mixed[i] * inverse * weight[i];
-            it *= silu(gate_at(z_at + i));
+#each s PASSES
+        if (lane == 0u && 64u * $su + quad < V_DIM) {
+            let i = 64u * $su + quad;
+            let it = mixed[i] * inverse * weight$s * silu(gate$s);
             y[y_at + i] = it;
 #if DIGITS
             mixed[i] = it;
 #end
         }
+#end
         workgroupBarrier();
 #if DIGITS
         for (var base = 0u; base < V_DIM / 4u; base += THREADS) {
@@ -252,13 +261,6 @@ fn main(
         workgroupBarrier();
 #end
     }
-#each s PASSES
-    if (64u * $su + quad < V_DIM) {
-#each i KEPT
-        put_state(at$s, 16u * $iu + 4u * lane, kept$s_$i);
-#end
-    }
-#end
 #if TAPS
     // One of the value heads that share a key head keeps what these share.
     let is_first = head % (p.n_v_heads / p.n_k_heads) == 0u;

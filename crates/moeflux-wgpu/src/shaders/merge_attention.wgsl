@@ -38,8 +38,11 @@ var<workgroup> factors: array<vec4<f32>, ROUND>;
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) n: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
+    @builtin(subgroup_invocation_id) in_subgroup: u32,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
 ) {
+    let thread = subgroup * subgroup_size + in_subgroup;
     let idx = linear(id, n);
     if (idx >= p.n) { return; }
     let n_blocks = (p.v_dim + 63u) / 64u;

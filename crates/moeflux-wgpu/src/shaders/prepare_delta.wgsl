@@ -32,26 +32,15 @@ struct Params {
 // (rows, value heads): how much stays, how much is corrected.
 @group(0) @binding(8) var<storage, read_write> gates: array<vec2<f32>>;
 
-var<workgroup> partial: array<f32, 64>;
-
-fn total(thread: u32, value: f32) -> f32 {
-    partial[thread] = value;
-    workgroupBarrier();
-    for (var half = 32u; half > 0u; half = half >> 1u) {
-        if (thread < half) { partial[thread] += partial[thread + half]; }
-        workgroupBarrier();
-    }
-    let sum = partial[0];
-    workgroupBarrier();
-    return sum;
-}
-
 @compute @workgroup_size(64)
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) n: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
+    @builtin(subgroup_invocation_id) in_subgroup: u32,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
 ) {
+    let thread = subgroup * subgroup_size + in_subgroup;
     let idx = linear(id, n);
     if (idx >= p.n) { return; }
     let head = idx % p.n_k_heads;
@@ -63,8 +52,9 @@ fn main(
         let both = vec2<f32>(q[q_at + i], k[k_at + i]);
         squares = fma(both, both, squares);
     }
-    let q_factor = 1.0 / sqrt(total(thread, squares.x) + 1e-6) / sqrt(f32(p.k_dim));
-    let k_factor = 1.0 / sqrt(total(thread, squares.y) + 1e-6);
+    let both = total(thread, squares);
+    let q_factor = 1.0 / sqrt(both.x + 1e-6) / sqrt(f32(p.k_dim));
+    let k_factor = 1.0 / sqrt(both.y + 1e-6);
     let out = idx * 2u * p.k_dim;
     for (var i = thread; i < p.k_dim; i += 64u) {
         normalised[out + i] = q[q_at + i] * q_factor;

@@ -11,8 +11,11 @@
 // blocks' second ones, and so on, so that lanes read what lies side by side.
 #if DIGITS
 
+#if SUBGROUP*4/GROUP
+#else
 var<workgroup> highest: array<u32, 256>;
 var<workgroup> totals: array<i32, 256>;
+#end
 
 const LARGEST: f32 = f32(select(127u, 32512u, DIGITS == 2u));
 
@@ -23,35 +26,71 @@ fn columns_of(i: u32) -> vec2<u32> {
     return vec2<u32>(4u * i, 1u);
 }
 
+// The columns of a block's `i`-th word, where neighbours have columns beside each
+// other: the `i`-th four.
+fn arranged(i: u32, v: vec4<f32>) -> vec4<f32> {
+    if (FLOAT != 2u && ORDER == 1u) {
+        let is_odd = (i & 1u) == 1u;
+        let own = select(v.xz, v.yw, is_odd);
+        let others = subgroupShuffleXor(select(v.yw, v.xz, is_odd), 1u);
+        return select(vec4<f32>(own, others), vec4<f32>(others, own), is_odd);
+    }
+    var it = v;
+    if (FLOAT != 2u && ORDER == 2u) {
+        let own = i & 3u;
+#each s 4
+        it[own ^ $su] = subgroupShuffleXor(v[own ^ $su], $su);
+#end
+    }
+    return it;
+}
+
 // The word `i` of a block of a row of so many. The whole workgroup comes along,
-// threads of a group beside each other; who is not inside has zeros.
+// threads of a group beside each other, also in their subgroups; who is not inside
+// has zeros.
 fn round_four(
     thread: u32, row: u32, n_blocks: u32, block: u32, i: u32, v: vec4<f32>, is_inside: bool,
 ) {
     // As integers, so that what is not a number is the largest.
     let bits = bitcast<vec4<u32>>(v) & vec4<u32>(0x7fffffffu);
+    var most = max(max(bits.x, bits.y), max(bits.z, bits.w));
+#if SUBGROUP*4/GROUP
+    most = max(most, subgroupShuffleXor(most, 1u));
+    most = max(most, subgroupShuffleXor(most, 2u));
+    most = max(most, subgroupShuffleXor(most, 4u));
+    if (GROUP >= 64u) { most = max(most, subgroupShuffleXor(most, 8u)); }
+    if (GROUP >= 128u) { most = max(most, subgroupShuffleXor(most, 16u)); }
+#else
     workgroupBarrier();
-    highest[thread] = max(max(bits.x, bits.y), max(bits.z, bits.w));
+    highest[thread] = most;
     workgroupBarrier();
     let first = thread - thread % (GROUP / 4u);
-    var most = 0u;
 #each k GROUP/4
     most = max(most, highest[first + $ku]);
+#end
 #end
     let largest = bitcast<f32>(most);
     let factor = select(LARGEST / largest, 0.0, largest == 0.0);
     let scale = largest / LARGEST;
     let limit = vec4<i32>(i32(LARGEST));
     let q = clamp(vec4<i32>(round(v * factor)), -limit, limit);
-    totals[thread] = q.x + q.y + q.z + q.w;
+    var all = q.x + q.y + q.z + q.w;
+#if SUBGROUP*4/GROUP
+    all += subgroupShuffleXor(all, 1u);
+    all += subgroupShuffleXor(all, 2u);
+    all += subgroupShuffleXor(all, 4u);
+#else
+    totals[thread] = all;
     workgroupBarrier();
+    if (i == 0u) {
+#each k 7
+        all += totals[thread + ${k+1}u];
+#end
+    }
+#end
     if (!is_inside) { return; }
     if (FLOAT != 1u && i == 0u) {
-        var total = 0;
-#each k 8
-        total += totals[thread + $ku];
-#end
-        sums[row * n_blocks + block] = vec2<f32>(scale, scale * f32(total));
+        sums[row * n_blocks + block] = vec2<f32>(scale, scale * f32(all));
     }
 #if FLOAT/2
     var divided = vec4<f32>(q);

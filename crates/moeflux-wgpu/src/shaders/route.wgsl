@@ -1,5 +1,6 @@
-// The choice of experts of each row, one workgroup a row. SCORING: 0 softmax of
-// all; 1 softmax of the chosen; 2 sigmoids.
+// The choice of experts of each row, one subgroup's lanes a row: lane l has the
+// experts l, l + SUBGROUP, and so on, PER of them. SCORING: 0 softmax of all; 1
+// softmax of the chosen; 2 sigmoids. GROUPED: experts are chosen from the best groups.
 
 struct Params {
     n_experts: u32,
@@ -9,7 +10,6 @@ struct Params {
     scale: f32,
     renormalises: u32,
     has_bias: u32,
-    // 0 for no groups.
     n_groups: u32,
     n_kept: u32,
     n: u32,
@@ -21,80 +21,35 @@ struct Params {
 // (rows, top_k): the experts, then (rows, top_k): their weights.
 @group(0) @binding(3) var<storage, read_write> chosen: array<u32>;
 
-const THREADS: u32 = 128u;
 const MAX_EXPERTS: u32 = 1024u;
-
-var<workgroup> scores: array<f32, MAX_EXPERTS>;
-// What the choice goes by; 0 for what may not be chosen.
-var<workgroup> keys: array<u32, MAX_EXPERTS>;
-var<workgroup> best: array<vec2<u32>, THREADS>;
-var<workgroup> partial: array<f32, THREADS>;
-var<workgroup> group_keys: array<u32, THREADS>;
-// The experts chosen, by rank.
-var<workgroup> ranked: array<u32, MAX_EXPERTS>;
-
+const MAX_GROUPS: u32 = 128u;
 const NOWHERE: u32 = 0xffffffffu;
 
-// Where a thread stands.
-struct Place {
-    thread: u32,
-    lane: u32,
-    subgroup: u32,
-    n_subgroups: u32,
-}
+// The experts chosen and their scores, by rank.
+var<workgroup> ranked: array<vec2<u32>, MAX_EXPERTS>;
 
-fn total(thread: u32, value: f32) -> f32 {
-    partial[thread] = value;
-    workgroupBarrier();
-    for (var half = THREADS / 2u; half > 0u; half = half >> 1u) {
-        if (thread < half) { partial[thread] += partial[thread + half]; }
-        workgroupBarrier();
-    }
-    let sum = partial[0];
-    workgroupBarrier();
+// The sum over all lanes.
+fn all_lanes(mine: f32) -> f32 {
+    var sum = mine;
+    if (SUBGROUP >= 32u) { sum += subgroupShuffleXor(sum, 16u); }
+    if (SUBGROUP >= 16u) { sum += subgroupShuffleXor(sum, 8u); }
+    if (SUBGROUP >= 8u) { sum += subgroupShuffleXor(sum, 4u); }
+    sum += subgroupShuffleXor(sum, 2u);
+    sum += subgroupShuffleXor(sum, 1u);
     return sum;
 }
 
-fn highest(at: Place, value: f32) -> f32 {
-    let mine = subgroupMax(value);
-    if (at.lane == 0u) { partial[at.subgroup] = mine; }
-    workgroupBarrier();
-    var it = partial[0];
-    for (var s = 1u; s < at.n_subgroups; s++) { it = max(it, partial[s]); }
-    workgroupBarrier();
-    return it;
-}
+#if GROUPED
+// What groups are chosen by, of each expert.
+var<workgroup> biased: array<f32, MAX_EXPERTS>;
+var<workgroup> group_keys: array<u32, MAX_GROUPS>;
 
-// Whether `a` goes before `b`: a higher key, or a lower place.
-fn is_better(a: vec2<u32>, b: vec2<u32>) -> bool {
-    return a.x > b.x || (a.x == b.x && a.y < b.y);
-}
-
-fn best_of(at: Place) -> u32 {
-    var mine = vec2<u32>(0u, NOWHERE);
-    for (var i = at.thread; i < p.n_experts; i += THREADS) {
-        let it = vec2<u32>(keys[i], i);
-        if (it.x > 0u && is_better(it, mine)) { mine = it; }
-    }
-    let key = subgroupMax(mine.x);
-    let place = subgroupMin(select(NOWHERE, mine.y, mine.x == key));
-    if (at.lane == 0u) { best[at.subgroup] = vec2<u32>(key, place); }
-    workgroupBarrier();
-    var it = best[0];
-    for (var s = 1u; s < at.n_subgroups; s++) {
-        if (is_better(best[s], it)) { it = best[s]; }
-    }
-    return it.y;
-}
-
-// The sum of a group's two best, by which groups are chosen.
-fn group_key(group: u32) -> u32 {
-    let len = p.n_experts / p.n_groups;
+// The sum of a group's two best.
+fn group_key(group: u32, len: u32) -> u32 {
     var first = -3.0e38;
     var second = -3.0e38;
     for (var i = group * len; i < (group + 1u) * len; i++) {
-        var it = scores[i];
-        if (p.has_bias != 0u) { it += bias[i]; }
+        let it = biased[i];
         if (is_nan(it)) { return 1u; }
         if (it > first) {
             second = first;
@@ -107,90 +62,108 @@ fn group_key(group: u32) -> u32 {
     return ordered(first + second);
 }
 
-fn keep_groups(thread: u32) {
-    let len = p.n_experts / p.n_groups;
-    for (var g = thread; g < p.n_groups; g += THREADS) { group_keys[g] = group_key(g); }
-    workgroupBarrier();
-    for (var g = thread; g < p.n_groups; g += THREADS) {
-        var n_better = 0u;
-        for (var other = 0u; other < p.n_groups; other++) {
-            if (is_better(vec2<u32>(group_keys[other], other), vec2<u32>(group_keys[g], g))) {
-                n_better += 1u;
-            }
-        }
-        if (n_better >= p.n_kept) {
-            for (var i = g * len; i < (g + 1u) * len; i++) { keys[i] = 0u; }
-        }
+// Whether a group is one of the best: those of equal keys in ascending order.
+fn is_kept(group: u32) -> bool {
+    var n_better = 0u;
+    for (var other = 0u; other < p.n_groups; other++) {
+        let key = group_keys[group];
+        let its = group_keys[other];
+        if (its > key || (its == key && other < group)) { n_better += 1u; }
     }
-    workgroupBarrier();
+    return n_better < p.n_kept;
 }
+#end
 
-@compute @workgroup_size(THREADS)
+@compute @workgroup_size(SUBGROUP)
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) n: vec3<u32>,
     @builtin(subgroup_invocation_id) lane: u32,
-    @builtin(subgroup_id) subgroup: u32,
-    @builtin(subgroup_size) subgroup_size: u32,
-    @builtin(num_subgroups) n_subgroups: u32,
 ) {
     let row = linear(id, n);
     if (row >= p.n) { return; }
-    let thread = subgroup * subgroup_size + lane;
-    let at = Place(thread, lane, subgroup, n_subgroups);
     let begin = row * p.width + p.start;
-    var largest = -3.0e38;
-    for (var i = thread; i < p.n_experts; i += THREADS) {
-        let it = logits[begin + i];
-        scores[i] = it;
-        if (it > largest) { largest = it; }
-    }
+    let last = p.n_experts - 1u;
+#each j PER
+    let i$j = lane + SUBGROUP * $ju;
+    let counts$j = i$j <= last;
+    var score$j = logits[begin + min(i$j, last)];
+    var bias$j = 0.0;
+    if (p.has_bias != 0u) { bias$j = bias[min(i$j, last)]; }
+#end
     if (SCORING == 0u) {
-        largest = highest(at, largest);
+        // What is not a number is no maximum.
+        var largest = -3.0e38;
+#each j PER
+        if (score$j > largest) { largest = score$j; }
+#end
+        largest = subgroupMax(largest);
         var sum = 0.0;
-        for (var i = thread; i < p.n_experts; i += THREADS) {
-            scores[i] = exp_(scores[i] - largest);
-            sum += scores[i];
-        }
-        sum = total(thread, sum);
-        for (var i = thread; i < p.n_experts; i += THREADS) { scores[i] /= sum; }
+#each j PER
+        score$j = exp_(score$j - largest);
+        if (counts$j) { sum += score$j; }
+#end
+        sum = all_lanes(sum);
+#each j PER
+        score$j /= sum;
+#end
     } else if (SCORING == 2u) {
-        for (var i = thread; i < p.n_experts; i += THREADS) { scores[i] = sigmoid(scores[i]); }
+#each j PER
+        score$j = sigmoid(score$j);
+#end
     }
-    for (var i = thread; i < p.n_experts; i += THREADS) {
-        var it = scores[i];
-        if (SCORING == 2u && p.has_bias != 0u) { it += bias[i]; }
-        keys[i] = ordered(it);
-    }
+    // What the choice goes by; 0 for what may not be chosen.
+#each j PER
+    var key$j = select(0u, ordered(score$j + bias$j), counts$j);
+#end
+#if GROUPED
+#each j PER
+    if (counts$j) { biased[i$j] = score$j + bias$j; }
+#end
     workgroupBarrier();
-    if (SCORING == 2u && p.n_groups > 0u) { keep_groups(thread); }
-    let out = row * p.top_k;
-    let weights = p.n * p.top_k + out;
+    let len = p.n_experts / p.n_groups;
+    for (var g = lane; g < p.n_groups; g += SUBGROUP) { group_keys[g] = group_key(g, len); }
+    workgroupBarrier();
+#each j PER
+    if (counts$j && !is_kept(i$j / len)) { key$j = 0u; }
+#end
+#end
     var sum = 0.0;
     var first = 0.0;
     for (var rank = 0u; rank < p.top_k; rank++) {
-        let expert = best_of(at);
-        let score = scores[min(expert, p.n_experts - 1u)];
+        var key = 0u;
+        var expert = NOWHERE;
+        var mine = 0.0;
+#each j PER
+        if (key$j > key) {
+            key = key$j;
+            expert = i$j;
+            mine = score$j;
+        }
+#end
+        // The best, and of equal ones the first.
+        let best = subgroupMax(key);
+        expert = min(subgroupMin(select(NOWHERE, expert, key == best)), last);
+        let score = subgroupShuffle(mine, expert % SUBGROUP);
+#each j PER
+        if (i$j == expert) { key$j = 0u; }
+#end
         if (rank == 0u) { first = score; }
         if (SCORING == 1u) { sum += exp_(score - first); } else { sum += score; }
-        // Everybody has seen which it is before anybody looks for the next.
-        workgroupBarrier();
-        if (thread == 0u) {
-            ranked[rank] = expert;
-            if (expert < p.n_experts) { keys[expert] = 0u; }
-        }
-        workgroupBarrier();
+        if (lane == 0u) { ranked[rank] = vec2<u32>(expert, bitcast<u32>(score)); }
     }
-    for (var rank = thread; rank < p.top_k; rank += THREADS) {
-        let expert = min(ranked[rank], p.n_experts - 1u);
-        var it = scores[expert];
+    workgroupBarrier();
+    let out = row * p.top_k;
+    let weights = p.n * p.top_k + out;
+    for (var rank = lane; rank < p.top_k; rank += SUBGROUP) {
+        var it = bitcast<f32>(ranked[rank].y);
         if (SCORING == 1u) {
             it = exp_(it - first) / sum;
         } else {
             if (p.renormalises != 0u) { it /= sum + select(0.0, 1e-20, SCORING == 2u); }
             it *= p.scale;
         }
-        chosen[out + rank] = expert;
+        chosen[out + rank] = ranked[rank].x;
         chosen[weights + rank] = bitcast<u32>(it);
     }
 }

@@ -41,22 +41,13 @@ struct Params {
 const THREADS: u32 = 64u;
 
 var<workgroup> vector: array<f32, DIM>;
-var<workgroup> partial: array<f32, THREADS>;
-
-fn total(thread: u32, value: f32) -> f32 {
-    partial[thread] = value;
-    workgroupBarrier();
-    for (var half = THREADS / 2u; half > 0u; half = half >> 1u) {
-        if (thread < half) { partial[thread] += partial[thread + half]; }
-        workgroupBarrier();
-    }
-    return partial[0];
-}
 
 // As `norm.wgsl` does.
 fn normalise(thread: u32, dim: u32, is_query: bool) {
     var squares = 0.0;
-    for (var i = thread; i < dim; i += THREADS) { squares = fma(vector[i], vector[i], squares); }
+    for (var i = 4u * thread; i < dim; i += 4u * THREADS) {
+        for (var e = i; e < min(i + 4u, dim); e++) { squares = fma(vector[e], vector[e], squares); }
+    }
     let eps = select(p.k_eps, p.q_eps, is_query);
     let inverse = 1.0 / sqrt(total(thread, squares) / f32(dim) + eps);
     for (var i = thread; i < dim; i += THREADS) {
@@ -150,8 +141,11 @@ fn put_fours(thread: u32, is_key: bool, at: u32, dim: u32) {
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) n: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
+    @builtin(subgroup_invocation_id) in_subgroup: u32,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
 ) {
+    let thread = subgroup * subgroup_size + in_subgroup;
     let idx = linear(id, n);
     if (idx >= p.n) { return; }
     let n_vectors = p.n_queries + p.n_keys + p.n_values;

@@ -90,12 +90,12 @@ fn variants() -> Vec<Variant> {
         add(Shader::ElementwiseRounded, &[&[op, 64, 2, 1, 0], &[op, 32, 1, 0, 2]]);
     }
     for kind in 0..3 {
-        add(Shader::Norm, &[&[kind, 0, 64, 2], &[kind, 1, 256, 28]]);
+        add(Shader::Norm, &[&[kind, 0, 64, 2, 1], &[kind, 1, 256, 7, 0]]);
         add(
             Shader::NormRounded,
-            &[&[kind, 0, 64, 2, 64, 2, 1, 0], &[kind, 1, 256, 8, 128, 1, 2, 2]],
+            &[&[kind, 0, 64, 2, 1, 64, 2, 1, 0], &[kind, 1, 256, 2, 0, 128, 1, 2, 0]],
         );
-        add(Shader::Route, &[&[kind]]);
+        add(Shader::Route, &[&[kind, 8, 0], &[kind, 1, kind / 2]]);
         add(
             Shader::StoreKv,
             &[&[kind, 70, 0, 70, 0, 0, 0, 0], &[kind, 256, 128, 256, 1, 32, kind & 1, 1]],
@@ -129,10 +129,10 @@ fn variants() -> Vec<Variant> {
     add(
         Shader::NormOfSum,
         &[
-            &[0, 0, 256, 8, 64, 2, 1, 0, 1, 0, 0, 0],
-            &[0, 0, 256, 28, 64, 2, 1, 2, 2, 8, 1, 1],
-            &[0, 0, 64, 2, 0, 0, 0, 0, 2, 4, 1, 0],
-            &[0, 0, 64, 2, 32, 1, 0, 0, 2, 4, 0, 0],
+            &[0, 0, 256, 2, 1, 64, 2, 1, 0, 1, 0, 0, 0],
+            &[0, 0, 256, 7, 1, 64, 2, 1, 2, 2, 8, 1, 1],
+            &[0, 0, 64, 2, 0, 0, 0, 0, 0, 2, 4, 1, 0],
+            &[0, 0, 64, 2, 0, 32, 1, 0, 0, 2, 4, 0, 0],
         ],
     );
     add(Shader::Halves, &[&[64, 1], &[128, 2]]);
@@ -171,8 +171,11 @@ fn variants() -> Vec<Variant> {
 }
 
 /// The module, checked.
-fn parse(variant: Variant, more: Capabilities) -> (naga::Module, naga::valid::ModuleInfo) {
-    let source = variant.source();
+fn parse(
+    (variant, lanes): (Variant, u32),
+    more: Capabilities,
+) -> (naga::Module, naga::valid::ModuleInfo) {
+    let source = variant.source(lanes);
     let module = naga::front::wgsl::parse_str(&source)
         .unwrap_or_else(|err| panic!("{variant:?}: {}", err.emit_to_string(&source)));
     let info = Validator::new(
@@ -209,7 +212,9 @@ fn resources(variant: Variant) -> EntryPointResources {
 fn every_kernel_becomes_metal_within_apples_limits() {
     const { assert!(WORKGROUP_BYTES <= APPLE_WORKGROUP_BYTES && WORKGROUP_THREADS <= APPLE_THREADS) };
     for variant in variants() {
-        let (module, info) = parse(variant, Capabilities::SHADER_FLOAT16);
+        // As on the smallest subgroups that are allowed.
+        parse((variant, 4), Capabilities::SHADER_FLOAT16);
+        let (module, info) = parse((variant, 32), Capabilities::SHADER_FLOAT16);
         let [entry] = &module.entry_points[..] else { panic!("{variant:?}: one entry point") };
         let threads: u32 = entry.workgroup_size.iter().product();
         assert!(threads <= WORKGROUP_THREADS, "{variant:?}: {threads} threads");
@@ -242,7 +247,7 @@ fn kernels_of_matrix_units_are_valid() {
         {
             let consts = [&[0, 4, 0][..], &shape.consts(parts, is_emulated)].concat();
             let variant = Variant::new(Shader::MatmulHalves, &consts);
-            let (module, _) = parse(variant, capabilities);
+            let (module, _) = parse((variant, 32), capabilities);
             let [entry] = &module.entry_points[..] else { panic!("{variant:?}: one entry point") };
             assert!(entry.workgroup_size[0] <= WORKGROUP_THREADS, "{variant:?}");
             let bytes = workgroup_bytes(&module);
