@@ -68,8 +68,10 @@ const MULTIPLY: &str = include_str!("shaders/multiply.wgsl");
 const ROUNDED: &str = include_str!("shaders/rounded.wgsl");
 
 /// Constants of the matrix-vector kernels.
-const MATVEC: [&str; 10] =
-    ["DIGITS", "FMA", "ALIGNED", "VLANES", "LANES", "ROWS", "X_ROWS", "DEPTH", "THREADS", "ONCE"];
+const MATVEC: [&str; 11] = [
+    "DIGITS", "FMA", "ALIGNED", "VLANES", "LANES", "ROWS", "X_ROWS", "DEPTH", "THREADS", "ONCE",
+    "PACKED",
+];
 
 /// Constants of a delta net in one kernel.
 const DELTA_MIXER: [&str; 12] = [
@@ -285,7 +287,10 @@ impl Variant {
         let mut consts: Vec<(&str, u32)> = names.into_iter().zip(self.consts).collect();
         if facts.uses == Uses::Weights {
             let fours = unit_fours(self.consts[0]);
-            consts.extend([("FOURS", fours), ("UNIT", 4 * fours)]);
+            // Small floats take too long to compile.
+            let is_unrolled = fours <= 4 || self.consts[0] == 0;
+            let unrolled = ("UNROLLED", u32::from(is_unrolled));
+            consts.extend([("FOURS", fours), ("UNIT", 4 * fours), unrolled]);
         }
         consts.push(("SUBGROUP", lanes));
         let summed = self.shader.summed();

@@ -150,8 +150,9 @@ impl Grouped<'_> {
                 let tiles = first + word(JOB_WORDS * (n_jobs + 1));
                 let total_rows = n_jobs * n_rows;
                 let lists = &lists;
+                let (each, plain) = (&[][..], None);
                 let placed =
-                    Placed { weights, lists, first, n_jobs, n_rows, total_rows, plain: None };
+                    Placed { weights, lists, first, n_jobs, n_rows, total_rows, each, plain };
                 let n_tiles = set.len() * n_tiles;
                 match (are_few, shape) {
                     (true, _) => kernel.run_matvec(b, placed, &taken, layout, (FEW_ROWS, true)),

@@ -10,6 +10,7 @@ mod moe;
 mod products;
 mod repeated;
 mod rounding;
+mod shares;
 mod store;
 mod sums;
 

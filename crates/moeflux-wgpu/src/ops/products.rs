@@ -9,6 +9,7 @@ use moeflux_core::TokenId;
 use moeflux_core::quant::Float;
 
 use super::rounding::{Digits, Rounded, Taken, digits, halves_stride, round, rounded_form};
+use super::shares::ends;
 use super::{ELEMENTS, floats, word};
 use crate::arena::{BLOCK, Decoder, Matrix, Place};
 use crate::backend::Wgpu;
@@ -238,6 +239,8 @@ pub(super) struct Placed<'a> {
     pub(super) n_rows: usize,
     /// Rows of all.
     pub(super) total_rows: usize,
+    /// Each of them, where the host knows them.
+    pub(super) each: &'a [Job],
     /// What those of them read that take inputs as they are, where others round them.
     pub(super) plain: Option<&'a Taken>,
 }
@@ -318,10 +321,11 @@ impl Kernel<'_> {
     ) {
         let most = self.lists.iter().map(Vec::len).max().unwrap_or(0);
         plain.iter_mut().for_each(|it| it.phase = 1);
-        let mut words = self.job_words(b, &jobs, taken);
-        words.extend(self.job_words(b, &plain, as_is));
+        // The longest way first.
+        let mut words = self.job_words(b, &plain, as_is);
+        words.extend(self.job_words(b, &jobs, taken));
         let first = b.encoder.list(&words);
-        let (lists, all) = (b.encoder.arena(), [jobs, plain].concat());
+        let (lists, all) = (b.encoder.arena(), [plain, jobs].concat());
         let placed = Placed { plain: Some(as_is), ..placed(&all, first, &lists) };
         self.run_matvec(b, placed, taken, layout, (most, true));
     }
@@ -369,16 +373,18 @@ impl Kernel<'_> {
         let n_units = self.decoder.n_units(self.cols);
         let vlanes = virtual_lanes(n_units);
         let once = most <= x_rows as usize && layout.reads_once(n_units, n_digits, x_rows);
-        consts.extend([vlanes, lanes, rows, x_rows, depth, threads, u32::from(once)]);
         let n_large = jobs.total_rows.div_ceil(jobs.n_rows.max(1)).max(1);
         let groups = (groups as usize).div_ceil(n_large);
         let per_group = (threads / lanes * rows) as usize;
-        b.encoder.dispatch(
-            Variant::new(shader, &consts),
-            &params,
-            &buffers,
-            Grid::Plane(jobs.n_rows.div_ceil(per_group).min(groups), jobs.n_jobs),
-        );
+        let ends = ends(jobs.each.iter().map(|it| it.n_rows), per_group, groups);
+        let flags = [once, ends.is_some()].map(u32::from);
+        consts.extend([vlanes, lanes, rows, x_rows, depth, threads, flags[0], flags[1]]);
+        params.extend(ends.unwrap_or_default());
+        let grid = match ends {
+            Some([.., all]) => Grid::Linear(all as usize),
+            None => Grid::Plane(jobs.n_rows.div_ceil(per_group).min(groups), jobs.n_jobs),
+        };
+        b.encoder.dispatch(Variant::new(shader, &consts), &params, &buffers, grid);
     }
 
     /// Every job's rows of activations in tiles of so many; gives the list and
@@ -458,7 +464,7 @@ fn placed<'a>(jobs: &'a [Job], first: u32, lists: &'a Mem) -> Placed<'a> {
     let n_rows = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
     let total_rows = jobs.iter().map(|it| it.n_rows).sum();
     let (weights, n_jobs) = (&jobs[0].mem, jobs.len());
-    Placed { weights, lists, first, n_jobs, n_rows, total_rows, plain: None }
+    Placed { weights, lists, first, n_jobs, n_rows, total_rows, each: jobs, plain: None }
 }
 
 /// The pieces of a matrix as jobs of one list.

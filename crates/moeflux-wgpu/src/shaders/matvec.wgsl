@@ -23,6 +23,9 @@
 // BOTH: jobs whose phase is set, which no integers have, read activations as they
 // are, whatever DIGITS says.
 //
+// PACKED: jobs differ in their rows, and each has the workgroups that it needs, up
+// to its end among all; else all have as many.
+//
 // Everything is unrolled as text: arrays indexed in loops would lie in memory.
 
 struct Params {
@@ -32,6 +35,7 @@ struct Params {
     // Experts of the layer, and the number of the buffer that the dispatch reads.
     n_experts: u32,
     buffer: u32,
+    ends: array<vec4<u32>, 2>,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -87,8 +91,27 @@ fn main(
     @builtin(subgroup_id) subgroup: u32,
     @builtin(subgroup_size) subgroup_size: u32,
 ) {
+#if PACKED
+    let among_all = linear(id, n);
+    var job_idx = 0u;
+    var before = 0u;
+#each i 2
+#each j 4
+    if (among_all >= p.ends[$i][$j]) {
+        job_idx = 4u * $iu + $ju + 1u;
+        before = p.ends[$i][$j];
+    }
+#end
+#end
+    if (job_idx >= p.n_jobs) { return; }
+    let nth = among_all - before;
+    let of_job = p.ends[job_idx >> 2u][job_idx & 3u] - before;
+#else
     let job_idx = id.z * n.y + id.y;
     if (job_idx >= p.n_jobs) { return; }
+    let nth = id.x;
+    let of_job = n.x;
+#end
 #if CHOSEN
     var job = job_at(p.jobs, job_idx);
     var expert = p.n_experts;
@@ -104,14 +127,14 @@ fn main(
     let thread = subgroup * subgroup_size + in_subgroup;
 #if BOTH
     if (job.phase != 0u) {
-        multiply_plain(job, id.x, n.x, thread / LANES, thread % LANES);
+        multiply_plain(job, nth, of_job, thread / LANES, thread % LANES);
         return;
     }
 #end
 #if DIGITS
-    multiply(job, id.x, n.x, thread / LANES, thread % LANES);
+    multiply(job, nth, of_job, thread / LANES, thread % LANES);
 #else
-    multiply_plain(job, id.x, n.x, thread / LANES, thread % LANES);
+    multiply_plain(job, nth, of_job, thread / LANES, thread % LANES);
 #end
 }
 

@@ -146,7 +146,7 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
                 var all_$r_$i = sum_$r_$i;
 #end
 #end
-#if 4/FOURS
+#if UNROLLED
 #each j FOURS
                 {
                     let j = $ju;
@@ -284,6 +284,10 @@ fn dot4(a: vec4<u32>, b: vec4<u32>) -> i32 {
 #else
 // Four columns of a block: the `j`-th four of a unit, the `i`-th of its block.
 fn four_of(it: Block, q: vec4<u32>, j: u32, i: u32) -> vec4<f32> {
+    if (FORMAT == 0u && BITS == 4u) {
+        let v = vec4<u32>(q[j >> 1u] >> ((j & 1u) * 16u)) >> vec4<u32>(0u, 4u, 8u, 12u);
+        return fma(vec4<f32>(v & vec4<u32>(15u)), vec4<f32>(it.a), vec4<f32>(it.b));
+    }
     if (FORMAT == 0u) { return four(p.m, it, i); }
     if (FORMAT == 1u) { return decode(p.m, it, i, q); }
     if (FORMAT == 2u || FORMAT == 3u) {

@@ -58,7 +58,7 @@ fn variants() -> Vec<Variant> {
         };
         for inputs in inputs {
             for layout in [[4, 1, 1, 1, 1], [32, 4, 8, 4, 4], [32, 32, 4, 1, 2], [16, 8, 2, 4, 1]] {
-                let consts = with(&[&inputs[..], &layout, &[128, 0]].concat());
+                let consts = with(&[&inputs[..], &layout, &[128, 0, layout[0] / 32]].concat());
                 add(Shader::Matvec, &[&consts]);
                 add(Shader::MatvecChosen, &[&consts]);
             }
@@ -67,8 +67,8 @@ fn variants() -> Vec<Variant> {
             add(
                 Shader::Matvec,
                 &[
-                    &with(&[2, 0, 0, 32, 32, 4, 1, 2, 128, 1]),
-                    &with(&[1, 0, 0, 16, 16, 8, 2, 1, 256, 1]),
+                    &with(&[2, 0, 0, 32, 32, 4, 1, 2, 128, 1, 0]),
+                    &with(&[1, 0, 0, 16, 16, 8, 2, 1, 256, 1, 0]),
                 ],
             );
         }
@@ -76,8 +76,8 @@ fn variants() -> Vec<Variant> {
             add(
                 Shader::MatvecBoth,
                 &[
-                    &with(&[2, 0, 1, 32, 32, 4, 1, 2, 128, 1]),
-                    &with(&[1, 1, 0, 16, 8, 8, 4, 1, 256, 0]),
+                    &with(&[2, 0, 1, 32, 32, 4, 1, 2, 128, 1, 1]),
+                    &with(&[1, 1, 0, 16, 8, 8, 4, 1, 256, 0, 0]),
                 ],
             );
         }
