@@ -34,6 +34,9 @@ const THREADS: usize = 256;
 const QUERY_FOURS: usize = 640;
 const STEPS: usize = 16;
 
+/// Workgroups up to which fewer queries share one: half of an H200's multiprocessors.
+const ENOUGH: usize = 64;
+
 /// Words of what tiles gathered, and of scores, at a time.
 const PART_WORDS: usize = 16 << 20;
 
@@ -201,7 +204,8 @@ fn rows(b: &mut Wgpu, op: &Attention, span: &Span, kv: &Kv, it: Rows<'_>) {
     let values = if op.v.is_some() { &kv.v } else { &kv.k };
     let row = span.rows.start + first;
     let n_queries = n * n_heads / kv.n_heads;
-    let variant = Shape { kv, values, v_dim, is_masked: selection.is_some(), n_queries };
+    let n_tiles = kv.n_heads * all_tiles;
+    let variant = Shape { kv, values, v_dim, is_masked: selection.is_some(), n_queries, n_tiles };
     let variant = if is_shared { variant.of_rows() } else { variant.of_tiles() };
     let n_blocks = n_queries.div_ceil(variant.1);
     let mut first_tile = 0;
@@ -283,6 +287,16 @@ struct Shape<'a> {
     is_masked: bool,
     /// Those that share their keys.
     n_queries: usize,
+    /// Tiles of all key heads.
+    n_tiles: usize,
+}
+
+/// Of at most so many queries, a power of two, those that share a workgroup: as many
+/// as leave workgroups enough, and two, which have the threads for their values.
+fn shared_by(most: usize, n_queries: usize, n_tiles: usize) -> usize {
+    let leaves_enough = |it: &usize| n_tiles * n_queries.div_ceil(*it) >= ENOUGH;
+    let halves = std::iter::successors(Some(most), |it| Some(it / 2)).take_while(|it| *it > 2);
+    halves.into_iter().find(leaves_enough).unwrap_or(most.min(2))
 }
 
 impl Shape<'_> {
@@ -316,6 +330,7 @@ impl Shape<'_> {
         let steps = sixteens.div_ceil(n_bursts).next_multiple_of(4);
         let fit = (QUERY_FOURS / (4 * steps * n_bursts)).max(1);
         let queries = self.n_queries.next_power_of_two().min(1 << fit.ilog2()).min(QUERIES);
+        let queries = shared_by(queries, self.n_queries, self.n_tiles);
         let fours = self.v_dim.div_ceil(4).next_power_of_two();
         let (fours, cols) = (fours.min(THREADS), fours.div_ceil(THREADS));
         let parts = queries.min(THREADS / fours);
@@ -404,4 +419,18 @@ fn choose(
         &[&scores, mask],
         Grid::Linear(n),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shared_by;
+
+    #[test]
+    fn queries_share_workgroups_where_there_are_enough_of_these() {
+        assert_eq!(shared_by(8, 8, 64), 8);
+        assert_eq!(shared_by(8, 8, 32), 4);
+        assert_eq!(shared_by(8, 8, 20), 2);
+        assert_eq!(shared_by(8, 8, 1), 2);
+        assert_eq!(shared_by(1, 1, 1), 1);
+    }
 }
