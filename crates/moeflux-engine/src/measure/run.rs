@@ -9,6 +9,7 @@ use moeflux_store::{Happening, LayerCounts, StoreStats};
 use super::system::storage_bytes;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::sampler;
 use crate::session::{Part, Session, eval_together};
 
 /// What is run.
@@ -195,8 +196,7 @@ pub(super) fn step(session: &mut Session, token: TokenId) -> Result<TokenId, Eng
 }
 
 pub(super) fn likeliest(logits: &[f32]) -> TokenId {
-    let best = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
-    TokenId(best.map_or(0, |(i, _)| u32::try_from(i).unwrap_or(0)))
+    TokenId(sampler::likeliest(logits).map_or(0, |it| u32::try_from(it).unwrap_or(0)))
 }
 
 /// Measures what `work` does with so many tokens.

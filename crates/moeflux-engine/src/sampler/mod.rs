@@ -5,12 +5,14 @@
 //! arithmetic is `f64` with additions, multiplications and divisions only, `exp` and `ln`
 //! included, and sums run in a fixed order: the same seed gives the same tokens on every machine.
 
+mod likeliest;
 mod math;
 
 use std::cmp::Ordering;
 
 use moeflux_core::TokenId;
 
+pub(crate) use likeliest::likeliest;
 use math::{exp, ln};
 
 /// How to choose. The default is greedy.
@@ -118,6 +120,11 @@ impl Sampler {
     /// random number is used per call, none if greedy.
     pub fn sample(&mut self, logits: &[f32], history: &[TokenId]) -> Result<TokenId, SamplerError> {
         check(logits)?;
+        let is_bare = self.options.repeat_penalty == 1.0 || history.is_empty();
+        if self.options.temperature == 0.0 && is_bare {
+            let best = likeliest(logits).map(|it| TokenId(it as u32));
+            return best.ok_or(SamplerError::Empty { n_logits: logits.len() });
+        }
         self.candidates.clear();
         let all = logits.iter().enumerate();
         self.candidates

@@ -10,7 +10,7 @@ use moeflux_core::quant::Float;
 
 use super::rounding::{Digits, Rounded, Taken, digits, halves_stride, round, rounded_form};
 use super::shares::ends;
-use super::{ELEMENTS, floats, word};
+use super::{ELEMENTS, word};
 use crate::arena::{BLOCK, Decoder, Matrix, Place};
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
@@ -592,7 +592,7 @@ pub(crate) fn logits(
             Products { decoder, digits, lists: &lists, jobs, y: y.clone(), chosen: None },
         );
         let bytes = b.encoder.read(&[(&y, 0, 4 * (part.len() * vocab) as u64)])?;
-        all.extend(floats(&bytes));
+        all.extend(bytes.as_chunks::<4>().0.iter().map(|it| f32::from_le_bytes(*it)));
     }
     Ok(all)
 }
