@@ -52,9 +52,9 @@ const OP_BYTES: usize = 2 << 20;
 const PARAMS_STRIDE: usize = 256;
 /// Kernels after which the device may begin, behind a read-back. From then on
 /// every batch is half as large again as the one before, up to a limit: the
-/// device needs about as long for a kernel as the host for the next, and each
-/// submission costs it some kernels' time.
-const FIRST_BATCH: usize = 32;
+/// device should not wait for the host, and each submission costs it some
+/// kernels' time.
+const FIRST_BATCH: usize = 16;
 const LARGEST_BATCH: usize = 256;
 /// Most workgroups of one dimension.
 const GRID: u32 = 32_768;
