@@ -22,7 +22,7 @@ pub struct DeviceStats {
     pub hits: u64,
     /// Experts that were copied to it.
     pub uploads: u64,
-    /// Bytes of these copies.
+    /// Bytes written for that, those of experts included that were expected in vain.
     pub uploaded_bytes: u64,
     /// Time in which at least one of them was written, in nanoseconds:
     /// `uploaded_bytes / upload_ns` is the rate of the bus in GB/s.
@@ -51,8 +51,12 @@ impl DeviceCounters {
     }
 
     /// Counts an expert that is copied.
-    pub fn add_upload(&self, bytes: u64) {
+    pub fn add_upload(&self) {
         self.uploads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts bytes of experts that were written for that, wanted or not.
+    pub fn add_uploaded_bytes(&self, bytes: u64) {
         self.uploaded_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 

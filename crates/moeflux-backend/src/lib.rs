@@ -192,6 +192,9 @@ pub trait Backend: Send {
     /// Hands what is recorded to the device, because the host is about to wait
     /// for something else, and lets go of all experts.
     fn flush(&mut self) {}
+    /// Begins to bring experts to the device that [`experts`](Backend::experts) is
+    /// about to be given; they may be held until then.
+    fn begin_experts(&mut self, _experts: &mut dyn Iterator<Item = &Arc<Expert>>) {}
 
     /// Whether so many bytes of experts would fit into the device for good,
     /// beside what it holds. Devices that read experts where the store puts

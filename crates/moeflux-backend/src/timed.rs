@@ -529,6 +529,10 @@ impl Backend for Timed {
         self.inner.flush();
     }
 
+    fn begin_experts(&mut self, experts: &mut dyn Iterator<Item = &Arc<Expert>>) {
+        self.inner.begin_experts(experts);
+    }
+
     fn has_room_for_experts(&mut self, bytes: u64) -> bool {
         self.inner.has_room_for_experts(bytes)
     }

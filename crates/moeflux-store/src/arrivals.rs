@@ -65,6 +65,11 @@ impl<'a> Arrivals<'a> {
         self.is_missing
     }
 
+    /// What was resident at the time of the request, where that is all of it.
+    pub fn resident(&self) -> impl Iterator<Item = &Arc<Expert>> {
+        self.hits.iter().map(|it| &it.1)
+    }
+
     /// Everything that has arrived and was not yet given out. Waits only if there is nothing; `None` when all
     /// have been given out. Experts that wait for a slot are read as soon as
     /// others have been dropped and this is called again.

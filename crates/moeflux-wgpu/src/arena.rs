@@ -335,9 +335,28 @@ impl Slabs {
     }
 }
 
-/// Writes the bytes of a matrix behind each other, as [`sizes`] counts them,
-/// each once and in order: mapped memory may be slow at all else.
-pub(crate) fn write_packed(view: &MatrixView<'_>, scales_at: usize, mut out: WriteOnly<'_, [u8]>) {
+/// How many of a matrix's first bytes on the device are those that are stored,
+/// unless something about them has to be changed.
+pub(crate) fn as_stored(view: &MatrixView<'_>) -> usize {
+    let is_changed = matches!(view.format, MatrixFormat::Transposed(_));
+    let bytes = view.rows * view.format.row_bytes(view.cols);
+    let is_whole = view.cols.is_multiple_of(BLOCK) && bytes.is_multiple_of(ALIGN);
+    if is_changed || !is_whole { 0 } else { bytes }
+}
+
+/// Writes some bytes of a matrix, of those that [`sizes`] counts: all, some of
+/// the [first](as_stored), or what is behind these. Each is written once and in
+/// order: mapped memory may be slow at all else.
+pub(crate) fn write_packed(
+    view: &MatrixView<'_>,
+    scales_at: usize,
+    range: Range<usize>,
+    mut out: WriteOnly<'_, [u8]>,
+) {
+    if range.end <= as_stored(view) {
+        out.copy_from_slice(&view.weight[range]);
+        return;
+    }
     let turned;
     let mut view = *view;
     if let MatrixFormat::Transposed(float) = view.format {
@@ -346,8 +365,10 @@ pub(crate) fn write_packed(view: &MatrixView<'_>, scales_at: usize, mut out: Wri
         view.weight = &turned;
     }
     let packed = Packed::new(&view);
-    let (n_elements, n_scales) = (packed.elements.len(), packed.scales.len());
-    out.slice(..n_elements).copy_from_slice(&packed.elements);
+    let elements = &packed.elements[range.start..];
+    let (n_elements, n_scales) = (elements.len(), packed.scales.len());
+    let scales_at = scales_at - range.start;
+    out.slice(..n_elements).copy_from_slice(elements);
     out.slice(n_elements..scales_at).fill(0);
     out.slice(scales_at..scales_at + n_scales).copy_from_slice(&packed.scales);
     out.slice(scales_at + n_scales..).fill(0);

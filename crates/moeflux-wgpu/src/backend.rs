@@ -367,6 +367,10 @@ impl Backend for Wgpu {
         self.encoder.flush();
     }
 
+    fn begin_experts(&mut self, experts: &mut dyn Iterator<Item = &Arc<Expert>>) {
+        ops::begin_experts(self, experts);
+    }
+
     fn has_room_for_experts(&mut self, bytes: u64) -> bool {
         self.slots.has_room(&self.encoder, bytes)
     }

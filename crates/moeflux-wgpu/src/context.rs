@@ -105,6 +105,8 @@ pub struct Context {
     units_are_right: OnceLock<bool>,
     /// Whether the device can note when it was where.
     pub(crate) has_clock: bool,
+    /// Whether kernels may read buffers that the host writes.
+    pub(crate) reads_mapped: bool,
     pub(crate) pipelines: Mutex<Pipelines>,
     /// What was measured there.
     pub(crate) tuned: RwLock<Tuned>,
@@ -297,7 +299,11 @@ impl Context {
         let has_clock = adapter.features().contains(clock);
         let has_halves = facts.has_f16;
         let has_matrix_units = has_halves && has_matrix_units(adapter);
+        // Elsewhere such buffers lie where kernels read slowly, or are not tried.
+        let reads_mapped = adapter.get_info().backend == wgpu::Backend::Vulkan
+            && adapter.features().contains(Features::MAPPABLE_PRIMARY_BUFFERS);
         let mut required_features = Features::SUBGROUP;
+        required_features.set(Features::MAPPABLE_PRIMARY_BUFFERS, reads_mapped);
         required_features.set(clock, has_clock);
         required_features.set(Features::SHADER_F16, has_halves);
         required_features.set(Features::EXPERIMENTAL_COOPERATIVE_MATRIX, has_matrix_units);
@@ -331,6 +337,7 @@ impl Context {
             has_matrix_units,
             units_are_right: OnceLock::new(),
             has_clock,
+            reads_mapped,
             pipelines: Mutex::new(Pipelines::default()),
             tuned: RwLock::default(),
             faults,

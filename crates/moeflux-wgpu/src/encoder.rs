@@ -4,12 +4,13 @@
 //! Parameters and lists of a submission lie in one buffer, the arena, which is
 //! written right before the commands that read it.
 
+mod reading;
 mod timing;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use moeflux_backend::{DeviceCounters, DeviceError};
 use moeflux_core::Expert;
@@ -23,7 +24,7 @@ use crate::context::{Context, MOST_BINDINGS, Order};
 use crate::experts::Packing;
 use crate::recorder::{Batch, Command, Recorder};
 use crate::shader::{Shader, Variant};
-use crate::staging::{Room, Staging};
+use crate::staging::{Origin, Staging};
 
 /// A device buffer.
 #[derive(Clone, Debug)]
@@ -58,9 +59,6 @@ const FIRST_BATCH: usize = 16;
 const LARGEST_BATCH: usize = 256;
 /// Most workgroups of one dimension.
 const GRID: u32 = 32_768;
-
-/// Longest time between the end of a wait and the word of it.
-const CALLBACK: Duration = Duration::from_secs(10);
 
 /// Bind groups that are kept; beyond it, all are made anew.
 const MAX_GROUPS: usize = 1 << 14;
@@ -396,22 +394,41 @@ impl Encoder {
         if self.has_run_out() {
             return false;
         }
-        let bytes = packing.bytes() as u64;
         let context = Arc::clone(&self.context);
         let (staging, at) = loop {
-            match self.staging.room(&context, bytes) {
-                Room::At(mem, at) => break (mem, at),
-                Room::AfterSubmit => self.submit(),
-                Room::None(bytes) => {
+            match self.staging.bring(&context, (expert, packing)) {
+                Origin::At(mem, at) => break (mem, at),
+                Origin::AfterSubmit => self.submit(),
+                Origin::None(bytes) => {
                     self.run_out(Fault { bytes, is_lasting: false });
                     return false;
                 }
             }
         };
-        self.copy((&staging, at), to, bytes);
-        self.staging.fill((&staging, at), expert, packing);
-        self.counters.add_upload(bytes);
+        self.place((&staging, at), to, packing.bytes() as u64);
+        self.counters.add_upload();
         true
+    }
+
+    /// As [`copy`](Encoder::copy), of multiples of 16 bytes from a staging buffer:
+    /// a kernel where it may read these, as a command for copying waits for all
+    /// that the host is writing meanwhile.
+    fn place(&mut self, from: (&Mem, u64), to: (&Mem, u64), bytes: u64) {
+        if !self.context.reads_mapped {
+            return self.copy(from, to, bytes);
+        }
+        let word = |it: u64| u32::try_from(it / 16).expect("bindings are counted in 32 bits");
+        let params = [word(from.1), word(to.1), word(bytes)];
+        let n = (bytes / 16).div_ceil(2048) as usize;
+        self.dispatch(Variant::new(Shader::Place, &[]), &params, &[from.0, to.0], Grid::Linear(n));
+    }
+
+    /// Begins to write experts that are about to be uploaded, as far as there is
+    /// room for them.
+    pub(crate) fn begin_uploads(&mut self, experts: &[(Arc<Expert>, Arc<Packing>)]) {
+        if !self.has_run_out() {
+            self.staging.begin(&self.context, experts);
+        }
     }
 
     /// Fills a buffer with zeros, in order with the kernels.
@@ -514,29 +531,11 @@ impl Encoder {
         let (sender, receiver) = std::sync::mpsc::channel();
         slice.map_async(MapMode::Read, move |outcome| {
             // Nobody listens once the wait below has failed.
-            let _ = sender.send(outcome);
+            let _ = sender.send(outcome.is_ok());
         });
-        if let Err(err) = self.context.device.poll(PollType::wait_indefinitely()) {
-            self.context.lose(format!("waiting failed: {err}"));
-        }
-        self.context.check()?;
-        let lost = |reason: String| {
-            self.context.lose(reason.clone());
-            DeviceError::Lost { reason }
-        };
-        // Another backend of this device may be the one that is about to say so.
-        match receiver.recv_timeout(CALLBACK) {
-            Ok(Ok(())) => {}
-            Ok(Err(err)) => return Err(lost(format!("reading back failed: {err}"))),
-            Err(err) => return Err(lost(format!("reading back never ended: {err}"))),
-        }
+        let bytes = self.mapped(&target, total, &receiver);
         self.counters.add_wait(since.elapsed());
-        let bytes = match slice.get_mapped_range() {
-            Ok(view) => view.to_vec(),
-            Err(err) => return Err(lost(format!("reading back failed: {err}"))),
-        };
-        target.buffer.unmap();
-        Ok(bytes)
+        bytes
     }
 
     /// Waits for everything recorded.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use moeflux_core::quant::{MatrixFormat, MatrixView};
 use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, LayerIdx, MatrixLayout};
 
-use crate::arena::{Decoder, Matrix, Place, place, sizes};
+use crate::arena::{Decoder, Matrix, Place, as_stored, place, sizes};
 use crate::encoder::{Encoder, Mem};
 
 /// Where the matrices of an expert lie: gate and up, or both in one, then down.
@@ -85,8 +85,17 @@ pub(crate) struct Slots {
     moves: Vec<(ExpertKey, bool)>,
 }
 
+/// Bytes of slabs: every one is so much larger than the one before that most
+/// experts lie in few, as kernels see one at a time.
 const FIRST_SLAB: usize = 1 << 20;
-const LAST_SLAB: usize = 1 << 30;
+const SLAB_GROWTH: usize = 16;
+const LAST_SLAB: usize = 4 << 30;
+
+/// The least that is asked for instead of a slab that the device has no memory for.
+const LEAST_SLAB: usize = 64 << 20;
+
+/// Bytes that a thread writes at a time, so that all end together.
+const PIECE_BYTES: usize = 128 << 10;
 
 impl Slots {
     /// Slots of at most so many bytes together, but for one of each size.
@@ -283,7 +292,8 @@ impl Slots {
         self.kept.get(&layer).filter(|it| it.table.is_some())
     }
 
-    fn packing(&mut self, of: &Arc<ExpertLayout>) -> Arc<Packing> {
+    /// How experts of a layout lie in slots.
+    pub(crate) fn packing(&mut self, of: &Arc<ExpertLayout>) -> Arc<Packing> {
         let known = self.packings.iter().find(|it| Arc::ptr_eq(&it.of, of) || it.of == *of);
         if let Some(known) = known {
             return Arc::clone(known);
@@ -300,31 +310,44 @@ impl Slots {
         let most = usize::try_from(context.max_binding_bytes()).unwrap_or(usize::MAX);
         let left = usize::try_from(self.budget.saturating_sub(self.taken)).unwrap_or(usize::MAX);
         let slab = pool.next_bytes.clamp(FIRST_SLAB, LAST_SLAB).min(most).min(left);
-        let n = (slab / bytes).max(usize::from(pool.n_slots == 0 || left >= bytes));
+        let mut n = (slab / bytes).max(usize::from(pool.n_slots == 0 || left >= bytes));
         if n == 0 || (self.is_full && pool.n_slots > 0) {
             return;
         }
-        let len = (n * bytes) as u64;
         let mem = if pool.n_slots == 0 {
             // One has to be there.
-            let mem = encoder.storage(len, "experts");
+            let mem = encoder.storage((n * bytes) as u64, "experts");
             if encoder.is_stand_in(&mem) {
                 return;
             }
             mem
         } else {
-            let Some(buffer) = encoder.context().try_storage(len, "experts") else {
+            let Some(mem) = slab_of_at_most(encoder, &mut n, bytes) else {
                 self.is_full = true;
                 return;
             };
-            Mem::new(buffer)
+            mem
         };
-        self.taken += len;
-        pool.next_bytes = 2 * slab.max(FIRST_SLAB);
+        self.taken += (n * bytes) as u64;
+        pool.next_bytes = SLAB_GROWTH * slab.max(FIRST_SLAB);
         pool.n_slots += n;
         let places = [place(0, 0); 3];
         let slots = (0..n).map(|i| Slot { mem: mem.clone(), at: i * bytes, places });
         pool.free.extend(slots.rev());
+    }
+}
+
+/// A slab of `n` slots, or of as many fewer as there is memory for.
+fn slab_of_at_most(encoder: &Encoder, n: &mut usize, bytes: usize) -> Option<Mem> {
+    loop {
+        let len = *n * bytes;
+        if let Some(buffer) = encoder.context().try_storage(len as u64, "experts") {
+            return Some(Mem::new(buffer));
+        }
+        if len / 2 < LEAST_SLAB.max(bytes) {
+            return None;
+        }
+        *n /= 2;
     }
 }
 
@@ -403,6 +426,16 @@ impl Packing {
     /// Its bytes, and where in them its scales begin.
     pub(crate) fn part(&self, nth: usize) -> (Range<usize>, usize) {
         self.parts[nth].clone()
+    }
+
+    /// Bytes of one of the matrices, in pieces that threads write at the same
+    /// time.
+    pub(crate) fn pieces(&self, nth: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let stored = as_stored(&empty_view(self.matrix(nth)));
+        let bytes = self.parts[nth].0.len();
+        let first =
+            (0..stored).step_by(PIECE_BYTES).map(move |at| at..stored.min(at + PIECE_BYTES));
+        first.chain((stored < bytes).then_some(stored..bytes))
     }
 
     fn places(&self, at: usize) -> [Place; 3] {

@@ -98,9 +98,10 @@ impl Recorder {
     /// gives its number.
     pub(crate) fn submit(&self, batch: Batch, before: impl FnOnce()) -> SubmissionIndex {
         let commands = encode(&self.context, &batch.commands);
-        before();
         self.finish();
-        let index = submit(&self.context, &self.arena, &batch, commands);
+        write_arena(&self.context, &self.arena, &batch);
+        before();
+        let index = submit(&self.context, commands);
         self.desk.lock().keep(batch);
         index
     }
@@ -160,7 +161,8 @@ impl Desk {
                 let unfinished = Unfinished { desk: self, context };
                 let commands = encode(context, &batch.commands);
                 if self.is_next(nth) {
-                    submit(context, arena, &batch, commands);
+                    write_arena(context, arena, &batch);
+                    submit(context, commands);
                 }
                 self.lock().keep(batch);
                 drop(unfinished);
@@ -257,15 +259,14 @@ fn put(encoder: &mut CommandEncoder, command: &Command) {
     }
 }
 
-fn submit(
-    context: &Context,
-    arena: &Buffer,
-    batch: &Batch,
-    commands: CommandBuffer,
-) -> SubmissionIndex {
+/// Has lists and parameters written before what is submitted next.
+fn write_arena(context: &Context, arena: &Buffer, batch: &Batch) {
     if !batch.arena.is_empty() {
         context.queue.write_buffer(arena, 0, &batch.arena);
     }
+}
+
+fn submit(context: &Context, commands: CommandBuffer) -> SubmissionIndex {
     let index = context.queue.submit([commands]);
     // Frees what finished submissions held; what went wrong is asked for at read-backs.
     let _ = context.device.poll(PollType::Poll);

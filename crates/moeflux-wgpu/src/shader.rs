@@ -52,6 +52,7 @@ pub(crate) enum Shader {
     AddRows,
     Combine,
     Stream,
+    Place,
 }
 
 /// How many constants a kernel may have.
@@ -224,6 +225,7 @@ impl Shader {
             Shader::AddRows => facts!("add_rows", Nothing, "wrr", &["CHOSEN"]),
             Shader::Combine => facts!("combine", Nothing, "wrrrr", &["SHARED", "GATED"]),
             Shader::Stream => facts!("stream", Nothing, "rw", &["COPIES"]),
+            Shader::Place => facts!("place", Nothing, "rw", &[]),
         }
     }
 

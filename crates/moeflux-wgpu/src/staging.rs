@@ -1,5 +1,6 @@
 //! The way of experts to the device: threads write them into mapped buffers,
-//! from which recorded commands copy them into slots.
+//! from which recorded commands copy them into slots. They may write
+//! before there are such commands.
 //!
 //! Invariant: a buffer is mapped and writers may have it, or it is not and
 //! commands may, never both. Whoever submits waits for the writers; when the
@@ -11,13 +12,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use moeflux_backend::DeviceCounters;
-use moeflux_core::Expert;
+use moeflux_core::{Expert, ExpertKey};
 use wgpu::{BufferUsages, MapMode, PollType, SubmissionIndex};
 
 use crate::context::{Context, Order};
 use crate::encoder::Mem;
 use crate::experts::Packing;
-use crate::writers::{Job, Writers};
+use crate::writers::{Load, Writers};
 
 /// Most staging buffers.
 const BUFFERS: usize = 8;
@@ -44,11 +45,8 @@ pub(crate) struct Staging {
     writers: Writers,
     /// Mapped and empty.
     free: Vec<Mem>,
-    /// Mapped, with experts for commands that are not submitted; the last one
-    /// may have room.
-    open: Vec<Mem>,
-    /// Bytes taken of the last one.
-    used: u64,
+    /// Mapped, with experts.
+    lots: Vec<Lot>,
     /// The submission of every buffer that is with the device, the oldest first.
     away: VecDeque<SubmissionIndex>,
     n_made: usize,
@@ -56,15 +54,39 @@ pub(crate) struct Staging {
     way_home: Sender<(Mem, bool)>,
 }
 
+/// A buffer with experts.
+#[derive(Debug)]
+struct Lot {
+    mem: Mem,
+    /// Bytes taken.
+    used: u64,
+    loads: Vec<Arc<Load>>,
+    /// Whether recorded commands, which are not submitted, copy from it.
+    is_open: bool,
+}
+
 /// Where an expert may go.
-pub(crate) enum Room {
-    /// Into this buffer, from this byte on.
-    At(Mem, u64),
+enum Room {
+    /// Into this lot.
+    In(usize),
     /// Into one that commands have to be submitted for first.
     AfterSubmit,
     /// The device gives none; so many bytes were asked for.
     None(u64),
 }
+
+/// Where an expert comes from.
+pub(crate) enum Origin {
+    /// This buffer, from this byte on.
+    At(Mem, u64),
+    /// Commands have to be submitted first.
+    AfterSubmit,
+    /// The device gives no room; so many bytes were asked for.
+    None(u64),
+}
+
+/// An expert and how it lies in its room.
+pub(crate) type Packed<'a> = (&'a Arc<Expert>, &'a Arc<Packing>);
 
 impl Staging {
     pub(crate) fn new(counters: Arc<DeviceCounters>) -> Staging {
@@ -72,8 +94,7 @@ impl Staging {
         Staging {
             writers: Writers::new(counters),
             free: Vec::new(),
-            open: Vec::new(),
-            used: 0,
+            lots: Vec::new(),
             away: VecDeque::new(),
             n_made: 0,
             home,
@@ -81,39 +102,82 @@ impl Staging {
         }
     }
 
-    /// Room for an expert of so many bytes. Waits for the device where all
-    /// buffers are with it.
-    pub(crate) fn room(&mut self, context: &Context, bytes: u64) -> Room {
-        if let Some(last) = self.open.last()
-            && self.used + bytes <= last.bytes()
-        {
-            let at = self.used;
-            self.used = (at + bytes).next_multiple_of(ALIGN);
-            return Room::At(last.clone(), at);
+    /// Where commands that are about to be recorded find an expert. Waits for the
+    /// device where all buffers are with it.
+    pub(crate) fn bring(&mut self, context: &Context, expert: Packed<'_>) -> Origin {
+        let found = self.lots.iter_mut().find_map(|lot| Some((lot.find(expert.0.key)?, lot)));
+        if let Some((at, lot)) = found {
+            lot.is_open = true;
+            return Origin::At(lot.mem.clone(), at);
         }
-        if self.open.len() >= SUBMITTED_TOGETHER {
+        match self.room(context, expert.1.bytes() as u64) {
+            Room::In(nth) => {
+                let at = self.fill(nth, expert);
+                self.lots[nth].is_open = true;
+                Origin::At(self.lots[nth].mem.clone(), at)
+            }
+            Room::AfterSubmit => Origin::AfterSubmit,
+            Room::None(bytes) => Origin::None(bytes),
+        }
+    }
+
+    /// Begins to write experts that commands will want soon, as far as there is
+    /// room for them.
+    pub(crate) fn begin(&mut self, context: &Context, experts: &[(Arc<Expert>, Arc<Packing>)]) {
+        for (expert, packing) in experts {
+            if self.lots.iter().any(|it| it.find(expert.key).is_some()) {
+                continue;
+            }
+            let bytes = packing.bytes() as u64;
+            let room = self.lot_with_room(bytes).or_else(|| {
+                self.welcome();
+                self.begin_lot(context, bytes)
+            });
+            let Some(nth) = room else { return };
+            self.fill(nth, (expert, packing));
+        }
+    }
+
+    fn lot_with_room(&self, bytes: u64) -> Option<usize> {
+        self.lots.iter().position(|it| it.used + bytes <= it.mem.bytes())
+    }
+
+    /// Room for an expert of so many bytes that commands are to be recorded for.
+    fn room(&mut self, context: &Context, bytes: u64) -> Room {
+        if let Some(nth) = self.lot_with_room(bytes) {
+            return Room::In(nth);
+        }
+        let n_open = self.lots.iter().filter(|it| it.is_open).count();
+        if n_open >= SUBMITTED_TOGETHER {
             return Room::AfterSubmit;
         }
-        let asked = (EXPERTS_PER_BUFFER * bytes).min(BUFFER_BYTES).max(bytes);
         loop {
             self.welcome();
-            let fitting = self.free.iter().position(|it| it.bytes() >= bytes);
-            let next = match fitting {
-                Some(at) => Some(self.free.swap_remove(at)),
-                None => self.make(context, asked),
-            };
-            if let Some(next) = next {
-                self.open.push(next.clone());
-                self.used = bytes.next_multiple_of(ALIGN);
-                return Room::At(next, 0);
+            if let Some(nth) = self.begin_lot(context, bytes) {
+                return Room::In(nth);
             }
-            if !self.open.is_empty() {
+            if n_open > 0 {
                 return Room::AfterSubmit;
             }
-            if self.away.is_empty() || !self.wait(context) {
-                return Room::None(asked);
+            if !self.lots.is_empty() {
+                // Begun, and then not wanted: something failed in between.
+                self.finish(context, self.lots.iter());
+                self.free.extend(self.lots.drain(..).map(|it| it.mem));
+            } else if self.away.is_empty() || !self.wait(context) {
+                return Room::None(asked(bytes));
             }
         }
+    }
+
+    /// A lot in an empty buffer, if one is to be had without waiting.
+    fn begin_lot(&mut self, context: &Context, bytes: u64) -> Option<usize> {
+        let fitting = self.free.iter().position(|it| it.bytes() >= bytes);
+        let mem = match fitting {
+            Some(at) => self.free.swap_remove(at),
+            None => self.make(context, asked(bytes))?,
+        };
+        self.lots.push(Lot { mem, used: 0, loads: Vec::new(), is_open: false });
+        Some(self.lots.len() - 1)
     }
 
     /// One buffer more, if there may be one and the device has memory for it.
@@ -126,7 +190,8 @@ impl Staging {
         if self.n_made >= BUFFERS {
             return None;
         }
-        let usage = BufferUsages::MAP_WRITE | BufferUsages::COPY_SRC;
+        let mut usage = BufferUsages::MAP_WRITE | BufferUsages::COPY_SRC;
+        usage.set(BufferUsages::STORAGE, context.reads_mapped);
         let bytes = bytes.next_multiple_of(ALIGN);
         let order = Order { bytes, usage, label: "staging", is_mapped: true };
         let mem = Mem::new(context.try_buffer(order)?);
@@ -134,40 +199,38 @@ impl Staging {
         Some(mem)
     }
 
-    /// Has an expert written into a buffer.
-    pub(crate) fn fill(
-        &mut self,
-        (mem, at): (&Mem, u64),
-        expert: &Arc<Expert>,
-        packing: &Arc<Packing>,
-    ) {
-        let job = |matrix| Job {
-            expert: Arc::clone(expert),
-            packing: Arc::clone(packing),
-            matrix,
-            buffer: mem.buffer.clone(),
-            at,
-        };
-        self.writers.push((0..packing.n_matrices()).map(job));
+    /// Has an expert written into a lot with room for it; gives its first byte.
+    fn fill(&mut self, nth: usize, expert: Packed<'_>) -> u64 {
+        let lot = &mut self.lots[nth];
+        let at = lot.used;
+        lot.used = (at + expert.1.bytes() as u64).next_multiple_of(ALIGN);
+        lot.loads.push(self.writers.push(expert, (&lot.mem.buffer, at)));
+        at
     }
 
     /// Whether recorded commands copy from mapped buffers.
     pub(crate) fn is_open(&self) -> bool {
-        !self.open.is_empty()
+        self.lots.iter().any(|it| it.is_open)
     }
 
     /// Waits until experts are where commands expect them, which may then be
     /// submitted.
     pub(crate) fn settle(&mut self, context: &Context) {
-        if let Err(reason) = self.writers.finish() {
+        let open = self.lots.iter().filter(|it| it.is_open);
+        self.finish(context, open.clone());
+        open.for_each(|it| it.mem.buffer.unmap());
+    }
+
+    fn finish<'a>(&self, context: &Context, lots: impl Iterator<Item = &'a Lot> + Clone) {
+        let loads = lots.flat_map(|it| &it.loads);
+        if let Err(reason) = self.writers.finish(loads) {
             context.lose(reason);
         }
-        self.open.iter().for_each(|it| it.buffer.unmap());
     }
 
     /// Has the buffers of commands that were just submitted mapped again.
     pub(crate) fn submitted(&mut self, index: &SubmissionIndex) {
-        for mem in self.open.drain(..) {
+        for Lot { mem, .. } in self.lots.extract_if(.., |it| it.is_open) {
             self.away.push_back(index.clone());
             let way_home = self.way_home.clone();
             let returned = mem.clone();
@@ -219,4 +282,16 @@ impl Staging {
         }
         true
     }
+}
+
+impl Lot {
+    /// Where an expert lies.
+    fn find(&self, key: ExpertKey) -> Option<u64> {
+        self.loads.iter().find(|it| it.key == key).map(|it| it.at)
+    }
+}
+
+/// Bytes of a buffer for experts of so many.
+fn asked(bytes: u64) -> u64 {
+    (EXPERTS_PER_BUFFER * bytes).min(BUFFER_BYTES).max(bytes)
 }

@@ -1,29 +1,49 @@
 //! Threads that bring the bytes of experts into mapped memory, in the places
 //! where kernels look for them. Whoever waits for them helps.
+//!
+//! Between two layers of a decoded token a sleeping thread wakes too late, so
+//! those without work look for some until a while has passed.
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use moeflux_backend::DeviceCounters;
-use moeflux_core::Expert;
+use moeflux_core::{Expert, ExpertKey};
 
 use crate::experts::Packing;
 
-/// Most threads. One writes about a third of what a fast bus carries.
-const MAX_THREADS: usize = 4;
+/// Most threads. One writes about a third of what a fast bus carries, and eight
+/// a little more than four.
+const MAX_THREADS: usize = 8;
 
-/// One matrix of an expert, on its way to a buffer.
-pub(crate) struct Job {
-    pub(crate) expert: Arc<Expert>,
-    pub(crate) packing: Arc<Packing>,
-    /// Which of its matrices.
-    pub(crate) matrix: usize,
-    pub(crate) buffer: wgpu::Buffer,
+/// How long who has nothing to do looks for something before it sleeps: longer
+/// than a layer of a decoded token takes.
+const LOOKING: Duration = Duration::from_millis(1);
+
+/// Some bytes of an expert, on their way to a buffer.
+struct Job {
+    load: Arc<Load>,
+    expert: Arc<Expert>,
+    packing: Arc<Packing>,
+    buffer: wgpu::Buffer,
+    /// Which of its matrices, and which bytes of that.
+    matrix: usize,
+    bytes: Range<usize>,
+}
+
+/// An expert on its way to a buffer.
+#[derive(Debug)]
+pub(crate) struct Load {
+    pub(crate) key: ExpertKey,
     /// First byte of the expert.
     pub(crate) at: u64,
+    /// Jobs that are not done.
+    left: AtomicUsize,
 }
 
 /// The threads, begun with the first job.
@@ -38,6 +58,8 @@ pub(crate) struct Writers {
 struct Desk {
     counters: Arc<DeviceCounters>,
     state: Mutex<State>,
+    /// Jobs that nobody works at, for those who look without the lock.
+    n_waiting: AtomicUsize,
     work: Condvar,
     finished: Condvar,
 }
@@ -53,60 +75,103 @@ struct State {
     is_closed: bool,
 }
 
+impl Load {
+    /// Whether it is written.
+    pub(crate) fn is_done(&self) -> bool {
+        self.left.load(Ordering::Acquire) == 0
+    }
+}
+
 impl Writers {
     /// Threads whose time `counters` gets to know.
     pub(crate) fn new(counters: Arc<DeviceCounters>) -> Writers {
         let state = Mutex::new(State::default());
         let (work, finished) = (Condvar::new(), Condvar::new());
-        let desk = Arc::new(Desk { counters, state, work, finished });
+        let n_waiting = AtomicUsize::new(0);
+        let desk = Arc::new(Desk { counters, state, n_waiting, work, finished });
         Writers { desk, threads: Vec::new(), has_begun: false }
     }
 
-    /// Has matrices written, at once where a thread is free.
-    pub(crate) fn push(&mut self, jobs: impl Iterator<Item = Job>) {
+    /// Has an expert written to a place in a buffer, at once where a thread is
+    /// free.
+    pub(crate) fn push(
+        &mut self,
+        (expert, packing): (&Arc<Expert>, &Arc<Packing>),
+        (buffer, at): (&wgpu::Buffer, u64),
+    ) -> Arc<Load> {
         if !self.has_begun {
             self.begin();
         }
+        let pieces = (0..packing.n_matrices())
+            .flat_map(|matrix| packing.pieces(matrix).map(move |bytes| (matrix, bytes)));
+        let pieces: Vec<(usize, Range<usize>)> = pieces.collect();
+        let n = pieces.len();
+        let load = Arc::new(Load { key: expert.key, at, left: AtomicUsize::new(n) });
+        let job = |(matrix, bytes)| Job {
+            load: Arc::clone(&load),
+            expert: Arc::clone(expert),
+            packing: Arc::clone(packing),
+            buffer: buffer.clone(),
+            matrix,
+            bytes,
+        };
         let mut state = self.desk.lock();
-        for job in jobs {
-            state.jobs.push_back(job);
-            state.n_unfinished += 1;
-        }
+        state.jobs.extend(pieces.into_iter().map(job));
+        state.n_unfinished += n;
         state.busy_since.get_or_insert_with(Instant::now);
+        self.desk.n_waiting.fetch_add(n, Ordering::Release);
         drop(state);
         self.desk.work.notify_all();
+        load
     }
 
-    /// Returns when everything is written; works at it until then.
+    /// Returns when these are written; works at it until then.
     ///
     /// # Errors
     /// What kept something from being written.
-    pub(crate) fn finish(&self) -> Result<(), String> {
-        let mut state = self.desk.lock();
+    pub(crate) fn finish<'a>(
+        &self,
+        loads: impl Iterator<Item = &'a Arc<Load>> + Clone,
+    ) -> Result<(), String> {
+        let mut since = None;
         loop {
+            let mut state = self.desk.lock();
+            let is_done = loads.clone().all(|it| it.is_done());
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
                 self.desk.work_at(job);
-                state = self.desk.lock();
-            } else if state.n_unfinished > 0 {
-                state = self.desk.finished.wait(state).unwrap_or_else(PoisonError::into_inner);
-            } else {
+                since = None;
+            } else if is_done {
                 return state.failure.take().map_or(Ok(()), Err);
+            } else if since.get_or_insert_with(Instant::now).elapsed() < LOOKING {
+                drop(state);
+                look_away();
+            } else {
+                let state = self.desk.finished.wait(state);
+                drop(state.unwrap_or_else(PoisonError::into_inner));
             }
         }
     }
 
     fn begin(&mut self) {
         self.has_begun = true;
-        // One core is the caller's.
+        // The others are the caller's, and of those who read and record.
         let n_cores = thread::available_parallelism().map_or(1, usize::from);
-        for _ in 0..(n_cores - 1).clamp(1, MAX_THREADS) {
+        for _ in 0..(n_cores / 2).clamp(1, MAX_THREADS) {
             let desk = Arc::clone(&self.desk);
             let thread = thread::Builder::new().name("expert-upload".to_owned());
             // Without it whoever waits does all the work.
             self.threads.extend(thread.spawn(move || desk.serve()));
         }
     }
+}
+
+/// Lets others have the core for about a microsecond.
+pub(crate) fn look_away() {
+    for _ in 0..32 {
+        std::hint::spin_loop();
+    }
+    thread::yield_now();
 }
 
 impl Drop for Writers {
@@ -130,28 +195,54 @@ impl Desk {
     }
 
     fn serve(&self) {
+        let mut since = Instant::now();
         let mut state = self.lock();
         while !state.is_closed {
-            match state.jobs.pop_front() {
-                Some(job) => {
-                    drop(state);
-                    self.work_at(job);
-                    state = self.lock();
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                self.work_at(job);
+                since = Instant::now();
+            } else if since.elapsed() < LOOKING {
+                drop(state);
+                while self.n_waiting.load(Ordering::Acquire) == 0 && since.elapsed() < LOOKING {
+                    look_away();
                 }
-                None => state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
+            } else {
+                drop(self.work.wait(state).unwrap_or_else(PoisonError::into_inner));
+                since = Instant::now();
             }
+            state = self.lock();
         }
     }
 
     fn work_at(&self, job: Job) {
-        let mut ending = Ending { desk: self, failure: Some(String::from("a writer panicked")) };
+        self.n_waiting.fetch_sub(1, Ordering::Release);
+        let (load, bytes) = (Arc::clone(&job.load), job.bytes.len() as u64);
+        let failure = Some(String::from("a writer panicked"));
+        let mut ending = Ending { desk: self, load: &load, failure };
         ending.failure = job.run().err();
+        if ending.failure.is_none() {
+            self.counters.add_uploaded_bytes(bytes);
+        }
+    }
+
+    /// Counts a job as finished.
+    fn end(&self, state: &mut State, load: &Load) {
+        state.n_unfinished -= 1;
+        if state.n_unfinished == 0 {
+            let time = state.busy_since.take().map_or(Duration::ZERO, |it| it.elapsed());
+            self.counters.add_upload_time(time);
+        }
+        if load.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.finished.notify_all();
+        }
     }
 }
 
 /// Counts a job as finished, whatever became of it.
 struct Ending<'a> {
     desk: &'a Desk,
+    load: &'a Load,
     failure: Option<String>,
 }
 
@@ -161,25 +252,21 @@ impl Drop for Ending<'_> {
         if let Some(failure) = self.failure.take() {
             state.failure.get_or_insert(failure);
         }
-        state.n_unfinished -= 1;
-        if state.n_unfinished == 0 {
-            let time = state.busy_since.take().map_or(Duration::ZERO, |it| it.elapsed());
-            self.desk.counters.add_upload_time(time);
-            self.desk.finished.notify_all();
-        }
+        self.desk.end(&mut state, self.load);
     }
 }
 
 impl Job {
+    /// Lets go of the expert before anybody hears that it is written.
     fn run(self) -> Result<(), String> {
-        let (range, scales) = self.packing.part(self.matrix);
-        let range = self.at + range.start as u64..self.at + range.end as u64;
-        let mut view = self
-            .buffer
-            .get_mapped_range_mut(range)
+        let Job { load, expert, packing, buffer, matrix, bytes } = self;
+        let (range, scales) = packing.part(matrix);
+        let first = load.at + range.start as u64;
+        let mut view = buffer
+            .get_mapped_range_mut(first + bytes.start as u64..first + bytes.end as u64)
             .map_err(|err| format!("staging memory is not there: {err}"))?;
-        let matrix = self.packing.matrix(self.matrix);
-        crate::arena::write_packed(&self.expert.matrix(matrix), scales, view.slice(..));
+        let matrix = expert.matrix(packing.matrix(matrix));
+        crate::arena::write_packed(&matrix, scales, bytes, view.slice(..));
         Ok(())
     }
 }

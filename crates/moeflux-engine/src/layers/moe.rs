@@ -290,6 +290,10 @@ impl Moe {
         {
             step.experts.prefetch_all(next.layer());
         }
+        if rows == 1 {
+            // Bytes take longer to a device than what it computes meanwhile.
+            step.backend.begin_experts(&mut arrivals.resident());
+        }
         let layer = Some(self.layer.0);
         step.backend.begin_stage(Stage::SharedExpert, layer);
         let shared = self.shared.as_ref().map(|it| it.forward(step));

@@ -23,7 +23,7 @@ pub(crate) use heads::head_product;
 pub(crate) use held::routed_experts;
 pub(crate) use mixers::{causal_conv, delta_net, delta_rule};
 pub use moe::MAX_EXPERTS;
-pub(crate) use moe::{combine, experts, held_experts, route};
+pub(crate) use moe::{begin_experts, combine, experts, held_experts, route};
 pub(crate) use products::{embed, logits, project};
 pub(crate) use repeated::{
     Repeated, current_layout, digits_of, effective_layout, plain_layout, project_repeated,

@@ -6,7 +6,7 @@ use moeflux_backend::{
     Activation, Buf, Cols, Combine, DeviceError, ExpertRow, Experts, HeldExperts, Route, Routing,
     Scoring, Shared,
 };
-use moeflux_core::{ExpertId, ExpertKey, ExpertLayout, GateUp, MatrixLayout};
+use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, GateUp, MatrixLayout};
 
 use super::products::{self, Job, List, Products, RoundedBefore, Source, holds_rows, run};
 use super::rounding::{Digits, Rounded, digits, rounded_form, unkept};
@@ -81,6 +81,17 @@ pub(super) fn choose(b: &mut Wgpu, rows: usize, op: Route) -> Mem {
         Grid::Linear(rows),
     );
     chosen
+}
+
+pub(crate) fn begin_experts(b: &mut Wgpu, experts: &mut dyn Iterator<Item = &Arc<Expert>>) {
+    let slots = &mut b.slots;
+    let mut missing = Vec::new();
+    for expert in experts {
+        if !slots.holds(expert.key) {
+            missing.push((Arc::clone(expert), slots.packing(&expert.layout)));
+        }
+    }
+    b.encoder.begin_uploads(&missing);
 }
 
 pub(crate) fn experts(b: &mut Wgpu, op: Experts<'_>) {

@@ -166,6 +166,7 @@ fn variants() -> Vec<Variant> {
     }
     add(Shader::AddRows, &[&[0], &[1]]);
     add(Shader::Stream, &[&[0], &[1]]);
+    add(Shader::Place, &[&[]]);
     add(Shader::Combine, &[&[0, 0], &[1, 0], &[1, 1]]);
     all
 }

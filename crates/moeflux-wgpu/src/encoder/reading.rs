@@ -1,0 +1,74 @@
+//! What the device has written for the host.
+
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use moeflux_backend::DeviceError;
+use wgpu::PollType;
+
+use super::{Encoder, Mem};
+use crate::writers::look_away;
+
+/// How long the host asks again and again before it sleeps until the device is
+/// done: a thread that sleeps wakes tens of microseconds too late, and a layer of
+/// a decoded token takes less than this.
+const ASKING: Duration = Duration::from_millis(1);
+
+/// Longest time between the end of a wait and the word of it.
+const CALLBACK: Duration = Duration::from_secs(10);
+
+impl Encoder {
+    /// The first bytes of a buffer that is about to be mapped, of which `word`
+    /// tells; it is not mapped any more then.
+    pub(super) fn mapped(
+        &mut self,
+        mem: &Mem,
+        bytes: u64,
+        word: &Receiver<bool>,
+    ) -> Result<Vec<u8>, DeviceError> {
+        let is_mapped = match self.ask_for(word) {
+            Some(is_mapped) => Ok(is_mapped),
+            None => {
+                if let Err(err) = self.context.device.poll(PollType::wait_indefinitely()) {
+                    self.context.lose(format!("waiting failed: {err}"));
+                }
+                self.context.check()?;
+                // Another backend of this device may be the one that is about to say so.
+                word.recv_timeout(CALLBACK)
+            }
+        };
+        self.context.check()?;
+        let lost = |reason: String| {
+            self.context.lose(reason.clone());
+            DeviceError::Lost { reason }
+        };
+        match is_mapped {
+            Ok(true) => {}
+            Ok(false) => return Err(lost(String::from("reading back failed"))),
+            Err(err) => return Err(lost(format!("reading back never ended: {err}"))),
+        }
+        let read = match mem.buffer.slice(..bytes).get_mapped_range() {
+            Ok(view) => view.to_vec(),
+            Err(err) => return Err(lost(format!("reading back failed: {err}"))),
+        };
+        mem.buffer.unmap();
+        Ok(read)
+    }
+
+    /// Asks for a word for a while.
+    fn ask_for(&self, word: &Receiver<bool>) -> Option<bool> {
+        let since = Instant::now();
+        while since.elapsed() < ASKING {
+            if let Err(err) = self.context.device.poll(PollType::Poll) {
+                self.context.lose(format!("waiting failed: {err}"));
+                return None;
+            }
+            match word.try_recv() {
+                Ok(it) => return Some(it),
+                Err(TryRecvError::Empty) => look_away(),
+                Err(TryRecvError::Disconnected) => return None,
+            }
+        }
+        None
+    }
+}
