@@ -95,7 +95,7 @@ const LAST_SLAB: usize = 4 << 30;
 const LEAST_SLAB: usize = 64 << 20;
 
 /// Bytes that a thread writes at a time, so that all end together.
-const PIECE_BYTES: usize = 128 << 10;
+const PIECE_BYTES: usize = if cfg!(test) { 1 << 10 } else { 128 << 10 };
 
 impl Slots {
     /// Slots of at most so many bytes together, but for one of each size.
