@@ -10,7 +10,7 @@ use moeflux_backend::{
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::{ExpertsDecl, FusedOrder};
 use moeflux_core::{Expert, ExpertId, LayerIdx};
-use moeflux_store::Batch;
+use moeflux_store::{Arrivals, Batch};
 
 use super::Step;
 use super::decoder::Builder;
@@ -271,9 +271,9 @@ impl Moe {
             return Ok(());
         }
         let mut lists = mem::take(step.lists);
-        let MoeLists { routing, wanted, batch, calls, so_far } = &mut lists;
+        let MoeLists { routing, wanted, batch, .. } = &mut lists;
         step.backend.route_into(rows, route, routing)?;
-        let Routing { experts, weights } = routing;
+        let Routing { experts, weights } = &*routing;
         self.note(step, experts)?;
         if let Some(observer) = &mut step.observer {
             observer.routed(step.backend, self.layer, x, experts, self.top_k, weights)?;
@@ -298,6 +298,35 @@ impl Moe {
         step.backend.begin_stage(Stage::SharedExpert, layer);
         let shared = self.shared.as_ref().map(|it| it.forward(step));
         step.backend.begin_stage(Stage::RoutedExperts, layer);
+        self.run_arriving(step, &mut lists, &mut arrivals, (acc, x, shared), next)?;
+        let Routing { experts, weights } = &mut lists.routing;
+        if arrivals.is_missing() {
+            weights.fill(0.0);
+        }
+        drop(arrivals);
+        let moves = step.backend.take_moves();
+        if !moves.is_empty() {
+            step.experts.note_elsewhere(moves.into_iter());
+        }
+        step.experts.record(self.layer, &experts[experts.len() - self.top_k..]);
+        let combine = Combine { acc, slots, top_k: self.top_k, weights, shared };
+        step.backend.combine(rows, combine);
+        *step.lists = lists;
+        Ok(())
+    }
+
+    /// Runs the chosen experts, those first that are there. While some are still
+    /// to come, `next` predicts from what the others gave.
+    fn run_arriving(
+        &self,
+        step: &mut Step<'_>,
+        lists: &mut MoeLists,
+        arrivals: &mut Arrivals<'_>,
+        (acc, x, shared): (Cols, Cols, Option<Shared>),
+        next: Option<Lookahead<'_>>,
+    ) -> Result<(), EngineError> {
+        let MoeLists { routing: Routing { weights, .. }, wanted, batch, calls, so_far } = lists;
+        let slots = self.scratch.slots;
         let op = Experts {
             out: slots,
             x,
@@ -336,18 +365,6 @@ impl Moe {
                 next.look_early(step, so_far)?;
             }
         }
-        if arrivals.is_missing() {
-            weights.fill(0.0);
-        }
-        drop(arrivals);
-        let moves = step.backend.take_moves();
-        if !moves.is_empty() {
-            step.experts.note_elsewhere(moves.into_iter());
-        }
-        step.experts.record(self.layer, &experts[experts.len() - self.top_k..]);
-        let combine = Combine { acc, slots, top_k: self.top_k, weights, shared };
-        step.backend.combine(rows, combine);
-        *step.lists = lists;
         Ok(())
     }
 
