@@ -112,9 +112,9 @@ pub struct Context {
     pub(crate) tuned: RwLock<Tuned>,
     faults: Arc<Faults>,
     facts: AdapterFacts,
-    /// Pretends that no memory is left.
+    /// Bytes from which on it pretends that no memory is left.
     #[cfg(test)]
-    pub(crate) refuses: std::sync::atomic::AtomicBool,
+    pub(crate) refused: std::sync::atomic::AtomicU64,
 }
 
 /// A buffer that is wanted.
@@ -343,7 +343,7 @@ impl Context {
             faults,
             facts,
             #[cfg(test)]
-            refuses: Default::default(),
+            refused: u64::MAX.into(),
         }))
     }
 
@@ -384,7 +384,8 @@ impl Context {
         });
         let is_there = pollster::block_on(scope.pop()).is_none();
         #[cfg(test)]
-        let is_there = is_there && !self.refuses.load(std::sync::atomic::Ordering::Relaxed);
+        let is_there =
+            is_there && order.bytes < self.refused.load(std::sync::atomic::Ordering::Relaxed);
         (buffer, is_there)
     }
 

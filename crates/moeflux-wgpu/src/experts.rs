@@ -310,23 +310,23 @@ impl Slots {
         let most = usize::try_from(context.max_binding_bytes()).unwrap_or(usize::MAX);
         let left = usize::try_from(self.budget.saturating_sub(self.taken)).unwrap_or(usize::MAX);
         let slab = pool.next_bytes.clamp(FIRST_SLAB, LAST_SLAB).min(most).min(left);
-        let mut n = (slab / bytes).max(usize::from(pool.n_slots == 0 || left >= bytes));
+        let n = (slab / bytes).max(usize::from(pool.n_slots == 0 || left >= bytes));
         if n == 0 || (self.is_full && pool.n_slots > 0) {
             return;
         }
-        let mem = if pool.n_slots == 0 {
+        let (mem, n) = if pool.n_slots == 0 {
             // One has to be there.
             let mem = encoder.storage((n * bytes) as u64, "experts");
             if encoder.is_stand_in(&mem) {
                 return;
             }
-            mem
+            (mem, n)
         } else {
-            let Some(mem) = slab_of_at_most(encoder, &mut n, bytes) else {
+            let Some(fewer) = slab_of_at_most(encoder, n, bytes) else {
                 self.is_full = true;
                 return;
             };
-            mem
+            fewer
         };
         self.taken += (n * bytes) as u64;
         pool.next_bytes = SLAB_GROWTH * slab.max(FIRST_SLAB);
@@ -337,17 +337,22 @@ impl Slots {
     }
 }
 
-/// A slab of `n` slots, or of as many fewer as there is memory for.
-fn slab_of_at_most(encoder: &Encoder, n: &mut usize, bytes: usize) -> Option<Mem> {
+/// A slab of `n` slots of so many bytes, or of half as many again and again until
+/// there is memory for them, and how many they are.
+pub(crate) fn slab_of_at_most(
+    encoder: &Encoder,
+    mut n: usize,
+    bytes: usize,
+) -> Option<(Mem, usize)> {
     loop {
-        let len = *n * bytes;
+        let len = n * bytes;
         if let Some(buffer) = encoder.context().try_storage(len as u64, "experts") {
-            return Some(Mem::new(buffer));
+            return Some((Mem::new(buffer), n));
         }
         if len / 2 < LEAST_SLAB.max(bytes) {
             return None;
         }
-        *n /= 2;
+        n /= 2;
     }
 }
 

@@ -12,6 +12,7 @@ use moeflux_core::{
 
 use super::{context, doubled};
 use crate::context::enumerate;
+use crate::experts::slab_of_at_most;
 use crate::{Context, Wgpu};
 
 const WIDTH: usize = 32;
@@ -85,12 +86,12 @@ fn who_has_no_memory_for_experts_says_so_alone_and_goes_on_when_there_is_some() 
     let other = rich.run(1).unwrap();
     assert_ne!(want, other);
     assert_eq!(poor.backend.read(poor.out, 1).unwrap(), [0.0; WIDTH]);
-    context.refuses.store(true, Ordering::Relaxed);
+    context.refused.store(0, Ordering::Relaxed);
     for _ in 0..2 {
         check_is_out(poor.run(0));
         assert_eq!(rich.run(0).unwrap(), want);
     }
-    context.refuses.store(false, Ordering::Relaxed);
+    context.refused.store(u64::MAX, Ordering::Relaxed);
     assert_eq!(poor.run(0).unwrap(), want);
     assert_eq!(poor.run(1).unwrap(), other);
 }
@@ -103,18 +104,37 @@ fn who_has_no_memory_for_what_stays_never_works_and_harms_nobody() {
     let context = Context::open_anew(&enumerate()[0]).unwrap();
     let mut rich = Wgpu::new(Arc::clone(&context), None);
     let mut poor = Wgpu::new(Arc::clone(&context), None);
-    context.refuses.store(true, Ordering::Relaxed);
+    context.refused.store(0, Ordering::Relaxed);
     poor.load_vector(&[1.0; 64]);
-    context.refuses.store(false, Ordering::Relaxed);
+    context.refused.store(u64::MAX, Ordering::Relaxed);
     check_is_out(poor.encoder.check());
     for _ in 0..2 {
         check_is_out(doubled(&mut poor));
         assert_eq!(doubled(&mut rich).unwrap(), [2.0, 4.0, 6.0]);
     }
     // Not even its first buffers.
-    context.refuses.store(true, Ordering::Relaxed);
+    context.refused.store(0, Ordering::Relaxed);
     let mut poorest = Wgpu::new(Arc::clone(&context), None);
-    context.refuses.store(false, Ordering::Relaxed);
+    context.refused.store(u64::MAX, Ordering::Relaxed);
     check_is_out(doubled(&mut poorest));
     assert_eq!(doubled(&mut rich).unwrap(), [2.0, 4.0, 6.0]);
+}
+
+#[test]
+fn who_finds_no_memory_for_many_slots_takes_fewer_but_not_few() {
+    if context().is_none() {
+        return;
+    }
+    const MIB: usize = 1 << 20;
+    let context = Context::open_anew(&enumerate()[0]).unwrap();
+    let backend = Wgpu::new(Arc::clone(&context), None);
+    let slots = |free: usize| {
+        context.refused.store((free * MIB) as u64 + 1, Ordering::Relaxed);
+        let (mem, n) = slab_of_at_most(&backend.encoder, 128, MIB)?;
+        assert_eq!(mem.bytes(), (n * MIB) as u64);
+        Some(n)
+    };
+    assert_eq!(slots(128), Some(128));
+    assert_eq!(slots(127), Some(64));
+    assert_eq!(slots(63), None);
 }
