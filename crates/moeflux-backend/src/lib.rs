@@ -190,8 +190,12 @@ pub trait Backend: Send {
         Ok(Vec::new())
     }
     /// Hands what is recorded to the device, because the host is about to wait
-    /// for something else, and lets go of all experts.
+    /// for something else.
     fn flush(&mut self) {}
+    /// Returns when the backend holds at most so many experts that it was given:
+    /// one whose device reads them where they lie holds them until then, or until
+    /// the next read-back.
+    fn let_go(&mut self, _at_most: usize) {}
     /// Begins to bring experts to the device that [`experts`](Backend::experts) is
     /// about to be given; they may be held until then.
     fn begin_experts(&mut self, _experts: &mut dyn Iterator<Item = &Arc<Expert>>) {}
@@ -208,7 +212,7 @@ pub trait Backend: Send {
     fn note_shared_expert(&mut self, _layer: LayerIdx, _projections: [Weight; 3]) {}
     /// Takes an expert of a layer of `n_experts` for good; false where there is
     /// no room, and then whoever asks should [drop](Backend::drop_experts) them
-    /// all. It may be held until the next [flush](Backend::flush).
+    /// all. It may be held until it is [let go](Backend::let_go).
     fn keep_expert(&mut self, _expert: &Arc<Expert>, _n_experts: usize) -> bool {
         false
     }

@@ -529,6 +529,10 @@ impl Backend for Timed {
         self.inner.flush();
     }
 
+    fn let_go(&mut self, at_most: usize) {
+        self.inner.let_go(at_most);
+    }
+
     fn begin_experts(&mut self, experts: &mut dyn Iterator<Item = &Arc<Expert>>) {
         self.inner.begin_experts(experts);
     }

@@ -76,6 +76,23 @@ impl ExpertBank {
         layers.map(|it| it.layout.record_bytes() as u64 * it.n_experts as u64).sum()
     }
 
+    /// Whether all parts of all records begin at multiples of so many bytes, in
+    /// their files.
+    pub fn is_aligned(&self, bytes: usize) -> bool {
+        let is_multiple = |at: u64| at.is_multiple_of(bytes as u64);
+        self.layers.iter().flatten().all(|layer| {
+            let spans = layer.layout.matrices().flat_map(|it| [it.weight, it.scales, it.biases]);
+            let begins_aligned = |source: &ExtentSource| match source {
+                ExtentSource::Strided { base, stride, .. } => {
+                    is_multiple(*base) && (is_multiple(*stride) || layer.n_experts < 2)
+                }
+                ExtentSource::Listed(all) => all.iter().all(|it| is_multiple(it.1)),
+            };
+            spans.filter(|it| it.len > 0).all(|it| is_multiple(it.offset as u64))
+                && layer.sources.iter().all(begins_aligned)
+        })
+    }
+
     /// Bytes of the largest record.
     pub fn max_record_bytes(&self) -> usize {
         self.layers.iter().flatten().map(|it| it.layout.record_bytes()).max().unwrap_or(0)

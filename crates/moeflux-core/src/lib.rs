@@ -12,4 +12,4 @@ pub mod quant;
 pub use bank::{ExpertBank, ExtentSource, FileIdx, LayerBank, SourceFile};
 pub use expert::{Expert, ExpertLayout, ExpertMemory, GateUp, MatrixLayout, PartSpan};
 pub use ids::{ExpertId, ExpertKey, LayerIdx, TokenId};
-pub use memory::{HostBuf, HostSlab, MappedFile, PAGE_BYTES};
+pub use memory::{HostBuf, HostSlab, MappedFile, PAGE_BYTES, SlabGuard};

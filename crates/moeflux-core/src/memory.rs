@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Alignment and granularity of every buffer, fit for direct I/O.
 pub const PAGE_BYTES: usize = 4096;
@@ -27,11 +27,26 @@ pub struct HostBuf {
     region: Arc<Region>,
 }
 
-/// Memory of the process, unmapped when its last buffer is dropped.
+/// Keeps the memory of a slab mapped, for a device that has it mapped too. It
+/// gives out no bytes: those belong to the slab's buffers.
+#[derive(Clone, Debug)]
+pub struct SlabGuard {
+    _map: Arc<memmap2::MmapMut>,
+    first: NonNull<u8>,
+    len: usize,
+    users: Weak<Region>,
+}
+
+// SAFETY: `first` is never looked at here; who does has to say why that is right.
+unsafe impl Send for SlabGuard {}
+// SAFETY: as above.
+unsafe impl Sync for SlabGuard {}
+
+/// Memory of the process, unmapped when its last buffer and guard are dropped.
 #[derive(Debug)]
 struct Region {
     /// Never looked at as a whole: its bytes belong to the buffers.
-    _map: memmap2::MmapMut,
+    map: Arc<memmap2::MmapMut>,
     first: NonNull<u8>,
     len: usize,
 }
@@ -60,7 +75,7 @@ impl Region {
         }
         let first =
             NonNull::new(map.as_mut_ptr().wrapping_add(skip)).expect("a map has an address");
-        Region { _map: map, first, len }
+        Region { map: Arc::new(map), first, len }
     }
 }
 
@@ -76,6 +91,18 @@ impl HostBuf {
     /// Tells the slab of this buffer from all others that exist.
     pub fn slab_id(&self) -> usize {
         self.region.first.addr().get()
+    }
+
+    /// Keeps the slab of this buffer mapped.
+    pub fn guard(&self) -> SlabGuard {
+        let Region { map, first, len } = &*self.region;
+        let users = Arc::downgrade(&self.region);
+        SlabGuard { _map: Arc::clone(map), first: *first, len: *len, users }
+    }
+
+    /// First byte of this buffer in its slab.
+    pub fn offset_in_slab(&self) -> usize {
+        self.ptr.addr().get() - self.region.first.addr().get()
     }
 
     /// Takes off the bytes from `at` on, which must be the beginning of a page
@@ -96,6 +123,23 @@ impl HostBuf {
         let follows = next.ptr.addr().get() == end && Arc::ptr_eq(&self.region, &next.region);
         assert!(follows, "only what was split off can be put back");
         self.len += next.len;
+    }
+}
+
+impl SlabGuard {
+    /// Where the slab begins, which is the beginning of a page.
+    pub fn first(&self) -> NonNull<u8> {
+        self.first
+    }
+
+    /// Bytes of the slab, in whole pages.
+    pub fn bytes(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no buffer of the slab is left, and none can be made.
+    pub fn is_unused(&self) -> bool {
+        self.users.strong_count() == 0
     }
 }
 
@@ -228,6 +272,24 @@ mod tests {
         for (i, buf) in bufs.iter().enumerate() {
             assert!(buf.len() == PAGE_BYTES && buf.iter().all(|it| usize::from(*it) == i));
         }
+    }
+
+    #[test]
+    fn a_guard_knows_when_the_buffers_of_its_slab_are_gone() {
+        let mut slab = HostSlab::new(3 * PAGE_BYTES);
+        let first = slab.carve(PAGE_BYTES).unwrap();
+        let second = slab.carve(1).unwrap();
+        let guard = second.guard();
+        assert_eq!(guard.first().addr().get(), second.slab_id());
+        assert_eq!(guard.bytes(), 3 * PAGE_BYTES);
+        assert_eq!((first.offset_in_slab(), second.offset_in_slab()), (0, PAGE_BYTES));
+        drop(second);
+        assert!(!guard.is_unused());
+        drop(first);
+        // More can be carved.
+        assert!(!guard.is_unused());
+        drop(slab);
+        assert!(guard.is_unused());
     }
 
     #[test]

@@ -81,6 +81,9 @@ pub fn devices(tuning: Option<&Path>) -> Vec<DeviceFacts> {
     gpu::devices(tuning)
 }
 
+/// Where parts of experts begin that a device reads in the cache, in bytes.
+pub(crate) const EXPERT_ALIGN: usize = 16;
+
 /// What a device asks of a plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceLimits {
@@ -88,9 +91,11 @@ pub(crate) struct DeviceLimits {
     pub(crate) max_buffer_bytes: u64,
     /// Rows of a batch, times experts of a row.
     pub(crate) max_chosen: usize,
-    /// Whether experts are copied for it into the memory that the processor
-    /// uses.
-    pub(crate) copies_experts: bool,
+    /// Whether it has no memory of its own.
+    pub(crate) shares_memory: bool,
+    /// Whether it reads experts in the cache that begin at multiples of
+    /// [`EXPERT_ALIGN`].
+    pub(crate) reads_cache: bool,
 }
 
 impl DeviceLimits {
@@ -103,7 +108,8 @@ impl DeviceLimits {
             Device::Cpu => Ok(DeviceLimits {
                 max_buffer_bytes: u64::MAX,
                 max_chosen: usize::MAX,
-                copies_experts: false,
+                shares_memory: false,
+                reads_cache: false,
             }),
             Device::Gpu(index) => gpu::limits(index),
         }
@@ -210,7 +216,8 @@ mod gpu {
         Ok(DeviceLimits {
             max_buffer_bytes: facts.max_binding_bytes,
             max_chosen: MAX_CHOSEN,
-            copies_experts: facts.is_unified,
+            shares_memory: facts.is_unified,
+            reads_cache: facts.reads_host,
         })
     }
 

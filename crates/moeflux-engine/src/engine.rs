@@ -503,7 +503,7 @@ fn keep_experts(
         while let Some(batch) = arrivals.next_batch()? {
             for (_, expert) in &batch {
                 if !backend.keep_expert(expert, shape.n_experts) {
-                    backend.flush();
+                    backend.let_go(0);
                     backend.drop_experts();
                     return Ok(());
                 }
@@ -511,7 +511,7 @@ fn keep_experts(
             }
             progress(kept);
         }
-        backend.flush();
+        backend.let_go(0);
     }
     experts.reset_stats();
     if let Some(counters) = backend.counters() {

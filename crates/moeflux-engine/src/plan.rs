@@ -6,7 +6,7 @@ use moeflux_core::checkpoint::{Checkpoint, Claims, Config};
 use moeflux_core::manifest::Manifest;
 use moeflux_store::{IoMode, MemoryLimit, gate, usable_memory};
 
-use crate::device::DeviceLimits;
+use crate::device::{DeviceLimits, EXPERT_ALIGN};
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::load::{LoadError, Survey};
@@ -36,7 +36,8 @@ const CHECKPOINT_BYTES: u64 = 256 << 20;
 const MIN_CHECKPOINTS: u64 = 2;
 
 /// Tokens whose experts a GPU keeps in memory that it shares with the
-/// processor, where nobody says otherwise: beside the cache, which has them too.
+/// processor, where nobody says otherwise and it cannot read them in the cache:
+/// beside that, which has them too.
 const DEVICE_TOKENS: u64 = 2;
 
 /// The program itself, its stacks and its allocator's slack, in bytes.
@@ -76,8 +77,8 @@ pub struct Plan {
     pub bytes_per_token: u64,
     /// What the cache of experts may take; all of them where files are mapped.
     pub cache_bytes: u64,
-    /// What copies of experts for a GPU may take of that memory; absent where
-    /// it has memory of its own, or none is used.
+    /// What copies of experts for a GPU may take of that memory, 0 where it reads
+    /// them in the cache; absent where it has memory of its own, or none is used.
     pub device_expert_bytes: Option<u64>,
     /// How experts come into memory.
     pub io_mode: IoMode,
@@ -149,6 +150,19 @@ impl Declared {
     }
 }
 
+/// Bytes that copies of experts take for a device that shares the memory, and
+/// may read the cache.
+fn copies(plan: &Plan, asked: Option<u64>, reads: bool) -> u64 {
+    let few = DEVICE_TOKENS * plan.working_set_bytes;
+    let wanted = match asked {
+        Some(bytes) => bytes,
+        // A device that has all experts routes without being asked.
+        None if reads && few < plan.expert_bytes => 0,
+        None => few,
+    };
+    wanted.min(plan.expert_bytes)
+}
+
 /// Plans for a checkpoint whose experts are at `bank`.
 ///
 /// # Errors
@@ -201,12 +215,13 @@ pub(crate) fn plan(
         io_mode: IoMode::Pread,
         memory,
     };
-    if limits.copies_experts {
-        let wanted = options.device_cache.unwrap_or(DEVICE_TOKENS * working_set_bytes);
-        plan.device_expert_bytes = Some(wanted.min(plan.expert_bytes));
-    }
     let explicit = options.expert_cache.is_some();
     plan.io_mode = gate(options.expert_io, plan.expert_bytes, memory.total, explicit);
+    if limits.shares_memory {
+        let reads = limits.reads_cache && plan.io_mode != IoMode::Mmap;
+        let reads = reads && bank.is_aligned(EXPERT_ALIGN);
+        plan.device_expert_bytes = Some(copies(&plan, options.device_cache, reads));
+    }
     let cache = |plan: &Plan| match (plan.io_mode, options.expert_cache) {
         (IoMode::Mmap, _) => plan.expert_bytes,
         (IoMode::Pread | IoMode::Direct, Some(bytes)) => bytes,

@@ -24,6 +24,9 @@ const ALIGN: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Decoder {
     format: MatrixFormat,
+    /// Whether biases of affine integers lie apart from their scales, as in
+    /// checkpoints.
+    is_apart: bool,
 }
 
 impl Decoder {
@@ -38,7 +41,12 @@ impl Decoder {
             }
             other => other,
         };
-        Decoder { format }
+        Decoder { format, is_apart: false }
+    }
+
+    /// The same of a matrix that lies as in checkpoints, or not.
+    pub(crate) fn apart(self, is_apart: bool) -> Decoder {
+        Decoder { is_apart, ..self }
     }
 
     /// The constants `FORMAT`, `BITS` and `FLOATS`.
@@ -49,7 +57,10 @@ impl Decoder {
             Float::F32 => 2,
         };
         match self.format {
-            MatrixFormat::Affine(it) => [0, u32::from(it.bits), floats(it.params)],
+            MatrixFormat::Affine(it) => {
+                let apart = if self.is_apart { 3 } else { 0 };
+                [0, u32::from(it.bits), floats(it.params) + apart]
+            }
             MatrixFormat::Dense(float) | MatrixFormat::Transposed(float) => match float {
                 Float::F32 => [1, 0, 0],
                 Float::F16 => [2, 0, 0],

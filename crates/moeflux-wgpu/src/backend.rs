@@ -17,6 +17,7 @@ use crate::caches::CacheState;
 use crate::context::Context;
 use crate::encoder::{Encoder, Mem};
 use crate::experts::Slots;
+use crate::imports::Reach;
 use crate::layout::{Form, Halves, Layout, Tiles};
 use crate::ops::{self, LastSum, Mask, RopeTable, RoundedInputs, Scratch, Wanted};
 
@@ -69,7 +70,8 @@ pub struct Wgpu {
 
 impl Wgpu {
     /// A backend on an opened device, which keeps at most `slot_bytes` of
-    /// routed experts there, or as many as it has memory for.
+    /// routed experts there, or as many as it has memory for. With 0 bytes one that
+    /// shares the host's memory reads them there.
     pub fn new(context: Arc<Context>, slot_bytes: Option<u64>) -> Wgpu {
         let tiles = match context.matrix_units() {
             true => Tiles::MatrixUnits,
@@ -79,13 +81,17 @@ impl Wgpu {
     }
 
     pub(crate) fn with_tiles(context: Arc<Context>, slot_bytes: Option<u64>, tiles: Tiles) -> Wgpu {
+        let mut encoder = Encoder::new(Arc::clone(&context));
+        if slot_bytes != Some(0) && encoder.reach() == Reach::InPlace {
+            encoder.set_reach(Reach::Fetched);
+        }
         Wgpu {
             tiles,
             halves: None,
             least_shared_queries: ops::MANY_QUERIES,
             last_sum: None,
             fuses: context.has_many_bindings(),
-            encoder: Encoder::new(context),
+            encoder,
             bufs: Vec::new(),
             matrices: Vec::new(),
             vectors: Vec::new(),
@@ -365,6 +371,10 @@ impl Backend for Wgpu {
 
     fn flush(&mut self) {
         self.encoder.flush();
+    }
+
+    fn let_go(&mut self, at_most: usize) {
+        self.encoder.let_go(at_most);
     }
 
     fn begin_experts(&mut self, experts: &mut dyn Iterator<Item = &Arc<Expert>>) {

@@ -10,6 +10,7 @@ use wgpu::{
 };
 
 use crate::experimental;
+use crate::imports::{self, Reach};
 use crate::pipelines::Pipelines;
 use crate::tuning::Tuned;
 use crate::units;
@@ -76,6 +77,8 @@ pub struct AdapterFacts {
     pub has_f16: bool,
     /// Whether it shares the processor's memory.
     pub is_unified: bool,
+    /// Whether kernels read the processor's memory where it lies.
+    pub reads_host: bool,
     /// What keeps the kernels from running there, if anything.
     pub lacks: Option<String>,
 }
@@ -107,6 +110,9 @@ pub struct Context {
     pub(crate) has_clock: bool,
     /// Whether kernels may read buffers that the host writes.
     pub(crate) reads_mapped: bool,
+    /// Of what the addresses and lengths of slabs have to be multiples for kernels
+    /// to read them; `None` where they cannot.
+    pub(crate) slab_alignment: Option<u64>,
     pub(crate) pipelines: Mutex<Pipelines>,
     /// What was measured there.
     pub(crate) tuned: RwLock<Tuned>,
@@ -201,6 +207,7 @@ fn facts(adapter: &Adapter) -> AdapterFacts {
         max_binding_bytes: limits.max_storage_buffer_binding_size,
         has_f16: features.contains(Features::SHADER_F16),
         is_unified: matches!(info.device_type, DeviceType::IntegratedGpu | DeviceType::Cpu),
+        reads_host: imports::alignment(adapter).is_some(),
         lacks,
         name: info.name,
     }
@@ -318,7 +325,7 @@ impl Context {
             },
             ..DeviceDescriptor::default()
         };
-        let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))
+        let (device, queue, slab_alignment) = imports::open(adapter, &descriptor)
             .map_err(|source| OpenError::Device { name: facts.name.clone(), source })?;
         let faults = Arc::new(Faults::default());
         let seen = Arc::clone(&faults);
@@ -338,6 +345,7 @@ impl Context {
             units_are_right: OnceLock::new(),
             has_clock,
             reads_mapped,
+            slab_alignment,
             pipelines: Mutex::new(Pipelines::default()),
             tuned: RwLock::default(),
             faults,
@@ -357,6 +365,15 @@ impl Context {
     /// has them, and they are right.
     pub fn matrix_units(self: &Arc<Context>) -> bool {
         self.has_matrix_units && *self.units_are_right.get_or_init(|| units::are_right(self))
+    }
+
+    /// How experts come from the host's memory to kernels.
+    pub(crate) fn reach(&self) -> Reach {
+        match self.slab_alignment {
+            None => Reach::Written,
+            Some(_) if self.facts.is_unified => Reach::InPlace,
+            Some(_) => Reach::Fetched,
+        }
     }
 
     /// What was opened.

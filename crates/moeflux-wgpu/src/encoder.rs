@@ -6,6 +6,7 @@
 
 mod reading;
 mod timing;
+mod uploads;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,10 +22,10 @@ use wgpu::{
 
 use crate::clock::Clock;
 use crate::context::{Context, MOST_BINDINGS, Order};
-use crate::experts::Packing;
+use crate::imports::{Imports, Reach};
 use crate::recorder::{Batch, Command, Recorder};
 use crate::shader::{Shader, Variant};
-use crate::staging::{Origin, Staging};
+use crate::staging::Staging;
 
 /// A device buffer.
 #[derive(Clone, Debug)]
@@ -97,6 +98,10 @@ pub(crate) struct Encoder {
     /// While kernels are timed.
     clock: Option<Clock>,
     staging: Staging,
+    reach: Reach,
+    imports: Imports,
+    /// Experts that the device may read until it is next waited for.
+    held: Vec<Arc<Expert>>,
     counters: Arc<DeviceCounters>,
     /// Bound in place of buffers that there is no memory for.
     stand_in: Mem,
@@ -139,6 +144,9 @@ impl Encoder {
         let counters = Arc::<DeviceCounters>::default();
         Encoder {
             recorder: Recorder::new(Arc::clone(&context), arena.clone()),
+            reach: context.reach(),
+            imports: Imports::default(),
+            held: Vec::new(),
             context,
             batch: Batch::default(),
             last: None,
@@ -383,54 +391,6 @@ impl Encoder {
         self.note(|| String::from("copies"), false);
     }
 
-    /// Brings an expert to a place in a buffer, in order with the kernels: what
-    /// was recorded before reads what was there before. False where that failed.
-    pub(crate) fn upload(
-        &mut self,
-        expert: &Arc<Expert>,
-        packing: &Arc<Packing>,
-        to: (&Mem, u64),
-    ) -> bool {
-        if self.has_run_out() {
-            return false;
-        }
-        let context = Arc::clone(&self.context);
-        let (staging, at) = loop {
-            match self.staging.bring(&context, (expert, packing)) {
-                Origin::At(mem, at) => break (mem, at),
-                Origin::AfterSubmit => self.submit(),
-                Origin::None(bytes) => {
-                    self.run_out(Fault { bytes, is_lasting: false });
-                    return false;
-                }
-            }
-        };
-        self.place((&staging, at), to, packing.bytes() as u64);
-        self.counters.add_upload();
-        true
-    }
-
-    /// As [`copy`](Encoder::copy), of multiples of 16 bytes from a staging buffer:
-    /// a kernel where it may read these, as a command for copying waits for all
-    /// that the host is writing meanwhile.
-    fn place(&mut self, from: (&Mem, u64), to: (&Mem, u64), bytes: u64) {
-        if !self.context.reads_mapped {
-            return self.copy(from, to, bytes);
-        }
-        let word = |it: u64| u32::try_from(it / 16).expect("bindings are counted in 32 bits");
-        let params = [word(from.1), word(to.1), word(bytes)];
-        let n = (bytes / 16).div_ceil(2048) as usize;
-        self.dispatch(Variant::new(Shader::Place, &[]), &params, &[from.0, to.0], Grid::Linear(n));
-    }
-
-    /// Begins to write experts that are about to be uploaded, as far as there is
-    /// room for them.
-    pub(crate) fn begin_uploads(&mut self, experts: &[(Arc<Expert>, Arc<Packing>)]) {
-        if !self.has_run_out() {
-            self.staging.begin(&self.context, experts);
-        }
-    }
-
     /// Fills a buffer with zeros, in order with the kernels.
     pub(crate) fn clear(&mut self, mem: &Mem) {
         if self.has_run_out() {
@@ -535,6 +495,7 @@ impl Encoder {
         });
         let bytes = self.mapped(&target, total, &receiver);
         self.counters.add_wait(since.elapsed());
+        self.is_idle();
         bytes
     }
 
@@ -547,6 +508,7 @@ impl Encoder {
         if let Err(err) = self.context.device.poll(PollType::wait_indefinitely()) {
             self.context.lose(format!("waiting failed: {err}"));
         }
+        self.is_idle();
         self.check()
     }
 
@@ -570,10 +532,10 @@ impl Encoder {
 }
 
 impl Drop for Encoder {
-    /// Waits for buffers that are about to be mapped: nobody asks the device
-    /// again, which else would keep them.
+    /// Waits for buffers that are about to be mapped, as nobody asks the device
+    /// again, which else would keep them, and for experts that it reads.
     fn drop(&mut self) {
-        if self.staging.is_away() {
+        if self.staging.is_away() || !self.held.is_empty() {
             // A lost device has nothing to wait for.
             let _ = self.context.device.poll(PollType::wait_indefinitely());
         }

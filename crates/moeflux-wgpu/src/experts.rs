@@ -381,7 +381,7 @@ impl Pool {
 }
 
 /// The shape of a matrix whose bytes are of no interest.
-fn empty_view(it: &MatrixLayout) -> MatrixView<'static> {
+pub(crate) fn empty_view(it: &MatrixLayout) -> MatrixView<'static> {
     let MatrixLayout { rows, cols, format, .. } = *it;
     MatrixView { rows, cols, format, weight: &[], scales: &[], biases: &[] }
 }
@@ -433,10 +433,15 @@ impl Packing {
         self.parts[nth].clone()
     }
 
+    /// How many bytes of one of the matrices are as they are stored.
+    pub(crate) fn as_stored(&self, nth: usize) -> usize {
+        as_stored(&empty_view(self.matrix(nth)))
+    }
+
     /// Bytes of one of the matrices, in pieces that threads write at the same
     /// time.
     pub(crate) fn pieces(&self, nth: usize) -> impl Iterator<Item = Range<usize>> + use<> {
-        let stored = as_stored(&empty_view(self.matrix(nth)));
+        let stored = self.as_stored(nth);
         let bytes = self.parts[nth].0.len();
         let first =
             (0..stored).step_by(PIECE_BYTES).map(move |at| at..stored.min(at + PIECE_BYTES));

@@ -23,6 +23,7 @@ mod context;
 mod encoder;
 mod experimental;
 mod experts;
+mod imports;
 mod layout;
 mod measure;
 mod ops;

@@ -53,6 +53,7 @@ pub(crate) enum Shader {
     Combine,
     Stream,
     Place,
+    Fetch,
 }
 
 /// How many constants a kernel may have.
@@ -226,6 +227,7 @@ impl Shader {
             Shader::Combine => facts!("combine", Nothing, "wrrrr", &["SHARED", "GATED"]),
             Shader::Stream => facts!("stream", Nothing, "rw", &["COPIES"]),
             Shader::Place => facts!("place", Nothing, "rw", &[]),
+            Shader::Fetch => facts!("fetch", Nothing, "rrw", &[]),
         }
     }
 

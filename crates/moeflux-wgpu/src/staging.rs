@@ -208,6 +208,12 @@ impl Staging {
         at
     }
 
+    /// Buffers that were made.
+    #[cfg(test)]
+    pub(crate) fn n_made(&self) -> usize {
+        self.n_made
+    }
+
     /// Whether recorded commands copy from mapped buffers.
     pub(crate) fn is_open(&self) -> bool {
         self.lots.iter().any(|it| it.is_open)

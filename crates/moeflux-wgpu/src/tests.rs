@@ -7,6 +7,7 @@ mod matrix_units;
 mod memory;
 mod metal;
 mod mixers;
+mod reach;
 mod rounding;
 mod sums;
 

@@ -43,8 +43,11 @@ fn to_text(facts: &Inspection, speed: Option<&Forecast>) -> String {
         ),
     ];
     if let Some(bytes) = plan.device_expert_bytes {
-        let note = String::from("beside the cache: the GPU shares this memory");
-        rows.insert(6, ("copies of experts", bytes, note));
+        let note = match bytes {
+            0 => "the GPU reads the cache",
+            _ => "beside the cache: the GPU shares this memory",
+        };
+        rows.insert(6, ("copies of experts", bytes, note.to_owned()));
     }
     let mut text = String::new();
     for (name, bytes, note) in rows {

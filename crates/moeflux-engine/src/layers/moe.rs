@@ -346,6 +346,10 @@ impl Moe {
         loop {
             if n_missing > 0 {
                 step.backend.flush();
+                if step.rows() > 1 {
+                    // One row's experts have slots, whoever holds them.
+                    step.backend.let_go(step.experts.stats().n_slots / 2);
+                }
             }
             let Some(mut arrived) = arrivals.next_batch()? else { break };
             n_missing -= arrived.len();

@@ -5,6 +5,7 @@ mod elementwise;
 mod grouped;
 mod heads;
 mod held;
+mod in_place;
 mod mixers;
 mod moe;
 mod products;

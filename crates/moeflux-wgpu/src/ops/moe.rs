@@ -6,13 +6,15 @@ use moeflux_backend::{
     Activation, Buf, Cols, Combine, DeviceError, ExpertRow, Experts, HeldExperts, Route, Routing,
     Scoring, Shared,
 };
+use moeflux_core::quant::MatrixFormat;
 use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, GateUp, MatrixLayout};
 
+use super::in_place;
 use super::products::{self, Job, List, Products, RoundedBefore, Source, holds_rows, run};
 use super::rounding::{Digits, Rounded, digits, rounded_form, unkept};
 use super::sums::{self, Summands};
 use super::{ELEMENTS, word};
-use crate::arena::Decoder;
+use crate::arena::{Decoder, Place};
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
 use crate::experts::Slot;
@@ -25,7 +27,7 @@ pub const MAX_EXPERTS: usize = 1024;
 const MAX_GROUPS: usize = 128;
 
 /// Rows of experts that are worked on together; bounds the scratch memory.
-const EXPERT_ROWS: usize = 1024;
+pub(super) const EXPERT_ROWS: usize = 1024;
 
 pub(crate) fn route(b: &mut Wgpu, rows: usize, op: Route) -> Result<Routing, DeviceError> {
     let Route { logits, top_k, .. } = op;
@@ -97,6 +99,9 @@ pub(crate) fn begin_experts(b: &mut Wgpu, experts: &mut dyn Iterator<Item = &Arc
 pub(crate) fn experts(b: &mut Wgpu, op: Experts<'_>) {
     let Some(first) = op.calls.first() else { return };
     let layout = Arc::clone(&first.expert.layout);
+    if let Some(found) = in_place::find(b, op.calls) {
+        return in_place::run(b, op, &found);
+    }
     let mut rest = op.calls;
     while !rest.is_empty() {
         b.encoder.begin();
@@ -109,7 +114,7 @@ pub(crate) fn experts(b: &mut Wgpu, op: Experts<'_>) {
                 break;
             }
             match b.slots.get(&mut b.encoder, &call.expert, since) {
-                Some(slot) => slots.push(slot),
+                Some(slot) => slots.push(Found::from(slot)),
                 None => break,
             }
         }
@@ -136,7 +141,7 @@ pub(crate) fn held_experts(b: &mut Wgpu, held: HeldExperts<'_>) {
             }
             let key = ExpertKey { layer, expert: *expert };
             let (slot, layout) = b.slots.held_slot(key).expect("the device holds the expert");
-            slots.push(slot);
+            slots.push(Found::from(slot));
             layouts.push(layout);
         }
         let (now, later) = calls.split_at(slots.len());
@@ -147,14 +152,29 @@ pub(crate) fn held_experts(b: &mut Wgpu, held: HeldExperts<'_>) {
 }
 
 /// An expert, and the rows that want it.
-type Call<'a> = (ExpertId, &'a [ExpertRow]);
+pub(super) type Call<'a> = (ExpertId, &'a [ExpertRow]);
+
+/// Where kernels read the matrices of an expert.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) mem: Mem,
+    pub(super) places: [Place; 3],
+    /// The first words of biases, where they lie apart from their scales.
+    pub(super) biases: Option<[u32; 3]>,
+}
+
+impl From<Slot> for Found {
+    fn from(Slot { mem, places, .. }: Slot) -> Found {
+        Found { mem, places, biases: None }
+    }
+}
 
 /// Experts whose products go together.
-struct Group<'a> {
+pub(super) struct Group<'a> {
     layout: &'a ExpertLayout,
     op: Experts<'a>,
     calls: Vec<Call<'a>>,
-    slots: &'a [Slot],
+    slots: &'a [Found],
     /// Each row's expert.
     experts: Vec<u32>,
     /// Each row's slot of the output.
@@ -162,11 +182,12 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    fn new(
+    /// Experts that lie apart, all or none.
+    pub(super) fn new(
         layout: &'a ExpertLayout,
         op: Experts<'a>,
         calls: Vec<Call<'a>>,
-        slots: &'a [Slot],
+        slots: &'a [Found],
     ) -> Group<'a> {
         let of_rows = |it: &Call<'_>| vec![u32::from(it.0.0); it.1.len()];
         let experts = calls.iter().flat_map(of_rows).collect();
@@ -175,7 +196,7 @@ impl<'a> Group<'a> {
         Group { layout, op, calls, slots, experts, out_slots }
     }
 
-    fn run(&self, b: &mut Wgpu) {
+    pub(super) fn run(&self, b: &mut Wgpu) {
         let intermediate = self.layout.intermediate();
         let n = self.experts.len();
         if n == 0 || self.slots.is_empty() {
@@ -218,7 +239,7 @@ impl<'a> Group<'a> {
                 assert_eq!(matrix.cols, self.op.x.len, "shape of an expert");
                 jobs.extend(self.jobs(matrix, *which, *out));
             }
-            let decoder = Decoder::new(set[0].0.format);
+            let decoder = self.decoder(set[0].0);
             let digits = digits(decoder, self.op.inputs);
             let y = gate_up.clone();
             run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen: None });
@@ -227,10 +248,13 @@ impl<'a> Group<'a> {
 
     /// One matrix of every expert; each has a list of its own.
     fn jobs(&self, matrix: &MatrixLayout, which: usize, out: usize) -> Vec<Job> {
-        let job = |(list, slot): (usize, &Slot)| Job {
+        let job = |(list, slot): (usize, &Found)| Job {
             mem: slot.mem.clone(),
             place: slot.places[which],
-            phase: phase(matrix),
+            phase: match (slot.biases, matrix.format) {
+                (Some(biases), MatrixFormat::Affine(_)) => biases[which] as usize,
+                _ => phase(matrix),
+            },
             first_row: 0,
             n_rows: matrix.rows,
             list,
@@ -238,6 +262,11 @@ impl<'a> Group<'a> {
             out,
         };
         self.slots.iter().take(self.calls.len()).enumerate().map(job).collect()
+    }
+
+    fn decoder(&self, matrix: &MatrixLayout) -> Decoder {
+        let are_apart = self.slots.iter().any(|it| it.biases.is_some());
+        Decoder::new(matrix.format).apart(are_apart)
     }
 
     fn down(&self, b: &mut Wgpu, activated: &Mem, rounded: Option<RoundedBefore>) {
@@ -260,7 +289,7 @@ impl<'a> Group<'a> {
             })
             .collect();
         let jobs = self.jobs(down, 2, 0);
-        let decoder = Decoder::new(down.format);
+        let decoder = self.decoder(down);
         let digits = digits(decoder, self.op.inputs);
         let y = out.mem.clone();
         run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen: None });
@@ -357,7 +386,7 @@ pub(super) fn activate(
 /// Rows of the first rectangle that lie before the matrix.
 pub(super) fn phase(matrix: &MatrixLayout) -> usize {
     match matrix.format {
-        moeflux_core::quant::MatrixFormat::Blocks(it) => it.phase,
+        MatrixFormat::Blocks(it) => it.phase,
         _ => 0,
     }
 }

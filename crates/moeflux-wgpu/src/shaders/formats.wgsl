@@ -3,7 +3,8 @@
 // FORMAT: 0 affine integers of BITS bits; 1 singles; 2 halves; 3 bfloat16;
 // 4 E2M1 and 5 E4M3 in groups with scales; 6 E4M3 in rectangles with scales.
 // FLOATS: how affine scales and biases (0 bfloat16 and 1 half: both in a word;
-// 2 single: a word each) or a rectangle's scale are stored.
+// 2 single: a word each) or a rectangle's scale are stored; 3 more where biases lie
+// apart, as checkpoints have them.
 // BITS of small floats: 0 for scales in E8M0, 1 in E4M3, 2 more for groups of
 // 16 columns.
 
@@ -82,9 +83,15 @@ fn small_scale(first: u32, idx: u32) -> f32 {
     return e4m3(code);
 }
 
-// Scale and bias of a block of affine integers.
-fn affine_pair(m: Matrix, scales: u32, row: u32, blk: u32) -> vec2<f32> {
+// Scale and bias of a block of affine integers; `biases` counts where these lie apart.
+fn affine_pair(m: Matrix, scales: u32, biases: u32, row: u32, blk: u32) -> vec2<f32> {
     let at = row * (m.n_blocks >> m.group_shift) + (blk >> m.group_shift);
+    if (FLOATS == 5u) { return bitcast<vec2<f32>>(vec2<u32>(w[scales + at], w[biases + at])); }
+    if (FLOATS >= 3u) {
+        let pair = vec2<u32>(half_of(w[scales + (at >> 1u)], at), half_of(w[biases + (at >> 1u)], at));
+        if (FLOATS == 4u) { return unpack2x16float(pair.x | (pair.y << 16u)); }
+        return bitcast<vec2<f32>>(pair << vec2<u32>(16u));
+    }
     if (FLOATS == 2u) {
         return bitcast<vec2<f32>>(vec2<u32>(w[scales + 2u * at], w[scales + 2u * at + 1u]));
     }
@@ -95,11 +102,11 @@ fn affine_pair(m: Matrix, scales: u32, row: u32, blk: u32) -> vec2<f32> {
 
 // Block `blk` of a row of the matrix whose elements begin at word `elements`
 // and whose scales begin at word `scales`; `phase` rows of the first
-// rectangles lie before its first row.
+// rectangles lie before its first row, or biases that lie apart begin at that word.
 fn block_of(m: Matrix, elements: u32, scales: u32, phase: u32, row: u32, blk: u32) -> Block {
     var it = Block(elements + (row * m.n_blocks + blk) * block_words(), 1.0, 0.0, 0u, blk * 32u);
     if (FORMAT == 0u) {
-        let pair = affine_pair(m, scales, row, blk);
+        let pair = affine_pair(m, scales, phase, row, blk);
         it.a = pair.x;
         it.b = pair.y;
     } else if (FORMAT == 4u || FORMAT == 5u) {

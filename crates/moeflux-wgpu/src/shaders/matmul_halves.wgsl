@@ -84,12 +84,12 @@ fn store_eight(v: u32, scale: f32, square: u32, at: u32) {
 }
 
 // Upper or lower bits of what is left of four groups' biases.
-fn biases(scales: u32, row: u32, group: u32, is_low: bool) -> vec4<f16> {
+fn biases(job: Job, row: u32, group: u32, is_low: bool) -> vec4<f16> {
     var left: vec4<f32>;
     for (var e = 0u; e < 4u; e++) {
         let blk = (group + e) << p.m.group_shift;
         if (blk < p.m.n_blocks) {
-            let pair = affine_pair(p.m, scales, row, blk);
+            let pair = affine_pair(p.m, job.scales, job.phase, row, blk);
             left[e] = 128.0 * fma(8.0, pair.x, pair.y);
         }
     }
@@ -100,7 +100,7 @@ fn biases(scales: u32, row: u32, group: u32, is_low: bool) -> vec4<f16> {
 }
 
 // The words from `first` on of block `blk` of a row, as halves.
-fn store_w(scales: u32, row: u32, v: Words, scale: f32, blk: u32, first: u32, square: u32, at: u32) {
+fn store_w(job: Job, row: u32, v: Words, scale: f32, blk: u32, first: u32, square: u32, at: u32) {
     if (blk < p.m.n_blocks) {
 #each t W_WORDS
         store_eight(v[$t], scale, square, at + $tu);
@@ -110,8 +110,8 @@ fn store_w(scales: u32, row: u32, v: Words, scale: f32, blk: u32, first: u32, sq
         {
             let e = first + $tu;
             let group = 16u * (blk - p.m.n_blocks) + 8u * (e & 1u);
-            w_tile[square][at + $tu][0] = biases(scales, row, group, e >= 2u);
-            w_tile[square][at + $tu][1] = biases(scales, row, group + 4u, e >= 2u);
+            w_tile[square][at + $tu][0] = biases(job, row, group, e >= 2u);
+            w_tile[square][at + $tu][1] = biases(job, row, group + 4u, e >= 2u);
         }
 #end
     }
@@ -169,7 +169,7 @@ fn main(
 #end
 #each i W_LOADS
     var w_$i = wide[w_from_$i + w_block * (4u / W_WORDS)];
-    var scale_$i = 128.0 * affine_pair(p.m, job.scales, w_row_$i, w_block).x;
+    var scale_$i = 128.0 * affine_pair(p.m, job.scales, job.phase, w_row_$i, w_block).x;
 #end
     // Jobs without rows take no step; everybody comes along all the same.
     let n_steps = select((n_all + STEP - 1u) / STEP, 0u, w_first >= job.n_rows);
@@ -177,7 +177,7 @@ fn main(
         workgroupBarrier();
 #each i W_LOADS
         store_w(
-            job.scales, w_row_$i, w_$i, scale_$i, step * STEP + w_block, w_word,
+            job, w_row_$i, w_$i, scale_$i, step * STEP + w_block, w_word,
             w_in_tile_$i >> 4u, w_to_$i,
         );
 #end
@@ -193,7 +193,7 @@ fn main(
         let w_ahead = min(ahead * STEP + w_block, p.m.n_blocks - 1u);
 #each i W_LOADS
         w_$i = wide[w_from_$i + w_ahead * (4u / W_WORDS)];
-        scale_$i = 128.0 * affine_pair(p.m, job.scales, w_row_$i, w_ahead).x;
+        scale_$i = 128.0 * affine_pair(p.m, job.scales, job.phase, w_row_$i, w_ahead).x;
 #end
 #if EMULATED
         for (var k = 0u; k < 2u * STEP; k++) {

@@ -68,7 +68,7 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
 #each r ROWS
                 let q_$d_$r = raw(job.elements, w_row$r, unit$d);
 #if DIGITS
-                let pair_$d_$r = scale_and_bias(job.scales, w_row$r, unit$d);
+                let pair_$d_$r = scale_and_bias(job, w_row$r, unit$d);
 #end
 #end
 #end
@@ -217,8 +217,8 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
 }
 
 #if DIGITS
-fn scale_and_bias(scales: u32, row: u32, blk: u32) -> vec2<f32> {
-    let pair = affine_pair(p.m, scales, row, blk);
+fn scale_and_bias(job: Job, row: u32, blk: u32) -> vec2<f32> {
+    let pair = affine_pair(p.m, job.scales, job.phase, row, blk);
     // Integers of 8 bits are taken less 128, as signed bytes.
     if (BITS == 8u) { return vec2<f32>(pair.x, fma(128.0, pair.x, pair.y)); }
     return pair;

@@ -16,12 +16,12 @@ use moeflux_core::{
 use super::{context, matrix};
 use crate::{Context, Tiles, Wgpu};
 
-const HIDDEN: usize = 128;
+pub(super) const HIDDEN: usize = 128;
 const INNER: usize = 96;
 const TOP_K: usize = 3;
 
 /// Pseudo-random numbers below one, and bytes.
-struct Numbers(u32);
+pub(super) struct Numbers(pub(super) u32);
 
 impl Numbers {
     fn word(&mut self) -> u16 {
@@ -29,22 +29,22 @@ impl Numbers {
         (self.0 >> 16) as u16
     }
 
-    fn floats(&mut self, n: usize) -> Vec<f32> {
+    pub(super) fn floats(&mut self, n: usize) -> Vec<f32> {
         (0..n).map(|_| f32::from(self.word()) / 65536.0 - 0.5).collect()
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Case {
-    format: MatrixFormat,
-    inputs: Inputs,
-    alternates: bool,
-    has_biases: bool,
-    has_shared: bool,
-    n_experts: usize,
+pub(super) struct Case {
+    pub(super) format: MatrixFormat,
+    pub(super) inputs: Inputs,
+    pub(super) alternates: bool,
+    pub(super) has_biases: bool,
+    pub(super) has_shared: bool,
+    pub(super) n_experts: usize,
 }
 
-fn layout(case: Case) -> ExpertLayout {
+pub(super) fn layout(case: Case) -> ExpertLayout {
     let Case { format, alternates, .. } = case;
     let mut at = 0;
     let mut part = |len| {
@@ -71,15 +71,23 @@ fn layout(case: Case) -> ExpertLayout {
 
 /// An expert of small parameters.
 fn expert(layout: &Arc<ExpertLayout>, id: u16) -> Arc<Expert> {
-    let len = layout.record_bytes();
-    let mut buf = HostBuf::zeroed(len);
+    expert_in(HostBuf::zeroed(layout.record_bytes()), 0, layout, id)
+}
+
+/// The same, which begins at a byte of a buffer.
+pub(super) fn expert_in(
+    mut buf: HostBuf,
+    start: usize,
+    layout: &Arc<ExpertLayout>,
+    id: u16,
+) -> Arc<Expert> {
     let mut numbers = Numbers(7 + u32::from(id));
     for matrix in layout.matrices() {
         let is_dense = matrix.scales.len == 0;
         for (span, is_float) in
             [(matrix.weight, is_dense), (matrix.scales, true), (matrix.biases, true)]
         {
-            for pair in buf[span.offset..span.offset + span.len].as_chunks_mut::<2>().0 {
+            for pair in buf[start + span.offset..][..span.len].as_chunks_mut::<2>().0 {
                 // 0x3c00 begins the numbers near 0.01 in BF16.
                 let word = numbers.word();
                 *pair = (if is_float { 0x3c00 | word & 0x80ff } else { word }).to_le_bytes();
@@ -87,11 +95,11 @@ fn expert(layout: &Arc<ExpertLayout>, id: u16) -> Arc<Expert> {
         }
     }
     let key = ExpertKey { layer: LayerIdx(0), expert: ExpertId(id) };
-    let memory = ExpertMemory::Owned { buf, starts: vec![0] };
+    let memory = ExpertMemory::Owned { buf, starts: vec![start] };
     Arc::new(Expert { key, layout: Arc::clone(layout), memory })
 }
 
-fn cols(b: &mut Wgpu, rows: usize, width: usize, values: &[f32]) -> Cols {
+pub(super) fn cols(b: &mut Wgpu, rows: usize, width: usize, values: &[f32]) -> Cols {
     let buf = b.alloc(rows, width);
     b.write(buf, values);
     Cols { buf, start: 0, len: width }

@@ -81,7 +81,7 @@ impl Key {
         (n_rows, n): (usize, usize),
     ) -> Key {
         Key {
-            format: decoder.consts(),
+            format: decoder.apart(false).consts(),
             digits: n_digits,
             cols: u32::try_from(cols).unwrap_or(u32::MAX),
             has_many: n > FEW_MATRICES,

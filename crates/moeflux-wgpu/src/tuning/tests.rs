@@ -26,6 +26,7 @@ fn facts(name: &str, driver: &str) -> AdapterFacts {
         max_binding_bytes: 2 << 30,
         has_f16: true,
         is_unified: false,
+        reads_host: false,
         lacks: None,
     }
 }

@@ -1,0 +1,198 @@
+//! The ways of experts to the device: a kernel fetches them from where the store
+//! has put them, or threads write them into mapped buffers.
+
+use std::sync::Arc;
+
+use moeflux_core::Expert;
+use moeflux_core::quant::{Float, MatrixFormat};
+use wgpu::PollType;
+
+use super::{Encoder, Fault, Grid, Mem};
+use crate::experts::Packing;
+use crate::imports::{Lying, Reach};
+use crate::shader::{Shader, Variant};
+use crate::staging::Origin;
+
+/// What `fetch.wgsl` does with a part.
+#[derive(Clone, Copy)]
+enum Way {
+    /// Leaves 16 bytes as they are.
+    Wide,
+    /// The same, four bytes at a time.
+    Words,
+    /// Puts a bias beside each scale, both of 16 bits.
+    Halves,
+    /// The same of 32 bits.
+    Singles,
+}
+
+/// Some bytes of a slot, and the words that they come from.
+struct Part {
+    way: Way,
+    from: [u32; 2],
+    to: usize,
+    bytes: usize,
+}
+
+impl Encoder {
+    /// Brings an expert to a place in a buffer, in order with the kernels: what
+    /// was recorded before reads what was there before. False where that failed.
+    pub(crate) fn upload(
+        &mut self,
+        expert: &Arc<Expert>,
+        packing: &Arc<Packing>,
+        to: (&Mem, u64),
+    ) -> bool {
+        if self.has_run_out() {
+            return false;
+        }
+        if self.fetch(expert, packing, to) {
+            self.counters.add_upload();
+            return true;
+        }
+        let context = Arc::clone(&self.context);
+        let (staging, at) = loop {
+            match self.staging.bring(&context, (expert, packing)) {
+                Origin::At(mem, at) => break (mem, at),
+                Origin::AfterSubmit => self.submit(),
+                Origin::None(bytes) => {
+                    self.run_out(Fault { bytes, is_lasting: false });
+                    return false;
+                }
+            }
+        };
+        self.place((&staging, at), to, packing.bytes() as u64);
+        self.counters.add_upload();
+        true
+    }
+
+    /// As [`copy`](Encoder::copy), of multiples of 16 bytes from a staging buffer:
+    /// a kernel where it may read these, as a command for copying waits for all
+    /// that the host is writing meanwhile.
+    fn place(&mut self, from: (&Mem, u64), to: (&Mem, u64), bytes: u64) {
+        if !self.context.reads_mapped {
+            return self.copy(from, to, bytes);
+        }
+        let word = |it: u64| u32::try_from(it / 16).expect("bindings are counted in 32 bits");
+        let params = [word(from.1), word(to.1), word(bytes)];
+        let n = (bytes / 16).div_ceil(2048) as usize;
+        self.dispatch(Variant::new(Shader::Place, &[]), &params, &[from.0, to.0], Grid::Linear(n));
+    }
+
+    /// Begins to write experts that are about to be uploaded, as far as there is
+    /// room for them.
+    pub(crate) fn begin_uploads(&mut self, experts: &[(Arc<Expert>, Arc<Packing>)]) {
+        if !self.has_run_out() && self.reach == Reach::Written {
+            self.staging.begin(&self.context, experts);
+        }
+    }
+
+    /// Brings an expert to a place in a buffer by a kernel; false where the device
+    /// cannot read it, or it has to be changed on its way.
+    fn fetch(&mut self, expert: &Arc<Expert>, packing: &Packing, (mem, at): (&Mem, u64)) -> bool {
+        if self.reach == Reach::Written {
+            return false;
+        }
+        let Some(lying) = self.lying(expert) else { return false };
+        let Some(parts) = parts(&lying, packing) else { return false };
+        let word = |it: usize| u32::try_from(it).expect("bindings are counted in 32 bits");
+        let first = usize::try_from(at).expect("buffers lie in memory");
+        let (mut params, mut end) = (vec![word(parts.len()), 0, 0, 0], 0);
+        for Part { way, from, to, bytes } in parts {
+            end += bytes / 16;
+            params.extend([way as u32, from[0], from[1], word((first + to) / 16)]);
+            params.extend([word(end), 0, 0, 0]);
+        }
+        let grid = Grid::Linear(end.div_ceil(256));
+        let variant = Variant::new(Shader::Fetch, &[]);
+        self.dispatch(variant, &params, &[&lying.mem, &lying.mem, mem], grid);
+        self.hold(expert);
+        self.counters.add_uploaded_bytes(packing.bytes() as u64);
+        true
+    }
+
+    /// Where the device reads an expert in the host's memory, if it can.
+    pub(crate) fn lying(&mut self, expert: &Expert) -> Option<Lying> {
+        self.imports.find(&self.context, expert)
+    }
+
+    /// How experts come from the host's memory to kernels.
+    pub(crate) fn reach(&self) -> Reach {
+        self.reach
+    }
+
+    /// Slabs of the host that kernels read.
+    #[cfg(test)]
+    pub(crate) fn n_imports(&self) -> usize {
+        self.imports.len()
+    }
+
+    /// Whether threads wrote experts.
+    #[cfg(test)]
+    pub(crate) fn has_staged(&self) -> bool {
+        self.staging.n_made() > 0
+    }
+
+    /// Has experts come this way, as far as the device can.
+    pub(crate) fn set_reach(&mut self, reach: Reach) {
+        self.reach = reach;
+    }
+
+    /// Keeps an expert until the device has done what is recorded.
+    pub(crate) fn hold(&mut self, expert: &Arc<Expert>) {
+        self.held.push(Arc::clone(expert));
+    }
+
+    /// Returns when at most so many experts are kept for the device.
+    pub(crate) fn let_go(&mut self, at_most: usize) {
+        if self.held.len() <= at_most {
+            return;
+        }
+        self.submit_now();
+        if let Err(err) = self.context.device.poll(PollType::wait_indefinitely()) {
+            self.context.lose(format!("waiting failed: {err}"));
+        }
+        self.is_idle();
+    }
+
+    /// The device has done all that was recorded.
+    pub(super) fn is_idle(&mut self) {
+        self.held.clear();
+        for mem in self.imports.take_unused() {
+            self.forget(&mem);
+        }
+    }
+}
+
+/// What has to be brought where, if a kernel can do it.
+fn parts(lying: &Lying, packing: &Packing) -> Option<Vec<Part>> {
+    let mut all = Vec::new();
+    for nth in 0..packing.n_matrices() {
+        let matrix = packing.matrix(nth);
+        let (range, scales) = packing.part(nth);
+        if packing.as_stored(nth) != scales {
+            return None;
+        }
+        let from = lying.word(matrix.weight)?;
+        let way = if from.is_multiple_of(4) { Way::Wide } else { Way::Words };
+        all.push(Part { way, from: [from, 0], to: range.start, bytes: scales });
+        let bytes = range.len() - scales;
+        if bytes == 0 {
+            continue;
+        }
+        let scale = lying.word(matrix.scales)?;
+        let (way, bias, stored) = match matrix.format {
+            MatrixFormat::Affine(it) => {
+                let way = if it.params == Float::F32 { Way::Singles } else { Way::Halves };
+                (way, lying.word(matrix.biases)?, 2 * matrix.scales.len)
+            }
+            _ => (Way::Words, 0, matrix.scales.len),
+        };
+        // Nothing is filled up.
+        if stored != bytes {
+            return None;
+        }
+        all.push(Part { way, from: [scale, bias], to: range.start + scales, bytes });
+    }
+    Some(all)
+}

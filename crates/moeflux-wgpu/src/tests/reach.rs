@@ -1,0 +1,163 @@
+//! Experts have the same bits whichever way they come to the device.
+
+use std::sync::Arc;
+
+use moeflux_backend::{Activation, Backend, ExpertCall, ExpertRow, Experts, Inputs};
+use moeflux_core::quant::{
+    Affine, Float, MatrixFormat, MicroScaled, ScaledBlocks, SmallFloat, SmallScale,
+};
+use moeflux_core::{Expert, HostSlab};
+
+use super::context;
+use super::grouped::{Case, HIDDEN, Numbers, cols, expert_in, layout};
+use crate::imports::Reach;
+use crate::{Context, Wgpu};
+
+fn affine(bits: u8, group_size: usize, params: Float) -> MatrixFormat {
+    MatrixFormat::Affine(Affine { bits, group_size, params })
+}
+
+fn case(format: MatrixFormat, alternates: bool) -> Case {
+    let inputs = Inputs::Int16;
+    Case { format, inputs, alternates, has_biases: false, has_shared: false, n_experts: 2 }
+}
+
+/// Two experts in one slab, whose bytes begin so far into their buffers.
+fn experts(case: Case, start: usize) -> [Arc<Expert>; 2] {
+    let layout = Arc::new(layout(case));
+    let bytes = (start + layout.record_bytes()).next_multiple_of(4096);
+    let mut slab = HostSlab::new(2 * bytes);
+    [0, 1].map(|id| expert_in(slab.carve(bytes).unwrap(), start, &layout, id))
+}
+
+/// What rows get from both experts, as bits.
+fn run(b: &mut Wgpu, experts: &[Arc<Expert>; 2], rows: usize, inputs: Inputs) -> Vec<u32> {
+    let x = cols(b, rows, HIDDEN, &Numbers(3).floats(rows * HIDDEN));
+    let out = b.alloc(2 * rows, HIDDEN);
+    let row = |row: usize, nth: usize| ExpertRow { row: row as u32, slot: (2 * row + nth) as u32 };
+    let calls = [0, 1].map(|nth| ExpertCall {
+        expert: Arc::clone(&experts[nth]),
+        rows: (0..rows).map(|it| row(it, nth)).collect(),
+    });
+    let activation = Activation::Swiglu;
+    b.experts(Experts { out, x, inputs, activation, biases: None, calls: &calls });
+    let values = b.read(out, 2 * rows).unwrap();
+    values.into_iter().map(f32::to_bits).collect()
+}
+
+fn backend(context: &Arc<Context>, reach: Reach) -> Wgpu {
+    let mut backend = Wgpu::new(Arc::clone(context), None);
+    backend.encoder.set_reach(reach);
+    backend
+}
+
+/// Which way experts came.
+fn taken(b: &Wgpu) -> Reach {
+    let n_uploads = b.counters().unwrap().stats().uploads;
+    match (b.encoder.has_staged(), n_uploads) {
+        (true, _) => Reach::Written,
+        (false, 0) => Reach::InPlace,
+        _ => Reach::Fetched,
+    }
+}
+
+#[track_caller]
+fn check(context: &Arc<Context>, case: Case, start: usize, best: Reach) {
+    let experts = experts(case, start);
+    for rows in [1, 12] {
+        let mut written = backend(context, Reach::Written);
+        let want = run(&mut written, &experts, rows, case.inputs);
+        assert_eq!(taken(&written), Reach::Written);
+        assert!(want.iter().any(|it| *it != 0));
+        for reach in [Reach::Fetched, Reach::InPlace] {
+            let mut b = backend(context, reach);
+            let got = run(&mut b, &experts, rows, case.inputs);
+            assert!(got == want, "{case:?}, {start}, {rows} rows, {reach:?}");
+            let way = if best == Reach::InPlace { reach } else { best };
+            assert_eq!(taken(&b), way, "{case:?}, {start}");
+        }
+    }
+}
+
+/// A device that reads the host's memory; where there is none no test is one.
+#[expect(clippy::print_stdout, reason = "a test that did not run says so")]
+fn reading_context() -> Option<Arc<Context>> {
+    let context = context()?;
+    if context.slab_alignment.is_none() {
+        assert!(!context.facts().is_software(), "software reads all memory");
+        println!("SKIP: the device does not read the host's memory");
+        return None;
+    }
+    Some(context)
+}
+
+#[test]
+fn experts_have_the_same_bits_whichever_way_they_come() {
+    let Some(context) = reading_context() else { return };
+    let params = [Float::BF16, Float::F16, Float::F32];
+    let mut formats: Vec<MatrixFormat> = params.iter().map(|it| affine(4, 32, *it)).collect();
+    formats.extend([2, 3, 5, 6, 8].map(|bits| affine(bits, 32, Float::BF16)));
+    formats.extend(params.map(MatrixFormat::Dense));
+    formats.extend(
+        [(SmallFloat::E2M1, 32, SmallScale::E8M0), (SmallFloat::E4M3, 32, SmallScale::E8M0)].map(
+            |(element, group_size, scale)| {
+                MatrixFormat::Micro(MicroScaled { element, group_size, scale })
+            },
+        ),
+    );
+    for format in formats {
+        for alternates in [false, true] {
+            check(&context, case(format, alternates), 0, Reach::InPlace);
+        }
+    }
+}
+
+#[test]
+fn experts_that_begin_anywhere_come_by_what_can_read_them() {
+    let Some(context) = reading_context() else { return };
+    let case = case(affine(4, 32, Float::BF16), false);
+    check(&context, case, 32, Reach::InPlace);
+    check(&context, case, 8, Reach::Fetched);
+    check(&context, case, 2, Reach::Written);
+    // Rectangles whose scales fill no 16 bytes.
+    let blocks = ScaledBlocks { block_rows: 64, block_cols: 64, scales: Float::F32, phase: 0 };
+    let case = Case { format: MatrixFormat::Blocks(blocks), ..case };
+    let experts = experts(case, 0);
+    let [want, got] = [Reach::Written, Reach::Fetched]
+        .map(|reach| run(&mut backend(&context, reach), &experts, 1, case.inputs));
+    assert_eq!(got, want);
+}
+
+#[test]
+fn experts_are_held_until_the_device_has_read_them_and_slabs_as_long_as_they_are_used() {
+    let Some(context) = reading_context() else { return };
+    for reach in [Reach::Fetched, Reach::InPlace] {
+        let mut b = backend(&context, reach);
+        let case = case(affine(4, 32, Float::BF16), false);
+        let experts = experts(case, 0);
+        let x = cols(&mut b, 1, HIDDEN, &Numbers(3).floats(HIDDEN));
+        let out = b.alloc(1, HIDDEN);
+        let call = |expert: &Arc<Expert>| ExpertCall {
+            expert: Arc::clone(expert),
+            rows: vec![ExpertRow { row: 0, slot: 0 }],
+        };
+        let (inputs, activation) = (case.inputs, Activation::Swiglu);
+        let op = Experts { out, x, inputs, activation, biases: None, calls: &[] };
+        for expert in &experts {
+            b.experts(Experts { calls: &[call(expert)], ..op });
+        }
+        let n_users = || experts.each_ref().map(Arc::strong_count);
+        assert_eq!(n_users(), [2, 2], "{reach:?}");
+        b.let_go(2);
+        assert_eq!(n_users(), [2, 2], "{reach:?}");
+        b.let_go(1);
+        assert_eq!(n_users(), [1, 1], "{reach:?}");
+        b.experts(Experts { calls: &[call(&experts[0])], ..op });
+        b.read(out, 1).unwrap();
+        assert_eq!(n_users(), [1, 1], "{reach:?}");
+        assert_eq!(b.encoder.n_imports(), 1);
+        drop(experts);
+        b.read(out, 1).unwrap();
+        assert_eq!(b.encoder.n_imports(), 0, "{reach:?}");
+    }
+}
