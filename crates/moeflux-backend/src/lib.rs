@@ -197,8 +197,15 @@ pub trait Backend: Send {
     /// the next read-back.
     fn let_go(&mut self, _at_most: usize) {}
     /// Begins to bring experts to the device that [`experts`](Backend::experts) is
-    /// about to be given; they may be held until then.
-    fn begin_experts(&mut self, _experts: &mut dyn Iterator<Item = &Arc<Expert>>) {}
+    /// about to be given; they may be held until then. Those of the layer that are
+    /// listed as [held](Backend::holds_expert) stay there.
+    fn begin_experts(
+        &mut self,
+        _layer: LayerIdx,
+        _held: &[(ExpertId, Vec<ExpertRow>)],
+        _experts: &mut dyn Iterator<Item = &Arc<Expert>>,
+    ) {
+    }
 
     /// Whether so many bytes of experts would fit into the device for good,
     /// beside what it holds. Devices that read experts where the store puts

@@ -13,10 +13,10 @@ use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
 use crate::{
     Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceCounters, DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads,
-    HeldExperts, HostMatrix, Inputs, KernelTime, LayerNorm, Projection, RmsNorm, Rope, RopeSpec,
-    Route, RoutedExperts, Routing, SelectPositions, Selection, Sequence, Span, Stage, Vector,
-    Weight,
+    DeviceCounters, DeviceError, ExpertRow, Experts, GatedAttention, GatedRmsNorm, HeadProduct,
+    Heads, HeldExperts, HostMatrix, Inputs, KernelTime, LayerNorm, Projection, RmsNorm, Rope,
+    RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection, Sequence, Span, Stage,
+    Vector, Weight,
 };
 
 /// What two ops have in common whose times may be compared.
@@ -533,8 +533,13 @@ impl Backend for Timed {
         self.inner.let_go(at_most);
     }
 
-    fn begin_experts(&mut self, experts: &mut dyn Iterator<Item = &Arc<Expert>>) {
-        self.inner.begin_experts(experts);
+    fn begin_experts(
+        &mut self,
+        layer: LayerIdx,
+        held: &[(ExpertId, Vec<ExpertRow>)],
+        experts: &mut dyn Iterator<Item = &Arc<Expert>>,
+    ) {
+        self.inner.begin_experts(layer, held, experts);
     }
 
     fn has_room_for_experts(&mut self, bytes: u64) -> bool {

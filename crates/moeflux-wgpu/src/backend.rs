@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use moeflux_backend::{
     Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceCounters, DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads,
-    HeldExperts, HostMatrix, KernelTime, LayerNorm, Projection, RmsNorm, Rope, RopeSpec, Route,
-    RoutedExperts, Routing, SelectPositions, Selection, Sequence, Span, Vector, Weight,
+    DeviceCounters, DeviceError, ExpertRow, Experts, GatedAttention, GatedRmsNorm, HeadProduct,
+    Heads, HeldExperts, HostMatrix, KernelTime, LayerNorm, Projection, RmsNorm, Rope, RopeSpec,
+    Route, RoutedExperts, Routing, SelectPositions, Selection, Sequence, Span, Vector, Weight,
 };
 use moeflux_core::quant::MatrixView;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
@@ -377,8 +377,14 @@ impl Backend for Wgpu {
         self.encoder.let_go(at_most);
     }
 
-    fn begin_experts(&mut self, experts: &mut dyn Iterator<Item = &Arc<Expert>>) {
-        ops::begin_experts(self, experts);
+    fn begin_experts(
+        &mut self,
+        layer: LayerIdx,
+        held: &[(ExpertId, Vec<ExpertRow>)],
+        experts: &mut dyn Iterator<Item = &Arc<Expert>>,
+    ) {
+        let held = held.iter().map(|it| ExpertKey { layer, expert: it.0 });
+        ops::begin_experts(self, held, experts);
     }
 
     fn has_room_for_experts(&mut self, bytes: u64) -> bool {

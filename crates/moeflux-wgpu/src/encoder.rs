@@ -100,6 +100,8 @@ pub(crate) struct Encoder {
     staging: Staging,
     reach: Reach,
     imports: Imports,
+    /// When slabs were last looked at.
+    last_look: Instant,
     /// Experts that the device may read until it is next waited for.
     held: Vec<Arc<Expert>>,
     counters: Arc<DeviceCounters>,
@@ -146,6 +148,7 @@ impl Encoder {
             recorder: Recorder::new(Arc::clone(&context), arena.clone()),
             reach: context.reach(),
             imports: Imports::default(),
+            last_look: Instant::now(),
             held: Vec::new(),
             context,
             batch: Batch::default(),

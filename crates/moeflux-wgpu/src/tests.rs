@@ -19,6 +19,7 @@ use moeflux_core::HostBuf;
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use crate::context::{enumerate, lacks};
+use crate::imports::Reach;
 use crate::{Context, Form, Layout, Tiles, Wgpu};
 
 /// Share of a result's largest element by which elements may differ from the
@@ -72,9 +73,14 @@ fn experts_are_what_they_were_while_their_slots_are_given_away() {
     let Some(context) = context() else { return };
     // From one slot to more than there are experts.
     for slot_bytes in (0..400_000).step_by(20_000) {
-        let open =
-            || -> Box<dyn Backend> { Box::new(Wgpu::new(Arc::clone(&context), Some(slot_bytes))) };
-        conformance::check_experts_in_turns(&[&open], CLOSENESS);
+        let open = |reach: Reach| -> Box<dyn Backend> {
+            let mut backend = Wgpu::new(Arc::clone(&context), Some(slot_bytes));
+            backend.encoder.set_reach(reach);
+            Box::new(backend)
+        };
+        let (written, fetched) = (|| open(Reach::Written), || open(Reach::Fetched));
+        let in_place = || open(Reach::InPlace);
+        conformance::check_experts_in_turns(&[&written, &fetched, &in_place], CLOSENESS);
     }
 }
 

@@ -147,10 +147,6 @@ pub(super) fn check_turns(suite: &Suite<'_>) {
                 rows: vec![ExpertRow { row: nth % 2, slot: 3 * nth + i as u32 }],
             };
             let calls: Vec<ExpertCall> = (0..n).map(call).collect();
-            if nth % 3 > 0 {
-                // Most of them in vain.
-                b.begin_experts(&mut experts.iter());
-            }
             let (inputs, activation) = (Inputs::Full, Activation::Swiglu);
             let op = Experts { out, x, inputs, activation, biases: None, calls: &[] };
             let layer = LayerIdx(0);
@@ -159,6 +155,10 @@ pub(super) fn check_turns(suite: &Suite<'_>) {
                 .into_iter()
                 .partition(|it| nth % 3 > 0 && b.holds_expert(layer, it.expert.key.expert));
             let held: Vec<_> = held.into_iter().map(|it| (it.expert.key.expert, it.rows)).collect();
+            if nth % 3 > 0 {
+                // Most of them in vain.
+                b.begin_experts(layer, &held, &mut experts.iter());
+            }
             if !held.is_empty() {
                 b.held_experts(HeldExperts { layer, op, calls: &held });
                 b.flush();

@@ -292,7 +292,7 @@ impl Moe {
         }
         if rows == 1 {
             // Bytes take longer to a device than what it computes meanwhile.
-            step.backend.begin_experts(&mut arrivals.resident());
+            step.backend.begin_experts(self.layer, &wanted.held, &mut arrivals.resident());
         }
         let layer = Some(self.layer.0);
         step.backend.begin_stage(Stage::SharedExpert, layer);

@@ -2,6 +2,7 @@
 //! has put them, or threads write them into mapped buffers.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use moeflux_core::Expert;
 use moeflux_core::quant::{Float, MatrixFormat};
@@ -12,6 +13,10 @@ use crate::experts::Packing;
 use crate::imports::{Lying, Reach};
 use crate::shader::{Shader, Variant};
 use crate::staging::Origin;
+
+/// How often slabs are looked at that the store may have given up. Some hundred are
+/// too many for each layer of a token.
+const LOOK_EVERY: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 100 });
 
 /// What `fetch.wgsl` does with a part.
 #[derive(Clone, Copy)]
@@ -82,7 +87,7 @@ impl Encoder {
     /// Begins to write experts that are about to be uploaded, as far as there is
     /// room for them.
     pub(crate) fn begin_uploads(&mut self, experts: &[(Arc<Expert>, Arc<Packing>)]) {
-        if !self.has_run_out() && self.reach == Reach::Written {
+        if !self.has_run_out() {
             self.staging.begin(&self.context, experts);
         }
     }
@@ -158,6 +163,10 @@ impl Encoder {
     /// The device has done all that was recorded.
     pub(super) fn is_idle(&mut self) {
         self.held.clear();
+        if self.last_look.elapsed() < LOOK_EVERY {
+            return;
+        }
+        self.last_look = Instant::now();
         for mem in self.imports.take_unused() {
             self.forget(&mem);
         }

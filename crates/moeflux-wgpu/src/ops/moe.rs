@@ -18,6 +18,7 @@ use crate::arena::{Decoder, Place};
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
 use crate::experts::Slot;
+use crate::imports::Reach;
 use crate::shader::{Shader, Variant};
 
 /// Most experts of a layer that `route.wgsl` chooses from.
@@ -85,7 +86,41 @@ pub(super) fn choose(b: &mut Wgpu, rows: usize, op: Route) -> Mem {
     chosen
 }
 
-pub(crate) fn begin_experts(b: &mut Wgpu, experts: &mut dyn Iterator<Item = &Arc<Expert>>) {
+pub(crate) fn begin_experts(
+    b: &mut Wgpu,
+    held: impl Iterator<Item = ExpertKey>,
+    experts: &mut dyn Iterator<Item = &Arc<Expert>>,
+) {
+    match b.encoder.reach() {
+        Reach::Written => begin_writing(b, experts),
+        Reach::Fetched => fetch_first(b, held, experts),
+        Reach::InPlace => {}
+    }
+}
+
+/// Has the device fetch experts while the host decides what else it does.
+fn fetch_first(
+    b: &mut Wgpu,
+    held: impl Iterator<Item = ExpertKey>,
+    experts: &mut dyn Iterator<Item = &Arc<Expert>>,
+) {
+    b.encoder.begin();
+    let since = b.slots.begin();
+    for key in held {
+        b.slots.held_slot(key);
+    }
+    let n_before = b.encoder.last_kernel();
+    for expert in experts {
+        if b.slots.get(&mut b.encoder, expert, since).is_none() {
+            break;
+        }
+    }
+    if b.encoder.last_kernel() > n_before {
+        b.encoder.submit();
+    }
+}
+
+fn begin_writing(b: &mut Wgpu, experts: &mut dyn Iterator<Item = &Arc<Expert>>) {
     let slots = &mut b.slots;
     let mut missing = Vec::new();
     for expert in experts {
