@@ -428,7 +428,7 @@ impl Encoder {
     }
 
     /// Submits everything recorded so far.
-    fn submit_now(&mut self) {
+    pub(crate) fn submit_now(&mut self) {
         self.most_dispatches = FIRST_BATCH;
         match self.take_batch() {
             Some(batch) if self.staging.is_open() => self.submit_behind_writers(batch),

@@ -116,7 +116,8 @@ fn fetch_first(
         }
     }
     if b.encoder.last_kernel() > n_before {
-        b.encoder.submit();
+        // Another thread would wake later than this takes.
+        b.encoder.submit_now();
     }
 }
 
