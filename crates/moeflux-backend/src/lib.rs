@@ -258,4 +258,18 @@ pub trait Backend: Send {
     /// # Errors
     /// Whatever went wrong since the last read-back.
     fn logits(&mut self, rows: &[usize], x: Cols, head: Weight) -> Result<Vec<f32>, DeviceError>;
+    /// The token of the highest of `head @ x[row]`, the first of equal ones. `None`
+    /// where logits say more: they are damaged, or so low that there is none, or the
+    /// backend has them at hand anyway.
+    ///
+    /// # Errors
+    /// As [`Backend::logits`].
+    fn likeliest(
+        &mut self,
+        _row: usize,
+        _x: Cols,
+        _head: Weight,
+    ) -> Result<Option<TokenId>, DeviceError> {
+        Ok(None)
+    }
 }

@@ -581,6 +581,16 @@ impl Backend for Timed {
         let work = |facts: &Facts| facts.products(rows.len(), &[head]);
         self.time("logits", work, |it| it.logits(rows, x, head))
     }
+
+    fn likeliest(
+        &mut self,
+        row: usize,
+        x: Cols,
+        head: Weight,
+    ) -> Result<Option<TokenId>, DeviceError> {
+        let work = |facts: &Facts| facts.products(1, &[head]);
+        self.time("logits", work, |it| it.likeliest(row, x, head))
+    }
 }
 
 #[cfg(test)]

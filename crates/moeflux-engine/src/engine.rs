@@ -456,6 +456,13 @@ impl Core {
         Ok(self.backend.logits(rows, x, head)?)
     }
 
+    /// The likeliest token to follow a row of the last step, where the device finds
+    /// it without giving all logits away.
+    pub(crate) fn likeliest(&mut self, row: usize) -> Result<Option<TokenId>, EngineError> {
+        let (x, head) = self.model.output();
+        Ok(self.backend.likeliest(row, x, head)?)
+    }
+
     /// Forgets which experts the last token used.
     pub(crate) fn forget_predictions(&self) {
         self.experts.forget_predictions();

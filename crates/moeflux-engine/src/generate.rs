@@ -7,7 +7,7 @@ use moeflux_core::TokenId;
 
 use crate::error::EngineError;
 use crate::sampler::{Sampler, SamplerOptions};
-use crate::session::{Logits, Prompt, Session};
+use crate::session::{Logits, Next, Prompt, Session};
 use crate::text::{Special, StopMatcher, StreamDecoder, Tokenizer};
 
 /// How an answer is made.
@@ -109,7 +109,7 @@ pub fn generate(
     let start = Instant::now();
     session.check_prompt(prompt.tokens)?;
     let n_reused = session.reuse(prompt.tokens)?;
-    let Some(mut logits) = read(session, prompt, n_reused, writer.sink)? else {
+    let Some(logits) = read(session, prompt, n_reused, writer.sink)? else {
         let n_prompt = session.position() - n_reused;
         let (prefill, decode) = (start.elapsed(), Duration::ZERO);
         let finish = Finish::Cancelled;
@@ -131,11 +131,10 @@ pub fn generate(
         if writer.sink.is_cancelled() {
             break Finish::Cancelled;
         }
-        match next(session, token)? {
-            Some(it) => logits = it,
+        match next(session, token, &mut sampler)? {
+            Some(it) => token = it,
             None => break Finish::ContextFull,
         }
-        token = sampler.sample(&logits, session.tokens())?;
         n_generated += 1;
     };
     let decode = start.elapsed() - prefill;
@@ -165,10 +164,19 @@ fn read(
     Ok(logits)
 }
 
-/// `None` where the context is full.
-fn next(session: &mut Session, token: TokenId) -> Result<Option<Logits>, EngineError> {
-    match session.eval_token(token) {
-        Ok(logits) => Ok(Some(logits)),
+/// Evaluates a token and chooses the one to follow; `None` where the context is full.
+fn next(
+    session: &mut Session,
+    token: TokenId,
+    sampler: &mut Sampler,
+) -> Result<Option<TokenId>, EngineError> {
+    let evaluated = match sampler.takes_the_likeliest() {
+        true => session.eval_likeliest(token),
+        false => session.eval_token(token).map(Next::Logits),
+    };
+    match evaluated {
+        Ok(Next::Likeliest(token)) => Ok(Some(token)),
+        Ok(Next::Logits(logits)) => Ok(Some(sampler.sample(&logits, session.tokens())?)),
         Err(EngineError::ContextFull { .. }) => Ok(None),
         Err(err) => Err(err),
     }

@@ -5,13 +5,19 @@
 mod common;
 mod cut;
 
-use std::path::Path;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{Golden, cases, golden_dir, greedy, kl, logits_by_chunk};
 use cut::{Cut, check_names_layer_file, packed};
 use moeflux_engine::pack::PackOptions;
-use moeflux_engine::{Activations, Device, Engine, EngineOptions, TokenId, devices};
+use moeflux_engine::sampler::SamplerOptions;
+use moeflux_engine::text::Special;
+use moeflux_engine::{
+    Activations, Device, Engine, EngineOptions, GenerateOptions, Prompt, Sink, TokenId, devices,
+    generate,
+};
 use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
 /// Largest difference of a logit, the logits' standard deviation being about 2:
@@ -78,6 +84,34 @@ fn rounded_activations_cost_less_than_the_reference_loses_in_bf16() {
             assert!(divergence <= limit, "{name}: KL {divergence:e}, in BF16 {limit:e}");
         }
     }
+}
+
+/// Nobody listens.
+struct Deaf;
+
+impl Sink for Deaf {
+    fn text(&mut self, _piece: &str) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+#[test]
+fn answers_take_the_tokens_that_logits_name_although_these_stay_on_the_device() {
+    let Some(options) = options(Activations::Int16) else { return };
+    let mut kept = turn();
+    let golden = std::env::var_os("MOEFLUX_GOLDEN").map_or_else(golden_dir, PathBuf::from);
+    let engine = open(&golden.join("../../../moeflux-cli/demo"), &options, &mut kept);
+    let tokenizer = engine.tokenizer().unwrap();
+    let prompt: Vec<TokenId> = (1..20).map(TokenId).collect();
+    let tokens = greedy(&engine, &prompt, 12);
+    let sampler = SamplerOptions::default();
+    let options =
+        GenerateOptions { max_tokens: 12, stop: Vec::new(), sampler, special: Special::Show };
+    let mut session = engine.session();
+    let prompt = Prompt { tokens: &prompt, marks: &[] };
+    generate(&mut session, &tokenizer, prompt, &options, &mut Deaf).unwrap();
+    let made = &session.tokens()[prompt.tokens.len()..];
+    assert!(made.len() > 1 && tokens.starts_with(made), "{made:?} of {tokens:?}");
 }
 
 fn bits(engine: &Engine, tokens: &[TokenId], chunk: usize) -> Vec<u32> {

@@ -421,4 +421,13 @@ impl Backend for Wgpu {
     fn logits(&mut self, rows: &[usize], x: Cols, head: Weight) -> Result<Vec<f32>, DeviceError> {
         ops::logits(self, rows, x, head)
     }
+
+    fn likeliest(
+        &mut self,
+        row: usize,
+        x: Cols,
+        head: Weight,
+    ) -> Result<Option<TokenId>, DeviceError> {
+        ops::likeliest(self, row, x, head)
+    }
 }

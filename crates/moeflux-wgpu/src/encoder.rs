@@ -470,10 +470,22 @@ impl Encoder {
     /// # Errors
     /// Whatever went wrong since the last read-back.
     pub(crate) fn read(&mut self, parts: &[(&Mem, u64, u64)]) -> Result<Vec<u8>, DeviceError> {
+        self.read_as(parts, <[u8]>::to_vec)
+    }
+
+    /// The same as what `of` makes of the bytes, where copying them once more counts.
+    ///
+    /// # Errors
+    /// As [`Encoder::read`].
+    pub(crate) fn read_as<T>(
+        &mut self,
+        parts: &[(&Mem, u64, u64)],
+        of: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, DeviceError> {
         let total: u64 = parts.iter().map(|it| it.2).sum();
         if total == 0 {
             self.submit_now();
-            return self.check().map(|()| Vec::new());
+            return self.check().map(|()| of(&[]));
         }
         let target = self.read_back(total);
         if self.has_run_out() {
@@ -496,10 +508,16 @@ impl Encoder {
             // Nobody listens once the wait below has failed.
             let _ = sender.send(outcome.is_ok());
         });
-        let bytes = self.mapped(&target, total, &receiver);
+        let is_there = self.is_mapped(&receiver);
         self.counters.add_wait(since.elapsed());
         self.is_idle();
-        bytes
+        is_there?;
+        let read = match slice.get_mapped_range() {
+            Ok(view) => of(&view),
+            Err(err) => return Err(self.lose(format!("reading back failed: {err}"))),
+        };
+        target.buffer.unmap();
+        Ok(read)
     }
 
     /// Waits for everything recorded.

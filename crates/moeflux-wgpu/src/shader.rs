@@ -54,6 +54,7 @@ pub(crate) enum Shader {
     Stream,
     Place,
     Fetch,
+    Likeliest,
 }
 
 /// How many constants a kernel may have.
@@ -228,6 +229,7 @@ impl Shader {
             Shader::Stream => facts!("stream", Nothing, "rw", &["COPIES"]),
             Shader::Place => facts!("place", Nothing, "rw", &[]),
             Shader::Fetch => facts!("fetch", Nothing, "rrw", &[]),
+            Shader::Likeliest => facts!("likeliest", Nothing, "rw", &["PER_LANE"]),
         }
     }
 

@@ -2,6 +2,7 @@
 //! that the machine at hand does not have.
 
 mod attention;
+mod decoding;
 mod grouped;
 mod matrix_units;
 mod memory;

@@ -10,7 +10,7 @@ use super::system::storage_bytes;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::sampler;
-use crate::session::{Part, Session, eval_together};
+use crate::session::{Next, Part, Session, eval_together};
 
 /// What is run.
 #[derive(Clone, Copy, Debug)]
@@ -192,7 +192,10 @@ pub fn run_together(
 
 /// Evaluates a token; gives the likeliest to follow.
 pub(super) fn step(session: &mut Session, token: TokenId) -> Result<TokenId, EngineError> {
-    Ok(likeliest(&session.eval_token(token)?))
+    Ok(match session.eval_likeliest(token)? {
+        Next::Likeliest(token) => token,
+        Next::Logits(logits) => likeliest(&logits),
+    })
 }
 
 pub(super) fn likeliest(logits: &[f32]) -> TokenId {

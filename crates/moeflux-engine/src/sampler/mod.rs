@@ -115,6 +115,11 @@ impl Sampler {
         Ok(Self { options, random, candidates: Vec::new() })
     }
 
+    /// Whether it takes the likeliest token, whatever came before.
+    pub(crate) fn takes_the_likeliest(&self) -> bool {
+        self.options.temperature == 0.0 && self.options.repeat_penalty == 1.0
+    }
+
     /// Chooses a token. `logits`: `[vocab]`; `history`: the tokens so far, for the penalty (ids
     /// outside of the vocabulary are ignored). Of equal logits the lowest id comes first. One
     /// random number is used per call, none if greedy.

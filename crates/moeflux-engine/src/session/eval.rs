@@ -27,6 +27,14 @@ impl Deref for Logits {
     }
 }
 
+/// What may follow a token.
+#[derive(Clone, Debug)]
+pub(crate) enum Next {
+    /// The likeliest, where the device found it.
+    Likeliest(TokenId),
+    Logits(Logits),
+}
+
 /// Takes the logits of a token, by its position.
 pub type LogitsSink<'a> = dyn FnMut(usize, &[f32]) -> Result<(), EngineError> + 'a;
 
@@ -64,6 +72,23 @@ impl Session {
     /// As [`Session::eval_prompt`].
     pub fn eval_token(&mut self, token: TokenId) -> Result<Logits, EngineError> {
         self.eval_prompt(&[token])
+    }
+
+    /// Evaluates one token for who wants nothing but the likeliest to follow.
+    ///
+    /// # Errors
+    /// As [`Session::eval_prompt`].
+    pub(crate) fn eval_likeliest(&mut self, token: TokenId) -> Result<Next, EngineError> {
+        self.check(&[token], self.position())?;
+        let mut next = None;
+        self.advance(&[token], &[], &mut |core, _, _| {
+            next = Some(match core.likeliest(0)? {
+                Some(token) => Next::Likeliest(token),
+                None => Next::Logits(Logits(core.logits(&[0])?)),
+            });
+            Ok(())
+        })?;
+        Ok(next.expect("a token was evaluated"))
     }
 
     /// Evaluates tokens and hands the logits of every one to `sink`.

@@ -13,6 +13,7 @@ use moeflux_core::TokenId;
 
 pub use self::batch::{Part, eval_together};
 pub(crate) use self::checkpoints::{Checkpoints, Keep, States};
+pub(crate) use self::eval::Next;
 pub use self::eval::{Logits, LogitsSink};
 pub use self::reuse::{Prompt, Read};
 use crate::engine::{Core, Engine};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use moeflux_backend::DeviceError;
 use wgpu::PollType;
 
-use super::{Encoder, Mem};
+use super::Encoder;
 use crate::writers::look_away;
 
 /// How long the host asks again and again before it sleeps until the device is
@@ -18,14 +18,8 @@ const ASKING: Duration = Duration::from_millis(1);
 const CALLBACK: Duration = Duration::from_secs(10);
 
 impl Encoder {
-    /// The first bytes of a buffer that is about to be mapped, of which `word`
-    /// tells; it is not mapped any more then.
-    pub(super) fn mapped(
-        &mut self,
-        mem: &Mem,
-        bytes: u64,
-        word: &Receiver<bool>,
-    ) -> Result<Vec<u8>, DeviceError> {
+    /// Waits for a buffer to be mapped, of which `word` tells.
+    pub(super) fn is_mapped(&self, word: &Receiver<bool>) -> Result<(), DeviceError> {
         let is_mapped = match self.ask_for(word) {
             Some(is_mapped) => Ok(is_mapped),
             None => {
@@ -38,21 +32,17 @@ impl Encoder {
             }
         };
         self.context.check()?;
-        let lost = |reason: String| {
-            self.context.lose(reason.clone());
-            DeviceError::Lost { reason }
-        };
         match is_mapped {
-            Ok(true) => {}
-            Ok(false) => return Err(lost(String::from("reading back failed"))),
-            Err(err) => return Err(lost(format!("reading back never ended: {err}"))),
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.lose(String::from("reading back failed"))),
+            Err(err) => Err(self.lose(format!("reading back never ended: {err}"))),
         }
-        let read = match mem.buffer.slice(..bytes).get_mapped_range() {
-            Ok(view) => view.to_vec(),
-            Err(err) => return Err(lost(format!("reading back failed: {err}"))),
-        };
-        mem.buffer.unmap();
-        Ok(read)
+    }
+
+    /// The device is of no use any more.
+    pub(super) fn lose(&self, reason: String) -> DeviceError {
+        self.context.lose(reason.clone());
+        DeviceError::Lost { reason }
     }
 
     /// Asks for a word for a while.

@@ -6,6 +6,7 @@ mod grouped;
 mod heads;
 mod held;
 mod in_place;
+mod logits;
 mod mixers;
 mod moe;
 mod products;
@@ -22,10 +23,11 @@ pub(crate) use elementwise::{
 };
 pub(crate) use heads::head_product;
 pub(crate) use held::routed_experts;
+pub(crate) use logits::{likeliest, logits};
 pub(crate) use mixers::{causal_conv, delta_net, delta_rule};
 pub use moe::MAX_EXPERTS;
 pub(crate) use moe::{begin_experts, combine, experts, held_experts, route};
-pub(crate) use products::{embed, logits, project};
+pub(crate) use products::{embed, project};
 pub(crate) use repeated::{
     Repeated, current_layout, digits_of, effective_layout, plain_layout, project_repeated,
 };
@@ -69,6 +71,8 @@ pub(crate) struct Scratch {
     /// Choices in the order of experts, and jobs of these.
     grouped: [Grown; 2],
     logits: Grown,
+    /// The likeliest tokens of workgroups.
+    likeliest: Grown,
     /// Bound where a kernel has nothing to write.
     unused: [Grown; 2],
 }

@@ -1,10 +1,10 @@
-//! Products with weight matrices, embeddings and logits.
+//! Products with weight matrices, and embeddings.
 //!
 //! Few rows of activations go through `matvec.wgsl`, many through
 //! `matmul.wgsl`; which of them depends on a job's rows alone, so that a job's
 //! bits do not depend on what else is asked for.
 
-use moeflux_backend::{Buf, Cols, DeviceError, Inputs, Projection, Weight};
+use moeflux_backend::{Buf, Cols, Inputs, Projection, Weight};
 use moeflux_core::TokenId;
 use moeflux_core::quant::Float;
 
@@ -45,9 +45,6 @@ pub(super) fn halves(
 ) -> Halves {
     b.halves.unwrap_or_else(|| Halves::of(digits.parts(), n_matrices, x_rows, w_rows))
 }
-
-/// Bytes of logits that are read back together.
-const LOGIT_BYTES: usize = 32 << 20;
 
 /// Where rows of activations lie.
 #[derive(Clone, Debug)]
@@ -468,7 +465,7 @@ fn placed<'a>(jobs: &'a [Job], first: u32, lists: &'a Mem) -> Placed<'a> {
 }
 
 /// The pieces of a matrix as jobs of one list.
-fn jobs_of(matrix: &Matrix, list: usize, out: usize) -> impl Iterator<Item = Job> {
+pub(super) fn jobs_of(matrix: &Matrix, list: usize, out: usize) -> impl Iterator<Item = Job> {
     matrix.pieces.iter().map(move |it| Job {
         mem: it.mem.clone(),
         place: it.place,
@@ -563,36 +560,4 @@ pub(crate) fn embed(b: &mut Wgpu, out: Cols, table: Weight, tokens: &[TokenId]) 
             Grid::Linear(n.div_ceil(ELEMENTS)),
         );
     }
-}
-
-pub(crate) fn logits(
-    b: &mut Wgpu,
-    rows: &[usize],
-    x: Cols,
-    head: Weight,
-) -> Result<Vec<f32>, DeviceError> {
-    let matrix = b.matrix(head).clone();
-    let vocab = matrix.rows;
-    let n_rows = rows.iter().max().map_or(0, |it| it + 1);
-    let per_part = (LOGIT_BYTES / (4 * vocab.max(1))).max(1);
-    let mut all = Vec::with_capacity(rows.len() * vocab);
-    // Which kernel runs depends on all rows, and so do the bits.
-    let is_few = rows.len() <= FEW_ROWS;
-    let per_part = if is_few { per_part.min(FEW_ROWS) } else { per_part.max(FEW_ROWS + 1) };
-    for part in rows.chunks(per_part) {
-        b.encoder.begin();
-        let source = Source::of(b, x, n_rows);
-        let y = b.scratch.logits.words(&mut b.encoder, part.len() * vocab);
-        let lists = [part.iter().enumerate().map(|(i, row)| (*row, i * vocab)).collect()];
-        let jobs = jobs_of(&matrix, 0, 0).collect();
-        let (decoder, digits) = (matrix.decoder, digits(matrix.decoder, matrix.inputs));
-        run(
-            b,
-            &source,
-            Products { decoder, digits, lists: &lists, jobs, y: y.clone(), chosen: None },
-        );
-        let bytes = b.encoder.read(&[(&y, 0, 4 * (part.len() * vocab) as u64)])?;
-        all.extend(bytes.as_chunks::<4>().0.iter().map(|it| f32::from_le_bytes(*it)));
-    }
-    Ok(all)
 }
