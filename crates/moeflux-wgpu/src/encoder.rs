@@ -78,7 +78,7 @@ pub(crate) enum Grid {
 #[derive(Debug)]
 pub(crate) struct Encoder {
     context: Arc<Context>,
-    recorder: Recorder,
+    pub(crate) recorder: Recorder,
     /// What was not handed over yet.
     batch: Batch,
     /// The kernel behind all of these, which may still be taken back.
@@ -462,6 +462,7 @@ impl Encoder {
     /// Forgets what was bound to a buffer that is about to go.
     pub(crate) fn forget(&mut self, mem: &Mem) {
         self.groups.retain(|key, _| !key[1..].contains(&mem.id));
+        self.recorder.forget();
     }
 
     /// Waits for everything recorded, then reads parts of buffers, one behind

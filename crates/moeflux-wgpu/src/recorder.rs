@@ -3,6 +3,11 @@
 //!
 //! Invariant: batches are submitted in the order in which they are handed over,
 //! each behind the write of its lists and parameters.
+//!
+//! While there is nothing else to do, batches that came twice are encoded once more
+//! for the next time.
+
+mod repeats;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,9 +19,10 @@ use wgpu::{
 };
 
 use crate::context::Context;
+use repeats::{Repeats, fingerprint};
 
 /// What the device is told.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Command {
     /// Runs a kernel, with the place of its parameters and its workgroups.
     Run { pipeline: ComputePipeline, group: BindGroup, params: u32, grid: [u32; 3] },
@@ -51,6 +57,8 @@ pub(crate) struct Recorder {
     desk: Arc<Desk>,
     threads: Vec<JoinHandle<()>>,
     has_begun: bool,
+    /// Whether nothing was handed over since the device was last waited for.
+    is_first: bool,
 }
 
 #[derive(Debug, Default)]
@@ -62,7 +70,9 @@ struct Desk {
 
 #[derive(Debug, Default)]
 struct State {
-    batches: VecDeque<Batch>,
+    /// With their commands, where these were ready.
+    batches: VecDeque<(Batch, Option<CommandBuffer>)>,
+    repeats: Repeats,
     /// Batches that threads took, and those of them that are submitted.
     n_taken: u64,
     n_submitted: u64,
@@ -75,7 +85,14 @@ struct State {
 impl Recorder {
     /// Batches' lists and parameters go to `arena`.
     pub(crate) fn new(context: Arc<Context>, arena: Buffer) -> Recorder {
-        Recorder { context, arena, desk: Arc::default(), threads: Vec::new(), has_begun: false }
+        Recorder {
+            context,
+            arena,
+            desk: Arc::default(),
+            threads: Vec::new(),
+            has_begun: false,
+            is_first: true,
+        }
     }
 
     /// Has a batch submitted some time.
@@ -89,21 +106,53 @@ impl Recorder {
             self.submit(batch, || {});
             return;
         }
-        state.batches.push_back(batch);
+        let is_first = std::mem::take(&mut self.is_first);
+        let mut ready = state.repeats.take(&batch.commands);
+        let is_idle = !state.is_at_work();
+        if let Some(commands) = ready.take_if(|_| is_first && is_idle) {
+            // The device has nothing to do, and waking a thread would take longer.
+            drop(state);
+            self.submit_encoded(batch, commands, || {});
+            return;
+        }
+        state.batches.push_back((batch, ready));
         drop(state);
         self.desk.work.notify_one();
     }
 
-    /// Submits a batch behind all others and behind what `before` waits for;
-    /// gives its number.
-    pub(crate) fn submit(&self, batch: Batch, before: impl FnOnce()) -> SubmissionIndex {
-        let commands = encode(&self.context, &batch.commands);
+    /// Submits a batch behind all others and behind what `before` waits for, as
+    /// whoever waits for the device does; gives its number.
+    pub(crate) fn submit(&mut self, batch: Batch, before: impl FnOnce()) -> SubmissionIndex {
+        let ready = self.desk.lock().repeats.take(&batch.commands);
+        let commands = ready.unwrap_or_else(|| encode(&self.context, &batch.commands));
         self.finish();
+        self.is_first = true;
+        self.submit_encoded(batch, commands, before)
+    }
+
+    fn submit_encoded(
+        &self,
+        batch: Batch,
+        commands: CommandBuffer,
+        before: impl FnOnce(),
+    ) -> SubmissionIndex {
         write_arena(&self.context, &self.arena, &batch);
         before();
         let index = submit(&self.context, commands);
-        self.desk.lock().keep(batch);
+        self.desk.put_away(batch);
+        self.desk.work.notify_one();
         index
+    }
+
+    /// Lets go of what is bound by commands that may come again.
+    pub(crate) fn forget(&self) {
+        self.desk.lock().repeats.forget();
+    }
+
+    /// Batches whose commands are ready for the next time.
+    #[cfg(test)]
+    pub(crate) fn n_ready(&self) -> usize {
+        self.desk.lock().repeats.n_ready()
     }
 
     /// Returns when all batches are submitted.
@@ -131,6 +180,7 @@ impl Recorder {
             // Without any whoever hands a batch over does the work.
             self.threads.extend(thread.spawn(move || desk.serve(&context, &arena)));
         }
+        self.desk.lock().repeats.is_on = !self.threads.is_empty();
     }
 }
 
@@ -154,25 +204,43 @@ impl Desk {
     fn serve(&self, context: &Context, arena: &Buffer) {
         let mut state = self.lock();
         loop {
-            if let Some(batch) = state.batches.pop_front() {
+            if let Some((batch, ready)) = state.batches.pop_front() {
                 let nth = state.n_taken;
                 state.n_taken += 1;
                 drop(state);
                 let unfinished = Unfinished { desk: self, context };
-                let commands = encode(context, &batch.commands);
+                let commands = ready.unwrap_or_else(|| encode(context, &batch.commands));
                 if self.is_next(nth) {
                     write_arena(context, arena, &batch);
                     submit(context, commands);
                 }
-                self.lock().keep(batch);
+                self.put_away(batch);
                 drop(unfinished);
                 state = self.lock();
             } else if state.is_closed {
                 return;
+            } else if let Some((commands, epoch)) = state.repeats.next() {
+                drop(state);
+                let fingerprint = fingerprint(&commands);
+                if self.lock().repeats.is_known(fingerprint) {
+                    let encoded = encode(context, &commands);
+                    let unkept = self.lock().repeats.keep((commands, encoded), epoch);
+                    drop(unkept);
+                }
+                state = self.lock();
             } else {
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
         }
+    }
+
+    /// Keeps what a submitted batch has.
+    fn put_away(&self, mut batch: Batch) {
+        let commands = std::mem::take(&mut batch.commands);
+        let unkept = self.lock().repeats.note(commands);
+        batch.commands = unkept.unwrap_or_default();
+        batch.commands.clear();
+        self.lock().keep(batch);
     }
 
     /// Waits until all batches before this one are submitted; false where they

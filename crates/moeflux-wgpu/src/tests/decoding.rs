@@ -1,6 +1,8 @@
-//! What a decoded token saves: logits that stay on the device.
+//! What a decoded token saves: logits that stay on the device, and commands that
+//! were encoded before.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use moeflux_backend::{Backend, Cols, HostMatrix, Inputs, Weight};
 use moeflux_core::quant::{Float, MatrixFormat};
@@ -74,4 +76,38 @@ fn logits_of_which_none_may_be_chosen_are_left_to_who_reads_them() {
     }
     let head = head(&mut b, &[f32::NEG_INFINITY; 1000]);
     assert_eq!(b.likeliest(0, x, head).expect("the device works"), None);
+}
+
+fn n_ready(b: &Wgpu) -> usize {
+    b.encoder.recorder.n_ready()
+}
+
+#[test]
+fn commands_that_come_again_are_encoded_before_and_do_the_same() {
+    let Some(context) = context() else { return };
+    let mut b = Wgpu::new(Arc::clone(&context), None);
+    let [acc, other, x] = [0; 3].map(|_| Cols { buf: b.alloc(1, 100), start: 0, len: 100 });
+    for (it, value) in [(acc, 0.0), (other, 0.0), (x, 1.0)] {
+        b.write(it.buf, &[value; 100]);
+    }
+    let mut total = 0.0;
+    let mut most_ready = 0;
+    for _ in 0..6 {
+        // Several batches.
+        for _ in 0..50 {
+            b.add(1, acc, x);
+            b.add(1, other, acc);
+            total += 1.0;
+        }
+        assert_eq!(b.read(acc.buf, 1).expect("the device works"), [total; 100]);
+        let until = Instant::now() + Duration::from_secs(20);
+        while n_ready(&b) == 0 && most_ready == 0 && total > 100.0 && Instant::now() < until {
+            std::thread::yield_now();
+        }
+        most_ready = most_ready.max(n_ready(&b));
+    }
+    let has_threads = std::thread::available_parallelism().is_ok_and(|it| it.get() > 1);
+    assert_eq!(most_ready > 0, has_threads);
+    b.encoder.forget(&b.bufs[0].mem.clone());
+    assert_eq!(n_ready(&b), 0);
 }
