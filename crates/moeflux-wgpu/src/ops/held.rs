@@ -21,9 +21,6 @@ use crate::encoder::{Grid, Mem};
 use crate::experts::KeptLayer;
 use crate::shader::{Shader, Variant};
 
-/// What `matvec.wgsl` calls the expert that every row gets.
-const SHARED: u32 = u32::MAX;
-
 /// Rows of activations of experts: so many that were chosen, `top_k` a row, and
 /// behind them those of the shared expert, one a row, where it goes along.
 #[derive(Clone, Copy)]
@@ -42,11 +39,6 @@ impl Choices {
     fn row(self, nth: usize) -> usize {
         if nth < self.n { nth / self.top_k } else { nth - self.n }
     }
-
-    /// What a job says of a choice.
-    fn name(self, nth: usize) -> u32 {
-        if nth < self.n { word(nth) } else { SHARED }
-    }
 }
 
 pub(crate) fn routed_experts(b: &mut Wgpu, rows: usize, op: RoutedExperts) {
@@ -64,9 +56,9 @@ pub(crate) fn routed_experts(b: &mut Wgpu, rows: usize, op: RoutedExperts) {
     if !holds_rows(rows) {
         return grouped::routed_experts(b, rows, op, (&ids, &layer));
     }
-    let chosen = Chosen { ids: &ids, layer: &layer };
     let layout = Arc::clone(&layer.layout);
     let choices = Choices { n: rows * top_k, top_k, n_shared: if goes_along { rows } else { 0 } };
+    let chosen = Chosen { ids: &ids, layer: &layer, n: choices.len(), n_chosen: choices.n };
     let (n, intermediate) = (choices.len(), layout.intermediate());
     let gate_up = b.scratch.gate_up.words(&mut b.encoder, n * 2 * intermediate);
     let activated = b.scratch.activated.words(&mut b.encoder, n * intermediate);
@@ -123,7 +115,7 @@ fn jobs_of<'a>(
 ) -> impl Iterator<Item = Job> + 'a {
     let job = move |mem: &Mem, nth: usize| Job {
         mem: mem.clone(),
-        place: Place { elements: word(which), scales: choices.name(nth) },
+        place: Place { elements: word(which), scales: 0 },
         phase: phase(matrix),
         first_row: 0,
         n_rows: matrix.rows,

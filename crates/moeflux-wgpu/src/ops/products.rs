@@ -110,11 +110,14 @@ pub(super) struct Products<'a> {
 }
 
 /// Experts that the device chose: the elements of a job's place say which
-/// matrix of an expert it means, and the scales which choice.
+/// matrix of an expert it means. The jobs of a matrix are those of all choices in turn.
 #[derive(Clone, Copy)]
 pub(super) struct Chosen<'a> {
     pub(super) ids: &'a Mem,
     pub(super) layer: &'a KeptLayer,
+    /// Choices, those of the expert that every row gets included, and those that are not.
+    pub(super) n: usize,
+    pub(super) n_chosen: usize,
 }
 
 /// Words of a job.
@@ -344,15 +347,16 @@ impl Kernel<'_> {
         let mut buffers =
             vec![jobs.weights, jobs.weights, jobs.lists, &taken.x, &taken.sums, self.y];
         let mut shader = Shader::Matvec;
-        if let Some(Chosen { ids, layer }) = self.chosen {
+        if let Some(Chosen { ids, layer, n, n_chosen }) = self.chosen {
             let buffer = layer.buffers.iter().position(|it| it.id == jobs.weights.id);
             let buffer = buffer.expect("jobs read buffers of their layer");
             params.extend([word(layer.slots.len()), word(buffer)]);
+            params.extend([word(n), word(n_chosen), 0, 0]);
             let table = layer.table.as_ref().expect("all experts of the layer are kept");
             buffers.extend([ids, table]);
             shader = Shader::MatvecChosen;
         } else {
-            params.extend([0; 2]);
+            params.extend([0; 6]);
         }
         if let Some(Taken { x, .. }) = jobs.plain {
             buffers.push(x);

@@ -16,9 +16,9 @@
 // ONCE: rows are so short, and activations so few, that a workgroup reads these
 // once for all its rows.
 //
-// CHOSEN: jobs name an expert by a choice of the device's (in the place of their
-// scales; SHARED for the one that every row gets) and one of its matrices (in that
-// of their elements).
+// CHOSEN: jobs name one of an expert's matrices (in the place of their elements), and
+// those of a matrix have the choices in turn: the device's, then the expert that every
+// row gets, once a row.
 //
 // BOTH: jobs whose phase is set, which no integers have, read activations as they
 // are, whatever DIGITS says.
@@ -35,6 +35,12 @@ struct Params {
     // Experts of the layer, and the number of the buffer that the dispatch reads.
     n_experts: u32,
     buffer: u32,
+    // Choices that every matrix meets, one after the other, and those of them that
+    // the device made.
+    n_choices: u32,
+    n_chosen: u32,
+    unused_a: u32,
+    unused_b: u32,
     ends: array<vec4<u32>, 2>,
 }
 
@@ -76,7 +82,6 @@ struct Params {
 @group(0) @binding(8) var<storage, read> table: array<u32>;
 
 const MATRICES: u32 = 3u;
-const SHARED: u32 = 0xffffffffu;
 #end
 
 const SLOTS: u32 = VLANES / LANES;
@@ -113,9 +118,11 @@ fn main(
     let of_job = n.x;
 #end
 #if CHOSEN
+    // Which choice a job names follows from its number: nobody waits for the job.
+    let choice = job_idx % p.n_choices;
+    let its = chosen[min(choice, p.n_chosen - 1u)];
     var job = job_at(p.jobs, job_idx);
-    var expert = p.n_experts;
-    if (job.scales != SHARED) { expert = min(chosen[job.scales], p.n_experts - 1u); }
+    let expert = select(p.n_experts, min(its, p.n_experts - 1u), choice < p.n_chosen);
     let place = (expert * MATRICES + job.elements) * 2u;
     job.elements = table[place];
     job.scales = table[place + 1u];
