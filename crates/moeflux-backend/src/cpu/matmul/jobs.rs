@@ -8,6 +8,8 @@ use moeflux_core::quant::{MatrixFormat, MatrixView};
 use super::arranged::{Input, Inputs};
 use super::{FullProduct, IntegerProduct, Quantised, full, integer_rows};
 use crate::cpu::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::isa::Level;
 use crate::cpu::pool::{Pool, SharedMut};
 
 /// `out[i] = weight · x[i]` for every row `i` of a selection.
@@ -119,8 +121,8 @@ fn run_checked(
         }
         return;
     }
-    let task_cost = (total / (pool.n_threads() * TASKS_PER_THREAD)).max(TASK_COST);
-    cut(jobs, task_cost, tasks);
+    let task_cost = total / (pool.n_threads() * TASKS_PER_THREAD);
+    cut(isa, jobs, task_cost.clamp(TASK_COST, LARGE_TASK_COST), tasks);
     let run = |i: usize| {
         let at = in_lanes(i, tasks.len(), pool.n_threads());
         let Task { job, rows } = &tasks[at];
@@ -141,8 +143,14 @@ fn in_lanes(i: usize, n_tasks: usize, n_lanes: usize) -> usize {
 
 /// Rows of the matrix that kernels like to take together.
 const BLOCK_ROWS: usize = 16;
-/// The same with so many rows of activations.
-const MANY_BLOCK_ROWS: usize = 64;
+/// The same with so many rows of activations: whole panels.
+fn many_block_rows(isa: Isa) -> usize {
+    match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => 48,
+        _ => 64,
+    }
+}
 /// Rows of activations that make them better.
 const MANY_ROWS: usize = 4;
 
@@ -153,14 +161,18 @@ pub(super) const FORK_COST: usize = 80 << 10;
 const WAKE_COST: usize = 750 << 10;
 /// The least that is worth a task.
 const TASK_COST: usize = 40 << 10;
+/// The most where there are many: a third of a millisecond of arithmetic, as nobody knows which
+/// thread is the slower one.
+const LARGE_TASK_COST: usize = 16 << 20;
 /// Leaves the caller something to take when a worker comes late.
 const TASKS_PER_THREAD: usize = 4;
 
 /// Cuts all jobs into tasks of about that cost.
-fn cut(jobs: &[MatmulJob<'_>], task_cost: usize, tasks: &mut Vec<Task>) {
+fn cut(isa: Isa, jobs: &[MatmulJob<'_>], task_cost: usize, tasks: &mut Vec<Task>) {
     tasks.clear();
     for (i, job) in jobs.iter().enumerate() {
-        let block_rows = if job.x_rows.len() < MANY_ROWS { BLOCK_ROWS } else { MANY_BLOCK_ROWS };
+        let is_many = job.x_rows.len() >= MANY_ROWS;
+        let block_rows = if is_many { many_block_rows(isa) } else { BLOCK_ROWS };
         let n_blocks = job.weight.rows.div_ceil(block_rows);
         let n_parts = (job.cost() * job.weight.rows).div_ceil(task_cost).clamp(1, n_blocks.max(1));
         let end = |part: usize| (n_blocks * part / n_parts * block_rows).min(job.weight.rows);
@@ -327,6 +339,17 @@ impl<'a> OutPart<'a> {
         }
     }
 
+    /// The outputs of some matrix rows for the `i`-th row of the activations.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    pub(super) fn row(&mut self, i: usize, rows: Range<usize>) -> &mut [f32] {
+        assert!(self.rows.start <= rows.start && rows.end <= self.rows.end, "rows of another task");
+        let start = self.out.start(i);
+        // SAFETY: by the contract of `new` this is the only user of these rows' outputs, and the
+        // slice borrows it.
+        unsafe { self.out.data.slice(start + rows.start..start + rows.end) }
+    }
+
     /// Writes the outputs of matrix rows `row..` for the `i`-th row of the
     /// activations.
     #[inline]
@@ -352,6 +375,41 @@ impl<'a> OutPart<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The tasks of matrices of so many rows, 64 columns each, times `n` rows.
+    fn tasks_of(rows: &[usize], n: usize, task_cost: usize) -> Vec<(usize, Range<usize>)> {
+        let format = MatrixFormat::Dense(moeflux_core::quant::Float::BF16);
+        let (mut out, x, mut tasks) = (vec![0.0; 0], vec![0.0; n * 64], Vec::new());
+        let data = SharedMut::new(&mut out);
+        let all = RowMap::Range { first: 0, n };
+        let job = |rows: &usize| MatmulJob {
+            weight: MatrixView {
+                rows: *rows,
+                cols: 64,
+                format,
+                weight: &[],
+                scales: &[],
+                biases: &[],
+            },
+            x: Activations::Full(FloatRows { data: &x, stride: 64, cols: 64 }),
+            x_rows: all,
+            out: OutRows { data, stride: *rows, first_col: 0, rows: all },
+        };
+        cut(Isa::SCALAR, &rows.iter().map(job).collect::<Vec<_>>(), task_cost, &mut tasks);
+        tasks.into_iter().map(|it| (it.job, it.rows)).collect()
+    }
+
+    #[test]
+    fn tasks_are_whole_panels_of_about_the_cost_asked_for() {
+        let row_cost = 2 * 64 + 8 * 64;
+        let tasks = tasks_of(&[200, 64, 1], 8, 64 * row_cost);
+        assert_eq!(
+            tasks,
+            [(0, 0..64), (0, 64..128), (0, 128..192), (0, 192..200), (1, 0..64), (2, 0..1)]
+        );
+        assert_eq!(tasks_of(&[200], 8, 200 * row_cost), [(0, 0..200)]);
+        assert_eq!(tasks_of(&[40], 1, 1), [(0, 0..16), (0, 16..32), (0, 32..40)]);
+    }
 
     #[test]
     fn threads_that_take_turns_get_tasks_in_a_row() {

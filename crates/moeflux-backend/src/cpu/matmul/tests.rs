@@ -237,10 +237,12 @@ fn every_isa_gives_the_bits_of_scalar_for_many_rows_of_activations() {
         }
     }
     let affine = Affine { bits: 4, group_size: 64, params: Float::BF16 };
-    // More than a kernel takes at a time; of 46 rows one is left.
-    for (rows, n) in [(3, 40), (19, 46)] {
-        let matrix = TestMatrix::new(&mut noise, rows, 18432, MatrixFormat::Affine(affine));
-        let x: Vec<f32> = (0..n * 18432).map(|_| noise.float()).collect();
+    // More than a kernel takes at a time, of activations, of columns and of rows: of 59 rows three
+    // are left, of four tiles two, and of seven twice two.
+    let large = [(3, 18432, 58), (19, 18432, 59), (64, 1088, 5), (112, 1088, 4), (112, 576, 3)];
+    for (rows, cols, n) in large {
+        let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Affine(affine));
+        let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
         check_integer(&matrix, affine, &x);
     }
 }

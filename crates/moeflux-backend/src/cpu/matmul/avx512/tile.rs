@@ -11,23 +11,22 @@ use super::ROWS;
 use super::ahead::Ahead;
 use super::columns::unpack_tile;
 use super::panel::Params;
-use super::vector::{Lanes, load_64, load_floats, store_floats};
+use super::vector::{Lanes, load_64, load_floats, store_first, store_floats};
 use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::jobs::OutPart;
 
-/// Tiles of sixteen rows of the matrix that are multiplied together.
-const TILES: usize = 2;
-/// Rows of the matrix that are unpacked together.
-const PANEL_ROWS: usize = TILES * ROWS;
-/// Columns that are unpacked together: a panel takes two thirds of the first cache.
-const BLOCK_COLS: usize = 1024;
+/// Tiles of sixteen rows of the matrix that are multiplied together, at most.
+const TILES: usize = 3;
+/// Columns that are unpacked together: a panel takes half of the first cache.
+const BLOCK_COLS: usize = 512;
 /// Columns of a line.
 const LINE_COLS: usize = 4;
-/// Rows of activations that are multiplied together: with two digits and two
+/// Rows of activations that are multiplied together: with two digits and three
 /// tiles, their sums take 24 of 32 registers.
-const X_ROWS: usize = 3;
-/// Activations of one pass, half of the second cache.
-const PASS_BYTES: usize = 512 << 10;
+const X_ROWS: usize = 2;
+/// Activations of one pass, for which a panel is unpacked once: all threads read
+/// them from the third cache.
+const PASS_BYTES: usize = 2 << 20;
 
 /// The two sums of sixteen outputs.
 #[derive(Clone, Copy)]
@@ -58,21 +57,29 @@ pub(super) fn integer_rows<const BITS: usize, const GROUP: usize>(
     out: &mut OutPart<'_>,
 ) {
     let mut scratch = SCRATCH.take();
-    scratch.weights.resize(PANEL_ROWS * BLOCK_COLS / size_of::<Lanes>(), Lanes::ZERO);
+    scratch.weights.resize(TILES * ROWS * BLOCK_COLS / size_of::<Lanes>(), Lanes::ZERO);
     let n = product.x_rows.len();
     let per_pass = PASS_BYTES / (product.weight.cols * product.x.n_digits());
     let per_pass = per_pass.max(1).next_multiple_of(X_ROWS);
     for first in (0..n).step_by(per_pass) {
         let x_rows = first..n.min(first + per_pass);
-        for row in rows.clone().step_by(PANEL_ROWS) {
-            let panel_rows = row..rows.end.min(row + PANEL_ROWS);
-            let is_last = panel_rows.end == rows.end && x_rows.end == n;
+        let mut left = rows.clone();
+        while !left.is_empty() {
+            let row = left.start;
+            left.start = rows.end.min(row + panel_tiles(left.len()) * ROWS);
+            let is_last = left.is_empty() && x_rows.end == n;
             let panel =
-                Panel { product: &product, rows: panel_rows, x_rows: x_rows.clone(), is_last };
+                Panel { product: &product, rows: row..left.start, x_rows: x_rows.clone(), is_last };
             panel.run::<BITS, GROUP>(&mut scratch, out);
         }
     }
     SCRATCH.set(scratch);
+}
+
+/// Tiles of the next panel, where so many rows are left.
+fn panel_tiles(n_rows: usize) -> usize {
+    // Four are better two and two.
+    if n_rows.div_ceil(ROWS) == 4 { 2 } else { n_rows.div_ceil(ROWS).min(TILES) }
 }
 
 /// Some rows of the matrix times some rows of the activations.
@@ -97,13 +104,14 @@ impl Panel<'_> {
         let n_tiles = self.rows.len().div_ceil(ROWS);
         let cols = self.product.weight.cols;
         params.fill(self.product, self.rows.clone());
-        sums.clear();
-        sums.resize(self.x_rows.len() * n_tiles, Sums { acc: Lanes::ZERO, off: Lanes::ZERO });
+        let n_sums = self.x_rows.len().next_multiple_of(X_ROWS) * n_tiles;
+        if sums.len() < n_sums {
+            sums.resize(n_sums, Sums { acc: Lanes::ZERO, off: Lanes::ZERO });
+        }
         let n_times = self.x_rows.len().div_ceil(X_ROWS) * self.product.n_groups();
-        let mut ahead = Ahead::new(self.product, (&self.rows, PANEL_ROWS), self.is_last, n_times);
+        let mut ahead = Ahead::new(self.product, (&self.rows, TILES * ROWS), self.is_last, n_times);
         for col in (0..cols).step_by(BLOCK_COLS) {
             let cols = col..cols.min(col + BLOCK_COLS);
-            let is_last = cols.end == self.product.weight.cols;
             let n_lines = cols.len() / LINE_COLS;
             for (row, out) in self.rows.clone().step_by(ROWS).zip(weights.chunks_exact_mut(n_lines))
             {
@@ -111,39 +119,11 @@ impl Panel<'_> {
                 unpack_tile::<BITS>(self.product, rows, cols.clone(), out);
             }
             let block = Block { panel: self, weights: &weights[..n_tiles * n_lines], params, cols };
-            let mut left = self.x_rows.clone();
-            while !left.is_empty() {
-                let first = left.start;
-                // Four are better two and two.
-                let n = if left.len() == 4 { 2 } else { left.len().min(X_ROWS) };
-                left.start += n;
-                let x_rows = first..left.start;
-                if is_last {
-                    x_rows.clone().for_each(|i| out.ask(i, self.rows.clone()));
-                }
-                let at = (first - self.x_rows.start) * n_tiles;
-                let sums = &mut sums[at..at + n * n_tiles];
-                block.add::<GROUP>(x_rows.clone(), sums, &mut ahead);
-                if is_last {
-                    self.finish(x_rows, sums, out);
-                }
+            let sums = sums.chunks_exact_mut(X_ROWS * n_tiles);
+            for (first, sums) in self.x_rows.clone().step_by(X_ROWS).zip(sums) {
+                let x_rows = first..self.x_rows.end.min(first + X_ROWS);
+                block.add::<GROUP>(x_rows, sums, &mut ahead, out);
             }
-        }
-    }
-
-    /// Writes the outputs of some rows of the activations.
-    #[inline]
-    #[target_feature(enable = "avx512f")]
-    fn finish(&self, x_rows: Range<usize>, sums: &[Sums], out: &mut OutPart<'_>) {
-        let rows = self.rows.clone().step_by(ROWS);
-        let outputs = x_rows.flat_map(|i| rows.clone().map(move |row| (i, row)));
-        for ((i, row), sums) in outputs.zip(sums) {
-            let mut total = [0.0; ROWS];
-            store_floats(
-                &mut total,
-                _mm512_add_ps(load_floats(&sums.acc.0), load_floats(&sums.off.0)),
-            );
-            out.put(i, row, &total[..ROWS.min(self.rows.end - row)]);
         }
     }
 }
@@ -157,18 +137,20 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// Adds the products with some rows of the activations.
+    /// Adds the products with some rows of the activations, and writes the
+    /// outputs if these columns are the last.
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni,fma")]
     fn add<const GROUP: usize>(
         &self,
         x_rows: Range<usize>,
         sums: &mut [Sums],
         ahead: &mut Ahead<'_>,
+        out: &mut OutPart<'_>,
     ) {
         match GROUP {
-            32 => self.add_groups::<8>(x_rows, sums, ahead),
-            64 => self.add_groups::<16>(x_rows, sums, ahead),
-            _ => self.add_groups::<32>(x_rows, sums, ahead),
+            32 => self.add_groups::<8>(x_rows, sums, ahead, out),
+            64 => self.add_groups::<16>(x_rows, sums, ahead, out),
+            _ => self.add_groups::<32>(x_rows, sums, ahead, out),
         }
     }
 
@@ -180,37 +162,51 @@ impl Block<'_> {
         x_rows: Range<usize>,
         sums: &mut [Sums],
         ahead: &mut Ahead<'_>,
+        out: &mut OutPart<'_>,
     ) {
-        let is_pair = sums.len() > x_rows.len();
-        match (x_rows.len(), is_pair, self.panel.product.x.n_digits()) {
-            (1, false, 1) => self.multiply::<LINES, 1, 1, 1>(x_rows, sums, ahead),
-            (2, false, 1) => self.multiply::<LINES, 1, 2, 1>(x_rows, sums, ahead),
-            (_, false, 1) => self.multiply::<LINES, 1, 3, 1>(x_rows, sums, ahead),
-            (1, true, 1) => self.multiply::<LINES, 1, 1, 2>(x_rows, sums, ahead),
-            (2, true, 1) => self.multiply::<LINES, 1, 2, 2>(x_rows, sums, ahead),
-            (_, true, 1) => self.multiply::<LINES, 1, 3, 2>(x_rows, sums, ahead),
-            (1, false, _) => self.multiply::<LINES, 2, 1, 1>(x_rows, sums, ahead),
-            (2, false, _) => self.multiply::<LINES, 2, 2, 1>(x_rows, sums, ahead),
-            (_, false, _) => self.multiply::<LINES, 2, 3, 1>(x_rows, sums, ahead),
-            (1, true, _) => self.multiply::<LINES, 2, 1, 2>(x_rows, sums, ahead),
-            (2, true, _) => self.multiply::<LINES, 2, 2, 2>(x_rows, sums, ahead),
-            (_, true, _) => self.multiply::<LINES, 2, 3, 2>(x_rows, sums, ahead),
+        let n_tiles = self.panel.rows.len().div_ceil(ROWS);
+        // A dot is summed in so many parts that about twelve sums are on their way.
+        match (x_rows.len(), n_tiles, self.panel.product.x.n_digits()) {
+            (1, 1, 1) => self.multiply::<LINES, 1, 1, 1, 4>(x_rows, sums, ahead, out),
+            (1, 2, 1) => self.multiply::<LINES, 1, 1, 2, 4>(x_rows, sums, ahead, out),
+            (1, _, 1) => self.multiply::<LINES, 1, 1, 3, 4>(x_rows, sums, ahead, out),
+            (_, 1, 1) => self.multiply::<LINES, 1, 2, 1, 4>(x_rows, sums, ahead, out),
+            (_, 2, 1) => self.multiply::<LINES, 1, 2, 2, 2>(x_rows, sums, ahead, out),
+            (_, _, 1) => self.multiply::<LINES, 1, 2, 3, 2>(x_rows, sums, ahead, out),
+            (1, 1, _) => self.multiply::<LINES, 2, 1, 1, 4>(x_rows, sums, ahead, out),
+            (1, 2, _) => self.multiply::<LINES, 2, 1, 2, 2>(x_rows, sums, ahead, out),
+            (1, _, _) => self.multiply::<LINES, 2, 1, 3, 2>(x_rows, sums, ahead, out),
+            (_, 1, _) => self.multiply::<LINES, 2, 2, 1, 2>(x_rows, sums, ahead, out),
+            (_, 2, _) => self.multiply::<LINES, 2, 2, 2, 1>(x_rows, sums, ahead, out),
+            (_, _, _) => self.multiply::<LINES, 2, 2, 3, 1>(x_rows, sums, ahead, out),
         }
     }
 
-    /// As [`add`](Block::add), `X` rows of `DIGITS` digits with `N` tiles.
+    /// As [`add`](Block::add), `X` rows of `DIGITS` digits with `N` tiles, each
+    /// dot in `PARTS`.
     #[inline(never)]
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni,fma")]
-    fn multiply<const LINES: usize, const DIGITS: usize, const X: usize, const N: usize>(
+    fn multiply<
+        const LINES: usize,
+        const DIGITS: usize,
+        const X: usize,
+        const N: usize,
+        const PARTS: usize,
+    >(
         &self,
         x_rows: Range<usize>,
         sums: &mut [Sums],
         ahead: &mut Ahead<'_>,
+        out: &mut OutPart<'_>,
     ) {
+        let is_last = self.cols.end == self.panel.product.weight.cols;
+        if is_last {
+            x_rows.clone().for_each(|i| out.ask(i, self.panel.rows.clone()));
+        }
         let first_group = self.cols.start / (LINES * LINE_COLS);
         let n_groups = self.cols.len() / (LINES * LINE_COLS);
         let mut x = [Input::<DIGITS>::NONE; X];
-        for (x, i) in x.iter_mut().zip(x_rows) {
+        for (x, i) in x.iter_mut().zip(x_rows.clone()) {
             *x = Input::new(self.panel.product, i, first_group);
         }
         let mut tiles = [Tile::<LINES>::NONE; N];
@@ -222,16 +218,19 @@ impl Block<'_> {
             };
         }
         let (sums, _) = sums.as_chunks_mut::<N>();
+        let sums = &mut sums[..X];
         let mut acc = [[_mm512_setzero_ps(); N]; X];
         let mut off = acc;
-        for i in 0..X {
-            for t in 0..N {
-                (acc[i][t], off[i][t]) =
-                    (load_floats(&sums[i][t].acc.0), load_floats(&sums[i][t].off.0));
+        if first_group > 0 {
+            for i in 0..X {
+                for t in 0..N {
+                    (acc[i][t], off[i][t]) =
+                        (load_floats(&sums[i][t].acc.0), load_floats(&sums[i][t].off.0));
+                }
             }
         }
         for g in 0..n_groups {
-            let dots = dots::<LINES, DIGITS, X, N>(&tiles, &x, g);
+            let dots = dots::<LINES, DIGITS, X, N, PARTS>(&tiles, &x, g);
             ahead.ask();
             for t in 0..N {
                 let (scale, bias) =
@@ -243,7 +242,14 @@ impl Block<'_> {
                 }
             }
         }
-        for i in 0..X {
+        for (i, row) in x_rows.enumerate() {
+            if is_last {
+                let out = out.row(row, self.panel.rows.clone());
+                for (t, out) in out.chunks_mut(ROWS).enumerate().take(N) {
+                    store_first(out, _mm512_add_ps(acc[i][t], off[i][t]));
+                }
+                continue;
+            }
             for t in 0..N {
                 store_floats(&mut sums[i][t].acc.0, acc[i][t]);
                 store_floats(&mut sums[i][t].off.0, off[i][t]);
@@ -263,7 +269,7 @@ struct Input<'a, const DIGITS: usize> {
 impl<'a, const DIGITS: usize> Input<'a, DIGITS> {
     const NONE: Self = Input { q: [&[]; DIGITS], s: &[], st: &[] };
 
-    #[inline]
+    #[inline(always)]
     fn new(product: &IntegerProduct<'a>, i: usize, group: usize) -> Self {
         let (x, row) = (product.x, product.x_rows.at(i));
         let mut q: [&[i8]; DIGITS] = [&[]; DIGITS];
@@ -292,13 +298,19 @@ const UNROLLED: usize = 4;
 /// The dots of the `g`-th group.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
-fn dots<const LINES: usize, const DIGITS: usize, const X: usize, const N: usize>(
+fn dots<
+    const LINES: usize,
+    const DIGITS: usize,
+    const X: usize,
+    const N: usize,
+    const PARTS: usize,
+>(
     tiles: &[Tile<'_, LINES>; N],
     x: &[Input<'_, DIGITS>; X],
     g: usize,
 ) -> [[__m512i; N]; X] {
     let zero = _mm512_setzero_si512();
-    let mut dots = [[[zero; N]; DIGITS]; X];
+    let mut dots = [[[[zero; N]; DIGITS]; X]; PARTS];
     let mut lines = [&[Lanes::ZERO; LINES]; N];
     for (lines, tile) in lines.iter_mut().zip(tiles) {
         *lines = &tile.lines[g];
@@ -320,7 +332,7 @@ fn dots<const LINES: usize, const DIGITS: usize, const X: usize, const N: usize>
                     let four = i32::from_le_bytes(fours[i][digit][k].map(|it: i8| it as u8));
                     let four = _mm512_set1_epi32(four);
                     for t in 0..N {
-                        let sum = &mut dots[i][digit][t];
+                        let sum = &mut dots[k % PARTS][i][digit][t];
                         *sum = _mm512_dpbusd_epi32(*sum, weights[t], four);
                     }
                 }
@@ -330,11 +342,17 @@ fn dots<const LINES: usize, const DIGITS: usize, const X: usize, const N: usize>
     let mut out = [[zero; N]; X];
     for i in 0..X {
         for t in 0..N {
-            let high = dots[i][0][t];
+            let mut sums = [zero; DIGITS];
+            for part in dots {
+                for digit in 0..DIGITS {
+                    sums[digit] = _mm512_add_epi32(sums[digit], part[i][digit][t]);
+                }
+            }
+            let high = sums[0];
             out[i][t] = if DIGITS == 1 {
                 high
             } else {
-                _mm512_add_epi32(_mm512_slli_epi32::<8>(high), dots[i][DIGITS - 1][t])
+                _mm512_add_epi32(_mm512_slli_epi32::<8>(high), sums[DIGITS - 1])
             };
         }
     }

@@ -70,6 +70,16 @@ pub(in crate::cpu::matmul) fn store_64(out: &mut [u8], value: __m512i) {
     unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), value) };
 }
 
+/// As many of the lanes as `out` takes, at most sixteen.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn store_first(out: &mut [f32], value: __m512) {
+    let n = out.len();
+    assert!(n <= 16);
+    // SAFETY: the mask lets only the slice's own elements be written.
+    unsafe { _mm512_mask_storeu_ps(out.as_mut_ptr(), ((1u32 << n) - 1) as u16, value) };
+}
+
 /// Of 16 elements of two bytes each: `low` in the lower halves of 32-bit lanes,
 /// `high` in the upper.
 #[inline]
