@@ -17,8 +17,8 @@ use crate::cpu::matmul::jobs::OutPart;
 
 /// Tiles of sixteen rows of the matrix that are multiplied together, at most.
 const TILES: usize = 3;
-/// Columns that are unpacked together: a panel takes half of the first cache.
-const BLOCK_COLS: usize = 512;
+/// Columns that are unpacked together: a panel takes three quarters of the first cache.
+const BLOCK_COLS: usize = 768;
 /// Columns of a line.
 const LINE_COLS: usize = 4;
 /// Rows of activations that are multiplied together: with two digits and three
