@@ -98,3 +98,43 @@ impl ExpertBank {
         self.layers.iter().flatten().map(|it| it.layout.record_bytes()).max().unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quant::{Float, MatrixFormat};
+    use crate::{GateUp, MatrixLayout, PartSpan};
+
+    /// A layer whose matrices begin at these bytes of a record.
+    fn layer(n_experts: usize, offsets: [usize; 3], source: ExtentSource) -> ExpertBank {
+        let nothing = PartSpan { extent: 0, offset: 1, len: 0 };
+        let [gate, up, down] = offsets.map(|offset| MatrixLayout {
+            rows: 2,
+            cols: 2,
+            format: MatrixFormat::Dense(Float::F32),
+            weight: PartSpan { extent: 0, offset, len: 16 },
+            scales: nothing,
+            biases: nothing,
+        });
+        let gate_up = GateUp::Split { gate, up };
+        let layout = Arc::new(ExpertLayout { extents: vec![64], gate_up, down });
+        let layer = LayerBank { n_experts, layout, sources: vec![source] };
+        ExpertBank { files: Vec::new(), layers: vec![None, Some(layer)] }
+    }
+
+    #[test]
+    fn records_are_aligned_where_all_their_parts_are() {
+        let strided = |base, stride| ExtentSource::Strided { file: FileIdx(0), base, stride };
+        let listed =
+            |all: &[u64]| ExtentSource::Listed(all.iter().map(|it| (FileIdx(0), *it)).collect());
+        let parts = [0, 16, 48];
+        assert!(layer(3, parts, strided(32, 4096)).is_aligned(16));
+        assert!(layer(2, parts, listed(&[4096, 16])).is_aligned(16));
+        assert!(layer(1, parts, strided(32, 100)).is_aligned(16));
+        assert!(!layer(3, parts, strided(32, 100)).is_aligned(16));
+        assert!(!layer(3, parts, strided(40, 4096)).is_aligned(16));
+        assert!(!layer(2, parts, listed(&[4096, 24])).is_aligned(16));
+        assert!(!layer(3, [0, 24, 48], strided(32, 4096)).is_aligned(16));
+        assert!(layer(3, [0, 24, 48], strided(32, 4096)).is_aligned(8));
+    }
+}

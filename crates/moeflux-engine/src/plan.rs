@@ -150,17 +150,17 @@ impl Declared {
     }
 }
 
-/// Bytes that copies of experts take for a device that shares the memory, and
-/// may read the cache.
-fn copies(plan: &Plan, asked: Option<u64>, reads: bool) -> u64 {
-    let few = DEVICE_TOKENS * plan.working_set_bytes;
+/// Bytes that copies of experts, of all or of those that a token needs, take for
+/// a device that shares the memory, and may read the cache.
+fn copies((all, of_token): (u64, u64), asked: Option<u64>, reads: bool) -> u64 {
+    let few = DEVICE_TOKENS * of_token;
     let wanted = match asked {
         Some(bytes) => bytes,
         // A device that has all experts routes without being asked.
-        None if reads && few < plan.expert_bytes => 0,
+        None if reads && few < all => 0,
         None => few,
     };
-    wanted.min(plan.expert_bytes)
+    wanted.min(all)
 }
 
 /// Plans for a checkpoint whose experts are at `bank`.
@@ -220,7 +220,8 @@ pub(crate) fn plan(
     if limits.shares_memory {
         let reads = limits.reads_cache && plan.io_mode != IoMode::Mmap;
         let reads = reads && bank.is_aligned(EXPERT_ALIGN);
-        plan.device_expert_bytes = Some(copies(&plan, options.device_cache, reads));
+        plan.device_expert_bytes =
+            Some(copies((plan.expert_bytes, working_set_bytes), options.device_cache, reads));
     }
     let cache = |plan: &Plan| match (plan.io_mode, options.expert_cache) {
         (IoMode::Mmap, _) => plan.expert_bytes,
@@ -359,4 +360,25 @@ fn scratch(declared: &Declared, bank: &ExpertBank, chunk: usize) -> u64 {
 fn tokenizer_bytes(checkpoint: &Checkpoint) -> u64 {
     let path = checkpoint.companion("tokenizer.json");
     path.and_then(|it| it.metadata().ok()).map_or(0, |it| it.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::copies;
+
+    #[test]
+    fn experts_are_copied_where_somebody_says_so_or_all_of_them_or_they_cannot_be_read() {
+        let (large, small) = ((1000, 100), (150, 100));
+        for (of, asked, reads, want) in [
+            (large, None, true, 0),
+            (large, None, false, 200),
+            (large, Some(70), true, 70),
+            (large, Some(0), false, 0),
+            (large, Some(5000), true, 1000),
+            (small, None, true, 150),
+            (small, None, false, 150),
+        ] {
+            assert_eq!(copies(of, asked, reads), want, "{of:?}, {asked:?}, {reads}");
+        }
+    }
 }
