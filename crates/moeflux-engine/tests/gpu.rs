@@ -99,8 +99,7 @@ impl Sink for Deaf {
 fn answers_take_the_tokens_that_logits_name_although_these_stay_on_the_device() {
     let Some(options) = options(Activations::Int16) else { return };
     let mut kept = turn();
-    let golden = std::env::var_os("MOEFLUX_GOLDEN").map_or_else(golden_dir, PathBuf::from);
-    let engine = open(&golden.join("../../../moeflux-cli/demo"), &options, &mut kept);
+    let engine = open(&demo(), &options, &mut kept);
     let tokenizer = engine.tokenizer().unwrap();
     let prompt: Vec<TokenId> = (1..20).map(TokenId).collect();
     let tokens = greedy(&engine, &prompt, 12);
@@ -112,6 +111,38 @@ fn answers_take_the_tokens_that_logits_name_although_these_stay_on_the_device() 
     generate(&mut session, &tokenizer, prompt, &options, &mut Deaf).unwrap();
     let made = &session.tokens()[prompt.tokens.len()..];
     assert!(made.len() > 1 && tokens.starts_with(made), "{made:?} of {tokens:?}");
+}
+
+/// The demo model.
+fn demo() -> PathBuf {
+    let golden = std::env::var_os("MOEFLUX_GOLDEN").map_or_else(golden_dir, PathBuf::from);
+    golden.join("../../../moeflux-cli/demo")
+}
+
+#[test]
+fn a_prompt_may_want_more_experts_than_the_cache_holds() {
+    let Some(options) = options(Activations::Int16) else { return };
+    let mut kept = turn();
+    let resident = EngineOptions { device_cache: Some(u64::MAX), ..options.clone() };
+    let resident = open(&demo(), &resident, &mut kept);
+    let tokens: Vec<TokenId> = (100..148).map(TokenId).collect();
+    let want = bits(&resident, &tokens, usize::MAX);
+    let (record, top_k) = (resident.plan().record_bytes, resident.shape().top_k as u64);
+    for device_cache in [0, 3 * record] {
+        let streamed = EngineOptions {
+            expert_io: IoChoice::Pread,
+            // A page more at most for each.
+            expert_cache: Some((top_k + 1) * (record + 4096)),
+            device_cache: Some(device_cache),
+            chunk: Some(tokens.len()),
+            ..options.clone()
+        };
+        let engine = open(&demo(), &streamed, &mut kept);
+        assert!(bits(&engine, &tokens, usize::MAX) == want, "{device_cache} bytes there");
+        let stats = engine.stats();
+        let wanted = (stats.hits + stats.misses) / engine.shape().n_moe_layers as u64;
+        assert!(wanted > 2 * stats.n_slots as u64, "{stats:?}");
+    }
 }
 
 fn bits(engine: &Engine, tokens: &[TokenId], chunk: usize) -> Vec<u32> {
