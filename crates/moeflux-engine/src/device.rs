@@ -7,6 +7,7 @@ use std::path::Path;
 use moeflux_backend::Backend;
 use moeflux_backend::cpu::limits::LimitProbe;
 use moeflux_backend::cpu::{Cpu, Isa};
+use moeflux_core::ExpertBank;
 
 pub use self::measured::{DeviceTuning, GpuLimits, GpuProduct};
 pub(crate) use self::measured::{gpu_limits, gpu_products, products, tune};
@@ -81,9 +82,6 @@ pub fn devices(tuning: Option<&Path>) -> Vec<DeviceFacts> {
     gpu::devices(tuning)
 }
 
-/// Where parts of experts begin that a device reads in the cache, in bytes.
-pub(crate) const EXPERT_ALIGN: usize = 16;
-
 /// What a device asks of a plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceLimits {
@@ -93,9 +91,8 @@ pub(crate) struct DeviceLimits {
     pub(crate) max_chosen: usize,
     /// Whether it has no memory of its own.
     pub(crate) shares_memory: bool,
-    /// Whether it reads experts in the cache that begin at multiples of
-    /// [`EXPERT_ALIGN`].
-    pub(crate) reads_cache: bool,
+    /// Whether it can read experts in the cache.
+    pub(crate) reads_cache: fn(&ExpertBank) -> bool,
 }
 
 impl DeviceLimits {
@@ -109,7 +106,7 @@ impl DeviceLimits {
                 max_buffer_bytes: u64::MAX,
                 max_chosen: usize::MAX,
                 shares_memory: false,
-                reads_cache: false,
+                reads_cache: |_| false,
             }),
             Device::Gpu(index) => gpu::limits(index),
         }
@@ -181,7 +178,9 @@ mod gpu {
     use std::path::Path;
 
     use moeflux_backend::Backend;
-    use moeflux_wgpu::{AdapterFacts, Context, MAX_EXPERTS, OpenError, Wgpu, adapters, n_tuned};
+    use moeflux_wgpu::{
+        AdapterFacts, Context, MAX_EXPERTS, OpenError, Wgpu, adapters, n_tuned, reads_in_place,
+    };
 
     use super::{DeviceFacts, DeviceLimits, Opening, refuse};
     use crate::error::EngineError;
@@ -217,7 +216,7 @@ mod gpu {
             max_buffer_bytes: facts.max_binding_bytes,
             max_chosen: MAX_CHOSEN,
             shares_memory: facts.is_unified,
-            reads_cache: facts.reads_host,
+            reads_cache: if facts.reads_host { reads_in_place } else { |_| false },
         })
     }
 

@@ -6,7 +6,7 @@ use moeflux_core::checkpoint::{Checkpoint, Claims, Config};
 use moeflux_core::manifest::Manifest;
 use moeflux_store::{IoMode, MemoryLimit, gate, usable_memory};
 
-use crate::device::{DeviceLimits, EXPERT_ALIGN};
+use crate::device::DeviceLimits;
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::load::{LoadError, Survey};
@@ -218,8 +218,7 @@ pub(crate) fn plan(
     let explicit = options.expert_cache.is_some();
     plan.io_mode = gate(options.expert_io, plan.expert_bytes, memory.total, explicit);
     if limits.shares_memory {
-        let reads = limits.reads_cache && plan.io_mode != IoMode::Mmap;
-        let reads = reads && bank.is_aligned(EXPERT_ALIGN);
+        let reads = plan.io_mode != IoMode::Mmap && (limits.reads_cache)(bank);
         plan.device_expert_bytes =
             Some(copies((plan.expert_bytes, working_set_bytes), options.device_cache, reads));
     }

@@ -41,5 +41,5 @@ pub use backend::Wgpu;
 pub use context::{AdapterFacts, Context, OpenError, adapters};
 pub use layout::{Form, Layout, Tiles};
 pub use measure::Stream;
-pub use ops::MAX_EXPERTS;
+pub use ops::{MAX_EXPERTS, reads_in_place};
 pub use tuning::{ProductProbe, ProductShape, ProductTime, TuneOptions, Tuning, n_tuned};

@@ -3,13 +3,23 @@
 
 use moeflux_backend::{ExpertCall, Experts};
 use moeflux_core::quant::MatrixFormat;
-use moeflux_core::{Expert, MatrixLayout};
+use moeflux_core::{Expert, ExpertBank, MatrixLayout};
 
 use super::moe::{Call, EXPERT_ROWS, Found, Group};
 use crate::arena::{Place, as_stored};
 use crate::backend::Wgpu;
 use crate::experts::empty_view;
 use crate::imports::{Lying, Reach};
+
+/// Where parts of experts have to begin, in bytes.
+const ALIGN: usize = 16;
+
+/// Whether products can read all of these experts where the store puts them, on a
+/// device that shares the host's memory.
+pub fn reads_in_place(bank: &ExpertBank) -> bool {
+    let mut matrices = bank.layers.iter().flatten().flat_map(|it| it.layout.matrices());
+    bank.is_aligned(ALIGN) && matrices.all(is_as_kernels_read)
+}
 
 /// Where experts lie, if products can read all of them there.
 pub(super) fn find(b: &mut Wgpu, calls: &[ExpertCall]) -> Option<Vec<Found>> {

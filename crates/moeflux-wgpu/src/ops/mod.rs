@@ -23,6 +23,7 @@ pub(crate) use elementwise::{
 };
 pub(crate) use heads::head_product;
 pub(crate) use held::routed_experts;
+pub use in_place::reads_in_place;
 pub(crate) use logits::{likeliest, logits};
 pub(crate) use mixers::{causal_conv, delta_net, delta_rule};
 pub use moe::MAX_EXPERTS;
