@@ -509,9 +509,9 @@ impl Encoder {
             // Nobody listens once the wait below has failed.
             let _ = sender.send(outcome.is_ok());
         });
-        let is_there = self.is_mapped(&receiver);
+        let is_there = self.await_mapping(&receiver);
         self.counters.add_wait(since.elapsed());
-        self.is_idle();
+        self.note_idle();
         is_there?;
         let read = match slice.get_mapped_range() {
             Ok(view) => of(&view),
@@ -530,7 +530,7 @@ impl Encoder {
         if let Err(err) = self.context.device.poll(PollType::wait_indefinitely()) {
             self.context.lose(format!("waiting failed: {err}"));
         }
-        self.is_idle();
+        self.note_idle();
         self.check()
     }
 

@@ -19,7 +19,7 @@ const CALLBACK: Duration = Duration::from_secs(10);
 
 impl Encoder {
     /// Waits for a buffer to be mapped, of which `word` tells.
-    pub(super) fn is_mapped(&self, word: &Receiver<bool>) -> Result<(), DeviceError> {
+    pub(super) fn await_mapping(&self, word: &Receiver<bool>) -> Result<(), DeviceError> {
         let is_mapped = match self.ask_for(word) {
             Some(is_mapped) => Ok(is_mapped),
             None => {

@@ -126,10 +126,10 @@ impl Encoder {
         self.reach
     }
 
-    /// Slabs of the host that kernels read.
+    /// Bytes of slabs of the host that kernels read.
     #[cfg(test)]
-    pub(crate) fn n_imports(&self) -> usize {
-        self.imports.len()
+    pub(crate) fn imported_bytes(&self) -> u64 {
+        self.imports.bytes()
     }
 
     /// Whether threads wrote experts.
@@ -157,11 +157,11 @@ impl Encoder {
         if let Err(err) = self.context.device.poll(PollType::wait_indefinitely()) {
             self.context.lose(format!("waiting failed: {err}"));
         }
-        self.is_idle();
+        self.note_idle();
     }
 
-    /// The device has done all that was recorded.
-    pub(super) fn is_idle(&mut self) {
+    /// Lets go of what the device needed, which has done all that was recorded.
+    pub(super) fn note_idle(&mut self) {
         self.held.clear();
         if self.last_look.elapsed() < LOOK_EVERY {
             return;

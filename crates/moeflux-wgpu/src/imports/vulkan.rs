@@ -82,11 +82,11 @@ impl Drop for Import {
     }
 }
 
-/// A slab as a buffer that kernels read; `None` where the driver refuses. The
-/// slab stays mapped until the buffer is gone. It begins and ends where
-/// [`alignment`] wants it.
-pub(super) fn import(device: &Device, slab: SlabGuard) -> Option<Buffer> {
-    let size = slab.bytes() as u64;
+/// So many bytes of a slab, the first, as a buffer that kernels read; `None` where
+/// the driver refuses. The slab stays mapped until the buffer is gone. It begins, and
+/// the bytes end, where [`alignment`] wants it.
+pub(super) fn import(device: &Device, slab: SlabGuard, size: u64) -> Option<Buffer> {
+    assert!(0 < size && size <= slab.bytes() as u64, "{size} bytes of a slab");
     let import = {
         // SAFETY: the handle is destroyed by nobody here.
         let hal = unsafe { device.as_hal::<Vulkan>() }?;
@@ -97,7 +97,7 @@ pub(super) fn import(device: &Device, slab: SlabGuard) -> Option<Buffer> {
         let info = vk::BufferCreateInfo::default().size(size).usage(usage);
         // SAFETY: the device was opened with the extension.
         let buffer = unsafe { raw.create_buffer(&info.push_next(&mut external), None) }.ok()?;
-        let memory = memory_of(instance, (raw, hal.raw_physical_device()), buffer, &slab);
+        let memory = memory_of(instance, (raw, hal.raw_physical_device()), (buffer, size), &slab);
         // Freeing no memory is allowed.
         let handle = memory.unwrap_or_default();
         let import = Import { device: raw.clone(), buffer, memory: handle, _guard: slab };
@@ -124,11 +124,11 @@ pub(super) fn import(device: &Device, slab: SlabGuard) -> Option<Buffer> {
     Some(unsafe { device.create_buffer_from_hal::<Vulkan>(buffer, &descriptor) })
 }
 
-/// Memory of the device that is the slab's, for a buffer of the slab's size.
+/// Memory of the device that is the slab's, for a buffer of so many bytes.
 fn memory_of(
     instance: &ash::Instance,
     (device, physical): (&ash::Device, vk::PhysicalDevice),
-    buffer: vk::Buffer,
+    (buffer, size): (vk::Buffer, u64),
     slab: &SlabGuard,
 ) -> Option<vk::DeviceMemory> {
     let pointer = slab.first().as_ptr().cast();
@@ -148,7 +148,6 @@ fn memory_of(
         let is_coherent = it.property_flags.contains(vk::MemoryPropertyFlags::HOST_COHERENT);
         fits >> nth & 1 == 1 && is_coherent
     };
-    let size = slab.bytes() as u64;
     let (nth, _) = (0..).zip(types.memory_types_as_slice()).find(is_usable)?;
     if needs.size > size {
         return None;
@@ -157,7 +156,7 @@ fn memory_of(
         vk::ImportMemoryHostPointerInfoEXT::default().handle_type(KIND).host_pointer(pointer);
     let info = vk::MemoryAllocateInfo::default().allocation_size(size).memory_type_index(nth);
     // SAFETY: the slab is mapped as long as its guard is there, which the caller keeps behind the
-    // memory; its beginning and length are multiples of what the device wants, and the type is one
+    // memory, and has so many bytes; its beginning and these are multiples of what the device wants, and the type is one
     // that it named for this pointer.
     unsafe { device.allocate_memory(&info.push_next(&mut import), None) }.ok()
 }

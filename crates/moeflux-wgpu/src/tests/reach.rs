@@ -6,12 +6,12 @@ use moeflux_backend::{Activation, Backend, ExpertCall, ExpertRow, Experts, Input
 use moeflux_core::quant::{
     Affine, Float, MatrixFormat, MicroScaled, ScaledBlocks, SmallFloat, SmallScale,
 };
-use moeflux_core::{Expert, HostSlab};
+use moeflux_core::{Expert, ExpertBank, ExpertMemory, ExtentSource, FileIdx, HostSlab, LayerBank};
 
 use super::context;
 use super::grouped::{Case, HIDDEN, Numbers, cols, expert_in, layout};
 use crate::imports::Reach;
-use crate::{Context, Wgpu};
+use crate::{Context, Wgpu, reads_in_place};
 
 fn affine(bits: u8, group_size: usize, params: Float) -> MatrixFormat {
     MatrixFormat::Affine(Affine { bits, group_size, params })
@@ -26,7 +26,8 @@ fn case(format: MatrixFormat, alternates: bool) -> Case {
 fn experts(case: Case, start: usize) -> [Arc<Expert>; 2] {
     let layout = Arc::new(layout(case));
     let bytes = (start + layout.record_bytes()).next_multiple_of(4096);
-    let mut slab = HostSlab::new(2 * bytes);
+    // A page more.
+    let mut slab = HostSlab::new(2 * bytes + 4096);
     [0, 1].map(|id| expert_in(slab.carve(bytes).unwrap(), start, &layout, id))
 }
 
@@ -129,6 +130,28 @@ fn experts_that_begin_anywhere_come_by_what_can_read_them() {
 }
 
 #[test]
+fn a_bank_is_read_in_place_where_every_expert_is() {
+    let bank = |format, base| {
+        let layout = Arc::new(layout(case(format, false)));
+        let source = ExtentSource::Strided { file: FileIdx(0), base, stride: 1 << 20 };
+        let layer = LayerBank { n_experts: 2, layout, sources: vec![source] };
+        ExpertBank { files: Vec::new(), layers: vec![None, Some(layer)] }
+    };
+    let four_bits = affine(4, 32, Float::BF16);
+    assert!(reads_in_place(&bank(four_bits, 4096)));
+    assert!(!reads_in_place(&bank(four_bits, 4104)));
+    assert!(reads_in_place(&bank(MatrixFormat::Dense(Float::BF16), 0)));
+    assert!(!reads_in_place(&bank(MatrixFormat::Transposed(Float::BF16), 0)));
+}
+
+fn owned_bytes(expert: &Expert) -> u64 {
+    match &expert.memory {
+        ExpertMemory::Owned { buf, .. } => buf.len() as u64,
+        ExpertMemory::Mapped(_) => 0,
+    }
+}
+
+#[test]
 fn experts_are_held_until_the_device_has_read_them_and_slabs_as_long_as_they_are_used() {
     let Some(context) = reading_context() else { return };
     for reach in [Reach::Fetched, Reach::InPlace] {
@@ -155,9 +178,11 @@ fn experts_are_held_until_the_device_has_read_them_and_slabs_as_long_as_they_are
         b.experts(Experts { calls: &[call(&experts[0])], ..op });
         b.read(out, 1).unwrap();
         assert_eq!(n_users(), [1, 1], "{reach:?}");
-        assert_eq!(b.encoder.n_imports(), 1);
+        // The page behind the experts is nobody's.
+        let used: u64 = experts.iter().map(|it| owned_bytes(it)).sum();
+        assert_eq!(b.encoder.imported_bytes(), used);
         drop(experts);
         b.read(out, 1).unwrap();
-        assert_eq!(b.encoder.n_imports(), 0, "{reach:?}");
+        assert_eq!(b.encoder.imported_bytes(), 0, "{reach:?}");
     }
 }
