@@ -60,6 +60,15 @@ impl DeviceCounters {
         self.uploaded_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Counts experts, of so many bytes, that the device fetched by itself: they were
+    /// counted as there.
+    pub fn add_fetched(&self, n: u64, bytes: u64) {
+        let less = |hits: u64| Some(hits.saturating_sub(n));
+        self.hits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or_default();
+        self.uploads.fetch_add(n, Ordering::Relaxed);
+        self.uploaded_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Counts time in which experts were copied.
     pub fn add_upload_time(&self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

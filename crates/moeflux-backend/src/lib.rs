@@ -21,7 +21,7 @@ use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 pub use counters::{DeviceCounters, DeviceStats, KernelTime};
 pub use mixers::{DeltaNet, GatedAttention, SharedExpert};
 pub use ops::{
-    Activation, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
+    Activation, AllExperts, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
     ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, GatedRmsNorm, HeadProduct, Heads,
     HeldExperts, HostMatrix, Inputs, KvType, LayerNorm, Projection, RmsNorm, Rope, RopePairs,
     RopeSpec, Route, RoutedExperts, Routing, Scoring, SelectPositions, Selection, Sequence, Shared,
@@ -207,10 +207,11 @@ pub trait Backend: Send {
     ) {
     }
 
-    /// Whether so many bytes of experts would fit into the device for good,
-    /// beside what it holds. Devices that read experts where the store puts
-    /// them have no use for that.
-    fn has_room_for_experts(&mut self, _bytes: u64) -> bool {
+    /// Whether experts can be [kept](Backend::keep_expert): all of them fit into the
+    /// device for good, beside what it holds, or enough of them where it can fetch
+    /// the others by itself. Devices that read experts where the store puts them
+    /// have no use for that.
+    fn has_room_for_experts(&mut self, _all: AllExperts) -> bool {
         false
     }
     /// Tells the gate, up and down projections of the expert that every row of a
@@ -219,14 +220,15 @@ pub trait Backend: Send {
     fn note_shared_expert(&mut self, _layer: LayerIdx, _projections: [Weight; 3]) {}
     /// Takes an expert of a layer of `n_experts` for good; false where there is
     /// no room, and then whoever asks should [drop](Backend::drop_experts) them
-    /// all. It may be held until it is [let go](Backend::let_go).
+    /// all. It may be held until it is [let go](Backend::let_go), or until then where
+    /// experts [stay](AllExperts::stay).
     fn keep_expert(&mut self, _expert: &Arc<Expert>, _n_experts: usize) -> bool {
         false
     }
     /// Gives back all experts that were to be kept.
     fn drop_experts(&mut self) {}
-    /// Whether all experts of a layer are kept, and so many rows may go through
-    /// [`routed_experts`](Backend::routed_experts).
+    /// Whether all experts of a layer are kept, and the device can choose those of so
+    /// many rows, by [`routed_experts`](Backend::routed_experts).
     fn holds_layer(&self, _layer: LayerIdx, _rows: usize) -> bool {
         false
     }

@@ -543,6 +543,19 @@ pub struct HeldExperts<'a> {
     pub calls: &'a [(ExpertId, Vec<ExpertRow>)],
 }
 
+/// The experts of a model, of which a device may keep all or some.
+#[derive(Clone, Copy, Debug)]
+pub struct AllExperts {
+    /// Bytes of all of them.
+    pub bytes: u64,
+    /// Bytes of the largest.
+    pub record_bytes: u64,
+    /// How many a row gets in a layer.
+    pub top_k: usize,
+    /// Whether they all stay in the host's memory as long as the device keeps them.
+    pub stay: bool,
+}
+
 /// The experts of a layer that the device holds, whom it chooses itself.
 #[derive(Clone, Copy, Debug)]
 pub struct RoutedExperts {

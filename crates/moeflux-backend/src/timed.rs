@@ -12,11 +12,11 @@ use moeflux_core::quant::MatrixFormat;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
 use crate::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceCounters, DeviceError, ExpertRow, Experts, GatedAttention, GatedRmsNorm, HeadProduct,
-    Heads, HeldExperts, HostMatrix, Inputs, KernelTime, LayerNorm, Projection, RmsNorm, Rope,
-    RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection, Sequence, Span, Stage,
-    Vector, Weight,
+    AllExperts, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
+    DeltaRule, DeviceCounters, DeviceError, ExpertRow, Experts, GatedAttention, GatedRmsNorm,
+    HeadProduct, Heads, HeldExperts, HostMatrix, Inputs, KernelTime, LayerNorm, Projection,
+    RmsNorm, Rope, RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection, Sequence,
+    Span, Stage, Vector, Weight,
 };
 
 /// What two ops have in common whose times may be compared.
@@ -542,8 +542,8 @@ impl Backend for Timed {
         self.inner.begin_experts(layer, held, experts);
     }
 
-    fn has_room_for_experts(&mut self, bytes: u64) -> bool {
-        self.inner.has_room_for_experts(bytes)
+    fn has_room_for_experts(&mut self, all: AllExperts) -> bool {
+        self.inner.has_room_for_experts(all)
     }
 
     fn note_shared_expert(&mut self, layer: LayerIdx, projections: [Weight; 3]) {

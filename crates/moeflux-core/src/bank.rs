@@ -76,6 +76,11 @@ impl ExpertBank {
         layers.map(|it| it.layout.record_bytes() as u64 * it.n_experts as u64).sum()
     }
 
+    /// Experts of all layers.
+    pub fn n_experts(&self) -> usize {
+        self.layers.iter().flatten().map(|it| it.n_experts).sum()
+    }
+
     /// Whether all parts of all records begin at multiples of so many bytes, in
     /// their files.
     pub fn is_aligned(&self, bytes: usize) -> bool {

@@ -7,16 +7,17 @@ use std::time::Instant;
 use moeflux_backend::timed::Timed;
 use moeflux_backend::{Backend, DeviceCounters, DeviceStats, Inputs, KvType, Sequence, Span};
 use moeflux_core::checkpoint::Checkpoint;
-use moeflux_core::{ExpertId, HostBuf, HostSlab, LayerIdx, TokenId};
+use moeflux_core::{LayerIdx, TokenId};
 use moeflux_store::{
-    CachePolicy, DEFAULT_READERS, ExpertStore, IoChoice, Prefetch, PrefetchTrial, SlotAlloc,
-    StoreOptions, StoreStats,
+    CachePolicy, DEFAULT_READERS, ExpertStore, IoChoice, Prefetch, PrefetchTrial, StoreOptions,
+    StoreStats,
 };
 
 use crate::calibrate::{ExpertObserver, Moments};
 use crate::device::{self, Device, DeviceTuning, Opening};
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
+use crate::kept::{device_expert_bytes, holds_all, keep_experts, slab_bytes, slot_memory};
 use crate::layers::Step;
 use crate::layers::moe::MoeLists;
 use crate::load::{Loaded, Loader};
@@ -136,6 +137,8 @@ struct Info {
 pub(crate) struct Core {
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) experts: Arc<ExpertStore>,
+    /// Whether the device needs all experts to stay in the cache.
+    keeps_from_cache: bool,
     model: Box<dyn Model>,
     recorder: Option<Recorder>,
     expert_stats: Option<ExpertStats>,
@@ -221,7 +224,8 @@ impl Engine {
         let prompt_cache = options.prompt_cache.as_ref().map(PrefixStore::open).transpose()?;
         let layers = (0..).zip(&bank.layers).filter(|(_, it)| it.is_some());
         let layers: Vec<LayerIdx> = layers.map(|(i, _)| LayerIdx(i)).collect();
-        let experts = ExpertStore::open(bank, slot_memory(), store_options)?;
+        let slots = slot_memory(slab_bytes(&plan, &bank, options.device)?);
+        let experts = ExpertStore::open(bank, slots, store_options)?;
         let slot_bytes = experts.slot_bytes() as u64;
         let recorder = match &options.record_routing {
             Some(path) => Some(Recorder::create(path, layers.clone(), shape, slot_bytes)?),
@@ -241,10 +245,13 @@ impl Engine {
             stats
         });
         plan.io_mode = experts.options().mode;
+        let mut keeps_from_cache = false;
         if !options.allow_missing_experts {
             let wanted = plan.expert_bytes;
             let mut report = |kept| progress(total + kept, total + wanted);
-            keep_experts(backend.as_mut(), &experts, (&layers, shape), wanted, &mut report)?;
+            let backend = backend.as_mut();
+            keeps_from_cache =
+                keep_experts(backend, &experts, (&layers, shape), wanted, &mut report)?;
         }
         experts.note_elsewhere(backend.take_moves().into_iter());
         let device_counters = backend.counters();
@@ -267,7 +274,16 @@ impl Engine {
             device_counters,
         };
         let (observer, lists) = (None, MoeLists::default());
-        let core = Core { backend, experts, model, recorder, expert_stats, observer, lists };
+        let core = Core {
+            backend,
+            experts,
+            keeps_from_cache,
+            model,
+            recorder,
+            expert_stats,
+            observer,
+            lists,
+        };
         Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
     }
 
@@ -418,7 +434,8 @@ impl Core {
         spans: &[Span],
         tokens: &[TokenId],
     ) -> Result<(), EngineError> {
-        let Core { backend, experts, model, recorder, expert_stats, observer, lists } = self;
+        self.leave_the_cache()?;
+        let Core { backend, experts, model, recorder, expert_stats, observer, lists, .. } = self;
         let mut step = Step {
             backend: backend.as_mut(),
             experts,
@@ -450,6 +467,19 @@ impl Core {
         }
     }
 
+    /// Has the device do without experts of the cache where this has to shrink, which
+    /// then does.
+    fn leave_the_cache(&mut self) -> Result<(), EngineError> {
+        if !self.keeps_from_cache || holds_all(&self.experts) {
+            return Ok(());
+        }
+        self.keeps_from_cache = false;
+        self.backend.drop_experts();
+        self.backend.let_go(0);
+        let n_slots = self.experts.stats().n_slots;
+        Ok(self.experts.resize((n_slots * self.experts.slot_bytes()) as u64)?)
+    }
+
     /// Logits of some rows of the last step, `vocab` floats each.
     pub(crate) fn logits(&mut self, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
         let (x, head) = self.model.output();
@@ -467,77 +497,6 @@ impl Core {
     pub(crate) fn forget_predictions(&self) {
         self.experts.forget_predictions();
     }
-}
-
-/// Bytes of experts that the device may hold; padding has no say in whether all
-/// of them may.
-fn device_expert_bytes(plan: &Plan, options: &EngineOptions) -> Option<u64> {
-    let bytes = plan.device_expert_bytes.or(options.device_cache);
-    bytes.map(|it| if it >= plan.expert_bytes { u64::MAX } else { it })
-}
-
-/// Experts that are read together where nothing bounds their number.
-const KEPT_TOGETHER: usize = 64;
-
-/// Gives the device all experts where it has room for them: it then routes
-/// without being asked. `progress` learns the bytes that it has.
-fn keep_experts(
-    backend: &mut dyn Backend,
-    experts: &ExpertStore,
-    (layers, shape): (&[LayerIdx], &ModelShape),
-    expert_bytes: u64,
-    progress: &mut dyn FnMut(u64),
-) -> Result<(), EngineError> {
-    // An eighth for padding.
-    if !backend.has_room_for_experts(expert_bytes.saturating_add(expert_bytes / 8)) {
-        return Ok(());
-    }
-    let ids: Vec<ExpertId> =
-        (0..shape.n_experts).filter_map(|it| u16::try_from(it).ok()).map(ExpertId).collect();
-    // While one part is copied the next one is read, where the cache holds four.
-    let n_slots = match experts.stats().n_slots {
-        0 => usize::MAX,
-        n_slots => n_slots,
-    };
-    let n_part = (n_slots / 4).clamp(shape.top_k.max(1), KEPT_TOGETHER.max(shape.top_k));
-    let reads_ahead = n_part <= n_slots / 4;
-    let parts = layers.iter().flat_map(|layer| ids.chunks(n_part).map(|it| (*layer, it)));
-    let mut parts = parts.map(|(layer, part)| experts.request(layer, part));
-    let mut next = None;
-    let mut kept = 0;
-    while let Some(mut arrivals) = next.take().or_else(|| parts.next()) {
-        next = if reads_ahead { parts.next() } else { None };
-        while let Some(batch) = arrivals.next_batch()? {
-            for (_, expert) in &batch {
-                if !backend.keep_expert(expert, shape.n_experts) {
-                    backend.let_go(0);
-                    backend.drop_experts();
-                    return Ok(());
-                }
-                kept += expert.layout.record_bytes() as u64;
-            }
-            progress(kept);
-        }
-        backend.let_go(0);
-    }
-    experts.reset_stats();
-    if let Some(counters) = backend.counters() {
-        counters.reset();
-    }
-    Ok(())
-}
-
-/// Slots side by side in slabs, so that they share huge pages.
-fn slot_memory() -> SlotAlloc {
-    const SLAB_BYTES: usize = 32 << 20;
-    let mut slab = HostSlab::new(0);
-    Box::new(move |len| {
-        if let Some(slot) = slab.carve(len) {
-            return slot;
-        }
-        slab = HostSlab::new(SLAB_BYTES.max(len));
-        slab.carve(len).unwrap_or_else(|| HostBuf::zeroed(len))
-    })
 }
 
 fn text_dir(checkpoint: &Checkpoint) -> PathBuf {

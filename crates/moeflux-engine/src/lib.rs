@@ -27,6 +27,7 @@ mod forecast;
 mod generate;
 pub mod hub;
 mod inspect;
+mod kept;
 mod layers;
 mod load;
 pub mod measure;

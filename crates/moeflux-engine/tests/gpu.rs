@@ -145,6 +145,15 @@ fn a_prompt_may_want_more_experts_than_the_cache_holds() {
     }
 }
 
+/// Bytes of a slot of a model's cache.
+fn slot_bytes(case: &Path) -> u64 {
+    let expert_io = IoChoice::Pread;
+    let options = EngineOptions { expert_io, expert_cache: Some(1 << 30), ..Default::default() };
+    let engine = Engine::open(case, &options).unwrap();
+    engine.session().eval_prompt(&[TokenId(1)]).unwrap();
+    engine.stats().cache_bytes / engine.stats().resident as u64
+}
+
 fn bits(engine: &Engine, tokens: &[TokenId], chunk: usize) -> Vec<u32> {
     logits_by_chunk(engine, tokens, chunk).into_iter().map(f32::to_bits).collect()
 }
@@ -175,7 +184,7 @@ fn experts_that_are_streamed_give_the_bits_of_resident_ones() {
         assert_eq!((alone.host, alone.drive), (0, 0), "{}", case.display());
         let plan = engine.plan();
         let (record, top_k) = (plan.record_bytes, engine.shape().top_k as u64);
-        let slot = record + (64 << 10);
+        let slot = slot_bytes(&case);
         // None on the device, or one where it cannot read the cache, some, and nearly enough, before a cache that holds little more
         // than a layer wants, and one that holds half; what is read ahead and who leaves changes
         // nothing either.
@@ -212,6 +221,57 @@ fn experts_that_are_streamed_give_the_bits_of_resident_ones() {
     assert_eq!(n_read_there > 0, kind == "software" || kind == "integrated", "{kind}");
     // All three have been of use.
     assert!(all.device > 0 && all.host > 0 && all.drive > 0, "{all:?}");
+}
+
+#[test]
+fn a_device_fetches_what_it_chose_from_a_cache_that_has_all_until_this_shrinks() {
+    let Some(options) = options(Activations::Int16) else { return };
+    let mut kept = turn();
+    let (mut n_chosen, mut n_fetched) = (0, 0);
+    for case in cases() {
+        let tokens = &longest(&case);
+        let tokens = &tokens[..tokens.len().min(12)];
+        let resident = EngineOptions {
+            expert_io: IoChoice::Mmap,
+            device_cache: Some(u64::MAX),
+            ..options.clone()
+        };
+        let resident = open(&case, &resident, &mut kept);
+        let want = [1, 5, usize::MAX].map(|chunk| bits(&resident, tokens, chunk));
+        let plan = resident.plan();
+        let slot = slot_bytes(&case);
+        let n_experts = plan.expert_bytes.div_ceil(plan.record_bytes);
+        let streamed = EngineOptions {
+            expert_io: IoChoice::Pread,
+            expert_cache: Some(n_experts * slot),
+            device_cache: Some(plan.expert_bytes * 3 / 4),
+            ..options.clone()
+        };
+        let engine = open(&case, &streamed, &mut kept);
+        engine.reset_stats();
+        let one_by_one = || bits(&engine, tokens, 1) == want[0];
+        assert!(one_by_one(), "{}", case.display());
+        let (store, device) = (engine.stats(), engine.device_stats().unwrap());
+        if store.hits + store.misses == 0 {
+            let n_wanted = tokens.len() * engine.shape().n_moe_layers * engine.shape().top_k;
+            assert_eq!(device.hits + device.uploads, n_wanted as u64, "{device:?}");
+            n_chosen += 1;
+            n_fetched += device.uploads;
+        }
+        // What the device has changed is known where the host chooses, and stays as it is.
+        let by_chunks = || [5, usize::MAX].map(|chunk| bits(&engine, tokens, chunk)) == want[1..];
+        assert!(by_chunks() && one_by_one() && by_chunks(), "{}", case.display());
+        engine.resize_expert_cache(n_experts / 2 * slot).unwrap();
+        engine.reset_stats();
+        assert!(one_by_one() && by_chunks(), "{}", case.display());
+        assert!(engine.stats().hits + engine.stats().misses > 0, "{}", case.display());
+        let stats = engine.stats();
+        assert!(stats.resident as u64 <= n_experts / 2, "{stats:?}");
+    }
+    // Only this interface lets kernels read the host's memory.
+    let index = if let Device::Gpu(index) = options.device { index.unwrap_or(0) } else { 0 };
+    let is_expected = moeflux_engine::devices(None)[index].driver.ends_with("vulkan");
+    assert_eq!(n_chosen > 0 && n_fetched > 0, is_expected, "{n_chosen}, {n_fetched} experts");
 }
 
 /// Where experts came from.
@@ -293,7 +353,7 @@ fn a_session_goes_on_and_the_device_works_after_reads_that_failed() {
         for device_cache in [0, 2 * record] {
             let streamed = EngineOptions {
                 expert_io: IoChoice::Pread,
-                expert_cache: Some((top_k + 1) * (record + (64 << 10))),
+                expert_cache: Some((top_k + 1) * slot_bytes(dir.path())),
                 device_cache: Some(device_cache),
                 ..options.clone()
             };

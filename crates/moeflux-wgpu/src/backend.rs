@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    DeviceCounters, DeviceError, ExpertRow, Experts, GatedAttention, GatedRmsNorm, HeadProduct,
-    Heads, HeldExperts, HostMatrix, KernelTime, LayerNorm, Projection, RmsNorm, Rope, RopeSpec,
-    Route, RoutedExperts, Routing, SelectPositions, Selection, Sequence, Span, Vector, Weight,
+    AllExperts, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
+    DeltaRule, DeviceCounters, DeviceError, ExpertRow, Experts, GatedAttention, GatedRmsNorm,
+    HeadProduct, Heads, HeldExperts, HostMatrix, KernelTime, LayerNorm, Projection, RmsNorm, Rope,
+    RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection, Sequence, Span, Vector,
+    Weight,
 };
 use moeflux_core::quant::MatrixView;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
@@ -387,8 +388,8 @@ impl Backend for Wgpu {
         ops::begin_experts(self, held, experts);
     }
 
-    fn has_room_for_experts(&mut self, bytes: u64) -> bool {
-        self.slots.has_room(&self.encoder, bytes)
+    fn has_room_for_experts(&mut self, all: AllExperts) -> bool {
+        self.slots.plan(&self.encoder, all)
     }
 
     fn note_shared_expert(&mut self, layer: LayerIdx, projections: [Weight; 3]) {
@@ -406,8 +407,8 @@ impl Backend for Wgpu {
         self.slots.drop_kept(&mut self.encoder);
     }
 
-    fn holds_layer(&self, layer: LayerIdx, _rows: usize) -> bool {
-        self.slots.held(layer).is_some()
+    fn holds_layer(&self, layer: LayerIdx, rows: usize) -> bool {
+        self.slots.can_choose(layer, rows)
     }
 
     fn routed_experts(&mut self, rows: usize, op: RoutedExperts) {

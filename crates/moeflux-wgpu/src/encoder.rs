@@ -5,6 +5,7 @@
 //! written right before the commands that read it.
 
 mod reading;
+mod tally;
 mod timing;
 mod uploads;
 
@@ -17,9 +18,10 @@ use moeflux_backend::{DeviceCounters, DeviceError};
 use moeflux_core::Expert;
 use wgpu::{
     BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, BufferBinding, BufferSize,
-    BufferUsages, ComputePipeline, MapMode, PollType,
+    BufferUsages, ComputePipeline, PollType,
 };
 
+use self::tally::Tally;
 use crate::clock::Clock;
 use crate::context::{Context, MOST_BINDINGS, Order};
 use crate::imports::{Imports, Reach};
@@ -93,6 +95,7 @@ pub(crate) struct Encoder {
     /// Counts submissions: what lies in the arena is gone after one.
     generation: u64,
     read_back: Option<Mem>,
+    tally: Option<Tally>,
     /// Of two moments.
     stamps: Option<Clock>,
     /// While kernels are timed.
@@ -160,6 +163,7 @@ impl Encoder {
             groups: HashMap::new(),
             generation: 0,
             read_back: None,
+            tally: None,
             stamps: None,
             clock: None,
             staging: Staging::new(Arc::clone(&counters)),
@@ -463,93 +467,6 @@ impl Encoder {
     pub(crate) fn forget(&mut self, mem: &Mem) {
         self.groups.retain(|key, _| !key[1..].contains(&mem.id));
         self.recorder.forget();
-    }
-
-    /// Waits for everything recorded, then reads parts of buffers, one behind
-    /// the other; offsets and lengths are whole words.
-    ///
-    /// # Errors
-    /// Whatever went wrong since the last read-back.
-    pub(crate) fn read(&mut self, parts: &[(&Mem, u64, u64)]) -> Result<Vec<u8>, DeviceError> {
-        self.read_as(parts, <[u8]>::to_vec)
-    }
-
-    /// The same as what `of` makes of the bytes, where copying them once more counts.
-    ///
-    /// # Errors
-    /// As [`Encoder::read`].
-    pub(crate) fn read_as<T>(
-        &mut self,
-        parts: &[(&Mem, u64, u64)],
-        of: impl FnOnce(&[u8]) -> T,
-    ) -> Result<T, DeviceError> {
-        let total: u64 = parts.iter().map(|it| it.2).sum();
-        if total == 0 {
-            self.submit_now();
-            return self.check().map(|()| of(&[]));
-        }
-        let target = self.read_back(total);
-        if self.has_run_out() {
-            self.submit_now();
-            self.check()?;
-        }
-        let mut at = 0;
-        for (mem, offset, bytes) in parts {
-            if *bytes > 0 {
-                self.copy((mem, *offset), (&target, at), *bytes);
-            }
-            at += bytes;
-        }
-        self.submit_now();
-        self.context.check()?;
-        let since = Instant::now();
-        let slice = target.buffer.slice(..total);
-        let (sender, receiver) = std::sync::mpsc::channel();
-        slice.map_async(MapMode::Read, move |outcome| {
-            // Nobody listens once the wait below has failed.
-            let _ = sender.send(outcome.is_ok());
-        });
-        let is_there = self.await_mapping(&receiver);
-        self.counters.add_wait(since.elapsed());
-        self.note_idle();
-        is_there?;
-        let read = match slice.get_mapped_range() {
-            Ok(view) => of(&view),
-            Err(err) => return Err(self.lose(format!("reading back failed: {err}"))),
-        };
-        target.buffer.unmap();
-        Ok(read)
-    }
-
-    /// Waits for everything recorded.
-    ///
-    /// # Errors
-    /// Whatever went wrong since the last read-back.
-    pub(crate) fn wait(&mut self) -> Result<(), DeviceError> {
-        self.submit_now();
-        if let Err(err) = self.context.device.poll(PollType::wait_indefinitely()) {
-            self.context.lose(format!("waiting failed: {err}"));
-        }
-        self.note_idle();
-        self.check()
-    }
-
-    fn read_back(&mut self, bytes: u64) -> Mem {
-        match &self.read_back {
-            Some(mem) if mem.bytes() >= bytes => mem.clone(),
-            _ => {
-                let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
-                let bytes = bytes.next_power_of_two().max(1 << 16);
-                let order = Order { bytes, usage, label: "read-back", is_mapped: false };
-                let Some(buffer) = self.context.try_buffer(order) else {
-                    self.run_out(Fault { bytes, is_lasting: false });
-                    return self.stand_in.clone();
-                };
-                let mem = Mem::new(buffer);
-                self.read_back = Some(mem.clone());
-                mem
-            }
-        }
     }
 }
 

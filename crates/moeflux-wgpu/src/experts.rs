@@ -9,11 +9,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
+use moeflux_backend::AllExperts;
 use moeflux_core::quant::{MatrixFormat, MatrixView};
 use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, LayerIdx, MatrixLayout};
 
 use crate::arena::{Decoder, Matrix, Place, as_stored, place, sizes};
 use crate::encoder::{Encoder, Mem};
+use crate::layer_cache::{LayerCache, OnDevice, Share};
+use crate::ops::holds_rows;
 
 /// Where the matrices of an expert lie: gate and up, or both in one, then down.
 #[derive(Clone, Debug)]
@@ -22,6 +25,13 @@ pub(crate) struct Slot {
     /// First byte.
     at: usize,
     pub(crate) places: [Place; 3],
+}
+
+impl Slot {
+    /// First byte in its buffer.
+    pub(crate) fn first(&self) -> usize {
+        self.at
+    }
 }
 
 /// How experts of one layout lie in slots.
@@ -57,8 +67,10 @@ struct Pool {
 #[derive(Debug)]
 pub(crate) struct KeptLayer {
     pub(crate) layout: Arc<ExpertLayout>,
-    /// By expert; a slot that is not filled yet has none.
+    /// By expert; one that is not there has none.
     pub(crate) slots: Vec<Option<Slot>>,
+    /// Set where there is room for some of them only.
+    pub(crate) cache: Option<LayerCache>,
     /// Of the expert that every row gets, where a copy of it lies here too.
     pub(crate) shared: Option<Slot>,
     /// What the slots lie in.
@@ -79,6 +91,10 @@ pub(crate) struct Slots {
     clock: u64,
     is_full: bool,
     kept: HashMap<LayerIdx, Arc<KeptLayer>>,
+    /// Set where experts are kept in part.
+    share: Option<Share>,
+    /// Whether the device has changed which of them are there.
+    is_stale: bool,
     /// The matrices of experts that every row gets.
     shared: HashMap<LayerIdx, [Matrix; 3]>,
     /// Experts that came or left, and whether each was there afterwards.
@@ -97,6 +113,9 @@ const LEAST_SLAB: usize = 64 << 20;
 /// Bytes that a thread writes at a time, so that all end together.
 const PIECE_BYTES: usize = if cfg!(test) { 1 << 10 } else { 128 << 10 };
 
+/// Parts in which the room for experts is looked for.
+const ROOM_STEPS: u64 = 32;
+
 impl Slots {
     /// Slots of at most so many bytes together, but for one of each size.
     pub(crate) fn new(budget: u64) -> Slots {
@@ -108,6 +127,8 @@ impl Slots {
             clock: 0,
             is_full: false,
             kept: HashMap::new(),
+            share: None,
+            is_stale: false,
             shared: HashMap::new(),
             moves: Vec::new(),
         }
@@ -129,7 +150,11 @@ impl Slots {
     }
 
     fn kept_slot(&self, key: ExpertKey) -> Option<&Slot> {
-        self.kept.get(&key.layer)?.slots.get(key.expert.idx())?.as_ref()
+        let layer = self.kept.get(&key.layer)?;
+        if self.is_stale && layer.cache.is_some() {
+            return None;
+        }
+        layer.slots.get(key.expert.idx())?.as_ref()
     }
 
     /// Gives out what came and left since the last call.
@@ -211,43 +236,81 @@ impl Slots {
         self.shared.insert(layer, matrices);
     }
 
+    /// Decides how all experts are to be kept; false where they cannot be.
+    pub(crate) fn plan(&mut self, encoder: &Encoder, all: AllExperts) -> bool {
+        self.share = None;
+        // An eighth for padding.
+        if self.has_room(encoder, all.bytes.saturating_add(all.bytes / 8)) {
+            return true;
+        }
+        self.share = Share::of(encoder, all, || {
+            let most = all.bytes.min(self.budget.saturating_sub(self.taken));
+            let mut parts = (1..=ROOM_STEPS).rev().map(|it| most / ROOM_STEPS * it);
+            parts.find(|it| self.has_room(encoder, *it)).unwrap_or(0)
+        });
+        self.share.is_some()
+    }
+
     /// Keeps an expert; false where there is no room.
     pub(crate) fn keep(&mut self, encoder: &mut Encoder, expert: &Arc<Expert>, n: usize) -> bool {
         let packing = self.packing(&expert.layout);
         let key = expert.key;
         if !self.kept.contains_key(&key.layer) {
-            let shared = self.shared.get(&key.layer).filter(|it| packing.suits(it)).cloned();
-            let has_shared = usize::from(shared.is_some());
-            let Some(mut layer) = self.reserve(encoder, &packing, n + has_shared) else {
+            let Some(layer) = self.begin_layer(encoder, (&packing, expert), n) else {
                 return false;
             };
-            layer.slots.truncate(n);
-            if let Some(matrices) = shared {
-                layer.take_shared(encoder, &packing, &matrices);
-            }
             self.kept.insert(key.layer, Arc::new(layer));
         }
         let layer = self.kept.get_mut(&key.layer).expect("it is there now");
         let layer = Arc::get_mut(layer).expect("no op is running");
-        let Some(room) = layer.slots.get_mut(usize::from(key.expert.0)) else { return false };
-        if room.is_some() {
+        let Some(known) = layer.slots.get(key.expert.idx()) else { return false };
+        if known.is_some() {
             return true;
         }
         // Layers whose experts differ in shape have no table.
-        let Some((mem, at)) = layer.free.pop().filter(|_| layer.layout == expert.layout) else {
+        if layer.layout != expert.layout {
             return false;
+        }
+        if let Some((mem, at)) = layer.free.pop() {
+            let slot = Slot { mem, at, places: packing.places(at) };
+            if !encoder.upload(expert, &packing, (&slot.mem, at as u64)) {
+                return false;
+            }
+            self.moves.push((key, true));
+            layer.slots[key.expert.idx()] = Some(slot);
+        } else if layer.cache.is_none() {
+            return false;
+        }
+        let is_whole = match &mut layer.cache {
+            Some(cache) => cache.note(expert),
+            None => layer.slots.iter().all(Option::is_some),
         };
-        let slot = Slot { mem, at, places: packing.places(at) };
-        if !encoder.upload(expert, &packing, (&slot.mem, at as u64)) {
-            return false;
+        !is_whole || layer.end(encoder, &packing)
+    }
+
+    /// Room for the `n` experts of a layer that one of them is of, or for some.
+    fn begin_layer(
+        &mut self,
+        encoder: &mut Encoder,
+        (packing, expert): (&Packing, &Expert),
+        n: usize,
+    ) -> Option<KeptLayer> {
+        let layer = expert.key.layer;
+        let shared = self.shared.get(&layer).filter(|it| packing.suits(it)).cloned();
+        let has_shared = usize::from(shared.is_some());
+        let (mut n_rooms, mut cache) = (n, None);
+        if let Some(share) = &self.share {
+            let rooms = share.rooms(n, (expert.layout.record_bytes(), packing.bytes));
+            n_rooms = rooms.checked_sub(has_shared).filter(|it| *it >= share.top_k.max(1))?;
+            cache = (n_rooms < n).then(|| LayerCache::new(n, share.top_k));
         }
-        self.moves.push((key, true));
-        *room = Some(slot);
-        if layer.slots.iter().all(Option::is_some) {
-            layer.table = table(encoder, layer);
-            return layer.table.is_some();
+        let mut layer = self.reserve(encoder, packing, n_rooms + has_shared)?;
+        layer.slots = vec![None; n];
+        layer.cache = cache;
+        if let Some(matrices) = shared {
+            layer.take_shared(encoder, packing, &matrices);
         }
-        true
+        Some(layer)
     }
 
     /// Room for so many experts of a layer.
@@ -271,7 +334,8 @@ impl Slots {
         free.reverse();
         self.taken += taken;
         let layout = Arc::clone(of);
-        Some(KeptLayer { layout, slots: vec![None; n], shared: None, buffers, table: None, free })
+        let (slots, cache) = (Vec::new(), None);
+        Some(KeptLayer { layout, slots, cache, shared: None, buffers, table: None, free })
     }
 
     /// Gives back the room of all experts that were to stay.
@@ -284,7 +348,51 @@ impl Slots {
                 self.taken -= mem.bytes();
                 encoder.forget(mem);
             }
+            let Some(cache) = &layer.cache else { continue };
+            cache.on_device.iter().flat_map(OnDevice::tables).for_each(|it| encoder.forget(it));
+            // Kernels may not have fetched them yet.
+            cache.experts().for_each(|it| encoder.hold(it));
         }
+    }
+
+    /// Notes that the device may have changed what is there.
+    pub(crate) fn note_admitted(&mut self) {
+        self.is_stale = true;
+    }
+
+    /// Where it stands what is there, if the host does not know it.
+    pub(crate) fn unknown(&self) -> impl Iterator<Item = (&Mem, u64, u64)> {
+        let layers = self.kept_in_part().filter(|_| self.is_stale);
+        layers.map(|(layer, there)| there.known(self.kept[&layer].slots.len()))
+    }
+
+    /// Takes note of what stands there.
+    pub(crate) fn learn(&mut self, bytes: &[u8]) {
+        let mut words = bytes.as_chunks::<4>().0.iter().map(|it| u32::from_le_bytes(*it));
+        let layers: Vec<LayerIdx> = self.kept_in_part().map(|it| it.0).collect();
+        for layer in layers {
+            let layer = self.kept.get_mut(&layer).and_then(Arc::get_mut).expect("no op is running");
+            let there = layer.cache.as_ref().and_then(|it| it.on_device.as_ref());
+            let there = there.expect("it is kept in part");
+            for slot in &mut layer.slots {
+                *slot = words.next().and_then(|it| there.slot(it));
+            }
+        }
+        self.is_stale = false;
+    }
+
+    /// Layers of which not all experts are there, always in the same order.
+    fn kept_in_part(&self) -> impl Iterator<Item = (LayerIdx, &OnDevice)> {
+        self.kept
+            .iter()
+            .filter_map(|(layer, it)| it.cache.as_ref()?.on_device.as_ref().map(|it| (*layer, it)))
+    }
+
+    /// Whether the device can choose the experts of so many rows of a layer.
+    pub(crate) fn can_choose(&self, layer: LayerIdx, rows: usize) -> bool {
+        let Some(layer) = self.held(layer) else { return false };
+        let Some(cache) = &layer.cache else { return true };
+        holds_rows(rows) && cache.holds(rows * cache.top_k)
     }
 
     /// A layer of which all experts are kept.
@@ -357,6 +465,25 @@ pub(crate) fn slab_of_at_most(
 }
 
 impl KeptLayer {
+    /// Tells kernels where everything is; false where they cannot know.
+    fn end(&mut self, encoder: &mut Encoder, packing: &Packing) -> bool {
+        if let Some(mut cache) = self.cache.take() {
+            cache.on_device = OnDevice::of(encoder, self, &cache, packing);
+            if cache.on_device.is_none() {
+                return false;
+            }
+            self.cache = Some(cache);
+        }
+        self.table = table(encoder, self);
+        self.table.is_some()
+    }
+
+    /// Which of the layer's buffers a slot lies in.
+    pub(crate) fn buffer_of(&self, slot: &Slot) -> usize {
+        let nth = self.buffers.iter().position(|it| it.id == slot.mem.id);
+        nth.expect("slots lie in the layer's buffers")
+    }
+
     /// Copies the expert that every row gets to the last room that is free.
     fn take_shared(&mut self, encoder: &mut Encoder, packing: &Packing, matrices: &[Matrix; 3]) {
         let (mem, at) = self.free.remove(0);
@@ -460,11 +587,12 @@ impl Packing {
 /// Where the matrices of a layer's experts lie, and of the one that every row
 /// gets, or of the first again.
 fn table(encoder: &mut Encoder, layer: &KeptLayer) -> Option<Mem> {
+    // Who has no slot gets one before it is looked up.
     let first = || layer.slots.iter().flatten().next();
-    let slots = || layer.slots.iter().flatten().chain(layer.shared.as_ref().or_else(first));
+    let of_experts = || layer.slots.iter().filter_map(|it| it.as_ref().or_else(first));
+    let slots = || of_experts().chain(layer.shared.as_ref().or_else(first));
     let places = slots().flat_map(|it| it.places).flat_map(|it| [it.elements, it.scales]);
-    let buffer = |it: &Slot| layer.buffers.iter().position(|mem| mem.id == it.mem.id);
-    let buffers = slots().map(|it| buffer(it).expect("slots lie in the layer's buffers") as u32);
+    let buffers = slots().map(|it| layer.buffer_of(it) as u32);
     let words: Vec<u32> = places.chain(buffers).collect();
     let mem = Mem::new(encoder.context().try_storage(4 * words.len() as u64, "table")?);
     encoder.write(&mem, 0, bytemuck::cast_slice(&words));

@@ -24,6 +24,7 @@ mod encoder;
 mod experimental;
 mod experts;
 mod imports;
+mod layer_cache;
 mod layout;
 mod measure;
 mod ops;

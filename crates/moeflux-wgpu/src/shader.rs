@@ -54,6 +54,9 @@ pub(crate) enum Shader {
     Stream,
     Place,
     Fetch,
+    /// The same of experts that the device made room for.
+    FetchChosen,
+    Admit,
     Likeliest,
 }
 
@@ -229,6 +232,8 @@ impl Shader {
             Shader::Stream => facts!("stream", Nothing, "rw", &["COPIES"]),
             Shader::Place => facts!("place", Nothing, "rw", &[]),
             Shader::Fetch => facts!("fetch", Nothing, "rrw", &[]),
+            Shader::FetchChosen => facts!("fetch", Nothing, "rrrwrrrr", &[]),
+            Shader::Admit => facts!("admit", Nothing, "rrwwww", &["PER"]),
             Shader::Likeliest => facts!("likeliest", Nothing, "rw", &["PER_LANE"]),
         }
     }
@@ -305,7 +310,7 @@ impl Variant {
             consts.extend(derived(&consts));
         }
         match self.shader {
-            Shader::MatvecChosen => consts.push(("CHOSEN", 1)),
+            Shader::MatvecChosen | Shader::FetchChosen => consts.push(("CHOSEN", 1)),
             Shader::MatvecBoth => consts.push(("BOTH", 1)),
             _ => {}
         }

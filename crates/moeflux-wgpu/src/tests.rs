@@ -8,6 +8,7 @@ mod matrix_units;
 mod memory;
 mod metal;
 mod mixers;
+mod part;
 mod reach;
 mod rounding;
 mod sums;

@@ -11,8 +11,8 @@ use moeflux_core::{
 use super::products::{formats, group_size, load, matrix_bytes};
 use super::{Numbers, Suite, filled, read};
 use crate::{
-    Activation, Backend, Combine, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts,
-    HeldExperts, Inputs, Route, RoutedExperts, Routing, Scoring, Shared, SharedExpert,
+    Activation, AllExperts, Backend, Combine, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow,
+    Experts, HeldExperts, Inputs, Route, RoutedExperts, Routing, Scoring, Shared, SharedExpert,
 };
 
 pub(super) fn check(suite: &Suite<'_>) {
@@ -75,8 +75,9 @@ fn held(suite: &Suite<'_>, shape: Shape, is_gpt_oss: bool, rows: usize) {
         let shared = shared_expert(b, shape.format, (rows, hidden, intermediate), inputs);
         let SharedExpert { gate_proj, up_proj, down_proj, .. } = shared;
         b.note_shared_expert(layer, [gate_proj, up_proj, down_proj]);
-        let is_held = b.has_room_for_experts(1 << 20)
-            && experts.iter().all(|it| b.keep_expert(it, N_EXPERTS));
+        let all = AllExperts { bytes: 1 << 20, record_bytes: 1 << 16, top_k: 4, stay: false };
+        let is_held =
+            b.has_room_for_experts(all) && experts.iter().all(|it| b.keep_expert(it, N_EXPERTS));
         let logits = filled(b, rows, N_EXPERTS, 83);
         let x = filled(b, rows, hidden, 84);
         let acc = filled(b, rows, hidden, 85);

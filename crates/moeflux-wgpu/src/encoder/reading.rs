@@ -1,12 +1,14 @@
 //! What the device has written for the host.
 
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use moeflux_backend::DeviceError;
-use wgpu::PollType;
+use wgpu::{BufferUsages, MapMode, PollType};
 
-use super::Encoder;
+use super::tally::{TALLY_BYTES, Tally};
+use super::{Encoder, Fault, Mem};
+use crate::context::Order;
 use crate::writers::look_away;
 
 /// How long the host asks again and again before it sleeps until the device is
@@ -18,6 +20,104 @@ const ASKING: Duration = Duration::from_millis(1);
 const CALLBACK: Duration = Duration::from_secs(10);
 
 impl Encoder {
+    /// Waits for everything recorded, then reads parts of buffers, one behind
+    /// the other; offsets and lengths are whole words.
+    ///
+    /// # Errors
+    /// Whatever went wrong since the last read-back.
+    pub(crate) fn read(&mut self, parts: &[(&Mem, u64, u64)]) -> Result<Vec<u8>, DeviceError> {
+        self.read_as(parts, <[u8]>::to_vec)
+    }
+
+    /// The same as what `of` makes of the bytes, where copying them once more counts.
+    ///
+    /// # Errors
+    /// As [`Encoder::read`].
+    pub(crate) fn read_as<T>(
+        &mut self,
+        parts: &[(&Mem, u64, u64)],
+        of: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, DeviceError> {
+        let len: u64 = parts.iter().map(|it| it.2).sum();
+        if len == 0 {
+            self.submit_now();
+            return self.check().map(|()| of(&[]));
+        }
+        let tally = self.tally.as_mut().and_then(Tally::take_news);
+        let total = len + if tally.is_some() { TALLY_BYTES } else { 0 };
+        let target = self.read_back(total);
+        if self.has_run_out() {
+            self.submit_now();
+            self.check()?;
+        }
+        let mut at = 0;
+        for (mem, offset, bytes) in parts {
+            if *bytes > 0 {
+                self.copy((mem, *offset), (&target, at), *bytes);
+            }
+            at += bytes;
+        }
+        if let Some(tally) = &tally {
+            self.copy((tally, 0), (&target, len), TALLY_BYTES);
+        }
+        self.submit_now();
+        self.context.check()?;
+        let since = Instant::now();
+        let slice = target.buffer.slice(..total);
+        let (sender, receiver) = channel();
+        slice.map_async(MapMode::Read, move |outcome| {
+            // Nobody listens once the wait below has failed.
+            let _ = sender.send(outcome.is_ok());
+        });
+        let is_there = self.await_mapping(&receiver);
+        self.counters.add_wait(since.elapsed());
+        self.note_idle();
+        is_there?;
+        let read = match slice.get_mapped_range() {
+            Ok(view) => {
+                let (view, counts) = view.split_at(len as usize);
+                if let Some(tally) = &mut self.tally {
+                    tally.note(counts, &self.counters);
+                }
+                of(view)
+            }
+            Err(err) => return Err(self.lose(format!("reading back failed: {err}"))),
+        };
+        target.buffer.unmap();
+        Ok(read)
+    }
+
+    /// Waits for everything recorded.
+    ///
+    /// # Errors
+    /// Whatever went wrong since the last read-back.
+    pub(crate) fn wait(&mut self) -> Result<(), DeviceError> {
+        self.submit_now();
+        if let Err(err) = self.context.device.poll(PollType::wait_indefinitely()) {
+            self.context.lose(format!("waiting failed: {err}"));
+        }
+        self.note_idle();
+        self.check()
+    }
+
+    fn read_back(&mut self, bytes: u64) -> Mem {
+        match &self.read_back {
+            Some(mem) if mem.bytes() >= bytes => mem.clone(),
+            _ => {
+                let usage = BufferUsages::MAP_READ | BufferUsages::COPY_DST;
+                let bytes = bytes.next_power_of_two().max(1 << 16);
+                let order = Order { bytes, usage, label: "read-back", is_mapped: false };
+                let Some(buffer) = self.context.try_buffer(order) else {
+                    self.run_out(Fault { bytes, is_lasting: false });
+                    return self.stand_in.clone();
+                };
+                let mem = Mem::new(buffer);
+                self.read_back = Some(mem.clone());
+                mem
+            }
+        }
+    }
+
     /// Waits for a buffer to be mapped, of which `word` tells.
     pub(super) fn await_mapping(&self, word: &Receiver<bool>) -> Result<(), DeviceError> {
         let is_mapped = match self.ask_for(word) {

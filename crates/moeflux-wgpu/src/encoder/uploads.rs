@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 10
 
 /// What `fetch.wgsl` does with a part.
 #[derive(Clone, Copy)]
-enum Way {
+pub(crate) enum Way {
     /// Leaves 16 bytes as they are.
     Wide,
     /// The same, four bytes at a time.
@@ -32,11 +32,11 @@ enum Way {
 }
 
 /// Some bytes of a slot, and the words that they come from.
-struct Part {
-    way: Way,
-    from: [u32; 2],
-    to: usize,
-    bytes: usize,
+pub(crate) struct Part {
+    pub(crate) way: Way,
+    pub(crate) from: [u32; 2],
+    pub(crate) to: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Encoder {
@@ -98,8 +98,7 @@ impl Encoder {
         if self.reach == Reach::Written {
             return false;
         }
-        let Some(lying) = self.lying(expert) else { return false };
-        let Some(parts) = parts(&lying, packing) else { return false };
+        let Some((from, parts)) = self.parts(expert, packing) else { return false };
         let word = |it: usize| u32::try_from(it).expect("bindings are counted in 32 bits");
         let first = usize::try_from(at).expect("buffers lie in memory");
         let (mut params, mut end) = (vec![word(parts.len()), 0, 0, 0], 0);
@@ -110,10 +109,17 @@ impl Encoder {
         }
         let grid = Grid::Linear(end.div_ceil(256));
         let variant = Variant::new(Shader::Fetch, &[]);
-        self.dispatch(variant, &params, &[&lying.mem, &lying.mem, mem], grid);
+        self.dispatch(variant, &params, &[&from, &from, mem], grid);
         self.hold(expert);
         self.counters.add_uploaded_bytes(packing.bytes() as u64);
         true
+    }
+
+    /// What of an expert a kernel brings where, and from which buffer, if it can.
+    pub(crate) fn parts(&mut self, expert: &Expert, packing: &Packing) -> Option<(Mem, Vec<Part>)> {
+        let lying = self.lying(expert)?;
+        let parts = parts(&lying, packing)?;
+        Some((lying.mem, parts))
     }
 
     /// Where the device reads an expert in the host's memory, if it can.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use moeflux_backend::{Activation, Experts, RoutedExperts, SharedExpert};
 use moeflux_core::MatrixLayout;
 
+use super::admit::admit;
 use super::moe::{Sum, activate, add_up, choose, first_products, phase, rounding_of_down};
 use super::products::{Chosen, Job, List, Products, RoundedBefore, Source, holds_rows, run};
 use super::rounding::digits;
@@ -53,6 +54,7 @@ pub(crate) fn routed_experts(b: &mut Wgpu, rows: usize, op: RoutedExperts) {
     }
     b.encoder.begin();
     let ids = choose(b, rows, op.route);
+    admit(b, &layer, (&ids, rows * top_k));
     if !holds_rows(rows) {
         return grouped::routed_experts(b, rows, op, (&ids, &layer));
     }

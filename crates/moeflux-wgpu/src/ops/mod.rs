@@ -1,5 +1,6 @@
 //! The ops, one file for those that share kernels.
 
+mod admit;
 mod attention;
 mod elementwise;
 mod grouped;
@@ -28,7 +29,7 @@ pub(crate) use logits::{likeliest, logits};
 pub(crate) use mixers::{causal_conv, delta_net, delta_rule};
 pub use moe::MAX_EXPERTS;
 pub(crate) use moe::{begin_experts, combine, experts, held_experts, route};
-pub(crate) use products::{embed, project};
+pub(crate) use products::{embed, holds_rows, project};
 pub(crate) use repeated::{
     Repeated, current_layout, digits_of, effective_layout, plain_layout, project_repeated,
 };
@@ -69,6 +70,8 @@ pub(crate) struct Scratch {
     index_scores: Grown,
     delta: [Grown; 2],
     routing: Grown,
+    /// Experts on their way.
+    coming: Grown,
     /// Choices in the order of experts, and jobs of these.
     grouped: [Grown; 2],
     logits: Grown,

@@ -34,7 +34,15 @@ pub(crate) fn route(b: &mut Wgpu, rows: usize, op: Route) -> Result<Routing, Dev
     let Route { logits, top_k, .. } = op;
     b.encoder.begin();
     let chosen = choose(b, rows, op);
-    let bytes = b.encoder.read(&[(&chosen, 0, 8 * (rows * top_k) as u64)])?;
+    let len = 8 * rows * top_k;
+    let mut parts = vec![(&chosen, 0, len as u64)];
+    // The host is about to ask what is there.
+    parts.extend(b.slots.unknown());
+    let bytes = b.encoder.read(&parts)?;
+    let (bytes, known) = bytes.split_at(len);
+    if !known.is_empty() {
+        b.slots.learn(known);
+    }
     let (experts, weights) = bytes.split_at(4 * rows * top_k);
     let id = |it: &[u8; 4]| {
         let it = u32::from_le_bytes(*it).min(word(logits.len) - 1);

@@ -23,7 +23,7 @@ use crate::tuning::Key;
 pub(super) const FEW_ROWS: usize = 8;
 
 /// Whether so many rows go through the kernel for few.
-pub(super) fn holds_rows(rows: usize) -> bool {
+pub(crate) fn holds_rows(rows: usize) -> bool {
     rows <= FEW_ROWS
 }
 

@@ -18,7 +18,7 @@ use crate::{Context, Tiles, Wgpu};
 
 pub(super) const HIDDEN: usize = 128;
 const INNER: usize = 96;
-const TOP_K: usize = 3;
+pub(super) const TOP_K: usize = 3;
 
 /// Pseudo-random numbers below one, and bytes.
 pub(super) struct Numbers(pub(super) u32);
@@ -106,13 +106,13 @@ pub(super) fn cols(b: &mut Wgpu, rows: usize, width: usize, values: &[f32]) -> C
 }
 
 /// What both ways begin with.
-struct Start {
-    route: Route,
-    x: Cols,
-    acc: Cols,
-    slots: Buf,
-    biases: Option<ExpertBiases>,
-    shared: Option<SharedExpert>,
+pub(super) struct Start {
+    pub(super) route: Route,
+    pub(super) x: Cols,
+    pub(super) acc: Cols,
+    pub(super) slots: Buf,
+    pub(super) biases: Option<ExpertBiases>,
+    pub(super) shared: Option<SharedExpert>,
 }
 
 fn shared_expert(b: &mut Wgpu, case: Case, rows: usize) -> SharedExpert {
@@ -134,8 +134,12 @@ fn shared_expert(b: &mut Wgpu, case: Case, rows: usize) -> SharedExpert {
 }
 
 fn begin(b: &mut Wgpu, case: Case, rows: usize) -> Start {
+    begin_with(b, case, rows, 99)
+}
+
+pub(super) fn begin_with(b: &mut Wgpu, case: Case, rows: usize, seed: u32) -> Start {
     let n_experts = case.n_experts;
-    let mut numbers = Numbers(99);
+    let mut numbers = Numbers(seed);
     // Experts are the less liked the higher they are counted: some get most rows, some none.
     let slope = |i: usize| 1.5 * (i % n_experts) as f32 / n_experts as f32;
     let logits: Vec<f32> = numbers
@@ -160,7 +164,7 @@ fn begin(b: &mut Wgpu, case: Case, rows: usize) -> Start {
     Start { route: Route { logits, top_k: TOP_K, scoring }, x, acc, slots, biases, shared }
 }
 
-fn bits(b: &mut Wgpu, acc: Cols, rows: usize) -> Vec<u32> {
+pub(super) fn bits(b: &mut Wgpu, acc: Cols, rows: usize) -> Vec<u32> {
     b.read(acc.buf, rows).expect("the device works").into_iter().map(f32::to_bits).collect()
 }
 

@@ -82,7 +82,7 @@ fn check(context: &Arc<Context>, case: Case, start: usize, best: Reach) {
 
 /// A device that reads the host's memory; where there is none no test is one.
 #[expect(clippy::print_stdout, reason = "a test that did not run says so")]
-fn reading_context() -> Option<Arc<Context>> {
+pub(super) fn reading_context() -> Option<Arc<Context>> {
     let context = context()?;
     if context.slab_alignment.is_none() {
         assert!(!context.facts().is_software(), "software reads all memory");

@@ -1,0 +1,115 @@
+//! Experts that a device keeps, and the memory of those that stay in the cache.
+
+use moeflux_backend::{AllExperts, Backend};
+use moeflux_core::{ExpertBank, ExpertId, HostBuf, HostSlab, LayerBank, LayerIdx};
+use moeflux_store::{ExpertStore, IoMode, SlotAlloc};
+
+use crate::device::{Device, DeviceLimits};
+use crate::engine::EngineOptions;
+use crate::error::EngineError;
+use crate::models::ModelShape;
+use crate::plan::Plan;
+
+/// Bytes of experts that the device may hold; padding has no say in whether all
+/// of them may.
+pub(crate) fn device_expert_bytes(plan: &Plan, options: &EngineOptions) -> Option<u64> {
+    let bytes = plan.device_expert_bytes.or(options.device_cache);
+    bytes.map(|it| if it >= plan.expert_bytes { u64::MAX } else { it })
+}
+
+/// Experts that are read together where nothing bounds their number.
+const KEPT_TOGETHER: usize = 64;
+
+/// Gives the device all experts where it has room for them, or for some while the
+/// cache has all: it then routes without being asked. `progress` learns the bytes
+/// that it has. Tells whether it needs those of the cache.
+pub(crate) fn keep_experts(
+    backend: &mut dyn Backend,
+    experts: &ExpertStore,
+    (layers, shape): (&[LayerIdx], &ModelShape),
+    expert_bytes: u64,
+    progress: &mut dyn FnMut(u64),
+) -> Result<bool, EngineError> {
+    let all = AllExperts {
+        bytes: expert_bytes,
+        record_bytes: experts.slot_bytes() as u64,
+        top_k: shape.top_k,
+        stay: false,
+    };
+    let fit = backend.has_room_for_experts(all);
+    let stay = !fit && holds_all(experts);
+    if !fit && !(stay && backend.has_room_for_experts(AllExperts { stay, ..all })) {
+        return Ok(false);
+    }
+    let ids: Vec<ExpertId> =
+        (0..shape.n_experts).filter_map(|it| u16::try_from(it).ok()).map(ExpertId).collect();
+    // While one part is copied the next one is read, where the cache holds four.
+    let n_slots = match experts.stats().n_slots {
+        0 => usize::MAX,
+        n_slots => n_slots,
+    };
+    let n_part = (n_slots / 4).clamp(shape.top_k.max(1), KEPT_TOGETHER.max(shape.top_k));
+    let reads_ahead = n_part <= n_slots / 4;
+    let parts = layers.iter().flat_map(|layer| ids.chunks(n_part).map(|it| (*layer, it)));
+    let mut parts = parts.map(|(layer, part)| experts.request(layer, part));
+    let mut next = None;
+    let mut kept = 0;
+    while let Some(mut arrivals) = next.take().or_else(|| parts.next()) {
+        next = if reads_ahead { parts.next() } else { None };
+        while let Some(batch) = arrivals.next_batch()? {
+            for (_, expert) in &batch {
+                if !backend.keep_expert(expert, shape.n_experts) {
+                    backend.let_go(0);
+                    backend.drop_experts();
+                    return Ok(false);
+                }
+                kept += expert.layout.record_bytes() as u64;
+            }
+            progress(kept);
+        }
+        backend.let_go(0);
+    }
+    experts.reset_stats();
+    if let Some(counters) = backend.counters() {
+        counters.reset();
+    }
+    Ok(stay)
+}
+
+/// Whether the cache has a slot for every expert.
+pub(crate) fn holds_all(experts: &ExpertStore) -> bool {
+    experts.stats().n_slots >= experts.bank().n_experts()
+}
+
+/// Least and most bytes of slabs.
+const SLAB_BYTES: usize = 32 << 20;
+const MOST_SLAB_BYTES: usize = 1 << 30;
+
+/// Bytes of the slabs that slots lie in: a layer lies in few of them where a GPU may
+/// fetch what it chose from all of its experts, as kernels read few at once.
+pub(crate) fn slab_bytes(
+    plan: &Plan,
+    bank: &ExpertBank,
+    device: Device,
+) -> Result<usize, EngineError> {
+    let holds_all = plan.io_mode != IoMode::Mmap && plan.cache_bytes >= plan.expert_bytes;
+    if device == Device::Cpu || !holds_all {
+        return Ok(SLAB_BYTES);
+    }
+    let most = usize::try_from(DeviceLimits::of(device)?.max_buffer_bytes).unwrap_or(usize::MAX);
+    let of_layer = |it: &LayerBank| it.layout.record_bytes() * it.n_experts;
+    let layer = bank.layers.iter().flatten().map(of_layer).max().unwrap_or(0);
+    Ok((layer / 2).min(MOST_SLAB_BYTES).min(most).max(SLAB_BYTES))
+}
+
+/// Slots side by side in slabs of so many bytes, so that they share huge pages.
+pub(crate) fn slot_memory(slab_bytes: usize) -> SlotAlloc {
+    let mut slab = HostSlab::new(0);
+    Box::new(move |len| {
+        if let Some(slot) = slab.carve(len) {
+            return slot;
+        }
+        slab = HostSlab::new(slab_bytes.max(len));
+        slab.carve(len).unwrap_or_else(|| HostBuf::zeroed(len))
+    })
+}

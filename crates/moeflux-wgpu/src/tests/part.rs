@@ -1,0 +1,204 @@
+//! Layers of which the device has room for some of the experts: not a bit may differ
+//! from those of which it has all.
+
+use std::sync::Arc;
+
+use moeflux_backend::{
+    Activation, AllExperts, Backend, Combine, ExpertCall, ExpertRow, Experts, HeldExperts, Inputs,
+    RoutedExperts,
+};
+use moeflux_core::quant::{Affine, Float, MatrixFormat};
+use moeflux_core::{Expert, ExpertId, HostSlab, LayerIdx};
+
+use super::grouped::{Case, Start, TOP_K, begin_with, bits, expert_in, layout};
+use super::reach::reading_context;
+use crate::imports::Reach;
+use crate::{Context, Wgpu};
+
+const LAYER: LayerIdx = LayerIdx(0);
+const N_EXPERTS: usize = 40;
+
+fn case(format: MatrixFormat, has_biases: bool) -> Case {
+    let (inputs, alternates) = (Inputs::Int16, has_biases);
+    Case { format, inputs, alternates, has_biases, has_shared: !has_biases, n_experts: N_EXPERTS }
+}
+
+fn affine(params: Float) -> MatrixFormat {
+    MatrixFormat::Affine(Affine { bits: 4, group_size: 32, params })
+}
+
+/// The experts of a layer, in slabs of a few.
+fn experts(case: Case) -> Vec<Arc<Expert>> {
+    let layout = Arc::new(layout(case));
+    let bytes = layout.record_bytes().next_multiple_of(4096);
+    let mut slab = HostSlab::new(0);
+    let all = (0..u16::try_from(N_EXPERTS).unwrap()).map(|id| {
+        let slot = slab.carve(bytes).unwrap_or_else(|| {
+            slab = HostSlab::new(7 * bytes);
+            slab.carve(bytes).unwrap()
+        });
+        expert_in(slot, 0, &layout, id)
+    });
+    all.collect()
+}
+
+/// A backend that keeps all experts, with room for so many.
+fn keeping(context: &Arc<Context>, case: Case, experts: &[Arc<Expert>], n_rooms: usize) -> Wgpu {
+    let record = experts[0].layout.record_bytes() as u64;
+    let bytes = N_EXPERTS as u64 * record;
+    // A quarter is for others, and the shared one has a room too.
+    let room = (n_rooms as u64 + 2) * record * 4 / 3;
+    let is_whole = n_rooms == N_EXPERTS;
+    let mut b = Wgpu::new(Arc::clone(context), if is_whole { None } else { Some(room) });
+    b.encoder.set_reach(Reach::Fetched);
+    if let Some(shared) = begin_with(&mut b, case, 1, 1).shared {
+        let projections = [shared.gate_proj, shared.up_proj, shared.down_proj];
+        b.note_shared_expert(LAYER, projections);
+    }
+    let all = AllExperts { bytes, record_bytes: record, top_k: TOP_K, stay: !is_whole };
+    assert!(b.has_room_for_experts(all), "{case:?}");
+    assert!(experts.iter().all(|it| b.keep_expert(it, N_EXPERTS)), "{case:?}");
+    assert!(b.holds_layer(LAYER, 1), "{case:?}");
+    b.let_go(0);
+    b.counters().unwrap().reset();
+    b
+}
+
+/// A step, and whether the device chose.
+fn step(
+    b: &mut Wgpu,
+    case: Case,
+    experts: &[Arc<Expert>],
+    rows: usize,
+    seed: u32,
+) -> (Vec<u32>, bool) {
+    let Start { route, x, acc, slots, biases, shared } = begin_with(b, case, rows, seed);
+    let (inputs, activation, layer) = (case.inputs, Activation::Swiglu, LAYER);
+    if b.holds_layer(layer, rows) {
+        let op = RoutedExperts { layer, route, x, inputs, activation, biases, slots, acc, shared };
+        b.routed_experts(rows, op);
+        return (bits(b, acc, rows), true);
+    }
+    let routing = b.route(rows, route).unwrap();
+    let mut by_expert: Vec<Vec<ExpertRow>> = vec![Vec::new(); N_EXPERTS];
+    for (slot, id) in routing.experts.iter().enumerate() {
+        by_expert[id.idx()].push(ExpertRow { row: (slot / TOP_K) as u32, slot: slot as u32 });
+    }
+    let wanted = (0..).map(ExpertId).zip(by_expert).filter(|it| !it.1.is_empty());
+    let (held, absent): (Vec<_>, Vec<_>) = wanted.partition(|it| b.holds_expert(layer, it.0));
+    let op = Experts { out: slots, x, inputs, activation, biases, calls: &[] };
+    b.held_experts(HeldExperts { layer, op, calls: &held });
+    let call = |(id, rows): (ExpertId, Vec<ExpertRow>)| ExpertCall {
+        expert: Arc::clone(&experts[id.idx()]),
+        rows,
+    };
+    let calls: Vec<ExpertCall> = absent.into_iter().map(call).collect();
+    b.experts(Experts { calls: &calls, ..op });
+    if let Some(shared) = shared {
+        shared.run_parts(b, rows, x);
+    }
+    let shared = shared.map(|it| it.shared);
+    b.combine(rows, Combine { acc, slots, top_k: TOP_K, weights: &routing.weights, shared });
+    (bits(b, acc, rows), false)
+}
+
+#[test]
+fn a_device_that_fetches_what_it_chose_has_the_bits_of_one_that_has_all() {
+    let Some(context) = reading_context() else { return };
+    for case in [
+        case(affine(Float::BF16), false),
+        case(affine(Float::F32), true),
+        case(MatrixFormat::Dense(Float::BF16), false),
+    ] {
+        let experts = experts(case);
+        for n_rooms in [TOP_K, 13] {
+            let mut whole = keeping(&context, case, &experts, N_EXPERTS);
+            let mut part = keeping(&context, case, &experts, n_rooms);
+            let mut n_chosen = 0;
+            for seed in 0..24 {
+                let rows = [1, 1, 4, 1, 1, 11][seed as usize % 6];
+                let (want, _) = step(&mut whole, case, &experts, rows, seed);
+                let (got, is_chosen) = step(&mut part, case, &experts, rows, seed);
+                assert!(got == want, "{case:?}, {n_rooms} rooms, step {seed}: {rows} rows");
+                assert_eq!(is_chosen, rows <= 8 && rows * TOP_K <= n_rooms, "{rows} rows");
+                n_chosen += if is_chosen { rows * TOP_K } else { 0 };
+            }
+            let stats = part.counters().unwrap().stats();
+            let of_record = stats.uploaded_bytes / stats.uploads;
+            assert_eq!(stats.uploaded_bytes % stats.uploads, 0);
+            assert!(of_record >= experts[0].layout.record_bytes() as u64, "{of_record} bytes");
+            assert!(stats.uploads > 24 && n_chosen >= 48, "{stats:?}");
+            assert!(!part.encoder.has_staged(), "nobody writes experts");
+        }
+    }
+}
+
+#[test]
+fn what_was_chosen_lately_stays() {
+    let Some(context) = reading_context() else { return };
+    let case = case(affine(Float::BF16), false);
+    let experts = experts(case);
+    let mut b = keeping(&context, case, &experts, 13);
+    let mut fetched = |seed: u32| {
+        let before = b.counters().unwrap().stats();
+        step(&mut b, case, &experts, 1, seed);
+        let after = b.counters().unwrap().stats();
+        let n = after.uploads - before.uploads;
+        assert_eq!(after.hits + n, before.hits + TOP_K as u64);
+        n
+    };
+    // What comes here stays at least until ten others are wanted: three steps more.
+    for seed in 100..140 {
+        fetched(seed);
+        fetched(seed + 1000);
+        assert_eq!(fetched(seed), 0, "{seed}");
+    }
+    // What is wanted again and again outlasts what comes once.
+    for _ in 0..8 {
+        fetched(1);
+    }
+    (200..230).for_each(|seed| {
+        fetched(seed);
+    });
+    assert_eq!(fetched(1), 0);
+}
+
+#[test]
+fn experts_stay_in_memory_as_long_as_the_device_may_fetch_them() {
+    let Some(context) = reading_context() else { return };
+    let case = case(affine(Float::BF16), false);
+    let experts = experts(case);
+    let mut b = keeping(&context, case, &experts, 5);
+    let n_users = |n: usize| experts.iter().filter(|it| Arc::strong_count(it) == n).count();
+    assert_eq!(n_users(2), N_EXPERTS);
+    b.drop_experts();
+    assert!(!b.holds_layer(LAYER, 1));
+    assert_eq!(n_users(2), N_EXPERTS, "kernels may still read them");
+    b.let_go(0);
+    assert_eq!(n_users(1), N_EXPERTS);
+    assert!(!step(&mut b, case, &experts, 1, 3).1);
+}
+
+#[test]
+fn too_little_room_or_experts_that_go_are_not_kept_in_part() {
+    let Some(context) = reading_context() else { return };
+    let case = case(affine(Float::BF16), false);
+    let experts = experts(case);
+    let record = experts[0].layout.record_bytes() as u64;
+    let all = AllExperts {
+        bytes: N_EXPERTS as u64 * record,
+        record_bytes: record,
+        top_k: TOP_K,
+        stay: true,
+    };
+    let mut b = Wgpu::new(Arc::clone(&context), Some(2 * record));
+    b.encoder.set_reach(Reach::Fetched);
+    let is_kept = b.has_room_for_experts(all) && b.keep_expert(&experts[0], N_EXPERTS);
+    assert!(!is_kept, "there is no room for what a row chooses");
+    let mut b = Wgpu::new(Arc::clone(&context), Some(20 * record));
+    b.encoder.set_reach(Reach::Fetched);
+    assert!(b.has_room_for_experts(all));
+    assert!(!b.has_room_for_experts(AllExperts { stay: false, ..all }));
+    b.encoder.set_reach(Reach::Written);
+    assert!(!b.has_room_for_experts(all));
+}
