@@ -8,6 +8,7 @@ use std::time::Duration;
 pub struct DeviceCounters {
     hits: AtomicU64,
     uploads: AtomicU64,
+    fetched: AtomicU64,
     uploaded_bytes: AtomicU64,
     upload_ns: AtomicU64,
     kernels: AtomicU64,
@@ -18,10 +19,12 @@ pub struct DeviceCounters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceStats {
     /// Experts that the device held when they were wanted; where it chooses
-    /// them itself, every choice of every row.
+    /// them itself, every choice of every row but those that it fetched.
     pub hits: u64,
     /// Experts that were copied to it.
     pub uploads: u64,
+    /// Those of them that it fetched by itself: nobody else was asked for them.
+    pub fetched: u64,
     /// Bytes written for that, those of experts included that were expected in vain.
     pub uploaded_bytes: u64,
     /// Time in which at least one of them was written, in nanoseconds:
@@ -66,6 +69,7 @@ impl DeviceCounters {
         let less = |hits: u64| Some(hits.saturating_sub(n));
         self.hits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or_default();
         self.uploads.fetch_add(n, Ordering::Relaxed);
+        self.fetched.fetch_add(n, Ordering::Relaxed);
         self.uploaded_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -92,6 +96,7 @@ impl DeviceCounters {
         DeviceStats {
             hits: of(&self.hits),
             uploads: of(&self.uploads),
+            fetched: of(&self.fetched),
             uploaded_bytes: of(&self.uploaded_bytes),
             upload_ns: of(&self.upload_ns),
             kernels: of(&self.kernels),
@@ -101,7 +106,7 @@ impl DeviceCounters {
 
     /// Sets all counters to zero.
     pub fn reset(&self) {
-        let all = [&self.hits, &self.uploads, &self.uploaded_bytes, &self.upload_ns];
+        let all = [&self.hits, &self.uploads, &self.fetched, &self.uploaded_bytes, &self.upload_ns];
         for it in all.into_iter().chain([&self.kernels, &self.wait_ns]) {
             it.store(0, Ordering::Relaxed);
         }

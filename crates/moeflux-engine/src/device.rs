@@ -67,6 +67,9 @@ pub struct DeviceFacts {
     pub subgroup_sizes: (u32, u32),
     /// Bytes that a kernel sees at once.
     pub max_binding_bytes: u64,
+    /// Bytes of its own memory, or of what it shares; `None` where its interface does
+    /// not tell.
+    pub memory_bytes: Option<u64>,
     /// What keeps models from running there, if anything.
     pub lacks: Option<String>,
     /// Products whose layout was measured there, for the driver and the kernels
@@ -93,6 +96,8 @@ pub(crate) struct DeviceLimits {
     pub(crate) shares_memory: bool,
     /// Whether it can read experts in the cache.
     pub(crate) reads_cache: fn(&ExpertBank) -> bool,
+    /// Bytes of its own memory, to which it can fetch experts of the cache by itself.
+    pub(crate) fetches_to: Option<u64>,
 }
 
 impl DeviceLimits {
@@ -107,6 +112,7 @@ impl DeviceLimits {
                 max_chosen: usize::MAX,
                 shares_memory: false,
                 reads_cache: |_| false,
+                fetches_to: None,
             }),
             Device::Gpu(index) => gpu::limits(index),
         }
@@ -197,6 +203,7 @@ mod gpu {
             kind: it.kind,
             subgroup_sizes: it.subgroup_sizes,
             max_binding_bytes: it.max_binding_bytes,
+            memory_bytes: it.memory_bytes,
             lacks: it.lacks,
         };
         adapters().into_iter().enumerate().map(facts).collect()
@@ -217,6 +224,7 @@ mod gpu {
             max_chosen: MAX_CHOSEN,
             shares_memory: facts.is_unified,
             reads_cache: if facts.reads_host { reads_in_place } else { |_| false },
+            fetches_to: facts.memory_bytes.filter(|_| facts.reads_host && !facts.is_unified),
         })
     }
 

@@ -1,7 +1,9 @@
 //! Experts that a device keeps, and the memory of those that stay in the cache.
 
+use std::sync::Arc;
+
 use moeflux_backend::{AllExperts, Backend};
-use moeflux_core::{ExpertBank, ExpertId, HostBuf, HostSlab, LayerBank, LayerIdx};
+use moeflux_core::{Expert, ExpertBank, ExpertId, HostBuf, HostSlab, LayerBank, LayerIdx};
 use moeflux_store::{ExpertStore, IoMode, SlotAlloc};
 
 use crate::device::{Device, DeviceLimits};
@@ -36,9 +38,8 @@ pub(crate) fn keep_experts(
         top_k: shape.top_k,
         stay: false,
     };
-    let fit = backend.has_room_for_experts(all);
-    let stay = !fit && holds_all(experts);
-    if !fit && !(stay && backend.has_room_for_experts(AllExperts { stay, ..all })) {
+    let stay = !backend.has_room_for_experts(all);
+    if stay && !(holds_all(experts) && backend.has_room_for_experts(AllExperts { stay, ..all })) {
         return Ok(false);
     }
     let ids: Vec<ExpertId> =
@@ -51,29 +52,71 @@ pub(crate) fn keep_experts(
     let n_part = (n_slots / 4).clamp(shape.top_k.max(1), KEPT_TOGETHER.max(shape.top_k));
     let reads_ahead = n_part <= n_slots / 4;
     let parts = layers.iter().flat_map(|layer| ids.chunks(n_part).map(|it| (*layer, it)));
-    let mut parts = parts.map(|(layer, part)| experts.request(layer, part));
-    let mut next = None;
-    let mut kept = 0;
-    while let Some(mut arrivals) = next.take().or_else(|| parts.next()) {
-        next = if reads_ahead { parts.next() } else { None };
-        while let Some(batch) = arrivals.next_batch()? {
-            for (_, expert) in &batch {
-                if !backend.keep_expert(expert, shape.n_experts) {
-                    backend.let_go(0);
-                    backend.drop_experts();
-                    return Ok(false);
-                }
-                kept += expert.layout.record_bytes() as u64;
-            }
-            progress(kept);
-        }
+    let parts: Vec<Part<'_>> = parts.collect();
+    let mut keep = |batch: &[Arc<Expert>]| {
+        let are_kept = batch.iter().all(|it| backend.keep_expert(it, shape.n_experts));
         backend.let_go(0);
+        are_kept
+    };
+    let is_done = if stay {
+        bring(experts, &parts, reads_ahead, &mut |_| true, progress)?
+            && take_all(experts, &parts, &mut keep)?
+    } else {
+        bring(experts, &parts, reads_ahead, &mut keep, progress)?
+    };
+    if !is_done {
+        backend.drop_experts();
+        return Ok(false);
     }
     experts.reset_stats();
     if let Some(counters) = backend.counters() {
         counters.reset();
     }
     Ok(stay)
+}
+
+/// Experts of a layer.
+type Part<'a> = (LayerIdx, &'a [ExpertId]);
+
+/// Has experts brought and taken; false as soon as some are refused.
+fn bring(
+    experts: &ExpertStore,
+    parts: &[Part<'_>],
+    reads_ahead: bool,
+    take: &mut dyn FnMut(&[Arc<Expert>]) -> bool,
+    progress: &mut dyn FnMut(u64),
+) -> Result<bool, EngineError> {
+    let mut parts = parts.iter().map(|(layer, part)| experts.request(*layer, part));
+    let (mut next, mut brought) = (None, 0);
+    while let Some(mut arrivals) = next.take().or_else(|| parts.next()) {
+        next = if reads_ahead { parts.next() } else { None };
+        while let Some(batch) = arrivals.next_batch()? {
+            let batch: Vec<Arc<Expert>> = batch.into_iter().map(|it| it.1).collect();
+            if !take(&batch) {
+                return Ok(false);
+            }
+            brought += batch.iter().map(|it| it.layout.record_bytes() as u64).sum::<u64>();
+            progress(brought);
+        }
+    }
+    Ok(true)
+}
+
+/// Has experts taken that stay in the cache; false where one is not there any more:
+/// a cache that shrinks meanwhile has no slot for it as long as others are held.
+fn take_all(
+    experts: &ExpertStore,
+    parts: &[Part<'_>],
+    take: &mut dyn FnMut(&[Arc<Expert>]) -> bool,
+) -> Result<bool, EngineError> {
+    for (layer, part) in parts {
+        let arrivals = experts.request(*layer, part);
+        let there: Vec<Arc<Expert>> = arrivals.resident().cloned().collect();
+        if there.len() < part.len() || !take(&there) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether the cache has a slot for every expert.

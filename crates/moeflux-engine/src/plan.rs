@@ -4,7 +4,7 @@ use moeflux_backend::{CacheSpec, Inputs};
 use moeflux_core::ExpertBank;
 use moeflux_core::checkpoint::{Checkpoint, Claims, Config};
 use moeflux_core::manifest::Manifest;
-use moeflux_store::{IoMode, MemoryLimit, gate, usable_memory};
+use moeflux_store::{IoChoice, IoMode, MemoryLimit, gate, usable_memory};
 
 use crate::device::DeviceLimits;
 use crate::engine::EngineOptions;
@@ -217,6 +217,13 @@ pub(crate) fn plan(
     };
     let explicit = options.expert_cache.is_some();
     plan.io_mode = gate(options.expert_io, plan.expert_bytes, memory.total, explicit);
+    if matches!((options.expert_io, plan.io_mode), (IoChoice::Auto, IoMode::Mmap)) {
+        let left = |it: u64| (it / 10 * 9).saturating_sub(plan.resident_bytes);
+        let room = limits.fetches_to.map(|it| left(it).min(options.device_cache.unwrap_or(it)));
+        if room.is_some_and(|it| is_fetched(&plan, it, shape.top_k)) {
+            plan.io_mode = IoMode::Direct;
+        }
+    }
     if limits.shares_memory {
         let reads = plan.io_mode != IoMode::Mmap && (limits.reads_cache)(bank);
         plan.device_expert_bytes =
@@ -245,6 +252,19 @@ pub(crate) fn plan(
     Ok(plan)
 }
 
+/// Whether a device with so much room for experts, and too little for all, is to fetch
+/// them from a cache that has all: what is mapped, it cannot.
+fn is_fetched(plan: &Plan, room: u64, top_k: usize) -> bool {
+    let (slot, n_records) = slots(plan);
+    room < plan.expert_bytes && default_cache(plan, top_k) == n_records * slot
+}
+
+/// Bytes of a slot of the cache, and how many hold all experts.
+fn slots(plan: &Plan) -> (u64, u64) {
+    let slot = (plan.record_bytes + 2 * 4096 * 9).next_multiple_of(4096);
+    (slot, plan.expert_bytes.div_ceil(plan.record_bytes.max(1)))
+}
+
 /// Most rows of a batch that the device's buffers hold.
 fn max_chunk(declared: &Declared, limits: &DeviceLimits) -> usize {
     let by_width = limits.max_buffer_bytes / declared.widest_row.max(1);
@@ -255,8 +275,7 @@ fn max_chunk(declared: &Declared, limits: &DeviceLimits) -> usize {
 /// What is left when everything else is served and a tenth stays free; at
 /// least what one layer needs, at most all experts.
 fn default_cache(plan: &Plan, top_k: usize) -> u64 {
-    let slot = (plan.record_bytes + 2 * 4096 * 9).next_multiple_of(4096);
-    let n_records = plan.expert_bytes.div_ceil(plan.record_bytes.max(1));
+    let (slot, n_records) = slots(plan);
     let free = (plan.memory.available / 10 * 9).saturating_sub(plan.fixed_bytes());
     free.min(n_records * slot).max(slot * top_k as u64)
 }
@@ -363,7 +382,9 @@ fn tokenizer_bytes(checkpoint: &Checkpoint) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::copies;
+    use moeflux_store::{IoMode, MemoryLimit};
+
+    use super::{Plan, copies, is_fetched};
 
     #[test]
     fn experts_are_copied_where_somebody_says_so_or_all_of_them_or_they_cannot_be_read() {
@@ -378,6 +399,36 @@ mod tests {
             (small, None, false, 150),
         ] {
             assert_eq!(copies(of, asked, reads), want, "{of:?}, {asked:?}, {reads}");
+        }
+    }
+
+    #[test]
+    fn a_device_fetches_where_it_has_too_little_room_and_the_cache_has_enough() {
+        const MIB: u64 = 1 << 20;
+        let plan = |available: u64| Plan {
+            resident_bytes: 100 * MIB,
+            kv_bytes_per_position: 0,
+            state_bytes: 0,
+            checkpoint_bytes: 0,
+            ctx: 1,
+            n_sessions: 1,
+            chunk: 1,
+            scratch_bytes: 0,
+            program_bytes: 0,
+            expert_bytes: 1000 * MIB,
+            record_bytes: MIB,
+            working_set_bytes: 0,
+            bytes_per_token: 0,
+            cache_bytes: 0,
+            device_expert_bytes: None,
+            io_mode: IoMode::Mmap,
+            memory: MemoryLimit { total: available, available, cgroup: None },
+        };
+        for (room, available, want) in
+            [(999, 4000, true), (0, 1400, true), (1000, 4000, false), (999, 1200, false)]
+        {
+            let got = is_fetched(&plan(available * MIB), room * MIB, 8);
+            assert_eq!(got, want, "room for {room} MiB, {available} free");
         }
     }
 }

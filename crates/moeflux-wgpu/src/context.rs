@@ -77,6 +77,9 @@ pub struct AdapterFacts {
     pub has_f16: bool,
     /// Whether it shares the processor's memory.
     pub is_unified: bool,
+    /// Bytes of its own memory, or of what it shares; `None` where its interface does
+    /// not tell.
+    pub memory_bytes: Option<u64>,
     /// Whether kernels read the processor's memory where it lies.
     pub reads_host: bool,
     /// What keeps the kernels from running there, if anything.
@@ -207,6 +210,7 @@ fn facts(adapter: &Adapter) -> AdapterFacts {
         max_binding_bytes: limits.max_storage_buffer_binding_size,
         has_f16: features.contains(Features::SHADER_F16),
         is_unified: matches!(info.device_type, DeviceType::IntegratedGpu | DeviceType::Cpu),
+        memory_bytes: imports::own_memory(adapter),
         reads_host: imports::alignment(adapter).is_some(),
         lacks,
         name: info.name,

@@ -6,17 +6,16 @@
 //! next expert is copied there by a command behind them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Range;
 use std::sync::Arc;
 
 use moeflux_backend::AllExperts;
-use moeflux_core::quant::{MatrixFormat, MatrixView};
-use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, LayerIdx, MatrixLayout};
+use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, LayerIdx};
 
-use crate::arena::{Decoder, Matrix, Place, as_stored, place, sizes};
+use crate::arena::{Matrix, Place, place};
 use crate::encoder::{Encoder, Mem};
 use crate::layer_cache::{LayerCache, OnDevice, Share};
 use crate::ops::holds_rows;
+use crate::packing::Packing;
 
 /// Where the matrices of an expert lie: gate and up, or both in one, then down.
 #[derive(Clone, Debug)]
@@ -32,15 +31,6 @@ impl Slot {
     pub(crate) fn first(&self) -> usize {
         self.at
     }
-}
-
-/// How experts of one layout lie in slots.
-#[derive(Debug)]
-pub(crate) struct Packing {
-    of: Arc<ExpertLayout>,
-    bytes: usize,
-    /// The bytes of each matrix, and where in them its scales begin.
-    parts: Vec<(Range<usize>, usize)>,
 }
 
 #[derive(Debug)]
@@ -97,7 +87,8 @@ pub(crate) struct Slots {
     is_stale: bool,
     /// The matrices of experts that every row gets.
     shared: HashMap<LayerIdx, [Matrix; 3]>,
-    /// Experts that came or left, and whether each was there afterwards.
+    /// Experts that came or left, and whether each was there afterwards. Of layers that are
+    /// kept in part nobody learns it, who needs all of them.
     moves: Vec<(ExpertKey, bool)>,
 }
 
@@ -109,9 +100,6 @@ const LAST_SLAB: usize = 4 << 30;
 
 /// The least that is asked for instead of a slab that the device has no memory for.
 const LEAST_SLAB: usize = 64 << 20;
-
-/// Bytes that a thread writes at a time, so that all end together.
-const PIECE_BYTES: usize = if cfg!(test) { 1 << 10 } else { 128 << 10 };
 
 /// Parts in which the room for experts is looked for.
 const ROOM_STEPS: u64 = 32;
@@ -180,7 +168,7 @@ impl Slots {
             return Some(slot);
         }
         let packing = self.packing(&expert.layout);
-        let bytes = packing.bytes;
+        let bytes = packing.bytes();
         self.clock += 1;
         let now = self.clock;
         if self.pools.entry(bytes).or_default().free.is_empty() {
@@ -276,7 +264,9 @@ impl Slots {
             if !encoder.upload(expert, &packing, (&slot.mem, at as u64)) {
                 return false;
             }
-            self.moves.push((key, true));
+            if layer.cache.is_none() {
+                self.moves.push((key, true));
+            }
             layer.slots[key.expert.idx()] = Some(slot);
         } else if layer.cache.is_none() {
             return false;
@@ -300,7 +290,7 @@ impl Slots {
         let has_shared = usize::from(shared.is_some());
         let (mut n_rooms, mut cache) = (n, None);
         if let Some(share) = &self.share {
-            let rooms = share.rooms(n, (expert.layout.record_bytes(), packing.bytes));
+            let rooms = share.rooms(n, (expert.layout.record_bytes(), packing.bytes()));
             n_rooms = rooms.checked_sub(has_shared).filter(|it| *it >= share.top_k.max(1))?;
             cache = (n_rooms < n).then(|| LayerCache::new(n, share.top_k));
         }
@@ -315,7 +305,7 @@ impl Slots {
 
     /// Room for so many experts of a layer.
     fn reserve(&mut self, encoder: &Encoder, packing: &Packing, n: usize) -> Option<KeptLayer> {
-        let Packing { of, bytes, .. } = packing;
+        let (of, bytes) = (&packing.of, packing.bytes());
         let context = encoder.context();
         let most = usize::try_from(context.max_binding_bytes()).unwrap_or(usize::MAX);
         let per_buffer = (most / bytes).clamp(1, n.max(1));
@@ -341,9 +331,11 @@ impl Slots {
     /// Gives back the room of all experts that were to stay.
     pub(crate) fn drop_kept(&mut self, encoder: &mut Encoder) {
         for (idx, layer) in self.kept.drain() {
-            let experts = (0..).map(ExpertId).zip(&layer.slots).filter(|it| it.1.is_some());
-            let left = experts.map(|(expert, _)| (ExpertKey { layer: idx, expert }, false));
-            self.moves.extend(left);
+            if layer.cache.is_none() {
+                let experts = (0..).map(ExpertId).zip(&layer.slots).filter(|it| it.1.is_some());
+                let left = experts.map(|(expert, _)| (ExpertKey { layer: idx, expert }, false));
+                self.moves.extend(left);
+            }
             for mem in &layer.buffers {
                 self.taken -= mem.bytes();
                 encoder.forget(mem);
@@ -487,7 +479,8 @@ impl KeptLayer {
     /// Copies the expert that every row gets to the last room that is free.
     fn take_shared(&mut self, encoder: &mut Encoder, packing: &Packing, matrices: &[Matrix; 3]) {
         let (mem, at) = self.free.remove(0);
-        for (matrix, (to, _)) in matrices.iter().zip(&packing.parts) {
+        for (matrix, nth) in matrices.iter().zip(0..) {
+            let to = packing.part(nth).0;
             let piece = &matrix.pieces[0];
             let from = (&piece.mem, 4 * u64::from(piece.place.elements));
             encoder.copy(from, (&mem, (at + to.start) as u64), to.len() as u64);
@@ -504,83 +497,6 @@ impl Pool {
         self.by_use.insert(now, key);
         entry.used = now;
         Some((entry.slot.clone(), Arc::clone(&entry.layout)))
-    }
-}
-
-/// The shape of a matrix whose bytes are of no interest.
-pub(crate) fn empty_view(it: &MatrixLayout) -> MatrixView<'static> {
-    let MatrixLayout { rows, cols, format, .. } = *it;
-    MatrixView { rows, cols, format, weight: &[], scales: &[], biases: &[] }
-}
-
-impl Packing {
-    fn new(of: &Arc<ExpertLayout>) -> Packing {
-        let mut bytes = 0;
-        let parts = of.matrices().map(|it| {
-            let (len, scales) = sizes(&empty_view(it));
-            let first = bytes;
-            bytes += len;
-            (first..bytes, scales)
-        });
-        let parts = parts.collect();
-        Packing { of: Arc::clone(of), bytes: bytes.max(16), parts }
-    }
-
-    /// Whether matrices lie on the device as those of an expert do.
-    fn suits(&self, matrices: &[Matrix; 3]) -> bool {
-        let is_like = |(matrix, nth): (&Matrix, usize)| {
-            let (of, scales) = (self.matrix(nth), self.parts[nth].1);
-            let [piece] = &matrix.pieces[..] else { return false };
-            (matrix.rows, matrix.cols, matrix.decoder)
-                == (of.rows, of.cols, Decoder::new(of.format))
-                && piece.place == place(4 * piece.place.elements as usize, scales)
-                && piece.phase == 0
-                && !matches!(of.format, MatrixFormat::Blocks(it) if it.phase > 0)
-        };
-        self.parts.len() == matrices.len() && matrices.iter().zip(0..).all(is_like)
-    }
-
-    /// Bytes of an expert.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// How many matrices an expert has.
-    pub(crate) fn n_matrices(&self) -> usize {
-        self.parts.len()
-    }
-
-    /// One of the matrices.
-    pub(crate) fn matrix(&self, nth: usize) -> &MatrixLayout {
-        self.of.matrices().nth(nth).expect("experts have such a matrix")
-    }
-
-    /// Its bytes, and where in them its scales begin.
-    pub(crate) fn part(&self, nth: usize) -> (Range<usize>, usize) {
-        self.parts[nth].clone()
-    }
-
-    /// How many bytes of one of the matrices are as they are stored.
-    pub(crate) fn as_stored(&self, nth: usize) -> usize {
-        as_stored(&empty_view(self.matrix(nth)))
-    }
-
-    /// Bytes of one of the matrices, in pieces that threads write at the same
-    /// time.
-    pub(crate) fn pieces(&self, nth: usize) -> impl Iterator<Item = Range<usize>> + use<> {
-        let stored = self.as_stored(nth);
-        let bytes = self.parts[nth].0.len();
-        let first =
-            (0..stored).step_by(PIECE_BYTES).map(move |at| at..stored.min(at + PIECE_BYTES));
-        first.chain((stored < bytes).then_some(stored..bytes))
-    }
-
-    fn places(&self, at: usize) -> [Place; 3] {
-        let place_of = |i: usize| {
-            let (range, scales) = &self.parts[i.min(self.parts.len() - 1)];
-            place(at + range.start, *scales)
-        };
-        [place_of(0), place_of(1), place_of(2)]
     }
 }
 

@@ -10,8 +10,9 @@ use moeflux_backend::AllExperts;
 use moeflux_core::Expert;
 
 use crate::encoder::{Encoder, Mem};
-use crate::experts::{KeptLayer, Packing, Slot};
+use crate::experts::{KeptLayer, Slot};
 use crate::imports::Reach;
+use crate::packing::Packing;
 
 /// Experts that other slots are left for: those of many rows, which the host
 /// brings. At most a quarter of the room.

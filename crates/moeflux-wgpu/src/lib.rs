@@ -28,6 +28,7 @@ mod layer_cache;
 mod layout;
 mod measure;
 mod ops;
+mod packing;
 mod pipelines;
 mod recorder;
 mod shader;

@@ -17,7 +17,7 @@ use wgpu::{BufferUsages, MapMode, PollType, SubmissionIndex};
 
 use crate::context::{Context, Order};
 use crate::encoder::Mem;
-use crate::experts::Packing;
+use crate::packing::Packing;
 use crate::writers::{Load, Writers};
 
 /// Most staging buffers.

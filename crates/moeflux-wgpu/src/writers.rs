@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use moeflux_backend::DeviceCounters;
 use moeflux_core::{Expert, ExpertKey};
 
-use crate::experts::Packing;
+use crate::packing::Packing;
 
 /// Most threads. One writes about a third of what a fast bus carries, and eight
 /// a little more than four.

@@ -31,8 +31,10 @@ fn devices_to_text(all: &[DeviceFacts]) -> String {
         let DeviceFacts { name, maker_name, driver, kind, subgroup_sizes, .. } = it;
         let (fewest, most) = subgroup_sizes;
         let bytes = show(it.max_binding_bytes);
+        let memory =
+            it.memory_bytes.map_or(String::new(), |it| format!("memory of {}, ", show(it)));
         text.push_str(&format!(
-            "{name}  {maker_name}, {kind} ({driver}), subgroups of {fewest} to {most}, buffers of {bytes}\n"
+            "{name}  {maker_name}, {kind} ({driver}), {memory}subgroups of {fewest} to {most}, buffers of {bytes}\n"
         ));
         if it.n_tuned > 0 {
             text.push_str(&format!("       layouts of {} products were measured\n", it.n_tuned));
@@ -53,6 +55,7 @@ fn devices_to_json(all: &[DeviceFacts]) -> Result<String> {
             "kind": it.kind,
             "subgroup_sizes": [it.subgroup_sizes.0, it.subgroup_sizes.1],
             "max_binding_bytes": it.max_binding_bytes,
+            "memory_bytes": it.memory_bytes,
             "lacks": it.lacks,
             "tuned_products": it.n_tuned,
         })

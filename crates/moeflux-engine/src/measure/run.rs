@@ -68,9 +68,9 @@ impl Phase {
         self.n_wanted() * mean_record_bytes(engine) / self.n_tokens.max(1) as f64
     }
 
-    /// Experts that were asked for, those that a device held included.
+    /// Experts that were asked for, those that a device held or fetched included.
     fn n_wanted(&self) -> f64 {
-        let on_device = self.device.map_or(0, |it| it.hits);
+        let on_device = self.device.map_or(0, |it| it.hits + it.fetched);
         (on_device + self.store.hits + self.store.misses) as f64
     }
 

@@ -9,8 +9,8 @@ use moeflux_core::quant::{Float, MatrixFormat};
 use wgpu::PollType;
 
 use super::{Encoder, Fault, Grid, Mem};
-use crate::experts::Packing;
 use crate::imports::{Lying, Reach};
+use crate::packing::Packing;
 use crate::shader::{Shader, Variant};
 use crate::staging::Origin;
 

@@ -37,6 +37,14 @@ pub(crate) fn alignment(adapter: &Adapter) -> Option<u64> {
     None
 }
 
+/// Bytes of an adapter's own memory, where the interface tells.
+pub(crate) fn own_memory(adapter: &Adapter) -> Option<u64> {
+    #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
+    return vulkan::own_memory(adapter);
+    #[cfg(not(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd")))]
+    None
+}
+
 /// Opens a device; where slabs have to begin for it to read them, if it can.
 ///
 /// # Errors

@@ -33,6 +33,18 @@ pub(super) fn alignment(adapter: &Adapter) -> Option<u64> {
     Some(of_memory.min_imported_host_pointer_alignment.max(1))
 }
 
+/// Bytes of the largest memory of the adapter's own.
+pub(super) fn own_memory(adapter: &Adapter) -> Option<u64> {
+    // SAFETY: the handle is only asked, and destroyed by nobody here.
+    let hal = unsafe { adapter.as_hal::<Vulkan>() }?;
+    let instance = hal.shared_instance().raw_instance();
+    // SAFETY: the physical device belongs to this instance, which `hal` keeps.
+    let all = unsafe { instance.get_physical_device_memory_properties(hal.raw_physical_device()) };
+    let heaps = all.memory_heaps_as_slice().iter();
+    let own = heaps.filter(|it| it.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
+    own.map(|it| it.size).max()
+}
+
 /// As [`Adapter::request_device`], with the extension; `None` where the driver
 /// refuses.
 pub(super) fn open(

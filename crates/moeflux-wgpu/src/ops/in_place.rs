@@ -8,8 +8,8 @@ use moeflux_core::{Expert, ExpertBank, MatrixLayout};
 use super::moe::{Call, EXPERT_ROWS, Found, Group};
 use crate::arena::{Place, as_stored};
 use crate::backend::Wgpu;
-use crate::experts::empty_view;
 use crate::imports::{Lying, Reach};
+use crate::packing::empty_view;
 
 /// Where parts of experts have to begin, in bytes.
 const ALIGN: usize = 16;

@@ -167,6 +167,10 @@ fn variants() -> Vec<Variant> {
     add(Shader::AddRows, &[&[0], &[1]]);
     add(Shader::Stream, &[&[0], &[1]]);
     add(Shader::Place, &[&[]]);
+    add(Shader::Fetch, &[&[]]);
+    add(Shader::FetchChosen, &[&[]]);
+    add(Shader::Admit, &[&[1], &[32]]);
+    add(Shader::Likeliest, &[&[16]]);
     add(Shader::Combine, &[&[0, 0], &[1, 0], &[1, 1]]);
     all
 }
@@ -237,6 +241,16 @@ fn every_kernel_becomes_metal_within_apples_limits() {
             assert!(text.contains("kernel void main_"), "{variant:?}: {text}");
         }
     }
+}
+
+#[test]
+fn no_kernel_is_left_out() {
+    let mut seen: Vec<u32> = variants().iter().map(|it| it.shader as u32).collect();
+    // See below.
+    seen.push(Shader::MatmulHalves as u32);
+    let last = Shader::Likeliest as u32;
+    let left_out: Vec<u32> = (0..=last).filter(|it| !seen.contains(it)).collect();
+    assert!(left_out.is_empty() && seen.iter().all(|it| *it <= last), "{left_out:?}");
 }
 
 #[test]
