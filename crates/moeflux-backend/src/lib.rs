@@ -6,6 +6,7 @@
 pub mod conformance;
 mod counters;
 pub mod cpu;
+mod held;
 mod kv;
 mod mixers;
 mod ops;
@@ -19,13 +20,13 @@ use std::sync::Arc;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
 pub use counters::{DeviceCounters, DeviceStats, KernelTime};
+pub use held::{AllExperts, HeldExperts, RoutedExperts};
 pub use mixers::{DeltaNet, GatedAttention, SharedExpert};
 pub use ops::{
-    Activation, AllExperts, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
+    Activation, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
     ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, GatedRmsNorm, HeadProduct, Heads,
-    HeldExperts, HostMatrix, Inputs, KvType, LayerNorm, Projection, RmsNorm, Rope, RopePairs,
-    RopeSpec, Route, RoutedExperts, Routing, Scoring, SelectPositions, Selection, Sequence, Shared,
-    Span, Vector, Weight,
+    HostMatrix, Inputs, KvType, LayerNorm, Projection, RmsNorm, Rope, RopePairs, RopeSpec, Route,
+    Routing, Scoring, SelectPositions, Selection, Sequence, Shared, Span, Vector, Weight,
 };
 pub use stage::Stage;
 

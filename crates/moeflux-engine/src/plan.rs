@@ -16,7 +16,8 @@ use crate::models::{Build, Family, ModelShape, Variant};
 /// memory.
 const DEFAULT_CHUNK: usize = 512;
 
-/// Most rows where experts are read from the drive: once a chunk.
+/// Most rows where experts are read from the drive, or fetched to a device: once a
+/// chunk.
 const STREAMED_CHUNK: usize = 2048;
 
 /// Part of the free memory that the activations of such a chunk may take from
@@ -217,12 +218,13 @@ pub(crate) fn plan(
     };
     let explicit = options.expert_cache.is_some();
     plan.io_mode = gate(options.expert_io, plan.expert_bytes, memory.total, explicit);
-    if matches!((options.expert_io, plan.io_mode), (IoChoice::Auto, IoMode::Mmap)) {
-        let left = |it: u64| (it / 10 * 9).saturating_sub(plan.resident_bytes);
-        let room = limits.fetches_to.map(|it| left(it).min(options.device_cache.unwrap_or(it)));
-        if room.is_some_and(|it| is_fetched(&plan, it, shape.top_k)) {
-            plan.io_mode = IoMode::Direct;
-        }
+    let left = |it: u64| (it / 10 * 9).saturating_sub(plan.resident_bytes);
+    let room = limits.fetches_to.map(|it| left(it).min(options.device_cache.unwrap_or(it)));
+    let has_too_little = room.is_some_and(|it| it < plan.expert_bytes);
+    let is_open = matches!((options.expert_io, plan.io_mode), (IoChoice::Auto, IoMode::Mmap));
+    if is_open && has_too_little && may_hold_all(&plan, shape.top_k) {
+        // What is mapped a device cannot fetch.
+        plan.io_mode = IoMode::Direct;
     }
     if limits.shares_memory {
         let reads = plan.io_mode != IoMode::Mmap && (limits.reads_cache)(bank);
@@ -235,8 +237,12 @@ pub(crate) fn plan(
         (IoMode::Pread | IoMode::Direct, None) => default_cache(plan, shape.top_k),
     };
     plan.cache_bytes = cache(&plan);
-    if options.chunk.is_none() && plan.cache_bytes < plan.expert_bytes {
-        let asked_cache = options.expert_cache.unwrap_or(0);
+    let is_streamed = plan.cache_bytes < plan.expert_bytes || has_too_little;
+    if options.chunk.is_none() && is_streamed {
+        // A cache that has all experts goes on having them.
+        let has_all = plan.cache_bytes >= plan.expert_bytes;
+        let asked_cache =
+            if has_all { plan.cache_bytes } else { options.expert_cache.unwrap_or(0) };
         let widest = streamed_chunk(&plan, asked_cache, |rows| scratch(declared, bank, rows));
         plan.chunk = widest.min(max_chunk);
         plan.scratch_bytes = scratch(declared, bank, plan.chunk);
@@ -252,11 +258,10 @@ pub(crate) fn plan(
     Ok(plan)
 }
 
-/// Whether a device with so much room for experts, and too little for all, is to fetch
-/// them from a cache that has all: what is mapped, it cannot.
-fn is_fetched(plan: &Plan, room: u64, top_k: usize) -> bool {
+/// Whether all experts fit into the cache that nobody bounds.
+fn may_hold_all(plan: &Plan, top_k: usize) -> bool {
     let (slot, n_records) = slots(plan);
-    room < plan.expert_bytes && default_cache(plan, top_k) == n_records * slot
+    default_cache(plan, top_k) == n_records * slot
 }
 
 /// Bytes of a slot of the cache, and how many hold all experts.
@@ -384,7 +389,7 @@ fn tokenizer_bytes(checkpoint: &Checkpoint) -> u64 {
 mod tests {
     use moeflux_store::{IoMode, MemoryLimit};
 
-    use super::{Plan, copies, is_fetched};
+    use super::{Plan, copies, may_hold_all};
 
     #[test]
     fn experts_are_copied_where_somebody_says_so_or_all_of_them_or_they_cannot_be_read() {
@@ -403,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_fetches_where_it_has_too_little_room_and_the_cache_has_enough() {
+    fn all_experts_fit_where_enough_is_free() {
         const MIB: u64 = 1 << 20;
         let plan = |available: u64| Plan {
             resident_bytes: 100 * MIB,
@@ -424,11 +429,8 @@ mod tests {
             io_mode: IoMode::Mmap,
             memory: MemoryLimit { total: available, available, cgroup: None },
         };
-        for (room, available, want) in
-            [(999, 4000, true), (0, 1400, true), (1000, 4000, false), (999, 1200, false)]
-        {
-            let got = is_fetched(&plan(available * MIB), room * MIB, 8);
-            assert_eq!(got, want, "room for {room} MiB, {available} free");
+        for (available, want) in [(4000, true), (1400, true), (1200, false), (0, false)] {
+            assert_eq!(may_hold_all(&plan(available * MIB), 8), want, "{available} MiB free");
         }
     }
 }
