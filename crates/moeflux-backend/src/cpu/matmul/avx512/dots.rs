@@ -11,14 +11,17 @@ use std::ops::Range;
 use super::params::GROUPS;
 use super::unpack::unpack;
 use super::vector::{load_64, store_64, store_floats};
+use crate::cpu::matmul::Quantised;
 
 /// A row of activations in the order that [`group_dots`] of one format likes,
 /// repeated as often as it takes until both a row and a block of columns end.
 #[derive(Default)]
 pub(super) struct Repeated {
-    /// `period` columns, then the first sixteen groups again.
+    /// `period` columns, then the first sixteen groups again: a block of all
+    /// digits, the one that counts 256 times first, then the next block.
     lines: Vec<Line>,
     period: usize,
+    n_digits: usize,
 }
 
 /// What vectors are loaded from: a load that crosses lines takes as long as two.
@@ -38,24 +41,33 @@ const fn block_cols(bits: usize) -> usize {
 /// Within a block of columns `per_byte` share a byte: first come the first of
 /// every byte, then the second ones, and so on.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-pub(super) fn repeat<const BITS: usize, const GROUP: usize>(row: &[i8], out: &mut Repeated) {
-    let mut period = row.len();
+pub(super) fn repeat<const BITS: usize, const GROUP: usize>(
+    x: &Quantised,
+    row: usize,
+    out: &mut Repeated,
+) {
+    let (cols, n_digits) = (x.cols(), x.n_digits());
+    let mut period = cols;
     while !period.is_multiple_of(block_cols(BITS)) {
-        period += row.len();
+        period += cols;
     }
-    let n = period + GROUPS * GROUP;
-    out.period = period;
+    (out.period, out.n_digits) = (period, n_digits);
+    let n = (period + GROUPS * GROUP) / 64 * n_digits;
     let lines = &mut out.lines;
     lines.clear();
-    lines.reserve(n / 64);
-    let halves: &[[u8; 32]] = bytemuck::cast_slice(row);
-    let mut halves = halves.iter().cycle();
-    for _ in 0..period / 64 {
-        let mut line = Line([0; 64]);
-        for (to, from) in line.0.chunks_exact_mut(32).zip(&mut halves) {
-            to.copy_from_slice(from);
+    lines.reserve(n);
+    let mut digits =
+        [0, n_digits - 1].map(|digit| x.q(row, digit).as_chunks::<32>().0.iter().cycle());
+    for _ in (0..period).step_by(block_cols(BITS)) {
+        for halves in &mut digits[..n_digits] {
+            for _ in 0..block_cols(BITS) / 64 {
+                let mut line = Line([0; 64]);
+                for (to, from) in line.0.as_chunks_mut::<32>().0.iter_mut().zip(&mut *halves) {
+                    *to = bytemuck::cast(*from);
+                }
+                lines.push(line);
+            }
         }
-        lines.push(line);
     }
     for block in lines.chunks_exact_mut(block_cols(BITS) / 64) {
         match (BITS, &mut *block) {
@@ -76,9 +88,9 @@ pub(super) fn repeat<const BITS: usize, const GROUP: usize>(row: &[i8], out: &mu
             _ => {}
         }
     }
-    while lines.len() < n / 64 {
+    while lines.len() < n {
         // Whole periods, but for the last time.
-        lines.extend_from_within(..lines.len().min(n / 64 - lines.len()));
+        lines.extend_from_within(..lines.len().min(n - lines.len()));
     }
 }
 
@@ -110,8 +122,9 @@ pub(super) struct Ahead<'a> {
     pub(super) at: usize,
 }
 
-/// How far ahead of its use a packed byte is asked for.
-pub(super) const DISTANCE: usize = 4096;
+/// How far ahead of its use a packed byte is asked for: what lies between fits
+/// into the first cache beside the activations.
+pub(super) const DISTANCE: usize = 8192;
 
 impl Ahead<'_> {
     /// Asks for what sixteen groups take.
@@ -130,7 +143,7 @@ impl Ahead<'_> {
 #[inline]
 #[target_feature(enable = "sse")]
 fn prefetch(bytes: &[u8], at: usize) {
-    _mm_prefetch::<_MM_HINT_T1>(bytes.as_ptr().wrapping_add(at).cast());
+    _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).cast());
 }
 
 /// Asks for all lines of `bytes`.
@@ -145,22 +158,21 @@ pub(super) fn prefetch_all(bytes: &[u8]) {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 pub(super) fn group_dots<const BITS: usize, const GROUP: usize>(
     packed: &[u8],
-    x: &[Repeated],
+    x: &Repeated,
     first: usize,
     ahead: Ahead<'_>,
     dots: &mut [f32],
 ) {
-    match x {
-        [x] => digit_dots::<BITS, GROUP, 1>(packed, [x], first, ahead, dots),
-        [high, low] => digit_dots::<BITS, GROUP, 2>(packed, [high, low], first, ahead, dots),
-        _ => unreachable!("activations have one digit or two"),
+    match x.n_digits {
+        1 => digit_dots::<BITS, GROUP, 1>(packed, x, first, ahead, dots),
+        _ => digit_dots::<BITS, GROUP, 2>(packed, x, first, ahead, dots),
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 fn digit_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
     packed: &[u8],
-    x: [&Repeated; DIGITS],
+    x: &Repeated,
     first: usize,
     ahead: Ahead<'_>,
     dots: &mut [f32],
@@ -189,21 +201,24 @@ pub(super) const fn step_bytes(bits: usize, group: usize) -> usize {
 
 /// Goes through groups in the order of memory, sixteen at a time.
 pub(super) struct Steps<'a, const BITS: usize, const GROUP: usize, const DIGITS: usize> {
-    x: [&'a Repeated; DIGITS],
+    lines: &'a [Line],
+    /// Lines of all columns.
     period: usize,
-    /// Columns of sixteen groups, without whole periods.
-    step_cols: usize,
-    col: usize,
+    /// Lines of sixteen groups, without whole periods.
+    step_lines: usize,
+    at: usize,
     ahead: Ahead<'a>,
 }
 
 impl<'a, const BITS: usize, const GROUP: usize, const DIGITS: usize>
     Steps<'a, BITS, GROUP, DIGITS>
 {
-    /// Begins with group `first` of `x`.
-    pub(super) fn new(x: [&'a Repeated; DIGITS], first: usize, ahead: Ahead<'a>) -> Self {
-        let period = x[0].period;
-        Steps { x, period, step_cols: GROUPS * GROUP % period, col: first * GROUP, ahead }
+    /// Begins with group `first` of `x`, which has as many digits.
+    pub(super) fn new(x: &'a Repeated, first: usize, ahead: Ahead<'a>) -> Self {
+        assert_eq!(x.n_digits, DIGITS, "digits of the activations");
+        let period = x.period / 64 * DIGITS;
+        let step_lines = GROUPS * GROUP / 64 * DIGITS % period;
+        Steps { lines: &x.lines, period, step_lines, at: first * GROUP / 64 * DIGITS, ahead }
     }
 
     /// The dots of the next sixteen groups.
@@ -213,40 +228,23 @@ impl<'a, const BITS: usize, const GROUP: usize, const DIGITS: usize>
     )]
     pub(super) fn step(&mut self, packed: &[u8], out: &mut [f32; GROUPS]) {
         self.ahead.ask();
-        let x = parts(&self.x, self.col, GROUPS * GROUP);
-        let sums = sixteen_dots::<BITS, GROUP, DIGITS>(packed, x);
-        store_floats(out, _mm512_cvtepi32_ps(sums));
-        self.col += self.step_cols;
-        if self.col >= self.period {
-            self.col -= self.period;
+        let x = &self.lines[self.at..][..GROUPS * GROUP / 64 * DIGITS];
+        sixteen_dots::<BITS, GROUP, DIGITS>(packed, x, out);
+        self.at += self.step_lines;
+        if self.at >= self.period {
+            self.at -= self.period;
         }
     }
 }
 
-/// The columns `col..col + n` of every digit.
-#[inline(always)]
-fn parts<'a, const DIGITS: usize>(
-    x: &[&'a Repeated; DIGITS],
-    col: usize,
-    n: usize,
-) -> [&'a [Line]; DIGITS] {
-    let mut out: [&[Line]; DIGITS] = [&[]; DIGITS];
-    for i in 0..DIGITS {
-        out[i] = &x[i].lines[col / 64..][..n / 64];
-    }
-    out
-}
-
 /// The dots of sixteen groups, in order.
-///
-/// Not inlined: in their loop compilers move loads and requests away from each
-/// other, which is quicker from a cache and slower from memory.
-#[inline(never)]
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 fn sixteen_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
     packed: &[u8],
-    x: [&[Line]; DIGITS],
-) -> __m512i {
+    x: &[Line],
+    out: &mut [f32; GROUPS],
+) {
     let block_cols = block_cols(BITS);
     // Groups side by side in one vector, and blocks that one vector adds up.
     let n_groups = (block_cols / GROUP).max(1);
@@ -255,10 +253,7 @@ fn sixteen_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
     let largest = if DIGITS == 1 { largest } else { usize::MAX / 4 };
     // With lengths known here, no load below needs a check.
     let packed = &packed[..GROUPS * GROUP * BITS / 8];
-    let mut x = x;
-    for it in &mut x {
-        *it = &it[..GROUPS * GROUP / 64];
-    }
+    let x = &x[..GROUPS * GROUP / 64 * DIGITS];
     let mut v = [_mm512_setzero_si512(); 16];
     // Not a loop: indices that are known keep `v` in registers.
     macro_rules! fill {
@@ -270,12 +265,13 @@ fn sixteen_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
         )*};
     }
     fill!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
-    match n_groups {
+    let sums = match n_groups {
         1 => sums_of_ones(&v, largest),
         2 => sums_of_twos(&v, largest),
         4 => sums_of_fours(&v, largest),
         _ => sums_of_eights(&v, largest),
-    }
+    };
+    store_floats(out, _mm512_cvtepi32_ps(sums));
 }
 
 /// The products of some blocks of columns, added up lane by lane.
@@ -283,7 +279,7 @@ fn sixteen_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 fn lane_sums<const BITS: usize, const DIGITS: usize>(
     packed: &[u8],
-    x: [&[Line]; DIGITS],
+    x: &[Line],
     blocks: Range<usize>,
 ) -> __m512i {
     let block_cols = block_cols(BITS);
@@ -299,7 +295,7 @@ fn lane_sums<const BITS: usize, const DIGITS: usize>(
         let packed = &packed[at..end];
         let w = Unpacked::<BITS>::load(packed);
         for digit in 0..DIGITS {
-            let x = &x[digit][block * block_cols / 64..][..block_cols / 64];
+            let x = &x[(block * DIGITS + digit) * block_cols / 64..][..block_cols / 64];
             sums[digit] = w.add_products(sums[digit], x);
         }
     }

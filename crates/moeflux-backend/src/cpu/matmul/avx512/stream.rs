@@ -32,8 +32,7 @@ const EIGHT: usize = 8;
 struct Scratch {
     /// What `x` holds.
     of: Option<Key>,
-    /// The digits of the activations, if there are two the larger one first.
-    x: [Repeated; 2],
+    x: Repeated,
     dots: Vec<f32>,
 }
 
@@ -65,10 +64,7 @@ impl Scratch {
         if self.of.as_ref() == Some(&key) {
             return;
         }
-        let n_digits = product.x.n_digits();
-        for (digit, x) in self.x[..n_digits].iter_mut().enumerate() {
-            repeat::<BITS, GROUP>(product.x.q(x_row, digit), x);
-        }
+        repeat::<BITS, GROUP>(product.x, x_row, &mut self.x);
         self.of = Some(key);
     }
 }
@@ -93,11 +89,11 @@ pub(super) fn integer_row<const BITS: usize, const GROUP: usize>(
     let rest = whole.end..rows.end;
     let task = Task { product: &product, x_row, i };
     let Scratch { x, dots, .. } = &mut scratch;
-    match (product.x.n_digits(), &*x) {
-        (1, [x, _]) => task.whole_blocks::<BITS, GROUP, 1>(whole, [x], dots, out),
-        (_, [high, low]) => task.whole_blocks::<BITS, GROUP, 2>(whole, [high, low], dots, out),
+    match product.x.n_digits() {
+        1 => task.whole_blocks::<BITS, GROUP, 1>(whole, x, dots, out),
+        _ => task.whole_blocks::<BITS, GROUP, 2>(whole, x, dots, out),
     }
-    task.blocks::<BITS, GROUP>(rest, &x[..product.x.n_digits()], dots, out);
+    task.blocks::<BITS, GROUP>(rest, x, dots, out);
     SCRATCH.set(scratch);
 }
 
@@ -129,7 +125,7 @@ impl Task<'_> {
     fn whole_blocks<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
         &self,
         rows: Range<usize>,
-        x: [&Repeated; DIGITS],
+        x: &Repeated,
         dots: &mut Vec<f32>,
         out: &mut OutPart<'_>,
     ) {
@@ -172,7 +168,7 @@ impl Task<'_> {
     fn blocks<const BITS: usize, const GROUP: usize>(
         &self,
         rows: Range<usize>,
-        x: &[Repeated],
+        x: &Repeated,
         dots: &mut Vec<f32>,
         out: &mut OutPart<'_>,
     ) {
@@ -203,7 +199,7 @@ impl Task<'_> {
 fn dots_by_row<const BITS: usize, const GROUP: usize>(
     product: &IntegerProduct<'_>,
     rows: Range<usize>,
-    x: &[Repeated],
+    x: &Repeated,
     groups: Range<usize>,
     dots: &mut [f32],
 ) {
