@@ -50,17 +50,17 @@ pub(super) fn for_each_chunk(
     });
 }
 
-/// Has floats that will be read soon brought near.
+/// Has what will be read soon brought near.
 #[inline]
-pub(super) fn prefetch(floats: &[f32]) {
+pub(super) fn prefetch<T>(values: &[T]) {
     #[cfg(target_arch = "x86_64")]
-    for line in floats.chunks(16) {
+    for line in values.chunks(64 / size_of::<T>()) {
         use std::arch::x86_64::*;
         // SAFETY: every machine has this instruction, which reads nothing that the program sees.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = floats;
+    let _ = values;
 }
 
 /// An empty vector of another type in the memory of `old`, where one element of

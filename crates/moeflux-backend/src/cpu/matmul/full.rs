@@ -14,6 +14,7 @@ use super::small::{decode_blocks, decode_micro, multiply_e2m1};
 use super::transposed;
 use crate::cpu::Isa;
 use crate::cpu::isa::{Level, for_every_isa};
+use crate::cpu::parallel::prefetch;
 
 /// Rows of the matrix that are decoded together.
 pub(super) const ROWS: usize = 4;
@@ -107,6 +108,10 @@ fn one_row_of_integers(
                 scales: [&[]; ROWS],
                 biases: [&[]; ROWS],
             };
+            // Four rows are too many for processors to foresee the next ones.
+            for row in row + n_rows..rows.end.min(row + n_rows + ROWS) {
+                prefetch(&weight.weight[row * row_bytes..][bytes.clone()]);
+            }
             for (r, unpacked) in unpacked.iter_mut().enumerate() {
                 // A short block multiplies its last row several times.
                 let row = row + r.min(n_rows - 1);
