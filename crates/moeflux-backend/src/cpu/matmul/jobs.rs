@@ -121,8 +121,7 @@ fn run_checked(
         }
         return;
     }
-    let task_cost = total / (pool.n_threads() * TASKS_PER_THREAD);
-    cut(isa, jobs, task_cost.clamp(TASK_COST, LARGE_TASK_COST), tasks);
+    cut(isa, jobs, task_cost(total, pool.n_threads()), tasks);
     let run = |i: usize| {
         let at = in_lanes(i, tasks.len(), pool.n_threads());
         let Task { job, rows } = &tasks[at];
@@ -147,7 +146,9 @@ const BLOCK_ROWS: usize = 16;
 fn many_block_rows(isa: Isa) -> usize {
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => 48,
+        Level::Avx512 => super::avx512::PANEL_ROWS,
+        #[cfg(target_arch = "x86_64")]
+        Level::Amx => super::amx::PANEL_ROWS,
         _ => 64,
     }
 }
@@ -166,6 +167,11 @@ const TASK_COST: usize = 40 << 10;
 const LARGE_TASK_COST: usize = 16 << 20;
 /// Leaves the caller something to take when a worker comes late.
 const TASKS_PER_THREAD: usize = 4;
+
+/// What a task costs, where all of them cost `total`.
+fn task_cost(total: usize, n_threads: usize) -> usize {
+    (total / (n_threads * TASKS_PER_THREAD)).clamp(TASK_COST, LARGE_TASK_COST)
+}
 
 /// Cuts all jobs into tasks of about that cost.
 fn cut(isa: Isa, jobs: &[MatmulJob<'_>], task_cost: usize, tasks: &mut Vec<Task>) {
@@ -377,7 +383,12 @@ mod tests {
     use super::*;
 
     /// The tasks of matrices of so many rows, 64 columns each, times `n` rows.
-    fn tasks_of(rows: &[usize], n: usize, task_cost: usize) -> Vec<(usize, Range<usize>)> {
+    fn tasks_of(
+        isa: Isa,
+        rows: &[usize],
+        n: usize,
+        task_cost: usize,
+    ) -> Vec<(usize, Range<usize>)> {
         let format = MatrixFormat::Dense(moeflux_core::quant::Float::BF16);
         let (mut out, x, mut tasks) = (vec![0.0; 0], vec![0.0; n * 64], Vec::new());
         let data = SharedMut::new(&mut out);
@@ -395,20 +406,42 @@ mod tests {
             x_rows: all,
             out: OutRows { data, stride: *rows, first_col: 0, rows: all },
         };
-        cut(Isa::SCALAR, &rows.iter().map(job).collect::<Vec<_>>(), task_cost, &mut tasks);
+        cut(isa, &rows.iter().map(job).collect::<Vec<_>>(), task_cost, &mut tasks);
         tasks.into_iter().map(|it| (it.job, it.rows)).collect()
     }
 
     #[test]
     fn tasks_are_whole_panels_of_about_the_cost_asked_for() {
         let row_cost = 2 * 64 + 8 * 64;
-        let tasks = tasks_of(&[200, 64, 1], 8, 64 * row_cost);
+        let tasks = tasks_of(Isa::SCALAR, &[200, 64, 1], 8, 64 * row_cost);
         assert_eq!(
             tasks,
             [(0, 0..64), (0, 64..128), (0, 128..192), (0, 192..200), (1, 0..64), (2, 0..1)]
         );
-        assert_eq!(tasks_of(&[200], 8, 200 * row_cost), [(0, 0..200)]);
-        assert_eq!(tasks_of(&[40], 1, 1), [(0, 0..16), (0, 16..32), (0, 32..40)]);
+        assert_eq!(tasks_of(Isa::SCALAR, &[200], 8, 200 * row_cost), [(0, 0..200)]);
+        assert_eq!(tasks_of(Isa::SCALAR, &[40], 1, 1), [(0, 0..16), (0, 16..32), (0, 32..40)]);
+    }
+
+    #[test]
+    fn tasks_end_where_panels_of_the_instruction_set_do() {
+        for isa in Isa::available() {
+            let panel = many_block_rows(isa);
+            let name = isa.name();
+            assert_eq!(panel, if name == "avx512" { 48 } else { 64 }, "{name}");
+            for (job, rows) in tasks_of(isa, &[1000, 500], 8, 100 * (2 * 64 + 8 * 64)) {
+                let is_last = rows.end == [1000, 500][job];
+                assert!(is_last || rows.end.is_multiple_of(panel), "{name}: {rows:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn tasks_cost_neither_too_little_nor_too_much() {
+        assert_eq!(task_cost(FORK_COST, 2), 40 << 10);
+        assert_eq!(task_cost(64 << 20, 2), 8 << 20);
+        // A prompt's product: as many tasks as it takes.
+        assert_eq!(task_cost(1 << 30, 2), 16 << 20);
+        assert_eq!(task_cost(1 << 30, 16), 16 << 20);
     }
 
     #[test]

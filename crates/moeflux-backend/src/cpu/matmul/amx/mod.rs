@@ -26,7 +26,7 @@ use super::avx512::{self, for_format};
 use super::jobs::OutPart;
 
 /// Rows of the matrix whose columns are unpacked together.
-const PANEL_ROWS: usize = 64;
+pub(super) const PANEL_ROWS: usize = 64;
 /// Columns that are unpacked together.
 const BLOCK_COLS: usize = 256;
 /// Activations of one pass, which the second cache holds.

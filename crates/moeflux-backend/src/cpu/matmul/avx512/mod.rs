@@ -24,6 +24,7 @@ use super::jobs::OutPart;
 
 pub(super) use micro::{decode_e2m1, multiply_e2m1};
 pub(super) use round::quantise_row;
+pub(super) use tile::PANEL_ROWS;
 pub(super) use unpack::unpack_row;
 
 /// Rows of the matrix that are the lanes of a vector.

@@ -17,6 +17,8 @@ use crate::cpu::matmul::jobs::OutPart;
 
 /// Tiles of sixteen rows of the matrix that are multiplied together, at most.
 const TILES: usize = 3;
+/// Rows of the matrix that are unpacked together, at most.
+pub(in crate::cpu::matmul) const PANEL_ROWS: usize = TILES * ROWS;
 /// Columns that are unpacked together: a panel takes three quarters of the first cache.
 const BLOCK_COLS: usize = 768;
 /// Columns of a line.
@@ -57,7 +59,7 @@ pub(super) fn integer_rows<const BITS: usize, const GROUP: usize>(
     out: &mut OutPart<'_>,
 ) {
     let mut scratch = SCRATCH.take();
-    scratch.weights.resize(TILES * ROWS * BLOCK_COLS / size_of::<Lanes>(), Lanes::ZERO);
+    scratch.weights.resize(PANEL_ROWS * BLOCK_COLS / size_of::<Lanes>(), Lanes::ZERO);
     let n = product.x_rows.len();
     let per_pass = PASS_BYTES / (product.weight.cols * product.x.n_digits());
     let per_pass = per_pass.max(1).next_multiple_of(X_ROWS);
@@ -109,7 +111,7 @@ impl Panel<'_> {
             sums.resize(n_sums, Sums { acc: Lanes::ZERO, off: Lanes::ZERO });
         }
         let n_times = self.x_rows.len().div_ceil(X_ROWS) * self.product.n_groups();
-        let mut ahead = Ahead::new(self.product, (&self.rows, TILES * ROWS), self.is_last, n_times);
+        let mut ahead = Ahead::new(self.product, (&self.rows, PANEL_ROWS), self.is_last, n_times);
         for col in (0..cols).step_by(BLOCK_COLS) {
             let cols = col..cols.min(col + BLOCK_COLS);
             let n_lines = cols.len() / LINE_COLS;
