@@ -233,8 +233,13 @@ impl Slots {
         }
         self.share = Share::of(encoder, all, || {
             let most = all.bytes.min(self.budget.saturating_sub(self.taken));
-            let mut parts = (1..=ROOM_STEPS).rev().map(|it| most / ROOM_STEPS * it);
-            parts.find(|it| self.has_room(encoder, *it)).unwrap_or(0)
+            let part = |steps: u64| most / ROOM_STEPS * steps;
+            let found = (1..=ROOM_STEPS).rev().find(|it| self.has_room(encoder, part(*it)));
+            match found {
+                Some(ROOM_STEPS) => most,
+                // Drivers need some of the last memory for themselves.
+                found => part(found.unwrap_or(0).saturating_sub(1)),
+            }
         });
         self.share.is_some()
     }

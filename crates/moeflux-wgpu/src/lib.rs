@@ -4,7 +4,8 @@
 //! the device where an op reads back. Weights, caches and activations are
 //! buffers of the device (`arena`, `caches`); experts are copied into slots
 //! there and stay while there is room (`experts`), by threads (`writers`) and a
-//! ring of mapped buffers (`staging`). How products are laid out on a device is
+//! ring of mapped buffers (`staging`), or by a kernel that reads the host's memory
+//! (`imports`), also of what the device chose alone (`layer_cache`). How products are laid out on a device is
 //! measured there and kept in a file (`tuning`).
 //!
 //! On one device bits depend on the model, the tokens, and how inputs are
