@@ -73,8 +73,12 @@ fn step(
     seed: u32,
 ) -> (Vec<u32>, bool) {
     let Start { route, x, acc, slots, biases, shared } = begin_with(b, case, rows, seed);
-    // No expert is liked more than others, and neighbours are not alike.
-    let logits = Numbers(seed.wrapping_mul(0x9e37_79b9)).floats(rows * N_EXPERTS);
+    // No expert is liked more than others, and neighbours are not alike, but of two rows.
+    let mut numbers = Numbers(seed.wrapping_mul(0x9e37_79b9));
+    let logits = match rows {
+        2 => numbers.floats(N_EXPERTS).repeat(2),
+        _ => numbers.floats(rows * N_EXPERTS),
+    };
     b.write(route.logits.buf, &logits);
     let (inputs, activation, layer) = (case.inputs, Activation::Swiglu, LAYER);
     if b.holds_layer(layer, rows) {
@@ -120,6 +124,10 @@ fn a_device_that_fetches_what_it_chose_has_the_bits_of_one_that_has_all() {
             let mut n_chosen = 0;
             for seed in 0..24 {
                 let rows = [1, 1, 4, 1, 1, 11][seed as usize % 6];
+                // Some that are not wanted now were wanted more often than those that are.
+                for _ in 0..if rows == 4 { 6 } else { 0 } {
+                    step(&mut part, case, &experts, 1, 1000);
+                }
                 let (want, _) = step(&mut whole, case, &experts, rows, seed);
                 let (got, is_chosen) = step(&mut part, case, &experts, rows, seed);
                 assert!(got == want, "{case:?}, {n_rooms} rooms, step {seed}: {rows} rows");
@@ -143,14 +151,19 @@ fn what_is_chosen_often_stays() {
     let case = case(affine(Float::BF16), false);
     let experts = experts(case);
     let mut b = keeping(&context, case, &experts, 13);
-    let mut fetched = |seed: u32| {
+    let mut fetched_of = |rows: usize, seed: u32| {
         let before = b.counters().unwrap().stats();
-        step(&mut b, case, &experts, 1, seed);
+        step(&mut b, case, &experts, rows, seed);
         let after = b.counters().unwrap().stats();
         let n = after.uploads - before.uploads;
-        assert_eq!(after.hits + n, before.hits + TOP_K as u64);
+        assert_eq!(after.hits + n, before.hits + (rows * TOP_K) as u64);
         n
     };
+    // Rows that choose the same share it.
+    let n_shared: u64 = (500..520).map(|seed| fetched_of(2, seed)).sum();
+    assert!((20..=20 * TOP_K as u64).contains(&n_shared), "{n_shared}");
+    assert!((520..540).all(|seed| fetched_of(2, seed) <= TOP_K as u64));
+    let mut fetched = |seed| fetched_of(1, seed);
     let mut n_new = 0;
     for seed in 100..140 {
         n_new += fetched(seed);
