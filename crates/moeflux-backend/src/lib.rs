@@ -221,8 +221,8 @@ pub trait Backend: Send {
     fn note_shared_expert(&mut self, _layer: LayerIdx, _projections: [Weight; 3]) {}
     /// Takes an expert of a layer of `n_experts` for good; false where there is
     /// no room, and then whoever asks should [drop](Backend::drop_experts) them
-    /// all. It may be held until it is [let go](Backend::let_go), or until then where
-    /// experts [stay](AllExperts::stay).
+    /// all. It may be held until it is [let go](Backend::let_go) or, where experts
+    /// [stay](AllExperts::stay), until all are dropped.
     fn keep_expert(&mut self, _expert: &Arc<Expert>, _n_experts: usize) -> bool {
         false
     }

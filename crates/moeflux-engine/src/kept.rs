@@ -53,8 +53,8 @@ pub(crate) fn keep_experts(
     let reads_ahead = n_part <= n_slots / 4;
     let parts = layers.iter().flat_map(|layer| ids.chunks(n_part).map(|it| (*layer, it)));
     let parts: Vec<Part<'_>> = parts.collect();
-    let mut keep = |batch: &[Arc<Expert>]| {
-        let are_kept = batch.iter().all(|it| backend.keep_expert(it, shape.n_experts));
+    let mut keep = |part: &[Arc<Expert>]| {
+        let are_kept = part.iter().all(|it| backend.keep_expert(it, shape.n_experts));
         backend.let_go(0);
         are_kept
     };
@@ -78,7 +78,7 @@ pub(crate) fn keep_experts(
 /// Experts of a layer.
 type Part<'a> = (LayerIdx, &'a [ExpertId]);
 
-/// Has experts brought and taken; false as soon as some are refused.
+/// Has experts brought and taken, part by part; false as soon as some are refused.
 fn bring(
     experts: &ExpertStore,
     parts: &[Part<'_>],
@@ -90,14 +90,15 @@ fn bring(
     let (mut next, mut brought) = (None, 0);
     while let Some(mut arrivals) = next.take().or_else(|| parts.next()) {
         next = if reads_ahead { parts.next() } else { None };
+        let mut part = Vec::new();
         while let Some(batch) = arrivals.next_batch()? {
-            let batch: Vec<Arc<Expert>> = batch.into_iter().map(|it| it.1).collect();
-            if !take(&batch) {
-                return Ok(false);
-            }
-            brought += batch.iter().map(|it| it.layout.record_bytes() as u64).sum::<u64>();
-            progress(brought);
+            part.extend(batch.into_iter().map(|it| it.1));
         }
+        if !take(&part) {
+            return Ok(false);
+        }
+        brought += part.iter().map(|it| it.layout.record_bytes() as u64).sum::<u64>();
+        progress(brought);
     }
     Ok(true)
 }
@@ -142,7 +143,8 @@ pub(crate) fn slab_bytes(
     let most = usize::try_from(DeviceLimits::of(device)?.max_buffer_bytes).unwrap_or(usize::MAX);
     let of_layer = |it: &LayerBank| it.layout.record_bytes() * it.n_experts;
     let layer = bank.layers.iter().flatten().map(of_layer).max().unwrap_or(0);
-    Ok((layer / 2).min(MOST_SLAB_BYTES).min(most).max(SLAB_BYTES))
+    // Slabs are whole pages.
+    Ok((layer / 2).min(MOST_SLAB_BYTES).min(most / 4096 * 4096).max(SLAB_BYTES))
 }
 
 /// Slots side by side in slabs of so many bytes, so that they share huge pages.

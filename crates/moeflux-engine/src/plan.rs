@@ -218,9 +218,8 @@ pub(crate) fn plan(
     };
     let explicit = options.expert_cache.is_some();
     plan.io_mode = gate(options.expert_io, plan.expert_bytes, memory.total, explicit);
-    let left = |it: u64| (it / 10 * 9).saturating_sub(plan.resident_bytes);
-    let room = limits.fetches_to.map(|it| left(it).min(options.device_cache.unwrap_or(it)));
-    let has_too_little = room.is_some_and(|it| it < plan.expert_bytes);
+    let asked = options.device_cache;
+    let has_too_little = limits.fetches_to.is_some_and(|it| is_too_little(&plan, it, asked));
     let is_open = matches!((options.expert_io, plan.io_mode), (IoChoice::Auto, IoMode::Mmap));
     if is_open && has_too_little && may_hold_all(&plan, shape.top_k) {
         // What is mapped a device cannot fetch.
@@ -256,6 +255,14 @@ pub(crate) fn plan(
         });
     }
     Ok(plan)
+}
+
+/// Whether a device with so much memory, of which experts may be bound to a part, has
+/// too little for all of them, an eighth for padding included.
+fn is_too_little(plan: &Plan, memory: u64, asked: Option<u64>) -> bool {
+    let room = (memory / 10 * 9).saturating_sub(plan.resident_bytes);
+    asked.is_some_and(|it| it < plan.expert_bytes)
+        || room < plan.expert_bytes.saturating_add(plan.expert_bytes / 8)
 }
 
 /// Whether all experts fit into the cache that nobody bounds.
@@ -389,7 +396,7 @@ fn tokenizer_bytes(checkpoint: &Checkpoint) -> u64 {
 mod tests {
     use moeflux_store::{IoMode, MemoryLimit};
 
-    use super::{Plan, copies, may_hold_all};
+    use super::{Plan, copies, is_too_little, may_hold_all};
 
     #[test]
     fn experts_are_copied_where_somebody_says_so_or_all_of_them_or_they_cannot_be_read() {
@@ -407,10 +414,11 @@ mod tests {
         }
     }
 
-    #[test]
-    fn all_experts_fit_where_enough_is_free() {
-        const MIB: u64 = 1 << 20;
-        let plan = |available: u64| Plan {
+    const MIB: u64 = 1 << 20;
+
+    /// Of 1,000 MiB of experts beside 100 that stay.
+    fn large(available: u64) -> Plan {
+        Plan {
             resident_bytes: 100 * MIB,
             kv_bytes_per_position: 0,
             state_bytes: 0,
@@ -428,9 +436,29 @@ mod tests {
             device_expert_bytes: None,
             io_mode: IoMode::Mmap,
             memory: MemoryLimit { total: available, available, cgroup: None },
-        };
+        }
+    }
+
+    #[test]
+    fn a_device_has_too_little_room_by_its_memory_or_by_what_it_may_take() {
+        for (memory, asked, want) in [
+            (1400, None, false),
+            (1300, None, true),
+            (8000, None, false),
+            (8000, Some(999), true),
+            (8000, Some(1000), false),
+            (1300, Some(1000), true),
+            (0, Some(0), true),
+        ] {
+            let got = is_too_little(&large(0), memory * MIB, asked.map(|it: u64| it * MIB));
+            assert_eq!(got, want, "{memory} MiB, {asked:?}");
+        }
+    }
+
+    #[test]
+    fn all_experts_fit_where_enough_is_free() {
         for (available, want) in [(4000, true), (1400, true), (1200, false), (0, false)] {
-            assert_eq!(may_hold_all(&plan(available * MIB), 8), want, "{available} MiB free");
+            assert_eq!(may_hold_all(&large(available * MIB), 8), want, "{available} MiB free");
         }
     }
 }

@@ -2,6 +2,7 @@
 //! from those of which it has all.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use moeflux_backend::{
     Activation, AllExperts, Backend, Combine, ExpertCall, ExpertRow, Experts, HeldExperts, Inputs,
@@ -12,6 +13,7 @@ use moeflux_core::{Expert, ExpertId, HostSlab, LayerIdx};
 
 use super::grouped::{Case, Numbers, Start, TOP_K, begin_with, bits, expert_in, layout};
 use super::reach::reading_context;
+use crate::context::enumerate;
 use crate::imports::Reach;
 use crate::{Context, Wgpu};
 
@@ -218,4 +220,37 @@ fn too_little_room_or_experts_that_go_are_not_kept_in_part() {
     assert!(!b.has_room_for_experts(AllExperts { stay: false, ..all }));
     b.encoder.set_reach(Reach::Written);
     assert!(!b.has_room_for_experts(all));
+}
+
+#[test]
+fn room_that_nobody_bounds_is_found_by_trying() {
+    if reading_context().is_none() {
+        return;
+    }
+    // One that no other test shares.
+    let context = Context::open_anew(&enumerate()[0]).unwrap();
+    let case = case(affine(Float::BF16), false);
+    let experts = experts(case);
+    let record = experts[0].layout.record_bytes() as u64;
+    let bytes = N_EXPERTS as u64 * record;
+    let mut whole = keeping(&context, case, &experts, N_EXPERTS);
+    let mut part = Wgpu::new(Arc::clone(&context), None);
+    part.encoder.set_reach(Reach::Fetched);
+    let all = AllExperts { bytes, record_bytes: record, top_k: TOP_K, stay: true };
+    context.refused.store(bytes / 4 * 3, Ordering::Relaxed);
+    assert!(part.has_room_for_experts(all));
+    assert!(experts.iter().all(|it| part.keep_expert(it, N_EXPERTS)));
+    context.refused.store(u64::MAX, Ordering::Relaxed);
+    for seed in 0..6 {
+        let (want, _) = step(&mut whole, case, &experts, 4, seed);
+        assert_eq!(step(&mut part, case, &experts, 4, seed), (want, true));
+    }
+    assert!(part.counters().unwrap().stats().fetched > 0);
+    // There is none at all.
+    let mut none = Wgpu::new(Arc::clone(&context), None);
+    none.encoder.set_reach(Reach::Fetched);
+    context.refused.store(0, Ordering::Relaxed);
+    let is_kept = none.has_room_for_experts(all) && none.keep_expert(&experts[0], N_EXPERTS);
+    context.refused.store(u64::MAX, Ordering::Relaxed);
+    assert!(!is_kept);
 }
