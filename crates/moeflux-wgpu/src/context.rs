@@ -176,7 +176,15 @@ fn new_instance() -> Instance {
     Instance::new(InstanceDescriptor { backends, memory_budget_thresholds, ..plain })
 }
 
+/// Held while drivers list devices or open one: some hang where threads ask for
+/// both at a time.
+fn driver() -> MutexGuard<'static, ()> {
+    static DRIVER: Mutex<()> = Mutex::new(());
+    DRIVER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 pub(crate) fn enumerate() -> Vec<Adapter> {
+    let _driver = driver();
     let mut all = pollster::block_on(instance().enumerate_adapters(Backends::all()));
     all.sort_by_key(|it| match it.get_info().device_type {
         DeviceType::DiscreteGpu => 0,
@@ -301,6 +309,7 @@ impl Context {
 
     /// A device of its own.
     pub(crate) fn open_anew(adapter: &Adapter) -> Result<Arc<Context>, OpenError> {
+        let _driver = driver();
         let facts = facts(adapter);
         if let Some(lacks) = &facts.lacks {
             return Err(OpenError::Lacks { name: facts.name.clone(), lacks: lacks.clone() });
