@@ -46,8 +46,9 @@ pub(crate) fn stalled_under(root: &Path) -> Option<Duration> {
 pub(crate) fn usable_memory_under(root: &Path) -> MemoryLimit {
     let meminfo = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
     let kib = |name: &str| labelled(&meminfo, name).map(|it| it.saturating_mul(1024));
-    let physical = kib("MemTotal:").or_else(asked_physical).unwrap_or(UNKNOWN_BYTES);
-    let available = kib("MemAvailable:").unwrap_or(physical);
+    let told = kib("MemTotal:").map(|it| (it, kib("MemAvailable:").unwrap_or(it)));
+    let unknown = (UNKNOWN_BYTES, UNKNOWN_BYTES);
+    let (physical, available) = told.or_else(asked).unwrap_or(unknown);
 
     let mut limit = MemoryLimit { total: physical, available, cgroup: None };
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
@@ -140,11 +141,18 @@ fn labelled(text: &str, label: &str) -> Option<u64> {
     lines.find_map(|mut words| (words.next()? == label).then(|| words.next()?.parse().ok())?)
 }
 
-/// Physical memory where there is no `/proc/meminfo`.
-fn asked_physical() -> Option<u64> {
-    if !cfg!(target_os = "macos") {
-        return None;
-    }
-    let answer = std::process::Command::new("/usr/sbin/sysctl").args(["-n", "hw.memsize"]).output();
-    String::from_utf8(answer.ok()?.stdout).ok()?.trim().parse().ok()
+/// Physical memory, and what of it no program has, where there is no `/proc/meminfo`.
+#[cfg(not(target_os = "linux"))]
+fn asked() -> Option<(u64, u64)> {
+    let mut system = sysinfo::System::new().ok()?;
+    system.refresh_memory_specifics(sysinfo::MemoryRefreshKind::nothing().with_ram());
+    // What macOS calls available counts pages that other programs are using.
+    let (total, used) = (system.total_memory(), system.used_memory());
+    (total > 0).then(|| (total, total.saturating_sub(used)))
+}
+
+/// As on other systems.
+#[cfg(target_os = "linux")]
+fn asked() -> Option<(u64, u64)> {
+    None
 }

@@ -6,17 +6,46 @@
 //! Invariant: who records a kernel that reads an expert there keeps the expert
 //! until the device has done so; nobody else writes to its bytes meanwhile.
 
+use std::any::Any;
 use std::collections::HashMap;
 
 use moeflux_core::{Expert, ExpertMemory, PartSpan, SlabGuard};
-use wgpu::{Adapter, Device, DeviceDescriptor, Queue};
 
 use crate::context::Context;
 use crate::encoder::Mem;
 
+#[cfg(target_vendor = "apple")]
+#[expect(unsafe_code, reason = "memory of the host is shared by raw handles alone")]
+mod metal;
+#[cfg(not(any(
+    windows,
+    target_os = "linux",
+    target_os = "android",
+    target_os = "freebsd",
+    target_vendor = "apple"
+)))]
+mod none;
 #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
 #[expect(unsafe_code, reason = "memory of the host is shared by raw handles alone")]
 mod vulkan;
+
+#[cfg(target_vendor = "apple")]
+use metal as interface;
+#[cfg(not(any(
+    windows,
+    target_os = "linux",
+    target_os = "android",
+    target_os = "freebsd",
+    target_vendor = "apple"
+)))]
+use none as interface;
+#[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
+use vulkan as interface;
+
+pub(crate) use interface::{alignment, open, own_memory};
+
+/// What keeps a slab where the device sees it, if anything has to.
+type Pin = Option<Box<dyn Any + Send>>;
 
 /// How experts come from the host's memory to kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,54 +58,19 @@ pub(crate) enum Reach {
     InPlace,
 }
 
-/// Where slabs have to begin for devices of an adapter to read them, if they can.
-pub(crate) fn alignment(adapter: &Adapter) -> Option<u64> {
-    #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
-    return vulkan::alignment(adapter);
-    #[cfg(not(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd")))]
-    None
-}
-
-/// Bytes of an adapter's own memory, where the interface tells.
-pub(crate) fn own_memory(adapter: &Adapter) -> Option<u64> {
-    #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
-    return vulkan::own_memory(adapter);
-    #[cfg(not(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd")))]
-    None
-}
-
-/// Opens a device; where slabs have to begin for it to read them, if it can.
-///
-/// # Errors
-/// Where the driver refuses.
-pub(crate) fn open(
-    adapter: &Adapter,
-    descriptor: &DeviceDescriptor<'_>,
-) -> Result<(Device, Queue, Option<u64>), wgpu::RequestDeviceError> {
-    #[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
-    if let Some(alignment) = vulkan::alignment(adapter)
-        && let Some((device, queue)) = vulkan::open(adapter, descriptor)
-    {
-        return Ok((device, queue, Some(alignment)));
-    }
-    let (device, queue) = pollster::block_on(adapter.request_device(descriptor))?;
-    Ok((device, queue, None))
-}
-
-#[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
-use vulkan::import;
-
-#[cfg(not(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd")))]
-fn import(_: &Device, _: SlabGuard, _: u64) -> Option<wgpu::Buffer> {
-    None
-}
-
 /// Slabs that a backend has imported.
 #[derive(Debug, Default)]
 pub(crate) struct Imports {
-    slabs: HashMap<usize, (SlabGuard, Mem)>,
+    slabs: HashMap<usize, Slab>,
     /// The driver refused one.
     is_off: bool,
+}
+
+#[derive(Debug)]
+struct Slab {
+    mem: Mem,
+    guard: SlabGuard,
+    _pin: Pin,
 }
 
 /// An expert in an imported slab.
@@ -93,7 +87,7 @@ impl Imports {
         let ExpertMemory::Owned { buf, starts } = &expert.memory else { return None };
         let alignment = context.slab_alignment.filter(|_| !self.is_off)?;
         let mem = match self.slabs.get(&buf.slab_id()) {
-            Some((_, mem)) => mem.clone(),
+            Some(slab) => slab.mem.clone(),
             None => {
                 let guard = buf.guard();
                 // Drivers may take what they import as used, and a slab's end is not: it
@@ -107,12 +101,14 @@ impl Imports {
                 if !is_suited {
                     return None;
                 }
-                let Some(buffer) = import(&context.device, guard.clone(), bytes) else {
+                let imported = interface::import(&context.device, guard.clone(), bytes);
+                let Some((buffer, pin)) = imported else {
                     self.is_off = true;
                     return None;
                 };
                 let mem = Mem::new(buffer);
-                self.slabs.insert(buf.slab_id(), (guard, mem.clone()));
+                let slab = Slab { mem: mem.clone(), guard, _pin: pin };
+                self.slabs.insert(buf.slab_id(), slab);
                 mem
             }
         };
@@ -125,12 +121,12 @@ impl Imports {
 
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
-        self.slabs.values().map(|it| it.1.bytes()).sum()
+        self.slabs.values().map(|it| it.mem.bytes()).sum()
     }
 
     /// Takes out the slabs that the store has given up.
     pub(crate) fn take_unused(&mut self) -> Vec<Mem> {
-        self.slabs.extract_if(|_, it| it.0.is_unused()).map(|(_, (_, mem))| mem).collect()
+        self.slabs.extract_if(|_, it| it.guard.is_unused()).map(|(_, it)| it.mem).collect()
     }
 }
 

@@ -5,7 +5,12 @@ use ash::{ext, vk};
 use moeflux_core::SlabGuard;
 use wgpu::hal::api::Vulkan;
 use wgpu::hal::vulkan::CreateDeviceCallbackArgs;
-use wgpu::{Adapter, Buffer, BufferDescriptor, BufferUsages, Device, DeviceDescriptor, Queue};
+use wgpu::{
+    Adapter, Buffer, BufferDescriptor, BufferUsages, Device, DeviceDescriptor, Queue,
+    RequestDeviceError,
+};
+
+use super::Pin;
 
 /// What memory that the system gave is called.
 const KIND: vk::ExternalMemoryHandleTypeFlags =
@@ -13,7 +18,7 @@ const KIND: vk::ExternalMemoryHandleTypeFlags =
 
 /// Where memory has to begin, and of what its length has to be a multiple, in
 /// bytes, for the adapter's devices to read it; `None` where they cannot.
-pub(super) fn alignment(adapter: &Adapter) -> Option<u64> {
+pub(crate) fn alignment(adapter: &Adapter) -> Option<u64> {
     // SAFETY: the handle is only asked, and destroyed by nobody here.
     let hal = unsafe { adapter.as_hal::<Vulkan>() }?;
     let instance = hal.shared_instance().raw_instance();
@@ -34,7 +39,7 @@ pub(super) fn alignment(adapter: &Adapter) -> Option<u64> {
 }
 
 /// Bytes of the largest memory of the adapter's own.
-pub(super) fn own_memory(adapter: &Adapter) -> Option<u64> {
+pub(crate) fn own_memory(adapter: &Adapter) -> Option<u64> {
     // SAFETY: the handle is only asked, and destroyed by nobody here.
     let hal = unsafe { adapter.as_hal::<Vulkan>() }?;
     let instance = hal.shared_instance().raw_instance();
@@ -45,9 +50,26 @@ pub(super) fn own_memory(adapter: &Adapter) -> Option<u64> {
     own.map(|it| it.size).max()
 }
 
+/// Opens a device; where slabs have to begin for it to read them, if it can.
+///
+/// # Errors
+/// Where the driver refuses.
+pub(crate) fn open(
+    adapter: &Adapter,
+    descriptor: &DeviceDescriptor<'_>,
+) -> Result<(Device, Queue, Option<u64>), RequestDeviceError> {
+    if let Some(alignment) = alignment(adapter)
+        && let Some((device, queue)) = open_with_extension(adapter, descriptor)
+    {
+        return Ok((device, queue, Some(alignment)));
+    }
+    let (device, queue) = pollster::block_on(adapter.request_device(descriptor))?;
+    Ok((device, queue, None))
+}
+
 /// As [`Adapter::request_device`], with the extension; `None` where the driver
 /// refuses.
-pub(super) fn open(
+fn open_with_extension(
     adapter: &Adapter,
     descriptor: &DeviceDescriptor<'_>,
 ) -> Option<(Device, Queue)> {
@@ -97,7 +119,7 @@ impl Drop for Import {
 /// So many bytes of a slab, the first, as a buffer that kernels read; `None` where
 /// the driver refuses. The slab stays mapped until the buffer is gone. It begins, and
 /// the bytes end, where [`alignment`] wants it.
-pub(super) fn import(device: &Device, slab: SlabGuard, size: u64) -> Option<Buffer> {
+pub(super) fn import(device: &Device, slab: SlabGuard, size: u64) -> Option<(Buffer, Pin)> {
     assert!(0 < size && size <= slab.bytes() as u64, "{size} bytes of a slab");
     let import = {
         // SAFETY: the handle is destroyed by nobody here.
@@ -133,7 +155,8 @@ pub(super) fn import(device: &Device, slab: SlabGuard, size: u64) -> Option<Buff
     };
     // SAFETY: the buffer is of this device, of that size, which is not zero, and has those uses; the
     // slab's pages are zero or what the host has written.
-    Some(unsafe { device.create_buffer_from_hal::<Vulkan>(buffer, &descriptor) })
+    let buffer = unsafe { device.create_buffer_from_hal::<Vulkan>(buffer, &descriptor) };
+    Some((buffer, None))
 }
 
 /// Memory of the device that is the slab's, for a buffer of so many bytes.

@@ -28,6 +28,7 @@ const MAY_BE_UNSAFE: &[&str] = &[
     "crates/moeflux-core/src/memory.rs",
     "crates/moeflux-backend/src/cpu/",
     "crates/moeflux-wgpu/src/experimental.rs",
+    "crates/moeflux-wgpu/src/imports/metal.rs",
     "crates/moeflux-wgpu/src/imports/vulkan.rs",
 ];
 

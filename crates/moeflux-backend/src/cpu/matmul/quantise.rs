@@ -107,6 +107,7 @@ impl Quantised {
     }
 
     /// No other integers have it.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nobody orders them anew"))]
     pub(super) fn id(&self) -> u64 {
         self.id
     }
@@ -170,6 +171,7 @@ pub(super) struct RoundedRow<'a> {
     pub(super) q: &'a mut [i8],
     pub(super) q_stride: usize,
     /// Empty where no kernel reads them.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nobody reads pairs"))]
     pub(super) pairs: &'a mut [i32],
     pub(super) s: &'a mut [f32],
     pub(super) st: &'a mut [f32],
