@@ -96,8 +96,10 @@ pub(crate) struct DeviceLimits {
     pub(crate) shares_memory: bool,
     /// Whether it can read experts in the cache.
     pub(crate) reads_cache: fn(&ExpertBank) -> bool,
-    /// Bytes of its own memory, to which it can fetch experts of the cache by itself.
-    pub(crate) fetches_to: Option<u64>,
+    /// Bytes of its own memory, or of what it may use of the memory that it shares.
+    pub(crate) memory_bytes: Option<u64>,
+    /// Whether it can fetch experts of the cache by itself.
+    pub(crate) fetches: bool,
 }
 
 impl DeviceLimits {
@@ -112,7 +114,8 @@ impl DeviceLimits {
                 max_chosen: usize::MAX,
                 shares_memory: false,
                 reads_cache: |_| false,
-                fetches_to: None,
+                memory_bytes: None,
+                fetches: false,
             }),
             Device::Gpu(index) => gpu::limits(index),
         }
@@ -224,7 +227,8 @@ mod gpu {
             max_chosen: MAX_CHOSEN,
             shares_memory: facts.is_unified,
             reads_cache: if facts.reads_host { reads_in_place } else { |_| false },
-            fetches_to: facts.memory_bytes.filter(|_| facts.reads_host && !facts.is_unified),
+            memory_bytes: facts.memory_bytes,
+            fetches: facts.reads_host && !facts.is_unified,
         })
     }
 

@@ -22,16 +22,27 @@ pub(crate) fn device_expert_bytes(plan: &Plan, options: &EngineOptions) -> Optio
 /// Experts that are read together where nothing bounds their number.
 const KEPT_TOGETHER: usize = 64;
 
+/// Where a device finds the experts that it chooses by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    /// It does not choose.
+    Nowhere,
+    /// It has all of them.
+    OnDevice,
+    /// It has some, and fetches the others from the cache.
+    InCache,
+}
+
 /// Gives the device all experts where it has room for them, or for some while the
 /// cache has all: it then routes without being asked. `progress` learns the bytes
-/// that it has. Tells whether it needs those of the cache.
+/// that it has. Where it has all, the cache gives back what it has no more use for.
 pub(crate) fn keep_experts(
     backend: &mut dyn Backend,
     experts: &ExpertStore,
     (layers, shape): (&[LayerIdx], &ModelShape),
     expert_bytes: u64,
     progress: &mut dyn FnMut(u64),
-) -> Result<bool, EngineError> {
+) -> Result<Kept, EngineError> {
     let all = AllExperts {
         bytes: expert_bytes,
         record_bytes: experts.slot_bytes() as u64,
@@ -40,7 +51,7 @@ pub(crate) fn keep_experts(
     };
     let stay = !backend.has_room_for_experts(all);
     if stay && !(holds_all(experts) && backend.has_room_for_experts(AllExperts { stay, ..all })) {
-        return Ok(false);
+        return Ok(Kept::Nowhere);
     }
     let ids: Vec<ExpertId> =
         (0..shape.n_experts).filter_map(|it| u16::try_from(it).ok()).map(ExpertId).collect();
@@ -66,13 +77,16 @@ pub(crate) fn keep_experts(
     };
     if !is_done {
         backend.drop_experts();
-        return Ok(false);
+        return Ok(Kept::Nowhere);
+    }
+    if !stay {
+        experts.resize((shape.top_k * experts.slot_bytes()) as u64)?;
     }
     experts.reset_stats();
     if let Some(counters) = backend.counters() {
         counters.reset();
     }
-    Ok(stay)
+    Ok(if stay { Kept::InCache } else { Kept::OnDevice })
 }
 
 /// Experts of a layer.
@@ -129,6 +143,9 @@ pub(crate) fn holds_all(experts: &ExpertStore) -> bool {
 const SLAB_BYTES: usize = 32 << 20;
 const MOST_SLAB_BYTES: usize = 1 << 30;
 
+/// Slabs are multiples of the pages of all systems, as devices read whole pages.
+const SLAB_GRAIN: usize = 64 << 10;
+
 /// Bytes of the slabs that slots lie in: a layer lies in few of them where a GPU may
 /// fetch what it chose from all of its experts, as kernels read few at once.
 pub(crate) fn slab_bytes(
@@ -143,8 +160,8 @@ pub(crate) fn slab_bytes(
     let most = usize::try_from(DeviceLimits::of(device)?.max_buffer_bytes).unwrap_or(usize::MAX);
     let of_layer = |it: &LayerBank| it.layout.record_bytes() * it.n_experts;
     let layer = bank.layers.iter().flatten().map(of_layer).max().unwrap_or(0);
-    // Slabs are whole pages.
-    Ok((layer / 2).min(MOST_SLAB_BYTES).min(most / 4096 * 4096).max(SLAB_BYTES))
+    let bytes = (layer / 2).min(MOST_SLAB_BYTES).min(most);
+    Ok((bytes / SLAB_GRAIN * SLAB_GRAIN).max(SLAB_BYTES))
 }
 
 /// Slots side by side in slabs of so many bytes, so that they share huge pages.
@@ -154,7 +171,7 @@ pub(crate) fn slot_memory(slab_bytes: usize) -> SlotAlloc {
         if let Some(slot) = slab.carve(len) {
             return slot;
         }
-        slab = HostSlab::new(slab_bytes.max(len));
+        slab = HostSlab::new(slab_bytes.max(len).next_multiple_of(SLAB_GRAIN));
         slab.carve(len).unwrap_or_else(|| HostBuf::zeroed(len))
     })
 }

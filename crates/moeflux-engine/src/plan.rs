@@ -41,6 +41,10 @@ const MIN_CHECKPOINTS: u64 = 2;
 /// beside that, which has them too.
 const DEVICE_TOKENS: u64 = 2;
 
+/// Experts that the cache has room for where it serves only to load all of them into
+/// a device.
+const LOADED_EXPERTS: u64 = 256;
+
 /// The program itself, its stacks and its allocator's slack, in bytes.
 const PROGRAM_BYTES: u64 = 48 << 20;
 
@@ -218,25 +222,18 @@ pub(crate) fn plan(
     };
     let explicit = options.expert_cache.is_some();
     plan.io_mode = gate(options.expert_io, plan.expert_bytes, memory.total, explicit);
-    let asked = options.device_cache;
-    let has_too_little = limits.fetches_to.is_some_and(|it| is_too_little(&plan, it, asked));
-    let is_open = matches!((options.expert_io, plan.io_mode), (IoChoice::Auto, IoMode::Mmap));
-    if is_open && has_too_little && may_hold_all(&plan, shape.top_k) {
-        // What is mapped a device cannot fetch.
-        plan.io_mode = IoMode::Direct;
-    }
-    if limits.shares_memory {
-        let reads = plan.io_mode != IoMode::Mmap && (limits.reads_cache)(bank);
-        plan.device_expert_bytes =
-            Some(copies((plan.expert_bytes, working_set_bytes), options.device_cache, reads));
-    }
+    let device = for_device(&mut plan, &limits, bank, options, shape.top_k);
     let cache = |plan: &Plan| match (plan.io_mode, options.expert_cache) {
         (IoMode::Mmap, _) => plan.expert_bytes,
         (IoMode::Pread | IoMode::Direct, Some(bytes)) => bytes,
+        (IoMode::Pread | IoMode::Direct, None) if device.keeps_all => {
+            default_cache(plan, shape.top_k).min(loading_bytes(plan))
+        }
         (IoMode::Pread | IoMode::Direct, None) => default_cache(plan, shape.top_k),
     };
     plan.cache_bytes = cache(&plan);
-    let is_streamed = plan.cache_bytes < plan.expert_bytes || has_too_little;
+    let has_too_little = device.has_too_little || plan.cache_bytes < plan.expert_bytes;
+    let is_streamed = !device.keeps_all && has_too_little;
     if options.chunk.is_none() && is_streamed {
         // A cache that has all experts goes on having them.
         let has_all = plan.cache_bytes >= plan.expert_bytes;
@@ -255,6 +252,58 @@ pub(crate) fn plan(
         });
     }
     Ok(plan)
+}
+
+/// What a device makes of the experts.
+struct ForDevice {
+    /// It shares the memory, and has all of them there.
+    keeps_all: bool,
+    /// It has room for some of them in memory of its own.
+    has_too_little: bool,
+}
+
+/// Decides what a device has of the experts, and how they come into memory for it
+/// where nobody says so.
+fn for_device(
+    plan: &mut Plan,
+    limits: &DeviceLimits,
+    bank: &ExpertBank,
+    options: &EngineOptions,
+    top_k: usize,
+) -> ForDevice {
+    let asked = options.device_cache;
+    let is_open = matches!((options.expert_io, plan.io_mode), (IoChoice::Auto, IoMode::Mmap));
+    let fetches_to = limits.memory_bytes.filter(|_| limits.fetches);
+    let has_too_little = fetches_to.is_some_and(|it| is_too_little(plan, it, asked));
+    let shares = limits.shares_memory;
+    let keeps_all = shares && is_open && asked.is_none() && may_copy_all(plan, limits);
+    let reads_cache = shares && (limits.reads_cache)(bank);
+    if is_open && (keeps_all || reads_cache || has_too_little && may_hold_all(plan, top_k)) {
+        // What is mapped a device can neither fetch nor read.
+        plan.io_mode = IoMode::Direct;
+    }
+    if shares {
+        let reads = reads_cache && plan.io_mode != IoMode::Mmap;
+        let asked = if keeps_all { Some(plan.expert_bytes) } else { asked };
+        plan.device_expert_bytes =
+            Some(copies((plan.expert_bytes, plan.working_set_bytes), asked, reads));
+    }
+    ForDevice { keeps_all, has_too_little }
+}
+
+/// Whether a device that shares the memory may have copies of all experts there, an
+/// eighth for padding included.
+fn may_copy_all(plan: &Plan, limits: &DeviceLimits) -> bool {
+    let copies = plan.expert_bytes.saturating_add(plan.expert_bytes / 8);
+    let of_device = limits.memory_bytes.unwrap_or(u64::MAX) / 10 * 9;
+    let all = [plan.fixed_bytes(), copies, loading_bytes(plan)];
+    plan.resident_bytes.saturating_add(copies) <= of_device
+        && all.into_iter().fold(0, u64::saturating_add) <= plan.memory.available / 10 * 9
+}
+
+/// Bytes of the cache through which experts come to a device that has all of them.
+fn loading_bytes(plan: &Plan) -> u64 {
+    LOADED_EXPERTS * slots(plan).0
 }
 
 /// Whether a device with so much memory, of which experts may be bound to a part, has
@@ -396,7 +445,8 @@ fn tokenizer_bytes(checkpoint: &Checkpoint) -> u64 {
 mod tests {
     use moeflux_store::{IoMode, MemoryLimit};
 
-    use super::{Plan, copies, is_too_little, may_hold_all};
+    use super::{Plan, copies, is_too_little, may_copy_all, may_hold_all};
+    use crate::device::DeviceLimits;
 
     #[test]
     fn experts_are_copied_where_somebody_says_so_or_all_of_them_or_they_cannot_be_read() {
@@ -459,6 +509,30 @@ mod tests {
     fn all_experts_fit_where_enough_is_free() {
         for (available, want) in [(4000, true), (1400, true), (1200, false), (0, false)] {
             assert_eq!(may_hold_all(&large(available * MIB), 8), want, "{available} MiB free");
+        }
+    }
+
+    #[test]
+    fn a_device_that_shares_the_memory_has_copies_of_all_where_both_have_room() {
+        // 1,125 MiB of copies beside 100, and 256 experts on their way.
+        for (memory, available, want) in [
+            (Some(1400), 2000, true),
+            (Some(1300), 2000, false),
+            (None, 2000, true),
+            (Some(8000), 1700, true),
+            (Some(8000), 1600, false),
+            (None, 0, false),
+        ] {
+            let limits = DeviceLimits {
+                max_buffer_bytes: u64::MAX,
+                max_chosen: usize::MAX,
+                shares_memory: true,
+                reads_cache: |_| true,
+                memory_bytes: memory.map(|it| it * MIB),
+                fetches: false,
+            };
+            let got = may_copy_all(&large(available * MIB), &limits);
+            assert_eq!(got, want, "{memory:?} MiB, {available} free");
         }
     }
 }
