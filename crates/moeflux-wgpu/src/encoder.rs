@@ -22,6 +22,8 @@ use wgpu::{
 };
 
 use self::tally::Tally;
+use self::uploads::Coming;
+pub(crate) use self::uploads::{FETCHING_THREADS, places_of, source_words};
 use crate::clock::Clock;
 use crate::context::{Context, MOST_BINDINGS, Order};
 use crate::imports::{Imports, Reach};
@@ -107,6 +109,8 @@ pub(crate) struct Encoder {
     last_look: Instant,
     /// Experts that the device may read until it is next waited for.
     held: Vec<Arc<Expert>>,
+    /// Experts that are fetched before anything else is recorded.
+    coming: Vec<Coming>,
     counters: Arc<DeviceCounters>,
     /// Bound in place of buffers that there is no memory for.
     stand_in: Mem,
@@ -153,6 +157,7 @@ impl Encoder {
             imports: Imports::default(),
             last_look: Instant::now(),
             held: Vec::new(),
+            coming: Vec::new(),
             context,
             batch: Batch::default(),
             last: None,
@@ -298,6 +303,7 @@ impl Encoder {
         if x * y * z == 0 || self.has_run_out() {
             return;
         }
+        self.fetch_coming();
         assert!(x <= 65_535 && z <= 65_535, "a kernel of {x} x {y} x {z} workgroups");
         let pipeline = {
             let mut pipelines = self.context.pipelines.lock();
@@ -353,6 +359,7 @@ impl Encoder {
 
     /// Records what is no kernel.
     fn record(&mut self, command: Command) {
+        self.fetch_coming();
         self.settle();
         self.batch.commands.push(command);
     }
@@ -417,7 +424,7 @@ impl Encoder {
 
     /// Submits what was recorded, if anything was.
     pub(crate) fn flush(&mut self) {
-        if self.last.is_some() || !self.batch.commands.is_empty() {
+        if self.last.is_some() || !self.coming.is_empty() || !self.batch.commands.is_empty() {
             self.submit();
         }
     }
@@ -451,6 +458,7 @@ impl Encoder {
 
     /// What was recorded, if anything was; another one begins.
     fn take_batch(&mut self) -> Option<Batch> {
+        self.fetch_coming();
         self.settle();
         self.generation += 1;
         self.n_dispatches = 0;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use moeflux_backend::AllExperts;
 use moeflux_core::Expert;
 
-use crate::encoder::{Encoder, Mem};
+use crate::encoder::{Encoder, Mem, places_of, source_words};
 use crate::experts::{KeptLayer, Slot};
 use crate::imports::Reach;
 use crate::packing::Packing;
@@ -21,9 +21,8 @@ const POOL_EXPERTS: u64 = 64;
 /// What a room that no expert has, or an expert without one, is told by.
 const NOWHERE: u32 = u32::MAX;
 
-/// Words of a room, see `admit.wgsl`, and of a source, see `fetch.wgsl`.
+/// Words of a room, see `admit.wgsl`.
 const ROOM_WORDS: usize = 8;
-const SOURCE_WORDS: usize = 20;
 
 /// How much of all experts there is room for.
 #[derive(Clone, Copy, Debug)]
@@ -176,16 +175,8 @@ fn source(
         slabs.push(slab);
         slabs.len() - 1
     });
-    let first = sources.len();
-    sources.push(word(nth));
-    let (mut ends, mut end) = (Vec::new(), 0);
-    for part in parts {
-        sources.extend([part.way as u32, part.from[0], part.from[1]]);
-        end += part.bytes / 16;
-        ends.push([part.to / 16, end].map(word));
-    }
-    sources.resize(first + SOURCE_WORDS, 0);
-    Some(ends)
+    sources.extend(source_words(word(nth), &parts));
+    Some(places_of(&parts))
 }
 
 fn word(it: usize) -> u32 {

@@ -231,8 +231,8 @@ impl Shader {
             Shader::Combine => facts!("combine", Nothing, "wrrrr", &["SHARED", "GATED"]),
             Shader::Stream => facts!("stream", Nothing, "rw", &["COPIES"]),
             Shader::Place => facts!("place", Nothing, "rw", &[]),
-            Shader::Fetch => facts!("fetch", Nothing, "rrw", &[]),
-            Shader::FetchChosen => facts!("fetch", Nothing, "rrrwrrrr", &[]),
+            Shader::Fetch => facts!("fetch", Nothing, "rwr", &[]),
+            Shader::FetchChosen => facts!("fetch", Nothing, "rwrrrrrr", &[]),
             Shader::Admit => facts!("admit", Nothing, "rrwwww", &["PER"]),
             Shader::Likeliest => facts!("likeliest", Nothing, "rw", &["PER_LANE"]),
         }

@@ -31,6 +31,31 @@ pub(crate) enum Way {
     Singles,
 }
 
+/// Threads of a workgroup of `fetch.wgsl`.
+pub(crate) const FETCHING_THREADS: usize = 256;
+
+/// Words of a source, see `fetch.wgsl`.
+const SOURCE_WORDS: usize = 20;
+
+/// Experts that one kernel brings: what it reads of them lies in the arena.
+const MOST_COMING: usize = 256;
+
+/// An expert that a kernel is to bring from a slab to a slot.
+#[derive(Debug)]
+pub(super) struct Coming {
+    from: Mem,
+    to: Mem,
+    places: Vec<[u32; 2]>,
+    source: [u32; SOURCE_WORDS],
+}
+
+impl Coming {
+    /// Tells those that one kernel brings from others, but for their layouts.
+    fn ways(&self) -> (u32, u32) {
+        (self.from.id, self.to.id)
+    }
+}
+
 /// Some bytes of a slot, and the words that they come from.
 pub(crate) struct Part {
     pub(crate) way: Way,
@@ -92,27 +117,46 @@ impl Encoder {
         }
     }
 
-    /// Brings an expert to a place in a buffer by a kernel; false where the device
+    /// Has a kernel bring an expert to a place in a buffer; false where the device
     /// cannot read it, or it has to be changed on its way.
-    fn fetch(&mut self, expert: &Arc<Expert>, packing: &Packing, (mem, at): (&Mem, u64)) -> bool {
+    fn fetch(&mut self, expert: &Arc<Expert>, packing: &Packing, (to, at): (&Mem, u64)) -> bool {
         if self.reach == Reach::Written {
             return false;
         }
         let Some((from, parts)) = self.parts(expert, packing) else { return false };
-        let word = |it: usize| u32::try_from(it).expect("bindings are counted in 32 bits");
-        let first = usize::try_from(at).expect("buffers lie in memory");
-        let (mut params, mut end) = (vec![word(parts.len()), 0, 0, 0], 0);
-        for Part { way, from, to, bytes } in parts {
-            end += bytes / 16;
-            params.extend([way as u32, from[0], from[1], word((first + to) / 16)]);
-            params.extend([word(end), 0, 0, 0]);
+        let slot = u32::try_from(at / 16).expect("bindings are counted in 32 bits");
+        let is_taken = |it: &Coming| it.to.id == to.id && it.source[0] == slot;
+        if self.coming.len() >= MOST_COMING || self.coming.iter().any(is_taken) {
+            self.fetch_coming();
         }
-        let grid = Grid::Linear(end.div_ceil(256));
-        let variant = Variant::new(Shader::Fetch, &[]);
-        self.dispatch(variant, &params, &[&from, &from, mem], grid);
+        let (source, places) = (source_words(slot, &parts), places_of(&parts));
+        self.coming.push(Coming { from, to: to.clone(), places, source });
+        self.n_recorded += 1;
         self.hold(expert);
         self.counters.add_uploaded_bytes(packing.bytes() as u64);
         true
+    }
+
+    /// Records the kernels that bring what is to come, before anything else is recorded:
+    /// together they are quicker than one by one.
+    pub(super) fn fetch_coming(&mut self) {
+        if self.coming.is_empty() {
+            return;
+        }
+        let mut coming = std::mem::take(&mut self.coming);
+        coming.sort_by_key(Coming::ways);
+        for those in coming.chunk_by(|a, b| a.ways() == b.ways() && a.places == b.places) {
+            let Coming { from, to, places, .. } = &those[0];
+            let words: Vec<u32> = those.iter().flat_map(|it| it.source).collect();
+            let mut params = vec![word(places.len()), self.list(&words), word(those.len()), 0];
+            params.extend(places.iter().flat_map(|[to, end]| [*to, *end, 0, 0]));
+            let size = places.last().map_or(0, |it| it[1]) as usize;
+            let (variant, arena) = (Variant::new(Shader::Fetch, &[]), self.arena());
+            let grid = Grid::Plane(size.div_ceil(FETCHING_THREADS), those.len());
+            self.dispatch(variant, &params, &[&arena, to, from], grid);
+        }
+        coming.clear();
+        self.coming = coming;
     }
 
     /// What of an expert a kernel brings where, and from which buffer, if it can.
@@ -210,4 +254,28 @@ fn parts(lying: &Lying, packing: &Packing) -> Option<Vec<Part>> {
         all.push(Part { way, from: [scale, bias], to: range.start + scales, bytes });
     }
     Some(all)
+}
+
+/// The words of an expert's parts, behind one that says where it goes, or is.
+pub(crate) fn source_words(first: u32, parts: &[Part]) -> [u32; SOURCE_WORDS] {
+    let mut words = [0; SOURCE_WORDS];
+    words[0] = first;
+    for (words, Part { way, from, .. }) in words[1..].as_chunks_mut::<3>().0.iter_mut().zip(parts) {
+        *words = [*way as u32, from[0], from[1]];
+    }
+    words
+}
+
+/// Where parts begin in a slot, and the thread behind the last of each, in 16 bytes.
+pub(crate) fn places_of(parts: &[Part]) -> Vec<[u32; 2]> {
+    let mut end = 0;
+    let place = |it: &Part| {
+        end += it.bytes / 16;
+        [it.to / 16, end].map(word)
+    };
+    parts.iter().map(place).collect()
+}
+
+fn word(it: usize) -> u32 {
+    u32::try_from(it).expect("kernels count in 32 bits")
 }

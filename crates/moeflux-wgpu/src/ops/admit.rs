@@ -2,7 +2,7 @@
 
 use super::word;
 use crate::backend::Wgpu;
-use crate::encoder::{Grid, Mem};
+use crate::encoder::{FETCHING_THREADS, Grid, Mem};
 use crate::experts::KeptLayer;
 use crate::shader::{Shader, Variant};
 
@@ -12,9 +12,6 @@ const HALF_LIFE: f32 = 4.0;
 
 /// Slabs that a kernel chooses from.
 const SLABS: usize = 4;
-
-/// Threads of a workgroup that fetches.
-const FETCHING: usize = 256;
 
 /// Has the experts come that lie in a list of so many.
 pub(super) fn admit(b: &mut Wgpu, layer: &KeptLayer, (ids, n): (&Mem, usize)) {
@@ -40,17 +37,16 @@ pub(super) fn admit(b: &mut Wgpu, layer: &KeptLayer, (ids, n): (&Mem, usize)) {
     for (nth, buffer) in (0..).zip(&layer.buffers) {
         for (first, slabs) in (0..).step_by(SLABS).zip(there.slabs.chunks(SLABS)) {
             let mut params = vec![word(there.parts.len()), nth, first, 0];
-            for [to, end] in &there.parts {
-                params.extend([0, 0, 0, *to, *end, 0, 0, 0]);
-            }
-            let mut buffers = vec![&coming, &there.places, &there.sources, buffer];
+            params.extend(there.parts.iter().flat_map(|[to, end]| [*to, *end, 0, 0]));
+            let mut buffers = vec![&there.sources, buffer];
             // All of them are bound, used or not.
             buffers.extend(slabs.iter().cycle().take(SLABS));
+            buffers.extend([&coming, &there.places]);
             b.encoder.dispatch(
                 Variant::new(Shader::FetchChosen, &[]),
                 &params,
                 &buffers,
-                Grid::Plane((there.bytes / 16).div_ceil(FETCHING), n),
+                Grid::Plane((there.bytes / 16).div_ceil(FETCHING_THREADS), n),
             );
         }
     }

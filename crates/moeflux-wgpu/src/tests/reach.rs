@@ -10,7 +10,9 @@ use moeflux_core::{Expert, ExpertBank, ExpertMemory, ExtentSource, FileIdx, Host
 
 use super::context;
 use super::grouped::{Case, HIDDEN, Numbers, cols, expert_in, layout};
+use crate::encoder::Mem;
 use crate::imports::Reach;
+use crate::packing::Packing;
 use crate::{Context, Wgpu, reads_in_place};
 
 fn affine(bits: u8, group_size: usize, params: Float) -> MatrixFormat {
@@ -127,6 +129,40 @@ fn experts_that_begin_anywhere_come_by_what_can_read_them() {
     let [want, got] = [Reach::Written, Reach::Fetched]
         .map(|reach| run(&mut backend(&context, reach), &experts, 1, case.inputs));
     assert_eq!(got, want);
+}
+
+#[test]
+fn experts_that_come_together_take_one_kernel_and_the_last_to_come_to_a_place_is_there() {
+    let Some(context) = reading_context() else { return };
+    let case = case(affine(4, 32, Float::BF16), false);
+    let [one, other] = [experts(case, 0), experts(case, 0)];
+    let mut b = backend(&context, Reach::Fetched);
+    let packing = Arc::new(Packing::new(&one[0].layout));
+    let n = packing.bytes() as u64;
+    let rooms = || Mem::new(context.try_storage(3 * n, "rooms").unwrap());
+    // Both of a slab, then one of another slab, then one in another's place.
+    let cases: [(&[(&Arc<Expert>, u64)], u64); 4] = [
+        (&[(&one[0], 0), (&one[1], 2)], 1),
+        (&[(&one[0], 2), (&one[1], 0), (&other[0], 1)], 2),
+        (&[(&one[0], 1), (&one[1], 1)], 2),
+        (&[(&one[1], 0), (&one[0], 1), (&one[1], 1)], 2),
+    ];
+    let mut read = |all: &[(&Arc<Expert>, u64)], reach| {
+        b.encoder.set_reach(reach);
+        b.counters().unwrap().reset();
+        let to = rooms();
+        for (expert, room) in all {
+            assert!(b.encoder.upload(expert, &packing, (&to, room * n)));
+        }
+        let bytes = b.encoder.read(&[(&to, 0, 3 * n)]).unwrap();
+        (bytes, b.counters().unwrap().stats().kernels)
+    };
+    for (all, n_kernels) in cases {
+        let (want, _) = read(all, Reach::Written);
+        let (got, n) = read(all, Reach::Fetched);
+        assert!(got == want && got.iter().any(|it| *it != 0), "{n_kernels} kernels");
+        assert_eq!(n, n_kernels);
+    }
 }
 
 #[test]
