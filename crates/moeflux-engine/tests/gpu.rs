@@ -293,11 +293,7 @@ fn a_device_that_has_all_experts_leaves_the_cache_no_more_than_it_needs() {
             assert_ne!(plan.io_mode, IoMode::Mmap);
         }
         if plan.io_mode != IoMode::Mmap {
-            let (stats, top_k) = (engine.stats(), engine.shape().top_k);
-            assert_eq!(
-                (stats.n_slots, stats.cache_bytes),
-                (top_k, top_k as u64 * slot_bytes(&demo()))
-            );
+            assert_eq!(engine.stats().n_slots, engine.shape().top_k);
         }
         all_bits.push([1, usize::MAX].map(|chunk| bits(&engine, &tokens, chunk)));
         let (store, device) = (engine.stats(), engine.device_stats().unwrap());
