@@ -231,7 +231,13 @@ impl MappedFile {
         #[cfg(all(unix, not(target_os = "linux")))]
         return self.map.advise_range(memmap2::Advice::WillNeed, offset, len);
         #[cfg(not(unix))]
-        return Ok(());
+        {
+            let bytes = &self[offset..offset + len];
+            for byte in bytes.iter().step_by(PAGE_BYTES).chain(bytes.last()) {
+                std::hint::black_box(*byte);
+            }
+            Ok(())
+        }
     }
 
     /// Gives the pages back to the system; they come again when they are
