@@ -1,5 +1,6 @@
 //! The buffers of the cache, made when first needed.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -93,7 +94,8 @@ impl Slots {
         }
         let mut slabs: Vec<(usize, usize)> = used.into_iter().collect();
         slabs.retain(|it| Some(it.0) != self.newest);
-        slabs.sort_by_key(|&(slab, n_used)| (n_used, slab));
+        // Small ones first could leave a surplus that no other slab fits.
+        slabs.sort_by_key(|&(slab, n_used)| (n_used, Reverse(self.slabs[&slab]), slab));
         let mut n_surplus = self.n_made.saturating_sub(self.n_slots);
         slabs.retain(|it| {
             let n_bufs = self.slabs[&it.0];
