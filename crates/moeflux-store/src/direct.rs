@@ -1,30 +1,57 @@
-//! Reads past the page cache: how files are switched to them.
+//! Reads past the page cache: how files are opened for them.
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 
-/// Lets `file` be read past the page cache. Returns the block size: reads
-/// begin at multiples of it, in the file and in memory, and are whole blocks
-/// long, but for the file's end.
+use moeflux_core::PAGE_BYTES;
+
+/// Opens a file to be read past the page cache. Also returns the block size:
+/// reads begin at multiples of it, in the file and in memory, and are whole
+/// blocks long, but for the file's end.
 ///
 /// # Errors
 /// Where the system, the file system or the device refuses.
-#[cfg(target_os = "linux")]
-pub(crate) fn enable(file: &File) -> io::Result<usize> {
-    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+pub fn open_direct(path: &Path) -> io::Result<(File, usize)> {
+    let file = open(path)?;
+    let block = block(&file)?;
+    // Some file systems accept the wish and refuse the reads.
+    read_at(&file, &mut moeflux_core::HostBuf::zeroed(block)[..block], 0)?;
+    Ok((file, block))
+}
 
-    let block = linux_block(file)?;
-    fcntl_setfl(file, fcntl_getfl(file)? | OFlags::DIRECT)?;
-    // Some file systems accept the flag and refuse the reads.
-    let mut first = moeflux_core::HostBuf::zeroed(block);
-    std::os::unix::fs::FileExt::read_at(file, &mut first[..block], 0)?;
-    Ok(block)
+#[cfg(target_os = "linux")]
+fn open(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+    File::options().read(true).custom_flags(flags).open(path)
+}
+
+#[cfg(target_os = "macos")]
+fn open(path: &Path) -> io::Result<File> {
+    let file = File::open(path)?;
+    rustix::fs::fcntl_nocache(&file, true)?;
+    Ok(file)
+}
+
+#[cfg(windows)]
+fn open(path: &Path) -> io::Result<File> {
+    use std::os::windows::fs::OpenOptionsExt;
+
+    /// `FILE_FLAG_NO_BUFFERING` of `CreateFileW`.
+    const NO_BUFFERING: u32 = 0x2000_0000;
+    File::options().read(true).custom_flags(NO_BUFFERING).open(path)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
+fn open(_path: &Path) -> io::Result<File> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// What the file asks for, where it tells.
 #[cfg(target_os = "linux")]
-fn linux_block(file: &File) -> io::Result<usize> {
-    use moeflux_core::PAGE_BYTES;
+fn block(file: &File) -> io::Result<usize> {
     use rustix::fs::{AtFlags, StatxFlags, statx};
 
     let Ok(found) = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) else {
@@ -38,28 +65,16 @@ fn linux_block(file: &File) -> io::Result<usize> {
     if fits { Ok(block) } else { Err(io::ErrorKind::Unsupported.into()) }
 }
 
-/// As on Linux.
-#[cfg(target_os = "macos")]
-pub(crate) fn enable(file: &File) -> io::Result<usize> {
-    rustix::fs::fcntl_nocache(file, true)?;
-    Ok(moeflux_core::PAGE_BYTES)
+/// No sector is larger than a page.
+#[cfg(not(target_os = "linux"))]
+fn block(_file: &File) -> io::Result<usize> {
+    Ok(PAGE_BYTES)
 }
 
-/// As on Linux.
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
-pub(crate) fn enable(_file: &File) -> io::Result<usize> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
-/// Undoes [`enable`], also one that failed half-way.
-pub(crate) fn disable(file: &File) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-        fcntl_setfl(file, fcntl_getfl(file)? - OFlags::DIRECT)?;
-    }
-    #[cfg(target_os = "macos")]
-    rustix::fs::fcntl_nocache(file, false)?;
-    let _ = file;
-    Ok(())
+/// Reads up to `buf.len()` bytes; 0 at the end of the file.
+pub(crate) fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    #[cfg(unix)]
+    return std::os::unix::fs::FileExt::read_at(file, buf, offset);
+    #[cfg(windows)]
+    return std::os::windows::fs::FileExt::seek_read(file, buf, offset);
 }

@@ -5,10 +5,11 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use moeflux_core::{FileIdx, MappedFile, SourceFile};
 
-use crate::direct;
+use crate::direct::{open_direct, read_at};
 use crate::plan::Plan;
 use crate::{IoMode, StoreError, StoreOptions};
 
@@ -26,8 +27,8 @@ pub(crate) trait System {
     /// Opens a file for reading.
     fn open(&self, path: &Path) -> io::Result<File>;
 
-    /// As [`direct::enable`].
-    fn make_direct(&self, file: &File) -> io::Result<usize>;
+    /// As [`open_direct`].
+    fn open_direct(&self, path: &Path) -> io::Result<(File, usize)>;
 }
 
 /// The system itself.
@@ -39,15 +40,32 @@ impl System for Native {
         File::open(path)
     }
 
-    fn make_direct(&self, file: &File) -> io::Result<usize> {
-        direct::enable(file)
+    fn open_direct(&self, path: &Path) -> io::Result<(File, usize)> {
+        open_direct(path)
     }
 }
 
-/// The files of a bank; `None` where no layer needs it or it may be missing.
+/// The files of a bank.
 #[derive(Debug)]
 pub(crate) struct Files {
-    files: Vec<Option<File>>,
+    files: Vec<Handles>,
+}
+
+/// One file: not open where no layer needs it or it may be missing, else as
+/// often as it is read at the same time where each handle allows one read.
+#[derive(Debug, Default)]
+struct Handles {
+    all: Vec<File>,
+    n_reads: AtomicUsize,
+}
+
+impl Handles {
+    /// The handle whose turn it is.
+    fn next(&self) -> &File {
+        let turn = self.n_reads.fetch_add(1, Ordering::Relaxed);
+        let handle = self.all.get(turn % self.all.len().max(1));
+        handle.expect("missing files should not be read")
+    }
 }
 
 /// What opening found.
@@ -74,17 +92,18 @@ impl Files {
         options: &StoreOptions,
         system: &dyn System,
     ) -> Result<Opened, StoreError> {
-        let mut files = Vec::new();
-        let mut missing = Vec::new();
+        let (mut files, mut missing) = (Vec::new(), Vec::new());
         for (file_idx, source) in (0u32..).zip(&plan.bank().files) {
-            let mut file = None;
+            let mut handles = Handles::default();
             if plan.is_used(FileIdx(file_idx)) {
-                file = open_checked(source, system)?;
-                if file.is_none() {
+                for _ in 0..n_handles(options) {
+                    handles.all.extend(open_checked(source, system)?);
+                }
+                if handles.all.is_empty() {
                     missing.push(FileIdx(file_idx));
                 }
             }
-            files.push(file);
+            files.push(handles);
         }
         let files = Files { files };
         let opened =
@@ -92,28 +111,26 @@ impl Files {
         opened.prepare(plan, options, system)
     }
 
-    /// Those that are open, with what the bank says of them.
-    fn open_ones<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = (&'a File, &'a SourceFile)> {
-        self.files
-            .iter()
-            .zip(&plan.bank().files)
-            .filter_map(|(file, it)| Some((file.as_ref()?, it)))
-    }
-
-    /// Switches to direct reads; returns the block size that suits all files.
-    fn make_direct(&self, plan: &Plan, system: &dyn System) -> Result<usize, StoreError> {
-        let mut block = 1;
-        for (file, source) in self.open_ones(plan) {
-            let path = || source.path.clone();
-            let found = system.make_direct(file);
-            block =
-                block.max(found.map_err(|err| StoreError::NoDirect { path: path(), source: err })?);
+    /// The same files opened for direct reads, and the block size that suits
+    /// them all.
+    fn opened_directly(
+        &self,
+        plan: &Plan,
+        system: &dyn System,
+    ) -> Result<(Files, usize), StoreError> {
+        let (mut files, mut block) = (Vec::new(), 1);
+        for (handles, it) in self.files.iter().zip(&plan.bank().files) {
+            let mut direct = Handles::default();
+            for _ in &handles.all {
+                let opened = system.open_direct(&it.path);
+                let refused = |source| StoreError::NoDirect { path: it.path.clone(), source };
+                let (file, found) = opened.map_err(refused)?;
+                direct.all.push(file);
+                block = block.max(found);
+            }
+            files.push(direct);
         }
-        Ok(block)
-    }
-
-    fn file(&self, file: FileIdx) -> &File {
-        self.files[file.0 as usize].as_ref().expect("missing files should not be read")
+        Ok((Files { files }, block))
     }
 }
 
@@ -126,28 +143,25 @@ impl Opened {
         system: &dyn System,
     ) -> Result<Opened, StoreError> {
         if self.mode == IoMode::Direct {
-            match self.files.make_direct(plan, system) {
-                Ok(block) => self.block = block,
+            match self.files.opened_directly(plan, system) {
+                Ok((files, block)) => (self.files, self.block) = (files, block),
                 Err(err @ StoreError::NoDirect { .. }) if options.may_fall_back => {
                     self.mode = IoMode::Pread;
                     self.warning = Some(format!("experts are read through the page cache: {err}"));
-                    for (file, source) in self.files.open_ones(plan) {
-                        let path = || source.path.clone();
-                        let undone = direct::disable(file);
-                        undone.map_err(|err| StoreError::Open { path: path(), source: err })?;
-                    }
                 }
                 Err(err) => return Err(err),
             }
         }
         match self.mode {
             IoMode::Mmap => {
-                let each = self.files.files.iter().zip(&plan.bank().files);
-                let maps =
-                    each.map(|(file, it)| file.as_ref().map(|file| map(file, it)).transpose());
+                let firsts = self.files.files.iter().map(|it| it.all.first());
+                let each = firsts.zip(&plan.bank().files);
+                let maps = each.map(|(file, it)| file.map(|file| map(file, it)).transpose());
                 self.maps = maps.collect::<Result<_, _>>()?;
             }
-            IoMode::Pread => self.files.open_ones(plan).for_each(|it| expect_random_reads(it.0)),
+            IoMode::Pread => {
+                self.files.files.iter().flat_map(|it| &it.all).for_each(expect_random_reads);
+            }
             IoMode::Direct => {}
         }
         Ok(self)
@@ -156,15 +170,17 @@ impl Opened {
 
 impl Source for Files {
     fn read_at(&self, file: FileIdx, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        #[cfg(unix)]
-        return std::os::unix::fs::FileExt::read_at(self.file(file), buf, offset);
-        #[cfg(windows)]
-        return std::os::windows::fs::FileExt::seek_read(self.file(file), buf, offset);
+        read_at(self.files[file.0 as usize].next(), buf, offset)
     }
 
     fn len(&self, file: FileIdx) -> io::Result<u64> {
-        Ok(self.file(file).metadata()?.len())
+        Ok(self.files[file.0 as usize].next().metadata()?.len())
     }
+}
+
+/// How often a file is opened: Windows lets one read at a time through a handle.
+fn n_handles(options: &StoreOptions) -> usize {
+    if cfg!(any(windows, test)) { options.n_readers.max(1) } else { 1 }
 }
 
 /// `None` if there is no such file.

@@ -47,7 +47,8 @@ pub enum IoMode {
     /// Records are read into the slots of a bounded cache, through the
     /// system's page cache, which keeps a copy where memory is free.
     Pread,
-    /// As [`IoMode::Pread`], past the page cache (`O_DIRECT`, `F_NOCACHE`).
+    /// As [`IoMode::Pread`], past the page cache (`O_DIRECT`, `F_NOCACHE`,
+    /// `FILE_FLAG_NO_BUFFERING`).
     Direct,
 }
 
@@ -135,7 +136,7 @@ pub fn gate(
         IoChoice::Mmap => IoMode::Mmap,
         IoChoice::Pread => IoMode::Pread,
         IoChoice::Direct => IoMode::Direct,
-        IoChoice::Auto if is_scarce && cfg!(target_os = "linux") => IoMode::Direct,
+        IoChoice::Auto if is_scarce && cfg!(any(target_os = "linux", windows)) => IoMode::Direct,
         IoChoice::Auto if is_scarce || explicit_budget => IoMode::Pread,
         IoChoice::Auto => IoMode::Mmap,
     }

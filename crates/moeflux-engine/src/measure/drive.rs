@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use moeflux_core::{ExpertBank, ExpertKey, ExtentSource, HostBuf, PAGE_BYTES};
+use moeflux_store::open_direct;
 
 use crate::engine::Engine;
 
@@ -34,7 +35,8 @@ pub struct DriveRate {
 #[derive(Debug)]
 pub struct DriveProbe {
     bank: ExpertBank,
-    files: Vec<Option<File>>,
+    /// For each reader, or for all of them.
+    files: Vec<Vec<Option<File>>>,
     /// Pieces as long as a record, in random order.
     unread: Pieces,
     /// Bytes of such a piece.
@@ -76,17 +78,17 @@ impl DriveProbe {
         shuffle(&mut pieces, seed);
         let first = *pieces.first()?;
         let mut probe = DriveProbe {
-            files: open_all(&bank, true),
+            files: open_for_readers(&bank, true),
             unread: Pieces { pieces, n_read: 1 },
             piece_bytes,
             is_direct: true,
             bank,
         };
         let mut buf = room(piece_bytes);
-        if probe.read(first, &mut buf).is_err() {
-            probe.files = open_all(&probe.bank, false);
+        if probe.read(0, first, &mut buf).is_err() {
+            probe.files = open_for_readers(&probe.bank, false);
             probe.is_direct = false;
-            probe.read(first, &mut buf).ok()?;
+            probe.read(0, first, &mut buf).ok()?;
         }
         Some(probe)
     }
@@ -142,16 +144,16 @@ impl DriveProbe {
         let all = &pieces.pieces;
         let start = Instant::now();
         let done = thread::scope(|scope| {
-            let read = |mut buf: HostBuf| {
+            let read = |reader: usize, mut buf: HostBuf| {
                 while start.elapsed() < time {
                     let at = next.fetch_add(1, Ordering::Relaxed);
-                    let n_read = self.read(all[at % all.len()], &mut buf)?;
+                    let n_read = self.read(reader, all[at % all.len()], &mut buf)?;
                     n_bytes.fetch_add(n_read as u64, Ordering::Relaxed);
                 }
                 Ok::<(), io::Error>(())
             };
-            let readers: Vec<_> =
-                rooms.into_iter().map(|buf| scope.spawn(move || read(buf))).collect();
+            let rooms = rooms.into_iter().enumerate();
+            let readers: Vec<_> = rooms.map(|(i, buf)| scope.spawn(move || read(i, buf))).collect();
             readers.into_iter().all(|it| matches!(it.join(), Ok(Ok(()))))
         });
         let elapsed = start.elapsed();
@@ -160,8 +162,9 @@ impl DriveProbe {
         done.then_some(DriveRate { gb_s, depth })
     }
 
-    fn read(&self, piece: Piece, buf: &mut HostBuf) -> io::Result<usize> {
-        let file = self.files[piece.file].as_ref().ok_or(io::ErrorKind::NotFound)?;
+    fn read(&self, reader: usize, piece: Piece, buf: &mut HostBuf) -> io::Result<usize> {
+        let files = &self.files[reader % self.files.len()];
+        let file = files[piece.file].as_ref().ok_or(io::ErrorKind::NotFound)?;
         if !self.is_direct {
             forget(file, piece.offset, piece.len);
         }
@@ -260,21 +263,16 @@ fn shuffle(pieces: &mut [Piece], seed: u64) {
     }
 }
 
+/// Windows lets one read at a time through a handle.
+fn open_for_readers(bank: &ExpertBank, is_direct: bool) -> Vec<Vec<Option<File>>> {
+    let n_readers = if cfg!(windows) { DEPTHS[DEPTHS.len() - 1] } else { 1 };
+    (0..n_readers).map(|_| open_all(bank, is_direct)).collect()
+}
+
 fn open_all(bank: &ExpertBank, is_direct: bool) -> Vec<Option<File>> {
-    let open = |path: &Path| if is_direct { open_direct(path) } else { File::open(path).ok() };
-    bank.files.iter().map(|it| open(&it.path)).collect()
-}
-
-#[cfg(target_os = "linux")]
-fn open_direct(path: &Path) -> Option<File> {
-    use rustix::fs::{Mode, OFlags};
-    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-    Some(File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn open_direct(_path: &Path) -> Option<File> {
-    None
+    let direct = |path: &Path| open_direct(path).map(|(file, _)| file);
+    let open = |path: &Path| if is_direct { direct(path) } else { File::open(path) };
+    bank.files.iter().map(|it| open(&it.path).ok()).collect()
 }
 
 /// Drops some bytes of a file from the page cache, where the system knows how.

@@ -58,7 +58,7 @@ fn open_refused(options: StoreOptions) -> Result<ExpertStore, String> {
     let bank = bank::write(dir.path(), &[packed(8)]);
     let system = Pretended { direct: || Err(io::ErrorKind::InvalidInput.into()) };
     let store = ExpertStore::open_with(bank, zeroed(), options, &system, |it| Box::new(it));
-    store.map_err(|err| err.to_string().replace(&format!("{}/", dir.path().display()), ""))
+    store.map_err(|err| without_dir(&err, dir.path()))
 }
 
 #[test]

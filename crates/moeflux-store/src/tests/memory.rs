@@ -94,7 +94,8 @@ fn pressure_is_read_where_there_is_any() {
 
 #[test]
 fn the_gate_maps_what_fits_and_reads_what_does_not() {
-    let scarce = if cfg!(target_os = "linux") { IoMode::Direct } else { IoMode::Pread };
+    let is_direct = cfg!(any(target_os = "linux", windows));
+    let scarce = if is_direct { IoMode::Direct } else { IoMode::Pread };
     for (choice, expert_bytes, memory_bytes, explicit_budget, want) in [
         (IoChoice::Auto, 75, 103, false, IoMode::Mmap),
         (IoChoice::Auto, 76, 103, false, scarce),

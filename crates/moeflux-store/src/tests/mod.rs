@@ -70,8 +70,8 @@ impl System for Pretended {
         File::open(path)
     }
 
-    fn make_direct(&self, _: &File) -> io::Result<usize> {
-        (self.direct)()
+    fn open_direct(&self, path: &Path) -> io::Result<(File, usize)> {
+        Ok((File::open(path)?, (self.direct)()?))
     }
 }
 
@@ -91,6 +91,12 @@ fn fixture(shape: &[Shape], n_slots: u64, options: StoreOptions) -> Fixture {
         Box::new(Probe::new(files, probe))
     });
     Fixture { dir, store: store.unwrap(), control }
+}
+
+/// What an error says, its files named from `dir` on.
+fn without_dir(err: &StoreError, dir: &Path) -> String {
+    // Joined with nothing, it ends with the system's separator.
+    err.to_string().replace(&dir.join("").display().to_string(), "")
 }
 
 fn ids(experts: &[u16]) -> Vec<ExpertId> {
