@@ -186,18 +186,42 @@ pub(crate) fn sync_dir(path: &Path) -> Result<(), WriteError> {
     Ok(())
 }
 
+/// Keeps others that ask for the same out of a directory, until the result is
+/// dropped; `None` where somebody else has it.
+#[cfg(unix)]
+pub(crate) fn lock_directory(path: &Path) -> io::Result<Option<File>> {
+    let dir = File::open(path)?;
+    Ok(dir.try_lock().is_ok().then_some(dir))
+}
+
+/// As on Unix. Directories take no locks here: what nobody else may open is a
+/// file beside it, which the system removes with its handle.
+#[cfg(windows)]
+pub(crate) fn lock_directory(path: &Path) -> io::Result<Option<File>> {
+    use std::os::windows::fs::OpenOptionsExt;
+
+    /// `FILE_FLAG_DELETE_ON_CLOSE` of `CreateFileW`.
+    const DELETE_ON_CLOSE: u32 = 0x0400_0000;
+    /// `ERROR_SHARING_VIOLATION`.
+    const IS_SHARED: Option<i32> = Some(32);
+    let path = path.canonicalize()?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".moeflux-lock");
+    let mut options = File::options();
+    options.create(true).truncate(false).write(true);
+    options.share_mode(0).custom_flags(DELETE_ON_CLOSE);
+    match options.open(path.with_file_name(name)) {
+        Err(err) if err.raw_os_error() == IS_SHARED => Ok(None),
+        opened => opened.map(Some),
+    }
+}
+
 /// Refuses where a directory's drive has less room than will be needed.
 pub(crate) fn require_space(path: &Path, needed: u64) -> Result<(), WriteError> {
-    #[cfg(unix)]
-    {
-        let stat = rustix::fs::statvfs(path).map_err(|it| WriteError::at(path)(it.into()))?;
-        let available = stat.f_bavail.saturating_mul(stat.f_frsize);
-        if available < needed {
-            return Err(WriteError::TooSmall { path: path.to_path_buf(), needed, available });
-        }
+    let available = fs4::available_space(path).map_err(WriteError::at(path))?;
+    if available < needed {
+        return Err(WriteError::TooSmall { path: path.to_path_buf(), needed, available });
     }
-    #[cfg(not(unix))]
-    let _ = (path, needed);
     Ok(())
 }
 

@@ -30,7 +30,9 @@ pub use options::{PackOptions, Rounding};
 pub use report::{KindReport, PackReport};
 pub use verify::verify;
 
-use files::{FileWriter, Written, checksum_of, require_space, sync_dir, write_atomically};
+use files::{
+    FileWriter, Written, checksum_of, lock_directory, require_space, sync_dir, write_atomically,
+};
 use journal::{Done, Journal};
 use plan::Plan;
 use report::FileReport;
@@ -213,12 +215,8 @@ fn claim_directory(checkpoint: &Checkpoint, dst: &Path) -> Result<File, PackErro
     if same {
         return Err(PackError::SameDirectory { path: path() });
     }
-    let dir = File::open(dst).map_err(WriteError::at(dst))?;
-    #[cfg(unix)]
-    if rustix::fs::flock(&dir, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-        return Err(PackError::Busy { path: path() });
-    }
-    Ok(dir)
+    let lock = lock_directory(dst).map_err(WriteError::at(dst))?;
+    lock.ok_or_else(|| PackError::Busy { path: path() })
 }
 
 /// The journal to continue, or a new one.

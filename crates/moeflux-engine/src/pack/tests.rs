@@ -267,15 +267,17 @@ fn refuses_directories_that_hold_something() {
     pack_to(&src, &dst, &force).unwrap();
 }
 
-#[cfg(unix)]
 #[test]
 fn one_process_packs_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let checkpoint = Checkpoint::open(&golden("mlx-q4")).unwrap();
     let dst = dir.path().join("packed");
-    let _lock = claim_directory(&checkpoint, &dst).unwrap();
+    let lock = claim_directory(&checkpoint, &dst).unwrap();
     let got = pack_to(&golden("mlx-q4"), &dst, &PackOptions::default()).unwrap_err();
     assert!(matches!(got, PackError::Busy { .. }), "{got}");
+    drop(lock);
+    pack_to(&golden("mlx-q4"), &dst, &PackOptions::default()).unwrap();
+    assert_eq!(dir.path().read_dir().unwrap().count(), 1, "the lock leaves nothing behind");
 }
 
 #[test]
