@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use moeflux_core::checkpoint::{
     Config, Container, FormatError, PackedFile, PackedLayer, SourceIdentity,
@@ -282,6 +283,9 @@ impl Making<'_, '_> {
         let path = self.dir.join(name);
         let bytes = header.len() as u64 + tensors.iter().map(|it| it.entry.n_bytes()).sum::<u64>();
         fs::write(&path, header).map_err(WriteError::at(&path))?;
+        if cfg!(windows) {
+            leave_holes(&path);
+        }
         let file = fs::OpenOptions::new().write(true).open(&path);
         file.and_then(|it| it.set_len(bytes)).map_err(WriteError::at(&path))?;
         Ok(PackedFile { path: name.to_owned(), bytes, xxh3_128: String::new() })
@@ -401,6 +405,12 @@ fn into_shards(all: Vec<Made>) -> Vec<Vec<Made>> {
     shards
 }
 
+/// Asks Windows to keep no room for what is not written to a file, as other
+/// systems do by themselves. A drive that cannot do that needs the room.
+fn leave_holes(path: &Path) {
+    let _ = Command::new("fsutil").args(["sparse", "setflag"]).arg(path).output();
+}
+
 /// A directory in the making; removed where it is dropped before its end.
 struct WorkDir {
     path: PathBuf,
@@ -430,6 +440,10 @@ impl WorkDir {
     fn publish(mut self, out: &Path) -> Result<(), SynthError> {
         let marker = self.path.join(MARKER);
         fs::remove_file(&marker).map_err(WriteError::at(&marker))?;
+        // Windows puts no directory in the place of another.
+        if cfg!(windows) && out.is_dir() {
+            fs::remove_dir(out).map_err(WriteError::at(out))?;
+        }
         fs::rename(&self.path, out).map_err(WriteError::at(out))?;
         self.is_published = true;
         let parent = out.parent().filter(|it| !it.as_os_str().is_empty());
