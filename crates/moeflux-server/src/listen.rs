@@ -61,8 +61,8 @@ impl Server {
         self.addr
     }
 
-    /// Answers until the process is told to end (Ctrl-C, SIGTERM), then lets
-    /// what runs finish, and keeps what should last.
+    /// Answers until the process is told to end (Ctrl-C, SIGTERM, the end of a
+    /// console), then lets what runs finish, and keeps what should last.
     ///
     /// # Errors
     /// Where the system has no threads for it.
@@ -184,8 +184,21 @@ async fn told_to_end() {
             _ = terminate.recv() => {}
         }
     }
-    #[cfg(not(unix))]
-    drop(tokio::signal::ctrl_c().await);
+    #[cfg(windows)]
+    {
+        use tokio::signal::windows::{ctrl_break, ctrl_close, ctrl_shutdown};
+        let (Ok(mut key), Ok(mut window), Ok(mut system)) =
+            (ctrl_break(), ctrl_close(), ctrl_shutdown())
+        else {
+            return drop(tokio::signal::ctrl_c().await);
+        };
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = key.recv() => {}
+            _ = window.recv() => {}
+            _ = system.recv() => {}
+        }
+    }
 }
 
 /// Tells what happened, on standard error.
