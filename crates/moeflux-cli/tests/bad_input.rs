@@ -2,13 +2,21 @@
 
 mod common;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
 use common::{Copy, check_refusal, golden, listing, moeflux, refuses};
+
+/// What the system takes as an argument and no text is.
+fn not_unicode() -> OsString {
+    #[cfg(unix)]
+    return std::os::unix::ffi::OsStringExt::from_vec(b"a\xff".to_vec());
+    // Half of a pair.
+    #[cfg(windows)]
+    return std::os::windows::ffi::OsStringExt::from_wide(&[0x61, 0xd800]);
+}
 
 #[test]
 fn command_lines_that_make_no_sense_are_refused_by_name() {
@@ -57,7 +65,7 @@ fn keys_that_lock_nothing_are_refused() {
         command
     };
     check_refusal(&mut variable(OsStr::new("")), 1, &["MOEFLUX_API_KEY", "holds no key"]);
-    check_refusal(&mut variable(OsStr::from_bytes(b"\xff")), 1, &["MOEFLUX_API_KEY", "UTF-8"]);
+    check_refusal(&mut variable(&not_unicode()), 1, &["MOEFLUX_API_KEY", "UTF-8"]);
 }
 
 #[test]
@@ -166,7 +174,7 @@ fn an_expert_io_variable_that_means_nothing_is_refused_by_name() {
     let mut command = moeflux(&["run", "x"]);
     check_refusal(command.env("MOEFLUX_EXPERT_IO", "garbage"), 2, &[words[0], "garbage", words[1]]);
     let mut command = moeflux(&["run", "x"]);
-    check_refusal(command.env("MOEFLUX_EXPERT_IO", OsStr::from_bytes(b"\xff")), 2, &words);
+    check_refusal(command.env("MOEFLUX_EXPERT_IO", not_unicode()), 2, &words);
 }
 
 #[test]
@@ -176,7 +184,7 @@ fn prompts_that_are_empty_or_not_utf8_are_refused() {
         let mut command = moeflux(&["run"]);
         check_refusal(command.write_stdin(prompt), 2, &["empty", "standard input"]);
     }
-    refuses(&[OsStr::new("run"), OsStr::from_bytes(b"a\xff")], 2, &["not UTF-8"]);
+    refuses(&[OsStr::new("run"), &not_unicode()], 2, &["not UTF-8"]);
     let mut command = moeflux(&["run"]);
     check_refusal(command.write_stdin(&b"abc\xff"[..]), 2, &["not UTF-8", "byte 3"]);
     let mut command = moeflux(&["chat", "--quiet"]);
@@ -189,7 +197,11 @@ fn a_model_that_is_nowhere_is_refused_by_name() {
     for model in ["nowhere", "/no/where/at/all", "", "a b/c"] {
         refuses(&["run", "x", "--model", model], 2, &["--model", &format!("{model:?}")]);
     }
-    refuses(&["run", "x", "--model", "/dev/null"], 1, &["/dev/null", "no model here"]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let device = cfg!(unix).then_some("/dev/null");
+    for path in [file.path().to_str().unwrap()].into_iter().chain(device) {
+        refuses(&["run", "x", "--model", path], 1, &[path, "no model here"]);
+    }
     let empty = tempfile::tempdir().unwrap();
     let path = empty.path().to_str().unwrap();
     refuses(&["inspect", "--model", path], 1, &[path, "no model here", "config.json"]);
@@ -201,7 +213,7 @@ fn token_files_that_make_no_sense_are_refused() {
     let (tokens, out) = (dir.path().join("in.json"), dir.path().join("out"));
     let (tokens, out) = (tokens.to_str().unwrap(), out.to_str().unwrap());
     let args = ["logits", "--tokens", tokens, "--out", out];
-    refuses(&args, 1, &["--tokens", tokens, "No such file"]);
+    refuses(&args, 1, &["--tokens", tokens, "os error 2"]);
     for (text, words) in [
         (&b"[[1,2"[..], &["EOF"][..]),
         (b"", &["EOF"]),
@@ -226,9 +238,16 @@ fn token_files_that_make_no_sense_are_refused() {
     refuses(&args, 1, &["--tokens"]);
     fs::write(tokens, format!("[{:?}]", vec![1; 4097])).unwrap();
     refuses(&args, 1, &["--tokens", "sequence 0", "4097", "--ctx"]);
-    let endless = ["logits", "--tokens", "/dev/zero", "--out", out];
-    refuses(&endless, 1, &["--tokens", "/dev/zero", "longer than 256 MiB"]);
     assert_eq!(listing(dir.path()).len(), 1, "nothing else was written");
+}
+
+#[cfg(unix)]
+#[test]
+fn files_without_an_end_are_refused() {
+    let words = ["/dev/zero", "longer than 256 MiB"];
+    let tokens = ["logits", "--tokens", words[0], "--out", "never"];
+    refuses(&tokens, 1, &["--tokens", words[0], words[1]]);
+    refuses(&["perplexity", "--text", words[0]], 1, &["--text", words[0], words[1]]);
 }
 
 #[test]
@@ -246,7 +265,8 @@ fn outputs_that_cannot_be_written_are_refused_by_name() {
     assert!(!Path::new("/dev/full").is_file());
     assert_eq!(listing(dir.path()).len(), 1);
     let mut command = moeflux(&["run", "x"]);
-    check_refusal(command.env("MOEFLUX_CACHE", "/proc/x"), 1, &["/proc/x", "MOEFLUX_CACHE"]);
+    let words = [&file_in_the_way, "MOEFLUX_CACHE"];
+    check_refusal(command.env("MOEFLUX_CACHE", &file_in_the_way), 1, &words);
     let mut command = moeflux(&["run", "x"]);
     check_refusal(command.env("MOEFLUX_CACHE", tokens), 1, &[tokens, "MOEFLUX_CACHE"]);
 }
@@ -256,11 +276,9 @@ fn texts_that_cannot_be_measured_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let text = dir.path().join("text");
     let text = text.to_str().unwrap();
-    refuses(&["perplexity", "--text", text], 1, &["--text", text, "No such file"]);
+    refuses(&["perplexity", "--text", text], 1, &["--text", text, "os error 2"]);
     fs::write(text, b"ab\xff").unwrap();
     refuses(&["perplexity", "--text", text], 1, &["--text", text, "utf-8"]);
-    let endless = ["perplexity", "--text", "/dev/zero"];
-    refuses(&endless, 1, &["--text", "/dev/zero", "longer than 256 MiB"]);
     for short in ["", "a"] {
         fs::write(text, short).unwrap();
         refuses(&["perplexity", "--text", text], 2, &["--text", text, "two tokens"]);
@@ -286,7 +304,9 @@ fn nothing_is_packed_over_something_else() {
     }
     let file = source.file("config.json");
     refuses(&["pack", source.arg(), file.to_str().unwrap()], 1, &["config.json"]);
-    refuses(&["pack", source.arg(), "/proc/x"], 1, &["/proc/x"]);
+    let below_a_file = file.join("x");
+    let below_a_file = below_a_file.to_str().unwrap();
+    refuses(&["pack", source.arg(), below_a_file], 1, &[below_a_file]);
     refuses(&["pack", "nowhere", "/tmp/never"], 2, &["nowhere"]);
     assert_eq!(listing(source.path()), before);
 }
@@ -299,7 +319,9 @@ fn nothing_is_made_up_over_something_else() {
     refuses(&[&args[..], &[full.arg()]].concat(), 1, &[full.arg(), "not empty"]);
     let file = full.file("config.json");
     refuses(&[&args[..], &[file.to_str().unwrap()]].concat(), 1, &["config.json"]);
-    refuses(&[&args[..], &["/proc/x"]].concat(), 1, &["/proc/x"]);
+    let below_a_file = file.join("x");
+    let below_a_file = below_a_file.to_str().unwrap();
+    refuses(&[&args[..], &[below_a_file]].concat(), 1, &["config.json"]);
     assert_eq!(listing(full.path()), before);
 }
 
