@@ -1,15 +1,15 @@
 //! What speed the machine allows a model: memory and drive measured for a
 //! moment, divided by what a token reads.
 
-use std::fs::File;
 use std::hint::black_box;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use moeflux_core::{ExpertBank, HostBuf, PAGE_BYTES};
+use moeflux_store::read_at;
 
 use crate::inspect::Inspection;
+use crate::measure::open_all;
 use crate::plan::Plan;
 
 /// Memory that the read loop goes through; more than caches hold.
@@ -93,6 +93,7 @@ fn drive_rate(bank: &ExpertBank) -> Option<f64> {
     let record = bank.max_record_bytes().next_multiple_of(PAGE_BYTES);
     let layers: Vec<_> = bank.layers.iter().flatten().collect();
     let mut buf = HostBuf::zeroed(record);
+    let files = open_all(bank, true);
     let start = Instant::now();
     let (mut n_bytes, mut choice) = (0u64, 1u64);
     while start.elapsed() < DRIVE_TIME {
@@ -105,22 +106,8 @@ fn drive_rate(bank: &ExpertBank) -> Option<f64> {
         let offset = offset / PAGE_BYTES as u64 * PAGE_BYTES as u64;
         let len = (source.len - offset) / PAGE_BYTES as u64 * PAGE_BYTES as u64;
         let len = usize::try_from(len).ok()?.min(record);
-        read_direct(&source.path, offset, &mut buf[..len])?;
-        n_bytes += len as u64;
+        let read = read_at(files[file.0 as usize].as_ref()?, &mut buf[..len], offset);
+        n_bytes += read.ok().filter(|it| *it > 0)? as u64;
     }
     (n_bytes > 0).then(|| n_bytes as f64 / start.elapsed().as_secs_f64() / 1e9)
-}
-
-#[cfg(target_os = "linux")]
-fn read_direct(path: &Path, offset: u64, buf: &mut [u8]) -> Option<()> {
-    use rustix::fs::{Mode, OFlags};
-    use std::os::unix::fs::FileExt;
-    let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
-    file.read_exact_at(buf, offset).ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn read_direct(path: &Path, _offset: u64, _buf: &mut [u8]) -> Option<()> {
-    File::open(path).ok().and(None)
 }

@@ -71,8 +71,11 @@ fn block(_file: &File) -> io::Result<usize> {
     Ok(PAGE_BYTES)
 }
 
-/// Reads up to `buf.len()` bytes; 0 at the end of the file.
-pub(crate) fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+/// Reads up to `buf.len()` bytes; gives how many, 0 at the end of the file.
+///
+/// # Errors
+/// Whatever the system says.
+pub fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     #[cfg(unix)]
     return std::os::unix::fs::FileExt::read_at(file, buf, offset);
     #[cfg(windows)]

@@ -32,7 +32,7 @@ mod trace;
 mod tuner;
 
 pub use arrivals::{Arrivals, Batch};
-pub use direct::open_direct;
+pub use direct::{open_direct, read_at};
 pub use error::StoreError;
 pub use memory::{MemoryLimit, usable_memory};
 pub use options::{

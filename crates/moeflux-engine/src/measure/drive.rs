@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use moeflux_core::{ExpertBank, ExpertKey, ExtentSource, HostBuf, PAGE_BYTES};
-use moeflux_store::open_direct;
+use moeflux_store::{open_direct, read_at};
 
 use crate::engine::Engine;
 
@@ -269,7 +269,8 @@ fn open_for_readers(bank: &ExpertBank, is_direct: bool) -> Vec<Vec<Option<File>>
     (0..n_readers).map(|_| open_all(bank, is_direct)).collect()
 }
 
-fn open_all(bank: &ExpertBank, is_direct: bool) -> Vec<Option<File>> {
+/// The files of a bank that can be opened.
+pub(crate) fn open_all(bank: &ExpertBank, is_direct: bool) -> Vec<Option<File>> {
     let direct = |path: &Path| open_direct(path).map(|(file, _)| file);
     let open = |path: &Path| if is_direct { direct(path) } else { File::open(path) };
     bank.files.iter().map(|it| open(&it.path).ok()).collect()
@@ -286,11 +287,4 @@ fn forget(file: &File, offset: u64, len: usize) {
     );
     #[cfg(not(target_os = "linux"))]
     let _ = (file, offset, len);
-}
-
-fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-    #[cfg(unix)]
-    return std::os::unix::fs::FileExt::read_at(file, buf, offset);
-    #[cfg(windows)]
-    return std::os::windows::fs::FileExt::seek_read(file, buf, offset);
 }

@@ -29,6 +29,7 @@ mod spread;
 mod system;
 
 pub use bound::prefill_limit;
+pub(crate) use drive::open_all;
 pub use drive::{DriveProbe, DriveRate};
 pub use gpu::gpu_kernels;
 pub use kernels::{Kernel, KernelSteps, Quantise, kernels, quantise};

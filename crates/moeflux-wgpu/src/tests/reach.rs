@@ -131,6 +131,9 @@ fn experts_that_begin_anywhere_come_by_what_can_read_them() {
     assert_eq!(got, want);
 }
 
+/// Experts, and in which rooms they come to lie.
+type Moves<'a> = &'a [(&'a Arc<Expert>, u64)];
+
 #[test]
 fn experts_that_come_together_take_one_kernel_and_the_last_to_come_to_a_place_is_there() {
     let Some(context) = reading_context() else { return };
@@ -141,13 +144,13 @@ fn experts_that_come_together_take_one_kernel_and_the_last_to_come_to_a_place_is
     let n = packing.bytes() as u64;
     let rooms = || Mem::new(context.try_storage(3 * n, "rooms").unwrap());
     // Both of a slab, then one of another slab, then one in another's place.
-    let cases: [(&[(&Arc<Expert>, u64)], u64); 4] = [
+    let cases: [(Moves<'_>, u64); 4] = [
         (&[(&one[0], 0), (&one[1], 2)], 1),
         (&[(&one[0], 2), (&one[1], 0), (&other[0], 1)], 2),
         (&[(&one[0], 1), (&one[1], 1)], 2),
         (&[(&one[1], 0), (&one[0], 1), (&one[1], 1)], 2),
     ];
-    let mut read = |all: &[(&Arc<Expert>, u64)], reach| {
+    let mut read = |all: Moves<'_>, reach| {
         b.encoder.set_reach(reach);
         b.counters().unwrap().reset();
         let to = rooms();
