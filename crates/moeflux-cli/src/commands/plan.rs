@@ -45,6 +45,7 @@ fn to_text(facts: &Inspection, speed: Option<&Forecast>) -> String {
     if let Some(bytes) = plan.device_expert_bytes {
         let note = match bytes {
             0 => "the GPU reads the cache",
+            all if all == plan.expert_bytes => "all of them: the cache only brings them",
             _ => "beside the cache: the GPU shares this memory",
         };
         rows.insert(6, ("copies of experts", bytes, note.to_owned()));
