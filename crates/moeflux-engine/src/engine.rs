@@ -17,7 +17,7 @@ use crate::calibrate::{ExpertObserver, Moments};
 use crate::device::{self, Device, DeviceTuning, Opening};
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
-use crate::kept::{Kept, device_expert_bytes, holds_all, keep_experts, slab_bytes, slot_memory};
+use crate::kept::{device_expert_bytes, holds_all, keep_experts, slab_bytes, slot_memory};
 use crate::layers::Step;
 use crate::layers::moe::MoeLists;
 use crate::load::{Loaded, Loader};
@@ -137,8 +137,8 @@ struct Info {
 pub(crate) struct Core {
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) experts: Arc<ExpertStore>,
-    /// Where the device finds what it chooses.
-    kept: Kept,
+    /// Whether the device needs all experts to stay in the cache.
+    keeps_from_cache: bool,
     model: Box<dyn Model>,
     recorder: Option<Recorder>,
     expert_stats: Option<ExpertStats>,
@@ -245,12 +245,13 @@ impl Engine {
             stats
         });
         plan.io_mode = experts.options().mode;
-        let mut kept = Kept::Nowhere;
+        let mut keeps_from_cache = false;
         if !options.allow_missing_experts {
             let wanted = plan.expert_bytes;
             let mut report = |kept| progress(total + kept, total + wanted);
             let backend = backend.as_mut();
-            kept = keep_experts(backend, &experts, (&layers, shape), wanted, &mut report)?;
+            keeps_from_cache =
+                keep_experts(backend, &experts, (&layers, shape), wanted, &mut report)?;
         }
         experts.note_elsewhere(backend.take_moves().into_iter());
         let device_counters = backend.counters();
@@ -273,7 +274,16 @@ impl Engine {
             device_counters,
         };
         let (observer, lists) = (None, MoeLists::default());
-        let core = Core { backend, experts, kept, model, recorder, expert_stats, observer, lists };
+        let core = Core {
+            backend,
+            experts,
+            keeps_from_cache,
+            model,
+            recorder,
+            expert_stats,
+            observer,
+            lists,
+        };
         Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
     }
 
@@ -460,10 +470,10 @@ impl Core {
     /// Has the device do without experts of the cache where this has to shrink, which
     /// then does.
     fn leave_the_cache(&mut self) -> Result<(), EngineError> {
-        if self.kept != Kept::InCache || holds_all(&self.experts) {
+        if !self.keeps_from_cache || holds_all(&self.experts) {
             return Ok(());
         }
-        self.kept = Kept::Nowhere;
+        self.keeps_from_cache = false;
         self.backend.drop_experts();
         self.backend.let_go(0);
         let n_slots = self.experts.stats().n_slots;

@@ -22,27 +22,17 @@ pub(crate) fn device_expert_bytes(plan: &Plan, options: &EngineOptions) -> Optio
 /// Experts that are read together where nothing bounds their number.
 const KEPT_TOGETHER: usize = 64;
 
-/// Where a device finds the experts that it chooses by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
-    /// It does not choose.
-    Nowhere,
-    /// It has all of them.
-    OnDevice,
-    /// It has some, and fetches the others from the cache.
-    InCache,
-}
-
 /// Gives the device all experts where it has room for them, or for some while the
 /// cache has all: it then routes without being asked. `progress` learns the bytes
-/// that it has. Where it has all, the cache gives back what it has no more use for.
+/// that it has. Tells whether it needs those of the cache, which else gives back what
+/// it has no more use for.
 pub(crate) fn keep_experts(
     backend: &mut dyn Backend,
     experts: &ExpertStore,
     (layers, shape): (&[LayerIdx], &ModelShape),
     expert_bytes: u64,
     progress: &mut dyn FnMut(u64),
-) -> Result<Kept, EngineError> {
+) -> Result<bool, EngineError> {
     let all = AllExperts {
         bytes: expert_bytes,
         record_bytes: experts.slot_bytes() as u64,
@@ -51,7 +41,7 @@ pub(crate) fn keep_experts(
     };
     let stay = !backend.has_room_for_experts(all);
     if stay && !(holds_all(experts) && backend.has_room_for_experts(AllExperts { stay, ..all })) {
-        return Ok(Kept::Nowhere);
+        return Ok(false);
     }
     let ids: Vec<ExpertId> =
         (0..shape.n_experts).filter_map(|it| u16::try_from(it).ok()).map(ExpertId).collect();
@@ -77,7 +67,7 @@ pub(crate) fn keep_experts(
     };
     if !is_done {
         backend.drop_experts();
-        return Ok(Kept::Nowhere);
+        return Ok(false);
     }
     if !stay {
         experts.resize((shape.top_k * experts.slot_bytes()) as u64)?;
@@ -86,7 +76,7 @@ pub(crate) fn keep_experts(
     if let Some(counters) = backend.counters() {
         counters.reset();
     }
-    Ok(if stay { Kept::InCache } else { Kept::OnDevice })
+    Ok(stay)
 }
 
 /// Experts of a layer.

@@ -443,10 +443,12 @@ fn tokenizer_bytes(checkpoint: &Checkpoint) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use moeflux_store::{IoMode, MemoryLimit};
+    use moeflux_core::ExpertBank;
+    use moeflux_store::{IoChoice, IoMode, MemoryLimit};
 
-    use super::{Plan, copies, is_too_little, may_copy_all, may_hold_all};
+    use super::{Plan, copies, for_device, is_too_little, may_copy_all, may_hold_all};
     use crate::device::DeviceLimits;
+    use crate::engine::EngineOptions;
 
     #[test]
     fn experts_are_copied_where_somebody_says_so_or_all_of_them_or_they_cannot_be_read() {
@@ -533,6 +535,36 @@ mod tests {
             };
             let got = may_copy_all(&large(available * MIB), &limits);
             assert_eq!(got, want, "{memory:?} MiB, {available} free");
+        }
+    }
+
+    #[test]
+    fn a_device_that_shares_the_memory_has_all_or_reads_the_cache_unless_somebody_says_how() {
+        let (all, few) = (1000 * MIB, 100 * MIB);
+        let auto = EngineOptions::default();
+        let asked = EngineOptions { device_cache: Some(70 * MIB), ..auto.clone() };
+        let mapped = EngineOptions { expert_io: IoChoice::Mmap, ..auto.clone() };
+        for (options, available, reads, want) in [
+            (&auto, 2000, true, (true, all, IoMode::Direct)),
+            (&auto, 2000, false, (true, all, IoMode::Direct)),
+            (&auto, 1600, true, (false, 0, IoMode::Direct)),
+            (&auto, 1600, false, (false, few, IoMode::Mmap)),
+            (&asked, 2000, true, (false, 70 * MIB, IoMode::Direct)),
+            (&mapped, 2000, true, (false, few, IoMode::Mmap)),
+        ] {
+            let limits = DeviceLimits {
+                max_buffer_bytes: u64::MAX,
+                max_chosen: usize::MAX,
+                shares_memory: true,
+                reads_cache: if reads { |_| true } else { |_| false },
+                memory_bytes: None,
+                fetches: false,
+            };
+            let mut plan = Plan { working_set_bytes: few / 2, ..large(available * MIB) };
+            let bank = ExpertBank { files: Vec::new(), layers: Vec::new() };
+            let device = for_device(&mut plan, &limits, &bank, options, 8);
+            let got = (device.keeps_all, plan.device_expert_bytes.unwrap(), plan.io_mode);
+            assert_eq!(got, want, "{available} free, {reads}");
         }
     }
 }

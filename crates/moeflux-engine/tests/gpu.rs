@@ -293,7 +293,8 @@ fn a_device_that_has_all_experts_leaves_the_cache_no_more_than_it_needs() {
             assert_ne!(plan.io_mode, IoMode::Mmap);
         }
         if plan.io_mode != IoMode::Mmap {
-            assert_eq!(engine.stats().n_slots, engine.shape().top_k);
+            // How many there may be follows free memory again.
+            assert!(engine.stats().resident <= engine.shape().top_k, "{:?}", engine.stats());
         }
         all_bits.push([1, usize::MAX].map(|chunk| bits(&engine, &tokens, chunk)));
         let (store, device) = (engine.stats(), engine.device_stats().unwrap());

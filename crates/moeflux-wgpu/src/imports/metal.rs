@@ -14,12 +14,9 @@ use objc2_metal::{
     MTLBuffer, MTLDevice, MTLResidencySet, MTLResidencySetDescriptor, MTLResourceOptions,
 };
 use wgpu::hal::api::Metal;
-use wgpu::{
-    Adapter, Buffer, BufferDescriptor, BufferUsages, Device, DeviceDescriptor, Queue,
-    RequestDeviceError,
-};
+use wgpu::{Adapter, Buffer, Device, DeviceDescriptor, Queue, RequestDeviceError};
 
-use super::Pin;
+use super::{Pin, described};
 
 /// Pages of Apple's own processors; of Intel's this is four.
 const PAGE_BYTES: u64 = 16 << 10;
@@ -80,16 +77,9 @@ pub(super) fn import(device: &Device, slab: SlabGuard, size: u64) -> Option<(Buf
     let pin = Resident::new(raw_device, &raw).map(|it| Box::new(it) as _);
     // SAFETY: the buffer is of this device and has so many bytes.
     let buffer = unsafe { wgpu::hal::metal::Device::buffer_from_raw(raw, size) };
-    let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC;
-    let descriptor = BufferDescriptor {
-        label: Some("experts of the host"),
-        size,
-        usage,
-        mapped_at_creation: false,
-    };
     // SAFETY: the buffer is of this device, of that size, which is not zero, and Metal's buffers have
     // all uses; the slab's pages are zero or what the host has written.
-    let buffer = unsafe { device.create_buffer_from_hal::<Metal>(buffer, &descriptor) };
+    let buffer = unsafe { device.create_buffer_from_hal::<Metal>(buffer, &described(size)) };
     Some((buffer, pin))
 }
 

@@ -47,6 +47,23 @@ pub(crate) use interface::{alignment, open, own_memory};
 /// What keeps a slab where the device sees it, if anything has to.
 type Pin = Option<Box<dyn Any + Send>>;
 
+/// What an imported slab of so many bytes is made into.
+#[cfg(any(
+    windows,
+    target_os = "linux",
+    target_os = "android",
+    target_os = "freebsd",
+    target_vendor = "apple"
+))]
+fn described(size: u64) -> wgpu::BufferDescriptor<'static> {
+    wgpu::BufferDescriptor {
+        label: Some("experts of the host"),
+        size,
+        usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC,
+        mapped_at_creation: false,
+    }
+}
+
 /// How experts come from the host's memory to kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {

@@ -5,12 +5,9 @@ use ash::{ext, vk};
 use moeflux_core::SlabGuard;
 use wgpu::hal::api::Vulkan;
 use wgpu::hal::vulkan::CreateDeviceCallbackArgs;
-use wgpu::{
-    Adapter, Buffer, BufferDescriptor, BufferUsages, Device, DeviceDescriptor, Queue,
-    RequestDeviceError,
-};
+use wgpu::{Adapter, Buffer, Device, DeviceDescriptor, Queue, RequestDeviceError};
 
-use super::Pin;
+use super::{Pin, described};
 
 /// What memory that the system gave is called.
 const KIND: vk::ExternalMemoryHandleTypeFlags =
@@ -146,16 +143,9 @@ pub(super) fn import(device: &Device, slab: SlabGuard, size: u64) -> Option<(Buf
     // SAFETY: `import` has the handle and its memory until wgpu runs the callback, which it does
     // when it is done with the buffer; nobody maps it.
     let buffer = unsafe { wgpu::hal::vulkan::Buffer::from_raw_externally_owned(buffer, give_back) };
-    let usage = BufferUsages::STORAGE | BufferUsages::COPY_SRC;
-    let descriptor = BufferDescriptor {
-        label: Some("experts of the host"),
-        size,
-        usage,
-        mapped_at_creation: false,
-    };
     // SAFETY: the buffer is of this device, of that size, which is not zero, and has those uses; the
     // slab's pages are zero or what the host has written.
-    let buffer = unsafe { device.create_buffer_from_hal::<Vulkan>(buffer, &descriptor) };
+    let buffer = unsafe { device.create_buffer_from_hal::<Vulkan>(buffer, &described(size)) };
     Some((buffer, None))
 }
 
