@@ -50,14 +50,15 @@ pub(super) fn for_each_chunk(
     });
 }
 
-/// Has what will be read soon brought near.
+/// Has what will be read soon brought into the second cache: places for lines under way
+/// to the first one are few, and memory is far.
 #[inline]
 pub(super) fn prefetch<T>(values: &[T]) {
     #[cfg(target_arch = "x86_64")]
     for line in values.chunks(64 / size_of::<T>()) {
         use std::arch::x86_64::*;
         // SAFETY: every machine has this instruction, which reads nothing that the program sees.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = values;

@@ -49,11 +49,11 @@ fn first_lanes(n: usize) -> __mmask16 {
     ((1u32 << n) - 1) as __mmask16
 }
 
-/// Has what will be read soon brought near.
+/// Has what will be read soon brought into the second cache.
 #[inline]
 #[target_feature(enable = "avx512f")]
 pub(super) fn prefetch(floats: &[f32; 16]) {
-    _mm_prefetch::<_MM_HINT_T0>(floats.as_ptr().cast());
+    _mm_prefetch::<_MM_HINT_T1>(floats.as_ptr().cast());
 }
 
 /// Vector `c` of the result holds lane `c` of every row.

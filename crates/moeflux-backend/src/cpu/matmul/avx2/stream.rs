@@ -59,13 +59,14 @@ pub(super) fn integer_rows<const BITS: usize, const GROUP: usize, const VNNI: bo
 }
 
 /// How far ahead of its use a packed byte is asked for.
-const DISTANCE: usize = 4096;
+const DISTANCE: usize = 8192;
 
-/// Has a line fetched that will be wanted soon; it need not exist.
+/// Has a line fetched into the second cache that will be wanted soon; it need not
+/// exist.
 #[inline]
 #[target_feature(enable = "sse")]
 pub(super) fn ask_for(bytes: &[u8], at: usize) {
-    _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).cast());
+    _mm_prefetch::<_MM_HINT_T1>(bytes.as_ptr().wrapping_add(at).cast());
 }
 
 /// Has the parameters fetched that eight rows from `row` on will want when

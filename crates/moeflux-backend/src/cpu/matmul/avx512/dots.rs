@@ -122,9 +122,12 @@ pub(super) struct Ahead<'a> {
     pub(super) at: usize,
 }
 
-/// How far ahead of its use a packed byte is asked for: what lies between fits
-/// into the first cache beside the activations.
+/// How far ahead of its use a packed byte is asked for, from memory into the second
+/// cache: what the first one waits for takes its few places for lines under way.
 pub(super) const DISTANCE: usize = 8192;
+
+/// How far ahead it goes on from there into the first one.
+const NEAR: usize = 512;
 
 impl Ahead<'_> {
     /// Asks for what sixteen groups take.
@@ -139,10 +142,17 @@ impl Ahead<'_> {
     }
 }
 
-/// Asks for the line that holds byte `at`, which need not exist.
+/// Asks memory for the line that holds byte `at`, which need not exist.
 #[inline]
 #[target_feature(enable = "sse")]
 fn prefetch(bytes: &[u8], at: usize) {
+    _mm_prefetch::<_MM_HINT_T1>(bytes.as_ptr().wrapping_add(at).cast());
+}
+
+/// The same of the second cache.
+#[inline]
+#[target_feature(enable = "sse")]
+fn prefetch_near(bytes: &[u8], at: usize) {
     _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).cast());
 }
 
@@ -289,8 +299,10 @@ fn lane_sums<const BITS: usize, const DIGITS: usize>(
         let end = (block + 1) * block_cols * BITS / 8;
         // One line at a time, beside the arithmetic: a core has few places for lines under way, and
         // waits where all of them are taken.
-        if at.next_multiple_of(64) < end {
-            prefetch(packed, at + DISTANCE);
+        let line = at.next_multiple_of(64);
+        if line < end {
+            prefetch(packed, line + DISTANCE);
+            prefetch_near(packed, line + NEAR);
         }
         let packed = &packed[at..end];
         let w = Unpacked::<BITS>::load(packed);
