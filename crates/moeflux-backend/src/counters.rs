@@ -12,6 +12,7 @@ pub struct DeviceCounters {
     uploaded_bytes: AtomicU64,
     upload_ns: AtomicU64,
     kernels: AtomicU64,
+    steps_ahead: AtomicU64,
     wait_ns: AtomicU64,
 }
 
@@ -32,6 +33,8 @@ pub struct DeviceStats {
     pub upload_ns: u64,
     /// Kernels that were started.
     pub kernels: u64,
+    /// Steps that had been recorded before their tokens were known.
+    pub steps_ahead: u64,
     /// Time in which the host waited for what it read back, in nanoseconds.
     pub wait_ns: u64,
 }
@@ -79,9 +82,17 @@ impl DeviceCounters {
         self.upload_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// Counts a kernel.
-    pub fn add_kernel(&self) {
-        self.kernels.fetch_add(1, Ordering::Relaxed);
+    /// Counts kernels.
+    pub fn add_kernels(&self, n: usize) {
+        self.kernels.fetch_add(n as u64, Ordering::Relaxed);
+    }
+
+    /// Counts a step that had been recorded ahead, with so many kernels that find so
+    /// many experts there.
+    pub fn add_step_ahead(&self, n_kernels: usize, n_hits: usize) {
+        self.add_kernels(n_kernels);
+        self.add_hits(n_hits);
+        self.steps_ahead.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts time in which the host waited for the device.
@@ -100,6 +111,7 @@ impl DeviceCounters {
             uploaded_bytes: of(&self.uploaded_bytes),
             upload_ns: of(&self.upload_ns),
             kernels: of(&self.kernels),
+            steps_ahead: of(&self.steps_ahead),
             wait_ns: of(&self.wait_ns),
         }
     }
@@ -107,7 +119,7 @@ impl DeviceCounters {
     /// Sets all counters to zero.
     pub fn reset(&self) {
         let all = [&self.hits, &self.uploads, &self.fetched, &self.uploaded_bytes, &self.upload_ns];
-        for it in all.into_iter().chain([&self.kernels, &self.wait_ns]) {
+        for it in all.into_iter().chain([&self.kernels, &self.steps_ahead, &self.wait_ns]) {
             it.store(0, Ordering::Relaxed);
         }
     }

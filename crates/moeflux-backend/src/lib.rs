@@ -3,6 +3,7 @@
 //! A backend is driven one op at a time through [`Backend`]. It knows no file,
 //! no model and no session: it sees handles, and experts as `Arc<Expert>`.
 
+mod ahead;
 pub mod conformance;
 mod counters;
 pub mod cpu;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
+pub use ahead::Ahead;
 pub use counters::{DeviceCounters, DeviceStats, KernelTime};
 pub use held::{AllExperts, HeldExperts, RoutedExperts};
 pub use mixers::{DeltaNet, GatedAttention, SharedExpert};
@@ -256,14 +258,20 @@ pub trait Backend: Send {
         Ok(())
     }
     /// Reads `head @ x[row]` back for each of `rows`: `rows.len() * vocab`
-    /// floats.
+    /// floats. Meanwhile the step `ahead` may be recorded.
     ///
     /// # Errors
     /// Whatever went wrong since the last read-back.
-    fn logits(&mut self, rows: &[usize], x: Cols, head: Weight) -> Result<Vec<f32>, DeviceError>;
+    fn logits(
+        &mut self,
+        rows: &[usize],
+        x: Cols,
+        head: Weight,
+        ahead: Option<Ahead<'_>>,
+    ) -> Result<Vec<f32>, DeviceError>;
     /// The token of the highest of `head @ x[row]`, the first of equal ones. `None`
     /// where logits say more: they are damaged, or so low that there is none, or the
-    /// backend has them at hand anyway.
+    /// backend has them at hand anyway. Meanwhile the step `ahead` may be recorded.
     ///
     /// # Errors
     /// As [`Backend::logits`].
@@ -272,7 +280,16 @@ pub trait Backend: Send {
         _row: usize,
         _x: Cols,
         _head: Weight,
+        _ahead: Option<Ahead<'_>>,
     ) -> Result<Option<TokenId>, DeviceError> {
         Ok(None)
     }
+    /// Runs the step that was recorded [ahead](Ahead), with these tokens; false where
+    /// none was. Until then nothing is recorded, read or written but what
+    /// [drops](Backend::drop_ahead) it.
+    fn run_ahead(&mut self, _tokens: &[TokenId]) -> bool {
+        false
+    }
+    /// Forgets the step that was recorded ahead, if one was.
+    fn drop_ahead(&mut self) {}
 }

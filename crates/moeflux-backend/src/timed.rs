@@ -12,11 +12,11 @@ use moeflux_core::quant::MatrixFormat;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
 use crate::{
-    AllExperts, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
-    DeltaRule, DeviceCounters, DeviceError, ExpertRow, Experts, GatedAttention, GatedRmsNorm,
-    HeadProduct, Heads, HeldExperts, HostMatrix, Inputs, KernelTime, LayerNorm, Projection,
-    RmsNorm, Rope, RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection, Sequence,
-    Span, Stage, Vector, Weight,
+    Ahead, AllExperts, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
+    DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertRow, Experts, GatedAttention,
+    GatedRmsNorm, HeadProduct, Heads, HeldExperts, HostMatrix, Inputs, KernelTime, LayerNorm,
+    Projection, RmsNorm, Rope, RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection,
+    Sequence, Span, Stage, Vector, Weight,
 };
 
 /// What two ops have in common whose times may be compared.
@@ -188,10 +188,14 @@ impl Timed {
         (Timed { inner, shared, facts, stage: Stage::Rest, layer: None }, stopwatch)
     }
 
+    fn is_on(&self) -> bool {
+        self.shared.is_on.load(Ordering::Relaxed)
+    }
+
     /// Whether ops are recorded part by part, as the host runs them; devices that
     /// count their kernels have some of their own for the whole.
     fn records_parts(&self) -> bool {
-        self.shared.is_on.load(Ordering::Relaxed) && self.inner.counters().is_none()
+        self.is_on() && self.inner.counters().is_none()
     }
 
     /// Runs an op; `work` says what it has to do, if that is recorded.
@@ -201,7 +205,7 @@ impl Timed {
         work: impl FnOnce(&Facts) -> Work,
         run: impl FnOnce(&mut dyn Backend) -> T,
     ) -> T {
-        if !self.shared.is_on.load(Ordering::Relaxed) {
+        if !self.is_on() {
             return run(self.inner.as_mut());
         }
         let start = Instant::now();
@@ -577,9 +581,16 @@ impl Backend for Timed {
         self.time("route", |_| touches(rows, 0, op.logits.len), |it| it.route_into(rows, op, out))
     }
 
-    fn logits(&mut self, rows: &[usize], x: Cols, head: Weight) -> Result<Vec<f32>, DeviceError> {
+    fn logits(
+        &mut self,
+        rows: &[usize],
+        x: Cols,
+        head: Weight,
+        ahead: Option<Ahead<'_>>,
+    ) -> Result<Vec<f32>, DeviceError> {
+        let ahead = ahead.filter(|_| !self.is_on());
         let work = |facts: &Facts| facts.products(rows.len(), &[head]);
-        self.time("logits", work, |it| it.logits(rows, x, head))
+        self.time("logits", work, |it| it.logits(rows, x, head, ahead))
     }
 
     fn likeliest(
@@ -587,9 +598,19 @@ impl Backend for Timed {
         row: usize,
         x: Cols,
         head: Weight,
+        ahead: Option<Ahead<'_>>,
     ) -> Result<Option<TokenId>, DeviceError> {
+        let ahead = ahead.filter(|_| !self.is_on());
         let work = |facts: &Facts| facts.products(1, &[head]);
-        self.time("logits", work, |it| it.likeliest(row, x, head))
+        self.time("logits", work, |it| it.likeliest(row, x, head, ahead))
+    }
+
+    fn run_ahead(&mut self, tokens: &[TokenId]) -> bool {
+        self.inner.run_ahead(tokens)
+    }
+
+    fn drop_ahead(&mut self) {
+        self.inner.drop_ahead();
     }
 }
 

@@ -6,9 +6,10 @@ use std::ops::Range;
 use moeflux_core::{ExpertId, TokenId};
 
 use crate::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule, DeviceError,
-    Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection, RmsNorm, Rope,
-    RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Span, Vector, Weight,
+    Ahead, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
+    DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection,
+    RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Span, Vector,
+    Weight,
 };
 
 /// Records ops as lines of text, for snapshot tests of model code.
@@ -268,7 +269,13 @@ impl Backend for Trace {
         Ok(Routing { experts, weights: vec![1.0 / op.top_k as f32; rows * op.top_k] })
     }
 
-    fn logits(&mut self, rows: &[usize], x: Cols, head: Weight) -> Result<Vec<f32>, DeviceError> {
+    fn logits(
+        &mut self,
+        rows: &[usize],
+        x: Cols,
+        head: Weight,
+        _ahead: Option<Ahead<'_>>,
+    ) -> Result<Vec<f32>, DeviceError> {
         self.log(format_args!("logits w{} {x} rows {rows:?}", head.0));
         Ok(vec![0.0; rows.len() * self.matrix_rows[head.0 as usize]])
     }

@@ -1,28 +1,28 @@
 //! A loaded model, and the sessions that share it.
 
+mod core;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use moeflux_backend::timed::Timed;
-use moeflux_backend::{Backend, DeviceCounters, DeviceStats, Inputs, KvType, Sequence, Span};
+use moeflux_backend::{DeviceCounters, DeviceStats, Inputs, KvType};
+use moeflux_core::LayerIdx;
 use moeflux_core::checkpoint::Checkpoint;
-use moeflux_core::{LayerIdx, TokenId};
 use moeflux_store::{
     CachePolicy, DEFAULT_READERS, ExpertStore, IoChoice, Prefetch, PrefetchTrial, StoreOptions,
     StoreStats,
 };
 
-use crate::calibrate::{ExpertObserver, Moments};
+pub(crate) use self::core::Core;
+use self::core::CoreParts;
 use crate::device::{self, Device, DeviceTuning, Opening};
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
-use crate::kept::{device_expert_bytes, holds_all, keep_experts, slab_bytes, slot_memory};
-use crate::layers::Step;
-use crate::layers::moe::MoeLists;
+use crate::kept::{device_expert_bytes, keep_experts, slab_bytes, slot_memory};
 use crate::load::{Loaded, Loader};
 use crate::measure::Meter;
-use crate::models::{Build, Model, ModelShape, Variant};
+use crate::models::{Build, ModelShape, Variant};
 use crate::plan::{Declared, Plan, plan};
 use crate::record::Recorder;
 use crate::session::Session;
@@ -131,21 +131,6 @@ struct Info {
     meter: Option<Meter>,
     /// Where the device has memory of its own.
     device_counters: Option<Arc<DeviceCounters>>,
-}
-
-/// What one step at a time may use.
-pub(crate) struct Core {
-    pub(crate) backend: Box<dyn Backend>,
-    pub(crate) experts: Arc<ExpertStore>,
-    /// Whether the device needs all experts to stay in the cache.
-    keeps_from_cache: bool,
-    model: Box<dyn Model>,
-    recorder: Option<Recorder>,
-    expert_stats: Option<ExpertStats>,
-    /// Sees what routed experts are given, while a model is calibrated.
-    pub(crate) observer: Option<Moments>,
-    /// Kept from step to step.
-    lists: MoeLists,
 }
 
 impl Engine {
@@ -273,17 +258,15 @@ impl Engine {
             meter,
             device_counters,
         };
-        let (observer, lists) = (None, MoeLists::default());
-        let core = Core {
+        let core = Core::new(CoreParts {
             backend,
             experts,
             keeps_from_cache,
             model,
             recorder,
             expert_stats,
-            observer,
-            lists,
-        };
+            moe_layers: layers,
+        });
         Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
     }
 
@@ -406,96 +389,6 @@ impl Engine {
         // Sessions end with this lock, also while a panic unwinds; a step after one that
         // panicked meets the backend's assertions.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        if let Some(stats) = &mut self.expert_stats {
-            stats.save(&self.experts);
-        }
-    }
-}
-
-impl Core {
-    /// Runs the layers over tokens that continue a sequence at `position`.
-    pub(crate) fn step(
-        &mut self,
-        sequence: Sequence,
-        position: usize,
-        tokens: &[TokenId],
-    ) -> Result<(), EngineError> {
-        self.step_spans(&[Span { sequence, rows: 0..tokens.len(), position }], tokens)
-    }
-
-    /// Runs the layers over tokens of different sequences, each in one span.
-    pub(crate) fn step_spans(
-        &mut self,
-        spans: &[Span],
-        tokens: &[TokenId],
-    ) -> Result<(), EngineError> {
-        self.leave_the_cache()?;
-        let Core { backend, experts, model, recorder, expert_stats, observer, lists, .. } = self;
-        let mut step = Step {
-            backend: backend.as_mut(),
-            experts,
-            tokens,
-            spans,
-            recorder: recorder.as_mut(),
-            observer: observer.as_mut().map(|it| it as &mut dyn ExpertObserver),
-            lists,
-        };
-        let start = Instant::now();
-        let outcome = model.forward(&mut step);
-        if outcome.is_err() {
-            // Whatever else the device has to say is no affair of the next step.
-            let _ = backend.read(model.output().0.buf, 0);
-        }
-        if tokens.len() == 1 && outcome.is_ok() {
-            experts.end_decode_step(start.elapsed());
-        }
-        if let Some(stats) = expert_stats {
-            stats.tick(experts);
-        }
-        match recorder {
-            Some(recorder) if outcome.is_ok() => recorder.end_step(tokens.len()),
-            Some(recorder) => {
-                recorder.discard();
-                outcome
-            }
-            None => outcome,
-        }
-    }
-
-    /// Has the device do without experts of the cache where this has to shrink, which
-    /// then does.
-    fn leave_the_cache(&mut self) -> Result<(), EngineError> {
-        if !self.keeps_from_cache || holds_all(&self.experts) {
-            return Ok(());
-        }
-        self.keeps_from_cache = false;
-        self.backend.drop_experts();
-        self.backend.let_go(0);
-        let n_slots = self.experts.stats().n_slots;
-        Ok(self.experts.resize((n_slots * self.experts.slot_bytes()) as u64)?)
-    }
-
-    /// Logits of some rows of the last step, `vocab` floats each.
-    pub(crate) fn logits(&mut self, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
-        let (x, head) = self.model.output();
-        Ok(self.backend.logits(rows, x, head)?)
-    }
-
-    /// The likeliest token to follow a row of the last step, where the device finds
-    /// it without giving all logits away.
-    pub(crate) fn likeliest(&mut self, row: usize) -> Result<Option<TokenId>, EngineError> {
-        let (x, head) = self.model.output();
-        Ok(self.backend.likeliest(row, x, head)?)
-    }
-
-    /// Forgets which experts the last token used.
-    pub(crate) fn forget_predictions(&self) {
-        self.experts.forget_predictions();
     }
 }
 

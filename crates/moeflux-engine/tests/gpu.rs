@@ -120,6 +120,42 @@ fn demo() -> PathBuf {
 }
 
 #[test]
+fn steps_recorded_ahead_give_the_bits_of_others_wherever_caches_grow() {
+    let Some(options) = options(Activations::Int16) else { return };
+    let mut kept = turn();
+    let engine = open(&demo(), &options, &mut kept);
+    let tokens: Vec<TokenId> = (0..262).map(|it| TokenId(20 + it * 7 % 300)).collect();
+    let (prompt, rest) = tokens.split_at(250);
+    let n_ahead = || engine.device_stats().unwrap().steps_ahead;
+    let mut all = Vec::new();
+    for disturbs in [true, false] {
+        let mut session = engine.session();
+        session.eval_prompt(prompt).unwrap();
+        let before = n_ahead();
+        let mut bits = Vec::new();
+        for (i, token) in rest.iter().enumerate() {
+            if disturbs {
+                // Nothing recorded ahead is left by who begins another session.
+                engine.session();
+            } else if i == 5 {
+                // Nor is it what the session goes on with.
+                session.checkpoint(session.position()).unwrap();
+                session.eval_token(TokenId(3)).unwrap();
+                session.truncate(prompt.len() + i).unwrap();
+            }
+            let logits = session.eval_token(*token).unwrap();
+            bits.push(logits.iter().map(|it| it.to_bits()).collect::<Vec<_>>());
+        }
+        // Where caches grow, what a session was taken back from, and what stands first.
+        let n = n_ahead() - before;
+        assert_eq!(n > 0, !disturbs, "{n} steps ahead");
+        assert!(disturbs || n >= rest.len() as u64 - 3, "{n} steps ahead");
+        all.push(bits);
+    }
+    assert!(all[0] == all[1]);
+}
+
+#[test]
 fn a_prompt_may_want_more_experts_than_the_cache_holds() {
     let Some(options) = options(Activations::Int16) else { return };
     let mut kept = turn();

@@ -4,15 +4,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use moeflux_backend::{
-    AllExperts, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
-    DeltaRule, DeviceCounters, DeviceError, ExpertRow, Experts, GatedAttention, GatedRmsNorm,
-    HeadProduct, Heads, HeldExperts, HostMatrix, KernelTime, LayerNorm, Projection, RmsNorm, Rope,
-    RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection, Sequence, Span, Vector,
-    Weight,
+    Ahead, AllExperts, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
+    DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertRow, Experts, GatedAttention,
+    GatedRmsNorm, HeadProduct, Heads, HeldExperts, HostMatrix, KernelTime, LayerNorm, Projection,
+    RmsNorm, Rope, RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection, Sequence,
+    Span, Vector, Weight,
 };
 use moeflux_core::quant::MatrixView;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
+use crate::ahead;
 use crate::arena::{Matrix, Slabs};
 use crate::caches::CacheState;
 use crate::context::Context;
@@ -50,6 +51,8 @@ pub struct Wgpu {
     pub(crate) rounded: RoundedInputs,
     pub(crate) scratch: Scratch,
     pub(crate) last_sum: Option<LastSum>,
+    /// Histories that a step recorded ahead exchanges.
+    pub(crate) turned: Vec<(Sequence, Cache)>,
     /// Whether kernels stand for several where they can.
     pub(crate) fuses: bool,
     /// Bytes of gates and ups that are computed together, where the device
@@ -91,6 +94,7 @@ impl Wgpu {
             halves: None,
             least_shared_queries: ops::MANY_QUERIES,
             last_sum: None,
+            turned: Vec::new(),
             fuses: context.has_many_bindings(),
             encoder,
             bufs: Vec::new(),
@@ -419,8 +423,14 @@ impl Backend for Wgpu {
         ops::route(self, rows, op)
     }
 
-    fn logits(&mut self, rows: &[usize], x: Cols, head: Weight) -> Result<Vec<f32>, DeviceError> {
-        ops::logits(self, rows, x, head)
+    fn logits(
+        &mut self,
+        rows: &[usize],
+        x: Cols,
+        head: Weight,
+        ahead: Option<Ahead<'_>>,
+    ) -> Result<Vec<f32>, DeviceError> {
+        ops::logits(self, rows, (x, head), ahead)
     }
 
     fn likeliest(
@@ -428,7 +438,17 @@ impl Backend for Wgpu {
         row: usize,
         x: Cols,
         head: Weight,
+        ahead: Option<Ahead<'_>>,
     ) -> Result<Option<TokenId>, DeviceError> {
-        ops::likeliest(self, row, x, head)
+        ops::likeliest(self, row, (x, head), ahead)
+    }
+
+    fn run_ahead(&mut self, tokens: &[TokenId]) -> bool {
+        let tokens: Vec<u32> = tokens.iter().map(|it| it.0).collect();
+        self.encoder.run_ahead(&tokens)
+    }
+
+    fn drop_ahead(&mut self) {
+        ahead::forget(self);
     }
 }

@@ -98,6 +98,15 @@ impl Kv {
         self.n_heads * plane.row_words
     }
 
+    /// Whether there is room for the first `len` positions.
+    pub(crate) fn has_room(&self, len: usize) -> bool {
+        [&self.k, &self.v].into_iter().all(|plane| {
+            let words = self.position_words(plane);
+            let bytes: u64 = plane.pieces.iter().map(Mem::bytes).sum();
+            bytes >= 4 * (words * len) as u64
+        })
+    }
+
     /// Has room for the first `len` positions.
     pub(crate) fn grow(&mut self, encoder: &mut Encoder, len: usize) {
         let n_heads = self.n_heads;

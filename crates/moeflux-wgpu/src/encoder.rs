@@ -4,6 +4,7 @@
 //! Parameters and lists of a submission lie in one buffer, the arena, which is
 //! written right before the commands that read it.
 
+mod ahead;
 mod reading;
 mod tally;
 mod timing;
@@ -21,6 +22,8 @@ use wgpu::{
     BufferUsages, ComputePipeline, PollType,
 };
 
+use self::ahead::Ahead;
+pub(crate) use self::ahead::Encoded;
 use self::tally::Tally;
 use self::uploads::Coming;
 pub(crate) use self::uploads::{FETCHING_THREADS, places_of, source_words};
@@ -115,6 +118,9 @@ pub(crate) struct Encoder {
     /// Bound in place of buffers that there is no memory for.
     stand_in: Mem,
     fault: Option<Fault>,
+    /// What runs later, and whether this is what is recorded.
+    ahead: Option<Ahead>,
+    is_ahead: bool,
 }
 
 /// A kernel about to be recorded.
@@ -175,6 +181,8 @@ impl Encoder {
             counters,
             stand_in: Mem::new(stand_in),
             fault,
+            ahead: None,
+            is_ahead: false,
         }
     }
 
@@ -261,8 +269,16 @@ impl Encoder {
         if nth == Some(self.n_recorded) {
             return;
         }
+        self.assert_may_record();
         let is_full = self.n_dispatches >= self.most_dispatches;
-        if is_full || self.batch.arena.len() + OP_BYTES > ARENA_BYTES {
+        let has_room = self.batch.arena.len() + OP_BYTES <= ARENA_BYTES;
+        if self.is_ahead {
+            match (has_room, is_full) {
+                (false, _) => self.spoil_ahead(),
+                (true, true) => self.cut_ahead(),
+                (true, false) => {}
+            }
+        } else if is_full || !has_room {
             self.submit();
             self.most_dispatches = (self.most_dispatches * 3 / 2).min(LARGEST_BATCH);
         }
@@ -352,13 +368,14 @@ impl Encoder {
         self.note(|| String::from("wait for the host"), true);
         self.batch.commands.push(Command::Run { pipeline, group, params, grid });
         self.n_dispatches += 1;
-        self.counters.add_kernel();
+        self.count_kernel();
         let [x, y, z] = grid;
         self.note(|| format!("{shader:?} {x} x {}", y * z), false);
     }
 
     /// Records what is no kernel.
     fn record(&mut self, command: Command) {
+        self.assert_may_record();
         self.fetch_coming();
         self.settle();
         self.batch.commands.push(command);
@@ -415,6 +432,11 @@ impl Encoder {
 
     /// Overwrites bytes, behind everything recorded so far.
     pub(crate) fn write(&mut self, to: &Mem, offset: u64, bytes: &[u8]) {
+        self.assert_may_record();
+        if self.is_ahead {
+            // It comes before what was submitted later.
+            self.spoil_ahead();
+        }
         self.submit();
         self.recorder.finish();
         if !bytes.is_empty() && !self.has_run_out() {
@@ -424,6 +446,9 @@ impl Encoder {
 
     /// Submits what was recorded, if anything was.
     pub(crate) fn flush(&mut self) {
+        if self.is_ahead {
+            return;
+        }
         if self.last.is_some() || !self.coming.is_empty() || !self.batch.commands.is_empty() {
             self.submit();
         }

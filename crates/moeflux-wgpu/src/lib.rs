@@ -16,6 +16,7 @@
 
 #![deny(unsafe_code)]
 
+mod ahead;
 mod arena;
 mod backend;
 mod caches;

@@ -19,6 +19,7 @@ use wgpu::{
 };
 
 use crate::context::Context;
+use crate::encoder::Encoded;
 use repeats::{Repeats, fingerprint};
 
 /// What the device is told.
@@ -136,12 +137,34 @@ impl Recorder {
         commands: CommandBuffer,
         before: impl FnOnce(),
     ) -> SubmissionIndex {
-        write_arena(&self.context, &self.arena, &batch);
+        write_arena(&self.context, &self.arena, &batch.arena);
         before();
-        let index = submit(&self.context, commands);
+        let index = submit(&self.context, [commands]);
         self.desk.put_away(batch);
         self.desk.work.notify_one();
         index
+    }
+
+    /// Commands as the interface takes them, which had some of them at hand.
+    pub(crate) fn encode(&mut self, commands: &[Command]) -> CommandBuffer {
+        if !self.has_begun {
+            self.begin();
+        }
+        let ready = self.desk.lock().repeats.take(commands);
+        ready.unwrap_or_else(|| encode(&self.context, commands))
+    }
+
+    /// Submits batches that share an arena, behind all others.
+    pub(crate) fn submit_all(&mut self, arena: &[u8], batches: Vec<Encoded>) {
+        self.finish();
+        self.is_first = false;
+        let (told, encoded): (Vec<_>, Vec<_>) = batches.into_iter().unzip();
+        write_arena(&self.context, &self.arena, arena);
+        submit(&self.context, encoded);
+        for commands in told {
+            self.desk.put_away(Batch { commands, arena: Vec::new() });
+        }
+        self.desk.work.notify_all();
     }
 
     /// Lets go of what is bound by commands that may come again.
@@ -211,8 +234,8 @@ impl Desk {
                 let unfinished = Unfinished { desk: self, context };
                 let commands = ready.unwrap_or_else(|| encode(context, &batch.commands));
                 if self.is_next(nth) {
-                    write_arena(context, arena, &batch);
-                    submit(context, commands);
+                    write_arena(context, arena, &batch.arena);
+                    submit(context, [commands]);
                 }
                 self.put_away(batch);
                 drop(unfinished);
@@ -328,14 +351,14 @@ fn put(encoder: &mut CommandEncoder, command: &Command) {
 }
 
 /// Has lists and parameters written before what is submitted next.
-fn write_arena(context: &Context, arena: &Buffer, batch: &Batch) {
-    if !batch.arena.is_empty() {
-        context.queue.write_buffer(arena, 0, &batch.arena);
+fn write_arena(context: &Context, arena: &Buffer, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        context.queue.write_buffer(arena, 0, bytes);
     }
 }
 
-fn submit(context: &Context, commands: CommandBuffer) -> SubmissionIndex {
-    let index = context.queue.submit([commands]);
+fn submit(context: &Context, commands: impl IntoIterator<Item = CommandBuffer>) -> SubmissionIndex {
+    let index = context.queue.submit(commands);
     // Frees what finished submissions held; what went wrong is asked for at read-backs.
     let _ = context.device.poll(PollType::Poll);
     index

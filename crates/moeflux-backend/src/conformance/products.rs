@@ -199,9 +199,9 @@ fn product(
         b.project(1, x, &projections[..1]);
         all.extend(read(b, out.buf, 1));
         let chosen: Vec<usize> = (0..rows).step_by(2).collect();
-        let logits = b.logits(&chosen, x, second).expect("the device works");
-        if let Some(token) = b.likeliest(0, x, second).expect("the device works") {
-            let alone = b.logits(&[0], x, second).expect("the device works");
+        let logits = b.logits(&chosen, x, second, None).expect("the device works");
+        if let Some(token) = b.likeliest(0, x, second, None).expect("the device works") {
+            let alone = b.logits(&[0], x, second, None).expect("the device works");
             let first = alone.iter().position(|it| alone.iter().all(|other| other <= it));
             assert_eq!(Some(token.0 as usize), first, "the likeliest");
         }

@@ -34,9 +34,10 @@ use self::memory::{Activations, CacheState, Floats, Matrix};
 use self::parallel::{Spare, for_each_chunk};
 use self::rope::RopeTable;
 use crate::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule, DeviceError,
-    Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection, RmsNorm, Rope,
-    RopeSpec, Route, Routing, Scoring, SelectPositions, Selection, Sequence, Span, Vector, Weight,
+    Ahead, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
+    DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection,
+    RmsNorm, Rope, RopeSpec, Route, Routing, Scoring, SelectPositions, Selection, Sequence, Span,
+    Vector, Weight,
 };
 
 /// The processor, its threads and everything resident.
@@ -427,7 +428,13 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn logits(&mut self, rows: &[usize], x: Cols, head: Weight) -> Result<Vec<f32>, DeviceError> {
+    fn logits(
+        &mut self,
+        rows: &[usize],
+        x: Cols,
+        head: Weight,
+        _ahead: Option<Ahead<'_>>,
+    ) -> Result<Vec<f32>, DeviceError> {
         Ok(products::logits(self, rows, x, head))
     }
 }

@@ -130,9 +130,9 @@ pub fn profile(engine: &Engine, work: &Workload<'_>) -> Result<Option<Profile>, 
         .map(|(start, end)| TokenTrace::new(start, end, &recording.spans, &timeline.events));
     let mut kernels = Vec::new();
     if work.prompt.len() + work.n_gen < engine.plan().ctx {
-        engine.core().backend.time_kernels(true)?;
+        engine.core().backend().time_kernels(true)?;
         step(&mut session, next)?;
-        kernels = engine.core().backend.time_kernels(false)?;
+        kernels = engine.core().backend().time_kernels(false)?;
     }
     Ok(Some(Profile { prefill, decode, token: token.unwrap_or_default(), kernels }))
 }

@@ -46,7 +46,7 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(engine: Engine) -> Session {
-        let sequence = engine.core().backend.new_sequence(&engine.shape().caches);
+        let sequence = engine.core().backend().new_sequence(&engine.shape().caches);
         let checkpoints = Checkpoints::new(engine.plan().checkpoint_bytes);
         Session {
             engine,
@@ -177,9 +177,9 @@ impl Session {
     /// Sets the caches back to a position that they can stand at.
     fn rewind(&mut self, core: &mut Core, position: usize) {
         if position == 0 {
-            core.backend.clear_sequence(self.sequence);
+            core.backend().clear_sequence(self.sequence);
         } else {
-            core.backend.truncate_sequence(self.sequence, position);
+            core.backend().truncate_sequence(self.sequence, position);
             if self.engine.shape().is_recurrent() {
                 let states = self.checkpoints.get(position).expect("a checkpoint's position");
                 write_states(&self.engine, core, self.sequence, &states);
@@ -190,7 +190,7 @@ impl Session {
 
     /// Copies the recurrent states.
     fn read_states(&self, core: &mut Core) -> Result<States, EngineError> {
-        let read = |cache| core.backend.save_cache(self.sequence, cache, 0..0);
+        let read = |cache| core.backend().save_cache(self.sequence, cache, 0..0);
         let states: Result<Vec<Vec<u8>>, _> = recurrent(&self.engine).map(read).collect();
         Ok(States::from(states?))
     }
@@ -199,7 +199,7 @@ impl Session {
 /// Overwrites the recurrent states of a sequence.
 fn write_states(engine: &Engine, core: &mut Core, sequence: Sequence, states: &States) {
     for (cache, bytes) in recurrent(engine).zip(&**states) {
-        core.backend.load_cache(sequence, cache, 0..0, bytes);
+        core.backend().load_cache(sequence, cache, 0..0, bytes);
     }
 }
 
@@ -219,8 +219,8 @@ fn copy_keys_and_values(
     for cache in caches.map(|(_, i)| Cache(i)) {
         for start in (0..end).step_by(COPIED_POSITIONS) {
             let positions = start..end.min(start + COPIED_POSITIONS);
-            let bytes = core.backend.save_cache(from, cache, positions.clone())?;
-            core.backend.load_cache(to, cache, positions, &bytes);
+            let bytes = core.backend().save_cache(from, cache, positions.clone())?;
+            core.backend().load_cache(to, cache, positions, &bytes);
         }
     }
     Ok(())
@@ -234,6 +234,6 @@ fn recurrent(engine: &Engine) -> impl Iterator<Item = Cache> {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.engine.core().backend.drop_sequence(self.sequence);
+        self.engine.core().backend().drop_sequence(self.sequence);
     }
 }

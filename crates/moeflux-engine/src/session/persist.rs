@@ -31,7 +31,7 @@ impl Session {
         let out = out.get_mut(..need).ok_or(StateError::BufferTooSmall { have, need })?;
         let core = &mut *engine.core();
         self.replay(core)?;
-        wire.write(core.backend.as_mut(), self.sequence, self.n_cached, out)?;
+        wire.write(core.backend(), self.sequence, self.n_cached, out)?;
         Ok(need)
     }
 
@@ -48,8 +48,8 @@ impl Session {
         let wire = engine.wire()?;
         let len = wire.check(bytes, engine.plan().ctx)?;
         let core = &mut *engine.core();
-        core.backend.clear_sequence(self.sequence);
-        let states = wire.read(core.backend.as_mut(), self.sequence, bytes);
+        core.backend().clear_sequence(self.sequence);
+        let states = wire.read(core.backend(), self.sequence, bytes);
         core.forget_predictions();
         self.tokens.clear();
         self.checkpoints.clear();
@@ -158,7 +158,7 @@ impl Session {
         let engine = self.engine.clone();
         let loaded = snapshot::read(&engine, path, position)?;
         let core = &mut *engine.core();
-        core.backend.drop_sequence(std::mem::replace(&mut self.sequence, loaded.sequence));
+        core.backend().drop_sequence(std::mem::replace(&mut self.sequence, loaded.sequence));
         core.forget_predictions();
         let Contents { n_unknown, tokens, states } = loaded.contents;
         (self.n_unknown, self.tokens) = (n_unknown, tokens);

@@ -79,7 +79,7 @@ impl Session {
             return Ok(n_known);
         }
         let core = &mut *engine.core();
-        core.backend.clear_sequence(self.sequence);
+        core.backend().clear_sequence(self.sequence);
         (self.n_cached, self.n_unknown) = (0, 0);
         self.tokens.clear();
         self.checkpoints.clear();

@@ -76,7 +76,7 @@ pub(crate) fn write(
     }
     for (cache, _) in growing(&engine.shape().caches) {
         for block in blocks(contents.n_positions()) {
-            let bytes = engine.core().backend.save_cache(sequence, cache, block)?;
+            let bytes = engine.core().backend().save_cache(sequence, cache, block)?;
             out.write(&bytes)?;
         }
     }
@@ -99,7 +99,7 @@ pub(crate) fn read(
     input.check_length(&engine.shape().caches)?;
     let end = until.unwrap_or(usize::MAX).min(input.header.n_positions());
     let tokens = input.read_tokens(engine.shape().vocab)?;
-    let sequence = engine.core().backend.new_sequence(&engine.shape().caches);
+    let sequence = engine.core().backend().new_sequence(&engine.shape().caches);
     match read_caches(engine, &mut input, sequence, end) {
         Ok(states) => {
             let n_unknown = usize::try_from(input.header.unknown).unwrap_or(end).min(end);
@@ -107,7 +107,7 @@ pub(crate) fn read(
             Ok(Loaded { sequence, contents: Contents { n_unknown, tokens, states } })
         }
         Err(err) => {
-            engine.core().backend.drop_sequence(sequence);
+            engine.core().backend().drop_sequence(sequence);
             Err(err)
         }
     }
@@ -124,7 +124,7 @@ fn read_caches(
     for (cache, spec) in growing(caches) {
         for block in blocks(input.header.n_positions()) {
             let bytes = input.read(spec.saved_bytes(block.len()))?;
-            engine.core().backend.load_cache(sequence, cache, block, &bytes);
+            engine.core().backend().load_cache(sequence, cache, block, &bytes);
         }
     }
     let mut states = Vec::new();
@@ -139,14 +139,14 @@ fn read_caches(
     input.check_sum()?;
     let core = &mut *engine.core();
     if end < input.header.n_positions() {
-        core.backend.truncate_sequence(sequence, end);
+        core.backend().truncate_sequence(sequence, end);
     }
     if engine.shape().is_recurrent() && end > 0 {
         let last = states.last().filter(|(position, _)| *position == end);
         let Some((_, last)) = last else {
             return Err(input.damaged(format!("it has no state at position {end}")).into());
         };
-        load_states(core.backend.as_mut(), sequence, caches, last);
+        load_states(core.backend(), sequence, caches, last);
     }
     Ok(states)
 }

@@ -19,6 +19,20 @@ const ASKING: Duration = Duration::from_millis(1);
 /// Longest time between the end of a wait and the word of it.
 const CALLBACK: Duration = Duration::from_secs(10);
 
+/// What was asked for; nothing where it is empty.
+#[derive(Debug)]
+pub(crate) struct Asked(Option<OnTheWay>);
+
+#[derive(Debug)]
+struct OnTheWay {
+    target: Mem,
+    len: u64,
+    /// With what the device counts.
+    total: u64,
+    /// Whether it is there.
+    word: Receiver<bool>,
+}
+
 impl Encoder {
     /// Waits for everything recorded, then reads parts of buffers, one behind
     /// the other; offsets and lengths are whole words.
@@ -38,10 +52,21 @@ impl Encoder {
         parts: &[(&Mem, u64, u64)],
         of: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, DeviceError> {
+        let asked = self.ask(parts)?;
+        self.answer(asked, of)
+    }
+
+    /// Has parts of buffers on their way, as [`read`](Encoder::read) does.
+    ///
+    /// # Errors
+    /// As [`Encoder::read`].
+    pub(crate) fn ask(&mut self, parts: &[(&Mem, u64, u64)]) -> Result<Asked, DeviceError> {
+        assert!(!self.is_ahead, "what is recorded ahead reads nothing back");
+        self.assert_may_record();
         let len: u64 = parts.iter().map(|it| it.2).sum();
         if len == 0 {
             self.submit_now();
-            return self.check().map(|()| of(&[]));
+            return self.check().map(|()| Asked(None));
         }
         let tally = self.tally.as_mut().and_then(Tally::take_news);
         let total = len + if tally.is_some() { TALLY_BYTES } else { 0 };
@@ -62,14 +87,28 @@ impl Encoder {
         }
         self.submit_now();
         self.context.check()?;
-        let since = Instant::now();
         let slice = target.buffer.slice(..total);
-        let (sender, receiver) = channel();
+        let (sender, word) = channel();
         slice.map_async(MapMode::Read, move |outcome| {
             // Nobody listens once the wait below has failed.
             let _ = sender.send(outcome.is_ok());
         });
-        let is_there = self.await_mapping(&receiver);
+        Ok(Asked(Some(OnTheWay { target, len, total, word })))
+    }
+
+    /// Waits for what was asked for; gives what `of` makes of the bytes.
+    ///
+    /// # Errors
+    /// As [`Encoder::read`].
+    pub(crate) fn answer<T>(
+        &mut self,
+        Asked(asked): Asked,
+        of: impl FnOnce(&[u8]) -> T,
+    ) -> Result<T, DeviceError> {
+        let Some(OnTheWay { target, len, total, word }) = asked else { return Ok(of(&[])) };
+        let slice = target.buffer.slice(..total);
+        let since = Instant::now();
+        let is_there = self.await_mapping(&word);
         self.counters.add_wait(since.elapsed());
         self.note_idle();
         is_there?;

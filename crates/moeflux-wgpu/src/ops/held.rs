@@ -47,7 +47,7 @@ pub(crate) fn routed_experts(b: &mut Wgpu, rows: usize, op: RoutedExperts) {
     let top_k = op.route.top_k;
     let layer = Arc::clone(b.slots.held(op.layer).expect("the layer is held"));
     assert_eq!(layer.slots.len(), op.route.logits.len, "one logit an expert");
-    b.encoder.counters().add_hits(rows * top_k);
+    b.encoder.count_hits(rows * top_k);
     let goes_along = holds_rows(rows) && shared.is_some_and(|it| goes_along(b, &op, &it, &layer));
     if let Some(shared) = shared.filter(|_| !goes_along) {
         shared.run_parts(b, rows, x);

@@ -1,11 +1,12 @@
 //! What the head says of a row: logits, or the likeliest token alone.
 
-use moeflux_backend::{Cols, DeviceError, Weight};
+use moeflux_backend::{Ahead, Cols, DeviceError, Weight};
 use moeflux_core::TokenId;
 
 use super::products::{FEW_ROWS, Products, Source, jobs_of, run};
 use super::rounding::digits;
 use super::{floats, word};
+use crate::ahead;
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
 use crate::shader::{Shader, Variant};
@@ -23,8 +24,8 @@ const DAMAGED: u32 = u32::MAX;
 pub(crate) fn logits(
     b: &mut Wgpu,
     rows: &[usize],
-    x: Cols,
-    head: Weight,
+    (x, head): (Cols, Weight),
+    mut ahead: Option<Ahead<'_>>,
 ) -> Result<Vec<f32>, DeviceError> {
     let vocab = b.matrix(head).rows;
     let n_rows = rows.iter().max().map_or(0, |it| it + 1);
@@ -33,10 +34,14 @@ pub(crate) fn logits(
     // Which kernel runs depends on all rows, and so do the bits.
     let is_few = rows.len() <= FEW_ROWS;
     let per_part = if is_few { per_part.min(FEW_ROWS) } else { per_part.max(FEW_ROWS + 1) };
-    for part in rows.chunks(per_part) {
+    let mut rest = rows;
+    while !rest.is_empty() {
+        let (part, behind) = rest.split_at(per_part.min(rest.len()));
+        rest = behind;
         let y = multiply(b, part, (x, n_rows), head);
         let bytes = 4 * (part.len() * vocab) as u64;
-        let logits = b.encoder.read_as(&[(&y, 0, bytes)], floats)?;
+        let ahead = ahead.take_if(|_| rest.is_empty());
+        let logits = read(b, (&y, bytes), ahead, floats)?;
         if all.is_empty() {
             all = logits;
         } else {
@@ -63,8 +68,8 @@ fn multiply(b: &mut Wgpu, rows: &[usize], (x, n_rows): (Cols, usize), head: Weig
 pub(crate) fn likeliest(
     b: &mut Wgpu,
     row: usize,
-    x: Cols,
-    head: Weight,
+    (x, head): (Cols, Weight),
+    ahead: Option<Ahead<'_>>,
 ) -> Result<Option<TokenId>, DeviceError> {
     let vocab = b.matrix(head).rows;
     let y = multiply(b, &[row], (x, row + 1), head);
@@ -76,7 +81,21 @@ pub(crate) fn likeliest(
         &[&y, &best],
         Grid::Linear(n_groups),
     );
-    b.encoder.read_as(&[(&best, 0, 8 * n_groups as u64)], best_of)
+    read(b, (&best, 8 * n_groups as u64), ahead, best_of)
+}
+
+/// Reads back what is the last of a step; the next one may be recorded meanwhile.
+fn read<T>(
+    b: &mut Wgpu,
+    (mem, bytes): (&Mem, u64),
+    next: Option<Ahead<'_>>,
+    of: impl FnOnce(&[u8]) -> T,
+) -> Result<T, DeviceError> {
+    let asked = b.encoder.ask(&[(mem, 0, bytes)])?;
+    if let Some(next) = next {
+        ahead::record(b, next);
+    }
+    b.encoder.answer(asked, of)
 }
 
 /// The best of the best of workgroups, of equal ones the first; nothing where logits

@@ -4,6 +4,7 @@ use moeflux_backend::{Backend, CausalConv, Cols, DeltaNet, DeltaRule, Span};
 
 use super::rounding::{Beside, Share, beside};
 use super::{ELEMENTS, n_rows, word};
+use crate::ahead;
 use crate::backend::Wgpu;
 use crate::caches::CacheState;
 use crate::encoder::{Grid, Mem};
@@ -284,7 +285,7 @@ fn delta_mixer(b: &mut Wgpu, op: &DeltaNet, span: &Span, beside: Option<&Beside>
     };
     let (n_taps, n_channels) = (*kernel - 1, *channels);
     let histories = [history.clone(), spare.clone()];
-    std::mem::swap(history, spare);
+    ahead::turn(b, span.sequence, cache);
     assert_eq!(x.len, n_channels, "channels");
     params[4] = word(b.buf(x.buf).width);
     params.extend([word(x.start), word(n_channels)]);

@@ -550,6 +550,7 @@ pub(crate) fn embed(b: &mut Wgpu, out: Cols, table: Weight, tokens: &[TokenId]) 
     assert_eq!(matrix.cols, out.len, "columns of an embedding");
     let words: Vec<u32> = tokens.iter().map(|it| it.0).collect();
     let list = b.encoder.list(&words);
+    b.encoder.note_tokens(list, words.len());
     let arena = b.encoder.arena();
     for piece in &matrix.pieces {
         let mut params = matrix.decoder.params(matrix.cols).to_vec();

@@ -204,6 +204,11 @@ impl Key {
 }
 
 impl RoundedInputs {
+    /// Forgets what was rounded.
+    pub(crate) fn forget(&mut self) {
+        self.entries.iter_mut().for_each(|it| it.key = None);
+    }
+
     /// Where it lies, and whether it is there already.
     fn memory(&mut self, encoder: &mut Encoder, key: Key) -> (bool, [Mem; 2]) {
         let known = self.entries.iter().position(|it| it.key == Some(key));

@@ -53,12 +53,12 @@ fn the_device_finds_the_first_of_the_highest_logits_wherever_it_stands() {
         logits[at] = -0.5;
         logits[n - 1] = -0.5;
         let head = head(&mut b, &logits);
-        let token = b.likeliest(0, x, head).expect("the device works");
+        let token = b.likeliest(0, x, head, None).expect("the device works");
         assert_eq!(token, Some(TokenId(u32::try_from(at).unwrap())));
     }
     let lowest = [f32::MIN, f32::NEG_INFINITY, f32::MIN];
     let head = head(&mut b, &lowest);
-    assert_eq!(b.likeliest(0, x, head).expect("the device works"), Some(TokenId(0)));
+    assert_eq!(b.likeliest(0, x, head, None).expect("the device works"), Some(TokenId(0)));
 }
 
 #[test]
@@ -71,11 +71,15 @@ fn logits_of_which_none_may_be_chosen_are_left_to_who_reads_them() {
             let mut logits = vec![1.0; 1000];
             logits[at] = bad;
             let head = head(&mut b, &logits);
-            assert_eq!(b.likeliest(0, x, head).expect("the device works"), None, "{bad} at {at}");
+            assert_eq!(
+                b.likeliest(0, x, head, None).expect("the device works"),
+                None,
+                "{bad} at {at}"
+            );
         }
     }
     let head = head(&mut b, &[f32::NEG_INFINITY; 1000]);
-    assert_eq!(b.likeliest(0, x, head).expect("the device works"), None);
+    assert_eq!(b.likeliest(0, x, head, None).expect("the device works"), None);
 }
 
 fn n_ready(b: &Wgpu) -> usize {

@@ -1,0 +1,243 @@
+//! What one step at a time may use, and how steps run.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use moeflux_backend::{Ahead, Backend, Cols, DeviceError, Sequence, Span, Weight};
+use moeflux_core::{LayerIdx, TokenId};
+use moeflux_store::ExpertStore;
+
+use crate::calibrate::{ExpertObserver, Moments};
+use crate::error::EngineError;
+use crate::expert_stats::ExpertStats;
+use crate::kept::holds_all;
+use crate::layers::Step;
+use crate::layers::moe::MoeLists;
+use crate::models::Model;
+use crate::record::Recorder;
+
+/// What one step at a time may use.
+pub(crate) struct Core {
+    /// Waits, maybe, for the tokens of `next`.
+    backend: Box<dyn Backend>,
+    pub(crate) experts: Arc<ExpertStore>,
+    /// Whether the device needs all experts to stay in the cache.
+    keeps_from_cache: bool,
+    model: Box<dyn Model>,
+    recorder: Option<Recorder>,
+    expert_stats: Option<ExpertStats>,
+    /// Sees what routed experts are given, while a model is calibrated.
+    pub(crate) observer: Option<Moments>,
+    /// Kept from step to step.
+    lists: MoeLists,
+    /// The layers with routed experts.
+    moe_layers: Vec<LayerIdx>,
+    /// What the last step continued.
+    last: Vec<Span>,
+    /// What the step continues that was offered to be recorded ahead.
+    next: Vec<Span>,
+}
+
+/// What a core is made of.
+pub(crate) struct CoreParts {
+    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) experts: Arc<ExpertStore>,
+    pub(crate) keeps_from_cache: bool,
+    pub(crate) model: Box<dyn Model>,
+    pub(crate) recorder: Option<Recorder>,
+    pub(crate) expert_stats: Option<ExpertStats>,
+    pub(crate) moe_layers: Vec<LayerIdx>,
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        if let Some(stats) = &mut self.expert_stats {
+            stats.save(&self.experts);
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn new(parts: CoreParts) -> Core {
+        let CoreParts {
+            backend,
+            experts,
+            keeps_from_cache,
+            model,
+            recorder,
+            expert_stats,
+            moe_layers,
+        } = parts;
+        Core {
+            backend,
+            experts,
+            keeps_from_cache,
+            model,
+            recorder,
+            expert_stats,
+            observer: None,
+            lists: MoeLists::default(),
+            moe_layers,
+            last: Vec::new(),
+            next: Vec::new(),
+        }
+    }
+
+    /// The device, which forgets the step that it may have recorded ahead.
+    pub(crate) fn backend(&mut self) -> &mut dyn Backend {
+        self.next.clear();
+        self.backend.drop_ahead();
+        self.backend.as_mut()
+    }
+
+    /// Runs the layers over tokens that continue a sequence at `position`.
+    pub(crate) fn step(
+        &mut self,
+        sequence: Sequence,
+        position: usize,
+        tokens: &[TokenId],
+    ) -> Result<(), EngineError> {
+        self.step_spans(&[Span { sequence, rows: 0..tokens.len(), position }], tokens)
+    }
+
+    /// Runs the layers over tokens of different sequences, each in one span.
+    pub(crate) fn step_spans(
+        &mut self,
+        spans: &[Span],
+        tokens: &[TokenId],
+    ) -> Result<(), EngineError> {
+        self.leave_the_cache()?;
+        let start = Instant::now();
+        self.last.clear();
+        let outcome =
+            if self.run_ahead(spans, tokens) { Ok(()) } else { self.forward(spans, tokens) };
+        if outcome.is_ok() {
+            self.last.extend_from_slice(spans);
+        } else {
+            // Whatever else the device has to say is no affair of the next step.
+            let _ = self.backend.read(self.model.output().0.buf, 0);
+        }
+        if tokens.len() == 1 && outcome.is_ok() {
+            self.experts.end_decode_step(start.elapsed());
+        }
+        if let Some(stats) = &mut self.expert_stats {
+            stats.tick(&self.experts);
+        }
+        match &mut self.recorder {
+            Some(recorder) if outcome.is_ok() => recorder.end_step(tokens.len()),
+            Some(recorder) => {
+                recorder.discard();
+                outcome
+            }
+            None => outcome,
+        }
+    }
+
+    fn forward(&mut self, spans: &[Span], tokens: &[TokenId]) -> Result<(), EngineError> {
+        let Core { backend, experts, model, recorder, observer, lists, .. } = self;
+        model.forward(&mut Step {
+            backend: backend.as_mut(),
+            experts,
+            tokens,
+            spans,
+            recorder: recorder.as_mut(),
+            observer: observer.as_mut().map(|it| it as &mut dyn ExpertObserver),
+            lists,
+        })
+    }
+
+    /// Runs the step that was recorded ahead, if it is this one.
+    fn run_ahead(&mut self, spans: &[Span], tokens: &[TokenId]) -> bool {
+        let is_next = !spans.is_empty() && self.next == spans && self.observer.is_none();
+        if is_next && self.backend.run_ahead(tokens) {
+            self.next.clear();
+            return true;
+        }
+        self.backend();
+        false
+    }
+
+    /// Has the device do without experts of the cache where this has to shrink, which
+    /// then does.
+    fn leave_the_cache(&mut self) -> Result<(), EngineError> {
+        if !self.keeps_from_cache || holds_all(&self.experts) {
+            return Ok(());
+        }
+        self.keeps_from_cache = false;
+        self.backend().drop_experts();
+        self.backend.let_go(0);
+        let n_slots = self.experts.stats().n_slots;
+        Ok(self.experts.resize((n_slots * self.experts.slot_bytes()) as u64)?)
+    }
+
+    /// Logits of some rows of the last step, `vocab` floats each.
+    pub(crate) fn logits(&mut self, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
+        self.ask(rows, |backend, (x, head), ahead| backend.logits(rows, x, head, ahead))
+    }
+
+    /// The likeliest token to follow a row of the last step, where the device finds
+    /// it without giving all logits away.
+    pub(crate) fn likeliest(&mut self, row: usize) -> Result<Option<TokenId>, EngineError> {
+        self.ask(&[row], |backend, (x, head), ahead| backend.likeliest(row, x, head, ahead))
+    }
+
+    /// Asks for what the head says of rows; a device that needs nobody to choose
+    /// experts may record what follows meanwhile.
+    fn ask<T>(
+        &mut self,
+        rows: &[usize],
+        ask: impl FnOnce(&mut dyn Backend, (Cols, Weight), Option<Ahead<'_>>) -> Result<T, DeviceError>,
+    ) -> Result<T, EngineError> {
+        self.backend();
+        self.next = self.following(rows);
+        let Core { backend, experts, model, lists, next, .. } = self;
+        let tokens = vec![TokenId(0); next.len()];
+        let mut record = |backend: &mut dyn Backend| {
+            let (recorder, observer) = (None, None);
+            let step = &mut Step {
+                backend,
+                experts,
+                tokens: &tokens,
+                spans: next,
+                recorder,
+                observer,
+                lists,
+            };
+            model.forward(step).is_ok()
+        };
+        let ahead = Ahead { spans: next, record: &mut record };
+        let ahead = Some(ahead).filter(|it| !it.spans.is_empty());
+        let answer = ask(backend.as_mut(), model.output(), ahead);
+        if answer.is_err() {
+            self.backend();
+        }
+        Ok(answer?)
+    }
+
+    /// What the next step continues if a token follows each of these rows, where they
+    /// end all spans of the last one and nobody has to choose experts; else nothing.
+    fn following(&self, rows: &[usize]) -> Vec<Span> {
+        let ends = self.last.iter().map(|it| it.rows.end - 1);
+        let is_seen = self.recorder.is_some() || self.observer.is_some();
+        if is_seen || !ends.eq(rows.iter().copied()) || !self.holds_all_layers(rows.len()) {
+            return Vec::new();
+        }
+        let spans = self.last.iter().enumerate().map(|(i, it)| Span {
+            sequence: it.sequence,
+            rows: i..i + 1,
+            position: it.position + it.rows.len(),
+        });
+        spans.collect()
+    }
+
+    /// Whether the device chooses and has what it chooses, in all layers.
+    fn holds_all_layers(&self, rows: usize) -> bool {
+        let holds = |layer: &LayerIdx| self.backend.holds_layer(*layer, rows);
+        !self.moe_layers.is_empty() && self.moe_layers.iter().all(holds)
+    }
+
+    /// Forgets which experts the last token used.
+    pub(crate) fn forget_predictions(&self) {
+        self.experts.forget_predictions();
+    }
+}
