@@ -160,6 +160,9 @@ impl Recorder {
         self.is_first = false;
         let (told, encoded): (Vec<_>, Vec<_>) = batches.into_iter().unzip();
         write_arena(&self.context, &self.arena, arena);
+        // The device has nothing to do until it has the first of them.
+        let mut encoded = encoded.into_iter();
+        submit(&self.context, encoded.next());
         submit(&self.context, encoded);
         for commands in told {
             self.desk.put_away(Batch { commands, arena: Vec::new() });

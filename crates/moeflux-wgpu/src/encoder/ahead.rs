@@ -45,7 +45,7 @@ impl Encoder {
         }
         self.batch.arena.clear();
         self.generation += 1;
-        (self.n_dispatches, self.most_dispatches) = (0, BATCH);
+        (self.n_dispatches, self.most_dispatches) = (0, super::FIRST_BATCH);
         self.ahead = Some(Ahead::default());
         self.is_ahead = true;
         true
@@ -71,6 +71,7 @@ impl Encoder {
     pub(super) fn cut_ahead(&mut self) {
         self.settle();
         self.n_dispatches = 0;
+        self.most_dispatches = BATCH;
         let commands = std::mem::take(&mut self.batch.commands);
         if let Some(ahead) = &mut self.ahead
             && !ahead.is_spoilt
