@@ -1,6 +1,9 @@
 //! What a clock around a backend may not change, and what it counts.
 
+use moeflux_core::quant::MatrixFormat;
+
 use super::*;
+use crate::Inputs;
 use crate::conformance::{Closeness, check};
 use crate::cpu::{Cpu, Isa};
 use crate::trace::Trace;
