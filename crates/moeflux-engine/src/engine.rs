@@ -15,11 +15,11 @@ use moeflux_store::{
 };
 
 pub(crate) use self::core::Core;
-use self::core::CoreParts;
 use crate::device::{self, Device, DeviceTuning, Opening};
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
 use crate::kept::{device_expert_bytes, keep_experts, slab_bytes, slot_memory};
+use crate::layers::moe::MoeLists;
 use crate::load::{Loaded, Loader};
 use crate::measure::Meter;
 use crate::models::{Build, ModelShape, Variant};
@@ -258,15 +258,19 @@ impl Engine {
             meter,
             device_counters,
         };
-        let core = Core::new(CoreParts {
+        let core = Core {
             backend,
             experts,
             keeps_from_cache,
             model,
             recorder,
             expert_stats,
+            observer: None,
+            lists: MoeLists::default(),
             moe_layers: layers,
-        });
+            last: Vec::new(),
+            next: Vec::new(),
+        };
         Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
     }
 

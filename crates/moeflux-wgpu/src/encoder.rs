@@ -434,7 +434,7 @@ impl Encoder {
     pub(crate) fn write(&mut self, to: &Mem, offset: u64, bytes: &[u8]) {
         self.assert_may_record();
         if self.is_ahead {
-            // It comes before what was submitted later.
+            // Kernels that are still to come, some of them before it, would all see it.
             self.spoil_ahead();
         }
         self.submit();

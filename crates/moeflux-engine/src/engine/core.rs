@@ -16,37 +16,27 @@ use crate::layers::moe::MoeLists;
 use crate::models::Model;
 use crate::record::Recorder;
 
-/// What one step at a time may use.
+/// What one step at a time may use. Whoever is not about to run a step reaches the
+/// device through [`Core::backend`].
 pub(crate) struct Core {
     /// Waits, maybe, for the tokens of `next`.
-    backend: Box<dyn Backend>,
+    pub(super) backend: Box<dyn Backend>,
     pub(crate) experts: Arc<ExpertStore>,
     /// Whether the device needs all experts to stay in the cache.
-    keeps_from_cache: bool,
-    model: Box<dyn Model>,
-    recorder: Option<Recorder>,
-    expert_stats: Option<ExpertStats>,
+    pub(super) keeps_from_cache: bool,
+    pub(super) model: Box<dyn Model>,
+    pub(super) recorder: Option<Recorder>,
+    pub(super) expert_stats: Option<ExpertStats>,
     /// Sees what routed experts are given, while a model is calibrated.
     pub(crate) observer: Option<Moments>,
     /// Kept from step to step.
-    lists: MoeLists,
+    pub(super) lists: MoeLists,
     /// The layers with routed experts.
-    moe_layers: Vec<LayerIdx>,
+    pub(super) moe_layers: Vec<LayerIdx>,
     /// What the last step continued.
-    last: Vec<Span>,
+    pub(super) last: Vec<Span>,
     /// What the step continues that was offered to be recorded ahead.
-    next: Vec<Span>,
-}
-
-/// What a core is made of.
-pub(crate) struct CoreParts {
-    pub(crate) backend: Box<dyn Backend>,
-    pub(crate) experts: Arc<ExpertStore>,
-    pub(crate) keeps_from_cache: bool,
-    pub(crate) model: Box<dyn Model>,
-    pub(crate) recorder: Option<Recorder>,
-    pub(crate) expert_stats: Option<ExpertStats>,
-    pub(crate) moe_layers: Vec<LayerIdx>,
+    pub(super) next: Vec<Span>,
 }
 
 impl Drop for Core {
@@ -58,31 +48,6 @@ impl Drop for Core {
 }
 
 impl Core {
-    pub(crate) fn new(parts: CoreParts) -> Core {
-        let CoreParts {
-            backend,
-            experts,
-            keeps_from_cache,
-            model,
-            recorder,
-            expert_stats,
-            moe_layers,
-        } = parts;
-        Core {
-            backend,
-            experts,
-            keeps_from_cache,
-            model,
-            recorder,
-            expert_stats,
-            observer: None,
-            lists: MoeLists::default(),
-            moe_layers,
-            last: Vec::new(),
-            next: Vec::new(),
-        }
-    }
-
     /// The device, which forgets the step that it may have recorded ahead.
     pub(crate) fn backend(&mut self) -> &mut dyn Backend {
         self.next.clear();

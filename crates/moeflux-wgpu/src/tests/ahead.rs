@@ -124,7 +124,7 @@ fn a_step_recorded_ahead_has_the_bits_of_any_other_and_leaves_no_trace_where_it_
         assert!(model.logits(&mut b, next) == want[i], "token {i}");
         is_ahead = matches!(i % 5, 0 | 1);
         if i % 5 == 2 {
-            // What is rounded of the last step's output was not rounded of the next one's.
+            // The output is still that of the last step that ran.
             b.drop_ahead();
             assert!(model.logits(&mut b, None) == want[i], "token {i} again");
         }
