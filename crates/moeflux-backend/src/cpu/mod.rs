@@ -19,6 +19,7 @@ mod products;
 mod rope;
 mod route;
 mod select;
+mod upcoming;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 

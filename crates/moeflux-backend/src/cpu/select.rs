@@ -9,6 +9,7 @@ use super::attention::{self, KvCache, PAGE_POSITIONS, Scores};
 use super::isa::for_every_isa;
 use super::memory::{CacheState, Floats};
 use super::pool::SharedMut;
+use super::upcoming::Upcoming;
 use super::{Cpu, n_rows};
 use crate::{SelectPositions, Span};
 
@@ -133,6 +134,7 @@ impl Part<'_> {
                     (0..op.q.n_heads).map(|head| q.head(row, op.q, head)).collect();
                 let keys = keys.slice(0..seen.len());
                 let products_of = Scores { scores: &mut products, stride: block_len };
+                let keys = (keys, &mut Upcoming::nothing());
                 attention::score(cpu.isa, products_of, &q, keys, op.scale);
                 let weights = cpu.buf(op.weights.buf).cols(row, op.weights);
                 // SAFETY: blocks do not overlap, each belongs to one page and a page to one task.

@@ -9,9 +9,13 @@ use std::arch::x86_64::*;
 use super::cache::{PAGE_POSITIONS, Rows};
 use super::kernels::{Mix, Scores};
 use crate::cpu::math::LANES;
+use crate::cpu::upcoming::Upcoming;
 
 /// Floats of a vector: half of a dot's partial sums.
 const HALF: usize = 8;
+
+/// Queries of a tile, at most.
+const QUERIES: usize = 3;
 
 /// Keys of a tile.
 const KEYS: usize = 4;
@@ -44,17 +48,23 @@ pub(in crate::cpu) fn store(out: &mut [f32; HALF], value: __m256) {
 
 /// As [`super::kernels::score`], for dimensions of whole blocks of lanes.
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn score(out: Scores<'_>, queries: &[&[f32]], keys: Rows<'_>, scale: f32) {
+pub(super) fn score(
+    out: Scores<'_>,
+    queries: &[&[f32]],
+    (keys, upcoming): (Rows<'_>, &mut Upcoming<'_>),
+    scale: f32,
+) {
     let Scores { scores, stride } = out;
+    upcoming.divide(queries.len().div_ceil(QUERIES) * keys.len().div_ceil(KEYS));
     for first in (0..keys.len()).step_by(NEAR_KEYS) {
         let last = keys.len().min(first + NEAR_KEYS);
         let near = Near { keys, first, last, scale };
-        for (i, queries) in queries.chunks(3).enumerate() {
-            let scores = &mut scores[3 * i * stride..];
+        for (i, queries) in queries.chunks(QUERIES).enumerate() {
+            let scores = &mut scores[QUERIES * i * stride..];
             match *queries {
-                [a, b, c] => near.score([a, b, c], scores, stride),
-                [a, b] => near.score([a, b], scores, stride),
-                [a] => near.score([a], scores, stride),
+                [a, b, c] => near.score([a, b, c], scores, stride, upcoming),
+                [a, b] => near.score([a, b], scores, stride, upcoming),
+                [a] => near.score([a], scores, stride, upcoming),
                 _ => unreachable!("chunks have one to three elements"),
             }
         }
@@ -73,9 +83,16 @@ struct Near<'a> {
 impl Near<'_> {
     #[inline]
     #[target_feature(enable = "avx2,fma")]
-    fn score<const Q: usize>(self, q: [&[f32]; Q], scores: &mut [f32], stride: usize) {
+    fn score<const Q: usize>(
+        self,
+        q: [&[f32]; Q],
+        scores: &mut [f32],
+        stride: usize,
+        upcoming: &mut Upcoming<'_>,
+    ) {
         let dim = q[0].len();
         for j in (self.first..self.last).step_by(KEYS) {
+            upcoming.ask();
             // A tile of fewer keys computes its last one several times.
             let mut k: [&[f32]; KEYS] = [&[]; KEYS];
             for (r, k) in k.iter_mut().enumerate() {
@@ -156,9 +173,15 @@ pub(in crate::cpu) fn tree_sums(lower: [__m256; KEYS], upper: [__m256; KEYS]) ->
 
 /// As [`super::kernels::mix`].
 #[target_feature(enable = "avx2,fma")]
-pub(super) fn mix(out: Mix<'_>, weights: &[f32], stride: usize, values: Rows<'_>) {
+pub(super) fn mix(
+    out: Mix<'_>,
+    weights: &[f32],
+    stride: usize,
+    (values, upcoming): (Rows<'_>, &mut Upcoming<'_>),
+) {
     let Mix { sums, dim, totals } = out;
     let n = values.len();
+    upcoming.divide(dim.div_ceil(COLS) * totals.len().div_ceil(4));
     assert!(n <= PAGE_POSITIONS, "a block lies in a page");
     for (i, totals) in totals.chunks_mut(HALF).enumerate() {
         add_up(totals, &weights[i * HALF * stride..], stride, n);
@@ -177,6 +200,7 @@ pub(super) fn mix(out: Mix<'_>, weights: &[f32], stride: usize, values: Rows<'_>
             let sums = Sums { sums: &mut sums[i * dim + at..], dim, cols };
             let weights = &weights[i * stride..];
             let left = totals.len() - i;
+            upcoming.ask();
             i += match left {
                 1 => mix_panel::<1>(sums, weights, stride, (floats, step, n)),
                 2 | 3 => mix_panel::<2>(sums, weights, stride, (floats, step, n)),

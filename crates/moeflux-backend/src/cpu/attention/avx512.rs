@@ -7,6 +7,7 @@ use std::ops::Range;
 use super::cache::Rows;
 use super::kernels::{Mix, Scores};
 use crate::cpu::math::LANES;
+use crate::cpu::upcoming::Upcoming;
 use crate::cpu::vector::{load, load_first, store, store_first, transpose};
 
 /// Queries and keys of a tile: as many sums as a vector has lanes.
@@ -24,13 +25,19 @@ const COLS: usize = 4 * LANES;
 
 /// As [`super::kernels::score`], for dimensions of whole blocks of lanes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub(super) fn score(out: Scores<'_>, queries: &[&[f32]], keys: Rows<'_>, scale: f32) {
+pub(super) fn score(
+    out: Scores<'_>,
+    queries: &[&[f32]],
+    (keys, upcoming): (Rows<'_>, &mut Upcoming<'_>),
+    scale: f32,
+) {
     let Scores { scores, stride } = out;
+    upcoming.divide(queries.len().div_ceil(SIDE) * keys.len().div_ceil(SIDE));
     for first in (0..keys.len()).step_by(NEAR_KEYS) {
         let last = keys.len().min(first + NEAR_KEYS);
         let near = Near { keys, first, last, scale };
         for (i, queries) in queries.chunks(SIDE).enumerate() {
-            near.score(queries, &mut scores[SIDE * i * stride..], stride);
+            near.score(queries, &mut scores[SIDE * i * stride..], stride, upcoming);
         }
     }
 }
@@ -48,7 +55,7 @@ impl Near<'_> {
     /// At most [`SIDE`] queries.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-    fn score(self, q: &[&[f32]], scores: &mut [f32], stride: usize) {
+    fn score(self, q: &[&[f32]], scores: &mut [f32], stride: usize, upcoming: &mut Upcoming<'_>) {
         let dim = q[0].len();
         // A tile of fewer queries or keys computes its last one several times.
         let mut four: [&[f32]; SIDE] = [&[]; SIDE];
@@ -56,6 +63,7 @@ impl Near<'_> {
             *four = q[i.min(q.len() - 1)];
         }
         for j in (self.first..self.last).step_by(SIDE) {
+            upcoming.ask();
             let mut k: [&[f32]; SIDE] = [&[]; SIDE];
             for (r, k) in k.iter_mut().enumerate() {
                 *k = self.keys.row((j + r).min(self.last - 1), dim);
@@ -129,21 +137,29 @@ fn tree_sums(sums: [[__m512; SIDE]; SIDE]) -> __m512 {
 
 /// As [`super::kernels::mix`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub(super) fn mix(out: Mix<'_>, weights: &[f32], stride: usize, values: Rows<'_>) {
+pub(super) fn mix(
+    out: Mix<'_>,
+    weights: &[f32],
+    stride: usize,
+    (values, upcoming): (Rows<'_>, &mut Upcoming<'_>),
+) {
     let Mix { sums, dim, totals } = out;
     add_up(totals, weights, stride, values.len());
     let near = (NEAR_BYTES / (4 * values.stride)).clamp(8, NEAR_VALUES);
+    let n_panels = totals.len().div_ceil(4) * dim.div_ceil(COLS);
+    upcoming.divide(n_panels * values.len().div_ceil(near));
     for first in (0..values.len()).step_by(near) {
         let last = values.len().min(first + near);
         let (values, weights) = (values.slice(first..last), &weights[first..]);
         let mut i = 0;
         while i < totals.len() {
             let (sums, weights) = (&mut sums[i * dim..], &weights[i * stride..]);
+            let near = (values, &mut *upcoming);
             i += match totals.len() - i {
-                1 => mix_queries::<1>(sums, dim, weights, stride, values),
-                2 | 3 => mix_queries::<2>(sums, dim, weights, stride, values),
-                4 | 5 | 8 => mix_queries::<4>(sums, dim, weights, stride, values),
-                _ => mix_queries::<6>(sums, dim, weights, stride, values),
+                1 => mix_queries::<1>(sums, dim, weights, stride, near),
+                2 | 3 => mix_queries::<2>(sums, dim, weights, stride, near),
+                4 | 5 | 8 => mix_queries::<4>(sums, dim, weights, stride, near),
+                _ => mix_queries::<6>(sums, dim, weights, stride, near),
             };
         }
     }
@@ -153,31 +169,25 @@ pub(super) fn mix(out: Mix<'_>, weights: &[f32], stride: usize, values: Rows<'_>
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 fn add_up(totals: &mut [f32], weights: &[f32], stride: usize, n: usize) {
-    let (sixteens, others) = totals.as_chunks_mut::<LANES>();
     let whole = n - n % LANES;
-    for (g, totals) in sixteens.iter_mut().enumerate() {
-        let mut sum = load(totals);
+    for (g, totals) in totals.chunks_mut(LANES).enumerate() {
+        let weights = |i: usize| &weights[(g * LANES + i) * stride..][..n];
+        let mut sum = load_first(totals);
         for at in (0..whole).step_by(LANES) {
+            // Who has no query adds zeros.
             let mut rows = [_mm512_setzero_ps(); LANES];
-            for (i, row) in rows.iter_mut().enumerate() {
-                let weights = &weights[(g * LANES + i) * stride + at..];
-                *row = load_first(&weights[..LANES]);
+            for (i, row) in rows[..totals.len()].iter_mut().enumerate() {
+                *row = load_first(&weights(i)[at..at + LANES]);
             }
             for weights in transpose(rows) {
                 sum = _mm512_add_ps(sum, weights);
             }
         }
-        store(totals, sum);
-    }
-    let n_whole = sixteens.len() * LANES;
-    for (i, total) in sixteens.as_flattened_mut().iter_mut().enumerate() {
-        for weight in &weights[i * stride..][whole..n] {
-            *total += weight;
-        }
-    }
-    for (i, total) in others.iter_mut().enumerate() {
-        for weight in &weights[(n_whole + i) * stride..][..n] {
-            *total += weight;
+        store_first(totals, sum);
+        for (i, total) in totals.iter_mut().enumerate() {
+            for weight in &weights(i)[whole..] {
+                *total += weight;
+            }
         }
     }
 }
@@ -190,7 +200,7 @@ fn mix_queries<const Q: usize>(
     dim: usize,
     weights: &[f32],
     stride: usize,
-    values: Rows<'_>,
+    (values, upcoming): (Rows<'_>, &mut Upcoming<'_>),
 ) -> usize {
     // Of every value.
     let mut packed = [[0.0; Q]; NEAR_VALUES];
@@ -202,6 +212,7 @@ fn mix_queries<const Q: usize>(
     }
     let mut at = 0;
     while dim - at >= COLS {
+        upcoming.ask();
         mix_panel::<Q>(sums, dim, at, packed, values);
         at += COLS;
     }

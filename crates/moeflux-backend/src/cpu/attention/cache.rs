@@ -285,6 +285,21 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// What is stored of one head at `positions`, which share a page.
+    pub(in crate::cpu) fn stored(&self, head: usize, positions: Range<usize>) -> &'a [u8] {
+        let first = slot(head, positions.start);
+        match &self.plane.pages[positions.start / PAGE_POSITIONS] {
+            Page::Floats(page) => {
+                let n = self.plane.dim;
+                bytemuck::cast_slice(&page[first * n..][..positions.len() * n])
+            }
+            Page::Bytes(page) => {
+                let n = self.dtype.row_bytes(self.plane.dim);
+                &page[first * n..][..positions.len() * n]
+            }
+        }
+    }
+
     /// The first `dim` floats of one head at each of `positions`, in `scratch`.
     pub(in crate::cpu) fn gather<'s>(
         &self,

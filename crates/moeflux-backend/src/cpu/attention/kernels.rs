@@ -11,6 +11,7 @@ use crate::cpu::Isa;
 use crate::cpu::isa::Level;
 use crate::cpu::isa::for_every_isa;
 use crate::cpu::math::{LANES, dot, exp, tree_sum};
+use crate::cpu::upcoming::Upcoming;
 
 /// Columns of values mixed at a time, so that their sums stay in registers.
 const COLS: usize = 32;
@@ -21,14 +22,17 @@ pub(in crate::cpu) struct Scores<'a> {
     pub(in crate::cpu) stride: usize,
 }
 
-/// `scores[i * stride + j] = (queries[i] . keys[j]) * scale`.
+/// `scores[i * stride + j] = (queries[i] . keys[j]) * scale`; what is upcoming may
+/// be asked for meanwhile.
 pub(in crate::cpu) fn score(
     isa: Isa,
     out: Scores<'_>,
     queries: &[&[f32]],
-    keys: Rows<'_>,
+    (keys, upcoming): (Rows<'_>, &mut Upcoming<'_>),
     scale: f32,
 ) {
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = upcoming;
     let whole_blocks = queries.first().is_none_or(|it| it.len().is_multiple_of(LANES));
     #[cfg(target_arch = "x86_64")]
     if whole_blocks {
@@ -36,11 +40,11 @@ pub(in crate::cpu) fn score(
             Level::Scalar => {}
             // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
             Level::Avx2 | Level::AvxVnni => unsafe {
-                return avx2::score(out, queries, keys, scale);
+                return avx2::score(out, queries, (keys, upcoming), scale);
             },
             // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
             Level::Avx512 | Level::Amx => unsafe {
-                return avx512::score(out, queries, keys, scale);
+                return avx512::score(out, queries, (keys, upcoming), scale);
             },
         }
     }
@@ -227,15 +231,28 @@ pub(super) struct Mix<'a> {
     pub(super) totals: &'a mut [f32],
 }
 
-/// `sums[i] += sum of weights[i * stride + j] * values[j]`, by ascending `j`.
-pub(super) fn mix(isa: Isa, out: Mix<'_>, weights: &[f32], stride: usize, values: Rows<'_>) {
+/// `sums[i] += sum of weights[i * stride + j] * values[j]`, by ascending `j`; what
+/// is upcoming may be asked for meanwhile.
+pub(super) fn mix(
+    isa: Isa,
+    out: Mix<'_>,
+    weights: &[f32],
+    stride: usize,
+    (values, upcoming): (Rows<'_>, &mut Upcoming<'_>),
+) {
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = upcoming;
     #[cfg(target_arch = "x86_64")]
     match isa.level() {
         Level::Scalar => {}
         // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
-        Level::Avx2 | Level::AvxVnni => return unsafe { avx2::mix(out, weights, stride, values) },
+        Level::Avx2 | Level::AvxVnni => unsafe {
+            return avx2::mix(out, weights, stride, (values, upcoming));
+        },
         // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
-        Level::Avx512 | Level::Amx => return unsafe { avx512::mix(out, weights, stride, values) },
+        Level::Avx512 | Level::Amx => unsafe {
+            return avx512::mix(out, weights, stride, (values, upcoming));
+        },
     }
     let Mix { sums, dim, totals } = out;
     for near in near(values) {

@@ -27,6 +27,7 @@ pub(super) use self::kernels::{Scores, score};
 use super::memory::{Activations, CacheState, Floats};
 use super::parallel::recycle;
 use super::pool::SharedMut;
+use super::upcoming::Upcoming;
 use super::{Cpu, math};
 use crate::{Attention, Span};
 
@@ -280,12 +281,15 @@ impl View<'_> {
         maxima.clear();
         maxima.extend(queries.iter().map(|it| it.sink.unwrap_or(f32::NEG_INFINITY)));
         let keys = self.job.kv.keys();
-        for block in self.blocks() {
+        let values = if self.job.op.v.is_some() { self.job.kv.values() } else { keys };
+        for block in self.blocks(self.seen.start) {
+            let mut upcoming = self.upcoming(&block, keys, Some(values));
             let keys = self.rows(keys, &block, self.job.op.q.head_dim, rows);
             for (alike, seen) in runs(queries, &block) {
                 let at = seen.start - self.seen.start;
                 let out = Scores { scores: &mut scores[alike.start * n + at..], stride: n };
                 let keys = keys.slice(seen.start - block.start..seen.end - block.start);
+                let keys = (keys, &mut upcoming);
                 score(cpu.isa, out, &vectors[alike.clone()], keys, self.job.op.scale);
                 for i in alike {
                     let scores = &scores[i * n + at..][..seen.len()];
@@ -306,7 +310,8 @@ impl View<'_> {
         totals.resize(queries.len(), 0.0);
         let kv = self.job.kv;
         let values = if self.job.op.v.is_some() { kv.values() } else { kv.keys() };
-        for block in self.blocks() {
+        for block in self.blocks(self.seen.start) {
+            let mut upcoming = self.upcoming(&block, values, None);
             let values = self.rows(values, &block, dim, rows);
             for (alike, seen) in runs(queries, &block) {
                 let at = seen.start - self.seen.start;
@@ -319,13 +324,32 @@ impl View<'_> {
                     totals: &mut totals[alike.clone()],
                 };
                 let values = values.slice(seen.start - block.start..seen.end - block.start);
+                let values = (values, &mut upcoming);
                 kernels::mix(isa, mix, &scores[alike.start * n + at..], n, values);
             }
         }
     }
 
-    fn blocks(&self) -> impl Iterator<Item = Range<usize>> {
-        blocks(self.seen.clone(), block_len(self.job.op.q.head_dim))
+    fn blocks(&self, first: usize) -> impl Iterator<Item = Range<usize>> {
+        blocks(first..self.seen.end, block_len(self.job.op.q.head_dim))
+    }
+
+    /// What is read behind a block: the next one or, behind the last, the first of
+    /// `then`.
+    fn upcoming<'s>(
+        &'s self,
+        block: &Range<usize>,
+        reader: Reader<'s>,
+        then: Option<Reader<'s>>,
+    ) -> Upcoming<'s> {
+        let next = self.blocks(block.end).next().map(|it| (reader, it));
+        let next = next.or_else(|| then.zip(self.blocks(self.seen.start).next()));
+        match (self.chosen, next) {
+            (None, Some((reader, block))) => {
+                Upcoming::new([reader.stored(self.head, block), &[], &[]])
+            }
+            _ => Upcoming::nothing(),
+        }
     }
 
     /// The first `dim` floats of the keys or values of a block.

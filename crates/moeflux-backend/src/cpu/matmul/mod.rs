@@ -46,6 +46,8 @@ pub use jobs::{Activations, FloatRows, MatmulJob, OutRows, RowMap, run_jobs};
 pub use quantise::{Quantised, Rounding};
 
 use self::jobs::OutPart;
+#[cfg(target_arch = "x86_64")]
+use super::upcoming::Upcoming;
 
 /// An affine matrix and rounded activations, as integer kernels take them.
 #[derive(Clone, Copy)]
@@ -79,6 +81,20 @@ impl<'a> IntegerProduct<'a> {
     fn weight_rows(&self, rows: Range<usize>) -> &'a [u8] {
         let row_bytes = self.weight.format.row_bytes(self.weight.cols);
         &self.weight.weight[rows.start * row_bytes..rows.end * row_bytes]
+    }
+
+    /// What is read after `rows` of the matrix, as many rows as a panel has: those
+    /// that follow or, behind a task's last ones, those that the thread's next task
+    /// begins with.
+    #[cfg(target_arch = "x86_64")]
+    fn upcoming(&self, rows: &Range<usize>, panel_rows: usize, is_last: bool) -> Upcoming<'a> {
+        let next = if is_last { self.next } else { Some((self.weight, rows.end)) };
+        let (weight, first) = next.unwrap_or((self.weight, self.weight.rows));
+        let next = first.min(weight.rows)..(first + panel_rows).min(weight.rows);
+        Upcoming::new([weight.weight, weight.scales, weight.biases].map(|all| {
+            let row_bytes = all.len() / weight.rows.max(1);
+            &all[next.start * row_bytes..next.end * row_bytes]
+        }))
     }
 }
 

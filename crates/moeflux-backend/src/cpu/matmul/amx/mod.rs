@@ -19,11 +19,11 @@ pub(super) use self::input::{Input, Inputs};
 pub(in crate::cpu) use self::tiles::Tiles;
 use self::tiles::{ROWS, Sums};
 use super::IntegerProduct;
-use super::avx512::ahead::Ahead;
 use super::avx512::panel::Params;
 use super::avx512::vector::{Lanes, store_floats};
 use super::avx512::{self, for_format};
 use super::jobs::OutPart;
+use crate::cpu::upcoming::Upcoming;
 
 /// Rows of the matrix whose columns are unpacked together.
 pub(super) const PANEL_ROWS: usize = 64;
@@ -130,8 +130,8 @@ impl Panel<'_> {
         acc.clear();
         acc.resize(self.x_tiles.len() * n_row_tiles, [Lanes::ZERO; ROWS]);
         let n_products = cols.div_ceil(self.input.depth()) * acc.len();
-        let mut ahead =
-            Ahead::new(self.product, (&self.rows, PANEL_ROWS), self.is_last, n_products);
+        let mut ahead = self.product.upcoming(&self.rows, PANEL_ROWS, self.is_last);
+        ahead.divide(n_products);
         for col in (0..cols).step_by(BLOCK_COLS) {
             let cols = col..cols.min(col + BLOCK_COLS);
             let weights = as_bytes(weights);
@@ -184,7 +184,7 @@ impl Panel<'_> {
         (weights, params): (&[u8], &Params),
         (t, cols): (usize, &Range<usize>),
         all: &mut [Acc],
-        (Dots(dots), ahead): (&mut Dots, &mut Ahead<'_>),
+        (Dots(dots), ahead): (&mut Dots, &mut Upcoming<'_>),
     ) {
         let group_size = self.product.affine.group_size;
         let groups = cols.start / group_size..cols.end / group_size;

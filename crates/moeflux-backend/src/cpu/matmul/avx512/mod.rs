@@ -4,7 +4,6 @@
 //! memory. Several: `tile.rs` unpacks a panel of rows once for all of them. Both
 //! end with sixteen rows of the matrix as the lanes of a vector.
 
-pub(super) mod ahead;
 mod columns;
 mod dots;
 mod micro;

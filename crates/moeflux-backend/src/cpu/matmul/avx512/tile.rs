@@ -8,12 +8,12 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use super::ROWS;
-use super::ahead::Ahead;
 use super::columns::unpack_tile;
 use super::panel::Params;
 use super::vector::{Lanes, load_64, load_floats, store_first, store_floats};
 use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::jobs::OutPart;
+use crate::cpu::upcoming::Upcoming;
 
 /// Tiles of sixteen rows of the matrix that are multiplied together, at most.
 const TILES: usize = 3;
@@ -111,7 +111,8 @@ impl Panel<'_> {
             sums.resize(n_sums, Sums { acc: Lanes::ZERO, off: Lanes::ZERO });
         }
         let n_times = self.x_rows.len().div_ceil(X_ROWS) * self.product.n_groups();
-        let mut ahead = Ahead::new(self.product, (&self.rows, PANEL_ROWS), self.is_last, n_times);
+        let mut ahead = self.product.upcoming(&self.rows, PANEL_ROWS, self.is_last);
+        ahead.divide(n_times);
         for col in (0..cols).step_by(BLOCK_COLS) {
             let cols = col..cols.min(col + BLOCK_COLS);
             let n_lines = cols.len() / LINE_COLS;
@@ -146,7 +147,7 @@ impl Block<'_> {
         &self,
         x_rows: Range<usize>,
         sums: &mut [Sums],
-        ahead: &mut Ahead<'_>,
+        ahead: &mut Upcoming<'_>,
         out: &mut OutPart<'_>,
     ) {
         match GROUP {
@@ -163,7 +164,7 @@ impl Block<'_> {
         &self,
         x_rows: Range<usize>,
         sums: &mut [Sums],
-        ahead: &mut Ahead<'_>,
+        ahead: &mut Upcoming<'_>,
         out: &mut OutPart<'_>,
     ) {
         let n_tiles = self.panel.rows.len().div_ceil(ROWS);
@@ -198,7 +199,7 @@ impl Block<'_> {
         &self,
         x_rows: Range<usize>,
         sums: &mut [Sums],
-        ahead: &mut Ahead<'_>,
+        ahead: &mut Upcoming<'_>,
         out: &mut OutPart<'_>,
     ) {
         let is_last = self.cols.end == self.panel.product.weight.cols;
