@@ -2,18 +2,24 @@
 //!
 //! The order is that of Hugging Face `transformers`, for which models publish their settings:
 //! repetition penalty, temperature, top-k, top-p, min-p, then a draw from what is left. The
-//! arithmetic is `f64` with additions, multiplications and divisions only, `exp` and `ln`
-//! included, and sums run in a fixed order: the same seed gives the same tokens on every machine.
+//! arithmetic, `f32` over a whole vocabulary and `f64` over those that may be drawn, is additions,
+//! multiplications and divisions only, `exp` and `ln` included, and sums run in a fixed order: the
+//! same seed gives the same tokens on every machine.
 
-mod likeliest;
 mod math;
-
-use std::cmp::Ordering;
+mod ranks;
+mod weights;
 
 use moeflux_core::TokenId;
 
-pub(crate) use likeliest::likeliest;
-use math::{exp, ln};
+use math::ln;
+pub(crate) use ranks::likeliest;
+use ranks::{Candidate, Ranks};
+use weights::Weights;
+
+/// Leaders among whom a nucleus is looked for first, and how many times as many each
+/// time that it is larger.
+const NUCLEUS: (usize, usize) = (256, 8);
 
 /// How to choose. The default is greedy.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,13 +88,15 @@ pub enum SamplerError {
 pub struct Sampler {
     options: SamplerOptions,
     random: Xoshiro256,
-    candidates: Vec<Candidate>, // kept between calls for its memory
+    scratch: Scratch,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    id: u32,
-    logit: f64,
+/// What is kept between calls for its memory.
+#[derive(Clone, Debug, Default)]
+struct Scratch {
+    penalised: Vec<f32>,
+    maxima: Vec<i32>,
+    leaders: Vec<Candidate>,
 }
 
 impl Sampler {
@@ -112,7 +120,7 @@ impl Sampler {
             }
         }
         let random = Xoshiro256::new(options.seed);
-        Ok(Self { options, random, candidates: Vec::new() })
+        Ok(Self { options, random, scratch: Scratch::default() })
     }
 
     /// Whether it takes the likeliest token, whatever came before.
@@ -124,147 +132,93 @@ impl Sampler {
     /// outside of the vocabulary are ignored). Of equal logits the lowest id comes first. One
     /// random number is used per call, none if greedy.
     pub fn sample(&mut self, logits: &[f32], history: &[TokenId]) -> Result<TokenId, SamplerError> {
-        check(logits)?;
-        let is_bare = self.options.repeat_penalty == 1.0 || history.is_empty();
-        if self.options.temperature == 0.0 && is_bare {
-            let best = likeliest(logits).map(|it| TokenId(it as u32));
-            return best.ok_or(SamplerError::Empty { n_logits: logits.len() });
+        let Self { options, random, scratch } = self;
+        let Scratch { penalised, maxima, leaders } = scratch;
+        let mut logits = logits;
+        if options.repeat_penalty != 1.0 && !history.is_empty() {
+            penalise(options, logits, history, penalised);
+            logits = penalised;
         }
-        self.candidates.clear();
-        let all = logits.iter().enumerate();
-        self.candidates
-            .extend(all.map(|(id, &x)| Candidate { id: id as u32, logit: f64::from(x) }));
-        self.penalise(logits, history);
-        if self.options.temperature == 0.0 {
-            let best = self.candidates.iter().min_by(|a, b| a.order(b)).map(|c| TokenId(c.id));
-            return best.ok_or(SamplerError::Empty { n_logits: logits.len() });
-        }
-        self.candidates.retain(|c| c.logit > f64::NEG_INFINITY);
-        Ok(self.draw())
+        let ranks = Ranks::of(logits, maxima)?;
+        let is_greedy = options.temperature == 0.0;
+        let token =
+            if is_greedy { ranks.likeliest() } else { draw(options, ranks, leaders, random) };
+        Ok(TokenId(token))
     }
+}
 
-    /// Each token of the history once, however often it occurs there.
-    fn penalise(&mut self, logits: &[f32], history: &[TokenId]) {
-        let penalty = f64::from(self.options.repeat_penalty);
-        if penalty == 1.0 {
-            return;
-        }
-        let window = self.options.repeat_window.unwrap_or(history.len()).min(history.len());
-        for id in &history[history.len() - window..] {
-            let Some(candidate) = self.candidates.get_mut(id.0 as usize) else { continue };
-            let logit = f64::from(logits[id.0 as usize]);
-            candidate.logit = if logit > 0.0 { logit / penalty } else { logit * penalty };
-        }
+/// Each token of the history once, however often it occurs there.
+fn penalise(
+    options: &SamplerOptions,
+    logits: &[f32],
+    history: &[TokenId],
+    penalised: &mut Vec<f32>,
+) {
+    let penalty = options.repeat_penalty;
+    let window = options.repeat_window.unwrap_or(history.len()).min(history.len());
+    penalised.clear();
+    penalised.extend_from_slice(logits);
+    for id in &history[history.len() - window..] {
+        let Some(logit) = logits.get(id.0 as usize).filter(|it| it.is_finite()) else { continue };
+        let changed = if *logit > 0.0 { logit / penalty } else { logit * penalty };
+        penalised[id.0 as usize] = changed.clamp(f32::MIN, f32::MAX);
     }
+}
 
-    fn draw(&mut self) -> TokenId {
-        let options = &self.options;
-        let candidates = &mut self.candidates;
-        let n_kept = match options.top_k {
-            0 => candidates.len(),
-            k => k.min(candidates.len()),
+fn draw(
+    options: &SamplerOptions,
+    ranks: Ranks<'_>,
+    leaders: &mut Vec<Candidate>,
+    random: &mut Xoshiro256,
+) -> u32 {
+    let SamplerOptions { temperature, top_k, top_p, min_p, .. } = *options;
+    let weights = Weights::new(ranks.max(), temperature);
+    let least = f64::from(min_p); // the highest weight is exp(0) = 1
+    let takes_all = top_p == 1.0 && min_p == 0.0;
+    let share = random.next_unit();
+    if top_k == 0 && takes_all {
+        return weights.choose_of_all(ranks.logits, share);
+    }
+    let n_logits = ranks.logits.len();
+    let mut n = if top_k == 0 { NUCLEUS.0 } else { top_k }.min(n_logits);
+    let all = (top_k == 0).then(|| weights.total(ranks.logits));
+    loop {
+        ranks.lead(n, leaders);
+        let total = all.unwrap_or_else(|| weights.total_of(leaders));
+        let kept = match takes_all {
+            true => None,
+            false => weights.nucleus(leaders, total * f64::from(top_p), least),
         };
-        let max = candidates.iter().map(|c| c.logit).fold(f64::NEG_INFINITY, f64::max);
-        let temperature = f64::from(options.temperature);
-        let weight = |c: &Candidate| exp((c.logit - max) / temperature);
-        // All tokens count: their sum runs by ascending id. Only then are the leaders sorted.
-        let total: f64 = candidates.iter().map(weight).sum();
-        let total = if n_kept < candidates.len() {
-            sort_leaders(candidates, n_kept);
-            candidates.truncate(n_kept);
-            candidates.iter().map(weight).sum()
-        } else {
-            total
-        };
-        let least = f64::from(options.min_p); // the highest weight is exp(0) = 1
-        let (n_left, sum) = if options.top_p == 1.0 && least == 0.0 {
-            (candidates.len(), total)
-        } else {
-            nucleus(candidates, weight, total * f64::from(options.top_p), least)
-        };
-        let target = self.random.next_unit() * sum;
-        let mut reached = 0.0;
-        let chosen = candidates[..n_left].iter().find(|c| {
-            reached += weight(c);
-            reached > target
-        });
-        TokenId(chosen.unwrap_or(&candidates[n_left - 1]).id)
-    }
-}
-
-impl Candidate {
-    /// The highest logit first, the lowest id among equals.
-    fn order(&self, other: &Self) -> Ordering {
-        other.logit.total_cmp(&self.logit).then(self.id.cmp(&other.id))
-    }
-}
-
-/// Moves the `n` first candidates to the front, in order.
-fn sort_leaders(candidates: &mut [Candidate], n: usize) {
-    if n < candidates.len() {
-        candidates.select_nth_unstable_by(n, Candidate::order);
-    }
-    candidates[..n].sort_unstable_by(Candidate::order);
-}
-
-/// How many leading candidates pass top-p (their weights first reach `wanted`) and min-p (none
-/// weighs less than `least`), and the sum of their weights. Sorts as many as it looks at.
-fn nucleus(
-    candidates: &mut [Candidate],
-    weight: impl Fn(&Candidate) -> f64,
-    wanted: f64,
-    least: f64,
-) -> (usize, f64) {
-    let mut n_sorted = 0;
-    let mut sum = 0.0;
-    for i in 0..candidates.len() {
-        if i == n_sorted {
-            n_sorted = (n_sorted * 8).max(256).min(candidates.len());
-            sort_leaders(&mut candidates[i..], n_sorted - i);
+        if kept.is_none() && top_k == 0 && leaders.len() == n && n < n_logits {
+            n = (n * NUCLEUS.1).min(n_logits);
+            continue;
         }
-        let w = weight(&candidates[i]);
-        if i > 0 && (w < least || sum >= wanted) {
-            return (i, sum);
-        }
-        sum += w;
+        let (n_kept, sum) = kept.unwrap_or_else(|| (leaders.len(), weights.total_of(leaders)));
+        return weights.choose(&leaders[..n_kept], share * sum);
     }
-    (candidates.len(), sum)
-}
-
-fn check(logits: &[f32]) -> Result<(), SamplerError> {
-    let is_bad = |x: &f32| x.is_nan() || *x == f32::INFINITY;
-    if let Some(token) = logits.iter().position(is_bad) {
-        return Err(SamplerError::Logit { token, value: logits[token] });
-    }
-    if logits.iter().all(|&x| x == f32::NEG_INFINITY) {
-        return Err(SamplerError::Empty { n_logits: logits.len() });
-    }
-    Ok(())
 }
 
 /// The `n` likeliest tokens with the natural logarithms of their probabilities, by the bare
 /// logits, likeliest first. Fails on damaged logits.
 pub fn logprobs(logits: &[f32], n: usize) -> Result<Vec<(TokenId, f32)>, SamplerError> {
-    check(logits)?;
-    let log_sum = log_sum_exp(logits);
-    let all = logits.iter().enumerate();
-    let mut candidates: Vec<_> =
-        all.map(|(id, &x)| Candidate { id: id as u32, logit: f64::from(x) }).collect();
-    let n = n.min(candidates.len());
-    sort_leaders(&mut candidates, n);
-    Ok(candidates[..n].iter().map(|c| (TokenId(c.id), (c.logit - log_sum) as f32)).collect())
+    let mut leaders = Vec::new();
+    let mut maxima = Vec::new();
+    let ranks = Ranks::of(logits, &mut maxima)?;
+    ranks.lead(n, &mut leaders);
+    let log_sum = log_sum_exp(ranks);
+    let of = |it: &Candidate| (TokenId(it.id), (f64::from(it.logit) - log_sum) as f32);
+    Ok(leaders.iter().map(of).collect())
 }
 
 /// The natural logarithm of one token's probability, by the bare logits. Fails on damaged
 /// logits; the token must be in the vocabulary.
 pub fn logprob(logits: &[f32], token: TokenId) -> Result<f32, SamplerError> {
-    check(logits)?;
-    Ok((f64::from(logits[token.0 as usize]) - log_sum_exp(logits)) as f32)
+    let log_sum = log_sum_exp(Ranks::of(logits, &mut Vec::new())?);
+    Ok((f64::from(logits[token.0 as usize]) - log_sum) as f32)
 }
 
-fn log_sum_exp(logits: &[f32]) -> f64 {
-    let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-    max + ln(logits.iter().map(|&x| exp(f64::from(x) - max)).sum())
+fn log_sum_exp(ranks: Ranks<'_>) -> f64 {
+    f64::from(ranks.max()) + ln(Weights::new(ranks.max(), 1.0).total(ranks.logits))
 }
 
 /// xoshiro256++ 1.0 by Blackman and Vigna, seeded by splitmix64 as its authors advise.

@@ -85,6 +85,29 @@ fn shares_follow_the_probabilities() {
 }
 
 #[test]
+fn all_of_a_long_vocabulary_may_be_drawn() {
+    // Far apart, with what may not be drawn between and behind them.
+    let mut logits = vec![f32::NEG_INFINITY; 3000];
+    for (id, p) in [(0, 0.125f32), (700, 0.25), (2400, 0.625)] {
+        logits[id] = p.ln();
+    }
+    let shares = shares(warm(), &logits, 20_000);
+    assert_eq!(shares.len(), 3, "{shares:?}");
+    for (id, p) in [(0, 0.125), (700, 0.25), (2400, 0.625)] {
+        assert!((shares[&id] - p).abs() < 0.0175, "{shares:?}");
+    }
+}
+
+#[test]
+fn the_least_temperature_takes_the_highest() {
+    let logits: Vec<f32> = (0..3000u16).map(|i| f32::from(i % 1999)).collect();
+    for temperature in [f32::from_bits(1), 1e-30, 1e-3] {
+        let mut sampler = sampler(SamplerOptions { temperature, ..warm() });
+        assert_eq!(sampler.sample(&logits, &[]), Ok(TokenId(1998)), "{temperature:e}");
+    }
+}
+
+#[test]
 fn each_filter_keeps_what_it_says() {
     let logits = [0.5f32, 0.25, 0.15, 0.1].map(f32::ln);
     for (options, want) in [
@@ -134,7 +157,7 @@ const GOLDEN: [u32; 8] = [502, 393, 439, 917, 876, 281, 838, 483];
 #[test]
 fn logprobs_are_sorted_and_add_up() {
     let top = logprobs(&[1.0, 3.0, 2.0, f32::NEG_INFINITY], 9).unwrap();
-    assert_eq!(top.iter().map(|t| t.0.0).collect::<Vec<_>>(), [1, 2, 0, 3]);
+    assert_eq!(top.iter().map(|t| t.0.0).collect::<Vec<_>>(), [1, 2, 0]);
     let sum: f64 = top.iter().map(|t| f64::from(t.1).exp()).sum();
     assert!((sum - 1.0).abs() < 1e-6, "{top:?}");
     assert_eq!(

@@ -69,8 +69,7 @@ pub fn eval_together(parts: &mut [Part<'_>]) -> Result<Vec<Option<Logits>>, Engi
     let rows: Vec<usize> = wanted.map(|(_, span)| span.rows.end - 1).collect();
     let mut logits = Vec::with_capacity(rows.len());
     for rows in rows.chunks(LOGIT_ROWS) {
-        let all = core.logits(rows)?;
-        logits.extend(all.chunks_exact(engine.shape().vocab).map(|it| Logits(it.to_vec())));
+        logits.extend(Logits::of_rows(core.logits(rows)?, engine.shape().vocab));
     }
     let mut logits = logits.into_iter();
     let mut results = Vec::with_capacity(parts.len());

@@ -1,0 +1,115 @@
+//! What logits weigh in a draw.
+
+use super::math::{exp, exp_f32};
+use super::ranks::Candidate;
+
+/// Partial sums of a block.
+const LANES: usize = 16;
+
+/// Tokens whose weights are added up before others come.
+const BLOCK: usize = 512;
+
+/// Weighs logits: `exp((logit - max) / temperature)`, so that the highest has 1. Few are
+/// weighed in `f64`, all of a vocabulary in `f32`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Weights {
+    max: f32,
+    /// 1 / temperature.
+    sharpness: f64,
+}
+
+impl Weights {
+    pub(super) fn new(max: f32, temperature: f32) -> Weights {
+        Weights { max, sharpness: 1.0 / f64::from(temperature) }
+    }
+
+    fn of(self, logit: f32) -> f64 {
+        exp((f64::from(logit) - f64::from(self.max)) * self.sharpness)
+    }
+
+    /// Of all tokens.
+    pub(super) fn total(self, logits: &[f32]) -> f64 {
+        logits.chunks(BLOCK).map(|it| self.of_block(it)).sum()
+    }
+
+    /// Of at most [`BLOCK`] tokens.
+    fn of_block(self, block: &[f32]) -> f64 {
+        let sharpness = (self.sharpness as f32).min(f32::MAX);
+        let mut weights = [0.0; BLOCK];
+        for (weight, logit) in weights.iter_mut().zip(block) {
+            *weight = exp_f32((logit - self.max) * sharpness);
+        }
+        let mut sums = [0.0; LANES];
+        for weights in weights.as_chunks::<LANES>().0 {
+            for (sum, weight) in sums.iter_mut().zip(weights) {
+                *sum += weight;
+            }
+        }
+        sums.iter().copied().map(f64::from).sum()
+    }
+
+    /// Of leaders alone.
+    pub(super) fn total_of(self, leaders: &[Candidate]) -> f64 {
+        leaders.iter().map(|it| self.of(it.logit)).sum()
+    }
+
+    /// How many of the leaders pass top-p, as their weights first reach `wanted`, and
+    /// min-p, as none weighs less than `least`, and what these weigh; `None` where that
+    /// does not end with them.
+    pub(super) fn nucleus(
+        self,
+        leaders: &[Candidate],
+        wanted: f64,
+        least: f64,
+    ) -> Option<(usize, f64)> {
+        let mut sum = 0.0;
+        for (i, leader) in leaders.iter().enumerate() {
+            let weight = self.of(leader.logit);
+            if i > 0 && (weight < least || sum >= wanted) {
+                return Some((i, sum));
+            }
+            sum += weight;
+        }
+        None
+    }
+
+    /// The leader at which the weights first exceed `target`.
+    pub(super) fn choose(self, leaders: &[Candidate], target: f64) -> u32 {
+        let mut reached = 0.0;
+        let chosen = leaders.iter().find(|it| {
+            reached += self.of(it.logit);
+            reached > target
+        });
+        // Rounding may leave the last one out of reach.
+        chosen.unwrap_or(&leaders[leaders.len() - 1]).id
+    }
+
+    /// The token of all at which the weights, by ascending id, first exceed this share
+    /// of their sum.
+    pub(super) fn choose_of_all(self, logits: &[f32], share: f64) -> u32 {
+        let sums: Vec<f64> = logits.chunks(BLOCK).map(|it| self.of_block(it)).collect();
+        let target = share * sums.iter().sum::<f64>();
+        let (mut reached, mut block) = (0.0, (0, 0.0));
+        for (nth, sum) in sums.iter().enumerate().filter(|it| *it.1 > 0.0) {
+            block = (nth, reached);
+            reached += sum;
+            if reached > target {
+                break;
+            }
+        }
+        let (nth, mut reached) = block;
+        let first = nth * BLOCK;
+        let mut chosen = first;
+        for (id, logit) in (first..).zip(&logits[first..]).take(BLOCK) {
+            let weight = self.of(*logit);
+            // Rounding may leave a block's last one out of reach.
+            if weight > 0.0 {
+                (reached, chosen) = (reached + weight, id);
+            }
+            if reached > target {
+                break;
+            }
+        }
+        chosen as u32
+    }
+}
