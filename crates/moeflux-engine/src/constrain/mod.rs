@@ -109,14 +109,20 @@ impl Constraint {
     pub fn restrict(&mut self, logits: &mut [f32]) -> Result<(), ConstraintError> {
         let mask = self.0.compute_mask_or_eos();
         let mask = mask.map_err(|err| ConstraintError::Step(one_line(&err)))?;
-        let n = mask.len().min(logits.len());
-        for (i, logit) in logits[..n].iter_mut().enumerate() {
-            if !mask.is_allowed(u32::try_from(i).unwrap_or(u32::MAX)) {
-                *logit = f32::NEG_INFINITY;
+        let (known, others) = logits.split_at_mut(mask.len().min(logits.len()));
+        for (allowed, logits) in mask.as_slice().iter().zip(known.chunks_mut(32)) {
+            match *allowed {
+                u32::MAX => {}
+                0 => logits.fill(f32::NEG_INFINITY),
+                bits => {
+                    let ruled_out = |(i, _): &(usize, _)| (bits >> i) & 1 == 0;
+                    let all = logits.iter_mut().enumerate();
+                    all.filter(ruled_out).for_each(|it| *it.1 = f32::NEG_INFINITY);
+                }
             }
         }
         // A model may have more logits than its tokenizer has tokens.
-        logits[n..].fill(f32::NEG_INFINITY);
+        others.fill(f32::NEG_INFINITY);
         Ok(())
     }
 
