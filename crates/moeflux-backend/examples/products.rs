@@ -1,6 +1,6 @@
 //! How many operations a second products of many rows reach.
 //!
-//! `cargo run --release -p moeflux-backend --example products -- [ISA [ROWS]]`
+//! `cargo run --release -p moeflux-backend --example products -- [ISA [ROWS [DIGITS]]]`
 
 #![expect(clippy::print_stdout, reason = "a report")]
 
@@ -23,6 +23,7 @@ struct Case {
     cols: usize,
     bits: u8,
     x_rows: usize,
+    n_digits: usize,
 }
 
 fn main() {
@@ -30,7 +31,8 @@ fn main() {
         Isa::by_name(&name).unwrap_or_else(|| panic!("this machine has no {name}"))
     });
     let only: Option<usize> = std::env::args().nth(2).map(|it| it.parse().expect("rows"));
-    println!("{isa:?}; 4 bits, groups of {GROUP}, two digits");
+    let n_digits = std::env::args().nth(3).map_or(2, |it| it.parse().expect("digits"));
+    println!("{isa:?}; 4 bits, groups of {GROUP}, digits: {n_digits}");
     let noise = noise(512 << 20);
     for n_threads in [1, 2] {
         let pool = Pool::new(n_threads);
@@ -38,14 +40,16 @@ fn main() {
             if only.is_some_and(|it| it != x_rows) {
                 continue;
             }
-            let dense = Case { n_matrices: 1, rows: 8192, cols: 2048, bits: 4, x_rows };
+            let dense = Case { n_matrices: 1, rows: 8192, cols: 2048, bits: 4, x_rows, n_digits };
             print!(
                 "{n_threads} threads, {x_rows:4} rows: dense {:7.1} GOP/s",
                 run(&pool, isa, &dense, &noise)
             );
             if x_rows <= 128 {
-                let experts = Case { n_matrices: 128, rows: 1024, cols: 2048, bits: 4, x_rows };
-                let down = Case { n_matrices: 128, rows: 2048, cols: 512, bits: 4, x_rows };
+                let experts =
+                    Case { n_matrices: 128, rows: 1024, cols: 2048, bits: 4, x_rows, n_digits };
+                let down =
+                    Case { n_matrices: 128, rows: 2048, cols: 512, bits: 4, x_rows, n_digits };
                 print!(", gate and up of 128 {:7.1}", run(&pool, isa, &experts, &noise));
                 print!(", down {:7.1}", run(&pool, isa, &down, &noise));
             }
@@ -66,7 +70,7 @@ fn noise(n: usize) -> HostBuf {
 }
 
 fn run(pool: &Pool, isa: Isa, case: &Case, noise: &[u8]) -> f64 {
-    let Case { n_matrices, rows, cols, bits, x_rows } = *case;
+    let Case { n_matrices, rows, cols, bits, x_rows, n_digits } = *case;
     let affine = Affine { bits, group_size: GROUP, params: Float::BF16 };
     let format = MatrixFormat::Affine(affine);
     let n_x = n_matrices * x_rows;
@@ -75,7 +79,7 @@ fn run(pool: &Pool, isa: Isa, case: &Case, noise: &[u8]) -> f64 {
     quantised.quantise(
         pool,
         isa,
-        Rounding { x: &x, stride: cols, n_rows: n_x, cols, group_size: GROUP, n_digits: 2 },
+        Rounding { x: &x, stride: cols, n_rows: n_x, cols, group_size: GROUP, n_digits },
     );
     let mut out = HostBuf::zeroed(n_x * rows * 4);
     let shared = SharedMut::new(bytemuck::cast_slice_mut(&mut out));

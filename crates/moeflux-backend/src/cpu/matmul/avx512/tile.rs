@@ -24,9 +24,9 @@ pub(in crate::cpu::matmul) const PANEL_ROWS: usize = TILES * ROWS;
 const BLOCK_COLS: usize = 4096;
 /// Columns of a line.
 const LINE_COLS: usize = 4;
-/// Rows of activations that are multiplied together: with two digits and three
-/// tiles, their sums take 24 of 32 registers.
-const X_ROWS: usize = 2;
+/// Digits of rows of activations that are multiplied together: with three tiles, their
+/// sums and those of outputs take at most 24 of 32 registers.
+const X_DIGITS: usize = 4;
 /// Activations of one pass, for which a panel is unpacked once: all threads read
 /// them from the third cache.
 const PASS_BYTES: usize = 2 << 20;
@@ -63,7 +63,7 @@ pub(super) fn integer_rows<const BITS: usize, const GROUP: usize>(
     scratch.weights.resize(PANEL_ROWS * BLOCK_COLS / size_of::<Lanes>(), Lanes::ZERO);
     let n = product.x_rows.len();
     let per_pass = PASS_BYTES / (product.weight.cols * product.x.n_digits());
-    let per_pass = per_pass.max(1).next_multiple_of(X_ROWS);
+    let per_pass = per_pass.max(1).next_multiple_of(X_DIGITS);
     for first in (0..n).step_by(per_pass) {
         let x_rows = first..n.min(first + per_pass);
         let mut left = rows.clone();
@@ -107,11 +107,12 @@ impl Panel<'_> {
         let n_tiles = self.rows.len().div_ceil(ROWS);
         let cols = self.product.weight.cols;
         params.fill(self.product, self.rows.clone());
-        let n_sums = self.x_rows.len().next_multiple_of(X_ROWS) * n_tiles;
+        let n_sums = self.x_rows.len() * n_tiles;
         if sums.len() < n_sums {
             sums.resize(n_sums, Sums { acc: Lanes::ZERO, off: Lanes::ZERO });
         }
-        let n_times = self.x_rows.len().div_ceil(X_ROWS) * self.product.n_groups();
+        let most = X_DIGITS / self.product.x.n_digits();
+        let n_times = self.x_rows.len().div_ceil(most) * self.product.n_groups();
         let mut ahead = self.product.upcoming(&self.rows, PANEL_ROWS, self.is_last);
         ahead.divide(n_times);
         for col in (0..cols).step_by(BLOCK_COLS) {
@@ -123,10 +124,14 @@ impl Panel<'_> {
                 unpack_tile::<BITS>(self.product, rows, cols.clone(), out);
             }
             let block = Block { panel: self, weights: &weights[..n_tiles * n_lines], params, cols };
-            let sums = sums.chunks_exact_mut(X_ROWS * n_tiles);
-            for (first, sums) in self.x_rows.clone().step_by(X_ROWS).zip(sums) {
-                let x_rows = first..self.x_rows.end.min(first + X_ROWS);
-                block.add::<GROUP>(x_rows, sums, &mut ahead, out);
+            let mut left = self.x_rows.clone();
+            let mut sums = &mut sums[..n_sums];
+            while !left.is_empty() {
+                // Four, two or one.
+                let n = 1 << left.len().min(most).ilog2();
+                let (now, behind) = sums.split_at_mut(n * n_tiles);
+                block.add::<GROUP>(left.start..left.start + n, now, &mut ahead, out);
+                (left.start, sums) = (left.start + n, behind);
             }
         }
     }
@@ -174,9 +179,12 @@ impl Block<'_> {
             (1, 1, 1) => self.multiply::<LINES, 1, 1, 1, 4>(x_rows, sums, ahead, out),
             (1, 2, 1) => self.multiply::<LINES, 1, 1, 2, 4>(x_rows, sums, ahead, out),
             (1, _, 1) => self.multiply::<LINES, 1, 1, 3, 4>(x_rows, sums, ahead, out),
-            (_, 1, 1) => self.multiply::<LINES, 1, 2, 1, 4>(x_rows, sums, ahead, out),
-            (_, 2, 1) => self.multiply::<LINES, 1, 2, 2, 2>(x_rows, sums, ahead, out),
-            (_, _, 1) => self.multiply::<LINES, 1, 2, 3, 2>(x_rows, sums, ahead, out),
+            (2, 1, 1) => self.multiply::<LINES, 1, 2, 1, 4>(x_rows, sums, ahead, out),
+            (2, 2, 1) => self.multiply::<LINES, 1, 2, 2, 2>(x_rows, sums, ahead, out),
+            (2, _, 1) => self.multiply::<LINES, 1, 2, 3, 2>(x_rows, sums, ahead, out),
+            (_, 1, 1) => self.multiply::<LINES, 1, 4, 1, 2>(x_rows, sums, ahead, out),
+            (_, 2, 1) => self.multiply::<LINES, 1, 4, 2, 1>(x_rows, sums, ahead, out),
+            (_, _, 1) => self.multiply::<LINES, 1, 4, 3, 1>(x_rows, sums, ahead, out),
             (1, 1, _) => self.multiply::<LINES, 2, 1, 1, 4>(x_rows, sums, ahead, out),
             (1, 2, _) => self.multiply::<LINES, 2, 1, 2, 2>(x_rows, sums, ahead, out),
             (1, _, _) => self.multiply::<LINES, 2, 1, 3, 2>(x_rows, sums, ahead, out),
@@ -223,13 +231,12 @@ impl Block<'_> {
         }
         let (sums, _) = sums.as_chunks_mut::<N>();
         let sums = &mut sums[..X];
+        let off = offsets(sums, &tiles, &x, n_groups, first_group == 0);
         let mut acc = [[_mm512_setzero_ps(); N]; X];
-        let mut off = acc;
         if first_group > 0 {
             for i in 0..X {
                 for t in 0..N {
-                    (acc[i][t], off[i][t]) =
-                        (load_floats(&sums[i][t].acc.0), load_floats(&sums[i][t].off.0));
+                    acc[i][t] = load_floats(&sums[i][t].acc.0);
                 }
             }
         }
@@ -237,12 +244,10 @@ impl Block<'_> {
             let dots = dots::<LINES, DIGITS, X, N, PARTS>(&tiles, &x, g);
             ahead.ask();
             for t in 0..N {
-                let (scale, bias) =
-                    (load_floats(&tiles[t].scales[g].0), load_floats(&tiles[t].biases[g].0));
+                let scale = load_floats(&tiles[t].scales[g].0);
                 for i in 0..X {
                     let scale = _mm512_mul_ps(scale, _mm512_set1_ps(x[i].s[g]));
                     acc[i][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dots[i][t]), scale, acc[i][t]);
-                    off[i][t] = _mm512_fmadd_ps(bias, _mm512_set1_ps(x[i].st[g]), off[i][t]);
                 }
             }
         }
@@ -294,6 +299,36 @@ struct Tile<'a, const LINES: usize> {
 
 impl<const LINES: usize> Tile<'_, LINES> {
     const NONE: Self = Tile { lines: &[], scales: &[], biases: &[] };
+}
+
+/// What biases add to so many groups, on top of what lies in `sums` unless these are the
+/// first: sums of their own, so that products have the registers.
+#[inline]
+#[target_feature(enable = "avx512f,fma")]
+fn offsets<const LINES: usize, const DIGITS: usize, const X: usize, const N: usize>(
+    sums: &[[Sums; N]],
+    tiles: &[Tile<'_, LINES>; N],
+    x: &[Input<'_, DIGITS>; X],
+    n_groups: usize,
+    are_first: bool,
+) -> [[__m512; N]; X] {
+    let mut off = [[_mm512_setzero_ps(); N]; X];
+    if !are_first {
+        for i in 0..X {
+            for t in 0..N {
+                off[i][t] = load_floats(&sums[i][t].off.0);
+            }
+        }
+    }
+    for g in 0..n_groups {
+        for t in 0..N {
+            let bias = load_floats(&tiles[t].biases[g].0);
+            for i in 0..X {
+                off[i][t] = _mm512_fmadd_ps(bias, _mm512_set1_ps(x[i].st[g]), off[i][t]);
+            }
+        }
+    }
+    off
 }
 
 /// Lines of a round of the innermost loop.
