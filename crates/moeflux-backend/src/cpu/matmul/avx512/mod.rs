@@ -30,7 +30,7 @@ pub(super) use unpack::unpack_row;
 const ROWS: usize = 16;
 
 /// From this many rows of activations on, unpacking once pays.
-const TILE_X_ROWS: usize = 3;
+const TILE_X_ROWS: usize = 4;
 
 /// Calls `$kernel::<BITS, GROUP>` for the format of the matrix.
 macro_rules! for_format {
