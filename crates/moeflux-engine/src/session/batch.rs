@@ -69,7 +69,10 @@ pub fn eval_together(parts: &mut [Part<'_>]) -> Result<Vec<Option<Logits>>, Engi
     let rows: Vec<usize> = wanted.map(|(_, span)| span.rows.end - 1).collect();
     let mut logits = Vec::with_capacity(rows.len());
     for rows in rows.chunks(LOGIT_ROWS) {
-        logits.extend(Logits::of_rows(core.logits(rows)?, engine.shape().vocab));
+        let (mut all, vocab) = (core.logits(rows)?, engine.shape().vocab);
+        let others: Vec<_> = all.chunks_exact(vocab).skip(1).map(<[f32]>::to_vec).collect();
+        all.truncate(vocab);
+        logits.extend([all].into_iter().chain(others).map(Logits));
     }
     let mut logits = logits.into_iter();
     let mut results = Vec::with_capacity(parts.len());

@@ -1,7 +1,6 @@
 //! Evaluating tokens, chunk by chunk.
 
-use std::ops::{Deref, Range};
-use std::sync::Arc;
+use std::ops::Deref;
 
 use moeflux_core::TokenId;
 
@@ -17,38 +16,14 @@ pub(super) const LOGIT_ROWS: usize = 16;
 const PASSING_TOKENS: usize = 4096;
 
 /// One score for every entry of the vocabulary.
-#[derive(Clone, Debug)]
-pub struct Logits {
-    /// Those of rows that were read back together.
-    all: Arc<Vec<f32>>,
-    own: Range<usize>,
-}
-
-impl Logits {
-    /// Of rows of `vocab` floats each.
-    pub(super) fn of_rows(all: Vec<f32>, vocab: usize) -> impl Iterator<Item = Logits> {
-        let n_rows = all.len() / vocab;
-        let all = Arc::new(all);
-        (0..n_rows).map(move |row| Logits { all: all.clone(), own: row * vocab..(row + 1) * vocab })
-    }
-
-    pub(super) fn of_row(all: Vec<f32>) -> Logits {
-        let own = 0..all.len();
-        Logits { all: Arc::new(all), own }
-    }
-}
-
-impl PartialEq for Logits {
-    fn eq(&self, other: &Self) -> bool {
-        **self == **other
-    }
-}
+#[derive(Clone, Debug, PartialEq)]
+pub struct Logits(pub(super) Vec<f32>);
 
 impl Deref for Logits {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
-        &self.all[self.own.clone()]
+        &self.0
     }
 }
 
@@ -109,7 +84,7 @@ impl Session {
         self.advance(&[token], &[], &mut |core, _, _| {
             next = Some(match core.likeliest(0)? {
                 Some(token) => Next::Likeliest(token),
-                None => Next::Logits(Logits::of_row(core.logits(&[0])?)),
+                None => Next::Logits(Logits(core.logits(&[0])?)),
             });
             Ok(())
         })?;
@@ -158,7 +133,7 @@ impl Session {
             }
             Ok(())
         })?;
-        Ok(Logits::of_row(last))
+        Ok(Logits(last))
     }
 
     /// Checks tokens that are to follow position `start`.
