@@ -121,7 +121,7 @@ pub(crate) struct ModelArgs {
 enum Rounding {
     /// Next to nothing is lost
     Int16,
-    /// Half the arithmetic
+    /// Half the arithmetic, but with AVX2 and AVX-VNNI
     Int8,
 }
 

@@ -38,7 +38,7 @@ pub enum Activations {
     /// lost, and nothing takes longer while memory or the drive is the limit.
     #[default]
     Int16,
-    /// Rounded to eight bits: half the arithmetic.
+    /// Rounded to eight bits: half the arithmetic, but for AVX2 and AVX-VNNI.
     Int8,
 }
 

@@ -199,7 +199,7 @@ fn draw(
 }
 
 /// The `n` likeliest tokens with the natural logarithms of their probabilities, by the bare
-/// logits, likeliest first. Fails on damaged logits.
+/// logits, likeliest first; fewer where others are impossible. Fails on damaged logits.
 pub fn logprobs(logits: &[f32], n: usize) -> Result<Vec<(TokenId, f32)>, SamplerError> {
     let mut leaders = Vec::new();
     let mut maxima = Vec::new();

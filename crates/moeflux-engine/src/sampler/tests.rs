@@ -181,13 +181,16 @@ fn allowed(options: &SamplerOptions, logits: &[f32]) -> Vec<u32> {
     }
     let max = all[0].1;
     let total: f64 = all.iter().map(|c| (c.1 - max).exp()).sum();
+    // All of the vocabulary is weighed in `f32`: an exponent below ln 700 has three roundings of
+    // 2^-24 of it (1.2e-6), its power errs by 2^-22, and 32 additions by 2^-24 each (1.9e-6).
+    let slack = if options.top_k == 0 { 4e-6 } else { 1e-9 };
     let mut sum = 0.0;
     let mut ids = Vec::new();
     for (id, logit) in all {
         let p = (logit - max).exp();
         // Some slack: a share that meets the limit exactly may fall on either side.
         if !ids.is_empty()
-            && (sum >= total * (f64::from(options.top_p) + 1e-9)
+            && (sum >= total * (f64::from(options.top_p) + slack)
                 || p < f64::from(options.min_p) * (1.0 - 1e-9))
         {
             break;
