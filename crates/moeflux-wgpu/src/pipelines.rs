@@ -11,7 +11,7 @@ use wgpu::{
     ShaderStages,
 };
 
-use crate::shader::{Shader, Variant};
+use crate::shader::Variant;
 
 /// A kernel ready to run.
 #[derive(Debug)]
@@ -82,8 +82,7 @@ fn compile(device: &Device, lanes: u32, variant: Variant, id: u32) -> Pipeline {
         module: &module,
         entry_point: Some("main"),
         compilation_options: PipelineCompilationOptions {
-            // Its tiles are written before they are read.
-            zero_initialize_workgroup_memory: variant.shader != Shader::MatmulHalves,
+            zero_initialize_workgroup_memory: !variant.shader.writes_first(),
             ..PipelineCompilationOptions::default()
         },
         cache: None,

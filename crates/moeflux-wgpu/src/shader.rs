@@ -23,6 +23,8 @@ pub(crate) enum Shader {
     Matvec,
     /// The same of experts that the device chose.
     MatvecChosen,
+    /// The same of activations that it computes itself.
+    MatvecActivates,
     /// The same of inputs of which some are rounded.
     MatvecBoth,
     Matmul,
@@ -61,7 +63,7 @@ pub(crate) enum Shader {
 }
 
 /// How many constants a kernel may have.
-pub(crate) const MAX_CONSTS: usize = 14;
+pub(crate) const MAX_CONSTS: usize = 21;
 
 /// A kernel with its constants, in the order of [`Shader::consts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,11 +74,35 @@ pub(crate) struct Variant {
 
 const MULTIPLY: &str = include_str!("shaders/multiply.wgsl");
 const ROUNDED: &str = include_str!("shaders/rounded.wgsl");
+const ACTIVATION: &str = include_str!("shaders/activation.wgsl");
+const PRELUDE: &str = include_str!("shaders/prelude.wgsl");
 
 /// Constants of the matrix-vector kernels.
 const MATVEC: [&str; 11] = [
     "DIGITS", "FMA", "ALIGNED", "VLANES", "LANES", "ROWS", "X_ROWS", "DEPTH", "THREADS", "ONCE",
     "PACKED",
+];
+
+/// Constants of those that compute their activations.
+const MATVEC_ACTIVATES: [&str; 18] = [
+    "DIGITS",
+    "FMA",
+    "ALIGNED",
+    "VLANES",
+    "LANES",
+    "ROWS",
+    "X_ROWS",
+    "DEPTH",
+    "THREADS",
+    "ONCE",
+    "PACKED",
+    "GROUP",
+    "ORDER",
+    "FLOAT",
+    "COLS",
+    "CLAMPED",
+    "BIASED",
+    "ALTERNATES",
 ];
 
 /// Constants of a delta net in one kernel.
@@ -162,6 +188,7 @@ impl Shader {
             }
             Shader::Matvec => facts!("matvec", Weights, "rrrrrw", &MATVEC),
             Shader::MatvecChosen => facts!("matvec", Weights, "rrrrrwrr", &MATVEC),
+            Shader::MatvecActivates => facts!("matvec", Weights, "rrrrrwrrr", &MATVEC_ACTIVATES),
             Shader::MatvecBoth => facts!("matvec", Weights, "rrrrrwr", &MATVEC),
             Shader::Matmul => facts!("matmul", Weights, "rrrw", &[]),
             Shader::Halves => facts!("halves", Nothing, "rww", &["GROUP", "PARTS"]),
@@ -247,6 +274,11 @@ impl Shader {
         self.facts().bindings
     }
 
+    /// Whether it writes all memory of its workgroups before it reads that.
+    pub(crate) fn writes_first(self) -> bool {
+        matches!(self, Shader::MatmulHalves | Shader::MatvecActivates)
+    }
+
     /// What `total.wgsl` sums, if the kernel does: the values' type, and the
     /// constant that says how many.
     fn summed(self) -> Option<(&'static str, &'static str)> {
@@ -311,10 +343,14 @@ impl Variant {
         }
         match self.shader {
             Shader::MatvecChosen | Shader::FetchChosen => consts.push(("CHOSEN", 1)),
+            Shader::MatvecActivates => {
+                let steps = value("COLS", &consts).div_ceil(4 * value("THREADS", &consts));
+                consts.extend([("CHOSEN", 1), ("ACTIVATES", 1), ("STEPS", steps)]);
+            }
             Shader::MatvecBoth => consts.push(("BOTH", 1)),
             _ => {}
         }
-        for name in ["DIGITS", "CHOSEN", "BOTH", "SUM", "TAPS"] {
+        for name in ["DIGITS", "CHOSEN", "ACTIVATES", "BOTH", "SUM", "TAPS"] {
             if consts.iter().all(|it| it.0 != name) {
                 consts.push((name, 0));
             }
@@ -346,6 +382,13 @@ impl Variant {
                 text.push_str(&preprocess(ROUNDED, &consts));
                 text.push_str(&preprocess(include_str!("shaders/quads.wgsl"), &consts));
             }
+        }
+        if self.shader == Shader::MatvecActivates {
+            text.push_str(&preprocess(ROUNDED, &consts));
+            text.push_str(&preprocess(PRELUDE, &consts));
+        }
+        if consts.iter().any(|it| it.0 == "ALTERNATES") {
+            text.push_str(&preprocess(ACTIVATION, &consts));
         }
         // Extensions are enabled before anything else.
         let mut own = preprocess(facts.source, &consts);

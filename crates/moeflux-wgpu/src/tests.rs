@@ -1,6 +1,7 @@
 //! Every op against the specification, and every kernel against the compilers
 //! that the machine at hand does not have.
 
+mod activation;
 mod ahead;
 mod attention;
 mod decoding;

@@ -9,8 +9,9 @@
 
 use moeflux_backend::{Experts, RoutedExperts};
 
+use super::activation::Between;
 use super::held::add_down_biases;
-use super::moe::{Part, Sum, activate, add_up, first_products, phase};
+use super::moe::{Part, Sum, add_up, first_products, phase};
 use super::products::{FEW_ROWS, Kernel, Placed, Source, halves, is_in_halves, layout, tile_rows};
 use super::rounding::digits;
 use super::{ELEMENTS, word};
@@ -85,8 +86,8 @@ pub(super) fn routed_experts(
             part.multiply(b, experts, &set, &way);
         }
         let experts_at = word(2 * n_experts + n + first);
-        let of_rows = (grouped.clone(), experts_at, n_places);
-        activate(b, &layer.layout, experts, of_rows, (&gate_up, &activated), None);
+        let between = Between::of(b, &layer.layout, experts, &gate_up);
+        between.run(b, (&grouped, experts_at, n_places), &activated, None);
         let down = &layer.layout.down;
         let source = Source {
             mem: activated,

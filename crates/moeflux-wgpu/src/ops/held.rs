@@ -11,8 +11,9 @@ use std::sync::Arc;
 use moeflux_backend::{Activation, Experts, RoutedExperts, SharedExpert};
 use moeflux_core::MatrixLayout;
 
+use super::activation::{Between, is_within, rounding_of_down};
 use super::admit::admit;
-use super::moe::{Sum, activate, add_up, choose, first_products, phase, rounding_of_down};
+use super::moe::{Sum, add_up, choose, first_products, phase};
 use super::products::{Chosen, Job, List, Products, RoundedBefore, Source, holds_rows, run};
 use super::rounding::digits;
 use super::{ELEMENTS, grouped, word};
@@ -60,10 +61,10 @@ pub(crate) fn routed_experts(b: &mut Wgpu, rows: usize, op: RoutedExperts) {
     }
     let layout = Arc::clone(&layer.layout);
     let choices = Choices { n: rows * top_k, top_k, n_shared: if goes_along { rows } else { 0 } };
-    let chosen = Chosen { ids: &ids, layer: &layer, n: choices.len(), n_chosen: choices.n };
+    let (n_chosen, between) = (choices.n, None);
+    let mut chosen = Chosen { ids: &ids, layer: &layer, n: choices.len(), n_chosen, between };
     let (n, intermediate) = (choices.len(), layout.intermediate());
     let gate_up = b.scratch.gate_up.words(&mut b.encoder, n * 2 * intermediate);
-    let activated = b.scratch.activated.words(&mut b.encoder, n * intermediate);
     let source = Source::of(b, x, rows);
     let lists: Vec<List> =
         (0..n).map(|nth| vec![(choices.row(nth), nth * 2 * intermediate)]).collect();
@@ -79,9 +80,17 @@ pub(crate) fn routed_experts(b: &mut Wgpu, rows: usize, op: RoutedExperts) {
         run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen });
     }
     let experts = Experts { out: slots, x, inputs, activation, biases, calls: &[] };
-    let rounding = rounding_of_down(b, &layout, experts, n);
-    let of_rows = (ids.clone(), 0, n);
-    let rounded = activate(b, &layout, experts, of_rows, (&gate_up, &activated), rounding);
+    let between = Between::of(b, &layout, experts, &gate_up);
+    let n_jobs = n * layer.buffers.len();
+    let (activated, rounded) = if is_within(b, &layout, experts, n_jobs) {
+        chosen.between = Some(&between);
+        (gate_up.clone(), None)
+    } else {
+        let activated = b.scratch.activated.words(&mut b.encoder, n * intermediate);
+        let rounding = rounding_of_down(b, &layout, experts, n_jobs);
+        let rounded = between.run(b, (&ids, 0, n), &activated, rounding);
+        (activated, rounded)
+    };
     let out = match goes_along {
         true => (b.scratch.outputs.words(&mut b.encoder, n * acc.len), acc.len),
         false => (b.written(slots).mem, b.buf(slots).width),

@@ -1,5 +1,6 @@
 //! The ops, one file for those that share kernels.
 
+mod activation;
 mod admit;
 mod attention;
 mod elementwise;

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Activation, Buf, Cols, Combine, DeviceError, ExpertRow, Experts, HeldExperts, Route, Routing,
-    Scoring, Shared,
+    Buf, Cols, Combine, DeviceError, ExpertRow, Experts, HeldExperts, Route, Routing, Scoring,
+    Shared,
 };
 use moeflux_core::quant::MatrixFormat;
 use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, GateUp, MatrixLayout};
 
+use super::activation::{Between, rounding_of_down};
 use super::in_place;
-use super::products::{self, Job, List, Products, RoundedBefore, Source, holds_rows, run};
-use super::rounding::{Digits, Rounded, digits, rounded_form, unkept};
+use super::products::{Job, List, Products, RoundedBefore, Source, holds_rows, run};
+use super::rounding::digits;
 use super::sums::{self, Summands};
 use super::{ELEMENTS, word};
 use crate::arena::{Decoder, Place};
@@ -250,10 +251,11 @@ impl<'a> Group<'a> {
         let activated = b.scratch.activated.words(&mut b.encoder, n * intermediate);
         self.gate_and_up(b, &gate_up);
         let experts = b.encoder.list(&self.experts);
-        let of_rows = (b.encoder.arena(), experts, n);
+        let arena = b.encoder.arena();
         let are_few = self.calls.iter().all(|it| holds_rows(it.1.len()));
         let rounding = are_few.then(|| rounding_of_down(b, self.layout, self.op, n)).flatten();
-        let rounded = activate(b, self.layout, self.op, of_rows, (&gate_up, &activated), rounding);
+        let between = Between::of(b, self.layout, self.op, &gate_up);
+        let rounded = between.run(b, (&arena, experts, n), &activated, rounding);
         self.down(b, &activated, rounded);
     }
 
@@ -373,58 +375,6 @@ pub(super) fn first_products(layout: &ExpertLayout) -> Vec<Vec<Part<'_>>> {
         }
         GateUp::Alternating(both) => vec![vec![(both, 0, 0)]],
     }
-}
-
-/// How the third product takes its few inputs, where workgroups of the kernel
-/// before it have whole groups of them.
-pub(super) fn rounding_of_down(
-    b: &Wgpu,
-    layout: &ExpertLayout,
-    op: Experts<'_>,
-    n: usize,
-) -> Option<(Digits, Rounded)> {
-    let down = &layout.down;
-    let decoder = Decoder::new(down.format);
-    let digits = digits(decoder, op.inputs)?;
-    let is_whole = down.cols.is_multiple_of(ELEMENTS) && ELEMENTS.is_multiple_of(digits.group_size);
-    let of = (decoder, Some(digits), down.cols);
-    is_whole.then(|| (digits, rounded_form(products::layout(b, of, (n * down.rows, n), 1))))
-}
-
-/// What stands between the products, for so many rows whose experts lie in a
-/// list; rounded too where that is asked for.
-pub(super) fn activate(
-    b: &mut Wgpu,
-    layout: &ExpertLayout,
-    op: Experts<'_>,
-    (lists, experts, rows): (Mem, u32, usize),
-    (gate_up, activated): (&Mem, &Mem),
-    rounding: Option<(Digits, Rounded)>,
-) -> Option<RoundedBefore> {
-    let intermediate = layout.intermediate();
-    let (clamped, alpha, limit) = match op.activation {
-        Activation::Swiglu => (0, 0.0, 0.0),
-        Activation::ClampedSwiglu { alpha, limit } => (1, alpha, limit),
-    };
-    let alternates = u32::from(matches!(layout.gate_up, GateUp::Alternating(_)));
-    let biases = op.biases.map(|it| (b.vector(it.gate).clone(), b.vector(it.up).clone()));
-    let biased = u32::from(biases.is_some());
-    let (gate, up) = biases.unwrap_or_else(|| (lists.clone(), lists.clone()));
-    let n = rows * intermediate;
-    let params = [word(n), word(intermediate), experts, alpha.to_bits(), limit.to_bits()];
-    let buffers = [gate_up, &lists, &gate, &up, activated];
-    let grid = Grid::Linear(n.div_ceil(ELEMENTS));
-    let Some((digits, form)) = rounding else {
-        let variant = Variant::new(Shader::Activate, &[clamped, biased, alternates]);
-        b.encoder.dispatch(variant, &params, &buffers, grid);
-        return None;
-    };
-    let [rounded, sums] = unkept(b, (rows, intermediate), digits, form);
-    let [group, n_digits, order, float] = digits.consts(form);
-    let consts = [clamped, biased, alternates, group, n_digits, order, float];
-    let buffers = [&buffers[..], &[&rounded, &sums]].concat();
-    b.encoder.dispatch(Variant::new(Shader::ActivateRounded, &consts), &params, &buffers, grid);
-    Some(((digits, form), rounded, sums))
 }
 
 /// Rows of the first rectangle that lie before the matrix.

@@ -8,6 +8,7 @@ use moeflux_backend::{Buf, Cols, Inputs, Projection, Weight};
 use moeflux_core::TokenId;
 use moeflux_core::quant::Float;
 
+use super::activation::Between;
 use super::rounding::{Digits, Rounded, Taken, digits, halves_stride, round, rounded_form};
 use super::shares::ends;
 use super::{ELEMENTS, word};
@@ -118,6 +119,9 @@ pub(super) struct Chosen<'a> {
     /// Choices, those of the expert that every row gets included, and those that are not.
     pub(super) n: usize,
     pub(super) n_chosen: usize,
+    /// Set where the kernel computes what it multiplies: of each choice the row of its
+    /// number.
+    pub(super) between: Option<&'a Between>,
 }
 
 /// Words of a job.
@@ -254,6 +258,9 @@ impl Kernel<'_> {
         (are_few, in_halves): (bool, bool),
         layout: Layout,
     ) -> Taken {
+        if let Some(between) = self.chosen.and_then(|it| it.between) {
+            return between.taken();
+        }
         let Some(digits) = self.digits else {
             return Taken {
                 x: source.mem.clone(),
@@ -347,14 +354,20 @@ impl Kernel<'_> {
         let mut buffers =
             vec![jobs.weights, jobs.weights, jobs.lists, &taken.x, &taken.sums, self.y];
         let mut shader = Shader::Matvec;
-        if let Some(Chosen { ids, layer, n, n_chosen }) = self.chosen {
+        let between = self.chosen.and_then(|it| it.between);
+        if let Some(Chosen { ids, layer, n, n_chosen, .. }) = self.chosen {
             let buffer = layer.buffers.iter().position(|it| it.id == jobs.weights.id);
             let buffer = buffer.expect("jobs read buffers of their layer");
             params.extend([word(layer.slots.len()), word(buffer)]);
-            params.extend([word(n), word(n_chosen), 0, 0]);
+            params.extend([word(n), word(n_chosen)]);
+            params.extend(between.map_or([0; 2], |it| it.params));
             let table = layer.table.as_ref().expect("all experts of the layer are kept");
             buffers.extend([ids, table]);
             shader = Shader::MatvecChosen;
+            if let Some(between) = between {
+                buffers.push(between.ups(ids));
+                shader = Shader::MatvecActivates;
+            }
         } else {
             params.extend([0; 6]);
         }
@@ -375,11 +388,15 @@ impl Kernel<'_> {
         let vlanes = virtual_lanes(n_units);
         let once = most <= x_rows as usize && layout.reads_once(n_units, n_digits, x_rows);
         let n_large = jobs.total_rows.div_ceil(jobs.n_rows.max(1)).max(1);
-        let groups = (groups as usize).div_ceil(n_large);
+        let most_groups = between.map_or(usize::MAX, Between::most_groups);
+        let groups = (groups as usize).min(most_groups).div_ceil(n_large);
         let per_group = (threads / lanes * rows) as usize;
         let ends = ends(jobs.each.iter().map(|it| it.n_rows), per_group, groups);
         let flags = [once, ends.is_some()].map(u32::from);
         consts.extend([vlanes, lanes, rows, x_rows, depth, threads, flags[0], flags[1]]);
+        if let Some((between, digits)) = between.zip(self.digits) {
+            consts.extend(between.prelude_consts(digits, rounded_form(layout)));
+        }
         params.extend(ends.unwrap_or_default());
         let grid = match ends {
             Some([.., all]) => Grid::Linear(all as usize),

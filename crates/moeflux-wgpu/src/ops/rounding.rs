@@ -262,17 +262,20 @@ pub(super) fn round(b: &mut Wgpu, source: &Source, digits: Digits, form: Rounded
     Taken { x, sums, stride, start: 0 }
 }
 
-/// Memory for rows that are rounded for one product.
-pub(super) fn unkept(
-    b: &mut Wgpu,
+/// Words of so many rows and columns rounded, and of their sums.
+pub(super) fn rounded_words(
     (n_rows, cols): (usize, usize),
     digits: Digits,
     form: Rounded,
-) -> [Mem; 2] {
-    let key = Key { of: (Buf(0), 0), start: 0, cols, n_rows, digits, form };
+) -> [usize; 2] {
+    Key { of: (Buf(0), 0), start: 0, cols, n_rows, digits, form }.words()
+}
+
+/// Memory for rows that are rounded for one product.
+pub(super) fn unkept(b: &mut Wgpu, of: (usize, usize), digits: Digits, form: Rounded) -> [Mem; 2] {
     let at = 2 * usize::from(form == Rounded::Halves);
     let mut words = |i: usize, n| b.scratch.rounded[at + i].words(&mut b.encoder, n);
-    let [x_words, sums_words] = key.words();
+    let [x_words, sums_words] = rounded_words(of, digits, form);
     [words(0, x_words), words(1, sums_words)]
 }
 

@@ -1,6 +1,6 @@
-// What stands between an expert's first two products and its third. Where DIGITS
-// is set, rows are rounded too, see `rounded.wgsl`: their columns are whole
-// multiples of a workgroup's.
+// Activations by a kernel of their own, see `activation.wgsl`. Where DIGITS is set, rows
+// are rounded too, see `rounded.wgsl`: their columns are whole multiples of a
+// workgroup's.
 
 struct Params {
     n: u32,
@@ -45,30 +45,8 @@ fn main(
 }
 
 fn compute(idx: u32) {
-    let i = idx % p.intermediate;
     let row = idx / p.intermediate;
-    let first = row * 2u * p.intermediate;
-    var gate: f32;
-    var up: f32;
-    if (ALTERNATES != 0u) {
-        gate = gate_up[first + 2u * i];
-        up = gate_up[first + 2u * i + 1u];
-    } else {
-        gate = gate_up[first + i];
-        up = gate_up[first + p.intermediate + i];
-    }
-#if BIASED
-    let at = lists[p.experts + row] * p.intermediate + i;
-    gate += gate_bias[at];
-    up += up_bias[at];
-#end
-    if (CLAMPED != 0u) {
-        // Comparisons that let what is not a number pass.
-        if (gate > p.limit) { gate = p.limit; }
-        if (up > p.limit) { up = p.limit; }
-        if (up < -p.limit) { up = -p.limit; }
-        y[idx] = gate * sigmoid(p.alpha * gate) * (up + 1.0);
-    } else {
-        y[idx] = silu(gate) * up;
-    }
+    var expert = 0u;
+    if (BIASED != 0u) { expert = lists[p.experts + row]; }
+    y[idx] = activation(row, idx % p.intermediate, p.intermediate, expert);
 }

@@ -23,6 +23,9 @@
 // BOTH: jobs whose phase is set, which no integers have, read activations as they
 // are, whatever DIGITS says.
 //
+// ACTIVATES: the row of activations of a choice is computed first, see `prelude.wgsl`:
+// that of its number.
+//
 // PACKED: jobs differ in their rows, and each has the workgroups that it needs, up
 // to its end among all; else all have as many.
 //
@@ -39,8 +42,9 @@ struct Params {
     // the device made.
     n_choices: u32,
     n_chosen: u32,
-    unused_a: u32,
-    unused_b: u32,
+    // Of activations.
+    alpha: f32,
+    limit: f32,
     ends: array<vec4<u32>, 2>,
 }
 
@@ -48,6 +52,8 @@ struct Params {
 @group(0) @binding(2) var<storage, read> w4: array<vec4<u32>>;
 @group(0) @binding(3) var<storage, read> lists: array<u32>;
 #if DIGITS
+#if ACTIVATES
+#else
 #if FMA
 // (rows, 8, blocks): four integers, see `round.wgsl`.
 @group(0) @binding(4) var<storage, read> x: array<vec4<f32>>;
@@ -57,6 +63,7 @@ struct Params {
 #end
 // (rows, blocks): the scale, and the scale times the sum of the integers.
 @group(0) @binding(5) var<storage, read> sums: array<vec2<f32>>;
+#end
 #else
 #if ALIGNED
 @group(0) @binding(4) var<storage, read> plain: array<vec4<f32>>;
@@ -138,12 +145,30 @@ fn main(
         return;
     }
 #end
+#if ACTIVATES
+    activate(thread, choice, min(its, p.n_experts - 1u));
+#end
 #if DIGITS
     multiply(job, nth, of_job, thread / LANES, thread % LANES);
 #else
     multiply_plain(job, nth, of_job, thread / LANES, thread % LANES);
 #end
 }
+
+#if ACTIVATES
+#else
+// Where the `nth` row of activations of a job lies.
+fn row_of(job: Job, nth: u32) -> u32 {
+    return lists[job.list + 2u * min(nth, job.n_list - 1u)] + job.x;
+}
+#if DIGITS
+#if FMA
+fn inputs_at(i: u32) -> vec4<f32> { return x[i]; }
+#else
+fn inputs_at(i: u32) -> vec4<u32> { return x[i]; }
+#end
+#end
+#end
 
 // The sum over the lanes of a row.
 fn tree(mine: f32) -> f32 {

@@ -12,7 +12,7 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
 #if ONCE
     let start = 0u;
 #each i X_ROWS
-    let x$i = lists[job.list + 2u * min($iu, job.n_list - 1u)] + job.x;
+    let x$i = row_of(job, $iu);
 #end
 #each d DEPTH
     let inside$d = lane + VLANES * $du;
@@ -20,7 +20,7 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
 #each i X_ROWS
     let s_$d_$i = sums[x$i * n_units + unit$d];
 #each k 2*DIGITS
-    let x_$d_$i_$k = x[(x$i * (2u * DIGITS) + $ku) * n_units + unit$d];
+    let x_$d_$i_$k = inputs_at((x$i * (2u * DIGITS) + $ku) * n_units + unit$d);
 #end
 #end
 #end
@@ -29,7 +29,7 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
     for (var first = nth * per_group; first < job.n_rows; first += n * per_group) {
     for (var start = 0u; start < job.n_list; start += X_ROWS) {
 #each i X_ROWS
-        let x$i = lists[job.list + 2u * min(start + $iu, job.n_list - 1u)] + job.x;
+        let x$i = row_of(job, start + $iu);
 #end
 #end
 #each r ROWS
@@ -81,7 +81,7 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
 #if FMA
 #else
 #each k 2*DIGITS
-                let x_$d_$i_$k = x[(x$i * (2u * DIGITS) + $ku) * n_units + unit$d];
+                let x_$d_$i_$k = inputs_at((x$i * (2u * DIGITS) + $ku) * n_units + unit$d);
 #end
 #end
 #end
@@ -103,7 +103,7 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
 #each j 8
                 {
 #each i X_ROWS
-                    let part$i = x[(x$i * 8u + $ju) * n_units + unit];
+                    let part$i = inputs_at((x$i * 8u + $ju) * n_units + unit);
 #end
 #each r ROWS
                     let f$r = integers_as_floats(q_$d_$r, job.elements, w_row$r, unit, $ju);

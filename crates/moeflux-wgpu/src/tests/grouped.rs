@@ -17,7 +17,7 @@ use super::{context, matrix};
 use crate::{Context, Tiles, Wgpu};
 
 pub(super) const HIDDEN: usize = 128;
-const INNER: usize = 96;
+pub(super) const INNER: usize = 96;
 pub(super) const TOP_K: usize = 3;
 
 /// Pseudo-random numbers below one, and bytes.
@@ -42,10 +42,13 @@ pub(super) struct Case {
     pub(super) has_biases: bool,
     pub(super) has_shared: bool,
     pub(super) n_experts: usize,
+    /// Columns of activations.
+    pub(super) inner: usize,
+    pub(super) activation: Activation,
 }
 
 pub(super) fn layout(case: Case) -> ExpertLayout {
-    let Case { format, alternates, .. } = case;
+    let Case { format, alternates, inner, .. } = case;
     let mut at = 0;
     let mut part = |len| {
         let span = PartSpan { extent: 0, offset: at, len };
@@ -61,11 +64,11 @@ pub(super) fn layout(case: Case) -> ExpertLayout {
         biases: part(format.bias_bytes(rows, cols)),
     };
     let gate_up = if alternates {
-        GateUp::Alternating(matrix(2 * INNER, HIDDEN))
+        GateUp::Alternating(matrix(2 * inner, HIDDEN))
     } else {
-        GateUp::Split { gate: matrix(INNER, HIDDEN), up: matrix(INNER, HIDDEN) }
+        GateUp::Split { gate: matrix(inner, HIDDEN), up: matrix(inner, HIDDEN) }
     };
-    let down = matrix(HIDDEN, INNER);
+    let down = matrix(HIDDEN, inner);
     ExpertLayout { extents: vec![at], gate_up, down }
 }
 
@@ -116,16 +119,16 @@ pub(super) struct Start {
 }
 
 fn shared_expert(b: &mut Wgpu, case: Case, rows: usize) -> SharedExpert {
-    let Case { format, inputs, .. } = case;
+    let Case { format, inputs, inner, .. } = case;
     let mut numbers = Numbers(5);
     let [gate, up, activated, out] =
-        [INNER, INNER, INNER, HIDDEN].map(|width| cols(b, rows, width, &[]));
+        [inner, inner, inner, HIDDEN].map(|width| cols(b, rows, width, &[]));
     let scale = cols(b, rows, 1, &numbers.floats(rows));
     let mut matrix = |rows, cols| matrix(b, format, rows, cols, inputs);
     SharedExpert {
-        gate_proj: matrix(INNER, HIDDEN),
-        up_proj: matrix(INNER, HIDDEN),
-        down_proj: matrix(HIDDEN, INNER),
+        gate_proj: matrix(inner, HIDDEN),
+        up_proj: matrix(inner, HIDDEN),
+        down_proj: matrix(HIDDEN, inner),
         gate,
         up,
         activated,
@@ -156,8 +159,8 @@ pub(super) fn begin_with(b: &mut Wgpu, case: Case, rows: usize, seed: u32) -> St
     let slots = b.alloc(rows * TOP_K, HIDDEN);
     let scoring = Scoring::Softmax { renormalise: true, scale: 1.0 };
     let biases = case.has_biases.then(|| ExpertBiases {
-        gate: b.load_vector(&numbers.floats(n_experts * INNER)),
-        up: b.load_vector(&numbers.floats(n_experts * INNER)),
+        gate: b.load_vector(&numbers.floats(n_experts * case.inner)),
+        up: b.load_vector(&numbers.floats(n_experts * case.inner)),
         down: b.load_vector(&numbers.floats(n_experts * HIDDEN)),
     });
     let shared = case.has_shared.then(|| shared_expert(b, case, rows));
@@ -184,7 +187,7 @@ fn by_host(b: &mut Wgpu, case: Case, rows: usize) -> (Vec<u32>, Vec<usize>) {
         .filter(|it| !it.1.is_empty())
         .map(|(id, rows)| ExpertCall { expert: expert(&layout, id), rows })
         .collect();
-    let (inputs, activation) = (case.inputs, Activation::Swiglu);
+    let (inputs, activation) = (case.inputs, case.activation);
     b.experts(Experts { out: slots, x, inputs, activation, biases, calls: &calls });
     let weights = &routing.weights;
     if let Some(shared) = shared {
@@ -195,7 +198,7 @@ fn by_host(b: &mut Wgpu, case: Case, rows: usize) -> (Vec<u32>, Vec<usize>) {
     (bits(b, acc, rows), counts)
 }
 
-fn by_device(b: &mut Wgpu, case: Case, rows: usize) -> Vec<u32> {
+pub(super) fn by_device(b: &mut Wgpu, case: Case, rows: usize) -> Vec<u32> {
     let layout = Arc::new(layout(case));
     let Start { route, x, acc, slots, biases, shared } = begin(b, case, rows);
     if let Some(SharedExpert { gate_proj, up_proj, down_proj, .. }) = shared {
@@ -211,7 +214,7 @@ fn by_device(b: &mut Wgpu, case: Case, rows: usize) -> Vec<u32> {
             route,
             x,
             inputs: case.inputs,
-            activation: Activation::Swiglu,
+            activation: case.activation,
             biases,
             slots,
             acc,
@@ -257,6 +260,8 @@ fn rows_have_the_same_bits_whoever_chooses_their_experts() {
         has_biases,
         has_shared: !has_biases,
         n_experts: 40,
+        inner: INNER,
+        activation: Activation::Swiglu,
     };
     check(&context, case(affine, Inputs::Int16, false, true), Tiles::Singles);
     check(&context, case(affine, Inputs::Full, true, false), Tiles::Singles);
@@ -282,6 +287,8 @@ fn a_shared_expert_beside_those_of_few_rows_changes_no_bit_and_takes_no_kernel()
             has_biases: false,
             has_shared,
             n_experts: 11,
+            inner: INNER,
+            activation: Activation::Swiglu,
         };
         for rows in [1, 3, 8] {
             let open = || Wgpu::new(Arc::clone(&context), None);

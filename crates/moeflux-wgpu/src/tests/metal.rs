@@ -25,7 +25,7 @@ const APPLE_BUFFERS: usize = 31;
 const VERSIONS: [(u8, u8); 5] = [(2, 1), (2, 3), (2, 4), (3, 0), (3, 1)];
 
 /// Kernels that run only where they may have as many buffers as they like.
-const FUSED: [Shader; 2] = [Shader::NormOfSum, Shader::DeltaMixer];
+const FUSED: [Shader; 3] = [Shader::NormOfSum, Shader::MatvecActivates, Shader::DeltaMixer];
 
 /// Constants of every format of weights: `FORMAT`, `BITS`, `FLOATS`.
 fn formats() -> Vec<[u32; 3]> {
@@ -78,6 +78,21 @@ fn variants() -> Vec<Variant> {
                 &[
                     &with(&[2, 0, 1, 32, 32, 4, 1, 2, 128, 1, 1]),
                     &with(&[1, 1, 0, 16, 8, 8, 4, 1, 256, 0, 0]),
+                ],
+            );
+        }
+        if format[0] == 0 {
+            let order = match format[1] {
+                4 => 1,
+                2 => 2,
+                _ => 0,
+            };
+            add(
+                Shader::MatvecActivates,
+                &[
+                    &with(&[2, 0, 0, 32, 32, 2, 1, 2, 128, 1, 0, 64, order, 0, 6336, 0, 0, 0]),
+                    &with(&[1, 0, 0, 16, 4, 1, 1, 1, 256, 0, 0, 32, order, 0, 96, 1, 1, 0]),
+                    &with(&[2, 1, 0, 32, 8, 4, 1, 1, 128, 0, 1, 128, order, 2, 3328, 1, 1, 1]),
                 ],
             );
         }

@@ -11,7 +11,7 @@ use moeflux_backend::{
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use moeflux_core::{Expert, ExpertId, HostSlab, LayerIdx};
 
-use super::grouped::{Case, Numbers, Start, TOP_K, begin_with, bits, expert_in, layout};
+use super::grouped::{Case, INNER, Numbers, Start, TOP_K, begin_with, bits, expert_in, layout};
 use super::reach::reading_context;
 use crate::context::enumerate;
 use crate::imports::Reach;
@@ -21,8 +21,16 @@ const LAYER: LayerIdx = LayerIdx(0);
 const N_EXPERTS: usize = 40;
 
 fn case(format: MatrixFormat, has_biases: bool) -> Case {
-    let (inputs, alternates) = (Inputs::Int16, has_biases);
-    Case { format, inputs, alternates, has_biases, has_shared: !has_biases, n_experts: N_EXPERTS }
+    Case {
+        format,
+        inputs: Inputs::Int16,
+        alternates: has_biases,
+        has_biases,
+        has_shared: !has_biases,
+        n_experts: N_EXPERTS,
+        inner: INNER,
+        activation: Activation::Swiglu,
+    }
 }
 
 fn affine(params: Float) -> MatrixFormat {
@@ -82,7 +90,7 @@ fn step(
         _ => numbers.floats(rows * N_EXPERTS),
     };
     b.write(route.logits.buf, &logits);
-    let (inputs, activation, layer) = (case.inputs, Activation::Swiglu, LAYER);
+    let (inputs, activation, layer) = (case.inputs, case.activation, LAYER);
     if b.holds_layer(layer, rows) {
         let op = RoutedExperts { layer, route, x, inputs, activation, biases, slots, acc, shared };
         b.routed_experts(rows, op);

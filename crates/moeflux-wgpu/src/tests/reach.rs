@@ -9,7 +9,7 @@ use moeflux_core::quant::{
 use moeflux_core::{Expert, ExpertBank, ExpertMemory, ExtentSource, FileIdx, HostSlab, LayerBank};
 
 use super::context;
-use super::grouped::{Case, HIDDEN, Numbers, cols, expert_in, layout};
+use super::grouped::{Case, HIDDEN, INNER, Numbers, cols, expert_in, layout};
 use crate::encoder::Mem;
 use crate::imports::Reach;
 use crate::packing::Packing;
@@ -20,8 +20,16 @@ fn affine(bits: u8, group_size: usize, params: Float) -> MatrixFormat {
 }
 
 fn case(format: MatrixFormat, alternates: bool) -> Case {
-    let inputs = Inputs::Int16;
-    Case { format, inputs, alternates, has_biases: false, has_shared: false, n_experts: 2 }
+    Case {
+        format,
+        inputs: Inputs::Int16,
+        alternates,
+        has_biases: false,
+        has_shared: false,
+        n_experts: 2,
+        inner: INNER,
+        activation: Activation::Swiglu,
+    }
 }
 
 /// Two experts in one slab, whose bytes begin so far into their buffers.

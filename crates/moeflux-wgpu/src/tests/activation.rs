@@ -1,0 +1,92 @@
+//! Activations that the third product of experts computes itself, against those of a
+//! kernel before it.
+
+use std::sync::Arc;
+
+use moeflux_backend::{Activation, Backend, Inputs};
+use moeflux_core::quant::{Affine, Float, MatrixFormat};
+
+use super::grouped::{Case, by_device};
+use super::{context, layouts};
+use crate::{Context, Layout, Wgpu};
+
+const CLAMPED: Activation = Activation::ClampedSwiglu { alpha: 1.702, limit: 0.02 };
+
+fn case(bits: u8, group_size: usize, inner: usize, inputs: Inputs) -> Case {
+    Case {
+        format: MatrixFormat::Affine(Affine { bits, group_size, params: Float::BF16 }),
+        inputs,
+        alternates: false,
+        has_biases: false,
+        has_shared: false,
+        n_experts: 5,
+        inner,
+        activation: Activation::Swiglu,
+    }
+}
+
+/// The bits of a layer, and its kernels.
+fn bits(
+    context: &Arc<Context>,
+    (case, layout): (Case, Option<Layout>),
+    rows: usize,
+    fuses: bool,
+) -> (Vec<u32>, u64) {
+    let mut b = Wgpu::new(Arc::clone(context), None);
+    b.fuses &= fuses;
+    b.fix_layout(layout);
+    let bits = by_device(&mut b, case, rows);
+    assert!(bits.iter().all(|it| f32::from_bits(*it).is_finite()), "{case:?}");
+    (bits, b.counters().expect("it counts").stats().kernels)
+}
+
+/// Compares both ways; gives how many kernels one saves.
+#[track_caller]
+fn saved(context: &Arc<Context>, of: (Case, Option<Layout>), rows: usize) -> u64 {
+    let [(want, n_apart), (got, n_within)] = [false, true].map(|it| bits(context, of, rows, it));
+    assert!(got == want, "{of:?}, {rows} rows");
+    n_apart - n_within
+}
+
+#[test]
+fn activations_within_the_third_product_have_the_bits_of_those_before_it() {
+    let Some(context) = context() else { return };
+    let layouts = layouts();
+    for (nth, of) in [
+        case(4, 32, 96, Inputs::Int16),
+        case(4, 64, 192, Inputs::Int8),
+        case(8, 64, 64, Inputs::Int16),
+        case(2, 128, 640, Inputs::Int16),
+        case(3, 32, 1056, Inputs::Int8),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let MatrixFormat::Affine(affine) = of.format else { unreachable!("all of them are") };
+        // A kernel that activates rounds too where its workgroups have whole groups.
+        let rounds = affine.group_size <= 64 && of.inner.is_multiple_of(64);
+        let fewer = if rounds { 1 } else { 2 };
+        let expected = if context.has_many_bindings() { fewer } else { 0 };
+        let clamped = Case { activation: CLAMPED, has_biases: true, ..of };
+        let alternating = Case { alternates: true, ..of };
+        for layout in [None, Some(layouts[1]), Some(layouts[2 + nth % 2])] {
+            for rows in [1, 3] {
+                for case in [of, clamped, alternating] {
+                    assert_eq!(saved(&context, (case, layout), rows), expected, "{case:?}");
+                }
+            }
+        }
+        // One of fewer kernels runs the shared expert along.
+        let beside = Case { has_shared: true, ..of };
+        assert!(saved(&context, (beside, None), 2) >= expected, "{beside:?}");
+        assert!(bits(&context, (of, None), 1, true) != bits(&context, (clamped, None), 1, true));
+    }
+}
+
+#[test]
+fn rows_that_workgroups_have_no_memory_for_are_activated_before() {
+    let Some(context) = context() else { return };
+    let saved = |inner| saved(&context, (case(4, 64, inner, Inputs::Int16), None), 1);
+    let most = if context.has_many_bindings() { 1 } else { 0 };
+    assert_eq!([saved(6336), saved(6400)], [most, 0]);
+}
