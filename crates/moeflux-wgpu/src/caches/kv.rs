@@ -1,9 +1,8 @@
-//! What sequences keep between steps: keys and values in pieces that bindings
-//! hold, and recurrent states.
+//! Keys and values of a sequence, in pieces that bindings hold.
 
 use std::ops::Range;
 
-use moeflux_backend::{CacheSpec, DeviceError, KvType};
+use moeflux_backend::{DeviceError, KvType};
 
 use crate::encoder::{Encoder, Mem};
 
@@ -13,22 +12,6 @@ const FIRST_POSITIONS: usize = 256;
 /// Bytes that a piece of a cache does not exceed; few in tests, so that caches
 /// have several.
 const PIECE_BYTES: usize = if cfg!(test) { 64 << 10 } else { 64 << 20 };
-
-/// One cache of one sequence.
-#[derive(Debug)]
-pub(crate) enum CacheState {
-    Kv(Kv),
-    /// `(kernel - 1, channels)`, the oldest input first.
-    Conv {
-        history: Mem,
-        /// Where a kernel puts the next one while others read this.
-        spare: Mem,
-        channels: usize,
-        kernel: usize,
-    },
-    /// `(n_heads, v_dim, k_dim)`.
-    Delta(Mem),
-}
 
 /// Keys and values of one sequence and layer.
 #[derive(Debug)]
@@ -60,7 +43,7 @@ pub(crate) struct Part {
 }
 
 impl Kv {
-    fn new(n_heads: usize, k_dim: usize, v_dim: usize, dtype: KvType) -> Kv {
+    pub(super) fn new(n_heads: usize, k_dim: usize, v_dim: usize, dtype: KvType) -> Kv {
         let plane =
             |dim| Plane { dim, row_words: dtype.row_bytes(dim).div_ceil(4), pieces: Vec::new() };
         let (k, v) = (plane(k_dim), plane(v_dim));
@@ -140,7 +123,7 @@ impl Kv {
     }
 
     /// Forgets all but the first `len` positions and frees whole pieces.
-    fn truncate(&mut self, encoder: &mut Encoder, len: usize) {
+    pub(super) fn truncate(&mut self, encoder: &mut Encoder, len: usize) {
         for plane in [&mut self.k, &mut self.v] {
             for mem in plane.pieces.drain(len.div_ceil(self.piece_len).min(plane.pieces.len())..) {
                 encoder.forget(&mem);
@@ -148,7 +131,11 @@ impl Kv {
         }
     }
 
-    fn save(&self, encoder: &mut Encoder, positions: Range<usize>) -> Result<Vec<u8>, DeviceError> {
+    pub(super) fn save(
+        &self,
+        encoder: &mut Encoder,
+        positions: Range<usize>,
+    ) -> Result<Vec<u8>, DeviceError> {
         let mut parts = Vec::new();
         for plane in [&self.k, &self.v] {
             let bytes = 4 * self.position_words(plane);
@@ -175,7 +162,7 @@ impl Kv {
         Ok(out)
     }
 
-    fn load(&mut self, encoder: &mut Encoder, positions: Range<usize>, bytes: &[u8]) {
+    pub(super) fn load(&mut self, encoder: &mut Encoder, positions: Range<usize>, bytes: &[u8]) {
         self.grow(encoder, positions.end);
         let mut rest = bytes;
         for plane in [&self.k, &self.v] {
@@ -199,75 +186,5 @@ impl Kv {
             }
         }
         assert!(rest.is_empty(), "{} bytes too many of keys and values", rest.len());
-    }
-}
-
-impl CacheState {
-    pub(crate) fn new(encoder: &mut Encoder, spec: CacheSpec) -> CacheState {
-        let mut zeros = |floats: usize, label| encoder.lasting_storage(4 * floats as u64, label);
-        match spec {
-            CacheSpec::Kv { n_heads, k_dim, v_dim, dtype } => {
-                CacheState::Kv(Kv::new(n_heads, k_dim, v_dim, dtype))
-            }
-            CacheSpec::Conv { channels, kernel } => {
-                let mut history = || zeros(channels * (kernel - 1), "history");
-                CacheState::Conv { history: history(), spare: history(), channels, kernel }
-            }
-            CacheSpec::Delta { n_heads, k_dim, v_dim } => {
-                CacheState::Delta(zeros(n_heads * k_dim * v_dim, "state"))
-            }
-        }
-    }
-
-    pub(crate) fn clear(&mut self, encoder: &mut Encoder) {
-        match self {
-            CacheState::Kv(kv) => kv.truncate(encoder, 0),
-            CacheState::Conv { history: mem, .. } | CacheState::Delta(mem) => encoder.clear(mem),
-        }
-    }
-
-    /// Frees what it holds.
-    pub(crate) fn release(mut self, encoder: &mut Encoder) {
-        match &mut self {
-            CacheState::Kv(kv) => kv.truncate(encoder, 0),
-            CacheState::Conv { history, spare, .. } => {
-                encoder.forget(history);
-                encoder.forget(spare);
-            }
-            CacheState::Delta(mem) => encoder.forget(mem),
-        }
-    }
-
-    /// Forgets all but the first `len` positions; recurrent states stay.
-    pub(crate) fn truncate(&mut self, encoder: &mut Encoder, len: usize) {
-        if let CacheState::Kv(kv) = self {
-            kv.truncate(encoder, len);
-        }
-    }
-
-    /// As [`CacheSpec::saved_bytes`] describes.
-    pub(crate) fn save(
-        &self,
-        encoder: &mut Encoder,
-        positions: Range<usize>,
-    ) -> Result<Vec<u8>, DeviceError> {
-        match self {
-            CacheState::Kv(kv) => kv.save(encoder, positions),
-            CacheState::Conv { history, channels, kernel, .. } => {
-                encoder.read(&[(history, 0, 4 * (channels * (kernel - 1)) as u64)])
-            }
-            CacheState::Delta(mem) => encoder.read(&[(mem, 0, mem.bytes())]),
-        }
-    }
-
-    /// Overwrites what [`save`](CacheState::save) reads.
-    pub(crate) fn load(&mut self, encoder: &mut Encoder, positions: Range<usize>, bytes: &[u8]) {
-        match self {
-            CacheState::Kv(kv) => kv.load(encoder, positions, bytes),
-            CacheState::Conv { history: mem, .. } | CacheState::Delta(mem) => {
-                assert!(bytes.len() as u64 <= mem.bytes(), "bytes of a saved state");
-                encoder.write(mem, 0, bytes);
-            }
-        }
     }
 }
