@@ -1,7 +1,7 @@
 //! Rows of a delta net by themselves against many together.
 
 use moeflux_backend::{
-    Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm, Inputs,
+    Backend, Buf, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm, Inputs,
     Projection, RmsNorm, Span,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
@@ -15,6 +15,103 @@ fn floats(seed: u32, n: usize) -> Vec<f32> {
     (0..n).map(|i| ((i as f32 + 1.0) * 0.618 + seed as f32 * 1.7).sin() * 2.0).collect()
 }
 
+/// A delta net and what it reads.
+pub(super) struct Net {
+    pub(super) op: DeltaNet,
+    pub(super) out: Cols,
+    pub(super) specs: [CacheSpec; 2],
+    /// What is convolved, decays and strengths, gates.
+    inputs: [Cols; 3],
+}
+
+impl Net {
+    /// One for steps of at most so many rows; what is read lies in one buffer, or each
+    /// in its own.
+    pub(super) fn new(
+        b: &mut Wgpu,
+        rows: usize,
+        (k_dim, v_dim): (usize, usize),
+        is_one: bool,
+    ) -> Net {
+        let (n_k_heads, n_v_heads, kernel) = (2, 4, 4);
+        let (k_cols, v_cols) = (n_k_heads * k_dim, n_v_heads * v_dim);
+        let channels = 2 * k_cols + v_cols;
+        let cols = |b: &mut Wgpu, len| Cols { buf: b.alloc(rows, len), start: 0, len };
+        let (qkv, out) = (cols(b, channels), cols(b, v_cols));
+        let widths = [channels, 2 * n_v_heads, v_cols];
+        let inputs = if is_one {
+            let all = cols(b, widths.iter().sum());
+            let starts = [0, channels, channels + 2 * n_v_heads];
+            [0, 1, 2].map(|i| all.slice(starts[i], widths[i]))
+        } else {
+            widths.map(|it| cols(b, it))
+        };
+        let [x, gates, z] = inputs;
+        let vector = |b: &mut Wgpu, seed, n| b.load_vector(&floats(seed, n));
+        let delta = DeltaRule {
+            out: out.heads(n_v_heads),
+            q: qkv.slice(0, k_cols).heads(n_k_heads),
+            k: qkv.slice(k_cols, k_cols).heads(n_k_heads),
+            v: qkv.slice(2 * k_cols, v_cols).heads(n_v_heads),
+            a: gates.slice(0, n_v_heads),
+            b: gates.slice(n_v_heads, n_v_heads),
+            a_log: vector(b, 1, n_v_heads),
+            dt_bias: vector(b, 2, n_v_heads),
+            cache: Cache(1),
+        };
+        let norm = RmsNorm { out: delta.out, x: delta.out, weight: vector(b, 3, v_dim), eps: 1e-6 };
+        let weight = vector(b, 4, kernel * channels);
+        let op = DeltaNet {
+            conv: CausalConv { out: qkv, x, weight, cache: Cache(0) },
+            delta,
+            norm: GatedRmsNorm { norm, gate: z.heads(n_v_heads) },
+        };
+        let specs = [
+            CacheSpec::Conv { channels, kernel },
+            CacheSpec::Delta { n_heads: n_v_heads, k_dim, v_dim },
+        ];
+        Net { op, out, specs, inputs }
+    }
+
+    /// Writes what is read: of each row its text and its position there.
+    pub(super) fn write(&self, b: &mut Wgpu, rows: &[(u32, usize)]) {
+        let columns = |i: u32| {
+            let len = self.inputs[i as usize].len;
+            let row = move |(text, at): (u32, usize)| {
+                floats(5 + i + 10 * text, (at + 1) * len).split_off(at * len)
+            };
+            rows.iter().copied().map(row)
+        };
+        if self.inputs[0].buf == self.inputs[1].buf {
+            let all = columns(0).zip(columns(1)).zip(columns(2));
+            let all: Vec<f32> = all.flat_map(|((x, gates), z)| [x, gates, z].concat()).collect();
+            return b.write(self.inputs[0].buf, &all);
+        }
+        for (i, it) in (0..).zip(self.inputs) {
+            b.write(it.buf, &columns(i).flatten().collect::<Vec<_>>());
+        }
+    }
+
+    /// A product with what the net gives, if that can be rounded.
+    pub(super) fn product(&self, b: &mut Wgpu, rows: usize) -> Option<Projection> {
+        let format = MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
+        let can = self.out.len.is_multiple_of(64);
+        let weight = can.then(|| matrix(b, format, 40, self.out.len, Inputs::Int16))?;
+        Some(Projection { weight, out: Cols { buf: b.alloc(rows, 40), start: 0, len: 40 } })
+    }
+}
+
+/// The bits of a buffer's first rows.
+pub(super) fn row_bits(b: &mut Wgpu, buf: Buf, rows: usize) -> Vec<u32> {
+    let rows = b.read(buf, rows).expect("the device works");
+    rows.into_iter().map(f32::to_bits).collect()
+}
+
+/// Kernels that were recorded so far.
+pub(super) fn n_kernels(b: &Wgpu) -> u64 {
+    b.counters().expect("it counts").stats().kernels
+}
+
 /// Bits of all rows and of the states, and of products with rows where there are
 /// few; the kernels of the last step.
 struct Bits {
@@ -25,73 +122,22 @@ struct Bits {
 
 /// The bits of all rows, so many a step; what is read lies in one buffer, or each in
 /// its own.
-fn bits(b: &mut Wgpu, (k_dim, v_dim): (usize, usize), per_step: usize, is_one: bool) -> Bits {
-    let (n_k_heads, n_v_heads, kernel) = (2, 4, 4);
-    let (k_cols, v_cols) = (n_k_heads * k_dim, n_v_heads * v_dim);
-    let channels = 2 * k_cols + v_cols;
-    let cols = |b: &mut Wgpu, len| Cols { buf: b.alloc(ROWS, len), start: 0, len };
-    let (qkv, out) = (cols(b, channels), cols(b, v_cols));
-    let widths = [channels, 2 * n_v_heads, v_cols];
-    let [x, gates, z] = if is_one {
-        let all = cols(b, widths.iter().sum());
-        let starts = [0, channels, channels + 2 * n_v_heads];
-        [0, 1, 2].map(|i| all.slice(starts[i], widths[i]))
-    } else {
-        widths.map(|it| cols(b, it))
-    };
-    let vector = |b: &mut Wgpu, seed, n| b.load_vector(&floats(seed, n));
-    let delta = DeltaRule {
-        out: out.heads(n_v_heads),
-        q: qkv.slice(0, k_cols).heads(n_k_heads),
-        k: qkv.slice(k_cols, k_cols).heads(n_k_heads),
-        v: qkv.slice(2 * k_cols, v_cols).heads(n_v_heads),
-        a: gates.slice(0, n_v_heads),
-        b: gates.slice(n_v_heads, n_v_heads),
-        a_log: vector(b, 1, n_v_heads),
-        dt_bias: vector(b, 2, n_v_heads),
-        cache: Cache(1),
-    };
-    let norm = RmsNorm { out: delta.out, x: delta.out, weight: vector(b, 3, v_dim), eps: 1e-6 };
-    let op = DeltaNet {
-        conv: CausalConv { out: qkv, x, weight: vector(b, 4, kernel * channels), cache: Cache(0) },
-        delta,
-        norm: GatedRmsNorm { norm, gate: z.heads(n_v_heads) },
-    };
-    let specs = [
-        CacheSpec::Conv { channels, kernel },
-        CacheSpec::Delta { n_heads: n_v_heads, k_dim, v_dim },
-    ];
-    let sequence = b.new_sequence(&specs);
-    let format = MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
-    let weight = (v_cols % 64 == 0).then(|| matrix(b, format, 40, v_cols, Inputs::Int16));
-    let y = cols(b, 40);
+fn bits(b: &mut Wgpu, dims: (usize, usize), per_step: usize, is_one: bool) -> Bits {
+    let net = Net::new(b, ROWS, dims, is_one);
+    let sequence = b.new_sequence(&net.specs);
+    let product = net.product(b, ROWS);
     let mut all = Bits { rows: Vec::new(), products: Vec::new(), n_kernels: 0 };
     for position in (0..ROWS).step_by(per_step) {
         let n = per_step.min(ROWS - position);
-        let row = |seed, it: Cols, row| {
-            floats(seed, ROWS * it.len)[row * it.len..(row + 1) * it.len].to_vec()
-        };
-        let rows = |seed, it| (position..position + n).map(move |at| row(seed, it, at));
-        if is_one {
-            let all = rows(5, x).zip(rows(6, gates)).zip(rows(7, z));
-            let all: Vec<f32> = all.flat_map(|((x, gates), z)| [x, gates, z].concat()).collect();
-            b.write(x.buf, &all);
-        } else {
-            for (seed, it) in (5..).zip([x, gates, z]) {
-                b.write(it.buf, &rows(seed, it).flatten().collect::<Vec<_>>());
-            }
+        net.write(b, &(position..position + n).map(|at| (0, at)).collect::<Vec<_>>());
+        let before = n_kernels(b);
+        b.delta_net(net.op, &[Span { sequence, rows: 0..n, position }]);
+        if let Some(product) = product.filter(|_| n <= 8) {
+            b.project(n, net.out, &[product]);
+            all.products.extend(row_bits(b, product.out.buf, n));
         }
-        let kernels = |b: &Wgpu| b.counters().expect("it counts").stats().kernels;
-        let before = kernels(b);
-        b.delta_net(op, &[Span { sequence, rows: 0..n, position }]);
-        if let Some(weight) = weight.filter(|_| n <= 8) {
-            b.project(n, out, &[Projection { weight, out: y }]);
-            let y = b.read(y.buf, n).expect("the device works");
-            all.products.extend(y.iter().map(|it| it.to_bits()));
-        }
-        let rows = b.read(out.buf, n).expect("the device works");
-        all.rows.extend(rows.iter().map(|it| it.to_bits()));
-        all.n_kernels = kernels(b) - before;
+        all.rows.extend(row_bits(b, net.out.buf, n));
+        all.n_kernels = n_kernels(b) - before;
     }
     for cache in [Cache(0), Cache(1)] {
         let state = b.save_cache(sequence, cache, 0..ROWS).expect("the device works");
