@@ -40,8 +40,8 @@ fn has_room(b: &Wgpu, spans: &[Span]) -> bool {
 
 /// Exchanges the history of a convolution and where its next one was put.
 pub(crate) fn turn(b: &mut Wgpu, sequence: Sequence, cache: Cache) {
-    if let CacheState::Conv { history, spare, .. } = b.cache(sequence, cache) {
-        mem::swap(history, spare);
+    if let CacheState::Recurrent(room) = b.cache(sequence, cache) {
+        room.turn();
     }
     if b.encoder.is_ahead() {
         b.turned.push((sequence, cache));

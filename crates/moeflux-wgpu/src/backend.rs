@@ -15,7 +15,7 @@ use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
 use crate::ahead;
 use crate::arena::{Matrix, Slabs};
-use crate::caches::CacheState;
+use crate::caches::{CacheState, Rooms, State};
 use crate::context::Context;
 use crate::encoder::{Encoder, Mem};
 use crate::experts::Slots;
@@ -46,6 +46,7 @@ pub struct Wgpu {
     pub(crate) ropes: Vec<RopeTable>,
     /// By `Sequence`; `None` where one was dropped.
     pub(crate) sequences: Vec<Option<Vec<CacheState>>>,
+    pub(crate) rooms: Rooms,
     pub(crate) selections: Vec<Mask>,
     pub(crate) slots: Slots,
     pub(crate) rounded: RoundedInputs,
@@ -102,6 +103,7 @@ impl Wgpu {
             vectors: Vec::new(),
             ropes: Vec::new(),
             sequences: Vec::new(),
+            rooms: Rooms::default(),
             selections: Vec::new(),
             slots: Slots::new(slot_bytes.unwrap_or(u64::MAX)),
             rounded: RoundedInputs::default(),
@@ -158,6 +160,15 @@ impl Wgpu {
     pub(crate) fn cache(&mut self, sequence: Sequence, cache: Cache) -> &mut CacheState {
         let caches = self.sequences[sequence.0 as usize].as_mut();
         &mut caches.expect("the sequence exists")[cache.0 as usize]
+    }
+
+    /// Where a recurrent cache lies.
+    pub(crate) fn state(&self, sequence: Sequence, cache: Cache) -> State {
+        let caches = self.sequences[sequence.0 as usize].as_ref();
+        match &caches.expect("the sequence exists")[cache.0 as usize] {
+            CacheState::Recurrent(room) => self.rooms.state(room),
+            CacheState::Kv(_) => panic!("keys and values are no state"),
+        }
     }
 
     fn caches(&mut self, sequence: Sequence) -> Vec<CacheState> {
@@ -223,7 +234,11 @@ impl Backend for Wgpu {
     }
 
     fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence {
-        let caches = specs.iter().map(|it| CacheState::new(&mut self.encoder, *it)).collect();
+        // Slabs may grow.
+        ahead::forget(self);
+        let Wgpu { encoder, rooms, .. } = self;
+        let numbered = specs.iter().copied().enumerate();
+        let caches = numbered.map(|it| CacheState::new(encoder, rooms, it)).collect();
         let free = self.sequences.iter().position(Option::is_none);
         let at = free.unwrap_or_else(|| {
             self.sequences.push(None);
@@ -234,13 +249,16 @@ impl Backend for Wgpu {
     }
 
     fn clear_sequence(&mut self, sequence: Sequence) {
+        ahead::forget(self);
         let mut caches = self.caches(sequence);
-        caches.iter_mut().for_each(|it| it.clear(&mut self.encoder));
+        caches.iter_mut().for_each(|it| it.clear(&mut self.encoder, &self.rooms));
         self.sequences[sequence.0 as usize] = Some(caches);
     }
 
     fn drop_sequence(&mut self, sequence: Sequence) {
-        self.caches(sequence).into_iter().for_each(|it| it.release(&mut self.encoder));
+        ahead::forget(self);
+        let caches = self.caches(sequence).into_iter();
+        caches.for_each(|it| it.release(&mut self.encoder, &mut self.rooms));
     }
 
     fn truncate_sequence(&mut self, sequence: Sequence, len: usize) {
@@ -257,7 +275,7 @@ impl Backend for Wgpu {
     ) -> Result<Vec<u8>, DeviceError> {
         let caches = self.sequences[sequence.0 as usize].as_ref();
         let state = &caches.expect("the sequence exists")[cache.0 as usize];
-        state.save(&mut self.encoder, positions)
+        state.save(&mut self.encoder, &self.rooms, positions)
     }
 
     fn load_cache(
@@ -269,7 +287,7 @@ impl Backend for Wgpu {
     ) {
         let caches = self.sequences[sequence.0 as usize].as_mut();
         let state = &mut caches.expect("the sequence exists")[cache.0 as usize];
-        state.load(&mut self.encoder, positions, bytes);
+        state.load(&mut self.encoder, &self.rooms, positions, bytes);
     }
 
     fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]) {

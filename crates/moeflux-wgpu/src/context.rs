@@ -234,7 +234,7 @@ pub(crate) const WORKGROUP_THREADS: u32 = 256;
 /// Buffers that a kernel reads or writes, its parameters aside.
 pub(crate) const STORAGE_BINDINGS: u32 = 8;
 /// The same of kernels that stand for several, where the device allows so many.
-pub(crate) const MOST_BINDINGS: u32 = 11;
+pub(crate) const MOST_BINDINGS: u32 = 10;
 /// Bytes that a binding must at least reach.
 const BINDING_BYTES: u64 = 128 << 20;
 

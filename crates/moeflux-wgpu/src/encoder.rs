@@ -11,6 +11,7 @@ mod timing;
 mod uploads;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -137,7 +138,7 @@ struct Kernel {
 type GroupKey = [u32; 1 + MOST_BINDINGS as usize];
 
 /// A buffer that this backend asked for in vain. Until it has said so at a
-/// read-back nothing is recorded.
+/// read-back no kernel is recorded.
 #[derive(Clone, Copy, Debug)]
 struct Fault {
     bytes: u64,
@@ -414,7 +415,8 @@ impl Encoder {
 
     /// Copies bytes from buffer to buffer, in order with the kernels.
     pub(crate) fn copy(&mut self, from: (&Mem, u64), to: (&Mem, u64), bytes: u64) {
-        if self.has_run_out() {
+        // Else also where memory ran out: the larger buffer takes the other's place.
+        if self.is_stand_in(from.0) || self.is_stand_in(to.0) {
             return;
         }
         let (from, to) = ((from.0.buffer.clone(), from.1), (to.0.buffer.clone(), to.1));
@@ -422,12 +424,13 @@ impl Encoder {
         self.note(|| String::from("copies"), false);
     }
 
-    /// Fills a buffer with zeros, in order with the kernels.
-    pub(crate) fn clear(&mut self, mem: &Mem) {
-        if self.has_run_out() {
+    /// Fills bytes of a buffer with zeros, in order with the kernels.
+    pub(crate) fn clear(&mut self, mem: &Mem, bytes: Range<u64>) {
+        if self.is_stand_in(mem) || bytes.is_empty() {
             return;
         }
-        self.record(Command::Clear(mem.buffer.clone()));
+        let len = bytes.end - bytes.start;
+        self.record(Command::Clear(mem.buffer.clone(), bytes.start, len));
     }
 
     /// Overwrites bytes, behind everything recorded so far.

@@ -29,8 +29,8 @@ pub(crate) enum Command {
     Run { pipeline: ComputePipeline, group: BindGroup, params: u32, grid: [u32; 3] },
     /// Copies bytes from a place in a buffer to one in another.
     Copy { from: (Buffer, u64), to: (Buffer, u64), bytes: u64 },
-    /// Fills a buffer with zeros.
-    Clear(Buffer),
+    /// Fills bytes from a place in a buffer on with zeros.
+    Clear(Buffer, u64, u64),
     /// Notes the time as the so-manyth moment.
     Stamp(QuerySet, u32),
     /// Writes the first moments to a buffer.
@@ -347,7 +347,7 @@ fn put(encoder: &mut CommandEncoder, command: &Command) {
         Command::Copy { from, to, bytes } => {
             encoder.copy_buffer_to_buffer(&from.0, from.1, &to.0, to.1, Some(*bytes));
         }
-        Command::Clear(buffer) => encoder.clear_buffer(buffer, 0, None),
+        Command::Clear(buffer, at, bytes) => encoder.clear_buffer(buffer, *at, Some(*bytes)),
         Command::Stamp(set, nth) => encoder.write_timestamp(set, *nth),
         Command::Resolve(set, n, buffer) => encoder.resolve_query_set(set, 0..*n, buffer, 0),
     }

@@ -241,7 +241,7 @@ impl Shader {
                 "wrrrrrrw",
                 &["WIDTH", "K_DIM", "KEPT", "V_DIM", "PASSES"]
             ),
-            Shader::DeltaMixer => facts!("delta_step", Quads, "wrrrrwrrwww", &DELTA_MIXER),
+            Shader::DeltaMixer => facts!("delta_step", Quads, "wrrrrwrwww", &DELTA_MIXER),
             Shader::Route => facts!("route", Nothing, "rrw", &["SCORING", "PER", "GROUPED"]),
             Shader::GroupRows => facts!("group_rows", Nothing, "rw", &[]),
             Shader::GroupJobs => facts!("group_jobs", Nothing, "rrw", &[]),

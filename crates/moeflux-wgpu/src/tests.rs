@@ -12,6 +12,7 @@ mod metal;
 mod mixers;
 mod part;
 mod reach;
+mod rooms;
 mod rounding;
 mod sums;
 

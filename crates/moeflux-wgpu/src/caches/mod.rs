@@ -1,63 +1,54 @@
 //! What sequences keep between steps: keys and values, and recurrent states.
 
 mod kv;
+mod rooms;
 
 use std::ops::Range;
 
 use moeflux_backend::{CacheSpec, DeviceError};
 
 pub(crate) use self::kv::{Kv, Plane};
-use crate::encoder::{Encoder, Mem};
+pub(crate) use self::rooms::{Room, Rooms, State};
+use crate::encoder::Encoder;
 
 /// One cache of one sequence.
 #[derive(Debug)]
 pub(crate) enum CacheState {
     Kv(Kv),
-    /// `(kernel - 1, channels)`, the oldest input first.
-    Conv {
-        history: Mem,
-        /// Where a kernel puts the next one while others read this.
-        spare: Mem,
-        channels: usize,
-        kernel: usize,
-    },
-    /// `(n_heads, v_dim, k_dim)`.
-    Delta(Mem),
+    /// A convolution's history, `(kernel - 1, channels)` with the oldest input first,
+    /// or the state of a delta rule, `(n_heads, v_dim, k_dim)`.
+    Recurrent(Room),
 }
 
 impl CacheState {
-    pub(crate) fn new(encoder: &mut Encoder, spec: CacheSpec) -> CacheState {
-        let mut zeros = |floats: usize, label| encoder.lasting_storage(4 * floats as u64, label);
+    /// The cache of that number, empty.
+    pub(crate) fn new(
+        encoder: &mut Encoder,
+        rooms: &mut Rooms,
+        (nth, spec): (usize, CacheSpec),
+    ) -> CacheState {
         match spec {
             CacheSpec::Kv { n_heads, k_dim, v_dim, dtype } => {
                 CacheState::Kv(Kv::new(n_heads, k_dim, v_dim, dtype))
             }
-            CacheSpec::Conv { channels, kernel } => {
-                let mut history = || zeros(channels * (kernel - 1), "history");
-                CacheState::Conv { history: history(), spare: history(), channels, kernel }
-            }
-            CacheSpec::Delta { n_heads, k_dim, v_dim } => {
-                CacheState::Delta(zeros(n_heads * k_dim * v_dim, "state"))
+            CacheSpec::Conv { .. } | CacheSpec::Delta { .. } => {
+                CacheState::Recurrent(rooms.take(encoder, (nth, spec)))
             }
         }
     }
 
-    pub(crate) fn clear(&mut self, encoder: &mut Encoder) {
+    pub(crate) fn clear(&mut self, encoder: &mut Encoder, rooms: &Rooms) {
         match self {
             CacheState::Kv(kv) => kv.truncate(encoder, 0),
-            CacheState::Conv { history: mem, .. } | CacheState::Delta(mem) => encoder.clear(mem),
+            CacheState::Recurrent(room) => rooms.clear(encoder, room),
         }
     }
 
     /// Frees what it holds.
-    pub(crate) fn release(mut self, encoder: &mut Encoder) {
-        match &mut self {
-            CacheState::Kv(kv) => kv.truncate(encoder, 0),
-            CacheState::Conv { history, spare, .. } => {
-                encoder.forget(history);
-                encoder.forget(spare);
-            }
-            CacheState::Delta(mem) => encoder.forget(mem),
+    pub(crate) fn release(self, encoder: &mut Encoder, rooms: &mut Rooms) {
+        match self {
+            CacheState::Kv(mut kv) => kv.truncate(encoder, 0),
+            CacheState::Recurrent(room) => rooms.give_back(encoder, room),
         }
     }
 
@@ -72,24 +63,32 @@ impl CacheState {
     pub(crate) fn save(
         &self,
         encoder: &mut Encoder,
+        rooms: &Rooms,
         positions: Range<usize>,
     ) -> Result<Vec<u8>, DeviceError> {
         match self {
             CacheState::Kv(kv) => kv.save(encoder, positions),
-            CacheState::Conv { history, channels, kernel, .. } => {
-                encoder.read(&[(history, 0, 4 * (channels * (kernel - 1)) as u64)])
+            CacheState::Recurrent(room) => {
+                let (slab, Range { start, end }) = rooms.state(room).bytes();
+                encoder.read(&[(&slab, start, end - start)])
             }
-            CacheState::Delta(mem) => encoder.read(&[(mem, 0, mem.bytes())]),
         }
     }
 
     /// Overwrites what [`save`](CacheState::save) reads.
-    pub(crate) fn load(&mut self, encoder: &mut Encoder, positions: Range<usize>, bytes: &[u8]) {
+    pub(crate) fn load(
+        &mut self,
+        encoder: &mut Encoder,
+        rooms: &Rooms,
+        positions: Range<usize>,
+        bytes: &[u8],
+    ) {
         match self {
             CacheState::Kv(kv) => kv.load(encoder, positions, bytes),
-            CacheState::Conv { history: mem, .. } | CacheState::Delta(mem) => {
-                assert!(bytes.len() as u64 <= mem.bytes(), "bytes of a saved state");
-                encoder.write(mem, 0, bytes);
+            CacheState::Recurrent(room) => {
+                let (slab, Range { start, end }) = rooms.state(room).bytes();
+                assert!(bytes.len() as u64 <= end - start, "bytes of a saved state");
+                encoder.write(&slab, start, bytes);
             }
         }
     }

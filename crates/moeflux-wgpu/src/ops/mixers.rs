@@ -1,13 +1,13 @@
 //! Recurrent ops: they read and replace a sequence's states.
 
-use moeflux_backend::{Backend, CausalConv, Cols, DeltaNet, DeltaRule, Span};
+use moeflux_backend::{Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, Span};
 
 use super::rounding::{Beside, Share, beside};
 use super::{ELEMENTS, n_rows, word};
 use crate::ahead;
 use crate::backend::Wgpu;
-use crate::caches::CacheState;
-use crate::encoder::{Grid, Mem};
+use crate::caches::State;
+use crate::encoder::Grid;
 use crate::shader::{Shader, Variant};
 
 /// Rows whose queries and keys are prepared together.
@@ -23,74 +23,135 @@ const MOST_KEPT: usize = 24;
 /// Its threads.
 const MIXER_THREADS: usize = 256;
 
-pub(crate) fn causal_conv(b: &mut Wgpu, op: CausalConv, spans: &[Span]) {
-    let CausalConv { out, x, weight, cache } = op;
-    assert!(out.buf != x.buf, "an op writes a buffer that it also reads");
-    let (y, x_buf) = (b.written(out.buf), b.buf(x.buf).clone());
-    assert!(out.start + out.len <= y.width, "columns lie inside their buffer");
-    let weight = b.vector(weight).clone();
+/// Spans that one of the kernels for few rows goes through at once.
+const MOST_SPANS: usize = 8;
+
+/// What a kernel for few rows is told of a span: its first row, its rows, and the
+/// numbers of its states in their slabs.
+type SpanWords = [u32; 4];
+
+/// Spans whose states lie in the same slabs, for one kernel.
+struct Together<const N: usize> {
+    /// Those of the first span.
+    states: [State; N],
+    spans: Vec<SpanWords>,
+}
+
+/// Shares spans out among kernels for few rows, which need a state of each cache.
+fn together<'a, const N: usize>(
+    b: &Wgpu,
+    spans: impl Iterator<Item = &'a Span>,
+    caches: [Cache; N],
+) -> Vec<Together<N>> {
+    let mut all: Vec<Together<N>> = Vec::new();
     for span in spans {
-        if span.rows.is_empty() {
-            continue;
+        let states = caches.map(|it| b.state(span.sequence, it));
+        let mut words = [word(span.rows.start), word(span.rows.len()), 0, 0];
+        for (it, state) in words[2..].iter_mut().zip(&states) {
+            *it = word(state.nth);
         }
-        b.encoder.begin();
-        let (history, channels, kernel) = match b.cache(span.sequence, cache) {
-            CacheState::Conv { history, channels, kernel, .. } => {
-                (history.clone(), *channels, *kernel)
-            }
-            _ => panic!("a convolution needs its history"),
+        let goes_along = |it: &&mut Together<N>| {
+            let mut slabs = it.states.iter().zip(&states);
+            it.spans.len() < MOST_SPANS && slabs.all(|(one, other)| one.slab.id == other.slab.id)
         };
-        assert!(x.len == channels && out.len == channels, "channels");
-        if span.rows.len() <= FEW_ROWS {
-            let params = [
-                word(channels),
-                word(span.rows.start),
-                word(span.rows.len()),
-                word(x.start),
-                word(x_buf.width),
-                word(out.start),
-                word(y.width),
-            ];
-            b.encoder.dispatch(
-                Variant::new(Shader::ConvStep, &[word(kernel - 1)]),
-                &params,
-                &[&y.mem, &x_buf.mem, &weight, &history],
-                Grid::Linear(channels.div_ceil(ELEMENTS)),
-            );
-            continue;
+        match all.iter_mut().find(goes_along) {
+            Some(it) => it.spans.push(words),
+            None => all.push(Together { states, spans: vec![words] }),
         }
-        let n = span.rows.len() * channels;
-        let params = [
-            word(n),
-            word(channels),
-            word(kernel),
-            word(span.rows.start),
-            word(x.start),
-            word(x_buf.width),
-            word(out.start),
-            word(y.width),
-        ];
-        b.encoder.dispatch(
-            Variant::new(Shader::Conv, &[]),
-            &params,
-            &[&y.mem, &x_buf.mem, &weight, &history],
-            Grid::Linear(n.div_ceil(ELEMENTS)),
-        );
-        let params = [
-            word(channels),
-            word(kernel - 1),
-            word(span.rows.start),
-            word(span.rows.len()),
-            word(x.start),
-            word(x_buf.width),
-        ];
-        b.encoder.dispatch(
-            Variant::new(Shader::ConvHistory, &[]),
-            &params,
-            &[&history, &x_buf.mem],
-            Grid::Linear(channels.div_ceil(ELEMENTS)),
-        );
     }
+    all
+}
+
+/// Parameters with those of spans behind them, as uniforms lie.
+fn with_spans(mut params: Vec<u32>, spans: &[SpanWords]) -> Vec<u32> {
+    params.resize(params.len().next_multiple_of(4), 0);
+    params.extend(spans.iter().flatten());
+    params
+}
+
+/// The taps of a convolution but for the newest, and its channels.
+fn conv_dims(state: &State) -> (usize, usize) {
+    let CacheSpec::Conv { channels, kernel } = state.spec else {
+        panic!("a convolution needs its history")
+    };
+    (kernel - 1, channels)
+}
+
+pub(crate) fn causal_conv(b: &mut Wgpu, op: CausalConv, spans: &[Span]) {
+    let CausalConv { out, x, cache, .. } = op;
+    assert!(out.buf != x.buf, "an op writes a buffer that it also reads");
+    let y = b.written(out.buf);
+    assert!(out.start + out.len <= y.width, "columns lie inside their buffer");
+    let (few, many): (Vec<&Span>, Vec<&Span>) =
+        spans.iter().filter(|it| !it.rows.is_empty()).partition(|it| it.rows.len() <= FEW_ROWS);
+    for it in together(b, few.into_iter(), [cache]) {
+        conv_step(b, &op, &it);
+    }
+    for span in many {
+        conv_rows(b, &op, span);
+    }
+}
+
+fn conv_step(b: &mut Wgpu, op: &CausalConv, Together { states, spans }: &Together<1>) {
+    b.encoder.begin();
+    let CausalConv { out, x, weight, .. } = *op;
+    let [history] = states;
+    let (n_kept, channels) = conv_dims(history);
+    assert!(x.len == channels && out.len == channels, "channels");
+    let [x_buf, y] = [x.buf, out.buf].map(|it| b.buf(it).clone());
+    let params =
+        vec![word(channels), word(x.start), word(x_buf.width), word(out.start), word(y.width)];
+    let weight = b.vector(weight).clone();
+    b.encoder.dispatch(
+        Variant::new(Shader::ConvStep, &[word(n_kept)]),
+        &with_spans(params, spans),
+        &[&y.mem, &x_buf.mem, &weight, &history.slab],
+        Grid::Plane(channels.div_ceil(ELEMENTS), spans.len()),
+    );
+}
+
+/// A convolution of many rows.
+fn conv_rows(b: &mut Wgpu, op: &CausalConv, span: &Span) {
+    b.encoder.begin();
+    let CausalConv { out, x, weight, cache } = *op;
+    let history = b.state(span.sequence, cache);
+    let (n_kept, channels) = conv_dims(&history);
+    assert!(x.len == channels && out.len == channels, "channels");
+    let [x_buf, y] = [x.buf, out.buf].map(|it| b.buf(it).clone());
+    let n = span.rows.len() * channels;
+    let params = [
+        word(n),
+        word(channels),
+        word(n_kept + 1),
+        word(span.rows.start),
+        word(x.start),
+        word(x_buf.width),
+        word(out.start),
+        word(y.width),
+        word(history.nth),
+    ];
+    let weight = b.vector(weight).clone();
+    b.encoder.dispatch(
+        Variant::new(Shader::Conv, &[]),
+        &params,
+        &[&y.mem, &x_buf.mem, &weight, &history.slab],
+        Grid::Linear(n.div_ceil(ELEMENTS)),
+    );
+    let params = [
+        word(channels),
+        word(n_kept),
+        word(span.rows.start),
+        word(span.rows.len()),
+        word(x.start),
+        word(x_buf.width),
+        word(history.nth),
+    ];
+    b.encoder.dispatch(
+        Variant::new(Shader::ConvHistory, &[]),
+        &params,
+        &[&history.slab, &x_buf.mem],
+        Grid::Linear(channels.div_ceil(ELEMENTS)),
+    );
 }
 
 pub(crate) fn delta_rule(b: &mut Wgpu, op: DeltaRule, spans: &[Span]) {
@@ -107,14 +168,11 @@ pub(crate) fn delta_rule(b: &mut Wgpu, op: DeltaRule, spans: &[Span]) {
 
 fn delta_rows(b: &mut Wgpu, op: &DeltaRule, span: &Span, first: usize, n: usize) {
     b.encoder.begin();
-    let CacheState::Delta(state) = b.cache(span.sequence, op.cache) else {
-        panic!("a delta rule needs its state")
-    };
-    let state = state.clone();
+    let state = b.state(span.sequence, op.cache);
     let DeltaRule { out, q, k, v, a, b: beta, a_log, dt_bias, .. } = *op;
     let (n_k_heads, n_v_heads) = (k.n_heads, v.n_heads);
     let (k_dim, v_dim) = (k.head_dim, v.head_dim);
-    assert!(state.bytes() as usize >= 4 * n_v_heads * v_dim * k_dim, "a state of that shape");
+    assert_shape(&state, op);
     let normalised = b.scratch.delta[0].words(&mut b.encoder, n * n_k_heads * 2 * k_dim);
     let gates = b.scratch.delta[1].words(&mut b.encoder, n * n_v_heads * 2);
     let [q_buf, k_buf, v_buf, a_buf, b_buf, y] =
@@ -155,13 +213,19 @@ fn delta_rows(b: &mut Wgpu, op: &DeltaRule, span: &Span, first: usize, n: usize)
         word(out.start),
         word(y.width),
         word(out.stride),
+        word(state.nth),
     ];
     b.encoder.dispatch(
         Variant::new(Shader::Delta, &state_consts(k_dim)),
         &params,
-        &[&y.mem, &normalised, &gates, &v_buf.mem, &state],
+        &[&y.mem, &normalised, &gates, &v_buf.mem, &state.slab],
         Grid::Linear((4 * n_v_heads * v_dim).div_ceil(ELEMENTS)),
     );
+}
+
+fn assert_shape(state: &State, DeltaRule { k, v, .. }: &DeltaRule) {
+    let want = CacheSpec::Delta { n_heads: v.n_heads, k_dim: k.head_dim, v_dim: v.head_dim };
+    assert_eq!(state.spec, want, "a delta rule needs a state of its shape");
 }
 
 /// Floats of a state that are read at once, those of a row, and how many fours of
@@ -171,7 +235,7 @@ fn state_consts(k_dim: usize) -> [u32; 3] {
     [width, word(k_dim), word(k_dim.div_ceil(16))]
 }
 
-/// The whole mixer: spans of a few rows in one kernel each, or in two.
+/// The whole mixer: spans of a few rows together in one kernel, or in two.
 pub(crate) fn delta_net(b: &mut Wgpu, op: DeltaNet, spans: &[Span]) {
     if !spans.iter().all(|it| it.rows.len() <= FEW_ROWS) || !fits_step(&op) {
         return op.run_parts(b, spans);
@@ -183,14 +247,17 @@ pub(crate) fn delta_net(b: &mut Wgpu, op: DeltaNet, spans: &[Span]) {
     let out = op.norm.norm.out;
     b.written(out.buf);
     let beside = if is_one { beside(b, out, n_rows(spans), Share::Head) } else { None };
-    for span in spans.iter().filter(|it| !it.rows.is_empty()) {
-        b.encoder.begin();
-        if is_one {
-            delta_mixer(b, &op, span, beside.as_ref());
-        } else {
-            delta_step(b, &op, span);
+    let spans = || spans.iter().filter(|it| !it.rows.is_empty());
+    if !is_one {
+        for it in together(b, spans(), [op.delta.cache]) {
+            delta_step(b, &op, &it);
         }
+        return;
     }
+    for it in together(b, spans(), [op.delta.cache, op.conv.cache]) {
+        delta_mixer(b, &op, &it, beside.as_ref());
+    }
+    spans().for_each(|it| ahead::turn(b, it.sequence, op.conv.cache));
 }
 
 /// Whether `delta_step.wgsl` has bindings and room for it.
@@ -220,24 +287,17 @@ fn fits_one(op: &DeltaNet) -> bool {
     are_all && x.buf == a.buf && x.buf == op.norm.gate.buf
 }
 
-/// The parameters of `delta_step.wgsl` but for the convolution's, its constants
-/// but for these, and the state.
-fn step_parts(b: &mut Wgpu, op: &DeltaNet, span: &Span) -> (Vec<u32>, [u32; 5], Mem) {
-    let DeltaRule { q, k, v, a, b: beta, cache, .. } = op.delta;
+/// The parameters of `delta_step.wgsl` but for the spans', and its constants but for
+/// the convolution's.
+fn step_parts(b: &Wgpu, op: &DeltaNet) -> (Vec<u32>, [u32; 5]) {
+    let DeltaRule { q, k, v, a, b: beta, .. } = op.delta;
     let (norm, gate) = (op.norm.norm, op.norm.gate);
-    let CacheState::Delta(state) = b.cache(span.sequence, cache) else {
-        panic!("a delta rule needs its state")
-    };
-    let state = state.clone();
     let (k_dim, v_dim) = (k.head_dim, v.head_dim);
-    assert!(state.bytes() as usize >= 4 * v.n_heads * v_dim * k_dim, "a state of that shape");
-    let width = |b: &Wgpu, buf| word(b.buf(buf).width);
+    let width = |buf| word(b.buf(buf).width);
     let params = vec![
         word(k.n_heads),
         word(v.n_heads),
-        word(span.rows.start),
-        word(span.rows.len()),
-        width(b, v.buf),
+        width(v.buf),
         word(q.start),
         word(q.stride),
         word(k.start),
@@ -246,61 +306,67 @@ fn step_parts(b: &mut Wgpu, op: &DeltaNet, span: &Span) -> (Vec<u32>, [u32; 5], 
         word(v.stride),
         word(a.start),
         word(beta.start),
-        width(b, a.buf),
+        width(a.buf),
         word(gate.start),
-        width(b, gate.buf),
+        width(gate.buf),
         word(gate.stride),
         word(norm.out.start),
-        width(b, norm.out.buf),
+        width(norm.out.buf),
         word(norm.out.stride),
         norm.eps.to_bits(),
         word(k_dim),
         word(v_dim),
+        word(op.conv.x.start),
+        word(op.conv.x.len),
     ];
     let [width, k_words, kept] = state_consts(k_dim);
-    (params, [width, k_words, kept, word(v_dim), word(v_dim.div_ceil(ELEMENTS))], state)
+    (params, [width, k_words, kept, word(v_dim), word(v_dim.div_ceil(ELEMENTS))])
 }
 
-fn delta_step(b: &mut Wgpu, op: &DeltaNet, span: &Span) {
-    let (params, consts, state) = step_parts(b, op, span);
+fn delta_step(b: &mut Wgpu, op: &DeltaNet, Together { states, spans }: &Together<1>) {
+    b.encoder.begin();
+    let [state] = states;
+    assert_shape(state, &op.delta);
+    let (params, consts) = step_parts(b, op);
     let DeltaRule { v, a, a_log, dt_bias, .. } = op.delta;
     let (norm, gate) = (op.norm.norm, op.norm.gate);
     let [x, decays, z, y] = [v.buf, a.buf, gate.buf, norm.out.buf].map(|it| b.buf(it).mem.clone());
     let [a_log, dt_bias, weight] = [a_log, dt_bias, norm.weight].map(|it| b.vector(it).clone());
     b.encoder.dispatch(
         Variant::new(Shader::DeltaStep, &consts),
-        &params,
-        &[&y, &x, &decays, &a_log, &dt_bias, &z, &weight, &state],
-        Grid::Linear(v.n_heads),
+        &with_spans(params, spans),
+        &[&y, &x, &decays, &a_log, &dt_bias, &z, &weight, &state.slab],
+        Grid::Plane(v.n_heads, spans.len()),
     );
 }
 
-fn delta_mixer(b: &mut Wgpu, op: &DeltaNet, span: &Span, beside: Option<&Beside>) {
-    let (mut params, own, state) = step_parts(b, op, span);
+fn delta_mixer(
+    b: &mut Wgpu,
+    op: &DeltaNet,
+    Together { states, spans }: &Together<2>,
+    beside: Option<&Beside>,
+) {
+    b.encoder.begin();
+    let [state, history] = states;
+    assert_shape(state, &op.delta);
+    let (mut params, own) = step_parts(b, op);
     let DeltaRule { k, v, a_log, dt_bias, .. } = op.delta;
-    let CausalConv { x, weight: taps, cache, .. } = op.conv;
-    let CacheState::Conv { history, spare, channels, kernel } = b.cache(span.sequence, cache)
-    else {
-        panic!("a convolution needs its history")
-    };
-    let (n_taps, n_channels) = (*kernel - 1, *channels);
-    let histories = [history.clone(), spare.clone()];
-    ahead::turn(b, span.sequence, cache);
-    assert_eq!(x.len, n_channels, "channels");
-    params[4] = word(b.buf(x.buf).width);
-    params.extend([word(x.start), word(n_channels)]);
+    let CausalConv { x, weight: taps, .. } = op.conv;
+    let (n_kept, channels) = conv_dims(history);
+    assert_eq!(x.len, channels, "channels");
+    params[2] = word(b.buf(x.buf).width);
     let (rounding, rounded, sums) = Beside::or_unused(beside, b);
     let n_own = 2 * k.head_dim + v.head_dim;
-    let conv = [word(n_taps), word(n_own), word(n_own.div_ceil(MIXER_THREADS))];
+    let conv = [word(n_kept), word(n_own), word(n_own.div_ceil(MIXER_THREADS))];
     let consts = [&own[..], &rounding, &conv].concat();
     let [x, y] = [x.buf, op.norm.norm.out.buf].map(|it| b.buf(it).mem.clone());
     let vectors = [a_log, dt_bias, op.norm.norm.weight, taps];
     let [a_log, dt_bias, weight, taps] = vectors.map(|it| b.vector(it).clone());
-    let [before, after] = &histories;
+    let (state, histories) = (&state.slab, &history.slab);
     b.encoder.dispatch(
         Variant::new(Shader::DeltaMixer, &consts),
-        &params,
-        &[&y, &x, &a_log, &dt_bias, &weight, &state, &taps, before, after, &rounded, &sums],
-        Grid::Linear(v.n_heads),
+        &with_spans(params, spans),
+        &[&y, &x, &a_log, &dt_bias, &weight, state, &taps, histories, &rounded, &sums],
+        Grid::Plane(v.n_heads, spans.len()),
     );
 }

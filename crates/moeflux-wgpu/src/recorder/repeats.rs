@@ -1,6 +1,5 @@
 //! Command buffers of batches that came before and are expected again: a decoded
-//! token is told like the one before the last, as those between them have the other
-//! of two buffers wherever a kernel reads what others still replace.
+//! token is told like the one before, as what differs lies in the arena.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};

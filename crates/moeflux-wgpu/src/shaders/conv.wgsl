@@ -9,6 +9,8 @@ struct Params {
     x_width: u32,
     y_start: u32,
     y_width: u32,
+    // Number of the history in its slab.
+    history: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -17,7 +19,7 @@ struct Params {
 // (kernel, channels), the last for the newest input.
 @group(0) @binding(3) var<storage, read> weight: array<f32>;
 // (kernel - 1, channels), the oldest first.
-@group(0) @binding(4) var<storage, read> history: array<f32>;
+@group(0) @binding(4) var<storage, read> histories: array<f32>;
 
 @compute @workgroup_size(64)
 fn main(
@@ -35,7 +37,7 @@ fn main(
         let i = row + tap;
         var value = 0.0;
         if (i < kept) {
-            value = history[i * p.channels + channel];
+            value = histories[(p.history * kept + i) * p.channels + channel];
         } else {
             value = x[(p.first_row + i - kept) * p.x_width + p.x_start + channel];
         }

@@ -7,10 +7,12 @@ struct Params {
     n_rows: u32,
     x_start: u32,
     x_width: u32,
+    // Number of the history in its slab.
+    history: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read_write> history: array<f32>;
+@group(0) @binding(1) var<storage, read_write> histories: array<f32>;
 @group(0) @binding(2) var<storage, read> x: array<f32>;
 
 @compute @workgroup_size(64)
@@ -21,14 +23,15 @@ fn main(
 ) {
     let channel = linear(id, n) * 64u + thread;
     if (channel >= p.channels) { return; }
+    let first = p.history * p.kept;
     for (var i = 0u; i < p.kept; i++) {
         let begin = p.n_rows + i;
         var value = 0.0;
         if (begin < p.kept) {
-            value = history[begin * p.channels + channel];
+            value = histories[(first + begin) * p.channels + channel];
         } else {
             value = x[(p.first_row + begin - p.kept) * p.x_width + p.x_start + channel];
         }
-        history[i * p.channels + channel] = value;
+        histories[(first + i) * p.channels + channel] = value;
     }
 }

@@ -13,6 +13,8 @@ struct Params {
     y_start: u32,
     y_width: u32,
     y_stride: u32,
+    // Number of the state in its slab.
+    state: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -58,16 +60,17 @@ fn main(
     let head = row / p.v_dim;
     let i_v = row % p.v_dim;
     let k_head = head / (p.n_v_heads / p.n_k_heads);
+    let at = (p.state * n_state_rows + row) * K_DIM;
 #each i KEPT
-    var kept$i = state_four(row * K_DIM, 16u * $iu + 4u * lane);
+    var kept$i = state_four(at, 16u * $iu + 4u * lane);
 #end
     for (var t = 0u; t < p.n_rows; t++) {
-        let at = (t * p.n_k_heads + k_head) * 2u * K_DIM;
+        let normal = (t * p.n_k_heads + k_head) * 2u * K_DIM;
         let gate = gates[t * p.n_v_heads + head];
         let value = v[(p.first_row + t) * p.v_width + p.v_start + head * p.v_stride + i_v];
 #each i KEPT
-        let q$i = normal_four(at, 16u * $iu + 4u * lane);
-        let k$i = normal_four(at + K_DIM, 16u * $iu + 4u * lane);
+        let q$i = normal_four(normal, 16u * $iu + 4u * lane);
+        let k$i = normal_four(normal + K_DIM, 16u * $iu + 4u * lane);
 #end
         var predicted = vec4<f32>();
 #each i KEPT
@@ -87,6 +90,6 @@ fn main(
     }
     if (!is_inside) { return; }
 #each i KEPT
-    put_state(row * K_DIM, 16u * $iu + 4u * lane, kept$i);
+    put_state(at, 16u * $iu + 4u * lane, kept$i);
 #end
 }

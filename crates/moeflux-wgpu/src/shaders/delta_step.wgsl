@@ -1,6 +1,6 @@
 // What `prepare_delta.wgsl`, `delta.wgsl` and the gated norm behind it do, to the
-// bit, for a few rows and one value head a workgroup. A quad of lanes keeps PASSES
-// rows of the state, 64 apart.
+// bit, for a few rows of some sequences, of which a workgroup has one and a value
+// head. A quad of lanes keeps PASSES rows of the state, 64 apart.
 //
 // TAPS: where set, `conv_step.wgsl` comes before, which keeps so many inputs: of
 // CHANNELS channels that a value head needs, those of its key head included, OWN a
@@ -9,8 +9,6 @@
 struct Params {
     n_k_heads: u32,
     n_v_heads: u32,
-    first_row: u32,
-    n_rows: u32,
     width: u32,
     q_start: u32,
     q_stride: u32,
@@ -35,6 +33,8 @@ struct Params {
     // Of the convolution: where its input begins, and all channels.
     x_start: u32,
     channels: u32,
+    // First row, rows, numbers of the state and of the history in their slabs.
+    spans: array<vec4<u32>, 8>,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -52,13 +52,12 @@ struct Params {
 #end
 // (TAPS + 1, channels), the last for the newest input.
 @group(0) @binding(7) var<storage, read> taps: array<f32>;
-// (TAPS, channels), the oldest first; the next one is another, as other value
-// heads still read this.
-@group(0) @binding(8) var<storage, read> history: array<f32>;
-@group(0) @binding(9) var<storage, read_write> next_history: array<f32>;
+// (TAPS, channels), the oldest first; the next one is the other of a pair, as other
+// value heads still read this.
+@group(0) @binding(8) var<storage, read_write> histories: array<f32>;
 #if DIGITS
-@group(0) @binding(10) var<storage, read_write> rounded: array<u32>;
-@group(0) @binding(11) var<storage, read_write> sums: array<vec2<f32>>;
+@group(0) @binding(9) var<storage, read_write> rounded: array<u32>;
+@group(0) @binding(10) var<storage, read_write> sums: array<vec2<f32>>;
 #end
 
 // Of queries, of keys, of values.
@@ -117,8 +116,10 @@ fn main(
     let quad = thread >> 2u;
     let head = id.x;
     let k_head = head / (p.n_v_heads / p.n_k_heads);
+    let span = p.spans[id.y];
+    let state_row = (span.z * p.n_v_heads + head) * V_DIM;
 #each s PASSES
-    let at$s = (head * V_DIM + min(64u * $su + quad, V_DIM - 1u)) * K_DIM;
+    let at$s = (state_row + min(64u * $su + quad, V_DIM - 1u)) * K_DIM;
 #each i KEPT
     var kept$s_$i = state_four(at$s, 16u * $iu + 4u * lane);
 #end
@@ -129,18 +130,19 @@ fn main(
     let weight$s = weight[min(64u * $su + quad, V_DIM - 1u)];
 #end
 #if TAPS
+    let history = span.w * TAPS * p.channels;
 #each c OWN
     let place$c = min(thread + THREADS * $cu, CHANNELS - 1u);
     let channel$c = channel_of(place$c, k_head, head);
     let newest$c = taps[TAPS * p.channels + channel$c];
 #each t TAPS
     let tap$c_$t = taps[$tu * p.channels + channel$c];
-    var input$c_$t = history[$tu * p.channels + channel$c];
+    var input$c_$t = histories[history + $tu * p.channels + channel$c];
 #end
 #end
 #end
-    for (var t = 0u; t < p.n_rows; t++) {
-        let row = p.first_row + t;
+    for (var t = 0u; t < span.y; t++) {
+        let row = span.x + t;
         // Memory is waited for but once.
         let decay = decay_at(row * p.a_width + p.a_start + head);
         let strength = decay_at(row * p.a_width + p.b_start + head);
@@ -214,7 +216,7 @@ fn main(
             if (lane == 0u) { mixed[64u * $su + quad] = sum; }
         }
 #end
-        if (t + 1u == p.n_rows) {
+        if (t + 1u == span.y) {
 #each s PASSES
             if (64u * $su + quad < V_DIM) {
 #each i KEPT
@@ -264,10 +266,11 @@ fn main(
 #if TAPS
     // One of the value heads that share a key head keeps what these share.
     let is_first = head % (p.n_v_heads / p.n_k_heads) == 0u;
+    let next_history = (span.w ^ 1u) * TAPS * p.channels;
 #each c OWN
     if (is_first || place$c >= 2u * K_DIM) {
 #each t TAPS
-        next_history[$tu * p.channels + channel$c] = input$c_$t;
+        histories[next_history + $tu * p.channels + channel$c] = input$c_$t;
 #end
     }
 #end

@@ -69,7 +69,7 @@ impl Bench {
 }
 
 #[track_caller]
-fn check_is_out<T: std::fmt::Debug>(outcome: Result<T, DeviceError>) {
+pub(super) fn check_is_out<T: std::fmt::Debug>(outcome: Result<T, DeviceError>) {
     let err = outcome.unwrap_err();
     assert!(matches!(err, DeviceError::OutOfMemory { .. }), "{err}");
 }
