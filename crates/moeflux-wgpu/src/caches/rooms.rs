@@ -63,8 +63,7 @@ impl Pool {
         (n_states(self.of.1) * self.of.1.fixed_bytes()) as u64
     }
 
-    /// A room that somebody had, or the first of a slab; the slab has one more where
-    /// none was free.
+    /// A room that somebody left, or one more of the last slab, or the first of another.
     fn room(&mut self, encoder: &mut Encoder) -> (usize, usize) {
         let free = |slab: &Slab| slab.taken.iter().position(|it| !it);
         let found = self.slabs.iter().enumerate().find_map(|(i, it)| Some((i, free(it)?)));

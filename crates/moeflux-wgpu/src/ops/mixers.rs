@@ -37,7 +37,8 @@ struct Together<const N: usize> {
     spans: Vec<SpanWords>,
 }
 
-/// Shares spans out among kernels for few rows, which need a state of each cache.
+/// Shares spans, of as many sequences, out among kernels for few rows, which need a
+/// state of each cache.
 fn together<'a, const N: usize>(
     b: &Wgpu,
     spans: impl Iterator<Item = &'a Span>,
