@@ -15,7 +15,7 @@ use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
 use crate::ahead;
 use crate::arena::{Matrix, Slabs};
-use crate::caches::{CacheState, Rooms, State};
+use crate::caches::{CacheState, Pools, State};
 use crate::context::Context;
 use crate::encoder::{Encoder, Mem};
 use crate::experts::Slots;
@@ -46,7 +46,7 @@ pub struct Wgpu {
     pub(crate) ropes: Vec<RopeTable>,
     /// By `Sequence`; `None` where one was dropped.
     pub(crate) sequences: Vec<Option<Vec<CacheState>>>,
-    pub(crate) rooms: Rooms,
+    pub(crate) pools: Pools,
     pub(crate) selections: Vec<Mask>,
     pub(crate) slots: Slots,
     pub(crate) rounded: RoundedInputs,
@@ -103,7 +103,7 @@ impl Wgpu {
             vectors: Vec::new(),
             ropes: Vec::new(),
             sequences: Vec::new(),
-            rooms: Rooms::default(),
+            pools: Pools::default(),
             selections: Vec::new(),
             slots: Slots::new(slot_bytes.unwrap_or(u64::MAX)),
             rounded: RoundedInputs::default(),
@@ -166,7 +166,7 @@ impl Wgpu {
     pub(crate) fn state(&self, sequence: Sequence, cache: Cache) -> State {
         let caches = self.sequences[sequence.0 as usize].as_ref();
         match &caches.expect("the sequence exists")[cache.0 as usize] {
-            CacheState::Recurrent(room) => self.rooms.state(room),
+            CacheState::Recurrent(room) => self.pools.rooms.state(room),
             CacheState::Kv(_) => panic!("keys and values are no state"),
         }
     }
@@ -236,9 +236,9 @@ impl Backend for Wgpu {
     fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence {
         // Slabs may grow.
         ahead::forget(self);
-        let Wgpu { encoder, rooms, .. } = self;
+        let Wgpu { encoder, pools, .. } = self;
         let numbered = specs.iter().copied().enumerate();
-        let caches = numbered.map(|it| CacheState::new(encoder, rooms, it)).collect();
+        let caches = numbered.map(|it| CacheState::new(encoder, pools, it)).collect();
         let free = self.sequences.iter().position(Option::is_none);
         let at = free.unwrap_or_else(|| {
             self.sequences.push(None);
@@ -251,19 +251,19 @@ impl Backend for Wgpu {
     fn clear_sequence(&mut self, sequence: Sequence) {
         ahead::forget(self);
         let mut caches = self.caches(sequence);
-        caches.iter_mut().for_each(|it| it.clear(&mut self.encoder, &self.rooms));
+        caches.iter_mut().for_each(|it| it.clear(&mut self.encoder, &mut self.pools));
         self.sequences[sequence.0 as usize] = Some(caches);
     }
 
     fn drop_sequence(&mut self, sequence: Sequence) {
         ahead::forget(self);
         let caches = self.caches(sequence).into_iter();
-        caches.for_each(|it| it.release(&mut self.encoder, &mut self.rooms));
+        caches.for_each(|it| it.release(&mut self.encoder, &mut self.pools));
     }
 
     fn truncate_sequence(&mut self, sequence: Sequence, len: usize) {
         let mut caches = self.caches(sequence);
-        caches.iter_mut().for_each(|it| it.truncate(&mut self.encoder, len));
+        caches.iter_mut().for_each(|it| it.truncate(&mut self.encoder, &mut self.pools, len));
         self.sequences[sequence.0 as usize] = Some(caches);
     }
 
@@ -275,7 +275,7 @@ impl Backend for Wgpu {
     ) -> Result<Vec<u8>, DeviceError> {
         let caches = self.sequences[sequence.0 as usize].as_ref();
         let state = &caches.expect("the sequence exists")[cache.0 as usize];
-        state.save(&mut self.encoder, &self.rooms, positions)
+        state.save(&mut self.encoder, &self.pools, positions)
     }
 
     fn load_cache(
@@ -287,7 +287,7 @@ impl Backend for Wgpu {
     ) {
         let caches = self.sequences[sequence.0 as usize].as_mut();
         let state = &mut caches.expect("the sequence exists")[cache.0 as usize];
-        state.load(&mut self.encoder, &self.rooms, positions, bytes);
+        state.load(&mut self.encoder, &mut self.pools, positions, bytes);
     }
 
     fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]) {

@@ -198,7 +198,7 @@ impl Shader {
             Shader::StoreKv => facts!(
                 "store_kv",
                 Nothing,
-                "wrrwwrrr",
+                "wrrwrrr",
                 &["KV", "K_DIM", "V_DIM", "DIM", "NORMED", "PAIRS", "ADJACENT", "ONE"]
             ),
             Shader::Attention => {
@@ -224,11 +224,11 @@ impl Shader {
                 facts!(
                     "merge_attention",
                     OwnRounding,
-                    "rrwrww",
+                    "rrwrrww",
                     &["SINKS", "GATED", "GROUP", "DIGITS", "ORDER", "FLOAT"]
                 )
             }
-            Shader::ScoreIndex => facts!("score_index", Caches, "rrrw", &["KV"]),
+            Shader::ScoreIndex => facts!("score_index", Caches, "rrrrw", &["KV"]),
             Shader::ChooseIndex => facts!("choose_index", Nothing, "rw", &[]),
             Shader::Conv => facts!("conv", Nothing, "wrrr", &[]),
             Shader::ConvHistory => facts!("conv_history", Nothing, "wr", &[]),

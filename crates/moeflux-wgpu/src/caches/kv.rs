@@ -1,159 +1,80 @@
-//! Keys and values of a sequence, in pieces that bindings hold.
+//! Keys and values of a sequence: which pages hold them.
 
 use std::ops::Range;
 
-use moeflux_backend::{DeviceError, KvType};
+use moeflux_backend::DeviceError;
 
-use crate::encoder::{Encoder, Mem};
-
-/// Positions of the first piece before it grows.
-const FIRST_POSITIONS: usize = 256;
-
-/// Bytes that a piece of a cache does not exceed; few in tests, so that caches
-/// have several.
-const PIECE_BYTES: usize = if cfg!(test) { 64 << 10 } else { 64 << 20 };
+use super::pages::{PAGE, Page, Pages, Plane};
+use crate::encoder::Encoder;
 
 /// Keys and values of one sequence and layer.
 #[derive(Debug)]
 pub(crate) struct Kv {
-    pub(crate) n_heads: usize,
-    pub(crate) dtype: KvType,
-    pub(crate) k: Plane,
-    pub(crate) v: Plane,
-    /// Positions of a piece, a power of two; only the last one may hold fewer.
-    pub(crate) piece_len: usize,
+    /// Whose pages these are, of all that there are.
+    pub(super) pool: usize,
+    /// In the order of positions.
+    pages: Vec<Page>,
 }
 
-/// The keys or the values: `(positions, n_heads, row_words)` words a piece.
-#[derive(Debug)]
-pub(crate) struct Plane {
-    pub(crate) dim: usize,
-    pub(crate) row_words: usize,
-    pub(crate) pieces: Vec<Mem>,
-}
-
-/// Some positions of a cache, within one piece.
-#[derive(Clone, Debug)]
-pub(crate) struct Part {
-    pub(crate) piece: usize,
-    /// First position of the piece.
-    pub(crate) start: usize,
-    /// All positions.
-    pub(crate) positions: Range<usize>,
+/// Cuts positions at the ends of pages.
+fn parts(positions: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let pages = positions.start / PAGE..positions.end.div_ceil(PAGE);
+    pages.map(move |it| positions.start.max(it * PAGE)..positions.end.min((it + 1) * PAGE))
 }
 
 impl Kv {
-    pub(super) fn new(n_heads: usize, k_dim: usize, v_dim: usize, dtype: KvType) -> Kv {
-        let plane =
-            |dim| Plane { dim, row_words: dtype.row_bytes(dim).div_ceil(4), pieces: Vec::new() };
-        let (k, v) = (plane(k_dim), plane(v_dim));
-        let position = (4 * n_heads * k.row_words.max(v.row_words)).max(1);
-        let fit = (PIECE_BYTES / position).max(FIRST_POSITIONS);
-        Kv { n_heads, dtype, k, v, piece_len: 1 << fit.ilog2() }
-    }
-
-    /// What stands in its place while it is worked with.
-    pub(crate) fn empty() -> Kv {
-        Kv::new(0, 0, 0, KvType::F32)
-    }
-
-    /// The constant `KV` of kernels.
-    pub(crate) fn kind(&self) -> u32 {
-        match self.dtype {
-            KvType::F32 => 0,
-            KvType::Bf16 => 1,
-            KvType::Q8 => 2,
-        }
-    }
-
-    /// Cuts positions at the ends of pieces.
-    pub(crate) fn parts(&self, positions: Range<usize>) -> impl Iterator<Item = Part> + use<> {
-        let len = self.piece_len;
-        let pieces = positions.start / len..positions.end.div_ceil(len);
-        pieces.map(move |piece| {
-            let start = piece * len;
-            let positions = positions.start.max(start)..positions.end.min(start + len);
-            Part { piece, start, positions }
-        })
-    }
-
-    fn position_words(&self, plane: &Plane) -> usize {
-        self.n_heads * plane.row_words
+    pub(super) fn new(pool: usize) -> Kv {
+        Kv { pool, pages: Vec::new() }
     }
 
     /// Whether there is room for the first `len` positions.
     pub(crate) fn has_room(&self, len: usize) -> bool {
-        [&self.k, &self.v].into_iter().all(|plane| {
-            let words = self.position_words(plane);
-            let bytes: u64 = plane.pieces.iter().map(Mem::bytes).sum();
-            bytes >= 4 * (words * len) as u64
-        })
+        self.pages.len() * PAGE >= len
     }
 
-    /// Has room for the first `len` positions.
-    pub(crate) fn grow(&mut self, encoder: &mut Encoder, len: usize) {
-        let n_heads = self.n_heads;
-        let piece_len = self.piece_len;
-        for plane in [&mut self.k, &mut self.v] {
-            let position = 4 * n_heads * plane.row_words;
-            if position == 0 {
-                continue;
-            }
-            for piece in 0..len.div_ceil(piece_len) {
-                let wanted = (len - piece * piece_len).min(piece_len);
-                let has = plane.pieces.get(piece).map_or(0, |it| it.bytes() as usize / position);
-                if has >= wanted {
-                    continue;
-                }
-                let roomy = wanted.next_power_of_two().clamp(FIRST_POSITIONS, piece_len);
-                let bytes = (roomy * position) as u64;
-                let mem = encoder.storage(bytes, "keys or values");
-                match plane.pieces.get_mut(piece) {
-                    // The next step asks again.
-                    Some(_) if encoder.is_stand_in(&mem) => {}
-                    Some(old) => {
-                        encoder.copy((old, 0), (&mem, 0), (has * position) as u64);
-                        encoder.forget(old);
-                        *old = mem;
-                    }
-                    None => plane.pieces.push(mem),
-                }
-            }
+    /// The page of a position.
+    pub(crate) fn page(&self, position: usize) -> Page {
+        self.pages[position / PAGE]
+    }
+
+    /// Has room for the first `len` positions, or as much as before where there is no
+    /// memory.
+    pub(crate) fn grow(&mut self, pool: &mut Pages, encoder: &mut Encoder, len: usize) {
+        let n = len.div_ceil(PAGE).saturating_sub(self.pages.len());
+        if n > 0 {
+            self.pages.extend(pool.take(encoder, n));
         }
     }
 
-    /// Forgets all but the first `len` positions and frees whole pieces.
-    pub(super) fn truncate(&mut self, encoder: &mut Encoder, len: usize) {
-        for plane in [&mut self.k, &mut self.v] {
-            for mem in plane.pieces.drain(len.div_ceil(self.piece_len).min(plane.pieces.len())..) {
-                encoder.forget(&mem);
-            }
+    /// Forgets all but the first `len` positions and frees whole pages.
+    pub(super) fn truncate(&mut self, pool: &mut Pages, encoder: &mut Encoder, len: usize) {
+        for page in self.pages.drain(len.div_ceil(PAGE).min(self.pages.len())..) {
+            pool.put_back(encoder, page);
         }
     }
 
+    /// Keys, then values, without what fills their last words.
     pub(super) fn save(
         &self,
+        pool: &Pages,
         encoder: &mut Encoder,
         positions: Range<usize>,
     ) -> Result<Vec<u8>, DeviceError> {
-        let mut parts = Vec::new();
-        for plane in [&self.k, &self.v] {
-            let bytes = 4 * self.position_words(plane);
-            if bytes == 0 {
-                continue;
-            }
-            for part in self.parts(positions.clone()) {
-                let first = (part.positions.start - part.start) * bytes;
-                let len = part.positions.len() * bytes;
-                parts.push((&plane.pieces[part.piece], first as u64, len as u64));
+        let mut read = Vec::new();
+        for plane in [pool.k, pool.v] {
+            for part in parts(positions.clone()) {
+                let page = self.page(part.start);
+                let bytes = 4 * part.len() * pool.position_words(plane);
+                let first = 4 * pool.word(page, plane, part.start);
+                read.push((pool.mem(page.slab), first as u64, bytes as u64));
             }
         }
-        let stored = encoder.read(&parts)?;
+        let stored = encoder.read(&read)?;
         let mut out = Vec::with_capacity(stored.len());
         let mut rest = &stored[..];
-        for plane in [&self.k, &self.v] {
-            let row = self.dtype.row_bytes(plane.dim);
-            let (mine, behind) = rest.split_at(positions.len() * 4 * self.position_words(plane));
+        for plane in [pool.k, pool.v] {
+            let row = pool.dtype.row_bytes(plane.dim);
+            let (mine, behind) = rest.split_at(positions.len() * 4 * pool.position_words(plane));
             for vector in mine.chunks_exact((4 * plane.row_words).max(1)) {
                 out.extend_from_slice(&vector[..row]);
             }
@@ -162,29 +83,50 @@ impl Kv {
         Ok(out)
     }
 
-    pub(super) fn load(&mut self, encoder: &mut Encoder, positions: Range<usize>, bytes: &[u8]) {
-        self.grow(encoder, positions.end);
+    /// Overwrites what [`save`](Kv::save) reads.
+    pub(super) fn load(
+        &mut self,
+        pool: &mut Pages,
+        encoder: &mut Encoder,
+        positions: Range<usize>,
+        bytes: &[u8],
+    ) {
+        self.grow(pool, encoder, positions.end);
+        if !self.has_room(positions.end) {
+            return;
+        }
         let mut rest = bytes;
-        for plane in [&self.k, &self.v] {
-            let row = self.dtype.row_bytes(plane.dim);
-            if row == 0 {
-                continue;
-            }
-            let (mine, behind) = rest.split_at(positions.len() * self.n_heads * row);
+        for plane in [pool.k, pool.v] {
+            let len = positions.len() * pool.n_heads * pool.dtype.row_bytes(plane.dim);
+            let (mine, behind) = rest.split_at(len);
             rest = behind;
-            let mut stored = vec![0; positions.len() * 4 * self.position_words(plane)];
-            let vectors = stored.chunks_exact_mut(4 * plane.row_words);
-            for (vector, row_bytes) in vectors.zip(mine.chunks_exact(row)) {
-                vector[..row].copy_from_slice(row_bytes);
-            }
-            let position = 4 * self.position_words(plane);
-            for part in self.parts(positions.clone()) {
-                let at = (part.positions.start - positions.start) * position;
-                let bytes = &stored[at..at + part.positions.len() * position];
-                let first = (part.positions.start - part.start) * position;
-                encoder.write(&plane.pieces[part.piece], first as u64, bytes);
+            if len > 0 {
+                self.load_plane(pool, encoder, plane, (positions.clone(), mine));
             }
         }
         assert!(rest.is_empty(), "{} bytes too many of keys and values", rest.len());
+    }
+
+    fn load_plane(
+        &self,
+        pool: &Pages,
+        encoder: &mut Encoder,
+        plane: Plane,
+        (positions, bytes): (Range<usize>, &[u8]),
+    ) {
+        let row = pool.dtype.row_bytes(plane.dim);
+        let position = 4 * pool.position_words(plane);
+        let mut stored = vec![0; positions.len() * position];
+        let vectors = stored.chunks_exact_mut(4 * plane.row_words);
+        for (vector, bytes) in vectors.zip(bytes.chunks_exact(row)) {
+            vector[..row].copy_from_slice(bytes);
+        }
+        for part in parts(positions.clone()) {
+            let page = self.page(part.start);
+            let at = (part.start - positions.start) * position;
+            let bytes = &stored[at..at + part.len() * position];
+            let first = 4 * pool.word(page, plane, part.start);
+            encoder.write(pool.mem(page.slab), first as u64, bytes);
+        }
     }
 }

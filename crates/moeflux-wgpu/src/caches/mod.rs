@@ -1,13 +1,15 @@
 //! What sequences keep between steps: keys and values, and recurrent states.
 
 mod kv;
+mod pages;
 mod rooms;
 
 use std::ops::Range;
 
 use moeflux_backend::{CacheSpec, DeviceError};
 
-pub(crate) use self::kv::{Kv, Plane};
+pub(crate) use self::kv::Kv;
+pub(crate) use self::pages::{PAGE, Page, Pages, Plane};
 pub(crate) use self::rooms::{Room, Rooms, State};
 use crate::encoder::Encoder;
 
@@ -20,42 +22,78 @@ pub(crate) enum CacheState {
     Recurrent(Room),
 }
 
+/// What the caches of all sequences share.
+#[derive(Debug, Default)]
+pub(crate) struct Pools {
+    pub(crate) rooms: Rooms,
+    /// Pages of each cache, by its number and what it holds.
+    pages: Vec<((usize, CacheSpec), Pages)>,
+}
+
+impl Pools {
+    /// The pages of a sequence's keys and values.
+    pub(crate) fn pages(&self, kv: &Kv) -> &Pages {
+        &self.pages[kv.pool].1
+    }
+
+    /// The same, about to be taken or freed.
+    pub(crate) fn pages_mut(&mut self, kv: &Kv) -> &mut Pages {
+        &mut self.pages[kv.pool].1
+    }
+
+    /// Buffers of all pages.
+    #[cfg(test)]
+    pub(crate) fn n_slabs(&self) -> usize {
+        self.pages.iter().map(|it| it.1.n_slabs()).sum()
+    }
+
+    /// The number of the pages of the cache of a number.
+    fn pages_of(&mut self, of: (usize, CacheSpec)) -> usize {
+        let CacheSpec::Kv { n_heads, k_dim, v_dim, dtype } = of.1 else {
+            panic!("pages are of keys and values")
+        };
+        let known = self.pages.iter().position(|it| it.0 == of);
+        known.unwrap_or_else(|| {
+            self.pages.push((of, Pages::new(n_heads, k_dim, v_dim, dtype)));
+            self.pages.len() - 1
+        })
+    }
+}
+
 impl CacheState {
     /// The cache of that number, empty.
     pub(crate) fn new(
         encoder: &mut Encoder,
-        rooms: &mut Rooms,
-        (nth, spec): (usize, CacheSpec),
+        pools: &mut Pools,
+        of: (usize, CacheSpec),
     ) -> CacheState {
-        match spec {
-            CacheSpec::Kv { n_heads, k_dim, v_dim, dtype } => {
-                CacheState::Kv(Kv::new(n_heads, k_dim, v_dim, dtype))
-            }
+        match of.1 {
+            CacheSpec::Kv { .. } => CacheState::Kv(Kv::new(pools.pages_of(of))),
             CacheSpec::Conv { .. } | CacheSpec::Delta { .. } => {
-                CacheState::Recurrent(rooms.take(encoder, (nth, spec)))
+                CacheState::Recurrent(pools.rooms.take(encoder, of))
             }
         }
     }
 
-    pub(crate) fn clear(&mut self, encoder: &mut Encoder, rooms: &Rooms) {
+    pub(crate) fn clear(&mut self, encoder: &mut Encoder, pools: &mut Pools) {
         match self {
-            CacheState::Kv(kv) => kv.truncate(encoder, 0),
-            CacheState::Recurrent(room) => rooms.clear(encoder, room),
+            CacheState::Kv(kv) => kv.truncate(pools.pages_mut(kv), encoder, 0),
+            CacheState::Recurrent(room) => pools.rooms.clear(encoder, room),
         }
     }
 
     /// Frees what it holds.
-    pub(crate) fn release(self, encoder: &mut Encoder, rooms: &mut Rooms) {
+    pub(crate) fn release(self, encoder: &mut Encoder, pools: &mut Pools) {
         match self {
-            CacheState::Kv(mut kv) => kv.truncate(encoder, 0),
-            CacheState::Recurrent(room) => rooms.give_back(encoder, room),
+            CacheState::Kv(mut kv) => kv.truncate(pools.pages_mut(&kv), encoder, 0),
+            CacheState::Recurrent(room) => pools.rooms.give_back(encoder, room),
         }
     }
 
     /// Forgets all but the first `len` positions; recurrent states stay.
-    pub(crate) fn truncate(&mut self, encoder: &mut Encoder, len: usize) {
+    pub(crate) fn truncate(&mut self, encoder: &mut Encoder, pools: &mut Pools, len: usize) {
         if let CacheState::Kv(kv) = self {
-            kv.truncate(encoder, len);
+            kv.truncate(pools.pages_mut(kv), encoder, len);
         }
     }
 
@@ -63,13 +101,13 @@ impl CacheState {
     pub(crate) fn save(
         &self,
         encoder: &mut Encoder,
-        rooms: &Rooms,
+        pools: &Pools,
         positions: Range<usize>,
     ) -> Result<Vec<u8>, DeviceError> {
         match self {
-            CacheState::Kv(kv) => kv.save(encoder, positions),
+            CacheState::Kv(kv) => kv.save(pools.pages(kv), encoder, positions),
             CacheState::Recurrent(room) => {
-                let (slab, Range { start, end }) = rooms.state(room).bytes();
+                let (slab, Range { start, end }) = pools.rooms.state(room).bytes();
                 encoder.read(&[(&slab, start, end - start)])
             }
         }
@@ -79,14 +117,14 @@ impl CacheState {
     pub(crate) fn load(
         &mut self,
         encoder: &mut Encoder,
-        rooms: &Rooms,
+        pools: &mut Pools,
         positions: Range<usize>,
         bytes: &[u8],
     ) {
         match self {
-            CacheState::Kv(kv) => kv.load(encoder, positions, bytes),
+            CacheState::Kv(kv) => kv.load(pools.pages_mut(kv), encoder, positions, bytes),
             CacheState::Recurrent(room) => {
-                let (slab, Range { start, end }) = rooms.state(room).bytes();
+                let (slab, Range { start, end }) = pools.rooms.state(room).bytes();
                 assert!(bytes.len() as u64 <= end - start, "bytes of a saved state");
                 encoder.write(&slab, start, bytes);
             }

@@ -15,7 +15,6 @@ mod products;
 mod repeated;
 mod rounding;
 mod shares;
-mod store;
 mod sums;
 
 pub(crate) use attention::{MANY_QUERIES, Mask, attention, gated_attention, select_positions};

@@ -10,26 +10,11 @@ struct Params {
     q_width: u32,
     q_stride: u32,
     scale: f32,
-    // The batch's row of the first, and its position.
-    first_row: u32,
-    position: u32,
     // 0 for none.
     window: u32,
-    // Where this piece of the cache begins, and what is looked at in it, from a
-    // tile's first position on.
-    piece_start: u32,
-    seen_from: u32,
-    seen_to: u32,
-    // Of queries that share a workgroup.
-    n_blocks: u32,
-    // Of all pieces: how many, and this piece's first.
-    all_tiles: u32,
-    first_tile: u32,
     k_words: u32,
     v_words: u32,
     mask_words: u32,
-    // Of a key head: rows times heads of the group.
-    n_queries: u32,
     y_start: u32,
     y_width: u32,
     y_stride: u32,
@@ -38,28 +23,54 @@ struct Params {
     gate_width: u32,
     gate_stride: u32,
     has_gate: u32,
-    // Whether this piece is followed by another one.
-    goes_on: u32,
+    // Of queries that share a workgroup.
+    n_blocks: u32,
+    // What is known of tiles.
+    list: u32,
     n: u32,
+    // Of `attention_rows.wgsl` alone: `seen`, the positions that are looked at in this
+    // buffer, from a tile's first one on, and whether it comes behind another one, and
+    // before one.
+    first_row: u32,
+    position: u32,
+    n_queries: u32,
+    seen_from: u32,
+    seen_to: u32,
+    went_on: u32,
+    goes_on: u32,
 }
+
+// The rows that look at keys.
+struct Seen {
+    // The batch's row of the first, and its position.
+    first_row: u32,
+    position: u32,
+    // Of a key head: rows times heads of the group.
+    n_queries: u32,
+    // Positions behind it are not looked at.
+    to: u32,
+}
+
+var<private> seen: Seen;
+// The words where the keys and values of a tile begin.
+var<private> tile_keys: u32;
+var<private> tile_values: u32;
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> q: array<f32>;
 // WIDTH words are read at once.
 #if WIDTH/4
-@group(0) @binding(2) var<storage, read> keys: array<vec4<u32>>;
-@group(0) @binding(3) var<storage, read> values: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> pages: array<vec4<u32>>;
 #else
 #if WIDTH/2
-@group(0) @binding(2) var<storage, read> keys: array<vec2<u32>>;
-@group(0) @binding(3) var<storage, read> values: array<vec2<u32>>;
+@group(0) @binding(2) var<storage, read> pages: array<vec2<u32>>;
 #else
-@group(0) @binding(2) var<storage, read> keys: array<u32>;
-@group(0) @binding(3) var<storage, read> values: array<u32>;
+@group(0) @binding(2) var<storage, read> pages: array<u32>;
 #end
 #end
-@group(0) @binding(4) var<storage, read> chosen: array<u32>;
-@group(0) @binding(5) var<storage, read> sinks: array<f32>;
+@group(0) @binding(3) var<storage, read> chosen: array<u32>;
+@group(0) @binding(4) var<storage, read> sinks: array<f32>;
+@group(0) @binding(5) var<storage, read> lists: array<u32>;
 // (rows, heads, tiles): maximum, total, sums.
 @group(0) @binding(6) var<storage, read_write> parts: array<f32>;
 @group(0) @binding(7) var<storage, read_write> y: array<f32>;
@@ -77,7 +88,7 @@ fn head_of(kv_head: u32, query: u32) -> u32 {
 
 // Where a query begins.
 fn query_at(kv_head: u32, query: u32) -> u32 {
-    let row = p.first_row + query / p.group;
+    let row = seen.first_row + query / p.group;
     return row * p.q_width + p.q_start + head_of(kv_head, query) * p.q_stride;
 }
 
@@ -90,13 +101,13 @@ fn query_four(at: u32, i: u32) -> vec4<f32> {
     return it;
 }
 
-// The first words of a key and a value.
+// The first words of a key and a value of the tile.
 fn key_at(position: u32, kv_head: u32) -> u32 {
-    return ((position - p.piece_start) * (p.n_heads / p.group) + kv_head) * p.k_words;
+    return tile_keys + ((position % TILE) * (p.n_heads / p.group) + kv_head) * p.k_words;
 }
 
 fn value_at(position: u32, kv_head: u32) -> u32 {
-    return ((position - p.piece_start) * (p.n_heads / p.group) + kv_head) * p.v_words;
+    return tile_values + ((position % TILE) * (p.n_heads / p.group) + kv_head) * p.v_words;
 }
 
 fn halves(low: u32, high: u32) -> vec4<f32> {
@@ -112,23 +123,23 @@ fn bytes(word: u32) -> vec4<f32> {
 fn key_four(at: u32, i: u32) -> vec4<f32> {
     if (i >= K_DIM) { return vec4<f32>(); }
 #if WIDTH/4
-    return bitcast<vec4<f32>>(keys[(at + i) >> 2u]);
+    return bitcast<vec4<f32>>(pages[(at + i) >> 2u]);
 #else
 #if WIDTH/2
-    let words = keys[(at >> 1u) + (i >> 2u)];
+    let words = pages[(at >> 1u) + (i >> 2u)];
     return halves(words.x, words.y);
 #else
-    if (KV == 2u) { return bytes(keys[at + stored_word(i)]); }
+    if (KV == 2u) { return bytes(pages[at + stored_word(i)]); }
     var it = vec4<f32>();
     if (KV == 1u) {
-        let low = keys[at + i / 2u];
-        if (i + 2u < K_DIM) { return halves(low, keys[at + i / 2u + 1u]); }
+        let low = pages[at + i / 2u];
+        if (i + 2u < K_DIM) { return halves(low, pages[at + i / 2u + 1u]); }
         return halves(low, 0u);
     }
-    it.x = bitcast<f32>(keys[at + i]);
-    if (i + 1u < K_DIM) { it.y = bitcast<f32>(keys[at + i + 1u]); }
-    if (i + 2u < K_DIM) { it.z = bitcast<f32>(keys[at + i + 2u]); }
-    if (i + 3u < K_DIM) { it.w = bitcast<f32>(keys[at + i + 3u]); }
+    it.x = bitcast<f32>(pages[at + i]);
+    if (i + 1u < K_DIM) { it.y = bitcast<f32>(pages[at + i + 1u]); }
+    if (i + 2u < K_DIM) { it.z = bitcast<f32>(pages[at + i + 2u]); }
+    if (i + 3u < K_DIM) { it.w = bitcast<f32>(pages[at + i + 3u]); }
     return it;
 #end
 #end
@@ -137,7 +148,7 @@ fn key_four(at: u32, i: u32) -> vec4<f32> {
 #if KV/2
 fn key_scale(at: u32, i: u32) -> f32 {
     if (i >= K_DIM) { return 0.0; }
-    return bitcast<f32>(keys[at + (i >> 6u) * 17u]);
+    return bitcast<f32>(pages[at + (i >> 6u) * 17u]);
 }
 #end
 
@@ -145,26 +156,26 @@ fn key_scale(at: u32, i: u32) -> f32 {
 fn value_four(at: u32, i: u32) -> vec4<f32> {
     if (i >= V_DIM) { return vec4<f32>(); }
 #if WIDTH/4
-    return bitcast<vec4<f32>>(values[(at + i) >> 2u]);
+    return bitcast<vec4<f32>>(pages[(at + i) >> 2u]);
 #else
 #if WIDTH/2
-    let words = values[(at >> 1u) + (i >> 2u)];
+    let words = pages[(at >> 1u) + (i >> 2u)];
     return halves(words.x, words.y);
 #else
     if (KV == 2u) {
-        let scale = bitcast<f32>(values[at + (i >> 6u) * 17u]);
-        return scale * bytes(values[at + stored_word(i)]);
+        let scale = bitcast<f32>(pages[at + (i >> 6u) * 17u]);
+        return scale * bytes(pages[at + stored_word(i)]);
     }
     var it = vec4<f32>();
     if (KV == 1u) {
-        let low = values[at + i / 2u];
-        if (i + 2u < V_DIM) { return halves(low, values[at + i / 2u + 1u]); }
+        let low = pages[at + i / 2u];
+        if (i + 2u < V_DIM) { return halves(low, pages[at + i / 2u + 1u]); }
         return halves(low, 0u);
     }
-    it.x = bitcast<f32>(values[at + i]);
-    if (i + 1u < V_DIM) { it.y = bitcast<f32>(values[at + i + 1u]); }
-    if (i + 2u < V_DIM) { it.z = bitcast<f32>(values[at + i + 2u]); }
-    if (i + 3u < V_DIM) { it.w = bitcast<f32>(values[at + i + 3u]); }
+    it.x = bitcast<f32>(pages[at + i]);
+    if (i + 1u < V_DIM) { it.y = bitcast<f32>(pages[at + i + 1u]); }
+    if (i + 2u < V_DIM) { it.z = bitcast<f32>(pages[at + i + 2u]); }
+    if (i + 3u < V_DIM) { it.w = bitcast<f32>(pages[at + i + 3u]); }
     return it;
 #end
 #end
@@ -179,7 +190,7 @@ fn dot_from(sum: f32, x: vec4<f32>, key: vec4<f32>) -> f32 {
 
 // The first position that a row looks at.
 fn first_seen(row: u32) -> u32 {
-    let end = p.position + row + 1u;
+    let end = seen.position + row + 1u;
     if (p.window > 0u && end > p.window) { return end - p.window; }
     return 0u;
 }
@@ -187,7 +198,7 @@ fn first_seen(row: u32) -> u32 {
 fn is_seen(row: u32, position: u32, start: u32, end: u32) -> bool {
     if (position < start || position >= end) { return false; }
 #if MASKED
-    let word = chosen[(p.first_row + row) * p.mask_words + position / 32u];
+    let word = chosen[(seen.first_row + row) * p.mask_words + position / 32u];
     return ((word >> (position & 31u)) & 1u) != 0u;
 #else
     return true;
@@ -202,7 +213,7 @@ fn softmax(thread: u32, row: u32, first: u32) -> vec2<f32> {
     let eighth = thread & 7u;
     let takes_part = mine < QUERIES;
     let start = first_seen(row);
-    let end = min(p.seen_to, p.position + row + 1u);
+    let end = min(seen.to, seen.position + row + 1u);
     var highest = NONE;
 #each m 8
     var weight$m = NONE;
@@ -247,8 +258,8 @@ fn factors_of(before: f32, highest: f32) -> vec3<f32> {
 
 // The output of a query, behind its gate.
 fn put_y(row: u32, head: u32, i: u32, it: vec4<f32>) {
-    let at = (p.first_row + row) * p.y_width + p.y_start + head * p.y_stride + i;
-    let gate_at = (p.first_row + row) * p.gate_width + p.gate_start + head * p.gate_stride + i;
+    let at = (seen.first_row + row) * p.y_width + p.y_start + head * p.y_stride + i;
+    let gate_at = (seen.first_row + row) * p.gate_width + p.gate_start + head * p.gate_stride + i;
     put_one(at, gate_at, i, it.x);
     put_one(at + 1u, gate_at + 1u, i + 1u, it.y);
     put_one(at + 2u, gate_at + 2u, i + 2u, it.z);

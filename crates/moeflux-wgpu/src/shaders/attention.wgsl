@@ -35,16 +35,27 @@ fn main(
     if (idx >= p.n) { return; }
     let thread = subgroup * subgroup_size + in_subgroup;
     let n_kv_heads = p.n_heads / p.group;
-    let first_query = (idx % p.n_blocks) * QUERIES;
-    let last_query = min(first_query + QUERIES, p.n_queries) - 1u;
     let kv_head = (idx / p.n_blocks) % n_kv_heads;
-    let tile = idx / (p.n_blocks * n_kv_heads);
-    let first = p.seen_from + tile * TILE;
+    // Eight words a tile.
+    let tile = p.list + 8u * (idx / (p.n_blocks * n_kv_heads));
+    let first = lists[tile];
+    tile_keys = lists[tile + 1u];
+    tile_values = lists[tile + 2u];
+    seen.first_row = lists[tile + 3u];
+    seen.position = lists[tile + 4u];
+    seen.n_queries = lists[tile + 5u];
+    seen.to = seen.position + seen.n_queries / p.group;
+    // Where a query gathers, among the tiles of its row.
+    let own_part = lists[tile + 6u];
+    let n_tiles = lists[tile + 7u];
+    let first_query = (idx % p.n_blocks) * QUERIES;
+    if (first_query >= seen.n_queries) { return; }
+    let last_query = min(first_query + QUERIES, seen.n_queries) - 1u;
 
     // Four lanes have a position.
     let lane = thread & 3u;
     let quad = thread >> 2u;
-    let key = key_at(min(first + quad, p.seen_to - 1u), kv_head);
+    let key = key_at(min(first + quad, seen.to - 1u), kv_head);
 #each h STEPS/4
 #each u 4
     var k$h_$u = key_four(key, 64u * $hu + 16u * $uu + 4u * lane);
@@ -102,8 +113,8 @@ fn main(
     // QUERIES / PARTS queries.
     let four = thread % FOURS;
     let mine = (thread / FOURS) * (QUERIES / PARTS);
-    let last = p.seen_to - 1u;
-    let len = min(TILE, p.seen_to - first);
+    let last = seen.to - 1u;
+    let len = min(TILE, seen.to - first);
 #each c COLS
 #each h 4
 #each u 4
@@ -171,7 +182,7 @@ fn main(
         let head = head_of(kv_head, query);
         let row = query / p.group;
         let it = softened[mine + $gu];
-        if (p.all_tiles == 1u) {
+        if (n_tiles == 1u) {
             let before = begun(head);
             let factors = factors_of(before.x, it.x);
             let inverse = 1.0 / fma(it.y, factors.y, before.y * factors.x);
@@ -179,7 +190,7 @@ fn main(
             put_y(row, head, 4u * (four + $cu * THREADS), acc$c_$g * factors.y * inverse);
 #end
         } else {
-            let part = (row * p.n_heads + head) * p.all_tiles + p.first_tile + tile;
+            let part = (row * p.n_heads + head) * n_tiles + own_part;
             let at = part * (V_DIM + 2u);
             if (four == 0u) {
                 parts[at] = it.x;

@@ -36,6 +36,7 @@ fn main(
     if (idx >= p.n) { return; }
     let n_kv_heads = p.n_heads / p.group;
     let kv_head = (idx / p.n_blocks) % n_kv_heads;
+    seen = Seen(p.first_row, p.position, p.n_queries, p.seen_to);
     let first_query = (idx % p.n_blocks) * QUERIES;
     let last_query = min(first_query + QUERIES, p.n_queries) - 1u;
     let end = min(p.seen_to, p.position + last_query / p.group + 1u);
@@ -52,7 +53,7 @@ fn main(
     let four = thread >> 5u;
     if (eighth == 0u) {
         var before = begun(my_head);
-        if (p.first_tile > 0u) { before = vec2<f32>(parts[my_state], parts[my_state + 1u]); }
+        if (p.went_on != 0u) { before = vec2<f32>(parts[my_state], parts[my_state + 1u]); }
         largest[mine] = before.x;
         sums[mine] = before.y;
     }
@@ -60,7 +61,7 @@ fn main(
 #each c VC
     var acc$i_$c = vec4<f32>();
 #end
-    if (p.first_tile > 0u) {
+    if (p.went_on != 0u) {
         let at = state_of(kv_head, min(first_query + 4u * four + $iu, last_query)) + 2u;
 #each c VC
         acc$i_$c = part_four(at, 4u * (lane + $cu * 32u));
@@ -68,6 +69,9 @@ fn main(
     }
 #end
     for (var first = p.seen_from + skipped / TILE * TILE; first < end; first += TILE) {
+        let tile = p.list + 2u * ((first - p.seen_from) / TILE);
+        tile_keys = lists[tile];
+        tile_values = lists[tile + 1u];
         // By which of the fours of columns.
 #each i 4
 #each l 4
@@ -205,7 +209,7 @@ fn main(
 #end
 }
 
-// Where lies what a query gathered in the pieces before.
+// Where lies what a query gathered in the buffers before.
 fn state_of(kv_head: u32, query: u32) -> u32 {
     return ((query / p.group) * p.n_heads + head_of(kv_head, query)) * (V_DIM + 2u);
 }

@@ -5,14 +5,15 @@
 struct Params {
     n_heads: u32,
     v_dim: u32,
-    n_tiles: u32,
-    first_row: u32,
     start: u32,
     width: u32,
     stride: u32,
     gate_start: u32,
     gate_width: u32,
     gate_stride: u32,
+    // Of each row: which of the batch it is, where its tiles begin, and how many a
+    // head has.
+    list: u32,
     n: u32,
 }
 
@@ -21,9 +22,10 @@ struct Params {
 @group(0) @binding(2) var<storage, read> sinks: array<f32>;
 @group(0) @binding(3) var<storage, read_write> y: array<f32>;
 @group(0) @binding(4) var<storage, read> gate: array<f32>;
+@group(0) @binding(5) var<storage, read> lists: array<u32>;
 #if DIGITS
-@group(0) @binding(5) var<storage, read_write> rounded: array<u32>;
-@group(0) @binding(6) var<storage, read_write> sums: array<vec2<f32>>;
+@group(0) @binding(6) var<storage, read_write> rounded: array<u32>;
+@group(0) @binding(7) var<storage, read_write> sums: array<vec2<f32>>;
 #end
 
 const NONE: f32 = -3.0e38;
@@ -49,9 +51,11 @@ fn main(
     let col = (idx % n_blocks) * 64u + thread;
     let read_col = min(col, p.v_dim - 1u) + 2u;
     let head = (idx / n_blocks) % p.n_heads;
-    let row = idx / (n_blocks * p.n_heads);
+    let entry = p.list + 3u * (idx / (n_blocks * p.n_heads));
+    let row = lists[entry];
+    let n_tiles = lists[entry + 2u];
     let size = p.v_dim + 2u;
-    let first = (row * p.n_heads + head) * p.n_tiles * size;
+    let first = (lists[entry + 1u] + head * n_tiles) * size;
     var before = NONE;
     var sum = 0.0;
     if (SINKS != 0u) {
@@ -59,8 +63,8 @@ fn main(
         sum = 1.0;
     }
     var mixed = 0.0;
-    for (var tile = 0u; tile < p.n_tiles; tile += ROUND) {
-        let len = min(ROUND, p.n_tiles - tile);
+    for (var tile = 0u; tile < n_tiles; tile += ROUND) {
+        let len = min(ROUND, n_tiles - tile);
         let begin = first + tile * size;
         // Those that there are not count for nothing.
         var mine = vec2<f32>(NONE, 0.0);
@@ -102,19 +106,18 @@ fn main(
         }
     }
     if (col < p.v_dim) {
-        let out = (p.first_row + row) * p.width + p.start + head * p.stride;
+        let out = row * p.width + p.start + head * p.stride;
         var it = mixed * (1.0 / sum);
         if (GATED != 0u) {
-            let gates = (p.first_row + row) * p.gate_width + p.gate_start + head * p.gate_stride;
+            let gates = row * p.gate_width + p.gate_start + head * p.gate_stride;
             it *= sigmoid(gate[gates + col]);
         }
         y[out + col] = it;
     }
 #if DIGITS
     storageBarrier();
-    let to = p.first_row + row;
     let first_col = head * p.v_dim + (idx % n_blocks) * 64u;
     let all_blocks = p.n_heads * p.v_dim / 32u;
-    round_own(thread, to, all_blocks, first_col / 32u, to * p.width + p.start + first_col);
+    round_own(thread, row, all_blocks, first_col / 32u, row * p.width + p.start + first_col);
 #end
 }

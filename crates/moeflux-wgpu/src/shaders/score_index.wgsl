@@ -10,11 +10,15 @@ struct Params {
     weights_width: u32,
     scale: f32,
     first_row: u32,
-    piece_start: u32,
-    piece_len: u32,
+    // Of pages that lie in one buffer.
+    first: u32,
+    len: u32,
     k_words: u32,
     // Scores of a row.
     stride: u32,
+    // Where pages begin, and their positions.
+    list: u32,
+    page: u32,
     n: u32,
 }
 
@@ -22,7 +26,8 @@ struct Params {
 @group(0) @binding(1) var<storage, read> q: array<f32>;
 @group(0) @binding(2) var<storage, read> keys: array<u32>;
 @group(0) @binding(3) var<storage, read> weights: array<f32>;
-@group(0) @binding(4) var<storage, read_write> scores: array<f32>;
+@group(0) @binding(4) var<storage, read> lists: array<u32>;
+@group(0) @binding(5) var<storage, read_write> scores: array<f32>;
 
 @compute @workgroup_size(64)
 fn main(
@@ -32,9 +37,9 @@ fn main(
 ) {
     let idx = linear(id, n) * 64u + thread;
     if (idx >= p.n) { return; }
-    let position = idx % p.piece_len;
-    let row = idx / p.piece_len;
-    let vector = position * p.k_words;
+    let position = idx % p.len;
+    let row = idx / p.len;
+    let vector = lists[p.list + position / p.page] + (position % p.page) * p.k_words;
     var sum = 0.0;
     for (var head = 0u; head < p.n_heads; head++) {
         let begin = (p.first_row + row) * p.q_width + p.q_start + head * p.q_stride;
@@ -47,5 +52,5 @@ fn main(
         let weight = weights[(p.first_row + row) * p.weights_width + p.weights_start + head];
         sum = fma(weight, max(product * p.scale, 0.0), sum);
     }
-    scores[row * p.stride + p.piece_start + position] = sum;
+    scores[row * p.stride + p.first + position] = sum;
 }

@@ -17,26 +17,24 @@ struct Params {
     v_start: u32,
     v_width: u32,
     v_stride: u32,
-    first_row: u32,
-    // Of the first row, in this piece of the cache.
-    position: u32,
-    k_words: u32,
-    v_words: u32,
     // Sines and cosines, (rows, pairs).
     table: u32,
     q_eps: f32,
     k_eps: f32,
+    k_words: u32,
+    v_words: u32,
+    // Of each row: which of the batch it is, and where its keys and values go.
+    list: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read_write> q: array<f32>;
 @group(0) @binding(2) var<storage, read> k: array<f32>;
 @group(0) @binding(3) var<storage, read> v: array<f32>;
-@group(0) @binding(4) var<storage, read_write> keys: array<u32>;
-@group(0) @binding(5) var<storage, read_write> values: array<u32>;
-@group(0) @binding(6) var<storage, read> q_weight: array<f32>;
-@group(0) @binding(7) var<storage, read> k_weight: array<f32>;
-@group(0) @binding(8) var<storage, read> lists: array<u32>;
+@group(0) @binding(4) var<storage, read_write> pages: array<u32>;
+@group(0) @binding(5) var<storage, read> q_weight: array<f32>;
+@group(0) @binding(6) var<storage, read> k_weight: array<f32>;
+@group(0) @binding(7) var<storage, read> lists: array<u32>;
 
 const THREADS: u32 = 64u;
 
@@ -85,25 +83,21 @@ fn bf16(value: f32) -> u32 {
     return select(rounded, bits | 0x400000u, is_nan(value)) >> 16u;
 }
 
-fn put_word(is_key: bool, at: u32, word: u32) {
-    if (is_key) { keys[at] = word; } else { values[at] = word; }
-}
-
 // A thread has four elements at a time; 16 threads share a scale where there
 // are scales.
-fn put_fours(thread: u32, is_key: bool, at: u32, dim: u32) {
+fn put_fours(thread: u32, at: u32, dim: u32) {
     for (var base = 0u; base < dim; base += 4u * THREADS) {
         let i = base + 4u * thread;
         var word = 0u;
         if (KV == 0u) {
             for (var e = i; e < min(i + 4u, dim); e++) {
-                put_word(is_key, at + e, bitcast<u32>(vector[e]));
+                pages[at + e] = bitcast<u32>(vector[e]);
             }
         } else if (KV == 1u) {
             for (var e = i; e < min(i + 4u, dim); e += 2u) {
                 word = bf16(vector[e]);
                 if (e + 1u < dim) { word |= bf16(vector[e + 1u]) << 16u; }
-                put_word(is_key, at + e / 2u, word);
+                pages[at + e / 2u] = word;
             }
         } else {
             var largest = 0.0;
@@ -130,8 +124,8 @@ fn put_fours(thread: u32, is_key: bool, at: u32, dim: u32) {
             }
             if (i < dim) {
                 let group = at + (i >> 6u) * 17u;
-                if ((i & 63u) == 0u) { put_word(is_key, group, bitcast<u32>(scale)); }
-                put_word(is_key, group + 1u + ((i & 63u) >> 2u), word);
+                if ((i & 63u) == 0u) { pages[group] = bitcast<u32>(scale); }
+                pages[group + 1u + ((i & 63u) >> 2u)] = word;
             }
         }
     }
@@ -151,7 +145,8 @@ fn main(
     let n_vectors = p.n_queries + p.n_keys + p.n_values;
     let nth = idx % n_vectors;
     let row = idx / n_vectors;
-    let batch_row = p.first_row + row;
+    let at = p.list + 3u * row;
+    let batch_row = lists[at];
     let is_query = nth < p.n_queries;
     let is_value = nth >= p.n_queries + p.n_keys;
     if (is_value) {
@@ -161,7 +156,7 @@ fn main(
             if (ONE != 0u) { vector[i] = q[begin + i]; } else { vector[i] = v[begin + i]; }
         }
         workgroupBarrier();
-        put_fours(thread, false, ((p.position + row) * p.n_values + head) * p.v_words, V_DIM);
+        put_fours(thread, lists[at + 2u] + head * p.v_words, V_DIM);
         return;
     }
     let head = select(nth - p.n_queries, nth, is_query);
@@ -182,6 +177,6 @@ fn main(
     if (is_query) {
         for (var i = thread; i < K_DIM; i += THREADS) { q[q_at + i] = vector[i]; }
     } else {
-        put_fours(thread, true, ((p.position + row) * p.n_keys + head) * p.k_words, K_DIM);
+        put_fours(thread, lists[at + 1u] + head * p.k_words, K_DIM);
     }
 }

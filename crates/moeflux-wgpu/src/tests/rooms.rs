@@ -152,10 +152,10 @@ fn slabs_go_when_no_sequence_has_a_state_there() {
     let net = Net::new(&mut b, ROWS, (128, 128), true);
     let readers: Vec<Reader> = (0..3).map(|it| Reader::new(&mut b, &net, it)).collect();
     // One for histories, and one a state.
-    assert_eq!(b.rooms.n_slabs(), 1 + 3);
+    assert_eq!(b.pools.rooms.n_slabs(), 1 + 3);
     for (it, left) in readers.iter().zip([4, 4, 0]) {
         b.drop_sequence(it.sequence);
-        assert_eq!(b.rooms.n_slabs(), left);
+        assert_eq!(b.pools.rooms.n_slabs(), left);
     }
 }
 

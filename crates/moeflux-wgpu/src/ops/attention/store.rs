@@ -1,12 +1,14 @@
 //! Keys and values on their way into caches.
 
-use moeflux_backend::{Heads, RmsNorm, Rope, Span};
+use moeflux_backend::{Cache, Heads, RmsNorm, Rope, Span};
 
-use super::elementwise::WIDE;
-use super::{n_rows, word};
+use std::collections::BTreeMap;
+
+use super::super::elementwise::{WIDE, place};
+use super::super::{n_rows, word};
+use super::pages;
 use crate::backend::Wgpu;
-use crate::caches::Kv;
-use crate::encoder::{Encoder, Grid};
+use crate::encoder::{Encoder, Grid, Mem};
 use crate::shader::{Shader, Variant};
 
 /// What is stored.
@@ -33,21 +35,41 @@ pub(super) fn fits(b: &Wgpu, head_dim: usize, rope: Rope, spans: &[Span]) -> boo
     head_dim < WIDE && 2 * n_pairs * n_rows(spans) <= Encoder::list_limit()
 }
 
-/// Stores the rows of one of some spans.
-pub(super) fn store(b: &mut Wgpu, kv: &Kv, vectors: Vectors, (span, spans): (&Span, &[Span])) {
+/// Words that `store_kv.wgsl` is told of a row.
+const ROW_WORDS: usize = 3;
+
+/// Rows by the slabs that their positions lie in.
+fn rows(b: &Wgpu, cache: Cache, spans: &[Span]) -> Vec<(Mem, Vec<u32>)> {
+    let mut rows: BTreeMap<usize, (Mem, Vec<u32>)> = BTreeMap::new();
+    for span in spans {
+        let (kv, pages) = pages(b, span.sequence, cache);
+        for (row, position) in span.rows.clone().zip(span.position..) {
+            let page = kv.page(position);
+            let slab = rows.entry(page.slab);
+            let (_, list) = slab.or_insert_with(|| (pages.mem(page.slab).clone(), Vec::new()));
+            let places = [pages.k, pages.v].map(|it| pages.word(page, it, position));
+            list.extend([row, places[0], places[1]].map(word));
+        }
+    }
+    rows.into_values().collect()
+}
+
+/// Stores the rows of spans.
+pub(super) fn store(b: &mut Wgpu, cache: Cache, vectors: Vectors, spans: &[Span]) {
+    let Some(one) = spans.first() else { return };
     let Vectors { k, v, prepared } = vectors;
-    let [unused_q, unused_v] = [0, 1].map(|i| b.scratch.unused[i].words(&mut b.encoder, 4));
+    let unused_q = b.scratch.unused[0].words(&mut b.encoder, 4);
     // Keys and values beside queries are read through the binding of these.
     let is_one = prepared.is_some_and(|it| it.q.buf == k.buf);
-    let none = b.encoder.arena();
+    let lists = b.encoder.arena();
     let view = |b: &Wgpu, it: Option<Heads>| match it {
         Some(it) => {
             (b.buf(it.buf).mem.clone(), [it.n_heads, it.start, b.buf(it.buf).width, it.stride])
         }
-        None => (none.clone(), [0; 4]),
+        None => (lists.clone(), [0; 4]),
     };
     let read = |b: &Wgpu, it: Option<Heads>| match view(b, it) {
-        (_, view) if is_one => (none.clone(), view),
+        (_, view) if is_one => (lists.clone(), view),
         other => other,
     };
     let (q_mem, q_view) = match prepared {
@@ -57,17 +79,21 @@ pub(super) fn store(b: &mut Wgpu, kv: &Kv, vectors: Vectors, (span, spans): (&Sp
     let ((k_mem, k_view), (v_mem, v_view)) = (read(b, Some(k)), read(b, v));
     let norms = prepared.and_then(|it| it.norms);
     let weight = |b: &Wgpu, norm: Option<RmsNorm>| {
-        norm.map_or_else(|| none.clone(), |it| b.vector(it.weight).clone())
+        norm.map_or_else(|| lists.clone(), |it| b.vector(it.weight).clone())
     };
     let (q_weight, k_weight) = (weight(b, norms.map(|it| it.0)), weight(b, norms.map(|it| it.1)));
     let (q_eps, k_eps) = norms.map_or((0.0, 0.0), |it| (it.0.eps, it.1.eps));
     let (table, pairs) = match prepared {
-        Some(it) => super::elementwise::place(b, it.rope, spans),
+        Some(it) => place(b, it.rope, spans),
         None => (0, [0, 0]),
     };
     let v_dim = v.map_or(0, |it| it.head_dim);
+    let (kind, row_words) = {
+        let pages = pages(b, one.sequence, cache).1;
+        (pages.kind(), [pages.k, pages.v].map(|it| word(it.row_words)))
+    };
     let consts = [
-        kv.kind(),
+        kind,
         word(k.head_dim),
         word(v_dim),
         word(k.head_dim.max(v_dim)),
@@ -76,35 +102,19 @@ pub(super) fn store(b: &mut Wgpu, kv: &Kv, vectors: Vectors, (span, spans): (&Sp
         pairs[1],
         u32::from(is_one),
     ];
-    let end = span.position + span.rows.len();
-    for part in kv.parts(span.position..end) {
-        let first = part.positions.start - span.position;
-        let n = part.positions.len() * (q_view[0] + kv.n_heads + v_view[0]);
-        let counts = [n, q_view[0], kv.n_heads, v_view[0]];
-        let views = [&q_view[1..], &k_view[1..], &v_view[1..]].concat();
-        let places = [
-            span.rows.start + first,
-            part.positions.start - part.start,
-            kv.k.row_words,
-            kv.v.row_words,
-        ];
-        let mut params: Vec<u32> =
-            counts.iter().chain(&views).chain(&places).map(|it| word(*it)).collect();
+    let counts = [q_view[0], k_view[0], v_view[0]];
+    let views = [&counts[..], &q_view[1..], &k_view[1..], &v_view[1..]].concat();
+    for (slab, list) in rows(b, cache, spans) {
+        let n = list.len() / ROW_WORDS * counts.iter().sum::<usize>();
+        let mut params = vec![word(n)];
+        params.extend(views.iter().map(|it| word(*it)));
         params.extend([table, q_eps.to_bits(), k_eps.to_bits()]);
-        let values = if v.is_some() { &kv.v.pieces[part.piece] } else { &unused_v };
+        params.extend(row_words);
+        params.push(b.encoder.list(&list));
         b.encoder.dispatch(
             Variant::new(Shader::StoreKv, &consts),
             &params,
-            &[
-                &q_mem,
-                &k_mem,
-                &v_mem,
-                &kv.k.pieces[part.piece],
-                values,
-                &q_weight,
-                &k_weight,
-                &none,
-            ],
+            &[&q_mem, &k_mem, &v_mem, &slab, &q_weight, &k_weight, &lists],
             Grid::Linear(n),
         );
     }

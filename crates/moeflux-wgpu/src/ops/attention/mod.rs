@@ -1,0 +1,276 @@
+//! Attention over caches of keys and values, and the choice of positions.
+//!
+//! Rows that look at few keys together go tile by tile, those of all sequences in one
+//! kernel (`tiles.rs`); where many rows look at the same keys, workgroups read these
+//! once for several (`rows.rs`). The bits are the same.
+
+mod rows;
+mod select;
+mod shape;
+mod store;
+mod tiles;
+
+use moeflux_backend::{
+    Attention, Backend, Cache, GatedAttention, Heads, RmsNorm, Selection, Sequence, Span,
+};
+
+pub(crate) use self::select::select_positions;
+use self::store::{Prepared, Vectors, store};
+use super::rounding::{Beside, Share, beside};
+use super::{Grown, n_rows, word};
+use crate::backend::Wgpu;
+use crate::caches::{CacheState, Kv, Page, Pages};
+use crate::encoder::Mem;
+
+/// Positions whose softmax is computed together. Tiles begin at its multiples
+/// whatever else is asked for, so that a row's bits follow from its position alone.
+const TILE: usize = 64;
+
+/// Queries of all heads from which on `attention_rows.wgsl` has workgroups enough
+/// to fill a device.
+pub(crate) const MANY_QUERIES: usize = 2048;
+
+/// Floats of a value that its threads have room for.
+const MOST_VALUES: usize = 1024;
+
+/// Words of what tiles gathered, and of scores, at a time.
+const PART_WORDS: usize = 16 << 20;
+
+/// The positions that each row of a batch attends to, as bits.
+#[derive(Debug, Default)]
+pub(crate) struct Mask {
+    memory: Grown,
+    mem: Option<Mem>,
+    /// Words of a row.
+    words: usize,
+}
+
+pub(crate) fn attention(b: &mut Wgpu, op: Attention, spans: &[Span]) {
+    attend_spans(b, op, spans, None, None);
+}
+
+/// The whole mixer, with what queries and keys need first done where keys are
+/// stored, and the gate where outputs are written.
+pub(crate) fn gated_attention(b: &mut Wgpu, op: GatedAttention, spans: &[Span]) {
+    let GatedAttention { norms, rope, attention, gate } = op;
+    let (q, k) = (attention.q, attention.k);
+    // Keys and values both lie beside the queries, or neither.
+    let writes_nothing_that_it_reads =
+        attention.v.is_none_or(|it| (it.buf == q.buf) == (k.buf == q.buf))
+            && gate.is_none_or(|it| it.buf != attention.out.buf);
+    if !writes_nothing_that_it_reads || !store::fits(b, k.head_dim, rope, spans) {
+        return op.run_parts(b, spans);
+    }
+    // A norm over all heads is not one that a head can have by itself.
+    let are_of_heads =
+        |(of_q, of_k): &(RmsNorm, RmsNorm)| (of_q.x, of_q.out, of_k.x, of_k.out) == (q, q, k, k);
+    let fused = norms.filter(are_of_heads);
+    if let (Some((of_q, of_k)), None) = (norms, fused) {
+        b.rms_norm(n_rows(spans), of_q);
+        b.rms_norm(n_rows(spans), of_k);
+    }
+    b.written(q.buf);
+    attend_spans(b, attention, spans, Some(Prepared { q, norms: fused, rope }), gate);
+}
+
+fn attend_spans(
+    b: &mut Wgpu,
+    op: Attention,
+    spans: &[Span],
+    prepared: Option<Prepared>,
+    gate: Option<Heads>,
+) {
+    assert!(op.out.buf != op.q.buf, "an op writes a buffer that it also reads");
+    b.written(op.out.buf);
+    let beside = match are_merged(b, &op, spans) {
+        true => beside(b, op.out, n_rows(spans), Share::Elements),
+        false => None,
+    };
+    b.encoder.begin();
+    if !grow(b, op.cache, spans) {
+        return;
+    }
+    spans.iter().for_each(|it| check(b, &op, pages(b, it.sequence, op.cache).1));
+    store(b, op.cache, Vectors { k: op.k, v: op.v, prepared }, spans);
+    attend(b, &op, (gate, beside.as_ref()), spans);
+}
+
+/// The pages of a sequence's keys and values, and of whose these are.
+fn pages(b: &Wgpu, sequence: Sequence, cache: Cache) -> (&Kv, &Pages) {
+    let caches = b.sequences[sequence.0 as usize].as_ref().expect("the sequence exists");
+    let CacheState::Kv(kv) = &caches[cache.0 as usize] else {
+        panic!("attention needs a key-value cache")
+    };
+    (kv, b.pools.pages(kv))
+}
+
+/// Makes room for the positions of spans; false where there is no memory.
+fn grow(b: &mut Wgpu, cache: Cache, spans: &[Span]) -> bool {
+    let Wgpu { encoder, pools, sequences, .. } = b;
+    for span in spans.iter().filter(|it| !it.rows.is_empty()) {
+        let caches = sequences[span.sequence.0 as usize].as_mut().expect("the sequence exists");
+        let CacheState::Kv(kv) = &mut caches[cache.0 as usize] else {
+            panic!("attention needs a key-value cache")
+        };
+        kv.grow(pools.pages_mut(kv), encoder, span.position + span.rows.len());
+    }
+    !encoder.has_run_out()
+}
+
+/// Whether `merge_attention.wgsl` writes all rows, whole groups of columns a
+/// workgroup.
+fn are_merged(b: &Wgpu, op: &Attention, spans: &[Span]) -> bool {
+    let is_merged = |it: &Span| it.position >= TILE && !is_shared(b, op, it.rows.len());
+    op.window.is_none()
+        && op.out.head_dim.is_multiple_of(TILE)
+        && spans.iter().all(|it| it.rows.is_empty() || is_merged(it))
+}
+
+fn check(b: &Wgpu, op: &Attention, pages: &Pages) {
+    let Attention { out, q, k, v, sinks, window, .. } = op;
+    assert!(q.n_heads == out.n_heads && q.n_heads.is_multiple_of(pages.n_heads), "query heads");
+    assert!(k.n_heads == pages.n_heads, "key heads");
+    assert!(q.head_dim == pages.k.dim && k.head_dim == pages.k.dim, "floats of a key");
+    match v {
+        Some(v) => assert!(
+            v.n_heads == k.n_heads && v.head_dim == pages.v.dim && out.head_dim == pages.v.dim,
+            "heads and floats of a value"
+        ),
+        None => {
+            assert!(pages.v.dim == 0 && out.head_dim <= pages.k.dim, "values are parts of keys");
+        }
+    }
+    let n_sinks = sinks.map(|it| b.vector(it).bytes() / 4);
+    assert!(n_sinks.is_none_or(|it| it == q.n_heads as u64), "one sink a query head");
+    assert!(*window != Some(0), "a window holds the row's own position");
+}
+
+/// What outputs are multiplied with, and what is rounded beside them.
+type Last<'a> = (Option<Heads>, Option<&'a Beside>);
+
+/// Some rows of a span.
+#[derive(Clone, Copy, Debug)]
+struct Rows {
+    sequence: Sequence,
+    /// The batch's row of the first, and its position.
+    first: usize,
+    position: usize,
+    n: usize,
+}
+
+impl Rows {
+    /// The positions at which tiles begin that these look at.
+    fn tiles(&self, window: Option<usize>) -> impl ExactSizeIterator<Item = usize> + use<> {
+        let start = window.map_or(0, |it| (self.position + 1).saturating_sub(it));
+        (start / TILE..(self.position + self.n).div_ceil(TILE)).map(|it| it * TILE)
+    }
+
+    fn end(&self) -> usize {
+        self.position + self.n
+    }
+}
+
+/// Attends for the rows of spans, some at a time.
+fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, spans: &[Span]) {
+    let words = op.q.n_heads * (op.out.head_dim + 2);
+    let mut group = Vec::new();
+    let (mut n_words, mut n_tiles) = (0, 0);
+    for span in spans {
+        let mut row = 0;
+        while row < span.rows.len() {
+            let n = span.rows.len() - row;
+            let (first, position) = (span.rows.start + row, span.position + row);
+            let left = Rows { sequence: span.sequence, first, position, n };
+            // Where queries share all their keys nothing but a slab's end is gathered.
+            let is_shared = is_shared(b, op, n);
+            let of_row = if is_shared { 1 } else { left.tiles(op.window).len() };
+            let n = n.min((PART_WORDS / (words * of_row)).max(1));
+            row += n;
+            let rows = Rows { n, ..left };
+            if is_shared {
+                rows::attend(b, op, last.0, rows);
+                continue;
+            }
+            let (its_words, its_tiles) = (n * of_row * words, rows.tiles(op.window).len());
+            if n_words + its_words > PART_WORDS || n_tiles + its_tiles > tiles::most() {
+                tiles::attend(b, op, last, &std::mem::take(&mut group));
+                (n_words, n_tiles) = (0, 0);
+            }
+            (n_words, n_tiles) = (n_words + its_words, n_tiles + its_tiles);
+            group.push(rows);
+        }
+    }
+    tiles::attend(b, op, last, &group);
+}
+
+fn is_shared(b: &Wgpu, op: &Attention, n: usize) -> bool {
+    n * op.q.n_heads >= b.least_shared_queries && op.out.head_dim <= MOST_VALUES
+}
+
+/// What both kernels of attention are given.
+struct Given {
+    q: Mem,
+    mask: Mem,
+    sinks: Mem,
+    y: Mem,
+    gate: Mem,
+    /// The first of their parameters.
+    params: Vec<u32>,
+}
+
+impl Given {
+    fn of(b: &Wgpu, op: &Attention, gate: Option<Heads>, pages: &Pages) -> Given {
+        let Attention { out, q, window, sinks, selection, scale, .. } = *op;
+        let (q_buf, y) = (b.buf(q.buf), b.buf(out.buf));
+        let mask = selection.map(|it: Selection| &b.selections[it.0 as usize]);
+        let mask_words = mask.map_or(0, |it| it.words);
+        let gate_buf = gate.map(|it| b.buf(it.buf));
+        let [start, width, stride] = match (gate, gate_buf) {
+            (Some(it), Some(buf)) => [it.start, buf.width, it.stride].map(word),
+            _ => [0; 3],
+        };
+        let values = values(op, pages);
+        let params = vec![
+            word(q.n_heads),
+            word(q.n_heads / pages.n_heads),
+            word(q.start),
+            word(q_buf.width),
+            word(q.stride),
+            scale.to_bits(),
+            word(window.unwrap_or(0)),
+            word(pages.k.row_words),
+            word(values.row_words),
+            word(mask_words),
+            word(out.start),
+            word(y.width),
+            word(out.stride),
+            u32::from(sinks.is_some()),
+            start,
+            width,
+            stride,
+            u32::from(gate.is_some()),
+        ];
+        Given {
+            mask: mask.and_then(|it| it.mem.clone()).unwrap_or_else(|| q_buf.mem.clone()),
+            sinks: sinks.map_or_else(|| q_buf.mem.clone(), |it| b.vector(it).clone()),
+            gate: gate_buf.unwrap_or(q_buf).mem.clone(),
+            q: q_buf.mem.clone(),
+            y: y.mem.clone(),
+            params,
+        }
+    }
+
+    fn params(&self, own: &[u32]) -> Vec<u32> {
+        [&self.params[..], own].concat()
+    }
+}
+
+/// Which part of a page are the values.
+fn values(op: &Attention, pages: &Pages) -> crate::caches::Plane {
+    if op.v.is_some() { pages.v } else { pages.k }
+}
+
+/// Where the keys and values of a tile begin in its slab.
+fn tile_words(op: &Attention, pages: &Pages, page: Page, first: usize) -> [u32; 2] {
+    [pages.k, values(op, pages)].map(|it| word(pages.word(page, it, first)))
+}

@@ -1,0 +1,122 @@
+//! The choice of the positions that rows attend to.
+
+use moeflux_backend::{SelectPositions, Span};
+
+use super::super::{ELEMENTS, n_rows, word};
+use super::store::{Vectors, store};
+use super::{PART_WORDS, grow, pages};
+use crate::backend::Wgpu;
+use crate::caches::PAGE;
+use crate::encoder::{Grid, Mem};
+use crate::shader::{Shader, Variant};
+
+pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]) {
+    assert!(op.top_k > 0, "a row sees a position");
+    assert!(op.weights.len == op.q.n_heads, "one weight an index head");
+    let longest = spans.iter().map(|it| it.position + it.rows.len()).max().unwrap_or(0);
+    let words = longest.div_ceil(32);
+    let mut mask = std::mem::take(&mut b.selections[op.out.0 as usize]);
+    let mem = mask.memory.words(&mut b.encoder, n_rows(spans) * words);
+    (mask.mem, mask.words) = (Some(mem.clone()), words);
+    b.selections[op.out.0 as usize] = mask;
+    b.encoder.begin();
+    if !grow(b, op.cache, spans) {
+        return;
+    }
+    for span in spans {
+        let pages = pages(b, span.sequence, op.cache).1;
+        assert!(
+            pages.n_heads == 1 && pages.v.dim == 0 && op.q.head_dim == pages.k.dim,
+            "a cache of index keys has one head and no values"
+        );
+    }
+    store(b, op.cache, Vectors { k: op.k.heads(1), v: None, prepared: None }, spans);
+    for span in spans {
+        let per_part = (PART_WORDS / (span.position + span.rows.len())).max(1);
+        for first in (0..span.rows.len()).step_by(per_part) {
+            let n = per_part.min(span.rows.len() - first);
+            choose(b, &op, span, (first, n), (&mem, words));
+        }
+    }
+}
+
+/// Scores the positions of some rows of a span, and writes their bits.
+fn choose(
+    b: &mut Wgpu,
+    op: &SelectPositions,
+    span: &Span,
+    (first, n): (usize, usize),
+    (mask, mask_words): (&Mem, usize),
+) {
+    b.encoder.begin();
+    let position = span.position + first;
+    let end = position + n;
+    let row = span.rows.start + first;
+    let scores = b.scratch.index_scores.words(&mut b.encoder, n * end);
+    let (q, weights) = (b.buf(op.q.buf).clone(), b.buf(op.weights.buf).clone());
+    let lists = b.encoder.arena();
+    let kind = pages(b, span.sequence, op.cache).1.kind();
+    for Run { slab, first, words } in runs(b, op, span, end) {
+        let (mem, k_words) = {
+            let pages = pages(b, span.sequence, op.cache).1;
+            (pages.mem(slab).clone(), pages.k.row_words)
+        };
+        let len = (words.len() * PAGE).min(end - first);
+        let params = [
+            word(op.q.n_heads),
+            word(op.q.head_dim),
+            word(op.q.start),
+            word(q.width),
+            word(op.q.stride),
+            word(op.weights.start),
+            word(weights.width),
+            op.scale.to_bits(),
+            word(row),
+            word(first),
+            word(len),
+            word(k_words),
+            word(end),
+            b.encoder.list(&words),
+            word(PAGE),
+            word(n * len),
+        ];
+        b.encoder.dispatch(
+            Variant::new(Shader::ScoreIndex, &[kind]),
+            &params,
+            &[&q.mem, &mem, &weights.mem, &lists, &scores],
+            Grid::Linear((n * len).div_ceil(ELEMENTS)),
+        );
+    }
+    let params = [word(op.top_k), word(row), word(position), word(end), word(mask_words), word(n)];
+    b.encoder.dispatch(
+        Variant::new(Shader::ChooseIndex, &[]),
+        &params,
+        &[&scores, mask],
+        Grid::Linear(n),
+    );
+}
+
+/// Pages behind each other in one slab.
+struct Run {
+    slab: usize,
+    /// Its first position.
+    first: usize,
+    /// Where the keys of each begin.
+    words: Vec<u32>,
+}
+
+/// The pages of the positions before `end`.
+fn runs(b: &Wgpu, op: &SelectPositions, span: &Span, end: usize) -> Vec<Run> {
+    let (kv, pages) = pages(b, span.sequence, op.cache);
+    let mut runs: Vec<Run> = Vec::new();
+    for first in (0..end).step_by(PAGE) {
+        let page = kv.page(first);
+        if runs.last().is_none_or(|it| it.slab != page.slab) {
+            runs.push(Run { slab: page.slab, first, words: Vec::new() });
+        }
+        if let Some(run) = runs.last_mut() {
+            run.words.push(word(pages.word(page, pages.k, first)));
+        }
+    }
+    runs
+}

@@ -1,0 +1,96 @@
+//! What the kernels of attention are compiled for.
+
+use moeflux_backend::KvType;
+
+use super::super::word;
+use crate::caches::{Pages, Plane};
+use crate::shader::{Shader, Variant};
+
+/// Queries of a workgroup of `attention_rows.wgsl`.
+const ROWS_QUERIES: usize = 32;
+
+/// Most queries of a workgroup of `attention.wgsl`, its threads, the fours of
+/// their columns that it has room for, and sixteens of columns of a key that it
+/// reads at once.
+const QUERIES: usize = 8;
+const THREADS: usize = 256;
+const QUERY_FOURS: usize = 640;
+const STEPS: usize = 16;
+
+/// Workgroups up to which fewer queries share one: half of an H200's multiprocessors.
+const ENOUGH: usize = 64;
+
+/// What the kernels of attention are compiled for.
+pub(super) struct Shape<'a> {
+    pub(super) pages: &'a Pages,
+    pub(super) values: Plane,
+    pub(super) v_dim: usize,
+    pub(super) is_masked: bool,
+    /// Those that share their keys.
+    pub(super) n_queries: usize,
+    /// Tiles of all key heads.
+    pub(super) n_tiles: usize,
+}
+
+/// Of at most so many queries, a power of two, those that share a workgroup: as many
+/// as leave workgroups enough, and two, which have the threads for their values.
+fn shared_by(most: usize, n_queries: usize, n_tiles: usize) -> usize {
+    let leaves_enough = |it: &usize| n_tiles * n_queries.div_ceil(*it) >= ENOUGH;
+    let halves = std::iter::successors(Some(most), |it| Some(it / 2)).take_while(|it| *it > 2);
+    halves.into_iter().find(leaves_enough).unwrap_or(most.min(2))
+}
+
+impl Shape<'_> {
+    /// Words that are read at once: four columns, where vectors consist of such.
+    fn width(&self) -> u32 {
+        let are_fours = [self.pages.k.dim, self.values.dim].iter().all(|it| it.is_multiple_of(4));
+        match self.pages.dtype {
+            KvType::F32 if are_fours => 4,
+            KvType::Bf16 if are_fours => 2,
+            _ => 1,
+        }
+    }
+
+    fn consts(&self) -> [u32; 5] {
+        let Shape { pages, v_dim, is_masked, .. } = self;
+        [pages.kind(), self.width(), u32::from(*is_masked), word(pages.k.dim), word(*v_dim)]
+    }
+
+    /// The kernel for many queries, and how many a workgroup has.
+    pub(super) fn of_rows(&self) -> (Variant, usize) {
+        let fours = self.v_dim.div_ceil(4 * ROWS_QUERIES);
+        let at_once = 1 << (8 / fours).ilog2();
+        let consts = [&self.consts()[..], &[word(fours), at_once]].concat();
+        (Variant::new(Shader::AttentionRows, &consts), ROWS_QUERIES)
+    }
+
+    /// The kernel for a tile, and how many queries a workgroup has.
+    pub(super) fn of_tiles(&self) -> (Variant, usize) {
+        let sixteens = self.pages.k.dim.div_ceil(16);
+        let n_bursts = sixteens.div_ceil(STEPS);
+        let steps = sixteens.div_ceil(n_bursts).next_multiple_of(4);
+        let fit = (QUERY_FOURS / (4 * steps * n_bursts)).max(1);
+        let queries = self.n_queries.next_power_of_two().min(1 << fit.ilog2()).min(QUERIES);
+        let queries = shared_by(queries, self.n_queries, self.n_tiles);
+        let fours = self.v_dim.div_ceil(4).next_power_of_two();
+        let (fours, cols) = (fours.min(THREADS), fours.div_ceil(THREADS));
+        let parts = queries.min(THREADS / fours);
+        let own = [queries, steps, n_bursts - 1, fours, parts, cols].map(word);
+        let consts = [&self.consts()[..], &own].concat();
+        (Variant::new(Shader::Attention, &consts), queries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shared_by;
+
+    #[test]
+    fn queries_share_workgroups_where_there_are_enough_of_these() {
+        assert_eq!(shared_by(8, 8, 64), 8);
+        assert_eq!(shared_by(8, 8, 32), 4);
+        assert_eq!(shared_by(8, 8, 20), 2);
+        assert_eq!(shared_by(8, 8, 1), 2);
+        assert_eq!(shared_by(1, 1, 1), 1);
+    }
+}

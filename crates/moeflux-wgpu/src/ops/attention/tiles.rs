@@ -1,0 +1,133 @@
+//! Few rows of several sequences, tile by tile: `attention.wgsl` and what puts tiles
+//! together.
+
+use std::collections::BTreeMap;
+
+use moeflux_backend::Attention;
+
+use super::shape::Shape;
+use super::{Given, Last, Rows, TILE, pages, tile_words, values, word};
+use crate::backend::Wgpu;
+use crate::encoder::{Encoder, Grid, Mem};
+use crate::ops::rounding::Beside;
+use crate::shader::{Shader, Variant};
+
+/// Words that `attention.wgsl` is told of a tile, and `merge_attention.wgsl` of a row.
+const TILE_WORDS: usize = 8;
+const ROW_WORDS: usize = 3;
+
+/// Tiles of a dispatch.
+pub(super) fn most() -> usize {
+    Encoder::list_limit() / TILE_WORDS
+}
+
+/// What is to be done, by slabs, and rows that consist of several tiles.
+struct Work {
+    tiles: BTreeMap<usize, Vec<u32>>,
+    n_tiles: usize,
+    rows: Vec<u32>,
+    /// Vectors that tiles gather.
+    n_parts: usize,
+}
+
+pub(super) fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, all: &[Rows]) {
+    let Some(one) = all.first() else { return };
+    b.encoder.begin();
+    let size = op.out.head_dim + 2;
+    let work = work(b, op, all);
+    let gathered = b.scratch.attention.words(&mut b.encoder, work.n_parts * size);
+    let lists = b.encoder.arena();
+    let pages = pages(b, one.sequence, op.cache).1;
+    let given = Given::of(b, op, last.0, pages);
+    let n_heads = pages.n_heads;
+    let n_queries = all.iter().map(|it| it.n).max().unwrap_or(0) * op.q.n_heads / n_heads;
+    let shape = Shape {
+        pages,
+        values: values(op, pages),
+        v_dim: op.out.head_dim,
+        is_masked: op.selection.is_some(),
+        n_queries,
+        n_tiles: n_heads * work.n_tiles,
+    };
+    let (variant, per_group) = shape.of_tiles();
+    let n_blocks = n_queries.div_ceil(per_group);
+    let slabs: Vec<(Mem, Vec<u32>)> =
+        work.tiles.into_iter().map(|(slab, list)| (pages.mem(slab).clone(), list)).collect();
+    for (keys, list) in slabs {
+        let n_groups = n_heads * n_blocks * (list.len() / TILE_WORDS);
+        let own = [word(n_blocks), b.encoder.list(&list), word(n_groups)];
+        let Given { q, mask, sinks, y, gate, .. } = &given;
+        b.encoder.dispatch(
+            variant,
+            &given.params(&own),
+            &[q, &keys, mask, sinks, &lists, &gathered, y, gate],
+            Grid::Linear(n_groups),
+        );
+    }
+    if !work.rows.is_empty() {
+        merge(b, op, last, (&given, &gathered), &work.rows);
+    }
+}
+
+fn work(b: &Wgpu, op: &Attention, all: &[Rows]) -> Work {
+    let n_heads = op.q.n_heads;
+    let mut work = Work { tiles: BTreeMap::new(), n_tiles: 0, rows: Vec::new(), n_parts: 0 };
+    for rows in all {
+        let (kv, pages) = pages(b, rows.sequence, op.cache);
+        let tiles = rows.tiles(op.window);
+        let (n_tiles, n_queries) = (tiles.len(), rows.n * n_heads / pages.n_heads);
+        for (i, first) in tiles.enumerate() {
+            let page = kv.page(first);
+            let [keys, values] = tile_words(op, pages, page, first);
+            work.tiles.entry(page.slab).or_default().extend([
+                word(first),
+                keys,
+                values,
+                word(rows.first),
+                word(rows.position),
+                word(n_queries),
+                word(work.n_parts + i),
+                word(n_tiles),
+            ]);
+        }
+        work.n_tiles += n_tiles;
+        if n_tiles > 1 {
+            let row = |i| [rows.first + i, work.n_parts + i * n_heads * n_tiles, n_tiles].map(word);
+            work.rows.extend((0..rows.n).flat_map(row));
+        }
+        work.n_parts += rows.n * n_heads * n_tiles;
+    }
+    work
+}
+
+/// Puts the tiles of rows together.
+fn merge(
+    b: &mut Wgpu,
+    op: &Attention,
+    (gate, beside): Last<'_>,
+    (given, gathered): (&Given, &Mem),
+    rows: &[u32],
+) {
+    let Attention { out, q, sinks, .. } = *op;
+    let n_groups = rows.len() / ROW_WORDS * q.n_heads * out.head_dim.div_ceil(TILE);
+    let (lists, list) = (b.encoder.arena(), b.encoder.list(rows));
+    let gate_view = gate.map_or([0; 3], |it| [it.start, b.buf(it.buf).width, it.stride].map(word));
+    let mut params = vec![
+        word(q.n_heads),
+        word(out.head_dim),
+        word(out.start),
+        word(b.buf(out.buf).width),
+        word(out.stride),
+    ];
+    params.extend(gate_view);
+    params.extend([list, word(n_groups)]);
+    let (rounding, rounded, sums) = Beside::or_unused(beside, b);
+    let consts = [u32::from(sinks.is_some()), u32::from(gate.is_some())];
+    let Given { sinks, y, gate, .. } = given;
+    b.encoder.dispatch(
+        Variant::new(Shader::MergeAttention, &[&consts[..], &rounding].concat()),
+        &params,
+        &[gathered, sinks, y, gate, &lists, &rounded, &sums],
+        Grid::Linear(n_groups),
+    );
+}
