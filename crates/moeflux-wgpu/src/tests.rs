@@ -10,6 +10,7 @@ mod matrix_units;
 mod memory;
 mod metal;
 mod mixers;
+mod pages;
 mod part;
 mod reach;
 mod rooms;

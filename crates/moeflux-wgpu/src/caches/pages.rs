@@ -89,6 +89,11 @@ impl Pages {
         self.slabs[slab].mem.as_ref().expect("pages lie in memory")
     }
 
+    #[cfg(test)]
+    pub(super) fn n_slabs(&self) -> usize {
+        self.slabs.iter().filter(|it| it.mem.is_some()).count()
+    }
+
     /// Takes so many pages, or none where there is no memory for all.
     pub(super) fn take(&mut self, encoder: &mut Encoder, n: usize) -> Vec<Page> {
         let mut pages = Vec::with_capacity(n);
