@@ -27,8 +27,8 @@ pub use mixers::{DeltaNet, GatedAttention, SharedExpert};
 pub use ops::{
     Activation, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
     ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, GatedRmsNorm, HeadProduct, Heads,
-    HostMatrix, Inputs, KvType, LayerNorm, Projection, RmsNorm, Rope, RopePairs, RopeSpec, Route,
-    Routing, Scoring, SelectPositions, Selection, Sequence, Shared, Span, Vector, Weight,
+    HostMatrix, Inputs, KvType, LayerNorm, Leader, Projection, RmsNorm, Rope, RopePairs, RopeSpec,
+    Route, Routing, Scoring, SelectPositions, Selection, Sequence, Shared, Span, Vector, Weight,
 };
 pub use stage::Stage;
 
@@ -269,19 +269,22 @@ pub trait Backend: Send {
         head: Weight,
         ahead: Option<Ahead<'_>>,
     ) -> Result<Vec<f32>, DeviceError>;
-    /// The token of the highest of `head @ x[row]`, the first of equal ones. `None`
-    /// where logits say more: they are damaged, or so low that there is none, or the
-    /// backend has them at hand anyway. Meanwhile the step `ahead` may be recorded.
+    /// The `n` highest of `head @ x[row]` for each of `rows`, the highest first, of equal
+    /// ones the first; fewer where others are minus infinity. `None` where logits say
+    /// more: those of a row are damaged or all so low, or `n` is so large that choosing
+    /// saves nothing, or the backend has them at hand anyway. Meanwhile the step `ahead`
+    /// may be recorded.
     ///
     /// # Errors
     /// As [`Backend::logits`].
-    fn likeliest(
+    fn leaders(
         &mut self,
-        _row: usize,
+        _rows: &[usize],
+        _n: usize,
         _x: Cols,
         _head: Weight,
         _ahead: Option<Ahead<'_>>,
-    ) -> Result<Option<TokenId>, DeviceError> {
+    ) -> Result<Option<Vec<Vec<Leader>>>, DeviceError> {
         Ok(None)
     }
     /// Runs the step that was recorded [ahead](Ahead), with these tokens; false where

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use moeflux_core::quant::MatrixFormat;
-use moeflux_core::{Expert, HostBuf};
+use moeflux_core::{Expert, HostBuf, TokenId};
 
 /// Device memory holding `f32` activations, one row a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -466,6 +466,15 @@ pub struct Routing {
     pub experts: Vec<moeflux_core::ExpertId>,
     /// How much each of them counts.
     pub weights: Vec<f32>,
+}
+
+/// One of the tokens that may well come next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Leader {
+    /// The token.
+    pub token: TokenId,
+    /// Its logit.
+    pub logit: f32,
 }
 
 /// A row of the batch that chose an expert.

@@ -15,9 +15,9 @@ pub use self::recording::{OpKey, OpSample, Recording, StageSpan, WeightFacts};
 use crate::{
     Ahead, AllExperts, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
     DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertRow, Experts, GatedAttention,
-    GatedRmsNorm, HeadProduct, Heads, HeldExperts, HostMatrix, KernelTime, LayerNorm, Projection,
-    RmsNorm, Rope, RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection, Sequence,
-    Span, Stage, Vector, Weight,
+    GatedRmsNorm, HeadProduct, Heads, HeldExperts, HostMatrix, KernelTime, LayerNorm, Leader,
+    Projection, RmsNorm, Rope, RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection,
+    Sequence, Span, Stage, Vector, Weight,
 };
 
 #[derive(Debug, Default)]
@@ -501,16 +501,17 @@ impl Backend for Timed {
         self.time("logits", work, |it| it.logits(rows, x, head, ahead))
     }
 
-    fn likeliest(
+    fn leaders(
         &mut self,
-        row: usize,
+        rows: &[usize],
+        n: usize,
         x: Cols,
         head: Weight,
         ahead: Option<Ahead<'_>>,
-    ) -> Result<Option<TokenId>, DeviceError> {
+    ) -> Result<Option<Vec<Vec<Leader>>>, DeviceError> {
         let ahead = ahead.filter(|_| !self.is_on());
-        let work = |facts: &Facts| facts.products(1, &[head]);
-        self.time("logits", work, |it| it.likeliest(row, x, head, ahead))
+        let work = |facts: &Facts| facts.products(rows.len(), &[head]);
+        self.time("logits", work, |it| it.leaders(rows, n, x, head, ahead))
     }
 
     fn run_ahead(&mut self, tokens: &[TokenId]) -> bool {

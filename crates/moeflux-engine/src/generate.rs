@@ -170,12 +170,8 @@ fn next(
     token: TokenId,
     sampler: &mut Sampler,
 ) -> Result<Option<TokenId>, EngineError> {
-    let evaluated = match sampler.takes_the_likeliest() {
-        true => session.eval_likeliest(token),
-        false => session.eval_token(token).map(Next::Logits),
-    };
-    match evaluated {
-        Ok(Next::Likeliest(token)) => Ok(Some(token)),
+    match session.eval_next(token, sampler.n_leaders()) {
+        Ok(Next::Leaders(leaders)) => Ok(Some(sampler.sample_leaders(&leaders))),
         Ok(Next::Logits(logits)) => Ok(Some(sampler.sample(&logits, session.tokens())?)),
         Err(EngineError::ContextFull { .. }) => Ok(None),
         Err(err) => Err(err),

@@ -7,16 +7,17 @@ mod cut;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::{Golden, cases, golden_dir, greedy, kl, logits_by_chunk};
 use cut::{Cut, check_names_layer_file, packed};
 use moeflux_engine::pack::PackOptions;
-use moeflux_engine::sampler::SamplerOptions;
-use moeflux_engine::text::Special;
+use moeflux_engine::sampler::{Sampler, SamplerOptions};
+use moeflux_engine::text::{Special, Turn};
 use moeflux_engine::{
-    Activations, Device, Engine, EngineOptions, GenerateOptions, Prompt, Sink, TokenId, devices,
-    generate,
+    Activations, Bias, Device, Engine, EngineOptions, Event, GenerateOptions, Job, Prompt,
+    Scheduler, SchedulerOptions, Sink, TokenId, devices, generate,
 };
 use moeflux_store::{CachePolicy, IoChoice, IoMode, Prefetch};
 
@@ -95,22 +96,92 @@ impl Sink for Deaf {
     }
 }
 
+/// Tokens that are drawn from all logits, which are read back.
+fn drawn(engine: &Engine, prompt: &[TokenId], sampler: &SamplerOptions, n: usize) -> Vec<TokenId> {
+    let mut sampler = Sampler::new(sampler.clone()).unwrap();
+    let mut session = engine.session();
+    let mut logits = session.eval_prompt(prompt).unwrap();
+    for _ in 0..n {
+        let token = sampler.sample(&logits, session.tokens()).unwrap();
+        logits = session.eval_token(token).unwrap();
+    }
+    session.tokens()[prompt.len()..].to_vec()
+}
+
 #[test]
 fn answers_take_the_tokens_that_logits_name_although_these_stay_on_the_device() {
     let Some(options) = options(Activations::Int16) else { return };
     let mut kept = turn();
     let engine = open(&demo(), &options, &mut kept);
-    let tokenizer = engine.tokenizer().unwrap();
+    let tokenizer = Arc::new(engine.tokenizer().unwrap());
     let prompt: Vec<TokenId> = (1..20).map(TokenId).collect();
-    let tokens = greedy(&engine, &prompt, 12);
-    let sampler = SamplerOptions::default();
-    let options =
-        GenerateOptions { max_tokens: 12, stop: Vec::new(), sampler, special: Special::Show };
-    let mut session = engine.session();
-    let prompt = Prompt { tokens: &prompt, marks: &[] };
-    generate(&mut session, &tokenizer, prompt, &options, &mut Deaf).unwrap();
-    let made = &session.tokens()[prompt.tokens.len()..];
-    assert!(made.len() > 1 && tokens.starts_with(made), "{made:?} of {tokens:?}");
+    let warm = SamplerOptions { temperature: 1.2, seed: 5, ..SamplerOptions::default() };
+    // The last two need more than the device finds.
+    let samplers = [
+        SamplerOptions::default(),
+        SamplerOptions { top_k: 20, top_p: 0.95, ..warm.clone() },
+        SamplerOptions { top_k: 64, min_p: 0.01, ..warm.clone() },
+        SamplerOptions { top_k: 65, ..warm.clone() },
+        warm,
+    ];
+    let want: Vec<Vec<TokenId>> =
+        samplers.iter().map(|it| drawn(&engine, &prompt, it, 12)).collect();
+    for (sampler, want) in samplers.iter().zip(&want) {
+        let (sampler, special) = (sampler.clone(), Special::Show);
+        let options = GenerateOptions { max_tokens: 12, stop: Vec::new(), sampler, special };
+        let mut session = engine.session();
+        let prompt = Prompt { tokens: &prompt, marks: &[] };
+        generate(&mut session, &tokenizer, prompt, &options, &mut Deaf).unwrap();
+        let made = &session.tokens()[prompt.tokens.len()..];
+        assert!(made.len() > 1 && want.starts_with(made), "{made:?} of {want:?}");
+    }
+    // Together: those that leaders suffice, then with some that need all logits.
+    for n in [3, samplers.len()] {
+        let wanted = want[..n].iter().map(|it| {
+            let end = it.iter().position(|it| tokenizer.eos_ids().contains(it));
+            let mut stream = tokenizer.stream(Special::Hide);
+            let made = it[..end.unwrap_or(it.len())].iter();
+            made.map(|it| stream.push(*it)).collect::<String>() + &stream.finish()
+        });
+        let scheduler = SchedulerOptions { n_sessions: n, max_waiting: n };
+        let scheduler =
+            Scheduler::start(engine.clone(), Arc::clone(&tokenizer), scheduler).unwrap();
+        let asked: Vec<_> = samplers[..n].iter().map(|it| ask(&scheduler, &prompt, it)).collect();
+        for (asked, want) in asked.into_iter().zip(wanted) {
+            assert_eq!(text_of(&asked), want);
+        }
+    }
+}
+
+/// Has 12 tokens made.
+fn ask(scheduler: &Scheduler, prompt: &[TokenId], sampler: &SamplerOptions) -> Receiver<Event> {
+    let (sender, events) = mpsc::channel();
+    let job = Job {
+        prompt: Turn { tokens: prompt.to_vec(), marks: Vec::new() },
+        max_tokens: Some(12),
+        stop: Vec::new(),
+        sampler: sampler.clone(),
+        bias: Bias::default(),
+        constraint: None,
+        shown: Arc::from([]),
+        top_logprobs: None,
+        cancelled: Arc::default(),
+        listener: Box::new(move |event| drop(sender.send(event))),
+    };
+    scheduler.submit(job).unwrap();
+    events
+}
+
+fn text_of(events: &Receiver<Event>) -> String {
+    let mut text = String::new();
+    for event in events {
+        match event {
+            Event::Text(piece) => text.push_str(&piece.text),
+            Event::Failed(err) => panic!("{err}"),
+            Event::Prompt { .. } | Event::Done(_) => {}
+        }
+    }
+    text
 }
 
 /// The demo model.

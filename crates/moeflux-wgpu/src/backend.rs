@@ -6,9 +6,9 @@ use std::sync::Arc;
 use moeflux_backend::{
     Ahead, AllExperts, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
     DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertRow, Experts, GatedAttention,
-    GatedRmsNorm, HeadProduct, Heads, HeldExperts, HostMatrix, KernelTime, LayerNorm, Projection,
-    RmsNorm, Rope, RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection, Sequence,
-    Span, Vector, Weight,
+    GatedRmsNorm, HeadProduct, Heads, HeldExperts, HostMatrix, KernelTime, LayerNorm, Leader,
+    Projection, RmsNorm, Rope, RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection,
+    Sequence, Span, Vector, Weight,
 };
 use moeflux_core::quant::MatrixView;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
@@ -451,14 +451,15 @@ impl Backend for Wgpu {
         ops::logits(self, rows, (x, head), ahead)
     }
 
-    fn likeliest(
+    fn leaders(
         &mut self,
-        row: usize,
+        rows: &[usize],
+        n: usize,
         x: Cols,
         head: Weight,
         ahead: Option<Ahead<'_>>,
-    ) -> Result<Option<TokenId>, DeviceError> {
-        ops::likeliest(self, row, (x, head), ahead)
+    ) -> Result<Option<Vec<Vec<Leader>>>, DeviceError> {
+        ops::leaders(self, rows, n, (x, head), ahead)
     }
 
     fn run_ahead(&mut self, tokens: &[TokenId]) -> bool {

@@ -60,6 +60,7 @@ pub(crate) enum Shader {
     FetchChosen,
     Admit,
     Likeliest,
+    Lead,
 }
 
 /// How many constants a kernel may have.
@@ -262,6 +263,7 @@ impl Shader {
             Shader::FetchChosen => facts!("fetch", Nothing, "rwrrrrrr", &[]),
             Shader::Admit => facts!("admit", Nothing, "rrwwww", &["PER"]),
             Shader::Likeliest => facts!("likeliest", Nothing, "rw", &["PER_LANE"]),
+            Shader::Lead => facts!("lead", Nothing, "rrw", &["MOST"]),
         }
     }
 

@@ -6,7 +6,7 @@ use moeflux_core::quant::{
 use moeflux_core::{HostBuf, TokenId};
 
 use super::{Numbers, Suite, filled, read};
-use crate::{Backend, Cols, HeadProduct, Heads, HostMatrix, Inputs, Projection, Weight};
+use crate::{Backend, Cols, HeadProduct, Heads, HostMatrix, Inputs, Leader, Projection, Weight};
 
 /// Outputs and groups of inputs, odd and even, small and large.
 const SHAPES: [(usize, usize); 6] = [(1, 1), (3, 2), (16, 3), (33, 4), (70, 5), (130, 16)];
@@ -200,14 +200,24 @@ fn product(
         all.extend(read(b, out.buf, 1));
         let chosen: Vec<usize> = (0..rows).step_by(2).collect();
         let logits = b.logits(&chosen, x, second, None).expect("the device works");
-        if let Some(token) = b.likeliest(0, x, second, None).expect("the device works") {
-            let alone = b.logits(&[0], x, second, None).expect("the device works");
-            let first = alone.iter().position(|it| alone.iter().all(|other| other <= it));
-            assert_eq!(Some(token.0 as usize), first, "the likeliest");
+        for n in [1, 3, 20] {
+            let leaders = b.leaders(&chosen, n, x, second, None).expect("the device works");
+            for (leaders, logits) in leaders.iter().flatten().zip(logits.chunks(outputs)) {
+                assert_eq!(*leaders, highest(logits, n), "the {n} highest");
+            }
         }
         all.extend(logits);
         all
     });
+}
+
+/// The highest logits, of equal ones the first.
+fn highest(logits: &[f32], n: usize) -> Vec<Leader> {
+    let mut all: Vec<Leader> =
+        (0..).zip(logits).map(|(id, &logit)| Leader { token: TokenId(id), logit }).collect();
+    all.sort_by(|a, b| b.logit.total_cmp(&a.logit));
+    all.truncate(n);
+    all
 }
 
 fn lookup(suite: &Suite<'_>, format: MatrixFormat, shape: (usize, usize)) {

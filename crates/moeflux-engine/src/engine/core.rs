@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use moeflux_backend::{Ahead, Backend, Cols, DeviceError, Sequence, Span, Weight};
+use moeflux_backend::{Ahead, Backend, Cols, DeviceError, Leader, Sequence, Span, Weight};
 use moeflux_core::{LayerIdx, TokenId};
 use moeflux_store::ExpertStore;
 
@@ -140,10 +140,14 @@ impl Core {
         self.ask(rows, |backend, (x, head), ahead| backend.logits(rows, x, head, ahead))
     }
 
-    /// The likeliest token to follow a row of the last step, where the device finds
-    /// it without giving all logits away.
-    pub(crate) fn likeliest(&mut self, row: usize) -> Result<Option<TokenId>, EngineError> {
-        self.ask(&[row], |backend, (x, head), ahead| backend.likeliest(row, x, head, ahead))
+    /// The `n` likeliest tokens to follow each of some rows of the last step, where the
+    /// device finds them without giving all logits away.
+    pub(crate) fn leaders(
+        &mut self,
+        rows: &[usize],
+        n: usize,
+    ) -> Result<Option<Vec<Vec<Leader>>>, EngineError> {
+        self.ask(rows, |backend, (x, head), ahead| backend.leaders(rows, n, x, head, ahead))
     }
 
     /// Asks for what the head says of rows; a device that needs nobody to choose

@@ -10,7 +10,7 @@ use super::system::storage_bytes;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::sampler;
-use crate::session::{Next, Part, Session, eval_together};
+use crate::session::{Next, Part, Session, eval_next_together};
 
 /// What is run.
 #[derive(Clone, Copy, Debug)]
@@ -181,9 +181,9 @@ pub fn run_together(
                 wants_logits: true,
                 is_mark: false,
             });
-            let logits = eval_together(&mut parts.collect::<Vec<_>>())?;
-            for ((_, next), logits) in all.iter_mut().zip(logits) {
-                *next = [likeliest(&logits.expect("every part wants them"))];
+            let found = eval_next_together(&mut parts.collect::<Vec<_>>(), Some(1))?;
+            for ((_, next), found) in all.iter_mut().zip(found) {
+                *next = [likeliest_next(&found.expect("every part wants to know"))];
             }
         }
         Ok(())
@@ -192,10 +192,14 @@ pub fn run_together(
 
 /// Evaluates a token; gives the likeliest to follow.
 pub(super) fn step(session: &mut Session, token: TokenId) -> Result<TokenId, EngineError> {
-    Ok(match session.eval_likeliest(token)? {
-        Next::Likeliest(token) => token,
-        Next::Logits(logits) => likeliest(&logits),
-    })
+    Ok(likeliest_next(&session.eval_next(token, Some(1))?))
+}
+
+fn likeliest_next(next: &Next) -> TokenId {
+    match next {
+        Next::Leaders(leaders) => leaders.first().map_or(TokenId(0), |it| it.token),
+        Next::Logits(logits) => likeliest(logits),
+    }
 }
 
 pub(super) fn likeliest(logits: &[f32]) -> TokenId {

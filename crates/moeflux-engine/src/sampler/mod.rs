@@ -10,11 +10,12 @@ mod math;
 mod ranks;
 mod weights;
 
+use moeflux_backend::Leader;
 use moeflux_core::TokenId;
 
 use math::ln;
+use ranks::Ranks;
 pub(crate) use ranks::likeliest;
-use ranks::{Candidate, Ranks};
 use weights::Weights;
 
 /// Leaders among whom a nucleus is looked for first, and how many times as many each
@@ -96,7 +97,7 @@ pub struct Sampler {
 struct Scratch {
     penalised: Vec<f32>,
     maxima: Vec<i32>,
-    leaders: Vec<Candidate>,
+    leaders: Vec<Leader>,
 }
 
 impl Sampler {
@@ -123,9 +124,27 @@ impl Sampler {
         Ok(Self { options, random, scratch: Scratch::default() })
     }
 
-    /// Whether it takes the likeliest token, whatever came before.
-    pub(crate) fn takes_the_likeliest(&self) -> bool {
-        self.options.temperature == 0.0 && self.options.repeat_penalty == 1.0
+    /// How many of the highest logits say all that it wants to know, whatever came
+    /// before; `None` where it wants to know more.
+    pub(crate) fn n_leaders(&self) -> Option<usize> {
+        let SamplerOptions { temperature, top_k, repeat_penalty, .. } = self.options;
+        let n = if temperature == 0.0 { 1 } else { top_k };
+        (repeat_penalty == 1.0 && n > 0).then_some(n)
+    }
+
+    /// Chooses the token that [`Sampler::sample`] would choose of all logits. `leaders`: the
+    /// highest of them, in order, [`Sampler::n_leaders`] or more, or all that are above minus
+    /// infinity.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub(crate) fn sample_leaders(&mut self, leaders: &[Leader]) -> TokenId {
+        let Self { options, random, .. } = self;
+        if options.temperature == 0.0 {
+            return leaders[0].token;
+        }
+        let n = options.top_k.min(leaders.len());
+        draw_of_leaders(options, &leaders[..n], random.next_unit())
     }
 
     /// Chooses a token. `logits`: `[vocab]`; `history`: the tokens so far, for the penalty (ids
@@ -141,9 +160,10 @@ impl Sampler {
         }
         let ranks = Ranks::of(logits, maxima)?;
         let is_greedy = options.temperature == 0.0;
-        let token =
-            if is_greedy { ranks.likeliest() } else { draw(options, ranks, leaders, random) };
-        Ok(TokenId(token))
+        Ok(match is_greedy {
+            true => ranks.likeliest(),
+            false => draw(options, ranks, leaders, random.next_unit()),
+        })
     }
 }
 
@@ -168,34 +188,45 @@ fn penalise(
 fn draw(
     options: &SamplerOptions,
     ranks: Ranks<'_>,
-    leaders: &mut Vec<Candidate>,
-    random: &mut Xoshiro256,
-) -> u32 {
+    leaders: &mut Vec<Leader>,
+    share: f64,
+) -> TokenId {
     let SamplerOptions { temperature, top_k, top_p, min_p, .. } = *options;
+    let n_logits = ranks.logits.len();
+    if top_k > 0 {
+        ranks.lead(top_k.min(n_logits), leaders);
+        return draw_of_leaders(options, leaders, share);
+    }
     let weights = Weights::new(ranks.max(), temperature);
-    let least = f64::from(min_p); // the highest weight is exp(0) = 1
-    let takes_all = top_p == 1.0 && min_p == 0.0;
-    let share = random.next_unit();
-    if top_k == 0 && takes_all {
+    if top_p == 1.0 && min_p == 0.0 {
         return weights.choose_of_all(ranks.logits, share);
     }
-    let n_logits = ranks.logits.len();
-    let mut n = if top_k == 0 { NUCLEUS.0 } else { top_k }.min(n_logits);
-    let all = (top_k == 0).then(|| weights.total(ranks.logits));
+    let total = weights.total(ranks.logits);
+    let mut n = NUCLEUS.0.min(n_logits);
     loop {
         ranks.lead(n, leaders);
-        let total = all.unwrap_or_else(|| weights.total_of(leaders));
-        let kept = match takes_all {
-            true => None,
-            false => weights.nucleus(leaders, total * f64::from(top_p), least),
-        };
-        if kept.is_none() && top_k == 0 && leaders.len() == n && n < n_logits {
+        // The highest weight is 1.
+        let kept = weights.nucleus(leaders, total * f64::from(top_p), f64::from(min_p));
+        if kept.is_none() && leaders.len() == n && n < n_logits {
             n = (n * NUCLEUS.1).min(n_logits);
             continue;
         }
-        let (n_kept, sum) = kept.unwrap_or_else(|| (leaders.len(), weights.total_of(leaders)));
-        return weights.choose(&leaders[..n_kept], share * sum);
+        return weights.choose_kept(leaders, kept, share);
     }
+}
+
+/// Draws from the highest logits, which stand for all, in order.
+fn draw_of_leaders(options: &SamplerOptions, leaders: &[Leader], share: f64) -> TokenId {
+    let SamplerOptions { temperature, top_p, min_p, .. } = *options;
+    let weights = Weights::new(leaders[0].logit, temperature);
+    let kept = match top_p == 1.0 && min_p == 0.0 {
+        true => None,
+        false => {
+            let wanted = weights.total_of(leaders) * f64::from(top_p);
+            weights.nucleus(leaders, wanted, f64::from(min_p))
+        }
+    };
+    weights.choose_kept(leaders, kept, share)
 }
 
 /// The `n` likeliest tokens with the natural logarithms of their probabilities, by the bare
@@ -206,7 +237,7 @@ pub fn logprobs(logits: &[f32], n: usize) -> Result<Vec<(TokenId, f32)>, Sampler
     let ranks = Ranks::of(logits, &mut maxima)?;
     ranks.lead(n, &mut leaders);
     let log_sum = log_sum_exp(ranks);
-    let of = |it: &Candidate| (TokenId(it.id), (f64::from(it.logit) - log_sum) as f32);
+    let of = |it: &Leader| (it.token, (f64::from(it.logit) - log_sum) as f32);
     Ok(leaders.iter().map(of).collect())
 }
 

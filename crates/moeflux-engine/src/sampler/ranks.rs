@@ -2,23 +2,17 @@
 
 use std::cmp::{Ordering, Reverse};
 
+use moeflux_backend::Leader;
+use moeflux_core::TokenId;
+
 use super::SamplerError;
 
 /// Logits whose highest is found together, in vectors.
 const BLOCK: usize = 64;
 
-/// A token that may be chosen.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Candidate {
-    pub(super) id: u32,
-    pub(super) logit: f32,
-}
-
-impl Candidate {
-    /// The highest logit first, the lowest id among equals.
-    fn order(&self, other: &Self) -> Ordering {
-        other.logit.total_cmp(&self.logit).then(self.id.cmp(&other.id))
-    }
+/// The highest logit first, the lowest token among equals.
+fn order(a: &Leader, b: &Leader) -> Ordering {
+    b.logit.total_cmp(&a.logit).then(a.token.0.cmp(&b.token.0))
 }
 
 /// Logits that have been looked through once: the highest of each block is known.
@@ -48,21 +42,21 @@ impl<'a> Ranks<'a> {
     }
 
     /// The highest logit's, the lowest of equal ones.
-    pub(super) fn likeliest(self) -> u32 {
+    pub(super) fn likeliest(self) -> TokenId {
         let best = self.maxima.iter().copied().fold(i32::MIN, i32::max);
         let first = self.maxima.iter().position(|it| *it == best).unwrap_or(0) * BLOCK;
         let inside = self.logits[first..].iter().position(|it| key(it) == best);
-        (first + inside.unwrap_or(0)) as u32
+        TokenId((first + inside.unwrap_or(0)) as u32)
     }
 
     /// The highest logit.
     pub(super) fn max(self) -> f32 {
-        self.logits[self.likeliest() as usize]
+        self.logits[self.likeliest().0 as usize]
     }
 
     /// Writes the `n` highest to `leaders`, in order; fewer where others are minus
     /// infinity.
-    pub(super) fn lead(self, n: usize, leaders: &mut Vec<Candidate>) {
+    pub(super) fn lead(self, n: usize, leaders: &mut Vec<Leader>) {
         leaders.clear();
         if n == 0 {
             return;
@@ -77,13 +71,13 @@ impl<'a> Ranks<'a> {
         for (nth, (block, _)) in blocks.filter(|(_, (_, max))| **max >= least) {
             let ids = nth * BLOCK..;
             let all = ids.zip(block).filter(|(_, logit)| key(logit) >= least);
-            leaders.extend(all.map(|(id, &logit)| Candidate { id: id as u32, logit }));
+            leaders.extend(all.map(|(id, &logit)| Leader { token: TokenId(id as u32), logit }));
         }
         if n < leaders.len() {
-            leaders.select_nth_unstable_by(n, Candidate::order);
+            leaders.select_nth_unstable_by(n, order);
             leaders.truncate(n);
         }
-        leaders.sort_unstable_by(Candidate::order);
+        leaders.sort_unstable_by(order);
     }
 }
 
@@ -92,7 +86,7 @@ impl<'a> Ranks<'a> {
 pub(crate) fn likeliest(logits: &[f32]) -> Option<usize> {
     let maxima: Vec<i32> = logits.chunks(BLOCK).map(highest).collect();
     let ranks = Ranks { logits, maxima: &maxima };
-    (!logits.is_empty()).then(|| ranks.likeliest() as usize)
+    (!logits.is_empty()).then(|| ranks.likeliest().0 as usize)
 }
 
 fn highest(block: &[f32]) -> i32 {
@@ -144,14 +138,14 @@ mod tests {
             let Ok(ranks) = Ranks::of(&logits, &mut maxima) else { return Ok(()) };
             let all = logits.iter().enumerate().filter(|it| it.1.is_finite());
             let mut sorted: Vec<_> =
-                all.map(|(id, &logit)| Candidate { id: id as u32, logit }).collect();
-            sorted.sort_by(Candidate::order);
+                all.map(|(id, &logit)| Leader { token: TokenId(id as u32), logit }).collect();
+            sorted.sort_by(order);
             for n in [n, 10 * n] {
                 let mut leaders = Vec::new();
                 ranks.lead(n, &mut leaders);
                 prop_assert_eq!(&leaders[..], &sorted[..n.min(sorted.len())]);
             }
-            prop_assert_eq!(ranks.likeliest(), sorted[0].id);
+            prop_assert_eq!(ranks.likeliest(), sorted[0].token);
         }
     }
 }

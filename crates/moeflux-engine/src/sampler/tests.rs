@@ -223,3 +223,32 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #[test]
+    fn leaders_stand_for_all_logits(
+        logits in prop::collection::vec(
+            prop_oneof![8 => (-90..90i8).prop_map(|it| f32::from(it) / 9.0), 1 => Just(f32::NEG_INFINITY)],
+            1..700,
+        ),
+        temperature in prop_oneof![Just(0.0f32), 0.1..3.0f32],
+        top_k in 1..70usize,
+        top_p in prop_oneof![Just(1.0f32), 0.05..1.0f32],
+        min_p in prop_oneof![Just(0.0f32), 0.0..0.5f32],
+        others in 0..5usize,
+        seed: u64,
+    ) {
+        prop_assume!(logits.iter().any(|it| it.is_finite()));
+        let options =
+            SamplerOptions { temperature, top_k, top_p, min_p, seed, ..SamplerOptions::default() };
+        let (mut of_all, mut of_leaders) = (sampler(options.clone()), sampler(options));
+        let n = of_leaders.n_leaders().unwrap() + others;
+        let mut maxima = Vec::new();
+        let mut leaders = Vec::new();
+        Ranks::of(&logits, &mut maxima).unwrap().lead(n, &mut leaders);
+        for _ in 0..20 {
+            let want = of_all.sample(&logits, &[]).unwrap();
+            prop_assert_eq!(of_leaders.sample_leaders(&leaders), want);
+        }
+    }
+}

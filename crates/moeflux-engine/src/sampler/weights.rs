@@ -1,7 +1,9 @@
 //! What logits weigh in a draw.
 
+use moeflux_backend::Leader;
+use moeflux_core::TokenId;
+
 use super::math::{exp, exp_f32};
-use super::ranks::Candidate;
 
 /// Partial sums of a block.
 const LANES: usize = 16;
@@ -49,7 +51,7 @@ impl Weights {
     }
 
     /// Of leaders alone.
-    pub(super) fn total_of(self, leaders: &[Candidate]) -> f64 {
+    pub(super) fn total_of(self, leaders: &[Leader]) -> f64 {
         leaders.iter().map(|it| self.of(it.logit)).sum()
     }
 
@@ -58,7 +60,7 @@ impl Weights {
     /// does not end with them.
     pub(super) fn nucleus(
         self,
-        leaders: &[Candidate],
+        leaders: &[Leader],
         wanted: f64,
         least: f64,
     ) -> Option<(usize, f64)> {
@@ -73,20 +75,32 @@ impl Weights {
         None
     }
 
+    /// The one of the leaders that were kept, so many with this sum, or of all, at which
+    /// the weights first exceed this share of theirs.
+    pub(super) fn choose_kept(
+        self,
+        leaders: &[Leader],
+        kept: Option<(usize, f64)>,
+        share: f64,
+    ) -> TokenId {
+        let (n, sum) = kept.unwrap_or_else(|| (leaders.len(), self.total_of(leaders)));
+        self.choose(&leaders[..n], share * sum)
+    }
+
     /// The leader at which the weights first exceed `target`.
-    pub(super) fn choose(self, leaders: &[Candidate], target: f64) -> u32 {
+    fn choose(self, leaders: &[Leader], target: f64) -> TokenId {
         let mut reached = 0.0;
         let chosen = leaders.iter().find(|it| {
             reached += self.of(it.logit);
             reached > target
         });
         // Rounding may leave the last one out of reach.
-        chosen.unwrap_or(&leaders[leaders.len() - 1]).id
+        chosen.unwrap_or(&leaders[leaders.len() - 1]).token
     }
 
     /// The token of all at which the weights, by ascending id, first exceed this share
     /// of their sum.
-    pub(super) fn choose_of_all(self, logits: &[f32], share: f64) -> u32 {
+    pub(super) fn choose_of_all(self, logits: &[f32], share: f64) -> TokenId {
         let sums: Vec<f64> = logits.chunks(BLOCK).map(|it| self.of_block(it)).collect();
         let target = share * sums.iter().sum::<f64>();
         let (mut reached, mut block) = (0.0, (0, 0.0));
@@ -110,6 +124,6 @@ impl Weights {
                 break;
             }
         }
-        chosen as u32
+        TokenId(chosen as u32)
     }
 }

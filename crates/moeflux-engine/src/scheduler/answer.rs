@@ -9,7 +9,7 @@ use super::job::{Answer, Bias, Event, Job, TokenLogprob, TokenText};
 use crate::error::EngineError;
 use crate::generate::Finish;
 use crate::sampler::{self, Sampler};
-use crate::session::Session;
+use crate::session::{Next, Session};
 use crate::text::{Special, StopMatcher, StreamDecoder, Tokenizer};
 
 /// A job that has a session.
@@ -59,28 +59,43 @@ impl Running {
         }
     }
 
+    /// How many of the highest logits are all that it needs to know; `None` where it
+    /// needs all.
+    pub(super) fn n_leaders(&self) -> Option<usize> {
+        let is_plain = !self.is_biased() && self.job.constraint.is_none();
+        self.sampler.n_leaders().filter(|_| is_plain && self.job.top_logprobs.is_none())
+    }
+
+    fn is_biased(&self) -> bool {
+        let Bias { tokens, frequency_penalty, presence_penalty } = &self.job.bias;
+        !tokens.is_empty() || *frequency_penalty != 0.0 || *presence_penalty != 0.0
+    }
+
     /// Chooses a token and tells what text it makes certain. Gives the reason
     /// where the answer ends with it.
     pub(super) fn advance(
         &mut self,
-        logits: &[f32],
+        next: &Next,
         session: &Session,
         tokenizer: &Tokenizer,
         ctx: usize,
     ) -> Result<Option<Finish>, EngineError> {
-        let token = self.choose(logits, session)?;
+        let token = match next {
+            Next::Leaders(leaders) => self.sampler.sample_leaders(leaders),
+            Next::Logits(logits) => self.choose(logits, session)?,
+        };
         self.n_generated += 1;
         self.first_token.get_or_insert_with(Instant::now);
         if tokenizer.eos_ids().contains(&token) {
             return Ok(Some(Finish::EndOfText));
         }
-        let logprob = match self.job.top_logprobs {
-            Some(n) => Some(TokenLogprob {
+        let logprob = match (self.job.top_logprobs, next) {
+            (Some(n), Next::Logits(logits)) => Some(TokenLogprob {
                 token,
                 logprob: sampler::logprob(logits, token)?,
                 top: sampler::logprobs(logits, n)?,
             }),
-            None => None,
+            _ => None,
         };
         let special = match self.job.shown.contains(&token) {
             true => Special::Show,
@@ -106,11 +121,10 @@ impl Running {
     }
 
     fn choose(&mut self, logits: &[f32], session: &Session) -> Result<TokenId, EngineError> {
-        let Bias { tokens, frequency_penalty, presence_penalty } = &self.job.bias;
-        let is_biased = !tokens.is_empty() || *frequency_penalty != 0.0 || *presence_penalty != 0.0;
-        if !is_biased && self.job.constraint.is_none() {
+        if !self.is_biased() && self.job.constraint.is_none() {
             return Ok(self.sampler.sample(logits, session.tokens())?);
         }
+        let Bias { tokens, frequency_penalty, presence_penalty } = &self.job.bias;
         let mut logits = logits.to_vec();
         for (token, count) in &self.counts {
             logits[token.0 as usize] -= frequency_penalty * *count as f32 + presence_penalty;

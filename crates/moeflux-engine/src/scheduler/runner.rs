@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::generate::Finish;
 use crate::sampler::Sampler;
-use crate::session::{Logits, Part, eval_together};
+use crate::session::{Next, Part, eval_next_together};
 use crate::text::Tokenizer;
 
 /// While answers are being made, prompts get this part of the rows of a step.
@@ -180,9 +180,9 @@ impl Runner {
             load.busy += start.elapsed();
         }
         match outcome {
-            Ok(logits) => {
-                for (share, logits) in shares.iter().zip(logits) {
-                    self.advance(share, logits);
+            Ok(all) => {
+                for (share, next) in shares.iter().zip(all) {
+                    self.advance(share, next);
                 }
             }
             Err(err) => {
@@ -240,7 +240,16 @@ impl Runner {
         shares
     }
 
-    fn evaluate(&mut self, shares: &[Share]) -> Result<Vec<Option<Logits>>, EngineError> {
+    /// How many leaders say enough to all who choose a token behind this step; `None`
+    /// where somebody needs all logits.
+    fn n_leaders(&self, shares: &[Share]) -> Option<usize> {
+        let choosing = shares.iter().filter(|it| it.wants_logits);
+        let wanted = choosing.map(|it| self.pool.slots[it.slot].running.as_ref()?.n_leaders());
+        wanted.collect::<Option<Vec<_>>>()?.into_iter().max()
+    }
+
+    fn evaluate(&mut self, shares: &[Share]) -> Result<Vec<Option<Next>>, EngineError> {
+        let n_leaders = self.n_leaders(shares);
         let mut shares = shares.iter().peekable();
         let mut parts = Vec::new();
         for (i, slot) in self.pool.slots.iter_mut().enumerate() {
@@ -253,11 +262,11 @@ impl Runner {
                 });
             }
         }
-        eval_together(&mut parts)
+        eval_next_together(&mut parts, n_leaders)
     }
 
     /// Hands a job what a step gave.
-    fn advance(&mut self, share: &Share, logits: Option<Logits>) {
+    fn advance(&mut self, share: &Share, next: Option<Next>) {
         let slot = &mut self.pool.slots[share.slot];
         let Some(running) = &mut slot.running else { return };
         if let Phase::Prompt(n_done) = running.phase {
@@ -266,9 +275,9 @@ impl Runner {
             let (n_total, n_reused) = (running.job.prompt.tokens.len(), running.n_reused);
             (running.job.listener)(Event::Prompt { n_done, n_total, n_reused });
         }
-        let Some(logits) = logits else { return };
+        let Some(next) = next else { return };
         let ctx = self.engine.plan().ctx;
-        let ended = match running.advance(&logits, &slot.session, &self.tokenizer, ctx) {
+        let ended = match running.advance(&next, &slot.session, &self.tokenizer, ctx) {
             Ok(None) => return,
             Ok(Some(finish)) => Ok(finish),
             Err(err) => Err(Arc::new(err)),

@@ -5,7 +5,7 @@ use moeflux_backend::Span;
 use moeflux_core::TokenId;
 
 use super::Session;
-use super::eval::{LOGIT_ROWS, Logits};
+use super::eval::{LOGIT_ROWS, Logits, Next, next_of};
 use crate::error::EngineError;
 
 /// Tokens that continue one of several sessions.
@@ -32,6 +32,20 @@ pub struct Part<'a> {
 /// Where there are more tokens than rows in [`Plan::chunk`](crate::Plan), or
 /// sessions of different engines.
 pub fn eval_together(parts: &mut [Part<'_>]) -> Result<Vec<Option<Logits>>, EngineError> {
+    let logits = |it| match it {
+        Next::Logits(logits) => logits,
+        Next::Leaders(_) => unreachable!("all logits are wanted"),
+    };
+    let next = eval_next_together(parts, None)?;
+    Ok(next.into_iter().map(|it| it.map(logits)).collect())
+}
+
+/// The same for those who want nothing but so many of the likeliest tokens to follow, or
+/// with `None` all.
+pub(crate) fn eval_next_together(
+    parts: &mut [Part<'_>],
+    n_leaders: Option<usize>,
+) -> Result<Vec<Option<Next>>, EngineError> {
     let Some(first) = parts.first() else { return Ok(Vec::new()) };
     let engine = first.session.engine.clone();
     let n_rows: usize = parts.iter().map(|it| it.tokens.len()).sum();
@@ -67,18 +81,15 @@ pub fn eval_together(parts: &mut [Part<'_>]) -> Result<Vec<Option<Logits>>, Engi
     stepped?;
     let wanted = parts.iter().zip(&spans).filter(|(part, _)| part.wants_logits);
     let rows: Vec<usize> = wanted.map(|(_, span)| span.rows.end - 1).collect();
-    let mut logits = Vec::with_capacity(rows.len());
+    let mut next = Vec::with_capacity(rows.len());
     for rows in rows.chunks(LOGIT_ROWS) {
-        let (mut all, vocab) = (core.logits(rows)?, engine.shape().vocab);
-        let others: Vec<_> = all.chunks_exact(vocab).skip(1).map(<[f32]>::to_vec).collect();
-        all.truncate(vocab);
-        logits.extend([all].into_iter().chain(others).map(Logits));
+        next.extend(next_of(core, rows, n_leaders)?);
     }
-    let mut logits = logits.into_iter();
+    let mut next = next.into_iter();
     let mut results = Vec::with_capacity(parts.len());
     for part in parts {
         part.session.keep_states(core, part.is_mark)?;
-        results.push(if part.wants_logits { logits.next() } else { None });
+        results.push(if part.wants_logits { next.next() } else { None });
     }
     Ok(results)
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 
+use moeflux_backend::Leader;
 use moeflux_core::TokenId;
 
 use super::{Keep, Session};
@@ -30,8 +31,8 @@ impl Deref for Logits {
 /// What may follow a token.
 #[derive(Clone, Debug)]
 pub(crate) enum Next {
-    /// The likeliest, where the device found it.
-    Likeliest(TokenId),
+    /// The likeliest, as many as were wanted, where the device found them.
+    Leaders(Vec<Leader>),
     Logits(Logits),
 }
 
@@ -40,6 +41,25 @@ pub type LogitsSink<'a> = dyn FnMut(usize, &[f32]) -> Result<(), EngineError> + 
 
 /// Sees each chunk evaluated, and whether it is the last.
 type AfterChunk<'a> = dyn FnMut(&mut Core, &[TokenId], bool) -> Result<(), EngineError> + 'a;
+
+/// What may follow some rows of the last step, at most [`LOGIT_ROWS`]: so many leaders
+/// where the device finds them, with `None` all logits.
+pub(super) fn next_of(
+    core: &mut Core,
+    rows: &[usize],
+    n_leaders: Option<usize>,
+) -> Result<Vec<Next>, EngineError> {
+    if let Some(n) = n_leaders
+        && let Some(leaders) = core.leaders(rows, n)?
+    {
+        return Ok(leaders.into_iter().map(Next::Leaders).collect());
+    }
+    let mut all = core.logits(rows)?;
+    let vocab = all.len() / rows.len().max(1);
+    let others: Vec<_> = all.chunks_exact(vocab).skip(1).map(<[f32]>::to_vec).collect();
+    all.truncate(vocab);
+    Ok([all].into_iter().chain(others).map(|it| Next::Logits(Logits(it))).collect())
+}
 
 impl Session {
     /// Evaluates tokens in chunks and gives the logits of the last.
@@ -74,18 +94,20 @@ impl Session {
         self.eval_prompt(&[token])
     }
 
-    /// Evaluates one token for who wants nothing but the likeliest to follow.
+    /// Evaluates one token for who wants nothing but so many of the likeliest to follow,
+    /// or with `None` all.
     ///
     /// # Errors
     /// As [`Session::eval_prompt`].
-    pub(crate) fn eval_likeliest(&mut self, token: TokenId) -> Result<Next, EngineError> {
+    pub(crate) fn eval_next(
+        &mut self,
+        token: TokenId,
+        n_leaders: Option<usize>,
+    ) -> Result<Next, EngineError> {
         self.check(&[token], self.position())?;
         let mut next = None;
         self.advance(&[token], &[], &mut |core, _, _| {
-            next = Some(match core.likeliest(0)? {
-                Some(token) => Next::Likeliest(token),
-                None => Next::Logits(Logits(core.logits(&[0])?)),
-            });
+            next = next_of(core, &[0], n_leaders)?.pop();
             Ok(())
         })?;
         Ok(next.expect("a token was evaluated"))

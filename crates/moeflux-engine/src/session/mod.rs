@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use moeflux_backend::{Cache, Sequence};
 use moeflux_core::TokenId;
 
+pub(crate) use self::batch::eval_next_together;
 pub use self::batch::{Part, eval_together};
 pub(crate) use self::checkpoints::{Checkpoints, Keep, States};
 pub(crate) use self::eval::Next;

@@ -1,6 +1,8 @@
-//! What the head says of a row: logits, or the likeliest token alone.
+//! What the head says of rows: logits, or the highest of them alone.
 
-use moeflux_backend::{Ahead, Cols, DeviceError, Weight};
+use std::cmp::Ordering;
+
+use moeflux_backend::{Ahead, Cols, DeviceError, Leader, Weight};
 use moeflux_core::TokenId;
 
 use super::products::{FEW_ROWS, Products, Source, jobs_of, run};
@@ -17,6 +19,9 @@ const LOGIT_BYTES: usize = 32 << 20;
 /// Logits of a lane of `likeliest.wgsl`.
 const PER_LANE: usize = 16;
 
+/// Most of the highest logits that are found on the device.
+const MOST_LEADERS: usize = 64;
+
 /// Keys of minus infinity, and of whatever is damaged: see `likeliest.wgsl`.
 const NEVER: u32 = 0x007f_ffff;
 const DAMAGED: u32 = u32::MAX;
@@ -28,20 +33,12 @@ pub(crate) fn logits(
     mut ahead: Option<Ahead<'_>>,
 ) -> Result<Vec<f32>, DeviceError> {
     let vocab = b.matrix(head).rows;
-    let n_rows = rows.iter().max().map_or(0, |it| it + 1);
-    let per_part = (LOGIT_BYTES / (4 * vocab.max(1))).max(1);
+    let n_rows = n_rows(rows);
     let mut all = Vec::new();
-    // Which kernel runs depends on all rows, and so do the bits.
-    let is_few = rows.len() <= FEW_ROWS;
-    let per_part = if is_few { per_part.min(FEW_ROWS) } else { per_part.max(FEW_ROWS + 1) };
-    let mut rest = rows;
-    while !rest.is_empty() {
-        let (part, behind) = rest.split_at(per_part.min(rest.len()));
-        rest = behind;
+    for (part, is_last) in parts(rows, vocab) {
         let y = multiply(b, part, (x, n_rows), head);
         let bytes = 4 * (part.len() * vocab) as u64;
-        let ahead = ahead.take_if(|_| rest.is_empty());
-        let logits = read(b, (&y, bytes), ahead, floats)?;
+        let logits = read(b, (&y, bytes), ahead.take_if(|_| is_last), floats)?;
         if all.is_empty() {
             all = logits;
         } else {
@@ -49,6 +46,20 @@ pub(crate) fn logits(
         }
     }
     Ok(all)
+}
+
+fn n_rows(rows: &[usize]) -> usize {
+    rows.iter().max().map_or(0, |it| it + 1)
+}
+
+/// Rows whose logits are computed together, and whether they are the last.
+fn parts(rows: &[usize], vocab: usize) -> impl Iterator<Item = (&[usize], bool)> {
+    let fit = (LOGIT_BYTES / (4 * vocab.max(1))).max(1);
+    // Which kernel runs depends on all rows, and so do the bits.
+    let is_few = rows.len() <= FEW_ROWS;
+    let per_part = if is_few { fit.min(FEW_ROWS) } else { fit.max(FEW_ROWS + 1) };
+    let n = rows.len().div_ceil(per_part);
+    rows.chunks(per_part).enumerate().map(move |(i, it)| (it, i + 1 == n))
 }
 
 /// Computes the logits of some of so many rows.
@@ -65,23 +76,85 @@ fn multiply(b: &mut Wgpu, rows: &[usize], (x, n_rows): (Cols, usize), head: Weig
     y
 }
 
-pub(crate) fn likeliest(
+pub(crate) fn leaders(
     b: &mut Wgpu,
-    row: usize,
+    rows: &[usize],
+    n: usize,
     (x, head): (Cols, Weight),
-    ahead: Option<Ahead<'_>>,
-) -> Result<Option<TokenId>, DeviceError> {
+    mut ahead: Option<Ahead<'_>>,
+) -> Result<Option<Vec<Vec<Leader>>>, DeviceError> {
+    if !(1..=MOST_LEADERS).contains(&n) {
+        return Ok(None);
+    }
     let vocab = b.matrix(head).rows;
-    let y = multiply(b, &[row], (x, row + 1), head);
-    let n_groups = vocab.div_ceil(PER_LANE * b.encoder.context().lanes as usize);
-    let best = b.scratch.likeliest.words(&mut b.encoder, 2 * n_groups);
+    let n_rows = n_rows(rows);
+    let mut all = Some(Vec::new());
+    for (part, is_last) in parts(rows, vocab) {
+        let y = multiply(b, part, (x, n_rows), head);
+        let groups = groups(b, &y, part.len(), vocab);
+        let ahead = ahead.take_if(|_| is_last);
+        let found = match n {
+            1 => likeliest(b, &groups, part.len(), ahead)?,
+            _ => highest(b, (&y, &groups), (part.len(), vocab, n), ahead)?,
+        };
+        all = all.zip(found).map(|(all, found)| [all, found].concat());
+    }
+    Ok(all)
+}
+
+/// The best token of each group of a row.
+struct Groups {
+    best: Mem,
+    /// Groups of a row, and tokens of a group.
+    n: usize,
+    len: usize,
+}
+
+fn groups(b: &mut Wgpu, y: &Mem, n_rows: usize, vocab: usize) -> Groups {
+    let len = PER_LANE * b.encoder.context().lanes as usize;
+    let n = vocab.div_ceil(len);
+    let best = b.scratch.likeliest[0].words(&mut b.encoder, 2 * n_rows * n);
     b.encoder.dispatch(
         Variant::new(Shader::Likeliest, &[word(PER_LANE)]),
-        &[word(vocab)],
-        &[&y, &best],
-        Grid::Linear(n_groups),
+        &[word(vocab), word(n), word(n_rows * n)],
+        &[y, &best],
+        Grid::Linear(n_rows * n),
     );
-    read(b, (&best, 8 * n_groups as u64), ahead, best_of)
+    Groups { best, n, len }
+}
+
+/// The likeliest token of each row.
+fn likeliest(
+    b: &mut Wgpu,
+    groups: &Groups,
+    n_rows: usize,
+    ahead: Option<Ahead<'_>>,
+) -> Result<Option<Vec<Vec<Leader>>>, DeviceError> {
+    let row_bytes = 8 * groups.n;
+    read(b, (&groups.best, (row_bytes * n_rows) as u64), ahead, |bytes| {
+        bytes.chunks_exact(row_bytes).map(|it| best_of(it).map(|it| vec![it])).collect()
+    })
+}
+
+/// The highest logits of each row, out of the groups that have them.
+fn highest(
+    b: &mut Wgpu,
+    (y, groups): (&Mem, &Groups),
+    (n_rows, vocab, n): (usize, usize, usize),
+    ahead: Option<Ahead<'_>>,
+) -> Result<Option<Vec<Vec<Leader>>>, DeviceError> {
+    let row_words = n * (1 + groups.len);
+    let leading = b.scratch.likeliest[1].words(&mut b.encoder, n_rows * row_words);
+    b.encoder.dispatch(
+        Variant::new(Shader::Lead, &[word(MOST_LEADERS)]),
+        &[word(vocab), word(groups.n), word(groups.len), word(n), word(n_rows)],
+        &[y, &groups.best, &leading],
+        Grid::Linear(n_rows),
+    );
+    read(b, (&leading, 4 * (n_rows * row_words) as u64), ahead, |bytes| {
+        let words = bytes.as_chunks::<4>().0;
+        words.chunks_exact(row_words).map(|it| first_of(it, groups.len, n)).collect()
+    })
 }
 
 /// Reads back what is the last of a step; the next one may be recorded meanwhile.
@@ -98,9 +171,9 @@ fn read<T>(
     b.encoder.answer(asked, of)
 }
 
-/// The best of the best of workgroups, of equal ones the first; nothing where logits
-/// are damaged, or all of them minus infinity.
-fn best_of(bytes: &[u8]) -> Option<TokenId> {
+/// The best of the best of groups, of equal ones the first; nothing where logits are
+/// damaged, or all of them minus infinity.
+fn best_of(bytes: &[u8]) -> Option<Leader> {
     let pair = |it: &[u8; 8]| {
         let both = u64::from_le_bytes(*it);
         (both as u32, (both >> 32) as u32)
@@ -108,5 +181,36 @@ fn best_of(bytes: &[u8]) -> Option<TokenId> {
     let all = bytes.as_chunks::<8>().0.iter().map(pair);
     let best = |best: (u32, u32), it: (u32, u32)| if it.0 > best.0 { it } else { best };
     let (key, token) = all.fold((0, 0), best);
-    (key > NEVER && key != DAMAGED).then_some(TokenId(token))
+    let is_negative = key >> 31 == 0;
+    let logit = f32::from_bits(if is_negative { !key } else { key ^ (1 << 31) });
+    (key > NEVER && key != DAMAGED).then_some(Leader { token: TokenId(token), logit })
+}
+
+/// The `n` highest of some groups of logits, in order; nothing where they are damaged,
+/// or all of them minus infinity.
+fn first_of(words: &[[u8; 4]], per_group: usize, n: usize) -> Option<Vec<Leader>> {
+    let mut leaders = Vec::new();
+    for group in words.chunks_exact(1 + per_group) {
+        let first = u32::from_le_bytes(group[0]).wrapping_mul(per_group as u32);
+        for (i, bytes) in (0..).zip(&group[1..]) {
+            let logit = f32::from_le_bytes(*bytes);
+            if logit.is_nan() || logit == f32::INFINITY {
+                return None;
+            }
+            if logit > f32::NEG_INFINITY {
+                leaders.push(Leader { token: TokenId(first.wrapping_add(i)), logit });
+            }
+        }
+    }
+    if n < leaders.len() {
+        leaders.select_nth_unstable_by(n, order);
+        leaders.truncate(n);
+    }
+    leaders.sort_unstable_by(order);
+    (!leaders.is_empty()).then_some(leaders)
+}
+
+/// The highest first, of equal ones the first.
+fn order(a: &Leader, b: &Leader) -> Ordering {
+    b.logit.total_cmp(&a.logit).then(a.token.0.cmp(&b.token.0))
 }

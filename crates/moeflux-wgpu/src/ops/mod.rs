@@ -25,7 +25,7 @@ pub(crate) use elementwise::{
 pub(crate) use heads::head_product;
 pub(crate) use held::routed_experts;
 pub use in_place::reads_in_place;
-pub(crate) use logits::{likeliest, logits};
+pub(crate) use logits::{leaders, logits};
 pub(crate) use mixers::{causal_conv, delta_net, delta_rule};
 pub use moe::MAX_EXPERTS;
 pub(crate) use moe::{begin_experts, combine, experts, held_experts, route};
@@ -75,8 +75,8 @@ pub(crate) struct Scratch {
     /// Choices in the order of experts, and jobs of these.
     grouped: [Grown; 2],
     logits: Grown,
-    /// The likeliest tokens of workgroups.
-    likeliest: Grown,
+    /// The likeliest tokens of groups, and the logits of groups.
+    likeliest: [Grown; 2],
     /// Bound where a kernel has nothing to write.
     unused: [Grown; 2],
 }

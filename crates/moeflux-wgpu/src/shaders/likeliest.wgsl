@@ -1,13 +1,17 @@
-// The likeliest of many tokens: of those that a workgroup has, the first of the
+// The likeliest of many tokens: of each group of them, a workgroup's, the first of the
 // highest logits. A lane has PER_LANE of them, SUBGROUP apart.
 
 struct Params {
+    // Logits of a row, and their groups.
     n: u32,
+    n_groups: u32,
+    // Groups of all rows.
+    n_all: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
 @group(0) @binding(1) var<storage, read> logits: array<u32>;
-// (workgroups, 2): the key, see below, and the token.
+// (rows, groups, 2): the key, see below, and the token.
 @group(0) @binding(2) var<storage, read_write> best: array<u32>;
 
 const NOWHERE: u32 = 0xffffffffu;
@@ -25,11 +29,12 @@ fn main(
     @builtin(subgroup_invocation_id) lane: u32,
 ) {
     let group = linear(id, n);
-    let first = group * SUBGROUP * PER_LANE + lane;
-    if (first - lane >= p.n) { return; }
+    if (group >= p.n_all) { return; }
+    let begin = group / p.n_groups * p.n;
+    let first = group % p.n_groups * SUBGROUP * PER_LANE + lane;
 #each i PER_LANE
     let at$i = first + SUBGROUP * $iu;
-    let bits$i = logits[min(at$i, p.n - 1u)];
+    let bits$i = logits[begin + min(at$i, p.n - 1u)];
 #end
     var key = 0u;
     var token = NOWHERE;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use moeflux_backend::{Backend, Cols, HostMatrix, Inputs, Weight};
+use moeflux_backend::{Backend, Cols, HostMatrix, Inputs, Leader, Weight};
 use moeflux_core::quant::{Float, MatrixFormat};
 use moeflux_core::{HostBuf, TokenId};
 
@@ -42,8 +42,23 @@ fn row(b: &mut Wgpu) -> Cols {
     Cols { buf, start: 0, len: COLS }
 }
 
+/// The highest logits of the row, as the device finds them.
+fn highest(b: &mut Wgpu, x: Cols, head: Weight, n: usize) -> Option<Vec<Leader>> {
+    let leaders = b.leaders(&[0], n, x, head, None).expect("the device works");
+    leaders.map(|mut it| it.pop().expect("one row"))
+}
+
+/// The same, out of all of them in order.
+fn sorted(logits: &[f32], n: usize) -> Vec<Leader> {
+    let all = (0..).zip(logits).map(|(id, &logit)| Leader { token: TokenId(id), logit });
+    let mut all: Vec<Leader> = all.collect();
+    all.sort_by(|a, b| b.logit.total_cmp(&a.logit));
+    all.truncate(n);
+    all
+}
+
 #[test]
-fn the_device_finds_the_first_of_the_highest_logits_wherever_it_stands() {
+fn the_device_finds_the_highest_logits_wherever_they_stand() {
     let Some(context) = context() else { return };
     let mut b = Wgpu::new(Arc::clone(&context), None);
     let x = row(&mut b);
@@ -53,12 +68,16 @@ fn the_device_finds_the_first_of_the_highest_logits_wherever_it_stands() {
         logits[at] = -0.5;
         logits[n - 1] = -0.5;
         let head = head(&mut b, &logits);
-        let token = b.likeliest(0, x, head, None).expect("the device works");
-        assert_eq!(token, Some(TokenId(u32::try_from(at).unwrap())));
+        for n in [1, 7, 64] {
+            assert_eq!(highest(&mut b, x, head, n), Some(sorted(&logits, n)), "{n} at {at}");
+        }
     }
     let lowest = [f32::MIN, f32::NEG_INFINITY, f32::MIN];
     let head = head(&mut b, &lowest);
-    assert_eq!(b.likeliest(0, x, head, None).expect("the device works"), Some(TokenId(0)));
+    for n in [1, 2, 3] {
+        let want = sorted(&lowest, n.min(2));
+        assert_eq!(highest(&mut b, x, head, n), Some(want));
+    }
 }
 
 #[test]
@@ -71,15 +90,14 @@ fn logits_of_which_none_may_be_chosen_are_left_to_who_reads_them() {
             let mut logits = vec![1.0; 1000];
             logits[at] = bad;
             let head = head(&mut b, &logits);
-            assert_eq!(
-                b.likeliest(0, x, head, None).expect("the device works"),
-                None,
-                "{bad} at {at}"
-            );
+            for n in [1, 2, 64] {
+                assert_eq!(highest(&mut b, x, head, n), None, "{bad} at {at}");
+            }
         }
     }
     let head = head(&mut b, &[f32::NEG_INFINITY; 1000]);
-    assert_eq!(b.likeliest(0, x, head, None).expect("the device works"), None);
+    assert_eq!(highest(&mut b, x, head, 1), None);
+    assert_eq!(highest(&mut b, x, head, 2), None);
 }
 
 fn n_ready(b: &Wgpu) -> usize {
