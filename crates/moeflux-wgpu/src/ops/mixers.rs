@@ -236,29 +236,36 @@ fn state_consts(k_dim: usize) -> [u32; 3] {
     [width, word(k_dim), word(k_dim.div_ceil(16))]
 }
 
-/// The whole mixer: spans of a few rows together in one kernel, or in two.
+/// The whole mixer: spans of a few rows together in one kernel, or in two, others part by
+/// part.
 pub(crate) fn delta_net(b: &mut Wgpu, op: DeltaNet, spans: &[Span]) {
-    if !spans.iter().all(|it| it.rows.len() <= FEW_ROWS) || !fits_step(&op) {
+    let filled = spans.iter().filter(|it| !it.rows.is_empty()).cloned();
+    let (few, many): (Vec<Span>, Vec<Span>) = filled.partition(|it| it.rows.len() <= FEW_ROWS);
+    if few.is_empty() || !fits_step(&op) {
         return op.run_parts(b, spans);
     }
-    let is_one = b.fuses && fits_one(&op);
-    if !is_one {
-        b.causal_conv(op.conv, spans);
+    if !many.is_empty() {
+        // The norm goes over rows of the others too: these are written behind it.
+        op.run_parts(b, &many);
     }
+    let is_one = b.fuses && fits_one(&op);
     let out = op.norm.norm.out;
     b.written(out.buf);
-    let beside = if is_one { beside(b, out, n_rows(spans), Share::Head) } else { None };
-    let spans = || spans.iter().filter(|it| !it.rows.is_empty());
     if !is_one {
-        for it in together(b, spans(), [op.delta.cache]) {
+        b.causal_conv(op.conv, &few);
+        for it in together(b, few.iter(), [op.delta.cache]) {
             delta_step(b, &op, &it);
         }
         return;
     }
-    for it in together(b, spans(), [op.delta.cache, op.conv.cache]) {
+    let beside = match many.is_empty() {
+        true => beside(b, out, n_rows(spans), Share::Head),
+        false => None,
+    };
+    for it in together(b, few.iter(), [op.delta.cache, op.conv.cache]) {
         delta_mixer(b, &op, &it, beside.as_ref());
     }
-    spans().for_each(|it| ahead::turn(b, it.sequence, op.conv.cache));
+    few.iter().for_each(|it| ahead::turn(b, it.sequence, op.conv.cache));
 }
 
 /// Whether `delta_step.wgsl` has bindings and room for it.
