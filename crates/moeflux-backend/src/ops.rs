@@ -529,6 +529,8 @@ pub struct Experts<'a> {
     pub out: Buf,
     /// The normalised hidden states.
     pub x: Cols,
+    /// Rows of the batch, whether they are among those of the experts or not.
+    pub rows: usize,
     /// How the products treat their inputs.
     pub inputs: Inputs,
     /// What stands between the products.

@@ -461,7 +461,7 @@ fn a_row_has_the_same_bits_whatever_shares_its_step() {
         let tokens = &tokens[..tokens.len().min(16)];
         let engine = open(&case, &options, &mut kept);
         let alone = bits(&engine, tokens, 1);
-        for chunk in [3, 8] {
+        for chunk in [3, 8, 13] {
             let got = bits(&engine, tokens, chunk);
             assert!(got == alone, "{}, chunks of {chunk}", case.display());
         }

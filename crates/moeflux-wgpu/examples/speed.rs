@@ -482,7 +482,7 @@ fn experts(b: &mut Wgpu, hidden: usize, inner: usize, n: usize, k: usize) -> (f6
     let run = &mut |b: &mut Wgpu, i: usize| {
         let (inputs, activation, calls) =
             (Inputs::Int16, Activation::Swiglu, &layers[i % layers.len()]);
-        b.experts(Experts { out: out.buf, x, inputs, activation, biases: None, calls });
+        b.experts(Experts { out: out.buf, x, rows: 1, inputs, activation, biases: None, calls });
     };
     let seconds = b.best_seconds(2 * layers.len(), run).expect("the device works");
     (seconds, (k * layout.record_bytes()) as f64)

@@ -14,7 +14,7 @@ use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, LayerIdx};
 use crate::arena::{Matrix, Place, place};
 use crate::encoder::{Encoder, Mem};
 use crate::layer_cache::{LayerCache, OnDevice, Share};
-use crate::ops::holds_rows;
+use crate::ops::ADMITTED_ROWS;
 use crate::packing::Packing;
 
 /// Where the matrices of an expert lie: gate and up, or both in one, then down.
@@ -389,7 +389,7 @@ impl Slots {
     pub(crate) fn can_choose(&self, layer: LayerIdx, rows: usize) -> bool {
         let Some(layer) = self.held(layer) else { return false };
         let Some(cache) = &layer.cache else { return true };
-        holds_rows(rows) && cache.holds(rows * cache.top_k)
+        rows <= ADMITTED_ROWS && cache.holds(rows * cache.top_k)
     }
 
     /// A layer of which all experts are kept.

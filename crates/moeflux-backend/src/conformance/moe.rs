@@ -98,7 +98,7 @@ fn held(suite: &Suite<'_>, shape: Shape, is_gpt_oss: bool, rows: usize) {
                 rows: vec![ExpertRow { row: (slot / top_k) as u32, slot: slot as u32 }],
             };
             let calls: Vec<ExpertCall> = chosen.iter().enumerate().map(call).collect();
-            b.experts(Experts { out: slots, x, inputs, activation, biases, calls: &calls });
+            b.experts(Experts { out: slots, x, rows, inputs, activation, biases, calls: &calls });
             shared.run_parts(b, rows, x);
             let shared = Some(shared.shared);
             b.combine(rows, Combine { acc, slots, top_k, weights: &weights, shared });
@@ -149,7 +149,7 @@ pub(super) fn check_turns(suite: &Suite<'_>) {
             };
             let calls: Vec<ExpertCall> = (0..n).map(call).collect();
             let (inputs, activation) = (Inputs::Full, Activation::Swiglu);
-            let op = Experts { out, x, inputs, activation, biases: None, calls: &[] };
+            let op = Experts { out, x, rows: 2, inputs, activation, biases: None, calls: &[] };
             let layer = LayerIdx(0);
             // What came in the last op is there, and the others come.
             let (held, absent): (Vec<ExpertCall>, Vec<ExpertCall>) = calls
@@ -289,7 +289,7 @@ fn experts(suite: &Suite<'_>, shape: Shape, inputs: Inputs, is_gpt_oss: bool) {
         } else {
             (Activation::Swiglu, None)
         };
-        let op = Experts { out, x, inputs, activation, biases, calls: &first };
+        let op = Experts { out, x, rows: 4, inputs, activation, biases, calls: &first };
         b.experts(op);
         b.experts(Experts { calls: &rest, ..op });
         read(b, out, 4 * top_k)

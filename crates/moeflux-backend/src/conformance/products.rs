@@ -11,6 +11,9 @@ use crate::{Backend, Cols, HeadProduct, Heads, HostMatrix, Inputs, Leader, Proje
 /// Outputs and groups of inputs, odd and even, small and large.
 const SHAPES: [(usize, usize); 6] = [(1, 1), (3, 2), (16, 3), (33, 4), (70, 5), (130, 16)];
 
+/// Rows, all or half of which are many to every backend.
+const MANY_ROWS: usize = 133;
+
 pub(super) fn formats() -> Vec<MatrixFormat> {
     let mut all = Vec::new();
     for params in [Float::BF16, Float::F16, Float::F32] {
@@ -134,6 +137,9 @@ pub(super) fn check(suite: &Suite<'_>) {
             for inputs in [Inputs::Full, Inputs::Int16, Inputs::Int8] {
                 for rows in [1, 2, 5, 19] {
                     product(suite, format, (outputs, cols), inputs, rows);
+                }
+                if n_groups == 3 {
+                    product(suite, format, (outputs, cols), inputs, MANY_ROWS);
                 }
             }
             lookup(suite, format, (outputs, cols));

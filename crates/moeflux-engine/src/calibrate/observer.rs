@@ -330,6 +330,7 @@ mod tests {
         let op = Experts {
             out,
             x: Cols { buf: x, start: 1, len: HIDDEN },
+            rows: 3,
             inputs: Inputs::Full,
             activation: Activation::Swiglu,
             biases: None,

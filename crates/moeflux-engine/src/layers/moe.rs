@@ -330,6 +330,7 @@ impl Moe {
         let op = Experts {
             out: slots,
             x,
+            rows: step.rows(),
             inputs: self.inputs,
             activation: self.activation,
             biases: self.biases,

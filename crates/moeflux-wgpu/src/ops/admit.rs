@@ -10,6 +10,9 @@ use crate::shader::{Shader, Variant};
 /// store's policy has it.
 const HALF_LIFE: f32 = 4.0;
 
+/// Most rows whose experts come together: `admit.wgsl` looks at one choice after the other.
+pub(crate) const ADMITTED_ROWS: usize = 8;
+
 /// Slabs that a kernel chooses from.
 const SLABS: usize = 4;
 

@@ -11,8 +11,9 @@ use moeflux_backend::{Experts, RoutedExperts};
 
 use super::activation::Between;
 use super::held::add_down_biases;
+use super::jobs::GROUP_ROWS;
 use super::moe::{Part, Sum, add_up, first_products, phase};
-use super::products::{FEW_ROWS, Kernel, Placed, Source, halves, is_in_halves, layout, tile_rows};
+use super::products::{Kernel, Placed, Source, halves, is_in_halves, layout, tile_rows};
 use super::rounding::digits;
 use super::{ELEMENTS, word};
 use crate::arena::Decoder;
@@ -66,7 +67,7 @@ pub(super) fn routed_experts(
         &[ids, &grouped],
         Grid::Linear(n_experts),
     );
-    let experts = Experts { out: slots, x, inputs, activation, biases, calls: &[] };
+    let experts = Experts { out: slots, x, rows, inputs, activation, biases, calls: &[] };
     let source = Source::of(b, x, rows);
     let out = b.written(slots);
     let per_part = (b.part_bytes / (8 * intermediate)).clamp(1, n);
@@ -117,7 +118,7 @@ impl Grouped<'_> {
         let n_rows = set.iter().map(|it| it.0.rows).max().unwrap_or(0);
         let n_chosen = self.layer.slots.len().min(self.n_places);
         let of = (decoder, digits, cols);
-        let layout = layout(b, of, (set.len() * n_rows * n_chosen, n_jobs), FEW_ROWS);
+        let layout = layout(b, of, (set.len() * n_rows * n_chosen, n_jobs), GROUP_ROWS);
         let in_halves = is_in_halves(b, decoder, digits);
         // How many rows chose an expert is known to the device alone.
         let expected = self.n.div_ceil(self.layer.slots.len());
@@ -140,7 +141,7 @@ impl Grouped<'_> {
                     word(taken.stride),
                     word(taken.start),
                     word(way.out_stride),
-                    word(FEW_ROWS),
+                    word(GROUP_ROWS),
                     u32::from(!are_few),
                     word(tile),
                     word(n_tiles),
@@ -156,7 +157,7 @@ impl Grouped<'_> {
                     Placed { weights, lists, first, n_jobs, n_rows, total_rows, each, plain };
                 let n_tiles = set.len() * n_tiles;
                 match (are_few, shape) {
-                    (true, _) => kernel.run_matvec(b, placed, &taken, layout, (FEW_ROWS, true)),
+                    (true, _) => kernel.run_matvec(b, placed, &taken, layout, (GROUP_ROWS, true)),
                     (false, Some(shape)) => {
                         kernel.run_matmul_halves(b, placed, &taken, (tiles, n_tiles), shape);
                     }
@@ -170,7 +171,7 @@ impl Grouped<'_> {
     /// one that is not full. All but the first and the last of them have all
     /// their rows here.
     fn most_tiles(&self, tile: usize) -> usize {
-        let n_experts = (self.n_places / (FEW_ROWS + 1) + 2).min(self.layer.slots.len());
+        let n_experts = (self.n_places / (GROUP_ROWS + 1) + 2).min(self.layer.slots.len());
         self.n_places / tile + n_experts
     }
 

@@ -2,7 +2,8 @@
 
 use moeflux_backend::{Cols, HeadProduct};
 
-use super::products::{Job, Kernel, List, Products, Source, run};
+use super::jobs::{FEW_ROWS, Job, List, WHOLE};
+use super::products::{Kernel, Products, Source, run};
 use super::rounding::Taken;
 use super::{ELEMENTS, word};
 use crate::arena::{BLOCK, Decoder, Matrix, Piece};
@@ -55,6 +56,7 @@ pub(crate) fn head_product(b: &mut Wgpu, rows: usize, op: HeadProduct) {
                 first_row: start - piece.rows.start,
                 n_rows: n,
                 list: 0,
+                part: WHOLE,
                 x: x.start + head * x.stride + if transposed { done } else { 0 },
                 out: out.start + head * out.stride + if transposed { 0 } else { done },
             };
@@ -69,7 +71,15 @@ pub(crate) fn head_product(b: &mut Wgpu, rows: usize, op: HeadProduct) {
         run(
             b,
             &source,
-            Products { decoder, digits: None, lists: &lists, jobs, y: y.mem, chosen: None },
+            Products {
+                decoder,
+                digits: None,
+                lists: &lists,
+                jobs,
+                y: y.mem,
+                chosen: None,
+                most_few: FEW_ROWS,
+            },
         );
     }
 }

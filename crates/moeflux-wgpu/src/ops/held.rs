@@ -13,8 +13,9 @@ use moeflux_core::MatrixLayout;
 
 use super::activation::{Between, is_within, rounding_of_down};
 use super::admit::admit;
+use super::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
 use super::moe::{Sum, add_up, choose, first_products, phase};
-use super::products::{Chosen, Job, List, Products, RoundedBefore, Source, holds_rows, run};
+use super::products::{Chosen, Products, RoundedBefore, Source, run};
 use super::rounding::digits;
 use super::{ELEMENTS, grouped, word};
 use crate::arena::{Decoder, Place};
@@ -77,9 +78,10 @@ pub(crate) fn routed_experts(b: &mut Wgpu, rows: usize, op: RoutedExperts) {
         let decoder = Decoder::new(set[0].0.format);
         let digits = digits(decoder, inputs);
         let (y, chosen) = (gate_up.clone(), Some(chosen));
-        run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen });
+        let most_few = FEW_ROWS;
+        run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen, most_few });
     }
-    let experts = Experts { out: slots, x, inputs, activation, biases, calls: &[] };
+    let experts = Experts { out: slots, x, rows, inputs, activation, biases, calls: &[] };
     let between = Between::of(b, &layout, experts, &gate_up);
     let n_jobs = n * layer.buffers.len();
     let (activated, rounded) = if is_within(b, &layout, experts, n_jobs) {
@@ -131,6 +133,7 @@ fn jobs_of<'a>(
         first_row: 0,
         n_rows: matrix.rows,
         list: nth,
+        part: WHOLE,
         x: 0,
         out,
     };
@@ -160,7 +163,8 @@ fn down(
     let decoder = Decoder::new(down.format);
     let digits = digits(decoder, op.inputs);
     let y = out.clone();
-    run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen: Some(chosen) });
+    let (chosen, most_few) = (Some(chosen), FEW_ROWS);
+    run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen, most_few });
 }
 
 /// Adds biases to the outputs of so many choices.

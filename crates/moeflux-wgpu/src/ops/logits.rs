@@ -5,7 +5,8 @@ use std::cmp::Ordering;
 use moeflux_backend::{Ahead, Cols, DeviceError, Leader, Weight};
 use moeflux_core::TokenId;
 
-use super::products::{FEW_ROWS, Products, Source, jobs_of, run};
+use super::jobs::{FEW_ROWS, jobs_of};
+use super::products::{Products, Source, run};
 use super::rounding::digits;
 use super::{floats, word};
 use crate::ahead;
@@ -71,7 +72,9 @@ fn multiply(b: &mut Wgpu, rows: &[usize], (x, n_rows): (Cols, usize), head: Weig
     let lists = [rows.iter().enumerate().map(|(i, row)| (*row, i * matrix.rows)).collect()];
     let jobs = jobs_of(&matrix, 0, 0).collect();
     let (decoder, digits) = (matrix.decoder, digits(matrix.decoder, matrix.inputs));
-    let products = Products { decoder, digits, lists: &lists, jobs, y: y.clone(), chosen: None };
+    let (chosen, most_few) = (None, FEW_ROWS);
+    let products =
+        Products { decoder, digits, lists: &lists, jobs, y: y.clone(), chosen, most_few };
     run(b, &source, products);
     y
 }

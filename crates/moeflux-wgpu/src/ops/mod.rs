@@ -8,6 +8,7 @@ mod grouped;
 mod heads;
 mod held;
 mod in_place;
+mod jobs;
 mod logits;
 mod mixers;
 mod moe;
@@ -17,6 +18,7 @@ mod rounding;
 mod shares;
 mod sums;
 
+pub(crate) use admit::ADMITTED_ROWS;
 pub(crate) use attention::{MANY_QUERIES, Mask, attention, gated_attention, select_positions};
 pub(crate) use elementwise::{
     RopeTable, add, add_bias, copy, gated_rms_norm, layer_norm, rms_norm, rope, sigmoid_gate,
@@ -29,7 +31,7 @@ pub(crate) use logits::{leaders, logits};
 pub(crate) use mixers::{causal_conv, delta_net, delta_rule};
 pub use moe::MAX_EXPERTS;
 pub(crate) use moe::{begin_experts, combine, experts, held_experts, route};
-pub(crate) use products::{embed, holds_rows, project};
+pub(crate) use products::{embed, project};
 pub(crate) use repeated::{
     Repeated, current_layout, digits_of, effective_layout, plain_layout, project_repeated,
 };

@@ -11,7 +11,8 @@ use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, GateUp, MatrixLayo
 
 use super::activation::{Between, rounding_of_down};
 use super::in_place;
-use super::products::{Job, List, Products, RoundedBefore, Source, holds_rows, run};
+use super::jobs::{FEW_ROWS, GROUP_ROWS, Job, List, WHOLE, holds_rows};
+use super::products::{Products, RoundedBefore, Source, run};
 use super::rounding::digits;
 use super::sums::{self, Summands};
 use super::{ELEMENTS, word};
@@ -252,11 +253,17 @@ impl<'a> Group<'a> {
         self.gate_and_up(b, &gate_up);
         let experts = b.encoder.list(&self.experts);
         let arena = b.encoder.arena();
-        let are_few = self.calls.iter().all(|it| holds_rows(it.1.len()));
+        let are_few = self.calls.iter().all(|it| it.1.len() <= self.most_few());
         let rounding = are_few.then(|| rounding_of_down(b, self.layout, self.op, n)).flatten();
         let between = Between::of(b, self.layout, self.op, &gate_up);
         let rounded = between.run(b, (&arena, experts, n), &activated, rounding);
         self.down(b, &activated, rounded);
+    }
+
+    /// Rows of an expert up to which they are few: the kernels are those of experts that
+    /// the device chose, and the bits so too.
+    fn most_few(&self) -> usize {
+        if holds_rows(self.op.rows) { FEW_ROWS } else { GROUP_ROWS }
     }
 
     /// Every call's rows with their place among those of the group.
@@ -288,7 +295,8 @@ impl<'a> Group<'a> {
             let decoder = self.decoder(set[0].0);
             let digits = digits(decoder, self.op.inputs);
             let y = gate_up.clone();
-            run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen: None });
+            let (chosen, most_few) = (None, self.most_few());
+            run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen, most_few });
         }
     }
 
@@ -304,6 +312,7 @@ impl<'a> Group<'a> {
             first_row: 0,
             n_rows: matrix.rows,
             list,
+            part: WHOLE,
             x: 0,
             out,
         };
@@ -338,7 +347,8 @@ impl<'a> Group<'a> {
         let decoder = self.decoder(down);
         let digits = digits(decoder, self.op.inputs);
         let y = out.mem.clone();
-        run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen: None });
+        let (chosen, most_few) = (None, self.most_few());
+        run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen, most_few });
         if let Some(biases) = self.op.biases {
             let pairs: Vec<[u32; 2]> = self
                 .out_slots

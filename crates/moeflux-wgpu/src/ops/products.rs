@@ -9,24 +9,17 @@ use moeflux_core::TokenId;
 use moeflux_core::quant::Float;
 
 use super::activation::Between;
+use super::jobs::{FEW_ROWS, Job, List, NARROW, holds_rows, in_parts, jobs_of};
 use super::rounding::{Digits, Rounded, Taken, digits, halves_stride, round, rounded_form};
 use super::shares::ends;
 use super::{ELEMENTS, word};
-use crate::arena::{BLOCK, Decoder, Matrix, Place};
+use crate::arena::{BLOCK, Decoder};
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
 use crate::experts::KeptLayer;
 use crate::layout::{Form, Halves, Layout, Tiles, is_exact_in_floats, virtual_lanes};
 use crate::shader::{Shader, Variant};
 use crate::tuning::Key;
-
-/// Most rows of activations that go through the kernel for few.
-pub(super) const FEW_ROWS: usize = 8;
-
-/// Whether so many rows go through the kernel for few.
-pub(crate) fn holds_rows(rows: usize) -> bool {
-    rows <= FEW_ROWS
-}
 
 /// Rows of a matrix, and of activations, in a tile of `matmul.wgsl`.
 const TILE_ROWS: usize = 64;
@@ -80,25 +73,6 @@ impl Source {
     }
 }
 
-/// Rows of a matrix, and the rows of activations that they meet.
-#[derive(Clone, Debug)]
-pub(super) struct Job {
-    pub(super) mem: Mem,
-    pub(super) place: Place,
-    /// Rows of the first rectangle that lie before the matrix.
-    pub(super) phase: usize,
-    pub(super) first_row: usize,
-    pub(super) n_rows: usize,
-    /// Which of the lists.
-    pub(super) list: usize,
-    /// Added to where activations and outputs lie.
-    pub(super) x: usize,
-    pub(super) out: usize,
-}
-
-/// Rows of activations, and where their outputs begin.
-pub(super) type List = Vec<(usize, usize)>;
-
 /// Products of matrices of one format with rows of one input.
 pub(super) struct Products<'a> {
     pub(super) decoder: Decoder,
@@ -108,6 +82,8 @@ pub(super) struct Products<'a> {
     pub(super) y: Mem,
     /// Set where the device knows what jobs stand for, see [`Chosen`].
     pub(super) chosen: Option<Chosen<'a>>,
+    /// Rows of a job up to which they are few.
+    pub(super) most_few: usize,
 }
 
 /// Experts that the device chose: the elements of a job's place say which
@@ -129,8 +105,8 @@ const JOB_WORDS: usize = 9;
 
 /// Computes products. The op has begun before.
 pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
-    let Products { decoder, digits, lists, jobs, y, chosen } = products;
-    let is_few = |job: &Job| lists[job.list].len() <= FEW_ROWS;
+    let Products { decoder, digits, lists, jobs, y, chosen, most_few } = products;
+    let is_few = |job: &Job| lists[job.list].len() <= most_few;
     let (few, many): (Vec<Job>, Vec<Job>) =
         jobs.into_iter().filter(|it| !lists[it.list].is_empty()).partition(is_few);
     for (jobs, are_few) in [(few, true), (many, false)] {
@@ -143,7 +119,7 @@ pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
         let in_halves = !are_few && is_in_halves(b, decoder, digits);
         let kernel = Kernel { decoder, digits, cols: source.cols, lists, y: &y, chosen };
         let taken = kernel.take(b, source, (are_few, in_halves), layout);
-        let mut rest = jobs;
+        let mut rest = if are_few { in_parts(jobs, lists) } else { jobs };
         while !rest.is_empty() {
             let id = rest[0].mem.id;
             let (now, later) = rest.into_iter().partition(|it: &Job| it.mem.id == id);
@@ -300,8 +276,8 @@ impl Kernel<'_> {
                 job.place.scales,
                 word(job.first_row),
                 word(job.n_rows),
-                place,
-                word(list.len()),
+                place + 2 * word(job.part.start),
+                word(job.n_rows_of(list)),
                 word(job.phase),
                 word(job.out),
                 word(job.x),
@@ -311,7 +287,7 @@ impl Kernel<'_> {
     }
 
     fn matvec(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken, layout: Layout) {
-        let most = jobs.iter().map(|it| self.lists[it.list].len()).max().unwrap_or(0);
+        let most = jobs.iter().map(|it| it.n_rows_of(&self.lists[it.list])).max().unwrap_or(0);
         let first = self.jobs(b, jobs, taken);
         let lists = b.encoder.arena();
         let are_aligned = jobs.iter().all(|it| it.x.is_multiple_of(4));
@@ -322,11 +298,13 @@ impl Kernel<'_> {
     fn matvec_both(
         &self,
         b: &mut Wgpu,
-        (jobs, mut plain): (Vec<Job>, Vec<Job>),
+        (jobs, plain): (Vec<Job>, Vec<Job>),
         (taken, as_is): (&Taken, &Taken),
         layout: Layout,
     ) {
-        let most = self.lists.iter().map(Vec::len).max().unwrap_or(0);
+        let [jobs, mut plain] = [jobs, plain].map(|it| in_parts(it, self.lists));
+        let all = jobs.iter().map(|it| it.n_rows_of(&self.lists[it.list]));
+        let most = all.max().unwrap_or(0);
         plain.iter_mut().for_each(|it| it.phase = 1);
         // The longest way first.
         let mut words = self.job_words(b, &plain, as_is);
@@ -485,20 +463,6 @@ fn placed<'a>(jobs: &'a [Job], first: u32, lists: &'a Mem) -> Placed<'a> {
     Placed { weights, lists, first, n_jobs, n_rows, total_rows, each: jobs, plain: None }
 }
 
-/// The pieces of a matrix as jobs of one list.
-pub(super) fn jobs_of(matrix: &Matrix, list: usize, out: usize) -> impl Iterator<Item = Job> {
-    matrix.pieces.iter().map(move |it| Job {
-        mem: it.mem.clone(),
-        place: it.place,
-        phase: it.phase,
-        first_row: 0,
-        n_rows: it.rows.len(),
-        list,
-        x: 0,
-        out: out + it.rows.start,
-    })
-}
-
 pub(crate) fn project(b: &mut Wgpu, rows: usize, x: Cols, outputs: &[Projection]) {
     b.encoder.begin();
     let source = Source::of(b, x, rows);
@@ -526,7 +490,9 @@ pub(crate) fn project(b: &mut Wgpu, rows: usize, x: Cols, outputs: &[Projection]
         now.into_iter().for_each(|it| add(b, &mut jobs, it));
         let digits = digits(decoder, inputs);
         let y = out.mem.clone();
-        let products = Products { decoder, digits, lists: &lists, jobs, y, chosen: None };
+        let is_narrow = digits.is_none() && jobs.iter().all(|it| it.n_rows <= NARROW.1);
+        let (chosen, most_few) = (None, if is_narrow { NARROW.0 } else { FEW_ROWS });
+        let products = Products { decoder, digits, lists: &lists, jobs, y, chosen, most_few };
         if digits.is_none() || !holds_rows(rows) || !b.fuses {
             run(b, &source, products);
             continue;
@@ -543,7 +509,7 @@ pub(crate) fn project(b: &mut Wgpu, rows: usize, x: Cols, outputs: &[Projection]
 /// Computes products with few rows of activations, and `plain` ones in the same
 /// format whose inputs are as they are.
 fn run_both(b: &mut Wgpu, source: &Source, products: Products<'_>, mut plain: Vec<Job>) {
-    let Products { decoder, digits, lists, mut jobs, y, chosen } = products;
+    let Products { decoder, digits, lists, mut jobs, y, chosen, most_few } = products;
     let id = jobs[0].mem.id;
     let is_together = jobs.iter().chain(&plain).all(|it| it.mem.id == id);
     if is_together && !plain.is_empty() {
@@ -555,8 +521,11 @@ fn run_both(b: &mut Wgpu, source: &Source, products: Products<'_>, mut plain: Ve
         let both = (std::mem::take(&mut jobs), std::mem::take(&mut plain));
         kernel.matvec_both(b, both, (&taken, &as_is), layout);
     }
-    run(b, source, Products { decoder, digits, lists, jobs, y: y.clone(), chosen });
-    run(b, source, Products { decoder, digits: None, lists, jobs: plain, y, chosen });
+    let rounded = Products { decoder, digits, lists, jobs, y, chosen, most_few };
+    let y = rounded.y.clone();
+    run(b, source, rounded);
+    let digits = None;
+    run(b, source, Products { decoder, digits, lists, jobs: plain, y, chosen, most_few });
 }
 
 pub(crate) fn embed(b: &mut Wgpu, out: Cols, table: Weight, tokens: &[TokenId]) {

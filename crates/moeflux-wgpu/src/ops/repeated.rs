@@ -6,7 +6,8 @@ use std::sync::Arc;
 use moeflux_backend::{Buf, Cols, Inputs};
 use moeflux_core::quant::MatrixView;
 
-use super::products::{Job, List, Products, Source, effective, holds_rows, layout, run};
+use super::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
+use super::products::{Products, Source, effective, layout, run};
 use super::rounding::digits;
 use crate::arena::{Decoder, place, sizes};
 use crate::backend::Wgpu;
@@ -56,6 +57,7 @@ impl Repeated {
             first_row: 0,
             n_rows: rows,
             list: 0,
+            part: WHOLE,
             x: 0,
             out: i * rows,
         };
@@ -77,7 +79,8 @@ pub(crate) fn project_repeated(
     let decoder = Decoder::new(repeated.shape.format);
     let digits = digits(decoder, repeated.shape.inputs);
     let jobs = repeated.jobs(nth);
-    run(b, &source, Products { decoder, digits, lists: &lists, jobs, y: out.mem, chosen: None });
+    let (y, chosen, most_few) = (out.mem, None, FEW_ROWS);
+    run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen, most_few });
 }
 
 /// Digits of the activations of a product; 0 where they are not rounded.

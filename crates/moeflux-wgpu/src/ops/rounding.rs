@@ -6,7 +6,8 @@
 
 use moeflux_backend::{Buf, Heads, Inputs};
 
-use super::products::{Source, holds_rows};
+use super::jobs::holds_rows;
+use super::products::Source;
 use super::{ELEMENTS, Grown, word};
 use crate::arena::{BLOCK, Decoder};
 use crate::backend::{Activations, Wgpu};

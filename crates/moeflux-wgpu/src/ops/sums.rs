@@ -4,7 +4,7 @@
 use moeflux_backend::{Cols, Heads};
 
 use super::elementwise::are_aligned;
-use super::products::holds_rows;
+use super::jobs::holds_rows;
 use super::rounding::Beside;
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};

@@ -188,7 +188,7 @@ fn by_host(b: &mut Wgpu, case: Case, rows: usize) -> (Vec<u32>, Vec<usize>) {
         .map(|(id, rows)| ExpertCall { expert: expert(&layout, id), rows })
         .collect();
     let (inputs, activation) = (case.inputs, case.activation);
-    b.experts(Experts { out: slots, x, inputs, activation, biases, calls: &calls });
+    b.experts(Experts { out: slots, x, rows, inputs, activation, biases, calls: &calls });
     let weights = &routing.weights;
     if let Some(shared) = shared {
         shared.run_parts(b, rows, x);
@@ -231,8 +231,8 @@ fn check(context: &Arc<Context>, case: Case, tiles: Tiles) {
         b
     };
     let (mut n_few, mut n_many, mut n_none) = (0, 0, 0);
-    // One, and more tiles of an expert.
-    for rows in [9, 70, 300] {
+    // Few, one tile of an expert, and more.
+    for rows in [9, 64, 70, 300] {
         let (want, counts) = by_host(&mut open(), case, rows);
         n_few += counts.iter().filter(|it| (1..=8).contains(*it)).count();
         n_many += counts.iter().filter(|it| **it > 8).count();
@@ -290,7 +290,7 @@ fn a_shared_expert_beside_those_of_few_rows_changes_no_bit_and_takes_no_kernel()
             inner: INNER,
             activation: Activation::Swiglu,
         };
-        for rows in [1, 3, 8] {
+        for rows in [1, 3, 8, 50] {
             let open = || Wgpu::new(Arc::clone(&context), None);
             let n_kernels = |case| {
                 let mut b = open();

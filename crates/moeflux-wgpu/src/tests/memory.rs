@@ -61,7 +61,8 @@ impl Bench {
         let rows = vec![ExpertRow { row: 0, slot: 0 }];
         let calls = [ExpertCall { expert: expert(id), rows }];
         let (inputs, activation) = (Inputs::Full, Activation::Swiglu);
-        let op = Experts { out: self.out, x, inputs, activation, biases: None, calls: &calls };
+        let op =
+            Experts { out: self.out, x, rows: 1, inputs, activation, biases: None, calls: &calls };
         self.backend.experts(op);
         let values = self.backend.read(self.out, 1)?;
         Ok(values.into_iter().map(f32::to_bits).collect())

@@ -103,7 +103,7 @@ fn step(
     }
     let wanted = (0..).map(ExpertId).zip(by_expert).filter(|it| !it.1.is_empty());
     let (held, absent): (Vec<_>, Vec<_>) = wanted.partition(|it| b.holds_expert(layer, it.0));
-    let op = Experts { out: slots, x, inputs, activation, biases, calls: &[] };
+    let op = Experts { out: slots, x, rows, inputs, activation, biases, calls: &[] };
     b.held_experts(HeldExperts { layer, op, calls: &held });
     let call = |(id, rows): (ExpertId, Vec<ExpertRow>)| ExpertCall {
         expert: Arc::clone(&experts[id.idx()]),
@@ -132,8 +132,8 @@ fn a_device_that_fetches_what_it_chose_has_the_bits_of_one_that_has_all() {
             let mut whole = keeping(&context, case, &experts, N_EXPERTS);
             let mut part = keeping(&context, case, &experts, n_rooms);
             let mut n_chosen = 0;
-            for seed in 0..24 {
-                let rows = [1, 1, 4, 1, 1, 11][seed as usize % 6];
+            for seed in 0..28 {
+                let rows = [1, 1, 4, 1, 1, 11, 40][seed as usize % 7];
                 // Some that are not wanted now were wanted more often than those that are.
                 for _ in 0..if rows == 4 { 6 } else { 0 } {
                     step(&mut part, case, &experts, 1, 1000);

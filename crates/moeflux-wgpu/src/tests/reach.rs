@@ -51,7 +51,7 @@ fn run(b: &mut Wgpu, experts: &[Arc<Expert>; 2], rows: usize, inputs: Inputs) ->
         rows: (0..rows).map(|it| row(it, nth)).collect(),
     });
     let activation = Activation::Swiglu;
-    b.experts(Experts { out, x, inputs, activation, biases: None, calls: &calls });
+    b.experts(Experts { out, x, rows, inputs, activation, biases: None, calls: &calls });
     let values = b.read(out, 2 * rows).unwrap();
     values.into_iter().map(f32::to_bits).collect()
 }
@@ -212,7 +212,7 @@ fn experts_are_held_until_the_device_has_read_them_and_slabs_as_long_as_they_are
             rows: vec![ExpertRow { row: 0, slot: 0 }],
         };
         let (inputs, activation) = (case.inputs, Activation::Swiglu);
-        let op = Experts { out, x, inputs, activation, biases: None, calls: &[] };
+        let op = Experts { out, x, rows: 1, inputs, activation, biases: None, calls: &[] };
         for expert in &experts {
             b.experts(Experts { calls: &[call(expert)], ..op });
         }

@@ -1,0 +1,78 @@
+//! What products consist of: rows of matrices, and rows of activations that they meet.
+
+use std::ops::Range;
+
+use crate::arena::{Matrix, Place};
+use crate::encoder::Mem;
+
+/// Most rows of activations that go through the kernel for few, side by side in parts of
+/// so many: on an H200 in a quarter to a half of the time that the kernels for many take.
+pub(super) const FEW_ROWS: usize = 64;
+const PART_ROWS: usize = 8;
+
+/// The same of those that an expert gets in a step with more rows.
+pub(super) const GROUP_ROWS: usize = 8;
+
+/// The same of those with inputs as they are, where matrices have at most so many rows:
+/// tiles of the kernel for many would leave most of a device idle.
+pub(super) const NARROW: (usize, usize) = (128, 512);
+
+/// Whether steps of so many rows go through the kernel for few.
+pub(crate) fn holds_rows(rows: usize) -> bool {
+    rows <= FEW_ROWS
+}
+
+/// All of a list.
+pub(super) const WHOLE: Range<usize> = 0..usize::MAX;
+
+/// The same jobs for few rows of activations each, which go side by side.
+pub(super) fn in_parts(jobs: Vec<Job>, lists: &[List]) -> Vec<Job> {
+    if lists.iter().all(|it| it.len() <= PART_ROWS) {
+        return jobs;
+    }
+    let parts = |job: &Job| (0..lists[job.list].len()).step_by(PART_ROWS);
+    let part = |job: &Job, first| Job { part: first..first + PART_ROWS, ..job.clone() };
+    jobs.iter().flat_map(|job| parts(job).map(move |first| part(job, first))).collect()
+}
+
+/// Rows of a matrix, and the rows of activations that they meet.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) mem: Mem,
+    pub(super) place: Place,
+    /// Rows of the first rectangle that lie before the matrix.
+    pub(super) phase: usize,
+    pub(super) first_row: usize,
+    pub(super) n_rows: usize,
+    /// Which of the lists, and what of it, as far as it goes.
+    pub(super) list: usize,
+    pub(super) part: Range<usize>,
+    /// Added to where activations and outputs lie.
+    pub(super) x: usize,
+    pub(super) out: usize,
+}
+
+impl Job {
+    /// Rows of activations out of its list.
+    pub(super) fn n_rows_of(&self, list: &List) -> usize {
+        self.part.end.min(list.len()) - self.part.start
+    }
+}
+
+/// Rows of activations, and where their outputs begin.
+pub(super) type List = Vec<(usize, usize)>;
+
+/// The pieces of a matrix as jobs of one list.
+pub(super) fn jobs_of(matrix: &Matrix, list: usize, out: usize) -> impl Iterator<Item = Job> {
+    matrix.pieces.iter().map(move |it| Job {
+        mem: it.mem.clone(),
+        place: it.place,
+        phase: it.phase,
+        first_row: 0,
+        n_rows: it.rows.len(),
+        list,
+        part: WHOLE,
+        x: 0,
+        out: out + it.rows.start,
+    })
+}
