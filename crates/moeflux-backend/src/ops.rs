@@ -1,5 +1,6 @@
 //! The arguments of ops: views of activations, and what travels together.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -475,6 +476,14 @@ pub struct Leader {
     pub token: TokenId,
     /// Its logit.
     pub logit: f32,
+}
+
+impl Leader {
+    /// The highest logit first, of equal ones the lowest token; logits as
+    /// [`f32::total_cmp`] orders them.
+    pub fn order(&self, other: &Leader) -> Ordering {
+        other.logit.total_cmp(&self.logit).then(self.token.0.cmp(&other.token.0))
+    }
 }
 
 /// A row of the batch that chose an expert.

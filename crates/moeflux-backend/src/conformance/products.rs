@@ -221,7 +221,7 @@ fn product(
 fn highest(logits: &[f32], n: usize) -> Vec<Leader> {
     let mut all: Vec<Leader> =
         (0..).zip(logits).map(|(id, &logit)| Leader { token: TokenId(id), logit }).collect();
-    all.sort_by(|a, b| b.logit.total_cmp(&a.logit));
+    all.sort_by(Leader::order);
     all.truncate(n);
     all
 }

@@ -1,6 +1,6 @@
 //! Which of many logits are the highest.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 
 use moeflux_backend::Leader;
 use moeflux_core::TokenId;
@@ -9,11 +9,6 @@ use super::SamplerError;
 
 /// Logits whose highest is found together, in vectors.
 const BLOCK: usize = 64;
-
-/// The highest logit first, the lowest token among equals.
-fn order(a: &Leader, b: &Leader) -> Ordering {
-    b.logit.total_cmp(&a.logit).then(a.token.0.cmp(&b.token.0))
-}
 
 /// Logits that have been looked through once: the highest of each block is known.
 #[derive(Clone, Copy, Debug)]
@@ -74,10 +69,10 @@ impl<'a> Ranks<'a> {
             leaders.extend(all.map(|(id, &logit)| Leader { token: TokenId(id as u32), logit }));
         }
         if n < leaders.len() {
-            leaders.select_nth_unstable_by(n, order);
+            leaders.select_nth_unstable_by(n, Leader::order);
             leaders.truncate(n);
         }
-        leaders.sort_unstable_by(order);
+        leaders.sort_unstable_by(Leader::order);
     }
 }
 
@@ -139,7 +134,7 @@ mod tests {
             let all = logits.iter().enumerate().filter(|it| it.1.is_finite());
             let mut sorted: Vec<_> =
                 all.map(|(id, &logit)| Leader { token: TokenId(id as u32), logit }).collect();
-            sorted.sort_by(order);
+            sorted.sort_by(Leader::order);
             for n in [n, 10 * n] {
                 let mut leaders = Vec::new();
                 ranks.lead(n, &mut leaders);

@@ -11,7 +11,7 @@ use crate::encoder::Encoder;
 #[derive(Debug)]
 pub(crate) struct Kv {
     /// Whose pages these are, of all that there are.
-    pub(super) pool: usize,
+    pub(crate) pool: usize,
     /// In the order of positions.
     pages: Vec<Page>,
 }

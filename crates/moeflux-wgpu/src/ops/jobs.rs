@@ -13,9 +13,10 @@ const PART_ROWS: usize = 8;
 /// The same of those that an expert gets in a step with more rows.
 pub(super) const GROUP_ROWS: usize = 8;
 
-/// The same of those with inputs as they are, where matrices have at most so many rows:
-/// tiles of the kernel for many would leave most of a device idle.
-pub(super) const NARROW: (usize, usize) = (128, 512);
+/// The same of those with inputs as they are where matrices are narrow, of at most so many
+/// rows: tiles of the kernel for many would leave most of a device idle.
+pub(super) const FEW_ROWS_OF_NARROW: usize = 128;
+pub(super) const NARROW: usize = 512;
 
 /// Whether steps of so many rows go through the kernel for few.
 pub(crate) fn holds_rows(rows: usize) -> bool {

@@ -1,7 +1,5 @@
 //! What the head says of rows: logits, or the highest of them alone.
 
-use std::cmp::Ordering;
-
 use moeflux_backend::{Ahead, Cols, DeviceError, Leader, Weight};
 use moeflux_core::TokenId;
 
@@ -206,14 +204,9 @@ fn first_of(words: &[[u8; 4]], per_group: usize, n: usize) -> Option<Vec<Leader>
         }
     }
     if n < leaders.len() {
-        leaders.select_nth_unstable_by(n, order);
+        leaders.select_nth_unstable_by(n, Leader::order);
         leaders.truncate(n);
     }
-    leaders.sort_unstable_by(order);
+    leaders.sort_unstable_by(Leader::order);
     (!leaders.is_empty()).then_some(leaders)
-}
-
-/// The highest first, of equal ones the first.
-fn order(a: &Leader, b: &Leader) -> Ordering {
-    b.logit.total_cmp(&a.logit).then(a.token.0.cmp(&b.token.0))
 }

@@ -9,7 +9,7 @@ use moeflux_core::TokenId;
 use moeflux_core::quant::Float;
 
 use super::activation::Between;
-use super::jobs::{FEW_ROWS, Job, List, NARROW, holds_rows, in_parts, jobs_of};
+use super::jobs::{FEW_ROWS, FEW_ROWS_OF_NARROW, Job, List, NARROW, holds_rows, in_parts, jobs_of};
 use super::rounding::{Digits, Rounded, Taken, digits, halves_stride, round, rounded_form};
 use super::shares::ends;
 use super::{ELEMENTS, word};
@@ -490,8 +490,8 @@ pub(crate) fn project(b: &mut Wgpu, rows: usize, x: Cols, outputs: &[Projection]
         now.into_iter().for_each(|it| add(b, &mut jobs, it));
         let digits = digits(decoder, inputs);
         let y = out.mem.clone();
-        let is_narrow = digits.is_none() && jobs.iter().all(|it| it.n_rows <= NARROW.1);
-        let (chosen, most_few) = (None, if is_narrow { NARROW.0 } else { FEW_ROWS });
+        let is_narrow = digits.is_none() && jobs.iter().all(|it| it.n_rows <= NARROW);
+        let (chosen, most_few) = (None, if is_narrow { FEW_ROWS_OF_NARROW } else { FEW_ROWS });
         let products = Products { decoder, digits, lists: &lists, jobs, y, chosen, most_few };
         if digits.is_none() || !holds_rows(rows) || !b.fuses {
             run(b, &source, products);

@@ -19,7 +19,7 @@ use self::store::{Prepared, Vectors, store};
 use super::rounding::{Beside, Share, beside};
 use super::{Grown, n_rows, word};
 use crate::backend::Wgpu;
-use crate::caches::{CacheState, Kv, Page, Pages};
+use crate::caches::{CacheState, Kv, Page, Pages, Plane};
 use crate::encoder::Mem;
 
 /// Positions whose softmax is computed together. Tiles begin at its multiples
@@ -107,11 +107,14 @@ fn pages(b: &Wgpu, sequence: Sequence, cache: Cache) -> (&Kv, &Pages) {
 /// Makes room for the positions of spans; false where there is no memory.
 fn grow(b: &mut Wgpu, cache: Cache, spans: &[Span]) -> bool {
     let Wgpu { encoder, pools, sequences, .. } = b;
+    let mut pool = None;
     for span in spans.iter().filter(|it| !it.rows.is_empty()) {
         let caches = sequences[span.sequence.0 as usize].as_mut().expect("the sequence exists");
         let CacheState::Kv(kv) = &mut caches[cache.0 as usize] else {
             panic!("attention needs a key-value cache")
         };
+        let common = *pool.get_or_insert(kv.pool);
+        assert_eq!(kv.pool, common, "sequences of an op share their pages' shape");
         kv.grow(pools.pages_mut(kv), encoder, span.position + span.rows.len());
     }
     !encoder.has_run_out()
@@ -266,7 +269,7 @@ impl Given {
 }
 
 /// Which part of a page are the values.
-fn values(op: &Attention, pages: &Pages) -> crate::caches::Plane {
+fn values(op: &Attention, pages: &Pages) -> Plane {
     if op.v.is_some() { pages.v } else { pages.k }
 }
 

@@ -3,7 +3,7 @@
 use moeflux_backend::{Attention, Heads};
 
 use super::shape::Shape;
-use super::{Given, Rows, pages, tile_words, values, word};
+use super::{Given, Rows, pages, tile_words, word};
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
 
@@ -25,15 +25,7 @@ pub(super) fn attend(b: &mut Wgpu, op: &Attention, gate: Option<Heads>, rows: Ro
     let pages = pages(b, rows.sequence, op.cache).1;
     let given = Given::of(b, op, gate, pages);
     let n_queries = rows.n * n_heads / pages.n_heads;
-    let shape = Shape {
-        pages,
-        values: values(op, pages),
-        v_dim: op.out.head_dim,
-        is_masked: op.selection.is_some(),
-        n_queries,
-        n_tiles: 0,
-    };
-    let (variant, per_group) = shape.of_rows();
+    let (variant, per_group) = Shape::of(op, pages, n_queries, 0).of_rows();
     let n_blocks = n_queries.div_ceil(per_group);
     let n_groups = pages.n_heads * n_blocks;
     let slabs: Vec<Mem> = runs.iter().map(|it| pages.mem(it.slab).clone()).collect();

@@ -1,8 +1,9 @@
 //! What the kernels of attention are compiled for.
 
-use moeflux_backend::KvType;
+use moeflux_backend::{Attention, KvType};
 
 use super::super::word;
+use super::values;
 use crate::caches::{Pages, Plane};
 use crate::shader::{Shader, Variant};
 
@@ -22,14 +23,14 @@ const ENOUGH: usize = 64;
 
 /// What the kernels of attention are compiled for.
 pub(super) struct Shape<'a> {
-    pub(super) pages: &'a Pages,
-    pub(super) values: Plane,
-    pub(super) v_dim: usize,
-    pub(super) is_masked: bool,
+    pages: &'a Pages,
+    values: Plane,
+    v_dim: usize,
+    is_masked: bool,
     /// Those that share their keys.
-    pub(super) n_queries: usize,
+    n_queries: usize,
     /// Tiles of all key heads.
-    pub(super) n_tiles: usize,
+    n_tiles: usize,
 }
 
 /// Of at most so many queries, a power of two, those that share a workgroup: as many
@@ -40,7 +41,13 @@ fn shared_by(most: usize, n_queries: usize, n_tiles: usize) -> usize {
     halves.into_iter().find(leaves_enough).unwrap_or(most.min(2))
 }
 
-impl Shape<'_> {
+impl<'a> Shape<'a> {
+    pub(super) fn of(op: &Attention, pages: &'a Pages, n_queries: usize, n_tiles: usize) -> Self {
+        let (values, v_dim) = (values(op, pages), op.out.head_dim);
+        let is_masked = op.selection.is_some();
+        Shape { pages, values, v_dim, is_masked, n_queries, n_tiles }
+    }
+
     /// Words that are read at once: four columns, where vectors consist of such.
     fn width(&self) -> u32 {
         let are_fours = [self.pages.k.dim, self.values.dim].iter().all(|it| it.is_multiple_of(4));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use moeflux_backend::Attention;
 
 use super::shape::Shape;
-use super::{Given, Last, Rows, TILE, pages, tile_words, values, word};
+use super::{Given, Last, Rows, TILE, pages, tile_words, word};
 use crate::backend::Wgpu;
 use crate::encoder::{Encoder, Grid, Mem};
 use crate::ops::rounding::Beside;
@@ -41,14 +41,7 @@ pub(super) fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, all: &[Rows])
     let given = Given::of(b, op, last.0, pages);
     let n_heads = pages.n_heads;
     let n_queries = all.iter().map(|it| it.n).max().unwrap_or(0) * op.q.n_heads / n_heads;
-    let shape = Shape {
-        pages,
-        values: values(op, pages),
-        v_dim: op.out.head_dim,
-        is_masked: op.selection.is_some(),
-        n_queries,
-        n_tiles: n_heads * work.n_tiles,
-    };
+    let shape = Shape::of(op, pages, n_queries, n_heads * work.n_tiles);
     let (variant, per_group) = shape.of_tiles();
     let n_blocks = n_queries.div_ceil(per_group);
     let slabs: Vec<(Mem, Vec<u32>)> =
