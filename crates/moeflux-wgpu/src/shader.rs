@@ -245,7 +245,7 @@ impl Shader {
             Shader::DeltaMixer => facts!("delta_step", Quads, "wrrrrwrwww", &DELTA_MIXER),
             Shader::Route => facts!("route", Nothing, "rrw", &["SCORING", "PER", "GROUPED"]),
             Shader::GroupRows => facts!("group_rows", Nothing, "rw", &[]),
-            Shader::GroupJobs => facts!("group_jobs", Nothing, "rrw", &[]),
+            Shader::GroupJobs => facts!("group_jobs", Nothing, "rrw", &["MOST_EXPERTS"]),
             Shader::Activate => {
                 facts!("activate", Nothing, "rrrrw", &["CLAMPED", "BIASED", "ALTERNATES"])
             }

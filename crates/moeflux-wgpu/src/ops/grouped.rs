@@ -12,7 +12,7 @@ use moeflux_backend::{Experts, RoutedExperts};
 use super::activation::Between;
 use super::held::add_down_biases;
 use super::jobs::GROUP_ROWS;
-use super::moe::{Part, Sum, add_up, first_products, phase};
+use super::moe::{MAX_EXPERTS, Part, Sum, add_up, first_products, phase};
 use super::products::{Kernel, Placed, Source, halves, is_in_halves, layout, tile_rows};
 use super::rounding::digits;
 use super::{ELEMENTS, word};
@@ -189,7 +189,7 @@ impl Grouped<'_> {
         let table = self.layer.table.clone().expect("all experts of the layer are kept");
         let n_threads = self.n_places.max(n_jobs).max(n_tiles);
         b.encoder.dispatch(
-            Variant::new(Shader::GroupJobs, &[]),
+            Variant::new(Shader::GroupJobs, &[word(MAX_EXPERTS)]),
             &all,
             &[&self.grouped, &table, &lists],
             Grid::Linear(n_threads.div_ceil(ELEMENTS)),

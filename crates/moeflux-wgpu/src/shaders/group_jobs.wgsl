@@ -47,6 +47,12 @@ struct Params {
 
 const WORDS: u32 = 9u;
 const MATRICES: u32 = 3u;
+const THREADS: u32 = 64u;
+
+// Of each expert: the tiles of it and of those before it. A thread's experts lie side by
+// side, and so do these sums.
+var<workgroup> ends: array<u32, MOST_EXPERTS>;
+var<workgroup> sums: array<u32, THREADS>;
 
 // The rows of an expert that lie in the range and are multiplied here: from
 // where, and how many.
@@ -93,33 +99,53 @@ fn put_job(i: u32) {
     jobs[at + 8u] = 0u;
 }
 
+fn find_ends(thread: u32) {
+    let per_thread = (p.n_experts + THREADS - 1u) / THREADS;
+    let first = min(thread * per_thread, p.n_experts);
+    let behind = min(first + per_thread, p.n_experts);
+    var mine = 0u;
+    for (var expert = first; expert < behind; expert++) {
+        mine += (rows_of(expert).y + p.tile - 1u) / p.tile;
+        ends[expert] = mine;
+    }
+    sums[thread] = mine;
+    workgroupBarrier();
+    var before = 0u;
+    for (var i = 0u; i < THREADS; i++) { before += select(0u, sums[i], i < thread); }
+    for (var expert = first; expert < behind; expert++) { ends[expert] += before; }
+    workgroupBarrier();
+}
+
 // The `i`-th tile: of the expert that it falls to, or of the job without rows.
 fn put_tile(i: u32) {
     let matrix = i / p.n_tiles;
-    var left = i % p.n_tiles;
+    let nth = i % p.n_tiles;
+    // The first expert that ends behind it.
+    var expert = 0u;
+    for (var behind = p.n_experts; expert < behind; ) {
+        let middle = (expert + behind) / 2u;
+        if (ends[middle] > nth) { behind = middle; } else { expert = middle + 1u; }
+    }
     var job = p.n_matrices * p.n_experts;
     var first = 0u;
-    for (var expert = 0u; expert < p.n_experts; expert++) {
-        let n = (rows_of(expert).y + p.tile - 1u) / p.tile;
-        if (left < n) {
-            job = matrix * p.n_experts + expert;
-            first = left * p.tile;
-            break;
-        }
-        left -= n;
+    if (expert < p.n_experts) {
+        job = matrix * p.n_experts + expert;
+        if (expert > 0u) { first = ends[expert - 1u]; }
+        first = (nth - first) * p.tile;
     }
     let at = 2u * p.n_places + WORDS * (p.n_matrices * p.n_experts + 1u) + 2u * i;
     jobs[at] = job;
     jobs[at + 1u] = first;
 }
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(THREADS)
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) n: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
 ) {
-    let i = linear(id, n) * 64u + thread;
+    let i = linear(id, n) * THREADS + thread;
+    if (p.n_tiles > 0u) { find_ends(thread); }
     if (i < p.n_places) { put_pair(i); }
     if (i < p.n_matrices * p.n_experts + 1u) { put_job(i); }
     if (i < p.n_matrices * p.n_tiles) { put_tile(i); }

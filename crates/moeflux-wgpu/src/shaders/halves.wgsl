@@ -23,7 +23,11 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> y: array<vec4<f16>>;
 @group(0) @binding(3) var<storage, read_write> factors: array<f32>;
 
-var<workgroup> highest: array<u32, 256>;
+const THREADS: u32 = 256u;
+
+var<workgroup> highest: array<u32, THREADS>;
+// Of groups of columns.
+var<workgroup> sums: array<f32, THREADS>;
 
 fn four_at(row: u32, i: u32) -> vec4<f32> {
     let at = row * p.width + p.start + 4u * i;
@@ -57,25 +61,25 @@ fn put(row: u32, i: u32, a: vec4<f32>, b: vec4<f32>) {
 #end
 }
 
-// Sums of four groups of columns, what is behind the last zero.
-fn sums_of(row: u32, group: u32, factor: f32) -> vec4<f32> {
-    let per_group = GROUP / 4u;
-    var sums: vec4<f32>;
-    for (var e = 0u; e < 4u; e++) {
-        let first = (group + e) * per_group;
-        if (first < p.cols / 4u) {
-            var sum = 0.0;
-            for (var k = first; k < first + per_group; k++) {
-                let v = four_at(row, k) * factor;
-                sum += (v.x + v.y) + (v.z + v.w);
-            }
-            sums[e] = sum;
-        }
-    }
-    return sums;
+// The sum of a group of columns, zero behind the last.
+fn sum_of(row: u32, group: u32, factor: f32) -> f32 {
+    let first = group * (GROUP / 4u);
+    if (first >= p.cols / 4u) { return 0.0; }
+#each k GROUP/4
+    let v$k = four_at(row, first + $ku) * factor;
+#end
+    var sum = 0.0;
+#each k GROUP/4
+    sum += (v$k.x + v$k.y) + (v$k.z + v$k.w);
+#end
+    return sum;
 }
 
-@compute @workgroup_size(256)
+fn four_sums(first: u32) -> vec4<f32> {
+    return vec4<f32>(sums[first], sums[first + 1u], sums[first + 2u], sums[first + 3u]);
+}
+
+@compute @workgroup_size(THREADS)
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) n: vec3<u32>,
@@ -100,15 +104,22 @@ fn main(
     let exponent = clamp(highest[0] >> 23u, 27u, 254u);
     let factor = bitcast<f32>((261u - exponent) << 23u);
     if (thread == 0u) { factors[row] = bitcast<f32>((exponent - 7u) << 23u); }
-    for (var i = thread; i < p.stride / PARTS; i += 256u) {
-        if (2u * i < n_fours) {
-            let a = four_at(row, 2u * i) * factor;
-            let b = four_at(row, 2u * i + 1u) * factor;
-            put(row, i, vec4<f32>(a.x, b.x, a.y, b.y), vec4<f32>(a.z, b.z, a.w, b.w));
-        } else {
-            let behind = i - n_fours / 2u;
-            let group = 16u * (behind >> 2u) + 8u * (behind & 1u);
-            put(row, i, sums_of(row, group, factor), sums_of(row, group + 4u, factor));
+    let n_eights = n_fours / 2u;
+    for (var i = thread; i < n_eights; i += THREADS) {
+        let a = four_at(row, 2u * i) * factor;
+        let b = four_at(row, 2u * i + 1u) * factor;
+        put(row, i, vec4<f32>(a.x, b.x, a.y, b.y), vec4<f32>(a.z, b.z, a.w, b.w));
+    }
+    // Of as many groups as there are threads; four eights are sixteen of them, twice.
+    let all_behind = p.stride / PARTS - n_eights;
+    for (var first = 0u; first < all_behind; first += THREADS / 4u) {
+        workgroupBarrier();
+        sums[thread] = sum_of(row, 4u * first + thread, factor);
+        workgroupBarrier();
+        let behind = first + thread;
+        if (thread < THREADS / 4u && behind < all_behind) {
+            let group = 16u * (thread >> 2u) + 8u * (thread & 1u);
+            put(row, n_eights + behind, four_sums(group), four_sums(group + 4u));
         }
     }
 }

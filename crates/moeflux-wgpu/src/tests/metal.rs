@@ -170,10 +170,10 @@ fn variants() -> Vec<Variant> {
         Shader::ConvHistory,
         Shader::PrepareDelta,
         Shader::GroupRows,
-        Shader::GroupJobs,
     ] {
         add(shader, &[&[]]);
     }
+    add(Shader::GroupJobs, &[&[1024]]);
     for bits in 0..8 {
         let own = [bits & 1, bits >> 1 & 1, bits >> 2];
         add(Shader::Activate, &[&own]);
