@@ -235,7 +235,9 @@ impl Shader {
             Shader::ConvHistory => facts!("conv_history", Nothing, "wr", &[]),
             Shader::ConvStep => facts!("conv_step", Nothing, "wrrw", &["KEPT"]),
             Shader::PrepareDelta => facts!("prepare_delta", Nothing, "rrrrrrww", &[]),
-            Shader::Delta => facts!("delta", Quads, "wrrrw", &["WIDTH", "K_DIM", "KEPT"]),
+            Shader::Delta => {
+                facts!("delta", Quads, "wrrrw", &["WIDTH", "K_DIM", "KEPT", "ROWS", "LOADS"])
+            }
             Shader::DeltaStep => facts!(
                 "delta_step",
                 Quads,
@@ -278,7 +280,7 @@ impl Shader {
 
     /// Whether it writes all memory of its workgroups before it reads that.
     pub(crate) fn writes_first(self) -> bool {
-        matches!(self, Shader::MatmulHalves | Shader::MatvecActivates)
+        matches!(self, Shader::MatmulHalves | Shader::MatvecActivates | Shader::Delta)
     }
 
     /// What `total.wgsl` sums, if the kernel does: the values' type, and the

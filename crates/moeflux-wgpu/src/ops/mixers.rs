@@ -217,10 +217,10 @@ fn delta_rows(b: &mut Wgpu, op: &DeltaRule, span: &Span, first: usize, n: usize)
         word(state.nth),
     ];
     b.encoder.dispatch(
-        Variant::new(Shader::Delta, &state_consts(k_dim)),
+        Variant::new(Shader::Delta, &rows_consts(k_dim)),
         &params,
         &[&y.mem, &normalised, &gates, &v_buf.mem, &state.slab],
-        Grid::Linear((4 * n_v_heads * v_dim).div_ceil(ELEMENTS)),
+        Grid::Linear(n_v_heads * (4 * v_dim).div_ceil(ELEMENTS)),
     );
 }
 
@@ -234,6 +234,14 @@ fn assert_shape(state: &State, DeltaRule { k, v, .. }: &DeltaRule) {
 fn state_consts(k_dim: usize) -> [u32; 3] {
     let width = if k_dim.is_multiple_of(4) { 4 } else { 1 };
     [width, word(k_dim), word(k_dim.div_ceil(16))]
+}
+
+/// The constants of `delta.wgsl`: a state's, rows of the batch that a step takes, as many
+/// as 8 KiB hold twice, and fours that a thread loads of them.
+fn rows_consts(k_dim: usize) -> [u32; 5] {
+    let [width, k_words, kept] = state_consts(k_dim);
+    let rows = (32 / kept).clamp(1, 4);
+    [width, k_words, kept, rows, (8 * kept * rows).div_ceil(word(ELEMENTS))]
 }
 
 /// The whole mixer: spans of a few rows together in one kernel, or in two, others part by

@@ -1,5 +1,6 @@
 // The gated delta rule for many rows: a quad of lanes keeps a row of a head's
-// state, KEPT fours each, while the rows of the batch pass.
+// state, KEPT fours each, while the rows of the batch pass. What all quads need of
+// the batch's next ROWS rows is on its way while these are worked on.
 
 struct Params {
     n_k_heads: u32,
@@ -29,6 +30,17 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> state: array<f32>;
 #end
 
+// State rows of a workgroup, all of one head.
+const QUADS: u32 = 16u;
+const THREADS: u32 = 4u * QUADS;
+// Fours of a query or key, those behind the last full of zeros.
+const FOURS: u32 = 4u * KEPT;
+
+// Of this step's rows and of the next one's: queries, then keys; values; gates.
+var<workgroup> normals: array<array<vec4<f32>, 2u * FOURS * ROWS>, 2>;
+var<workgroup> values: array<array<f32, QUADS * ROWS>, 2>;
+var<workgroup> decays: array<array<vec2<f32>, ROWS>, 2>;
+
 fn normal_four(at: u32, i: u32) -> vec4<f32> {
     if (i >= K_DIM) { return vec4<f32>(); }
 #if WIDTH/4
@@ -43,7 +55,7 @@ fn normal_four(at: u32, i: u32) -> vec4<f32> {
 #end
 }
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(THREADS)
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) n: vec3<u32>,
@@ -53,40 +65,80 @@ fn main(
 ) {
     let thread = subgroup * subgroup_size + in_subgroup;
     let lane = thread & 3u;
-    let n_state_rows = p.n_v_heads * p.v_dim;
-    let idx = linear(id, n) * 16u + (thread >> 2u);
-    let is_inside = idx < n_state_rows;
-    let row = min(idx, n_state_rows - 1u);
-    let head = row / p.v_dim;
-    let i_v = row % p.v_dim;
+    let quad = thread >> 2u;
+    let per_head = (p.v_dim + QUADS - 1u) / QUADS;
+    let group = linear(id, n);
+    let is_inside = group < p.n_v_heads * per_head && (group % per_head) * QUADS + quad < p.v_dim;
+    let head = min(group / per_head, p.n_v_heads - 1u);
+    let first_value = (group % per_head) * QUADS;
     let k_head = head / (p.n_v_heads / p.n_k_heads);
-    let at = (p.state * n_state_rows + row) * K_DIM;
+    let row = head * p.v_dim + min(first_value + quad, p.v_dim - 1u);
+    let at = (p.state * p.n_v_heads * p.v_dim + row) * K_DIM;
 #each i KEPT
     var kept$i = state_four(at, 16u * $iu + 4u * lane);
 #end
-    for (var t = 0u; t < p.n_rows; t++) {
-        let normal = (t * p.n_k_heads + k_head) * 2u * K_DIM;
-        let gate = gates[t * p.n_v_heads + head];
-        let value = v[(p.first_row + t) * p.v_width + p.v_start + head * p.v_stride + i_v];
-#each i KEPT
-        let q$i = normal_four(normal, 16u * $iu + 4u * lane);
-        let k$i = normal_four(normal + K_DIM, 16u * $iu + 4u * lane);
+    // What this thread brings of a step: of which of its rows, and of that what.
+#each i LOADS
+    let item_$i = min(thread + $iu * THREADS, 2u * FOURS * ROWS - 1u);
+    let of_row_$i = item_$i / (2u * FOURS);
+    let is_key_$i = (item_$i / FOURS) & 1u;
+    let column_$i = 4u * (item_$i % FOURS);
 #end
-        var predicted = vec4<f32>();
-#each i KEPT
-        kept$i *= gate.x;
-        predicted = fma(kept$i, k$i, predicted);
+    let value_item = min(thread, QUADS * ROWS - 1u);
+    let value_row = value_item / QUADS;
+    let value_at = p.v_start + head * p.v_stride
+        + min(first_value + value_item % QUADS, p.v_dim - 1u);
+    let gate_row = min(thread, ROWS - 1u);
+    let out_at = p.y_start + head * p.y_stride + first_value + quad;
+    let n_steps = (p.n_rows + ROWS - 1u) / ROWS;
+    for (var step = 0u; step <= n_steps; step++) {
+        // The next step's, of which the last row stands for those behind it.
+#each i LOADS
+        let t_$i = min(step * ROWS + of_row_$i, p.n_rows - 1u);
+        let four_$i = normal_four(
+            ((t_$i * p.n_k_heads + k_head) * 2u + is_key_$i) * K_DIM, column_$i,
+        );
 #end
-        let correction = vec4<f32>((value - quad_sum(predicted)) * gate.y);
-        var read = vec4<f32>();
+        let value_t = min(step * ROWS + value_row, p.n_rows - 1u);
+        let value_next = v[(p.first_row + value_t) * p.v_width + value_at];
+        let gate_t = min(step * ROWS + gate_row, p.n_rows - 1u);
+        let gate_next = gates[gate_t * p.n_v_heads + head];
+        if (step > 0u) {
+            let now = (step - 1u) & 1u;
+#each u ROWS
+            {
+                let t = (step - 1u) * ROWS + $uu;
+                if (t < p.n_rows) {
+                    let gate = decays[now][$u];
+                    let value = values[now][$uu * QUADS + quad];
+                    var predicted = vec4<f32>();
 #each i KEPT
-        kept$i = fma(correction, k$i, kept$i);
-        read = fma(kept$i, q$i, read);
+                    let k$i = normals[now][(2u * $uu + 1u) * FOURS + 4u * $iu + lane];
+                    kept$i *= gate.x;
+                    predicted = fma(kept$i, k$i, predicted);
 #end
-        let sum = quad_sum(read);
-        if (lane == 0u && is_inside) {
-            y[(p.first_row + t) * p.y_width + p.y_start + head * p.y_stride + i_v] = sum;
+                    let correction = vec4<f32>((value - quad_sum(predicted)) * gate.y);
+                    var read = vec4<f32>();
+#each i KEPT
+                    let q$i = normals[now][2u * $uu * FOURS + 4u * $iu + lane];
+                    kept$i = fma(correction, k$i, kept$i);
+                    read = fma(kept$i, q$i, read);
+#end
+                    let sum = quad_sum(read);
+                    if (lane == 0u && is_inside) {
+                        y[(p.first_row + t) * p.y_width + out_at] = sum;
+                    }
+                }
+            }
+#end
         }
+        let next = step & 1u;
+#each i LOADS
+        normals[next][item_$i] = four_$i;
+#end
+        values[next][value_item] = value_next;
+        decays[next][gate_row] = gate_next;
+        workgroupBarrier();
     }
     if (!is_inside) { return; }
 #each i KEPT
