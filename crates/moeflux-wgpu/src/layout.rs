@@ -29,6 +29,32 @@ pub enum Tiles {
     Emulated,
 }
 
+/// How `matmul.wgsl` is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Singles {
+    /// Rows of activations in a tile.
+    pub(crate) x_tile: u32,
+    /// Rows of the matrix.
+    pub(crate) w_tile: u32,
+    /// Fours of rows of activations that a thread has.
+    x_fours: u32,
+    /// Blocks of columns that are in workgroup memory at once.
+    step: u32,
+}
+
+impl Singles {
+    pub(crate) const WIDE: Singles = Singles { x_tile: 64, w_tile: 64, x_fours: 1, step: 1 };
+
+    /// For matrices of few rows, whose tiles are few: eight threads share an output.
+    pub(crate) const NARROW: Singles = Singles { x_tile: 32, w_tile: 32, x_fours: 2, step: 2 };
+
+    /// Constants of the kernel.
+    pub(crate) fn consts(&self, is_aligned: bool) -> [u32; 5] {
+        let Singles { x_tile, w_tile, x_fours, step } = *self;
+        [x_tile, w_tile, x_fours, step, u32::from(is_aligned)]
+    }
+}
+
 /// How `matmul_halves.wgsl` is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Halves {
@@ -53,11 +79,18 @@ impl Halves {
     /// All that there are for activations of one and two parts, the largest
     /// first: those were fastest on an H200.
     pub(crate) fn all(parts: u32) -> &'static [Halves] {
-        const ONE: [Halves; 2] = [Halves::new(128, 128, [4, 4], 2), Halves::new(64, 64, [2, 2], 2)];
-        const TWO: [Halves; 3] = [
+        const ONE: [Halves; 4] = [
+            Halves::new(128, 128, [4, 4], 2),
+            Halves::new(64, 64, [2, 2], 2),
+            Halves::new(32, 64, [2, 2], 2),
+            Halves::new(16, 128, [1, 4], 2),
+        ];
+        const TWO: [Halves; 5] = [
             Halves::new(128, 256, [4, 4], 1),
             Halves::new(128, 128, [2, 4], 1),
             Halves::new(64, 64, [2, 2], 1),
+            Halves::new(32, 64, [2, 2], 1),
+            Halves::new(16, 128, [1, 4], 1),
         ];
         if parts == 1 { &ONE } else { &TWO }
     }

@@ -125,6 +125,9 @@ const NORM_OF_SUM: [&str; 13] = [
     "TOP_K", "SHARED", "GATED",
 ];
 
+/// Constants of `matmul.wgsl`, see [`crate::layout::Singles`].
+const SINGLES: [&str; 5] = ["X_TILE", "W_TILE", "X_FOURS", "STEP", "ALIGNED"];
+
 /// Constants of `matmul_halves.wgsl`, see [`crate::layout::Halves`].
 const HALVES: [&str; 7] = ["PARTS", "EMULATED", "X_TILE", "W_TILE", "X_FRAGS", "W_FRAGS", "STEP"];
 
@@ -191,7 +194,7 @@ impl Shader {
             Shader::MatvecChosen => facts!("matvec", Weights, "rrrrrwrr", &MATVEC),
             Shader::MatvecActivates => facts!("matvec", Weights, "rrrrrwrrr", &MATVEC_ACTIVATES),
             Shader::MatvecBoth => facts!("matvec", Weights, "rrrrrwr", &MATVEC),
-            Shader::Matmul => facts!("matmul", Weights, "rrrw", &[]),
+            Shader::Matmul => facts!("matmul", Weights, "rrrw", &SINGLES),
             Shader::Halves => facts!("halves", Nothing, "rww", &["GROUP", "PARTS"]),
             Shader::MatmulHalves => facts!("matmul_halves", Weights, "rrrrrw", &HALVES),
             Shader::Embed => facts!("embed", Weights, "rrw", &[]),
@@ -280,7 +283,10 @@ impl Shader {
 
     /// Whether it writes all memory of its workgroups before it reads that.
     pub(crate) fn writes_first(self) -> bool {
-        matches!(self, Shader::MatmulHalves | Shader::MatvecActivates | Shader::Delta)
+        matches!(
+            self,
+            Shader::Matmul | Shader::MatmulHalves | Shader::MatvecActivates | Shader::Delta
+        )
     }
 
     /// What `total.wgsl` sums, if the kernel does: the values' type, and the

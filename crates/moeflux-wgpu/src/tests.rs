@@ -10,6 +10,7 @@ mod matrix_units;
 mod memory;
 mod metal;
 mod mixers;
+mod narrow;
 mod pages;
 mod part;
 mod reach;
@@ -189,7 +190,13 @@ fn the_kernel_for_matrix_units_agrees_with_singles() {
 }
 
 /// A reproducible matrix of 4 or 8 bits, or of floats.
-fn matrix(b: &mut Wgpu, format: MatrixFormat, rows: usize, cols: usize, inputs: Inputs) -> Weight {
+fn matrix(
+    b: &mut dyn Backend,
+    format: MatrixFormat,
+    rows: usize,
+    cols: usize,
+    inputs: Inputs,
+) -> Weight {
     let mut state = 1u32;
     let mut bytes = |len: usize, is_float: bool| {
         let mut buf = HostBuf::zeroed(len);

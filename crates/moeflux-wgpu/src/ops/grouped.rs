@@ -1,19 +1,18 @@
 //! The experts of layers that the device holds, for many rows: it chooses them,
 //! brings the rows that chose an expert together, and reads nothing back.
 //!
-//! Rows have the bits that they have where the host groups them: an expert that
-//! few rows of the step chose is multiplied by the kernel for few, any other by
-//! the one for many. Only the device knows which these are, so both run over
-//! all experts, and over as many tiles as there can be; those that have nothing
-//! to do end at once.
+//! Rows have the bits that they have where the host groups them: units for
+//! matrices multiply all experts; without them one that few rows of the step
+//! chose is multiplied by the kernel for few, any other by the one for many.
+//! Only the device knows which these are, so both run over all experts, and over
+//! as many tiles as there can be; those that have nothing to do end at once.
 
 use moeflux_backend::{Experts, RoutedExperts};
 
 use super::activation::Between;
 use super::held::add_down_biases;
-use super::jobs::GROUP_ROWS;
 use super::moe::{MAX_EXPERTS, Part, Sum, add_up, first_products, phase};
-use super::products::{Kernel, Placed, Source, halves, is_in_halves, layout, tile_rows};
+use super::products::{Kernel, Placed, Source, group_rows, halves, is_in_halves, layout, singles};
 use super::rounding::digits;
 use super::{ELEMENTS, word};
 use crate::arena::Decoder;
@@ -118,19 +117,26 @@ impl Grouped<'_> {
         let n_rows = set.iter().map(|it| it.0.rows).max().unwrap_or(0);
         let n_chosen = self.layer.slots.len().min(self.n_places);
         let of = (decoder, digits, cols);
-        let layout = layout(b, of, (set.len() * n_rows * n_chosen, n_jobs), GROUP_ROWS);
+        let few = group_rows(b, decoder, digits);
+        let layout = layout(b, of, (set.len() * n_rows * n_chosen, n_jobs), few);
         let in_halves = is_in_halves(b, decoder, digits);
-        // How many rows chose an expert is known to the device alone.
-        let expected = self.n.div_ceil(self.layer.slots.len());
-        let n_matrices = set.len() * self.n_places.div_ceil(expected);
+        // How many rows chose an expert is known to the device alone: about the mean, and
+        // most often less than its root above it.
+        let mean = self.n.div_ceil(self.layer.slots.len());
+        let n_matrices = set.len() * self.n_places.div_ceil(mean);
         let shape = digits.filter(|_| in_halves);
-        let shape = shape.map(|it| halves(b, it, (n_matrices, expected, n_rows)));
+        let shape = shape.map(|it| halves(b, it, (n_matrices, mean + mean.isqrt(), n_rows)));
+        let singles = singles(digits, n_rows);
+        let x_tile = shape.map_or(singles.x_tile, |it| it.x_tile) as usize;
         let kernel = Kernel { decoder, digits, cols, lists: &[], y: way.out, chosen: None };
         for are_few in [true, false] {
+            if are_few && few == 0 {
+                continue;
+            }
             let taken = kernel.take(b, way.source, (are_few, in_halves), layout);
             for (buffer, weights) in self.layer.buffers.iter().enumerate() {
-                let tile = if are_few { 1 } else { tile_rows(shape) };
-                let n_tiles = if are_few { 0 } else { self.most_tiles(tile) };
+                let tile = if are_few { 1 } else { x_tile };
+                let n_tiles = if are_few { 0 } else { self.most_tiles(tile, few) };
                 let params = [
                     word(self.n),
                     word(self.layer.slots.len()),
@@ -141,7 +147,7 @@ impl Grouped<'_> {
                     word(taken.stride),
                     word(taken.start),
                     word(way.out_stride),
-                    word(GROUP_ROWS),
+                    word(few),
                     u32::from(!are_few),
                     word(tile),
                     word(n_tiles),
@@ -157,21 +163,23 @@ impl Grouped<'_> {
                     Placed { weights, lists, first, n_jobs, n_rows, total_rows, each, plain };
                 let n_tiles = set.len() * n_tiles;
                 match (are_few, shape) {
-                    (true, _) => kernel.run_matvec(b, placed, &taken, layout, (GROUP_ROWS, true)),
+                    (true, _) => kernel.run_matvec(b, placed, &taken, layout, (few, true)),
                     (false, Some(shape)) => {
                         kernel.run_matmul_halves(b, placed, &taken, (tiles, n_tiles), shape);
                     }
-                    (false, None) => kernel.run_matmul(b, placed, &taken, (tiles, n_tiles)),
+                    (false, None) => {
+                        kernel.run_matmul(b, placed, &taken, (tiles, n_tiles), singles);
+                    }
                 }
             }
         }
     }
 
-    /// Tiles of experts that more than a few rows chose, at most: each may have
+    /// Tiles of experts that more than so many rows chose, at most: each may have
     /// one that is not full. All but the first and the last of them have all
     /// their rows here.
-    fn most_tiles(&self, tile: usize) -> usize {
-        let n_experts = (self.n_places / (GROUP_ROWS + 1) + 2).min(self.layer.slots.len());
+    fn most_tiles(&self, tile: usize, few: usize) -> usize {
+        let n_experts = (self.n_places / (few + 1) + 2).min(self.layer.slots.len());
         self.n_places / tile + n_experts
     }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::rounding::Digits;
 use crate::arena::{Matrix, Place};
 use crate::encoder::Mem;
 
@@ -10,13 +11,17 @@ use crate::encoder::Mem;
 pub(super) const FEW_ROWS: usize = 64;
 const PART_ROWS: usize = 8;
 
-/// The same of those that an expert gets in a step with more rows.
+/// The same of those that an expert gets in a step with more rows, where no units for
+/// matrices multiply it.
 pub(super) const GROUP_ROWS: usize = 8;
 
-/// The same of those with inputs as they are where matrices are narrow, of at most so many
-/// rows: tiles of the kernel for many would leave most of a device idle.
-pub(super) const FEW_ROWS_OF_NARROW: usize = 128;
-pub(super) const NARROW: usize = 512;
+/// Most rows of a narrow matrix: common tiles of it would leave most of a device idle.
+const NARROW: usize = 512;
+
+/// Whether products with a matrix of so many rows are those of narrow ones.
+pub(super) fn is_narrow(digits: Option<Digits>, n_rows: usize) -> bool {
+    digits.is_none() && n_rows <= NARROW
+}
 
 /// Whether steps of so many rows go through the kernel for few.
 pub(crate) fn holds_rows(rows: usize) -> bool {

@@ -11,9 +11,9 @@ use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, GateUp, MatrixLayo
 
 use super::activation::{Between, rounding_of_down};
 use super::in_place;
-use super::jobs::{FEW_ROWS, GROUP_ROWS, Job, List, WHOLE, holds_rows};
-use super::products::{Products, RoundedBefore, Source, run};
-use super::rounding::digits;
+use super::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
+use super::products::{Products, RoundedBefore, Source, group_rows, run};
+use super::rounding::{Digits, digits};
 use super::sums::{self, Summands};
 use super::{ELEMENTS, word};
 use crate::arena::{Decoder, Place};
@@ -253,7 +253,10 @@ impl<'a> Group<'a> {
         self.gate_and_up(b, &gate_up);
         let experts = b.encoder.list(&self.experts);
         let arena = b.encoder.arena();
-        let are_few = self.calls.iter().all(|it| it.1.len() <= self.most_few());
+        let down = &self.layout.down;
+        let decoder = self.decoder(down);
+        let most_few = self.most_few(b, decoder, digits(decoder, self.op.inputs));
+        let are_few = self.calls.iter().all(|it| it.1.len() <= most_few);
         let rounding = are_few.then(|| rounding_of_down(b, self.layout, self.op, n)).flatten();
         let between = Between::of(b, self.layout, self.op, &gate_up);
         let rounded = between.run(b, (&arena, experts, n), &activated, rounding);
@@ -262,8 +265,8 @@ impl<'a> Group<'a> {
 
     /// Rows of an expert up to which they are few: the kernels are those of experts that
     /// the device chose, and the bits so too.
-    fn most_few(&self) -> usize {
-        if holds_rows(self.op.rows) { FEW_ROWS } else { GROUP_ROWS }
+    fn most_few(&self, b: &Wgpu, decoder: Decoder, digits: Option<Digits>) -> usize {
+        if holds_rows(self.op.rows) { FEW_ROWS } else { group_rows(b, decoder, digits) }
     }
 
     /// Every call's rows with their place among those of the group.
@@ -295,7 +298,7 @@ impl<'a> Group<'a> {
             let decoder = self.decoder(set[0].0);
             let digits = digits(decoder, self.op.inputs);
             let y = gate_up.clone();
-            let (chosen, most_few) = (None, self.most_few());
+            let (chosen, most_few) = (None, self.most_few(b, decoder, digits));
             run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen, most_few });
         }
     }
@@ -347,7 +350,7 @@ impl<'a> Group<'a> {
         let decoder = self.decoder(down);
         let digits = digits(decoder, self.op.inputs);
         let y = out.mem.clone();
-        let (chosen, most_few) = (None, self.most_few());
+        let (chosen, most_few) = (None, self.most_few(b, decoder, digits));
         run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen, most_few });
         if let Some(biases) = self.op.biases {
             let pairs: Vec<[u32; 2]> = self

@@ -9,7 +9,7 @@ use moeflux_core::TokenId;
 use moeflux_core::quant::Float;
 
 use super::activation::Between;
-use super::jobs::{FEW_ROWS, FEW_ROWS_OF_NARROW, Job, List, NARROW, holds_rows, in_parts, jobs_of};
+use super::jobs::{FEW_ROWS, GROUP_ROWS, Job, List, holds_rows, in_parts, is_narrow, jobs_of};
 use super::rounding::{Digits, Rounded, Taken, digits, halves_stride, round, rounded_form};
 use super::shares::ends;
 use super::{ELEMENTS, word};
@@ -17,17 +17,14 @@ use crate::arena::{BLOCK, Decoder};
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
 use crate::experts::KeptLayer;
-use crate::layout::{Form, Halves, Layout, Tiles, is_exact_in_floats, virtual_lanes};
+use crate::layout::{Form, Halves, Layout, Singles, Tiles, is_exact_in_floats, virtual_lanes};
 use crate::shader::{Shader, Variant};
 use crate::tuning::Key;
 
-/// Rows of a matrix, and of activations, in a tile of `matmul.wgsl`.
-const TILE_ROWS: usize = 64;
-
-/// Rows of activations in a tile of the kernel for many, on units for matrices
-/// or without.
-pub(super) fn tile_rows(shape: Option<Halves>) -> usize {
-    shape.map_or(TILE_ROWS, |it| it.x_tile as usize)
+/// How products without units for matrices are laid out, with a matrix of so many
+/// rows. Bits depend on it, so it depends on the matrix alone.
+pub(super) fn singles(digits: Option<Digits>, n_rows: usize) -> Singles {
+    if is_narrow(digits, n_rows) { Singles::NARROW } else { Singles::WIDE }
 }
 
 /// How units for matrices share so many matrices out, each with so many rows of
@@ -195,6 +192,12 @@ pub(super) fn is_in_halves(b: &Wgpu, decoder: Decoder, digits: Option<Digits>) -
     b.tiles != Tiles::Singles && digits.is_some() && is_exact
 }
 
+/// Rows that an expert may get in a step with more than a few, and are few all the same:
+/// none where small tiles of units for matrices do it as well.
+pub(super) fn group_rows(b: &Wgpu, decoder: Decoder, digits: Option<Digits>) -> usize {
+    if is_in_halves(b, decoder, digits) { 0 } else { GROUP_ROWS }
+}
+
 /// What the products of a dispatch have in common.
 #[derive(Clone, Copy)]
 pub(super) struct Kernel<'a> {
@@ -355,9 +358,7 @@ impl Kernel<'_> {
         }
         let n_digits = self.digits.map_or(0, |it| it.n_digits);
         let Taken { stride, start, .. } = jobs.plain.unwrap_or(taken);
-        let is_aligned = are_aligned
-            && self.cols.is_multiple_of(BLOCK)
-            && [stride, start].iter().all(|it| it.is_multiple_of(4));
+        let is_aligned = are_aligned && self.is_aligned(&[], &[*stride, *start]);
         let has_plain = n_digits == 0 || jobs.plain.is_some();
         let mut consts = self.decoder.consts().to_vec();
         let is_fma = n_digits > 0 && form == Form::Floats;
@@ -383,12 +384,19 @@ impl Kernel<'_> {
         b.encoder.dispatch(Variant::new(shader, &consts), &params, &buffers, grid);
     }
 
+    /// Whether rows of activations that lie at sums of these begin at multiples of 16 bytes,
+    /// and end with their last block.
+    fn is_aligned(&self, jobs: &[Job], places: &[usize]) -> bool {
+        let mut all = places.iter().copied().chain(jobs.iter().map(|it| it.x));
+        self.cols.is_multiple_of(BLOCK) && all.all(|it| it.is_multiple_of(4))
+    }
+
     /// Every job's rows of activations in tiles of so many; gives the list and
     /// its length.
-    fn tiles(&self, b: &mut Wgpu, jobs: &[Job], rows: usize) -> (u32, usize) {
+    fn tiles(&self, b: &mut Wgpu, jobs: &[Job], rows: u32) -> (u32, usize) {
         let mut tiles = Vec::new();
         for (i, job) in jobs.iter().enumerate() {
-            let starts = (0..self.lists[job.list].len()).step_by(rows);
+            let starts = (0..self.lists[job.list].len()).step_by(rows as usize);
             tiles.extend(starts.map(|it| [word(i), word(it)]));
         }
         (b.encoder.list(tiles.as_flattened()), tiles.len())
@@ -401,7 +409,7 @@ impl Kernel<'_> {
         let w_rows: usize = jobs.iter().map(|it| it.n_rows).sum();
         let shape = halves(b, digits, (n_jobs, x_rows.div_ceil(n_jobs), w_rows.div_ceil(n_jobs)));
         let first = self.jobs(b, jobs, taken);
-        let tiles = self.tiles(b, jobs, tile_rows(Some(shape)));
+        let tiles = self.tiles(b, jobs, shape.x_tile);
         let arena = b.encoder.arena();
         self.run_matmul_halves(b, placed(jobs, first, &arena), taken, tiles, shape);
     }
@@ -430,10 +438,17 @@ impl Kernel<'_> {
     }
 
     fn matmul(&self, b: &mut Wgpu, jobs: &[Job], taken: &Taken) {
-        let first = self.jobs(b, jobs, taken);
-        let tiles = self.tiles(b, jobs, TILE_ROWS);
-        let arena = b.encoder.arena();
-        self.run_matmul(b, placed(jobs, first, &arena), taken, tiles);
+        let of = |it: &Job| singles(self.digits, it.n_rows);
+        for shape in [Singles::NARROW, Singles::WIDE] {
+            let jobs: Vec<Job> = jobs.iter().filter(|it| of(it) == shape).cloned().collect();
+            if jobs.is_empty() {
+                continue;
+            }
+            let first = self.jobs(b, &jobs, taken);
+            let tiles = self.tiles(b, &jobs, shape.x_tile);
+            let arena = b.encoder.arena();
+            self.run_matmul(b, placed(&jobs, first, &arena), taken, tiles, shape);
+        }
     }
 
     /// Multiplies so many tiles of jobs.
@@ -443,14 +458,18 @@ impl Kernel<'_> {
         jobs: Placed<'_>,
         taken: &Taken,
         (tiles, n_tiles): (u32, usize),
+        shape: Singles,
     ) {
+        let is_aligned = self.is_aligned(jobs.each, &[taken.stride, taken.start]);
+        let mut consts = self.decoder.consts().to_vec();
+        consts.extend(shape.consts(is_aligned));
         let mut params = self.decoder.params(self.cols).to_vec();
         params.extend([jobs.first, tiles, word(n_tiles)]);
         b.encoder.dispatch(
-            Variant::new(Shader::Matmul, &self.decoder.consts()),
+            Variant::new(Shader::Matmul, &consts),
             &params,
             &[jobs.weights, jobs.lists, &taken.x, self.y],
-            Grid::Plane(jobs.n_rows.div_ceil(TILE_ROWS), n_tiles),
+            Grid::Plane(jobs.n_rows.div_ceil(shape.w_tile as usize), n_tiles),
         );
     }
 }
@@ -490,8 +509,7 @@ pub(crate) fn project(b: &mut Wgpu, rows: usize, x: Cols, outputs: &[Projection]
         now.into_iter().for_each(|it| add(b, &mut jobs, it));
         let digits = digits(decoder, inputs);
         let y = out.mem.clone();
-        let is_narrow = digits.is_none() && jobs.iter().all(|it| it.n_rows <= NARROW);
-        let (chosen, most_few) = (None, if is_narrow { FEW_ROWS_OF_NARROW } else { FEW_ROWS });
+        let (chosen, most_few) = (None, FEW_ROWS);
         let products = Products { decoder, digits, lists: &lists, jobs, y, chosen, most_few };
         if digits.is_none() || !holds_rows(rows) || !b.fuses {
             run(b, &source, products);

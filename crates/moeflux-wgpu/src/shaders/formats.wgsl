@@ -46,8 +46,8 @@ fn half_of(word: u32, idx: u32) -> u32 {
     return (word >> ((idx & 1u) * 16u)) & 0xffffu;
 }
 
-fn byte_at(first: u32, idx: u32) -> u32 {
-    return (w[first + (idx >> 2u)] >> ((idx & 3u) * 8u)) & 0xffu;
+fn byte_of(word: u32, idx: u32) -> u32 {
+    return (word >> ((idx & 3u) * 8u)) & 0xffu;
 }
 
 fn float_at(first: u32, idx: u32) -> f32 {
@@ -77,47 +77,76 @@ fn e2m1(code: u32) -> f32 {
     return bitcast<f32>(bits | ((code & 8u) << 28u));
 }
 
-fn small_scale(first: u32, idx: u32) -> f32 {
-    let code = byte_at(first, idx);
+fn small_scale(word: u32, idx: u32) -> f32 {
+    let code = byte_of(word, idx);
     if ((BITS & 1u) == 0u) { return e8m0(code); }
     return e4m3(code);
 }
 
+// Which of the pairs of scale and bias a block has.
+fn pair_at(m: Matrix, row: u32, blk: u32) -> u32 {
+    return row * (m.n_blocks >> m.group_shift) + (blk >> m.group_shift);
+}
+
+// Which of the scales of small floats a block has, or the first of two.
+fn small_scale_at(m: Matrix, row: u32, blk: u32) -> u32 {
+    return (row * m.n_blocks + blk) << ((BITS >> 1u) & 1u);
+}
+
+// The words in which a block's scales and biases lie; nothing for rectangles.
+fn raw_scales(m: Matrix, scales: u32, biases: u32, row: u32, blk: u32) -> vec2<u32> {
+    if (FORMAT == 4u || FORMAT == 5u) {
+        return vec2<u32>(w[scales + (small_scale_at(m, row, blk) >> 2u)], 0u);
+    }
+    if (FORMAT != 0u) { return vec2<u32>(); }
+    let at = pair_at(m, row, blk);
+    if (FLOATS == 5u) { return vec2<u32>(w[scales + at], w[biases + at]); }
+    if (FLOATS >= 3u) { return vec2<u32>(w[scales + (at >> 1u)], w[biases + (at >> 1u)]); }
+    if (FLOATS == 2u) { return vec2<u32>(w[scales + 2u * at], w[scales + 2u * at + 1u]); }
+    return vec2<u32>(w[scales + at], 0u);
+}
+
+// Scale and bias of affine integers, the `at`-th of all, out of their words.
+fn pair_of(raw: vec2<u32>, at: u32) -> vec2<f32> {
+    if (FLOATS == 2u || FLOATS == 5u) { return bitcast<vec2<f32>>(raw); }
+    var both = raw.x;
+    if (FLOATS >= 3u) { both = half_of(raw.x, at) | (half_of(raw.y, at) << 16u); }
+    if (FLOATS == 1u || FLOATS == 4u) { return unpack2x16float(both); }
+    return bitcast<vec2<f32>>(vec2<u32>(both << 16u, both & 0xffff0000u));
+}
+
 // Scale and bias of a block of affine integers; `biases` counts where these lie apart.
 fn affine_pair(m: Matrix, scales: u32, biases: u32, row: u32, blk: u32) -> vec2<f32> {
-    let at = row * (m.n_blocks >> m.group_shift) + (blk >> m.group_shift);
-    if (FLOATS == 5u) { return bitcast<vec2<f32>>(vec2<u32>(w[scales + at], w[biases + at])); }
-    if (FLOATS >= 3u) {
-        let pair = vec2<u32>(half_of(w[scales + (at >> 1u)], at), half_of(w[biases + (at >> 1u)], at));
-        if (FLOATS == 4u) { return unpack2x16float(pair.x | (pair.y << 16u)); }
-        return bitcast<vec2<f32>>(pair << vec2<u32>(16u));
-    }
-    if (FLOATS == 2u) {
-        return bitcast<vec2<f32>>(vec2<u32>(w[scales + 2u * at], w[scales + 2u * at + 1u]));
-    }
-    let both = w[scales + at];
-    if (FLOATS == 1u) { return unpack2x16float(both); }
-    return bitcast<vec2<f32>>(vec2<u32>(both << 16u, both & 0xffff0000u));
+    return pair_of(raw_scales(m, scales, biases, row, blk), pair_at(m, row, blk));
+}
+
+// The first word of a block.
+fn block_word(m: Matrix, elements: u32, row: u32, blk: u32) -> u32 {
+    return elements + (row * m.n_blocks + blk) * block_words();
 }
 
 // Block `blk` of a row of the matrix whose elements begin at word `elements`
 // and whose scales begin at word `scales`; `phase` rows of the first
 // rectangles lie before its first row, or biases that lie apart begin at that word.
 fn block_of(m: Matrix, elements: u32, scales: u32, phase: u32, row: u32, blk: u32) -> Block {
-    var it = Block(elements + (row * m.n_blocks + blk) * block_words(), 1.0, 0.0, 0u, blk * 32u);
+    let raw = raw_scales(m, scales, phase, row, blk);
+    return block_with(m, elements, scales, phase, row, blk, raw);
+}
+
+// The same whose `raw_scales` were read.
+fn block_with(
+    m: Matrix, elements: u32, scales: u32, phase: u32, row: u32, blk: u32, raw: vec2<u32>,
+) -> Block {
+    var it = Block(block_word(m, elements, row, blk), 1.0, 0.0, 0u, blk * 32u);
     if (FORMAT == 0u) {
-        let pair = affine_pair(m, scales, phase, row, blk);
+        let pair = pair_of(raw, pair_at(m, row, blk));
         it.a = pair.x;
         it.b = pair.y;
     } else if (FORMAT == 4u || FORMAT == 5u) {
-        let at = row * m.n_blocks + blk;
-        if ((BITS & 2u) == 0u) {
-            it.a = small_scale(scales, at);
-            it.b = it.a;
-        } else {
-            it.a = small_scale(scales, 2u * at);
-            it.b = small_scale(scales, 2u * at + 1u);
-        }
+        let at = small_scale_at(m, row, blk);
+        it.a = small_scale(raw.x, at);
+        it.b = it.a;
+        if ((BITS & 2u) != 0u) { it.b = small_scale(raw.x, at + 1u); }
     } else if (FORMAT == 6u) {
         it.scales = scales;
         let first = ((phase + row) / m.block_rows) * m.n_col_blocks;
@@ -126,25 +155,39 @@ fn block_of(m: Matrix, elements: u32, scales: u32, phase: u32, row: u32, blk: u3
     return it;
 }
 
+// The words in which the columns 4 i to 4 i + 3 of a block lie.
+fn raw_four(word: u32, i: u32) -> vec4<u32> {
+    if (FORMAT == 0u && (BITS == 3u || BITS == 5u || BITS == 6u)) {
+        let at = 4u * i * BITS;
+        let first = word + (at >> 5u);
+        var raw = vec4<u32>(w[first], 0u, 0u, 0u);
+        if ((at & 31u) + 4u * BITS > 32u) { raw.y = w[first + 1u]; }
+        return raw;
+    }
+    if (FORMAT == 0u) { return vec4<u32>(w[word + i * BITS / 8u], 0u, 0u, 0u); }
+    if (FORMAT == 1u) {
+        let at = word + 4u * i;
+        return vec4<u32>(w[at], w[at + 1u], w[at + 2u], w[at + 3u]);
+    }
+    if (FORMAT == 2u || FORMAT == 3u) {
+        let at = word + 2u * i;
+        return vec4<u32>(w[at], w[at + 1u], 0u, 0u);
+    }
+    if (FORMAT == 4u) { return vec4<u32>(w[word + (i >> 1u)], 0u, 0u, 0u); }
+    return vec4<u32>(w[word + i], 0u, 0u, 0u);
+}
+
 // The integers of the columns 4 i to 4 i + 3 of a block, in that order.
 fn integers(word: u32, i: u32) -> vec4<u32> {
-    if (BITS == 8u) {
-        return (vec4<u32>(w[word + i]) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u);
-    }
-    if (BITS == 4u) {
-        let v = w[word + (i >> 1u)] >> ((i & 1u) * 16u);
-        return (vec4<u32>(v) >> vec4<u32>(0u, 4u, 8u, 12u)) & vec4<u32>(15u);
-    }
-    if (BITS == 2u) {
-        let v = w[word + (i >> 2u)] >> ((i & 3u) * 8u);
-        return (vec4<u32>(v) >> vec4<u32>(0u, 2u, 4u, 6u)) & vec4<u32>(3u);
-    }
-    let at = 4u * i * BITS;
-    let shift = at & 31u;
-    var v = w[word + (at >> 5u)] >> shift;
-    if (shift + 4u * BITS > 32u) {
-        v |= w[word + (at >> 5u) + 1u] << (32u - shift);
-    }
+    return integers_of(raw_four(word, i), i);
+}
+
+// The same whose words were read.
+fn integers_of(raw: vec4<u32>, i: u32) -> vec4<u32> {
+    // 3, 5 and 6 bits may lie in two words.
+    let shift = (4u * i * BITS) & 31u;
+    var v = raw.x >> shift;
+    if (shift + 4u * BITS > 32u) { v |= raw.y << (32u - shift); }
     let shifts = vec4<u32>(0u, BITS, 2u * BITS, 3u * BITS);
     return (vec4<u32>(v) >> shifts) & vec4<u32>((1u << BITS) - 1u);
 }
@@ -171,24 +214,15 @@ fn rectangle_scales(m: Matrix, it: Block, i: u32) -> vec4<f32> {
 
 // The columns 4 i to 4 i + 3 of a block; columns behind the last are zero.
 fn four(m: Matrix, it: Block, i: u32) -> vec4<f32> {
-    if (FORMAT == 0u) {
-        return fma(vec4<f32>(integers(it.word, i)), vec4<f32>(it.a), vec4<f32>(it.b));
-    }
-    if (FORMAT == 1u) {
-        let at = it.word + 4u * i;
-        return decode(m, it, i, vec4<u32>(w[at], w[at + 1u], w[at + 2u], w[at + 3u]));
-    }
-    if (FORMAT == 2u || FORMAT == 3u) {
-        let at = it.word + 2u * i;
-        return decode(m, it, i, vec4<u32>(w[at], w[at + 1u], 0u, 0u));
-    }
-    if (FORMAT == 4u) { return decode(m, it, i, vec4<u32>(w[it.word + (i >> 1u)])); }
-    return decode(m, it, i, vec4<u32>(w[it.word + i]));
+    return decode(m, it, i, raw_four(it.word, i));
 }
 
-// The same of floats whose words were read: the first of `raw` that four
-// columns take; of E2M1, the one that they lie in.
+// The same whose words were read: the first of `raw` that four columns take; of
+// E2M1, the one that they lie in.
 fn decode(m: Matrix, it: Block, i: u32, raw: vec4<u32>) -> vec4<f32> {
+    if (FORMAT == 0u) {
+        return fma(vec4<f32>(integers_of(raw, i)), vec4<f32>(it.a), vec4<f32>(it.b));
+    }
     if (FORMAT == 1u) { return bitcast<vec4<f32>>(raw); }
     if (FORMAT == 2u) { return vec4<f32>(unpack2x16float(raw.x), unpack2x16float(raw.y)); }
     if (FORMAT == 3u) {

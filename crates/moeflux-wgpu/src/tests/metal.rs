@@ -8,7 +8,7 @@ use naga::{AddressSpace, ResourceBinding};
 use crate::context::{
     MATRIX_UNITS_BYTES, MOST_BINDINGS, STORAGE_BINDINGS, WORKGROUP_BYTES, WORKGROUP_THREADS,
 };
-use crate::layout::Halves;
+use crate::layout::{Halves, Singles};
 use crate::shader::{Shader, Variant};
 
 /// Threadgroup memory of every GPU from Apple4 and Mac2 on (Metal feature set
@@ -96,7 +96,10 @@ fn variants() -> Vec<Variant> {
                 ],
             );
         }
-        add(Shader::Matmul, &[&with(&[])]);
+        for shape in [Singles::NARROW, Singles::WIDE] {
+            let [apart, aligned] = [false, true].map(|it| with(&shape.consts(it)));
+            add(Shader::Matmul, &[&apart, &aligned]);
+        }
         add(Shader::Embed, &[&with(&[])]);
         add(Shader::HeadTransposed, &[&with(&[1]), &with(&[4])]);
     }
