@@ -71,6 +71,9 @@ pub(crate) struct Halves {
 /// Tiles that fill large devices: one for nearly all of their multiprocessors.
 const TILES: usize = 128;
 
+/// Rows of activations in the smallest tiles for any number of them.
+const COMMON_TILE: usize = 64;
+
 impl Halves {
     const fn new(x_tile: u32, w_tile: u32, squares: [u32; 2], step: u32) -> Halves {
         Halves { x_tile, w_tile, squares, step }
@@ -97,15 +100,17 @@ impl Halves {
 
     /// What suits so many matrices of so many rows, each with so many rows of
     /// activations: the largest tiles that are more than half full and fill a
-    /// device.
+    /// device. Tiles of fewer rows than there are cost more than they fill.
     pub(crate) fn of(parts: u32, n_matrices: usize, x_rows: usize, w_rows: usize) -> Halves {
         let suits = |it: &Halves| {
             let (x_tile, w_tile) = (it.x_tile as usize, it.w_tile as usize);
             let n_tiles = n_matrices * x_rows.div_ceil(x_tile) * w_rows.div_ceil(w_tile);
             2 * x_rows > x_tile && n_tiles >= TILES
         };
-        let all = Halves::all(parts);
-        all.iter().copied().find(suits).unwrap_or(all[all.len() - 1])
+        let holds = |it: &Halves| it.x_tile as usize >= x_rows.min(COMMON_TILE);
+        let mut all = Halves::all(parts).iter().copied().filter(holds);
+        let best = all.clone().find(suits).or_else(|| all.next_back());
+        best.expect("common tiles are among them")
     }
 
     /// Constants of the kernel.
