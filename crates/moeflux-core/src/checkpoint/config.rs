@@ -30,7 +30,8 @@ const CAPS: &[(&str, usize)] = &[
     ("head_dim", 1 << 14),
     ("linear_num_key_heads", 4096),
     ("linear_num_value_heads", 4096),
-    ("linear_key_head_dim", 1 << 14),
+    // Four times what models have; kernels keep a state's rows beside each other.
+    ("linear_key_head_dim", 1 << 9),
     ("linear_value_head_dim", 1 << 14),
     ("linear_conv_kernel_dim", 64),
     ("num_experts", 65_535),

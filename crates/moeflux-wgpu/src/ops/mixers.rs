@@ -237,7 +237,8 @@ fn state_consts(k_dim: usize) -> [u32; 3] {
 }
 
 /// The constants of `delta.wgsl`: a state's, rows of the batch that a step takes, as many
-/// as 8 KiB hold twice, and fours that a thread loads of them.
+/// as 8 KiB hold twice (one of the 512 columns that configs may ask for), and fours that a
+/// thread loads of them.
 fn rows_consts(k_dim: usize) -> [u32; 5] {
     let [width, k_words, kept] = state_consts(k_dim);
     let rows = (32 / kept).clamp(1, 4);

@@ -149,7 +149,7 @@ fn bits(b: &mut Wgpu, dims: (usize, usize), per_step: usize, is_one: bool) -> Bi
 #[test]
 fn rows_of_a_delta_net_have_the_same_bits_alone_and_together() {
     let Some(context) = context() else { return };
-    for dims in [(128, 128), (21, 70), (64, 32)] {
+    for dims in [(128, 128), (21, 70), (64, 32), (160, 48), (512, 16)] {
         let open = || Wgpu::new(std::sync::Arc::clone(&context), None);
         let together = bits(&mut open(), dims, ROWS, false).rows;
         assert!(together.iter().any(|it| *it != 0), "{dims:?}: nothing but zeros");
