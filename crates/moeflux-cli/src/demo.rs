@@ -2,7 +2,7 @@
 //! directory once, so that its experts stream from a drive as any model's do.
 
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -41,22 +41,33 @@ fn is_whole(dir: &Path) -> bool {
     FILES.iter().all(has_size)
 }
 
-/// Writes beside the place and renames, so that nobody sees half a model.
+/// Writes beside the place and renames, so that nobody sees half a model; one
+/// process at a time, so that none removes what another has opened.
 fn write(dir: &Path) -> Result<()> {
-    let partial = dir.with_extension(format!("partial-{}", std::process::id()));
+    fs::create_dir_all(dir.parent().unwrap_or(dir))?;
+    let lock = fs::File::create(dir.with_extension("lock"))?;
+    // Where a file system knows no locks, whoever is alone needs none.
+    let _ = lock.lock();
+    // Another process may have been faster.
+    if is_whole(dir) {
+        return Ok(());
+    }
+    let partial = dir.with_extension("partial");
+    remove(&partial)?;
     let written = write_files(&partial).and_then(|()| {
-        // Another process may have been faster, and have opened it already.
-        if !is_whole(dir) {
-            if dir.exists() {
-                fs::remove_dir_all(dir)?;
-            }
-            fs::rename(&partial, dir)?;
-        }
-        Ok(())
+        remove(dir)?;
+        Ok(fs::rename(&partial, dir)?)
     });
     // Gone already where the rename succeeded.
-    let _ = fs::remove_dir_all(&partial);
-    if is_whole(dir) { Ok(()) } else { written }
+    let _ = remove(&partial);
+    written
+}
+
+fn remove(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn write_files(dir: &Path) -> Result<()> {

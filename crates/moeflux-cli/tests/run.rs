@@ -146,8 +146,10 @@ fn the_demo_model_is_written_once_by_however_many() {
         let runs: Vec<_> = (0..6).map(|_| scope.spawn(run)).collect();
         runs.into_iter().for_each(|it| assert!(it.join().unwrap().starts_with(ANSWER)));
     });
-    let entries: Vec<_> = cache.path().read_dir().unwrap().collect();
-    assert_eq!(entries.len(), 1, "{entries:?}");
+    // The model, and the lock under which it was written.
+    let entries: Vec<_> = cache.path().read_dir().unwrap().map(|it| it.unwrap().path()).collect();
+    assert_eq!(entries.len(), 2, "{entries:?}");
+    assert_eq!(entries.iter().filter(|it| it.is_dir()).count(), 1, "{entries:?}");
 }
 
 #[test]
@@ -158,10 +160,14 @@ fn a_damaged_copy_of_the_demo_model_is_replaced() {
         finish(command.env("MOEFLUX_CACHE", cache.path())).0
     };
     run();
-    let dir = cache.path().read_dir().unwrap().next().unwrap().unwrap().path();
+    let mut entries = cache.path().read_dir().unwrap().map(|it| it.unwrap().path());
+    let dir = entries.find(|it| it.is_dir()).unwrap();
     std::fs::write(dir.join("packed_experts/layer_03.bin"), "short").unwrap();
     std::fs::remove_file(dir.join("tokenizer.json")).unwrap();
+    // What a process that was killed left behind goes too.
+    std::fs::create_dir(dir.with_extension("partial")).unwrap();
     assert!(run().starts_with(ANSWER));
+    assert!(!dir.with_extension("partial").exists());
 }
 
 #[test]
