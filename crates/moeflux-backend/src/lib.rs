@@ -105,13 +105,17 @@ pub trait Backend: Send {
         positions: Range<usize>,
     ) -> Result<Vec<u8>, DeviceError>;
     /// Overwrites what [`save_cache`](Backend::save_cache) reads.
+    ///
+    /// # Errors
+    /// Whatever went wrong since the last read-back. Where there is no memory for
+    /// the bytes, the cache holds nothing of them.
     fn load_cache(
         &mut self,
         sequence: Sequence,
         cache: Cache,
         positions: Range<usize>,
         bytes: &[u8],
-    );
+    ) -> Result<(), DeviceError>;
 
     /// `out[row] = table[tokens[row]]`.
     fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]);

@@ -299,8 +299,8 @@ impl Backend for Timed {
         cache: Cache,
         positions: Range<usize>,
         bytes: &[u8],
-    ) {
-        self.inner.load_cache(sequence, cache, positions, bytes);
+    ) -> Result<(), DeviceError> {
+        self.inner.load_cache(sequence, cache, positions, bytes)
     }
 
     fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]) {

@@ -180,9 +180,10 @@ impl Backend for Trace {
         cache: Cache,
         positions: Range<usize>,
         bytes: &[u8],
-    ) {
+    ) -> Result<(), DeviceError> {
         let n = bytes.len();
         self.log(format_args!("load s{} c{} {positions:?}: {n} bytes", sequence.0, cache.0));
+        Ok(())
     }
 
     fn layer_norm(&mut self, rows: usize, op: LayerNorm) {

@@ -184,7 +184,7 @@ proptest! {
             model.extend(2, second, 0..stale);
         }
         for (cache, positions, bytes) in &parts {
-            model.cpu.load_cache(second, *cache, positions.clone(), bytes);
+            model.cpu.load_cache(second, *cache, positions.clone(), bytes).unwrap();
             prop_assert_eq!(&model.save(second, *cache, positions.clone()), bytes);
         }
         model.cpu.truncate_sequence(second, cut);
@@ -194,7 +194,7 @@ proptest! {
         // Back to the cut, then on again.
         model.cpu.truncate_sequence(second, cut);
         for (cache, positions, bytes) in parts.iter().filter(|it| [CONV, DELTA].contains(&it.0)) {
-            model.cpu.load_cache(second, *cache, positions.clone(), bytes);
+            model.cpu.load_cache(second, *cache, positions.clone(), bytes).unwrap();
         }
         let again = model.extend(1, second, cut..len);
         prop_assert!(again == want[want.len() - again.len()..], "cut");
@@ -238,5 +238,5 @@ fn refuses_more_bytes_than_positions() {
     let sequence = model.sequence();
     model.extend(1, sequence, 0..3);
     let bytes = model.save(sequence, KV, 0..3);
-    model.cpu.load_cache(sequence, KV, 0..2, &bytes);
+    model.cpu.load_cache(sequence, KV, 0..2, &bytes).unwrap();
 }

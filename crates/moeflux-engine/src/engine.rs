@@ -259,6 +259,8 @@ impl Engine {
             device_counters,
         };
         let core = Core {
+            #[cfg(test)]
+            n_refused: 0,
             backend,
             experts,
             keeps_from_cache,

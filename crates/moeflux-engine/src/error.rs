@@ -125,7 +125,9 @@ pub enum EngineError {
 /// What helps where the device fails.
 fn remedy(err: &DeviceError) -> &'static str {
     match err {
-        DeviceError::OutOfMemory { .. } => "; a smaller --device-cache or --ctx leaves more",
+        DeviceError::OutOfMemory { .. } => {
+            "; a smaller --device-cache or --ctx, or fewer --sessions, leave more"
+        }
         DeviceError::Lost { .. } => "",
     }
 }

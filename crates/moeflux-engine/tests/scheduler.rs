@@ -1,5 +1,6 @@
 //! Many answers at a time: the same as one by one, in turn, and no more than asked for.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,9 +10,10 @@ use std::time::Duration;
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::text::{Message, RenderRequest, Special, Tokenizer, Turn};
 use moeflux_engine::{
-    Answer, Bias, Engine, EngineOptions, Event, Finish, GenerateOptions, Job, Prompt,
+    Answer, Bias, Engine, EngineError, EngineOptions, Event, Finish, GenerateOptions, Job, Prompt,
     PromptCacheOptions, Scheduler, SchedulerOptions, Sink, SubmitError, generate,
 };
+use moeflux_store::IoChoice;
 
 fn demo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo")
@@ -83,16 +85,30 @@ impl Sink for Text {
 
 /// What one session alone answers.
 fn alone(engine: &Engine, tokenizer: &Tokenizer, prompt: &Turn, sampler: SamplerOptions) -> String {
+    try_alone(engine, tokenizer, prompt, sampler).unwrap()
+}
+
+/// The same, where experts may not come.
+fn try_alone(
+    engine: &Engine,
+    tokenizer: &Tokenizer,
+    prompt: &Turn,
+    sampler: SamplerOptions,
+) -> Result<String, EngineError> {
     let options =
         GenerateOptions { max_tokens: 40, stop: Vec::new(), sampler, special: Special::Hide };
     let mut text = Text(String::new());
     let whole = Prompt { tokens: &prompt.tokens, marks: &prompt.marks };
-    generate(&mut engine.session(), tokenizer, whole, &options, &mut text).unwrap();
-    text.0
+    generate(&mut engine.session(), tokenizer, whole, &options, &mut text)?;
+    Ok(text.0)
 }
 
 fn open(options: &EngineOptions) -> (Engine, Arc<Tokenizer>) {
-    let engine = Engine::open(&demo(), options).unwrap();
+    open_at(&demo(), options)
+}
+
+fn open_at(dir: &Path, options: &EngineOptions) -> (Engine, Arc<Tokenizer>) {
+    let engine = Engine::open(dir, options).unwrap();
     let tokenizer = Arc::new(engine.tokenizer().unwrap());
     (engine, tokenizer)
 }
@@ -296,4 +312,63 @@ fn a_prompt_that_cannot_be_read_is_refused() {
         _ => None,
     });
     assert!(failed.unwrap().contains("the prompt has no tokens"));
+}
+
+/// A copy of the demo model.
+fn copied(into: &Path) {
+    let experts = "packed_experts";
+    fs::create_dir(into.join(experts)).unwrap();
+    for from in [demo(), demo().join(experts)] {
+        for entry in fs::read_dir(&from).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if path.is_file() {
+                fs::copy(&path, into.join(path.strip_prefix(demo()).unwrap())).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn an_expert_that_cannot_be_read_ends_the_answers_that_need_it_alone() {
+    const N_EXPERTS: u64 = 32;
+    let dir = tempfile::tempdir().unwrap();
+    copied(dir.path());
+    let options = EngineOptions { expert_io: IoChoice::Pread, ..EngineOptions::default() };
+    let greedy = SamplerOptions::default;
+    for layer in 0..8 {
+        let path = dir.path().join(format!("packed_experts/layer_{layer:02}.bin"));
+        let whole = fs::metadata(&path).unwrap().len();
+        let cut = |len| fs::File::options().write(true).open(&path).unwrap().set_len(len).unwrap();
+        let (engine, tokenizer) = open_at(dir.path(), &options);
+        // The last expert is gone.
+        cut(whole - whole / N_EXPERTS);
+        let prompts = QUESTIONS.map(|it| turn(&tokenizer, None, it));
+        let want = prompts.each_ref().map(|it| try_alone(&engine, &tokenizer, it, greedy()).ok());
+        if want.iter().all(Option::is_some) || want.iter().all(Option::is_none) {
+            fs::copy(demo().join(path.strip_prefix(dir.path()).unwrap()), &path).unwrap();
+            continue;
+        }
+        let limits = SchedulerOptions { n_sessions: 6, max_waiting: 10 };
+        let scheduler = Scheduler::start(engine, tokenizer, limits).unwrap();
+        let (jobs, asked): (Vec<_>, Vec<_>) =
+            prompts.into_iter().map(|it| job(it, 40, greedy())).unzip();
+        scheduler.submit_all(jobs).unwrap();
+        for (want, one) in want.into_iter().zip(asked) {
+            let (mut text, mut err) = (String::new(), None);
+            for event in one.events {
+                match event {
+                    Event::Text(piece) => text.push_str(&piece.text),
+                    Event::Failed(it) => err = Some(it.to_string()),
+                    Event::Prompt { .. } | Event::Done(_) => {}
+                }
+            }
+            match (want, err) {
+                (Some(want), None) => assert_eq!(text, want),
+                (None, Some(err)) => assert!(err.contains("layer_"), "{err}"),
+                (want, err) => panic!("{want:?}, {err:?}"),
+            }
+        }
+        return;
+    }
+    panic!("no layer's last expert is one that some questions need and others do not");
 }

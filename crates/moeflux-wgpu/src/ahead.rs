@@ -34,7 +34,10 @@ fn has_room(b: &Wgpu, spans: &[Span]) -> bool {
     spans.iter().all(|span| {
         let caches = b.sequences[span.sequence.0 as usize].iter().flatten();
         let len = span.position + span.rows.len();
-        caches.into_iter().all(|it| !matches!(it, CacheState::Kv(kv) if !kv.has_room(len)))
+        caches.into_iter().all(|it| match it {
+            CacheState::Kv(kv) => kv.has_room(len),
+            CacheState::Recurrent(room) => room.is_taken(),
+        })
     })
 }
 

@@ -171,6 +171,23 @@ impl Wgpu {
         }
     }
 
+    /// Has room for the states of spans; false where there is no memory.
+    pub(crate) fn take_rooms(&mut self, spans: &[Span], caches: &[Cache]) -> bool {
+        let Wgpu { encoder, pools, sequences, .. } = self;
+        for span in spans.iter().filter(|it| !it.rows.is_empty()) {
+            let all = sequences[span.sequence.0 as usize].as_mut().expect("the sequence exists");
+            for cache in caches {
+                let CacheState::Recurrent(room) = &mut all[cache.0 as usize] else {
+                    panic!("keys and values are no state")
+                };
+                if !pools.rooms.take(encoder, room) {
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
     fn caches(&mut self, sequence: Sequence) -> Vec<CacheState> {
         self.sequences[sequence.0 as usize].take().unwrap_or_default()
     }
@@ -234,11 +251,8 @@ impl Backend for Wgpu {
     }
 
     fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence {
-        // Slabs may grow.
-        ahead::forget(self);
-        let Wgpu { encoder, pools, .. } = self;
         let numbered = specs.iter().copied().enumerate();
-        let caches = numbered.map(|it| CacheState::new(encoder, pools, it)).collect();
+        let caches = numbered.map(|it| CacheState::new(&mut self.pools, it)).collect();
         let free = self.sequences.iter().position(Option::is_none);
         let at = free.unwrap_or_else(|| {
             self.sequences.push(None);
@@ -284,10 +298,12 @@ impl Backend for Wgpu {
         cache: Cache,
         positions: Range<usize>,
         bytes: &[u8],
-    ) {
+    ) -> Result<(), DeviceError> {
+        // Slabs may grow.
+        ahead::forget(self);
         let caches = self.sequences[sequence.0 as usize].as_mut();
         let state = &mut caches.expect("the sequence exists")[cache.0 as usize];
-        state.load(&mut self.encoder, &mut self.pools, positions, bytes);
+        state.load(&mut self.encoder, &mut self.pools, positions, bytes)
     }
 
     fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]) {

@@ -93,7 +93,7 @@ fn caches(b: &mut dyn Backend, dtype: KvType) -> Vec<f32> {
             let n = positions.len();
             let bytes = b.save_cache(first, cache, positions.clone()).expect("the device works");
             assert_eq!(bytes.len(), spec.saved_bytes(n), "saved bytes of {spec:?}");
-            b.load_cache(second, cache, positions.clone(), &bytes);
+            b.load_cache(second, cache, positions.clone(), &bytes).expect("the device works");
             let again = b.save_cache(second, cache, positions).expect("the device works");
             assert!(again == bytes, "{spec:?}: what was loaded is saved again");
         }

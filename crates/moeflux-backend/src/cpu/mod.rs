@@ -252,8 +252,9 @@ impl Backend for Cpu {
         cache: Cache,
         positions: Range<usize>,
         bytes: &[u8],
-    ) {
+    ) -> Result<(), DeviceError> {
         self.cache_slot(sequence, cache).load(positions, bytes);
+        Ok(())
     }
 
     fn select_positions(&mut self, op: SelectPositions, spans: &[Span]) {

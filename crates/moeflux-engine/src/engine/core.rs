@@ -37,6 +37,9 @@ pub(crate) struct Core {
     pub(super) last: Vec<Span>,
     /// What the step continues that was offered to be recorded ahead.
     pub(super) next: Vec<Span>,
+    /// Steps that pretend to find no memory.
+    #[cfg(test)]
+    pub(crate) n_refused: usize,
 }
 
 impl Drop for Core {
@@ -71,6 +74,11 @@ impl Core {
         spans: &[Span],
         tokens: &[TokenId],
     ) -> Result<(), EngineError> {
+        #[cfg(test)]
+        if let Some(n_left) = self.n_refused.checked_sub(1) {
+            self.n_refused = n_left;
+            return Err(DeviceError::OutOfMemory { bytes: 1 }.into());
+        }
         self.leave_the_cache()?;
         let start = Instant::now();
         self.last.clear();

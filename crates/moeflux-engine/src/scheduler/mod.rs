@@ -6,6 +6,8 @@ mod answer;
 mod job;
 mod pool;
 mod runner;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};

@@ -53,6 +53,13 @@ impl Pool {
         fits.or_else(oldest).map(|(i, _)| i)
     }
 
+    /// The session that holds something, runs nothing, and was unused for longest.
+    pub(super) fn oldest_idle(&self) -> Option<usize> {
+        let all = self.slots.iter().enumerate();
+        let idle = all.filter(|(_, it)| it.running.is_none() && it.session.position() > 0);
+        idle.min_by_key(|(_, it)| it.last_use).map(|(i, _)| i)
+    }
+
     /// Whether a running job is about to read what another prompt begins with,
     /// so that waiting for it saves reading that twice.
     pub(super) fn is_being_read(&self, tokens: &[TokenId]) -> bool {

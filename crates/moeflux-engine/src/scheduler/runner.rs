@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Instant;
 
+use moeflux_backend::DeviceError;
 use moeflux_core::TokenId;
 
 use super::answer::{Phase, Running};
@@ -171,30 +172,53 @@ impl Runner {
     fn step(&mut self) {
         let start = Instant::now();
         let shares = self.shares();
-        let n_rows: usize = shares.iter().map(|it| it.tokens.len()).sum();
-        let outcome = self.evaluate(&shares);
+        let outcomes = self.outcomes(&shares);
         {
             let mut load = self.shared.load();
             load.n_steps += 1;
-            load.n_rows += n_rows as u64;
+            load.n_rows += shares.iter().map(|it| it.tokens.len() as u64).sum::<u64>();
             load.busy += start.elapsed();
         }
-        match outcome {
-            Ok(all) => {
-                for (share, next) in shares.iter().zip(all) {
-                    self.advance(share, next);
-                }
-            }
-            Err(err) => {
-                let err = Arc::new(err);
-                for share in &shares {
+        for (share, outcome) in shares.iter().zip(outcomes) {
+            match outcome {
+                Ok(next) => self.advance(share, next),
+                Err(err) => {
                     let slot = &mut self.pool.slots[share.slot];
                     if let Some(running) = slot.running.take() {
-                        end(&self.shared, slot, running, Err(Arc::clone(&err)));
+                        end(&self.shared, slot, running, Err(Arc::new(err)));
                     }
                 }
             }
         }
+    }
+
+    /// Evaluates shares together. Where that fails, each by itself, so that what
+    /// one job lacks ends no other; and where memory is short, the sessions that
+    /// nobody uses forget what they hold.
+    fn outcomes(&mut self, shares: &[Share]) -> Vec<Result<Option<Next>, EngineError>> {
+        loop {
+            let err = match self.evaluate(shares) {
+                Ok(all) => return all.into_iter().map(Ok).collect(),
+                Err(err) => err,
+            };
+            if shares.len() > 1 {
+                let apart = shares.iter().map(std::slice::from_ref);
+                return apart.flat_map(|it| self.outcomes(it)).collect();
+            }
+            let is_short = matches!(err, EngineError::Device(DeviceError::OutOfMemory { .. }));
+            if !is_short || !self.free_one() {
+                return vec![Err(err)];
+            }
+        }
+    }
+
+    /// Gives back what the session holds that was unused for longest; whether there
+    /// was any.
+    fn free_one(&mut self) -> bool {
+        let Some(i) = self.pool.oldest_idle() else { return false };
+        self.save(i);
+        self.pool.slots[i].session = self.engine.session();
+        true
     }
 
     /// Who gets which rows: every answer one, and prompts equal parts of the
@@ -290,11 +314,14 @@ impl Runner {
     /// Keeps one session in the prompt cache that is not there yet; whether
     /// there was any.
     fn save_one(&mut self) -> bool {
-        let Some((slot, marks)) =
-            self.pool.slots.iter_mut().find_map(|it| it.unsaved.take().map(|marks| (it, marks)))
-        else {
-            return false;
-        };
+        let unsaved = self.pool.slots.iter().position(|it| it.unsaved.is_some());
+        unsaved.is_some_and(|it| self.save(it))
+    }
+
+    /// The same of one session.
+    fn save(&mut self, i: usize) -> bool {
+        let slot = &mut self.pool.slots[i];
+        let Some(marks) = slot.unsaved.take() else { return false };
         let end = slot.session.position();
         let marks: Vec<usize> = marks.into_iter().filter(|it| *it < end).collect();
         if end > 0 {

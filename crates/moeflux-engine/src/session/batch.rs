@@ -6,6 +6,7 @@ use moeflux_core::TokenId;
 
 use super::Session;
 use super::eval::{LOGIT_ROWS, Logits, Next, next_of};
+use crate::engine::Core;
 use crate::error::EngineError;
 
 /// Tokens that continue one of several sessions.
@@ -25,8 +26,8 @@ pub struct Part<'a> {
 /// that each session would give alone.
 ///
 /// # Errors
-/// Where tokens are outside the vocabulary or do not fit a session's context,
-/// or an expert fails; every session then is as it was. Where the device fails.
+/// Where tokens are outside the vocabulary or do not fit a session's context, an
+/// expert fails, or the device; every session then is as it was.
 ///
 /// # Panics
 /// Where there are more tokens than rows in [`Plan::chunk`](crate::Plan), or
@@ -65,21 +66,30 @@ pub(crate) fn eval_next_together(
         tokens.extend_from_slice(part.tokens);
     }
     let stepped = core.step_spans(&spans, &tokens);
-    for part in &mut *parts {
-        match &stepped {
-            Ok(()) => {
-                part.session.n_cached += part.tokens.len();
-                part.session.tokens.extend_from_slice(part.tokens);
-            }
-            // Some layers have moved on and others have not.
-            Err(_) => {
-                let nearest = part.session.nearest(part.session.n_cached);
-                part.session.rewind(core, nearest);
-            }
+    if stepped.is_ok() {
+        for part in &mut *parts {
+            part.session.n_cached += part.tokens.len();
+            part.session.tokens.extend_from_slice(part.tokens);
         }
     }
-    stepped?;
-    let wanted = parts.iter().zip(&spans).filter(|(part, _)| part.wants_logits);
+    let outcome = stepped.and_then(|()| conclude(core, parts, &spans, n_leaders));
+    if outcome.is_err() {
+        for (part, span) in parts.iter_mut().zip(&spans) {
+            part.session.undo(core, span.position);
+        }
+    }
+    outcome
+}
+
+/// What may come next behind a step, for those who want it, and the checkpoints that
+/// are due.
+fn conclude(
+    core: &mut Core,
+    parts: &mut [Part<'_>],
+    spans: &[Span],
+    n_leaders: Option<usize>,
+) -> Result<Vec<Option<Next>>, EngineError> {
+    let wanted = parts.iter().zip(spans).filter(|(part, _)| part.wants_logits);
     let rows: Vec<usize> = wanted.map(|(_, span)| span.rows.end - 1).collect();
     let mut next = Vec::with_capacity(rows.len());
     for rows in rows.chunks(LOGIT_ROWS) {

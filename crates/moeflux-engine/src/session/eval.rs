@@ -190,10 +190,15 @@ impl Session {
             let mark = marks.iter().find(|it| **it > self.n_cached).map(|it| it - self.n_cached);
             let n = engine.plan().chunk.min(tokens.len()).min(mark.unwrap_or(usize::MAX));
             let (chunk, rest) = tokens.split_at(n);
+            let start = self.n_cached;
             self.step(core, chunk)?;
             self.tokens.extend_from_slice(chunk);
-            after(core, chunk, rest.is_empty())?;
-            self.keep_states(core, mark == Some(n))?;
+            let seen = after(core, chunk, rest.is_empty());
+            let kept = seen.and_then(|()| self.keep_states(core, mark == Some(n)));
+            if kept.is_err() {
+                self.undo(core, start);
+                return kept;
+            }
             tokens = rest;
         }
         Ok(())

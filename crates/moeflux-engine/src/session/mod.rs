@@ -183,10 +183,41 @@ impl Session {
             core.backend().truncate_sequence(self.sequence, position);
             if self.engine.shape().is_recurrent() {
                 let states = self.checkpoints.get(position).expect("a checkpoint's position");
-                write_states(&self.engine, core, self.sequence, &states);
+                // There is memory for the states of a sequence that has stood there;
+                // a device that is lost says so at the next step.
+                let _ = write_states(&self.engine, core, self.sequence, &states);
             }
         }
         self.n_cached = position;
+    }
+
+    /// Takes back a step from `position`, all of which or some layers of which the
+    /// caches hold.
+    fn undo(&mut self, core: &mut Core, position: usize) {
+        self.checkpoints.forget_beyond(position);
+        self.tokens.truncate(position - self.n_unknown);
+        self.rewind(core, self.nearest(position));
+    }
+
+    /// Forgets everything, caches included.
+    fn empty(&mut self, core: &mut Core) {
+        core.backend().clear_sequence(self.sequence);
+        (self.n_cached, self.n_unknown) = (0, 0);
+        self.tokens.clear();
+        self.checkpoints.clear();
+    }
+
+    /// Fills the caches of a session that is empty, and stays so where that fails.
+    fn or_empty<T>(
+        &self,
+        core: &mut Core,
+        fill: impl FnOnce(&mut Core, Sequence) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        let filled = fill(core, self.sequence);
+        if filled.is_err() {
+            core.backend().clear_sequence(self.sequence);
+        }
+        filled
     }
 
     /// Copies the recurrent states.
@@ -198,10 +229,16 @@ impl Session {
 }
 
 /// Overwrites the recurrent states of a sequence.
-fn write_states(engine: &Engine, core: &mut Core, sequence: Sequence, states: &States) {
+fn write_states(
+    engine: &Engine,
+    core: &mut Core,
+    sequence: Sequence,
+    states: &States,
+) -> Result<(), EngineError> {
     for (cache, bytes) in recurrent(engine).zip(&**states) {
-        core.backend().load_cache(sequence, cache, 0..0, bytes);
+        core.backend().load_cache(sequence, cache, 0..0, bytes)?;
     }
+    Ok(())
 }
 
 /// Positions of a cache that are copied at once.
@@ -221,7 +258,7 @@ fn copy_keys_and_values(
         for start in (0..end).step_by(COPIED_POSITIONS) {
             let positions = start..end.min(start + COPIED_POSITIONS);
             let bytes = core.backend().save_cache(from, cache, positions.clone())?;
-            core.backend().load_cache(to, cache, positions, &bytes);
+            core.backend().load_cache(to, cache, positions, &bytes)?;
         }
     }
     Ok(())

@@ -42,20 +42,24 @@ impl Session {
     ///
     /// # Errors
     /// Where the bytes are not the state of such a model; nothing has changed
-    /// then.
+    /// then. Where the device fails; then the session is empty.
     pub fn state_load(&mut self, bytes: &[u8]) -> Result<(), EngineError> {
         let engine = self.engine.clone();
         let wire = engine.wire()?;
         let len = wire.check(bytes, engine.plan().ctx)?;
         let core = &mut *engine.core();
-        core.backend().clear_sequence(self.sequence);
-        let states = wire.read(core.backend(), self.sequence, bytes);
+        self.empty(core);
         core.forget_predictions();
-        self.tokens.clear();
-        self.checkpoints.clear();
+        let is_recurrent = engine.shape().is_recurrent() && len > 0;
+        let states = self.or_empty(core, |core, sequence| {
+            let states = wire.read(core.backend(), sequence, bytes)?;
+            if is_recurrent {
+                write_states(&engine, core, sequence, &states)?;
+            }
+            Ok(states)
+        })?;
         (self.n_unknown, self.n_cached) = (len, len);
-        if engine.shape().is_recurrent() && len > 0 {
-            write_states(&engine, core, self.sequence, &states);
+        if is_recurrent {
             self.checkpoints.insert(len, states, Keep::Base);
         }
         Ok(())

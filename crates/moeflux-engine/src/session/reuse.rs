@@ -79,13 +79,12 @@ impl Session {
             return Ok(n_known);
         }
         let core = &mut *engine.core();
-        core.backend().clear_sequence(self.sequence);
-        (self.n_cached, self.n_unknown) = (0, 0);
-        self.tokens.clear();
-        self.checkpoints.clear();
-        copy_keys_and_values(&engine, core, other.sequence, self.sequence, end)?;
+        self.empty(core);
+        self.or_empty(core, |core, sequence| {
+            copy_keys_and_values(&engine, core, other.sequence, sequence, end)?;
+            states.iter().try_for_each(|it| write_states(&engine, core, sequence, it))
+        })?;
         if let Some(states) = states {
-            write_states(&engine, core, self.sequence, &states);
             self.checkpoints.insert(end, states, Keep::Asked);
         }
         self.tokens.extend_from_slice(&tokens[..end]);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use moeflux_backend::{Backend, Cache, CacheSpec, Sequence};
+use moeflux_backend::{Backend, Cache, CacheSpec, DeviceError, Sequence};
 use moeflux_core::TokenId;
 use moeflux_core::checkpoint::Checksum;
 
@@ -124,7 +124,7 @@ fn read_caches(
     for (cache, spec) in growing(caches) {
         for block in blocks(input.header.n_positions()) {
             let bytes = input.read(spec.saved_bytes(block.len()))?;
-            engine.core().backend().load_cache(sequence, cache, block, &bytes);
+            engine.core().backend().load_cache(sequence, cache, block, &bytes)?;
         }
     }
     let mut states = Vec::new();
@@ -146,7 +146,7 @@ fn read_caches(
         let Some((_, last)) = last else {
             return Err(input.damaged(format!("it has no state at position {end}")).into());
         };
-        load_states(core.backend(), sequence, caches, last);
+        load_states(core.backend(), sequence, caches, last)?;
     }
     Ok(states)
 }
@@ -156,11 +156,10 @@ fn load_states(
     sequence: Sequence,
     caches: &[CacheSpec],
     states: &States,
-) {
+) -> Result<(), DeviceError> {
     let recurrent = caches.iter().zip(0..).filter(|(it, _)| it.is_recurrent());
-    for ((_, i), bytes) in recurrent.zip(&**states) {
-        backend.load_cache(sequence, Cache(i), 0..0, bytes);
-    }
+    let mut loads = recurrent.zip(&**states);
+    loads.try_for_each(|((_, i), bytes)| backend.load_cache(sequence, Cache(i), 0..0, bytes))
 }
 
 /// What of a file tells whether it is of use.

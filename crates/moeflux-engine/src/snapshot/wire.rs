@@ -1,7 +1,7 @@
 //! The original system's format of a session's state: version 1 for attention
 //! and delta nets, version 2 with multi-head latent attention.
 
-use moeflux_backend::{Backend, Cache, CacheSpec, KvType, Sequence};
+use moeflux_backend::{Backend, Cache, CacheSpec, DeviceError, KvType, Sequence};
 use moeflux_core::checkpoint::Config;
 
 use super::error::StateError;
@@ -228,12 +228,15 @@ impl WireShape {
 
     /// Reads keys and values of a state that was checked into an empty
     /// sequence, and gives its recurrent states.
+    ///
+    /// # Errors
+    /// The device's.
     pub(crate) fn read(
         &self,
         backend: &mut dyn Backend,
         sequence: Sequence,
         bytes: &[u8],
-    ) -> States {
+    ) -> Result<States, DeviceError> {
         let mut input = In { rest: bytes, layer: 0 };
         self.check_header(&mut input).expect("the state was checked");
         let mut take = |n| input.bytes(n).expect("the state was checked");
@@ -253,14 +256,14 @@ impl WireShape {
                         let dim = widths[0] / heads;
                         [encode(dtype, dim, &first), encode(dtype, dim, &second)].concat()
                     };
-                    backend.load_cache(sequence, cache, 0..len, &saved);
+                    backend.load_cache(sequence, cache, 0..len, &saved)?;
                 }
                 WireLayer::States { bytes, .. } => {
                     states.extend(bytes.map(|n| take(n).to_vec()));
                 }
             }
         }
-        States::from(states)
+        Ok(States::from(states))
     }
 }
 

@@ -300,3 +300,23 @@ fn a_step_that_fails_between_checkpoints_is_made_good_from_the_last_one() {
         }
     }
 }
+
+#[test]
+fn a_chunk_whose_logits_nobody_takes_is_taken_back() {
+    let dir = tempfile::tempdir().unwrap();
+    for family in families() {
+        let subject = Subject::open(family, &EngineOptions::default());
+        let (mut session, _) = begun(&subject, dir.path());
+        for n_taken in [0, 2] {
+            let mut left = n_taken;
+            let mut sink = |_, _: &[f32]| {
+                left = usize::checked_sub(left, 1).ok_or(EngineError::EmptyPrompt)?;
+                Ok(())
+            };
+            let outcome = session.eval_all(&subject.tokens[9..13], &mut sink);
+            assert!(matches!(outcome, Err(EngineError::EmptyPrompt)), "{outcome:?}");
+            assert_eq!(session.tokens(), &subject.tokens[..9]);
+        }
+        check_unchanged(&subject, &mut session);
+    }
+}

@@ -62,15 +62,11 @@ impl Pools {
 
 impl CacheState {
     /// The cache of that number, empty.
-    pub(crate) fn new(
-        encoder: &mut Encoder,
-        pools: &mut Pools,
-        of: (usize, CacheSpec),
-    ) -> CacheState {
+    pub(crate) fn new(pools: &mut Pools, of: (usize, CacheSpec)) -> CacheState {
         match of.1 {
             CacheSpec::Kv { .. } => CacheState::Kv(Kv::new(pools.pages_of(of))),
             CacheSpec::Conv { .. } | CacheSpec::Delta { .. } => {
-                CacheState::Recurrent(pools.rooms.take(encoder, of))
+                CacheState::Recurrent(pools.rooms.plan(of))
             }
         }
     }
@@ -106,6 +102,10 @@ impl CacheState {
     ) -> Result<Vec<u8>, DeviceError> {
         match self {
             CacheState::Kv(kv) => kv.save(pools.pages(kv), encoder, positions),
+            CacheState::Recurrent(room) if !room.is_taken() => {
+                encoder.check()?;
+                Ok(vec![0; pools.rooms.spec(room).fixed_bytes()])
+            }
             CacheState::Recurrent(room) => {
                 let (slab, Range { start, end }) = pools.rooms.state(room).bytes();
                 encoder.read(&[(&slab, start, end - start)])
@@ -114,20 +114,26 @@ impl CacheState {
     }
 
     /// Overwrites what [`save`](CacheState::save) reads.
+    ///
+    /// # Errors
+    /// Whatever went wrong since the last read-back, this included.
     pub(crate) fn load(
         &mut self,
         encoder: &mut Encoder,
         pools: &mut Pools,
         positions: Range<usize>,
         bytes: &[u8],
-    ) {
+    ) -> Result<(), DeviceError> {
         match self {
             CacheState::Kv(kv) => kv.load(pools.pages_mut(kv), encoder, positions, bytes),
             CacheState::Recurrent(room) => {
-                let (slab, Range { start, end }) = pools.rooms.state(room).bytes();
-                assert!(bytes.len() as u64 <= end - start, "bytes of a saved state");
-                encoder.write(&slab, start, bytes);
+                if pools.rooms.take(encoder, room) {
+                    let (slab, Range { start, end }) = pools.rooms.state(room).bytes();
+                    assert!(bytes.len() as u64 <= end - start, "bytes of a saved state");
+                    encoder.write(&slab, start, bytes);
+                }
             }
         }
+        encoder.check()
     }
 }

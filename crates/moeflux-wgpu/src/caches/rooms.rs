@@ -33,12 +33,13 @@ struct Slab {
     taken: Vec<bool>,
 }
 
-/// A room; who has it gives it back.
+/// The room of a cache; who has it gives it back.
 #[derive(Debug)]
 pub(crate) struct Room {
     pool: usize,
-    slab: usize,
-    nth: usize,
+    /// The slab, and which of its rooms; `None` before it is needed: then the states
+    /// are all zero.
+    at: Option<(usize, usize)>,
     /// Which of its states is that of the sequence.
     current: usize,
 }
@@ -63,33 +64,48 @@ impl Pool {
         (n_states(self.of.1) * self.of.1.fixed_bytes()) as u64
     }
 
-    /// A room that somebody left, or one more of the last slab, or the first of another.
-    fn room(&mut self, encoder: &mut Encoder) -> (usize, usize) {
+    /// A room that somebody left, or one more of the last slab, or the first of another,
+    /// all zero; `None` where there is no memory.
+    fn room(&mut self, encoder: &mut Encoder) -> Option<(usize, usize)> {
         let free = |slab: &Slab| slab.taken.iter().position(|it| !it);
         let found = self.slabs.iter().enumerate().find_map(|(i, it)| Some((i, free(it)?)));
         if let Some((slab, nth)) = found {
             self.slabs[slab].taken[nth] = true;
             encoder.clear(&self.slabs[slab].mem, self.place(nth));
-            return (slab, nth);
+            return Some((slab, nth));
         }
-        let bytes = self.room_bytes();
-        let most = SLAB_BYTES.min(encoder.context().max_binding_bytes());
-        let is_full = |slab: &Slab| (slab.taken.len() as u64 + 1) * bytes > most;
-        if self.slabs.last().is_none_or(is_full) {
-            let mem = encoder.lasting_storage(bytes, "states");
+        if !self.grow(encoder) {
+            let mem = encoder.storage(self.room_bytes(), "states");
+            if encoder.is_stand_in(&mem) {
+                return None;
+            }
             self.slabs.push(Slab { mem, taken: Vec::new() });
-        } else if let Some(Slab { mem, taken }) = self.slabs.last_mut() {
-            let has = taken.len() as u64 * bytes;
-            let larger = encoder.lasting_storage(has + bytes, "states");
-            encoder.copy((mem, 0), (&larger, 0), has);
-            encoder.forget(mem);
-            *mem = larger;
-            // The device lets go of the old one as soon as it has copied that.
-            encoder.flush();
         }
         let slab = self.slabs.len() - 1;
         self.slabs[slab].taken.push(true);
-        (slab, self.slabs[slab].taken.len() - 1)
+        Some((slab, self.slabs[slab].taken.len() - 1))
+    }
+
+    /// Makes the last slab longer by a room; false where it may not be, or there is no
+    /// memory.
+    fn grow(&mut self, encoder: &mut Encoder) -> bool {
+        let bytes = self.room_bytes();
+        let most = SLAB_BYTES.min(encoder.context().max_binding_bytes());
+        let Some(Slab { mem, taken }) = self.slabs.last_mut() else { return false };
+        let has = taken.len() as u64 * bytes;
+        if has + bytes > most {
+            return false;
+        }
+        let Some(larger) = encoder.context().try_storage(has + bytes, "states") else {
+            return false;
+        };
+        let larger = Mem::new(larger);
+        encoder.copy((mem, 0), (&larger, 0), has);
+        encoder.forget(mem);
+        *mem = larger;
+        // The device lets go of the old one as soon as it has copied that.
+        encoder.flush();
+        true
     }
 
     /// The bytes of a room in its slab.
@@ -100,20 +116,28 @@ impl Pool {
 }
 
 impl Rooms {
-    /// A room for the cache of that number, all zero.
-    pub(super) fn take(&mut self, encoder: &mut Encoder, of: (usize, CacheSpec)) -> Room {
+    /// The room of a cache of that number, which takes no memory before it is needed.
+    pub(super) fn plan(&mut self, of: (usize, CacheSpec)) -> Room {
         let pool = self.pools.iter().position(|it| it.of == of).unwrap_or_else(|| {
             self.pools.push(Pool { of, slabs: Vec::new() });
             self.pools.len() - 1
         });
-        let (slab, nth) = self.pools[pool].room(encoder);
-        Room { pool, slab, nth, current: 0 }
+        Room { pool, at: None, current: 0 }
+    }
+
+    /// Has memory for a room; false where there is none.
+    pub(crate) fn take(&mut self, encoder: &mut Encoder, room: &mut Room) -> bool {
+        if room.at.is_none() {
+            room.at = self.pools[room.pool].room(encoder);
+        }
+        room.at.is_some()
     }
 
     /// Takes a room back, and frees the last slabs where nobody has any in them.
     pub(super) fn give_back(&mut self, encoder: &mut Encoder, room: Room) {
+        let Some((slab, nth)) = room.at else { return };
         let slabs = &mut self.pools[room.pool].slabs;
-        slabs[room.slab].taken[room.nth] = false;
+        slabs[slab].taken[nth] = false;
         while let Some(slab) = slabs.pop_if(|it| !it.taken.contains(&true)) {
             encoder.forget(&slab.mem);
         }
@@ -121,8 +145,10 @@ impl Rooms {
 
     /// Fills a room with zeros.
     pub(super) fn clear(&self, encoder: &mut Encoder, room: &Room) {
-        let pool = &self.pools[room.pool];
-        encoder.clear(&pool.slabs[room.slab].mem, pool.place(room.nth));
+        if let Some((slab, nth)) = room.at {
+            let pool = &self.pools[room.pool];
+            encoder.clear(&pool.slabs[slab].mem, pool.place(nth));
+        }
     }
 
     #[cfg(test)]
@@ -130,16 +156,26 @@ impl Rooms {
         self.pools.iter().map(|it| it.slabs.len()).sum()
     }
 
-    /// The state that is current.
+    /// What a cache is of.
+    pub(super) fn spec(&self, room: &Room) -> CacheSpec {
+        self.pools[room.pool].of.1
+    }
+
+    /// The state that is current, of a room that was taken.
     pub(crate) fn state(&self, room: &Room) -> State {
         let pool = &self.pools[room.pool];
-        let spec = pool.of.1;
-        let slab = pool.slabs[room.slab].mem.clone();
-        State { spec, slab, nth: n_states(spec) * room.nth + room.current }
+        let (slab, nth) = room.at.expect("rooms are taken before states are asked for");
+        let (spec, slab) = (pool.of.1, pool.slabs[slab].mem.clone());
+        State { spec, slab, nth: n_states(spec) * nth + room.current }
     }
 }
 
 impl Room {
+    /// Whether it has memory.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.at.is_some()
+    }
+
     /// Exchanges a convolution's history and where its next one was put.
     pub(crate) fn turn(&mut self) {
         self.current ^= 1;

@@ -83,6 +83,9 @@ pub(crate) fn causal_conv(b: &mut Wgpu, op: CausalConv, spans: &[Span]) {
     assert!(out.buf != x.buf, "an op writes a buffer that it also reads");
     let y = b.written(out.buf);
     assert!(out.start + out.len <= y.width, "columns lie inside their buffer");
+    if !b.take_rooms(spans, &[cache]) {
+        return;
+    }
     let (few, many): (Vec<&Span>, Vec<&Span>) =
         spans.iter().filter(|it| !it.rows.is_empty()).partition(|it| it.rows.len() <= FEW_ROWS);
     for it in together(b, few.into_iter(), [cache]) {
@@ -158,6 +161,9 @@ fn conv_rows(b: &mut Wgpu, op: &CausalConv, span: &Span) {
 pub(crate) fn delta_rule(b: &mut Wgpu, op: DeltaRule, spans: &[Span]) {
     assert!(op.out.buf != op.v.buf, "an op writes a buffer that it also reads");
     b.written(op.out.buf);
+    if !b.take_rooms(spans, &[op.cache]) {
+        return;
+    }
     for span in spans {
         let rows = span.rows.clone();
         for first in rows.clone().step_by(DELTA_ROWS) {
@@ -248,6 +254,9 @@ fn rows_consts(k_dim: usize) -> [u32; 5] {
 /// The whole mixer: spans of a few rows together in one kernel, or in two, others part by
 /// part.
 pub(crate) fn delta_net(b: &mut Wgpu, op: DeltaNet, spans: &[Span]) {
+    if !b.take_rooms(spans, &[op.conv.cache, op.delta.cache]) {
+        return;
+    }
     let filled = spans.iter().filter(|it| !it.rows.is_empty()).cloned();
     let (few, many): (Vec<Span>, Vec<Span>) = filled.partition(|it| it.rows.len() <= FEW_ROWS);
     if few.is_empty() || !fits_step(&op) {

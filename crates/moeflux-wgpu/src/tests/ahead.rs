@@ -160,7 +160,15 @@ fn sequences_that_come_and_go_undo_a_step_that_waits() {
         assert!(model.logits(&mut b, Some((i + 1, true))) == *want, "token {i}");
         // The first one moves all states to another slab, later ones have its room.
         other = match other {
-            None => Some(b.new_sequence(&model.specs)),
+            None => {
+                let it = b.new_sequence(&model.specs);
+                let states = model.specs.iter().zip(0..).filter(|(spec, _)| spec.is_recurrent());
+                for (spec, cache) in states {
+                    let zeros = vec![0; spec.fixed_bytes()];
+                    b.load_cache(it, Cache(cache), 0..0, &zeros).unwrap();
+                }
+                Some(it)
+            }
             Some(it) if i % 3 == 1 => {
                 b.clear_sequence(it);
                 Some(it)

@@ -98,7 +98,7 @@ impl Bench {
         let (sequence, position) = self.sequences[nth];
         let saved = self.b.save_cache(sequence, Cache(0), 0..position).expect("the device works");
         self.b.clear_sequence(sequence);
-        self.b.load_cache(sequence, Cache(0), 0..position, &saved);
+        self.b.load_cache(sequence, Cache(0), 0..position, &saved).unwrap();
     }
 
     /// The bits of so many rows of some sequences, and how many kernels they took.

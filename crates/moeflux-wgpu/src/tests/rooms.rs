@@ -14,6 +14,14 @@ use crate::{Context, Wgpu};
 /// Rows of a step at most.
 const ROWS: usize = 64;
 
+/// A network's.
+const CACHES: [Cache; 2] = [Cache(0), Cache(1)];
+
+/// The first row of a sequence.
+fn span(sequence: Sequence) -> Span {
+    Span { sequence, rows: 0..1, position: 0 }
+}
+
 /// A sequence, its text, and how far it is.
 struct Reader {
     sequence: Sequence,
@@ -84,9 +92,9 @@ fn sequences_that_share_steps_have_the_bits_that_each_has_alone() {
                 }
                 if nth == 4 {
                     // From the first slab to the last one.
-                    for cache in [Cache(0), Cache(1)] {
+                    for cache in CACHES {
                         let saved = b.save_cache(readers[2].sequence, cache, 0..0).unwrap();
-                        b.load_cache(readers[10].sequence, cache, 0..0, &saved);
+                        b.load_cache(readers[10].sequence, cache, 0..0, &saved).unwrap();
                     }
                     (readers[10].text, readers[10].position) = (2, readers[2].position);
                 }
@@ -150,10 +158,12 @@ fn slabs_go_when_no_sequence_has_a_state_there() {
     let Some(context) = context() else { return };
     let mut b = Wgpu::new(context, None);
     let net = Net::new(&mut b, ROWS, (128, 128), true);
-    let readers: Vec<Reader> = (0..3).map(|it| Reader::new(&mut b, &net, it)).collect();
+    let mut readers: Vec<Reader> = (0..4).map(|it| Reader::new(&mut b, &net, it)).collect();
+    assert_eq!(b.pools.rooms.n_slabs(), 0);
+    step(&mut b, &net, &mut readers[..3].iter_mut().map(|it| (it, 1)).collect::<Vec<_>>());
     // One for histories, and one a state.
     assert_eq!(b.pools.rooms.n_slabs(), 1 + 3);
-    for (it, left) in readers.iter().zip([4, 4, 0]) {
+    for (it, left) in readers.iter().zip([4, 4, 0, 0]) {
         b.drop_sequence(it.sequence);
         assert_eq!(b.pools.rooms.n_slabs(), left);
     }
@@ -178,6 +188,9 @@ fn states_survive_while_another_sequence_comes_where_memory_ran_out_for_somethin
     context.refused.store(u64::MAX, Ordering::Relaxed);
     // One takes a room that was used, the other one more.
     let mut others = [1, 1].map(|it| Reader::new(&mut b, &net, it));
+    for it in &others {
+        assert!(b.take_rooms(&[span(it.sequence)], &CACHES));
+    }
     check_is_out(b.encoder.check());
     for it in &mut others {
         assert!(step(&mut b, &net, &mut [(it, 1)]).concat() == want[..net.out.len]);
@@ -187,24 +200,62 @@ fn states_survive_while_another_sequence_comes_where_memory_ran_out_for_somethin
 }
 
 #[test]
-fn who_has_no_memory_for_states_never_works_and_harms_nobody() {
+fn who_has_no_memory_for_states_says_so_alone_and_goes_on_when_there_is_some() {
     if context().is_none() {
         return;
     }
     let context = Context::open_anew(&enumerate()[0]).unwrap();
-    let [mut poor, mut rich] = [(); 2].map(|()| Wgpu::new(Arc::clone(&context), None));
-    let [poor_net, rich_net] = [&mut poor, &mut rich].map(|it| Net::new(it, ROWS, (64, 32), true));
-    let sequence = poor.new_sequence(&poor_net.specs);
+    let want = alone(&context, (64, 32), 1, 4);
+    let mut b = Wgpu::new(Arc::clone(&context), None);
+    let net = Net::new(&mut b, ROWS, (64, 32), true);
+    let mut rich = Reader::new(&mut b, &net, 1);
+    let mut got = step(&mut b, &net, &mut [(&mut rich, 1)]).concat();
+    let saved = CACHES.map(|it| b.save_cache(rich.sequence, it, 0..0).unwrap());
     context.refused.store(0, Ordering::Relaxed);
-    let more = poor.new_sequence(&poor_net.specs);
-    context.refused.store(u64::MAX, Ordering::Relaxed);
-    for sequence in [sequence, more] {
-        poor.clear_sequence(sequence);
-        poor.delta_net(poor_net.op, &[Span { sequence, rows: 0..1, position: 0 }]);
-        check_is_out(poor.save_cache(sequence, Cache(1), 0..0));
-        poor.drop_sequence(sequence);
+    let [mut poor, mut loaded] = [1, 1].map(|it| Reader::new(&mut b, &net, it));
+    for _ in 0..2 {
+        net.write(&mut b, &[(1, 0)]);
+        b.delta_net(net.op, &[span(poor.sequence)]);
+        check_is_out(b.read(net.out.buf, 1));
+        for (cache, bytes) in CACHES.into_iter().zip(&saved) {
+            check_is_out(b.load_cache(loaded.sequence, cache, 0..0, bytes));
+            let none = b.save_cache(loaded.sequence, cache, 0..0).unwrap();
+            assert!(none.len() == bytes.len() && none.iter().all(|it| *it == 0));
+        }
+        got.extend(step(&mut b, &net, &mut [(&mut rich, 1)]).concat());
     }
-    let mut reader = Reader::new(&mut rich, &rich_net, 1);
-    let got = step(&mut rich, &rich_net, &mut [(&mut reader, 1)]).concat();
-    assert!(got == alone(&context, (64, 32), 1, 1));
+    context.refused.store(u64::MAX, Ordering::Relaxed);
+    for (cache, bytes) in CACHES.into_iter().zip(&saved) {
+        b.load_cache(loaded.sequence, cache, 0..0, bytes).unwrap();
+    }
+    loaded.position = 1;
+    let behind = step(&mut b, &net, &mut [(&mut loaded, 3)]).concat();
+    assert!(behind == want[net.out.len..]);
+    b.clear_sequence(poor.sequence);
+    assert!(step(&mut b, &net, &mut [(&mut poor, 4)]).concat() == want);
+    got.extend(step(&mut b, &net, &mut [(&mut rich, 1)]).concat());
+    assert!(got == want);
+}
+
+#[test]
+fn a_slab_that_has_no_memory_to_grow_leaves_that_for_another() {
+    if context().is_none() {
+        return;
+    }
+    let context = Context::open_anew(&enumerate()[0]).unwrap();
+    let want = alone(&context, (64, 32), 1, 2);
+    let mut b = Wgpu::new(Arc::clone(&context), None);
+    let net = Net::new(&mut b, ROWS, (64, 32), true);
+    let mut readers = [1, 1].map(|it| Reader::new(&mut b, &net, it));
+    let [first, second] = &mut readers;
+    step(&mut b, &net, &mut [(&mut *first, 1)]);
+    assert_eq!(b.pools.rooms.n_slabs(), 2);
+    // Two of the smaller rooms fit, and one of the larger.
+    let most = net.specs.map(|it| 2 * it.fixed_bytes() as u64).into_iter().max().unwrap();
+    context.refused.store(most, Ordering::Relaxed);
+    let early = step(&mut b, &net, &mut [(&mut *second, 1)]).concat();
+    assert!(early == want[..net.out.len]);
+    assert_eq!(b.pools.rooms.n_slabs(), 3);
+    let both = step(&mut b, &net, &mut [(&mut *first, 1), (&mut *second, 1)]);
+    assert!(both.iter().all(|it| *it == want[net.out.len..]));
 }

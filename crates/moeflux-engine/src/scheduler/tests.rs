@@ -1,0 +1,102 @@
+//! Memory that runs out while several answers are made.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{self, Receiver};
+
+use moeflux_core::TokenId;
+
+use super::{Event, Job, Scheduler, SchedulerOptions};
+use crate::engine::{Engine, EngineOptions};
+use crate::sampler::SamplerOptions;
+use crate::text::Turn;
+use crate::{Answer, Bias};
+
+struct Bench {
+    engine: Engine,
+    scheduler: Scheduler,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo");
+        let engine = Engine::open(&demo, &EngineOptions::default()).unwrap();
+        let tokenizer = Arc::new(engine.tokenizer().unwrap());
+        let options = SchedulerOptions { n_sessions: 3, max_waiting: 10 };
+        let scheduler = Scheduler::start(engine.clone(), tokenizer, options).unwrap();
+        Bench { engine, scheduler }
+    }
+
+    /// Lets so many steps find no memory.
+    fn refuse(&self, n_steps: usize) {
+        self.engine.core().n_refused = n_steps;
+    }
+
+    /// Answers prompts that begin with these tokens, all from one step on.
+    fn ask(&self, firsts: &[u32]) -> Vec<Result<Answer, String>> {
+        let (jobs, events): (Vec<Job>, Vec<_>) = firsts.iter().map(|it| job(*it)).unzip();
+        self.scheduler.submit_all(jobs).unwrap();
+        events.into_iter().map(|it| outcome(&it)).collect()
+    }
+}
+
+fn job(first: u32) -> (Job, Receiver<Event>) {
+    let (sender, events) = mpsc::channel();
+    let tokens: Vec<TokenId> = (first..first + 9).map(TokenId).collect();
+    let job = Job {
+        prompt: Turn { marks: vec![8], ..Turn::raw(tokens) },
+        max_tokens: Some(5),
+        stop: Vec::new(),
+        sampler: SamplerOptions::default(),
+        bias: Bias::default(),
+        constraint: None,
+        shown: Arc::from([]),
+        top_logprobs: None,
+        cancelled: Arc::new(AtomicBool::new(false)),
+        listener: Box::new(move |event| drop(sender.send(event))),
+    };
+    (job, events)
+}
+
+fn outcome(events: &Receiver<Event>) -> Result<Answer, String> {
+    let ended = events.iter().find_map(|it| match it {
+        Event::Done(answer) => Some(Ok(answer)),
+        Event::Failed(err) => Some(Err(err.to_string())),
+        Event::Prompt { .. } | Event::Text(_) => None,
+    });
+    ended.expect("a job ends")
+}
+
+fn reused(answers: &[Result<Answer, String>]) -> Vec<usize> {
+    answers.iter().map(|it| it.as_ref().unwrap().n_reused).collect()
+}
+
+#[test]
+fn who_finds_no_memory_takes_that_of_sessions_that_nobody_uses() {
+    let bench = Bench::new();
+    assert_eq!(reused(&bench.ask(&[10])), [0]);
+    assert_eq!(reused(&bench.ask(&[20])), [0]);
+    assert_eq!(reused(&bench.ask(&[10])), [8]);
+    // One step fails, and the session that was unused for longest is emptied.
+    bench.refuse(1);
+    assert_eq!(reused(&bench.ask(&[30])), [0]);
+    assert_eq!(reused(&bench.ask(&[10])), [8]);
+    assert_eq!(reused(&bench.ask(&[20])), [0]);
+    // All are emptied, and the job fails alone.
+    bench.refuse(3);
+    let failed = bench.ask(&[40]).remove(0).unwrap_err();
+    assert!(failed.contains("out of memory") && failed.contains("--sessions"), "{failed}");
+    assert_eq!(reused(&bench.ask(&[10, 20, 40])), [0, 0, 0]);
+}
+
+#[test]
+fn what_one_answer_lacks_ends_no_other() {
+    let bench = Bench::new();
+    // The step of all three, and then that of the first by itself.
+    bench.refuse(2);
+    let answers = bench.ask(&[10, 20, 30]);
+    assert!(answers[0].is_err(), "{answers:?}");
+    assert!(answers[1..].iter().all(|it| it.as_ref().unwrap().n_generated == 5), "{answers:?}");
+    assert_eq!(bench.scheduler.load().n_ended, 3);
+}
