@@ -37,7 +37,7 @@ pub(crate) struct Core {
     pub(super) last: Vec<Span>,
     /// What the step continues that was offered to be recorded ahead.
     pub(super) next: Vec<Span>,
-    /// Steps that pretend to find no memory.
+    /// Steps, and copies of caches, that pretend to find no memory.
     #[cfg(test)]
     pub(crate) n_refused: usize,
 }
@@ -75,10 +75,7 @@ impl Core {
         tokens: &[TokenId],
     ) -> Result<(), EngineError> {
         #[cfg(test)]
-        if let Some(n_left) = self.n_refused.checked_sub(1) {
-            self.n_refused = n_left;
-            return Err(DeviceError::OutOfMemory { bytes: 1 }.into());
-        }
+        self.refuse()?;
         self.leave_the_cache()?;
         let start = Instant::now();
         self.last.clear();
@@ -104,6 +101,14 @@ impl Core {
             }
             None => outcome,
         }
+    }
+
+    /// Fails as often as it is to.
+    #[cfg(test)]
+    pub(crate) fn refuse(&mut self) -> Result<(), EngineError> {
+        let Some(n_left) = self.n_refused.checked_sub(1) else { return Ok(()) };
+        self.n_refused = n_left;
+        Err(DeviceError::OutOfMemory { bytes: 1 }.into())
     }
 
     fn forward(&mut self, spans: &[Span], tokens: &[TokenId]) -> Result<(), EngineError> {

@@ -165,7 +165,12 @@ impl Runner {
 
     fn prepare(&mut self, i: usize, tokens: &[TokenId]) -> Result<usize, EngineError> {
         self.pool.slots[i].session.check_prompt(tokens)?;
-        self.pool.prepare(i, tokens)
+        loop {
+            match self.pool.prepare(i, tokens) {
+                Err(err) if is_short(&err) && self.free_one() => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Runs one step with a row of every answer and rows of every prompt.
@@ -205,8 +210,7 @@ impl Runner {
                 let apart = shares.iter().map(std::slice::from_ref);
                 return apart.flat_map(|it| self.outcomes(it)).collect();
             }
-            let is_short = matches!(err, EngineError::Device(DeviceError::OutOfMemory { .. }));
-            if !is_short || !self.free_one() {
+            if !is_short(&err) || !self.free_one() {
                 return vec![Err(err)];
             }
         }
@@ -330,6 +334,11 @@ impl Runner {
         }
         true
     }
+}
+
+/// Whether memory was missing that others may give back.
+fn is_short(err: &EngineError) -> bool {
+    matches!(err, EngineError::Device(DeviceError::OutOfMemory { .. }))
 }
 
 /// Counts a job as ended, then tells its listener how: who has heard the end

@@ -42,10 +42,13 @@ impl Bench {
 }
 
 fn job(first: u32) -> (Job, Receiver<Event>) {
+    of((first..first + 9).map(TokenId).collect(), vec![8])
+}
+
+fn of(tokens: Vec<TokenId>, marks: Vec<usize>) -> (Job, Receiver<Event>) {
     let (sender, events) = mpsc::channel();
-    let tokens: Vec<TokenId> = (first..first + 9).map(TokenId).collect();
     let job = Job {
-        prompt: Turn { marks: vec![8], ..Turn::raw(tokens) },
+        prompt: Turn { marks, ..Turn::raw(tokens) },
         max_tokens: Some(5),
         stop: Vec::new(),
         sampler: SamplerOptions::default(),
@@ -88,6 +91,21 @@ fn who_finds_no_memory_takes_that_of_sessions_that_nobody_uses() {
     let failed = bench.ask(&[40]).remove(0).unwrap_err();
     assert!(failed.contains("out of memory") && failed.contains("--sessions"), "{failed}");
     assert_eq!(reused(&bench.ask(&[10, 20, 40])), [0, 0, 0]);
+}
+
+#[test]
+fn who_finds_no_memory_for_a_copy_takes_that_of_sessions_that_nobody_uses() {
+    let bench = Bench::new();
+    let longer = |first| (first..first + 12).chain([99]).map(TokenId).collect();
+    assert_eq!(reused(&bench.ask(&[20])), [0]);
+    let (job, events) = of(longer(10), vec![8, 12]);
+    bench.scheduler.submit(job).unwrap();
+    assert_eq!(outcome(&events).unwrap().n_reused, 0);
+    // Another session would copy what is common; without memory the one unused for
+    // longest gives up what it has, and the copy succeeds.
+    bench.refuse(1);
+    assert_eq!(reused(&bench.ask(&[10])), [8]);
+    assert_eq!(reused(&bench.ask(&[20])), [0]);
 }
 
 #[test]
