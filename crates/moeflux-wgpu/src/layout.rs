@@ -86,14 +86,14 @@ impl Halves {
             Halves::new(128, 128, [4, 4], 2),
             Halves::new(64, 64, [2, 2], 2),
             Halves::new(32, 64, [2, 2], 2),
-            Halves::new(16, 128, [1, 4], 2),
+            Halves::new(16, 64, [1, 2], 2),
         ];
         const TWO: [Halves; 5] = [
             Halves::new(128, 256, [4, 4], 1),
             Halves::new(128, 128, [2, 4], 1),
             Halves::new(64, 64, [2, 2], 1),
             Halves::new(32, 64, [2, 2], 1),
-            Halves::new(16, 128, [1, 4], 1),
+            Halves::new(16, 64, [1, 2], 1),
         ];
         if parts == 1 { &ONE } else { &TWO }
     }

@@ -38,8 +38,10 @@ struct Params {
 @group(0) @binding(0) var<uniform> p: Params;
 #if W_WORDS/4
 alias Words = vec4<u32>;
+alias Left = vec4<f32>;
 #else
 alias Words = vec2<u32>;
+alias Left = vec2<f32>;
 #end
 @group(0) @binding(2) var<storage, read> wide: array<Words>;
 @group(0) @binding(3) var<storage, read> lists: array<u32>;
@@ -71,7 +73,7 @@ fn halves(v: u32) -> vec2<f16> {
 }
 
 // Eight integers less eight, times a scale, in the order of `halves.wgsl`.
-fn store_eight(v: u32, scale: f32, square: u32, at: u32) {
+fn eight_of(v: u32, scale: f32) -> Eight {
     // As bits of halves 1024 + n, and 1024 + 16 n.
     let s = vec2<f16>(f16(scale));
     let u = v >> 8u;
@@ -79,42 +81,58 @@ fn store_eight(v: u32, scale: f32, square: u32, at: u32) {
     let b = fma(halves((v & 0x00f000f0u) | 0x64006400u), vec2<f16>(0.0625h), vec2<f16>(-72.0h));
     let c = halves((u & 0x000f000fu) | 0x64006400u) - vec2<f16>(1032.0h);
     let d = fma(halves((u & 0x00f000f0u) | 0x64006400u), vec2<f16>(0.0625h), vec2<f16>(-72.0h));
-    w_tile[square][at][0] = vec4<f16>(a * s, b * s);
-    w_tile[square][at][1] = vec4<f16>(c * s, d * s);
+    return Eight(vec4<f16>(a * s, b * s), vec4<f16>(c * s, d * s));
 }
 
-// Upper or lower bits of what is left of four groups' biases.
-fn biases(job: Job, row: u32, group: u32, is_low: bool) -> vec4<f16> {
-    var left: vec4<f32>;
-    for (var e = 0u; e < 4u; e++) {
-        let blk = (group + e) << p.m.group_shift;
-        if (blk < p.m.n_blocks) {
-            let pair = affine_pair(p.m, job.scales, job.phase, row, blk);
-            left[e] = 128.0 * fma(8.0, pair.x, pair.y);
-        }
-    }
-    // Cut off, as in `halves.wgsl`.
-    let upper = bitcast<vec4<f32>>(bitcast<vec4<u32>>(left) & vec4<u32>(0xffffe000u));
-    if (is_low) { return vec4<f16>(left - upper); }
-    return vec4<f16>(upper);
+fn scale_at(job: Job, row: u32, blk: u32) -> f32 {
+    return 128.0 * affine_pair(p.m, job.scales, job.phase, row, blk).x;
 }
 
-// The words from `first` on of block `blk` of a row, as halves.
-fn store_w(job: Job, row: u32, v: Words, scale: f32, blk: u32, first: u32, square: u32, at: u32) {
-    if (blk < p.m.n_blocks) {
-#each t W_WORDS
-        store_eight(v[$t], scale, square, at + $tu);
-#end
+// What is left of the biases of the `W_WORDS` groups from `group` on, of which
+// there are none behind the last: one load where their words are aligned.
+fn left_of_groups(job: Job, row: u32, group: u32) -> Left {
+    let n_groups = p.m.n_blocks >> p.m.group_shift;
+    var scales: Left;
+    var biases: Left;
+    let at = job.scales + row * n_groups + group;
+    if (FLOATS == 0u && at % W_WORDS == 0u) {
+        let both = wide[at / W_WORDS];
+        scales = bitcast<Left>(both << Words(16u));
+        biases = bitcast<Left>(both & Words(0xffff0000u));
     } else {
-#each t W_WORDS
-        {
-            let e = first + $tu;
-            let group = 16u * (blk - p.m.n_blocks) + 8u * (e & 1u);
-            w_tile[square][at + $tu][0] = biases(job, row, group, e >= 2u);
-            w_tile[square][at + $tu][1] = biases(job, row, group + 4u, e >= 2u);
-        }
+#each k W_WORDS
+        let blk_$k = min((group + $ku) << p.m.group_shift, p.m.n_blocks - 1u);
+        let pair_$k = affine_pair(p.m, job.scales, job.phase, row, blk_$k);
+        scales[$k] = pair_$k.x;
+        biases[$k] = pair_$k.y;
 #end
     }
+    var left = 128.0 * fma(Left(8.0), scales, biases);
+#each k W_WORDS
+    left[$k] = select(left[$k], 0.0, group + $ku >= n_groups);
+#end
+    return left;
+}
+
+// The `e`-th eight of a block behind the others: upper or lower bits of what is
+// left of eight groups' biases.
+fn biases(job: Job, row: u32, behind: u32, e: u32) -> Eight {
+    let group = 16u * behind + 8u * (e & 1u);
+#each k 8/W_WORDS
+    let left_$k = left_of_groups(job, row, group + $ku * W_WORDS);
+#end
+#if W_WORDS/4
+    let a = left_0;
+    let b = left_1;
+#else
+    let a = vec4<f32>(left_0, left_1);
+    let b = vec4<f32>(left_2, left_3);
+#end
+    // Cut off, as in `halves.wgsl`.
+    let high_a = bitcast<vec4<f32>>(bitcast<vec4<u32>>(a) & vec4<u32>(0xffffe000u));
+    let high_b = bitcast<vec4<f32>>(bitcast<vec4<u32>>(b) & vec4<u32>(0xffffe000u));
+    if (e >= 2u) { return Eight(vec4<f16>(a - high_a), vec4<f16>(b - high_b)); }
+    return Eight(vec4<f16>(high_a), vec4<f16>(high_b));
 }
 
 fn store_x(v: vec4<u32>, square: u32, at: u32) {
@@ -167,33 +185,65 @@ fn main(
 #each i X_LOADS
     var x_$i = x[x_from_$i];
 #end
+    // Words of two steps: those of the first are unpacked already.
+    let last = p.m.n_blocks - 1u;
+    let first_block = min(w_block, last);
+    let next_block = min(STEP + w_block, last);
 #each i W_LOADS
-    var w_$i = wide[w_from_$i + w_block * (4u / W_WORDS)];
-    var scale_$i = 128.0 * affine_pair(p.m, job.scales, job.phase, w_row_$i, w_block).x;
+    let first_$i = wide[w_from_$i + first_block * (4u / W_WORDS)];
+    let first_scale_$i = scale_at(job, w_row_$i, first_block);
+#each t W_WORDS
+    var eight_$i_$t = eight_of(first_$i[$t], first_scale_$i);
 #end
+    var w_$i = wide[w_from_$i + next_block * (4u / W_WORDS)];
+    var scale_$i = scale_at(job, w_row_$i, next_block);
+#end
+    let group_mask = (1u << p.m.group_shift) - 1u;
     // Jobs without rows take no step; everybody comes along all the same.
     let n_steps = select((n_all + STEP - 1u) / STEP, 0u, w_first >= job.n_rows);
     for (var step = 0u; step < n_steps; step++) {
+        let blk = step * STEP + w_block;
+        if (blk >= p.m.n_blocks) {
+#each i W_LOADS
+#each t W_WORDS
+            eight_$i_$t = biases(job, w_row_$i, blk - p.m.n_blocks, w_word + $tu);
+#end
+#end
+        }
         workgroupBarrier();
 #each i W_LOADS
-        store_w(
-            job, w_row_$i, w_$i, scale_$i, step * STEP + w_block, w_word,
-            w_in_tile_$i >> 4u, w_to_$i,
-        );
+#each t W_WORDS
+        w_tile[w_in_tile_$i >> 4u][w_to_$i + $tu] = eight_$i_$t;
+#end
 #end
 #each i X_LOADS
         store_x(x_$i, x_row_$i >> 4u, x_to_$i);
 #end
         workgroupBarrier();
-        // On their way while this step is computed.
+        // While this step is multiplied the next one's words are unpacked, and
+        // those of the one after it are on their way: compilers put all of it
+        // between multiplications where nothing branches.
         let ahead = min(step + 1u, n_steps - 1u);
 #each i X_LOADS
         x_$i = x[x_from_$i + ahead * X_PIECES];
 #end
-        let w_ahead = min(ahead * STEP + w_block, p.m.n_blocks - 1u);
+        let later = min((step + 2u) * STEP + w_block, last);
 #each i W_LOADS
-        w_$i = wide[w_from_$i + w_ahead * (4u / W_WORDS)];
-        scale_$i = 128.0 * affine_pair(p.m, job.scales, job.phase, w_row_$i, w_ahead).x;
+#each t W_WORDS
+        eight_$i_$t = eight_of(w_$i[$t], scale_$i);
+#end
+        w_$i = wide[w_from_$i + later * (4u / W_WORDS)];
+#if STEP/2
+        scale_$i = scale_at(job, w_row_$i, later);
+#end
+#end
+#if STEP/2
+#else
+        if ((later & group_mask) == 0u) {
+#each i W_LOADS
+            scale_$i = scale_at(job, w_row_$i, later);
+#end
+        }
 #end
 #if EMULATED
         for (var k = 0u; k < 2u * STEP; k++) {

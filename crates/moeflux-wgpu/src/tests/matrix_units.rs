@@ -169,7 +169,7 @@ fn tiles_are_as_large_as_fills_a_device() {
     assert_eq!(tiles(2, 512, 64, 2048), (64, 64));
     assert_eq!(tiles(2, 512, 65, 2048), (128, 256));
     assert_eq!(tiles(2, 512, 20, 512), (32, 64));
-    assert_eq!(tiles(2, 512, 6, 512), (16, 128));
+    assert_eq!(tiles(2, 512, 6, 512), (16, 64));
     // Never tiles of fewer rows than there are, but 64.
     assert_eq!(tiles(2, 1, 128, 512), (64, 64));
     assert_eq!(tiles(2, 1, 20, 512), (32, 64));
