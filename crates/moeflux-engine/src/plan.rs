@@ -12,17 +12,17 @@ use crate::error::EngineError;
 use crate::load::{LoadError, Survey};
 use crate::models::{Build, Family, ModelShape, Variant};
 
-/// Rows of a prefill chunk where nobody says otherwise and all experts stay in
-/// memory.
+/// Rows of a prefill chunk where nobody says otherwise and a processor has all
+/// experts in memory.
 const DEFAULT_CHUNK: usize = 512;
 
 /// Most rows where experts are read from the drive, or fetched to a device: once a
-/// chunk.
-const STREAMED_CHUNK: usize = 2048;
+/// chunk. Also where a device has all of them in memory of its own: with more rows an
+/// expert it computes more at a time.
+const WIDE_CHUNK: usize = 2048;
 
-/// Part of the free memory that the activations of such a chunk may take from
-/// the cache.
-const STREAMED_SHARE: u64 = 5;
+/// Part of the free memory that the activations of such a chunk may take.
+const WIDE_SHARE: u64 = 5;
 
 /// Positions planned for where nobody says otherwise.
 const DEFAULT_CTX: usize = 32_768;
@@ -234,12 +234,17 @@ pub(crate) fn plan(
     plan.cache_bytes = cache(&plan);
     let has_too_little = device.has_too_little || plan.cache_bytes < plan.expert_bytes;
     let is_streamed = !device.keeps_all && has_too_little;
-    if options.chunk.is_none() && is_streamed {
+    let wide_in = if is_streamed {
         // A cache that has all experts goes on having them.
         let has_all = plan.cache_bytes >= plan.expert_bytes;
         let asked_cache =
             if has_all { plan.cache_bytes } else { options.expert_cache.unwrap_or(0) };
-        let widest = streamed_chunk(&plan, asked_cache, |rows| scratch(declared, bank, rows));
+        Some(free_beside(&plan, asked_cache))
+    } else {
+        limits.memory_bytes.filter(|_| !limits.shares_memory).map(|it| free_in(&plan, it))
+    };
+    if let (None, Some(free)) = (options.chunk, wide_in) {
+        let widest = wide_chunk(&plan, free, |rows| scratch(declared, bank, rows));
         plan.chunk = widest.min(max_chunk);
         plan.scratch_bytes = scratch(declared, bank, plan.chunk);
         plan.cache_bytes = cache(&plan);
@@ -341,15 +346,27 @@ fn default_cache(plan: &Plan, top_k: usize) -> u64 {
     free.min(n_records * slot).max(slot * top_k as u64)
 }
 
-/// As many rows as a share of the free memory, without the cache that was asked
-/// for, holds the activations of: an expert is read once a chunk. Never fewer
+/// What is left of the memory beside everything but activations and a cache of so many
+/// bytes; a tenth stays free.
+fn free_beside(plan: &Plan, cache: u64) -> u64 {
+    let taken = (plan.fixed_bytes() - plan.scratch_bytes).saturating_add(cache);
+    (plan.memory.available / 10 * 9).saturating_sub(taken)
+}
+
+/// The same of so much memory of a device that has all weights, an eighth of the
+/// experts for padding included, and the sessions.
+fn free_in(plan: &Plan, memory: u64) -> u64 {
+    let sessions = plan.session_bytes().saturating_mul(plan.n_sessions as u64);
+    let experts = plan.expert_bytes.saturating_add(plan.expert_bytes / 8);
+    let taken = plan.resident_bytes.saturating_add(experts).saturating_add(sessions);
+    (memory / 10 * 9).saturating_sub(taken)
+}
+
+/// As many rows as a share of so much memory holds the activations of, and never fewer
 /// than planned so far.
-fn streamed_chunk(plan: &Plan, asked_cache: u64, scratch: impl Fn(usize) -> u64) -> usize {
-    let taken = (plan.fixed_bytes() - plan.scratch_bytes).saturating_add(asked_cache);
-    let free = (plan.memory.available / 10 * 9).saturating_sub(taken);
-    let most = STREAMED_CHUNK.min(plan.ctx);
-    let wider =
-        (plan.chunk..=most).step_by(128).take_while(|it| scratch(*it) <= free / STREAMED_SHARE);
+fn wide_chunk(plan: &Plan, free: u64, scratch: impl Fn(usize) -> u64) -> usize {
+    let most = WIDE_CHUNK.min(plan.ctx);
+    let wider = (plan.chunk..=most).step_by(128).take_while(|it| scratch(*it) <= free / WIDE_SHARE);
     wider.last().unwrap_or(plan.chunk)
 }
 
@@ -442,129 +459,4 @@ fn tokenizer_bytes(checkpoint: &Checkpoint) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use moeflux_core::ExpertBank;
-    use moeflux_store::{IoChoice, IoMode, MemoryLimit};
-
-    use super::{Plan, copies, for_device, is_too_little, may_copy_all, may_hold_all};
-    use crate::device::DeviceLimits;
-    use crate::engine::EngineOptions;
-
-    #[test]
-    fn experts_are_copied_where_somebody_says_so_or_all_of_them_or_they_cannot_be_read() {
-        let (large, small) = ((1000, 100), (150, 100));
-        for (of, asked, reads, want) in [
-            (large, None, true, 0),
-            (large, None, false, 200),
-            (large, Some(70), true, 70),
-            (large, Some(0), false, 0),
-            (large, Some(5000), true, 1000),
-            (small, None, true, 150),
-            (small, None, false, 150),
-        ] {
-            assert_eq!(copies(of, asked, reads), want, "{of:?}, {asked:?}, {reads}");
-        }
-    }
-
-    const MIB: u64 = 1 << 20;
-
-    /// Of 1,000 MiB of experts beside 100 that stay.
-    fn large(available: u64) -> Plan {
-        Plan {
-            resident_bytes: 100 * MIB,
-            kv_bytes_per_position: 0,
-            state_bytes: 0,
-            checkpoint_bytes: 0,
-            ctx: 1,
-            n_sessions: 1,
-            chunk: 1,
-            scratch_bytes: 0,
-            program_bytes: 0,
-            expert_bytes: 1000 * MIB,
-            record_bytes: MIB,
-            working_set_bytes: 0,
-            bytes_per_token: 0,
-            cache_bytes: 0,
-            device_expert_bytes: None,
-            io_mode: IoMode::Mmap,
-            memory: MemoryLimit { total: available, available, cgroup: None },
-        }
-    }
-
-    #[test]
-    fn a_device_has_too_little_room_by_its_memory_or_by_what_it_may_take() {
-        for (memory, asked, want) in [
-            (1400, None, false),
-            (1300, None, true),
-            (8000, None, false),
-            (8000, Some(999), true),
-            (8000, Some(1000), false),
-            (1300, Some(1000), true),
-            (0, Some(0), true),
-        ] {
-            let got = is_too_little(&large(0), memory * MIB, asked.map(|it: u64| it * MIB));
-            assert_eq!(got, want, "{memory} MiB, {asked:?}");
-        }
-    }
-
-    #[test]
-    fn all_experts_fit_where_enough_is_free() {
-        for (available, want) in [(4000, true), (1400, true), (1200, false), (0, false)] {
-            assert_eq!(may_hold_all(&large(available * MIB), 8), want, "{available} MiB free");
-        }
-    }
-
-    #[test]
-    fn a_device_that_shares_the_memory_has_copies_of_all_where_both_have_room() {
-        // 1,125 MiB of copies beside 100, and 256 experts on their way.
-        for (memory, available, want) in [
-            (Some(1400), 2000, true),
-            (Some(1300), 2000, false),
-            (None, 2000, true),
-            (Some(8000), 1700, true),
-            (Some(8000), 1600, false),
-            (None, 0, false),
-        ] {
-            let limits = DeviceLimits {
-                max_buffer_bytes: u64::MAX,
-                max_chosen: usize::MAX,
-                shares_memory: true,
-                reads_cache: |_| true,
-                memory_bytes: memory.map(|it| it * MIB),
-                fetches: false,
-            };
-            let got = may_copy_all(&large(available * MIB), &limits);
-            assert_eq!(got, want, "{memory:?} MiB, {available} free");
-        }
-    }
-
-    #[test]
-    fn a_device_that_shares_the_memory_has_all_or_reads_the_cache_unless_somebody_says_how() {
-        let (all, few) = (1000 * MIB, 100 * MIB);
-        let auto = EngineOptions::default();
-        let asked = EngineOptions { device_cache: Some(70 * MIB), ..auto.clone() };
-        let mapped = EngineOptions { expert_io: IoChoice::Mmap, ..auto.clone() };
-        for (options, available, reads, want) in [
-            (&auto, 2000, true, (true, all, IoMode::Direct)),
-            (&auto, 2000, false, (true, all, IoMode::Direct)),
-            (&auto, 1600, true, (false, 0, IoMode::Direct)),
-            (&auto, 1600, false, (false, few, IoMode::Mmap)),
-            (&asked, 2000, true, (false, 70 * MIB, IoMode::Direct)),
-            (&mapped, 2000, true, (false, few, IoMode::Mmap)),
-        ] {
-            let limits = DeviceLimits {
-                max_buffer_bytes: u64::MAX,
-                max_chosen: usize::MAX,
-                shares_memory: true,
-                reads_cache: if reads { |_| true } else { |_| false },
-                memory_bytes: None,
-                fetches: false,
-            };
-            let mut plan = Plan { working_set_bytes: few / 2, ..large(available * MIB) };
-            let bank = ExpertBank { files: Vec::new(), layers: Vec::new() };
-            let device = for_device(&mut plan, &limits, &bank, options, 8);
-            let got = (device.keeps_all, plan.device_expert_bytes.unwrap(), plan.io_mode);
-            assert_eq!(got, want, "{available} free, {reads}");
-        }
-    }
-}
+mod tests;
