@@ -75,7 +75,7 @@ pub(crate) struct ModelArgs {
     /// Positions of a conversation [default: planned from memory]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     ctx: Option<usize>,
-    /// Rows of a prefill chunk [default: 512, more where experts stream]
+    /// Rows of a prefill chunk [default: 512, more where experts stream or a GPU has all of them]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     chunk: Option<usize>,
     /// How keys and values are kept

@@ -6,6 +6,7 @@
 //! multiplications and divisions only, `exp` and `ln` included, and sums run in a fixed order: the
 //! same seed gives the same tokens on every machine.
 
+mod bins;
 mod math;
 mod ranks;
 mod weights;
@@ -13,14 +14,14 @@ mod weights;
 use moeflux_backend::Leader;
 use moeflux_core::TokenId;
 
+use bins::Bins;
 use math::ln;
 use ranks::Ranks;
 pub(crate) use ranks::likeliest;
 use weights::Weights;
 
-/// Leaders among whom a nucleus is looked for first, and how many times as many each
-/// time that it is larger.
-const NUCLEUS: (usize, usize) = (256, 8);
+/// Leaders among whom a nucleus is looked for, before all tokens are.
+const NUCLEI: [usize; 2] = [256, 2048];
 
 /// How to choose. The default is greedy.
 #[derive(Clone, Debug, PartialEq)]
@@ -201,18 +202,16 @@ fn draw(
     if top_p == 1.0 && min_p == 0.0 {
         return weights.choose_of_all(ranks.logits, share);
     }
-    let total = weights.total(ranks.logits);
-    let mut n = NUCLEUS.0.min(n_logits);
-    loop {
+    // The highest weight is 1.
+    let (wanted, least) = (weights.total(ranks.logits) * f64::from(top_p), f64::from(min_p));
+    for n in NUCLEI {
         ranks.lead(n, leaders);
-        // The highest weight is 1.
-        let kept = weights.nucleus(leaders, total * f64::from(top_p), f64::from(min_p));
-        if kept.is_none() && leaders.len() == n && n < n_logits {
-            n = (n * NUCLEUS.1).min(n_logits);
-            continue;
+        let kept = weights.nucleus(leaders, wanted, least);
+        if kept.is_some() || leaders.len() < n {
+            return weights.choose_kept(leaders, kept, share);
         }
-        return weights.choose_kept(leaders, kept, share);
     }
+    Bins::new(weights, ranks.logits).draw(wanted, least, share)
 }
 
 /// Draws from the highest logits, which stand for all, in order.

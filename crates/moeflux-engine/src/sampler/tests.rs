@@ -99,6 +99,17 @@ fn all_of_a_long_vocabulary_may_be_drawn() {
 }
 
 #[test]
+fn a_nucleus_may_be_most_of_a_long_vocabulary() {
+    // 3,000 weigh one, the others an e-th each: 0.8 of all is 2,694.3.
+    let logits: Vec<f32> = (0..4000).map(|id| if id < 3000 { 2.0 } else { 1.0 }).collect();
+    let options = SamplerOptions { temperature: 1.0, top_p: 0.8, ..SamplerOptions::default() };
+    let drawn = shares(options, &logits, 20_000);
+    let (least, most) = (drawn.keys().min().unwrap(), drawn.keys().max().unwrap());
+    assert!(*least < 20 && (2675..2695).contains(most), "{least} to {most}");
+    assert!(drawn.values().all(|it| *it < 0.0015), "one of 2,695 is drawn {drawn:?}");
+}
+
+#[test]
 fn the_least_temperature_takes_the_highest() {
     let logits: Vec<f32> = (0..3000u16).map(|i| f32::from(i % 1999)).collect();
     for temperature in [f32::from_bits(1), 1e-30, 1e-3] {
@@ -250,5 +261,43 @@ proptest! {
             let want = of_all.sample(&logits, &[]).unwrap();
             prop_assert_eq!(of_leaders.sample_leaders(&leaders), want);
         }
+    }
+}
+
+proptest! {
+    #[test]
+    fn bins_draw_what_a_sort_of_all_draws(
+        logits in prop::collection::vec(
+            prop_oneof![
+                20 => -30.0..30.0f32,
+                5 => (-9..9i8).prop_map(f32::from),
+                1 => Just(-200.0f32),
+                1 => Just(f32::NEG_INFINITY),
+            ],
+            1..3000,
+        ),
+        temperature in 0.1..30.0f32,
+        top_p in prop_oneof![Just(1.0f32), 0.01..1.0f32, 0.999..1.0f32],
+        min_p in prop_oneof![Just(0.0f32), 0.0..0.5f32, Just(1e-15f32)],
+        share in prop_oneof![8 => 0.0..1.0f64, 1 => Just(0.0), 1 => Just(1.0 - f64::EPSILON)],
+    ) {
+        let mut maxima = Vec::new();
+        let Ok(ranks) = Ranks::of(&logits, &mut maxima) else { return Ok(()) };
+        let weights = Weights::new(ranks.max(), temperature);
+        let (wanted, least) = (weights.total(&logits) * f64::from(top_p), f64::from(min_p));
+        let token = Bins::new(weights, &logits).draw(wanted, least, share);
+        let mut all = Vec::new();
+        ranks.lead(logits.len(), &mut all);
+        let nth = all.iter().position(|it| it.token == token).expect("no token without a weight");
+        // Sums of `f32` on one side: what is near a limit may fall to either side of it.
+        let slack = 1e-5 * weights.total_of(&all);
+        let n = |wanted: f64| weights.nucleus(&all, wanted, least).map_or(all.len(), |it| it.0);
+        let n_kept = n(wanted + slack);
+        prop_assert!(nth < n_kept, "the {nth}th of {n_kept}");
+        let before = weights.total_of(&all[..nth]);
+        let [few, many] = [n(wanted - slack), n_kept].map(|n| share * weights.total_of(&all[..n]));
+        prop_assert!(before <= many + slack, "{before} is beyond {many}");
+        let behind = before + weights.of(all[nth].logit);
+        prop_assert!(behind >= few - slack, "{behind} does not reach {few}");
     }
 }

@@ -25,7 +25,7 @@ impl Weights {
         Weights { max, sharpness: 1.0 / f64::from(temperature) }
     }
 
-    fn of(self, logit: f32) -> f64 {
+    pub(super) fn of(self, logit: f32) -> f64 {
         exp((f64::from(logit) - f64::from(self.max)) * self.sharpness)
     }
 
@@ -34,20 +34,37 @@ impl Weights {
         logits.chunks(BLOCK).map(|it| self.of_block(it)).sum()
     }
 
+    /// The logarithm of a weight.
+    pub(super) fn exponent(self, logit: f32) -> f32 {
+        (logit - self.max) * (self.sharpness as f32).min(f32::MAX)
+    }
+
     /// Of at most [`BLOCK`] tokens.
     fn of_block(self, block: &[f32]) -> f64 {
-        let sharpness = (self.sharpness as f32).min(f32::MAX);
-        let mut weights = [0.0; BLOCK];
-        for (weight, logit) in weights.iter_mut().zip(block) {
-            *weight = exp_f32((logit - self.max) * sharpness);
-        }
         let mut sums = [0.0; LANES];
-        for weights in weights.as_chunks::<LANES>().0 {
+        for weights in self.each_of(block).as_chunks::<LANES>().0 {
             for (sum, weight) in sums.iter_mut().zip(weights) {
                 *sum += weight;
             }
         }
         sums.iter().copied().map(f64::from).sum()
+    }
+
+    /// Those of at most [`BLOCK`] tokens, and zeros.
+    fn each_of(self, block: &[f32]) -> [f32; BLOCK] {
+        let mut weights = [0.0; BLOCK];
+        for (weight, logit) in weights.iter_mut().zip(block) {
+            *weight = exp_f32(self.exponent(*logit));
+        }
+        weights
+    }
+
+    /// Tells every logit with its weight.
+    pub(super) fn for_each(self, logits: &[f32], mut told: impl FnMut(f32, f32)) {
+        for block in logits.chunks(BLOCK) {
+            let weights = self.each_of(block);
+            block.iter().zip(weights).for_each(|(logit, weight)| told(*logit, weight));
+        }
     }
 
     /// Of leaders alone.
@@ -88,7 +105,7 @@ impl Weights {
     }
 
     /// The leader at which the weights first exceed `target`.
-    fn choose(self, leaders: &[Leader], target: f64) -> TokenId {
+    pub(super) fn choose(self, leaders: &[Leader], target: f64) -> TokenId {
         let mut reached = 0.0;
         let chosen = leaders.iter().find(|it| {
             reached += self.of(it.logit);

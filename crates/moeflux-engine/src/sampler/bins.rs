@@ -1,0 +1,107 @@
+//! Draws from a nucleus of many tokens, of which only those of two bins are sorted.
+
+use moeflux_backend::Leader;
+use moeflux_core::TokenId;
+
+use super::math::exp;
+use super::weights::Weights;
+
+/// Bins, and how many of them a weight falls through until it is an e-th: the last one has
+/// what weighs less than e^-32.
+const N_BINS: usize = 1024;
+const PER_E: f32 = 32.0;
+
+/// Tokens by what they weigh: those of a bin weigh nearly the same, and more than those of
+/// the next.
+#[derive(Debug)]
+pub(super) struct Bins<'a> {
+    weights: Weights,
+    logits: &'a [f32],
+    /// What the tokens of each bin weigh together.
+    sums: Vec<f64>,
+}
+
+/// The likeliest tokens that were kept.
+struct Kept {
+    /// Bins of which all are.
+    n_whole: usize,
+    /// Those of the next bin, in order.
+    rest: Vec<Leader>,
+    /// What they weigh together.
+    sum: f64,
+}
+
+impl<'a> Bins<'a> {
+    pub(super) fn new(weights: Weights, logits: &'a [f32]) -> Self {
+        let mut sums = vec![0.0; N_BINS];
+        weights.for_each(logits, |logit, weight| {
+            sums[bin_of(weights, logit)] += f64::from(weight);
+        });
+        Bins { weights, logits, sums }
+    }
+
+    /// The token that [`Weights::choose_kept`] would choose of [`Weights::nucleus`], were all
+    /// tokens sorted.
+    pub(super) fn draw(&self, wanted: f64, least: f64, share: f64) -> TokenId {
+        let Kept { n_whole, rest, sum } = self.kept(wanted, least);
+        let target = share * sum;
+        let (mut reached, mut last) = (0.0, (0, 0.0));
+        for (bin, sum) in self.sums[..n_whole].iter().enumerate().filter(|it| *it.1 > 0.0) {
+            last = (bin, reached);
+            reached += sum;
+            if reached > target {
+                return self.weights.choose(&self.leaders_of(bin), target - last.1);
+            }
+        }
+        // Rounding may leave the last bin out of reach.
+        let (bin, before) = last;
+        match rest.is_empty() {
+            true => self.weights.choose(&self.leaders_of(bin), target - before),
+            false => self.weights.choose(&rest, target - reached),
+        }
+    }
+
+    fn kept(&self, wanted: f64, least: f64) -> Kept {
+        let mut sum = 0.0;
+        for (bin, of_bin) in self.sums.iter().enumerate().filter(|it| *it.1 > 0.0) {
+            if sum > 0.0 && sum >= wanted {
+                return Kept { n_whole: bin, rest: Vec::new(), sum };
+            }
+            // One bin too early, as edges are rounded.
+            let lightest = exp(-(bin as f64 + 2.0) / f64::from(PER_E));
+            let may_be_too_light = least > 0.0 && (lightest <= least || bin + 1 == N_BINS);
+            if sum + of_bin < wanted && !may_be_too_light {
+                sum += of_bin;
+                continue;
+            }
+            let mut rest = self.leaders_of(bin);
+            for i in 0..rest.len() {
+                let weight = self.weights.of(rest[i].logit);
+                if sum > 0.0 && (weight < least || sum >= wanted) {
+                    rest.truncate(i);
+                    return Kept { n_whole: bin, rest, sum };
+                }
+                sum += weight;
+            }
+        }
+        Kept { n_whole: N_BINS, rest: Vec::new(), sum }
+    }
+
+    /// The tokens of a bin, in order.
+    fn leaders_of(&self, bin: usize) -> Vec<Leader> {
+        let all = (0..).zip(self.logits);
+        let inside =
+            |it: &(u32, &f32)| *it.1 > f32::NEG_INFINITY && bin_of(self.weights, *it.1) == bin;
+        let leader = |(id, &logit): (u32, &f32)| Leader { token: TokenId(id), logit };
+        let mut leaders: Vec<Leader> = all.filter(inside).map(leader).collect();
+        leaders.sort_unstable_by(Leader::order);
+        leaders
+    }
+}
+
+/// Bins are numbered as weights fall, so that no token of a bin comes before one of an
+/// earlier bin.
+fn bin_of(weights: Weights, logit: f32) -> usize {
+    // What is not a number comes of the highest logit at no temperature to speak of.
+    ((-PER_E * weights.exponent(logit)) as usize).min(N_BINS - 1)
+}
