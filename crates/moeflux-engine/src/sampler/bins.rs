@@ -102,6 +102,5 @@ impl<'a> Bins<'a> {
 /// Bins are numbered as weights fall, so that no token of a bin comes before one of an
 /// earlier bin.
 fn bin_of(weights: Weights, logit: f32) -> usize {
-    // What is not a number comes of the highest logit at no temperature to speak of.
     ((-PER_E * weights.exponent(logit)) as usize).min(N_BINS - 1)
 }
