@@ -239,6 +239,8 @@ fn main(
 #end
 #if STEP/2
 #else
+        // The blocks of a group share its scale. Where a step has several blocks
+        // this branch costs more than it saves.
         if ((later & group_mask) == 0u) {
 #each i W_LOADS
             scale_$i = scale_at(job, w_row_$i, later);

@@ -13,7 +13,7 @@ use super::grouped::{Case, HIDDEN, INNER, Numbers, cols, expert_in, layout};
 use crate::encoder::Mem;
 use crate::imports::Reach;
 use crate::packing::Packing;
-use crate::{Context, Wgpu, reads_in_place};
+use crate::{Context, Tiles, Wgpu, reads_in_place};
 
 fn affine(bits: u8, group_size: usize, params: Float) -> MatrixFormat {
     MatrixFormat::Affine(Affine { bits, group_size, params })
@@ -120,6 +120,29 @@ fn experts_have_the_same_bits_whichever_way_they_come() {
         for alternates in [false, true] {
             check(&context, case(format, alternates), 0, Reach::InPlace);
         }
+    }
+}
+
+#[test]
+fn units_for_matrices_read_biases_that_lie_apart() {
+    let Some(context) = reading_context() else { return };
+    if !context.has_halves {
+        return;
+    }
+    let tiles = if context.has_matrix_units { Tiles::MatrixUnits } else { Tiles::Emulated };
+    for (inputs, alternates) in [(Inputs::Int16, false), (Inputs::Int8, true)] {
+        let case = Case { inputs, ..case(affine(4, 32, Float::BF16), alternates) };
+        let experts = experts(case, 0);
+        // More rows than are few.
+        let [want, got] = [Reach::Written, Reach::InPlace].map(|reach| {
+            let mut b = backend(&context, reach);
+            b.fix_tiles(tiles);
+            let values = run(&mut b, &experts, 70, inputs);
+            assert_eq!(taken(&b), reach);
+            values
+        });
+        assert!(want.iter().any(|it| *it != 0));
+        assert!(got == want, "{inputs:?}");
     }
 }
 
