@@ -12,8 +12,8 @@ use crate::error::EngineError;
 use crate::load::{LoadError, Survey};
 use crate::models::{Build, Family, ModelShape, Variant};
 
-/// Rows of a prefill chunk where nobody says otherwise and a processor has all
-/// experts in memory.
+/// Rows of a prefill chunk where nobody says otherwise and all experts stay in the
+/// processor's memory.
 const DEFAULT_CHUNK: usize = 512;
 
 /// Most rows where experts are read from the drive, or fetched to a device: once a
@@ -234,16 +234,8 @@ pub(crate) fn plan(
     plan.cache_bytes = cache(&plan);
     let has_too_little = device.has_too_little || plan.cache_bytes < plan.expert_bytes;
     let is_streamed = !device.keeps_all && has_too_little;
-    let wide_in = if is_streamed {
-        // A cache that has all experts goes on having them.
-        let has_all = plan.cache_bytes >= plan.expert_bytes;
-        let asked_cache =
-            if has_all { plan.cache_bytes } else { options.expert_cache.unwrap_or(0) };
-        Some(free_beside(&plan, asked_cache))
-    } else {
-        limits.memory_bytes.filter(|_| !limits.shares_memory).map(|it| free_in(&plan, it))
-    };
-    if let (None, Some(free)) = (options.chunk, wide_in) {
+    let room = wide_room(&plan, &limits, options, is_streamed);
+    if let (None, Some(free)) = (options.chunk, room) {
         let widest = wide_chunk(&plan, free, |rows| scratch(declared, bank, rows));
         plan.chunk = widest.min(max_chunk);
         plan.scratch_bytes = scratch(declared, bank, plan.chunk);
@@ -344,6 +336,25 @@ fn default_cache(plan: &Plan, top_k: usize) -> u64 {
     let (slot, n_records) = slots(plan);
     let free = (plan.memory.available / 10 * 9).saturating_sub(plan.fixed_bytes());
     free.min(n_records * slot).max(slot * top_k as u64)
+}
+
+/// In how much free memory chunks may be wide, if any may: beside the cache where
+/// experts are streamed; where a device has all of them in memory of its own, what is
+/// free there, and here as well, beside a cache that stays as it is.
+fn wide_room(
+    plan: &Plan,
+    limits: &DeviceLimits,
+    options: &EngineOptions,
+    is_streamed: bool,
+) -> Option<u64> {
+    if is_streamed {
+        // A cache that has all experts goes on having them.
+        let has_all = plan.cache_bytes >= plan.expert_bytes;
+        let asked = options.expert_cache.unwrap_or(0);
+        return Some(free_beside(plan, if has_all { plan.cache_bytes } else { asked }));
+    }
+    let memory = limits.memory_bytes.filter(|_| !limits.shares_memory)?;
+    Some(free_in(plan, memory).min(free_beside(plan, plan.cache_bytes)))
 }
 
 /// What is left of the memory beside everything but activations and a cache of so many

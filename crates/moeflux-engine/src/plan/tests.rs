@@ -5,6 +5,7 @@ use moeflux_store::{IoChoice, IoMode, MemoryLimit};
 
 use super::{
     Plan, copies, for_device, free_in, is_too_little, may_copy_all, may_hold_all, wide_chunk,
+    wide_room,
 };
 use crate::device::DeviceLimits;
 use crate::engine::EngineOptions;
@@ -78,6 +79,37 @@ fn chunks_are_as_wide_as_a_device_has_memory_left() {
     let short = Plan { ctx: 600, ..plan };
     let free = free_in(&short, 20_000 * MIB);
     assert_eq!(wide_chunk(&short, free, |rows| rows as u64 * MIB), 512);
+}
+
+#[test]
+fn chunks_are_wide_beside_what_the_cache_keeps_and_where_a_device_has_all() {
+    // 100 MiB that stay, 1,000 of experts, an eighth more of them on a device.
+    let plan = Plan { cache_bytes: 1000 * MIB, ..large(10_000 * MIB) };
+    let some = EngineOptions { expert_cache: Some(400 * MIB), ..EngineOptions::default() };
+    let part = Plan { cache_bytes: 400 * MIB, ..plan.clone() };
+    let (all, any) = (EngineOptions::default(), Some(20_000));
+    for (plan, options, is_streamed, shares, memory, want) in [
+        (&plan, &all, true, false, None, Some(7900)),
+        (&part, &some, true, false, None, Some(8500)),
+        (&part, &all, true, false, any, Some(8900)),
+        (&plan, &all, false, false, None, None),
+        (&plan, &all, false, true, any, None),
+        (&plan, &all, false, false, Some(5000), Some(3275)),
+        (&plan, &all, false, false, Some(1000), Some(0)),
+        // The cache stays as it is.
+        (&plan, &all, false, false, any, Some(7900)),
+    ] {
+        let limits = DeviceLimits {
+            max_buffer_bytes: u64::MAX,
+            max_chosen: usize::MAX,
+            shares_memory: shares,
+            reads_cache: |_| false,
+            memory_bytes: memory.map(|it| it * MIB),
+            fetches: false,
+        };
+        let got = wide_room(plan, &limits, options, is_streamed).map(|it| it / MIB);
+        assert_eq!(got, want, "{memory:?} MiB, streamed {is_streamed}, shared {shares}");
+    }
 }
 
 #[test]

@@ -53,7 +53,8 @@ impl<'a> Bins<'a> {
                 return self.weights.choose(&self.leaders_of(bin), target - last.1);
             }
         }
-        // Rounding may leave the last bin out of reach.
+        // It falls among the rest; where there is none, rounding left the last bin out of
+        // reach.
         let (bin, before) = last;
         match rest.is_empty() {
             true => self.weights.choose(&self.leaders_of(bin), target - before),
