@@ -192,10 +192,12 @@ pub enum Inputs {
     /// As they are.
     Full,
     /// Rounded to integers of two digits of eight bits, group by group, where
-    /// the weights are quantised; else as they are.
+    /// the weights are quantised; else as they are. Backends may take the inputs
+    /// of many rows as sums of two halves instead, which loses less.
     Int16,
     /// Rounded to integers of eight bits, group by group, where the weights
-    /// are quantised; else as they are.
+    /// are quantised; else as they are. Backends may take the inputs of many rows
+    /// as one half each instead, which loses less.
     Int8,
 }
 

@@ -23,7 +23,7 @@ pub enum Tiles {
     /// Singles, whatever the format.
     Singles,
     /// Units for matrices of halves, where products are exact in these:
-    /// integers of 4 bits with scales in BF16 and rounded inputs.
+    /// integers of 4 bits with scales in BF16, and inputs as sums of halves.
     MatrixUnits,
     /// The same kernel by plain loops: for tests where there are no such units.
     Emulated,

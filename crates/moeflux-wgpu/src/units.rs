@@ -19,7 +19,7 @@ const COLS: [(usize, usize); 3] = [(512, 32), (2048, 64), (2048, 128)];
 /// Columns that units take in a step.
 const STEP: usize = 16;
 
-/// Halves that an activation of two digits is the sum of.
+/// Halves that an input is the sum of.
 const PARTS: usize = 2;
 
 /// Share of the largest result by which results may differ.
@@ -36,7 +36,7 @@ fn tolerance(cols: usize) -> f32 {
     cut + rounded
 }
 
-/// Whether a product on the units agrees with the same in singles.
+/// Whether a product on the units agrees with the same in singles, of inputs as they are.
 pub(crate) fn are_right(context: &Arc<Context>) -> bool {
     agree(context, Tiles::MatrixUnits)
 }
@@ -48,12 +48,13 @@ pub(crate) fn agree(context: &Arc<Context>, tiles: Tiles) -> bool {
     let [first, ..] = COLS;
     let sizes = Halves::all(PARTS as u32).iter().map(|it| (first, Some(*it)));
     COLS.into_iter().map(|it| (it, None)).chain(sizes).all(|((cols, group_size), halves)| {
-        let product = |tiles| {
+        let product = |tiles, inputs| {
             let mut b = Wgpu::with_tiles(Arc::clone(context), None, tiles);
             b.halves = halves;
-            product(&mut b, cols, group_size)
+            product(&mut b, (cols, group_size), inputs)
         };
-        let (Some(got), Some(want)) = (product(tiles), product(Tiles::Singles)) else {
+        let got = product(tiles, Inputs::Int16);
+        let (Some(got), Some(want)) = (got, product(Tiles::Singles, Inputs::Full)) else {
             return false;
         };
         let largest = want.iter().fold(0.0f32, |max, it| max.max(it.abs()));
@@ -61,7 +62,7 @@ pub(crate) fn agree(context: &Arc<Context>, tiles: Tiles) -> bool {
     })
 }
 
-fn product(b: &mut Wgpu, cols: usize, group_size: usize) -> Option<Vec<f32>> {
+fn product(b: &mut Wgpu, (cols, group_size): (usize, usize), inputs: Inputs) -> Option<Vec<f32>> {
     let (n, rows) = SHAPE;
     let format = MatrixFormat::Affine(Affine { bits: 4, group_size, params: Float::BF16 });
     let mut state = 1u32;
@@ -77,7 +78,6 @@ fn product(b: &mut Wgpu, cols: usize, group_size: usize) -> Option<Vec<f32>> {
     let weight = bytes(rows * format.row_bytes(cols), |it| it);
     let scales = Some(bytes(format.scale_bytes(rows, cols), |it| 0x3c00 | it & 0xff));
     let biases = Some(bytes(format.bias_bytes(rows, cols), |it| 0xbd80 | it & 0x7f));
-    let inputs = Inputs::Int16;
     let weight = b.load_matrix(HostMatrix { rows, cols, format, inputs, weight, scales, biases });
     let (x, y) = (b.alloc(n, cols), b.alloc(n, rows));
     let values: Vec<f32> = (0..n * cols).map(|i| (i as f32 * 0.37).sin()).collect();

@@ -63,7 +63,7 @@ fn n_rows(spans: &[Span]) -> usize {
 /// Memory that lasts for an op, kept from op to op.
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
-    rounded: [Grown; 4],
+    rounded: [Grown; 2],
     gate_up: Grown,
     activated: Grown,
     /// What experts give that the device chose for few rows, and shared ones.

@@ -29,8 +29,8 @@ pub(super) struct Digits {
 
 impl Digits {
     /// Halves that an activation is the sum of where products go through units
-    /// for matrices, as many as it has digits: one keeps 11 bits of 8 that its
-    /// rounding left, two keep 22 of 16.
+    /// for matrices, as many as it would have digits: one keeps 11 bits, two 22,
+    /// so that less is lost than by rounding to digits.
     pub(super) fn parts(self) -> u32 {
         self.n_digits
     }
@@ -157,7 +157,7 @@ pub(super) enum Rounded {
     Values,
     /// As the integers, in floats.
     Floats,
-    /// As sums of halves, see `halves.wgsl`.
+    /// Not as integers, but as sums of halves, see `halves.wgsl`.
     Halves,
 }
 
@@ -247,15 +247,7 @@ pub(super) fn round(b: &mut Wgpu, source: &Source, digits: Digits, form: Rounded
     };
     if !is_known {
         if form == Rounded::Halves {
-            let unkept = Source { kept_as: None, ..source.clone() };
-            let values = round(b, &unkept, digits, Rounded::Values);
-            let stride = halves_stride(cols, digits);
-            b.encoder.dispatch(
-                Variant::new(Shader::Halves, &[word(digits.group_size), digits.parts()]),
-                &[word(n_rows), word(cols), 0, word(cols), word(stride)],
-                &[&values.x, &x, &sums],
-                Grid::Linear(n_rows),
-            );
+            halve_into(b, source, digits, [&x, &sums]);
         } else {
             round_into(b, source, digits, form, [&x, &sums]);
         }
@@ -274,10 +266,21 @@ pub(super) fn rounded_words(
 
 /// Memory for rows that are rounded for one product.
 pub(super) fn unkept(b: &mut Wgpu, of: (usize, usize), digits: Digits, form: Rounded) -> [Mem; 2] {
-    let at = 2 * usize::from(form == Rounded::Halves);
-    let mut words = |i: usize, n| b.scratch.rounded[at + i].words(&mut b.encoder, n);
+    let mut words = |i: usize, n| b.scratch.rounded[i].words(&mut b.encoder, n);
     let [x_words, sums_words] = rounded_words(of, digits, form);
     [words(0, x_words), words(1, sums_words)]
+}
+
+fn halve_into(b: &mut Wgpu, source: &Source, digits: Digits, out: [&Mem; 2]) {
+    let Source { start, cols, n_rows, .. } = *source;
+    assert!(source.rounded.is_none(), "rows of halves are made of what was not rounded");
+    let stride = word(halves_stride(cols, digits));
+    b.encoder.dispatch(
+        Variant::new(Shader::Halves, &[word(digits.group_size), digits.parts()]),
+        &[word(n_rows), word(cols), word(start), word(source.width), stride],
+        &[&source.mem, out[0], out[1]],
+        Grid::Linear(n_rows),
+    );
 }
 
 fn round_into(b: &mut Wgpu, source: &Source, digits: Digits, form: Rounded, out: [&Mem; 2]) {

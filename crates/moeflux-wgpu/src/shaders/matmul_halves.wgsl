@@ -9,10 +9,10 @@
 // ones. Scales are taken 128 times, so that small ones stay whole; above 60
 // they are no halves.
 //
-// Inputs of two digits have two parts, which lose nothing that shows. Those of
-// one digit have one: each activation, and each group's sum, is rounded to the
-// nearest half, by 2^-12 of itself at most, where one digit has rounded it by up
-// to 1/254 of its group's largest.
+// Two parts lose nothing that shows: 22 bits of an activation are kept. One is
+// taken where others would have one digit: each activation, and each group's sum,
+// is rounded to the nearest half, by 2^-12 of itself at most, where a digit rounds
+// it by up to 1/254 of its group's largest.
 //
 // A sum's order follows from its row's length alone: 16 columns after the
 // other, of each first the upper parts of the activations.
