@@ -66,9 +66,11 @@ pub struct Profile {
     pub decode: StageTimes,
     /// A token that took the median time.
     pub token: TokenTrace,
+    /// Kernels of the prompt's last step, on a device with a clock.
+    pub prompt_kernels: Vec<KernelTime>,
     /// Kernels of another token, on a device with a clock, where the context
     /// has room for it.
-    pub kernels: Vec<KernelTime>,
+    pub token_kernels: Vec<KernelTime>,
 }
 
 impl StageTimes {
@@ -109,7 +111,13 @@ pub fn profile(engine: &Engine, work: &Workload<'_>) -> Result<Option<Profile>, 
     engine.reset_stats();
     meter.stopwatch.start();
     let start = Instant::now();
-    let mut next = likeliest(&session.eval_prompt(work.prompt)?);
+    let last_step = work.prompt.len().saturating_sub(1) / engine.plan().chunk * engine.plan().chunk;
+    let (first, last) = work.prompt.split_at(last_step);
+    if !first.is_empty() {
+        session.eval_prompt(first)?;
+    }
+    let (logits, prompt_kernels) = clocked(engine, || session.eval_prompt(last))?;
+    let mut next = likeliest(&logits);
     let (time, recording) = (start.elapsed(), meter.stopwatch.stop());
     let stall_ns = engine.stats().stall_ns;
     let prefill = StageTimes::new(work.prompt.len(), time, &recording, stall_ns);
@@ -128,13 +136,23 @@ pub fn profile(engine: &Engine, work: &Workload<'_>) -> Result<Option<Profile>, 
     let decode = StageTimes::new(work.n_gen, time, &recording, engine.stats().stall_ns);
     let token = median_token(&starts)
         .map(|(start, end)| TokenTrace::new(start, end, &recording.spans, &timeline.events));
-    let mut kernels = Vec::new();
+    let mut token_kernels = Vec::new();
     if work.prompt.len() + work.n_gen < engine.plan().ctx {
-        engine.core().backend().time_kernels(true)?;
-        step(&mut session, next)?;
-        kernels = engine.core().backend().time_kernels(false)?;
+        token_kernels = clocked(engine, || step(&mut session, next))?.1;
     }
-    Ok(Some(Profile { prefill, decode, token: token.unwrap_or_default(), kernels }))
+    let token = token.unwrap_or_default();
+    Ok(Some(Profile { prefill, decode, token, prompt_kernels, token_kernels }))
+}
+
+/// What `work` gives, and the kernels that it took.
+fn clocked<T>(
+    engine: &Engine,
+    work: impl FnOnce() -> Result<T, EngineError>,
+) -> Result<(T, Vec<KernelTime>), EngineError> {
+    engine.core().backend().time_kernels(true)?;
+    let it = work();
+    let kernels = engine.core().backend().time_kernels(false)?;
+    Ok((it?, kernels))
 }
 
 /// Beginning and end of a token whose time is the median.

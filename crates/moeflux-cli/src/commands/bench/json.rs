@@ -67,14 +67,15 @@ pub(super) fn object(figures: &Figures) -> Map<String, Value> {
     all.insert("prefill".into(), phase(&figures.prefill, &figures.profile.prefill));
     all.insert("decode".into(), phase(decode, &figures.profile.decode));
     all.insert("layers".into(), layers(figures));
-    all.insert("device_kernels".into(), device_kernels(figures));
+    let of_prompt = device_kernels(&figures.profile.prompt_kernels);
+    all.insert("device_prompt_kernels".into(), of_prompt);
+    all.insert("device_kernels".into(), device_kernels(&figures.profile.token_kernels));
     all
 }
 
-/// Of one token.
-fn device_kernels(figures: &Figures) -> Value {
+fn device_kernels(kernels: &[KernelTime]) -> Value {
     let kernel = |it: &KernelTime| json!({"name": it.name, "n": it.n, "us": 1e6 * it.seconds});
-    figures.profile.kernels.iter().map(kernel).collect()
+    kernels.iter().map(kernel).collect()
 }
 
 fn limits(figures: &Figures) -> Value {

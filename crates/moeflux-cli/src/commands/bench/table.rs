@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use moeflux_engine::measure::{Spread, Stage, StageTimes};
+use moeflux_engine::measure::{KernelTime, Spread, Stage, StageTimes};
 
 use super::figures::{Drive, Figures, PhaseFigures, Setting, quantile};
 use super::gpu;
@@ -20,7 +20,9 @@ pub(super) fn text(figures: &Figures) -> String {
     rates(&mut text, figures);
     experts(&mut text, figures);
     stages(&mut text, figures);
-    device_kernels(&mut text, figures);
+    let profile = &figures.profile;
+    device_kernels(&mut text, "the prompt's last step", &profile.prompt_kernels);
+    device_kernels(&mut text, "one token more", &profile.token_kernels);
     for note in notes(figures) {
         line(&mut text, "note", &note);
     }
@@ -220,12 +222,11 @@ fn stages(text: &mut String, figures: &Figures) {
 /// Most kinds of kernels that are shown.
 const KERNELS: usize = 24;
 
-fn device_kernels(text: &mut String, figures: &Figures) {
-    let kernels = &figures.profile.kernels;
+fn device_kernels(text: &mut String, what: &str, kernels: &[KernelTime]) {
     if kernels.is_empty() {
         return;
     }
-    head(text, "where the device's time goes, in one token more with clocks between kernels");
+    head(text, &format!("where the device's time goes, in {what} with clocks between kernels"));
     writeln!(
         text,
         "{:<NAME_AND_GRID$} {:>8} {:>9} {:>9}",
