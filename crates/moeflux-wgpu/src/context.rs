@@ -227,8 +227,8 @@ fn facts(adapter: &Adapter) -> AdapterFacts {
 
 /// Workgroup memory that kernels use, in bytes.
 pub(crate) const WORKGROUP_BYTES: u32 = 16 << 10;
-/// The same of `matmul_halves.wgsl`.
-pub(crate) const MATRIX_UNITS_BYTES: u32 = 46 << 10;
+/// The same of `matmul_halves.wgsl` and `attention_halves.wgsl`.
+pub(crate) const MATRIX_UNITS_BYTES: u32 = 47 << 10;
 /// Threads of the largest workgroup.
 pub(crate) const WORKGROUP_THREADS: u32 = 256;
 /// Buffers that a kernel reads or writes, its parameters aside.

@@ -35,6 +35,10 @@ pub(crate) enum Shader {
     StoreKv,
     Attention,
     AttentionRows,
+    /// What the next one reads.
+    HalveVectors,
+    /// The same on units for matrices.
+    AttentionHalves,
     MergeAttention,
     ScoreIndex,
     ChooseIndex,
@@ -76,6 +80,7 @@ pub(crate) struct Variant {
 const MULTIPLY: &str = include_str!("shaders/multiply.wgsl");
 const ROUNDED: &str = include_str!("shaders/rounded.wgsl");
 const ACTIVATION: &str = include_str!("shaders/activation.wgsl");
+const SEEN: &str = include_str!("shaders/seen.wgsl");
 const PRELUDE: &str = include_str!("shaders/prelude.wgsl");
 
 /// Constants of the matrix-vector kernels.
@@ -146,8 +151,10 @@ enum Uses {
     Weights,
     /// The decoders of keys and values.
     Caches,
-    /// These, and what is attended to.
+    /// These, what is attended to, and by whom.
     Attention,
+    /// Who attends to what.
+    Seen,
     /// The sums of the delta rule, and how activations are rounded.
     Quads,
 }
@@ -224,6 +231,17 @@ impl Shader {
                     &["KV", "WIDTH", "MASKED", "K_DIM", "V_DIM", "VC", "VP"]
                 )
             }
+            Shader::HalveVectors => {
+                facts!("halve_vectors", Caches, "rrww", &["KV", "CACHED", "DIM", "PARTS"])
+            }
+            Shader::AttentionHalves => {
+                facts!(
+                    "attention_halves",
+                    Seen,
+                    "rrrrrwwr",
+                    &["EMULATED", "MASKED", "K_DIM", "V_DIM", "PARTS", "SUBGROUPS"]
+                )
+            }
             Shader::MergeAttention => {
                 facts!(
                     "merge_attention",
@@ -285,7 +303,11 @@ impl Shader {
     pub(crate) fn writes_first(self) -> bool {
         matches!(
             self,
-            Shader::Matmul | Shader::MatmulHalves | Shader::MatvecActivates | Shader::Delta
+            Shader::Matmul
+                | Shader::MatmulHalves
+                | Shader::MatvecActivates
+                | Shader::AttentionHalves
+                | Shader::Delta
         )
     }
 
@@ -348,10 +370,9 @@ impl Variant {
         consts.push(("SUBGROUP", lanes));
         let summed = self.shader.summed();
         consts.extend(summed.map(|it| ("SUMMED", value(it.1, &consts))));
-        if self.shader == Shader::MatmulHalves {
-            consts.extend(derived(&consts));
-        }
         match self.shader {
+            Shader::MatmulHalves => consts.extend(derived(&consts)),
+            Shader::AttentionHalves => consts.extend(derived_of_attention(&consts)),
             Shader::MatvecChosen | Shader::FetchChosen => consts.push(("CHOSEN", 1)),
             Shader::MatvecActivates => {
                 let steps = value("COLS", &consts).div_ceil(4 * value("THREADS", &consts));
@@ -387,7 +408,9 @@ impl Variant {
                 text.push_str(include_str!("shaders/kv.wgsl"));
                 let attended = include_str!("shaders/attended.wgsl");
                 text.push_str(&preprocess(attended, &consts));
+                text.push_str(&preprocess(SEEN, &consts));
             }
+            Uses::Seen => text.push_str(&preprocess(SEEN, &consts)),
             Uses::Quads => {
                 text.push_str(&preprocess(ROUNDED, &consts));
                 text.push_str(&preprocess(include_str!("shaders/quads.wgsl"), &consts));
@@ -426,6 +449,23 @@ fn derived(consts: &[(&str, u32)]) -> [(&'static str, u32); 4] {
         ("X_LOADS", of("X_TILE*STEP*PARTS*4") / threads),
         ("W_WORDS", per_load),
         ("W_LOADS", words / per_load),
+    ]
+}
+
+/// The same of `attention_halves.wgsl`: threads, blocks and squares of columns, squares
+/// of vectors that lie in workgroup memory, and what a thread loads of them.
+fn derived_of_attention(consts: &[(&str, u32)]) -> [(&'static str, u32); 7] {
+    let of = |text| value(text, consts);
+    let threads = 32 * of("SUBGROUPS");
+    let v_blocks = of("V_DIM/32");
+    [
+        ("THREADS", threads),
+        ("K_BLOCKS", of("K_DIM/32")),
+        ("V_BLOCKS", v_blocks),
+        ("V_SQUARES", 2 * v_blocks),
+        ("SQUARES", v_blocks.max(of("SUBGROUPS") + 4)),
+        ("K_LOADS", of("PARTS*256") / threads),
+        ("V_LOADS", (of("PARTS*64") * v_blocks).div_ceil(threads)),
     ]
 }
 

@@ -188,10 +188,11 @@ fn products_agree_with_the_specification_in_every_form() {
 }
 
 #[test]
-fn the_kernel_for_matrix_units_agrees_with_singles() {
+fn the_kernels_for_matrix_units_agree_with_singles() {
     let Some(context) = context() else { return };
     if context.has_halves {
         assert!(crate::units::agree(&context, Tiles::Emulated));
+        assert!(crate::units::attention_agrees(&context, Tiles::Emulated));
     }
 }
 

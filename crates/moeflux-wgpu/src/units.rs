@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use moeflux_backend::{Backend, Cols, HostMatrix, Inputs, Projection};
+use moeflux_backend::{
+    Attention, Backend, Cache, CacheSpec, Cols, HostMatrix, Inputs, KvType, Projection, Span,
+};
 use moeflux_core::HostBuf;
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
@@ -36,9 +38,77 @@ fn tolerance(cols: usize) -> f32 {
     cut + rounded
 }
 
-/// Whether a product on the units agrees with the same in singles, of inputs as they are.
+/// Products that units add up for 16 columns: of upper parts, and of an upper and a lower
+/// one, both ways.
+const PRODUCTS: usize = 3;
+
+/// The same of attention to so many positions with scores of at most such a size. Weights
+/// are off by as much as scores are, of which units cut off what they do of any sum.
+pub(crate) fn tolerance_of_attention(positions: usize, k_dim: usize, score: f32) -> f32 {
+    let steps = |n: usize| (PRODUCTS * n.div_ceil(STEP)) as f32;
+    let cut = (steps(positions) + score * steps(k_dim)) * f32::EPSILON;
+    let rounded = ((positions as f32).sqrt() + score * (k_dim as f32).sqrt()) * f32::EPSILON / 2.0;
+    cut + rounded
+}
+
+/// Of attention: rows, heads of queries and of keys, and floats of each.
+const ROWS: usize = 150;
+const HEADS: (usize, usize) = (4, 2);
+const HEAD_DIM: usize = 64;
+
+const SCALE: f32 = 0.06;
+
+/// Whether products and attention on the units agree with the same in singles, of inputs
+/// as they are.
 pub(crate) fn are_right(context: &Arc<Context>) -> bool {
-    agree(context, Tiles::MatrixUnits)
+    agree(context, Tiles::MatrixUnits) && attention_agrees(context, Tiles::MatrixUnits)
+}
+
+/// Whether attention by these agrees with the same in singles.
+pub(crate) fn attention_agrees(context: &Arc<Context>, tiles: Tiles) -> bool {
+    let [got, want] = [tiles, Tiles::Singles].map(|tiles| {
+        let mut b = Wgpu::with_tiles(Arc::clone(context), None, tiles);
+        b.least_shared_queries = 1;
+        attention(&mut b)
+    });
+    let (Some(got), Some(want)) = (got, want) else { return false };
+    // Sines: vectors are as long as the root of half their elements.
+    let score = SCALE * HEAD_DIM as f32 / 2.0;
+    are_close(&got, &want, tolerance_of_attention(ROWS, HEAD_DIM, score))
+}
+
+/// Whether results differ by at most such a share of the largest.
+fn are_close(got: &[f32], want: &[f32], share: f32) -> bool {
+    let largest = want.iter().fold(0.0f32, |max, it| max.max(it.abs()));
+    got.iter().zip(want).all(|(a, b)| (a - b).abs() <= share * largest)
+}
+
+fn attention(b: &mut Wgpu) -> Option<Vec<f32>> {
+    let (n_heads, n_kv_heads) = HEADS;
+    let [q, k, v, out] = [n_heads, n_kv_heads, n_kv_heads, n_heads].map(|n| {
+        let len = n * HEAD_DIM;
+        Cols { buf: b.alloc(ROWS, len), start: 0, len }
+    });
+    for (seed, it) in [q, k, v].into_iter().enumerate() {
+        let value = |i: usize| ((i + 1) as f32 * 0.618 + seed as f32).sin();
+        b.write(it.buf, &(0..ROWS * it.len).map(value).collect::<Vec<f32>>());
+    }
+    let kv =
+        CacheSpec::Kv { n_heads: n_kv_heads, k_dim: HEAD_DIM, v_dim: HEAD_DIM, dtype: KvType::F32 };
+    let sequence = b.new_sequence(&[kv]);
+    let op = Attention {
+        out: out.heads(n_heads),
+        q: q.heads(n_heads),
+        k: k.heads(n_kv_heads),
+        v: Some(v.heads(n_kv_heads)),
+        cache: Cache(0),
+        scale: SCALE,
+        window: None,
+        sinks: None,
+        selection: None,
+    };
+    b.attention(op, &[Span { sequence, rows: 0..ROWS, position: 0 }]);
+    b.read(out.buf, ROWS).ok()
 }
 
 /// Whether products by these agree with the same in singles: of all columns and
@@ -57,8 +127,7 @@ pub(crate) fn agree(context: &Arc<Context>, tiles: Tiles) -> bool {
         let (Some(got), Some(want)) = (got, product(Tiles::Singles, Inputs::Full)) else {
             return false;
         };
-        let largest = want.iter().fold(0.0f32, |max, it| max.max(it.abs()));
-        got.iter().zip(&want).all(|(a, b)| (a - b).abs() <= tolerance(cols) * largest)
+        are_close(&got, &want, tolerance(cols))
     })
 }
 

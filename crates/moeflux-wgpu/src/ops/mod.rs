@@ -69,6 +69,8 @@ pub(crate) struct Scratch {
     /// What experts give that the device chose for few rows, and shared ones.
     outputs: Grown,
     attention: Grown,
+    /// Queries, keys and values as halves, and their factors.
+    halved: [Grown; 3],
     index_scores: Grown,
     delta: [Grown; 2],
     routing: Grown,

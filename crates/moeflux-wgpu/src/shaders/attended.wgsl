@@ -40,18 +40,6 @@ struct Params {
     goes_on: u32,
 }
 
-// The rows that look at keys.
-struct Seen {
-    // The batch's row of the first, and its position.
-    first_row: u32,
-    position: u32,
-    // Of a key head: rows times heads of the group.
-    n_queries: u32,
-    // Positions behind it are not looked at.
-    to: u32,
-}
-
-var<private> seen: Seen;
 // The words where the keys and values of a tile begin.
 var<private> tile_keys: u32;
 var<private> tile_values: u32;
@@ -76,15 +64,8 @@ var<private> tile_values: u32;
 @group(0) @binding(7) var<storage, read_write> y: array<f32>;
 @group(0) @binding(8) var<storage, read> gate: array<f32>;
 
-const NONE: f32 = -3.0e38;
-const TILE: u32 = 64u;
-
 // By query and eighth of a tile.
 var<workgroup> eighths: array<vec2<f32>, 8 * QUERIES>;
-
-fn head_of(kv_head: u32, query: u32) -> u32 {
-    return kv_head * p.group + query % p.group;
-}
 
 // Where a query begins.
 fn query_at(kv_head: u32, query: u32) -> u32 {
@@ -188,23 +169,6 @@ fn dot_from(sum: f32, x: vec4<f32>, key: vec4<f32>) -> f32 {
     return fma(x.w, key.w, fma(x.z, key.z, fma(x.y, key.y, fma(x.x, key.x, sum))));
 }
 
-// The first position that a row looks at.
-fn first_seen(row: u32) -> u32 {
-    let end = seen.position + row + 1u;
-    if (p.window > 0u && end > p.window) { return end - p.window; }
-    return 0u;
-}
-
-fn is_seen(row: u32, position: u32, start: u32, end: u32) -> bool {
-    if (position < start || position >= end) { return false; }
-#if MASKED
-    let word = chosen[(seen.first_row + row) * p.mask_words + position / 32u];
-    return ((word >> (position & 31u)) & 1u) != 0u;
-#else
-    return true;
-#end
-}
-
 // Turns the scores of a tile into weights, eight threads a query; gives their
 // maximum and total. Scores are read back, so that they are rounded whatever
 // they go into.
@@ -242,40 +206,9 @@ fn softmax(thread: u32, row: u32, first: u32) -> vec2<f32> {
     return vec2<f32>(highest, even + odd);
 }
 
-// Maximum and total before the first tile: a sink takes part in the softmax and
-// has no value.
-fn begun(head: u32) -> vec2<f32> {
-    if (p.has_sinks != 0u) { return vec2<f32>(sinks[head], 1.0); }
-    return vec2<f32>(NONE, 0.0);
-}
-
 // By what the sums so far, and those of a tile, are multiplied before they are
 // added, and the maximum of both.
 fn factors_of(before: f32, highest: f32) -> vec3<f32> {
     let both = max(before, highest);
     return vec3<f32>(exp_(before - both), exp_(highest - both), both);
-}
-
-// The output of a query, behind its gate.
-fn put_y(row: u32, head: u32, i: u32, it: vec4<f32>) {
-    let at = (seen.first_row + row) * p.y_width + p.y_start + head * p.y_stride + i;
-    let gate_at = (seen.first_row + row) * p.gate_width + p.gate_start + head * p.gate_stride + i;
-    put_one(at, gate_at, i, it.x);
-    put_one(at + 1u, gate_at + 1u, i + 1u, it.y);
-    put_one(at + 2u, gate_at + 2u, i + 2u, it.z);
-    put_one(at + 3u, gate_at + 3u, i + 3u, it.w);
-}
-
-fn put_one(at: u32, gate_at: u32, i: u32, it: f32) {
-    if (i >= V_DIM) { return; }
-    var out = it;
-    if (p.has_gate != 0u) { out *= sigmoid(gate[gate_at]); }
-    y[at] = out;
-}
-
-fn put_part(at: u32, i: u32, it: vec4<f32>) {
-    if (i < V_DIM) { parts[at + i] = it.x; }
-    if (i + 1u < V_DIM) { parts[at + i + 1u] = it.y; }
-    if (i + 2u < V_DIM) { parts[at + i + 2u] = it.z; }
-    if (i + 3u < V_DIM) { parts[at + i + 3u] = it.w; }
 }

@@ -208,17 +208,3 @@ fn main(
     }
 #end
 }
-
-// Where lies what a query gathered in the buffers before.
-fn state_of(kv_head: u32, query: u32) -> u32 {
-    return ((query / p.group) * p.n_heads + head_of(kv_head, query)) * (V_DIM + 2u);
-}
-
-fn part_four(at: u32, i: u32) -> vec4<f32> {
-    var it = vec4<f32>();
-    if (i < V_DIM) { it.x = parts[at + i]; }
-    if (i + 1u < V_DIM) { it.y = parts[at + i + 1u]; }
-    if (i + 2u < V_DIM) { it.z = parts[at + i + 2u]; }
-    if (i + 3u < V_DIM) { it.w = parts[at + i + 3u]; }
-    return it;
-}

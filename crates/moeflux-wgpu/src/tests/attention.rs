@@ -6,8 +6,10 @@ use moeflux_backend::{
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
+use super::matrix_units::tiles;
 use super::{context, matrix};
-use crate::Wgpu;
+use crate::units::tolerance_of_attention;
+use crate::{Tiles, Wgpu};
 
 #[derive(Clone, Copy, Debug)]
 struct Shape {
@@ -20,6 +22,9 @@ struct Shape {
     dtype: KvType,
     window: Option<usize>,
     top_k: Option<usize>,
+    scale: f32,
+    /// By what values of every second step are multiplied.
+    loudness: f32,
     /// Whether queries and keys are rotated first, and outputs gated.
     is_gated: bool,
 }
@@ -33,14 +38,16 @@ const PLAIN: Shape = Shape {
     dtype: KvType::F32,
     window: None,
     top_k: None,
+    scale: 0.7,
+    loudness: 1.0,
     is_gated: false,
 };
 
 const LATENT: Shape =
     Shape { n_heads: 9, n_kv_heads: 1, k_dim: 70, v_dim: 0, out_dim: 51, ..PLAIN };
 
-/// Most rows of a step.
-const ROWS: usize = 37;
+/// Rows of a step, more than a few.
+const ROWS: usize = 70;
 
 fn floats(seed: u32, n: usize) -> Vec<f32> {
     (0..n).map(|i| ((i as f32 + 1.0) * 0.618 + seed as f32 * 1.7).sin() * 2.0).collect()
@@ -74,7 +81,7 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
         k: k.heads(n_kv_heads),
         v: v.map(|it| it.heads(n_kv_heads)),
         cache: Cache(0),
-        scale: 0.7,
+        scale: shape.scale,
         window: shape.window,
         sinks: None,
         selection: select.map(|it| it.out),
@@ -88,9 +95,12 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
     });
     let mut all = Vec::new();
     let (mut at, mut other) = (0, 0);
-    for (step, n) in [1, 33, 30, 36, 2, 33, 35, 34, 33, 1, 36, 35].into_iter().enumerate() {
+    for (step, n) in [1, 66, 30, 69, 2, 33, 68, 34, 66, 1, 36, 70].into_iter().enumerate() {
         for (seed, it) in (3 * step as u32..).zip([q, k, index].into_iter().chain(v)) {
-            b.write(it.buf, &floats(seed, ROWS * it.len));
+            let is_louder = step % 2 == 1 && v.is_some_and(|v| v.buf == it.buf);
+            let factor = if is_louder { shape.loudness } else { 1.0 };
+            let all = floats(seed, ROWS * it.len).into_iter().map(|it| factor * it);
+            b.write(it.buf, &all.collect::<Vec<f32>>());
         }
         let spans = [
             Span { sequence: first, rows: 0..n, position: at },
@@ -133,6 +143,43 @@ fn sharing_keys_changes_no_bit() {
         assert!(alone.iter().any(|it| *it != 0), "{shape:?}: nothing but zeros");
         let first = alone.iter().zip(&shared).position(|it| it.0 != it.1);
         assert_eq!(first, None, "{shape:?}: from the row of that element on");
+    }
+}
+
+#[test]
+fn units_for_matrices_agree_with_singles() {
+    let Some(context) = context() else { return };
+    let Some(tiles) = tiles(&context) else { return };
+    // Scores of a few units, so that what singles round off hardly shows.
+    let wide = Shape { k_dim: 64, v_dim: 32, out_dim: 32, scale: 0.05, ..PLAIN };
+    for shape in [
+        wide,
+        Shape { is_gated: true, ..wide },
+        Shape { dtype: KvType::Bf16, window: Some(70), k_dim: 96, ..wide },
+        Shape { dtype: KvType::Q8, k_dim: 32, v_dim: 256, out_dim: 256, ..wide },
+        Shape { window: Some(1), is_gated: true, ..wide },
+        Shape { n_heads: 9, n_kv_heads: 1, k_dim: 160, v_dim: 0, out_dim: 96, ..wide },
+        Shape { dtype: KvType::Bf16, top_k: Some(200), window: Some(150), ..wide },
+        // Neither is a half.
+        Shape { loudness: 1e7, ..wide },
+        Shape { loudness: 1e-9, ..wide },
+    ] {
+        let [want, got] = [Tiles::Singles, tiles].map(|tiles| {
+            let mut b = Wgpu::with_tiles(std::sync::Arc::clone(&context), None, tiles);
+            b.least_shared_queries = 1;
+            bits(&mut b, shape).into_iter().map(f32::from_bits).collect::<Vec<f32>>()
+        });
+        assert!(want != got, "{shape:?}: the same kernel");
+        // Sines of amplitude 2: vectors are as long as the root of twice their elements.
+        let score = shape.scale * 2.0 * shape.k_dim as f32;
+        let of_step = ROWS * shape.n_heads * shape.out_dim;
+        for (step, (want, got)) in want.chunks(of_step).zip(got.chunks(of_step)).enumerate() {
+            let tolerance = tolerance_of_attention(ROWS * (step + 1), shape.k_dim, score);
+            let largest = want.iter().fold(0.0f32, |max, it| max.max(it.abs()));
+            let worst = want.iter().zip(got).map(|(a, b)| (a - b).abs()).fold(0.0f32, f32::max);
+            let is_close = got.iter().all(|it| it.is_finite()) && worst <= tolerance * largest;
+            assert!(is_close, "{shape:?}, step {step}: {worst:e} of {largest:e}, {tolerance:e}");
+        }
     }
 }
 

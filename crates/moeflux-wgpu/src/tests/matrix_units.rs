@@ -105,7 +105,7 @@ impl Case {
 }
 
 /// Matrix units or what stands for them.
-fn tiles(context: &Context) -> Option<Tiles> {
+pub(super) fn tiles(context: &Context) -> Option<Tiles> {
     match (context.has_matrix_units, context.has_halves) {
         (true, _) => Some(Tiles::MatrixUnits),
         (_, true) => Some(Tiles::Emulated),

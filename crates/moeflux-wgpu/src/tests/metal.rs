@@ -155,6 +155,7 @@ fn variants() -> Vec<Variant> {
     );
     add(Shader::Halves, &[&[64, 1], &[128, 2]]);
     add(Shader::Rope, &[&[0], &[1]]);
+    add(Shader::HalveVectors, &[&[0, 0, 64, 2], &[0, 1, 64, 2], &[1, 1, 96, 1], &[2, 1, 256, 2]]);
     add(Shader::MergeAttention, &[&[0, 1, 0, 0, 0, 0], &[1, 0, 64, 2, 1, 0], &[0, 1, 32, 1, 0, 2]]);
     add(Shader::ConvStep, &[&[1], &[3]]);
     add(Shader::Delta, &[&[4, 128, 8, 4, 4], &[1, 21, 2, 4, 1], &[4, 256, 16, 2, 4]]);
@@ -266,7 +267,7 @@ fn every_kernel_becomes_metal_within_apples_limits() {
 fn no_kernel_is_left_out() {
     let mut seen: Vec<u32> = variants().iter().map(|it| it.shader as u32).collect();
     // See below.
-    seen.push(Shader::MatmulHalves as u32);
+    seen.extend([Shader::MatmulHalves, Shader::AttentionHalves].map(|it| it as u32));
     let last = Shader::Lead as u32;
     let left_out: Vec<u32> = (0..=last).filter(|it| !seen.contains(it)).collect();
     assert!(left_out.is_empty() && seen.iter().all(|it| *it <= last), "{left_out:?}");
@@ -284,6 +285,22 @@ fn kernels_of_matrix_units_are_valid() {
             let (module, _) = parse((variant, 32), capabilities);
             let [entry] = &module.entry_points[..] else { panic!("{variant:?}: one entry point") };
             assert!(entry.workgroup_size[0] <= WORKGROUP_THREADS, "{variant:?}");
+            let bytes = workgroup_bytes(&module);
+            assert!(bytes <= MATRIX_UNITS_BYTES, "{variant:?}: {bytes} bytes of workgroup memory");
+        }
+    }
+}
+
+#[test]
+fn attention_on_matrix_units_is_valid() {
+    let capabilities = Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX;
+    for is_emulated in [0, 1] {
+        for (is_masked, parts, k_dim, v_dim, subgroups) in
+            [(0, 2, 256, 256, 8), (0, 2, 256, 256, 4), (1, 1, 576, 32, 8), (0, 1, 64, 64, 4)]
+        {
+            let consts = [is_emulated, is_masked, k_dim, v_dim, parts, subgroups];
+            let variant = Variant::new(Shader::AttentionHalves, &consts);
+            let (module, _) = parse((variant, 32), capabilities);
             let bytes = workgroup_bytes(&module);
             assert!(bytes <= MATRIX_UNITS_BYTES, "{variant:?}: {bytes} bytes of workgroup memory");
         }

@@ -245,10 +245,12 @@ impl ProductTime {
     }
 }
 
-/// Seconds of kernels of which the best counts: so many, and no more than so
-/// many more by the clock of the host.
+/// Seconds of kernels of which the best counts: until none was better by such a share for
+/// so many, as clocks of a device that waited for a kernel to be compiled are low at first,
+/// and no more than so many more by the clock of the host.
 const PROBED: f64 = 0.03;
-const MAX_PROBED: Duration = Duration::from_millis(150);
+const BETTER: f64 = 0.02;
+const MAX_PROBED: Duration = Duration::from_millis(500);
 
 impl ProductProbe {
     /// `None` where the device has no memory for it.
@@ -273,11 +275,12 @@ impl ProductProbe {
         let trials = &mut self.0;
         let Some(mut trial) = trials.prepare(shape, x_rows) else { return Ok(None) };
         trials.calibrate(&mut trial)?;
-        let (start, mut total, mut best) = (Instant::now(), 0.0, f64::INFINITY);
-        while best.is_infinite() || (total < PROBED && start.elapsed() < MAX_PROBED) {
+        let (start, mut steady, mut best) = (Instant::now(), 0.0, f64::INFINITY);
+        while best.is_infinite() || (steady < PROBED && start.elapsed() < MAX_PROBED) {
             let seconds = trials.seconds(&trial, None)?;
+            let all = seconds * trial.n_runs as f64;
+            steady = if seconds < best * (1.0 - BETTER) { 0.0 } else { steady + all };
             best = best.min(seconds);
-            total += seconds * trial.n_runs as f64;
         }
         let shape = trial.repeated.shape;
         let layout = current_layout(&trials.b, &shape, x_rows);

@@ -2,8 +2,10 @@
 //!
 //! Rows that look at few keys together go tile by tile, those of all sequences in one
 //! kernel (`tiles.rs`); where many rows look at the same keys, workgroups read these
-//! once for several (`rows.rs`). The bits are the same.
+//! once for several (`rows.rs`). The bits are the same. On units for matrices of halves
+//! (`halves.rs`) they are not, as with products of many rows.
 
+mod halves;
 mod rows;
 mod select;
 mod shape;
@@ -16,6 +18,7 @@ use moeflux_backend::{
 
 pub(crate) use self::select::select_positions;
 use self::store::{Prepared, Vectors, store};
+use super::jobs::holds_rows;
 use super::rounding::{Beside, Share, beside};
 use super::{Grown, n_rows, word};
 use crate::backend::Wgpu;
@@ -178,6 +181,8 @@ fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, spans: &[Span]) {
     let words = op.q.n_heads * (op.out.head_dim + 2);
     let mut group = Vec::new();
     let (mut n_words, mut n_tiles) = (0, 0);
+    // Steps of few rows give each the bits that it has alone.
+    let may_use_units = !holds_rows(n_rows(spans));
     for span in spans {
         let mut row = 0;
         while row < span.rows.len() {
@@ -187,11 +192,15 @@ fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, spans: &[Span]) {
             // Where queries share all their keys nothing but a slab's end is gathered.
             let is_shared = is_shared(b, op, n);
             let of_row = if is_shared { 1 } else { left.tiles(op.window).len() };
-            let n = n.min((PART_WORDS / (words * of_row)).max(1));
+            let most = (PART_WORDS / (words * of_row)).max(1);
+            // Parts of the same size, of which none is too small to be shared.
+            let n = n.div_ceil(n.div_ceil(most));
             row += n;
             let rows = Rows { n, ..left };
             if is_shared {
-                rows::attend(b, op, last.0, rows);
+                if !(may_use_units && halves::attend(b, op, last.0, rows)) {
+                    rows::attend(b, op, last.0, rows);
+                }
                 continue;
             }
             let (its_words, its_tiles) = (n * of_row * words, rows.tiles(op.window).len());
@@ -261,6 +270,11 @@ impl Given {
             y: y.mem.clone(),
             params,
         }
+    }
+
+    /// What `attention_halves.wgsl` is told of them: not how queries, keys and values lie.
+    fn of_rows(&self) -> impl Iterator<Item = u32> {
+        [0, 1, 5, 6, 9, 10, 11, 12, 13, 14, 15, 16, 17].map(|i| self.params[i]).into_iter()
     }
 
     fn params(&self, own: &[u32]) -> Vec<u32> {

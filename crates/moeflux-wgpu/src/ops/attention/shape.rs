@@ -10,6 +10,15 @@ use crate::shader::{Shader, Variant};
 /// Queries of a workgroup of `attention_rows.wgsl`.
 const ROWS_QUERIES: usize = 32;
 
+/// Subgroups of a workgroup of `attention_halves.wgsl`, fewer where workgroups are, and
+/// queries of each.
+const SUBGROUPS: usize = 8;
+const FEW_SUBGROUPS: usize = 4;
+const SUBGROUP_QUERIES: usize = 16;
+/// Columns of its blocks, and most of a value: as many sums as threads have room for.
+const HALVES_BLOCK: usize = 32;
+const HALVES_VALUES: usize = 256;
+
 /// Most queries of a workgroup of `attention.wgsl`, its threads, the fours of
 /// their columns that it has room for, and sixteens of columns of a key that it
 /// reads at once.
@@ -69,6 +78,24 @@ impl<'a> Shape<'a> {
         let at_once = 1 << (8 / fours).ilog2();
         let consts = [&self.consts()[..], &[word(fours), at_once]].concat();
         (Variant::new(Shader::AttentionRows, &consts), ROWS_QUERIES)
+    }
+
+    /// The kernel for many queries on units for matrices, how many a workgroup has, and
+    /// halves of an element of keys and values; `None` where vectors do not suit it.
+    pub(super) fn of_halves(&self, is_emulated: bool) -> Option<(Variant, usize, usize)> {
+        let Shape { pages, v_dim, is_masked, .. } = *self;
+        let are_blocks = [pages.k.dim, v_dim].iter().all(|it| it.is_multiple_of(HALVES_BLOCK));
+        if !are_blocks || v_dim > HALVES_VALUES {
+            return None;
+        }
+        // A half holds all bits of a bfloat16.
+        let parts = if pages.dtype == KvType::Bf16 { 1 } else { 2 };
+        let n_groups = pages.n_heads * self.n_queries / (SUBGROUPS * SUBGROUP_QUERIES);
+        let subgroups = if n_groups >= 2 * ENOUGH { SUBGROUPS } else { FEW_SUBGROUPS };
+        let own = [pages.k.dim, v_dim, parts, subgroups].map(word);
+        let consts = [&[u32::from(is_emulated), u32::from(is_masked)], &own[..]].concat();
+        let variant = Variant::new(Shader::AttentionHalves, &consts);
+        Some((variant, subgroups * SUBGROUP_QUERIES, parts))
     }
 
     /// The kernel for a tile, and how many queries a workgroup has.
