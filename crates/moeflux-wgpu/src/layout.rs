@@ -82,15 +82,18 @@ impl Halves {
     /// All that there are for activations of one and two parts, the largest
     /// first: those were fastest on an H200.
     pub(crate) fn all(parts: u32) -> &'static [Halves] {
-        const ONE: [Halves; 4] = [
+        const ONE: [Halves; 6] = [
+            Halves::new(128, 256, [4, 4], 1),
             Halves::new(128, 128, [4, 4], 2),
+            Halves::new(64, 128, [2, 4], 2),
             Halves::new(64, 64, [2, 2], 2),
             Halves::new(32, 64, [2, 2], 2),
             Halves::new(16, 64, [1, 2], 2),
         ];
-        const TWO: [Halves; 5] = [
+        const TWO: [Halves; 6] = [
             Halves::new(128, 256, [4, 4], 1),
             Halves::new(128, 128, [2, 4], 1),
+            Halves::new(64, 128, [2, 4], 1),
             Halves::new(64, 64, [2, 2], 1),
             Halves::new(32, 64, [2, 2], 1),
             Halves::new(16, 64, [1, 2], 1),
@@ -99,13 +102,15 @@ impl Halves {
     }
 
     /// What suits so many matrices of so many rows, each with so many rows of
-    /// activations: the largest tiles that are more than half full and fill a
-    /// device. Tiles of fewer rows than there are cost more than they fill.
+    /// activations: the largest tiles that are full enough and fill a device: more than
+    /// half, the largest more than three quarters. Tiles of fewer rows than there are cost
+    /// more than they fill.
     pub(crate) fn of(parts: u32, n_matrices: usize, x_rows: usize, w_rows: usize) -> Halves {
         let suits = |it: &Halves| {
             let (x_tile, w_tile) = (it.x_tile as usize, it.w_tile as usize);
             let n_tiles = n_matrices * x_rows.div_ceil(x_tile) * w_rows.div_ceil(w_tile);
-            2 * x_rows > x_tile && n_tiles >= TILES
+            let enough = if x_tile > COMMON_TILE { x_tile * 3 / 4 } else { x_tile / 2 };
+            x_rows > enough && n_tiles >= TILES
         };
         let holds = |it: &Halves| it.x_tile as usize >= x_rows.min(COMMON_TILE);
         let mut all = Halves::all(parts).iter().copied().filter(holds);

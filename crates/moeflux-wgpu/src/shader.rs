@@ -78,6 +78,7 @@ pub(crate) struct Variant {
 }
 
 const MULTIPLY: &str = include_str!("shaders/multiply.wgsl");
+const MULTIPLY_TILES: &str = include_str!("shaders/multiply_tiles.wgsl");
 const ROUNDED: &str = include_str!("shaders/rounded.wgsl");
 const ACTIVATION: &str = include_str!("shaders/activation.wgsl");
 const SEEN: &str = include_str!("shaders/seen.wgsl");
@@ -424,7 +425,8 @@ impl Variant {
             text.push_str(&preprocess(ACTIVATION, &consts));
         }
         // Extensions are enabled before anything else.
-        let mut own = preprocess(facts.source, &consts);
+        let source = facts.source.replace("#multiply_tiles\n", MULTIPLY_TILES);
+        let mut own = preprocess(&source, &consts);
         if facts.name == "matvec" {
             own.push_str(&preprocess(MULTIPLY, &consts));
         }

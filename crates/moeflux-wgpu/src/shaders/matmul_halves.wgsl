@@ -5,8 +5,9 @@
 // Products are exact: an integer less 8 has three bits (or is -8), a BF16 scale
 // eight, a half eleven, and activations are PARTS halves each. What a group's
 // bias then lacks, bias + 8 scale, meets the sum of its activations in blocks
-// behind the others, a half of them with its upper bits and one with its lower
-// ones. Scales are taken 128 times, so that small ones stay whole; above 60
+// of their own, a half of them with its upper bits and one with its lower
+// ones: behind the others with two parts, before them with one, each of which is
+// the faster. Scales are taken 128 times, so that small ones stay whole; above 60
 // they are no halves.
 //
 // Two parts lose nothing that shows: 22 bits of an activation are kept. One is
@@ -46,7 +47,7 @@ alias Left = vec2<f32>;
 @group(0) @binding(2) var<storage, read> wide: array<Words>;
 @group(0) @binding(3) var<storage, read> lists: array<u32>;
 // (rows, blocks, parts, 4), see `halves.wgsl`.
-@group(0) @binding(4) var<storage, read> x: array<vec4<u32>>;
+@group(0) @binding(4) var<storage, read> x: array<EightOfX>;
 @group(0) @binding(5) var<storage, read> factors: array<f32>;
 @group(0) @binding(6) var<storage, read_write> y: array<f32>;
 
@@ -63,6 +64,12 @@ const W_SQUARES: u32 = W_TILE / 16u;
 // known when this is compiled, and so is that it is aligned. In eights: both
 // halves of one are stored at an index that is checked once.
 alias Eight = array<vec4<f16>, 2>;
+// The same as it is loaded.
+#if PARTS/2
+alias EightOfX = vec4<u32>;
+#else
+alias EightOfX = Eight;
+#end
 var<workgroup> w_tile: array<array<Eight, 8u * W_LD>, W_SQUARES>;
 var<workgroup> x_tile: array<array<Eight, 8u * X_LD>, X_SQUARES>;
 // A square of outputs for each subgroup.
@@ -84,8 +91,15 @@ fn eight_of(v: u32, scale: f32) -> Eight {
     return Eight(vec4<f16>(a * s, b * s), vec4<f16>(c * s, d * s));
 }
 
+// 0 behind the last block, where a step has several.
 fn scale_at(job: Job, row: u32, blk: u32) -> f32 {
-    return 128.0 * affine_pair(p.m, job.scales, job.phase, row, blk).x;
+    let last = p.m.n_blocks - 1u;
+    let scale = 128.0 * affine_pair(p.m, job.scales, job.phase, row, min(blk, last)).x;
+#if STEP/2
+    return select(scale, 0.0, blk > last);
+#else
+    return scale;
+#end
 }
 
 // What is left of the biases of the `W_WORDS` groups from `group` on, of which
@@ -135,9 +149,13 @@ fn biases(job: Job, row: u32, behind: u32, e: u32) -> Eight {
     return Eight(vec4<f16>(high_a), vec4<f16>(high_b));
 }
 
-fn store_x(v: vec4<u32>, square: u32, at: u32) {
+fn store_x(v: EightOfX, square: u32, at: u32) {
+#if PARTS/2
     x_tile[square][at][0] = vec4<f16>(halves(v.x), halves(v.y));
     x_tile[square][at][1] = vec4<f16>(halves(v.z), halves(v.w));
+#else
+    x_tile[square][at] = v;
+#end
 }
 
 @compute @workgroup_size(THREADS)
@@ -182,6 +200,33 @@ fn main(
 #end
 #end
 #end
+    // Jobs without rows take no step; everybody comes along all the same.
+    let is_empty = w_first >= job.n_rows;
+#if PARTS/2
+    let n_blocks = n_all;
+#else
+    let n_blocks = p.m.n_blocks;
+    let n_bias_steps = select((n_all - n_blocks + STEP - 1u) / STEP, 0u, is_empty);
+    for (var step = 0u; step < n_bias_steps; step++) {
+        // What lies behind a row meets zeros, but need not be a number.
+        let piece = min(4u * n_blocks + step * X_PIECES + x_piece, p.stride - 1u);
+#each i X_LOADS
+        let x_$i = x[x_from_$i - x_piece + piece];
+#end
+        workgroupBarrier();
+#each i W_LOADS
+#each t W_WORDS
+        w_tile[w_in_tile_$i >> 4u][w_to_$i + $tu] =
+            biases(job, w_row_$i, step * STEP + w_block, w_word + $tu);
+#end
+#end
+#each i X_LOADS
+        store_x(x_$i, x_row_$i >> 4u, x_to_$i);
+#end
+        workgroupBarrier();
+#multiply_tiles
+    }
+#end
 #each i X_LOADS
     var x_$i = x[x_from_$i];
 #end
@@ -191,17 +236,17 @@ fn main(
     let next_block = min(STEP + w_block, last);
 #each i W_LOADS
     let first_$i = wide[w_from_$i + first_block * (4u / W_WORDS)];
-    let first_scale_$i = scale_at(job, w_row_$i, first_block);
+    let first_scale_$i = scale_at(job, w_row_$i, w_block);
 #each t W_WORDS
     var eight_$i_$t = eight_of(first_$i[$t], first_scale_$i);
 #end
     var w_$i = wide[w_from_$i + next_block * (4u / W_WORDS)];
-    var scale_$i = scale_at(job, w_row_$i, next_block);
+    var scale_$i = scale_at(job, w_row_$i, STEP + w_block);
 #end
     let group_mask = (1u << p.m.group_shift) - 1u;
-    // Jobs without rows take no step; everybody comes along all the same.
-    let n_steps = select((n_all + STEP - 1u) / STEP, 0u, w_first >= job.n_rows);
+    let n_steps = select((n_blocks + STEP - 1u) / STEP, 0u, is_empty);
     for (var step = 0u; step < n_steps; step++) {
+#if PARTS/2
         let blk = step * STEP + w_block;
         if (blk >= p.m.n_blocks) {
 #each i W_LOADS
@@ -210,6 +255,7 @@ fn main(
 #end
 #end
         }
+#end
         workgroupBarrier();
 #each i W_LOADS
 #each t W_WORDS
@@ -234,7 +280,7 @@ fn main(
 #end
         w_$i = wide[w_from_$i + later * (4u / W_WORDS)];
 #if STEP/2
-        scale_$i = scale_at(job, w_row_$i, later);
+        scale_$i = scale_at(job, w_row_$i, (step + 2u) * STEP + w_block);
 #end
 #end
 #if STEP/2
@@ -247,48 +293,7 @@ fn main(
 #end
         }
 #end
-#if EMULATED
-        for (var k = 0u; k < 2u * STEP; k++) {
-            for (var part = 0u; part < PARTS; part++) {
-                let k_x = 8u * PARTS * (k >> 1u) + 8u * part + 4u * (k & 1u);
-                // Software devices stop loops, nested ones together, after 65,535 times.
-                for (var i = 0u; i < 8u * X_FRAGS * W_FRAGS; i++) {
-                    let o_x = (i * THREADS + thread) / W_TILE;
-                    let o_w = (i * THREADS + thread) % W_TILE;
-                    let at_x = (o_x & 15u) * X_LD + k_x;
-                    let at_w = (o_w & 15u) * W_LD + 4u * k;
-                    var sum = sums[i];
-#each k 4
-                    sum += dot(
-                        vec4<f32>(x_tile[o_x >> 4u][(at_x + $ku) >> 1u][$ku & 1u]),
-                        vec4<f32>(w_tile[o_w >> 4u][(at_w + $ku) >> 1u][$ku & 1u]),
-                    );
-#end
-                    sums[i] = sum;
-                }
-            }
-        }
-#else
-#each s STEP
-#each h 2
-#each b W_FRAGS
-        let b_$s_$h_$b = coopLoad<coop_mat16x16<f16, B>>(
-            &w_tile[in_w + $bu][4u * $su + 2u * $hu][0], W_LD,
-        );
-#end
-#each q PARTS
-#each a X_FRAGS
-        let a_$s_$h_$q_$a = coopLoadT<coop_mat16x16<f16, A>>(
-            &x_tile[in_x + $au][4u * (PARTS * $su + $qu) + 2u * $hu][0], X_LD,
-        );
-#each b W_FRAGS
-        c_$a_$b = coopMultiplyAdd(a_$s_$h_$q_$a, b_$s_$h_$b, c_$a_$b);
-#end
-#end
-#end
-#end
-#end
-#end
+#multiply_tiles
     }
 #if EMULATED
     for (var i = 0u; i < 8u * X_FRAGS * W_FRAGS; i++) {

@@ -14,8 +14,8 @@ use crate::{Context, Tiles, Wgpu};
 /// Rows of activations and of the matrix, columns, columns of a group.
 const ROWS: usize = 140;
 const OUTPUTS: usize = 134;
-const COLS: usize = 320;
-const GROUP: usize = 64;
+const COLS: usize = 288;
+const GROUP: usize = 32;
 
 const FORMAT: MatrixFormat =
     MatrixFormat::Affine(Affine { bits: 4, group_size: GROUP, params: Float::BF16 });
@@ -179,11 +179,14 @@ fn tiles_are_as_large_as_fills_a_device() {
     };
     assert_eq!(tiles(2, 1, 4096, 8192), (128, 256));
     assert_eq!(tiles(2, 1, 1024, 2048), (128, 128));
+    assert_eq!(tiles(1, 1, 4096, 8192), (128, 256));
     assert_eq!(tiles(1, 1, 1024, 2048), (128, 128));
     // Too few of them; too few rows in each.
-    assert_eq!(tiles(1, 1, 256, 4096), (64, 64));
-    assert_eq!(tiles(2, 512, 64, 2048), (64, 64));
-    assert_eq!(tiles(2, 512, 65, 2048), (128, 256));
+    assert_eq!(tiles(1, 1, 256, 4096), (64, 128));
+    assert_eq!(tiles(1, 1, 256, 2048), (64, 64));
+    assert_eq!(tiles(2, 512, 64, 2048), (64, 128));
+    assert_eq!(tiles(2, 512, 96, 2048), (64, 128));
+    assert_eq!(tiles(2, 512, 97, 2048), (128, 256));
     assert_eq!(tiles(2, 512, 20, 512), (32, 64));
     assert_eq!(tiles(2, 512, 6, 512), (16, 64));
     // Never tiles of fewer rows than there are, but 64.
