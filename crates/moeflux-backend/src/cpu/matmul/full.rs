@@ -152,6 +152,8 @@ fn one_row_of_e2m1(
             parts.0[r] = &weight.weight[row * row_bytes..(row + 1) * row_bytes];
             parts.1[r] = &weight.scales[row * n_groups..(row + 1) * n_groups];
         }
+        let ahead = (row + ROWS).min(rows.end)..(row + 2 * ROWS).min(rows.end);
+        prefetch(&weight.weight[ahead.start * row_bytes..ahead.end * row_bytes]);
         let mut sums = [[0f32; LANES]; ROWS];
         multiply_e2m1(isa, micro, parts, x, &mut sums);
         out.put(0, row, &sums.map(add_tree)[..n_rows]);
