@@ -128,7 +128,7 @@ impl Bench {
 
     fn columns(&self) {
         println!("\n4 bits by columns: memory 1 and all threads, second cache 1 thread");
-        for cols in [256, 512, 768, 1408, 2048, 4096, 7168, 18432] {
+        for cols in [256, 512, 768, 1408, 2048, 4096, 7168, 10240, 16384, 18432] {
             let large = self.matrix(four_bits(), cols, MEMORY_BYTES / 5);
             let small = self.matrix(four_bits(), cols, CACHE_BYTES);
             let one = self.rate(&self.one, large, 1, 1);

@@ -174,7 +174,16 @@ fn every_affine() -> impl Iterator<Item = Affine> {
 fn every_isa_gives_the_bits_of_scalar_on_odd_shapes() {
     let mut noise = Noise(7);
     for affine in every_affine() {
-        for (rows, n_groups, n) in [(1, 1, 1), (2, 3, 2), (15, 2, 5), (17, 5, 3), (40, 4, 9)] {
+        for (rows, n_groups, n) in [
+            (1, 1, 1),
+            (2, 3, 2),
+            (15, 2, 5),
+            (17, 5, 3),
+            (40, 4, 9),
+            (49, 9, 1),
+            (32, 12, 1),
+            (35, 22, 1),
+        ] {
             let cols = n_groups * affine.group_size;
             let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Affine(affine));
             let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();

@@ -82,9 +82,8 @@ pub(super) fn integer_row<const BITS: usize, const GROUP: usize>(
     let mut scratch = SCRATCH.take();
     scratch.take_row::<BITS, GROUP>(&product, x_row);
     let n_groups = product.n_groups();
-    let is_even = n_groups.is_multiple_of(EIGHT) && 2 * n_groups <= PIECE;
-    let n_whole =
-        if is_even && product.affine.params != Float::F32 { rows.len() / ROWS * ROWS } else { 0 };
+    let suits = (EIGHT..=PIECE / 2).contains(&n_groups) && product.affine.params != Float::F32;
+    let n_whole = if suits { rows.len() / ROWS * ROWS } else { 0 };
     let whole = rows.start..rows.start + n_whole;
     let rest = whole.end..rows.end;
     let task = Task { product: &product, x_row, i };
@@ -145,7 +144,7 @@ impl Task<'_> {
                 if let Some(sums) = &mut last
                     && step % EIGHT == 0
                 {
-                    sums.add_eight(before, step);
+                    sums.add_next(before, step);
                 }
             }
             if let Some(sums) = last.replace(Sums::new(product, block, self.x_row)) {
@@ -155,7 +154,7 @@ impl Task<'_> {
         }
         if let Some(mut sums) = last {
             for first in (0..n).step_by(EIGHT) {
-                sums.add_eight(before, first);
+                sums.add_next(before, first);
             }
             out.put(self.i, sums.rows.start, &sums.total());
         }
@@ -252,11 +251,20 @@ impl<'a> Sums<'a> {
         }
     }
 
-    /// Adds eight groups from `first` on of each of sixteen rows, whose dots are `dots`: (rows,
-    /// groups). Parameters have two bytes.
+    /// Adds up to eight groups from `first` on of each of sixteen rows, whose dots are `dots`:
+    /// (rows, groups), of which there are eight at least.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
-    fn add_eight(&mut self, dots: &[f32], first: usize) {
+    fn add_next(&mut self, dots: &[f32], first: usize) {
+        let from = first.min(self.product.n_groups() - EIGHT);
+        self.add_eight(dots, from, first - from);
+    }
+
+    /// Adds eight groups from `first` on but for so many `added` before. Parameters have two
+    /// bytes.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+    fn add_eight(&mut self, dots: &[f32], first: usize, added: usize) {
         let n = self.product.n_groups();
         let at = (self.rows.start * n + first) * 2;
         let (scales, biases) =
@@ -279,6 +287,9 @@ impl<'a> Sums<'a> {
             }
             let (tile, params) = (transpose_lanes(tile), transpose_lanes(params[half]));
             for g in 0..4 {
+                if 4 * half + g < added {
+                    continue;
+                }
                 let params = if is_bf16 { bf16_pair(params[g]) } else { f16_pair(params[g]) };
                 self.add_group(tile[g], params, s[4 * half + g], st[4 * half + g]);
             }
