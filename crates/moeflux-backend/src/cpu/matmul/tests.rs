@@ -226,9 +226,14 @@ fn every_isa_gives_the_bits_of_scalar_for_every_number_of_rows() {
 fn every_isa_gives_the_bits_of_scalar_on_long_rows() {
     let mut noise = Noise(8);
     for affine in every_affine().filter(|it| it.params == Float::BF16) {
-        for (rows, cols, n) in
-            [(33, 2048, 3), (49, 4224, 3), (18, 7168, 2), (3, 18432, 2), (5, 640, 70)]
-        {
+        for (rows, cols, n) in [
+            (33, 2048, 3),
+            (49, 4224, 3),
+            (18, 7168, 2),
+            (3, 18432, 2),
+            (19, 12416, 1),
+            (5, 640, 70),
+        ] {
             let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Affine(affine));
             let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
             check_integer(&matrix, affine, &x);

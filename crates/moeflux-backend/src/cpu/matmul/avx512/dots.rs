@@ -120,6 +120,8 @@ pub(super) struct Ahead<'a> {
     pub(super) step: usize,
     /// Where in the parameters.
     pub(super) at: usize,
+    /// How far ahead of its use a packed byte is asked for.
+    pub(super) distance: usize,
 }
 
 /// How far ahead of its use a packed byte is asked for, from memory into the second
@@ -239,7 +241,7 @@ impl<'a, const BITS: usize, const GROUP: usize, const DIGITS: usize>
     pub(super) fn step(&mut self, packed: &[u8], out: &mut [f32; GROUPS]) {
         self.ahead.ask();
         let x = &self.lines[self.at..][..GROUPS * GROUP / 64 * DIGITS];
-        sixteen_dots::<BITS, GROUP, DIGITS>(packed, x, out);
+        sixteen_dots::<BITS, GROUP, DIGITS>(packed, x, self.ahead.distance, out);
         self.at += self.step_lines;
         if self.at >= self.period {
             self.at -= self.period;
@@ -253,6 +255,7 @@ impl<'a, const BITS: usize, const GROUP: usize, const DIGITS: usize>
 fn sixteen_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
     packed: &[u8],
     x: &[Line],
+    distance: usize,
     out: &mut [f32; GROUPS],
 ) {
     let block_cols = block_cols(BITS);
@@ -270,7 +273,7 @@ fn sixteen_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
         ($($k:literal)*) => {$(
             if $k < 16 / n_groups {
                 let blocks = $k * n_blocks..($k + 1) * n_blocks;
-                v[$k] = lane_sums::<BITS, DIGITS>(packed, x, blocks);
+                v[$k] = lane_sums::<BITS, DIGITS>(packed, x, distance, blocks);
             }
         )*};
     }
@@ -290,6 +293,7 @@ fn sixteen_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
 fn lane_sums<const BITS: usize, const DIGITS: usize>(
     packed: &[u8],
     x: &[Line],
+    distance: usize,
     blocks: Range<usize>,
 ) -> __m512i {
     let block_cols = block_cols(BITS);
@@ -301,7 +305,7 @@ fn lane_sums<const BITS: usize, const DIGITS: usize>(
         // waits where all of them are taken.
         let line = at.next_multiple_of(64);
         if line < end {
-            prefetch(packed, line + DISTANCE);
+            prefetch(packed, line + distance);
             prefetch_near(packed, line + NEAR);
         }
         let packed = &packed[at..end];

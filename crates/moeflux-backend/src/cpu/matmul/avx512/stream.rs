@@ -20,9 +20,12 @@ use super::vector::{load_64, load_lanes, store_floats};
 use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::jobs::OutPart;
 
-/// Groups of a row whose dots are kept between the two halves: 16 KiB for
-/// sixteen rows.
-const PIECE: usize = 256;
+/// Bytes of inputs that stay in the first cache while weights pass through it. Of longer rows sixteen
+/// meet one piece after the other.
+const NEAR: usize = 24 << 10;
+
+/// Groups of such a piece, and of whole rows whose dots are kept twice: 16 KiB.
+const PIECE: usize = 128;
 
 /// Groups of a row that the second half takes at a time.
 const EIGHT: usize = 8;
@@ -82,7 +85,9 @@ pub(super) fn integer_row<const BITS: usize, const GROUP: usize>(
     let mut scratch = SCRATCH.take();
     scratch.take_row::<BITS, GROUP>(&product, x_row);
     let n_groups = product.n_groups();
-    let suits = (EIGHT..=PIECE / 2).contains(&n_groups) && product.affine.params != Float::F32;
+    let suits = (EIGHT..=PIECE).contains(&n_groups)
+        && is_near(&product)
+        && product.affine.params != Float::F32;
     let n_whole = if suits { rows.len() / ROWS * ROWS } else { 0 };
     let whole = rows.start..rows.start + n_whole;
     let rest = whole.end..rows.end;
@@ -94,6 +99,10 @@ pub(super) fn integer_row<const BITS: usize, const GROUP: usize>(
     }
     task.blocks::<BITS, GROUP>(rest, x, dots, out);
     SCRATCH.set(scratch);
+}
+
+fn is_near(product: &IntegerProduct<'_>) -> bool {
+    product.x.cols() * product.x.n_digits() <= NEAR
 }
 
 /// Asks for what the first rows take, while their inputs are brought in order.
@@ -136,7 +145,8 @@ impl Task<'_> {
         for row in rows.step_by(ROWS) {
             let block = row..row + ROWS;
             let packed = product.weight_rows(block.clone());
-            let mut steps = Steps::<BITS, GROUP, DIGITS>::new(x, 0, ahead(product, row, 0));
+            let mut steps =
+                Steps::<BITS, GROUP, DIGITS>::new(x, 0, ahead(product, row, 0, DISTANCE));
             let packed = packed.chunks_exact(step_bytes(BITS, GROUP));
             // Sixteen rows are as many steps as a row has groups.
             for (step, (packed, dots)) in packed.zip(now.as_chunks_mut().0).enumerate() {
@@ -173,13 +183,14 @@ impl Task<'_> {
     ) {
         let product = self.product;
         let n_groups = product.n_groups();
-        dots.resize(n_groups.min(PIECE) * ROWS, 0.0);
+        let is_near = is_near(product);
+        dots.resize(if is_near { n_groups } else { n_groups.min(PIECE) } * ROWS, 0.0);
         for row in rows.clone().step_by(ROWS) {
             let block = row..rows.end.min(row + ROWS);
             let mut sums = Sums::new(product, block.clone(), self.x_row);
-            if n_groups <= PIECE {
+            if is_near {
                 let packed = product.weight_rows(block.clone());
-                group_dots::<BITS, GROUP>(packed, x, 0, ahead(product, row, 0), dots);
+                group_dots::<BITS, GROUP>(packed, x, 0, ahead(product, row, 0, DISTANCE), dots);
                 sums.add_all(dots);
             } else {
                 for first in (0..n_groups).step_by(PIECE) {
@@ -206,17 +217,20 @@ fn dots_by_row<const BITS: usize, const GROUP: usize>(
     for (row, dots) in rows.zip(dots.chunks_exact_mut(groups.len())) {
         let packed = product.weight_rows(row..row + 1);
         let packed = &packed[groups.start * group_bytes..groups.end * group_bytes];
-        let ahead = ahead(product, row, groups.start);
+        // The same columns of a row that is as far ahead as bytes are elsewhere.
+        let n_rows = DISTANCE.div_ceil(groups.len() * group_bytes);
+        let distance = n_rows * product.n_groups() * group_bytes;
+        let ahead = ahead(product, row, groups.start, distance);
         group_dots::<BITS, GROUP>(packed, x, groups.start, ahead, dots);
     }
 }
 
 /// The parameters that follow those of group `group` of `row` by a block.
-fn ahead<'a>(product: &IntegerProduct<'a>, row: usize, group: usize) -> Ahead<'a> {
+fn ahead<'a>(product: &IntegerProduct<'a>, row: usize, group: usize, distance: usize) -> Ahead<'a> {
     let size = product.affine.params.bytes();
     let at = ((row + ROWS) * product.n_groups() + group) * size;
     let (scales, biases) = (product.weight.scales, product.weight.biases);
-    Ahead { scales, biases, step: GROUPS * size, at }
+    Ahead { scales, biases, step: GROUPS * size, at, distance }
 }
 
 /// The two accumulators of sixteen outputs.
