@@ -21,11 +21,12 @@ use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::jobs::OutPart;
 
 /// Bytes of inputs that stay in the first cache while weights pass through it. Of longer rows sixteen
-/// meet one piece after the other.
-const NEAR: usize = 24 << 10;
+/// meet so many columns after the other.
+const NEAR_INPUTS: usize = 24 << 10;
+const PIECE: usize = 8192;
 
-/// Groups of such a piece, and of whole rows whose dots are kept twice: 16 KiB.
-const PIECE: usize = 128;
+/// Groups of a row whose dots are kept between the two halves: 8 KiB for sixteen rows.
+const KEPT: usize = 128;
 
 /// Groups of a row that the second half takes at a time.
 const EIGHT: usize = 8;
@@ -85,7 +86,7 @@ pub(super) fn integer_row<const BITS: usize, const GROUP: usize>(
     let mut scratch = SCRATCH.take();
     scratch.take_row::<BITS, GROUP>(&product, x_row);
     let n_groups = product.n_groups();
-    let suits = (EIGHT..=PIECE).contains(&n_groups)
+    let suits = (EIGHT..=KEPT).contains(&n_groups)
         && is_near(&product)
         && product.affine.params != Float::F32;
     let n_whole = if suits { rows.len() / ROWS * ROWS } else { 0 };
@@ -102,7 +103,7 @@ pub(super) fn integer_row<const BITS: usize, const GROUP: usize>(
 }
 
 fn is_near(product: &IntegerProduct<'_>) -> bool {
-    product.x.cols() * product.x.n_digits() <= NEAR
+    product.x.cols() * product.x.n_digits() <= NEAR_INPUTS
 }
 
 /// Asks for what the first rows take, while their inputs are brought in order.
@@ -184,7 +185,8 @@ impl Task<'_> {
         let product = self.product;
         let n_groups = product.n_groups();
         let is_near = is_near(product);
-        dots.resize(if is_near { n_groups } else { n_groups.min(PIECE) } * ROWS, 0.0);
+        let n_kept = if is_near { n_groups } else { PIECE / GROUP };
+        dots.resize(n_kept * ROWS, 0.0);
         for row in rows.clone().step_by(ROWS) {
             let block = row..rows.end.min(row + ROWS);
             let mut sums = Sums::new(product, block.clone(), self.x_row);
@@ -193,8 +195,8 @@ impl Task<'_> {
                 group_dots::<BITS, GROUP>(packed, x, 0, ahead(product, row, 0, DISTANCE), dots);
                 sums.add_all(dots);
             } else {
-                for first in (0..n_groups).step_by(PIECE) {
-                    let groups = first..n_groups.min(first + PIECE);
+                for first in (0..n_groups).step_by(n_kept) {
+                    let groups = first..n_groups.min(first + n_kept);
                     dots_by_row::<BITS, GROUP>(product, block.clone(), x, groups.clone(), dots);
                     sums.add(dots, groups);
                 }
