@@ -20,9 +20,10 @@ use super::vector::{load_64, load_lanes, store_floats};
 use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::jobs::OutPart;
 
-/// Bytes of inputs that stay in the first cache while weights pass through it. Of longer rows sixteen
-/// meet so many columns after the other.
+/// Bytes of inputs that stay in the first cache while weights pass through it.
 const NEAR_INPUTS: usize = 24 << 10;
+
+/// Columns of longer rows that sixteen of these meet before they go on to the next ones.
 const PIECE: usize = 8192;
 
 /// Groups of a row whose dots are kept between the two halves: 8 KiB for sixteen rows.
