@@ -11,7 +11,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use moeflux_backend::cpu::matmul::{
-    Activations, FloatRows, MatmulJob, OutRows, Quantised, Rounding, RowMap, run_jobs,
+    Activations, FloatRows, MatmulJob, OutRows, Quantised, Rounding, RowMap, integer_group_size,
+    run_jobs,
 };
 use moeflux_backend::cpu::{Isa, Pool, SharedMut};
 use moeflux_core::HostBuf;
@@ -100,7 +101,7 @@ impl Bench {
         for (name, format) in formats() {
             // A dense matrix of 2-byte parameters is read from a smaller buffer.
             let matrix = self.matrix(format, 2048, MEMORY_BYTES * 2 / 5 / 2);
-            let mut input = Input::new(self, 1, 2048);
+            let mut input = Input::new(self, 1, &matrix);
             let (mut read, mut kernel) = ([Best::new(); 2], [Best::new(); 2]);
             for _ in 0..ROUNDS {
                 for (i, pool) in [&self.one, &self.all].into_iter().enumerate() {
@@ -164,7 +165,7 @@ impl Bench {
 
     /// GB/s, the best of several rounds of `n_calls`.
     fn rate(&self, pool: &Pool, matrix: MatrixView<'_>, n: usize, n_calls: usize) -> f64 {
-        let mut input = Input::new(self, n, matrix.cols);
+        let mut input = Input::new(self, n, &matrix);
         let mut best = Best::new();
         for _ in 0..ROUNDS {
             best.time(|| (0..n_calls).for_each(|_| input.multiply(pool, self.isa, matrix)));
@@ -220,21 +221,26 @@ struct Input {
 }
 
 impl Input {
-    fn new(bench: &Bench, n: usize, cols: usize) -> Input {
+    fn new(bench: &Bench, n: usize, matrix: &MatrixView<'_>) -> Input {
+        let cols = matrix.cols;
         let x: Vec<f32> = (0..n * cols).map(|i| (i * 7919 % 1000) as f32 / 500.0 - 1.0).collect();
         let mut quantised = Quantised::default();
         let n_digits = bench.n_digits;
-        let rounding =
-            Rounding { x: &x, stride: cols, n_rows: n, cols, group_size: GROUP, n_digits };
-        quantised.quantise(&bench.one, bench.isa, rounding);
+        if let Some(group_size) = integer_group_size(matrix.format) {
+            let rounding = Rounding { x: &x, stride: cols, n_rows: n, cols, group_size, n_digits };
+            quantised.quantise(&bench.one, bench.isa, rounding);
+        }
         Input { n, cols, x, quantised, out: Vec::new() }
     }
 
     fn multiply(&mut self, pool: &Pool, isa: Isa, weight: MatrixView<'_>) {
         self.out.resize(self.n * weight.rows, 0.0);
-        let x = match weight.format {
-            MatrixFormat::Affine(_) => Activations::Quantised(&self.quantised),
-            _ => Activations::Full(FloatRows { data: &self.x, stride: self.cols, cols: self.cols }),
+        let x = match integer_group_size(weight.format) {
+            Some(_) => Activations::Quantised(&self.quantised),
+            None => {
+                let (data, cols) = (&self.x, self.cols);
+                Activations::Full(FloatRows { data, stride: cols, cols })
+            }
         };
         let all = RowMap::Range { first: 0, n: self.n };
         let data = SharedMut::new(&mut self.out);

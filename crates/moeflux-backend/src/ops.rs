@@ -192,12 +192,13 @@ pub enum Inputs {
     /// As they are.
     Full,
     /// Rounded to integers of two digits of eight bits, group by group, where
-    /// the weights are quantised; else as they are. Backends may take the inputs
-    /// of many rows as sums of two halves instead, which loses less.
+    /// the weights are integers, as affine ones and those of MXFP4 are; else as
+    /// they are. Backends may take the inputs of many rows as sums of two halves
+    /// instead, and those of MXFP4 as they are, which loses less.
     Int16,
     /// Rounded to integers of eight bits, group by group, where the weights
-    /// are quantised; else as they are. Backends may take the inputs of many rows
-    /// as one half each instead, which loses less.
+    /// are integers; else as they are. Backends may take the inputs of many rows
+    /// as one half each instead, and those of MXFP4 as they are, which loses less.
     Int8,
 }
 

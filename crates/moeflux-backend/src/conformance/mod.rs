@@ -10,6 +10,8 @@ mod mixers;
 mod moe;
 mod products;
 
+use moeflux_core::quant::MatrixFormat;
+
 use crate::cpu::{Cpu, Isa};
 use crate::{Backend, Buf, Cols, Inputs};
 
@@ -86,38 +88,33 @@ struct Suite<'a> {
 impl Suite<'_> {
     /// Runs one case on the specification and on the candidates.
     fn case(&self, name: &str, run: &dyn Fn(&mut dyn Backend) -> Vec<f32>) {
-        self.case_of_steps(name, 0.0, run);
+        let values = run(&mut Cpu::new(1, Isa::SCALAR));
+        self.compare(name, &[Wanted { values, more: 0.0 }], run);
     }
 
-    /// Runs a product's case, `is_many` where all of its products have few rows or
-    /// many to every backend, and some have many.
-    fn case_of_inputs(
+    /// Runs a case of products.
+    fn case_of_products(
         &self,
         name: &str,
-        inputs: Inputs,
-        is_many: bool,
+        case: Products,
         run: &dyn Fn(&mut dyn Backend, Inputs) -> Vec<f32>,
     ) {
+        let Products { format, inputs, is_many, step } = case;
         let specified = |inputs| run(&mut Cpu::new(1, Isa::SCALAR), inputs);
-        let mut wanted = vec![Wanted { values: specified(inputs), more: 0.0 }];
-        if let (true, Closeness::Within { one_half: Some(one), .. }) = (is_many, self.closeness) {
-            let more = match inputs {
-                Inputs::Full => None,
-                Inputs::Int16 => Some(0.0),
-                Inputs::Int8 => Some(one),
+        let mut wanted = vec![Wanted { values: specified(inputs), more: step }];
+        if let Closeness::Within { one_half, .. } = self.closeness {
+            let in_halves = match (inputs, one_half) {
+                (Inputs::Int16, Some(_)) if is_many => Some(0.0),
+                (Inputs::Int8, Some(one)) if is_many => Some(one),
+                _ => None,
             };
-            wanted.extend(more.map(|more| Wanted { values: specified(Inputs::Full), more }));
+            // What is lost by rounding inputs to integers nobody has to lose where weights are none.
+            let as_they_are = matches!(format, MatrixFormat::Micro(_)).then_some(0.0);
+            if let Some(more) = in_halves.or(as_they_are).filter(|_| inputs != Inputs::Full) {
+                wanted.push(Wanted { values: specified(Inputs::Full), more });
+            }
         }
         self.compare(name, &wanted, &|b| run(b, inputs));
-    }
-
-    /// As [`Suite::case`], where values between two products are rounded to
-    /// steps of such a share of their group's largest: who differs in a last
-    /// place may round one of them the other way, which moves results by a
-    /// step times a weight.
-    fn case_of_steps(&self, name: &str, step: f32, run: &dyn Fn(&mut dyn Backend) -> Vec<f32>) {
-        let values = run(&mut Cpu::new(1, Isa::SCALAR));
-        self.compare(name, &[Wanted { values, more: step }], run);
     }
 
     /// Every result of the candidates is close to one of those that are wanted.
@@ -155,6 +152,18 @@ impl Suite<'_> {
             }
         }
     }
+}
+
+/// What is known of the products of a case.
+struct Products {
+    format: MatrixFormat,
+    inputs: Inputs,
+    /// Whether all of them have few rows or many to every backend, and some have many.
+    is_many: bool,
+    /// Of the values between two products, which are rounded to steps of such a share
+    /// of their group's largest, 0 where there are none: who differs in a last place
+    /// may round one of them the other way, which moves results by a step times a weight.
+    step: f32,
 }
 
 /// What the specification says, and what is allowed besides as a share of its

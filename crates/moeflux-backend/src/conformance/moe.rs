@@ -9,7 +9,7 @@ use moeflux_core::{
 };
 
 use super::products::{formats, group_size, load, matrix_bytes};
-use super::{Numbers, Suite, filled, read};
+use super::{Numbers, Products, Suite, filled, read};
 use crate::{
     Activation, AllExperts, Backend, Combine, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow,
     Experts, HeldExperts, Inputs, Route, RoutedExperts, Routing, Scoring, Shared, SharedExpert,
@@ -265,7 +265,8 @@ fn experts(suite: &Suite<'_>, shape: Shape, inputs: Inputs, is_gpt_oss: bool) {
     // other way: a step would hide whatever else is wrong.
     let step = if inputs == Inputs::Int16 { 1.0 / (127.0 * 256.0) } else { 0.0 };
     let name = format!("experts {shape:?} {inputs:?} gpt-oss: {is_gpt_oss}");
-    suite.case_of_steps(&name, step, &|b| {
+    let case = Products { format: shape.format, inputs, is_many: false, step };
+    suite.case_of_products(&name, case, &|b, inputs| {
         let (hidden, intermediate) =
             group_size(shape.format).map_or((37, 21), |it| (2 * it, 3 * it));
         let top_k = 2;

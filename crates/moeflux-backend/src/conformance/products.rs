@@ -5,7 +5,7 @@ use moeflux_core::quant::{
 };
 use moeflux_core::{HostBuf, TokenId};
 
-use super::{Numbers, Suite, filled, read};
+use super::{Numbers, Products, Suite, filled, read};
 use crate::{Backend, Cols, HeadProduct, Heads, HostMatrix, Inputs, Leader, Projection, Weight};
 
 /// Outputs and groups of inputs, odd and even, small and large.
@@ -189,7 +189,8 @@ fn product(
     rows: usize,
 ) {
     let name = format!("project {format:?} {shape:?} {inputs:?} x{rows}");
-    suite.case_of_inputs(&name, inputs, rows == MANY_ROWS, &|b, inputs| {
+    let case = Products { format, inputs, is_many: rows == MANY_ROWS, step: 0.0 };
+    suite.case_of_products(&name, case, &|b, inputs| {
         let (outputs, cols) = shape;
         let x = filled(b, rows, cols + 3, 20).slice(2, cols);
         let out = filled(b, rows, 2 * outputs + 1, 21);

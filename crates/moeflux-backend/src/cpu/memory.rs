@@ -3,10 +3,11 @@
 use std::ops::{Deref, DerefMut, Range};
 
 use moeflux_core::HostBuf;
-use moeflux_core::quant::{Affine, MatrixFormat, MatrixView};
+use moeflux_core::quant::{MatrixFormat, MatrixView};
 
 use super::attention::KvCache;
 use super::conv::ConvCache;
+use super::matmul::integer_group_size;
 use crate::{CacheSpec, Cols, Heads, HostMatrix, Inputs, KvType};
 
 /// Floats that begin where a page does, so that vectors lie in one line of the
@@ -115,7 +116,7 @@ pub(super) struct Digits {
 
 /// How a product rounds its inputs, if at all.
 pub(super) fn rounding(format: MatrixFormat, inputs: Inputs) -> Option<Digits> {
-    let MatrixFormat::Affine(Affine { group_size, .. }) = format else { return None };
+    let group_size = integer_group_size(format)?;
     match inputs {
         Inputs::Full => None,
         Inputs::Int16 => Some(Digits { group_size, n_digits: 2 }),

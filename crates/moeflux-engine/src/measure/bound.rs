@@ -1,6 +1,7 @@
 //! What the arithmetic units alone would allow.
 
 use moeflux_backend::Inputs;
+use moeflux_backend::cpu::matmul::integer_group_size;
 use moeflux_core::quant::MatrixFormat;
 
 use super::{Machine, Meter};
@@ -20,10 +21,10 @@ pub(super) struct Products {
 impl Products {
     /// Nanoseconds that the arithmetic units need at least.
     pub(super) fn nanoseconds(&self, machine: &Machine) -> f64 {
-        let is_affine = matches!(self.format, Some(MatrixFormat::Affine(_)));
+        let is_integer = self.format.and_then(integer_group_size).is_some();
         let (digits, limit) = match self.inputs {
-            Inputs::Int16 if is_affine => (2.0, machine.integer_gop_s[1]),
-            Inputs::Int8 if is_affine => (1.0, machine.integer_gop_s[1]),
+            Inputs::Int16 if is_integer => (2.0, machine.integer_gop_s[1]),
+            Inputs::Int8 if is_integer => (1.0, machine.integer_gop_s[1]),
             _ => (1.0, machine.float_gop_s[1]),
         };
         2.0 * self.macs * digits / limit.max(f64::MIN_POSITIVE)

@@ -384,14 +384,18 @@ fn unpack(isa: Isa, bits: u8, packed: &[u8], out: &mut [u8]) {
         Level::Scalar => unpack_group(bits, packed, out),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: holding this `Isa` proves that the machine has AVX2, FMA and F16C.
-        Level::Avx2 | Level::AvxVnni => unsafe { super::avx2::unpack_row(bits, packed, out) },
+        Level::Avx2 | Level::AvxVnni => unsafe {
+            super::avx2::unpack_row(bits.into(), packed, out)
+        },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
-        Level::Avx512 | Level::Amx => unsafe { super::avx512::unpack_row(bits, packed, out) },
+        Level::Avx512 | Level::Amx => unsafe {
+            super::avx512::unpack_row(bits.into(), packed, out)
+        },
         #[cfg(target_arch = "aarch64")]
         // SAFETY: holding this `Isa` proves that the machine has NEON.
         Level::Neon | Level::Dotprod | Level::I8mm => unsafe {
-            super::neon::unpack_row(bits, packed, out)
+            super::neon::unpack_row(bits.into(), packed, out)
         },
     }
 }

@@ -3,9 +3,10 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use moeflux_core::quant::{MatrixFormat, MatrixView};
+use moeflux_core::quant::MatrixView;
 
 use super::arranged::{Input, Inputs};
+use super::integers::Integers;
 use super::{FullProduct, IntegerProduct, Quantised, full, integer_rows};
 use crate::cpu::Isa;
 #[cfg(target_arch = "x86_64")]
@@ -30,7 +31,7 @@ pub struct MatmulJob<'a> {
 pub enum Activations<'a> {
     /// `f32`, for any matrix.
     Full(FloatRows<'a>),
-    /// Rounded to 8 bits, for affine matrices of the same group size.
+    /// Rounded to integers, for affine matrices of the same group size and those of MXFP4.
     Quantised(&'a Quantised),
 }
 
@@ -254,18 +255,17 @@ impl MatmulJob<'_> {
         // SAFETY: passed on to the caller.
         let out = unsafe { OutPart::new(self.out, rows.clone()) };
         let (weight, x_rows) = (self.weight, self.x_rows);
-        match (self.x, weight.format) {
-            (Activations::Full(x), _) => {
+        match self.x {
+            Activations::Full(x) => {
                 full::full_rows(isa, FullProduct { weight, x, x_rows }, rows, out);
             }
-            (Activations::Quantised(x), MatrixFormat::Affine(affine)) => {
-                assert!(affine.is_supported(weight.cols), "no kernel for {affine:?}");
-                assert_eq!(x.group_size(), affine.group_size, "group size of the activations");
-                let product = IntegerProduct { weight, affine, x, x_rows, arranged, next };
+            Activations::Quantised(x) => {
+                let format = weight.format;
+                let integers = Integers::of(format).expect("a matrix whose elements are integers");
+                assert!(format.is_supported(weight.cols), "no kernel for {format:?}");
+                assert_eq!(x.group_size(), integers.group_size, "group size of the activations");
+                let product = IntegerProduct { weight, integers, x, x_rows, arranged, next };
                 integer_rows(isa, product, rows, out);
-            }
-            (Activations::Quantised(_), _) => {
-                panic!("a matrix of floats takes activations in full precision")
             }
         }
     }
@@ -389,7 +389,7 @@ mod tests {
         n: usize,
         task_cost: usize,
     ) -> Vec<(usize, Range<usize>)> {
-        let format = MatrixFormat::Dense(moeflux_core::quant::Float::BF16);
+        let format = moeflux_core::quant::MatrixFormat::Dense(moeflux_core::quant::Float::BF16);
         let (mut out, x, mut tasks) = (vec![0.0; 0], vec![0.0; n * 64], Vec::new());
         let data = SharedMut::new(&mut out);
         let all = RowMap::Range { first: 0, n };

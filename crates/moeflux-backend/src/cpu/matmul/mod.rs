@@ -2,11 +2,14 @@
 //! instruction set.
 //!
 //! Two definitions, each with a plain one in `scalar.rs`:
-//! - **integer**: an affine matrix times activations rounded to integers of
+//! - **integer**: an affine matrix, or one of MXFP4, whose elements are halves
+//!   of integers, times activations rounded to integers of
 //!   one or two digits of 8 bits ([`Quantised`]). The dot `d` of a group is
 //!   exact in 32 bits; groups go by ascending column:
 //!   `acc = fma(d as f32, scale * s, acc)`, `off = fma(bias, s * t, off)` with
 //!   `t` the sum of the activations' integers, and the output is `acc + off`.
+//!   In MXFP4 an integer is twice the element and 12 more, the scale half of
+//!   the stored one, and the bias minus six times that.
 //! - **full**: any matrix, decoded to `f32` (affine: `fma(q, scale, bias)`),
 //!   times `f32` activations. Sixteen partial sums, lane = column mod 16,
 //!   `lane = fma(w, x, lane)`, then added as a tree of 8, 4, 2, 1. Where inputs
@@ -25,6 +28,7 @@ mod avx512;
 mod floats;
 mod full;
 mod heads;
+mod integers;
 mod jobs;
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -37,23 +41,25 @@ mod transposed;
 
 use std::ops::Range;
 
-use moeflux_core::quant::{Affine, MatrixView};
+use moeflux_core::quant::MatrixView;
 
 #[cfg(target_arch = "x86_64")]
 pub(super) use amx::Tiles;
 pub use heads::{HeadColumns, HeadJob, head_products};
+pub use integers::integer_group_size;
 pub use jobs::{Activations, FloatRows, MatmulJob, OutRows, RowMap, run_jobs};
 pub use quantise::{Quantised, Rounding};
 
+use self::integers::Integers;
 use self::jobs::OutPart;
 #[cfg(target_arch = "x86_64")]
 use super::upcoming::Upcoming;
 
-/// An affine matrix and rounded activations, as integer kernels take them.
+/// A matrix of integers and rounded activations, as integer kernels take them.
 #[derive(Clone, Copy)]
 struct IntegerProduct<'a> {
     weight: MatrixView<'a>,
-    affine: Affine,
+    integers: Integers,
     x: &'a Quantised,
     x_rows: RowMap<'a>,
     /// The activations as tiles, where rows are many enough.
@@ -74,7 +80,7 @@ struct FullProduct<'a> {
 
 impl<'a> IntegerProduct<'a> {
     fn n_groups(&self) -> usize {
-        self.affine.n_groups(self.weight.cols)
+        self.integers.n_groups(self.weight.cols)
     }
 
     /// The integers of some rows of the matrix.

@@ -66,6 +66,12 @@ impl TestMatrix {
         TestMatrix { rows, cols, format, weight, scales, biases }
     }
 
+    /// The largest integer everywhere.
+    fn fill_with_largest(&mut self) {
+        let is_e2m1 = matches!(self.format, MatrixFormat::Micro(_));
+        self.weight.fill(if is_e2m1 { 0x77 } else { 0xff });
+    }
+
     fn view(&self) -> MatrixView<'_> {
         MatrixView {
             rows: self.rows,
@@ -127,16 +133,16 @@ fn quantised(isa: Isa, x: &[f32], cols: usize, group_size: usize, n_digits: usiz
 
 /// The integer product of every instruction set against scalar.
 #[track_caller]
-fn check_integer(matrix: &TestMatrix, affine: Affine, x: &[f32]) {
+fn check_integer(matrix: &TestMatrix, x: &[f32]) {
     for n_digits in [1, 2] {
-        check_digits(matrix, affine, x, n_digits);
+        check_digits(matrix, x, n_digits);
     }
 }
 
 #[track_caller]
-fn check_digits(matrix: &TestMatrix, affine: Affine, x: &[f32], n_digits: usize) {
-    let weight = matrix.view();
-    let on = |isa| quantised(isa, x, matrix.cols, affine.group_size, n_digits);
+fn check_digits(matrix: &TestMatrix, x: &[f32], n_digits: usize) {
+    let (weight, format) = (matrix.view(), matrix.format);
+    let on = |isa| quantised(isa, x, matrix.cols, group_size(format), n_digits);
     let x = on(Isa::SCALAR);
     let list: Vec<u32> = (0..x.n_rows() as u32).rev().collect();
     let x_rows = RowMap::List(&list);
@@ -145,27 +151,36 @@ fn check_digits(matrix: &TestMatrix, affine: Affine, x: &[f32], n_digits: usize)
         let x = on(isa);
         let got = product(isa, weight, Activations::Quantised(&x), x_rows);
         assert_same_bits(&got, &want, &|| {
-            format!("{isa:?} {affine:?} {}x{} n {}", matrix.rows, matrix.cols, x.n_rows())
+            format!("{isa:?} {format:?} {}x{} n {}", matrix.rows, matrix.cols, x.n_rows())
         });
         for (i, row) in list.iter().enumerate() {
             let one = RowMap::Range { first: *row as usize, n: 1 };
             let got = product(isa, weight, Activations::Quantised(&x), one);
             let want = &want[i * matrix.rows..][..matrix.rows];
             assert_same_bits(&got, want, &|| {
-                format!("{isa:?} {affine:?} {}x{} alone", matrix.rows, matrix.cols)
+                format!("{isa:?} {format:?} {}x{} alone", matrix.rows, matrix.cols)
             });
         }
     }
 }
 
+/// Columns that share a scale.
+fn group_size(format: MatrixFormat) -> usize {
+    integer_group_size(format).expect("a format of integers")
+}
+
+/// Formats of integers; those with one type of parameters only, or with each.
+fn every_integer(floats: &[Float]) -> impl Iterator<Item = MatrixFormat> {
+    let affine = every_affine().filter(|it| floats.contains(&it.params)).map(MatrixFormat::Affine);
+    affine.chain([MatrixFormat::Micro(MicroScaled::MXFP4)])
+}
+
+const EVERY_FLOAT: [Float; 3] = [Float::BF16, Float::F16, Float::F32];
+
 fn every_affine() -> impl Iterator<Item = Affine> {
     Affine::BITS.into_iter().flat_map(|bits| {
         Affine::GROUP_SIZES.into_iter().flat_map(move |group_size| {
-            [Float::BF16, Float::F16, Float::F32].into_iter().map(move |params| Affine {
-                bits,
-                group_size,
-                params,
-            })
+            EVERY_FLOAT.into_iter().map(move |params| Affine { bits, group_size, params })
         })
     })
 }
@@ -173,7 +188,7 @@ fn every_affine() -> impl Iterator<Item = Affine> {
 #[test]
 fn every_isa_gives_the_bits_of_scalar_on_odd_shapes() {
     let mut noise = Noise(7);
-    for affine in every_affine() {
+    for format in every_integer(&EVERY_FLOAT) {
         for (rows, n_groups, n) in [
             (1, 1, 1),
             (2, 3, 2),
@@ -184,10 +199,10 @@ fn every_isa_gives_the_bits_of_scalar_on_odd_shapes() {
             (32, 12, 1),
             (35, 22, 1),
         ] {
-            let cols = n_groups * affine.group_size;
-            let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Affine(affine));
+            let cols = n_groups * group_size(format);
+            let matrix = TestMatrix::new(&mut noise, rows, cols, format);
             let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
-            check_integer(&matrix, affine, &x);
+            check_integer(&matrix, &x);
         }
     }
 }
@@ -196,15 +211,15 @@ fn every_isa_gives_the_bits_of_scalar_on_odd_shapes() {
 #[test]
 fn no_sum_leaves_its_lane() {
     let mut noise = Noise(5);
-    for affine in every_affine().filter(|it| it.params == Float::BF16) {
-        let cols = 3 * affine.group_size;
-        let mut matrix = TestMatrix::new(&mut noise, 9, cols, MatrixFormat::Affine(affine));
-        matrix.weight.fill(255);
+    for format in every_integer(&[Float::BF16]) {
+        let cols = 3 * group_size(format);
+        let mut matrix = TestMatrix::new(&mut noise, 9, cols, format);
+        matrix.fill_with_largest();
         for code in [32_512, -32_512, 32_384, -32_385, 127, -128] {
             let mut x = vec![code as f32 / 32_512.0; 5 * cols];
             // What scales the group.
             x.iter_mut().step_by(32).for_each(|it| *it = 1.0);
-            check_integer(&matrix, affine, &x);
+            check_integer(&matrix, &x);
         }
     }
 }
@@ -212,12 +227,11 @@ fn no_sum_leaves_its_lane() {
 #[test]
 fn every_isa_gives_the_bits_of_scalar_for_every_number_of_rows() {
     let mut noise = Noise(9);
-    for bits in Affine::BITS {
-        let affine = Affine { bits, group_size: 64, params: Float::BF16 };
+    for format in every_integer(&[Float::BF16]).filter(|it| group_size(*it) != 128) {
         for rows in 1..=40 {
-            let matrix = TestMatrix::new(&mut noise, rows, 192, MatrixFormat::Affine(affine));
+            let matrix = TestMatrix::new(&mut noise, rows, 192, format);
             let x: Vec<f32> = (0..2 * 192).map(|_| noise.float()).collect();
-            check_integer(&matrix, affine, &x);
+            check_integer(&matrix, &x);
         }
     }
 }
@@ -225,7 +239,7 @@ fn every_isa_gives_the_bits_of_scalar_for_every_number_of_rows() {
 #[test]
 fn every_isa_gives_the_bits_of_scalar_on_long_rows() {
     let mut noise = Noise(8);
-    for affine in every_affine().filter(|it| it.params == Float::BF16) {
+    for format in every_integer(&[Float::BF16]) {
         for (rows, cols, n) in [
             (33, 2048, 3),
             (49, 4224, 3),
@@ -234,9 +248,9 @@ fn every_isa_gives_the_bits_of_scalar_on_long_rows() {
             (19, 12416, 1),
             (5, 640, 70),
         ] {
-            let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Affine(affine));
+            let matrix = TestMatrix::new(&mut noise, rows, cols, format);
             let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
-            check_integer(&matrix, affine, &x);
+            check_integer(&matrix, &x);
         }
     }
 }
@@ -244,12 +258,12 @@ fn every_isa_gives_the_bits_of_scalar_on_long_rows() {
 #[test]
 fn every_isa_gives_the_bits_of_scalar_for_many_rows_of_activations() {
     let mut noise = Noise(6);
-    for affine in every_affine().filter(|it| it.params == Float::BF16) {
+    for format in every_integer(&[Float::BF16]) {
         for (rows, n_groups, n) in [(5, 3, 40), (33, 1, 17), (48, 3, 8)] {
-            let cols = n_groups * affine.group_size;
-            let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Affine(affine));
+            let cols = n_groups * group_size(format);
+            let matrix = TestMatrix::new(&mut noise, rows, cols, format);
             let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
-            check_integer(&matrix, affine, &x);
+            check_integer(&matrix, &x);
         }
     }
     let affine = Affine { bits: 4, group_size: 64, params: Float::BF16 };
@@ -259,23 +273,49 @@ fn every_isa_gives_the_bits_of_scalar_for_many_rows_of_activations() {
     for (rows, cols, n) in large {
         let matrix = TestMatrix::new(&mut noise, rows, cols, MatrixFormat::Affine(affine));
         let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
-        check_integer(&matrix, affine, &x);
+        check_integer(&matrix, &x);
     }
 }
 
 #[test]
 fn extreme_values_neither_saturate_nor_differ() {
-    for affine in every_affine() {
-        let cols = 3 * affine.group_size;
-        let mut matrix = TestMatrix::new(&mut Noise(5), 19, cols, MatrixFormat::Affine(affine));
-        matrix.weight.fill(0xff);
+    for format in every_integer(&EVERY_FLOAT) {
+        let cols = 3 * group_size(format);
+        let mut matrix = TestMatrix::new(&mut Noise(5), 19, cols, format);
+        matrix.fill_with_largest();
         for sign in [1.0f32, -1.0] {
-            check_integer(&matrix, affine, &vec![sign; 3 * cols]);
+            check_integer(&matrix, &vec![sign; 3 * cols]);
         }
         let tiny: Vec<f32> = (0..3 * cols as u32).map(f32::from_bits).collect();
-        check_integer(&matrix, affine, &tiny);
+        check_integer(&matrix, &tiny);
         let huge: Vec<f32> = (0..3 * cols).map(|i| f32::MAX / (i % 7 + 1) as f32).collect();
-        check_integer(&matrix, affine, &huge.iter().map(|it| it * 1e-3).collect::<Vec<_>>());
+        check_integer(&matrix, &huge.iter().map(|it| it * 1e-3).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn powers_of_two_at_both_ends_are_exact_and_what_is_none_is_no_number() {
+    let format = MatrixFormat::Micro(MicroScaled::MXFP4);
+    let mut noise = Noise(11);
+    for (rows, n_groups, n) in [(17, 1, 1), (16, 2, 1), (40, 9, 2), (18, 3, 7), (16, 4, 1)] {
+        let cols = n_groups * group_size(format);
+        let mut matrix = TestMatrix::new(&mut noise, rows, cols, format);
+        let powers = [0, 1, 2, 127, 128, 239, 240];
+        for (i, it) in matrix.scales.iter_mut().enumerate() {
+            *it = powers[i * 5 % 7];
+        }
+        let x: Vec<f32> = (0..n * cols).map(|_| noise.float()).collect();
+        check_integer(&matrix, &x);
+        // Of the first row, past the byte that shifts all.
+        matrix.scales[n_groups] = 255;
+        for isa in Isa::available() {
+            let x = quantised(isa, &x, cols, group_size(format), 2);
+            let x_rows = RowMap::Range { first: 0, n };
+            let out = product(isa, matrix.view(), Activations::Quantised(&x), x_rows);
+            for (i, out) in out.iter().enumerate() {
+                assert_eq!(out.is_nan(), i % rows == 0, "{isa:?}: output {i} of {rows} rows");
+            }
+        }
     }
 }
 

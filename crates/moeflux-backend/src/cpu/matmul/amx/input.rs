@@ -12,9 +12,9 @@ use crate::cpu::matmul::avx512::transpose::transpose;
 use crate::cpu::matmul::avx512::vector::{
     Lanes, load_32, load_64, load_singles, store_64, store_floats,
 };
+use crate::cpu::matmul::integers::{Integers, width};
 use crate::cpu::matmul::jobs::{Activations, MatmulJob, RowMap};
 use crate::cpu::pool::{Pool, SharedMut};
-use moeflux_core::quant::MatrixFormat;
 
 /// Rows of activations of a tile.
 pub(super) const X_ROWS: usize = 16;
@@ -167,15 +167,13 @@ fn grow<T: Clone>(vec: &mut Vec<T>, len: usize, zero: T) {
 
 /// What a job wants, if it has enough rows for tiles.
 fn wanted(i: usize, job: &MatmulJob<'_>) -> Option<Place> {
-    let (Activations::Quantised(x), MatrixFormat::Affine(affine)) = (job.x, job.weight.format)
-    else {
-        return None;
-    };
+    let Activations::Quantised(x) = job.x else { return None };
+    let integers = Integers::of(job.weight.format)?;
     let n = job.x_rows.len();
     (n >= MIN_ROWS).then(|| Place {
         job: i,
-        depth: affine.group_size.min(64),
-        order: order(affine.bits, affine.group_size),
+        depth: integers.group_size.min(64),
+        order: order(width(integers.codes), integers.group_size),
         n_tiles: n.div_ceil(X_ROWS),
         lines: x.n_digits() * x.cols() / 4,
         n_groups: x.cols() / x.group_size(),

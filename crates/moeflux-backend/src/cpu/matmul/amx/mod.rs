@@ -163,7 +163,7 @@ impl Panel<'_> {
             let rows = row..self.rows.end.min(row + ROWS);
             let cols = cols.clone();
             for_format!(
-                self.product.affine,
+                self.product.integers,
                 columns::unpack_tiles,
                 (self.product, rows, cols, out)
             );
@@ -186,7 +186,7 @@ impl Panel<'_> {
         all: &mut [Acc],
         (Dots(dots), ahead): (&mut Dots, &mut Upcoming<'_>),
     ) {
-        let group_size = self.product.affine.group_size;
+        let group_size = self.product.integers.group_size;
         let groups = cols.start / group_size..cols.end / group_size;
         let s = &self.input.s(t)[groups.clone()];
         let x = self.input.q(t, cols.start, DIGITS);

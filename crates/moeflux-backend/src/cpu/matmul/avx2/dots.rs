@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use super::unpack::{byte_places, shift_factors};
 use super::vector::{load_16, load_32, load_halves};
+use crate::cpu::matmul::integers::{E2M1, E2M1_INTEGERS, width};
 
 /// Groups whose dots make one vector.
 pub(super) const GROUPS: usize = 8;
@@ -45,16 +46,16 @@ pub(super) const fn column_at(bits: usize, at: usize) -> usize {
 /// The dots of eight groups, in order. `VNNI`: the machine has AVX-VNNI.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn eight_dots<const BITS: usize, const GROUP: usize, const VNNI: bool>(
+pub(super) fn eight_dots<const CODES: usize, const GROUP: usize, const VNNI: bool>(
     packed: &[u8],
     x: &[i16],
 ) -> __m256i {
-    let block_cols = const { block_cols(BITS) };
+    let block_cols = const { block_cols(width(CODES)) };
     // Groups side by side in one vector, and blocks that one vector adds up.
     let n_groups = (block_cols / GROUP).max(1);
     let n_blocks = GROUP.div_ceil(block_cols);
     // With lengths known here, no load below needs a check.
-    let packed = &packed[..const { step_bytes(BITS, GROUP) + SLACK }];
+    let packed = &packed[..const { step_bytes(width(CODES), GROUP) + SLACK }];
     let x = &x[..GROUPS * GROUP];
     let mut v = [_mm256_setzero_si256(); 8];
     // Not a loop: indices that are known keep `v` in registers.
@@ -62,7 +63,7 @@ pub(super) fn eight_dots<const BITS: usize, const GROUP: usize, const VNNI: bool
         ($($k:literal)*) => {$(
             if $k < 8 / n_groups {
                 let blocks = $k * n_blocks..($k + 1) * n_blocks;
-                v[$k] = lane_sums::<BITS, VNNI>(packed, x, blocks);
+                v[$k] = lane_sums::<CODES, VNNI>(packed, x, blocks);
             }
         )*};
     }
@@ -83,30 +84,36 @@ pub(super) fn eight_dots<const BITS: usize, const GROUP: usize, const VNNI: bool
 /// The products of some blocks of columns, added up lane by lane.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn lane_sums<const BITS: usize, const VNNI: bool>(
+fn lane_sums<const CODES: usize, const VNNI: bool>(
     packed: &[u8],
     x: &[i16],
     blocks: Range<usize>,
 ) -> __m256i {
-    let (cols, n_bytes) = const { (block_cols(BITS), block_cols(BITS) * BITS / 8) };
+    let (cols, n_bytes) =
+        const { (block_cols(width(CODES)), block_cols(width(CODES)) * width(CODES) / 8) };
     let mut sum = _mm256_setzero_si256();
     for block in blocks {
         let packed = &packed[block * n_bytes..];
         let x = &x[block * cols..][..cols];
-        match BITS {
+        match CODES {
+            E2M1 => {
+                for (i, w) in look_up(packed).into_iter().enumerate() {
+                    sum = add_products::<VNNI>(sum, w, load_halves(&x[16 * i..]));
+                }
+            }
             2 | 4 | 8 => {
                 let w = load_32(packed);
-                let mask = _mm256_set1_epi16((1 << BITS) - 1);
+                let mask = _mm256_set1_epi16((1 << CODES) - 1);
                 macro_rules! add_columns {
                     ($($vector:literal)*) => {$(
-                        if $vector * BITS < 16 {
+                        if $vector * CODES < 16 {
                             let mut columns = w;
                             if $vector > 0 {
-                                let by = _mm_cvtsi32_si128(($vector * BITS) as i32);
+                                let by = _mm_cvtsi32_si128(($vector * CODES) as i32);
                                 columns = _mm256_srl_epi16(columns, by);
                             }
                             // The highest have nothing above them.
-                            if ($vector + 1) * BITS < 16 {
+                            if ($vector + 1) * CODES < 16 {
                                 columns = _mm256_and_si256(columns, mask);
                             }
                             let x = load_halves(&x[16 * $vector..]);
@@ -117,14 +124,16 @@ fn lane_sums<const BITS: usize, const VNNI: bool>(
                 add_columns!(0 1 2 3 4 5 6 7);
             }
             _ => {
-                let columns = _mm256_set_m128i(load_16(&packed[2 * BITS..]), load_16(packed));
-                let factors = load_halves(const { &shift_factors(BITS, 16 - BITS) });
-                let above = _mm_cvtsi32_si128((16 - BITS) as i32);
-                let first = load_32(const { &byte_places(BITS, 0) });
+                let columns =
+                    _mm256_set_m128i(load_16(&packed[2 * width(CODES)..]), load_16(packed));
+                let factors =
+                    load_halves(const { &shift_factors(width(CODES), 16 - width(CODES)) });
+                let above = _mm_cvtsi32_si128((16 - CODES) as i32);
+                let first = load_32(const { &byte_places(width(CODES), 0) });
                 let first = _mm256_mullo_epi16(_mm256_shuffle_epi8(columns, first), factors);
                 let first = _mm256_srl_epi16(first, above);
                 sum = add_products::<VNNI>(sum, first, load_halves(x));
-                let second = load_32(const { &byte_places(BITS, 8) });
+                let second = load_32(const { &byte_places(width(CODES), 8) });
                 let second = _mm256_mullo_epi16(_mm256_shuffle_epi8(columns, second), factors);
                 let second = _mm256_srl_epi16(second, above);
                 sum = add_products::<VNNI>(sum, second, load_halves(&x[16..]));
@@ -132,6 +141,23 @@ fn lane_sums<const BITS: usize, const VNNI: bool>(
         }
     }
     sum
+}
+
+/// The integers of 32 bytes of codes, as a vector for each of the four that share 16 bits.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn look_up(packed: &[u8]) -> [__m256i; 4] {
+    let (w, mask) = (load_32(packed), _mm256_set1_epi8(15));
+    let table = _mm256_broadcastsi128_si256(load_16(&E2M1_INTEGERS));
+    let even = _mm256_shuffle_epi8(table, _mm256_and_si256(w, mask));
+    let odd = _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16::<4>(w), mask));
+    let byte = _mm256_set1_epi16(255);
+    [
+        _mm256_and_si256(even, byte),
+        _mm256_and_si256(odd, byte),
+        _mm256_srli_epi16::<8>(even),
+        _mm256_srli_epi16::<8>(odd),
+    ]
 }
 
 /// `sum` plus the products of 16-bit lanes, two to a 32-bit lane.

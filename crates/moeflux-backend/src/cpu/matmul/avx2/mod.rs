@@ -18,6 +18,7 @@ mod vector;
 use std::ops::Range;
 
 use super::IntegerProduct;
+use super::integers::E2M1;
 use super::jobs::OutPart;
 
 pub(super) use micro::{decode_e2m1, multiply_e2m1};
@@ -27,24 +28,25 @@ pub(super) use unpack::unpack_row;
 /// Rows of the matrix that are the lanes of a vector.
 const ROWS: usize = 8;
 
-/// Calls `$kernel::<BITS, GROUP, $vnni>` for the format of the matrix.
+/// Calls `$kernel::<CODES, GROUP, $vnni>` for the format of the matrix.
 macro_rules! for_format {
-    ($affine:expr, $vnni:ident, $kernel:path, $args:tt) => {
-        for_format!(@bits $affine, $vnni, $kernel, $args, 2 3 4 5 6 8)
+    ($integers:expr, $vnni:ident, $kernel:path, $args:tt) => {
+        for_format!(@codes $integers, $vnni, $kernel, $args, 2 3 4 5 6 8)
     };
-    (@bits $affine:expr, $vnni:ident, $kernel:path, $args:tt, $($bits:literal)*) => {
-        match ($affine.bits, $affine.group_size) {
+    (@codes $integers:expr, $vnni:ident, $kernel:path, $args:tt, $($bits:literal)*) => {
+        match ($integers.codes, $integers.group_size) {
             $(
                 ($bits, 32) => for_format!(@call $kernel, $bits, 32, $vnni, $args),
                 ($bits, 64) => for_format!(@call $kernel, $bits, 64, $vnni, $args),
                 ($bits, 128) => for_format!(@call $kernel, $bits, 128, $vnni, $args),
             )*
+            (E2M1, 32) => for_format!(@call $kernel, { E2M1 }, 32, $vnni, $args),
             _ => unreachable!("supported formats only"),
         }
     };
-    (@call $kernel:path, $bits:literal, $group:literal, $vnni:ident, ($($arg:expr),*)) => {{
+    (@call $kernel:path, $codes:tt, $group:literal, $vnni:ident, ($($arg:expr),*)) => {{
         use $kernel as kernel;
-        kernel::<$bits, $group, $vnni>($($arg),*)
+        kernel::<$codes, $group, $vnni>($($arg),*)
     }};
 }
 
@@ -56,12 +58,14 @@ pub(super) fn integer_rows<const VNNI: bool>(
     mut out: OutPart<'_>,
 ) {
     if product.x_rows.len() <= stream::X_ROWS {
-        match (product.affine.bits, product.affine.group_size) {
+        match (product.integers.codes, product.integers.group_size) {
             (4, 64) if !VNNI => rows::integer_rows::<1>(product, rows, &mut out),
             (4, 128) if !VNNI => rows::integer_rows::<2>(product, rows, &mut out),
-            _ => for_format!(product.affine, VNNI, stream::integer_rows, (product, rows, &mut out)),
+            _ => {
+                for_format!(product.integers, VNNI, stream::integer_rows, (product, rows, &mut out))
+            }
         }
     } else {
-        for_format!(product.affine, VNNI, tile::integer_rows, (product, rows, &mut out));
+        for_format!(product.integers, VNNI, tile::integer_rows, (product, rows, &mut out));
     }
 }

@@ -7,6 +7,7 @@ use super::dots::{GROUPS, block_cols, column_at};
 use super::tile::Memory;
 use super::vector::load_32;
 use crate::cpu::matmul::Quantised;
+use crate::cpu::matmul::integers::width;
 
 /// A row of activations in the order that the kernel of one width likes,
 /// repeated until both a row and a block of columns end.
@@ -30,8 +31,8 @@ impl Ordered {
     }
 
     #[target_feature(enable = "avx2")]
-    fn set<const BITS: usize>(&mut self, x: &Quantised, row: usize) {
-        let block = const { block_cols(BITS) };
+    fn set<const CODES: usize>(&mut self, x: &Quantised, row: usize) {
+        let block = const { block_cols(width(CODES)) };
         let cols = x.cols();
         self.period = cols;
         while !self.period.is_multiple_of(block) {
@@ -51,7 +52,7 @@ impl Ordered {
                 done += n;
             }
             for (at, out) in out.iter_mut().enumerate() {
-                *out = columns[column_at(BITS, at)];
+                *out = columns[column_at(width(CODES), at)];
             }
         }
         while self.q.len() < n {
@@ -144,20 +145,20 @@ impl Scratch {
     /// The place of a row in the order of one width, none of those in `held`
     /// unless that is the row's.
     #[target_feature(enable = "avx2")]
-    pub(super) fn order<const BITS: usize>(
+    pub(super) fn order<const CODES: usize>(
         &mut self,
         x: &Quantised,
         row: usize,
         held: &[usize],
     ) -> usize {
-        let key = (x.id(), row, BITS);
+        let key = (x.id(), row, CODES);
         if let Some(at) = self.rows.iter().position(|it| it.key == key) {
             return at;
         }
         let at = self.next_place(held);
         // Not this row's before it is complete.
         self.rows[at].key = Default::default();
-        self.rows[at].set::<BITS>(x, row);
+        self.rows[at].set::<CODES>(x, row);
         self.rows[at].key = key;
         at
     }

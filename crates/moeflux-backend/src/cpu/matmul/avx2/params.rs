@@ -7,6 +7,7 @@ use moeflux_core::quant::{Float, MatrixView};
 
 use super::ROWS;
 use super::vector::{load_16, load_32, transpose};
+use crate::cpu::matmul::integers::{BIAS_OF_E8M0, ParamFormat};
 
 /// Groups of one tile.
 pub(super) const GROUPS: usize = 8;
@@ -39,9 +40,9 @@ impl ParamTile {
     /// Takes the parameters at `place`.
     #[inline]
     #[target_feature(enable = "avx2,f16c")]
-    pub(super) fn load(&mut self, weight: &MatrixView<'_>, format: Float, place: &Place) {
+    pub(super) fn load(&mut self, weight: &MatrixView<'_>, format: ParamFormat, place: &Place) {
         let MatrixView { scales, biases, .. } = weight;
-        let is_usual = format == Float::BF16 && place.rows.len() == ROWS;
+        let is_usual = format == ParamFormat::Floats(Float::BF16) && place.rows.len() == ROWS;
         let rows = |all| is_usual.then(|| place.whole_rows(all, 2)).flatten();
         match (rows(scales), rows(biases)) {
             (Some(scales), Some(biases)) => {
@@ -55,7 +56,11 @@ impl ParamTile {
     /// Apart, so that the usual case stays short.
     #[inline(never)]
     #[target_feature(enable = "avx2,f16c")]
-    fn load_rarer(&mut self, weight: &MatrixView<'_>, format: Float, place: &Place) {
+    fn load_rarer(&mut self, weight: &MatrixView<'_>, format: ParamFormat, place: &Place) {
+        let format = match format {
+            ParamFormat::Floats(float) => float,
+            ParamFormat::E8M0 => return self.load_powers(weight.scales, place),
+        };
         for (all, out) in [(weight.scales, &mut self.scale), (weight.biases, &mut self.bias)] {
             let mut padded = [[0u8; GROUPS * 4]; ROWS];
             let whole = place.whole_rows(all, format.bytes());
@@ -72,6 +77,25 @@ impl ParamTile {
                 };
             }
             *out = transpose(tile);
+        }
+    }
+
+    /// Scales that are stored as powers of two, and the biases that follow from them.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn load_powers(&mut self, stored: &[u8], place: &Place) {
+        let mut padded = [[0u8; GROUPS * 4]; ROWS];
+        let whole = place.whole_rows(stored, 1);
+        if whole.is_none() {
+            place.pad(stored, 1, &mut padded);
+        }
+        let mut tile = [_mm256_setzero_ps(); ROWS];
+        for (r, (it, padded)) in tile.iter_mut().zip(&padded).enumerate() {
+            *it = powers(whole.as_ref().map_or(&padded[..], |it| it.row(r)));
+        }
+        for (g, power) in transpose(tile).into_iter().enumerate() {
+            self.scale[g] = _mm256_mul_ps(power, _mm256_set1_ps(0.5));
+            self.bias[g] = _mm256_mul_ps(power, _mm256_set1_ps(BIAS_OF_E8M0));
         }
     }
 }
@@ -144,6 +168,19 @@ fn bf16_lanes(rows: WholeRows<'_>, out: &mut [__m256; GROUPS]) {
 fn bf16(bytes: &[u8]) -> __m256 {
     let wide = _mm256_cvtepu16_epi32(load_16(bytes));
     _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+}
+
+/// What eight bytes of E8M0 stand for.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn powers(bytes: &[u8]) -> __m256 {
+    let eight = i64::from_le_bytes(*bytes.first_chunk().expect("eight bytes"));
+    let codes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(eight));
+    // 2^-127 is below the smallest normal.
+    let smallest = _mm256_set1_epi32(1 << 22);
+    let power = _mm256_max_epu32(_mm256_slli_epi32::<23>(codes), smallest);
+    let is_nan = _mm256_cmpeq_epi32(codes, _mm256_set1_epi32(255));
+    _mm256_castsi256_ps(_mm256_blendv_epi8(power, _mm256_set1_epi32(0x7fc0_0000), is_nan))
 }
 
 #[inline]

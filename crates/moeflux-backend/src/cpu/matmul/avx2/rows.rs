@@ -123,7 +123,7 @@ fn sums_of_rows<const VECTORS: usize>(
     let n_groups = product.n_groups();
     let Input { digits, scales: Scales { s, st } } = x;
     let (s, st, digits) = (&s[..n_groups], &st[..n_groups], &digits[..n_groups]);
-    let param_bytes = product.affine.params.bytes();
+    let param_bytes = product.integers.params.scale_bytes();
     let distance = DISTANCE.max(ROWS * packed.row_bytes);
     let Sums { mut acc, mut off } = Sums::zero();
     let mut tile = ParamTile::zero();
@@ -134,7 +134,7 @@ fn sums_of_rows<const VECTORS: usize>(
             ask_for(product.weight.biases, at);
         }
         let place = Place { rows: rows.clone(), group: first, n_groups };
-        tile.load(&product.weight, product.affine.params, &place);
+        tile.load(&product.weight, product.integers.params, &place);
         let groups = first..n_groups.min(first + GROUPS);
         let factors = s[groups.clone()].iter().zip(&st[groups.clone()]);
         for ((scale, bias), (s, st)) in tile.scale.iter_mut().zip(&tile.bias).zip(factors) {

@@ -7,12 +7,15 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+use moeflux_core::quant::MatrixView;
+
 use super::ROWS;
 use super::dots::{GROUPS, SLACK, eight_dots, step_bytes};
 use super::order::{Ordered, Scratch};
 use super::params::{ParamTile, Place};
 use super::vector::{load_floats, store_floats, transpose};
 use crate::cpu::matmul::IntegerProduct;
+use crate::cpu::matmul::integers::width;
 use crate::cpu::matmul::jobs::OutPart;
 
 /// Rows of activations at most: with more, unpacking once pays.
@@ -20,7 +23,7 @@ pub(super) const X_ROWS: usize = 4;
 
 /// The outputs of `rows` for all rows of the activations.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn integer_rows<const BITS: usize, const GROUP: usize, const VNNI: bool>(
+pub(super) fn integer_rows<const CODES: usize, const GROUP: usize, const VNNI: bool>(
     product: IntegerProduct<'_>,
     rows: Range<usize>,
     out: &mut OutPart<'_>,
@@ -33,7 +36,7 @@ pub(super) fn integer_rows<const BITS: usize, const GROUP: usize, const VNNI: bo
     for (i, scales) in scales[..n].iter_mut().enumerate() {
         let (x, x_row) = (product.x, product.x_rows.at(i));
         let (held, rest) = places.split_at_mut(i);
-        rest[0] = scratch.order::<BITS>(x, x_row, held);
+        rest[0] = scratch.order::<CODES>(x, x_row, held);
         *scales = Scales { s: x.s(x_row), st: x.st(x_row) };
     }
     // Tiles may read beyond the last dot.
@@ -46,7 +49,7 @@ pub(super) fn integer_rows<const BITS: usize, const GROUP: usize, const VNNI: bo
         for (i, at) in places[..n].iter().enumerate() {
             let (x, dots) = scratch.row_and_dots(*at);
             let dots = &mut dots[i * n_dots..][..n_dots];
-            block_dots::<BITS, GROUP, VNNI>(&product, block.clone(), x, dots);
+            block_dots::<CODES, GROUP, VNNI>(&product, block.clone(), x, dots);
         }
         let dots = &scratch.dots[..n * n_dots];
         let mut sums = [Sums::zero(); X_ROWS];
@@ -74,27 +77,30 @@ pub(super) fn ask_for(bytes: &[u8], at: usize) {
 #[inline]
 #[target_feature(enable = "sse")]
 pub(super) fn ask_for_params(product: &IntegerProduct<'_>, row: usize, groups: Range<usize>) {
-    let size = product.affine.params.bytes();
+    let size = product.integers.params.scale_bytes();
+    let MatrixView { scales, biases, .. } = product.weight;
     let first = (row * product.n_groups() + groups.start * ROWS) * size;
     for line in (0..groups.len() * ROWS * size).step_by(64) {
-        ask_for(product.weight.scales, first + line);
-        ask_for(product.weight.biases, first + line);
+        ask_for(scales, first + line);
+        if !biases.is_empty() {
+            ask_for(biases, first + line);
+        }
     }
 }
 
 /// The dots of all groups of at most eight rows, (rows, groups).
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn block_dots<const BITS: usize, const GROUP: usize, const VNNI: bool>(
+fn block_dots<const CODES: usize, const GROUP: usize, const VNNI: bool>(
     product: &IntegerProduct<'_>,
     rows: Range<usize>,
     x: &Ordered,
     dots: &mut [f32],
 ) {
-    let step_bytes = const { step_bytes(BITS, GROUP) };
+    let step_bytes = const { step_bytes(width(CODES), GROUP) };
     let n_groups = rows.len() * product.n_groups();
     let n_steps = n_groups.div_ceil(GROUPS);
-    let row_bytes = product.weight.cols * BITS / 8;
+    let row_bytes = product.weight.cols * width(CODES) / 8;
     let packed = &product.weight.weight[rows.start * row_bytes..];
     // All steps but those at the end of the matrix may read on.
     let n_inside = (packed.len().saturating_sub(SLACK) / step_bytes).min(n_steps);
@@ -107,7 +113,7 @@ fn block_dots<const BITS: usize, const GROUP: usize, const VNNI: bool>(
             ask_for(packed, DISTANCE + line);
         }
         let x = x.part(col, GROUPS * GROUP);
-        let sums = eight_dots::<BITS, GROUP, VNNI>(packed, x);
+        let sums = eight_dots::<CODES, GROUP, VNNI>(packed, x);
         store_floats(out, _mm256_cvtepi32_ps(sums));
         col += step_cols;
         if col >= period {
@@ -120,7 +126,7 @@ fn block_dots<const BITS: usize, const GROUP: usize, const VNNI: bool>(
         let n = rest.len().min(step_bytes);
         padded[..n].copy_from_slice(&rest[..n]);
         let x = x.part(i * GROUPS * GROUP % period, GROUPS * GROUP);
-        let sums = eight_dots::<BITS, GROUP, VNNI>(&padded[..step_bytes + SLACK], x);
+        let sums = eight_dots::<CODES, GROUP, VNNI>(&padded[..step_bytes + SLACK], x);
         store_floats(out, _mm256_cvtepi32_ps(sums));
     }
 }
@@ -180,7 +186,7 @@ fn add_groups(
     for group in (0..n_groups).step_by(GROUPS) {
         let place = Place { rows: rows.clone(), group, n_groups };
         ask_for_params(product, rows.end, group..n_groups.min(group + GROUPS));
-        params.load(&product.weight, product.affine.params, &place);
+        params.load(&product.weight, product.integers.params, &place);
         let x_dots = dots.chunks_exact(ROWS * n_groups + GROUPS);
         for ((dots, x), sums) in x_dots.zip(x).zip(sums.iter_mut()) {
             let mut tile = [_mm256_setzero_ps(); ROWS];

@@ -12,6 +12,7 @@ use super::params::{GROUPS, ParamTile, Place};
 use super::unpack::unpack_row;
 use super::vector::{load_16, load_integers, store_floats, store_integers, transpose};
 use crate::cpu::matmul::IntegerProduct;
+use crate::cpu::matmul::integers::width;
 use crate::cpu::matmul::jobs::OutPart;
 
 /// Rows of the matrix that are the lanes of one vector.
@@ -59,7 +60,7 @@ struct Input<'a> {
 
 /// The outputs of `rows` for all rows of the activations.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn integer_rows<const BITS: usize, const GROUP: usize, const VNNI: bool>(
+pub(super) fn integer_rows<const CODES: usize, const GROUP: usize, const VNNI: bool>(
     product: IntegerProduct<'_>,
     rows: Range<usize>,
     out: &mut OutPart<'_>,
@@ -78,7 +79,7 @@ pub(super) fn integer_rows<const BITS: usize, const GROUP: usize, const VNNI: bo
             sums[..n_now].fill(zero);
             for col in (0..cols).step_by(COLS) {
                 let piece = col..cols.min(col + COLS);
-                memory.load::<BITS>(&product, block.clone(), piece.clone());
+                memory.load::<CODES>(&product, block.clone(), piece.clone());
                 let groups = piece.start / GROUP..piece.end / GROUP;
                 let params = Params::load(&product, block.clone(), groups);
                 let pairs = &memory.pairs[..piece.len() / 2];
@@ -101,16 +102,16 @@ impl Memory {
     /// Some columns of at most sixteen rows; absent ones keep what was there.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
-    fn load<const BITS: usize>(
+    fn load<const CODES: usize>(
         &mut self,
         product: &IntegerProduct<'_>,
         rows: Range<usize>,
         cols: Range<usize>,
     ) {
-        let packed_bytes = cols.start * BITS / 8..cols.end * BITS / 8;
+        let packed_bytes = cols.start * width(CODES) / 8..cols.end * width(CODES) / 8;
         for (row, out) in rows.zip(self.unpacked.chunks_exact_mut(COLS)) {
             let packed = &product.weight_rows(row..row + 1)[packed_bytes.clone()];
-            unpack_row(BITS as u8, packed, &mut out[..cols.len()]);
+            unpack_row(CODES, packed, &mut out[..cols.len()]);
         }
         for (half, rows) in self.unpacked.chunks_exact(LANES * COLS).enumerate() {
             let pairs = self.pairs.as_chunks_mut::<LANES>().0;
@@ -142,7 +143,7 @@ impl Params {
             let rows = start..rows.end.min(start + LANES);
             for first in (0..groups.len()).step_by(GROUPS) {
                 let place = Place { rows: rows.clone(), group: groups.start + first, n_groups };
-                tile.load(&product.weight, product.affine.params, &place);
+                tile.load(&product.weight, product.integers.params, &place);
                 for g in 0..GROUPS.min(groups.len() - first) {
                     out.scale[first + g][half] = tile.scale[g];
                     out.bias[first + g][half] = tile.bias[g];

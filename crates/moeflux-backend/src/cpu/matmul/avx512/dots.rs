@@ -9,9 +9,10 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::params::GROUPS;
-use super::unpack::unpack;
+use super::unpack::{look_up, unpack};
 use super::vector::{load_64, store_64, store_floats};
 use crate::cpu::matmul::Quantised;
+use crate::cpu::matmul::integers::{largest, width};
 
 /// A row of activations in the order that [`group_dots`] of one format likes,
 /// repeated as often as it takes until both a row and a block of columns end.
@@ -41,14 +42,14 @@ const fn block_cols(bits: usize) -> usize {
 /// Within a block of columns `per_byte` share a byte: first come the first of
 /// every byte, then the second ones, and so on.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-pub(super) fn repeat<const BITS: usize, const GROUP: usize>(
+pub(super) fn repeat<const CODES: usize, const GROUP: usize>(
     x: &Quantised,
     row: usize,
     out: &mut Repeated,
 ) {
     let (cols, n_digits) = (x.cols(), x.n_digits());
     let mut period = cols;
-    while !period.is_multiple_of(block_cols(BITS)) {
+    while !period.is_multiple_of(block_cols(width(CODES))) {
         period += cols;
     }
     (out.period, out.n_digits) = (period, n_digits);
@@ -58,9 +59,9 @@ pub(super) fn repeat<const BITS: usize, const GROUP: usize>(
     lines.reserve(n);
     let mut digits =
         [0, n_digits - 1].map(|digit| x.q(row, digit).as_chunks::<32>().0.iter().cycle());
-    for _ in (0..period).step_by(block_cols(BITS)) {
+    for _ in (0..period).step_by(block_cols(width(CODES))) {
         for halves in &mut digits[..n_digits] {
-            for _ in 0..block_cols(BITS) / 64 {
+            for _ in 0..block_cols(width(CODES)) / 64 {
                 let mut line = Line([0; 64]);
                 for (to, from) in line.0.as_chunks_mut::<32>().0.iter_mut().zip(&mut *halves) {
                     *to = bytemuck::cast(*from);
@@ -69,8 +70,8 @@ pub(super) fn repeat<const BITS: usize, const GROUP: usize>(
             }
         }
     }
-    for block in lines.chunks_exact_mut(block_cols(BITS) / 64) {
-        match (BITS, &mut *block) {
+    for block in lines.chunks_exact_mut(block_cols(width(CODES)) / 64) {
+        match (width(CODES), &mut *block) {
             (4, [first, second]) => {
                 let (a, b) = (load_64(&first.0), load_64(&second.0));
                 store_64(&mut first.0, every::<2>(a, b, 0));
@@ -168,7 +169,7 @@ pub(super) fn prefetch_all(bytes: &[u8]) {
 /// The dots of all groups in `packed`, whose first meets group `first` of `x`:
 /// one digit or two.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-pub(super) fn group_dots<const BITS: usize, const GROUP: usize>(
+pub(super) fn group_dots<const CODES: usize, const GROUP: usize>(
     packed: &[u8],
     x: &Repeated,
     first: usize,
@@ -176,21 +177,21 @@ pub(super) fn group_dots<const BITS: usize, const GROUP: usize>(
     dots: &mut [f32],
 ) {
     match x.n_digits {
-        1 => digit_dots::<BITS, GROUP, 1>(packed, x, first, ahead, dots),
-        _ => digit_dots::<BITS, GROUP, 2>(packed, x, first, ahead, dots),
+        1 => digit_dots::<CODES, GROUP, 1>(packed, x, first, ahead, dots),
+        _ => digit_dots::<CODES, GROUP, 2>(packed, x, first, ahead, dots),
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn digit_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+fn digit_dots<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
     packed: &[u8],
     x: &Repeated,
     first: usize,
     ahead: Ahead<'_>,
     dots: &mut [f32],
 ) {
-    let mut steps = Steps::<BITS, GROUP, DIGITS>::new(x, first, ahead);
-    let whole = packed.chunks_exact(step_bytes(BITS, GROUP));
+    let mut steps = Steps::<CODES, GROUP, DIGITS>::new(x, first, ahead);
+    let whole = packed.chunks_exact(step_bytes(width(CODES), GROUP));
     let rest = whole.remainder();
     let (dots, last) = dots.split_at_mut(whole.len() * GROUPS);
     for (packed, dots) in whole.zip(dots.as_chunks_mut().0) {
@@ -200,8 +201,8 @@ fn digit_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
         let mut padded = [0u8; GROUPS * 128];
         padded[..rest.len()].copy_from_slice(rest);
         let mut out = [0f32; GROUPS];
-        steps.step(&padded[..step_bytes(BITS, GROUP)], &mut out);
-        let n = rest.len() / (GROUP * BITS / 8);
+        steps.step(&padded[..step_bytes(width(CODES), GROUP)], &mut out);
+        let n = rest.len() / (GROUP * width(CODES) / 8);
         last[..n].copy_from_slice(&out[..n]);
     }
 }
@@ -212,7 +213,7 @@ pub(super) const fn step_bytes(bits: usize, group: usize) -> usize {
 }
 
 /// Goes through groups in the order of memory, sixteen at a time.
-pub(super) struct Steps<'a, const BITS: usize, const GROUP: usize, const DIGITS: usize> {
+pub(super) struct Steps<'a, const CODES: usize, const GROUP: usize, const DIGITS: usize> {
     lines: &'a [Line],
     /// Lines of all columns.
     period: usize,
@@ -222,8 +223,8 @@ pub(super) struct Steps<'a, const BITS: usize, const GROUP: usize, const DIGITS:
     ahead: Ahead<'a>,
 }
 
-impl<'a, const BITS: usize, const GROUP: usize, const DIGITS: usize>
-    Steps<'a, BITS, GROUP, DIGITS>
+impl<'a, const CODES: usize, const GROUP: usize, const DIGITS: usize>
+    Steps<'a, CODES, GROUP, DIGITS>
 {
     /// Begins with group `first` of `x`, which has as many digits.
     pub(super) fn new(x: &'a Repeated, first: usize, ahead: Ahead<'a>) -> Self {
@@ -241,7 +242,7 @@ impl<'a, const BITS: usize, const GROUP: usize, const DIGITS: usize>
     pub(super) fn step(&mut self, packed: &[u8], out: &mut [f32; GROUPS]) {
         self.ahead.ask();
         let x = &self.lines[self.at..][..GROUPS * GROUP / 64 * DIGITS];
-        sixteen_dots::<BITS, GROUP, DIGITS>(packed, x, self.ahead.distance, out);
+        sixteen_dots::<CODES, GROUP, DIGITS>(packed, x, self.ahead.distance, out);
         self.at += self.step_lines;
         if self.at >= self.period {
             self.at -= self.period;
@@ -252,20 +253,20 @@ impl<'a, const BITS: usize, const GROUP: usize, const DIGITS: usize>
 /// The dots of sixteen groups, in order.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn sixteen_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+fn sixteen_dots<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
     packed: &[u8],
     x: &[Line],
     distance: usize,
     out: &mut [f32; GROUPS],
 ) {
-    let block_cols = block_cols(BITS);
+    let block_cols = block_cols(width(CODES));
     // Groups side by side in one vector, and blocks that one vector adds up.
     let n_groups = (block_cols / GROUP).max(1);
     let n_blocks = GROUP.div_ceil(block_cols);
-    let largest = ((1 << BITS) - 1) * 127 * 4 * (block_cols / 64) * n_blocks;
-    let largest = if DIGITS == 1 { largest } else { usize::MAX / 4 };
+    let most = largest(CODES) * 127 * 4 * (block_cols / 64) * n_blocks;
+    let most = if DIGITS == 1 { most } else { usize::MAX / 4 };
     // With lengths known here, no load below needs a check.
-    let packed = &packed[..GROUPS * GROUP * BITS / 8];
+    let packed = &packed[..GROUPS * GROUP * width(CODES) / 8];
     let x = &x[..GROUPS * GROUP / 64 * DIGITS];
     let mut v = [_mm512_setzero_si512(); 16];
     // Not a loop: indices that are known keep `v` in registers.
@@ -273,16 +274,16 @@ fn sixteen_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
         ($($k:literal)*) => {$(
             if $k < 16 / n_groups {
                 let blocks = $k * n_blocks..($k + 1) * n_blocks;
-                v[$k] = lane_sums::<BITS, DIGITS>(packed, x, distance, blocks);
+                v[$k] = lane_sums::<CODES, DIGITS>(packed, x, distance, blocks);
             }
         )*};
     }
     fill!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
     let sums = match n_groups {
-        1 => sums_of_ones(&v, largest),
-        2 => sums_of_twos(&v, largest),
-        4 => sums_of_fours(&v, largest),
-        _ => sums_of_eights(&v, largest),
+        1 => sums_of_ones(&v, most),
+        2 => sums_of_twos(&v, most),
+        4 => sums_of_fours(&v, most),
+        _ => sums_of_eights(&v, most),
     };
     store_floats(out, _mm512_cvtepi32_ps(sums));
 }
@@ -290,17 +291,17 @@ fn sixteen_dots<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
 /// The products of some blocks of columns, added up lane by lane.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn lane_sums<const BITS: usize, const DIGITS: usize>(
+fn lane_sums<const CODES: usize, const DIGITS: usize>(
     packed: &[u8],
     x: &[Line],
     distance: usize,
     blocks: Range<usize>,
 ) -> __m512i {
-    let block_cols = block_cols(BITS);
+    let block_cols = block_cols(width(CODES));
     let mut sums = [_mm512_setzero_si512(); DIGITS];
     for block in blocks {
-        let at = block * block_cols * BITS / 8;
-        let end = (block + 1) * block_cols * BITS / 8;
+        let at = block * block_cols * width(CODES) / 8;
+        let end = (block + 1) * block_cols * width(CODES) / 8;
         // One line at a time, beside the arithmetic: a core has few places for lines under way, and
         // waits where all of them are taken.
         let line = at.next_multiple_of(64);
@@ -309,7 +310,7 @@ fn lane_sums<const BITS: usize, const DIGITS: usize>(
             prefetch_near(packed, line + NEAR);
         }
         let packed = &packed[at..end];
-        let w = Unpacked::<BITS>::load(packed);
+        let w = Unpacked::<CODES>::load(packed);
         for digit in 0..DIGITS {
             let x = &x[(block * DIGITS + digit) * block_cols / 64..][..block_cols / 64];
             sums[digit] = w.add_products(sums[digit], x);
@@ -322,28 +323,24 @@ fn lane_sums<const BITS: usize, const DIGITS: usize>(
 }
 
 /// One block of columns, a byte each.
-struct Unpacked<const BITS: usize>([__m512i; 4]);
+struct Unpacked<const CODES: usize>([__m512i; 4]);
 
-impl<const BITS: usize> Unpacked<BITS> {
+impl<const CODES: usize> Unpacked<CODES> {
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     fn load(packed: &[u8]) -> Self {
         let none = _mm512_setzero_si512();
-        if !matches!(BITS, 2 | 4) {
-            return Unpacked([unpack::<BITS>(packed), none, none, none]);
+        if !matches!(width(CODES), 2 | 4) {
+            return Unpacked([unpack::<CODES>(packed), none, none, none]);
         }
         let w = load_64(packed);
-        let mask = _mm512_set1_epi8(((1u32 << BITS) - 1) as i8);
+        let mask = _mm512_set1_epi8(((1u32 << width(CODES)) - 1) as i8);
         let first = _mm512_and_si512(w, mask);
-        if BITS == 4 {
-            return Unpacked([
-                first,
-                _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask),
-                none,
-                none,
-            ]);
+        if width(CODES) == 4 {
+            let second = _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask);
+            return Unpacked([look_up::<CODES>(first), look_up::<CODES>(second), none, none]);
         }
         let second = _mm512_and_si512(_mm512_srli_epi16::<2>(w), mask);
         let third = _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask);
@@ -358,10 +355,10 @@ impl<const BITS: usize> Unpacked<BITS> {
     )]
     fn add_products(&self, sum: __m512i, x: &[Line]) -> __m512i {
         let mut sum = _mm512_dpbusd_epi32(sum, self.0[0], load_64(&x[0].0));
-        if matches!(BITS, 2 | 4) {
+        if matches!(width(CODES), 2 | 4) {
             sum = _mm512_dpbusd_epi32(sum, self.0[1], load_64(&x[1].0));
         }
-        if BITS == 2 {
+        if CODES == 2 {
             sum = _mm512_dpbusd_epi32(sum, self.0[2], load_64(&x[2].0));
             sum = _mm512_dpbusd_epi32(sum, self.0[3], load_64(&x[3].0));
         }

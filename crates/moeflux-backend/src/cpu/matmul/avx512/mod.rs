@@ -32,24 +32,27 @@ const ROWS: usize = 16;
 /// From this many rows of activations on, unpacking once pays.
 const TILE_X_ROWS: usize = 4;
 
-/// Calls `$kernel::<BITS, GROUP>` for the format of the matrix.
+/// Calls `$kernel::<CODES, GROUP>` for the format of the matrix.
 macro_rules! for_format {
-    ($affine:expr, $kernel:path, $args:tt) => {
-        for_format!(@bits $affine, $kernel, $args, 2 3 4 5 6 8)
+    ($integers:expr, $kernel:path, $args:tt) => {
+        for_format!(@codes $integers, $kernel, $args, 2 3 4 5 6 8)
     };
-    (@bits $affine:expr, $kernel:path, $args:tt, $($bits:literal)*) => {
-        match ($affine.bits, $affine.group_size) {
+    (@codes $integers:expr, $kernel:path, $args:tt, $($bits:literal)*) => {
+        match ($integers.codes, $integers.group_size) {
             $(
                 ($bits, 32) => for_format!(@call $kernel, $bits, 32, $args),
                 ($bits, 64) => for_format!(@call $kernel, $bits, 64, $args),
                 ($bits, 128) => for_format!(@call $kernel, $bits, 128, $args),
             )*
+            ($crate::cpu::matmul::integers::E2M1, 32) => {
+                for_format!(@call $kernel, { $crate::cpu::matmul::integers::E2M1 }, 32, $args)
+            },
             _ => unreachable!("supported formats only"),
         }
     };
-    (@call $kernel:path, $bits:literal, $group:literal, ($($arg:expr),*)) => {{
+    (@call $kernel:path, $codes:tt, $group:literal, ($($arg:expr),*)) => {{
         use $kernel as kernel;
-        kernel::<$bits, $group>($($arg),*)
+        kernel::<$codes, $group>($($arg),*)
     }};
 }
 
@@ -59,10 +62,14 @@ pub(super) use for_format;
 pub(super) fn integer_rows(product: IntegerProduct<'_>, rows: Range<usize>, mut out: OutPart<'_>) {
     let n = product.x_rows.len();
     if n >= TILE_X_ROWS {
-        for_format!(product.affine, tile::integer_rows, (product, rows, &mut out));
+        for_format!(product.integers, tile::integer_rows, (product, rows, &mut out));
     } else {
         for i in 0..n {
-            for_format!(product.affine, stream::integer_row, (product, rows.clone(), i, &mut out));
+            for_format!(
+                product.integers,
+                stream::integer_row,
+                (product, rows.clone(), i, &mut out)
+            );
         }
     }
 }

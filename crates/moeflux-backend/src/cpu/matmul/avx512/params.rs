@@ -7,8 +7,11 @@ use moeflux_core::quant::Float;
 
 use super::ROWS;
 use super::transpose::{transpose, transpose_narrow};
-use super::vector::{load_32, load_64, load_halves, load_singles, pair_halves};
+use super::vector::{
+    load_16, load_32, load_64, load_bytes, load_halves, load_singles, pair_halves,
+};
 use crate::cpu::matmul::IntegerProduct;
+use crate::cpu::matmul::integers::{BIAS_OF_E8M0, ParamFormat};
 
 /// Groups of one tile.
 pub(in crate::cpu::matmul) const GROUPS: usize = 16;
@@ -33,22 +36,27 @@ pub(in crate::cpu::matmul) fn param_tile(
     let zero = [_mm512_setzero_ps(); GROUPS];
     let mut out = ParamTile { scale: zero, bias: zero };
     let params = out.scale.iter_mut().zip(&mut out.bias);
-    match product.affine.params {
-        Float::F32 => {
+    match product.integers.params {
+        ParamFormat::Floats(Float::F32) => {
             let both = part.singles(scales).into_iter().zip(part.singles(biases));
             for ((scale, bias), it) in params.zip(both) {
                 *scale = _mm512_castsi512_ps(it.0);
                 *bias = _mm512_castsi512_ps(it.1);
             }
         }
-        Float::BF16 => {
+        ParamFormat::Floats(Float::BF16) => {
             for ((scale, bias), it) in params.zip(part.halves(scales, biases)) {
                 (*scale, *bias) = bf16_pair(it);
             }
         }
-        Float::F16 => {
+        ParamFormat::Floats(Float::F16) => {
             for ((scale, bias), it) in params.zip(part.halves(scales, biases)) {
                 (*scale, *bias) = f16_pair(it);
+            }
+        }
+        ParamFormat::E8M0 => {
+            for ((scale, bias), it) in params.zip(part.bytes_of_rows(scales)) {
+                (*scale, *bias) = e8m0_pair(it);
             }
         }
     }
@@ -72,6 +80,54 @@ pub(super) fn f16_pair(it: __m512i) -> (__m512, __m512) {
     (scale, _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(it))))
 }
 
+/// Scale and bias from the lowest byte of lanes, above which there is nothing.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn e8m0_pair(it: __m512i) -> (__m512, __m512) {
+    // 2^-127 is below the smallest normal.
+    let smallest = _mm512_set1_epi32(1 << 22);
+    let power = _mm512_max_epu32(_mm512_slli_epi32::<23>(it), smallest);
+    let is_nan = _mm512_cmpeq_epi32_mask(it, _mm512_set1_epi32(255));
+    let power = _mm512_mask_set1_epi32(power, is_nan, 0x7fc0_0000);
+    let power = _mm512_castsi512_ps(power);
+    let bias = _mm512_mul_ps(power, _mm512_set1_ps(BIAS_OF_E8M0));
+    (_mm512_mul_ps(power, _mm512_set1_ps(0.5)), bias)
+}
+
+/// Eight bytes of each of sixteen rows, `stride` apart: byte `i` of every row in vector `i`, as
+/// lanes of 32 bits.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+pub(super) fn eight_bytes(bytes: &[u8], stride: usize) -> [__m512i; 8] {
+    let row = |r: usize| {
+        let eight = bytes[r * stride..].first_chunk().expect("eight bytes of each row");
+        i64::from_le_bytes(*eight)
+    };
+    let eight = |r| {
+        let (low, high) = ([row(r), row(r + 1), row(r + 2), row(r + 3)], r + 4);
+        let [a, b, c, d] = low;
+        _mm512_setr_epi64(a, b, c, d, row(high), row(high + 1), row(high + 2), row(high + 3))
+    };
+    let (low, high) = (eight(0), eight(8));
+    let places = const {
+        let mut it = [0u8; 64];
+        let mut r = 0;
+        while r < ROWS {
+            it[4 * r] = 8 * r as u8;
+            r += 1;
+        }
+        it
+    };
+    let places = load_64(&places);
+    let mut out = [_mm512_setzero_si512(); 8];
+    for (i, out) in out.iter_mut().enumerate() {
+        let places = _mm512_add_epi8(places, _mm512_set1_epi8(i as i8));
+        let lowest = 0x1111_1111_1111_1111;
+        *out = _mm512_maskz_permutex2var_epi8(lowest, low, places, high);
+    }
+    out
+}
+
 /// Scale and bias of each group of sixteen rows from `row` on that have `N`
 /// groups each, 1, 2, 4 or 8: those rows' parameters are one stream.
 #[inline]
@@ -80,25 +136,35 @@ pub(super) fn narrow_params<const N: usize>(
     product: &IntegerProduct<'_>,
     row: usize,
 ) -> [(__m512, __m512); N] {
-    let size = product.affine.params.bytes();
+    let size = product.integers.params.scale_bytes();
     let span = row * N * size..(row + ROWS) * N * size;
-    let (scales, biases) = (&product.weight.scales[span.clone()], &product.weight.biases[span]);
+    let scales = &product.weight.scales[span.clone()];
+    let biases = product.weight.biases.get(span).unwrap_or(&[]);
     let mut out = [(_mm512_setzero_ps(), _mm512_setzero_ps()); N];
-    match product.affine.params {
-        Float::F32 => {
+    match product.integers.params {
+        ParamFormat::Floats(Float::F32) => {
             let (scales, biases) = (narrow_singles::<N>(scales), narrow_singles::<N>(biases));
             for g in 0..N {
                 out[g] = (_mm512_castsi512_ps(scales[g]), _mm512_castsi512_ps(biases[g]));
             }
         }
-        Float::BF16 => {
+        ParamFormat::Floats(Float::BF16) => {
             for (out, it) in out.iter_mut().zip(narrow_halves::<N>(scales, biases)) {
                 *out = bf16_pair(it);
             }
         }
-        Float::F16 => {
+        ParamFormat::Floats(Float::F16) => {
             for (out, it) in out.iter_mut().zip(narrow_halves::<N>(scales, biases)) {
                 *out = f16_pair(it);
+            }
+        }
+        ParamFormat::E8M0 => {
+            let mut v = [_mm512_setzero_si512(); N];
+            for (k, it) in v.iter_mut().enumerate() {
+                *it = _mm512_cvtepu8_epi32(load_16(&scales[16 * k..]));
+            }
+            for (out, it) in out.iter_mut().zip(transpose_narrow(v)) {
+                *out = e8m0_pair(it);
             }
         }
     }
@@ -151,6 +217,17 @@ impl Part {
         for (r, it) in rows.iter_mut().enumerate() {
             let scale = load_halves(self.bytes(scales, r, 2));
             *it = pair_halves(scale, load_halves(self.bytes(biases, r, 2)));
+        }
+        transpose(rows)
+    }
+
+    /// Transposed bytes, as lanes of 32 bits.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2")]
+    fn bytes_of_rows(&self, all: &[u8]) -> [__m512i; GROUPS] {
+        let mut rows = [_mm512_setzero_si512(); ROWS];
+        for (r, it) in rows.iter_mut().enumerate() {
+            *it = _mm512_cvtepu8_epi32(load_bytes(self.bytes(all, r, 1)));
         }
         transpose(rows)
     }

@@ -10,14 +10,17 @@ use std::arch::x86_64::*;
 use std::cell::Cell;
 use std::ops::Range;
 
-use moeflux_core::quant::Float;
+use moeflux_core::quant::{Float, MatrixView};
 
 use super::ROWS;
 use super::dots::{Ahead, DISTANCE, Repeated, Steps, group_dots, prefetch_all, repeat, step_bytes};
-use super::params::{GROUPS, bf16_pair, f16_pair, narrow_params, param_tile};
+use super::params::{
+    GROUPS, bf16_pair, e8m0_pair, eight_bytes, f16_pair, narrow_params, param_tile,
+};
 use super::transpose::{transpose, transpose_lanes, transpose_narrow};
 use super::vector::{load_64, load_lanes, store_floats};
 use crate::cpu::matmul::IntegerProduct;
+use crate::cpu::matmul::integers::{ParamFormat, width};
 use crate::cpu::matmul::jobs::OutPart;
 
 /// Bytes of inputs that stay in the first cache while weights pass through it.
@@ -45,7 +48,7 @@ struct Scratch {
 struct Key {
     quantised: u64,
     x_row: usize,
-    bits: usize,
+    codes: usize,
     group: usize,
 }
 
@@ -60,23 +63,23 @@ impl Scratch {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    fn take_row<const BITS: usize, const GROUP: usize>(
+    fn take_row<const CODES: usize, const GROUP: usize>(
         &mut self,
         product: &IntegerProduct<'_>,
         x_row: usize,
     ) {
-        let key = Key { quantised: product.x.id(), x_row, bits: BITS, group: GROUP };
+        let key = Key { quantised: product.x.id(), x_row, codes: CODES, group: GROUP };
         if self.of.as_ref() == Some(&key) {
             return;
         }
-        repeat::<BITS, GROUP>(product.x, x_row, &mut self.x);
+        repeat::<CODES, GROUP>(product.x, x_row, &mut self.x);
         self.of = Some(key);
     }
 }
 
 /// The outputs of `rows` for the `i`-th row of the activations.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-pub(super) fn integer_row<const BITS: usize, const GROUP: usize>(
+pub(super) fn integer_row<const CODES: usize, const GROUP: usize>(
     product: IntegerProduct<'_>,
     rows: Range<usize>,
     i: usize,
@@ -85,21 +88,21 @@ pub(super) fn integer_row<const BITS: usize, const GROUP: usize>(
     ask_for_first(&product, rows.clone());
     let x_row = product.x_rows.at(i);
     let mut scratch = SCRATCH.take();
-    scratch.take_row::<BITS, GROUP>(&product, x_row);
+    scratch.take_row::<CODES, GROUP>(&product, x_row);
     let n_groups = product.n_groups();
     let suits = (EIGHT..=KEPT).contains(&n_groups)
         && is_near(&product)
-        && product.affine.params != Float::F32;
+        && product.integers.params != ParamFormat::Floats(Float::F32);
     let n_whole = if suits { rows.len() / ROWS * ROWS } else { 0 };
     let whole = rows.start..rows.start + n_whole;
     let rest = whole.end..rows.end;
     let task = Task { product: &product, x_row, i };
     let Scratch { x, dots, .. } = &mut scratch;
     match product.x.n_digits() {
-        1 => task.whole_blocks::<BITS, GROUP, 1>(whole, x, dots, out),
-        _ => task.whole_blocks::<BITS, GROUP, 2>(whole, x, dots, out),
+        1 => task.whole_blocks::<CODES, GROUP, 1>(whole, x, dots, out),
+        _ => task.whole_blocks::<CODES, GROUP, 2>(whole, x, dots, out),
     }
-    task.blocks::<BITS, GROUP>(rest, x, dots, out);
+    task.blocks::<CODES, GROUP>(rest, x, dots, out);
     SCRATCH.set(scratch);
 }
 
@@ -113,10 +116,10 @@ fn is_near(product: &IntegerProduct<'_>) -> bool {
 fn ask_for_first(product: &IntegerProduct<'_>, rows: Range<usize>) {
     let packed = product.weight_rows(rows.clone());
     prefetch_all(&packed[..packed.len().min(DISTANCE)]);
-    let row_bytes = product.n_groups() * product.affine.params.bytes();
+    let row_bytes = product.n_groups() * product.integers.params.scale_bytes();
     let params = rows.start * row_bytes..rows.end.min(rows.start + ROWS) * row_bytes;
     prefetch_all(&product.weight.scales[params.clone()]);
-    prefetch_all(&product.weight.biases[params]);
+    prefetch_all(product.weight.biases.get(params).unwrap_or(&[]));
 }
 
 /// What one call computes.
@@ -132,7 +135,7 @@ impl Task<'_> {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    fn whole_blocks<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+    fn whole_blocks<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
         &self,
         rows: Range<usize>,
         x: &Repeated,
@@ -148,8 +151,8 @@ impl Task<'_> {
             let block = row..row + ROWS;
             let packed = product.weight_rows(block.clone());
             let mut steps =
-                Steps::<BITS, GROUP, DIGITS>::new(x, 0, ahead(product, row, 0, DISTANCE));
-            let packed = packed.chunks_exact(step_bytes(BITS, GROUP));
+                Steps::<CODES, GROUP, DIGITS>::new(x, 0, ahead(product, row, 0, DISTANCE));
+            let packed = packed.chunks_exact(step_bytes(width(CODES), GROUP));
             // Sixteen rows are as many steps as a row has groups.
             for (step, (packed, dots)) in packed.zip(now.as_chunks_mut().0).enumerate() {
                 steps.step(packed, dots);
@@ -176,7 +179,7 @@ impl Task<'_> {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    fn blocks<const BITS: usize, const GROUP: usize>(
+    fn blocks<const CODES: usize, const GROUP: usize>(
         &self,
         rows: Range<usize>,
         x: &Repeated,
@@ -193,12 +196,12 @@ impl Task<'_> {
             let mut sums = Sums::new(product, block.clone(), self.x_row);
             if is_near {
                 let packed = product.weight_rows(block.clone());
-                group_dots::<BITS, GROUP>(packed, x, 0, ahead(product, row, 0, DISTANCE), dots);
+                group_dots::<CODES, GROUP>(packed, x, 0, ahead(product, row, 0, DISTANCE), dots);
                 sums.add_all(dots);
             } else {
                 for first in (0..n_groups).step_by(n_kept) {
                     let groups = first..n_groups.min(first + n_kept);
-                    dots_by_row::<BITS, GROUP>(product, block.clone(), x, groups.clone(), dots);
+                    dots_by_row::<CODES, GROUP>(product, block.clone(), x, groups.clone(), dots);
                     sums.add(dots, groups);
                 }
             }
@@ -209,14 +212,14 @@ impl Task<'_> {
 
 /// The dots of some groups of each row, (rows, groups).
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn dots_by_row<const BITS: usize, const GROUP: usize>(
+fn dots_by_row<const CODES: usize, const GROUP: usize>(
     product: &IntegerProduct<'_>,
     rows: Range<usize>,
     x: &Repeated,
     groups: Range<usize>,
     dots: &mut [f32],
 ) {
-    let group_bytes = GROUP * BITS / 8;
+    let group_bytes = GROUP * width(CODES) / 8;
     for (row, dots) in rows.zip(dots.chunks_exact_mut(groups.len())) {
         let packed = product.weight_rows(row..row + 1);
         let packed = &packed[groups.start * group_bytes..groups.end * group_bytes];
@@ -224,15 +227,17 @@ fn dots_by_row<const BITS: usize, const GROUP: usize>(
         let n_rows = DISTANCE.div_ceil(groups.len() * group_bytes);
         let distance = n_rows * product.n_groups() * group_bytes;
         let ahead = ahead(product, row, groups.start, distance);
-        group_dots::<BITS, GROUP>(packed, x, groups.start, ahead, dots);
+        group_dots::<CODES, GROUP>(packed, x, groups.start, ahead, dots);
     }
 }
 
 /// The parameters that follow those of group `group` of `row` by a block.
 fn ahead<'a>(product: &IntegerProduct<'a>, row: usize, group: usize, distance: usize) -> Ahead<'a> {
-    let size = product.affine.params.bytes();
+    let size = product.integers.params.scale_bytes();
     let at = ((row + ROWS) * product.n_groups() + group) * size;
-    let (scales, biases) = (product.weight.scales, product.weight.biases);
+    let MatrixView { scales, biases, .. } = product.weight;
+    // What is not there lies on no page, for which processors look in vain.
+    let biases = if biases.is_empty() { scales } else { biases };
     Ahead { scales, biases, step: GROUPS * size, at, distance }
 }
 
@@ -257,7 +262,7 @@ impl<'a> Sums<'a> {
 
     /// Adds all groups of each row, of which these are the dots: (rows, groups).
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx2,fma,f16c")]
     fn add_all(&mut self, dots: &[f32]) {
         match self.product.n_groups() {
             1 if self.rows.len() == ROWS => self.add_narrow::<1>(dots),
@@ -271,51 +276,67 @@ impl<'a> Sums<'a> {
     /// Adds up to eight groups from `first` on of each of sixteen rows, whose dots are `dots`:
     /// (rows, groups), of which there are eight at least.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx2,fma,f16c")]
     fn add_next(&mut self, dots: &[f32], first: usize) {
         let from = first.min(self.product.n_groups() - EIGHT);
         self.add_eight(dots, from, first - from);
     }
 
-    /// Adds eight groups from `first` on but for so many `added` before. Parameters have two
-    /// bytes.
+    /// Adds eight groups from `first` on but for so many `added` before. Parameters are no singles.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx2,fma,f16c")]
     fn add_eight(&mut self, dots: &[f32], first: usize, added: usize) {
         let n = self.product.n_groups();
-        let at = (self.rows.start * n + first) * 2;
-        let (scales, biases) =
-            (&self.product.weight.scales[at..], &self.product.weight.biases[at..]);
+        let format = self.product.integers.params;
+        let params = self.params_of_eight(first);
         let dots: &[u8] = bytemuck::cast_slice(&dots[first..]);
-        // Lanes of 128 bits: row i, i + 4, i + 8 and i + 12.
-        let mut params = [[_mm512_setzero_si512(); 4]; 2];
-        for i in 0..4 {
-            let scales = load_lanes(&scales[2 * i * n..], 8 * n);
-            let biases = load_lanes(&biases[2 * i * n..], 8 * n);
-            params[0][i] = _mm512_unpacklo_epi16(scales, biases);
-            params[1][i] = _mm512_unpackhi_epi16(scales, biases);
-        }
         let (s, st) = (&self.s[first..first + EIGHT], &self.st[first..first + EIGHT]);
-        let is_bf16 = self.product.affine.params == Float::BF16;
         for half in 0..2 {
             let mut tile = [_mm512_setzero_si512(); 4];
             for (i, it) in tile.iter_mut().enumerate() {
                 *it = load_lanes(&dots[4 * i * n + 16 * half..], 16 * n);
             }
-            let (tile, params) = (transpose_lanes(tile), transpose_lanes(params[half]));
+            let tile = transpose_lanes(tile);
             for g in 0..4 {
                 if 4 * half + g < added {
                     continue;
                 }
-                let params = if is_bf16 { bf16_pair(params[g]) } else { f16_pair(params[g]) };
+                let params = match (format, params[4 * half + g]) {
+                    (ParamFormat::Floats(Float::BF16), it) => bf16_pair(it),
+                    (ParamFormat::Floats(_), it) => f16_pair(it),
+                    (ParamFormat::E8M0, it) => e8m0_pair(it),
+                };
                 self.add_group(tile[g], params, s[4 * half + g], st[4 * half + g]);
             }
         }
     }
 
+    /// As they are stored, those of eight groups from `first` on; lanes are rows.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx2")]
+    fn params_of_eight(&self, first: usize) -> [__m512i; EIGHT] {
+        let n = self.product.n_groups();
+        let MatrixView { scales, biases, .. } = self.product.weight;
+        let at = self.rows.start * n + first;
+        if self.product.integers.params == ParamFormat::E8M0 {
+            return eight_bytes(&scales[at..], n);
+        }
+        let (scales, biases) = (&scales[2 * at..], &biases[2 * at..]);
+        // Lanes of 128 bits: row i, i + 4, i + 8 and i + 12.
+        let (mut low, mut high) = ([_mm512_setzero_si512(); 4], [_mm512_setzero_si512(); 4]);
+        for i in 0..4 {
+            let scales = load_lanes(&scales[2 * i * n..], 8 * n);
+            let biases = load_lanes(&biases[2 * i * n..], 8 * n);
+            low[i] = _mm512_unpacklo_epi16(scales, biases);
+            high[i] = _mm512_unpackhi_epi16(scales, biases);
+        }
+        let ([a, b, c, d], [e, f, g, h]) = (transpose_lanes(low), transpose_lanes(high));
+        [a, b, c, d, e, f, g, h]
+    }
+
     /// Adds the `N` groups of each of sixteen rows.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx2,fma,f16c")]
     fn add_narrow<const N: usize>(&mut self, dots: &[f32]) {
         let dots: &[u8] = bytemuck::cast_slice(&dots[..N * ROWS]);
         let mut tile = [_mm512_setzero_si512(); N];
@@ -341,7 +362,7 @@ impl<'a> Sums<'a> {
 
     /// Adds some groups of each row, of which these are the dots: (rows, groups).
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx2,fma,f16c")]
     fn add(&mut self, dots: &[f32], groups: Range<usize>) {
         for first in (0..groups.len()).step_by(GROUPS) {
             let n = GROUPS.min(groups.len() - first);

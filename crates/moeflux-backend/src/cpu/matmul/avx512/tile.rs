@@ -5,6 +5,7 @@
 
 use std::arch::x86_64::*;
 use std::cell::Cell;
+use std::hint::black_box;
 use std::ops::Range;
 
 use super::ROWS;
@@ -54,7 +55,7 @@ thread_local! {
 
 /// The outputs of `rows` for all rows of the activations.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-pub(super) fn integer_rows<const BITS: usize, const GROUP: usize>(
+pub(super) fn integer_rows<const CODES: usize, const GROUP: usize>(
     product: IntegerProduct<'_>,
     rows: Range<usize>,
     out: &mut OutPart<'_>,
@@ -73,7 +74,7 @@ pub(super) fn integer_rows<const BITS: usize, const GROUP: usize>(
             let is_last = left.is_empty() && x_rows.end == n;
             let panel =
                 Panel { product: &product, rows: row..left.start, x_rows: x_rows.clone(), is_last };
-            panel.run::<BITS, GROUP>(&mut scratch, out);
+            panel.run::<CODES, GROUP>(&mut scratch, out);
         }
     }
     SCRATCH.set(scratch);
@@ -98,7 +99,7 @@ impl Panel<'_> {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    fn run<const BITS: usize, const GROUP: usize>(
+    fn run<const CODES: usize, const GROUP: usize>(
         &self,
         scratch: &mut Scratch,
         out: &mut OutPart<'_>,
@@ -121,7 +122,7 @@ impl Panel<'_> {
             for (row, out) in self.rows.clone().step_by(ROWS).zip(weights.chunks_exact_mut(n_lines))
             {
                 let rows = row..self.rows.end.min(row + ROWS);
-                unpack_tile::<BITS>(self.product, rows, cols.clone(), out);
+                unpack_tile::<CODES>(self.product, rows, cols.clone(), out);
             }
             let block = Block { panel: self, weights: &weights[..n_tiles * n_lines], params, cols };
             let mut left = self.x_rows.clone();
@@ -360,7 +361,9 @@ fn dots<
             *fours = &q.as_chunks().0.as_chunks().0[g];
         }
     }
-    for some in 0..LINES / UNROLLED {
+    // Compilers would put two rounds in a row, for which there are not enough registers.
+    let n_rounds = black_box(LINES / UNROLLED).min(LINES / UNROLLED);
+    for some in 0..n_rounds {
         for k in some * UNROLLED..(some + 1) * UNROLLED {
             let mut weights = [zero; N];
             for t in 0..N {

@@ -98,6 +98,16 @@ pub(super) fn pair_halves(low: __m256i, high: __m256i) -> __m512i {
     _mm512_permutex2var_epi16(low, load_64(&places), high)
 }
 
+/// Up to 16 bytes, and zeros.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+pub(super) fn load_bytes(bytes: &[u8]) -> __m128i {
+    let n = bytes.len();
+    assert!(n <= 16);
+    // SAFETY: the mask lets only the slice's own elements be read.
+    unsafe { _mm_maskz_loadu_epi8(((1u32 << n) - 1) as u16, bytes.as_ptr().cast()) }
+}
+
 /// Up to 16 elements of two bytes, and zeros.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]

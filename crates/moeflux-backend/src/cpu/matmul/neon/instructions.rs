@@ -22,7 +22,7 @@ pub(super) trait Instructions: Copy {
 
     /// The sums of four products each of one group with one digit, of which
     /// every `DIGITS`-th vector is one.
-    fn dot_group<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+    fn dot_group<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
         self,
         q: &Group,
         x: &[[Chunk; DIGITS]],
@@ -31,14 +31,14 @@ pub(super) trait Instructions: Copy {
 
     /// The dots of one group of four rows, less what [`SIGNED`](Self::SIGNED)
     /// takes away.
-    fn dot_rows<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+    fn dot_rows<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
         self,
         rows: FourRows<'_>,
         x: &[[Chunk; DIGITS]],
     ) -> int32x4_t;
 
     /// Unpacks some columns of eight rows.
-    fn load(self, piece: &mut Piece, packed: [&[u8]; tile::ROWS], bits: u8);
+    fn load(self, piece: &mut Piece, packed: [&[u8]; tile::ROWS], codes: usize);
 
     /// Lays out rows of activations as `multiply` wants them.
     fn arrange(self, inputs: &mut Inputs<'_>);
@@ -65,29 +65,29 @@ impl Instructions for Plain {
     const PAIRS_DIGITS: bool = false;
 
     #[inline(always)]
-    fn dot_group<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+    fn dot_group<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
         self,
         q: &Group,
         x: &[[Chunk; DIGITS]],
         digit: usize,
     ) -> int32x4_t {
         // SAFETY: every 64-bit ARM processor has NEON.
-        unsafe { widening_dot::<BITS, GROUP, DIGITS>(q, x, digit) }
+        unsafe { widening_dot::<CODES, GROUP, DIGITS>(q, x, digit) }
     }
 
     #[inline(always)]
-    fn dot_rows<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+    fn dot_rows<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
         self,
         rows: FourRows<'_>,
         x: &[[Chunk; DIGITS]],
     ) -> int32x4_t {
         // SAFETY: every 64-bit ARM processor has NEON.
-        unsafe { stream::row_by_row::<_, BITS, GROUP, DIGITS>(self, rows, x) }
+        unsafe { stream::row_by_row::<_, CODES, GROUP, DIGITS>(self, rows, x) }
     }
 
-    fn load(self, piece: &mut Piece, packed: [&[u8]; tile::ROWS], bits: u8) {
+    fn load(self, piece: &mut Piece, packed: [&[u8]; tile::ROWS], codes: usize) {
         // SAFETY: every 64-bit ARM processor has NEON.
-        unsafe { tile::rows::load(piece, packed, bits) }
+        unsafe { tile::rows::load(piece, packed, codes) }
     }
 
     fn arrange(self, _: &mut Inputs<'_>) {}
@@ -103,7 +103,7 @@ impl Instructions for Dotprod {
     const PAIRS_DIGITS: bool = false;
 
     #[inline(always)]
-    fn dot_group<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+    fn dot_group<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
         self,
         q: &Group,
         x: &[[Chunk; DIGITS]],
@@ -114,18 +114,18 @@ impl Instructions for Dotprod {
     }
 
     #[inline(always)]
-    fn dot_rows<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+    fn dot_rows<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
         self,
         rows: FourRows<'_>,
         x: &[[Chunk; DIGITS]],
     ) -> int32x4_t {
         // SAFETY: every 64-bit ARM processor has NEON.
-        unsafe { stream::row_by_row::<_, BITS, GROUP, DIGITS>(self, rows, x) }
+        unsafe { stream::row_by_row::<_, CODES, GROUP, DIGITS>(self, rows, x) }
     }
 
-    fn load(self, piece: &mut Piece, packed: [&[u8]; tile::ROWS], bits: u8) {
+    fn load(self, piece: &mut Piece, packed: [&[u8]; tile::ROWS], codes: usize) {
         // SAFETY: every 64-bit ARM processor has NEON.
-        unsafe { tile::quads::load(piece, packed, bits) }
+        unsafe { tile::quads::load(piece, packed, codes) }
     }
 
     fn arrange(self, _: &mut Inputs<'_>) {}
@@ -207,7 +207,7 @@ impl Instructions for I8mm {
     const PAIRS_DIGITS: bool = true;
 
     #[inline(always)]
-    fn dot_group<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+    fn dot_group<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
         self,
         q: &Group,
         x: &[[Chunk; DIGITS]],
@@ -218,23 +218,23 @@ impl Instructions for I8mm {
     }
 
     #[inline(always)]
-    fn dot_rows<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+    fn dot_rows<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
         self,
         rows: FourRows<'_>,
         x: &[[Chunk; DIGITS]],
     ) -> int32x4_t {
         if DIGITS == 2 {
             // SAFETY: every 64-bit ARM processor has NEON.
-            unsafe { stream::pair_by_pair::<BITS, GROUP>(self, rows, x.as_flattened()) }
+            unsafe { stream::pair_by_pair::<CODES, GROUP>(self, rows, x.as_flattened()) }
         } else {
             // SAFETY: every 64-bit ARM processor has NEON.
-            unsafe { stream::row_by_row::<_, BITS, GROUP, DIGITS>(self, rows, x) }
+            unsafe { stream::row_by_row::<_, CODES, GROUP, DIGITS>(self, rows, x) }
         }
     }
 
-    fn load(self, piece: &mut Piece, packed: [&[u8]; tile::ROWS], bits: u8) {
+    fn load(self, piece: &mut Piece, packed: [&[u8]; tile::ROWS], codes: usize) {
         // SAFETY: every 64-bit ARM processor has NEON.
-        unsafe { tile::pairs::load(piece, packed, bits) }
+        unsafe { tile::pairs::load(piece, packed, codes) }
     }
 
     fn arrange(self, inputs: &mut Inputs<'_>) {
@@ -329,13 +329,13 @@ impl I8mm {
 /// small weights fill up before they are added in pairs.
 #[inline]
 #[target_feature(enable = "neon")]
-fn widening_dot<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+fn widening_dot<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
     q: &Group,
     x: &[[Chunk; DIGITS]],
     digit: usize,
 ) -> int32x4_t {
-    // 16 products of 15 * -128, 4 of 63 * -128 and 1 of -128 * -128 fit.
-    let n_together = match BITS {
+    // 16 products of 15 * -128, 4 of 24 or 63 * -128 and 1 of -128 * -128 fit.
+    let n_together = match CODES {
         2..=4 => GROUP / 16,
         8 => 1,
         _ => 2,
@@ -345,7 +345,7 @@ fn widening_dot<const BITS: usize, const GROUP: usize, const DIGITS: usize>(
     for (q, x) in q.chunks_exact(n_together).zip(x.chunks_exact(n_together)) {
         let first = (vreinterpretq_s8_u8(q[0]), load_signed(&x[0][digit]));
         let low = vmull_s8(vget_low_s8(first.0), vget_low_s8(first.1));
-        if BITS == 8 {
+        if CODES == 8 {
             sum = vpadalq_s16(sum, low);
             sum = vpadalq_s16(sum, vmull_high_s8(first.0, first.1));
             continue;

@@ -16,6 +16,7 @@ use std::ops::Range;
 
 use self::instructions::{Dotprod, I8mm, Instructions, Plain};
 use super::IntegerProduct;
+use super::integers::E2M1;
 use super::jobs::OutPart;
 
 pub(super) use unpack::unpack_row;
@@ -24,13 +25,13 @@ pub(super) use unpack::unpack_row;
 /// as many instructions as multiplying two rows.
 const TILE_X_ROWS: usize = 4;
 
-/// Calls `$kernel::<_, BITS, GROUP, DIGITS>` for the format of the product.
+/// Calls `$kernel::<_, CODES, GROUP, DIGITS>` for the format of the product.
 macro_rules! for_format {
     ($product:expr, $kernel:path, $args:tt) => {
-        for_format!(@bits $product, $kernel, $args, 2 3 4 5 6 8)
+        for_format!(@codes $product, $kernel, $args, 2 3 4 5 6 8)
     };
-    (@bits $product:expr, $kernel:path, $args:tt, $($bits:literal)*) => {
-        match ($product.affine.bits, $product.affine.group_size, $product.x.n_digits()) {
+    (@codes $product:expr, $kernel:path, $args:tt, $($bits:literal)*) => {
+        match ($product.integers.codes, $product.integers.group_size, $product.x.n_digits()) {
             $(
                 ($bits, 32, 1) => for_format!(@call $kernel, $bits, 32, 1, $args),
                 ($bits, 32, 2) => for_format!(@call $kernel, $bits, 32, 2, $args),
@@ -39,12 +40,14 @@ macro_rules! for_format {
                 ($bits, 128, 1) => for_format!(@call $kernel, $bits, 128, 1, $args),
                 ($bits, 128, 2) => for_format!(@call $kernel, $bits, 128, 2, $args),
             )*
+            (E2M1, 32, 1) => for_format!(@call $kernel, { E2M1 }, 32, 1, $args),
+            (E2M1, 32, 2) => for_format!(@call $kernel, { E2M1 }, 32, 2, $args),
             _ => unreachable!("supported formats only"),
         }
     };
-    (@call $kernel:path, $bits:literal, $group:literal, $digits:literal, ($($arg:expr),*)) => {{
+    (@call $kernel:path, $codes:tt, $group:literal, $digits:literal, ($($arg:expr),*)) => {{
         use $kernel as kernel;
-        kernel::<_, $bits, $group, $digits>($($arg),*)
+        kernel::<_, $codes, $group, $digits>($($arg),*)
     }};
 }
 

@@ -3,9 +3,12 @@
 use std::arch::aarch64::*;
 use std::ops::Range;
 
+use moeflux_core::quant::{MatrixView, e8m0_to_f32};
+
 use super::vector::load_floats;
 use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::floats::decode_floats;
+use crate::cpu::matmul::integers::{BIAS_OF_E8M0, ParamFormat};
 
 /// Groups whose parameters are decoded together: a piece of the tile, where
 /// groups are smallest.
@@ -34,28 +37,42 @@ impl Params {
         rows: Range<usize>,
         groups: Range<usize>,
     ) {
-        load(product, rows.clone(), groups.clone(), product.weight.scales, &mut self.scale);
-        load(product, rows, groups, product.weight.biases, &mut self.bias);
+        let MatrixView { scales, biases, .. } = product.weight;
+        let size = product.integers.params.scale_bytes();
+        let (start, n) = (groups.start, groups.len());
+        let bytes_of = |row| {
+            let first = (row * product.n_groups() + start) * size;
+            first..first + n * size
+        };
+        let (mut scale, mut bias) = ([[0f32; GROUPS]; 4], [[0f32; GROUPS]; 4]);
+        for (r, row) in rows.enumerate() {
+            let (scale, bias) = (&mut scale[r][..n], &mut bias[r][..n]);
+            match product.integers.params {
+                ParamFormat::Floats(float) => {
+                    decode_floats(float, &scales[bytes_of(row)], scale);
+                    decode_floats(float, &biases[bytes_of(row)], bias);
+                }
+                ParamFormat::E8M0 => {
+                    for ((scale, bias), it) in
+                        scale.iter_mut().zip(bias).zip(&scales[bytes_of(row)])
+                    {
+                        let power = e8m0_to_f32(*it);
+                        (*scale, *bias) = (0.5 * power, BIAS_OF_E8M0 * power);
+                    }
+                }
+            }
+        }
+        transpose(&scale, n, &mut self.scale);
+        transpose(&bias, n, &mut self.bias);
     }
 }
 
+/// The first `n` groups, with the rows as lanes.
+#[inline]
 #[target_feature(enable = "neon")]
-fn load(
-    product: &IntegerProduct<'_>,
-    rows: Range<usize>,
-    groups: Range<usize>,
-    stored: &[u8],
-    out: &mut [[f32; 4]; GROUPS],
-) {
-    let format = product.affine.params;
-    let mut by_row = [[0f32; GROUPS]; 4];
-    for (row, out) in rows.zip(&mut by_row) {
-        let start = (row * product.n_groups() + groups.start) * format.bytes();
-        let bytes = &stored[start..start + groups.len() * format.bytes()];
-        decode_floats(format, bytes, &mut out[..groups.len()]);
-    }
+fn transpose(by_row: &[[f32; GROUPS]; 4], n: usize, out: &mut [[f32; 4]; GROUPS]) {
     let [a, b, c, d] = by_row.each_ref().map(|it| it.as_chunks::<4>().0);
-    let out = out.as_chunks_mut::<4>().0.iter_mut().take(groups.len().div_ceil(4));
+    let out = out.as_chunks_mut::<4>().0.iter_mut().take(n.div_ceil(4));
     for (i, out) in out.enumerate() {
         let rows = float32x4x4_t(
             load_floats(&a[i]),

@@ -9,6 +9,7 @@ use super::instructions::{I8mm, Instructions};
 use super::params::{GROUPS, Params};
 use super::unpack::{Group, in_group_order, unpack_group, unpack_pair};
 use super::vector::{load_floats, load_signed, store_floats, store_signed};
+use crate::cpu::matmul::integers::width;
 use crate::cpu::matmul::jobs::OutPart;
 use crate::cpu::matmul::{IntegerProduct, Quantised};
 
@@ -41,7 +42,7 @@ thread_local! {
 #[target_feature(enable = "neon")]
 pub(super) fn integer_row<
     L: Instructions,
-    const BITS: usize,
+    const CODES: usize,
     const GROUP: usize,
     const DIGITS: usize,
 >(
@@ -53,7 +54,7 @@ pub(super) fn integer_row<
 ) {
     let (n_groups, x_row) = (product.n_groups(), product.x_rows.at(i));
     let mut scratch = SCRATCH.take();
-    scratch.load::<L, BITS, GROUP, DIGITS>(product.x, x_row);
+    scratch.load::<L, CODES, GROUP, DIGITS>(product.x, x_row);
     let mut params = Params::default();
     for row in rows.clone().step_by(ROWS) {
         let block = row..rows.end.min(row + ROWS);
@@ -63,12 +64,12 @@ pub(super) fn integer_row<
             params.load(&product, block.clone(), groups.clone());
             let input = scratch.part::<GROUP, DIGITS>(&product, x_row, groups.clone());
             // A short block multiplies its last row several times.
-            let bytes = GROUP * BITS / 8;
+            let bytes = GROUP * width(CODES) / 8;
             let packed = std::array::from_fn(|r| {
                 let row = block.start + r.min(block.len() - 1);
                 &product.weight_rows(row..row + 1)[groups.start * bytes..groups.end * bytes]
             });
-            sums.add::<L, BITS, GROUP, DIGITS>(isa, packed, &params, input);
+            sums.add::<L, CODES, GROUP, DIGITS>(isa, packed, &params, input);
         }
         let mut total = [0.0; ROWS];
         store_floats(&mut total, vaddq_f32(sums.acc, sums.off));
@@ -90,7 +91,7 @@ impl Scratch {
     /// of both make a vector, and the upper halves the next.
     #[inline]
     #[target_feature(enable = "neon")]
-    fn load<L: Instructions, const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+    fn load<L: Instructions, const CODES: usize, const GROUP: usize, const DIGITS: usize>(
         &mut self,
         x: &Quantised,
         row: usize,
@@ -101,7 +102,7 @@ impl Scratch {
         let high = x.q(row, 0).chunks_exact(GROUP);
         let low = x.q(row, DIGITS - 1).chunks_exact(GROUP);
         for (out, (high, low)) in groups.zip(high.zip(low)) {
-            let (high, low) = (ordered::<BITS, GROUP>(high), ordered::<BITS, GROUP>(low));
+            let (high, low) = (ordered::<CODES, GROUP>(high), ordered::<CODES, GROUP>(low));
             for (k, out) in out.as_chunks_mut::<DIGITS>().0.iter_mut().enumerate() {
                 let pair = if DIGITS == 2 && L::PAIRS_DIGITS {
                     halves(high[k], low[k])
@@ -114,7 +115,7 @@ impl Scratch {
             }
         }
         self.missing.clear();
-        if BITS == 8 && L::SIGNED {
+        if CODES == 8 && L::SIGNED {
             self.missing.extend(missing(x, row));
         }
     }
@@ -149,12 +150,12 @@ pub(super) fn missing(x: &Quantised, row: usize) -> impl Iterator<Item = i32> {
 /// A group of one digit, in the order in which weights are unpacked.
 #[inline]
 #[target_feature(enable = "neon")]
-fn ordered<const BITS: usize, const GROUP: usize>(x: &[i8]) -> [int8x16_t; 8] {
+fn ordered<const CODES: usize, const GROUP: usize>(x: &[i8]) -> [int8x16_t; 8] {
     let mut out = [vdupq_n_s8(0); 8];
     for (out, x) in out.iter_mut().zip(x[..GROUP].as_chunks::<16>().0) {
         *out = load_signed(x);
     }
-    in_group_order::<BITS, GROUP>(out)
+    in_group_order::<CODES, GROUP>(out)
 }
 
 /// The lower halves of two vectors, and the upper halves.
@@ -174,14 +175,14 @@ impl Sums {
     /// Adds some groups, whose bytes `packed` are.
     #[inline]
     #[target_feature(enable = "neon")]
-    fn add<L: Instructions, const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+    fn add<L: Instructions, const CODES: usize, const GROUP: usize, const DIGITS: usize>(
         &mut self,
         isa: L,
         packed: FourRows<'_>,
         params: &Params,
         input: Input<'_, DIGITS>,
     ) {
-        let bytes = GROUP * BITS / 8;
+        let bytes = GROUP * width(CODES) / 8;
         let [a, b, c, d] = packed.map(|it| it.chunks_exact(bytes));
         let Sums { mut acc, mut off } = *self;
         let params = params.scale.iter().zip(&params.bias);
@@ -190,8 +191,8 @@ impl Sums {
         for (g, (((a, b), (c, d)), ((x, (s, st)), (scale, bias)))) in
             rows.zip(x.zip(params)).enumerate()
         {
-            let mut dots = isa.dot_rows::<BITS, GROUP, DIGITS>([a, b, c, d], x);
-            if BITS == 8 && L::SIGNED {
+            let mut dots = isa.dot_rows::<CODES, GROUP, DIGITS>([a, b, c, d], x);
+            if CODES == 8 && L::SIGNED {
                 dots = vaddq_s32(dots, vdupq_n_s32(input.missing[g]));
             }
             let scale = vmulq_n_f32(load_floats(scale), *s);
@@ -207,7 +208,7 @@ impl Sums {
 #[target_feature(enable = "neon")]
 pub(super) fn row_by_row<
     L: Instructions,
-    const BITS: usize,
+    const CODES: usize,
     const GROUP: usize,
     const DIGITS: usize,
 >(
@@ -216,27 +217,27 @@ pub(super) fn row_by_row<
     x: &[[Chunk; DIGITS]],
 ) -> int32x4_t {
     let [a, b, c, d] = rows;
-    let a = row_dot::<L, BITS, GROUP, DIGITS>(isa, a, x);
-    let b = row_dot::<L, BITS, GROUP, DIGITS>(isa, b, x);
-    let c = row_dot::<L, BITS, GROUP, DIGITS>(isa, c, x);
-    let d = row_dot::<L, BITS, GROUP, DIGITS>(isa, d, x);
+    let a = row_dot::<L, CODES, GROUP, DIGITS>(isa, a, x);
+    let b = row_dot::<L, CODES, GROUP, DIGITS>(isa, b, x);
+    let c = row_dot::<L, CODES, GROUP, DIGITS>(isa, c, x);
+    let d = row_dot::<L, CODES, GROUP, DIGITS>(isa, d, x);
     vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d))
 }
 
 /// Four sums of one group of one row. Calls would cost as much as the work.
 #[inline(always)]
-fn row_dot<L: Instructions, const BITS: usize, const GROUP: usize, const DIGITS: usize>(
+fn row_dot<L: Instructions, const CODES: usize, const GROUP: usize, const DIGITS: usize>(
     isa: L,
     packed: &[u8],
     x: &[[Chunk; DIGITS]],
 ) -> int32x4_t {
     // SAFETY: every 64-bit ARM processor has NEON.
-    let q = unsafe { signed_group::<L, BITS, GROUP>(packed) };
-    let high = isa.dot_group::<BITS, GROUP, DIGITS>(&q, x, 0);
+    let q = unsafe { signed_group::<L, CODES, GROUP>(packed) };
+    let high = isa.dot_group::<CODES, GROUP, DIGITS>(&q, x, 0);
     if DIGITS == 1 {
         return high;
     }
-    let low = isa.dot_group::<BITS, GROUP, DIGITS>(&q, x, 1);
+    let low = isa.dot_group::<CODES, GROUP, DIGITS>(&q, x, 1);
     // SAFETY: every 64-bit ARM processor has NEON.
     unsafe { both_digits(high, low) }
 }
@@ -244,9 +245,9 @@ fn row_dot<L: Instructions, const BITS: usize, const GROUP: usize, const DIGITS:
 /// The weights of a group as `L` multiplies them.
 #[inline]
 #[target_feature(enable = "neon")]
-fn signed_group<L: Instructions, const BITS: usize, const GROUP: usize>(packed: &[u8]) -> Group {
-    let mut q = unpack_group::<BITS, GROUP>(packed);
-    if BITS == 8 && L::SIGNED {
+fn signed_group<L: Instructions, const CODES: usize, const GROUP: usize>(packed: &[u8]) -> Group {
+    let mut q = unpack_group::<CODES, GROUP>(packed);
+    if CODES == 8 && L::SIGNED {
         for it in &mut q {
             *it = veorq_u8(*it, vdupq_n_u8(0x80));
         }
@@ -265,26 +266,27 @@ pub(super) fn both_digits(high: int32x4_t, low: int32x4_t) -> int32x4_t {
 /// with two digits.
 #[inline]
 #[target_feature(enable = "neon")]
-pub(super) fn pair_by_pair<const BITS: usize, const GROUP: usize>(
+pub(super) fn pair_by_pair<const CODES: usize, const GROUP: usize>(
     isa: I8mm,
     rows: FourRows<'_>,
     x: &[Chunk],
 ) -> int32x4_t {
     let [a, b, c, d] = rows;
     // Each: the first row's high and low digit, then the second's.
-    let (ab, cd) = (pair_dots::<BITS, GROUP>(isa, a, b, x), pair_dots::<BITS, GROUP>(isa, c, d, x));
+    let (ab, cd) =
+        (pair_dots::<CODES, GROUP>(isa, a, b, x), pair_dots::<CODES, GROUP>(isa, c, d, x));
     both_digits(vuzp1q_s32(ab, cd), vuzp2q_s32(ab, cd))
 }
 
 #[inline(always)]
-fn pair_dots<const BITS: usize, const GROUP: usize>(
+fn pair_dots<const CODES: usize, const GROUP: usize>(
     isa: I8mm,
     a: &[u8],
     b: &[u8],
     x: &[Chunk],
 ) -> int32x4_t {
     // SAFETY: every 64-bit ARM processor has NEON.
-    let q = unsafe { unpack_pair::<BITS, GROUP>(a, b) };
+    let q = unsafe { unpack_pair::<CODES, GROUP>(a, b) };
     // SAFETY: every 64-bit ARM processor has NEON.
     unsafe { isa.multiply_all(q[..GROUP / 16].as_flattened(), x) }
 }

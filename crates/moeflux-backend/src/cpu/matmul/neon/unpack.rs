@@ -3,30 +3,35 @@
 use std::arch::aarch64::*;
 
 use super::vector::{load_8, load_16, load_bytes, load_words, store_bytes, zip_high, zip_low};
+use crate::cpu::matmul::integers::{E2M1, E2M1_INTEGERS, width};
 
 /// The integers of a group; smaller groups leave vectors unused.
 pub(super) type Group = [uint8x16_t; 8];
 
-/// The integers of the `bits`-wide stream `packed`, a multiple of 32 of them.
+/// The integers of the stream `packed`, a multiple of 32 of them.
 #[target_feature(enable = "neon")]
-pub(in super::super) fn unpack_row(bits: u8, packed: &[u8], out: &mut [u8]) {
-    match bits {
+pub(in super::super) fn unpack_row(codes: usize, packed: &[u8], out: &mut [u8]) {
+    match codes {
         2 => unpack::<2>(packed, out),
         3 => unpack::<3>(packed, out),
         4 => unpack::<4>(packed, out),
         5 => unpack::<5>(packed, out),
         6 => unpack::<6>(packed, out),
+        E2M1 => unpack::<E2M1>(packed, out),
         _ => out.copy_from_slice(packed),
     }
 }
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn unpack<const BITS: usize>(packed: &[u8], out: &mut [u8]) {
+fn unpack<const CODES: usize>(packed: &[u8], out: &mut [u8]) {
     let (blocks, rest) = out.as_chunks_mut::<32>();
-    assert!(rest.is_empty() && packed.len() == blocks.len() * 4 * BITS, "32 columns at a time");
-    for (block, packed) in blocks.iter_mut().zip(packed.chunks_exact(4 * BITS)) {
-        let unpacked = unpack_32::<BITS>(packed);
+    assert!(
+        rest.is_empty() && packed.len() == blocks.len() * 4 * width(CODES),
+        "32 columns at a time"
+    );
+    for (block, packed) in blocks.iter_mut().zip(packed.chunks_exact(4 * width(CODES))) {
+        let unpacked = unpack_32::<CODES>(packed);
         for (out, it) in block.as_chunks_mut::<16>().0.iter_mut().zip(unpacked) {
             store_bytes(out, it);
         }
@@ -36,8 +41,8 @@ fn unpack<const BITS: usize>(packed: &[u8], out: &mut [u8]) {
 /// 32 columns, in natural order.
 #[inline]
 #[target_feature(enable = "neon")]
-pub(super) fn unpack_32<const BITS: usize>(packed: &[u8]) -> [uint8x16_t; 2] {
-    match BITS {
+pub(super) fn unpack_32<const CODES: usize>(packed: &[u8]) -> [uint8x16_t; 2] {
+    match CODES {
         2 => {
             let bytes = load_8(packed);
             let pairs = vcombine_u8(bytes, vshr_n_u8::<2>(bytes));
@@ -50,38 +55,42 @@ pub(super) fn unpack_32<const BITS: usize>(packed: &[u8]) -> [uint8x16_t; 2] {
                 vandq_u8(vreinterpretq_u8_u16(vzip2q_u16(even, odd)), mask),
             ]
         }
-        4 => {
-            let bytes = load_16(packed);
-            let (even, odd) = (vandq_u8(bytes, vdupq_n_u8(15)), vshrq_n_u8::<4>(bytes));
+        4 | E2M1 => {
+            let [even, odd] = split_4::<CODES>(load_16(packed));
             [vzip1q_u8(even, odd), vzip2q_u8(even, odd)]
         }
         8 => [load_16(packed), load_16(&packed[16..])],
-        _ => unpack_odd::<BITS>(packed),
+        _ => unpack_odd::<CODES>(packed),
     }
 }
 
-/// 32 columns of `4 * BITS` bytes, of 3, 5 or 6 bits each. Every column gets
+/// 32 columns of 3, 5 or 6 bits each. Every column gets
 /// the two bytes that it may lie in, and is shifted down.
 #[inline]
 #[target_feature(enable = "neon")]
-fn unpack_odd<const BITS: usize>(packed: &[u8]) -> [uint8x16_t; 2] {
-    let (first, second) = if BITS == 3 {
+fn unpack_odd<const CODES: usize>(packed: &[u8]) -> [uint8x16_t; 2] {
+    let (first, second) = if CODES == 3 {
         let rest = u32::from_le_bytes([packed[8], packed[9], packed[10], packed[11]]);
         let all = vcombine_u8(load_8(packed), vreinterpret_u8_u32(vdup_n_u32(rest)));
         (all, all)
     } else {
-        (load_16(packed), load_16(&packed[second_half(BITS)..]))
+        (load_16(packed), load_16(&packed[second_half(width(CODES))..]))
     };
     let columns = |bytes, places: &[u8; 16], shifts: &[i16; 8]| {
         let pair = vreinterpretq_u16_u8(vqtbl1q_u8(bytes, load_bytes(places)));
         vreinterpretq_u8_u16(vshlq_u16(pair, load_words(shifts)))
     };
-    let shifts = const { &[shifts(BITS, 0), shifts(BITS, 8)] };
+    let shifts = const { &[shifts(width(CODES), 0), shifts(width(CODES), 8)] };
     let places = const {
-        let from = second_half(BITS);
-        &[places(BITS, 0, 0), places(BITS, 8, 0), places(BITS, 16, from), places(BITS, 24, from)]
+        let from = second_half(width(CODES));
+        &[
+            places(width(CODES), 0, 0),
+            places(width(CODES), 8, 0),
+            places(width(CODES), 16, from),
+            places(width(CODES), 24, from),
+        ]
     };
-    let mask = vdupq_n_u8(((1u32 << BITS) - 1) as u8);
+    let mask = vdupq_n_u8(((1u32 << width(CODES)) - 1) as u8);
     let half = |bytes, places: &[[u8; 16]]| {
         let low = columns(bytes, &places[0], &shifts[0]);
         let high = columns(bytes, &places[1], &shifts[1]);
@@ -122,9 +131,9 @@ const fn shifts(bits: usize, col: usize) -> [i16; 8] {
 /// The integers of a group in the order of [`in_group_order`].
 #[inline]
 #[target_feature(enable = "neon")]
-pub(super) fn unpack_group<const BITS: usize, const GROUP: usize>(packed: &[u8]) -> Group {
+pub(super) fn unpack_group<const CODES: usize, const GROUP: usize>(packed: &[u8]) -> Group {
     let mut out = [vdupq_n_u8(0); 8];
-    match (BITS, GROUP) {
+    match (CODES, GROUP) {
         (2, 32) => {
             let bytes = load_8(packed);
             let bytes = vcombine_u8(bytes, vshr_n_u8::<4>(bytes));
@@ -139,15 +148,15 @@ pub(super) fn unpack_group<const BITS: usize, const GROUP: usize>(packed: &[u8])
                 (out[4 * i + 2], out[4 * i + 3]) = (it[2], it[3]);
             }
         }
-        (4, _) => {
+        (4 | E2M1, _) => {
             for i in 0..GROUP / 32 {
-                let it = split_4(load_16(&packed[16 * i..]));
+                let it = split_4::<CODES>(load_16(&packed[16 * i..]));
                 (out[2 * i], out[2 * i + 1]) = (it[0], it[1]);
             }
         }
         _ => {
             for i in 0..GROUP / 32 {
-                let it = unpack_32::<BITS>(&packed[4 * BITS * i..][..4 * BITS]);
+                let it = unpack_32::<CODES>(&packed[4 * width(CODES) * i..][..4 * width(CODES)]);
                 (out[2 * i], out[2 * i + 1]) = (it[0], it[1]);
             }
         }
@@ -159,12 +168,12 @@ pub(super) fn unpack_group<const BITS: usize, const GROUP: usize>(packed: &[u8])
 /// the two the lower halves, then the upper halves.
 #[inline]
 #[target_feature(enable = "neon")]
-pub(super) fn unpack_pair<const BITS: usize, const GROUP: usize>(
+pub(super) fn unpack_pair<const CODES: usize, const GROUP: usize>(
     a: &[u8],
     b: &[u8],
 ) -> [[uint8x16_t; 2]; 8] {
     let mut out = [[vdupq_n_u8(0); 2]; 8];
-    match (BITS, GROUP) {
+    match (CODES, GROUP) {
         (2, 32) => {
             let it = split_2(vcombine_u8(load_8(a), load_8(b)));
             (out[0], out[1]) = ([it[0], it[2]], [it[1], it[3]]);
@@ -178,15 +187,16 @@ pub(super) fn unpack_pair<const BITS: usize, const GROUP: usize>(
                 }
             }
         }
-        (4, _) => {
+        (4 | E2M1, _) => {
             for i in 0..GROUP / 32 {
                 let (a, b) = (load_16(&a[16 * i..]), load_16(&b[16 * i..]));
-                let (low, high) = (split_4(zip_low(a, b)), split_4(zip_high(a, b)));
+                let (low, high) =
+                    (split_4::<CODES>(zip_low(a, b)), split_4::<CODES>(zip_high(a, b)));
                 (out[2 * i], out[2 * i + 1]) = ([low[0], high[0]], [low[1], high[1]]);
             }
         }
         _ => {
-            let (a, b) = (unpack_group::<BITS, GROUP>(a), unpack_group::<BITS, GROUP>(b));
+            let (a, b) = (unpack_group::<CODES, GROUP>(a), unpack_group::<CODES, GROUP>(b));
             for k in 0..GROUP / 16 {
                 out[k] = [zip_low(a[k], b[k]), zip_high(a[k], b[k])];
             }
@@ -211,8 +221,9 @@ fn split_2(bytes: uint8x16_t) -> [uint8x16_t; 4] {
 /// The two integers of every byte.
 #[inline]
 #[target_feature(enable = "neon")]
-fn split_4(bytes: uint8x16_t) -> [uint8x16_t; 2] {
-    [vandq_u8(bytes, vdupq_n_u8(15)), vshrq_n_u8::<4>(bytes)]
+fn split_4<const CODES: usize>(bytes: uint8x16_t) -> [uint8x16_t; 2] {
+    let two = [vandq_u8(bytes, vdupq_n_u8(15)), vshrq_n_u8::<4>(bytes)];
+    if CODES == E2M1 { two.map(|it| vqtbl1q_u8(load_bytes(&E2M1_INTEGERS), it)) } else { two }
 }
 
 /// A group of activations in the order in which [`unpack_group`] has the
@@ -220,13 +231,13 @@ fn split_4(bytes: uint8x16_t) -> [uint8x16_t; 2] {
 /// every fourth of them.
 #[inline]
 #[target_feature(enable = "neon")]
-pub(super) fn in_group_order<const BITS: usize, const GROUP: usize>(
+pub(super) fn in_group_order<const CODES: usize, const GROUP: usize>(
     mut x: [int8x16_t; 8],
 ) -> [int8x16_t; 8] {
-    if matches!(BITS, 2 | 4) {
+    if matches!(width(CODES), 2 | 4) {
         x = every_second::<GROUP>(x);
     }
-    match (BITS, GROUP) {
+    match (CODES, GROUP) {
         (2, 32) => {
             // Columns 0, 4, … and 2, 6, … make one vector.
             for it in x.iter_mut().take(2) {

@@ -31,8 +31,8 @@ const _: () = assert!(GROUPS * 32 == COLS, "the parameters of a piece");
 pub(super) struct Piece {
     /// One byte a weight.
     q: [[u8; 16]; ROWS * COLS / 16],
-    /// Bits that a weight may have.
-    bits: u8,
+    /// Bits of a weight, or what stands for these.
+    codes: usize,
     params: [Params; 2],
 }
 
@@ -81,7 +81,7 @@ pub(super) fn integer_rows<L: Instructions>(
 ) {
     let n = product.x_rows.len();
     let (q, params) = ([[0; 16]; ROWS * COLS / 16], [Params::default(); 2]);
-    let mut piece = Piece { q, bits: product.affine.bits, params };
+    let mut piece = Piece { q, codes: product.integers.codes, params };
     let mut sums = vec![Sums::zero(); n.min(X_ROWS)];
     for first in (0..n).step_by(X_ROWS) {
         let x_rows = first..n.min(first + X_ROWS);
@@ -93,7 +93,7 @@ pub(super) fn integer_rows<L: Instructions>(
             sums.fill(Sums::zero());
             for col in (0..product.weight.cols).step_by(COLS) {
                 let cols = col..product.weight.cols.min(col + COLS);
-                let groups = product.affine.n_groups(col)..product.affine.n_groups(cols.end);
+                let groups = product.integers.n_groups(col)..product.integers.n_groups(cols.end);
                 piece.load(isa, &product, block.clone(), cols);
                 isa.multiply(&piece, &inputs, groups, sums);
             }
@@ -114,7 +114,7 @@ impl<'a> Inputs<'a> {
         let x = product.x;
         let x_rows = x_rows.map(|it| product.x_rows.at(it));
         missing_sums.clear();
-        if product.affine.bits == 8 && L::SIGNED {
+        if product.integers.codes == 8 && L::SIGNED {
             missing_sums.extend(x_rows.clone().flat_map(|row| missing(x, row)));
         }
         let last = x.n_digits() - 1;
@@ -126,7 +126,7 @@ impl<'a> Inputs<'a> {
         });
         Inputs {
             rows: rows.collect(),
-            group_size: product.affine.group_size,
+            group_size: product.integers.group_size,
             n_groups: product.n_groups(),
             missing: missing_sums,
             arranged,
@@ -160,8 +160,8 @@ impl Piece {
             let row = rows.start + r.min(rows.len() - 1);
             &product.weight_rows(row..row + 1)[bytes.clone()]
         });
-        isa.load(self, packed, product.affine.bits);
-        let groups = product.affine.n_groups(cols.start)..product.affine.n_groups(cols.end);
+        isa.load(self, packed, product.integers.codes);
+        let groups = product.integers.n_groups(cols.start)..product.integers.n_groups(cols.end);
         for (params, first) in self.params.iter_mut().zip([0, 4]) {
             let rows = rows.end.min(rows.start + first)..rows.end.min(rows.start + first + 4);
             params.load(product, rows, groups.clone());

@@ -5,6 +5,7 @@ use std::arch::aarch64::*;
 use std::ops::Range;
 
 use super::{Inputs, Piece, ROWS, Sums, both_digits};
+use crate::cpu::matmul::integers::{E2M1, width};
 use crate::cpu::matmul::neon::instructions::I8mm;
 use crate::cpu::matmul::neon::stream::halves;
 use crate::cpu::matmul::neon::unpack::unpack_32;
@@ -16,25 +17,27 @@ use crate::cpu::matmul::neon::vector::{
 const STEP: usize = 4;
 
 #[target_feature(enable = "neon")]
-pub(in super::super) fn load(piece: &mut Piece, packed: [&[u8]; ROWS], bits: u8) {
-    match bits {
-        2 => load_bits::<2>(piece, packed),
-        3 => load_bits::<3>(piece, packed),
-        4 => load_bits::<4>(piece, packed),
-        5 => load_bits::<5>(piece, packed),
-        6 => load_bits::<6>(piece, packed),
-        _ => load_bits::<8>(piece, packed),
+pub(in super::super) fn load(piece: &mut Piece, packed: [&[u8]; ROWS], codes: usize) {
+    match codes {
+        2 => load_codes::<2>(piece, packed),
+        3 => load_codes::<3>(piece, packed),
+        4 => load_codes::<4>(piece, packed),
+        5 => load_codes::<5>(piece, packed),
+        6 => load_codes::<6>(piece, packed),
+        E2M1 => load_codes::<E2M1>(piece, packed),
+        _ => load_codes::<8>(piece, packed),
     }
 }
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn load_bits<const BITS: usize>(piece: &mut Piece, packed: [&[u8]; ROWS]) {
+fn load_codes<const CODES: usize>(piece: &mut Piece, packed: [&[u8]; ROWS]) {
     let steps = piece.q.as_chunks_mut::<{ 4 * STEP }>().0;
-    let n = packed[0].len() / (4 * BITS);
+    let n = packed[0].len() / (4 * width(CODES));
     for (i, out) in steps.iter_mut().enumerate().take(n) {
         for (pair, rows) in packed.as_chunks::<2>().0.iter().enumerate() {
-            let [a, b] = rows.map(|it| unpack_32::<BITS>(&it[4 * BITS * i..][..4 * BITS]));
+            let [a, b] =
+                rows.map(|it| unpack_32::<CODES>(&it[4 * width(CODES) * i..][..4 * width(CODES)]));
             store_bytes(&mut out[pair], zip_low(a[0], b[0]));
             store_bytes(&mut out[STEP + pair], zip_high(a[0], b[0]));
             store_bytes(&mut out[2 * STEP + pair], zip_low(a[1], b[1]));

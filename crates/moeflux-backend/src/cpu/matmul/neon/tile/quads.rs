@@ -5,6 +5,7 @@ use std::arch::aarch64::*;
 use std::ops::Range;
 
 use super::{Input, Inputs, Piece, ROWS, Sums, both_digits};
+use crate::cpu::matmul::integers::{E2M1, width};
 use crate::cpu::matmul::neon::instructions::Dotprod;
 use crate::cpu::matmul::neon::unpack::unpack_32;
 use crate::cpu::matmul::neon::vector::{load_bytes, load_signed, store_bytes, transpose_quads};
@@ -15,27 +16,30 @@ const STEP: usize = 8;
 const X_ROWS: usize = 4;
 
 #[target_feature(enable = "neon")]
-pub(in super::super) fn load(piece: &mut Piece, packed: [&[u8]; ROWS], bits: u8) {
-    match bits {
-        2 => load_bits::<2>(piece, packed),
-        3 => load_bits::<3>(piece, packed),
-        4 => load_bits::<4>(piece, packed),
-        5 => load_bits::<5>(piece, packed),
-        6 => load_bits::<6>(piece, packed),
-        _ => load_bits::<8>(piece, packed),
+pub(in super::super) fn load(piece: &mut Piece, packed: [&[u8]; ROWS], codes: usize) {
+    match codes {
+        2 => load_codes::<2>(piece, packed),
+        3 => load_codes::<3>(piece, packed),
+        4 => load_codes::<4>(piece, packed),
+        5 => load_codes::<5>(piece, packed),
+        6 => load_codes::<6>(piece, packed),
+        E2M1 => load_codes::<E2M1>(piece, packed),
+        _ => load_codes::<8>(piece, packed),
     }
 }
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn load_bits<const BITS: usize>(piece: &mut Piece, packed: [&[u8]; ROWS]) {
+fn load_codes<const CODES: usize>(piece: &mut Piece, packed: [&[u8]; ROWS]) {
     let steps = piece.q.as_chunks_mut::<{ 2 * STEP }>().0;
-    let n = packed[0].len() / (4 * BITS);
+    let n = packed[0].len() / (4 * width(CODES));
     for (i, out) in steps.iter_mut().enumerate().take(n) {
         for half in 0..2 {
             let row = |r: usize| {
-                let both = unpack_32::<BITS>(&packed[4 * half + r][4 * BITS * i..][..4 * BITS]);
-                if BITS == 8 { both.map(|it| veorq_u8(it, vdupq_n_u8(0x80))) } else { both }
+                let both = unpack_32::<CODES>(
+                    &packed[4 * half + r][4 * width(CODES) * i..][..4 * width(CODES)],
+                );
+                if CODES == 8 { both.map(|it| veorq_u8(it, vdupq_n_u8(0x80))) } else { both }
             };
             let [a, b, c, d] = [row(0), row(1), row(2), row(3)];
             for step in 0..2 {

@@ -5,6 +5,7 @@ use std::arch::aarch64::*;
 use std::ops::Range;
 
 use super::{COLS, Inputs, Piece, ROWS, Sums, both_digits};
+use crate::cpu::matmul::integers::{E2M1, width};
 use crate::cpu::matmul::neon::instructions::{Instructions, Plain};
 use crate::cpu::matmul::neon::stream::Chunk;
 use crate::cpu::matmul::neon::unpack::unpack_row;
@@ -14,12 +15,12 @@ use crate::cpu::matmul::neon::vector::load_bytes;
 const ROW: usize = COLS / 16;
 
 #[target_feature(enable = "neon")]
-pub(in super::super) fn load(piece: &mut Piece, packed: [&[u8]; ROWS], bits: u8) {
+pub(in super::super) fn load(piece: &mut Piece, packed: [&[u8]; ROWS], codes: usize) {
     let rows = piece.q.as_chunks_mut::<ROW>().0;
     for (out, packed) in rows.iter_mut().zip(packed) {
-        let out = &mut out.as_flattened_mut()[..packed.len() * 8 / usize::from(bits)];
-        unpack_row(bits, packed, out);
-        if bits == 8 {
+        let out = &mut out.as_flattened_mut()[..packed.len() * 8 / width(codes)];
+        unpack_row(codes, packed, out);
+        if codes == 8 {
             out.iter_mut().for_each(|it| *it ^= 0x80);
         }
     }
@@ -34,11 +35,11 @@ pub(in super::super) fn multiply(
     sums: &mut [Sums],
 ) {
     // Only how many products fit into 16 bits depends on the width.
-    match (piece.bits, inputs.group_size) {
+    match (piece.codes, inputs.group_size) {
         (8, 32) => each_row::<8, 32>(isa, piece, inputs, groups, sums),
         (8, 64) => each_row::<8, 64>(isa, piece, inputs, groups, sums),
         (8, _) => each_row::<8, 128>(isa, piece, inputs, groups, sums),
-        (5 | 6, 32) => each_row::<6, 32>(isa, piece, inputs, groups, sums),
+        (5 | 6 | E2M1, 32) => each_row::<6, 32>(isa, piece, inputs, groups, sums),
         (5 | 6, 64) => each_row::<6, 64>(isa, piece, inputs, groups, sums),
         (5 | 6, _) => each_row::<6, 128>(isa, piece, inputs, groups, sums),
         (_, 32) => each_row::<4, 32>(isa, piece, inputs, groups, sums),
@@ -49,7 +50,7 @@ pub(in super::super) fn multiply(
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn each_row<const BITS: usize, const GROUP: usize>(
+fn each_row<const CODES: usize, const GROUP: usize>(
     isa: Plain,
     piece: &Piece,
     inputs: &Inputs<'_>,
@@ -69,7 +70,7 @@ fn each_row<const BITS: usize, const GROUP: usize>(
                     *q = load_bytes(it);
                 }
                 let digit =
-                    |x: &[Chunk]| isa.dot_group::<BITS, GROUP, 1>(&q, x.as_chunks::<1>().0, 0);
+                    |x: &[Chunk]| isa.dot_group::<CODES, GROUP, 1>(&q, x.as_chunks::<1>().0, 0);
                 if input.n_digits == 1 { digit(high) } else { both_digits(digit(high), digit(low)) }
             };
             let four = |r| {

@@ -1,0 +1,127 @@
+//! Which matrices integer kernels take, and how they read them.
+
+use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled, e8m0_to_f32};
+
+/// In place of a number of bits, where kernels know the stored integers when they are compiled:
+/// four bits that stand for one of [`E2M1_INTEGERS`].
+pub(super) const E2M1: usize = 16 + 4;
+
+/// What codes of E2M1 stand for: twice their values and [`E2M1_ZERO`] more, none negative.
+pub(super) const E2M1_INTEGERS: [u8; 16] =
+    [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
+
+/// The integer of a zero.
+const E2M1_ZERO: f32 = 12.0;
+
+/// Bits of a stored integer, or of a code of [`E2M1`].
+pub(super) const fn width(codes: usize) -> usize {
+    codes % 16
+}
+
+/// The largest integer.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nobody adds up so many"))]
+pub(super) const fn largest(codes: usize) -> usize {
+    if codes == E2M1 { 24 } else { (1 << codes) - 1 }
+}
+
+/// Integers in groups that share a scale and a bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Integers {
+    /// Bits of one, or [`E2M1`].
+    pub(super) codes: usize,
+    /// Columns that share a scale and a bias: 32, 64 or 128.
+    pub(super) group_size: usize,
+    pub(super) params: ParamFormat,
+}
+
+/// How the scale and the bias of a group are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ParamFormat {
+    /// Each for itself.
+    Floats(Float),
+    /// As one byte, a power of two: half of it is the scale, which makes up for the doubled values
+    /// of [`E2M1_INTEGERS`], and minus six times it the bias, which takes their zero away again.
+    E8M0,
+}
+
+impl Integers {
+    /// How a matrix of that format is read; `None` where its elements are no integers.
+    pub(super) fn of(format: MatrixFormat) -> Option<Integers> {
+        match format {
+            MatrixFormat::Affine(Affine { bits, group_size, params }) => Some(Integers {
+                codes: bits.into(),
+                group_size,
+                params: ParamFormat::Floats(params),
+            }),
+            MatrixFormat::Micro(MicroScaled::MXFP4) => Some(Integers {
+                codes: E2M1,
+                group_size: MicroScaled::MXFP4.group_size,
+                params: ParamFormat::E8M0,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Groups in a row of `cols` columns.
+    pub(super) fn n_groups(&self, cols: usize) -> usize {
+        cols / self.group_size
+    }
+
+    /// The integers of packed ones or of codes, in the bytes where these were unpacked.
+    pub(super) fn look_up(&self, unpacked: &mut [u8]) {
+        if self.codes == E2M1 {
+            unpacked.iter_mut().for_each(|it| *it = E2M1_INTEGERS[usize::from(*it)]);
+        }
+    }
+}
+
+impl ParamFormat {
+    /// Bytes of a scale.
+    pub(super) fn scale_bytes(self) -> usize {
+        match self {
+            ParamFormat::Floats(float) => float.bytes(),
+            ParamFormat::E8M0 => 1,
+        }
+    }
+
+    /// The scale and the bias of group `idx` of all that are stored.
+    pub(super) fn read(self, scales: &[u8], biases: &[u8], idx: usize) -> (f32, f32) {
+        match self {
+            ParamFormat::Floats(float) => (float.read(scales, idx), float.read(biases, idx)),
+            ParamFormat::E8M0 => {
+                let power = e8m0_to_f32(scales[idx]);
+                (0.5 * power, BIAS_OF_E8M0 * power)
+            }
+        }
+    }
+}
+
+/// Times the power of two: the bias.
+pub(super) const BIAS_OF_E8M0: f32 = -0.5 * E2M1_ZERO;
+
+/// Columns that share a scale in matrices that integer kernels take; `None` for other formats.
+pub fn integer_group_size(format: MatrixFormat) -> Option<usize> {
+    Integers::of(format).map(|it| it.group_size)
+}
+
+#[cfg(test)]
+mod tests {
+    use moeflux_core::quant::e2m1_to_f32;
+
+    use super::*;
+
+    #[test]
+    fn integers_are_the_values_of_small_floats() {
+        for (code, integer) in (0..).zip(E2M1_INTEGERS) {
+            for power in [0, 1, 127, 252] {
+                let (scale, bias) = ParamFormat::E8M0.read(&[power], &[], 0);
+                let want = f64::from(e2m1_to_f32(code)) * f64::from(e8m0_to_f32(power));
+                let got = f64::from(integer) * f64::from(scale) + f64::from(bias);
+                assert_eq!(got, want, "code {code}, power {power}");
+            }
+            assert!(usize::from(integer) <= largest(E2M1));
+        }
+        let (scale, bias) = ParamFormat::E8M0.read(&[255], &[], 0);
+        assert!(scale.is_nan() && bias.is_nan());
+    }
+}
