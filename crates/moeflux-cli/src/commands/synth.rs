@@ -30,6 +30,9 @@ pub(crate) struct SynthArgs {
     /// Columns that share a scale: 32, 64 or 128
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = group_size, allow_negative_numbers = true)]
     group_size: usize,
+    /// Experts as MXFP4, as gpt-oss has them, whatever the bits of the rest
+    #[arg(long)]
+    mxfp4_experts: bool,
     /// What to write
     #[arg(long, value_enum, default_value_t = SynthKind::Mlx)]
     format: SynthKind,
@@ -56,6 +59,7 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     let options = SynthOptions {
         bits: args.bits,
         group_size: args.group_size,
+        has_mxfp4_experts: args.mxfp4_experts,
         format: match args.format {
             SynthKind::Mlx => SynthFormat::Mlx,
             SynthKind::Packed => SynthFormat::Packed,

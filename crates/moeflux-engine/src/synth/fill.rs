@@ -1,7 +1,7 @@
 //! Random bytes with the statistics of weights: a counter and a mixer, so
 //! that any chunk of any tensor is made by itself, as fast as a drive writes.
 
-use moeflux_core::quant::{Affine, Float, MatrixFormat};
+use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
 
 /// A source of random words: word `i` of key `k` is always the same.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +73,9 @@ impl Fill {
                 let (scales, biases) = params(affine, std, noise);
                 [Fill::Bits, Fill::Cycle(scales), Fill::Cycle(biases)]
             }
+            MatrixFormat::Micro(MicroScaled::MXFP4) => {
+                [Fill::Bits, Fill::Cycle(powers(std, noise)), Fill::Cycle(Vec::new())]
+            }
             other => panic!("{other:?} is not made up"),
         }
     }
@@ -119,6 +122,19 @@ fn params(affine: Affine, std: f32, noise: Noise) -> (Vec<u8>, Vec<u8>) {
         affine.params.append(-scale * (levels - 1.0) / 2.0, &mut biases);
     }
     (scales, biases)
+}
+
+/// Scales in E8M0 that give uniform codes of E2M1 the standard deviation `std`: two neighbouring
+/// powers of two, each as often as it takes.
+fn powers(std: f32, noise: Noise) -> Vec<u8> {
+    /// The mean of the squares of 0, 0.5, 1, 1.5, 2, 3, 4 and 6.
+    const MEAN_SQUARE: f32 = 68.5 / 8.0;
+    let square = std * std / MEAN_SQUARE;
+    let lower = square.sqrt().log2().floor();
+    // Of a share `p` of the upper ones: 1 - p + 4 p = square / lower^2.
+    let p = ((square / (2.0 * lower).exp2()) - 1.0) / 3.0;
+    let code = |i| lower as i32 + 127 + i32::from(noise.unit(i) < p);
+    (0..CYCLE).map(|i| code(i).clamp(0, 254) as u8).collect()
 }
 
 /// The elements of a small tensor, by what its name says that it is.
@@ -204,5 +220,6 @@ mod tests {
             check_statistics(MatrixFormat::Affine(affine));
         }
         check_statistics(MatrixFormat::Dense(Float::BF16));
+        check_statistics(MatrixFormat::Micro(MicroScaled::MXFP4));
     }
 }

@@ -37,6 +37,8 @@ pub struct SynthOptions {
     pub bits: u8,
     /// Columns that share a scale and a bias: 32, 64 or 128.
     pub group_size: usize,
+    /// Experts as MXFP4, as gpt-oss has them, whatever the bits of the rest.
+    pub has_mxfp4_experts: bool,
     /// What is written.
     pub format: SynthFormat,
     /// The same seed gives the same bytes.
@@ -62,6 +64,7 @@ impl Default for SynthOptions {
         SynthOptions {
             bits: 4,
             group_size: 64,
+            has_mxfp4_experts: false,
             format: SynthFormat::Mlx,
             seed: 0,
             n_layers: None,
@@ -312,7 +315,7 @@ impl Making<'_, '_> {
         let index = json!({"metadata": {"total_size": total}, "weight_map": weight_map});
         self.file("model.safetensors.index.json", index.to_string().as_bytes())?;
         let mut config = config.value().clone();
-        if self.options.bits != 16 {
+        if self.options.bits != 16 || self.options.has_mxfp4_experts {
             let block = self.quantization();
             config["quantization"] = block.clone();
             config["quantization_config"] = block;
@@ -323,8 +326,19 @@ impl Making<'_, '_> {
     }
 
     fn quantization(&self) -> Value {
-        let SynthOptions { bits, group_size, .. } = self.options;
+        let SynthOptions { bits, group_size, has_mxfp4_experts, .. } = self.options;
+        let mxfp4 = || json!({"group_size": 32, "bits": 4, "mode": "mxfp4"});
+        if *bits == 16 {
+            return mxfp4();
+        }
         let mut block = json!({"group_size": group_size, "bits": bits, "mode": "affine"});
+        for made in self.manifest.experts.iter().filter(|_| *has_mxfp4_experts) {
+            for made in plan::stacked(made, self.options) {
+                if let Some(module) = made.entry.name.strip_suffix(".weight") {
+                    block[mlx_name(module)] = mxfp4();
+                }
+            }
+        }
         for decl in self.manifest.matrices.iter().filter(|it| plan::is_gate(&it.name)) {
             block[mlx_name(&decl.name)] = json!({"group_size": group_size, "bits": GATE_BITS});
         }

@@ -2,7 +2,7 @@
 
 use moeflux_core::checkpoint::Dtype;
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
-use moeflux_core::quant::{Affine, Float, MatrixFormat};
+use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
 
 use super::SynthOptions;
 use super::fill::{Fill, Noise, vector};
@@ -44,7 +44,14 @@ pub(super) fn matrix_format(options: &SynthOptions, decl: &MatrixDecl) -> Matrix
 
 /// The formats of gate, up and down of an expert.
 pub(super) fn expert_formats(options: &SynthOptions, decl: &ExpertsDecl) -> [MatrixFormat; 3] {
-    [decl.hidden, decl.hidden, decl.intermediate].map(|cols| format(options, options.bits, cols))
+    [decl.hidden, decl.hidden, decl.intermediate].map(|cols| {
+        let mxfp4 = MicroScaled::MXFP4;
+        if options.has_mxfp4_experts && mxfp4.is_supported(cols) {
+            MatrixFormat::Micro(mxfp4)
+        } else {
+            format(options, options.bits, cols)
+        }
+    })
 }
 
 /// Resident tensors in the manifest's order, under their canonical names.

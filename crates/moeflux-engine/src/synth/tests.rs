@@ -29,6 +29,10 @@ fn every_width_and_format_opens_and_is_claimed_whole() {
             let options = SynthOptions { bits, format, ..SynthOptions::default() };
             make(&out, &options).unwrap_or_else(|it| panic!("{bits} {format:?}: {it}"));
             check_claims(&out);
+            let out = dir.path().join(format!("{bits}-{format:?}-mxfp4"));
+            let options = SynthOptions { has_mxfp4_experts: true, ..options };
+            make(&out, &options).unwrap_or_else(|it| panic!("{bits} {format:?}: {it}"));
+            check_claims(&out);
         }
     }
 }
