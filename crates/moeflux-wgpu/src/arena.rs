@@ -8,7 +8,9 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use moeflux_backend::Inputs;
-use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, SmallFloat, SmallScale};
+use moeflux_core::quant::{
+    Affine, Float, MatrixFormat, MatrixView, MicroScaled, SmallFloat, SmallScale,
+};
 use wgpu::{PollType, WriteOnly};
 
 use crate::encoder::{Encoder, Mem};
@@ -83,6 +85,16 @@ impl Decoder {
         match self.format {
             MatrixFormat::Affine(affine) => Some(affine),
             _ => None,
+        }
+    }
+
+    /// Whether products of its elements with halves are exact in singles, and fit
+    /// `matmul_halves.wgsl`.
+    pub(crate) fn is_exact_in_halves(self) -> bool {
+        match self.format {
+            MatrixFormat::Affine(it) => it.bits == 4 && it.params == Float::BF16,
+            MatrixFormat::Micro(it) => it == MicroScaled::MXFP4,
+            _ => false,
         }
     }
 

@@ -7,7 +7,7 @@ use moeflux_backend::{
     Attention, Backend, Cache, CacheSpec, Cols, HostMatrix, Inputs, KvType, Projection, Span,
 };
 use moeflux_core::HostBuf;
-use moeflux_core::quant::{Affine, Float, MatrixFormat};
+use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
 
 use crate::backend::Wgpu;
 use crate::context::Context;
@@ -15,8 +15,17 @@ use crate::layout::{Halves, Tiles};
 
 /// Rows of activations and of the matrix: more than a tile of each.
 const SHAPE: (usize, usize) = (150, 140);
-/// Columns and groups.
-const COLS: [(usize, usize); 3] = [(512, 32), (2048, 64), (2048, 128)];
+/// Formats and columns.
+const MATRICES: [(MatrixFormat, usize); 4] = [
+    (affine(32), 512),
+    (affine(64), 2048),
+    (affine(128), 2048),
+    (MatrixFormat::Micro(MicroScaled::MXFP4), 512),
+];
+
+const fn affine(group_size: usize) -> MatrixFormat {
+    MatrixFormat::Affine(Affine { bits: 4, group_size, params: Float::BF16 })
+}
 
 /// Columns that units take in a step.
 const STEP: usize = 16;
@@ -111,17 +120,17 @@ fn attention(b: &mut Wgpu) -> Option<Vec<f32>> {
     b.read(out.buf, ROWS).ok()
 }
 
-/// Whether products by these agree with the same in singles: of all columns and
-/// groups in the tiles that suit them, and in tiles of all sizes, each of which
+/// Whether products by these agree with the same in singles: of all matrices
+/// in the tiles that suit them, and in tiles of all sizes, each of which
 /// is a kernel that drivers may get wrong.
 pub(crate) fn agree(context: &Arc<Context>, tiles: Tiles) -> bool {
-    let [first, ..] = COLS;
+    let [first, ..] = MATRICES;
     let sizes = Halves::all(PARTS as u32).iter().map(|it| (first, Some(*it)));
-    COLS.into_iter().map(|it| (it, None)).chain(sizes).all(|((cols, group_size), halves)| {
+    MATRICES.into_iter().map(|it| (it, None)).chain(sizes).all(|((format, cols), halves)| {
         let product = |tiles, inputs| {
             let mut b = Wgpu::with_tiles(Arc::clone(context), None, tiles);
             b.halves = halves;
-            product(&mut b, (cols, group_size), inputs)
+            product(&mut b, (format, cols), inputs)
         };
         let got = product(tiles, Inputs::Int16);
         let (Some(got), Some(want)) = (got, product(Tiles::Singles, Inputs::Full)) else {
@@ -131,9 +140,12 @@ pub(crate) fn agree(context: &Arc<Context>, tiles: Tiles) -> bool {
     })
 }
 
-fn product(b: &mut Wgpu, (cols, group_size): (usize, usize), inputs: Inputs) -> Option<Vec<f32>> {
+fn product(
+    b: &mut Wgpu,
+    (format, cols): (MatrixFormat, usize),
+    inputs: Inputs,
+) -> Option<Vec<f32>> {
     let (n, rows) = SHAPE;
-    let format = MatrixFormat::Affine(Affine { bits: 4, group_size, params: Float::BF16 });
     let mut state = 1u32;
     let mut bytes = |len: usize, word_of: fn(u16) -> u16| {
         let mut buf = HostBuf::zeroed(len);
@@ -143,10 +155,14 @@ fn product(b: &mut Wgpu, (cols, group_size): (usize, usize), inputs: Inputs) -> 
         }
         buf
     };
-    // 0x3c00 begins the numbers near 0.01 in BF16, 0xbd80 those below -0.06.
+    // 0x3c00 begins the numbers near 0.01 in BF16, 0xbd80 those below -0.06; two of E8M0 are
+    // 2^-9 to 2^-6 each.
     let weight = bytes(rows * format.row_bytes(cols), |it| it);
-    let scales = Some(bytes(format.scale_bytes(rows, cols), |it| 0x3c00 | it & 0xff));
-    let biases = Some(bytes(format.bias_bytes(rows, cols), |it| 0xbd80 | it & 0x7f));
+    let is_affine = matches!(format, MatrixFormat::Affine(_));
+    let scale: fn(u16) -> u16 =
+        if is_affine { |it| 0x3c00 | it & 0xff } else { |it| 0x7676 + (it & 0x0303) };
+    let scales = Some(bytes(format.scale_bytes(rows, cols), scale));
+    let biases = is_affine.then(|| bytes(format.bias_bytes(rows, cols), |it| 0xbd80 | it & 0x7f));
     let weight = b.load_matrix(HostMatrix { rows, cols, format, inputs, weight, scales, biases });
     let (x, y) = (b.alloc(n, cols), b.alloc(n, rows));
     let values: Vec<f32> = (0..n * cols).map(|i| (i as f32 * 0.37).sin()).collect();

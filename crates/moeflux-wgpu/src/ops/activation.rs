@@ -138,7 +138,7 @@ fn rounding(
 ) -> Option<(Digits, Rounded)> {
     let down = &layout.down;
     let decoder = Decoder::new(down.format);
-    let digits = digits(decoder, op.inputs)?;
+    let digits = Digits::of_kernel(digits(decoder, op.inputs), false)?;
     let of = (decoder, Some(digits), down.cols);
     Some((digits, rounded_form(products::layout(b, of, (n * down.rows, n), 1))))
 }

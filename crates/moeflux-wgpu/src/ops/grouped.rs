@@ -13,7 +13,7 @@ use super::activation::Between;
 use super::held::add_down_biases;
 use super::moe::{MAX_EXPERTS, Part, Sum, add_up, first_products, phase};
 use super::products::{Kernel, Placed, Source, group_rows, halves, is_in_halves, layout, singles};
-use super::rounding::digits;
+use super::rounding::{Digits, digits};
 use super::{ELEMENTS, word};
 use crate::arena::Decoder;
 use crate::backend::Wgpu;
@@ -111,15 +111,16 @@ impl Grouped<'_> {
     fn multiply(&self, b: &mut Wgpu, op: Experts<'_>, set: &[Part<'_>], way: &Way<'_>) {
         let decoder = Decoder::new(set[0].0.format);
         let digits = digits(decoder, op.inputs);
+        let in_halves = is_in_halves(b, decoder, digits);
+        let few = group_rows(b, decoder, digits);
+        let digits = Digits::of_kernel(digits, in_halves);
         let cols = way.source.cols;
         assert!(set.iter().all(|it| it.0.cols == cols), "shape of an expert");
         let n_jobs = set.len() * self.layer.slots.len();
         let n_rows = set.iter().map(|it| it.0.rows).max().unwrap_or(0);
         let n_chosen = self.layer.slots.len().min(self.n_places);
         let of = (decoder, digits, cols);
-        let few = group_rows(b, decoder, digits);
         let layout = layout(b, of, (set.len() * n_rows * n_chosen, n_jobs), few);
-        let in_halves = is_in_halves(b, decoder, digits);
         // How many rows chose an expert is known to the device alone: about the mean, and
         // most often less than its root above it.
         let mean = self.n.div_ceil(self.layer.slots.len());

@@ -6,7 +6,6 @@
 
 use moeflux_backend::{Buf, Cols, Inputs, Projection, Weight};
 use moeflux_core::TokenId;
-use moeflux_core::quant::Float;
 
 use super::activation::Between;
 use super::jobs::{FEW_ROWS, GROUP_ROWS, Job, List, holds_rows, in_parts, is_narrow, jobs_of};
@@ -111,9 +110,10 @@ pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
             continue;
         }
         let most = jobs.iter().map(|it| lists[it.list].len()).max().unwrap_or(0);
+        let in_halves = !are_few && is_in_halves(b, decoder, digits);
+        let digits = Digits::of_kernel(digits, in_halves);
         let of = (decoder, digits, source.cols);
         let layout = layout(b, of, measured_as(&jobs), most);
-        let in_halves = !are_few && is_in_halves(b, decoder, digits);
         let kernel = Kernel { decoder, digits, cols: source.cols, lists, y: &y, chosen };
         let taken = kernel.take(b, source, (are_few, in_halves), layout);
         let mut rest = if are_few { in_parts(jobs, lists) } else { jobs };
@@ -188,8 +188,7 @@ pub(super) fn effective(
 
 /// Whether products with many rows go through `matmul_halves.wgsl`.
 pub(super) fn is_in_halves(b: &Wgpu, decoder: Decoder, digits: Option<Digits>) -> bool {
-    let is_exact = decoder.affine().is_some_and(|it| it.bits == 4 && it.params == Float::BF16);
-    b.tiles != Tiles::Singles && digits.is_some() && is_exact
+    b.tiles != Tiles::Singles && digits.is_some() && decoder.is_exact_in_halves()
 }
 
 /// Rows that an expert may get in a step with more than a few, and are few all the same:
@@ -511,7 +510,7 @@ pub(crate) fn project(b: &mut Wgpu, rows: usize, x: Cols, outputs: &[Projection]
         let y = out.mem.clone();
         let (chosen, most_few) = (None, FEW_ROWS);
         let products = Products { decoder, digits, lists: &lists, jobs, y, chosen, most_few };
-        if digits.is_none() || !holds_rows(rows) || !b.fuses {
+        if Digits::of_kernel(digits, false).is_none() || !holds_rows(rows) || !b.fuses {
             run(b, &source, products);
             continue;
         }

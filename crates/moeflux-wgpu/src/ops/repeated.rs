@@ -8,7 +8,7 @@ use moeflux_core::quant::MatrixView;
 
 use super::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
 use super::products::{Products, Source, effective, layout, run};
-use super::rounding::digits;
+use super::rounding::{Digits, digits};
 use crate::arena::{Decoder, place, sizes};
 use crate::backend::Wgpu;
 use crate::context::Context;
@@ -85,7 +85,12 @@ pub(crate) fn project_repeated(
 
 /// Digits of the activations of a product; 0 where they are not rounded.
 pub(crate) fn digits_of(decoder: Decoder, inputs: Inputs) -> u32 {
-    digits(decoder, inputs).map_or(0, |it| it.n_digits)
+    of_few(decoder, inputs).map_or(0, |it| it.n_digits)
+}
+
+/// How the kernel for few rows rounds its inputs, if at all.
+fn of_few(decoder: Decoder, inputs: Inputs) -> Option<Digits> {
+    Digits::of_kernel(digits(decoder, inputs), false)
 }
 
 /// What suits a product where nothing was measured.
@@ -101,13 +106,13 @@ pub(crate) fn effective_layout(
     layout: Layout,
 ) -> Layout {
     let decoder = Decoder::new(shape.format);
-    effective(layout, decoder, digits(decoder, shape.inputs), shape.cols, context.lanes)
+    effective(layout, decoder, of_few(decoder, shape.inputs), shape.cols, context.lanes)
 }
 
 /// The layout that a product has now; `None` for so many rows of activations
 /// that another kernel multiplies them.
 pub(crate) fn current_layout(b: &Wgpu, shape: &ProductShape, x_rows: usize) -> Option<Layout> {
     let decoder = Decoder::new(shape.format);
-    let of = (decoder, digits(decoder, shape.inputs), shape.cols);
+    let of = (decoder, of_few(decoder, shape.inputs), shape.cols);
     holds_rows(x_rows).then(|| layout(b, of, (shape.n * shape.rows, shape.n), x_rows))
 }

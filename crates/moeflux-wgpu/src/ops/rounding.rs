@@ -25,6 +25,9 @@ pub(super) struct Digits {
     pub(super) n_digits: u32,
     /// How the integers lie, see `round.wgsl`.
     order: u32,
+    /// Whether weights are integers, with biases that meet sums of inputs. Others are halves
+    /// for units for matrices; what multiplies them elsewhere takes inputs as they are.
+    are_for_integers: bool,
 }
 
 impl Digits {
@@ -33,6 +36,11 @@ impl Digits {
     /// so that less is lost than by rounding to digits.
     pub(super) fn parts(self) -> u32 {
         self.n_digits
+    }
+
+    /// What of these a kernel rounds to.
+    pub(super) fn of_kernel(digits: Option<Digits>, in_halves: bool) -> Option<Digits> {
+        digits.filter(|it| in_halves || it.are_for_integers)
     }
 
     /// Constants of `rounded.wgsl`.
@@ -110,18 +118,21 @@ pub(super) fn beside(b: &mut Wgpu, out: Heads, rows: usize, share: Share) -> Opt
 
 /// How a product rounds its inputs, if at all.
 pub(super) fn digits(decoder: Decoder, inputs: Inputs) -> Option<Digits> {
-    let affine = decoder.affine()?;
     let n_digits = match inputs {
         Inputs::Full => return None,
         Inputs::Int16 => 2,
         Inputs::Int8 => 1,
+    };
+    let Some(affine) = decoder.affine() else {
+        let digits = Digits { group_size: BLOCK, n_digits, order: 0, are_for_integers: false };
+        return decoder.is_exact_in_halves().then_some(digits);
     };
     let order = match affine.bits {
         4 => 1,
         2 => 2,
         _ => 0,
     };
-    Some(Digits { group_size: affine.group_size, n_digits, order })
+    Some(Digits { group_size: affine.group_size, n_digits, order, are_for_integers: true })
 }
 
 /// Inputs of recent products, rounded: layers multiply the same input with
@@ -178,10 +189,11 @@ pub(super) struct Taken {
     pub(super) start: usize,
 }
 
-/// Eights of halves of a row: its blocks and those with the sums of its groups,
-/// in pairs, as often as there are parts.
+/// Eights of halves of a row: its blocks and, where they meet biases, those with
+/// the sums of its groups, in pairs, as often as there are parts.
 pub(super) fn halves_stride(cols: usize, digits: Digits) -> usize {
-    let n_blocks = cols / BLOCK + (cols / digits.group_size).div_ceil(16);
+    let n_groups = if digits.are_for_integers { cols / digits.group_size } else { 0 };
+    let n_blocks = cols / BLOCK + n_groups.div_ceil(16);
     digits.parts() as usize * n_blocks.next_multiple_of(2) * BLOCK / 8
 }
 

@@ -1,4 +1,4 @@
-// Products of matrices of 4 bits with many rows of activations on the units for
+// Products of matrices of 4 bits or of E2M1 with many rows of activations on the units for
 // matrices of halves: tiles of W_TILE rows of the matrix and X_TILE of
 // activations, a subgroup of which has W_FRAGS by X_FRAGS squares of 16 by 16.
 //
@@ -8,7 +8,8 @@
 // of their own, a half of them with its upper bits and one with its lower
 // ones: behind the others with two parts, before them with one, each of which is
 // the faster. Scales are taken 128 times, so that small ones stay whole; above 60
-// they are no halves.
+// they are no halves. Of E2M1 an element has two bits, its scale is a power of two, up to 64
+// here, and there are no biases.
 //
 // Two parts lose nothing that shows: 22 bits of an activation are kept. One is
 // taken where others would have one digit: each activation, and each group's sum,
@@ -79,7 +80,23 @@ fn halves(v: u32) -> vec2<f16> {
     return vec2<f16>(unpack2x16float(v));
 }
 
-// Eight integers less eight, times a scale, in the order of `halves.wgsl`.
+// Eight elements times their scale, in the order of `halves.wgsl`.
+#if FORMAT/4
+fn eight_of(v: u32, scale: f32) -> Eight {
+    let s = vec2<f16>(f16(scale));
+    // Exponent and mantissa where a half has its lowest ones: the element divided by 2^14.
+    let a = ((v & 0x00070007u) << 9u) | ((v & 0x00080008u) << 12u);
+    let b = ((v & 0x00700070u) << 5u) | ((v & 0x00800080u) << 8u);
+    let c = ((v & 0x07000700u) << 1u) | ((v & 0x08000800u) << 4u);
+    let d = ((v & 0x70007000u) >> 3u) | (v & 0x80008000u);
+    let whole = vec2<f16>(16384.0h);
+    return Eight(
+        vec4<f16>(halves(a) * whole * s, halves(b) * whole * s),
+        vec4<f16>(halves(c) * whole * s, halves(d) * whole * s),
+    );
+}
+#else
+// Of integers less eight.
 fn eight_of(v: u32, scale: f32) -> Eight {
     // As bits of halves 1024 + n, and 1024 + 16 n.
     let s = vec2<f16>(f16(scale));
@@ -90,18 +107,26 @@ fn eight_of(v: u32, scale: f32) -> Eight {
     let d = fma(halves((u & 0x00f000f0u) | 0x64006400u), vec2<f16>(0.0625h), vec2<f16>(-72.0h));
     return Eight(vec4<f16>(a * s, b * s), vec4<f16>(c * s, d * s));
 }
+#end
 
 // 0 behind the last block, where a step has several.
 fn scale_at(job: Job, row: u32, blk: u32) -> f32 {
-    let last = p.m.n_blocks - 1u;
-    let scale = 128.0 * affine_pair(p.m, job.scales, job.phase, row, min(blk, last)).x;
+    let at = min(blk, p.m.n_blocks - 1u);
+#if FORMAT/4
+    let raw = raw_scales(p.m, job.scales, 0u, row, at);
+    let scale = 128.0 * small_scale(raw.x, small_scale_at(p.m, row, at));
+#else
+    let scale = 128.0 * affine_pair(p.m, job.scales, job.phase, row, at).x;
+#end
 #if STEP/2
-    return select(scale, 0.0, blk > last);
+    return select(scale, 0.0, blk > at);
 #else
     return scale;
 #end
 }
 
+#if FORMAT/4
+#else
 // What is left of the biases of the `W_WORDS` groups from `group` on, of which
 // there are none behind the last: one load where their words are aligned.
 fn left_of_groups(job: Job, row: u32, group: u32) -> Left {
@@ -148,6 +173,7 @@ fn biases(job: Job, row: u32, behind: u32, e: u32) -> Eight {
     if (e >= 2u) { return Eight(vec4<f16>(a - high_a), vec4<f16>(b - high_b)); }
     return Eight(vec4<f16>(high_a), vec4<f16>(high_b));
 }
+#end
 
 fn store_x(v: EightOfX, square: u32, at: u32) {
 #if PARTS/2
@@ -187,8 +213,12 @@ fn main(
     let w_from_$i = (job.elements + w_row_$i * p.m.n_blocks * 4u) / W_WORDS + w_word / W_WORDS;
     let w_to_$i = (w_in_tile_$i & 15u) * (W_LD / 2u) + w_piece * W_WORDS;
 #end
+#if FORMAT/4
+    let n_all = p.m.n_blocks;
+#else
     let n_groups = p.m.n_blocks >> p.m.group_shift;
     let n_all = p.m.n_blocks + (n_groups + 15u) / 16u;
+#end
 #if EMULATED
     var sums: array<f32, 8u * X_FRAGS * W_FRAGS>;
 #else
@@ -206,6 +236,8 @@ fn main(
     let n_blocks = n_all;
 #else
     let n_blocks = p.m.n_blocks;
+#if FORMAT/4
+#else
     let n_bias_steps = select((n_all - n_blocks + STEP - 1u) / STEP, 0u, is_empty);
     for (var step = 0u; step < n_bias_steps; step++) {
         // What lies behind a row meets zeros, but need not be a number.
@@ -227,6 +259,7 @@ fn main(
 #multiply_tiles
     }
 #end
+#end
 #each i X_LOADS
     var x_$i = x[x_from_$i];
 #end
@@ -247,6 +280,8 @@ fn main(
     let n_steps = select((n_blocks + STEP - 1u) / STEP, 0u, is_empty);
     for (var step = 0u; step < n_steps; step++) {
 #if PARTS/2
+#if FORMAT/4
+#else
         let blk = step * STEP + w_block;
         if (blk >= p.m.n_blocks) {
 #each i W_LOADS
@@ -255,6 +290,7 @@ fn main(
 #end
 #end
         }
+#end
 #end
         workgroupBarrier();
 #each i W_LOADS

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use moeflux_backend::{Backend, Cols, HostMatrix, Inputs, Projection};
 use moeflux_core::HostBuf;
-use moeflux_core::quant::{Affine, Float, MatrixFormat};
+use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, MicroScaled, bf16_to_f32};
 
 use super::{RELATIVE, context};
 use crate::layout::Halves;
@@ -17,35 +17,47 @@ const OUTPUTS: usize = 134;
 const COLS: usize = 288;
 const GROUP: usize = 32;
 
-const FORMAT: MatrixFormat =
-    MatrixFormat::Affine(Affine { bits: 4, group_size: GROUP, params: Float::BF16 });
+const FORMATS: [MatrixFormat; 2] = [
+    MatrixFormat::Affine(Affine { bits: 4, group_size: GROUP, params: Float::BF16 }),
+    MatrixFormat::Micro(MicroScaled::MXFP4),
+];
 
 /// Share of an activation that a half rounds off at most: it keeps 11 bits.
 const HALF: f64 = 1.0 / 4096.0;
 
 struct Case {
+    format: MatrixFormat,
     weight: Vec<u8>,
-    scales: Vec<u16>,
-    biases: Vec<u16>,
+    scales: Vec<u8>,
+    biases: Vec<u8>,
     x: Vec<f32>,
 }
 
 impl Case {
-    fn new() -> Case {
+    fn new(format: MatrixFormat) -> Case {
         let mut state = 7u32;
         let mut drawn = || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             state >> 16
         };
         let n_groups = OUTPUTS * COLS / GROUP;
-        // Numbers near 0.01, and near -0.07, in BF16.
         let weight = (0..OUTPUTS * COLS / 2).map(|_| drawn() as u8).collect();
-        let scales = (0..n_groups).map(|_| 0x3c00 | drawn() as u16 & 0xff).collect();
-        let biases = (0..n_groups).map(|_| 0xbd80 | drawn() as u16 & 0x7f).collect();
+        let (mut scales, mut biases) = (Vec::new(), Vec::new());
+        for _ in 0..n_groups {
+            match format {
+                // Numbers near 0.01, and near -0.07, in BF16.
+                MatrixFormat::Affine(_) => {
+                    scales.extend((0x3c00 | drawn() as u16 & 0xff).to_le_bytes());
+                    biases.extend((0xbd80 | drawn() as u16 & 0x7f).to_le_bytes());
+                }
+                // 2^-9 to 2^-2.
+                _ => scales.push(118 + (drawn() & 7) as u8),
+            }
+        }
         // Numbers of 16 bits: neither one digit nor one half holds them, nor two digits
         // where a group's largest is small.
         let x = (0..ROWS * COLS).map(|_| 0.013_7 * (drawn() as f32 - 32_768.0) / 257.0).collect();
-        Case { weight, scales, biases, x }
+        Case { format, weight, scales, biases, x }
     }
 
     fn product(
@@ -59,20 +71,17 @@ impl Case {
             buf[..bytes.len()].copy_from_slice(bytes);
             buf
         };
-        let words = |words: &[u16]| {
-            host(&words.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<u8>>())
-        };
         let mut b = Wgpu::new(Arc::clone(context), None);
         b.fix_tiles(tiles);
         b.halves = halves;
         let weight = b.load_matrix(HostMatrix {
             rows: OUTPUTS,
             cols: COLS,
-            format: FORMAT,
+            format: self.format,
             inputs,
             weight: host(&self.weight),
-            scales: Some(words(&self.scales)),
-            biases: Some(words(&self.biases)),
+            scales: Some(host(&self.scales)),
+            biases: (!self.biases.is_empty()).then(|| host(&self.biases)),
         });
         let (x, y) = (b.alloc(ROWS, COLS), b.alloc(ROWS, OUTPUTS));
         b.write(x, &self.x);
@@ -82,14 +91,25 @@ impl Case {
     }
 
     /// Sum of what rounding may take from an output: of each activation times
-    /// its integer less eight, and of each group's sum times what its bias then
-    /// lacks.
+    /// its weight; of integers, times these less eight, and of each group's sum times
+    /// what its bias then lacks.
     fn bound(&self, row: usize, output: usize) -> f64 {
-        let bf16 = |bits: u16| f64::from(f32::from_bits(u32::from(bits) << 16));
+        let Case { format, weight, scales, biases, .. } = self;
+        if let MatrixFormat::Micro(_) = format {
+            let (rows, cols, format) = (OUTPUTS, COLS, *format);
+            let mut weights = vec![0.0; COLS];
+            MatrixView { rows, cols, format, weight, scales, biases }
+                .decode_row(output, &mut weights);
+            let products = weights.iter().zip(&self.x[row * COLS..]);
+            return HALF * products.map(|(w, x)| f64::from(w * x).abs()).sum::<f64>();
+        }
+        let bf16 = |all: &[u8], i: usize| {
+            f64::from(bf16_to_f32(u16::from_le_bytes([all[2 * i], all[2 * i + 1]])))
+        };
         let mut sum = 0.0;
         for group in 0..COLS / GROUP {
             let param = output * COLS / GROUP + group;
-            let (scale, bias) = (bf16(self.scales[param]), bf16(self.biases[param]));
+            let (scale, bias) = (bf16(scales, param), bf16(biases, param));
             let mut of_group = 0.0;
             for col in group * GROUP..(group + 1) * GROUP {
                 let byte = self.weight[(output * COLS + col) / 2];
@@ -116,8 +136,8 @@ pub(super) fn tiles(context: &Context) -> Option<Tiles> {
 /// Of many rows, products by this kernel beside singles of inputs as they are: the
 /// worst difference, what is allowed for each being its bound times `share` and
 /// what singles differ by among themselves.
-fn worst(context: &Arc<Context>, tiles: Tiles, inputs: Inputs, share: f64) -> (f64, f64) {
-    let case = Case::new();
+fn worst(context: &Arc<Context>, tiles: Tiles, case: &Case, of: (Inputs, f64)) -> (f64, f64) {
+    let (inputs, share) = of;
     let got = case.product(context, (tiles, None), inputs);
     let want = case.product(context, (Tiles::Singles, None), Inputs::Full);
     let largest = want.iter().fold(0.0f32, |max, it| max.max(it.abs()));
@@ -139,26 +159,32 @@ fn worst(context: &Arc<Context>, tiles: Tiles, inputs: Inputs, share: f64) -> (f
 fn one_half_is_off_by_what_it_rounds_off() {
     let Some(context) = context() else { return };
     let Some(tiles) = tiles(&context) else { return };
-    let (worst, in_singles) = worst(&context, tiles, Inputs::Int8, 1.0);
-    // Else they were not taken as halves at all, and nothing was tested.
-    assert!(worst > in_singles, "{worst:e} where singles differ by {in_singles:e}");
+    for case in FORMATS.map(Case::new) {
+        let (worst, in_singles) = worst(&context, tiles, &case, (Inputs::Int8, 1.0));
+        // Else they were not taken as halves at all, and nothing was tested.
+        assert!(worst > in_singles, "{worst:e} where singles differ by {in_singles:e}");
+    }
 }
 
 #[test]
 fn two_halves_are_closer_than_two_digits() {
     let Some(context) = context() else { return };
     let Some(tiles) = tiles(&context) else { return };
-    let (halves, _) = worst(&context, tiles, Inputs::Int16, 0.0);
-    let (digits, _) = worst(&context, Tiles::Singles, Inputs::Int16, 1.0);
+    let [affine, mxfp4] = FORMATS.map(Case::new);
+    let (halves, _) = worst(&context, tiles, &affine, (Inputs::Int16, 0.0));
+    let (digits, _) = worst(&context, Tiles::Singles, &affine, (Inputs::Int16, 1.0));
     assert!(3.0 * halves < digits, "{halves:e} and {digits:e}");
+    // Which singles take as they are.
+    worst(&context, tiles, &mxfp4, (Inputs::Int16, 0.0));
 }
 
 #[test]
 fn tiles_of_all_sizes_give_the_same_bits() {
     let Some(context) = context() else { return };
     let Some(tiles) = tiles(&context) else { return };
-    let case = Case::new();
-    for (parts, inputs) in [(1, Inputs::Int8), (2, Inputs::Int16)] {
+    let cases = FORMATS.map(Case::new);
+    let all = cases.iter().flat_map(|it| [(it, 1, Inputs::Int8), (it, 2, Inputs::Int16)]);
+    for (case, parts, inputs) in all {
         let bits = |it: &Halves| {
             let all = case.product(&context, (tiles, Some(*it)), inputs);
             all.into_iter().map(f32::to_bits).collect::<Vec<u32>>()

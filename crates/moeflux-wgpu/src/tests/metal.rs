@@ -1,10 +1,12 @@
 //! Every kernel translated for Metal, whose compiler no machine of ours has,
 //! and its needs against what Apple's GPUs offer.
 
+use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
 use naga::back::msl::{self, BindTarget, EntryPointResources, Options, PipelineOptions};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use naga::{AddressSpace, ResourceBinding};
 
+use crate::arena::Decoder;
 use crate::context::{
     MATRIX_UNITS_BYTES, MOST_BINDINGS, STORAGE_BINDINGS, WORKGROUP_BYTES, WORKGROUP_THREADS,
 };
@@ -276,11 +278,14 @@ fn no_kernel_is_left_out() {
 #[test]
 fn kernels_of_matrix_units_are_valid() {
     let capabilities = Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX;
-    for parts in [1, 2] {
+    let affine = MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
+    let formats = [affine, MatrixFormat::Micro(MicroScaled::MXFP4)];
+    for (format, parts) in formats.into_iter().flat_map(|it| [(it, 1), (it, 2)]) {
         for (shape, is_emulated) in
             Halves::all(parts).iter().flat_map(|it| [(it, false), (it, true)])
         {
-            let consts = [&[0, 4, 0][..], &shape.consts(parts, is_emulated)].concat();
+            let of_format = Decoder::new(format).consts();
+            let consts = [&of_format[..], &shape.consts(parts, is_emulated)].concat();
             let variant = Variant::new(Shader::MatmulHalves, &consts);
             let (module, _) = parse((variant, 32), capabilities);
             let [entry] = &module.entry_points[..] else { panic!("{variant:?}: one entry point") };
