@@ -31,6 +31,27 @@ pub(crate) struct Decoder {
     is_apart: bool,
 }
 
+/// What units for matrices of halves take of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum InHalves {
+    /// Integers of four bits times their scales; biases meet sums of activations.
+    Integers,
+    /// E2M1 times their scales.
+    SmallFloats,
+    /// Elements of any kind as sums of so many halves: one holds those of eleven bits.
+    Sums(u32),
+}
+
+impl InHalves {
+    /// The constant `SUMMANDS` of `matmul_halves.wgsl`.
+    pub(crate) fn summands(self) -> u32 {
+        match self {
+            InHalves::Sums(n) => n,
+            InHalves::Integers | InHalves::SmallFloats => 0,
+        }
+    }
+}
+
 impl Decoder {
     pub(crate) fn new(format: MatrixFormat) -> Decoder {
         // Transposed matrices are turned round on their way to the device.
@@ -88,13 +109,17 @@ impl Decoder {
         }
     }
 
-    /// Whether products of its elements with halves are exact in singles, and fit
-    /// `matmul_halves.wgsl`.
-    pub(crate) fn is_exact_in_halves(self) -> bool {
+    /// What units for matrices of halves take.
+    pub(crate) fn in_halves(self) -> InHalves {
         match self.format {
-            MatrixFormat::Affine(it) => it.bits == 4 && it.params == Float::BF16,
-            MatrixFormat::Micro(it) => it == MicroScaled::MXFP4,
-            _ => false,
+            MatrixFormat::Affine(it) if it.bits == 4 && it.params == Float::BF16 => {
+                InHalves::Integers
+            }
+            MatrixFormat::Micro(MicroScaled::MXFP4) => InHalves::SmallFloats,
+            MatrixFormat::Dense(Float::BF16 | Float::F16) | MatrixFormat::Micro(_) => {
+                InHalves::Sums(1)
+            }
+            _ => InHalves::Sums(2),
         }
     }
 

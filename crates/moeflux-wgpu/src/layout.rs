@@ -6,6 +6,8 @@ use std::fmt;
 use moeflux_core::quant::Affine;
 use serde::{Deserialize, Serialize};
 
+use crate::arena::InHalves;
+
 /// By what dots of integers are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -22,8 +24,7 @@ pub enum Form {
 pub enum Tiles {
     /// Singles, whatever the format.
     Singles,
-    /// Units for matrices of halves, where products are exact in these:
-    /// integers of 4 bits with scales in BF16, and inputs as sums of halves.
+    /// Units for matrices of halves, inputs and weights as sums of these.
     MatrixUnits,
     /// The same kernel by plain loops: for tests where there are no such units.
     Emulated,
@@ -79,9 +80,9 @@ impl Halves {
         Halves { x_tile, w_tile, squares, step }
     }
 
-    /// All that there are for activations of one and two parts, the largest
+    /// All that there are for activations of one and two parts and such a matrix, the largest
     /// first: those were fastest on an H200.
-    pub(crate) fn all(parts: u32) -> &'static [Halves] {
+    pub(crate) fn all(parts: u32, of: InHalves) -> &'static [Halves] {
         const ONE: [Halves; 6] = [
             Halves::new(128, 256, [4, 4], 1),
             Halves::new(128, 128, [4, 4], 2),
@@ -98,14 +99,19 @@ impl Halves {
             Halves::new(32, 64, [2, 2], 1),
             Halves::new(16, 64, [1, 2], 1),
         ];
-        if parts == 1 { &ONE } else { &TWO }
+        match of {
+            // What decodes elements lacks the registers, and workgroups the memory.
+            InHalves::Sums(_) => &TWO[1..],
+            _ if parts == 1 => &ONE,
+            _ => &TWO,
+        }
     }
 
-    /// What suits so many matrices of so many rows, each with so many rows of
+    /// Which of these suit so many matrices of so many rows, each with so many rows of
     /// activations: the largest tiles that are full enough and fill a device: more than
     /// half, the largest more than three quarters. Tiles of fewer rows than there are cost
     /// more than they fill.
-    pub(crate) fn of(parts: u32, n_matrices: usize, x_rows: usize, w_rows: usize) -> Halves {
+    pub(crate) fn of(all: &[Halves], n_matrices: usize, x_rows: usize, w_rows: usize) -> Halves {
         let suits = |it: &Halves| {
             let (x_tile, w_tile) = (it.x_tile as usize, it.w_tile as usize);
             let n_tiles = n_matrices * x_rows.div_ceil(x_tile) * w_rows.div_ceil(w_tile);
@@ -113,15 +119,15 @@ impl Halves {
             x_rows > enough && n_tiles >= TILES
         };
         let holds = |it: &Halves| it.x_tile as usize >= x_rows.min(COMMON_TILE);
-        let mut all = Halves::all(parts).iter().copied().filter(holds);
+        let mut all = all.iter().copied().filter(holds);
         let best = all.clone().find(suits).or_else(|| all.next_back());
         best.expect("common tiles are among them")
     }
 
     /// Constants of the kernel.
-    pub(crate) fn consts(&self, parts: u32, is_emulated: bool) -> [u32; 7] {
+    pub(crate) fn consts(&self, parts: u32, summands: u32, is_emulated: bool) -> [u32; 8] {
         let Halves { x_tile, w_tile, squares: [along_x, along_w], step } = *self;
-        [parts, u32::from(is_emulated), x_tile, w_tile, along_x, along_w, step]
+        [parts, u32::from(is_emulated), x_tile, w_tile, along_x, along_w, step, summands]
     }
 }
 

@@ -135,7 +135,8 @@ const NORM_OF_SUM: [&str; 13] = [
 const SINGLES: [&str; 5] = ["X_TILE", "W_TILE", "X_FOURS", "STEP", "ALIGNED"];
 
 /// Constants of `matmul_halves.wgsl`, see [`crate::layout::Halves`].
-const HALVES: [&str; 7] = ["PARTS", "EMULATED", "X_TILE", "W_TILE", "X_FRAGS", "W_FRAGS", "STEP"];
+const HALVES: [&str; 8] =
+    ["PARTS", "EMULATED", "X_TILE", "W_TILE", "X_FRAGS", "W_FRAGS", "STEP", "SUMMANDS"];
 
 /// Constants of the decoders, for every kernel that reads weights.
 const FORMAT: [&str; 3] = ["FORMAT", "BITS", "FLOATS"];
@@ -439,9 +440,9 @@ impl Variant {
     }
 }
 
-/// Constants that follow from those of `matmul_halves.wgsl`: its threads, and
-/// how much each of them loads in a step.
-fn derived(consts: &[(&str, u32)]) -> [(&'static str, u32); 4] {
+/// Constants that follow from those of `matmul_halves.wgsl`: its threads, how much
+/// each of them loads in a step, and how weights lie in tiles.
+fn derived(consts: &[(&str, u32)]) -> [(&'static str, u32); 7] {
     let of = |text| value(text, consts);
     let threads = of("X_TILE*W_TILE/X_FRAGS/W_FRAGS/8");
     let words = of("W_TILE*STEP*4") / threads;
@@ -451,6 +452,11 @@ fn derived(consts: &[(&str, u32)]) -> [(&'static str, u32); 4] {
         ("X_LOADS", of("X_TILE*STEP*PARTS*4") / threads),
         ("W_WORDS", per_load),
         ("W_LOADS", words / per_load),
+        ("BIASED", u32::from(of("FORMAT") == 0 && of("SUMMANDS") == 0)),
+        ("W_PARTS", of("SUMMANDS").max(1)),
+        // What weights are multiplied by: packed ones lose no bits of small scales, decoded
+        // ones may be large.
+        ("W_FACTOR", if of("SUMMANDS") == 0 { 128 } else { 16 }),
     ]
 }
 

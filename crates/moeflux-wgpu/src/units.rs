@@ -9,6 +9,7 @@ use moeflux_backend::{
 use moeflux_core::HostBuf;
 use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
 
+use crate::arena::Decoder;
 use crate::backend::Wgpu;
 use crate::context::Context;
 use crate::layout::{Halves, Tiles};
@@ -16,15 +17,17 @@ use crate::layout::{Halves, Tiles};
 /// Rows of activations and of the matrix: more than a tile of each.
 const SHAPE: (usize, usize) = (150, 140);
 /// Formats and columns.
-const MATRICES: [(MatrixFormat, usize); 4] = [
-    (affine(32), 512),
-    (affine(64), 2048),
-    (affine(128), 2048),
+const MATRICES: [(MatrixFormat, usize); 6] = [
+    (affine(4, 32), 512),
+    (affine(4, 64), 2048),
+    (affine(4, 128), 2048),
     (MatrixFormat::Micro(MicroScaled::MXFP4), 512),
+    (MatrixFormat::Dense(Float::BF16), 512),
+    (affine(8, 64), 512),
 ];
 
-const fn affine(group_size: usize) -> MatrixFormat {
-    MatrixFormat::Affine(Affine { bits: 4, group_size, params: Float::BF16 })
+const fn affine(bits: u8, group_size: usize) -> MatrixFormat {
+    MatrixFormat::Affine(Affine { bits, group_size, params: Float::BF16 })
 }
 
 /// Columns that units take in a step.
@@ -38,11 +41,12 @@ const PARTS: usize = 2;
 /// Units add the products of a step to a sum of 24 bits and cut off what is
 /// below, always to the same side, so that errors of all steps add up: 2^-23
 /// each. Singles round each of their sums to the nearest, 2^-24 at most, to
-/// either side: of these the root of their number counts. Where a half's lower
+/// either side: of these the root of their number counts. An element takes so many products
+/// of halves; that of two lower ones, which is left out, is below 2^-22 of it. Where a half's lower
 /// part is lost, inputs are off by up to 2^-11 each, which at these sizes shows
 /// with 3e-4, ten times what is allowed.
-fn tolerance(cols: usize) -> f32 {
-    let cut = (PARTS * cols.div_ceil(STEP)) as f32 * f32::EPSILON;
+fn tolerance(n_products: usize, cols: usize) -> f32 {
+    let cut = (n_products * cols.div_ceil(STEP)) as f32 * f32::EPSILON;
     let rounded = (cols as f32).sqrt() * f32::EPSILON / 2.0;
     cut + rounded
 }
@@ -125,7 +129,8 @@ fn attention(b: &mut Wgpu) -> Option<Vec<f32>> {
 /// is a kernel that drivers may get wrong.
 pub(crate) fn agree(context: &Arc<Context>, tiles: Tiles) -> bool {
     let [first, ..] = MATRICES;
-    let sizes = Halves::all(PARTS as u32).iter().map(|it| (first, Some(*it)));
+    let of = Decoder::new(first.0).in_halves();
+    let sizes = Halves::all(PARTS as u32, of).iter().map(|it| (first, Some(*it)));
     MATRICES.into_iter().map(|it| (it, None)).chain(sizes).all(|((format, cols), halves)| {
         let product = |tiles, inputs| {
             let mut b = Wgpu::with_tiles(Arc::clone(context), None, tiles);
@@ -136,7 +141,8 @@ pub(crate) fn agree(context: &Arc<Context>, tiles: Tiles) -> bool {
         let (Some(got), Some(want)) = (got, product(Tiles::Singles, Inputs::Full)) else {
             return false;
         };
-        are_close(&got, &want, tolerance(cols))
+        let n_lower = Decoder::new(format).in_halves().summands().saturating_sub(1);
+        are_close(&got, &want, tolerance(PARTS + n_lower as usize, cols))
     })
 }
 
@@ -157,12 +163,15 @@ fn product(
     };
     // 0x3c00 begins the numbers near 0.01 in BF16, 0xbd80 those below -0.06; two of E8M0 are
     // 2^-9 to 2^-6 each.
-    let weight = bytes(rows * format.row_bytes(cols), |it| it);
-    let is_affine = matches!(format, MatrixFormat::Affine(_));
-    let scale: fn(u16) -> u16 =
-        if is_affine { |it| 0x3c00 | it & 0xff } else { |it| 0x7676 + (it & 0x0303) };
-    let scales = Some(bytes(format.scale_bytes(rows, cols), scale));
-    let biases = is_affine.then(|| bytes(format.bias_bytes(rows, cols), |it| 0xbd80 | it & 0x7f));
+    let [element, scale]: [fn(u16) -> u16; 2] = match format {
+        MatrixFormat::Dense(_) => [|it| 0x3c00 | it & 0x80ff, |it| it],
+        MatrixFormat::Micro(_) => [|it| it, |it| 0x7676 + (it & 0x0303)],
+        _ => [|it| it, |it| 0x3c00 | it & 0xff],
+    };
+    let weight = bytes(rows * format.row_bytes(cols), element);
+    let mut params = |len: usize, word_of| (len > 0).then(|| bytes(len, word_of));
+    let scales = params(format.scale_bytes(rows, cols), scale);
+    let biases = params(format.bias_bytes(rows, cols), |it| 0xbd80 | it & 0x7f);
     let weight = b.load_matrix(HostMatrix { rows, cols, format, inputs, weight, scales, biases });
     let (x, y) = (b.alloc(n, cols), b.alloc(n, rows));
     let values: Vec<f32> = (0..n * cols).map(|i| (i as f32 * 0.37).sin()).collect();

@@ -111,10 +111,10 @@ impl Grouped<'_> {
     fn multiply(&self, b: &mut Wgpu, op: Experts<'_>, set: &[Part<'_>], way: &Way<'_>) {
         let decoder = Decoder::new(set[0].0.format);
         let digits = digits(decoder, op.inputs);
-        let in_halves = is_in_halves(b, decoder, digits);
-        let few = group_rows(b, decoder, digits);
-        let digits = Digits::of_kernel(digits, in_halves);
         let cols = way.source.cols;
+        let in_halves = is_in_halves(b, digits, cols);
+        let few = group_rows(b, digits, cols);
+        let digits = Digits::of_kernel(digits, in_halves);
         assert!(set.iter().all(|it| it.0.cols == cols), "shape of an expert");
         let n_jobs = set.len() * self.layer.slots.len();
         let n_rows = set.iter().map(|it| it.0.rows).max().unwrap_or(0);
@@ -126,7 +126,8 @@ impl Grouped<'_> {
         let mean = self.n.div_ceil(self.layer.slots.len());
         let n_matrices = set.len() * self.n_places.div_ceil(mean);
         let shape = digits.filter(|_| in_halves);
-        let shape = shape.map(|it| halves(b, it, (n_matrices, mean + mean.isqrt(), n_rows)));
+        let shape =
+            shape.map(|it| halves(b, (decoder, it), (n_matrices, mean + mean.isqrt(), n_rows)));
         let singles = singles(digits, n_rows);
         let x_tile = shape.map_or(singles.x_tile, |it| it.x_tile) as usize;
         let kernel = Kernel { decoder, digits, cols, lists: &[], y: way.out, chosen: None };

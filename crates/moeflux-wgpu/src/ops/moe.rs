@@ -255,7 +255,7 @@ impl<'a> Group<'a> {
         let arena = b.encoder.arena();
         let down = &self.layout.down;
         let decoder = self.decoder(down);
-        let most_few = self.most_few(b, decoder, digits(decoder, self.op.inputs));
+        let most_few = self.most_few(b, digits(decoder, self.op.inputs), down.cols);
         let are_few = self.calls.iter().all(|it| it.1.len() <= most_few);
         let rounding = are_few.then(|| rounding_of_down(b, self.layout, self.op, n)).flatten();
         let between = Between::of(b, self.layout, self.op, &gate_up);
@@ -265,8 +265,8 @@ impl<'a> Group<'a> {
 
     /// Rows of an expert up to which they are few: the kernels are those of experts that
     /// the device chose, and the bits so too.
-    fn most_few(&self, b: &Wgpu, decoder: Decoder, digits: Option<Digits>) -> usize {
-        if holds_rows(self.op.rows) { FEW_ROWS } else { group_rows(b, decoder, digits) }
+    fn most_few(&self, b: &Wgpu, digits: Option<Digits>, cols: usize) -> usize {
+        if holds_rows(self.op.rows) { FEW_ROWS } else { group_rows(b, digits, cols) }
     }
 
     /// Every call's rows with their place among those of the group.
@@ -298,7 +298,7 @@ impl<'a> Group<'a> {
             let decoder = self.decoder(set[0].0);
             let digits = digits(decoder, self.op.inputs);
             let y = gate_up.clone();
-            let (chosen, most_few) = (None, self.most_few(b, decoder, digits));
+            let (chosen, most_few) = (None, self.most_few(b, digits, self.op.x.len));
             run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen, most_few });
         }
     }
@@ -350,7 +350,7 @@ impl<'a> Group<'a> {
         let decoder = self.decoder(down);
         let digits = digits(decoder, self.op.inputs);
         let y = out.mem.clone();
-        let (chosen, most_few) = (None, self.most_few(b, decoder, digits));
+        let (chosen, most_few) = (None, self.most_few(b, digits, down.cols));
         run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen, most_few });
         if let Some(biases) = self.op.biases {
             let pairs: Vec<[u32; 2]> = self

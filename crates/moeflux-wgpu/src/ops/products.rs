@@ -30,10 +30,11 @@ pub(super) fn singles(digits: Option<Digits>, n_rows: usize) -> Singles {
 /// activations and of its own.
 pub(super) fn halves(
     b: &Wgpu,
-    digits: Digits,
+    (decoder, digits): (Decoder, Digits),
     (n_matrices, x_rows, w_rows): (usize, usize, usize),
 ) -> Halves {
-    b.halves.unwrap_or_else(|| Halves::of(digits.parts(), n_matrices, x_rows, w_rows))
+    let all = Halves::all(digits.parts(), decoder.in_halves());
+    b.halves.unwrap_or_else(|| Halves::of(all, n_matrices, x_rows, w_rows))
 }
 
 /// Where rows of activations lie.
@@ -110,7 +111,7 @@ pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
             continue;
         }
         let most = jobs.iter().map(|it| lists[it.list].len()).max().unwrap_or(0);
-        let in_halves = !are_few && is_in_halves(b, decoder, digits);
+        let in_halves = !are_few && is_in_halves(b, digits, source.cols);
         let digits = Digits::of_kernel(digits, in_halves);
         let of = (decoder, digits, source.cols);
         let layout = layout(b, of, measured_as(&jobs), most);
@@ -187,14 +188,14 @@ pub(super) fn effective(
 }
 
 /// Whether products with many rows go through `matmul_halves.wgsl`.
-pub(super) fn is_in_halves(b: &Wgpu, decoder: Decoder, digits: Option<Digits>) -> bool {
-    b.tiles != Tiles::Singles && digits.is_some() && decoder.is_exact_in_halves()
+pub(super) fn is_in_halves(b: &Wgpu, digits: Option<Digits>, cols: usize) -> bool {
+    b.tiles != Tiles::Singles && digits.is_some() && cols.is_multiple_of(BLOCK)
 }
 
 /// Rows that an expert may get in a step with more than a few, and are few all the same:
 /// none where small tiles of units for matrices do it as well.
-pub(super) fn group_rows(b: &Wgpu, decoder: Decoder, digits: Option<Digits>) -> usize {
-    if is_in_halves(b, decoder, digits) { 0 } else { GROUP_ROWS }
+pub(super) fn group_rows(b: &Wgpu, digits: Option<Digits>, cols: usize) -> usize {
+    if is_in_halves(b, digits, cols) { 0 } else { GROUP_ROWS }
 }
 
 /// What the products of a dispatch have in common.
@@ -406,7 +407,8 @@ impl Kernel<'_> {
         let n_jobs = jobs.len();
         let x_rows: usize = jobs.iter().map(|it| self.lists[it.list].len()).sum();
         let w_rows: usize = jobs.iter().map(|it| it.n_rows).sum();
-        let shape = halves(b, digits, (n_jobs, x_rows.div_ceil(n_jobs), w_rows.div_ceil(n_jobs)));
+        let of = (n_jobs, x_rows.div_ceil(n_jobs), w_rows.div_ceil(n_jobs));
+        let shape = halves(b, (self.decoder, digits), of);
         let first = self.jobs(b, jobs, taken);
         let tiles = self.tiles(b, jobs, shape.x_tile);
         let arena = b.encoder.arena();
@@ -427,7 +429,8 @@ impl Kernel<'_> {
         let mut params = self.decoder.params(self.cols).to_vec();
         params.extend([jobs.first, tiles, word(n_tiles), word(stride)]);
         let mut consts = self.decoder.consts().to_vec();
-        consts.extend(shape.consts(digits.parts(), b.tiles == Tiles::Emulated));
+        let summands = self.decoder.in_halves().summands();
+        consts.extend(shape.consts(digits.parts(), summands, b.tiles == Tiles::Emulated));
         b.encoder.dispatch(
             Variant::new(Shader::MatmulHalves, &consts),
             &params,

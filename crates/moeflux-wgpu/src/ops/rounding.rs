@@ -9,7 +9,7 @@ use moeflux_backend::{Buf, Heads, Inputs};
 use super::jobs::holds_rows;
 use super::products::Source;
 use super::{ELEMENTS, Grown, word};
-use crate::arena::{BLOCK, Decoder};
+use crate::arena::{BLOCK, Decoder, InHalves};
 use crate::backend::{Activations, Wgpu};
 use crate::encoder::{Encoder, Grid, Mem};
 use crate::layout::{Form, Layout};
@@ -25,9 +25,11 @@ pub(super) struct Digits {
     pub(super) n_digits: u32,
     /// How the integers lie, see `round.wgsl`.
     order: u32,
-    /// Whether weights are integers, with biases that meet sums of inputs. Others are halves
-    /// for units for matrices; what multiplies them elsewhere takes inputs as they are.
+    /// Whether weights are integers: what multiplies others without units for matrices takes
+    /// inputs as they are.
     are_for_integers: bool,
+    /// Whether biases meet sums of inputs on these units.
+    have_sums: bool,
 }
 
 impl Digits {
@@ -116,23 +118,27 @@ pub(super) fn beside(b: &mut Wgpu, out: Heads, rows: usize, share: Share) -> Opt
     Some(Beside { consts: digits.consts(form), rounded, sums })
 }
 
-/// How a product rounds its inputs, if at all.
+/// How kernels may round the inputs of a product, see [`Digits::of_kernel`]; not at all where
+/// these stay as they are.
 pub(super) fn digits(decoder: Decoder, inputs: Inputs) -> Option<Digits> {
     let n_digits = match inputs {
         Inputs::Full => return None,
         Inputs::Int16 => 2,
         Inputs::Int8 => 1,
     };
-    let Some(affine) = decoder.affine() else {
-        let digits = Digits { group_size: BLOCK, n_digits, order: 0, are_for_integers: false };
-        return decoder.is_exact_in_halves().then_some(digits);
-    };
-    let order = match affine.bits {
-        4 => 1,
-        2 => 2,
+    let affine = decoder.affine();
+    let order = match affine.map(|it| it.bits) {
+        Some(4) => 1,
+        Some(2) => 2,
         _ => 0,
     };
-    Some(Digits { group_size: affine.group_size, n_digits, order, are_for_integers: true })
+    Some(Digits {
+        group_size: affine.map_or(BLOCK, |it| it.group_size),
+        n_digits,
+        order,
+        are_for_integers: affine.is_some(),
+        have_sums: decoder.in_halves() == InHalves::Integers,
+    })
 }
 
 /// Inputs of recent products, rounded: layers multiply the same input with
@@ -192,7 +198,7 @@ pub(super) struct Taken {
 /// Eights of halves of a row: its blocks and, where they meet biases, those with
 /// the sums of its groups, in pairs, as often as there are parts.
 pub(super) fn halves_stride(cols: usize, digits: Digits) -> usize {
-    let n_groups = if digits.are_for_integers { cols / digits.group_size } else { 0 };
+    let n_groups = if digits.have_sums { cols / digits.group_size } else { 0 };
     let n_blocks = cols / BLOCK + n_groups.div_ceil(16);
     digits.parts() as usize * n_blocks.next_multiple_of(2) * BLOCK / 8
 }

@@ -1,8 +1,13 @@
-// Products of matrices of 4 bits or of E2M1 with many rows of activations on the units for
-// matrices of halves: tiles of W_TILE rows of the matrix and X_TILE of
-// activations, a subgroup of which has W_FRAGS by X_FRAGS squares of 16 by 16.
+// Products of matrices with many rows of activations on the units for matrices of
+// halves: tiles of W_TILE rows of the matrix and X_TILE of activations, a subgroup
+// of which has W_FRAGS by X_FRAGS squares of 16 by 16.
 //
-// Products are exact: an integer less 8 has three bits (or is -8), a BF16 scale
+// SUMMANDS: 0 for matrices of 4 bits and of MXFP4, which are unpacked in halves; others are
+// decoded to singles, and these are sums of so many halves. One holds what has eleven bits
+// (halves, BF16, small floats times powers of two), two 22 bits of anything. The product of two
+// lower halves is left out. Elements are taken 16 times, so that those above 4,094 are no halves.
+//
+// Products of what is unpacked are exact: an integer less 8 has three bits (or is -8), a BF16 scale
 // eight, a half eleven, and activations are PARTS halves each. What a group's
 // bias then lacks, bias + 8 scale, meets the sum of its activations in blocks
 // of their own, a half of them with its upper bits and one with its lower
@@ -17,7 +22,7 @@
 // it by up to 1/254 of its group's largest.
 //
 // A sum's order follows from its row's length alone: 16 columns after the
-// other, of each first the upper parts of the activations.
+// other, of each first the upper parts of the activations, and the lower ones of weights last.
 //
 // EMULATED: by plain loops, for devices without such units.
 
@@ -55,7 +60,7 @@ alias Left = vec2<f32>;
 // Fours between two rows of a tile: those of a step and two, so that rows begin
 // at different banks.
 const X_LD: u32 = 8u * STEP * PARTS + 2u;
-const W_LD: u32 = 8u * STEP + 2u;
+const W_LD: u32 = 8u * STEP * W_PARTS + 2u;
 // Pieces that threads load of a row in a step.
 const X_PIECES: u32 = 4u * STEP * PARTS;
 const W_PIECES: u32 = 4u * STEP / W_WORDS;
@@ -80,6 +85,46 @@ fn halves(v: u32) -> vec2<f16> {
     return vec2<f16>(unpack2x16float(v));
 }
 
+#if SUMMANDS
+// The words of the `e`-th eight of a block.
+fn raw_eight(job: Job, row: u32, blk: u32, e: u32) -> array<vec4<u32>, 2> {
+    let word = block_word(p.m, job.elements, row, blk);
+    return array<vec4<u32>, 2>(raw_four(word, 2u * e), raw_four(word, 2u * e + 1u));
+}
+
+fn scales_of(job: Job, row: u32, blk: u32) -> vec2<u32> {
+    return raw_scales(p.m, job.scales, job.phase, row, blk);
+}
+
+// The eight, in the order of `halves.wgsl`.
+fn decoded(
+    job: Job, row: u32, blk: u32, e: u32, raw: array<vec4<u32>, 2>, scales: vec2<u32>,
+) -> array<vec4<f32>, 2> {
+    let it = block_with(p.m, job.elements, job.scales, job.phase, row, blk, scales);
+    let a = f32(W_FACTOR) * decode(p.m, it, 2u * e, raw[0]);
+    let b = f32(W_FACTOR) * decode(p.m, it, 2u * e + 1u, raw[1]);
+    return array<vec4<f32>, 2>(vec4<f32>(a.x, b.x, a.y, b.y), vec4<f32>(a.z, b.z, a.w, b.w));
+}
+
+// Cut off, as in `halves.wgsl`.
+fn upper(v: array<vec4<f32>, 2>) -> array<vec4<f32>, 2> {
+    let mask = vec4<u32>(0xffffe000u);
+    return array<vec4<f32>, 2>(
+        bitcast<vec4<f32>>(bitcast<vec4<u32>>(v[0]) & mask),
+        bitcast<vec4<f32>>(bitcast<vec4<u32>>(v[1]) & mask),
+    );
+}
+
+fn store_w(v: array<vec4<f32>, 2>, square: u32, at: u32) {
+#if W_PARTS/2
+    let high = upper(v);
+    w_tile[square][at] = Eight(vec4<f16>(high[0]), vec4<f16>(high[1]));
+    w_tile[square][at + 4u] = Eight(vec4<f16>(v[0] - high[0]), vec4<f16>(v[1] - high[1]));
+#else
+    w_tile[square][at] = Eight(vec4<f16>(v[0]), vec4<f16>(v[1]));
+#end
+}
+#else
 // Eight elements times their scale, in the order of `halves.wgsl`.
 #if FORMAT/4
 fn eight_of(v: u32, scale: f32) -> Eight {
@@ -114,9 +159,9 @@ fn scale_at(job: Job, row: u32, blk: u32) -> f32 {
     let at = min(blk, p.m.n_blocks - 1u);
 #if FORMAT/4
     let raw = raw_scales(p.m, job.scales, 0u, row, at);
-    let scale = 128.0 * small_scale(raw.x, small_scale_at(p.m, row, at));
+    let scale = f32(W_FACTOR) * small_scale(raw.x, small_scale_at(p.m, row, at));
 #else
-    let scale = 128.0 * affine_pair(p.m, job.scales, job.phase, row, at).x;
+    let scale = f32(W_FACTOR) * affine_pair(p.m, job.scales, job.phase, row, at).x;
 #end
 #if STEP/2
     return select(scale, 0.0, blk > at);
@@ -124,9 +169,9 @@ fn scale_at(job: Job, row: u32, blk: u32) -> f32 {
     return scale;
 #end
 }
+#end
 
-#if FORMAT/4
-#else
+#if BIASED
 // What is left of the biases of the `W_WORDS` groups from `group` on, of which
 // there are none behind the last: one load where their words are aligned.
 fn left_of_groups(job: Job, row: u32, group: u32) -> Left {
@@ -146,7 +191,7 @@ fn left_of_groups(job: Job, row: u32, group: u32) -> Left {
         biases[$k] = pair_$k.y;
 #end
     }
-    var left = 128.0 * fma(Left(8.0), scales, biases);
+    var left = f32(W_FACTOR) * fma(Left(8.0), scales, biases);
 #each k W_WORDS
     left[$k] = select(left[$k], 0.0, group + $ku >= n_groups);
 #end
@@ -213,11 +258,11 @@ fn main(
     let w_from_$i = (job.elements + w_row_$i * p.m.n_blocks * 4u) / W_WORDS + w_word / W_WORDS;
     let w_to_$i = (w_in_tile_$i & 15u) * (W_LD / 2u) + w_piece * W_WORDS;
 #end
-#if FORMAT/4
-    let n_all = p.m.n_blocks;
-#else
+#if BIASED
     let n_groups = p.m.n_blocks >> p.m.group_shift;
     let n_all = p.m.n_blocks + (n_groups + 15u) / 16u;
+#else
+    let n_all = p.m.n_blocks;
 #end
 #if EMULATED
     var sums: array<f32, 8u * X_FRAGS * W_FRAGS>;
@@ -236,8 +281,7 @@ fn main(
     let n_blocks = n_all;
 #else
     let n_blocks = p.m.n_blocks;
-#if FORMAT/4
-#else
+#if BIASED
     let n_bias_steps = select((n_all - n_blocks + STEP - 1u) / STEP, 0u, is_empty);
     for (var step = 0u; step < n_bias_steps; step++) {
         // What lies behind a row meets zeros, but need not be a number.
@@ -263,8 +307,47 @@ fn main(
 #each i X_LOADS
     var x_$i = x[x_from_$i];
 #end
-    // Words of two steps: those of the first are unpacked already.
     let last = p.m.n_blocks - 1u;
+    let n_steps = select((n_blocks + STEP - 1u) / STEP, 0u, is_empty);
+#if SUMMANDS
+#each i W_LOADS
+    let first_$i = scales_of(job, w_row_$i, 0u);
+#each t W_WORDS
+    var eight_$i_$t =
+        decoded(job, w_row_$i, 0u, w_word + $tu, raw_eight(job, w_row_$i, 0u, w_word + $tu), first_$i);
+#end
+#end
+    for (var step = 0u; step < n_steps; step++) {
+        workgroupBarrier();
+#each i W_LOADS
+#each t W_WORDS
+        store_w(eight_$i_$t, w_in_tile_$i >> 4u, (w_in_tile_$i & 15u) * (W_LD / 2u) + w_word + $tu);
+#end
+#end
+#each i X_LOADS
+        store_x(x_$i, x_row_$i >> 4u, x_to_$i);
+#end
+        workgroupBarrier();
+        // The next step's words are on their way while this one is multiplied.
+        let ahead = min(step + 1u, n_steps - 1u);
+#each i X_LOADS
+        x_$i = x[x_from_$i + ahead * X_PIECES];
+#end
+#each i W_LOADS
+        let scales_$i = scales_of(job, w_row_$i, ahead);
+#each t W_WORDS
+        let raw_$i_$t = raw_eight(job, w_row_$i, ahead, w_word + $tu);
+#end
+#end
+#multiply_tiles
+#each i W_LOADS
+#each t W_WORDS
+        eight_$i_$t = decoded(job, w_row_$i, ahead, w_word + $tu, raw_$i_$t, scales_$i);
+#end
+#end
+    }
+#else
+    // Words of two steps: those of the first are unpacked already.
     let first_block = min(w_block, last);
     let next_block = min(STEP + w_block, last);
 #each i W_LOADS
@@ -277,11 +360,8 @@ fn main(
     var scale_$i = scale_at(job, w_row_$i, STEP + w_block);
 #end
     let group_mask = (1u << p.m.group_shift) - 1u;
-    let n_steps = select((n_blocks + STEP - 1u) / STEP, 0u, is_empty);
     for (var step = 0u; step < n_steps; step++) {
-#if PARTS/2
-#if FORMAT/4
-#else
+#if PARTS/2*BIASED
         let blk = step * STEP + w_block;
         if (blk >= p.m.n_blocks) {
 #each i W_LOADS
@@ -290,7 +370,6 @@ fn main(
 #end
 #end
         }
-#end
 #end
         workgroupBarrier();
 #each i W_LOADS
@@ -331,6 +410,7 @@ fn main(
 #end
 #multiply_tiles
     }
+#end
 #if EMULATED
     for (var i = 0u; i < 8u * X_FRAGS * W_FRAGS; i++) {
         let at = i * THREADS + thread;
@@ -339,7 +419,7 @@ fn main(
         if (x_idx < job.n_list && row < job.n_rows) {
             let x_row = lists[job.list + 2u * x_idx];
             let to = lists[job.list + 2u * x_idx + 1u] + job.out;
-            y[to + row] = sums[i] * (factors[x_row] / 128.0);
+            y[to + row] = sums[i] * (factors[x_row] / f32(W_FACTOR));
         }
     }
 #else
@@ -349,7 +429,7 @@ fn main(
 #each i 8
         let x_idx_$i = x_first + 16u * (in_x + $au) + 2u * $iu + (lane >> 4u);
         let pair_$i = job.list + 2u * min(x_idx_$i, job.n_list - 1u);
-        let factor_$i = factors[lists[pair_$i]] / 128.0;
+        let factor_$i = factors[lists[pair_$i]] / f32(W_FACTOR);
         let to_$i = lists[pair_$i + 1u] + job.out;
 #end
 #each b W_FRAGS

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use moeflux_backend::{Backend, Cols, HostMatrix, Inputs, Projection};
 use moeflux_core::HostBuf;
-use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, MicroScaled, bf16_to_f32};
+use moeflux_core::quant::{
+    Affine, Float, MatrixFormat, MatrixView, MicroScaled, SmallScale, bf16_to_f32,
+};
 
 use super::{RELATIVE, context};
+use crate::arena::{Decoder, InHalves};
 use crate::layout::Halves;
 use crate::{Context, Tiles, Wgpu};
 
@@ -17,10 +20,19 @@ const OUTPUTS: usize = 134;
 const COLS: usize = 288;
 const GROUP: usize = 32;
 
-const FORMATS: [MatrixFormat; 2] = [
-    MatrixFormat::Affine(Affine { bits: 4, group_size: GROUP, params: Float::BF16 }),
+const FORMATS: [MatrixFormat; 7] = [
+    affine(4),
+    affine(6),
+    affine(8),
     MatrixFormat::Micro(MicroScaled::MXFP4),
+    MatrixFormat::Micro(MicroScaled::NVFP4),
+    MatrixFormat::Dense(Float::BF16),
+    MatrixFormat::Dense(Float::F32),
 ];
+
+const fn affine(bits: u8) -> MatrixFormat {
+    MatrixFormat::Affine(Affine { bits, group_size: GROUP, params: Float::BF16 })
+}
 
 /// Share of an activation that a half rounds off at most: it keeps 11 bits.
 const HALF: f64 = 1.0 / 4096.0;
@@ -40,18 +52,30 @@ impl Case {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             state >> 16
         };
-        let n_groups = OUTPUTS * COLS / GROUP;
-        let weight = (0..OUTPUTS * COLS / 2).map(|_| drawn() as u8).collect();
-        let (mut scales, mut biases) = (Vec::new(), Vec::new());
-        for _ in 0..n_groups {
+        let (mut weight, mut scales, mut biases) = (Vec::new(), Vec::new(), Vec::new());
+        while weight.len() < OUTPUTS * format.row_bytes(COLS) {
+            match format {
+                // Numbers near 0.01.
+                MatrixFormat::Dense(float) => {
+                    let bits = 0x3c00_0000 | drawn() << 9 & 0xff_ffff | drawn() << 31;
+                    float.append(f32::from_bits(bits), &mut weight);
+                }
+                _ => weight.push(drawn() as u8),
+            }
+        }
+        while scales.len() < format.scale_bytes(OUTPUTS, COLS) {
             match format {
                 // Numbers near 0.01, and near -0.07, in BF16.
                 MatrixFormat::Affine(_) => {
                     scales.extend((0x3c00 | drawn() as u16 & 0xff).to_le_bytes());
                     biases.extend((0xbd80 | drawn() as u16 & 0x7f).to_le_bytes());
                 }
-                // 2^-9 to 2^-2.
-                _ => scales.push(118 + (drawn() & 7) as u8),
+                // In E8M0 2^-9 to 2^-2.
+                MatrixFormat::Micro(it) if it.scale == SmallScale::E8M0 => {
+                    scales.push(118 + (drawn() & 7) as u8);
+                }
+                // In E4M3 up to 0.12.
+                _ => scales.push((drawn() & 0x1f) as u8),
             }
         }
         // Numbers of 16 bits: neither one digit nor one half holds them, nor two digits
@@ -71,6 +95,7 @@ impl Case {
             buf[..bytes.len()].copy_from_slice(bytes);
             buf
         };
+        let params = |bytes: &[u8]| (!bytes.is_empty()).then(|| host(bytes));
         let mut b = Wgpu::new(Arc::clone(context), None);
         b.fix_tiles(tiles);
         b.halves = halves;
@@ -80,8 +105,8 @@ impl Case {
             format: self.format,
             inputs,
             weight: host(&self.weight),
-            scales: Some(host(&self.scales)),
-            biases: (!self.biases.is_empty()).then(|| host(&self.biases)),
+            scales: params(&self.scales),
+            biases: params(&self.biases),
         });
         let (x, y) = (b.alloc(ROWS, COLS), b.alloc(ROWS, OUTPUTS));
         b.write(x, &self.x);
@@ -91,11 +116,11 @@ impl Case {
     }
 
     /// Sum of what rounding may take from an output: of each activation times
-    /// its weight; of integers, times these less eight, and of each group's sum times
-    /// what its bias then lacks.
+    /// its weight; of integers of four bits, times these less eight, and of each group's sum
+    /// times what its bias then lacks.
     fn bound(&self, row: usize, output: usize) -> f64 {
         let Case { format, weight, scales, biases, .. } = self;
-        if let MatrixFormat::Micro(_) = format {
+        if *format != affine(4) {
             let (rows, cols, format) = (OUTPUTS, COLS, *format);
             let mut weights = vec![0.0; COLS];
             MatrixView { rows, cols, format, weight, scales, biases }
@@ -170,12 +195,13 @@ fn one_half_is_off_by_what_it_rounds_off() {
 fn two_halves_are_closer_than_two_digits() {
     let Some(context) = context() else { return };
     let Some(tiles) = tiles(&context) else { return };
-    let [affine, mxfp4] = FORMATS.map(Case::new);
-    let (halves, _) = worst(&context, tiles, &affine, (Inputs::Int16, 0.0));
-    let (digits, _) = worst(&context, Tiles::Singles, &affine, (Inputs::Int16, 1.0));
-    assert!(3.0 * halves < digits, "{halves:e} and {digits:e}");
-    // Which singles take as they are.
-    worst(&context, tiles, &mxfp4, (Inputs::Int16, 0.0));
+    for case in FORMATS.map(Case::new) {
+        let (halves, _) = worst(&context, tiles, &case, (Inputs::Int16, 0.0));
+        if let MatrixFormat::Affine(_) = case.format {
+            let (digits, _) = worst(&context, Tiles::Singles, &case, (Inputs::Int16, 1.0));
+            assert!(3.0 * halves < digits, "{:?}: {halves:e} and {digits:e}", case.format);
+        }
+    }
 }
 
 #[test]
@@ -189,10 +215,11 @@ fn tiles_of_all_sizes_give_the_same_bits() {
             let all = case.product(&context, (tiles, Some(*it)), inputs);
             all.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
         };
-        let (first, rest) = Halves::all(parts).split_first().expect("there are some");
+        let all = Halves::all(parts, Decoder::new(case.format).in_halves());
+        let (first, rest) = all.split_first().expect("there are some");
         let wanted = bits(first);
         for it in rest {
-            assert!(bits(it) == wanted, "{inputs:?}: {it:?} and {first:?} differ");
+            assert!(bits(it) == wanted, "{:?} {inputs:?}: {it:?}, {first:?}", case.format);
         }
     }
 }
@@ -200,7 +227,8 @@ fn tiles_of_all_sizes_give_the_same_bits() {
 #[test]
 fn tiles_are_as_large_as_fills_a_device() {
     let tiles = |parts, n_matrices, x_rows, w_rows| {
-        let it = Halves::of(parts, n_matrices, x_rows, w_rows);
+        let all = Halves::all(parts, InHalves::Integers);
+        let it = Halves::of(all, n_matrices, x_rows, w_rows);
         (it.x_tile, it.w_tile)
     };
     assert_eq!(tiles(2, 1, 4096, 8192), (128, 256));

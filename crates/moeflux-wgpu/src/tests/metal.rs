@@ -1,7 +1,7 @@
 //! Every kernel translated for Metal, whose compiler no machine of ours has,
 //! and its needs against what Apple's GPUs offer.
 
-use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
+use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled, ScaledBlocks};
 use naga::back::msl::{self, BindTarget, EntryPointResources, Options, PipelineOptions};
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use naga::{AddressSpace, ResourceBinding};
@@ -278,14 +278,20 @@ fn no_kernel_is_left_out() {
 #[test]
 fn kernels_of_matrix_units_are_valid() {
     let capabilities = Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX;
-    let affine = MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
-    let formats = [affine, MatrixFormat::Micro(MicroScaled::MXFP4)];
+    let params = Float::BF16;
+    let affine = [4, 6, 8].map(|bits| Affine { bits, group_size: 64, params });
+    let mut formats = affine.map(MatrixFormat::Affine).to_vec();
+    formats.extend(MicroScaled::MODES.map(|it| MatrixFormat::Micro(it.1)));
+    formats.extend([Float::BF16, Float::F32].map(MatrixFormat::Dense));
+    formats.push(MatrixFormat::Blocks(ScaledBlocks::new(128, 128, Float::F32)));
     for (format, parts) in formats.into_iter().flat_map(|it| [(it, 1), (it, 2)]) {
+        let decoder = Decoder::new(format);
+        let of = decoder.in_halves();
         for (shape, is_emulated) in
-            Halves::all(parts).iter().flat_map(|it| [(it, false), (it, true)])
+            Halves::all(parts, of).iter().flat_map(|it| [(it, false), (it, true)])
         {
-            let of_format = Decoder::new(format).consts();
-            let consts = [&of_format[..], &shape.consts(parts, is_emulated)].concat();
+            let own = shape.consts(parts, of.summands(), is_emulated);
+            let consts = [&decoder.consts()[..], &own].concat();
             let variant = Variant::new(Shader::MatmulHalves, &consts);
             let (module, _) = parse((variant, 32), capabilities);
             let [entry] = &module.entry_points[..] else { panic!("{variant:?}: one entry point") };
