@@ -367,7 +367,8 @@ impl Variant {
             // Small floats take too long to compile.
             let is_unrolled = fours <= 4 || self.consts[0] == 0;
             let unrolled = ("UNROLLED", u32::from(is_unrolled));
-            consts.extend([("FOURS", fours), ("UNIT", 4 * fours), unrolled]);
+            let e2m1 = ("E2M1", u32::from(self.consts[0] == 4 && self.consts[2] == 1));
+            consts.extend([("FOURS", fours), ("UNIT", 4 * fours), unrolled, e2m1]);
         }
         consts.push(("SUBGROUP", lanes));
         let summed = self.shader.summed();

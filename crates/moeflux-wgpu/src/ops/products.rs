@@ -360,7 +360,8 @@ impl Kernel<'_> {
         let Taken { stride, start, .. } = jobs.plain.unwrap_or(taken);
         let is_aligned = are_aligned && self.is_aligned(&[], &[*stride, *start]);
         let has_plain = n_digits == 0 || jobs.plain.is_some();
-        let mut consts = self.decoder.consts().to_vec();
+        // Units for matrices were tried with such halves.
+        let mut consts = self.decoder.consts_with(b.tiles != Tiles::Singles).to_vec();
         let is_fma = n_digits > 0 && form == Form::Floats;
         consts.extend([n_digits, u32::from(is_fma), u32::from(has_plain && is_aligned)]);
         let n_units = self.decoder.n_units(self.cols);

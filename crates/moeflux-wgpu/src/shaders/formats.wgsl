@@ -5,6 +5,7 @@
 // FLOATS: how affine scales and biases (0 bfloat16 and 1 half: both in a word;
 // 2 single: a word each) or a rectangle's scale are stored; 3 more where biases lie
 // apart, as checkpoints have them.
+// FLOATS of E2M1: 1 where the device reads halves below the smallest normal as what they are.
 // BITS of small floats: 0 for scales in E8M0, 1 in E4M3, 2 more for groups of
 // 16 columns.
 

@@ -146,6 +146,27 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
                 var all_$r_$i = sum_$r_$i;
 #end
 #end
+#if E2M1
+#each j 4
+                {
+#each i X_ROWS
+                    let first$i = x_at(x$i, 32u * unit + 8u * $ju);
+                    let second$i = x_at(x$i, 32u * unit + 8u * $ju + 4u);
+#end
+#each r ROWS
+                    let f$r = eight_of(q_$d_$r[$j]);
+                    let scale$r = 16384.0 * select(b$r.a, b$r.b, $j >= 2);
+#each i X_ROWS
+                    all_$r_$i = fma(
+                        scale$r,
+                        fma_four(f$r[1], second$i, fma_four(f$r[0], first$i, 0.0)),
+                        all_$r_$i,
+                    );
+#end
+#end
+                }
+#end
+#else
 #if UNROLLED
 #each j FOURS
                 {
@@ -175,6 +196,7 @@ fn multiply_plain(job: Job, nth: u32, n: u32, group: u32, lane: u32) {
 #end
 #end
                 }
+#end
 #end
 #each r ROWS
 #each i X_ROWS
@@ -296,6 +318,18 @@ fn four_of(it: Block, q: vec4<u32>, j: u32, i: u32) -> vec4<f32> {
     if (FORMAT == 4u) { return decode(p.m, it, i, vec4<u32>(q[j >> 1u])); }
     return decode(p.m, it, i, vec4<u32>(q[j]));
 }
+
+#if E2M1
+// The elements in a word divided by 2^14: exponent and mantissa where a half has its lowest ones,
+// the smallest below the smallest normal.
+fn eight_of(v: u32) -> array<vec4<f32>, 2> {
+    let a = unpack2x16float(((v & 0x00070007u) << 9u) | ((v & 0x00080008u) << 12u));
+    let b = unpack2x16float(((v & 0x00700070u) << 5u) | ((v & 0x00800080u) << 8u));
+    let c = unpack2x16float(((v & 0x07000700u) << 1u) | ((v & 0x08000800u) << 4u));
+    let d = unpack2x16float(((v & 0x70007000u) >> 3u) | (v & 0x80008000u));
+    return array<vec4<f32>, 2>(vec4<f32>(a.x, b.x, c.x, d.x), vec4<f32>(a.y, b.y, c.y, d.y));
+}
+#end
 
 fn fma_four(a: vec4<f32>, b: vec4<f32>, c: f32) -> f32 {
     return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, c))));
