@@ -16,11 +16,6 @@ use crate::shader::{Shader, Variant};
 const ROUNDS: usize = 5;
 const SECONDS: f64 = 0.06;
 
-/// Seconds of copies after which clocks count as up where none was faster by more than a
-/// fiftieth, and after which they count so anyway.
-const STEADY_SECONDS: f64 = 0.3;
-const MOST_SECONDS: f64 = 3.0;
-
 /// Seconds of uploads after which no other round begins.
 const UPLOAD_SECONDS: f64 = 0.2;
 
@@ -42,24 +37,6 @@ pub enum Stream {
 }
 
 impl Wgpu {
-    /// Has the device copy so many bytes until its clocks are up: those of one that waited
-    /// for long take a second or more.
-    ///
-    /// # Errors
-    /// Where the device fails.
-    pub fn wake(&mut self, bytes: u64) -> Result<(), DeviceError> {
-        let (mut best, mut steady, mut total) = (0.0, 0.0, 0.0);
-        while steady < STEADY_SECONDS && total < MOST_SECONDS {
-            let start = Instant::now();
-            let rate = self.stream_gb_s(Stream::CopyKernel, bytes)?;
-            let seconds = start.elapsed().as_secs_f64();
-            total += seconds;
-            steady = if rate > 1.02 * best { 0.0 } else { steady + seconds };
-            best = rate.max(best);
-        }
-        Ok(())
-    }
-
     /// GB/s at which so many bytes move, read and written bytes counted.
     ///
     /// # Errors

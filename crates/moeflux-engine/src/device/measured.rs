@@ -223,9 +223,6 @@ mod gpu {
         let is_small = facts.is_software();
         let bytes = if is_small { FEW_BYTES } else { BYTES };
         let mut b = Wgpu::new(context.clone(), Some(0));
-        if !is_small {
-            b.wake(bytes)?;
-        }
         let copy_gb_s = b.stream_gb_s(Stream::CopyKernel, bytes)?;
         let read_gb_s = b.stream_gb_s(Stream::ReadKernel, bytes)?;
         let n_cores = std::thread::available_parallelism().map_or(1, usize::from);

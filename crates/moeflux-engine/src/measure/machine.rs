@@ -88,6 +88,18 @@ impl Machine {
         }
     }
 
+    /// Of a GPU the higher limits of those and what is measured now, right after it worked: clocks
+    /// of one that waited are low for seconds. Where it has no memory left they stay as they are.
+    pub fn or_awake(self, options: &EngineOptions) -> Machine {
+        match options.device {
+            Device::Cpu => self,
+            Device::Gpu(_) => match Machine::probe(options) {
+                Ok(now) if now.memory_gb_s[1] > self.memory_gb_s[1] => now,
+                _ => self,
+            },
+        }
+    }
+
     fn of_gpu(gpu: GpuLimits, options: &EngineOptions) -> Result<Machine, EngineError> {
         let [two_digits, one_digit] = gpu.product_tflop_s.map(|it| 1e3 * it);
         // Products of two digits count twice.

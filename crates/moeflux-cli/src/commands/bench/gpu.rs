@@ -18,14 +18,15 @@ const ROWS: [usize; 3] = [1, 4, 8];
 pub(super) fn kernels(
     args: &BenchArgs,
     engine: &Engine,
-    machine: &Machine,
+    machine: Machine,
     options: &EngineOptions,
 ) -> Result<()> {
-    let Some(limits) = &machine.gpu else { return Ok(()) };
     let chunk = args.prompt_tokens.min(engine.plan().chunk);
     let mut rows = ROWS.to_vec();
     rows.extend((!rows.contains(&chunk)).then_some(chunk));
     let all = measure::gpu_kernels(engine, options.device, &rows)?;
+    let machine = machine.or_awake(options);
+    let Some(limits) = &machine.gpu else { return Ok(()) };
     let text = if args.json {
         let kernels: Vec<Value> = all.iter().map(|it| kernel(it, limits)).collect();
         let object = json!({

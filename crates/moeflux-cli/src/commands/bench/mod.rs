@@ -60,7 +60,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     let engine = model::open_with(&args.model, options.clone(), args.json)?;
     let prompts = Prompts::new(args, text, &engine)?;
     if args.kernels && is_on_gpu {
-        return gpu::kernels(args, &engine, &machine, &options);
+        return gpu::kernels(args, &engine, machine, &options);
     }
     if args.kernels {
         return kernels::run(args, &engine, &prompts, &machine, &options);
@@ -108,6 +108,10 @@ impl Bench<'_> {
         let profiled = self.work(self.args.repeat + 1);
         let n_gen = profiled.n_gen.min(PROFILED_TOKENS);
         let profile = measure::profile(self.engine, &Workload { n_gen, ..profiled })?;
+        let machine = machine.or_awake(self.options);
+        if machine.gpu.is_some() {
+            samples.iter_mut().for_each(|it| it.memory_gb_s = machine.memory_gb_s);
+        }
         let drive = drive.map(|it| Drive {
             depths,
             is_direct: it.is_direct(),
