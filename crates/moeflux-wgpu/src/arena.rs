@@ -104,9 +104,12 @@ impl Decoder {
     /// The same where kernels may read halves below the smallest normal, or not.
     pub(crate) fn consts_with(self, reads_small_halves: bool) -> [u32; 3] {
         let [format, bits, floats] = self.consts();
-        let is_e2m1 =
-            matches!(self.format, MatrixFormat::Micro(it) if it.element == SmallFloat::E2M1);
-        [format, bits, if is_e2m1 { u32::from(reads_small_halves) } else { floats }]
+        [format, bits, if self.is_e2m1() { u32::from(reads_small_halves) } else { floats }]
+    }
+
+    /// Whether elements are floats of four bits.
+    pub(crate) fn is_e2m1(self) -> bool {
+        matches!(self.format, MatrixFormat::Micro(it) if it.element == SmallFloat::E2M1)
     }
 
     /// The affine format, where it is one.

@@ -180,9 +180,13 @@ pub(super) fn effective(
     }
     if digits.is_none() {
         // Decoding is unrolled too, and kernels have to be compiled.
-        layout.rows = layout.rows.min(2);
+        let (rows, depth) = match decoder.is_e2m1() {
+            true => (4, 2),
+            false => (2, if n_units >= cols / 8 { 2 } else { 1 }),
+        };
+        layout.rows = layout.rows.min(rows);
         layout.groups = u32::MAX;
-        layout.depth = layout.depth.min(if n_units >= cols / 8 { 2 } else { 1 });
+        layout.depth = layout.depth.min(depth);
     }
     layout.within(n_units, lanes)
 }

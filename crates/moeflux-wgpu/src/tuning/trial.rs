@@ -334,7 +334,8 @@ pub(super) fn measure(
     deadline: Instant,
 ) -> Result<Vec<(Key, Choice)>, DeviceError> {
     let mut all = Vec::new();
-    let Some(mut trials) = Trials::new(context, Tiles::Singles)? else { return Ok(all) };
+    let tiles = if context.matrix_units() { Tiles::MatrixUnits } else { Tiles::Singles };
+    let Some(mut trials) = Trials::new(context, tiles)? else { return Ok(all) };
     if let Some((_, shape)) = wanted.first() {
         trials.warm(shape)?;
     }
