@@ -6,7 +6,7 @@ use std::sync::Arc;
 use moeflux_backend::{Backend, Cols, HostMatrix, Inputs, Projection};
 use moeflux_core::HostBuf;
 use moeflux_core::quant::{
-    Affine, Float, MatrixFormat, MatrixView, MicroScaled, SmallScale, bf16_to_f32,
+    Affine, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks, SmallScale, bf16_to_f32,
 };
 
 use super::{RELATIVE, context};
@@ -20,7 +20,7 @@ const OUTPUTS: usize = 134;
 const COLS: usize = 288;
 const GROUP: usize = 32;
 
-const FORMATS: [MatrixFormat; 7] = [
+const FORMATS: [MatrixFormat; 10] = [
     affine(4),
     affine(6),
     affine(8),
@@ -28,6 +28,15 @@ const FORMATS: [MatrixFormat; 7] = [
     MatrixFormat::Micro(MicroScaled::NVFP4),
     MatrixFormat::Dense(Float::BF16),
     MatrixFormat::Dense(Float::F32),
+    MatrixFormat::Dense(Float::F16),
+    MatrixFormat::Micro(MicroScaled::MXFP8),
+    // Rectangles that neither rows nor blocks divide.
+    MatrixFormat::Blocks(ScaledBlocks {
+        block_rows: 7,
+        block_cols: 20,
+        scales: Float::BF16,
+        phase: 0,
+    }),
 ];
 
 const fn affine(bits: u8) -> MatrixFormat {
@@ -60,12 +69,19 @@ impl Case {
                     let bits = 0x3c00_0000 | drawn() << 9 & 0xff_ffff | drawn() << 31;
                     float.append(f32::from_bits(bits), &mut weight);
                 }
+                // No NaN in E4M3.
+                MatrixFormat::Blocks(_) | MatrixFormat::Micro(MicroScaled::MXFP8) => {
+                    weight.push(drawn() as u8 & 0xfe);
+                }
                 _ => weight.push(drawn() as u8),
             }
         }
         while scales.len() < format.scale_bytes(OUTPUTS, COLS) {
             match format {
                 // Numbers near 0.01, and near -0.07, in BF16.
+                MatrixFormat::Blocks(_) => {
+                    scales.extend((0x3c00 | drawn() as u16 & 0xff).to_le_bytes());
+                }
                 MatrixFormat::Affine(_) => {
                     scales.extend((0x3c00 | drawn() as u16 & 0xff).to_le_bytes());
                     biases.extend((0xbd80 | drawn() as u16 & 0x7f).to_le_bytes());
