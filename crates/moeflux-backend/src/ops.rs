@@ -194,11 +194,12 @@ pub enum Inputs {
     /// Rounded to integers of two digits of eight bits, group by group, where
     /// the weights are integers, as affine ones and those of MXFP4 are; else as
     /// they are. Backends may take the inputs of many rows as sums of two halves
-    /// instead, and those of MXFP4 as they are, which loses less.
+    /// instead, whatever the weights, which keeps 22 bits, and those of MXFP4 as they are.
     Int16,
     /// Rounded to integers of eight bits, group by group, where the weights
-    /// are integers; else as they are. Backends may take the inputs of many rows
-    /// as one half each instead, and those of MXFP4 as they are, which loses less.
+    /// are integers; else as for [`Int16`](Inputs::Int16). Backends may take the
+    /// inputs of many rows as one half each instead, and those of MXFP4 as they are,
+    /// which loses less.
     Int8,
 }
 

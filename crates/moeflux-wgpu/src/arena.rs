@@ -112,6 +112,11 @@ impl Decoder {
         matches!(self.format, MatrixFormat::Micro(it) if it.element == SmallFloat::E2M1)
     }
 
+    /// How elements are stored.
+    pub(crate) fn format(self) -> MatrixFormat {
+        self.format
+    }
+
     /// The affine format, where it is one.
     pub(crate) fn affine(self) -> Option<Affine> {
         match self.format {

@@ -12,6 +12,7 @@ mod products;
 
 use moeflux_core::quant::MatrixFormat;
 
+use crate::cpu::matmul::integer_group_size;
 use crate::cpu::{Cpu, Isa};
 use crate::{Backend, Buf, Cols, Inputs};
 
@@ -102,13 +103,16 @@ impl Suite<'_> {
         let Products { format, inputs, is_many, step } = case;
         let specified = |inputs| run(&mut Cpu::new(1, Isa::SCALAR), inputs);
         let mut wanted = vec![Wanted { values: specified(inputs), more: step }];
-        if let Closeness::Within { one_half, .. } = self.closeness {
+        // Of inputs that are rounded to integers; others nobody rounds any more.
+        if let (Closeness::Within { one_half, .. }, Some(_)) =
+            (self.closeness, integer_group_size(format))
+        {
             let in_halves = match (inputs, one_half) {
                 (Inputs::Int16, Some(_)) if is_many => Some(0.0),
                 (Inputs::Int8, Some(one)) if is_many => Some(one),
                 _ => None,
             };
-            // What is lost by rounding inputs to integers nobody has to lose where weights are none.
+            // Backends may take MXFP4 as the floats that it is.
             let as_they_are = matches!(format, MatrixFormat::Micro(_)).then_some(0.0);
             if let Some(more) = in_halves.or(as_they_are).filter(|_| inputs != Inputs::Full) {
                 wanted.push(Wanted { values: specified(Inputs::Full), more });

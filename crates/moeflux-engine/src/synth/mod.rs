@@ -332,8 +332,8 @@ impl Making<'_, '_> {
             return mxfp4();
         }
         let mut block = json!({"group_size": group_size, "bits": bits, "mode": "affine"});
-        for made in self.manifest.experts.iter().filter(|_| *has_mxfp4_experts) {
-            for made in plan::stacked(made, self.options) {
+        for decl in self.manifest.experts.iter().filter(|_| *has_mxfp4_experts) {
+            for made in plan::stacked(decl, self.options) {
                 if let Some(module) = made.entry.name.strip_suffix(".weight") {
                     block[mlx_name(module)] = mxfp4();
                 }

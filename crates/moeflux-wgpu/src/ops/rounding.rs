@@ -4,6 +4,7 @@
 //! Kernels that write a buffer round it themselves where a product wanted that
 //! the last time, which saves a kernel and changes no bit.
 
+use moeflux_backend::cpu::matmul::integer_group_size;
 use moeflux_backend::{Buf, Heads, Inputs};
 
 use super::jobs::holds_rows;
@@ -121,12 +122,14 @@ pub(super) fn beside(b: &mut Wgpu, out: Heads, rows: usize, share: Share) -> Opt
 /// How kernels may round the inputs of a product, see [`Digits::of_kernel`]; not at all where
 /// these stay as they are.
 pub(super) fn digits(decoder: Decoder, inputs: Inputs) -> Option<Digits> {
+    let affine = decoder.affine();
+    // Where weights are no integers, what rounds their inputs has to keep them.
+    let may_lose = integer_group_size(decoder.format()).is_some();
     let n_digits = match inputs {
         Inputs::Full => return None,
-        Inputs::Int16 => 2,
-        Inputs::Int8 => 1,
+        Inputs::Int8 if may_lose => 1,
+        Inputs::Int8 | Inputs::Int16 => 2,
     };
-    let affine = decoder.affine();
     let order = match affine.map(|it| it.bits) {
         Some(4) => 1,
         Some(2) => 2,

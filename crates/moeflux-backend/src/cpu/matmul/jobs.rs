@@ -380,6 +380,8 @@ impl<'a> OutPart<'a> {
 
 #[cfg(test)]
 mod tests {
+    use moeflux_core::quant::{Float, MatrixFormat};
+
     use super::*;
 
     /// The tasks of matrices of so many rows, 64 columns each, times `n` rows.
@@ -389,7 +391,7 @@ mod tests {
         n: usize,
         task_cost: usize,
     ) -> Vec<(usize, Range<usize>)> {
-        let format = moeflux_core::quant::MatrixFormat::Dense(moeflux_core::quant::Float::BF16);
+        let format = MatrixFormat::Dense(Float::BF16);
         let (mut out, x, mut tasks) = (vec![0.0; 0], vec![0.0; n * 64], Vec::new());
         let data = SharedMut::new(&mut out);
         let all = RowMap::Range { first: 0, n };
