@@ -93,6 +93,13 @@ pub trait Backend: Send {
     /// Cuts the caches of keys and values to the first `len` positions, and
     /// leaves recurrent states as they are.
     fn truncate_sequence(&mut self, sequence: Sequence, len: usize);
+    /// Makes the recurrent states of `to` those of `from`, whose caches are alike, and
+    /// leaves keys and values as they are. False where there is no memory for them:
+    /// what `to` has then is open, and nothing has failed.
+    fn copy_states(&mut self, from: Sequence, to: Sequence) -> bool;
+    /// Exchanges the recurrent states of two sequences whose caches are alike, and
+    /// leaves keys and values as they are.
+    fn swap_states(&mut self, one: Sequence, other: Sequence);
     /// Reads some positions of a cache back, or a recurrent state, whatever
     /// the positions, as [`CacheSpec::saved_bytes`] describes.
     ///

@@ -284,6 +284,14 @@ impl Backend for Timed {
         self.inner.truncate_sequence(sequence, len);
     }
 
+    fn copy_states(&mut self, from: Sequence, to: Sequence) -> bool {
+        self.inner.copy_states(from, to)
+    }
+
+    fn swap_states(&mut self, one: Sequence, other: Sequence) {
+        self.inner.swap_states(one, other);
+    }
+
     fn save_cache(
         &mut self,
         sequence: Sequence,

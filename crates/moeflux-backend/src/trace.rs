@@ -163,6 +163,15 @@ impl Backend for Trace {
         self.log(format_args!("truncate s{} to {len}", sequence.0));
     }
 
+    fn copy_states(&mut self, from: Sequence, to: Sequence) -> bool {
+        self.log(format_args!("states of s{} = states of s{}", to.0, from.0));
+        true
+    }
+
+    fn swap_states(&mut self, one: Sequence, other: Sequence) {
+        self.log(format_args!("swap states of s{} and s{}", one.0, other.0));
+    }
+
     fn save_cache(
         &mut self,
         sequence: Sequence,

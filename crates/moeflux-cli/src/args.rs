@@ -6,14 +6,16 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::text::GenerationDefaults;
-use moeflux_engine::{Activations, Device, EngineOptions, KvType, PromptCacheOptions, isa_names};
+use moeflux_engine::{
+    Activations, Device, Drafts, EngineOptions, KvType, PromptCacheOptions, isa_names,
+};
 use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
 use crate::commands::serve::ServeArgs;
 use crate::commands::synth::SynthArgs;
 use crate::values::{
-    CacheSize, cache_size, count, fewer_bits, group_size, non_negative, penalty, positive_share,
-    probability, weight_bits,
+    CacheSize, cache_size, count, drafts, fewer_bits, group_size, non_negative, penalty,
+    positive_share, probability, weight_bits,
 };
 use crate::{bytes, demo};
 
@@ -103,6 +105,10 @@ pub(crate) struct ModelArgs {
     /// Which experts are read ahead
     #[arg(long, value_enum, default_value_t = Ahead::Auto, value_name = "WHICH")]
     prefetch: Ahead,
+    /// Tokens that are guessed from what the text was continued with before, and checked in one
+    /// step: auto (as many as pay), off, or up to 15; changes no answer
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = drafts, allow_negative_numbers = true)]
+    draft: Drafts,
     /// Write down which experts every token is routed to, for replay
     #[arg(long, value_name = "FILE")]
     record_routing: Option<PathBuf>,
@@ -210,6 +216,7 @@ impl ModelArgs {
                 Ahead::Lookahead => Prefetch::Lookahead,
                 Ahead::Auto => Prefetch::Auto,
             },
+            drafts: self.draft,
             chunk: self.chunk,
             ctx: self.ctx,
             sessions: None,
@@ -513,6 +520,10 @@ pub(crate) struct BenchArgs {
     /// tokens for others]
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Option<PathBuf>,
+    /// Also make what this text has behind its first --prompt-tokens, as if the model had chosen
+    /// it, one by one and with guesses: UTF-8, or a JSON array of token ids
+    #[arg(long, value_name = "FILE", conflicts_with = "kernels")]
+    pub(crate) follow: Option<PathBuf>,
     /// Determines random tokens and what of the drive is read
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) seed: u64,

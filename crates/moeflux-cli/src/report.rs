@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use moeflux_engine::{Engine, Finish, Generated};
+use moeflux_engine::{DraftCounts, Engine, Finish, Generated};
 
 use crate::bytes;
 
@@ -106,6 +106,10 @@ pub(crate) fn statistics(engine: &Engine, answer: &Generated) {
             share(stats.misses),
             bytes::show(device.uploaded_bytes / n_steps.max(1) as u64),
         ));
+    }
+    if answer.drafts.guessed > 0 {
+        let DraftCounts { guessed, right } = answer.drafts;
+        lines.push(format!("draft: {guessed} tokens guessed, {right} of them right"));
     }
     if stats.prefetch_hits + stats.prefetch_misses > 0 {
         lines.push(format!(

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use moeflux_engine::{Drafts, MAX_GUESS};
+
 /// One or more.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     parse(text, |it| *it > 0, "write a whole number, at least 1")
@@ -15,6 +17,18 @@ pub(crate) fn weight_bits(text: &str) -> Result<u8, String> {
 /// Bits of a weight that is quantised.
 pub(crate) fn fewer_bits(text: &str) -> Result<u8, String> {
     parse(text, |it| [2, 3, 4, 5, 6, 8].contains(it), "choose 2, 3, 4, 5, 6 or 8")
+}
+
+/// Tokens that are guessed.
+pub(crate) fn drafts(text: &str) -> Result<Drafts, String> {
+    match text {
+        "auto" => Ok(Drafts::Auto),
+        "off" => Ok(Drafts::Off),
+        _ => {
+            let remedy = format!("write auto, off or a number from 1 to {MAX_GUESS}");
+            parse(text, |it| (1..=MAX_GUESS).contains(it), &remedy).map(Drafts::Fixed)
+        }
+    }
 }
 
 /// Columns that share a scale.
@@ -93,6 +107,11 @@ mod tests {
         }
         assert!(positive_share("0").is_err() && penalty("0").is_err());
         assert_eq!((non_negative("0"), probability("0")), (Ok(0.0), Ok(0.0)));
+        for text in ["", "0", "16", "-1", "Auto", "1.0"] {
+            assert!(drafts(text).is_err(), "{text}");
+        }
+        assert_eq!((drafts("auto"), drafts("off")), (Ok(Drafts::Auto), Ok(Drafts::Off)));
+        assert_eq!(drafts("15"), Ok(Drafts::Fixed(15)));
         assert!(weight_bits("7").is_err() && group_size("7").is_err());
         assert_eq!((count("7"), weight_bits("16"), group_size("32")), (Ok(7), Ok(16), Ok(32)));
     }

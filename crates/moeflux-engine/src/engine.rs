@@ -16,6 +16,7 @@ use moeflux_store::{
 
 pub(crate) use self::core::Core;
 use crate::device::{self, Device, DeviceTuning, Opening};
+use crate::draft::Drafts;
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
 use crate::kept::{device_expert_bytes, keep_experts, slab_bytes, slot_memory};
@@ -68,6 +69,9 @@ pub struct EngineOptions {
     pub cache_policy: CachePolicy,
     /// Which experts are read ahead.
     pub prefetch: Prefetch,
+    /// Whether what follows is guessed and checked several tokens at a time; changes no
+    /// token.
+    pub drafts: Drafts,
     /// Rows of a prefill chunk.
     pub chunk: Option<usize>,
     /// Positions of a session.
@@ -124,6 +128,7 @@ struct Info {
     warnings: Vec<String>,
     n_threads: usize,
     activations: Activations,
+    drafts: Drafts,
     identity: String,
     wire: Result<WireShape, StateError>,
     prompt_cache: Option<PrefixStore>,
@@ -251,6 +256,11 @@ impl Engine {
             warnings,
             n_threads,
             activations: options.activations,
+            // What is written down is what was said.
+            drafts: match options.record_routing {
+                Some(_) => Drafts::Off,
+                None => options.drafts,
+            },
             identity,
             wire,
             prompt_cache,
@@ -333,6 +343,11 @@ impl Engine {
 
     pub(crate) fn activations(&self) -> Activations {
         self.info.activations
+    }
+
+    /// Whether tokens are guessed.
+    pub(crate) fn drafts(&self) -> Drafts {
+        self.info.drafts
     }
 
     pub(crate) fn wire(&self) -> Result<&WireShape, StateError> {

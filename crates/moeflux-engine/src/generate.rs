@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use moeflux_core::TokenId;
 
+use crate::draft::{DraftCounts, Drafting};
 use crate::error::EngineError;
-use crate::sampler::{Sampler, SamplerOptions};
+use crate::sampler::{Sampler, SamplerError, SamplerOptions};
 use crate::session::{Logits, Next, Prompt, Session};
 use crate::text::{Special, StopMatcher, StreamDecoder, Tokenizer};
 
@@ -49,6 +50,8 @@ pub struct Generated {
     pub n_reused: usize,
     /// Tokens made, the one that ended it included.
     pub n_generated: usize,
+    /// Guesses of what followed, and how many of these were right.
+    pub drafts: DraftCounts,
     /// Time to the first token.
     pub prefill: Duration,
     /// Time of the tokens after it.
@@ -101,7 +104,10 @@ pub fn generate(
     sink: &mut dyn Sink,
 ) -> Result<Generated, EngineError> {
     let mut sampler = Sampler::new(options.sampler.clone())?;
-    let mut writer = Writer {
+    let mut speaker = Speaker {
+        eos_ids: tokenizer.eos_ids(),
+        max_tokens: options.max_tokens,
+        n_generated: 0,
         decoder: tokenizer.stream(options.special),
         stops: StopMatcher::new(options.stop.clone()),
         sink,
@@ -109,38 +115,40 @@ pub fn generate(
     let start = Instant::now();
     session.check_prompt(prompt.tokens)?;
     let n_reused = session.reuse(prompt.tokens)?;
-    let Some(logits) = read(session, prompt, n_reused, writer.sink)? else {
-        let n_prompt = session.position() - n_reused;
-        let (prefill, decode) = (start.elapsed(), Duration::ZERO);
-        let finish = Finish::Cancelled;
-        return Ok(Generated { finish, n_prompt, n_reused, n_generated: 0, prefill, decode });
+    let Some(logits) = read(session, prompt, n_reused, speaker.sink)? else {
+        return Ok(Generated {
+            finish: Finish::Cancelled,
+            n_prompt: session.position() - n_reused,
+            n_reused,
+            n_generated: 0,
+            drafts: DraftCounts::default(),
+            prefill: start.elapsed(),
+            decode: Duration::ZERO,
+        });
     };
-    let mut token = sampler.sample(&logits, session.tokens())?;
+    let first = sampler.sample(&logits, session.tokens())?;
     let prefill = start.elapsed();
-    let mut n_generated = 1;
+    let mut drafting = Drafting::new(session.drafts(), session);
+    let n_leaders = sampler.n_leaders();
+    let mut said = speaker.say(first);
     let finish = loop {
-        if tokenizer.eos_ids().contains(&token) {
-            break Finish::EndOfText;
+        let token = match said {
+            ControlFlow::Continue(token) => token,
+            ControlFlow::Break(finish) => break finish,
+        };
+        if session.n_free() == 0 {
+            break Finish::ContextFull;
         }
-        if let ControlFlow::Break(finish) = writer.push(token) {
-            break finish;
-        }
-        if n_generated >= options.max_tokens {
-            break Finish::MaxTokens;
-        }
-        if writer.sink.is_cancelled() {
-            break Finish::Cancelled;
-        }
-        match next(session, token, &mut sampler)? {
-            Some(it) => token = it,
-            None => break Finish::ContextFull,
-        }
-        n_generated += 1;
+        said = drafting.step(session, token, n_leaders, &mut |next, before| {
+            Ok(speaker.say(choose(&mut sampler, next, before)?))
+        })?;
     };
     let decode = start.elapsed() - prefill;
-    let finish = writer.finish(finish);
+    let n_generated = speaker.n_generated;
+    let finish = speaker.finish(finish);
     let n_prompt = prompt.tokens.len() - n_reused;
-    Ok(Generated { finish, n_prompt, n_reused, n_generated, prefill, decode })
+    let drafts = drafting.counts();
+    Ok(Generated { finish, n_prompt, n_reused, n_generated, drafts, prefill, decode })
 }
 
 /// Evaluates the rest of a prompt; `None` where nobody wants it any more.
@@ -164,31 +172,39 @@ fn read(
     Ok(logits)
 }
 
-/// Evaluates a token and chooses the one to follow; `None` where the context is full.
-fn next(
-    session: &mut Session,
-    token: TokenId,
-    sampler: &mut Sampler,
-) -> Result<Option<TokenId>, EngineError> {
-    match session.eval_next(token, sampler.n_leaders()) {
-        Ok(Next::Leaders(leaders)) => Ok(Some(sampler.sample_leaders(&leaders))),
-        Ok(Next::Logits(logits)) => Ok(Some(sampler.sample(&logits, session.tokens())?)),
-        Err(EngineError::ContextFull { .. }) => Ok(None),
-        Err(err) => Err(err),
+fn choose(sampler: &mut Sampler, next: &Next, before: &[TokenId]) -> Result<TokenId, SamplerError> {
+    match next {
+        Next::Leaders(leaders) => Ok(sampler.sample_leaders(leaders)),
+        Next::Logits(logits) => sampler.sample(logits, before),
     }
 }
 
 /// Tokens to text, without what stops it.
-struct Writer<'a> {
+struct Speaker<'a> {
+    eos_ids: &'a [TokenId],
+    max_tokens: usize,
+    n_generated: usize,
     decoder: StreamDecoder,
     stops: StopMatcher,
     sink: &'a mut dyn Sink,
 }
 
-impl Writer<'_> {
-    fn push(&mut self, token: TokenId) -> ControlFlow<Finish> {
+impl Speaker<'_> {
+    /// Takes the next token; breaks where it is the last.
+    fn say(&mut self, token: TokenId) -> ControlFlow<Finish, TokenId> {
+        self.n_generated += 1;
+        if self.eos_ids.contains(&token) {
+            return ControlFlow::Break(Finish::EndOfText);
+        }
         let piece = self.decoder.push(token);
-        self.write(&piece)
+        self.write(&piece)?;
+        if self.n_generated >= self.max_tokens {
+            return ControlFlow::Break(Finish::MaxTokens);
+        }
+        if self.sink.is_cancelled() {
+            return ControlFlow::Break(Finish::Cancelled);
+        }
+        ControlFlow::Continue(token)
     }
 
     fn write(&mut self, piece: &str) -> ControlFlow<Finish> {

@@ -7,6 +7,7 @@ use moeflux_core::manifest::Manifest;
 use moeflux_store::{IoChoice, IoMode, MemoryLimit, gate, usable_memory};
 
 use crate::device::DeviceLimits;
+use crate::draft::Drafts;
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::load::{LoadError, Survey};
@@ -60,7 +61,8 @@ pub struct Plan {
     pub kv_bytes_per_position: u64,
     /// Recurrent state of one session.
     pub state_bytes: u64,
-    /// Copies of recurrent state that one session may keep.
+    /// Copies of recurrent state that one session may keep, one before a guess of what
+    /// follows included.
     pub checkpoint_bytes: u64,
     /// Positions of one session.
     pub ctx: usize,
@@ -388,7 +390,9 @@ fn checkpoint_bytes(options: &EngineOptions, state_bytes: u64, n_sessions: usize
         None => {
             let part = CHECKPOINT_BYTES / n_sessions as u64;
             let bytes = part.min(state_bytes.saturating_mul(MAX_CHECKPOINTS));
-            bytes.max(state_bytes.saturating_mul(MIN_CHECKPOINTS))
+            // One is lent to what is guessed.
+            let lent = if options.drafts == Drafts::Off { 0 } else { state_bytes };
+            bytes.max(state_bytes.saturating_mul(MIN_CHECKPOINTS)).saturating_add(lent)
         }
     }
 }

@@ -10,8 +10,9 @@ use std::time::Duration;
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::text::{Message, RenderRequest, Special, Tokenizer, Turn};
 use moeflux_engine::{
-    Answer, Bias, Engine, EngineError, EngineOptions, Event, Finish, GenerateOptions, Job, Prompt,
-    PromptCacheOptions, Scheduler, SchedulerOptions, Sink, SubmitError, generate,
+    Answer, Bias, DraftCounts, Drafts, Engine, EngineError, EngineOptions, Event, Finish,
+    GenerateOptions, Job, Prompt, PromptCacheOptions, Scheduler, SchedulerOptions, Sink,
+    SubmitError, generate,
 };
 use moeflux_store::IoChoice;
 
@@ -153,6 +154,53 @@ fn many_answers_are_those_of_each_alone() {
         let load = scheduler.load();
         assert_eq!((load.n_ended, load.n_waiting), (14, 0));
         assert!(load.n_rows > load.n_steps, "{load:?}");
+    }
+}
+
+#[test]
+fn guesses_change_no_answer_and_some_are_right() {
+    let off = EngineOptions { drafts: Drafts::Off, ..EngineOptions::default() };
+    let (plain, tokenizer) = open(&off);
+    let greedy = SamplerOptions::default();
+    let samplers = [
+        greedy.clone(),
+        warm(3),
+        SamplerOptions { repeat_penalty: 1.3, ..greedy },
+        SamplerOptions { top_k: 20, ..warm(4) },
+    ];
+    let mut wanted = Vec::new();
+    for (i, question) in QUESTIONS.iter().enumerate() {
+        let prompt = turn(&tokenizer, None, question);
+        let said = alone(&plain, &tokenizer, &prompt, SamplerOptions::default());
+        // What it is about to say stands in the prompt.
+        let prompt = turn(&tokenizer, Some(&said), question);
+        let sampler = samplers[i % samplers.len()].clone();
+        let text = alone(&plain, &tokenizer, &prompt, sampler.clone());
+        wanted.push((prompt, sampler, text));
+    }
+    for (drafts, chunk) in
+        [(Drafts::Fixed(7), None), (Drafts::Auto, None), (Drafts::Fixed(15), Some(6))]
+    {
+        let (engine, _) = open(&EngineOptions { drafts, chunk, ..EngineOptions::default() });
+        for (prompt, sampler, text) in &wanted {
+            assert_eq!(&alone(&engine, &tokenizer, prompt, sampler.clone()), text, "{drafts:?}");
+        }
+        let options = SchedulerOptions { n_sessions: 3, max_waiting: 100 };
+        let scheduler = Scheduler::start(engine, Arc::clone(&tokenizer), options).unwrap();
+        let ask = |(prompt, sampler, _): &(Turn, SamplerOptions, String)| {
+            let (job, one) = job(prompt.clone(), 40, sampler.clone());
+            scheduler.submit(job).unwrap();
+            one
+        };
+        let asked: Vec<Asked> = wanted.iter().map(ask).collect();
+        let mut counts = DraftCounts::default();
+        for (one, (_, _, want)) in asked.into_iter().zip(&wanted) {
+            let (text, answer) = one.answer();
+            assert_eq!(&text, want, "{drafts:?}");
+            counts += answer.drafts;
+        }
+        assert!(counts.right > 0 && counts.right < counts.guessed, "{drafts:?}: {counts:?}");
+        assert_eq!(scheduler.load().drafts, counts);
     }
 }
 

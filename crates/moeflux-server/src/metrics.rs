@@ -148,6 +148,8 @@ pub(crate) fn render(app: &App) -> String {
         load.n_reused as f64,
     );
     counter("moeflux_generated_tokens_total", "Tokens made.", load.n_generated as f64);
+    counter("moeflux_guessed_tokens_total", "Tokens guessed.", load.drafts.guessed as f64);
+    counter("moeflux_right_guesses_total", "Those that came.", load.drafts.right as f64);
     counter("moeflux_steps_total", "Steps of the engine.", load.n_steps as f64);
     counter("moeflux_rows_total", "Rows of these steps.", load.n_rows as f64);
     counter("moeflux_busy_seconds_total", "Time of these steps.", load.busy.as_secs_f64());

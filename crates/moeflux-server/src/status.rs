@@ -36,6 +36,8 @@ pub(crate) fn status(app: &App) -> Value {
             "prompt_tokens": load.n_prompt,
             "reused_tokens": load.n_reused,
             "generated_tokens": load.n_generated,
+            "guessed_tokens": load.drafts.guessed,
+            "right_guesses": load.drafts.right,
             "rows": load.n_rows,
             "expert_hits": store.hits,
             "expert_misses": store.misses,

@@ -281,6 +281,29 @@ impl Backend for Wgpu {
         self.sequences[sequence.0 as usize] = Some(caches);
     }
 
+    fn copy_states(&mut self, from: Sequence, to: Sequence) -> bool {
+        // Slabs may grow.
+        ahead::forget(self);
+        let (from, mut copies) = (from.0 as usize, self.caches(to));
+        let Wgpu { encoder, pools, sequences, .. } = self;
+        let caches = sequences[from].iter().flatten();
+        let copied =
+            copies.iter_mut().zip(caches).all(|(to, it)| to.copy_state(encoder, pools, it));
+        sequences[to.0 as usize] = Some(copies);
+        copied
+    }
+
+    fn swap_states(&mut self, one: Sequence, other: Sequence) {
+        ahead::forget(self);
+        let at = [one, other].map(|it| it.0 as usize);
+        let [one, other] = self.sequences.get_disjoint_mut(at).expect("two sequences that exist");
+        for (one, other) in one.iter_mut().flatten().zip(other.iter_mut().flatten()) {
+            if matches!(one, CacheState::Recurrent(_)) {
+                std::mem::swap(one, other);
+            }
+        }
+    }
+
     fn save_cache(
         &mut self,
         sequence: Sequence,

@@ -45,6 +45,7 @@ pub(crate) enum Shader {
     Conv,
     ConvHistory,
     ConvStep,
+    CopyState,
     PrepareDelta,
     Delta,
     DeltaStep,
@@ -257,6 +258,7 @@ impl Shader {
             Shader::Conv => facts!("conv", Nothing, "wrrr", &[]),
             Shader::ConvHistory => facts!("conv_history", Nothing, "wr", &[]),
             Shader::ConvStep => facts!("conv_step", Nothing, "wrrw", &["KEPT"]),
+            Shader::CopyState => facts!("copy_state", Nothing, "w", &[]),
             Shader::PrepareDelta => facts!("prepare_delta", Nothing, "rrrrrrww", &[]),
             Shader::Delta => {
                 facts!("delta", Quads, "wrrrw", &["WIDTH", "K_DIM", "KEPT", "ROWS", "LOADS"])

@@ -102,5 +102,28 @@ fn caches(b: &mut dyn Backend, dtype: KvType) -> Vec<f32> {
     all.extend(ops.step(b, second, 300, 41));
     b.truncate_sequence(second, 7);
     all.extend(ops.step(b, second, 7, 3));
+    all.extend(copies(b, &ops, &specs, second));
     all
+}
+
+/// A sequence at position 10 goes on, and again from there as if it had not.
+fn copies(b: &mut dyn Backend, ops: &Ops, specs: &[CacheSpec], sequence: Sequence) -> Vec<f32> {
+    let copy = b.new_sequence(specs);
+    assert!(b.copy_states(sequence, copy), "there is memory");
+    let first = ops.step(b, sequence, 10, 5);
+    b.truncate_sequence(sequence, 10);
+    b.swap_states(sequence, copy);
+    // Over what the copy has now.
+    assert!(b.copy_states(sequence, copy), "there is memory");
+    let again = ops.step(b, sequence, 10, 5);
+    assert!(first == again, "steps from a copied state");
+    b.truncate_sequence(sequence, 10);
+    b.swap_states(copy, sequence);
+    b.drop_sequence(copy);
+    // One that nothing was read into is zero.
+    let (empty, fresh) = (b.new_sequence(specs), b.new_sequence(specs));
+    assert!(b.copy_states(fresh, empty), "there is memory");
+    let from_zero = ops.step(b, empty, 0, 4);
+    assert!(from_zero == ops.step(b, fresh, 0, 4), "a state of zeros");
+    [first, ops.step(b, sequence, 10, 5), from_zero].concat()
 }

@@ -163,6 +163,24 @@ impl CacheState {
         }
     }
 
+    /// Takes the recurrent state of another cache of the same kind over.
+    pub(super) fn copy_state(&mut self, from: &CacheState) {
+        match (self, from) {
+            (CacheState::Conv(to), CacheState::Conv(from)) => {
+                to.history_mut().copy_from_slice(from.history());
+            }
+            (CacheState::Delta(to), CacheState::Delta(from)) => to.copy_from_slice(from),
+            _ => {}
+        }
+    }
+
+    /// Exchanges recurrent states with another cache of the same kind.
+    pub(super) fn swap_state(&mut self, other: &mut CacheState) {
+        if !matches!(self, CacheState::Kv(_)) {
+            std::mem::swap(self, other);
+        }
+    }
+
     /// As [`CacheSpec::saved_bytes`] describes.
     pub(super) fn save(&self, positions: Range<usize>) -> Vec<u8> {
         let floats = match self {

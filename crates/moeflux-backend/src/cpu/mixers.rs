@@ -29,6 +29,17 @@ impl Cpu {
         std::mem::replace(slot, CacheState::Delta(Floats::default()))
     }
 
+    /// The caches of two sequences.
+    pub(super) fn both(
+        &mut self,
+        one: Sequence,
+        other: Sequence,
+    ) -> (&mut [CacheState], &mut [CacheState]) {
+        let at = [one, other].map(|it| it.0 as usize);
+        let both = self.sequences.get_disjoint_mut(at).expect("two sequences that exist");
+        both.map(|it| it.as_deref_mut().expect("the sequence exists")).into()
+    }
+
     pub(super) fn cache_slot(&mut self, sequence: Sequence, cache: Cache) -> &mut CacheState {
         let caches = self.sequences[sequence.0 as usize].as_mut();
         &mut caches.expect("the sequence exists")[cache.0 as usize]

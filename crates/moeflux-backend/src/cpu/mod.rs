@@ -237,6 +237,17 @@ impl Backend for Cpu {
         }
     }
 
+    fn copy_states(&mut self, from: Sequence, to: Sequence) -> bool {
+        let (from, to) = self.both(from, to);
+        from.iter().zip(to).for_each(|(from, to)| to.copy_state(from));
+        true
+    }
+
+    fn swap_states(&mut self, one: Sequence, other: Sequence) {
+        let (one, other) = self.both(one, other);
+        one.iter_mut().zip(other).for_each(|(one, other)| one.swap_state(other));
+    }
+
     fn save_cache(
         &mut self,
         sequence: Sequence,

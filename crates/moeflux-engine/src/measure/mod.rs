@@ -20,6 +20,7 @@
 
 mod bound;
 mod drive;
+mod follow;
 mod gpu;
 mod kernels;
 mod machine;
@@ -31,6 +32,7 @@ mod system;
 pub use bound::prefill_limit;
 pub(crate) use drive::open_all;
 pub use drive::{DriveProbe, DriveRate};
+pub use follow::{Followed, follow};
 pub use gpu::gpu_kernels;
 pub use kernels::{Kernel, KernelSteps, Quantise, kernels, quantise};
 pub use machine::{Machine, MemoryProbe};

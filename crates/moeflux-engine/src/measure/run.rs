@@ -10,7 +10,7 @@ use super::system::storage_bytes;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::sampler;
-use crate::session::{Next, Part, Session, eval_next_together};
+use crate::session::{Guessed, Next, Part, Session, eval_next_together};
 
 /// What is run.
 #[derive(Clone, Copy, Debug)]
@@ -175,15 +175,13 @@ pub fn run_together(
     }
     phase(engine, n_gen * prompts.len(), || {
         for _ in 0..n_gen {
-            let parts = all.iter_mut().map(|(session, next)| Part {
-                session,
-                tokens: &next[..],
-                wants_logits: true,
-                is_mark: false,
+            let parts = all.iter_mut().map(|(session, next)| Guessed {
+                part: Part { session, tokens: &next[..], wants_logits: true, is_mark: false },
+                n_guessed: 0,
             });
             let found = eval_next_together(&mut parts.collect::<Vec<_>>(), Some(1))?;
-            for ((_, next), found) in all.iter_mut().zip(found) {
-                *next = [likeliest_next(&found.expect("every part wants to know"))];
+            for ((_, next), found) in all.iter_mut().zip(found.iter().flatten()) {
+                *next = [likeliest_next(found)];
             }
         }
         Ok(())

@@ -1,11 +1,13 @@
 //! One answer while it is made: from logits to text that is certain.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use moeflux_core::TokenId;
 
 use super::job::{Answer, Bias, Event, Job, TokenLogprob, TokenText};
+use crate::draft::{self, DraftCounts, Drafter, Drafts, Occasion};
 use crate::error::EngineError;
 use crate::generate::Finish;
 use crate::sampler::{self, Sampler};
@@ -17,6 +19,7 @@ pub(super) struct Running {
     pub(super) job: Job,
     pub(super) phase: Phase,
     sampler: Sampler,
+    drafter: Option<Drafter>,
     /// How often the answer holds each token.
     counts: HashMap<TokenId, u32>,
     writer: Writer,
@@ -40,15 +43,18 @@ impl Running {
     pub(super) fn new(
         job: Job,
         sampler: Sampler,
+        drafts: Drafts,
         tokenizer: &Tokenizer,
         n_reused: usize,
         arrived: Instant,
     ) -> Running {
         let writer = Writer::new(tokenizer, &job);
+        let drafter = Drafter::new(drafts, &job.prompt.tokens);
         Running {
             job,
             phase: Phase::Prompt(n_reused),
             sampler,
+            drafter,
             counts: HashMap::new(),
             writer,
             n_reused,
@@ -66,28 +72,75 @@ impl Running {
         self.sampler.n_leaders().filter(|_| is_plain && self.job.top_logprobs.is_none())
     }
 
+    /// What may follow the token that is evaluated next.
+    pub(super) fn guess(&mut self, at: &Occasion<'_>) -> Vec<TokenId> {
+        self.drafter.as_mut().map_or_else(Vec::new, |it| it.guess(at))
+    }
+
+    /// The last guess was not evaluated.
+    pub(super) fn forget_guess(&mut self) {
+        self.drafter.iter_mut().for_each(Drafter::forget);
+    }
+
+    /// Goes on behind a step that evaluated its token and a guess: as [`advance`], as far
+    /// as the guess is right.
+    ///
+    /// [`advance`]: Running::advance
+    pub(super) fn follow(
+        &mut self,
+        (guess, next): (&[TokenId], &[Next]),
+        session: &mut Session,
+        tokenizer: &Tokenizer,
+        ctx: usize,
+    ) -> Result<Option<Finish>, EngineError> {
+        let (chosen, n_right) = draft::follow(session, guess, next, &mut |next, before| {
+            self.advance(next, before, tokenizer, ctx)
+        })?;
+        if let Some(drafter) = &mut self.drafter {
+            if guess.is_empty() {
+                drafter.forget();
+            }
+            drafter.judge(n_right);
+            guess[..n_right].iter().for_each(|it| drafter.push(*it));
+        }
+        Ok(match chosen {
+            ControlFlow::Break(finish) => Some(finish),
+            ControlFlow::Continue(token) => {
+                self.phase = Phase::Decode(token);
+                if let Some(drafter) = &mut self.drafter {
+                    drafter.push(token);
+                }
+                None
+            }
+        })
+    }
+
+    pub(super) fn draft_counts(&self) -> DraftCounts {
+        self.drafter.as_ref().map_or_else(DraftCounts::default, Drafter::counts)
+    }
+
     fn is_biased(&self) -> bool {
         let Bias { tokens, frequency_penalty, presence_penalty } = &self.job.bias;
         !tokens.is_empty() || *frequency_penalty != 0.0 || *presence_penalty != 0.0
     }
 
-    /// Chooses a token and tells what text it makes certain. Gives the reason
-    /// where the answer ends with it.
-    pub(super) fn advance(
+    /// Chooses a token behind those `before` and tells what text it makes certain.
+    /// Breaks where the answer ends with it.
+    fn advance(
         &mut self,
         next: &Next,
-        session: &Session,
+        before: &[TokenId],
         tokenizer: &Tokenizer,
         ctx: usize,
-    ) -> Result<Option<Finish>, EngineError> {
+    ) -> Result<ControlFlow<Finish, TokenId>, EngineError> {
         let token = match next {
             Next::Leaders(leaders) => self.sampler.sample_leaders(leaders),
-            Next::Logits(logits) => self.choose(logits, session)?,
+            Next::Logits(logits) => self.choose(logits, before)?,
         };
         self.n_generated += 1;
         self.first_token.get_or_insert_with(Instant::now);
         if tokenizer.eos_ids().contains(&token) {
-            return Ok(Some(Finish::EndOfText));
+            return Ok(ControlFlow::Break(Finish::EndOfText));
         }
         let logprob = match (self.job.top_logprobs, next) {
             (Some(n), Next::Logits(logits)) => Some(TokenLogprob {
@@ -108,21 +161,20 @@ impl Running {
         let piece = self.writer.decoder.push_as(token, special);
         let is_stopped = self.writer.push(&piece, logprob);
         self.tell();
-        self.phase = Phase::Decode(token);
         Ok(match () {
-            () if is_stopped => Some(Finish::Stop),
-            () if is_complete => Some(Finish::EndOfText),
+            () if is_stopped => ControlFlow::Break(Finish::Stop),
+            () if is_complete => ControlFlow::Break(Finish::EndOfText),
             () if self.job.max_tokens.is_some_and(|it| self.n_generated >= it) => {
-                Some(Finish::MaxTokens)
+                ControlFlow::Break(Finish::MaxTokens)
             }
-            () if session.position() >= ctx => Some(Finish::ContextFull),
-            () => None,
+            () if before.len() >= ctx => ControlFlow::Break(Finish::ContextFull),
+            () => ControlFlow::Continue(token),
         })
     }
 
-    fn choose(&mut self, logits: &[f32], session: &Session) -> Result<TokenId, EngineError> {
+    fn choose(&mut self, logits: &[f32], before: &[TokenId]) -> Result<TokenId, EngineError> {
         if !self.is_biased() && self.job.constraint.is_none() {
-            return Ok(self.sampler.sample(logits, session.tokens())?);
+            return Ok(self.sampler.sample(logits, before)?);
         }
         let Bias { tokens, frequency_penalty, presence_penalty } = &self.job.bias;
         let mut logits = logits.to_vec();
@@ -137,7 +189,7 @@ impl Running {
         if let Some(constraint) = &mut self.job.constraint {
             constraint.restrict(&mut logits)?;
         }
-        let token = self.sampler.sample(&logits, session.tokens())?;
+        let token = self.sampler.sample(&logits, before)?;
         *self.counts.entry(token).or_default() += 1;
         Ok(token)
     }
@@ -164,6 +216,7 @@ impl Running {
             n_prompt: self.job.prompt.tokens.len(),
             n_reused: self.n_reused,
             n_generated: self.n_generated,
+            drafts: self.draft_counts(),
             queued,
             first_token: self.first_token.map(|it| it - self.arrived),
             decode: self.first_token.map_or(Duration::ZERO, |it| it.elapsed()),

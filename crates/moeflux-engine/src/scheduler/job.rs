@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use moeflux_core::TokenId;
 
 use crate::constrain::Constraint;
+use crate::draft::DraftCounts;
 use crate::error::EngineError;
 use crate::generate::Finish;
 use crate::sampler::SamplerOptions;
@@ -110,6 +111,8 @@ pub struct Answer {
     pub n_reused: usize,
     /// Tokens made, the one that ended it included.
     pub n_generated: usize,
+    /// Guesses of what followed, and how many of these were right.
+    pub drafts: DraftCounts,
     /// Time from the job's arrival until it had a session.
     pub queued: Duration,
     /// Time from the job's arrival to its first token.
@@ -127,6 +130,7 @@ impl Answer {
             n_prompt: job.prompt.tokens.len(),
             n_reused: 0,
             n_generated: 0,
+            drafts: DraftCounts::default(),
             queued: arrived.elapsed(),
             first_token: None,
             decode: Duration::ZERO,

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 pub use self::job::{Answer, Bias, Event, Job, Listener, TokenLogprob, TokenText};
 use self::runner::Runner;
+use crate::draft::DraftCounts;
 use crate::engine::Engine;
 use crate::text::Tokenizer;
 
@@ -62,6 +63,8 @@ pub struct Load {
     pub n_reused: u64,
     /// Tokens made.
     pub n_generated: u64,
+    /// Guesses of what followed, of answers that have ended, and how many were right.
+    pub drafts: DraftCounts,
     /// Jobs that have ended, whatever the reason.
     pub n_ended: u64,
     /// Time for which some job had a session, in all.

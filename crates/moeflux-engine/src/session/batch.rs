@@ -6,6 +6,7 @@ use moeflux_core::TokenId;
 
 use super::Session;
 use super::eval::{LOGIT_ROWS, Logits, Next, next_of};
+use crate::draft::MOST_ROWS;
 use crate::engine::Core;
 use crate::error::EngineError;
 
@@ -21,6 +22,21 @@ pub struct Part<'a> {
     pub is_mark: bool,
 }
 
+/// A part whose last tokens are guesses, which [`Session::take_back`] may take back.
+pub(crate) struct Guessed<'a> {
+    pub(crate) part: Part<'a>,
+    /// How many they are; what may follow the token before them and each of them is
+    /// wanted too then.
+    pub(crate) n_guessed: usize,
+}
+
+impl Guessed<'_> {
+    /// Rows of the step, pending ones included, where these fit.
+    fn n_rows(&self) -> usize {
+        self.part.session.n_pending() + self.part.tokens.len()
+    }
+}
+
 /// Evaluates tokens of several sessions of one engine in a single step, and
 /// gives the logits of those that want any, in their order. The bits are those
 /// that each session would give alone.
@@ -33,49 +49,67 @@ pub struct Part<'a> {
 /// Where there are more tokens than rows in [`Plan::chunk`](crate::Plan), or
 /// sessions of different engines.
 pub fn eval_together(parts: &mut [Part<'_>]) -> Result<Vec<Option<Logits>>, EngineError> {
-    let logits = |it| match it {
+    let mut parts: Vec<Guessed<'_>> = parts
+        .iter_mut()
+        .map(|Part { session, tokens, wants_logits, is_mark }| Guessed {
+            part: Part { session, tokens, wants_logits: *wants_logits, is_mark: *is_mark },
+            n_guessed: 0,
+        })
+        .collect();
+    let next = eval_next_together(&mut parts, None)?;
+    let logits = |it: Next| match it {
         Next::Logits(logits) => logits,
         Next::Leaders(_) => unreachable!("all logits are wanted"),
     };
-    let next = eval_next_together(parts, None)?;
-    Ok(next.into_iter().map(|it| it.map(logits)).collect())
+    Ok(next.into_iter().map(|mut it| it.pop().map(logits)).collect())
 }
 
 /// The same for those who want nothing but so many of the likeliest tokens to follow, or
-/// with `None` all.
+/// with `None` all: behind each token of a guess and the one before it, or the last
+/// token; nothing of those who want nothing.
 pub(crate) fn eval_next_together(
-    parts: &mut [Part<'_>],
+    parts: &mut [Guessed<'_>],
     n_leaders: Option<usize>,
-) -> Result<Vec<Option<Next>>, EngineError> {
+) -> Result<Vec<Vec<Next>>, EngineError> {
     let Some(first) = parts.first() else { return Ok(Vec::new()) };
-    let engine = first.session.engine.clone();
-    let n_rows: usize = parts.iter().map(|it| it.tokens.len()).sum();
+    let engine = first.part.session.engine.clone();
+    let n_rows: usize = parts.iter().map(|it| it.part.tokens.len()).sum();
     assert!(n_rows <= engine.plan().chunk, "{n_rows} rows are more than a step has");
-    for part in &*parts {
+    for Guessed { part, .. } in &*parts {
         assert!(part.session.engine.is(&engine), "sessions of one step share their engine");
         part.session.check(part.tokens, part.session.position())?;
     }
     let core = &mut *engine.core();
+    let most = engine.plan().chunk.min(MOST_ROWS);
+    let takes_pending = parts.iter().map(Guessed::n_rows).sum::<usize>() <= most;
     let mut spans = Vec::with_capacity(parts.len());
     let mut tokens = Vec::with_capacity(n_rows);
-    for part in &mut *parts {
-        part.session.replay(core)?;
-        let rows = tokens.len()..tokens.len() + part.tokens.len();
-        let Session { sequence, n_cached, .. } = *part.session;
-        spans.push(Span { sequence, rows, position: n_cached });
+    for Guessed { part, n_guessed } in &mut *parts {
+        if *n_guessed == 0 {
+            part.session.forget_mark();
+        }
+        if !takes_pending {
+            part.session.replay(core)?;
+        }
+        let start = tokens.len();
+        tokens.extend_from_slice(part.session.pending());
         tokens.extend_from_slice(part.tokens);
+        let Session { sequence, n_cached, .. } = *part.session;
+        spans.push(Span { sequence, rows: start..tokens.len(), position: n_cached });
     }
     let stepped = core.step_spans(&spans, &tokens);
     if stepped.is_ok() {
-        for part in &mut *parts {
-            part.session.n_cached += part.tokens.len();
+        for (Guessed { part, .. }, span) in parts.iter_mut().zip(&spans) {
+            part.session.n_cached += span.rows.len();
             part.session.tokens.extend_from_slice(part.tokens);
         }
     }
     let outcome = stepped.and_then(|()| conclude(core, parts, &spans, n_leaders));
     if outcome.is_err() {
-        for (part, span) in parts.iter_mut().zip(&spans) {
-            part.session.undo(core, span.position);
+        for (Guessed { part, .. }, span) in parts.iter_mut().zip(&spans) {
+            let has_moved = part.session.n_cached > span.position;
+            let n_new = if has_moved { part.tokens.len() } else { 0 };
+            part.session.undo(core, part.session.position() - n_new, span.position);
         }
     }
     outcome
@@ -85,21 +119,24 @@ pub(crate) fn eval_next_together(
 /// are due.
 fn conclude(
     core: &mut Core,
-    parts: &mut [Part<'_>],
+    parts: &mut [Guessed<'_>],
     spans: &[Span],
     n_leaders: Option<usize>,
-) -> Result<Vec<Option<Next>>, EngineError> {
-    let wanted = parts.iter().zip(spans).filter(|(part, _)| part.wants_logits);
-    let rows: Vec<usize> = wanted.map(|(_, span)| span.rows.end - 1).collect();
+) -> Result<Vec<Vec<Next>>, EngineError> {
+    let n_wanted = |it: &Guessed<'_>| if it.part.wants_logits { 1 + it.n_guessed } else { 0 };
+    let rows = |(it, span): (&Guessed<'_>, &Span)| span.rows.end - n_wanted(it)..span.rows.end;
+    let rows: Vec<usize> = parts.iter().zip(spans).flat_map(rows).collect();
     let mut next = Vec::with_capacity(rows.len());
     for rows in rows.chunks(LOGIT_ROWS) {
         next.extend(next_of(core, rows, n_leaders)?);
     }
     let mut next = next.into_iter();
     let mut results = Vec::with_capacity(parts.len());
-    for part in parts {
-        part.session.keep_states(core, part.is_mark)?;
-        results.push(if part.wants_logits { next.next() } else { None });
+    for it in parts {
+        results.push(next.by_ref().take(n_wanted(it)).collect());
+        if it.n_guessed == 0 {
+            it.part.session.keep_states(core, it.part.is_mark)?;
+        }
     }
     Ok(results)
 }

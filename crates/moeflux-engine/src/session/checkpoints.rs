@@ -91,8 +91,24 @@ impl Checkpoints {
         }
         let at = self.entries.partition_point(|it| it.position < position);
         self.entries.insert(at, new);
+        self.leave(Some(position));
+    }
+
+    /// Gives a part of the budget away for good, where as much is left.
+    pub(crate) fn lend(&mut self, bytes: u64) -> bool {
+        let has_enough = self.budget >= bytes.saturating_mul(2);
+        if has_enough {
+            self.budget -= bytes;
+            self.leave(None);
+        }
+        has_enough
+    }
+
+    /// Has checkpoints leave until the budget holds, but for the one at `position`.
+    fn leave(&mut self, position: Option<usize>) {
         while self.entries.iter().map(Checkpoint::bytes).sum::<u64>() > self.budget {
-            let may_leave = |it: &&Checkpoint| it.position != position && it.keep != Keep::Base;
+            let may_leave =
+                |it: &&Checkpoint| Some(it.position) != position && it.keep != Keep::Base;
             let leaves = self.entries.iter().filter(may_leave);
             let Some(first) = leaves.min_by_key(|it| (it.keep, it.last_use)) else { break };
             let first = first.position;
@@ -134,6 +150,19 @@ mod tests {
         assert!(!all.would_keep(10, Keep::Passing));
         all.insert(30, states(10), Keep::Passing);
         assert_eq!(all.positions(), [5, 12, 20]);
+    }
+
+    #[test]
+    fn a_part_of_the_budget_is_lent_where_as_much_is_left() {
+        let mut all = Checkpoints::new(25);
+        all.insert(4, states(10), Keep::Asked);
+        all.insert(8, states(10), Keep::Asked);
+        assert!(!all.lend(13));
+        assert_eq!(all.positions(), [4, 8]);
+        assert!(all.lend(12));
+        assert_eq!(all.positions(), [8]);
+        all.insert(9, states(13), Keep::Asked);
+        assert_eq!(all.positions(), [9]);
     }
 
     #[test]

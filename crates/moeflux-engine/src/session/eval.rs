@@ -104,6 +104,10 @@ impl Session {
         token: TokenId,
         n_leaders: Option<usize>,
     ) -> Result<Next, EngineError> {
+        if self.n_pending() > 0 {
+            let next = self.eval_guess(token, &[], n_leaders)?.pop();
+            return Ok(next.expect("a token was evaluated"));
+        }
         self.check(&[token], self.position())?;
         let mut next = None;
         self.advance(&[token], &[], &mut |core, _, _| {
@@ -184,6 +188,7 @@ impl Session {
     ) -> Result<(), EngineError> {
         let engine = self.engine.clone();
         let core = &mut *engine.core();
+        self.forget_mark();
         self.replay(core)?;
         let marks = if engine.shape().is_recurrent() { marks } else { &[] };
         while !tokens.is_empty() {
@@ -196,7 +201,7 @@ impl Session {
             let seen = after(core, chunk, rest.is_empty());
             let kept = seen.and_then(|()| self.keep_states(core, mark == Some(n)));
             if kept.is_err() {
-                self.undo(core, start);
+                self.undo(core, start, start);
                 return kept;
             }
             tokens = rest;

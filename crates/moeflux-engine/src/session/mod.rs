@@ -3,20 +3,25 @@
 mod batch;
 mod checkpoints;
 mod eval;
+mod guess;
 mod persist;
 mod reuse;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 
 use moeflux_backend::{Cache, Sequence};
 use moeflux_core::TokenId;
 
-pub(crate) use self::batch::eval_next_together;
+pub(crate) use self::batch::{Guessed, eval_next_together};
 pub use self::batch::{Part, eval_together};
 pub(crate) use self::checkpoints::{Checkpoints, Keep, States};
 pub(crate) use self::eval::Next;
 pub use self::eval::{Logits, LogitsSink};
+use self::guess::Mark;
 pub use self::reuse::{Prompt, Read};
+use crate::draft::Pace;
 use crate::engine::{Core, Engine};
 use crate::error::EngineError;
 
@@ -41,6 +46,10 @@ pub struct Session {
     /// is not before their end.
     n_cached: usize,
     checkpoints: Checkpoints,
+    /// The recurrent states before a guess.
+    mark: Option<Mark>,
+    /// Of its steps behind prompts.
+    pub(crate) pace: Pace,
     /// What this session keeps of itself in the prompt cache.
     stored: Option<PathBuf>,
 }
@@ -56,6 +65,8 @@ impl Session {
             tokens: Vec::new(),
             n_cached: 0,
             checkpoints,
+            mark: None,
+            pace: Pace::default(),
             stored: None,
         }
     }
@@ -191,12 +202,14 @@ impl Session {
         self.n_cached = position;
     }
 
-    /// Takes back a step from `position`, all of which or some layers of which the
-    /// caches hold.
-    fn undo(&mut self, core: &mut Core, position: usize) {
-        self.checkpoints.forget_beyond(position);
+    /// Takes back a step to `position`, all of which or some layers of which the
+    /// caches hold; they held `n_cached` positions before.
+    fn undo(&mut self, core: &mut Core, position: usize, n_cached: usize) {
+        self.checkpoints.forget_beyond(n_cached);
         self.tokens.truncate(position - self.n_unknown);
-        self.rewind(core, self.nearest(position));
+        if !self.return_to_mark(core, n_cached) {
+            self.rewind(core, self.nearest(n_cached));
+        }
     }
 
     /// Forgets everything, caches included.
@@ -274,6 +287,10 @@ fn recurrent(engine: &Engine) -> impl Iterator<Item = Cache> {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.engine.core().backend().drop_sequence(self.sequence);
+        let mut core = self.engine.core();
+        core.backend().drop_sequence(self.sequence);
+        if let Some(mark) = &self.mark {
+            core.backend().drop_sequence(mark.sequence);
+        }
     }
 }

@@ -93,6 +93,21 @@ impl CacheState {
         }
     }
 
+    /// Takes a recurrent state over; false where there is no memory for it.
+    pub(crate) fn copy_state(
+        &mut self,
+        encoder: &mut Encoder,
+        pools: &mut Pools,
+        from: &CacheState,
+    ) -> bool {
+        match (from, self) {
+            (CacheState::Recurrent(from), CacheState::Recurrent(to)) => {
+                pools.rooms.copy(encoder, from, to)
+            }
+            _ => true,
+        }
+    }
+
     /// As [`CacheSpec::saved_bytes`] describes.
     pub(crate) fn save(
         &self,

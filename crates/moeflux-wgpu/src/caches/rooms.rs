@@ -5,11 +5,15 @@ use std::ops::Range;
 
 use moeflux_backend::CacheSpec;
 
-use crate::encoder::{Encoder, Mem};
+use crate::encoder::{Encoder, Grid, Mem};
+use crate::shader::{Shader, Variant};
 
 /// Bytes that a slab does not exceed, unless a room does; few in tests, so that
 /// there are several.
 const SLAB_BYTES: u64 = if cfg!(test) { 256 << 10 } else { 64 << 20 };
+
+/// Words that a workgroup of `copy_state.wgsl` brings.
+const COPIED_WORDS: usize = 1024;
 
 /// The rooms of all recurrent caches.
 #[derive(Debug, Default)]
@@ -65,8 +69,8 @@ impl Pool {
     }
 
     /// A room that somebody left, or one more of the last slab, or the first of another,
-    /// all zero; `None` where there is no memory.
-    fn room(&mut self, encoder: &mut Encoder) -> Option<(usize, usize)> {
+    /// all zero; `None` where there is no memory, which is a fault where it `must` be.
+    fn room(&mut self, encoder: &mut Encoder, must: bool) -> Option<(usize, usize)> {
         let free = |slab: &Slab| slab.taken.iter().position(|it| !it);
         let found = self.slabs.iter().enumerate().find_map(|(i, it)| Some((i, free(it)?)));
         if let Some((slab, nth)) = found {
@@ -75,7 +79,11 @@ impl Pool {
             return Some((slab, nth));
         }
         if !self.grow(encoder) {
-            let mem = encoder.storage(self.room_bytes(), "states");
+            let bytes = self.room_bytes();
+            let mem = match must {
+                true => encoder.storage(bytes, "states"),
+                false => Mem::new(encoder.context().try_storage(bytes, "states")?),
+            };
             if encoder.is_stand_in(&mem) {
                 return None;
             }
@@ -125,12 +133,45 @@ impl Rooms {
         Room { pool, at: None, current: 0 }
     }
 
-    /// Has memory for a room; false where there is none.
+    /// Has memory for a room; false where there is none, which is a fault.
     pub(crate) fn take(&mut self, encoder: &mut Encoder, room: &mut Room) -> bool {
+        self.take_or_leave(encoder, room, true)
+    }
+
+    fn take_or_leave(&mut self, encoder: &mut Encoder, room: &mut Room, must: bool) -> bool {
         if room.at.is_none() {
-            room.at = self.pools[room.pool].room(encoder);
+            room.at = self.pools[room.pool].room(encoder, must);
         }
         room.at.is_some()
+    }
+
+    /// Makes the state of one room that of another; false where there is no memory.
+    pub(super) fn copy(&mut self, encoder: &mut Encoder, from: &Room, to: &mut Room) -> bool {
+        if !from.is_taken() {
+            self.clear(encoder, to);
+            return true;
+        }
+        if !self.take_or_leave(encoder, to, false) {
+            return false;
+        }
+        let (from, to) = (self.state(from), self.state(to));
+        let ((from, at), (to, to_at)) = (from.bytes(), to.bytes());
+        let bytes = at.end - at.start;
+        if from.id != to.id {
+            encoder.copy((&from, at.start), (&to, to_at.start), bytes);
+            return true;
+        }
+        // An interface does not copy within a buffer.
+        let [n, from_at, to_at] = [bytes, at.start, to_at.start]
+            .map(|it| u32::try_from(it / 4).expect("slabs are small"));
+        encoder.begin();
+        encoder.dispatch(
+            Variant::new(Shader::CopyState, &[]),
+            &[n, from_at, to_at],
+            &[&from],
+            Grid::Linear((n as usize).div_ceil(COPIED_WORDS)),
+        );
+        true
     }
 
     /// Takes a room back, and frees the last slabs where nobody has any in them.

@@ -1,7 +1,7 @@
 //! What all outputs show: medians of what was measured, and their spread.
 
 use moeflux_engine::measure::{
-    DriveRate, LayerCounts, Machine, Phase, Profile, Run, Spread, prefill_limit,
+    DriveRate, Followed, LayerCounts, Machine, Phase, Profile, Run, Spread, prefill_limit,
 };
 use moeflux_engine::{DeviceStats, DeviceTuning, Engine};
 
@@ -13,6 +13,8 @@ pub(super) struct Sample {
     pub(super) run: Run,
     /// Tokens of several conversations at once.
     pub(super) together: Option<Phase>,
+    /// A text, one by one and with guesses.
+    pub(super) followed: Option<[Followed; 2]>,
     /// On one thread and on all.
     pub(super) memory_gb_s: [f64; 2],
     /// On the records that the run before read; on unread pieces where there are none.
@@ -90,6 +92,20 @@ pub(super) struct DeviceFigures {
     pub(super) wait_share: f64,
 }
 
+/// A text that was made as if the model had chosen it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FollowedFigures {
+    /// One by one.
+    pub(super) alone: Spread,
+    /// With guesses.
+    pub(super) guessed: Spread,
+    /// Of a run.
+    pub(super) tokens_per_step: f64,
+    pub(super) guessed_per_token: f64,
+    /// Share of guesses.
+    pub(super) right: f64,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     pub(super) setting: Setting,
@@ -102,6 +118,8 @@ pub(super) struct Figures {
     pub(super) decode: PhaseFigures,
     /// Of several conversations at once.
     pub(super) together: Option<PhaseFigures>,
+    /// Of a text that is followed.
+    pub(super) followed: Option<FollowedFigures>,
     /// Share of the memory's limit that decode reaches, run by run.
     pub(super) memory_share: Spread,
     /// Share of the limit of the arithmetic units that prefill reaches.
@@ -144,6 +162,7 @@ impl Figures {
             prefill: phase(|it| Some(&it.run.prefill)).unwrap_or_default(),
             decode: phase(|it| Some(&it.run.decode)).unwrap_or_default(),
             together: phase(|it| it.together.as_ref()),
+            followed: FollowedFigures::new(&samples),
             memory_share: memory_share.unwrap_or_default(),
             arithmetic_share,
             token_ms: samples.iter().map(milliseconds).collect(),
@@ -201,6 +220,25 @@ fn layers(samples: &[Sample]) -> Vec<LayerCounts> {
         }
     }
     sum
+}
+
+impl FollowedFigures {
+    fn new(samples: &[Sample]) -> Option<FollowedFigures> {
+        let of = |part: &dyn Fn(&[Followed; 2]) -> f64| {
+            Spread::of(samples.iter().filter_map(|it| Some(part(it.followed.as_ref()?))))
+        };
+        let share = |n: u64, of: usize| n as f64 / of.max(1) as f64;
+        let tokens_per_step = of(&|[_, it]| share(it.n_tokens as u64, it.n_steps))?;
+        let guessed_per_token = of(&|[_, it]| share(it.drafts.guessed, it.n_tokens))?;
+        let right = of(&|[_, it]| it.drafts.right as f64 / it.drafts.guessed.max(1) as f64)?;
+        Some(FollowedFigures {
+            alone: of(&|it| it[0].tok_s())?,
+            guessed: of(&|it| it[1].tok_s())?,
+            tokens_per_step: tokens_per_step.median,
+            guessed_per_token: guessed_per_token.median,
+            right: right.median,
+        })
+    }
 }
 
 impl DeviceFigures {

@@ -4,7 +4,7 @@ use anyhow::Result;
 use moeflux_engine::measure::{KernelTime, Spread, StageTimes};
 use serde_json::{Map, Value, json};
 
-use super::figures::{Figures, PhaseFigures, quantile};
+use super::figures::{Figures, FollowedFigures, PhaseFigures, quantile};
 use super::gpu;
 
 pub(super) fn text(figures: &Figures) -> Result<String> {
@@ -56,6 +56,7 @@ pub(super) fn object(figures: &Figures) -> Map<String, Value> {
     put(&mut all, "rh", decode.rh);
     all.insert("sequences".into(), json!(setting.sequences));
     all.insert("together".into(), figures.together.as_ref().map_or(Value::Null, together));
+    all.insert("follow".into(), figures.followed.as_ref().map_or(Value::Null, followed));
     put(&mut all, "prefill_rh", figures.prefill.rh);
     put(&mut all, "decode_memory_share", Some(figures.memory_share));
     put(&mut all, "prefill_arithmetic_share", figures.arithmetic_share);
@@ -115,6 +116,17 @@ fn together(figures: &PhaseFigures) -> Value {
     let mut all = traffic(figures);
     put(&mut all, "tok_s", Some(figures.tok_s));
     put(&mut all, "rh", figures.rh);
+    Value::Object(all)
+}
+
+/// A text that was made as if the model had chosen it.
+fn followed(figures: &FollowedFigures) -> Value {
+    let mut all = Map::new();
+    put(&mut all, "tok_s", Some(figures.guessed));
+    put(&mut all, "one_by_one_tok_s", Some(figures.alone));
+    all.insert("tokens_per_step".into(), json!(figures.tokens_per_step));
+    all.insert("guessed_per_token".into(), json!(figures.guessed_per_token));
+    all.insert("right".into(), json!(figures.right));
     Value::Object(all)
 }
 

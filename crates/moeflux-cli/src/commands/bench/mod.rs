@@ -13,8 +13,8 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use moeflux_engine::measure::{self, DriveProbe, Machine, MemoryProbe, Workload};
-use moeflux_engine::{Device, Engine, EngineOptions, MAX_SESSIONS, TokenId};
+use moeflux_engine::measure::{self, DriveProbe, Followed, Machine, MemoryProbe, Workload};
+use moeflux_engine::{Device, Drafts, Engine, EngineOptions, MAX_SESSIONS, TokenId};
 
 use self::figures::{Drive, Figures, Sample};
 use self::prompt::Prompts;
@@ -52,20 +52,25 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         // A GPU's kernels are timed in one token more.
         options.ctx.get_or_insert(n_tokens.saturating_add(usize::from(is_on_gpu)));
         options.sessions.get_or_insert(sequences);
-        // No run goes back.
-        options.checkpoint_bytes.get_or_insert(0);
+        // No run goes back, but for wrong guesses.
+        if args.follow.is_none() {
+            options.checkpoint_bytes.get_or_insert(0);
+        }
     }
     let machine = Machine::probe(&options)?;
     measure::reset_peak_memory();
     let engine = model::open_with(&args.model, options.clone(), args.json)?;
     let prompts = Prompts::new(args, text, &engine)?;
+    let followed = args.follow.as_deref().map(|it| prompt::to_follow(it, args, &engine));
+    let followed = followed.transpose()?;
     if args.kernels && is_on_gpu {
         return gpu::kernels(args, &engine, machine, &options);
     }
     if args.kernels {
         return kernels::run(args, &engine, &prompts, &machine, &options);
     }
-    let figures = Bench { args, engine: &engine, prompts, options: &options }.measure(machine)?;
+    let bench = Bench { args, engine: &engine, prompts, followed, options: &options };
+    let figures = bench.measure(machine)?;
     print(&if args.json { json::text(&figures)? } else { table::text(&figures) })?;
     if let Some(report) = report {
         let html = report::html(&figures);
@@ -80,6 +85,8 @@ struct Bench<'a> {
     args: &'a BenchArgs,
     engine: &'a Engine,
     prompts: Prompts,
+    /// The tokens of `--follow`.
+    followed: Option<Vec<TokenId>>,
     options: &'a EngineOptions,
 }
 
@@ -100,7 +107,8 @@ impl Bench<'_> {
             });
             let drive_gb_s = again.or(depths.first().copied()).map(|it| it.gb_s);
             let (run, together) = (self.run(i)?, self.run_together(i)?);
-            samples.push(Sample { run, together, memory_gb_s, drive_gb_s });
+            let followed = self.follow()?;
+            samples.push(Sample { run, together, followed, memory_gb_s, drive_gb_s });
         }
         let held = memory.as_ref().map_or(0, MemoryProbe::bytes);
         let peak_rss_bytes = measure::peak_memory().map(|it| it.saturating_sub(held));
@@ -142,6 +150,16 @@ impl Bench<'_> {
 
     fn run(&self, i: usize) -> Result<measure::Run> {
         Ok(measure::run(self.engine, &self.work(i))?)
+    }
+
+    /// What the text of `--follow` takes one by one, and with guesses.
+    fn follow(&self) -> Result<Option<[Followed; 2]>> {
+        let Some(tokens) = &self.followed else { return Ok(None) };
+        let (prompt, text) = tokens.split_at(self.args.prompt_tokens);
+        let text = &text[..text.len().min(self.args.gen_tokens)];
+        let [alone, guessed] = [Drafts::Off, self.options.drafts]
+            .map(|drafts| measure::follow(self.engine, prompt, text, drafts));
+        Ok(Some([alone?, guessed?]))
     }
 
     /// What the conversations of `--sequences` take together.

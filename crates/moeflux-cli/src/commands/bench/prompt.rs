@@ -31,6 +31,30 @@ pub(crate) fn read(path: &Path) -> Result<String> {
     Ok(text)
 }
 
+/// The tokens of `--follow`, more than those of a prompt.
+pub(crate) fn to_follow(path: &Path, args: &BenchArgs, engine: &Engine) -> Result<Vec<TokenId>> {
+    let name = || format!("--follow {}", path.display());
+    let bytes = files::read(path).with_context(name)?;
+    let tokens = match serde_json::from_slice::<Vec<u32>>(&bytes) {
+        Ok(ids) => ids.into_iter().map(TokenId).collect(),
+        Err(_) => {
+            let text = String::from_utf8(bytes).with_context(name)?;
+            engine.tokenizer()?.encode(&text, Markup::Literal)?
+        }
+    };
+    let vocab = engine.shape().vocab;
+    if let Some(&token) = tokens.iter().find(|it| it.0 as usize >= vocab) {
+        return Err(EngineError::TokenOutOfRange { token, vocab }).with_context(name);
+    }
+    if tokens.len() <= args.prompt_tokens {
+        let (n, prompt) = (tokens.len(), args.prompt_tokens);
+        let message =
+            format!("{}: it has {n} tokens, more than --prompt-tokens {prompt} are needed", name());
+        return Err(UsageError(message).into());
+    }
+    Ok(tokens)
+}
+
 impl Prompts {
     pub(crate) fn new(args: &BenchArgs, text: Option<String>, engine: &Engine) -> Result<Prompts> {
         let (wanted, limit) =

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use moeflux_engine::measure::{KernelTime, Spread, Stage, StageTimes};
 
-use super::figures::{Drive, Figures, PhaseFigures, Setting, quantile};
+use super::figures::{Drive, Figures, FollowedFigures, PhaseFigures, Setting, quantile};
 use super::gpu;
 use crate::bytes::show;
 
@@ -118,6 +118,9 @@ fn rates(text: &mut String, figures: &Figures) {
         }
         line(text, &format!("{} at once", figures.setting.sequences), &rate);
     }
+    if let Some(followed) = &figures.followed {
+        line(text, "following", &following(followed));
+    }
     let sorted = figures.sorted_token_ms();
     let tokens = format!(
         "{:.2} ms in the middle, {:.2} for 99 of 100, {:.2} at most; {} above three times the middle",
@@ -133,6 +136,18 @@ fn rates(text: &mut String, figures: &Figures) {
         None => format!("{planned} planned"),
     };
     line(text, "memory taken", &memory);
+}
+
+fn following(it: &FollowedFigures) -> String {
+    format!(
+        "{} tok/s with guesses, {} without: {:.2} times; {:.2} tokens a step, {:.2} guessed for each token, {:.0} % right",
+        spread(it.guessed, 1),
+        spread(it.alone, 1),
+        it.guessed.median / it.alone.median,
+        it.tokens_per_step,
+        it.guessed_per_token,
+        100.0 * it.right,
+    )
 }
 
 fn experts(text: &mut String, figures: &Figures) {

@@ -1,0 +1,185 @@
+//! Guesses of what follows, checked in one step: the tokens that a text was continued
+//! with where its end occurred before. A guess that is right is a token for the price of
+//! a row; what is said is the same with and without, as every token is chosen from its own
+//! logits all the same.
+//!
+//! Source of the idea: prompt lookup, a form of speculative decoding (Leviathan et al.,
+//! 2023) whose drafts are copies and whose check is equality with the token drawn.
+
+mod lookup;
+mod pace;
+mod step;
+#[cfg(test)]
+mod tests;
+
+use moeflux_core::TokenId;
+
+use self::lookup::Lookup;
+pub(crate) use self::pace::Pace;
+pub(crate) use self::step::{Drafting, follow};
+
+/// Most tokens of a guess.
+pub const MAX_GUESS: usize = 15;
+
+/// Rows of a step with guesses at most: a GPU takes other kernels for more, which
+/// round otherwise.
+pub(crate) const MOST_ROWS: usize = 64;
+
+/// Whether tokens are guessed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Drafts {
+    /// As many as are worth their rows, by how often guesses were right and what steps
+    /// of so many rows took.
+    #[default]
+    Auto,
+    /// None.
+    Off,
+    /// As many wherever there is a guess; at most [`MAX_GUESS`].
+    Fixed(usize),
+}
+
+/// Guesses in an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DraftCounts {
+    /// Tokens guessed.
+    pub guessed: u64,
+    /// Those that were chosen.
+    pub right: u64,
+}
+
+impl std::ops::AddAssign for DraftCounts {
+    fn add_assign(&mut self, other: DraftCounts) {
+        self.guessed += other.guessed;
+        self.right += other.right;
+    }
+}
+
+/// By tokens in common: the least, and how likely the next one is right before anybody
+/// knows.
+const CLASSES: [(usize, f64); 4] = [(3, 0.4), (6, 0.6), (16, 0.85), (32, 0.95)];
+/// How many guesses the expectations above weigh.
+const PRIOR: f64 = 4.0;
+/// What is left of what was counted with every further guess of a class.
+const FADING: f64 = 0.9;
+/// Tokens a second that a guess has to promise beyond those without.
+const WORTH: f64 = 1.02;
+/// Of so many places where a guess does not seem worth it one is tried all the same,
+/// with a token.
+const TRIED: usize = 128;
+
+/// How often guesses of one class were right.
+#[derive(Clone, Copy, Debug, Default)]
+struct Odds {
+    right: f64,
+    wrong: f64,
+}
+
+/// Guesses what follows in one text.
+#[derive(Debug)]
+pub(crate) struct Drafter {
+    drafts: Drafts,
+    lookup: Lookup,
+    odds: [Odds; CLASSES.len()],
+    /// The class of the last guess, and how long it was.
+    last: Option<(usize, usize)>,
+    /// Places where none seemed worth it.
+    n_left: usize,
+    counts: DraftCounts,
+}
+
+/// What a step would be without a guess.
+pub(crate) struct Occasion<'a> {
+    pub(crate) pace: &'a Pace,
+    /// Its rows, of which others bring tokens too.
+    pub(crate) rows: usize,
+    pub(crate) n_others: usize,
+    /// Tokens that there is room for.
+    pub(crate) room: usize,
+    /// Whether the rows of right guesses are read again behind a wrong one.
+    pub(crate) replays: bool,
+}
+
+impl Drafter {
+    /// `None` where nothing is to be guessed.
+    pub(crate) fn new(drafts: Drafts, text: &[TokenId]) -> Option<Drafter> {
+        if matches!(drafts, Drafts::Off | Drafts::Fixed(0)) {
+            return None;
+        }
+        let mut lookup = Lookup::default();
+        lookup.extend(text);
+        let odds = [Odds::default(); CLASSES.len()];
+        let counts = DraftCounts::default();
+        Some(Drafter { drafts, lookup, odds, last: None, n_left: 0, counts })
+    }
+
+    /// The text goes on.
+    pub(crate) fn push(&mut self, token: TokenId) {
+        self.lookup.push(token);
+    }
+
+    pub(crate) fn counts(&self) -> DraftCounts {
+        self.counts
+    }
+
+    /// What may follow the text; who asks says with [`judge`](Drafter::judge) how much of
+    /// it was right.
+    pub(crate) fn guess(&mut self, at: &Occasion<'_>) -> Vec<TokenId> {
+        self.last = None;
+        let room = at.room.min(MAX_GUESS);
+        if room == 0 {
+            return Vec::new();
+        }
+        let Some(found) = self.lookup.find() else { return Vec::new() };
+        let class = CLASSES.iter().rposition(|it| it.0 <= found.n_common).unwrap_or(0);
+        let n = match self.drafts {
+            Drafts::Off => 0,
+            Drafts::Fixed(n) => n.min(room),
+            Drafts::Auto => self.worthwhile(self.chance(class), at, room),
+        };
+        if n > 0 {
+            self.last = Some((class, n));
+        }
+        self.lookup.continuation(found.start, n)
+    }
+
+    /// So many tokens of the last guess were chosen.
+    pub(crate) fn judge(&mut self, n_right: usize) {
+        let Some((class, n)) = self.last.take() else { return };
+        let odds = &mut self.odds[class];
+        odds.right = odds.right * FADING + n_right as f64;
+        odds.wrong = odds.wrong * FADING + if n_right < n { 1.0 } else { 0.0 };
+        self.counts += DraftCounts { guessed: n as u64, right: n_right as u64 };
+    }
+
+    /// Takes back the last guess, which nobody checked.
+    pub(crate) fn forget(&mut self) {
+        self.last = None;
+    }
+
+    /// How likely the next token of a guess is right if those before are.
+    fn chance(&self, class: usize) -> f64 {
+        let (odds, prior) = (self.odds[class], CLASSES[class].1);
+        (odds.right + PRIOR * prior) / (odds.right + odds.wrong + PRIOR)
+    }
+
+    /// The number of tokens that promises most of them a second.
+    fn worthwhile(&mut self, chance: f64, at: &Occasion<'_>, room: usize) -> usize {
+        let rate = |n: usize| {
+            let whole = chance.powi(i32::try_from(n).unwrap_or(i32::MAX));
+            let n_right: f64 = (1..=n).map(|i| chance.powf(i as f64)).sum();
+            let mut time = at.pace.of(at.rows + n);
+            if at.replays {
+                let again = at.pace.of(at.rows + n_right.round() as usize);
+                time += (1.0 - whole) * (again - at.pace.of(at.rows)).max(0.0);
+            }
+            (1.0 + at.n_others as f64 + n_right) / time
+        };
+        let alone = rate(0);
+        let best = (1..=room).map(|n| (n, rate(n))).max_by(|a, b| a.1.total_cmp(&b.1));
+        let Some((n, _)) = best.filter(|it| it.1 > alone * WORTH) else {
+            self.n_left += 1;
+            return usize::from(self.n_left.is_multiple_of(TRIED));
+        };
+        n
+    }
+}

@@ -1,0 +1,54 @@
+//! How long steps take, by their rows.
+
+use std::time::Duration;
+
+/// Rows beyond which nothing is noted.
+const MOST_ROWS: usize = 64;
+/// What another row costs where nothing is known, in parts of the first.
+const PER_ROW: f64 = 0.2;
+/// How much of what was known a step replaces.
+const NEWER: f64 = 0.2;
+
+/// What steps of so many rows took. The first of each is left out, as a device may
+/// have got ready for it.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// Seconds; below zero before the second step.
+    seconds: [Option<f64>; MOST_ROWS + 1],
+    was_seen: [bool; MOST_ROWS + 1],
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { seconds: [None; MOST_ROWS + 1], was_seen: [false; MOST_ROWS + 1] }
+    }
+}
+
+impl Pace {
+    pub(crate) fn note(&mut self, rows: usize, time: Duration) {
+        if rows > MOST_ROWS || !std::mem::replace(&mut self.was_seen[rows], true) {
+            return;
+        }
+        let time = time.as_secs_f64();
+        let known = self.seconds[rows].get_or_insert(time);
+        *known += NEWER * (time - *known);
+    }
+
+    /// What a step of so many rows takes, between the steps that are known; where there
+    /// are none, in parts of a step of one.
+    pub(super) fn of(&self, rows: usize) -> f64 {
+        let guess = |rows: usize| 1.0 + PER_ROW * (rows.max(1) - 1) as f64;
+        let rows = rows.min(MOST_ROWS);
+        let known = |it: &usize| self.seconds[*it].map(|seconds| (*it, seconds));
+        let below = (0..=rows).rev().find_map(|it| known(&it));
+        let above = (rows..=MOST_ROWS).find_map(|it| known(&it));
+        match (below, above) {
+            (Some((_, time)), Some((_, other))) if below == above => time.max(other),
+            (Some((few, time)), Some((many, other))) => {
+                time + (other - time) * (rows - few) as f64 / (many - few) as f64
+            }
+            (Some((n, time)), None) | (None, Some((n, time))) => time * guess(rows) / guess(n),
+            (None, None) => guess(rows),
+        }
+    }
+}

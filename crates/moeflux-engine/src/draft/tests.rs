@@ -1,0 +1,167 @@
+use std::time::Duration;
+
+use moeflux_core::TokenId;
+use proptest::prelude::*;
+
+use super::lookup::{Found, Lookup};
+use super::{CLASSES, DraftCounts, Drafter, Drafts, MAX_GUESS, Occasion, Pace, TRIED};
+
+fn tokens(ids: &[u32]) -> Vec<TokenId> {
+    ids.iter().copied().map(TokenId).collect()
+}
+
+fn lookup(ids: &[u32]) -> Lookup {
+    let mut lookup = Lookup::default();
+    lookup.extend(&tokens(ids));
+    lookup
+}
+
+#[test]
+fn the_place_with_most_in_common_is_found_and_of_several_the_latest() {
+    let mut text = lookup(&[9, 1, 2, 3, 4, 8, 1, 2, 3, 5, 9, 1, 2, 3]);
+    assert_eq!(text.find(), Some(Found { n_common: 4, start: 4 }));
+    assert_eq!(text.continuation(4, 3), tokens(&[4, 8, 1]));
+    let mut text = lookup(&[1, 2, 3, 4, 7, 1, 2, 3, 5, 8, 1, 2, 3]);
+    assert_eq!(text.find(), Some(Found { n_common: 3, start: 8 }));
+    for few in [&[][..], &[1], &[1, 2, 3], &[1, 2, 1, 2]] {
+        assert_eq!(lookup(few).find(), None, "{few:?}");
+    }
+}
+
+#[test]
+fn a_text_that_repeats_itself_goes_on_so() {
+    let mut text = lookup(&[1, 2, 1, 2, 1, 2]);
+    let found = text.find().unwrap();
+    assert_eq!((found.n_common, found.start), (4, 4));
+    assert_eq!(text.continuation(found.start, 7), tokens(&[1, 2, 1, 2, 1, 2, 1]));
+    let mut text = lookup(&[7, 7, 7, 7]);
+    let start = text.find().unwrap().start;
+    assert_eq!(text.continuation(start, 5), tokens(&[7; 5]));
+}
+
+proptest! {
+    #[test]
+    fn what_is_found_is_what_looking_everywhere_finds(
+        ids in prop::collection::vec(0..4_u32, 0..60),
+        split in 0..60_usize,
+    ) {
+        // Read in two parts, with a look in between.
+        let (one, other) = ids.split_at(split.min(ids.len()));
+        let mut text = lookup(one);
+        let _ = text.find();
+        other.iter().for_each(|it| text.push(TokenId(*it)));
+        let n = ids.len();
+        let in_common = |end: usize| {
+            (0..=end).take_while(|k| ids[end - k] == ids[n - 1 - k]).count()
+        };
+        let mut best: Option<(usize, usize)> = None;
+        // No more places than are looked at.
+        for end in (0..n.saturating_sub(1)).rev().filter(|it| in_common(*it) >= 3).take(32) {
+            if best.is_none_or(|it| it.0 < in_common(end)) {
+                best = Some((in_common(end), end + 1));
+            }
+        }
+        prop_assert_eq!(text.find().map(|it| (it.n_common, it.start)), best);
+    }
+}
+
+/// Steps of which another row costs so much of the first.
+fn pace(per_row: f64) -> Pace {
+    let mut pace = Pace::default();
+    for rows in 1..=32 {
+        for _ in 0..2 {
+            pace.note(rows, Duration::from_secs_f64(0.01 * (1.0 + per_row * (rows - 1) as f64)));
+        }
+    }
+    pace
+}
+
+#[test]
+fn a_step_takes_what_it_took_but_for_the_first_and_what_lies_between() {
+    let near = |one: f64, other: f64| (one - other).abs() < 1e-9;
+    let mut pace = Pace::default();
+    assert!(near(pace.of(1), 1.0) && near(pace.of(6), 2.0));
+    pace.note(1, Duration::from_secs(100));
+    pace.note(1, Duration::from_secs(2));
+    assert!(near(pace.of(1), 2.0) && near(pace.of(6), 4.0));
+    pace.note(5, Duration::from_secs(100));
+    pace.note(5, Duration::from_secs(6));
+    assert!(near(pace.of(5), 6.0) && near(pace.of(3), 4.0));
+    pace.note(1, Duration::from_secs(3));
+    assert!(near(pace.of(1), 2.2));
+    pace.note(1000, Duration::from_secs(1));
+}
+
+fn occasion(pace: &Pace) -> Occasion<'_> {
+    Occasion { pace, rows: 1, n_others: 0, room: 100, replays: true }
+}
+
+/// A text of four tokens again and again.
+fn drafter(drafts: Drafts) -> Drafter {
+    Drafter::new(drafts, &tokens(&[1, 2, 3, 4].repeat(20))).unwrap()
+}
+
+#[test]
+fn right_guesses_grow_as_long_as_they_may_be() {
+    let (pace, mut drafter) = (pace(0.1), drafter(Drafts::Auto));
+    let mut lens = Vec::new();
+    for _ in 0..20 {
+        let guess = drafter.guess(&occasion(&pace));
+        let want: Vec<u32> = [1, 2, 3, 4].into_iter().cycle().take(guess.len()).collect();
+        assert_eq!(guess, tokens(&want));
+        drafter.judge(guess.len());
+        lens.push(guess.len());
+    }
+    assert!(lens[0] > 0 && lens.is_sorted(), "{lens:?}");
+    assert_eq!(lens[19], MAX_GUESS);
+    let n: usize = lens.iter().sum();
+    assert_eq!(drafter.counts(), DraftCounts { guessed: n as u64, right: n as u64 });
+}
+
+#[test]
+fn wrong_guesses_stop_and_are_tried_again_with_one_token() {
+    let (pace, mut drafter) = (pace(0.3), drafter(Drafts::Auto));
+    let mut lens = Vec::new();
+    for _ in 0..1000 {
+        lens.push(drafter.guess(&occasion(&pace)).len());
+        drafter.judge(0);
+    }
+    let n_first = lens.iter().take_while(|it| **it > 0).count();
+    assert!((1..20).contains(&n_first), "{n_first}");
+    let later: Vec<usize> = lens[n_first..].iter().copied().filter(|it| *it > 0).collect();
+    assert!(later.iter().all(|it| *it == 1), "{later:?}");
+    assert!((1..=1000 / TRIED).contains(&later.len()), "{later:?}");
+}
+
+#[test]
+fn rows_that_cost_as_much_as_steps_are_not_worth_guessing() {
+    let (dear, mut drafter) = (pace(1.0), drafter(Drafts::Auto));
+    let n = (0..TRIED - 1).filter(|_| !drafter.guess(&occasion(&dear)).is_empty()).count();
+    assert_eq!(n, 0);
+    // Beside other answers, whose tokens would come later, less is worth it than alone.
+    let cheap = pace(0.4);
+    let alone = drafter.guess(&occasion(&cheap)).len();
+    let beside = Occasion { n_others: 20, rows: 21, ..occasion(&cheap) };
+    assert!(alone > 0 && drafter.guess(&beside).len() <= alone);
+}
+
+#[test]
+fn as_many_are_guessed_as_was_said_and_there_is_room_for() {
+    let pace = pace(1.0);
+    let mut fixed = drafter(Drafts::Fixed(5));
+    assert_eq!(fixed.guess(&occasion(&pace)), tokens(&[1, 2, 3, 4, 1]));
+    assert_eq!(fixed.guess(&Occasion { room: 2, ..occasion(&pace) }).len(), 2);
+    assert!(fixed.guess(&Occasion { room: 0, ..occasion(&pace) }).is_empty());
+    // Nothing was asked of this one.
+    fixed.judge(3);
+    assert_eq!(fixed.counts(), DraftCounts::default());
+    fixed.guess(&occasion(&pace));
+    fixed.forget();
+    fixed.judge(3);
+    assert_eq!(fixed.counts(), DraftCounts::default());
+    assert!(Drafter::new(Drafts::Off, &[]).is_none());
+    assert!(Drafter::new(Drafts::Fixed(0), &[]).is_none());
+    let mut unknown = Drafter::new(Drafts::Fixed(5), &tokens(&[1, 2, 3])).unwrap();
+    assert!(unknown.guess(&occasion(&pace)).is_empty());
+    assert!(CLASSES.is_sorted_by(|one, other| one.0 < other.0 && one.1 < other.1));
+}

@@ -1,0 +1,135 @@
+//! Tokens that are evaluated before it is known whether they come.
+
+use moeflux_backend::Sequence;
+use moeflux_core::TokenId;
+
+use super::{Guessed, Next, Part, Session, eval_next_together};
+use crate::draft::Drafts;
+use crate::engine::Core;
+use crate::error::EngineError;
+
+/// Recurrent states at a position, in a sequence of their own.
+pub(super) struct Mark {
+    pub(super) sequence: Sequence,
+    /// `None` where they are of no use any more.
+    position: Option<usize>,
+}
+
+impl Session {
+    /// Tokens that the caches do not hold, which the next step evaluates first.
+    pub(crate) fn n_pending(&self) -> usize {
+        self.position() - self.n_cached
+    }
+
+    /// These tokens.
+    pub(super) fn pending(&self) -> &[TokenId] {
+        &self.tokens[self.tokens.len() - self.n_pending()..]
+    }
+
+    /// Tokens that fit behind those that the session holds.
+    pub(crate) fn n_free(&self) -> usize {
+        self.engine.plan().ctx - self.position()
+    }
+
+    /// Whether tokens are guessed.
+    pub(crate) fn drafts(&self) -> Drafts {
+        self.engine.drafts()
+    }
+
+    /// Whether tokens before those that are taken back are evaluated again.
+    pub(crate) fn replays(&self) -> bool {
+        self.engine.shape().is_recurrent()
+    }
+
+    /// Keeps what is needed to take back tokens of the next step. False where there is no
+    /// memory for that.
+    pub(crate) fn mark(&mut self) -> bool {
+        if !self.engine.shape().is_recurrent() {
+            return true;
+        }
+        // The states lie where a checkpoint would.
+        if self.mark.is_none() && !self.checkpoints.lend(self.engine.plan().state_bytes) {
+            return false;
+        }
+        let engine = self.engine.clone();
+        let core = &mut *engine.core();
+        let mark = self.mark.get_or_insert_with(|| Mark {
+            sequence: core.backend().new_sequence(&engine.shape().caches),
+            position: None,
+        });
+        let is_kept = core.backend().copy_states(self.sequence, mark.sequence);
+        mark.position = is_kept.then_some(self.n_cached);
+        is_kept
+    }
+
+    /// Evaluates a token and a guess of what follows it, after [`mark`](Session::mark) where
+    /// there is one: gives what may follow the token, and each of the guess.
+    ///
+    /// # Errors
+    /// As [`Session::eval_prompt`]; the session then ends where it did.
+    pub(super) fn eval_tokens(
+        &mut self,
+        tokens: &[TokenId],
+        n_guessed: usize,
+        n_leaders: Option<usize>,
+    ) -> Result<Vec<Next>, EngineError> {
+        let part = Part { session: self, tokens, wants_logits: true, is_mark: false };
+        let mut all = eval_next_together(&mut [Guessed { part, n_guessed }], n_leaders)?;
+        Ok(all.pop().unwrap_or_default())
+    }
+
+    /// The same of a token and its guess.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn eval_guess(
+        &mut self,
+        token: TokenId,
+        guess: &[TokenId],
+        n_leaders: Option<usize>,
+    ) -> Result<Vec<Next>, EngineError> {
+        let tokens = [&[token], guess].concat();
+        self.eval_tokens(&tokens, guess.len(), n_leaders)
+    }
+
+    /// Ends the session before the last `n` tokens, guesses of the step before. Of a model
+    /// with recurrent layers the next step then evaluates those that were right again.
+    ///
+    /// # Errors
+    /// The device's, where a checkpoint is due.
+    pub(crate) fn take_back(&mut self, n: usize) -> Result<(), EngineError> {
+        let engine = self.engine.clone();
+        let core = &mut *engine.core();
+        if n == 0 {
+            self.forget_mark();
+            return self.keep_states(core, false);
+        }
+        self.tokens.truncate(self.tokens.len() - n);
+        if !engine.shape().is_recurrent() {
+            self.rewind(core, self.position());
+        } else if let Some(position) = self.mark.as_ref().and_then(|it| it.position) {
+            self.return_to_mark(core, position);
+        }
+        Ok(())
+    }
+
+    /// Nobody is going to return to it.
+    pub(super) fn forget_mark(&mut self) {
+        if let Some(mark) = &mut self.mark {
+            mark.position = None;
+        }
+    }
+
+    /// Sets the caches back to the mark, if there is one at that position, which is gone
+    /// then.
+    pub(super) fn return_to_mark(&mut self, core: &mut Core, position: usize) -> bool {
+        let Some(mark) = self.mark.as_mut().filter(|it| it.position == Some(position)) else {
+            return false;
+        };
+        mark.position = None;
+        core.backend().truncate_sequence(self.sequence, position);
+        core.backend().swap_states(self.sequence, mark.sequence);
+        self.n_cached = position;
+        true
+    }
+}
