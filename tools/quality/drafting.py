@@ -3,6 +3,7 @@
 
     python3 tools/quality/drafting.py routing TRACES.npz
     python3 tools/quality/drafting.py lookup TOKENIZER.json FILE ...
+    python3 tools/quality/drafting.py rewriting TOKENIZER.json OUT.json OLD NEW
 
 `routing` replays the routing of consecutive tokens (`val_act`, `chat_act`: layer, token, rank) through a cache of a share of all experts
 (least frequently used leaves, counts halve as the store's do), one token at a time and in batches of n, and prints experts read per
@@ -12,7 +13,11 @@ least `a` at which the bytes read for a token are no more than without drafts.
 `lookup` drafts the continuation of the latest earlier place where the last tokens (3, else 2) occurred, as prompt lookup does, on texts
 taken as what a model says: behind the marker line `=====` where there is one, else everything. It prints how often there is a draft, how
 many of its tokens are right, and tokens per step.
+
+`rewriting` writes the ids of a file and of its next version, behind a question and a marker, for `moeflux bench --follow OUT.json`: a
+model that was asked to change the first one says the second. It prints the tokens of the prompt, and of what follows.
 """
+import json
 import sys
 from pathlib import Path
 
@@ -137,8 +142,20 @@ def lookup(tokenizer, files):
                   f"right, {made / steps:.3f} tokens a step, {(steps + drafted) / steps:.2f} positions a step")
 
 
+def rewriting(tokenizer, out, old, new):
+    from tokenizers import Tokenizer
+
+    encode = Tokenizer.from_file(tokenizer).encode
+    texts = ["Change this file:\n" + Path(old).read_text() + "\n=====\n", Path(new).read_text()]
+    prompt, said = (encode(it, add_special_tokens=False).ids for it in texts)
+    Path(out).write_text(json.dumps(prompt + said))
+    print(f"--prompt-tokens {len(prompt)} --gen-tokens {len(said)}")
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "routing":
         routing(sys.argv[2])
+    elif sys.argv[1] == "rewriting":
+        rewriting(*sys.argv[2:])
     else:
         lookup(sys.argv[2], sys.argv[3:])

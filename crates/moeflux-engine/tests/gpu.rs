@@ -14,10 +14,10 @@ use common::{Golden, cases, golden_dir, greedy, kl, logits_by_chunk};
 use cut::{Cut, check_names_layer_file, packed};
 use moeflux_engine::pack::PackOptions;
 use moeflux_engine::sampler::{Sampler, SamplerOptions};
-use moeflux_engine::text::{Special, Turn};
+use moeflux_engine::text::{Message, RenderRequest, Special, Turn};
 use moeflux_engine::{
-    Activations, Bias, Device, Engine, EngineOptions, Event, GenerateOptions, Job, Prompt,
-    Scheduler, SchedulerOptions, Sink, TokenId, devices, generate,
+    Activations, Bias, Device, DraftCounts, Drafts, Engine, EngineOptions, Event, GenerateOptions,
+    Job, Prompt, Scheduler, SchedulerOptions, Sink, TokenId, devices, generate,
 };
 use moeflux_store::{CachePolicy, IoChoice, IoMode, Prefetch};
 
@@ -150,6 +150,60 @@ fn answers_take_the_tokens_that_logits_name_although_these_stay_on_the_device() 
         let asked: Vec<_> = samplers[..n].iter().map(|it| ask(&scheduler, &prompt, it)).collect();
         for (asked, want) in asked.into_iter().zip(wanted) {
             assert_eq!(text_of(&asked), want);
+        }
+    }
+}
+
+#[test]
+fn guesses_change_no_token() {
+    let Some(off) = options(Activations::Int16) else { return };
+    let off = EngineOptions { drafts: Drafts::Off, ..off };
+    let mut kept = turn();
+    let warm = SamplerOptions { temperature: 0.6, top_k: 4, seed: 5, ..SamplerOptions::default() };
+    let plain = open(&demo(), &off, &mut kept);
+    let tokenizer = Arc::new(plain.tokenizer().unwrap());
+    let samplers = [SamplerOptions::default(), warm];
+    // What is said stands in the prompt, so that some guesses are right.
+    let prompts = ["What does `Vec::push` do?", "What is `Option::unwrap_or` for?"].map(|it| {
+        let asked = |system: &str| {
+            let messages = [Message::new("system", system), Message::new("user", it)];
+            let template = tokenizer.chat_template(false).unwrap().unwrap();
+            let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
+            Turn::of(&tokenizer, &template, &request).unwrap().tokens
+        };
+        let said = drawn(&plain, &asked("Be brief."), &samplers[0], 24);
+        let mut stream = tokenizer.stream(Special::Hide);
+        asked(&said.iter().map(|it| stream.push(*it)).collect::<String>())
+    });
+    let want: Vec<Vec<TokenId>> =
+        prompts.iter().zip(&samplers).map(|(it, how)| drawn(&plain, it, how, 12)).collect();
+    drop(plain);
+    for n in [3, 9] {
+        let options = EngineOptions { drafts: Drafts::Fixed(n), ..off.clone() };
+        let engine = open(&demo(), &options, &mut kept);
+        let mut counts = DraftCounts::default();
+        for ((prompt, sampler), want) in prompts.iter().zip(&samplers).zip(&want) {
+            let (sampler, special) = (sampler.clone(), Special::Show);
+            let options = GenerateOptions { max_tokens: 12, stop: Vec::new(), sampler, special };
+            let mut session = engine.session();
+            let whole = Prompt { tokens: prompt, marks: &[] };
+            counts +=
+                generate(&mut session, &tokenizer, whole, &options, &mut Deaf).unwrap().drafts;
+            let made = &session.tokens()[prompt.len()..];
+            assert!(made.len() > 1 && want.starts_with(made), "{n}: {made:?} of {want:?}");
+        }
+        assert!(counts.right > 0 && counts.right < counts.guessed, "{n}: {counts:?}");
+        let scheduler = SchedulerOptions { n_sessions: 2, max_waiting: 2 };
+        let scheduler =
+            Scheduler::start(engine.clone(), Arc::clone(&tokenizer), scheduler).unwrap();
+        let jobs = prompts.iter().zip(&samplers);
+        let asked: Vec<_> = jobs.map(|(it, how)| ask(&scheduler, it, how)).collect();
+        for (asked, want) in asked.into_iter().zip(&want) {
+            let end = want.iter().position(|it| tokenizer.eos_ids().contains(it));
+            let mut stream = tokenizer.stream(Special::Hide);
+            let made = want[..end.unwrap_or(want.len())].iter();
+            let text = made.map(|it| stream.push(*it)).collect::<String>() + &stream.finish();
+            assert_eq!(text_of(&asked), text, "{n}");
         }
     }
 }
