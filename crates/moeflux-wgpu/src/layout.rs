@@ -175,6 +175,10 @@ const ROWS_FOR_TWO: usize = 6144;
 const ROWS_FOR_FOUR: usize = 16_384;
 const ROWS_FOR_EIGHT: usize = 131_072;
 
+/// Rows of all matrices for which two at once leave enough workgroups, where each meets
+/// several rows of activations.
+pub(crate) const ROWS_FOR_SEVERAL: usize = 2048;
+
 /// Workgroups that fill large devices several times.
 const GROUPS: u32 = 2112;
 
@@ -188,6 +192,17 @@ pub(crate) fn virtual_lanes(n_units: usize) -> u32 {
 }
 
 impl Layout {
+    /// What suits more than two rows of activations: on an H200, 12 to 22 % faster than what
+    /// suits one.
+    pub(crate) const SEVERAL: Layout = Layout {
+        form: Form::Bytes,
+        lanes: MAX_LANES,
+        rows: 2,
+        depth: 1,
+        threads: THREADS,
+        groups: u32::MAX,
+    };
+
     /// What suits rows of so many units where nothing was measured.
     pub(crate) fn plain(n_units: usize, n_rows: usize) -> Layout {
         let steps = n_units.div_ceil(MAX_LANES as usize);

@@ -9,7 +9,11 @@ use crate::encoder::Mem;
 /// Most rows of activations that go through the kernel for few, side by side in parts of
 /// so many: on an H200 in a quarter to a half of the time that the kernels for many take.
 pub(super) const FEW_ROWS: usize = 64;
-const PART_ROWS: usize = 8;
+pub(super) const PART_ROWS: usize = 8;
+
+/// The same of narrow matrices, which leave most of a device idle: 16 us for eight rows in
+/// one part, 7 for two.
+pub(super) const NARROW_PART_ROWS: usize = 2;
 
 /// The same of those that an expert gets in a step with more rows, where no units for
 /// matrices multiply it.
@@ -31,14 +35,16 @@ pub(crate) fn holds_rows(rows: usize) -> bool {
 /// All of a list.
 pub(super) const WHOLE: Range<usize> = 0..usize::MAX;
 
-/// The same jobs for few rows of activations each, which go side by side.
-pub(super) fn in_parts(jobs: Vec<Job>, lists: &[List]) -> Vec<Job> {
-    if lists.iter().all(|it| it.len() <= PART_ROWS) {
+/// The same jobs for few rows of activations each, which go side by side: at most so many
+/// of a job.
+pub(super) fn in_parts(jobs: Vec<Job>, lists: &[List], most: impl Fn(&Job) -> usize) -> Vec<Job> {
+    let fits = |job: &Job| lists[job.list].len() <= most(job);
+    if jobs.iter().all(fits) {
         return jobs;
     }
-    let parts = |job: &Job| (0..lists[job.list].len()).step_by(PART_ROWS);
-    let part = |job: &Job, first| Job { part: first..first + PART_ROWS, ..job.clone() };
-    jobs.iter().flat_map(|job| parts(job).map(move |first| part(job, first))).collect()
+    let part = |job: &Job, first| Job { part: first..first + most(job), ..job.clone() };
+    let firsts = |job: &Job| (0..lists[job.list].len()).step_by(most(job));
+    jobs.iter().flat_map(|job| firsts(job).map(|it| part(job, it))).collect()
 }
 
 /// Rows of a matrix, and the rows of activations that they meet.

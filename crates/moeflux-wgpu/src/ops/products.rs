@@ -8,7 +8,10 @@ use moeflux_backend::{Buf, Cols, Inputs, Projection, Weight};
 use moeflux_core::TokenId;
 
 use super::activation::Between;
-use super::jobs::{FEW_ROWS, GROUP_ROWS, Job, List, holds_rows, in_parts, is_narrow, jobs_of};
+use super::jobs::{
+    FEW_ROWS, GROUP_ROWS, Job, List, NARROW_PART_ROWS, PART_ROWS, holds_rows, in_parts, is_narrow,
+    jobs_of,
+};
 use super::rounding::{Digits, Rounded, Taken, digits, halves_stride, round, rounded_form};
 use super::shares::ends;
 use super::{ELEMENTS, word};
@@ -16,7 +19,9 @@ use crate::arena::{BLOCK, Decoder};
 use crate::backend::Wgpu;
 use crate::encoder::{Grid, Mem};
 use crate::experts::KeptLayer;
-use crate::layout::{Form, Halves, Layout, Singles, Tiles, is_exact_in_floats, virtual_lanes};
+use crate::layout::{
+    Form, Halves, Layout, ROWS_FOR_SEVERAL, Singles, Tiles, is_exact_in_floats, virtual_lanes,
+};
 use crate::shader::{Shader, Variant};
 use crate::tuning::Key;
 
@@ -97,6 +102,9 @@ pub(super) struct Chosen<'a> {
     pub(super) between: Option<&'a Between>,
 }
 
+/// Most rows of activations that `matvec.wgsl` has at once.
+const MOST_AT_ONCE: usize = 4;
+
 /// Words of a job.
 const JOB_WORDS: usize = 9;
 
@@ -110,14 +118,20 @@ pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
         if jobs.is_empty() {
             continue;
         }
-        let most = jobs.iter().map(|it| lists[it.list].len()).max().unwrap_or(0);
+        let part_rows = |job: &Job| match is_narrow(digits, job.n_rows) {
+            true => NARROW_PART_ROWS,
+            false => PART_ROWS,
+        };
+        let alike = measured_as(&jobs);
+        let jobs = if are_few { in_parts(jobs, lists, part_rows) } else { jobs };
+        let most = jobs.iter().map(|it| it.n_rows_of(&lists[it.list])).max().unwrap_or(0);
         let in_halves = !are_few && is_in_halves(b, digits, source.cols);
         let digits = Digits::of_kernel(digits, in_halves);
         let of = (decoder, digits, source.cols);
-        let layout = layout(b, of, measured_as(&jobs), most);
+        let layout = layout(b, of, alike, most);
         let kernel = Kernel { decoder, digits, cols: source.cols, lists, y: &y, chosen };
         let taken = kernel.take(b, source, (are_few, in_halves), layout);
-        let mut rest = if are_few { in_parts(jobs, lists) } else { jobs };
+        let mut rest = jobs;
         while !rest.is_empty() {
             let id = rest[0].mem.id;
             let (now, later) = rest.into_iter().partition(|it: &Job| it.mem.id == id);
@@ -150,7 +164,10 @@ pub(super) fn layout(
     most: usize,
 ) -> Layout {
     let context = b.encoder.context();
-    let plain = || Layout::plain(decoder.n_units(cols), n_rows);
+    let plain = || match digits.is_some() && most > 2 && n_rows >= ROWS_FOR_SEVERAL {
+        true => Layout::SEVERAL,
+        false => Layout::plain(decoder.n_units(cols), n_rows),
+    };
     let mut layout = b.layout.unwrap_or_else(|| {
         let n_digits = digits.map_or(0, |it| it.n_digits);
         match context.tuned(Key::new(decoder, n_digits, cols, (n_rows, n_matrices))) {
@@ -309,7 +326,9 @@ impl Kernel<'_> {
         (taken, as_is): (&Taken, &Taken),
         layout: Layout,
     ) {
-        let [jobs, mut plain] = [jobs, plain].map(|it| in_parts(it, self.lists));
+        // Inputs as they are take longest: no more than rounded ones take at once.
+        let jobs = in_parts(jobs, self.lists, |_| PART_ROWS);
+        let mut plain = in_parts(plain, self.lists, |_| MOST_AT_ONCE);
         let all = jobs.iter().map(|it| it.n_rows_of(&self.lists[it.list]));
         let most = all.max().unwrap_or(0);
         plain.iter_mut().for_each(|it| it.phase = 1);
@@ -333,7 +352,7 @@ impl Kernel<'_> {
         (most, are_aligned): (usize, bool),
     ) {
         let Layout { form, lanes, rows, depth, threads, groups } = layout;
-        let x_rows = word(most.next_power_of_two().min(4));
+        let x_rows = word(most.next_power_of_two().min(MOST_AT_ONCE));
         let mut params = self.decoder.params(self.cols).to_vec();
         params.extend([jobs.first, word(jobs.n_jobs)]);
         let mut buffers =

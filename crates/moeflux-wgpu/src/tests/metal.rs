@@ -160,6 +160,7 @@ fn variants() -> Vec<Variant> {
     add(Shader::HalveVectors, &[&[0, 0, 64, 2], &[0, 1, 64, 2], &[1, 1, 96, 1], &[2, 1, 256, 2]]);
     add(Shader::MergeAttention, &[&[0, 1, 0, 0, 0, 0], &[1, 0, 64, 2, 1, 0], &[0, 1, 32, 1, 0, 2]]);
     add(Shader::ConvStep, &[&[1], &[3]]);
+    add(Shader::CopyState, &[&[]]);
     add(Shader::Delta, &[&[4, 128, 8, 4, 4], &[1, 21, 2, 4, 1], &[4, 256, 16, 2, 4]]);
     add(Shader::DeltaStep, &[&[4, 128, 8, 128, 2], &[1, 21, 2, 130, 3]]);
     add(
