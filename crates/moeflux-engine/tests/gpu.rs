@@ -213,6 +213,7 @@ fn ask(scheduler: &Scheduler, prompt: &[TokenId], sampler: &SamplerOptions) -> R
     let (sender, events) = mpsc::channel();
     let job = Job {
         prompt: Turn { tokens: prompt.to_vec(), marks: Vec::new() },
+        expected: Arc::default(),
         max_tokens: Some(12),
         stop: Vec::new(),
         sampler: sampler.clone(),

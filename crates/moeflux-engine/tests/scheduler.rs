@@ -58,6 +58,7 @@ fn job(prompt: Turn, max_tokens: usize, sampler: SamplerOptions) -> (Job, Asked)
     let cancelled = Arc::new(AtomicBool::new(false));
     let job = Job {
         prompt,
+        expected: Arc::default(),
         max_tokens: Some(max_tokens),
         stop: Vec::new(),
         sampler,
@@ -199,7 +200,9 @@ fn guesses_change_no_answer_and_some_are_right() {
             assert_eq!(&text, want, "{drafts:?}");
             counts += answer.drafts;
         }
-        assert!(counts.right > 0 && counts.right < counts.guessed, "{drafts:?}: {counts:?}");
+        if drafts != Drafts::Auto {
+            assert!(counts.right > 0 && counts.right < counts.guessed, "{drafts:?}: {counts:?}");
+        }
         assert_eq!(scheduler.load().drafts, counts);
     }
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::text::{Delta, OutputFormat, OutputParser, Turn};
-use moeflux_engine::{Answer, Constraint, Event, Finish, Job, TokenLogprob};
+use moeflux_engine::{Answer, Constraint, DraftCounts, Event, Finish, Job, TokenLogprob};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::app::App;
@@ -71,6 +71,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
             let limit = [settings.max_tokens, app.options.max_tokens];
             jobs.push(Job {
                 prompt: prompt.clone(),
+                expected: Arc::clone(&settings.expected),
                 max_tokens: limit.into_iter().flatten().min(),
                 stop: settings.stop.clone(),
                 sampler: SamplerOptions { seed, ..settings.sampler.clone() },
@@ -196,6 +197,8 @@ pub(crate) struct Usage {
     pub(crate) n_prompt: usize,
     pub(crate) n_reused: usize,
     pub(crate) n_generated: usize,
+    /// Of all answers.
+    pub(crate) drafts: DraftCounts,
 }
 
 impl Usage {
@@ -206,5 +209,6 @@ impl Usage {
             self.n_reused += answer.n_reused;
         }
         self.n_generated += answer.n_generated;
+        self.drafts += answer.drafts;
     }
 }

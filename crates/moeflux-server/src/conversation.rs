@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::text::{Message, OutputParser, RenderRequest, TextError, Turn};
-use moeflux_engine::{AnswerShape, Bias, Constraint, EngineError, Grammar};
+use moeflux_engine::{AnswerShape, Bias, Constraint, EngineError, Grammar, TokenId};
 use serde_json::{Map, Value};
 
 use crate::app::App;
@@ -86,6 +86,8 @@ pub(crate) struct Settings {
     pub(crate) sampler: SamplerOptions,
     pub(crate) bias: Bias,
     pub(crate) top_logprobs: Option<usize>,
+    /// What the client expects answers to hold much of.
+    pub(crate) expected: Arc<[TokenId]>,
 }
 
 impl Settings {
@@ -103,8 +105,8 @@ impl Settings {
             repeat_window: plain.repeat_window,
             seed: app.ids.seed(),
         };
-        let (bias, stop) = (Bias::default(), Vec::new());
-        Settings { n: 1, max_tokens: None, stop, sampler, bias, top_logprobs: None }
+        let (bias, stop, expected) = (Bias::default(), Vec::new(), Arc::default());
+        Settings { n: 1, max_tokens: None, stop, sampler, bias, top_logprobs: None, expected }
     }
 }
 

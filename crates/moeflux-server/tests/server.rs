@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 
-use moeflux_engine::{Engine, EngineOptions};
+use moeflux_engine::{Drafts, Engine, EngineOptions};
 use moeflux_server::{Server, ServerError, ServerOptions};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -31,9 +31,13 @@ fn options() -> ServerOptions {
 }
 
 fn start(options: ServerOptions) -> Running {
+    start_with(options, Drafts::Auto)
+}
+
+fn start_with(options: ServerOptions, drafts: Drafts) -> Running {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo");
     let sessions = Some(options.n_sessions);
-    let engine = EngineOptions { sessions, ..EngineOptions::default() };
+    let engine = EngineOptions { sessions, drafts, ..EngineOptions::default() };
     let server = Server::bind(Engine::open(&dir, &engine).unwrap(), options).unwrap();
     let addr = server.addr();
     let (stop, stopped) = oneshot::channel::<()>();
@@ -181,6 +185,32 @@ fn what_is_not_supported_is_refused_by_name() {
     let large =
         "POST /v1/messages HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 99999999";
     assert_eq!(server.send(large, "").status, 413);
+}
+
+#[test]
+fn what_is_predicted_changes_no_answer_and_is_counted() {
+    // As many however long steps take.
+    let server = start_with(options(), Drafts::Fixed(3));
+    let asked = with(question("What does `Vec::push` do?"), json!({"temperature": 0}));
+    let plain = server.post("/v1/chat/completions", &asked).json();
+    let text = plain["choices"][0]["message"]["content"].as_str().unwrap();
+    let accepted = |answer: &Value| {
+        answer["usage"]["completion_tokens_details"]["accepted_prediction_tokens"].as_u64().unwrap()
+    };
+    for content in [json!(text), json!([{"type": "text", "text": text}]), json!("Something else.")]
+    {
+        let prediction = json!({"prediction": {"type": "content", "content": content}});
+        let answer = server.post("/v1/chat/completions", &with(asked.clone(), prediction)).json();
+        assert_eq!(answer["choices"], plain["choices"], "{content}");
+        let is_right = content != "Something else.";
+        assert_eq!(accepted(&answer) > accepted(&plain), is_right, "{answer}");
+    }
+    for content in [json!(""), json!(1), json!([]), json!([{"type": "image_url"}]), Value::Null] {
+        let prediction = json!({"prediction": {"type": "content", "content": content}});
+        let refused = server.post("/v1/chat/completions", &with(asked.clone(), prediction));
+        let error = &refused.json()["error"];
+        assert_eq!((refused.status, &error["param"]), (400, &json!("prediction")), "{error}");
+    }
 }
 
 #[test]

@@ -60,6 +60,15 @@ impl Lookup {
         best
     }
 
+    /// The place in the first `n` tokens where as many as the end has stand at their
+    /// beginning, where these are too few to be found.
+    pub(super) fn begun(&self, n_said: usize, n: usize) -> Option<Found> {
+        let is_short = (1..RUN).contains(&n_said) && n_said < n;
+        let said = &self.text[self.text.len() - n_said.min(self.text.len())..];
+        let is_begun = is_short && self.text.starts_with(said);
+        is_begun.then_some(Found { n_common: n_said, start: n_said })
+    }
+
     /// `n` tokens from a place on; where the text ends before, it goes on with these.
     pub(super) fn continuation(&self, start: usize, n: usize) -> Vec<TokenId> {
         let mut tokens = Vec::with_capacity(n);

@@ -57,6 +57,8 @@ impl std::ops::AddAssign for DraftCounts {
 /// By tokens in common: the least, and how likely the next one is right before anybody
 /// knows.
 const CLASSES: [(usize, f64); 4] = [(3, 0.4), (6, 0.6), (16, 0.85), (32, 0.95)];
+/// The class of what somebody expects, as long as it is said from its beginning on.
+const EXPECTED: usize = 2;
 /// How many guesses the expectations above weigh.
 const PRIOR: f64 = 4.0;
 /// What is left of what was counted with every further guess of a class.
@@ -78,7 +80,10 @@ struct Odds {
 #[derive(Debug)]
 pub(crate) struct Drafter {
     drafts: Drafts,
+    /// What somebody expects to be said, the text, and what is said.
     lookup: Lookup,
+    n_expected: usize,
+    n_said: usize,
     odds: [Odds; CLASSES.len()],
     /// The class of the last guess, and how long it was.
     last: Option<(usize, usize)>,
@@ -100,21 +105,26 @@ pub(crate) struct Occasion<'a> {
 }
 
 impl Drafter {
-    /// `None` where nothing is to be guessed.
-    pub(crate) fn new(drafts: Drafts, text: &[TokenId]) -> Option<Drafter> {
+    /// Behind a text, for which somebody may `expect` something; `None` where nothing is to
+    /// be guessed.
+    pub(crate) fn new(drafts: Drafts, expected: &[TokenId], text: &[TokenId]) -> Option<Drafter> {
         if matches!(drafts, Drafts::Off | Drafts::Fixed(0)) {
             return None;
         }
         let mut lookup = Lookup::default();
+        lookup.extend(expected);
         lookup.extend(text);
         let odds = [Odds::default(); CLASSES.len()];
         let counts = DraftCounts::default();
-        Some(Drafter { drafts, lookup, odds, last: None, n_left: 0, counts })
+        let (n_expected, n_said) = (expected.len(), 0);
+        let (last, n_left) = (None, 0);
+        Some(Drafter { drafts, lookup, n_expected, n_said, odds, last, n_left, counts })
     }
 
     /// The text goes on.
     pub(crate) fn push(&mut self, token: TokenId) {
         self.lookup.push(token);
+        self.n_said += 1;
     }
 
     pub(crate) fn counts(&self) -> DraftCounts {
@@ -129,8 +139,13 @@ impl Drafter {
         if room == 0 {
             return Vec::new();
         }
-        let Some(found) = self.lookup.find() else { return Vec::new() };
-        let class = CLASSES.iter().rposition(|it| it.0 <= found.n_common).unwrap_or(0);
+        let begun = self.lookup.begun(self.n_said, self.n_expected);
+        let is_begun = begun.is_some();
+        let Some(found) = begun.or_else(|| self.lookup.find()) else { return Vec::new() };
+        let class = match is_begun {
+            true => EXPECTED,
+            false => CLASSES.iter().rposition(|it| it.0 <= found.n_common).unwrap_or(0),
+        };
         let n = match self.drafts {
             Drafts::Off => 0,
             Drafts::Fixed(n) => n.min(room),

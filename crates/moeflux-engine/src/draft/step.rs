@@ -21,7 +21,7 @@ pub(crate) struct Drafting {
 impl Drafting {
     /// For an answer to what a session holds.
     pub(crate) fn new(drafts: Drafts, session: &Session) -> Drafting {
-        Drafting { drafter: Drafter::new(drafts, session.tokens()) }
+        Drafting { drafter: Drafter::new(drafts, &[], session.tokens()) }
     }
 
     pub(crate) fn counts(&self) -> DraftCounts {

@@ -98,7 +98,7 @@ fn occasion(pace: &Pace) -> Occasion<'_> {
 
 /// A text of four tokens again and again.
 fn drafter(drafts: Drafts) -> Drafter {
-    Drafter::new(drafts, &tokens(&[1, 2, 3, 4].repeat(20))).unwrap()
+    Drafter::new(drafts, &[], &tokens(&[1, 2, 3, 4].repeat(20))).unwrap()
 }
 
 #[test]
@@ -159,9 +159,28 @@ fn as_many_are_guessed_as_was_said_and_there_is_room_for() {
     fixed.forget();
     fixed.judge(3);
     assert_eq!(fixed.counts(), DraftCounts::default());
-    assert!(Drafter::new(Drafts::Off, &[]).is_none());
-    assert!(Drafter::new(Drafts::Fixed(0), &[]).is_none());
-    let mut unknown = Drafter::new(Drafts::Fixed(5), &tokens(&[1, 2, 3])).unwrap();
+    assert!(Drafter::new(Drafts::Off, &[], &[]).is_none());
+    assert!(Drafter::new(Drafts::Fixed(0), &[], &[]).is_none());
+    let mut unknown = Drafter::new(Drafts::Fixed(5), &[], &tokens(&[1, 2, 3])).unwrap();
     assert!(unknown.guess(&occasion(&pace)).is_empty());
     assert!(CLASSES.is_sorted_by(|one, other| one.0 < other.0 && one.1 < other.1));
+}
+
+#[test]
+fn what_is_expected_is_guessed_from_its_beginning_and_wherever_it_is_met() {
+    let pace = pace(0.1);
+    let expected: Vec<u32> = (10..40).collect();
+    let begin = |said: &[u32]| {
+        let text = tokens(&[1, 2, 3]);
+        let mut drafter = Drafter::new(Drafts::Auto, &tokens(&expected), &text).unwrap();
+        said.iter().for_each(|it| drafter.push(TokenId(*it)));
+        drafter.guess(&occasion(&pace))
+    };
+    assert!(begin(&[]).is_empty() && begin(&[7]).is_empty() && begin(&[10, 12]).is_empty());
+    for n in 1..6 {
+        let guess = begin(&expected[..n]);
+        assert!(!guess.is_empty() && tokens(&expected)[n..].starts_with(&guess), "{n}: {guess:?}");
+    }
+    let guess = begin(&[7, 20, 21, 22]);
+    assert!(!guess.is_empty() && tokens(&expected)[13..].starts_with(&guess), "{guess:?}");
 }

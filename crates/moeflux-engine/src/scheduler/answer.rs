@@ -49,7 +49,7 @@ impl Running {
         arrived: Instant,
     ) -> Running {
         let writer = Writer::new(tokenizer, &job);
-        let drafter = Drafter::new(drafts, &job.prompt.tokens);
+        let drafter = Drafter::new(drafts, &job.expected, &job.prompt.tokens);
         Running {
             job,
             phase: Phase::Prompt(n_reused),

@@ -31,6 +31,9 @@ pub struct Bias {
 pub struct Job {
     /// What it answers.
     pub prompt: Turn,
+    /// What the answer is expected to hold much of, such as a file before it is changed:
+    /// what follows is guessed from it too. Changes no token.
+    pub expected: Arc<[TokenId]>,
     /// Tokens at most; as many as the context has room for where absent.
     pub max_tokens: Option<usize>,
     /// Texts that end the answer; they are not part of it.

@@ -49,6 +49,7 @@ fn of(tokens: Vec<TokenId>, marks: Vec<usize>) -> (Job, Receiver<Event>) {
     let (sender, events) = mpsc::channel();
     let job = Job {
         prompt: Turn { marks, ..Turn::raw(tokens) },
+        expected: Arc::default(),
         max_tokens: Some(5),
         stop: Vec::new(),
         sampler: SamplerOptions::default(),

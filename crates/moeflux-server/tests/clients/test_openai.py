@@ -53,6 +53,14 @@ def test_an_answer(client):
     assert usage.prompt_tokens > 5 and usage.completion_tokens > 0
 
 
+def test_a_prediction_changes_no_answer_and_is_counted(client):
+    plain = chat(client, messages=PARIS, temperature=0).choices[0].message.content
+    predicted = chat(client, messages=PARIS, temperature=0, prediction={"type": "content", "content": plain})
+    assert predicted.choices[0].message.content == plain
+    # How much is guessed depends on how long steps take.
+    assert predicted.usage.completion_tokens_details.accepted_prediction_tokens <= predicted.usage.completion_tokens
+
+
 def test_a_stream_says_what_one_answer_says(client):
     whole = chat(client, messages=PARIS, temperature=0)
     parts = list(chat(client, messages=PARIS, temperature=0, stream=True))
