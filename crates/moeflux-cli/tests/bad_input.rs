@@ -90,6 +90,7 @@ fn values_out_of_range_are_refused_with_what_would_do() {
         ("--device", &["gpu:", "gpu:x", "gpu:-1", "tpu"], &["cpu"]),
         ("--expert-io", &["garbage", "direct?"], &["mmap", "pread"]),
         ("--prefetch", &["garbage"], &["last-token"]),
+        ("--draft", &["garbage", "0", "16", "-1", ""], &["auto", "off"]),
         ("--cache-policy", &["garbage"], &["lru"]),
     ] {
         for value in values {

@@ -55,6 +55,33 @@ fn json_has_every_figure_and_its_spread() {
 }
 
 #[test]
+fn a_text_is_followed_with_guesses_and_without() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.into_os_string().into_string().unwrap()
+    };
+    // The prompt's 24 tokens again and again.
+    let ids: Vec<u32> = (10..34).cycle().take(64).collect();
+    let repeated = file("ids.json", &serde_json::to_string(&ids).unwrap());
+    let all = json(&["--follow", &repeated, "--draft", "3"]);
+    let follow = &all["follow"];
+    check_spread(follow, "tok_s");
+    check_spread(follow, "one_by_one_tok_s");
+    // Two steps of one token until the place is known, then one of four.
+    assert_eq!((number(follow, "tokens_per_step"), number(follow, "right")), (2.0, 1.0));
+    let text = "A vector grows. ".repeat(40);
+    let (stdout, _) = succeeds(&small(&["--follow", &file("text", &text)]));
+    assert!(stdout.contains("tok/s with guesses"), "{stdout}");
+    let short = file("short", "A few words.");
+    refuses(&small(&["--follow", &short]), 2, &["--follow", &short, "--prompt-tokens 24"]);
+    let foreign = file("foreign", &format!("[{}1000000]", "1,".repeat(30)));
+    refuses(&small(&["--follow", &foreign]), 1, &["--follow", &foreign, "1000000"]);
+    refuses(&small(&["--follow", "/nowhere"]), 1, &["--follow /nowhere"]);
+}
+
+#[test]
 fn conversations_at_once_share_experts() {
     let all = json(&["--sequences", "8", "--expert-cache", "1MiB", "--expert-io", "pread"]);
     let together = &all["together"];

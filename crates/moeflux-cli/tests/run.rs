@@ -106,6 +106,14 @@ fn expert_io_follows_the_variable_unless_the_flag_says_otherwise() {
 }
 
 #[test]
+fn guesses_are_counted_and_change_no_answer() {
+    let ask = |draft| succeeds(&["run", QUESTION, "--system", ANSWER, "--draft", draft]);
+    let ((plain, without), (text, with)) = (ask("off"), ask("4"));
+    assert_eq!(text, plain);
+    assert!(with.contains("draft: ") && !without.contains("draft: "), "{with}{without}");
+}
+
+#[test]
 fn prefetching_is_counted() {
     let flags = ["--expert-io", "pread", "--prefetch", "last-token"];
     let (_, statistics) = succeeds(&[&["run", QUESTION], &flags[..]].concat());
