@@ -100,8 +100,9 @@ pub(crate) struct Occasion<'a> {
     pub(crate) n_others: usize,
     /// Tokens that there is room for.
     pub(crate) room: usize,
-    /// Whether the rows of right guesses are read again behind a wrong one.
-    pub(crate) replays: bool,
+    /// Rows of the text that are read again behind a wrong guess, with those of right ones;
+    /// `None` where none are.
+    pub(crate) again: Option<usize>,
 }
 
 impl Drafter {
@@ -183,9 +184,10 @@ impl Drafter {
             let whole = chance.powi(i32::try_from(n).unwrap_or(i32::MAX));
             let n_right: f64 = (1..=n).map(|i| chance.powf(i as f64)).sum();
             let mut time = at.pace.of(at.rows + n);
-            if at.replays {
-                let again = at.pace.of(at.rows + n_right.round() as usize);
-                time += (1.0 - whole) * (again - at.pace.of(at.rows)).max(0.0);
+            if let Some(rows) = at.again {
+                let next = 1 + at.n_others;
+                let again = at.pace.of(next + rows + n_right.round() as usize);
+                time += (1.0 - whole) * (again - at.pace.of(next)).max(0.0);
             }
             (1.0 + at.n_others as f64 + n_right) / time
         };

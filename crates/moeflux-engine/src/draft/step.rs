@@ -50,7 +50,7 @@ impl Drafting {
                 rows: 1 + session.n_pending(),
                 n_others: 0,
                 room: session.room_for_guess(1 + session.n_pending()),
-                replays: session.replays(),
+                again: session.rows_again(),
             });
         }
         if !guess.is_empty() && session.mark() {

@@ -93,7 +93,7 @@ fn a_step_takes_what_it_took_but_for_the_first_and_what_lies_between() {
 }
 
 fn occasion(pace: &Pace) -> Occasion<'_> {
-    Occasion { pace, rows: 1, n_others: 0, room: 100, replays: true }
+    Occasion { pace, rows: 1, n_others: 0, room: 100, again: Some(1) }
 }
 
 /// A text of four tokens again and again.
@@ -138,8 +138,11 @@ fn rows_that_cost_as_much_as_steps_are_not_worth_guessing() {
     let (dear, mut drafter) = (pace(1.0), drafter(Drafts::Auto));
     let n = (0..TRIED - 1).filter(|_| !drafter.guess(&occasion(&dear)).is_empty()).count();
     assert_eq!(n, 0);
+    // Much to read again is not worth it either.
+    let (cheap, mut drafter) = (pace(0.4), self::drafter(Drafts::Auto));
+    let much = Occasion { again: Some(30), ..occasion(&cheap) };
+    assert!(drafter.guess(&much).len() < drafter.guess(&occasion(&cheap)).len());
     // Beside other answers, whose tokens would come later, less is worth it than alone.
-    let cheap = pace(0.4);
     let alone = drafter.guess(&occasion(&cheap)).len();
     let beside = Occasion { n_others: 20, rows: 21, ..occasion(&cheap) };
     assert!(alone > 0 && drafter.guess(&beside).len() <= alone);

@@ -326,8 +326,8 @@ impl Runner {
             let Slot { session, running, .. } = &mut pool.slots[share.slot];
             let Some(running) = running else { continue };
             let room = most.saturating_sub(rows).min(session.n_free().saturating_sub(1));
-            let replays = session.replays();
-            let guess = running.guess(&Occasion { pace, rows, n_others, room, replays });
+            let again = session.rows_again();
+            let guess = running.guess(&Occasion { pace, rows, n_others, room, again });
             if guess.is_empty() || !session.mark() {
                 running.forget_guess();
                 continue;

@@ -36,9 +36,10 @@ impl Session {
         self.engine.drafts()
     }
 
-    /// Whether tokens before those that are taken back are evaluated again.
-    pub(crate) fn replays(&self) -> bool {
-        self.engine.shape().is_recurrent()
+    /// Rows of a step of one token that are evaluated again where something behind them is
+    /// taken back; `None` where none are.
+    pub(crate) fn rows_again(&self) -> Option<usize> {
+        self.engine.shape().is_recurrent().then_some(1 + self.n_pending())
     }
 
     /// Keeps what is needed to take back tokens of the next step. False where there is no

@@ -259,3 +259,33 @@ fn a_slab_that_has_no_memory_to_grow_leaves_that_for_another() {
     let both = step(&mut b, &net, &mut [(&mut *first, 1), (&mut *second, 1)]);
     assert!(both.iter().all(|it| *it == want[net.out.len..]));
 }
+
+#[test]
+fn a_copied_state_is_returned_to_and_no_memory_for_it_harms_nobody() {
+    if context().is_none() {
+        return;
+    }
+    let context = Context::open_anew(&enumerate()[0]).unwrap();
+    // In one slab, and in two.
+    for dims in [(64, 32), (128, 128)] {
+        let want = alone(&context, dims, 1, 6);
+        let mut b = Wgpu::new(Arc::clone(&context), None);
+        let net = Net::new(&mut b, ROWS, dims, true);
+        let mut reader = Reader::new(&mut b, &net, 1);
+        let copy = b.new_sequence(&net.specs);
+        let mut got = step(&mut b, &net, &mut [(&mut reader, 2)]).concat();
+        context.refused.store(0, Ordering::Relaxed);
+        assert!(!b.copy_states(reader.sequence, copy));
+        got.extend(step(&mut b, &net, &mut [(&mut reader, 1)]).concat());
+        context.refused.store(u64::MAX, Ordering::Relaxed);
+        for _ in 0..2 {
+            assert!(b.copy_states(reader.sequence, copy));
+            let once = step(&mut b, &net, &mut [(&mut reader, 3)]).concat();
+            assert!(once == want[3 * net.out.len..], "{dims:?}");
+            b.swap_states(copy, reader.sequence);
+            reader.position -= 3;
+        }
+        got.extend(step(&mut b, &net, &mut [(&mut reader, 3)]).concat());
+        assert!(got == want, "{dims:?}");
+    }
+}
