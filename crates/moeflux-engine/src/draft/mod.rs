@@ -185,9 +185,10 @@ impl Drafter {
             let n_right: f64 = (1..=n).map(|i| chance.powf(i as f64)).sum();
             let mut time = at.pace.of(at.rows + n);
             if let Some(rows) = at.again {
+                // In a step that will have more than a row anyway.
                 let next = 1 + at.n_others;
                 let again = at.pace.of(next + rows + n_right.round() as usize);
-                time += (1.0 - whole) * (again - at.pace.of(next)).max(0.0);
+                time += (1.0 - whole) * (again - at.pace.of(next + 1)).max(0.0);
             }
             (1.0 + at.n_others as f64 + n_right) / time
         };

@@ -1,3 +1,5 @@
+//! Where guesses are found, how long they are, and what steps take.
+
 use std::time::Duration;
 
 use moeflux_core::TokenId;
