@@ -8,13 +8,14 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use moeflux_engine::sampler::SamplerOptions;
-use moeflux_engine::text::{Message, RenderRequest, Special, Tokenizer, Turn};
+use moeflux_engine::text::{Message, OutputFormat, RenderRequest, Special, Tokenizer, Turn};
 use moeflux_engine::{
-    Answer, Bias, DraftCounts, Drafts, Engine, EngineError, EngineOptions, Event, Finish,
-    GenerateOptions, Job, Prompt, PromptCacheOptions, Scheduler, SchedulerOptions, Sink,
-    SubmitError, generate,
+    Answer, AnswerShape, Bias, DraftCounts, Drafts, Engine, EngineError, EngineOptions, Event,
+    Finish, GenerateOptions, Grammar, Grammars, Job, Prompt, PromptCacheOptions, Scheduler,
+    SchedulerOptions, Sink, SubmitError, generate,
 };
 use moeflux_store::IoChoice;
+use serde_json::{Value, json};
 
 fn demo() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo")
@@ -205,6 +206,41 @@ fn guesses_change_no_answer_and_some_are_right() {
         }
         assert_eq!(scheduler.load().drafts, counts);
     }
+}
+
+#[test]
+fn what_a_grammar_forces_is_guessed_and_changes_no_answer() {
+    let schema = json!({
+        "type": "object",
+        "properties": {"temperature_outside": {"type": "integer"}, "is_raining": {"type": "boolean"}},
+        "required": ["temperature_outside", "is_raining"],
+        "additionalProperties": false,
+    });
+    let said = [Drafts::Off, Drafts::Fixed(7)].map(|drafts| {
+        let (engine, tokenizer) = open(&EngineOptions { drafts, ..EngineOptions::default() });
+        let grammar = Grammar {
+            format: OutputFormat::of(&tokenizer),
+            is_thinking: false,
+            shape: AnswerShape::Json(schema.clone()),
+            tools: Vec::new(),
+            must_call: false,
+            may_call_many: false,
+        };
+        let constraint = Grammars::new(&tokenizer).unwrap().compile(&grammar).unwrap();
+        let options = SchedulerOptions { n_sessions: 1, max_waiting: 1 };
+        let scheduler = Scheduler::start(engine, Arc::clone(&tokenizer), options).unwrap();
+        let prompt = turn(&tokenizer, None, "What is the weather like?");
+        let (mut job, one) = job(prompt, 200, SamplerOptions::default());
+        job.constraint = Some(constraint);
+        scheduler.submit(job).unwrap();
+        one.answer()
+    });
+    let [(plain, without), (text, with)] = said;
+    assert_eq!(text, plain);
+    let object: Value = serde_json::from_str(&text).unwrap();
+    assert!(object["temperature_outside"].is_i64() && object["is_raining"].is_boolean());
+    assert_eq!((without.drafts, with.n_generated), (DraftCounts::default(), without.n_generated));
+    assert!(with.drafts.right >= 5, "{:?}", with.drafts);
 }
 
 #[test]

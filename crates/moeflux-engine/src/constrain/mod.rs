@@ -126,6 +126,11 @@ impl Constraint {
         Ok(())
     }
 
+    /// What has to follow, as the tokenizer writes it: other tokens may stand for the same.
+    pub(crate) fn forced(&mut self) -> Vec<TokenId> {
+        self.0.compute_ff_tokens().into_iter().map(TokenId).collect()
+    }
+
     /// Goes on with a token; whether nothing may follow it.
     ///
     /// # Errors

@@ -59,6 +59,9 @@ impl std::ops::AddAssign for DraftCounts {
 const CLASSES: [(usize, f64); 4] = [(3, 0.4), (6, 0.6), (16, 0.85), (32, 0.95)];
 /// The class of what somebody expects, as long as it is said from its beginning on.
 const EXPECTED: usize = 2;
+/// The class of what a grammar forces, and how likely the model writes it with those tokens.
+const FORCED: usize = CLASSES.len();
+const FORCED_CHANCE: f64 = 0.9;
 /// How many guesses the expectations above weigh.
 const PRIOR: f64 = 4.0;
 /// What is left of what was counted with every further guess of a class.
@@ -84,7 +87,7 @@ pub(crate) struct Drafter {
     lookup: Lookup,
     n_expected: usize,
     n_said: usize,
-    odds: [Odds; CLASSES.len()],
+    odds: [Odds; FORCED + 1],
     /// The class of the last guess, and how long it was.
     last: Option<(usize, usize)>,
     /// Places where none seemed worth it.
@@ -115,7 +118,7 @@ impl Drafter {
         let mut lookup = Lookup::default();
         lookup.extend(expected);
         lookup.extend(text);
-        let odds = [Odds::default(); CLASSES.len()];
+        let odds = [Odds::default(); FORCED + 1];
         let counts = DraftCounts::default();
         let (n_expected, n_said) = (expected.len(), 0);
         let (last, n_left) = (None, 0);
@@ -132,13 +135,17 @@ impl Drafter {
         self.counts
     }
 
-    /// What may follow the text; who asks says with [`judge`](Drafter::judge) how much of
-    /// it was right.
-    pub(crate) fn guess(&mut self, at: &Occasion<'_>) -> Vec<TokenId> {
+    /// What may follow the text, the beginning of what is `forced` where anything is; who
+    /// asks says with [`judge`](Drafter::judge) how much of it was right.
+    pub(crate) fn guess(&mut self, at: &Occasion<'_>, forced: &[TokenId]) -> Vec<TokenId> {
         self.last = None;
         let room = at.room.min(MAX_GUESS);
         if room == 0 {
             return Vec::new();
+        }
+        if !forced.is_empty() {
+            let n = self.length(FORCED, at, room.min(forced.len()));
+            return forced[..n].to_vec();
         }
         let begun = self.lookup.begun(self.n_said, self.n_expected);
         let is_begun = begun.is_some();
@@ -147,15 +154,19 @@ impl Drafter {
             true => EXPECTED,
             false => CLASSES.iter().rposition(|it| it.0 <= found.n_common).unwrap_or(0),
         };
+        let n = self.length(class, at, room);
+        self.lookup.continuation(found.start, n)
+    }
+
+    /// How many tokens of a class are guessed now.
+    fn length(&mut self, class: usize, at: &Occasion<'_>, room: usize) -> usize {
         let n = match self.drafts {
             Drafts::Off => 0,
             Drafts::Fixed(n) => n.min(room),
             Drafts::Auto => self.worthwhile(self.chance(class), at, room),
         };
-        if n > 0 {
-            self.last = Some((class, n));
-        }
-        self.lookup.continuation(found.start, n)
+        self.last = (n > 0).then_some((class, n));
+        n
     }
 
     /// So many tokens of the last guess were chosen.
@@ -174,7 +185,8 @@ impl Drafter {
 
     /// How likely the next token of a guess is right if those before are.
     fn chance(&self, class: usize) -> f64 {
-        let (odds, prior) = (self.odds[class], CLASSES[class].1);
+        let prior = CLASSES.get(class).map_or(FORCED_CHANCE, |it| it.1);
+        let odds = self.odds[class];
         (odds.right + PRIOR * prior) / (odds.right + odds.wrong + PRIOR)
     }
 

@@ -45,13 +45,14 @@ impl Drafting {
         let mut guess = Vec::new();
         if let Some(drafter) = drafter {
             drafter.push(token);
-            guess = drafter.guess(&Occasion {
+            let occasion = Occasion {
                 pace: &session.pace,
                 rows: 1 + session.n_pending(),
                 n_others: 0,
                 room: session.room_for_guess(1 + session.n_pending()),
                 again: session.rows_again(),
-            });
+            };
+            guess = drafter.guess(&occasion, &[]);
         }
         if !guess.is_empty() && session.mark() {
             let rows = session.n_pending() + 1 + guess.len();

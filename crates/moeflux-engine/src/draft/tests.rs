@@ -108,7 +108,7 @@ fn right_guesses_grow_as_long_as_they_may_be() {
     let (pace, mut drafter) = (pace(0.1), drafter(Drafts::Auto));
     let mut lens = Vec::new();
     for _ in 0..20 {
-        let guess = drafter.guess(&occasion(&pace));
+        let guess = drafter.guess(&occasion(&pace), &[]);
         let want: Vec<u32> = [1, 2, 3, 4].into_iter().cycle().take(guess.len()).collect();
         assert_eq!(guess, tokens(&want));
         drafter.judge(guess.len());
@@ -125,7 +125,7 @@ fn wrong_guesses_stop_and_are_tried_again_with_one_token() {
     let (pace, mut drafter) = (pace(0.3), drafter(Drafts::Auto));
     let mut lens = Vec::new();
     for _ in 0..1000 {
-        lens.push(drafter.guess(&occasion(&pace)).len());
+        lens.push(drafter.guess(&occasion(&pace), &[]).len());
         drafter.judge(0);
     }
     let n_first = lens.iter().take_while(|it| **it > 0).count();
@@ -138,36 +138,36 @@ fn wrong_guesses_stop_and_are_tried_again_with_one_token() {
 #[test]
 fn rows_that_cost_as_much_as_steps_are_not_worth_guessing() {
     let (dear, mut drafter) = (pace(1.0), drafter(Drafts::Auto));
-    let n = (0..TRIED - 1).filter(|_| !drafter.guess(&occasion(&dear)).is_empty()).count();
+    let n = (0..TRIED - 1).filter(|_| !drafter.guess(&occasion(&dear), &[]).is_empty()).count();
     assert_eq!(n, 0);
     // Much to read again is not worth it either.
     let (cheap, mut drafter) = (pace(0.4), self::drafter(Drafts::Auto));
     let much = Occasion { again: Some(30), ..occasion(&cheap) };
-    assert!(drafter.guess(&much).len() < drafter.guess(&occasion(&cheap)).len());
+    assert!(drafter.guess(&much, &[]).len() < drafter.guess(&occasion(&cheap), &[]).len());
     // Beside other answers, whose tokens would come later, less is worth it than alone.
-    let alone = drafter.guess(&occasion(&cheap)).len();
+    let alone = drafter.guess(&occasion(&cheap), &[]).len();
     let beside = Occasion { n_others: 20, rows: 21, ..occasion(&cheap) };
-    assert!(alone > 0 && drafter.guess(&beside).len() <= alone);
+    assert!(alone > 0 && drafter.guess(&beside, &[]).len() <= alone);
 }
 
 #[test]
 fn as_many_are_guessed_as_was_said_and_there_is_room_for() {
     let pace = pace(1.0);
     let mut fixed = drafter(Drafts::Fixed(5));
-    assert_eq!(fixed.guess(&occasion(&pace)), tokens(&[1, 2, 3, 4, 1]));
-    assert_eq!(fixed.guess(&Occasion { room: 2, ..occasion(&pace) }).len(), 2);
-    assert!(fixed.guess(&Occasion { room: 0, ..occasion(&pace) }).is_empty());
+    assert_eq!(fixed.guess(&occasion(&pace), &[]), tokens(&[1, 2, 3, 4, 1]));
+    assert_eq!(fixed.guess(&Occasion { room: 2, ..occasion(&pace) }, &[]).len(), 2);
+    assert!(fixed.guess(&Occasion { room: 0, ..occasion(&pace) }, &[]).is_empty());
     // Nothing was asked of this one.
     fixed.judge(3);
     assert_eq!(fixed.counts(), DraftCounts::default());
-    fixed.guess(&occasion(&pace));
+    fixed.guess(&occasion(&pace), &[]);
     fixed.forget();
     fixed.judge(3);
     assert_eq!(fixed.counts(), DraftCounts::default());
     assert!(Drafter::new(Drafts::Off, &[], &[]).is_none());
     assert!(Drafter::new(Drafts::Fixed(0), &[], &[]).is_none());
     let mut unknown = Drafter::new(Drafts::Fixed(5), &[], &tokens(&[1, 2, 3])).unwrap();
-    assert!(unknown.guess(&occasion(&pace)).is_empty());
+    assert!(unknown.guess(&occasion(&pace), &[]).is_empty());
     assert!(CLASSES.is_sorted_by(|one, other| one.0 < other.0 && one.1 < other.1));
 }
 
@@ -179,7 +179,7 @@ fn what_is_expected_is_guessed_from_its_beginning_and_wherever_it_is_met() {
         let text = tokens(&[1, 2, 3]);
         let mut drafter = Drafter::new(Drafts::Auto, &tokens(&expected), &text).unwrap();
         said.iter().for_each(|it| drafter.push(TokenId(*it)));
-        drafter.guess(&occasion(&pace))
+        drafter.guess(&occasion(&pace), &[])
     };
     assert!(begin(&[]).is_empty() && begin(&[7]).is_empty() && begin(&[10, 12]).is_empty());
     for n in 1..6 {
@@ -188,4 +188,21 @@ fn what_is_expected_is_guessed_from_its_beginning_and_wherever_it_is_met() {
     }
     let guess = begin(&[7, 20, 21, 22]);
     assert!(!guess.is_empty() && tokens(&expected)[13..].starts_with(&guess), "{guess:?}");
+}
+
+#[test]
+fn what_is_forced_comes_before_what_is_found() {
+    let (pace, mut drafter) = (pace(0.3), drafter(Drafts::Auto));
+    let forced = tokens(&[7, 8, 9]);
+    assert_eq!(drafter.guess(&occasion(&pace), &forced), forced);
+    drafter.judge(3);
+    let one = Occasion { room: 1, ..occasion(&pace) };
+    assert_eq!(drafter.guess(&one, &forced), forced[..1]);
+    // What is found keeps its own odds.
+    (0..20).for_each(|_| {
+        drafter.guess(&occasion(&pace), &forced);
+        drafter.judge(0);
+    });
+    assert!(drafter.guess(&occasion(&pace), &forced).is_empty());
+    assert!(!drafter.guess(&occasion(&pace), &[]).is_empty());
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use moeflux_core::TokenId;
 
 use super::job::{Answer, Bias, Event, Job, TokenLogprob, TokenText};
+use crate::constrain::Constraint;
 use crate::draft::{self, DraftCounts, Drafter, Drafts, Occasion};
 use crate::error::EngineError;
 use crate::generate::Finish;
@@ -74,7 +75,9 @@ impl Running {
 
     /// What may follow the token that is evaluated next.
     pub(super) fn guess(&mut self, at: &Occasion<'_>) -> Vec<TokenId> {
-        self.drafter.as_mut().map_or_else(Vec::new, |it| it.guess(at))
+        let Some(drafter) = &mut self.drafter else { return Vec::new() };
+        let forced = self.job.constraint.as_mut().map_or_else(Vec::new, Constraint::forced);
+        drafter.guess(at, &forced)
     }
 
     /// The last guess was not evaluated.
