@@ -68,29 +68,16 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::eval_prompt`]; the session then ends where it did.
-    pub(super) fn eval_tokens(
-        &mut self,
-        tokens: &[TokenId],
-        n_guessed: usize,
-        n_leaders: Option<usize>,
-    ) -> Result<Vec<Next>, EngineError> {
-        let part = Part { session: self, tokens, wants_logits: true, is_mark: false };
-        let mut all = eval_next_together(&mut [Guessed { part, n_guessed }], n_leaders)?;
-        Ok(all.pop().unwrap_or_default())
-    }
-
-    /// The same of a token and its guess.
-    ///
-    /// # Errors
-    /// The same.
     pub(crate) fn eval_guess(
         &mut self,
         token: TokenId,
         guess: &[TokenId],
         n_leaders: Option<usize>,
     ) -> Result<Vec<Next>, EngineError> {
-        let tokens = [&[token], guess].concat();
-        self.eval_tokens(&tokens, guess.len(), n_leaders)
+        let tokens = &[&[token], guess].concat();
+        let part = Part { session: self, tokens, wants_logits: true, is_mark: false };
+        let parts = &mut [Guessed { part, n_guessed: guess.len() }];
+        Ok(eval_next_together(parts, n_leaders)?.pop().unwrap_or_default())
     }
 
     /// Ends the session before the last `n` tokens, guesses of the step before. Of a model
