@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::text::{Delta, OutputFormat, OutputParser, Turn};
-use moeflux_engine::{Answer, Constraint, DraftCounts, Event, Finish, Job, TokenLogprob};
+use moeflux_engine::{Answer, Constraint, DraftCounts, Event, Finish, Job, TokenId, TokenLogprob};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::app::App;
@@ -17,6 +17,8 @@ use crate::error::{ApiError, ApiResult};
 /// What a client wants to know.
 pub(crate) struct Ask {
     pub(crate) prompts: Vec<Turn>,
+    /// What answers are expected to hold much of.
+    pub(crate) expected: Arc<[TokenId]>,
     pub(crate) settings: Settings,
     pub(crate) format: OutputFormat,
     pub(crate) constraint: Option<Constraint>,
@@ -52,7 +54,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
     let (sender, events) = mpsc::unbounded_channel();
     let cancelled = Arc::new(AtomicBool::new(false));
     let mut jobs = Vec::new();
-    let Ask { prompts, settings, format, constraint, parser } = ask;
+    let Ask { prompts, expected, settings, format, constraint, parser } = ask;
     for prompt in &prompts {
         let n_prompt = prompt.tokens.len();
         if n_prompt >= ctx {
@@ -71,7 +73,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
             let limit = [settings.max_tokens, app.options.max_tokens];
             jobs.push(Job {
                 prompt: prompt.clone(),
-                expected: Arc::clone(&settings.expected),
+                expected: Arc::clone(&expected),
                 max_tokens: limit.into_iter().flatten().min(),
                 stop: settings.stop.clone(),
                 sampler: SamplerOptions { seed, ..settings.sampler.clone() },

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use moeflux_engine::sampler::SamplerOptions;
-use moeflux_engine::text::{Message, OutputParser, RenderRequest, TextError, Turn};
+use moeflux_engine::text::{Markup, Message, OutputParser, RenderRequest, TextError, Turn};
 use moeflux_engine::{AnswerShape, Bias, Constraint, EngineError, Grammar, TokenId};
 use serde_json::{Map, Value};
 
@@ -87,7 +87,7 @@ pub(crate) struct Settings {
     pub(crate) bias: Bias,
     pub(crate) top_logprobs: Option<usize>,
     /// What the client expects answers to hold much of.
-    pub(crate) expected: Arc<[TokenId]>,
+    pub(crate) prediction: Option<String>,
 }
 
 impl Settings {
@@ -105,14 +105,22 @@ impl Settings {
             repeat_window: plain.repeat_window,
             seed: app.ids.seed(),
         };
-        let (bias, stop, expected) = (Bias::default(), Vec::new(), Arc::default());
-        Settings { n: 1, max_tokens: None, stop, sampler, bias, top_logprobs: None, expected }
+        Settings {
+            n: 1,
+            max_tokens: None,
+            stop: Vec::new(),
+            sampler,
+            bias: Bias::default(),
+            top_logprobs: None,
+            prediction: None,
+        }
     }
 }
 
 /// A conversation as the model reads it.
 struct Prepared {
     turn: Turn,
+    expected: Arc<[TokenId]>,
     parser: OutputParser,
     constraint: Option<Constraint>,
 }
@@ -123,9 +131,9 @@ pub(crate) async fn ask(app: &Arc<App>, conversation: Conversation) -> ApiResult
     let shared = Arc::clone(app);
     let prepared = tokio::task::spawn_blocking(move || prepare(&shared, &conversation)).await;
     let panicked = |_| ApiError::internal("the conversation could not be read");
-    let Prepared { turn, parser, constraint } = prepared.map_err(panicked)??;
+    let Prepared { turn, expected, parser, constraint } = prepared.map_err(panicked)??;
     let (format, prompts) = (app.format.clone(), vec![turn]);
-    submit(app, Ask { prompts, settings, format, parser, constraint })
+    submit(app, Ask { prompts, expected, settings, format, parser, constraint })
 }
 
 /// Tokens of a conversation, its answer not counted.
@@ -163,7 +171,17 @@ fn prepare(app: &App, conversation: &Conversation) -> ApiResult<Prepared> {
     let parser = OutputParser::new(&app.format, tools.filter(|_| may_call), is_thinking);
     let parser = if conversation.continues { parser.continuing() } else { parser };
     let constraint = constraint(app, conversation, is_thinking)?;
-    Ok(Prepared { turn, parser, constraint })
+    let expected = expected(app, conversation)?;
+    Ok(Prepared { turn, expected, parser, constraint })
+}
+
+/// What the client expects to be said, as far as any answer could.
+fn expected(app: &App, conversation: &Conversation) -> ApiResult<Arc<[TokenId]>> {
+    let Some(text) = &conversation.settings.prediction else { return Ok(Arc::default()) };
+    let tokens = app.tokenizer.encode(text, Markup::Literal);
+    let mut tokens = tokens.map_err(|err| ApiError::field("prediction", err.to_string()))?;
+    tokens.truncate(app.engine.plan().ctx);
+    Ok(tokens.into())
 }
 
 /// What holds the answer to what was asked for; nothing where that is text.

@@ -205,11 +205,33 @@ fn what_is_predicted_changes_no_answer_and_is_counted() {
         let is_right = content != "Something else.";
         assert_eq!(accepted(&answer) > accepted(&plain), is_right, "{answer}");
     }
-    for content in [json!(""), json!(1), json!([]), json!([{"type": "image_url"}]), Value::Null] {
-        let prediction = json!({"prediction": {"type": "content", "content": content}});
-        let refused = server.post("/v1/chat/completions", &with(asked.clone(), prediction));
+    // More than the context has room for.
+    let prediction = json!({"type": "content", "content": format!("{} ", text.repeat(20_000))});
+    let asked = with(asked, json!({"prediction": prediction}));
+    let answer = server.post("/v1/chat/completions", &asked).json();
+    assert_eq!(answer["choices"], plain["choices"]);
+    for (prediction, param) in [
+        (json!(7), "prediction"),
+        (json!({"type": "content", "content": ""}), "prediction"),
+        (json!({"type": "content", "content": []}), "prediction"),
+        (json!({"content": "x"}), "prediction.type"),
+        (json!({"type": "text", "content": "x"}), "prediction.type"),
+        (json!({"type": "content"}), "prediction.content"),
+        (json!({"type": "content", "content": 1}), "prediction.content"),
+        (json!({"type": "content", "content": "x", "more": 1}), "prediction.more"),
+        (
+            json!({"type": "content", "content": [{"type": "image_url"}]}),
+            "prediction.content[0].type",
+        ),
+        (
+            json!({"type": "content", "content": [{"type": "text", "text": "x", "more": 1}]}),
+            "prediction.content[0].more",
+        ),
+    ] {
+        let asked = with(asked.clone(), json!({"prediction": prediction}));
+        let refused = server.post("/v1/chat/completions", &asked);
         let error = &refused.json()["error"];
-        assert_eq!((refused.status, &error["param"]), (400, &json!("prediction")), "{error}");
+        assert_eq!((refused.status, &error["param"]), (400, &json!(param)), "{error}");
     }
 }
 

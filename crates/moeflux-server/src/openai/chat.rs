@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use moeflux_engine::AnswerShape;
-use moeflux_engine::TokenId;
-use moeflux_engine::text::{Markup, Message};
+use moeflux_engine::text::Message;
 use serde_json::{Map, Value, json};
 
 use super::chat_reply::{ChatStream, Head, whole};
@@ -65,7 +64,7 @@ fn conversation(app: &App, fields: &mut Fields) -> ApiResult<Conversation> {
     let mut settings = sampling::parse(app, fields)?;
     settings.max_tokens = max_tokens(fields)?;
     settings.top_logprobs = top_logprobs(fields)?;
-    settings.expected = prediction(app, fields)?;
+    settings.prediction = prediction(fields)?;
     let missing = fields.refuse("messages", "it is missing");
     let messages = messages::parse(fields.list("messages")?.ok_or(missing)?)?;
     let (thinking, mut variables) = reasoning_effort(app, fields, "reasoning_effort")?;
@@ -106,23 +105,18 @@ fn conversation(app: &App, fields: &mut Fields) -> ApiResult<Conversation> {
 }
 
 /// `prediction`: text that the answer is expected to hold much of.
-fn prediction(app: &App, fields: &mut Fields) -> ApiResult<Arc<[TokenId]>> {
-    let Some(mut prediction) = fields.object("prediction")? else { return Ok(Arc::default()) };
+fn prediction(fields: &mut Fields) -> ApiResult<Option<String>> {
+    let Some(mut prediction) = fields.object("prediction")? else { return Ok(None) };
     if prediction.require_string("type")? != "content" {
         return Err(prediction.refuse("type", "it must be content"));
     }
-    let part = |it: &Value| Some(it.get("text")?.as_str()?.to_owned());
-    let text = match prediction.take("content") {
-        Some(Value::String(text)) => Some(text),
-        Some(Value::Array(parts)) => parts.iter().map(part).collect(),
-        _ => None,
-    };
+    let content = prediction.take("content").unwrap_or_default();
+    let text = messages::text(content, &prediction.name("content"))?;
     prediction.finish()?;
-    let Some(text) = text.filter(|it| !it.is_empty()) else {
-        return Err(fields.refuse("prediction", "its content must be text"));
-    };
-    let tokens = app.tokenizer.encode(&text, Markup::Literal);
-    tokens.map(Arc::from).map_err(|err| fields.refuse("prediction", err.to_string()))
+    if text.is_empty() {
+        return Err(fields.refuse("prediction", "its content is empty"));
+    }
+    Ok(Some(text))
 }
 
 /// Whether the last message is the beginning of the answer, by the fields that

@@ -62,7 +62,8 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let with_logprobs = settings.top_logprobs.is_some();
     let head = Head::new(&app, "cmpl-", settings.n, with_logprobs);
     let prompts = prompts.into_iter().map(|it| Turn::raw(it.tokens)).collect();
-    let ask = Ask { prompts, settings, format, parser, constraint: None };
+    let expected = Arc::default();
+    let ask = Ask { prompts, expected, settings, format, parser, constraint: None };
     let answers = submit(&app, ask)?;
     if streaming.is_on {
         let encoder = TextStream::new(app, head, streaming, echoes);
