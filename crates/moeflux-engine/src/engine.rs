@@ -70,7 +70,8 @@ pub struct EngineOptions {
     /// Which experts are read ahead.
     pub prefetch: Prefetch,
     /// Whether what follows is guessed and checked several tokens at a time; changes no
-    /// token.
+    /// token. Nothing is guessed where routing is written down, nor by a model with recurrent
+    /// layers whose `checkpoint_bytes` hold less than two of its states.
     pub drafts: Drafts,
     /// Rows of a prefill chunk.
     pub chunk: Option<usize>,

@@ -126,7 +126,8 @@ impl Constraint {
         Ok(())
     }
 
-    /// What has to follow, as the tokenizer writes it: other tokens may stand for the same.
+    /// What has to follow, as the tokenizer writes it. [`restrict`](Constraint::restrict) looks
+    /// for the same and then allows nothing but the first of these.
     pub(crate) fn forced(&mut self) -> Vec<TokenId> {
         self.0.compute_ff_tokens().into_iter().map(TokenId).collect()
     }

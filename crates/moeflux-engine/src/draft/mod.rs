@@ -59,7 +59,8 @@ impl std::ops::AddAssign for DraftCounts {
 const CLASSES: [(usize, f64); 4] = [(3, 0.4), (6, 0.6), (16, 0.85), (32, 0.95)];
 /// The class of what somebody expects, as long as it is said from its beginning on.
 const EXPECTED: usize = 2;
-/// The class of what a grammar forces, and how likely the model writes it with those tokens.
+/// The class of what a grammar forces, and how likely it still does when the tokens before
+/// have come.
 const FORCED: usize = CLASSES.len();
 const FORCED_CHANCE: f64 = 0.9;
 /// How many guesses the expectations above weigh.

@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-/// Rows beyond which nothing is noted.
-const MOST_ROWS: usize = 64;
+use super::MOST_ROWS;
+
 /// What another row costs where nothing is known, in parts of the first.
 const PER_ROW: f64 = 0.2;
 /// How much of what was known a step replaces.
 const NEWER: f64 = 0.2;
 
-/// What steps of so many rows took. The first of each is left out, as a device may
-/// have got ready for it.
+/// What steps of so many rows took, copies of states for their guesses included.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Seconds; below zero before the second step.
+    /// By rows, of the second step and those behind it: a device may have got ready for the
+    /// first.
     seconds: [Option<f64>; MOST_ROWS + 1],
     was_seen: [bool; MOST_ROWS + 1],
 }
@@ -41,9 +41,8 @@ impl Pace {
         let rows = rows.min(MOST_ROWS);
         let known = |it: &usize| self.seconds[*it].map(|seconds| (*it, seconds));
         let below = (0..=rows).rev().find_map(|it| known(&it));
-        let above = (rows..=MOST_ROWS).find_map(|it| known(&it));
+        let above = (rows + 1..=MOST_ROWS).find_map(|it| known(&it));
         match (below, above) {
-            (Some((_, time)), Some((_, other))) if below == above => time.max(other),
             (Some((few, time)), Some((many, other))) => {
                 time + (other - time) * (rows - few) as f64 / (many - few) as f64
             }

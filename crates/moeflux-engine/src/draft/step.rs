@@ -54,9 +54,9 @@ impl Drafting {
             };
             guess = drafter.guess(&occasion, &[]);
         }
+        let start = Instant::now();
         if !guess.is_empty() && session.mark() {
             let rows = session.n_pending() + 1 + guess.len();
-            let start = Instant::now();
             if let Ok(next) = session.eval_guess(token, &guess, n_leaders) {
                 session.pace.note(rows, start.elapsed());
                 let (chosen, n_right) = follow(session, &guess, &next, choose)?;

@@ -30,7 +30,8 @@ impl Followed {
 }
 
 /// Reads a prompt in a new session, then makes the tokens of `text` as if the model had
-/// chosen them: each is known only after the step that would have chosen it.
+/// chosen them: each is known only after the step that would have chosen it. With guesses as
+/// the engine makes them, or without.
 ///
 /// # Errors
 /// Where the context is too small or a step fails.
@@ -38,10 +39,11 @@ pub fn follow(
     engine: &Engine,
     prompt: &[TokenId],
     text: &[TokenId],
-    drafts: Drafts,
+    with_guesses: bool,
 ) -> Result<Followed, EngineError> {
     let mut session = engine.session();
     session.eval_prompt(prompt)?;
+    let drafts = if with_guesses { engine.drafts() } else { Drafts::Off };
     let mut drafting = Drafting::new(drafts, &session);
     let mut rest = text.iter().copied();
     let mut next = rest.next();

@@ -205,12 +205,11 @@ impl Runner {
         let start = Instant::now();
         let mut shares = self.shares();
         let n_rows = self.guess(&mut shares);
-        let evaluating = Instant::now();
         let outcomes = self.outcomes(&shares);
         if let Some(rows) = n_rows
             && outcomes.iter().all(Result::is_ok)
         {
-            self.pace.note(rows, evaluating.elapsed());
+            self.pace.note(rows, start.elapsed());
         }
         {
             let mut load = self.shared.load();

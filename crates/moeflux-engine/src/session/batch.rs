@@ -31,7 +31,7 @@ pub(crate) struct Guessed<'a> {
 }
 
 impl Guessed<'_> {
-    /// Rows of the step, pending ones included, where these fit.
+    /// Its rows if the step takes those that are pending too.
     fn n_rows(&self) -> usize {
         self.part.session.n_pending() + self.part.tokens.len()
     }

@@ -85,6 +85,9 @@ impl Session {
     ///
     /// # Errors
     /// The device's, where a checkpoint is due.
+    ///
+    /// # Panics
+    /// Where states were not marked before the step.
     pub(crate) fn take_back(&mut self, n: usize) -> Result<(), EngineError> {
         let engine = self.engine.clone();
         let core = &mut *engine.core();
@@ -93,10 +96,11 @@ impl Session {
             return self.keep_states(core, false);
         }
         self.tokens.truncate(self.tokens.len() - n);
-        if !engine.shape().is_recurrent() {
+        if engine.shape().is_recurrent() {
+            let marked = self.mark.as_ref().and_then(|it| it.position);
+            self.return_to_mark(core, marked.expect("states are marked before a guess"));
+        } else {
             self.rewind(core, self.position());
-        } else if let Some(position) = self.mark.as_ref().and_then(|it| it.position) {
-            self.return_to_mark(core, position);
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use moeflux_engine::measure::{self, DriveProbe, Followed, Machine, MemoryProbe, Workload};
-use moeflux_engine::{Device, Drafts, Engine, EngineOptions, MAX_SESSIONS, TokenId};
+use moeflux_engine::{Device, Engine, EngineOptions, MAX_SESSIONS, TokenId};
 
 use self::figures::{Drive, Figures, Sample};
 use self::prompt::Prompts;
@@ -157,8 +157,8 @@ impl Bench<'_> {
         let Some(tokens) = &self.followed else { return Ok(None) };
         let (prompt, text) = tokens.split_at(self.args.prompt_tokens);
         let text = &text[..text.len().min(self.args.gen_tokens)];
-        let [alone, guessed] = [Drafts::Off, self.options.drafts]
-            .map(|drafts| measure::follow(self.engine, prompt, text, drafts));
+        let [alone, guessed] = [false, true]
+            .map(|with_guesses| measure::follow(self.engine, prompt, text, with_guesses));
         Ok(Some([alone?, guessed?]))
     }
 
