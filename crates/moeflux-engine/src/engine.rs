@@ -105,7 +105,7 @@ pub struct EngineOptions {
 
 impl EngineOptions {
     pub(crate) fn variant(&self) -> Variant {
-        Variant { top_k: self.experts_per_token, kv_type: self.kv_type }
+        Variant { top_k: self.experts_per_token, kv_type: self.kv_type, mtp: true }
     }
 }
 
@@ -160,7 +160,7 @@ impl Engine {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Engine, EngineError> {
         let checkpoint = Checkpoint::open(source).map_err(crate::load::LoadError::from)?;
-        let declared = Declared::of(&checkpoint, options.variant())?;
+        let declared = Declared::to_run(&checkpoint, options.variant())?;
         check_top_k(options, &declared.shape)?;
         let bank = crate::inspect::bank(&checkpoint, &declared)?;
         let mut plan = plan(&checkpoint, &declared, &bank, options)?;
@@ -186,12 +186,8 @@ impl Engine {
         let total = plan.resident_bytes;
         let mut report = |loaded| progress(loaded, total);
         let mut loader = Loader::new(&checkpoint, backend.as_mut(), inputs, &mut report);
-        let mut build = Build {
-            weights: &mut loader,
-            max_rows: plan.chunk,
-            inputs,
-            variant: options.variant(),
-        };
+        let mut build =
+            Build { weights: &mut loader, max_rows: plan.chunk, inputs, variant: declared.variant };
         let model = (declared.family.build)(checkpoint.config(), &mut build)?;
         let Loaded { bank, names, facts } = loader.finish()?;
         // Reads nothing but what went wrong.
@@ -211,15 +207,18 @@ impl Engine {
         let shape = &declared.shape;
         let family = declared.family.name;
         let identity = snapshot::identity(&checkpoint, family, &bank, shape.top_k)?;
-        let wire = WireShape::new(checkpoint.config(), &shape.caches, shape.n_layers);
+        let wire = WireShape::new(checkpoint.config(), shape.own_caches(), shape.n_layers);
         let prompt_cache = options.prompt_cache.as_ref().map(PrefixStore::open).transpose()?;
         let layers = (0..).zip(&bank.layers).filter(|(_, it)| it.is_some());
         let layers: Vec<LayerIdx> = layers.map(|(i, _)| LayerIdx(i)).collect();
+        // Those of the model itself.
+        let moe_layers: Vec<LayerIdx> =
+            layers.iter().copied().filter(|it| it.idx() < shape.n_layers).collect();
         let slots = slot_memory(slab_bytes(&plan, &bank, options.device)?);
         let experts = ExpertStore::open(bank, slots, store_options)?;
         let slot_bytes = experts.slot_bytes() as u64;
         let recorder = match &options.record_routing {
-            Some(path) => Some(Recorder::create(path, layers.clone(), shape, slot_bytes)?),
+            Some(path) => Some(Recorder::create(path, moe_layers.clone(), shape, slot_bytes)?),
             None => None,
         };
         let mut warnings = experts.warnings().to_vec();
@@ -280,8 +279,10 @@ impl Engine {
             expert_stats,
             observer: None,
             lists: MoeLists::default(),
-            moe_layers: layers,
+            moe_layers,
             last: Vec::new(),
+            has_foreseen: false,
+            is_foreseeing: false,
             next: Vec::new(),
         };
         Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })

@@ -56,7 +56,7 @@ pub struct Storage {
 /// sense.
 pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, EngineError> {
     let checkpoint = Checkpoint::open(source).map_err(LoadError::from)?;
-    let declared = Declared::of(&checkpoint, options.variant())?;
+    let declared = Declared::to_run(&checkpoint, options.variant())?;
     check_top_k(options, &declared.shape)?;
     threads(options)?;
     let bank = bank(&checkpoint, &declared)?;

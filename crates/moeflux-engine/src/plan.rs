@@ -1,9 +1,9 @@
 //! What a model takes in memory, decided before any of it is taken.
 
 use moeflux_backend::{CacheSpec, Inputs};
-use moeflux_core::ExpertBank;
 use moeflux_core::checkpoint::{Checkpoint, Claims, Config};
 use moeflux_core::manifest::Manifest;
+use moeflux_core::{ExpertBank, LayerBank};
 use moeflux_store::{IoChoice, IoMode, MemoryLimit, gate, usable_memory};
 
 use crate::device::DeviceLimits;
@@ -119,6 +119,8 @@ pub(crate) struct Declared {
     pub(crate) family: &'static Family,
     pub(crate) manifest: Manifest,
     pub(crate) shape: ModelShape,
+    /// As it was declared.
+    pub(crate) variant: Variant,
     /// Activations of one row, in bytes.
     scratch_per_row: u64,
     /// The widest of them.
@@ -129,6 +131,29 @@ impl Declared {
     /// Of a checkpoint.
     pub(crate) fn of(checkpoint: &Checkpoint, variant: Variant) -> Result<Declared, LoadError> {
         Self::survey(checkpoint.config(), Some(checkpoint), variant)
+    }
+
+    /// The same for who runs it, without multi-token prediction where that is not whole, or has
+    /// larger experts than the model: every slot of the cache would have room for one of them.
+    pub(crate) fn to_run(checkpoint: &Checkpoint, variant: Variant) -> Result<Declared, LoadError> {
+        let declared = Self::of(checkpoint, variant);
+        let fits = |it: &Declared| {
+            let bank = crate::inspect::bank(checkpoint, it)?;
+            let bytes =
+                |it: &Option<LayerBank>| it.as_ref().map_or(0, |it| it.layout.record_bytes());
+            let (own, mtp) = bank.layers.split_at(it.shape.n_layers.min(bank.layers.len()));
+            Ok::<_, LoadError>(mtp.iter().map(bytes).max() <= own.iter().map(bytes).max())
+        };
+        let is_whole = match &declared {
+            Ok(it) if !it.shape.has_mtp() => true,
+            Ok(it) => fits(it).unwrap_or(false),
+            Err(_) => false,
+        };
+        if is_whole || !variant.mtp {
+            return declared;
+        }
+        // What is wrong with the model itself shows again.
+        Self::of(checkpoint, Variant { mtp: false, ..variant })
     }
 
     /// Of a config alone, before there are tensors.
@@ -153,7 +178,7 @@ impl Declared {
         };
         let (family, shape, (manifest, one_row, widest)) = survey(1)?;
         let (scratch_per_row, widest_row) = (one_row as u64, widest as u64);
-        Ok(Declared { family, manifest, shape, scratch_per_row, widest_row })
+        Ok(Declared { family, manifest, shape, variant, scratch_per_row, widest_row })
     }
 }
 
@@ -201,7 +226,7 @@ pub(crate) fn plan(
         Some(rows) => rows.min(max_chunk).max(n_sessions),
         None => DEFAULT_CHUNK.min(max_chunk).max(n_sessions),
     };
-    let working_set_bytes = working_set(bank, shape.top_k);
+    let working_set_bytes = working_set(bank, shape);
     let state_bytes = sum(&shape.caches, CacheSpec::fixed_bytes);
     let mut plan = Plan {
         resident_bytes: resident.total,
@@ -442,7 +467,11 @@ fn resident(checkpoint: &Checkpoint, manifest: &Manifest) -> Result<Resident, Lo
         let bytes = source.format.matrix_bytes(decl.rows, decl.cols) as u64;
         resident.total += bytes;
         let is_lookup = decl.role == moeflux_core::manifest::Role::Embedding && !is_tied;
-        resident.per_token += if is_lookup { bytes / decl.rows as u64 } else { bytes };
+        resident.per_token += match checkpoint.is_optional(&decl.name) {
+            true => 0,
+            false if is_lookup => bytes / decl.rows as u64,
+            false => bytes,
+        };
     }
     for decl in &manifest.vectors {
         let shape = decl.shapes.first().map_or(0, |it| it.iter().product::<usize>());
@@ -452,9 +481,9 @@ fn resident(checkpoint: &Checkpoint, manifest: &Manifest) -> Result<Resident, Lo
     Ok(resident)
 }
 
-fn working_set(bank: &ExpertBank, top_k: usize) -> u64 {
-    let layers = bank.layers.iter().flatten();
-    layers.map(|it| it.layout.record_bytes() as u64 * top_k.min(it.n_experts) as u64).sum()
+fn working_set(bank: &ExpertBank, shape: &ModelShape) -> u64 {
+    let layers = bank.layers.iter().take(shape.n_layers).flatten();
+    layers.map(|it| it.layout.record_bytes() as u64 * shape.top_k.min(it.n_experts) as u64).sum()
 }
 
 /// Activations, and what kernels keep beside them: rounded inputs, the inner

@@ -194,7 +194,8 @@ impl<'a> Claims<'a> {
     /// Where tensors were not claimed; names up to three of them.
     pub fn finish(&self) -> Result<(), FormatError> {
         let tensors = self.checkpoint.tensors();
-        let left = || tensors.iter().filter(|(name, _)| !self.claimed.contains(*name));
+        let is_left = |name| !self.claimed.contains(name) && !self.checkpoint.is_optional(name);
+        let left = || tensors.iter().filter(|(name, _)| is_left(name.as_str()));
         let n = left().count();
         if n == 0 {
             return Ok(());

@@ -75,6 +75,7 @@ pub struct Checkpoint {
     files: Vec<SourceFile>,
     tensors: BTreeMap<String, Tensor>,
     n_skipped: usize,
+    skip: SkipRule,
     reader: FileReader,
     companion_dirs: Vec<PathBuf>,
     container: Option<Container>,
@@ -199,6 +200,7 @@ impl Checkpoint {
             files: parts.files,
             tensors,
             n_skipped,
+            skip,
             companion_dirs: parts.companion_dirs,
             container: parts.container,
             rules: parts.rules,
@@ -236,7 +238,13 @@ impl Checkpoint {
         &self.tensors
     }
 
-    /// How many tensors are left aside: vision towers, multi-token prediction.
+    /// Whether the model runs without the tensor of that canonical name: a part of multi-token
+    /// prediction.
+    pub fn is_optional(&self, name: &str) -> bool {
+        self.skip.is_optional(name)
+    }
+
+    /// How many tensors are left aside whatever a family claims: vision towers, say.
     pub fn n_skipped(&self) -> usize {
         self.n_skipped
     }

@@ -8,16 +8,17 @@ const PREFIXES: [&str; 4] =
 
 /// Parts of a checkpoint that text generation does not use, by the first
 /// component of the canonical name.
-const SKIPPED_PARTS: [&str; 8] = [
+const SKIPPED_PARTS: [&str; 6] = [
     "visual",       // Qwen's vision tower
     "vision_tower", // MLX's and LLaVA's
     "vision_model",
     "vision_embed_tokens",
     "multi_modal_projector",
     "audio_tower",
-    "mtp", // multi-token prediction
-    "mtp_layers",
 ];
+
+/// What predicts several tokens at once, by the first component of the canonical name.
+const MTP_PARTS: [&str; 2] = ["mtp", "mtp_layers"];
 
 /// Buffers that old exporters saved though they follow from the config.
 const SKIPPED_SUFFIXES: [&str; 1] = [".rotary_emb.inv_freq"];
@@ -27,7 +28,7 @@ pub fn canonical_name(name: &str) -> &str {
     PREFIXES.iter().find_map(|it| name.strip_prefix(it)).unwrap_or(name)
 }
 
-/// Which tensors of a checkpoint are left aside.
+/// Which tensors of a checkpoint are left aside, and which may be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SkipRule {
     /// Layers from here on predict several tokens at once (DeepSeek-V3).
@@ -46,6 +47,14 @@ impl SkipRule {
 
     /// Whether the tensor of that canonical name is left aside.
     pub(crate) fn skips(&self, name: &str) -> bool {
+        let first = name.split('.').next().unwrap_or_default();
+        SKIPPED_PARTS.contains(&first)
+            || SKIPPED_SUFFIXES.iter().any(|it| name.ends_with(it))
+            || (self.tied && first == "lm_head")
+    }
+
+    /// Whether it belongs to multi-token prediction, which a model runs without.
+    pub(crate) fn is_optional(&self, name: &str) -> bool {
         let mut parts = name.split('.');
         let first = parts.next().unwrap_or_default();
         let layer = parts.next().and_then(|it| it.parse::<usize>().ok());
@@ -53,10 +62,7 @@ impl SkipRule {
             ("layers", Some(layer), Some(first_mtp)) => layer >= first_mtp,
             _ => false,
         };
-        SKIPPED_PARTS.contains(&first)
-            || SKIPPED_SUFFIXES.iter().any(|it| name.ends_with(it))
-            || (self.tied && first == "lm_head")
-            || is_mtp_layer
+        MTP_PARTS.contains(&first) || is_mtp_layer
     }
 }
 
@@ -68,11 +74,15 @@ mod tests {
 
     use super::*;
 
+    fn rule(config: Value) -> SkipRule {
+        let config = Config::from_value(Path::new("config.json"), config).expect("an object");
+        SkipRule::new(&config)
+    }
+
     #[track_caller]
     fn check(config: Value, name: &str, want: Option<&str>) {
-        let config = Config::from_value(Path::new("config.json"), config).expect("an object");
         let canonical = canonical_name(name);
-        let got = (!SkipRule::new(&config).skips(canonical)).then_some(canonical);
+        let got = (!rule(config).skips(canonical)).then_some(canonical);
         assert_eq!(got, want, "{name}");
     }
 
@@ -87,20 +97,28 @@ mod tests {
     }
 
     #[test]
-    fn leaves_vision_and_multi_token_prediction_aside() {
-        for name in ["model.visual.blocks.0.x", "visual.x", "vision_tower.x", "mtp.fc.weight"] {
+    fn leaves_vision_aside() {
+        for name in ["model.visual.blocks.0.x", "visual.x", "vision_tower.x"] {
             check(json!({}), name, None);
         }
-        check(json!({}), "model.mtp.norm.weight", None);
-        check(json!({}), "language_model.mtp.norm.weight", None);
     }
 
     #[test]
-    fn leaves_layers_past_the_last_aside_only_where_the_config_explains_them() {
-        let name = "model.layers.61.mlp.gate.weight";
+    fn does_without_multi_token_prediction_under_any_wrapper() {
+        for name in ["mtp.fc.weight", "model.mtp.norm.weight", "language_model.mtp.norm.weight"] {
+            let canonical = canonical_name(name);
+            assert!(rule(json!({})).is_optional(canonical), "{name}");
+            check(json!({}), name, Some(canonical));
+        }
+    }
+
+    #[test]
+    fn does_without_layers_past_the_last_only_where_the_config_explains_them() {
+        let name = canonical_name("model.layers.61.mlp.gate.weight");
         let mtp = json!({"num_hidden_layers": 61, "num_nextn_predict_layers": 1});
-        check(mtp, name, None);
-        check(json!({"num_hidden_layers": 61}), name, Some("layers.61.mlp.gate.weight"));
+        assert!(rule(mtp.clone()).is_optional(name));
+        assert!(!rule(mtp).is_optional("layers.60.mlp.gate.weight"));
+        assert!(!rule(json!({"num_hidden_layers": 61})).is_optional(name));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Guesses of what follows, checked in one step: the tokens that a text was continued
-//! with where its end occurred before. A guess that is right is a token for the price of
+//! with where its end occurred before, or that a model with multi-token prediction foresees.
+//! A guess that is right is a token for the price of
 //! a row; what is said is the same with and without, as every token is chosen from its own
 //! logits all the same.
 //!
-//! Source of the idea: prompt lookup, a form of speculative decoding (Leviathan et al.,
-//! 2023) whose drafts are copies and whose check is equality with the token drawn.
+//! Source of the ideas: prompt lookup, a form of speculative decoding (Leviathan et al.,
+//! 2023) whose drafts are copies and whose check is equality with the token drawn; and
+//! multi-token prediction (DeepSeek-V3, 2024), whose drafts are a layer of the model's.
 
 mod lookup;
 mod pace;
@@ -63,6 +65,11 @@ const EXPECTED: usize = 2;
 /// have come.
 const FORCED: usize = CLASSES.len();
 const FORCED_CHANCE: f64 = 0.9;
+/// The class of what is foreseen, how likely it is right, and how many tokens at most: each goes
+/// by what was foreseen before it.
+const FORESEEN: usize = FORCED + 1;
+const FORESEEN_CHANCE: f64 = 0.6;
+const MOST_FORESEEN: usize = 4;
 /// How many guesses the expectations above weigh.
 const PRIOR: f64 = 4.0;
 /// What is left of what was counted with every further guess of a class.
@@ -88,7 +95,7 @@ pub(crate) struct Drafter {
     lookup: Lookup,
     n_expected: usize,
     n_said: usize,
-    odds: [Odds; FORCED + 1],
+    odds: [Odds; FORESEEN + 1],
     /// The class of the last guess, and how long it was.
     last: Option<(usize, usize)>,
     /// Places where none seemed worth it.
@@ -107,6 +114,27 @@ pub(crate) struct Occasion<'a> {
     /// Rows of the text that are read again behind a wrong guess, with those of right ones;
     /// `None` where none are.
     pub(crate) again: Option<usize>,
+    /// What a token takes that is foreseen; `None` where none can be.
+    pub(crate) foresight: Option<f64>,
+}
+
+/// What may follow.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Guess {
+    /// These tokens, or none.
+    Known(Vec<TokenId>),
+    /// So many that have to be foreseen.
+    Foresee(usize),
+}
+
+/// Where a guess may come from.
+#[derive(Clone, Copy)]
+struct Source {
+    class: usize,
+    /// Tokens at most.
+    most: usize,
+    /// What each of them takes beside its row.
+    seconds: f64,
 }
 
 impl Drafter {
@@ -119,7 +147,7 @@ impl Drafter {
         let mut lookup = Lookup::default();
         lookup.extend(expected);
         lookup.extend(text);
-        let odds = [Odds::default(); FORCED + 1];
+        let odds = [Odds::default(); FORESEEN + 1];
         let counts = DraftCounts::default();
         let (n_expected, n_said) = (expected.len(), 0);
         let (last, n_left) = (None, 0);
@@ -138,36 +166,53 @@ impl Drafter {
 
     /// What may follow the text, the beginning of what is `forced` where anything is; who
     /// asks says with [`judge`](Drafter::judge) how much of it was right.
-    pub(crate) fn guess(&mut self, at: &Occasion<'_>, forced: &[TokenId]) -> Vec<TokenId> {
+    pub(crate) fn guess(&mut self, at: &Occasion<'_>, forced: &[TokenId]) -> Guess {
         self.last = None;
         let room = at.room.min(MAX_GUESS);
         if room == 0 {
-            return Vec::new();
+            return Guess::Known(Vec::new());
         }
         if !forced.is_empty() {
-            let n = self.length(FORCED, at, room.min(forced.len()));
-            return forced[..n].to_vec();
+            let most = room.min(forced.len());
+            let chosen = self.choose(&[Source { class: FORCED, most, seconds: 0.0 }], at);
+            return Guess::Known(forced[..chosen.map_or(0, |it| it.1)].to_vec());
         }
         let begun = self.lookup.begun(self.n_said, self.n_expected);
         let is_begun = begun.is_some();
-        let Some(found) = begun.or_else(|| self.lookup.find()) else { return Vec::new() };
-        let class = match is_begun {
-            true => EXPECTED,
-            false => CLASSES.iter().rposition(|it| it.0 <= found.n_common).unwrap_or(0),
-        };
-        let n = self.length(class, at, room);
-        self.lookup.continuation(found.start, n)
+        let found = begun.or_else(|| self.lookup.find());
+        let mut sources = Vec::with_capacity(2);
+        if let Some(found) = &found {
+            let class = match is_begun {
+                true => EXPECTED,
+                false => CLASSES.iter().rposition(|it| it.0 <= found.n_common).unwrap_or(0),
+            };
+            sources.push(Source { class, most: room, seconds: 0.0 });
+        }
+        if let Some(seconds) = at.foresight {
+            let most = room.min(MOST_FORESEEN);
+            sources.push(Source { class: FORESEEN, most, seconds });
+        }
+        match (self.choose(&sources, at), found) {
+            (Some((FORESEEN, n)), _) => Guess::Foresee(n),
+            (Some((_, n)), Some(found)) => Guess::Known(self.lookup.continuation(found.start, n)),
+            _ => Guess::Known(Vec::new()),
+        }
     }
 
-    /// How many tokens of a class are guessed now.
-    fn length(&mut self, class: usize, at: &Occasion<'_>, room: usize) -> usize {
-        let n = match self.drafts {
-            Drafts::Off => 0,
-            Drafts::Fixed(n) => n.min(room),
-            Drafts::Auto => self.worthwhile(self.chance(class), at, room),
+    /// The class of the guess that is made now, if one is, and how many tokens it has.
+    fn choose(&mut self, sources: &[Source], at: &Occasion<'_>) -> Option<(usize, usize)> {
+        let chosen = match self.drafts {
+            Drafts::Off => None,
+            Drafts::Fixed(n) => sources.first().map(|it| (it.class, n.min(it.most))),
+            Drafts::Auto => self.worthwhile(sources, at),
         };
-        self.last = (n > 0).then_some((class, n));
-        n
+        self.last = chosen.filter(|it| it.1 > 0);
+        self.last
+    }
+
+    /// So many of the tokens were foreseen that were to be.
+    pub(crate) fn has_foreseen(&mut self, n: usize) {
+        self.last = self.last.map(|it| (it.0, n.min(it.1))).filter(|it| it.1 > 0);
     }
 
     /// So many tokens of the last guess were chosen.
@@ -186,31 +231,45 @@ impl Drafter {
 
     /// How likely the next token of a guess is right if those before are.
     fn chance(&self, class: usize) -> f64 {
-        let prior = CLASSES.get(class).map_or(FORCED_CHANCE, |it| it.1);
+        let prior = match class {
+            FORCED => FORCED_CHANCE,
+            FORESEEN => FORESEEN_CHANCE,
+            _ => CLASSES.get(class).map_or(0.0, |it| it.1),
+        };
         let odds = self.odds[class];
         (odds.right + PRIOR * prior) / (odds.right + odds.wrong + PRIOR)
     }
 
-    /// The number of tokens that promises most of them a second.
-    fn worthwhile(&mut self, chance: f64, at: &Occasion<'_>, room: usize) -> usize {
-        let rate = |n: usize| {
-            let whole = chance.powi(i32::try_from(n).unwrap_or(i32::MAX));
-            let n_right: f64 = (1..=n).map(|i| chance.powf(i as f64)).sum();
-            let mut time = at.pace.of(at.rows + n);
-            if let Some(rows) = at.again {
-                // In a step that will have more than a row anyway.
-                let next = 1 + at.n_others;
-                let again = at.pace.of(next + rows + n_right.round() as usize);
-                time += (1.0 - whole) * (again - at.pace.of(next + 1)).max(0.0);
-            }
-            (1.0 + at.n_others as f64 + n_right) / time
-        };
-        let alone = rate(0);
-        let best = (1..=room).map(|n| (n, rate(n))).max_by(|a, b| a.1.total_cmp(&b.1));
-        let Some((n, _)) = best.filter(|it| it.1 > alone * WORTH) else {
-            self.n_left += 1;
-            return usize::from(self.n_left.is_multiple_of(TRIED));
-        };
-        n
+    /// The source, and the number of tokens, that promise most tokens a second.
+    fn worthwhile(&mut self, sources: &[Source], at: &Occasion<'_>) -> Option<(usize, usize)> {
+        let alone = rate(0.0, 0, 0.0, at);
+        let rates = sources.iter().flat_map(|it| {
+            let chance = self.chance(it.class);
+            (1..=it.most).map(move |n| ((it.class, n), rate(chance, n, it.seconds, at)))
+        });
+        let best = rates.max_by(|a, b| a.1.total_cmp(&b.1));
+        if let Some((best, _)) = best.filter(|it| it.1 > alone * WORTH) {
+            return Some(best);
+        }
+        self.n_left += 1;
+        let is_tried = self.n_left.is_multiple_of(TRIED);
+        // Now one, now the other.
+        let at = (self.n_left / TRIED) % sources.len().max(1);
+        sources.get(at).filter(|_| is_tried).map(|it| (it.class, 1))
     }
+}
+
+/// Tokens a second with a guess of `n` tokens, each right with a `chance` if those before
+/// are, and `seconds` of each beside its row.
+fn rate(chance: f64, n: usize, seconds: f64, at: &Occasion<'_>) -> f64 {
+    let whole = chance.powi(i32::try_from(n).unwrap_or(i32::MAX));
+    let n_right: f64 = (1..=n).map(|i| chance.powf(i as f64)).sum();
+    let mut time = at.pace.of(at.rows + n) + n as f64 * seconds;
+    if let Some(rows) = at.again {
+        // In a step that will have more than a row anyway.
+        let next = 1 + at.n_others;
+        let again = at.pace.of(next + rows + n_right.round() as usize);
+        time += (1.0 - whole) * (again - at.pace.of(next + 1)).max(0.0);
+    }
+    (1.0 + at.n_others as f64 + n_right) / time
 }

@@ -6,6 +6,8 @@ use super::MOST_ROWS;
 
 /// What another row costs where nothing is known, in parts of the first.
 const PER_ROW: f64 = 0.2;
+/// What a foreseen token costs where nothing is known, in parts of a step of one row.
+const FORESIGHT: f64 = 0.15;
 /// How much of what was known a step replaces.
 const NEWER: f64 = 0.2;
 
@@ -16,11 +18,19 @@ pub(crate) struct Pace {
     /// first.
     seconds: [Option<f64>; MOST_ROWS + 1],
     was_seen: [bool; MOST_ROWS + 1],
+    /// What a foreseen token took, and how often any was.
+    foresight: Option<f64>,
+    n_foreseen: usize,
 }
 
 impl Default for Pace {
     fn default() -> Pace {
-        Pace { seconds: [None; MOST_ROWS + 1], was_seen: [false; MOST_ROWS + 1] }
+        Pace {
+            seconds: [None; MOST_ROWS + 1],
+            was_seen: [false; MOST_ROWS + 1],
+            foresight: None,
+            n_foreseen: 0,
+        }
     }
 }
 
@@ -32,6 +42,22 @@ impl Pace {
         let time = time.as_secs_f64();
         let known = self.seconds[rows].get_or_insert(time);
         *known += NEWER * (time - *known);
+    }
+
+    /// Takes what it took to foresee so many tokens, of as many texts as had a row.
+    pub(crate) fn note_foresight(&mut self, n: usize, time: Duration) {
+        self.n_foreseen += 1;
+        if n == 0 || self.n_foreseen == 1 {
+            return;
+        }
+        let time = time.as_secs_f64() / n as f64;
+        let known = self.foresight.get_or_insert(time);
+        *known += NEWER * (time - *known);
+    }
+
+    /// What another foreseen token takes.
+    pub(crate) fn foresight(&self) -> f64 {
+        self.foresight.unwrap_or_else(|| FORESIGHT * self.of(1))
     }
 
     /// What a step of so many rows takes, between the steps that are known; where there

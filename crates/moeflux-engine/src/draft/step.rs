@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use moeflux_core::TokenId;
 
-use super::{DraftCounts, Drafter, Drafts, MOST_ROWS, Occasion};
+use super::{DraftCounts, Drafter, Drafts, Guess, MOST_ROWS, Occasion};
 use crate::error::EngineError;
 use crate::session::{Next, Session};
 
@@ -51,8 +51,18 @@ impl Drafting {
                 n_others: 0,
                 room: session.room_for_guess(1 + session.n_pending()),
                 again: session.rows_again(),
+                foresight: session.can_foresee().then(|| session.pace.foresight()),
             };
-            guess = drafter.guess(&occasion, &[]);
+            guess = match drafter.guess(&occasion, &[]) {
+                Guess::Known(guess) => guess,
+                Guess::Foresee(n) => {
+                    let start = Instant::now();
+                    let guess = session.foresee(token, n);
+                    session.pace.note_foresight(guess.len(), start.elapsed());
+                    drafter.has_foreseen(guess.len());
+                    guess
+                }
+            };
         }
         let start = Instant::now();
         if !guess.is_empty() && session.mark() {

@@ -6,7 +6,9 @@ use moeflux_core::TokenId;
 use proptest::prelude::*;
 
 use super::lookup::{Found, Lookup};
-use super::{CLASSES, DraftCounts, Drafter, Drafts, MAX_GUESS, Occasion, Pace, TRIED};
+use super::{
+    CLASSES, DraftCounts, Drafter, Drafts, Guess, MAX_GUESS, MOST_FORESEEN, Occasion, Pace, TRIED,
+};
 
 fn tokens(ids: &[u32]) -> Vec<TokenId> {
     ids.iter().copied().map(TokenId).collect()
@@ -95,7 +97,15 @@ fn a_step_takes_what_it_took_but_for_the_first_and_what_lies_between() {
 }
 
 fn occasion(pace: &Pace) -> Occasion<'_> {
-    Occasion { pace, rows: 1, n_others: 0, room: 100, again: Some(1) }
+    Occasion { pace, rows: 1, n_others: 0, room: 100, again: Some(1), foresight: None }
+}
+
+/// What is guessed where nothing can be foreseen.
+fn guess(drafter: &mut Drafter, at: &Occasion<'_>, forced: &[TokenId]) -> Vec<TokenId> {
+    match drafter.guess(at, forced) {
+        Guess::Known(guess) => guess,
+        guess => panic!("{guess:?}"),
+    }
 }
 
 /// A text of four tokens again and again.
@@ -108,7 +118,7 @@ fn right_guesses_grow_as_long_as_they_may_be() {
     let (pace, mut drafter) = (pace(0.1), drafter(Drafts::Auto));
     let mut lens = Vec::new();
     for _ in 0..20 {
-        let guess = drafter.guess(&occasion(&pace), &[]);
+        let guess = guess(&mut drafter, &occasion(&pace), &[]);
         let want: Vec<u32> = [1, 2, 3, 4].into_iter().cycle().take(guess.len()).collect();
         assert_eq!(guess, tokens(&want));
         drafter.judge(guess.len());
@@ -125,7 +135,7 @@ fn wrong_guesses_stop_and_are_tried_again_with_one_token() {
     let (pace, mut drafter) = (pace(0.3), drafter(Drafts::Auto));
     let mut lens = Vec::new();
     for _ in 0..1000 {
-        lens.push(drafter.guess(&occasion(&pace), &[]).len());
+        lens.push(guess(&mut drafter, &occasion(&pace), &[]).len());
         drafter.judge(0);
     }
     let n_first = lens.iter().take_while(|it| **it > 0).count();
@@ -138,36 +148,39 @@ fn wrong_guesses_stop_and_are_tried_again_with_one_token() {
 #[test]
 fn rows_that_cost_as_much_as_steps_are_not_worth_guessing() {
     let (dear, mut drafter) = (pace(1.0), drafter(Drafts::Auto));
-    let n = (0..TRIED - 1).filter(|_| !drafter.guess(&occasion(&dear), &[]).is_empty()).count();
+    let n =
+        (0..TRIED - 1).filter(|_| !guess(&mut drafter, &occasion(&dear), &[]).is_empty()).count();
     assert_eq!(n, 0);
     // Much to read again is not worth it either.
     let (cheap, mut drafter) = (pace(0.4), self::drafter(Drafts::Auto));
     let much = Occasion { again: Some(30), ..occasion(&cheap) };
-    assert!(drafter.guess(&much, &[]).len() < drafter.guess(&occasion(&cheap), &[]).len());
+    assert!(
+        guess(&mut drafter, &much, &[]).len() < guess(&mut drafter, &occasion(&cheap), &[]).len()
+    );
     // Beside other answers, whose tokens would come later, less is worth it than alone.
-    let alone = drafter.guess(&occasion(&cheap), &[]).len();
+    let alone = guess(&mut drafter, &occasion(&cheap), &[]).len();
     let beside = Occasion { n_others: 20, rows: 21, ..occasion(&cheap) };
-    assert!(alone > 0 && drafter.guess(&beside, &[]).len() <= alone);
+    assert!(alone > 0 && guess(&mut drafter, &beside, &[]).len() <= alone);
 }
 
 #[test]
 fn as_many_are_guessed_as_was_said_and_there_is_room_for() {
     let pace = pace(1.0);
     let mut fixed = drafter(Drafts::Fixed(5));
-    assert_eq!(fixed.guess(&occasion(&pace), &[]), tokens(&[1, 2, 3, 4, 1]));
-    assert_eq!(fixed.guess(&Occasion { room: 2, ..occasion(&pace) }, &[]).len(), 2);
-    assert!(fixed.guess(&Occasion { room: 0, ..occasion(&pace) }, &[]).is_empty());
+    assert_eq!(guess(&mut fixed, &occasion(&pace), &[]), tokens(&[1, 2, 3, 4, 1]));
+    assert_eq!(guess(&mut fixed, &Occasion { room: 2, ..occasion(&pace) }, &[]).len(), 2);
+    assert!(guess(&mut fixed, &Occasion { room: 0, ..occasion(&pace) }, &[]).is_empty());
     // Nothing was asked of this one.
     fixed.judge(3);
     assert_eq!(fixed.counts(), DraftCounts::default());
-    fixed.guess(&occasion(&pace), &[]);
+    guess(&mut fixed, &occasion(&pace), &[]);
     fixed.forget();
     fixed.judge(3);
     assert_eq!(fixed.counts(), DraftCounts::default());
     assert!(Drafter::new(Drafts::Off, &[], &[]).is_none());
     assert!(Drafter::new(Drafts::Fixed(0), &[], &[]).is_none());
     let mut unknown = Drafter::new(Drafts::Fixed(5), &[], &tokens(&[1, 2, 3])).unwrap();
-    assert!(unknown.guess(&occasion(&pace), &[]).is_empty());
+    assert!(guess(&mut unknown, &occasion(&pace), &[]).is_empty());
     assert!(CLASSES.is_sorted_by(|one, other| one.0 < other.0 && one.1 < other.1));
 }
 
@@ -179,7 +192,7 @@ fn what_is_expected_is_guessed_from_its_beginning_and_wherever_it_is_met() {
         let text = tokens(&[1, 2, 3]);
         let mut drafter = Drafter::new(Drafts::Auto, &tokens(&expected), &text).unwrap();
         said.iter().for_each(|it| drafter.push(TokenId(*it)));
-        drafter.guess(&occasion(&pace), &[])
+        guess(&mut drafter, &occasion(&pace), &[])
     };
     assert!(begin(&[]).is_empty() && begin(&[7]).is_empty() && begin(&[10, 12]).is_empty());
     for n in 1..6 {
@@ -194,15 +207,78 @@ fn what_is_expected_is_guessed_from_its_beginning_and_wherever_it_is_met() {
 fn what_is_forced_comes_before_what_is_found() {
     let (pace, mut drafter) = (pace(0.3), drafter(Drafts::Auto));
     let forced = tokens(&[7, 8, 9]);
-    assert_eq!(drafter.guess(&occasion(&pace), &forced), forced);
+    assert_eq!(guess(&mut drafter, &occasion(&pace), &forced), forced);
     drafter.judge(3);
     let one = Occasion { room: 1, ..occasion(&pace) };
-    assert_eq!(drafter.guess(&one, &forced), forced[..1]);
+    assert_eq!(guess(&mut drafter, &one, &forced), forced[..1]);
     // What is found keeps its own odds.
     (0..20).for_each(|_| {
-        drafter.guess(&occasion(&pace), &forced);
+        guess(&mut drafter, &occasion(&pace), &forced);
         drafter.judge(0);
     });
-    assert!(drafter.guess(&occasion(&pace), &forced).is_empty());
-    assert!(!drafter.guess(&occasion(&pace), &[]).is_empty());
+    assert!(guess(&mut drafter, &occasion(&pace), &forced).is_empty());
+    assert!(!guess(&mut drafter, &occasion(&pace), &[]).is_empty());
+}
+
+/// Nothing occurred before.
+fn new_text() -> Drafter {
+    Drafter::new(Drafts::Auto, &[], &tokens(&[1, 2, 3, 4, 5])).unwrap()
+}
+
+#[test]
+fn tokens_are_foreseen_where_nothing_is_found_and_it_pays() {
+    let pace = pace(0.1);
+    let cheap = Occasion { foresight: Some(0.0005), ..occasion(&pace) };
+    let Guess::Foresee(n) = new_text().guess(&cheap, &[]) else { panic!("it would pay") };
+    assert!((1..=MOST_FORESEEN).contains(&n), "{n}");
+    // What takes as long as a step does not.
+    let dear = Occasion { foresight: Some(0.01), ..occasion(&pace) };
+    assert_eq!(new_text().guess(&dear, &[]), Guess::Known(Vec::new()));
+    // Nor what is never right.
+    let (mut drafter, pace) = (new_text(), self::pace(0.3));
+    let cheap = Occasion { pace: &pace, ..cheap };
+    let wrong = (0..100).filter(|_| {
+        let is_foreseen = matches!(drafter.guess(&cheap, &[]), Guess::Foresee(_));
+        drafter.judge(0);
+        is_foreseen
+    });
+    let n_wrong = wrong.count();
+    assert!((1..20).contains(&n_wrong), "{n_wrong}");
+    // What is found for nothing goes before it, what is forced always.
+    let mut drafter = self::drafter(Drafts::Auto);
+    assert!(matches!(drafter.guess(&cheap, &[]), Guess::Known(it) if !it.is_empty()));
+    assert!(matches!(new_text().guess(&cheap, &tokens(&[9])), Guess::Known(it) if it.len() == 1));
+}
+
+#[test]
+fn only_what_was_foreseen_is_judged() {
+    let pace = pace(0.1);
+    let at = Occasion { foresight: Some(0.0005), ..occasion(&pace) };
+    let fixed = |n| Drafter::new(Drafts::Fixed(n), &[], &tokens(&[1, 2, 3])).unwrap();
+    assert_eq!(fixed(9).guess(&at, &[]), Guess::Foresee(MOST_FORESEEN));
+    assert_eq!(fixed(2).guess(&Occasion { room: 1, ..at }, &[]), Guess::Foresee(1));
+    let mut drafter = fixed(3);
+    drafter.guess(&at, &[]);
+    drafter.has_foreseen(1);
+    drafter.judge(1);
+    assert_eq!(drafter.counts(), DraftCounts { guessed: 1, right: 1 });
+    drafter.guess(&at, &[]);
+    drafter.has_foreseen(0);
+    drafter.judge(0);
+    assert_eq!(drafter.counts(), DraftCounts { guessed: 1, right: 1 });
+}
+
+#[test]
+fn foresight_takes_what_it_took_but_for_the_first_time() {
+    let near = |one: f64, other: f64| (one - other).abs() < 1e-9;
+    let mut pace = pace(0.1);
+    let unknown = pace.foresight();
+    assert!(unknown > 0.0 && unknown < pace.of(1));
+    pace.note_foresight(1, Duration::from_secs(100));
+    assert!(near(pace.foresight(), unknown));
+    pace.note_foresight(2, Duration::from_secs(4));
+    assert!(near(pace.foresight(), 2.0));
+    pace.note_foresight(0, Duration::from_secs(100));
+    pace.note_foresight(1, Duration::from_secs(3));
+    assert!(near(pace.foresight(), 2.2));
 }

@@ -1,5 +1,6 @@
 //! What one step at a time may use, and how steps run.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -35,6 +36,9 @@ pub(crate) struct Core {
     pub(super) moe_layers: Vec<LayerIdx>,
     /// What the last step continued.
     pub(super) last: Vec<Span>,
+    /// Whether tokens were foreseen since the last step, and before that.
+    pub(super) has_foreseen: bool,
+    pub(super) is_foreseeing: bool,
     /// What the step continues that was offered to be recorded ahead.
     pub(super) next: Vec<Span>,
     /// Steps, and copies of caches, that pretend to find no memory.
@@ -79,6 +83,7 @@ impl Core {
         self.leave_the_cache()?;
         let start = Instant::now();
         self.last.clear();
+        self.is_foreseeing = mem::take(&mut self.has_foreseen);
         let outcome =
             if self.run_ahead(spans, tokens) { Ok(()) } else { self.forward(spans, tokens) };
         if outcome.is_ok() {
@@ -122,6 +127,37 @@ impl Core {
             observer: observer.as_mut().map(|it| it as &mut dyn ExpertObserver),
             lists,
         })
+    }
+
+    /// What the model made of the first rows of the last step, as multi-token prediction
+    /// wants it.
+    pub(crate) fn hidden(&mut self, rows: usize) -> Result<Vec<f32>, EngineError> {
+        Ok(self.backend.read(self.model.output().0.buf, rows)?)
+    }
+
+    /// Runs multi-token prediction over tokens that follow what the model made of the positions
+    /// `before`, a row each. If its output is wanted, [`logits`](Core::logits),
+    /// [`leaders`](Core::leaders) and [`hidden`](Core::hidden) are those of its rows then.
+    pub(crate) fn foresee(
+        &mut self,
+        spans: &[Span],
+        tokens: &[TokenId],
+        before: &[f32],
+        wants_output: bool,
+    ) -> Result<(), EngineError> {
+        self.backend();
+        self.last.clear();
+        self.has_foreseen |= wants_output;
+        let Core { backend, experts, model, lists, .. } = self;
+        let (recorder, observer) = (None, None);
+        let backend = backend.as_mut();
+        let mut step = Step { backend, experts, tokens, spans, recorder, observer, lists };
+        let outcome = model.foresee(&mut step, before, wants_output);
+        if outcome.is_err() {
+            // Whatever else the device has to say is no affair of the next step.
+            let _ = self.backend.read(self.model.output().0.buf, 0);
+        }
+        outcome
     }
 
     /// Runs the step that was recorded ahead, if it is this one.
@@ -201,7 +237,11 @@ impl Core {
     fn following(&self, rows: &[usize]) -> Vec<Span> {
         let ends = self.last.iter().map(|it| it.rows.end - 1);
         let is_seen = self.recorder.is_some() || self.observer.is_some();
-        if is_seen || !ends.eq(rows.iter().copied()) || !self.holds_all_layers(rows.len()) {
+        if is_seen
+            || self.is_foreseeing
+            || !ends.eq(rows.iter().copied())
+            || !self.holds_all_layers(rows.len())
+        {
             return Vec::new();
         }
         let spans = self.last.iter().enumerate().map(|(i, it)| Span {

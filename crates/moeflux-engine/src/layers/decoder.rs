@@ -12,6 +12,7 @@ use super::Step;
 use super::dense::Dense;
 use super::lookahead::Lookahead;
 use super::moe::{ExpertCounts, Moe};
+use super::mtp::{Mtp, MtpNames};
 use super::norm::{Norm, NormWeights};
 use crate::error::EngineError;
 use crate::load::LoadError;
@@ -63,6 +64,7 @@ struct Decoder {
     norm: Norm,
     lm_head: Weight,
     residual: Residual,
+    mtp: Option<Mtp>,
 }
 
 /// Activations between layers, `hidden_size` columns each.
@@ -82,24 +84,12 @@ impl Model for Decoder {
     }
 
     fn forward(&self, step: &mut Step<'_>) -> Result<(), EngineError> {
-        let Residual { hidden, normed, mixed } = self.residual;
-        let rows = step.rows();
+        let Residual { hidden, normed, .. } = self.residual;
         step.backend.begin_stage(Stage::Rest, None);
         step.backend.embed(hidden, self.embed_tokens, step.tokens);
         for ((i, layer), next) in (0..).zip(&self.layers).zip(self.following()) {
-            if let Mlp::Moe(moe) = &layer.mlp {
-                step.experts.begin_layer(moe.layer);
-            }
-            step.backend.begin_stage(layer.mixer.stage(), Some(i));
-            layer.input_norm.forward(step, normed, hidden);
-            layer.mixer.forward(step, mixed, normed);
-            step.backend.add(rows, hidden, mixed);
-            step.backend.begin_stage(layer.mlp.stage(), Some(i));
-            layer.post_norm.forward(step, normed, hidden);
-            match &layer.mlp {
-                Mlp::Dense(dense) => dense.forward(step, hidden, normed),
-                Mlp::Moe(moe) => moe.forward(step, hidden, normed, next)?,
-            }
+            self.mix(step, i, layer);
+            self.run_mlp(step, i, layer, next)?;
             if let Some(next) = next {
                 next.look(step)?;
             }
@@ -109,12 +99,63 @@ impl Model for Decoder {
         Ok(())
     }
 
+    fn foresee(
+        &self,
+        step: &mut Step<'_>,
+        before: &[f32],
+        wants_output: bool,
+    ) -> Result<(), EngineError> {
+        let mtp = self.mtp.as_ref().expect("a model with multi-token prediction");
+        let Residual { hidden, normed, .. } = self.residual;
+        step.backend.begin_stage(Stage::Rest, None);
+        mtp.join(step, self.residual, self.embed_tokens, before);
+        let i = u16::try_from(self.layers.len()).expect("configs bound the number of layers");
+        self.mix(step, i, &mtp.layer);
+        if wants_output {
+            self.run_mlp(step, i, &mtp.layer, None)?;
+            step.backend.begin_stage(Stage::Head, None);
+            mtp.norm.forward(step, normed, hidden);
+        }
+        Ok(())
+    }
+
     fn output(&self) -> (Cols, Weight) {
         (self.residual.normed, self.lm_head)
     }
 }
 
 impl Decoder {
+    /// The first half of a layer: `hidden += mixer(norm(hidden))`.
+    fn mix(&self, step: &mut Step<'_>, i: u16, layer: &Layer) {
+        let Residual { hidden, normed, mixed } = self.residual;
+        if let Mlp::Moe(moe) = &layer.mlp {
+            step.experts.begin_layer(moe.layer);
+        }
+        step.backend.begin_stage(layer.mixer.stage(), Some(i));
+        layer.input_norm.forward(step, normed, hidden);
+        layer.mixer.forward(step, mixed, normed);
+        let rows = step.rows();
+        step.backend.add(rows, hidden, mixed);
+    }
+
+    /// The second half: `hidden += mlp(norm(hidden))`.
+    fn run_mlp(
+        &self,
+        step: &mut Step<'_>,
+        i: u16,
+        layer: &Layer,
+        next: Option<Lookahead<'_>>,
+    ) -> Result<(), EngineError> {
+        let Residual { hidden, normed, .. } = self.residual;
+        step.backend.begin_stage(layer.mlp.stage(), Some(i));
+        layer.post_norm.forward(step, normed, hidden);
+        match &layer.mlp {
+            Mlp::Dense(dense) => dense.forward(step, hidden, normed),
+            Mlp::Moe(moe) => moe.forward(step, hidden, normed, next)?,
+        }
+        Ok(())
+    }
+
     /// For each layer, what predicts the next one's routing, where that has any.
     fn following(&self) -> impl Iterator<Item = Option<Lookahead<'_>>> {
         let Residual { hidden, mixed, .. } = self.residual;
@@ -240,21 +281,40 @@ impl<'a, 'b> Builder<'a, 'b> {
     /// Loads every layer, and what stands before and behind them. `layer` is
     /// given each layer's place and name.
     pub(crate) fn finish(
+        self,
+        layer: impl FnMut(&mut Self, LayerIdx, &str) -> Result<Layer, LoadError>,
+    ) -> Result<Box<dyn Model>, LoadError> {
+        self.finish_with(None, layer)
+    }
+
+    /// The same with multi-token prediction, where the checkpoint has what is called so; its
+    /// layer stands past the last.
+    pub(crate) fn finish_with(
         mut self,
+        mtp: Option<MtpNames>,
         mut layer: impl FnMut(&mut Self, LayerIdx, &str) -> Result<Layer, LoadError>,
     ) -> Result<Box<dyn Model>, LoadError> {
         let Outline { hidden, n_layers, vocab, max_positions, is_tied, .. } = self.outline;
         let matrix =
             |it: &mut Self, name: &str, role| it.build.weights.matrix(name, vocab, hidden, role);
         let embed_tokens = matrix(&mut self, "embed_tokens", Role::Embedding)?;
+        let at = |i| LayerIdx(u16::try_from(i).expect("configs bound the number of layers"));
         let mut layers = Vec::with_capacity(n_layers);
         for i in 0..n_layers {
-            let idx = LayerIdx(u16::try_from(i).expect("configs bound the number of layers"));
-            layers.push(layer(&mut self, idx, &format!("layers.{i}"))?);
+            layers.push(layer(&mut self, at(i), &format!("layers.{i}"))?);
         }
         let norm = self.norm("norm", hidden)?;
         let head = if is_tied { "embed_tokens" } else { "lm_head" };
         let lm_head = matrix(&mut self, head, Role::Head)?;
+        let n_caches = self.caches.len();
+        let mut foreseeing = None;
+        if let Some(names) = mtp
+            && self.build.variant.mtp
+            && names.are_in(self.build.weights)
+        {
+            let layer = layer(&mut self, at(n_layers), &names.layer)?;
+            foreseeing = Some(Mtp::load(&names, layer, &mut self)?);
+        }
         let shape = ModelShape {
             vocab,
             hidden,
@@ -265,9 +325,10 @@ impl<'a, 'b> Builder<'a, 'b> {
             top_k: self.experts.top_k,
             config_top_k: self.experts.config_top_k,
             max_positions,
+            n_mtp_caches: self.caches.len() - n_caches,
             caches: self.caches,
         };
-        let residual = self.residual;
-        Ok(Box::new(Decoder { shape, embed_tokens, layers, norm, lm_head, residual }))
+        let (residual, mtp) = (self.residual, foreseeing);
+        Ok(Box::new(Decoder { shape, embed_tokens, layers, norm, lm_head, residual, mtp }))
     }
 }

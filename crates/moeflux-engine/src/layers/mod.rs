@@ -9,6 +9,7 @@ pub(crate) mod linear;
 pub(crate) mod lookahead;
 pub(crate) mod mla;
 pub(crate) mod moe;
+pub(crate) mod mtp;
 pub(crate) mod norm;
 pub(crate) mod rope;
 pub(crate) mod routing;

@@ -11,6 +11,7 @@ use crate::layers::decoder::{Builder, Mlp, Outline};
 use crate::layers::dense::{Dense, GatedScratch};
 use crate::layers::mla::{MlaBlocks, MlaShape};
 use crate::layers::moe::{MoeBlocks, MoeShape, SharedShape};
+use crate::layers::mtp::MtpNames;
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::layers::routing::SigmoidRouting;
@@ -44,7 +45,8 @@ pub(super) fn build(
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = MlaBlocks::new(attention, rope, &mut builder);
     let mlps = MlpBlocks::new(mlps, &mut builder);
-    builder.finish(|builder, idx, name| {
+    let mtp = MtpNames::past_the_last(outline.n_layers);
+    builder.finish_with(Some(mtp), |builder, idx, name| {
         let mixer = Box::new(attention.load(&format!("{name}.self_attn"), builder)?);
         let mlp = mlps.load(idx, &format!("{name}.mlp"), builder)?;
         builder.layer(name, mixer, mlp)
@@ -135,7 +137,9 @@ impl MlpBlocks {
         name: &str,
         builder: &mut Builder<'_, '_>,
     ) -> Result<Mlp, LoadError> {
-        if let Some(scratch) = self.dense.filter(|_| self.shape.is_dense[layer.idx()]) {
+        if let Some(scratch) =
+            self.dense.filter(|_| self.shape.is_dense.get(layer.idx()) == Some(&true))
+        {
             return Ok(Mlp::Dense(Dense::load(scratch, name, builder)?));
         }
         let bias = format!("{name}.gate.e_score_correction_bias");

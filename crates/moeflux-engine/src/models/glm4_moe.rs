@@ -8,6 +8,7 @@ use super::deepseek_v3::{Defaults, MlpBlocks, MlpShape, outline};
 use super::{Build, Family, Model};
 use crate::layers::attention::{AttentionBlocks, AttentionShape, QkNorm};
 use crate::layers::decoder::Builder;
+use crate::layers::mtp::MtpNames;
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::load::LoadError;
@@ -34,7 +35,8 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = AttentionBlocks::new(attention, rope, &mut builder);
     let mlps = MlpBlocks::new(mlps, &mut builder);
-    builder.finish(|builder, idx, name| {
+    let mtp = MtpNames::past_the_last(outline.n_layers);
+    builder.finish_with(Some(mtp), |builder, idx, name| {
         let mixer = Box::new(attention.load(&format!("{name}.self_attn"), builder)?);
         let mlp = mlps.load(idx, &format!("{name}.mlp"), builder)?;
         builder.layer(name, mixer, mlp)

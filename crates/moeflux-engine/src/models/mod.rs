@@ -81,12 +81,20 @@ pub(crate) struct Build<'a> {
 }
 
 /// What a user may choose about a model.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Variant {
     /// Replaces the config's `num_experts_per_tok`.
     pub(crate) top_k: Option<usize>,
     /// How keys and values are stored.
     pub(crate) kv_type: KvType,
+    /// Whether multi-token prediction is loaded where a checkpoint has it.
+    pub(crate) mtp: bool,
+}
+
+impl Default for Variant {
+    fn default() -> Variant {
+        Variant { top_k: None, kv_type: KvType::default(), mtp: true }
+    }
 }
 
 /// The figures of a model that others than its family need.
@@ -112,9 +120,21 @@ pub struct ModelShape {
     pub max_positions: usize,
     /// What each sequence keeps.
     pub caches: Vec<CacheSpec>,
+    /// How many of these, the last, belong to multi-token prediction; 0 where there is none.
+    pub n_mtp_caches: usize,
 }
 
 impl ModelShape {
+    /// Whether the model predicts the token after the next one, too.
+    pub fn has_mtp(&self) -> bool {
+        self.n_mtp_caches > 0
+    }
+
+    /// What the layers of the model itself keep.
+    pub(crate) fn own_caches(&self) -> &[CacheSpec] {
+        &self.caches[..self.caches.len() - self.n_mtp_caches]
+    }
+
     /// Whether some layer keeps a state that cannot be cut back.
     pub fn is_recurrent(&self) -> bool {
         self.caches.iter().any(CacheSpec::is_recurrent)
@@ -128,6 +148,21 @@ pub(crate) trait Model: Send {
 
     /// Runs the layers over a batch; the result lies in [`Model::output`].
     fn forward(&self, step: &mut Step<'_>) -> Result<(), EngineError>;
+
+    /// Runs multi-token prediction over a batch whose tokens follow what the model made of the
+    /// positions `before` them, a row of [`ModelShape::hidden`] floats each: the output of
+    /// [`forward`](Model::forward), or for tokens that are foreseen themselves, of this. The
+    /// caches of its layer grow; the result lies in [`Model::output`] if it is wanted, and no
+    /// expert runs otherwise.
+    ///
+    /// # Panics
+    /// Where the model has none.
+    fn foresee(
+        &self,
+        step: &mut Step<'_>,
+        before: &[f32],
+        wants_output: bool,
+    ) -> Result<(), EngineError>;
 
     /// The normalised hidden states that the head multiplies, and the head.
     fn output(&self) -> (Cols, Weight);

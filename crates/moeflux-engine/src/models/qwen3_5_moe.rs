@@ -12,6 +12,7 @@ use crate::layers::delta_net::{
     DeltaNetBlocks, DeltaNetLayer, DeltaNetShape, InProjections, full_attention_layers,
 };
 use crate::layers::moe::{MoeBlocks, MoeShape, SharedShape};
+use crate::layers::mtp::MtpNames;
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::load::LoadError;
@@ -52,8 +53,9 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     let attention = AttentionBlocks::new(attention, rope, &mut builder);
     let delta_net = DeltaNetBlocks::new(delta_net, &mut builder);
     let moe = MoeBlocks::new(moe, &mut builder);
-    builder.finish(|builder, idx, name| {
-        let mixer: Box<dyn Mixer> = if is_full[idx.idx()] {
+    let mtp = MtpNames::qwen();
+    builder.finish_with(Some(mtp), |builder, idx, name| {
+        let mixer: Box<dyn Mixer> = if *is_full.get(idx.idx()).unwrap_or(&true) {
             Box::new(attention.load(&format!("{name}.self_attn"), builder)?)
         } else {
             Box::new(linear_attention(&delta_net, &format!("{name}.linear_attn"), builder)?)

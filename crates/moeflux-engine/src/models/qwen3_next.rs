@@ -16,6 +16,7 @@ use crate::layers::delta_net::{
 };
 use crate::layers::dense::{Dense, GatedScratch};
 use crate::layers::moe::{MoeBlocks, sparse_layers};
+use crate::layers::mtp::MtpNames;
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::load::LoadError;
@@ -54,8 +55,9 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     let delta_net = DeltaNetBlocks::new(delta_net, &mut builder);
     let moe = MoeBlocks::new(moe, &mut builder);
     let dense = dense.map(|it| GatedScratch::alloc(it, &mut builder));
-    builder.finish(|builder, idx, name| {
-        let mixer: Box<dyn Mixer> = if is_full[idx.idx()] {
+    let mtp = MtpNames::qwen();
+    builder.finish_with(Some(mtp), |builder, idx, name| {
+        let mixer: Box<dyn Mixer> = if *is_full.get(idx.idx()).unwrap_or(&true) {
             Box::new(attention.load(&format!("{name}.self_attn"), builder)?)
         } else {
             let name = format!("{name}.linear_attn");
@@ -64,7 +66,9 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         };
         let mlp = format!("{name}.mlp");
         let mlp = match dense {
-            Some(dense) if !is_sparse[idx.idx()] => Mlp::Dense(Dense::load(dense, &mlp, builder)?),
+            Some(dense) if is_sparse.get(idx.idx()) == Some(&false) => {
+                Mlp::Dense(Dense::load(dense, &mlp, builder)?)
+            }
             _ => {
                 let scoring = Scoring::Softmax { renormalise, scale: 1.0 };
                 Mlp::Moe(moe.load(idx, &mlp, scoring, builder)?)

@@ -302,7 +302,8 @@ impl Packing<'_, '_> {
         if self.journal.find(path).is_some() {
             return Ok(());
         }
-        let importance = self.importance.as_ref().map(|it| it.layer(layer.idx)).transpose()?;
+        let importance = self.importance.as_ref().filter(|_| !layer.is_optional);
+        let importance = importance.map(|it| it.layer(layer.idx)).transpose()?;
         let mut writer = FileWriter::create(&self.dst.join(path))?;
         let (plan, n_threads) = (self.plan, self.options.threads());
         let tell = &mut |n| self.tell(PackStage::Write, path, n);

@@ -38,6 +38,8 @@ pub(crate) struct MatrixPlan<'a> {
 /// The experts of a layer: where they are, and what becomes of them.
 pub(crate) struct LayerPlan {
     pub(crate) idx: usize,
+    /// Whether the model runs without it: a layer of multi-token prediction.
+    pub(crate) is_optional: bool,
     pub(crate) packed: PackedLayer,
     pub(super) bank: LayerBank,
 }
@@ -70,13 +72,14 @@ impl<'a> Plan<'a> {
         let mut packed = BTreeMap::new();
         for decl in &manifest.experts {
             let bank = claims.experts(decl)?;
-            packed.insert(decl.layer.idx(), packed_layer(decl, &bank, options));
+            let is_optional = checkpoint.is_optional(&decl.prefix);
+            packed.insert(decl.layer.idx(), (is_optional, packed_layer(decl, &bank, options)));
         }
         claims.finish()?;
         let bank = claims.into_bank();
         let layer = |(idx, bank): (usize, &Option<LayerBank>)| {
-            let packed = packed.remove(&idx)?;
-            Some(LayerPlan { idx, packed, bank: bank.clone()? })
+            let (is_optional, packed) = packed.remove(&idx)?;
+            Some(LayerPlan { idx, is_optional, packed, bank: bank.clone()? })
         };
         let layers = bank.layers.iter().enumerate().map(layer).collect();
         let entries = entries(&matrices, &vectors);

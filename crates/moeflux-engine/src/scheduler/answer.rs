@@ -8,7 +8,7 @@ use moeflux_core::TokenId;
 
 use super::job::{Answer, Bias, Event, Job, TokenLogprob, TokenText};
 use crate::constrain::Constraint;
-use crate::draft::{self, DraftCounts, Drafter, Drafts, Occasion};
+use crate::draft::{self, DraftCounts, Drafter, Drafts, Guess, Occasion};
 use crate::error::EngineError;
 use crate::generate::Finish;
 use crate::sampler::{self, Sampler};
@@ -74,10 +74,15 @@ impl Running {
     }
 
     /// What may follow the token that is evaluated next.
-    pub(super) fn guess(&mut self, at: &Occasion<'_>) -> Vec<TokenId> {
-        let Some(drafter) = &mut self.drafter else { return Vec::new() };
+    pub(super) fn guess(&mut self, at: &Occasion<'_>) -> Guess {
+        let Some(drafter) = &mut self.drafter else { return Guess::Known(Vec::new()) };
         let forced = self.job.constraint.as_mut().map_or_else(Vec::new, Constraint::forced);
         drafter.guess(at, &forced)
+    }
+
+    /// So many of the tokens were foreseen that its last guess asked for.
+    pub(super) fn has_foreseen(&mut self, n: usize) {
+        self.drafter.iter_mut().for_each(|it| it.has_foreseen(n));
     }
 
     /// The last guess was not evaluated.

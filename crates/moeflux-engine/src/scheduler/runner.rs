@@ -1,6 +1,6 @@
 //! The scheduler's thread: take jobs, run a step, hand on what it gave.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -13,12 +13,12 @@ use super::answer::{Phase, Running};
 use super::job::{Answer, Event, Job};
 use super::pool::{Pool, Slot};
 use super::{Command, SchedulerOptions, Shared};
-use crate::draft::{MOST_ROWS, Occasion, Pace};
+use crate::draft::{Guess, MOST_ROWS, Occasion, Pace};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::generate::Finish;
 use crate::sampler::Sampler;
-use crate::session::{Guessed, Next, Part, eval_next_together};
+use crate::session::{Foreseeing, Guessed, Next, Part, eval_next_together, foresee_together};
 use crate::text::Tokenizer;
 
 /// While answers are being made, prompts get this part of the rows of a step.
@@ -321,14 +321,30 @@ impl Runner {
         }
         let most = engine.plan().chunk.min(MOST_ROWS);
         let n_others = shares.len() - 1;
-        for share in shares {
+        let mut guesses = Vec::with_capacity(shares.len());
+        for share in &*shares {
             let Slot { session, running, .. } = &mut pool.slots[share.slot];
-            let Some(running) = running else { continue };
+            let Some(running) = running else {
+                guesses.push(Guess::Known(Vec::new()));
+                continue;
+            };
             let room = most.saturating_sub(rows).min(session.n_free().saturating_sub(1));
             let again = session.rows_again();
-            let guess = running.guess(&Occasion { pace, rows, n_others, room, again });
+            let foresight = session.can_foresee().then(|| pace.foresight());
+            let at = Occasion { pace, rows, n_others, room, again, foresight };
+            let guess = running.guess(&at);
+            rows += match &guess {
+                Guess::Known(guess) => guess.len(),
+                Guess::Foresee(n) => *n,
+            };
+            guesses.push(guess);
+        }
+        let guesses = foresee(pool, pace, shares, guesses);
+        rows = shares.iter().map(|it| 1 + pool.slots[it.slot].session.n_pending()).sum();
+        for (share, guess) in shares.iter_mut().zip(guesses) {
+            let Slot { session, running, .. } = &mut pool.slots[share.slot];
             if guess.is_empty() || !session.mark() {
-                running.forget_guess();
+                running.iter_mut().for_each(Running::forget_guess);
                 continue;
             }
             rows += guess.len();
@@ -409,6 +425,44 @@ impl Runner {
         }
         true
     }
+}
+
+/// Has the tokens foreseen that guesses ask for, those of all answers together.
+fn foresee(
+    pool: &mut Pool,
+    pace: &mut Pace,
+    shares: &[Share],
+    guesses: Vec<Guess>,
+) -> Vec<Vec<TokenId>> {
+    let wanted = shares.iter().zip(&guesses).filter_map(|(share, guess)| match guess {
+        Guess::Foresee(n) => Some((share.slot, (share.tokens[0], *n))),
+        Guess::Known(_) => None,
+    });
+    let wanted: BTreeMap<usize, (TokenId, usize)> = wanted.collect();
+    let start = Instant::now();
+    let slots = pool.slots.iter_mut().enumerate();
+    let mut asks: Vec<Foreseeing<'_>> = slots
+        .filter_map(|(i, slot)| {
+            let (token, n) = *wanted.get(&i)?;
+            Some(Foreseeing { session: &mut slot.session, token, n })
+        })
+        .collect();
+    let foreseen = foresee_together(&mut asks);
+    if !foreseen.is_empty() {
+        let n_rounds = foreseen.iter().map(Vec::len).max().unwrap_or(0);
+        pace.note_foresight(n_rounds, start.elapsed());
+    }
+    let mut foreseen: BTreeMap<usize, Vec<TokenId>> = wanted.into_keys().zip(foreseen).collect();
+    let guess = |(share, guess): (&Share, Guess)| match guess {
+        Guess::Known(guess) => guess,
+        Guess::Foresee(_) => {
+            let guess = foreseen.remove(&share.slot).unwrap_or_default();
+            let running = pool.slots[share.slot].running.as_mut();
+            running.into_iter().for_each(|it| it.has_foreseen(guess.len()));
+            guess
+        }
+    };
+    shares.iter().zip(guesses).map(guess).collect()
 }
 
 /// Whether memory was missing that others may give back.

@@ -104,6 +104,7 @@ pub(crate) fn eval_next_together(
             part.session.tokens.extend_from_slice(part.tokens);
         }
     }
+    let stepped = stepped.and_then(|()| note_hidden(core, parts, &spans));
     let outcome = stepped.and_then(|()| conclude(core, parts, &spans, n_leaders));
     if outcome.is_err() {
         for (Guessed { part, .. }, span) in parts.iter_mut().zip(&spans) {
@@ -113,6 +114,25 @@ pub(crate) fn eval_next_together(
         }
     }
     outcome
+}
+
+/// Hands what the model made of a step's rows to those who foresee what follows.
+fn note_hidden(
+    core: &mut Core,
+    parts: &mut [Guessed<'_>],
+    spans: &[Span],
+) -> Result<(), EngineError> {
+    if !parts.iter().any(|it| it.part.session.is_followed()) {
+        return Ok(());
+    }
+    let n_rows = spans.last().map_or(0, |it| it.rows.end);
+    let hidden = core.hidden(n_rows)?;
+    let width = hidden.len() / n_rows.max(1);
+    for (Guessed { part, .. }, span) in parts.iter_mut().zip(spans) {
+        let rows = &hidden[span.rows.start * width..span.rows.end * width];
+        part.session.note_hidden(span.position, rows);
+    }
+    Ok(())
 }
 
 /// What may come next behind a step, for those who want it, and the checkpoints that
@@ -136,6 +156,7 @@ fn conclude(
         results.push(next.by_ref().take(n_wanted(it)).collect());
         if it.n_guessed == 0 {
             it.part.session.keep_states(core, it.part.is_mark)?;
+            it.part.session.catch_up_in_time(core)?;
         }
     }
     Ok(results)

@@ -200,6 +200,7 @@ impl Session {
             self.tokens.extend_from_slice(chunk);
             let seen = after(core, chunk, rest.is_empty());
             let kept = seen.and_then(|()| self.keep_states(core, mark == Some(n)));
+            let kept = kept.and_then(|()| self.catch_up_in_time(core));
             if kept.is_err() {
                 self.undo(core, start, start);
                 return kept;
@@ -224,12 +225,17 @@ impl Session {
     /// Evaluates one chunk behind what the caches hold.
     fn step(&mut self, core: &mut Core, chunk: &[TokenId]) -> Result<(), EngineError> {
         let stepped = core.step(self.sequence, self.n_cached, chunk);
-        match &stepped {
-            Ok(()) => self.n_cached += chunk.len(),
+        if stepped.is_err() {
             // Some layers have moved on and others have not.
-            Err(_) => self.rewind(core, self.nearest(self.n_cached)),
+            self.rewind(core, self.nearest(self.n_cached));
+            return stepped;
         }
-        stepped
+        self.n_cached += chunk.len();
+        if self.is_followed() {
+            let rows = core.hidden(chunk.len())?;
+            self.note_hidden(self.n_cached - chunk.len(), &rows);
+        }
+        Ok(())
     }
 
     /// Makes a checkpoint here if there should be one.

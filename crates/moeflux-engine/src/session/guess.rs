@@ -96,6 +96,7 @@ impl Session {
             return self.keep_states(core, false);
         }
         self.tokens.truncate(self.tokens.len() - n);
+        self.cut_trail();
         if engine.shape().is_recurrent() {
             let marked = self.mark.as_ref().and_then(|it| it.position);
             self.return_to_mark(core, marked.expect("states are marked before a guess"));
@@ -122,6 +123,7 @@ impl Session {
         core.backend().truncate_sequence(self.sequence, position);
         core.backend().swap_states(self.sequence, mark.sequence);
         self.n_cached = position;
+        self.trail.iter_mut().for_each(|it| it.cut_caches(position));
         true
     }
 }

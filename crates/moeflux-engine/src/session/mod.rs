@@ -3,6 +3,7 @@
 mod batch;
 mod checkpoints;
 mod eval;
+mod foresight;
 mod guess;
 mod persist;
 mod reuse;
@@ -19,9 +20,11 @@ pub use self::batch::{Part, eval_together};
 pub(crate) use self::checkpoints::{Checkpoints, Keep, States};
 pub(crate) use self::eval::Next;
 pub use self::eval::{Logits, LogitsSink};
+use self::foresight::Trail;
+pub(crate) use self::foresight::{Foreseeing, foresee_together};
 use self::guess::Mark;
 pub use self::reuse::{Prompt, Read};
-use crate::draft::Pace;
+use crate::draft::{Drafts, Pace};
 use crate::engine::{Core, Engine};
 use crate::error::EngineError;
 
@@ -48,6 +51,8 @@ pub struct Session {
     checkpoints: Checkpoints,
     /// The recurrent states before a guess.
     mark: Option<Mark>,
+    /// What multi-token prediction goes by, where the model has it.
+    trail: Option<Trail>,
     /// Of its steps behind prompts.
     pub(crate) pace: Pace,
     /// What this session keeps of itself in the prompt cache.
@@ -58,6 +63,8 @@ impl Session {
     pub(crate) fn new(engine: Engine) -> Session {
         let sequence = engine.core().backend().new_sequence(&engine.shape().caches);
         let checkpoints = Checkpoints::new(engine.plan().checkpoint_bytes);
+        let (shape, is_followed) = (engine.shape(), engine.drafts() != Drafts::Off);
+        let trail = shape.has_mtp().then(|| Trail::new(shape, is_followed));
         Session {
             engine,
             sequence,
@@ -66,6 +73,7 @@ impl Session {
             n_cached: 0,
             checkpoints,
             mark: None,
+            trail,
             pace: Pace::default(),
             stored: None,
         }
@@ -184,6 +192,13 @@ impl Session {
         self.rewind(&mut engine.core(), position.min(self.n_cached));
         self.n_unknown = self.n_unknown.min(position);
         self.tokens.truncate(position - self.n_unknown);
+        self.cut_trail();
+    }
+
+    /// The text ends here now.
+    fn cut_trail(&mut self) {
+        let position = self.position();
+        self.trail.iter_mut().for_each(|it| it.cut(position));
     }
 
     /// Sets the caches back to a position that they can stand at.
@@ -200,6 +215,7 @@ impl Session {
             }
         }
         self.n_cached = position;
+        self.trail.iter_mut().for_each(|it| it.cut_caches(position));
     }
 
     /// Takes back a step to `position`, all of which or some layers of which the
@@ -207,6 +223,7 @@ impl Session {
     fn undo(&mut self, core: &mut Core, position: usize, n_cached: usize) {
         self.checkpoints.forget_beyond(n_cached);
         self.tokens.truncate(position - self.n_unknown);
+        self.cut_trail();
         if !self.return_to_mark(core, n_cached) {
             self.rewind(core, self.nearest(n_cached));
         }
@@ -218,6 +235,7 @@ impl Session {
         (self.n_cached, self.n_unknown) = (0, 0);
         self.tokens.clear();
         self.checkpoints.clear();
+        self.trail.iter_mut().for_each(|it| it.resume_at(0));
     }
 
     /// Fills the caches of a session that is empty, and stays so where that fails.

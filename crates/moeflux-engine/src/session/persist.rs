@@ -56,9 +56,11 @@ impl Session {
             if is_recurrent {
                 write_states(&engine, core, sequence, &states)?;
             }
+            self.fill_entries(core, 0, len)?;
             Ok(states)
         })?;
         (self.n_unknown, self.n_cached) = (len, len);
+        self.trail.iter_mut().for_each(|it| it.resume_at(len));
         if is_recurrent {
             self.checkpoints.insert(len, states, Keep::Base);
         }
@@ -167,6 +169,8 @@ impl Session {
         let Contents { n_unknown, tokens, states } = loaded.contents;
         (self.n_unknown, self.tokens) = (n_unknown, tokens);
         self.n_cached = self.position();
+        let n_cached = self.n_cached;
+        self.trail.iter_mut().for_each(|it| it.resume_at(n_cached));
         self.checkpoints = Checkpoints::new(engine.plan().checkpoint_bytes);
         for (position, states) in states {
             let is_base = n_unknown > 0 && position == self.n_cached;
@@ -185,6 +189,7 @@ impl Session {
         let engine = self.engine.clone();
         let core = &mut *engine.core();
         self.replay(core)?;
+        self.settle(core)?;
         let mut states = Vec::new();
         if engine.shape().is_recurrent() && position > 0 {
             // What follows may part from this at the mark before the end.

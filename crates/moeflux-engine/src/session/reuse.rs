@@ -79,6 +79,7 @@ impl Session {
             return Ok(n_known);
         }
         let core = &mut *engine.core();
+        other.settle(core)?;
         self.empty(core);
         self.or_empty(core, |core, sequence| {
             copy_keys_and_values(&engine, core, other.sequence, sequence, end)?;
@@ -89,6 +90,7 @@ impl Session {
         }
         self.tokens.extend_from_slice(&tokens[..end]);
         self.n_cached = end;
+        self.trail.iter_mut().for_each(|it| it.resume_at(end));
         Ok(end)
     }
 

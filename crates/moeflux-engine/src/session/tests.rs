@@ -19,7 +19,7 @@ fn models() -> Vec<PathBuf> {
     let all = fs::read_dir(golden()).unwrap().map(|it| it.unwrap().path());
     let is_one = |it: &PathBuf| {
         let name = it.file_name().unwrap().to_str().unwrap();
-        name.ends_with("-hf") || name == "mlx-q4" || name == "hf-bf16"
+        name.ends_with("-hf") || name.ends_with("-mtp") || name == "mlx-q4" || name == "hf-bf16"
     };
     let models: Vec<PathBuf> = all.filter(is_one).collect();
     assert!(models.len() >= 10, "{models:?}");

@@ -1,0 +1,279 @@
+//! Multi-token prediction behind a session: what the model made of its last positions, and
+//! tokens foreseen from that.
+//!
+//! The layer that foresees has keys and values like the others, an entry a position: what
+//! comes of the token there and of what the model made of the position before. Where rows are
+//! not known (before the first position, behind a state that was loaded) zeros stand for them.
+//! All of it decides what is guessed and nothing else.
+
+#[cfg(test)]
+mod tests;
+
+use moeflux_backend::{Cache, Span};
+use moeflux_core::TokenId;
+
+use super::Session;
+use crate::engine::Core;
+use crate::error::EngineError;
+use crate::models::ModelShape;
+
+/// Rows that are kept although their entries are made: guesses that are taken back take
+/// entries with them.
+const KEPT_BEHIND: usize = 64;
+
+/// Entries that wait at most.
+const MOST_WAITING: usize = 64;
+
+/// What the model made of the last positions, `width` floats each.
+#[derive(Debug)]
+pub(super) struct Trail {
+    width: usize,
+    /// Whether anybody foresees.
+    is_followed: bool,
+    /// Entries at the beginning that the caches hold.
+    n_entries: usize,
+    /// The entry that the first row is for: the row is that of the position before.
+    start: usize,
+    rows: Vec<f32>,
+}
+
+impl Trail {
+    pub(super) fn new(shape: &ModelShape, is_followed: bool) -> Trail {
+        let width = shape.hidden;
+        Trail { width, is_followed, n_entries: 0, start: 0, rows: vec![0.0; width] }
+    }
+
+    /// The first entry that cannot be made yet.
+    fn end(&self) -> usize {
+        self.start + self.rows.len() / self.width
+    }
+
+    /// The rows of some entries.
+    fn of(&self, first: usize, n: usize) -> &[f32] {
+        &self.rows[(first - self.start) * self.width..][..n * self.width]
+    }
+
+    /// Nothing is known of what is before an entry.
+    fn begin_at(&mut self, entry: usize) {
+        self.start = entry;
+        self.rows.clear();
+        self.rows.resize(self.width, 0.0);
+    }
+
+    /// Takes what the model made of positions from `position` on.
+    pub(super) fn note(&mut self, position: usize, rows: &[f32]) {
+        if self.end() < position + 1 {
+            self.begin_at(position);
+            self.n_entries = position;
+        }
+        let n_known = self.end() - (position + 1);
+        self.rows.extend_from_slice(rows.get(n_known * self.width..).unwrap_or_default());
+    }
+
+    /// The text ends at `position`.
+    pub(super) fn cut(&mut self, position: usize) {
+        if position < self.start {
+            self.begin_at(position);
+        }
+        self.rows.truncate((position + 1 - self.start) * self.width);
+        self.n_entries = self.n_entries.min(position);
+    }
+
+    /// The caches hold entries of the first `n` positions at most.
+    pub(super) fn cut_caches(&mut self, n: usize) {
+        self.n_entries = self.n_entries.min(n);
+        if self.n_entries < self.start {
+            self.begin_at(self.n_entries);
+        }
+    }
+
+    /// Entries before this one are in the caches, whatever they say.
+    pub(super) fn resume_at(&mut self, entry: usize) {
+        self.n_entries = entry;
+        self.begin_at(entry);
+    }
+
+    /// Entries up to `end` are made; their rows are let go, in time.
+    fn made(&mut self, end: usize) {
+        self.n_entries = end;
+        let n_old = end.saturating_sub(self.start + KEPT_BEHIND);
+        if n_old >= KEPT_BEHIND {
+            self.rows.drain(..n_old * self.width);
+            self.start += n_old;
+        }
+    }
+}
+
+/// A token of a session that is chosen and not evaluated, behind which others are foreseen.
+pub(crate) struct Foreseeing<'a> {
+    pub(crate) session: &'a mut Session,
+    pub(crate) token: TokenId,
+    /// How many are wanted.
+    pub(crate) n: usize,
+}
+
+/// The tokens that multi-token prediction finds likeliest behind those of several sessions of
+/// an engine: none where it fails, or does not know what came before.
+pub(crate) fn foresee_together(asks: &mut [Foreseeing<'_>]) -> Vec<Vec<TokenId>> {
+    let mut foreseen = vec![Vec::new(); asks.len()];
+    let Some(first) = asks.first() else { return foreseen };
+    let engine = first.session.engine.clone();
+    let core = &mut *engine.core();
+    // What fails is met again by the step that follows, which says so.
+    let _ = foresee(core, asks, &mut foreseen);
+    foreseen
+}
+
+fn foresee(
+    core: &mut Core,
+    asks: &mut [Foreseeing<'_>],
+    foreseen: &mut [Vec<TokenId>],
+) -> Result<(), EngineError> {
+    for Foreseeing { session, .. } in &mut *asks {
+        session.catch_up(core)?;
+    }
+    // Where the row of an ask stands in the round before.
+    let mut rows_before: Vec<f32> = Vec::new();
+    let mut places: Vec<usize> = Vec::new();
+    for round in 0..asks.iter().map(|it| it.n).max().unwrap_or(0) {
+        let (mut spans, mut tokens, mut before, mut active) = (vec![], vec![], vec![], vec![]);
+        for (i, ask) in asks.iter().enumerate() {
+            let Some(trail) = ask.session.foreseeing().filter(|_| ask.n > round) else { continue };
+            let position = ask.session.position();
+            let width = trail.width;
+            match (round, foreseen[i].last()) {
+                (0, _) => {
+                    before.extend_from_slice(trail.of(position, 1));
+                    tokens.push(ask.token);
+                }
+                (_, Some(token)) => {
+                    let place = places.iter().position(|it| *it == i).unwrap_or(0);
+                    before.extend_from_slice(&rows_before[place * width..][..width]);
+                    tokens.push(*token);
+                }
+                (_, None) => continue,
+            }
+            let rows = active.len()..active.len() + 1;
+            let sequence = ask.session.sequence;
+            spans.push(Span { sequence, rows, position: position + round });
+            active.push(i);
+        }
+        if active.is_empty() {
+            break;
+        }
+        core.foresee(&spans, &tokens, &before, true)?;
+        let rows: Vec<usize> = (0..active.len()).collect();
+        let likeliest = likeliest(core, &rows)?;
+        rows_before = core.hidden(rows.len())?;
+        for (i, token) in active.iter().zip(likeliest) {
+            foreseen[*i].push(token);
+            if round == 0 {
+                let entry = asks[*i].session.position() + 1;
+                asks[*i].session.trail.iter_mut().for_each(|it| it.made(entry));
+            }
+        }
+        places = active;
+    }
+    Ok(())
+}
+
+fn likeliest(core: &mut Core, rows: &[usize]) -> Result<Vec<TokenId>, EngineError> {
+    if let Some(leaders) = core.leaders(rows, 1)? {
+        return Ok(leaders.iter().filter_map(|it| it.first()).map(|it| it.token).collect());
+    }
+    let logits = core.logits(rows)?;
+    Ok(logits.chunks_exact(logits.len() / rows.len().max(1)).map(likeliest_of).collect())
+}
+
+/// The first of those with the highest logit.
+fn likeliest_of(logits: &[f32]) -> TokenId {
+    let order = |a: &(u32, &f32), b: &(u32, &f32)| a.1.total_cmp(b.1).then(b.0.cmp(&a.0));
+    TokenId((0..).zip(logits).max_by(order).map_or(0, |it| it.0))
+}
+
+impl Session {
+    /// Tokens that multi-token prediction finds likeliest behind one that is chosen and not
+    /// evaluated.
+    pub(crate) fn foresee(&mut self, token: TokenId, n: usize) -> Vec<TokenId> {
+        let asks = &mut [Foreseeing { session: self, token, n }];
+        foresee_together(asks).pop().unwrap_or_default()
+    }
+
+    /// Whether the token after the next one can be foreseen.
+    pub(crate) fn can_foresee(&self) -> bool {
+        self.foreseeing().is_some()
+    }
+
+    /// What that goes by.
+    fn foreseeing(&self) -> Option<&Trail> {
+        self.trail.as_ref().filter(|it| it.is_followed && it.end() == self.position() + 1)
+    }
+
+    /// Whether somebody foresees what follows its tokens.
+    pub(super) fn is_followed(&self) -> bool {
+        self.trail.as_ref().is_some_and(|it| it.is_followed)
+    }
+
+    /// Takes what the model made of the last step's rows, which begin at `position`.
+    pub(super) fn note_hidden(&mut self, position: usize, rows: &[f32]) {
+        if let Some(trail) = self.trail.as_mut().filter(|it| it.is_followed) {
+            trail.note(position, rows);
+        }
+    }
+
+    /// Makes entries where many wait.
+    pub(super) fn catch_up_in_time(&mut self, core: &mut Core) -> Result<(), EngineError> {
+        let end = self.position();
+        let waits = |it: &Trail| end.min(it.end()).saturating_sub(it.n_entries) >= MOST_WAITING;
+        match self.trail.as_ref().is_some_and(|it| it.is_followed && waits(it)) {
+            true => self.catch_up(core),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes all entries whose tokens are known.
+    fn catch_up(&mut self, core: &mut Core) -> Result<(), EngineError> {
+        let (chunk, end, n_unknown) = (self.chunk_rows(), self.position(), self.n_unknown);
+        let Some(trail) = self.trail.as_mut().filter(|it| it.is_followed) else { return Ok(()) };
+        while trail.n_entries < end.min(trail.end()) {
+            let first = trail.n_entries;
+            let n = chunk.min(end.min(trail.end()) - first);
+            let span = Span { sequence: self.sequence, rows: 0..n, position: first };
+            let tokens = &self.tokens[first - n_unknown..][..n];
+            core.foresee(&[span], tokens, trail.of(first, n), false)?;
+            trail.made(first + n);
+        }
+        Ok(())
+    }
+
+    /// Has an entry for every position that the caches hold, before they are copied.
+    pub(super) fn settle(&mut self, core: &mut Core) -> Result<(), EngineError> {
+        self.catch_up(core)?;
+        let n_cached = self.n_cached;
+        let Some(n_entries) = self.trail.as_ref().map(|it| it.n_entries) else { return Ok(()) };
+        if n_entries < n_cached {
+            self.fill_entries(core, n_entries, n_cached)?;
+            self.trail.iter_mut().for_each(|it| it.resume_at(n_cached));
+        }
+        Ok(())
+    }
+
+    /// Entries that nothing is known of.
+    pub(super) fn fill_entries(
+        &self,
+        core: &mut Core,
+        first: usize,
+        end: usize,
+    ) -> Result<(), EngineError> {
+        let shape = self.engine.shape();
+        let caches = (0..).map(Cache).zip(&shape.caches).skip(shape.own_caches().len());
+        for (cache, spec) in caches {
+            for start in (first..end).step_by(super::COPIED_POSITIONS) {
+                let positions = start..end.min(start + super::COPIED_POSITIONS);
+                let zeros = vec![0; spec.saved_bytes(positions.len())];
+                core.backend().load_cache(self.sequence, cache, positions, &zeros)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,216 @@
+//! Multi-token prediction, against modules of transformers' layers (`tools/golden/make_mtp.py`).
+
+use std::path::{Path, PathBuf};
+
+use moeflux_backend::Span;
+use moeflux_core::TokenId;
+use safetensors::SafeTensors;
+
+use crate::draft::Drafts;
+use crate::engine::{Activations, Engine, EngineOptions};
+use crate::session::{Foreseeing, Session, foresee_together};
+
+const CASES: [&str; 4] = ["qwen3_5_moe-mtp", "qwen3_next-mtp", "deepseek_v3-mtp", "glm4_moe-mtp"];
+/// Places where tokens are foreseen, and how many.
+const PLACES: usize = 8;
+const DEPTH: usize = 3;
+/// As for the model's own logits.
+const MAX_DIFFERENCE: f32 = 2e-3;
+
+struct Golden {
+    dir: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl Golden {
+    fn read(case: &str) -> Golden {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(case);
+        let bytes = std::fs::read(dir.join("expected.safetensors")).unwrap();
+        Golden { dir, bytes }
+    }
+
+    fn words(&self, name: &str) -> Vec<[u8; 4]> {
+        let tensors = SafeTensors::deserialize(&self.bytes).unwrap();
+        tensors.tensor(name).unwrap().data().as_chunks::<4>().0.to_vec()
+    }
+
+    fn tokens(&self, name: &str) -> Vec<TokenId> {
+        self.words(name).into_iter().map(|it| TokenId(u32::from_le_bytes(it))).collect()
+    }
+
+    fn foreseen(&self) -> Vec<Vec<TokenId>> {
+        self.tokens("foreseen").chunks_exact(DEPTH).map(<[_]>::to_vec).collect()
+    }
+
+    fn open(&self) -> Engine {
+        self.open_with(Drafts::Auto)
+    }
+
+    fn open_with(&self, drafts: Drafts) -> Engine {
+        let activations = Activations::Full;
+        let options = EngineOptions { activations, drafts, ctx: Some(64), ..Default::default() };
+        Engine::open(&self.dir, &options).unwrap()
+    }
+}
+
+#[test]
+fn logits_agree_with_the_reference_at_every_position() {
+    for case in CASES {
+        let golden = Golden::read(case);
+        let engine = golden.open();
+        assert!(engine.shape().has_mtp(), "{case}");
+        for i in 0..2 {
+            let tokens = golden.tokens(&format!("tokens.{i}"));
+            let mut session = engine.session();
+            session.eval_prompt(&tokens).unwrap();
+            let before = session.trail.as_ref().unwrap().of(0, tokens.len()).to_vec();
+            let span = Span { sequence: session.sequence, rows: 0..tokens.len(), position: 0 };
+            let core = &mut *engine.core();
+            core.foresee(&[span], &tokens, &before, true).unwrap();
+            let got = core.logits(&(0..tokens.len()).collect::<Vec<_>>()).unwrap();
+            let want = golden.words(&format!("mtp.{i}"));
+            assert_eq!(got.len(), want.len());
+            let differences = got.iter().zip(want).map(|(a, b)| (a - f32::from_le_bytes(b)).abs());
+            let worst = differences.fold(0.0f32, f32::max);
+            assert!(worst <= MAX_DIFFERENCE, "{case}, sequence {i}: {worst}");
+        }
+    }
+}
+
+/// Foresees behind each of the last tokens; `advance` evaluates a token.
+fn check_foreseen(
+    golden: &Golden,
+    engine: &Engine,
+    chunk: usize,
+    advance: &mut dyn FnMut(&mut Session, &[TokenId]),
+) {
+    let tokens = golden.tokens("tokens.1");
+    let mut session = engine.session();
+    let n_first = tokens.len() - PLACES;
+    for part in tokens[..n_first].chunks(chunk) {
+        advance(&mut session, part);
+    }
+    for (token, want) in tokens[n_first..].iter().zip(golden.foreseen()) {
+        let at = session.position();
+        assert_eq!(session.foresee(*token, DEPTH), want, "{}, at {at}", golden.dir.display());
+        advance(&mut session, &[*token]);
+    }
+}
+
+#[test]
+fn tokens_foreseen_are_those_of_the_reference() {
+    for case in CASES {
+        let golden = Golden::read(case);
+        let engine = golden.open();
+        for chunk in [1, 7, 64] {
+            check_foreseen(&golden, &engine, chunk, &mut |session, tokens| {
+                session.eval_prompt(tokens).unwrap();
+            });
+        }
+    }
+}
+
+#[test]
+fn guesses_that_are_taken_back_change_nothing_that_is_foreseen() {
+    for case in CASES {
+        let golden = Golden::read(case);
+        let engine = golden.open();
+        check_foreseen(&golden, &engine, 1, &mut |session, tokens| {
+            for token in tokens {
+                let guess = session.foresee(*token, 2);
+                assert!(guess.len() == 2 && session.mark());
+                session.eval_guess(*token, &guess, None).unwrap();
+                session.take_back(2).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_step_that_fails_changes_nothing_that_is_foreseen() {
+    for case in CASES {
+        let golden = Golden::read(case);
+        let engine = golden.open();
+        let mut n = 0;
+        check_foreseen(&golden, &engine, 5, &mut |session, tokens| {
+            n += 1;
+            if n % 2 == 0 {
+                engine.core().n_refused = 1;
+                assert!(session.eval_prompt(tokens).is_err());
+            }
+            session.eval_prompt(tokens).unwrap();
+        });
+    }
+}
+
+#[test]
+fn several_sessions_foresee_what_each_would_alone() {
+    for case in CASES {
+        let golden = Golden::read(case);
+        let engine = golden.open();
+        let tokens = golden.tokens("tokens.1");
+        let n_first = tokens.len() - PLACES;
+        let mut sessions: Vec<Session> = (0..4).map(|_| engine.session()).collect();
+        for (i, session) in sessions.iter_mut().enumerate() {
+            session.eval_prompt(&tokens[..n_first + i]).unwrap();
+        }
+        let mut asks: Vec<Foreseeing<'_>> = sessions
+            .iter_mut()
+            .enumerate()
+            .map(|(i, session)| Foreseeing { session, token: tokens[n_first + i], n: i })
+            .collect();
+        let got = foresee_together(&mut asks);
+        for (i, (got, want)) in got.iter().zip(golden.foreseen()).enumerate() {
+            assert_eq!(got[..], want[..i], "{case}, session {i}");
+        }
+    }
+}
+
+#[test]
+fn saved_sessions_go_on_foreseeing() {
+    let dir = tempfile::tempdir().unwrap();
+    for case in CASES {
+        let golden = Golden::read(case);
+        let engine = golden.open();
+        let (tokens, file) = (golden.tokens("tokens.1"), dir.path().join(case));
+        let n_first = tokens.len() - PLACES;
+        let mut session = engine.session();
+        session.eval_prompt(&tokens[..n_first]).unwrap();
+        session.save(&file).unwrap();
+        let mut loaded = engine.session();
+        loaded.load(&file).unwrap();
+        // What the model made of the last position before is not in the file.
+        loaded.eval_token(tokens[n_first]).unwrap();
+        assert_eq!(loaded.foresee(tokens[n_first + 1], 1).len(), 1);
+        // All but one entry are as if it had never stopped.
+        session.eval_token(tokens[n_first]).unwrap();
+        let [one, other] = [&mut session, &mut loaded].map(|it| {
+            let core = &mut *engine.core();
+            it.settle(core).unwrap();
+            let n = engine.shape().caches.len() - 1;
+            core.backend()
+                .save_cache(it.sequence, moeflux_backend::Cache(n as u32), 0..n_first)
+                .unwrap()
+        });
+        assert!(one == other, "{case}");
+    }
+}
+
+#[test]
+fn who_guesses_nothing_has_entries_to_save_all_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    for case in CASES {
+        let golden = Golden::read(case);
+        let (tokens, file) = (golden.tokens("tokens.1"), dir.path().join(case));
+        let engine = golden.open_with(Drafts::Off);
+        let mut session = engine.session();
+        session.eval_prompt(&tokens[..20]).unwrap();
+        assert!(!session.can_foresee() && session.foresee(tokens[20], 1).is_empty());
+        session.save(&file).unwrap();
+        let engine = golden.open();
+        let mut loaded = engine.session();
+        loaded.load(&file).unwrap();
+        loaded.eval_token(tokens[20]).unwrap();
+        assert_eq!(loaded.foresee(tokens[21], 2).len(), 2);
+    }
+}
