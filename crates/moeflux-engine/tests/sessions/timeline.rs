@@ -51,13 +51,15 @@ fn the_wire_format_has_the_originals_sizes() {
         let size = session.state_size().unwrap();
         // Floats, whatever the cache keeps.
         let plain = EngineOptions::default();
-        let floats = Subject::open(subject.dir.clone(), &plain).engine.plan().kv_bytes_per_position;
-        assert_eq!((size - empty) as u64, 5 * floats);
-        let is_latent = shape
-            .caches
-            .iter()
-            .any(|it| matches!(it, moeflux_engine::CacheSpec::Kv { v_dim: 0, .. }));
-        let n_growing = shape.caches.iter().filter(|it| !it.is_recurrent()).count();
+        let plain = Subject::open(subject.dir.clone(), &plain);
+        // What multi-token prediction keeps is no part of it.
+        let n_own = shape.caches.len() - shape.n_mtp_caches;
+        let floats = plain.engine.shape().caches[..n_own].iter().map(|it| it.bytes_per_position());
+        assert_eq!(size - empty, 5 * floats.sum::<usize>());
+        let own = &shape.caches[..n_own];
+        let is_latent =
+            own.iter().any(|it| matches!(it, moeflux_engine::CacheSpec::Kv { v_dim: 0, .. }));
+        let n_growing = own.iter().filter(|it| !it.is_recurrent()).count();
         let header = if is_latent { 40 } else { 32 };
         let state = subject.engine.plan().state_bytes as usize;
         assert_eq!(empty, header + 4 * n_growing + state);
