@@ -39,7 +39,7 @@ def past_the_last(n):
 
 
 CASES = {
-    "qwen3_5_moe-mtp": "hf-text-per-expert",
+    "qwen3_5_moe-mtp": "hf-bf16",
     "qwen3_next-mtp": "qwen3_next-hf",
     "deepseek_v3-mtp": "deepseek_v3-hf",
     "glm4_moe-mtp": "glm4_moe-hf",
@@ -135,8 +135,12 @@ def make(name, out):
     shutil.rmtree(d, ignore_errors=True)
     shutil.copytree(base, d)
     d.chmod(0o755)
-    stored = load_file(d / "model.safetensors")
-    dtype = stored["model.embed_tokens.weight"].dtype
+    stored = {}
+    for shard in list(d.glob("model*.safetensors*")):
+        if shard.suffix == ".safetensors":
+            stored |= load_file(shard)
+        shard.unlink()
+    dtype = next(it.dtype for name, it in stored.items() if name.endswith("embed_tokens.weight"))
     stored = {k: v for k, v in stored.items() if not any(k.startswith(it + ".") for it in names.values())}
     save_file({**stored, **tensors_of(module, names, dtype)}, d / "model.safetensors", metadata={"format": "pt"})
     for i, tokens in enumerate(sequences):
@@ -146,6 +150,8 @@ def make(name, out):
     info = json.loads((d / "expected.json").read_text())
     info["mtp"] = dict(seed=seed, foreseen_min_margin=margin)
     golden.dump(d / "expected.json", info)
+    for file in d.iterdir():
+        file.chmod(0o644)
     size = sum(it.stat().st_size for it in d.iterdir())
     spread = [float(expected[f"mtp.{i}"].std()) for i in range(2)]
     print(f"{name}: {size / 1024:.0f} KB, seed {seed}, margin {margin:.3f}, deviation {spread[0]:.2f} {spread[1]:.2f}")

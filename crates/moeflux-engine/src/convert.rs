@@ -6,7 +6,7 @@ use moeflux_core::checkpoint::Checkpoint;
 
 use crate::error::EngineError;
 use crate::load::LoadError;
-use crate::models::Variant;
+use crate::models::{Variant, WithMtp};
 use crate::pack::{OnPackProgress, PackOptions, PackReport, pack};
 use crate::plan::Declared;
 use crate::synth::{OnSynthProgress, SynthError, SynthOptions, synth};
@@ -38,6 +38,14 @@ pub fn synthesise(
     options: &SynthOptions,
     progress: &mut OnSynthProgress<'_>,
 ) -> Result<u64, SynthError> {
-    let manifest = |config: &_| Ok(Declared::of_config(config)?.manifest);
+    let mtp = if options.has_mtp { WithMtp::Always } else { WithMtp::Never };
+    let manifest = |config: &_| {
+        let declared = Declared::of_config(config, mtp)?;
+        if options.has_mtp && !declared.shape.has_mtp() {
+            let family = declared.family.name;
+            return Err(format!("multi-token prediction is not made for {family}").into());
+        }
+        Ok(declared.manifest)
+    };
     synth(shape, out, options, &manifest, progress)
 }

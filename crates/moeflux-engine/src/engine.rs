@@ -23,7 +23,7 @@ use crate::kept::{device_expert_bytes, keep_experts, slab_bytes, slot_memory};
 use crate::layers::moe::MoeLists;
 use crate::load::{Loaded, Loader};
 use crate::measure::Meter;
-use crate::models::{Build, ModelShape, Variant};
+use crate::models::{Build, ModelShape, Variant, WithMtp};
 use crate::plan::{Declared, Plan, plan};
 use crate::record::Recorder;
 use crate::session::Session;
@@ -105,7 +105,8 @@ pub struct EngineOptions {
 
 impl EngineOptions {
     pub(crate) fn variant(&self) -> Variant {
-        Variant { top_k: self.experts_per_token, kv_type: self.kv_type, mtp: true }
+        let mtp = WithMtp::Found;
+        Variant { top_k: self.experts_per_token, kv_type: self.kv_type, mtp }
     }
 }
 
@@ -222,6 +223,8 @@ impl Engine {
             None => None,
         };
         let mut warnings = experts.warnings().to_vec();
+        let refusal = declared.mtp_refusal.iter();
+        warnings.extend(refusal.map(|it| format!("multi-token prediction is left aside: {it}")));
         // Before experts take what memory the device has left.
         let products = || device::products(&facts, experts.bank(), declared.shape.top_k, inputs);
         let tuning = match &options.gpu_tuning {

@@ -11,7 +11,7 @@ use crate::draft::Drafts;
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::load::{LoadError, Survey};
-use crate::models::{Build, Family, ModelShape, Variant};
+use crate::models::{Build, Family, ModelShape, Variant, WithMtp};
 
 /// Rows of a prefill chunk where nobody says otherwise and all experts stay in the
 /// processor's memory.
@@ -121,6 +121,8 @@ pub(crate) struct Declared {
     pub(crate) shape: ModelShape,
     /// As it was declared.
     pub(crate) variant: Variant,
+    /// Why the multi-token prediction that the checkpoint has is left aside, where it is.
+    pub(crate) mtp_refusal: Option<String>,
     /// Activations of one row, in bytes.
     scratch_per_row: u64,
     /// The widest of them.
@@ -137,28 +139,35 @@ impl Declared {
     /// larger experts than the model: every slot of the cache would have room for one of them.
     pub(crate) fn to_run(checkpoint: &Checkpoint, variant: Variant) -> Result<Declared, LoadError> {
         let declared = Self::of(checkpoint, variant);
-        let fits = |it: &Declared| {
-            let bank = crate::inspect::bank(checkpoint, it)?;
-            let bytes =
-                |it: &Option<LayerBank>| it.as_ref().map_or(0, |it| it.layout.record_bytes());
-            let (own, mtp) = bank.layers.split_at(it.shape.n_layers.min(bank.layers.len()));
-            Ok::<_, LoadError>(mtp.iter().map(bytes).max() <= own.iter().map(bytes).max())
+        let refusal = match &declared {
+            Ok(it) if it.shape.has_mtp() => it.against_mtp(checkpoint),
+            Ok(_) => None,
+            Err(err) => Some(err.to_string()),
         };
-        let is_whole = match &declared {
-            Ok(it) if !it.shape.has_mtp() => true,
-            Ok(it) => fits(it).unwrap_or(false),
-            Err(_) => false,
-        };
-        if is_whole || !variant.mtp {
+        if refusal.is_none() || variant.mtp == WithMtp::Never {
             return declared;
         }
         // What is wrong with the model itself shows again.
-        Self::of(checkpoint, Variant { mtp: false, ..variant })
+        let declared = Self::of(checkpoint, Variant { mtp: WithMtp::Never, ..variant })?;
+        Ok(Declared { mtp_refusal: refusal, ..declared })
+    }
+
+    /// What speaks against running the declared multi-token prediction.
+    fn against_mtp(&self, checkpoint: &Checkpoint) -> Option<String> {
+        let bank = match crate::inspect::bank(checkpoint, self) {
+            Ok(bank) => bank,
+            Err(err) => return Some(err.to_string()),
+        };
+        let bytes = |it: &Option<LayerBank>| it.as_ref().map_or(0, |it| it.layout.record_bytes());
+        let (own, mtp) = bank.layers.split_at(self.shape.n_layers.min(bank.layers.len()));
+        let [own, mtp] = [own, mtp].map(|it| it.iter().map(bytes).max().unwrap_or(0));
+        let remedy = "pack the model to use it";
+        (mtp > own).then(|| format!("its experts have {mtp} bytes, the model's {own}; {remedy}"))
     }
 
     /// Of a config alone, before there are tensors.
-    pub(crate) fn of_config(config: &Config) -> Result<Declared, LoadError> {
-        Self::survey(config, None, Variant::default())
+    pub(crate) fn of_config(config: &Config, mtp: WithMtp) -> Result<Declared, LoadError> {
+        Self::survey(config, None, Variant { mtp, ..Variant::default() })
     }
 
     fn survey(
@@ -178,7 +187,8 @@ impl Declared {
         };
         let (family, shape, (manifest, one_row, widest)) = survey(1)?;
         let (scratch_per_row, widest_row) = (one_row as u64, widest as u64);
-        Ok(Declared { family, manifest, shape, variant, scratch_per_row, widest_row })
+        let mtp_refusal = None;
+        Ok(Declared { family, manifest, shape, variant, mtp_refusal, scratch_per_row, widest_row })
     }
 }
 

@@ -8,7 +8,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use moeflux_engine::sampler::SamplerOptions;
-use moeflux_engine::text::{Message, OutputFormat, RenderRequest, Special, Tokenizer, Turn};
+use moeflux_engine::text::{
+    Markup, Message, OutputFormat, RenderRequest, Special, Tokenizer, Turn,
+};
 use moeflux_engine::{
     Answer, AnswerShape, Bias, DraftCounts, Drafts, Engine, EngineError, EngineOptions, Event,
     Finish, GenerateOptions, Grammar, Grammars, Job, Prompt, PromptCacheOptions, Scheduler,
@@ -206,6 +208,42 @@ fn guesses_change_no_answer_and_some_are_right() {
         }
         assert_eq!(scheduler.load().drafts, counts);
     }
+}
+
+#[test]
+fn tokens_foreseen_change_no_answer_however_many_are_made_at_once() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let dir = golden.join("qwen3_5_moe-mtp");
+    let texts = ["What is a list?", "2 + 2 =", "fn main() {", "abcabcabc", "Why?"];
+    let options = |drafts| EngineOptions { drafts, ctx: Some(128), ..EngineOptions::default() };
+    let answers = [Drafts::Off, Drafts::Fixed(1), Drafts::Fixed(3)].map(|drafts| {
+        let engine = Engine::open(&dir, &options(drafts)).unwrap();
+        let tokenizer = Arc::new(engine.tokenizer().unwrap());
+        let options = SchedulerOptions { n_sessions: 3, max_waiting: 100 };
+        let scheduler = Scheduler::start(engine, Arc::clone(&tokenizer), options).unwrap();
+        let asked: Vec<Asked> = (0..)
+            .zip(texts)
+            .map(|(i, text)| {
+                let tokens = tokenizer.encode(text, Markup::Literal).unwrap();
+                let sampler = if i % 2 == 0 { SamplerOptions::default() } else { warm(i) };
+                let (job, one) = job(Turn { tokens, marks: Vec::new() }, 40, sampler);
+                scheduler.submit(job).unwrap();
+                one
+            })
+            .collect();
+        let answers: Vec<(String, Answer)> = asked.into_iter().map(Asked::answer).collect();
+        let counts =
+            answers.iter().map(|it| it.1.drafts).fold(DraftCounts::default(), |mut all, it| {
+                all += it;
+                all
+            });
+        (answers.into_iter().map(|it| it.0).collect::<Vec<_>>(), counts)
+    });
+    let [(want, none), (one, of_one), (three, of_three)] = answers;
+    assert_eq!((&one, &three), (&want, &want));
+    assert_eq!(none, DraftCounts::default());
+    // Most of these places have no like before.
+    assert!(of_one.guessed >= 60 && of_three.guessed > of_one.guessed, "{of_one:?} {of_three:?}");
 }
 
 #[test]

@@ -33,6 +33,9 @@ pub(crate) struct SynthArgs {
     /// Experts as MXFP4, as gpt-oss has them, whatever the bits of the rest
     #[arg(long)]
     mxfp4_experts: bool,
+    /// With a layer of multi-token prediction
+    #[arg(long)]
+    mtp: bool,
     /// What to write
     #[arg(long, value_enum, default_value_t = SynthKind::Mlx)]
     format: SynthKind,
@@ -60,6 +63,7 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
         bits: args.bits,
         group_size: args.group_size,
         has_mxfp4_experts: args.mxfp4_experts,
+        has_mtp: args.mtp,
         format: match args.format {
             SynthKind::Mlx => SynthFormat::Mlx,
             SynthKind::Packed => SynthFormat::Packed,

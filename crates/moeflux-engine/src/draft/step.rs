@@ -115,6 +115,6 @@ impl Session {
     /// Tokens of a guess that a step of so many rows has room for.
     pub(crate) fn room_for_guess(&self, rows: usize) -> usize {
         let rows = self.chunk_rows().min(MOST_ROWS).saturating_sub(rows);
-        rows.min(self.n_free().saturating_sub(1))
+        rows.min(self.guess_room())
     }
 }

@@ -16,7 +16,7 @@ use super::mtp::{Mtp, MtpNames};
 use super::norm::{Norm, NormWeights};
 use crate::error::EngineError;
 use crate::load::LoadError;
-use crate::models::{Build, Model, ModelShape};
+use crate::models::{Build, Model, ModelShape, WithMtp};
 
 /// What lets tokens see others: attention, or a recurrence.
 pub(crate) trait Mixer: fmt::Debug + Send {
@@ -308,10 +308,12 @@ impl<'a, 'b> Builder<'a, 'b> {
         let lm_head = matrix(&mut self, head, Role::Head)?;
         let n_caches = self.caches.len();
         let mut foreseeing = None;
-        if let Some(names) = mtp
-            && self.build.variant.mtp
-            && names.are_in(self.build.weights)
-        {
+        let is_wanted = |names: &MtpNames| match self.build.variant.mtp {
+            WithMtp::Found => names.are_in(self.build.weights),
+            WithMtp::Always => true,
+            WithMtp::Never => false,
+        };
+        if let Some(names) = mtp.filter(is_wanted) {
             let layer = layer(&mut self, at(n_layers), &names.layer)?;
             foreseeing = Some(Mtp::load(&names, layer, &mut self)?);
         }

@@ -29,6 +29,40 @@ impl Followed {
     }
 }
 
+/// A text behind a prompt of which multi-token prediction foresees so great a share, whatever
+/// the model is: what guesses cost and gain can be measured on random weights with it. The
+/// other tokens are those of `random` at their places. `None` where the model has no
+/// multi-token prediction, or nothing is guessed.
+///
+/// # Errors
+/// Where the context is too small or a step fails.
+pub fn foreseeable(
+    engine: &Engine,
+    prompt: &[TokenId],
+    random: &[TokenId],
+    share: f64,
+) -> Result<Option<Vec<TokenId>>, EngineError> {
+    /// Spreads tokens over all 32 bits (Knuth's multiplicative hash).
+    const SPREAD: u32 = 0x9e37_79b9;
+    let mut session = engine.session();
+    session.eval_prompt(prompt)?;
+    if !session.can_foresee() {
+        return Ok(None);
+    }
+    let mut text: Vec<TokenId> = Vec::with_capacity(random.len());
+    for other in random {
+        let mut token = *other;
+        if let Some(last) = text.last() {
+            let draw = f64::from(other.0.wrapping_mul(SPREAD)) / f64::from(u32::MAX);
+            let foreseen = session.foresee(*last, 1).pop().filter(|_| draw < share);
+            token = foreseen.unwrap_or(token);
+            session.eval_next(*last, Some(1))?;
+        }
+        text.push(token);
+    }
+    Ok(Some(text))
+}
+
 /// Reads a prompt in a new session, then makes the tokens of `text` as if the model had
 /// chosen them: each is known only after the step that would have chosen it. With guesses as
 /// the engine makes them, or without.

@@ -200,7 +200,7 @@ fn likeliest_next(next: &Next) -> TokenId {
     }
 }
 
-pub(super) fn likeliest(logits: &[f32]) -> TokenId {
+pub(crate) fn likeliest(logits: &[f32]) -> TokenId {
     TokenId(sampler::likeliest(logits).map_or(0, |it| u32::try_from(it).unwrap_or(0)))
 }
 

@@ -157,6 +157,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::models::ModelShape;
+    use crate::models::WithMtp;
     use crate::plan::Declared;
 
     /// What every latent-attention config has.
@@ -174,7 +175,7 @@ pub(super) mod tests {
 
     pub(crate) fn shape(root: Value) -> Result<ModelShape, LoadError> {
         let config = Config::from_value(Path::new("config.json"), root).expect("an object");
-        Ok(Declared::of_config(&config)?.shape)
+        Ok(Declared::of_config(&config, WithMtp::Never)?.shape)
     }
 
     #[track_caller]

@@ -81,20 +81,25 @@ pub(crate) struct Build<'a> {
 }
 
 /// What a user may choose about a model.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Variant {
     /// Replaces the config's `num_experts_per_tok`.
     pub(crate) top_k: Option<usize>,
     /// How keys and values are stored.
     pub(crate) kv_type: KvType,
-    /// Whether multi-token prediction is loaded where a checkpoint has it.
-    pub(crate) mtp: bool,
+    /// Whether there is multi-token prediction.
+    pub(crate) mtp: WithMtp,
 }
 
-impl Default for Variant {
-    fn default() -> Variant {
-        Variant { top_k: None, kv_type: KvType::default(), mtp: true }
-    }
+/// When a model has multi-token prediction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum WithMtp {
+    /// Where the checkpoint has it.
+    #[default]
+    Found,
+    /// Wherever the family can.
+    Always,
+    Never,
 }
 
 /// The figures of a model that others than its family need.

@@ -10,7 +10,7 @@ use moeflux_core::checkpoint::{CheckpointKind, Extent};
 use moeflux_core::quant::{Affine, MatrixFormat};
 
 use super::*;
-use crate::models::Variant;
+use crate::models::{Variant, WithMtp};
 use crate::plan::Declared;
 use crate::synth::{SynthOptions, synth};
 
@@ -31,7 +31,7 @@ fn pack_to(src: &Path, dst: &Path, options: &PackOptions) -> Result<PackReport, 
 fn unquantised(dir: &Path) -> PathBuf {
     let out = dir.join("source");
     let options = SynthOptions { bits: 16, n_layers: Some(4), ..SynthOptions::default() };
-    let manifest_of = |it: &_| Ok(Declared::of_config(it)?.manifest);
+    let manifest_of = |it: &_| Ok(Declared::of_config(it, WithMtp::Never)?.manifest);
     synth("tiny", &out, &options, &manifest_of, &mut |_| {}).unwrap();
     out
 }

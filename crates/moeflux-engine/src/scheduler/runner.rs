@@ -328,7 +328,7 @@ impl Runner {
                 guesses.push(Guess::Known(Vec::new()));
                 continue;
             };
-            let room = most.saturating_sub(rows).min(session.n_free().saturating_sub(1));
+            let room = most.saturating_sub(rows).min(session.guess_room());
             let again = session.rows_again();
             let foresight = session.can_foresee().then(|| pace.foresight());
             let at = Occasion { pace, rows, n_others, room, again, foresight };

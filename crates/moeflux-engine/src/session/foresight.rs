@@ -15,6 +15,7 @@ use moeflux_core::TokenId;
 use super::Session;
 use crate::engine::Core;
 use crate::error::EngineError;
+use crate::measure;
 use crate::models::ModelShape;
 
 /// Rows that are kept although their entries are made: guesses that are taken back take
@@ -182,13 +183,7 @@ fn likeliest(core: &mut Core, rows: &[usize]) -> Result<Vec<TokenId>, EngineErro
         return Ok(leaders.iter().filter_map(|it| it.first()).map(|it| it.token).collect());
     }
     let logits = core.logits(rows)?;
-    Ok(logits.chunks_exact(logits.len() / rows.len().max(1)).map(likeliest_of).collect())
-}
-
-/// The first of those with the highest logit.
-fn likeliest_of(logits: &[f32]) -> TokenId {
-    let order = |a: &(u32, &f32), b: &(u32, &f32)| a.1.total_cmp(b.1).then(b.0.cmp(&a.0));
-    TokenId((0..).zip(logits).max_by(order).map_or(0, |it| it.0))
+    Ok(logits.chunks_exact(logits.len() / rows.len().max(1)).map(measure::likeliest).collect())
 }
 
 impl Session {

@@ -15,6 +15,9 @@ pub(super) struct Mark {
     position: Option<usize>,
 }
 
+/// Tokens behind the mark with which another guess is made.
+const MOST_PENDING: usize = 2;
+
 impl Session {
     /// Tokens that the caches do not hold, which the next step evaluates first.
     pub(crate) fn n_pending(&self) -> usize {
@@ -29,6 +32,12 @@ impl Session {
     /// Tokens that fit behind those that the session holds.
     pub(crate) fn n_free(&self) -> usize {
         self.engine.plan().ctx - self.position()
+    }
+
+    /// Tokens of a guess that there is room for behind the next token. None where too many
+    /// are pending: with every further guess that is wrong they would be evaluated once more.
+    pub(crate) fn guess_room(&self) -> usize {
+        if self.n_pending() > MOST_PENDING { 0 } else { self.n_free().saturating_sub(1) }
     }
 
     /// Whether tokens are guessed.

@@ -39,6 +39,8 @@ pub struct SynthOptions {
     pub group_size: usize,
     /// Experts as MXFP4, as gpt-oss has them, whatever the bits of the rest.
     pub has_mxfp4_experts: bool,
+    /// With multi-token prediction.
+    pub has_mtp: bool,
     /// What is written.
     pub format: SynthFormat,
     /// The same seed gives the same bytes.
@@ -65,6 +67,7 @@ impl Default for SynthOptions {
             bits: 4,
             group_size: 64,
             has_mxfp4_experts: false,
+            has_mtp: false,
             format: SynthFormat::Mlx,
             seed: 0,
             n_layers: None,
@@ -386,6 +389,7 @@ impl Making<'_, '_> {
         let fingerprint = format!("synthetic {shape}, seed {}", self.options.seed);
         let source = SourceIdentity { files: Vec::new(), fingerprint };
         let n_layers = config.usize("num_hidden_layers")?;
+        let n_layers = layers.keys().last().map_or(n_layers, |it| n_layers.max(it + 1));
         let layers = (0..n_layers).map(|it| layers.remove(&it)).collect();
         let format = |it: &moeflux_core::manifest::MatrixDecl| {
             (it.name.clone(), plan::matrix_format(self.options, it).into())

@@ -3,11 +3,12 @@
 use moeflux_core::checkpoint::{Checkpoint, CheckpointKind};
 
 use super::*;
+use crate::models::WithMtp;
 use crate::pack::{open_and_claim, verify};
 use crate::plan::Declared;
 
 fn manifest_of(config: &Config) -> Result<Manifest, Box<dyn Error + Send + Sync>> {
-    Ok(Declared::of_config(config)?.manifest)
+    Ok(Declared::of_config(config, WithMtp::Never)?.manifest)
 }
 
 fn make(out: &Path, options: &SynthOptions) -> Result<u64, SynthError> {

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         options.ctx.get_or_insert(n_tokens.saturating_add(usize::from(is_on_gpu)));
         options.sessions.get_or_insert(sequences);
         // No run goes back, but for wrong guesses.
-        if args.follow.is_none() {
+        if args.follow.is_none() && args.foreseen.is_none() {
             options.checkpoint_bytes.get_or_insert(0);
         }
     }
@@ -61,8 +61,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     measure::reset_peak_memory();
     let engine = model::open_with(&args.model, options.clone(), args.json)?;
     let prompts = Prompts::new(args, text, &engine)?;
-    let followed = args.follow.as_deref().map(|it| prompt::to_follow(it, args, &engine));
-    let followed = followed.transpose()?;
+    let followed = match (&args.follow, args.foreseen) {
+        (Some(path), _) => Some(prompt::to_follow(path, args, &engine)?),
+        (None, Some(share)) => Some(prompt::foreseen(share, args, &prompts, &engine)?),
+        (None, None) => None,
+    };
     if args.kernels && is_on_gpu {
         return gpu::kernels(args, &engine, machine, &options);
     }
@@ -85,7 +88,7 @@ struct Bench<'a> {
     args: &'a BenchArgs,
     engine: &'a Engine,
     prompts: Prompts,
-    /// The tokens of `--follow`.
+    /// The tokens of `--follow` or `--foreseen`.
     followed: Option<Vec<TokenId>>,
     options: &'a EngineOptions,
 }
@@ -152,7 +155,7 @@ impl Bench<'_> {
         Ok(measure::run(self.engine, &self.work(i))?)
     }
 
-    /// What the text of `--follow` takes one by one, and with guesses.
+    /// What that text takes one by one, and with guesses.
     fn follow(&self) -> Result<Option<[Followed; 2]>> {
         let Some(tokens) = &self.followed else { return Ok(None) };
         let (prompt, text) = tokens.split_at(self.args.prompt_tokens);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use moeflux_engine::text::Markup;
-use moeflux_engine::{Engine, EngineError, TokenId};
+use moeflux_engine::{Engine, EngineError, TokenId, measure};
 
 use crate::args::{BenchArgs, UsageError};
 use crate::files;
@@ -53,6 +53,24 @@ pub(crate) fn to_follow(path: &Path, args: &BenchArgs, engine: &Engine) -> Resul
         return Err(UsageError(message).into());
     }
     Ok(tokens)
+}
+
+/// The tokens of `--foreseen`: a prompt, and a text behind it.
+pub(crate) fn foreseen(
+    share: f32,
+    args: &BenchArgs,
+    prompts: &Prompts,
+    engine: &Engine,
+) -> Result<Vec<TokenId>> {
+    let prompt = prompts.get(0);
+    let others = random(args.gen_tokens, engine.shape().vocab, args.seed.wrapping_add(1));
+    match measure::foreseeable(engine, prompt, &others, f64::from(share))? {
+        Some(text) => Ok([prompt, &text].concat()),
+        None => {
+            let message = "--foreseen: needs a model with multi-token prediction, and --draft";
+            Err(UsageError(message.to_owned()).into())
+        }
+    }
 }
 
 impl Prompts {

@@ -6,6 +6,7 @@ use moeflux_backend::Span;
 use moeflux_core::TokenId;
 use safetensors::SafeTensors;
 
+use crate::device::Device;
 use crate::draft::Drafts;
 use crate::engine::{Activations, Engine, EngineOptions};
 use crate::session::{Foreseeing, Session, foresee_together};
@@ -47,17 +48,45 @@ impl Golden {
     }
 
     fn open_with(&self, drafts: Drafts) -> Engine {
+        self.open_on(Device::Cpu, drafts)
+    }
+
+    fn open_on(&self, device: Device, drafts: Drafts) -> Engine {
         let activations = Activations::Full;
-        let options = EngineOptions { activations, drafts, ctx: Some(64), ..Default::default() };
+        let ctx = Some(64);
+        let options = EngineOptions { device, activations, drafts, ctx, ..Default::default() };
         Engine::open(&self.dir, &options).unwrap()
     }
 }
 
 #[test]
 fn logits_agree_with_the_reference_at_every_position() {
+    check_logits(Device::Cpu);
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+#[expect(clippy::print_stdout, reason = "a test that did not run says so")]
+fn a_gpu_foresees_what_the_reference_does() {
+    if crate::devices(None).iter().all(|it| it.lacks.is_some()) {
+        assert!(std::env::var_os("MOEFLUX_EXPECTED_GPU").is_none(), "there is no GPU");
+        println!("SKIP: this machine has no GPU that runs models");
+        return;
+    }
+    check_logits(Device::Gpu(None));
     for case in CASES {
         let golden = Golden::read(case);
-        let engine = golden.open();
+        let engine = golden.open_on(Device::Gpu(None), Drafts::Auto);
+        check_foreseen(&golden, &engine, 7, &mut |session, tokens| {
+            session.eval_prompt(tokens).unwrap();
+        });
+    }
+}
+
+fn check_logits(device: Device) {
+    for case in CASES {
+        let golden = Golden::read(case);
+        let engine = golden.open_on(device, Drafts::Auto);
         assert!(engine.shape().has_mtp(), "{case}");
         for i in 0..2 {
             let tokens = golden.tokens(&format!("tokens.{i}"));
