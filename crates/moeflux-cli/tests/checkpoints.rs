@@ -223,6 +223,46 @@ fn made_up_checkpoints_run_inspect_and_pack() {
 }
 
 #[test]
+fn multi_token_prediction_is_made_up_packed_and_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = ["made", "packed", "made-packed", "without"].map(|it| dir.path().join(it));
+    let [made, packed, made_packed, without] = &paths;
+    let synth = ["synth", "--shape", "tiny", "--out"];
+    succeeds(&[&synth[..], &[arg(made), "--mtp"]].concat());
+    succeeds(&[&synth[..], &[arg(made_packed), "--mtp", "--format", "packed"]].concat());
+    succeeds(&[&synth[..], &[arg(without)]].concat());
+    succeeds(&["pack", arg(made), arg(packed)]);
+    for (model, has_mtp) in [(made, true), (packed, true), (made_packed, true), (without, false)] {
+        let (text, _) = succeeds(&["inspect", "--json", "--model", arg(model)]);
+        let facts: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(facts["multi_token_prediction"], has_mtp, "{}", model.display());
+        let (text, _) = succeeds(&["inspect", "--model", arg(model)]);
+        assert_eq!(text.contains("multi-token prediction"), has_mtp, "{text}");
+    }
+    let foreseen =
+        ["bench", "--json", "--repeat", "1", "--prompt-tokens", "8", "--gen-tokens", "24"];
+    let bench = |model: &Path, share: &str, draft: &str| {
+        let more = ["--model", arg(model), "--foreseen", share, "--draft", draft];
+        let (text, _) = succeeds(&[&foreseen[..], &more].concat());
+        let all: Value = serde_json::from_str(&text).unwrap();
+        all["follow"].clone()
+    };
+    for model in [made, packed, made_packed] {
+        let (all, none) = (bench(model, "1", "1"), bench(model, "0", "1"));
+        assert!(all["right"].as_f64() > Some(0.9), "{all}");
+        assert!(none["right"].as_f64() < Some(0.5), "{none}");
+    }
+    let refused = ["--foreseen", "0.5", "--model"];
+    let plain = [&["bench"], &refused[..]].concat();
+    refuses(&[&plain[..], &[arg(without)]].concat(), 2, &["--foreseen", "multi-token prediction"]);
+    refuses(&[&plain[..], &[arg(made), "--draft", "off"]].concat(), 2, &["--foreseen", "--draft"]);
+    let other = dir.path().join("other");
+    let gpt = ["synth", "--shape", "gpt-oss-20b", "--mtp", "--out", arg(&other)];
+    refuses(&gpt, 1, &["multi-token prediction", "gpt_oss"]);
+    assert!(!other.exists());
+}
+
+#[test]
 fn packing_an_mlx_checkpoint_keeps_every_bit_of_its_logits() {
     for case in CASES.iter().filter(|it| it.starts_with("mlx")) {
         let dir = tempfile::tempdir().unwrap();

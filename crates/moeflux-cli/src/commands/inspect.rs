@@ -89,6 +89,9 @@ fn to_text(facts: &Inspection) -> String {
         shape.n_moe_layers,
         show(plan.record_bytes),
     );
+    if shape.has_mtp() {
+        text.push_str("foresees   the token after the next one (multi-token prediction)\n");
+    }
     text.push_str(&format!(
         "a token    reads {}, of which {} are experts\n\nstorage\n",
         show(plan.bytes_per_token),
@@ -132,6 +135,7 @@ fn to_json(facts: &Inspection) -> Result<String> {
         "experts": shape.n_experts,
         "experts_per_token": shape.top_k,
         "max_positions": shape.max_positions,
+        "multi_token_prediction": shape.has_mtp(),
         "record_bytes": plan.record_bytes,
         "expert_bytes": plan.expert_bytes,
         "resident_bytes": plan.resident_bytes,

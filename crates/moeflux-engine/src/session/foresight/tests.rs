@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use moeflux_backend::Span;
 use moeflux_core::TokenId;
-use safetensors::SafeTensors;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use tempfile::TempDir;
 
 use crate::device::Device;
 use crate::draft::Drafts;
@@ -223,6 +225,60 @@ fn saved_sessions_go_on_foreseeing() {
         });
         assert!(one == other, "{case}");
     }
+}
+
+/// A case with its tensors changed.
+fn changed(case: &str, change: &dyn Fn(&str, TensorView<'_>) -> Option<Tensor>) -> TempDir {
+    let (golden, dir) = (Golden::read(case), tempfile::tempdir().unwrap());
+    std::fs::copy(golden.dir.join("config.json"), dir.path().join("config.json")).unwrap();
+    let bytes = std::fs::read(golden.dir.join("model.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let all: Vec<(String, Tensor)> = tensors
+        .iter()
+        .filter_map(|(name, view)| Some((name.to_owned(), change(name, view)?)))
+        .collect();
+    let views = all.iter().map(|(name, (dtype, shape, data))| {
+        (name.clone(), TensorView::new(*dtype, shape.clone(), data).unwrap())
+    });
+    let bytes = safetensors::serialize(views, None).unwrap();
+    std::fs::write(dir.path().join("model.safetensors"), bytes).unwrap();
+    dir
+}
+
+type Tensor = (Dtype, Vec<usize>, Vec<u8>);
+
+fn as_it_is(view: &TensorView<'_>) -> Tensor {
+    (view.dtype(), view.shape().to_vec(), view.data().to_vec())
+}
+
+#[test]
+fn what_is_not_whole_or_larger_than_the_model_is_left_aside() {
+    let whole = changed("qwen3_5_moe-mtp", &|_, view| Some(as_it_is(&view)));
+    let torn = changed("qwen3_5_moe-mtp", &|name, view| {
+        (name != "mtp.layers.0.self_attn.o_proj.weight").then(|| as_it_is(&view))
+    });
+    let large = changed("qwen3_5_moe-mtp", &|name, view| {
+        let (_, shape, data) = as_it_is(&view);
+        if !(name.starts_with("mtp.") && name.contains(".experts.")) {
+            return Some((view.dtype(), shape, data));
+        }
+        // The upper half of a single is a BF16.
+        let floats = data.as_chunks::<2>().0.iter().flat_map(|it| [0, 0, it[0], it[1]]);
+        Some((Dtype::F32, shape, floats.collect()))
+    });
+    let tokens = Golden::read("qwen3_5_moe-mtp").tokens("tokens.0");
+    let cases = [(&whole, None), (&torn, Some("o_proj")), (&large, Some("pack the model"))];
+    let logits = cases.map(|(dir, reason)| {
+        let options = EngineOptions { ctx: Some(64), ..EngineOptions::default() };
+        let engine = Engine::open(dir.path(), &options).unwrap();
+        assert_eq!(engine.shape().has_mtp(), reason.is_none());
+        let warnings = engine.warnings().iter().filter(|it| it.contains("multi-token"));
+        let warnings: Vec<&String> = warnings.collect();
+        assert_eq!(warnings.len(), usize::from(reason.is_some()), "{warnings:?}");
+        assert!(warnings.iter().all(|it| it.contains(reason.unwrap())), "{warnings:?}");
+        engine.session().eval_prompt(&tokens).unwrap().to_vec()
+    });
+    assert!(logits[0] == logits[1] && logits[0] == logits[2]);
 }
 
 #[test]
