@@ -118,6 +118,12 @@ impl Timed {
         }
         let start = Instant::now();
         let out = run(self.inner.as_mut());
+        self.record(op, work, start);
+        out
+    }
+
+    /// Notes an op that began then and ends now.
+    fn record(&mut self, op: &'static str, work: impl FnOnce(&Facts) -> Work, start: Instant) {
         let end = Instant::now();
         let Work { weights, rows, bytes, macs, shared_bytes } = work(&self.facts);
         let nanoseconds = (end - start).as_nanos() as u64;
@@ -131,7 +137,6 @@ impl Timed {
         if shared > 0 {
             recording.add_stage(Stage::SharedExpert, layer, shared);
         }
-        out
     }
 }
 
@@ -518,8 +523,13 @@ impl Backend for Timed {
         ahead: Option<Ahead<'_>>,
     ) -> Result<Option<Vec<Vec<Leader>>>, DeviceError> {
         let ahead = ahead.filter(|_| !self.is_on());
-        let work = |facts: &Facts| facts.products(rows.len(), &[head]);
-        self.time("logits", work, |it| it.leaders(rows, n, x, head, ahead))
+        let start = Instant::now();
+        let leaders = self.inner.leaders(rows, n, x, head, ahead);
+        // Who finds none has done nothing.
+        if self.is_on() && !matches!(leaders, Ok(None)) {
+            self.record("logits", |facts| facts.products(rows.len(), &[head]), start);
+        }
+        leaders
     }
 
     fn run_ahead(&mut self, tokens: &[TokenId]) -> bool {

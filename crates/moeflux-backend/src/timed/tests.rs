@@ -71,3 +71,21 @@ fn counts_the_work_of_a_stage() {
     timed.project(2, cols(0, 32), &outputs);
     assert!(stopwatch.stop().ops.is_empty(), "nothing is recorded after the end");
 }
+
+#[test]
+fn leaders_that_nobody_looked_for_are_no_call() {
+    let (mut timed, stopwatch) = Timed::new(Box::new(Cpu::new(1, Isa::detect())));
+    let buf = timed.alloc(1, 32);
+    let format = MatrixFormat::Dense(moeflux_core::quant::Float::F32);
+    let (weight, inputs) = (HostBuf::zeroed(8 * 32 * 4), Inputs::Full);
+    let (scales, biases) = (None, None);
+    let matrix = HostMatrix { rows: 8, cols: 32, format, inputs, weight, scales, biases };
+    let head = timed.load_matrix(matrix);
+    let x = Cols { buf, start: 0, len: 32 };
+    stopwatch.start();
+    assert!(timed.leaders(&[0], 1, x, head, None).unwrap().is_none());
+    timed.logits(&[0], x, head, None).unwrap();
+    let ops = stopwatch.stop().ops;
+    let calls: usize = ops.iter().filter(|it| it.0.op == "logits").map(|it| it.1.len()).sum();
+    assert_eq!(calls, 1);
+}
