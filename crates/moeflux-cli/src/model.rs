@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use moeflux_engine::hub::{self, HubEnv};
 use moeflux_engine::synth::SynthOptions;
-use moeflux_engine::{Engine, EngineOptions, Inspection, pack};
+use moeflux_engine::{Drafts, Engine, EngineOptions, Inspection, pack};
 
 use crate::args::{ModelArgs, PromptCacheArgs, ShapeArgs, UsageError};
 use crate::demo;
@@ -82,9 +82,10 @@ impl Drop for ScratchDir {
     }
 }
 
-/// Opens the model.
+/// Opens the model for who makes no text.
 pub(crate) fn open(args: &ModelArgs, exact: bool, is_quiet: bool) -> Result<Engine> {
-    open_with(args, args.engine_options(exact)?, is_quiet)
+    let options = EngineOptions { drafts: Drafts::Off, ..args.engine_options(exact)? };
+    open_with(args, options, is_quiet)
 }
 
 /// Opens the model for conversations.

@@ -200,7 +200,7 @@ impl Session {
             self.tokens.extend_from_slice(chunk);
             let seen = after(core, chunk, rest.is_empty());
             let kept = seen.and_then(|()| self.keep_states(core, mark == Some(n)));
-            let kept = kept.and_then(|()| self.catch_up_in_time(core));
+            self.catch_up_in_time(core);
             if kept.is_err() {
                 self.undo(core, start, start);
                 return kept;
@@ -225,17 +225,23 @@ impl Session {
     /// Evaluates one chunk behind what the caches hold.
     fn step(&mut self, core: &mut Core, chunk: &[TokenId]) -> Result<(), EngineError> {
         let stepped = core.step(self.sequence, self.n_cached, chunk);
-        if stepped.is_err() {
-            // Some layers have moved on and others have not.
-            self.rewind(core, self.nearest(self.n_cached));
-            return stepped;
+        let is_followed = self.is_followed();
+        let hidden = stepped.and_then(|()| match is_followed {
+            true => core.hidden(chunk.len()),
+            false => Ok(Vec::new()),
+        });
+        match hidden {
+            Ok(rows) => {
+                self.note_hidden(self.n_cached, &rows);
+                self.n_cached += chunk.len();
+                Ok(())
+            }
+            Err(err) => {
+                // Some layers have moved on and others have not.
+                self.rewind(core, self.nearest(self.n_cached));
+                Err(err)
+            }
         }
-        self.n_cached += chunk.len();
-        if self.is_followed() {
-            let rows = core.hidden(chunk.len())?;
-            self.note_hidden(self.n_cached - chunk.len(), &rows);
-        }
-        Ok(())
     }
 
     /// Makes a checkpoint here if there should be one.

@@ -100,6 +100,8 @@ impl Trail {
         let n_old = end.saturating_sub(self.start + KEPT_BEHIND);
         if n_old >= KEPT_BEHIND {
             self.rows.drain(..n_old * self.width);
+            // Long prompts leave more room behind than anybody needs again.
+            self.rows.shrink_to(4 * KEPT_BEHIND * self.width);
             self.start += n_old;
         }
     }
@@ -216,13 +218,16 @@ impl Session {
         }
     }
 
-    /// Makes entries where many wait.
-    pub(super) fn catch_up_in_time(&mut self, core: &mut Core) -> Result<(), EngineError> {
+    /// Makes entries where many wait. Where that fails no more is foreseen in this session:
+    /// nobody else misses anything, and a device that is lost says so at the next step.
+    pub(super) fn catch_up_in_time(&mut self, core: &mut Core) {
         let end = self.position();
         let waits = |it: &Trail| end.min(it.end()).saturating_sub(it.n_entries) >= MOST_WAITING;
-        match self.trail.as_ref().is_some_and(|it| it.is_followed && waits(it)) {
-            true => self.catch_up(core),
-            false => Ok(()),
+        if self.trail.as_ref().is_some_and(|it| it.is_followed && waits(it)) {
+            let done = self.catch_up(core).and_then(|()| core.hidden(0));
+            if done.is_err() {
+                self.trail.iter_mut().for_each(|it| it.is_followed = false);
+            }
         }
     }
 
@@ -243,7 +248,7 @@ impl Session {
 
     /// Has an entry for every position that the caches hold, before they are copied.
     pub(super) fn settle(&mut self, core: &mut Core) -> Result<(), EngineError> {
-        self.catch_up(core)?;
+        self.catch_up(core).and_then(|()| core.hidden(0))?;
         let n_cached = self.n_cached;
         let Some(n_entries) = self.trail.as_ref().map(|it| it.n_entries) else { return Ok(()) };
         if n_entries < n_cached {
