@@ -127,55 +127,54 @@ pub(crate) fn foresee_together(asks: &mut [Foreseeing<'_>]) -> Vec<Vec<TokenId>>
     foreseen
 }
 
+/// The last token of an ask, chosen or foreseen, and what was made of the position before.
+struct Last {
+    ask: usize,
+    token: TokenId,
+    before: Vec<f32>,
+}
+
 fn foresee(
     core: &mut Core,
     asks: &mut [Foreseeing<'_>],
     foreseen: &mut [Vec<TokenId>],
 ) -> Result<(), EngineError> {
-    for Foreseeing { session, .. } in &mut *asks {
+    let mut going = Vec::with_capacity(asks.len());
+    for (ask, Foreseeing { session, token, .. }) in asks.iter_mut().enumerate() {
         session.catch_up(core)?;
+        let before = session.foreseeing().map(|it| it.of(session.position(), 1).to_vec());
+        going.extend(before.map(|before| Last { ask, token: *token, before }));
     }
-    // Where the row of an ask stands in the round before.
-    let mut rows_before: Vec<f32> = Vec::new();
-    let mut places: Vec<usize> = Vec::new();
-    for round in 0..asks.iter().map(|it| it.n).max().unwrap_or(0) {
-        let (mut spans, mut tokens, mut before, mut active) = (vec![], vec![], vec![], vec![]);
-        for (i, ask) in asks.iter().enumerate() {
-            let Some(trail) = ask.session.foreseeing().filter(|_| ask.n > round) else { continue };
-            let position = ask.session.position();
-            let width = trail.width;
-            match (round, foreseen[i].last()) {
-                (0, _) => {
-                    before.extend_from_slice(trail.of(position, 1));
-                    tokens.push(ask.token);
-                }
-                (_, Some(token)) => {
-                    let place = places.iter().position(|it| *it == i).unwrap_or(0);
-                    before.extend_from_slice(&rows_before[place * width..][..width]);
-                    tokens.push(*token);
-                }
-                (_, None) => continue,
-            }
-            let rows = active.len()..active.len() + 1;
-            let sequence = ask.session.sequence;
-            spans.push(Span { sequence, rows, position: position + round });
-            active.push(i);
+    for round in 0.. {
+        going.retain(|it| asks[it.ask].n > round);
+        if going.is_empty() {
+            return Ok(());
         }
-        if active.is_empty() {
-            break;
-        }
+        let span = |(row, it): (usize, &Last)| {
+            let session = &*asks[it.ask].session;
+            let position = session.position() + round;
+            Span { sequence: session.sequence, rows: row..row + 1, position }
+        };
+        let spans: Vec<Span> = going.iter().enumerate().map(span).collect();
+        let tokens: Vec<TokenId> = going.iter().map(|it| it.token).collect();
+        let before: Vec<f32> = going.iter().flat_map(|it| &it.before).copied().collect();
         core.foresee(&spans, &tokens, &before, true)?;
-        let rows: Vec<usize> = (0..active.len()).collect();
-        let likeliest = likeliest(core, &rows)?;
-        rows_before = core.hidden(rows.len())?;
-        for (i, token) in active.iter().zip(likeliest) {
-            foreseen[*i].push(token);
+        let rows: Vec<usize> = (0..going.len()).collect();
+        for (it, token) in going.iter_mut().zip(likeliest(core, &rows)?) {
+            foreseen[it.ask].push(token);
+            it.token = token;
             if round == 0 {
-                let entry = asks[*i].session.position() + 1;
-                asks[*i].session.trail.iter_mut().for_each(|it| it.made(entry));
+                let session = &mut *asks[it.ask].session;
+                let end = session.position() + 1;
+                session.trail.iter_mut().for_each(|it| it.made(end));
             }
         }
-        places = active;
+        if going.iter().any(|it| asks[it.ask].n > round + 1) {
+            let hidden = core.hidden(going.len())?;
+            for (it, row) in going.iter_mut().zip(hidden.chunks_exact(hidden.len() / rows.len())) {
+                it.before = row.to_vec();
+            }
+        }
     }
     Ok(())
 }
