@@ -105,8 +105,9 @@ pub(crate) struct ModelArgs {
     /// Which experts are read ahead
     #[arg(long, value_enum, default_value_t = Ahead::Auto, value_name = "WHICH")]
     prefetch: Ahead,
-    /// Tokens that are guessed from what the text was continued with before, and checked in one
-    /// step: auto (as many as pay), off, or up to 15; changes no answer; none with --record-routing
+    /// Tokens that are guessed from what the text was continued with before, or by the model's
+    /// multi-token prediction (up to 4), and checked in one step: auto (as many as pay), off, or up
+    /// to 15; changes no answer; none with --record-routing
     #[arg(long, value_name = "N", default_value = "auto", value_parser = drafts, allow_negative_numbers = true)]
     draft: Drafts,
     /// Write down which experts every token is routed to, for replay

@@ -36,7 +36,8 @@ pub enum Drafts {
     Auto,
     /// None.
     Off,
-    /// As many wherever there is a guess; at most [`MAX_GUESS`].
+    /// As many wherever there is a guess; at most [`MAX_GUESS`], and four of those that
+    /// multi-token prediction makes.
     Fixed(usize),
 }
 
