@@ -1,4 +1,5 @@
-//! Steps that are recorded before anybody knows their tokens.
+//! What a device does while its answer is awaited: steps are recorded before anybody knows
+//! their tokens.
 
 use std::fmt;
 
@@ -12,6 +13,16 @@ pub struct Ahead<'a> {
     /// Records it with any tokens, which [`run_ahead`](Backend::run_ahead) replaces, and
     /// says whether it could. What it records reads nothing back.
     pub record: &'a mut dyn FnMut(&mut dyn Backend) -> bool,
+}
+
+/// What is wanted beside the answer of a head.
+#[derive(Debug, Default)]
+pub struct Beside<'a> {
+    /// So many rows, the first of the buffer that the head's input lies in, are read back
+    /// with it, and put here.
+    pub rows: Option<(usize, &'a mut Vec<f32>)>,
+    /// The step that may be recorded meanwhile.
+    pub ahead: Option<Ahead<'a>>,
 }
 
 impl fmt::Debug for Ahead<'_> {

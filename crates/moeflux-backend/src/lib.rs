@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
-pub use ahead::Ahead;
+pub use ahead::{Ahead, Beside};
 pub use counters::{DeviceCounters, DeviceStats, KernelTime};
 pub use held::{AllExperts, HeldExperts, RoutedExperts};
 pub use mixers::{DeltaNet, GatedAttention, SharedExpert};
@@ -269,7 +269,7 @@ pub trait Backend: Send {
         Ok(())
     }
     /// Reads `head @ x[row]` back for each of `rows`: `rows.len() * vocab`
-    /// floats. Meanwhile the step `ahead` may be recorded.
+    /// floats, and what is wanted [beside](Beside) that.
     ///
     /// # Errors
     /// Whatever went wrong since the last read-back.
@@ -278,13 +278,13 @@ pub trait Backend: Send {
         rows: &[usize],
         x: Cols,
         head: Weight,
-        ahead: Option<Ahead<'_>>,
+        beside: Beside<'_>,
     ) -> Result<Vec<f32>, DeviceError>;
     /// The `n` highest of `head @ x[row]` for each of `rows`, the highest first, of equal
     /// ones the first; fewer where others are minus infinity. `None` where logits say
     /// more: those of a row are damaged or all so low, or `n` is so large that choosing
-    /// saves nothing, or the backend has them at hand anyway. Meanwhile the step `ahead`
-    /// may be recorded.
+    /// saves nothing, or the backend has them at hand anyway; what is wanted
+    /// [beside](Beside) that may be missing then.
     ///
     /// # Errors
     /// As [`Backend::logits`].
@@ -294,7 +294,7 @@ pub trait Backend: Send {
         _n: usize,
         _x: Cols,
         _head: Weight,
-        _ahead: Option<Ahead<'_>>,
+        _beside: Beside<'_>,
     ) -> Result<Option<Vec<Vec<Leader>>>, DeviceError> {
         Ok(None)
     }

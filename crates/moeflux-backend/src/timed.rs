@@ -13,7 +13,7 @@ use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
 pub use self::recording::{OpKey, OpSample, Recording, StageSpan, WeightFacts};
 use crate::{
-    Ahead, AllExperts, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
+    AllExperts, Attention, Backend, Beside, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
     DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertRow, Experts, GatedAttention,
     GatedRmsNorm, HeadProduct, Heads, HeldExperts, HostMatrix, KernelTime, LayerNorm, Leader,
     Projection, RmsNorm, Rope, RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection,
@@ -507,11 +507,11 @@ impl Backend for Timed {
         rows: &[usize],
         x: Cols,
         head: Weight,
-        ahead: Option<Ahead<'_>>,
+        mut beside: Beside<'_>,
     ) -> Result<Vec<f32>, DeviceError> {
-        let ahead = ahead.filter(|_| !self.is_on());
+        beside.ahead.take_if(|_| self.is_on());
         let work = |facts: &Facts| facts.products(rows.len(), &[head]);
-        self.time("logits", work, |it| it.logits(rows, x, head, ahead))
+        self.time("logits", work, |it| it.logits(rows, x, head, beside))
     }
 
     fn leaders(
@@ -520,11 +520,11 @@ impl Backend for Timed {
         n: usize,
         x: Cols,
         head: Weight,
-        ahead: Option<Ahead<'_>>,
+        mut beside: Beside<'_>,
     ) -> Result<Option<Vec<Vec<Leader>>>, DeviceError> {
-        let ahead = ahead.filter(|_| !self.is_on());
+        beside.ahead.take_if(|_| self.is_on());
         let start = Instant::now();
-        let leaders = self.inner.leaders(rows, n, x, head, ahead);
+        let leaders = self.inner.leaders(rows, n, x, head, beside);
         // Who finds none has done nothing.
         if self.is_on() && !matches!(leaders, Ok(None)) {
             self.record("logits", |facts| facts.products(rows.len(), &[head]), start);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use moeflux_core::{ExpertId, TokenId};
 
 use crate::{
-    Ahead, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
+    Attention, Backend, Beside, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
     DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection,
     RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Span, Vector,
     Weight,
@@ -284,9 +284,12 @@ impl Backend for Trace {
         rows: &[usize],
         x: Cols,
         head: Weight,
-        _ahead: Option<Ahead<'_>>,
+        beside: Beside<'_>,
     ) -> Result<Vec<f32>, DeviceError> {
         self.log(format_args!("logits w{} {x} rows {rows:?}", head.0));
+        if let Some((n, into)) = beside.rows {
+            *into = self.read(x.buf, n)?;
+        }
         Ok(vec![0.0; rows.len() * self.matrix_rows[head.0 as usize]])
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Ahead, AllExperts, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
+    AllExperts, Attention, Backend, Beside, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
     DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertRow, Experts, GatedAttention,
     GatedRmsNorm, HeadProduct, Heads, HeldExperts, HostMatrix, KernelTime, LayerNorm, Leader,
     Projection, RmsNorm, Rope, RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection,
@@ -485,9 +485,9 @@ impl Backend for Wgpu {
         rows: &[usize],
         x: Cols,
         head: Weight,
-        ahead: Option<Ahead<'_>>,
+        beside: Beside<'_>,
     ) -> Result<Vec<f32>, DeviceError> {
-        ops::logits(self, rows, (x, head), ahead)
+        ops::logits(self, rows, (x, head), beside)
     }
 
     fn leaders(
@@ -496,9 +496,9 @@ impl Backend for Wgpu {
         n: usize,
         x: Cols,
         head: Weight,
-        ahead: Option<Ahead<'_>>,
+        beside: Beside<'_>,
     ) -> Result<Option<Vec<Vec<Leader>>>, DeviceError> {
-        ops::leaders(self, rows, n, (x, head), ahead)
+        ops::leaders(self, rows, n, (x, head), beside)
     }
 
     fn run_ahead(&mut self, tokens: &[TokenId]) -> bool {

@@ -6,7 +6,9 @@ use moeflux_core::quant::{
 use moeflux_core::{HostBuf, TokenId};
 
 use super::{Numbers, Products, Suite, filled, read};
-use crate::{Backend, Cols, HeadProduct, Heads, HostMatrix, Inputs, Leader, Projection, Weight};
+use crate::{
+    Backend, Beside, Cols, HeadProduct, Heads, HostMatrix, Inputs, Leader, Projection, Weight,
+};
 
 /// Outputs and groups of inputs, odd and even, small and large.
 const SHAPES: [(usize, usize); 6] = [(1, 1), (3, 2), (16, 3), (33, 4), (70, 5), (130, 16)];
@@ -206,9 +208,16 @@ fn product(
         b.project(1, x, &projections[..1]);
         all.extend(read(b, out.buf, 1));
         let chosen: Vec<usize> = (0..rows).step_by(2).collect();
-        let logits = b.logits(&chosen, x, second, None).expect("the device works");
+        let states = read(b, x.buf, rows);
+        let mut seen = Vec::new();
+        let beside = Beside { rows: Some((rows, &mut seen)), ahead: None };
+        let logits = b.logits(&chosen, x, second, beside).expect("the device works");
+        assert_eq!(seen, states, "rows beside logits");
         for n in [1, 3, 20] {
-            let leaders = b.leaders(&chosen, n, x, second, None).expect("the device works");
+            let mut seen = Vec::new();
+            let beside = Beside { rows: Some((rows, &mut seen)), ahead: None };
+            let leaders = b.leaders(&chosen, n, x, second, beside).expect("the device works");
+            assert!(leaders.is_none() || seen == states, "rows beside the {n} highest");
             for (leaders, logits) in leaders.iter().flatten().zip(logits.chunks(outputs)) {
                 assert_eq!(*leaders, highest(logits, n), "the {n} highest");
             }

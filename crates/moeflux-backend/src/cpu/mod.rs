@@ -35,7 +35,7 @@ use self::memory::{Activations, CacheState, Floats, Matrix};
 use self::parallel::{Spare, for_each_chunk};
 use self::rope::RopeTable;
 use crate::{
-    Ahead, Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
+    Attention, Backend, Beside, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
     DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection,
     RmsNorm, Rope, RopeSpec, Route, Routing, Scoring, SelectPositions, Selection, Sequence, Span,
     Vector, Weight,
@@ -446,8 +446,11 @@ impl Backend for Cpu {
         rows: &[usize],
         x: Cols,
         head: Weight,
-        _ahead: Option<Ahead<'_>>,
+        beside: Beside<'_>,
     ) -> Result<Vec<f32>, DeviceError> {
+        if let Some((n, into)) = beside.rows {
+            *into = self.read(x.buf, n)?;
+        }
         Ok(products::logits(self, rows, x, head))
     }
 }

@@ -83,8 +83,8 @@ fn leaders_that_nobody_looked_for_are_no_call() {
     let head = timed.load_matrix(matrix);
     let x = Cols { buf, start: 0, len: 32 };
     stopwatch.start();
-    assert!(timed.leaders(&[0], 1, x, head, None).unwrap().is_none());
-    timed.logits(&[0], x, head, None).unwrap();
+    assert!(timed.leaders(&[0], 1, x, head, Beside::default()).unwrap().is_none());
+    timed.logits(&[0], x, head, Beside::default()).unwrap();
     let ops = stopwatch.stop().ops;
     let calls: usize = ops.iter().filter(|it| it.0.op == "logits").map(|it| it.1.len()).sum();
     assert_eq!(calls, 1);

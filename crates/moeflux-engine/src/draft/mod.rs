@@ -70,7 +70,7 @@ const FORCED_CHANCE: f64 = 0.9;
 /// by what was foreseen before it.
 const FORESEEN: usize = FORCED + 1;
 const FORESEEN_CHANCE: f64 = 0.6;
-const MOST_FORESEEN: usize = 4;
+pub(crate) const MOST_FORESEEN: usize = 4;
 /// How many guesses the expectations above weigh.
 const PRIOR: f64 = 4.0;
 /// What is left of what was counted with every further guess of a class.

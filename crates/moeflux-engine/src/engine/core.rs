@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
-use moeflux_backend::{Ahead, Backend, Cols, DeviceError, Leader, Sequence, Span, Weight};
+use moeflux_backend::{Ahead, Backend, Beside, Cols, DeviceError, Leader, Sequence, Span, Weight};
 use moeflux_core::{LayerIdx, TokenId};
 use moeflux_store::ExpertStore;
 
@@ -39,6 +39,10 @@ pub(crate) struct Core {
     /// Whether tokens were foreseen since the last step, and before that.
     pub(super) has_foreseen: bool,
     pub(super) is_foreseeing: bool,
+    /// So many rows of the last step are read back with the next answer of the head; what
+    /// was read, if it is not taken yet.
+    pub(super) n_beside: usize,
+    pub(super) beside: Option<Vec<f32>>,
     /// What the step continues that was offered to be recorded ahead.
     pub(super) next: Vec<Span>,
     /// Steps, and copies of caches, that pretend to find no memory.
@@ -83,6 +87,7 @@ impl Core {
         self.leave_the_cache()?;
         let start = Instant::now();
         self.last.clear();
+        (self.n_beside, self.beside) = (0, None);
         self.is_foreseeing = mem::take(&mut self.has_foreseen);
         let outcome =
             if self.run_ahead(spans, tokens) { Ok(()) } else { self.forward(spans, tokens) };
@@ -130,9 +135,20 @@ impl Core {
     }
 
     /// What the model made of the first rows of the last step, as multi-token prediction
-    /// wants it.
+    /// wants it. Who has [said](Core::will_see) so before does not wait for the device once more.
     pub(crate) fn hidden(&mut self, rows: usize) -> Result<Vec<f32>, EngineError> {
-        Ok(self.backend.read(self.model.output().0.buf, rows)?)
+        let seen = self.beside.take().filter(|_| mem::take(&mut self.n_beside) == rows);
+        if let Some(seen) = seen {
+            return Ok(seen);
+        }
+        let buf = self.model.output().0.buf;
+        Ok(self.backend().read(buf, rows)?)
+    }
+
+    /// Somebody is going to ask for the [`hidden`](Core::hidden) of so many rows of the last
+    /// step, behind what the head says of it.
+    pub(crate) fn will_see(&mut self, rows: usize) {
+        (self.n_beside, self.beside) = (rows, None);
     }
 
     /// Runs multi-token prediction over tokens that follow what the model made of the positions
@@ -147,6 +163,7 @@ impl Core {
     ) -> Result<(), EngineError> {
         self.backend();
         self.last.clear();
+        (self.n_beside, self.beside) = (0, None);
         self.has_foreseen |= wants_output;
         let Core { backend, experts, model, lists, .. } = self;
         let (recorder, observer) = (None, None);
@@ -186,7 +203,7 @@ impl Core {
 
     /// Logits of some rows of the last step, `vocab` floats each.
     pub(crate) fn logits(&mut self, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
-        self.ask(rows, |backend, (x, head), ahead| backend.logits(rows, x, head, ahead))
+        self.ask(rows, |backend, (x, head), beside| backend.logits(rows, x, head, beside))
     }
 
     /// The `n` likeliest tokens to follow each of some rows of the last step, where the
@@ -196,7 +213,7 @@ impl Core {
         rows: &[usize],
         n: usize,
     ) -> Result<Option<Vec<Vec<Leader>>>, EngineError> {
-        self.ask(rows, |backend, (x, head), ahead| backend.leaders(rows, n, x, head, ahead))
+        self.ask(rows, |backend, (x, head), beside| backend.leaders(rows, n, x, head, beside))
     }
 
     /// Asks for what the head says of rows; a device that needs nobody to choose
@@ -204,11 +221,11 @@ impl Core {
     fn ask<T>(
         &mut self,
         rows: &[usize],
-        ask: impl FnOnce(&mut dyn Backend, (Cols, Weight), Option<Ahead<'_>>) -> Result<T, DeviceError>,
+        ask: impl FnOnce(&mut dyn Backend, (Cols, Weight), Beside<'_>) -> Result<T, DeviceError>,
     ) -> Result<T, EngineError> {
         self.backend();
         self.next = self.following(rows);
-        let Core { backend, experts, model, lists, next, .. } = self;
+        let Core { backend, experts, model, lists, next, n_beside, beside, .. } = self;
         let tokens = vec![TokenId(0); next.len()];
         let mut record = |backend: &mut dyn Backend| {
             let (recorder, observer) = (None, None);
@@ -225,7 +242,13 @@ impl Core {
         };
         let ahead = Ahead { spans: next, record: &mut record };
         let ahead = Some(ahead).filter(|it| !it.spans.is_empty());
-        let answer = ask(backend.as_mut(), model.output(), ahead);
+        let mut seen = Vec::new();
+        let wants_rows = *n_beside > 0 && beside.is_none();
+        let rows = wants_rows.then_some((*n_beside, &mut seen));
+        let answer = ask(backend.as_mut(), model.output(), Beside { rows, ahead });
+        if answer.is_ok() && !seen.is_empty() {
+            *beside = Some(seen);
+        }
         if answer.is_err() {
             self.backend();
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use moeflux_core::TokenId;
 
-use crate::draft::{DraftCounts, Drafting, Drafts};
+use crate::draft::{DraftCounts, Drafting, Drafts, MOST_FORESEEN};
 use crate::engine::Engine;
 use crate::error::EngineError;
 
@@ -31,8 +31,9 @@ impl Followed {
 
 /// A text behind a prompt of which multi-token prediction foresees so great a share, whatever
 /// the model is: what guesses cost and gain can be measured on random weights with it. The
-/// other tokens are those of `random` at their places. `None` where the model has no
-/// multi-token prediction, or nothing is guessed.
+/// other tokens are those of `random` at their places. Where an engine guesses a fixed number
+/// of tokens, so many are foreseen behind each other, each with that share if those before are;
+/// else one. `None` where the model has no multi-token prediction, or nothing is guessed.
 ///
 /// # Errors
 /// Where the context is too small or a step fails.
@@ -42,25 +43,36 @@ pub fn foreseeable(
     random: &[TokenId],
     share: f64,
 ) -> Result<Option<Vec<TokenId>>, EngineError> {
-    /// Spreads tokens over all 32 bits (Knuth's multiplicative hash).
-    const SPREAD: u32 = 0x9e37_79b9;
+    let n = match engine.drafts() {
+        Drafts::Fixed(n) => n.min(MOST_FORESEEN),
+        Drafts::Auto | Drafts::Off => 1,
+    };
     let mut session = engine.session();
     session.eval_prompt(prompt)?;
     if !session.can_foresee() {
         return Ok(None);
     }
-    let mut text: Vec<TokenId> = Vec::with_capacity(random.len());
-    for other in random {
-        let mut token = *other;
-        if let Some(last) = text.last() {
-            let draw = f64::from(other.0.wrapping_mul(SPREAD)) / f64::from(u32::MAX);
-            let foreseen = session.foresee(*last, 1).pop().filter(|_| draw < share);
-            token = foreseen.unwrap_or(token);
-            session.eval_next(*last, Some(1))?;
-        }
-        text.push(token);
+    let mut text: Vec<TokenId> = random.iter().copied().take(1).collect();
+    while text.len() < random.len() {
+        let first = text.len() - 1;
+        let guess = session.foresee(text[first], n);
+        let is_right = |(at, _): &(usize, TokenId)| draw(random, *at) < share;
+        let right = (first + 1..random.len()).zip(guess).take_while(is_right);
+        text.extend(right.map(|it| it.1));
+        // A step says one token more than it was given; where only one is foreseen, that too
+        // is foreseen by the next.
+        let is_all_of_one = n == 1 && text.len() > first + 1;
+        text.extend(random.get(text.len()).copied().filter(|_| !is_all_of_one));
+        session.eval_prompt(&text[first..text.len() - 1])?;
     }
     Ok(Some(text))
+}
+
+/// A number below one for a place, the same each time.
+fn draw(random: &[TokenId], at: usize) -> f64 {
+    /// Spreads tokens over all 32 bits (Knuth's multiplicative hash).
+    const SPREAD: u32 = 0x9e37_79b9;
+    f64::from(random[at].0.wrapping_mul(SPREAD)) / f64::from(u32::MAX)
 }
 
 /// Reads a prompt in a new session, then makes the tokens of `text` as if the model had

@@ -104,7 +104,6 @@ pub(crate) fn eval_next_together(
             part.session.tokens.extend_from_slice(part.tokens);
         }
     }
-    let stepped = stepped.and_then(|()| note_hidden(core, parts, &spans));
     let outcome = stepped.and_then(|()| conclude(core, parts, &spans, n_leaders));
     if outcome.is_err() {
         for (Guessed { part, .. }, span) in parts.iter_mut().zip(&spans) {
@@ -121,11 +120,8 @@ fn note_hidden(
     core: &mut Core,
     parts: &mut [Guessed<'_>],
     spans: &[Span],
+    n_rows: usize,
 ) -> Result<(), EngineError> {
-    if !parts.iter().any(|it| it.part.session.is_followed()) {
-        return Ok(());
-    }
-    let n_rows = spans.last().map_or(0, |it| it.rows.end);
     let hidden = core.hidden(n_rows)?;
     let width = hidden.len() / n_rows.max(1);
     for (Guessed { part, .. }, span) in parts.iter_mut().zip(spans) {
@@ -146,9 +142,17 @@ fn conclude(
     let n_wanted = |it: &Guessed<'_>| if it.part.wants_logits { 1 + it.n_guessed } else { 0 };
     let rows = |(it, span): (&Guessed<'_>, &Span)| span.rows.end - n_wanted(it)..span.rows.end;
     let rows: Vec<usize> = parts.iter().zip(spans).flat_map(rows).collect();
+    let is_followed = parts.iter().any(|it| it.part.session.is_followed());
+    let n_rows = spans.last().map_or(0, |it| it.rows.end);
+    if is_followed {
+        core.will_see(n_rows);
+    }
     let mut next = Vec::with_capacity(rows.len());
     for rows in rows.chunks(LOGIT_ROWS) {
         next.extend(next_of(core, rows, n_leaders)?);
+    }
+    if is_followed {
+        note_hidden(core, parts, spans, n_rows)?;
     }
     let mut next = next.into_iter();
     let mut results = Vec::with_capacity(parts.len());

@@ -199,6 +199,7 @@ impl Session {
             self.step(core, chunk)?;
             self.tokens.extend_from_slice(chunk);
             let seen = after(core, chunk, rest.is_empty());
+            let seen = seen.and_then(|()| self.see_step(core, start));
             let kept = seen.and_then(|()| self.keep_states(core, mark == Some(n)));
             self.catch_up_in_time(core);
             if kept.is_err() {
@@ -217,31 +218,37 @@ impl Session {
             let start = self.n_cached - self.n_unknown;
             let end = self.tokens.len().min(start + chunk_rows);
             let chunk = self.tokens[start..end].to_vec();
+            let cached = self.n_cached;
             self.step(core, &chunk)?;
+            if let Err(err) = self.see_step(core, cached) {
+                self.rewind(core, self.nearest(cached));
+                return Err(err);
+            }
         }
         Ok(())
     }
 
     /// Evaluates one chunk behind what the caches hold.
     fn step(&mut self, core: &mut Core, chunk: &[TokenId]) -> Result<(), EngineError> {
-        let stepped = core.step(self.sequence, self.n_cached, chunk);
-        let is_followed = self.is_followed();
-        let hidden = stepped.and_then(|()| match is_followed {
-            true => core.hidden(chunk.len()),
-            false => Ok(Vec::new()),
-        });
-        match hidden {
-            Ok(rows) => {
-                self.note_hidden(self.n_cached, &rows);
-                self.n_cached += chunk.len();
-                Ok(())
-            }
-            Err(err) => {
-                // Some layers have moved on and others have not.
-                self.rewind(core, self.nearest(self.n_cached));
-                Err(err)
-            }
+        if let Err(err) = core.step(self.sequence, self.n_cached, chunk) {
+            // Some layers have moved on and others have not.
+            self.rewind(core, self.nearest(self.n_cached));
+            return Err(err);
         }
+        self.n_cached += chunk.len();
+        if self.is_followed() {
+            core.will_see(chunk.len());
+        }
+        Ok(())
+    }
+
+    /// Takes what the model made of the last step, which began at `start`.
+    fn see_step(&mut self, core: &mut Core, start: usize) -> Result<(), EngineError> {
+        if self.is_followed() {
+            let rows = core.hidden(self.n_cached - start)?;
+            self.note_hidden(start, &rows);
+        }
+        Ok(())
     }
 
     /// Makes a checkpoint here if there should be one.

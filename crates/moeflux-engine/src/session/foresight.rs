@@ -159,6 +159,10 @@ fn foresee(
         let tokens: Vec<TokenId> = going.iter().map(|it| it.token).collect();
         let before: Vec<f32> = going.iter().flat_map(|it| &it.before).copied().collect();
         core.foresee(&spans, &tokens, &before, true)?;
+        let goes_on = going.iter().any(|it| asks[it.ask].n > round + 1);
+        if goes_on {
+            core.will_see(going.len());
+        }
         let rows: Vec<usize> = (0..going.len()).collect();
         for (it, token) in going.iter_mut().zip(likeliest(core, &rows)?) {
             foreseen[it.ask].push(token);
@@ -169,7 +173,7 @@ fn foresee(
                 session.trail.iter_mut().for_each(|it| it.made(end));
             }
         }
-        if going.iter().any(|it| asks[it.ask].n > round + 1) {
+        if goes_on {
             let hidden = core.hidden(going.len())?;
             for (it, row) in going.iter_mut().zip(hidden.chunks_exact(hidden.len() / rows.len())) {
                 it.before = row.to_vec();

@@ -1,6 +1,8 @@
 //! What the head says of rows: logits, or the highest of them alone.
 
-use moeflux_backend::{Ahead, Cols, DeviceError, Leader, Weight};
+use std::mem;
+
+use moeflux_backend::{Beside, Buf, Cols, DeviceError, Leader, Weight};
 use moeflux_core::TokenId;
 
 use super::jobs::{FEW_ROWS, jobs_of};
@@ -8,7 +10,7 @@ use super::products::{Products, Source, run};
 use super::rounding::digits;
 use super::{floats, word};
 use crate::ahead;
-use crate::backend::Wgpu;
+use crate::backend::{Activations, Wgpu};
 use crate::encoder::{Grid, Mem};
 use crate::shader::{Shader, Variant};
 
@@ -29,7 +31,7 @@ pub(crate) fn logits(
     b: &mut Wgpu,
     rows: &[usize],
     (x, head): (Cols, Weight),
-    mut ahead: Option<Ahead<'_>>,
+    mut beside: Beside<'_>,
 ) -> Result<Vec<f32>, DeviceError> {
     let vocab = b.matrix(head).rows;
     let n_rows = n_rows(rows);
@@ -37,7 +39,8 @@ pub(crate) fn logits(
     for (part, is_last) in parts(rows, vocab) {
         let y = multiply(b, part, (x, n_rows), head);
         let bytes = 4 * (part.len() * vocab) as u64;
-        let logits = read(b, (&y, bytes), ahead.take_if(|_| is_last), floats)?;
+        let beside = for_part(&mut beside, is_last);
+        let logits = read(b, (&y, bytes), (x.buf, beside), floats)?;
         if all.is_empty() {
             all = logits;
         } else {
@@ -82,7 +85,7 @@ pub(crate) fn leaders(
     rows: &[usize],
     n: usize,
     (x, head): (Cols, Weight),
-    mut ahead: Option<Ahead<'_>>,
+    mut beside: Beside<'_>,
 ) -> Result<Option<Vec<Vec<Leader>>>, DeviceError> {
     if !(1..=MOST_LEADERS).contains(&n) {
         return Ok(None);
@@ -93,10 +96,10 @@ pub(crate) fn leaders(
     for (part, is_last) in parts(rows, vocab) {
         let y = multiply(b, part, (x, n_rows), head);
         let groups = groups(b, &y, part.len(), vocab);
-        let ahead = ahead.take_if(|_| is_last);
+        let beside = (x.buf, for_part(&mut beside, is_last));
         let found = match n {
-            1 => likeliest(b, &groups, part.len(), ahead)?,
-            _ => highest(b, (&y, &groups), (part.len(), vocab, n), ahead)?,
+            1 => likeliest(b, &groups, part.len(), beside)?,
+            _ => highest(b, (&y, &groups), (part.len(), vocab, n), beside)?,
         };
         all = all.zip(found).map(|(all, found)| [all, found].concat());
     }
@@ -129,10 +132,10 @@ fn likeliest(
     b: &mut Wgpu,
     groups: &Groups,
     n_rows: usize,
-    ahead: Option<Ahead<'_>>,
+    beside: (Buf, Beside<'_>),
 ) -> Result<Option<Vec<Vec<Leader>>>, DeviceError> {
     let row_bytes = 8 * groups.n;
-    read(b, (&groups.best, (row_bytes * n_rows) as u64), ahead, |bytes| {
+    read(b, (&groups.best, (row_bytes * n_rows) as u64), beside, |bytes| {
         bytes.chunks_exact(row_bytes).map(|it| best_of(it).map(|it| vec![it])).collect()
     })
 }
@@ -142,7 +145,7 @@ fn highest(
     b: &mut Wgpu,
     (y, groups): (&Mem, &Groups),
     (n_rows, vocab, n): (usize, usize, usize),
-    ahead: Option<Ahead<'_>>,
+    beside: (Buf, Beside<'_>),
 ) -> Result<Option<Vec<Vec<Leader>>>, DeviceError> {
     let row_words = n * (1 + groups.len);
     let leading = b.scratch.likeliest[1].words(&mut b.encoder, n_rows * row_words);
@@ -152,24 +155,37 @@ fn highest(
         &[y, &groups.best, &leading],
         Grid::Linear(n_rows),
     );
-    read(b, (&leading, 4 * (n_rows * row_words) as u64), ahead, |bytes| {
+    read(b, (&leading, 4 * (n_rows * row_words) as u64), beside, |bytes| {
         let words = bytes.as_chunks::<4>().0;
         words.chunks_exact(row_words).map(|it| first_of(it, groups.len, n)).collect()
     })
 }
 
-/// Reads back what is the last of a step; the next one may be recorded meanwhile.
+/// What is wanted beside an answer, in its last part.
+fn for_part<'a>(beside: &mut Beside<'a>, is_last: bool) -> Beside<'a> {
+    if is_last { mem::take(beside) } else { Beside::default() }
+}
+
+/// Reads back what is the last of a step, and what is wanted beside it, of a buffer.
 fn read<T>(
     b: &mut Wgpu,
     (mem, bytes): (&Mem, u64),
-    next: Option<Ahead<'_>>,
+    (buf, beside): (Buf, Beside<'_>),
     of: impl FnOnce(&[u8]) -> T,
 ) -> Result<T, DeviceError> {
-    let asked = b.encoder.ask(&[(mem, 0, bytes)])?;
-    if let Some(next) = next {
+    let Activations { mem: states, width, .. } = b.buf(buf).clone();
+    let more = 4 * (width * beside.rows.as_ref().map_or(0, |it| it.0)) as u64;
+    let asked = b.encoder.ask(&[(mem, 0, bytes), (&states, 0, more)])?;
+    if let Some(next) = beside.ahead {
         ahead::record(b, next);
     }
-    b.encoder.answer(asked, of)
+    b.encoder.answer(asked, |all| {
+        let (answer, more) = all.split_at(bytes as usize);
+        if let Some((_, into)) = beside.rows {
+            *into = floats(more);
+        }
+        of(answer)
+    })
 }
 
 /// The best of the best of groups, of equal ones the first; nothing where logits are

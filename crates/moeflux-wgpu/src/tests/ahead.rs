@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Ahead, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm, Inputs,
-    RmsNorm, Sequence, Span, Weight,
+    Ahead, Backend, Beside, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm,
+    Inputs, RmsNorm, Sequence, Span, Weight,
 };
 use moeflux_core::TokenId;
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
@@ -94,8 +94,9 @@ impl Model {
             is_whole
         };
         let ahead = spans.as_deref().map(|spans| Ahead { spans, record: &mut record });
+        let beside = Beside { rows: None, ahead };
         let rows: Vec<usize> = (0..n).collect();
-        let logits = b.logits(&rows, self.out(), self.head, ahead).expect("the device works");
+        let logits = b.logits(&rows, self.out(), self.head, beside).expect("the device works");
         logits.into_iter().map(f32::to_bits).collect()
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use moeflux_backend::{Backend, Cols, HostMatrix, Inputs, Leader, Weight};
+use moeflux_backend::{Backend, Beside, Cols, HostMatrix, Inputs, Leader, Weight};
 use moeflux_core::quant::{Float, MatrixFormat};
 use moeflux_core::{HostBuf, TokenId};
 
@@ -44,7 +44,7 @@ fn row(b: &mut Wgpu) -> Cols {
 
 /// The highest logits of the row, as the device finds them.
 fn highest(b: &mut Wgpu, x: Cols, head: Weight, n: usize) -> Option<Vec<Leader>> {
-    let leaders = b.leaders(&[0], n, x, head, None).expect("the device works");
+    let leaders = b.leaders(&[0], n, x, head, Beside::default()).expect("the device works");
     leaders.map(|mut it| it.pop().expect("one row"))
 }
 
