@@ -16,7 +16,7 @@ use moeflux_store::{
 
 pub(crate) use self::core::Core;
 use crate::device::{self, Device, DeviceTuning, Opening};
-use crate::draft::Drafts;
+use crate::draft::{Drafts, Learned};
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
 use crate::kept::{device_expert_bytes, keep_experts, slab_bytes, slot_memory};
@@ -131,6 +131,7 @@ struct Info {
     n_threads: usize,
     activations: Activations,
     drafts: Drafts,
+    learned: Mutex<Learned>,
     identity: String,
     wire: Result<WireShape, StateError>,
     prompt_cache: Option<PrefixStore>,
@@ -264,6 +265,7 @@ impl Engine {
                 Some(_) => Drafts::Off,
                 None => options.drafts,
             },
+            learned: Mutex::default(),
             identity,
             wire,
             prompt_cache,
@@ -286,6 +288,7 @@ impl Engine {
             last: Vec::new(),
             has_foreseen: false,
             is_foreseeing: false,
+            expected: Vec::new(),
             n_beside: 0,
             beside: None,
             next: Vec::new(),
@@ -350,6 +353,11 @@ impl Engine {
 
     pub(crate) fn activations(&self) -> Activations {
         self.info.activations
+    }
+
+    /// What it has learned of steps and guesses.
+    pub(crate) fn learned(&self) -> MutexGuard<'_, Learned> {
+        self.info.learned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether tokens are guessed.

@@ -8,16 +8,17 @@
 //! 2023) whose drafts are copies and whose check is equality with the token drawn; and
 //! multi-token prediction (DeepSeek-V3, 2024), whose drafts are a layer of the model's.
 
+mod learned;
 mod lookup;
-mod pace;
 mod step;
 #[cfg(test)]
 mod tests;
 
 use moeflux_core::TokenId;
 
+use self::learned::Odds;
+pub(crate) use self::learned::{Foresight, Learned, Pace};
 use self::lookup::Lookup;
-pub(crate) use self::pace::Pace;
 pub(crate) use self::step::{Drafting, follow};
 
 /// Most tokens of a guess.
@@ -66,27 +67,16 @@ const EXPECTED: usize = 2;
 /// have come.
 const FORCED: usize = CLASSES.len();
 const FORCED_CHANCE: f64 = 0.9;
-/// The class of what is foreseen, how likely it is right, and how many tokens at most: each goes
-/// by what was foreseen before it.
+/// The class of what is foreseen, and how many tokens at most: each goes by what was foreseen
+/// before it.
 const FORESEEN: usize = FORCED + 1;
-const FORESEEN_CHANCE: f64 = 0.6;
 pub(crate) const MOST_FORESEEN: usize = 4;
-/// How many guesses the expectations above weigh.
-const PRIOR: f64 = 4.0;
-/// What is left of what was counted with every further guess of a class.
-const FADING: f64 = 0.9;
 /// Tokens a second that a guess has to promise beyond those without.
 const WORTH: f64 = 1.02;
-/// Of so many places where a guess does not seem worth it one is tried all the same,
-/// with a token.
-const TRIED: usize = 128;
-
-/// How often guesses of one class were right.
-#[derive(Clone, Copy, Debug, Default)]
-struct Odds {
-    right: f64,
-    wrong: f64,
-}
+/// Behind so many places where guesses do not seem worth it a few are tried all the same, of
+/// a token each; twice as many the next time, up to a most.
+const TRIED_BEHIND: [usize; 2] = [32, 512];
+const TRIED: usize = 2;
 
 /// Guesses what follows in one text.
 #[derive(Debug)]
@@ -99,8 +89,11 @@ pub(crate) struct Drafter {
     odds: [Odds; FORESEEN + 1],
     /// The class of the last guess, and how long it was.
     last: Option<(usize, usize)>,
-    /// Places where none seemed worth it.
+    /// Places in a row where none seemed worth it, those behind which some are tried, and how
+    /// often that was done.
     n_left: usize,
+    tried_behind: usize,
+    n_trials: usize,
     counts: DraftCounts,
 }
 
@@ -115,8 +108,8 @@ pub(crate) struct Occasion<'a> {
     /// Rows of the text that are read again behind a wrong guess, with those of right ones;
     /// `None` where none are.
     pub(crate) again: Option<usize>,
-    /// What a token takes that is foreseen; `None` where none can be.
-    pub(crate) foresight: Option<f64>,
+    /// What foreseeing a token takes and promises; `None` where none can be.
+    pub(crate) foresight: Option<Foresight>,
 }
 
 /// What may follow.
@@ -128,6 +121,29 @@ pub(crate) enum Guess {
     Foresee(usize),
 }
 
+impl Guess {
+    /// Whether nothing is guessed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Tokens of it.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Guess::Known(tokens) => tokens.len(),
+            Guess::Foresee(n) => *n,
+        }
+    }
+
+    /// Its tokens as far as they are known.
+    pub(crate) fn into_known(self) -> Vec<TokenId> {
+        match self {
+            Guess::Known(tokens) => tokens,
+            Guess::Foresee(_) => Vec::new(),
+        }
+    }
+}
+
 /// Where a guess may come from.
 #[derive(Clone, Copy)]
 struct Source {
@@ -136,6 +152,8 @@ struct Source {
     most: usize,
     /// What each of them takes beside its row.
     seconds: f64,
+    /// How likely the next one is right before anybody knows.
+    chance: f64,
 }
 
 impl Drafter {
@@ -151,8 +169,20 @@ impl Drafter {
         let odds = [Odds::default(); FORESEEN + 1];
         let counts = DraftCounts::default();
         let (n_expected, n_said) = (expected.len(), 0);
-        let (last, n_left) = (None, 0);
-        Some(Drafter { drafts, lookup, n_expected, n_said, odds, last, n_left, counts })
+        let (last, n_left, n_trials) = (None, 0, 0);
+        let tried_behind = TRIED_BEHIND[0];
+        Some(Drafter {
+            drafts,
+            lookup,
+            n_expected,
+            n_said,
+            odds,
+            last,
+            n_left,
+            tried_behind,
+            n_trials,
+            counts,
+        })
     }
 
     /// The text goes on.
@@ -175,7 +205,8 @@ impl Drafter {
         }
         if !forced.is_empty() {
             let most = room.min(forced.len());
-            let chosen = self.choose(&[Source { class: FORCED, most, seconds: 0.0 }], at);
+            let source = Source { class: FORCED, most, seconds: 0.0, chance: FORCED_CHANCE };
+            let chosen = self.choose(&[source], at);
             return Guess::Known(forced[..chosen.map_or(0, |it| it.1)].to_vec());
         }
         let begun = self.lookup.begun(self.n_said, self.n_expected);
@@ -187,11 +218,12 @@ impl Drafter {
                 true => EXPECTED,
                 false => CLASSES.iter().rposition(|it| it.0 <= found.n_common).unwrap_or(0),
             };
-            sources.push(Source { class, most: room, seconds: 0.0 });
+            let chance = CLASSES[class].1;
+            sources.push(Source { class, most: room, seconds: 0.0, chance });
         }
-        if let Some(seconds) = at.foresight {
+        if let Some(Foresight { seconds, chance }) = at.foresight {
             let most = room.min(MOST_FORESEEN);
-            sources.push(Source { class: FORESEEN, most, seconds });
+            sources.push(Source { class: FORESEEN, most, seconds, chance });
         }
         match (self.choose(&sources, at), found) {
             (Some((FORESEEN, n)), _) => Guess::Foresee(n),
@@ -216,13 +248,13 @@ impl Drafter {
         self.last = self.last.map(|it| (it.0, n.min(it.1))).filter(|it| it.1 > 0);
     }
 
-    /// So many tokens of the last guess were chosen.
-    pub(crate) fn judge(&mut self, n_right: usize) {
-        let Some((class, n)) = self.last.take() else { return };
-        let odds = &mut self.odds[class];
-        odds.right = odds.right * FADING + n_right as f64;
-        odds.wrong = odds.wrong * FADING + if n_right < n { 1.0 } else { 0.0 };
+    /// So many tokens of the last guess were chosen; gives how many it had if they were
+    /// foreseen.
+    pub(crate) fn judge(&mut self, n_right: usize) -> Option<usize> {
+        let (class, n) = self.last.take()?;
+        self.odds[class].note(n, n_right);
         self.counts += DraftCounts { guessed: n as u64, right: n_right as u64 };
+        (class == FORESEEN).then_some(n)
     }
 
     /// Takes back the last guess, which nobody checked.
@@ -230,33 +262,33 @@ impl Drafter {
         self.last = None;
     }
 
-    /// How likely the next token of a guess is right if those before are.
-    fn chance(&self, class: usize) -> f64 {
-        let prior = match class {
-            FORCED => FORCED_CHANCE,
-            FORESEEN => FORESEEN_CHANCE,
-            _ => CLASSES.get(class).map_or(0.0, |it| it.1),
-        };
-        let odds = self.odds[class];
-        (odds.right + PRIOR * prior) / (odds.right + odds.wrong + PRIOR)
-    }
-
     /// The source, and the number of tokens, that promise most tokens a second.
     fn worthwhile(&mut self, sources: &[Source], at: &Occasion<'_>) -> Option<(usize, usize)> {
         let alone = rate(0.0, 0, 0.0, at);
         let rates = sources.iter().flat_map(|it| {
-            let chance = self.chance(it.class);
+            let chance = self.odds[it.class].chance(it.chance);
             (1..=it.most).map(move |n| ((it.class, n), rate(chance, n, it.seconds, at)))
         });
         let best = rates.max_by(|a, b| a.1.total_cmp(&b.1));
         if let Some((best, _)) = best.filter(|it| it.1 > alone * WORTH) {
+            (self.n_left, self.tried_behind) = (0, TRIED_BEHIND[0]);
             return Some(best);
         }
+        if sources.is_empty() {
+            return None;
+        }
         self.n_left += 1;
-        let is_tried = self.n_left.is_multiple_of(TRIED);
+        if self.n_left <= self.tried_behind {
+            return None;
+        }
         // Now one, now the other.
-        let at = (self.n_left / TRIED) % sources.len().max(1);
-        sources.get(at).filter(|_| is_tried).map(|it| (it.class, 1))
+        let source = sources[self.n_trials % sources.len()];
+        if self.n_left == self.tried_behind + TRIED {
+            self.n_left = 0;
+            self.n_trials += 1;
+            self.tried_behind = (2 * self.tried_behind).min(TRIED_BEHIND[1]);
+        }
+        Some((source.class, 1))
     }
 }
 

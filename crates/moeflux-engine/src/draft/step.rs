@@ -1,7 +1,7 @@
 //! Tokens of one session, one or several a step.
 
 use std::ops::ControlFlow;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use moeflux_core::TokenId;
 
@@ -42,36 +42,45 @@ impl Drafting {
         choose: &mut Choose<'_, B>,
     ) -> Result<ControlFlow<B, TokenId>, EngineError> {
         let drafter = &mut self.drafter;
-        let mut guess = Vec::new();
+        let (mut guess, mut is_marked) = (Vec::new(), false);
+        let (start, mut foresight) = (Instant::now(), Duration::ZERO);
         if let Some(drafter) = drafter {
             drafter.push(token);
+            let learned = session.learned();
             let occasion = Occasion {
-                pace: &session.pace,
+                pace: &learned.pace,
                 rows: 1 + session.n_pending(),
                 n_others: 0,
                 room: session.room_for_guess(1 + session.n_pending()),
                 again: session.rows_again(),
-                foresight: session.can_foresee().then(|| session.pace.foresight()),
+                foresight: session.can_foresee().then(|| learned.foresight()),
             };
-            guess = match drafter.guess(&occasion, &[]) {
+            let wanted = drafter.guess(&occasion, &[]);
+            drop(learned);
+            is_marked = !wanted.is_empty() && session.mark();
+            guess = match wanted {
                 Guess::Known(guess) => guess,
-                Guess::Foresee(n) => {
+                Guess::Foresee(n) if is_marked => {
                     let start = Instant::now();
                     let guess = session.foresee(token, n);
-                    session.pace.note_foresight(guess.len(), start.elapsed());
+                    foresight = start.elapsed();
+                    session.learned().pace.note_foresight(guess.len(), foresight);
                     drafter.has_foreseen(guess.len());
                     guess
                 }
+                Guess::Foresee(_) => Vec::new(),
             };
         }
-        let start = Instant::now();
-        if !guess.is_empty() && session.mark() {
+        if is_marked && !guess.is_empty() {
             let rows = session.n_pending() + 1 + guess.len();
             if let Ok(next) = session.eval_guess(token, &guess, n_leaders) {
-                session.pace.note(rows, start.elapsed());
+                let time = start.elapsed().saturating_sub(foresight);
+                session.learned().pace.note(rows, time);
                 let (chosen, n_right) = follow(session, &guess, &next, choose)?;
                 if let Some(drafter) = drafter {
-                    drafter.judge(n_right);
+                    if let Some(n) = drafter.judge(n_right) {
+                        session.learned().note_foreseen(n, n_right);
+                    }
                     guess[..n_right].iter().for_each(|it| drafter.push(*it));
                 }
                 return Ok(chosen);
@@ -81,7 +90,7 @@ impl Drafting {
         drafter.iter_mut().for_each(Drafter::forget);
         let (rows, start) = (1 + session.n_pending(), Instant::now());
         let next = session.eval_next(token, n_leaders)?;
-        session.pace.note(rows, start.elapsed());
+        session.learned().pace.note(rows, start.elapsed());
         choose(&next, session.tokens())
     }
 }

@@ -108,7 +108,9 @@ impl Running {
             if guess.is_empty() {
                 drafter.forget();
             }
-            drafter.judge(n_right);
+            if let Some(n) = drafter.judge(n_right) {
+                session.learned().note_foreseen(n, n_right);
+            }
             guess[..n_right].iter().for_each(|it| drafter.push(*it));
         }
         Ok(match chosen {

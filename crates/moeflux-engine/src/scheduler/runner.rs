@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use moeflux_backend::DeviceError;
+use moeflux_backend::{DeviceError, Span};
 use moeflux_core::TokenId;
 
 use super::answer::{Phase, Running};
 use super::job::{Answer, Event, Job};
 use super::pool::{Pool, Slot};
 use super::{Command, SchedulerOptions, Shared};
-use crate::draft::{Guess, MOST_ROWS, Occasion, Pace};
+use crate::draft::{Guess, MOST_ROWS, Occasion};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::generate::Finish;
@@ -31,8 +31,6 @@ pub(super) struct Runner {
     inbox: Receiver<Command>,
     waiting: VecDeque<(Box<Job>, Instant)>,
     pool: Pool,
-    /// Of steps without prompts.
-    pace: Pace,
     /// When what still runs is cancelled, once it is known that all ends.
     stop_at: Option<Instant>,
 }
@@ -68,16 +66,7 @@ impl Runner {
         inbox: Receiver<Command>,
     ) -> Runner {
         let pool = Pool::new(&engine, options.n_sessions);
-        Runner {
-            engine,
-            tokenizer,
-            shared,
-            inbox,
-            waiting: VecDeque::new(),
-            pool,
-            pace: Pace::default(),
-            stop_at: None,
-        }
+        Runner { engine, tokenizer, shared, inbox, waiting: VecDeque::new(), pool, stop_at: None }
     }
 
     pub(super) fn run(mut self) {
@@ -204,12 +193,13 @@ impl Runner {
     fn step(&mut self) {
         let start = Instant::now();
         let mut shares = self.shares();
-        let n_rows = self.guess(&mut shares);
+        let guessed = self.guess(&mut shares);
         let outcomes = self.outcomes(&shares);
-        if let Some(rows) = n_rows
+        if let Some((rows, foresight)) = guessed
             && outcomes.iter().all(Result::is_ok)
         {
-            self.pace.note(rows, start.elapsed());
+            let time = start.elapsed().saturating_sub(foresight);
+            self.engine.learned().pace.note(rows, time);
         }
         {
             let mut load = self.shared.load();
@@ -307,9 +297,9 @@ impl Runner {
     }
 
     /// Adds what answers guess to their tokens, where no prompt is being read; gives the
-    /// rows of the step then.
-    fn guess(&mut self, shares: &mut [Share]) -> Option<usize> {
-        let Runner { engine, pool, pace, .. } = self;
+    /// rows of the step then, and what it took to foresee some.
+    fn guess(&mut self, shares: &mut [Share]) -> Option<(usize, Duration)> {
+        let Runner { engine, pool, .. } = self;
         let pending = |it: &Share| pool.slots[it.slot].session.n_pending();
         let mut rows = shares.iter().map(|it| 1 + pending(it)).sum();
         let is_decoding = |it: &Share| {
@@ -330,28 +320,33 @@ impl Runner {
             };
             let room = most.saturating_sub(rows).min(session.guess_room());
             let again = session.rows_again();
-            let foresight = session.can_foresee().then(|| pace.foresight());
-            let at = Occasion { pace, rows, n_others, room, again, foresight };
-            let guess = running.guess(&at);
-            rows += match &guess {
-                Guess::Known(guess) => guess.len(),
-                Guess::Foresee(n) => *n,
-            };
+            let learned = engine.learned();
+            let foresight = session.can_foresee().then(|| learned.foresight());
+            let pace = &learned.pace;
+            let guess = running.guess(&Occasion { pace, rows, n_others, room, again, foresight });
+            drop(learned);
+            let is_marked = !guess.is_empty() && session.mark();
+            if !is_marked {
+                running.forget_guess();
+                guesses.push(Guess::Known(Vec::new()));
+                continue;
+            }
+            rows += guess.len();
             guesses.push(guess);
         }
-        let guesses = foresee(pool, pace, shares, guesses);
+        let (guesses, foresight) = foresee(engine, pool, shares, guesses);
         rows = shares.iter().map(|it| 1 + pool.slots[it.slot].session.n_pending()).sum();
         for (share, guess) in shares.iter_mut().zip(guesses) {
-            let Slot { session, running, .. } = &mut pool.slots[share.slot];
-            if guess.is_empty() || !session.mark() {
-                running.iter_mut().for_each(Running::forget_guess);
+            if guess.is_empty() {
+                let running = pool.slots[share.slot].running.as_mut();
+                running.into_iter().for_each(Running::forget_guess);
                 continue;
             }
             rows += guess.len();
             share.n_guessed = guess.len();
             share.tokens.extend(guess);
         }
-        Some(rows)
+        Some((rows, foresight))
     }
 
     /// How many leaders say enough to all who choose a token behind this step; `None`
@@ -427,19 +422,28 @@ impl Runner {
     }
 }
 
-/// Has the tokens foreseen that guesses ask for, those of all answers together.
+/// Has the tokens foreseen that guesses ask for, those of all answers together; also says
+/// how long that took.
 fn foresee(
+    engine: &Engine,
     pool: &mut Pool,
-    pace: &mut Pace,
     shares: &[Share],
     guesses: Vec<Guess>,
-) -> Vec<Vec<TokenId>> {
+) -> (Vec<Vec<TokenId>>, Duration) {
     let wanted = shares.iter().zip(&guesses).filter_map(|(share, guess)| match guess {
         Guess::Foresee(n) => Some((share.slot, (share.tokens[0], *n))),
         Guess::Known(_) => None,
     });
     let wanted: BTreeMap<usize, (TokenId, usize)> = wanted.collect();
+    if wanted.is_empty() {
+        return (guesses.into_iter().map(Guess::into_known).collect(), Duration::ZERO);
+    }
     let start = Instant::now();
+    let mut next: Vec<Span> = Vec::with_capacity(shares.len());
+    for (share, guess) in shares.iter().zip(&guesses) {
+        let row = next.last().map_or(0, |it| it.rows.end);
+        next.push(pool.slots[share.slot].session.span_from(row, 1 + guess.len()));
+    }
     let slots = pool.slots.iter_mut().enumerate();
     let mut asks: Vec<Foreseeing<'_>> = slots
         .filter_map(|(i, slot)| {
@@ -447,11 +451,10 @@ fn foresee(
             Some(Foreseeing { session: &mut slot.session, token, n })
         })
         .collect();
-    let foreseen = foresee_together(&mut asks);
-    if !foreseen.is_empty() {
-        let n_rounds = foreseen.iter().map(Vec::len).max().unwrap_or(0);
-        pace.note_foresight(n_rounds, start.elapsed());
-    }
+    let foreseen = foresee_together(&mut asks, &next);
+    let time = start.elapsed();
+    let n_rounds = foreseen.iter().map(Vec::len).max().unwrap_or(0);
+    engine.learned().pace.note_foresight(n_rounds, time);
     let mut foreseen: BTreeMap<usize, Vec<TokenId>> = wanted.into_keys().zip(foreseen).collect();
     let guess = |(share, guess): (&Share, Guess)| match guess {
         Guess::Known(guess) => guess,
@@ -462,7 +465,7 @@ fn foresee(
             guess
         }
     };
-    shares.iter().zip(guesses).map(guess).collect()
+    (shares.iter().zip(guesses).map(guess).collect(), time)
 }
 
 /// Whether memory was missing that others may give back.

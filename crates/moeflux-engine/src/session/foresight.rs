@@ -13,6 +13,7 @@ use moeflux_backend::{Cache, Span};
 use moeflux_core::TokenId;
 
 use super::Session;
+use crate::draft::MOST_ROWS;
 use crate::engine::Core;
 use crate::error::EngineError;
 use crate::measure;
@@ -116,57 +117,58 @@ pub(crate) struct Foreseeing<'a> {
 }
 
 /// The tokens that multi-token prediction finds likeliest behind those of several sessions of
-/// an engine: none where it fails, or does not know what came before.
-pub(crate) fn foresee_together(asks: &mut [Foreseeing<'_>]) -> Vec<Vec<TokenId>> {
+/// an engine: none where it fails, or does not know what came before. Meanwhile the step that
+/// is expected to check them, `next`, may be recorded.
+pub(crate) fn foresee_together(asks: &mut [Foreseeing<'_>], next: &[Span]) -> Vec<Vec<TokenId>> {
     let mut foreseen = vec![Vec::new(); asks.len()];
     let Some(first) = asks.first() else { return foreseen };
     let engine = first.session.engine.clone();
     let core = &mut *engine.core();
     // What fails is met again by the step that follows, which says so.
-    let _ = foresee(core, asks, &mut foreseen);
+    let _ = foresee(core, asks, next, &mut foreseen);
     foreseen
 }
 
-/// The last token of an ask, chosen or foreseen, and what was made of the position before.
-struct Last {
+/// Entries that an ask makes next, behind the last of which a token is foreseen.
+struct Entries {
     ask: usize,
-    token: TokenId,
+    tokens: Vec<TokenId>,
+    /// What was made of the positions before them.
     before: Vec<f32>,
 }
 
 fn foresee(
     core: &mut Core,
     asks: &mut [Foreseeing<'_>],
+    next: &[Span],
     foreseen: &mut [Vec<TokenId>],
 ) -> Result<(), EngineError> {
-    let mut going = Vec::with_capacity(asks.len());
-    for (ask, Foreseeing { session, token, .. }) in asks.iter_mut().enumerate() {
-        session.catch_up(core)?;
-        let before = session.foreseeing().map(|it| it.of(session.position(), 1).to_vec());
-        going.extend(before.map(|before| Last { ask, token: *token, before }));
-    }
+    let mut going = first_entries(core, asks)?;
     for round in 0.. {
         going.retain(|it| asks[it.ask].n > round);
         if going.is_empty() {
             return Ok(());
         }
-        let span = |(row, it): (usize, &Last)| {
-            let session = &*asks[it.ask].session;
-            let position = session.position() + round;
-            Span { sequence: session.sequence, rows: row..row + 1, position }
-        };
-        let spans: Vec<Span> = going.iter().enumerate().map(span).collect();
-        let tokens: Vec<TokenId> = going.iter().map(|it| it.token).collect();
-        let before: Vec<f32> = going.iter().flat_map(|it| &it.before).copied().collect();
-        core.foresee(&spans, &tokens, &before, true)?;
         let goes_on = going.iter().any(|it| asks[it.ask].n > round + 1);
-        if goes_on {
-            core.will_see(going.len());
+        let (mut spans, mut tokens, mut before) = (Vec::new(), Vec::new(), Vec::new());
+        for it in &going {
+            let session = &*asks[it.ask].session;
+            let rows = tokens.len()..tokens.len() + it.tokens.len();
+            let position = session.position() + round + 1 - it.tokens.len();
+            spans.push(Span { sequence: session.sequence, rows, position });
+            tokens.extend_from_slice(&it.tokens);
+            before.extend_from_slice(&it.before);
         }
-        let rows: Vec<usize> = (0..going.len()).collect();
-        for (it, token) in going.iter_mut().zip(likeliest(core, &rows)?) {
+        core.foresee(&spans, &tokens, &before, true)?;
+        if goes_on {
+            core.will_see(tokens.len());
+        } else {
+            core.expect(next);
+        }
+        let lasts: Vec<usize> = spans.iter().map(|it| it.rows.end - 1).collect();
+        for (it, token) in going.iter_mut().zip(likeliest(core, &lasts)?) {
             foreseen[it.ask].push(token);
-            it.token = token;
+            it.tokens = vec![token];
             if round == 0 {
                 let session = &mut *asks[it.ask].session;
                 let end = session.position() + 1;
@@ -174,13 +176,36 @@ fn foresee(
             }
         }
         if goes_on {
-            let hidden = core.hidden(going.len())?;
-            for (it, row) in going.iter_mut().zip(hidden.chunks_exact(hidden.len() / rows.len())) {
-                it.before = row.to_vec();
+            let hidden = core.hidden(tokens.len())?;
+            let width = hidden.len() / tokens.len();
+            for (it, last) in going.iter_mut().zip(lasts) {
+                it.before = hidden[last * width..][..width].to_vec();
             }
         }
     }
     Ok(())
+}
+
+/// The entry of each token that something is foreseen behind, and those before it that are
+/// not made yet.
+fn first_entries(
+    core: &mut Core,
+    asks: &mut [Foreseeing<'_>],
+) -> Result<Vec<Entries>, EngineError> {
+    let n_rows: usize = asks.iter().map(|it| 1 + it.session.n_waiting()).sum();
+    let fits = asks.iter().all(|it| n_rows <= it.session.chunk_rows().min(MOST_ROWS));
+    let mut all = Vec::with_capacity(asks.len());
+    for (ask, Foreseeing { session, token, .. }) in asks.iter_mut().enumerate() {
+        if !fits {
+            session.catch_up(core)?;
+        }
+        let Some(trail) = session.foreseeing() else { continue };
+        let first = trail.n_entries.min(session.position());
+        let tokens = [&session.tokens[first - session.n_unknown..], &[*token]].concat();
+        let before = trail.of(first, tokens.len()).to_vec();
+        all.push(Entries { ask, tokens, before });
+    }
+    Ok(all)
 }
 
 fn likeliest(core: &mut Core, rows: &[usize]) -> Result<Vec<TokenId>, EngineError> {
@@ -193,10 +218,22 @@ fn likeliest(core: &mut Core, rows: &[usize]) -> Result<Vec<TokenId>, EngineErro
 
 impl Session {
     /// Tokens that multi-token prediction finds likeliest behind one that is chosen and not
-    /// evaluated.
+    /// evaluated; the step that evaluates it with them is expected to follow.
     pub(crate) fn foresee(&mut self, token: TokenId, n: usize) -> Vec<TokenId> {
+        let next = [self.span_from(0, 1 + n)];
         let asks = &mut [Foreseeing { session: self, token, n }];
-        foresee_together(asks).pop().unwrap_or_default()
+        foresee_together(asks, &next).pop().unwrap_or_default()
+    }
+
+    /// The span of a step that evaluates what is pending and so many tokens more.
+    pub(crate) fn span_from(&self, row: usize, n_tokens: usize) -> Span {
+        let rows = row..row + self.n_pending() + n_tokens;
+        Span { sequence: self.sequence, rows, position: self.n_cached }
+    }
+
+    /// Entries that could be made and are not.
+    fn n_waiting(&self) -> usize {
+        self.foreseeing().map_or(0, |it| self.position().saturating_sub(it.n_entries))
     }
 
     /// Whether the token after the next one can be foreseen.

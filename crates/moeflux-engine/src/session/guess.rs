@@ -1,10 +1,12 @@
 //! Tokens that are evaluated before it is known whether they come.
 
+use std::sync::MutexGuard;
+
 use moeflux_backend::Sequence;
 use moeflux_core::TokenId;
 
 use super::{Guessed, Next, Part, Session, eval_next_together};
-use crate::draft::Drafts;
+use crate::draft::{Drafts, Learned};
 use crate::engine::Core;
 use crate::error::EngineError;
 
@@ -38,6 +40,11 @@ impl Session {
     /// are pending: with every further guess that is wrong they would be evaluated once more.
     pub(crate) fn guess_room(&self) -> usize {
         if self.n_pending() > MOST_PENDING { 0 } else { self.n_free().saturating_sub(1) }
+    }
+
+    /// What the engine has learned of steps and guesses.
+    pub(crate) fn learned(&self) -> MutexGuard<'_, Learned> {
+        self.engine.learned()
     }
 
     /// Whether tokens are guessed.

@@ -24,7 +24,7 @@ use self::foresight::Trail;
 pub(crate) use self::foresight::{Foreseeing, foresee_together};
 use self::guess::Mark;
 pub use self::reuse::{Prompt, Read};
-use crate::draft::{Drafts, Pace};
+use crate::draft::Drafts;
 use crate::engine::{Core, Engine};
 use crate::error::EngineError;
 
@@ -53,8 +53,6 @@ pub struct Session {
     mark: Option<Mark>,
     /// What multi-token prediction goes by, where the model has it.
     trail: Option<Trail>,
-    /// Of its steps behind prompts.
-    pub(crate) pace: Pace,
     /// What this session keeps of itself in the prompt cache.
     stored: Option<PathBuf>,
 }
@@ -74,7 +72,6 @@ impl Session {
             checkpoints,
             mark: None,
             trail,
-            pace: Pace::default(),
             stored: None,
         }
     }

@@ -11,6 +11,8 @@ use tempfile::TempDir;
 use crate::device::Device;
 use crate::draft::Drafts;
 use crate::engine::{Activations, Engine, EngineOptions};
+#[cfg(feature = "gpu")]
+use crate::session::Next;
 use crate::session::{Foreseeing, Session, foresee_together};
 
 const CASES: [&str; 4] = ["qwen3_5_moe-mtp", "qwen3_next-mtp", "deepseek_v3-mtp", "glm4_moe-mtp"];
@@ -66,13 +68,22 @@ fn logits_agree_with_the_reference_at_every_position() {
     check_logits(Device::Cpu);
 }
 
+/// Whether a GPU is missing, and nobody expects one.
 #[cfg(feature = "gpu")]
-#[test]
 #[expect(clippy::print_stdout, reason = "a test that did not run says so")]
-fn a_gpu_foresees_what_the_reference_does() {
-    if crate::devices(None).iter().all(|it| it.lacks.is_some()) {
+fn lacks_gpu() -> bool {
+    let lacks = crate::devices(None).iter().all(|it| it.lacks.is_some());
+    if lacks {
         assert!(std::env::var_os("MOEFLUX_EXPECTED_GPU").is_none(), "there is no GPU");
         println!("SKIP: this machine has no GPU that runs models");
+    }
+    lacks
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn a_gpu_foresees_what_the_reference_does() {
+    if lacks_gpu() {
         return;
     }
     check_logits(Device::Gpu(None));
@@ -82,6 +93,45 @@ fn a_gpu_foresees_what_the_reference_does() {
         check_foreseen(&golden, &engine, 7, &mut |session, tokens| {
             session.eval_prompt(tokens).unwrap();
         });
+    }
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn steps_that_check_what_is_foreseen_are_recorded_meanwhile_and_have_the_bits_of_others() {
+    if lacks_gpu() {
+        return;
+    }
+    for case in CASES {
+        let golden = Golden::read(case);
+        let engine = golden.open_on(Device::Gpu(None), Drafts::Fixed(2));
+        let tokens = golden.tokens("tokens.1");
+        let (prompt, rest) = tokens.split_at(tokens.len() / 2);
+        let bits = |logits: &[f32]| logits.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
+        let mut session = engine.session();
+        session.eval_prompt(prompt).unwrap();
+        let want = rest.iter().map(|it| bits(&session.eval_token(*it).unwrap()));
+        let want: Vec<Vec<u32>> = want.collect();
+        let mut session = engine.session();
+        session.eval_prompt(prompt).unwrap();
+        let n_ahead = || engine.device_stats().unwrap().steps_ahead;
+        let (n_before, mut n_steps, mut at) = (n_ahead(), 0, 0);
+        while at < rest.len() - 2 {
+            assert!(session.mark(), "{case}");
+            // Now what is foreseen, now what would have been right.
+            let foreseen = session.foresee(rest[at], 2);
+            let guess = if n_steps % 3 == 2 { &rest[at + 1..at + 3] } else { &foreseen[..] };
+            let next = session.eval_guess(rest[at], guess, None).unwrap();
+            let n_right = guess.iter().zip(&rest[at + 1..]).take_while(|(a, b)| a == b).count();
+            session.take_back(2 - n_right).unwrap();
+            for (next, want) in next.iter().zip(&want[at..]).take(1 + n_right) {
+                let Next::Logits(logits) = next else { panic!("all logits are wanted") };
+                assert!(bits(logits) == *want, "{case}, behind {at}");
+            }
+            at += 1 + n_right;
+            n_steps += 1;
+        }
+        assert_eq!(n_ahead() - n_before, n_steps, "{case}");
     }
 }
 
@@ -190,7 +240,7 @@ fn several_sessions_foresee_what_each_would_alone() {
             .enumerate()
             .map(|(i, session)| Foreseeing { session, token: tokens[n_first + i], n: i })
             .collect();
-        let got = foresee_together(&mut asks);
+        let got = foresee_together(&mut asks, &[]);
         for (i, (got, want)) in got.iter().zip(golden.foreseen()).enumerate() {
             assert_eq!(got[..], want[..i], "{case}, session {i}");
         }

@@ -1,0 +1,141 @@
+//! What an engine learns while it runs: how long steps take, by their rows, and how often
+//! what multi-token prediction foresees is right.
+
+use std::time::Duration;
+
+use super::MOST_ROWS;
+
+/// What another row costs where nothing is known, in parts of the first.
+const PER_ROW: f64 = 0.2;
+/// What a foreseen token costs where nothing is known, in parts of a step of one row.
+const FORESIGHT: f64 = 0.15;
+/// How likely a foreseen token is right where nothing is known.
+const FORESEEN_CHANCE: f64 = 0.6;
+/// How many times what takes the least counts, as others may have had to get something ready.
+const EARLY: usize = 4;
+/// How much of what was known a later time replaces.
+const NEWER: f64 = 0.2;
+/// How many guesses what was known before weighs.
+const PRIOR: f64 = 4.0;
+/// What is left of what was counted with every further guess of a class.
+const FADING: f64 = 0.9;
+
+/// All of it.
+#[derive(Debug, Default)]
+pub(crate) struct Learned {
+    pub(crate) pace: Pace,
+    /// Of foreseen tokens, in all texts.
+    foreseen: Odds,
+}
+
+impl Learned {
+    /// Takes how many of some foreseen tokens were right.
+    pub(crate) fn note_foreseen(&mut self, n: usize, n_right: usize) {
+        self.foreseen.note(n, n_right);
+    }
+
+    /// What foreseeing a token takes and promises.
+    pub(crate) fn foresight(&self) -> Foresight {
+        Foresight { seconds: self.pace.foresight(), chance: self.foreseen.chance(FORESEEN_CHANCE) }
+    }
+}
+
+/// What a token takes that is foreseen, and how likely it is right.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Foresight {
+    pub(crate) seconds: f64,
+    pub(crate) chance: f64,
+}
+
+/// How often guesses were right.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Odds {
+    right: f64,
+    wrong: f64,
+}
+
+impl Odds {
+    pub(super) fn note(&mut self, n: usize, n_right: usize) {
+        self.right = self.right * FADING + n_right as f64;
+        self.wrong = self.wrong * FADING + if n_right < n { 1.0 } else { 0.0 };
+    }
+
+    /// How likely the next token is right if those before are; `prior` is what was known
+    /// before.
+    pub(super) fn chance(&self, prior: f64) -> f64 {
+        (self.right + PRIOR * prior) / (self.right + self.wrong + PRIOR)
+    }
+}
+
+/// A time that was measured again and again: not the first, which may have had to get a device
+/// ready, then the least of a few, then what lies behind, the later the more.
+#[derive(Clone, Copy, Debug, Default)]
+struct Measured {
+    n: usize,
+    seconds: Option<f64>,
+}
+
+impl Measured {
+    fn note(&mut self, seconds: f64) {
+        self.n = self.n.saturating_add(1);
+        if self.n == 1 {
+            return;
+        }
+        let known = self.seconds.get_or_insert(seconds);
+        *known = match self.n <= EARLY {
+            true => known.min(seconds),
+            false => *known + NEWER * (seconds - *known),
+        };
+    }
+}
+
+/// What steps of so many rows took, copies of states for their guesses included.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    steps: [Measured; MOST_ROWS + 1],
+    /// What a foreseen token took.
+    foresight: Measured,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { steps: [Measured::default(); MOST_ROWS + 1], foresight: Measured::default() }
+    }
+}
+
+impl Pace {
+    pub(crate) fn note(&mut self, rows: usize, time: Duration) {
+        if let Some(step) = self.steps.get_mut(rows) {
+            step.note(time.as_secs_f64());
+        }
+    }
+
+    /// Takes what it took to foresee so many tokens, of as many texts as had a row.
+    pub(crate) fn note_foresight(&mut self, n: usize, time: Duration) {
+        if n > 0 {
+            self.foresight.note(time.as_secs_f64() / n as f64);
+        }
+    }
+
+    /// What another foreseen token takes.
+    pub(super) fn foresight(&self) -> f64 {
+        self.foresight.seconds.unwrap_or_else(|| FORESIGHT * self.of(1))
+    }
+
+    /// What a step of so many rows takes, between the steps that are known; where there
+    /// are none, in parts of a step of one.
+    pub(super) fn of(&self, rows: usize) -> f64 {
+        let guess = |rows: usize| 1.0 + PER_ROW * (rows.max(1) - 1) as f64;
+        let rows = rows.min(MOST_ROWS);
+        let known = |it: &usize| self.steps[*it].seconds.map(|seconds| (*it, seconds));
+        let below = (0..=rows).rev().find_map(|it| known(&it));
+        let above = (rows + 1..=MOST_ROWS).find_map(|it| known(&it));
+        match (below, above) {
+            (Some((few, time)), Some((many, other))) => {
+                time + (other - time) * (rows - few) as f64 / (many - few) as f64
+            }
+            (Some((n, time)), None) | (None, Some((n, time))) => time * guess(rows) / guess(n),
+            (None, None) => guess(rows),
+        }
+    }
+}
