@@ -288,7 +288,6 @@ impl Engine {
             last: Vec::new(),
             has_foreseen: false,
             is_foreseeing: false,
-            expected: Vec::new(),
             n_beside: 0,
             beside: None,
             next: Vec::new(),

@@ -67,8 +67,9 @@ impl Odds {
     }
 }
 
-/// A time that was measured again and again: not the first, which may have had to get a device
-/// ready, then the least of a few, then what lies behind, the later the more.
+/// A time that was measured again and again, the later the more. Not the first, which may have
+/// had to get a device ready. What comes after something else finds the device less ready than
+/// what comes again, so it is no more than a bound, as are the first few.
 #[derive(Clone, Copy, Debug, Default)]
 struct Measured {
     n: usize,
@@ -76,15 +77,15 @@ struct Measured {
 }
 
 impl Measured {
-    fn note(&mut self, seconds: f64) {
+    fn note(&mut self, seconds: f64, comes_again: bool) {
         self.n = self.n.saturating_add(1);
         if self.n == 1 {
             return;
         }
         let known = self.seconds.get_or_insert(seconds);
-        *known = match self.n <= EARLY {
-            true => known.min(seconds),
-            false => *known + NEWER * (seconds - *known),
+        *known = match comes_again && self.n > EARLY {
+            true => *known + NEWER * (seconds - *known),
+            false => known.min(seconds),
         };
     }
 }
@@ -95,25 +96,34 @@ pub(crate) struct Pace {
     steps: [Measured; MOST_ROWS + 1],
     /// What a foreseen token took.
     foresight: Measured,
+    /// Whether the last step had a guess.
+    was_guess: Option<bool>,
 }
 
 impl Default for Pace {
     fn default() -> Pace {
-        Pace { steps: [Measured::default(); MOST_ROWS + 1], foresight: Measured::default() }
+        Pace {
+            steps: [Measured::default(); MOST_ROWS + 1],
+            foresight: Measured::default(),
+            was_guess: None,
+        }
     }
 }
 
 impl Pace {
-    pub(crate) fn note(&mut self, rows: usize, time: Duration) {
+    /// Takes what a step took, with a guess or without.
+    pub(crate) fn note(&mut self, rows: usize, time: Duration, is_guess: bool) {
+        let comes_again = self.was_guess.replace(is_guess) == Some(is_guess);
         if let Some(step) = self.steps.get_mut(rows) {
-            step.note(time.as_secs_f64());
+            step.note(time.as_secs_f64(), comes_again);
         }
     }
 
     /// Takes what it took to foresee so many tokens, of as many texts as had a row.
     pub(crate) fn note_foresight(&mut self, n: usize, time: Duration) {
         if n > 0 {
-            self.foresight.note(time.as_secs_f64() / n as f64);
+            let comes_again = self.was_guess == Some(true);
+            self.foresight.note(time.as_secs_f64() / n as f64, comes_again);
         }
     }
 

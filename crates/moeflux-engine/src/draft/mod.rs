@@ -75,8 +75,8 @@ pub(crate) const MOST_FORESEEN: usize = 4;
 const WORTH: f64 = 1.02;
 /// Behind so many places where guesses do not seem worth it a few are tried all the same, of
 /// a token each; twice as many the next time, up to a most.
-const TRIED_BEHIND: [usize; 2] = [32, 512];
-const TRIED: usize = 2;
+const TRIED_BEHIND: [usize; 2] = [64, 1024];
+const TRIED: usize = 3;
 
 /// Guesses what follows in one text.
 #[derive(Debug)]

@@ -64,7 +64,6 @@ impl Drafting {
                     let start = Instant::now();
                     let guess = session.foresee(token, n);
                     foresight = start.elapsed();
-                    session.learned().pace.note_foresight(guess.len(), foresight);
                     drafter.has_foreseen(guess.len());
                     guess
                 }
@@ -75,7 +74,7 @@ impl Drafting {
             let rows = session.n_pending() + 1 + guess.len();
             if let Ok(next) = session.eval_guess(token, &guess, n_leaders) {
                 let time = start.elapsed().saturating_sub(foresight);
-                session.learned().pace.note(rows, time);
+                session.learned().pace.note(rows, time, true);
                 let (chosen, n_right) = follow(session, &guess, &next, choose)?;
                 if let Some(drafter) = drafter {
                     if let Some(n) = drafter.judge(n_right) {
@@ -90,7 +89,7 @@ impl Drafting {
         drafter.iter_mut().for_each(Drafter::forget);
         let (rows, start) = (1 + session.n_pending(), Instant::now());
         let next = session.eval_next(token, n_leaders)?;
-        session.learned().pace.note(rows, start.elapsed());
+        session.learned().pace.note(rows, start.elapsed(), false);
         choose(&next, session.tokens())
     }
 }

@@ -43,8 +43,6 @@ pub(crate) struct Core {
     /// was read, if it is not taken yet.
     pub(super) n_beside: usize,
     pub(super) beside: Option<Vec<f32>>,
-    /// What the step continues that somebody expects behind the next answer of the head.
-    pub(super) expected: Vec<Span>,
     /// What the step continues that was offered to be recorded ahead.
     pub(super) next: Vec<Span>,
     /// Steps, and copies of caches, that pretend to find no memory.
@@ -146,16 +144,9 @@ impl Core {
         Ok(self.backend().read(buf, rows)?)
     }
 
-    /// This step is expected behind the next answer of the head.
-    pub(crate) fn expect(&mut self, step: &[Span]) {
-        self.expected.clear();
-        self.expected.extend_from_slice(step);
-    }
-
     /// What was said of the last step is of no use to anybody.
     fn forget_last(&mut self) {
         self.last.clear();
-        self.expected.clear();
         (self.n_beside, self.beside) = (0, None);
     }
 
@@ -239,7 +230,7 @@ impl Core {
         self.backend();
         self.next = self.following(rows);
         let Core { backend, experts, model, lists, next, n_beside, beside, .. } = self;
-        let tokens = vec![TokenId(0); next.last().map_or(0, |it| it.rows.end)];
+        let tokens = vec![TokenId(0); next.len()];
         let mut record = |backend: &mut dyn Backend| {
             let (recorder, observer) = (None, None);
             let step = &mut Step {
@@ -268,19 +259,17 @@ impl Core {
         Ok(answer?)
     }
 
-    /// What the next step continues where nobody has to choose experts: what is expected, or
-    /// if a token follows each of these rows and they end all spans of the last step; else
-    /// nothing.
-    fn following(&mut self, rows: &[usize]) -> Vec<Span> {
-        let expected = mem::take(&mut self.expected);
-        let n_rows = expected.last().map_or(rows.len(), |it| it.rows.end);
-        let is_seen = self.recorder.is_some() || self.observer.is_some();
-        if is_seen || !self.holds_all_layers(n_rows) {
-            return Vec::new();
-        }
+    /// What the next step continues if a token follows each of these rows, where they
+    /// end all spans of the last one and nobody has to choose experts; else nothing.
+    fn following(&self, rows: &[usize]) -> Vec<Span> {
         let ends = self.last.iter().map(|it| it.rows.end - 1);
-        if !expected.is_empty() || self.is_foreseeing || !ends.eq(rows.iter().copied()) {
-            return expected;
+        let is_seen = self.recorder.is_some() || self.observer.is_some();
+        if is_seen
+            || self.is_foreseeing
+            || !ends.eq(rows.iter().copied())
+            || !self.holds_all_layers(rows.len())
+        {
+            return Vec::new();
         }
         let spans = self.last.iter().enumerate().map(|(i, it)| Span {
             sequence: it.sequence,

@@ -38,7 +38,7 @@ pub use kernels::{Kernel, KernelSteps, Quantise, kernels, quantise};
 pub use machine::{Machine, MemoryProbe};
 pub use moeflux_backend::{KernelTime, Stage};
 pub use moeflux_store::LayerCounts;
-pub use profile::{Lane, Profile, StageTimes, TokenTrace, profile};
+pub use profile::{GuessKernels, Lane, Profile, StageTimes, TokenTrace, guess_kernels, profile};
 pub(crate) use run::likeliest;
 pub use run::{Phase, Run, Workload, run, run_together};
 pub use spread::Spread;

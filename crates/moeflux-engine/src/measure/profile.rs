@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use moeflux_backend::timed::{Recording, StageSpan};
 use moeflux_backend::{KernelTime, Stage};
-use moeflux_core::ExpertKey;
+use moeflux_core::{ExpertKey, TokenId};
 use moeflux_store::{Event, Happening};
 
 use super::Workload;
@@ -142,6 +142,38 @@ pub fn profile(engine: &Engine, work: &Workload<'_>) -> Result<Option<Profile>, 
     }
     let token = token.unwrap_or_default();
     Ok(Some(Profile { prefill, decode, token, prompt_kernels, token_kernels }))
+}
+
+/// Kernels that a guess of one token takes, on a device with a clock.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GuessKernels {
+    /// Of foreseeing it, where the model has multi-token prediction.
+    pub foresight: Vec<KernelTime>,
+    /// Of the step of two rows that checks it.
+    pub step: Vec<KernelTime>,
+}
+
+/// Times a guess behind a prompt with clocks between kernels, as [`profile`] does a token;
+/// nothing where the context has no room for it.
+///
+/// # Errors
+/// As [`run`](super::run).
+pub fn guess_kernels(engine: &Engine, prompt: &[TokenId]) -> Result<GuessKernels, EngineError> {
+    /// Guesses that get the device ready, and the one that is timed.
+    const GUESSES: usize = 3;
+    let mut kernels = GuessKernels::default();
+    if engine.meter().is_none() || prompt.len() + 2 * GUESSES > engine.plan().ctx {
+        return Ok(kernels);
+    }
+    let mut session = engine.session();
+    let mut next = likeliest(&session.eval_prompt(prompt)?);
+    for _ in 0..GUESSES {
+        let foresight = clocked(engine, || Ok(session.foresee(next, 1)))?.1;
+        let (logits, step) = clocked(engine, || session.eval_prompt(&[next, next]))?;
+        next = likeliest(&logits);
+        kernels = GuessKernels { foresight, step };
+    }
+    Ok(kernels)
 }
 
 /// What `work` gives, and the kernels that it took.

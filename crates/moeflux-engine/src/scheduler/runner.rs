@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use moeflux_backend::{DeviceError, Span};
+use moeflux_backend::DeviceError;
 use moeflux_core::TokenId;
 
 use super::answer::{Phase, Running};
@@ -199,7 +199,8 @@ impl Runner {
             && outcomes.iter().all(Result::is_ok)
         {
             let time = start.elapsed().saturating_sub(foresight);
-            self.engine.learned().pace.note(rows, time);
+            let is_guess = shares.iter().any(|it| it.n_guessed > 0);
+            self.engine.learned().pace.note(rows, time, is_guess);
         }
         {
             let mut load = self.shared.load();
@@ -334,7 +335,7 @@ impl Runner {
             rows += guess.len();
             guesses.push(guess);
         }
-        let (guesses, foresight) = foresee(engine, pool, shares, guesses);
+        let (guesses, foresight) = foresee(pool, shares, guesses);
         rows = shares.iter().map(|it| 1 + pool.slots[it.slot].session.n_pending()).sum();
         for (share, guess) in shares.iter_mut().zip(guesses) {
             if guess.is_empty() {
@@ -425,7 +426,6 @@ impl Runner {
 /// Has the tokens foreseen that guesses ask for, those of all answers together; also says
 /// how long that took.
 fn foresee(
-    engine: &Engine,
     pool: &mut Pool,
     shares: &[Share],
     guesses: Vec<Guess>,
@@ -439,11 +439,6 @@ fn foresee(
         return (guesses.into_iter().map(Guess::into_known).collect(), Duration::ZERO);
     }
     let start = Instant::now();
-    let mut next: Vec<Span> = Vec::with_capacity(shares.len());
-    for (share, guess) in shares.iter().zip(&guesses) {
-        let row = next.last().map_or(0, |it| it.rows.end);
-        next.push(pool.slots[share.slot].session.span_from(row, 1 + guess.len()));
-    }
     let slots = pool.slots.iter_mut().enumerate();
     let mut asks: Vec<Foreseeing<'_>> = slots
         .filter_map(|(i, slot)| {
@@ -451,10 +446,8 @@ fn foresee(
             Some(Foreseeing { session: &mut slot.session, token, n })
         })
         .collect();
-    let foreseen = foresee_together(&mut asks, &next);
+    let foreseen = foresee_together(&mut asks);
     let time = start.elapsed();
-    let n_rounds = foreseen.iter().map(Vec::len).max().unwrap_or(0);
-    engine.learned().pace.note_foresight(n_rounds, time);
     let mut foreseen: BTreeMap<usize, Vec<TokenId>> = wanted.into_keys().zip(foreseen).collect();
     let guess = |(share, guess): (&Share, Guess)| match guess {
         Guess::Known(guess) => guess,

@@ -9,6 +9,8 @@
 #[cfg(test)]
 mod tests;
 
+use std::time::Instant;
+
 use moeflux_backend::{Cache, Span};
 use moeflux_core::TokenId;
 
@@ -25,6 +27,9 @@ const KEPT_BEHIND: usize = 64;
 
 /// Entries that wait at most.
 const MOST_WAITING: usize = 64;
+
+/// Entries that are made along with the next one.
+const FEW_WAITING: usize = 4;
 
 /// What the model made of the last positions, `width` floats each.
 #[derive(Debug)]
@@ -117,15 +122,18 @@ pub(crate) struct Foreseeing<'a> {
 }
 
 /// The tokens that multi-token prediction finds likeliest behind those of several sessions of
-/// an engine: none where it fails, or does not know what came before. Meanwhile the step that
-/// is expected to check them, `next`, may be recorded.
-pub(crate) fn foresee_together(asks: &mut [Foreseeing<'_>], next: &[Span]) -> Vec<Vec<TokenId>> {
+/// an engine: none where it fails, or does not know what came before.
+pub(crate) fn foresee_together(asks: &mut [Foreseeing<'_>]) -> Vec<Vec<TokenId>> {
     let mut foreseen = vec![Vec::new(); asks.len()];
     let Some(first) = asks.first() else { return foreseen };
     let engine = first.session.engine.clone();
     let core = &mut *engine.core();
     // What fails is met again by the step that follows, which says so.
-    let _ = foresee(core, asks, next, &mut foreseen);
+    let Ok(going) = first_entries(core, asks) else { return foreseen };
+    let start = Instant::now();
+    let _ = foresee(core, asks, going, &mut foreseen);
+    let n_rounds = foreseen.iter().map(Vec::len).max().unwrap_or(0);
+    engine.learned().pace.note_foresight(n_rounds, start.elapsed());
     foreseen
 }
 
@@ -140,10 +148,9 @@ struct Entries {
 fn foresee(
     core: &mut Core,
     asks: &mut [Foreseeing<'_>],
-    next: &[Span],
+    mut going: Vec<Entries>,
     foreseen: &mut [Vec<TokenId>],
 ) -> Result<(), EngineError> {
-    let mut going = first_entries(core, asks)?;
     for round in 0.. {
         going.retain(|it| asks[it.ask].n > round);
         if going.is_empty() {
@@ -162,8 +169,6 @@ fn foresee(
         core.foresee(&spans, &tokens, &before, true)?;
         if goes_on {
             core.will_see(tokens.len());
-        } else {
-            core.expect(next);
         }
         let lasts: Vec<usize> = spans.iter().map(|it| it.rows.end - 1).collect();
         for (it, token) in going.iter_mut().zip(likeliest(core, &lasts)?) {
@@ -186,8 +191,8 @@ fn foresee(
     Ok(())
 }
 
-/// The entry of each token that something is foreseen behind, and those before it that are
-/// not made yet.
+/// The entry of each token that something is foreseen behind, with the few before it that are
+/// not made yet; more are made now.
 fn first_entries(
     core: &mut Core,
     asks: &mut [Foreseeing<'_>],
@@ -196,7 +201,7 @@ fn first_entries(
     let fits = asks.iter().all(|it| n_rows <= it.session.chunk_rows().min(MOST_ROWS));
     let mut all = Vec::with_capacity(asks.len());
     for (ask, Foreseeing { session, token, .. }) in asks.iter_mut().enumerate() {
-        if !fits {
+        if !fits || session.n_waiting() > FEW_WAITING {
             session.catch_up(core)?;
         }
         let Some(trail) = session.foreseeing() else { continue };
@@ -218,17 +223,10 @@ fn likeliest(core: &mut Core, rows: &[usize]) -> Result<Vec<TokenId>, EngineErro
 
 impl Session {
     /// Tokens that multi-token prediction finds likeliest behind one that is chosen and not
-    /// evaluated; the step that evaluates it with them is expected to follow.
+    /// evaluated.
     pub(crate) fn foresee(&mut self, token: TokenId, n: usize) -> Vec<TokenId> {
-        let next = [self.span_from(0, 1 + n)];
         let asks = &mut [Foreseeing { session: self, token, n }];
-        foresee_together(asks, &next).pop().unwrap_or_default()
-    }
-
-    /// The span of a step that evaluates what is pending and so many tokens more.
-    pub(crate) fn span_from(&self, row: usize, n_tokens: usize) -> Span {
-        let rows = row..row + self.n_pending() + n_tokens;
-        Span { sequence: self.sequence, rows, position: self.n_cached }
+        foresee_together(asks).pop().unwrap_or_default()
     }
 
     /// Entries that could be made and are not.

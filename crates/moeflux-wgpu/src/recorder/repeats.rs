@@ -8,12 +8,12 @@ use wgpu::CommandBuffer;
 
 use super::Command;
 
-/// Batches that are remembered, and those of them whose commands are ready: some
-/// more than two tokens have.
-const MOST: usize = 32;
+/// Batches that are remembered, and those of them whose commands are ready: those of a
+/// token, twice as histories of convolutions take turns, for each of some numbers of rows.
+const MOST: usize = 128;
 
 /// Batches that were submitted and wait for a thread to look at them.
-const MOST_WAITING: usize = 16;
+const MOST_WAITING: usize = 32;
 
 /// Commands, and what was encoded of them.
 pub(super) type Ready = (Vec<Command>, CommandBuffer);

@@ -1,7 +1,8 @@
 //! What all outputs show: medians of what was measured, and their spread.
 
 use moeflux_engine::measure::{
-    DriveRate, Followed, LayerCounts, Machine, Phase, Profile, Run, Spread, prefill_limit,
+    DriveRate, Followed, GuessKernels, LayerCounts, Machine, Phase, Profile, Run, Spread,
+    prefill_limit,
 };
 use moeflux_engine::{DeviceStats, DeviceTuning, Engine};
 
@@ -130,6 +131,7 @@ pub(super) struct Figures {
     pub(super) layers: Vec<LayerCounts>,
     pub(super) peak_rss_bytes: Option<u64>,
     pub(super) profile: Profile,
+    pub(super) guess: GuessKernels,
     /// Of a GPU, where the model was opened there.
     pub(super) tuning: Option<DeviceTuning>,
 }
@@ -169,14 +171,15 @@ impl Figures {
             layers: layers(&samples),
             peak_rss_bytes: None,
             profile: Profile::default(),
+            guess: GuessKernels::default(),
             tuning: engine.tuning().cloned(),
             machine,
             drive,
         }
     }
 
-    pub(super) fn with_profile(self, profile: Profile) -> Figures {
-        Figures { profile, ..self }
+    pub(super) fn with_profile(self, profile: Profile, guess: GuessKernels) -> Figures {
+        Figures { profile, guess, ..self }
     }
 
     pub(super) fn with_peak(self, peak_rss_bytes: Option<u64>) -> Figures {

@@ -71,6 +71,8 @@ pub(super) fn object(figures: &Figures) -> Map<String, Value> {
     let of_prompt = device_kernels(&figures.profile.prompt_kernels);
     all.insert("device_prompt_kernels".into(), of_prompt);
     all.insert("device_kernels".into(), device_kernels(&figures.profile.token_kernels));
+    all.insert("device_guess_kernels".into(), device_kernels(&figures.guess.step));
+    all.insert("device_foresight_kernels".into(), device_kernels(&figures.guess.foresight));
     all
 }
 

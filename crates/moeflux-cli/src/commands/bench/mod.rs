@@ -13,7 +13,9 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use moeflux_engine::measure::{self, DriveProbe, Followed, Machine, MemoryProbe, Workload};
+use moeflux_engine::measure::{
+    self, DriveProbe, Followed, GuessKernels, Machine, MemoryProbe, Workload,
+};
 use moeflux_engine::{Device, Engine, EngineOptions, MAX_SESSIONS, TokenId};
 
 use self::figures::{Drive, Figures, Sample};
@@ -119,6 +121,10 @@ impl Bench<'_> {
         let profiled = self.work(self.args.repeat + 1);
         let n_gen = profiled.n_gen.min(PROFILED_TOKENS);
         let profile = measure::profile(self.engine, &Workload { n_gen, ..profiled })?;
+        let guess = match &self.followed {
+            Some(_) => measure::guess_kernels(self.engine, profiled.prompt)?,
+            None => GuessKernels::default(),
+        };
         let machine = machine.or_awake(self.options);
         if machine.gpu.is_some() {
             samples.iter_mut().for_each(|it| it.memory_gb_s = machine.memory_gb_s);
@@ -130,7 +136,7 @@ impl Bench<'_> {
             piece_bytes: it.piece_bytes(),
         });
         Ok(Figures::new(self.args, self.engine, machine, drive, samples)
-            .with_profile(profile.unwrap_or_default())
+            .with_profile(profile.unwrap_or_default(), guess)
             .with_peak(peak_rss_bytes))
     }
 

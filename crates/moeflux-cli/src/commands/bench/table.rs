@@ -23,6 +23,8 @@ pub(super) fn text(figures: &Figures) -> String {
     let profile = &figures.profile;
     device_kernels(&mut text, "the prompt's last step", &profile.prompt_kernels);
     device_kernels(&mut text, "one token more", &profile.token_kernels);
+    device_kernels(&mut text, "a step of two rows", &figures.guess.step);
+    device_kernels(&mut text, "foreseeing a token", &figures.guess.foresight);
     for note in notes(figures) {
         line(&mut text, "note", &note);
     }

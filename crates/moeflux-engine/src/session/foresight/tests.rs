@@ -98,7 +98,7 @@ fn a_gpu_foresees_what_the_reference_does() {
 
 #[cfg(feature = "gpu")]
 #[test]
-fn steps_that_check_what_is_foreseen_are_recorded_meanwhile_and_have_the_bits_of_others() {
+fn steps_that_check_what_a_gpu_foresees_have_the_bits_of_others() {
     if lacks_gpu() {
         return;
     }
@@ -114,8 +114,7 @@ fn steps_that_check_what_is_foreseen_are_recorded_meanwhile_and_have_the_bits_of
         let want: Vec<Vec<u32>> = want.collect();
         let mut session = engine.session();
         session.eval_prompt(prompt).unwrap();
-        let n_ahead = || engine.device_stats().unwrap().steps_ahead;
-        let (n_before, mut n_steps, mut at) = (n_ahead(), 0, 0);
+        let (mut n_steps, mut at) = (0, 0);
         while at < rest.len() - 2 {
             assert!(session.mark(), "{case}");
             // Now what is foreseen, now what would have been right.
@@ -131,7 +130,6 @@ fn steps_that_check_what_is_foreseen_are_recorded_meanwhile_and_have_the_bits_of
             at += 1 + n_right;
             n_steps += 1;
         }
-        assert_eq!(n_ahead() - n_before, n_steps, "{case}");
     }
 }
 
@@ -240,7 +238,7 @@ fn several_sessions_foresee_what_each_would_alone() {
             .enumerate()
             .map(|(i, session)| Foreseeing { session, token: tokens[n_first + i], n: i })
             .collect();
-        let got = foresee_together(&mut asks, &[]);
+        let got = foresee_together(&mut asks);
         for (i, (got, want)) in got.iter().zip(golden.foreseen()).enumerate() {
             assert_eq!(got[..], want[..i], "{case}, session {i}");
         }
