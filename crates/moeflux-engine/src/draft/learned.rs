@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::MOST_ROWS;
+use super::{MOST_FORESEEN, MOST_ROWS};
 
 /// What another row costs where nothing is known, in parts of the first.
 const PER_ROW: f64 = 0.2;
@@ -24,8 +24,8 @@ const FADING: f64 = 0.9;
 #[derive(Debug, Default)]
 pub(crate) struct Learned {
     pub(crate) pace: Pace,
-    /// Of foreseen tokens, in all texts.
-    foreseen: Odds,
+    /// Of foreseen tokens in all texts.
+    foreseen: ForeseenOdds,
 }
 
 impl Learned {
@@ -36,15 +36,17 @@ impl Learned {
 
     /// What foreseeing a token takes and promises.
     pub(crate) fn foresight(&self) -> Foresight {
-        Foresight { seconds: self.pace.foresight(), chance: self.foreseen.chance(FORESEEN_CHANCE) }
+        let chances = self.foreseen.chances([FORESEEN_CHANCE; MOST_FORESEEN]);
+        Foresight { seconds: self.pace.foresight(), chances }
     }
 }
 
-/// What a token takes that is foreseen, and how likely it is right.
+/// What a token takes that is foreseen, and how likely the first is right, the second if the
+/// first is, and so on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Foresight {
     pub(crate) seconds: f64,
-    pub(crate) chance: f64,
+    pub(crate) chances: [f64; MOST_FORESEEN],
 }
 
 /// How often guesses were right.
@@ -64,6 +66,23 @@ impl Odds {
     /// before.
     pub(super) fn chance(&self, prior: f64) -> f64 {
         (self.right + PRIOR * prior) / (self.right + self.wrong + PRIOR)
+    }
+}
+
+/// How often foreseen tokens were right if those before were, by how many these are: each goes
+/// by what was foreseen before it, so that later ones are right less often.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ForeseenOdds([Odds; MOST_FORESEEN]);
+
+impl ForeseenOdds {
+    pub(super) fn note(&mut self, n: usize, n_right: usize) {
+        for (i, odds) in self.0.iter_mut().enumerate().take(n.min(n_right + 1)) {
+            odds.note(1, usize::from(i < n_right));
+        }
+    }
+
+    pub(super) fn chances(&self, priors: [f64; MOST_FORESEEN]) -> [f64; MOST_FORESEEN] {
+        std::array::from_fn(|i| self.0[i].chance(priors[i]))
     }
 }
 

@@ -16,7 +16,7 @@ mod tests;
 
 use moeflux_core::TokenId;
 
-use self::learned::Odds;
+use self::learned::{ForeseenOdds, Odds};
 pub(crate) use self::learned::{Foresight, Learned, Pace};
 use self::lookup::Lookup;
 pub(crate) use self::step::{Drafting, follow};
@@ -86,7 +86,8 @@ pub(crate) struct Drafter {
     lookup: Lookup,
     n_expected: usize,
     n_said: usize,
-    odds: [Odds; FORESEEN + 1],
+    odds: [Odds; FORESEEN],
+    foreseen: ForeseenOdds,
     /// The class of the last guess, and how long it was.
     last: Option<(usize, usize)>,
     /// Places in a row where none seemed worth it, those behind which some are tried, and how
@@ -152,8 +153,8 @@ struct Source {
     most: usize,
     /// What each of them takes beside its row.
     seconds: f64,
-    /// How likely the next one is right before anybody knows.
-    chance: f64,
+    /// How likely each of them is right if those before are.
+    chances: [f64; MAX_GUESS],
 }
 
 impl Drafter {
@@ -166,7 +167,7 @@ impl Drafter {
         let mut lookup = Lookup::default();
         lookup.extend(expected);
         lookup.extend(text);
-        let odds = [Odds::default(); FORESEEN + 1];
+        let (odds, foreseen) = ([Odds::default(); FORESEEN], ForeseenOdds::default());
         let counts = DraftCounts::default();
         let (n_expected, n_said) = (expected.len(), 0);
         let (last, n_left, n_trials) = (None, 0, 0);
@@ -177,6 +178,7 @@ impl Drafter {
             n_expected,
             n_said,
             odds,
+            foreseen,
             last,
             n_left,
             tried_behind,
@@ -205,8 +207,7 @@ impl Drafter {
         }
         if !forced.is_empty() {
             let most = room.min(forced.len());
-            let source = Source { class: FORCED, most, seconds: 0.0, chance: FORCED_CHANCE };
-            let chosen = self.choose(&[source], at);
+            let chosen = self.choose(&[self.source(FORCED, most, FORCED_CHANCE)], at);
             return Guess::Known(forced[..chosen.map_or(0, |it| it.1)].to_vec());
         }
         let begun = self.lookup.begun(self.n_said, self.n_expected);
@@ -218,12 +219,13 @@ impl Drafter {
                 true => EXPECTED,
                 false => CLASSES.iter().rposition(|it| it.0 <= found.n_common).unwrap_or(0),
             };
-            let chance = CLASSES[class].1;
-            sources.push(Source { class, most: room, seconds: 0.0, chance });
+            sources.push(self.source(class, room, CLASSES[class].1));
         }
-        if let Some(Foresight { seconds, chance }) = at.foresight {
+        if let Some(Foresight { seconds, chances: priors }) = at.foresight {
             let most = room.min(MOST_FORESEEN);
-            sources.push(Source { class: FORESEEN, most, seconds, chance });
+            let mut chances = [0.0; MAX_GUESS];
+            chances[..MOST_FORESEEN].copy_from_slice(&self.foreseen.chances(priors));
+            sources.push(Source { class: FORESEEN, most, seconds, chances });
         }
         match (self.choose(&sources, at), found) {
             (Some((FORESEEN, n)), _) => Guess::Foresee(n),
@@ -252,7 +254,10 @@ impl Drafter {
     /// foreseen.
     pub(crate) fn judge(&mut self, n_right: usize) -> Option<usize> {
         let (class, n) = self.last.take()?;
-        self.odds[class].note(n, n_right);
+        match self.odds.get_mut(class) {
+            Some(odds) => odds.note(n, n_right),
+            None => self.foreseen.note(n, n_right),
+        }
         self.counts += DraftCounts { guessed: n as u64, right: n_right as u64 };
         (class == FORESEEN).then_some(n)
     }
@@ -262,12 +267,18 @@ impl Drafter {
         self.last = None;
     }
 
+    /// A place that tokens are copied from, with what is known of others of its class.
+    fn source(&self, class: usize, most: usize, prior: f64) -> Source {
+        let chances = [self.odds[class].chance(prior); MAX_GUESS];
+        Source { class, most, seconds: 0.0, chances }
+    }
+
     /// The source, and the number of tokens, that promise most tokens a second.
     fn worthwhile(&mut self, sources: &[Source], at: &Occasion<'_>) -> Option<(usize, usize)> {
-        let alone = rate(0.0, 0, 0.0, at);
+        let alone = rate(&[], 0.0, at);
         let rates = sources.iter().flat_map(|it| {
-            let chance = self.odds[it.class].chance(it.chance);
-            (1..=it.most).map(move |n| ((it.class, n), rate(chance, n, it.seconds, at)))
+            let rate = |n| ((it.class, n), rate(&it.chances[..n], it.seconds, at));
+            (1..=it.most).map(rate)
         });
         let best = rates.max_by(|a, b| a.1.total_cmp(&b.1));
         if let Some((best, _)) = best.filter(|it| it.1 > alone * WORTH) {
@@ -292,11 +303,15 @@ impl Drafter {
     }
 }
 
-/// Tokens a second with a guess of `n` tokens, each right with a `chance` if those before
+/// Tokens a second with a guess of tokens that are right with these `chances` if those before
 /// are, and `seconds` of each beside its row.
-fn rate(chance: f64, n: usize, seconds: f64, at: &Occasion<'_>) -> f64 {
-    let whole = chance.powi(i32::try_from(n).unwrap_or(i32::MAX));
-    let n_right: f64 = (1..=n).map(|i| chance.powf(i as f64)).sum();
+fn rate(chances: &[f64], seconds: f64, at: &Occasion<'_>) -> f64 {
+    let n = chances.len();
+    let right = chances.iter().scan(1.0, |whole, it| {
+        *whole *= it;
+        Some(*whole)
+    });
+    let (n_right, whole) = right.fold((0.0, 1.0), |(sum, _), it| (sum + it, it));
     let mut time = at.pace.of(at.rows + n) + n as f64 * seconds;
     if let Some(rows) = at.again {
         // In a step that will have more than a row anyway.

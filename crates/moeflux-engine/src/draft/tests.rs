@@ -237,7 +237,7 @@ fn what_is_forced_comes_before_what_is_found() {
 
 /// Of a token that takes so long.
 fn foresight(seconds: f64) -> Foresight {
-    Foresight { seconds, chance: 0.6 }
+    Foresight { seconds, chances: [0.6; MOST_FORESEEN] }
 }
 
 /// Nothing occurred before.
@@ -320,4 +320,9 @@ fn a_new_text_begins_with_what_was_learned_of_others() {
     assert!(!is_worth_it(&learned));
     (0..20).for_each(|_| learned.note_foreseen(2, 2));
     assert!(is_worth_it(&learned));
+    // Where only the first one is right one is foreseen.
+    (0..20).for_each(|_| learned.note_foreseen(3, 1));
+    let foresight = Some(Foresight { seconds: 0.0005, ..learned.foresight() });
+    let at = Occasion { foresight, ..occasion(&learned.pace) };
+    assert_eq!(new_text().guess(&at, &[]), Guess::Foresee(1));
 }
