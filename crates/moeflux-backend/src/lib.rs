@@ -8,6 +8,7 @@ pub mod conformance;
 mod counters;
 pub mod cpu;
 mod held;
+mod keep;
 mod kv;
 mod mixers;
 mod ops;
@@ -23,6 +24,7 @@ use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 pub use ahead::{Ahead, Beside};
 pub use counters::{DeviceCounters, DeviceStats, KernelTime};
 pub use held::{AllExperts, HeldExperts, RoutedExperts};
+pub use keep::{Cut, Keep};
 pub use mixers::{DeltaNet, GatedAttention, SharedExpert};
 pub use ops::{
     Activation, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
@@ -93,10 +95,14 @@ pub trait Backend: Send {
     /// Cuts the caches of keys and values to the first `len` positions, and
     /// leaves recurrent states as they are.
     fn truncate_sequence(&mut self, sequence: Sequence, len: usize);
-    /// Makes the recurrent states of `to` those of `from`, whose caches are alike, and
-    /// leaves keys and values as they are. False where there is no memory for them:
-    /// what `to` has then is open, and nothing has failed.
-    fn copy_states(&mut self, from: Sequence, to: Sequence) -> bool;
+    /// Has memory for the recurrent states of a sequence; false where there is none, and
+    /// nothing has failed.
+    fn reserve_states(&mut self, _sequence: Sequence) -> bool {
+        true
+    }
+    /// From now on ops that replace recurrent states also put some that they pass into other
+    /// sequences, which are [reserved](Backend::reserve_states). An empty list ends that.
+    fn keep_states(&mut self, keep: &[Keep]);
     /// Exchanges the recurrent states of two sequences whose caches are alike, and
     /// leaves keys and values as they are.
     fn swap_states(&mut self, one: Sequence, other: Sequence);

@@ -15,7 +15,7 @@ pub use self::recording::{OpKey, OpSample, Recording, StageSpan, WeightFacts};
 use crate::{
     AllExperts, Attention, Backend, Beside, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
     DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertRow, Experts, GatedAttention,
-    GatedRmsNorm, HeadProduct, Heads, HeldExperts, HostMatrix, KernelTime, LayerNorm, Leader,
+    GatedRmsNorm, HeadProduct, Heads, HeldExperts, HostMatrix, Keep, KernelTime, LayerNorm, Leader,
     Projection, RmsNorm, Rope, RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection,
     Sequence, Span, Stage, Vector, Weight,
 };
@@ -289,8 +289,12 @@ impl Backend for Timed {
         self.inner.truncate_sequence(sequence, len);
     }
 
-    fn copy_states(&mut self, from: Sequence, to: Sequence) -> bool {
-        self.inner.copy_states(from, to)
+    fn reserve_states(&mut self, sequence: Sequence) -> bool {
+        self.inner.reserve_states(sequence)
+    }
+
+    fn keep_states(&mut self, keep: &[Keep]) {
+        self.inner.keep_states(keep);
     }
 
     fn swap_states(&mut self, one: Sequence, other: Sequence) {

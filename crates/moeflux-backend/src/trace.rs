@@ -7,9 +7,9 @@ use moeflux_core::{ExpertId, TokenId};
 
 use crate::{
     Attention, Backend, Beside, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
-    DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection,
-    RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Span, Vector,
-    Weight,
+    DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, Keep, LayerNorm,
+    Projection, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence,
+    Span, Vector, Weight,
 };
 
 /// Records ops as lines of text, for snapshot tests of model code.
@@ -163,9 +163,10 @@ impl Backend for Trace {
         self.log(format_args!("truncate s{} to {len}", sequence.0));
     }
 
-    fn copy_states(&mut self, from: Sequence, to: Sequence) -> bool {
-        self.log(format_args!("states of s{} = states of s{}", to.0, from.0));
-        true
+    fn keep_states(&mut self, keep: &[Keep]) {
+        for Keep { sequence, rows, to } in keep {
+            self.log(format_args!("states of s{} = those of s{} behind {rows}", to.0, sequence.0));
+        }
     }
 
     fn swap_states(&mut self, one: Sequence, other: Sequence) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use moeflux_backend::{
     AllExperts, Attention, Backend, Beside, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
     DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertRow, Experts, GatedAttention,
-    GatedRmsNorm, HeadProduct, Heads, HeldExperts, HostMatrix, KernelTime, LayerNorm, Leader,
+    GatedRmsNorm, HeadProduct, Heads, HeldExperts, HostMatrix, Keep, KernelTime, LayerNorm, Leader,
     Projection, RmsNorm, Rope, RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection,
     Sequence, Span, Vector, Weight,
 };
@@ -47,6 +47,8 @@ pub struct Wgpu {
     /// By `Sequence`; `None` where one was dropped.
     pub(crate) sequences: Vec<Option<Vec<CacheState>>>,
     pub(crate) pools: Pools,
+    /// States that are kept on the way.
+    pub(crate) keep: Vec<Keep>,
     pub(crate) selections: Vec<Mask>,
     pub(crate) slots: Slots,
     pub(crate) rounded: RoundedInputs,
@@ -103,6 +105,7 @@ impl Wgpu {
             vectors: Vec::new(),
             ropes: Vec::new(),
             sequences: Vec::new(),
+            keep: Vec::new(),
             pools: Pools::default(),
             selections: Vec::new(),
             slots: Slots::new(slot_bytes.unwrap_or(u64::MAX)),
@@ -281,16 +284,19 @@ impl Backend for Wgpu {
         self.sequences[sequence.0 as usize] = Some(caches);
     }
 
-    fn copy_states(&mut self, from: Sequence, to: Sequence) -> bool {
+    fn reserve_states(&mut self, sequence: Sequence) -> bool {
         // Slabs may grow.
         ahead::forget(self);
-        let (from, mut copies) = (from.0 as usize, self.caches(to));
         let Wgpu { encoder, pools, sequences, .. } = self;
-        let caches = sequences[from].iter().flatten();
-        let copied =
-            copies.iter_mut().zip(caches).all(|(to, it)| to.copy_state(encoder, pools, it));
-        sequences[to.0 as usize] = Some(copies);
-        copied
+        let caches = sequences[sequence.0 as usize].iter_mut().flatten();
+        caches.into_iter().all(|it| it.reserve(encoder, pools))
+    }
+
+    fn keep_states(&mut self, keep: &[Keep]) {
+        if !keep.is_empty() {
+            ahead::forget(self);
+        }
+        self.keep = keep.to_vec();
     }
 
     fn swap_states(&mut self, one: Sequence, other: Sequence) {

@@ -2,7 +2,7 @@
 
 use super::{Numbers, Suite, filled, read};
 use crate::{
-    Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, KvType, Sequence, Span,
+    Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, Keep, KvType, Sequence, Span,
 };
 
 const ROWS: usize = 90;
@@ -102,28 +102,40 @@ fn caches(b: &mut dyn Backend, dtype: KvType) -> Vec<f32> {
     all.extend(ops.step(b, second, 300, 41));
     b.truncate_sequence(second, 7);
     all.extend(ops.step(b, second, 7, 3));
-    all.extend(copies(b, &ops, &specs, second));
+    b.drop_sequence(second);
+    all.extend(kept(b, &ops, &specs));
     all
 }
 
-/// A sequence at position 10 goes on, and again from there as if it had not.
-fn copies(b: &mut dyn Backend, ops: &Ops, specs: &[CacheSpec], sequence: Sequence) -> Vec<f32> {
-    let copy = b.new_sequence(specs);
-    assert!(b.copy_states(sequence, copy), "there is memory");
-    let first = ops.step(b, sequence, 10, 5);
-    b.truncate_sequence(sequence, 10);
-    b.swap_states(sequence, copy);
-    // Over what the copy has now.
-    assert!(b.copy_states(sequence, copy), "there is memory");
-    let again = ops.step(b, sequence, 10, 5);
-    assert!(first == again, "steps from a copied state");
-    b.truncate_sequence(sequence, 10);
-    b.swap_states(copy, sequence);
-    b.drop_sequence(copy);
-    // One that nothing was read into is zero.
-    let (empty, fresh) = (b.new_sequence(specs), b.new_sequence(specs));
-    assert!(b.copy_states(fresh, empty), "there is memory");
-    let from_zero = ops.step(b, empty, 0, 4);
-    assert!(from_zero == ops.step(b, fresh, 0, 4), "a state of zeros");
-    [first, ops.step(b, sequence, 10, 5), from_zero].concat()
+/// A sequence goes back into the middle of a step, whose states were kept, and on from there
+/// as if the step had ended there.
+fn kept(b: &mut dyn Backend, ops: &Ops, specs: &[CacheSpec]) -> Vec<f32> {
+    let mut all = Vec::new();
+    // Steps of few rows and of many, and where they are left.
+    for (n, rows) in [(5, 2), (2, 1), (8, 7), (30, 17)] {
+        let (plain, sequence, to) =
+            (b.new_sequence(specs), b.new_sequence(specs), b.new_sequence(specs));
+        for it in [plain, sequence] {
+            ops.step(b, it, 0, 10);
+        }
+        ops.step(b, plain, 10, rows);
+        let want = ops.step(b, plain, 10 + rows, 3);
+        assert!(b.reserve_states(to), "there is memory");
+        for _ in 0..2 {
+            b.keep_states(&[Keep { sequence, rows, to }]);
+            let whole = ops.step(b, sequence, 10, n);
+            b.keep_states(&[]);
+            all.extend(whole);
+            b.truncate_sequence(sequence, 10 + rows);
+            b.swap_states(sequence, to);
+            let got = ops.step(b, sequence, 10 + rows, 3);
+            assert!(got == want, "{n} rows, left behind {rows}");
+            // From the beginning, over what is kept now.
+            b.truncate_sequence(sequence, 0);
+            b.clear_sequence(sequence);
+            ops.step(b, sequence, 0, 10);
+        }
+        [plain, sequence, to].into_iter().for_each(|it| b.drop_sequence(it));
+    }
+    all
 }

@@ -7,7 +7,7 @@ use super::memory::{CacheState, Floats};
 use super::parallel::prefetch;
 use super::pool::SharedMut;
 use super::{Cpu, delta};
-use crate::{Cache, CausalConv, DeltaRule, Sequence, Span};
+use crate::{Cache, CausalConv, Cut, DeltaRule, Keep, Sequence, Span};
 
 /// Elements of states worth a task of their own: a few microseconds.
 const DELTA_ELEMENTS: usize = 32 << 10;
@@ -46,7 +46,25 @@ impl Cpu {
     }
 }
 
+/// Runs an op over spans, and keeps what is to be kept of a cache on the way.
+fn keeping(cpu: &mut Cpu, cache: Cache, spans: &[Span], run: &dyn Fn(&mut Cpu, &[Span])) {
+    let Some(Cut { before, behind, kept }) = Keep::cut(&cpu.keep, spans) else {
+        return run(cpu, spans);
+    };
+    run(cpu, &before);
+    for Keep { sequence, to, .. } in kept {
+        let (from, to) = cpu.both(sequence, to);
+        let at = cache.0 as usize;
+        to[at].copy_state(&from[at]);
+    }
+    run(cpu, &behind);
+}
+
 pub(super) fn causal_conv(cpu: &mut Cpu, op: CausalConv, spans: &[Span]) {
+    keeping(cpu, op.cache, spans, &|cpu, spans| convolve(cpu, &op, spans));
+}
+
+fn convolve(cpu: &mut Cpu, op: &CausalConv, spans: &[Span]) {
     let mut out = cpu.take(op.out.buf);
     assert!(op.out.start + op.out.len <= out.width, "columns lie inside their buffer");
     for span in spans {
@@ -80,13 +98,17 @@ pub(super) fn causal_conv(cpu: &mut Cpu, op: CausalConv, spans: &[Span]) {
 }
 
 pub(super) fn delta_rule(cpu: &mut Cpu, op: DeltaRule, spans: &[Span]) {
+    keeping(cpu, op.cache, spans, &|cpu, spans| replace_states(cpu, &op, spans));
+}
+
+fn replace_states(cpu: &mut Cpu, op: &DeltaRule, spans: &[Span]) {
     let mut out = cpu.take(op.out.buf);
     for span in spans {
         let state = cpu.take_cache(span.sequence, op.cache);
         let CacheState::Delta(mut state) = state else { panic!("a delta rule needs its state") };
         let tasks = DeltaTasks {
             cpu,
-            op: &op,
+            op,
             span,
             out_width: out.width,
             out: SharedMut::new(&mut out.data),

@@ -36,9 +36,9 @@ use self::parallel::{Spare, for_each_chunk};
 use self::rope::RopeTable;
 use crate::{
     Attention, Backend, Beside, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
-    DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm, Projection,
-    RmsNorm, Rope, RopeSpec, Route, Routing, Scoring, SelectPositions, Selection, Sequence, Span,
-    Vector, Weight,
+    DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, Keep, LayerNorm,
+    Projection, RmsNorm, Rope, RopeSpec, Route, Routing, Scoring, SelectPositions, Selection,
+    Sequence, Span, Vector, Weight,
 };
 
 /// The processor, its threads and everything resident.
@@ -52,6 +52,8 @@ pub struct Cpu {
     ropes: Vec<RopeTable>,
     /// By `Sequence`; `None` where one was dropped.
     sequences: Vec<Option<Vec<CacheState>>>,
+    /// States that are kept on the way.
+    keep: Vec<Keep>,
     selections: Vec<select::Chosen>,
     index_scores: Floats,
     rounded: products::RoundedInputs,
@@ -90,6 +92,7 @@ impl Cpu {
             vectors: Vec::new(),
             ropes: Vec::new(),
             sequences: Vec::new(),
+            keep: Vec::new(),
             selections: Vec::new(),
             index_scores: Floats::default(),
             rounded: products::RoundedInputs::default(),
@@ -237,10 +240,8 @@ impl Backend for Cpu {
         }
     }
 
-    fn copy_states(&mut self, from: Sequence, to: Sequence) -> bool {
-        let (from, to) = self.both(from, to);
-        from.iter().zip(to).for_each(|(from, to)| to.copy_state(from));
-        true
+    fn keep_states(&mut self, keep: &[Keep]) {
+        self.keep = keep.to_vec();
     }
 
     fn swap_states(&mut self, one: Sequence, other: Sequence) {

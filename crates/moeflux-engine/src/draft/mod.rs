@@ -106,9 +106,8 @@ pub(crate) struct Occasion<'a> {
     pub(crate) n_others: usize,
     /// Tokens that there is room for.
     pub(crate) room: usize,
-    /// Rows of the text that are read again behind a wrong guess, with those of right ones;
-    /// `None` where none are.
-    pub(crate) again: Option<usize>,
+    /// Whether tokens that are right are evaluated again where one behind them is wrong.
+    pub(crate) again: bool,
     /// What foreseeing a token takes and promises; `None` where none can be.
     pub(crate) foresight: Option<Foresight>,
 }
@@ -307,17 +306,17 @@ impl Drafter {
 /// are, and `seconds` of each beside its row.
 fn rate(chances: &[f64], seconds: f64, at: &Occasion<'_>) -> f64 {
     let n = chances.len();
-    let right = chances.iter().scan(1.0, |whole, it| {
-        *whole *= it;
-        Some(*whole)
-    });
-    let (n_right, whole) = right.fold((0.0, 1.0), |(sum, _), it| (sum + it, it));
     let mut time = at.pace.of(at.rows + n) + n as f64 * seconds;
-    if let Some(rows) = at.again {
-        // In a step that will have more than a row anyway.
-        let next = 1 + at.n_others;
-        let again = at.pace.of(next + rows + n_right.round() as usize);
-        time += (1.0 - whole) * (again - at.pace.of(next + 1)).max(0.0);
+    // What the next step would be without.
+    let next = at.pace.of(1 + at.n_others);
+    let (mut n_right, mut whole) = (0.0, 1.0);
+    for (i, chance) in chances.iter().enumerate() {
+        if at.again {
+            let again = at.pace.of(1 + at.n_others + i);
+            time += whole * (1.0 - chance) * (again - next).max(0.0);
+        }
+        whole *= chance;
+        n_right += whole;
     }
     (1.0 + at.n_others as f64 + n_right) / time
 }

@@ -52,7 +52,7 @@ impl Drafting {
                 rows: 1 + session.n_pending(),
                 n_others: 0,
                 room: session.room_for_guess(1 + session.n_pending()),
-                again: session.rows_again(),
+                again: session.evaluates_again(),
                 foresight: session.can_foresee().then(|| learned.foresight()),
             };
             let wanted = drafter.guess(&occasion, &[]);

@@ -4,7 +4,9 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
-use moeflux_backend::{Ahead, Backend, Beside, Cols, DeviceError, Leader, Sequence, Span, Weight};
+use moeflux_backend::{
+    Ahead, Backend, Beside, Cols, DeviceError, Keep, Leader, Sequence, Span, Weight,
+};
 use moeflux_core::{LayerIdx, TokenId};
 use moeflux_store::ExpertStore;
 
@@ -74,6 +76,22 @@ impl Core {
         tokens: &[TokenId],
     ) -> Result<(), EngineError> {
         self.step_spans(&[Span { sequence, rows: 0..tokens.len(), position }], tokens)
+    }
+
+    /// The same, and keeps some recurrent states on the way.
+    pub(crate) fn step_keeping(
+        &mut self,
+        spans: &[Span],
+        tokens: &[TokenId],
+        keep: &[Keep],
+    ) -> Result<(), EngineError> {
+        if keep.is_empty() {
+            return self.step_spans(spans, tokens);
+        }
+        self.backend().keep_states(keep);
+        let outcome = self.step_spans(spans, tokens);
+        self.backend().keep_states(&[]);
+        outcome
     }
 
     /// Runs the layers over tokens of different sequences, each in one span.

@@ -320,7 +320,7 @@ impl Runner {
                 continue;
             };
             let room = most.saturating_sub(rows).min(session.guess_room());
-            let again = session.rows_again();
+            let again = session.evaluates_again();
             let learned = engine.learned();
             let foresight = session.can_foresee().then(|| learned.foresight());
             let pace = &learned.pace;

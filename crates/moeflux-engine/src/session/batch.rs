@@ -1,7 +1,7 @@
 //! Several sessions in one step: an expert that more than one of them needs is
 //! read once, and multiplies the rows of all.
 
-use moeflux_backend::Span;
+use moeflux_backend::{Keep, Span};
 use moeflux_core::TokenId;
 
 use super::Session;
@@ -97,11 +97,18 @@ pub(crate) fn eval_next_together(
         let Session { sequence, n_cached, .. } = *part.session;
         spans.push(Span { sequence, rows: start..tokens.len(), position: n_cached });
     }
-    let stepped = core.step_spans(&spans, &tokens);
+    let guessed = parts.iter().zip(&spans).filter(|it| it.0.n_guessed > 0);
+    let keep: Vec<Keep> = guessed
+        .filter_map(|(it, span)| it.part.session.keep(span.rows.len() - it.n_guessed))
+        .collect();
+    let stepped = core.step_keeping(&spans, &tokens, &keep);
     if stepped.is_ok() {
-        for (Guessed { part, .. }, span) in parts.iter_mut().zip(&spans) {
+        for (Guessed { part, n_guessed }, span) in parts.iter_mut().zip(&spans) {
             part.session.n_cached += span.rows.len();
             part.session.tokens.extend_from_slice(part.tokens);
+            if *n_guessed > 0 {
+                part.session.has_kept(part.session.n_cached - *n_guessed);
+            }
         }
     }
     let outcome = stepped.and_then(|()| conclude(core, parts, &spans, n_leaders));

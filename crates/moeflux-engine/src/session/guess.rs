@@ -2,7 +2,7 @@
 
 use std::sync::MutexGuard;
 
-use moeflux_backend::Sequence;
+use moeflux_backend::{Keep, Sequence};
 use moeflux_core::TokenId;
 
 use super::{Guessed, Next, Part, Session, eval_next_together};
@@ -10,15 +10,13 @@ use crate::draft::{Drafts, Learned};
 use crate::engine::Core;
 use crate::error::EngineError;
 
-/// Recurrent states at a position, in a sequence of their own.
+/// Recurrent states at a position, in a sequence of their own: those behind the last token
+/// of a step that is no guess.
 pub(super) struct Mark {
     pub(super) sequence: Sequence,
     /// `None` where they are of no use any more.
     position: Option<usize>,
 }
-
-/// Tokens behind the mark with which another guess is made.
-const MOST_PENDING: usize = 2;
 
 impl Session {
     /// Tokens that the caches do not hold, which the next step evaluates first.
@@ -36,10 +34,9 @@ impl Session {
         self.engine.plan().ctx - self.position()
     }
 
-    /// Tokens of a guess that there is room for behind the next token. None where too many
-    /// are pending: with every further guess that is wrong they would be evaluated once more.
+    /// Tokens of a guess that there is room for behind the next token.
     pub(crate) fn guess_room(&self) -> usize {
-        if self.n_pending() > MOST_PENDING { 0 } else { self.n_free().saturating_sub(1) }
+        self.n_free().saturating_sub(1)
     }
 
     /// What the engine has learned of steps and guesses.
@@ -52,14 +49,14 @@ impl Session {
         self.engine.drafts()
     }
 
-    /// Rows of a step of one token that are evaluated again where something behind them is
-    /// taken back; `None` where none are.
-    pub(crate) fn rows_again(&self) -> Option<usize> {
-        self.engine.shape().is_recurrent().then_some(1 + self.n_pending())
+    /// Whether tokens of a guess that are right are evaluated again where one behind them is
+    /// taken back.
+    pub(crate) fn evaluates_again(&self) -> bool {
+        self.engine.shape().is_recurrent()
     }
 
-    /// Keeps what is needed to take back tokens of the next step. False where there is no
-    /// memory for that.
+    /// Has room for what is needed to take back guesses of the next step. False where there
+    /// is no memory for that.
     pub(crate) fn mark(&mut self) -> bool {
         if !self.engine.shape().is_recurrent() {
             return true;
@@ -74,9 +71,19 @@ impl Session {
             sequence: core.backend().new_sequence(&engine.shape().caches),
             position: None,
         });
-        let is_kept = core.backend().copy_states(self.sequence, mark.sequence);
-        mark.position = is_kept.then_some(self.n_cached);
-        is_kept
+        mark.position = None;
+        core.backend().reserve_states(mark.sequence)
+    }
+
+    /// What is kept of a step whose first rows are no guess.
+    pub(super) fn keep(&self, rows: usize) -> Option<Keep> {
+        let mark = self.mark.as_ref().filter(|_| self.engine.shape().is_recurrent())?;
+        Some(Keep { sequence: self.sequence, rows, to: mark.sequence })
+    }
+
+    /// The step has kept that, at a position.
+    pub(super) fn has_kept(&mut self, position: usize) {
+        self.mark.iter_mut().for_each(|it| it.position = Some(position));
     }
 
     /// Evaluates a token and a guess of what follows it, after [`mark`](Session::mark) where
@@ -103,7 +110,7 @@ impl Session {
     /// The device's, where a checkpoint is due.
     ///
     /// # Panics
-    /// Where states were not marked before the step.
+    /// Where there was no room for states before the step.
     pub(crate) fn take_back(&mut self, n: usize) -> Result<(), EngineError> {
         let engine = self.engine.clone();
         let core = &mut *engine.core();
@@ -115,7 +122,7 @@ impl Session {
         self.cut_trail();
         if engine.shape().is_recurrent() {
             let marked = self.mark.as_ref().and_then(|it| it.position);
-            self.return_to_mark(core, marked.expect("states are marked before a guess"));
+            self.return_to_mark(core, marked.expect("states are kept before a guess"));
         } else {
             self.rewind(core, self.position());
         }

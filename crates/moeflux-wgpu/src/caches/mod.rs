@@ -93,18 +93,11 @@ impl CacheState {
         }
     }
 
-    /// Takes a recurrent state over; false where there is no memory for it.
-    pub(crate) fn copy_state(
-        &mut self,
-        encoder: &mut Encoder,
-        pools: &mut Pools,
-        from: &CacheState,
-    ) -> bool {
-        match (from, self) {
-            (CacheState::Recurrent(from), CacheState::Recurrent(to)) => {
-                pools.rooms.copy(encoder, from, to)
-            }
-            _ => true,
+    /// Has memory for a recurrent state; false where there is none.
+    pub(crate) fn reserve(&mut self, encoder: &mut Encoder, pools: &mut Pools) -> bool {
+        match self {
+            CacheState::Recurrent(room) => pools.rooms.reserve(encoder, room),
+            CacheState::Kv(_) => true,
         }
     }
 

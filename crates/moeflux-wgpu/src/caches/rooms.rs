@@ -145,33 +145,9 @@ impl Rooms {
         room.at.is_some()
     }
 
-    /// Makes the state of one room that of another; false where there is no memory.
-    pub(super) fn copy(&mut self, encoder: &mut Encoder, from: &Room, to: &mut Room) -> bool {
-        if !from.is_taken() {
-            self.clear(encoder, to);
-            return true;
-        }
-        if !self.take_or_leave(encoder, to, false) {
-            return false;
-        }
-        let (from, to) = (self.state(from), self.state(to));
-        let ((from, at), (to, to_at)) = (from.bytes(), to.bytes());
-        let bytes = at.end - at.start;
-        if from.id != to.id {
-            encoder.copy((&from, at.start), (&to, to_at.start), bytes);
-            return true;
-        }
-        // An interface does not copy within a buffer.
-        let [n, from_at, to_at] = [bytes, at.start, to_at.start]
-            .map(|it| u32::try_from(it / 4).expect("slabs are small"));
-        encoder.begin();
-        encoder.dispatch(
-            Variant::new(Shader::CopyState, &[]),
-            &[n, from_at, to_at],
-            &[&from],
-            Grid::Linear((n as usize).div_ceil(COPIED_WORDS)),
-        );
-        true
+    /// The same; false where there is none.
+    pub(super) fn reserve(&mut self, encoder: &mut Encoder, room: &mut Room) -> bool {
+        self.take_or_leave(encoder, room, false)
     }
 
     /// Takes a room back, and frees the last slabs where nobody has any in them.
@@ -224,6 +200,25 @@ impl Room {
 }
 
 impl State {
+    /// Puts it in the place of another of its kind.
+    pub(crate) fn copy_to(&self, encoder: &mut Encoder, to: &State) {
+        let ((from, at), (to, to_at)) = (self.bytes(), to.bytes());
+        let bytes = at.end - at.start;
+        if from.id != to.id {
+            return encoder.copy((&from, at.start), (&to, to_at.start), bytes);
+        }
+        // An interface does not copy within a buffer.
+        let [n, from_at, to_at] = [bytes, at.start, to_at.start]
+            .map(|it| u32::try_from(it / 4).expect("slabs are small"));
+        encoder.begin();
+        encoder.dispatch(
+            Variant::new(Shader::CopyState, &[]),
+            &[n, from_at, to_at],
+            &[&from],
+            Grid::Linear((n as usize).div_ceil(COPIED_WORDS)),
+        );
+    }
+
     /// Its slab, and its bytes there.
     pub(super) fn bytes(&self) -> (Mem, Range<u64>) {
         let bytes = self.spec.fixed_bytes() as u64;

@@ -1,6 +1,8 @@
 //! Recurrent ops: they read and replace a sequence's states.
 
-use moeflux_backend::{Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, Span};
+use moeflux_backend::{
+    Backend, Cache, CacheSpec, CausalConv, Cols, Cut, DeltaNet, DeltaRule, Keep, Span,
+};
 
 use super::rounding::{Beside, Share, beside};
 use super::{ELEMENTS, n_rows, word};
@@ -30,19 +32,26 @@ const MOST_SPANS: usize = 8;
 /// numbers of its states in their slabs.
 type SpanWords = [u32; 4];
 
+/// What the one for whole mixers is told beside that, in the upper halves of these words:
+/// behind how many rows states are kept, zero where none are, and the numbers of what gets
+/// them.
+type KeptWords = [u32; 4];
+
 /// Spans whose states lie in the same slabs, for one kernel.
 struct Together<const N: usize> {
     /// Those of the first span.
     states: [State; N],
     spans: Vec<SpanWords>,
+    kept: Vec<KeptWords>,
 }
 
 /// Shares spans, of as many sequences, out among kernels for few rows, which need a
-/// state of each cache.
+/// state of each cache, and keep some on the way.
 fn together<'a, const N: usize>(
     b: &Wgpu,
     spans: impl Iterator<Item = &'a Span>,
     caches: [Cache; N],
+    keep: &[Keep],
 ) -> Vec<Together<N>> {
     let mut all: Vec<Together<N>> = Vec::new();
     for span in spans {
@@ -51,13 +60,23 @@ fn together<'a, const N: usize>(
         for (it, state) in words[2..].iter_mut().zip(&states) {
             *it = word(state.nth);
         }
+        let mut kept = KeptWords::default();
+        if let Some(Keep { rows, to, .. }) = Keep::of(keep, span) {
+            kept[1] = word(rows);
+            for (it, cache) in kept[2..].iter_mut().zip(caches) {
+                *it = word(b.state(to, cache).nth);
+            }
+        }
         let goes_along = |it: &&mut Together<N>| {
             let mut slabs = it.states.iter().zip(&states);
             it.spans.len() < MOST_SPANS && slabs.all(|(one, other)| one.slab.id == other.slab.id)
         };
         match all.iter_mut().find(goes_along) {
-            Some(it) => it.spans.push(words),
-            None => all.push(Together { states, spans: vec![words] }),
+            Some(it) => {
+                it.spans.push(words);
+                it.kept.push(kept);
+            }
+            None => all.push(Together { states, spans: vec![words], kept: vec![kept] }),
         }
     }
     all
@@ -68,6 +87,29 @@ fn with_spans(mut params: Vec<u32>, spans: &[SpanWords]) -> Vec<u32> {
     params.resize(params.len().next_multiple_of(4), 0);
     params.extend(spans.iter().flatten());
     params
+}
+
+/// What a half of a word tells at most.
+const MOST_PACKED: usize = 0xffff;
+
+/// Both in one.
+fn packed((span, kept): (&SpanWords, &KeptWords)) -> SpanWords {
+    let fits = |it: &u32| *it as usize <= MOST_PACKED;
+    assert!(span.iter().chain(kept).all(fits), "few rows, and few states in a slab");
+    std::array::from_fn(|i| span[i] | kept[i] << 16)
+}
+
+/// Runs an op over spans, and keeps what is to be kept of a cache on the way.
+fn keeping(b: &mut Wgpu, cache: Cache, spans: &[Span], run: &dyn Fn(&mut Wgpu, &[Span])) {
+    let Some(Cut { before, behind, kept }) = Keep::cut(&b.keep, spans) else {
+        return run(b, spans);
+    };
+    run(b, &before);
+    for Keep { sequence, to, .. } in kept {
+        let (from, to) = (b.state(sequence, cache), b.state(to, cache));
+        from.copy_to(&mut b.encoder, &to);
+    }
+    run(b, &behind);
 }
 
 /// The taps of a convolution but for the newest, and its channels.
@@ -83,20 +125,23 @@ pub(crate) fn causal_conv(b: &mut Wgpu, op: CausalConv, spans: &[Span]) {
     assert!(out.buf != x.buf, "an op writes a buffer that it also reads");
     let y = b.written(out.buf);
     assert!(out.start + out.len <= y.width, "columns lie inside their buffer");
-    if !b.take_rooms(spans, &[cache]) {
-        return;
-    }
-    let (few, many): (Vec<&Span>, Vec<&Span>) =
-        spans.iter().filter(|it| !it.rows.is_empty()).partition(|it| it.rows.len() <= FEW_ROWS);
-    for it in together(b, few.into_iter(), [cache]) {
-        conv_step(b, &op, &it);
-    }
-    for span in many {
-        conv_rows(b, &op, span);
+    if b.take_rooms(spans, &[cache]) {
+        keeping(b, cache, spans, &|b, spans| convolve(b, &op, spans));
     }
 }
 
-fn conv_step(b: &mut Wgpu, op: &CausalConv, Together { states, spans }: &Together<1>) {
+fn convolve(b: &mut Wgpu, op: &CausalConv, spans: &[Span]) {
+    let (few, many): (Vec<&Span>, Vec<&Span>) =
+        spans.iter().filter(|it| !it.rows.is_empty()).partition(|it| it.rows.len() <= FEW_ROWS);
+    for it in together(b, few.into_iter(), [op.cache], &[]) {
+        conv_step(b, op, &it);
+    }
+    for span in many {
+        conv_rows(b, op, span);
+    }
+}
+
+fn conv_step(b: &mut Wgpu, op: &CausalConv, Together { states, spans, .. }: &Together<1>) {
     b.encoder.begin();
     let CausalConv { out, x, weight, .. } = *op;
     let [history] = states;
@@ -161,14 +206,17 @@ fn conv_rows(b: &mut Wgpu, op: &CausalConv, span: &Span) {
 pub(crate) fn delta_rule(b: &mut Wgpu, op: DeltaRule, spans: &[Span]) {
     assert!(op.out.buf != op.v.buf, "an op writes a buffer that it also reads");
     b.written(op.out.buf);
-    if !b.take_rooms(spans, &[op.cache]) {
-        return;
+    if b.take_rooms(spans, &[op.cache]) {
+        keeping(b, op.cache, spans, &|b, spans| replace_states(b, &op, spans));
     }
+}
+
+fn replace_states(b: &mut Wgpu, op: &DeltaRule, spans: &[Span]) {
     for span in spans {
         let rows = span.rows.clone();
         for first in rows.clone().step_by(DELTA_ROWS) {
             let n = DELTA_ROWS.min(rows.end - first);
-            delta_rows(b, &op, span, first, n);
+            delta_rows(b, op, span, first, n);
         }
     }
 }
@@ -259,19 +307,21 @@ pub(crate) fn delta_net(b: &mut Wgpu, op: DeltaNet, spans: &[Span]) {
     }
     let filled = spans.iter().filter(|it| !it.rows.is_empty()).cloned();
     let (few, many): (Vec<Span>, Vec<Span>) = filled.partition(|it| it.rows.len() <= FEW_ROWS);
-    if few.is_empty() || !fits_step(&op) {
+    let is_one = b.fuses && fits_one(&op) && few.iter().all(|it| it.rows.end <= MOST_PACKED);
+    let can_keep = is_one && keeps_in_place(b, &few, [op.delta.cache, op.conv.cache]);
+    let keeps = few.iter().any(|it| Keep::of(&b.keep, it).is_some());
+    if few.is_empty() || !fits_step(&op) || (keeps && !can_keep) {
         return op.run_parts(b, spans);
     }
     if !many.is_empty() {
         // The norm goes over rows of the others too: these are written behind it.
         op.run_parts(b, &many);
     }
-    let is_one = b.fuses && fits_one(&op);
     let out = op.norm.norm.out;
     b.written(out.buf);
     if !is_one {
         b.causal_conv(op.conv, &few);
-        for it in together(b, few.iter(), [op.delta.cache]) {
+        for it in together(b, few.iter(), [op.delta.cache], &[]) {
             delta_step(b, &op, &it);
         }
         return;
@@ -280,10 +330,18 @@ pub(crate) fn delta_net(b: &mut Wgpu, op: DeltaNet, spans: &[Span]) {
         true => beside(b, out, n_rows(spans), Share::Head),
         false => None,
     };
-    for it in together(b, few.iter(), [op.delta.cache, op.conv.cache]) {
+    let keep = b.keep.clone();
+    for it in together(b, few.iter(), [op.delta.cache, op.conv.cache], &keep) {
         delta_mixer(b, &op, &it, beside.as_ref());
     }
     few.iter().for_each(|it| ahead::turn(b, it.sequence, op.conv.cache));
+}
+
+/// Whether what is kept of spans has places in the slabs that it comes from.
+fn keeps_in_place(b: &Wgpu, spans: &[Span], caches: [Cache; 2]) -> bool {
+    let kept = spans.iter().filter_map(|it| Keep::of(&b.keep, it));
+    kept.flat_map(|it| caches.map(|cache| [it.sequence, it.to].map(|it| b.state(it, cache))))
+        .all(|[from, to]| from.slab.id == to.slab.id)
 }
 
 /// Whether `delta_step.wgsl` has bindings and room for it.
@@ -349,7 +407,7 @@ fn step_parts(b: &Wgpu, op: &DeltaNet) -> (Vec<u32>, [u32; 5]) {
     (params, [width, k_words, kept, word(v_dim), word(v_dim.div_ceil(ELEMENTS))])
 }
 
-fn delta_step(b: &mut Wgpu, op: &DeltaNet, Together { states, spans }: &Together<1>) {
+fn delta_step(b: &mut Wgpu, op: &DeltaNet, Together { states, spans, .. }: &Together<1>) {
     b.encoder.begin();
     let [state] = states;
     assert_shape(state, &op.delta);
@@ -369,7 +427,7 @@ fn delta_step(b: &mut Wgpu, op: &DeltaNet, Together { states, spans }: &Together
 fn delta_mixer(
     b: &mut Wgpu,
     op: &DeltaNet,
-    Together { states, spans }: &Together<2>,
+    Together { states, spans, kept }: &Together<2>,
     beside: Option<&Beside>,
 ) {
     b.encoder.begin();
@@ -389,9 +447,10 @@ fn delta_mixer(
     let vectors = [a_log, dt_bias, op.norm.norm.weight, taps];
     let [a_log, dt_bias, weight, taps] = vectors.map(|it| b.vector(it).clone());
     let (state, histories) = (&state.slab, &history.slab);
+    let spans: Vec<SpanWords> = spans.iter().zip(kept).map(packed).collect();
     b.encoder.dispatch(
         Variant::new(Shader::DeltaMixer, &consts),
-        &with_spans(params, spans),
+        &with_spans(params, &spans),
         &[&y, &x, &a_log, &dt_bias, &weight, state, &taps, histories, &rounded, &sums],
         Grid::Plane(v.n_heads, spans.len()),
     );

@@ -33,7 +33,9 @@ struct Params {
     // Of the convolution: where its input begins, and all channels.
     x_start: u32,
     channels: u32,
-    // First row, rows, numbers of the state and of the history in their slabs.
+    // First row, rows, numbers of the state and of the history in their slabs. Where TAPS
+    // is set, also in the upper halves of the last three: behind how many rows both are
+    // kept, and the numbers of what gets them.
     spans: array<vec4<u32>, 8>,
 }
 
@@ -116,7 +118,13 @@ fn main(
     let quad = thread >> 2u;
     let head = id.x;
     let k_head = head / (p.n_v_heads / p.n_k_heads);
+#if TAPS
+    let span = p.spans[id.y] & vec4<u32>(0xffffu);
+    let kept = p.spans[id.y] >> vec4<u32>(16u);
+    let kept_row = (kept.z * p.n_v_heads + head) * V_DIM;
+#else
     let span = p.spans[id.y];
+#end
     let state_row = (span.z * p.n_v_heads + head) * V_DIM;
 #each s PASSES
     let at$s = (state_row + min(64u * $su + quad, V_DIM - 1u)) * K_DIM;
@@ -131,6 +139,8 @@ fn main(
 #end
 #if TAPS
     let history = span.w * TAPS * p.channels;
+    // One of the value heads that share a key head keeps what these share.
+    let is_first = head % (p.n_v_heads / p.n_k_heads) == 0u;
 #each c OWN
     let place$c = min(thread + THREADS * $cu, CHANNELS - 1u);
     let channel$c = channel_of(place$c, k_head, head);
@@ -225,6 +235,25 @@ fn main(
             }
 #end
         }
+#if TAPS
+        if (t + 1u == kept.y) {
+#each s PASSES
+            if (64u * $su + quad < V_DIM) {
+#each i KEPT
+                put_state((kept_row + 64u * $su + quad) * K_DIM, 16u * $iu + 4u * lane, kept$s_$i);
+#end
+            }
+#end
+            let kept_history = kept.w * TAPS * p.channels;
+#each c OWN
+            if (is_first || place$c >= 2u * K_DIM) {
+#each t TAPS
+                histories[kept_history + $tu * p.channels + channel$c] = input$c_$t;
+#end
+            }
+#end
+        }
+#end
         workgroupBarrier();
         var square = 0.0;
         if (thread < 64u) {
@@ -264,8 +293,6 @@ fn main(
 #end
     }
 #if TAPS
-    // One of the value heads that share a key head keeps what these share.
-    let is_first = head % (p.n_v_heads / p.n_k_heads) == 0u;
     let next_history = (span.w ^ 1u) * TAPS * p.channels;
 #each c OWN
     if (is_first || place$c >= 2u * K_DIM) {

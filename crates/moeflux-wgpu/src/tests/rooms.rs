@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use moeflux_backend::{Backend, Cache, Sequence, Span};
+use moeflux_backend::{Backend, Cache, Keep, Sequence, Span};
 
 use super::context;
 use super::memory::check_is_out;
@@ -261,7 +261,7 @@ fn a_slab_that_has_no_memory_to_grow_leaves_that_for_another() {
 }
 
 #[test]
-fn a_copied_state_is_returned_to_and_no_memory_for_it_harms_nobody() {
+fn a_kept_state_is_returned_to_and_no_memory_for_it_harms_nobody() {
     if context().is_none() {
         return;
     }
@@ -275,17 +275,20 @@ fn a_copied_state_is_returned_to_and_no_memory_for_it_harms_nobody() {
         let copy = b.new_sequence(&net.specs);
         let mut got = step(&mut b, &net, &mut [(&mut reader, 2)]).concat();
         context.refused.store(0, Ordering::Relaxed);
-        assert!(!b.copy_states(reader.sequence, copy));
+        assert!(!b.reserve_states(copy));
         got.extend(step(&mut b, &net, &mut [(&mut reader, 1)]).concat());
         context.refused.store(u64::MAX, Ordering::Relaxed);
-        for _ in 0..2 {
-            assert!(b.copy_states(reader.sequence, copy));
-            let once = step(&mut b, &net, &mut [(&mut reader, 3)]).concat();
-            assert!(once == want[3 * net.out.len..], "{dims:?}");
+        assert!(b.reserve_states(copy));
+        for n in [3, 2] {
+            b.keep_states(&[Keep { sequence: reader.sequence, rows: 1, to: copy }]);
+            let whole = step(&mut b, &net, &mut [(&mut reader, n)]).concat();
+            b.keep_states(&[]);
+            assert!(whole == want[(6 - n) * net.out.len..], "{dims:?}");
+            got.extend_from_slice(&whole[..net.out.len]);
             b.swap_states(copy, reader.sequence);
-            reader.position -= 3;
+            reader.position -= n - 1;
         }
-        got.extend(step(&mut b, &net, &mut [(&mut reader, 3)]).concat());
+        got.extend(step(&mut b, &net, &mut [(&mut reader, 1)]).concat());
         assert!(got == want, "{dims:?}");
     }
 }
