@@ -166,7 +166,7 @@ fn rows_that_cost_as_much_as_steps_are_not_worth_guessing() {
         .filter(|_| !guess(&mut drafter, &occasion(&dear), &[]).is_empty())
         .count();
     assert_eq!(n, 0);
-    // What is evaluated again makes guesses no longer.
+    // Nobody guesses more where tokens have to be evaluated again.
     let (cheap, mut drafter) = (pace(0.4), self::drafter(Drafts::Auto));
     let never = Occasion { again: false, ..occasion(&cheap) };
     assert!(
