@@ -525,7 +525,8 @@ pub(crate) struct BenchArgs {
     /// it, one by one and with guesses: UTF-8, or a JSON array of token ids
     #[arg(long, value_name = "FILE", conflicts_with = "kernels")]
     pub(crate) follow: Option<PathBuf>,
-    /// The same of a text of which multi-token prediction foresees this share
+    /// The same of a text of which multi-token prediction foresees this share, as many tokens
+    /// in a row as --draft says
     #[arg(long, value_name = "SHARE", value_parser = probability, conflicts_with_all = ["kernels", "follow"], allow_negative_numbers = true)]
     pub(crate) foreseen: Option<f32>,
     /// Determines random tokens and what of the drive is read

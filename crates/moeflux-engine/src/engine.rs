@@ -288,8 +288,7 @@ impl Engine {
             last: Vec::new(),
             has_foreseen: false,
             is_foreseeing: false,
-            n_beside: 0,
-            beside: None,
+            sight: Default::default(),
             next: Vec::new(),
         };
         Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })

@@ -111,29 +111,32 @@ fn caches(b: &mut dyn Backend, dtype: KvType) -> Vec<f32> {
 /// as if the step had ended there.
 fn kept(b: &mut dyn Backend, ops: &Ops, specs: &[CacheSpec]) -> Vec<f32> {
     let mut all = Vec::new();
-    // Steps of few rows and of many, and where they are left.
-    for (n, rows) in [(5, 2), (2, 1), (8, 7), (30, 17)] {
+    // Where steps of few rows and of many begin, and where they are left.
+    for (first, n, rows) in [(10, 5, 2), (10, 2, 1), (3, 8, 7), (10, 30, 17), (0, 4, 1)] {
         let (plain, sequence, to) =
             (b.new_sequence(specs), b.new_sequence(specs), b.new_sequence(specs));
-        for it in [plain, sequence] {
-            ops.step(b, it, 0, 10);
-        }
-        ops.step(b, plain, 10, rows);
-        let want = ops.step(b, plain, 10 + rows, 3);
+        let begin = |b: &mut dyn Backend, it| {
+            if first > 0 {
+                ops.step(b, it, 0, first);
+            }
+        };
+        begin(b, plain);
+        begin(b, sequence);
+        ops.step(b, plain, first, rows);
+        let want = ops.step(b, plain, first + rows, 3);
         assert!(b.reserve_states(to), "there is memory");
         for _ in 0..2 {
             b.keep_states(&[Keep { sequence, rows, to }]);
-            let whole = ops.step(b, sequence, 10, n);
+            let whole = ops.step(b, sequence, first, n);
             b.keep_states(&[]);
             all.extend(whole);
-            b.truncate_sequence(sequence, 10 + rows);
+            b.truncate_sequence(sequence, first + rows);
             b.swap_states(sequence, to);
-            let got = ops.step(b, sequence, 10 + rows, 3);
-            assert!(got == want, "{n} rows, left behind {rows}");
+            let got = ops.step(b, sequence, first + rows, 3);
+            assert!(got == want, "{n} rows from {first}, left behind {rows}");
             // From the beginning, over what is kept now.
-            b.truncate_sequence(sequence, 0);
             b.clear_sequence(sequence);
-            ops.step(b, sequence, 0, 10);
+            begin(b, sequence);
         }
         [plain, sequence, to].into_iter().for_each(|it| b.drop_sequence(it));
     }

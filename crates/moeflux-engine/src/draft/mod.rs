@@ -134,14 +134,6 @@ impl Guess {
             Guess::Foresee(n) => *n,
         }
     }
-
-    /// Its tokens as far as they are known.
-    pub(crate) fn into_known(self) -> Vec<TokenId> {
-        match self {
-            Guess::Known(tokens) => tokens,
-            Guess::Foresee(_) => Vec::new(),
-        }
-    }
 }
 
 /// Where a guess may come from.

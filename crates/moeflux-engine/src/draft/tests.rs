@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::lookup::{Found, Lookup};
 use super::{
     CLASSES, DraftCounts, Drafter, Drafts, Foresight, Guess, Learned, MAX_GUESS, MOST_FORESEEN,
-    Occasion, Pace, TRIED, TRIED_BEHIND,
+    Occasion, Pace, TRIED, TRIED_BEHIND, rate,
 };
 
 fn tokens(ids: &[u32]) -> Vec<TokenId> {
@@ -166,12 +166,16 @@ fn rows_that_cost_as_much_as_steps_are_not_worth_guessing() {
         .filter(|_| !guess(&mut drafter, &occasion(&dear), &[]).is_empty())
         .count();
     assert_eq!(n, 0);
-    // Nobody guesses more where tokens have to be evaluated again.
+    // Right tokens before a wrong one that are evaluated again cost something, and before the
+    // first one there are none.
     let (cheap, mut drafter) = (pace(0.4), self::drafter(Drafts::Auto));
-    let never = Occasion { again: false, ..occasion(&cheap) };
-    assert!(
-        guess(&mut drafter, &occasion(&cheap), &[]).len() <= guess(&mut drafter, &never, &[]).len()
-    );
+    let rates = |chances: &[f64]| {
+        [true, false].map(|again| rate(chances, 0.0, &Occasion { again, ..occasion(&cheap) }))
+    };
+    let [again, not] = rates(&[0.5, 0.5]);
+    assert!(again < not);
+    let [again, not] = rates(&[0.5]);
+    assert!((again - not).abs() < 1e-9);
     // Beside other answers, whose tokens would come later, less is worth it than alone.
     let alone = guess(&mut drafter, &occasion(&cheap), &[]).len();
     let beside = Occasion { n_others: 20, rows: 21, ..occasion(&cheap) };

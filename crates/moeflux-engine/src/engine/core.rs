@@ -19,6 +19,17 @@ use crate::layers::moe::MoeLists;
 use crate::models::Model;
 use crate::record::Recorder;
 
+/// What the model made of the last step's first rows, for who asks for it.
+#[derive(Debug, Default)]
+pub(super) enum Sight {
+    #[default]
+    Unwanted,
+    /// So many rows are read back with the next answer of the head.
+    Wanted(usize),
+    /// So many were.
+    Seen(usize, Vec<f32>),
+}
+
 /// What one step at a time may use. Whoever is not about to run a step reaches the
 /// device through [`Core::backend`].
 pub(crate) struct Core {
@@ -43,8 +54,7 @@ pub(crate) struct Core {
     pub(super) is_foreseeing: bool,
     /// So many rows of the last step are read back with the next answer of the head; what
     /// was read, if it is not taken yet.
-    pub(super) n_beside: usize,
-    pub(super) beside: Option<Vec<f32>>,
+    pub(super) sight: Sight,
     /// What the step continues that was offered to be recorded ahead.
     pub(super) next: Vec<Span>,
     /// Steps, and copies of caches, that pretend to find no memory.
@@ -154,8 +164,9 @@ impl Core {
     /// What the model made of the first rows of the last step, as multi-token prediction
     /// wants it. Who has [said](Core::will_see) so before does not wait for the device once more.
     pub(crate) fn hidden(&mut self, rows: usize) -> Result<Vec<f32>, EngineError> {
-        let seen = self.beside.take().filter(|_| mem::take(&mut self.n_beside) == rows);
-        if let Some(seen) = seen {
+        if let Sight::Seen(n, seen) = mem::take(&mut self.sight)
+            && n == rows
+        {
             return Ok(seen);
         }
         let buf = self.model.output().0.buf;
@@ -165,13 +176,13 @@ impl Core {
     /// What was said of the last step is of no use to anybody.
     fn forget_last(&mut self) {
         self.last.clear();
-        (self.n_beside, self.beside) = (0, None);
+        self.sight = Sight::Unwanted;
     }
 
     /// Somebody is going to ask for the [`hidden`](Core::hidden) of so many rows of the last
     /// step, behind what the head says of it.
     pub(crate) fn will_see(&mut self, rows: usize) {
-        (self.n_beside, self.beside) = (rows, None);
+        self.sight = Sight::Wanted(rows);
     }
 
     /// Runs multi-token prediction over tokens that follow what the model made of the positions
@@ -247,7 +258,7 @@ impl Core {
     ) -> Result<T, EngineError> {
         self.backend();
         self.next = self.following(rows);
-        let Core { backend, experts, model, lists, next, n_beside, beside, .. } = self;
+        let Core { backend, experts, model, lists, next, sight, .. } = self;
         let tokens = vec![TokenId(0); next.len()];
         let mut record = |backend: &mut dyn Backend| {
             let (recorder, observer) = (None, None);
@@ -265,11 +276,16 @@ impl Core {
         let ahead = Ahead { spans: next, record: &mut record };
         let ahead = Some(ahead).filter(|it| !it.spans.is_empty());
         let mut seen = Vec::new();
-        let wants_rows = *n_beside > 0 && beside.is_none();
-        let rows = wants_rows.then_some((*n_beside, &mut seen));
+        let rows = match sight {
+            Sight::Wanted(n) => Some((*n, &mut seen)),
+            Sight::Unwanted | Sight::Seen(..) => None,
+        };
         let answer = ask(backend.as_mut(), model.output(), Beside { rows, ahead });
-        if answer.is_ok() && !seen.is_empty() {
-            *beside = Some(seen);
+        // Who has no leaders to give may have read no rows either.
+        if let (Ok(_), Sight::Wanted(n)) = (&answer, &*sight)
+            && !seen.is_empty()
+        {
+            *sight = Sight::Seen(*n, seen);
         }
         if answer.is_err() {
             self.backend();

@@ -435,9 +435,6 @@ fn foresee(
         Guess::Known(_) => None,
     });
     let wanted: BTreeMap<usize, (TokenId, usize)> = wanted.collect();
-    if wanted.is_empty() {
-        return (guesses.into_iter().map(Guess::into_known).collect(), Duration::ZERO);
-    }
     let start = Instant::now();
     let slots = pool.slots.iter_mut().enumerate();
     let mut asks: Vec<Foreseeing<'_>> = slots

@@ -121,8 +121,7 @@ impl Session {
         self.tokens.truncate(self.tokens.len() - n);
         self.cut_trail();
         if engine.shape().is_recurrent() {
-            let marked = self.mark.as_ref().and_then(|it| it.position);
-            self.return_to_mark(core, marked.expect("states are kept before a guess"));
+            self.return_to_mark(core);
         } else {
             self.rewind(core, self.position());
         }
@@ -136,17 +135,13 @@ impl Session {
         }
     }
 
-    /// Sets the caches back to the mark, if there is one at that position, which is gone
-    /// then.
-    pub(super) fn return_to_mark(&mut self, core: &mut Core, position: usize) -> bool {
-        let Some(mark) = self.mark.as_mut().filter(|it| it.position == Some(position)) else {
-            return false;
-        };
-        mark.position = None;
+    /// Sets the caches back to the mark, which is gone then.
+    fn return_to_mark(&mut self, core: &mut Core) {
+        let kept = self.mark.as_mut().and_then(|it| Some((it.position.take()?, it.sequence)));
+        let (position, states) = kept.expect("states were kept in a step with a guess");
         core.backend().truncate_sequence(self.sequence, position);
-        core.backend().swap_states(self.sequence, mark.sequence);
+        core.backend().swap_states(self.sequence, states);
         self.n_cached = position;
         self.trail.iter_mut().for_each(|it| it.cut_caches(position));
-        true
     }
 }

@@ -221,9 +221,8 @@ impl Session {
         self.checkpoints.forget_beyond(n_cached);
         self.tokens.truncate(position - self.n_unknown);
         self.cut_trail();
-        if !self.return_to_mark(core, n_cached) {
-            self.rewind(core, self.nearest(n_cached));
-        }
+        self.forget_mark();
+        self.rewind(core, self.nearest(n_cached));
     }
 
     /// Forgets everything, caches included.

@@ -292,3 +292,38 @@ fn a_kept_state_is_returned_to_and_no_memory_for_it_harms_nobody() {
         assert!(got == want, "{dims:?}");
     }
 }
+
+#[test]
+fn several_sequences_keep_their_states_in_one_step() {
+    let Some(context) = context() else { return };
+    // In one slab, and in two.
+    for dims in [(64, 32), (128, 128)] {
+        let mut b = Wgpu::new(Arc::clone(&context), None);
+        let net = Net::new(&mut b, ROWS, dims, true);
+        let wants = [1, 2, 3].map(|text| alone(&context, dims, text, 6));
+        let mut readers = [1, 2, 3].map(|text| Reader::new(&mut b, &net, text));
+        let copies = [(); 3].map(|()| b.new_sequence(&net.specs));
+        assert!(copies.iter().all(|it| b.reserve_states(*it)));
+        // The one in the middle keeps nothing.
+        let kept = [1, 4, 3];
+        let all = |readers: &mut [Reader; 3], b: &mut Wgpu, n: [usize; 3]| {
+            let mut parts: Vec<_> = readers.iter_mut().zip(n).collect();
+            step(b, &net, &mut parts)
+        };
+        let keep = |i: usize| Keep { sequence: readers[i].sequence, rows: kept[i], to: copies[i] };
+        b.keep_states(&[keep(2), keep(0)]);
+        let whole = all(&mut readers, &mut b, [4, 4, 4]);
+        b.keep_states(&[]);
+        for (i, reader) in readers.iter_mut().enumerate() {
+            assert!(whole[i] == wants[i][..4 * net.out.len], "{dims:?}, {i}");
+            if i != 1 {
+                b.swap_states(reader.sequence, copies[i]);
+                reader.position = kept[i];
+            }
+        }
+        let rest = all(&mut readers, &mut b, [5, 2, 3]);
+        for (i, want) in wants.iter().enumerate() {
+            assert!(rest[i] == want[kept[i] * net.out.len..], "{dims:?}, {i} behind {}", kept[i]);
+        }
+    }
+}

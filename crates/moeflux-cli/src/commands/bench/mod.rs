@@ -122,8 +122,10 @@ impl Bench<'_> {
         let n_gen = profiled.n_gen.min(PROFILED_TOKENS);
         let profile = measure::profile(self.engine, &Workload { n_gen, ..profiled })?;
         let guess = match &self.followed {
-            Some(_) => measure::guess_kernels(self.engine, profiled.prompt)?,
-            None => GuessKernels::default(),
+            Some(_) if self.options.device != Device::Cpu => {
+                measure::guess_kernels(self.engine, profiled.prompt)?
+            }
+            _ => GuessKernels::default(),
         };
         let machine = machine.or_awake(self.options);
         if machine.gpu.is_some() {
