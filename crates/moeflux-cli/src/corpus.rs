@@ -7,7 +7,7 @@ use moeflux_engine::text::{ChatTemplate, Markup, Message, RenderRequest, Tokeniz
 use moeflux_engine::{Engine, TokenId};
 use serde_json::Value;
 
-use crate::args::UsageError;
+use crate::error::UsageError;
 use crate::files;
 
 /// Tokens of a window where nobody says otherwise.

@@ -7,8 +7,10 @@ mod bytes;
 mod commands;
 mod corpus;
 mod demo;
+mod error;
 mod files;
 mod model;
+mod paths;
 mod progress;
 mod report;
 mod values;
@@ -23,7 +25,8 @@ use moeflux_engine::synth::SynthError;
 use moeflux_server::ServerError;
 use moeflux_store::StoreError;
 
-use crate::args::{Cli, Command, UsageError};
+use crate::args::{Cli, Command};
+use crate::error::UsageError;
 
 /// Exit code of a command that failed.
 const FAILED: u8 = 1;

@@ -7,10 +7,11 @@ use moeflux_engine::hub::{self, HubEnv};
 use moeflux_engine::synth::SynthOptions;
 use moeflux_engine::{Drafts, Engine, EngineOptions, Inspection, pack};
 
-use crate::args::{ModelArgs, PromptCacheArgs, ShapeArgs, UsageError};
-use crate::demo;
+use crate::args::{ModelArgs, PromptCacheArgs, ShapeArgs};
+use crate::error::UsageError;
 use crate::progress::{Bar, Unit};
 use crate::report::note;
+use crate::{demo, paths};
 
 /// Finds the model's files: what exists under that name, else what the Hub has
 /// under it, else, without a name, the demo model.
@@ -99,7 +100,7 @@ pub(crate) fn open_cached(
     // Without a place for caches every start is a cold one.
     let expert_stats = match cache.no_expert_stats {
         true => None,
-        false => demo::cache_dir().ok().map(|it| it.join("experts")),
+        false => paths::cache_dir().ok().map(|it| it.join("experts")),
     };
     let plain = args.engine_options(false)?;
     let options = EngineOptions { prompt_cache, expert_stats, sessions: Some(sessions), ..plain };

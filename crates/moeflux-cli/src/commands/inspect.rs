@@ -7,11 +7,11 @@ use serde_json::json;
 use super::print;
 use crate::args::InspectArgs;
 use crate::bytes::show;
-use crate::{demo, model};
+use crate::{model, paths};
 
 pub(crate) fn run(args: &InspectArgs) -> Result<()> {
     if args.devices {
-        let all = devices(demo::gpu_tuning().as_deref());
+        let all = devices(paths::gpu_tuning().as_deref());
         let text = if args.json { devices_to_json(&all)? } else { devices_to_text(&all) };
         print(&text)?;
         return Ok(());

@@ -21,7 +21,8 @@ use anyhow::Result;
 use moeflux_engine::text::{ChatTemplate, Message, Special, Tokenizer};
 use moeflux_engine::{GenerateOptions, Sink};
 
-use crate::args::{SampleArgs, UsageError};
+use crate::args::SampleArgs;
+use crate::error::UsageError;
 use crate::progress::Bar;
 
 pub(crate) fn chat_template(tokenizer: &Tokenizer) -> Result<ChatTemplate> {

@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use moeflux_engine::{Divergence, Engine, divergence, perplexity};
 
 use super::print;
-use crate::args::{PerplexityArgs, UsageError};
+use crate::args::PerplexityArgs;
+use crate::error::UsageError;
 use crate::progress::{Bar, Unit};
 use crate::{corpus, model};
 

@@ -6,7 +6,8 @@ use moeflux_store::{CachePolicy, Prefetch, Replayer, RoutingTrace};
 use serde_json::{Value, json};
 
 use super::print;
-use crate::args::{Policy, ReplayArgs, UsageError};
+use crate::args::{Policy, ReplayArgs};
+use crate::error::UsageError;
 use crate::values::CacheSize;
 use crate::{bytes, files};
 

@@ -8,7 +8,8 @@ use moeflux_engine::{Prompt, generate};
 
 use super::prompt::{store, turn};
 use super::{Printer, chat_template, generate_options, opening};
-use crate::args::{RunArgs, UsageError};
+use crate::args::RunArgs;
+use crate::error::UsageError;
 use crate::progress::{Bar, Unit};
 use crate::{model, report};
 

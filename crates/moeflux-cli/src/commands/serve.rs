@@ -3,84 +3,18 @@
 use std::env::VarError;
 use std::fs::File;
 use std::io::Read;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
 use moeflux_server::{Server, ServerOptions};
 
-use crate::args::{ModelArgs, PromptCacheArgs};
-use crate::values::count;
-use crate::{bytes, model, report};
-
-#[derive(Debug, Args)]
-pub(crate) struct ServeArgs {
-    /// Where to listen; addresses that other machines reach need --api-key-file
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8080")]
-    addr: SocketAddr,
-    /// A file of keys, one a line, of which clients must show one [default: $MOEFLUX_API_KEY, else
-    /// none is needed]
-    #[arg(long, value_name = "FILE")]
-    api_key_file: Option<PathBuf>,
-    /// What clients call the model; may be given several times [default: the model's own name]
-    #[arg(long, value_name = "NAME")]
-    model_name: Vec<String>,
-    /// Answer whatever model clients ask for
-    #[arg(long)]
-    any_model: bool,
-    /// Answers made at a time
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = count, allow_negative_numbers = true)]
-    sessions: usize,
-    /// Requests that may wait for one of these
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = count, allow_negative_numbers = true)]
-    queue: usize,
-    /// Tokens of an answer at most, whatever clients ask for [default: what the context has room for]
-    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
-    max_tokens: Option<usize>,
-    /// Bytes of a request at most
-    #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = bytes::parse_some, allow_negative_numbers = true)]
-    max_body: u64,
-    /// Connections at a time
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = count, allow_negative_numbers = true)]
-    max_connections: usize,
-    /// Seconds that answers may take to finish when the server is told to end
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
-    grace: u64,
-    /// Let pages of this origin use the server, such as http://localhost:3000
-    #[arg(long, value_name = "ORIGIN", value_parser = origin)]
-    cors_origin: Option<String>,
-    /// Tell every request's kind, status and time on standard error
-    #[arg(long)]
-    log_requests: bool,
-    /// Say nothing but errors
-    #[arg(long, short)]
-    quiet: bool,
-    #[command(flatten)]
-    prompt_cache: PromptCacheArgs,
-    #[command(flatten)]
-    model: ModelArgs,
-}
+use crate::args::ServeArgs;
+use crate::{model, report};
 
 /// Holds a key where --api-key-file is not given: other users see arguments,
 /// not environments.
 const KEY_VARIABLE: &str = "MOEFLUX_API_KEY";
-
-/// A scheme, a host and perhaps a port, as browsers send them.
-fn origin(text: &str) -> Result<String, String> {
-    let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-    let is_origin = host.is_some_and(|it| {
-        !it.is_empty() && it.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
-    });
-    if is_origin {
-        Ok(text.to_owned())
-    } else {
-        Err(String::from(
-            "write a scheme, a host and perhaps a port, such as http://localhost:3000",
-        ))
-    }
-}
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let mut names = args.model_name.clone();

@@ -9,8 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::json::put;
 use super::prompt::Prompts;
-use crate::args::{BenchArgs, UsageError};
+use crate::args::BenchArgs;
 use crate::commands::print;
+use crate::error::UsageError;
 
 /// Rows beside those of the prompt.
 const ROWS: [usize; 3] = [128, 16, 1];

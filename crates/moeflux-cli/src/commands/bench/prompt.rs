@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use moeflux_engine::text::Markup;
 use moeflux_engine::{Engine, EngineError, TokenId, measure};
 
-use crate::args::{BenchArgs, UsageError};
+use crate::args::BenchArgs;
+use crate::error::UsageError;
 use crate::files;
 
 /// Read by the demo model, which has learnt technical English.

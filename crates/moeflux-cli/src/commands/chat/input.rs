@@ -12,7 +12,7 @@ use reedline::{
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
-use crate::args::UsageError;
+use crate::error::UsageError;
 use crate::report;
 
 /// Where the user's lines come from.
@@ -57,7 +57,7 @@ impl Input {
         }
         let editor = Reedline::create().use_bracketed_paste(true);
         let mut editor = editor.with_validator(Box::new(Continued));
-        if let Some(file) = crate::demo::cache_dir().ok().map(|it| it.join("history")) {
+        if let Some(file) = crate::paths::cache_dir().ok().map(|it| it.join("history")) {
             match FileBackedHistory::with_file(HISTORY_LINES, file.clone()) {
                 Ok(history) => editor = editor.with_history(Box::new(history)),
                 Err(err) => {
