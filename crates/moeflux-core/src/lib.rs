@@ -4,6 +4,7 @@
 mod bank;
 pub mod checkpoint;
 mod expert;
+pub mod files;
 mod ids;
 pub mod manifest;
 mod memory;

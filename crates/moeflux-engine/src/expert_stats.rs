@@ -3,11 +3,11 @@
 //! so a damaged file costs a cold start and a warning.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use moeflux_core::checkpoint::Checksum;
+use moeflux_core::files::read_bounded;
 use moeflux_store::ExpertStore;
 
 const MAGIC: &[u8; 8] = b"MFXSTATS";
@@ -76,12 +76,7 @@ impl ExpertStats {
 
 /// A regular file's bytes, if there are any.
 fn read(path: &Path) -> Option<Vec<u8>> {
-    if !path.metadata().is_ok_and(|it| it.is_file()) {
-        return None;
-    }
-    let mut bytes = Vec::new();
-    fs::File::open(path).ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
+    read_bounded(path, MAX_BYTES).ok()
 }
 
 fn encode(learned: &[f32], identity: &str) -> Vec<u8> {

@@ -1,13 +1,13 @@
 //! Headers of safetensors files.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use safetensors::tensor::Metadata;
 
 use super::{Dtype, Extent, FormatError, Tensor};
+use crate::files::open_regular;
 use crate::{FileIdx, SourceFile};
 
 /// Bytes that give the header's length.
@@ -62,7 +62,7 @@ pub fn parse_safetensors_header(
 
 /// Opens a safetensors file and reads its header.
 pub(super) fn read_header(path: &Path, file: FileIdx) -> Result<(SourceFile, Header), FormatError> {
-    let mut handle = File::open(path).map_err(FormatError::io(path))?;
+    let mut handle = open_regular(path).map_err(FormatError::io(path))?;
     let file_len = handle.metadata().map_err(FormatError::io(path))?.len();
     let fail = |what: String| FormatError::malformed(path, what);
     let mut prefix = [0; PREFIX_BYTES as usize];

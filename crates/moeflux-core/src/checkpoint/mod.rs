@@ -18,8 +18,6 @@ mod shards;
 mod tensor;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub use checksum::Checksum;
@@ -36,6 +34,7 @@ pub use prepared::{layer_file_name, parse_model_weights};
 pub use reader::FileReader;
 pub use tensor::{Dtype, Extent, Tensor};
 
+use crate::files::read_bounded;
 use crate::{FileIdx, SourceFile};
 use names::SkipRule;
 use prepared::ExpertsDir;
@@ -303,13 +302,7 @@ fn root_of_file(path: &Path) -> Result<PathBuf, FormatError> {
 
 /// The bytes of a JSON file of believable length.
 fn read_json(path: &Path) -> Result<Vec<u8>, FormatError> {
-    let file = File::open(path).map_err(FormatError::io(path))?;
-    let mut bytes = Vec::new();
-    file.take(MAX_JSON_BYTES + 1).read_to_end(&mut bytes).map_err(FormatError::io(path))?;
-    if bytes.len() as u64 > MAX_JSON_BYTES {
-        return Err(FormatError::malformed(path, "longer than any JSON of a model"));
-    }
-    Ok(bytes)
+    read_bounded(path, MAX_JSON_BYTES).map_err(FormatError::io(path))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::OnceLock;
 
 use super::{Extent, FormatError};
+use crate::files::open_regular;
 use crate::{FileIdx, SourceFile};
 
 /// Files that are opened when first read, and read at any place.
@@ -28,7 +29,7 @@ impl FileReader {
         let handle = match handle.get() {
             Some(handle) => handle,
             None => {
-                let opened = File::open(&source.path).map_err(FormatError::io(&source.path))?;
+                let opened = open_regular(&source.path).map_err(FormatError::io(&source.path))?;
                 handle.get_or_init(|| opened)
             }
         };

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use moeflux_core::checkpoint::{
     Checkpoint, Claims, Container, FormatError, PackedFile, SourceIdentity, layer_file_name,
 };
+use moeflux_core::files::read_bounded;
 use moeflux_core::manifest::Manifest;
 use moeflux_core::quant::QuantiseError;
 
@@ -158,6 +159,9 @@ const COMPANIONS: [&str; 12] = [
     "merges.txt",
     "README.md",
 ];
+
+/// Longest of them: the limit for `tokenizer.json`.
+const MAX_COMPANION_BYTES: u64 = 128 << 20;
 
 /// Packs `checkpoint`, whose family declares `manifest`, into `dst`.
 ///
@@ -360,7 +364,8 @@ impl Packing<'_, '_> {
         let mut files = Vec::new();
         for name in COMPANIONS {
             let Some(path) = checkpoint.companion(name) else { continue };
-            let bytes = fs::read(&path).map_err(|it| PackError::read(&path, it))?;
+            let bytes = read_bounded(&path, MAX_COMPANION_BYTES)
+                .map_err(|it| PackError::read(&path, it))?;
             let written = write_atomically(&self.dst.join(name), &bytes)?;
             let (bytes, xxh3_128) = (written.n_bytes, written.checksum.clone());
             files.push(PackedFile { path: name.to_owned(), bytes, xxh3_128 });

@@ -3,9 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use moeflux_core::files::{read_bounded, read_text_bounded};
 use serde_json::{Map, Value};
 
 use super::error::{TextError, excerpt};
+
+/// Longest JSON file that is read; with thousands of added tokens they have a few MB.
+const MAX_JSON_BYTES: u64 = 32 << 20;
+
+/// Longest template file that is read; the largest published ones have about 30 kB.
+const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 
 /// Sampling that the makers of a model recommend, from `generation_config.json`. `None` where
 /// the file says nothing.
@@ -80,7 +87,7 @@ impl TextConfig {
 
 impl JsonFile {
     fn open(path: PathBuf) -> Result<Option<Self>, TextError> {
-        let bytes = match std::fs::read(&path) {
+        let bytes = match read_bounded(&path, MAX_JSON_BYTES) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(TextError::Read { path, source }),
@@ -167,7 +174,7 @@ fn read_templates(
         })?);
     }
     let path = dir.join("chat_template.jinja");
-    match std::fs::read_to_string(&path) {
+    match read_text_bounded(&path, MAX_TEMPLATE_BYTES) {
         Ok(source) => {
             templates.insert("default".into(), source);
         }

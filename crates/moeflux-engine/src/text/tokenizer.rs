@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use moeflux_core::TokenId;
+use moeflux_core::files::read_bounded;
 use tokenizers::{
     Encoding, Model, Normalizer, OffsetType, PreTokenizedString, PreTokenizer, Token,
 };
@@ -17,6 +18,9 @@ use super::fence::{MarkupText, Rendered};
 use super::output::DSML;
 use super::stream::StreamDecoder;
 use super::table::{Special, TokenTable};
+
+/// Longest `tokenizer.json` that is read; the largest published ones have about 35 MB.
+const MAX_BYTES: u64 = 128 << 20;
 
 /// What DeepSeek-V3.2 reads.
 const DEEPSEEK_V32: &str = include_str!("deepseek_v32.jinja");
@@ -62,7 +66,7 @@ impl Tokenizer {
     }
 
     fn open(path: PathBuf, config: TextConfig) -> Result<Self, TextError> {
-        let bytes = match std::fs::read(&path) {
+        let bytes = match read_bounded(&path, MAX_BYTES) {
             Ok(bytes) => bytes,
             Err(source) => return Err(TextError::Read { path, source }),
         };
