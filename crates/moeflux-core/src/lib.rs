@@ -1,16 +1,20 @@
 //! The nouns every other crate shares: ids, quantised matrices, host memory,
 //! experts, and the checkpoint formats that they are read from.
 
+pub mod atomic_file;
 mod bank;
 pub mod checkpoint;
 mod expert;
 pub mod files;
 mod ids;
+mod lock;
 pub mod manifest;
 mod memory;
+pub mod private;
 pub mod quant;
 
 pub use bank::{ExpertBank, ExtentSource, FileIdx, LayerBank, SourceFile};
 pub use expert::{Expert, ExpertLayout, ExpertMemory, GateUp, MatrixLayout, PartSpan};
 pub use ids::{ExpertId, ExpertKey, LayerIdx, TokenId};
+pub use lock::FileLock;
 pub use memory::{HostBuf, HostSlab, MappedFile, PAGE_BYTES, SlabGuard};
