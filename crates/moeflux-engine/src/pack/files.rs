@@ -1,6 +1,8 @@
 //! Large files written front to back: under a working name until they are
 //! whole and on the drive, their checksum taken on the way.
 
+#[cfg(unix)]
+use std::fs::TryLockError;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -15,15 +17,21 @@ pub(crate) const CHUNK_BYTES: usize = 4 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The drive is full.
-    #[error("{}: no space left on the drive; free some and run again", path.display())]
+    #[error(
+        "{}: no space left on the drive; free {} and run again",
+        path.display(), missing.map_or_else(|| String::from("some"), shown)
+    )]
     NoSpace {
         /// The file that was being written.
         path: PathBuf,
+        /// Bytes that must be freed for all that is to be written, where that
+        /// is known.
+        missing: Option<u64>,
     },
     /// There would not be room.
     #[error(
-        "{}: {needed} bytes are needed, the drive has {available}; free some or choose another",
-        path.display()
+        "{}: {} are needed, the drive has {} free; free {} or choose another drive",
+        path.display(), shown(*needed), shown(*available), shown(needed.saturating_sub(*available))
     )]
     TooSmall {
         /// The directory.
@@ -48,12 +56,27 @@ impl WriteError {
         let path = path.to_path_buf();
         move |source| match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                WriteError::NoSpace { path: path.clone() }
+                WriteError::NoSpace { path: path.clone(), missing: None }
             }
             _ => WriteError::Io { path: path.clone(), source },
         }
     }
 }
+
+/// A number of bytes for people, rounded up.
+fn shown(bytes: u64) -> String {
+    let unit = [(30, "GiB"), (20, "MiB")].into_iter().find(|(power, _)| bytes >> power > 0);
+    match unit {
+        Some((power, name)) => {
+            let tenths = (u128::from(bytes) * 10).div_ceil(1 << power);
+            format!("{}.{} {name}", tenths / 10, tenths % 10)
+        }
+        None => format!("{bytes} bytes"),
+    }
+}
+
+/// Ends the names of files that are not whole.
+pub(crate) const PARTIAL: &str = ".partial";
 
 /// A file in the making; removed where it is dropped before its end.
 pub(crate) struct FileWriter {
@@ -68,7 +91,7 @@ pub(crate) struct FileWriter {
 impl FileWriter {
     pub(crate) fn create(path: &Path) -> Result<FileWriter, WriteError> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".partial");
+        name.push(PARTIAL);
         let partial = path.with_file_name(name);
         let file = File::create(&partial).map_err(WriteError::at(&partial))?;
         Ok(FileWriter {
@@ -111,9 +134,10 @@ impl FileWriter {
     /// Puts everything on the drive, still under the working name.
     pub(crate) fn finish(mut self) -> Result<Written, WriteError> {
         self.flush()?;
-        let file = self.file.take().expect("open until its end");
+        let file = self.file.as_ref().expect("open until its end");
         file.sync_all().map_err(WriteError::at(&self.path))?;
-        forget_cached(&file);
+        forget_cached(file);
+        self.file = None;
         Ok(Written {
             path: self.path.clone(),
             partial: self.partial.clone(),
@@ -191,7 +215,12 @@ pub(crate) fn sync_dir(path: &Path) -> Result<(), WriteError> {
 #[cfg(unix)]
 pub(crate) fn lock_directory(path: &Path) -> io::Result<Option<File>> {
     let dir = File::open(path)?;
-    Ok(dir.try_lock().is_ok().then_some(dir))
+    match dir.try_lock() {
+        Err(TryLockError::WouldBlock) => Ok(None),
+        // Some network drives have no locks.
+        Err(TryLockError::Error(err)) if err.kind() != io::ErrorKind::Unsupported => Err(err),
+        _ => Ok(Some(dir)),
+    }
 }
 
 /// As on Unix. Directories take no locks here: what nobody else may open is a
@@ -216,9 +245,14 @@ pub(crate) fn lock_directory(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
+/// Bytes that are free on a directory's drive.
+pub(crate) fn available_space(path: &Path) -> Result<u64, WriteError> {
+    fs4::available_space(path).map_err(WriteError::at(path))
+}
+
 /// Refuses where a directory's drive has less room than will be needed.
 pub(crate) fn require_space(path: &Path, needed: u64) -> Result<(), WriteError> {
-    let available = fs4::available_space(path).map_err(WriteError::at(path))?;
+    let available = available_space(path)?;
     if available < needed {
         return Err(WriteError::TooSmall { path: path.to_path_buf(), needed, available });
     }

@@ -28,6 +28,31 @@ pub(super) struct Journal {
     n_new: usize,
 }
 
+/// What there is of a journal.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Loaded {
+    Missing,
+    Whole(Journal),
+    /// Of another version.
+    Version(u64),
+    /// Cut short, or no journal at all.
+    Damaged,
+}
+
+impl Loaded {
+    pub(super) fn from_slice(bytes: &[u8]) -> Loaded {
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u64,
+        }
+        match serde_json::from_slice::<Versioned>(bytes) {
+            Ok(it) if it.version != u64::from(VERSION) => Loaded::Version(it.version),
+            Ok(_) => serde_json::from_slice(bytes).map_or(Loaded::Damaged, Loaded::Whole),
+            Err(_) => Loaded::Damaged,
+        }
+    }
+}
+
 /// A file that is whole.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Done {
@@ -47,23 +72,13 @@ impl Journal {
         Journal { version: VERSION, options, source, importance, done: Vec::new(), n_new: 0 }
     }
 
-    /// The journal of a directory, if there is one.
-    pub(super) fn load(dst: &Path) -> Result<Option<Journal>, PackError> {
+    /// The journal of a directory.
+    pub(super) fn load(dst: &Path) -> Result<Loaded, PackError> {
         let path = dst.join(Container::JOURNAL);
-        let bytes = match fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(it) if it.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(PackError::read(&path, source)),
-        };
-        match serde_json::from_slice::<Journal>(&bytes) {
-            Ok(journal) if journal.version == VERSION => Ok(Some(journal)),
-            Ok(journal) => Err(PackError::Differs {
-                path,
-                what: format!("the journal's version is {}", journal.version),
-            }),
-            Err(it) => {
-                Err(PackError::Differs { path, what: format!("the journal is damaged ({it})") })
-            }
+        match fs::read(&path) {
+            Ok(bytes) => Ok(Loaded::from_slice(&bytes)),
+            Err(it) if it.kind() == std::io::ErrorKind::NotFound => Ok(Loaded::Missing),
+            Err(source) => Err(PackError::read(&path, source)),
         }
     }
 

@@ -3,6 +3,7 @@
 //! last, so that what was interrupted never opens.
 
 mod convert;
+mod destination;
 pub(crate) mod files;
 mod journal;
 mod layers;
@@ -12,7 +13,7 @@ mod report;
 mod resident;
 mod verify;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -25,15 +26,15 @@ use moeflux_core::quant::QuantiseError;
 
 use crate::calibrate::Importance;
 
+pub(crate) use destination::require_empty;
 pub use files::WriteError;
 pub(crate) use journal::identify;
 pub use options::{PackOptions, Rounding};
 pub use report::{KindReport, PackReport};
 pub use verify::verify;
 
-use files::{
-    FileWriter, Written, checksum_of, lock_directory, require_space, sync_dir, write_atomically,
-};
+use destination::Remains;
+use files::{FileWriter, Written, available_space, checksum_of, require_space, write_atomically};
 use journal::{Done, Journal};
 use plan::Plan;
 use report::FileReport;
@@ -169,8 +170,9 @@ const MAX_COMPANION_BYTES: u64 = 128 << 20;
 /// is continued by calling this again.
 ///
 /// # Errors
-/// Where the source does not match, the destination holds something else, or
-/// a file cannot be written or does not read back.
+/// Where the source does not match, the destination holds something else, its
+/// drive has no room for all that is still to be written, or a file cannot be
+/// written or does not read back.
 pub fn pack(
     checkpoint: &Checkpoint,
     manifest: &Manifest,
@@ -185,22 +187,17 @@ pub fn pack(
     if let Some(importance) = &importance {
         importance.check(&plan)?;
     }
-    let _lock = claim_directory(checkpoint, dst)?;
+    let _lock = destination::claim(checkpoint, dst)?;
     let checksum = importance.as_ref().map(|it| it.checksum().to_owned());
-    let journal = begin(dst, options, Journal::new(options, &source, checksum))?;
+    let new = Journal::new(options, &source, checksum);
+    let journal = destination::journal_of(dst, options.force, new)?;
     let plan = &plan;
     let mut packing = Packing { plan, dst, options, importance, journal, progress, done: 0 };
     packing.resume()?;
-    require_space(dst, packing.bytes_left())?;
-    fs::create_dir_all(dst.join(FOLDER)).map_err(WriteError::at(&dst.join(FOLDER)))?;
-    for layer in 0..plan.layers.len() {
-        packing.layer(layer)?;
-    }
-    packing.resident()?;
-    let companions = packing.companions(checkpoint)?;
-    let report = packing.report(&companions);
-    packing.finish(checkpoint, manifest, source, companions)?;
-    Ok(report)
+    let remains = Remains::find(dst, &packing.journal);
+    require_space(dst, packing.bytes_left(checkpoint).saturating_sub(remains.n_bytes))?;
+    let done = packing.write(checkpoint, manifest, source, remains);
+    done.map_err(|err| packing.explain(err, checkpoint))
 }
 
 /// The folder of layer files.
@@ -208,54 +205,6 @@ const FOLDER: &str = "packed_experts";
 
 pub(crate) fn layer_path(layer: usize) -> String {
     format!("{FOLDER}/{}", layer_file_name(layer))
-}
-
-/// Creates the destination and keeps others out of it until the result is
-/// dropped.
-fn claim_directory(checkpoint: &Checkpoint, dst: &Path) -> Result<File, PackError> {
-    fs::create_dir_all(dst).map_err(WriteError::at(dst))?;
-    let path = || dst.to_path_buf();
-    let same = dst.canonicalize().ok() == checkpoint.root().canonicalize().ok();
-    if same {
-        return Err(PackError::SameDirectory { path: path() });
-    }
-    let lock = lock_directory(dst).map_err(WriteError::at(dst))?;
-    lock.ok_or_else(|| PackError::Busy { path: path() })
-}
-
-/// The journal to continue, or a new one.
-fn begin(dst: &Path, options: &PackOptions, new: Journal) -> Result<Journal, PackError> {
-    let container = dst.join(Container::FILE);
-    if options.force {
-        let is_ours = container.exists() || dst.join(Container::JOURNAL).exists();
-        if !is_ours {
-            require_empty(dst)?;
-        }
-        new.save(dst)?;
-        if container.exists() {
-            fs::remove_file(&container).map_err(WriteError::at(&container))?;
-            sync_dir(dst)?;
-        }
-        return Ok(new);
-    }
-    if container.exists() {
-        return Err(PackError::AlreadyPacked { path: dst.to_path_buf() });
-    }
-    if let Some(journal) = Journal::load(dst)? {
-        journal.check_same(dst, &new)?;
-        return Ok(journal);
-    }
-    require_empty(dst)?;
-    new.save(dst)?;
-    Ok(new)
-}
-
-pub(crate) fn require_empty(dst: &Path) -> Result<(), PackError> {
-    let mut entries = dst.read_dir().map_err(WriteError::at(dst))?;
-    match entries.next() {
-        None => Ok(()),
-        Some(_) => Err(PackError::NotEmpty { path: dst.to_path_buf() }),
-    }
 }
 
 /// One packing under way.
@@ -295,9 +244,50 @@ impl Packing<'_, '_> {
         Ok(())
     }
 
-    fn bytes_left(&self) -> u64 {
+    /// Bytes that are still to be written, those of descriptions estimated.
+    fn bytes_left(&self, checkpoint: &Checkpoint) -> u64 {
+        /// What a file takes in the container's description and in the journal.
+        const LISTED_BYTES: u64 = 2048;
         let missing = self.plan.files().filter(|it| self.journal.find(&it.0).is_none());
-        missing.map(|it| it.1).sum()
+        let missing: u64 = missing.map(|it| it.1).sum();
+        let companions = COMPANIONS.iter().filter_map(|name| checkpoint.companion(name));
+        let companions = companions.filter_map(|path| Some(path.metadata().ok()?.len()));
+        missing + companions.sum::<u64>() + LISTED_BYTES * self.plan.files().count() as u64
+    }
+
+    /// Writes all that is missing, and the container's description last.
+    fn write(
+        &mut self,
+        checkpoint: &Checkpoint,
+        manifest: &Manifest,
+        source: SourceIdentity,
+        remains: Remains,
+    ) -> Result<PackReport, PackError> {
+        let folder = self.dst.join(FOLDER);
+        self.journal.save(self.dst)?;
+        remains.remove(self.dst)?;
+        fs::create_dir_all(&folder).map_err(WriteError::at(&folder))?;
+        for layer in 0..self.plan.layers.len() {
+            self.layer(layer)?;
+        }
+        self.resident()?;
+        let companions = self.companions(checkpoint)?;
+        let report = self.report(&companions);
+        self.finish(checkpoint, manifest, source, companions)?;
+        Ok(report)
+    }
+
+    /// Says how much room is missing where a drive became full meanwhile.
+    fn explain(&self, err: PackError, checkpoint: &Checkpoint) -> PackError {
+        let (PackError::Write(WriteError::NoSpace { path, .. }), Ok(available)) =
+            (&err, available_space(self.dst))
+        else {
+            return err;
+        };
+        let missing = self.bytes_left(checkpoint).saturating_sub(available);
+        // A quota may be less than the drive.
+        let missing = (missing > 0).then_some(missing);
+        PackError::Write(WriteError::NoSpace { path: path.clone(), missing })
     }
 
     fn layer(&mut self, layer: usize) -> Result<(), PackError> {
@@ -385,7 +375,7 @@ impl Packing<'_, '_> {
     }
 
     fn finish(
-        self,
+        &self,
         checkpoint: &Checkpoint,
         manifest: &Manifest,
         source: SourceIdentity,
