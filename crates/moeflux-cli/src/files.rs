@@ -1,9 +1,11 @@
 //! Files that a user names: read whole, but never without end, and written
 //! whole or not at all.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use moeflux_core::atomic_file::{Access, AtomicFile, Durability, remove_abandoned};
 
 /// Longest file that is read whole.
 const MAX_BYTES: u64 = 256 << 20;
@@ -23,38 +25,31 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// A file that gets its name when it is whole; a device or a pipe is written as
 /// it is.
-pub(crate) struct OutFile {
-    pub(crate) file: File,
-    partial: Option<PathBuf>,
-    target: PathBuf,
+pub(crate) enum OutFile {
+    Regular(AtomicFile),
+    Device(File),
 }
 
 impl OutFile {
     pub(crate) fn create(target: &Path) -> io::Result<OutFile> {
-        let target = target.to_path_buf();
-        if target.metadata().is_ok_and(|it| !it.is_file()) {
-            let file = File::options().write(true).open(&target)?;
-            return Ok(OutFile { file, partial: None, target });
+        if target.metadata().is_ok_and(|facts| !facts.is_file()) {
+            return Ok(OutFile::Device(File::options().write(true).open(target)?));
         }
-        let mut name = target.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".partial-{}", std::process::id()));
-        let partial = target.with_file_name(name);
-        let file = File::create(&partial)?;
-        Ok(OutFile { file, partial: Some(partial), target })
+        remove_abandoned(target);
+        Ok(OutFile::Regular(AtomicFile::create(target, Access::Shared)?))
     }
 
-    pub(crate) fn publish(&self) -> io::Result<()> {
-        let Some(partial) = &self.partial else { return Ok(()) };
-        self.file.sync_all()?;
-        fs::rename(partial, &self.target)
+    pub(crate) fn file(&self) -> &File {
+        match self {
+            OutFile::Regular(file) => file.file(),
+            OutFile::Device(file) => file,
+        }
     }
-}
 
-impl Drop for OutFile {
-    fn drop(&mut self) {
-        if let Some(partial) = &self.partial {
-            // Gone already if it was published.
-            let _ = fs::remove_file(partial);
+    pub(crate) fn publish(self) -> io::Result<()> {
+        match self {
+            OutFile::Regular(file) => file.publish(Durability::Synced),
+            OutFile::Device(_) => Ok(()),
         }
     }
 }

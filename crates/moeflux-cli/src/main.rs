@@ -33,7 +33,14 @@ const FAILED: u8 = 1;
 /// Exit code of a command line that makes no sense.
 const USAGE: u8 = 2;
 
+/// `SIGXFSZ` of Linux, macOS and the BSDs: a file grew beyond `ulimit -f`.
+#[cfg(unix)]
+const FILE_TOO_LARGE: i32 = 25;
+
 fn main() -> ExitCode {
+    // Heard, so that the write fails and says which file it is, in place of the program's end.
+    #[cfg(unix)]
+    let _ = signal_hook::flag::register(FILE_TOO_LARGE, Default::default());
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(err) => return refuse_usage(&err),

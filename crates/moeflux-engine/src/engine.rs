@@ -133,6 +133,7 @@ struct Info {
     drafts: Drafts,
     learned: Mutex<Learned>,
     identity: String,
+    model_identity: String,
     wire: Result<WireShape, StateError>,
     prompt_cache: Option<PrefixStore>,
     tuning: Option<DeviceTuning>,
@@ -208,7 +209,8 @@ impl Engine {
         };
         let shape = &declared.shape;
         let family = declared.family.name;
-        let identity = snapshot::identity(&checkpoint, family, &bank, shape.top_k)?;
+        let top_k = [shape.top_k, shape.config_top_k];
+        let [identity, model_identity] = snapshot::identities(&checkpoint, family, &bank, top_k)?;
         let wire = WireShape::new(checkpoint.config(), shape.own_caches(), shape.n_layers);
         let prompt_cache = options.prompt_cache.as_ref().map(PrefixStore::open).transpose()?;
         let layers = (0..).zip(&bank.layers).filter(|(_, it)| it.is_some());
@@ -267,6 +269,7 @@ impl Engine {
             },
             learned: Mutex::default(),
             identity,
+            model_identity,
             wire,
             prompt_cache,
             tuning,
@@ -339,9 +342,15 @@ impl Engine {
     }
 
     /// Tells this model from all others: a hash of its config, tensors and
-    /// samples of its files.
+    /// samples of its files, and how many experts a token gets.
     pub fn identity(&self) -> &str {
         &self.info.identity
+    }
+
+    /// As [`Engine::identity`], but the same however many experts a token gets
+    /// ([`EngineOptions::experts_per_token`]).
+    pub fn model_identity(&self) -> &str {
+        &self.info.model_identity
     }
 
     /// Whether both are the same model, opened once.

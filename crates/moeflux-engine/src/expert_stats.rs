@@ -2,12 +2,13 @@
 //! `docs/format.md` has the byte map. It only ever changes what is read when,
 //! so a damaged file costs a cold start and a warning.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use moeflux_core::atomic_file::{self, Access, Durability};
 use moeflux_core::checkpoint::Checksum;
 use moeflux_core::files::read_bounded;
+use moeflux_core::private;
 use moeflux_store::ExpertStore;
 
 const MAGIC: &[u8; 8] = b"MFXSTATS";
@@ -36,6 +37,9 @@ impl ExpertStats {
     ) -> (ExpertStats, Option<String>) {
         let name: String = identity.chars().filter(char::is_ascii_alphanumeric).take(32).collect();
         let path = dir.join(format!("{name}.experts"));
+        // Earlier versions let others read it. Where there is none there is nothing to do.
+        let _ = private::restrict(dir).and_then(|()| private::restrict(&path));
+        atomic_file::remove_abandoned_in(dir, |_| true);
         let warning = match read(&path) {
             None => None,
             Some(bytes) => match decode(&bytes, identity) {
@@ -63,14 +67,10 @@ impl ExpertStats {
         if learned.iter().all(|it| *it == 0.0) {
             return;
         }
-        let partial = self.path.with_extension(format!("{}.partial", std::process::id()));
-        let dir = self.path.parent().unwrap_or(Path::new("."));
-        let written = fs::create_dir_all(dir)
-            .and_then(|()| fs::write(&partial, encode(&learned, &self.identity)))
-            .and_then(|()| fs::rename(&partial, &self.path));
-        if written.is_err() {
-            let _ = fs::remove_file(&partial);
-        }
+        let bytes = encode(&learned, &self.identity);
+        let _ = private::create_own_dir(atomic_file::directory_of(&self.path)).and_then(|()| {
+            atomic_file::write(&self.path, &bytes, Access::Private, Durability::Cached)
+        });
     }
 }
 

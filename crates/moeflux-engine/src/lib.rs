@@ -18,6 +18,7 @@
 
 mod calibrate;
 mod constrain;
+mod conversation;
 mod convert;
 mod device;
 mod draft;
@@ -46,6 +47,7 @@ pub mod text;
 
 pub use calibrate::{Calibration, Importance, calibrate};
 pub use constrain::{AnswerShape, Constraint, ConstraintError, Grammar, Grammars};
+pub use conversation::{Conversation, ConversationError, ModelName};
 pub use convert::{pack_checkpoint, synthesise};
 pub use device::{Device, DeviceFacts, DeviceTuning, GpuLimits, GpuProduct, devices, isa_names};
 pub use draft::{DraftCounts, Drafts, MAX_GUESS};

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use moeflux_backend::Routing;
-use moeflux_core::{ExpertId, LayerIdx};
+use moeflux_core::{ExpertId, LayerIdx, private};
 use moeflux_store::{TraceShape, TracedLayer};
 
 use crate::error::EngineError;
@@ -32,7 +32,7 @@ struct Recorded {
 }
 
 impl Recorder {
-    /// Begins a file; one that is there is replaced.
+    /// Begins a file, for its owner only; one that is there is replaced.
     pub(crate) fn create(
         path: &Path,
         layers: Vec<LayerIdx>,
@@ -43,7 +43,9 @@ impl Recorder {
         let n_scores = (SCORES_PER_EXPERT * top_k).min(n_eligible);
         let shape =
             TraceShape { layers, n_experts, top_k, n_scores, has_predictions: true, slot_bytes };
-        let mut file = File::create(path).map_err(WriteError::at(path))?;
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true);
+        let mut file = private::open(&mut options, path).map_err(WriteError::at(path))?;
         file.write_all(&shape.header()).map_err(WriteError::at(path))?;
         Ok(Recorder { path: path.to_path_buf(), file, shape, step: HashMap::new() })
     }

@@ -58,7 +58,7 @@ fn evaluate(
     out: &OutFile,
     args: &LogitsArgs,
 ) -> Result<()> {
-    let mut file = BufWriter::new(&out.file);
+    let mut file = BufWriter::new(out.file());
     let header = header(sequences, engine.shape().vocab)?;
     let mut written = file.write_all(&header);
     let n_tokens: usize = sequences.iter().map(Vec::len).sum();

@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use moeflux_core::atomic_file::Durability;
+
 use super::{Checkpoints, Keep, Session, write_states};
 use crate::error::EngineError;
-use crate::snapshot::{self, Contents, StateError, WireShape};
+use crate::snapshot::{self, Contents, SnapshotError, StateError, WireShape};
 
 impl Session {
     /// Bytes that [`state_save`](Session::state_save) writes now; they grow
@@ -72,14 +74,15 @@ impl Session {
     }
 
     /// Writes the session to a file, whole or not at all: what the model
-    /// remembers, as it is kept; the tokens; and the last checkpoint.
+    /// remembers, as it is kept; the tokens; and the last checkpoint. Only its
+    /// owner may read the file (mode 0600 on Unix).
     ///
     /// # Errors
     /// Where the file cannot be written or the device fails.
     pub fn save(&mut self, path: &Path) -> Result<(), EngineError> {
         let contents = self.contents(self.position(), true)?;
         let (engine, sequence) = (self.engine.clone(), self.sequence);
-        snapshot::write(&engine, sequence, &contents, path, snapshot::Durability::Synced)
+        snapshot::write(&engine, sequence, &contents, path, Durability::Synced)
     }
 
     /// Replaces what the session holds by what [`save`](Session::save) wrote.
@@ -90,6 +93,16 @@ impl Session {
     /// damaged; nothing has changed then.
     pub fn load(&mut self, path: &Path) -> Result<(), EngineError> {
         self.load_until(path, None)
+    }
+
+    /// The family of the model that a file of [`save`](Session::save) belongs
+    /// to, and its [`Engine::identity`](crate::Engine::identity), as the file's
+    /// header says.
+    ///
+    /// # Errors
+    /// Where the file is no snapshot.
+    pub fn model_of(path: &Path) -> Result<(String, String), SnapshotError> {
+        snapshot::model_of(path)
     }
 
     /// Keeps the first `position` positions in the engine's prompt cache, if it

@@ -135,7 +135,11 @@ pub enum SnapshotError {
         what: String,
     },
     /// It belongs to another model, or the same with other weights.
-    #[error("{}: a snapshot of another model ({family}, {got}; this one is {want})", path.display())]
+    #[error(
+        "{}: a snapshot of another model, or of another number of experts a token \
+         ({family}, {got}; this one is {want})",
+        path.display()
+    )]
     OtherModel {
         /// The file.
         path: PathBuf,

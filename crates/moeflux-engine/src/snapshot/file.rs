@@ -1,13 +1,13 @@
 //! A session as one file; `docs/format.md` has its byte map.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use moeflux_backend::{Backend, Cache, CacheSpec, DeviceError, Sequence};
 use moeflux_core::TokenId;
+use moeflux_core::atomic_file::{Access, AtomicFile, Durability};
 use moeflux_core::checkpoint::Checksum;
 
 use super::error::SnapshotError;
@@ -17,7 +17,6 @@ use super::header::{
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::pack::WriteError;
-use crate::pack::files::sync_dir;
 use crate::session::States;
 
 /// What a snapshot holds beside keys and values.
@@ -48,15 +47,6 @@ pub(crate) struct Loaded {
     pub(crate) contents: Contents,
 }
 
-/// Whether a file must outlast the machine's power.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Durability {
-    /// It is on the drive before it has its name.
-    Synced,
-    /// It may come out damaged, which its checksum tells.
-    Cached,
-}
-
 /// Writes the first positions of a sequence to a file, whole or not at all.
 pub(crate) fn write(
     engine: &Engine,
@@ -65,7 +55,7 @@ pub(crate) fn write(
     path: &Path,
     durability: Durability,
 ) -> Result<(), EngineError> {
-    let mut out = Partial::create(path)?;
+    let mut out = Output::create(path)?;
     let json = serde_json::to_vec(&contents.header(engine)).expect("a header is plain data");
     out.write(&MAGIC)?;
     out.write(&VERSION.to_le_bytes())?;
@@ -183,6 +173,12 @@ pub(super) fn summary(path: &Path, engine: &Engine) -> Result<Summary, SnapshotE
     Ok(Summary { n_bytes: input.n_bytes, tokens, states })
 }
 
+/// The family and the identity of the model that a file belongs to.
+pub(crate) fn model_of(path: &Path) -> Result<(String, String), SnapshotError> {
+    let header = Input::open(path)?.header;
+    Ok((header.family, header.model))
+}
+
 /// The caches that grow with every position.
 fn growing(caches: &[CacheSpec]) -> impl Iterator<Item = (Cache, &CacheSpec)> {
     let growing = caches.iter().zip(0..).filter(|(it, _)| !it.is_recurrent());
@@ -194,68 +190,31 @@ fn blocks(n_positions: usize) -> impl Iterator<Item = Range<usize>> {
     starts.map(move |start| start..n_positions.min(start + BLOCK_POSITIONS))
 }
 
-/// A file in the making, under a name that no other process uses; removed
-/// where it is dropped before its end.
-struct Partial {
+/// A snapshot that is being written: a checksum of all that precedes it is its end.
+struct Output {
     path: PathBuf,
-    partial: PathBuf,
-    file: Option<BufWriter<File>>,
+    file: BufWriter<AtomicFile>,
     checksum: Checksum,
 }
 
-/// Ends names of files in the making.
-pub(super) const PARTIAL: &str = "partial";
-
-impl Partial {
-    fn create(path: &Path) -> Result<Partial, SnapshotError> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}-{count}.{PARTIAL}", std::process::id()));
-        let partial = path.with_file_name(name);
-        let file = File::create(&partial).map_err(WriteError::at(path))?;
-        let file = Some(BufWriter::with_capacity(1 << 20, file));
-        Ok(Partial { path: path.to_path_buf(), partial, file, checksum: Checksum::default() })
+impl Output {
+    fn create(path: &Path) -> Result<Output, SnapshotError> {
+        let file = AtomicFile::create(path, Access::Private).map_err(WriteError::at(path))?;
+        let file = BufWriter::with_capacity(1 << 20, file);
+        Ok(Output { path: path.to_path_buf(), file, checksum: Checksum::default() })
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), SnapshotError> {
         self.checksum.update(bytes);
-        let file = self.file.as_mut().expect("open until its end");
-        Ok(file.write_all(bytes).map_err(WriteError::at(&self.path))?)
+        Ok(self.file.write_all(bytes).map_err(WriteError::at(&self.path))?)
     }
 
     fn publish(mut self, durability: Durability) -> Result<(), SnapshotError> {
         let checksum = self.checksum.hex();
         self.write(checksum.as_bytes())?;
-        let done = self.finish(durability);
-        if done.is_err() {
-            // Nothing to do about a second failure; the name says what it is.
-            let _ = fs::remove_file(&self.partial);
-        }
-        done
-    }
-
-    fn finish(&mut self, durability: Durability) -> Result<(), SnapshotError> {
-        let file = self.file.take().expect("open until its end");
         let at = WriteError::at(&self.path);
-        let file = file.into_inner().map_err(|err| at(err.into_error()))?;
-        if durability == Durability::Synced {
-            file.sync_all().map_err(&at)?;
-        }
-        fs::rename(&self.partial, &self.path).map_err(&at)?;
-        if durability == Durability::Synced {
-            let dir = self.path.parent().filter(|it| !it.as_os_str().is_empty());
-            sync_dir(dir.unwrap_or(Path::new(".")))?;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        if self.file.take().is_some() {
-            let _ = fs::remove_file(&self.partial);
-        }
+        let file = self.file.into_inner().map_err(|err| at(err.into_error()))?;
+        Ok(file.publish(durability).map_err(at)?)
     }
 }
 

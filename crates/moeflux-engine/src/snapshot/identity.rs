@@ -8,21 +8,23 @@ use crate::pack;
 
 /// XXH3-128 of whatever determines what the model says: its family, its config,
 /// names, types, shapes and places of its tensors, lengths and samples of its
-/// files, and how many experts a token gets.
-pub(crate) fn identity(
+/// files, and how many experts a token gets: one for each of `top_k`.
+pub(crate) fn identities<const N: usize>(
     checkpoint: &Checkpoint,
     family: &str,
     bank: &ExpertBank,
-    top_k: usize,
-) -> Result<String, EngineError> {
+    top_k: [usize; N],
+) -> Result<[String; N], EngineError> {
     // A layer whose file may be missing says other things than one that has it.
     let mut present = bank.clone();
     present.files.retain(|it| it.path.exists());
     let source = pack::identify(checkpoint, &present)?;
-    let mut checksum = Checksum::default();
-    checksum.update(format!("{family} top {top_k} {}", source.fingerprint).as_bytes());
-    for (name, len) in source.files {
-        checksum.update(format!(" {name:?} {len}").as_bytes());
-    }
-    Ok(checksum.hex())
+    Ok(top_k.map(|top_k| {
+        let mut checksum = Checksum::default();
+        checksum.update(format!("{family} top {top_k} {}", source.fingerprint).as_bytes());
+        for (name, len) in &source.files {
+            checksum.update(format!(" {name:?} {len}").as_bytes());
+        }
+        checksum.hex()
+    }))
 }

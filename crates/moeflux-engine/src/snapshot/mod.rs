@@ -10,8 +10,8 @@ mod store;
 mod wire;
 
 pub use self::error::{SnapshotError, StateError};
-pub(crate) use self::file::{Contents, Durability, read, write};
-pub(crate) use self::identity::identity;
+pub(crate) use self::file::{Contents, model_of, read, write};
+pub(crate) use self::identity::identities;
 pub use self::store::PromptCacheOptions;
 pub(crate) use self::store::{PrefixStore, Stored};
 pub(crate) use self::wire::WireShape;

@@ -6,14 +6,15 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use moeflux_backend::Sequence;
-use moeflux_core::TokenId;
+use moeflux_core::atomic_file::{Durability, remove_abandoned_in};
 use moeflux_core::checkpoint::Checksum;
+use moeflux_core::{TokenId, private};
 
 use super::error::SnapshotError;
-use super::file::{Contents, Durability, PARTIAL, Summary, summary, write};
+use super::file::{Contents, Summary, summary, write};
 use super::header::{Header, VERSION};
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -22,13 +23,11 @@ use crate::pack::WriteError;
 /// Ends the names of snapshots.
 const EXTENSION: &str = "snapshot";
 
-/// After so long a file in the making belongs to a process that has died.
-const ABANDONED: Duration = Duration::from_secs(3600);
-
 /// Where snapshots of prompts are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PromptCacheOptions {
-    /// The directory; created where it is missing.
+    /// The directory; created where it is missing, for its owner only. All
+    /// snapshots in it are for their owner only.
     pub dir: PathBuf,
     /// Bytes of all snapshots together; the least recently used leave.
     pub max_bytes: u64,
@@ -61,7 +60,8 @@ struct Entry {
 
 impl PrefixStore {
     pub(crate) fn open(options: &PromptCacheOptions) -> Result<PrefixStore, SnapshotError> {
-        fs::create_dir_all(&options.dir).map_err(WriteError::at(&options.dir))?;
+        private::create_dir_all(&options.dir).map_err(WriteError::at(&options.dir))?;
+        remove_abandoned_in(&options.dir, |name| has_extension(Path::new(name)));
         let (known, warnings) = (Mutex::default(), Mutex::default());
         Ok(PrefixStore { options: options.clone(), known, warnings })
     }
@@ -209,24 +209,22 @@ impl PrefixStore {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
     }
 
-    /// The snapshots in the directory; what died in the making is removed.
+    /// The snapshots in the directory. Those that others may read, which
+    /// earlier versions wrote, are restricted to their owner.
     fn entries(&self) -> Vec<Entry> {
         let Ok(dir) = fs::read_dir(&self.options.dir) else { return Vec::new() };
         let mut entries = Vec::new();
         for entry in dir.flatten() {
             let path = entry.path();
-            let Some(extension) = path.extension() else { continue };
             // Files vanish between listing and looking.
             let Ok(facts) = entry.metadata() else { continue };
-            let last_use = facts.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-            if extension == EXTENSION {
-                entries.push(Entry { path, n_bytes: facts.len(), last_use });
-            } else if extension == PARTIAL
-                && path.to_string_lossy().contains(EXTENSION)
-                && last_use.elapsed().is_ok_and(|it| it > ABANDONED)
-            {
-                let _ = fs::remove_file(path);
+            if !has_extension(&path) || !facts.is_file() {
+                continue;
             }
+            // One of another user's stays as it is.
+            let _ = private::restrict(&path);
+            let last_use = facts.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+            entries.push(Entry { path, n_bytes: facts.len(), last_use });
         }
         entries
     }
@@ -246,6 +244,10 @@ impl Entry {
         let name = self.path.file_name().and_then(|it| it.to_str());
         name.is_some_and(|it| it.starts_with(model_key))
     }
+}
+
+fn has_extension(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == EXTENSION)
 }
 
 /// Where times cannot be set, the oldest leaves first.

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
+use moeflux_core::atomic_file::{self, Access, Durability};
+use moeflux_core::private;
 use serde::{Deserialize, Serialize};
 
 use super::{Choice, Key};
@@ -99,15 +100,11 @@ pub(super) fn write(
         products: products.collect(),
     };
     let text = serde_json::to_vec_pretty(&kept).expect("numbers and names");
-    // Processes and threads write files of their own.
-    static N_WRITTEN: AtomicU32 = AtomicU32::new(0);
-    let nth = N_WRITTEN.fetch_add(1, Ordering::Relaxed);
-    let partial = path.with_extension(format!("{}-{nth}.partial", std::process::id()));
-    let written = fs::create_dir_all(dir)
-        .and_then(|()| fs::write(&partial, text))
-        .and_then(|()| fs::rename(&partial, &path));
+    atomic_file::remove_abandoned_in(dir, |_| true);
+    // The products that were measured tell which models ran.
+    let written = private::create_own_dir(dir)
+        .and_then(|()| atomic_file::write(&path, &text, Access::Private, Durability::Cached));
     written.map_err(|err| {
-        let _ = fs::remove_file(&partial);
         format!("{}: {err}; what was measured of this GPU is not kept", path.display())
     })
 }

@@ -21,7 +21,11 @@ const ARROWS: &[Arrows] = &[
         &[],
     ),
     Arrows("moeflux-server", &["moeflux-engine"], &[]),
-    Arrows("moeflux-cli", &["moeflux-server", "moeflux-engine", "moeflux-store"], &[]),
+    Arrows(
+        "moeflux-cli",
+        &["moeflux-server", "moeflux-engine", "moeflux-store", "moeflux-core"],
+        &[],
+    ),
     Arrows("xtask", &[], &[]),
 ];
 

@@ -80,7 +80,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     print(&if args.json { json::text(&figures)? } else { table::text(&figures) })?;
     if let Some(report) = report {
         let html = report::html(&figures);
-        (&report.file).write_all(html.as_bytes()).with_context(name)?;
+        report.file().write_all(html.as_bytes()).with_context(name)?;
         report.publish().with_context(name)?;
         note(args.json, &format!("wrote {}", name().trim_start_matches("--report ")));
     }

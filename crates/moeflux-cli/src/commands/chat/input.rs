@@ -13,7 +13,7 @@ use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
 use crate::error::UsageError;
-use crate::report;
+use crate::{paths, report};
 
 /// Where the user's lines come from.
 pub(super) enum Input {
@@ -41,6 +41,12 @@ fn leave_with_terminal() -> Result<()> {
     Ok(())
 }
 
+fn open_history() -> Result<Option<Box<FileBackedHistory>>> {
+    let Some(file) = paths::history().context("the state directory")? else { return Ok(None) };
+    let history = FileBackedHistory::with_file(HISTORY_LINES, file.clone());
+    Ok(Some(Box::new(history.with_context(|| file.display().to_string())?)))
+}
+
 /// A line that ends with a backslash goes on.
 struct Continued;
 
@@ -57,13 +63,11 @@ impl Input {
         }
         let editor = Reedline::create().use_bracketed_paste(true);
         let mut editor = editor.with_validator(Box::new(Continued));
-        if let Some(file) = crate::paths::cache_dir().ok().map(|it| it.join("history")) {
-            match FileBackedHistory::with_file(HISTORY_LINES, file.clone()) {
-                Ok(history) => editor = editor.with_history(Box::new(history)),
-                Err(err) => {
-                    let file = file.display();
-                    report::note(false, &format!("warning: no history: {file}: {err}"));
-                }
+        match open_history() {
+            Ok(Some(history)) => editor = editor.with_history(history),
+            Ok(None) => {}
+            Err(err) => {
+                report::note(false, &format!("warning: no history: {}", report::chain(&err)));
             }
         }
         let name = DefaultPromptSegment::Basic(String::from("you"));

@@ -11,9 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
 use moeflux_engine::text::{ChatTemplate, Message, Tokenizer};
-use moeflux_engine::{Engine, Finish, GenerateOptions, Generated, Prompt, Session, generate};
+use moeflux_engine::{
+    Conversation, Engine, Finish, GenerateOptions, Generated, ModelName, Prompt, Session, generate,
+};
 
 use self::input::Input;
+use self::saved::SessionFile;
 use self::screen::Screen;
 use super::prompt::{store, turn, warnings};
 use super::{chat_template, generate_options, opening};
@@ -36,8 +39,10 @@ Ctrl-C stops an answer, and what was said of it stays.";
 
 pub(crate) fn run(args: &ChatArgs) -> Result<()> {
     // A file that cannot be used is told before the model is loaded.
-    let messages = args.session.as_deref().map(saved::read).transpose()?.flatten();
+    let file = args.session.as_deref().map(SessionFile::open).transpose()?;
+    let conversation = file.as_ref().map(|file| saved::read(file.path())).transpose()?.flatten();
     let engine = model::open_cached(&args.model, &args.prompt_cache, 1, args.quiet)?;
+    let model = args.model.model.as_deref().unwrap_or("the demo model");
     let tokenizer = engine.tokenizer()?;
     let options = generate_options(&args.sample, &tokenizer);
     let mut chat = Chat {
@@ -47,21 +52,22 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         options,
         session: engine.session(),
         messages: opening(args.system.as_deref()),
-        file: args.session.as_deref(),
+        model: ModelName::of(&engine, model),
+        file: file.as_ref(),
         is_saved: true,
         is_quiet: args.quiet,
         interrupted: Arc::default(),
         last: None,
     };
-    if let (Some(file), Some(messages)) = (args.session.as_deref(), messages) {
-        chat.resume(file, messages);
+    if let (Some(file), Some(conversation)) = (&file, conversation) {
+        chat.require_same_model(file.path(), &conversation)?;
+        chat.resume(file.path(), conversation);
         if args.system.is_some() {
             chat.set_system(args.system.as_deref().unwrap_or_default());
         }
     }
     let mut input = Input::open()?;
     chat.interrupted = input.interrupt()?;
-    let model = args.model.model.as_deref().unwrap_or("the demo model");
     let ctx = engine.plan().ctx;
     report::aside(
         args.quiet,
@@ -132,8 +138,9 @@ struct Chat<'a> {
     options: GenerateOptions,
     session: Session,
     messages: Vec<Message>,
+    model: ModelName,
     /// Where the conversation is kept.
-    file: Option<&'a Path>,
+    file: Option<&'a SessionFile>,
     /// Whether what is there is how things are.
     is_saved: bool,
     is_quiet: bool,
@@ -237,7 +244,7 @@ impl Chat<'_> {
     fn keep(&mut self) -> Result<()> {
         match self.file {
             Some(file) if !self.is_saved => {
-                self.save(file)?;
+                self.save(file.path())?;
                 self.is_saved = true;
                 Ok(())
             }
@@ -246,27 +253,56 @@ impl Chat<'_> {
     }
 
     fn save_as(&mut self, file: &Path) -> Result<()> {
-        self.save(file)?;
+        match self.file.filter(|own| own.is(file)) {
+            Some(own) => self.save(own.path())?,
+            None => self.save(SessionFile::open(file)?.path())?,
+        }
         report::aside(self.is_quiet, &format!("kept in {}", file.display()));
         Ok(())
     }
 
     fn save(&mut self, file: &Path) -> Result<()> {
-        saved::write(file, &self.messages)?;
+        let (messages, model) = (self.messages.clone(), Some(self.model.clone()));
+        saved::write(file, &Conversation { messages, model })?;
         Ok(self.session.save(&saved::snapshot_path(file))?)
     }
 
     fn load(&mut self, file: &Path) -> Result<()> {
-        let Some(messages) = saved::read(file)? else { bail!("{}: no such file", file.display()) };
-        self.resume(file, messages);
+        let Some(saved) = saved::read(file)? else { bail!("{}: no such file", file.display()) };
+        self.resume(file, saved);
         self.is_saved = false;
         Ok(())
     }
 
+    /// Refuses to go on with another model's conversation in its own file, which
+    /// would then be this one's.
+    fn require_same_model(&self, file: &Path, saved: &Conversation) -> Result<()> {
+        let other = match &saved.model {
+            Some(model) if model.is_same(&self.model) => return Ok(()),
+            Some(model) => format!("{} ({})", model.name, model.family),
+            // The snapshot knows, if there is one.
+            None => match Session::model_of(&saved::snapshot_path(file)) {
+                Ok((family, identity)) if !self.is_identity(&identity) => family,
+                _ => return Ok(()),
+            },
+        };
+        bail!(
+            "{}: a conversation with another model, {other}: open that one, \
+             or begin another --session and /load this file there",
+            file.display()
+        );
+    }
+
+    /// Whether a snapshot with this identity is of this model, however many
+    /// experts a token gets.
+    fn is_identity(&self, identity: &str) -> bool {
+        [self.engine.identity(), self.engine.model_identity()].contains(&identity)
+    }
+
     /// Goes on with a conversation. Without a snapshot that fits, the next turn
     /// reads it all again.
-    fn resume(&mut self, file: &Path, messages: Vec<Message>) {
-        self.messages = messages;
+    fn resume(&mut self, file: &Path, saved: Conversation) {
+        self.messages = saved.messages;
         match self.session.load(&saved::snapshot_path(file)) {
             Ok(()) => {
                 let (n, known) = (self.messages.len(), self.session.position());

@@ -1,62 +1,96 @@
-//! Conversations as files: the messages, and beside them what the model knows.
+//! Conversations as files: the messages, and next to them what the model knows.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use moeflux_engine::text::Message;
-use serde_json::{Value, json};
+use moeflux_core::atomic_file::{self, Access, Durability};
+use moeflux_core::{FileLock, private};
+use moeflux_engine::Conversation;
 
-const FORMAT: &str = "moeflux-chat";
-const VERSION: u64 = 1;
+/// A conversation's file, which no other `chat` may write to meanwhile.
+pub(super) struct SessionFile {
+    path: PathBuf,
+    lock: FileLock,
+}
 
-/// Where what the model knows of a conversation is kept.
-pub(super) fn snapshot_path(file: &Path) -> PathBuf {
+impl SessionFile {
+    /// Keeps other processes out of a file, which need not exist, and clears up what dead ones left of
+    /// it.
+    pub(super) fn open(file: &Path) -> Result<SessionFile> {
+        let path = resolve(file)?;
+        check_kind(&path)?;
+        let lock = FileLock::acquire(&beside(&path, ".lock"));
+        let lock = lock.with_context(|| format!("cannot write next to {}", file.display()))?;
+        let Some(lock) = lock else {
+            let file = file.display();
+            bail!("{file}: open in another chat; end that one, or give this one another FILE");
+        };
+        for path in [&path, &snapshot_path(&path)] {
+            atomic_file::remove_abandoned(path);
+            // Earlier versions let others read it; what is missing needs no restriction.
+            let _ = private::restrict(path);
+        }
+        Ok(SessionFile { path, lock })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether this is that file, under whatever name.
+    pub(super) fn is(&self, file: &Path) -> bool {
+        let other = resolve(file).and_then(|path| Ok(beside(&path, ".lock").canonicalize()?));
+        other.is_ok_and(|other| self.lock.path().canonicalize().is_ok_and(|own| own == other))
+    }
+}
+
+/// The file that a name stands for: writing must not put a file in the place of a link.
+fn resolve(file: &Path) -> Result<PathBuf> {
+    match file.symlink_metadata() {
+        Ok(facts) if facts.is_symlink() => {
+            file.canonicalize().with_context(|| file.display().to_string())
+        }
+        _ => Ok(file.to_path_buf()),
+    }
+}
+
+/// A name next to a file's.
+fn beside(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
-    name.push(".snapshot");
+    name.push(suffix);
     PathBuf::from(name)
 }
 
-/// Writes the messages, whole or not at all.
-pub(super) fn write(file: &Path, messages: &[Message]) -> Result<()> {
-    let value = json!({"format": FORMAT, "version": VERSION, "messages": messages});
-    let text = serde_json::to_string_pretty(&value)?;
-    let mut name = file.as_os_str().to_owned();
-    name.push(format!(".{}.partial", std::process::id()));
-    let partial = PathBuf::from(name);
-    let written = write_file(&partial, text.as_bytes()).and_then(|()| fs::rename(&partial, file));
-    if written.is_err() {
-        // Nothing to do about a second failure; the name says what it is.
-        let _ = fs::remove_file(&partial);
+/// Where what the model knows of a conversation is kept.
+pub(super) fn snapshot_path(file: &Path) -> PathBuf {
+    beside(file, ".snapshot")
+}
+
+/// Writes a conversation, whole or not at all.
+pub(super) fn write(file: &Path, conversation: &Conversation) -> Result<()> {
+    let json = conversation.to_json();
+    atomic_file::write(file, json.as_bytes(), Access::Private, Durability::Synced)
+        .with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Reads a conversation; `None` where there is no such file.
+pub(super) fn read(file: &Path) -> Result<Option<Conversation>> {
+    if !check_kind(file)? {
+        return Ok(None);
     }
-    written.with_context(|| format!("cannot write {}", file.display()))
-}
-
-fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
-}
-
-/// Reads messages; `None` where there is no such file.
-pub(super) fn read(file: &Path) -> Result<Option<Vec<Message>>> {
     let name = || file.display().to_string();
-    match file.metadata() {
-        // Pipes may keep one waiting, and devices never end.
-        Ok(facts) if !facts.is_file() => bail!("{}: not a regular file", name()),
-        Ok(_) => {}
-        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(err) => return Err(err).with_context(name),
-    }
     let bytes = crate::files::read(file).with_context(name)?;
-    let mut value: Value = serde_json::from_slice(&bytes).with_context(name)?;
-    if value["format"] != FORMAT {
-        bail!("{}: not a conversation that chat has saved", name());
+    Conversation::from_slice(&bytes).map(Some).with_context(name)
+}
+
+/// Whether there is such a file. Pipes may keep one waiting, and devices never end: they are refused.
+fn check_kind(file: &Path) -> Result<bool> {
+    match fs::metadata(file) {
+        Ok(facts) if !facts.is_file() => bail!("{}: not a regular file", file.display()),
+        Ok(_) => Ok(true),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(err) => Err(err).with_context(|| file.display().to_string()),
     }
-    if value["version"] != VERSION {
-        bail!("{}: a conversation of version {}, known is {VERSION}", name(), value["version"]);
-    }
-    let messages = serde_json::from_value(value["messages"].take()).with_context(name)?;
-    Ok(Some(messages))
 }
