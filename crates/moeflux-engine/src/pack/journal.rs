@@ -6,6 +6,7 @@ use std::path::Path;
 use moeflux_core::checkpoint::{
     Checkpoint, Checksum, Container, Extent, PackedFile, SourceIdentity,
 };
+use moeflux_core::files::read_bounded;
 use moeflux_core::{ExpertBank, FileIdx};
 use serde::{Deserialize, Serialize};
 
@@ -62,6 +63,9 @@ pub(super) struct Done {
 
 const VERSION: u32 = 1;
 
+/// Longest journal that is read; that of a thousand layers has less than a megabyte.
+const MAX_BYTES: u64 = 64 << 20;
+
 impl Journal {
     pub(super) fn new(
         options: &PackOptions,
@@ -75,7 +79,7 @@ impl Journal {
     /// The journal of a directory.
     pub(super) fn load(dst: &Path) -> Result<Loaded, PackError> {
         let path = dst.join(Container::JOURNAL);
-        match fs::read(&path) {
+        match read_bounded(&path, MAX_BYTES) {
             Ok(bytes) => Ok(Loaded::from_slice(&bytes)),
             Err(it) if it.kind() == std::io::ErrorKind::NotFound => Ok(Loaded::Missing),
             Err(source) => Err(PackError::read(&path, source)),
