@@ -14,7 +14,7 @@ least `a` at which the bytes read for a token are no more than without drafts.
 taken as what a model says: behind the marker line `=====` where there is one, else everything. It prints how often there is a draft, how
 many of its tokens are right, and tokens per step.
 
-`rewriting` writes the ids of a file and of its next version, behind a question and a marker, for `moeflux bench --follow OUT.json`: a
+`rewriting` writes the ids of a file and of its next version, behind a question and a marker, for `moeflux bench --teacher-force OUT.json`: a
 model that was asked to change the first one says the second. It prints the tokens of the prompt, and of what follows.
 """
 import json

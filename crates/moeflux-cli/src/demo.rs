@@ -6,8 +6,33 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use moeflux_engine::hub::is_hub_name;
 
-use crate::paths;
+use crate::{paths, report};
+
+/// Questions that the model was trained on and answers well.
+const QUESTIONS: [&str; 3] =
+    ["What does Vec::push do?", "What does Vec::pop do?", "What is 23 + 45?"];
+
+/// Notes that the demo model answers, and what it can answer; and that a prompt which looks like
+/// a model is not one.
+pub(crate) fn introduce(model: Option<&str>, prompt: &str, is_quiet: bool) {
+    if model.is_some() {
+        return;
+    }
+    let [a, b, c] = QUESTIONS;
+    for line in [
+        "this is the demo model: 21 M parameters, trained on Rust's documentation".to_owned(),
+        format!("ask \"{a}\", \"{b}\", \"{c}\""),
+        String::from("--model names another model: a folder, or org/name on the Hub"),
+    ] {
+        report::aside(is_quiet, &line);
+    }
+    let is_path = prompt.contains(['/', '\\']) && Path::new(prompt).exists();
+    if is_path || is_hub_name(prompt) {
+        report::note(is_quiet, &format!("'{prompt}' is the prompt here; --model names a model"));
+    }
+}
 
 /// Every file of the model: name and content.
 const FILES: &[(&str, &[u8])] = &include!("demo_files.in");

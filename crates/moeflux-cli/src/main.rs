@@ -9,16 +9,21 @@ mod corpus;
 mod demo;
 mod error;
 mod files;
+mod help;
 mod model;
 mod paths;
 mod progress;
 mod report;
+mod usage;
 mod values;
+mod words;
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
+use clap::error::ErrorKind;
 use moeflux_engine::EngineError;
 use moeflux_engine::sampler::SamplerError;
 use moeflux_engine::synth::SynthError;
@@ -41,9 +46,11 @@ fn main() -> ExitCode {
     // Heard, so that the write fails and says which file it is, in place of the program's end.
     #[cfg(unix)]
     let _ = signal_hook::flag::register(FILE_TOO_LARGE, Default::default());
-    let cli = match Cli::try_parse() {
+    let arguments = arguments();
+    let parsed = help::command().try_get_matches_from(&arguments);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(err) => return refuse_usage(&err),
+        Err(err) => return explain(err, &arguments),
     };
     let done = match &cli.command {
         Command::Run(args) => commands::run::run(args),
@@ -69,28 +76,46 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what the parser has to say: help and versions as they are, mistakes
-/// in one line.
-fn refuse_usage(err: &clap::Error) -> ExitCode {
+/// The command line, where `help run` is written `run --help`.
+fn arguments() -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    if arguments.get(1).is_some_and(|word| word == "help") {
+        arguments.remove(1);
+        arguments.push(OsString::from("--help"));
+    }
+    arguments
+}
+
+/// Prints what the parser returned in place of a command: help, the version, or a mistake in one
+/// line.
+fn explain(err: clap::Error, arguments: &[OsString]) -> ExitCode {
+    let words = || arguments.iter().skip(1);
+    if arguments.len() <= 1 || err.kind() == ErrorKind::MissingSubcommand {
+        // Nothing was done, which a script with an empty variable should learn: the list of
+        // commands goes to standard error, and the exit code is that of a wrong command line.
+        // There is nothing left to report to when standard error is closed.
+        let _ = write!(io::stderr(), "{}", help::command().render_help());
+        return ExitCode::from(USAGE);
+    }
     if !err.use_stderr() {
-        // Nobody is left to tell when standard output is closed.
-        let _ = err.print();
+        let is_short = err.kind() == ErrorKind::DisplayHelp && !words().any(|it| it == "--help");
+        let few = is_short.then(|| help::with_few_flags(help::command()));
+        let few = few.and_then(|command| command.try_get_matches_from(arguments).err());
+        // Standard output may be closed.
+        let _ = few.unwrap_or(err).print();
         return ExitCode::SUCCESS;
     }
-    let text = err.render().to_string();
-    let first: Vec<&str> = text.lines().map(str::trim).take_while(|it| !it.is_empty()).collect();
-    let message = first.join(" ");
-    let message = message.strip_prefix("error: ").unwrap_or(&message);
-    let hint = if message.contains("--help") { "" } else { " (see --help)" };
-    print_error(&format!("{message}{hint}"));
+    let command = help::command();
+    let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+    let name = words().next().and_then(|word| names.iter().find(|name| word == **name));
+    print_error(&usage::message(&err, name.copied()));
     ExitCode::from(USAGE)
 }
 
 /// One line, whatever the message holds.
 fn print_error(message: &str) {
-    let line: String = message.chars().map(|it| if it.is_control() { ' ' } else { it }).collect();
-    // Nobody is left to tell when standard error is closed.
-    let _ = writeln!(io::stderr(), "moeflux: {line}");
+    // There is nothing left to report to when standard error is closed.
+    let _ = writeln!(io::stderr(), "moeflux: {}", words::one_line(message));
 }
 
 /// Whether another command line would have done.

@@ -1,12 +1,13 @@
-//! What is said beside the answer, on standard error.
+//! Notes and statistics, on standard error.
 
 use std::io::{self, IsTerminal, Write};
 
 use moeflux_engine::{DraftCounts, Engine, Finish, Generated};
+use moeflux_store::IoMode;
 
 use crate::bytes;
 
-/// An error and its causes, each said once: many say their cause themselves.
+/// An error and its causes, each once: many messages contain their cause already.
 pub(crate) fn chain(err: &anyhow::Error) -> String {
     let mut text = err.to_string();
     for cause in err.chain().skip(1).map(ToString::to_string) {
@@ -18,83 +19,79 @@ pub(crate) fn chain(err: &anyhow::Error) -> String {
     text
 }
 
-/// Says something, unless only the answer is wanted.
+/// Prints a note, unless only the answer is wanted.
 pub(crate) fn note(is_quiet: bool, text: &str) {
     if !is_quiet {
-        // Nobody is left to tell when standard error is closed.
+        // There is nothing left to report to when standard error is closed.
         let _ = writeln!(io::stderr(), "moeflux: {text}");
     }
 }
 
-/// Says something beside a conversation; dimly on terminals.
+/// Prints a note that is less important than the answer: dimmed on terminals that have styles.
 pub(crate) fn aside(is_quiet: bool, text: &str) {
     match io::stderr().is_terminal() {
         true if !is_quiet => {
-            // As above.
+            // As in `note`.
             let _ = writeln!(io::stderr(), "{}", console::style(text).dim().for_stderr());
         }
         _ => note(is_quiet, text),
     }
 }
 
-/// Says in one line how an answer was made, as far as a terminal has room for it.
-pub(crate) fn statistics_line(engine: &Engine, answer: &Generated) {
-    let stats = engine.stats();
-    let n_steps = answer.n_prompt + answer.n_generated.saturating_sub(1);
+/// The statistics of an answer in one line.
+pub(crate) fn statistics_line(answer: &Generated) {
     let end = match answer.finish {
-        Finish::Cancelled => "stopped, ",
-        Finish::MaxTokens => "cut off by --max-tokens, ",
+        Finish::Cancelled => " (stopped)",
+        Finish::MaxTokens => " (--max-tokens)",
+        Finish::ContextFull => " (context full)",
         _ => "",
     };
-    let parts = [
-        format!("{end}{} tokens at {:.1} tok/s", answer.n_generated, answer.decode_rate()),
-        format!(
-            "prompt {} in {:.2} s, {} known",
-            answer.n_prompt,
-            answer.prefill.as_secs_f64(),
-            answer.n_reused
-        ),
-        format!("hit rate {:.0} %", 100.0 * stats.hit_rate()),
-        format!("{} read a token", bytes::show(stats.bytes_read / n_steps.max(1) as u64)),
-    ];
-    let width = console::Term::stderr().size_checked().map_or(80, |(_, width)| width.into());
-    let mut line = String::new();
-    for part in parts {
-        let longer = if line.is_empty() { part } else { format!("{line}; {part}") };
-        if longer.chars().count() >= width && !line.is_empty() {
-            break;
-        }
-        line = longer;
-    }
-    aside(false, &line);
+    let memory =
+        peak_memory().map_or(String::new(), |peak| format!(", memory {}", bytes::show(peak)));
+    let first = answer.prefill.as_secs_f64();
+    let n = answer.n_generated;
+    let s = if n == 1 { "" } else { "s" };
+    aside(false, &format!("{n} token{s}{end}{}, first after {first:.2} s{memory}", rate(answer)));
 }
 
-/// Says how an answer was made.
+/// ` at 12.3 tok/s`, where there is a time to divide by.
+fn rate(answer: &Generated) -> String {
+    match answer.n_generated {
+        0 | 1 => String::new(),
+        _ => format!(" at {:.1} tok/s", answer.decode_rate()),
+    }
+}
+
+/// All statistics of an answer.
 pub(crate) fn statistics(engine: &Engine, answer: &Generated) {
     let stats = engine.stats();
     let n_steps = answer.n_prompt + answer.n_generated.saturating_sub(1);
-    let read = stats.bytes_read / n_steps.max(1) as u64;
     let reused = match answer.n_reused {
         0 => String::new(),
         n => format!(" ({n} more were known)"),
     };
-    let mut lines = vec![
-        format!(
-            "prefill {} tokens{reused} at {:.1} tok/s, decode {} tokens at {:.1} tok/s, first token after {:.2} s",
-            answer.n_prompt,
-            answer.prefill_rate(),
-            answer.n_generated,
-            answer.decode_rate(),
-            answer.prefill.as_secs_f64(),
-        ),
-        format!(
-            "experts ({}): {} read per token, hit rate {:.1} %, {} in memory",
-            engine.plan().io_mode,
-            bytes::show(read),
+    let mut lines = vec![format!(
+        "prefill {} tokens{reused} at {:.1} tok/s, decode {} tokens{}, first token after {:.2} s",
+        answer.n_prompt,
+        answer.prefill_rate(),
+        answer.n_generated,
+        rate(answer),
+        answer.prefill.as_secs_f64(),
+    )];
+    lines.push(match engine.plan().io_mode {
+        // The system reads pages of mapped files when it likes: neither reads nor hits can be
+        // counted.
+        IoMode::Mmap => {
+            let all = bytes::show(engine.plan().expert_bytes);
+            format!("experts (mmap): {all} mapped, {} used so far", stats.resident)
+        }
+        mode => format!(
+            "experts ({mode}): {} read per token, hit rate {:.1} %, {} in memory",
+            bytes::show(stats.bytes_read / n_steps.max(1) as u64),
             100.0 * stats.hit_rate(),
             stats.resident,
         ),
-    ];
+    });
     if let Some(device) = engine.device_stats() {
         let n_wanted = (device.hits + stats.hits + stats.misses).max(1) as f64;
         let share = |n: u64| 100.0 * n as f64 / n_wanted;
@@ -109,11 +106,11 @@ pub(crate) fn statistics(engine: &Engine, answer: &Generated) {
     }
     if answer.drafts.guessed > 0 {
         let DraftCounts { guessed, right } = answer.drafts;
-        lines.push(format!("draft: {guessed} tokens guessed, {right} of them right"));
+        lines.push(format!("draft: {guessed} tokens drafted, {right} of them accepted"));
     }
     if stats.prefetch_hits + stats.prefetch_misses > 0 {
         lines.push(format!(
-            "prefetch: {} hits, {} misses, {} reads of which {} were used, {:.0} % predicted right",
+            "prefetch: {} hits, {} misses; {} fetched ahead, {} of them used; {:.0} % predicted right",
             stats.prefetch_hits,
             stats.prefetch_misses,
             stats.prefetch_reads,
@@ -126,7 +123,7 @@ pub(crate) fn statistics(engine: &Engine, answer: &Generated) {
     }
     let planned = bytes::show(engine.plan().total_bytes());
     lines.push(match peak_memory() {
-        Some(peak) => format!("memory: {} at most, {planned} planned", bytes::show(peak)),
+        Some(peak) => format!("memory: {} at peak, {planned} planned", bytes::show(peak)),
         None => format!("memory: {planned} planned"),
     });
     for line in lines {
@@ -134,7 +131,7 @@ pub(crate) fn statistics(engine: &Engine, answer: &Generated) {
     }
 }
 
-/// The most memory that this process ever had, in bytes, where the system tells.
+/// The peak resident memory of this process in bytes, where the system reports it.
 pub(crate) fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:"))?;

@@ -2,11 +2,24 @@
 
 use std::str::FromStr;
 
+use moeflux_engine::synth::shape_names;
 use moeflux_engine::{Drafts, MAX_GUESS};
+
+use crate::words::did_you_mean;
 
 /// One or more.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     parse(text, |it| *it > 0, "write a whole number, at least 1")
+}
+
+/// Zero or more.
+pub(crate) fn whole_number(text: &str) -> Result<usize, String> {
+    parse(text, |_| true, "write a whole number, at least 0")
+}
+
+/// A seed, or another number of 64 bits.
+pub(crate) fn seed(text: &str) -> Result<u64, String> {
+    parse(text, |_| true, "write a whole number, at least 0")
 }
 
 /// Bits of a weight; 16 are none less than it has.
@@ -29,6 +42,18 @@ pub(crate) fn drafts(text: &str) -> Result<Drafts, String> {
             parse(text, |it| (1..=MAX_GUESS).contains(it), &remedy).map(Drafts::Fixed)
         }
     }
+}
+
+/// A shape of `synth`.
+pub(crate) fn shape(text: &str) -> Result<String, String> {
+    if shape_names().any(|name| name == text) {
+        return Ok(text.to_owned());
+    }
+    let known = || shape_names().collect::<Vec<_>>().join(", ");
+    Err(match did_you_mean(text, shape_names()) {
+        Some(near) => format!("did you mean {near}? There are {}", known()),
+        None => format!("there are {}", known()),
+    })
 }
 
 /// Columns that share a scale.

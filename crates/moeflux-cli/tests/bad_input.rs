@@ -22,7 +22,6 @@ fn not_unicode() -> OsString {
 fn command_lines_that_make_no_sense_are_refused_by_name() {
     for (args, words) in [
         (&["sing"][..], &["sing"][..]),
-        (&[], &["--help"]),
         (&["run", "--nope"], &["--nope"]),
         (&["run", "a", "b"], &["'b'"]),
         (&["run", "x", "--threads"], &["--threads"]),
@@ -83,8 +82,8 @@ fn values_out_of_range_are_refused_with_what_would_do() {
         ("--top-p", &["2", "0", "-1", "nan"], &["above 0", "at most 1"]),
         ("--min-p", &["2", "-1", "nan"], &["between 0 and 1"]),
         ("--repeat-penalty", &["0", "-1", "nan", "inf"], &["above 0"]),
-        ("--top-k", &["-1", "x"], &["invalid"]),
-        ("--seed", &["-1", "x"], &["invalid"]),
+        ("--top-k", &["-1", "x", "1.5"], &["a whole number, at least 0"]),
+        ("--seed", &["-1", "x"], &["a whole number, at least 0"]),
         ("--max-tokens", &["0", "-1"], &["at least 1"]),
         ("--isa", &["foo", ""], &["scalar"]),
         ("--device", &["gpu:", "gpu:x", "gpu:-1", "tpu"], &["cpu"]),
@@ -157,7 +156,7 @@ fn bits_and_groups_that_do_not_exist_are_refused_before_anything_is_written() {
     refuses(
         &["synth", "--shape", "huge", "--out", out],
         2,
-        &["\"huge\"", "qwen3.6-35b-a3b", "tiny"],
+        &["--shape", "'huge'", "qwen3.6-35b-a3b", "tiny"],
     );
     let family = ["synth", "--shape", "tiny", "--out", out, "--family", "gpt"];
     refuses(&family, 2, &["--family", "\"gpt\"", "qwen3_5_moe"]);

@@ -65,20 +65,24 @@ fn a_text_is_followed_with_guesses_and_without() {
     // The prompt's 24 tokens again and again.
     let ids: Vec<u32> = (10..34).cycle().take(64).collect();
     let repeated = file("ids.json", &serde_json::to_string(&ids).unwrap());
-    let all = json(&["--follow", &repeated, "--draft", "3"]);
+    let all = json(&["--teacher-force", &repeated, "--draft", "3"]);
     let follow = &all["follow"];
     check_spread(follow, "tok_s");
     check_spread(follow, "one_by_one_tok_s");
     // Two steps of one token until the place is known, then one of four.
     assert_eq!((number(follow, "tokens_per_step"), number(follow, "right")), (2.0, 1.0));
     let text = "A vector grows. ".repeat(40);
-    let (stdout, _) = succeeds(&small(&["--follow", &file("text", &text)]));
+    let (stdout, _) = succeeds(&small(&["--teacher-force", &file("text", &text)]));
     assert!(stdout.contains("tok/s with guesses"), "{stdout}");
     let short = file("short", "A few words.");
-    refuses(&small(&["--follow", &short]), 2, &["--follow", &short, "--prompt-tokens 24"]);
+    refuses(
+        &small(&["--teacher-force", &short]),
+        2,
+        &["--teacher-force", &short, "--prompt-tokens 24"],
+    );
     let foreign = file("foreign", &format!("[{}1000000]", "1,".repeat(30)));
-    refuses(&small(&["--follow", &foreign]), 1, &["--follow", &foreign, "1000000"]);
-    refuses(&small(&["--follow", "/nowhere"]), 1, &["--follow /nowhere"]);
+    refuses(&small(&["--teacher-force", &foreign]), 1, &["--teacher-force", &foreign, "1000000"]);
+    refuses(&small(&["--teacher-force", "/nowhere"]), 1, &["--teacher-force /nowhere"]);
 }
 
 #[test]

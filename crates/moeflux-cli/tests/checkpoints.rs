@@ -242,7 +242,7 @@ fn multi_token_prediction_is_made_up_packed_and_measured() {
     let foreseen =
         ["bench", "--json", "--repeat", "1", "--prompt-tokens", "8", "--gen-tokens", "24"];
     let bench = |model: &Path, share: &str, draft: &str| {
-        let more = ["--model", arg(model), "--foreseen", share, "--draft", draft];
+        let more = ["--model", arg(model), "--mtp-acceptance", share, "--draft", draft];
         let (text, _) = succeeds(&[&foreseen[..], &more].concat());
         let all: Value = serde_json::from_str(&text).unwrap();
         all["follow"].clone()
@@ -252,10 +252,18 @@ fn multi_token_prediction_is_made_up_packed_and_measured() {
         assert!(all["right"].as_f64() > Some(0.9), "{all}");
         assert!(none["right"].as_f64() < Some(0.5), "{none}");
     }
-    let refused = ["--foreseen", "0.5", "--model"];
+    let refused = ["--mtp-acceptance", "0.5", "--model"];
     let plain = [&["bench"], &refused[..]].concat();
-    refuses(&[&plain[..], &[arg(without)]].concat(), 2, &["--foreseen", "multi-token prediction"]);
-    refuses(&[&plain[..], &[arg(made), "--draft", "off"]].concat(), 2, &["--foreseen", "--draft"]);
+    refuses(
+        &[&plain[..], &[arg(without)]].concat(),
+        2,
+        &["--mtp-acceptance", "multi-token prediction"],
+    );
+    refuses(
+        &[&plain[..], &[arg(made), "--draft", "off"]].concat(),
+        2,
+        &["--mtp-acceptance", "--draft"],
+    );
     let other = dir.path().join("other");
     let gpt = ["synth", "--shape", "gpt-oss-20b", "--mtp", "--out", arg(&other)];
     refuses(&gpt, 1, &["multi-token prediction", "gpt_oss"]);

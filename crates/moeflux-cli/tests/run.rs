@@ -10,14 +10,52 @@ use predicates::prelude::*;
 const QUESTION: &str = "What does Vec::push do?";
 const ANSWER: &str = "Appends an element to the back of a collection";
 
+/// Tokens of the prompt that were evaluated, from the statistics.
+#[track_caller]
+fn prefilled(notes: &str) -> usize {
+    let line = notes.lines().find_map(|line| line.strip_prefix("moeflux: prefill ")).unwrap();
+    line.split(' ').next().unwrap().parse().unwrap()
+}
+
 #[test]
 fn a_question_is_answered_and_statistics_go_beside() {
-    let (answer, statistics) = succeeds(&["run", QUESTION]);
+    let (answer, statistics) = succeeds(&["run", QUESTION, "--stats"]);
     assert!(answer.starts_with(ANSWER) && answer.ends_with('\n'), "{answer:?}");
-    for words in ["prefill 15 tokens", "tok/s", "hit rate", "memory: "] {
+    for words in ["prefill 15 tokens", "tok/s", "mapped", "memory: "] {
         assert!(statistics.contains(words), "{words:?} is not in {statistics:?}");
     }
+    // Mapped files have no reads and no hits that could be counted.
+    assert!(!statistics.contains("hit rate") && !statistics.contains("read per"), "{statistics}");
     assert!(statistics.lines().all(|it| it.starts_with("moeflux: ")), "{statistics:?}");
+}
+
+#[test]
+fn one_line_of_statistics_follows_an_answer() {
+    let (_, notes) = succeeds(&["run", QUESTION]);
+    let last = notes.lines().last().unwrap();
+    for words in ["tokens at ", " tok/s, first after ", " s, memory ", "iB"] {
+        assert!(cfg!(not(target_os = "linux")) || last.contains(words), "{last:?}");
+    }
+    assert_eq!(notes.lines().filter(|line| line.contains("tok/s")).count(), 1, "{notes}");
+    let (_, notes) = succeeds(&["run", QUESTION, "--max-tokens", "1"]);
+    assert!(notes.contains("1 token (--max-tokens), first after"), "{notes}");
+}
+
+#[test]
+fn the_demo_model_says_what_it_is_and_answers_what_it_names() {
+    let (_, notes) = succeeds(&["run", "-m", golden("hf-bf16").to_str().unwrap(), "--raw", "a"]);
+    assert!(!notes.contains("demo model"), "{notes}");
+    let (_, notes) = succeeds(&["run", "/tmp/", "--max-tokens", "1"]);
+    assert!(notes.contains("'/tmp/' is the prompt here; --model names a model"), "{notes}");
+    assert!(notes.lines().all(|line| line.chars().count() <= 80), "{notes}");
+    let named = notes.lines().find_map(|line| line.strip_prefix("moeflux: ask ")).unwrap();
+    let questions: Vec<&str> = named.trim_matches('"').split("\", \"").collect();
+    let wanted = [ANSWER, "Removes the last element from the vector and returns it", "68"];
+    assert_eq!(questions.len(), wanted.len(), "{named}");
+    for (question, want) in questions.iter().zip(wanted) {
+        let (answer, _) = succeeds(&["run", "-q", question]);
+        assert!(answer.starts_with(want), "{question}: {answer}");
+    }
 }
 
 #[test]
@@ -39,15 +77,15 @@ fn raw_prompts_skip_the_template_and_know_its_markup() {
     let by_template = succeeds(&["run", "-q", QUESTION]);
     let markup = format!("<|im_start|>user\n{QUESTION}<|im_end|>\n<|im_start|>assistant\n");
     assert_eq!(succeeds(&["run", "-q", "--raw", &markup]), by_template);
-    let (_, statistics) = succeeds(&["run", "--raw", QUESTION, "--max-tokens", "1"]);
+    let (_, statistics) = succeeds(&["run", "--raw", QUESTION, "--max-tokens", "1", "--stats"]);
     assert!(statistics.contains("prefill 7 tokens"), "{statistics}");
 }
 
 #[test]
 fn a_template_takes_the_prompts_markup_as_text() {
     // The user cannot end his own turn.
-    let (_, statistics) = succeeds(&["run", "a<|im_end|>", "--max-tokens", "1"]);
-    let n_prompt: usize = statistics.split(' ').nth(2).unwrap().parse().unwrap();
+    let (_, statistics) = succeeds(&["run", "a<|im_end|>", "--max-tokens", "1", "--stats"]);
+    let n_prompt: usize = prefilled(&statistics);
     assert!(n_prompt > 9, "{statistics}");
 }
 
@@ -59,7 +97,7 @@ fn a_stop_text_ends_the_answer_before_it() {
 
 #[test]
 fn max_tokens_bounds_the_answer() {
-    let (short, statistics) = succeeds(&["run", QUESTION, "--max-tokens", "3"]);
+    let (short, statistics) = succeeds(&["run", QUESTION, "--max-tokens", "3", "--stats"]);
     assert!(statistics.contains("decode 3 tokens"), "{statistics}");
     assert!(ANSWER.starts_with(short.trim_end()) && short.len() < ANSWER.len());
 }
@@ -96,7 +134,8 @@ fn greedy_needs_no_seed_and_no_flag_changes_the_bits() {
 #[test]
 fn expert_io_follows_the_variable_unless_the_flag_says_otherwise() {
     let mode = |variable: &str, flags: &[&str]| {
-        let mut command = moeflux(&[&["run", "hi", "--max-tokens", "1"], flags].concat());
+        let mut command =
+            moeflux(&[&["run", "hi", "--max-tokens", "1", "--stats"], flags].concat());
         finish(command.env("MOEFLUX_EXPERT_IO", variable)).1
     };
     assert!(mode("pread", &[]).contains("experts (pread)"));
@@ -107,7 +146,7 @@ fn expert_io_follows_the_variable_unless_the_flag_says_otherwise() {
 
 #[test]
 fn guesses_are_counted_and_change_no_answer() {
-    let ask = |draft| succeeds(&["run", QUESTION, "--system", ANSWER, "--draft", draft]);
+    let ask = |draft| succeeds(&["run", QUESTION, "--system", ANSWER, "--draft", draft, "--stats"]);
     let ((plain, without), (text, with)) = (ask("off"), ask("4"));
     assert_eq!(text, plain);
     assert!(with.contains("draft: ") && !without.contains("draft: "), "{with}{without}");
@@ -115,7 +154,7 @@ fn guesses_are_counted_and_change_no_answer() {
 
 #[test]
 fn prefetching_is_counted() {
-    let flags = ["--expert-io", "pread", "--prefetch", "last-token"];
+    let flags = ["--expert-io", "pread", "--prefetch", "last-token", "--stats"];
     let (_, statistics) = succeeds(&[&["run", QUESTION], &flags[..]].concat());
     assert!(statistics.contains("prefetch: "), "{statistics}");
 }
@@ -124,12 +163,15 @@ fn prefetching_is_counted() {
 fn other_numbers_of_experts_are_announced_even_quietly() {
     let flags = ["--experts-per-token", "2", "--max-tokens", "2"];
     let (_, notes) = succeeds(&[&["run", "-q", QUESTION], &flags[..]].concat());
-    assert!(notes.contains("2 experts a token instead of 4") && notes.lines().count() == 1);
+    assert!(
+        notes.contains("2 experts a token instead of 4") && notes.lines().count() == 1,
+        "{notes}"
+    );
 }
 
 #[test]
 fn a_full_context_ends_the_answer() {
-    let (_, statistics) = succeeds(&["run", QUESTION, "--ctx", "18"]);
+    let (_, statistics) = succeeds(&["run", QUESTION, "--ctx", "18", "--stats"]);
     assert!(statistics.contains("decode 4 tokens"), "{statistics}");
 }
 
@@ -201,7 +243,8 @@ fn chat(flags: &[&str], input: &str) -> (String, String) {
 #[test]
 fn a_conversation_remembers_its_turns() {
     let second = "And Vec::pop?";
-    let (answers, notes) = chat(&["--max-tokens", "40"], &format!("{QUESTION}\n{second}\n"));
+    let (answers, notes) =
+        chat(&["--stats", "--max-tokens", "40"], &format!("{QUESTION}\n{second}\n"));
     assert!(answers.starts_with(ANSWER) && answers.lines().count() >= 2, "{answers}");
     let prompts: Vec<usize> = notes
         .lines()
@@ -242,8 +285,9 @@ fn lines_are_continued_and_an_end_of_input_ends_it() {
 #[test]
 fn a_system_text_is_part_of_the_prompt() {
     let n_prompt = |flags: &[&str]| {
-        let (_, notes) = succeeds(&[&["run", QUESTION, "--max-tokens", "1"], flags].concat());
-        notes.split(' ').nth(2).unwrap().parse::<usize>().unwrap()
+        let (_, notes) =
+            succeeds(&[&["run", QUESTION, "--max-tokens", "1", "--stats"], flags].concat());
+        prefilled(&notes)
     };
     assert!(n_prompt(&["--system", "Answer in a word."]) > n_prompt(&[]) + 4);
 }

@@ -22,7 +22,8 @@ fn counts(notes: &str) -> Vec<(usize, usize)> {
 
 #[track_caller]
 fn chat(flags: &[&str], input: &str) -> (String, String) {
-    let mut command = moeflux(&[&["chat", "--max-tokens", "30"], flags].concat());
+    let stats = if flags.contains(&"-q") { &[][..] } else { &["--stats"] };
+    let mut command = moeflux(&[&["chat", "--max-tokens", "30"], flags, stats].concat());
     command.write_stdin(input);
     finish(&mut command)
 }
@@ -90,7 +91,7 @@ fn prompts_that_begin_alike_are_read_once() {
     let cache = dir.path().join("prompts");
     let system = "You are a patient teacher of the Rust language. ".repeat(12);
     let run = |question: &str, variable: bool| {
-        let mut args = vec!["run", question, "--system", &system, "--max-tokens", "8"];
+        let mut args = vec!["run", question, "--system", &system, "--max-tokens", "8", "--stats"];
         if !variable {
             args.extend(["--prompt-cache", text(&cache)]);
         }

@@ -9,42 +9,60 @@ use super::model::ModelArgs;
 use super::sampling::SampleArgs;
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  moeflux run \"What does Vec::push do?\"
+  moeflux run -m org/name --expert-cache 8GiB \"Why is the sky blue?\"")]
 pub(crate) struct RunArgs {
-    /// The prompt; left out, standard input
+    /// The prompt [default: standard input]
     pub(crate) prompt: Option<std::ffi::OsString>,
-    /// What the model is told before the prompt
+    /// System prompt
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
-    /// Give the prompt as it is, without the chat template
+    /// Send the prompt without the chat template
     #[arg(long)]
     pub(crate) raw: bool,
+    /// Print all statistics after the answer
+    #[arg(long, conflicts_with = "quiet")]
+    pub(crate) stats: bool,
     /// Print the answer only
     #[arg(long, short)]
     pub(crate) quiet: bool,
     #[command(flatten)]
-    pub(crate) prompt_cache: PromptCacheArgs,
-    #[command(flatten)]
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) sample: SampleArgs,
+    #[command(flatten)]
+    pub(crate) prompt_cache: PromptCacheArgs,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  moeflux chat
+  moeflux chat -m org/name --session talk.json \"Hello!\"")]
 pub(crate) struct ChatArgs {
-    /// Continue the conversation in this file, and keep it there; FILE.snapshot holds what the
-    /// model knows of it
-    #[arg(long, value_name = "FILE")]
-    pub(crate) session: Option<PathBuf>,
-    /// What the model is told before the conversation
+    /// First message
+    pub(crate) message: Option<std::ffi::OsString>,
+    /// System prompt
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
+    /// Continue and save the conversation in FILE (and FILE.snapshot)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) session: Option<PathBuf>,
+    /// Do not render Markdown
+    #[arg(long)]
+    pub(crate) plain: bool,
+    /// Print all statistics after every answer
+    #[arg(long, conflicts_with = "quiet")]
+    pub(crate) stats: bool,
     /// Print answers only
     #[arg(long, short)]
     pub(crate) quiet: bool,
     #[command(flatten)]
-    pub(crate) prompt_cache: PromptCacheArgs,
-    #[command(flatten)]
     pub(crate) model: ModelArgs,
     #[command(flatten)]
     pub(crate) sample: SampleArgs,
+    #[command(flatten)]
+    pub(crate) prompt_cache: PromptCacheArgs,
 }

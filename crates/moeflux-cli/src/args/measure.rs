@@ -5,17 +5,20 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::model::{ModelArgs, Policy};
-use crate::values::{CacheSize, cache_size, count, probability};
+use crate::values::{CacheSize, cache_size, count, probability, seed, whole_number};
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  moeflux logits -m ./model --tokens tokens.json --out logits.safetensors --exact")]
 pub(crate) struct LogitsArgs {
-    /// A JSON file: an array of arrays of token ids
-    #[arg(long, value_name = "IN.json")]
+    /// JSON array of arrays of token ids
+    #[arg(long, value_name = "FILE")]
     pub(crate) tokens: PathBuf,
-    /// The safetensors file to write: logits.0, logits.1, ... of f32 [tokens, vocab]
-    #[arg(long, value_name = "OUT.safetensors")]
+    /// Safetensors file to write: logits.0, logits.1, ... as f32 [tokens, vocab]
+    #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
-    /// Keep activations f32 everywhere, for comparison with references
+    /// Keep all activations in f32
     #[arg(long)]
     pub(crate) exact: bool,
     #[command(flatten)]
@@ -23,18 +26,20 @@ pub(crate) struct LogitsArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  moeflux perplexity -m ./model-2bit --text sample.txt --against ./model-8bit")]
 pub(crate) struct PerplexityArgs {
-    /// A UTF-8 text; if its name ends in .jsonl, a conversation a line: {"messages": [...]}, and
-    /// "tools" if there are any
+    /// UTF-8 text, or .jsonl with {\"messages\": [...], \"tools\": [...]} a line
     #[arg(long, value_name = "FILE")]
     pub(crate) text: PathBuf,
-    /// Tokens that are evaluated together, each window from an empty context [default: 2048]
+    /// Tokens evaluated together, from an empty context [default: 2048]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub(crate) window: Option<usize>,
-    /// Another model of the same vocabulary: print how far this one is from it
+    /// Also print the KL divergence from this model (same vocabulary)
     #[arg(long, value_name = "MODEL")]
     pub(crate) against: Option<PathBuf>,
-    /// Keep activations f32 everywhere
+    /// Keep all activations in f32
     #[arg(long)]
     pub(crate) exact: bool,
     #[command(flatten)]
@@ -42,64 +47,75 @@ pub(crate) struct PerplexityArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  moeflux bench -m ./model --expert-cache 2GiB
+  moeflux bench -m ./model --json --repeat 3 --gen-tokens 128")]
 pub(crate) struct BenchArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Also write a report with plots, one HTML file
+    /// Also write an HTML report with plots
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
-    /// Time every kernel instead, with 1, 16 and 128 rows and those of --prompt-tokens
-    #[arg(long, conflicts_with_all = ["report", "cold", "sequences"])]
-    pub(crate) kernels: bool,
-    /// Tokens of the prompt
+    /// Prompt tokens
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = count, allow_negative_numbers = true)]
     pub(crate) prompt_tokens: usize,
-    /// Tokens made one by one
+    /// Decoded tokens
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = count, allow_negative_numbers = true)]
     pub(crate) gen_tokens: usize,
-    /// How often to measure: medians count
+    /// Runs; medians are reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = count, allow_negative_numbers = true)]
     pub(crate) repeat: usize,
-    /// Also make tokens in so many conversations at once, as a server does
+    /// Also decode N conversations at once, as a server does
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = count, allow_negative_numbers = true)]
     pub(crate) sequences: usize,
-    /// Begin every run with no expert in memory, the system's page cache included
+    /// Start every run without cached experts, page cache included
     #[arg(long)]
     pub(crate) cold: bool,
-    /// Take prompts from this UTF-8 text [default: a text of its own for the demo model, random
-    /// tokens for others]
+    /// Time each kernel instead of the model
+    #[arg(long, conflicts_with_all = ["report", "cold", "sequences"])]
+    pub(crate) kernels: bool,
+    /// UTF-8 text for prompts [default: built in, or random tokens]
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Option<PathBuf>,
-    /// Also make what this text has behind its first --prompt-tokens, as if the model had chosen
-    /// it, one by one and with guesses: UTF-8, or a JSON array of token ids
-    #[arg(long, value_name = "FILE", conflicts_with = "kernels")]
-    pub(crate) follow: Option<PathBuf>,
-    /// The same of a text of which multi-token prediction foresees this share, as many tokens
-    /// in a row as --draft says
-    #[arg(long, value_name = "SHARE", value_parser = probability, conflicts_with_all = ["kernels", "follow"], allow_negative_numbers = true)]
-    pub(crate) foreseen: Option<f32>,
-    /// Determines random tokens and what of the drive is read
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    /// Also decode the rest of this text (teacher-forced), with and without drafts
+    #[arg(long, alias = "follow", value_name = "FILE", conflicts_with = "kernels")]
+    pub(crate) teacher_force: Option<PathBuf>,
+    /// Also decode a text with this share of accepted MTP drafts
+    #[arg(long, alias = "foreseen", value_name = "SHARE", value_parser = probability, conflicts_with_all = ["kernels", "teacher_force"], allow_negative_numbers = true)]
+    pub(crate) mtp_acceptance: Option<f32>,
+    /// Seed of random tokens and of the drive test
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) model: ModelArgs,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  moeflux run --record-routing routing.bin \"What does Vec::push do?\"
+  moeflux replay routing.bin --cache 25%,8GiB")]
 pub(crate) struct ReplayArgs {
-    /// The file that --record-routing wrote
+    /// File of `--record-routing`
     pub(crate) trace: PathBuf,
-    /// Sizes of caches: shares of all experts, or bytes
+    /// Cache sizes: shares of all experts, or bytes
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "12.5%,25%,50%,75%", value_parser = cache_size)]
     pub(crate) cache: Vec<CacheSize>,
-    /// Policies to score [default: all]
-    #[arg(long, value_enum, value_name = "POLICIES", value_delimiter = ',')]
+    /// Eviction policies: frequency, lru [default: all]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "POLICIES",
+        value_delimiter = ',',
+        hide_possible_values = true
+    )]
     pub(crate) policy: Vec<Policy>,
-    /// Tokens at the beginning that only teach
-    #[arg(long, value_name = "N")]
+    /// Warm up with the first N tokens and do not count them
+    #[arg(long, value_name = "N", value_parser = whole_number, allow_negative_numbers = true)]
     pub(crate) skip: Option<usize>,
-    /// Cut the trace into N sequences that are served together
+    /// Cut the trace into N sequences that run together
     #[arg(long, value_name = "N", default_value = "1", value_parser = count, allow_negative_numbers = true)]
     pub(crate) sequences: usize,
     /// Print JSON

@@ -22,7 +22,7 @@ pub(crate) use self::sampling::SampleArgs;
 pub(crate) use self::serve::ServeArgs;
 pub(crate) use self::synth::{SynthArgs, SynthKind};
 
-/// Runs Mixture-of-Experts models larger than memory by streaming their experts.
+/// Runs Mixture-of-Experts language models that are larger than memory.
 #[derive(Debug, Parser)]
 #[command(name = "moeflux", version, propagate_version = true, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -34,26 +34,26 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Answer one prompt
     Run(RunArgs),
-    /// Talk to a model
+    /// Chat with a model in the terminal
     Chat(ChatArgs),
-    /// Answer clients of OpenAI and Anthropic, and people
+    /// Serve OpenAI- and Anthropic-compatible APIs and a web UI
     Serve(ServeArgs),
-    /// Write a checkpoint as a packed container, quantising it if it is not quantised
+    /// Convert a checkpoint to a packed container, quantised if wanted
     Pack(PackArgs),
-    /// Learn from text which columns of the experts matter, for pack --importance
+    /// Measure which expert weights matter, for `pack --importance`
     Calibrate(CalibrateArgs),
-    /// Write the logits of token sequences
+    /// Write the logits of token sequences to a file
     Logits(LogitsArgs),
-    /// Measure how surprised a model is by a text
+    /// Measure a model's perplexity on a text
     Perplexity(PerplexityArgs),
-    /// Measure how fast a model runs, and how fast the machine would let it
+    /// Measure a model's speed against the limits of the machine
     Bench(BenchArgs),
-    /// Show a model's family, shapes, storage and files
+    /// Show a model's family, shapes and files
     Inspect(InspectArgs),
-    /// Show what a model takes in memory; changes nothing
+    /// Show the memory a model needs and the speed to expect
     Plan(PlanArgs),
-    /// Score cache policies and predictors on a routing that --record-routing wrote
+    /// Compare cache policies on a routing of `--record-routing`
     Replay(ReplayArgs),
-    /// Write a random-weight checkpoint of a real shape, for benchmarks
+    /// Write a checkpoint with random weights, for benchmarks
     Synth(SynthArgs),
 }

@@ -9,101 +9,105 @@ use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
 use crate::error::UsageError;
 use crate::values::{count, drafts};
+use crate::words::did_you_mean;
 use crate::{bytes, paths};
 
 /// Which model, and how it runs.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ModelArgs {
-    /// A directory, a file of one, or org/name on the Hub; left out, the demo model
-    #[arg(long, short, value_name = "MODEL")]
+    /// Folder or org/name on the Hub [default: demo model]
+    #[arg(long, short, value_name = "MODEL", help_heading = MODEL)]
     pub(crate) model: Option<String>,
-    /// Where to run: cpu; in builds for GPUs also gpu, or gpu:N as `inspect --devices` counts them
-    #[arg(long, default_value = "cpu")]
+    /// cpu, gpu or gpu:N, see inspect --devices
+    #[arg(long, default_value = "cpu", value_name = "NAME", help_heading = MODEL)]
     device: String,
-    /// Threads that compute [default: all cores]
-    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
-    threads: Option<usize>,
-    /// Instruction set of the kernels: scalar, avx2, avxvnni, avx512 or amx; on ARM neon, dotprod or
-    /// i8mm [default: the fastest that the machine has]
-    #[arg(long, value_name = "NAME")]
-    isa: Option<String>,
-    /// How products with quantised weights round their inputs
-    #[arg(long, value_enum, default_value_t = Rounding::Int16, value_name = "HOW")]
-    activations: Rounding,
-    /// Positions of a conversation [default: planned from memory]
-    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
+    /// Context window in tokens [default: as memory allows]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, help_heading = MODEL)]
+    #[arg(aliases = ["ctx-size", "context", "max-model-len"])]
     ctx: Option<usize>,
-    /// Rows of a prefill chunk [default: 512, more where experts stream or a GPU has all of them]
-    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
-    chunk: Option<usize>,
-    /// How keys and values are kept
-    #[arg(long, value_enum, default_value_t = KvFormat::F32, value_name = "TYPE")]
-    kv_type: KvFormat,
-    /// Memory for going back in a conversation with a recurrent model [default: planned]
-    #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_negative_numbers = true)]
-    checkpoint_memory: Option<u64>,
-    /// How experts are read: auto, mmap, pread or direct [default: $MOEFLUX_EXPERT_IO, else auto]
-    #[arg(long, value_name = "MODE")]
-    expert_io: Option<String>,
-    /// Memory for experts, such as 8GiB [default: planned from what is available]
-    #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_negative_numbers = true)]
-    expert_cache: Option<u64>,
-    /// Memory of the GPU for experts [default: what is left there]
-    #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_negative_numbers = true)]
-    device_cache: Option<u64>,
-    /// How small that memory may become while other programs need theirs [default: as small as
-    /// it must where it is planned; --expert-cache itself where that is given]
-    #[arg(long, value_name = "BYTES", value_parser = bytes::parse, allow_negative_numbers = true)]
-    expert_cache_min: Option<u64>,
-    /// Which expert leaves the cache first
-    #[arg(long, value_enum, default_value_t = Policy::Frequency, value_name = "POLICY")]
-    cache_policy: Policy,
-    /// Which experts are read ahead
-    #[arg(long, value_enum, default_value_t = Ahead::Auto, value_name = "WHICH")]
-    prefetch: Ahead,
-    /// Tokens that are guessed from what the text was continued with before, or by the model's
-    /// multi-token prediction (up to 4), and checked in one step: auto (as many as pay), off, or up
-    /// to 15; changes no answer; none with --record-routing
-    #[arg(long, value_name = "N", default_value = "auto", value_parser = drafts, allow_negative_numbers = true)]
-    draft: Drafts,
-    /// Write down which experts every token is routed to, for replay
-    #[arg(long, value_name = "FILE")]
-    record_routing: Option<PathBuf>,
-    /// Experts a token gets; changes what the model says
-    #[arg(long, value_name = "K", value_parser = count, allow_negative_numbers = true)]
-    experts_per_token: Option<usize>,
-    /// Let layers whose expert file is missing add nothing, instead of refusing the model
-    #[arg(long)]
-    allow_missing_experts: bool,
-    /// Compare the checksums of a packed model before using it
-    #[arg(long)]
+    /// Compute threads [default: all cores]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, help_heading = MODEL)]
+    threads: Option<usize>,
+    /// Check the checksums of a packed model first
+    #[arg(long, help_heading = MODEL)]
     pub(crate) verify: bool,
+    /// For experts, like 8GiB [default: what is free]
+    #[arg(long, value_name = "SIZE", value_parser = bytes::parse, allow_negative_numbers = true, help_heading = MEMORY)]
+    expert_cache: Option<u64>,
+    /// May shrink to this when memory is short
+    #[arg(long, value_name = "SIZE", value_parser = bytes::parse, allow_negative_numbers = true, help_heading = MEMORY)]
+    expert_cache_min: Option<u64>,
+    /// GPU memory for experts [default: all free]
+    #[arg(long, value_name = "SIZE", value_parser = bytes::parse, allow_negative_numbers = true, help_heading = MEMORY)]
+    device_cache: Option<u64>,
+    /// KV cache: f32, bf16 or q8
+    #[arg(long, value_enum, default_value_t = KvFormat::F32, value_name = "TYPE", hide_possible_values = true, help_heading = MEMORY)]
+    #[arg(aliases = ["cache-type", "kv-cache-dtype"])]
+    kv_type: KvFormat,
+    /// Prefill tokens at once [default: 512 or more]
+    #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true, help_heading = MEMORY)]
+    #[arg(alias = "prefill-chunk")]
+    chunk: Option<usize>,
+    /// For going back in chats of recurrent models
+    #[arg(long, value_name = "SIZE", value_parser = bytes::parse, allow_negative_numbers = true, help_heading = MEMORY)]
+    checkpoint_memory: Option<u64>,
+    /// auto, mmap, pread or direct [default: auto]
+    #[arg(long, value_name = "MODE", help_heading = MEMORY)]
+    expert_io: Option<String>,
+    /// Evict by frequency or lru
+    #[arg(long, value_enum, default_value_t = Policy::Frequency, value_name = "POLICY", hide_possible_values = true, help_heading = MEMORY)]
+    cache_policy: Policy,
+    /// off, last-token, lookahead
+    #[arg(long, value_enum, default_value_t = Ahead::Auto, value_name = "WHICH", hide_possible_values = true, help_heading = MEMORY)]
+    prefetch: Ahead,
+    /// Draft tokens a step: off, 1 to 15
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = drafts, allow_negative_numbers = true, help_heading = ADVANCED)]
+    draft: Drafts,
+    /// int16, or int8: less exact
+    #[arg(long, value_enum, default_value_t = Rounding::Int16, value_name = "TYPE", hide_possible_values = true, help_heading = ADVANCED)]
+    activations: Rounding,
+    /// Kernels, such as avx2 [default: the fastest]
+    #[arg(long, value_name = "NAME", help_heading = ADVANCED)]
+    isa: Option<String>,
+    /// Active experts; changes the answers
+    #[arg(long, value_name = "K", value_parser = count, allow_negative_numbers = true, help_heading = ADVANCED)]
+    experts_per_token: Option<usize>,
+    /// Run although expert files are missing
+    #[arg(long, help_heading = ADVANCED)]
+    allow_missing_experts: bool,
+    /// Record the routing, for `replay`
+    #[arg(long, value_name = "FILE", help_heading = ADVANCED)]
+    record_routing: Option<PathBuf>,
 }
+
+const MODEL: &str = "Model";
+pub(super) const MEMORY: &str = "Memory and streaming";
+const ADVANCED: &str = "Advanced";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Rounding {
-    /// Next to nothing is lost
+    /// Two int8 halves: almost exact.
     Int16,
-    /// Half the arithmetic, but with AVX2 and AVX-VNNI
+    /// Half the arithmetic, except with AVX2 and AVX-VNNI.
     Int8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum KvFormat {
-    /// As they are
+    /// As computed.
     F32,
-    /// Half the memory
+    /// Half the memory.
     Bf16,
-    /// A little over a quarter
+    /// A little over a quarter of the memory.
     Q8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Policy {
-    /// The one unused for longest
+    /// Evicts the least recently used expert.
     Lru,
-    /// The one whose next use is farthest, by how often it was used of late and the way to its
-    /// layer
+    /// Evicts the expert with the farthest expected next use, from its recent frequency and the
+    /// distance to its layer.
     Frequency,
 }
 
@@ -129,13 +133,13 @@ impl From<Policy> for CachePolicy {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Ahead {
-    /// None
+    /// No prefetch.
     Off,
-    /// Those that the last token used
+    /// The experts that the last token used.
     LastToken,
-    /// Those that the next layer's router would choose now
+    /// The experts that the next layer's router would choose now.
     Lookahead,
-    /// Lookahead where it saves time, found out while running
+    /// Lookahead if it saves time, measured while running.
     Auto,
 }
 
@@ -147,7 +151,7 @@ impl ModelArgs {
 
     /// The engine's options.
     pub(crate) fn engine_options(&self, exact: bool) -> Result<EngineOptions> {
-        let device = Device::by_name(&self.device).map_err(usage)?;
+        let device = self.device()?;
         Ok(EngineOptions {
             device,
             threads: self.threads,
@@ -188,14 +192,30 @@ impl ModelArgs {
         })
     }
 
-    fn isa(&self) -> Result<Option<String>> {
-        match &self.isa {
-            Some(name) if !isa_names().contains(&name.as_str()) => {
-                let known = isa_names().join(", ");
-                Err(usage(format!("--isa {name:?}: this machine has {known}")).into())
+    fn device(&self) -> Result<Device, UsageError> {
+        let name = self.device.to_lowercase();
+        Device::by_name(&name).map_err(|err| {
+            let kind = name.split([':', ' ', '=']).next().unwrap_or_default();
+            let is_gpu = ["cuda", "metal", "vulkan", "rocm", "mps", "wgpu", "gpu0", "gp"];
+            match kind {
+                _ if cfg!(feature = "gpu") && is_gpu.contains(&kind) => {
+                    UsageError(format!("{err} (did you mean gpu?)"))
+                }
+                _ => usage(err),
             }
-            isa => Ok(isa.clone()),
+        })
+    }
+
+    fn isa(&self) -> Result<Option<String>> {
+        let Some(name) = &self.isa else { return Ok(None) };
+        let names = isa_names();
+        if names.contains(&name.as_str()) {
+            return Ok(Some(name.clone()));
         }
+        let known = names.join(", ");
+        let near = did_you_mean(name, names.into_iter());
+        let near = near.map_or(String::new(), |near| format!("did you mean {near}? "));
+        Err(usage(format!("--isa {name:?}: {near}this machine has {known}")).into())
     }
 
     fn expert_io(&self) -> Result<IoChoice> {

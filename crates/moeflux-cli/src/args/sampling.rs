@@ -4,40 +4,47 @@ use clap::Args;
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::text::GenerationDefaults;
 
-use crate::values::{count, non_negative, penalty, positive_share, probability};
+use crate::values::{
+    count, non_negative, penalty, positive_share, probability, seed, whole_number,
+};
 
-/// How tokens are chosen. What is left out is as the model's authors advise in
-/// `generation_config.json`, else greedy.
+/// How tokens are chosen. Flags that are left out take the values of the model's
+/// `generation_config.json`; without them decoding is greedy.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SampleArgs {
-    /// Divides the logits; 0 always takes the likeliest token
-    #[arg(long, value_name = "T", value_parser = non_negative, allow_negative_numbers = true)]
-    temperature: Option<f32>,
-    /// Keep the fewest tokens whose probabilities reach this sum
-    #[arg(long, value_name = "P", value_parser = positive_share, allow_negative_numbers = true)]
-    top_p: Option<f32>,
-    /// Keep this many of the likeliest tokens; 0 keeps all
-    #[arg(long, value_name = "K", allow_negative_numbers = true)]
-    top_k: Option<usize>,
-    /// Drop tokens below this share of the likeliest one's probability
-    #[arg(long, value_name = "P", value_parser = probability, allow_negative_numbers = true)]
-    min_p: Option<f32>,
-    /// Make tokens that were used less likely; 1 changes nothing
-    #[arg(long, value_name = "R", value_parser = penalty, allow_negative_numbers = true)]
-    repeat_penalty: Option<f32>,
-    /// Determines all random choices [default: another one each time]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    seed: Option<u64>,
-    /// Tokens of an answer at most
-    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = count, allow_negative_numbers = true)]
+    /// 0 is greedy [default: the model's, else 0]
+    #[arg(long, value_name = "T", value_parser = non_negative, allow_negative_numbers = true, help_heading = SAMPLING)]
+    #[arg(alias = "temp")]
+    pub(crate) temperature: Option<f32>,
+    /// Nucleus sampling [default: the model's, else 1]
+    #[arg(long, value_name = "P", value_parser = positive_share, allow_negative_numbers = true, help_heading = SAMPLING)]
+    pub(crate) top_p: Option<f32>,
+    /// Likeliest tokens kept [default: the model's, or all]
+    #[arg(long, value_name = "K", value_parser = whole_number, allow_negative_numbers = true, help_heading = SAMPLING)]
+    pub(crate) top_k: Option<usize>,
+    /// Relative cut-off [default: the model's, else 0]
+    #[arg(long, value_name = "P", value_parser = probability, allow_negative_numbers = true, help_heading = SAMPLING)]
+    pub(crate) min_p: Option<f32>,
+    /// 1 is off [default: the model's, else 1]
+    #[arg(long, value_name = "R", value_parser = penalty, allow_negative_numbers = true, help_heading = SAMPLING)]
+    #[arg(alias = "repetition-penalty")]
+    pub(crate) repeat_penalty: Option<f32>,
+    /// Random seed [default: from the clock]
+    #[arg(long, value_name = "N", value_parser = seed, allow_negative_numbers = true, help_heading = SAMPLING)]
+    pub(crate) seed: Option<u64>,
+    /// Longest answer, in tokens
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = count, allow_negative_numbers = true, help_heading = SAMPLING)]
+    #[arg(aliases = ["n-predict", "max-new-tokens", "num-predict"])]
     pub(crate) max_tokens: usize,
-    /// End the answer before this text; may be given several times
-    #[arg(long, value_name = "TEXT")]
+    /// Stop before this text; may be repeated
+    #[arg(long, value_name = "TEXT", help_heading = SAMPLING)]
     pub(crate) stop: Vec<String>,
 }
 
+const SAMPLING: &str = "Sampling";
+
 impl SampleArgs {
-    /// The sampler's options, completed by what the model advises.
+    /// The sampler's options: flags first, then the model's `generation_config.json`.
     pub(crate) fn sampler(&self, advised: &GenerationDefaults) -> SamplerOptions {
         let samples = advised.do_sample.unwrap_or(false);
         let default_temperature = if samples { advised.temperature.unwrap_or(1.0) } else { 0.0 };
@@ -57,7 +64,8 @@ impl SampleArgs {
     }
 }
 
-fn seed_of_now() -> u64 {
+/// A seed from the clock.
+pub(crate) fn seed_of_now() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |it| it.as_nanos() as u64)
+    now.map_or(0, |since| since.as_nanos() as u64)
 }

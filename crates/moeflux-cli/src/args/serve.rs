@@ -1,6 +1,6 @@
 //! `serve`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -8,54 +8,113 @@ use clap::Args;
 use super::cache::PromptCacheArgs;
 use super::model::ModelArgs;
 use crate::bytes;
-use crate::values::count;
+use crate::values::{count, seed};
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  moeflux serve -m org/name
+  moeflux serve -m ./model --host 0.0.0.0 --api-key-file keys.txt")]
 pub(crate) struct ServeArgs {
-    /// Where to listen; addresses that other machines reach need --api-key-file
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8080")]
-    pub(crate) addr: SocketAddr,
-    /// A file of keys, one a line, of which clients must show one [default: $MOEFLUX_API_KEY, else
-    /// none is needed]
+    /// Where to listen
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080", value_parser = address, conflicts_with_all = ["host", "port"])]
+    addr: SocketAddr,
+    /// Only the host; 0.0.0.0 needs --api-key-file
+    #[arg(long, value_name = "HOST", value_parser = host)]
+    host: Option<IpAddr>,
+    /// Only the port
+    #[arg(long, short, value_name = "PORT", value_parser = port, allow_negative_numbers = true)]
+    port: Option<u16>,
+    /// API keys [default: $MOEFLUX_API_KEY, else none]
     #[arg(long, value_name = "FILE")]
     pub(crate) api_key_file: Option<PathBuf>,
-    /// What clients call the model; may be given several times [default: the model's own name]
+    /// Name in the API; may be repeated [default: its own]
     #[arg(long, value_name = "NAME")]
+    #[arg(aliases = ["served-model-name", "alias"])]
     pub(crate) model_name: Vec<String>,
-    /// Answer whatever model clients ask for
+    /// Accept any model name in requests
     #[arg(long)]
     pub(crate) any_model: bool,
-    /// Answers made at a time
+    /// Answers generated at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = count, allow_negative_numbers = true)]
+    #[arg(aliases = ["parallel", "max-num-seqs"])]
     pub(crate) sessions: usize,
-    /// Requests that may wait for one of these
+    /// Requests that may wait
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = count, allow_negative_numbers = true)]
     pub(crate) queue: usize,
-    /// Tokens of an answer at most, whatever clients ask for [default: what the context has room for]
+    /// Longest answer [default: the context]
     #[arg(long, value_name = "N", value_parser = count, allow_negative_numbers = true)]
     pub(crate) max_tokens: Option<usize>,
-    /// Bytes of a request at most
-    #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = bytes::parse_some, allow_negative_numbers = true)]
+    /// Largest request
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = bytes::parse_some, allow_negative_numbers = true)]
     pub(crate) max_body: u64,
-    /// Connections at a time
+    /// Open connections
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = count, allow_negative_numbers = true)]
     pub(crate) max_connections: usize,
-    /// Seconds that answers may take to finish when the server is told to end
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    /// Seconds for answers at shutdown
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) grace: u64,
-    /// Let pages of this origin use the server, such as http://localhost:3000
+    /// Allow web pages of this origin
     #[arg(long, value_name = "ORIGIN", value_parser = origin)]
     pub(crate) cors_origin: Option<String>,
-    /// Tell every request's kind, status and time on standard error
+    /// Log every request
     #[arg(long)]
     pub(crate) log_requests: bool,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(long, short)]
     pub(crate) quiet: bool,
     #[command(flatten)]
-    pub(crate) prompt_cache: PromptCacheArgs,
-    #[command(flatten)]
     pub(crate) model: ModelArgs,
+    #[command(flatten)]
+    pub(crate) prompt_cache: PromptCacheArgs,
+}
+
+impl ServeArgs {
+    /// The address to listen on, from `--addr` or from `--host` and `--port`.
+    pub(crate) fn address(&self) -> SocketAddr {
+        let ip = self.host.unwrap_or(self.addr.ip());
+        SocketAddr::new(ip, self.port.unwrap_or(self.addr.port()))
+    }
+}
+
+/// The address of a server without flags.
+const DEFAULT_HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const DEFAULT_PORT: u16 = 8080;
+
+/// Reads `127.0.0.1:8080`, `localhost:8080`, `:8080`, `8080`, `0.0.0.0` or `[::1]:8080`, also
+/// with `http://` before it.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let remedy = "write an IP address or localhost and a port, such as 127.0.0.1:8080";
+    let bare = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+    if let Ok(addr) = bare.parse() {
+        return Ok(addr);
+    }
+    if let Ok(ip) = host(bare) {
+        return Ok(SocketAddr::new(ip, DEFAULT_PORT));
+    }
+    let (name, number) = bare.rsplit_once(':').unwrap_or(("", bare));
+    let ip = if name.is_empty() { Ok(DEFAULT_HOST) } else { host(name) };
+    match (ip, port(number)) {
+        (Ok(ip), Ok(port)) => Ok(SocketAddr::new(ip, port)),
+        _ => Err(remedy.to_owned()),
+    }
+}
+
+/// Reads an IP address, or a name that needs no resolver.
+fn host(text: &str) -> Result<IpAddr, String> {
+    match text {
+        "localhost" => Ok(DEFAULT_HOST),
+        "*" => Ok(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        _ => {
+            let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+            let ip = bare.unwrap_or(text).parse();
+            ip.map_err(|_| String::from("write an IP address, such as 127.0.0.1, or localhost"))
+        }
+    }
+}
+
+fn port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| String::from("write a port from 0 to 65535"))
 }
 
 /// A scheme, a host and perhaps a port, as browsers send them.
@@ -70,5 +129,33 @@ fn origin(text: &str) -> Result<String, String> {
         Err(String::from(
             "write a scheme, a host and perhaps a port, such as http://localhost:3000",
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_people_write_them() {
+        for (text, want) in [
+            ("127.0.0.1:80", "127.0.0.1:80"),
+            ("localhost:9000", "127.0.0.1:9000"),
+            ("localhost", "127.0.0.1:8080"),
+            (":9000", "127.0.0.1:9000"),
+            ("9000", "127.0.0.1:9000"),
+            ("0.0.0.0", "0.0.0.0:8080"),
+            ("*:1", "0.0.0.0:1"),
+            ("[::1]:5", "[::1]:5"),
+            ("[::1]", "[::1]:8080"),
+            ("::1", "[::1]:8080"),
+            ("http://localhost:8080/", "127.0.0.1:8080"),
+        ] {
+            assert_eq!(address(text).map(|addr| addr.to_string()), Ok(want.to_owned()), "{text}");
+        }
+        for text in ["", "nowhere", "nowhere:80", "127.0.0.1:", "localhost:x", "1.2.3:4", ":70000"]
+        {
+            assert!(address(text).is_err(), "{text}");
+        }
     }
 }

@@ -11,10 +11,11 @@ use super::{Printer, chat_template, generate_options, opening};
 use crate::args::RunArgs;
 use crate::error::UsageError;
 use crate::progress::{Bar, Unit};
-use crate::{model, report};
+use crate::{demo, model, report};
 
 pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let prompt = prompt(args)?;
+    let shown = prompt.clone();
     let engine = model::open_cached(&args.model, &args.prompt_cache, 1, args.quiet)?;
     let tokenizer = engine.tokenizer()?;
     let options = generate_options(&args.sample, &tokenizer);
@@ -32,8 +33,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let prompt = Prompt { tokens, marks };
     let answer = generate(&mut session, &tokenizer, prompt, &options, &mut printer)?;
     printer.finish()?;
-    if !args.quiet {
-        report::statistics(&engine, &answer);
+    // After the answer: a run that fails prints its error alone.
+    demo::introduce(args.model.model.as_deref(), &shown, args.quiet);
+    match () {
+        () if args.quiet => {}
+        () if args.stats => report::statistics(&engine, &answer),
+        () => report::statistics_line(&answer),
     }
     store(&engine, &mut session, marks, false);
     Ok(())

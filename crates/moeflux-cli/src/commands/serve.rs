@@ -33,7 +33,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         grace: Duration::from_secs(args.grace),
         cors_origin: args.cors_origin.clone(),
         log_requests: args.log_requests,
-        ..ServerOptions::new(args.addr, String::new())
+        ..ServerOptions::new(args.address(), String::new())
     };
     options.check()?;
     let engine = model::open_cached(&args.model, &args.prompt_cache, args.sessions, args.quiet)?;

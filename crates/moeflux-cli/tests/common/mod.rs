@@ -71,6 +71,7 @@ pub(crate) fn check_refusal(command: &mut Command, code: i32, must_contain: &[&s
     for words in ["panicked", "backtrace", "thread '"] {
         assert!(!line.contains(words), "{line:?}");
     }
+    assert!(line.trim_end().chars().count() <= 300, "too long to be read: {line:?}");
     assert_eq!(String::from_utf8_lossy(&stdout), "", "a refusal answers nothing");
 }
 

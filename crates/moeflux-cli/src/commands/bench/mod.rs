@@ -56,7 +56,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         options.ctx.get_or_insert(n_tokens.saturating_add(usize::from(is_on_gpu)));
         options.sessions.get_or_insert(sequences);
         // No run goes back, but for wrong guesses.
-        if args.follow.is_none() && args.foreseen.is_none() {
+        if args.teacher_force.is_none() && args.mtp_acceptance.is_none() {
             options.checkpoint_bytes.get_or_insert(0);
         }
     }
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     measure::reset_peak_memory();
     let engine = model::open_with(&args.model, options.clone(), args.json)?;
     let prompts = Prompts::new(args, text, &engine)?;
-    let followed = match (&args.follow, args.foreseen) {
+    let followed = match (&args.teacher_force, args.mtp_acceptance) {
         (Some(path), _) => Some(prompt::to_follow(path, args, &engine)?),
         (None, Some(share)) => Some(prompt::foreseen(share, args, &prompts, &engine)?),
         (None, None) => None,
@@ -91,7 +91,7 @@ struct Bench<'a> {
     args: &'a BenchArgs,
     engine: &'a Engine,
     prompts: Prompts,
-    /// The tokens of `--follow` or `--foreseen`.
+    /// The tokens of `--teacher-force` or `--mtp-acceptance`.
     followed: Option<Vec<TokenId>>,
     options: &'a EngineOptions,
 }

@@ -32,9 +32,9 @@ pub(crate) fn read(path: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// The tokens of `--follow`, more than those of a prompt.
+/// The tokens of `--teacher-force`, more than those of a prompt.
 pub(crate) fn to_follow(path: &Path, args: &BenchArgs, engine: &Engine) -> Result<Vec<TokenId>> {
-    let name = || format!("--follow {}", path.display());
+    let name = || format!("--teacher-force {}", path.display());
     let bytes = files::read(path).with_context(name)?;
     let tokens = match serde_json::from_slice::<Vec<u32>>(&bytes) {
         Ok(ids) => ids.into_iter().map(TokenId).collect(),
@@ -56,7 +56,7 @@ pub(crate) fn to_follow(path: &Path, args: &BenchArgs, engine: &Engine) -> Resul
     Ok(tokens)
 }
 
-/// The tokens of `--foreseen`: a prompt, and a text behind it.
+/// The tokens of `--mtp-acceptance`: a prompt, and a text behind it.
 pub(crate) fn foreseen(
     share: f32,
     args: &BenchArgs,
@@ -68,7 +68,8 @@ pub(crate) fn foreseen(
     match measure::foreseeable(engine, prompt, &others, f64::from(share))? {
         Some(text) => Ok([prompt, &text].concat()),
         None => {
-            let message = "--foreseen: needs a model with multi-token prediction, and --draft";
+            let message =
+                "--mtp-acceptance: needs a model with multi-token prediction, and --draft";
             Err(UsageError(message.to_owned()).into())
         }
     }

@@ -4,7 +4,7 @@ mod input;
 mod saved;
 mod screen;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,6 +56,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         file: file.as_ref(),
         is_saved: true,
         is_quiet: args.quiet,
+        has_stats: args.stats,
         interrupted: Arc::default(),
         last: None,
     };
@@ -144,6 +145,8 @@ struct Chat<'a> {
     /// Whether what is there is how things are.
     is_saved: bool,
     is_quiet: bool,
+    /// Whether all statistics follow every answer.
+    has_stats: bool,
     /// Set by Ctrl-C.
     interrupted: Arc<AtomicBool>,
     /// How the last answer was made.
@@ -231,10 +234,10 @@ impl Chat<'_> {
         if answer.finish == Finish::ContextFull {
             report::note(false, "the context is full: /clear begins anew, --ctx makes it larger");
         }
-        match io::stderr().is_terminal() {
-            _ if self.is_quiet => {}
-            true => report::statistics_line(self.engine, &answer),
-            false => report::statistics(self.engine, &answer),
+        match () {
+            () if self.is_quiet => {}
+            () if self.has_stats => report::statistics(self.engine, &answer),
+            () => report::statistics_line(&answer),
         }
         store(self.engine, &mut self.session, &turn.marks, true);
         Ok(())

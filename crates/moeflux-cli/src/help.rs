@@ -1,0 +1,112 @@
+//! Help: `-h` shows the flags used most, `--help` all of them, and no command lists commands by
+//! what they are for.
+
+use clap::{Arg, ArgAction, Command, CommandFactory};
+
+use crate::args::Cli;
+
+/// What commands are for. A command in no group is listed under [`OTHER`].
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Use a model", &["run", "chat", "serve"]),
+    ("Look at a model first", &["plan", "inspect", "verify"]),
+    ("Convert a model", &["pack", "calibrate", "synth"]),
+    ("Measure", &["bench", "perplexity", "logits", "replay"]),
+];
+const OTHER: &str = "Other";
+
+/// Flags of large commands that `-h` shows.
+const FEW: [&str; 20] = [
+    "prompt",
+    "message",
+    "system",
+    "session",
+    "model",
+    "device",
+    "ctx",
+    "expert_cache",
+    "temperature",
+    "seed",
+    "max_tokens",
+    "stats",
+    "addr",
+    "port",
+    "api_key_file",
+    "sessions",
+    "json",
+    "shape",
+    "text",
+    "out",
+];
+
+/// Commands of at most so many flags show all of them for `-h` too.
+const SMALL: usize = 14;
+
+/// The command line, with help as this program shows it.
+pub(crate) fn command() -> Command {
+    let mut command = Cli::command().disable_help_subcommand(true).disable_help_flag(true);
+    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().into()).collect();
+    for name in names {
+        command = command.mut_subcommand(name, |sub| {
+            sub.disable_help_flag(true)
+                .disable_version_flag(true)
+                .arg(help_flag("Show all flags; -h shows the most used"))
+        });
+    }
+    let text = overview(&command);
+    command.arg(help_flag("Show this text")).override_help(text)
+}
+
+/// `command` as `-h` shows it: large commands without the flags that few need.
+pub(crate) fn with_few_flags(mut command: Command) -> Command {
+    let names: Vec<String> = command.get_subcommands().map(|sub| sub.get_name().into()).collect();
+    for name in names {
+        command = command.mut_subcommand(&name, |sub| {
+            if sub.get_arguments().count() <= SMALL {
+                return sub;
+            }
+            let more = format!("moeflux {name} --help shows all flags");
+            let examples = sub.get_after_help().map(ToString::to_string).unwrap_or_default();
+            sub.after_help(format!("{examples}\n\n{more}").trim_start().to_owned()).mut_args(
+                |arg| {
+                    let is_shown = arg.is_required_set() || FEW.contains(&arg.get_id().as_str());
+                    if is_shown { arg } else { arg.hide(true) }
+                },
+            )
+        });
+    }
+    command
+}
+
+fn help_flag(text: &'static str) -> Arg {
+    // Long help has an empty line between flags: too long for what fits a line each.
+    Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help(text)
+}
+
+/// What `moeflux` alone prints.
+fn overview(command: &Command) -> String {
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    let mut text = format!("{about}\n\nUsage: moeflux <COMMAND> [OPTIONS]\n");
+    let names = || command.get_subcommands().map(Command::get_name);
+    let is_grouped = |name: &&str| GROUPS.iter().any(|(_, group)| group.contains(name));
+    let others: Vec<&str> = names().filter(|name| !is_grouped(name)).collect();
+    for (group, members) in GROUPS.iter().copied().chain([(OTHER, &others[..])]) {
+        let commands: Vec<&Command> =
+            members.iter().filter_map(|name| command.find_subcommand(name)).collect();
+        if commands.is_empty() {
+            continue;
+        }
+        text.push_str(&format!("\n{group}:\n"));
+        for it in commands {
+            let about = it.get_about().map(ToString::to_string).unwrap_or_default();
+            text.push_str(&format!("  {:<12}{about}\n", it.get_name()));
+        }
+    }
+    text + EXAMPLES
+}
+
+const EXAMPLES: &str = "
+Examples:
+  moeflux run \"What does Vec::push do?\"   answered by the built-in demo model
+  moeflux chat -m org/name                chat with a model of the Hub
+  moeflux run --help                      all flags of a command
+";
