@@ -22,8 +22,8 @@ pub(crate) fn introduce(model: Option<&str>, prompt: &str, is_quiet: bool) {
     }
     let [a, b, c] = QUESTIONS;
     for line in [
-        "this is the demo model: 21 M parameters, trained on Rust's documentation".to_owned(),
-        format!("ask \"{a}\", \"{b}\", \"{c}\""),
+        "the demo model (21 M parameters) knows parts of Rust's documentation: ask it".to_owned(),
+        format!("\"{a}\", \"{b}\", \"{c}\""),
         String::from("--model names another model: a folder, or org/name on the Hub"),
     ] {
         report::aside(is_quiet, &line);

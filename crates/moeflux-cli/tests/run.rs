@@ -48,7 +48,7 @@ fn the_demo_model_says_what_it_is_and_answers_what_it_names() {
     let (_, notes) = succeeds(&["run", "/tmp/", "--max-tokens", "1"]);
     assert!(notes.contains("'/tmp/' is the prompt here; --model names a model"), "{notes}");
     assert!(notes.lines().all(|line| line.chars().count() <= 80), "{notes}");
-    let named = notes.lines().find_map(|line| line.strip_prefix("moeflux: ask ")).unwrap();
+    let named = notes.lines().find_map(|line| line.strip_prefix("moeflux: \"")).unwrap();
     let questions: Vec<&str> = named.trim_matches('"').split("\", \"").collect();
     let wanted = [ANSWER, "Removes the last element from the vector and returns it", "68"];
     assert_eq!(questions.len(), wanted.len(), "{named}");

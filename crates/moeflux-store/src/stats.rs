@@ -25,7 +25,7 @@ pub struct StoreStats {
     pub predictions: u64,
     /// Of these, how many it was then routed to.
     pub predictions_right: u64,
-    /// Reads begun because of a prediction; at a reset, those that nothing has used yet.
+    /// Reads begun because of a prediction.
     pub prefetch_reads: u64,
     /// Of these, how many brought an expert that was then requested.
     pub prefetch_used: u64,

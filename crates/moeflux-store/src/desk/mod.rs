@@ -520,17 +520,14 @@ impl Desk {
     pub(crate) fn reset_stats(&mut self) {
         self.queue.reset_busy();
         self.layer_counts.fill(LayerCounts::default());
-        // A prefetched expert that is first used after this was read before it: its read is
-        // counted again, so that no more prefetches are used than were read.
-        let is_unused = |entry: &&Entry| match entry {
-            Entry::Coming { is_predicted, .. } | Entry::Resident { is_predicted, .. } => {
-                *is_predicted
+        // Uses are counted of reads since the reset, so that they are never more than these.
+        for entry in &mut self.entries {
+            if let Entry::Coming { is_predicted, .. } | Entry::Resident { is_predicted, .. } = entry
+            {
+                *is_predicted = false;
             }
-            Entry::Absent => false,
-        };
-        let prefetch_reads = self.entries.iter().filter(is_unused).count() as u64;
-        let resident = self.counts.resident;
-        self.counts = StoreStats { resident, prefetch_reads, ..StoreStats::default() };
+        }
+        self.counts = StoreStats { resident: self.counts.resident, ..StoreStats::default() };
     }
 
     pub(crate) fn close(&mut self) {
