@@ -22,7 +22,7 @@ pub(crate) fn introduce(model: Option<&str>, prompt: &str, is_quiet: bool) {
     }
     let [a, b, c] = QUESTIONS;
     for line in [
-        "the demo model (21 M parameters) knows parts of Rust's documentation: ask it".to_owned(),
+        "the demo model (21 M parameters) knows parts of Rust's documentation".to_owned(),
         format!("\"{a}\", \"{b}\", \"{c}\""),
         String::from("--model names another model: a folder, or org/name on the Hub"),
     ] {
