@@ -10,6 +10,7 @@ mod demo;
 mod error;
 mod files;
 mod help;
+mod locate;
 mod model;
 mod paths;
 mod progress;

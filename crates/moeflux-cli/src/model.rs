@@ -3,67 +3,74 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use moeflux_engine::hub::{self, HubEnv};
+use moeflux_engine::hub::{Download, Remote};
 use moeflux_engine::synth::SynthOptions;
 use moeflux_engine::{Drafts, Engine, EngineOptions, Inspection, pack};
 
 use crate::args::{ModelArgs, PromptCacheArgs, ShapeArgs};
 use crate::error::UsageError;
+use crate::locate::{self, Hurry, Place};
+use crate::paths;
 use crate::progress::{Bar, Unit};
 use crate::report::note;
-use crate::{demo, paths};
 
-/// Finds the model's files: what exists under that name, else what the Hub has
-/// under it, else, without a name, the demo model.
-pub(crate) fn locate(model: Option<&str>, is_quiet: bool) -> Result<PathBuf> {
-    let Some(model) = model else { return demo::unpacked() };
-    let path = Path::new(model);
-    if path.exists() {
-        return Ok(path.to_path_buf());
-    }
-    if !hub::is_hub_name(model) {
-        let message = format!("--model {model:?}: no such file or directory, and no org/name");
-        return Err(UsageError(message).into());
-    }
-    let env = HubEnv::from_lookup(|name| std::env::var(name).ok());
-    if !["http://", "https://"].iter().any(|it| env.endpoint.starts_with(it)) {
-        let message = format!(
-            "HF_ENDPOINT {:?}: an address is needed, such as https://huggingface.co",
-            env.endpoint
-        );
-        return Err(UsageError(message).into());
-    }
-    let mut bar = Bar::new(model, Unit::Bytes, is_quiet);
-    let path = hub::resolve(model, &env, &mut |progress| match progress {
-        hub::Progress::Waiting { lock } => {
-            note(is_quiet, &format!("waiting for another download ({})", lock.display()));
-        }
-        hub::Progress::Bytes { file, done, total, .. } => {
-            bar.set_label(file);
-            bar.set(done, total);
-        }
-    })?;
-    Ok(path)
+/// What an inspection found, and where.
+pub(crate) struct Inspected {
+    pub(crate) facts: Inspection,
+    /// What a download of the model would take; `None` where its files are here.
+    pub(crate) download: Option<Download>,
+    /// Whether the files that were read have their weights.
+    pub(crate) has_content: bool,
 }
 
-/// Inspects a model, or a shape without one.
-pub(crate) fn inspect(args: &ModelArgs, shape: &ShapeArgs, is_quiet: bool) -> Result<Inspection> {
+/// Inspects a model, or a shape without one. Of a model on the Hub only configs and headers are
+/// read.
+pub(crate) fn inspect(args: &ModelArgs, shape: &ShapeArgs, is_quiet: bool) -> Result<Inspected> {
     let options = args.engine_options(false)?;
-    let Some(name) = &shape.shape else {
-        let path = locate(args.model.as_deref(), is_quiet)?;
-        if args.verify {
-            verify(&path, is_quiet)?;
+    if let Some(name) = &shape.shape {
+        return inspect_shape(name, shape.bits, &options);
+    }
+    match locate::place(args.model.as_deref(), "--model", is_quiet, Hurry::Any)? {
+        Place::Here(path) => {
+            if args.verify {
+                verify(&path, is_quiet)?;
+            }
+            let facts = moeflux_engine::inspect(&path, &options)?;
+            Ok(Inspected { facts, download: None, has_content: true })
         }
-        return Ok(moeflux_engine::inspect(&path, &options)?);
-    };
+        Place::Hub(remote) => {
+            if args.verify {
+                let message = "--verify: the model is not downloaded: leave --verify out";
+                return Err(UsageError(String::from(message)).into());
+            }
+            inspect_remote(&remote, &options, is_quiet)
+        }
+    }
+}
+
+fn inspect_remote(remote: &Remote, options: &EngineOptions, is_quiet: bool) -> Result<Inspected> {
+    let headers = locate::read_headers(remote, is_quiet)?;
+    let download = remote.describe();
+    let mut facts = moeflux_engine::inspect(headers.root(), options)?;
+    // The headers' directory goes away; files are named as on the Hub.
+    for (path, _) in &mut facts.files {
+        if let Ok(name) = path.strip_prefix(headers.root()) {
+            *path = name.to_path_buf();
+        }
+    }
+    facts.root = PathBuf::from(format!("{}@{}", download.repo, download.commit));
+    Ok(Inspected { facts, download: Some(download), has_content: false })
+}
+
+fn inspect_shape(name: &str, bits: u8, options: &EngineOptions) -> Result<Inspected> {
     let dir = ScratchDir::new(name);
-    let hollow = SynthOptions { bits: shape.bits, is_hollow: true, ..SynthOptions::default() };
+    let hollow = SynthOptions { bits, is_hollow: true, ..SynthOptions::default() };
     moeflux_engine::synthesise(name, &dir.0, &hollow, &mut |_| {}).context("--shape")?;
-    let mut facts = moeflux_engine::inspect(&dir.0, &options)?;
+    let mut facts = moeflux_engine::inspect(&dir.0, options)?;
     // Its files are gone with their directory.
     facts.root = PathBuf::from(name);
     facts.files.clear();
-    Ok(facts)
+    Ok(Inspected { facts, download: None, has_content: false })
 }
 
 /// A directory for files without content, removed when dropped.
@@ -113,7 +120,7 @@ pub(crate) fn open_with(
     options: EngineOptions,
     is_quiet: bool,
 ) -> Result<Engine> {
-    let path = locate(args.model.as_deref(), is_quiet)?;
+    let path = locate::locate(args.model.as_deref(), "--model", is_quiet)?;
     if args.verify {
         verify(&path, is_quiet)?;
     }

@@ -1,7 +1,7 @@
 //! Models from a hub on the loopback interface, by name.
 
 mod common;
-#[expect(dead_code, reason = "faults are the library's tests' business")]
+#[expect(dead_code, reason = "most faults are the library's tests' business")]
 #[path = "../../moeflux-engine/tests/hub/server.rs"]
 mod server;
 
@@ -10,15 +10,27 @@ use std::path::Path;
 
 use assert_cmd::Command;
 use common::{check_refusal, finish, golden, moeflux};
-use server::Hub;
+use server::{Fault, Hub};
 
 fn hub() -> Hub {
+    hub_of(&golden("hf-bf16"), &["expected.json", "expected.safetensors"])
+}
+
+/// A Hub with the files below a directory, but for some.
+fn hub_of(dir: &Path, others: &[&str]) -> Hub {
     let mut files: Vec<(String, Vec<u8>)> = Vec::new();
-    for entry in fs::read_dir(golden("hf-bf16")).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        if !name.starts_with("expected") {
-            files.push((name, fs::read(path).unwrap()));
+    let mut dirs = vec![dir.to_path_buf()];
+    while let Some(current) = dirs.pop() {
+        for entry in fs::read_dir(current).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                dirs.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(dir).unwrap().to_str().unwrap().replace('\\', "/");
+            if !others.contains(&&name[..]) {
+                files.push((name, fs::read(path).unwrap()));
+            }
         }
     }
     let files: Vec<(&str, &[u8])> = files.iter().map(|(a, b)| (&a[..], &b[..])).collect();
@@ -26,7 +38,11 @@ fn hub() -> Hub {
 }
 
 fn run(endpoint: &str, home: &Path, model: &str) -> Command {
-    let mut command = moeflux(&["run", "--raw", "abc", "--max-tokens", "4", "--model", model]);
+    on_hub(endpoint, home, &["run", "--raw", "abc", "--max-tokens", "4", "--model", model])
+}
+
+fn on_hub(endpoint: &str, home: &Path, args: &[&str]) -> Command {
+    let mut command = moeflux(args);
     command.env("HF_ENDPOINT", endpoint).env("HF_HOME", home).env_remove("HF_HUB_OFFLINE");
     command
 }
@@ -34,7 +50,17 @@ fn run(endpoint: &str, home: &Path, model: &str) -> Command {
 #[test]
 fn a_model_is_downloaded_by_name_and_works_offline_afterwards() {
     let (hub, home) = (hub(), tempfile::tempdir().unwrap());
-    let (answer, _) = finish(&mut run(&hub.endpoint, home.path(), "org/name"));
+    hub.fail("/api/models", Fault::Reply(429, "Retry-After: 1\r\n", ""));
+    let (answer, heard) = finish(&mut run(&hub.endpoint, home.path(), "org/name"));
+    for words in [
+        "org/name at revision main: retrying in 1 s (HTTP 429), attempt 2 of 5",
+        "downloading org/name (commit 0123456): ",
+        " in 7 files, to ",
+        "where ",
+        "received ",
+    ] {
+        assert!(heard.contains(words), "{words:?} is not in {heard:?}");
+    }
     let local = moeflux(&["run", "--raw", "abc", "--max-tokens", "4", "--model"])
         .arg(golden("hf-bf16"))
         .output()
@@ -48,7 +74,9 @@ fn a_model_is_downloaded_by_name_and_works_offline_afterwards() {
     assert_eq!(hub.requests().len(), n_requests);
     // The hub is away, and a copy is here.
     let mut away = run("http://127.0.0.1:1", home.path(), "org/name");
-    assert_eq!(finish(&mut away).0, answer);
+    let (text, heard) = finish(&mut away);
+    assert_eq!(text, answer);
+    assert!(heard.contains("using the copy from earlier"), "{heard:?}");
 }
 
 #[test]
@@ -66,4 +94,158 @@ fn an_endpoint_that_is_no_address_is_named() {
     let mut command = run("not an address", home.path(), "org/name");
     check_refusal(&mut command, 2, &["not an address", "HF_ENDPOINT", "https://"]);
     assert!(!home.path().join("hub/models--org--name/snapshots").exists());
+}
+
+#[test]
+fn a_plan_and_an_inspection_download_nothing() {
+    let (hub, home) = (hub(), tempfile::tempdir().unwrap());
+    let temp = tempfile::tempdir().unwrap();
+    for command in ["plan", "inspect"] {
+        let local =
+            moeflux(&[command, "--json", "--model"]).arg(golden("hf-bf16")).output().unwrap();
+        let local: serde_json::Value = serde_json::from_slice(&local.stdout).unwrap();
+        let mut remote = on_hub(&hub.endpoint, home.path(), &[command, "--json", "-m", "org/name"]);
+        let (text, _) = finish(remote.env("TMPDIR", temp.path()));
+        let remote: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for field in ["resident_bytes", "expert_bytes", "record_bytes", "bytes_per_token"] {
+            assert_eq!(remote[field], local[field], "{command} {field}");
+        }
+        let download = &remote["download"];
+        assert_eq!((&download["files"], &download["fits"]), (&7.into(), &true.into()));
+        assert_eq!(download["missing_bytes"], download["bytes"]);
+        assert!(local["download"].is_null());
+        let mut plain = on_hub(&hub.endpoint, home.path(), &[command, "-m", "org/name"]);
+        let (text, _) = finish(plain.env("TMPDIR", temp.path()));
+        assert!(text.contains("not downloaded") && text.contains(" in 7 files, to "), "{text}");
+        assert!(!text.contains("missing") && !text.contains("moeflux-headers"), "{text}");
+    }
+    assert!(!home.path().join("hub").exists());
+    assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 0);
+    let has_weights =
+        |range: &str| range.rsplit('-').next().unwrap().parse().unwrap_or(9999) > 9000;
+    let requests = hub.requests();
+    assert!(!requests.iter().any(|it| it.is_cdn && has_weights(&it.headers["range"])));
+    assert_eq!(hub.n_requests("tokenizer"), 0);
+
+    // What is in the cache whole is used, and the Hub not asked.
+    finish(&mut run(&hub.endpoint, home.path(), "org/name"));
+    let n_before = hub.requests().len();
+    let mut plan = on_hub(&hub.endpoint, home.path(), &["plan", "-m", "org/name"]);
+    assert!(!finish(&mut plan).0.contains("not downloaded"));
+    assert_eq!(hub.requests().len(), n_before);
+}
+
+#[test]
+fn every_format_is_planned_by_its_headers() {
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("demo");
+    let dirs = [golden("mlx-q4"), golden("deepseek_v3-fp8"), golden("gpt_oss-mxfp4"), demo];
+    for dir in dirs {
+        let (hub, home) = (
+            hub_of(&dir, &["expected.json", "expected.safetensors"]),
+            tempfile::tempdir().unwrap(),
+        );
+        let (want, _) = finish(moeflux(&["inspect", "--json", "-m"]).arg(&dir));
+        let args = ["inspect", "--json", "-m", "org/name"];
+        let (got, _) = finish(&mut on_hub(&hub.endpoint, home.path(), &args));
+        let [want, got] =
+            [want, got].map(|text| serde_json::from_str::<serde_json::Value>(&text).unwrap());
+        for field in ["format", "family", "layers", "storage", "resident_bytes", "record_bytes"] {
+            assert_eq!(got[field], want[field], "{dir:?} {field}");
+        }
+    }
+}
+
+#[test]
+fn a_model_that_cannot_run_is_refused_before_its_download() {
+    let (copy, home) = (common::Copy::of(&golden("hf-bf16")), tempfile::tempdir().unwrap());
+    copy.edit_json("config.json", |config| {
+        config["model_type"] = "unheard_of".into();
+        config["text_config"]["model_type"] = "unheard_of".into();
+    });
+    let hub = hub_of(copy.path(), &["expected.json", "expected.safetensors"]);
+    let mut command = run(&hub.endpoint, home.path(), "org/name");
+    check_refusal(&mut command, 1, &["not downloaded", "unheard_of"]);
+    assert!(!home.path().join("hub").exists());
+}
+
+#[test]
+fn a_download_without_room_is_refused_with_both_numbers() {
+    let (hub, home) = (hub(), tempfile::tempdir().unwrap());
+    hub.announce("tokenizer.json", 1 << 60);
+    let mut command = run(&hub.endpoint, home.path(), "org/name");
+    check_refusal(&mut command, 1, &["org/name needs 1073741824", "are free", "HF_HUB_CACHE"]);
+}
+
+#[test]
+fn paths_are_no_names_and_names_no_paths() {
+    let (hub, home) = (hub(), tempfile::tempdir().unwrap());
+    let here = tempfile::tempdir().unwrap();
+    fs::create_dir_all(here.path().join("models/qwen-30b")).unwrap();
+    fs::write(here.path().join("notes"), "").unwrap();
+    for (model, remedy) in [
+        ("models/foo", "no such file or directory"),
+        ("models/qwen-30", "did you mean \"models/qwen-30b\"?"),
+        ("models/foo@v1", "hf://models/foo"),
+        ("notes/foo", "no such file"),
+        ("./foo", "no such file"),
+        ("../foo/bar", "no such file"),
+        ("/no/where", "no such file"),
+        ("~/foo", "$HOME"),
+        ("org/x.safetensors", "no such file"),
+        ("org\\name", "no such file"),
+        ("C:/name", "no such file"),
+        ("modles", "did you mean \"models\"?"),
+        ("org/name/", "no such file"),
+        ("", "org/name"),
+        ("org/name:Q4_K_M", "not supported"),
+        ("org/name/sub", "write org/name"),
+        ("https://example.com/org/name", "no address of"),
+    ] {
+        let mut command = on_hub(&hub.endpoint, home.path(), &["plan", "-m", model]);
+        check_refusal(command.current_dir(here.path()), 2, &[remedy]);
+    }
+    assert!(hub.requests().is_empty());
+    for model in
+        ["org/name@refs/pr/3", "hf://org/name", "hf.co/org/name?x=1", "URL/org/name/tree/v1"]
+    {
+        let model = model.replace("URL", &hub.endpoint);
+        let mut command = on_hub(&hub.endpoint, home.path(), &["inspect", "-m", &model]);
+        finish(command.current_dir(here.path()));
+    }
+    assert_eq!(hub.n_requests("/revision/refs%2Fpr%2F3"), 1);
+    assert_eq!(hub.n_requests("/revision/v1"), 1);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_download_is_resumed() {
+    let (hub, home) = (hub(), tempfile::tempdir().unwrap());
+    let args = ["run", "--raw", "abc", "--max-tokens", "4", "--model", "org/name"];
+    let stalled =
+        |request: &server::Request| !request.headers.contains_key("range") && request.is_cdn;
+    // Two requests read the header; the third one is for the content.
+    hub.fail_later("/cdn/model-00002", 2, Fault::Stall(100_000));
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("moeflux"));
+    command.args(args).env("HF_ENDPOINT", &hub.endpoint).env("HF_HOME", home.path());
+    command.env_remove("HF_HUB_OFFLINE").stderr(std::process::Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let blobs = home.path().join("hub/models--org--name/blobs");
+    let is_partial = |entry: fs::DirEntry| {
+        let is_partial = entry.path().extension().is_some_and(|it| it == "incomplete");
+        is_partial && entry.metadata().is_ok_and(|meta| meta.len() == 100_000)
+    };
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !fs::read_dir(&blobs).is_ok_and(|mut all| all.any(|it| it.is_ok_and(is_partial))) {
+        assert!(std::time::Instant::now() < deadline, "{:?}", hub.requests());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(hub.requests().iter().any(stalled));
+    let pid = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    assert!(!child.wait().unwrap().success());
+    let (_, heard) = finish(&mut run(&hub.endpoint, home.path(), "org/name"));
+    assert!(heard.contains("are here already"), "{heard:?}");
+    let is_rest =
+        |it: &server::Request| it.headers.get("range").is_some_and(|r| r == "bytes=100000-");
+    assert!(hub.requests().iter().any(is_rest));
 }

@@ -73,6 +73,18 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
     })
 }
 
+/// Checks that a checkpoint is of a known family and has all of its tensors, as their headers
+/// declare them. Weights are not read, and memory is not planned.
+///
+/// # Errors
+/// Where its files are damaged or of no known family.
+pub fn check(source: &Path) -> Result<(), EngineError> {
+    let checkpoint = Checkpoint::open(source).map_err(LoadError::from)?;
+    let declared = Declared::to_run(&checkpoint, EngineOptions::default().variant())?;
+    bank(&checkpoint, &declared)?;
+    Ok(())
+}
+
 /// The files of tensors, then those that hold nothing but experts.
 fn files(checkpoint: &Checkpoint, bank: &ExpertBank) -> Vec<(PathBuf, u64)> {
     let layers = bank.files.iter().skip(checkpoint.files().len());

@@ -55,7 +55,7 @@ pub use engine::{Activations, Engine, EngineOptions};
 pub use error::EngineError;
 pub use forecast::Forecast;
 pub use generate::{Finish, GenerateOptions, Generated, Sink, generate};
-pub use inspect::{Inspection, Storage, inspect};
+pub use inspect::{Inspection, Storage, check, inspect};
 pub use load::LoadError;
 pub use models::{FAMILIES, Family, ModelShape};
 pub use moeflux_backend::{CacheSpec, DeviceStats, KvType};

@@ -5,11 +5,12 @@ use moeflux_engine::calibrate;
 
 use super::print;
 use crate::args::CalibrateArgs;
+use crate::locate::locate;
 use crate::progress::{Bar, Unit};
 use crate::{corpus, model};
 
 pub(crate) fn run(args: &CalibrateArgs) -> Result<()> {
-    let source = model::locate(args.model.model.as_deref(), false)?;
+    let source = locate(args.model.model.as_deref(), "--model", false)?;
     let engine = model::open(&args.model, false, false)?;
     let mut sequences = Vec::new();
     for text in &args.text {

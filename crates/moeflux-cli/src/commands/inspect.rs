@@ -1,10 +1,11 @@
 //! `moeflux inspect`: what a model's files hold.
 
 use anyhow::Result;
+use moeflux_engine::hub::Download;
 use moeflux_engine::{CheckpointKind, DeviceFacts, Inspection, devices};
 use serde_json::json;
 
-use super::print;
+use super::{download_json, download_text, print};
 use crate::args::InspectArgs;
 use crate::bytes::show;
 use crate::{model, paths};
@@ -16,8 +17,15 @@ pub(crate) fn run(args: &InspectArgs) -> Result<()> {
         print(&text)?;
         return Ok(());
     }
-    let facts = model::inspect(&args.model, &args.shape, args.json)?;
-    let text = if args.json { to_json(&facts)? } else { to_text(&facts) };
+    let found = model::inspect(&args.model, &args.shape, args.json)?;
+    let download = found.download.as_ref();
+    let text = match args.json {
+        true => to_json(&found.facts, download)?,
+        false => {
+            to_text(&found.facts, found.has_content)
+                + &download.map_or(String::new(), download_text)
+        }
+    };
     print(&text)?;
     Ok(())
 }
@@ -72,7 +80,7 @@ fn kind(facts: &Inspection) -> &'static str {
     }
 }
 
-fn to_text(facts: &Inspection) -> String {
+fn to_text(facts: &Inspection, has_content: bool) -> String {
     let (shape, plan) = (&facts.shape, &facts.plan);
     let mut text = format!(
         "{}\nfamily     {} ({})\nshape      {} layers, hidden {}, vocabulary {}, up to {} positions\n\
@@ -106,13 +114,13 @@ fn to_text(facts: &Inspection) -> String {
         text.push_str("\nfiles\n");
     }
     for (path, bytes) in &facts.files {
-        let missing = if path.exists() { "" } else { "  (missing)" };
+        let missing = if !has_content || path.exists() { "" } else { "  (missing)" };
         text.push_str(&format!("  {:>12}  {}{missing}\n", show(*bytes), path.display()));
     }
     text
 }
 
-fn to_json(facts: &Inspection) -> Result<String> {
+fn to_json(facts: &Inspection, download: Option<&Download>) -> Result<String> {
     let (shape, plan) = (&facts.shape, &facts.plan);
     let storage = facts.storage.iter().map(|it| {
         json!({
@@ -143,6 +151,7 @@ fn to_json(facts: &Inspection) -> Result<String> {
         "expert_bytes_per_token": plan.working_set_bytes,
         "storage": storage.collect::<Vec<_>>(),
         "files": files.collect::<Vec<_>>(),
+        "download": download.map(download_json),
     });
     Ok(serde_json::to_string_pretty(&value)? + "\n")
 }

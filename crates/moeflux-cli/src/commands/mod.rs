@@ -18,11 +18,15 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 
 use anyhow::Result;
+use moeflux_engine::hub::Download;
 use moeflux_engine::text::{ChatTemplate, Message, Special, Tokenizer};
 use moeflux_engine::{GenerateOptions, Sink};
+use serde_json::{Value, json};
 
 use crate::args::SampleArgs;
+use crate::bytes::show;
 use crate::error::UsageError;
+use crate::locate::room;
 use crate::progress::Bar;
 
 pub(crate) fn chat_template(tokenizer: &Tokenizer) -> Result<ChatTemplate> {
@@ -87,6 +91,40 @@ impl Sink for Printer {
             }
         }
     }
+}
+
+/// What a download would take, below a plan or an inspection.
+fn download_text(download: &Download) -> String {
+    let here = download.bytes - download.missing_bytes;
+    let mut text = format!(
+        "\nnot downloaded: only its configs and headers were read, so the drive was not measured\n\
+         download   {} in {} files, to {}\n",
+        show(download.missing_bytes),
+        download.n_files,
+        room(download),
+    );
+    if here > 0 {
+        text.push_str(&format!("           {} of {} are here\n", show(here), show(download.bytes)));
+    }
+    if !download.fits() {
+        text.push_str(
+            "           this does not fit: free some, or set HF_HUB_CACHE to a folder of a larger drive\n",
+        );
+    }
+    text
+}
+
+fn download_json(download: &Download) -> Value {
+    json!({
+        "repo": download.repo,
+        "commit": download.commit,
+        "files": download.n_files,
+        "bytes": download.bytes,
+        "missing_bytes": download.missing_bytes,
+        "dir": download.dir,
+        "free_bytes": download.free_bytes,
+        "fits": download.fits(),
+    })
 }
 
 /// Writes to standard output at once.

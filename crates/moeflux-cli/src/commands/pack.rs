@@ -6,12 +6,13 @@ use moeflux_engine::pack_checkpoint;
 
 use super::print;
 use crate::args::{PackArgs, RoundTo};
+use crate::bytes;
+use crate::locate::locate;
 use crate::progress::{Bar, Unit};
-use crate::{bytes, model};
 
 pub(crate) fn run(args: &PackArgs) -> Result<()> {
     let options = options(args);
-    let source = model::locate(Some(&args.src), false)?;
+    let source = locate(Some(&args.src), "SRC", false)?;
     let mut bar = Bar::new("packing", Unit::Bytes, false);
     let report = pack_checkpoint(&source, &args.dst, &options, &mut |it| {
         let verb = match it.stage {

@@ -1,21 +1,26 @@
 //! `moeflux plan`: where memory will go, and what speed that allows.
 
 use anyhow::Result;
+use moeflux_engine::hub::Download;
 use moeflux_engine::{Device, Forecast, Inspection};
 use serde_json::json;
 
-use super::print;
+use super::{download_json, download_text, print};
 use crate::args::PlanArgs;
 use crate::bytes::show;
 use crate::model;
 
 pub(crate) fn run(args: &PlanArgs) -> Result<()> {
-    let facts = model::inspect(&args.model, &args.shape, args.json)?;
+    let found = model::inspect(&args.model, &args.shape, args.json)?;
+    let (facts, download) = (&found.facts, found.download.as_ref());
     // What is measured for a forecast is the processor's memory.
     let is_cpu = args.model.engine_options(false)?.device == Device::Cpu;
-    let speed = is_cpu.then(|| Forecast::measure(&facts, args.shape.shape.is_none()));
+    let speed = is_cpu.then(|| Forecast::measure(facts, found.has_content));
     let speed = speed.as_ref();
-    let text = if args.json { to_json(&facts, speed)? } else { to_text(&facts, speed) };
+    let text = match args.json {
+        true => to_json(facts, speed, download)?,
+        false => to_text(facts, speed) + &download.map_or(String::new(), download_text),
+    };
     print(&text)?;
     Ok(())
 }
@@ -71,7 +76,11 @@ fn to_text(facts: &Inspection, speed: Option<&Forecast>) -> String {
     )
 }
 
-fn to_json(facts: &Inspection, speed: Option<&Forecast>) -> Result<String> {
+fn to_json(
+    facts: &Inspection,
+    speed: Option<&Forecast>,
+    download: Option<&Download>,
+) -> Result<String> {
     let plan = &facts.plan;
     let value = json!({
         "resident_bytes": plan.resident_bytes,
@@ -97,6 +106,7 @@ fn to_json(facts: &Inspection, speed: Option<&Forecast>) -> Result<String> {
         "drive_gb_s": speed.map(|it| it.drive_gb_s),
         "tok_s_resident": speed.map(|it| it.resident_tok_s),
         "tok_s_streamed": speed.map(|it| it.streamed_tok_s),
+        "download": download.map(download_json),
     });
     Ok(serde_json::to_string_pretty(&value)? + "\n")
 }

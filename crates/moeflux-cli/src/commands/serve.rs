@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use moeflux_engine::hub::{DEFAULT_ENDPOINT, Repo};
 use moeflux_server::{Server, ServerOptions};
 
 use crate::args::ServeArgs;
@@ -83,7 +84,11 @@ fn read_keys(path: &Path) -> Result<String> {
 /// The last part of a path or of a Hub name.
 fn own_name(model: Option<&str>) -> String {
     let Some(model) = model else { return String::from("moeflux-demo") };
-    let path = std::fs::canonicalize(model).unwrap_or_else(|_| PathBuf::from(model));
+    let path = match (std::fs::canonicalize(model), Repo::parse(model, DEFAULT_ENDPOINT)) {
+        (Ok(path), _) => path,
+        (Err(_), Ok(repo)) => PathBuf::from(repo.name),
+        (Err(_), Err(_)) => PathBuf::from(model),
+    };
     let name = path.file_name().map(|it| it.to_string_lossy().into_owned());
     name.filter(|it| !it.is_empty()).unwrap_or_else(|| model.to_owned())
 }

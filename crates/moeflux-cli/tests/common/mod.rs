@@ -12,12 +12,14 @@ use assert_cmd::Command;
 use serde_json::Value;
 
 /// Variables of the user's that would change what the binary does.
-const FOREIGN: [&str; 7] = [
+const FOREIGN: [&str; 9] = [
     "MOEFLUX_EXPERT_IO",
     "MOEFLUX_PROMPT_CACHE",
     "HF_ENDPOINT",
     "HF_TOKEN",
+    "HF_TOKEN_PATH",
     "HF_HUB_CACHE",
+    "HF_HUB_DOWNLOAD_TIMEOUT",
     "RUST_BACKTRACE",
     "MOEFLUX_API_KEY",
 ];

@@ -1,56 +1,99 @@
-//! What can go wrong between the hub and the drive.
+//! What can go wrong between the Hub and the drive.
 
+use std::fmt;
+use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::time::Duration;
 
-/// Why a model could not be fetched.
+/// Why a model could not be found or fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
-    /// Not `org/name` or `org/name@revision`.
-    #[error("{model:?} is no model name: write org/name or org/name@revision")]
+    /// Not a name or an address of a model.
+    #[error("{model:?} does not name a model on the Hub: {problem}")]
     Name {
         /// What was asked for.
         model: String,
+        /// What is wrong, and what to write.
+        problem: String,
     },
-    /// The hub knows no such repository, revision or file.
-    #[error("{what} was not found: check the name, and set HF_TOKEN if it is private")]
-    NotFound {
-        /// Repository and revision, or file.
-        what: String,
+    /// The Hub has no such repository, revision or file.
+    #[error("{0}")]
+    NotFound(Missing),
+    /// The repository's authors want its terms accepted first.
+    #[error("{repo} is gated: accept its terms at {host}/{repo}, then {}", of_gated(token))]
+    Gated {
+        /// `org/name`.
+        repo: String,
+        /// The Hub's address.
+        host: String,
+        /// Where the token that was sent came from.
+        token: Option<String>,
     },
-    /// The hub refuses access.
+    /// The token is wrong or expired.
     #[error(
-        "{what} is gated or private (HTTP {status}): accept its terms on the hub and set HF_TOKEN to a \
-         token that may read it"
+        "the Hub does not accept the access token from {source_name}: replace it by a valid one \
+         (huggingface.co/settings/tokens), or remove it for public models"
+    )]
+    Token {
+        /// The variable or file.
+        source_name: String,
+    },
+    /// The Hub refuses access for another reason.
+    #[error(
+        "{what}: the Hub refuses access (HTTP {status}{}): set HF_TOKEN to a token that may read \
+         it",
+        in_words(message)
     )]
     Denied {
         /// Repository and revision, or file.
         what: String,
-        /// 401 or 403.
+        /// 403 or 451.
         status: u16,
+        /// The Hub's own words, or nothing.
+        message: String,
     },
     /// The server answers with an error.
-    #[error("{url} answered HTTP {status}: try again later")]
+    #[error("{url} answered HTTP {status}: {}", later(*retry_after))]
     Status {
         /// What was asked.
         url: String,
         /// The answer.
         status: u16,
+        /// How long the server asks to wait.
+        retry_after: Option<Duration>,
+    },
+    /// The storage that the Hub redirects to answers with an error.
+    #[error("the storage {url} answered HTTP {status}: try again later")]
+    Storage {
+        /// What was asked, without its signature.
+        url: String,
+        /// The answer.
+        status: u16,
     },
     /// The server cannot be reached, or the connection broke.
-    #[error("cannot fetch {url}: {source}: check the network or HF_ENDPOINT")]
+    #[error("cannot fetch {url}: {source}: check the network, HF_ENDPOINT and HTTPS_PROXY")]
     Network {
         /// What was asked.
         url: String,
         /// The HTTP library's reason.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The server's answer is not what the hub's interface promises.
-    #[error("{url} answered with {problem}: is HF_ENDPOINT a Hugging Face hub?")]
+    /// The server's answer is not what the Hub's interface promises.
+    #[error("{url} answered with {problem}: is HF_ENDPOINT a Hugging Face Hub?")]
     Answer {
         /// What was asked.
         url: String,
         /// What is wrong.
         problem: String,
+    },
+    /// A web page came in place of data.
+    #[error(
+        "{url} answered with a web page in place of data: sign in to this network if it asks for \
+         that in a browser, or check HF_ENDPOINT and HTTPS_PROXY"
+    )]
+    WebPage {
+        /// What was asked.
+        url: String,
     },
     /// A file name in the repository that would lead outside of its folder.
     #[error("the repository {repo} names a file {file:?}, which is refused")]
@@ -61,28 +104,30 @@ pub enum HubError {
         file: String,
     },
     /// There is nothing in the repository that could be run.
-    #[error("{repo} has no safetensors and no packed model: moeflux cannot run it")]
+    #[error("{repo} cannot be run: {problem}")]
     NoWeights {
         /// Repository and revision.
         repo: String,
+        /// What is missing, and which repositories have it.
+        problem: String,
     },
-    /// A downloaded file is not what the hub says it should be.
+    /// A downloaded file is not what the Hub says it should be.
     #[error(
         "{file} arrived damaged: {what} is {have}, it should be {want}; run again to fetch it anew"
     )]
     Damaged {
         /// The file.
         file: String,
-        /// `size` or `sha-256`.
+        /// `size`, `sha-256` or `sha-1`.
         what: &'static str,
         /// What arrived.
         have: String,
-        /// What the hub promises.
+        /// What the Hub promises.
         want: String,
     },
     /// Offline was asked for and the model is not in the cache.
     #[error(
-        "{repo} is not complete in {}: unset HF_HUB_OFFLINE to download it", cache_dir.display()
+        "{repo} is not complete in {}: unset HF_HUB_OFFLINE to use the network", cache_dir.display()
     )]
     Offline {
         /// The repository.
@@ -90,14 +135,34 @@ pub enum HubError {
         /// Where it was looked for.
         cache_dir: PathBuf,
     },
+    /// The download is larger than what is free.
+    #[error(
+        "{repo} needs {} more in {}, where {} are free: free some, or set HF_HUB_CACHE to a \
+         folder of a larger drive", bytes(*needed), dir.display(), bytes(*free)
+    )]
+    NoRoom {
+        /// `org/name`.
+        repo: String,
+        /// The cache.
+        dir: PathBuf,
+        /// Bytes that are still to be fetched.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
     /// The drive is full.
-    #[error("no space left for {}: free some, or set HF_HOME to a larger drive", path.display())]
+    #[error(
+        "no space left for {}: free some, or set HF_HUB_CACHE to a folder of a larger drive",
+        path.display()
+    )]
     Full {
         /// The file that did not fit.
         path: PathBuf,
     },
     /// A file or folder of the cache cannot be used.
-    #[error("cannot {action} {}: {source}: check its permissions, or set HF_HOME", path.display())]
+    #[error(
+        "cannot {action} {}: {source}: check its permissions, or set HF_HOME", path.display()
+    )]
     Io {
         /// `write`, `create`, and so on.
         action: &'static str,
@@ -108,11 +173,66 @@ pub enum HubError {
     },
 }
 
+/// What the Hub does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// A repository, or it is private.
+    Repo {
+        /// `org/name`.
+        repo: String,
+        /// The Hub's address.
+        host: String,
+        /// Where the token that was sent came from.
+        token: Option<String>,
+    },
+    /// A branch, tag or commit.
+    Revision {
+        /// Repository and revision.
+        what: String,
+        /// The Hub's address.
+        host: String,
+    },
+    /// A file of the repository.
+    File {
+        /// The file and its repository.
+        what: String,
+        /// `org/name`.
+        repo: String,
+        /// The Hub's address.
+        host: String,
+    },
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Repo { repo, host, token: None } => write!(
+                f,
+                "{repo} was not found on {host}: check the name; if the repository is private, set \
+                 HF_TOKEN to a token that may read it"
+            ),
+            Self::Repo { repo, host, token: Some(source) } => write!(
+                f,
+                "{repo} was not found on {host}: check the name; if the repository is private, the \
+                 token from {source} may not read it"
+            ),
+            Self::Revision { what, host } => write!(
+                f,
+                "{what} was not found on {host}: the repository is there, but has no such branch, \
+                 tag or commit"
+            ),
+            Self::File { what, repo, host } => {
+                write!(f, "{what} was not found: see the files of {host}/{repo}/tree/main")
+            }
+        }
+    }
+}
+
 impl HubError {
-    /// Whether the server was out of reach or out of order, so that an earlier copy may serve.
+    /// Whether the server was out of reach or out of order.
     pub fn is_network(&self) -> bool {
         match self {
-            Self::Network { .. } => true,
+            Self::Network { .. } | Self::Storage { .. } => true,
             Self::Status { status, .. } => *status >= 500 || *status == 429,
             _ => false,
         }
@@ -121,9 +241,47 @@ impl HubError {
     /// Whether asking again may help.
     pub(super) fn is_transient(&self) -> bool {
         match self {
-            Self::Network { source, .. } => !is_nobody_there(source.as_ref()),
+            Self::Network { source, .. } => !is_for_good(source.as_ref()),
             _ => self.is_network() || matches!(self, Self::Status { status: 408, .. }),
         }
+    }
+
+    /// How long the server asks to wait.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// The cause in a few words.
+    pub(super) fn reason(&self) -> String {
+        match self {
+            Self::Status { status, .. } => format!("HTTP {status}"),
+            Self::Storage { status, .. } => format!("HTTP {status} of the storage"),
+            Self::Network { source, .. } => {
+                let text = source.to_string();
+                text.strip_prefix("io: ").unwrap_or(&text).to_owned()
+            }
+            _ => self.to_string(),
+        }
+    }
+
+    pub(super) fn network(
+        url: &str,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::Network { url: url.to_owned(), source: source.into() }
+    }
+
+    /// A body that is shorter than it was announced.
+    pub(super) fn cut_off(url: &str) -> Self {
+        Self::network(url, "the connection ended early")
+    }
+
+    /// An answer to a range that is neither the range nor the file.
+    pub(super) fn odd_range(url: &str, status: u16) -> Self {
+        Self::network(url, format!("HTTP {status} with a range that was not asked for"))
     }
 
     /// An error of the drive.
@@ -133,27 +291,58 @@ impl HubError {
     ) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| match source.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                Self::Full { path }
-            }
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Self::Full { path },
             _ => Self::Io { action, path, source },
         }
     }
 }
 
-/// Whether an address has no host, or its host nobody who listens.
-fn is_nobody_there(error: &(dyn std::error::Error + 'static)) -> bool {
+fn of_gated(token: &Option<String>) -> String {
+    match token {
+        None => "set HF_TOKEN to a token of the account that accepted them".into(),
+        Some(source) => {
+            format!("wait until its authors let the account of the token from {source} in")
+        }
+    }
+}
+
+fn in_words(message: &str) -> String {
+    let message: String = message.chars().take(200).collect();
+    if message.is_empty() { message } else { format!(": {message}") }
+}
+
+fn later(retry_after: Option<Duration>) -> String {
+    match retry_after {
+        Some(wait) => format!("it asks to wait {} s; try again then", wait.as_secs()),
+        None => "try again later".into(),
+    }
+}
+
+/// Bytes as messages show them.
+fn bytes(n: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    match n {
+        0..MIB => format!("{n} bytes"),
+        MIB..0x4000_0000 => format!("{:.1} MiB", n as f64 / MIB as f64),
+        _ => format!("{:.1} GiB", n as f64 / (1 << 30) as f64),
+    }
+}
+
+/// Whether the network's failure will not pass by itself: no such host, nothing that listens, a
+/// certificate that is not trusted.
+fn is_for_good(error: &(dyn std::error::Error + 'static)) -> bool {
+    let is_for_good = |kind| matches!(kind, ErrorKind::ConnectionRefused | ErrorKind::InvalidData);
     let mut next = Some(error);
     while let Some(error) = next {
         let io = error.downcast_ref::<std::io::Error>();
-        let is_refused = io.is_some_and(|it| it.kind() == std::io::ErrorKind::ConnectionRefused);
-        let http = error.downcast_ref::<ureq::Error>();
-        let is_unknown = matches!(http, Some(ureq::Error::HostNotFound | ureq::Error::BadUri(_)));
-        let is_refused_within = match http {
-            Some(ureq::Error::Io(it)) => it.kind() == std::io::ErrorKind::ConnectionRefused,
-            _ => false,
+        let found = match error.downcast_ref::<ureq::Error>() {
+            Some(ureq::Error::HostNotFound | ureq::Error::BadUri(_)) => true,
+            Some(ureq::Error::InvalidProxyUrl | ureq::Error::Http(_)) => true,
+            Some(ureq::Error::Rustls(_)) => true,
+            Some(ureq::Error::Io(inner)) => is_for_good(inner.kind()),
+            _ => io.is_some_and(|inner| is_for_good(inner.kind())),
         };
-        if is_refused || is_unknown || is_refused_within {
+        if found {
             return true;
         }
         next = error.source();

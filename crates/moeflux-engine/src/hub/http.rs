@@ -1,28 +1,46 @@
-//! Requests to the hub: redirects, the token, repetition.
+//! Requests to the Hub: redirects, the token, refusals.
 
-use std::time::Duration;
+use std::io::Read;
+use std::time::SystemTime;
 
-use ureq::http::Response;
+use ureq::http::{HeaderMap, Response};
 use ureq::{Agent, Body};
 
-use super::HubEnv;
-use super::error::HubError;
+use super::env::{HubEnv, Token};
+use super::error::{HubError, Missing};
+use super::retry::{RetryPolicy, parse_retry_after};
 
-/// Attempts at one request, the first included, where nothing else can serve.
-pub(super) const N_ATTEMPTS: u32 = 5;
 const MAX_REDIRECTS: u32 = 10;
-/// The longest wait between two attempts.
-const MAX_WAIT: Duration = Duration::from_secs(30);
 
 pub(super) struct Client {
     agent: Agent,
     pub(super) endpoint: String,
-    token: Option<String>,
-    retry_wait: Duration,
-    n_attempts: u32,
+    pub(super) retry: RetryPolicy,
+    token: Option<Token>,
 }
 
-/// The answer to a request, and the headers that the hub itself sent before it redirected.
+/// One request: what to ask for, and whose name errors bear.
+#[derive(Clone, Copy)]
+pub(super) struct Request<'a> {
+    pub(super) url: &'a str,
+    /// `org/name`.
+    pub(super) repo: &'a str,
+    /// Repository and revision, or the file.
+    pub(super) what: &'a str,
+    pub(super) is_head: bool,
+    pub(super) range: Option<Range<'a>>,
+}
+
+/// Which bytes of a file are wanted.
+#[derive(Clone, Copy)]
+pub(super) enum Range<'a> {
+    /// From an offset on, if the content still has this ETag.
+    From { start: u64, etag: &'a str },
+    /// From `start` to before `end`.
+    Part { start: u64, end: u64 },
+}
+
+/// The answer to a request, and the headers that the Hub itself sent before it redirected.
 pub(super) struct Answer {
     pub(super) response: Response<Body>,
     /// The content's identity: `X-Linked-ETag` or `ETag`, without quotes.
@@ -38,79 +56,27 @@ impl Client {
             // Redirects are followed here, so that the token stays with the endpoint.
             .max_redirects(0)
             .max_redirects_will_error(false)
-            .timeout_connect(Some(Duration::from_secs(15)))
-            .timeout_recv_response(Some(Duration::from_secs(60)))
-            .timeout_per_read(Some(Duration::from_secs(60)))
+            .timeout_resolve(Some(env.connect_timeout))
+            .timeout_connect(Some(env.connect_timeout))
+            .timeout_recv_response(Some(env.stall_timeout))
+            .timeout_per_read(Some(env.stall_timeout))
             .user_agent(concat!("moeflux/", env!("CARGO_PKG_VERSION")))
             .build();
         Self {
             agent: Agent::new_with_config(config),
             endpoint: env.endpoint.clone(),
             token: env.token.clone(),
-            retry_wait: env.retry_wait,
-            n_attempts,
+            retry: RetryPolicy { n_attempts, first_wait: env.retry_wait },
         }
     }
 
-    /// Calls `attempt` until it succeeds, fails for good, or has failed too often. An attempt
-    /// that got somewhere, told by a change of `progress`, starts the count anew.
-    pub(super) fn with_retries<T>(
-        &self,
-        progress: impl Fn() -> u64,
-        mut attempt: impl FnMut() -> Result<T, HubError>,
-    ) -> Result<T, HubError> {
-        let mut n_failed = 0;
-        let mut before = progress();
-        loop {
-            match attempt() {
-                Err(error) if error.is_transient() => {
-                    if progress() > before {
-                        n_failed = 0;
-                    }
-                    before = progress();
-                    n_failed += 1;
-                    if n_failed == self.n_attempts {
-                        return Err(error);
-                    }
-                    std::thread::sleep((self.retry_wait * (1 << (n_failed - 1))).min(MAX_WAIT));
-                }
-                result => return result,
-            }
-        }
-    }
-
-    /// One GET or HEAD with redirects followed. `what` names the thing in errors; `range` asks for
-    /// the bytes from an offset on if the content is still `etag`.
-    pub(super) fn request(
-        &self,
-        method: &str,
-        url: &str,
-        what: &str,
-        range: Option<(u64, &str)>,
-    ) -> Result<Answer, HubError> {
-        let network = |source: ureq::Error| HubError::Network {
-            url: url.to_owned(),
-            source: Box::new(source),
-        };
+    /// One GET or HEAD with redirects followed.
+    pub(super) fn request(&self, request: Request<'_>) -> Result<Answer, HubError> {
+        let Request { url, range, .. } = request;
         let mut at = url.to_owned();
         let (mut etag, mut linked_size) = (None, None);
         for _ in 0..MAX_REDIRECTS {
-            let mut request = match method {
-                "HEAD" => self.agent.head(&at),
-                _ => self.agent.get(&at),
-            };
-            request = request.header("accept-encoding", "identity");
-            if let Some(token) = self.token.as_ref().filter(|_| origin(&at) == origin(url)) {
-                request = request.header("authorization", format!("Bearer {token}"));
-            }
-            if let Some((from, etag)) = range {
-                request = request.header("range", format!("bytes={from}-"));
-                // The hub's own answer knows this ETag; the storage behind it has another.
-                if at == url && !etag.is_empty() {
-                    request = request.header("if-range", format!("\"{etag}\""));
-                }
-            }
-            let response = request.call().map_err(network)?;
+            let response = self.send(&request, &at)?;
             let header = |name: &str| response.headers().get(name)?.to_str().ok();
             let own_etag = header("x-linked-etag").or(header("etag"));
             etag = etag.or(own_etag.map(bare_etag));
@@ -126,29 +92,154 @@ impl Client {
             if response.status().is_success() || (status == 416 && range.is_some()) {
                 return Ok(Answer { response, etag, linked_size });
             }
-            return Err(refusal(status, what, at));
+            let is_of_storage = origin(&at) != origin(url);
+            return Err(match is_of_storage && status != 429 && status < 500 {
+                // The time that the address was signed for is over, say: the Hub signs another.
+                true => HubError::Storage { url: without_query(&at), status },
+                false => self.refusal(status, response.headers(), &request),
+            });
         }
         Err(HubError::Answer { url: url.to_owned(), problem: "too many redirects".into() })
     }
-}
 
-fn refusal(status: u16, what: &str, url: String) -> HubError {
-    match status {
-        404 => HubError::NotFound { what: what.to_owned() },
-        401 | 403 => HubError::Denied { what: what.to_owned(), status },
-        _ => HubError::Status { url, status },
+    fn send(&self, request: &Request<'_>, at: &str) -> Result<Response<Body>, HubError> {
+        let mut builder = match request.is_head {
+            true => self.agent.head(at),
+            false => self.agent.get(at),
+        };
+        builder = builder.header("accept-encoding", "identity");
+        if let Some(token) = self.token.as_ref().filter(|_| origin(at) == origin(request.url)) {
+            if !token.secret.bytes().all(|b| b.is_ascii_graphic()) {
+                return Err(HubError::Token { source_name: token.source.clone() });
+            }
+            builder = builder.header("authorization", format!("Bearer {}", token.secret));
+        }
+        match request.range {
+            Some(Range::From { start, etag }) => {
+                builder = builder.header("range", format!("bytes={start}-"));
+                // The Hub's own answer knows this ETag; the storage it redirects to has another.
+                if at == request.url && !etag.is_empty() {
+                    builder = builder.header("if-range", format!("\"{etag}\""));
+                }
+            }
+            Some(Range::Part { start, end }) => {
+                builder = builder.header("range", format!("bytes={start}-{}", end - 1));
+            }
+            None => {}
+        }
+        builder.call().map_err(|source| HubError::network(request.url, source))
+    }
+
+    /// What a status other than success means. The Hub says more in `X-Error-Code`; it answers 401
+    /// where a repository does not exist and no token was sent, so that private names stay secret.
+    fn refusal(&self, status: u16, headers: &HeaderMap, request: &Request<'_>) -> HubError {
+        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+        let (repo, what) = (request.repo.to_owned(), request.what.to_owned());
+        let host = self.endpoint.clone();
+        let message = header("x-error-message").unwrap_or_default().to_owned();
+        let token = self.token.as_ref().map(|token| token.source.clone());
+        match (status, header("x-error-code").unwrap_or_default()) {
+            (401 | 403, "GatedRepo") => HubError::Gated { repo, host, token },
+            (401 | 403 | 404, "RepoNotFound") => {
+                HubError::NotFound(Missing::Repo { repo, host, token })
+            }
+            (404, "RevisionNotFound") => HubError::NotFound(Missing::Revision { what, host }),
+            (404, "EntryNotFound") => HubError::NotFound(Missing::File { what, repo, host }),
+            (401, _) => match token {
+                Some(source_name) => HubError::Token { source_name },
+                None => HubError::NotFound(Missing::Repo { repo, host, token: None }),
+            },
+            (403 | 451, _) => HubError::Denied { what, status, message },
+            (404 | 410, _) => HubError::NotFound(Missing::Repo { repo, host, token }),
+            _ => {
+                let now = SystemTime::now();
+                let retry_after =
+                    header("retry-after").and_then(|value| parse_retry_after(value, now));
+                HubError::Status { url: request.url.to_owned(), status, retry_after }
+            }
+        }
+    }
+
+    /// The whole content of a file or of an answer of the interface, of up to `limit` bytes.
+    pub(super) fn read_all(&self, request: Request<'_>, limit: u64) -> Result<Vec<u8>, HubError> {
+        let response = self.request(request)?.response;
+        let expected = content_length(&response);
+        let mut bytes = Vec::new();
+        let mut body = response.into_body().into_reader().take(limit + 1);
+        body.read_to_end(&mut bytes).map_err(|source| HubError::network(request.url, source))?;
+        if bytes.len() as u64 > limit {
+            let problem = format!("more than {limit} bytes");
+            return Err(HubError::Answer { url: request.url.to_owned(), problem });
+        }
+        if expected.is_some_and(|expected| expected > bytes.len() as u64) {
+            return Err(HubError::cut_off(request.url));
+        }
+        Ok(bytes)
+    }
+
+    /// Bytes `start..end` of a file. A server without ranges sends the file from its start, of
+    /// which nothing after `end` is read.
+    pub(super) fn read_part(
+        &self,
+        request: Request<'_>,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<u8>, HubError> {
+        let request = Request { range: Some(Range::Part { start, end }), ..request };
+        let response = self.request(request)?.response;
+        let n_before = match response.status().as_u16() {
+            206 if starts_at(&response, start) => 0,
+            200 => start,
+            status => return Err(HubError::odd_range(request.url, status)),
+        };
+        refuse_web_page(&response, request.url)?;
+        let mut body = response.into_body().into_reader();
+        let network = |source| HubError::network(request.url, source);
+        std::io::copy(&mut (&mut body).take(n_before), &mut std::io::sink()).map_err(network)?;
+        let mut bytes = Vec::new();
+        body.take(end - start).read_to_end(&mut bytes).map_err(network)?;
+        if (bytes.len() as u64) < end - start {
+            return Err(HubError::cut_off(request.url));
+        }
+        Ok(bytes)
     }
 }
 
+/// Refuses what a network's page for signing in, or an error page, sends in place of a file.
+pub(super) fn refuse_web_page(response: &Response<Body>, url: &str) -> Result<(), HubError> {
+    let content_type = response.headers().get("content-type").and_then(|v| v.to_str().ok());
+    match content_type.is_some_and(|kind| kind.trim().to_lowercase().starts_with("text/html")) {
+        true => Err(HubError::WebPage { url: url.to_owned() }),
+        false => Ok(()),
+    }
+}
+
+pub(super) fn content_length(response: &Response<Body>) -> Option<u64> {
+    response.headers().get("content-length")?.to_str().ok()?.parse().ok()
+}
+
+/// Whether a partial answer begins at byte `from`.
+pub(super) fn starts_at(response: &Response<Body>, from: u64) -> bool {
+    let range = response.headers().get("content-range").and_then(|v| v.to_str().ok());
+    let range = range.and_then(|text| text.trim().strip_prefix("bytes ")?.split_once('-'));
+    range.is_some_and(|(start, _)| start.trim().parse() == Ok(from))
+}
+
 /// Scheme, host and port of an address.
-fn origin(url: &str) -> &str {
+pub(super) fn origin(url: &str) -> &str {
     let host = url.find("://").map_or(0, |at| at + 3);
     let end = url[host..].find(['/', '?', '#']).map_or(url.len(), |at| host + at);
     &url[..end]
 }
 
+/// Signatures in queries are secrets.
+fn without_query(url: &str) -> String {
+    url.split(['?', '#']).next().unwrap_or_default().to_owned()
+}
+
 fn redirected(from: &str, location: &str) -> Option<String> {
-    if location.starts_with("http://") || location.starts_with("https://") {
+    let is_secure = from.starts_with("https://");
+    if location.starts_with("https://") || (location.starts_with("http://") && !is_secure) {
         return Some(location.to_owned());
     }
     let is_path = location.starts_with('/') && !location.starts_with("//");
@@ -164,10 +255,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn redirects_stay_within_http() {
+    fn redirects_stay_within_http_and_never_lose_encryption() {
         for (location, want) in [
             ("/x/y", Some("https://h:1/x/y")),
-            ("http://cdn/z", Some("http://cdn/z")),
+            ("https://cdn/z", Some("https://cdn/z")),
+            ("http://cdn/z", None),
             ("//cdn/z", None),
             ("file:///etc/passwd", None),
             ("", None),
@@ -175,6 +267,7 @@ mod tests {
             let got = redirected("https://h:1/a?b=/c", location);
             assert_eq!(got.as_deref(), want, "{location}");
         }
+        assert_eq!(redirected("http://h/a", "http://cdn/z").as_deref(), Some("http://cdn/z"));
         assert_ne!(origin("https://h"), origin("https://h.evil"));
         assert_ne!(origin("https://h"), origin("https://h@evil/"));
     }

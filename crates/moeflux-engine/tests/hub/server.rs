@@ -11,11 +11,19 @@ use sha2::{Digest, Sha256};
 pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
 /// What goes wrong, once, with the next request whose path contains a text. Faults of one path
-/// happen in their order; all but `Status` wait for a request of content.
+/// happen in their order; all but `Status` and `Reply` wait for a request of content.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
+    /// Nothing goes wrong with this request.
+    None,
     /// The answer is this status.
     Status(u16),
+    /// The answer is this status with these headers (each line ended) and this body.
+    Reply(u16, &'static str, &'static str),
+    /// The content is this web page.
+    Page,
+    /// The connection stays open and silent after so many bytes of content.
+    Stall(usize),
     /// The connection ends after so many bytes of content.
     Cut(usize),
     /// The whole file is sent, whatever range was asked for.
@@ -42,6 +50,10 @@ struct State {
     requests: Vec<Request>,
     /// The list of files tells neither sizes nor hashes.
     is_terse: bool,
+    /// No range is honoured.
+    is_without_ranges: bool,
+    /// Sizes that the list of files gives in place of the true ones.
+    announced: BTreeMap<String, u64>,
 }
 
 /// Two servers: the hub, and the storage that large files are redirected to.
@@ -81,8 +93,27 @@ impl Hub {
         self.state.lock().unwrap().faults.push((path.to_owned(), fault));
     }
 
+    /// As [`Hub::fail`], after so many requests that go well.
+    pub(crate) fn fail_later(&self, path: &str, n_good: usize, fault: Fault) {
+        (0..n_good).for_each(|_| self.fail(path, Fault::None));
+        self.fail(path, fault);
+    }
+
     pub(crate) fn be_terse(&self) {
         self.state.lock().unwrap().is_terse = true;
+    }
+
+    pub(crate) fn ignore_ranges(&self) {
+        self.state.lock().unwrap().is_without_ranges = true;
+    }
+
+    pub(crate) fn announce(&self, path: &str, size: u64) {
+        self.state.lock().unwrap().announced.insert(path.to_owned(), size);
+    }
+
+    /// Requests whose path contains a text.
+    pub(crate) fn n_requests(&self, part: &str) -> usize {
+        self.requests().iter().filter(|request| request.path.contains(part)).count()
     }
 
     pub(crate) fn requests(&self) -> Vec<Request> {
@@ -100,13 +131,16 @@ impl Hub {
                 .filter(|&at| {
                     let is_content =
                         request.method == "GET" && (is_cdn || !is_large(&request.path));
-                    is_content || matches!(state.faults[at].1, Fault::Status(_))
+                    is_content || matches!(state.faults[at].1, Fault::Status(_) | Fault::Reply(..))
                 })
                 .map(|at| state.faults.remove(at).1)
         };
         let mut stream = stream;
         if let Some(Fault::Status(status)) = fault {
             return send(&mut stream, status, "", b"", 0);
+        }
+        if let Some(Fault::Reply(status, headers, body)) = fault {
+            return send(&mut stream, status, headers, body.as_bytes(), body.len());
         }
         if request.path.starts_with("/api/models/org/name/revision/") {
             let list = self.list();
@@ -116,7 +150,7 @@ impl Hub {
         let name = request.path.strip_prefix(prefix).unwrap_or_default();
         let name = name.strip_prefix(COMMIT).unwrap_or(name).trim_start_matches('/').to_owned();
         let Some(data) = self.state.lock().unwrap().files.get(&name).cloned() else {
-            return send(&mut stream, 404, "", b"", 0);
+            return send(&mut stream, 404, "X-Error-Code: RepoNotFound\r\n", b"", 0);
         };
         if is_large(&name) && !is_cdn {
             let headers = format!(
@@ -127,13 +161,17 @@ impl Hub {
             );
             return send(&mut stream, 302, &headers, b"", 0);
         }
+        let fault = match (fault, self.state.lock().unwrap().is_without_ranges) {
+            (None, true) => Some(Fault::IgnoreRange),
+            (fault, _) => fault,
+        };
         send_content(&mut stream, &request, data, fault)
     }
 
     fn list(&self) -> String {
         let state = self.state.lock().unwrap();
         let siblings = state.files.iter().map(|(name, data)| {
-            let size = data.len();
+            let size = state.announced.get(name).copied().unwrap_or(data.len() as u64);
             match (state.is_terse, is_large(name)) {
                 (true, _) => format!(r#"{{"rfilename": "{name}"}}"#),
                 (false, true) => format!(
@@ -144,7 +182,7 @@ impl Hub {
                 ),
                 (false, false) => format!(
                     r#"{{"rfilename": "{name}", "size": {size}, "blobId": "{}"}}"#,
-                    &sha256(data)[..40]
+                    git_hash(data)
                 ),
             }
         });
@@ -167,6 +205,13 @@ pub(crate) fn sha256(data: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+/// The hash that git gives a file.
+fn git_hash(data: &[u8]) -> String {
+    let start = sha1::Sha1::new_with_prefix(format!("blob {}\0", data.len()));
+    let hash = start.chain_update(data).finalize();
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn read_request(reader: &mut impl BufRead, is_cdn: bool) -> Option<Request> {
@@ -194,26 +239,40 @@ fn send_content(
     match fault {
         Some(Fault::Damage) => data[0] ^= 1,
         Some(Fault::TooLong) => data.push(0),
+        Some(Fault::Page) => {
+            let page = b"<!DOCTYPE html><p>Sign in";
+            return send(stream, 200, "Content-Type: text/html\r\n", page, page.len());
+        }
         _ => {}
     }
     let range = request.headers.get("range").filter(|_| !matches!(fault, Some(Fault::IgnoreRange)));
-    let from: usize = range
-        .and_then(|r| r.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok())
-        .unwrap_or_default();
+    let range = range.and_then(|r| r.strip_prefix("bytes=")?.split_once('-'));
+    let (from, to) = match range {
+        Some((from, "")) => (from.parse().unwrap(), data.len()),
+        Some((from, last)) => (from.parse().unwrap(), last.parse::<usize>().unwrap() + 1),
+        None => (0, data.len()),
+    };
     let mut headers = format!("ETag: \"{etag}\"\r\n");
     let status = if range.is_some() {
-        let _ =
-            write!(headers, "Content-Range: bytes {from}-{}/{}\r\n", data.len() - 1, data.len());
+        let _ = write!(headers, "Content-Range: bytes {from}-{}/{}\r\n", to - 1, data.len());
         206
     } else {
         200
     };
-    let rest = &data[from..];
+    let rest = &data[from..to];
     let sent = match fault {
-        Some(Fault::Cut(n)) => &rest[..n.min(rest.len())],
+        Some(Fault::Cut(n) | Fault::Stall(n)) => &rest[..n.min(rest.len())],
         _ if request.method == "HEAD" => &[],
         _ => rest,
     };
+    if matches!(fault, Some(Fault::Stall(_))) {
+        let head =
+            format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n{headers}\r\n", rest.len());
+        stream.write_all(head.as_bytes()).ok()?;
+        stream.write_all(sent).ok()?;
+        // The client gives up.
+        return stream.read(&mut [0; 64]).ok().map(|_| ());
+    }
     send(stream, status, &headers, sent, rest.len())
 }
 

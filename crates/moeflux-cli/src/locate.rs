@@ -1,0 +1,253 @@
+//! From what a user wrote for a model to the directory of its files.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use moeflux_engine::hub::{self, Download, Event, Found, HubEnv, Remote, Repo};
+
+use crate::bytes::show;
+use crate::demo;
+use crate::error::UsageError;
+use crate::progress::{Bar, Transfer, Unit};
+use crate::report::note;
+use crate::words::did_you_mean;
+
+/// Where a model is, before anything of it is downloaded.
+pub(crate) enum Place {
+    /// A file or a directory.
+    Here(PathBuf),
+    /// A model on the Hub.
+    Hub(Box<Remote>),
+}
+
+/// Finds a model's files and downloads them if need be. `model` is a path, or a name or an
+/// address on the Hub; without one it is the demo model. `flag` is what errors name.
+pub(crate) fn locate(model: Option<&str>, flag: &str, is_quiet: bool) -> Result<PathBuf> {
+    let remote = match place(model, flag, is_quiet, Hurry::Newest)? {
+        Place::Here(path) => return Ok(path),
+        Place::Hub(remote) => remote,
+    };
+    let needed = remote.describe();
+    if needed.missing_bytes > 0 {
+        needed.check_room()?;
+        // A model that cannot be run is not worth its download.
+        let headers = read_headers(&remote, is_quiet)?;
+        moeflux_engine::check(headers.root()).context("not downloaded")?;
+    }
+    download(&remote, is_quiet)
+}
+
+/// Which copy is wanted of a model that is in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hurry {
+    /// The one that the Hub has now.
+    Newest,
+    /// One that is complete, without a question to the Hub.
+    Any,
+}
+
+/// Finds a model and downloads nothing.
+pub(crate) fn place(
+    model: Option<&str>,
+    flag: &str,
+    is_quiet: bool,
+    hurry: Hurry,
+) -> Result<Place> {
+    let Some(model) = model else { return Ok(Place::Here(demo::unpacked()?)) };
+    let path = Path::new(model);
+    match path.try_exists() {
+        Ok(true) => return Ok(Place::Here(path.to_path_buf())),
+        Ok(false) => {}
+        // A name that is longer than a path may be is for the Hub's rules to refuse.
+        Err(source) if source.kind() == io::ErrorKind::InvalidFilename => {}
+        Err(source) if source.kind() == io::ErrorKind::NotADirectory => {}
+        Err(source) => return Err(source).context(format!("{flag} {model:?}")),
+    }
+    let env = hub_env()?;
+    if !hub::is_address(model, &env.endpoint) {
+        refuse_path(model, flag)?;
+    }
+    // What is wrong with a name is a matter of the command line.
+    Repo::parse(model, &env.endpoint)
+        .map_err(|problem| UsageError(format!("{flag}: {problem}")))?;
+    if hurry == Hurry::Any
+        && let Some(dir) = hub::cached(model, &env)?
+    {
+        return Ok(Place::Here(dir));
+    }
+    let found = hub::find(model, &env, &mut |event| tell(&event, is_quiet))?;
+    Ok(match found {
+        Found::Here(path) => Place::Here(path),
+        Found::Remote(remote) => Place::Hub(remote),
+    })
+}
+
+fn hub_env() -> Result<HubEnv> {
+    let env = HubEnv::from_lookup(|name| std::env::var(name).ok());
+    let host = ["http://", "https://"].iter().find_map(|start| env.endpoint.strip_prefix(start));
+    if host.is_none_or(str::is_empty) {
+        let message = format!(
+            "HF_ENDPOINT {:?}: an address is needed, such as https://huggingface.co",
+            env.endpoint
+        );
+        return Err(UsageError(message).into());
+    }
+    Ok(env)
+}
+
+/// Refuses what is written like a path, or begins with something that exists: a typing error in a
+/// path must not become a download.
+fn refuse_path(model: &str, flag: &str) -> Result<()> {
+    let path = Path::new(model);
+    let problem = if model.is_empty() {
+        "nothing is named: write a path, or org/name on the Hub".to_owned()
+    } else if path.is_symlink() {
+        "the link leads to nothing that exists".to_owned()
+    } else if model.starts_with('~') {
+        "~ was not replaced by the home directory: write it outside of quotes, or use $HOME".into()
+    } else if is_written_as_path(model) || first_part_exists(path) {
+        format!("no such file or directory{}", with_advice(path))
+    } else if !model.contains('/') {
+        format!(
+            "no such file or directory (a model on the Hub is written org/name){}",
+            with_advice(path)
+        )
+    } else {
+        return Ok(());
+    };
+    Err(UsageError(format!("{flag} {model:?}: {problem}")).into())
+}
+
+/// Whether no name on the Hub looks like this.
+fn is_written_as_path(model: &str) -> bool {
+    let ends = [".safetensors", ".json", ".gguf", ".bin", ".pt", ".pth", "/"];
+    let starts = ["/", "./", "../"];
+    let is_dots = model == "." || model == "..";
+    let has_drive =
+        model.as_bytes().get(1) == Some(&b':') && model.as_bytes()[0].is_ascii_alphabetic();
+    is_dots
+        || has_drive
+        || model.contains('\\')
+        || starts.iter().any(|start| model.starts_with(start))
+        || ends.iter().any(|end| model.to_lowercase().ends_with(end))
+}
+
+fn first_part_exists(path: &Path) -> bool {
+    let mut parts = path.components();
+    let first = parts.next().map(|part| PathBuf::from(part.as_os_str()));
+    parts.next().is_some() && first.is_some_and(|first| first.symlink_metadata().is_ok())
+}
+
+/// Where the path stops to exist, and what is there instead; and how to name the Hub all the same.
+fn with_advice(path: &Path) -> String {
+    let is_here = |dir: &&Path| dir.as_os_str().is_empty() || dir.is_dir();
+    let missing = path.ancestors().zip(path.ancestors().skip(1)).find(|(_, dir)| is_here(dir));
+    let proposal = missing.and_then(|(missing, dir)| {
+        let name = missing.file_name()?.to_string_lossy();
+        let best = most_alike(&name, dir)?;
+        let rest = path.strip_prefix(missing).ok().filter(|rest| !rest.as_os_str().is_empty());
+        let proposed = match rest {
+            Some(rest) => dir.join(best).join(rest),
+            None => dir.join(best),
+        };
+        Some(format!("; did you mean {:?}?", proposed.display().to_string()))
+    });
+    let address = path.to_str().filter(|_| first_part_exists(path)).and_then(|name| {
+        let repo = Repo::parse(name, hub::DEFAULT_ENDPOINT).ok()?;
+        Some(format!(" (for the Hub's model write hf://{})", repo.name))
+    });
+    proposal.unwrap_or_default() + &address.unwrap_or_default()
+}
+
+/// The name in `dir` that is most like `name`.
+fn most_alike(name: &str, dir: &Path) -> Option<String> {
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    let names = dir.read_dir().ok()?.take(10_000).flatten();
+    let names: Vec<String> =
+        names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    did_you_mean(name, names.iter().map(String::as_str)).map(str::to_owned)
+}
+
+/// Reads the headers of a model on the Hub.
+pub(crate) fn read_headers(remote: &Remote, is_quiet: bool) -> Result<hub::Headers> {
+    let mut bar = Bar::new("reading headers", Unit::Files, is_quiet);
+    let headers = remote.headers(&mut |event| match event {
+        Event::Headers { done, total } => bar.set(done as u64, total as u64),
+        other => tell(&other, is_quiet),
+    })?;
+    Ok(headers)
+}
+
+fn download(remote: &Remote, is_quiet: bool) -> Result<PathBuf> {
+    let mut transfer = Transfer::new(is_quiet);
+    let dir = remote.download(&mut |event| match event {
+        Event::Start { download } => {
+            transfer.say(&announce(download));
+            if !download.has_tokenizer {
+                transfer.say("warning: the repository has no tokenizer.json: no text can be made");
+            }
+            transfer.start(&download.repo, download.bytes - download.missing_bytes);
+        }
+        Event::Bytes { done, total, received } => transfer.set(done, total, received),
+        other => transfer.say(&in_words(&other).unwrap_or_default()),
+    })?;
+    transfer.finish();
+    Ok(dir)
+}
+
+fn announce(download: &Download) -> String {
+    let Download { repo, commit, bytes, missing_bytes, .. } = download;
+    let here = bytes - missing_bytes;
+    let rest = match here {
+        0 => String::new(),
+        here => format!(" ({} are here already)", show(here)),
+    };
+    format!(
+        "downloading {repo} (commit {}): {} in {} files{rest}, to {}",
+        &commit[..7],
+        show(*bytes),
+        download.n_files,
+        room(download),
+    )
+}
+
+/// The cache and what is free there.
+pub(crate) fn room(download: &Download) -> String {
+    let dir = download.dir.display();
+    match download.free_bytes {
+        Some(free) => format!("{dir}, where {} are free", show(free)),
+        None => dir.to_string(),
+    }
+}
+
+fn tell(event: &Event<'_>, is_quiet: bool) {
+    if let Some(words) = in_words(event) {
+        note(is_quiet, &words);
+    }
+}
+
+/// What an event that needs no bar is in a sentence.
+fn in_words(event: &Event<'_>) -> Option<String> {
+    Some(match event {
+        Event::Stale { reason } => {
+            format!("warning: {reason}; using the copy from earlier")
+        }
+        Event::Waiting { lock } => {
+            format!("waiting for another download of this model ({} is locked)", lock.display())
+        }
+        Event::Retrying(retry) => format!(
+            "{}: retrying in {} ({}), attempt {} of {}",
+            retry.what,
+            seconds(retry.wait.as_secs_f64()),
+            retry.reason,
+            retry.attempt,
+            retry.n_attempts,
+        ),
+        _ => return None,
+    })
+}
+
+fn seconds(secs: f64) -> String {
+    if secs.fract() == 0.0 { format!("{secs:.0} s") } else { format!("{secs:.1} s") }
+}
