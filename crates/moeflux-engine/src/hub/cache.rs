@@ -34,7 +34,7 @@ impl Cache {
     /// need not exist yet.
     pub(super) fn free_bytes(&self) -> Option<u64> {
         let dir = std::path::absolute(&self.dir).ok()?;
-        let existing = dir.ancestors().find(|it| it.is_dir())?;
+        let existing = dir.ancestors().find(|dir| dir.is_dir())?;
         fs4::available_space(existing).ok()
     }
 

@@ -55,7 +55,7 @@ impl<'a> Work<'a> {
             bytes: self.total,
             missing_bytes: self.missing_bytes(),
             free_bytes: source.cache.free_bytes(),
-            has_tokenizer: select::has_tokenizer(listing.files.iter().map(|it| &it.path[..])),
+            has_tokenizer: select::has_tokenizer(listing.files.iter().map(|file| &file.path[..])),
             dir,
         }
     }

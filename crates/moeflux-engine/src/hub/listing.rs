@@ -92,8 +92,9 @@ impl Source<'_> {
             return Err(HubError::Answer { url, problem });
         }
         let is_outside =
-            |path: &&str| path.starts_with('/') || path.split('/').any(|it| it == "..");
-        let paths: BTreeSet<&str> = info.siblings.iter().map(|it| it.rfilename.as_str()).collect();
+            |path: &&str| path.starts_with('/') || path.split('/').any(|part| part == "..");
+        let paths: BTreeSet<&str> =
+            info.siblings.iter().map(|sibling| sibling.rfilename.as_str()).collect();
         if let Some(path) = paths.iter().copied().find(is_outside) {
             return Err(self.refuse_name(path));
         }
@@ -106,7 +107,7 @@ impl Source<'_> {
         let content = index.as_ref().map(|(_, content)| content.as_slice());
         let wanted = layout.select(&paths, content).map_err(cannot_run)?;
         let mut files = Vec::with_capacity(wanted.len());
-        for sibling in info.siblings.iter().filter(|it| wanted.contains(&it.rfilename)) {
+        for sibling in info.siblings.iter().filter(|sibling| wanted.contains(&sibling.rfilename)) {
             files.push(self.settle(&info.sha, sibling, attempts)?);
         }
         files.sort_by_key(|file| (is_keystone(&file.path), file.path.clone()));
@@ -133,7 +134,7 @@ impl Source<'_> {
         name: &str,
         attempts: &mut Attempts<'_>,
     ) -> Result<Vec<u8>, HubError> {
-        let sibling = info.siblings.iter().find(|it| it.rfilename == name);
+        let sibling = info.siblings.iter().find(|sibling| sibling.rfilename == name);
         let sibling = sibling.expect("the layout was chosen by this file");
         let file = self.settle(&info.sha, sibling, attempts)?;
         self.read_json(&file, attempts)
