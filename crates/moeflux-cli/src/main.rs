@@ -14,6 +14,7 @@ mod locate;
 mod model;
 mod paths;
 mod progress;
+mod renderer;
 mod report;
 mod usage;
 mod values;
@@ -28,6 +29,7 @@ use clap::error::ErrorKind;
 use moeflux_engine::EngineError;
 use moeflux_engine::sampler::SamplerError;
 use moeflux_engine::synth::SynthError;
+use moeflux_engine::text::{render_in_children, run_renderer};
 use moeflux_server::ServerError;
 use moeflux_store::StoreError;
 
@@ -44,6 +46,10 @@ const USAGE: u8 = 2;
 const FILE_TOO_LARGE: i32 = 25;
 
 fn main() -> ExitCode {
+    if renderer::is_wanted() {
+        return run_renderer();
+    }
+    render_in_children(renderer::command);
     // Heard, so that the write fails and says which file it is, in place of the program's end.
     #[cfg(unix)]
     let _ = signal_hook::flag::register(FILE_TOO_LARGE, Default::default());

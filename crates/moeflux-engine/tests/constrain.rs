@@ -344,3 +344,110 @@ fn a_vocabulary_without_an_end_cannot_be_constrained() {
     let refused = Grammars::new(&tokenizer).err().unwrap().to_string();
     assert!(refused.contains("no token ends an answer"), "{refused}");
 }
+
+/// Chains of definitions, each of which refers to the next.
+fn chain(n: usize, link: impl Fn(Value) -> Value) -> Value {
+    let defs = (0..n).map(|i| {
+        let next = format!("#/$defs/d{}", (i + 1) % n);
+        (format!("d{i}"), link(json!({"$ref": next})))
+    });
+    json!({"$ref": "#/$defs/d0", "$defs": defs.collect::<serde_json::Map<_, _>>()})
+}
+
+fn nested(n: usize, wrap: impl Fn(Value) -> Value) -> Value {
+    (0..n).fold(json!({"type": "null"}), |inner, _| wrap(inner))
+}
+
+#[test]
+fn schemas_that_hurt_are_compiled_or_refused_soon() {
+    let mut it = Subject::new(&[], HERMES);
+    let own = json!({"$ref": "#"});
+    let schemas = [
+        own.clone(),
+        json!({"allOf": [own]}),
+        json!({"anyOf": [own, own]}),
+        json!({"oneOf": [own, {"type": "object", "properties": {"a": own}}]}),
+        json!({"allOf": [own, {"type": "object"}], "properties": {"a": {"allOf": [own, own]}}}),
+        json!({"type": "object", "properties": {"a": {"$ref": "#", "required": ["b"]}}}),
+        json!({"not": own}),
+        json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}),
+        json!({"$ref": "http://localhost:1/x"}),
+        json!({"$ref": "#/nowhere/at/all"}),
+        json!({"$dynamicRef": "#", "$id": "#"}),
+        chain(900, |next| next),
+        chain(900, |next| json!({"allOf": [next, {"type": "object"}]})),
+        chain(900, |next| json!({"type": "array", "items": next})),
+        chain(20_000, |next| json!({"type": "array", "items": next})),
+        nested(60, |inner| json!({"type": "array", "items": inner})),
+        nested(60, |inner| json!({"anyOf": [inner, {"type": "string"}]})),
+        nested(30, |inner| json!({"allOf": [inner, {"minLength": 1}]})),
+        json!({"enum": (0..50_000).map(|i| format!("choice {i}")).collect::<Vec<_>>()}),
+        json!({"type": "array", "items": {"type": "string"}, "minItems": 1_000_000_000}),
+        json!({"type": "array", "maxItems": u64::MAX}),
+        json!({"type": "array", "items": {"type": "integer"}, "maxItems": 1_000_000}),
+        json!({"type": "string", "minLength": 1_000_000_000}),
+        json!({"type": "string", "maxLength": u64::MAX}),
+        json!({"type": "string", "maxLength": 10_000_000}),
+        json!({"type": "string", "pattern": "(((((a{100}){100}){100}){100}){100})"}),
+        json!({"type": "string", "pattern": "^(a|a)*(a|aa)+$"}),
+        json!({"type": "string", "pattern": "(?=a)(?<!b)\\1"}),
+        json!({"type": "string", "pattern": "(".repeat(100_000)}),
+        json!({"type": "string", "pattern": "(a|b)*a(a|b){40}"}),
+        json!({"type": "integer", "multipleOf": 1e-300}),
+        json!({"type": "number", "minimum": 1e300, "maximum": 1.7e308}),
+        json!({"type": "integer", "minimum": -1e18, "maximum": 9e18, "multipleOf": 7919}),
+        json!({"type": "object", "patternProperties": {"^(a|b)*$": own, "^(b|c){500}$": own}}),
+        json!({"type": "object", "properties": (0..3000).map(|i| (format!("p{i}"), own.clone()))
+            .collect::<serde_json::Map<_, _>>()}),
+    ];
+    let mut kinds = [0, 0];
+    for schema in schemas {
+        let head: String = schema.to_string().chars().take(100).collect();
+        let tool = json!({"function": {"name": "f", "parameters": schema}});
+        for is_tool in [false, true] {
+            it.grammar.tools = if is_tool { vec![tool.clone()] } else { Vec::new() };
+            it.grammar.must_call = is_tool;
+            it.grammar.shape = match is_tool {
+                true => AnswerShape::Text,
+                false => AnswerShape::Json(schema.clone()),
+            };
+            let started = std::time::Instant::now();
+            let compiled = it.grammars.compile(&it.grammar);
+            kinds[usize::from(compiled.is_ok())] += 1;
+            match compiled {
+                // A few tokens along what it allows.
+                Ok(mut constraint) => {
+                    for _ in 0..4 {
+                        let mut logits = vec![0.0; 8300];
+                        if constraint.restrict(&mut logits).is_err() {
+                            break;
+                        }
+                        let Some(next) = logits.iter().position(|logit| *logit == 0.0) else {
+                            break;
+                        };
+                        if constraint.accept(TokenId(next as u32)).unwrap_or(true) {
+                            break;
+                        }
+                    }
+                }
+                Err(err) => assert_eq!(err.to_string().lines().count(), 1, "{err}"),
+            }
+            let took = started.elapsed();
+            assert!(took < std::time::Duration::from_secs(10), "{took:?}: {head}");
+        }
+    }
+    assert!(kinds.iter().all(|n| *n > 5), "refused and compiled: {kinds:?}");
+}
+
+#[test]
+fn schemas_that_contain_themselves_work() {
+    let mut it = Subject::new(&[], HERMES);
+    it.grammar.tools = Vec::new();
+    it.grammar.shape = AnswerShape::Json(json!({
+        "type": "object",
+        "properties": {"next": {"$ref": "#"}},
+        "additionalProperties": false,
+    }));
+    it.takes("{\"next\": {\"next\": {}}}");
+    it.refuses("{\"next\": 3}");
+}

@@ -2,8 +2,10 @@
 //! grammar does not allow are ruled out.
 
 mod lark;
+mod limits;
 
 use std::sync::Arc;
+use std::thread;
 
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
@@ -11,6 +13,7 @@ use llguidance::{Matcher, ParserFactory};
 use moeflux_core::TokenId;
 
 pub use self::lark::{AnswerShape, Grammar};
+use crate::text::guard::catch_panic;
 use crate::text::{Markup, Tokenizer};
 
 /// Why an answer cannot be constrained.
@@ -85,6 +88,23 @@ impl Grammars {
     /// # Errors
     /// Where a schema says what grammars cannot enforce, or is too large.
     pub fn compile(&self, grammar: &Grammar) -> Result<Constraint, ConstraintError> {
+        limits::check(grammar).map_err(ConstraintError::Grammar)?;
+        thread::scope(|scope| {
+            let compiling = thread::Builder::new()
+                .stack_size(limits::STACK_BYTES)
+                .spawn_scoped(scope, || catch_panic(|| self.compile_here(grammar)));
+            let compiling = compiling.map_err(|err| {
+                ConstraintError::Grammar(format!("no thread can be started to compile it ({err})"))
+            })?;
+            match compiling.join() {
+                Ok(Ok(compiled)) => compiled,
+                Ok(Err(panic)) => Err(ConstraintError::Grammar(panic)),
+                Err(_) => Err(ConstraintError::Grammar(String::from("compiling it failed"))),
+            }
+        })
+    }
+
+    fn compile_here(&self, grammar: &Grammar) -> Result<Constraint, ConstraintError> {
         let lark = grammar.to_lark(&self.tokenizer);
         let parser = self.factory.create_parser(TopLevelGrammar::from_lark(lark));
         let matcher = Matcher::new(parser);
@@ -107,7 +127,7 @@ impl Constraint {
     /// # Errors
     /// Where the grammar has become too complex.
     pub fn restrict(&mut self, logits: &mut [f32]) -> Result<(), ConstraintError> {
-        let mask = self.0.compute_mask_or_eos();
+        let mask = catch_panic(|| self.0.compute_mask_or_eos()).map_err(ConstraintError::Step)?;
         let mask = mask.map_err(|err| ConstraintError::Step(one_line(&err)))?;
         let (known, others) = logits.split_at_mut(mask.len().min(logits.len()));
         for (allowed, logits) in mask.as_slice().iter().zip(known.chunks_mut(32)) {
@@ -129,7 +149,9 @@ impl Constraint {
     /// What has to follow, as the tokenizer writes it. [`restrict`](Constraint::restrict) looks
     /// for the same and then allows nothing but the first of these.
     pub(crate) fn forced(&mut self) -> Vec<TokenId> {
-        self.0.compute_ff_tokens().into_iter().map(TokenId).collect()
+        // After a panic the next call of restrict says that it cannot go on.
+        let forced = catch_panic(|| self.0.compute_ff_tokens()).unwrap_or_default();
+        forced.into_iter().map(TokenId).collect()
     }
 
     /// Goes on with a token; whether nothing may follow it.
@@ -137,7 +159,7 @@ impl Constraint {
     /// # Errors
     /// Where the token was ruled out.
     pub fn accept(&mut self, token: TokenId) -> Result<bool, ConstraintError> {
-        let step = self.0.consume_token(token.0);
+        let step = catch_panic(|| self.0.consume_token(token.0)).map_err(ConstraintError::Step)?;
         step.map_err(|err| ConstraintError::Step(one_line(&err)))?;
         Ok(self.0.is_stopped())
     }

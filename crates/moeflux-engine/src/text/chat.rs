@@ -17,19 +17,18 @@
 //! What this does not cover: a template that builds control tokens itself from pieces that it
 //! cuts out of content, which no known template does.
 
-use minijinja::Environment;
-use minijinja::value::{Serde, Value as Jinja};
 use serde_json::{Map, Value};
 
-use super::error::{TextError, excerpt};
+use super::error::{TextError, excerpt, one_line};
 use super::fence::{Leniency, Mark, MarkupText, Rendered, is_word, map_leaves};
 use super::jinja;
 use super::message::Message;
+use super::renderer::Renderer;
 
 /// A chat template, ready to render conversations.
 #[derive(Debug)]
 pub struct ChatTemplate {
-    env: Environment<'static>,
+    renderer: Renderer,
     markup: MarkupText,
     tested: Vec<String>, // text that the template compares content with
 }
@@ -59,10 +58,11 @@ impl ChatTemplate {
     /// Parses a Jinja template. `markup` comes from [`super::Tokenizer::markup_text`]; it decides
     /// what content must not turn into.
     pub fn new(source: &str, markup: MarkupText) -> Result<Self, TextError> {
-        let env = jinja::environment(source).map_err(TextError::TemplateSyntax)?;
+        let renderer = Renderer::new(source);
+        let renderer = renderer.map_err(|err| TextError::TemplateSyntax(one_line(&err)))?;
         let mut tested = jinja::string_literals(source);
         tested.retain(|text| text.chars().any(|c| markup.is_edge(c)) && !markup.has_special(text));
-        Ok(Self { env, markup, tested })
+        Ok(Self { renderer, markup, tested })
     }
 
     /// Renders a conversation.
@@ -73,7 +73,8 @@ impl ChatTemplate {
         let context = Context::new(request)?;
         let now = chrono::Local::now().naive_local();
         let run = |context: &Context| {
-            self.run(context, request.add_generation_prompt, now).map_err(TextError::Render)
+            let text = self.run(context, request.add_generation_prompt, now);
+            text.map_err(|err| TextError::Render(one_line(&err)))
         };
         let plain = run(&context)?;
         if self.fenced_leaves(&context).is_empty() {
@@ -134,7 +135,7 @@ impl ChatTemplate {
         context: &Context,
         add_generation_prompt: bool,
         now: chrono::NaiveDateTime,
-    ) -> Result<String, minijinja::Error> {
+    ) -> Result<String, String> {
         let mut variables = Map::new();
         for (name, text) in &self.markup.named {
             variables.insert(name.clone(), Value::String(text.clone()));
@@ -145,10 +146,7 @@ impl ChatTemplate {
         let messages = context.messages.iter().cloned().map(Value::Object).collect();
         variables.insert("messages".into(), Value::Array(messages));
         variables.insert("add_generation_prompt".into(), Value::Bool(add_generation_prompt));
-        let variables = Jinja::from(Serde(&variables));
-        let clock = jinja::clock(now);
-        let template = self.env.get_template(jinja::NAME)?;
-        template.render(minijinja::context! { strftime_now => clock, ..variables })
+        self.renderer.render(&variables, now)
     }
 
     /// What stays unmarked in a leaf of `owner`, which is a role or empty.
@@ -195,10 +193,8 @@ impl Context {
     fn new(request: &RenderRequest<'_>) -> Result<Self, TextError> {
         let mut messages = Vec::with_capacity(request.messages.len());
         for (idx, message) in request.messages.iter().enumerate() {
-            let value = serde_json::to_value(message).map_err(|e| {
-                let kind = minijinja::ErrorKind::BadSerialization;
-                TextError::Render(minijinja::Error::new(kind, e.to_string()))
-            })?;
+            let value = serde_json::to_value(message);
+            let value = value.map_err(|err| TextError::Render(err.to_string()))?;
             match value {
                 Value::Object(fields) if role_of(&fields).is_some_and(is_word) => {
                     messages.push(fields);

@@ -51,10 +51,10 @@ pub enum TextError {
     },
     /// The chat template does not parse.
     #[error("the chat template does not parse: {0}")]
-    TemplateSyntax(#[source] minijinja::Error),
+    TemplateSyntax(String),
     /// The chat template failed, or refused the conversation by `raise_exception`.
     #[error("the chat template refused the conversation: {0}")]
-    Render(#[source] minijinja::Error),
+    Render(String),
     /// A role that is not a plain word. Roles become markup, so they cannot be free text.
     #[error(
         "message {idx} has the role {role:?}: a role is 1 to 64 letters, digits, '_', '-' or '.'"
@@ -77,6 +77,14 @@ pub enum TextError {
     /// The template does not write the message that is to be gone on with.
     #[error("the chat template leaves the last message out, so that it cannot be continued")]
     NoLastMessage,
+}
+
+/// A library's reason as one line of at most 240 characters.
+pub(super) fn one_line(reason: &str) -> String {
+    const MAX_CHARS: usize = 240;
+    let mut chars = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
+    let line: String = chars.by_ref().take(MAX_CHARS).collect();
+    if chars.next().is_some() { line + "…" } else { line }
 }
 
 /// The beginning of `text`, at most 60 characters, for error messages.

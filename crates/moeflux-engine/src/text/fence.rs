@@ -14,6 +14,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use serde_json::{Map, Value};
 use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper};
 
+use super::guard::catch_panic;
+
 /// The control tokens of a vocabulary as text, and the ones that templates know by name.
 #[derive(Clone, Debug, Default)]
 pub struct MarkupText {
@@ -96,12 +98,13 @@ impl MarkupText {
         normalizer: Option<NormalizerWrapper>,
     ) -> Self {
         let mut markup = Self { named, normalizer, ..Self::default() };
+        let mut seen = HashSet::new();
         for (text, special) in tokens {
             for text in [markup.normalized(&text), text] {
                 let text = text.trim();
                 markup.firsts.extend(text.chars().next());
                 markup.lasts.extend(text.chars().next_back());
-                if !text.is_empty() && markup.tokens.iter().all(|t| t.text != text) {
+                if !text.is_empty() && seen.insert(text.to_owned()) {
                     markup.tokens.push(ControlText { text: text.to_owned(), special });
                 }
             }
@@ -111,8 +114,9 @@ impl MarkupText {
 
     fn normalized(&self, text: &str) -> String {
         let mut normal = NormalizedString::from(text);
-        match self.normalizer.as_ref().map(|n| n.normalize(&mut normal)) {
-            Some(Ok(())) => normal.get().to_owned(),
+        let Some(normalizer) = &self.normalizer else { return text.to_owned() };
+        match catch_panic(|| normalizer.normalize(&mut normal)) {
+            Ok(Ok(())) => normal.get().to_owned(),
             _ => text.to_owned(),
         }
     }

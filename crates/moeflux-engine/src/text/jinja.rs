@@ -3,14 +3,15 @@
 use std::fmt::Write;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Value};
+use minijinja::value::{Kwargs, Serde, Value};
 use minijinja::{Environment, Error, ErrorKind};
 use minijinja_contrib::pycompat;
+use serde_json::Map;
 
 use super::json::{Style, to_python_json};
 
 /// The name under which the template is kept.
-pub(super) const NAME: &str = "chat_template";
+const NAME: &str = "chat_template";
 
 /// Instructions that one rendering may spend: an endless loop ends after about a second.
 const FUEL: u64 = 20_000_000;
@@ -30,8 +31,19 @@ pub(super) fn environment(source: &str) -> Result<Environment<'static>, Error> {
     Ok(env)
 }
 
+/// The template of an environment, rendered with `variables` at the moment `now`.
+pub(super) fn render(
+    env: &Environment<'_>,
+    variables: &Map<String, serde_json::Value>,
+    now: chrono::NaiveDateTime,
+) -> Result<String, Error> {
+    let variables = Value::from(Serde(variables));
+    let context = minijinja::context! { strftime_now => clock(now), ..variables };
+    env.get_template(NAME)?.render(context)
+}
+
 /// `strftime_now` frozen at `now`, so that two renderings of one request agree.
-pub(super) fn clock(now: chrono::NaiveDateTime) -> Value {
+fn clock(now: chrono::NaiveDateTime) -> Value {
     Value::from_function(move |format: &str| -> Result<String, Error> {
         let mut text = String::new();
         write!(text, "{}", now.format(format)).map_err(|_| {

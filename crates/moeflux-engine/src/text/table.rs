@@ -11,9 +11,7 @@ use moeflux_core::TokenId;
 use serde_json::Value;
 
 use super::error::{TextError, excerpt};
-
-/// Above this an id in `tokenizer.json` is taken for damage: the table has one entry for each id.
-const MAX_TOKENS: u32 = 1 << 22;
+use super::tokenizer_file::MAX_TOKENS;
 
 /// Whether special tokens appear in decoded text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,20 +7,26 @@ use std::sync::Arc;
 
 use moeflux_core::TokenId;
 use moeflux_core::files::read_bounded;
+use serde::Deserialize;
 use tokenizers::{
     Encoding, Model, Normalizer, OffsetType, PreTokenizedString, PreTokenizer, Token,
 };
 
 use super::chat::ChatTemplate;
 use super::config::{GenerationDefaults, TextConfig};
-use super::error::TextError;
+use super::error::{TextError, excerpt};
 use super::fence::{MarkupText, Rendered};
+use super::guard::catch_panic;
 use super::output::DSML;
 use super::stream::StreamDecoder;
 use super::table::{Special, TokenTable};
+use super::tokenizer_file;
 
 /// Longest `tokenizer.json` that is read; the largest published ones have about 35 MB.
 const MAX_BYTES: u64 = 128 << 20;
+
+/// Encoded once when a tokenizer is opened, because some files make the library panic on any text.
+const PROBE: &str = "Hello, World 123!\n\t  a\u{301} é ™ 世界 ﬁ 😀 \u{1}";
 
 /// What DeepSeek-V3.2 reads.
 const DEEPSEEK_V32: &str = include_str!("deepseek_v32.jinja");
@@ -74,10 +80,21 @@ impl Tokenizer {
             Ok(json) => json,
             Err(source) => return Err(TextError::Json { path, source }),
         };
+        tokenizer_file::check(&json).map_err(|bad| TextError::Field {
+            path: path.clone(),
+            field: bad.field,
+            value: excerpt(&bad.value),
+            want: bad.want,
+        })?;
         let refuse = |source: Source| TextError::Tokenizer { path: path.clone(), source };
-        let mut inner = tokenizers::Tokenizer::from_bytes(&bytes).map_err(refuse)?;
-        inner.with_truncation(None).map_err(refuse)?;
-        inner.with_padding(None);
+        let inner = guarded(|| {
+            // From what was checked: of a key that comes twice the text would give another value.
+            let mut inner = tokenizers::Tokenizer::deserialize(&json)?;
+            inner.with_truncation(None)?;
+            inner.with_padding(None);
+            Ok(inner)
+        });
+        let inner = inner.map_err(refuse)?;
         let table = Arc::new(TokenTable::new(&path, &json, &inner)?);
         let control = inner
             .get_added_tokens_decoder()
@@ -91,7 +108,10 @@ impl Tokenizer {
         let mut tokenizer =
             Self { inner, table, control, unk, prefix: Vec::new(), eos: Vec::new(), config };
         tokenizer.eos = tokenizer.find_eos();
-        tokenizer.prefix = tokenizer.find_prefix().map_err(refuse)?;
+        tokenizer.prefix = guarded(|| tokenizer.find_prefix()).map_err(refuse)?;
+        // A text that it cannot encode is that text's error.
+        catch_panic(|| drop(tokenizer.inner.encode(PROBE, true)))
+            .map_err(|err| refuse(err.into()))?;
         tokenizer.add_known_template();
         Ok(tokenizer)
     }
@@ -132,14 +152,18 @@ impl Tokenizer {
     /// token is among them, whatever the text.
     pub fn encode(&self, text: &str, markup: Markup) -> Result<Vec<TokenId>, TextError> {
         let refuse = |source| TextError::Encode { n_bytes: text.len(), source };
-        let ids = to_ids(&self.inner.encode_fast(text, false).map_err(refuse)?);
+        guarded(|| self.encode_unguarded(text, markup)).map_err(refuse)
+    }
+
+    fn encode_unguarded(&self, text: &str, markup: Markup) -> Result<Vec<TokenId>, Source> {
+        let ids = to_ids(&self.inner.encode_fast(text, false)?);
         if markup == Markup::Parse || !ids.iter().any(|id| self.is_control_id(id.0)) {
             return Ok(ids);
         }
-        let encoding = self.parse(text).map_err(refuse)?;
+        let encoding = self.parse(text)?;
         let mut kept = self.added_tokens(&encoding, 0);
         kept.retain(|(_, id)| !self.control.contains_key(id));
-        self.encode_around(text, &kept).map_err(refuse)
+        self.encode_around(text, &kept)
     }
 
     /// A raw prompt: what [`Tokenizer::encode`] gives behind the tokens that begin every text.
@@ -158,7 +182,11 @@ impl Tokenizer {
         if fences.is_empty() {
             return self.encode(text, Markup::Parse);
         }
-        let encoding = self.parse(text).map_err(refuse)?;
+        guarded(|| self.encode_fenced(text, fences)).map_err(refuse)
+    }
+
+    fn encode_fenced(&self, text: &str, fences: &[usize]) -> Result<Vec<TokenId>, Source> {
+        let encoding = self.parse(text)?;
         let is_safe = encoding
             .get_ids()
             .iter()
@@ -170,12 +198,12 @@ impl Tokenizer {
         let mut kept = Vec::new();
         let mut start = 0;
         for end in fences.iter().copied().chain([text.len()]) {
-            let part = self.parse(&text[start..end]).map_err(refuse)?;
+            let part = self.parse(&text[start..end])?;
             kept.extend(self.added_tokens(&part, start));
             start = end;
         }
         kept.retain(|(at, _)| !is_fenced(text, fences, at.clone()));
-        self.encode_around(text, &kept).map_err(refuse)
+        self.encode_around(text, &kept)
     }
 
     /// Whether `id` is a control token.
@@ -330,6 +358,11 @@ impl Tokenizer {
         let normalizer = self.inner.get_normalizer().cloned();
         MarkupText::with_normalizer(tokens, self.config.named.clone(), normalizer)
     }
+}
+
+/// The work of the library, with its panics as errors.
+fn guarded<T>(work: impl FnOnce() -> Result<T, Source>) -> Result<T, Source> {
+    catch_panic(work)?
 }
 
 fn to_ids(encoding: &Encoding) -> Vec<TokenId> {

@@ -1,0 +1,107 @@
+//! Schemas of clients, checked before the grammar library reads them.
+//!
+//! The library bounds the work that a schema makes, and refuses references that lead nowhere. It
+//! follows schemas by recursion, though: into a schema, and from a reference to its target, each
+//! target once. So the depth that it can reach is bounded here, and compiling gets a stack that
+//! suffices for it.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::lark::{AnswerShape, Grammar};
+
+/// Levels of JSON that compiling may be inside of. Published schemas with thousands of references
+/// (FHIR) have less.
+const MAX_LEVELS: usize = 8192;
+/// Different references of one schema.
+const MAX_TARGETS: usize = 1024;
+/// 32 KiB for each of [`MAX_LEVELS`].
+pub(super) const STACK_BYTES: usize = 256 << 20;
+/// Values in the schemas of one request. Definitions count once for each argument of a tool, as
+/// each argument has a grammar of its own.
+const MAX_VALUES: usize = 1 << 20;
+
+/// Checks all schemas of a grammar.
+///
+/// # Errors
+/// Says what is too large or too deep.
+pub(super) fn check(grammar: &Grammar) -> Result<(), String> {
+    let shape = match &grammar.shape {
+        AnswerShape::Json(schema) => Some(schema),
+        AnswerShape::Text => None,
+    };
+    let tools = grammar.tools.iter().map(|tool| &tool["function"]["parameters"]);
+    let mut n_values = 0;
+    for schema in shape.into_iter().chain(tools) {
+        let size = Size::of(schema);
+        if size.levels > MAX_LEVELS {
+            return Err(format!(
+                "the schema has more than {MAX_TARGETS} different references, or they lead more \
+                 than {MAX_LEVELS} levels deep"
+            ));
+        }
+        let n_arguments = schema["properties"].as_object().map_or(0, serde_json::Map::len);
+        let definitions = ["$defs", "definitions"].map(|key| Size::of(&schema[key]).n_values);
+        n_values += size.n_values + n_arguments * definitions.iter().sum::<usize>();
+        if n_values > MAX_VALUES {
+            return Err(format!(
+                "the schemas have more than {MAX_VALUES} values, definitions counted once for each \
+                 argument"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// How much of a schema there is to follow.
+struct Size {
+    n_values: usize,
+    /// Depth of the schema, and of the targets of its references, each once.
+    levels: usize,
+}
+
+impl Size {
+    fn of(schema: &Value) -> Size {
+        let mut targets = HashSet::new();
+        let (n_values, depth) = walk(schema, &mut |fields| {
+            targets.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+        });
+        let depth_of = |target: &String| {
+            let pointer = target.strip_prefix('#').map(unescaped);
+            // What is no pointer may lead to all of the schema.
+            let found = pointer.and_then(|pointer| schema.pointer(&pointer)).unwrap_or(schema);
+            walk(found, &mut |_| {}).1
+        };
+        // Where most targets hold each other, walking through all of them would take too long.
+        let levels = match targets.len() {
+            n if n > MAX_TARGETS => MAX_LEVELS + 1,
+            _ => targets.iter().map(depth_of).sum(),
+        };
+        Size { n_values, levels: depth + levels }
+    }
+}
+
+/// The number of values in `value` and how deep they are nested; shows each object to `visit`.
+fn walk(value: &Value, visit: &mut dyn FnMut(&serde_json::Map<String, Value>)) -> (usize, usize) {
+    let (mut n_values, mut deepest) = (0, 0);
+    let mut todo = vec![(value, 1)];
+    while let Some((value, depth)) = todo.pop() {
+        n_values += 1;
+        deepest = deepest.max(depth);
+        match value {
+            Value::Array(items) => todo.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::Object(fields) => {
+                visit(fields);
+                todo.extend(fields.values().map(|field| (field, depth + 1)));
+            }
+            _ => {}
+        }
+    }
+    (n_values, deepest)
+}
+
+/// A fragment of a URI without its percent signs.
+fn unescaped(fragment: &str) -> String {
+    fragment.replace("%25", "%").replace("%7E", "~").replace("%7e", "~")
+}

@@ -1,0 +1,286 @@
+//! What a `tokenizer.json` may hold, checked before the tokenizer library reads it.
+//!
+//! The library trusts such files: some values make it panic, and others make it take gigabytes or
+//! minutes. What it refuses by itself is left to it. The limits are far above those of published
+//! models.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::Value;
+
+/// Above this an id is taken for damage: tables have one entry for each id.
+pub(super) const MAX_TOKENS: u32 = 1 << 22;
+
+/// Added tokens; every one is looked for in every text.
+const MAX_ADDED: usize = 16_384;
+/// Bytes of an added token, and of what a normalizer puts in.
+const MAX_PART_BYTES: usize = 1024;
+/// Normalizers, pre-tokenizers and post-processors of one kind, sequences counted through.
+const MAX_STEPS: usize = 64;
+/// Parts of a template of the post-processor, and ids of its special tokens.
+const MAX_PIECES: usize = 1024;
+/// Bytes of a regular expression; GPT-4o's has about 400.
+const MAX_REGEX_BYTES: usize = 16 << 10;
+/// How many times longer all normalizers together may make a text.
+const MAX_GROWTH: usize = 256;
+/// Bytes of what a precompiled map puts in for one character; the longest of NFKC has 33.
+const MAX_MAPPED_BYTES: usize = 256;
+
+/// A value that is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct BadField {
+    pub(super) field: String,
+    pub(super) value: String,
+    pub(super) want: &'static str,
+}
+
+type Checked = Result<(), BadField>;
+
+/// Checks a whole file.
+pub(super) fn check(json: &Value) -> Checked {
+    check_added(&json["added_tokens"])?;
+    check_model(&json["model"])?;
+    let mut growth = 1;
+    for step in steps(json, "normalizer", "normalizers")? {
+        growth *= growth_of(step)?;
+        if growth > MAX_GROWTH {
+            return Err(bad("normalizer", step, "something that makes texts little longer"));
+        }
+    }
+    for step in steps(json, "pre_tokenizer", "pretokenizers")? {
+        if step["type"] == "FixedLength" && step["length"] == 0 {
+            return Err(bad("pre_tokenizer.length", &step["length"], "above 0"));
+        }
+        check_pattern("pre_tokenizer.pattern", &step["pattern"])?;
+    }
+    for step in steps(json, "post_processor", "processors")? {
+        check_template(step)?;
+    }
+    Ok(())
+}
+
+fn bad(field: &str, value: &Value, want: &'static str) -> BadField {
+    BadField { field: field.to_owned(), value: value.to_string(), want }
+}
+
+fn too_many(field: &str, n: usize, want: &'static str) -> BadField {
+    BadField { field: format!("the number of {field}"), value: n.to_string(), want }
+}
+
+fn check_added(added: &Value) -> Checked {
+    let added = added.as_array().map_or(&[][..], Vec::as_slice);
+    if added.len() > MAX_ADDED {
+        return Err(too_many("added_tokens", added.len(), "at most 16384"));
+    }
+    for token in added {
+        check_id("added_tokens.id", &token["id"])?;
+        if token["content"].as_str().is_some_and(|text| text.len() > MAX_PART_BYTES) {
+            return Err(bad("added_tokens.content", &token["content"], "at most 1024 bytes"));
+        }
+    }
+    Ok(())
+}
+
+fn check_id(field: &str, id: &Value) -> Checked {
+    match id.as_u64() {
+        Some(id) if id < u64::from(MAX_TOKENS) => Ok(()),
+        _ => Err(bad(field, id, "a number below 4194304")),
+    }
+}
+
+fn check_model(model: &Value) -> Checked {
+    match &model["vocab"] {
+        Value::Object(vocab) => {
+            if vocab.is_empty() {
+                return Err(bad("model.vocab", &model["vocab"], "a vocabulary with tokens"));
+            }
+            vocab.values().try_for_each(|id| check_id("an id of model.vocab", id))
+        }
+        Value::Array(vocab) => {
+            if vocab.is_empty() || vocab.len() > MAX_TOKENS as usize {
+                return Err(too_many("tokens in model.vocab", vocab.len(), "1 to 4194304"));
+            }
+            match &model["unk_id"] {
+                Value::Null => Ok(()),
+                id if id.as_u64().is_some_and(|id| id < vocab.len() as u64) => Ok(()),
+                id => Err(bad("model.unk_id", id, "the id of a token in model.vocab")),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The steps of a part of the file, those in sequences in their place.
+fn steps<'a>(json: &'a Value, part: &str, inner: &str) -> Result<Vec<&'a Value>, BadField> {
+    let mut found = Vec::new();
+    let mut todo = vec![&json[part]];
+    let mut n_seen = 0;
+    while let Some(step) = todo.pop() {
+        n_seen += 1;
+        if n_seen > MAX_STEPS {
+            return Err(too_many(&format!("steps in {part}"), n_seen, "at most 64"));
+        }
+        match step[inner].as_array() {
+            Some(steps) if steps.len() > MAX_STEPS => {
+                return Err(too_many(&format!("steps in {part}"), steps.len(), "at most 64"));
+            }
+            Some(steps) => todo.extend(steps.iter().rev()),
+            None if step.is_null() => {}
+            None => found.push(step),
+        }
+    }
+    Ok(found)
+}
+
+/// How many times longer a normalizer may make a text, at least 1.
+fn growth_of(step: &Value) -> Result<usize, BadField> {
+    let text = |key: &str| step[key].as_str().unwrap_or_default();
+    Ok(match text("type") {
+        "Replace" => {
+            check_pattern("normalizer.pattern", &step["pattern"])?;
+            check_part("normalizer.content", &step["content"])?;
+            // A regular expression may match one byte, or none.
+            let least = step["pattern"]["String"].as_str().map_or(1, str::len);
+            text("content").len().div_ceil(least).max(1)
+        }
+        // Once for each piece between added tokens, which may have a single byte.
+        "Prepend" => {
+            check_part("normalizer.prepend", &step["prepend"])?;
+            1 + text("prepend").len()
+        }
+        "Precompiled" => {
+            check_charsmap(text("precompiled_charsmap"))?;
+            1
+        }
+        "ByteLevel" => 2,
+        _ => 1,
+    })
+}
+
+fn check_part(field: &str, part: &Value) -> Checked {
+    match part.as_str() {
+        Some(text) if text.len() > MAX_PART_BYTES => Err(bad(field, part, "at most 1024 bytes")),
+        _ => Ok(()),
+    }
+}
+
+fn check_pattern(field: &str, pattern: &Value) -> Checked {
+    if pattern["String"] == "" || pattern["Regex"] == "" {
+        return Err(bad(field, pattern, "a pattern that matches some text"));
+    }
+    let text = pattern["String"].as_str().or(pattern["Regex"].as_str()).unwrap_or_default();
+    match text.len() > MAX_REGEX_BYTES {
+        true => Err(bad(field, pattern, "at most 16384 bytes")),
+        false => Ok(()),
+    }
+}
+
+/// Checks sentencepiece's map of characters: the length of a trie in bytes, the trie, and texts
+/// that end with NUL. Entries of the trie are positions in the texts. A position that is wrong in
+/// another way makes the library panic when the character comes, which is caught there.
+fn check_charsmap(charsmap: &str) -> Checked {
+    let wrong = |what: &str, want| BadField {
+        field: String::from("normalizer.precompiled_charsmap"),
+        value: what.to_owned(),
+        want,
+    };
+    let bytes = BASE64_STANDARD.decode(charsmap);
+    let bytes = bytes.map_err(|_| wrong("no base64", "base64"))?;
+    let Some((len, rest)) = bytes.split_first_chunk() else {
+        return Err(wrong("shorter than 4 bytes", "a map of sentencepiece"));
+    };
+    let n_trie = u32::from_le_bytes(*len) as usize;
+    if n_trie == 0 || n_trie % 4 != 0 || n_trie > rest.len() {
+        return Err(wrong(
+            &format!("a trie of {n_trie} bytes in {}", rest.len()),
+            "a map of sentencepiece",
+        ));
+    }
+    let longest = rest[n_trie..].split(|byte| *byte == 0).map(<[u8]>::len).max();
+    match longest {
+        Some(n_bytes) if n_bytes > MAX_MAPPED_BYTES => Err(wrong(
+            &format!("a map to a text of {n_bytes} bytes"),
+            "a map to texts of at most 256 bytes",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn check_template(step: &Value) -> Checked {
+    let pieces = ["single", "pair"].map(|key| step[key].as_array().map_or(0, Vec::len));
+    let special = step["special_tokens"].as_object();
+    let ids = special.into_iter().flat_map(|tokens| tokens.values());
+    let n_ids: usize = ids.map(|token| 1 + token["ids"].as_array().map_or(0, Vec::len)).sum();
+    match pieces[0].max(pieces[1]).max(n_ids) {
+        n if n > MAX_PIECES => Err(too_many("pieces in post_processor", n, "at most 1024")),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_published_files_hold_passes() {
+        let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
+        let prepend = json!({"type": "Prepend", "prepend": "▁"});
+        let split = json!({"type": "Split", "pattern": {"Regex": "\\s+"}, "behavior": "Isolated"});
+        check(&json!({
+            "added_tokens": [{"id": 163_584, "content": "[BOS]"}],
+            "normalizer": {"type": "Sequence", "normalizers": [prepend, replace]},
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, {"type": "ByteLevel"}]},
+            "post_processor": {"type": "TemplateProcessing", "single": [{}, {}]},
+            "model": {"type": "BPE", "vocab": {"a": 0}},
+        }))
+        .unwrap();
+        assert_eq!(check(&json!({})), Ok(()));
+    }
+
+    #[test]
+    fn values_that_hurt_are_refused_by_field() {
+        let grow = |n: usize| {
+            let one = json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaa"});
+            json!({"normalizer": {"type": "Sequence", "normalizers": vec![one; n]}})
+        };
+        assert_eq!(check(&grow(2)), Ok(()));
+        let charsmap = |bytes: &[u8]| {
+            let text = BASE64_STANDARD.encode(bytes);
+            json!({"normalizer": {"type": "Precompiled", "precompiled_charsmap": text}})
+        };
+        let mut nested = json!({"type": "NFC"});
+        for _ in 0..100 {
+            nested = json!({"type": "Sequence", "normalizers": [nested]});
+        }
+        let mut long = 4u32.to_le_bytes().to_vec();
+        long.extend([0; 4]);
+        assert_eq!(check(&charsmap(&long)), Ok(()));
+        long.extend([b'a'; 300]);
+        for (json, field) in [
+            (grow(3), "normalizer"),
+            (json!({"normalizer": nested}), "steps in normalizer"),
+            (json!({"normalizer": {"normalizers": vec![json!({}); 65]}}), "steps in normalizer"),
+            (
+                json!({"normalizer": {"type": "Replace", "pattern": {"String": ""}}}),
+                "normalizer.pattern",
+            ),
+            (charsmap(b""), "precompiled_charsmap"),
+            (charsmap(&[0xff; 4]), "precompiled_charsmap"),
+            (charsmap(&[0; 4]), "precompiled_charsmap"),
+            (charsmap(&long), "precompiled_charsmap"),
+            (json!({"added_tokens": vec![json!({"id": 1}); 20_000]}), "added_tokens"),
+            (json!({"added_tokens": [{"id": 4_294_967_295u32}]}), "added_tokens.id"),
+            (json!({"model": {"vocab": {"a": 4_194_304}}}), "model.vocab"),
+            (json!({"model": {"vocab": {"a": -1}}}), "model.vocab"),
+            (json!({"model": {"vocab": []}}), "model.vocab"),
+            (json!({"model": {"vocab": [["a", 0.0]], "unk_id": 1}}), "model.unk_id"),
+            (json!({"post_processor": {"single": vec![json!({}); 2000]}}), "post_processor"),
+            (json!({"pre_tokenizer": {"type": "FixedLength", "length": 0}}), "pre_tokenizer"),
+        ] {
+            let refused = check(&json).unwrap_err();
+            assert!(refused.field.contains(field), "{refused:?}");
+        }
+    }
+}
