@@ -11,9 +11,10 @@ use serde_json::Value;
 
 use super::lark::{AnswerShape, Grammar};
 
-/// Levels of JSON that compiling may be inside of. Published schemas with thousands of references
-/// (FHIR) have less.
+/// Levels of JSON that compiling may be inside of.
 const MAX_LEVELS: usize = 8192;
+/// Properties of one object: thousands take the library many seconds.
+const MAX_PROPERTIES: usize = 1024;
 /// Different references of one schema.
 const MAX_TARGETS: usize = 1024;
 /// 32 KiB for each of [`MAX_LEVELS`].
@@ -35,6 +36,12 @@ pub(super) fn check(grammar: &Grammar) -> Result<(), String> {
     let mut n_values = 0;
     for schema in shape.into_iter().chain(tools) {
         let size = Size::of(schema);
+        if size.n_properties > MAX_PROPERTIES {
+            return Err(format!(
+                "an object of the schema has {} properties, at most {MAX_PROPERTIES} are allowed",
+                size.n_properties
+            ));
+        }
         if size.levels > MAX_LEVELS {
             return Err(format!(
                 "the schema has more than {MAX_TARGETS} different references, or they lead more \
@@ -57,6 +64,8 @@ pub(super) fn check(grammar: &Grammar) -> Result<(), String> {
 /// How much of a schema there is to follow.
 struct Size {
     n_values: usize,
+    /// Of the object that has most.
+    n_properties: usize,
     /// Depth of the schema, and of the targets of its references, each once.
     levels: usize,
 }
@@ -64,8 +73,11 @@ struct Size {
 impl Size {
     fn of(schema: &Value) -> Size {
         let mut targets = HashSet::new();
+        let mut n_properties = 0;
         let (n_values, depth) = walk(schema, &mut |fields| {
             targets.extend(fields.get("$ref").and_then(Value::as_str).map(str::to_owned));
+            let properties = fields.get("properties").and_then(Value::as_object);
+            n_properties = n_properties.max(properties.map_or(0, serde_json::Map::len));
         });
         let depth_of = |target: &String| {
             let pointer = target.strip_prefix('#').map(unescaped);
@@ -78,7 +90,7 @@ impl Size {
             n if n > MAX_TARGETS => MAX_LEVELS + 1,
             _ => targets.iter().map(depth_of).sum(),
         };
-        Size { n_values, levels: depth + levels }
+        Size { n_values, n_properties, levels: depth + levels }
     }
 }
 
