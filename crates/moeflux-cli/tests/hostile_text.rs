@@ -109,11 +109,12 @@ fn a_server_outlives_a_hostile_template() {
         + "{% endif %}hello";
     fs::write(copy.file("chat_template.jinja"), hostile).unwrap();
     let server = Server::start(&copy);
+    let name = copy.path().file_name().unwrap().to_str().unwrap();
     let ask = |content: &str| {
         let messages = json!([{"role": "user", "content": content}]);
         server.post(
             "/v1/chat/completions",
-            &json!({"model": "m", "messages": messages, "max_tokens": 1}),
+            &json!({"model": name, "messages": messages, "max_tokens": 1}),
         )
     };
     let good = ask("hi");
