@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::text::{Delta, OutputFormat, OutputParser, Turn};
 use moeflux_engine::{Answer, Constraint, DraftCounts, Event, Finish, Job, TokenId, TokenLogprob};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -67,7 +66,6 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
         }
         for i in 0..settings.n {
             let (index, sender) = (jobs.len(), sender.clone());
-            let seed = settings.sampler.seed.wrapping_add(i as u64);
             // Whoever does not listen has cancelled.
             let listener = move |event| drop(sender.send((index, event)));
             let limit = [settings.max_tokens, app.options.max_tokens];
@@ -76,7 +74,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
                 expected: Arc::clone(&expected),
                 max_tokens: limit.into_iter().flatten().min(),
                 stop: settings.stop.clone(),
-                sampler: SamplerOptions { seed, ..settings.sampler.clone() },
+                sampler: settings.sampler.of_answer(i as u64),
                 bias: settings.bias.clone(),
                 constraint: constraint.clone(),
                 shown: format.shown(),

@@ -56,6 +56,19 @@ impl Default for SamplerOptions {
     }
 }
 
+impl SamplerOptions {
+    /// The options of one of several answers to the same request. Answer 0 keeps the seed.
+    /// The others get a seed mixed from it and `answer`, so that answer `j` of seed `s` has
+    /// nothing in common with answer 0 of seed `s + j`.
+    pub fn of_answer(&self, answer: u64) -> SamplerOptions {
+        let seed = match answer {
+            0 => self.seed,
+            _ => splitmix64(splitmix64(self.seed).wrapping_add(answer)),
+        };
+        SamplerOptions { seed, ..self.clone() }
+    }
+}
+
 /// Why no token could be chosen.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SamplerError {
@@ -251,6 +264,17 @@ fn log_sum_exp(ranks: Ranks<'_>) -> f64 {
     f64::from(ranks.max()) + ln(Weights::new(ranks.max(), 1.0).total(ranks.logits))
 }
 
+/// What splitmix64 adds to its state for each number.
+const SPLITMIX64_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The number that splitmix64 (Steele, Lea and Flood, 2014) gives from a state.
+fn splitmix64(state: u64) -> u64 {
+    let z = state.wrapping_add(SPLITMIX64_STEP);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
 /// xoshiro256++ 1.0 by Blackman and Vigna, seeded by splitmix64 as its authors advise.
 #[derive(Clone, Debug)]
 struct Xoshiro256 {
@@ -260,10 +284,9 @@ struct Xoshiro256 {
 impl Xoshiro256 {
     fn new(mut seed: u64) -> Self {
         let state = std::array::from_fn(|_| {
-            seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
+            let word = splitmix64(seed);
+            seed = seed.wrapping_add(SPLITMIX64_STEP);
+            word
         });
         Self { state }
     }

@@ -166,6 +166,26 @@ fn a_seed_gives_the_same_tokens_on_every_machine() {
 const GOLDEN: [u32; 8] = [502, 393, 439, 917, 876, 281, 838, 483];
 
 #[test]
+fn answers_of_near_seeds_differ() {
+    let logits = vec![0.0; 1 << 16];
+    let mut seen = std::collections::HashSet::new();
+    for seed in [0, 1, 2, 3, 4, u64::MAX - 1, u64::MAX] {
+        for answer in 0..64 {
+            let options = SamplerOptions { seed, ..warm() }.of_answer(answer);
+            let mut sampler = sampler(options);
+            let draws: Vec<u32> = (0..4).map(|_| sampler.sample(&logits, &[]).unwrap().0).collect();
+            assert!(seen.insert(draws), "answer {answer} of seed {seed} repeats another one");
+        }
+    }
+}
+
+#[test]
+fn the_first_answer_has_the_seed_of_the_request() {
+    let options = SamplerOptions { seed: 42, ..warm() };
+    assert_eq!(options.of_answer(0), options);
+}
+
+#[test]
 fn logprobs_are_sorted_and_add_up() {
     let top = logprobs(&[1.0, 3.0, 2.0, f32::NEG_INFINITY], 9).unwrap();
     assert_eq!(top.iter().map(|t| t.0.0).collect::<Vec<_>>(), [1, 2, 0]);
