@@ -82,13 +82,16 @@ fn no_flag_of_speed_changes_a_bit_of_the_logits() {
 }
 
 #[test]
-fn sequences_may_be_empty_or_none() {
-    let bytes = logits(&golden("mlx-q4"), &json!([[], [1, 2]]), &[]);
-    let tensors = SafeTensors::deserialize(&bytes).unwrap();
-    assert_eq!(tensors.tensor("logits.0").unwrap().shape()[0], 0);
-    assert_eq!(tensors.tensor("logits.1").unwrap().shape()[0], 2);
-    let bytes = logits(&golden("mlx-q4"), &json!([]), &[]);
-    assert!(SafeTensors::deserialize(&bytes).unwrap().is_empty());
+fn sequences_without_tokens_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tokens, out) = (dir.path().join("in.json"), dir.path().join("out"));
+    let model = golden("mlx-q4");
+    let flags = ["logits", "--tokens", arg(&tokens), "--out", arg(&out), "-m", arg(&model)];
+    for (ids, message) in [("[[1], []]", "sequence 1 is empty"), ("[]", "there is no sequence")] {
+        fs::write(&tokens, ids).unwrap();
+        refuses(&flags, 1, &[message, "in.json"]);
+        assert!(!out.exists());
+    }
 }
 
 #[test]

@@ -191,7 +191,7 @@ impl Engine {
         let mut loader = Loader::new(&checkpoint, backend.as_mut(), inputs, &mut report);
         let mut build =
             Build { weights: &mut loader, max_rows: plan.chunk, inputs, variant: declared.variant };
-        let model = (declared.family.build)(checkpoint.config(), &mut build)?;
+        let model = declared.family.build(checkpoint.config(), &mut build)?;
         let Loaded { bank, names, facts } = loader.finish()?;
         // Reads nothing but what went wrong.
         backend.read(model.output().0.buf, 0)?;
@@ -211,7 +211,8 @@ impl Engine {
         let family = declared.family.name;
         let top_k = [shape.top_k, shape.config_top_k];
         let [identity, model_identity] = snapshot::identities(&checkpoint, family, &bank, top_k)?;
-        let wire = WireShape::new(checkpoint.config(), shape.own_caches(), shape.n_layers);
+        let config = declared.family.resolve(checkpoint.config())?;
+        let wire = WireShape::new(&config, shape.own_caches(), shape.n_layers);
         let prompt_cache = options.prompt_cache.as_ref().map(PrefixStore::open).transpose()?;
         let layers = (0..).zip(&bank.layers).filter(|(_, it)| it.is_some());
         let layers: Vec<LayerIdx> = layers.map(|(i, _)| LayerIdx(i)).collect();

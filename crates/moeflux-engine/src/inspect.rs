@@ -27,6 +27,9 @@ pub struct Inspection {
     pub shape: ModelShape,
     /// Bytes of its files by kind of tensor and storage, largest first.
     pub storage: Vec<Storage>,
+    /// Tensors that text generation does not use and that are passed over: vision towers, buffers
+    /// that follow from the config, scales of caches.
+    pub n_passed_over: usize,
     /// Its files and their bytes.
     pub files: Vec<(PathBuf, u64)>,
     /// What it takes in memory.
@@ -65,6 +68,7 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
         root: checkpoint.root().to_path_buf(),
         kind: checkpoint.kind(),
         family: declared.family.name,
+        n_passed_over: checkpoint.n_skipped(),
         storage: storage(&checkpoint, &declared.manifest, &bank)?,
         files: files(&checkpoint, &bank),
         shape: declared.shape,

@@ -181,7 +181,7 @@ impl Declared {
             let weights = &mut survey;
             let mut build = Build { weights, max_rows, inputs: Inputs::Full, variant };
             let family = Family::of(config)?;
-            let model = (family.build)(config, &mut build)?;
+            let model = family.build(config, &mut build)?;
             let shape = model.shape().clone();
             Ok::<_, LoadError>((family, shape, survey.finish()))
         };

@@ -110,6 +110,12 @@ fn to_text(facts: &Inspection, has_content: bool) -> String {
         let (kind, format) = (it.kind, &it.format);
         text.push_str(&format!("  {kind:<18} {bytes:>12}  {format}, {millions:.1} M weights\n"));
     }
+    if facts.n_passed_over > 0 {
+        let n = facts.n_passed_over;
+        text.push_str(&format!(
+            "  passed over: {n} tensors (vision, buffers that follow from the config, scales of caches)\n"
+        ));
+    }
     if !facts.files.is_empty() {
         text.push_str("\nfiles\n");
     }
@@ -144,6 +150,7 @@ fn to_json(facts: &Inspection, download: Option<&Download>) -> Result<String> {
         "experts_per_token": shape.top_k,
         "max_positions": shape.max_positions,
         "multi_token_prediction": shape.has_mtp(),
+        "passed_over_tensors": facts.n_passed_over,
         "record_bytes": plan.record_bytes,
         "expert_bytes": plan.expert_bytes,
         "resident_bytes": plan.resident_bytes,

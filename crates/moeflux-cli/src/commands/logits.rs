@@ -3,7 +3,7 @@
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use moeflux_engine::{Engine, EngineError, TokenId};
 use serde_json::{Map, json};
 
@@ -40,7 +40,9 @@ fn read_tokens(path: &Path) -> Result<Vec<Vec<TokenId>>> {
 /// Finds what would fail after a long time.
 fn check(engine: &Engine, sequences: &[Vec<TokenId>]) -> Result<()> {
     let (vocab, limit) = (engine.shape().vocab, engine.plan().ctx);
+    ensure!(!sequences.is_empty(), "there is no sequence; give at least one, of one token or more");
     for (i, tokens) in sequences.iter().enumerate() {
+        ensure!(!tokens.is_empty(), "sequence {i} is empty; it needs at least one token");
         let refuse = |err: EngineError| Err(err).with_context(|| format!("sequence {i}"));
         if let Some(&token) = tokens.iter().find(|it| it.0 as usize >= vocab) {
             return refuse(EngineError::TokenOutOfRange { token, vocab });
@@ -64,7 +66,7 @@ fn evaluate(
     let n_tokens: usize = sequences.iter().map(Vec::len).sum();
     let mut bar = Bar::new("evaluating", Unit::Tokens, false);
     let mut n_done = 0;
-    for (i, tokens) in sequences.iter().enumerate().filter(|(_, it)| !it.is_empty()) {
+    for (i, tokens) in sequences.iter().enumerate() {
         let mut sink = |_, logits: &[f32]| {
             if written.is_ok() {
                 let bytes: Vec<u8> = logits.iter().flat_map(|it| it.to_le_bytes()).collect();

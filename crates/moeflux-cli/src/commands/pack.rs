@@ -69,6 +69,17 @@ fn summary(report: &PackReport, args: &PackArgs) -> String {
         let (from, to) = (bytes::show(it.bytes_in), bytes::show(it.bytes_out));
         text.push_str(&format!("{kind:<16} {:>8} {from:>12} {to:>12}  {error}\n", it.n_tensors));
     }
+    for (cols, n) in &report.undivided {
+        let group = args.group_size;
+        text.push_str(&format!(
+            "{n} matrices of {cols} columns stay as they are: groups of {group} do not divide these"
+        ));
+        let smaller = [64, 32].into_iter().find(|size| *size < group && cols % size == 0);
+        text.push_str(&match smaller {
+            Some(size) => format!(" (--group-size {size} does)\n"),
+            None => String::from("\n"),
+        });
+    }
     let resumed = match report.n_resumed {
         0 => String::new(),
         n => format!(", {n} files of an earlier run kept"),

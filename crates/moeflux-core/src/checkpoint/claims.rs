@@ -194,8 +194,11 @@ impl<'a> Claims<'a> {
     /// Where tensors were not claimed; names up to three of them.
     pub fn finish(&self) -> Result<(), FormatError> {
         let tensors = self.checkpoint.tensors();
-        let is_left = |name| !self.claimed.contains(name) && !self.checkpoint.is_optional(name);
-        let left = || tensors.iter().filter(|(name, _)| is_left(name.as_str()));
+        let is_left =
+            |name: &str| !self.claimed.contains(name) && !self.checkpoint.is_optional(name);
+        // Modules of size zero have tensors without elements, which nothing misses.
+        let is_left = |(name, tensor): &(&String, &Tensor)| is_left(name) && tensor.extent.len > 0;
+        let left = || tensors.iter().filter(is_left);
         let n = left().count();
         if n == 0 {
             return Ok(());
@@ -243,7 +246,7 @@ impl<'a> Claims<'a> {
             Dtype::U8 | Dtype::Other(_) => return Err(self.unsupported_dtype(weight)),
         };
         self.expect_shape(weight, outer, cols)?;
-        for part in ["scales", "weight_scale_inv"] {
+        for part in ["scales", "weight_scale_inv", "weight_scale"] {
             if self.checkpoint.tensors().contains_key(&format!("{module}.{part}")) {
                 let what = format!("{module} has {} weights and {part}", weight.dtype.name());
                 return Err(FormatError::unsupported(self.checkpoint.path_of(weight), what));
@@ -303,8 +306,8 @@ impl<'a> Claims<'a> {
         Ok(Stored { format, weight, scales: Some(scales), biases })
     }
 
-    /// DeepSeek-V3: E4M3 and a scale for each block. The last of `outer` is
-    /// the rows.
+    /// E4M3 and a scale for each block (DeepSeek-V3), for each row, or for the
+    /// whole matrix. The last of `outer` is the rows.
     fn stored_blocks(
         &mut self,
         module: &str,
@@ -313,10 +316,21 @@ impl<'a> Claims<'a> {
         cols: usize,
     ) -> Result<Stored<'a>, FormatError> {
         self.expect_shape(weight, outer, cols)?;
-        let scales = self.claim(&format!("{module}.weight_scale_inv"))?;
+        let inverse = format!("{module}.weight_scale_inv");
+        let other = format!("{module}.weight_scale");
+        let has_other = self.checkpoint.tensors().contains_key(&other)
+            && !self.checkpoint.tensors().contains_key(&inverse);
+        let scales = self.claim(if has_other { &other } else { &inverse })?;
         let Dtype::Float(float) = scales.dtype else {
             return Err(self.unsupported_dtype(scales));
         };
+        if let Some(format) = self.scaled_whole(module, scales, float, outer, cols) {
+            if !format.is_supported(cols) {
+                let what = format!("{module} with one scale for {outer:?} rows of {cols}");
+                return Err(FormatError::unsupported(self.checkpoint.path_of(weight), what));
+            }
+            return Ok(Stored { format, weight, scales: Some(scales), biases: None });
+        }
         let (block_rows, block_cols) = self.checkpoint.rules.block_of(module);
         let blocks = ScaledBlocks::new(block_rows, block_cols, float);
         let mut outer = outer.to_vec();
@@ -327,6 +341,29 @@ impl<'a> Claims<'a> {
         let format = MatrixFormat::Blocks(blocks);
         self.check_rule(module, weight, &format)?;
         Ok(Stored { format, weight, scales: Some(scales), biases: None })
+    }
+
+    /// The format of a matrix of E4M3 whose scales are one for all of it or one
+    /// a row, which their shape tells; `None` where they are those of blocks.
+    fn scaled_whole(
+        &self,
+        module: &str,
+        scales: &Tensor,
+        float: Float,
+        outer: &[usize],
+        cols: usize,
+    ) -> Option<MatrixFormat> {
+        let &[rows] = outer else { return None };
+        let (block_rows, block_cols) = self.checkpoint.rules.block_of(module);
+        let blocks = ScaledBlocks::new(block_rows, block_cols, float);
+        let is_grid = scales.shape == [blocks.n_row_blocks(rows), blocks.n_col_blocks(cols)];
+        let (block_rows, block_cols) = match scales.shape[..] {
+            _ if is_grid => return None,
+            [] | [1] | [1, 1] => (rows, cols),
+            [n] | [n, 1] if n == rows => (1, cols),
+            _ => return None,
+        };
+        Some(MatrixFormat::Blocks(ScaledBlocks::new(block_rows, block_cols, float)))
     }
 
     pub(super) fn check_rule(

@@ -1,6 +1,7 @@
 //! A model's `config.json`, read with suspicion: every getter names the file,
 //! the key, the value and what is accepted.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -9,11 +10,25 @@ use serde_json::Value;
 use super::FormatError;
 
 /// A config. Keys are looked up in `text_config` first, then in the root; a
-/// `null` counts as absent.
+/// `null` counts as absent. Once a family has resolved it
+/// ([`Config::resolved`]), it has the keys of that family and no others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     path: PathBuf,
     root: Value,
+    resolved: Option<ResolvedKeys>,
+}
+
+/// What a config says in the terms of one family: every key that the family
+/// reads, under its one name and with its default filled in.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ResolvedKeys {
+    /// By key; `null` where the family does without.
+    pub values: BTreeMap<String, Value>,
+    /// The keys of rotary embeddings.
+    pub rope: BTreeMap<String, Value>,
+    /// Which of the keys the config does not give.
+    pub defaulted: BTreeSet<String>,
 }
 
 /// Objects that hold the keys of rotary embeddings, newest first.
@@ -51,7 +66,7 @@ impl Config {
     /// # Errors
     /// Where it is not a JSON object.
     pub fn from_slice(path: &Path, bytes: &[u8]) -> Result<Config, FormatError> {
-        let root = serde_json::from_slice(bytes).map_err(FormatError::json(path))?;
+        let root = python_json(bytes).map_err(FormatError::json(path))?;
         Self::from_value(path, root)
     }
 
@@ -63,7 +78,13 @@ impl Config {
         if !root.is_object() {
             return Err(FormatError::malformed(path, "the config is not a JSON object"));
         }
-        Ok(Config { path: path.to_path_buf(), root })
+        Ok(Config { path: path.to_path_buf(), root, resolved: None })
+    }
+
+    /// The same config as a family reads it.
+    #[must_use]
+    pub fn resolved(&self, keys: ResolvedKeys) -> Config {
+        Config { resolved: Some(keys), ..self.clone() }
     }
 
     /// The file that errors name.
@@ -77,13 +98,25 @@ impl Config {
     }
 
     /// The value of a key.
+    ///
+    /// # Panics
+    /// In builds with debug assertions, where the config is resolved and its
+    /// family does not declare the key.
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.scopes().find_map(|it| present(it, key))
+        let Some(resolved) = &self.resolved else {
+            return self.scopes().find_map(|scope| present(scope, key));
+        };
+        let value = resolved.values.get(key);
+        debug_assert!(value.is_some(), "{key} is not among the keys that the family declares");
+        value.filter(|value| !value.is_null())
     }
 
     /// The value of a key of rotary embeddings: in `rope_parameters`, in
     /// `rope_scaling`, or beside them as older configs have it.
     pub fn get_rope(&self, key: &str) -> Option<&Value> {
+        if let Some(resolved) = &self.resolved {
+            return resolved.rope.get(key).filter(|value| !value.is_null());
+        }
         let nested =
             |scope| ROPE_OBJECTS.iter().find_map(move |it| present(present(scope, it)?, key));
         self.scopes().find_map(nested).or_else(|| self.get(key))
@@ -133,14 +166,6 @@ impl Config {
         float(value).ok_or_else(|| self.refuse(key, FLOAT_RULE))
     }
 
-    /// As [`Config::f32`], with a default.
-    ///
-    /// # Errors
-    /// Where it is present and anything else.
-    pub fn f32_or(&self, key: &str, default: f32) -> Result<f32, FormatError> {
-        self.get(key).map_or(Ok(default), |_| self.f32(key))
-    }
-
     /// A number of the rotary embeddings, looked up as [`Config::get_rope`].
     ///
     /// # Errors
@@ -156,6 +181,10 @@ impl Config {
     /// # Errors
     /// Where it is present and not a string.
     pub fn rope_str(&self, key: &str) -> Result<Option<&str>, FormatError> {
+        if self.resolved.is_some() {
+            let Some(value) = self.get_rope(key) else { return Ok(None) };
+            return value.as_str().map(Some).ok_or_else(|| self.refuse(key, "be a string"));
+        }
         let old = (key == "rope_type").then_some("type");
         let nested = |key: &str| {
             let in_scope =
@@ -170,19 +199,19 @@ impl Config {
     /// A truth value.
     ///
     /// # Errors
+    /// Where it is absent or anything else.
+    pub fn bool(&self, key: &str) -> Result<bool, FormatError> {
+        let value = self.require(key, "be true or false")?;
+        value.as_bool().ok_or_else(|| self.refuse(key, "be true or false"))
+    }
+
+    /// A truth value, with a default.
+    ///
+    /// # Errors
     /// Where it is present and anything else.
     pub fn bool_or(&self, key: &str, default: bool) -> Result<bool, FormatError> {
         let Some(value) = self.get(key) else { return Ok(default) };
         value.as_bool().ok_or_else(|| self.refuse(key, "be true or false"))
-    }
-
-    /// Accepts the absence of a key, or `false`: for what a family does not
-    /// implement.
-    ///
-    /// # Errors
-    /// Where the key has another value.
-    pub fn require_false(&self, key: &str) -> Result<(), FormatError> {
-        if self.bool_or(key, false)? { Err(self.refuse(key, "be false")) } else { Ok(()) }
     }
 
     /// A string.
@@ -215,24 +244,37 @@ impl Config {
         list.map(Some).ok_or_else(|| self.refuse(key, "be a list of whole numbers"))
     }
 
-    /// Accepts one value of a key, or its absence, and nothing else: for what
-    /// a family does not implement. Looks among the rotary keys too.
-    ///
-    /// # Errors
-    /// Where the key has another value.
-    pub fn require_default(&self, key: &str, value: &str) -> Result<(), FormatError> {
-        match self.rope_str(key)? {
-            Some(have) if have != value => Err(self.refuse(key, &format!("be {value:?}"))),
-            _ => Ok(()),
+    /// The error for a value that breaks a rule; `rule` completes "it must".
+    pub fn refuse(&self, key: &str, rule: &str) -> FormatError {
+        let value = match &self.resolved {
+            None => self.get_rope(key),
+            Some(resolved) => {
+                let value = resolved.values.get(key).or_else(|| resolved.rope.get(key));
+                value.filter(|value| !value.is_null())
+            }
+        };
+        let is_default =
+            self.resolved.as_ref().is_some_and(|resolved| resolved.defaulted.contains(key));
+        match value {
+            None => FormatError::ConfigMissing {
+                path: self.path.clone(),
+                key: key.to_owned(),
+                rule: rule.to_owned(),
+            },
+            Some(value) if is_default => {
+                self.refuse_value(&format!("{key} is absent and by default"), value, rule)
+            }
+            Some(value) => self.refuse_value(key, value, rule),
         }
     }
 
-    /// The error for a value that breaks a rule; `rule` completes "it must".
-    pub fn refuse(&self, key: &str, rule: &str) -> FormatError {
-        let (path, key, rule) = (self.path.clone(), key.to_owned(), rule.to_owned());
-        match self.get_rope(&key) {
-            None => FormatError::ConfigMissing { path, key, rule },
-            Some(value) => FormatError::ConfigValue { path, value: shortened(value), key, rule },
+    /// The error for a value that breaks a rule, `null` included.
+    pub fn refuse_value(&self, key: &str, value: &Value, rule: &str) -> FormatError {
+        FormatError::ConfigValue {
+            path: self.path.clone(),
+            value: shortened(value),
+            key: key.to_owned(),
+            rule: rule.to_owned(),
         }
     }
 
@@ -243,6 +285,40 @@ impl Config {
             rule: rule.to_owned(),
         })
     }
+}
+
+/// Parses JSON as Python's `json` reads it: a byte order mark may come first,
+/// and `NaN`, `Infinity` and `-Infinity` are values. They become strings of
+/// these words, so that a key that is read refuses them by name.
+///
+/// # Errors
+/// Where it is no JSON even so.
+pub fn python_json(bytes: &[u8]) -> Result<Value, serde_json::Error> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    serde_json::from_slice(bytes)
+        .or_else(|error| serde_json::from_slice(&quoted_words(bytes)).map_err(|_| error))
+}
+
+/// The text with the words for numbers that JSON lacks put in quotes.
+fn quoted_words(bytes: &[u8]) -> Vec<u8> {
+    const WORDS: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
+    let mut out = Vec::with_capacity(bytes.len() + 16);
+    let (mut at, mut in_string) = (0, false);
+    while let Some(&byte) = bytes.get(at) {
+        let word = WORDS.iter().find(|word| !in_string && bytes[at..].starts_with(word));
+        if let Some(word) = word {
+            out.push(b'"');
+            out.extend_from_slice(word);
+            out.push(b'"');
+            at += word.len();
+            continue;
+        }
+        let len = if in_string && byte == b'\\' { 2 } else { 1 };
+        in_string ^= byte == b'"';
+        out.extend_from_slice(&bytes[at..bytes.len().min(at + len)]);
+        at += len;
+    }
+    out
 }
 
 const FLOAT_RULE: &str = "be a finite number from 0 to 1e12";
@@ -326,11 +402,33 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_the_default() {
-        let got = config(json!({"rope_scaling": {"type": "yarn"}, "hidden_act": "silu"}));
-        assert!(got.require_default("rope_type", "default").is_err());
-        assert!(got.require_default("hidden_act", "silu").is_ok());
-        assert!(got.require_default("absent", "x").is_ok());
+    fn reads_json_as_python_writes_it() {
+        let text = "\u{feff}{\"a\": [NaN, -Infinity], \"NaN \\\" Infinity\": Infinity, \"n\": 4}";
+        let got = Config::from_slice(Path::new("c/config.json"), text.as_bytes()).unwrap();
+        let want = json!({"a": ["NaN", "-Infinity"], "NaN \" Infinity": "Infinity", "n": 4});
+        assert_eq!(got.value(), &want);
+        let error = got.f32("NaN \" Infinity").expect_err("refused").to_string();
+        assert!(error.contains("is \"Infinity\"; it must be a finite number"), "{error}");
+        for text in ["{\"a\": Infinit}", "{\"a\": NaN", "{NaN\"", "\"\\"] {
+            assert!(Config::from_slice(Path::new("x"), text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_resolved_config_has_the_keys_of_its_family_only() {
+        let raw = config(json!({"hidden_size": 7, "other": 1, "text_config": {"other": 2}}));
+        let values = [("hidden_size", json!(7)), ("n_group", json!(8)), ("head_dim", json!(null))];
+        let got = raw.resolved(ResolvedKeys {
+            values: values.map(|(key, value)| (key.to_owned(), value)).into(),
+            defaulted: ["n_group".to_owned()].into(),
+            ..ResolvedKeys::default()
+        });
+        assert_eq!(got.usize("hidden_size").unwrap(), 7);
+        assert_eq!(got.get("head_dim"), None);
+        assert_eq!(
+            got.refuse("n_group", "be 1").to_string(),
+            "c/config.json: n_group is absent and by default is 8; it must be 1"
+        );
     }
 
     #[test]
@@ -355,7 +453,7 @@ mod tests {
                 let config = config(json!({"k": value, "text_config": text}));
                 let _ = (config.usize("k"), config.f32("k"), config.bool_or("k", true));
                 let _ = (config.str("k"), config.str_list("k"), config.usize_list("k"));
-                let _ = (config.rope_f32("k"), config.require_default("k", "x"));
+                let _ = (config.rope_f32("k"), config.rope_str("k"));
             }
         }
     }

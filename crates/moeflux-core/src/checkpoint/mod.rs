@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 pub use checksum::Checksum;
 pub use claims::{Claims, MatrixBytes, MatrixSource, VectorSource};
-pub use config::Config;
+pub use config::{Config, ResolvedKeys, python_json};
 pub use container::{
     Container, PackedFile, PackedLayer, SourceIdentity, StoredFloat, StoredFormat, StoredMode,
 };

@@ -20,8 +20,23 @@ const SKIPPED_PARTS: [&str; 6] = [
 /// What predicts several tokens at once, by the first component of the canonical name.
 const MTP_PARTS: [&str; 2] = ["mtp", "mtp_layers"];
 
-/// Buffers that old exporters saved though they follow from the config.
-const SKIPPED_SUFFIXES: [&str; 1] = [".rotary_emb.inv_freq"];
+/// Buffers that follow from the config, and scales for activations and caches of fewer bits, by the
+/// last component of the name: a model in floats needs neither.
+const SKIPPED_BUFFERS: [&str; 13] = [
+    "inv_freq",
+    "original_inv_freq",
+    "cos_cached",
+    "sin_cached",
+    "input_scale",
+    "activation_scale",
+    "output_scale",
+    "q_scale",
+    "k_scale",
+    "v_scale",
+    "prob_output_scale",
+    "kv_scale",
+    "kv_cache_scaling_factor",
+];
 
 /// The name without wrappers: `layers.0.mlp.gate.weight`, `lm_head.weight`.
 pub fn canonical_name(name: &str) -> &str {
@@ -33,24 +48,23 @@ pub fn canonical_name(name: &str) -> &str {
 pub(crate) struct SkipRule {
     /// Layers from here on predict several tokens at once (DeepSeek-V3).
     first_mtp_layer: Option<usize>,
-    /// An `lm_head` beside tied embeddings repeats them.
-    tied: bool,
 }
 
 impl SkipRule {
     pub(crate) fn new(config: &Config) -> SkipRule {
-        let has_mtp = config.usize_or("num_nextn_predict_layers", 0).is_ok_and(|it| it > 0);
+        // transformers 5 saves the second name.
+        let has_mtp = ["num_nextn_predict_layers", "num_mtp_layers"]
+            .iter()
+            .any(|key| config.usize_or(key, 0).is_ok_and(|n| n > 0));
         let n_layers = config.usize("num_hidden_layers").ok();
-        let tied = config.bool_or("tie_word_embeddings", false).unwrap_or(false);
-        SkipRule { first_mtp_layer: n_layers.filter(|_| has_mtp), tied }
+        SkipRule { first_mtp_layer: n_layers.filter(|_| has_mtp) }
     }
 
     /// Whether the tensor of that canonical name is left aside.
     pub(crate) fn skips(&self, name: &str) -> bool {
         let first = name.split('.').next().unwrap_or_default();
-        SKIPPED_PARTS.contains(&first)
-            || SKIPPED_SUFFIXES.iter().any(|it| name.ends_with(it))
-            || (self.tied && first == "lm_head")
+        let last = name.rsplit('.').next().unwrap_or_default();
+        SKIPPED_PARTS.contains(&first) || SKIPPED_BUFFERS.contains(&last)
     }
 
     /// Whether it belongs to multi-token prediction, which a model runs without.
@@ -122,7 +136,19 @@ mod tests {
     }
 
     #[test]
-    fn leaves_a_tied_head_aside() {
-        check(json!({"tie_word_embeddings": true}), "lm_head.weight", None);
+    fn leaves_aside_what_follows_from_the_config_and_scales_of_caches() {
+        for name in [
+            "model.rotary_emb.inv_freq",
+            "model.layers.0.self_attn.rotary_emb.inv_freq",
+            "layers.1.self_attn.rotary_emb.cos_cached",
+            "model.layers.0.self_attn.k_proj.k_scale",
+            "model.layers.0.self_attn.attn.v_scale",
+            "model.layers.0.mlp.experts.3.up_proj.input_scale",
+        ] {
+            check(json!({}), name, None);
+        }
+        for name in ["layers.0.self_attn.k_proj.weight_scale", "layers.0.mlp.k_scaled"] {
+            check(json!({}), name, Some(name));
+        }
     }
 }

@@ -163,6 +163,15 @@ fn of_method(path: &Path, method: &Value, block: &Value) -> Result<Declared, For
     match method.as_str() {
         Some("mxfp4") => Ok(Declared::Micro(MicroScaled::MXFP4)),
         Some("fp8") => fp8(path, block),
+        // The shapes of their scales say for how many elements one is.
+        Some("compressed-tensors")
+            if block.get("format").is_some_and(|it| it == "float-quantized") =>
+        {
+            Ok(Declared::Blocks(USUAL_BLOCK, USUAL_BLOCK))
+        }
+        Some("modelopt") if block.get("quant_algo").is_some_and(|it| it == "FP8") => {
+            Ok(Declared::Blocks(USUAL_BLOCK, USUAL_BLOCK))
+        }
         _ => Err(FormatError::unsupported(path, format!("quant_method {method}"))),
     }
 }

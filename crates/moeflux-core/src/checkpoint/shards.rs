@@ -59,6 +59,11 @@ fn from_index(root: &Path, path: &Path) -> Result<Shards, FormatError> {
         let what = format!("weight_map names {name:?}, which is not a file beside it");
         return Err(FormatError::malformed(path, what));
     }
+    if let Some(name) = names.iter().find(|name| !root.join(name).exists()) {
+        let what =
+            format!("weight_map names {name}, which is not there; is the download complete?");
+        return Err(FormatError::malformed(path, what));
+    }
     let paths = names.iter().map(|it| root.join(it)).collect();
     Ok(Shards { paths, index: index.weight_map })
 }
@@ -79,7 +84,11 @@ pub(super) fn read(
             held.extend(pairs);
         }
         files.push(file);
-        tensors.extend(header.tensors);
+        // Of a tensor that several files hold, the index says which one counts.
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let counts =
+            |tensor: &Tensor| shards.index.get(&tensor.stored_name).is_none_or(|it| it == name);
+        tensors.extend(header.tensors.into_iter().filter(counts));
     }
     for (name, file) in &shards.index {
         if !held.contains(&(name.clone(), file.clone())) {

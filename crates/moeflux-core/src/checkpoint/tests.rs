@@ -309,6 +309,28 @@ fn refuses_indexes_that_leave_the_directory_or_lie() {
 }
 
 #[test]
+fn the_index_decides_which_file_of_several_counts() {
+    let dir = small(json!({}), &[("a", "F32", &[1]), ("b", "F32", &[0, 3])]);
+    write_safetensors(&dir.path().join("other.safetensors"), &[("a", "BF16", &[2])]);
+    let index_path = dir.path().join("model.safetensors.index.json");
+    let open = |file: &str| {
+        let index = json!({"weight_map": {"a": file, "b": "model.safetensors"}}).to_string();
+        fs::write(&index_path, index).unwrap();
+        Checkpoint::open(dir.path())
+    };
+    for (file, shape) in [("model.safetensors", vec![1]), ("other.safetensors", vec![2])] {
+        let checkpoint = open(file).unwrap();
+        assert_eq!(checkpoint.tensors()["a"].shape, shape);
+        let mut claims = Claims::new(&checkpoint);
+        claims.vector(&VectorDecl { name: "a".into(), shapes: vec![shape] }).unwrap();
+        claims.finish().expect("a tensor without elements is passed over");
+    }
+    let got = open("gone.safetensors").unwrap_err().to_string();
+    let message = "index.json: weight_map names gone.safetensors, which is not there; is the";
+    assert!(got.contains(message), "{got}");
+}
+
+#[test]
 fn refuses_truncated_files_and_empty_directories() {
     let dir = small(json!({}), &[("a", "F32", &[100])]);
     let path = dir.path().join("model.safetensors");

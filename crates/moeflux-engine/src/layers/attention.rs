@@ -40,11 +40,13 @@ pub(crate) enum QkNorm {
 }
 
 impl AttentionShape {
-    /// From the keys that all families use, without additions. `head_dim` may
-    /// be absent.
+    /// From the keys that all families use, without additions.
     pub(crate) fn read(config: &Config) -> Result<AttentionShape, LoadError> {
         let n_heads = config.usize("num_attention_heads")?;
-        let n_kv_heads = config.usize_or("num_key_value_heads", n_heads)?;
+        let n_kv_heads = match config.get("num_key_value_heads") {
+            Some(_) => config.usize("num_key_value_heads")?,
+            None => n_heads,
+        };
         let head_dim = match config.get("head_dim") {
             Some(_) => config.usize("head_dim")?,
             None => (config.usize("hidden_size")? / n_heads).max(1),

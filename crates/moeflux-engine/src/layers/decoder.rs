@@ -182,14 +182,17 @@ pub(crate) struct Outline {
 impl Outline {
     /// From the keys that all families use.
     pub(crate) fn read(config: &Config) -> Result<Outline, LoadError> {
-        config.require_default("hidden_act", "silu")?;
+        // Two names of one function.
+        if !["silu", "swish"].contains(&config.str("hidden_act")?) {
+            return Err(config.refuse("hidden_act", "be \"silu\" or \"swish\"").into());
+        }
         Ok(Outline {
             hidden: config.usize("hidden_size")?,
             n_layers: config.usize("num_hidden_layers")?,
             vocab: config.usize("vocab_size")?,
-            eps: config.f32_or("rms_norm_eps", 1e-6)?,
-            max_positions: config.usize_or("max_position_embeddings", 32_768)?,
-            is_tied: config.bool_or("tie_word_embeddings", false)?,
+            eps: config.f32("rms_norm_eps")?,
+            max_positions: config.usize("max_position_embeddings")?,
+            is_tied: config.bool("tie_word_embeddings")?,
         })
     }
 }
@@ -304,6 +307,8 @@ impl<'a, 'b> Builder<'a, 'b> {
             layers.push(layer(&mut self, at(i), &format!("layers.{i}"))?);
         }
         let norm = self.norm("norm", hidden)?;
+        // Embeddings are not tied to a head that is stored, as in the reference.
+        let is_tied = is_tied && !self.build.weights.holds("lm_head.weight");
         let head = if is_tied { "embed_tokens" } else { "lm_head" };
         let lm_head = matrix(&mut self, head, Role::Head)?;
         let n_caches = self.caches.len();

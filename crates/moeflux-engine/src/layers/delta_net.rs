@@ -86,7 +86,7 @@ pub(crate) fn full_attention_layers(
     n_layers: usize,
 ) -> Result<Vec<bool>, LoadError> {
     let Some(types) = config.str_list("layer_types")? else {
-        let interval = config.usize_or("full_attention_interval", 4)?;
+        let interval = config.usize("full_attention_interval")?;
         return Ok((0..n_layers).map(|i| (i + 1).is_multiple_of(interval)).collect());
     };
     if types.len() != n_layers {

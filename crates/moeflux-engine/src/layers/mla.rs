@@ -51,7 +51,8 @@ impl MlaShape {
         let n_heads = config.usize("num_attention_heads")?;
         let q_rank = config.get("q_lora_rank").map(|_| dim("q_lora_rank")).transpose()?;
         let (nope_dim, rope_dim) = (dim("qk_nope_head_dim")?, dim("qk_rope_head_dim")?);
-        if config.usize_or("num_key_value_heads", n_heads)? != n_heads {
+        let has_kv_heads = config.get("num_key_value_heads").is_some();
+        if has_kv_heads && config.usize("num_key_value_heads")? != n_heads {
             return Err(config.refuse("num_key_value_heads", "equal num_attention_heads").into());
         }
         if !rope_dim.is_multiple_of(2) {
@@ -60,7 +61,7 @@ impl MlaShape {
         if config.rope_f32("partial_rotary_factor")?.is_some_and(|it| it != 1.0) {
             return Err(config.refuse("partial_rotary_factor", "be 1").into());
         }
-        let is_interleaved = config.bool_or("rope_interleave", true)?;
+        let is_interleaved = config.bool("rope_interleave")?;
         Ok(MlaShape {
             n_heads,
             q_rank,
@@ -69,7 +70,7 @@ impl MlaShape {
             rope_dim,
             v_dim: dim("v_head_dim")?,
             pairs: if is_interleaved { RopePairs::Adjacent } else { RopePairs::Halves },
-            has_bias: config.bool_or("attention_bias", false)?,
+            has_bias: config.bool("attention_bias")?,
             scale: rope::latent_score_factor(config)? / ((nope_dim + rope_dim) as f32).sqrt(),
         })
     }

@@ -119,10 +119,12 @@ pub(crate) struct Moe {
 
 impl MoeShape {
     /// SwiGLU experts under their usual names, without a shared one;
-    /// `intermediate` is the config's key.
-    pub(crate) fn read(config: &Config, intermediate: &str) -> Result<MoeShape, LoadError> {
-        let present = EXPERTS_KEYS.iter().find(|it| config.get(it).is_some());
-        let experts = present.unwrap_or(&EXPERTS_KEYS[0]);
+    /// `experts` and `intermediate` are the config's keys.
+    pub(crate) fn read(
+        config: &Config,
+        experts: &str,
+        intermediate: &str,
+    ) -> Result<MoeShape, LoadError> {
         let n_experts = config.usize(experts)?;
         let config_top_k = config.usize("num_experts_per_tok")?;
         if config_top_k > n_experts {
@@ -143,16 +145,13 @@ impl MoeShape {
     }
 }
 
-/// What families, and versions of their configs, call the number of experts.
-const EXPERTS_KEYS: [&str; 3] = ["num_experts", "num_local_experts", "n_routed_experts"];
-
 impl SharedShape {
     /// DeepSeek's: `n_shared_experts` in one, which no gate scales.
     pub(crate) fn read(
         config: &Config,
         intermediate: usize,
     ) -> Result<Option<SharedShape>, LoadError> {
-        let n = config.usize_or("n_shared_experts", 0)?;
+        let n = config.usize_in("n_shared_experts", 0..=1024)?;
         let shape =
             SharedShape { name: "shared_experts", intermediate: n * intermediate, gate: None };
         Ok((n > 0).then_some(shape))
@@ -173,7 +172,7 @@ const USUAL_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
 /// Which layers have routed experts, as Qwen's configs say it.
 pub(crate) fn sparse_layers(config: &Config, n_layers: usize) -> Result<Vec<bool>, LoadError> {
-    let step = config.usize_or("decoder_sparse_step", 1)?;
+    let step = config.usize("decoder_sparse_step")?;
     let dense = config.usize_list("mlp_only_layers")?.unwrap_or_default();
     let is_sparse = |i: usize| !dense.contains(&i) && (i + 1).is_multiple_of(step);
     let layers: Vec<bool> = (0..n_layers).map(is_sparse).collect();

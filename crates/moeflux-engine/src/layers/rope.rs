@@ -7,21 +7,17 @@ use moeflux_core::checkpoint::Config;
 
 use crate::load::LoadError;
 
-/// The rotation of heads of `head_dim`, of which the config rotates a part:
-/// `partial_factor` where it says nothing. Pairs are halves.
-pub(crate) fn read(
-    config: &Config,
-    head_dim: usize,
-    partial_factor: f32,
-) -> Result<RopeSpec, LoadError> {
-    let factor = config.rope_f32("partial_rotary_factor")?.unwrap_or(partial_factor);
+/// The rotation of heads of `head_dim`, of which the config rotates a part.
+/// Pairs are halves.
+pub(crate) fn read(config: &Config, head_dim: usize) -> Result<RopeSpec, LoadError> {
+    let factor = config.rope_f32("partial_rotary_factor")?.unwrap_or(1.0);
     let refuse = |rule| Err(config.refuse("partial_rotary_factor", rule).into());
     if factor > 1.0 {
         return refuse("be at most 1");
     }
     // In double precision, where a factor such as 0.7 is what was written.
     let factor = config.get_rope("partial_rotary_factor").and_then(|it| it.as_f64());
-    let factor = factor.unwrap_or(f64::from(partial_factor));
+    let factor = factor.unwrap_or(1.0);
     let rotary_dim = (head_dim as f64 * factor) as usize;
     if rotary_dim == 0 || !rotary_dim.is_multiple_of(2) {
         return refuse("give an even number of rotary columns");
@@ -240,6 +236,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::models::resolved;
 
     fn config(root: Value) -> Config {
         Config::from_value(Path::new("config.json"), root).expect("an object")
@@ -263,7 +260,9 @@ mod tests {
     fn check_refused(mut root: Value, message: &str) {
         let keys = root.as_object_mut().unwrap();
         keys.entry("rope_theta").or_insert(json!(10000.0));
-        let got = read(&config(root), 16, 1.0).expect_err("refused").to_string();
+        root["model_type"] = json!("glm4_moe");
+        root.as_object_mut().unwrap().entry("partial_rotary_factor").or_insert(json!(1.0));
+        let got = resolved(root).and_then(|it| read(&it, 16)).expect_err("refused").to_string();
         assert_eq!(got, format!("config.json: {message}"));
     }
 
@@ -346,7 +345,7 @@ mod tests {
         let longrope = json!({"rope_scaling": {"rope_type": "longrope"}});
         check_refused(longrope, &format!("rope_type is \"longrope\"; {types}"));
         let dynamic = json!({"rope_scaling": {"type": "dynamic"}});
-        check_refused(dynamic, &format!("type is \"dynamic\"; {types}"));
+        check_refused(dynamic, &format!("rope_type is \"dynamic\"; {types}"));
         let linear = json!({"rope_parameters": {"rope_type": "linear"}});
         check_refused(linear, "factor is missing; it must be above 0");
         check_refused(json!({"rope_theta": 1}), "rope_theta is 1; it must be above 1");

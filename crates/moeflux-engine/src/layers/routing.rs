@@ -19,16 +19,14 @@ pub(crate) struct SigmoidRouting {
 impl SigmoidRouting {
     /// For blocks of a shape, whose eligible experts it counts.
     pub(crate) fn read(config: &Config, moe: &mut MoeShape) -> Result<SigmoidRouting, LoadError> {
-        config.require_default("scoring_func", "sigmoid")?;
-        config.require_default("topk_method", "noaux_tc")?;
         let groups = expert_groups(config, moe)?;
         if let Some(ExpertGroups { n, kept }) = groups {
             moe.n_eligible = moe.n_experts / n * kept;
         }
         Ok(SigmoidRouting {
             groups,
-            renormalise: config.bool_or("norm_topk_prob", true)?,
-            scale: config.f32_or("routed_scaling_factor", 1.0)?,
+            renormalise: config.bool("norm_topk_prob")?,
+            scale: config.f32("routed_scaling_factor")?,
         })
     }
 
@@ -41,7 +39,7 @@ impl SigmoidRouting {
 
 fn expert_groups(config: &Config, moe: &MoeShape) -> Result<Option<ExpertGroups>, LoadError> {
     let refuse = |key, rule: &str| Err(config.refuse(key, rule).into());
-    let (n, kept) = (config.usize_or("n_group", 1)?, config.usize_or("topk_group", 1)?);
+    let (n, kept) = (config.usize("n_group")?, config.usize("topk_group")?);
     if kept > n {
         return refuse("topk_group", "be at most n_group");
     }
@@ -59,19 +57,20 @@ fn expert_groups(config: &Config, moe: &MoeShape) -> Result<Option<ExpertGroups>
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::models::resolved;
 
     fn read(more: Value) -> Result<SigmoidRouting, LoadError> {
         let mut root = json!({
             "n_routed_experts": 12, "num_experts_per_tok": 4, "moe_intermediate_size": 8
         });
         root.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let config = Config::from_value(Path::new("config.json"), root).expect("an object");
-        SigmoidRouting::read(&config, &mut MoeShape::read(&config, "moe_intermediate_size")?)
+        root["model_type"] = json!("glm4_moe");
+        let config = resolved(root)?;
+        let mut moe = MoeShape::read(&config, "n_routed_experts", "moe_intermediate_size")?;
+        SigmoidRouting::read(&config, &mut moe)
     }
 
     #[track_caller]

@@ -17,29 +17,13 @@ use crate::layers::rope;
 use crate::layers::routing::SigmoidRouting;
 use crate::load::LoadError;
 
-pub(crate) const FAMILY: Family = Family {
-    name: "deepseek_v3",
-    model_types: &["deepseek_v3", "kimi_k2"],
-    build: |config, build| self::build(config, build, Defaults { n_dense: 3, eps: 1e-6 }),
-};
+pub(crate) const FAMILY: Family =
+    Family { name: "deepseek_v3", model_types: &["deepseek_v3", "kimi_k2"], build };
 
-/// What a family assumes where its configs are silent.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Defaults {
-    /// Layers without experts.
-    pub(super) n_dense: usize,
-    /// Of the norms.
-    pub(super) eps: f32,
-}
-
-pub(super) fn build(
-    config: &Config,
-    build: &mut Build<'_>,
-    defaults: Defaults,
-) -> Result<Box<dyn Model>, LoadError> {
-    let outline = outline(config, defaults)?;
+pub(super) fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
+    let outline = Outline::read(config)?;
     let attention = MlaShape::read(config)?;
-    let mlps = MlpShape::read(config, outline.n_layers, defaults)?;
+    let mlps = MlpShape::read(config, outline.n_layers)?;
     let rope = rope::with_dim(config, attention.rope_dim)?;
     let rope = build.backend().load_rope(RopeSpec { pairs: attention.pairs, ..rope });
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
@@ -53,11 +37,6 @@ pub(super) fn build(
     })
 }
 
-pub(super) fn outline(config: &Config, defaults: Defaults) -> Result<Outline, LoadError> {
-    let eps = config.f32_or("rms_norm_eps", defaults.eps)?;
-    Ok(Outline { eps, ..Outline::read(config)? })
-}
-
 /// What follows attention, in all layers.
 #[derive(Clone, Debug)]
 pub(super) struct MlpShape {
@@ -69,15 +48,11 @@ pub(super) struct MlpShape {
 }
 
 impl MlpShape {
-    pub(super) fn read(
-        config: &Config,
-        n_layers: usize,
-        defaults: Defaults,
-    ) -> Result<MlpShape, LoadError> {
-        let mut moe = MoeShape::read(config, "moe_intermediate_size")?;
+    pub(super) fn read(config: &Config, n_layers: usize) -> Result<MlpShape, LoadError> {
+        let mut moe = MoeShape::read(config, "n_routed_experts", "moe_intermediate_size")?;
         moe.shared = SharedShape::read(config, moe.intermediate)?;
         Ok(MlpShape {
-            is_dense: dense_layers(config, n_layers, defaults.n_dense)?,
+            is_dense: dense_layers(config, n_layers)?,
             dense_intermediate: config.usize("intermediate_size")?,
             routing: SigmoidRouting::read(config, &mut moe)?,
             moe,
@@ -86,21 +61,12 @@ impl MlpShape {
 }
 
 /// `mlp_layer_types` where the config has it; else the first
-/// `first_k_dense_replace` layers, and those that `moe_layer_freq` passes over.
-fn dense_layers(config: &Config, n_layers: usize, n_dense: usize) -> Result<Vec<bool>, LoadError> {
+/// `first_k_dense_replace` layers.
+fn dense_layers(config: &Config, n_layers: usize) -> Result<Vec<bool>, LoadError> {
     let refuse = |key, rule: &str| Err(config.refuse(key, rule).into());
     let Some(types) = config.str_list("mlp_layer_types")? else {
-        let n_dense = match config.get("first_k_dense_replace") {
-            Some(_) => config.usize_in("first_k_dense_replace", 0..=n_layers - 1)?,
-            None => n_dense.min(n_layers - 1),
-        };
-        let every = config.usize_or("moe_layer_freq", 1)?;
-        let is_dense = |i: usize| i < n_dense || !i.is_multiple_of(every);
-        let is_dense: Vec<bool> = (0..n_layers).map(is_dense).collect();
-        if !is_dense.contains(&false) {
-            return refuse("moe_layer_freq", "leave experts to some layer");
-        }
-        return Ok(is_dense);
+        let n_dense = config.usize_in("first_k_dense_replace", 0..=n_layers - 1)?;
+        return Ok((0..n_layers).map(|i| i < n_dense).collect());
     };
     let key = "mlp_layer_types";
     if types.len() != n_layers {
@@ -164,10 +130,12 @@ pub(super) mod tests {
     pub(crate) fn latent_config(model_type: &str, more: &Value) -> Value {
         let mut root = json!({
             "model_type": model_type, "vocab_size": 50, "hidden_size": 32,
-            "num_hidden_layers": 4, "num_attention_heads": 2, "q_lora_rank": 12,
+            "num_hidden_layers": 4, "num_attention_heads": 2, "num_key_value_heads": 2,
+            "q_lora_rank": 12,
             "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 6,
             "intermediate_size": 20, "moe_intermediate_size": 10, "n_routed_experts": 8,
-            "num_experts_per_tok": 2, "n_shared_experts": 1, "rope_theta": 10000
+            "num_experts_per_tok": 2, "n_shared_experts": 1, "rope_theta": 10000,
+            "n_group": 1, "topk_group": 1
         });
         root.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         root
@@ -191,9 +159,8 @@ pub(super) mod tests {
         assert_eq!(n_moe("deepseek_v3", json!({})), 1);
         assert_eq!(n_moe("glm4_moe_lite", json!({})), 3);
         assert_eq!(n_moe("kimi_k2", json!({"first_k_dense_replace": 0})), 4);
-        assert_eq!(n_moe("kimi_k2", json!({"first_k_dense_replace": 1, "moe_layer_freq": 2})), 1);
         let types = json!({"mlp_layer_types": ["sparse", "dense", "sparse", "dense"]});
-        assert_eq!(n_moe("deepseek_v3", types), 2);
+        assert_eq!(n_moe("glm4_moe_lite", types), 2);
     }
 
     #[test]
@@ -210,20 +177,24 @@ pub(super) mod tests {
         refused(json!({"topk_method": "greedy"}), message);
         let message = "scoring_func is \"softmax\"; it must be \"sigmoid\"";
         refused(json!({"scoring_func": "softmax"}), message);
-        let message = "hidden_act is \"gelu\"; it must be \"silu\"";
+        let message = "hidden_act is \"gelu\"; it must be \"silu\" or \"swish\"";
         refused(json!({"hidden_act": "gelu"}), message);
         let message = "num_key_value_heads is 1; it must equal num_attention_heads";
         refused(json!({"num_key_value_heads": 1}), message);
-        let message = "partial_rotary_factor is 0.5; it must be 1";
-        refused(json!({"partial_rotary_factor": 0.5}), message);
+        let message = "partial_rotary_factor is 0.5; it must be 1 with rope_type \"yarn\"";
+        let yarn = json!({"type": "yarn", "factor": 2.0});
+        refused(json!({"partial_rotary_factor": 0.5, "rope_scaling": yarn}), message);
         let message = "qk_rope_head_dim is 5; it must be even";
         refused(json!({"qk_rope_head_dim": 5}), message);
         let message = "kv_lora_rank is 16385; it must be a whole number from 1 to 16384";
         refused(json!({"kv_lora_rank": 16_385}), message);
         let message = "first_k_dense_replace is 4; it must be a whole number from 0 to 3";
         refused(json!({"first_k_dense_replace": 4}), message);
-        let message = "moe_layer_freq is 5; it must leave experts to some layer";
-        refused(json!({"first_k_dense_replace": 1, "moe_layer_freq": 5}), message);
+        let message = "moe_layer_freq is 5; it must be 1";
+        refused(json!({"moe_layer_freq": 5}), message);
+        let refused = |more, message| check_refused("glm4_moe_lite", more, message);
+        let message = "partial_rotary_factor is 0.5; it must be 1";
+        refused(json!({"partial_rotary_factor": 0.5}), message);
         let message = "mlp_layer_types is [\"dense\"]; it must have num_hidden_layers entries";
         refused(json!({"mlp_layer_types": ["dense"]}), message);
         let types = ["dense", "moe", "dense", "dense"];

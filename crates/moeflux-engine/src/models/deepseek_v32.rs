@@ -2,12 +2,12 @@
 //! positions that an indexer chooses. As in transformers'
 //! `modeling_deepseek_v32` and `modeling_glm_moe_dsa`.
 
-use moeflux_backend::{RopePairs, RopeSpec};
+use moeflux_backend::{KvType, RopePairs, RopeSpec};
 use moeflux_core::checkpoint::Config;
 
-use super::deepseek_v3::{Defaults, MlpBlocks, MlpShape, outline};
+use super::deepseek_v3::{MlpBlocks, MlpShape};
 use super::{Build, Family, Model};
-use crate::layers::decoder::Builder;
+use crate::layers::decoder::{Builder, Outline};
 use crate::layers::indexer::{IndexerBlocks, IndexerShape};
 use crate::layers::mla::{MlaBlocks, MlaShape, Positions};
 use crate::layers::norm::NormWeights;
@@ -28,31 +28,28 @@ pub(crate) const GLM_MOE_DSA: Family = Family {
 
 /// In what the two families differ.
 struct Differences {
-    defaults: Defaults,
+    name: &'static str,
     /// Whether indexers rotate adjacent columns, not halves.
     interleaves_index: bool,
     /// Whether layers may see what an earlier layer chose.
     shares_choices: bool,
 }
 
-const DEEPSEEK: Differences = Differences {
-    defaults: Defaults { n_dense: 3, eps: 1e-6 },
-    interleaves_index: false,
-    shares_choices: false,
-};
+const DEEPSEEK: Differences =
+    Differences { name: "deepseek_v32", interleaves_index: false, shares_choices: false };
 
-const GLM: Differences = Differences {
-    defaults: Defaults { n_dense: 3, eps: 1e-5 },
-    interleaves_index: true,
-    shares_choices: true,
-};
+const GLM: Differences =
+    Differences { name: "glm_moe_dsa", interleaves_index: true, shares_choices: true };
 
 fn build(
     config: &Config,
     build: &mut Build<'_>,
     differences: &Differences,
 ) -> Result<Box<dyn Model>, LoadError> {
-    let outline = outline(config, differences.defaults)?;
+    if build.variant.kv_type == KvType::Q8 {
+        return Err(LoadError::IndexedInEights { family: differences.name });
+    }
+    let outline = Outline::read(config)?;
     let attention = MlaShape::read(config)?;
     let MlaShape { rope_dim, pairs, .. } = attention;
     let Some(q_rank) = attention.q_rank else {
@@ -60,9 +57,9 @@ fn build(
     };
     let indexer = IndexerShape::read(config, q_rank, rope_dim)?;
     let is_full = indexed_layers(config, outline.n_layers, differences)?;
-    let mlps = MlpShape::read(config, outline.n_layers, differences.defaults)?;
-    let interleaves = config.bool_or("indexer_rope_interleave", differences.interleaves_index)?;
-    let index_pairs = if interleaves { RopePairs::Adjacent } else { RopePairs::Halves };
+    let mlps = MlpShape::read(config, outline.n_layers)?;
+    let index_pairs =
+        if differences.interleaves_index { RopePairs::Adjacent } else { RopePairs::Halves };
     let rope = rope::with_dim(config, rope_dim)?;
     let index_rope = RopeSpec { pairs: index_pairs, ..rope.clone() };
     let rope = build.backend().load_rope(RopeSpec { pairs, ..rope });
@@ -110,11 +107,8 @@ fn full_indexers(config: &Config, n_layers: usize) -> Result<Vec<bool>, LoadErro
     } else if config.get("index_topk_pattern").is_some() {
         ("index_topk_pattern", listed_indexers(config, "index_topk_pattern")?)
     } else {
-        let every = config.usize_or("index_topk_freq", 0)?.max(1);
-        let offset = match config.get("index_skip_topk_offset") {
-            Some(_) => config.usize_in("index_skip_topk_offset", 0..=1000)?,
-            None => 2,
-        };
+        let every = config.usize_in("index_topk_freq", 0..=1000)?.max(1);
+        let offset = config.usize_in("index_skip_topk_offset", 0..=1000)?;
         let is_full = |i: usize| (i + 1).saturating_sub(offset).is_multiple_of(every);
         ("index_skip_topk_offset", (0..n_layers).map(is_full).collect())
     };
@@ -195,7 +189,7 @@ mod tests {
         glm(json!({"index_topk_pattern": "FXFF"}), message);
         let message = "index_head_dim is 3; it must be at least qk_rope_head_dim";
         glm(json!({"index_head_dim": 3}), message);
-        let message = "q_lora_rank is missing; it must be a whole number: indexers read it";
+        let message = "q_lora_rank is null; it must have a value, or be absent for 2048";
         glm(json!({"q_lora_rank": null}), message);
         let message =
             "layer_types is [\"full_attention\"]; it must hold only \"indexed_attention\"";

@@ -4,10 +4,10 @@
 
 use moeflux_core::checkpoint::Config;
 
-use super::deepseek_v3::{Defaults, MlpBlocks, MlpShape, outline};
+use super::deepseek_v3::{MlpBlocks, MlpShape};
 use super::{Build, Family, Model};
 use crate::layers::attention::{AttentionBlocks, AttentionShape, QkNorm};
-use crate::layers::decoder::Builder;
+use crate::layers::decoder::{Builder, Outline};
 use crate::layers::mtp::MtpNames;
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
@@ -15,22 +15,20 @@ use crate::load::LoadError;
 
 pub(crate) const FAMILY: Family = Family { name: "glm4_moe", model_types: &["glm4_moe"], build };
 
-const DEFAULTS: Defaults = Defaults { n_dense: 1, eps: 1e-5 };
-
 fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
-    let is_normalised = config.bool_or("use_qk_norm", false)?;
+    let is_normalised = config.bool("use_qk_norm")?;
     Ok(AttentionShape {
         norms: if is_normalised { QkNorm::PerHead } else { QkNorm::None },
-        has_qkv_bias: config.bool_or("attention_bias", false)?,
+        has_qkv_bias: config.bool("attention_bias")?,
         ..AttentionShape::read(config)?
     })
 }
 
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
-    let outline = outline(config, DEFAULTS)?;
+    let outline = Outline::read(config)?;
     let attention = attention_shape(config)?;
-    let mlps = MlpShape::read(config, outline.n_layers, DEFAULTS)?;
-    let rope = rope::read(config, attention.head_dim, 0.5)?;
+    let mlps = MlpShape::read(config, outline.n_layers)?;
+    let rope = rope::read(config, attention.head_dim)?;
     let rope = build.backend().load_rope(rope);
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = AttentionBlocks::new(attention, rope, &mut builder);

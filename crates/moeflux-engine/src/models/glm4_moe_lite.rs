@@ -2,10 +2,7 @@
 //! transformers' `modeling_glm4_moe_lite`.
 
 use super::Family;
-use super::deepseek_v3::{Defaults, build};
+use super::deepseek_v3::build;
 
-pub(crate) const FAMILY: Family = Family {
-    name: "glm4_moe_lite",
-    model_types: &["glm4_moe_lite"],
-    build: |config, it| build(config, it, Defaults { n_dense: 1, eps: 1e-5 }),
-};
+pub(crate) const FAMILY: Family =
+    Family { name: "glm4_moe_lite", model_types: &["glm4_moe_lite"], build };

@@ -17,7 +17,7 @@ use crate::load::LoadError;
 pub(crate) const FAMILY: Family = Family { name: "gpt_oss", model_types: &["gpt_oss"], build };
 
 fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
-    let has_bias = config.bool_or("attention_bias", true)?;
+    let has_bias = config.bool("attention_bias")?;
     Ok(AttentionShape {
         has_qkv_bias: has_bias,
         has_output_bias: has_bias,
@@ -26,20 +26,20 @@ fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
 }
 
 fn moe_shape(config: &Config) -> Result<MoeShape, LoadError> {
-    let alpha = config.f32_or("swiglu_alpha", 1.702)?;
-    let limit = config.f32_or("swiglu_limit", 7.0)?;
+    let alpha = config.f32("swiglu_alpha")?;
+    let limit = config.f32("swiglu_limit")?;
     Ok(MoeShape {
         activation: Activation::ClampedSwiglu { alpha, limit },
         router: "router",
         fused: FusedOrder::Alternating,
-        ..MoeShape::read(config, "intermediate_size")?
+        ..MoeShape::read(config, "num_local_experts", "intermediate_size")?
     })
 }
 
 /// How far each layer sees: `layer_types` where the config has it, else every
 /// other layer through a window, the first one included.
 fn windows(config: &Config, n_layers: usize) -> Result<Vec<Option<usize>>, LoadError> {
-    let window = config.usize_or("sliding_window", 128)?;
+    let window = config.usize("sliding_window")?;
     let Some(types) = config.str_list("layer_types")? else {
         return Ok((0..n_layers).map(|i| i.is_multiple_of(2).then_some(window)).collect());
     };
@@ -56,13 +56,10 @@ fn windows(config: &Config, n_layers: usize) -> Result<Vec<Option<usize>>, LoadE
 }
 
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
-    let outline = Outline { eps: config.f32_or("rms_norm_eps", 1e-5)?, ..Outline::read(config)? };
+    let outline = Outline::read(config)?;
     let (attention_shape, moe_shape) = (attention_shape(config)?, moe_shape(config)?);
     let windows = windows(config, outline.n_layers)?;
-    if config.rope_str("rope_type")?.is_none() {
-        return Err(config.refuse("rope_type", "say how positions are stretched").into());
-    }
-    let rope = rope::read(config, attention_shape.head_dim, 1.0)?;
+    let rope = rope::read(config, attention_shape.head_dim)?;
     let rope = build.backend().load_rope(rope);
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = AttentionBlocks::new(attention_shape, rope, &mut builder);
@@ -111,15 +108,15 @@ fn expert_biases(
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use serde_json::{Value, json};
 
+    use super::super::resolved;
     use super::*;
 
     #[track_caller]
-    fn check_windows(root: Value, want: Result<&[Option<usize>], &str>) {
-        let config = Config::from_value(Path::new("config.json"), root).expect("an object");
+    fn check_windows(mut root: Value, want: Result<&[Option<usize>], &str>) {
+        root["model_type"] = json!("gpt_oss");
+        let config = resolved(root).unwrap();
         let got = windows(&config, 3).map_err(|it| it.to_string());
         assert_eq!(got.as_deref().map_err(String::as_str), want);
     }

@@ -15,16 +15,18 @@ use crate::load::LoadError;
 pub(crate) const FAMILY: Family = Family { name: "mixtral", model_types: &["mixtral"], build };
 
 fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
-    config.require_false("attention_bias")?;
     let window = config.get("sliding_window").map(|_| config.usize("sliding_window"));
     Ok(AttentionShape { window: window.transpose()?, ..AttentionShape::read(config)? })
 }
 
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
-    let outline = Outline { eps: config.f32_or("rms_norm_eps", 1e-5)?, ..Outline::read(config)? };
+    let outline = Outline::read(config)?;
     let attention = attention_shape(config)?;
-    let moe = MoeShape { parts: NUMBERED_PARTS, ..MoeShape::read(config, "intermediate_size")? };
-    let rope = rope::read(config, attention.head_dim, 1.0)?;
+    let moe = MoeShape {
+        parts: NUMBERED_PARTS,
+        ..MoeShape::read(config, "num_local_experts", "intermediate_size")?
+    };
+    let rope = rope::read(config, attention.head_dim)?;
     let rope = build.backend().load_rope(rope);
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = AttentionBlocks::new(attention, rope, &mut builder);

@@ -5,6 +5,7 @@ mod deepseek_v32;
 mod glm4_moe;
 mod glm4_moe_lite;
 mod gpt_oss;
+mod keys;
 mod minimax_m2;
 mod mixtral;
 mod qwen3_5_moe;
@@ -21,6 +22,7 @@ use moeflux_core::checkpoint::Config;
 use crate::error::EngineError;
 use crate::layers::Step;
 use crate::load::{LoadError, Weights};
+use keys::FamilyKeys;
 
 /// Builds the model of a config.
 type BuildModel = fn(&Config, &mut Build<'_>) -> Result<Box<dyn Model>, LoadError>;
@@ -31,8 +33,8 @@ pub struct Family {
     pub name: &'static str,
     /// The `model_type`s of its configs.
     pub model_types: &'static [&'static str],
-    /// Reads the shape and loads the weights.
-    pub(crate) build: BuildModel,
+    /// Reads the shape from a resolved config and loads the weights.
+    build: BuildModel,
 }
 
 /// Every family that this engine runs.
@@ -65,6 +67,21 @@ impl Family {
                 known: known.collect::<Vec<_>>().join(", "),
             }
         })
+    }
+
+    /// The config as this family reads it: every key under one name, with the
+    /// family's own default where it is absent.
+    pub(crate) fn resolve(&self, config: &Config) -> Result<Config, LoadError> {
+        Ok(FamilyKeys::of(self.name).resolve(config)?)
+    }
+
+    /// Reads the shape from a config as stored, and loads the weights.
+    pub(crate) fn build(
+        &self,
+        config: &Config,
+        build: &mut Build<'_>,
+    ) -> Result<Box<dyn Model>, LoadError> {
+        (self.build)(&self.resolve(config)?, build)
     }
 }
 
@@ -195,4 +212,11 @@ impl Build<'_> {
     pub(crate) fn backend(&mut self) -> &mut dyn Backend {
         self.weights.backend()
     }
+}
+
+/// A config as the family that it names reads it.
+#[cfg(test)]
+pub(crate) fn resolved(root: serde_json::Value) -> Result<Config, LoadError> {
+    let config = Config::from_value(std::path::Path::new("config.json"), root)?;
+    Family::of(&config)?.resolve(&config)
 }

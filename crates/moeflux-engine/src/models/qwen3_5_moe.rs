@@ -21,15 +21,19 @@ pub(crate) const FAMILY: Family =
     Family { name: "qwen3_5_moe", model_types: &["qwen3_5_moe", "qwen3_5_moe_text"], build };
 
 fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
-    config.usize("head_dim")?;
-    config.require_false("attention_bias")?;
-    let shape = AttentionShape::read(config)?;
-    Ok(AttentionShape { norms: QkNorm::PerHead, is_gated: true, ..shape })
+    let has_bias = config.bool("attention_bias")?;
+    Ok(AttentionShape {
+        norms: QkNorm::PerHead,
+        is_gated: true,
+        has_qkv_bias: has_bias,
+        has_output_bias: has_bias,
+        ..AttentionShape::read(config)?
+    })
 }
 
 /// Routed experts beside a gated shared one, as in Qwen3-Next.
 pub(super) fn moe_shape(config: &Config) -> Result<MoeShape, LoadError> {
-    let shape = MoeShape::read(config, "moe_intermediate_size")?;
+    let shape = MoeShape::read(config, "num_experts", "moe_intermediate_size")?;
     let shared = SharedShape {
         name: "shared_expert",
         intermediate: config.usize("shared_expert_intermediate_size")?,
@@ -43,7 +47,7 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     let (attention, delta_net) = (attention_shape(config)?, DeltaNetShape::read(config)?);
     let moe = moe_shape(config)?;
     let is_full = full_attention_layers(config, outline.n_layers)?;
-    let rope = rope::read(config, attention.head_dim, 0.25)?;
+    let rope = rope::read(config, attention.head_dim)?;
     let stored = match is_full.iter().position(|it| !it) {
         Some(i) => delta_net.stored_norms(&format!("layers.{i}.linear_attn"), build)?,
         None => NormWeights::ZeroCentred,

@@ -16,13 +16,14 @@ use crate::load::LoadError;
 pub(crate) const FAMILY: Family = Family { name: "qwen3_moe", model_types: &["qwen3_moe"], build };
 
 fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
-    let has_bias = config.bool_or("attention_bias", false)?;
-    let is_windowed = config.bool_or("use_sliding_window", false)?;
+    let has_bias = config.bool("attention_bias")?;
+    let window = config.get("sliding_window").map(|_| config.usize("sliding_window"));
+    let is_windowed = config.bool("use_sliding_window")?;
     Ok(AttentionShape {
         norms: QkNorm::PerHead,
         has_qkv_bias: has_bias,
         has_output_bias: has_bias,
-        window: if is_windowed { Some(config.usize_or("sliding_window", 4096)?) } else { None },
+        window: window.filter(|_| is_windowed).transpose()?,
         ..AttentionShape::read(config)?
     })
 }
@@ -30,12 +31,12 @@ fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
 fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadError> {
     let outline = Outline::read(config)?;
     let attention = attention_shape(config)?;
-    let moe = MoeShape::read(config, "moe_intermediate_size")?;
+    let moe = MoeShape::read(config, "num_experts", "moe_intermediate_size")?;
     let is_sparse = sparse_layers(config, outline.n_layers)?;
     let has_dense = is_sparse.contains(&false);
     let dense = has_dense.then(|| config.usize("intermediate_size")).transpose()?;
-    let renormalise = config.bool_or("norm_topk_prob", false)?;
-    let rope = rope::read(config, attention.head_dim, 1.0)?;
+    let renormalise = config.bool("norm_topk_prob")?;
+    let rope = rope::read(config, attention.head_dim)?;
     let rope = build.backend().load_rope(rope);
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = AttentionBlocks::new(attention, rope, &mut builder);

@@ -25,7 +25,7 @@ pub(crate) const FAMILY: Family =
     Family { name: "qwen3_next", model_types: &["qwen3_next"], build };
 
 fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
-    let has_bias = config.bool_or("attention_bias", false)?;
+    let has_bias = config.bool("attention_bias")?;
     Ok(AttentionShape {
         norms: QkNorm::PerHead,
         is_gated: true,
@@ -43,8 +43,8 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
     let is_sparse = sparse_layers(config, outline.n_layers)?;
     let has_dense = is_sparse.contains(&false);
     let dense = has_dense.then(|| config.usize("intermediate_size")).transpose()?;
-    let renormalise = config.bool_or("norm_topk_prob", true)?;
-    let rope = rope::read(config, attention.head_dim, 0.25)?;
+    let renormalise = config.bool("norm_topk_prob")?;
+    let rope = rope::read(config, attention.head_dim)?;
     let stored = match is_full.iter().position(|it| !it) {
         Some(i) => delta_net.stored_norms(&format!("layers.{i}.linear_attn"), build)?,
         None => NormWeights::ZeroCentred,

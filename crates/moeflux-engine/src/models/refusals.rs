@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use moeflux_backend::Inputs;
+use moeflux_backend::{Inputs, KvType};
 use moeflux_core::checkpoint::Config;
 use serde_json::{Value, json};
 
@@ -12,20 +12,19 @@ use crate::load::Survey;
 
 /// Builds from a golden case's config with one key replaced.
 fn build(case: &str, key: &str, value: &Value) -> Result<(), String> {
+    build_variant(case, key, value, Variant::default())
+}
+
+fn build_variant(case: &str, key: &str, value: &Value, variant: Variant) -> Result<(), String> {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let bytes = std::fs::read(golden.join(case).join("config.json")).unwrap();
     let mut root: Value = serde_json::from_slice(&bytes).unwrap();
     root[key] = value.clone();
     let config = Config::from_value(Path::new("config.json"), root).unwrap();
     let mut survey = Survey::new(None);
-    let mut build = Build {
-        weights: &mut survey,
-        max_rows: 1,
-        inputs: Inputs::Full,
-        variant: Variant::default(),
-    };
+    let mut build = Build { weights: &mut survey, max_rows: 1, inputs: Inputs::Full, variant };
     let family = Family::of(&config).unwrap();
-    (family.build)(&config, &mut build).map(|_| ()).map_err(|it| it.to_string())
+    family.build(&config, &mut build).map(|_| ()).map_err(|it| it.to_string())
 }
 
 #[track_caller]
@@ -55,11 +54,15 @@ fn every_family_checks_what_decoders_share() {
     ];
     for case in cases {
         check_taken(case, "unknown_key", json!(1));
-        check_refused(case, "hidden_act", json!("gelu"), "be \"silu\"");
+        check_refused(case, "hidden_act", json!("gelu"), "be \"silu\" or \"swish\"");
         let count = "be a whole number from 1 to ";
         check_refused(case, "num_hidden_layers", json!(0), &format!("{count}1000"));
         check_refused(case, "hidden_size", json!(1u64 << 40), &format!("{count}131072"));
-        check_refused(case, "num_experts_per_tok", Value::Null, &format!("{count}1024"));
+        check_refused(case, "num_attention_heads", json!(0), &format!("{count}4096"));
+        let got = build(case, "num_experts_per_tok", &Value::Null).expect_err("refused");
+        let null =
+            "config.json: num_experts_per_tok is null; it must have a value, or be absent for ";
+        assert!(got.starts_with(null), "{got}");
         check_refused(case, "rms_norm_eps", json!(-1.0), "be a finite number from 0 to 1e12");
     }
 }
@@ -68,7 +71,8 @@ fn every_family_checks_what_decoders_share() {
 fn grouped_query_families_check_their_attention() {
     for case in ["glm4_moe-mlx-q4", "gpt_oss-mlx-q4", "mixtral-hf", "qwen3_moe-hf"] {
         check_refused(case, "num_key_value_heads", json!(64), "divide num_attention_heads");
-        check_refused(case, "attention_bias", json!("yes"), "be true or false");
+        let rule = if case == "mixtral-hf" { "be false" } else { "be true or false" };
+        check_refused(case, "attention_bias", json!("yes"), rule);
     }
 }
 
@@ -83,7 +87,7 @@ fn qwen3_moe_needs_experts_somewhere() {
     check_refused(case, "mlp_only_layers", json!([-1]), "be a list of whole numbers");
     check_refused(case, "num_experts_per_tok", json!(11), "be at most num_experts");
     let theta = json!({"rope_theta": 1e6, "rope_type": "longrope"});
-    let got = build(case, "rope_parameters", &theta).expect_err("refused");
+    let got = build(case, "rope_scaling", &theta).expect_err("refused");
     assert!(got.starts_with("config.json: rope_type is \"longrope\"; it must be"), "{got}");
 }
 
@@ -105,7 +109,7 @@ fn minimax_m2_refuses_what_its_config_could_say() {
     check_refused(case, "use_qk_norm", json!(false), "be true");
     check_refused(case, "shared_intermediate_size", json!(64), "be 0");
     check_refused(case, "sliding_window", json!(64), "be absent");
-    check_refused(case, "rotary_dim", json!(3), "be even");
+    check_refused(case, "rotary_dim", json!(3), "be an even number up to head_dim");
 }
 
 #[test]
@@ -126,9 +130,23 @@ fn qwen3_next_checks_its_delta_nets() {
 }
 
 #[test]
-fn gpt_oss_needs_its_rope_named() {
+fn gpt_oss_has_a_rope_of_its_own() {
     let case = "gpt_oss-mlx-q4";
-    let got = build(case, "rope_scaling", &Value::Null).expect_err("refused");
-    assert_eq!(got, "config.json: rope_type is missing; it must say how positions are stretched");
+    check_taken(case, "rope_scaling", Value::Null);
     check_refused(case, "swiglu_limit", json!(-7.0), "be a finite number from 0 to 1e12");
+    check_refused(case, "experts_per_token", json!(1), "equal num_experts_per_tok, which is 3");
+    check_taken(case, "experts_per_token", json!(3));
+}
+
+#[test]
+fn families_with_indexers_refuse_keys_and_values_in_eight_bits() {
+    let build = |case, kv_type| {
+        build_variant(case, "unknown_key", &json!(1), Variant { kv_type, ..Variant::default() })
+    };
+    for case in ["deepseek_v32-hf", "glm_moe_dsa-hf"] {
+        assert!(build(case, KvType::Bf16).is_ok());
+        let got = build(case, KvType::Q8).expect_err("refused");
+        assert!(got.starts_with("--kv-type q8: ") && got.ends_with("use bf16 or f32"), "{got}");
+    }
+    assert!(build("deepseek_v3-hf", KvType::Q8).is_ok());
 }

@@ -27,7 +27,7 @@ fn trace(case: &str, tokens: &[u32]) -> String {
         variant: Variant::default(),
     };
     let family = Family::of(checkpoint.config()).unwrap();
-    let model = (family.build)(checkpoint.config(), &mut build).unwrap();
+    let model = family.build(checkpoint.config(), &mut build).unwrap();
     let options = StoreOptions {
         mode: IoMode::Pread,
         may_fall_back: false,

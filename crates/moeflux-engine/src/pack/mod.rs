@@ -365,7 +365,11 @@ impl Packing<'_, '_> {
     }
 
     fn report(&self, companions: &[PackedFile]) -> PackReport {
-        let mut report = PackReport { n_resumed: self.journal.n_resumed(), ..Default::default() };
+        let mut report = PackReport {
+            undivided: self.plan.undivided.clone(),
+            n_resumed: self.journal.n_resumed(),
+            ..Default::default()
+        };
         for done in self.journal.done() {
             report.add_file(&done.report);
             report.n_bytes += done.file.bytes;

@@ -139,13 +139,33 @@ impl PackOptions {
 
     /// What becomes of a resident matrix.
     pub(super) fn resident_format(&self, decl: &MatrixDecl, stored: MatrixFormat) -> MatrixFormat {
-        let bits = match decl.role {
+        self.target(self.resident_bits_of(decl), stored, decl.cols)
+    }
+
+    fn resident_bits_of(&self, decl: &MatrixDecl) -> Option<u8> {
+        match decl.role {
             Role::Embedding => self.embedding_bits,
             Role::Projection => self.resident_bits,
             Role::Gate => self.gate_bits,
             Role::Head => self.head_bits,
-        };
-        self.target(bits, stored, decl.cols)
+        }
+    }
+
+    /// Whether a resident matrix stays as it is only because groups do not
+    /// divide its columns.
+    pub(super) fn leaves_resident(&self, decl: &MatrixDecl, stored: MatrixFormat) -> bool {
+        self.leaves(self.resident_bits_of(decl), stored, decl.cols)
+    }
+
+    /// The same for the gate and up of an expert, and for its down.
+    pub(super) fn leaves_expert(&self, is_down: bool, stored: MatrixFormat, cols: usize) -> bool {
+        let down_bits = self.down_bits.filter(|_| is_down);
+        self.leaves(down_bits.or(self.expert_bits), stored, cols)
+    }
+
+    fn leaves(&self, bits: Option<u8>, stored: MatrixFormat, cols: usize) -> bool {
+        !cols.is_multiple_of(self.group_size)
+            && self.target(bits, stored, self.group_size) != stored
     }
 
     /// What becomes of an expert's gate or up.

@@ -26,6 +26,8 @@ pub(crate) struct Plan<'a> {
     pub(super) header: Vec<u8>,
     pub(super) rounding: Rounding,
     resident_bytes: u64,
+    /// As [`PackReport::undivided`](super::PackReport::undivided).
+    pub(super) undivided: BTreeMap<usize, u64>,
 }
 
 /// A resident matrix: where it is, and what becomes of it.
@@ -53,9 +55,13 @@ impl<'a> Plan<'a> {
         let options = &options.for_source(checkpoint.precision());
         let mut claims = Claims::new(checkpoint);
         let mut matrices: Vec<MatrixPlan<'a>> = Vec::new();
+        let mut left: BTreeMap<usize, u64> = BTreeMap::new();
         for decl in &manifest.matrices {
             let source = claims.matrix(decl)?;
             if !matrices.iter().any(|it| it.decl.name == decl.name) {
+                if options.leaves_resident(decl, source.format) {
+                    *left.entry(decl.cols).or_default() += 1;
+                }
                 let target = options.resident_format(decl, source.format);
                 matrices.push(MatrixPlan { decl, source, target });
             }
@@ -72,6 +78,7 @@ impl<'a> Plan<'a> {
         let mut packed = BTreeMap::new();
         for decl in &manifest.experts {
             let bank = claims.experts(decl)?;
+            count_left(&mut left, decl, &bank, options);
             let is_optional = checkpoint.is_optional(&decl.prefix);
             packed.insert(decl.layer.idx(), (is_optional, packed_layer(decl, &bank, options)));
         }
@@ -88,7 +95,17 @@ impl<'a> Plan<'a> {
         let resident_bytes = header.len() as u64 + data;
         let reader = FileReader::new(&bank.files);
         let rounding = options.rounding;
-        Ok(Plan { reader, bank, matrices, vectors, layers, header, rounding, resident_bytes })
+        Ok(Plan {
+            reader,
+            bank,
+            matrices,
+            vectors,
+            layers,
+            header,
+            rounding,
+            resident_bytes,
+            undivided: left,
+        })
     }
 
     /// The files of weights and their lengths.
@@ -131,6 +148,26 @@ pub(crate) fn container(
         tensors,
         layers,
         files,
+    }
+}
+
+/// Counts the matrices of experts that stay as they are only because groups do
+/// not divide their columns.
+fn count_left(
+    left: &mut BTreeMap<usize, u64>,
+    decl: &ExpertsDecl,
+    bank: &LayerBank,
+    options: &PackOptions,
+) {
+    let first = match &bank.layout.gate_up {
+        GateUp::Split { gate, .. } => gate,
+        GateUp::Alternating(both) => both,
+    };
+    let down = &bank.layout.down;
+    for (matrix, is_down, n) in [(first, false, 2), (down, true, 1)] {
+        if options.leaves_expert(is_down, plain_format(matrix.format), matrix.cols) {
+            *left.entry(matrix.cols).or_default() += n * decl.n_experts as u64;
+        }
     }
 }
 

@@ -12,6 +12,9 @@ pub struct PackReport {
     /// By kind of tensor: `attention`, `embedding`, `experts`, `gates`,
     /// `head`, `mlp`, `shared experts`, `vectors`.
     pub kinds: BTreeMap<String, KindReport>,
+    /// How many matrices stay as they are because groups do not divide their
+    /// columns, by their columns.
+    pub undivided: BTreeMap<usize, u64>,
     /// Files that an earlier run had finished.
     pub n_resumed: usize,
     /// Bytes of all files.

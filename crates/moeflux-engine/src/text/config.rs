@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use moeflux_core::checkpoint::python_json;
 use moeflux_core::files::{read_bounded, read_text_bounded};
 use serde_json::{Map, Value};
 
@@ -92,7 +93,7 @@ impl JsonFile {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(TextError::Read { path, source }),
         };
-        match serde_json::from_slice(&bytes) {
+        match python_json(&bytes).and_then(serde_json::from_value) {
             Ok(fields) => Ok(Some(Self { path, fields })),
             Err(source) => Err(TextError::Json { path, source }),
         }
@@ -143,9 +144,11 @@ impl JsonFile {
     fn sampling(&self) -> Result<GenerationDefaults, TextError> {
         let top_k = match self.fields.get("top_k").unwrap_or(&Value::Null) {
             Value::Null => None,
-            value => match value.as_u64().and_then(|k| usize::try_from(k).ok()) {
-                Some(k) => Some(k),
-                None => return Err(self.bad("top_k", value, "a number of tokens")),
+            // As vLLM has it, -1 keeps all tokens; here that is 0.
+            value => match value.as_f64().filter(|k| k.fract() == 0.0) {
+                Some(-1.0) => Some(0),
+                Some(k) if (0.0..=f64::from(u32::MAX)).contains(&k) => Some(k as usize),
+                _ => return Err(self.bad("top_k", value, "a number of tokens")),
             },
         };
         Ok(GenerationDefaults {
@@ -209,6 +212,20 @@ mod tests {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
         dir
+    }
+
+    #[test]
+    fn numbers_are_read_as_python_writes_them() {
+        let top_k = |text: &str| {
+            let dir = dir(&[("generation_config.json", text)]);
+            TextConfig::read(dir.path()).map(|config| config.sampling.top_k)
+        };
+        assert_eq!(top_k(r#"{"top_k": -1}"#).unwrap(), Some(0));
+        assert_eq!(top_k(r#"{"top_k": 40.0, "unused": -Infinity}"#).unwrap(), Some(40));
+        assert_eq!(top_k("\u{feff}{\"top_k\": 40}").unwrap(), Some(40));
+        for text in [r#"{"top_k": 1.5}"#, r#"{"top_k": -2.0}"#, r#"{"top_k": NaN}"#] {
+            assert!(top_k(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -165,6 +165,27 @@ fn reads_fp8_matrices_with_partial_blocks() {
     let weight: (&str, &str, &[usize]) = ("a.weight", "F8_E4M3", &[300, 200]);
     let got = claim(config.clone(), &[weight]).unwrap_err().to_string();
     assert!(got.contains("a.weight_scale_inv is missing"), "{got}");
+    // One scale for the matrix, or one a row.
+    let shapes: [&[usize]; 5] = [&[], &[1], &[1, 1], &[300], &[300, 1]];
+    for (shape, name) in shapes
+        .iter()
+        .flat_map(|shape| ["a.weight_scale_inv", "a.weight_scale"].map(|name| (*shape, name)))
+    {
+        let is_whole = shape.iter().product::<usize>() == 1;
+        let source = claim(config.clone(), &[weight, (name, "BF16", shape)]).unwrap();
+        let (rows, cols) = if is_whole { (300, 200) } else { (1, 200) };
+        let want = ScaledBlocks::new(rows, cols, Float::BF16);
+        assert_eq!(source.format, MatrixFormat::Blocks(want), "{name} {shape:?}");
+    }
+    let methods = [
+        json!({"quant_method": "fp8", "activation_scheme": "static"}),
+        json!({"quant_method": "compressed-tensors", "format": "float-quantized"}),
+        json!({"quant_method": "modelopt", "quant_algo": "FP8"}),
+    ];
+    for method in methods {
+        let config = json!({"quantization_config": method});
+        assert!(claim(config, &[weight, ("a.weight_scale", "F32", &[1])]).is_ok(), "{method}");
+    }
     let scales: (&str, &str, &[usize]) = ("a.weight_scale_inv", "F32", &[2, 3]);
     let got = claim(config, &[weight, scales]).unwrap_err().to_string();
     assert!(got.contains("shape [2, 3], the config asks for [3, 2]"), "{got}");

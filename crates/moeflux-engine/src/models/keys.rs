@@ -1,0 +1,389 @@
+//! The keys that each family reads in its config, and what it takes where a
+//! key is absent: `keys.json`, which `tools/golden/check_keys.py` compares with
+//! the config classes of transformers.
+//!
+//! An entry of `keys` is the default of a key, whose `null` is refused; or
+//! `null`, for a key that may be absent or `null`; or an object:
+//! `{"default": D, "null": N}` where a `null` means `N`; `{"fixed": F}` where
+//! the reference does not read the key and computes with `F`; `{"only": O}`
+//! where nothing but `O` is computed and other values are refused.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use moeflux_core::checkpoint::{Config, FormatError, ResolvedKeys};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// What one family reads.
+#[derive(Debug, Deserialize)]
+pub(super) struct FamilyKeys {
+    /// Second names of keys, with the first ones.
+    #[serde(default)]
+    aliases: BTreeMap<String, String>,
+    /// Names that others give to keys and the reference does not read: they
+    /// must not say anything else.
+    #[serde(default)]
+    agreeing: BTreeMap<String, String>,
+    keys: BTreeMap<String, Value>,
+    rope: RopeKeys,
+}
+
+#[derive(Debug, Deserialize)]
+struct RopeKeys {
+    /// `rope_theta` where it is absent.
+    theta: f64,
+    partial: Partial,
+    /// A key that gives the rotated columns of a head, where
+    /// `partial_rotary_factor` is absent.
+    dim_key: Option<String>,
+    /// `rope_parameters` where it is absent.
+    #[serde(default)]
+    parameters: Map<String, Value>,
+}
+
+/// Which part of a head is rotated.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(untagged)]
+enum Partial {
+    /// `partial_rotary_factor`, or this where it is absent.
+    Factor(f64),
+    /// All of it. `partial_rotary_factor` counts only where positions are
+    /// stretched, and then the reference fails with any other value than 1.
+    Whole(WholeUnlessStretched),
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+enum WholeUnlessStretched {
+    #[serde(rename = "unless default")]
+    UnlessDefault,
+}
+
+impl FamilyKeys {
+    /// The keys of the family of that name.
+    ///
+    /// # Panics
+    /// Where the table has none: every family has.
+    pub(super) fn of(family: &str) -> &'static FamilyKeys {
+        static TABLES: OnceLock<BTreeMap<String, FamilyKeys>> = OnceLock::new();
+        let tables = TABLES
+            .get_or_init(|| serde_json::from_str(include_str!("keys.json")).expect("keys.json"));
+        tables.get(family).unwrap_or_else(|| panic!("{family} has no entry in keys.json"))
+    }
+
+    /// The config in the family's terms.
+    ///
+    /// # Errors
+    /// Where a key has a `null` or another value that the family does not take,
+    /// or two names of one key disagree.
+    pub(super) fn resolve(&self, config: &Config) -> Result<Config, FormatError> {
+        let scope = scope(config);
+        let reader = Reader { config, scope, keys: self };
+        let mut resolved = ResolvedKeys::default();
+        for (key, entry) in &self.keys {
+            let stored = reader.stored(key)?;
+            if stored.is_none() {
+                resolved.defaulted.insert(key.clone());
+            }
+            resolved.values.insert(key.clone(), reader.value(key, entry, stored)?);
+        }
+        for (name, key) in &self.agreeing {
+            let (other, value) = (scope.get(name), resolved.values.get(key));
+            if let Some(other) = other.filter(|other| !other.is_null() && Some(*other) != value) {
+                let rule = format!("equal {key}, which is {}", value.unwrap_or(&Value::Null));
+                return Err(config.refuse_value(name, other, &rule));
+            }
+        }
+        resolved.rope = reader.rope(&resolved.values)?;
+        Ok(config.resolved(resolved))
+    }
+}
+
+/// The object that holds a model's keys: `text_config` of the one family that
+/// nests them, else the whole. Like the reference, it does not mix the two.
+fn scope(config: &Config) -> &Value {
+    let root = config.value();
+    let is_nested = root.get("model_type").is_some_and(|it| it == "qwen3_5_moe");
+    root.get("text_config").filter(|it| is_nested && it.is_object()).unwrap_or(root)
+}
+
+/// One config, read by one family.
+struct Reader<'a> {
+    config: &'a Config,
+    scope: &'a Value,
+    keys: &'a FamilyKeys,
+}
+
+impl<'a> Reader<'a> {
+    /// What the config has under any name of a key.
+    fn stored(&self, key: &str) -> Result<Option<&'a Value>, FormatError> {
+        if key == "tie_word_embeddings"
+            && let Some(value) = self.config.value().get(key).filter(|it| !it.is_null())
+        {
+            // The root decides for a nested config too.
+            return Ok(Some(value));
+        }
+        let mut found = self.scope.get(key);
+        for (alias, _) in self.keys.aliases.iter().filter(|(_, of)| *of == key) {
+            let Some(other) = self.scope.get(alias).filter(|it| !it.is_null()) else { continue };
+            match found {
+                Some(value) if value != other => {
+                    let rule = format!("equal {alias}, which is {other}");
+                    return Err(self.config.refuse_value(key, value, &rule));
+                }
+                _ => found = Some(other),
+            }
+        }
+        Ok(found)
+    }
+
+    /// A key's value by the rules of its entry.
+    fn value(
+        &self,
+        key: &str,
+        entry: &Value,
+        stored: Option<&Value>,
+    ) -> Result<Value, FormatError> {
+        let part = |part: &str| entry.as_object().and_then(|it| it.get(part));
+        if let Some(fixed) = part("fixed") {
+            return Ok(fixed.clone());
+        }
+        if let Some(only) = part("only") {
+            let rule = if only.is_null() { "be absent".into() } else { format!("be {only}") };
+            let other = stored.filter(|it| !it.is_null() && *it != only);
+            return other
+                .map_or(Ok(only.clone()), |it| Err(self.config.refuse_value(key, it, &rule)));
+        }
+        let default = part("default").unwrap_or(entry);
+        match stored {
+            None => Ok(default.clone()),
+            Some(Value::Null) => match part("null") {
+                Some(meant) => Ok(meant.clone()),
+                None if entry.is_null() => Ok(Value::Null),
+                None => {
+                    let rule = format!("have a value, or be absent for {default}");
+                    Err(self.config.refuse_value(key, &Value::Null, &rule))
+                }
+            },
+            Some(value) => Ok(value.clone()),
+        }
+    }
+
+    /// The keys of rotary embeddings, as transformers'
+    /// `convert_rope_params_to_dict` puts them together: a `rope_scaling` that
+    /// is not empty stands in place of `rope_parameters`; `rope_theta` and
+    /// `partial_rotary_factor` beside it count where it lacks them.
+    fn rope(
+        &self,
+        values: &BTreeMap<String, Value>,
+    ) -> Result<BTreeMap<String, Value>, FormatError> {
+        let root = self.config.value();
+        if let Some(outer) = root.get("rope_scaling").filter(|it| !it.is_null())
+            && self.scope.get("rope_scaling") != Some(outer)
+        {
+            // Only text_config's counts, and then this would be dropped without a word.
+            return Err(self.config.refuse_value("rope_scaling", outer, "be in text_config"));
+        }
+        let scaling = self.object("rope_scaling")?.filter(|it| !it.is_empty());
+        let parameters = match scaling {
+            Some(scaling) => Some(scaling),
+            None => self.object("rope_parameters")?,
+        };
+        let parameters = parameters.unwrap_or(&self.keys.rope.parameters);
+        if let Some((key, value)) = parameters.iter().find(|(_, value)| value.is_object()) {
+            return Err(self.config.refuse_value(key, value, "be a plain value"));
+        }
+        let mut rope: BTreeMap<String, Value> =
+            parameters.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        let beside = |key: &str| self.scope.get(key).cloned();
+        let kind = rope.get("rope_type").or_else(|| rope.get("type")).cloned();
+        let kind = kind.unwrap_or_else(|| json!("default"));
+        let theta = beside("rope_theta").unwrap_or_else(|| json!(self.keys.rope.theta));
+        rope.entry("rope_theta".into()).or_insert(theta);
+        let partial = self.partial(&rope, &kind, values)?;
+        rope.insert("partial_rotary_factor".into(), partial);
+        if kind == "yarn" || kind == "llama3" {
+            let key = "original_max_position_embeddings";
+            if let Some(original) = beside(key) {
+                rope.insert(key.into(), original);
+            }
+            let all = values.get("max_position_embeddings").cloned().unwrap_or_default();
+            rope.entry(key.into()).or_insert(all);
+        }
+        rope.insert("rope_type".into(), kind);
+        Ok(rope)
+    }
+
+    /// `partial_rotary_factor`; a `null` beside the rotary keys means 1.
+    fn partial(
+        &self,
+        rope: &BTreeMap<String, Value>,
+        kind: &Value,
+        values: &BTreeMap<String, Value>,
+    ) -> Result<Value, FormatError> {
+        let key = "partial_rotary_factor";
+        let given = match rope.get(key) {
+            Some(Value::Null) => {
+                return Err(self.config.refuse_value(key, &Value::Null, "be a number"));
+            }
+            Some(value) => Some(value.clone()),
+            None => {
+                self.scope.get(key).map(|it| if it.is_null() { json!(1.0) } else { it.clone() })
+            }
+        };
+        match self.keys.rope.partial {
+            Partial::Whole(WholeUnlessStretched::UnlessDefault) => match given {
+                Some(value) if kind != "default" && value.as_f64() != Some(1.0) => {
+                    let rule = format!("be 1 with rope_type {kind}");
+                    Err(self.config.refuse_value(key, &value, &rule))
+                }
+                _ => Ok(json!(1.0)),
+            },
+            Partial::Factor(default) => match given {
+                Some(value) => Ok(value),
+                None => Ok(json!(self.factor_of_dim(values)?.unwrap_or(default))),
+            },
+        }
+    }
+
+    /// The part of a head that the family's own key for rotated columns gives.
+    fn factor_of_dim(&self, values: &BTreeMap<String, Value>) -> Result<Option<f64>, FormatError> {
+        let Some(key) = &self.keys.rope.dim_key else { return Ok(None) };
+        let Some(value) = self.scope.get(key).filter(|it| !it.is_null()) else { return Ok(None) };
+        let head_dim = values.get("head_dim").and_then(Value::as_f64);
+        let even = value.as_u64().filter(|dim| *dim > 0 && dim.is_multiple_of(2));
+        let factor = even.zip(head_dim).map(|(dim, head_dim)| dim as f64 / head_dim);
+        let refuse = || self.config.refuse_value(key, value, "be an even number up to head_dim");
+        factor.filter(|factor| *factor <= 1.0).map(Some).ok_or_else(refuse)
+    }
+
+    fn object(&self, key: &str) -> Result<Option<&'a Map<String, Value>>, FormatError> {
+        match self.scope.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Object(object)) => Ok(Some(object)),
+            Some(value) => Err(self.config.refuse_value(key, value, "be an object")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FAMILIES, resolved};
+    use super::*;
+
+    fn rope(root: Value, key: &str) -> Option<Value> {
+        resolved(root).unwrap().get_rope(key).cloned()
+    }
+
+    #[track_caller]
+    fn check_refused(root: Value, message: &str) {
+        let got = resolved(root).expect_err("refused").to_string();
+        assert_eq!(got, format!("config.json: {message}"));
+    }
+
+    #[test]
+    fn every_family_takes_its_own_defaults() {
+        for family in FAMILIES {
+            let config = resolved(json!({"model_type": family.model_types[0]})).unwrap();
+            for key in FamilyKeys::of(family.name).keys.keys() {
+                let _ = config.get(key);
+            }
+            assert!(config.usize("hidden_size").unwrap() > 1000, "{}", family.name);
+            assert!(config.rope_f32("rope_theta").unwrap().is_some());
+        }
+        let scale = |model_type: &str| {
+            resolved(json!({"model_type": model_type}))
+                .unwrap()
+                .f32("routed_scaling_factor")
+                .unwrap()
+        };
+        assert_eq!(
+            (scale("deepseek_v3"), scale("glm4_moe_lite"), scale("glm4_moe")),
+            (2.5, 1.8, 1.0)
+        );
+    }
+
+    #[test]
+    fn rope_scaling_stands_in_place_of_rope_parameters() {
+        let parameters = json!({"rope_type": "default", "rope_theta": 5.0, "beta_fast": 7.0});
+        let root = |scaling: Value| {
+            json!({"model_type": "qwen3_moe", "rope_parameters": parameters, "rope_scaling": scaling,
+                   "rope_theta": 9.0, "max_position_embeddings": 77})
+        };
+        let yarn = root(json!({"type": "yarn", "factor": 4.0}));
+        assert_eq!(rope(yarn.clone(), "rope_type"), Some(json!("yarn")));
+        assert_eq!(rope(yarn.clone(), "beta_fast"), None);
+        assert_eq!(rope(yarn.clone(), "rope_theta"), Some(json!(9.0)));
+        assert_eq!(rope(yarn, "original_max_position_embeddings"), Some(json!(77)));
+        for empty in [json!({}), Value::Null] {
+            assert_eq!(rope(root(empty), "rope_theta"), Some(json!(5.0)));
+        }
+        let message = "rope_scaling is \"yarn\"; it must be an object";
+        check_refused(root(json!("yarn")), message);
+    }
+
+    #[test]
+    fn the_rotated_part_of_a_head_follows_the_family() {
+        let part = |root: Value| rope(root, "partial_rotary_factor").unwrap();
+        let of = |model_type: &str, key: &str, value: Value| {
+            part(json!({"model_type": model_type, key: value, "head_dim": 32}))
+        };
+        let key = "partial_rotary_factor";
+        assert_eq!(of("qwen3_moe", key, json!(0.5)), json!(1.0));
+        assert_eq!(of("qwen3_next", key, json!(0.5)), json!(0.5));
+        assert_eq!(of("qwen3_next", key, Value::Null), json!(1.0));
+        assert_eq!(of("qwen3_next", "unused", Value::Null), json!(0.25));
+        assert_eq!(of("minimax_m2", "rotary_dim", json!(8)), json!(0.25));
+        let both = json!({"model_type": "minimax_m2", "rotary_dim": 8, key: 0.5});
+        assert_eq!(part(both), json!(0.5));
+        let yarn = json!({"rope_type": "yarn", "factor": 2.0});
+        let stretched = json!({"model_type": "mixtral", "rope_scaling": yarn, key: 0.5});
+        let message = "partial_rotary_factor is 0.5; it must be 1 with rope_type \"yarn\"";
+        check_refused(stretched, message);
+    }
+
+    #[test]
+    fn names_of_one_key_must_agree() {
+        let root = |more: Value| {
+            let mut root = json!({"model_type": "mixtral", "num_local_experts": 8});
+            root.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            root
+        };
+        assert_eq!(
+            resolved(root(json!({"num_experts": 8}))).unwrap().usize("num_local_experts").unwrap(),
+            8
+        );
+        let message = "num_local_experts is 8; it must equal num_experts, which is 4";
+        check_refused(root(json!({"num_experts": 4})), message);
+        let other = json!({"model_type": "qwen3_moe", "num_local_experts": 4});
+        assert_eq!(resolved(other).unwrap().usize("num_experts").unwrap(), 4);
+    }
+
+    #[test]
+    fn a_nested_config_counts_alone_but_for_tied_embeddings() {
+        let nested = |tied: Value| {
+            json!({"model_type": "qwen3_5_moe", "rms_norm_eps": 0.5, "tie_word_embeddings": tied,
+                   "text_config": {"hidden_size": 7, "tie_word_embeddings": false}})
+        };
+        let config = resolved(nested(json!(true))).unwrap();
+        assert_eq!(config.usize("hidden_size").unwrap(), 7);
+        assert_eq!(config.f32("rms_norm_eps").unwrap(), 1e-6);
+        assert!(config.bool("tie_word_embeddings").unwrap());
+        assert!(!resolved(nested(Value::Null)).unwrap().bool("tie_word_embeddings").unwrap());
+        let flat = json!({"model_type": "qwen3_moe", "text_config": {"hidden_size": 7}});
+        assert_eq!(resolved(flat).unwrap().usize("hidden_size").unwrap(), 2048);
+    }
+
+    #[test]
+    fn what_the_reference_ignores_changes_nothing_or_is_refused() {
+        let ignored =
+            json!({"model_type": "minimax_m2", "routed_scaling_factor": 2.0, "n_group": 9});
+        let config = resolved(ignored).unwrap();
+        assert_eq!(config.f32("routed_scaling_factor").unwrap(), 1.0);
+        assert_eq!(config.usize("n_group").unwrap(), 1);
+        let message = "scoring_func is \"softmax\"; it must be \"sigmoid\"";
+        check_refused(json!({"model_type": "minimax_m2", "scoring_func": "softmax"}), message);
+        let message = "n_group is null; it must have a value, or be absent for 8";
+        check_refused(json!({"model_type": "deepseek_v3", "n_group": null}), message);
+    }
+}
