@@ -42,7 +42,7 @@ impl ExpertStats {
         atomic_file::remove_abandoned_in(dir, |_| true);
         let warning = match read(&path) {
             None => None,
-            Some(bytes) => match decode(&bytes, identity) {
+            Some(bytes) => match read_expert_stats(&bytes, identity) {
                 Ok(learned) if experts.restore(&learned) => None,
                 Ok(_) => None,
                 Err(reason) => Some(format!("{}: {reason}; it is ignored", path.display())),
@@ -94,7 +94,12 @@ fn encode(learned: &[f32], identity: &str) -> Vec<u8> {
     out
 }
 
-fn decode(bytes: &[u8], identity: &str) -> Result<Vec<f32>, &'static str> {
+/// The weights of all experts, layer after layer, that a file of statistics holds for the model with
+/// this [`Engine::identity`](crate::Engine::identity). A weight that is no positive number is 0.
+///
+/// # Errors
+/// Where the bytes are no such file, are damaged, or are of another model.
+pub fn read_expert_stats(bytes: &[u8], identity: &str) -> Result<Vec<f32>, &'static str> {
     let (body, sum) = bytes
         .len()
         .checked_sub(CHECKSUM_BYTES)
@@ -134,22 +139,22 @@ mod tests {
     #[test]
     fn what_was_learned_is_found_again() {
         let learned = [0.0, 1.5, 1e-20, 3.0];
-        assert_eq!(decode(&encode(&learned, "model"), "model").unwrap(), learned);
+        assert_eq!(read_expert_stats(&encode(&learned, "model"), "model").unwrap(), learned);
         let strange = encode(&[f32::NAN, -1.0, f32::INFINITY, 2.0], "model");
-        assert_eq!(decode(&strange, "model").unwrap(), [0.0, 0.0, 0.0, 2.0]);
+        assert_eq!(read_expert_stats(&strange, "model").unwrap(), [0.0, 0.0, 0.0, 2.0]);
     }
 
     #[test]
     fn whatever_is_damaged_is_refused() {
         let good = encode(&[1.0, 2.0], "model");
-        assert_eq!(decode(&good, "other"), Err("it is of another model"));
+        assert_eq!(read_expert_stats(&good, "other"), Err("it is of another model"));
         for len in 0..good.len() {
-            assert!(decode(&good[..len], "model").is_err(), "{len} bytes");
+            assert!(read_expert_stats(&good[..len], "model").is_err(), "{len} bytes");
         }
         for at in 0..good.len() {
             let mut bytes = good.clone();
             bytes[at] ^= 1;
-            assert!(decode(&bytes, "model").is_err(), "byte {at}");
+            assert!(read_expert_stats(&bytes, "model").is_err(), "byte {at}");
         }
     }
 }

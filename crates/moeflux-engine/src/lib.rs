@@ -53,6 +53,7 @@ pub use device::{Device, DeviceFacts, DeviceTuning, GpuLimits, GpuProduct, devic
 pub use draft::{DraftCounts, Drafts, MAX_GUESS};
 pub use engine::{Activations, Engine, EngineOptions};
 pub use error::EngineError;
+pub use expert_stats::read_expert_stats;
 pub use forecast::Forecast;
 pub use generate::{Finish, GenerateOptions, Generated, Sink, generate};
 pub use inspect::{Inspection, Storage, check, inspect};

@@ -66,6 +66,15 @@ const VERSION: u32 = 1;
 /// Longest journal that is read; that of a thousand layers has less than a megabyte.
 const MAX_BYTES: u64 = 64 << 20;
 
+/// The files that are whole, as the journal of a packing says
+/// (`moeflux.pack.json`); `None` where that is damaged or of another version.
+pub fn finished_files(journal: &[u8]) -> Option<Vec<PackedFile>> {
+    match Loaded::from_slice(journal) {
+        Loaded::Whole(journal) => Some(journal.done.into_iter().map(|done| done.file).collect()),
+        _ => None,
+    }
+}
+
 impl Journal {
     pub(super) fn new(
         options: &PackOptions,

@@ -28,6 +28,7 @@ use crate::calibrate::Importance;
 
 pub(crate) use destination::require_empty;
 pub use files::WriteError;
+pub use journal::finished_files;
 pub(crate) use journal::identify;
 pub use options::{PackOptions, Rounding};
 pub use report::{KindReport, PackReport};
