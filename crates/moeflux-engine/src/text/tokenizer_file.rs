@@ -190,7 +190,7 @@ fn check_charsmap(charsmap: &str) -> Checked {
         return Err(wrong("shorter than 4 bytes", "a map of sentencepiece"));
     };
     let n_trie = u32::from_le_bytes(*len) as usize;
-    if n_trie == 0 || n_trie % 4 != 0 || n_trie > rest.len() {
+    if n_trie == 0 || !n_trie.is_multiple_of(4) || n_trie > rest.len() {
         return Err(wrong(
             &format!("a trie of {n_trie} bytes in {}", rest.len()),
             "a map of sentencepiece",
