@@ -69,7 +69,11 @@ fn main() -> ExitCode {
         Command::Perplexity(args) => commands::perplexity::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Inspect(args) => commands::inspect::run(args),
-        Command::Plan(args) => commands::plan::run(args),
+        Command::Plan(args) => match commands::plan::run(args) {
+            // The plan says so itself.
+            Ok(false) => return ExitCode::from(FAILED),
+            done => done.map(|_| ()),
+        },
         Command::Replay(args) => commands::replay::run(args),
         Command::Synth(args) => commands::synth::run(args),
     };
@@ -78,6 +82,10 @@ fn main() -> ExitCode {
         Err(err) if is_broken_pipe(&err) => ExitCode::SUCCESS,
         Err(err) => {
             print_error(&report::chain(&err));
+            if let Some(EngineError::Memory(shortage)) = err.downcast_ref() {
+                // As in `print_error`.
+                let _ = write!(io::stderr(), "{}", commands::plan::shortage_text(shortage));
+            }
             ExitCode::from(if is_usage(&err) { USAGE } else { FAILED })
         }
     }

@@ -175,7 +175,12 @@ fn plans_add_up_and_change_nothing() {
         assert_eq!(n("total_bytes"), parts.map(n).iter().sum::<u64>());
         let held = n("state_bytes") + n("checkpoint_bytes");
         assert_eq!(n("session_bytes"), held + n("ctx") * n("kv_bytes_per_token"));
-        assert_eq!(plan["fits"], n("total_bytes") <= n("memory_bytes"));
+        assert_eq!(plan["fits"], true);
+        assert!(n("needed_bytes") <= n("total_bytes"));
+        let rows = plan["rows"].as_array().unwrap();
+        assert!(rows.iter().all(|row| row["too_large"] == false));
+        let of_rows = rows.iter().map(|row| row["bytes"].as_u64().unwrap()).sum::<u64>();
+        assert_eq!(of_rows, n("total_bytes"));
         assert!(plan["memory_gb_s"].as_f64().unwrap() > 0.0);
         assert!(plan["tok_s_resident"].as_f64().unwrap() > 0.0);
         plans.push(plan);
@@ -186,9 +191,42 @@ fn plans_add_up_and_change_nothing() {
         (&json!(1 << 20), &json!("pread"))
     );
     let (text, _) = finish(moeflux(&["plan", "--model", model.arg()]).current_dir(here.path()));
+    assert!(text.starts_with("runs from memory, at about "), "{text}");
     assert!(text.contains("total") && text.contains("tok/s"), "{text}");
     assert_eq!(listing(model.path()), before);
     assert_eq!(listing(here.path()), Vec::<String>::new());
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_the_rows_that_are_too_large() {
+    let model = Copy::of(&golden("mlx-q4"));
+    let flags = ["--model", model.arg(), "--checkpoint-memory", "1000TiB"];
+    let output = moeflux(&[&["plan"][..], &flags].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("does not run here: it needs 1000.00 TiB, and "), "{text}");
+    let row = text.lines().find(|line| line.contains("TOO LARGE")).unwrap();
+    assert!(row.starts_with("their checkpoints"), "{text}");
+    let remedy = text.lines().find(|line| line.starts_with("--checkpoint-memory ")).unwrap();
+    assert!(remedy.ends_with("saves 1000.00 TiB: enough"), "{text}");
+
+    let output = moeflux(&[&["plan", "--json"][..], &flags].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(plan["fits"], false);
+    let rows = plan["rows"].as_array().unwrap();
+    let large: Vec<_> = rows.iter().filter(|row| row["too_large"] == true).collect();
+    assert!(large.len() == 1 && large[0]["bytes"] == 1000u64 << 40, "{plan}");
+    let suggestions = plan["suggestions"].as_array().unwrap();
+    assert!(suggestions.iter().any(|other| other["fits"] == true), "{plan}");
+
+    let output = moeflux(&[&["run", "hello"][..], &flags].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let message = String::from_utf8(output.stderr).unwrap();
+    let first = message.lines().next().unwrap();
+    assert!(first.contains(" needs ") && first.contains("--checkpoint-memory "), "{message}");
+    assert!(message.contains("TOO LARGE") && message.contains("saves"), "{message}");
+    assert!(output.stdout.is_empty());
 }
 
 #[test]

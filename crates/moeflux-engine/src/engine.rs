@@ -24,7 +24,7 @@ use crate::layers::moe::MoeLists;
 use crate::load::{Loaded, Loader};
 use crate::measure::Meter;
 use crate::models::{Build, ModelShape, Variant, WithMtp};
-use crate::plan::{Declared, Plan, plan};
+use crate::plan::{Declared, MemoryPlanner, Plan};
 use crate::record::Recorder;
 use crate::session::Session;
 use crate::snapshot::{self, PrefixStore, PromptCacheOptions, StateError, WireShape};
@@ -42,6 +42,10 @@ pub enum Activations {
     /// Rounded to eight bits: half the arithmetic, but for AVX2 and AVX-VNNI.
     Int8,
 }
+
+/// Bytes of experts that a step holds at a time on the processor. They cannot leave the cache while
+/// it shrinks, and are enough to keep all threads busy.
+const PINNED_BYTES: usize = 64 << 20;
 
 /// How a model is opened.
 #[derive(Clone, Debug, Default)]
@@ -166,7 +170,8 @@ impl Engine {
         let declared = Declared::to_run(&checkpoint, options.variant())?;
         check_top_k(options, &declared.shape)?;
         let bank = crate::inspect::bank(&checkpoint, &declared)?;
-        let mut plan = plan(&checkpoint, &declared, &bank, options)?;
+        let planner = MemoryPlanner::new(&checkpoint, &declared, &bank, options)?;
+        let mut plan = planner.plan_that_fits(checkpoint.root().to_path_buf())?;
         let n_threads = threads(options)?;
         let mut backend = device::open(&Opening {
             device: options.device,
@@ -201,6 +206,9 @@ impl Engine {
             may_fall_back: options.expert_io == IoChoice::Auto,
             cache_bytes: plan.cache_bytes,
             shrinks_to: options.expert_cache_min.or(options.expert_cache.is_none().then_some(0)),
+            headroom: plan.headroom_bytes,
+            // A GPU takes whole layers at once.
+            max_pinned_bytes: (options.device == Device::Cpu).then_some(PINNED_BYTES),
             policy: options.cache_policy,
             n_readers: DEFAULT_READERS,
             prefetch: options.prefetch,

@@ -1,7 +1,5 @@
 //! What can go wrong between opening a model and its next token.
 
-use std::path::PathBuf;
-
 use moeflux_backend::DeviceError;
 use moeflux_core::TokenId;
 use moeflux_store::StoreError;
@@ -9,6 +7,7 @@ use moeflux_store::StoreError;
 use crate::constrain::ConstraintError;
 use crate::load::LoadError;
 use crate::pack::{PackError, WriteError};
+use crate::plan::Shortage;
 use crate::sampler::SamplerError;
 use crate::snapshot::{SnapshotError, StateError};
 use crate::text::TextError;
@@ -111,15 +110,8 @@ pub enum EngineError {
         remedy: String,
     },
     /// The memory that the model needs is not there.
-    #[error("the model at {} needs {needed} bytes resident, and {available} are available", path.display())]
-    Memory {
-        /// The model.
-        path: PathBuf,
-        /// Bytes needed.
-        needed: u64,
-        /// Bytes available.
-        available: u64,
-    },
+    #[error("{0}")]
+    Memory(Box<Shortage>),
 }
 
 /// What helps where the device fails.
@@ -129,5 +121,11 @@ fn remedy(err: &DeviceError) -> &'static str {
             "; a smaller --device-cache or --ctx, or fewer --sessions, leave more"
         }
         DeviceError::Lost { .. } => "",
+    }
+}
+
+impl From<Box<Shortage>> for EngineError {
+    fn from(shortage: Box<Shortage>) -> EngineError {
+        EngineError::Memory(shortage)
     }
 }

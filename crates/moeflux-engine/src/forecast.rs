@@ -1,113 +1,191 @@
-//! What speed the machine allows a model: memory and drive measured for a
-//! moment, divided by what a token reads.
+//! The rate at which a model will make tokens here: memory and drive measured for a moment, and what
+//! a token reads of each.
+//!
+//! A token takes the time of its computation, in which all its weights are read from memory, and of
+//! those reads from the drive that computation does not hide. The probes do what the program does:
+//! products with a matrix of the model's format, and direct reads of the model's experts, as many at
+//! once as the store has.
 
-use std::hint::black_box;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::fmt;
+use std::time::Duration;
 
-use moeflux_core::{ExpertBank, HostBuf, PAGE_BYTES};
-use moeflux_store::read_at;
+use moeflux_core::PAGE_BYTES;
 
+use crate::engine::EngineOptions;
 use crate::inspect::Inspection;
-use crate::measure::open_all;
+use crate::measure::{DriveProbe, MemoryProbe, product_gb_s};
 use crate::plan::Plan;
 
-/// Memory that the read loop goes through; more than caches hold.
-const LOOP_BYTES: usize = 256 << 20;
+/// How long the drive is measured, for each number of reads at once.
+const DRIVE_TIME: Duration = Duration::from_millis(100);
 
-/// How long the drive is measured.
-const DRIVE_TIME: Duration = Duration::from_millis(400);
+/// The part of the rate of products with one large matrix that a decode step reaches, whose matrices
+/// are small for the most part: lowest and highest.
+const STEP_SHARE: [f64; 2] = [0.65, 1.0];
 
-/// A forecast. Routing is taken as uniform, which real routing is not, and
-/// reads as not overlapping with work: what comes out is on the careful side.
+/// What the steps of a layer take that read no weights, in seconds: norms, routing, attention or
+/// recurrence, and the threads' meeting after each.
+const LAYER_SECONDS: [f64; 2] = [60e-6, 25e-6];
+
+/// The part of the reads that prefetching hides while a layer computes, lowest and highest.
+const HIDDEN_SHARE: [f64; 2] = [0.0, 0.1];
+
+/// How much more often an expert in the cache is chosen than one outside, as an exponent of the
+/// share that is missing: 1 where all experts are chosen equally often.
+const SKEW: [f64; 2] = [1.0, 1.5];
+
+/// Tokens a second, from the lowest to the highest that is likely.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    /// The lowest.
+    pub low: f64,
+    /// The highest.
+    pub high: f64,
+}
+
+impl Rate {
+    /// Between the two: as many times more than the lowest as less than the highest.
+    pub fn middle(self) -> f64 {
+        (self.low * self.high).sqrt()
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = usize::from(self.high < 10.0);
+        write!(f, "{:.digits$}-{:.digits$}", self.low, self.high)
+    }
+}
+
+/// A forecast for one token at a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
-    /// What a plain loop on all cores reads from memory.
-    pub memory_gb_s: f64,
-    /// What direct reads of whole records bring from the drive; `None` where
+    /// What a plain loop on all cores reads from memory, in GB/s; `None` where there is too little
+    /// memory for one that leaves the caches.
+    pub memory_gb_s: Option<f64>,
+    /// What products of one row read of a matrix of the model's format, in GB/s; `None` where memory
+    /// is too short for one that leaves the caches.
+    pub product_gb_s: Option<f64>,
+    /// What direct reads of whole records bring from the drive, in GB/s; `None` where
     /// the file system knows no direct reads.
     pub drive_gb_s: Option<f64>,
     /// Tokens a second if all experts were in memory.
-    pub resident_tok_s: f64,
+    pub resident: Option<Rate>,
     /// Tokens a second with the planned cache.
-    pub streamed_tok_s: Option<f64>,
+    pub streamed: Option<Rate>,
+    n_layers: usize,
 }
 
 impl Forecast {
-    /// Measures memory and drive, for less than a second. Files without
+    /// Measures memory and drive, for about a second, within the memory that is free. Files without
     /// content say nothing about a drive: `has_content` leaves it out.
-    pub fn measure(facts: &Inspection, has_content: bool) -> Forecast {
-        let drive = has_content.then(|| drive_rate(&facts.bank)).flatten();
-        Forecast::new(&facts.plan, memory_rate(), drive)
-    }
-
-    fn new(plan: &Plan, memory_gb_s: f64, drive_gb_s: Option<f64>) -> Forecast {
-        let memory_time = plan.bytes_per_token as f64 / (memory_gb_s * 1e9);
-        let held = plan.cache_bytes as f64 / plan.expert_bytes.max(1) as f64;
-        let missed = plan.working_set_bytes as f64 * (1.0 - held.min(1.0));
-        let token_time = |drive: f64| memory_time + missed / (drive * 1e9);
-        let streamed = if missed == 0.0 {
-            Some(1.0 / memory_time)
-        } else {
-            drive_gb_s.map(|it| 1.0 / token_time(it))
-        };
-        Forecast {
+    pub fn measure(facts: &Inspection, options: &EngineOptions, has_content: bool) -> Forecast {
+        let memory = MemoryProbe::new(options).ok().filter(MemoryProbe::leaves_caches);
+        let memory_gb_s = memory.map(|probe| probe.gb_s()[1]);
+        let most_bytes = usize::try_from(facts.plan.memory.available / 8).unwrap_or(usize::MAX);
+        let unknown = Forecast {
             memory_gb_s,
-            drive_gb_s,
-            resident_tok_s: 1.0 / memory_time,
-            streamed_tok_s: streamed,
-        }
+            product_gb_s: product_gb_s(facts, options, most_bytes),
+            drive_gb_s: has_content.then(|| drive_rate(facts)).flatten(),
+            resident: None,
+            streamed: None,
+            n_layers: facts.shape.n_layers,
+        };
+        unknown.of_plan(&facts.plan)
     }
 
-    /// In a sentence.
-    pub fn text(&self) -> String {
-        let resident = self.resident_tok_s;
-        match self.streamed_tok_s {
-            Some(it) => {
-                format!("{it:.1} tok/s, and at most {resident:.1} with all experts in memory")
-            }
-            None => format!("at most {resident:.1} tok/s with all experts in memory"),
-        }
+    /// The forecast for another plan of the same model.
+    pub fn of_plan(&self, plan: &Plan) -> Forecast {
+        let resident = self.product_gb_s.map(|gb_s| self.rate(|i| self.compute(plan, gb_s, i)));
+        let is_read = plan.cache_bytes < plan.expert_bytes;
+        let streamed = match (self.product_gb_s, self.drive_gb_s) {
+            _ if !is_read => resident,
+            (Some(product), Some(drive)) => Some(self.rate(|i| {
+                let missing = (1.0 - plan.cached_share()).powf(SKEW[i]);
+                let reads = missing * plan.working_set_bytes as f64 / (drive * 1e9);
+                self.compute(plan, product, i) + reads * (1.0 - HIDDEN_SHARE[i])
+            })),
+            _ => None,
+        };
+        Forecast { resident, streamed, ..*self }
+    }
+
+    /// From the seconds of a token, at worst and at best.
+    fn rate(&self, seconds: impl Fn(usize) -> f64) -> Rate {
+        Rate { low: 1.0 / seconds(0), high: 1.0 / seconds(1) }
+    }
+
+    fn compute(&self, plan: &Plan, product_gb_s: f64, bound: usize) -> f64 {
+        let products = plan.bytes_per_token as f64 / (product_gb_s * 1e9 * STEP_SHARE[bound]);
+        products + self.n_layers as f64 * LAYER_SECONDS[bound]
     }
 }
 
-/// GB/s of a plain read loop on all cores, the best of three.
-fn memory_rate() -> f64 {
-    let n_threads = thread::available_parallelism().map_or(1, usize::from);
-    let words = vec![1u64; LOOP_BYTES / size_of::<u64>()];
-    let part = words.len().div_ceil(n_threads);
-    let once = || {
-        let start = Instant::now();
-        thread::scope(|scope| {
-            for part in words.chunks(part) {
-                scope.spawn(|| black_box(part.iter().fold(0u64, |sum, it| sum.wrapping_add(*it))));
-            }
-        });
-        LOOP_BYTES as f64 / start.elapsed().as_secs_f64() / 1e9
-    };
-    (0..3).map(|_| once()).fold(0.0, f64::max)
+/// GB/s of direct reads of records, the best number at a time.
+fn drive_rate(facts: &Inspection) -> Option<f64> {
+    let piece = facts.bank.max_record_bytes().next_multiple_of(PAGE_BYTES) as u64;
+    let mut probe = DriveProbe::of(facts.bank.clone(), 1).filter(DriveProbe::is_direct)?;
+    let most = usize::try_from(facts.plan.memory.available / 4 / piece.max(2 << 20));
+    let rates = probe.depths_up_to(most.unwrap_or(usize::MAX), DRIVE_TIME);
+    rates.first().map(|rate| rate.gb_s)
 }
 
-/// GB/s of direct reads of records at scattered places.
-fn drive_rate(bank: &ExpertBank) -> Option<f64> {
-    let record = bank.max_record_bytes().next_multiple_of(PAGE_BYTES);
-    let layers: Vec<_> = bank.layers.iter().flatten().collect();
-    let mut buf = HostBuf::zeroed(record);
-    let files = open_all(bank, true);
-    let start = Instant::now();
-    let (mut n_bytes, mut choice) = (0u64, 1u64);
-    while start.elapsed() < DRIVE_TIME {
-        // Knuth's multiplier: scattered, and the same every time.
-        choice = choice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let layer = layers.get((choice >> 33) as usize % layers.len().max(1))?;
-        let expert = u16::try_from((choice >> 13) as usize % layer.n_experts).ok()?;
-        let (file, offset) = layer.sources.first()?.locate(moeflux_core::ExpertId(expert));
-        let source = &bank.files[file.0 as usize];
-        let offset = offset / PAGE_BYTES as u64 * PAGE_BYTES as u64;
-        let len = (source.len - offset) / PAGE_BYTES as u64 * PAGE_BYTES as u64;
-        let len = usize::try_from(len).ok()?.min(record);
-        let read = read_at(files[file.0 as usize].as_ref()?, &mut buf[..len], offset);
-        n_bytes += read.ok().filter(|it| *it > 0)? as u64;
+#[cfg(test)]
+mod tests {
+    use moeflux_store::{IoMode, MemoryLimit};
+
+    use super::*;
+
+    /// Of 400 MB that stay and 3.4 GB of experts, of which a token reads 100 MB.
+    fn plan(cache_bytes: u64) -> Plan {
+        Plan {
+            resident_bytes: 400_000_000,
+            kv_bytes_per_position: 0,
+            state_bytes: 0,
+            checkpoint_bytes: 0,
+            ctx: 1,
+            n_sessions: 1,
+            chunk: 1,
+            scratch_bytes: 0,
+            program_bytes: 0,
+            expert_bytes: 3_400_000_000,
+            record_bytes: 1_000_000,
+            working_set_bytes: 100_000_000,
+            bytes_per_token: 500_000_000,
+            cache_bytes,
+            min_cache_bytes: 0,
+            headroom_bytes: 0,
+            device_expert_bytes: None,
+            io_mode: IoMode::Direct,
+            memory: MemoryLimit { total: 1 << 33, available: 1 << 33, cgroup: None },
+        }
     }
-    (n_bytes > 0).then(|| n_bytes as f64 / start.elapsed().as_secs_f64() / 1e9)
+
+    #[test]
+    fn less_cache_and_slower_drives_make_it_slower() {
+        let of = |drive, cache_bytes| {
+            let unknown = Forecast {
+                memory_gb_s: Some(60.0),
+                product_gb_s: Some(50.0),
+                drive_gb_s: drive,
+                resident: None,
+                streamed: None,
+                n_layers: 8,
+            };
+            unknown.of_plan(&plan(cache_bytes))
+        };
+        let whole = of(None, 3_400_000_000);
+        assert_eq!(whole.streamed, whole.resident);
+        let Rate { low, high } = whole.resident.unwrap();
+        assert!(low > 60.0 && high < 100.0, "{low} to {high}");
+        assert_eq!(of(None, 1_700_000_000).streamed, None);
+        let rates = [(4.0, 3_000_000_000), (4.0, 1_000_000_000), (4.0, 0), (0.5, 0)]
+            .map(|(drive, cache)| of(Some(drive), cache).streamed.unwrap());
+        assert!(rates.iter().all(|rate| 0.0 < rate.low && rate.low < rate.high));
+        assert!(rates.windows(2).all(|pair| pair[0].middle() > pair[1].middle()), "{rates:?}");
+        // All of a token's experts from a drive of 0.5 GB/s take 0.2 s.
+        assert!((4.0..5.0).contains(&rates[3].middle()), "{rates:?}");
+        assert_eq!(Rate { low: 27.6, high: 40.2 }.to_string(), "28-40");
+        assert_eq!(Rate { low: 0.61, high: 1.27 }.to_string(), "0.6-1.3");
+    }
 }

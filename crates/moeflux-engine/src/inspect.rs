@@ -12,7 +12,7 @@ use crate::engine::{EngineOptions, check_top_k, threads};
 use crate::error::EngineError;
 use crate::load::LoadError;
 use crate::models::ModelShape;
-use crate::plan::{Declared, Plan, plan};
+use crate::plan::{Alternative, Declared, MemoryPlanner, Plan};
 
 /// A checkpoint's facts.
 #[derive(Clone, Debug)]
@@ -32,8 +32,10 @@ pub struct Inspection {
     pub n_passed_over: usize,
     /// Its files and their bytes.
     pub files: Vec<(PathBuf, u64)>,
-    /// What it takes in memory.
+    /// What it takes in memory, whether that fits or not.
     pub plan: Plan,
+    /// The same with one flag changed.
+    pub alternatives: Vec<Alternative>,
     pub(crate) bank: ExpertBank,
 }
 
@@ -63,7 +65,8 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
     check_top_k(options, &declared.shape)?;
     threads(options)?;
     let bank = bank(&checkpoint, &declared)?;
-    let plan = plan(&checkpoint, &declared, &bank, options)?;
+    let planner = MemoryPlanner::new(&checkpoint, &declared, &bank, options)?;
+    let plan = planner.plan();
     Ok(Inspection {
         root: checkpoint.root().to_path_buf(),
         kind: checkpoint.kind(),
@@ -72,6 +75,7 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
         storage: storage(&checkpoint, &declared.manifest, &bank)?,
         files: files(&checkpoint, &bank),
         shape: declared.shape,
+        alternatives: planner.alternatives(&plan),
         plan,
         bank,
     })

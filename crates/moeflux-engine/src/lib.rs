@@ -54,7 +54,7 @@ pub use draft::{DraftCounts, Drafts, MAX_GUESS};
 pub use engine::{Activations, Engine, EngineOptions};
 pub use error::EngineError;
 pub use expert_stats::read_expert_stats;
-pub use forecast::Forecast;
+pub use forecast::{Forecast, Rate};
 pub use generate::{Finish, GenerateOptions, Generated, Sink, generate};
 pub use inspect::{Inspection, Storage, check, inspect};
 pub use load::LoadError;
@@ -63,7 +63,7 @@ pub use moeflux_backend::{CacheSpec, DeviceStats, KvType};
 pub use moeflux_core::TokenId;
 pub use moeflux_core::checkpoint::CheckpointKind;
 pub use perplexity::{Divergence, Perplexity, divergence, perplexity};
-pub use plan::{MAX_SESSIONS, Plan};
+pub use plan::{Alternative, MAX_SESSIONS, Plan, PlanRow, RowKind, Shortage};
 pub use scheduler::{
     Answer, Bias, Event, Job, Listener, Load, Scheduler, SchedulerOptions, SubmitError,
     TokenLogprob, TokenText,

@@ -90,6 +90,7 @@ impl<'a> Arrivals<'a> {
         let mut waiting_since = None;
         let this_thread = thread::current().id();
         let outcome = loop {
+            desk.pin(ticket);
             if desk.issue(ticket) {
                 self.shared.work.notify_one();
             }

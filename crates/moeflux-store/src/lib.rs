@@ -15,6 +15,7 @@ mod direct;
 mod error;
 mod files;
 mod flight;
+mod gauge;
 mod memory;
 mod options;
 mod plan;
@@ -38,6 +39,7 @@ pub use memory::{MemoryLimit, usable_memory};
 pub use options::{
     CachePolicy, DEFAULT_READERS, IoChoice, IoMode, Prefetch, SlotAlloc, StoreOptions, gate,
 };
+pub use pressure::headroom;
 pub use replay::{PrefetchReplay, Replay, Replayer};
 pub use stats::StoreStats;
 pub use store::ExpertStore;

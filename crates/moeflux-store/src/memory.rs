@@ -28,15 +28,19 @@ pub fn usable_memory() -> MemoryLimit {
     usable_memory_under(Path::new("/"))
 }
 
-/// How long tasks of this machine have been waiting for memory since it
-/// started, where the system tells.
+/// How long tasks of this process's control group, or of the machine, have been waiting for memory
+/// since it began, where the system tells.
 pub(crate) fn stalled() -> Option<Duration> {
     stalled_under(Path::new("/"))
 }
 
-/// As [`stalled`], with `/proc` looked up under `root`.
+/// As [`stalled`], with `/proc` and `/sys` looked up under `root`.
 pub(crate) fn stalled_under(root: &Path) -> Option<Duration> {
-    let text = fs::read_to_string(root.join("proc/pressure/memory")).ok()?;
+    let of_group = groups(root).into_iter().rev().find_map(|(version, dir)| {
+        let pressure = version.pressure?;
+        fs::read_to_string(dir.join(pressure)).ok()
+    });
+    let text = of_group.or_else(|| fs::read_to_string(root.join("proc/pressure/memory")).ok())?;
     let some = text.lines().find(|it| it.starts_with("some "))?;
     let total = some.split_whitespace().find_map(|it| it.strip_prefix("total="))?;
     Some(Duration::from_micros(total.parse().ok()?))
@@ -51,63 +55,114 @@ pub(crate) fn usable_memory_under(root: &Path) -> MemoryLimit {
     let (physical, available) = told.or_else(asked).unwrap_or(unknown);
 
     let mut limit = MemoryLimit { total: physical, available, cgroup: None };
-    let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    for line in groups.lines() {
-        let Some((version, path)) = Version::of(line) else { continue };
-        for mount in version.mounts {
-            for dir in ancestors(&root.join(mount), path) {
-                limit.tighten(version, &dir);
-            }
-        }
+    for group in limited_groups(root) {
+        limit.tighten(&group);
     }
     limit
 }
 
+/// The directories of this process's control groups and those above them, the mount first.
+fn groups(root: &Path) -> Vec<(&'static Version, PathBuf)> {
+    let lines = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let mut groups = Vec::new();
+    for (version, path) in lines.lines().filter_map(Version::of) {
+        for mount in version.mounts {
+            let dirs = ancestors(&root.join(mount), path).into_iter();
+            groups.extend(dirs.map(|dir| (version, dir)));
+        }
+    }
+    groups
+}
+
+/// Those of them that have a limit.
+pub(crate) fn limited_groups(root: &Path) -> Vec<Group> {
+    let groups = groups(root).into_iter();
+    groups
+        .filter_map(|(version, dir)| Some(Group { limit: version.limit(&dir)?, version, dir }))
+        .collect()
+}
+
+/// A control group with a limit.
+#[derive(Debug)]
+pub(crate) struct Group {
+    version: &'static Version,
+    dir: PathBuf,
+    limit: u64,
+}
+
+impl Group {
+    /// The file that says what the group uses.
+    pub(crate) fn usage_file(&self) -> PathBuf {
+        self.dir.join(self.version.usage)
+    }
+
+    /// The file that says for what.
+    pub(crate) fn stat_file(&self) -> PathBuf {
+        self.dir.join("memory.stat")
+    }
+
+    /// Bytes up to the limit, and those that can be reclaimed, of so many used as `stat` says.
+    pub(crate) fn free(&self, used: u64, stat: &str) -> u64 {
+        let files = self.version.reclaimable.iter().filter_map(|label| labelled(stat, label));
+        let reclaimable = files.fold(0, u64::saturating_add);
+        self.limit.saturating_sub(used.saturating_sub(reclaimable))
+    }
+}
+
+/// The bytes of an entry of `/proc/meminfo`.
+pub(crate) fn meminfo_bytes(text: &str, label: &str) -> Option<u64> {
+    labelled(text, label).map(|kib| kib.saturating_mul(1024))
+}
+
 impl MemoryLimit {
     /// Applies the limit of one control group.
-    fn tighten(&mut self, version: &Version, dir: &Path) {
-        let number = |name: &str| fs::read_to_string(dir.join(name)).ok()?.trim().parse().ok();
-        // Version 2 writes "max" for no limit, which is no number.
-        let Some(max) = number(version.limit).filter(|&it: &u64| it < NO_LIMIT_BYTES) else {
-            return;
-        };
-        if max < self.total {
-            self.total = max;
-            self.cgroup = Some(max);
+    fn tighten(&mut self, group: &Group) {
+        if group.limit < self.total {
+            self.total = group.limit;
+            self.cgroup = Some(group.limit);
         }
-        let used: u64 = number(version.usage).unwrap_or(0);
-        let stat = fs::read_to_string(dir.join("memory.stat")).unwrap_or_default();
-        let files = version.reclaimable.iter().filter_map(|it| labelled(&stat, it));
-        let reclaimable = files.fold(0, u64::saturating_add);
-        let free = max.saturating_sub(used.saturating_sub(reclaimable));
-        self.available = self.available.min(free);
+        let used = number(&group.usage_file()).unwrap_or(0);
+        let stat = fs::read_to_string(group.stat_file()).unwrap_or_default();
+        self.available = self.available.min(group.free(used, &stat));
     }
 }
 
 /// The names that a version of control groups uses.
+#[derive(Debug)]
 struct Version {
     mounts: &'static [&'static str],
-    limit: &'static str,
+    /// The kernel ends processes above the first, and slows them down above the second.
+    limits: &'static [&'static str],
     usage: &'static str,
     /// Pages of files.
     reclaimable: [&'static str; 2],
+    /// How long the group's tasks waited for memory.
+    pressure: Option<&'static str>,
 }
 
 const V1: Version = Version {
     mounts: &["sys/fs/cgroup/memory"],
-    limit: "memory.limit_in_bytes",
+    limits: &["memory.limit_in_bytes"],
     usage: "memory.usage_in_bytes",
     reclaimable: ["total_inactive_file", "total_active_file"],
+    pressure: None,
 };
 
 const V2: Version = Version {
     mounts: &["sys/fs/cgroup", "sys/fs/cgroup/unified"],
-    limit: "memory.max",
+    limits: &["memory.max", "memory.high"],
     usage: "memory.current",
     reclaimable: ["inactive_file", "active_file"],
+    pressure: Some("memory.pressure"),
 };
 
 impl Version {
+    /// The lowest limit of one control group. Version 2 writes "max" for none, which is no number.
+    fn limit(&self, dir: &Path) -> Option<u64> {
+        let limits = self.limits.iter().filter_map(|name| number(&dir.join(name)));
+        limits.min().filter(|limit| *limit < NO_LIMIT_BYTES)
+    }
+
     /// Reads a line of `/proc/self/cgroup`, `id:controllers:path`.
     fn of(line: &str) -> Option<(&'static Version, &str)> {
         let mut fields = line.splitn(3, ':');
@@ -135,7 +190,12 @@ fn ancestors(mount: &Path, group: &str) -> Vec<PathBuf> {
     dirs
 }
 
-/// The number behind `label` at the start of a line.
+/// The number that a file consists of.
+fn number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// The number after `label` at the start of a line.
 fn labelled(text: &str, label: &str) -> Option<u64> {
     let mut lines = text.lines().map(str::split_whitespace);
     lines.find_map(|mut words| (words.next()? == label).then(|| words.next()?.parse().ok())?)

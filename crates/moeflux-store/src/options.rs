@@ -27,6 +27,12 @@ pub struct StoreOptions {
     /// Where present, the cache shrinks down to so many bytes, or what one layer
     /// needs, while others need memory, and grows again up to `cache_bytes`.
     pub shrinks_to: Option<u64>,
+    /// Bytes that stay free while the budget may shrink: what others may take before slots have
+    /// been given back. See [`headroom`](crate::headroom).
+    pub headroom: u64,
+    /// Bytes of experts that a request pins at a time, and never less than `top_k` of them; all
+    /// that were asked for where absent. A pinned expert cannot be evicted.
+    pub max_pinned_bytes: Option<usize>,
     /// Which expert leaves when a slot is needed.
     pub policy: CachePolicy,
     /// Threads that read; at least one runs.

@@ -1,18 +1,45 @@
 //! A budget that follows the memory that is free.
+//!
+//! Other processes take memory at the speed at which the kernel can clear pages, and where there is
+//! no swap the kernel ends a process as soon as a control group is full. Pressure-stall events come
+//! too late for that: nothing stalls before the memory is gone. So free memory is looked at before
+//! it can have gone: the less there is, the sooner.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::memory::{stalled, usable_memory};
+use crate::gauge::Gauge;
+use crate::memory::stalled;
 
-/// How often memory is looked at.
-const TICK: Duration = Duration::from_millis(250);
+/// How fast others are taken to fill memory at most, in bytes a second: two cores that fault in
+/// huge pages.
+const BURST_RATE: f64 = 8e9;
 
-/// Ticks without pressure before the budget grows: five seconds.
-const QUIET_TICKS: u32 = 20;
+/// How long slots take to be given back at worst, with all cores busy.
+const REACTION: Duration = Duration::from_millis(30);
 
-/// Tasks that stall for this share of a tick, waiting for memory, mean pressure.
+/// The headroom that a burst needs: what one process fills in the time between two looks and
+/// `REACTION`.
+const BURST_BYTES: u64 = 256 << 20;
+
+/// Bounds of the time between two looks.
+const SHORTEST: Duration = Duration::from_millis(if cfg!(target_os = "linux") { 2 } else { 20 });
+const LONGEST: Duration = Duration::from_millis(250);
+
+/// Time without pressure before the budget grows.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// Time between two steps of growth.
+const GROWTH: Duration = Duration::from_millis(250);
+
+/// Tasks that stall for this share of the time, waiting for memory, mean pressure.
 const STALLED_SHARE: f64 = 0.1;
+
+/// Bytes that a cache planned with `available` bytes leaves free: a tenth, and enough for a burst
+/// where that is no more than a sixth.
+pub fn headroom(available: u64) -> u64 {
+    (available / 10).max(BURST_BYTES.min(available / 6))
+}
 
 /// What the controller looks at.
 #[derive(Clone, Copy, Debug)]
@@ -23,13 +50,15 @@ pub(crate) struct Reading {
     pub(crate) used: u64,
     /// Whether tasks had to wait for memory.
     pub(crate) is_stalled: bool,
+    /// Time since the last reading.
+    pub(crate) elapsed: Duration,
 }
 
 /// Decides what the cache may take.
 ///
-/// It shrinks when less than `low` is available, so far that `mid` is, and
-/// grows again by steps as long as `high` stays available: its own growth can
-/// never make it shrink.
+/// It shrinks when less than `low` is available, so far that `mid` is when the memory has been
+/// given back, and grows again by steps as long as `high` stays available: its own growth can never
+/// make it shrink.
 #[derive(Debug)]
 pub(crate) struct Controller {
     /// Bounds of the budget.
@@ -40,43 +69,75 @@ pub(crate) struct Controller {
     low: u64,
     mid: u64,
     high: u64,
-    n_quiet: u32,
+    /// Since pressure was last seen.
+    quiet: Duration,
+    /// Since the budget last grew.
+    since_growth: Duration,
+    /// What the cache could take at the last reading: what it had and what was available.
+    room: Option<u64>,
 }
 
 impl Controller {
-    /// For a cache planned with `available` bytes there: the plan leaves a
-    /// tenth of them.
-    pub(crate) fn new(min: u64, planned: u64, available: u64) -> Controller {
-        let tenth = available / 10;
+    /// For a cache that was planned to leave `headroom` bytes free.
+    pub(crate) fn new(min: u64, planned: u64, headroom: u64) -> Controller {
         Controller {
             min: min.min(planned),
             planned,
             budget: planned,
             step: (planned / 32).max(1),
-            low: tenth / 4 * 3,
-            mid: tenth / 8 * 7,
-            high: tenth,
-            n_quiet: 0,
+            low: headroom / 4 * 3,
+            mid: headroom / 8 * 7,
+            high: headroom,
+            quiet: Duration::ZERO,
+            since_growth: Duration::ZERO,
+            room: None,
         }
     }
 
     /// The budget from here on.
     pub(crate) fn next(&mut self, now: Reading) -> u64 {
         let low = if now.is_stalled { self.mid } else { self.low };
+        let ahead = self.growth_ahead(now);
         if now.available < low {
-            self.n_quiet = 0;
-            let room = now.used.saturating_sub(self.mid - now.available);
+            self.quiet = Duration::ZERO;
+            let wanted = (self.mid - now.available).saturating_add(ahead);
+            let room = now.used.saturating_sub(wanted);
             self.budget = self.budget.min(room).max(self.min);
         } else if now.available <= self.high || now.is_stalled {
-            self.n_quiet = 0;
-        } else if self.n_quiet < QUIET_TICKS {
-            self.n_quiet += 1;
+            self.quiet = Duration::ZERO;
+        } else if self.quiet < QUIET {
+            self.quiet += now.elapsed;
+            self.since_growth = GROWTH;
         } else {
-            let room = now.used.saturating_add(now.available - self.high);
-            let grown = self.budget.saturating_add(self.step).min(room).min(self.planned);
-            self.budget = self.budget.max(grown);
+            self.since_growth += now.elapsed;
+            if self.since_growth >= GROWTH {
+                self.since_growth = Duration::ZERO;
+                let room = now.used.saturating_add(now.available - self.high);
+                let grown = self.budget.saturating_add(self.step).min(room).min(self.planned);
+                self.budget = self.budget.max(grown);
+            }
         }
         self.budget
+    }
+
+    /// What others will take while slots are given back, if they go on as they did since the last
+    /// reading.
+    fn growth_ahead(&mut self, now: Reading) -> u64 {
+        let room = now.available.saturating_add(now.used);
+        let taken = self.room.replace(room).map_or(0, |before| before.saturating_sub(room));
+        let rate = taken as f64 / now.elapsed.max(SHORTEST).as_secs_f64();
+        (rate.min(BURST_RATE) * REACTION.as_secs_f64()) as u64
+    }
+
+    /// How long nothing can go wrong with so much memory available: until others have filled what
+    /// is above `low`.
+    pub(crate) fn pause(&self, available: u64, used: u64) -> Duration {
+        if used <= self.min {
+            // There is nothing to give.
+            return LONGEST / 5;
+        }
+        let spare = available.saturating_sub(self.low);
+        Duration::from_secs_f64(spare as f64 / BURST_RATE).clamp(SHORTEST, LONGEST)
     }
 }
 
@@ -88,13 +149,40 @@ pub(crate) fn watch(
     used: impl Fn() -> u64,
     resize: impl Fn(u64),
 ) {
-    let mut before = stalled();
-    while closing.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-        let after = stalled();
-        let waited = after.zip(before).map(|(after, before)| after.saturating_sub(before));
-        let is_stalled = waited.is_some_and(|it| it > TICK.mul_f64(STALLED_SHARE));
-        before = after;
-        let available = usable_memory().available;
-        resize(controller.next(Reading { available, used: used(), is_stalled }));
+    let mut gauge = Gauge::open();
+    let mut stalls = Stalls::new();
+    let mut last = Instant::now();
+    let mut pause = SHORTEST;
+    while closing.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+        let elapsed = last.elapsed();
+        last = Instant::now();
+        let (available, used) = (gauge.available(), used());
+        let is_stalled = stalls.are_many();
+        resize(controller.next(Reading { available, used, is_stalled, elapsed }));
+        pause = controller.pause(available, used);
+    }
+}
+
+/// How long tasks waited for memory, over windows that are long enough to tell.
+struct Stalls {
+    since: Instant,
+    before: Option<Duration>,
+    are_many: bool,
+}
+
+impl Stalls {
+    fn new() -> Stalls {
+        Stalls { since: Instant::now(), before: stalled(), are_many: false }
+    }
+
+    fn are_many(&mut self) -> bool {
+        let window = self.since.elapsed();
+        if window >= LONGEST {
+            let after = stalled();
+            let waited = after.zip(self.before).map(|(after, before)| after.saturating_sub(before));
+            self.are_many = waited.is_some_and(|waited| waited > window.mul_f64(STALLED_SHARE));
+            (self.since, self.before) = (Instant::now(), after);
+        }
+        self.are_many
     }
 }

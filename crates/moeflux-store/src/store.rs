@@ -15,8 +15,7 @@ use crate::pressure::{Controller, watch};
 use crate::reader::Reader;
 use crate::slots::Slots;
 use crate::{
-    Arrivals, Batch, IoMode, LayerCounts, SlotAlloc, StoreError, StoreOptions, StoreStats,
-    Timeline, usable_memory,
+    Arrivals, Batch, IoMode, LayerCounts, SlotAlloc, StoreError, StoreOptions, StoreStats, Timeline,
 };
 
 /// Hands out routed experts, reading those that are not resident.
@@ -142,7 +141,9 @@ impl ExpertStore {
                 Some(Slots::new(alloc, plan.slot_bytes(), n_slots, policy))
             }
         };
-        let desk = Desk::new(plan.n_experts(), is_missing.len(), slots, options.top_k);
+        let max_pinned = max_pinned(&plan, &options);
+        let (n_experts, n_layers) = (plan.n_experts(), is_missing.len());
+        let desk = Desk::new(n_experts, n_layers, slots, options.top_k, max_pinned);
         let hints = Hints::new(is_missing.len());
         let shared = Arc::new(Shared {
             reader: Reader::new(plan, source(files), maps),
@@ -167,8 +168,8 @@ impl ExpertStore {
             return Ok(());
         }
         let needed = needed_slots(&self.shared.reader.plan, &self.options) as u64 * slot_bytes;
-        let available = usable_memory().available;
-        let controller = Controller::new(shrinks_to.max(needed), n_slots * slot_bytes, available);
+        let headroom = self.options.headroom;
+        let controller = Controller::new(shrinks_to.max(needed), n_slots * slot_bytes, headroom);
         let (sender, closing) = channel();
         let shared = Arc::clone(&self.shared);
         let watch = move || {
@@ -419,6 +420,13 @@ fn n_slots(
         ));
     }
     Ok(n_slots)
+}
+
+/// Experts that a request pins at a time.
+fn max_pinned(plan: &Plan, options: &StoreOptions) -> usize {
+    let Some(bytes) = options.max_pinned_bytes else { return usize::MAX };
+    let n_slots = bytes.checked_div(plan.slot_bytes()).unwrap_or(usize::MAX);
+    n_slots.max(needed_slots(plan, options))
 }
 
 /// Slots without which one token cannot pass through a layer.

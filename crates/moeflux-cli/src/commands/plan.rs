@@ -1,79 +1,178 @@
-//! `moeflux plan`: where memory will go, and what speed that allows.
+//! `moeflux plan`: whether a model runs here, where memory goes, and what speed that allows.
+
+use std::fmt::Write as _;
 
 use anyhow::Result;
 use moeflux_engine::hub::Download;
-use moeflux_engine::{Device, Forecast, Inspection};
-use serde_json::json;
+use moeflux_engine::{Alternative, Device, Forecast, Inspection, Plan, RowKind, Shortage};
+use serde_json::{Value, json};
 
 use super::{download_json, download_text, print};
 use crate::args::PlanArgs;
 use crate::bytes::show;
 use crate::model;
 
-pub(crate) fn run(args: &PlanArgs) -> Result<()> {
+/// Alternatives that are shown.
+const SHOWN: usize = 2;
+
+/// The least share by which an alternative has to be faster to be shown.
+const WORTHWHILE: f64 = 1.02;
+
+/// Prints the plan; whether it fits.
+pub(crate) fn run(args: &PlanArgs) -> Result<bool> {
     let found = model::inspect(&args.model, &args.shape, args.json)?;
     let (facts, download) = (&found.facts, found.download.as_ref());
+    let options = args.model.engine_options(false)?;
     // What is measured for a forecast is the processor's memory.
-    let is_cpu = args.model.engine_options(false)?.device == Device::Cpu;
-    let speed = is_cpu.then(|| Forecast::measure(facts, found.has_content));
+    let speed = (options.device == Device::Cpu && facts.plan.fits())
+        .then(|| Forecast::measure(facts, &options, found.has_content));
     let speed = speed.as_ref();
     let text = match args.json {
         true => to_json(facts, speed, download)?,
         false => to_text(facts, speed) + &download.map_or(String::new(), download_text),
     };
     print(&text)?;
-    Ok(())
+    Ok(facts.plan.fits())
+}
+
+/// What is printed below the line that says that a model does not fit.
+pub(crate) fn shortage_text(shortage: &Shortage) -> String {
+    table(&shortage.plan) + &savings(&shortage.plan, &shortage.alternatives)
 }
 
 fn to_text(facts: &Inspection, speed: Option<&Forecast>) -> String {
     let plan = &facts.plan;
-    let share = 100.0 * plan.cache_bytes as f64 / plan.expert_bytes.max(1) as f64;
-    let cache_note =
-        format!("{:.0} % of the experts' {}", share.min(100.0), show(plan.expert_bytes));
-    let kv_note = format!("{} positions of {}", plan.ctx, show(plan.kv_bytes_per_position));
-    let conversation = plan.session_bytes() - plan.checkpoint_bytes;
-    let chunk_note = format!("prefill in chunks of {} rows", plan.chunk);
-    let mut rows = vec![
-        ("weights that stay", plan.resident_bytes, String::new()),
-        ("one conversation", conversation, kv_note),
-        ("its checkpoints", plan.checkpoint_bytes, String::from("states to go back to, at most")),
-        ("activations", plan.scratch_bytes, chunk_note),
-        ("program", plan.program_bytes, String::from("with the tokenizer")),
-        ("expert cache", plan.cache_bytes, format!("{cache_note}, {}", plan.io_mode)),
-        ("total", plan.total_bytes(), String::new()),
-        (
-            "this process may use",
-            plan.memory.total,
-            format!("{} are free", show(plan.memory.available)),
-        ),
-    ];
-    if let Some(bytes) = plan.device_expert_bytes {
-        let note = match bytes {
-            0 => "the GPU reads the cache",
-            all if all == plan.expert_bytes => "all of them: the cache only brings them",
-            _ => "beside the cache: the GPU shares this memory",
-        };
-        rows.insert(6, ("copies of experts", bytes, note.to_owned()));
+    let mut text = verdict(plan, speed) + "\n";
+    if let Some(speed) = speed {
+        for (other, forecast) in faster(facts, speed) {
+            let rate = forecast.streamed.map_or(String::new(), |rate| rate.to_string());
+            let _ = writeln!(text, "  with {}: {rate} tok/s", other.change);
+        }
     }
-    let mut text = String::new();
-    for (name, bytes, note) in rows {
-        let line = format!("{name:<22} {:>12}  {note}", show(bytes));
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    if plan.total_bytes() > plan.memory.total {
-        text.push_str("this does not fit: lower --expert-cache, --ctx or --chunk\n");
+    text.push('\n');
+    text.push_str(&table(plan));
+    if !plan.fits() {
+        return text + &savings(plan, &facts.alternatives);
     }
     let Some(speed) = speed else { return text };
+    let of = |rate: Option<f64>| {
+        rate.map_or(String::from("was not measured"), |gb_s| format!("{gb_s:.2} GB/s"))
+    };
     text + &format!(
-        "\na token reads {} ({} of experts); memory gives {:.1} GB/s, the drive {}\n\
-         expected {}\n",
+        "\na token reads {} ({} of experts); memory {}, products {}, the drive {}\n",
         show(plan.bytes_per_token),
         show(plan.working_set_bytes),
-        speed.memory_gb_s,
-        speed.drive_gb_s.map_or(String::from("was not measured"), |it| format!("{it:.2} GB/s")),
-        speed.text(),
+        of(speed.memory_gb_s),
+        of(speed.product_gb_s),
+        of(speed.drive_gb_s),
     )
+}
+
+/// Whether the model runs, from where, and at what rate.
+fn verdict(plan: &Plan, speed: Option<&Forecast>) -> String {
+    if !plan.fits() {
+        let (needed, usable) = (show(plan.needed_bytes()), show(plan.usable_bytes()));
+        return format!("does not run here: it needs {needed}, and {usable} are free");
+    }
+    let place = if plan.cache_bytes >= plan.expert_bytes {
+        String::from("runs from memory")
+    } else {
+        let share = 100.0 * plan.cached_share();
+        format!("runs streamed from the drive ({share:.0} % of the experts stay in memory)")
+    };
+    match speed.and_then(|speed| speed.streamed) {
+        Some(rate) => format!("{place}, at about {rate} tok/s"),
+        None => format!("{place}; its rate was not measured"),
+    }
+}
+
+/// The alternatives that are faster, the fastest first.
+fn faster<'a>(facts: &'a Inspection, speed: &Forecast) -> Vec<(&'a Alternative, Forecast)> {
+    let Some(now) = speed.streamed else { return Vec::new() };
+    let all = facts.alternatives.iter().filter(|other| other.plan.fits());
+    let mut faster: Vec<_> = all
+        .map(|other| (other, speed.of_plan(&other.plan)))
+        .filter(|(_, forecast)| {
+            forecast.streamed.is_some_and(|rate| rate.middle() > WORTHWHILE * now.middle())
+        })
+        .collect();
+    let rate = |forecast: &Forecast| forecast.streamed.map_or(0.0, |rate| rate.middle());
+    faster.sort_by(|a, b| rate(&b.1).total_cmp(&rate(&a.1)));
+    faster.truncate(SHOWN);
+    faster
+}
+
+fn table(plan: &Plan) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, bytes: u64, note: &str| {
+        let line = format!("{name:<22} {:>12}  {note}", show(bytes));
+        let _ = writeln!(text, "{}", line.trim_end());
+    };
+    for row in plan.rows() {
+        let note = match row.is_too_large {
+            true => format!("TOO LARGE; {}", note(plan, row.kind)),
+            false => note(plan, row.kind),
+        };
+        line(name(row.kind), row.bytes, note.trim_end_matches("; "));
+    }
+    line("total", plan.total_bytes(), "");
+    if plan.headroom_bytes > 0 {
+        line("headroom", plan.headroom_bytes, "left free: the cache shrinks before others fill it");
+    }
+    let free = format!("{} are free", show(plan.memory.available));
+    line("this process may use", plan.memory.total, &free);
+    text
+}
+
+fn name(kind: RowKind) -> &'static str {
+    match kind {
+        RowKind::Weights => "weights that stay",
+        RowKind::Sessions => "conversations",
+        RowKind::Checkpoints => "their checkpoints",
+        RowKind::Activations => "activations",
+        RowKind::Program => "program",
+        RowKind::Cache => "expert cache",
+        RowKind::Copies => "copies of experts",
+    }
+}
+
+fn note(plan: &Plan, kind: RowKind) -> String {
+    match kind {
+        RowKind::Weights => String::new(),
+        RowKind::Sessions => {
+            let per_position = show(plan.kv_bytes_per_position);
+            format!("{} of {} positions of {per_position}", plan.n_sessions, plan.ctx)
+        }
+        RowKind::Checkpoints => String::from("states to go back to, at most"),
+        RowKind::Activations => format!("prefill in chunks of {} rows", plan.chunk),
+        RowKind::Program => String::from("with the tokenizer"),
+        RowKind::Cache => {
+            let share = 100.0 * plan.cached_share();
+            format!("{share:.0} % of the experts' {}, {}", show(plan.expert_bytes), plan.io_mode)
+        }
+        RowKind::Copies => String::from(match plan.device_expert_bytes {
+            None | Some(0) => "the GPU reads the cache",
+            Some(bytes) if bytes == plan.expert_bytes => "all of them: the cache only brings them",
+            Some(_) => "in addition to the cache: the GPU shares this memory",
+        }),
+    }
+}
+
+/// What each change saves, and whether it is enough.
+fn savings(plan: &Plan, alternatives: &[Alternative]) -> String {
+    let mut text = String::from("\n");
+    let saving = alternatives.iter().filter(|other| other.saves(plan) > 0);
+    let mut n_shown = 0;
+    for other in saving {
+        let enough = if other.plan.fits() { ": enough" } else { "" };
+        let saved = show(other.saves(plan));
+        let _ = writeln!(text, "{:<26} saves {saved}{enough}", other.change);
+        n_shown += 1;
+    }
+    if n_shown == 0 {
+        text.push_str("no flag makes it fit: choose a smaller model, or fewer bits\n");
+    }
+    text
 }
 
 fn to_json(
@@ -82,7 +181,28 @@ fn to_json(
     download: Option<&Download>,
 ) -> Result<String> {
     let plan = &facts.plan;
+    let streamed = speed.and_then(|speed| speed.streamed);
+    let rows: Vec<Value> = plan.rows().iter().map(|row| {
+        json!({ "name": name(row.kind), "bytes": row.bytes, "too_large": row.is_too_large })
+    }).collect();
+    let suggestions: Vec<Value> = facts
+        .alternatives
+        .iter()
+        .map(|other| {
+            let rate = speed.and_then(|speed| speed.of_plan(&other.plan).streamed);
+            json!({
+                "change": other.change,
+                "saves_bytes": other.saves(plan),
+                "fits": other.plan.fits(),
+                "tok_s": rate.map(|rate| rate.middle()),
+            })
+        })
+        .collect();
     let value = json!({
+        "verdict": verdict(plan, speed),
+        "fits": plan.fits(),
+        "rows": rows,
+        "suggestions": suggestions,
         "resident_bytes": plan.resident_bytes,
         "kv_bytes_per_token": plan.kv_bytes_per_position,
         "state_bytes": plan.state_bytes,
@@ -94,18 +214,22 @@ fn to_json(
         "expert_bytes": plan.expert_bytes,
         "record_bytes": plan.record_bytes,
         "cache_bytes": plan.cache_bytes,
+        "headroom_bytes": plan.headroom_bytes,
         "device_expert_bytes": plan.device_expert_bytes,
         "total_bytes": plan.total_bytes(),
+        "needed_bytes": plan.needed_bytes(),
         "memory_bytes": plan.memory.total,
         "available_bytes": plan.memory.available,
-        "fits": plan.total_bytes() <= plan.memory.total,
         "expert_io": plan.io_mode.to_string(),
         "bytes_per_token": plan.bytes_per_token,
         "expert_bytes_per_token": plan.working_set_bytes,
-        "memory_gb_s": speed.map(|it| it.memory_gb_s),
-        "drive_gb_s": speed.map(|it| it.drive_gb_s),
-        "tok_s_resident": speed.map(|it| it.resident_tok_s),
-        "tok_s_streamed": speed.map(|it| it.streamed_tok_s),
+        "memory_gb_s": speed.and_then(|speed| speed.memory_gb_s),
+        "product_gb_s": speed.and_then(|speed| speed.product_gb_s),
+        "drive_gb_s": speed.and_then(|speed| speed.drive_gb_s),
+        "tok_s_resident": speed.and_then(|speed| speed.resident).map(|rate| rate.middle()),
+        "tok_s_streamed": streamed.map(|rate| rate.middle()),
+        "tok_s_low": streamed.map(|rate| rate.low),
+        "tok_s_high": streamed.map(|rate| rate.high),
         "download": download.map(download_json),
     });
     Ok(serde_json::to_string_pretty(&value)? + "\n")

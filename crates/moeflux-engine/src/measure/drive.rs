@@ -111,8 +111,13 @@ impl DriveProbe {
 
     /// Every depth for `time`, on pieces that nobody has read; the best first.
     pub fn depths(&mut self, time: Duration) -> Vec<DriveRate> {
+        self.depths_up_to(usize::MAX, time)
+    }
+
+    /// The same, with no more than `most` reads at the same time: each takes memory for a record.
+    pub(crate) fn depths_up_to(&mut self, most: usize, time: Duration) -> Vec<DriveRate> {
         let mut unread = std::mem::take(&mut self.unread);
-        let rates = self.best_of(&mut unread, time);
+        let rates = self.best_of(&mut unread, most, time);
         self.unread = unread;
         rates
     }
@@ -122,15 +127,16 @@ impl DriveProbe {
     /// are no keys.
     pub fn again(&self, keys: &[ExpertKey], time: Duration) -> Vec<DriveRate> {
         let pieces: Vec<Piece> = keys.iter().flat_map(|key| ranges(&self.bank, *key)).collect();
-        self.best_of(&mut Pieces { pieces, n_read: 0 }, time)
+        self.best_of(&mut Pieces { pieces, n_read: 0 }, usize::MAX, time)
     }
 
-    fn best_of(&self, pieces: &mut Pieces, time: Duration) -> Vec<DriveRate> {
+    fn best_of(&self, pieces: &mut Pieces, most: usize, time: Duration) -> Vec<DriveRate> {
         if pieces.pieces.is_empty() {
             return Vec::new();
         }
+        let depths = DEPTHS.iter().filter(|depth| **depth <= most.max(1));
         let mut rates: Vec<DriveRate> =
-            DEPTHS.iter().filter_map(|depth| self.measure(pieces, *depth, time)).collect();
+            depths.filter_map(|depth| self.measure(pieces, *depth, time)).collect();
         rates.sort_by(|a, b| b.gb_s.total_cmp(&a.gb_s));
         rates
     }
@@ -270,7 +276,7 @@ fn open_for_readers(bank: &ExpertBank, is_direct: bool) -> Vec<Vec<Option<File>>
 }
 
 /// The files of a bank that can be opened.
-pub(crate) fn open_all(bank: &ExpertBank, is_direct: bool) -> Vec<Option<File>> {
+fn open_all(bank: &ExpertBank, is_direct: bool) -> Vec<Option<File>> {
     let direct = |path: &Path| open_direct(path).map(|(file, _)| file);
     let open = |path: &Path| if is_direct { direct(path) } else { File::open(path) };
     bank.files.iter().map(|it| open(&it.path).ok()).collect()

@@ -66,6 +66,11 @@ impl MemoryProbe {
         self.0.memory_gb_s()
     }
 
+    /// Whether the probe holds more than the last cache does, so that its rate is that of memory.
+    pub fn leaves_caches(&self) -> bool {
+        self.0.memory_bytes() > 2 * last_cache_bytes().unwrap_or(0).min(LOOP_BYTES / 4)
+    }
+
     /// Bytes that the probe holds.
     pub fn bytes(&self) -> u64 {
         self.0.memory_bytes() as u64

@@ -33,6 +33,8 @@ fn trace(case: &str, tokens: &[u32]) -> String {
         may_fall_back: false,
         cache_bytes: 1 << 30,
         shrinks_to: None,
+        headroom: 0,
+        max_pinned_bytes: None,
         policy: CachePolicy::Lru,
         n_readers: DEFAULT_READERS,
         prefetch: Prefetch::Off,

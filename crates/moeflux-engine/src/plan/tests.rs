@@ -1,19 +1,54 @@
 //! What is decided of memory, devices and chunks.
 
-use moeflux_core::ExpertBank;
 use moeflux_store::{IoChoice, IoMode, MemoryLimit};
 
-use super::{
-    Plan, copies, for_device, free_in, is_too_little, may_copy_all, may_hold_all, wide_chunk,
-    wide_room,
-};
-use crate::device::DeviceLimits;
+use super::facts::ScratchFacts;
+use super::planner::{DeviceShare, Sizes};
+use super::{MemoryPlanner, ModelFacts, RowKind};
+use crate::device::{Device, DeviceLimits};
 use crate::engine::EngineOptions;
 
+const MIB: u64 = 1 << 20;
+
+/// Of 1,000 MiB of experts besides 100 that stay; a row of activations takes one.
+fn planner(available: u64) -> MemoryPlanner {
+    let scratch = ScratchFacts { per_row: MIB / 5 * 4, ..ScratchFacts::default() };
+    MemoryPlanner {
+        model: ModelFacts {
+            resident_bytes: 100 * MIB,
+            expert_bytes: 1000 * MIB,
+            record_bytes: MIB,
+            working_set_bytes: 50 * MIB,
+            top_k: 8,
+            max_positions: 1 << 20,
+            scratch,
+            ..ModelFacts::default()
+        },
+        options: EngineOptions::default(),
+        limits: DeviceLimits::of(Device::Cpu).unwrap(),
+        reads_cache: false,
+        memory: memory(available),
+    }
+}
+
+fn memory(mib: u64) -> MemoryLimit {
+    MemoryLimit { total: mib * MIB, available: mib * MIB, cgroup: None }
+}
+
+/// A GPU that shares the memory, of which it may use so much.
+fn shared(memory: Option<u64>) -> DeviceLimits {
+    let memory_bytes = memory.map(|mib| mib * MIB);
+    DeviceLimits { shares_memory: true, memory_bytes, ..DeviceLimits::of(Device::Cpu).unwrap() }
+}
+
+fn sizes() -> Sizes {
+    Sizes { n_sessions: 1, ctx: 1, chunk: 0, checkpoint_bytes: 0 }
+}
+
 #[test]
-fn experts_are_copied_where_somebody_says_so_or_all_of_them_or_they_cannot_be_read() {
+fn experts_are_copied_where_the_user_says_so_or_all_of_them_or_they_cannot_be_read() {
     let (large, small) = ((1000, 100), (150, 100));
-    for (of, asked, reads, want) in [
+    for ((all, of_token), asked, reads, want) in [
         (large, None, true, 0),
         (large, None, false, 200),
         (large, Some(70), true, 70),
@@ -22,32 +57,11 @@ fn experts_are_copied_where_somebody_says_so_or_all_of_them_or_they_cannot_be_re
         (small, None, true, 150),
         (small, None, false, 150),
     ] {
-        assert_eq!(copies(of, asked, reads), want, "{of:?}, {asked:?}, {reads}");
-    }
-}
-
-const MIB: u64 = 1 << 20;
-
-/// Of 1,000 MiB of experts beside 100 that stay.
-fn large(available: u64) -> Plan {
-    Plan {
-        resident_bytes: 100 * MIB,
-        kv_bytes_per_position: 0,
-        state_bytes: 0,
-        checkpoint_bytes: 0,
-        ctx: 1,
-        n_sessions: 1,
-        chunk: 1,
-        scratch_bytes: 0,
-        program_bytes: 0,
-        expert_bytes: 1000 * MIB,
-        record_bytes: MIB,
-        working_set_bytes: 0,
-        bytes_per_token: 0,
-        cache_bytes: 0,
-        device_expert_bytes: None,
-        io_mode: IoMode::Mmap,
-        memory: MemoryLimit { total: available, available, cgroup: None },
+        let mut planner = planner(4000);
+        planner.model.expert_bytes = all;
+        planner.model.working_set_bytes = of_token;
+        planner.options.device_cache = asked;
+        assert_eq!(planner.copied_bytes(reads), want, "{all}, {asked:?}, {reads}");
     }
 }
 
@@ -62,94 +76,85 @@ fn a_device_has_too_little_room_by_its_memory_or_by_what_it_may_take() {
         (1300, Some(1000), true),
         (0, Some(0), true),
     ] {
-        let got = is_too_little(&large(0), memory * MIB, asked.map(|it: u64| it * MIB));
-        assert_eq!(got, want, "{memory} MiB, {asked:?}");
+        let mut planner = planner(0);
+        planner.options.device_cache = asked.map(|mib: u64| mib * MIB);
+        assert_eq!(planner.is_too_little(memory * MIB), want, "{memory} MiB, {asked:?}");
     }
 }
 
 #[test]
 fn chunks_are_as_wide_as_a_device_has_memory_left() {
-    // 1,125 MiB of experts, 100 that stay and 300 of sessions; a row takes one.
-    let plan =
-        Plan { ctx: 4096, chunk: 512, n_sessions: 3, checkpoint_bytes: 100 * MIB, ..large(0) };
+    // 1,125 MiB of experts, 100 that stay and 300 of sessions.
+    let planner = planner(0);
+    let sizes = Sizes { n_sessions: 3, ctx: 4096, chunk: 512, checkpoint_bytes: 100 * MIB };
     for (memory, want) in [(20_000, 2048), (10_000, 1408), (5000, 512), (1000, 512), (0, 512)] {
-        let free = free_in(&plan, memory * MIB);
-        assert_eq!(wide_chunk(&plan, free, |rows| rows as u64 * MIB), want, "{memory} MiB");
+        let free = planner.free_in(&sizes, memory * MIB);
+        assert_eq!(planner.wide_chunk(&sizes, free), want, "{memory} MiB");
     }
-    let short = Plan { ctx: 600, ..plan };
-    let free = free_in(&short, 20_000 * MIB);
-    assert_eq!(wide_chunk(&short, free, |rows| rows as u64 * MIB), 512);
+    let short = Sizes { ctx: 600, ..sizes };
+    let free = planner.free_in(&short, 20_000 * MIB);
+    assert_eq!(planner.wide_chunk(&short, free), 512);
 }
 
 #[test]
-fn chunks_are_wide_beside_what_the_cache_keeps_and_where_a_device_has_all() {
-    // 100 MiB that stay, 1,000 of experts, an eighth more of them on a device.
-    let plan = Plan { cache_bytes: 1000 * MIB, ..large(10_000 * MIB) };
-    let some = EngineOptions { expert_cache: Some(400 * MIB), ..EngineOptions::default() };
-    let part = Plan { cache_bytes: 400 * MIB, ..plan.clone() };
-    let (all, any) = (EngineOptions::default(), Some(20_000));
-    for (plan, options, is_streamed, shares, memory, want) in [
-        (&plan, &all, true, false, None, Some(7900)),
-        (&part, &some, true, false, None, Some(8500)),
-        (&part, &all, true, false, any, Some(8900)),
-        (&plan, &all, false, false, None, None),
-        (&plan, &all, false, true, any, None),
-        (&plan, &all, false, false, Some(5000), Some(3275)),
-        (&plan, &all, false, false, Some(1000), Some(0)),
+fn chunks_are_wide_besides_what_the_cache_keeps_and_where_a_device_has_all() {
+    let device = |is_streamed| DeviceShare {
+        io_mode: IoMode::Direct,
+        keeps_all: false,
+        has_too_little: is_streamed,
+        copies: None,
+    };
+    // A tenth of 10,000 stays free; all experts take 1,000 slots of 1 MiB and 72 KiB.
+    for (asked, is_streamed, shares, memory, want) in [
+        (None, true, false, None, Some(7829)),
+        (Some(400), true, false, None, Some(8500)),
+        (None, false, false, None, None),
+        (None, false, true, Some(20_000), None),
+        (None, false, false, Some(5000), Some(3275)),
+        (None, false, false, Some(1000), Some(0)),
         // The cache stays as it is.
-        (&plan, &all, false, false, any, Some(7900)),
+        (None, false, false, Some(20_000), Some(7829)),
     ] {
-        let limits = DeviceLimits {
-            max_buffer_bytes: u64::MAX,
-            max_chosen: usize::MAX,
-            shares_memory: shares,
-            reads_cache: |_| false,
-            memory_bytes: memory.map(|it| it * MIB),
-            fetches: false,
-        };
-        let got = wide_room(plan, &limits, options, is_streamed).map(|it| it / MIB);
+        let mut planner = planner(10_000);
+        planner.options.expert_cache = asked.map(|mib: u64| mib * MIB);
+        planner.limits.shares_memory = shares;
+        planner.limits.memory_bytes = memory.map(|mib| mib * MIB);
+        let got = planner.wide_room(&sizes(), &device(is_streamed)).map(|bytes| bytes / MIB);
         assert_eq!(got, want, "{memory:?} MiB, streamed {is_streamed}, shared {shares}");
     }
 }
 
 #[test]
 fn all_experts_fit_where_enough_is_free() {
-    for (available, want) in [(4000, true), (1400, true), (1200, false), (0, false)] {
-        assert_eq!(may_hold_all(&large(available * MIB), 8), want, "{available} MiB free");
+    for (available, want) in [(4000, true), (1450, true), (1200, false), (0, false)] {
+        assert_eq!(planner(available).may_cache_all(&sizes()), want, "{available} MiB free");
     }
 }
 
 #[test]
 fn a_device_that_shares_the_memory_has_copies_of_all_where_both_have_room() {
-    // 1,125 MiB of copies beside 100, and 256 experts on their way.
+    // 1,125 MiB of copies besides 100, and 256 experts on their way.
     for (memory, available, want) in [
         (Some(1400), 2000, true),
         (Some(1300), 2000, false),
         (None, 2000, true),
-        (Some(8000), 1700, true),
+        (Some(8000), 1800, true),
         (Some(8000), 1600, false),
         (None, 0, false),
     ] {
-        let limits = DeviceLimits {
-            max_buffer_bytes: u64::MAX,
-            max_chosen: usize::MAX,
-            shares_memory: true,
-            reads_cache: |_| true,
-            memory_bytes: memory.map(|it| it * MIB),
-            fetches: false,
-        };
-        let got = may_copy_all(&large(available * MIB), &limits);
+        let planner = MemoryPlanner { limits: shared(memory), ..planner(available) };
+        let got = planner.may_copy_all(&sizes());
         assert_eq!(got, want, "{memory:?} MiB, {available} free");
     }
 }
 
 #[test]
-fn a_device_that_shares_the_memory_has_all_or_reads_the_cache_unless_somebody_says_how() {
+fn a_device_that_shares_the_memory_has_all_or_reads_the_cache_unless_the_user_says_how() {
     let (all, few) = (1000 * MIB, 100 * MIB);
     let auto = EngineOptions::default();
     let asked = EngineOptions { device_cache: Some(70 * MIB), ..auto.clone() };
     let mapped = EngineOptions { expert_io: IoChoice::Mmap, ..auto.clone() };
-    for (options, available, reads, want) in [
+    for (options, available, reads_cache, want) in [
         (&auto, 2000, true, (true, all, IoMode::Direct)),
         (&auto, 2000, false, (true, all, IoMode::Direct)),
         (&auto, 1600, true, (false, 0, IoMode::Direct)),
@@ -157,18 +162,72 @@ fn a_device_that_shares_the_memory_has_all_or_reads_the_cache_unless_somebody_sa
         (&asked, 2000, true, (false, 70 * MIB, IoMode::Direct)),
         (&mapped, 2000, true, (false, few, IoMode::Mmap)),
     ] {
-        let limits = DeviceLimits {
-            max_buffer_bytes: u64::MAX,
-            max_chosen: usize::MAX,
-            shares_memory: true,
-            reads_cache: if reads { |_| true } else { |_| false },
-            memory_bytes: None,
-            fetches: false,
-        };
-        let mut plan = Plan { working_set_bytes: few / 2, ..large(available * MIB) };
-        let bank = ExpertBank { files: Vec::new(), layers: Vec::new() };
-        let device = for_device(&mut plan, &limits, &bank, options, 8);
-        let got = (device.keeps_all, plan.device_expert_bytes.unwrap(), plan.io_mode);
-        assert_eq!(got, want, "{available} free, {reads}");
+        let options = options.clone();
+        let planner =
+            MemoryPlanner { limits: shared(None), options, reads_cache, ..planner(available) };
+        let device = planner.device_share(&sizes());
+        let got = (device.keeps_all, device.copies.unwrap(), device.io_mode);
+        assert_eq!(got, want, "{available} free, {reads_cache}");
     }
+}
+
+#[test]
+fn a_budget_above_all_experts_is_that_of_all_experts() {
+    let mut planner = planner(50_000);
+    for asked in [2000 * MIB, 1 << 50] {
+        planner.options.expert_cache = Some(asked);
+        let plan = planner.plan();
+        assert_eq!(plan.cache_bytes, planner.model.whole_cache_bytes());
+        assert!(plan.fits());
+    }
+    planner.options.expert_cache = Some(700 * MIB);
+    assert_eq!(planner.plan().cache_bytes, 700 * MIB);
+}
+
+#[test]
+fn defaults_that_do_not_fit_are_made_smaller_and_what_the_user_said_is_kept() {
+    let mut planner = planner(1000);
+    planner.model.kv_bytes_per_position = MIB / 64;
+    planner.model.state_bytes = MIB;
+    let roomy = planner.plan();
+    assert!(roomy.fits() && roomy.chunk == 512 && roomy.ctx > 8192, "{roomy:?}");
+    planner.memory = memory(460);
+    let tight = planner.plan();
+    assert!(tight.fits() && tight.chunk == 128 && tight.ctx == roomy.ctx.min(7360), "{tight:?}");
+    planner.memory = memory(180);
+    let tightest = planner.plan();
+    assert!(tightest.fits() && tightest.chunk == 32, "{tightest:?}");
+    planner.options.chunk = Some(512);
+    let said = planner.plan();
+    assert!(!said.fits() && said.chunk == 512, "{said:?}");
+}
+
+#[test]
+fn a_shortage_names_the_rows_that_are_too_large_and_what_helps() {
+    let mut planner = planner(2000);
+    planner.options.expert_cache = Some(900 * MIB);
+    planner.options.chunk = Some(1500);
+    let shortage = planner.plan_that_fits("model".into()).unwrap_err();
+    let large = |kind| shortage.plan.rows().iter().any(|row| row.kind == kind && row.is_too_large);
+    assert!(large(RowKind::Activations) && !large(RowKind::Weights));
+    let first = &shortage.alternatives[0];
+    assert_eq!(first.change, "--chunk 512");
+    assert!(first.plan.fits() && first.saves(&shortage.plan) / MIB == 987, "{shortage}");
+    assert!(shortage.alternatives.iter().any(|other| other.change == "no --expert-cache"));
+    let total: u64 = shortage.plan.rows().iter().map(|row| row.bytes).sum();
+    assert_eq!(total, shortage.plan.total_bytes());
+    planner.memory = memory(4000);
+    let plan = planner.plan_that_fits("model".into()).unwrap();
+    assert!(plan.rows().iter().all(|row| !row.is_too_large));
+}
+
+#[test]
+fn a_cache_that_follows_memory_leaves_a_headroom() {
+    let mut planner = planner(1200);
+    let plan = planner.plan();
+    assert_eq!((plan.io_mode, plan.headroom_bytes), (IoMode::Direct, 200 * MIB));
+    assert!(plan.total_bytes() + plan.headroom_bytes <= 1200 * MIB + planner.model.slot_bytes());
+    planner.options.expert_cache = Some(300 * MIB);
+    assert_eq!(planner.plan().headroom_bytes, 0);
+    assert_eq!(planner.plan().min_cache_bytes, 300 * MIB);
 }

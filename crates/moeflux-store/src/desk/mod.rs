@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use moeflux_core::{Expert, ExpertLayout, HostBuf, LayerIdx};
 
 use self::elsewhere::Elsewhere;
+use self::room::Awaited;
 use crate::flight::{Flight, Part};
 use crate::plan::Target;
 use crate::policy::Policy;
@@ -55,6 +56,8 @@ pub(crate) struct Desk {
     timeline: Option<Timeline>,
     /// Slots that predictions leave to requests.
     n_reserved: usize,
+    /// Experts that a request pins at a time.
+    max_pinned: usize,
     is_closed: bool,
 }
 
@@ -84,6 +87,8 @@ enum Entry {
         is_predicted: bool,
         /// Whether it is among those that are expected.
         is_expected: bool,
+        /// Requests that have still to collect it. Only a shrinking budget evicts it before that.
+        n_awaiting: u32,
     },
 }
 
@@ -101,8 +106,11 @@ struct Pending {
     /// Experts that wait for a slot.
     unissued: VecDeque<(usize, Target)>,
     n_coming: usize,
-    /// Held here until the consumer fetches them.
-    arrived: Batch,
+    /// Pinned for the consumer.
+    pinned: Batch,
+    /// Experts that were resident when they were noted here. They are pinned a few at a time, so
+    /// that a request for a whole layer does not keep a budget from shrinking.
+    awaiting: VecDeque<(usize, Target)>,
     failed: VecDeque<StoreError>,
 }
 
@@ -124,6 +132,7 @@ impl Desk {
         n_layers: usize,
         slots: Option<Slots>,
         n_reserved: usize,
+        max_pinned: usize,
     ) -> Desk {
         Desk {
             entries: (0..n_experts).map(|_| Entry::Absent).collect(),
@@ -142,6 +151,7 @@ impl Desk {
             layer_counts: vec![LayerCounts::default(); n_layers],
             timeline: None,
             n_reserved,
+            max_pinned: max_pinned.max(1),
             is_closed: false,
         }
     }
@@ -161,7 +171,8 @@ impl Desk {
             owner: thread::current().id(),
             unissued: VecDeque::new(),
             n_coming: 0,
-            arrived: batch,
+            pinned: batch,
+            awaiting: VecDeque::new(),
             failed: VecDeque::new(),
         };
         let n_used_before = self.counts.prefetch_used;
@@ -176,7 +187,7 @@ impl Desk {
         if let Some(slots) = &mut self.slots {
             slots.policy.asked();
         }
-        let n_hits = pending.arrived.len();
+        let n_hits = pending.pinned.len() + pending.awaiting.len();
         self.counts.requests += 1;
         self.counts.hits += n_hits as u64;
         let n_misses = n_wanted - n_hits;
@@ -188,10 +199,12 @@ impl Desk {
         self.queue.cancel_layer(layer);
         let was_predicted = self.counts.prefetch_used > n_used_before;
         self.predictor.served(layer, n_hits == n_wanted && !was_predicted);
-        if n_hits == n_wanted {
-            return (pending.arrived, None);
+        if pending.pinned.len() == n_wanted {
+            return (pending.pinned, None);
         }
-        self.queue.cancel_wishes();
+        if n_misses > 0 {
+            self.queue.cancel_wishes();
+        }
         self.n_tickets += 1;
         self.requests.insert(ticket, pending);
         self.issue(ticket);
@@ -229,15 +242,20 @@ impl Desk {
                 pending.n_coming += 1;
                 is_predicted
             }
-            Entry::Resident { expert, holder, is_predicted, is_expected } => {
+            Entry::Resident { expert, holder, is_predicted, is_expected, n_awaiting } => {
                 if mem::take(is_expected)
                     && let Some(slots) = &mut self.slots
                 {
                     slots.policy.inserted(target.ordinal);
                 }
-                let is_held = Arc::strong_count(expert) > 1;
-                *holder = sole_holder(*holder, is_held, pending.owner);
-                pending.arrived.push((waiter.index, Arc::clone(expert)));
+                if pending.pinned.len() < self.max_pinned {
+                    let is_held = Arc::strong_count(expert) > 1;
+                    *holder = sole_holder(*holder, is_held, pending.owner);
+                    pending.pinned.push((waiter.index, Arc::clone(expert)));
+                } else {
+                    *n_awaiting += 1;
+                    pending.awaiting.push_back((waiter.index, target));
+                }
                 is_predicted
             }
         };
@@ -250,8 +268,8 @@ impl Desk {
         let Some(pending) = self.requests.get_mut(&ticket) else { return Progress::Finished };
         if let Some(err) = pending.failed.pop_front() {
             Progress::Failed(err)
-        } else if !pending.arrived.is_empty() {
-            Progress::Arrived(mem::take(&mut pending.arrived))
+        } else if !pending.pinned.is_empty() {
+            Progress::Arrived(mem::take(&mut pending.pinned))
         } else if pending.n_coming > 0 {
             Progress::Coming
         } else if !pending.unissued.is_empty() {
@@ -262,9 +280,33 @@ impl Desk {
         }
     }
 
+    /// Pins experts that a request awaits, as many as it may pin at a time. Those that left while
+    /// the budget shrank have to be issued again.
+    pub(crate) fn pin(&mut self, ticket: Ticket) {
+        let Some(pending) = self.requests.get_mut(&ticket) else { return };
+        while pending.pinned.len() < self.max_pinned
+            && let Some((index, target)) = pending.awaiting.pop_front()
+        {
+            match &mut self.entries[target.ordinal.idx()] {
+                Entry::Resident { expert, holder, n_awaiting, .. } => {
+                    *n_awaiting = n_awaiting.saturating_sub(1);
+                    let is_held = Arc::strong_count(expert) > 1;
+                    *holder = sole_holder(*holder, is_held, pending.owner);
+                    pending.pinned.push((index, Arc::clone(expert)));
+                }
+                Entry::Absent | Entry::Coming { .. } => pending.unissued.push_back((index, target)),
+            }
+        }
+    }
+
     /// Forgets a request. Reads that have started are finished and kept.
     pub(crate) fn abandon(&mut self, ticket: Ticket) {
-        self.requests.remove(&ticket);
+        let pending = self.requests.remove(&ticket);
+        for (_, target) in pending.iter().flat_map(|pending| &pending.awaiting) {
+            if let Entry::Resident { n_awaiting, .. } = &mut self.entries[target.ordinal.idx()] {
+                *n_awaiting = n_awaiting.saturating_sub(1);
+            }
+        }
         let is_unwanted = |target: Target| match &self.entries[target.ordinal.idx()] {
             Entry::Coming { waiters, .. } => {
                 !waiters.iter().any(|it| self.requests.contains_key(&it.ticket))
@@ -377,12 +419,12 @@ impl Desk {
         is_predicted: bool,
         is_expected: bool,
     ) {
-        let mut holder = None;
+        let mut n_awaiting = 0;
         for waiter in waiters {
             let Some(pending) = self.requests.get_mut(&waiter.ticket) else { continue };
             pending.n_coming -= 1;
-            holder = sole_holder(holder, Arc::strong_count(&expert) > 1, pending.owner);
-            pending.arrived.push((waiter.index, Arc::clone(&expert)));
+            pending.awaiting.push_back((waiter.index, target));
+            n_awaiting += 1;
         }
         match &mut self.slots {
             Some(_) if is_expected => self.expected.push(target),
@@ -392,7 +434,7 @@ impl Desk {
         self.counts.resident += 1;
         self.elsewhere.admit(target.ordinal);
         self.entries[target.ordinal.idx()] =
-            Entry::Resident { expert, holder, is_predicted, is_expected };
+            Entry::Resident { expert, holder: None, is_predicted, is_expected, n_awaiting };
     }
 
     /// Tells the request that a read was started for that it failed. Others
@@ -431,8 +473,8 @@ impl Desk {
     /// Whether no thread but this one holds any expert, as far as requests tell.
     pub(crate) fn holds_all(&self, thread: ThreadId) -> bool {
         self.entries.iter().all(|it| match it {
-            Entry::Resident { expert, holder, .. } => {
-                *holder == Some(thread) || Arc::strong_count(expert) == 1
+            Entry::Resident { expert, holder, n_awaiting, .. } => {
+                *holder == Some(thread) || (Arc::strong_count(expert) == 1 && *n_awaiting == 0)
             }
             _ => true,
         })
@@ -473,7 +515,7 @@ impl Desk {
     /// Makes every expert leave that nobody holds.
     pub(crate) fn clear(&mut self) {
         self.forget_predictions();
-        while let Some(buf) = self.evict(Urgency::Demand) {
+        while let Some(buf) = self.evict(Urgency::Demand, Awaited::Stay) {
             self.release(Some(buf));
         }
         if self.slots.is_none() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use moeflux_core::{Expert, ExpertMemory};
 
+use super::room::Awaited;
 use super::{Desk, Entry};
 use crate::queue::Urgency;
 
@@ -22,9 +23,14 @@ impl Desk {
         if self.is_over() {
             self.queue.cancel_wishes();
         }
-        while self.is_over() {
-            let Some(buf) = self.evict(Urgency::Demand) else { break };
-            self.release(Some(buf));
+        for awaited in [Awaited::Stay, Awaited::MayLeave] {
+            while self.is_over() {
+                let Some(buf) = self.evict(Urgency::Demand, awaited) else { break };
+                self.release(Some(buf));
+            }
+        }
+        if self.is_over() {
+            self.take_back_queued();
         }
         if self.has_surplus() {
             self.empty_slabs();
@@ -44,6 +50,23 @@ impl Desk {
     /// Bytes of all slots that exist.
     pub(crate) fn made_bytes(&self) -> u64 {
         self.slots.as_ref().map_or(0, |it| it.made_bytes())
+    }
+
+    /// Takes slots back from reads that have not begun. Their requests ask again as soon as they
+    /// find a slot.
+    fn take_back_queued(&mut self) {
+        for job in self.queue.cancel_demands(|_| true) {
+            let entry = mem::replace(&mut self.entries[job.target.ordinal.idx()], Entry::Absent);
+            if let Entry::Coming { waiters, .. } = entry {
+                for waiter in waiters {
+                    let Some(pending) = self.requests.get_mut(&waiter.ticket) else { continue };
+                    pending.n_coming -= 1;
+                    pending.unissued.push_back((waiter.index, job.target));
+                }
+            }
+            self.predictor.uncover(job.target.key);
+            self.release(job.buf);
+        }
     }
 
     /// Experts that stay move out of slabs that are to go: a copy costs a small

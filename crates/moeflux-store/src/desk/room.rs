@@ -9,6 +9,14 @@ use super::{Desk, Entry};
 use crate::plan::Ordinal;
 use crate::queue::{Job, Urgency};
 
+/// Whether experts may leave that a request has still to collect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Awaited {
+    Stay,
+    /// The request reads them again: only for a budget that shrinks.
+    MayLeave,
+}
+
 impl Desk {
     /// Memory for one record, at the expense of experts that nobody holds; for
     /// a request, of expected ones too. `Some(None)` when files are mapped.
@@ -17,13 +25,15 @@ impl Desk {
         if let Some(buf) = slots.take() {
             return Some(Some(buf));
         }
-        self.evict(urgency).map(Some)
+        self.evict(urgency, Awaited::Stay).map(Some)
     }
 
-    pub(super) fn evict(&mut self, urgency: Urgency) -> Option<HostBuf> {
+    pub(super) fn evict(&mut self, urgency: Urgency, awaited: Awaited) -> Option<HostBuf> {
         let entries = mem::take(&mut self.entries);
         let may_leave = |it: Ordinal| match &entries[it.idx()] {
-            Entry::Resident { expert, .. } => Arc::strong_count(expert) == 1,
+            Entry::Resident { expert, n_awaiting, .. } => {
+                Arc::strong_count(expert) == 1 && (*n_awaiting == 0 || awaited == Awaited::MayLeave)
+            }
             _ => false,
         };
         let is_expected =
@@ -39,7 +49,7 @@ impl Desk {
         let victim = victim?;
         let slots = self.slots.as_mut()?;
         let entry = mem::replace(&mut self.entries[victim.idx()], Entry::Absent);
-        let Entry::Resident { expert, holder, is_predicted, .. } = entry else {
+        let Entry::Resident { expert, holder, is_predicted, n_awaiting, .. } = entry else {
             unreachable!("a victim is resident");
         };
         match Arc::try_unwrap(expert) {
@@ -54,8 +64,13 @@ impl Desk {
             // Somebody upgraded a weak reference a moment ago.
             Err(expert) => {
                 slots.policy.inserted(victim);
-                self.entries[victim.idx()] =
-                    Entry::Resident { expert, holder, is_predicted, is_expected: false };
+                self.entries[victim.idx()] = Entry::Resident {
+                    expert,
+                    holder,
+                    is_predicted,
+                    is_expected: false,
+                    n_awaiting,
+                };
                 None
             }
         }

@@ -44,6 +44,8 @@ fn options(mode: IoMode) -> StoreOptions {
         may_fall_back: false,
         cache_bytes: u64::MAX,
         shrinks_to: None,
+        headroom: 0,
+        max_pinned_bytes: None,
         policy: CachePolicy::Lru,
         n_readers: DEFAULT_READERS,
         prefetch: Prefetch::Off,

@@ -1,8 +1,13 @@
 //! The budget under made-up readings of memory.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
+use crate::headroom;
 use crate::pressure::{Controller, Reading};
+
+const MIB: u64 = 1 << 20;
 
 /// A machine whose memory the cache shares with others.
 struct Machine {
@@ -13,13 +18,15 @@ struct Machine {
 
 impl Machine {
     fn new(total: u64, min: u64, planned: u64) -> Machine {
-        Machine { total, used: 0, controller: Controller::new(min, planned, total) }
+        Machine { total, used: 0, controller: Controller::new(min, planned, total / 10) }
     }
 
     /// One tick: the cache fills what it may take, or gives up what it may not.
     fn tick(&mut self, others: u64, is_stalled: bool) -> u64 {
         let available = self.total.saturating_sub(others + self.used);
-        let budget = self.controller.next(Reading { available, used: self.used, is_stalled });
+        let elapsed = Duration::from_millis(250);
+        let reading = Reading { available, used: self.used, is_stalled, elapsed };
+        let budget = self.controller.next(reading);
         self.used = budget;
         budget
     }
@@ -64,6 +71,57 @@ fn tasks_that_wait_for_memory_make_it_shrink_sooner() {
     machine.tick(0, false);
     assert_eq!(machine.tick(20, false), 900);
     assert!(machine.tick(20, true) < 900);
+}
+
+/// A process takes `burst` at `rate` bytes a second from a cache that leaves its headroom free; looks
+/// are late by `delay`, and what is given back comes that much later. Tells the least that was free.
+fn least_free(available: u64, burst: u64, rate: f64, delay: Duration) -> i64 {
+    let planned = available - headroom(available);
+    let mut controller = Controller::new(0, planned, headroom(available));
+    let (mut others, mut used, mut least) = (0u64, planned, i64::MAX);
+    let mut pause = controller.pause(headroom(available), planned);
+    for _ in 0..2000 {
+        let elapsed = pause + delay;
+        others = burst.min(others + (rate * elapsed.as_secs_f64()) as u64);
+        let free = available.cast_signed() - (others + used).cast_signed();
+        least = least.min(free);
+        let free = u64::try_from(free).unwrap_or(0);
+        let budget = controller.next(Reading { available: free, used, is_stalled: false, elapsed });
+        // Taken while slots are given back.
+        others = burst.min(others + (rate * delay.as_secs_f64()) as u64);
+        least = least.min(available.cast_signed() - (others + used).cast_signed());
+        used = used.min(budget);
+        pause = controller.pause(free, used);
+    }
+    least
+}
+
+#[test]
+fn a_burst_finds_memory_free_at_the_speed_of_the_kernel() {
+    for (available, burst) in [(1600, 900), (1600, 1200), (20_000, 15_000), (1000, 700)] {
+        for delay in [Duration::from_millis(1), Duration::from_millis(8)] {
+            let least = least_free(available * MIB, burst * MIB, 3e9, delay);
+            assert!(least > 0, "{burst} of {available} MiB, {delay:?} late: {least} bytes free");
+        }
+    }
+}
+
+#[test]
+fn the_headroom_is_a_tenth_or_enough_for_a_burst() {
+    for (available, want) in [(60, 10), (1536, 256), (2000, 256), (10_000, 1000)] {
+        assert_eq!(headroom(available * MIB), want * MIB, "{available} MiB");
+    }
+}
+
+#[test]
+fn looks_come_before_others_can_have_filled_what_is_free() {
+    let controller = Controller::new(10 * MIB, 900 * MIB, 256 * MIB);
+    let pause = |available: u64, used: u64| controller.pause(available * MIB, used * MIB);
+    assert_eq!(pause(100, 900), Duration::from_millis(2));
+    assert!((6..10).contains(&pause(256, 900).as_millis()));
+    assert_eq!(pause(20_000, 900), Duration::from_millis(250));
+    // Nothing can be given back.
+    assert!(pause(100, 10) > Duration::from_millis(20));
 }
 
 proptest! {

@@ -102,11 +102,14 @@ fn resizing_in_the_middle_of_requests_loses_nothing() {
                     thread::yield_now();
                 }
             });
-            for round in 0..300u16 {
+            let rounds = (0..300u16).map(|round| {
                 let experts: Vec<u16> = (0..8).map(|i| (round + i * 5) % 16).collect();
-                assert_eq!(stream(&store, round % 2, &experts).unwrap(), 8);
-            }
+                stream(&store, round % 2, &experts)
+            });
+            let failed = rounds.map(Result::ok).find(|n_arrived| *n_arrived != Some(8));
+            // First, so that a failure ends the other thread, too.
             is_done.store(true, Ordering::Relaxed);
+            assert_eq!(failed, None);
         });
         store.resize(2 * slot).unwrap();
         check_slots(&store, 2, 2 * slot);
@@ -115,4 +118,89 @@ fn resizing_in_the_middle_of_requests_loses_nothing() {
         assert_eq!(fetch(&store, 0, &all).len(), 12);
         check_slots(&store, 12, 12 * slot);
     }
+}
+
+#[test]
+fn a_request_pins_no_more_than_it_may_at_a_time() {
+    let max_pinned_bytes = Some(4 * 4096);
+    let options = StoreOptions { max_pinned_bytes, ..pread() };
+    let Fixture { dir: _dir, store, .. } = fixture(&[packed(16)], 16, options);
+    let all: Vec<u16> = (0..16).collect();
+    for is_resident in [false, true] {
+        let mut arrivals = store.request(LayerIdx(0), &ids(&all));
+        let mut seen = Vec::new();
+        while let Some(batch) = arrivals.next_batch().unwrap() {
+            assert!(batch.len() <= 4);
+            seen.extend(batch.iter().map(|(index, expert)| {
+                check_bytes(expert);
+                *index
+            }));
+        }
+        seen.sort_unstable();
+        assert!(seen.into_iter().eq(0..16), "resident: {is_resident}");
+    }
+    assert_eq!(store.stats().misses, 16);
+}
+
+#[test]
+fn a_budget_shrinks_in_the_middle_of_a_request_for_a_whole_layer() {
+    for is_resident in [false, true] {
+        let options = StoreOptions { max_pinned_bytes: Some(2 * 4096), ..pread() };
+        let Fixture { dir: _dir, store, .. } = fixture(&[packed(64)], 64, options);
+        let all: Vec<u16> = (0..64).collect();
+        if is_resident {
+            fetch(&store, 0, &all);
+        }
+        let mut arrivals = store.request(LayerIdx(0), &ids(&all));
+        let first = arrivals.next_batch().unwrap().unwrap();
+        assert!(first.len() <= 2);
+        store.resize(4 * SLOT).unwrap();
+        // What readers have begun ends first; nothing waits for the consumer.
+        let since = std::time::Instant::now();
+        while store.stats().cache_bytes > 4 * SLOT {
+            assert!(since.elapsed().as_secs() < 5, "{} bytes", store.stats().cache_bytes);
+            thread::yield_now();
+        }
+        first.iter().for_each(|(_, expert)| check_bytes(expert));
+        let mut n_seen = first.len();
+        drop(first);
+        while let Some(batch) = arrivals.next_batch().unwrap() {
+            batch.iter().for_each(|(_, expert)| check_bytes(expert));
+            n_seen += batch.len();
+        }
+        assert_eq!(n_seen, 64, "resident: {is_resident}");
+        check_slots(&store, 4, 4 * SLOT);
+    }
+}
+
+#[test]
+fn two_requests_for_whole_layers_end_while_the_budget_shrinks_and_grows() {
+    let options = StoreOptions { max_pinned_bytes: Some(2 * 4096), top_k: 2, ..pread() };
+    let Fixture { dir: _dir, store, .. } = fixture(&[packed(32), packed(32)], 40, options);
+    let all: Vec<u16> = (0..32).collect();
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for n_slots in [4, 40, 9, 21, 5].into_iter().cycle() {
+                if is_done.load(Ordering::Relaxed) {
+                    break;
+                }
+                store.resize(n_slots * SLOT).unwrap();
+                thread::sleep(std::time::Duration::from_micros(300));
+            }
+        });
+        let (store, all) = (&store, &all);
+        let consumers: Vec<_> = (0..2u16)
+            .map(|layer| {
+                scope.spawn(move || {
+                    for _ in 0..60 {
+                        assert_eq!(stream(store, layer, all).unwrap(), 32);
+                    }
+                })
+            })
+            .collect();
+        let done: Vec<_> = consumers.into_iter().map(|consumer| consumer.join()).collect();
+        is_done.store(true, Ordering::Relaxed);
+        assert!(done.iter().all(Result::is_ok));
+    });
 }

@@ -1,0 +1,161 @@
+//! What a plan has to know of a model.
+
+use moeflux_backend::CacheSpec;
+use moeflux_core::ExpertBank;
+use moeflux_core::checkpoint::{Checkpoint, Claims};
+use moeflux_core::manifest::{Manifest, Role};
+
+use super::Declared;
+use crate::load::LoadError;
+use crate::models::ModelShape;
+
+/// The program itself, its stacks and its allocator's slack, in bytes.
+const PROGRAM_BYTES: u64 = 40 << 20;
+
+/// Bytes that the tokenizer takes in memory for each byte of its file.
+const TOKENIZER_FACTOR: u64 = 14;
+
+/// Rows of experts whose inner activations are kept at a time, at least.
+const EXPERT_ROWS: u64 = 1024;
+
+/// The sizes of a model's parts, whatever is planned for it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ModelFacts {
+    /// Weights that stay in memory.
+    pub(crate) resident_bytes: u64,
+    /// What a token reads of them.
+    pub(crate) resident_per_token: u64,
+    /// Keys and values of one position.
+    pub(crate) kv_bytes_per_position: u64,
+    /// Recurrent state of one session.
+    pub(crate) state_bytes: u64,
+    /// The program and the tokenizer.
+    pub(crate) program_bytes: u64,
+    /// All routed experts.
+    pub(crate) expert_bytes: u64,
+    /// The largest of them.
+    pub(crate) record_bytes: u64,
+    /// Routed experts that one token needs.
+    pub(crate) working_set_bytes: u64,
+    /// Experts that a token gets in a layer.
+    pub(crate) top_k: usize,
+    /// Positions that the model was made for.
+    pub(crate) max_positions: usize,
+    /// Activations.
+    pub(crate) scratch: ScratchFacts,
+}
+
+/// What activations take.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ScratchFacts {
+    /// Bytes of one row.
+    pub(crate) per_row: u64,
+    /// Bytes of the widest activation of a row.
+    pub(crate) widest_row: u64,
+    /// Columns between the matrices of an expert.
+    pub(crate) intermediate: u64,
+    /// Tokens of the vocabulary.
+    pub(crate) vocab: u64,
+}
+
+impl ModelFacts {
+    /// Of a checkpoint whose experts are at `bank`.
+    ///
+    /// # Errors
+    /// Where a declared tensor is missing or of another shape.
+    pub(crate) fn of(
+        checkpoint: &Checkpoint,
+        declared: &Declared,
+        bank: &ExpertBank,
+    ) -> Result<ModelFacts, LoadError> {
+        let shape = &declared.shape;
+        let resident = Resident::of(checkpoint, &declared.manifest)?;
+        let layers = bank.layers.iter().flatten();
+        let intermediate = layers.map(|layer| layer.layout.intermediate() as u64).max();
+        Ok(ModelFacts {
+            resident_bytes: resident.total,
+            resident_per_token: resident.per_token,
+            kv_bytes_per_position: sum(&shape.caches, CacheSpec::bytes_per_position),
+            state_bytes: sum(&shape.caches, CacheSpec::fixed_bytes),
+            program_bytes: PROGRAM_BYTES + TOKENIZER_FACTOR * tokenizer_bytes(checkpoint),
+            expert_bytes: bank.total_bytes(),
+            record_bytes: bank.max_record_bytes() as u64,
+            working_set_bytes: working_set(bank, shape),
+            top_k: shape.top_k,
+            max_positions: shape.max_positions,
+            scratch: ScratchFacts {
+                per_row: declared.scratch_per_row,
+                widest_row: declared.widest_row,
+                intermediate: intermediate.unwrap_or(0),
+                vocab: shape.vocab as u64,
+            },
+        })
+    }
+
+    /// Bytes of a slot of the cache: a record and the pages that its ranges begin and end in.
+    pub(crate) fn slot_bytes(&self) -> u64 {
+        (self.record_bytes + 2 * 4096 * 9).next_multiple_of(4096)
+    }
+
+    /// Bytes of a cache that has all experts.
+    pub(crate) fn whole_cache_bytes(&self) -> u64 {
+        self.expert_bytes.div_ceil(self.record_bytes.max(1)).saturating_mul(self.slot_bytes())
+    }
+}
+
+impl ScratchFacts {
+    /// Activations of a step of so many rows, and what kernels keep in addition: rounded inputs,
+    /// the inner rows of experts, scores and logits.
+    pub(crate) fn bytes(&self, rows: usize) -> u64 {
+        let activations = self.per_row * rows as u64;
+        let inner = EXPERT_ROWS.max(rows as u64) * self.intermediate * 3 * 4;
+        activations + activations / 4 + inner + 8 * self.vocab
+    }
+}
+
+struct Resident {
+    total: u64,
+    /// All of it but the rows of the embedding that no token looks up.
+    per_token: u64,
+}
+
+impl Resident {
+    fn of(checkpoint: &Checkpoint, manifest: &Manifest) -> Result<Resident, LoadError> {
+        let mut claims = Claims::new(checkpoint);
+        let mut resident = Resident { total: 0, per_token: 0 };
+        let is_tied = !manifest.matrices.iter().any(|matrix| matrix.name == "lm_head");
+        for decl in &manifest.matrices {
+            let source = claims.matrix(decl)?;
+            let bytes = source.format.matrix_bytes(decl.rows, decl.cols) as u64;
+            resident.total += bytes;
+            let is_lookup = decl.role == Role::Embedding && !is_tied;
+            resident.per_token += match checkpoint.is_optional(&decl.name) {
+                true => 0,
+                false if is_lookup => bytes / decl.rows as u64,
+                false => bytes,
+            };
+        }
+        for decl in &manifest.vectors {
+            let n_elements = decl.shapes.first().map_or(0, |dims| dims.iter().product::<usize>());
+            resident.total += 4 * n_elements as u64;
+            resident.per_token += 4 * n_elements as u64;
+        }
+        Ok(resident)
+    }
+}
+
+fn sum(caches: &[CacheSpec], bytes: fn(&CacheSpec) -> usize) -> u64 {
+    caches.iter().map(|cache| bytes(cache) as u64).sum()
+}
+
+fn working_set(bank: &ExpertBank, shape: &ModelShape) -> u64 {
+    let layers = bank.layers.iter().take(shape.n_layers).flatten();
+    layers
+        .map(|layer| layer.layout.record_bytes() as u64 * shape.top_k.min(layer.n_experts) as u64)
+        .sum()
+}
+
+fn tokenizer_bytes(checkpoint: &Checkpoint) -> u64 {
+    let path = checkpoint.companion("tokenizer.json");
+    path.and_then(|path| path.metadata().ok()).map_or(0, |metadata| metadata.len())
+}

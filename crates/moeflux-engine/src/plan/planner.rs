@@ -1,0 +1,452 @@
+//! Decides where memory goes, stage by stage: sizes, the device's share, the chunk, the cache.
+
+use moeflux_core::ExpertBank;
+use moeflux_core::checkpoint::Checkpoint;
+use moeflux_store::{IoChoice, IoMode, MemoryLimit, gate, headroom, usable_memory};
+
+use super::{Declared, ModelFacts, Plan};
+use crate::device::DeviceLimits;
+use crate::draft::Drafts;
+use crate::engine::EngineOptions;
+use crate::error::EngineError;
+
+/// Rows of a prefill chunk by default, where all experts stay in the processor's memory.
+const DEFAULT_CHUNK: usize = 512;
+
+/// Most rows where experts are read from the drive, or fetched to a device: once a
+/// chunk. Also where a device has all of them in memory of its own: with more rows an
+/// expert it computes more at a time.
+const WIDE_CHUNK: usize = 2048;
+
+/// Part of the free memory that the activations of such a chunk may take.
+const WIDE_SHARE: u64 = 5;
+
+/// Positions planned for by default.
+const DEFAULT_CTX: usize = 32_768;
+
+/// Most sessions of an engine: more do not make it faster.
+pub const MAX_SESSIONS: usize = 256;
+
+/// Checkpoints of a session by default: this number, if they fit into the session's part of
+/// `CHECKPOINT_BYTES`, and at least `MIN_CHECKPOINTS`.
+const MAX_CHECKPOINTS: u64 = 64;
+const CHECKPOINT_BYTES: u64 = 256 << 20;
+const MIN_CHECKPOINTS: u64 = 2;
+
+/// Tokens whose experts a GPU keeps by default in memory that it shares with the processor, where
+/// it cannot read them in the cache, which has them too.
+const DEVICE_TOKENS: u64 = 2;
+
+/// Experts that the cache has room for where it serves only to load all of them into
+/// a device.
+const LOADED_EXPERTS: u64 = 256;
+
+/// Plans for one model and one set of options.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryPlanner {
+    pub(super) model: ModelFacts,
+    pub(super) options: EngineOptions,
+    pub(super) limits: DeviceLimits,
+    /// Whether the device can read experts of this model in the cache.
+    pub(super) reads_cache: bool,
+    pub(super) memory: MemoryLimit,
+}
+
+/// What the first stage decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    pub(super) n_sessions: usize,
+    pub(super) ctx: usize,
+    pub(super) chunk: usize,
+    pub(super) checkpoint_bytes: u64,
+}
+
+/// What the second stage decides: what a device has of the experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DeviceShare {
+    /// How experts come into memory for it.
+    pub(super) io_mode: IoMode,
+    /// It shares the memory, and has all of them there.
+    pub(super) keeps_all: bool,
+    /// It has room for some of them in memory of its own.
+    pub(super) has_too_little: bool,
+    /// Bytes of copies in memory that it shares.
+    pub(super) copies: Option<u64>,
+}
+
+/// A size that is made smaller where the defaults do not fit, in this order: first what costs
+/// prefill speed alone, then positions to go back to, then the length of conversations.
+#[derive(Clone, Copy, Debug)]
+enum Reduction {
+    Chunk(usize),
+    /// To that number of copies of the recurrent state.
+    Checkpoints(u64),
+    Context(usize),
+}
+
+const REDUCTIONS: [Reduction; 8] = [
+    Reduction::Chunk(128),
+    Reduction::Checkpoints(MIN_CHECKPOINTS),
+    Reduction::Context(8192),
+    Reduction::Context(4096),
+    Reduction::Chunk(32),
+    Reduction::Context(1024),
+    Reduction::Checkpoints(0),
+    Reduction::Context(256),
+];
+
+impl MemoryPlanner {
+    /// For a checkpoint whose experts are at `bank`.
+    ///
+    /// # Errors
+    /// Where an option makes no sense, or a tensor is not as declared.
+    pub(crate) fn new(
+        checkpoint: &Checkpoint,
+        declared: &Declared,
+        bank: &ExpertBank,
+        options: &EngineOptions,
+    ) -> Result<MemoryPlanner, EngineError> {
+        let limits = DeviceLimits::of(options.device)?;
+        let planner = MemoryPlanner {
+            model: ModelFacts::of(checkpoint, declared, bank)?,
+            options: options.clone(),
+            reads_cache: (limits.reads_cache)(bank),
+            limits,
+            memory: usable_memory(),
+        };
+        planner.check_options()?;
+        Ok(planner)
+    }
+
+    fn check_options(&self) -> Result<(), EngineError> {
+        let EngineOptions { sessions, ctx, chunk, .. } = &self.options;
+        if let Some(n) = sessions.filter(|n| !(1..=MAX_SESSIONS).contains(n)) {
+            let remedy = format!("choose 1 to {MAX_SESSIONS}");
+            return Err(refuse("--sessions", n, remedy));
+        }
+        match *ctx {
+            Some(0) => {
+                return Err(refuse("--ctx", 0, String::from("at least 1 position is needed")));
+            }
+            Some(ctx) if ctx > self.model.max_positions => {
+                let most = self.model.max_positions;
+                let remedy = format!("the model was made for at most {most} positions");
+                return Err(refuse("--ctx", ctx, remedy));
+            }
+            _ => {}
+        }
+        match chunk {
+            Some(0) => Err(refuse("--chunk", 0, String::from("at least 1 row is needed"))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The plan. Where the defaults do not fit, smaller sizes are tried; where these do not fit
+    /// either, the smallest comes out, and [`Plan::fits`] is false.
+    pub(crate) fn plan(&self) -> Plan {
+        let mut sizes = self.sizes();
+        let mut plan = self.with_sizes(sizes);
+        for reduction in REDUCTIONS {
+            if plan.fits() {
+                break;
+            }
+            let smaller = self.reduced(sizes, reduction);
+            if smaller != sizes {
+                sizes = smaller;
+                plan = self.with_sizes(sizes);
+            }
+        }
+        plan
+    }
+
+    fn with_sizes(&self, sizes: Sizes) -> Plan {
+        let device = self.device_share(&sizes);
+        let sizes = Sizes { chunk: self.chunk(&sizes, &device), ..sizes };
+        let model = &self.model;
+        let cache_bytes = self.cache_bytes(&sizes, &device);
+        let follows_memory =
+            self.options.expert_cache.is_none() || self.options.expert_cache_min.is_some();
+        Plan {
+            resident_bytes: model.resident_bytes,
+            kv_bytes_per_position: model.kv_bytes_per_position,
+            state_bytes: model.state_bytes,
+            checkpoint_bytes: sizes.checkpoint_bytes,
+            ctx: sizes.ctx,
+            n_sessions: sizes.n_sessions,
+            chunk: sizes.chunk,
+            scratch_bytes: model.scratch.bytes(sizes.chunk),
+            program_bytes: model.program_bytes,
+            expert_bytes: model.expert_bytes,
+            record_bytes: model.record_bytes,
+            working_set_bytes: model.working_set_bytes,
+            bytes_per_token: model.resident_per_token + model.working_set_bytes,
+            cache_bytes,
+            min_cache_bytes: self.min_cache_bytes(&device, cache_bytes),
+            headroom_bytes: if follows_memory && device.io_mode != IoMode::Mmap {
+                headroom(self.memory.available)
+            } else {
+                0
+            },
+            device_expert_bytes: device.copies,
+            io_mode: device.io_mode,
+            memory: self.memory,
+        }
+    }
+
+    // Sizes: what the user said, or defaults.
+
+    pub(super) fn sizes(&self) -> Sizes {
+        let n_sessions = self.options.sessions.unwrap_or(1);
+        let ctx = self.options.ctx.unwrap_or_else(|| self.default_ctx(n_sessions));
+        let max_chunk = self.max_chunk().min(ctx);
+        let chunk = self.options.chunk.unwrap_or(DEFAULT_CHUNK);
+        Sizes {
+            n_sessions,
+            ctx,
+            // A step has a row for every session.
+            chunk: chunk.min(max_chunk).max(n_sessions),
+            checkpoint_bytes: self.checkpoint_bytes(n_sessions),
+        }
+    }
+
+    fn default_ctx(&self, n_sessions: usize) -> usize {
+        let per_position = self.model.kv_bytes_per_position.saturating_mul(n_sessions as u64);
+        let affordable = self.memory.available / 4 / per_position.max(1);
+        let affordable = usize::try_from(affordable).unwrap_or(usize::MAX).max(256);
+        DEFAULT_CTX.min(affordable).min(self.model.max_positions)
+    }
+
+    /// Most rows of a batch that the device's buffers hold.
+    fn max_chunk(&self) -> usize {
+        let by_width = self.limits.max_buffer_bytes / self.model.scratch.widest_row.max(1);
+        let by_choice = self.limits.max_chosen / self.model.top_k.max(1);
+        usize::try_from(by_width).unwrap_or(usize::MAX).min(by_choice).max(1)
+    }
+
+    fn checkpoint_bytes(&self, n_sessions: usize) -> u64 {
+        let state = self.model.state_bytes;
+        match self.options.checkpoint_bytes {
+            _ if state == 0 => 0,
+            Some(bytes) => bytes,
+            None => {
+                let part = CHECKPOINT_BYTES / n_sessions as u64;
+                let bytes = part.min(state.saturating_mul(MAX_CHECKPOINTS));
+                bytes.max(state.saturating_mul(MIN_CHECKPOINTS)).saturating_add(self.lent_bytes())
+            }
+        }
+    }
+
+    /// The checkpoint that is lent to drafts.
+    fn lent_bytes(&self) -> u64 {
+        if self.options.drafts == Drafts::Off { 0 } else { self.model.state_bytes }
+    }
+
+    fn reduced(&self, sizes: Sizes, reduction: Reduction) -> Sizes {
+        let options = &self.options;
+        match reduction {
+            Reduction::Chunk(rows) if options.chunk.is_none() => {
+                Sizes { chunk: sizes.chunk.min(rows).max(sizes.n_sessions), ..sizes }
+            }
+            Reduction::Checkpoints(n) if options.checkpoint_bytes.is_none() => {
+                let lent = if n == 0 { 0 } else { self.lent_bytes() };
+                let fewer = (n * self.model.state_bytes).saturating_add(lent);
+                Sizes { checkpoint_bytes: sizes.checkpoint_bytes.min(fewer), ..sizes }
+            }
+            Reduction::Context(ctx) if options.ctx.is_none() => {
+                let ctx = sizes.ctx.min(ctx);
+                let chunk = match options.chunk {
+                    None => sizes.chunk.min(ctx).max(sizes.n_sessions),
+                    Some(_) => sizes.chunk,
+                };
+                Sizes { ctx, chunk, ..sizes }
+            }
+            _ => sizes,
+        }
+    }
+
+    // The device's share.
+
+    /// Decides what a device has of the experts, and how they come into memory for it
+    /// unless the user said how.
+    pub(super) fn device_share(&self, sizes: &Sizes) -> DeviceShare {
+        let (options, limits) = (&self.options, &self.limits);
+        let is_given = options.expert_cache.is_some();
+        let expert_bytes = self.model.expert_bytes;
+        let mut io_mode = gate(options.expert_io, expert_bytes, self.memory.total, is_given);
+        let is_open = options.expert_io == IoChoice::Auto && io_mode == IoMode::Mmap;
+        let own_memory = limits.memory_bytes.filter(|_| limits.fetches);
+        let has_too_little = own_memory.is_some_and(|bytes| self.is_too_little(bytes));
+        let shares = limits.shares_memory;
+        let keeps_all =
+            shares && is_open && options.device_cache.is_none() && self.may_copy_all(sizes);
+        let reads_cache = shares && self.reads_cache;
+        if is_open && (keeps_all || reads_cache || has_too_little && self.may_cache_all(sizes)) {
+            // What is mapped a device can neither fetch nor read.
+            io_mode = IoMode::Direct;
+        }
+        let copies = shares.then(|| match keeps_all {
+            true => expert_bytes,
+            false => self.copied_bytes(reads_cache && io_mode != IoMode::Mmap),
+        });
+        DeviceShare { io_mode, keeps_all, has_too_little, copies }
+    }
+
+    /// Bytes of copies for a device that shares the memory, and may read the cache.
+    pub(super) fn copied_bytes(&self, reads_cache: bool) -> u64 {
+        let all = self.model.expert_bytes;
+        let few = DEVICE_TOKENS * self.model.working_set_bytes;
+        let wanted = match self.options.device_cache {
+            Some(bytes) => bytes,
+            // A device that has all experts routes by itself.
+            None if reads_cache && few < all => 0,
+            None => few,
+        };
+        wanted.min(all)
+    }
+
+    /// Whether a device that shares the memory may have copies of all experts there.
+    pub(super) fn may_copy_all(&self, sizes: &Sizes) -> bool {
+        let copies = self.padded_expert_bytes();
+        let of_device = self.limits.memory_bytes.unwrap_or(u64::MAX) / 10 * 9;
+        let all = [self.fixed_bytes(sizes), copies, self.loading_bytes()];
+        self.model.resident_bytes.saturating_add(copies) <= of_device
+            && all.into_iter().fold(0, u64::saturating_add) <= self.spendable()
+    }
+
+    /// All experts on a device, an eighth for padding included.
+    fn padded_expert_bytes(&self) -> u64 {
+        self.model.expert_bytes.saturating_add(self.model.expert_bytes / 8)
+    }
+
+    /// Bytes of the cache through which experts come to a device that has all of them.
+    fn loading_bytes(&self) -> u64 {
+        LOADED_EXPERTS * self.model.slot_bytes()
+    }
+
+    /// Whether a device with so much memory, of which experts may be bound to a part, has
+    /// too little for all of them.
+    pub(super) fn is_too_little(&self, memory: u64) -> bool {
+        let room = (memory / 10 * 9).saturating_sub(self.model.resident_bytes);
+        self.options.device_cache.is_some_and(|bytes| bytes < self.model.expert_bytes)
+            || room < self.padded_expert_bytes()
+    }
+
+    /// Whether all experts fit into a cache of the default size.
+    pub(super) fn may_cache_all(&self, sizes: &Sizes) -> bool {
+        self.default_cache_bytes(self.fixed_bytes(sizes)) == self.model.whole_cache_bytes()
+    }
+
+    // The chunk.
+
+    /// Rows of a chunk: what was said, or as many as memory is left for.
+    fn chunk(&self, sizes: &Sizes, device: &DeviceShare) -> usize {
+        let is_reduced = sizes.chunk < self.sizes().chunk;
+        if self.options.chunk.is_some() || is_reduced {
+            return sizes.chunk;
+        }
+        match self.wide_room(sizes, device) {
+            Some(free) => self.wide_chunk(sizes, free).min(self.max_chunk().min(sizes.ctx)),
+            None => sizes.chunk,
+        }
+    }
+
+    /// In how much free memory chunks may be wide, if any may: what is left besides the cache where
+    /// experts are streamed; where a device has all of them in memory of its own, what is
+    /// free there, and here as well, besides a cache that stays as it is.
+    pub(super) fn wide_room(&self, sizes: &Sizes, device: &DeviceShare) -> Option<u64> {
+        let cache = self.cache_bytes(sizes, device);
+        let has_all = cache >= self.model.expert_bytes;
+        if !device.keeps_all && (device.has_too_little || !has_all) {
+            // A cache that has all experts goes on having them.
+            let asked = self.options.expert_cache.unwrap_or(0);
+            return Some(self.free_besides(sizes, device, if has_all { cache } else { asked }));
+        }
+        let memory = self.limits.memory_bytes.filter(|_| !self.limits.shares_memory)?;
+        Some(self.free_in(sizes, memory).min(self.free_besides(sizes, device, cache)))
+    }
+
+    /// What is left of the memory besides everything but activations and a cache of so many
+    /// bytes.
+    fn free_besides(&self, sizes: &Sizes, device: &DeviceShare, cache: u64) -> u64 {
+        let fixed = self.fixed_bytes(sizes) - self.model.scratch.bytes(sizes.chunk);
+        let taken = fixed.saturating_add(device.copies.unwrap_or(0)).saturating_add(cache);
+        self.spendable().saturating_sub(taken)
+    }
+
+    /// The same of so much memory of a device that has all weights and the sessions.
+    pub(super) fn free_in(&self, sizes: &Sizes, memory: u64) -> u64 {
+        let experts = self.padded_expert_bytes();
+        let taken = self.model.resident_bytes.saturating_add(experts);
+        (memory / 10 * 9).saturating_sub(taken.saturating_add(self.sessions_bytes(sizes)))
+    }
+
+    /// As many rows as a share of so much memory holds the activations of, and never fewer
+    /// than planned so far.
+    pub(super) fn wide_chunk(&self, sizes: &Sizes, free: u64) -> usize {
+        let most = WIDE_CHUNK.min(sizes.ctx);
+        let wider = (sizes.chunk..=most).step_by(128);
+        let held = wider.take_while(|rows| self.model.scratch.bytes(*rows) <= free / WIDE_SHARE);
+        held.last().unwrap_or(sizes.chunk)
+    }
+
+    // The cache.
+
+    /// What the cache may take. More than all experts counts as all.
+    fn cache_bytes(&self, sizes: &Sizes, device: &DeviceShare) -> u64 {
+        let fixed = self.fixed_bytes(sizes).saturating_add(device.copies.unwrap_or(0));
+        match (device.io_mode, self.options.expert_cache) {
+            (IoMode::Mmap, _) => self.model.expert_bytes,
+            (IoMode::Pread | IoMode::Direct, Some(bytes)) => {
+                bytes.min(self.model.whole_cache_bytes())
+            }
+            (IoMode::Pread | IoMode::Direct, None) if device.keeps_all => {
+                self.default_cache_bytes(fixed).min(self.loading_bytes())
+            }
+            (IoMode::Pread | IoMode::Direct, None) => self.default_cache_bytes(fixed),
+        }
+    }
+
+    /// What is left when everything else is served and the headroom stays free; at
+    /// least what one layer needs, at most all experts.
+    fn default_cache_bytes(&self, fixed: u64) -> u64 {
+        let free = self.spendable().saturating_sub(fixed);
+        free.min(self.model.whole_cache_bytes()).max(self.layer_bytes())
+    }
+
+    /// What one token needs of one layer.
+    fn layer_bytes(&self) -> u64 {
+        self.model.slot_bytes() * self.model.top_k as u64
+    }
+
+    fn min_cache_bytes(&self, device: &DeviceShare, cache_bytes: u64) -> u64 {
+        match (device.io_mode, self.options.expert_cache, self.options.expert_cache_min) {
+            (IoMode::Mmap, ..) => 0,
+            (_, Some(_), None) => cache_bytes,
+            (_, _, min) => min.unwrap_or(0).max(self.layer_bytes()).min(cache_bytes),
+        }
+    }
+
+    // Sums.
+
+    /// What may be planned with: what is free, without the headroom.
+    fn spendable(&self) -> u64 {
+        self.memory.available.saturating_sub(headroom(self.memory.available))
+    }
+
+    fn sessions_bytes(&self, sizes: &Sizes) -> u64 {
+        let kv = self.model.kv_bytes_per_position.saturating_mul(sizes.ctx as u64);
+        let session = kv.saturating_add(self.model.state_bytes + sizes.checkpoint_bytes);
+        session.saturating_mul(sizes.n_sessions as u64)
+    }
+
+    /// Everything but the cache and the copies of a device.
+    fn fixed_bytes(&self, sizes: &Sizes) -> u64 {
+        let scratch = self.model.scratch.bytes(sizes.chunk);
+        (self.model.resident_bytes + scratch + self.model.program_bytes)
+            .saturating_add(self.sessions_bytes(sizes))
+    }
+}
+
+fn refuse(name: &'static str, value: usize, remedy: String) -> EngineError {
+    EngineError::Option { name, value: value.to_string(), remedy }
+}
