@@ -185,7 +185,7 @@ fn long_conversations_render() {
     // About 100,000 tokens each: many short turns, and a few long ones.
     for (n_turns, words) in [(4000, 20), (40, 2000)] {
         let turn = |i: usize| {
-            let role = if i % 2 == 0 { "user" } else { "assistant" };
+            let role = if i.is_multiple_of(2) { "user" } else { "assistant" };
             Message::new(role, "some words <b> ".repeat(words / 4))
         };
         let messages: Vec<Message> = (0..n_turns).map(turn).collect();
