@@ -298,3 +298,49 @@ fn help_and_versions_go_to_standard_output() {
         moeflux(args).assert().success().stderr("").stdout(predicate::str::contains("moeflux"));
     }
 }
+
+#[test]
+fn sampling_is_set_within_a_conversation() {
+    let lines = "/set\n/set temperature -1\n/set temprature 1\n/set top_p\n/set temperature 1.5\n";
+    let (_, notes) = chat(&["-q", "--seed", "7"], lines);
+    for words in [
+        "temperature = 0\n",
+        "seed = 7\n",
+        "/set temperature '-1': write a number, 0 or more",
+        "did you mean temperature?",
+        "write /set NAME VALUE",
+        "temperature = 1.5",
+    ] {
+        assert!(notes.contains(words), "{words:?} is not in {notes}");
+    }
+    let again = format!("{QUESTION}\n/regenerate\n");
+    let (answers, notes) = chat(&["-q", "--seed", "7", "--max-tokens", "12"], &again);
+    assert_eq!(answers.lines().count(), 2, "{answers}");
+    let both: Vec<&str> = answers.lines().collect();
+    assert_eq!(both[0], both[1], "greedy: {notes}");
+    let flags = ["--seed", "7", "--max-tokens", "12"];
+    let (warm, _) =
+        chat(&[&["-q"], &flags[..]].concat(), &format!("/set temperature 1.5\n{again}"));
+    let half = warm.len() / 2;
+    assert!(warm != answers && warm[..half] != warm[half..], "another seed: {warm}");
+    let (_, notes) = chat(&flags, &again);
+    assert!(notes.contains("/set temperature 0.7"), "{notes}");
+}
+
+#[test]
+fn mistaken_commands_do_not_reach_the_model() {
+    let (answers, notes) = chat(&["-q"], "/hlep\n/regenrate now\n/foo bar\n");
+    assert_eq!(answers, "");
+    for words in ["did you mean /help?", "did you mean /regenerate?", "/foo: no such command"] {
+        assert!(notes.contains(words), "{words:?} is not in {notes}");
+    }
+    let (answers, _) = chat(&["-q", "--max-tokens", "2"], "//foo\n");
+    assert!(!answers.is_empty());
+}
+
+#[test]
+fn a_message_of_the_command_line_is_the_first() {
+    let mut command = moeflux(&["chat", "-q", QUESTION]);
+    command.write_stdin("");
+    assert!(finish(&mut command).0.starts_with(ANSWER));
+}

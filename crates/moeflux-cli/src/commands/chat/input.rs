@@ -58,7 +58,9 @@ impl Validator for Continued {
 
 impl Input {
     pub(super) fn open() -> Result<Input> {
-        if !io::stdin().is_terminal() {
+        // The editor needs a terminal that knows commands.
+        let is_dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
+        if !io::stdin().is_terminal() || is_dumb {
             return Ok(Input::Lines);
         }
         let editor = Reedline::create().use_bracketed_paste(true);

@@ -1,10 +1,12 @@
 //! `moeflux chat`: a conversation in the terminal.
 
 mod input;
+mod markdown;
 mod saved;
 mod screen;
+mod settings;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,24 +23,43 @@ use self::screen::Screen;
 use super::prompt::{store, turn, warnings};
 use super::{chat_template, generate_options, opening};
 use crate::args::ChatArgs;
+use crate::error::UsageError;
 use crate::progress::{Bar, Unit};
-use crate::{model, report};
+use crate::words::did_you_mean;
+use crate::{demo, model, report};
 
 const HELP: &str = "\
 /help         this text
 /clear        forget the conversation
 /undo         take the last question and its answer back
-/regenerate   answer the last question again
-/system TEXT  tell the model this before the conversation; nothing without TEXT
-/save FILE    keep the conversation in a file
-/load FILE    go on with the conversation in a file
-/stats        how the last answer was made
+/regenerate   answer the last question again, with another seed
+/set          show sampling; /set temperature 0.7 changes it
+/system TEXT  set the system prompt; without TEXT, none
+/save FILE    save the conversation
+/load FILE    continue a saved conversation
+/stats        statistics of the last answer
 /quit         leave (so does Ctrl-D)
-A line that ends with \\ goes on in the next one; so does one that Alt-Enter ends.
-Ctrl-C stops an answer, and what was said of it stays.";
+//TEXT        send /TEXT to the model
+A line that ends with \\ continues on the next one; so does one that ends with Alt-Enter.
+Ctrl-C stops an answer and keeps the part that was printed.";
+
+/// Commands, for the nearest to one that does not exist.
+const COMMANDS: [&str; 10] = [
+    "/help",
+    "/clear",
+    "/undo",
+    "/regenerate",
+    "/set",
+    "/system",
+    "/save",
+    "/load",
+    "/stats",
+    "/quit",
+];
 
 pub(crate) fn run(args: &ChatArgs) -> Result<()> {
-    // A file that cannot be used is told before the model is loaded.
+    let mut first = first_message(args)?;
+    // A file that cannot be used is refused before the model is loaded.
     let file = args.session.as_deref().map(SessionFile::open).transpose()?;
     let conversation = file.as_ref().map(|file| saved::read(file.path())).transpose()?.flatten();
     let engine = model::open_cached(&args.model, &args.prompt_cache, 1, args.quiet)?;
@@ -57,6 +78,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         is_saved: true,
         is_quiet: args.quiet,
         has_stats: args.stats,
+        has_markdown: !args.plain && has_styles(),
         interrupted: Arc::default(),
         last: None,
     };
@@ -72,9 +94,10 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
     let ctx = engine.plan().ctx;
     report::aside(
         args.quiet,
-        &format!("{model}, room for {ctx} tokens; /help tells what there is"),
+        &format!("{model}, context of {ctx} tokens; /help lists the commands"),
     );
-    while let Some(text) = input.read()? {
+    demo::introduce(args.model.model.as_deref(), first.as_deref().unwrap_or(""), args.quiet);
+    while let Some(text) = first.take().map_or_else(|| input.read(), |text| Ok(Some(text)))? {
         let (command, argument) = match text.trim().split_once(char::is_whitespace) {
             Some((command, argument)) => (command, argument.trim()),
             None => (text.trim(), ""),
@@ -101,9 +124,11 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
             ("/save", file) if !file.is_empty() => chat.save_as(&at_home(file)),
             ("/load", file) if !file.is_empty() => chat.load(&at_home(file)),
             ("/save" | "/load", _) => Err(anyhow::anyhow!("{command} needs a FILE")),
-            (command, "") if command.starts_with('/') => {
-                Err(anyhow::anyhow!("{command}: no such command, /help lists them"))
+            ("/set", argument) => chat.set(argument),
+            (command, _) if command.starts_with("//") => {
+                chat.answer(text.trim_start()[1..].to_owned())
             }
+            (command, _) if is_command(command) => Err(unknown(command)),
             _ => chat.answer(text),
         };
         match done {
@@ -117,6 +142,37 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
         }
     }
     chat.keep()
+}
+
+/// The message of the command line.
+fn first_message(args: &ChatArgs) -> Result<Option<String>> {
+    let Some(message) = &args.message else { return Ok(None) };
+    let text = message.to_str().map(str::to_owned);
+    let wrong = |what| UsageError(format!("the message is {what}: write it in quotes, in UTF-8"));
+    let text = text.ok_or_else(|| wrong("not UTF-8"))?;
+    if text.trim().is_empty() {
+        return Err(wrong("empty").into());
+    }
+    Ok(Some(text))
+}
+
+/// Whether standard output is a terminal that shows styles, and the user wants them
+/// (`NO_COLOR`, `CLICOLOR`, `TERM`).
+fn has_styles() -> bool {
+    io::stdout().is_terminal() && console::colors_enabled()
+}
+
+/// Whether a word is meant as a command: `/word`, not a path.
+fn is_command(word: &str) -> bool {
+    let name = word.strip_prefix('/').unwrap_or_default();
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphabetic())
+}
+
+fn unknown(command: &str) -> anyhow::Error {
+    match did_you_mean(command, COMMANDS.into_iter()) {
+        Some(near) => anyhow::anyhow!("{command}: no such command, did you mean {near}?"),
+        None => anyhow::anyhow!("{command}: no such command, /help lists them"),
+    }
 }
 
 /// A path as shells read it, who are not asked here.
@@ -147,6 +203,8 @@ struct Chat<'a> {
     is_quiet: bool,
     /// Whether all statistics follow every answer.
     has_stats: bool,
+    /// Whether Markdown is rendered.
+    has_markdown: bool,
     /// Set by Ctrl-C.
     interrupted: Arc<AtomicBool>,
     /// How the last answer was made.
@@ -176,6 +234,12 @@ impl Chat<'_> {
         report::aside(self.is_quiet, &note);
     }
 
+    fn set(&mut self, argument: &str) -> Result<()> {
+        let text = settings::set(&mut self.options, argument)?;
+        text.lines().for_each(|line| report::aside(false, line));
+        Ok(())
+    }
+
     fn statistics(&self) -> Result<()> {
         let Some(last) = &self.last else { bail!("there is no answer yet") };
         report::statistics(self.engine, last);
@@ -195,6 +259,12 @@ impl Chat<'_> {
         let Some(answer) = self.messages.pop_if(|it| it.role == "assistant") else {
             bail!("there is no answer to make again");
         };
+        let sampler = &mut self.options.sampler;
+        sampler.seed = sampler.seed.wrapping_add(1);
+        if sampler.temperature == 0.0 {
+            let note = "temperature is 0, the answer stays the same: /set temperature 0.7";
+            report::aside(self.is_quiet, note);
+        }
         let done = self.turn();
         if done.is_err() {
             self.messages.push(answer);
@@ -218,7 +288,8 @@ impl Chat<'_> {
         let turn = turn(self.tokenizer, &self.template, &self.messages)?;
         let bar = Bar::new("reading", Unit::Tokens, self.is_quiet);
         let n_prompt = turn.tokens.len();
-        let mut screen = Screen::new(bar, n_prompt, &self.interrupted, self.is_quiet);
+        let mut screen =
+            Screen::new(bar, n_prompt, &self.interrupted, self.is_quiet, self.has_markdown);
         self.engine.reset_stats();
         let (session, options) = (&mut self.session, &self.options);
         let prompt = Prompt { tokens: &turn.tokens, marks: &turn.marks };

@@ -5,9 +5,10 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use console::{Term, measure_text_width};
+use console::{Term, measure_text_width, strip_ansi_codes};
 use moeflux_engine::Sink;
 
+use super::markdown::Markdown;
 use crate::commands::print;
 use crate::progress::Bar;
 
@@ -30,8 +31,12 @@ impl<'a> Screen<'a> {
         n_prompt: usize,
         interrupted: &'a AtomicBool,
         is_quiet: bool,
+        has_markdown: bool,
     ) -> Screen<'a> {
-        let terminal = io::stdout().is_terminal().then(|| Terminal::new(!is_quiet));
+        // A terminal that knows no commands gets the text alone.
+        let is_dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
+        let is_terminal = io::stdout().is_terminal() && !is_dumb;
+        let terminal = is_terminal.then(|| Terminal::new(!is_quiet, has_markdown));
         Screen {
             bar: Some(bar),
             n_prompt: n_prompt as u64,
@@ -47,8 +52,8 @@ impl<'a> Screen<'a> {
         self.bar = None;
         if self.error.is_none() {
             let end = if self.text.ends_with('\n') { "" } else { "\n" };
-            let cleared = self.terminal.map_or("", |it| it.cleared());
-            self.error = print(&format!("{cleared}{end}")).err();
+            let rest = self.terminal.map_or(String::new(), |mut it| it.finish());
+            self.error = print(&format!("{rest}{end}")).err();
         }
         self.error.map_or(Ok(self.text), Err)
     }
@@ -69,10 +74,7 @@ impl Sink for Screen<'_> {
         self.bar = None;
         self.text.push_str(piece);
         let printed = match &mut self.terminal {
-            Some(terminal) => {
-                let width = Term::stdout().size_checked().map_or(0, |(_, width)| width.into());
-                print(&terminal.show(piece, width))
-            }
+            Some(terminal) => print(&terminal.show(piece, width())),
             None => print(piece),
         };
         match printed {
@@ -95,13 +97,15 @@ struct Terminal {
     start: Option<Instant>,
     status: String,
     changed: Option<Instant>,
+    markdown: Option<Markdown>,
 }
 
 impl Terminal {
     /// Between two changes of the status.
     const PAUSE: Duration = Duration::from_millis(200);
 
-    fn new(has_status: bool) -> Terminal {
+    fn new(has_status: bool, has_markdown: bool) -> Terminal {
+        let markdown = has_markdown.then(|| Markdown::new(width()));
         Terminal {
             has_status,
             is_shown: false,
@@ -110,6 +114,7 @@ impl Terminal {
             start: None,
             status: String::new(),
             changed: None,
+            markdown,
         }
     }
 
@@ -119,12 +124,19 @@ impl Terminal {
         if self.is_shown { "\x1b8\x1b[0m\x1b[J" } else { "" }
     }
 
+    /// The end of the text: no status, and all that was held.
+    fn finish(&mut self) -> String {
+        let rest = self.markdown.as_mut().map(Markdown::finish).unwrap_or_default();
+        format!("{}{rest}", self.cleared())
+    }
+
     /// More text for a terminal that is so wide; 0 where nobody knows.
     fn show(&mut self, piece: &str, width: usize) -> String {
         let mut out = String::from(self.cleared());
-        let shown = harmless(piece);
+        let text = harmless(piece);
+        let shown = self.markdown.as_mut().map_or(text.clone(), |it| it.feed(&text));
         out.push_str(&shown);
-        self.move_cursor(&shown, width);
+        self.move_cursor(&strip_ansi_codes(&shown), width);
         self.count();
         // Behind the last column the cursor is nowhere: what is cleared from there on takes
         // the last character along.
@@ -166,6 +178,11 @@ impl Terminal {
     }
 }
 
+/// Columns of the terminal; 0 where it does not say.
+fn width() -> usize {
+    Term::stdout().size_checked().map_or(0, |(_, width)| width.into())
+}
+
 /// Text without what terminals take for commands.
 fn harmless(text: &str) -> String {
     let plain = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
@@ -178,13 +195,13 @@ mod tests {
 
     #[test]
     fn what_a_model_writes_commands_no_terminal() {
-        let mut terminal = Terminal::new(false);
+        let mut terminal = Terminal::new(false, false);
         assert_eq!(terminal.show("a\x1b[31mb\r\n\tc\u{9b}2J\x07", 80), "a[31mb\n\tc2J");
     }
 
     #[test]
     fn the_cursor_is_followed_over_lines_and_wide_characters() {
-        let mut terminal = Terminal::new(false);
+        let mut terminal = Terminal::new(false, false);
         for (text, column) in [("abc", 3), ("日本", 7), ("ab", 9), ("日", 2), ("x\t", 8), ("\n", 0)]
         {
             terminal.show(text, 10);
@@ -194,7 +211,7 @@ mod tests {
 
     #[test]
     fn no_status_is_shown_where_the_cursor_is_behind_the_last_column() {
-        let mut terminal = Terminal::new(true);
+        let mut terminal = Terminal::new(true, false);
         terminal.show("abc", 10);
         let shown = terminal.show("def", 10);
         assert!(shown.contains("\x1b[2m2 tokens,\x1b[0m"), "cut to the width: {shown:?}");

@@ -1,0 +1,58 @@
+//! `/set`: how answers are sampled, changed within a conversation.
+
+use anyhow::{Result, bail};
+use moeflux_engine::GenerateOptions;
+
+use crate::values::{
+    count, non_negative, penalty, positive_share, probability, seed, whole_number,
+};
+use crate::words::did_you_mean;
+
+const NAMES: [&str; 7] =
+    ["temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed", "max_tokens"];
+
+/// Carries out `/set NAME VALUE`; returns what to print. Values are checked as those of flags.
+///
+/// # Errors
+/// Where there is no such setting or no such value.
+pub(super) fn set(options: &mut GenerateOptions, argument: &str) -> Result<String> {
+    let mut words = argument.split([' ', '=']).filter(|word| !word.is_empty());
+    let (name, value, rest) = (words.next(), words.next(), words.next());
+    let Some(name) = name else { return Ok(all(options)) };
+    let name = name.trim_start_matches('-').replace('-', "_");
+    let (Some(value), None) = (value, rest) else {
+        bail!("write /set NAME VALUE, such as /set temperature 0.7; /set alone shows all");
+    };
+    let sampler = &mut options.sampler;
+    let done = match name.as_str() {
+        "temperature" => non_negative(value).map(|it| sampler.temperature = it),
+        "top_p" => positive_share(value).map(|it| sampler.top_p = it),
+        "top_k" => whole_number(value).map(|it| sampler.top_k = it),
+        "min_p" => probability(value).map(|it| sampler.min_p = it),
+        "repeat_penalty" => penalty(value).map(|it| sampler.repeat_penalty = it),
+        "seed" => seed(value).map(|it| sampler.seed = it),
+        "max_tokens" => count(value).map(|it| options.max_tokens = it),
+        other => match did_you_mean(other, NAMES.into_iter()) {
+            Some(near) => bail!("/set {other}: did you mean {near}?"),
+            None => bail!("/set {other}: there are {}", NAMES.join(", ")),
+        },
+    };
+    match done {
+        Ok(()) => Ok(format!("{name} = {value}")),
+        Err(remedy) => bail!("/set {name} '{value}': {remedy}"),
+    }
+}
+
+fn all(options: &GenerateOptions) -> String {
+    let it = &options.sampler;
+    format!(
+        "temperature = {}\ntop_p = {}\ntop_k = {}\nmin_p = {}\nrepeat_penalty = {}\nseed = {}\nmax_tokens = {}",
+        it.temperature,
+        it.top_p,
+        it.top_k,
+        it.min_p,
+        it.repeat_penalty,
+        it.seed,
+        options.max_tokens
+    )
+}
