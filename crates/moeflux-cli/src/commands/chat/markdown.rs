@@ -115,7 +115,7 @@ impl Markdown {
     fn decide(&mut self, out: &mut String) {
         let line = self.held.trim_start_matches(' ');
         let is_open = !line.ends_with('\n');
-        if (line.is_empty() && is_open) || (FENCE.starts_with(line) && is_open) {
+        if is_open && FENCE.starts_with(line) {
             return;
         }
         if line.starts_with(FENCE) {
@@ -175,11 +175,13 @@ impl Markdown {
 
     fn continue_span(&mut self, c: char, out: &mut String) {
         // Underscores inside of words are no markup: what follows decides.
-        if self.span.starts_with('_') && !c.is_alphanumeric() && c != '_' {
-            if let Some(shown) = styled(&self.span) {
-                self.close(&shown, out);
-                return self.text(c, out);
-            }
+        if self.span.starts_with('_')
+            && !c.is_alphanumeric()
+            && c != '_'
+            && let Some(shown) = styled(&self.span)
+        {
+            self.close(&shown, out);
+            return self.text(c, out);
         }
         self.span.push(c);
         if is_no_span(&self.span) || self.span.len() > MAX_SPAN {
