@@ -55,6 +55,8 @@ pub struct LayerBank {
     pub layout: Arc<ExpertLayout>,
     /// One source for each of the layout's extents.
     pub sources: Vec<ExtentSource>,
+    /// XXH3-64 of each expert's record, where the checkpoint has it; records then are one extent.
+    pub checksums: Option<Arc<[u64]>>,
 }
 
 /// All routed experts of a model.
@@ -123,7 +125,7 @@ mod tests {
         });
         let gate_up = GateUp::Split { gate, up };
         let layout = Arc::new(ExpertLayout { extents: vec![64], gate_up, down });
-        let layer = LayerBank { n_experts, layout, sources: vec![source] };
+        let layer = LayerBank { n_experts, layout, sources: vec![source], checksums: None };
         ExpertBank { files: Vec::new(), layers: vec![None, Some(layer)] }
     }
 

@@ -17,4 +17,6 @@ pub use bank::{ExpertBank, ExtentSource, FileIdx, LayerBank, SourceFile};
 pub use expert::{Expert, ExpertLayout, ExpertMemory, GateUp, MatrixLayout, PartSpan};
 pub use ids::{ExpertId, ExpertKey, LayerIdx, TokenId};
 pub use lock::FileLock;
-pub use memory::{HostBuf, HostSlab, MappedFile, PAGE_BYTES, SlabGuard};
+pub use memory::{
+    HostBuf, HostSlab, MappedFile, OutOfMemory, PAGE_BYTES, SlabGuard, catch_out_of_memory,
+};

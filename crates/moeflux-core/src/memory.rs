@@ -1,10 +1,10 @@
 //! Memory that records land in: page-aligned buffers and mapped files.
 //! The only file of this crate that needs `unsafe`.
 
-use std::alloc::{Layout, handle_alloc_error};
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
@@ -13,6 +13,37 @@ pub const PAGE_BYTES: usize = 4096;
 
 /// From this length on memory is worth huge pages, of which this is the size.
 const HUGE_BYTES: usize = 2 << 20;
+
+/// Memory that the system did not give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("out of memory: {bytes} bytes cannot be allocated")]
+pub struct OutOfMemory {
+    /// How much was asked for.
+    pub bytes: u64,
+}
+
+/// Runs `work`, and gives the allocation in it that failed, if one did: [`HostBuf::zeroed`] and
+/// [`HostSlab::new`] unwind there, since the ops that call them return nothing. What `work`
+/// changed may be half done then.
+///
+/// # Errors
+/// [`OutOfMemory`].
+///
+/// # Panics
+/// Where `work` does.
+pub fn catch_out_of_memory<T>(work: impl FnOnce() -> T) -> Result<T, OutOfMemory> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
+        match payload.downcast::<OutOfMemory>() {
+            Ok(err) => *err,
+            Err(payload) => resume_unwind(payload),
+        }
+    })
+}
+
+/// Unwinds to [`catch_out_of_memory`]; no panic is reported.
+fn unwind(err: OutOfMemory) -> ! {
+    resume_unwind(Box::new(err))
+}
 
 /// A page-aligned byte buffer with one owner.
 ///
@@ -58,15 +89,13 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// Takes `len` zeroed bytes.
-    fn new(len: usize) -> Region {
-        let layout = Layout::from_size_align(len, PAGE_BYTES);
-        let layout = layout.expect("buffer should fit the address space");
+    fn new(len: usize) -> Result<Region, OutOfMemory> {
+        let err = OutOfMemory { bytes: len as u64 };
         // Huge pages serve only memory that begins where one of them does.
         let align = if len >= HUGE_BYTES { HUGE_BYTES } else { PAGE_BYTES };
         let slack = align - PAGE_BYTES;
-        let Ok(mut map) = memmap2::MmapMut::map_anon(len + slack) else {
-            handle_alloc_error(layout)
-        };
+        let map = memmap2::MmapMut::map_anon(len.checked_add(slack).ok_or(err)?);
+        let mut map = map.map_err(|_| err)?;
         let skip = map.as_ptr().align_offset(align).min(slack);
         #[cfg(target_os = "linux")]
         if len >= HUGE_BYTES {
@@ -75,15 +104,27 @@ impl Region {
         }
         let first =
             NonNull::new(map.as_mut_ptr().wrapping_add(skip)).expect("a map has an address");
-        Region { map: Arc::new(map), first, len }
+        Ok(Region { map: Arc::new(map), first, len })
     }
 }
 
 impl HostBuf {
     /// Allocates `len` zeroed bytes, rounded up to whole pages. Pages that are
     /// never touched take no memory.
+    ///
+    /// # Panics
+    /// Unwinds to [`catch_out_of_memory`] where the system gives no memory.
     pub fn zeroed(len: usize) -> HostBuf {
-        HostSlab::new(len).carve(len).expect("a slab has room for what it was made for")
+        HostBuf::try_zeroed(len).unwrap_or_else(|err| unwind(err))
+    }
+
+    /// As [`HostBuf::zeroed`].
+    ///
+    /// # Errors
+    /// Where the system gives no memory.
+    pub fn try_zeroed(len: usize) -> Result<HostBuf, OutOfMemory> {
+        let mut slab = HostSlab::try_new(len)?;
+        Ok(slab.carve(len).expect("a slab has room for what it was made for"))
     }
 }
 
@@ -154,9 +195,21 @@ pub struct HostSlab {
 
 impl HostSlab {
     /// Takes `len` zeroed bytes, rounded up to whole pages.
+    ///
+    /// # Panics
+    /// Unwinds to [`catch_out_of_memory`] where the system gives no memory.
     pub fn new(len: usize) -> HostSlab {
-        let region = Region::new(len.max(1).next_multiple_of(PAGE_BYTES));
-        HostSlab { region: Arc::new(region), next: 0 }
+        HostSlab::try_new(len).unwrap_or_else(|err| unwind(err))
+    }
+
+    /// As [`HostSlab::new`].
+    ///
+    /// # Errors
+    /// Where the system gives no memory.
+    pub fn try_new(len: usize) -> Result<HostSlab, OutOfMemory> {
+        let pages = len.max(1).checked_next_multiple_of(PAGE_BYTES);
+        let region = Region::new(pages.ok_or(OutOfMemory { bytes: len as u64 })?)?;
+        Ok(HostSlab { region: Arc::new(region), next: 0 })
     }
 
     /// The next `len` bytes, rounded up to whole pages; `None` when too few
@@ -278,6 +331,19 @@ mod tests {
         for (i, buf) in bufs.iter().enumerate() {
             assert!(buf.len() == PAGE_BYTES && buf.iter().all(|it| usize::from(*it) == i));
         }
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_an_error_and_no_panic() {
+        for len in [1 << 60, usize::MAX] {
+            let want = OutOfMemory { bytes: (len as u64).next_multiple_of(1) };
+            assert!(HostBuf::try_zeroed(len).is_err());
+            let got = catch_out_of_memory(|| HostBuf::zeroed(len)).map(|_| ());
+            assert_eq!(got, Err(want));
+        }
+        assert_eq!(catch_out_of_memory(|| 3), Ok(3));
+        let other = catch_unwind(|| catch_out_of_memory(|| panic!("another")));
+        assert!(other.is_err());
     }
 
     #[test]

@@ -144,7 +144,11 @@ pub(crate) struct Opening<'a> {
 pub(crate) fn open(opening: &Opening<'_>) -> Result<Box<dyn Backend>, EngineError> {
     let isa = instruction_set(opening.isa)?;
     match opening.device {
-        Device::Cpu => Ok(Box::new(Cpu::new(opening.n_threads, isa))),
+        Device::Cpu => {
+            let n_threads = opening.n_threads;
+            let cpu = Cpu::try_new(n_threads, isa);
+            Ok(Box::new(cpu.map_err(|source| EngineError::Threads { n_threads, source })?))
+        }
         Device::Gpu(index) => gpu::open(index, opening),
     }
 }
@@ -158,7 +162,8 @@ pub(crate) fn limits(
     isa: Option<&str>,
     memory_bytes: usize,
 ) -> Result<LimitProbe, EngineError> {
-    Ok(LimitProbe::new(n_threads, instruction_set(isa)?, memory_bytes))
+    let probe = LimitProbe::new(n_threads, instruction_set(isa)?, memory_bytes);
+    probe.map_err(|source| EngineError::Threads { n_threads, source })
 }
 
 fn instruction_set(name: Option<&str>) -> Result<Isa, EngineError> {

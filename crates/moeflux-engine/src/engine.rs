@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use moeflux_backend::timed::Timed;
 use moeflux_backend::{DeviceCounters, DeviceStats, Inputs, KvType};
-use moeflux_core::LayerIdx;
 use moeflux_core::checkpoint::Checkpoint;
+use moeflux_core::{LayerIdx, catch_out_of_memory};
 use moeflux_store::{
     CachePolicy, DEFAULT_READERS, ExpertStore, IoChoice, Prefetch, PrefetchTrial, StoreOptions,
     StoreStats,
@@ -166,6 +166,14 @@ impl Engine {
         options: &EngineOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Engine, EngineError> {
+        catch_out_of_memory(|| Engine::open_whole(source, options, progress))?
+    }
+
+    fn open_whole(
+        source: &Path,
+        options: &EngineOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Engine, EngineError> {
         let checkpoint = Checkpoint::open(source).map_err(crate::load::LoadError::from)?;
         let declared = Declared::to_run(&checkpoint, options.variant())?;
         check_top_k(options, &declared.shape)?;
@@ -302,6 +310,7 @@ impl Engine {
             is_foreseeing: false,
             sight: Default::default(),
             next: Vec::new(),
+            out_of_memory: None,
         };
         Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
     }

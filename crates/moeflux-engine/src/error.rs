@@ -1,7 +1,9 @@
 //! What can go wrong between opening a model and its next token.
 
+use std::io;
+
 use moeflux_backend::DeviceError;
-use moeflux_core::TokenId;
+use moeflux_core::{OutOfMemory, TokenId};
 use moeflux_store::StoreError;
 
 use crate::constrain::ConstraintError;
@@ -96,6 +98,31 @@ pub enum EngineError {
         /// Bytes of all.
         budget: u64,
     },
+    /// What the model computed is not a finite number.
+    #[error(
+        "{what} is {value}: a weight of the model is damaged, or its arithmetic overflowed; \
+         `moeflux verify MODEL` checks the files"
+    )]
+    NotFinite {
+        /// What.
+        what: String,
+        /// NaN or an infinity.
+        value: f32,
+    },
+    /// The threads that compute cannot be started.
+    #[error(
+        "cannot start {n_threads} compute threads: {source}; allow this process more threads, or \
+         give fewer (--threads)"
+    )]
+    Threads {
+        /// Threads asked for, the caller's included.
+        n_threads: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system gives no memory.
+    #[error("{0}; a smaller --ctx, --chunk or --expert-cache takes less")]
+    OutOfMemory(#[from] OutOfMemory),
     /// Nothing was given to evaluate.
     #[error("nothing to evaluate: the prompt has no tokens")]
     EmptyPrompt,

@@ -156,12 +156,14 @@ pub(crate) fn slab_bytes(
 
 /// Slots side by side in slabs of so many bytes, so that they share huge pages.
 pub(crate) fn slot_memory(slab_bytes: usize) -> SlotAlloc {
-    let mut slab = HostSlab::new(0);
+    let mut slab: Option<HostSlab> = None;
     Box::new(move |len| {
-        if let Some(slot) = slab.carve(len) {
-            return slot;
+        if let Some(slot) = slab.as_mut().and_then(|slab| slab.carve(len)) {
+            return Ok(slot);
         }
-        slab = HostSlab::new(slab_bytes.max(len).next_multiple_of(SLAB_GRAIN));
-        slab.carve(len).unwrap_or_else(|| HostBuf::zeroed(len))
+        let mut fresh = HostSlab::try_new(slab_bytes.max(len).next_multiple_of(SLAB_GRAIN))?;
+        let slot = fresh.carve(len);
+        slab = Some(fresh);
+        slot.map_or_else(|| HostBuf::try_zeroed(len), Ok)
     })
 }

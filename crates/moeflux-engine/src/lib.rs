@@ -37,6 +37,7 @@ mod models;
 pub mod pack;
 mod perplexity;
 mod plan;
+mod read_weights;
 mod record;
 pub mod sampler;
 mod scheduler;
@@ -44,6 +45,7 @@ mod session;
 mod snapshot;
 pub mod synth;
 pub mod text;
+mod threads;
 
 pub use calibrate::{Calibration, Importance, calibrate};
 pub use constrain::{AnswerShape, Constraint, ConstraintError, Grammar, Grammars};

@@ -4,15 +4,16 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::thread;
 
 use moeflux_backend::timed::WeightFacts;
 use moeflux_backend::trace::Trace;
 use moeflux_backend::{Backend, HostMatrix, Inputs, Weight};
-use moeflux_core::checkpoint::{Checkpoint, Claims, Extent, FileReader, FormatError, MatrixSource};
+use moeflux_core::checkpoint::{Checkpoint, Claims, Extent, FormatError, MatrixSource};
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
-use moeflux_core::quant::{Float, MatrixFormat, ScaledBlocks};
+use moeflux_core::quant::{Encoding, Float, MatrixFormat, ScaledBlocks};
 use moeflux_core::{ExpertBank, HostBuf};
+
+use crate::read_weights::{check_finite_matrix, read_weights};
 
 /// Why a checkpoint could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -135,14 +136,20 @@ impl<'a> Loader<'a> {
         Ok(Loaded { bank: self.claims.into_bank(), names: self.names, facts: self.facts })
     }
 
-    /// Reads extents into one piece of memory.
-    fn read(&mut self, extents: &[Extent]) -> Result<HostBuf, LoadError> {
+    /// Reads extents into one piece of memory, and checks that they hold finite numbers where
+    /// their encoding has others.
+    fn read(
+        &mut self,
+        extents: &[Extent],
+        encoding: Option<Encoding>,
+    ) -> Result<HostBuf, LoadError> {
         let len = extents.iter().map(|it| it.len).sum();
         let mut buf = self.backend.host_alloc(len);
         let mut rest = &mut buf[..len];
         for extent in extents {
             let (part, behind) = rest.split_at_mut(extent.len);
-            read_parts(self.checkpoint.reader(), *extent, part)?;
+            read_weights(self.checkpoint, *extent, encoding, part)?;
+            self.checkpoint.check_tensor(*extent, part)?;
             rest = behind;
         }
         self.n_bytes += len as u64;
@@ -150,9 +157,27 @@ impl<'a> Loader<'a> {
         Ok(buf)
     }
 
+    /// Compares a matrix, parts of which are going to be read, with the container's checksums.
+    fn check_whole(&self, source: &MatrixSource) -> Result<(), LoadError> {
+        if self.checkpoint.container().is_none_or(|container| container.resident_xxh3_64.is_empty())
+        {
+            return Ok(());
+        }
+        for extent in [source.weight, source.scales, source.biases] {
+            let bytes = self.checkpoint.reader().read(extent)?;
+            self.checkpoint.check_tensor(extent, &bytes)?;
+        }
+        Ok(())
+    }
+
     /// As [`Loader::read`]; `None` for no bytes.
-    fn read_some(&mut self, extents: &[Extent]) -> Result<Option<HostBuf>, LoadError> {
-        if extents.iter().all(|it| it.len == 0) { Ok(None) } else { self.read(extents).map(Some) }
+    fn read_some(
+        &mut self,
+        extents: &[Extent],
+        encoding: Option<Encoding>,
+    ) -> Result<Option<HostBuf>, LoadError> {
+        let is_empty = extents.iter().all(|extent| extent.len == 0);
+        if is_empty { Ok(None) } else { self.read(extents, encoding).map(Some) }
     }
 
     /// Loads the rows of several sources of one format as one matrix.
@@ -169,9 +194,10 @@ impl<'a> Loader<'a> {
             let extents = |part: fn(&MatrixSource) -> Extent| -> Vec<Extent> {
                 parts.iter().map(part).collect()
             };
-            let weight = self.read(&extents(|it| it.weight))?;
-            let scales = self.read_some(&extents(|it| it.scales))?;
-            let biases = self.read_some(&extents(|it| it.biases))?;
+            let encodings = format.encodings();
+            let weight = self.read(&extents(|it| it.weight), encodings[0])?;
+            let scales = self.read_some(&extents(|it| it.scales), encodings[1])?;
+            let biases = self.read_some(&extents(|it| it.biases), encodings[2])?;
             HostMatrix { rows, cols, format, inputs, weight, scales, biases }
         } else {
             let weight = self.read_decoded(parts)?;
@@ -194,6 +220,7 @@ impl<'a> Loader<'a> {
         let mut out = buf[..n * 4].chunks_exact_mut(4);
         for part in parts {
             let bytes = part.read(self.checkpoint.reader())?;
+            check_finite_matrix(self.checkpoint, self.checkpoint.files(), part, &bytes)?;
             let mut values = vec![0.0; part.cols];
             for row in 0..part.rows {
                 bytes.view(part).decode_row(row, &mut values);
@@ -206,31 +233,6 @@ impl<'a> Loader<'a> {
         (self.progress)(self.n_bytes);
         Ok(buf)
     }
-}
-
-/// From this many bytes on another thread is worth its start.
-const PART_BYTES: usize = 4 << 20;
-
-/// Threads that read one matrix: copies from the page cache are what takes time.
-const MAX_PARTS: usize = 4;
-
-/// Reads a long extent on several threads.
-fn read_parts(reader: &FileReader, extent: Extent, out: &mut [u8]) -> Result<(), FormatError> {
-    let n_cores = thread::available_parallelism().map_or(1, usize::from);
-    let n_parts = (extent.len / PART_BYTES).clamp(1, n_cores.min(MAX_PARTS));
-    let part_bytes = extent.len.div_ceil(n_parts).max(1);
-    thread::scope(|scope| {
-        let read = |(i, part): (usize, &mut [u8])| {
-            reader.read_at(extent.file, extent.offset + (i * part_bytes) as u64, part)
-        };
-        let mut parts = out.chunks_mut(part_bytes).enumerate();
-        let first = parts.next();
-        let others: Vec<_> = parts.map(|part| scope.spawn(move || read(part))).collect();
-        let first = first.map_or(Ok(()), read);
-        others.into_iter().fold(first, |done, other| {
-            done.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-        })
-    })
 }
 
 /// Whether the rows of several sources make one matrix of their format: blocks
@@ -275,6 +277,7 @@ impl Weights for Loader<'_> {
         runs: &[Range<usize>],
     ) -> Result<Weight, LoadError> {
         let source = self.claims.matrix(&whole)?;
+        self.check_whole(&source)?;
         let parts: Vec<MatrixSource> =
             runs.iter().map(|it| source.rows(it.start, it.len())).collect();
         self.load(&whole.name, &parts, whole.role)
@@ -284,7 +287,7 @@ impl Weights for Loader<'_> {
         let decl = VectorDecl { name: name.to_owned(), shapes: shapes.to_vec() };
         let source = self.claims.vector(&decl)?;
         let n: usize = source.shape.iter().product();
-        let bytes = self.read(&[source.extent])?;
+        let bytes = self.read(&[source.extent], Some(Encoding::Float(source.float)))?;
         let values = (0..n).map(|i| source.float.read(&bytes, i)).collect();
         Ok(HostVector { shape: source.shape, values })
     }

@@ -112,6 +112,9 @@ impl<'a> Arrivals<'a> {
             };
             let is_hopeless = || since.elapsed() > PATIENCE || desk.holds_all(this_thread);
             if desk.is_idle() && is_hopeless() {
+                if let Some(err) = desk.refusal() {
+                    break Err(StoreError::OutOfMemory(err));
+                }
                 let StoreStats { n_slots, .. } = desk.stats();
                 let layer = self.layer.0;
                 break Err(StoreError::SlotsHeld { n_slots, n_waiting, layer });

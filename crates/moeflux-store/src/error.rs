@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use moeflux_core::OutOfMemory;
+
 /// Why the store could not be opened, or an expert did not arrive.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -103,6 +105,19 @@ pub enum StoreError {
         /// What the system said.
         source: io::Error,
     },
+    /// An expert's bytes are not those that were packed.
+    #[error(
+        "{}: expert {expert} of layer {layer} does not have the checksum that it was packed with: the file is damaged; copy it again or pack the model anew",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The expert's layer.
+        layer: u16,
+        /// The expert within its layer.
+        expert: u16,
+    },
     /// The length of an open file cannot be asked for.
     #[error("cannot inspect {}: {source}; check the drive", path.display())]
     Inspect {
@@ -138,6 +153,9 @@ pub enum StoreError {
         /// The layer of the request.
         layer: u16,
     },
+    /// The system gives no memory for a slot, and no other slot is free.
+    #[error("{0} for an expert; a smaller --ctx or --expert-cache leaves more")]
+    OutOfMemory(OutOfMemory),
     /// The reader threads cannot be started.
     #[error("cannot start {n_readers} expert readers: {source}; allow this process more threads")]
     Threads {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use moeflux_core::HostBuf;
+use moeflux_core::{HostBuf, OutOfMemory};
 
 use crate::StoreError;
 
@@ -11,8 +11,9 @@ use crate::StoreError;
 /// it busy, and of large ones fewer are in progress at once.
 pub const DEFAULT_READERS: usize = 8;
 
-/// Gives the memory of one slot: at least as many bytes as it is asked for.
-pub type SlotAlloc = Box<dyn FnMut(usize) -> HostBuf + Send>;
+/// Gives the memory of one slot: at least as many bytes as it is asked for, or an error where there
+/// is none.
+pub type SlotAlloc = Box<dyn FnMut(usize) -> Result<HostBuf, OutOfMemory> + Send>;
 
 /// How a store works; fixed for its life.
 #[derive(Clone, Copy, Debug)]

@@ -84,6 +84,7 @@ impl Plan {
             let mut files = Vec::new();
             if let Some(layer) = layer {
                 plan.n_experts += layer.n_experts;
+                check_checksums(layer);
                 for expert in 0..layer.n_experts {
                     let expert = u16::try_from(expert).expect("experts should fit their id");
                     let runs = place(layer, ExpertId(expert), plan.block).runs;
@@ -197,6 +198,15 @@ fn paged_bytes(run: &Run) -> usize {
 /// Bytes between the beginning of a block and `offset`.
 fn lead(offset: u64, block: usize) -> usize {
     (offset % block as u64) as usize
+}
+
+/// A checksum counts for a record that one read brings.
+#[track_caller]
+fn check_checksums(layer: &LayerBank) {
+    if let Some(sums) = &layer.checksums {
+        assert_eq!(sums.len(), layer.n_experts, "a checksum for each expert");
+        assert_eq!(layer.sources.len(), 1, "records with checksums are one extent");
+    }
 }
 
 #[track_caller]

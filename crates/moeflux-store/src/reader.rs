@@ -2,13 +2,15 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use moeflux_core::checkpoint::part_checksum;
 use moeflux_core::{ExpertKey, ExpertMemory, FileIdx, HostBuf, LayerIdx, MappedFile};
 
 use crate::StoreError;
 use crate::files::Source;
 use crate::flight::Part;
-use crate::plan::{Plan, Run};
+use crate::plan::{Plan, Run, Target};
 
 /// What the reader threads share.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub(crate) struct Reader {
     source: Box<dyn Source>,
     /// By file; empty unless files are mapped.
     maps: Vec<Option<Arc<MappedFile>>>,
+    /// By ordinal: whether the expert's checksum agreed when it was first read.
+    verified: Vec<AtomicBool>,
 }
 
 /// A record, or the reason why there is none and the buffer that was to hold it.
@@ -28,16 +32,46 @@ impl Reader {
         source: Box<dyn Source>,
         maps: Vec<Option<Arc<MappedFile>>>,
     ) -> Reader {
-        Reader { plan, source, maps }
+        let verified = (0..plan.n_experts()).map(|_| AtomicBool::new(false)).collect();
+        Reader { plan, source, maps, verified }
     }
 
-    /// Reads a part of a record, or populates a mapped one's pages.
+    /// Reads a part of a record, or populates a mapped one's pages. A record whose checksum is
+    /// known is compared with it the first time.
     pub(crate) fn bring(&self, part: &mut Part) -> Result<(), StoreError> {
-        let key = part.target.key;
+        let target = part.target;
         match &mut part.piece {
-            Some((run, buf)) => self.read(key, run, buf),
-            None => self.populate(key),
+            Some((run, buf)) => {
+                self.read(target.key, run, buf)?;
+                let lead = run.span(self.plan.block()).lead;
+                self.verify(target, run.file, &buf[lead..lead + run.len])
+            }
+            None => {
+                self.populate(target.key)?;
+                let run = self.plan.placement(target.key).runs.into_iter().next();
+                run.map_or(Ok(()), |run| {
+                    let start = in_memory(run.offset);
+                    self.verify(target, run.file, &self.map(run.file)[start..start + run.len])
+                })
+            }
         }
+    }
+
+    /// Compares a record with its checksum, if it has one and was not compared before. Records
+    /// with checksums are one extent, so `bytes` are all of it.
+    fn verify(&self, target: Target, file: FileIdx, bytes: &[u8]) -> Result<(), StoreError> {
+        let Target { key, ordinal } = target;
+        let Some(sums) = &self.plan.layer(key.layer).checksums else { return Ok(()) };
+        let verified = &self.verified[ordinal.idx()];
+        if verified.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if part_checksum(bytes) != sums[key.expert.idx()] {
+            let path = self.plan.bank().files[file.0 as usize].path.clone();
+            return Err(StoreError::Damaged { path, layer: key.layer.0, expert: key.expert.0 });
+        }
+        verified.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The extents of a record in mapped files.

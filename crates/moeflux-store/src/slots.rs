@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
 
-use moeflux_core::HostBuf;
+use moeflux_core::{HostBuf, OutOfMemory};
 
 use crate::SlotAlloc;
 use crate::policy::Policy;
@@ -22,6 +22,8 @@ pub(crate) struct Slots {
     /// The slab that the last buffer was made of; there may be more in it.
     newest: Option<usize>,
     free: Vec<HostBuf>,
+    /// Why there are fewer buffers than the budget once allowed.
+    refusal: Option<OutOfMemory>,
     pub(crate) policy: Box<dyn Policy>,
 }
 
@@ -32,8 +34,8 @@ impl Slots {
         n_slots: usize,
         policy: Box<dyn Policy>,
     ) -> Slots {
-        let (slabs, newest, free) = (HashMap::new(), None, Vec::new());
-        Slots { alloc, slot_bytes, n_slots, n_made: 0, slabs, newest, free, policy }
+        let (slabs, newest, free, refusal) = (HashMap::new(), None, Vec::new(), None);
+        Slots { alloc, slot_bytes, n_slots, n_made: 0, slabs, newest, free, refusal, policy }
     }
 
     pub(crate) fn n_slots(&self) -> usize {
@@ -64,7 +66,13 @@ impl Slots {
         self.n_made - self.free.len()
     }
 
-    /// A buffer that nobody uses, as long as there are any.
+    /// Why there are fewer buffers than the budget once allowed, if the system gave no memory.
+    pub(crate) fn refusal(&self) -> Option<OutOfMemory> {
+        self.refusal
+    }
+
+    /// A buffer that nobody uses, as long as there are any. Where the system gives no memory, the
+    /// budget becomes what was made so far.
     pub(crate) fn take(&mut self) -> Option<HostBuf> {
         if self.n_used() >= self.n_slots {
             return None;
@@ -72,7 +80,14 @@ impl Slots {
         if let Some(buf) = self.free.pop() {
             return Some(buf);
         }
-        let buf = (self.alloc)(self.slot_bytes);
+        let buf = match (self.alloc)(self.slot_bytes) {
+            Ok(buf) => buf,
+            Err(err) => {
+                self.refusal = Some(err);
+                self.n_slots = self.n_made;
+                return None;
+            }
+        };
         assert!(buf.len() >= self.slot_bytes, "slot of {} bytes", buf.len());
         self.n_made += 1;
         self.newest = Some(buf.slab_id());

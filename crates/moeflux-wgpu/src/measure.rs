@@ -156,7 +156,9 @@ fn write_parts(mem: &Mem, host: &[u8], part: u64) -> bool {
     let part = usize::try_from(part).unwrap_or(usize::MAX).max(1);
     std::thread::scope(|scope| {
         let parts = (0..).zip(host.chunks(part));
-        let threads: Vec<_> = parts.map(|it| scope.spawn(move || write(it))).collect();
-        threads.into_iter().all(|it| it.join().unwrap_or(false))
+        let start = |part| std::thread::Builder::new().spawn_scoped(scope, move || write(part));
+        let threads: Vec<_> = parts.map(start).collect();
+        let ended = threads.into_iter().map(|thread| thread.ok()?.join().ok());
+        ended.fold(true, |all, one| all && one == Some(true))
     })
 }

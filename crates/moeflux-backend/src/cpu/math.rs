@@ -92,10 +92,10 @@ pub(crate) fn silu(x: f32) -> f32 {
     x / (1.0 + exp(-x))
 }
 
-/// `ln(1 + e^x)`, and `x` itself above 20, as PyTorch defines it.
+/// `ln(1 + e^x)`, and `x` itself above 20, as PyTorch defines it. NaN stays NaN.
 #[inline(always)]
 pub(crate) fn softplus(x: f32) -> f32 {
-    if x > 20.0 { x } else { ln(1.0 + f64::from(exp(x))) as f32 }
+    if x <= 20.0 { ln(1.0 + f64::from(exp(x))) as f32 } else { x }
 }
 
 /// Natural logarithm of a finite number that is at least one.
@@ -168,6 +168,17 @@ mod tests {
             let want = f64::from(x).exp().ln_1p();
             assert!((f64::from(softplus(x)) - want).abs() < 3e-7 * want.max(1.0), "softplus({x})");
         }
+    }
+
+    #[test]
+    fn nothing_makes_a_number_of_nan() {
+        for f in [exp, sigmoid, silu, softplus] {
+            for nan in [f32::NAN, -f32::NAN, f32::from_bits(0x7f80_0001)] {
+                assert!(f(nan).is_nan());
+            }
+        }
+        assert_eq!(softplus(f32::INFINITY), f32::INFINITY);
+        assert_eq!(softplus(f32::NEG_INFINITY), 0.0);
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod vector;
 pub use isa::Isa;
 pub use pool::{Pool, SharedMut};
 
+use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
@@ -81,11 +82,22 @@ type RowWork<'a> = dyn Fn(&Cpu, usize, &mut [f32]) + Sync + 'a;
 type HeadWork<'a> = dyn Fn(&Cpu, usize, usize, &mut [f32]) + Sync + 'a;
 
 impl Cpu {
+    /// As [`Cpu::try_new`], for tests and measurements.
+    ///
+    /// # Panics
+    /// Where the system does not start a thread.
+    pub fn new(n_threads: usize, isa: Isa) -> Cpu {
+        Cpu::try_new(n_threads, isa).expect("a machine that starts threads")
+    }
+
     /// A backend of `n_threads` threads, the caller's included, whose kernels
     /// use `isa`.
-    pub fn new(n_threads: usize, isa: Isa) -> Cpu {
-        Cpu {
-            pool: Pool::new(n_threads.max(1)),
+    ///
+    /// # Errors
+    /// Where the system does not start a thread.
+    pub fn try_new(n_threads: usize, isa: Isa) -> io::Result<Cpu> {
+        Ok(Cpu {
+            pool: Pool::try_new(n_threads.max(1))?,
             isa,
             bufs: Vec::new(),
             matrices: Vec::new(),
@@ -102,7 +114,7 @@ impl Cpu {
             route_scratch: Spare::default(),
             delta_scratch: Spare::default(),
             slab: Mutex::new(HostSlab::new(0)),
-        }
+        })
     }
 
     fn buf(&self, buf: Buf) -> &Activations {

@@ -8,6 +8,7 @@
 
 use std::any::Any;
 use std::cell::UnsafeCell;
+use std::io;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -70,15 +71,34 @@ impl Pool {
     pub const SPIN: Duration = Duration::from_micros(50);
 
     /// A pool of `n_threads`, the caller included; zero counts as one.
-    pub fn new(n_threads: usize) -> Pool {
+    ///
+    /// # Errors
+    /// Where the system does not start a thread.
+    pub fn try_new(n_threads: usize) -> io::Result<Pool> {
         Pool::with_spin(n_threads, Pool::SPIN)
     }
 
+    /// As [`Pool::try_new`], for tests and measurements.
+    ///
+    /// # Panics
+    /// Where the system does not start a thread.
+    pub fn new(n_threads: usize) -> Pool {
+        Pool::try_new(n_threads).expect("a machine that starts threads")
+    }
+
     /// A pool whose idle threads look for work for `spin` before they sleep.
-    pub fn with_spin(n_threads: usize, spin: Duration) -> Pool {
+    ///
+    /// # Errors
+    /// Where the system does not start a thread.
+    pub fn with_spin(n_threads: usize, spin: Duration) -> io::Result<Pool> {
         let shared = Arc::new(Shared::new());
-        let workers = (1..n_threads).map(|idx| Worker::spawn(idx, &shared, spin)).collect();
-        Pool { shared, workers, spin, start: Instant::now(), last_end: AtomicU64::new(0) }
+        let (workers, last_end) = (Vec::new(), AtomicU64::new(0));
+        // Dropped where a thread is missing, it ends those that were started.
+        let mut pool = Pool { shared, workers, spin, start: Instant::now(), last_end };
+        for idx in 1..n_threads {
+            pool.workers.push(Worker::spawn(idx, &pool.shared, spin)?);
+        }
+        Ok(pool)
     }
 
     /// Threads that take tasks, the caller included.
@@ -151,17 +171,14 @@ impl Drop for Pool {
 }
 
 impl Worker {
-    fn spawn(idx: usize, shared: &Arc<Shared>, spin: Duration) -> Worker {
+    fn spawn(idx: usize, shared: &Arc<Shared>, spin: Duration) -> io::Result<Worker> {
         let sleeps = Arc::new(AtomicBool::new(false));
         let work = {
             let (shared, sleeps) = (shared.clone(), sleeps.clone());
             move || shared.work(&sleeps, spin)
         };
-        let thread = thread::Builder::new()
-            .name(format!("moeflux-{idx}"))
-            .spawn(work)
-            .unwrap_or_else(|e| panic!("cannot start thread {idx} of the pool: {e}"));
-        Worker { thread, sleeps }
+        let thread = thread::Builder::new().name(format!("moeflux-{idx}")).spawn(work)?;
+        Ok(Worker { thread, sleeps })
     }
 }
 
@@ -381,7 +398,7 @@ mod tests {
     #[test]
     fn many_tiny_forks_lose_nothing() {
         for spin in [Duration::ZERO, Pool::SPIN] {
-            let pool = Pool::with_spin(4, spin);
+            let pool = Pool::with_spin(4, spin).unwrap();
             let sum = AtomicUsize::new(0);
             for _ in 0..5_000 {
                 let task = |i| {

@@ -49,12 +49,14 @@ impl Router<'_> {
                 best(chosen, scores, |_| true, top_k);
                 pick(scores, chosen, weights);
                 softmax(isa, weights);
+                keep_nan(scores, weights);
             }
             Scoring::Sigmoid { groups, renormalise, scale, .. } => {
                 sigmoids(isa, scores);
                 best_biased(&mut scratch, bias, groups, top_k);
                 pick(&scratch.scores, &scratch.chosen, weights);
                 finish(weights, renormalise.then_some(SIGMOID_EPS), scale);
+                keep_nan(&scratch.choice, weights);
             }
         }
         assert_eq!(scratch.chosen.len(), experts.len(), "as many experts as rows choose");
@@ -67,6 +69,14 @@ impl Router<'_> {
 
 /// Keeps the sum of scores above zero, as DeepSeek-V3 does.
 const SIGMOID_EPS: f32 = 1e-20;
+
+/// Makes the weights NaN where any score is: an expert with such a score is never chosen, and the
+/// row would go on as if nothing were wrong.
+fn keep_nan(scores: &[f32], weights: &mut [f32]) {
+    if scores.iter().any(|score| score.is_nan()) {
+        weights.fill(f32::NAN);
+    }
+}
 
 /// The scores of the chosen, best first.
 fn pick(scores: &[f32], chosen: &[u64], weights: &mut [f32]) {
@@ -280,5 +290,22 @@ mod tests {
         }
         let part = [f32::NAN, f32::NEG_INFINITY, f32::INFINITY];
         check(&part, Scoring::SoftmaxOfChosen, None, &[2, 1, 0]);
+    }
+
+    #[test]
+    fn one_score_that_is_nan_makes_all_weights_nan() {
+        let one = [0.5, f32::NAN, 0.25, 0.0];
+        let softmax = check(&one, SOFTMAX, None, &[0, 1]);
+        assert!(softmax.iter().all(|weight| weight.is_nan()), "{softmax:?}");
+        for scoring in [Scoring::SoftmaxOfChosen, sigmoid_scoring(None, true, 1.0)] {
+            let weights = check(&one, scoring, None, &[0, 2]);
+            assert!(weights.iter().all(|weight| weight.is_nan()), "{scoring:?}: {weights:?}");
+        }
+        for groups in [None, Some((2, 1))] {
+            let scoring = sigmoid_scoring(groups, false, 1.0);
+            let bias = [0.0, 0.0, f32::NAN, 0.0];
+            let weights = check(&[0.5, 0.25, 3.0, 0.0], scoring, Some(&bias), &[0, 1]);
+            assert!(weights.iter().all(|weight| weight.is_nan()), "{groups:?}: {weights:?}");
+        }
     }
 }

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::FormatError;
+use super::checksum::part_checksum_of_hex;
 use super::experts::record_layout;
 use super::quantization::{Declared, QuantRules};
 use crate::manifest::ExpertsDecl;
@@ -28,6 +30,10 @@ pub struct Container {
     pub source: SourceIdentity,
     /// Format of every resident matrix, by canonical module name.
     pub tensors: BTreeMap<String, StoredFormat>,
+    /// [`part_checksum_hex`](super::part_checksum_hex) of every resident tensor, by its name in
+    /// the file; empty in containers that were packed without.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resident_xxh3_64: BTreeMap<String, String>,
     /// By layer; `null` where a layer has no routed experts.
     pub layers: Vec<Option<PackedLayer>>,
     /// Every other file of the container.
@@ -120,6 +126,10 @@ pub struct PackedLayer {
     pub record_bytes: u64,
     /// Bytes from one record to the next.
     pub stride_bytes: u64,
+    /// [`part_checksum_hex`](super::part_checksum_hex) of each record, by expert; empty in
+    /// containers that were packed without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub record_xxh3_64: Vec<String>,
 }
 
 /// A file of the container.
@@ -138,6 +148,7 @@ pub(super) struct LayerOfFile {
     pub(super) file: SourceFile,
     pub(super) layout: ExpertLayout,
     pub(super) stride: u64,
+    pub(super) checksums: Option<Arc<[u64]>>,
 }
 
 impl Container {
@@ -210,6 +221,11 @@ impl Container {
                 return Err(format!("{name} has {format:?}, which no kernel reads"));
             }
         }
+        for (name, sum) in &self.resident_xxh3_64 {
+            if part_checksum_of_hex(sum).is_none() {
+                return Err(format!("checksum {sum:?} of {name} is not 16 hexadecimal digits"));
+            }
+        }
         self.layers.iter().flatten().try_for_each(|it| self.check_layer(it))
     }
 
@@ -230,6 +246,14 @@ impl Container {
                     "{name} has {cols} columns of {format:?}, which no kernel reads"
                 ));
             }
+        }
+        let n_sums = layer.record_xxh3_64.len();
+        if n_sums != 0 && layer.record_checksums().is_none() {
+            let n_experts = layer.n_experts;
+            return Err(format!(
+                "{name} has {n_sums} checksums of records; {n_experts} of 16 hexadecimal digits \
+                 were expected"
+            ));
         }
         let record = layer.layout().record_bytes();
         let stride = record.next_multiple_of(Self::ALIGNMENT) as u64;
@@ -272,7 +296,17 @@ impl Container {
         }
         let len = layer.stride_bytes * layer.n_experts as u64;
         let file = SourceFile { path: root.join(&layer.file), len };
-        Ok(LayerOfFile { file, layout: layer.layout(), stride: layer.stride_bytes })
+        Ok(LayerOfFile {
+            file,
+            layout: layer.layout(),
+            stride: layer.stride_bytes,
+            checksums: layer.record_checksums(),
+        })
+    }
+
+    /// The checksum of a resident tensor, where the container has it.
+    pub(super) fn resident_checksum(&self, name: &str) -> Option<u64> {
+        part_checksum_of_hex(self.resident_xxh3_64.get(name)?)
     }
 
     /// What it says of resident matrices, to check their shapes against.
@@ -287,6 +321,13 @@ impl PackedLayer {
     /// Formats of gate, up and down.
     pub fn formats(&self) -> [MatrixFormat; 3] {
         [self.gate, self.up, self.down].map(StoredFormat::to_format)
+    }
+
+    /// The checksum of every record, by expert; `None` where the container has none.
+    pub fn record_checksums(&self) -> Option<Arc<[u64]>> {
+        let sums = self.record_xxh3_64.iter().map(|sum| part_checksum_of_hex(sum));
+        let sums: Arc<[u64]> = sums.collect::<Option<_>>()?;
+        (sums.len() == self.n_experts).then_some(sums)
     }
 
     /// How each record is divided.

@@ -97,6 +97,34 @@ pub enum FormatError {
         /// The accepted shapes.
         want: String,
     },
+    /// A weight that is NaN or infinite.
+    #[error(
+        "{}: element {element} of tensor {name} is {value}: the file is damaged or was written \
+         wrongly; fetch or convert the model again",
+        path.display()
+    )]
+    NotFinite {
+        /// The file.
+        path: PathBuf,
+        /// The tensor, as the file calls it.
+        name: String,
+        /// The first such element, in the order of the file.
+        element: usize,
+        /// NaN or an infinity.
+        value: f32,
+    },
+    /// A tensor whose bytes are not those that were packed.
+    #[error(
+        "{}: tensor {name} does not have the checksum that it was packed with: the file is \
+         damaged; copy it again or pack the model anew",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The tensor, as the file calls it.
+        name: String,
+    },
     /// Two tensors that mean the same one.
     #[error("{}: tensors {first} and {second} both mean {name}", path.display())]
     Duplicate {

@@ -5,12 +5,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::claims::Stored;
+use super::container::LayerOfFile;
 use super::{Claims, Dtype, ExpertFiles, FormatError, Tensor, prepared};
 use crate::manifest::{ExpertsDecl, FusedOrder};
 use crate::quant::{MatrixFormat, MicroScaled};
-use crate::{
-    ExpertLayout, ExtentSource, FileIdx, GateUp, LayerBank, MatrixLayout, PartSpan, SourceFile,
-};
+use crate::{ExpertLayout, ExtentSource, FileIdx, GateUp, LayerBank, MatrixLayout, PartSpan};
 
 /// Formats of an expert's gate, up and down projections.
 pub type PartFormats = [MatrixFormat; 3];
@@ -96,26 +95,22 @@ impl<'a> Claims<'a> {
                 let (file, formats) = prepared::layer_file(&dir, decl)?;
                 let layout = record_layout(decl.hidden, decl.intermediate, formats);
                 let stride = layout.record_bytes() as u64;
-                Ok(self.experts_in_file(decl, file, layout, stride))
+                Ok(self
+                    .experts_in_file(decl, LayerOfFile { file, layout, stride, checksums: None }))
             }
             ExpertFiles::Packed(container) => {
                 let packed = container.layer(self.checkpoint.root(), decl)?;
-                Ok(self.experts_in_file(decl, packed.file, packed.layout, packed.stride))
+                Ok(self.experts_in_file(decl, packed))
             }
         }
     }
 
-    fn experts_in_file(
-        &mut self,
-        decl: &ExpertsDecl,
-        file: SourceFile,
-        layout: ExpertLayout,
-        stride: u64,
-    ) -> LayerBank {
+    fn experts_in_file(&mut self, decl: &ExpertsDecl, layer: LayerOfFile) -> LayerBank {
+        let LayerOfFile { file, layout, stride, checksums } = layer;
         self.bank.files.push(file);
         let file = FileIdx(u32::try_from(self.bank.files.len() - 1).expect("few files"));
         let sources = vec![ExtentSource::Strided { file, base: 0, stride }];
-        LayerBank { n_experts: decl.n_experts, layout: Arc::new(layout), sources }
+        LayerBank { n_experts: decl.n_experts, layout: Arc::new(layout), sources, checksums }
     }
 
     fn experts_in_tensors(&mut self, decl: &ExpertsDecl) -> Result<LayerBank, FormatError> {
@@ -301,5 +296,10 @@ fn layer_bank(
     down: MatrixLayout,
 ) -> LayerBank {
     let layout = ExpertLayout { extents: pieces.extents, gate_up, down };
-    LayerBank { n_experts: decl.n_experts, layout: Arc::new(layout), sources: pieces.sources }
+    LayerBank {
+        n_experts: decl.n_experts,
+        layout: Arc::new(layout),
+        sources: pieces.sources,
+        checksums: None,
+    }
 }

@@ -3,6 +3,7 @@
 //! Whatever is opened is untrusted: offsets, lengths, shapes and counts are
 //! checked before use, and nothing here panics on any file.
 
+mod checks;
 mod checksum;
 mod claims;
 mod config;
@@ -20,7 +21,7 @@ mod tensor;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub use checksum::Checksum;
+pub use checksum::{Checksum, FileChecksums, part_checksum, part_checksum_hex};
 pub use claims::{Claims, MatrixBytes, MatrixSource, VectorSource};
 pub use config::{Config, ResolvedKeys, python_json};
 pub use container::{

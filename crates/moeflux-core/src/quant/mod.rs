@@ -11,6 +11,7 @@
 
 mod decode;
 mod feedback;
+mod finite;
 mod fit;
 mod quantise;
 mod small;
@@ -19,6 +20,7 @@ use std::ops::Range;
 
 pub use decode::{bf16_to_f32, unpack_group};
 pub use feedback::{Feedback, feedback_rows};
+pub use finite::Encoding;
 pub use fit::fit_rows;
 pub use quantise::{QuantError, QuantiseError, QuantisedRows, pack_group, quantise_rows};
 pub use small::{MicroScaled, ScaledBlocks, SmallFloat, SmallScale};

@@ -42,7 +42,9 @@ pub fn calibrate(
     engine.core().observer = Some(Moments::new(shape.n_layers, shape.n_experts));
     let run = run(engine, sequences, progress);
     let moments = engine.core().observer.take().expect("nobody else takes it");
-    Ok(Calibration { n_tokens: run? as u64, moments })
+    let n_tokens = run? as u64;
+    moments.check_finite()?;
+    Ok(Calibration { n_tokens, moments })
 }
 
 fn run(

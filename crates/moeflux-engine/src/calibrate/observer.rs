@@ -10,6 +10,7 @@ use moeflux_core::{
 };
 
 use super::samples::Samples;
+use crate::error::EngineError;
 
 /// Sees the experts of a layer before they run; `weights` is how much each
 /// slot's output counts. Output slots are its own until the experts run.
@@ -71,6 +72,20 @@ impl Moments {
     pub(crate) fn new(n_layers: usize, n_experts: usize) -> Moments {
         let (layers, samples) = (vec![Vec::new(); n_layers], vec![Samples::default(); n_layers]);
         Moments { layers, samples, n_experts, probe: None, no_bias: None }
+    }
+
+    /// Refuses sums that are no finite numbers.
+    pub(super) fn check_finite(&self) -> Result<(), EngineError> {
+        for (layer, experts) in self.layers.iter().enumerate() {
+            for (expert, sums) in experts.iter().enumerate() {
+                let mut all = sums.input.iter().chain(&sums.inner).chain([&sums.weight]);
+                if let Some(value) = all.find(|sum| !sum.is_finite()) {
+                    let what = format!("an input of expert {expert} of layer {layer}");
+                    return Err(EngineError::NotFinite { what, value: *value });
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -329,7 +329,7 @@ mod tests {
             gate_up: GateUp::Split { gate: matrix(16, 64), up: matrix(16, 64) },
             down: matrix(64, 16),
         });
-        let layer = LayerBank { n_experts: 8, layout, sources: Vec::new() };
+        let layer = LayerBank { n_experts: 8, layout, sources: Vec::new(), checksums: None };
         let layers = vec![Some(layer.clone()), None, Some(layer)];
         let bank = ExpertBank { files: Vec::new(), layers };
         let weights = [weight(8, 64), weight(64, 64), weight(8, 64)];

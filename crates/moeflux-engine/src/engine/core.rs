@@ -7,7 +7,7 @@ use std::time::Instant;
 use moeflux_backend::{
     Ahead, Backend, Beside, Cols, DeviceError, Keep, Leader, Sequence, Span, Weight,
 };
-use moeflux_core::{LayerIdx, TokenId};
+use moeflux_core::{LayerIdx, OutOfMemory, TokenId, catch_out_of_memory};
 use moeflux_store::ExpertStore;
 
 use crate::calibrate::{ExpertObserver, Moments};
@@ -57,6 +57,9 @@ pub(crate) struct Core {
     pub(super) sight: Sight,
     /// What the step continues that was offered to be recorded ahead.
     pub(super) next: Vec<Span>,
+    /// The allocation that failed inside a step: what the step left of the device's buffers and
+    /// caches is not known, so that no other follows.
+    pub(super) out_of_memory: Option<OutOfMemory>,
     /// Steps, and copies of caches, that pretend to find no memory.
     #[cfg(test)]
     pub(crate) n_refused: usize,
@@ -112,6 +115,9 @@ impl Core {
     ) -> Result<(), EngineError> {
         #[cfg(test)]
         self.refuse()?;
+        if let Some(err) = self.out_of_memory {
+            return Err(err.into());
+        }
         self.leave_the_cache()?;
         let start = Instant::now();
         self.forget_last();
@@ -122,7 +128,9 @@ impl Core {
             self.last.extend_from_slice(spans);
         } else {
             // Whatever else the device has to say is no affair of the next step.
-            let _ = self.backend.read(self.model.output().0.buf, 0);
+            if self.out_of_memory.is_none() {
+                let _ = self.backend.read(self.model.output().0.buf, 0);
+            }
         }
         if tokens.len() == 1 && outcome.is_ok() {
             self.experts.end_decode_step(start.elapsed());
@@ -150,7 +158,7 @@ impl Core {
 
     fn forward(&mut self, spans: &[Span], tokens: &[TokenId]) -> Result<(), EngineError> {
         let Core { backend, experts, model, recorder, observer, lists, .. } = self;
-        model.forward(&mut Step {
+        let mut step = Step {
             backend: backend.as_mut(),
             experts,
             tokens,
@@ -158,7 +166,9 @@ impl Core {
             recorder: recorder.as_mut(),
             observer: observer.as_mut().map(|it| it as &mut dyn ExpertObserver),
             lists,
-        })
+        };
+        let outcome = catch_out_of_memory(|| model.forward(&mut step));
+        outcome.map_err(|err| *self.out_of_memory.insert(err))?
     }
 
     /// What the model made of the first rows of the last step, as multi-token prediction
@@ -235,8 +245,33 @@ impl Core {
     }
 
     /// Logits of some rows of the last step, `vocab` floats each.
+    ///
+    /// # Errors
+    /// Where the device or an expert fails, and where a logit is NaN or positive infinity.
     pub(crate) fn logits(&mut self, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
-        self.ask(rows, |backend, (x, head), beside| backend.logits(rows, x, head, beside))
+        let logits =
+            self.ask(rows, |backend, (x, head), beside| backend.logits(rows, x, head, beside))?;
+        let is_odd = |logit: &f32| logit.is_nan() || *logit == f32::INFINITY;
+        // Without branches, which compilers vectorise.
+        if logits.iter().fold(false, |any, logit| any | is_odd(logit)) {
+            let idx = logits.iter().position(is_odd).unwrap_or(0);
+            let vocab = logits.len() / rows.len().max(1);
+            let what = self.name_logit(rows[idx / vocab], idx % vocab);
+            return Err(EngineError::NotFinite { what, value: logits[idx] });
+        }
+        Ok(logits)
+    }
+
+    /// What messages call a logit of a row of the last step.
+    fn name_logit(&self, row: usize, token: usize) -> String {
+        let span = self.last.iter().find(|span| span.rows.contains(&row));
+        match span {
+            Some(span) => {
+                let position = span.position + row - span.rows.start;
+                format!("the logit of token {token} at position {position}")
+            }
+            None => format!("the logit of token {token}"),
+        }
     }
 
     /// The `n` likeliest tokens to follow each of some rows of the last step, where the

@@ -42,7 +42,7 @@ fn trace(case: &str, tokens: &[u32]) -> String {
         top_k: model.shape().top_k,
     };
     let bank = loader.finish().unwrap().bank;
-    let experts = ExpertStore::open(bank, Box::new(HostBuf::zeroed), options).unwrap();
+    let experts = ExpertStore::open(bank, Box::new(HostBuf::try_zeroed), options).unwrap();
     let sequence = trace.new_sequence(&model.shape().caches);
     let tokens: Vec<TokenId> = tokens.iter().map(|it| TokenId(*it)).collect();
     let spans = [Span { sequence, rows: 0..tokens.len(), position: 0 }];

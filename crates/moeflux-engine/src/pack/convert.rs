@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::mpsc::sync_channel;
+use std::thread;
 
 use moeflux_core::quant::{
     Feedback, MatrixFormat, MatrixView, QuantError, QuantiseError, QuantisedRows, feedback_rows,
@@ -9,6 +10,7 @@ use moeflux_core::quant::{
 };
 
 use super::Rounding;
+use crate::threads::share_out;
 
 /// Elements that are quantised at once: what stays in a core's cache.
 const BLOCK_ELEMENTS: usize = 64 << 10;
@@ -110,17 +112,7 @@ pub(super) fn convert_rows_on(
 
 /// Runs `work` on each item, one thread an item; results in the items' order.
 pub(super) fn on_threads<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    if let [one] = items {
-        return vec![work(one)];
-    }
-    std::thread::scope(|scope| {
-        let work = &work;
-        let threads: Vec<_> = items.iter().map(|it| scope.spawn(move || work(it))).collect();
-        let join = |it: std::thread::ScopedJoinHandle<'_, R>| {
-            it.join().unwrap_or_else(|it| std::panic::resume_unwind(it))
-        };
-        threads.into_iter().map(join).collect()
-    })
+    share_out(items.len(), items.iter().collect(), work)
 }
 
 /// Runs `work` on `0..n_items` on several threads while `take` gets the results,
@@ -132,22 +124,25 @@ pub(super) fn in_order<R: Send, E>(
     mut take: impl FnMut(R) -> Result<(), E>,
 ) -> Result<(), E> {
     let n_threads = n_threads.clamp(1, n_items.max(1));
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let work = &work;
         let start = |first: usize| {
             let (sender, results) = sync_channel(1);
             let mut items = (first..n_items).step_by(n_threads);
             // Nobody receives any more where one could not be taken.
             let run = move || items.all(|it| sender.send(work(it)).is_ok());
-            (scope.spawn(run), results)
+            let thread = thread::Builder::new().spawn_scoped(scope, run).ok()?;
+            Some((thread, results))
         };
-        let mut threads: Vec<_> = (0..n_threads).map(|it| Some(start(it))).collect();
+        // What belongs to a thread that the system does not start is done by this one.
+        let mut threads: Vec<_> = (0..n_threads).map(start).collect();
         for item in 0..n_items {
             let thread = &mut threads[item % n_threads];
             let received = thread.as_ref().map(|(_, results)| results.recv());
             match received {
+                None => take(work(item))?,
                 Some(Ok(result)) => take(result)?,
-                _ => {
+                Some(Err(_)) => {
                     let (thread, _) = thread.take().expect("taken once, when it panicked");
                     std::panic::resume_unwind(thread.join().expect_err("it sent too little"));
                 }

@@ -5,9 +5,10 @@
 use std::fs::TryLockError;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use moeflux_core::checkpoint::{Checksum, Dtype};
+use moeflux_core::checkpoint::{Dtype, FileChecksums};
 use serde_json::{Map, Value, json};
 
 /// Bytes that go to the system at once.
@@ -84,12 +85,20 @@ pub(crate) struct FileWriter {
     partial: PathBuf,
     file: Option<File>,
     buffer: Vec<u8>,
-    checksum: Checksum,
-    n_bytes: u64,
+    checksums: FileChecksums,
 }
 
 impl FileWriter {
     pub(crate) fn create(path: &Path) -> Result<FileWriter, WriteError> {
+        FileWriter::create_with_parts(path, Vec::new())
+    }
+
+    /// A file parts of which get checksums of their own: `parts` as [`FileChecksums::new`] wants
+    /// them.
+    pub(crate) fn create_with_parts(
+        path: &Path,
+        parts: Vec<Range<u64>>,
+    ) -> Result<FileWriter, WriteError> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(PARTIAL);
         let partial = path.with_file_name(name);
@@ -99,8 +108,7 @@ impl FileWriter {
             partial,
             file: Some(file),
             buffer: Vec::with_capacity(CHUNK_BYTES),
-            checksum: Checksum::default(),
-            n_bytes: 0,
+            checksums: FileChecksums::new(parts),
         })
     }
 
@@ -118,15 +126,14 @@ impl FileWriter {
 
     /// Writes zeros up to the next multiple of `alignment`.
     pub(crate) fn pad(&mut self, alignment: usize) -> Result<(), WriteError> {
-        let written = self.n_bytes as usize + self.buffer.len();
+        let written = self.checksums.n_bytes() as usize + self.buffer.len();
         self.write(&vec![0; written.next_multiple_of(alignment) - written])
     }
 
     fn flush(&mut self) -> Result<(), WriteError> {
         let file = self.file.as_mut().expect("open until its end");
         file.write_all(&self.buffer).map_err(WriteError::at(&self.path))?;
-        self.checksum.update(&self.buffer);
-        self.n_bytes += self.buffer.len() as u64;
+        self.checksums.update(&self.buffer);
         self.buffer.clear();
         Ok(())
     }
@@ -141,8 +148,9 @@ impl FileWriter {
         Ok(Written {
             path: self.path.clone(),
             partial: self.partial.clone(),
-            n_bytes: self.n_bytes,
-            checksum: self.checksum.hex(),
+            n_bytes: self.checksums.n_bytes(),
+            checksum: self.checksums.hex(),
+            parts: self.checksums.parts().to_vec(),
         })
     }
 }
@@ -162,6 +170,8 @@ pub(crate) struct Written {
     pub(crate) partial: PathBuf,
     pub(crate) n_bytes: u64,
     pub(crate) checksum: String,
+    /// Checksums of the parts that it was created with.
+    pub(crate) parts: Vec<u64>,
 }
 
 impl Written {
@@ -185,18 +195,27 @@ pub(crate) fn checksum_of(
     path: &Path,
     on_bytes: &mut dyn FnMut(u64),
 ) -> Result<(u64, String), WriteError> {
+    let sums = checksums_of(path, Vec::new(), on_bytes)?;
+    Ok((sums.n_bytes(), sums.hex()))
+}
+
+/// Checksums of a file and of parts of it.
+pub(crate) fn checksums_of(
+    path: &Path,
+    parts: Vec<Range<u64>>,
+    on_bytes: &mut dyn FnMut(u64),
+) -> Result<FileChecksums, WriteError> {
     let mut file = File::open(path).map_err(WriteError::at(path))?;
     let mut buffer = vec![0; CHUNK_BYTES];
-    let (mut checksum, mut n_bytes) = (Checksum::default(), 0);
+    let mut checksums = FileChecksums::new(parts);
     loop {
         let n = match file.read(&mut buffer) {
-            Ok(0) => return Ok((n_bytes, checksum.hex())),
+            Ok(0) => return Ok(checksums),
             Ok(n) => n,
             Err(it) if it.kind() == io::ErrorKind::Interrupted => continue,
             Err(source) => return Err(WriteError::at(path)(source)),
         };
-        checksum.update(&buffer[..n]);
-        n_bytes += n as u64;
+        checksums.update(&buffer[..n]);
         on_bytes(n as u64);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use moeflux_core::checkpoint::{Container, Extent, FileReader};
+use moeflux_core::checkpoint::{Container, Extent, FileReader, FormatError};
 use moeflux_core::quant::{MatrixView, QuantisedRows};
 use moeflux_core::{
     ExpertId, ExpertLayout, ExtentSource, FileIdx, GateUp, LayerBank, MatrixLayout, PartSpan,
@@ -46,6 +46,38 @@ impl Record {
             scales: self.part(layout.scales),
             biases: self.part(layout.biases),
         }
+    }
+
+    /// Refuses elements that are no finite numbers.
+    fn check_finite(
+        &self,
+        plan: &Plan<'_>,
+        layer: &LayerPlan,
+        expert: usize,
+    ) -> Result<(), PackError> {
+        let id = ExpertId(u16::try_from(expert).expect("checkpoints have fewer experts"));
+        let n_tensor_files = plan.checkpoint.files().len();
+        for matrix in self.layout.matrices() {
+            let parts = [matrix.weight, matrix.scales, matrix.biases];
+            for (span, encoding) in parts.into_iter().zip(matrix.format.encodings()) {
+                let Some(encoding) = encoding.filter(|_| span.len > 0) else { continue };
+                let (file, start) = layer.bank.sources[span.extent].locate(id);
+                let extent = Extent { file, offset: start + span.offset as u64, len: span.len };
+                let (files, bytes) = (&plan.bank.files, self.part(span));
+                let checked = plan.checkpoint.check_finite(files, encoding, extent, bytes);
+                checked.map_err(|err| match err {
+                    // Files of records have no tensors to name.
+                    FormatError::NotFinite { path, element, value, .. }
+                        if file.0 as usize >= n_tensor_files =>
+                    {
+                        let name = format!("of expert {expert} of layer {}", layer.idx);
+                        FormatError::NotFinite { path, name, element, value }
+                    }
+                    err => err,
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// Gate, up and down.
@@ -98,6 +130,7 @@ fn convert(
     expert: usize,
 ) -> Result<Converted, PackError> {
     let record = Record::read(&plan.reader, &layer.bank, expert)?;
+    record.check_finite(plan, layer, expert)?;
     let mut bytes = Vec::with_capacity(layer.packed.record_bytes as usize);
     let mut report = FileReport::new();
     let parts = ["gate_proj", "up_proj", "down_proj"];
@@ -141,6 +174,7 @@ pub(super) fn check(
         n_experts,
         layout: Arc::new(layer.packed.layout()),
         sources: vec![ExtentSource::Strided { file: FileIdx(0), base: 0, stride }],
+        checksums: None,
     };
     for expert in [0, n_experts / 2, n_experts - 1] {
         let source = Record::read(&plan.reader, &layer.bank, expert)?;

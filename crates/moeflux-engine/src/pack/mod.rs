@@ -13,6 +13,7 @@ mod report;
 mod resident;
 mod verify;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -35,7 +36,9 @@ pub use report::{KindReport, PackReport};
 pub use verify::verify;
 
 use destination::Remains;
-use files::{FileWriter, Written, available_space, checksum_of, require_space, write_atomically};
+use files::{
+    FileWriter, Written, available_space, checksum_of, checksums_of, require_space, write_atomically,
+};
 use journal::{Done, Journal};
 use plan::Plan;
 use report::FileReport;
@@ -193,7 +196,8 @@ pub fn pack(
     let new = Journal::new(options, &source, checksum);
     let journal = destination::journal_of(dst, options.force, new)?;
     let plan = &plan;
-    let mut packing = Packing { plan, dst, options, importance, journal, progress, done: 0 };
+    let sums = BTreeMap::new();
+    let mut packing = Packing { plan, dst, options, importance, journal, sums, progress, done: 0 };
     packing.resume()?;
     let remains = Remains::find(dst, &packing.journal);
     require_space(dst, packing.bytes_left(checkpoint).saturating_sub(remains.n_bytes))?;
@@ -215,6 +219,8 @@ struct Packing<'a, 'p> {
     options: &'a PackOptions,
     importance: Option<Importance>,
     journal: Journal,
+    /// By file: checksums of its parts.
+    sums: BTreeMap<String, Vec<u64>>,
     progress: &'a mut OnPackProgress<'p>,
     done: u64,
 }
@@ -236,11 +242,14 @@ impl Packing<'_, '_> {
                 continue;
             }
             self.done += n_bytes;
+            let parts = self.plan.parts(&path);
             let tell = &mut |n| self.tell(PackStage::Resume, &path, n);
-            if checksum_of(&file, tell)? != (n_bytes, done.file.xxh3_128) {
+            let sums = checksums_of(&file, parts, tell)?;
+            if (sums.n_bytes(), sums.hex()) != (n_bytes, done.file.xxh3_128) {
                 self.journal.forget(&path);
                 self.done -= 2 * n_bytes;
             }
+            self.sums.insert(path, sums.parts().to_vec());
         }
         Ok(())
     }
@@ -299,7 +308,8 @@ impl Packing<'_, '_> {
         }
         let importance = self.importance.as_ref().filter(|_| !layer.is_optional);
         let importance = importance.map(|it| it.layer(layer.idx)).transpose()?;
-        let mut writer = FileWriter::create(&self.dst.join(path))?;
+        let parts = self.plan.parts(path);
+        let mut writer = FileWriter::create_with_parts(&self.dst.join(path), parts)?;
         let (plan, n_threads) = (self.plan, self.options.threads());
         let tell = &mut |n| self.tell(PackStage::Write, path, n);
         let importance = importance.as_ref();
@@ -315,7 +325,8 @@ impl Packing<'_, '_> {
         if self.journal.find(path).is_some() {
             return Ok(());
         }
-        let mut writer = FileWriter::create(&self.dst.join(path))?;
+        let parts = self.plan.parts(path);
+        let mut writer = FileWriter::create_with_parts(&self.dst.join(path), parts)?;
         let (plan, n_threads) = (self.plan, self.options.threads());
         let tell = &mut |n| self.tell(PackStage::Write, path, n);
         let report = resident::write(plan, n_threads, &mut writer, tell)?;
@@ -347,6 +358,7 @@ impl Packing<'_, '_> {
             bytes: written.n_bytes,
             xxh3_128: written.checksum.clone(),
         };
+        self.sums.insert(path.to_owned(), written.parts.clone());
         written.publish()?;
         self.journal.note(self.dst, Done { file, report })
     }
@@ -390,7 +402,7 @@ impl Packing<'_, '_> {
             self.journal.done().iter().map(|it| it.file.clone()).collect();
         files.sort_by(|a, b| a.path.cmp(&b.path));
         files.extend(companions);
-        let container = self.plan.container(checkpoint.config(), source, files);
+        let container = self.plan.container(checkpoint.config(), source, files, &self.sums);
         publish_container(self.dst, &container)?;
         let opened = open_and_claim(self.dst, manifest);
         if opened.is_err() {

@@ -1,10 +1,12 @@
 //! What a container will hold, decided before anything is written.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use moeflux_core::checkpoint::{
     Checkpoint, Claims, Config, Container, Dtype, FileReader, FormatError, MatrixSource,
-    PackedFile, PackedLayer, SourceIdentity, StoredFormat, VectorSource, record_layout,
+    PackedFile, PackedLayer, SourceIdentity, StoredFormat, VectorSource, part_checksum_hex,
+    record_layout,
 };
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl};
 use moeflux_core::quant::MatrixFormat;
@@ -16,6 +18,7 @@ use super::{PackOptions, Rounding, layer_path};
 
 /// What a container will hold.
 pub(crate) struct Plan<'a> {
+    pub(super) checkpoint: &'a Checkpoint,
     pub(super) bank: ExpertBank,
     /// Reads the files of the bank, which are all of the source's.
     pub(crate) reader: FileReader,
@@ -48,7 +51,7 @@ pub(crate) struct LayerPlan {
 
 impl<'a> Plan<'a> {
     pub(crate) fn new(
-        checkpoint: &Checkpoint,
+        checkpoint: &'a Checkpoint,
         manifest: &'a Manifest,
         options: &PackOptions,
     ) -> Result<Plan<'a>, FormatError> {
@@ -96,6 +99,7 @@ impl<'a> Plan<'a> {
         let reader = FileReader::new(&bank.files);
         let rounding = options.rounding;
         Ok(Plan {
+            checkpoint,
             reader,
             bank,
             matrices,
@@ -116,18 +120,60 @@ impl<'a> Plan<'a> {
         layers.chain([(Container::RESIDENT.to_owned(), self.resident_bytes)])
     }
 
+    /// The parts of a file that have checksums of their own: its records, or its tensors.
+    pub(super) fn parts(&self, path: &str) -> Vec<Range<u64>> {
+        if path == Container::RESIDENT {
+            return tensor_ranges(&self.header, &entries(&self.matrices, &self.vectors));
+        }
+        let layer = self.layers.iter().flatten().find(|layer| layer.packed.file == path);
+        layer.map_or(Vec::new(), |layer| record_ranges(&layer.packed))
+    }
+
+    /// What `moeflux.json` will say; `sums` are the checksums of the parts of each file.
     pub(super) fn container(
         &self,
         config: &Config,
         source: SourceIdentity,
         files: Vec<PackedFile>,
+        sums: &BTreeMap<String, Vec<u64>>,
     ) -> Container {
         let tensor = |it: &MatrixPlan<'_>| (it.decl.name.clone(), it.target.into());
-        let layer = |it: &Option<LayerPlan>| it.as_ref().map(|it| it.packed.clone());
+        let layer = |layer: &Option<LayerPlan>| {
+            let mut packed = layer.as_ref()?.packed.clone();
+            let sums = sums.get(&packed.file).map_or(&[][..], Vec::as_slice);
+            packed.record_xxh3_64 = sums.iter().map(|sum| part_checksum_hex(*sum)).collect();
+            Some(packed)
+        };
         let tensors: BTreeMap<String, StoredFormat> = self.matrices.iter().map(tensor).collect();
         let layers = self.layers.iter().map(layer).collect();
-        container(config, source, tensors, layers, files)
+        let mut container = container(config, source, tensors, layers, files);
+        let sums = sums.get(Container::RESIDENT).map_or(&[][..], Vec::as_slice);
+        container.resident_xxh3_64 = resident_sums(&entries(&self.matrices, &self.vectors), sums);
+        container
     }
+}
+
+/// Where the tensors of a safetensors file lie in it.
+pub(crate) fn tensor_ranges(header: &[u8], entries: &[TensorEntry]) -> Vec<Range<u64>> {
+    let mut end = header.len() as u64;
+    let mut range = |entry: &TensorEntry| {
+        let start = end;
+        end += entry.n_bytes();
+        start..end
+    };
+    entries.iter().map(&mut range).collect()
+}
+
+/// Where the records of a layer lie in its file.
+pub(crate) fn record_ranges(layer: &PackedLayer) -> Vec<Range<u64>> {
+    let starts = (0..layer.n_experts as u64).map(|expert| expert * layer.stride_bytes);
+    starts.map(|start| start..start + layer.record_bytes).collect()
+}
+
+/// Checksums of tensors by their names.
+pub(crate) fn resident_sums(entries: &[TensorEntry], sums: &[u64]) -> BTreeMap<String, String> {
+    let named = entries.iter().zip(sums);
+    named.map(|(entry, sum)| (entry.name.clone(), part_checksum_hex(*sum))).collect()
 }
 
 /// A container that this program writes.
@@ -146,6 +192,7 @@ pub(crate) fn container(
         config: config.value().clone(),
         source,
         tensors,
+        resident_xxh3_64: BTreeMap::new(),
         layers,
         files,
     }
@@ -196,6 +243,7 @@ pub(crate) fn layer_entry(decl: &ExpertsDecl, formats: [MatrixFormat; 3]) -> Pac
         down,
         record_bytes: record as u64,
         stride_bytes: record.next_multiple_of(Container::ALIGNMENT) as u64,
+        record_xxh3_64: Vec::new(),
     }
 }
 

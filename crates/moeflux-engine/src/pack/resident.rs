@@ -1,7 +1,7 @@
 //! The file of resident tensors: safetensors, matrices in blocks of rows.
 
 use moeflux_core::checkpoint::{Extent, FileReader, FormatError, MatrixSource, VectorSource};
-use moeflux_core::quant::QuantError;
+use moeflux_core::quant::{Encoding, QuantError};
 use moeflux_core::{FileIdx, SourceFile};
 
 use super::PackError;
@@ -9,6 +9,7 @@ use super::convert::{agrees, convert_rows_on};
 use super::files::{CHUNK_BYTES, FileWriter, TensorEntry, Written};
 use super::plan::{MatrixPlan, Plan, matrix_entries};
 use super::report::{FileReport, count, kind_of};
+use crate::read_weights::check_finite_matrix;
 
 /// Bytes of the source that are converted at once.
 const BLOCK_BYTES: usize = 16 << 20;
@@ -36,8 +37,8 @@ pub(super) fn write(
         count(&mut report, kind_of(decl), bytes_in, bytes_out, error);
         tell(bytes_out as u64);
     }
-    for (_, VectorSource { extent, .. }) in &plan.vectors {
-        copy(&plan.reader, *extent, writer)?;
+    for (_, VectorSource { extent, float, .. }) in &plan.vectors {
+        copy(plan, *extent, Some(Encoding::Float(*float)), writer)?;
         count(&mut report, "vectors", extent.len, extent.len, QuantError::default());
         tell(extent.len as u64);
     }
@@ -49,16 +50,27 @@ fn copy_matrix(
     source: &MatrixSource,
     writer: &mut FileWriter,
 ) -> Result<(), PackError> {
-    [source.weight, source.scales, source.biases]
-        .into_iter()
-        .try_for_each(|it| copy(&plan.reader, it, writer))
+    let extents = [source.weight, source.scales, source.biases];
+    let mut parts = extents.into_iter().zip(source.format.encodings());
+    parts.try_for_each(|(extent, encoding)| copy(plan, extent, encoding, writer))
 }
 
-fn copy(reader: &FileReader, extent: Extent, writer: &mut FileWriter) -> Result<(), PackError> {
+/// Copies bytes, refusing elements that are no finite numbers.
+fn copy(
+    plan: &Plan<'_>,
+    extent: Extent,
+    encoding: Option<Encoding>,
+    writer: &mut FileWriter,
+) -> Result<(), PackError> {
     let mut buffer = vec![0; CHUNK_BYTES.min(extent.len)];
     for start in (0..extent.len).step_by(CHUNK_BYTES) {
         let part = &mut buffer[..CHUNK_BYTES.min(extent.len - start)];
-        reader.read_at(extent.file, extent.offset + start as u64, part)?;
+        let offset = extent.offset + start as u64;
+        plan.reader.read_at(extent.file, offset, part)?;
+        if let Some(encoding) = encoding {
+            let extent = Extent { offset, len: part.len(), ..extent };
+            plan.checkpoint.check_finite(&plan.bank.files, encoding, extent, part)?;
+        }
         writer.write(part)?;
     }
     Ok(())
@@ -79,6 +91,7 @@ fn write_converted(
     for start in (0..decl.rows).step_by(n_rows) {
         let block = source.rows(start, n_rows.min(decl.rows - start));
         let bytes = block.read(&plan.reader)?;
+        check_finite_matrix(plan.checkpoint, &plan.bank.files, &block, &bytes)?;
         let converted = convert_rows_on(n_threads, &bytes.view(&block), *target, plan.rounding);
         let (mut rows, block_error) =
             converted.map_err(|source| PackError::Quantise { name: decl.name.clone(), source })?;

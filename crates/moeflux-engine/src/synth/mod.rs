@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use moeflux_core::checkpoint::{
-    Config, Container, FormatError, PackedFile, PackedLayer, SourceIdentity,
+    Config, Container, FormatError, PackedFile, PackedLayer, SourceIdentity, part_checksum_hex,
 };
 use moeflux_core::manifest::Manifest;
 use moeflux_core::quant::Affine;
@@ -25,7 +25,7 @@ pub use shapes::{shape_family, shape_names};
 use crate::pack::files::{
     CHUNK_BYTES, FileWriter, require_space, safetensors_header, sync_dir, write_atomically,
 };
-use crate::pack::plan::{container, layer_entry};
+use crate::pack::plan::{container, layer_entry, record_ranges, resident_sums, tensor_ranges};
 use crate::pack::{PackError, WriteError, publish_container, require_empty};
 use fill::{Fill, Noise};
 use plan::{GATE_BITS, Made};
@@ -165,8 +165,15 @@ pub fn synth(
     if !options.is_hollow {
         require_space(&dir.path, total)?;
     }
-    let mut making =
-        Making { dir: &dir.path, options, manifest: &manifest, progress, done: 0, total };
+    let mut making = Making {
+        dir: &dir.path,
+        options,
+        manifest: &manifest,
+        progress,
+        done: 0,
+        total,
+        resident_sums: BTreeMap::new(),
+    };
     let mut files = making.text(&config)?;
     match options.format {
         SynthFormat::Mlx => making.mlx(&config)?,
@@ -217,6 +224,8 @@ struct Making<'a, 'p> {
     progress: &'a mut OnSynthProgress<'p>,
     done: u64,
     total: u64,
+    /// Checksums of the tensors of the last file of tensors.
+    resident_sums: BTreeMap<String, String>,
 }
 
 impl Making<'_, '_> {
@@ -268,13 +277,15 @@ impl Making<'_, '_> {
         if self.options.is_hollow {
             return self.hollow(name, &header, tensors);
         }
-        let mut writer = FileWriter::create(&self.dir.join(name))?;
+        let parts = tensor_ranges(&header, &entries);
+        let mut writer = FileWriter::create_with_parts(&self.dir.join(name), parts)?;
         writer.write(&header)?;
         for tensor in tensors {
             self.tensor(name, tensor, 0, &mut writer)?;
         }
         let written = writer.finish()?;
         let (bytes, xxh3_128) = (written.n_bytes, written.checksum.clone());
+        self.resident_sums = resident_sums(&entries, &written.parts);
         written.publish()?;
         Ok(PackedFile { path: name.to_owned(), bytes, xxh3_128 })
     }
@@ -359,10 +370,11 @@ impl Making<'_, '_> {
         files.push(self.safetensors(Container::RESIDENT, &resident)?);
         let mut layers = BTreeMap::new();
         for decl in &self.manifest.experts {
-            let layer = layer_entry(decl, plan::expert_formats(self.options, decl));
+            let mut layer = layer_entry(decl, plan::expert_formats(self.options, decl));
             let record = plan::record(decl, self.options);
             let name = layer.file.clone();
-            let mut writer = FileWriter::create(&self.dir.join(&name))?;
+            let parts = record_ranges(&layer);
+            let mut writer = FileWriter::create_with_parts(&self.dir.join(&name), parts)?;
             for expert in 0..decl.n_experts {
                 for made in &record {
                     self.tensor(&name, made, expert + 1, &mut writer)?;
@@ -372,6 +384,8 @@ impl Making<'_, '_> {
             }
             let written = writer.finish()?;
             let (bytes, xxh3_128) = (written.n_bytes, written.checksum.clone());
+            layer.record_xxh3_64 =
+                written.parts.iter().map(|sum| part_checksum_hex(*sum)).collect();
             written.publish()?;
             files.push(PackedFile { path: name, bytes, xxh3_128 });
             layers.insert(decl.layer.idx(), layer);
@@ -395,7 +409,8 @@ impl Making<'_, '_> {
             (it.name.clone(), plan::matrix_format(self.options, it).into())
         };
         let tensors = self.manifest.matrices.iter().map(format).collect();
-        let container = container(config, source, tensors, layers, files);
+        let mut container = container(config, source, tensors, layers, files);
+        container.resident_xxh3_64.clone_from(&self.resident_sums);
         Ok(publish_container(self.dir, &container)?)
     }
 }

@@ -3,11 +3,12 @@
 use std::mem;
 use std::sync::Arc;
 
-use moeflux_core::{Expert, ExpertMemory, HostBuf};
+use moeflux_core::{Expert, ExpertMemory, HostBuf, OutOfMemory};
 
 use super::{Desk, Entry};
 use crate::plan::Ordinal;
 use crate::queue::{Job, Urgency};
+use crate::slots::Slots;
 
 /// Whether experts may leave that a request has still to collect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,11 @@ impl Desk {
             return Some(Some(buf));
         }
         self.evict(urgency, Awaited::Stay).map(Some)
+    }
+
+    /// The allocation of a slot that failed, if one did.
+    pub(crate) fn refusal(&self) -> Option<OutOfMemory> {
+        self.slots.as_ref().and_then(Slots::refusal)
     }
 
     pub(super) fn evict(&mut self, urgency: Urgency, awaited: Awaited) -> Option<HostBuf> {

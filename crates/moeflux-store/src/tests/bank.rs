@@ -119,6 +119,7 @@ fn write_layer(
         n_experts: usize::from(n_experts),
         layout: Arc::new(layout(extents)),
         sources,
+        checksums: None,
     })
 }
 

@@ -55,7 +55,7 @@ fn options(mode: IoMode) -> StoreOptions {
 }
 
 fn zeroed() -> SlotAlloc {
-    Box::new(HostBuf::zeroed)
+    Box::new(HostBuf::try_zeroed)
 }
 
 /// Block size of the pretended device.

@@ -213,7 +213,7 @@ fn slots_are_made_when_needed_and_never_more_than_the_budget() {
     let (made, n_made) = channel();
     let alloc: SlotAlloc = Box::new(move |len| {
         made.send(len).unwrap();
-        HostBuf::zeroed(len)
+        HostBuf::try_zeroed(len)
     });
     let options = StoreOptions { cache_bytes: 3 * 4096 + 4095, ..pread() };
     let store = ExpertStore::open(bank, alloc, options).unwrap();

@@ -67,10 +67,10 @@ fn experts_that_stay_move_out_of_slabs_that_go() {
     let options = StoreOptions { cache_bytes: 16 * SLOT, ..pread() };
     let mut slab = HostSlab::new(0);
     let alloc: SlotAlloc = Box::new(move |len| {
-        slab.carve(len).unwrap_or_else(|| {
+        Ok(slab.carve(len).unwrap_or_else(|| {
             slab = HostSlab::new(4 * len);
             slab.carve(len).unwrap()
-        })
+        }))
     });
     let store = ExpertStore::open(bank, alloc, options).unwrap();
     let all: Vec<u16> = (0..16).collect();

@@ -1,8 +1,12 @@
 // What every kernel may call: elementary functions with one definition for all
 // drivers, and where a workgroup stands.
 
+fn is_nan(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
+}
+
 // To about one unit in the last place; 0 below -87.3, finite above 88.3
-// (polynomial of Cephes' expf).
+// (polynomial of Cephes' expf). NaN stays NaN: a driver's clamp may make a number of it.
 fn exp_(x: f32) -> f32 {
     let clamped = clamp(x, -87.3, 88.3);
     let n = round(clamped * 1.44269504);
@@ -15,7 +19,7 @@ fn exp_(x: f32) -> f32 {
     p = fma(p, r, 0.5);
     let mantissa = fma(r * r, p, r) + 1.0;
     let value = mantissa * bitcast<f32>(u32(i32(n) + 127) << 23u);
-    return select(value, 0.0, x < -87.3);
+    return select(select(value, 0.0, x < -87.3), x, is_nan(x));
 }
 
 fn sigmoid(x: f32) -> f32 {
@@ -28,15 +32,11 @@ fn silu(x: f32) -> f32 {
 
 // ln(1 + e^x); what rounding takes from 1 + e^x is given back.
 fn softplus(x: f32) -> f32 {
-    if (x > 20.0) { return x; }
+    if (x > 20.0 || is_nan(x)) { return x; }
     let e = exp_(x);
     let u = 1.0 + e;
     if (u == 1.0) { return e; }
     return log(u) * (e / (u - 1.0));
-}
-
-fn is_nan(x: f32) -> bool {
-    return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
 }
 
 // Orders floats as integers, what is not a number below all numbers.

@@ -116,6 +116,12 @@ fn main(
 #each j PER
     var key$j = select(0u, ordered(score$j + bias$j), counts$j);
 #end
+    // A score that is NaN is never chosen, so it goes into all weights.
+    var is_odd = false;
+#each j PER
+    is_odd = is_odd || (counts$j && is_nan(score$j + bias$j));
+#end
+    let spoils = subgroupMax(select(0u, 1u, is_odd)) != 0u;
 #if GROUPED
 #each j PER
     if (counts$j) { biased[i$j] = score$j + bias$j; }
@@ -164,6 +170,6 @@ fn main(
             it *= p.scale;
         }
         chosen[out + rank] = ranked[rank].x;
-        chosen[weights + rank] = bitcast<u32>(it);
+        chosen[weights + rank] = select(bitcast<u32>(it), 0x7fc00000u, spoils);
     }
 }

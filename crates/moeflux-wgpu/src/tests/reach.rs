@@ -204,7 +204,7 @@ fn a_bank_is_read_in_place_where_every_expert_is() {
     let bank = |format, base| {
         let layout = Arc::new(layout(case(format, false)));
         let source = ExtentSource::Strided { file: FileIdx(0), base, stride: 1 << 20 };
-        let layer = LayerBank { n_experts: 2, layout, sources: vec![source] };
+        let layer = LayerBank { n_experts: 2, layout, sources: vec![source], checksums: None };
         ExpertBank { files: Vec::new(), layers: vec![None, Some(layer)] }
     };
     let four_bits = affine(4, 32, Float::BF16);

@@ -4,6 +4,7 @@
 mod arithmetic;
 mod memory;
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use moeflux_core::HostBuf;
@@ -37,11 +38,14 @@ pub struct Arithmetic {
 impl LimitProbe {
     /// A probe that reads `memory_bytes`, which should be far more than any
     /// cache holds.
-    pub fn new(n_threads: usize, isa: Isa, memory_bytes: usize) -> LimitProbe {
+    ///
+    /// # Errors
+    /// Where the system does not start a thread.
+    pub fn new(n_threads: usize, isa: Isa, memory_bytes: usize) -> io::Result<LimitProbe> {
         let mut buf = HostBuf::zeroed(memory_bytes);
         // Pages that were never written are all the same one.
         buf.fill(1);
-        LimitProbe { one: Pool::new(1), all: Pool::new(n_threads), isa, buf }
+        Ok(LimitProbe { one: Pool::try_new(1)?, all: Pool::try_new(n_threads)?, isa, buf })
     }
 
     /// Bytes that the probe holds.
@@ -107,7 +111,7 @@ mod tests {
     #[test]
     fn every_instruction_set_has_limits() {
         for isa in Isa::available() {
-            let probe = LimitProbe::new(2, isa, 1 << 20);
+            let probe = LimitProbe::new(2, isa, 1 << 20).unwrap();
             let Arithmetic { float_gop_s, integer_gop_s } = probe.arithmetic();
             let all = [probe.memory_gb_s(), float_gop_s, integer_gop_s].concat();
             assert!(all.iter().all(|it| it.is_finite() && *it > 0.0), "{isa:?}: {all:?}");
