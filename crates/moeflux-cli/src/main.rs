@@ -64,6 +64,7 @@ fn main() -> ExitCode {
         Command::Chat(args) => commands::chat::run(args),
         Command::Serve(args) => commands::serve::run(args),
         Command::Pack(args) => commands::pack::run(args),
+        Command::Verify(args) => commands::verify::run(args),
         Command::Calibrate(args) => commands::calibrate::run(args),
         Command::Logits(args) => commands::logits::run(args),
         Command::Perplexity(args) => commands::perplexity::run(args),

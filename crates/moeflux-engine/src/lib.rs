@@ -46,6 +46,7 @@ mod snapshot;
 pub mod synth;
 pub mod text;
 mod threads;
+pub mod verify;
 
 pub use calibrate::{Calibration, Importance, calibrate};
 pub use constrain::{AnswerShape, Constraint, ConstraintError, Grammar, Grammars};

@@ -1,6 +1,7 @@
 //! NaN and infinities in weights: refused at load by the name of the tensor, or by the logits
 //! where experts stream.
 
+#[expect(dead_code, reason = "the references are golden.rs's business")]
 mod common;
 
 use std::collections::BTreeSet;

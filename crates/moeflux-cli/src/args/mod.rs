@@ -9,6 +9,7 @@ mod pack;
 mod sampling;
 mod serve;
 mod synth;
+mod verify;
 
 use clap::{Parser, Subcommand};
 
@@ -21,6 +22,7 @@ pub(crate) use self::pack::{CalibrateArgs, PackArgs, RoundTo};
 pub(crate) use self::sampling::SampleArgs;
 pub(crate) use self::serve::ServeArgs;
 pub(crate) use self::synth::{SynthArgs, SynthKind};
+pub(crate) use self::verify::VerifyArgs;
 
 /// Runs Mixture-of-Experts language models that are larger than memory.
 #[derive(Debug, Parser)]
@@ -40,6 +42,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Convert a checkpoint to a packed container, quantised if wanted
     Pack(PackArgs),
+    /// Check a model's files: checksums where it has any, structure, values
+    Verify(VerifyArgs),
     /// Measure which expert weights matter, for `pack --importance`
     Calibrate(CalibrateArgs),
     /// Write the logits of token sequences to a file

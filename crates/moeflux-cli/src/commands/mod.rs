@@ -13,6 +13,7 @@ pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod synth;
+pub(crate) mod verify;
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;

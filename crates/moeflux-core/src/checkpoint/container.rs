@@ -186,6 +186,14 @@ impl Container {
         Ok(container)
     }
 
+    /// Reads and checks the `moeflux.json` at `path`.
+    ///
+    /// # Errors
+    /// As [`Container::from_slice`], and where the file cannot be read.
+    pub fn read(path: &Path) -> Result<Container, FormatError> {
+        Container::from_slice(path, &super::read_json(path)?)
+    }
+
     /// The entry of a file.
     pub fn file(&self, path: &str) -> Option<&PackedFile> {
         self.files.iter().find(|it| it.path == path)

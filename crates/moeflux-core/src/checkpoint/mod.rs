@@ -113,7 +113,7 @@ impl Checkpoint {
 
     fn open_packed(root: PathBuf) -> Result<Checkpoint, FormatError> {
         let path = root.join(Container::FILE);
-        let container = Container::from_slice(&path, &read_json(&path)?)?;
+        let container = Container::read(&path)?;
         for file in &container.files {
             let path = root.join(&file.path);
             // Whoever needs a missing file says so.

@@ -37,7 +37,8 @@ pub use verify::verify;
 
 use destination::Remains;
 use files::{
-    FileWriter, Written, available_space, checksum_of, checksums_of, require_space, write_atomically,
+    FileWriter, Written, available_space, checksum_of, checksums_of, require_space,
+    write_atomically,
 };
 use journal::{Done, Journal};
 use plan::Plan;
