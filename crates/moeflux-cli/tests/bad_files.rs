@@ -194,10 +194,15 @@ fn absurd_figures_of_a_config_are_refused_by_key() {
 
 #[test]
 fn configs_that_lack_a_key_or_contradict_themselves_are_refused() {
-    for key in
-        ["vocab_size", "hidden_size", "num_hidden_layers", "num_experts", "num_experts_per_tok"]
-    {
-        refuses_case(HF, |it| set(it, key, None), &["config.json", key]);
+    // A key that is absent has the family's default, which the tensors contradict.
+    for (key, words) in [
+        ("vocab_size", "the config asks for [248320, 72]"),
+        ("hidden_size", "the config asks for [2048]"),
+        ("num_hidden_layers", "num_hidden_layers"),
+        ("num_experts", "the config asks for [256, 72]"),
+        ("num_experts_per_tok", "num_experts_per_tok is absent and by default is 8"),
+    ] {
+        refuses_case(HF, |it| set(it, key, None), &[words]);
     }
     let linear = json!("linear_attention");
     for (key, value, words) in [

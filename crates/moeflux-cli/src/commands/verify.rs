@@ -7,11 +7,11 @@ use serde_json::json;
 use super::print;
 use crate::args::VerifyArgs;
 use crate::bytes::show;
-use crate::model;
+use crate::locate::locate;
 use crate::progress::{Bar, Unit};
 
 pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
-    let path = model::locate(Some(&args.model), args.json)?;
+    let path = locate(Some(&args.model), "MODEL", args.json)?;
     let mut bar = Bar::new("verifying", Unit::Bytes, args.json);
     let found = verify(&path, &mut |progress| {
         let name = progress.file.file_name().unwrap_or_default().to_string_lossy();

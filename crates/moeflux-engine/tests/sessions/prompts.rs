@@ -93,7 +93,7 @@ fn a_prompt_survives_in_the_cache() {
         check_read(&subject, &mut other, 15, &[], 14);
         subject.check_rest(&mut other, 15);
         // Other arithmetic, other states.
-        let exact = EngineOptions { kv_type: moeflux_engine::KvType::Q8, ..options.clone() };
+        let exact = EngineOptions { kv_type: moeflux_engine::KvType::Bf16, ..options.clone() };
         assert_eq!(reopened(&subject, &exact).reuse(&subject.tokens).unwrap(), 0);
     }
 }
