@@ -361,7 +361,7 @@ fn a_full_drive_leaves_nothing_that_opens() {
         1,
         &[&packed, "bytes are needed, the drive has 131072 bytes free; free "],
     );
-    refuses(&["synth", "--shape", "tiny", "--out", &made], 1, &["bytes are needed", "free some"]);
+    refuses(&["synth", "--shape", "tiny", "--out", &made], 1, &["are needed, the drive has "]);
     for dir in [&packed, &made] {
         let looked = moeflux(&["inspect", "--model", dir]).output().unwrap();
         assert!(!looked.status.success(), "{dir} opens");
