@@ -1,6 +1,6 @@
 //! Where the user's messages come from: an editor, or lines of a pipe.
 
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -63,7 +63,8 @@ impl Input {
         if !io::stdin().is_terminal() || is_dumb {
             return Ok(Input::Lines);
         }
-        let editor = Reedline::create().use_bracketed_paste(true);
+        // Its colours, white text among them, do not suit every background.
+        let editor = Reedline::create().use_bracketed_paste(true).with_ansi_colors(false);
         let mut editor = editor.with_validator(Box::new(Continued));
         match open_history() {
             Ok(Some(history)) => editor = editor.with_history(history),
@@ -82,7 +83,7 @@ impl Input {
     /// such key.
     pub(super) fn interrupt(&self) -> Result<Arc<AtomicBool>> {
         let flag = Arc::new(AtomicBool::new(false));
-        if matches!(self, Input::Terminal(..)) {
+        if io::stdin().is_terminal() {
             let exit = flag::register_conditional_shutdown(SIGINT, INTERRUPTED, Arc::clone(&flag));
             let both = exit.and_then(|_| flag::register(SIGINT, Arc::clone(&flag)));
             both.context("cannot listen for Ctrl-C")?;
@@ -129,6 +130,10 @@ impl Input {
             },
             Input::Lines => {
                 let mut line = String::new();
+                if io::stdin().is_terminal() {
+                    // There is nothing left to report to when standard error is closed.
+                    let _ = write!(io::stderr(), "you> ");
+                }
                 match io::stdin().lock().read_line(&mut line) {
                     Ok(0) => return Ok(None),
                     Ok(_) => {}
