@@ -42,7 +42,7 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Convert a checkpoint to a packed container, quantised if wanted
     Pack(PackArgs),
-    /// Check a model's files: checksums where it has any, structure, values
+    /// Check a model's files: checksums, structure and values
     Verify(VerifyArgs),
     /// Measure which expert weights matter, for `pack --importance`
     Calibrate(CalibrateArgs),
