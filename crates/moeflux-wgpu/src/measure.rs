@@ -158,7 +158,8 @@ fn write_parts(mem: &Mem, host: &[u8], part: u64) -> bool {
         let parts = (0..).zip(host.chunks(part));
         let start = |part| std::thread::Builder::new().spawn_scoped(scope, move || write(part));
         let threads: Vec<_> = parts.map(start).collect();
-        let ended = threads.into_iter().map(|thread| thread.ok()?.join().ok());
-        ended.fold(true, |all, one| all && one == Some(true))
+        let mut ended = threads.into_iter().map(|thread| thread.ok()?.join().ok());
+        // The scope waits for those that are not looked at.
+        ended.all(|one| one == Some(true))
     })
 }

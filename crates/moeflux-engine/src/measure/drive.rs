@@ -162,9 +162,9 @@ impl DriveProbe {
             let start = |(i, buf)| thread::Builder::new().spawn_scoped(scope, move || read(i, buf));
             // What was measured with fewer readers than asked for is no measurement.
             let readers: Vec<_> = rooms.map(start).collect();
-            let ended = readers.into_iter().map(|reader| reader.ok()?.join().ok()?.ok());
-            // All of them, so that none outlives this.
-            ended.fold(true, |all, one| all && one.is_some())
+            let mut ended = readers.into_iter().map(|reader| reader.ok()?.join().ok()?.ok());
+            // The scope waits for those that are not looked at.
+            ended.all(|one| one.is_some())
         });
         let elapsed = start.elapsed();
         pieces.n_read = next.into_inner();
