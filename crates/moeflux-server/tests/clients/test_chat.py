@@ -146,7 +146,7 @@ def test_a_conversation(home, width, height):
     figures = [line for line in chat.lines() if "tok/s" in line]
     assert len(figures) == 1 and len(figures[0]) <= width, figures
     chat.ask("/stats")
-    assert chat.has("hit rate") and chat.has("planned")
+    assert chat.has("mapped") and chat.has("planned")
     chat.ask("/help")
     for command in ["/regenerate", "/save FILE", "/load FILE", "/system TEXT", "/quit", "Ctrl-C"]:
         assert chat.has(command), command
@@ -258,7 +258,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(home, width, height):
 
 def test_what_a_model_writes_reaches_the_screen_whole(home):
     chat = Chat(home, "--temperature", "5", "--seed", "7", "--max-tokens", "300", "--ctx", "4096",
-                width=40, height=20)
+                "--plain", width=40, height=20)
     chat.ask("Tell a story.")
     chat.ask("/save ~/talk.json")
     said = json.loads((home / "talk.json").read_text())["messages"][1]["content"]

@@ -267,7 +267,8 @@ fn is_no_span(span: &str) -> bool {
     let marker = span.chars().next().unwrap_or(' ');
     match marker {
         '[' => {
-            span.find(']').is_some_and(|at| !"](".starts_with(&span[at..span.len().min(at + 2)]))
+            let after = span.split_once(']').map(|(_, after)| after);
+            after.is_some_and(|after| !after.is_empty() && !after.starts_with('('))
         }
         '*' | '_' => {
             let rest = span.trim_start_matches(marker);
@@ -353,6 +354,25 @@ mod tests {
         let table = "| a | bcde |\n|---|---|\n| xyz1 | 2 |\nend";
         let want = "\x1b[1m| a    | bcde |\x1b[22m\n| ---- | ---- |\n| xyz1 | 2    |\nend";
         assert_eq!(shown(table), want);
+    }
+
+    /// Pieces of markup beside each other at random, with characters of several bytes between.
+    #[test]
+    fn any_text_is_rendered_alike_whole_and_by_characters() {
+        const PIECES: [&str; 20] = [
+            "*", "**", "_", "`", "```", "[", "]", "(", ")", "|", "-", "#", "\\", ":", " ", "\n",
+            "a", "\u{e9}", "\u{fffd}", "\u{4ed6}",
+        ];
+        // A linear congruential generator with Knuth's multiplier.
+        let mut state = 1u64;
+        for _ in 0..20_000 {
+            let mut text = String::new();
+            for _ in 0..24 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                text.push_str(PIECES[(state >> 33) as usize % PIECES.len()]);
+            }
+            shown(&text);
+        }
     }
 
     #[test]
