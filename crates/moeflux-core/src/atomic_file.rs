@@ -160,7 +160,11 @@ pub fn remove_abandoned_in(dir: &Path, is_ours: impl Fn(&str) -> bool) {
         let name = entry.file_name();
         let is_partial = target_of(&name.to_string_lossy()).is_some_and(&is_ours);
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        if is_partial && is_file && is_abandoned(&entry.path()) {
+        // Its lock is held until it is gone: a writer that has just created it begins another.
+        if is_partial
+            && is_file
+            && let Some(_lock) = claim_abandoned(&entry.path())
+        {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -175,17 +179,19 @@ fn target_of(name: &str) -> Option<&str> {
     (is_number(process) && is_number(nth) && !target.is_empty()).then_some(target)
 }
 
-fn is_abandoned(path: &Path) -> bool {
+/// The file, locked where the file system has locks; `None` where a process may be writing it.
+fn claim_abandoned(path: &Path) -> Option<File> {
     // Some network drives lock only what may be written to.
-    let Ok(file) = File::options().read(true).write(true).open(path) else { return false };
-    match file.try_lock() {
+    let file = File::options().read(true).write(true).open(path).ok()?;
+    let is_abandoned = match file.try_lock() {
         Ok(()) => true,
         Err(TryLockError::WouldBlock) => false,
         Err(TryLockError::Error(_)) => {
             let changed = file.metadata().and_then(|facts| facts.modified()).ok();
             changed.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > ABANDONED)
         }
-    }
+    };
+    is_abandoned.then_some(file)
 }
 
 #[cfg(test)]
