@@ -38,7 +38,7 @@ const FEW: [&str; 20] = [
     "out",
 ];
 
-/// Commands of at most so many flags show all of them for `-h` too.
+/// `-h` shows all flags of a command that has at most this number of them.
 const SMALL: usize = 14;
 
 /// The command line, with help as this program shows it.

@@ -116,7 +116,7 @@ fn threads_that_do_not_start_are_an_error_where_they_are_needed() {
     finish(&mut without_threads(&["plan", "--model", dst.to_str().unwrap()]));
 }
 
-/// The command with an address space of so many KiB.
+/// The command with its address space limited, in KiB.
 #[cfg(target_os = "linux")]
 fn limited(kib: u64, args: &[&str]) -> Output {
     let mut command = Command::new("sh");

@@ -39,7 +39,7 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // A file with content is somebody else's, whatever its name. On Windows the system removes it.
+        // A lock file is empty: a file with content was not made here. On Windows the system removes it.
         let is_ours = self.file.metadata().is_ok_and(|facts| facts.len() == 0);
         if cfg!(not(windows)) && is_ours {
             let _ = fs::remove_file(&self.path);

@@ -104,7 +104,7 @@ impl ModelFacts {
 }
 
 impl ScratchFacts {
-    /// Activations of a step of so many rows, and what kernels keep in addition: rounded inputs,
+    /// Bytes of the activations of a step with `rows` rows, and of the kernels' buffers: rounded inputs,
     /// the inner rows of experts, scores and logits.
     pub(crate) fn bytes(&self, rows: usize) -> u64 {
         let activations = self.per_row * rows as u64;

@@ -365,7 +365,7 @@ impl MemoryPlanner {
         Some(self.free_in(sizes, memory).min(self.free_besides(sizes, device, cache)))
     }
 
-    /// What is left of the memory besides everything but activations and a cache of so many
+    /// Bytes of memory that remain after everything but the activations, and after a cache of `cache`
     /// bytes.
     fn free_besides(&self, sizes: &Sizes, device: &DeviceShare, cache: u64) -> u64 {
         let fixed = self.fixed_bytes(sizes) - self.model.scratch.bytes(sizes.chunk);
@@ -373,7 +373,7 @@ impl MemoryPlanner {
         self.spendable().saturating_sub(taken)
     }
 
-    /// The same of so much memory of a device that has all weights and the sessions.
+    /// Bytes that remain of `memory` of a device that has all weights and the sessions.
     pub(super) fn free_in(&self, sizes: &Sizes, memory: u64) -> u64 {
         let experts = self.padded_expert_bytes();
         let taken = self.model.resident_bytes.saturating_add(experts);

@@ -22,7 +22,7 @@ pub(crate) enum Fault {
     Reply(u16, &'static str, &'static str),
     /// The content is this web page.
     Page,
-    /// The connection stays open and silent after so many bytes of content.
+    /// The connection stays open and silent after this number of bytes of content.
     Stall(usize),
     /// The connection ends after so many bytes of content.
     Cut(usize),
