@@ -181,7 +181,13 @@ fn glm() {
          <arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>",
     );
     it.takes("Now.\n<tool_call>now\n</tool_call>\n<tool_call>now\n</tool_call>");
-    it.refuses("<tool_call>get_weather\n<arg_key>days</arg_key>");
+    it.takes(
+        "<tool_call>get_weather<arg_key>days</arg_key><arg_value>3</arg_value><arg_key>city</arg_key>\
+         <arg_value>Rio</arg_value></tool_call><tool_call>now</tool_call>",
+    );
+    it.refuses(
+        "<tool_call>get_weather\n<arg_key>days</arg_key>\n<arg_value>3</arg_value></tool_call>",
+    );
 }
 
 #[test]
@@ -191,6 +197,10 @@ fn minimax() {
     it.takes(
         "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Bern</parameter>\n\
          </invoke>\n</minimax:tool_call>",
+    );
+    it.takes(
+        "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Bern</parameter>\n\
+         </invoke>\n<invoke name=\"now\">\n</invoke>\n</minimax:tool_call>",
     );
     it.refuses("<minimax:tool_call>\n<invoke name=\"get_weather\">\n</invoke>");
 }
@@ -286,6 +296,9 @@ fn harmony() {
     let call = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"Ulm\"}";
     it.takes(&format!("{thought}{call}"));
     it.takes(&format!("{thought}<|channel|>final<|message|>Yes."));
+    it.takes(&format!(
+        "{thought} to=functions.get_weather<|channel|>commentary json<|message|>{{\"city\":\"Ulm\"}}"
+    ));
     it.refuses("Yes.");
     it.grammar.must_call = true;
     it.takes(call);

@@ -34,6 +34,8 @@ fn parse_one(value: Value, at: &str) -> ApiResult<Message> {
     let is_answer = role == "assistant";
     message.content = match content {
         Some(content) => Some(Value::from(text(content, &fields.name("content"))?)),
+        // Some templates write calls only where the content is null.
+        None if is_answer && fields.has("tool_calls") => Some(Value::Null),
         None if is_answer => Some(Value::from("")),
         None => return Err(fields.refuse("content", "it is missing")),
     };

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use crate::text::{Calls, DSML, OutputFormat, TaggedCalls, Thinking, Tokenizer, is_string};
+use crate::text::{Calls, DSML, Kind, OutputFormat, Parameters, TaggedCalls, Thinking, Tokenizer};
 
 /// What an answer may look like, thinking left aside.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,7 +91,7 @@ impl Grammar {
             }
         };
         let text = rules.text;
-        format!("start: {start}\nTEXT: /(.|\\n)+/\nSPACE: /[ \\n]{{1,2}}/\n{text}")
+        format!("start: {start}\nTEXT: /(.|\\n)+/\nSPACE: /[ \\n]{{1,2}}/\nNL: /\\n/\n{text}")
     }
 }
 
@@ -149,8 +149,11 @@ impl Rules<'_> {
             _ => Map::new(),
         };
         bound_integers(&mut schema);
+        // Templates write the arguments of calls with spaces or without.
+        let is_call = schema.get("x-guidance").is_some();
+        let [item, key] = if is_call { [", ?", ": ?"] } else { [", ", ": "] };
         let style = json!({
-            "item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false,
+            "item_separator": item, "key_separator": key, "whitespace_flexible": false,
         });
         let own = schema.get("x-guidance").and_then(Value::as_object);
         let is_lenient = own.is_some_and(|it| it.get("lenient") == Some(&Value::Bool(true)));
@@ -175,20 +178,25 @@ impl Rules<'_> {
         let call = self.rule(&bodies.join(" | "));
         let between = calls.between();
         let more = match many {
+            true if matches!(calls, Calls::Tagged(_)) => format!("(NL? NL? {call})*"),
             true if between.is_empty() => format!("({call})*"),
             true => format!("({} {call})*", self.literal(between)),
             false => String::new(),
+        };
+        let loose = |rules: &Self, text: &str| match calls {
+            Calls::Tagged(_) => rules.loose(text),
+            Calls::Json(_) => rules.literal(text),
         };
         let Some([open, close]) = calls.section() else {
             let whole = self.rule(&format!("{call} {more}"));
             return CallRules { whole, behind_text: None };
         };
         let close = self.literal(close);
-        let whole = format!("{} {call} {more} {close}", self.literal(open));
+        let whole = format!("{} {call} {more} {close}", loose(self, open));
         let whole = self.rule(&whole);
         // Text would take what stands before the token, too.
         let behind_text = self.split_at_control(open).map(|(before, rest)| {
-            let rest = self.literal(rest);
+            let rest = loose(self, rest);
             let before = self.text_ending(before, "");
             self.rule(&format!("{before} {rest} {call} {more} {close}"))
         });
@@ -199,6 +207,7 @@ impl Rules<'_> {
         let name = function["name"].as_str().unwrap_or_default();
         let schema = &function["parameters"];
         match calls {
+            Calls::Json(it) if it.close == "<|call|>" => self.harmony_call(name, schema),
             Calls::Json(it) => {
                 let before = self.literal(&format!("{}{}{name}", it.open, it.before_name));
                 let (name_end, number) = match it.after_name.split_once('#') {
@@ -211,76 +220,158 @@ impl Rules<'_> {
                 let after_name = self.literal(number);
                 let arguments = self.json(&object(schema));
                 let end = self.literal(&format!("{}{}", it.after_arguments, it.close));
-                // What closes a harmony call ends the answer.
-                let end = match it.close {
-                    "<|call|>" => String::new(),
-                    _ => end,
-                };
                 self.rule(&format!("{before} {name_end} {after_name} {arguments} {end}"))
             }
             Calls::Tagged(it) => {
                 let before =
-                    self.literal(&format!("{}{}{name}{}", it.open, it.before_name, it.after_name));
-                let mut body = before;
-                let required = schema["required"].as_array().cloned().unwrap_or_default();
-                for (key, property) in schema["properties"].as_object().into_iter().flatten() {
-                    let argument = self.argument(it, schema, key, property);
-                    let optional = if required.contains(&json!(key)) { "" } else { "?" };
-                    let _ = write!(body, " {argument}{optional}");
-                }
-                let end = self.literal(&format!("{}{}", it.end, it.close));
-                // Where lines stand between arguments, none may be an empty one.
-                let blank = if it.json_value.is_some() { " \"\\n\"?" } else { "" };
-                self.rule(&format!("{body}{blank} {end}"))
+                    self.loose(&format!("{}{}{name}{}", it.open, it.before_name, it.after_name));
+                let end = self.loose(&format!("{}{}", it.end, it.close));
+                let arguments = self.tagged_arguments(it, schema);
+                // DeepSeek-V3.2 leaves an empty line where there are no arguments.
+                self.rule(&format!("{before} {arguments} NL? {end}"))
             }
         }
+    }
+
+    /// A call in the harmony format, whose recipient stands before or after the channel. What
+    /// closes it ends the answer.
+    fn harmony_call(&mut self, name: &str, schema: &Value) -> String {
+        let [channel, constrain, message] =
+            ["<|channel|>", "<|constrain|>", "<|message|>"].map(|it| self.literal(it));
+        let constrain = if constrain.starts_with('<') { constrain } else { String::from("\"\"") };
+        let recipient = Value::from(format!(" to=functions.{name}"));
+        let arguments = self.json(&object(schema));
+        self.rule(&format!(
+            "({channel} \"commentary\" {recipient} | {recipient} {channel} \"commentary\") \
+             (\" \"? {constrain}? \"json\")? {message} {arguments}"
+        ))
+    }
+
+    /// Tagged arguments in any order, each at most once as far as a grammar of a bounded size
+    /// can say so.
+    fn tagged_arguments(&mut self, calls: TaggedCalls, schema: &Value) -> String {
+        /// Arguments that are counted; each doubles the number of rules.
+        const MAX_COUNTED: usize = 6;
+        let mut parameters = Parameters::of(schema);
+        // Those that must be given are counted first.
+        let required = parameters.required.clone();
+        parameters.properties.sort_by_key(|(name, _)| !required.contains(name));
+        let mut arguments = Vec::new();
+        for (key, property) in &parameters.properties {
+            let before = format!("{}{key}", calls.key);
+            arguments.push(self.argument(calls, schema, &before, property));
+        }
+        let n_counted = arguments.len().min(MAX_COUNTED);
+        let mut free: Vec<String> = arguments.split_off(n_counted);
+        if let Some(others) = &parameters.others {
+            free.push(self.other_argument(calls, schema, &parameters, others));
+        }
+        let n_required = required.len().min(n_counted);
+        let (all_required, all) = ((1_usize << n_required) - 1, 1_usize << n_counted);
+        let mut names = vec![String::new(); all];
+        for given in (0..all).rev() {
+            let mut ways: Vec<String> = (0..n_counted)
+                .filter(|i| given >> i & 1 == 0)
+                .map(|i| format!("{} {}", arguments[i], names[given | 1 << i]))
+                .collect();
+            if given & all_required == all_required {
+                ways.push(String::from("\"\""));
+            }
+            let others = match free.is_empty() {
+                true => String::new(),
+                false => format!("({})* ", free.join(" | ")),
+            };
+            names[given] = self.rule(&format!("{others}({})", ways.join(" | ")));
+        }
+        names.swap_remove(0)
+    }
+
+    /// An argument that the schema does not name.
+    fn other_argument(
+        &mut self,
+        calls: TaggedCalls,
+        schema: &Value,
+        parameters: &Parameters,
+        others: &Value,
+    ) -> String {
+        let names: Vec<String> = parameters
+            .properties
+            .iter()
+            .map(|(name, _)| name.chars().map(regex_char).collect())
+            .collect();
+        let but = match names.is_empty() {
+            true => String::new(),
+            false => format!(" & ~/({})/", names.join("|")),
+        };
+        self.n += 1;
+        let name = format!("KEY{}", self.n);
+        let _ = writeln!(self.text, "{name}: /[^<>\"=\\n]{{1,100}}/{but}");
+        let key = self.literal(calls.key);
+        let before = self.rule(&format!("{key} {name}"));
+        self.argument_after(calls, schema, &before, others)
     }
 
     fn argument(
         &mut self,
         calls: TaggedCalls,
         schema: &Value,
-        key: &str,
+        before: &str,
         property: &Value,
     ) -> String {
-        let before = self.literal(&format!("{}{key}{}", calls.key, calls.value));
-        let end = self.literal(calls.value_end);
-        let choices = property["enum"].as_array().filter(|_| is_string(schema, key));
-        match choices {
-            Some(choices) => {
-                let choices = choices.iter().filter_map(Value::as_str);
-                let choices: Vec<String> = choices.flat_map(quoted).collect();
-                self.rule(&format!("{before} ({}) {end}", choices.join(" | ")))
-            }
-            None if is_string(schema, key) => {
-                let text = self.text_until(calls.value_end, &end);
-                self.rule(&format!("{before} {text}"))
-            }
-            None => {
-                let json = self.json(&lenient(&with_definitions(property, schema)));
-                let Some(json_value) = calls.json_value else {
-                    return self.rule(&format!("{before} {json} {end}"));
-                };
-                let named = self.literal(&format!("{}{key}{json_value}", calls.key));
-                let mut forms = format!("{named} {json} {end}");
-                if may_be_string(property) {
-                    let text = self.text_until(calls.value_end, &end);
-                    let _ = write!(forms, " | {before} {text}");
-                }
-                self.rule(&forms)
-            }
+        let before = self.literal(before);
+        let before = self.rule(&before);
+        self.argument_after(calls, schema, &before, property)
+    }
+
+    /// The value of an argument and the tags around it, `before` being the rule of its name.
+    fn argument_after(
+        &mut self,
+        calls: TaggedCalls,
+        schema: &Value,
+        before: &str,
+        property: &Value,
+    ) -> String {
+        let end = self.loose(calls.value_end);
+        let kind = Kind::of(property, schema);
+        let value = self.loose(calls.value);
+        let mut forms = Vec::new();
+        if let Some(choices) = kind.choices.as_ref().filter(|_| kind.is_text()) {
+            let choices: Vec<String> = choices.iter().filter_map(|it| quoted(it)).collect();
+            forms.push(format!("{before} {value} ({}) {end}", choices.join(" | ")));
+        } else if kind.text {
+            let text = self.text_until(calls.value_end);
+            forms.push(format!("{before} {value} {text}"));
         }
+        let value =
+            calls.json_value.map(|it| self.loose(it)).or(Some(value).filter(|_| !kind.text));
+        if let Some(value) = value.filter(|_| !kind.is_text()) {
+            let mut ways = vec![self.json(&lenient(&with_definitions(property, schema)))];
+            if calls.json_value.is_none() {
+                // Some templates show their models constants as Python writes them.
+                let has = |name: &str| kind.types.iter().any(|it| it == name);
+                ways.extend(has("boolean").then(|| String::from("\"True\" | \"False\"")));
+                ways.extend(has("null").then(|| String::from("\"None\"")));
+            }
+            forms.push(format!("{before} {value} ({}) {end}", ways.join(" | ")));
+        }
+        self.rule(&forms.join(" | "))
+    }
+
+    /// Markup whose line ends may be left out, as some versions of a family do.
+    fn loose(&self, text: &str) -> String {
+        let parts = text.split('\n').map(|it| self.literal(it));
+        parts.collect::<Vec<_>>().join(" NL? ")
     }
 
     /// Any text and then a marker.
-    fn text_until(&mut self, marker: &str, literal: &str) -> String {
+    fn text_until(&mut self, marker: &str) -> String {
         if self.control_at(marker).is_some() {
-            return format!("TEXT? {literal}");
+            return format!("TEXT? {}", self.loose(marker));
         }
         if let Some((before, rest)) = self.split_at_control(marker) {
-            return format!("{} {}", self.text_ending(before, ""), self.literal(rest));
+            return format!("{} {}", self.text_ending(before, ""), self.loose(rest));
         }
-        self.text_ending(marker, "[lazy]")
+        format!("{} NL?", self.text_ending(marker.trim(), "[lazy]"))
     }
 
     /// Any text that ends so.
@@ -299,15 +390,6 @@ impl Rules<'_> {
         let said = said.map(|it| format!("{channel} \"final\" {message} {it}"));
         let last: Vec<String> = [said, calls].into_iter().flatten().collect();
         format!("{aside}* ({})", last.join(" | "))
-    }
-}
-
-/// Whether a schema leaves room for text.
-fn may_be_string(schema: &Value) -> bool {
-    match &schema["type"] {
-        Value::Array(types) => types.iter().any(|it| it == "string"),
-        Value::Null => !["enum", "const", "$ref"].iter().any(|it| schema.get(it).is_some()),
-        _ => false,
     }
 }
 
@@ -354,10 +436,29 @@ fn bound_integers(schema: &mut Map<String, Value>) {
 /// A schema of arguments describes an object, whatever it leaves out.
 fn object(schema: &Value) -> Value {
     let mut schema = lenient(schema);
+    close(&mut schema);
     if let Some(fields) = schema.as_object_mut() {
         fields.entry("type").or_insert_with(|| Value::from("object"));
     }
     schema
+}
+
+/// Keeps objects whose fields are listed from having others, unless the schema asks for them.
+/// Parts that are joined with other parts stay as they are.
+fn close(schema: &mut Value) {
+    let Some(fields) = schema.as_object_mut() else { return };
+    if ["allOf", "anyOf", "oneOf", "$ref", "patternProperties"]
+        .iter()
+        .any(|it| fields.contains_key(*it))
+    {
+        return;
+    }
+    if fields.contains_key("properties") {
+        fields.entry("additionalProperties").or_insert(Value::Bool(false));
+    }
+    let inner = fields.get_mut("properties").and_then(Value::as_object_mut);
+    inner.into_iter().flat_map(Map::values_mut).for_each(close);
+    fields.get_mut("items").into_iter().for_each(close);
 }
 
 /// Tools were written for models, not for grammars: what a grammar cannot

@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 
 use super::error::{TextError, excerpt, one_line};
 use super::fence::{Leniency, Mark, MarkupText, Rendered, is_word, map_leaves};
+use super::history::HistoryShape;
 use super::jinja;
 use super::message::Message;
 use super::renderer::Renderer;
@@ -31,6 +32,7 @@ pub struct ChatTemplate {
     renderer: Renderer,
     markup: MarkupText,
     tested: Vec<String>, // text that the template compares content with
+    shape: HistoryShape,
 }
 
 /// What is to be rendered.
@@ -62,7 +64,16 @@ impl ChatTemplate {
         let renderer = renderer.map_err(|err| TextError::TemplateSyntax(one_line(&err)))?;
         let mut tested = jinja::string_literals(source);
         tested.retain(|text| text.chars().any(|c| markup.is_edge(c)) && !markup.has_special(text));
-        Ok(Self { renderer, markup, tested })
+        let mut template = Self { renderer, markup, tested, shape: HistoryShape::default() };
+        template.shape = HistoryShape::find(|messages| template.plain(messages, None));
+        Ok(template)
+    }
+
+    /// What the template makes of messages as they are; `None` where it refuses them.
+    pub(super) fn plain(&self, messages: &[Message], tools: Option<&Value>) -> Option<String> {
+        let request = RenderRequest { messages, tools, ..RenderRequest::default() };
+        let now = chrono::Local::now().naive_local();
+        self.run(&Context::new(&request).ok()?, false, now).ok()
     }
 
     /// Renders a conversation.
@@ -70,7 +81,8 @@ impl ChatTemplate {
     /// Fails where the template fails or refuses the conversation, where a role is not a plain
     /// word, and where the origin of control text cannot be told.
     pub fn render(&self, request: &RenderRequest<'_>) -> Result<Rendered, TextError> {
-        let context = Context::new(request)?;
+        let messages = &self.shape.apply(request.messages);
+        let context = Context::new(&RenderRequest { messages, ..request.clone() })?;
         let now = chrono::Local::now().naive_local();
         let run = |context: &Context| {
             let text = self.run(context, request.add_generation_prompt, now);

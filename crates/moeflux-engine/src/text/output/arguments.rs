@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::parameters::{Kind, Parameters};
 use super::scan::Pending;
 
 /// Follows one JSON value to its end.
@@ -47,19 +48,24 @@ pub(super) struct TaggedWriter {
     n_written: usize,
     /// Whether the argument that has begun is text.
     is_string: bool,
+    /// What its schema says of it, where the model does not.
+    kind: Option<Kind>,
     /// What has come of a value that is no string.
     raw: String,
 }
 
 impl TaggedWriter {
     pub(super) fn new(schema: Value) -> TaggedWriter {
-        TaggedWriter { schema, n_written: 0, is_string: false, raw: String::new() }
+        TaggedWriter { schema, n_written: 0, is_string: false, kind: None, raw: String::new() }
     }
 
     /// Begins an argument. Whether it is text the model may have said; else
     /// the schema does.
     pub(super) fn key(&mut self, key: &str, says_string: Option<bool>) -> String {
-        self.is_string = says_string.unwrap_or_else(|| is_string(&self.schema, key));
+        let parameters = Parameters::of(&self.schema);
+        let kind = Kind::of(parameters.get(key).unwrap_or(&Value::Null), &self.schema);
+        self.is_string = says_string.unwrap_or(kind.is_text());
+        self.kind = says_string.is_none().then_some(kind);
         self.raw.clear();
         let comma = if self.n_written > 0 { ", " } else { "{" };
         self.n_written += 1;
@@ -81,9 +87,21 @@ impl TaggedWriter {
         if self.is_string {
             return String::from("\"");
         }
-        match serde_json::from_str::<Value>(&self.raw) {
-            Ok(value) => value.to_string(),
-            Err(_) => Value::from(self.raw.trim()).to_string(),
+        let text = self.raw.trim();
+        // Some templates show their models constants as Python writes them.
+        let json = match text {
+            "True" => "true",
+            "False" => "false",
+            "None" => "null",
+            other => other,
+        };
+        let is_text = self.kind.as_ref().is_some_and(|it| it.text);
+        let fits =
+            |value: &Value| !is_text || self.kind.as_ref().is_some_and(|it| it.allows(value));
+        match serde_json::from_str::<Value>(json).ok().filter(fits) {
+            Some(value) => value.to_string(),
+            None if is_text => Value::from(self.raw.as_str()).to_string(),
+            None => Value::from(text).to_string(),
         }
     }
 
@@ -91,14 +109,6 @@ impl TaggedWriter {
     pub(super) fn end(&self) -> &'static str {
         if self.n_written > 0 { "}" } else { "{}" }
     }
-}
-
-/// Whether an argument is text by its schema.
-pub(crate) fn is_string(schema: &Value, key: &str) -> bool {
-    let property = &schema["properties"][key];
-    property["type"] == "string"
-        || property["enum"].as_array().is_some_and(|it| it.iter().all(Value::is_string))
-        || property["const"].is_string()
 }
 
 /// The inside of a JSON string.

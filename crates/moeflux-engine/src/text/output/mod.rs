@@ -2,7 +2,9 @@
 //! tools that it calls.
 
 mod arguments;
+mod parameters;
 mod parser;
+mod probe;
 mod scan;
 mod syntax;
 
@@ -10,7 +12,7 @@ use std::sync::Arc;
 
 use moeflux_core::TokenId;
 
-pub(crate) use self::arguments::is_string;
+pub(crate) use self::parameters::{Kind, Parameters};
 pub use self::parser::{Delta, OutputParser};
 pub use self::syntax::ToolSyntax;
 pub(crate) use self::syntax::{Calls, DSML, TaggedCalls};
@@ -46,7 +48,12 @@ impl OutputFormat {
         let template = tokenizer.chat_template_source(true).unwrap_or_default();
         let knows = |text: &str| tokenizer.id_of(text).is_some_and(|it| tokenizer.is_control(it));
         // Without tokens of their own, calls could not be told from text.
-        let tools = ToolSyntax::find(template).filter(|it| knows(it.first_token()));
+        let shown = probe::render(tokenizer);
+        let found = shown.as_deref().filter(|_| template.contains("tools"));
+        let found = found.and_then(ToolSyntax::find).or_else(|| {
+            Some(template).filter(|it| it.contains("tools")).and_then(ToolSyntax::find)
+        });
+        let tools = found.filter(|it| knows(it.first_token()));
         let thinking = match () {
             () if tools == Some(ToolSyntax::Harmony) => Thinking::Channels,
             () if template.contains(THINK[1]) && THINK.iter().all(|it| knows(it)) => Thinking::Tags,

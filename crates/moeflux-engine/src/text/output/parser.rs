@@ -39,6 +39,18 @@ pub struct OutputParser {
     space: String,
     /// Whether white space that comes next is markup's.
     trims: bool,
+    /// Where in the lines of a value the text is.
+    line: Line,
+    /// Whether the wrapper around calls is open.
+    in_section: bool,
+}
+
+/// Where in the lines of a value the text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    /// At a line end that belongs to the markup, if there is one.
+    Begins,
+    Inside,
 }
 
 #[derive(Clone, Debug)]
@@ -79,6 +91,8 @@ impl OutputParser {
             deltas: Vec::new(),
             space: String::new(),
             trims: is_thinking,
+            line: Line::Inside,
+            in_section: false,
         }
     }
 
@@ -140,7 +154,9 @@ impl OutputParser {
             (_, true) => vec!["<|end|>", "<|start|>", "<|channel|>"],
             (Some(calls), _) => {
                 let section = calls.section().into_iter().flatten().map(str::trim);
-                section.chain([calls.open()]).collect()
+                let is_text = matches!(calls, Calls::Tagged(it) if it.section.is_some());
+                let open = Some(calls.open()).filter(|_| self.in_section || !is_text);
+                section.chain(open).collect()
             }
             (None, _) => Vec::new(),
         };
@@ -158,7 +174,11 @@ impl OutputParser {
                 State::Reasoning
             }
             marker if self.opens_call(marker) => State::Name,
-            _ => State::Content,
+            marker => {
+                let section = self.calls.and_then(Calls::section);
+                self.in_section = section.is_some_and(|[open, _]| open.trim() == marker);
+                State::Content
+            }
         };
         self.space.clear();
         true
@@ -202,8 +222,9 @@ impl OutputParser {
                 self.deltas.push(Delta::Call { name });
                 State::JsonArguments(JsonSpan::default())
             }
-            _ if header.contains("analysis") => State::Reasoning,
-            _ => State::Content,
+            _ if header.contains("final") || header.trim().is_empty() => State::Content,
+            // Commentary is no part of the answer either.
+            _ => State::Reasoning,
         };
         true
     }
@@ -279,20 +300,34 @@ impl OutputParser {
     }
 
     fn key(&mut self, mut writer: TaggedWriter, calls: TaggedCalls) -> bool {
-        let markers: Vec<&str> = [calls.value].into_iter().chain(calls.json_value).collect();
+        // Versions differ in line ends between the tags; the last tag ends the key.
+        let value = calls.value.trim_end();
+        let value = value.rsplit_once('\n').map_or(value, |(_, tag)| tag);
+        let markers: Vec<&str> = [value].into_iter().chain(calls.json_value).collect();
         let Found { before, marker } = self.pending.until(&markers);
         self.space.push_str(&before);
         let Some(i) = marker else { return false };
         let key = std::mem::take(&mut self.space);
-        let text = writer.key(key.trim(), calls.json_value.map(|_| i == 0));
+        let key = key.trim().trim_end_matches("</arg_key>").trim();
+        let text = writer.key(key, calls.json_value.map(|_| i == 0));
         self.arguments(text);
+        self.line = if calls.value.ends_with('\n') { Line::Begins } else { Line::Inside };
         self.state = State::Value(writer);
         true
     }
 
     fn value(&mut self, mut writer: TaggedWriter, calls: TaggedCalls) -> bool {
         // Not all models end the line, too.
-        let Found { before, marker } = self.pending.until(&[calls.value_end.trim_end()]);
+        let markers = [calls.value_end.trim_end(), calls.value_end.trim()];
+        if self.line == Line::Begins {
+            let Some(c) = self.pending.first_char() else { return false };
+            if c == '\n' {
+                self.pending.next_char();
+            }
+            self.line = Line::Inside;
+            return true;
+        }
+        let Found { before, marker } = self.pending.until(&markers);
         let mut text = writer.value(&before);
         if marker.is_some() {
             text += &writer.end_value();

@@ -36,6 +36,11 @@ impl Pending {
         std::mem::take(&mut self.0)
     }
 
+    /// The first character, which stays.
+    pub(super) fn first_char(&self) -> Option<char> {
+        self.0.chars().next()
+    }
+
     /// Takes the first character.
     pub(super) fn next_char(&mut self) -> Option<char> {
         let c = self.0.chars().next()?;

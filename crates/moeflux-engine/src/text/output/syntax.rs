@@ -117,13 +117,14 @@ impl Calls {
 }
 
 impl ToolSyntax {
-    /// The one that a chat template shows its model.
+    /// The one that a rendered conversation, or else a template's text, shows the model.
     pub(crate) fn find(template: &str) -> Option<ToolSyntax> {
         let has = |text: &str| template.contains(text);
         match () {
-            () if !has("tools") => None,
             () if has("<|tool_call_argument_begin|>") => Some(ToolSyntax::Kimi),
-            () if has("<|channel|>") && has("to=functions.") => Some(ToolSyntax::Harmony),
+            () if has("<|channel|>") && (has("to=functions.") || has("<|constrain|>")) => {
+                Some(ToolSyntax::Harmony)
+            }
             () if has("<｜tool▁calls▁begin｜>") && has("```json") => {
                 Some(ToolSyntax::DeepSeekFenced)
             }
@@ -223,14 +224,14 @@ impl ToolSyntax {
                 ..tagged
             }),
             ToolSyntax::MiniMax => Calls::Tagged(TaggedCalls {
-                open: "<minimax:tool_call>",
-                before_name: "\n<invoke name=\"",
+                section: Some(["<minimax:tool_call>\n", "</minimax:tool_call>"]),
+                open: "<invoke name=\"",
                 after_name: "\">\n",
                 key: "<parameter name=\"",
                 value: "\">",
                 value_end: "</parameter>\n",
-                end: "</invoke>\n",
-                close: "</minimax:tool_call>",
+                close: "</invoke>\n",
+                between: "",
                 ..tagged
             }),
             ToolSyntax::Dsml => Calls::Tagged(TaggedCalls {
@@ -254,6 +255,7 @@ impl ToolSyntax {
         match self {
             ToolSyntax::Harmony => "<|channel|>",
             ToolSyntax::Dsml => DSML,
+            ToolSyntax::MiniMax => "<minimax:tool_call>",
             _ => calls.section().map_or(calls.open(), |[open, _]| open),
         }
     }
@@ -272,6 +274,7 @@ impl ToolSyntax {
             ToolSyntax::Glm => &["</arg_key>", "<arg_value>", "</arg_value>"][..],
             ToolSyntax::DeepSeekFenced => &["<｜tool▁sep｜>"],
             ToolSyntax::Dsml => &[DSML],
+            ToolSyntax::MiniMax => &["<minimax:tool_call>", "</minimax:tool_call>"],
             ToolSyntax::Harmony => {
                 &["<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>"]
             }

@@ -258,7 +258,6 @@ fn templates_tell_the_syntax() {
         ("{{ tools }}<|channel|>commentary to=functions.", Some(ToolSyntax::Harmony)),
         ("{{ tools }}<minimax:tool_call>", Some(ToolSyntax::MiniMax)),
         ("{{ tools }}<｜DSML｜function_calls>", Some(ToolSyntax::Dsml)),
-        ("<tool_call>", None),
         ("{{ tools }}", None),
     ] {
         assert_eq!(ToolSyntax::find(template), want, "{template}");
