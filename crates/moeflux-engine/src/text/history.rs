@@ -53,7 +53,7 @@ impl HistoryShape {
         shape.no_system = !accepts(&begins);
         let late = [&begins[..], &[answer.clone(), system.clone(), user.clone()]].concat();
         let twice = [&[system.clone()][..], &begins].concat();
-        shape.one_system = !shape.no_system && !(accepts(&late) && accepts(&twice));
+        shape.one_system = !(shape.no_system || accepts(&late) && accepts(&twice));
         shape.needs_user = shape.no_system || !accepts(&[system]);
         shape.alternates = !accepts(&[user.clone(), user.clone()])
             && accepts(&[user.clone(), answer, user.clone()]);
