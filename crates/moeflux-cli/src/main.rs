@@ -1,6 +1,6 @@
 //! The `moeflux` binary: arguments in, text out, errors in one line.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod args;
 mod bytes;
@@ -8,6 +8,8 @@ mod commands;
 mod corpus;
 mod demo;
 mod error;
+#[expect(unsafe_code, reason = "a global allocator and a signal handler")]
+mod fatal;
 mod files;
 mod help;
 mod locate;
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
     if renderer::is_wanted() {
         return run_renderer();
     }
+    fatal::report_in_one_line();
     render_in_children(renderer::command);
     // Heard, so that the write fails and says which file it is, in place of the program's end.
     #[cfg(unix)]

@@ -12,6 +12,7 @@ pub mod manifest;
 mod memory;
 pub mod private;
 pub mod quant;
+mod thread_limits;
 
 pub use bank::{ExpertBank, ExtentSource, FileIdx, LayerBank, SourceFile};
 pub use expert::{Expert, ExpertLayout, ExpertMemory, GateUp, MatrixLayout, PartSpan};
@@ -20,3 +21,4 @@ pub use lock::FileLock;
 pub use memory::{
     HostBuf, HostSlab, MappedFile, OutOfMemory, PAGE_BYTES, SlabGuard, catch_out_of_memory,
 };
+pub use thread_limits::explain_thread_error;

@@ -7,7 +7,7 @@ use std::path::Path;
 use moeflux_backend::Backend;
 use moeflux_backend::cpu::limits::LimitProbe;
 use moeflux_backend::cpu::{Cpu, Isa};
-use moeflux_core::ExpertBank;
+use moeflux_core::{ExpertBank, explain_thread_error};
 
 pub use self::measured::{DeviceTuning, GpuLimits, GpuProduct};
 pub(crate) use self::measured::{gpu_limits, gpu_products, products, tune};
@@ -147,7 +147,7 @@ pub(crate) fn open(opening: &Opening<'_>) -> Result<Box<dyn Backend>, EngineErro
         Device::Cpu => {
             let n_threads = opening.n_threads;
             let cpu = Cpu::try_new(n_threads, isa);
-            Ok(Box::new(cpu.map_err(|source| EngineError::Threads { n_threads, source })?))
+            Ok(Box::new(cpu.map_err(|err| no_threads(n_threads, err))?))
         }
         Device::Gpu(index) => gpu::open(index, opening),
     }
@@ -163,7 +163,11 @@ pub(crate) fn limits(
     memory_bytes: usize,
 ) -> Result<LimitProbe, EngineError> {
     let probe = LimitProbe::new(n_threads, instruction_set(isa)?, memory_bytes);
-    probe.map_err(|source| EngineError::Threads { n_threads, source })
+    probe.map_err(|err| no_threads(n_threads, err))
+}
+
+fn no_threads(n_threads: usize, err: std::io::Error) -> EngineError {
+    EngineError::Threads { n_threads, source: explain_thread_error(err) }
 }
 
 fn instruction_set(name: Option<&str>) -> Result<Isa, EngineError> {

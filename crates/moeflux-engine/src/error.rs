@@ -111,7 +111,7 @@ pub enum EngineError {
     },
     /// The threads that compute cannot be started.
     #[error(
-        "cannot start {n_threads} compute threads: {source}; allow this process more threads, or \
+        "cannot start {n_threads} compute threads ({source}): allow this process more threads, or \
          give fewer (--threads)"
     )]
     Threads {

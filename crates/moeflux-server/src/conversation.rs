@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::app::App;
 use crate::ask::{Answers, Ask, submit};
 use crate::error::{ApiError, ApiResult};
+use crate::offload::offload;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -129,9 +130,8 @@ struct Prepared {
 pub(crate) async fn ask(app: &Arc<App>, conversation: Conversation) -> ApiResult<Answers> {
     let settings = conversation.settings.clone();
     let shared = Arc::clone(app);
-    let prepared = tokio::task::spawn_blocking(move || prepare(&shared, &conversation)).await;
-    let panicked = |_| ApiError::internal("the conversation could not be read");
-    let Prepared { turn, expected, parser, constraint } = prepared.map_err(panicked)??;
+    let prepared = offload(move || prepare(&shared, &conversation)).await?;
+    let Prepared { turn, expected, parser, constraint } = prepared?;
     let (format, prompts) = (app.format.clone(), vec![turn]);
     submit(app, Ask { prompts, expected, settings, format, parser, constraint })
 }
@@ -139,9 +139,7 @@ pub(crate) async fn ask(app: &Arc<App>, conversation: Conversation) -> ApiResult
 /// Tokens of a conversation, its answer not counted.
 pub(crate) async fn count(app: &Arc<App>, conversation: Conversation) -> ApiResult<usize> {
     let shared = Arc::clone(app);
-    let prepared = tokio::task::spawn_blocking(move || prepare(&shared, &conversation)).await;
-    let panicked = |_| ApiError::internal("the conversation could not be read");
-    Ok(prepared.map_err(panicked)??.turn.tokens.len())
+    Ok(offload(move || prepare(&shared, &conversation)).await??.turn.tokens.len())
 }
 
 fn prepare(app: &App, conversation: &Conversation) -> ApiResult<Prepared> {
@@ -221,6 +219,7 @@ fn constraint(
 /// A template that refuses a conversation says why.
 pub(crate) fn refused(err: TextError) -> ApiError {
     match err {
+        TextError::NoRenderer(reason) => ApiError::overloaded(&reason),
         TextError::TemplateSyntax(_) => ApiError::internal(EngineError::from(err).to_string()),
         _ => ApiError::field("messages", err.to_string()),
     }

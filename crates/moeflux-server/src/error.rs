@@ -34,7 +34,7 @@ pub enum ServerError {
         want: &'static str,
     },
     /// The system has no thread or runtime for it.
-    #[error("cannot start the server: {0}")]
+    #[error("cannot start the server ({0}): allow this process more threads")]
     Start(#[source] std::io::Error),
     /// The model cannot be talked to.
     #[error(transparent)]
@@ -81,6 +81,13 @@ impl ApiError {
 
     pub(crate) fn internal(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+    }
+
+    /// The system starts no thread or process for the request.
+    pub(crate) fn overloaded(reason: &str) -> ApiError {
+        let message = format!("the server cannot start a thread or process for this ({reason})");
+        let error = ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message);
+        ApiError { retry_after: Some(Duration::from_secs(1)), ..error }
     }
 
     /// What the server is doing when it ends in the middle of an answer.

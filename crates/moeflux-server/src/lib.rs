@@ -20,6 +20,7 @@ mod listen;
 mod logprobs;
 mod messages;
 mod metrics;
+mod offload;
 mod openai;
 mod openapi;
 mod options;

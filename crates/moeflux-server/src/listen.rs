@@ -4,14 +4,15 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener as StdListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use moeflux_engine::Engine;
+use moeflux_engine::{Engine, explain_thread_error};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, watch};
 
 use crate::app::App;
@@ -26,6 +27,9 @@ const MAX_HEADER_BYTES: usize = 64 << 10;
 
 /// Header lines of a request at most.
 const MAX_HEADERS: usize = 100;
+
+/// Threads that serve connections.
+const N_WORKERS: usize = 2;
 
 /// After a failure to take a connection, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -75,9 +79,8 @@ impl Server {
     /// # Errors
     /// As [`Server::run`].
     pub fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.worker_threads(2).max_blocking_threads(8).thread_name("http");
-        let runtime = builder.enable_io().enable_time().build().map_err(ServerError::Start)?;
+        let runtime =
+            start_runtime().map_err(|err| ServerError::Start(explain_thread_error(err)))?;
         let app = Arc::clone(&self.service.app);
         let result = runtime.block_on(self.serve(stop));
         app.scheduler.shutdown(Duration::ZERO);
@@ -117,9 +120,26 @@ impl Server {
         told.abort();
         // Nobody may be connected.
         let _ = is_ending.send(true);
-        finish(Arc::clone(&service.app), &room).await;
+        finish(&service.app, &room).await;
         Ok(())
     }
+}
+
+/// Starts the threads that serve connections.
+///
+/// Tokio panics where the system refuses one of its threads, and then waits for the others without
+/// end. So threads are started for a try first.
+fn start_runtime() -> io::Result<Runtime> {
+    // All of them exist at the same time: they wait for the end of this lock.
+    let gate = Mutex::new(());
+    std::thread::scope(|scope| {
+        let _closed = gate.lock();
+        let wait = || drop(gate.lock());
+        let start = |_| std::thread::Builder::new().spawn_scoped(scope, wait).map(drop);
+        (0..N_WORKERS).try_for_each(start)
+    })?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(N_WORKERS).thread_name("http").enable_io().enable_time().build()
 }
 
 /// Takes what the prompt cache met, and tells it where logs are wanted: it
@@ -136,10 +156,10 @@ async fn tell_warnings(app: Arc<App>) {
 }
 
 /// Waits for the engine, then for the connections.
-async fn finish(app: Arc<App>, room: &Semaphore) {
+async fn finish(app: &App, room: &Semaphore) {
     let (grace, n_all) = (app.options.grace, app.options.max_connections);
-    // A failure means that it panicked: there is nothing left to wait for.
-    let _ = tokio::task::spawn_blocking(move || app.scheduler.shutdown(grace)).await;
+    // This blocks the thread that took connections; other threads serve those that are open.
+    app.scheduler.shutdown(grace);
     let closed = room.acquire_many(u32::try_from(n_all).unwrap_or(u32::MAX));
     // Whoever still reads has had its time.
     let _ = tokio::time::timeout(Duration::from_secs(2), closed).await;

@@ -157,7 +157,7 @@ pub enum StoreError {
     #[error("{0} for an expert; a smaller --ctx or --expert-cache leaves more")]
     OutOfMemory(OutOfMemory),
     /// The reader threads cannot be started.
-    #[error("cannot start {n_readers} expert readers: {source}; allow this process more threads")]
+    #[error("cannot start {n_readers} expert readers ({source}): allow this process more threads")]
     Threads {
         /// Threads asked for.
         n_readers: usize,

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
-use moeflux_core::{ExpertBank, ExpertId, ExpertKey, LayerIdx};
+use moeflux_core::{ExpertBank, ExpertId, ExpertKey, LayerIdx, explain_thread_error};
 
 use crate::desk::Desk;
 use crate::files::{Files, Native, Opened, Source, System};
@@ -177,7 +177,7 @@ impl ExpertStore {
             watch(controller, &closing, used, |bytes| shared.resize(bytes));
         };
         let thread = thread::Builder::new().name("expert-cache".to_owned()).spawn(watch);
-        let thread = thread.map_err(|source| StoreError::Threads { n_readers: 1, source })?;
+        let thread = thread.map_err(|err| no_threads(1, err))?;
         self.watcher = Some((sender, thread));
         Ok(())
     }
@@ -188,7 +188,7 @@ impl ExpertStore {
             let shared = Arc::clone(&self.shared);
             let thread = thread::Builder::new().name(format!("expert-reader-{reader}"));
             let thread = thread.spawn(move || shared.serve());
-            self.readers.push(thread.map_err(|source| StoreError::Threads { n_readers, source })?);
+            self.readers.push(thread.map_err(|err| no_threads(n_readers, err))?);
         }
         Ok(())
     }
@@ -420,6 +420,10 @@ fn n_slots(
         ));
     }
     Ok(n_slots)
+}
+
+fn no_threads(n_readers: usize, err: std::io::Error) -> StoreError {
+    StoreError::Threads { n_readers, source: explain_thread_error(err) }
 }
 
 /// Experts that a request pins at a time.

@@ -10,7 +10,7 @@ use std::thread;
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use llguidance::{Matcher, ParserFactory};
-use moeflux_core::TokenId;
+use moeflux_core::{TokenId, explain_thread_error};
 
 pub use self::lark::{AnswerShape, Grammar};
 use crate::text::guard::catch_panic;
@@ -94,6 +94,7 @@ impl Grammars {
                 .stack_size(limits::STACK_BYTES)
                 .spawn_scoped(scope, || catch_panic(|| self.compile_here(grammar)));
             let compiling = compiling.map_err(|err| {
+                let err = explain_thread_error(err);
                 ConstraintError::Grammar(format!("no thread can be started to compile it ({err})"))
             })?;
             match compiling.join() {

@@ -150,6 +150,9 @@ pub enum HubError {
         /// Bytes that are free.
         free: u64,
     },
+    /// The system starts no thread.
+    #[error("cannot start a thread for the download ({0}): allow this process more threads")]
+    Threads(#[source] std::io::Error),
     /// The drive is full.
     #[error(
         "no space left for {}: free some, or set HF_HUB_CACHE to a folder of a larger drive",

@@ -2,6 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread;
+
+use moeflux_core::explain_thread_error;
 
 use super::error::HubError;
 use super::event::Retry;
@@ -63,12 +66,13 @@ pub(super) fn run(
     let next = AtomicUsize::new(0);
     let is_stopped = AtomicBool::new(false);
     let mut result = Ok(());
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let (sender, inbox) = sync_channel(64);
+        let mut n_started = 0;
         for _ in 0..n_parallel.clamp(1, 16).min(n_tasks) {
             let sender = sender.clone();
             let (next, is_stopped, work) = (&next, &is_stopped, &work);
-            scope.spawn(move || {
+            let started = thread::Builder::new().spawn_scoped(scope, move || {
                 while !is_stopped.load(Ordering::Relaxed) {
                     let task = next.fetch_add(1, Ordering::Relaxed);
                     if task >= n_tasks {
@@ -83,6 +87,12 @@ pub(super) fn run(
                     let _ = sender.send(sent);
                 }
             });
+            match started {
+                Ok(_) => n_started += 1,
+                // Fewer threads take longer, nothing else.
+                Err(_) if n_started > 0 => break,
+                Err(err) => result = Err(HubError::Threads(explain_thread_error(err))),
+            }
         }
         drop(sender);
         for sent in inbox {

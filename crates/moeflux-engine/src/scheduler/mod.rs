@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use moeflux_core::explain_thread_error;
+
 pub use self::job::{Answer, Bias, Event, Job, Listener, TokenLogprob, TokenText};
 use self::runner::Runner;
 use crate::draft::DraftCounts;
@@ -119,7 +121,8 @@ impl Scheduler {
         let thread = thread::Builder::new().name(String::from("engine")).spawn(move || {
             let _guard = guard;
             runner.run();
-        })?;
+        });
+        let thread = thread.map_err(explain_thread_error)?;
         Ok(Scheduler { commands, shared, options, thread: Mutex::new(Some(thread)) })
     }
 

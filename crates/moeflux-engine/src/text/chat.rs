@@ -24,7 +24,7 @@ use super::fence::{Leniency, Mark, MarkupText, Rendered, is_word, map_leaves};
 use super::history::HistoryShape;
 use super::jinja;
 use super::message::Message;
-use super::renderer::Renderer;
+use super::renderer::{RenderError, Renderer};
 
 /// A chat template, ready to render conversations.
 #[derive(Debug)]
@@ -60,8 +60,10 @@ impl ChatTemplate {
     /// Parses a Jinja template. `markup` comes from [`super::Tokenizer::markup_text`]; it decides
     /// what content must not turn into.
     pub fn new(source: &str, markup: MarkupText) -> Result<Self, TextError> {
-        let renderer = Renderer::new(source);
-        let renderer = renderer.map_err(|err| TextError::TemplateSyntax(one_line(&err)))?;
+        let renderer = Renderer::new(source).map_err(|err| match err {
+            RenderError::Template(reason) => TextError::TemplateSyntax(one_line(&reason)),
+            RenderError::Process(reason) => TextError::NoRenderer(reason),
+        })?;
         let mut tested = jinja::string_literals(source);
         tested.retain(|text| text.chars().any(|c| markup.is_edge(c)) && !markup.has_special(text));
         let mut template = Self { renderer, markup, tested, shape: HistoryShape::default() };
@@ -86,7 +88,10 @@ impl ChatTemplate {
         let now = chrono::Local::now().naive_local();
         let run = |context: &Context| {
             let text = self.run(context, request.add_generation_prompt, now);
-            text.map_err(|err| TextError::Render(one_line(&err)))
+            text.map_err(|err| match err {
+                RenderError::Template(reason) => TextError::Render(one_line(&reason)),
+                RenderError::Process(reason) => TextError::NoRenderer(reason),
+            })
         };
         let plain = run(&context)?;
         if self.fenced_leaves(&context).is_empty() {
@@ -147,7 +152,7 @@ impl ChatTemplate {
         context: &Context,
         add_generation_prompt: bool,
         now: chrono::NaiveDateTime,
-    ) -> Result<String, String> {
+    ) -> Result<String, RenderError> {
         let mut variables = Map::new();
         for (name, text) in &self.markup.named {
             variables.insert(name.clone(), Value::String(text.clone()));

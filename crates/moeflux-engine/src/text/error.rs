@@ -55,6 +55,12 @@ pub enum TextError {
     /// The chat template failed, or refused the conversation by `raise_exception`.
     #[error("the chat template refused the conversation: {0}")]
     Render(String),
+    /// No process can be started in which the chat template is rendered.
+    #[error(
+        "cannot start the process that renders chat templates ({0}): allow this process more \
+         threads and processes"
+    )]
+    NoRenderer(String),
     /// A role that is not a plain word. Roles become markup, so they cannot be free text.
     #[error(
         "message {idx} has the role {role:?}: a role is 1 to 64 letters, digits, '_', '-' or '.'"

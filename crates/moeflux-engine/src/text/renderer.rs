@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use chrono::NaiveDateTime;
 use minijinja::Environment;
+use moeflux_core::explain_thread_error;
 use serde_json::{Map, Value};
 
 use super::guard::catch_panic;
@@ -37,6 +38,9 @@ const MAX_IDLE: usize = 2;
 
 /// Exit code of a child that ran out of time.
 const OUT_OF_TIME: u8 = 3;
+
+/// Exit code of a child that could not start its threads.
+const NO_THREADS: u8 = 4;
 
 const STACK_BYTES: usize = 64 << 20;
 const BASE_TIME: Duration = Duration::from_millis(100);
@@ -97,12 +101,33 @@ struct Job {
     now: String,
 }
 
-/// The text, or why the template gave none.
+/// What a child says: the text, or why the template gave none.
 type Reply = Result<String, String>;
+
+/// Why there is no text.
+#[derive(Debug)]
+pub(super) enum RenderError {
+    /// The template is at fault, or what it was given.
+    Template(String),
+    /// No process can be started in which it could be rendered.
+    Process(String),
+}
+
+impl From<String> for RenderError {
+    fn from(reason: String) -> RenderError {
+        RenderError::Template(reason)
+    }
+}
+
+impl RenderError {
+    fn no_process(source: io::Error) -> RenderError {
+        RenderError::Process(explain_thread_error(source).to_string())
+    }
+}
 
 impl Renderer {
     /// Parses a template.
-    pub(super) fn new(source: &str) -> Result<Renderer, String> {
+    pub(super) fn new(source: &str) -> Result<Renderer, RenderError> {
         let Some(children) = CHILDREN.get() else {
             let env = catch_panic(|| jinja::environment(source))?;
             return Ok(Renderer::Here(Box::new(env.map_err(|err| err.to_string())?)));
@@ -114,10 +139,15 @@ impl Renderer {
     }
 
     /// Renders with `variables`, at a moment in local time.
-    pub(super) fn render(&self, variables: &Map<String, Value>, now: NaiveDateTime) -> Reply {
+    pub(super) fn render(
+        &self,
+        variables: &Map<String, Value>,
+        now: NaiveDateTime,
+    ) -> Result<String, RenderError> {
         match self {
             Renderer::Here(env) => {
-                catch_panic(|| jinja::render(env, variables, now))?.map_err(|err| err.to_string())
+                let text = catch_panic(|| jinja::render(env, variables, now))?;
+                Ok(text.map_err(|err| err.to_string())?)
             }
             Renderer::Children { children, source } => {
                 let variables = serde_json::to_string(variables).map_err(|err| err.to_string())?;
@@ -129,24 +159,23 @@ impl Renderer {
 }
 
 impl Children {
-    fn ask(&self, job: &Job) -> Reply {
+    fn ask(&self, job: &Job) -> Result<String, RenderError> {
         let idle = self.idle().pop();
         if let Some(mut running) = idle
             && let Ok(reply) = running.exchange(job)
         {
             self.keep(running);
-            return reply;
+            return Ok(reply?);
         }
         // There was none, or it died: perhaps not of this job, so a new one tries.
         let started = (self.command)().and_then(Running::start);
-        let mut running =
-            started.map_err(|err| format!("the process that renders it does not start ({err})"))?;
+        let mut running = started.map_err(RenderError::no_process)?;
         match running.exchange(job) {
             Ok(reply) => {
                 self.keep(running);
-                reply
+                Ok(reply?)
             }
-            Err(err) => Err(running.why_it_died(&err, job)),
+            Err(err) => Err(running.why_it_died(err, job)),
         }
     }
 
@@ -186,17 +215,28 @@ impl Running {
         Ok(if tag == [1] { Ok(text) } else { Err(text) })
     }
 
-    fn why_it_died(mut self, err: &io::Error, job: &Job) -> String {
-        // It is dead already unless it did not answer as it should.
-        let _ = self.child.kill();
+    fn why_it_died(mut self, err: io::Error, job: &Job) -> RenderError {
+        // A child that has closed its output is about to end with an exit code; one that did not
+        // answer as it should is not.
+        if !matches!(err.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe) {
+            // It may be dead already.
+            let _ = self.child.kill();
+        }
         match self.child.wait() {
             Ok(status) if status.code() == Some(i32::from(OUT_OF_TIME)) => {
-                format!("it takes longer than {} ms", max_time(job.n_bytes()).as_millis())
+                let limit = max_time(job.n_bytes()).as_millis();
+                RenderError::Template(format!("it takes longer than {limit} ms"))
             }
-            Ok(status) if was_killed(status) => {
-                String::from("it takes more memory or stack than a chat template may")
+            Ok(status) if status.code() == Some(i32::from(NO_THREADS)) => {
+                RenderError::no_process(io::Error::other("no thread could be started in it"))
             }
-            _ => format!("the process that renders it ended ({err})"),
+            Ok(status) if was_killed(status) => RenderError::Template(String::from(
+                "it takes more memory or stack than a chat template may",
+            )),
+            Ok(status) => {
+                RenderError::Process(format!("the process that renders it ended, {status}"))
+            }
+            Err(_) => RenderError::no_process(err),
         }
     }
 }
@@ -283,7 +323,8 @@ pub fn run_renderer() -> ExitCode {
     });
     match started.map(thread::JoinHandle::join) {
         Ok(Ok(())) => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
+        Ok(Err(_)) => ExitCode::FAILURE,
+        Err(_) => ExitCode::from(NO_THREADS),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::events::{Encoder, EventStream, Events};
 use crate::fields::{Fields, whole_number};
 use crate::logprobs;
+use crate::offload::offload;
 use crate::reply::{self, Dialect, Reply, error_value};
 
 /// Tokens of an answer where the client says nothing.
@@ -54,8 +55,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     fields.ignore(&["user"]);
     fields.finish()?;
     let shared = Arc::clone(&app);
-    let prompts = tokio::task::spawn_blocking(move || prompts(&shared, prompt, echo)).await;
-    let prompts = prompts.map_err(|_| ApiError::internal("the prompt could not be read"))??;
+    let prompts = offload(move || prompts(&shared, prompt, echo)).await??;
     let echoes: Vec<String> = prompts.iter().map(|it| it.echo.clone()).collect();
     let format = OutputFormat::plain();
     let parser = OutputParser::new(&format, None, false);

@@ -1,0 +1,34 @@
+//! Work that computes, on threads of its own, so that connections are served meanwhile.
+//!
+//! Tokio's pool for such work panics, or lets the work wait without end, where the system starts
+//! no thread.
+
+use std::thread;
+
+use moeflux_engine::explain_thread_error;
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::error::{ApiError, ApiResult};
+
+/// One for each thread that may work at a time.
+static PERMITS: Semaphore = Semaphore::const_new(8);
+
+/// Runs `work` on a thread of its own, once fewer than eight others do.
+///
+/// # Errors
+/// 503 where the system starts no thread, and 500 where `work` panics.
+pub(crate) async fn offload<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> ApiResult<T> {
+    // The semaphore is never closed.
+    let permit = PERMITS.acquire().await;
+    let (sender, result) = oneshot::channel();
+    let run = move || {
+        let _permit = permit;
+        // The client may be gone.
+        let _ = sender.send(work());
+    };
+    let started = thread::Builder::new().name(String::from("http-work")).spawn(run);
+    started.map_err(|err| ApiError::overloaded(&explain_thread_error(err).to_string()))?;
+    result.await.map_err(|_| ApiError::internal("the request could not be read"))
+}
