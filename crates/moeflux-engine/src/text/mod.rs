@@ -14,6 +14,7 @@ mod jinja;
 mod json;
 mod message;
 mod output;
+mod pipeline;
 mod renderer;
 mod stop;
 mod stream;

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use moeflux_core::TokenId;
 use moeflux_core::files::read_bounded;
 use serde::Deserialize;
-use tokenizers::{
-    Encoding, Model, Normalizer, OffsetType, PreTokenizedString, PreTokenizer, Token,
-};
+use tokenizers::{Encoding, Model, Normalizer, OffsetType, PreTokenizedString, Token};
 
 use super::chat::ChatTemplate;
 use super::config::{GenerationDefaults, TextConfig};
@@ -18,6 +16,7 @@ use super::error::{TextError, excerpt};
 use super::fence::{MarkupText, Rendered};
 use super::guard::catch_panic;
 use super::output::DSML;
+use super::pipeline::{Pipeline, Run};
 use super::stream::StreamDecoder;
 use super::table::{Special, TokenTable};
 use super::tokenizer_file;
@@ -47,6 +46,7 @@ pub enum Markup {
 #[derive(Debug)]
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
+    pipeline: Pipeline,
     table: Arc<TokenTable>,
     control: HashMap<u32, String>,
     unk: Option<u32>,
@@ -95,6 +95,7 @@ impl Tokenizer {
             Ok(inner)
         });
         let inner = inner.map_err(refuse)?;
+        let pipeline = guarded(|| Pipeline::new(&inner)).map_err(refuse)?;
         let table = Arc::new(TokenTable::new(&path, &json, &inner)?);
         let control = inner
             .get_added_tokens_decoder()
@@ -105,8 +106,16 @@ impl Tokenizer {
         let unk_text = json["model"]["unk_token"].as_str();
         let unk_id = json["model"]["unk_id"].as_u64().and_then(|id| u32::try_from(id).ok());
         let unk = unk_text.and_then(|text| inner.token_to_id(text)).or(unk_id);
-        let mut tokenizer =
-            Self { inner, table, control, unk, prefix: Vec::new(), eos: Vec::new(), config };
+        let mut tokenizer = Self {
+            inner,
+            pipeline,
+            table,
+            control,
+            unk,
+            prefix: Vec::new(),
+            eos: Vec::new(),
+            config,
+        };
         tokenizer.eos = tokenizer.find_eos();
         tokenizer.prefix = guarded(|| tokenizer.find_prefix()).map_err(refuse)?;
         // A text that it cannot encode is that text's error.
@@ -156,14 +165,15 @@ impl Tokenizer {
     }
 
     fn encode_unguarded(&self, text: &str, markup: Markup) -> Result<Vec<TokenId>, Source> {
-        let ids = to_ids(&self.inner.encode_fast(text, false)?);
+        let run = self.pipeline.start(text.len());
+        let ids = to_ids(&self.parse(text, &run, OffsetType::None)?);
         if markup == Markup::Parse || !ids.iter().any(|id| self.is_control_id(id.0)) {
             return Ok(ids);
         }
-        let encoding = self.parse(text)?;
+        let encoding = self.parse(text, &run, OffsetType::Byte)?;
         let mut kept = self.added_tokens(&encoding, 0);
         kept.retain(|(_, id)| !self.control.contains_key(id));
-        self.encode_around(text, &kept)
+        self.encode_around(text, &kept, &run)
     }
 
     /// A raw prompt: what [`Tokenizer::encode`] gives behind the tokens that begin every text.
@@ -186,7 +196,8 @@ impl Tokenizer {
     }
 
     fn encode_fenced(&self, text: &str, fences: &[usize]) -> Result<Vec<TokenId>, Source> {
-        let encoding = self.parse(text)?;
+        let run = self.pipeline.start(text.len());
+        let encoding = self.parse(text, &run, OffsetType::Byte)?;
         let is_safe = encoding
             .get_ids()
             .iter()
@@ -198,12 +209,12 @@ impl Tokenizer {
         let mut kept = Vec::new();
         let mut start = 0;
         for end in fences.iter().copied().chain([text.len()]) {
-            let part = self.parse(&text[start..end])?;
+            let part = self.parse(&text[start..end], &run, OffsetType::Byte)?;
             kept.extend(self.added_tokens(&part, start));
             start = end;
         }
         kept.retain(|(at, _)| !is_fenced(text, fences, at.clone()));
-        self.encode_around(text, &kept)
+        self.encode_around(text, &kept, &run)
     }
 
     /// Whether `id` is a control token.
@@ -226,8 +237,13 @@ impl Tokenizer {
 
     /// Encodes `text` as if `kept` were its only added tokens. Should the model itself know the
     /// text of a control token, that part is encoded character by character.
-    fn encode_around(&self, text: &str, kept: &[Kept]) -> Result<Vec<TokenId>, Source> {
-        let encoding = self.encode_plainly(text, kept)?;
+    fn encode_around(
+        &self,
+        text: &str,
+        kept: &[Kept],
+        run: &Run<'_>,
+    ) -> Result<Vec<TokenId>, Source> {
+        let encoding = self.encode_plainly(text, kept, run)?;
         let mut ids = Vec::with_capacity(encoding.len());
         for (&id, &(from, to)) in encoding.get_ids().iter().zip(encoding.get_offsets()) {
             let idx = kept.binary_search_by_key(&from, |(at, _)| at.start);
@@ -236,7 +252,7 @@ impl Tokenizer {
                 continue;
             }
             for c in text.get(from..to).unwrap_or_default().chars() {
-                let one = self.encode_plainly(c.encode_utf8(&mut [0; 4]), &[])?;
+                let one = self.encode_plainly(c.encode_utf8(&mut [0; 4]), &[], run)?;
                 ids.extend(to_ids(&one).into_iter().filter(|id| !self.is_control_id(id.0)));
             }
         }
@@ -244,13 +260,13 @@ impl Tokenizer {
     }
 
     /// What the library does without its post-processor, which would trim the offsets.
-    fn parse(&self, text: &str) -> Result<Encoding, Source> {
+    fn parse(&self, text: &str, run: &Run<'_>, offsets: OffsetType) -> Result<Encoding, Source> {
         let added = self.inner.get_added_vocabulary();
-        self.finish(added.extract_and_normalize(self.inner.get_normalizer(), text))
+        self.finish(added.extract_and_normalize(Some(run), text), run, offsets)
     }
 
     /// The pipeline of the library with `kept` in place of its own search for added tokens.
-    fn encode_plainly(&self, text: &str, kept: &[Kept]) -> Result<Encoding, Source> {
+    fn encode_plainly(&self, text: &str, kept: &[Kept], run: &Run<'_>) -> Result<Encoding, Source> {
         let mut parts = PreTokenizedString::from(text);
         parts.split(|_, whole| {
             let mut pieces = Vec::with_capacity(kept.len() * 2 + 1);
@@ -269,18 +285,19 @@ impl Tokenizer {
             }
             Ok(pieces)
         })?;
-        if let Some(normalizer) = self.inner.get_normalizer() {
-            parts.normalize(|part| normalizer.normalize(part))?;
-        }
-        self.finish(parts)
+        parts.normalize(|part| run.normalize(part))?;
+        self.finish(parts, run, OffsetType::Byte)
     }
 
-    fn finish(&self, mut parts: PreTokenizedString) -> Result<Encoding, Source> {
-        if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
-            pre_tokenizer.pre_tokenize(&mut parts)?;
-        }
-        parts.tokenize(|part| self.inner.get_model().tokenize(part.get()))?;
-        parts.into_encoding(None, 0, OffsetType::Byte)
+    fn finish(
+        &self,
+        mut parts: PreTokenizedString,
+        run: &Run<'_>,
+        offsets: OffsetType,
+    ) -> Result<Encoding, Source> {
+        run.pre_tokenize(&mut parts)?;
+        self.inner.get_model().tokenize_in_pretokenized(&mut parts, None)?;
+        parts.into_encoding(None, 0, offsets)
     }
 
     /// The text of `ids`, special tokens included. Ids outside of the vocabulary add nothing;

@@ -19,6 +19,13 @@ const MAX_PART_BYTES: usize = 1024;
 const MAX_STEPS: usize = 64;
 /// Parts of a template of the post-processor, and ids of its special tokens.
 const MAX_PIECES: usize = 1024;
+/// Bytes of a piece of a Unigram vocabulary: pieces are looked up at every position of a text, and
+/// kept in a tree of this depth. Sentencepiece's have 16 characters by default.
+const MAX_PIECE_BYTES: usize = 256;
+/// Bytes of what a model puts before or behind the pieces of a word.
+const MAX_AFFIX_BYTES: usize = 64;
+/// Characters of a word that WordPiece takes apart, in a time that grows with their square.
+const MAX_WORD_CHARS: u64 = 1024;
 /// Bytes of a regular expression; GPT-4o's has about 400.
 const MAX_REGEX_BYTES: usize = 16 << 10;
 /// How many times longer all normalizers together may make a text.
@@ -89,6 +96,15 @@ fn check_id(field: &str, id: &Value) -> Checked {
 }
 
 fn check_model(model: &Value) -> Checked {
+    for key in ["continuing_subword_prefix", "end_of_word_suffix"] {
+        if model[key].as_str().is_some_and(|text| text.len() > MAX_AFFIX_BYTES) {
+            return Err(bad(&format!("model.{key}"), &model[key], "at most 64 bytes"));
+        }
+    }
+    let chars = &model["max_input_chars_per_word"];
+    if chars.as_u64().is_some_and(|n_chars| n_chars > MAX_WORD_CHARS) {
+        return Err(bad("model.max_input_chars_per_word", chars, "at most 1024"));
+    }
     match &model["vocab"] {
         Value::Object(vocab) => {
             if vocab.is_empty() {
@@ -99,6 +115,11 @@ fn check_model(model: &Value) -> Checked {
         Value::Array(vocab) => {
             if vocab.is_empty() || vocab.len() > MAX_TOKENS as usize {
                 return Err(too_many("tokens in model.vocab", vocab.len(), "1 to 4194304"));
+            }
+            let is_long =
+                |piece: &&Value| piece[0].as_str().is_some_and(|text| text.len() > MAX_PIECE_BYTES);
+            if let Some(piece) = vocab.iter().find(is_long) {
+                return Err(bad("a piece of model.vocab", &piece[0], "at most 256 bytes"));
             }
             match &model["unk_id"] {
                 Value::Null => Ok(()),
@@ -276,6 +297,9 @@ mod tests {
             (json!({"model": {"vocab": {"a": -1}}}), "model.vocab"),
             (json!({"model": {"vocab": []}}), "model.vocab"),
             (json!({"model": {"vocab": [["a", 0.0]], "unk_id": 1}}), "model.unk_id"),
+            (json!({"model": {"vocab": [["a".repeat(300), 0.0]]}}), "a piece of model.vocab"),
+            (json!({"model": {"end_of_word_suffix": "a".repeat(100)}}), "end_of_word_suffix"),
+            (json!({"model": {"max_input_chars_per_word": 2000}}), "max_input_chars_per_word"),
             (json!({"post_processor": {"single": vec![json!({}); 2000]}}), "post_processor"),
             (json!({"pre_tokenizer": {"type": "FixedLength", "length": 0}}), "pre_tokenizer"),
         ] {
