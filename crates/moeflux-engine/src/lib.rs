@@ -49,7 +49,7 @@ mod threads;
 pub mod verify;
 
 pub use calibrate::{Calibration, Importance, calibrate};
-pub use constrain::{AnswerShape, Constraint, ConstraintError, Grammar, Grammars};
+pub use constrain::{AnswerShape, Constraint, ConstraintError, Grammar, Grammars, LeftToModel};
 pub use conversation::{Conversation, ConversationError, ModelName};
 pub use convert::{pack_checkpoint, synthesise};
 pub use device::{Device, DeviceFacts, DeviceTuning, GpuLimits, GpuProduct, devices, isa_names};

@@ -1,13 +1,15 @@
 //! What all requests share.
 
-use std::sync::{Arc, LazyLock};
+use std::collections::HashSet;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Instant;
 
 use moeflux_engine::text::{ChatTemplate, OutputFormat, Tokenizer};
-use moeflux_engine::{ConstraintError, Engine, Grammars, Scheduler, SchedulerOptions};
+use moeflux_engine::{ConstraintError, Engine, Grammars, LeftToModel, Scheduler, SchedulerOptions};
 
 use crate::error::{ApiError, ApiResult, ServerError};
 use crate::ids::{Ids, now};
+use crate::log::log;
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 
@@ -29,7 +31,14 @@ pub(crate) struct App {
     pub(crate) created: u64,
     /// Tells this model and its arithmetic from others.
     pub(crate) fingerprint: String,
+    /// Lines about tools' schemas that the log has.
+    logged: Mutex<HashSet<String>>,
 }
+
+/// Parts of tools' schemas that are logged for one request.
+const MAX_LOGGED: usize = 20;
+/// Lines that are remembered so that the log has them once.
+const MAX_REMEMBERED: usize = 1000;
 
 impl App {
     pub(crate) fn new(engine: Engine, options: ServerOptions) -> Result<App, ServerError> {
@@ -60,7 +69,26 @@ impl App {
             started: Instant::now(),
             created: now(),
             fingerprint,
+            logged: Mutex::default(),
         })
+    }
+
+    /// Logs what a grammar does not hold the model to: for every request where requests are logged,
+    /// else once.
+    pub(crate) fn log_left_to_model(&self, parts: &[LeftToModel]) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        for part in parts.iter().take(MAX_LOGGED) {
+            let line = part.to_string();
+            if logged.len() == MAX_REMEMBERED {
+                logged.clear();
+            }
+            if logged.insert(line.clone()) || self.options.log_requests {
+                log(&line);
+            }
+        }
+        if parts.len() > MAX_LOGGED && self.options.log_requests {
+            log(&format!("and {} more parts of schemas", parts.len() - MAX_LOGGED));
+        }
     }
 
     /// The model's name.

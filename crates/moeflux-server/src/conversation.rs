@@ -11,13 +11,13 @@ use crate::app::App;
 use crate::ask::{Answers, Ask, submit};
 use crate::error::{ApiError, ApiResult};
 use crate::offload::offload;
+use crate::tools::Tools;
 
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Conversation {
     pub(crate) messages: Vec<Message>,
-    /// Functions, in the shape of the chat API.
-    pub(crate) tools: Vec<Value>,
+    pub(crate) tools: Tools,
     pub(crate) choice: Choice,
     /// Whether several calls at a time are wanted.
     pub(crate) may_call_many: bool,
@@ -143,7 +143,7 @@ pub(crate) async fn count(app: &Arc<App>, conversation: Conversation) -> ApiResu
 }
 
 fn prepare(app: &App, conversation: &Conversation) -> ApiResult<Prepared> {
-    let tools = Value::from(conversation.tools.clone());
+    let tools = Value::from(conversation.tools.functions.clone());
     let tools = (!conversation.tools.is_empty()).then_some(&tools);
     if tools.is_some() && app.format.tools.is_none() {
         return Err(ApiError::field("tools", "the model's chat template knows no tools"));
@@ -189,31 +189,42 @@ fn constraint(
     is_thinking: bool,
 ) -> ApiResult<Option<Constraint>> {
     let Conversation { tools, choice, may_call_many, shape, .. } = conversation;
-    let tools: Vec<Value> = match choice {
+    let functions: Vec<Value> = match choice {
         Choice::Never => Vec::new(),
-        Choice::Auto | Choice::Required => tools.clone(),
+        Choice::Auto | Choice::Required => tools.functions.clone(),
         Choice::Named(name) => {
-            tools.iter().filter(|it| it["function"]["name"] == **name).cloned().collect()
+            let named = tools.functions.iter().filter(|tool| tool["function"]["name"] == **name);
+            named.cloned().collect()
         }
     };
     let must_call = matches!(choice, Choice::Required | Choice::Named(_));
-    if must_call && tools.is_empty() {
+    if must_call && functions.is_empty() {
         return Err(ApiError::field("tool_choice", "there is no such tool in tools"));
     }
-    if tools.is_empty() && *shape == AnswerShape::Text {
+    if functions.is_empty() && *shape == AnswerShape::Text {
         return Ok(None);
     }
-    let (format, shape, may_call_many) = (app.format.clone(), shape.clone(), *may_call_many);
-    let grammar = Grammar { format, is_thinking, shape, tools, must_call, may_call_many };
-    let compiled = app.grammars()?.compile(&grammar);
-    match compiled {
-        Ok(constraint) => Ok(Some(constraint)),
-        Err(err) => {
-            let only_tools = grammar.shape == AnswerShape::Text;
-            let field = if only_tools { "tools" } else { conversation.names.shape };
-            Err(ApiError::field(field, err.to_string()))
-        }
+    let grammar = Grammar {
+        format: app.format.clone(),
+        is_thinking,
+        shape: shape.clone(),
+        tools: functions,
+        must_call,
+        may_call_many: *may_call_many,
+    };
+    let compiled = app.grammars()?.compile(&grammar).map_err(|err| {
+        let is_shape = grammar.shape != AnswerShape::Text;
+        ApiError::field(if is_shape { conversation.names.shape } else { "tools" }, err.to_string())
+    })?;
+    let left = compiled.left_to_model();
+    if let Some(refused) = left.iter().find(|part| tools.strict.contains(&part.tool)) {
+        let mut all = tools.functions.iter();
+        let i = all.position(|tool| tool["function"]["name"] == *refused.tool).unwrap_or(0);
+        let problem = format!("{refused}, which strict: true does not allow");
+        return Err(ApiError::field(format!("tools[{i}]"), problem));
     }
+    app.log_left_to_model(left);
+    Ok(Some(compiled))
 }
 
 /// A template that refuses a conversation says why.

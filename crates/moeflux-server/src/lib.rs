@@ -17,6 +17,7 @@ mod events;
 mod fields;
 mod ids;
 mod listen;
+mod log;
 mod logprobs;
 mod messages;
 mod metrics;
@@ -29,6 +30,7 @@ mod patience;
 mod reply;
 mod routes;
 mod status;
+mod tools;
 
 pub use error::ServerError;
 pub use listen::Server;

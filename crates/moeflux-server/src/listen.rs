@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::io::{self, Write};
+use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,6 +18,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::app::App;
 use crate::auth::Gate;
 use crate::error::ServerError;
+use crate::log::log;
 use crate::options::ServerOptions;
 use crate::patience::Patient;
 use crate::routes::Service;
@@ -219,10 +220,4 @@ async fn told_to_end() {
             _ = system.recv() => {}
         }
     }
-}
-
-/// Tells what happened, on standard error.
-pub(crate) fn log(text: &str) {
-    // Nobody is left to tell when standard error is closed.
-    let _ = writeln!(io::stderr(), "moeflux: {text}");
 }

@@ -2,7 +2,7 @@
 //! read.
 
 use moeflux_engine::text::Message;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::error::{ApiError, ApiResult};
 use crate::fields::Fields;
@@ -102,54 +102,4 @@ fn tool_calls(calls: Vec<Value>, at: &str) -> ApiResult<Value> {
         }));
     }
     Ok(Value::from(all))
-}
-
-/// Tools that a model may call, of which there are so many at most.
-const MAX_TOOLS: usize = 512;
-
-/// Bytes of a tool's name at most.
-const MAX_NAME: usize = 64;
-
-/// Reads `tools`, in the shape of the chat API, to what templates read.
-pub(crate) fn tools(list: Vec<Value>) -> ApiResult<Vec<Value>> {
-    if list.len() > MAX_TOOLS {
-        return Err(ApiError::field("tools", format!("there may be at most {MAX_TOOLS}")));
-    }
-    let mut all: Vec<Value> = Vec::with_capacity(list.len());
-    for (i, tool) in list.into_iter().enumerate() {
-        let mut tool = Fields::of(tool, &format!("tools[{i}]"))?;
-        if tool.require_string("type")? != "function" {
-            return Err(tool.refuse("type", "only functions are supported"));
-        }
-        let missing = tool.refuse("function", "it is missing");
-        let function = function(tool.object("function")?.ok_or(missing)?)?;
-        tool.finish()?;
-        if all.iter().any(|it| it["function"]["name"] == function["name"]) {
-            return Err(ApiError::field(format!("tools[{i}].function.name"), "it is taken"));
-        }
-        all.push(json!({"type": "function", "function": function}));
-    }
-    Ok(all)
-}
-
-/// A function's name, description and parameters.
-pub(crate) fn function(mut function: Fields) -> ApiResult<Value> {
-    let name = function.require_string("name")?;
-    let is_word = |it: u8| it.is_ascii_alphanumeric() || b"_-.".contains(&it);
-    if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(is_word) {
-        let problem = format!("it must be 1 to {MAX_NAME} letters, digits, '_', '-' or '.'");
-        return Err(function.refuse("name", problem));
-    }
-    let mut value = Map::new();
-    value.insert("name".into(), Value::from(name));
-    if let Some(text) = function.string("description")? {
-        value.insert("description".into(), Value::from(text));
-    }
-    let parameters = function.object("parameters")?.map(|it| Value::Object(it.rest()));
-    let none = json!({"type": "object", "properties": {}});
-    value.insert("parameters".into(), parameters.unwrap_or(none));
-    // Arguments always follow the schema.
-    function.bool("strict")?;
-    function.finish()?;
-    Ok(Value::Object(value))
 }

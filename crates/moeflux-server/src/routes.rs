@@ -156,7 +156,7 @@ impl Service {
         self.app.metrics.replied(reply.status().as_u16());
         if self.app.options.log_requests {
             let (status, ms) = (reply.status().as_u16(), start.elapsed().as_millis());
-            crate::listen::log(&format!("{method} {name} {status} {ms} ms"));
+            crate::log::log(&format!("{method} {name} {status} {ms} ms"));
         }
         reply
     }

@@ -286,3 +286,69 @@ fn a_full_queue_says_when_to_come_back() {
     assert_eq!(reply.status, 429);
     assert!(reply.head.contains("retry-after: "), "{}", reply.head);
 }
+
+#[test]
+fn parts_of_a_schema_are_left_to_the_model_and_formats_are_strict() {
+    let server = start(options());
+    let hard = json!({"type": "array", "items": {"type": "string", "pattern": "^(?!x)[a-z]+$"}});
+    let schema = json!({"type": "object", "properties": {"words": hard}});
+    let function = |parameters: Value| json!({"name": "save", "parameters": parameters});
+    let tool = |function: Value| json!({"tools": [{"type": "function", "function": function}]});
+    let ask = |fields: Value| {
+        server.post("/v1/chat/completions", &with(question("What is 7 + 12?"), fields))
+    };
+    let any = [
+        schema.clone(),
+        Value::Null,
+        json!(true),
+        json!(false),
+        json!([]),
+        json!({"type": "file"}),
+    ];
+    for parameters in any {
+        let reply = ask(tool(function(parameters.clone())));
+        assert_eq!(reply.status, 200, "{parameters}: {}", reply.body);
+    }
+    assert_eq!(ask(json!({"tools": []})).status, 200);
+    assert_eq!(ask(tool(json!({"name": "save"}))).status, 200);
+    let lenient = with(function(schema.clone()), json!({"strict": false}));
+    assert_eq!(ask(tool(lenient)).status, 200);
+
+    let strict = with(function(schema.clone()), json!({"strict": true}));
+    let format = json!({"type": "json_schema", "json_schema": {"name": "f", "schema": schema}});
+    let twice = json!({"type": "function", "function": function(json!({}))});
+    for (fields, param, part) in [
+        (tool(strict), "tools[0]", "properties.words.items.pattern"),
+        (json!({"response_format": format}), "response_format", "properties.words.items.pattern"),
+        (tool(function(json!("none"))), "tools[0].function.parameters", "an object"),
+        (tool(json!({"name": "a b"})), "tools[0].function.name", "letters"),
+        (json!({"tools": [twice, twice]}), "tools[1].function.name", "taken"),
+    ] {
+        let refused = ask(fields.clone());
+        let error = &refused.json()["error"];
+        assert_eq!((refused.status, &error["param"]), (400, &json!(param)), "{error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains(part) && message.lines().count() == 1, "{message}");
+    }
+}
+
+#[test]
+fn answers_of_one_request_and_of_the_next_seed_differ() {
+    let server = start(options());
+    let texts = |seed: u64, n: usize| -> Vec<String> {
+        let fields = json!({"temperature": 2, "seed": seed, "n": n, "max_tokens": 12});
+        let asked = with(question("Tell me anything."), fields);
+        let reply = server.post("/v1/chat/completions", &asked).json();
+        let mut choices = reply["choices"].as_array().unwrap().clone();
+        choices.sort_by_key(|choice| choice["index"].as_u64());
+        choices.iter().map(|it| it["message"]["content"].as_str().unwrap().to_owned()).collect()
+    };
+    let n = 3;
+    let first = texts(5, n);
+    assert_eq!(first, texts(5, n), "the same seed");
+    assert_eq!(first[0], texts(5, 1)[0], "the first answer of a seed");
+    for j in 1..n {
+        assert_ne!(first[j], first[0]);
+        assert_ne!(first[j], texts(5 + j as u64, 1)[0], "answer {j} of seed 5");
+    }
+}

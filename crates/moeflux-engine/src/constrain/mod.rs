@@ -3,8 +3,11 @@
 
 mod lark;
 mod limits;
+mod prepared;
+mod schema;
+mod trials;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use llguidance::api::TopLevelGrammar;
@@ -13,6 +16,9 @@ use llguidance::{Matcher, ParserFactory};
 use moeflux_core::{TokenId, explain_thread_error};
 
 pub use self::lark::{AnswerShape, Grammar};
+pub use self::prepared::LeftToModel;
+use self::prepared::Prepared;
+use self::trials::Trials;
 use crate::text::guard::catch_panic;
 use crate::text::{Markup, Tokenizer};
 
@@ -22,22 +28,38 @@ pub enum ConstraintError {
     /// The vocabulary is not one that grammars can work with.
     #[error("this model's vocabulary cannot be constrained: {0}")]
     Vocabulary(String),
-    /// The grammar, or the schema that it is made of, is not supported.
+    /// The grammar is not supported, or too large.
     #[error("{0}")]
     Grammar(String),
+    /// A part of the schema that answers must have cannot be enforced.
+    #[error("{}{}{reason}", .path, if .path.is_empty() { "" } else { ": " })]
+    Schema {
+        /// Where it is, such as `properties.to.items.pattern`; empty for the whole schema.
+        path: String,
+        /// Why, as half a sentence.
+        reason: String,
+    },
     /// The answer has left the grammar.
     #[error("the grammar cannot go on: {0}")]
     Step(String),
 }
 
+/// Alternatives that a grammar may have at one place: an object with a thousand optional properties
+/// has four thousand.
+const MAX_ITEMS_IN_ROW: usize = 20_000;
+
 /// What all grammars for one model share.
 pub struct Grammars {
     factory: ParserFactory,
     tokenizer: Arc<Tokenizer>,
+    trials: OnceLock<Result<Trials, String>>,
 }
 
 /// One answer's grammar, and where in it the answer is.
-pub struct Constraint(Matcher);
+pub struct Constraint {
+    matcher: Matcher,
+    left_to_model: Arc<[LeftToModel]>,
+}
 
 /// The tokenizer as grammars see it.
 struct Vocabulary {
@@ -80,15 +102,18 @@ impl Grammars {
         let mut factory = factory.map_err(|err| ConstraintError::Vocabulary(one_line(&err)))?;
         factory.quiet();
         factory.limits_mut().verbose_errors = false;
-        Ok(Grammars { factory, tokenizer: Arc::clone(tokenizer) })
+        factory.limits_mut().max_items_in_row = MAX_ITEMS_IN_ROW;
+        Ok(Grammars { factory, tokenizer: Arc::clone(tokenizer), trials: OnceLock::new() })
     }
 
-    /// Makes a grammar ready for an answer.
+    /// Makes a grammar ready for an answer. Parts of tools' schemas that no grammar can hold a
+    /// model to are left to the model ([`Constraint::left_to_model`]): the keyword, else the
+    /// property, else the arguments of that tool.
     ///
     /// # Errors
-    /// Where a schema says what grammars cannot enforce, or is too large.
+    /// Where the schema of an [`AnswerShape::Json`] says what grammars cannot enforce, or all of it
+    /// is too large.
     pub fn compile(&self, grammar: &Grammar) -> Result<Constraint, ConstraintError> {
-        limits::check(grammar).map_err(ConstraintError::Grammar)?;
         thread::scope(|scope| {
             let compiling = thread::Builder::new()
                 .stack_size(limits::STACK_BYTES)
@@ -106,29 +131,65 @@ impl Grammars {
     }
 
     fn compile_here(&self, grammar: &Grammar) -> Result<Constraint, ConstraintError> {
-        let lark = grammar.to_lark(&self.tokenizer);
-        let parser = self.factory.create_parser(TopLevelGrammar::from_lark(lark));
-        let matcher = Matcher::new(parser);
-        match matcher.get_error() {
-            Some(err) => Err(ConstraintError::Grammar(first_line(&err))),
-            None => Ok(Constraint(matcher)),
+        let mut prepared = Prepared::of(grammar)?;
+        let mut matcher = self.build(&prepared.grammar);
+        if matcher.is_err() {
+            prepared.check_shape(self.trials()?)?;
+            prepared.loosen_tools(self.trials()?);
+            matcher = self.build(&prepared.grammar);
         }
+        let mut n_free = 1;
+        while let Err(problem) = &matcher {
+            if !prepared.free_largest_tools(n_free, problem) {
+                return Err(ConstraintError::Grammar(trials::reason(problem)));
+            }
+            n_free *= 2;
+            matcher = self.build(&prepared.grammar);
+        }
+        let matcher = matcher.map_err(ConstraintError::Grammar)?;
+        Ok(Constraint { matcher, left_to_model: prepared.left_to_model.into() })
+    }
+
+    fn build(&self, grammar: &Grammar) -> Result<Matcher, String> {
+        limits::check(grammar)?;
+        let lark = grammar.to_lark(&self.tokenizer);
+        let built = catch_panic(|| {
+            let parser = self.factory.create_parser(TopLevelGrammar::from_lark(lark));
+            Matcher::new(parser)
+        });
+        let matcher = built?;
+        match matcher.get_error() {
+            Some(err) => Err(err),
+            None => Ok(matcher),
+        }
+    }
+
+    fn trials(&self) -> Result<&Trials, ConstraintError> {
+        let trials = self.trials.get_or_init(Trials::new).as_ref();
+        trials.map_err(|problem| ConstraintError::Grammar(problem.clone()))
     }
 }
 
 impl Clone for Constraint {
     fn clone(&self) -> Constraint {
-        Constraint(self.0.deep_clone())
+        let matcher = self.matcher.deep_clone();
+        Constraint { matcher, left_to_model: Arc::clone(&self.left_to_model) }
     }
 }
 
 impl Constraint {
+    /// Parts of tools' schemas that the grammar does not hold the model to.
+    pub fn left_to_model(&self) -> &[LeftToModel] {
+        &self.left_to_model
+    }
+
     /// Rules tokens out that may not come next.
     ///
     /// # Errors
     /// Where the grammar has become too complex.
     pub fn restrict(&mut self, logits: &mut [f32]) -> Result<(), ConstraintError> {
-        let mask = catch_panic(|| self.0.compute_mask_or_eos()).map_err(ConstraintError::Step)?;
+        let mask =
+            catch_panic(|| self.matcher.compute_mask_or_eos()).map_err(ConstraintError::Step)?;
         let mask = mask.map_err(|err| ConstraintError::Step(one_line(&err)))?;
         let (known, others) = logits.split_at_mut(mask.len().min(logits.len()));
         for (allowed, logits) in mask.as_slice().iter().zip(known.chunks_mut(32)) {
@@ -151,7 +212,7 @@ impl Constraint {
     /// for the same and then allows nothing but the first of these.
     pub(crate) fn forced(&mut self) -> Vec<TokenId> {
         // After a panic the next call of restrict says that it cannot go on.
-        let forced = catch_panic(|| self.0.compute_ff_tokens()).unwrap_or_default();
+        let forced = catch_panic(|| self.matcher.compute_ff_tokens()).unwrap_or_default();
         forced.into_iter().map(TokenId).collect()
     }
 
@@ -160,9 +221,10 @@ impl Constraint {
     /// # Errors
     /// Where the token was ruled out.
     pub fn accept(&mut self, token: TokenId) -> Result<bool, ConstraintError> {
-        let step = catch_panic(|| self.0.consume_token(token.0)).map_err(ConstraintError::Step)?;
+        let step =
+            catch_panic(|| self.matcher.consume_token(token.0)).map_err(ConstraintError::Step)?;
         step.map_err(|err| ConstraintError::Step(one_line(&err)))?;
-        Ok(self.0.is_stopped())
+        Ok(self.matcher.is_stopped())
     }
 }
 

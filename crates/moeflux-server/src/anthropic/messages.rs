@@ -12,12 +12,12 @@ use super::reply::{MessageStream, whole};
 use crate::app::App;
 use crate::ask::collect;
 use crate::conversation::{Choice, Conversation, Names, Settings, ask, count};
-use crate::error::{ApiError, ApiResult};
+use crate::error::ApiResult;
 use crate::events::EventStream;
 use crate::fields::Fields;
-use crate::messages::function;
 use crate::openai::sampling::{self, MAX_STOPS};
 use crate::reply::{self, Reply};
+use crate::tools::Tools;
 
 pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let mut fields = Fields::of_request(body)?;
@@ -85,12 +85,12 @@ fn conversation(app: &App, fields: &mut Fields, settings: Settings) -> ApiResult
     Ok(conversation)
 }
 
-fn tools(list: Vec<Value>) -> ApiResult<Vec<Value>> {
-    let mut all: Vec<Value> = Vec::with_capacity(list.len());
+fn tools(list: Vec<Value>) -> ApiResult<Tools> {
+    let mut tools = Tools::default();
     for (i, tool) in list.into_iter().enumerate() {
         let at = format!("tools[{i}]");
         let mut tool = Fields::of(tool, &at)?;
-        if tool.string("type")?.is_some_and(|it| it != "custom") {
+        if tool.string("type")?.is_some_and(|kind| kind != "custom") {
             return Err(tool.refuse("type", "only tools of the client's own are supported"));
         }
         let missing = tool.refuse("input_schema", "it is missing");
@@ -98,13 +98,9 @@ fn tools(list: Vec<Value>) -> ApiResult<Vec<Value>> {
         tool.ignore(&["cache_control", "eager_input_streaming"]);
         let mut plain = tool.rest();
         plain.insert("parameters".into(), Value::Object(schema));
-        let function = function(Fields::of(Value::Object(plain), &at)?)?;
-        if all.iter().any(|it| it["function"]["name"] == function["name"]) {
-            return Err(ApiError::field(format!("{at}.name"), "it is taken"));
-        }
-        all.push(json!({"type": "function", "function": function}));
+        tools.add(Fields::of(Value::Object(plain), &at)?)?;
     }
-    Ok(all)
+    Ok(tools)
 }
 
 fn choice(fields: &mut Fields, has_tools: bool) -> ApiResult<(Choice, bool)> {

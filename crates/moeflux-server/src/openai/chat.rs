@@ -16,6 +16,7 @@ use crate::events::EventStream;
 use crate::fields::Fields;
 use crate::messages;
 use crate::reply::{self, Reply};
+use crate::tools::Tools;
 
 /// How an answer is sent.
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,7 +84,7 @@ fn conversation(app: &App, fields: &mut Fields) -> ApiResult<Conversation> {
     if fields.bool("store")? == Some(true) {
         return Err(ApiError::unsupported("store"));
     }
-    let tools = messages::tools(fields.list("tools")?.unwrap_or_default())?;
+    let tools = Tools::of_chat(fields.list("tools")?.unwrap_or_default())?;
     let choice = choice(fields, !tools.is_empty())?;
     let may_call_many = fields.bool("parallel_tool_calls")?.unwrap_or(true);
     let shape = response_format(fields)?;

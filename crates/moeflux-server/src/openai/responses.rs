@@ -16,8 +16,9 @@ use crate::conversation::{Choice, Conversation, Names, Settings, ask};
 use crate::error::{ApiError, ApiResult};
 use crate::events::EventStream;
 use crate::fields::Fields;
-use crate::messages::{self, function};
+use crate::messages;
 use crate::reply::{self, Reply};
+use crate::tools::Tools;
 
 pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let echo = body.clone();
@@ -139,18 +140,17 @@ fn top_logprobs(fields: &mut Fields) -> ApiResult<Option<usize>> {
     Ok(if is_wanted { Some(top.unwrap_or(0)) } else { top.filter(|it| *it > 0) })
 }
 
-fn tools(list: Vec<Value>) -> ApiResult<Vec<Value>> {
-    let mut nested = Vec::with_capacity(list.len());
+fn tools(list: Vec<Value>) -> ApiResult<Tools> {
+    let mut tools = Tools::default();
     for (i, tool) in list.into_iter().enumerate() {
         let at = format!("tools[{i}]");
         let mut tool = Fields::of(tool, &at)?;
         if tool.require_string("type")? != "function" {
             return Err(tool.refuse("type", "only functions are supported"));
         }
-        let function = function(Fields::of(Value::Object(tool.rest()), &at)?)?;
-        nested.push(json!({"type": "function", "function": function}));
+        tools.add(Fields::of(Value::Object(tool.rest()), &at)?)?;
     }
-    messages::tools(nested)
+    Ok(tools)
 }
 
 fn choice(fields: &mut Fields, has_tools: bool) -> ApiResult<Choice> {

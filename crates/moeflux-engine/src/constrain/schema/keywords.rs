@@ -1,0 +1,588 @@
+//! The keywords of a schema, one by one.
+
+use std::collections::HashMap;
+use std::mem;
+
+use serde_json::{Map, Value, json};
+
+use super::numbers::{Bounds, is_exact, is_step};
+use super::path::Path;
+use super::pattern::translate;
+use super::references::References;
+use super::{LeftOut, Simplified, ends, one};
+
+/// Levels of JSON in the result at most: readers of JSON take 128.
+const MAX_DEPTH: usize = 100;
+/// Properties of one object at most: more take the library many seconds.
+const MAX_PROPERTIES: usize = 1024;
+/// Values of a schema at most.
+const MAX_VALUES: usize = 1 << 18;
+/// Parts that are reported one by one.
+const MAX_LEFT_OUT: usize = 1000;
+
+const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
+
+/// Formats of strings that the library knows.
+const FORMATS: [&str; 10] =
+    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
+
+/// Formats of numbers, which say how a number is stored and not how it is written.
+const NUMBER_FORMATS: [&str; 14] = [
+    "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "int", "uint",
+    "float", "double", "decimal", "number",
+];
+
+/// Keywords that no grammar holds a model to.
+const NOT_ENFORCED: [&str; 12] = [
+    "not",
+    "if",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "propertyNames",
+    "contains",
+    "minContains",
+    "maxContains",
+    "uniqueItems",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
+
+/// Rewrites one schema.
+pub(super) struct Simplifier<'a> {
+    root: &'a Value,
+    references: References<'a>,
+    left_out: Vec<LeftOut>,
+    n_values: usize,
+}
+
+impl<'a> Simplifier<'a> {
+    pub(super) fn new(root: &'a Value) -> Simplifier<'a> {
+        Simplifier { root, references: References::new(root), left_out: Vec::new(), n_values: 0 }
+    }
+
+    pub(super) fn run(mut self) -> Simplified {
+        let mut schema = self.schema(self.root, &Path::default(), 1);
+        let (mut definitions, mut places) = (Map::new(), HashMap::new());
+        while let Some((target, definition)) = self.references.next_target() {
+            let path = Path::of_pointer(&target.pointer);
+            let definition = self.schema(definition, &path, 3);
+            definitions.insert(target.name.clone(), definition);
+            places.insert(target.name, path);
+        }
+        self.left_out.extend(ends::cut(&mut schema, &mut definitions, &places));
+        inline_root(&mut schema, &definitions);
+        if let (Some(fields), false) = (schema.as_object_mut(), definitions.is_empty()) {
+            fields.insert(String::from("$defs"), Value::Object(definitions));
+        }
+        self.left_out.truncate(MAX_LEFT_OUT);
+        Simplified { schema, left_out: self.left_out, places }
+    }
+
+    fn leave_out(&mut self, path: &Path, reason: impl Into<String>) {
+        self.left_out.push(LeftOut { path: path.shown(), reason: reason.into() });
+    }
+
+    /// A schema at some depth of the result.
+    fn schema(&mut self, value: &Value, path: &Path, depth: usize) -> Value {
+        let fields = match value {
+            Value::Bool(false) => return Value::Bool(false),
+            Value::Bool(true) => return json!({}),
+            Value::Object(fields) => fields,
+            Value::Null => return json!({}),
+            _ => {
+                self.leave_out(path, "it is neither an object nor true or false");
+                return json!({});
+            }
+        };
+        self.n_values += fields.len() + 1;
+        if depth > MAX_DEPTH || self.n_values > MAX_VALUES {
+            let is_deep = depth > MAX_DEPTH;
+            let reason =
+                if is_deep { "it is nested too deeply" } else { "the schema is too large" };
+            self.leave_out(path, reason);
+            return json!({});
+        }
+        let mut part = Part { all: self, fields, path, depth, out: Map::new() };
+        part.run();
+        let out = mem::take(&mut part.out);
+        nullable(fields, Value::Object(out))
+    }
+}
+
+/// One object of a schema on its way.
+struct Part<'s, 'a, 'f> {
+    all: &'s mut Simplifier<'a>,
+    fields: &'f Map<String, Value>,
+    path: &'f Path,
+    depth: usize,
+    out: Map<String, Value>,
+}
+
+impl Part<'_, '_, '_> {
+    fn run(&mut self) {
+        // The order in which the original has its keywords decides in which order the library
+        // writes the properties of parts that are joined.
+        for (key, value) in self.fields {
+            if value.is_null() && key != "const" {
+                continue;
+            }
+            match key.as_str() {
+                "$ref" | "$dynamicRef" | "$recursiveRef" => self.reference(key, value),
+                "type" => self.types(value),
+                "enum" => self.choices(value),
+                "const" => self.constant(value),
+                "multipleOf" => match is_step(value) {
+                    true => self.keep(key, value.clone()),
+                    false => self.leave_out(key, "multiples of it cannot be told"),
+                },
+                "minLength" | "maxLength" | "minItems" | "maxItems" => self.count(key, value),
+                "minProperties" | "maxProperties" => {}
+                "pattern" => self.pattern(value),
+                "format" => self.format(value),
+                "allOf" | "anyOf" | "oneOf" => self.alternatives(key, value),
+                "properties" => self.properties(value),
+                "patternProperties" => self.pattern_properties(value),
+                "additionalProperties" => {
+                    let inner = self.inner(key, value, 1);
+                    self.keep(key, inner);
+                }
+                "required" => self.required(value),
+                "items" => self.items(value),
+                "prefixItems" => self.prefix(key, value),
+                key if NOT_ENFORCED.contains(&key) => self.not_enforced(key, value),
+                // What is left are annotations, and words that JSON Schema does not know.
+                _ => {}
+            }
+        }
+        self.numbers();
+        self.property_counts();
+        self.close_what_is_not_evaluated();
+        self.drop_impossible_requirements();
+    }
+
+    fn keep(&mut self, key: &str, value: Value) {
+        self.out.insert(key.to_owned(), value);
+    }
+
+    fn leave_out(&mut self, key: &str, reason: impl Into<String>) {
+        self.all.leave_out(&self.path.key(key), reason);
+    }
+
+    /// A schema under a keyword, so many levels further in.
+    fn inner(&mut self, key: &str, value: &Value, levels: usize) -> Value {
+        self.all.schema(value, &self.path.key(key), self.depth + levels)
+    }
+
+    fn reference(&mut self, key: &str, value: &Value) {
+        let Some(reference) = value.as_str() else {
+            return self.leave_out(key, "it is no text");
+        };
+        match self.all.references.name_of(reference) {
+            Ok(name) => self.keep("$ref", Value::from(format!("#/$defs/{name}"))),
+            Err(problem) => self.leave_out(key, problem),
+        }
+    }
+
+    fn types(&mut self, value: &Value) {
+        let names = match value {
+            Value::Array(names) => names.clone(),
+            one => vec![one.clone()],
+        };
+        let unknown = names.iter().find(|name| !TYPES.iter().any(|known| *name == known));
+        if let Some(unknown) = unknown {
+            let shown: String = unknown.to_string().chars().take(40).collect();
+            return self.leave_out("type", format!("{shown} is no type of JSON Schema"));
+        }
+        let mut kept: Vec<Value> = Vec::new();
+        for name in names {
+            if !kept.contains(&name) {
+                kept.push(name);
+            }
+        }
+        match (kept.len(), value.is_array()) {
+            (0, _) => self.leave_out("type", "it lists no type"),
+            (1, _) => self.keep("type", kept.swap_remove(0)),
+            _ => self.keep("type", Value::Array(kept)),
+        }
+    }
+
+    fn choices(&mut self, value: &Value) {
+        let Some(choices) = value.as_array().filter(|choices| !choices.is_empty()) else {
+            return self.leave_out("enum", "it lists no value");
+        };
+        self.all.n_values += choices.len();
+        match choices.iter().find_map(inexact) {
+            Some(number) => {
+                self.leave_out("enum", format!("{number} cannot be written exactly"));
+            }
+            None => self.keep("enum", value.clone()),
+        }
+    }
+
+    fn constant(&mut self, value: &Value) {
+        match inexact(value) {
+            Some(number) => {
+                self.leave_out("const", format!("{number} cannot be written exactly"));
+            }
+            None => self.keep("const", value.clone()),
+        }
+    }
+
+    fn count(&mut self, key: &str, value: &Value) {
+        match whole(value) {
+            Some(n) => self.keep(key, Value::from(n)),
+            None => self.leave_out(key, "it is no whole number"),
+        }
+    }
+
+    fn numbers(&mut self) {
+        let has = |name: &str| match self.out.get("type") {
+            Some(Value::Array(names)) => names.iter().any(|one| one == name),
+            Some(one) => one == name,
+            None => name == "number",
+        };
+        let Bounds { kept, lost } = Bounds::of(self.fields, has("integer") && !has("number"));
+        for (key, reason) in lost {
+            self.leave_out(key, reason);
+        }
+        self.out.extend(kept);
+    }
+
+    fn pattern(&mut self, value: &Value) {
+        let Some(pattern) = value.as_str() else {
+            return self.leave_out("pattern", "it is no text");
+        };
+        let translated = translate(pattern);
+        for reason in translated.lost {
+            self.leave_out("pattern", reason);
+        }
+        if let Some(pattern) = translated.pattern {
+            self.keep("pattern", Value::from(pattern));
+        }
+    }
+
+    fn format(&mut self, value: &Value) {
+        match value.as_str() {
+            Some(format) if FORMATS.contains(&format) => self.keep("format", value.clone()),
+            Some(format) if NUMBER_FORMATS.contains(&format) => {}
+            Some(format) => {
+                let shown: String = format.chars().take(40).collect();
+                self.leave_out("format", format!("no grammar is known for {shown:?}"));
+            }
+            None => self.leave_out("format", "it is no text"),
+        }
+    }
+
+    fn alternatives(&mut self, key: &str, value: &Value) {
+        let Some(all) = value.as_array().filter(|all| !all.is_empty()) else {
+            return match value.as_array() {
+                Some(_) if key == "allOf" => {}
+                _ => self.leave_out(key, "it lists no schema"),
+            };
+        };
+        let schemas = self.list(key, all);
+        self.keep(key, schemas);
+    }
+
+    fn list(&mut self, key: &str, all: &[Value]) -> Value {
+        let path = self.path.key(key);
+        let all = all.iter().enumerate();
+        all.map(|(i, one)| self.all.schema(one, &path.index(i), self.depth + 2)).collect()
+    }
+
+    fn properties(&mut self, value: &Value) {
+        let Some(properties) = value.as_object() else {
+            // PHP writes an empty object as a list.
+            return match value.as_array().is_some_and(Vec::is_empty) {
+                true => self.keep("properties", json!({})),
+                false => self.leave_out("properties", "it is no object"),
+            };
+        };
+        if properties.len() > MAX_PROPERTIES {
+            let n = properties.len();
+            return self.leave_out(
+                "properties",
+                format!("it has {n} properties, and a grammar at most {MAX_PROPERTIES}"),
+            );
+        }
+        let schemas = self.named("properties", properties);
+        self.keep("properties", Value::Object(schemas));
+    }
+
+    fn named(&mut self, key: &str, all: &Map<String, Value>) -> Map<String, Value> {
+        let path = self.path.key(key);
+        let schemas = all.iter().map(|(name, one)| {
+            (name.clone(), self.all.schema(one, &path.key(name), self.depth + 2))
+        });
+        schemas.collect()
+    }
+
+    fn pattern_properties(&mut self, value: &Value) {
+        const KEY: &str = "patternProperties";
+        let Some(patterns) = value.as_object() else {
+            return self.leave_out(KEY, "it is no object");
+        };
+        let mut kept = Map::new();
+        for (pattern, schema) in self.named(KEY, patterns) {
+            let translated = translate(&pattern);
+            match (translated.pattern, translated.lost.first()) {
+                (Some(pattern), None) => drop(kept.insert(pattern, schema)),
+                (_, lost) => {
+                    let path = self.path.key(KEY).key(&pattern);
+                    self.all.leave_out(&path, lost.copied().unwrap_or("it is no pattern"));
+                }
+            }
+        }
+        self.keep(KEY, Value::Object(kept));
+    }
+
+    fn required(&mut self, value: &Value) {
+        let Some(names) = value.as_array() else {
+            // Draft 3 says of each property whether it is required.
+            return match value {
+                Value::Bool(false) => {}
+                _ => self.leave_out("required", "it is no list"),
+            };
+        };
+        let mut kept: Vec<Value> = Vec::new();
+        for name in names {
+            match name.is_string() {
+                true if kept.contains(name) => {}
+                true => kept.push(name.clone()),
+                false => self.leave_out("required", "it lists what is no name"),
+            }
+        }
+        if !kept.is_empty() {
+            self.keep("required", Value::Array(kept));
+        }
+    }
+
+    fn items(&mut self, value: &Value) {
+        if let Value::Array(first) = value {
+            // Before draft 2020-12 these are the first items, and others had a word of their own.
+            let schemas = self.list("items", first);
+            self.keep("prefixItems", schemas);
+            if let Some(others) = self.fields.get("additionalItems") {
+                let inner = self.inner("additionalItems", others, 1);
+                self.keep("items", inner);
+            }
+            return;
+        }
+        let inner = self.inner("items", value, 1);
+        self.keep("items", inner);
+    }
+
+    fn prefix(&mut self, key: &str, value: &Value) {
+        match value.as_array() {
+            Some(first) => {
+                let schemas = self.list(key, first);
+                self.keep(key, schemas);
+            }
+            None => self.leave_out(key, "it is no list"),
+        }
+    }
+
+    /// What says something that no grammar can, unless it says nothing.
+    fn not_enforced(&mut self, key: &str, value: &Value) {
+        let says_nothing = match key {
+            "uniqueItems" => value == &Value::Bool(false),
+            "propertyNames" => {
+                let mut fields = value.as_object().into_iter().flatten();
+                value == &Value::Bool(true)
+                    || fields.all(|(key, it)| key == "type" && it == "string")
+            }
+            "unevaluatedProperties" | "unevaluatedItems" => {
+                value == &Value::Bool(true) || !self.has_joined_parts()
+            }
+            "if" => !["then", "else"].iter().any(|key| self.fields.contains_key(*key)),
+            "minContains" | "maxContains" => !self.fields.contains_key("contains"),
+            _ => value.as_object().is_some_and(Map::is_empty) && key.starts_with("depend"),
+        };
+        if !says_nothing {
+            self.leave_out(key, "no grammar can hold to it");
+        }
+    }
+
+    fn has_joined_parts(&self) -> bool {
+        const JOINED: [&str; 7] =
+            ["$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "if"];
+        JOINED.iter().any(|key| self.fields.contains_key(*key))
+    }
+
+    /// Without parts that are joined what is not evaluated is what is additional.
+    fn close_what_is_not_evaluated(&mut self) {
+        if self.has_joined_parts() {
+            return;
+        }
+        for (from, to) in
+            [("unevaluatedProperties", "additionalProperties"), ("unevaluatedItems", "items")]
+        {
+            if let (Some(value), false) = (self.fields.get(from), self.out.contains_key(to)) {
+                let inner = self.inner(from, value, 1);
+                self.keep(to, inner);
+            }
+        }
+        // What was left out of the properties must not be forbidden with the others.
+        for (key, others) in [
+            ("properties", "additionalProperties"),
+            ("patternProperties", "additionalProperties"),
+            ("prefixItems", "items"),
+        ] {
+            let n_kept = self.out.get(key).map_or(0, size);
+            let n_had = self.fields.get(key).map_or(0, size);
+            if n_kept < n_had {
+                self.keep(others, Value::Bool(true));
+            }
+        }
+    }
+
+    /// An object cannot have what is neither listed nor allowed.
+    fn drop_impossible_requirements(&mut self) {
+        let is_closed = self.out.get("additionalProperties") == Some(&Value::Bool(false));
+        let may_match = self.out.get("patternProperties").is_some_and(|all| size(all) > 0);
+        let properties = self.out.get("properties").and_then(Value::as_object);
+        let can_be = |name: &Value| {
+            let property = properties.and_then(|all| all.get(name.as_str()?));
+            match property {
+                Some(property) => property != &Value::Bool(false),
+                None => !is_closed || may_match,
+            }
+        };
+        let Some(names) = self.out.get("required").and_then(Value::as_array) else { return };
+        let (kept, lost): (Vec<Value>, Vec<Value>) = names.iter().cloned().partition(can_be);
+        for name in lost {
+            self.leave_out("required", format!("the schema does not allow {name}"));
+        }
+        self.out.insert(String::from("required"), Value::Array(kept));
+    }
+
+    /// The library counts properties where all of them are required, or where at most one, or at
+    /// least one, of those listed is there.
+    fn property_counts(&mut self) {
+        let mut counts = Vec::new();
+        for key in ["minProperties", "maxProperties"] {
+            let Some(value) = self.fields.get(key).filter(|value| !value.is_null()) else {
+                continue;
+            };
+            match whole(value) {
+                Some(n) => counts.push((key, n)),
+                None => self.leave_out(key, "it is no whole number"),
+            }
+        }
+        let required = self.out.get("required").and_then(Value::as_array);
+        let n_required = required.map_or(0, Vec::len) as u64;
+        let properties = self.out.get("properties").and_then(Value::as_object);
+        let is_required =
+            |name: &String| required.is_some_and(|all| all.iter().any(|it| it == name));
+        let all_required = properties.is_none_or(|all| all.keys().all(is_required));
+        let is_closed = self.out.get("additionalProperties") == Some(&Value::Bool(false))
+            && !self.out.contains_key("patternProperties");
+        let more = |n: u64| n.saturating_sub(n_required);
+        let few = counts.iter().all(|(key, n)| match *key {
+            "minProperties" => more(*n) <= 1,
+            _ => more(*n) == 1,
+        });
+        for (key, n) in counts {
+            if all_required || (is_closed && few) || (key == "minProperties" && more(n) == 0) {
+                self.keep(key, Value::from(n));
+            } else {
+                self.leave_out(key, "optional properties cannot be counted");
+            }
+        }
+    }
+}
+
+/// Adds null where OpenAPI's word for it is there.
+fn nullable(fields: &Map<String, Value>, schema: Value) -> Value {
+    let is_nullable = fields.get("nullable") == Some(&Value::Bool(true));
+    let is_free = schema.as_object().is_some_and(Map::is_empty);
+    match is_nullable && !is_free {
+        true => json!({"anyOf": [schema, {"type": "null"}]}),
+        false => schema,
+    }
+}
+
+/// Puts what a root refers to in its place, so that it says which properties there are.
+fn inline_root(root: &mut Value, definitions: &Map<String, Value>) {
+    for _ in 0..definitions.len() {
+        let Some(fields) = root.as_object_mut() else { return };
+        let name = fields.get("$ref").and_then(Value::as_str);
+        let name = name.and_then(|name| name.strip_prefix("#/$defs/"));
+        let Some(target) = name.and_then(|name| definitions.get(name)) else { return };
+        let target = target.clone();
+        fields.remove("$ref");
+        let own = mem::take(fields);
+        match own.is_empty() {
+            true => *root = target,
+            false => *root = one("allOf", json!([target, own])),
+        }
+    }
+}
+
+/// A number in a value that the library would write as another one.
+fn inexact(value: &Value) -> Option<String> {
+    let mut todo = vec![value];
+    while let Some(value) = todo.pop() {
+        match value {
+            Value::Number(number) if !is_exact(number) => return Some(number.to_string()),
+            Value::Array(items) => todo.extend(items),
+            Value::Object(fields) => todo.extend(fields.values()),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A whole number that is not negative, written as any number.
+fn whole(value: &Value) -> Option<u64> {
+    let as_float = || value.as_f64().filter(|n| n.fract() == 0.0 && (0.0..1e15).contains(n));
+    value.as_u64().or_else(|| as_float().map(|n| n as u64))
+}
+
+fn size(value: &Value) -> usize {
+    match value {
+        Value::Object(fields) => fields.len(),
+        Value::Array(items) => items.len(),
+        _ => usize::from(!value.is_null()),
+    }
+}
+
+/// The schemas that a schema holds, with their places.
+pub(in crate::constrain) fn children_mut<'a>(
+    schema: &'a mut Value,
+    path: &Path,
+) -> Vec<(&'a mut Value, Path)> {
+    let mut children = Vec::new();
+    for (key, value) in schema.as_object_mut().into_iter().flatten() {
+        let path = path.key(key);
+        match (key.as_str(), value) {
+            ("properties" | "patternProperties", Value::Object(all)) => {
+                children.extend(all.iter_mut().map(|(name, one)| (one, path.key(name))));
+            }
+            ("allOf" | "anyOf" | "oneOf" | "prefixItems", Value::Array(all)) => {
+                let all = all.iter_mut().enumerate();
+                children.extend(all.map(|(i, one)| (one, path.index(i))));
+            }
+            ("items" | "additionalProperties", one) => children.push((one, path)),
+            _ => {}
+        }
+    }
+    children
+}
+
+/// Takes a keyword out, and what would forbid what it allowed.
+pub(in crate::constrain) fn remove_with_dependents(schema: &mut Value, key: &str) -> bool {
+    let Some(fields) = schema.as_object_mut() else { return false };
+    let was_there = fields.remove(key).is_some();
+    if was_there {
+        match key {
+            "properties" | "patternProperties" => {
+                fields.insert(String::from("additionalProperties"), Value::Bool(true));
+            }
+            "prefixItems" => drop(fields.remove("items")),
+            _ => {}
+        }
+    }
+    was_there
+}
