@@ -13,6 +13,11 @@ use crate::progress::{Bar, Transfer, Unit};
 use crate::report::note;
 use crate::words::did_you_mean;
 
+/// What is said of a repository that has none of the files of a tokenizer.
+pub(crate) const NO_TOKENIZER: &str = "the repository has no tokenizer (tokenizer.json, \
+                            tiktoken.model, vocab.json with merges.txt, or tokenizer.model): no \
+                            text can be made";
+
 /// Where a model is, before anything of it is downloaded.
 pub(crate) enum Place {
     /// A file or a directory.
@@ -185,7 +190,7 @@ fn download(remote: &Remote, is_quiet: bool) -> Result<PathBuf> {
         Event::Start { download } => {
             transfer.say(&announce(download));
             if !download.has_tokenizer {
-                transfer.say("warning: the repository has no tokenizer.json: no text can be made");
+                transfer.say(&format!("warning: {NO_TOKENIZER}"));
             }
             transfer.start(&download.repo, download.bytes - download.missing_bytes);
         }

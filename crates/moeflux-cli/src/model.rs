@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use moeflux_engine::hub::{Download, Remote};
 use moeflux_engine::synth::SynthOptions;
+use moeflux_engine::text::Tokenizer;
 use moeflux_engine::{Drafts, Engine, EngineOptions, Inspection, pack};
 
 use crate::args::{ModelArgs, PromptCacheArgs, ShapeArgs};
@@ -21,6 +22,8 @@ pub(crate) struct Inspected {
     pub(crate) download: Option<Download>,
     /// Whether the files that were read have their weights.
     pub(crate) has_content: bool,
+    /// What the tokenizer is read from, or why no text can be made; `None` for a shape.
+    pub(crate) tokenizer: Option<Result<String, String>>,
 }
 
 /// Inspects a model, or a shape without one. Of a model on the Hub only configs and headers are
@@ -36,7 +39,8 @@ pub(crate) fn inspect(args: &ModelArgs, shape: &ShapeArgs, is_quiet: bool) -> Re
                 verify(&path, is_quiet)?;
             }
             let facts = moeflux_engine::inspect(&path, &options)?;
-            Ok(Inspected { facts, download: None, has_content: true })
+            let tokenizer = Some(describe_tokenizer(&facts.text_dir));
+            Ok(Inspected { facts, download: None, has_content: true, tokenizer })
         }
         Place::Hub(remote) => {
             if args.verify {
@@ -52,6 +56,8 @@ fn inspect_remote(remote: &Remote, options: &EngineOptions, is_quiet: bool) -> R
     let headers = locate::read_headers(remote, is_quiet)?;
     let download = remote.describe();
     let mut facts = moeflux_engine::inspect(headers.root(), options)?;
+    let files = Tokenizer::files_of(&facts.text_dir);
+    let tokenizer = Some(files.map_err(|_| locate::NO_TOKENIZER.to_owned()));
     // The headers' directory goes away; files are named as on the Hub.
     for (path, _) in &mut facts.files {
         if let Ok(name) = path.strip_prefix(headers.root()) {
@@ -59,7 +65,7 @@ fn inspect_remote(remote: &Remote, options: &EngineOptions, is_quiet: bool) -> R
         }
     }
     facts.root = PathBuf::from(format!("{}@{}", download.repo, download.commit));
-    Ok(Inspected { facts, download: Some(download), has_content: false })
+    Ok(Inspected { facts, download: Some(download), has_content: false, tokenizer })
 }
 
 fn inspect_shape(name: &str, bits: u8, options: &EngineOptions) -> Result<Inspected> {
@@ -70,7 +76,20 @@ fn inspect_shape(name: &str, bits: u8, options: &EngineOptions) -> Result<Inspec
     // Its files are gone with their directory.
     facts.root = PathBuf::from(name);
     facts.files.clear();
-    Ok(Inspected { facts, download: None, has_content: false })
+    Ok(Inspected { facts, download: None, has_content: false, tokenizer: None })
+}
+
+/// The files of a tokenizer, how many tokens it has, and the names of its chat templates.
+fn describe_tokenizer(dir: &Path) -> Result<String, String> {
+    let tokenizer = Tokenizer::from_dir(dir).map_err(|err| err.to_string())?;
+    let files = Tokenizer::files_of(dir).map_err(|err| err.to_string())?;
+    let names: Vec<&str> = tokenizer.chat_template_names().collect();
+    let templates = match names.as_slice() {
+        [] => String::from("no chat template"),
+        ["default"] => String::from("with a chat template"),
+        names => format!("chat templates {}", names.join(", ")),
+    };
+    Ok(format!("{files}, {} tokens, {templates}", tokenizer.vocab_size()))
 }
 
 /// A directory for files without content, removed when dropped.

@@ -28,7 +28,7 @@ use crate::plan::{Declared, MemoryPlanner, Plan};
 use crate::record::Recorder;
 use crate::session::Session;
 use crate::snapshot::{self, PrefixStore, PromptCacheOptions, StateError, WireShape};
-use crate::text::Tokenizer;
+use crate::text::{Tokenizer, VOCABULARY_FILES};
 
 /// How products with quantised weights treat their inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -453,9 +453,9 @@ impl Engine {
     }
 }
 
-fn text_dir(checkpoint: &Checkpoint) -> PathBuf {
-    let tokenizer = checkpoint.companion("tokenizer.json");
-    let dir = tokenizer.as_deref().and_then(Path::parent);
+pub(crate) fn text_dir(checkpoint: &Checkpoint) -> PathBuf {
+    let found = VOCABULARY_FILES.iter().find_map(|name| checkpoint.companion(name));
+    let dir = found.as_deref().and_then(Path::parent);
     dir.unwrap_or(checkpoint.root()).to_path_buf()
 }
 

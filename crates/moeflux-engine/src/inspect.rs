@@ -8,7 +8,7 @@ use moeflux_core::checkpoint::{Checkpoint, CheckpointKind, Claims};
 use moeflux_core::manifest::{Manifest, Role};
 use moeflux_core::quant::{Float, MatrixFormat};
 
-use crate::engine::{EngineOptions, check_top_k, threads};
+use crate::engine::{EngineOptions, check_top_k, text_dir, threads};
 use crate::error::EngineError;
 use crate::load::LoadError;
 use crate::models::ModelShape;
@@ -30,6 +30,8 @@ pub struct Inspection {
     /// Tensors that text generation does not use and that are passed over: vision towers, buffers
     /// that follow from the config, scales of caches.
     pub n_passed_over: usize,
+    /// Where its tokenizer is, if it has one.
+    pub text_dir: PathBuf,
     /// Its files and their bytes.
     pub files: Vec<(PathBuf, u64)>,
     /// What it takes in memory, whether that fits or not.
@@ -69,6 +71,7 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
     let plan = planner.plan();
     Ok(Inspection {
         root: checkpoint.root().to_path_buf(),
+        text_dir: text_dir(&checkpoint),
         kind: checkpoint.kind(),
         family: declared.family.name,
         n_passed_over: checkpoint.n_skipped(),

@@ -5,9 +5,10 @@ use moeflux_engine::hub::Download;
 use moeflux_engine::{CheckpointKind, DeviceFacts, Inspection, devices};
 use serde_json::json;
 
-use super::{download_json, download_text, print};
+use super::{download_json, download_text, print, tokenizer_json};
 use crate::args::InspectArgs;
 use crate::bytes::show;
+use crate::model::Inspected;
 use crate::{model, paths};
 
 pub(crate) fn run(args: &InspectArgs) -> Result<()> {
@@ -20,11 +21,8 @@ pub(crate) fn run(args: &InspectArgs) -> Result<()> {
     let found = model::inspect(&args.model, &args.shape, args.json)?;
     let download = found.download.as_ref();
     let text = match args.json {
-        true => to_json(&found.facts, download)?,
-        false => {
-            to_text(&found.facts, found.has_content)
-                + &download.map_or(String::new(), download_text)
-        }
+        true => to_json(&found, download)?,
+        false => to_text(&found) + &download.map_or(String::new(), download_text),
     };
     print(&text)?;
     Ok(())
@@ -80,7 +78,8 @@ fn kind(facts: &Inspection) -> &'static str {
     }
 }
 
-fn to_text(facts: &Inspection, has_content: bool) -> String {
+fn to_text(found: &Inspected) -> String {
+    let facts = &found.facts;
     let (shape, plan) = (&facts.shape, &facts.plan);
     let mut text = format!(
         "{}\nfamily     {} ({})\nshape      {} layers, hidden {}, vocabulary {}, up to {} positions\n\
@@ -99,6 +98,11 @@ fn to_text(facts: &Inspection, has_content: bool) -> String {
     );
     if shape.has_mtp() {
         text.push_str("foresees   the token after the next one (multi-token prediction)\n");
+    }
+    match &found.tokenizer {
+        Some(Ok(tokenizer)) => text.push_str(&format!("tokenizer  {tokenizer}\n")),
+        Some(Err(why)) => text.push_str(&format!("tokenizer  none that can be used: {why}\n")),
+        None => {}
     }
     text.push_str(&format!(
         "a token    reads {}, of which {} are experts\n\nstorage\n",
@@ -120,13 +124,14 @@ fn to_text(facts: &Inspection, has_content: bool) -> String {
         text.push_str("\nfiles\n");
     }
     for (path, bytes) in &facts.files {
-        let missing = if !has_content || path.exists() { "" } else { "  (missing)" };
+        let missing = if !found.has_content || path.exists() { "" } else { "  (missing)" };
         text.push_str(&format!("  {:>12}  {}{missing}\n", show(*bytes), path.display()));
     }
     text
 }
 
-fn to_json(facts: &Inspection, download: Option<&Download>) -> Result<String> {
+fn to_json(found: &Inspected, download: Option<&Download>) -> Result<String> {
+    let facts = &found.facts;
     let (shape, plan) = (&facts.shape, &facts.plan);
     let storage = facts.storage.iter().map(|it| {
         json!({
@@ -150,6 +155,7 @@ fn to_json(facts: &Inspection, download: Option<&Download>) -> Result<String> {
         "experts_per_token": shape.top_k,
         "max_positions": shape.max_positions,
         "multi_token_prediction": shape.has_mtp(),
+        "tokenizer": tokenizer_json(found),
         "passed_over_tensors": facts.n_passed_over,
         "record_bytes": plan.record_bytes,
         "expert_bytes": plan.expert_bytes,

@@ -28,13 +28,32 @@ use crate::args::SampleArgs;
 use crate::bytes::show;
 use crate::error::UsageError;
 use crate::locate::room;
+use crate::model::Inspected;
 use crate::progress::Bar;
 
 pub(crate) fn chat_template(tokenizer: &Tokenizer) -> Result<ChatTemplate> {
     let template = tokenizer.chat_template(false).ok_or_else(|| {
-        UsageError(String::from("the model has no chat template: give the prompt with run --raw"))
+        let names: Vec<&str> = tokenizer.chat_template_names().collect();
+        let why = match names.as_slice() {
+            [] => String::from("the model has no chat template"),
+            names => format!(
+                "the model has no default chat template, only {} (save one of them as \
+                 chat_template.jinja)",
+                names.join(", ")
+            ),
+        };
+        UsageError(why + ": give the prompt with run --raw")
     })?;
     Ok(template?)
+}
+
+/// The tokenizer of `plan --json` and `inspect --json`.
+fn tokenizer_json(found: &Inspected) -> Value {
+    match &found.tokenizer {
+        Some(Ok(tokenizer)) => json!({"found": tokenizer, "error": null}),
+        Some(Err(why)) => json!({"found": null, "error": why}),
+        None => Value::Null,
+    }
 }
 
 /// A conversation's first messages.

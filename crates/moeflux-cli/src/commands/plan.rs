@@ -3,14 +3,13 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use moeflux_engine::hub::Download;
 use moeflux_engine::{Alternative, Device, Forecast, Inspection, Plan, RowKind, Shortage};
 use serde_json::{Value, json};
 
-use super::{download_json, download_text, print};
+use super::{download_json, download_text, print, tokenizer_json};
 use crate::args::PlanArgs;
 use crate::bytes::show;
-use crate::model;
+use crate::model::{self, Inspected};
 
 /// Alternatives that are shown.
 const SHOWN: usize = 2;
@@ -28,8 +27,8 @@ pub(crate) fn run(args: &PlanArgs) -> Result<bool> {
         .then(|| Forecast::measure(facts, &options, found.has_content));
     let speed = speed.as_ref();
     let text = match args.json {
-        true => to_json(facts, speed, download)?,
-        false => to_text(facts, speed) + &download.map_or(String::new(), download_text),
+        true => to_json(&found, speed)?,
+        false => to_text(&found, speed) + &download.map_or(String::new(), download_text),
     };
     print(&text)?;
     Ok(facts.plan.fits())
@@ -40,9 +39,15 @@ pub(crate) fn shortage_text(shortage: &Shortage) -> String {
     table(&shortage.plan) + &savings(&shortage.plan, &shortage.alternatives)
 }
 
-fn to_text(facts: &Inspection, speed: Option<&Forecast>) -> String {
+fn to_text(found: &Inspected, speed: Option<&Forecast>) -> String {
+    let facts = &found.facts;
     let plan = &facts.plan;
     let mut text = verdict(plan, speed) + "\n";
+    let _ = match &found.tokenizer {
+        Some(Ok(tokenizer)) => writeln!(text, "tokenizer: {tokenizer}"),
+        Some(Err(why)) => writeln!(text, "warning: no text can be made: {why}"),
+        None => Ok(()),
+    };
     if let Some(speed) = speed {
         for (other, forecast) in faster(facts, speed) {
             let rate = forecast.streamed.map_or(String::new(), |rate| rate.to_string());
@@ -175,11 +180,8 @@ fn savings(plan: &Plan, alternatives: &[Alternative]) -> String {
     text
 }
 
-fn to_json(
-    facts: &Inspection,
-    speed: Option<&Forecast>,
-    download: Option<&Download>,
-) -> Result<String> {
+fn to_json(found: &Inspected, speed: Option<&Forecast>) -> Result<String> {
+    let facts = &found.facts;
     let plan = &facts.plan;
     let streamed = speed.and_then(|speed| speed.streamed);
     let rows: Vec<Value> = plan.rows().iter().map(|row| {
@@ -201,6 +203,7 @@ fn to_json(
     let value = json!({
         "verdict": verdict(plan, speed),
         "fits": plan.fits(),
+        "tokenizer": tokenizer_json(found),
         "rows": rows,
         "suggestions": suggestions,
         "resident_bytes": plan.resident_bytes,
@@ -230,7 +233,7 @@ fn to_json(
         "tok_s_streamed": streamed.map(|rate| rate.middle()),
         "tok_s_low": streamed.map(|rate| rate.low),
         "tok_s_high": streamed.map(|rate| rate.high),
-        "download": download.map(download_json),
+        "download": found.download.as_ref().map(download_json),
     });
     Ok(serde_json::to_string_pretty(&value)? + "\n")
 }

@@ -264,6 +264,11 @@ impl Checkpoint {
         self.companion_dirs.iter().map(|it| it.join(name)).find(|it| it.is_file())
     }
 
+    /// A folder of files that belong to the model, such as further chat templates.
+    pub fn companion_folder(&self, name: &str) -> Option<PathBuf> {
+        self.companion_dirs.iter().map(|dir| dir.join(name)).find(|path| path.is_dir())
+    }
+
     fn path_of(&self, tensor: &Tensor) -> &Path {
         &self.files[tensor.extent.file.0 as usize].path
     }

@@ -75,7 +75,7 @@ pub struct Download {
     pub dir: PathBuf,
     /// Bytes that the file system of `dir` has left for this user; `None` if it does not say.
     pub free_bytes: Option<u64>,
-    /// Whether the repository has a `tokenizer.json`, without which no text can be made.
+    /// Whether the repository has a tokenizer that can be read, without which no text can be made.
     pub has_tokenizer: bool,
 }
 

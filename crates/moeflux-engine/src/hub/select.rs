@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
+use crate::text::{TEMPLATE_FOLDER, VOCABULARIES};
+
 /// The file that makes a directory a packed container, and lists its files.
 pub(super) const CONTAINER: &str = "moeflux.json";
 /// The index of safetensors in several files.
@@ -16,15 +18,14 @@ pub(super) const INDEX: &str = "model.safetensors.index.json";
 pub(super) const PREPARED_INDEX: &str = "model_weights.json";
 pub(super) const CONFIG: &str = "config.json";
 const SINGLE: &str = "model.safetensors";
-const TOKENIZER: &str = "tokenizer.json";
 
-/// What text needs besides the config.
+/// What text needs besides the config and the vocabulary.
 const COMPANIONS: [&str; 7] = [
     CONFIG,
-    TOKENIZER,
     "generation_config.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "added_tokens.json",
     "chat_template.jinja",
     "chat_template.json",
 ];
@@ -114,9 +115,9 @@ impl Layout {
         paths: &BTreeSet<&str>,
         index: Option<&[u8]>,
     ) -> Result<BTreeSet<String>, String> {
-        let companions = COMPANIONS.iter().map(|name| name.to_string());
-        let mut wanted: BTreeSet<String> =
-            companions.filter(|name| paths.contains(name.as_str())).collect();
+        let companions = COMPANIONS.iter().copied().filter(|name| paths.contains(name));
+        let text = companions.chain(vocabulary_of(paths, "")).chain(templates_of(paths, ""));
+        let mut wanted: BTreeSet<String> = text.map(str::to_owned).collect();
         let named: Vec<String> = match (self, index) {
             (Self::Packed, Some(index)) => {
                 let container: Container = parse(CONTAINER, index)?;
@@ -140,8 +141,28 @@ impl Layout {
 }
 
 /// Whether text can be made with these files.
-pub(super) fn has_tokenizer<'a>(mut paths: impl Iterator<Item = &'a str>) -> bool {
-    paths.any(|path| path == TOKENIZER || path.ends_with("/tokenizer.json"))
+pub(super) fn has_tokenizer<'a>(paths: impl Iterator<Item = &'a str>) -> bool {
+    let paths: BTreeSet<&str> = paths.collect();
+    CONFIG_FOLDERS.iter().any(|folder| !vocabulary_of(&paths, folder).is_empty())
+}
+
+/// The files of a vocabulary in a folder; of several vocabularies the one that is read.
+fn vocabulary_of<'a>(paths: &BTreeSet<&'a str>, folder: &str) -> Vec<&'a str> {
+    let found = |names: &[&str]| {
+        let files = names.iter().map(|name| paths.get(format!("{folder}{name}").as_str()).copied());
+        files.collect::<Option<Vec<_>>>()
+    };
+    VOCABULARIES.iter().find_map(|names| found(names)).unwrap_or_default()
+}
+
+/// Further chat templates in a folder.
+fn templates_of<'a>(paths: &BTreeSet<&'a str>, folder: &str) -> impl Iterator<Item = &'a str> {
+    let folder = format!("{folder}{TEMPLATE_FOLDER}/");
+    let is_template = move |path: &&str| {
+        path.strip_prefix(folder.as_str())
+            .is_some_and(|name| name.ends_with(".jinja") && !name.contains('/'))
+    };
+    paths.iter().copied().filter(is_template)
 }
 
 /// Whether a file has to be whole before a model can be inspected.
@@ -176,6 +197,13 @@ fn prepared_files(paths: &BTreeSet<&str>, folder: &str) -> Vec<String> {
     for name in COMPANIONS {
         let found = CONFIG_FOLDERS.iter().map(|folder| format!("{folder}{name}"));
         files.extend(found.into_iter().find(|path| paths.contains(path.as_str())));
+    }
+    let vocabularies = CONFIG_FOLDERS.iter().map(|folder| (folder, vocabulary_of(paths, folder)));
+    if let Some((folder, vocabulary)) =
+        vocabularies.into_iter().find(|(_, files)| !files.is_empty())
+    {
+        let text = vocabulary.into_iter().chain(templates_of(paths, folder));
+        files.extend(text.map(str::to_owned));
     }
     let has_files = |folder: &&&str| paths.iter().any(|path| path.starts_with(**folder));
     if let Some(experts) = EXPERT_FOLDERS.iter().find(has_files) {
@@ -239,6 +267,7 @@ mod tests {
         // Mixtral, Mistral's own layout, gpt-oss, DeepSeek, Qwen.
         for others in [
             &["consolidated.00.pt", "tokenizer.model", "README.md", ".gitattributes"][..],
+            &["additional_chat_templates/notes.md", "additional_chat_templates/old/a.jinja"],
             &["consolidated.safetensors", "params.json", "tekken.json"],
             &["consolidated-00001-of-00002.safetensors", "consolidated.safetensors.index.json"],
             &["original/config.json", "original/model.safetensors", "metal/model.bin", "LICENSE"],

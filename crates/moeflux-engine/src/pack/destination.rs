@@ -9,6 +9,7 @@ use moeflux_core::checkpoint::{Checkpoint, Container};
 use super::files::{PARTIAL, WriteError, lock_directory, sync_dir};
 use super::journal::{Journal, Loaded};
 use super::{COMPANIONS, FOLDER, PackError};
+use crate::text::TEMPLATE_FOLDER;
 
 /// Creates the destination and keeps others out of it until the result is
 /// dropped.
@@ -116,10 +117,10 @@ fn old_container(path: &Path) -> Option<Container> {
 fn partial_files(dst: &Path) -> Vec<PathBuf> {
     let own = [Container::FILE, Container::JOURNAL, Container::RESIDENT];
     let own = own.iter().chain(&COMPANIONS).map(|name| dst.join(partial(name)));
-    let layers = dst.join(FOLDER).read_dir().into_iter().flatten().flatten();
-    let layers = layers.map(|entry| entry.path());
+    let folders = [FOLDER, TEMPLATE_FOLDER].map(|folder| dst.join(folder).read_dir());
+    let inner = folders.into_iter().flatten().flatten().flatten().map(|entry| entry.path());
     let is_partial = |path: &PathBuf| path.extension().is_some_and(|it| it == &PARTIAL[1..]);
-    own.chain(layers.filter(is_partial)).collect()
+    own.chain(inner.filter(is_partial)).collect()
 }
 
 fn partial(name: &str) -> String {

@@ -26,6 +26,7 @@ use moeflux_core::manifest::Manifest;
 use moeflux_core::quant::QuantiseError;
 
 use crate::calibrate::Importance;
+use crate::text::TEMPLATE_FOLDER;
 
 pub(crate) use destination::require_empty;
 pub use files::WriteError;
@@ -151,7 +152,7 @@ pub struct PackProgress<'a> {
 pub type OnPackProgress<'a> = dyn FnMut(PackProgress<'_>) + 'a;
 
 /// Files that belong to a model beside its weights.
-const COMPANIONS: [&str; 12] = [
+const COMPANIONS: [&str; 13] = [
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
@@ -160,11 +161,33 @@ const COMPANIONS: [&str; 12] = [
     "chat_template.jinja",
     "chat_template.json",
     "generation_config.json",
+    "tiktoken.model",
     "tokenizer.model",
     "vocab.json",
     "merges.txt",
     "README.md",
 ];
+
+/// Most further chat templates that are copied.
+const MAX_TEMPLATES: usize = 64;
+
+/// The files of `checkpoint` that a container gets a copy of: names in the container, and where
+/// they are.
+fn companions_of(checkpoint: &Checkpoint) -> Vec<(String, PathBuf)> {
+    let named = |name: &&str| Some((name.to_string(), checkpoint.companion(name)?));
+    let mut files: Vec<_> = COMPANIONS.iter().filter_map(named).collect();
+    let folder = checkpoint.companion_folder(TEMPLATE_FOLDER);
+    let entries = folder.and_then(|folder| folder.read_dir().ok()).into_iter().flatten().flatten();
+    let mut templates: Vec<_> = entries
+        .take(MAX_TEMPLATES)
+        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
+        .filter(|(name, path)| name.ends_with(".jinja") && path.is_file())
+        .map(|(name, path)| (format!("{TEMPLATE_FOLDER}/{name}"), path))
+        .collect();
+    templates.sort_unstable();
+    files.extend(templates);
+    files
+}
 
 /// Longest of them: the limit for `tokenizer.json`.
 const MAX_COMPANION_BYTES: u64 = 128 << 20;
@@ -261,8 +284,8 @@ impl Packing<'_, '_> {
         const LISTED_BYTES: u64 = 2048;
         let missing = self.plan.files().filter(|it| self.journal.find(&it.0).is_none());
         let missing: u64 = missing.map(|it| it.1).sum();
-        let companions = COMPANIONS.iter().filter_map(|name| checkpoint.companion(name));
-        let companions = companions.filter_map(|path| Some(path.metadata().ok()?.len()));
+        let companions = companions_of(checkpoint).into_iter();
+        let companions = companions.filter_map(|(_, path)| Some(path.metadata().ok()?.len()));
         missing + companions.sum::<u64>() + LISTED_BYTES * self.plan.files().count() as u64
     }
 
@@ -366,13 +389,16 @@ impl Packing<'_, '_> {
 
     fn companions(&mut self, checkpoint: &Checkpoint) -> Result<Vec<PackedFile>, PackError> {
         let mut files = Vec::new();
-        for name in COMPANIONS {
-            let Some(path) = checkpoint.companion(name) else { continue };
+        for (name, path) in companions_of(checkpoint) {
             let bytes = read_bounded(&path, MAX_COMPANION_BYTES)
                 .map_err(|it| PackError::read(&path, it))?;
-            let written = write_atomically(&self.dst.join(name), &bytes)?;
+            let to = self.dst.join(&name);
+            if let Some(folder) = to.parent() {
+                fs::create_dir_all(folder).map_err(WriteError::at(folder))?;
+            }
+            let written = write_atomically(&to, &bytes)?;
             let (bytes, xxh3_128) = (written.n_bytes, written.checksum.clone());
-            files.push(PackedFile { path: name.to_owned(), bytes, xxh3_128 });
+            files.push(PackedFile { path: name, bytes, xxh3_128 });
             written.publish()?;
         }
         Ok(files)

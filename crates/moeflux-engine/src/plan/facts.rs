@@ -8,12 +8,17 @@ use moeflux_core::manifest::{Manifest, Role};
 use super::Declared;
 use crate::load::LoadError;
 use crate::models::ModelShape;
+use crate::text::VOCABULARIES;
 
 /// The program itself, its stacks and its allocator's slack, in bytes.
 const PROGRAM_BYTES: u64 = 40 << 20;
 
-/// Bytes that the tokenizer takes in memory for each byte of its file.
-const TOKENIZER_FACTOR: u64 = 14;
+/// Bytes that the tokenizer takes in memory for each byte of `tokenizer.json`.
+const TOKENIZER_JSON_FACTOR: u64 = 14;
+
+/// The same for each byte of the other files that a vocabulary is published in, which hold less
+/// of what is made of them.
+const VOCABULARY_FACTOR: u64 = 50;
 
 /// Rows of experts whose inner activations are kept at a time, at least.
 const EXPERT_ROWS: u64 = 1024;
@@ -77,7 +82,7 @@ impl ModelFacts {
             resident_per_token: resident.per_token,
             kv_bytes_per_position: sum(&shape.caches, CacheSpec::bytes_per_position),
             state_bytes: sum(&shape.caches, CacheSpec::fixed_bytes),
-            program_bytes: PROGRAM_BYTES + TOKENIZER_FACTOR * tokenizer_bytes(checkpoint),
+            program_bytes: PROGRAM_BYTES + tokenizer_bytes(checkpoint),
             expert_bytes: bank.total_bytes(),
             record_bytes: bank.max_record_bytes() as u64,
             working_set_bytes: working_set(bank, shape),
@@ -155,7 +160,19 @@ fn working_set(bank: &ExpertBank, shape: &ModelShape) -> u64 {
         .sum()
 }
 
+/// Memory that the tokenizer takes.
 fn tokenizer_bytes(checkpoint: &Checkpoint) -> u64 {
-    let path = checkpoint.companion("tokenizer.json");
-    path.and_then(|path| path.metadata().ok()).map_or(0, |metadata| metadata.len())
+    let bytes = |name: &str| {
+        let path = checkpoint.companion(name)?;
+        Some(path.metadata().ok()?.len())
+    };
+    VOCABULARIES
+        .iter()
+        .find_map(|names| {
+            names.iter().map(|name| bytes(name)).sum::<Option<u64>>().zip(names.first())
+        })
+        .map_or(0, |(bytes, first)| match *first {
+            "tokenizer.json" => TOKENIZER_JSON_FACTOR * bytes,
+            _ => VOCABULARY_FACTOR * bytes,
+        })
 }

@@ -8,12 +8,19 @@ use moeflux_core::files::{read_bounded, read_text_bounded};
 use serde_json::{Map, Value};
 
 use super::error::{TextError, excerpt};
+use super::vocabulary::VocabularyFacts;
 
 /// Longest JSON file that is read; with thousands of added tokens they have a few MB.
 const MAX_JSON_BYTES: u64 = 32 << 20;
 
 /// Longest template file that is read; the largest published ones have about 30 kB.
 const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
+
+/// Most files of [`TEMPLATE_FOLDER`] that are looked at.
+const MAX_TEMPLATES: usize = 64;
+
+/// The folder of further templates; transformers saves those there that are not the usual one.
+pub(crate) const TEMPLATE_FOLDER: &str = "additional_chat_templates";
 
 /// Sampling that the makers of a model recommend, from `generation_config.json`. `None` where
 /// the file says nothing.
@@ -46,6 +53,8 @@ pub(super) struct TextConfig {
     /// Chat templates by name; the usual one is `default`.
     pub(super) templates: BTreeMap<String, String>,
     pub(super) sampling: GenerationDefaults,
+    /// What the vocabulary's files leave to those next to them.
+    pub(super) vocabulary: VocabularyFacts,
 }
 
 /// A JSON object and the file that it came from.
@@ -63,8 +72,16 @@ impl TextConfig {
         for file in [&special, &tokenizer].into_iter().flatten() {
             config.named.extend(file.named_tokens());
         }
+        config.vocabulary.add_special(config.named.values());
         if let Some(file) = &tokenizer {
+            let taken = config.vocabulary.add_tokenizer_config(&file.fields);
+            taken.map_err(|(field, value)| {
+                file.bad(field, &value, "tokens with their content, by id")
+            })?;
             config.add_bos = file.fields.get("add_bos_token").and_then(Value::as_bool);
+        }
+        if let Some(file) = JsonFile::open(dir.join("added_tokens.json"))? {
+            config.vocabulary.add_added_tokens(&file.fields);
         }
         config.templates = read_templates(dir, tokenizer.as_ref())?;
         if let Some(file) = JsonFile::open(dir.join("generation_config.json"))? {
@@ -73,6 +90,7 @@ impl TextConfig {
             config.sampling = file.sampling()?;
         }
         if let Some(file) = JsonFile::open(dir.join("config.json"))? {
+            config.vocabulary.add_config(&file.fields);
             config.model_type =
                 file.fields.get("model_type").and_then(Value::as_str).map(str::to_owned);
             let inner = file.fields.get("text_config").and_then(Value::as_object);
@@ -162,35 +180,68 @@ impl JsonFile {
     }
 }
 
-/// Templates by name. `chat_template.jinja` overrides `chat_template.json`, which overrides
-/// `tokenizer_config.json`.
+/// Templates by name. Template files (`chat_template.jinja`, and those of the folder
+/// `additional_chat_templates`, each of which is named after its file) take the place of all that
+/// `chat_template.json` holds, which takes the place of what `tokenizer_config.json` holds.
 fn read_templates(
     dir: &Path,
     tokenizer: Option<&JsonFile>,
 ) -> Result<BTreeMap<String, String>, TextError> {
-    let mut templates = BTreeMap::new();
-    let json = JsonFile::open(dir.join("chat_template.json"))?;
-    for file in [tokenizer, json.as_ref()].into_iter().flatten() {
-        let Some(value) = file.fields.get("chat_template") else { continue };
-        templates.extend(named_templates(value).ok_or_else(|| {
-            file.bad("chat_template", value, "a string or a list of {name, template}")
-        })?);
+    let files = template_files(dir)?;
+    if !files.is_empty() {
+        return Ok(files);
     }
-    let path = dir.join("chat_template.jinja");
-    match read_text_bounded(&path, MAX_TEMPLATE_BYTES) {
-        Ok(source) => {
-            templates.insert("default".into(), source);
+    let json = JsonFile::open(dir.join("chat_template.json"))?;
+    for file in [json.as_ref(), tokenizer].into_iter().flatten() {
+        let Some(value) = file.fields.get("chat_template") else { continue };
+        let templates = named_templates(value).ok_or_else(|| {
+            file.bad("chat_template", value, "a string or a list of {name, template}")
+        })?;
+        if !templates.is_empty() {
+            return Ok(templates);
         }
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-        Err(source) => return Err(TextError::Read { path, source }),
+    }
+    Ok(BTreeMap::new())
+}
+
+fn template_files(dir: &Path) -> Result<BTreeMap<String, String>, TextError> {
+    let mut templates = BTreeMap::new();
+    for (name, path) in template_paths(dir)? {
+        match read_text_bounded(&path, MAX_TEMPLATE_BYTES) {
+            Ok(source) => {
+                let source = source.strip_prefix('\u{feff}').unwrap_or(&source).to_owned();
+                templates.insert(name, source);
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && name == "default" => {}
+            Err(source) => return Err(TextError::Read { path, source }),
+        }
     }
     Ok(templates)
 }
 
-fn named_templates(value: &Value) -> Option<Vec<(String, String)>> {
+/// Names of template files and where they are; the first one may not exist.
+fn template_paths(dir: &Path) -> Result<Vec<(String, PathBuf)>, TextError> {
+    let mut paths = vec![(String::from("default"), dir.join("chat_template.jinja"))];
+    let folder = dir.join(TEMPLATE_FOLDER);
+    let entries = match folder.read_dir() {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(paths),
+        Err(source) => return Err(TextError::Read { path: folder, source }),
+    };
+    for entry in entries.take(MAX_TEMPLATES) {
+        let entry = entry.map_err(|source| TextError::Read { path: folder.clone(), source })?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(name) = name.strip_suffix(".jinja") {
+            paths.push((name.to_owned(), entry.path()));
+        }
+    }
+    Ok(paths)
+}
+
+fn named_templates(value: &Value) -> Option<BTreeMap<String, String>> {
     match value {
-        Value::Null => Some(Vec::new()),
-        Value::String(source) => Some(vec![("default".into(), source.clone())]),
+        Value::Null => Some(BTreeMap::new()),
+        Value::String(source) => Some(BTreeMap::from([("default".into(), source.clone())])),
         Value::Array(list) => list
             .iter()
             .map(|one| {

@@ -21,6 +21,27 @@ pub enum TextError {
         /// Where the parser stopped.
         source: serde_json::Error,
     },
+    /// A model without a tokenizer.
+    #[error(
+        "{} has no tokenizer{}: put the model's tokenizer.json there, or its tiktoken.model, its \
+         vocab.json with merges.txt, or sentencepiece's tokenizer.model",
+        dir.display(),
+        if there.is_empty() { String::new() } else { format!(" ({there})") }
+    )]
+    NoTokenizer {
+        /// The model's directory.
+        dir: PathBuf,
+        /// What is there that is of no use, in words; may be empty.
+        there: String,
+    },
+    /// A file of a vocabulary is damaged, or does not say all that is needed.
+    #[error("{}: {what}", path.display())]
+    Vocabulary {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and the remedy where that is not plain.
+        what: String,
+    },
     /// `tokenizer.json` describes something that the tokenizer library refuses.
     #[error("{} is not a usable tokenizer: {source}", path.display())]
     Tokenizer {

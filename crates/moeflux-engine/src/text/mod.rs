@@ -4,6 +4,7 @@
 //! token ([`Markup::Literal`], and [`Tokenizer::encode_chat`] for whole conversations), however
 //! much it looks like one.
 
+mod byte_level;
 mod chat;
 mod config;
 mod error;
@@ -22,9 +23,11 @@ mod table;
 mod tokenizer;
 mod tokenizer_file;
 mod turn;
+mod vocabulary;
 
 pub use chat::{ChatTemplate, RenderRequest};
 pub use config::GenerationDefaults;
+pub(crate) use config::TEMPLATE_FOLDER;
 pub use error::TextError;
 pub use fence::{MarkupText, Rendered};
 pub use message::Message;
@@ -36,6 +39,8 @@ pub use stream::StreamDecoder;
 pub use table::Special;
 pub use tokenizer::{Markup, Tokenizer};
 pub use turn::Turn;
+pub(crate) use vocabulary::VOCABULARIES;
+pub use vocabulary::VOCABULARY_FILES;
 
 #[cfg(test)]
 mod tests;

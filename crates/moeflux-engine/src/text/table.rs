@@ -4,14 +4,18 @@
 //! what `tokenizers` itself does; for byte-fallback ones it differs only in how many U+FFFD stand
 //! for bytes that are not UTF-8, and has the merit that a stream needs no look-back.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use moeflux_core::TokenId;
 use serde_json::Value;
 
+use super::byte_level::byte_of_char;
 use super::error::{TextError, excerpt};
 use super::tokenizer_file::MAX_TOKENS;
+
+/// Most characters that a decoder strips of a token.
+const MAX_STRIP: usize = 1024;
 
 /// Whether special tokens appear in decoded text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +45,29 @@ struct Join {
     spaced: bool,
 }
 
-/// How the text of a vocabulary entry becomes bytes.
+/// How the text of a vocabulary entry becomes bytes: the steps of the decoder that act on one
+/// token, in their order.
 #[derive(Debug, Default)]
 struct Spelling {
-    byte_level: bool,
-    byte_fallback: bool,
-    replace: Vec<(String, String)>,
+    steps: Vec<Step>,
+}
+
+#[derive(Debug)]
+enum Step {
+    /// GPT-2's characters for bytes.
+    ByteLevel(HashMap<char, u8>),
+    /// `<0x0A>` for a byte.
+    ByteFallback,
+    Replace {
+        from: String,
+        to: String,
+    },
+    /// Removes up to `start` characters `content` before a token, and up to `stop` after it.
+    Strip {
+        content: char,
+        start: usize,
+        stop: usize,
+    },
 }
 
 /// State of one decode: which token is the first, and what is still to be stripped.
@@ -80,10 +101,9 @@ impl TokenTable {
             special: added.iter().filter(|(_, t)| t.special).map(|(id, _)| *id).collect(),
             join,
         };
-        let of_char = byte_of_char();
         for id in 0..n_tokens {
             if let Some(text) = inner.id_to_token(id) {
-                spelling.spell(&text, &of_char, &mut table.bytes);
+                table.bytes.extend(spelling.spell(text));
             }
             table.ends.push(table.bytes.len());
         }
@@ -145,22 +165,41 @@ impl Joiner {
 }
 
 impl Spelling {
-    fn spell(&self, text: &str, of_char: &std::collections::HashMap<char, u8>, out: &mut Vec<u8>) {
-        if self.byte_level {
-            let mapped: Option<Vec<u8>> = text.chars().map(|c| of_char.get(&c).copied()).collect();
-            match mapped {
-                Some(bytes) => out.extend(bytes),
-                None => out.extend_from_slice(text.as_bytes()),
+    /// The bytes of the vocabulary entry `text`.
+    fn spell(&self, text: String) -> Vec<u8> {
+        self.steps.iter().fold(text.into_bytes(), |bytes, step| {
+            // A byte that is no character has been spelled.
+            match String::from_utf8(bytes) {
+                Ok(text) => step.apply(text),
+                Err(err) => err.into_bytes(),
             }
-            return;
-        }
-        let mut text = text.to_owned();
-        for (from, to) in &self.replace {
-            text = text.replace(from, to);
-        }
-        match fallback_byte(&text).filter(|_| self.byte_fallback) {
-            Some(byte) => out.push(byte),
-            None => out.extend_from_slice(text.as_bytes()),
+        })
+    }
+}
+
+impl Step {
+    fn apply(&self, text: String) -> Vec<u8> {
+        match self {
+            Self::ByteLevel(of_char) => {
+                let mapped: Option<Vec<u8>> =
+                    text.chars().map(|c| of_char.get(&c).copied()).collect();
+                mapped.unwrap_or_else(|| text.into_bytes())
+            }
+            Self::ByteFallback => match fallback_byte(&text) {
+                Some(byte) => vec![byte],
+                None => text.into_bytes(),
+            },
+            Self::Replace { from, to } => text.replace(from, to).into_bytes(),
+            Self::Strip { content, start, stop } => {
+                let mut rest = text.as_str();
+                for _ in 0..*start {
+                    rest = rest.strip_prefix(*content).unwrap_or(rest);
+                }
+                for _ in 0..*stop {
+                    rest = rest.strip_suffix(*content).unwrap_or(rest);
+                }
+                rest.as_bytes().to_vec()
+            }
         }
     }
 }
@@ -171,24 +210,8 @@ fn fallback_byte(text: &str) -> Option<u8> {
     (hex.len() == 2).then(|| u8::from_str_radix(hex, 16).ok()).flatten()
 }
 
-/// GPT-2's printable stand-ins: printable Latin-1 stands for itself, the other bytes are counted
-/// up from U+0100.
-fn byte_of_char() -> std::collections::HashMap<char, u8> {
-    let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
-    let mut next = 0x100;
-    (0..=255u8)
-        .filter_map(|b| {
-            let code = if printable(b) {
-                u32::from(b)
-            } else {
-                next += 1;
-                next - 1
-            };
-            char::from_u32(code).map(|c| (c, b))
-        })
-        .collect()
-}
-
+/// The decoder of a `tokenizer.json`. Steps after `Fuse` and `ByteLevel` act on the whole text,
+/// the others on one token.
 fn parse_decoder(path: &Path, decoder: &Value) -> Result<(Spelling, Join), TextError> {
     let mut spelling = Spelling::default();
     let mut join = Join::default();
@@ -201,45 +224,68 @@ fn parse_decoder(path: &Path, decoder: &Value) -> Result<(Spelling, Join), TextE
         "Sequence" => decoder["decoders"].as_array().map_or(&[][..], Vec::as_slice),
         _ => one,
     };
-    let mut fused = false;
+    let mut is_fused = false;
     for step in steps {
-        let known = match kind(step) {
-            "ByteLevel" => {
-                spelling.byte_level = true;
-                spelling.replace.is_empty()
+        let number = |field: &str| step[field].as_u64().unwrap_or(0) as usize;
+        let is_known = match kind(step) {
+            "ByteLevel" if !is_fused => {
+                spelling.steps.push(Step::ByteLevel(byte_of_char()));
+                is_fused = true;
+                true
             }
             "ByteFallback" => {
-                spelling.byte_fallback = true;
-                !spelling.byte_level
+                // A whole text is not the spelling of a byte.
+                spelling.steps.extend((!is_fused).then_some(Step::ByteFallback));
+                true
             }
             "Fuse" => {
-                fused = true;
+                is_fused = true;
                 true
             }
             "Replace" => {
-                let from = step["pattern"]["String"].as_str().filter(|from| !from.is_empty());
-                let rule = from.zip(step["content"].as_str());
-                spelling.replace.extend(rule.map(|(a, b)| (a.to_owned(), b.to_owned())));
-                rule.is_some() && !spelling.byte_level && !spelling.byte_fallback
+                let rule = replacement(step).filter(|(from, _)| !is_fused || is_one_char(from));
+                let is_known = rule.is_some();
+                spelling.steps.extend(rule.map(|(from, to)| Step::Replace { from, to }));
+                is_known
             }
             "Metaspace" => {
-                let mark = step["replacement"].as_str().unwrap_or("▁").to_owned();
-                spelling.replace.push((mark, " ".into()));
-                join.bare_first = step["prepend_scheme"] != "never"
+                let from = step["replacement"].as_str().unwrap_or("▁").to_owned();
+                let is_bare = step["prepend_scheme"] != "never"
                     && step["add_prefix_space"] != Value::Bool(false);
-                steps.len() == 1
+                join.bare_first |= is_bare && !is_fused;
+                let to = if is_bare && is_fused { "" } else { " " };
+                spelling.steps.push(Step::Replace { from, to: to.into() });
+                true
+            }
+            "Strip" if is_fused => {
+                join.strip_start += number("start");
+                step["content"] == " " && number("stop") == 0
             }
             "Strip" => {
-                join.strip_start = step["start"].as_u64().unwrap_or(0) as usize;
-                fused && step["content"] == " " && step["stop"].as_u64().unwrap_or(0) == 0
+                let content = step["content"].as_str().filter(|text| is_one_char(text));
+                let content = content.and_then(|text| text.chars().next());
+                let (start, stop) = (number("start"), number("stop"));
+                let rule = content.map(|content| Step::Strip { content, start, stop });
+                let is_known = rule.is_some() && start.max(stop) <= MAX_STRIP;
+                spelling.steps.extend(rule);
+                is_known
             }
             _ => false,
         };
-        if !known {
+        if !is_known {
             return Err(unknown(path, step));
         }
     }
     Ok((spelling, join))
+}
+
+fn replacement(step: &Value) -> Option<(String, String)> {
+    let from = step["pattern"]["String"].as_str().filter(|from| !from.is_empty())?;
+    Some((from.to_owned(), step["content"].as_str()?.to_owned()))
+}
+
+fn is_one_char(text: &str) -> bool {
+    text.chars().count() == 1
 }
 
 fn kind(decoder: &Value) -> &str {
@@ -251,7 +297,7 @@ fn unknown(path: &Path, step: &Value) -> TextError {
         path: path.to_owned(),
         field: "a step of the decoder".into(),
         value: excerpt(&step.to_string()),
-        want: "ByteLevel, or of the kind Replace, ByteFallback, Fuse, Strip, Metaspace in \
-               sentencepiece's order",
+        want: "ByteLevel, ByteFallback, Fuse, Metaspace, Replace of a text (of one character \
+               after Fuse), or Strip (of spaces before the text after Fuse)",
     }
 }

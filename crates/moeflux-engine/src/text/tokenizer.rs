@@ -1,12 +1,11 @@
-//! Text to token ids and back, over a model's own `tokenizer.json`.
+//! Text to token ids and back, over a model's own vocabulary.
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use moeflux_core::TokenId;
-use moeflux_core::files::read_bounded;
 use serde::Deserialize;
 use tokenizers::{Encoding, Model, Normalizer, OffsetType, PreTokenizedString, Token};
 
@@ -20,9 +19,7 @@ use super::pipeline::{Pipeline, Run};
 use super::stream::StreamDecoder;
 use super::table::{Special, TokenTable};
 use super::tokenizer_file;
-
-/// Longest `tokenizer.json` that is read; the largest published ones have about 35 MB.
-const MAX_BYTES: u64 = 128 << 20;
+use super::vocabulary::{Vocabulary, VocabularyFiles};
 
 /// Encoded once when a tokenizer is opened, because some files make the library panic on any text.
 const PROBE: &str = "Hello, World 123!\n\t  a\u{301} é ™ 世界 ﬁ 😀 \u{1}";
@@ -60,26 +57,40 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 type Kept = (Range<usize>, u32);
 
 impl Tokenizer {
-    /// Opens `tokenizer.json` of a model directory together with `tokenizer_config.json`,
-    /// `generation_config.json`, `config.json` and the template files, where they exist.
+    /// Opens the vocabulary of a model directory ([`VOCABULARY_FILES`](super::VOCABULARY_FILES)
+    /// says of which files) together with `tokenizer_config.json`, `generation_config.json`,
+    /// `config.json` and the template files, where they exist.
+    ///
+    /// # Errors
+    /// [`TextError::NoTokenizer`] where there is no vocabulary, else the file that cannot be used
+    /// and why.
     pub fn from_dir(dir: &Path) -> Result<Self, TextError> {
-        Self::open(dir.join("tokenizer.json"), TextConfig::read(dir)?)
+        let files = VocabularyFiles::find(dir)?;
+        Self::open(&files, TextConfig::read(dir)?)
     }
 
     /// Opens a `tokenizer.json` alone: no end-of-text tokens, no template.
+    ///
+    /// # Errors
+    /// Where the file cannot be used.
     pub fn from_file(path: &Path) -> Result<Self, TextError> {
-        Self::open(path.to_owned(), TextConfig::default())
+        Self::open(&VocabularyFiles::Json(path.to_owned()), TextConfig::default())
     }
 
-    fn open(path: PathBuf, config: TextConfig) -> Result<Self, TextError> {
-        let bytes = match read_bounded(&path, MAX_BYTES) {
-            Ok(bytes) => bytes,
-            Err(source) => return Err(TextError::Read { path, source }),
-        };
-        let json: serde_json::Value = match serde_json::from_slice(&bytes) {
-            Ok(json) => json,
-            Err(source) => return Err(TextError::Json { path, source }),
-        };
+    /// The names of the files that [`Tokenizer::from_dir`] reads the vocabulary from.
+    ///
+    /// # Errors
+    /// [`TextError::NoTokenizer`] where there are none.
+    pub fn files_of(dir: &Path) -> Result<String, TextError> {
+        VocabularyFiles::find(dir).map(|files| files.name())
+    }
+
+    fn open(files: &VocabularyFiles, mut config: TextConfig) -> Result<Self, TextError> {
+        let path = files.path().to_owned();
+        let Vocabulary { json, named } = files.read(&config.vocabulary)?;
+        for (name, text) in named {
+            config.named.entry(name.to_owned()).or_insert(text);
+        }
         tokenizer_file::check(&json).map_err(|bad| TextError::Field {
             path: path.clone(),
             field: bad.field,
@@ -352,8 +363,8 @@ impl Tokenizer {
         &self.config.sampling
     }
 
-    /// The model's chat template, the one for tools if there is one and it is asked for; `None`
-    /// for a model without a template.
+    /// The model's chat template: `tool_use` if there is one and it is asked for, else `default`,
+    /// else the only one. `None` for a model without a template, or with several of other names.
     pub fn chat_template(&self, with_tools: bool) -> Option<Result<ChatTemplate, TextError>> {
         let source = self.chat_template_source(with_tools)?;
         Some(ChatTemplate::new(source, self.markup_text()))
@@ -363,7 +374,13 @@ impl Tokenizer {
     pub fn chat_template_source(&self, with_tools: bool) -> Option<&str> {
         let templates = &self.config.templates;
         let for_tools = templates.get("tool_use").filter(|_| with_tools);
-        for_tools.or_else(|| templates.get("default")).map(String::as_str)
+        let only = templates.values().next().filter(|_| templates.len() == 1);
+        for_tools.or_else(|| templates.get("default")).or(only).map(String::as_str)
+    }
+
+    /// The names of the model's chat templates.
+    pub fn chat_template_names(&self) -> impl Iterator<Item = &str> {
+        self.config.templates.keys().map(String::as_str)
     }
 
     /// What a template needs to know about control tokens.

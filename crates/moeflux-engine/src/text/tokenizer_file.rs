@@ -27,7 +27,7 @@ const MAX_AFFIX_BYTES: usize = 64;
 /// Characters of a word that WordPiece takes apart, in a time that grows with their square.
 const MAX_WORD_CHARS: u64 = 1024;
 /// Bytes of a regular expression; GPT-4o's has about 400.
-const MAX_REGEX_BYTES: usize = 16 << 10;
+pub(super) const MAX_REGEX_BYTES: usize = 16 << 10;
 /// How many times longer all normalizers together may make a text.
 const MAX_GROWTH: usize = 256;
 /// Bytes of what a precompiled map puts in for one character; the longest of NFKC has 33.

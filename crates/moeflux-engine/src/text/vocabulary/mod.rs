@@ -1,0 +1,184 @@
+//! The files in which models publish their vocabularies.
+//!
+//! Every kind is turned into the content of a `tokenizer.json`, so that all of them take the same
+//! path afterwards: the checks of `tokenizer_file`, the tokenizer library, the table of bytes.
+//! What a file leaves to the code of a tokenizer class (the pre-tokenizer, reserved tokens, the
+//! token that begins a text) is what `transformers` or the model's published class does.
+
+mod classes;
+mod facts;
+mod merges;
+mod merges_file;
+mod parts;
+mod sentencepiece;
+mod tiktoken;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use moeflux_core::files::read_bounded;
+use serde_json::Value;
+
+use super::error::TextError;
+pub(super) use facts::VocabularyFacts;
+
+/// Names of the files that a vocabulary is read from, in order of precedence.
+pub const VOCABULARY_FILES: [&str; 5] = ["tokenizer.json", TIKTOKEN, VOCAB, MERGES, SENTENCEPIECE];
+
+/// The same as sets of files that make a vocabulary together.
+pub(crate) const VOCABULARIES: [&[&str]; 4] =
+    [&["tokenizer.json"], &[TIKTOKEN], &[VOCAB, MERGES], &[SENTENCEPIECE]];
+
+const TIKTOKEN: &str = "tiktoken.model";
+const VOCAB: &str = "vocab.json";
+const MERGES: &str = "merges.txt";
+const SENTENCEPIECE: &str = "tokenizer.model";
+
+/// Longest `tokenizer.json` that is read; the largest published ones have about 35 MB.
+const MAX_JSON_BYTES: u64 = 128 << 20;
+/// Longest of the other files; published ones have up to 5 MB.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// Where the vocabulary of a model is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum VocabularyFiles {
+    /// `tokenizer.json`.
+    Json(PathBuf),
+    /// Tokens in base64 and their ranks.
+    Tiktoken(PathBuf),
+    /// GPT-2's pair of files.
+    Merges { vocab: PathBuf, merges: PathBuf },
+    /// sentencepiece's file; some models give this name to tokens in base64.
+    SentencePiece(PathBuf),
+}
+
+/// A vocabulary as a `tokenizer.json` would hold it.
+#[derive(Debug)]
+pub(super) struct Vocabulary {
+    pub(super) json: Value,
+    /// Named tokens, such as `eos_token`, for a model whose files name none.
+    pub(super) named: BTreeMap<&'static str, String>,
+}
+
+impl VocabularyFiles {
+    /// The files of the model in `dir`.
+    ///
+    /// # Errors
+    /// [`TextError::NoTokenizer`] where there are none.
+    pub(super) fn find(dir: &Path) -> Result<Self, TextError> {
+        // A link that leads nowhere is found, so that the error of reading it names it.
+        let found =
+            |name: &str| Some(dir.join(name)).filter(|path| path.symlink_metadata().is_ok());
+        if let Some(path) = found("tokenizer.json") {
+            return Ok(Self::Json(path));
+        }
+        if let Some(path) = found(TIKTOKEN) {
+            return Ok(Self::Tiktoken(path));
+        }
+        let pair = (found(VOCAB), found(MERGES));
+        if let (Some(vocab), Some(merges)) = pair {
+            return Ok(Self::Merges { vocab, merges });
+        }
+        if let Some(path) = found(SENTENCEPIECE) {
+            return Ok(Self::SentencePiece(path));
+        }
+        let there = match pair {
+            (Some(_), None) => format!("{VOCAB} is there without {MERGES}"),
+            (None, Some(_)) => format!("{MERGES} is there without {VOCAB}"),
+            _ => other_vocabulary(dir),
+        };
+        Err(TextError::NoTokenizer { dir: dir.to_owned(), there })
+    }
+
+    /// The file that errors name.
+    pub(super) fn path(&self) -> &Path {
+        match self {
+            Self::Json(path) | Self::Tiktoken(path) | Self::SentencePiece(path) => path,
+            Self::Merges { vocab, .. } => vocab,
+        }
+    }
+
+    /// What a person calls it: the names of its files.
+    pub(super) fn name(&self) -> String {
+        let name = |path: &Path| {
+            path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned())
+        };
+        match self {
+            Self::Merges { vocab, merges } => format!("{} and {}", name(vocab), name(merges)),
+            one => name(one.path()),
+        }
+    }
+
+    /// Reads the vocabulary.
+    ///
+    /// # Errors
+    /// Where a file cannot be read, is damaged, or leaves to a class that is not known how texts
+    /// are split.
+    pub(super) fn read(&self, facts: &VocabularyFacts) -> Result<Vocabulary, TextError> {
+        match self {
+            Self::Json(path) => {
+                let json = parse_json(path, &read(path, MAX_JSON_BYTES)?)?;
+                Ok(Vocabulary { json, named: BTreeMap::new() })
+            }
+            Self::Tiktoken(path) => tiktoken::vocabulary(path, &read(path, MAX_BYTES)?, facts),
+            Self::Merges { vocab, merges } => {
+                merges_file::vocabulary(&read_pair(vocab, merges)?, facts)
+            }
+            Self::SentencePiece(path) => {
+                let bytes = read(path, MAX_BYTES)?;
+                match tiktoken::is_tiktoken(&bytes) {
+                    true => tiktoken::vocabulary(path, &bytes, facts),
+                    false => sentencepiece::vocabulary(path, &bytes, facts),
+                }
+            }
+        }
+    }
+}
+
+fn read_pair<'a>(vocab: &'a Path, merges: &'a Path) -> Result<merges_file::Pair<'a>, TextError> {
+    Ok(merges_file::Pair {
+        vocab_path: vocab,
+        vocab: parse_json(vocab, &read(vocab, MAX_BYTES)?)?,
+        merges_path: merges,
+        merges: read(merges, MAX_BYTES)?,
+    })
+}
+
+fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, TextError> {
+    read_bounded(path, max_bytes)
+        .map_err(|source| TextError::Read { path: path.to_owned(), source })
+}
+
+fn parse_json(path: &Path, bytes: &[u8]) -> Result<Value, TextError> {
+    serde_json::from_slice(without_bom(bytes))
+        .map_err(|source| TextError::Json { path: path.to_owned(), source })
+}
+
+/// The bytes without the mark that some editors put before UTF-8 text.
+pub(super) fn without_bom(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
+}
+
+/// A vocabulary of a kind that is not read, in words; empty if there is none.
+fn other_vocabulary(dir: &Path) -> String {
+    const MOST_NAMES: usize = 10_000;
+    let is_other = |name: &str| {
+        ["tekken.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt"].contains(&name)
+            || name.ends_with(".tiktoken")
+    };
+    let entries = dir.read_dir().into_iter().flatten().take(MOST_NAMES).flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    match names.filter(|name| is_other(name)).min() {
+        Some(name) => format!("{name} is there, which is not read"),
+        None => String::new(),
+    }
+}
+
+/// The error of a vocabulary file: `what` says what is wrong, and what to do where that is not
+/// plain.
+fn damaged(path: &Path, what: impl Into<String>) -> TextError {
+    TextError::Vocabulary { path: path.to_owned(), what: what.into() }
+}
+
+#[cfg(test)]
+mod tests;
