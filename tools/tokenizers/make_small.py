@@ -13,7 +13,9 @@ import texts
 
 def corpus():
     """Text to learn pieces from: words that come often, and some of everything."""
-    return [line for text in texts.texts(400, [], seed=7) for line in text.split("\n")] + texts.WORDS * 5
+    lines = [line for text in texts.texts(400, [], seed=7) for line in text.split("\n")] + texts.WORDS * 5
+    # Pieces with a part of the name of a byte are the one thing that unigram vocabularies do not take.
+    return [line.replace("<0x", "") for line in lines]
 
 
 def byte_level(size):

@@ -5,9 +5,10 @@
 //! tokens of `added_tokens_decoder` are looked for in texts first, and the text between two of
 //! them is a text of its own, with its own dummy prefix, unless `legacy` is false.
 //!
-//! Two things differ from sentencepiece's library: a map of characters (`precompiled_charsmap`)
-//! is applied to one grapheme at a time, and a unigram vocabulary takes the spelling of a byte,
-//! such as `<0x0A>`, for that byte.
+//! Three things differ from sentencepiece's library. A map of characters (`precompiled_charsmap`)
+//! is applied to one grapheme at a time. A unigram vocabulary adds scores in 64 bits, so that
+//! another of two segmentations with the same score may be taken. And where a text has the name of
+//! a byte (`<0x0A>`), no piece of a unigram vocabulary spans the first two characters of it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -133,6 +134,10 @@ pub(super) fn vocabulary(
             tokens.add(token, *id).map_err(|what| damaged(path, what))?;
         }
     }
+    let unspoken = match trainer.kind() {
+        ModelKind::Unigram => pieces.unspoken(),
+        _ => String::new(),
+    };
     let settings = pieces.model.normalizer.clone().unwrap_or_default();
     let added = tokens.added_json();
     let n_isolated = pieces.of_kind(PieceKind::UserDefined).count();
@@ -144,7 +149,7 @@ pub(super) fn vocabulary(
     let json = json!({
         "added_tokens": added,
         "normalizer": normalizer(&settings, facts),
-        "pre_tokenizer": pre_tokenizer(&settings, facts, &isolated),
+        "pre_tokenizer": pre_tokenizer(&settings, facts, &[isolated.pattern(), &unspoken]),
         "post_processor": bos.map(|bos| begin_with(bos, &model["vocab"])),
         "decoder": decoder(&settings),
         "model": model,
@@ -158,6 +163,15 @@ enum Isolated {
     Pattern(String),
     /// More of them than a pattern may have: they are added tokens.
     Added(Vec<(u32, String)>),
+}
+
+impl Isolated {
+    fn pattern(&self) -> &str {
+        match self {
+            Self::Pattern(pattern) => pattern,
+            Self::Added(_) => "",
+        }
+    }
 }
 
 impl Pieces {
@@ -217,6 +231,19 @@ impl Pieces {
             true => Isolated::Added(pieces),
             false => Isolated::Pattern(pattern),
         }
+    }
+
+    /// A pattern for the first character of texts that no piece stands for although they are its
+    /// name: `<0x0A>` is no byte where a text spells it. The library knows names alone, and does not
+    /// find what is split there.
+    fn unspoken(&self) -> String {
+        let bytes = String::from("<(?=0x[0-9A-F]{2}>)");
+        let unknown = self.of_kind(PieceKind::Unknown).filter_map(|(_, name)| {
+            let rest = name.chars().next().map(char::len_utf8)?;
+            let (first, rest) = name.split_at(rest);
+            (!rest.is_empty()).then(|| format!("{}(?={})", escape(first), escape(rest)))
+        });
+        std::iter::once(bytes).chain(unknown.take(1)).collect::<Vec<_>>().join("|")
     }
 
     /// `model` of a `tokenizer.json`.
@@ -319,7 +346,7 @@ fn has_prefix(settings: &NormalizerSettings, facts: &VocabularyFacts) -> bool {
 fn pre_tokenizer(
     settings: &NormalizerSettings,
     facts: &VocabularyFacts,
-    isolated: &Isolated,
+    isolated: &[&str],
 ) -> Value {
     let mut steps = Vec::new();
     if has_prefix(settings, facts) && facts.legacy == Some(false) {
@@ -330,9 +357,7 @@ fn pre_tokenizer(
             "split": false,
         }));
     }
-    if let Isolated::Pattern(pattern) = isolated
-        && !pattern.is_empty()
-    {
+    for pattern in isolated.iter().filter(|pattern| !pattern.is_empty()) {
         steps.push(json!({
             "type": "Split",
             "pattern": {"Regex": pattern},

@@ -286,6 +286,8 @@ fn pieces_of_sentencepiece_add_up_in_unigram_vocabularies() {
     let tokenizer = spm(&model, &json!({})).open();
     assert_eq!(texts(&tokenizer, "abc lo"), [" abc", " ", "lo"]);
     assert_eq!(ids(&tokenizer, "\n"), [259 + 5, 3 + 10]);
+    let spelled = "<0x0A><unk>";
+    assert_eq!(tokenizer.decode(&tokenizer.encode(spelled, Markup::Parse).unwrap()), spelled);
     // Extra spaces go where the vocabulary says so, and no space begins the text.
     model.normalizer =
         Some(NormalizerSettings { add_dummy_prefix: Some(false), ..NormalizerSettings::default() });
