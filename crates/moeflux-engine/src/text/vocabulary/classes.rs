@@ -1,5 +1,6 @@
 //! Tokenizer classes, and how each splits texts: what neither ranks nor merges say.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -49,11 +50,19 @@ const GPT4: &str = concat!(
 /// Classes that transformers has, and which say nothing of their own.
 const GENERIC: [&str; 2] = ["PreTrainedTokenizer", "TokenizersBackend"];
 
-/// Whether the vocabulary is one of Moonshot's, whose classes reserve tokens.
-pub(super) fn is_kimi(facts: &VocabularyFacts) -> bool {
-    let is_class = facts.class.as_deref() == Some("TikTokenTokenizer");
+/// Whether ranks are those of a vocabulary of Moonshot's, whose classes reserve tokens.
+pub(super) fn is_kimi(path: &Path, facts: &VocabularyFacts) -> bool {
     let modules = ["tokenization_kimi", "tokenization_moonshot"];
-    is_class || facts.module.as_deref().is_some_and(|module| modules.contains(&module))
+    if facts.module.as_deref().is_some_and(|module| modules.contains(&module)) {
+        return true;
+    }
+    match facts.class.as_deref() {
+        Some("TikTokenTokenizer") => true,
+        Some(class) if !GENERIC.contains(&class) => false,
+        // Moonshot's repositories are the ones with a file of this name.
+        None if path.ends_with(super::TIKTOKEN) => true,
+        _ => facts.model_types.iter().any(|name| name.starts_with("kimi")),
+    }
 }
 
 /// How a vocabulary of ranks splits texts.
@@ -62,15 +71,11 @@ pub(super) fn is_kimi(facts: &VocabularyFacts) -> bool {
 /// Where the class is of a module that is published with the model, and not known here.
 pub(super) fn of_ranks(path: &Path, facts: &VocabularyFacts) -> Result<Splitting, TextError> {
     let pattern = |regex| Ok(Splitting::Pattern { regex, is_nfc: false });
-    let is_of = |start: &str| facts.model_types.iter().any(|name| name.starts_with(start));
     match facts.class.as_deref() {
-        _ if is_kimi(facts) => pattern(KIMI),
+        _ if is_kimi(path, facts) => pattern(KIMI),
         Some("QWenTokenizer") => Ok(Splitting::Pattern { regex: QWEN2, is_nfc: true }),
         Some("Llama" | "LlamaTokenizer") => pattern(GPT4),
         Some(class) if !GENERIC.contains(&class) => Err(unknown_class(path, class)),
-        // Moonshot's repositories are the ones with a file of this name.
-        None if path.ends_with(super::TIKTOKEN) => pattern(KIMI),
-        _ if is_of("kimi") => pattern(KIMI),
         _ => pattern(GPT4),
     }
 }
@@ -106,15 +111,16 @@ pub(super) fn of_merges(path: &Path, facts: &VocabularyFacts) -> Result<Splittin
 }
 
 /// Named tokens that a class has where no file names them.
-pub(super) fn named_tokens(facts: &VocabularyFacts) -> &'static [(&'static str, &'static str)] {
-    match facts.class.as_deref() {
-        _ if is_kimi(facts) => &[("bos_token", "[BOS]"), ("eos_token", "[EOS]")],
+pub(super) fn named_tokens(path: &Path, facts: &VocabularyFacts) -> BTreeMap<&'static str, String> {
+    let named: &[(&str, &str)] = match facts.class.as_deref() {
+        _ if is_kimi(path, facts) => &[("bos_token", "[BOS]"), ("eos_token", "[EOS]")],
         Some("GPT2Tokenizer") => &[("bos_token", "<|endoftext|>"), ("eos_token", "<|endoftext|>")],
         Some("Qwen2Tokenizer" | "Qwen3_5Tokenizer" | "QWenTokenizer") => {
             &[("eos_token", "<|endoftext|>")]
         }
         _ => &[],
-    }
+    };
+    named.iter().map(|(name, text)| (*name, (*text).to_owned())).collect()
 }
 
 impl Splitting {

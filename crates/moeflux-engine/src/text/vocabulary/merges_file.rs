@@ -41,9 +41,7 @@ pub(super) fn vocabulary(
     tokens.add_all(path, facts)?;
     let prefix_space = facts.add_prefix_space.unwrap_or(false);
     let json = tokens.into_byte_level(merges, false, splitting.parts(prefix_space));
-    let named = classes::named_tokens(facts);
-    let named = named.iter().map(|(name, text)| (*name, (*text).to_owned())).collect();
-    Ok(Vocabulary { json, named })
+    Ok(Vocabulary { json, named: classes::named_tokens(path, facts) })
 }
 
 fn read_merges(path: &Path, bytes: &[u8], tokens: &Tokens) -> Result<Vec<Value>, TextError> {

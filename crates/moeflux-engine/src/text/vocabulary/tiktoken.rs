@@ -64,14 +64,12 @@ pub(super) fn vocabulary(
     let merges = merges(&best_first, &parts).map_err(|what| refuse(what.to_owned()))?;
     let n_ranks = ranks.len() as u32;
     tokens.add_all(path, &tiktoken_facts(facts))?;
-    if classes::is_kimi(facts) {
+    if classes::is_kimi(path, facts) {
         reserve(&mut tokens, n_ranks, facts);
     }
     let prefix_space = facts.add_prefix_space.unwrap_or(false);
     let json = tokens.into_byte_level(merges, true, splitting.parts(prefix_space));
-    let named = classes::named_tokens(facts);
-    let named = named.iter().map(|(name, text)| (*name, (*text).to_owned())).collect();
-    Ok(Vocabulary { json, named })
+    Ok(Vocabulary { json, named: classes::named_tokens(path, facts) })
 }
 
 /// tiktoken takes added tokens from texts as they are, with no space around them.
