@@ -285,7 +285,11 @@ fn tokenizers_that_are_missing_or_broken_are_refused() {
         refuses(&["chat", "--model", copy.arg()], 1, words);
     };
     let case = golden(MLX);
-    refuses(&["run", "a", "--model", case.to_str().unwrap()], 1, &["tokenizer.json", "has no tokenizer"]);
+    refuses(
+        &["run", "a", "--model", case.to_str().unwrap()],
+        1,
+        &["tokenizer.json", "has no tokenizer"],
+    );
     for text in ["", "{", "{}", "[]", "{\"model\": {\"type\": \"Nonsense\"}}", "\u{0}"] {
         let copy = Copy::of(&golden(HF));
         fs::write(copy.file("tokenizer.json"), text).unwrap();
