@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::private;
+use crate::{files, private};
 
 /// Who may read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +49,9 @@ impl AtomicFile {
     /// Begins the file `path`, in the directory where it will be.
     ///
     /// # Errors
-    /// Where no file can be created there.
+    /// Where no file can be created there, or something else than a file has that name.
     pub fn create(path: &Path, access: Access) -> io::Result<AtomicFile> {
+        files::check_target(path)?;
         static N_CREATED: AtomicU32 = AtomicU32::new(0);
         loop {
             let nth = N_CREATED.fetch_add(1, Ordering::Relaxed);
@@ -203,6 +204,24 @@ mod tests {
         let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
         names.sort();
         names
+    }
+
+    /// A socket stands for devices, which only an administrator can make.
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_file_keeps_its_place() {
+        use std::os::unix::fs::FileTypeExt;
+
+        let dir = tempfile::tempdir().unwrap();
+        let (socket, link) = (dir.path().join("socket"), dir.path().join("link"));
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        std::os::unix::fs::symlink(&socket, &link).unwrap();
+        for path in [&socket, &link, &dir.path().to_path_buf()] {
+            let refused = write(path, b"new", Access::Shared, Durability::Cached).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        }
+        assert!(fs::metadata(&socket).unwrap().file_type().is_socket());
+        assert_eq!(names(dir.path()), ["link", "socket"]);
     }
 
     #[test]

@@ -63,6 +63,19 @@ pub fn read_text_bounded(path: &Path, max_bytes: u64) -> io::Result<String> {
     })
 }
 
+/// Whether a file may be given this name: nothing has it, or a regular file. A rename would put a
+/// file in the place of a device or a pipe, which programs all over the system may be using.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] where something else has the name.
+pub fn check_target(path: &Path) -> io::Result<()> {
+    match std::fs::metadata(path) {
+        Ok(found) => check_kind(&found),
+        // Creating the file says what is wrong with the directory.
+        Err(_) => Ok(()),
+    }
+}
+
 fn too_large(n_bytes: u64, max_bytes: u64) -> io::Error {
     let what =
         format!("{n_bytes} bytes or more are too many for this file, the limit is {max_bytes}");

@@ -1,6 +1,7 @@
 //! `moeflux calibrate`: which columns of the experts matter, for `pack`.
 
 use anyhow::{Context, Result};
+use moeflux_core::atomic_file::{Access, AtomicFile};
 use moeflux_engine::calibrate;
 
 use super::print;
@@ -11,6 +12,9 @@ use crate::{corpus, model};
 
 pub(crate) fn run(args: &CalibrateArgs) -> Result<()> {
     let source = locate(args.model.model.as_deref(), "--model", false)?;
+    let out = || format!("--out {}", args.out.display());
+    // What cannot be written is said before the hours of evaluation.
+    drop(AtomicFile::create(&args.out, Access::Shared).with_context(out)?);
     let engine = model::open(&args.model, false, false)?;
     let mut sequences = Vec::new();
     for text in &args.text {
@@ -21,7 +25,6 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<()> {
     let mut progress = |n_done| bar.set(n_done as u64, n_tokens as u64);
     let seen = calibrate(&engine, &sequences, &mut progress)?;
     drop(bar);
-    let out = || format!("--out {}", args.out.display());
     seen.write(&source, &args.out).with_context(out)?;
     let (n_experts, n_idle) = seen.n_experts();
     print(&format!(

@@ -99,6 +99,7 @@ impl FileWriter {
         path: &Path,
         parts: Vec<Range<u64>>,
     ) -> Result<FileWriter, WriteError> {
+        moeflux_core::files::check_target(path).map_err(WriteError::at(path))?;
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(PARTIAL);
         let partial = path.with_file_name(name);
