@@ -102,9 +102,18 @@ fn write_string(out: &mut String, text: &str, ascii: bool) {
     out.push('"');
 }
 
-/// Python's `repr` of a number: fixed notation for exponents from -4 to 15.
 fn python_number(number: &Number) -> String {
-    let Some(x) = number.as_f64().filter(|_| number.is_f64()) else { return number.to_string() };
+    match number.as_f64().filter(|_| number.is_f64()) {
+        Some(x) => python_float(x),
+        None => number.to_string(),
+    }
+}
+
+/// Python's `repr` of a float: fixed notation for exponents from -4 to 15.
+pub(super) fn python_float(x: f64) -> String {
+    if x.is_nan() {
+        return String::from("nan");
+    }
     let scientific = format!("{x:e}");
     let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
     match exponent.parse::<i32>() {

@@ -1,0 +1,69 @@
+//! Rewrites a template's source where minijinja's syntax or operators differ from those of jinja2.
+//!
+//! Everything outside of tags and all white space stays as it is, so that trimming does not change. In tags
+//! - line ends become `\n` (jinja2 does that to the whole source),
+//! - `generation`, a tag of `transformers`, becomes `if true`,
+//! - `a % b`, `a * b` and `a ~ b` become calls of [`MODULO`], [`MULTIPLY`] and [`CONCAT`], and slices with a step
+//!   calls of [`SLICE`]: the operators of minijinja format no strings, repeat nothing a negative number of times,
+//!   write floats without exponents and count slices differently when they go backwards,
+//! - defaults of macros that name earlier parameters become assignments, since minijinja evaluates them first,
+//! - macros that use `varargs` or `kwargs` get them as parameters, and their calls pass arguments
+//!   through [`BIND`].
+//!
+//! A source that does not split into tags stays as it is: minijinja then says what is wrong with it.
+
+mod macros;
+mod nodes;
+mod operators;
+
+use macros::{bind_macros, move_defaults};
+use nodes::{Node, Part, Tag, split, write};
+use operators::rewrite;
+
+/// Name of the function for `%`.
+pub(super) const MODULO: &str = "__modulo";
+/// Name of the function for `*`.
+pub(super) const MULTIPLY: &str = "__multiply";
+/// Name of the function for `~`.
+pub(super) const CONCAT: &str = "__concat";
+/// Name of the function for `value[start:stop:step]`.
+pub(super) const SLICE: &str = "__slice";
+/// Name of the function that sorts the arguments of a call into named ones, `varargs` and `kwargs`.
+pub(super) const BIND: &str = "__bind";
+
+/// The source as minijinja has to get it.
+pub(super) fn for_minijinja(source: &str) -> String {
+    let source = source.replace("\r\n", "\n").replace('\r', "\n");
+    let Some(mut parts) = split(&source) else { return source };
+    bind_macros(&mut parts);
+    let parts = parts.into_iter().flat_map(move_defaults);
+    let mut out = String::with_capacity(source.len() + source.len() / 8);
+    for part in parts {
+        match part {
+            Part::Verbatim(text) => out.push_str(text),
+            Part::Made(tags) => out.push_str(&tags),
+            Part::Tag(mut tag) => {
+                replace_generation(&mut tag);
+                out.push_str(tag.open);
+                write(&mut out, &rewrite(tag.code));
+                out.push_str(tag.close);
+            }
+        }
+    }
+    out
+}
+
+/// Only a tag of one word; a block of that name is something else.
+fn replace_generation(tag: &mut Tag<'_>) {
+    let n_words = tag.code.iter().filter(|node| !node.is_space()).count();
+    if !tag.open.starts_with("{%") || n_words != 1 {
+        return;
+    }
+    for node in &mut tag.code {
+        if node.is_word("generation") {
+            *node = Node::Word("if true");
+        } else if node.is_word("endgeneration") {
+            *node = Node::Word("endif");
+        }
+    }
+}
