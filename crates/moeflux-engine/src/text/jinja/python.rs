@@ -161,8 +161,8 @@ pub(super) fn push_escape(out: &mut String, c: char) {
     let code = u32::from(c);
     // Writing to a String does not fail.
     let _ = match code {
-        ..=0xff => write!(out, "\\x{code:02x}"),
-        ..=0xffff => write!(out, "\\u{code:04x}"),
+        0x00..=0xff => write!(out, "\\x{code:02x}"),
+        0x100..=0xffff => write!(out, "\\u{code:04x}"),
         _ => write!(out, "\\U{code:08x}"),
     };
 }
