@@ -45,12 +45,21 @@ pub(super) fn for_minijinja(source: &str) -> String {
             Part::Tag(mut tag) => {
                 replace_generation(&mut tag);
                 out.push_str(tag.open);
-                write(&mut out, &rewrite(tag.code));
+                let expressions = tag.code.split_off(len_of_name(&tag));
+                write(&mut out, &tag.code);
+                write(&mut out, &rewrite(expressions));
                 out.push_str(tag.close);
             }
         }
     }
     out
+}
+
+/// How many nodes at the beginning of a tag say which it is: `{{ … }}` has none.
+fn len_of_name(tag: &Tag<'_>) -> usize {
+    let has_name = tag.open.starts_with("{%");
+    let name = tag.code.iter().position(|node| has_name && !node.is_space());
+    name.map_or(0, |at| at + 1)
 }
 
 /// Only a tag of one word; a block of that name is something else.

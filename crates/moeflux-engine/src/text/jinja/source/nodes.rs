@@ -3,9 +3,9 @@
 /// Brackets in brackets that are followed; minijinja refuses more than 150.
 const MAX_DEPTH: usize = 200;
 
-/// Words that end an operand to their left and begin one to their right.
-pub(super) const KEYWORDS: [&str; 12] =
-    ["and", "or", "not", "in", "if", "else", "elif", "for", "set", "with", "print", "call"];
+/// Words that end an operand to their left and begin one to their right. Names of tags, such as `call`,
+/// may be names of variables too.
+pub(super) const KEYWORDS: [&str; 6] = ["and", "or", "not", "in", "if", "else"];
 
 /// A part of a template.
 pub(super) enum Part<'a> {

@@ -78,6 +78,7 @@ fn separates(nodes: &[Node<'_>], at: usize) -> bool {
         Node::Operator(operator) => {
             matches!(*operator, "," | ":" | "=" | "==" | "!=" | "<" | ">" | "<=" | ">=" | "~")
         }
+        Node::Word("recursive") => is_binary(nodes, at),
         Node::Word(word) => {
             KEYWORDS.contains(word) && !is_attribute(nodes, at) && !is_negated_test(nodes, at)
         }
