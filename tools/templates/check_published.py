@@ -5,7 +5,7 @@
 
 FOLDER holds NAME.jinja files. Each is rendered on the conversations of conversations.py, with the arguments
 of calls as an object, or, where the template refuses that, as text. Fails where one renders a text and the
-other does not, or where the texts differ. `--table` prints a row of Markdown for each template.
+other does not, or where the texts differ, unless that is known. `--table` prints a row of Markdown for each template.
 """
 
 import copy
@@ -15,6 +15,9 @@ from pathlib import Path
 
 import compare
 from conversations import CONVERSATIONS
+
+# Template and conversation: see "else" in docs/templates.md.
+KNOWN = {("language-tour", "parts")}
 
 BEGIN, END = "<|begin|>", "<|end|>"
 
@@ -47,13 +50,16 @@ def first_difference(want, got):
 
 
 def check(path, env, product):
-    """Counts of equal texts and of equal refusals, and all differences."""
+    """Counts of equal texts and of equal refusals, and all differences that are not known."""
     source = path.read_text(encoding="utf-8")
     equal, refused, differences = 0, 0, []
     for name, conversation in CONVERSATIONS.items():
         variables, want, why = shaped(lambda v: compare.reference(env, source, v), conversation)
         got, why_not = compare.result(lambda: product.render(source, variables))
-        if want == got:
+        if (path.stem, name) in KNOWN:
+            if want == got:
+                differences.append(f"{name}: is known to differ, and does not")
+        elif want == got:
             equal += want is not None
             refused += want is None
         elif want is None:
