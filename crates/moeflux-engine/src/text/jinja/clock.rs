@@ -7,7 +7,7 @@ use minijinja::Error;
 use minijinja::value::Value;
 
 use super::args::{Args, Given, expect_text};
-use super::python::check_width;
+use super::python::{check_len, check_width};
 
 /// Fields that stand for several others.
 const COMPOUND: [(char, &str); 8] = [
@@ -46,6 +46,7 @@ fn strftime(format: &str, now: NaiveDateTime) -> Result<String, Error> {
     let mut rest = format;
     while let Some(at) = rest.find('%') {
         out.push_str(&rest[..at]);
+        check_len(out.len())?;
         let field = &rest[at..];
         let len = write_field(&mut out, field, now)?;
         if len == 0 {

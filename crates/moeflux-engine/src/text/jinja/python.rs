@@ -13,7 +13,8 @@ use super::format::percent_format;
 pub(super) const MAX_TEXT: usize = 64 << 20;
 
 /// Longest text that a width, a count of repeats or an indentation makes of a short one, in characters.
-pub(super) const MAX_WIDTH: usize = 100_000;
+/// `std::fmt` panics at more.
+pub(super) const MAX_WIDTH: usize = 65_535;
 
 /// Most items of a list that an operator makes or copies.
 const MAX_ITEMS: usize = 1 << 20;

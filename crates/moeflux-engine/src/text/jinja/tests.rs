@@ -105,6 +105,10 @@ fn widths_and_counts_have_bounds() {
         "('a' * 100000).replace('a', 'a' * 100000)",
         "('a' * 1000).join(('a' * 100000) | list)",
         "strftime_now('%1000000000Y')",
+        "strftime_now('%65536Y')",
+        "strftime_now('%65535Y' * 2000)",
+        "'%65536d' % 1",
+        "'%65535d' * 2000 % ((1,) * 2000)",
         "'abc'.translate({97: 'a' * 60000000, 98: 'a' * 60000000})",
     ] {
         let refused = result(&format!("{{{{ {expression} }}}}")).unwrap_err();
