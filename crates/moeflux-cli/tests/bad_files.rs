@@ -278,6 +278,54 @@ fn containers_whose_description_is_damaged_are_refused() {
     refuses(&["run", "a", "--model", copy.arg()], 1, &["moeflux.json"]);
 }
 
+/// What a command that must succeed prints.
+fn printed(args: &[&str]) -> String {
+    let output = moeflux(args).output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn plan_and_inspect_say_which_tokenizer_there_is() {
+    let copy = Copy::of(&golden(HF));
+    let commands = ["plan", "inspect"];
+    let check = |words: &str| {
+        for command in commands {
+            let text = printed(&[command, "--model", copy.arg()]);
+            assert!(text.contains(words), "{text}");
+            let json = printed(&[command, "--json", "--model", copy.arg()]);
+            let json: Value = serde_json::from_str(&json).unwrap();
+            let tokenizer = json["tokenizer"].to_string();
+            assert!(tokenizer.contains(words), "{tokenizer}");
+        }
+    };
+    // Bytes and their ranks alone.
+    let base64 = |b: u8| {
+        let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let digit = |n: u8| char::from(digits[usize::from(n)]);
+        format!("{}{}==", digit(b >> 2), digit((b & 3) << 4))
+    };
+    let ranks: String = (0..=255u8).map(|b| format!("{} {b}\n", base64(b))).collect();
+    let config = json!({"tokenizer_class": "TikTokenTokenizer"}).to_string();
+    let _ = fs::remove_file(copy.file("tokenizer.json"));
+    check("has no tokenizer");
+    fs::write(copy.file("tokenizer_config.json"), config).unwrap();
+    fs::write(copy.file("tiktoken.model"), ranks.split_once('\n').unwrap().1).unwrap();
+    check("no token for the byte");
+    fs::write(copy.file("tiktoken.model"), &ranks).unwrap();
+    fs::create_dir(copy.file("additional_chat_templates")).unwrap();
+    fs::write(copy.file("additional_chat_templates/tool_use.jinja"), "{{ 1 }}").unwrap();
+    check("tiktoken.model, ");
+    check("tool_use");
+    let dir = tempfile::tempdir().unwrap();
+    let packed = dir.path().join("packed");
+    printed(&["pack", copy.arg(), packed.to_str().unwrap(), "--bits", "16"]);
+    for name in ["tiktoken.model", "additional_chat_templates/tool_use.jinja"] {
+        assert_eq!(fs::read(packed.join(name)).unwrap(), fs::read(copy.file(name)).unwrap());
+    }
+    assert!(printed(&["inspect", "--model", packed.to_str().unwrap()]).contains("tool_use"));
+}
+
 #[test]
 fn tokenizers_that_are_missing_or_broken_are_refused() {
     let run = |copy: &Copy, words: &[&str]| {

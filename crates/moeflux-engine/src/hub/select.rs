@@ -286,6 +286,25 @@ mod tests {
     }
 
     #[test]
+    fn one_vocabulary_is_taken_and_all_templates() {
+        let chosen = |text: &[&str]| {
+            let model = ["config.json", "model.safetensors"];
+            let all: Vec<&str> = model.iter().chain(text).copied().collect();
+            let files = select(&all, None).unwrap();
+            assert_eq!(has_tokenizer(all.iter().copied()), files.len() > 2, "{all:?}");
+            files.into_iter().filter(|name| !model.contains(&name.as_str())).collect::<Vec<_>>()
+        };
+        let kimi = ["tiktoken.model", "tokenizer_config.json"];
+        assert_eq!(chosen(&[&kimi[..], &["tokenization_kimi.py"]].concat()), kimi);
+        let pair = ["merges.txt", "vocab.json"];
+        assert_eq!(chosen(&[&pair[..], &["tokenizer.model"]].concat()), pair);
+        assert_eq!(chosen(&["tokenizer.model", "vocab.json"]), ["tokenizer.model"]);
+        let templates = ["additional_chat_templates/tool_use.jinja", "tokenizer.json"];
+        assert_eq!(chosen(&[&templates[..], &["tiktoken.model"]].concat()), templates);
+        assert_eq!(chosen(&["vocab.json", "tekken.json"]), [""; 0]);
+    }
+
+    #[test]
     fn containers_and_prepared_directories_name_their_files() {
         let container = r#"{"files": [{"path": "resident.safetensors", "bytes": 1},
             {"path": "experts/layer-000.bin"}, {"path": "tokenizer.json"}]}"#;

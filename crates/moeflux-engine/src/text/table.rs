@@ -45,6 +45,16 @@ struct Join {
     spaced: bool,
 }
 
+impl Join {
+    /// Spaces that a step puts in after `Strip` stay. So do spaces of tokens that begin with one
+    /// by themselves, which vocabularies with such a step do not have.
+    fn keep_spaces_of(&mut self, put_in: &str) {
+        if put_in.contains(' ') {
+            self.strip_start = 0;
+        }
+    }
+}
+
 /// How the text of a vocabulary entry becomes bytes: the steps of the decoder that act on one
 /// token, in their order.
 #[derive(Debug, Default)]
@@ -245,6 +255,7 @@ fn parse_decoder(path: &Path, decoder: &Value) -> Result<(Spelling, Join), TextE
             "Replace" => {
                 let rule = replacement(step).filter(|(from, _)| !is_fused || is_one_char(from));
                 let is_known = rule.is_some();
+                join.keep_spaces_of(rule.as_ref().map_or("", |(_, to)| to));
                 spelling.steps.extend(rule.map(|(from, to)| Step::Replace { from, to }));
                 is_known
             }
@@ -254,6 +265,7 @@ fn parse_decoder(path: &Path, decoder: &Value) -> Result<(Spelling, Join), TextE
                     && step["add_prefix_space"] != Value::Bool(false);
                 join.bare_first |= is_bare && !is_fused;
                 let to = if is_bare && is_fused { "" } else { " " };
+                join.keep_spaces_of(to);
                 spelling.steps.push(Step::Replace { from, to: to.into() });
                 true
             }
@@ -299,5 +311,53 @@ fn unknown(path: &Path, step: &Value) -> TextError {
         value: excerpt(&step.to_string()),
         want: "ByteLevel, ByteFallback, Fuse, Metaspace, Replace of a text (of one character \
                after Fuse), or Strip (of spaces before the text after Fuse)",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What the tokens become one after another, by the decoder with these steps.
+    fn decode(steps: &[&Value], tokens: &[&str]) -> Result<String, TextError> {
+        let decoder = json!({"type": "Sequence", "decoders": steps});
+        let (spelling, join) = parse_decoder(Path::new("tokenizer.json"), &decoder)?;
+        let bytes: Vec<u8> =
+            tokens.iter().flat_map(|token| spelling.spell((*token).to_owned())).collect();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let n_spaces = text.len() - text.trim_start_matches(' ').len();
+        Ok(text[n_spaces.min(join.strip_start)..].to_owned())
+    }
+
+    #[test]
+    fn steps_of_a_decoder_come_in_any_order() {
+        let replace = json!({"type": "Replace", "pattern": {"String": "▁"}, "content": " "});
+        let bytes = json!({"type": "ByteFallback"});
+        let fuse = json!({"type": "Fuse"});
+        let strip = json!({"type": "Strip", "content": " ", "start": 1, "stop": 0});
+        let tokens = ["▁▁a", "<0xC3>", "<0xA9>", "▁b", "<0x20>"];
+        let decoded = |steps: &[&Value]| decode(steps, &tokens).unwrap();
+        // As the library decodes them with the same steps.
+        assert_eq!(decoded(&[&replace, &bytes, &fuse, &strip]), " aé b ");
+        assert_eq!(decoded(&[&bytes, &replace, &fuse, &strip]), " aé b ");
+        assert_eq!(decoded(&[&bytes, &fuse, &replace, &strip]), " aé b ");
+        assert_eq!(decoded(&[&bytes, &fuse, &strip, &replace]), "  aé b ");
+        assert_eq!(decoded(&[&replace, &strip, &bytes, &fuse]), " aéb ");
+        assert_eq!(decoded(&[&replace, &fuse, &bytes]), "  a<0xC3><0xA9> b<0x20>");
+    }
+
+    #[test]
+    fn a_step_that_needs_the_whole_text_is_refused() {
+        let fuse = json!({"type": "Fuse"});
+        for step in [
+            json!({"type": "Strip", "content": " ", "start": 0, "stop": 1}),
+            json!({"type": "Replace", "pattern": {"String": "ab"}, "content": " "}),
+            json!({"type": "WordPiece", "prefix": "##"}),
+        ] {
+            let error = decode(&[&fuse, &step], &[]).unwrap_err().to_string();
+            assert!(error.contains("a step of the decoder"), "{error}");
+        }
     }
 }

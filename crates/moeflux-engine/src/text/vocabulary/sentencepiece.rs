@@ -149,7 +149,7 @@ pub(super) fn vocabulary(
     let json = json!({
         "added_tokens": added,
         "normalizer": normalizer(&settings, facts),
-        "pre_tokenizer": pre_tokenizer(&settings, facts, &[isolated.pattern(), &unspoken]),
+        "pre_tokenizer": pre_tokenizer(&settings, facts, isolated.pattern(), &unspoken),
         "post_processor": bos.map(|bos| begin_with(bos, &model["vocab"])),
         "decoder": decoder(&settings),
         "model": model,
@@ -346,7 +346,8 @@ fn has_prefix(settings: &NormalizerSettings, facts: &VocabularyFacts) -> bool {
 fn pre_tokenizer(
     settings: &NormalizerSettings,
     facts: &VocabularyFacts,
-    isolated: &[&str],
+    isolated: &str,
+    unspoken: &str,
 ) -> Value {
     let mut steps = Vec::new();
     if has_prefix(settings, facts) && facts.legacy == Some(false) {
@@ -357,13 +358,20 @@ fn pre_tokenizer(
             "split": false,
         }));
     }
-    for pattern in isolated.iter().filter(|pattern| !pattern.is_empty()) {
-        steps.push(json!({
+    let split = |pattern: &str, behavior: &str| {
+        json!({
             "type": "Split",
             "pattern": {"Regex": pattern},
-            "behavior": "Isolated",
+            "behavior": behavior,
             "invert": false,
-        }));
+        })
+    };
+    if !isolated.is_empty() {
+        steps.push(split(isolated, "Isolated"));
+    }
+    if !unspoken.is_empty() {
+        // Behind the first character, and not before it.
+        steps.push(split(unspoken, "MergedWithPrevious"));
     }
     match steps.is_empty() {
         true => Value::Null,
