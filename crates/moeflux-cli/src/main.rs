@@ -73,6 +73,7 @@ fn main() -> ExitCode {
         Command::Perplexity(args) => commands::perplexity::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Inspect(args) => commands::inspect::run(args),
+        Command::Prompt(args) => commands::prompt::run(args),
         Command::Plan(args) => match commands::plan::run(args) {
             // The plan says so itself.
             Ok(false) => return ExitCode::from(FAILED),

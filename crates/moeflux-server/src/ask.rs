@@ -12,6 +12,8 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use crate::app::App;
 use crate::conversation::Settings;
 use crate::error::{ApiError, ApiResult};
+use crate::log::log;
+use crate::prompt::marked;
 
 /// What a client wants to know.
 pub(crate) struct Ask {
@@ -63,6 +65,9 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
                 code: Some("context_length_exceeded"),
                 ..ApiError::new(hyper::StatusCode::BAD_REQUEST, message)
             });
+        }
+        if app.options.log_prompts {
+            log(&marked(&app.tokenizer, &prompt.tokens));
         }
         for i in 0..settings.n {
             let (index, sender) = (jobs.len(), sender.clone());

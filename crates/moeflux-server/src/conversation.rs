@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use moeflux_engine::sampler::SamplerOptions;
-use moeflux_engine::text::{Markup, Message, OutputParser, RenderRequest, TextError, Turn};
+use moeflux_engine::text::{
+    ChatTemplate, Markup, Message, OutputParser, RenderRequest, TextError, Turn,
+};
 use moeflux_engine::{AnswerShape, Bias, Constraint, EngineError, Grammar, TokenId};
 use serde_json::{Map, Value};
 
 use crate::app::App;
 use crate::ask::{Answers, Ask, submit};
 use crate::error::{ApiError, ApiResult};
+use crate::model::Model;
 use crate::offload::offload;
 use crate::tools::Tools;
 
@@ -42,7 +45,7 @@ pub(crate) struct Names {
 
 impl Conversation {
     /// Refuses what an answer cannot be that has begun as text.
-    pub(crate) fn check_continued(&self, app: &App) -> ApiResult<()> {
+    pub(crate) fn check_continued(&self, app: &Model) -> ApiResult<()> {
         let names = self.names;
         let problem = match () {
             () if !self.continues => return Ok(()),
@@ -93,7 +96,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// What the model's makers advise, else greedy; a seed of its own.
-    pub(crate) fn of(app: &App) -> Settings {
+    pub(crate) fn of(app: &Model) -> Settings {
         let advised = app.tokenizer.generation_defaults();
         let samples = advised.do_sample.unwrap_or(false);
         let plain = SamplerOptions::default();
@@ -119,11 +122,11 @@ impl Settings {
 }
 
 /// A conversation as the model reads it.
-struct Prepared {
-    turn: Turn,
+pub(crate) struct Prepared {
+    pub(crate) turn: Turn,
     expected: Arc<[TokenId]>,
     parser: OutputParser,
-    constraint: Option<Constraint>,
+    pub(crate) constraint: Option<Constraint>,
 }
 
 /// Queues a conversation.
@@ -142,7 +145,21 @@ pub(crate) async fn count(app: &Arc<App>, conversation: Conversation) -> ApiResu
     Ok(offload(move || prepare(&shared, &conversation)).await??.turn.tokens.len())
 }
 
-fn prepare(app: &App, conversation: &Conversation) -> ApiResult<Prepared> {
+/// The text of the prompt that a conversation becomes.
+pub(crate) fn prompt_text(app: &Model, conversation: &Conversation) -> ApiResult<String> {
+    let rendered = render(app, conversation, |template, request| match conversation.continues {
+        true => template.render_unfinished(request),
+        false => template.render(request),
+    })?;
+    Ok(rendered.text().to_owned())
+}
+
+/// Calls `work` with the template that a conversation needs and what it is rendered with.
+fn render<T>(
+    app: &Model,
+    conversation: &Conversation,
+    work: impl FnOnce(&ChatTemplate, &RenderRequest<'_>) -> Result<T, TextError>,
+) -> ApiResult<T> {
     let tools = Value::from(conversation.tools.functions.clone());
     let tools = (!conversation.tools.is_empty()).then_some(&tools);
     if tools.is_some() && app.format.tools.is_none() {
@@ -159,14 +176,19 @@ fn prepare(app: &App, conversation: &Conversation) -> ApiResult<Prepared> {
     }
     let messages = &conversation.messages;
     let request = RenderRequest { messages, tools, add_generation_prompt: true, extra };
-    let turn = match conversation.continues {
-        true => Turn::continuing(&app.tokenizer, template, &request),
-        false => Turn::of(&app.tokenizer, template, &request),
-    };
-    let turn = turn.map_err(refused)?;
+    work(template, &request).map_err(refused)
+}
+
+/// Reads a conversation as the model does.
+pub(crate) fn prepare(app: &Model, conversation: &Conversation) -> ApiResult<Prepared> {
+    let turn = render(app, conversation, |template, request| match conversation.continues {
+        true => Turn::continuing(&app.tokenizer, template, request),
+        false => Turn::of(&app.tokenizer, template, request),
+    })?;
     let is_thinking = app.format.prompt_opens_thinking(&turn.tokens, &app.tokenizer);
-    let may_call = conversation.choice != Choice::Never;
-    let parser = OutputParser::new(&app.format, tools.filter(|_| may_call), is_thinking);
+    let may_call = conversation.choice != Choice::Never && !conversation.tools.is_empty();
+    let tools = may_call.then(|| Value::from(conversation.tools.functions.clone()));
+    let parser = OutputParser::new(&app.format, tools.as_ref(), is_thinking);
     let parser = if conversation.continues { parser.continuing() } else { parser };
     let constraint = constraint(app, conversation, is_thinking)?;
     let expected = expected(app, conversation)?;
@@ -174,17 +196,17 @@ fn prepare(app: &App, conversation: &Conversation) -> ApiResult<Prepared> {
 }
 
 /// What the client expects to be said, as far as any answer could.
-fn expected(app: &App, conversation: &Conversation) -> ApiResult<Arc<[TokenId]>> {
+fn expected(app: &Model, conversation: &Conversation) -> ApiResult<Arc<[TokenId]>> {
     let Some(text) = &conversation.settings.prediction else { return Ok(Arc::default()) };
     let tokens = app.tokenizer.encode(text, Markup::Literal);
     let mut tokens = tokens.map_err(|err| ApiError::field("prediction", err.to_string()))?;
-    tokens.truncate(app.engine.plan().ctx);
+    tokens.truncate(app.facts.ctx);
     Ok(tokens.into())
 }
 
 /// What holds the answer to what was asked for; nothing where that is text.
 fn constraint(
-    app: &App,
+    app: &Model,
     conversation: &Conversation,
     is_thinking: bool,
 ) -> ApiResult<Option<Constraint>> {

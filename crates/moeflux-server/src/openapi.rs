@@ -16,6 +16,10 @@ pub(crate) fn describe(app: &App) -> Value {
     if !app.format.can_think() {
         leave_thinking_out(&mut value["components"]["schemas"]);
     }
+    // A prompt can be looked at without naming the model.
+    let schemas = &mut value["components"]["schemas"];
+    schemas["TemplateRequest"] = schemas["ChatRequest"].clone();
+    schemas["TemplateRequest"]["required"] = json!(["messages"]);
     value
 }
 

@@ -39,6 +39,8 @@ pub struct ServerOptions {
     pub cors_origin: Option<String>,
     /// Whether every request is told on standard error: route, status, tokens.
     pub log_requests: bool,
+    /// Whether every prompt is written to standard error.
+    pub log_prompts: bool,
 }
 
 impl ServerOptions {
@@ -69,6 +71,7 @@ impl ServerOptions {
             grace: Duration::from_secs(10),
             cors_origin: None,
             log_requests: false,
+            log_prompts: false,
         }
     }
 }

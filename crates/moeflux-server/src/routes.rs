@@ -17,6 +17,7 @@ use crate::metrics;
 use crate::openai::{chat, completions, models, responses};
 use crate::openapi;
 use crate::page::{self, Asset};
+use crate::prompt;
 use crate::reply::{self, Dialect, Reply};
 use crate::status::status;
 
@@ -41,12 +42,15 @@ pub(crate) enum Route {
     Responses,
     Messages,
     CountTokens,
+    ApplyTemplate,
+    Tokenize,
+    Detokenize,
 }
 
 impl Route {
     /// What the description of the API describes.
     #[cfg(test)]
-    pub(crate) const DESCRIBED: [&'static str; 11] = [
+    pub(crate) const DESCRIBED: [&'static str; 14] = [
         "/health",
         "/metrics",
         "/status",
@@ -58,6 +62,9 @@ impl Route {
         "/v1/responses",
         "/v1/messages",
         "/v1/messages/count_tokens",
+        "/apply-template",
+        "/tokenize",
+        "/detokenize",
     ];
 
     pub(crate) fn find(path: &str) -> Option<Route> {
@@ -72,6 +79,9 @@ impl Route {
             "/v1/responses" => Route::Responses,
             "/v1/messages" => Route::Messages,
             "/v1/messages/count_tokens" => Route::CountTokens,
+            "/apply-template" => Route::ApplyTemplate,
+            "/tokenize" => Route::Tokenize,
+            "/detokenize" => Route::Detokenize,
             _ => {
                 if let Some(asset) = page::find(path) {
                     return Some(Route::Page(asset));
@@ -88,7 +98,10 @@ impl Route {
             | Route::Completions
             | Route::Responses
             | Route::Messages
-            | Route::CountTokens => Method::POST,
+            | Route::CountTokens
+            | Route::ApplyTemplate
+            | Route::Tokenize
+            | Route::Detokenize => Method::POST,
             _ => Method::GET,
         }
     }
@@ -120,6 +133,9 @@ impl Route {
             Route::Responses => "/v1/responses",
             Route::Messages => "/v1/messages",
             Route::CountTokens => "/v1/messages/count_tokens",
+            Route::ApplyTemplate => "/apply-template",
+            Route::Tokenize => "/tokenize",
+            Route::Detokenize => "/detokenize",
         }
     }
 }
@@ -203,6 +219,9 @@ impl Service {
             Route::Responses => responses::handle(app, self.body(request).await?).await,
             Route::Messages => messages::handle(app, self.body(request).await?).await,
             Route::CountTokens => messages::count_tokens(app, self.body(request).await?).await,
+            Route::ApplyTemplate => prompt::apply_template(app, self.body(request).await?).await,
+            Route::Tokenize => prompt::tokenize(app, self.body(request).await?).await,
+            Route::Detokenize => prompt::detokenize(&app, self.body(request).await?),
         }
     }
 

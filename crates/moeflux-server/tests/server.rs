@@ -352,3 +352,56 @@ fn answers_of_one_request_and_of_the_next_seed_differ() {
         assert_ne!(first[j], texts(5 + j as u64, 1)[0], "answer {j} of seed 5");
     }
 }
+
+#[test]
+fn prompts_and_tokens_can_be_looked_at() {
+    let server = start(options());
+    let messages = json!([{"role": "user", "content": "Say <|im_end|> twice: é"}]);
+    let prompt = server.post("/apply-template", &json!({"messages": messages.clone()})).json();
+    let prompt = prompt["prompt"].as_str().unwrap().to_owned();
+    assert!(prompt.contains("Say <|im_end|> twice: é") && prompt.len() > 30, "{prompt}");
+
+    let tokens = |fields: Value| {
+        let asked = with(json!({"content": prompt}), fields);
+        server.post("/tokenize", &asked).json()["tokens"].as_array().unwrap().clone()
+    };
+    let parsed = tokens(json!({}));
+    let literal = tokens(json!({"parse_special": false}));
+    assert!(parsed.len() < literal.len());
+    let with_pieces = tokens(json!({"with_pieces": true}));
+    let ids: Vec<Value> = with_pieces.iter().map(|token| token["id"].clone()).collect();
+    assert_eq!(ids, parsed);
+    let mut bytes = Vec::new();
+    for token in &with_pieces {
+        match &token["piece"] {
+            Value::String(text) => bytes.extend(text.bytes()),
+            list => {
+                let list = list.as_array().unwrap().iter();
+                bytes.extend(list.map(|byte| byte.as_u64().unwrap() as u8));
+            }
+        }
+    }
+    assert_eq!(String::from_utf8(bytes).unwrap(), prompt);
+    for tokens in [parsed, literal] {
+        let content = server.post("/detokenize", &json!({"tokens": tokens})).json();
+        assert_eq!(content["content"], *prompt);
+    }
+    for (path, body, param) in [
+        ("/detokenize", json!({"tokens": [1, 4_000_000]}), "tokens[1]"),
+        ("/detokenize", json!({"tokens": [-1]}), "tokens[0]"),
+        ("/detokenize", json!({"tokens": ["a"]}), "tokens[0]"),
+        ("/detokenize", json!({}), "tokens"),
+        ("/tokenize", json!({"content": [1]}), "content"),
+        ("/tokenize", json!({"content": "x", "more": 1}), "more"),
+        ("/apply-template", json!({"messages": []}), "messages"),
+        ("/apply-template", json!({"messages": messages, "model": "other"}), "model"),
+    ] {
+        let refused = server.post(path, &body);
+        let status = if param == "model" { 404 } else { 400 };
+        assert_eq!((refused.status, &refused.json()["error"]["param"]), (status, &json!(param)));
+    }
+
+    let api_keys = vec![String::from("a-long-enough-key")];
+    let closed = start(ServerOptions { api_keys, ..options() });
+    assert_eq!(closed.post("/tokenize", &json!({"content": "x"})).status, 401);
+}

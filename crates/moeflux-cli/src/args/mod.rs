@@ -6,6 +6,7 @@ mod inspect;
 mod measure;
 mod model;
 mod pack;
+mod prompt;
 mod sampling;
 mod serve;
 mod synth;
@@ -19,6 +20,7 @@ pub(crate) use self::inspect::{InspectArgs, PlanArgs, ShapeArgs};
 pub(crate) use self::measure::{BenchArgs, LogitsArgs, PerplexityArgs, ReplayArgs};
 pub(crate) use self::model::{ModelArgs, Policy};
 pub(crate) use self::pack::{CalibrateArgs, PackArgs, RoundTo};
+pub(crate) use self::prompt::PromptArgs;
 pub(crate) use self::sampling::SampleArgs;
 pub(crate) use self::serve::ServeArgs;
 pub(crate) use self::synth::{SynthArgs, SynthKind};
@@ -54,6 +56,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Show a model's family, shapes and files
     Inspect(InspectArgs),
+    /// Show the prompt that a chat request becomes
+    Prompt(PromptArgs),
     /// Show the memory a model needs and the speed to expect
     Plan(PlanArgs),
     /// Compare cache policies on a routing of `--record-routing`

@@ -60,6 +60,9 @@ pub(crate) struct ServeArgs {
     /// Log every request
     #[arg(long)]
     pub(crate) log_requests: bool,
+    /// Log every prompt, with control tokens in ⟦brackets⟧
+    #[arg(long)]
+    pub(crate) log_prompts: bool,
     /// Print errors only
     #[arg(long, short)]
     pub(crate) quiet: bool,

@@ -8,11 +8,12 @@ pub(crate) mod logits;
 pub(crate) mod pack;
 pub(crate) mod perplexity;
 pub(crate) mod plan;
-mod prompt;
+pub(crate) mod prompt;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod synth;
+mod turns;
 pub(crate) mod verify;
 
 use std::io::{self, Write};

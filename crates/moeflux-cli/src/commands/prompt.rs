@@ -1,33 +1,78 @@
-//! Keeping prompts for later ones.
+//! `moeflux prompt`: what a chat request becomes.
 
-use anyhow::Result;
-use moeflux_engine::text::{ChatTemplate, Message, RenderRequest, Tokenizer, Turn};
-use moeflux_engine::{Engine, Session};
+use std::io::Read;
+use std::path::Path;
 
-use crate::report;
+use anyhow::{Context, Result, bail};
+use moeflux_engine::LeftToModel;
+use moeflux_engine::text::Tokenizer;
+use moeflux_server::{ChatPrompt, PromptToken};
+use serde_json::{Value, json};
 
-/// A conversation by the model's template.
-pub(crate) fn turn(
-    tokenizer: &Tokenizer,
-    template: &ChatTemplate,
-    messages: &[Message],
-) -> Result<Turn> {
-    let request = RenderRequest { messages, ..RenderRequest::default() };
-    Ok(Turn::of(tokenizer, template, &request)?)
+use super::print;
+use crate::args::PromptArgs;
+use crate::files;
+use crate::locate::{self, Hurry, Place};
+
+/// Bytes of a request at most, as of the server's.
+const MAX_REQUEST: u64 = 16 << 20;
+
+pub(crate) fn run(args: &PromptArgs) -> Result<()> {
+    let request = read(&args.request)?;
+    let prompt = ChatPrompt::of(tokenizer(args.model.as_deref())?, request)
+        .with_context(|| name(&args.request))?;
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&to_json(&prompt))? + "\n",
+        false if prompt.text.ends_with('\n') => prompt.text,
+        false => prompt.text + "\n",
+    };
+    print(&text)?;
+    Ok(())
 }
 
-/// Keeps what was read in the prompt cache, if there is one. A failure is told
-/// and forgotten.
-pub(crate) fn store(engine: &Engine, session: &mut Session, marks: &[usize], has_end: bool) {
-    if let Err(err) = session.store_turn(marks, has_end) {
-        report::note(false, &format!("warning: the prompt is not kept: {err}"));
+/// What messages call the source of a request.
+fn name(path: &Path) -> String {
+    match path == Path::new("-") {
+        true => String::from("standard input (--request)"),
+        false => format!("{} (--request)", path.display()),
     }
-    warnings(engine);
 }
 
-/// Tells what the prompt cache met.
-pub(crate) fn warnings(engine: &Engine) {
-    for warning in engine.take_warnings() {
-        report::note(false, &format!("warning: {warning}"));
+fn read(path: &Path) -> Result<Value> {
+    let unreadable = || format!("cannot read {}", name(path));
+    let bytes = if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        std::io::stdin().take(MAX_REQUEST + 1).read_to_end(&mut bytes).with_context(unreadable)?;
+        bytes
+    } else {
+        files::read(path).with_context(unreadable)?
+    };
+    if bytes.len() as u64 > MAX_REQUEST {
+        bail!("{} is longer than {} MiB", name(path), MAX_REQUEST >> 20);
     }
+    serde_json::from_slice(&bytes).with_context(|| format!("{} is not valid JSON", name(path)))
+}
+
+/// The tokenizer and templates of a model; of one on the Hub no weights are read.
+fn tokenizer(model: Option<&str>) -> Result<Tokenizer> {
+    match locate::place(model, "--model", true, Hurry::Any)? {
+        Place::Here(path) => Ok(Tokenizer::from_dir(&path)?),
+        Place::Hub(remote) => Ok(Tokenizer::from_dir(locate::read_headers(&remote, true)?.root())?),
+    }
+}
+
+fn to_json(prompt: &ChatPrompt) -> Value {
+    let token = |token: &PromptToken| json!({"id": token.id.0, "piece": token.piece, "control": token.is_control});
+    let left =
+        |part: &LeftToModel| json!({"tool": part.tool, "path": part.path, "reason": part.reason});
+    json!({
+        "prompt": prompt.text,
+        "tokens": prompt.tokens.iter().map(token).collect::<Vec<_>>(),
+        "syntax": {
+            "calls": prompt.format.tools.map(|syntax| format!("{syntax:?}")),
+            "thinks": prompt.format.can_think(),
+        },
+        "grammar": prompt.grammar,
+        "left_to_model": prompt.left_to_model.iter().map(left).collect::<Vec<_>>(),
+    })
 }

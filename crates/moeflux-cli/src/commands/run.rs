@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use moeflux_engine::text::{Markup, Message, Turn};
 use moeflux_engine::{Prompt, generate};
 
-use super::prompt::{store, turn};
+use super::turns::{store, turn};
 use super::{Printer, chat_template, generate_options, opening};
 use crate::args::RunArgs;
 use crate::error::UsageError;

@@ -34,6 +34,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         grace: Duration::from_secs(args.grace),
         cors_origin: args.cors_origin.clone(),
         log_requests: args.log_requests,
+        log_prompts: args.log_prompts,
         ..ServerOptions::new(args.address(), String::new())
     };
     options.check()?;

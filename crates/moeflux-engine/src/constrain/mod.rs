@@ -59,6 +59,7 @@ pub struct Grammars {
 pub struct Constraint {
     matcher: Matcher,
     left_to_model: Arc<[LeftToModel]>,
+    text: Arc<str>,
 }
 
 /// The tokenizer as grammars see it.
@@ -132,35 +133,37 @@ impl Grammars {
 
     fn compile_here(&self, grammar: &Grammar) -> Result<Constraint, ConstraintError> {
         let mut prepared = Prepared::of(grammar)?;
-        let mut matcher = self.build(&prepared.grammar);
-        if matcher.is_err() {
+        let mut built = self.build(&prepared.grammar);
+        if built.is_err() {
             prepared.check_shape(self.trials()?)?;
             prepared.loosen_tools(self.trials()?);
-            matcher = self.build(&prepared.grammar);
+            built = self.build(&prepared.grammar);
         }
         let mut n_free = 1;
-        while let Err(problem) = &matcher {
+        while let Err(problem) = &built {
             if !prepared.free_largest_tools(n_free, problem) {
                 return Err(ConstraintError::Grammar(trials::reason(problem)));
             }
             n_free *= 2;
-            matcher = self.build(&prepared.grammar);
+            built = self.build(&prepared.grammar);
         }
-        let matcher = matcher.map_err(ConstraintError::Grammar)?;
-        Ok(Constraint { matcher, left_to_model: prepared.left_to_model.into() })
+        let (matcher, text) = built.map_err(ConstraintError::Grammar)?;
+        let left_to_model = prepared.left_to_model.into();
+        Ok(Constraint { matcher, left_to_model, text: text.into() })
     }
 
-    fn build(&self, grammar: &Grammar) -> Result<Matcher, String> {
+    /// The library's grammar, and its text.
+    fn build(&self, grammar: &Grammar) -> Result<(Matcher, String), String> {
         limits::check(grammar)?;
         let lark = grammar.to_lark(&self.tokenizer);
         let built = catch_panic(|| {
-            let parser = self.factory.create_parser(TopLevelGrammar::from_lark(lark));
+            let parser = self.factory.create_parser(TopLevelGrammar::from_lark(lark.clone()));
             Matcher::new(parser)
         });
         let matcher = built?;
         match matcher.get_error() {
             Some(err) => Err(err),
-            None => Ok(matcher),
+            None => Ok((matcher, lark)),
         }
     }
 
@@ -173,11 +176,17 @@ impl Grammars {
 impl Clone for Constraint {
     fn clone(&self) -> Constraint {
         let matcher = self.matcher.deep_clone();
-        Constraint { matcher, left_to_model: Arc::clone(&self.left_to_model) }
+        let (left_to_model, text) = (Arc::clone(&self.left_to_model), Arc::clone(&self.text));
+        Constraint { matcher, left_to_model, text }
     }
 }
 
 impl Constraint {
+    /// The grammar in the Lark notation.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Parts of tools' schemas that the grammar does not hold the model to.
     pub fn left_to_model(&self) -> &[LeftToModel] {
         &self.left_to_model

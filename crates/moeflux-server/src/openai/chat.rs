@@ -15,6 +15,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::events::EventStream;
 use crate::fields::Fields;
 use crate::messages;
+use crate::model::Model;
 use crate::reply::{self, Reply};
 use crate::tools::Tools;
 
@@ -61,7 +62,8 @@ pub(crate) fn streaming(fields: &mut Fields) -> ApiResult<Streaming> {
     Ok(streaming)
 }
 
-fn conversation(app: &App, fields: &mut Fields) -> ApiResult<Conversation> {
+/// Reads what a request says of its answer, but for how it is sent.
+pub(crate) fn conversation(app: &Model, fields: &mut Fields) -> ApiResult<Conversation> {
     let mut settings = sampling::parse(app, fields)?;
     settings.max_tokens = max_tokens(fields)?;
     settings.top_logprobs = top_logprobs(fields)?;
@@ -218,7 +220,7 @@ fn top_logprobs(fields: &mut Fields) -> ApiResult<Option<usize>> {
 
 /// Whether to think, and what the template is told of it.
 pub(super) fn reasoning_effort(
-    app: &App,
+    app: &Model,
     fields: &mut Fields,
     field: &str,
 ) -> ApiResult<(Option<bool>, Map<String, Value>)> {

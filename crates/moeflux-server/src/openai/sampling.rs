@@ -3,10 +3,10 @@
 use moeflux_engine::{Bias, Finish, TokenId};
 use serde_json::Value;
 
-use crate::app::App;
 use crate::conversation::Settings;
 use crate::error::ApiResult;
 use crate::fields::{Fields, whole_number};
+use crate::model::Model;
 
 /// Answers to one prompt at most.
 const MAX_N: usize = 16;
@@ -21,7 +21,7 @@ const MAX_BIASED: usize = 1024;
 pub(crate) const MAX_TOP: usize = 20;
 
 /// Reads what chat and completions have in common.
-pub(crate) fn parse(app: &App, fields: &mut Fields) -> ApiResult<Settings> {
+pub(crate) fn parse(app: &Model, fields: &mut Fields) -> ApiResult<Settings> {
     let mut settings = Settings::of(app);
     if let Some(n) = fields.integer("n", 1, MAX_N)? {
         settings.n = n;
@@ -66,9 +66,9 @@ pub(crate) fn sampler(settings: &mut Settings, fields: &mut Fields) -> ApiResult
     Ok(())
 }
 
-fn logit_bias(app: &App, fields: &mut Fields) -> ApiResult<Vec<(TokenId, f32)>> {
+fn logit_bias(app: &Model, fields: &mut Fields) -> ApiResult<Vec<(TokenId, f32)>> {
     let Some(biases) = fields.object("logit_bias")? else { return Ok(Bias::default().tokens) };
-    let vocab = app.engine.shape().vocab;
+    let vocab = app.facts.n_logits;
     let map = biases.clone().rest();
     if map.len() > MAX_BIASED {
         return Err(fields.refuse("logit_bias", format!("it has more than {MAX_BIASED} tokens")));

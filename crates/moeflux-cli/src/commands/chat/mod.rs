@@ -20,7 +20,7 @@ use moeflux_engine::{
 use self::input::Input;
 use self::saved::SessionFile;
 use self::screen::Screen;
-use super::prompt::{store, turn, warnings};
+use super::turns::{store, turn, warnings};
 use super::{chat_template, generate_options, opening};
 use crate::args::ChatArgs;
 use crate::error::UsageError;

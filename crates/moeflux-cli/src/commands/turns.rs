@@ -1,0 +1,33 @@
+//! Conversations as prompts, and prompts that are kept for later ones.
+
+use anyhow::Result;
+use moeflux_engine::text::{ChatTemplate, Message, RenderRequest, Tokenizer, Turn};
+use moeflux_engine::{Engine, Session};
+
+use crate::report;
+
+/// A conversation by the model's template.
+pub(crate) fn turn(
+    tokenizer: &Tokenizer,
+    template: &ChatTemplate,
+    messages: &[Message],
+) -> Result<Turn> {
+    let request = RenderRequest { messages, ..RenderRequest::default() };
+    Ok(Turn::of(tokenizer, template, &request)?)
+}
+
+/// Keeps what was read in the prompt cache, if there is one. A failure is told
+/// and forgotten.
+pub(crate) fn store(engine: &Engine, session: &mut Session, marks: &[usize], has_end: bool) {
+    if let Err(err) = session.store_turn(marks, has_end) {
+        report::note(false, &format!("warning: the prompt is not kept: {err}"));
+    }
+    warnings(engine);
+}
+
+/// Tells what the prompt cache met.
+pub(crate) fn warnings(engine: &Engine) {
+    for warning in engine.take_warnings() {
+        report::note(false, &format!("warning: {warning}"));
+    }
+}

@@ -1,0 +1,119 @@
+//! The model as text goes into it: its tokenizer, its templates and its grammars.
+
+use std::collections::HashSet;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use moeflux_engine::text::{ChatTemplate, OutputFormat, TextError, Tokenizer};
+use moeflux_engine::{ConstraintError, Grammars, LeftToModel};
+
+use crate::error::{ApiError, ApiResult};
+use crate::ids::Ids;
+use crate::log::log;
+
+type Prepare = Box<dyn FnOnce() -> Result<Grammars, ConstraintError> + Send + Sync>;
+
+/// What a request is read with, its weights left aside.
+pub(crate) struct Model {
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    template: Option<ChatTemplate>,
+    tool_template: Option<ChatTemplate>,
+    pub(crate) format: OutputFormat,
+    grammars: LazyLock<Result<Grammars, ConstraintError>, Prepare>,
+    pub(crate) ids: Ids,
+    pub(crate) facts: ModelFacts,
+    /// Lines about tools' schemas that the log has.
+    logged: Mutex<HashSet<String>>,
+}
+
+/// What is known of a model without its text.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelFacts {
+    /// What requests may call it; the first is its name.
+    pub(crate) names: Vec<String>,
+    /// Whether any other name means it too.
+    pub(crate) any_name: bool,
+    /// Logits of a step.
+    pub(crate) n_logits: usize,
+    /// Tokens of a conversation at most.
+    pub(crate) ctx: usize,
+    /// Whether the log has a line for every request.
+    pub(crate) log_requests: bool,
+}
+
+/// Parts of tools' schemas that are logged for one request.
+const MAX_LOGGED: usize = 20;
+/// Lines that are remembered so that the log has them once.
+const MAX_REMEMBERED: usize = 1000;
+
+impl Model {
+    pub(crate) fn new(tokenizer: Tokenizer, facts: ModelFacts) -> Result<Model, TextError> {
+        let tokenizer = Arc::new(tokenizer);
+        let template = tokenizer.chat_template(false).transpose()?;
+        let tool_template = tokenizer.chat_template(true).transpose()?;
+        let format = OutputFormat::of(&tokenizer);
+        let vocabulary = Arc::clone(&tokenizer);
+        let prepare: Prepare = Box::new(move || Grammars::new(&vocabulary));
+        Ok(Model {
+            tokenizer,
+            template,
+            tool_template,
+            format,
+            grammars: LazyLock::new(prepare),
+            ids: Ids::new(),
+            facts,
+            logged: Mutex::default(),
+        })
+    }
+
+    /// The model's name.
+    pub(crate) fn model_name(&self) -> &str {
+        self.facts.names.first().map_or("moeflux", String::as_str)
+    }
+
+    /// Refuses requests to other models.
+    pub(crate) fn check_model(&self, name: &str) -> ApiResult<()> {
+        if self.facts.any_name || self.facts.names.iter().any(|own| own == name) {
+            return Ok(());
+        }
+        let shown: String = name.chars().take(100).collect();
+        let message =
+            format!("the model {shown:?} is not here: this server has {:?}", self.model_name());
+        Err(ApiError {
+            param: Some(String::from("model")),
+            code: Some("model_not_found"),
+            ..ApiError::not_found(message)
+        })
+    }
+
+    /// What constrains answers; the first call takes a second for a large
+    /// vocabulary.
+    pub(crate) fn grammars(&self) -> ApiResult<&Grammars> {
+        self.grammars.as_ref().map_err(|err| ApiError::internal(err.to_string()))
+    }
+
+    pub(crate) fn template(&self, with_tools: bool) -> ApiResult<&ChatTemplate> {
+        let template = if with_tools { &self.tool_template } else { &self.template };
+        template.as_ref().ok_or_else(|| {
+            ApiError::field("messages", "the model has no chat template: use /v1/completions")
+        })
+    }
+
+    /// Logs what a grammar does not hold the model to: for every request where requests are logged,
+    /// else once.
+    pub(crate) fn log_left_to_model(&self, parts: &[LeftToModel]) {
+        let log_all = self.facts.log_requests;
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        for part in parts.iter().take(MAX_LOGGED) {
+            let line = part.to_string();
+            if logged.len() == MAX_REMEMBERED {
+                logged.clear();
+            }
+            if logged.insert(line.clone()) || log_all {
+                log(&line);
+            }
+        }
+        if parts.len() > MAX_LOGGED && log_all {
+            log(&format!("and {} more parts of schemas", parts.len() - MAX_LOGGED));
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Prompts to look at: what a chat request becomes, and text as tokens.
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use moeflux_engine::text::{Markup, OutputFormat, Tokenizer};
+use moeflux_engine::{LeftToModel, TokenId};
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::conversation::{Conversation, Prepared, prepare, prompt_text};
+use crate::error::{ApiError, ApiResult};
+use crate::fields::{Fields, whole_number};
+use crate::model::{Model, ModelFacts};
+use crate::offload::offload;
+use crate::openai::chat;
+use crate::reply::{self, Reply};
+
+/// What a chat request becomes.
+#[derive(Clone, Debug)]
+pub struct ChatPrompt {
+    /// The text that the template writes.
+    pub text: String,
+    /// What the model reads.
+    pub tokens: Vec<PromptToken>,
+    /// How the model writes thoughts and calls.
+    pub format: OutputFormat,
+    /// What the answer is held to, in the notation of the grammar library; `None` where it may be
+    /// any text.
+    pub grammar: Option<String>,
+    /// Parts of tools' schemas that the grammar does not hold the model to.
+    pub left_to_model: Vec<LeftToModel>,
+}
+
+/// A token of a prompt.
+#[derive(Clone, Debug)]
+pub struct PromptToken {
+    /// Its number.
+    pub id: TokenId,
+    /// Its text, or a list of its bytes where these are not UTF-8 by themselves.
+    pub piece: Value,
+    /// Whether it is a control token, which no text of a client becomes.
+    pub is_control: bool,
+}
+
+/// Why a chat request is refused.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct RequestError(String);
+
+impl ChatPrompt {
+    /// Reads the body of a chat request as the server does, for the model of a tokenizer.
+    ///
+    /// # Errors
+    /// Where the server would refuse it; only a request that is too long is not refused.
+    pub fn of(tokenizer: Tokenizer, request: Value) -> Result<ChatPrompt, RequestError> {
+        let facts = ModelFacts {
+            names: Vec::new(),
+            any_name: true,
+            n_logits: tokenizer.vocab_size(),
+            ctx: usize::MAX,
+            log_requests: false,
+        };
+        let refuse = |err: ApiError| RequestError(err.message);
+        let model = Model::new(tokenizer, facts).map_err(|err| RequestError(err.to_string()))?;
+        let conversation = read(&model, request).map_err(refuse)?;
+        let text = prompt_text(&model, &conversation).map_err(refuse)?;
+        let Prepared { turn, constraint, .. } = prepare(&model, &conversation).map_err(refuse)?;
+        Ok(ChatPrompt {
+            text,
+            tokens: turn
+                .tokens
+                .into_iter()
+                .map(|id| PromptToken::of(&model.tokenizer, id))
+                .collect(),
+            format: model.format.clone(),
+            grammar: constraint.as_ref().map(|it| it.text().to_owned()),
+            left_to_model: constraint.map_or_else(Vec::new, |it| it.left_to_model().to_vec()),
+        })
+    }
+}
+
+impl PromptToken {
+    fn of(tokenizer: &Tokenizer, id: TokenId) -> PromptToken {
+        PromptToken { id, piece: piece(tokenizer, id), is_control: tokenizer.is_control(id) }
+    }
+}
+
+/// A chat request; the model may be left out.
+fn read(model: &Model, body: Value) -> ApiResult<Conversation> {
+    let mut fields = Fields::of_request(body)?;
+    if let Some(name) = fields.string("model")? {
+        model.check_model(&name)?;
+    }
+    chat::streaming(&mut fields)?;
+    let conversation = chat::conversation(model, &mut fields)?;
+    fields.finish()?;
+    Ok(conversation)
+}
+
+/// `/apply-template`
+pub(crate) async fn apply_template(app: Arc<App>, body: Value) -> ApiResult<Reply> {
+    let conversation = read(&app, body)?;
+    let prompt = offload(move || prompt_text(&app, &conversation)).await??;
+    Ok(reply::json(StatusCode::OK, &json!({"prompt": prompt})))
+}
+
+/// `/tokenize`
+pub(crate) async fn tokenize(app: Arc<App>, body: Value) -> ApiResult<Reply> {
+    let mut fields = Fields::of_request(body)?;
+    let content = fields.require_string("content")?;
+    let with_prefix = fields.bool("add_special")?.unwrap_or(false);
+    let markup = match fields.bool("parse_special")?.unwrap_or(true) {
+        true => Markup::Parse,
+        false => Markup::Literal,
+    };
+    let with_pieces = fields.bool("with_pieces")?.unwrap_or(false);
+    fields.ignore(&["model"]);
+    fields.finish()?;
+    let shared = Arc::clone(&app);
+    let tokens = offload(move || match with_prefix {
+        true => shared.tokenizer.encode_prompt(&content, markup),
+        false => shared.tokenizer.encode(&content, markup),
+    });
+    let tokens = tokens.await?.map_err(|err| ApiError::field("content", err.to_string()))?;
+    let token = |id: &TokenId| match with_pieces {
+        true => json!({"id": id.0, "piece": piece(&app.tokenizer, *id)}),
+        false => json!(id.0),
+    };
+    let tokens: Vec<Value> = tokens.iter().map(token).collect();
+    Ok(reply::json(StatusCode::OK, &json!({"tokens": tokens})))
+}
+
+/// `/detokenize`
+pub(crate) fn detokenize(app: &App, body: Value) -> ApiResult<Reply> {
+    let mut fields = Fields::of_request(body)?;
+    let missing = fields.refuse("tokens", "it is missing");
+    let tokens = fields.list("tokens")?.ok_or(missing)?;
+    fields.ignore(&["model"]);
+    fields.finish()?;
+    let n = app.facts.n_logits;
+    let mut ids = Vec::with_capacity(tokens.len());
+    for (i, token) in tokens.iter().enumerate() {
+        let id = whole_number(token).and_then(|id| u32::try_from(id).ok());
+        let id = id.filter(|id| (*id as usize) < n).ok_or_else(|| {
+            let last = n.saturating_sub(1);
+            ApiError::field(format!("tokens[{i}]"), format!("tokens are numbers from 0 to {last}"))
+        })?;
+        ids.push(TokenId(id));
+    }
+    Ok(reply::json(StatusCode::OK, &json!({"content": app.tokenizer.decode(&ids)})))
+}
+
+/// A token's text, or its bytes where these are not UTF-8 by themselves.
+fn piece(tokenizer: &Tokenizer, id: TokenId) -> Value {
+    let bytes = tokenizer.token_bytes(id);
+    std::str::from_utf8(bytes).map_or_else(|_| json!(bytes), Value::from)
+}
+
+/// A prompt for the log: control tokens stand in brackets that tell them from text which looks the
+/// same, and control characters are escaped.
+pub(crate) fn marked(tokenizer: &Tokenizer, tokens: &[TokenId]) -> String {
+    let mut text = format!("prompt of {} tokens:\n", tokens.len());
+    for part in tokens.chunk_by(|a, b| !tokenizer.is_control(*a) && !tokenizer.is_control(*b)) {
+        let is_control = part.first().is_some_and(|id| tokenizer.is_control(*id));
+        let open = if is_control { "⟦" } else { "" };
+        let close = if is_control { "⟧" } else { "" };
+        text.push_str(open);
+        for c in tokenizer.decode(part).chars() {
+            match c {
+                '\n' | '\t' => text.push(c),
+                c if c.is_control() => text.extend(c.escape_default()),
+                c => text.push(c),
+            }
+        }
+        text.push_str(close);
+    }
+    text
+}
