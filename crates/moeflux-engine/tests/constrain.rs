@@ -45,7 +45,7 @@ impl Subject {
     fn new(tokens: &[&str], template: &str) -> Subject {
         let tokenizer = tokenizer(tokens, template);
         let format = OutputFormat::of(&tokenizer);
-        assert!(format.tools.is_some(), "{template}");
+        assert!(format.syntax().is_some(), "{template}");
         let grammar = Grammar {
             format,
             is_thinking: false,

@@ -162,7 +162,7 @@ fn render<T>(
 ) -> ApiResult<T> {
     let tools = Value::from(conversation.tools.functions.clone());
     let tools = (!conversation.tools.is_empty()).then_some(&tools);
-    if tools.is_some() && app.format.tools.is_none() {
+    if tools.is_some() && app.format.syntax().is_none() {
         return Err(ApiError::field("tools", "the model's chat template knows no tools"));
     }
     let template = app.template(tools.is_some())?;

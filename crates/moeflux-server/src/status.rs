@@ -17,7 +17,7 @@ pub(crate) fn status(app: &App) -> Value {
             "experts_per_token": shape.top_k,
             "context": plan.ctx,
             "thinks": app.format.can_think(),
-            "calls_tools": app.format.tools.is_some(),
+            "calls_tools": app.format.syntax().is_some(),
         },
         "memory": {
             "resident_bytes": memory_bytes(),

@@ -1,9 +1,11 @@
 //! Answers that follow a grammar: before each token is chosen, those that the
 //! grammar does not allow are ruled out.
 
+mod arguments;
 mod lark;
 mod limits;
 mod prepared;
+mod rules;
 mod schema;
 mod trials;
 

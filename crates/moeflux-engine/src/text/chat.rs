@@ -73,9 +73,13 @@ impl ChatTemplate {
 
     /// What the template makes of messages as they are; `None` where it refuses them.
     pub(super) fn plain(&self, messages: &[Message], tools: Option<&Value>) -> Option<String> {
-        let request = RenderRequest { messages, tools, ..RenderRequest::default() };
+        self.render_as_given(&RenderRequest { messages, tools, ..RenderRequest::default() })
+    }
+
+    /// What the template makes of a request whose messages keep their shape.
+    pub(super) fn render_as_given(&self, request: &RenderRequest<'_>) -> Option<String> {
         let now = chrono::Local::now().naive_local();
-        self.run(&Context::new(&request).ok()?, false, now).ok()
+        self.run(&Context::new(request).ok()?, request.add_generation_prompt, now).ok()
     }
 
     /// Renders a conversation.

@@ -24,8 +24,8 @@ pub(super) struct HistoryShape {
     needs_null_content: bool,
     /// Calls need a text, if an empty one.
     needs_text_content: bool,
-    /// Call ids are `functions.NAME:N`.
-    numbers_calls: bool,
+    /// What identifiers of calls look like.
+    ids: CallIds,
     /// Thoughts and text of a message with calls exclude each other.
     joins_thoughts: bool,
     /// No system message is accepted.
@@ -36,6 +36,18 @@ pub(super) struct HistoryShape {
     alternates: bool,
     /// A conversation without a question of the user is refused.
     needs_user: bool,
+}
+
+/// Identifiers of calls that a template takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum CallIds {
+    /// Any.
+    #[default]
+    AsGiven,
+    /// `functions.NAME:N`, N counting all calls of the conversation: the name is in the prompt.
+    Named,
+    /// Nine letters and digits.
+    Nine,
 }
 
 impl HistoryShape {
@@ -62,40 +74,35 @@ impl HistoryShape {
     }
 
     fn find_calls(&mut self, user: &Message, render: impl Fn(&[Message]) -> Option<String>) {
-        let id = "functions.probe:0";
-        let call = |content: Value, arguments: Value| {
-            let call = json!([{"id": id, "type": "function",
-                "function": {"name": "probe", "arguments": arguments}}]);
-            let call = Message {
-                content: Some(content),
-                tool_calls: Some(call),
-                ..Message::new("assistant", "")
-            };
-            let result =
-                Message { tool_call_id: Some(Value::from(id)), ..Message::new("tool", "1") };
-            [user.clone(), call, result]
-        };
         let object = json!({"text": PROBE});
         let text = Value::from(object.to_string());
         let empty = Value::from("");
-        let ways = [
-            (object.clone(), Value::Null),
-            (object.clone(), empty.clone()),
-            (text.clone(), Value::Null),
-            (text, empty.clone()),
-        ];
-        let shows = |arguments: &Value, content: &Value| {
-            render(&call(content.clone(), arguments.clone())).filter(|it| it.contains(PROBE))
+        let named = "functions.probe:0";
+        let shows = |id: &str, arguments: &Value, content: &Value| {
+            let turn = turn_with_call(user, id, arguments, content);
+            render(&turn).filter(|text| text.contains(PROBE))
         };
-        let works = ways.iter().find_map(|(arguments, content)| {
-            Some((arguments, content, shows(arguments, content)?))
+        let ways = [named, "probe0001"].into_iter().flat_map(|id| {
+            [&object, &text].into_iter().flat_map(move |arguments| {
+                [Value::Null, Value::from("")].map(|content| (id, arguments, content))
+            })
         });
-        let Some((arguments, content, rendered)) = works else { return };
+        let works = ways.into_iter().find_map(|(id, arguments, content)| {
+            let rendered = shows(id, arguments, &content)?;
+            Some((id, arguments, content, rendered))
+        });
+        let Some((id, arguments, content, rendered)) = works else { return };
         self.text_arguments = arguments.is_string();
         self.needs_text_content = content.is_string();
-        self.needs_null_content = content.is_null() && shows(arguments, &empty).is_none();
-        self.numbers_calls = rendered.contains(id) && rendered.contains("<|tool_call_begin|>");
-        let mut thinks = call(Value::from("Text"), arguments.clone());
+        self.needs_null_content = content.is_null() && shows(id, arguments, &empty).is_none();
+        self.ids = match id {
+            _ if id != named => CallIds::Nine,
+            _ if rendered.contains(named) && rendered.contains("<|tool_call_begin|>") => {
+                CallIds::Named
+            }
+            _ => CallIds::AsGiven,
+        };
+        let mut thinks = turn_with_call(user, id, arguments, &Value::from("Text"));
         let plain = render(&thinks).is_some();
         for name in THOUGHTS {
             set(&mut thinks[1], name, Value::from("Thought"));
@@ -111,9 +118,12 @@ impl HistoryShape {
         for message in &mut messages {
             name_thoughts(message);
             self.shape_calls(message);
-            if self.numbers_calls {
-                number_calls(message, &mut ids, &mut n_calls);
+            if self.ids != CallIds::AsGiven {
+                number_calls(message, self.ids, &mut ids, &mut n_calls);
             }
+        }
+        if self.needs_null_content {
+            messages = messages.into_iter().flat_map(text_before_calls).collect();
         }
         messages
     }
@@ -262,11 +272,19 @@ fn set(message: &mut Message, name: &str, value: Value) {
     }
 }
 
-/// Names calls by their tools and their number in the conversation, and results by their calls.
-fn number_calls(message: &mut Message, ids: &mut Map<String, Value>, n_calls: &mut usize) {
+/// Gives calls identifiers that the template takes, and results those of their calls.
+fn number_calls(
+    message: &mut Message,
+    kind: CallIds,
+    ids: &mut Map<String, Value>,
+    n_calls: &mut usize,
+) {
     for call in message.tool_calls.as_mut().and_then(Value::as_array_mut).into_iter().flatten() {
         let name = call["function"]["name"].as_str().unwrap_or_default();
-        let id = Value::from(format!("functions.{name}:{n_calls}"));
+        let id = Value::from(match kind {
+            CallIds::Nine => format!("call{n_calls:05}"),
+            _ => format!("functions.{name}:{n_calls}"),
+        });
         *n_calls += 1;
         if let Some(given) = call["id"].as_str() {
             ids.insert(given.to_owned(), id.clone());
@@ -275,8 +293,36 @@ fn number_calls(message: &mut Message, ids: &mut Map<String, Value>, n_calls: &m
             fields.insert(String::from("id"), id);
         }
     }
-    let id = message.tool_call_id.as_ref().and_then(Value::as_str).and_then(|it| ids.get(it));
-    if let Some(id) = id {
+    let given = message.tool_call_id.as_ref().and_then(Value::as_str);
+    if let Some(id) = given.and_then(|given| ids.get(given)) {
         message.tool_call_id = Some(id.clone());
     }
+}
+
+/// What is said before calls, as a message of its own.
+fn text_before_calls(message: Message) -> Vec<Message> {
+    let has_calls = message
+        .tool_calls
+        .as_ref()
+        .and_then(Value::as_array)
+        .is_some_and(|calls| !calls.is_empty());
+    let has_text = message.content.as_ref().is_some_and(|content| !content.is_null());
+    if !(has_calls && has_text) {
+        return vec![message];
+    }
+    let text = Message { tool_calls: None, ..message.clone() };
+    vec![text, Message { content: Some(Value::Null), ..message }]
+}
+
+/// A question, an answer that calls a tool, and the result.
+fn turn_with_call(user: &Message, id: &str, arguments: &Value, content: &Value) -> [Message; 3] {
+    let call = json!([{"id": id, "type": "function",
+        "function": {"name": "probe", "arguments": arguments}}]);
+    let answer = Message {
+        content: Some(content.clone()),
+        tool_calls: Some(call),
+        ..Message::new("assistant", "")
+    };
+    let result = Message { tool_call_id: Some(Value::from(id)), ..Message::new("tool", "1") };
+    [user.clone(), answer, result]
 }

@@ -31,7 +31,7 @@ pub(crate) use config::TEMPLATE_FOLDER;
 pub use error::TextError;
 pub use fence::{MarkupText, Rendered};
 pub use message::Message;
-pub(crate) use output::{Calls, DSML, Kind, Parameters, TaggedCalls, Thinking};
+pub(crate) use output::{Calls, DSML, JsonCalls, Kind, Parameters, TaggedCalls, Thinking};
 pub use output::{Delta, OutputFormat, OutputParser, ToolSyntax};
 pub use renderer::{render_in_children, run_renderer};
 pub use stop::{Pushed, StopMatcher};

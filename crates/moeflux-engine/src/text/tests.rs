@@ -396,7 +396,7 @@ fn deepseek() -> Tokenizer {
 fn deepseek_v32_is_known_without_a_template() {
     let tokenizer = deepseek();
     let format = OutputFormat::of(&tokenizer);
-    assert_eq!(format.tools, Some(ToolSyntax::Dsml));
+    assert_eq!(format.syntax(), Some(ToolSyntax::Dsml));
     assert!(format.can_think());
     let other = open_with(&DEEPSEEK, &[("config.json", json!({"model_type": "deepseek_v4"}))]);
     assert!(other.chat_template(true).is_none());

@@ -5,8 +5,10 @@ mod arguments;
 mod parameters;
 mod parser;
 mod probe;
+mod read;
 mod scan;
 mod syntax;
+mod table;
 
 use std::sync::Arc;
 
@@ -14,19 +16,26 @@ use moeflux_core::TokenId;
 
 pub(crate) use self::parameters::{Kind, Parameters};
 pub use self::parser::{Delta, OutputParser};
-pub use self::syntax::ToolSyntax;
-pub(crate) use self::syntax::{Calls, DSML, TaggedCalls};
+use self::probe::Shown;
+pub(crate) use self::syntax::{Calls, DSML, JsonCalls, TaggedCalls};
+pub use self::table::ToolSyntax;
 use super::tokenizer::Tokenizer;
 
-/// How a model writes what is not plain text, found out from its template and
-/// its vocabulary.
+/// How a model writes what is not plain text, read out of what its template renders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputFormat {
-    /// How it calls tools, if its template knows any.
-    pub tools: Option<ToolSyntax>,
+    /// How it calls tools, or why that is not known.
+    calls: Result<KnownCalls, String>,
     /// How it thinks.
     pub(crate) thinking: Thinking,
     shown: Arc<[TokenId]>,
+}
+
+/// Calls in a syntax.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct KnownCalls {
+    syntax: ToolSyntax,
+    calls: Arc<Calls>,
 }
 
 /// How what a model thinks is told from what it says.
@@ -43,30 +52,64 @@ pub(crate) enum Thinking {
 pub(crate) const THINK: [&str; 2] = ["<think>", "</think>"];
 
 impl OutputFormat {
-    /// That of a model; plain text where it has no template.
+    /// That of a model; plain text where it has no template. Renders about twenty short
+    /// conversations.
     pub fn of(tokenizer: &Tokenizer) -> OutputFormat {
-        let template = tokenizer.chat_template_source(true).unwrap_or_default();
-        let knows = |text: &str| tokenizer.id_of(text).is_some_and(|it| tokenizer.is_control(it));
-        // Without tokens of their own, calls could not be told from text.
-        let shown = probe::render(tokenizer);
-        let found = shown.as_deref().filter(|_| template.contains("tools"));
-        let found = found.and_then(ToolSyntax::find).or_else(|| {
-            Some(template).filter(|it| it.contains("tools")).and_then(ToolSyntax::find)
-        });
-        let tools = found.filter(|it| knows(it.first_token()));
-        let thinking = match () {
-            () if tools == Some(ToolSyntax::Harmony) => Thinking::Channels,
-            () if template.contains(THINK[1]) && THINK.iter().all(|it| knows(it)) => Thinking::Tags,
-            () => Thinking::Never,
+        let Some(Ok(template)) = tokenizer.chat_template(true) else {
+            return OutputFormat::without_calls("the model has no chat template that can be read");
         };
-        let markers = tools.into_iter().flat_map(ToolSyntax::markers);
-        let shown = markers.chain(THINK).filter_map(|it| tokenizer.id_of(it)).collect();
-        OutputFormat { tools, thinking, shown }
+        let knows = |text: &str| tokenizer.id_of(text).is_some_and(|id| tokenizer.is_control(id));
+        let calls = match probe::calls(&template) {
+            Shown::Nothing(reason) => Err(reason.to_owned()),
+            // Without tokens of their own, calls could not be told from text.
+            Shown::Calls(_, calls) if !marks_in(calls.begins()).iter().any(|mark| knows(mark)) => {
+                Err(format!("{:?} begins calls and is no token of the vocabulary", calls.begins()))
+            }
+            Shown::Calls(syntax, calls) => Ok(KnownCalls { syntax, calls: Arc::new(calls) }),
+        };
+        let is_harmony = calls.as_ref().is_ok_and(|known| *known.calls == Calls::Channels);
+        let thinking = match probe::thinking(&template) {
+            Thinking::Channels if knows("<|channel|>") => Thinking::Channels,
+            _ if is_harmony => Thinking::Channels,
+            Thinking::Tags if THINK.iter().all(|tag| knows(tag)) => Thinking::Tags,
+            _ => Thinking::Never,
+        };
+        let parts = calls.iter().flat_map(|known| known.calls.parts());
+        let channels = Calls::Channels;
+        let parts = parts.chain(
+            (thinking == Thinking::Channels).then(|| channels.parts()).into_iter().flatten(),
+        );
+        let shown = parts.flat_map(marks_in).chain(THINK);
+        let shown = shown.filter_map(|mark| tokenizer.id_of(mark)).collect();
+        OutputFormat { calls, thinking, shown }
+    }
+
+    fn without_calls(reason: &str) -> OutputFormat {
+        let calls = Err(reason.to_owned());
+        OutputFormat { calls, thinking: Thinking::Never, shown: Arc::from([]) }
+    }
+
+    /// In which syntax the model calls tools, if that is known.
+    pub fn syntax(&self) -> Option<ToolSyntax> {
+        self.calls.as_ref().ok().map(|known| known.syntax)
+    }
+
+    /// How calls are written, with names for what the model fills in.
+    ///
+    /// # Errors
+    /// The reason why it is not known.
+    pub fn call_example(&self) -> Result<String, &str> {
+        self.calls.as_ref().map(|known| known.calls.example()).map_err(String::as_str)
+    }
+
+    /// The markup of calls.
+    pub(crate) fn calls(&self) -> Option<&Arc<Calls>> {
+        self.calls.as_ref().ok().map(|known| &known.calls)
     }
 
     /// Text without any structure.
     pub fn plain() -> OutputFormat {
-        OutputFormat { tools: None, thinking: Thinking::Never, shown: Arc::from([]) }
+        OutputFormat::without_calls("plain text has no calls")
     }
 
     /// Special tokens that mean something to an [`OutputParser`].
@@ -92,6 +135,19 @@ impl OutputFormat {
         self.thinking == Thinking::Tags
             && last.is_some_and(|it| Some(*it) == ids[0] && tail.contains(it))
     }
+}
+
+/// Parts of a markup that may be tokens of their own.
+fn marks_in(text: &str) -> Vec<&str> {
+    let mut marks = Vec::new();
+    for (open, close) in [('<', '>'), ('[', ']')] {
+        for (at, _) in text.match_indices(open) {
+            let end = text[at..].find(close).map(|len| at + len + 1);
+            marks.extend(end.map(|end| &text[at..end]));
+        }
+    }
+    marks.extend(text.contains(DSML).then_some(DSML));
+    marks
 }
 
 #[cfg(test)]

@@ -39,6 +39,13 @@ impl Parameters {
         all
     }
 
+    /// Puts the arguments that every call has before the others, and gives their number.
+    pub(crate) fn put_required_first(&mut self) -> usize {
+        let required = &self.required;
+        self.properties.sort_by_key(|(name, _)| !required.contains(name));
+        required.len()
+    }
+
     /// The schema of an argument.
     pub(crate) fn get(&self, key: &str) -> Option<&Value> {
         let own = self.properties.iter().find(|(name, _)| name == key).map(|(_, it)| it);

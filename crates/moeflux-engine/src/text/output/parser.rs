@@ -1,13 +1,14 @@
 //! The state of taking a model's text apart.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::arguments::{JsonSpan, TaggedWriter};
-use super::scan::{Found, Pending};
+use super::scan::{Found, Pending, strip_loose};
 use super::syntax::{Calls, JsonCalls, TaggedCalls};
-use super::{OutputFormat, THINK, Thinking, ToolSyntax};
+use super::{OutputFormat, THINK, Thinking};
 
 /// A part of what the model wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub enum Delta {
 #[derive(Clone, Debug)]
 pub struct OutputParser {
     thinking: Thinking,
-    calls: Option<Calls>,
+    calls: Option<Arc<Calls>>,
     /// The schemas of the tools' arguments.
     schemas: HashMap<String, Value>,
     pending: Pending,
@@ -43,6 +44,8 @@ pub struct OutputParser {
     line: Line,
     /// Whether the wrapper around calls is open.
     in_section: bool,
+    /// Whether there was text that is no thought.
+    has_said: bool,
 }
 
 /// Where in the lines of a value the text is.
@@ -84,7 +87,7 @@ impl OutputParser {
         };
         OutputParser {
             thinking: format.thinking,
-            calls: format.tools.filter(|_| tools.is_some()).map(ToolSyntax::calls),
+            calls: format.calls().filter(|_| tools.is_some()).cloned(),
             schemas: functions.filter_map(schema).collect(),
             pending: Pending::default(),
             state,
@@ -93,6 +96,7 @@ impl OutputParser {
             trims: is_thinking,
             line: Line::Inside,
             in_section: false,
+            has_said: false,
         }
     }
 
@@ -133,7 +137,8 @@ impl OutputParser {
 
     /// Does one step; whether there may be another.
     fn advance(&mut self) -> bool {
-        match (self.state.clone(), self.calls) {
+        let calls = self.calls.clone();
+        match (self.state.clone(), calls.as_deref()) {
             (State::Content, _) => self.content(),
             (State::Reasoning, _) => self.reasoning(),
             (State::Header, _) => self.header(),
@@ -144,39 +149,53 @@ impl OutputParser {
             (State::Key(writer), Some(Calls::Tagged(calls))) => self.key(writer, calls),
             (State::Value(writer), Some(Calls::Tagged(calls))) => self.value(writer, calls),
             (State::Close, Some(calls)) => self.close(calls),
-            _ => unreachable!("only those who know calls begin one"),
+            _ => unreachable!("calls begin only where their syntax is known"),
         }
     }
 
     fn content(&mut self) -> bool {
+        let calls = self.calls.clone();
         let harmony = self.thinking == Thinking::Channels;
-        let mut markers = match (self.calls, harmony) {
+        let mut markers = match (calls.as_deref(), harmony) {
             (_, true) => vec!["<|end|>", "<|start|>", "<|channel|>"],
             (Some(calls), _) => {
-                let section = calls.section().into_iter().flatten().map(str::trim);
-                let is_text = matches!(calls, Calls::Tagged(it) if it.section.is_some());
-                let open = Some(calls.open()).filter(|_| self.in_section || !is_text);
-                section.chain(open).collect()
+                let section = calls.section();
+                // What begins calls in a section may be plain text, which outside of it is text.
+                let is_token = calls.open().starts_with('<') && calls.open().ends_with('>');
+                let is_open = self.in_section || section.is_none() || is_token;
+                let open = Some(calls.open()).filter(|_| is_open);
+                let edge = section.map(|[open, close]| if self.in_section { close } else { open });
+                edge.map(str::trim).into_iter().chain(open).collect()
             }
             (None, _) => Vec::new(),
         };
         let n_call_markers = markers.len();
         if self.thinking == Thinking::Tags {
-            markers.push(THINK[0]);
+            markers.extend(THINK);
         }
         let Found { before, marker } = self.pending.until(&markers);
-        self.say(&before);
+        if !self.in_section {
+            self.say(&before);
+        }
         let Some(i) = marker else { return false };
         self.state = match markers[i] {
             _ if harmony => State::Header,
-            _ if i >= n_call_markers => {
+            marker if i > n_call_markers => {
+                // The end of thoughts that never began; later ones are text.
+                if self.has_said {
+                    self.say(marker);
+                    return true;
+                }
+                self.trims = true;
+                State::Content
+            }
+            _ if i == n_call_markers => {
                 self.trims = true;
                 State::Reasoning
             }
             marker if self.opens_call(marker) => State::Name,
-            marker => {
-                let section = self.calls.and_then(Calls::section);
-                self.in_section = section.is_some_and(|[open, _]| open.trim() == marker);
+            _ => {
+                self.in_section = !self.in_section;
                 State::Content
             }
         };
@@ -185,7 +204,7 @@ impl OutputParser {
     }
 
     fn opens_call(&self, marker: &str) -> bool {
-        self.calls.is_some_and(|it| it.open() == marker)
+        self.calls.as_ref().is_some_and(|calls| calls.open() == marker)
     }
 
     fn reasoning(&mut self) -> bool {
@@ -215,8 +234,8 @@ impl OutputParser {
             return false;
         }
         let header = std::mem::take(&mut self.space);
-        let recipient = header.split_once("to=functions.").map(|(_, it)| it);
-        let name = recipient.map(|it| it.split([' ', '<']).next().unwrap_or_default().to_owned());
+        let recipient = header.split_once("to=functions.").map(|(_, rest)| rest);
+        let name = recipient.and_then(|rest| rest.split([' ', '<']).next()).map(str::to_owned);
         self.state = match name {
             Some(name) if self.calls.is_some() => {
                 self.deltas.push(Delta::Call { name });
@@ -229,14 +248,14 @@ impl OutputParser {
         true
     }
 
-    fn json_name(&mut self, calls: JsonCalls) -> bool {
-        let Found { before, marker } = self.pending.until(&[calls.name_ends]);
+    fn json_name(&mut self, calls: &JsonCalls) -> bool {
+        let Found { before, marker } = self.pending.until_loose(&calls.name_ends);
         self.space.push_str(&before);
         if marker.is_none() {
             return false;
         }
         let text = std::mem::take(&mut self.space);
-        let text = text.strip_prefix(calls.before_name).unwrap_or(&text);
+        let text = strip_loose(&text, &calls.before_name);
         // Kimi numbers its calls.
         let name = match calls.after_name.starts_with(":#") {
             true => text.rsplit_once(':').map_or(text, |(name, _)| name),
@@ -259,64 +278,74 @@ impl OutputParser {
         is_done
     }
 
-    fn tagged_name(&mut self, calls: TaggedCalls) -> bool {
-        // A name is a word: what follows it ends with this character.
-        let ends = &calls.after_name[..calls.after_name.len().min(2)];
-        let markers = [ends, calls.key, calls.close.trim_end()];
+    fn tagged_name(&mut self, calls: &TaggedCalls) -> bool {
+        // A name is a word: the first character of what follows it ends it.
+        let ends = calls.after_name.chars().next().map(String::from).unwrap_or_default();
+        let mut markers = vec![calls.key.trim(), calls.end_marker()];
+        markers.extend(Some(&*ends).filter(|ends| !ends.is_empty()));
         let Found { before, marker } = self.pending.until(&markers);
         self.space.push_str(&before);
         let Some(i) = marker else { return false };
         let text = std::mem::take(&mut self.space);
-        let text = text.strip_prefix(calls.before_name).unwrap_or(&text);
-        if text.trim().is_empty() && i == 0 {
+        let text = strip_loose(&text, &calls.before_name);
+        if text.trim().is_empty() && i == 2 {
+            // White space before the name.
             return true;
         }
         let name = text.trim().to_owned();
         let schema = self.schemas.get(&name).cloned().unwrap_or_default();
         self.deltas.push(Delta::Call { name });
-        let writer = TaggedWriter::new(schema);
+        self.tag(i, TaggedWriter::new(schema));
+        true
+    }
+
+    fn tags(&mut self, writer: TaggedWriter, calls: &TaggedCalls) -> bool {
+        let Found { marker, .. } = self.pending.until(&[calls.key.trim(), calls.end_marker()]);
+        let Some(i) = marker else { return false };
+        self.tag(i, writer);
+        true
+    }
+
+    /// Goes on after what begins an argument (0), ends a call (1), or ends a name.
+    fn tag(&mut self, i: usize, writer: TaggedWriter) {
         self.state = match i {
-            0 => State::Tags(writer),
-            1 => State::Key(writer),
-            _ => {
+            0 => State::Key(writer),
+            1 => {
                 self.arguments(writer.end().to_owned());
                 State::Content
             }
+            _ => State::Tags(writer),
         };
-        true
     }
 
-    fn tags(&mut self, writer: TaggedWriter, calls: TaggedCalls) -> bool {
-        let Found { marker, .. } = self.pending.until(&[calls.key, calls.close.trim_end()]);
-        match marker {
-            Some(0) => self.state = State::Key(writer),
-            Some(_) => {
-                self.arguments(writer.end().to_owned());
-                self.state = State::Content;
-            }
-            None => return false,
-        }
-        true
-    }
-
-    fn key(&mut self, mut writer: TaggedWriter, calls: TaggedCalls) -> bool {
+    fn key(&mut self, mut writer: TaggedWriter, calls: &TaggedCalls) -> bool {
         // Versions differ in line ends between the tags; the last tag ends the key.
-        let value = calls.value.trim_end();
-        let value = value.rsplit_once('\n').map_or(value, |(_, tag)| tag);
-        let markers: Vec<&str> = [value].into_iter().chain(calls.json_value).collect();
+        let last_tag = |text: &str| {
+            let text = text.trim_end();
+            let at = text.rfind('<').filter(|at| *at > 0 && text.ends_with('>')).unwrap_or(0);
+            text[at..].to_owned()
+        };
+        let ends: Vec<String> = [&calls.value]
+            .into_iter()
+            .chain(&calls.json_value)
+            .map(|text| last_tag(text))
+            .collect();
+        let markers: Vec<&str> = ends.iter().map(String::as_str).collect();
         let Found { before, marker } = self.pending.until(&markers);
         self.space.push_str(&before);
         let Some(i) = marker else { return false };
         let key = std::mem::take(&mut self.space);
-        let key = key.trim().trim_end_matches("</arg_key>").trim();
-        let text = writer.key(key, calls.json_value.map(|_| i == 0));
+        let first_tag = calls.value.trim_end().strip_suffix(&*ends[0]).unwrap_or_default().trim();
+        let key = key.trim();
+        let key = key.strip_suffix(first_tag).unwrap_or(key).trim();
+        let text = writer.key(key, calls.json_value.as_ref().map(|_| i == 0));
         self.arguments(text);
         self.line = if calls.value.ends_with('\n') { Line::Begins } else { Line::Inside };
         self.state = State::Value(writer);
         true
     }
 
-    fn value(&mut self, mut writer: TaggedWriter, calls: TaggedCalls) -> bool {
+    fn value(&mut self, mut writer: TaggedWriter, calls: &TaggedCalls) -> bool {
         // Not all models end the line, too.
         let markers = [calls.value_end.trim_end(), calls.value_end.trim()];
         if self.line == Line::Begins {
@@ -340,8 +369,9 @@ impl OutputParser {
         marker.is_some()
     }
 
-    fn close(&mut self, calls: Calls) -> bool {
-        let found = self.pending.until(&[calls.close()]).marker.is_some();
+    fn close(&mut self, calls: &Calls) -> bool {
+        let close = calls.close().trim();
+        let found = close.is_empty() || self.pending.until(&[close]).marker.is_some();
         if found {
             self.state = State::Content;
         }
@@ -368,6 +398,7 @@ impl OutputParser {
             self.space.push_str(tail);
             return;
         }
+        self.has_said = true;
         let said = std::mem::take(&mut self.space) + body;
         self.space = tail.to_owned();
         self.deltas.push(Delta::Content(said));

@@ -31,6 +31,25 @@ impl Pending {
         Found { before: self.0.drain(..certain).collect(), marker: None }
     }
 
+    /// As [`Pending::until`] for one marker, any white space or none standing for that in it.
+    pub(super) fn until_loose(&mut self, marker: &str) -> Found {
+        let starts = self.0.char_indices().map(|(at, _)| at);
+        for at in starts {
+            match loose_len(&self.0[at..], marker) {
+                Loose::Whole(len) => {
+                    let before = self.0[..at].to_owned();
+                    self.0.drain(..at + len);
+                    return Found { before, marker: Some(0) };
+                }
+                Loose::Begun => {
+                    return Found { before: self.0.drain(..at).collect(), marker: None };
+                }
+                Loose::Other => {}
+            }
+        }
+        Found { before: self.take(), marker: None }
+    }
+
     /// Takes all.
     pub(super) fn take(&mut self) -> String {
         std::mem::take(&mut self.0)
@@ -63,6 +82,40 @@ impl Pending {
     }
 }
 
+/// How a text begins.
+enum Loose {
+    /// With a marker of so many bytes.
+    Whole(usize),
+    /// With a part of a marker; the text ends there.
+    Begun,
+    /// With something else.
+    Other,
+}
+
+/// Compares the beginning of a text with a marker, white space aside.
+fn loose_len(text: &str, marker: &str) -> Loose {
+    let mut wanted = marker.chars().filter(|c| !c.is_whitespace()).peekable();
+    for (at, c) in text.char_indices() {
+        match wanted.peek() {
+            None => return Loose::Whole(at),
+            Some(next) if *next == c => {
+                wanted.next();
+            }
+            Some(_) if c.is_whitespace() => {}
+            Some(_) => return Loose::Other,
+        }
+    }
+    if wanted.peek().is_none() { Loose::Whole(text.len()) } else { Loose::Begun }
+}
+
+/// A text without the marker that it begins with, white space aside.
+pub(super) fn strip_loose<'t>(text: &'t str, marker: &str) -> &'t str {
+    match loose_len(text, marker) {
+        Loose::Whole(len) => &text[len..],
+        _ => text,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,6 +140,26 @@ mod tests {
             assert_eq!(before, "say  é ");
             assert_eq!(pending.take(), "</a");
         }
+    }
+
+    #[test]
+    fn white_space_of_a_marker_may_be_left_out_or_added() {
+        for text in ["a\",\"b\":1", "a\", \"b\": 1", "a\" ,\n\"b\"  :1"] {
+            let mut pending = Pending::default();
+            let mut found = Found { before: String::new(), marker: None };
+            for c in text.chars() {
+                pending.push(&c.to_string());
+                let next = pending.until_loose("\", \"b\": ");
+                found.before += &next.before;
+                found.marker = next.marker;
+                if found.marker.is_some() {
+                    break;
+                }
+            }
+            assert_eq!((&*found.before, found.marker), ("a", Some(0)), "{text}");
+        }
+        assert_eq!(strip_loose("{\"name\":\"x", "\n{\"name\": \""), "x");
+        assert_eq!(strip_loose("name", "{"), "name");
     }
 
     #[test]

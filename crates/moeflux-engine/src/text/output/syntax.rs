@@ -1,285 +1,192 @@
 //! How families write the calls of tools.
 
+use std::borrow::Cow;
+
 /// The token inside the tags of DeepSeek-V3.2's calls.
 pub(crate) const DSML: &str = "｜DSML｜";
 
-/// How a model calls tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ToolSyntax {
-    /// `<tool_call>{"name": …, "arguments": …}</tool_call>`: Hermes, Qwen up to 3.
-    Hermes,
-    /// `<tool_call><function=…><parameter=…>…`: Qwen 3.5, Qwen3-Coder.
-    QwenXml,
-    /// `<tool_call>name<arg_key>…</arg_key><arg_value>…`: GLM from 4.5 on.
-    Glm,
-    /// A name, a separator and JSON between fullwidth bars, in a fence: DeepSeek-V3.
-    DeepSeekFenced,
-    /// The same without fence or kind: DeepSeek-V3.1.
-    DeepSeek,
-    /// `<|tool_call_begin|>functions.name:0<|tool_call_argument_begin|>…`: Kimi K2.
-    Kimi,
-    /// Channels and recipients: gpt-oss.
-    Harmony,
-    /// `<minimax:tool_call><invoke name=…><parameter name=…>…`: MiniMax-M2.
-    MiniMax,
-    /// `<｜DSML｜function_calls>`, `<｜DSML｜invoke name=…>`, and parameters that say whether they
-    /// are strings: DeepSeek-V3.2.
-    Dsml,
-}
-
 /// Calls whose arguments are JSON text.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JsonCalls {
     /// Around all calls.
-    pub(crate) section: Option<[&'static str; 2]>,
+    pub(crate) section: Option<[Cow<'static, str>; 2]>,
     /// Begins a call.
-    pub(crate) open: &'static str,
+    pub(crate) open: Cow<'static, str>,
     /// Between that and the name.
-    pub(crate) before_name: &'static str,
+    pub(crate) before_name: Cow<'static, str>,
     /// Between the name and the arguments. A `#` stands for the number of the call.
-    pub(crate) after_name: &'static str,
+    pub(crate) after_name: Cow<'static, str>,
     /// The last part of that, which ends a name whatever stands between.
-    pub(crate) name_ends: &'static str,
+    pub(crate) name_ends: Cow<'static, str>,
+    /// Whether templates write the call's identifier after its arguments; models may leave it out.
+    pub(crate) has_id: bool,
     /// Between the arguments and the end.
-    pub(crate) after_arguments: &'static str,
+    pub(crate) after_arguments: Cow<'static, str>,
     /// Ends a call.
-    pub(crate) close: &'static str,
+    pub(crate) close: Cow<'static, str>,
     /// Between two calls.
-    pub(crate) between: &'static str,
+    pub(crate) between: Cow<'static, str>,
 }
 
 /// Calls whose arguments are between tags, one by one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TaggedCalls {
     /// Around all calls.
-    pub(crate) section: Option<[&'static str; 2]>,
+    pub(crate) section: Option<[Cow<'static, str>; 2]>,
     /// Begins a call.
-    pub(crate) open: &'static str,
+    pub(crate) open: Cow<'static, str>,
     /// Between that and the name.
-    pub(crate) before_name: &'static str,
-    /// Behind the name.
-    pub(crate) after_name: &'static str,
+    pub(crate) before_name: Cow<'static, str>,
+    /// After the name.
+    pub(crate) after_name: Cow<'static, str>,
     /// Before the name of an argument.
-    pub(crate) key: &'static str,
+    pub(crate) key: Cow<'static, str>,
     /// Between it and its value.
-    pub(crate) value: &'static str,
+    pub(crate) value: Cow<'static, str>,
     /// The same where the value is JSON, in syntaxes that say so.
-    pub(crate) json_value: Option<&'static str>,
-    /// Behind the value.
-    pub(crate) value_end: &'static str,
-    /// Behind the last argument.
-    pub(crate) end: &'static str,
+    pub(crate) json_value: Option<Cow<'static, str>>,
+    /// After the value.
+    pub(crate) value_end: Cow<'static, str>,
+    /// After the last argument.
+    pub(crate) end: Cow<'static, str>,
     /// Ends a call.
-    pub(crate) close: &'static str,
+    pub(crate) close: Cow<'static, str>,
     /// Between two calls.
-    pub(crate) between: &'static str,
+    pub(crate) between: Cow<'static, str>,
 }
 
-/// Either.
-#[derive(Clone, Copy, Debug)]
+impl TaggedCalls {
+    /// What ends the arguments of a call: the first tag after them.
+    pub(crate) fn end_marker(&self) -> &str {
+        let end = self.close.trim();
+        if end.is_empty() { self.end.trim() } else { end }
+    }
+}
+
+/// How calls are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Calls {
+    /// With JSON text.
     Json(JsonCalls),
+    /// With tagged arguments.
     Tagged(TaggedCalls),
+    /// As messages of the harmony format, to a recipient in a channel.
+    Channels,
 }
 
 impl Calls {
     /// Around all calls.
-    pub(crate) fn section(self) -> Option<[&'static str; 2]> {
-        match self {
-            Calls::Json(it) => it.section,
-            Calls::Tagged(it) => it.section,
-        }
+    pub(crate) fn section(&self) -> Option<[&str; 2]> {
+        let section = match self {
+            Calls::Json(calls) => calls.section.as_ref(),
+            Calls::Tagged(calls) => calls.section.as_ref(),
+            Calls::Channels => None,
+        };
+        section.map(|[open, close]| [&**open, &**close])
     }
 
     /// Begins a call.
-    pub(crate) fn open(self) -> &'static str {
+    pub(crate) fn open(&self) -> &str {
         match self {
-            Calls::Json(it) => it.open,
-            Calls::Tagged(it) => it.open,
+            Calls::Json(calls) => &calls.open,
+            Calls::Tagged(calls) => &calls.open,
+            Calls::Channels => "<|channel|>",
         }
     }
 
     /// Ends a call.
-    pub(crate) fn close(self) -> &'static str {
+    pub(crate) fn close(&self) -> &str {
         match self {
-            Calls::Json(it) => it.close,
-            Calls::Tagged(it) => it.close,
+            Calls::Json(calls) => &calls.close,
+            Calls::Tagged(calls) => &calls.close,
+            Calls::Channels => "<|call|>",
         }
     }
 
     /// Between two calls.
-    pub(crate) fn between(self) -> &'static str {
+    pub(crate) fn between(&self) -> &str {
         match self {
-            Calls::Json(it) => it.between,
-            Calls::Tagged(it) => it.between,
-        }
-    }
-}
-
-impl ToolSyntax {
-    /// The one that a rendered conversation, or else a template's text, shows the model.
-    pub(crate) fn find(template: &str) -> Option<ToolSyntax> {
-        let has = |text: &str| template.contains(text);
-        match () {
-            () if has("<|tool_call_argument_begin|>") => Some(ToolSyntax::Kimi),
-            () if has("<|channel|>") && (has("to=functions.") || has("<|constrain|>")) => {
-                Some(ToolSyntax::Harmony)
-            }
-            () if has("<｜tool▁calls▁begin｜>") && has("```json") => {
-                Some(ToolSyntax::DeepSeekFenced)
-            }
-            () if has("<｜tool▁calls▁begin｜>") => Some(ToolSyntax::DeepSeek),
-            () if has("<minimax:tool_call>") || has("minimax:tool_call") => {
-                Some(ToolSyntax::MiniMax)
-            }
-            () if has(DSML) => Some(ToolSyntax::Dsml),
-            () if has("<arg_key>") => Some(ToolSyntax::Glm),
-            () if has("<function=") => Some(ToolSyntax::QwenXml),
-            () if has("<tool_call>") => Some(ToolSyntax::Hermes),
-            () => None,
+            Calls::Json(calls) => &calls.between,
+            Calls::Tagged(calls) => &calls.between,
+            Calls::Channels => "",
         }
     }
 
-    pub(crate) fn calls(self) -> Calls {
-        let json = JsonCalls {
-            section: None,
-            open: "<tool_call>",
-            before_name: "",
-            after_name: "",
-            name_ends: "",
-            after_arguments: "",
-            close: "</tool_call>",
-            between: "\n",
+    /// All markup, in the order in which it is written.
+    pub(crate) fn parts(&self) -> Vec<&str> {
+        let [section, section_end] = self.section().unwrap_or_default();
+        let inside: Vec<&str> = match self {
+            Calls::Json(calls) => vec![
+                &calls.open,
+                &calls.before_name,
+                &calls.after_name,
+                &calls.after_arguments,
+                &calls.close,
+            ],
+            Calls::Tagged(calls) => vec![
+                &calls.open,
+                &calls.before_name,
+                &calls.after_name,
+                &calls.key,
+                &calls.value,
+                calls.json_value.as_deref().unwrap_or_default(),
+                &calls.value_end,
+                &calls.end,
+                &calls.close,
+            ],
+            Calls::Channels => vec![
+                "<|start|>",
+                "<|channel|>",
+                "<|constrain|>",
+                "<|message|>",
+                "<|end|>",
+                "<|call|>",
+            ],
         };
-        let tagged = TaggedCalls {
-            section: None,
-            open: "<tool_call>",
-            before_name: "",
-            after_name: "\n",
-            key: "",
-            value: "",
-            json_value: None,
-            value_end: "",
-            end: "",
-            close: "</tool_call>",
-            between: "\n",
-        };
-        let deepseek = JsonCalls {
-            section: Some(["<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"]),
-            open: "<｜tool▁call▁begin｜>",
-            after_name: "<｜tool▁sep｜>",
-            name_ends: "<｜tool▁sep｜>",
-            close: "<｜tool▁call▁end｜>",
-            between: "",
-            ..json
-        };
-        match self {
-            ToolSyntax::Hermes => Calls::Json(JsonCalls {
-                before_name: "\n{\"name\": \"",
-                after_name: "\", \"arguments\": ",
-                name_ends: "\", \"arguments\": ",
-                after_arguments: "}\n",
-                ..json
-            }),
-            ToolSyntax::DeepSeekFenced => Calls::Json(JsonCalls {
-                before_name: "function<｜tool▁sep｜>",
-                after_name: "\n```json\n",
-                name_ends: "\n```json\n",
-                after_arguments: "\n```",
-                between: "\n",
-                ..deepseek
-            }),
-            ToolSyntax::DeepSeek => Calls::Json(deepseek),
-            ToolSyntax::Kimi => Calls::Json(JsonCalls {
-                section: Some(["<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"]),
-                open: "<|tool_call_begin|>",
-                before_name: "functions.",
-                after_name: ":#<|tool_call_argument_begin|>",
-                name_ends: "<|tool_call_argument_begin|>",
-                close: "<|tool_call_end|>",
-                between: "",
-                ..json
-            }),
-            ToolSyntax::Harmony => Calls::Json(JsonCalls {
-                open: "<|channel|>commentary to=functions.",
-                after_name: " <|constrain|>json<|message|>",
-                name_ends: "<|message|>",
-                close: "<|call|>",
-                between: "",
-                ..json
-            }),
-            ToolSyntax::QwenXml => Calls::Tagged(TaggedCalls {
-                before_name: "\n<function=",
-                after_name: ">\n",
-                key: "<parameter=",
-                value: ">\n",
-                value_end: "\n</parameter>\n",
-                end: "</function>\n",
-                ..tagged
-            }),
-            ToolSyntax::Glm => Calls::Tagged(TaggedCalls {
-                key: "<arg_key>",
-                value: "</arg_key>\n<arg_value>",
-                value_end: "</arg_value>\n",
-                ..tagged
-            }),
-            ToolSyntax::MiniMax => Calls::Tagged(TaggedCalls {
-                section: Some(["<minimax:tool_call>\n", "</minimax:tool_call>"]),
-                open: "<invoke name=\"",
-                after_name: "\">\n",
-                key: "<parameter name=\"",
-                value: "\">",
-                value_end: "</parameter>\n",
-                close: "</invoke>\n",
-                between: "",
-                ..tagged
-            }),
-            ToolSyntax::Dsml => Calls::Tagged(TaggedCalls {
-                section: Some(["<｜DSML｜function_calls>\n", "</｜DSML｜function_calls>"]),
-                open: "<｜DSML｜invoke name=\"",
-                after_name: "\">\n",
-                key: "<｜DSML｜parameter name=\"",
-                value: "\" string=\"true\">",
-                json_value: Some("\" string=\"false\">"),
-                value_end: "</｜DSML｜parameter>\n",
-                close: "</｜DSML｜invoke>\n",
-                between: "",
-                ..tagged
-            }),
-        }
+        [vec![section], inside, vec![section_end]].concat()
     }
 
-    /// The token that calls begin with.
-    pub(crate) fn first_token(self) -> &'static str {
-        let calls = self.calls();
-        match self {
-            ToolSyntax::Harmony => "<|channel|>",
-            ToolSyntax::Dsml => DSML,
-            ToolSyntax::MiniMax => "<minimax:tool_call>",
-            _ => calls.section().map_or(calls.open(), |[open, _]| open),
-        }
+    /// The markup that calls begin with.
+    pub(crate) fn begins(&self) -> &str {
+        self.section().map_or(self.open(), |[open, _]| open)
     }
 
-    /// Every token with a name of its own that such calls may consist of.
-    pub(crate) fn markers(self) -> Vec<&'static str> {
-        let mut markers = match self.calls() {
-            Calls::Json(it) => {
-                let mut all = it.section.map_or(Vec::new(), Vec::from);
-                all.extend([it.open, it.close, it.name_ends]);
-                all
-            }
-            Calls::Tagged(it) => vec![it.open, it.close, it.key],
+    /// Whether two ways to write calls differ in white space at most.
+    pub(crate) fn is_like(&self, other: &Calls) -> bool {
+        let text = |calls: &Calls| -> String {
+            calls.parts().join("\0").chars().filter(|c| !c.is_whitespace()).collect()
         };
-        markers.extend(match self {
-            ToolSyntax::Glm => &["</arg_key>", "<arg_value>", "</arg_value>"][..],
-            ToolSyntax::DeepSeekFenced => &["<｜tool▁sep｜>"],
-            ToolSyntax::Dsml => &[DSML],
-            ToolSyntax::MiniMax => &["<minimax:tool_call>", "</minimax:tool_call>"],
-            ToolSyntax::Harmony => {
-                &["<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>"]
-            }
-            _ => &[],
-        });
-        markers
+        text(self) == text(other)
+    }
+
+    /// One call as it is written, with names for what a model fills in.
+    pub(crate) fn example(&self) -> String {
+        let [open, close] = self.section().unwrap_or_default();
+        let call = match self {
+            Calls::Json(calls) => format!(
+                "{}{}NAME{}{{ARGUMENTS}}{}{}",
+                calls.open,
+                calls.before_name,
+                calls.after_name.replace('#', "0"),
+                calls.after_arguments,
+                calls.close
+            ),
+            Calls::Tagged(calls) => format!(
+                "{}{}NAME{}{}KEY{}VALUE{}{}{}",
+                calls.open,
+                calls.before_name,
+                calls.after_name,
+                calls.key,
+                calls.value,
+                calls.value_end,
+                calls.end,
+                calls.close
+            ),
+            Calls::Channels => String::from(
+                "<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>\
+                 {ARGUMENTS}<|call|>",
+            ),
+        };
+        format!("{open}{call}{close}")
     }
 }

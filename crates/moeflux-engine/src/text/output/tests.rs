@@ -42,7 +42,8 @@ fn format(tools: ToolSyntax) -> OutputFormat {
         ToolSyntax::Harmony => Thinking::Channels,
         _ => Thinking::Tags,
     };
-    OutputFormat { tools: Some(tools), thinking, shown: Arc::from([]) }
+    let calls = Ok(KnownCalls { syntax: tools, calls: Arc::new(tools.calls()) });
+    OutputFormat { calls, thinking, shown: Arc::from([]) }
 }
 
 #[track_caller]
@@ -260,6 +261,6 @@ fn templates_tell_the_syntax() {
         ("{{ tools }}<｜DSML｜function_calls>", Some(ToolSyntax::Dsml)),
         ("{{ tools }}", None),
     ] {
-        assert_eq!(ToolSyntax::find(template), want, "{template}");
+        assert_eq!(ToolSyntax::described(template), want, "{template}");
     }
 }
