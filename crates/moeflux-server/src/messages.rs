@@ -41,8 +41,10 @@ fn parse_one(value: Value, at: &str) -> ApiResult<Message> {
     };
     message.name = fields.string("name")?.map(Value::from);
     if is_answer {
-        let thought = fields.string("reasoning_content")?.or(fields.string("reasoning")?);
-        message.reasoning_content = thought.map(Value::from);
+        for name in ["reasoning_content", "reasoning", "thinking"] {
+            let thought = fields.string(name)?.map(Value::from);
+            message.reasoning_content = message.reasoning_content.take().or(thought);
+        }
         if let Some(calls) = fields.list("tool_calls")? {
             message.tool_calls = Some(tool_calls(calls, &fields.name("tool_calls"))?);
             message.parse_arguments();
@@ -91,7 +93,13 @@ fn tool_calls(calls: Vec<Value>, at: &str) -> ApiResult<Value> {
         let missing = call.refuse("function", "it is missing");
         let mut function = call.object("function")?.ok_or(missing)?;
         let name = function.require_string("name")?;
-        let arguments = function.require_string("arguments")?;
+        // Some clients send an object, or nothing for no arguments.
+        let arguments = match function.take("arguments") {
+            None => String::from("{}"),
+            Some(Value::String(text)) => text,
+            Some(object @ Value::Object(_)) => object.to_string(),
+            Some(_) => return Err(function.refuse("arguments", "it must be a string of JSON")),
+        };
         function.finish()?;
         call.ignore(&["index"]);
         call.finish()?;

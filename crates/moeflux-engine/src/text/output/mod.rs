@@ -16,8 +16,8 @@ use moeflux_core::TokenId;
 
 pub(crate) use self::parameters::{Kind, Parameters};
 pub use self::parser::{Delta, OutputParser};
-use self::probe::Shown;
 pub(crate) use self::syntax::{Calls, DSML, JsonCalls, TaggedCalls};
+use self::table::KnownCalls;
 pub use self::table::ToolSyntax;
 use super::tokenizer::Tokenizer;
 
@@ -29,13 +29,6 @@ pub struct OutputFormat {
     /// How it thinks.
     pub(crate) thinking: Thinking,
     shown: Arc<[TokenId]>,
-}
-
-/// Calls in a syntax.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct KnownCalls {
-    syntax: ToolSyntax,
-    calls: Arc<Calls>,
 }
 
 /// How what a model thinks is told from what it says.
@@ -59,14 +52,14 @@ impl OutputFormat {
             return OutputFormat::without_calls("the model has no chat template that can be read");
         };
         let knows = |text: &str| tokenizer.id_of(text).is_some_and(|id| tokenizer.is_control(id));
-        let calls = match probe::calls(&template) {
-            Shown::Nothing(reason) => Err(reason.to_owned()),
+        let calls = probe::calls(&template).map_err(str::to_owned).and_then(|known| {
             // Without tokens of their own, calls could not be told from text.
-            Shown::Calls(_, calls) if !marks_in(calls.begins()).iter().any(|mark| knows(mark)) => {
-                Err(format!("{:?} begins calls and is no token of the vocabulary", calls.begins()))
+            let begins = known.calls.begins().trim();
+            match marks_in(begins).iter().any(|mark| knows(mark)) {
+                true => Ok(known),
+                false => Err(format!("{begins:?} begins calls and is no token of the vocabulary")),
             }
-            Shown::Calls(syntax, calls) => Ok(KnownCalls { syntax, calls: Arc::new(calls) }),
-        };
+        });
         let is_harmony = calls.as_ref().is_ok_and(|known| *known.calls == Calls::Channels);
         let thinking = match probe::thinking(&template) {
             Thinking::Channels if knows("<|channel|>") => Thinking::Channels,

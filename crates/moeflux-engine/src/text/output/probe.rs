@@ -3,19 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::read::{self, NAMES, arguments};
-use super::syntax::Calls;
-use super::table::ToolSyntax;
+use super::table::{KnownCalls, ToolSyntax};
 use super::{THINK, Thinking};
 use crate::text::chat::{ChatTemplate, RenderRequest};
 use crate::text::message::Message;
-
-/// What a template shows of calls.
-pub(super) enum Shown {
-    /// Calls, and how they are written.
-    Calls(ToolSyntax, Calls),
-    /// None, for this reason.
-    Nothing(&'static str),
-}
 
 /// A result of a call, where an answer with calls has ended.
 const RESULT: &str = "Result58";
@@ -25,7 +16,10 @@ const QUESTION: &str = "Question93";
 const THOUGHT: &str = "Thought26";
 
 /// Reads the syntax of calls out of conversations with calls.
-pub(super) fn calls(template: &ChatTemplate) -> Shown {
+///
+/// # Errors
+/// The reason why the template does not show one.
+pub(super) fn calls(template: &ChatTemplate) -> Result<KnownCalls, &'static str> {
     let tools = tools();
     let mut described = None;
     let mut is_refused = true;
@@ -41,19 +35,19 @@ pub(super) fn calls(template: &ChatTemplate) -> Shown {
         let (prompt, turn) = rendered.split_once(QUESTION).unwrap_or((rendered, ""));
         let turn = turn.split(RESULT).next().unwrap_or(turn);
         if is_harmony(turn) {
-            return Shown::Calls(ToolSyntax::Harmony, Calls::Channels);
+            return Ok(KnownCalls::of(ToolSyntax::Harmony));
         }
         let opening = shared_opening(turn, &opening(template, &tools));
         if let Some(calls) = read::calls(turn, opening, [&ids[0], &ids[1]]) {
-            return Shown::Calls(ToolSyntax::named(&calls), calls);
+            return Ok(KnownCalls::read(calls));
         }
         let shows_calls = turn.contains(NAMES[0]);
         described = described.or(ToolSyntax::described(if shows_calls { turn } else { prompt }));
     }
     match described {
-        Some(syntax) => Shown::Calls(syntax, syntax.calls()),
-        None if is_refused => Shown::Nothing("the template refuses conversations with calls"),
-        None => Shown::Nothing("the template shows no calls of tools"),
+        Some(syntax) => Ok(KnownCalls::of(syntax)),
+        None if is_refused => Err("the template refuses conversations with calls"),
+        None => Err("the template shows no calls of tools"),
     }
 }
 

@@ -1,6 +1,27 @@
 //! Syntaxes of calls with a name of their own.
 
+use std::sync::Arc;
+
 use super::syntax::{Calls, DSML, JsonCalls, TaggedCalls};
+
+/// Calls in a syntax.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KnownCalls {
+    pub(super) syntax: ToolSyntax,
+    pub(super) calls: Arc<Calls>,
+}
+
+impl KnownCalls {
+    /// As the table has them.
+    pub(super) fn of(syntax: ToolSyntax) -> KnownCalls {
+        KnownCalls { syntax, calls: Arc::new(syntax.calls()) }
+    }
+
+    /// As a template writes them.
+    pub(super) fn read(calls: Calls) -> KnownCalls {
+        KnownCalls { syntax: ToolSyntax::named(&calls), calls: Arc::new(calls) }
+    }
+}
 
 /// How a model calls tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

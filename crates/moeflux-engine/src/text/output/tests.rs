@@ -42,7 +42,7 @@ fn format(tools: ToolSyntax) -> OutputFormat {
         ToolSyntax::Harmony => Thinking::Channels,
         _ => Thinking::Tags,
     };
-    let calls = Ok(KnownCalls { syntax: tools, calls: Arc::new(tools.calls()) });
+    let calls = Ok(KnownCalls::of(tools));
     OutputFormat { calls, thinking, shown: Arc::from([]) }
 }
 
