@@ -357,8 +357,9 @@ impl Subject {
         if !many {
             turn.calls.truncate(1);
         }
-        // Its template has no place for text in a turn with calls.
-        if self.format.syntax() == Some(ToolSyntax::DeepSeekFenced) {
+        // These templates have no place for text in a turn with calls.
+        let syntax = self.format.syntax();
+        if matches!(syntax, Some(ToolSyntax::DeepSeekFenced | ToolSyntax::Mistral)) {
             turn.said.clear();
         }
         let Some((prompt, written)) = self.written(&turn) else {
