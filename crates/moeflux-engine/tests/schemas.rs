@@ -38,7 +38,7 @@ fn model(template: &str) -> Model {
     fs::write(dir.path().join("tokenizer_config.json"), config.to_string()).unwrap();
     let tokenizer = Arc::new(Tokenizer::from_dir(dir.path()).unwrap());
     let format = OutputFormat::of(&tokenizer);
-    assert!(format.tools.is_some(), "{template}");
+    assert!(format.syntax().is_some(), "{template}");
     Model { grammars: Grammars::new(&tokenizer).unwrap(), tokenizer, format }
 }
 

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use moeflux_engine::hub::Download;
+use moeflux_engine::text::{OutputFormat, Tokenizer, ToolSyntax};
 use moeflux_engine::{CheckpointKind, DeviceFacts, Inspection, devices};
 use serde_json::json;
 
@@ -104,6 +105,13 @@ fn to_text(found: &Inspected) -> String {
         Some(Err(why)) => text.push_str(&format!("tokenizer  none that can be used: {why}\n")),
         None => {}
     }
+    if let Some(format) = output_format(found) {
+        text.push_str(&match (format.syntax(), format.call_example()) {
+            (Some(syntax), Ok(example)) => format!("calls      {}: {example:?}\n", syntax.name()),
+            (_, reason) => format!("calls      not known: {}\n", reason.err().unwrap_or_default()),
+        });
+        text.push_str(&format!("thinking   {}\n", format.thinking_name()));
+    }
     text.push_str(&format!(
         "a token    reads {}, of which {} are experts\n\nstorage\n",
         show(plan.bytes_per_token),
@@ -128,6 +136,12 @@ fn to_text(found: &Inspected) -> String {
         text.push_str(&format!("  {:>12}  {}{missing}\n", show(*bytes), path.display()));
     }
     text
+}
+
+/// How the model writes calls and thoughts, where its files are here.
+fn output_format(found: &Inspected) -> Option<OutputFormat> {
+    let dir = Some(&found.facts.text_dir).filter(|_| found.has_content)?;
+    Some(OutputFormat::of(&Tokenizer::from_dir(dir).ok()?))
 }
 
 fn to_json(found: &Inspected, download: Option<&Download>) -> Result<String> {
@@ -156,6 +170,12 @@ fn to_json(found: &Inspected, download: Option<&Download>) -> Result<String> {
         "max_positions": shape.max_positions,
         "multi_token_prediction": shape.has_mtp(),
         "tokenizer": tokenizer_json(found),
+        "calls": output_format(found).map(|format| json!({
+            "syntax": format.syntax().map(ToolSyntax::name),
+            "example": format.call_example().ok(),
+            "missing": format.call_example().err(),
+            "thinking": format.thinking_name(),
+        })),
         "passed_over_tensors": facts.n_passed_over,
         "record_bytes": plan.record_bytes,
         "expert_bytes": plan.expert_bytes,

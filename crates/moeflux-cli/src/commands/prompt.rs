@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use moeflux_engine::LeftToModel;
-use moeflux_engine::text::Tokenizer;
+use moeflux_engine::text::{Tokenizer, ToolSyntax};
 use moeflux_server::{ChatPrompt, PromptToken};
 use serde_json::{Value, json};
 
@@ -69,7 +69,9 @@ fn to_json(prompt: &ChatPrompt) -> Value {
         "prompt": prompt.text,
         "tokens": prompt.tokens.iter().map(token).collect::<Vec<_>>(),
         "syntax": {
-            "calls": prompt.format.tools.map(|syntax| format!("{syntax:?}")),
+            "calls": prompt.format.syntax().map(ToolSyntax::name),
+            "example": prompt.format.call_example().ok(),
+            "missing": prompt.format.call_example().err(),
             "thinks": prompt.format.can_think(),
         },
         "grammar": prompt.grammar,

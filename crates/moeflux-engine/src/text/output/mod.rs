@@ -115,6 +115,15 @@ impl OutputFormat {
         self.thinking != Thinking::Never
     }
 
+    /// How what the model thinks is told from what it says, for messages.
+    pub fn thinking_name(&self) -> &'static str {
+        match self.thinking {
+            Thinking::Never => "none",
+            Thinking::Tags => "<think> and </think>",
+            Thinking::Channels => "channels (analysis, commentary, final)",
+        }
+    }
+
     /// Whether calls may follow text: in the harmony format each has a channel of its own.
     pub fn can_call_behind_text(&self) -> bool {
         self.thinking != Thinking::Channels
