@@ -24,6 +24,12 @@ const WIDE_SHARE: u64 = 5;
 /// Positions planned for by default.
 const DEFAULT_CTX: usize = 32_768;
 
+/// What sizes are not made smaller than by default in favour of the cache: positions, a multiple of
+/// `CTX_STEP` otherwise, and rows of a chunk.
+const SHORTEST_CTX: usize = 4096;
+const CTX_STEP: usize = 256;
+const SHORTEST_CHUNK: usize = 128;
+
 /// Most sessions of an engine: more do not make it faster.
 pub const MAX_SESSIONS: usize = 256;
 
@@ -200,13 +206,46 @@ impl MemoryPlanner {
         let ctx = self.options.ctx.unwrap_or_else(|| self.default_ctx(n_sessions));
         let max_chunk = self.max_chunk().min(ctx);
         let chunk = self.options.chunk.unwrap_or(DEFAULT_CHUNK);
-        Sizes {
+        let sizes = Sizes {
             n_sessions,
             ctx,
             // A step has a row for every session.
             chunk: chunk.min(max_chunk).max(n_sessions),
             checkpoint_bytes: self.checkpoint_bytes(n_sessions),
+        };
+        self.leaving_room_for_cache(sizes)
+    }
+
+    /// Where the cache cannot have all experts, the number of its slots decides the speed. Of the
+    /// memory that is left besides weights and program, activations then get a quarter and sessions
+    /// a quarter, half of it for checkpoints. What was asked for by a flag stays as it is.
+    fn leaving_room_for_cache(&self, sizes: Sizes) -> Sizes {
+        let has_memory_of_its_own =
+            self.limits.memory_bytes.is_some() && !self.limits.shares_memory;
+        if has_memory_of_its_own || self.may_cache_all(&sizes) {
+            return sizes;
         }
+        let Sizes { n_sessions, mut ctx, mut chunk, mut checkpoint_bytes } = sizes;
+        let model = &self.model;
+        let others = model.resident_bytes.saturating_add(model.program_bytes);
+        let quarter = self.spendable().saturating_sub(others) / 4;
+        if self.options.chunk.is_none() {
+            let rows = (SHORTEST_CHUNK..=chunk).step_by(SHORTEST_CHUNK);
+            let held = rows.take_while(|rows| model.scratch.bytes(*rows) <= quarter).last();
+            chunk = chunk.min(held.unwrap_or(SHORTEST_CHUNK)).max(n_sessions);
+        }
+        let of_session = quarter / n_sessions as u64;
+        if self.options.checkpoint_bytes.is_none() {
+            let few = model.state_bytes * MIN_CHECKPOINTS + self.lent_bytes();
+            checkpoint_bytes = checkpoint_bytes.min((of_session / 2).max(few));
+        }
+        if self.options.ctx.is_none() {
+            let left = of_session.saturating_sub(checkpoint_bytes + model.state_bytes);
+            let positions = left / model.kv_bytes_per_position.max(1);
+            let positions = usize::try_from(positions).unwrap_or(usize::MAX) / CTX_STEP * CTX_STEP;
+            ctx = ctx.min(positions.max(SHORTEST_CTX));
+        }
+        Sizes { n_sessions, ctx, chunk, checkpoint_bytes }
     }
 
     fn default_ctx(&self, n_sessions: usize) -> usize {

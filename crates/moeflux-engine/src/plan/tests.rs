@@ -190,16 +190,44 @@ fn defaults_that_do_not_fit_are_made_smaller_and_what_the_user_said_is_kept() {
     planner.model.kv_bytes_per_position = MIB / 64;
     planner.model.state_bytes = MIB;
     let roomy = planner.plan();
-    assert!(roomy.fits() && roomy.chunk == 512 && roomy.ctx > 8192, "{roomy:?}");
+    assert!(roomy.fits() && roomy.chunk == 128 && roomy.ctx > 4096, "{roomy:?}");
     planner.memory = memory(460);
     let tight = planner.plan();
-    assert!(tight.fits() && tight.chunk == 128 && tight.ctx == roomy.ctx.min(7360), "{tight:?}");
+    assert!(tight.fits() && tight.chunk == 128 && tight.ctx == 4096, "{tight:?}");
     planner.memory = memory(180);
     let tightest = planner.plan();
     assert!(tightest.fits() && tightest.chunk == 32, "{tightest:?}");
     planner.options.chunk = Some(512);
     let said = planner.plan();
     assert!(!said.fits() && said.chunk == 512, "{said:?}");
+}
+
+#[test]
+fn sessions_and_activations_leave_half_of_the_memory_to_a_cache_that_is_short() {
+    let mut planner = planner(1000);
+    planner.model.kv_bytes_per_position = MIB / 64;
+    planner.model.state_bytes = MIB;
+    // 100 MiB of weights are left out, a sixth of the memory stays free.
+    // Of 733 MiB at 1000 a quarter is 183: 128 rows of activations take 102, checkpoints 65 and the
+    // state 1, which leaves 7,424 positions.
+    for (available, ctx, chunk) in [(700, 4096, 128), (1000, 7424, 128), (1600, 15616, 256)] {
+        planner.memory = memory(available);
+        let plan = planner.plan();
+        assert!(plan.fits(), "{available} MiB: {plan:?}");
+        let shared = planner.memory.available - plan.headroom_bytes - 100 * MIB;
+        let sessions = plan.session_bytes();
+        assert_eq!((plan.ctx, plan.chunk), (ctx, chunk), "{available} MiB");
+        assert!(4 * sessions <= shared || plan.ctx == 4096, "{available} MiB: {plan:?}");
+        assert!(2 * plan.cache_bytes >= shared || plan.ctx == 4096, "{available} MiB: {plan:?}");
+    }
+    planner.options.ctx = Some(20_000);
+    planner.options.checkpoint_bytes = Some(64 * MIB);
+    assert_eq!(planner.plan().ctx, 20_000);
+    assert_eq!(planner.plan().checkpoint_bytes, 64 * MIB);
+    // All experts fit: nothing is gained by smaller sizes.
+    planner.options = EngineOptions::default();
+    planner.memory = memory(50_000);
+    assert_eq!(planner.plan().ctx, 32_768);
 }
 
 #[test]
