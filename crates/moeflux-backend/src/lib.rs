@@ -38,7 +38,7 @@ pub use stage::Stage;
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// No memory is left for what was asked.
-    #[error("the device is out of memory: {bytes} bytes were asked for")]
+    #[error("the device is out of memory: {} were asked for", moeflux_core::show_bytes(*bytes))]
     OutOfMemory {
         /// How much was asked for.
         bytes: u64,

@@ -1,4 +1,6 @@
-//! Byte counts as people write and read them.
+//! Byte counts as people write them.
+
+pub(crate) use moeflux_core::show_bytes as show;
 
 /// Reads `2GiB`, `1.5 GB`, `512M`, `4096`: letters alone and with `iB` are
 /// powers of 1024, with `B` powers of 1000.
@@ -38,18 +40,6 @@ pub(crate) fn parse_some(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Writes a count with three digits or so.
-pub(crate) fn show(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.2} {}", UNITS[unit]) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,11 +53,5 @@ mod tests {
         for wrong in ["", "GiB", "-1", "1e30", "nan", "2XB", "2 Gi B", "1,5GB"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn shows_what_people_read() {
-        assert_eq!(show(1023), "1023 B");
-        assert_eq!(show(2 << 30), "2.00 GiB");
     }
 }

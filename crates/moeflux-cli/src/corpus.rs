@@ -57,7 +57,10 @@ fn conversation(
     tokenizer: &Tokenizer,
     template: &ChatTemplate,
 ) -> Result<Vec<TokenId>> {
-    let shape = |err| anyhow!("{err}; write {{\"messages\": [{{\"role\", \"content\"}}, ...]}}");
+    let shape = |err| {
+        let problem = moeflux_core::json_problem(&err);
+        anyhow!("{problem}; write {{\"messages\": [{{\"role\", \"content\"}}, ...]}}")
+    };
     let mut value: Value = serde_json::from_str(line).map_err(shape)?;
     let messages = value.get_mut("messages").map(Value::take).unwrap_or_default();
     let mut messages: Vec<Message> = serde_json::from_value(messages).map_err(shape)?;

@@ -4,13 +4,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use moeflux_engine::EngineError;
 use moeflux_engine::hub::{self, Download, Event, Found, HubEnv, Remote, Repo};
 
 use crate::bytes::show;
 use crate::demo;
 use crate::error::UsageError;
+use crate::interrupt::RemovedOnInterrupt;
 use crate::progress::{Bar, Transfer, Unit};
-use crate::report::note;
+use crate::report::{chain, note};
 use crate::words::did_you_mean;
 
 /// What is said of a repository that has none of the files of a tokenizer.
@@ -38,7 +40,8 @@ pub(crate) fn locate(model: Option<&str>, flag: &str, is_quiet: bool) -> Result<
         needed.check_room()?;
         // A model that cannot be run is not worth its download.
         let headers = read_headers(&remote, is_quiet)?;
-        moeflux_engine::check(headers.root()).context("not downloaded")?;
+        let checked = moeflux_engine::check(headers.root());
+        checked.map_err(|err| named_as_on_hub(err, &headers, &needed)).context("not downloaded")?;
     }
     download(&remote, is_quiet)
 }
@@ -118,6 +121,9 @@ fn refuse_path(model: &str, flag: &str) -> Result<()> {
             "no such file or directory (a model on the Hub is written org/name){}",
             with_advice(path)
         )
+    } else if alternative(path).is_some_and(|path| path.exists()) {
+        let address = hub_address(model).unwrap_or_default();
+        format!("no such file or directory{}{address}", with_advice(path))
     } else {
         return Ok(());
     };
@@ -144,25 +150,29 @@ fn first_part_exists(path: &Path) -> bool {
     parts.next().is_some() && first.is_some_and(|first| first.symlink_metadata().is_ok())
 }
 
-/// Where the path stops to exist, and what is there instead; and how to name the Hub all the same.
+/// What is there in place of a path that does not exist; and how to name the Hub all the same.
 fn with_advice(path: &Path) -> String {
-    let is_here = |dir: &&Path| dir.as_os_str().is_empty() || dir.is_dir();
-    let missing = path.ancestors().zip(path.ancestors().skip(1)).find(|(_, dir)| is_here(dir));
-    let proposal = missing.and_then(|(missing, dir)| {
-        let name = missing.file_name()?.to_string_lossy();
-        let best = most_alike(&name, dir)?;
-        let rest = path.strip_prefix(missing).ok().filter(|rest| !rest.as_os_str().is_empty());
-        let proposed = match rest {
-            Some(rest) => dir.join(best).join(rest),
-            None => dir.join(best),
-        };
-        Some(format!("; did you mean {:?}?", proposed.display().to_string()))
-    });
-    let address = path.to_str().filter(|_| first_part_exists(path)).and_then(|name| {
-        let repo = Repo::parse(name, hub::DEFAULT_ENDPOINT).ok()?;
-        Some(format!(" (for the Hub's model write hf://{})", repo.name))
-    });
+    let proposal = alternative(path)
+        .map(|proposed| format!("; did you mean {:?}?", proposed.display().to_string()));
+    let address = path.to_str().filter(|_| first_part_exists(path)).and_then(hub_address);
     proposal.unwrap_or_default() + &address.unwrap_or_default()
+}
+
+/// The path with the first part that does not exist replaced by the name there that is most like it.
+fn alternative(path: &Path) -> Option<PathBuf> {
+    let is_here = |dir: &&Path| dir.as_os_str().is_empty() || dir.is_dir();
+    let (missing, dir) =
+        path.ancestors().zip(path.ancestors().skip(1)).find(|(_, dir)| is_here(dir))?;
+    let name = missing.file_name()?.to_string_lossy();
+    let best = dir.join(most_alike(&name, dir)?);
+    let rest = path.strip_prefix(missing).ok().filter(|rest| !rest.as_os_str().is_empty());
+    Some(rest.map_or(best.clone(), |rest| best.join(rest)))
+}
+
+/// How a name is written that is on the Hub in any case.
+fn hub_address(name: &str) -> Option<String> {
+    let repo = Repo::parse(name, hub::DEFAULT_ENDPOINT).ok()?;
+    Some(format!(" (for the Hub's model write hf://{})", repo.name))
 }
 
 /// The name in `dir` that is most like `name`.
@@ -177,11 +187,31 @@ fn most_alike(name: &str, dir: &Path) -> Option<String> {
 /// Reads the headers of a model on the Hub.
 pub(crate) fn read_headers(remote: &Remote, is_quiet: bool) -> Result<hub::Headers> {
     let mut bar = Bar::new("reading headers", Unit::Files, is_quiet);
+    let mut removal = None;
     let headers = remote.headers(&mut |event| match event {
+        Event::HeadersFolder { dir } => removal = RemovedOnInterrupt::new(dir),
         Event::Headers { done, total } => bar.set(done as u64, total as u64),
         other => tell(&other, is_quiet),
     })?;
+    drop(removal);
     Ok(headers)
+}
+
+/// An error about files whose headers were read, where they are named as on the Hub: the directory
+/// that holds the headers is about to be removed.
+pub(crate) fn named_as_on_hub(
+    err: EngineError,
+    headers: &hub::Headers,
+    download: &Download,
+) -> anyhow::Error {
+    let err = anyhow::Error::from(err);
+    let text = chain(&err);
+    let root = headers.root().display().to_string();
+    if !text.contains(&root) {
+        return err;
+    }
+    let name = format!("{}@{}", download.repo, &download.commit[..7]);
+    anyhow::Error::msg(text.replace(&root, &name))
 }
 
 fn download(remote: &Remote, is_quiet: bool) -> Result<PathBuf> {

@@ -12,6 +12,7 @@ mod error;
 mod fatal;
 mod files;
 mod help;
+mod interrupt;
 mod locate;
 mod model;
 mod paths;

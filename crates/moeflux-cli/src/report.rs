@@ -10,7 +10,9 @@ use crate::bytes;
 /// An error and its causes, each once: many messages contain their cause already.
 pub(crate) fn chain(err: &anyhow::Error) -> String {
     let mut text = err.to_string();
-    for cause in err.chain().skip(1).map(ToString::to_string) {
+    // The parser of JSON has words of its own, which messages have translated.
+    let causes = err.chain().skip(1).filter(|cause| !cause.is::<serde_json::Error>());
+    for cause in causes.map(ToString::to_string) {
         if !text.contains(&cause) {
             text.push_str(": ");
             text.push_str(&cause);

@@ -159,7 +159,7 @@ fn bits_and_groups_that_do_not_exist_are_refused_before_anything_is_written() {
         &["--shape", "'huge'", "qwen3.6-35b-a3b", "tiny"],
     );
     let family = ["synth", "--shape", "tiny", "--out", out, "--family", "gpt"];
-    refuses(&family, 2, &["--family", "\"gpt\"", "qwen3_5_moe"]);
+    refuses(&family, 2, &["--family", "\"gpt\"", "did you mean gpt_oss?"]);
     let other = ["synth", "--shape", "tiny", "--out", out, "--family", "mixtral"];
     refuses(&other, 2, &["--family", "\"mixtral\"", "tiny", "qwen3_5_moe"]);
     refuses(&["synth", "--shape", "tiny", "--out", out, "--layers", "0"], 2, &["--layers", "'0'"]);
@@ -215,19 +215,19 @@ fn token_files_that_make_no_sense_are_refused() {
     let args = ["logits", "--tokens", tokens, "--out", out];
     refuses(&args, 1, &["--tokens", tokens, "os error 2"]);
     for (text, words) in [
-        (&b"[[1,2"[..], &["EOF"][..]),
-        (b"", &["EOF"]),
+        (&b"[[1,2"[..], &["the text ends in the middle"][..]),
+        (b"", &["the text ends in the middle"]),
         (b"not json", &["line 1"]),
         (b"\xff\xfe", &["line 1"]),
-        (b"{}", &["array of arrays"]),
-        (b"[1,2]", &["array of arrays", "`1`"]),
-        (b"[[[1]]]", &["array of arrays"]),
-        (b"[[\"1\"]]", &["array of arrays"]),
+        (b"{}", &["list of lists"]),
+        (b"[1,2]", &["list of lists", ": 1 where a list is needed"]),
+        (b"[[[1]]]", &["list of lists"]),
+        (b"[[\"1\"]]", &["list of lists"]),
         (b"[[-1]]", &["-1"]),
         (b"[[1.5]]", &["1.5"]),
         (b"[[1e30]]", &["1e+30"]),
         (b"[[5000000000]]", &["5000000000"]),
-        (b"[[99999999999999999999999999999999]]", &["array of arrays"]),
+        (b"[[99999999999999999999999999999999]]", &["list of lists"]),
         (b"[[1],[2,8192]]", &["sequence 1", "8192", "vocabulary"]),
         (b"[[4294967295]]", &["4294967295", "8192"]),
     ] {
@@ -359,7 +359,7 @@ fn a_full_drive_leaves_nothing_that_opens() {
     refuses(
         &["pack", source.to_str().unwrap(), &packed],
         1,
-        &[&packed, "bytes are needed, the drive has 131072 bytes free; free "],
+        &[&packed, "KiB are needed, the drive has 128.00 KiB free; free "],
     );
     refuses(&["synth", "--shape", "tiny", "--out", &made], 1, &["are needed, the drive has "]);
     for dir in [&packed, &made] {

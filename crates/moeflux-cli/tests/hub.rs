@@ -169,11 +169,73 @@ fn a_model_that_cannot_run_is_refused_before_its_download() {
 }
 
 #[test]
+fn damage_that_headers_show_is_named_as_on_the_hub() {
+    let (copy, home) = (common::Copy::of(&golden("hf-bf16")), tempfile::tempdir().unwrap());
+    fs::write(copy.file("config.json"), "{\"a\" 1}").unwrap();
+    let hub = hub_of(copy.path(), &["expected.json", "expected.safetensors"]);
+    for args in [&["inspect", "-m", "org/name"][..], &["run", "hi", "-m", "org/name"]] {
+        let mut command = on_hub(&hub.endpoint, home.path(), args);
+        let file = "org/name@0123456/config.json: line 1, column 6: a colon is missing";
+        check_refusal(&mut command, 1, &[file]);
+    }
+}
+
+#[test]
+fn verify_downloads_nothing_and_says_what_is_missing() {
+    let (hub, home) = (hub(), tempfile::tempdir().unwrap());
+    let verify = || on_hub(&hub.endpoint, home.path(), &["verify", "org/name"]);
+    check_refusal(
+        &mut verify(),
+        1,
+        &["org/name is not downloaded", "moeflux run --model org/name"],
+    );
+    assert!(!home.path().join("hub").exists());
+    finish(&mut run(&hub.endpoint, home.path(), "org/name"));
+    let n_requests = hub.requests().len();
+    assert!(finish(&mut verify()).0.contains("no damage found"));
+    assert_eq!(hub.requests().len(), n_requests);
+    let snapshots = home.path().join("hub/models--org--name/snapshots");
+    let snapshot = fs::read_dir(snapshots).unwrap().next().unwrap().unwrap().path();
+    let shard = fs::canonicalize(snapshot.join("model-00002-of-00002.safetensors"));
+    fs::remove_file(shard.unwrap()).unwrap();
+    fs::remove_file(snapshot.join("model-00002-of-00002.safetensors")).unwrap();
+    let output = verify().output().unwrap();
+    let line = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    assert!(line.contains("org/name is not complete") && line.contains("are missing"), "{line}");
+    assert!(!snapshot.join("model-00002-of-00002.safetensors").exists());
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_removes_headers_that_were_read() {
+    let (hub, home) = (hub(), tempfile::tempdir().unwrap());
+    let temp = tempfile::tempdir().unwrap();
+    hub.fail("/cdn/model-00002", Fault::Stall(4));
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin!("moeflux"));
+    command.args(["inspect", "-m", "org/name"]).env("TMPDIR", temp.path());
+    command.env("HF_ENDPOINT", &hub.endpoint).env("HF_HOME", home.path());
+    command.env_remove("HF_HUB_OFFLINE").stderr(std::process::Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let n_entries = || fs::read_dir(temp.path()).unwrap().count();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while n_entries() == 0 || hub.n_requests("/cdn/model-00002") == 0 {
+        assert!(std::time::Instant::now() < deadline, "{:?}", hub.requests());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let pid = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let status = child.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(2), "{status}");
+    assert_eq!(n_entries(), 0);
+}
+
+#[test]
 fn a_download_without_room_is_refused_with_both_numbers() {
     let (hub, home) = (hub(), tempfile::tempdir().unwrap());
     hub.announce("tokenizer.json", 1 << 60);
     let mut command = run(&hub.endpoint, home.path(), "org/name");
-    check_refusal(&mut command, 1, &["org/name needs 1073741824", "are free", "HF_HUB_CACHE"]);
+    check_refusal(&mut command, 1, &["org/name needs 1048576.00 TiB", "are free", "HF_HUB_CACHE"]);
 }
 
 #[test]
@@ -195,6 +257,7 @@ fn paths_are_no_names_and_names_no_paths() {
         ("org\\name", "no such file"),
         ("C:/name", "no such file"),
         ("modles", "did you mean \"models\"?"),
+        ("modles/qwen-30b", "did you mean \"models/qwen-30b\"? (for the Hub's model write hf://"),
         ("org/name/", "no such file"),
         ("", "org/name"),
         ("org/name:Q4_K_M", "not supported"),

@@ -3,10 +3,12 @@
 
 pub mod atomic_file;
 mod bank;
+mod bytes;
 pub mod checkpoint;
 mod expert;
 pub mod files;
 mod ids;
+mod json_problem;
 mod lock;
 pub mod manifest;
 mod memory;
@@ -15,8 +17,10 @@ pub mod quant;
 mod thread_limits;
 
 pub use bank::{ExpertBank, ExtentSource, FileIdx, LayerBank, SourceFile};
+pub use bytes::show_bytes;
 pub use expert::{Expert, ExpertLayout, ExpertMemory, GateUp, MatrixLayout, PartSpan};
 pub use ids::{ExpertId, ExpertKey, LayerIdx, TokenId};
+pub use json_problem::json_problem;
 pub use lock::FileLock;
 pub use memory::{
     HostBuf, HostSlab, MappedFile, OutOfMemory, PAGE_BYTES, SlabGuard, catch_out_of_memory,

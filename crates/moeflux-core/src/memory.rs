@@ -16,7 +16,7 @@ const HUGE_BYTES: usize = 2 << 20;
 
 /// Memory that the system did not give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("out of memory: {bytes} bytes cannot be allocated")]
+#[error("out of memory: {} cannot be allocated", crate::show_bytes(*bytes))]
 pub struct OutOfMemory {
     /// How much was asked for.
     pub bytes: u64,

@@ -48,7 +48,7 @@ impl ModelName {
 #[derive(Debug, thiserror::Error)]
 pub enum ConversationError {
     /// They are no JSON, or a message is not one.
-    #[error("damaged: {0}")]
+    #[error("damaged: {}", moeflux_core::json_problem(.0))]
     Json(#[from] serde_json::Error),
     /// They are other JSON.
     #[error("not a conversation that chat has saved")]
@@ -124,12 +124,15 @@ mod tests {
     #[test]
     fn whatever_else_is_refused() {
         for (json, want) in [
-            ("", "damaged: EOF"),
+            ("", "damaged: line 1, column 0: the text ends"),
             ("[]", "not a conversation"),
             ("{}", "not a conversation"),
             (r#"{"format": "moeflux-chat"}"#, "version 0"),
             (r#"{"format": "moeflux-chat", "version": 2}"#, "version 2"),
-            (r#"{"format": "moeflux-chat", "version": 1}"#, "damaged: missing field `messages`"),
+            (
+                r#"{"format": "moeflux-chat", "version": 1}"#,
+                "damaged: the field `messages` is missing",
+            ),
             (r#"{"format": "moeflux-chat", "version": 1, "messages": [7]}"#, "damaged: "),
         ] {
             let got = Conversation::from_slice(json.as_bytes()).unwrap_err().to_string();

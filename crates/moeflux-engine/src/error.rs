@@ -3,7 +3,7 @@
 use std::io;
 
 use moeflux_backend::DeviceError;
-use moeflux_core::{OutOfMemory, TokenId};
+use moeflux_core::{OutOfMemory, TokenId, show_bytes};
 use moeflux_store::StoreError;
 
 use crate::constrain::ConstraintError;
@@ -91,7 +91,10 @@ pub enum EngineError {
         end: usize,
     },
     /// Checkpoints may not take that much.
-    #[error("a checkpoint takes {needed} bytes, the checkpoints of a session may take {budget}")]
+    #[error(
+        "a checkpoint takes {}, the checkpoints of a session may take {}", show_bytes(*needed),
+        show_bytes(*budget)
+    )]
     CheckpointBudget {
         /// Bytes of one.
         needed: u64,

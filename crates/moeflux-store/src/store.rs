@@ -5,7 +5,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
-use moeflux_core::{ExpertBank, ExpertId, ExpertKey, LayerIdx, explain_thread_error};
+use moeflux_core::{ExpertBank, ExpertId, ExpertKey, LayerIdx, explain_thread_error, show_bytes};
 
 use crate::desk::Desk;
 use crate::files::{Files, Native, Opened, Source, System};
@@ -415,8 +415,10 @@ fn n_slots(
     if n_slots < n_working {
         let enough = n_working as u64 * slot_bytes;
         warnings.push(format!(
-            "the expert cache of {budget} bytes holds {n_slots} experts and one token uses \
-             {n_working}: little will be kept from token to token below {enough} bytes"
+            "the expert cache of {} holds {n_slots} experts and one token uses {n_working}: little \
+             will be kept from token to token below {}",
+            show_bytes(budget),
+            show_bytes(enough)
         ));
     }
     Ok(n_slots)

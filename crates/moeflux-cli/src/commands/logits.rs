@@ -3,7 +3,7 @@
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use moeflux_engine::{Engine, EngineError, TokenId};
 use serde_json::{Map, json};
 
@@ -31,8 +31,9 @@ fn out_name(args: &LogitsArgs) -> String {
 
 fn read_tokens(path: &Path) -> Result<Vec<Vec<TokenId>>> {
     let bytes = crate::files::read(path).with_context(|| tokens_name(path))?;
-    let ids: Vec<Vec<u32>> = serde_json::from_slice(&bytes).with_context(|| {
-        format!("{}: an array of arrays of token ids is needed", tokens_name(path))
+    let ids: Vec<Vec<u32>> = serde_json::from_slice(&bytes).map_err(|err| {
+        let (name, problem) = (tokens_name(path), moeflux_core::json_problem(&err));
+        anyhow!("{name}: {problem}; a list of lists of token ids is needed, as [[1, 2, 3]]")
     })?;
     Ok(ids.into_iter().map(|it| it.into_iter().map(TokenId).collect()).collect())
 }

@@ -41,6 +41,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let engine = model::open_cached(&args.model, &args.prompt_cache, args.sessions, args.quiet)?;
     let server = Server::bind(engine, options)?;
     report::note(args.quiet, &format!("listening on http://{}", server.addr()));
+    crate::interrupt::take_over();
     Ok(server.run()?)
 }
 

@@ -9,6 +9,7 @@ use crate::args::{SynthArgs, SynthKind};
 use crate::bytes;
 use crate::error::UsageError;
 use crate::progress::{Bar, Unit};
+use crate::words::did_you_mean;
 
 pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     if let Some(family) = &args.family {
@@ -41,8 +42,12 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
 /// of them.
 fn check_family(family: &str, shape: &str) -> Result<(), UsageError> {
     if !FAMILIES.iter().any(|it| it.name == family) {
-        let known: Vec<&str> = FAMILIES.iter().map(|it| it.name).collect();
-        return Err(UsageError(format!("--family {family:?}: there are {}", known.join(", "))));
+        let known: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
+        let advice = match did_you_mean(family, known.iter().copied()) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("the families are {}", known.join(", ")),
+        };
+        return Err(UsageError(format!("--family {family:?}: there is no such family; {advice}")));
     }
     match shape_family(shape) {
         Some(own) if own != family => {

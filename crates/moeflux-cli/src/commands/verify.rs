@@ -1,17 +1,26 @@
 //! `moeflux verify`: whether a model's files are intact.
 
+use std::path::PathBuf;
+
 use anyhow::{Result, bail};
+use moeflux_engine::hub::{Download, Remote};
 use moeflux_engine::verify::{Damage, Verification, verify};
 use serde_json::json;
 
 use super::print;
 use crate::args::VerifyArgs;
 use crate::bytes::show;
-use crate::locate::locate;
+use crate::locate::{Hurry, Place, place};
 use crate::progress::{Bar, Unit};
 
 pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
-    let path = locate(Some(&args.model), "MODEL", args.json)?;
+    let (path, missing) = match place(Some(&args.model), "MODEL", args.json, Hurry::Any)? {
+        Place::Here(path) => (path, None),
+        Place::Hub(remote) => {
+            let (path, missing) = partly_here(&remote)?;
+            (path, Some(missing))
+        }
+    };
     let mut bar = Bar::new("verifying", Unit::Bytes, args.json);
     let found = verify(&path, &mut |progress| {
         let name = progress.file.file_name().unwrap_or_default().to_string_lossy();
@@ -20,10 +29,34 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
     })?;
     drop(bar);
     print(&if args.json { to_json(&found)? } else { to_text(&found) })?;
-    match &found.damage[..] {
+    match (&found.damage[..], missing) {
+        (damage, Some(missing)) if damage.is_empty() => bail!("{missing}"),
+        (damage, Some(missing)) => bail!("{}; {missing}", line(&damage[0])),
+        (damage, None) => fail_for(damage),
+    }
+}
+
+fn fail_for(damage: &[Damage]) -> Result<()> {
+    match damage {
         [] => Ok(()),
         [one] => bail!("{}", line(one)),
         [first, others @ ..] => bail!("{}; and {} more", line(first), others.len()),
+    }
+}
+
+/// Where the files are that are here of a model on the Hub, and what is missing.
+fn partly_here(remote: &Remote) -> Result<(PathBuf, String)> {
+    let Download { repo, bytes, missing_bytes, .. } = remote.describe();
+    let (bytes, missing) = (show(bytes), show(missing_bytes));
+    match remote.local_files() {
+        Some(dir) if missing_bytes > 0 => {
+            Ok((dir, format!("{repo} is not complete: {missing} of {bytes} are missing")))
+        }
+        Some(dir) => Ok((dir, format!("{repo} is not complete"))),
+        None => bail!(
+            "{repo} is not downloaded: there is nothing to verify ({bytes}; `moeflux run --model \
+             {repo}` downloads it)"
+        ),
     }
 }
 

@@ -32,7 +32,7 @@ pub enum FormatError {
         path: PathBuf,
     },
     /// Text that is not the JSON that it should be.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {}", path.display(), crate::json_problem(source))]
     Json {
         /// The file.
         path: PathBuf,

@@ -35,8 +35,8 @@ pub fn parse_safetensors_header(
     file: FileIdx,
     file_len: u64,
 ) -> Result<Header, String> {
-    let metadata: Metadata =
-        serde_json::from_slice(json).map_err(|it| format!("bad safetensors header: {it}"))?;
+    let metadata: Metadata = serde_json::from_slice(json)
+        .map_err(|err| format!("bad safetensors header: {}", crate::json_problem(&err)))?;
     let data_start = PREFIX_BYTES + json.len() as u64;
     let data_len = metadata.data_len() as u64;
     if data_start.checked_add(data_len) != Some(file_len) {

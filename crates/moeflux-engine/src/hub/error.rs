@@ -5,6 +5,8 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use moeflux_core::show_bytes;
+
 /// Why a model could not be found or fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
@@ -138,7 +140,7 @@ pub enum HubError {
     /// The download is larger than what is free.
     #[error(
         "{repo} needs {} more in {}, where {} are free: free some, or set HF_HUB_CACHE to a \
-         folder of a larger drive", bytes(*needed), dir.display(), bytes(*free)
+         folder of a larger drive", show_bytes(*needed), dir.display(), show_bytes(*free)
     )]
     NoRoom {
         /// `org/name`.
@@ -318,16 +320,6 @@ fn later(retry_after: Option<Duration>) -> String {
     match retry_after {
         Some(wait) => format!("it asks to wait {} s; try again then", wait.as_secs()),
         None => "try again later".into(),
-    }
-}
-
-/// Bytes as messages show them.
-fn bytes(n: u64) -> String {
-    const MIB: u64 = 1 << 20;
-    match n {
-        0..MIB => format!("{n} bytes"),
-        MIB..0x4000_0000 => format!("{:.1} MiB", n as f64 / MIB as f64),
-        _ => format!("{:.1} GiB", n as f64 / (1 << 30) as f64),
     }
 }
 

@@ -18,6 +18,12 @@ pub enum Event<'a> {
         /// The file that the other process holds locked.
         lock: &'a Path,
     },
+    /// Headers are about to be written to a folder for temporary files, which is removed with the
+    /// value that holds them.
+    HeadersFolder {
+        /// The folder.
+        dir: &'a Path,
+    },
     /// Headers of weights were read.
     Headers {
         /// Files whose headers are here.

@@ -45,6 +45,7 @@ impl Headers {
         let temp = std::env::temp_dir();
         let dir = tempfile::Builder::new().prefix("moeflux-headers-").tempdir();
         let dir = dir.map_err(HubError::io("create", &temp))?;
+        on_event(Event::HeadersFolder { dir: dir.path() });
         // Errors of what reads the directory bear the repository's name.
         let root = dir.path().join(&source.repo.name);
         let total = listing.files.iter().filter(|file| has_header(&file.path)).count();

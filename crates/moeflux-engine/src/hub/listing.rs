@@ -122,7 +122,10 @@ impl Source<'_> {
             Some(b'<') => HubError::WebPage { url: url.to_owned() },
             _ => HubError::Answer {
                 url: url.to_owned(),
-                problem: format!("something that is not a model's description ({source})"),
+                problem: format!(
+                    "something that is not a model's description ({})",
+                    moeflux_core::json_problem(&source)
+                ),
             },
         })
     }

@@ -178,6 +178,12 @@ impl Remote {
         Headers::fetch(&self.source(), &self.listing, on_event)
     }
 
+    /// The directory of the files that are in the cache, of which some may be missing; `None` where
+    /// there are none.
+    pub fn local_files(&self) -> Option<PathBuf> {
+        Some(self.cache.snapshot(&self.listing.commit)).filter(|dir| dir.is_dir())
+    }
+
     fn source(&self) -> Source<'_> {
         Source { client: &self.client, repo: &self.repo, cache: &self.cache }
     }

@@ -177,7 +177,8 @@ pub(super) fn is_keystone(path: &str) -> bool {
 }
 
 fn parse<'a, T: Deserialize<'a>>(name: &str, json: &'a [u8]) -> Result<T, String> {
-    serde_json::from_slice(json).map_err(|source| format!("its {name} is malformed ({source})"))
+    serde_json::from_slice(json)
+        .map_err(|err| format!("its {name} is malformed ({})", moeflux_core::json_problem(&err)))
 }
 
 /// The safetensors of a repository without an index.

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use moeflux_core::checkpoint::{Dtype, FileChecksums};
+use moeflux_core::show_bytes;
 use serde_json::{Map, Value, json};
 
 /// Bytes that go to the system at once.
@@ -20,7 +21,7 @@ pub enum WriteError {
     /// The drive is full.
     #[error(
         "{}: no space left on the drive; free {} and run again",
-        path.display(), missing.map_or_else(|| String::from("some"), shown)
+        path.display(), missing.map_or_else(|| String::from("some"), show_bytes)
     )]
     NoSpace {
         /// The file that was being written.
@@ -32,7 +33,7 @@ pub enum WriteError {
     /// There would not be room.
     #[error(
         "{}: {} are needed, the drive has {} free; free {} or choose another drive",
-        path.display(), shown(*needed), shown(*available), shown(needed.saturating_sub(*available))
+        path.display(), show_bytes(*needed), show_bytes(*available), show_bytes(needed.saturating_sub(*available))
     )]
     TooSmall {
         /// The directory.
@@ -61,18 +62,6 @@ impl WriteError {
             }
             _ => WriteError::Io { path: path.clone(), source },
         }
-    }
-}
-
-/// A number of bytes for people, rounded up.
-fn shown(bytes: u64) -> String {
-    let unit = [(30, "GiB"), (20, "MiB")].into_iter().find(|(power, _)| bytes >> power > 0);
-    match unit {
-        Some((power, name)) => {
-            let tenths = (u128::from(bytes) * 10).div_ceil(1 << power);
-            format!("{}.{} {name}", tenths / 10, tenths % 10)
-        }
-        None => format!("{bytes} bytes"),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use moeflux_core::show_bytes;
+
 use super::{MemoryPlanner, Plan};
 use crate::engine::EngineOptions;
 
@@ -155,14 +157,14 @@ impl MemoryPlanner {
 
 impl std::fmt::Display for Shortage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
-        let (needed, usable) = (gib(self.plan.needed_bytes()), gib(self.plan.usable_bytes()));
+        let needed = show_bytes(self.plan.needed_bytes());
+        let usable = show_bytes(self.plan.usable_bytes());
         let path = self.path.display();
-        write!(f, "the model at {path} needs {needed:.2} GiB, and {usable:.2} GiB are free")?;
+        write!(f, "the model at {path} needs {needed}, and {usable} are free")?;
         match self.alternatives.first() {
             Some(best) => {
-                let saved = gib(best.saves(&self.plan));
-                write!(f, "; {} saves {saved:.2} GiB", best.change)
+                let saved = show_bytes(best.saves(&self.plan));
+                write!(f, "; {} saves {saved}", best.change)
             }
             None => Ok(()),
         }

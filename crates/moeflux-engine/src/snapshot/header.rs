@@ -106,8 +106,8 @@ impl Header {
     /// Parses a header, and checks what it says by itself.
     pub(super) fn from_slice(path: &Path, json: &[u8]) -> Result<Header, SnapshotError> {
         let damaged = |what: String| SnapshotError::Damaged { path: path.to_path_buf(), what };
-        let header: Header =
-            serde_json::from_slice(json).map_err(|err| damaged(format!("its header: {err}")))?;
+        let header: Header = serde_json::from_slice(json)
+            .map_err(|err| damaged(format!("its header: {}", moeflux_core::json_problem(&err))))?;
         let is_ascending = header.states.is_sorted_by(|a, b| a < b);
         let ends_there = header.states.last().is_none_or(|it| *it == header.positions);
         if !is_ascending || !ends_there || header.states.first() == Some(&0) {

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use moeflux_backend::Sequence;
 use moeflux_core::atomic_file::{Durability, remove_abandoned_in};
 use moeflux_core::checkpoint::Checksum;
-use moeflux_core::{TokenId, private};
+use moeflux_core::{TokenId, private, show_bytes};
 
 use super::error::SnapshotError;
 use super::file::{Contents, Summary, summary, write};
@@ -157,9 +157,10 @@ impl PrefixStore {
         let limit = self.options.max_bytes;
         if n_bytes > limit {
             self.warn(format!(
-                "{} tokens take {n_bytes} bytes, the prompt cache has {limit} \
-                 (--prompt-cache-size)",
-                contents.n_positions()
+                "{} tokens take {}, the prompt cache may take {} (--prompt-cache-size)",
+                contents.n_positions(),
+                show_bytes(n_bytes),
+                show_bytes(limit)
             ));
             return Ok(None);
         }

@@ -459,7 +459,9 @@ impl WorkDir {
         name.push(".partial");
         let path = out.with_file_name(name);
         if path.exists() {
-            if !path.join(MARKER).is_file() {
+            // A run that was killed before it wrote the marker left nothing else.
+            let is_empty = || path.read_dir().is_ok_and(|mut entries| entries.next().is_none());
+            if !path.join(MARKER).is_file() && !is_empty() {
                 return Err(SynthError::InTheWay { path });
             }
             fs::remove_dir_all(&path).map_err(WriteError::at(&path))?;
@@ -471,14 +473,15 @@ impl WorkDir {
     }
 
     fn publish(mut self, out: &Path) -> Result<(), SynthError> {
-        let marker = self.path.join(MARKER);
-        fs::remove_file(&marker).map_err(WriteError::at(&marker))?;
         // Windows puts no directory in the place of another.
         if cfg!(windows) && out.is_dir() {
             fs::remove_dir(out).map_err(WriteError::at(out))?;
         }
         fs::rename(&self.path, out).map_err(WriteError::at(out))?;
         self.is_published = true;
+        // Only now: a run that is killed before it leaves a directory that the next one knows.
+        let marker = out.join(MARKER);
+        fs::remove_file(&marker).map_err(WriteError::at(&marker))?;
         let parent = out.parent().filter(|it| !it.as_os_str().is_empty());
         Ok(sync_dir(parent.unwrap_or(Path::new(".")))?)
     }

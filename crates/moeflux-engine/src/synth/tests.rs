@@ -97,8 +97,14 @@ fn an_empty_directory_and_the_rest_of_a_killed_run_are_no_obstacle() {
     fs::create_dir(&out).unwrap();
     fs::create_dir(&partial).unwrap();
     let options = SynthOptions { n_layers: Some(1), ..SynthOptions::default() };
+    fs::write(partial.join("other"), "").unwrap();
     assert!(matches!(make(&out, &options), Err(SynthError::InTheWay { .. })));
     fs::write(partial.join(MARKER), "").unwrap();
+    make(&out, &options).unwrap();
+    assert!(!partial.exists() && !out.join(MARKER).exists());
+    // Killed between the creation of the directory and that of the marker.
+    fs::remove_dir_all(&out).unwrap();
+    fs::create_dir(&partial).unwrap();
     make(&out, &options).unwrap();
     assert!(!partial.exists());
     check_claims(&out);

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use moeflux_core::json_problem;
+
 /// Why a tokenizer could not be opened, or text not be encoded or rendered.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
@@ -14,7 +16,7 @@ pub enum TextError {
         source: std::io::Error,
     },
     /// A file is not the JSON that it should be.
-    #[error("{} is not valid JSON: {source}", path.display())]
+    #[error("{} is not valid JSON: {}", path.display(), json_problem(source))]
     Json {
         /// The file.
         path: PathBuf,

@@ -21,8 +21,12 @@ impl SessionFile {
     pub(super) fn open(file: &Path) -> Result<SessionFile> {
         let path = resolve(file)?;
         check_kind(&path)?;
+        check_folder(&path)?;
         let lock = FileLock::acquire(&beside(&path, ".lock"));
-        let lock = lock.with_context(|| format!("cannot write next to {}", file.display()))?;
+        let lock = lock.with_context(|| {
+            let dir = folder(&path).display();
+            format!("{}: cannot write to the folder {dir}", file.display())
+        })?;
         let Some(lock) = lock else {
             let file = file.display();
             bail!("{file}: open in another chat; end that one, or give this one another FILE");
@@ -56,6 +60,25 @@ fn resolve(file: &Path) -> Result<PathBuf> {
     }
 }
 
+/// The folder of a file.
+fn folder(file: &Path) -> &Path {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
+}
+
+/// Refuses a file in a folder that does not exist.
+fn check_folder(file: &Path) -> Result<()> {
+    let dir = folder(file);
+    match fs::metadata(dir) {
+        Ok(facts) if facts.is_dir() => Ok(()),
+        Ok(_) => bail!("{}: {} is not a folder", file.display(), dir.display()),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => {
+            bail!("{}: the folder {} does not exist: create it", file.display(), dir.display())
+        }
+        Err(err) => Err(err).with_context(|| file.display().to_string()),
+    }
+}
+
 /// A name next to a file's.
 fn beside(file: &Path, suffix: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
@@ -70,6 +93,7 @@ pub(super) fn snapshot_path(file: &Path) -> PathBuf {
 
 /// Writes a conversation, whole or not at all.
 pub(super) fn write(file: &Path, conversation: &Conversation) -> Result<()> {
+    check_folder(file)?;
     let json = conversation.to_json();
     atomic_file::write(file, json.as_bytes(), Access::Private, Durability::Synced)
         .with_context(|| format!("cannot write {}", file.display()))

@@ -1,0 +1,93 @@
+//! Ctrl-C and SIGTERM while a folder for temporary files exists: it is removed before the program
+//! ends.
+//!
+//! Once registered, a handler of signals stays for the process's life. So it is one that does what
+//! the system does by default, except while a folder is watched, and until a command takes the
+//! signals over ([`take_over`]).
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::{flag, low_level};
+
+/// Between two looks at whether a signal came.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Attempts to remove a folder into which other threads still write.
+const N_ATTEMPTS: usize = 5;
+
+static SIGNALS: LazyLock<Signals> = LazyLock::new(Signals::register);
+
+struct Signals {
+    /// Whether a signal ends the program at once.
+    end_at_once: Arc<AtomicBool>,
+    /// The last signal, 0 before the first.
+    last: Arc<AtomicUsize>,
+}
+
+impl Signals {
+    fn register() -> Signals {
+        let signals =
+            Signals { end_at_once: Arc::new(AtomicBool::new(false)), last: Arc::default() };
+        for signal in [SIGINT, SIGTERM] {
+            // Where a handler is refused the system's own stays.
+            let _ = flag::register_conditional_default(signal, Arc::clone(&signals.end_at_once));
+            let number = usize::try_from(signal).unwrap_or_default();
+            let _ = flag::register_usize(signal, Arc::clone(&signals.last), number);
+        }
+        signals
+    }
+}
+
+/// The caller handles the signals from now on.
+pub(crate) fn take_over() {
+    if LazyLock::get(&SIGNALS).is_some() {
+        SIGNALS.end_at_once.store(false, Ordering::SeqCst);
+    }
+}
+
+/// While this exists, a signal that ends the program removes a folder first.
+pub(crate) struct RemovedOnInterrupt {
+    is_over: Arc<AtomicBool>,
+    watcher: Option<JoinHandle<()>>,
+}
+
+impl RemovedOnInterrupt {
+    /// Watches a folder; `None` where no thread can be started for that.
+    pub(crate) fn new(dir: &Path) -> Option<RemovedOnInterrupt> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (dir, over) = (dir.to_owned(), Arc::clone(&is_over));
+        let watcher = thread::Builder::new().spawn(move || watch(dir, &over)).ok()?;
+        SIGNALS.end_at_once.store(false, Ordering::SeqCst);
+        Some(RemovedOnInterrupt { is_over, watcher: Some(watcher) })
+    }
+}
+
+impl Drop for RemovedOnInterrupt {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        SIGNALS.end_at_once.store(true, Ordering::SeqCst);
+        // It ends within a tick, and does not panic.
+        let _ = self.watcher.take().map(JoinHandle::join);
+    }
+}
+
+fn watch(dir: PathBuf, is_over: &AtomicBool) {
+    while !is_over.load(Ordering::SeqCst) {
+        let signal = SIGNALS.last.load(Ordering::SeqCst);
+        if signal != 0 {
+            for _ in 0..N_ATTEMPTS {
+                if std::fs::remove_dir_all(&dir).is_ok() {
+                    break;
+                }
+            }
+            // Ends the process as the signal does.
+            let _ = low_level::emulate_default_handler(i32::try_from(signal).unwrap_or(SIGTERM));
+        }
+        thread::sleep(TICK);
+    }
+}
