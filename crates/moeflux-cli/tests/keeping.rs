@@ -220,7 +220,7 @@ fn a_session_without_a_place_is_refused_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let nowhere = dir.path().join("no/talk.json");
     let mut command = moeflux(&["chat", "-q", "--session", text(&nowhere)]);
-    check_refusal(command.write_stdin(QUESTION), 1, &["no/talk.json", "No such file"]);
+    check_refusal(command.write_stdin(QUESTION), 1, &["no/talk.json", "does not exist: create it"]);
     assert_eq!(names(dir.path()), [""; 0]);
 }
 

@@ -29,10 +29,10 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<()> {
     })?;
     drop(bar);
     print(&if args.json { to_json(&found)? } else { to_text(&found) })?;
-    match (&found.damage[..], missing) {
-        (damage, Some(missing)) if damage.is_empty() => bail!("{missing}"),
-        (damage, Some(missing)) => bail!("{}; {missing}", line(&damage[0])),
-        (damage, None) => fail_for(damage),
+    match (found.damage.first(), missing) {
+        (None, Some(missing)) => bail!("{missing}"),
+        (Some(damage), Some(missing)) => bail!("{}; {missing}", line(damage)),
+        (_, None) => fail_for(&found.damage),
     }
 }
 

@@ -10,8 +10,9 @@ use crate::load::LoadError;
 use crate::models::ModelShape;
 use crate::text::VOCABULARIES;
 
-/// The program itself, its stacks and its allocator's slack, in bytes.
-const PROGRAM_BYTES: u64 = 40 << 20;
+/// The program itself, its stacks and its allocator's slack, in bytes. How much of the binary's file
+/// is resident depends on the page cache: with the demo model peaks from 25 to 43 MB were measured.
+const PROGRAM_BYTES: u64 = 48 << 20;
 
 /// Bytes that the tokenizer takes in memory for each byte of `tokenizer.json`.
 const TOKENIZER_JSON_FACTOR: u64 = 14;
