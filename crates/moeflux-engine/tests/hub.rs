@@ -303,7 +303,7 @@ fn a_download_without_room_does_not_begin() {
     let HubError::NoRoom { needed, free, .. } = &error else { panic!("{error}") };
     assert!(*needed > 1 << 60 && *free < 1 << 60);
     let error = error.to_string();
-    assert!(error.contains("GiB more in") && error.contains("HF_HUB_CACHE"), "{error}");
+    assert!(error.contains("TiB more in") && error.contains("HF_HUB_CACHE"), "{error}");
     assert_eq!(hub.n_requests("/resolve/"), 0);
     assert!(!env.cache_dir.join("models--org--name").exists());
 }
@@ -358,6 +358,7 @@ fn headers_are_read_by_ranges_and_no_weights() {
         let headers = remote
             .headers(&mut |event| match event {
                 Event::Headers { done, total: 2 } => n_headers = done,
+                Event::HeadersFolder { dir } => assert!(dir.is_dir()),
                 Event::Retrying(_) => n_retries += 1,
                 _ => panic!("{event:?}"),
             })

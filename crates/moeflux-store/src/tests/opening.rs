@@ -124,8 +124,8 @@ fn refuses_a_budget_below_one_layer_and_names_what_is_needed() {
     let store = open(|_| {}, enough).unwrap();
     assert_eq!(
         store.warnings(),
-        ["the expert cache of 16384 bytes holds 4 experts and one token uses 8: little will be \
-          kept from token to token below 32768 bytes"]
+        ["the expert cache of 16.00 KiB holds 4 experts and one token uses 8: little will be \
+          kept from token to token below 32.00 KiB"]
     );
     let plenty = StoreOptions { cache_bytes: u64::MAX, ..options };
     let store = open(|_| {}, plenty).unwrap();
