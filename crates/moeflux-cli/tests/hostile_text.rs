@@ -4,11 +4,10 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use common::server::Server;
 use common::{Copy, golden, refuses};
 use serde_json::{Value, json};
 
@@ -108,7 +107,7 @@ fn a_server_outlives_a_hostile_template() {
         + &steps("'x'", 60, "ns.s ~ ns.s", "{{ ns.s }}")
         + "{% endif %}hello";
     fs::write(copy.file("chat_template.jinja"), hostile).unwrap();
-    let server = Server::start(&copy);
+    let server = Server::start(copy.path());
     let name = copy.path().file_name().unwrap().to_str().unwrap();
     let ask = |content: &str| {
         let messages = json!([{"role": "user", "content": content}]);
@@ -124,56 +123,6 @@ fn a_server_outlives_a_hostile_template() {
         assert_eq!(status, 400, "{body}");
         assert!(body.contains("chat template"), "{body}");
         assert_eq!(ask("hi").0, 200);
-    }
-}
-
-/// A running `moeflux serve`.
-struct Server {
-    child: Child,
-    addr: String,
-}
-
-impl Server {
-    fn start(copy: &Copy) -> Server {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_moeflux"))
-            .args(["serve", "--addr", "127.0.0.1:0", "--model", copy.arg()])
-            .env("MOEFLUX_CACHE", copy.path())
-            .env("HF_HUB_OFFLINE", "1")
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut lines = lines.map(Result::unwrap);
-        let line = lines.find(|line| line.contains("listening on http://")).unwrap();
-        // Read on, so that the server never waits for this pipe.
-        std::thread::spawn(move || lines.for_each(drop));
-        let addr = line.split("http://").nth(1).unwrap().trim().to_owned();
-        Server { child, addr }
-    }
-
-    /// Status and body of a reply.
-    fn post(&self, path: &str, body: &Value) -> (u16, String) {
-        let mut stream = TcpStream::connect(&self.addr).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let (body, addr) = (body.to_string(), &self.addr);
-        write!(
-            stream,
-            "POST {path} HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n\
-             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
-        let status = reply.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, reply.split("\r\n\r\n").nth(1).unwrap_or_default().to_owned())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -3,6 +3,9 @@
 //!
 //! `MOEFLUX_TEMPLATES` names a folder of further templates to try, such as published ones.
 
+#[path = "common/templates.rs"]
+mod templates;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +18,7 @@ use moeflux_engine::{AnswerShape, Grammar, Grammars};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Map, Value, json};
+use templates::write_tokenizer;
 
 fn own_templates() -> Vec<(PathBuf, ToolSyntax)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/templates");
@@ -34,94 +38,6 @@ fn own_templates() -> Vec<(PathBuf, ToolSyntax)> {
     .into_iter()
     .map(|(name, syntax)| (folder.join(format!("{name}.jinja")), syntax))
     .collect()
-}
-
-/// Control tokens of the families; those that a template names are added to the demo model's.
-const TOKENS: [&str; 54] = [
-    "<arg_key>",
-    "</arg_key>",
-    "<arg_value>",
-    "</arg_value>",
-    "<tool_call>",
-    "</tool_call>",
-    "<tool_response>",
-    "</tool_response>",
-    "<think>",
-    "</think>",
-    "<|system|>",
-    "<|user|>",
-    "<|assistant|>",
-    "<|observation|>",
-    "[gMASK]",
-    "<sop>",
-    "<minimax:tool_call>",
-    "</minimax:tool_call>",
-    "]~!b[",
-    "]~b]",
-    "[e~[",
-    "<｜tool▁calls▁begin｜>",
-    "<｜tool▁calls▁end｜>",
-    "<｜tool▁call▁begin｜>",
-    "<｜tool▁call▁end｜>",
-    "<｜tool▁sep｜>",
-    "<｜tool▁output▁begin｜>",
-    "<｜tool▁output▁end｜>",
-    "<｜tool▁outputs▁begin｜>",
-    "<｜tool▁outputs▁end｜>",
-    "<｜User｜>",
-    "<｜Assistant｜>",
-    "<｜end▁of▁sentence｜>",
-    "｜DSML｜",
-    "<|tool_calls_section_begin|>",
-    "<|tool_calls_section_end|>",
-    "<|tool_call_begin|>",
-    "<|tool_call_argument_begin|>",
-    "<|tool_call_end|>",
-    "<|im_user|>",
-    "<|im_assistant|>",
-    "<|im_system|>",
-    "<|im_middle|>",
-    "<|start|>",
-    "<|end|>",
-    "<|message|>",
-    "<|channel|>",
-    "<|constrain|>",
-    "<|call|>",
-    "<|return|>",
-    "[TOOL_CALLS]",
-    "[INST]",
-    "[/INST]",
-    "</s>",
-];
-
-fn tokenizer_for(template: &str) -> Arc<Tokenizer> {
-    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo");
-    let dir = tempfile::tempdir().unwrap();
-    for file in ["generation_config.json", "config.json"] {
-        fs::copy(demo.join(file), dir.path().join(file)).unwrap();
-    }
-    let read = |name: &str| -> Value {
-        serde_json::from_slice(&fs::read(demo.join(name)).unwrap()).unwrap()
-    };
-    let mut json = read("tokenizer.json");
-    let added = json["added_tokens"].as_array_mut().unwrap();
-    let known: Vec<String> =
-        added.iter().map(|token| token["content"].as_str().unwrap().to_owned()).collect();
-    let used = TOKENS.iter().filter(|token| {
-        // Templates put some together from pieces.
-        let pieces = token.trim_matches(['<', '>', '[', ']', '/', '|']);
-        template.contains(pieces) && known.iter().all(|known| known != *token)
-    });
-    for (token, id) in used.zip(8192..) {
-        let mut one = added[0].clone();
-        (one["id"], one["content"]) = (json!(id), json!(token));
-        added.push(one);
-    }
-    fs::write(dir.path().join("tokenizer.json"), json.to_string()).unwrap();
-    let mut config = read("tokenizer_config.json");
-    config["chat_template"] = json!(template);
-    fs::write(dir.path().join("tokenizer_config.json"), config.to_string()).unwrap();
-    Arc::new(Tokenizer::from_dir(dir.path()).unwrap())
 }
 
 /// One turn of an assistant.
@@ -304,7 +220,9 @@ struct Subject {
 impl Subject {
     fn open(path: &Path) -> Option<Subject> {
         let source = fs::read_to_string(path).unwrap();
-        let tokenizer = tokenizer_for(&source);
+        let dir = tempfile::tempdir().unwrap();
+        write_tokenizer(dir.path(), &source, &[]);
+        let tokenizer = Arc::new(Tokenizer::from_dir(dir.path()).unwrap());
         let template = tokenizer.chat_template(true)?.ok()?;
         Some(Subject {
             name: path.file_stem().unwrap().to_string_lossy().into_owned(),

@@ -2,6 +2,8 @@
 
 #![expect(dead_code, reason = "every test file uses a part of these helpers")]
 
+pub(crate) mod server;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};

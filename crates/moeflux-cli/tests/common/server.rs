@@ -1,0 +1,61 @@
+//! A server in a process of its own.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// A running `moeflux serve`.
+pub(crate) struct Server {
+    child: Child,
+    addr: String,
+}
+
+impl Server {
+    /// Serves the model in a folder, which is also its cache.
+    pub(crate) fn start(model: &Path) -> Server {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_moeflux"))
+            .args(["serve", "--addr", "127.0.0.1:0", "--model"])
+            .arg(model)
+            .env("MOEFLUX_CACHE", model)
+            .env("HF_HUB_OFFLINE", "1")
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut lines = lines.map(Result::unwrap);
+        let line = lines.find(|line| line.contains("listening on http://")).unwrap();
+        // Read on, so that the server never waits for this pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        let addr = line.split("http://").nth(1).unwrap().trim().to_owned();
+        Server { child, addr }
+    }
+
+    /// Status and body of a reply.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.addr).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let (body, addr) = (body.to_string(), &self.addr);
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        let status = reply.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, reply.split("\r\n\r\n").nth(1).unwrap_or_default().to_owned())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
