@@ -261,8 +261,9 @@ impl Subject {
         let whole = render(&[question, answer], false)?;
         let same = prompt.char_indices().zip(whole.chars()).take_while(|((_, a), b)| a == b);
         let mut at = same.last().map_or(0, |((at, c), _)| at + c.len_utf8());
+        // A mark stays whole, and so do thoughts that a prompt without thinking leaves empty.
         if let Some(mark) = prompt[..at].rfind('<').filter(|_| at < prompt.len())
-            && !prompt[mark..at].contains('>')
+            && (!prompt[mark..at].contains('>') || prompt[mark..].starts_with("<think>"))
         {
             at = mark;
         }

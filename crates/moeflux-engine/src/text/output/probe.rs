@@ -34,6 +34,10 @@ pub(super) fn calls(template: &ChatTemplate) -> Result<KnownCalls, &'static str>
         let Some(rendered) = rendered else { continue };
         let (prompt, turn) = rendered.split_once(QUESTION).unwrap_or((rendered, ""));
         let turn = turn.split(RESULT).next().unwrap_or(turn);
+        if turn.contains("None") {
+            // Content that is null was printed.
+            continue;
+        }
         if is_harmony(turn) {
             return Ok(KnownCalls::of(ToolSyntax::Harmony));
         }
