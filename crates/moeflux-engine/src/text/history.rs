@@ -55,16 +55,27 @@ impl HistoryShape {
     /// refuses them.
     pub(super) fn find(render: impl Fn(&[Message]) -> Option<String>) -> HistoryShape {
         let mut shape = HistoryShape::default();
-        let accepts = |messages: &[Message]| render(messages).is_some();
-        let says = |role: &str| Message::new(role, "Hi");
-        let [system, user, answer] = ["system", "user", "assistant"].map(says);
+        // A message that is left out is not accepted, but for a first system message: templates
+        // that do something else with it are left to do so.
+        let accepts = |messages: &[Message]| {
+            let Some(text) = render(messages) else { return false };
+            let text = text.to_lowercase();
+            let mut said = messages.iter().filter_map(|message| message.content.as_ref()?.as_str());
+            said.all(|said| text.contains(&said.to_lowercase()))
+        };
+        let [system, user, answer, late_system] = [
+            Message::new("system", "Rule61"),
+            Message::new("user", "Question93"),
+            Message::new("assistant", "Answer47"),
+            Message::new("system", "Rule62"),
+        ];
         if !accepts(std::slice::from_ref(&user)) {
             return shape;
         }
         let begins = [system.clone(), user.clone()];
-        shape.no_system = !accepts(&begins);
-        let late = [&begins[..], &[answer.clone(), system.clone(), user.clone()]].concat();
-        let twice = [&[system.clone()][..], &begins].concat();
+        shape.no_system = render(&begins).is_none();
+        let late = [&begins[..], &[answer.clone(), late_system.clone(), user.clone()]].concat();
+        let twice = [&[late_system][..], &begins].concat();
         shape.one_system = !(shape.no_system || accepts(&late) && accepts(&twice));
         shape.needs_user = shape.no_system || !accepts(&[system]);
         shape.alternates = !accepts(&[user.clone(), user.clone()])
