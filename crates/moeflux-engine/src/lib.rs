@@ -64,7 +64,7 @@ pub use load::LoadError;
 pub use models::{FAMILIES, Family, ModelShape};
 pub use moeflux_backend::{CacheSpec, DeviceStats, KvType};
 pub use moeflux_core::checkpoint::CheckpointKind;
-pub use moeflux_core::{TokenId, explain_thread_error};
+pub use moeflux_core::{TokenId, explain_thread_error, json_problem};
 pub use perplexity::{Divergence, Perplexity, divergence, perplexity};
 pub use plan::{Alternative, MAX_SESSIONS, Plan, PlanRow, RowKind, Shortage};
 pub use scheduler::{

@@ -7,6 +7,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, StatusCode};
+use moeflux_engine::json_problem;
 use serde_json::{Value, json};
 
 use crate::anthropic::messages;
@@ -258,8 +259,9 @@ impl Service {
                 ));
             }
         };
-        serde_json::from_slice(&bytes)
-            .map_err(|err| ApiError::field("body", format!("it is not valid JSON: {err}")))
+        serde_json::from_slice(&bytes).map_err(|err| {
+            ApiError::field("body", format!("it is not valid JSON: {}", json_problem(&err)))
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use moeflux_engine::LeftToModel;
 use moeflux_engine::text::{Tokenizer, ToolSyntax};
 use moeflux_server::{ChatPrompt, PromptToken};
@@ -50,7 +50,9 @@ fn read(path: &Path) -> Result<Value> {
     if bytes.len() as u64 > MAX_REQUEST {
         bail!("{} is longer than {} MiB", name(path), MAX_REQUEST >> 20);
     }
-    serde_json::from_slice(&bytes).with_context(|| format!("{} is not valid JSON", name(path)))
+    serde_json::from_slice(&bytes).map_err(|err| {
+        anyhow!("{} is not valid JSON: {}", name(path), moeflux_core::json_problem(&err))
+    })
 }
 
 /// The tokenizer and templates of a model; of one on the Hub no weights are read.
