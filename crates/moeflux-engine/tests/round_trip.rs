@@ -43,6 +43,8 @@ fn own_templates() -> Vec<(PathBuf, ToolSyntax)> {
 /// One turn of an assistant.
 #[derive(Clone, Debug)]
 struct Turn {
+    /// Tools with random schemas, and those of [`tools`].
+    tools: Vec<Value>,
     thought: String,
     said: String,
     /// Names and arguments.
@@ -129,7 +131,13 @@ fn text() -> impl Strategy<Value = String> {
     prop::collection::vec(odd, 1..4).prop_map(|words| words.join(" "))
 }
 
-fn value(name: &'static str) -> BoxedStrategy<Value> {
+/// Names of the arguments of the first of [`tools`].
+const KINDS: [&str; 11] = [
+    "text", "number", "count", "flag", "list", "nested", "maybe", "optional", "choice", "free",
+    "any",
+];
+
+fn value(name: &str) -> BoxedStrategy<Value> {
     match name {
         "number" => prop_oneof![Just(json!(1.5)), Just(json!(-2)), Just(json!(1e3))].boxed(),
         "count" => (-1000..1000_i64).prop_map(Value::from).boxed(),
@@ -154,10 +162,7 @@ fn words() -> impl Strategy<Value = String> {
 }
 
 fn call() -> impl Strategy<Value = Call> {
-    let kinds: [&'static str; 11] = [
-        "text", "number", "count", "flag", "list", "nested", "maybe", "optional", "choice", "free",
-        "any",
-    ];
+    let kinds = KINDS;
     let own = |name: &'static str| value(name).prop_map(move |value| (name.to_owned(), value));
     let required = own("text");
     let others = prop::sample::subsequence(kinds[1..].to_vec(), 0..5).prop_shuffle();
@@ -200,11 +205,48 @@ fn call() -> impl Strategy<Value = Call> {
     })
 }
 
+/// A tool with some arguments of all kinds, some of them required, and a call of it.
+fn random_tool() -> impl Strategy<Value = (Value, Call)> {
+    let kinds = tools()[0]["function"]["parameters"]["properties"].clone();
+    let definitions = tools()[0]["function"]["parameters"]["$defs"].clone();
+    let names: Vec<&'static str> = KINDS.to_vec();
+    let chosen = prop::sample::subsequence(names, 1..9).prop_shuffle();
+    let given = chosen.prop_flat_map(|names| {
+        let values: Vec<_> = names.iter().map(|name| value(name)).collect();
+        let n = names.len();
+        (Just(names), values, prop::collection::vec(any::<(bool, bool)>(), n))
+    });
+    given.prop_map(move |(names, values, flags)| {
+        let mut properties = Map::new();
+        let mut arguments = Map::new();
+        let mut required = Vec::new();
+        for ((name, value), (is_required, is_given)) in names.iter().zip(values).zip(flags) {
+            properties.insert((*name).to_owned(), kinds[*name].clone());
+            if is_required {
+                required.push(json!(name));
+            }
+            if is_required || is_given {
+                arguments.insert((*name).to_owned(), value);
+            }
+        }
+        let schema = json!({"type": "object", "properties": properties, "required": required,
+            "$defs": definitions});
+        let tool = json!({"type": "function", "function": {
+            "name": "random", "description": "Does it.", "parameters": schema}});
+        (tool, Call { name: String::from("random"), arguments })
+    })
+}
+
 fn turn() -> impl Strategy<Value = Turn> {
     let thought = prop_oneof![Just(String::new()), text()];
     let said = prop_oneof![2 => Just(String::new()), 1 => text()];
-    let calls = prop::collection::vec(call(), 1..3);
-    (thought, said, calls).prop_map(|(thought, said, calls)| Turn { thought, said, calls })
+    let calls = prop::collection::vec(call(), 0..2);
+    (thought, said, calls, random_tool(), any::<bool>()).prop_map(
+        |(thought, said, mut calls, (tool, call), is_first)| {
+            calls.insert(if is_first { 0 } else { calls.len() }, call);
+            Turn { tools: [tools(), vec![tool]].concat(), thought, said, calls }
+        },
+    )
 }
 
 /// A template with what belongs to it.
@@ -214,7 +256,6 @@ struct Subject {
     template: ChatTemplate,
     format: OutputFormat,
     grammars: Grammars,
-    tools: Value,
 }
 
 impl Subject {
@@ -230,12 +271,12 @@ impl Subject {
             grammars: Grammars::new(&tokenizer).unwrap(),
             template,
             tokenizer,
-            tools: Value::from(tools()),
         })
     }
 
     /// What the template makes of the turn: the end of the prompt before it, and the turn.
     fn written(&self, turn: &Turn) -> Option<(String, String)> {
+        let tools = Value::from(turn.tools.clone());
         let question = Message::new("user", "Do it.");
         let calls: Vec<Value> = turn.calls.iter().enumerate().map(|(i, call)| json!({
             "id": format!("functions.{}:{i}", call.name), "type": "function",
@@ -250,7 +291,7 @@ impl Subject {
         let render = |messages: &[Message], add_generation_prompt: bool| {
             let request = RenderRequest {
                 messages,
-                tools: Some(&self.tools),
+                tools: Some(&tools),
                 add_generation_prompt,
                 extra: Map::new(),
             };
@@ -295,10 +336,16 @@ impl Subject {
             written = written.split(end).next().unwrap_or(written);
         }
         self.accepts(written, is_thinking, &turn, many)?;
-        let whole = self.parsed(&[written], is_thinking);
+        let whole = self.parsed(&turn, &[written], is_thinking);
         let chars: Vec<String> = written.chars().map(String::from).collect();
         let chars: Vec<&str> = chars.iter().map(String::as_str).collect();
-        prop_assert_eq!(&whole, &self.parsed(&chars, is_thinking), "{}: {}", self.name, written);
+        prop_assert_eq!(
+            &whole,
+            &self.parsed(&turn, &chars, is_thinking),
+            "{}: {}",
+            self.name,
+            written
+        );
         let (said, calls) = whole;
         prop_assert_eq!(&calls, &turn.calls, "{}: {}", self.name, written);
         // Some templates leave the text out of a turn with calls, or take it for a thought.
@@ -319,7 +366,7 @@ impl Subject {
             format: self.format.clone(),
             is_thinking,
             shape: AnswerShape::Text,
-            tools: tools(),
+            tools: turn.tools.clone(),
             must_call: false,
             may_call_many: many,
         };
@@ -347,8 +394,9 @@ impl Subject {
     }
 
     /// What is said, and the calls.
-    fn parsed(&self, pieces: &[&str], is_thinking: bool) -> (String, Vec<Call>) {
-        let mut parser = OutputParser::new(&self.format, Some(&self.tools), is_thinking);
+    fn parsed(&self, turn: &Turn, pieces: &[&str], is_thinking: bool) -> (String, Vec<Call>) {
+        let mut parser =
+            OutputParser::new(&self.format, Some(&Value::from(turn.tools.clone())), is_thinking);
         let mut deltas: Vec<Delta> = pieces.iter().flat_map(|piece| parser.push(piece)).collect();
         deltas.extend(parser.finish());
         let (mut said, mut calls) = (String::new(), Vec::<(String, String)>::new());

@@ -40,7 +40,7 @@ const HELP: &str = "\
 /stats        statistics of the last answer
 /quit         leave (so does Ctrl-D)
 //TEXT        send /TEXT to the model
-A line that ends with \\ continues on the next one; so does one that ends with Alt-Enter.
+A line that ends with \\ or Alt-Enter continues on the next one.
 Ctrl-C stops an answer and keeps the part that was printed.";
 
 /// Commands, for the nearest to one that does not exist.
