@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
-use moeflux_engine::text::{ChatTemplate, Message, Tokenizer};
+use moeflux_engine::text::{ChatTemplate, Message, OutputFormat, OutputParser, Special, Tokenizer};
 use moeflux_engine::{
     Conversation, Engine, Finish, GenerateOptions, Generated, ModelName, Prompt, Session, generate,
 };
 
 use self::input::Input;
 use self::saved::SessionFile;
-use self::screen::Screen;
+use self::screen::{Said, Screen};
 use super::turns::{store, turn, warnings};
 use super::{chat_template, generate_options, opening};
 use crate::args::ChatArgs;
@@ -65,11 +65,17 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
     let engine = model::open_cached(&args.model, &args.prompt_cache, 1, args.quiet)?;
     let model = args.model.model.as_deref().unwrap_or("the demo model");
     let tokenizer = engine.tokenizer()?;
-    let options = generate_options(&args.sample, &tokenizer);
+    let format = OutputFormat::of(&tokenizer);
+    let mut options = generate_options(&args.sample, &tokenizer);
+    if format.can_think() {
+        // Tokens around thoughts may be flagged special.
+        options.special = Special::Show;
+    }
     let mut chat = Chat {
         engine: &engine,
         tokenizer: &tokenizer,
         template: chat_template(&tokenizer)?,
+        format,
         options,
         session: engine.session(),
         messages: opening(args.system.as_deref()),
@@ -192,6 +198,8 @@ struct Chat<'a> {
     engine: &'a Engine,
     tokenizer: &'a Tokenizer,
     template: ChatTemplate,
+    /// How the model writes its thoughts.
+    format: OutputFormat,
     options: GenerateOptions,
     session: Session,
     messages: Vec<Message>,
@@ -288,19 +296,23 @@ impl Chat<'_> {
         let turn = turn(self.tokenizer, &self.template, &self.messages)?;
         let bar = Bar::new("reading", Unit::Tokens, self.is_quiet);
         let n_prompt = turn.tokens.len();
+        let is_thinking = self.format.prompt_opens_thinking(&turn.tokens, self.tokenizer);
+        let parser = OutputParser::new(&self.format, None, is_thinking);
         let mut screen =
-            Screen::new(bar, n_prompt, &self.interrupted, self.is_quiet, self.has_markdown);
+            Screen::new(bar, n_prompt, parser, &self.interrupted, self.is_quiet, self.has_markdown);
         self.engine.reset_stats();
         let (session, options) = (&mut self.session, &self.options);
         let prompt = Prompt { tokens: &turn.tokens, marks: &turn.marks };
         let answer = generate(session, self.tokenizer, prompt, options, &mut screen);
-        let text = screen.finish()?;
+        let Said { thought, text } = screen.finish()?;
         let answer = answer?;
         self.last = Some(answer);
-        if answer.finish == Finish::Cancelled && text.is_empty() {
+        if answer.finish == Finish::Cancelled && text.is_empty() && thought.is_empty() {
             bail!("stopped before it said anything: the question is taken back");
         }
-        self.messages.push(Message::new("assistant", text));
+        let thought = (!thought.is_empty()).then(|| thought.into());
+        self.messages
+            .push(Message { reasoning_content: thought, ..Message::new("assistant", text) });
         self.is_saved = false;
         if answer.finish == Finish::ContextFull {
             report::note(false, "the context is full: /clear begins anew, --ctx makes it larger");

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use console::{Term, measure_text_width, strip_ansi_codes};
 use moeflux_engine::Sink;
+use moeflux_engine::text::{Delta, OutputParser};
 
 use super::markdown::Markdown;
 use crate::commands::print;
@@ -16,19 +17,30 @@ use crate::progress::Bar;
 pub(super) struct Screen<'a> {
     bar: Option<Bar>,
     n_prompt: u64,
-    /// What the model said.
-    text: String,
+    /// Tells thoughts from the answer.
+    parser: OutputParser,
+    said: Said,
     error: Option<io::Error>,
-    /// Set by whoever has had enough of the answer.
+    /// Set by Ctrl-C.
     interrupted: &'a AtomicBool,
-    /// Where somebody looks at it.
+    /// Where standard output is one.
     terminal: Option<Terminal>,
+}
+
+/// What the model wrote.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Said {
+    /// Its thoughts, which only a terminal shows.
+    pub(super) thought: String,
+    /// Its answer.
+    pub(super) text: String,
 }
 
 impl<'a> Screen<'a> {
     pub(super) fn new(
         bar: Bar,
         n_prompt: usize,
+        parser: OutputParser,
         interrupted: &'a AtomicBool,
         is_quiet: bool,
         has_markdown: bool,
@@ -40,23 +52,56 @@ impl<'a> Screen<'a> {
         Screen {
             bar: Some(bar),
             n_prompt: n_prompt as u64,
-            text: String::new(),
+            parser,
+            said: Said::default(),
             error: None,
             interrupted,
             terminal,
         }
     }
 
-    /// The text, its last line ended.
-    pub(super) fn finish(mut self) -> io::Result<String> {
+    /// What was written, its last line ended.
+    pub(super) fn finish(mut self) -> io::Result<Said> {
         self.bar = None;
+        let rest = self.parser.finish();
         if self.error.is_none() {
-            let end = if self.text.ends_with('\n') { "" } else { "\n" };
-            let rest = self.terminal.map_or(String::new(), |mut it| it.finish());
+            self.error = self.show(rest).err();
+        }
+        if self.error.is_none() {
+            let end = if self.said.text.ends_with('\n') { "" } else { "\n" };
+            let rest = self.terminal.map_or(String::new(), |mut terminal| terminal.finish());
             self.error = print(&format!("{rest}{end}")).err();
         }
-        self.error.map_or(Ok(self.text), Err)
+        self.error.map_or(Ok(self.said), Err)
     }
+
+    fn show(&mut self, deltas: Vec<Delta>) -> io::Result<()> {
+        for delta in deltas {
+            let (kind, text) = match delta {
+                Delta::Reasoning(text) => (Kind::Thought, text),
+                Delta::Content(text) => (Kind::Answer, text),
+                // Without tools calls are text.
+                Delta::Call { .. } | Delta::Arguments(_) => continue,
+            };
+            match kind {
+                Kind::Thought => self.said.thought.push_str(&text),
+                Kind::Answer => self.said.text.push_str(&text),
+            }
+            match &mut self.terminal {
+                Some(terminal) => print(&terminal.show(&text, kind, width()))?,
+                None if kind == Kind::Answer => print(&text)?,
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Thought,
+    Answer,
 }
 
 impl Sink for Screen<'_> {
@@ -72,12 +117,8 @@ impl Sink for Screen<'_> {
 
     fn text(&mut self, piece: &str) -> ControlFlow<()> {
         self.bar = None;
-        self.text.push_str(piece);
-        let printed = match &mut self.terminal {
-            Some(terminal) => print(&terminal.show(piece, width())),
-            None => print(piece),
-        };
-        match printed {
+        let deltas = self.parser.push(piece);
+        match self.show(deltas) {
             Ok(()) => ControlFlow::Continue(()),
             Err(err) => {
                 self.error = Some(err);
@@ -87,8 +128,10 @@ impl Sink for Screen<'_> {
     }
 }
 
-/// What a terminal is told: the text, and a line below it that goes again.
+/// What a terminal is sent: the text, and a line below it that goes again.
 struct Terminal {
+    /// What the last text was.
+    last: Option<Kind>,
     has_status: bool,
     is_shown: bool,
     /// Columns of the line that the cursor is in, as far as it is written.
@@ -107,6 +150,7 @@ impl Terminal {
     fn new(has_status: bool, has_markdown: bool) -> Terminal {
         let markdown = has_markdown.then(|| Markdown::new(width()));
         Terminal {
+            last: None,
             has_status,
             is_shown: false,
             column: 0,
@@ -130,11 +174,18 @@ impl Terminal {
         format!("{}{rest}", self.cleared())
     }
 
-    /// More text for a terminal that is so wide; 0 where nobody knows.
-    fn show(&mut self, piece: &str, width: usize) -> String {
+    /// More text for a terminal of `width` columns; 0 where that is not known. Thoughts are dim.
+    fn show(&mut self, piece: &str, kind: Kind, width: usize) -> String {
         let mut out = String::from(self.cleared());
         let text = harmless(piece);
-        let shown = self.markdown.as_mut().map_or(text.clone(), |it| it.feed(&text));
+        let mut shown = match (kind, &mut self.markdown) {
+            (Kind::Answer, Some(markdown)) => markdown.feed(&text),
+            (Kind::Answer, None) => text,
+            (Kind::Thought, _) => format!("\x1b[2m{text}\x1b[0m"),
+        };
+        if self.last.replace(kind).is_some_and(|last| last != kind) {
+            shown.insert_str(0, "\n\n");
+        }
         out.push_str(&shown);
         self.move_cursor(&strip_ansi_codes(&shown), width);
         self.count();
@@ -196,7 +247,18 @@ mod tests {
     #[test]
     fn what_a_model_writes_commands_no_terminal() {
         let mut terminal = Terminal::new(false, false);
-        assert_eq!(terminal.show("a\x1b[31mb\r\n\tc\u{9b}2J\x07", 80), "a[31mb\n\tc2J");
+        assert_eq!(
+            terminal.show("a\x1b[31mb\r\n\tc\u{9b}2J\x07", Kind::Answer, 80),
+            "a[31mb\n\tc2J"
+        );
+    }
+
+    #[test]
+    fn thoughts_are_dim_and_apart_from_the_answer() {
+        let mut terminal = Terminal::new(false, false);
+        let mut shown = terminal.show("Hm.", Kind::Thought, 80);
+        shown += &terminal.show("Yes.", Kind::Answer, 80);
+        assert_eq!(shown, "\x1b[2mHm.\x1b[0m\n\nYes.");
     }
 
     #[test]
@@ -204,7 +266,7 @@ mod tests {
         let mut terminal = Terminal::new(false, false);
         for (text, column) in [("abc", 3), ("日本", 7), ("ab", 9), ("日", 2), ("x\t", 8), ("\n", 0)]
         {
-            terminal.show(text, 10);
+            terminal.show(text, Kind::Answer, 10);
             assert_eq!(terminal.column, column, "{text:?}");
         }
     }
@@ -212,12 +274,12 @@ mod tests {
     #[test]
     fn no_status_is_shown_where_the_cursor_is_behind_the_last_column() {
         let mut terminal = Terminal::new(true, false);
-        terminal.show("abc", 10);
-        let shown = terminal.show("def", 10);
+        terminal.show("abc", Kind::Answer, 10);
+        let shown = terminal.show("def", Kind::Answer, 10);
         assert!(shown.contains("\x1b[2m2 tokens,\x1b[0m"), "cut to the width: {shown:?}");
-        let full = terminal.show("ghij", 10);
+        let full = terminal.show("ghij", Kind::Answer, 10);
         assert!(full.starts_with("\x1b8\x1b[0m\x1b[Jghij") && !terminal.is_shown, "{full:?}");
-        assert!(terminal.show("k", 10).starts_with('k'));
+        assert!(terminal.show("k", Kind::Answer, 10).starts_with('k'));
         assert!(terminal.is_shown);
     }
 }
