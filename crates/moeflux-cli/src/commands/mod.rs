@@ -21,7 +21,7 @@ use std::ops::ControlFlow;
 
 use anyhow::Result;
 use moeflux_engine::hub::Download;
-use moeflux_engine::text::{ChatTemplate, Message, Special, Tokenizer};
+use moeflux_engine::text::{ChatTemplate, Delta, Message, OutputParser, Special, Tokenizer};
 use moeflux_engine::{GenerateOptions, Sink};
 use serde_json::{Value, json};
 
@@ -75,18 +75,31 @@ fn generate_options(args: &SampleArgs, tokenizer: &Tokenizer) -> GenerateOptions
 struct Printer {
     bar: Option<Bar>,
     n_prompt: u64,
+    /// Takes analysis and commentary out, where they come in channels.
+    channels: Option<OutputParser>,
     /// What was printed.
     text: String,
     error: Option<io::Error>,
 }
 
 impl Printer {
-    fn new(bar: Bar, n_prompt: usize) -> Printer {
-        Printer { bar: Some(bar), n_prompt: n_prompt as u64, text: String::new(), error: None }
+    fn new(bar: Bar, n_prompt: usize, channels: Option<OutputParser>) -> Printer {
+        let (bar, n_prompt) = (Some(bar), n_prompt as u64);
+        Printer { bar, n_prompt, channels, text: String::new(), error: None }
+    }
+
+    fn print(&mut self, text: &str) {
+        if self.error.is_none() {
+            self.text.push_str(text);
+            self.error = print(text).err();
+        }
     }
 
     /// The text, its last line ended.
     fn finish(mut self) -> io::Result<String> {
+        if let Some(rest) = self.channels.as_mut().map(OutputParser::finish) {
+            self.print(&said(rest));
+        }
         if self.error.is_none() && !self.text.ends_with('\n') {
             self.error = print("\n").err();
         }
@@ -103,15 +116,27 @@ impl Sink for Printer {
 
     fn text(&mut self, piece: &str) -> ControlFlow<()> {
         self.bar = None;
-        self.text.push_str(piece);
-        match print(piece) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(err) => {
-                self.error = Some(err);
-                ControlFlow::Break(())
+        match &mut self.channels {
+            Some(channels) => {
+                let text = said(channels.push(piece));
+                self.print(&text);
             }
+            None => self.print(piece),
+        }
+        match self.error {
+            None => ControlFlow::Continue(()),
+            Some(_) => ControlFlow::Break(()),
         }
     }
+}
+
+/// The answer, without thoughts.
+fn said(deltas: Vec<Delta>) -> String {
+    let text = |delta| match delta {
+        Delta::Content(text) => Some(text),
+        _ => None,
+    };
+    deltas.into_iter().filter_map(text).collect()
 }
 
 /// What a download would take, below a plan or an inspection.

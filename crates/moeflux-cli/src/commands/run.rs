@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use anyhow::{Context, Result};
-use moeflux_engine::text::{Markup, Message, Turn};
+use moeflux_engine::text::{Markup, Message, OutputFormat, OutputParser, Special, Turn};
 use moeflux_engine::{Prompt, generate};
 
 use super::turns::{store, turn};
@@ -18,7 +18,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let shown = prompt.clone();
     let engine = model::open_cached(&args.model, &args.prompt_cache, 1, args.quiet)?;
     let tokenizer = engine.tokenizer()?;
-    let options = generate_options(&args.sample, &tokenizer);
+    let mut options = generate_options(&args.sample, &tokenizer);
+    let format = OutputFormat::of(&tokenizer);
+    let has_channels = !args.raw && !format.can_call_behind_text();
+    if has_channels {
+        options.special = Special::Show;
+    }
     let prompt = if args.raw {
         Turn::raw(tokenizer.encode_prompt(&prompt, Markup::Parse)?)
     } else {
@@ -28,7 +33,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     };
     let Turn { tokens, marks } = &prompt;
     let bar = Bar::new("reading the prompt", Unit::Tokens, args.quiet);
-    let mut printer = Printer::new(bar, tokens.len());
+    let channels = has_channels.then(|| OutputParser::new(&format, None, false));
+    let mut printer = Printer::new(bar, tokens.len(), channels);
     let mut session = engine.session();
     let prompt = Prompt { tokens, marks };
     let answer = generate(&mut session, &tokenizer, prompt, &options, &mut printer)?;
