@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use moeflux_engine::text::{Delta, OutputFormat, OutputParser, Tokenizer, ToolSyntax};
 use serde_json::{Value, json};
 
-const SYNTAXES: [ToolSyntax; 9] = [
+const SYNTAXES: [ToolSyntax; 10] = [
     ToolSyntax::Hermes,
     ToolSyntax::QwenXml,
     ToolSyntax::Glm,
@@ -18,6 +18,7 @@ const SYNTAXES: [ToolSyntax; 9] = [
     ToolSyntax::Harmony,
     ToolSyntax::MiniMax,
     ToolSyntax::Dsml,
+    ToolSyntax::Mistral,
 ];
 
 static FORMAT: LazyLock<OutputFormat> = LazyLock::new(|| {
@@ -51,8 +52,7 @@ fn joined(deltas: Vec<Delta>) -> Vec<String> {
 fuzz_target!(|input: (u8, bool, Vec<&str>)| {
     let (syntax, is_thinking, pieces) = input;
     let syntax = SYNTAXES[usize::from(syntax) % SYNTAXES.len()];
-    let mut format = FORMAT.clone();
-    format.tools = Some(syntax);
+    let format = FORMAT.clone().with_syntax(syntax);
     let parse = |pieces: &[&str]| {
         let mut parser = OutputParser::new(&format, Some(&TOOLS), is_thinking);
         let mut deltas: Vec<Delta> = pieces.iter().flat_map(|text| parser.push(text)).collect();

@@ -82,6 +82,12 @@ impl OutputFormat {
         OutputFormat { calls, thinking: Thinking::Never, shown: Arc::from([]) }
     }
 
+    /// The same with calls in a syntax of the table, whatever the template writes.
+    #[must_use]
+    pub fn with_syntax(self, syntax: ToolSyntax) -> OutputFormat {
+        OutputFormat { calls: Ok(KnownCalls::of(syntax)), ..self }
+    }
+
     /// In which syntax the model calls tools, if that is known.
     pub fn syntax(&self) -> Option<ToolSyntax> {
         self.calls.as_ref().ok().map(|known| known.syntax)

@@ -264,3 +264,68 @@ fn templates_tell_the_syntax() {
         assert_eq!(ToolSyntax::described(template), want, "{template}");
     }
 }
+
+/// Text of markup, of its parts, and of what stands around it.
+fn fragments(syntax: ToolSyntax) -> Vec<String> {
+    let calls = syntax.calls();
+    let mut all: Vec<String> = calls.parts().into_iter().map(str::to_owned).collect();
+    let halves: Vec<String> =
+        all.iter().filter_map(|part| Some(part.get(part.len() / 2..)?.to_owned())).collect();
+    all.extend(halves);
+    let others = [
+        "<think>",
+        "</think>",
+        "now",
+        "get_weather",
+        "city",
+        "{}",
+        "{\"city\": \"Oslo\"}",
+        "text",
+        "3",
+        " ",
+        "\n",
+        "\n\n",
+        "<",
+        "\"",
+        "}",
+        "<|message|>",
+        "final",
+        "analysis",
+        " to=functions.now",
+    ];
+    all.extend(others.map(String::from));
+    all.retain(|text| !text.is_empty());
+    all
+}
+
+/// Whatever a model writes, where its pieces end does not matter.
+#[test]
+fn pieces_may_end_anywhere() {
+    use proptest::prelude::*;
+    use proptest::test_runner::{Config, TestRunner};
+
+    for syntax in ToolSyntax::ALL {
+        let text = prop::collection::vec(prop::sample::select(fragments(syntax)), 0..14)
+            .prop_map(|parts| parts.concat());
+        let input = (text, any::<bool>(), any::<u64>());
+        let mut runner =
+            TestRunner::new(Config { cases: 200, failure_persistence: None, ..Config::default() });
+        let format = format(syntax);
+        let checked = runner.run(&input, |(text, is_thinking, seed)| {
+            let whole = parse(&format, is_thinking, &[&text]);
+            let mut random = seed;
+            let (mut pieces, mut rest) = (Vec::new(), text.as_str());
+            while let Some(c) = rest.chars().next() {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let want = 1 + (random >> 60) as usize;
+                let ends = rest.char_indices().map(|(at, c)| at + c.len_utf8());
+                let end = ends.take(want).last().unwrap_or(c.len_utf8());
+                pieces.push(&rest[..end]);
+                rest = &rest[end..];
+            }
+            prop_assert_eq!(whole, parse(&format, is_thinking, &pieces), "{:?}", pieces);
+            Ok(())
+        });
+        checked.unwrap_or_else(|err| panic!("{syntax:?}: {err}"));
+    }
+}
