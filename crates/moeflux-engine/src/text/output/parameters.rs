@@ -126,6 +126,9 @@ impl Kind {
             }
             return;
         }
+        if part["nullable"] == Value::Bool(true) {
+            self.types.push(String::from("null"));
+        }
         let names: Vec<&str> = match &part["type"] {
             Value::String(name) => vec![name],
             Value::Array(names) => names.iter().filter_map(Value::as_str).collect(),

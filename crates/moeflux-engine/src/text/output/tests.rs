@@ -265,6 +265,30 @@ fn templates_tell_the_syntax() {
     }
 }
 
+#[test]
+fn null_is_no_text_where_the_schema_has_both() {
+    for schema in [
+        json!({"type": "string", "nullable": true}),
+        json!({"type": ["string", "null"]}),
+        json!({"anyOf": [{"type": "string"}, {"type": "null"}]}),
+    ] {
+        let tools = json!([{"type": "function", "function": {"name": "f", "parameters":
+            {"type": "object", "properties": {"a": schema}}}}]);
+        let parse = |value: &str| {
+            let format = format(ToolSyntax::QwenXml);
+            let mut parser = OutputParser::new(&format, Some(&tools), false);
+            let mut deltas = parser.push(&format!(
+                "<tool_call>\n<function=f>\n<parameter=a>\n{value}\n</parameter>\n</function>\n\
+                 </tool_call>"
+            ));
+            deltas.extend(parser.finish());
+            joined(deltas)
+        };
+        assert_eq!(parse("null"), [call("f"), arguments("{\"a\": null}")]);
+        assert_eq!(parse("no"), [call("f"), arguments("{\"a\": \"no\"}")]);
+    }
+}
+
 /// Text of markup, of its parts, and of what stands around it.
 fn fragments(syntax: ToolSyntax) -> Vec<String> {
     let calls = syntax.calls();
