@@ -100,19 +100,18 @@ impl HistoryShape {
             })
         });
         let works = ways.into_iter().find_map(|(id, arguments, content)| {
-            let rendered = shows(id, arguments, &content)?;
-            Some((id, arguments, content, rendered))
+            shows(id, arguments, &content).map(|_| (id, arguments, content))
         });
-        let Some((id, arguments, content, rendered)) = works else { return };
+        let Some((id, arguments, content)) = works else { return };
         self.text_arguments = arguments.is_string();
         self.needs_text_content = content.is_string();
         self.needs_null_content = content.is_null() && shows(id, arguments, &empty).is_none();
+        // Some templates write the identifier where the name of the tool belongs.
+        let names_tool = |text: String| text.contains("probe");
         self.ids = match id {
             _ if id != named => CallIds::Nine,
-            _ if rendered.contains(named) && rendered.contains("<|tool_call_begin|>") => {
-                CallIds::Named
-            }
-            _ => CallIds::AsGiven,
+            _ if shows("call_1", arguments, &content).is_some_and(names_tool) => CallIds::AsGiven,
+            _ => CallIds::Named,
         };
         let mut thinks = turn_with_call(user, id, arguments, &Value::from("Text"));
         let plain = render(&thinks).is_some();
