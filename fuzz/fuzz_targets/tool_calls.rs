@@ -8,19 +8,6 @@ use libfuzzer_sys::fuzz_target;
 use moeflux_engine::text::{Delta, OutputFormat, OutputParser, Tokenizer, ToolSyntax};
 use serde_json::{Value, json};
 
-const SYNTAXES: [ToolSyntax; 10] = [
-    ToolSyntax::Hermes,
-    ToolSyntax::QwenXml,
-    ToolSyntax::Glm,
-    ToolSyntax::DeepSeekFenced,
-    ToolSyntax::DeepSeek,
-    ToolSyntax::Kimi,
-    ToolSyntax::Harmony,
-    ToolSyntax::MiniMax,
-    ToolSyntax::Dsml,
-    ToolSyntax::Mistral,
-];
-
 static FORMAT: LazyLock<OutputFormat> = LazyLock::new(|| {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/moeflux-cli/demo");
     OutputFormat::of(&Tokenizer::from_dir(Path::new(dir)).expect("the demo model's"))
@@ -51,7 +38,7 @@ fn joined(deltas: Vec<Delta>) -> Vec<String> {
 
 fuzz_target!(|input: (u8, bool, Vec<&str>)| {
     let (syntax, is_thinking, pieces) = input;
-    let syntax = SYNTAXES[usize::from(syntax) % SYNTAXES.len()];
+    let syntax = ToolSyntax::ALL[usize::from(syntax) % ToolSyntax::ALL.len()];
     let format = FORMAT.clone().with_syntax(syntax);
     let parse = |pieces: &[&str]| {
         let mut parser = OutputParser::new(&format, Some(&TOOLS), is_thinking);

@@ -71,8 +71,8 @@ impl Slots {
         self.refusal
     }
 
-    /// A buffer that nobody uses, as long as there are any. Where the system gives no memory, the
-    /// budget becomes what was made so far.
+    /// A free buffer, if there is one. Where the system gives no memory, the budget shrinks to the
+    /// buffers that exist.
     pub(crate) fn take(&mut self) -> Option<HostBuf> {
         if self.n_used() >= self.n_slots {
             return None;

@@ -19,8 +19,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
     let engine = model::open_cached(&args.model, &args.prompt_cache, 1, args.quiet)?;
     let tokenizer = engine.tokenizer()?;
     let mut options = generate_options(&args.sample, &tokenizer);
-    let format = OutputFormat::of(&tokenizer);
-    let has_channels = !args.raw && !format.can_call_behind_text();
+    let format = if args.raw { OutputFormat::plain() } else { OutputFormat::of(&tokenizer) };
+    let has_channels = !format.can_call_behind_text();
     if has_channels {
         options.special = Special::Show;
     }

@@ -16,8 +16,7 @@ pub(crate) fn turn(
     Ok(Turn::of(tokenizer, template, &request)?)
 }
 
-/// Keeps what was read in the prompt cache, if there is one. A failure is told
-/// and forgotten.
+/// Writes the session to the prompt cache, if there is one. A failure is a warning.
 pub(crate) fn store(engine: &Engine, session: &mut Session, marks: &[usize], has_end: bool) {
     if let Err(err) = session.store_turn(marks, has_end) {
         report::note(false, &format!("warning: the prompt is not kept: {err}"));

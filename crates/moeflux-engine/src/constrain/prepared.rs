@@ -91,8 +91,8 @@ impl Prepared {
         }
     }
 
-    /// Allows any arguments for so many of the tools with the largest schemas; `false` where all
-    /// are that free.
+    /// Allows any arguments for the `n` tools with the largest schemas; `false` where all tools
+    /// allow any already.
     pub(super) fn free_largest_tools(&mut self, n: usize, problem: &str) -> bool {
         let any = any_arguments();
         let n_tools = self.grammar.tools.len();

@@ -169,7 +169,7 @@ impl Part<'_, '_, '_> {
         self.all.leave_out(&self.path.key(key), reason);
     }
 
-    /// A schema under a keyword, so many levels further in.
+    /// Simplifies the schema under a keyword, `levels` deeper than this one.
     fn inner(&mut self, key: &str, value: &Value, levels: usize) -> Value {
         self.all.schema(value, &self.path.key(key), self.depth + levels)
     }

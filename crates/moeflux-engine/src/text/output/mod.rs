@@ -121,7 +121,7 @@ impl OutputFormat {
         self.thinking != Thinking::Never
     }
 
-    /// How what the model thinks is told from what it says, for messages.
+    /// What separates thoughts from the answer, for messages.
     pub fn thinking_name(&self) -> &'static str {
         match self.thinking {
             Thinking::Never => "none",

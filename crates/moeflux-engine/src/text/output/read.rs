@@ -58,7 +58,7 @@ pub(super) fn calls(turn: &str, opening: &str, ids: [&str; 2]) -> Option<Calls> 
             let after_name = numbered(a, b)?;
             let frame = Frame::read(before, &between, &tail)?;
             // A name ends with a token, or else with all that stands before the arguments.
-            let name_ends = after_name.rfind('<').map_or(0, |at| at);
+            let name_ends = after_name.rfind('<').unwrap_or(0);
             let name_ends = after_name[name_ends..].to_owned();
             Some(Calls::Json(JsonCalls {
                 section: frame.section,

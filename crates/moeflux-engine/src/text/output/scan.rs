@@ -84,7 +84,7 @@ impl Pending {
 
 /// How a text begins.
 enum Loose {
-    /// With a marker of so many bytes.
+    /// With a marker; its length in bytes.
     Whole(usize),
     /// With a part of a marker; the text ends there.
     Begun,

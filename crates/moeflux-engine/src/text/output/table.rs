@@ -53,7 +53,7 @@ pub enum ToolSyntax {
 
 impl ToolSyntax {
     /// All that have a name.
-    pub(crate) const ALL: [ToolSyntax; 10] = [
+    pub const ALL: [ToolSyntax; 10] = [
         ToolSyntax::Hermes,
         ToolSyntax::QwenXml,
         ToolSyntax::Glm,
