@@ -73,3 +73,4 @@ pub use scheduler::{
 };
 pub use session::{Logits, LogitsSink, Part, Prompt, Read, Session, eval_together};
 pub use snapshot::{PromptCacheOptions, SnapshotError, StateError};
+pub use text::guard::catch_panic;

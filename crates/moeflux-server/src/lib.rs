@@ -19,6 +19,7 @@ mod ids;
 mod listen;
 mod log;
 mod logprobs;
+mod markdown;
 mod messages;
 mod metrics;
 mod model;

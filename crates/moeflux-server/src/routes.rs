@@ -14,6 +14,7 @@ use crate::anthropic::messages;
 use crate::app::App;
 use crate::auth::Gate;
 use crate::error::{ApiError, ApiResult};
+use crate::markdown;
 use crate::metrics;
 use crate::openai::{chat, completions, models, responses};
 use crate::openapi;
@@ -36,6 +37,7 @@ pub(crate) enum Route {
     Status,
     OpenApi,
     Page(&'static Asset),
+    Render,
     Models,
     Model(String),
     Chat,
@@ -74,6 +76,7 @@ impl Route {
             "/metrics" => Route::Metrics,
             "/status" => Route::Status,
             "/openapi.json" => Route::OpenApi,
+            "/page/render" => Route::Render,
             "/v1/models" => Route::Models,
             "/v1/chat/completions" => Route::Chat,
             "/v1/completions" => Route::Completions,
@@ -97,6 +100,7 @@ impl Route {
         match self {
             Route::Chat
             | Route::Completions
+            | Route::Render
             | Route::Responses
             | Route::Messages
             | Route::CountTokens
@@ -127,6 +131,7 @@ impl Route {
             Route::Status => "/status",
             Route::OpenApi => "/openapi.json",
             Route::Page(asset) => asset.path,
+            Route::Render => "/page/render",
             Route::Models => "/v1/models",
             Route::Model(_) => "/v1/models/{model}",
             Route::Chat => "/v1/chat/completions",
@@ -213,6 +218,7 @@ impl Service {
             Route::Status => Ok(reply::json(StatusCode::OK, &status(&app))),
             Route::OpenApi => Ok(reply::json(StatusCode::OK, &openapi::describe(&app))),
             Route::Page(asset) => Ok(asset.reply()),
+            Route::Render => markdown::handle(self.body(request).await?).await,
             Route::Models => Ok(reply::json(StatusCode::OK, &models::list(&app))),
             Route::Model(name) => Ok(reply::json(StatusCode::OK, &models::one(&app, &name)?)),
             Route::Chat => chat::handle(app, self.body(request).await?).await,

@@ -15,7 +15,10 @@ thread_local! {
 ///
 /// The first call wraps the panic hook of the process: panics outside of `work` reach the hook
 /// that was there before.
-pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+///
+/// # Errors
+/// The first line of the panic's message.
+pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static WRAP_HOOK: Once = Once::new();
     WRAP_HOOK.call_once(|| {
         let earlier = panic::take_hook();

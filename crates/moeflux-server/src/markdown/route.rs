@@ -1,0 +1,50 @@
+//! `/page/render`: Markdown as HTML, for the page.
+
+use hyper::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Budget, Rendered, render, render_unfinished};
+use crate::error::{ApiError, ApiResult};
+use crate::offload::offload;
+use crate::reply::{self, Reply};
+
+/// Texts of one request at most.
+const MAX_TEXTS: usize = 100;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RenderRequest {
+    texts: Vec<String>,
+    /// Whether they are still being written.
+    #[serde(default)]
+    unfinished: bool,
+}
+
+/// Renders texts, each as its finished blocks, the unfinished one after these, and where that
+/// begins in the text, in UTF-16 units as JavaScript counts.
+pub(crate) async fn handle(body: Value) -> ApiResult<Reply> {
+    let request: RenderRequest = serde_path_to_error::deserialize(body)
+        .map_err(|err| ApiError::field(err.path().to_string(), err.inner().to_string()))?;
+    if request.texts.len() > MAX_TEXTS {
+        return Err(ApiError::field("texts", format!("it has more than {MAX_TEXTS} texts")));
+    }
+    let work = move || {
+        let budget = Budget::new();
+        let render = if request.unfinished { render_unfinished } else { render };
+        let texts = request.texts.iter().map(|text| value(text, render(text, budget)));
+        json!({"texts": texts.collect::<Vec<_>>()})
+    };
+    Ok(reply::json(StatusCode::OK, &offload(work).await?))
+}
+
+fn value(text: &str, rendered: Rendered) -> Value {
+    let Rendered { finished, tail, tail_start, is_code_open } = rendered;
+    let tail_start: usize = text[..tail_start].chars().map(char::len_utf16).sum();
+    json!({
+        "finished": finished,
+        "tail": tail,
+        "tail_start": tail_start,
+        "is_code_open": is_code_open,
+    })
+}
