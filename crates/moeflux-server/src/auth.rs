@@ -1,9 +1,12 @@
 //! Who may ask: keys, and what browsers say of where a request comes from.
 
-use hyper::header::{AUTHORIZATION, HOST, ORIGIN};
-use hyper::{HeaderMap, StatusCode};
+use std::time::Duration;
+
+use axum::http::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN};
+use axum::http::{HeaderMap, Method, StatusCode};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
+use tower_http::cors::{AllowHeaders, CorsLayer};
 
 use crate::error::{ApiError, ApiResult, ServerError};
 use crate::options::ServerOptions;
@@ -14,7 +17,6 @@ pub(crate) struct Gate {
     /// Hashes, so that comparing tells nothing of a key's length.
     keys: Vec<[u8; 32]>,
     is_loopback: bool,
-    port: u16,
     cors_origin: Option<String>,
 }
 
@@ -22,7 +24,7 @@ pub(crate) struct Gate {
 const SHORTEST_KEY: usize = 8;
 
 impl Gate {
-    pub(crate) fn new(options: &ServerOptions, port: u16) -> Result<Gate, ServerError> {
+    pub(crate) fn new(options: &ServerOptions) -> Result<Gate, ServerError> {
         let is_loopback = options.addr.ip().is_loopback();
         if !is_loopback && options.api_keys.is_empty() {
             return Err(ServerError::Open { addr: options.addr });
@@ -39,7 +41,6 @@ impl Gate {
         Ok(Gate {
             keys: options.api_keys.iter().map(|it| hash(it.as_bytes())).collect(),
             is_loopback,
-            port,
             cors_origin: options.cors_origin.clone(),
         })
     }
@@ -89,15 +90,25 @@ impl Gate {
     }
 
     fn is_own(&self, host: &str) -> bool {
-        let port = format!(":{}", self.port);
-        let name = host.strip_suffix(&port).unwrap_or(host);
+        let name = host.rsplit_once(':').map_or(host, |(name, port)| match port.parse::<u16>() {
+            Ok(_) => name,
+            Err(_) => host,
+        });
         let name = name.trim_start_matches('[').trim_end_matches(']');
         name.eq_ignore_ascii_case("localhost")
             || name.parse().is_ok_and(|it: std::net::IpAddr| it.is_loopback())
     }
 
-    pub(crate) fn cors_origin(&self) -> Option<&str> {
-        self.cors_origin.as_deref()
+    /// Lets pages of another origin call the server, where one is allowed to.
+    pub(crate) fn cors(&self) -> Option<CorsLayer> {
+        let origin = HeaderValue::from_str(self.cors_origin.as_deref()?).ok()?;
+        let cors = CorsLayer::new()
+            .allow_origin([origin])
+            .allow_methods([Method::GET, Method::POST])
+            .allow_headers(AllowHeaders::mirror_request())
+            .allow_private_network(true)
+            .max_age(Duration::from_secs(600));
+        Some(cors)
     }
 }
 
@@ -107,14 +118,12 @@ fn hash(bytes: &[u8]) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
-    use hyper::header::HeaderValue;
-
     use super::*;
 
     fn gate(addr: &str, keys: &[&str]) -> Result<Gate, ServerError> {
         let mut options = ServerOptions::new(addr.parse().unwrap(), String::from("m"));
         options.api_keys = keys.iter().map(|it| it.to_string()).collect();
-        Gate::new(&options, 8080)
+        Gate::new(&options)
     }
 
     fn headers(all: &[(&'static str, &str)]) -> HeaderMap {

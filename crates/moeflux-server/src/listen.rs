@@ -1,27 +1,37 @@
-//! Connections: taking them, bounding them, and letting them finish.
+//! Listens, serves connections, and lets answers finish at the end.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use moeflux_engine::{Engine, explain_thread_error};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tower::ServiceExt;
 
 use crate::app::App;
 use crate::auth::Gate;
+use crate::connections::{Activity, Admitted, Connections, StageGuard};
 use crate::error::ServerError;
 use crate::log::log;
 use crate::options::ServerOptions;
-use crate::patience::Patient;
-use crate::routes::Service;
+use crate::paths::normalize;
+use crate::routes::router;
+use crate::write_timeout::WriteTimeout;
 
 /// Bytes of a request's header at most, and of what is read ahead.
 const MAX_HEADER_BYTES: usize = 64 << 10;
@@ -32,33 +42,37 @@ const MAX_HEADERS: usize = 100;
 /// Threads that serve connections.
 const N_WORKERS: usize = 2;
 
-/// After a failure to take a connection, such as too many open files.
+/// After a failure to accept a connection, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Between two looks at what the prompt cache met.
+/// Between two looks at the warnings of the prompt cache.
 const WARNINGS_PAUSE: Duration = Duration::from_secs(5);
+
+/// For clients that still read when all answers have ended.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A server that listens and does not answer yet.
 pub struct Server {
     listener: StdListener,
-    service: Arc<Service>,
+    app: Arc<App>,
+    router: Router,
     addr: SocketAddr,
 }
 
 impl Server {
-    /// Takes the address, and the engine.
+    /// Binds the address, and starts the engine's scheduler.
     ///
     /// # Errors
-    /// Where the address is taken or needs a key, or the model cannot be
-    /// talked to.
+    /// Where the address is in use or needs a key, or the model has no usable tokenizer.
     pub fn bind(engine: Engine, options: ServerOptions) -> Result<Server, ServerError> {
+        let gate = Gate::new(&options)?;
         let refuse = |source| ServerError::Listen { addr: options.addr, source };
         let listener = StdListener::bind(options.addr).map_err(refuse)?;
         listener.set_nonblocking(true).map_err(refuse)?;
         let addr = listener.local_addr().map_err(refuse)?;
-        let gate = Gate::new(&options, addr.port())?;
         let app = Arc::new(App::new(engine, options)?);
-        Ok(Server { listener, service: Arc::new(Service { app, gate }), addr })
+        let router = router(Arc::clone(&app), gate);
+        Ok(Server { listener, app, router, addr })
     }
 
     /// Where it listens.
@@ -66,13 +80,13 @@ impl Server {
         self.addr
     }
 
-    /// Answers until the process is told to end (Ctrl-C, SIGTERM, the end of a
-    /// console), then lets what runs finish, and keeps what should last.
+    /// Answers until the process is asked to end (Ctrl-C, SIGTERM, a console that closes), then
+    /// lets running answers finish, and writes the prompt cache.
     ///
     /// # Errors
     /// Where the system has no threads for it.
     pub fn run(self) -> Result<(), ServerError> {
-        self.run_until(told_to_end())
+        self.run_until(asked_to_end())
     }
 
     /// As [`Server::run`], until `stop` is ready.
@@ -82,7 +96,7 @@ impl Server {
     pub fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
         let runtime =
             start_runtime().map_err(|err| ServerError::Start(explain_thread_error(err)))?;
-        let app = Arc::clone(&self.service.app);
+        let app = Arc::clone(&self.app);
         let result = runtime.block_on(self.serve(stop));
         app.scheduler.shutdown(Duration::ZERO);
         runtime.shutdown_timeout(Duration::from_secs(1));
@@ -90,39 +104,110 @@ impl Server {
     }
 
     async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Server { listener, service, .. } = self;
+        let Server { listener, app, router, .. } = self;
         let listener = TcpListener::from_std(listener).map_err(ServerError::Start)?;
-        let options = service.app.options.clone();
-        let room = Arc::new(Semaphore::new(options.max_connections));
         let (is_ending, ending) = watch::channel(false);
-        tokio::pin!(stop);
-        let told = tokio::spawn(tell_warnings(Arc::clone(&service.app)));
-        loop {
-            let next = async {
-                let place = Arc::clone(&room).acquire_owned().await;
-                (listener.accept().await, place)
-            };
-            let (accepted, place) = tokio::select! {
-                () = &mut stop => break,
-                next = next => next,
-            };
-            match accepted {
-                Ok((stream, _)) => {
-                    let serving = connection(stream, Arc::clone(&service), ending.clone());
-                    tokio::spawn(async move {
-                        serving.await;
-                        drop(place);
-                    });
-                }
-                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-            }
-        }
-        drop(listener);
-        told.abort();
-        // Nobody may be connected.
+        let connections = Arc::new(Connections::new(app.options.max_connections));
+        let service = Service { router, options: app.options.clone().into(), ending };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(log_warnings(Arc::clone(&app)));
+        tasks.spawn(accept(listener, Arc::clone(&connections), service));
+        stop.await;
+        tasks.shutdown().await;
+        // There may be no connections.
         let _ = is_ending.send(true);
-        finish(&service.app, &room).await;
+        // This blocks one thread; the others serve the open connections.
+        app.scheduler.shutdown(app.options.grace);
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, connections.all_closed()).await;
         Ok(())
+    }
+}
+
+/// Accepts connections without end.
+async fn accept(listener: TcpListener, connections: Arc<Connections>, service: Service) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let admitted = connections.admit().await;
+                tokio::spawn(service.clone().serve(stream, admitted));
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+/// What serves a connection.
+#[derive(Clone)]
+struct Service {
+    router: Router,
+    options: Arc<ServerOptions>,
+    ending: watch::Receiver<bool>,
+}
+
+impl Service {
+    /// Serves one connection to its end.
+    async fn serve(mut self, stream: TcpStream, admitted: Admitted) {
+        // Events are small and should not wait for each other.
+        let _ = stream.set_nodelay(true);
+        let activity = &admitted.activity;
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(self.options.header_timeout)
+            .max_headers(MAX_HEADERS)
+            .max_buf_size(MAX_HEADER_BYTES);
+        let stream = WriteTimeout::new(stream, self.options.write_timeout, activity.clone());
+        let router = self.router;
+        let answer = service_fn(|request| answer(router.clone(), request, activity.clone()));
+        let connection = http.serve_connection(TokioIo::new(stream), answer);
+        tokio::pin!(connection);
+        tokio::select! {
+            // An error here is the client's: it sent no HTTP, or is gone.
+            _ = &mut connection => return,
+            () = activity.must_close() => return,
+            _ = self.ending.wait_for(|is_ending| *is_ending) => {}
+        }
+        if !activity.waits_for_client() {
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
+    }
+}
+
+async fn answer(
+    router: Router,
+    request: Request<Incoming>,
+    activity: Activity,
+) -> Result<Response<TrackedBody>, Infallible> {
+    let guard = activity.answer();
+    let mut request = normalize(request).map(Body::new);
+    request.extensions_mut().insert(activity);
+    let reply = router.oneshot(request).await?;
+    Ok(reply.map(|body| TrackedBody { body, _guard: guard }))
+}
+
+/// A reply's body, with which the answer to a request ends.
+struct TrackedBody {
+    body: Body,
+    _guard: StageGuard,
+}
+
+impl HttpBody for TrackedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -143,9 +228,8 @@ fn start_runtime() -> io::Result<Runtime> {
     builder.worker_threads(N_WORKERS).thread_name("http").enable_io().enable_time().build()
 }
 
-/// Takes what the prompt cache met, and tells it where logs are wanted: it
-/// names files.
-async fn tell_warnings(app: Arc<App>) {
+/// Logs the warnings of the prompt cache, where requests are logged: they name files.
+async fn log_warnings(app: Arc<App>) {
     loop {
         tokio::time::sleep(WARNINGS_PAUSE).await;
         for warning in app.engine.take_warnings() {
@@ -156,44 +240,8 @@ async fn tell_warnings(app: Arc<App>) {
     }
 }
 
-/// Waits for the engine, then for the connections.
-async fn finish(app: &App, room: &Semaphore) {
-    let (grace, n_all) = (app.options.grace, app.options.max_connections);
-    // This blocks the thread that took connections; other threads serve those that are open.
-    app.scheduler.shutdown(grace);
-    let closed = room.acquire_many(u32::try_from(n_all).unwrap_or(u32::MAX));
-    // Whoever still reads has had its time.
-    let _ = tokio::time::timeout(Duration::from_secs(2), closed).await;
-}
-
-/// Serves one connection to its end.
-async fn connection(stream: TcpStream, service: Arc<Service>, mut ending: watch::Receiver<bool>) {
-    // Events are small and should not wait for each other.
-    let _ = stream.set_nodelay(true);
-    let options = &service.app.options;
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(options.header_timeout)
-        .max_headers(MAX_HEADERS)
-        .max_buf_size(MAX_HEADER_BYTES);
-    let io = TokioIo::new(Patient::new(stream, options.write_timeout));
-    let answer = service_fn(move |request| {
-        let service = Arc::clone(&service);
-        async move { Ok::<_, Infallible>(service.handle(request).await) }
-    });
-    let connection = http.serve_connection(io, answer);
-    tokio::pin!(connection);
-    tokio::select! {
-        // What goes wrong here is the client's doing, and it is gone.
-        _ = &mut connection => return,
-        _ = ending.wait_for(|it| *it) => {}
-    }
-    connection.as_mut().graceful_shutdown();
-    let _ = connection.await;
-}
-
-/// Ready when the process is told to end.
-async fn told_to_end() {
+/// Ready when the process is asked to end.
+async fn asked_to_end() {
     #[cfg(unix)]
     {
         use tokio::signal::unix::{SignalKind, signal};

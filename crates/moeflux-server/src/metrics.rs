@@ -6,9 +6,11 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use moeflux_engine::{Answer, Finish};
 
 use crate::app::App;
+use crate::reply::{self, Reply};
 use crate::status::memory_bytes;
 
 /// Upper bounds of the histograms' buckets, in seconds.
@@ -114,8 +116,13 @@ impl Text {
     }
 }
 
+/// `/metrics`
+pub(crate) fn reply(app: &App) -> Reply {
+    reply::bytes(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", render(app))
+}
+
 /// All figures as text.
-pub(crate) fn render(app: &App) -> String {
+fn render(app: &App) -> String {
     let mut out = Text(String::new());
     let metrics = &app.metrics;
     let count = |it: &AtomicU64| it.load(Ordering::Relaxed) as f64;

@@ -53,29 +53,19 @@ fn leave_thinking_out(schemas: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routes::Route;
+    use crate::routes;
 
     #[test]
     fn describes_every_route_and_no_other() {
         let value: Value = serde_json::from_str(DESCRIPTION).unwrap();
-        let described: Vec<(&str, &str)> = value["paths"]
-            .as_object()
-            .unwrap()
-            .iter()
-            .flat_map(|(path, it)| {
-                it.as_object().unwrap().keys().map(|it| (path.as_str(), it.as_str()))
-            })
-            .collect();
-        for (path, method) in &described {
-            let route =
-                Route::find(&path.replace("{model}", "m")).unwrap_or_else(|| panic!("{path}"));
-            assert_eq!(route.method().as_str().to_lowercase(), *method, "{path}");
-            assert_eq!(route.name(), *path);
-        }
-        for name in Route::DESCRIBED {
-            assert!(described.iter().any(|(path, _)| *path == name), "{name}");
-        }
-        assert_eq!(described.len(), Route::DESCRIBED.len());
+        let mut described: Vec<&str> =
+            value["paths"].as_object().unwrap().keys().map(String::as_str).collect();
+        let routes = routes::described();
+        let mut paths: Vec<String> =
+            routes.iter().map(|(path, _)| path.replace("{*", "{")).collect();
+        described.sort_unstable();
+        paths.sort_unstable();
+        assert_eq!(described, paths);
     }
 
     #[test]

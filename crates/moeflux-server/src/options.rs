@@ -50,7 +50,7 @@ impl ServerOptions {
     /// Where other machines could reach the server without a key, or a key is
     /// no good.
     pub fn check(&self) -> Result<(), ServerError> {
-        Gate::new(self, self.addr.port()).map(drop)
+        Gate::new(self).map(drop)
     }
 
     /// The usual limits.

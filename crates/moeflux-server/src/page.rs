@@ -14,7 +14,7 @@ pub(crate) struct Asset {
     text: &'static str,
 }
 
-const ASSETS: &[Asset] = &[
+pub(crate) const ASSETS: &[Asset] = &[
     Asset { path: "/", mime: "text/html; charset=utf-8", text: include_str!("page/index.html") },
     Asset {
         path: "/page/style.css",
@@ -43,10 +43,6 @@ const ASSETS: &[Asset] = &[
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
-
-pub(crate) fn find(path: &str) -> Option<&'static Asset> {
-    ASSETS.iter().find(|it| it.path == path)
-}
 
 impl Asset {
     pub(crate) fn reply(&self) -> Reply {

@@ -1,33 +1,49 @@
 //! Answers to HTTP requests.
 
-use std::convert::Infallible;
-
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
-use hyper::header::{
-    ACCESS_CONTROL_ALLOW_ORIGIN, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER,
-    VARY, WWW_AUTHENTICATE,
+use axum::body::{Body, Bytes};
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
-use hyper::{Response, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
 use crate::events::EventStream;
 
-pub(crate) type Body = BoxBody<Bytes, Infallible>;
-pub(crate) type Reply = Response<Body>;
+pub(crate) type Reply = Response;
 
-/// Whose shape errors have.
+/// The API whose error format a client reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     OpenAi,
     Anthropic,
+    Ollama,
+}
+
+impl Dialect {
+    /// The dialect of a request, also of one to a path that has no route.
+    pub(crate) fn of(path: &str, headers: &HeaderMap) -> Dialect {
+        let is_below = |prefix: &str| {
+            path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        if is_below("/v1/messages") {
+            Dialect::Anthropic
+        } else if is_below("/api") {
+            Dialect::Ollama
+        } else if is_below("/v1/chat") || is_below("/v1/completions") || is_below("/v1/responses") {
+            Dialect::OpenAi
+        } else if headers.contains_key("anthropic-version") {
+            Dialect::Anthropic
+        } else {
+            Dialect::OpenAi
+        }
+    }
 }
 
 /// Bytes of some type.
 pub(crate) fn bytes(status: StatusCode, mime: &'static str, bytes: impl Into<Bytes>) -> Reply {
-    let mut reply = Response::new(Full::new(bytes.into()).boxed());
+    let mut reply = Response::new(Body::from(bytes.into()));
     *reply.status_mut() = status;
     set(&mut reply, CONTENT_TYPE, mime);
     set(&mut reply, HeaderName::from_static("x-content-type-options"), "nosniff");
@@ -41,7 +57,7 @@ pub(crate) fn json(status: StatusCode, value: &Value) -> Reply {
 }
 
 pub(crate) fn stream(events: EventStream) -> Reply {
-    let mut reply = Response::new(events.boxed());
+    let mut reply = Response::new(Body::new(events));
     set(&mut reply, CONTENT_TYPE, "text/event-stream");
     set(&mut reply, CACHE_CONTROL, "no-store");
     // Proxies that collect answers would hold them back.
@@ -49,7 +65,28 @@ pub(crate) fn stream(events: EventStream) -> Reply {
     reply
 }
 
-pub(crate) fn refusal(error: &ApiError, dialect: Dialect) -> Reply {
+/// An error becomes a reply without a body, which [`with_error_body`] completes.
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Reply {
+        let mut reply = self.status.into_response();
+        reply.extensions_mut().insert(self);
+        reply
+    }
+}
+
+/// Writes a reply's error in the client's dialect, where it has one.
+pub(crate) fn with_error_body(mut reply: Reply, dialect: Dialect) -> Reply {
+    match reply.extensions_mut().remove::<ApiError>() {
+        None => reply,
+        Some(error) => {
+            let mut refusal = refusal(&error, dialect);
+            refusal.headers_mut().extend(std::mem::take(reply.headers_mut()));
+            refusal
+        }
+    }
+}
+
+fn refusal(error: &ApiError, dialect: Dialect) -> Reply {
     let mut reply = json(error.status, &error_value(error, dialect));
     if let Some(after) = error.retry_after {
         let seconds = HeaderValue::from(after.as_secs().max(1));
@@ -72,7 +109,7 @@ pub(crate) fn error_value(error: &ApiError, dialect: Dialect) -> Value {
         (_, 429) => "rate_limit_error",
         (Dialect::Anthropic, 503) => "overloaded_error",
         (Dialect::Anthropic, 500..) => "api_error",
-        (Dialect::OpenAi, 500..) => "server_error",
+        (_, 500..) => "server_error",
         _ => "invalid_request_error",
     };
     match dialect {
@@ -82,17 +119,36 @@ pub(crate) fn error_value(error: &ApiError, dialect: Dialect) -> Value {
         Dialect::Anthropic => {
             json!({"type": "error", "error": {"type": kind, "message": message}})
         }
-    }
-}
-
-/// Lets pages of one other origin read the reply.
-pub(crate) fn allow_origin(reply: &mut Reply, origin: &str) {
-    if let Ok(origin) = HeaderValue::from_str(origin) {
-        reply.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        set(reply, VARY, "Origin");
+        Dialect::Ollama => json!({"error": message}),
     }
 }
 
 pub(crate) fn set(reply: &mut Reply, name: HeaderName, value: &'static str) {
     reply.headers_mut().insert(name, HeaderValue::from_static(value));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_has_a_dialect_and_elsewhere_a_header_tells() {
+        let plain = HeaderMap::new();
+        let versioned: HeaderMap =
+            [("anthropic-version".parse().unwrap(), "2023-06-01".parse().unwrap())]
+                .into_iter()
+                .collect();
+        for (path, without, with) in [
+            ("/v1/messages/batches", Dialect::Anthropic, Dialect::Anthropic),
+            ("/v1/messagesx", Dialect::OpenAi, Dialect::Anthropic),
+            ("/v1/chat/completions", Dialect::OpenAi, Dialect::OpenAi),
+            ("/v1/models", Dialect::OpenAi, Dialect::Anthropic),
+            ("/v1/files", Dialect::OpenAi, Dialect::Anthropic),
+            ("/api/chat", Dialect::Ollama, Dialect::Ollama),
+            ("/", Dialect::OpenAi, Dialect::Anthropic),
+        ] {
+            assert_eq!(Dialect::of(path, &plain), without, "{path}");
+            assert_eq!(Dialect::of(path, &versioned), with, "{path}");
+        }
+    }
 }

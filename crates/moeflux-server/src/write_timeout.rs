@@ -1,4 +1,4 @@
-//! A stream that gives a client up which does not read.
+//! A stream whose writes time out when the client stops reading.
 
 use std::future::Future;
 use std::io;
@@ -9,34 +9,42 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A stream whose writes must go on within a time.
-pub(crate) struct Patient<S> {
+use crate::connections::Activity;
+
+/// A stream whose writes must progress within a time.
+pub(crate) struct WriteTimeout<S> {
     inner: S,
-    patience: Duration,
-    /// Runs while a write waits.
+    timeout: Duration,
+    activity: Activity,
+    /// Set while a write waits.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Patient<S> {
-    pub(crate) fn new(inner: S, patience: Duration) -> Patient<S> {
-        Patient { inner, patience, deadline: None }
+impl<S> WriteTimeout<S> {
+    pub(crate) fn new(inner: S, timeout: Duration, activity: Activity) -> WriteTimeout<S> {
+        WriteTimeout { inner, timeout, activity, deadline: None }
     }
 
-    /// What a write gave; an error where it has waited for too long.
+    /// The result of a write; an error where it has waited for too long.
     fn check<T>(
         &mut self,
         cx: &mut Context<'_>,
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.deadline = None;
+            if self.deadline.take().is_some() {
+                self.activity.set_writing(false);
+            }
             return written;
         }
-        let patience = self.patience;
-        let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(patience)));
+        let timeout = self.timeout;
+        let deadline = self.deadline.get_or_insert_with(|| {
+            self.activity.set_writing(true);
+            Box::pin(sleep(timeout))
+        });
         match deadline.as_mut().poll(cx) {
             Poll::Ready(()) => {
-                deadline.as_mut().reset(Instant::now() + patience);
+                deadline.as_mut().reset(Instant::now() + timeout);
                 Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
             }
             Poll::Pending => Poll::Pending,
@@ -44,7 +52,7 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeout<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -54,7 +62,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

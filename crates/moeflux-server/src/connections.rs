@@ -1,0 +1,239 @@
+//! The open connections: at most a number of them, of which those that wait for their client make
+//! room for others.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// The open connections of a server.
+pub(crate) struct Connections {
+    max: usize,
+    open: Mutex<Open>,
+    /// Notified when a connection closes, or changes its stage.
+    changed: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct Open {
+    next_id: u64,
+    by_id: BTreeMap<u64, Activity>,
+}
+
+impl Connections {
+    pub(crate) fn new(max: usize) -> Connections {
+        Connections { max, open: Mutex::default(), changed: Arc::default() }
+    }
+
+    /// Waits until there is room for one more connection. Where there is none, the connection
+    /// closes that has waited longest for its client to send something.
+    pub(crate) async fn admit(self: &Arc<Self>) -> Admitted {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(admitted) = self.try_admit() {
+                return admitted;
+            }
+            self.close_longest_waiting();
+            changed.await;
+        }
+    }
+
+    fn try_admit(self: &Arc<Self>) -> Option<Admitted> {
+        let mut open = self.lock();
+        if open.by_id.len() >= self.max {
+            return None;
+        }
+        let id = open.next_id;
+        open.next_id += 1;
+        let activity = Activity(Arc::new(Shared::new(Arc::clone(&self.changed))));
+        open.by_id.insert(id, activity.clone());
+        Some(Admitted { id, activity, connections: Arc::clone(self) })
+    }
+
+    fn close_longest_waiting(&self) {
+        let open = self.lock();
+        let waiting = open.by_id.values().filter(|activity| activity.waits_for_client());
+        if let Some(activity) = waiting.min_by_key(|activity| *activity.0.lock()) {
+            activity.0.close.notify_one();
+        }
+    }
+
+    /// Waits until all connections are closed.
+    pub(crate) async fn all_closed(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.lock().by_id.is_empty() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection's place among the open ones, which it leaves when dropped.
+pub(crate) struct Admitted {
+    id: u64,
+    pub(crate) activity: Activity,
+    connections: Arc<Connections>,
+}
+
+impl Drop for Admitted {
+    fn drop(&mut self) {
+        self.connections.lock().by_id.remove(&self.id);
+        self.connections.changed.notify_waiters();
+    }
+}
+
+/// What a connection does now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Activity(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// With the time since when.
+    stage: Mutex<(Stage, Option<Instant>)>,
+    /// Whether the client has not yet taken all that was written.
+    is_writing: AtomicBool,
+    close: Notify,
+    changed: Arc<Notify>,
+}
+
+/// The earlier ones make room first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// No request, or a part of its header.
+    #[default]
+    NoRequest,
+    /// A request whose body is not complete.
+    Body,
+    /// A request that is being answered.
+    Answer,
+}
+
+impl Shared {
+    fn new(changed: Arc<Notify>) -> Shared {
+        let stage = Mutex::new((Stage::NoRequest, Some(Instant::now())));
+        Shared { stage, changed, ..Shared::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Stage, Option<Instant>)> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self, stage: Stage) {
+        *self.lock() = (stage, Some(Instant::now()));
+        self.changed.notify_waiters();
+    }
+}
+
+impl Activity {
+    /// A request is being answered until the guard is dropped.
+    pub(crate) fn answer(&self) -> StageGuard {
+        StageGuard::new(self, Stage::Answer, Stage::NoRequest)
+    }
+
+    /// A request's body is being received until the guard is dropped.
+    pub(crate) fn receive(&self) -> StageGuard {
+        StageGuard::new(self, Stage::Body, Stage::Answer)
+    }
+
+    /// Notes whether a write waits for the client.
+    pub(crate) fn set_writing(&self, is_writing: bool) {
+        self.0.is_writing.store(is_writing, Ordering::Relaxed);
+    }
+
+    /// Whether it is the client's turn: to send a request, or the rest of one.
+    pub(crate) fn waits_for_client(&self) -> bool {
+        self.0.lock().0 < Stage::Answer && !self.0.is_writing.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the connection has to make room for another one.
+    pub(crate) async fn must_close(&self) {
+        loop {
+            self.0.close.notified().await;
+            // A request may have come in the meantime.
+            if self.waits_for_client() {
+                return;
+            }
+        }
+    }
+}
+
+/// Changes a connection's stage when it is dropped.
+pub(crate) struct StageGuard {
+    activity: Activity,
+    next: Stage,
+}
+
+impl StageGuard {
+    fn new(activity: &Activity, stage: Stage, next: Stage) -> StageGuard {
+        activity.0.enter(stage);
+        StageGuard { activity: activity.clone(), next }
+    }
+}
+
+impl Drop for StageGuard {
+    fn drop(&mut self) {
+        self.activity.0.enter(self.next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(test: impl Future<Output = ()>) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().build().unwrap().block_on(test);
+    }
+
+    async fn is_closing(admitted: &Admitted) -> bool {
+        let time = std::time::Duration::from_millis(20);
+        tokio::time::timeout(time, admitted.activity.must_close()).await.is_ok()
+    }
+
+    #[test]
+    fn the_one_that_waits_longest_for_its_client_makes_room() {
+        run(async {
+            let connections = Arc::new(Connections::new(4));
+            let answering = connections.admit().await;
+            let sending = connections.admit().await;
+            let old = connections.admit().await;
+            let new = connections.admit().await;
+            let answer = answering.activity.answer();
+            let request = sending.activity.answer();
+            let body = sending.activity.receive();
+            let waiting = tokio::spawn({
+                let connections = Arc::clone(&connections);
+                async move { connections.admit().await }
+            });
+            assert!(is_closing(&old).await && !is_closing(&new).await);
+            assert!(!is_closing(&answering).await && !is_closing(&sending).await);
+            drop(old);
+            let admitted = waiting.await.unwrap();
+            // Now those without a request are gone, and then the one that still sends.
+            let keep = (new.activity.answer(), admitted.activity.answer());
+            let waiting = tokio::spawn({
+                let connections = Arc::clone(&connections);
+                async move { connections.admit().await }
+            });
+            assert!(is_closing(&sending).await && !is_closing(&answering).await);
+            drop((body, request));
+            drop(sending);
+            let last = waiting.await.unwrap();
+            drop((answer, keep));
+            drop((answering, new, admitted, last));
+            connections.all_closed().await;
+        });
+    }
+}
