@@ -14,6 +14,7 @@ use crate::conversation::Settings;
 use crate::error::{ApiError, ApiResult};
 use crate::log::log;
 use crate::prompt::marked;
+use crate::tool_names::ToolNames;
 
 /// What a client wants to know.
 pub(crate) struct Ask {
@@ -25,6 +26,10 @@ pub(crate) struct Ask {
     pub(crate) constraint: Option<Constraint>,
     /// Takes an answer apart.
     pub(crate) parser: OutputParser,
+    /// Tools that the model knows under other names than the client.
+    pub(crate) tool_names: ToolNames,
+    /// Whether answers are expected to begin with thoughts.
+    pub(crate) may_think: bool,
 }
 
 /// More of an answer.
@@ -45,8 +50,12 @@ pub(crate) struct Answers {
     app: Arc<App>,
     events: UnboundedReceiver<(usize, Event)>,
     parsers: Vec<OutputParser>,
+    tool_names: ToolNames,
     n_open: usize,
     cancelled: Arc<AtomicBool>,
+    /// Tokens of the first prompt.
+    n_prompt: usize,
+    may_think: bool,
 }
 
 /// Queues what a client wants.
@@ -55,7 +64,9 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
     let (sender, events) = mpsc::unbounded_channel();
     let cancelled = Arc::new(AtomicBool::new(false));
     let mut jobs = Vec::new();
-    let Ask { prompts, expected, settings, format, constraint, parser } = ask;
+    let Ask { prompts, expected, settings, format, constraint, parser, tool_names, may_think } =
+        ask;
+    let n_first_prompt = prompts.first().map_or(0, |prompt| prompt.tokens.len());
     for prompt in &prompts {
         let n_prompt = prompt.tokens.len();
         if n_prompt >= ctx {
@@ -92,10 +103,21 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
     let n_open = jobs.len();
     app.scheduler.submit_all(jobs).inspect_err(|_| app.metrics.refused())?;
     let parsers = vec![parser; n_open];
-    Ok(Answers { app: Arc::clone(app), events, parsers, n_open, cancelled })
+    let (app, n_prompt) = (Arc::clone(app), n_first_prompt);
+    Ok(Answers { app, events, parsers, tool_names, n_open, cancelled, n_prompt, may_think })
 }
 
 impl Answers {
+    /// Tokens of the prompt.
+    pub(crate) fn n_prompt(&self) -> usize {
+        self.n_prompt
+    }
+
+    /// Whether answers are expected to begin with thoughts.
+    pub(crate) fn may_think(&self) -> bool {
+        self.may_think
+    }
+
     /// The next of any answer; `None` when all have ended.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Update)>> {
         if self.n_open == 0 {
@@ -123,14 +145,18 @@ impl Answers {
                 return Update::Prompt { n_done, n_total, n_reused };
             }
             Event::Text(piece) => {
-                return Update::Deltas(self.parsers[i].push(&piece.text), piece.logprobs);
+                let mut deltas = self.parsers[i].push(&piece.text);
+                self.tool_names.restore(&mut deltas);
+                return Update::Deltas(deltas, piece.logprobs);
             }
             Event::Done(answer) if answer.finish == Finish::Cancelled => {
                 Update::Failed(ApiError::shutting_down())
             }
             Event::Done(answer) => {
                 self.app.metrics.answered(&answer);
-                Update::Done(self.parsers[i].finish(), answer)
+                let mut deltas = self.parsers[i].finish();
+                self.tool_names.restore(&mut deltas);
+                Update::Done(deltas, answer)
             }
             Event::Failed(err) => {
                 self.app.metrics.failed();

@@ -14,6 +14,7 @@ use crate::ask::{Answers, Ask, submit};
 use crate::error::{ApiError, ApiResult};
 use crate::model::Model;
 use crate::offload::offload;
+use crate::tool_names::ToolNames;
 use crate::tools::Tools;
 
 /// What is asked for.
@@ -126,6 +127,9 @@ pub(crate) struct Prepared {
     pub(crate) turn: Turn,
     expected: Arc<[TokenId]>,
     parser: OutputParser,
+    tool_names: ToolNames,
+    /// Whether the answer is expected to begin with thoughts.
+    may_think: bool,
     pub(crate) constraint: Option<Constraint>,
 }
 
@@ -134,9 +138,11 @@ pub(crate) async fn ask(app: &Arc<App>, conversation: Conversation) -> ApiResult
     let settings = conversation.settings.clone();
     let shared = Arc::clone(app);
     let prepared = offload(move || prepare(&shared, &conversation)).await?;
-    let Prepared { turn, expected, parser, constraint } = prepared?;
+    let Prepared { turn, expected, parser, tool_names, may_think, constraint } = prepared?;
     let (format, prompts) = (app.format.clone(), vec![turn]);
-    submit(app, Ask { prompts, expected, settings, format, parser, constraint })
+    let ask =
+        Ask { prompts, expected, settings, format, parser, tool_names, may_think, constraint };
+    submit(app, ask)
 }
 
 /// Tokens of a conversation, its answer not counted.
@@ -147,6 +153,8 @@ pub(crate) async fn count(app: &Arc<App>, conversation: Conversation) -> ApiResu
 
 /// The text of the prompt that a conversation becomes.
 pub(crate) fn prompt_text(app: &Model, conversation: &Conversation) -> ApiResult<String> {
+    let renamed = ToolNames::applied(conversation);
+    let conversation = renamed.as_ref().map_or(conversation, |(changed, _)| changed);
     let rendered = render(app, conversation, |template, request| match conversation.continues {
         true => template.render_unfinished(request),
         false => template.render(request),
@@ -181,6 +189,8 @@ fn render<T>(
 
 /// Reads a conversation as the model does.
 pub(crate) fn prepare(app: &Model, conversation: &Conversation) -> ApiResult<Prepared> {
+    let (renamed, tool_names) = ToolNames::applied(conversation).unzip();
+    let conversation = renamed.as_ref().unwrap_or(conversation);
     let turn = render(app, conversation, |template, request| match conversation.continues {
         true => Turn::continuing(&app.tokenizer, template, request),
         false => Turn::of(&app.tokenizer, template, request),
@@ -192,7 +202,10 @@ pub(crate) fn prepare(app: &Model, conversation: &Conversation) -> ApiResult<Pre
     let parser = if conversation.continues { parser.continuing() } else { parser };
     let constraint = constraint(app, conversation, is_thinking)?;
     let expected = expected(app, conversation)?;
-    Ok(Prepared { turn, expected, parser, constraint })
+    let wants_thoughts = conversation.thinking == Some(true) && app.format.can_think();
+    let may_think = is_thinking || wants_thoughts;
+    let tool_names = tool_names.unwrap_or_default();
+    Ok(Prepared { turn, expected, parser, tool_names, may_think, constraint })
 }
 
 /// What the client expects to be said, as far as any answer could.

@@ -13,7 +13,8 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::ask::{Answers, Update};
 
-/// After so long without an event a comment tells that the server is there.
+/// Time without an event after which a dialect sends one that changes nothing. Clients give up
+/// after minutes without an event; most do not count comments.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Events that are sent together at most, so that others get their turn.
@@ -25,6 +26,9 @@ pub(crate) trait Encoder: Send + Sync {
     fn begin(&mut self, out: &mut Events);
     /// An update of one of the answers.
     fn update(&mut self, index: usize, update: Update, out: &mut Events);
+    /// An event that adds nothing to the answer, while a prompt is read or the queue is long. It
+    /// must be one that the dialect's clients count as a sign of life.
+    fn alive(&mut self, out: &mut Events);
     /// What comes when all answers have ended well.
     fn end(&mut self, out: &mut Events);
 }
@@ -63,7 +67,7 @@ impl Events {
 pub(crate) struct EventStream {
     answers: Answers,
     encoder: Box<dyn Encoder>,
-    /// When the client is told again that the server is there.
+    /// Runs out when the encoder must send a sign of life.
     alive: Pin<Box<Sleep>>,
     state: State,
 }
@@ -124,7 +128,7 @@ impl Body for EventStream {
             && this.state == State::Open
             && this.alive.as_mut().poll(cx).is_ready()
         {
-            out.text.push_str(": the answer is on its way\n\n");
+            this.encoder.alive(&mut out);
         }
         if out.text.is_empty() {
             return if this.state == State::Ended { Poll::Ready(None) } else { Poll::Pending };

@@ -36,6 +36,7 @@ mod reply;
 mod routes;
 mod status;
 mod surrogates;
+mod tool_names;
 mod tools;
 mod write_timeout;
 

@@ -8,8 +8,8 @@ use crate::fields::Fields;
 /// Tools of one request at most.
 const MAX_TOOLS: usize = 512;
 
-/// Bytes of a tool's name at most.
-const MAX_NAME: usize = 64;
+/// Characters of a tool's name at most.
+const MAX_NAME: usize = 128;
 
 /// Tools that a model may call.
 #[derive(Clone, Debug, Default)]
@@ -46,10 +46,8 @@ impl Tools {
             return Err(ApiError::field("tools", format!("there may be at most {MAX_TOOLS}")));
         }
         let name = function.require_string("name")?;
-        let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-        if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(is_word) {
-            let problem = format!("it must be 1 to {MAX_NAME} letters, digits, '_', '-' or '.'");
-            return Err(function.refuse("name", problem));
+        if name.is_empty() || name.chars().nth(MAX_NAME).is_some() {
+            return Err(function.refuse("name", format!("it must have 1 to {MAX_NAME} characters")));
         }
         if self.functions.iter().any(|other| other["function"]["name"] == *name) {
             return Err(function.refuse("name", "it is taken"));

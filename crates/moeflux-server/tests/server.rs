@@ -321,7 +321,7 @@ fn parts_of_a_schema_are_left_to_the_model_and_formats_are_strict() {
         (tool(strict), "tools[0]", "properties.words.items.pattern"),
         (json!({"response_format": format}), "response_format", "properties.words.items.pattern"),
         (tool(function(json!("none"))), "tools[0].function.parameters", "an object"),
-        (tool(json!({"name": "a b"})), "tools[0].function.name", "letters"),
+        (tool(json!({"name": ""})), "tools[0].function.name", "1 to 128 characters"),
         (json!({"tools": [twice, twice]}), "tools[1].function.name", "taken"),
     ] {
         let refused = ask(fields.clone());

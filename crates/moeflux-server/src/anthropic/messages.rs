@@ -34,7 +34,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     fields.finish()?;
     let answers = ask(&app, conversation).await?;
     if is_stream {
-        let encoder = MessageStream::new(app);
+        let encoder = MessageStream::new(app, answers.n_prompt(), answers.may_think());
         return Ok(reply::stream(EventStream::new(answers, Box::new(encoder))));
     }
     let all = collect(answers).await?;

@@ -80,6 +80,17 @@ enum Kind {
     Call,
 }
 
+impl Kind {
+    /// More of a block.
+    fn delta(self, text: &str) -> Value {
+        match self {
+            Kind::Thinking => json!({"type": "thinking_delta", "thinking": text}),
+            Kind::Text => json!({"type": "text_delta", "text": text}),
+            Kind::Call => json!({"type": "input_json_delta", "partial_json": text}),
+        }
+    }
+}
+
 /// An answer as it comes.
 pub(super) struct MessageStream {
     app: Arc<App>,
@@ -88,12 +99,26 @@ pub(super) struct MessageStream {
     open: Option<Kind>,
     n_blocks: usize,
     has_calls: bool,
+    /// Tokens of the prompt.
+    n_prompt: usize,
+    /// Whether the answer is expected to begin with thoughts.
+    may_think: bool,
 }
 
 impl MessageStream {
-    pub(super) fn new(app: Arc<App>) -> MessageStream {
+    /// The answer to a prompt of `n_prompt` tokens.
+    pub(super) fn new(app: Arc<App>, n_prompt: usize, may_think: bool) -> MessageStream {
         let id = app.ids.draw("msg_");
-        MessageStream { app, id, is_begun: false, open: None, n_blocks: 0, has_calls: false }
+        MessageStream {
+            app,
+            id,
+            is_begun: false,
+            open: None,
+            n_blocks: 0,
+            has_calls: false,
+            n_prompt,
+            may_think,
+        }
     }
 
     fn start(&mut self, n_prompt: usize, n_reused: usize, out: &mut Events) {
@@ -141,26 +166,28 @@ impl MessageStream {
     fn deltas(&mut self, deltas: Vec<Delta>, out: &mut Events) {
         for delta in deltas {
             match delta {
-                Delta::Reasoning(text) => {
-                    let empty = json!({"type": "thinking", "thinking": "", "signature": ""});
-                    self.block(Kind::Thinking, empty, out);
-                    self.more(json!({"type": "thinking_delta", "thinking": text}), out);
-                }
-                Delta::Content(text) => {
-                    self.block(Kind::Text, json!({"type": "text", "text": ""}), out);
-                    self.more(json!({"type": "text_delta", "text": text}), out);
-                }
+                Delta::Reasoning(text) => self.thought(&text, out),
+                Delta::Content(text) => self.said(&text, out),
                 Delta::Call { name } => {
                     self.has_calls = true;
                     let id = self.app.ids.draw("toolu_");
                     let empty = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
                     self.block(Kind::Call, empty, out);
                 }
-                Delta::Arguments(text) => {
-                    self.more(json!({"type": "input_json_delta", "partial_json": text}), out);
-                }
+                Delta::Arguments(text) => self.more(Kind::Call.delta(&text), out),
             }
         }
+    }
+
+    fn thought(&mut self, text: &str, out: &mut Events) {
+        let empty = json!({"type": "thinking", "thinking": "", "signature": ""});
+        self.block(Kind::Thinking, empty, out);
+        self.more(Kind::Thinking.delta(text), out);
+    }
+
+    fn said(&mut self, text: &str, out: &mut Events) {
+        self.block(Kind::Text, json!({"type": "text", "text": ""}), out);
+        self.more(Kind::Text.delta(text), out);
     }
 
     fn fail(error: &ApiError, out: &mut Events) {
@@ -191,6 +218,17 @@ impl Encoder for MessageStream {
                 out.named("message_delta", &value);
             }
             Update::Failed(error) => MessageStream::fail(&error, out),
+        }
+    }
+
+    /// More of nothing in the open block. Claude Code gives up after 300 s of pings, but counts
+    /// deltas that are empty.
+    fn alive(&mut self, out: &mut Events) {
+        self.start(self.n_prompt, 0, out);
+        match self.open {
+            None if self.may_think => self.thought("", out),
+            None => self.said("", out),
+            Some(kind) => self.more(kind.delta(""), out),
         }
     }
 

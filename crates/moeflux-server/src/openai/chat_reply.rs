@@ -116,13 +116,15 @@ pub(crate) struct ChatStream {
     streaming: Streaming,
     /// Calls of each answer so far.
     n_calls: Vec<usize>,
+    has_ended: Vec<bool>,
     usage: Usage,
 }
 
 impl ChatStream {
     pub(crate) fn new(app: Arc<App>, head: Head, streaming: Streaming) -> ChatStream {
         let n_calls = vec![0; head.n];
-        ChatStream { app, head, streaming, n_calls, usage: Usage::default() }
+        let has_ended = vec![false; head.n];
+        ChatStream { app, head, streaming, n_calls, has_ended, usage: Usage::default() }
     }
 
     fn chunk(&self, choices: Vec<Value>) -> Value {
@@ -196,6 +198,7 @@ impl Encoder for ChatStream {
             Update::Deltas(deltas, logprobs) => self.deltas(i, deltas, &logprobs, out),
             Update::Done(deltas, answer) => {
                 self.deltas(i, deltas, &[], out);
+                self.has_ended[i] = true;
                 self.usage.add(i, self.head.n, &answer);
                 let finish = reason(&answer, self.n_calls[i] > 0);
                 out.data(&self.choice(i, Value::Object(Map::new()), Value::Null, Some(finish)));
@@ -204,6 +207,12 @@ impl Encoder for ChatStream {
                 out.data(&error_value(&error, Dialect::OpenAi));
                 out.fail();
             }
+        }
+    }
+
+    fn alive(&mut self, out: &mut Events) {
+        if let Some(i) = self.has_ended.iter().position(|has_ended| !has_ended) {
+            out.data(&self.choice(i, json!({}), Value::Null, None));
         }
     }
 

@@ -17,6 +17,7 @@ use crate::fields::{Fields, whole_number};
 use crate::logprobs;
 use crate::offload::offload;
 use crate::reply::{self, Dialect, Reply, error_value};
+use crate::tool_names::ToolNames;
 
 /// Tokens of an answer where the client says nothing.
 const DEFAULT_TOKENS: usize = 16;
@@ -63,7 +64,16 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let head = Head::new(&app, "cmpl-", settings.n, with_logprobs);
     let prompts = prompts.into_iter().map(|it| Turn::raw(it.tokens)).collect();
     let expected = Arc::default();
-    let ask = Ask { prompts, expected, settings, format, parser, constraint: None };
+    let ask = Ask {
+        prompts,
+        expected,
+        settings,
+        format,
+        parser,
+        tool_names: ToolNames::default(),
+        may_think: false,
+        constraint: None,
+    };
     let answers = submit(&app, ask)?;
     if streaming.is_on {
         let encoder = TextStream::new(app, head, streaming, echoes);
@@ -146,13 +156,16 @@ struct TextStream {
     echoes: Vec<String>,
     /// Characters of each answer so far.
     offsets: Vec<usize>,
+    has_ended: Vec<bool>,
     usage: Usage,
 }
 
 impl TextStream {
     fn new(app: Arc<App>, head: Head, streaming: Streaming, echoes: Vec<String>) -> TextStream {
         let offsets = vec![0; echoes.len() * head.n];
-        TextStream { app, head, streaming, echoes, offsets, usage: Usage::default() }
+        let has_ended = vec![false; offsets.len()];
+        let usage = Usage::default();
+        TextStream { app, head, streaming, echoes, offsets, has_ended, usage }
     }
 
     fn chunk(&self, choices: Vec<Value>) -> Value {
@@ -201,10 +214,17 @@ impl Encoder for TextStream {
             false => Value::Null,
         };
         let finish = answer.as_ref().map(|answer| {
+            self.has_ended[i] = true;
             self.usage.add(i, self.head.n, answer);
             finish_reason(answer.finish)
         });
         out.data(&self.text(i, &text, logprobs, finish));
+    }
+
+    fn alive(&mut self, out: &mut Events) {
+        if let Some(i) = self.has_ended.iter().position(|has_ended| !has_ended) {
+            out.data(&self.text(i, "", Value::Null, None));
+        }
     }
 
     fn end(&mut self, out: &mut Events) {

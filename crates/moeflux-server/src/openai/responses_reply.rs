@@ -369,5 +369,10 @@ impl Encoder for ResponseStream {
         }
     }
 
+    fn alive(&mut self, out: &mut Events) {
+        let value = json!({"response": self.head.value});
+        self.send("response.in_progress", value, out);
+    }
+
     fn end(&mut self, _out: &mut Events) {}
 }
