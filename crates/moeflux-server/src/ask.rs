@@ -70,12 +70,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
     for prompt in &prompts {
         let n_prompt = prompt.tokens.len();
         if n_prompt >= ctx {
-            let message =
-                format!("the prompt has {n_prompt} tokens, the context has room for {ctx} (--ctx)");
-            return Err(ApiError {
-                code: Some("context_length_exceeded"),
-                ..ApiError::new(hyper::StatusCode::BAD_REQUEST, message)
-            });
+            return Err(ApiError::too_long(n_prompt, ctx));
         }
         if app.options.log_prompts {
             log(&marked(&app.tokenizer, &prompt.tokens));

@@ -51,6 +51,17 @@ pub(crate) struct ApiError {
     /// OpenAI's `code`.
     pub(crate) code: Option<&'static str>,
     pub(crate) retry_after: Option<Duration>,
+    /// Set where the prompt does not fit: clients of each dialect look for words of their own.
+    pub(crate) overflow: Option<Overflow>,
+}
+
+/// A prompt that leaves no room for an answer in the context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Overflow {
+    /// Tokens of the prompt.
+    pub(crate) n_prompt: usize,
+    /// Tokens of the context.
+    pub(crate) ctx: usize,
 }
 
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
@@ -58,7 +69,18 @@ pub(crate) type ApiResult<T> = Result<T, ApiError>;
 impl ApiError {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> ApiError {
         let message = message.into();
-        ApiError { status, message, param: None, code: None, retry_after: None }
+        ApiError { status, message, param: None, code: None, retry_after: None, overflow: None }
+    }
+
+    /// A prompt that leaves no room for an answer in the context.
+    pub(crate) fn too_long(n_prompt: usize, ctx: usize) -> ApiError {
+        let message =
+            format!("the prompt has {n_prompt} tokens, the context has room for {ctx} (--ctx)");
+        ApiError {
+            code: Some("context_length_exceeded"),
+            overflow: Some(Overflow { n_prompt, ctx }),
+            ..ApiError::new(StatusCode::BAD_REQUEST, message)
+        }
     }
 
     /// A field that makes no sense.

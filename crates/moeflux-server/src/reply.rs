@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Overflow};
 use crate::events::EventStream;
 
 pub(crate) type Reply = Response;
@@ -100,7 +100,11 @@ fn refusal(error: &ApiError, dialect: Dialect) -> Reply {
 
 /// An error as the API's clients read it.
 pub(crate) fn error_value(error: &ApiError, dialect: Dialect) -> Value {
-    let ApiError { status, message, param, code, .. } = error;
+    let ApiError { status, param, code, .. } = error;
+    let message = match error.overflow {
+        Some(overflow) => overflow_message(overflow, dialect),
+        None => error.message.clone(),
+    };
     let kind = match (dialect, status.as_u16()) {
         (_, 401) => "authentication_error",
         (_, 403) => "permission_error",
@@ -120,6 +124,26 @@ pub(crate) fn error_value(error: &ApiError, dialect: Dialect) -> Value {
             json!({"type": "error", "error": {"type": kind, "message": message}})
         }
         Dialect::Ollama => json!({"error": message}),
+    }
+}
+
+/// Says that a prompt does not fit, in the words by which clients of a dialect recognise it: they
+/// shorten the conversation and try again.
+fn overflow_message(Overflow { n_prompt, ctx }: Overflow, dialect: Dialect) -> String {
+    match dialect {
+        Dialect::Anthropic => {
+            // One token is kept for the answer.
+            let most = if n_prompt == ctx { ctx.saturating_sub(1) } else { ctx };
+            format!("prompt is too long: {n_prompt} tokens > {most} maximum (--ctx)")
+        }
+        Dialect::OpenAi => format!(
+            "This model's maximum context length is {ctx} tokens, and the prompt has {n_prompt} \
+             tokens: shorten it, or start the server with a larger --ctx"
+        ),
+        Dialect::Ollama => format!(
+            "the input length exceeds the context length: the prompt has {n_prompt} tokens, the \
+             context has room for {ctx} (--ctx)"
+        ),
     }
 }
 
@@ -150,5 +174,22 @@ mod tests {
             assert_eq!(Dialect::of(path, &plain), without, "{path}");
             assert_eq!(Dialect::of(path, &versioned), with, "{path}");
         }
+    }
+
+    #[test]
+    fn a_prompt_that_does_not_fit_is_refused_in_words_that_clients_parse() {
+        let said = |n_prompt, dialect| {
+            let value = error_value(&ApiError::too_long(n_prompt, 4096), dialect);
+            value["error"]["message"].as_str().unwrap().to_owned()
+        };
+        let openai = said(22518, Dialect::OpenAi);
+        assert!(openai.starts_with("This model's maximum context length is 4096 tokens"));
+        assert!(openai.contains("22518 tokens"), "{openai}");
+        let anthropic = said(22518, Dialect::Anthropic);
+        assert!(anthropic.starts_with("prompt is too long: 22518 tokens > 4096 maximum"));
+        // What is said is true for a prompt that only leaves no room for an answer.
+        assert!(said(4096, Dialect::Anthropic).contains("4096 tokens > 4095 maximum"));
+        let value = error_value(&ApiError::too_long(9, 8), Dialect::OpenAi);
+        assert_eq!(value["error"]["code"], "context_length_exceeded");
     }
 }

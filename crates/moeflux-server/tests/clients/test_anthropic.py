@@ -1,6 +1,7 @@
 """What Anthropic's own client gets."""
 
 import json
+import re
 
 import anthropic
 import pytest
@@ -191,3 +192,11 @@ def test_what_is_not_supported_is_refused_by_name(http, fields, name):
 def test_another_model(client):
     with pytest.raises(anthropic.NotFoundError):
         client.messages.create(model="claude", messages=SUM, max_tokens=5)
+
+
+def test_too_long_a_prompt(client):
+    """Claude Code reads both numbers out of these words, and shortens the conversation."""
+    with pytest.raises(anthropic.BadRequestError) as refused:
+        ask(client, messages=[{"role": "user", "content": "long " * 20000}])
+    found = re.search(r"prompt is too long: (\d+) tokens > (\d+) maximum", str(refused.value))
+    assert int(found[1]) > 20000 and found[2] == "4096"

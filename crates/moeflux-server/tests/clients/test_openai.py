@@ -342,6 +342,7 @@ def test_too_long_a_prompt(client):
     with pytest.raises(openai.BadRequestError) as refused:
         chat(client, messages=[{"role": "user", "content": "long " * 20000}])
     assert refused.value.code == "context_length_exceeded"
+    assert "This model's maximum context length is 4096 tokens" in refused.value.message
 
 
 def complete(client, **fields):

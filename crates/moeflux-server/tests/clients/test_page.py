@@ -144,7 +144,7 @@ def test_keys_and_errors(page):
     page.execute_script("document.getElementById('question').value = 'long '.repeat(30000)")
     question.send_keys(Keys.ENTER)
     wait(page, lambda it: it.find_elements(By.CSS_SELECTOR, ".error"))
-    assert "context has room for" in find(page, ".error").text
+    assert "maximum context length is 4096 tokens" in find(page, ".error").text
     retry = page.find_elements(By.CSS_SELECTOR, ".assistant .foot button")[-1]
     seen = "return arguments[0].getBoundingClientRect().bottom <= " \
         "document.getElementById('messages').getBoundingClientRect().bottom + 1"
