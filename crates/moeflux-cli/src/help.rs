@@ -7,7 +7,7 @@ use crate::args::Cli;
 
 /// What commands are for. A command in no group is listed under [`OTHER`].
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Use a model", &["run", "chat", "serve"]),
+    ("Use a model", &["run", "chat", "serve", "launch"]),
     ("Look at a model first", &["plan", "inspect", "prompt", "verify"]),
     ("Convert a model", &["pack", "calibrate", "synth"]),
     ("Measure", &["bench", "perplexity", "logits", "replay"]),

@@ -67,6 +67,10 @@ fn main() -> ExitCode {
         Command::Run(args) => commands::run::run(args),
         Command::Chat(args) => commands::chat::run(args),
         Command::Serve(args) => commands::serve::run(args),
+        Command::Launch(args) => match commands::launch::run(args) {
+            Ok(code) => return ExitCode::from(code),
+            Err(err) => Err(err),
+        },
         Command::Pack(args) => commands::pack::run(args),
         Command::Verify(args) => commands::verify::run(args),
         Command::Calibrate(args) => commands::calibrate::run(args),

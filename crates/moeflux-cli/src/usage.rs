@@ -105,6 +105,9 @@ impl Facts<'_> {
                 _ => format!("'{shown}' is one argument too many{}", self.see_help()),
             };
         }
+        if self.command == Some("launch") {
+            return format!("there is no flag {shown}: flags of the agent go after --");
+        }
         match self.text(ContextKind::SuggestedArg) {
             Some(near) => {
                 format!("there is no flag {shown}: did you mean {near}?{}", self.see_help())

@@ -3,6 +3,7 @@
 mod cache;
 mod conversation;
 mod inspect;
+mod launch;
 mod measure;
 mod model;
 mod pack;
@@ -17,6 +18,7 @@ use clap::{Parser, Subcommand};
 pub(crate) use self::cache::PromptCacheArgs;
 pub(crate) use self::conversation::{ChatArgs, RunArgs};
 pub(crate) use self::inspect::{InspectArgs, PlanArgs, ShapeArgs};
+pub(crate) use self::launch::{Agent, LaunchArgs};
 pub(crate) use self::measure::{BenchArgs, LogitsArgs, PerplexityArgs, ReplayArgs};
 pub(crate) use self::model::{ModelArgs, Policy};
 pub(crate) use self::pack::{CalibrateArgs, PackArgs, RoundTo};
@@ -42,6 +44,8 @@ pub(crate) enum Command {
     Chat(ChatArgs),
     /// Serve OpenAI- and Anthropic-compatible APIs and a web UI
     Serve(ServeArgs),
+    /// Run a coding agent on a model of this machine
+    Launch(LaunchArgs),
     /// Convert a checkpoint to a packed container, quantised if wanted
     Pack(PackArgs),
     /// Check a model's files: checksums, structure and values

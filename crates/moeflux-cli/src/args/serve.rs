@@ -63,6 +63,9 @@ pub(crate) struct ServeArgs {
     /// Log every prompt, with control tokens in ⟦brackets⟧
     #[arg(long)]
     pub(crate) log_prompts: bool,
+    /// End when standard input does
+    #[arg(long, hide = true)]
+    pub(crate) until_eof: bool,
     /// Print errors only
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -86,7 +89,7 @@ const DEFAULT_PORT: u16 = 8080;
 
 /// Reads `127.0.0.1:8080`, `localhost:8080`, `:8080`, `8080`, `0.0.0.0` or `[::1]:8080`, also
 /// with `http://` before it.
-fn address(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let remedy = "write an IP address or localhost and a port, such as 127.0.0.1:8080";
     let bare = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
     if let Ok(addr) = bare.parse() {

@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod calibrate;
 pub(crate) mod chat;
 pub(crate) mod inspect;
+pub(crate) mod launch;
 pub(crate) mod logits;
 pub(crate) mod pack;
 pub(crate) mod perplexity;

@@ -18,6 +18,9 @@ use crate::{model, report};
 const KEY_VARIABLE: &str = "MOEFLUX_API_KEY";
 
 pub(crate) fn run(args: &ServeArgs) -> Result<()> {
+    if args.until_eof {
+        end_with_input()?;
+    }
     let mut names = args.model_name.clone();
     if names.is_empty() {
         names.push(own_name(args.model.model.as_deref()));
@@ -45,12 +48,24 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     Ok(server.run()?)
 }
 
+/// Ends the program, as SIGTERM does, when standard input ends: with the process that holds its
+/// other end.
+fn end_with_input() -> Result<()> {
+    let wait = || {
+        // What cannot be read has ended.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = signal_hook::low_level::raise(signal_hook::consts::SIGTERM);
+    };
+    let started = std::thread::Builder::new().name(String::from("until-eof")).spawn(wait);
+    started.map(drop).context("cannot start a thread (--until-eof)")
+}
+
 /// Bytes of a file of keys, at most.
 const MAX_KEY_FILE: u64 = 1 << 20;
 
 /// The keys that were given; a source that was named and holds none is refused,
 /// because whoever names one wants the server closed.
-fn keys(file: Option<&Path>) -> Result<Vec<String>> {
+pub(super) fn keys(file: Option<&Path>) -> Result<Vec<String>> {
     let (text, source) = match file {
         Some(path) => (read_keys(path)?, format!("{} (--api-key-file)", path.display())),
         None => match std::env::var(KEY_VARIABLE) {
@@ -84,7 +99,7 @@ fn read_keys(path: &Path) -> Result<String> {
 }
 
 /// The last part of a path or of a Hub name.
-fn own_name(model: Option<&str>) -> String {
+pub(super) fn own_name(model: Option<&str>) -> String {
     let Some(model) = model else { return String::from("moeflux-demo") };
     let path = match (std::fs::canonicalize(model), Repo::parse(model, DEFAULT_ENDPOINT)) {
         (Ok(path), _) => path,

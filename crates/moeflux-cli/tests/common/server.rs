@@ -17,9 +17,15 @@ pub(crate) struct Server {
 impl Server {
     /// Serves the model in a folder, which is also its cache.
     pub(crate) fn start(model: &Path) -> Server {
+        Server::start_with(model, &[])
+    }
+
+    /// As [`start`](Server::start), with further flags.
+    pub(crate) fn start_with(model: &Path, flags: &[&str]) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_moeflux"))
             .args(["serve", "--addr", "127.0.0.1:0", "--model"])
             .arg(model)
+            .args(flags)
             .env("MOEFLUX_CACHE", model)
             .env("HF_HUB_OFFLINE", "1")
             .stderr(Stdio::piped())
@@ -32,6 +38,11 @@ impl Server {
         std::thread::spawn(move || lines.for_each(drop));
         let addr = line.split("http://").nth(1).unwrap().trim().to_owned();
         Server { child, addr }
+    }
+
+    /// Where it listens.
+    pub(crate) fn addr(&self) -> &str {
+        &self.addr
     }
 
     /// Status and body of a reply.
