@@ -22,7 +22,7 @@ pub(crate) fn run(args: &LaunchArgs) -> Result<u8> {
         check_room(args, ctx, running.is_some())?;
     }
     if args.print {
-        print(args, running, key.is_some());
+        super::print(&shell_commands(args, running, key.is_some()))?;
         return Ok(0);
     }
     let agent = args.agent;
@@ -110,8 +110,8 @@ fn warn_of_little_room(agent: Agent, ctx: usize) {
     }
 }
 
-/// Shows the server's and the agent's command with what the latter is started with, for a shell.
-fn print(args: &LaunchArgs, running: Option<Facts>, has_key: bool) {
+/// The server's and the agent's command with what the latter is started with, for a shell.
+fn shell_commands(args: &LaunchArgs, running: Option<Facts>, has_key: bool) -> String {
     let mut text = String::new();
     if running.is_none() {
         text.push_str("moeflux");
@@ -144,7 +144,8 @@ fn print(args: &LaunchArgs, running: Option<Facts>, has_key: bool) {
     for arg in own.iter().chain(&args.args) {
         text.push_str(&format!(" {}", quoted(&arg.to_string_lossy())));
     }
-    println!("{text}");
+    text.push('\n');
+    text
 }
 
 /// A word as a shell reads it.
