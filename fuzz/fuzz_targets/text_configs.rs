@@ -24,7 +24,7 @@ fuzz_target!(|input: &str| {
     fs::write(dir.join("generation_config.json"), generation).expect("room for a config");
     let Ok(tokenizer) = Tokenizer::from_dir(dir) else { return };
     let _ = (tokenizer.generation_defaults(), OutputFormat::of(&tokenizer));
-    let _ = tokenizer.encode_prompt("a", Markup::Literal);
+    let _ = tokenizer.encode_prompt("a", Markup::Literal, usize::MAX);
     if let Some(Ok(template)) = tokenizer.chat_template(false) {
         let messages = [Message::new("user", "a")];
         let _ = template.render(&RenderRequest { messages: &messages, ..Default::default() });

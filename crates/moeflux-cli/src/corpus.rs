@@ -70,5 +70,5 @@ fn conversation(
         tools: value.get("tools"),
         ..RenderRequest::default()
     };
-    Ok(tokenizer.encode_chat(&template.render(&request)?)?)
+    Ok(tokenizer.encode_chat(&template.render(&request)?, usize::MAX)?)
 }

@@ -169,7 +169,7 @@ fn guesses_change_no_token() {
             let messages = [Message::new("system", system), Message::new("user", it)];
             let template = tokenizer.chat_template(false).unwrap().unwrap();
             let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
-            Turn::of(&tokenizer, &template, &request).unwrap().tokens
+            Turn::of(&tokenizer, &template, &request, usize::MAX).unwrap().tokens
         };
         let said = drawn(&plain, &asked("Be brief."), &samplers[0], 24);
         let mut stream = tokenizer.stream(Special::Hide);

@@ -29,7 +29,7 @@ fn turn(tokenizer: &Tokenizer, system: Option<&str>, question: &str) -> Turn {
         system.map(|it| Message::new("system", it)).into_iter().collect();
     messages.push(Message::new("user", question));
     let request = RenderRequest { messages: &messages, ..RenderRequest::default() };
-    Turn::of(tokenizer, &template, &request).unwrap()
+    Turn::of(tokenizer, &template, &request, usize::MAX).unwrap()
 }
 
 struct Asked {

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::app::App;
 use crate::conversation::Settings;
-use crate::error::{ApiError, ApiResult};
+use crate::error::{ApiError, ApiResult, Overflow};
 use crate::log::log;
 use crate::prompt::marked;
 use crate::tool_names::ToolNames;
@@ -70,7 +70,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
     for prompt in &prompts {
         let n_prompt = prompt.tokens.len();
         if n_prompt >= ctx {
-            return Err(ApiError::too_long(n_prompt, ctx));
+            return Err(ApiError::too_long(Overflow { n_prompt, is_exact: true, ctx }));
         }
         if app.options.log_prompts {
             log(&marked(&app.tokenizer, &prompt.tokens));

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::app::App;
 use crate::ask::{Answers, Ask, submit};
-use crate::error::{ApiError, ApiResult};
+use crate::error::{ApiError, ApiResult, Overflow};
 use crate::model::Model;
 use crate::offload::offload;
 use crate::tool_names::ToolNames;
@@ -148,7 +148,14 @@ pub(crate) async fn ask(app: &Arc<App>, conversation: Conversation) -> ApiResult
 /// Tokens of a conversation, its answer not counted.
 pub(crate) async fn count(app: &Arc<App>, conversation: Conversation) -> ApiResult<usize> {
     let shared = Arc::clone(app);
-    Ok(offload(move || prepare(&shared, &conversation)).await??.turn.tokens.len())
+    let counted = offload(move || prepare(&shared, &conversation)).await?;
+    match counted.map(|prepared| prepared.turn.tokens.len()) {
+        // It can be counted all the same.
+        Err(ApiError { overflow: Some(Overflow { n_prompt, is_exact: true, .. }), .. }) => {
+            Ok(n_prompt)
+        }
+        counted => counted,
+    }
 }
 
 /// The text of the prompt that a conversation becomes.
@@ -191,9 +198,10 @@ fn render<T>(
 pub(crate) fn prepare(app: &Model, conversation: &Conversation) -> ApiResult<Prepared> {
     let (renamed, tool_names) = ToolNames::applied(conversation).unzip();
     let conversation = renamed.as_ref().unwrap_or(conversation);
+    let max_tokens = app.max_prompt();
     let turn = render(app, conversation, |template, request| match conversation.continues {
-        true => Turn::continuing(&app.tokenizer, template, request),
-        false => Turn::of(&app.tokenizer, template, request),
+        true => Turn::continuing(&app.tokenizer, template, request, max_tokens),
+        false => Turn::of(&app.tokenizer, template, request, max_tokens),
     })?;
     let is_thinking = app.format.prompt_opens_thinking(&turn.tokens, &app.tokenizer);
     let may_call = conversation.choice != Choice::Never && !conversation.tools.is_empty();
@@ -211,9 +219,8 @@ pub(crate) fn prepare(app: &Model, conversation: &Conversation) -> ApiResult<Pre
 /// What the client expects to be said, as far as any answer could.
 fn expected(app: &Model, conversation: &Conversation) -> ApiResult<Arc<[TokenId]>> {
     let Some(text) = &conversation.settings.prediction else { return Ok(Arc::default()) };
-    let tokens = app.tokenizer.encode(text, Markup::Literal);
-    let mut tokens = tokens.map_err(|err| ApiError::field("prediction", err.to_string()))?;
-    tokens.truncate(app.facts.ctx);
+    let tokens = app.tokenizer.encode_first(text, Markup::Literal, app.facts.ctx);
+    let tokens = tokens.map_err(|err| ApiError::field("prediction", err.to_string()))?;
     Ok(tokens.into())
 }
 
@@ -266,7 +273,19 @@ fn constraint(
 pub(crate) fn refused(err: TextError) -> ApiError {
     match err {
         TextError::NoRenderer(reason) => ApiError::overloaded(&reason),
+        TextError::TooLong { n_tokens, is_exact, max_tokens } => {
+            let ctx = max_tokens.saturating_add(1);
+            ApiError::too_long(Overflow { n_prompt: n_tokens, is_exact, ctx })
+        }
         TextError::TemplateSyntax(_) => ApiError::internal(EngineError::from(err).to_string()),
         _ => ApiError::field("messages", err.to_string()),
+    }
+}
+
+/// A text that is refused, by the name of its field.
+pub(crate) fn text_refused(field: &str, err: TextError) -> ApiError {
+    match err {
+        TextError::TooLong { .. } => refused(err),
+        _ => ApiError::field(field, err.to_string()),
     }
 }

@@ -60,8 +60,18 @@ pub(crate) struct ApiError {
 pub(crate) struct Overflow {
     /// Tokens of the prompt.
     pub(crate) n_prompt: usize,
+    /// Whether it is their number, or one that they exceed or reach.
+    pub(crate) is_exact: bool,
     /// Tokens of the context.
     pub(crate) ctx: usize,
+}
+
+impl Overflow {
+    /// The tokens of the prompt in words.
+    pub(crate) fn prompt(&self) -> String {
+        let least = if self.is_exact { "" } else { "at least " };
+        format!("{least}{}", self.n_prompt)
+    }
 }
 
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
@@ -73,12 +83,15 @@ impl ApiError {
     }
 
     /// A prompt that leaves no room for an answer in the context.
-    pub(crate) fn too_long(n_prompt: usize, ctx: usize) -> ApiError {
-        let message =
-            format!("the prompt has {n_prompt} tokens, the context has room for {ctx} (--ctx)");
+    pub(crate) fn too_long(overflow: Overflow) -> ApiError {
+        let message = format!(
+            "the prompt has {} tokens, the context has room for {} (--ctx)",
+            overflow.prompt(),
+            overflow.ctx
+        );
         ApiError {
             code: Some("context_length_exceeded"),
-            overflow: Some(Overflow { n_prompt, ctx }),
+            overflow: Some(overflow),
             ..ApiError::new(StatusCode::BAD_REQUEST, message)
         }
     }

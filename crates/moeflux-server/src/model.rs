@@ -98,6 +98,14 @@ impl Model {
         })
     }
 
+    /// Tokens that a prompt may have: one of the context is left for an answer.
+    pub(crate) fn max_prompt(&self) -> usize {
+        match self.facts.ctx {
+            usize::MAX => usize::MAX,
+            ctx => ctx.saturating_sub(1),
+        }
+    }
+
     /// Logs what a grammar does not hold the model to: for every request where requests are logged,
     /// else once.
     pub(crate) fn log_left_to_model(&self, parts: &[LeftToModel]) {

@@ -8,13 +8,16 @@ use moeflux_engine::{LeftToModel, TokenId};
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::conversation::{Conversation, Prepared, prepare, prompt_text};
+use crate::conversation::{Conversation, Prepared, prepare, prompt_text, text_refused};
 use crate::error::{ApiError, ApiResult};
 use crate::fields::{Fields, whole_number};
 use crate::model::{Model, ModelFacts};
 use crate::offload::offload;
 use crate::openai::chat;
 use crate::reply::{self, Reply};
+
+/// Tokens that a reply may list, where the context is smaller.
+const MAX_TOKENIZED: usize = 65_536;
 
 /// What a chat request becomes.
 #[derive(Clone, Debug)]
@@ -118,11 +121,12 @@ pub(crate) async fn tokenize(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     fields.ignore(&["model"]);
     fields.finish()?;
     let shared = Arc::clone(&app);
+    let max_tokens = app.facts.ctx.max(MAX_TOKENIZED);
     let tokens = offload(move || match with_prefix {
-        true => shared.tokenizer.encode_prompt(&content, markup),
-        false => shared.tokenizer.encode(&content, markup),
+        true => shared.tokenizer.encode_prompt(&content, markup, max_tokens),
+        false => shared.tokenizer.encode_within(&content, markup, max_tokens),
     });
-    let tokens = tokens.await?.map_err(|err| ApiError::field("content", err.to_string()))?;
+    let tokens = tokens.await?.map_err(|err| text_refused("content", err))?;
     let token = |id: &TokenId| match with_pieces {
         true => json!({"id": id.0, "piece": piece(&app.tokenizer, *id)}),
         false => json!(id.0),

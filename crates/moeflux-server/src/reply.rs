@@ -129,19 +129,20 @@ pub(crate) fn error_value(error: &ApiError, dialect: Dialect) -> Value {
 
 /// Says that a prompt does not fit, in the words by which clients of a dialect recognise it: they
 /// shorten the conversation and try again.
-fn overflow_message(Overflow { n_prompt, ctx }: Overflow, dialect: Dialect) -> String {
+fn overflow_message(overflow: Overflow, dialect: Dialect) -> String {
+    let (Overflow { n_prompt, ctx, .. }, prompt) = (overflow, overflow.prompt());
     match dialect {
         Dialect::Anthropic => {
             // One token is kept for the answer.
             let most = if n_prompt == ctx { ctx.saturating_sub(1) } else { ctx };
-            format!("prompt is too long: {n_prompt} tokens > {most} maximum (--ctx)")
+            format!("prompt is too long: {prompt} tokens > {most} maximum (--ctx)")
         }
         Dialect::OpenAi => format!(
-            "This model's maximum context length is {ctx} tokens, and the prompt has {n_prompt} \
+            "This model's maximum context length is {ctx} tokens, and the prompt has {prompt} \
              tokens: shorten it, or start the server with a larger --ctx"
         ),
         Dialect::Ollama => format!(
-            "the input length exceeds the context length: the prompt has {n_prompt} tokens, the \
+            "the input length exceeds the context length: the prompt has {prompt} tokens, the \
              context has room for {ctx} (--ctx)"
         ),
     }
@@ -179,7 +180,8 @@ mod tests {
     #[test]
     fn a_prompt_that_does_not_fit_is_refused_in_words_that_clients_parse() {
         let said = |n_prompt, dialect| {
-            let value = error_value(&ApiError::too_long(n_prompt, 4096), dialect);
+            let overflow = Overflow { n_prompt, is_exact: true, ctx: 4096 };
+            let value = error_value(&ApiError::too_long(overflow), dialect);
             value["error"]["message"].as_str().unwrap().to_owned()
         };
         let openai = said(22518, Dialect::OpenAi);
@@ -189,7 +191,9 @@ mod tests {
         assert!(anthropic.starts_with("prompt is too long: 22518 tokens > 4096 maximum"));
         // What is said is true for a prompt that only leaves no room for an answer.
         assert!(said(4096, Dialect::Anthropic).contains("4096 tokens > 4095 maximum"));
-        let value = error_value(&ApiError::too_long(9, 8), Dialect::OpenAi);
+        let overflow = Overflow { n_prompt: 9, is_exact: false, ctx: 8 };
+        let value = error_value(&ApiError::too_long(overflow), Dialect::OpenAi);
         assert_eq!(value["error"]["code"], "context_length_exceeded");
+        assert!(value["error"]["message"].as_str().unwrap().contains("at least 9 tokens"));
     }
 }

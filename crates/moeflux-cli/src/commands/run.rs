@@ -25,11 +25,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         options.special = Special::Show;
     }
     let prompt = if args.raw {
-        Turn::raw(tokenizer.encode_prompt(&prompt, Markup::Parse)?)
+        Turn::raw(tokenizer.encode_prompt(&prompt, Markup::Parse, engine.plan().ctx)?)
     } else {
         let mut messages = opening(args.system.as_deref());
         messages.push(Message::new("user", prompt));
-        turn(&tokenizer, &chat_template(&tokenizer)?, &messages)?
+        turn(&tokenizer, &chat_template(&tokenizer)?, &messages, engine.plan().ctx)?
     };
     let Turn { tokens, marks } = &prompt;
     let bar = Bar::new("reading the prompt", Unit::Tokens, args.quiet);

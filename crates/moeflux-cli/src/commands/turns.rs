@@ -6,14 +6,15 @@ use moeflux_engine::{Engine, Session};
 
 use crate::report;
 
-/// A conversation by the model's template.
+/// A conversation by the model's template, of at most `ctx` tokens.
 pub(crate) fn turn(
     tokenizer: &Tokenizer,
     template: &ChatTemplate,
     messages: &[Message],
+    ctx: usize,
 ) -> Result<Turn> {
     let request = RenderRequest { messages, ..RenderRequest::default() };
-    Ok(Turn::of(tokenizer, template, &request)?)
+    Ok(Turn::of(tokenizer, template, &request, ctx)?)
 }
 
 /// Writes the session to the prompt cache, if there is one. A failure is a warning.

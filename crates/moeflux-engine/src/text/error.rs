@@ -72,6 +72,30 @@ pub enum TextError {
         /// The library's reason.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// A text with more tokens than there may be.
+    #[error(
+        "prompt is too long: {}{n_tokens} tokens > {max_tokens} maximum",
+        if *is_exact { "" } else { "at least " }
+    )]
+    TooLong {
+        /// Tokens of the text, or a number below which they cannot come.
+        n_tokens: usize,
+        /// Whether it is the number of tokens.
+        is_exact: bool,
+        /// How many there may be.
+        max_tokens: usize,
+    },
+    /// A long text that the tokenizer has to take at once.
+    #[error(
+        "{n_bytes} bytes of the text have no place at which the tokenizer can take them apart: at \
+         most {max_bytes} are taken at once, put spaces or line ends in"
+    )]
+    Unbroken {
+        /// Their number.
+        n_bytes: usize,
+        /// How many there may be.
+        max_bytes: usize,
+    },
     /// The chat template does not parse.
     #[error("the chat template does not parse: {0}")]
     TemplateSyntax(String),
@@ -106,6 +130,20 @@ pub enum TextError {
     /// The template does not write the message that is to be gone on with.
     #[error("the chat template leaves the last message out, so that it cannot be continued")]
     NoLastMessage,
+}
+
+impl TextError {
+    /// Counts tokens that stand before the text.
+    pub(super) fn with_tokens_before(self, n_before: usize) -> TextError {
+        match self {
+            TextError::TooLong { n_tokens, is_exact, max_tokens } => TextError::TooLong {
+                n_tokens: n_tokens.saturating_add(n_before),
+                is_exact,
+                max_tokens: max_tokens.saturating_add(n_before),
+            },
+            other => other,
+        }
+    }
 }
 
 /// A library's reason as one line of at most 240 characters.

@@ -4,7 +4,7 @@
 //! where the library's engine gives one up, the library takes the rest of the text for text
 //! without matches, which gives wrong tokens. Here both are errors. All else is the library's.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -106,8 +106,9 @@ impl Pipeline {
     pub(super) fn start(&self, n_bytes: usize) -> Run<'_> {
         let n_bytes = u32::try_from(n_bytes).unwrap_or(u32::MAX);
         let limit = BASE_TIME + TIME_PER_BYTE * n_bytes;
-        let clock = Clock { limit, start: thread_time(), n_matches: AtomicU32::new(0) };
-        Run { pipeline: self, clock, failure: Mutex::new(None) }
+        let clock = Clock::new(limit);
+        let continues = AtomicBool::new(false);
+        Run { pipeline: self, clock, failure: Mutex::new(None), continues }
     }
 }
 
@@ -121,9 +122,17 @@ pub(super) struct Run<'a> {
     clock: Clock,
     /// The library ignores errors of normalizers where it looks for added tokens.
     failure: Mutex<Option<Source>>,
+    /// The next text to be normalised goes on where another one ended.
+    continues: AtomicBool,
 }
 
 impl Run<'_> {
+    /// Says whether the text that is normalised next goes on where another one ended: then nothing
+    /// is put before it.
+    pub(super) fn begin(&self, continues: bool) {
+        self.continues.store(continues, Ordering::Relaxed);
+    }
+
     /// Runs the pre-tokenizers, unless a normalizer failed before.
     pub(super) fn pre_tokenize(&self, parts: &mut PreTokenizedString) -> Done {
         if let Some(failure) = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -134,9 +143,11 @@ impl Run<'_> {
                 PreTokenizerStep::Library(step) => step.pre_tokenize(parts)?,
                 PreTokenizerStep::Split { regex, behavior, invert } => {
                     let pattern = || Bounded { regex, clock: &self.clock };
-                    parts.split(|_, part| match invert {
-                        true => part.split(Invert(pattern()), *behavior),
-                        false => part.split(pattern(), *behavior),
+                    self.clock.run(|| {
+                        parts.split(|_, part| match invert {
+                            true => part.split(Invert(pattern()), *behavior),
+                            false => part.split(pattern(), *behavior),
+                        })
                     })?;
                 }
             }
@@ -145,11 +156,14 @@ impl Run<'_> {
     }
 
     fn run_normalizers(&self, part: &mut NormalizedString) -> Done {
+        let continues = self.continues.swap(false, Ordering::Relaxed);
         for step in &self.pipeline.normalizers {
             match step {
+                NormalizerStep::Library(NormalizerWrapper::Prepend(_)) if continues => {}
                 NormalizerStep::Library(step) => step.normalize(part)?,
                 NormalizerStep::Replace { regex, content } => {
-                    part.replace(Bounded { regex, clock: &self.clock }, content)?;
+                    let pattern = Bounded { regex, clock: &self.clock };
+                    self.clock.run(|| part.replace(pattern, content))?;
                 }
             }
         }
@@ -198,18 +212,38 @@ impl Pattern for Bounded<'_> {
     }
 }
 
-/// What the matches in one text may take.
+/// What the matches in one text may take. The steps between them do not count.
 struct Clock {
     limit: Duration,
-    start: Duration,
+    /// Nanoseconds of the steps before.
+    spent: AtomicU64,
+    /// When the step began, in nanoseconds of [`thread_time`].
+    began: AtomicU64,
     n_matches: AtomicU32,
 }
 
 impl Clock {
+    fn new(limit: Duration) -> Self {
+        let zero = || AtomicU64::new(0);
+        Self { limit, spent: zero(), began: zero(), n_matches: AtomicU32::new(0) }
+    }
+
+    /// Runs a step, whose time counts.
+    fn run(&self, step: impl FnOnce() -> tokenizers::Result<()>) -> tokenizers::Result<()> {
+        self.began.store(nanoseconds(thread_time()), Ordering::Relaxed);
+        let done = step();
+        self.spent.fetch_add(self.of_step(), Ordering::Relaxed);
+        done
+    }
+
+    fn of_step(&self) -> u64 {
+        nanoseconds(thread_time()).saturating_sub(self.began.load(Ordering::Relaxed))
+    }
+
     fn check(&self) -> Done {
         let n_matches = self.n_matches.fetch_add(1, Ordering::Relaxed);
         if n_matches.is_multiple_of(MATCHES_PER_LOOK)
-            && thread_time().saturating_sub(self.start) > self.limit
+            && self.spent.load(Ordering::Relaxed) + self.of_step() > nanoseconds(self.limit)
         {
             let limit = self.limit.as_millis();
             return Err(format!(
@@ -219,6 +253,10 @@ impl Clock {
         }
         Ok(())
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Processor time of this thread, so that a busy machine refuses no text.

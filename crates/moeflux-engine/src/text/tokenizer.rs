@@ -1,21 +1,21 @@
 //! Text to token ids and back, over a model's own vocabulary.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use moeflux_core::TokenId;
 use serde::Deserialize;
-use tokenizers::{Encoding, Model, Normalizer, OffsetType, PreTokenizedString, Token};
 
 use super::chat::ChatTemplate;
 use super::config::{GenerationDefaults, TextConfig};
+use super::encode::to_ids;
 use super::error::{TextError, excerpt};
-use super::fence::{MarkupText, Rendered};
+use super::fence::MarkupText;
 use super::guard::catch_panic;
 use super::output::DSML;
-use super::pipeline::{Pipeline, Run};
+use super::pieces::Pieces;
+use super::pipeline::Pipeline;
 use super::stream::StreamDecoder;
 use super::table::{Special, TokenTable};
 use super::tokenizer_file;
@@ -27,34 +27,24 @@ const PROBE: &str = "Hello, World 123!\n\t  a\u{301} é ™ 世界 ﬁ 😀 \u{1
 /// What DeepSeek-V3.2 reads.
 const DEEPSEEK_V32: &str = include_str!("deepseek_v32.jinja");
 
-/// Whether control tokens in a text count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Markup {
-    /// `<|im_end|>` is a control token.
-    Parse,
-    /// `<|im_end|>` is ten characters. For text that somebody else wrote.
-    Literal,
-}
-
 /// A tokenizer with the special tokens, templates and defaults of its model.
 ///
 /// A control token is any added token, special or not (`<think>`, `<tool_call>`), but for those
 /// of white space alone, with which some vocabularies spell indentation.
 #[derive(Debug)]
 pub struct Tokenizer {
-    inner: tokenizers::Tokenizer,
-    pipeline: Pipeline,
+    pub(super) inner: tokenizers::Tokenizer,
+    pub(super) pipeline: Pipeline,
+    pub(super) pieces: Pieces,
     table: Arc<TokenTable>,
-    control: HashMap<u32, String>,
-    unk: Option<u32>,
-    prefix: Vec<TokenId>,
+    pub(super) control: HashMap<u32, String>,
+    pub(super) unk: Option<u32>,
+    pub(super) prefix: Vec<TokenId>,
     eos: Vec<TokenId>,
     config: TextConfig,
 }
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
-/// A part of the text that is one added token.
-type Kept = (Range<usize>, u32);
 
 impl Tokenizer {
     /// Opens the vocabulary of a model directory ([`VOCABULARY_FILES`](super::VOCABULARY_FILES)
@@ -108,6 +98,7 @@ impl Tokenizer {
         let inner = inner.map_err(refuse)?;
         let pipeline = guarded(|| Pipeline::new(&inner)).map_err(refuse)?;
         let table = Arc::new(TokenTable::new(&path, &json, &inner)?);
+        let pieces = Pieces::new(&json, &inner, &table);
         let control = inner
             .get_added_tokens_decoder()
             .into_iter()
@@ -120,6 +111,7 @@ impl Tokenizer {
         let mut tokenizer = Self {
             inner,
             pipeline,
+            pieces,
             table,
             control,
             unk,
@@ -168,147 +160,13 @@ impl Tokenizer {
         })
     }
 
-    /// Token ids of `text`, without a beginning-of-text token. With [`Markup::Literal`] no control
-    /// token is among them, whatever the text.
-    pub fn encode(&self, text: &str, markup: Markup) -> Result<Vec<TokenId>, TextError> {
-        let refuse = |source| TextError::Encode { n_bytes: text.len(), source };
-        guarded(|| self.encode_unguarded(text, markup)).map_err(refuse)
-    }
-
-    fn encode_unguarded(&self, text: &str, markup: Markup) -> Result<Vec<TokenId>, Source> {
-        let run = self.pipeline.start(text.len());
-        let ids = to_ids(&self.parse(text, &run, OffsetType::None)?);
-        if markup == Markup::Parse || !ids.iter().any(|id| self.is_control_id(id.0)) {
-            return Ok(ids);
-        }
-        let encoding = self.parse(text, &run, OffsetType::Byte)?;
-        let mut kept = self.added_tokens(&encoding, 0);
-        kept.retain(|(_, id)| !self.control.contains_key(id));
-        self.encode_around(text, &kept, &run)
-    }
-
-    /// A raw prompt: what [`Tokenizer::encode`] gives behind the tokens that begin every text.
-    pub fn encode_prompt(&self, text: &str, markup: Markup) -> Result<Vec<TokenId>, TextError> {
-        let mut ids = self.prefix.clone();
-        ids.extend(self.encode(text, markup)?);
-        Ok(ids)
-    }
-
-    /// A rendered conversation. Control tokens come from the template alone: one that would span
-    /// a fence is encoded as ordinary text. Where there is none, the ids are those of the whole
-    /// text with [`Markup::Parse`].
-    pub fn encode_chat(&self, rendered: &Rendered) -> Result<Vec<TokenId>, TextError> {
-        let (text, fences) = (rendered.text(), rendered.fences());
-        let refuse = |source| TextError::Encode { n_bytes: text.len(), source };
-        if fences.is_empty() {
-            return self.encode(text, Markup::Parse);
-        }
-        guarded(|| self.encode_fenced(text, fences)).map_err(refuse)
-    }
-
-    fn encode_fenced(&self, text: &str, fences: &[usize]) -> Result<Vec<TokenId>, Source> {
-        let run = self.pipeline.start(text.len());
-        let encoding = self.parse(text, &run, OffsetType::Byte)?;
-        let is_safe = encoding
-            .get_ids()
-            .iter()
-            .zip(encoding.get_offsets())
-            .all(|(&id, &at)| !self.is_control_id(id) || !is_fenced(text, fences, at.0..at.1));
-        if is_safe {
-            return Ok(to_ids(&encoding));
-        }
-        let mut kept = Vec::new();
-        let mut start = 0;
-        for end in fences.iter().copied().chain([text.len()]) {
-            let part = self.parse(&text[start..end], &run, OffsetType::Byte)?;
-            kept.extend(self.added_tokens(&part, start));
-            start = end;
-        }
-        kept.retain(|(at, _)| !is_fenced(text, fences, at.clone()));
-        self.encode_around(text, &kept, &run)
-    }
-
     /// Whether `id` is a control token.
     pub fn is_control(&self, id: TokenId) -> bool {
         self.is_control_id(id.0)
     }
 
-    fn is_control_id(&self, id: u32) -> bool {
+    pub(super) fn is_control_id(&self, id: u32) -> bool {
         self.control.contains_key(&id) && self.unk != Some(id)
-    }
-
-    /// Added tokens of an encoding of text that begins at byte `start`.
-    fn added_tokens(&self, encoding: &Encoding, start: usize) -> Vec<Kept> {
-        let added = self.inner.get_added_vocabulary().get_added_tokens_decoder();
-        let all = encoding.get_ids().iter().zip(encoding.get_offsets());
-        all.filter(|(id, at)| added.contains_key(id) && self.unk != Some(**id) && at.0 < at.1)
-            .map(|(&id, &(from, to))| (start + from..start + to, id))
-            .collect()
-    }
-
-    /// Encodes `text` as if `kept` were its only added tokens. Should the model itself know the
-    /// text of a control token, that part is encoded character by character.
-    fn encode_around(
-        &self,
-        text: &str,
-        kept: &[Kept],
-        run: &Run<'_>,
-    ) -> Result<Vec<TokenId>, Source> {
-        let encoding = self.encode_plainly(text, kept, run)?;
-        let mut ids = Vec::with_capacity(encoding.len());
-        for (&id, &(from, to)) in encoding.get_ids().iter().zip(encoding.get_offsets()) {
-            let idx = kept.binary_search_by_key(&from, |(at, _)| at.start);
-            if !self.is_control_id(id) || idx.is_ok_and(|idx| kept[idx] == (from..to, id)) {
-                ids.push(TokenId(id));
-                continue;
-            }
-            for c in text.get(from..to).unwrap_or_default().chars() {
-                let one = self.encode_plainly(c.encode_utf8(&mut [0; 4]), &[], run)?;
-                ids.extend(to_ids(&one).into_iter().filter(|id| !self.is_control_id(id.0)));
-            }
-        }
-        Ok(ids)
-    }
-
-    /// What the library does without its post-processor, which would trim the offsets.
-    fn parse(&self, text: &str, run: &Run<'_>, offsets: OffsetType) -> Result<Encoding, Source> {
-        let added = self.inner.get_added_vocabulary();
-        self.finish(added.extract_and_normalize(Some(run), text), run, offsets)
-    }
-
-    /// The pipeline of the library with `kept` in place of its own search for added tokens.
-    fn encode_plainly(&self, text: &str, kept: &[Kept], run: &Run<'_>) -> Result<Encoding, Source> {
-        let mut parts = PreTokenizedString::from(text);
-        parts.split(|_, whole| {
-            let mut pieces = Vec::with_capacity(kept.len() * 2 + 1);
-            let mut start = 0;
-            let end = [(text.len()..text.len(), None)];
-            for (at, id) in kept.iter().map(|(at, id)| (at.clone(), Some(*id))).chain(end) {
-                if start < at.start {
-                    pieces.extend(whole.slice(original(start..at.start)).map(|s| (s, None)));
-                }
-                let token = id.zip(whole.slice(original(at.clone()))).map(|(id, slice)| {
-                    let token = Token::new(id, slice.get().to_owned(), (0, slice.get().len()));
-                    (slice, Some(vec![token]))
-                });
-                pieces.extend(token);
-                start = at.end;
-            }
-            Ok(pieces)
-        })?;
-        parts.normalize(|part| run.normalize(part))?;
-        self.finish(parts, run, OffsetType::Byte)
-    }
-
-    fn finish(
-        &self,
-        mut parts: PreTokenizedString,
-        run: &Run<'_>,
-        offsets: OffsetType,
-    ) -> Result<Encoding, Source> {
-        run.pre_tokenize(&mut parts)?;
-        self.inner.get_model().tokenize_in_pretokenized(&mut parts, None)?;
-        parts.into_encoding(None, 0, offsets)
     }
 
     /// The text of `ids`, special tokens included. Ids outside of the vocabulary add nothing;
@@ -395,25 +253,6 @@ impl Tokenizer {
 }
 
 /// The work of the library, with its panics as errors.
-fn guarded<T>(work: impl FnOnce() -> Result<T, Source>) -> Result<T, Source> {
+pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, Source>) -> Result<T, Source> {
     catch_panic(work)?
-}
-
-fn to_ids(encoding: &Encoding) -> Vec<TokenId> {
-    encoding.get_ids().iter().copied().map(TokenId).collect()
-}
-
-fn original(at: Range<usize>) -> tokenizers::normalizer::Range<Range<usize>> {
-    tokenizers::normalizer::Range::Original(at)
-}
-
-/// Whether a fence stands inside `at`, not counting the white space that some added tokens
-/// swallow; for a token of one character, whether one stands behind it.
-fn is_fenced(text: &str, fences: &[usize], at: Range<usize>) -> bool {
-    let part = text.get(at.clone()).unwrap_or_default();
-    let core = part.trim();
-    let start = at.start + part.len() - part.trim_start().len();
-    let reach = start + core.len() + usize::from(core.chars().count() == 1);
-    let first = fences.partition_point(|&fence| fence <= start);
-    fences.get(first).is_some_and(|&fence| fence < reach)
 }

@@ -33,13 +33,15 @@ impl Turn {
     /// conversations that begin alike part where their first messages differ.
     ///
     /// # Errors
-    /// Where the template refuses the conversation or it cannot be encoded.
+    /// Where the template refuses the conversation, or where it cannot be encoded or has more than
+    /// `max_tokens`.
     pub fn of(
         tokenizer: &Tokenizer,
         template: &ChatTemplate,
         request: &RenderRequest<'_>,
+        max_tokens: usize,
     ) -> Result<Turn, TextError> {
-        let encode = encoder(tokenizer, template, request);
+        let encode = encoder(tokenizer, template, request, max_tokens);
         let tokens = encode(request.messages, true)?;
         let marks = marks(&tokens, request, request.messages, encode);
         Ok(Turn { tokens, marks })
@@ -53,10 +55,11 @@ impl Turn {
         tokenizer: &Tokenizer,
         template: &ChatTemplate,
         request: &RenderRequest<'_>,
+        max_tokens: usize,
     ) -> Result<Turn, TextError> {
-        let tokens = tokenizer.encode_chat(&template.render_unfinished(request)?)?;
+        let tokens = tokenizer.encode_chat(&template.render_unfinished(request)?, max_tokens)?;
         let n_finished = request.messages.len().saturating_sub(1);
-        let encode = encoder(tokenizer, template, request);
+        let encode = encoder(tokenizer, template, request, max_tokens);
         let marks = marks(&tokens, request, &request.messages[..n_finished], encode);
         Ok(Turn { tokens, marks })
     }
@@ -67,10 +70,11 @@ fn encoder<'a>(
     tokenizer: &'a Tokenizer,
     template: &'a ChatTemplate,
     request: &'a RenderRequest<'_>,
+    max_tokens: usize,
 ) -> impl Fn(&[Message], bool) -> Result<Vec<TokenId>, TextError> + 'a {
-    |messages, add_generation_prompt| {
+    move |messages, add_generation_prompt| {
         let request = RenderRequest { messages, add_generation_prompt, ..request.clone() };
-        tokenizer.encode_chat(&template.render(&request)?)
+        tokenizer.encode_chat(&template.render(&request)?, max_tokens)
     }
 }
 

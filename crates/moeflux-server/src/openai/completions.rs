@@ -11,6 +11,7 @@ use super::chat_reply::{Head, usage_value};
 use super::sampling::{self, finish_reason};
 use crate::app::App;
 use crate::ask::{Ask, Update, Usage, Whole, collect, submit};
+use crate::conversation::text_refused;
 use crate::error::{ApiError, ApiResult};
 use crate::events::{Encoder, EventStream, Events};
 use crate::fields::{Fields, whole_number};
@@ -103,8 +104,8 @@ fn prompt(app: &App, value: Value, echo: bool) -> ApiResult<Prompt> {
     let tokens = match &value {
         // Text of a prompt may be somebody else's: it holds no control tokens.
         Value::String(text) => {
-            let tokens = app.tokenizer.encode_prompt(text, Markup::Literal);
-            tokens.map_err(|err| ApiError::field("prompt", err.to_string()))?
+            let tokens = app.tokenizer.encode_prompt(text, Markup::Literal, app.max_prompt());
+            tokens.map_err(|err| text_refused("prompt", err))?
         }
         Value::Array(ids) => {
             let id = |it: &Value| {

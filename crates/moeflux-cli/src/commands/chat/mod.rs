@@ -293,7 +293,7 @@ impl Chat<'_> {
     /// Answers the last message.
     fn turn(&mut self) -> Result<()> {
         self.interrupted.store(false, Ordering::Relaxed);
-        let turn = turn(self.tokenizer, &self.template, &self.messages)?;
+        let turn = turn(self.tokenizer, &self.template, &self.messages, self.engine.plan().ctx)?;
         let bar = Bar::new("reading", Unit::Tokens, self.is_quiet);
         let n_prompt = turn.tokens.len();
         let is_thinking = self.format.prompt_opens_thinking(&turn.tokens, self.tokenizer);

@@ -269,7 +269,7 @@ fn pieces_of_sentencepiece_merge_by_score() {
     assert_eq!(ids(&tokenizer, "\n"), [259 + 5, 3 + 10]);
     assert_eq!(ids(&tokenizer, "é"), [259 + 5, 3 + 0xc3, 3 + 0xa9]);
     assert_eq!(ids(&tokenizer, ""), [0; 0]);
-    let ids = tokenizer.encode_prompt("ab", Markup::Parse).unwrap();
+    let ids = tokenizer.encode_prompt("ab", Markup::Parse, usize::MAX).unwrap();
     assert_eq!(ids, [TokenId(1), TokenId(260)]);
     assert_eq!(tokenizer.eos_ids(), [TokenId(2)]);
     for text in ["ab\r\n\té😀", "  ab  lo ", "\u{2581}"] {
@@ -277,7 +277,7 @@ fn pieces_of_sentencepiece_merge_by_score() {
         assert_eq!(back, text.replace('\u{2581}', " "));
     }
     let unnamed = spm(&model, &json!({})).open();
-    assert_eq!(unnamed.encode_prompt("ab", Markup::Parse).unwrap(), [TokenId(260)]);
+    assert_eq!(unnamed.encode_prompt("ab", Markup::Parse, usize::MAX).unwrap(), [TokenId(260)]);
 }
 
 #[test]
