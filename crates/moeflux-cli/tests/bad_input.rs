@@ -34,6 +34,10 @@ fn command_lines_that_make_no_sense_are_refused_by_name() {
         (&["serve", "--addr", "0.0.0.0:0"], &["0.0.0.0:0", "--api-key-file"]),
         (&["serve", "--sessions", "100000"], &["--sessions", "100000", "256"]),
         (&["serve", "--cors-origin", "here"], &["here", "--cors-origin", "http://"]),
+        (
+            &["serve", "--cors-origin", "app://", "--cors-origin", "http://"],
+            &["'http://'", "app://"],
+        ),
     ] {
         refuses(args, 2, words);
     }

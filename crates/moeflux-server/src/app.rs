@@ -52,7 +52,7 @@ impl App {
             model,
             engine,
             options,
-            metrics: Metrics::default(),
+            metrics: Metrics::new(),
             started: Instant::now(),
             created: now(),
             fingerprint,

@@ -1,23 +1,27 @@
-//! Who may ask: keys, and what browsers say of where a request comes from.
+//! Checks before routes: API keys, and origins of web pages.
 
 use std::time::Duration;
 
-use axum::http::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN};
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::header::{AUTHORIZATION, ORIGIN};
+use axum::http::{HeaderMap, StatusCode};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
-use tower_http::cors::{AllowHeaders, CorsLayer};
+use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer, ExposeHeaders};
 
 use crate::error::{ApiError, ApiResult, ServerError};
 use crate::options::ServerOptions;
+use crate::origins::{AllowedOrigin, is_local_host, is_own_origin};
 
-/// What decides whether a request is heard.
+/// How long browsers may remember that a page of another origin is allowed.
+const CORS_MAX_AGE: Duration = Duration::from_secs(600);
+
+/// What decides whether a request is answered.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// Hashes, so that comparing tells nothing of a key's length.
+    /// Hashes, so that the time of a comparison does not depend on a key's length.
     keys: Vec<[u8; 32]>,
     is_loopback: bool,
-    cors_origin: Option<String>,
+    allowed_origins: Vec<AllowedOrigin>,
 }
 
 /// Keys that are shorter can be guessed.
@@ -34,27 +38,30 @@ impl Gate {
             if n_bytes < SHORTEST_KEY {
                 return Err(ServerError::Key { n_bytes, want: "8 bytes or more" });
             }
-            if !key.bytes().all(|it| it.is_ascii_graphic()) {
+            if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
                 return Err(ServerError::Key { n_bytes, want: "printable ASCII without spaces" });
             }
         }
         Ok(Gate {
-            keys: options.api_keys.iter().map(|it| hash(it.as_bytes())).collect(),
+            keys: options.api_keys.iter().map(|key| hash(key.as_bytes())).collect(),
             is_loopback,
-            cors_origin: options.cors_origin.clone(),
+            allowed_origins: options.cors_origins.clone(),
         })
     }
 
-    /// Whether a request shows a key, where one is needed.
+    /// Refuses a request that shows no valid key, where one is needed.
     pub(crate) fn check_key(&self, headers: &HeaderMap) -> ApiResult<()> {
         if self.keys.is_empty() {
             return Ok(());
         }
-        let bearer = headers.get(AUTHORIZATION).map(|it| it.as_bytes());
-        let bearer = bearer.and_then(|it| it.strip_prefix(b"Bearer "));
-        let shown = bearer.or_else(|| headers.get("x-api-key").map(|it| it.as_bytes()));
-        let shown = hash(shown.unwrap_or_default());
-        let is_known = self.keys.iter().fold(Choice::from(0), |any, key| any | key.ct_eq(&shown));
+        let bearers = headers.get_all(AUTHORIZATION).iter();
+        let bearers = bearers.filter_map(|value| bearer_key(value.as_bytes()));
+        let plain = headers.get_all("x-api-key").iter();
+        let plain = plain.map(|value| value.as_bytes().trim_ascii());
+        let mut is_known = Choice::from(0);
+        for shown in bearers.chain(plain).map(hash) {
+            is_known = self.keys.iter().fold(is_known, |any, key| any | key.ct_eq(&shown));
+        }
         match bool::from(is_known) {
             true => Ok(()),
             false => Err(ApiError {
@@ -67,49 +74,60 @@ impl Gate {
         }
     }
 
-    /// Whether a page of somebody else's asks, by way of the user's browser:
-    /// another origin, or a name of its own for this machine.
+    /// Refuses a request that a browser sends for a page of another site: one of another origin, or
+    /// one whose name an attacker's DNS points at this machine.
     pub(crate) fn check_origin(&self, headers: &HeaderMap) -> ApiResult<()> {
-        let text = |name| headers.get(name).map(|it| it.to_str().unwrap_or("?"));
-        let host = text(HOST);
-        if let Some(origin) = text(ORIGIN) {
-            let own = host.map(|it| format!("http://{it}"));
-            let is_own = own.as_deref() == Some(origin);
-            if !is_own && self.cors_origin.as_deref() != Some(origin) {
+        let has_keys = !self.keys.is_empty();
+        if let Some(origin) = headers.get(ORIGIN) {
+            let origin = origin.to_str().unwrap_or("?");
+            if !is_own_origin(origin, headers, has_keys) && !self.is_allowed(origin) {
                 let message = "pages of other origins may not use this server (--cors-origin)";
                 return Err(ApiError::new(StatusCode::FORBIDDEN, message));
             }
         }
-        // With a key, a foreign page knows none.
-        if self.keys.is_empty() && self.is_loopback && host.is_some_and(|it| !self.is_own(it)) {
-            let message =
-                "this server is called 127.0.0.1 or localhost; others need --api-key-file";
+        // A rebinding page does not know the key.
+        if !has_keys && self.is_loopback && !is_local_host(headers) {
+            let message = "the Host header names another machine than localhost or 127.0.0.1: \
+                           to be reached by other names the server needs --api-key-file";
             return Err(ApiError::new(StatusCode::FORBIDDEN, message));
         }
         Ok(())
     }
 
-    fn is_own(&self, host: &str) -> bool {
-        let name = host.rsplit_once(':').map_or(host, |(name, port)| match port.parse::<u16>() {
-            Ok(_) => name,
-            Err(_) => host,
-        });
-        let name = name.trim_start_matches('[').trim_end_matches(']');
-        name.eq_ignore_ascii_case("localhost")
-            || name.parse().is_ok_and(|it: std::net::IpAddr| it.is_loopback())
+    fn is_allowed(&self, origin: &str) -> bool {
+        self.allowed_origins.iter().any(|allowed| allowed.allows(origin))
     }
 
-    /// Lets pages of another origin call the server, where one is allowed to.
+    /// The headers by which browsers let pages of other origins call the server; `None` where none
+    /// is allowed to.
     pub(crate) fn cors(&self) -> Option<CorsLayer> {
-        let origin = HeaderValue::from_str(self.cors_origin.as_deref()?).ok()?;
+        let allowed = self.allowed_origins.clone();
+        let allow_origin = match allowed.as_slice() {
+            [] => return None,
+            _ if allowed.contains(&AllowedOrigin::Any) => AllowOrigin::any(),
+            _ => AllowOrigin::predicate(move |origin, _| {
+                let origin = origin.to_str().unwrap_or("?");
+                allowed.iter().any(|allowed| allowed.allows(origin))
+            }),
+        };
         let cors = CorsLayer::new()
-            .allow_origin([origin])
-            .allow_methods([Method::GET, Method::POST])
+            .allow_origin(allow_origin)
+            .allow_methods(AllowMethods::mirror_request())
+            // Clients send headers of their own, such as x-stainless-lang and anthropic-version.
             .allow_headers(AllowHeaders::mirror_request())
             .allow_private_network(true)
-            .max_age(Duration::from_secs(600));
+            .expose_headers(ExposeHeaders::any())
+            .max_age(CORS_MAX_AGE);
         Some(cors)
     }
+}
+
+/// The key of `Bearer KEY`, in any case and with any white space.
+fn bearer_key(value: &[u8]) -> Option<&[u8]> {
+    let value = value.trim_ascii();
+    let end = value.iter().position(u8::is_ascii_whitespace)?;
+    let (scheme, key) = value.split_at(end);
+    scheme.eq_ignore_ascii_case(b"bearer").then(|| key.trim_ascii())
 }
 
 fn hash(bytes: &[u8]) -> [u8; 32] {
@@ -118,49 +136,101 @@ fn hash(bytes: &[u8]) -> [u8; 32] {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
+
     use super::*;
 
-    fn gate(addr: &str, keys: &[&str]) -> Result<Gate, ServerError> {
+    fn gate(addr: &str, keys: &[&str], origins: &[&str]) -> Result<Gate, ServerError> {
         let mut options = ServerOptions::new(addr.parse().unwrap(), String::from("m"));
-        options.api_keys = keys.iter().map(|it| it.to_string()).collect();
+        options.api_keys = keys.iter().map(|key| key.to_string()).collect();
+        options.cors_origins = origins.iter().map(|origin| origin.parse().unwrap()).collect();
         Gate::new(&options)
     }
 
     fn headers(all: &[(&'static str, &str)]) -> HeaderMap {
-        all.iter()
-            .map(|(name, it)| (name.parse().unwrap(), HeaderValue::from_str(it).unwrap()))
-            .collect()
+        let pair = |(name, value): &(&'static str, &str)| {
+            (name.parse().unwrap(), HeaderValue::from_str(value).unwrap())
+        };
+        let mut headers = HeaderMap::new();
+        for (name, value) in all.iter().map(pair) {
+            let name: axum::http::HeaderName = name;
+            headers.append(name, value);
+        }
+        headers
     }
 
     #[test]
     fn an_open_address_needs_a_key() {
-        assert!(matches!(gate("0.0.0.0:1", &[]), Err(ServerError::Open { .. })));
-        assert!(matches!(gate("0.0.0.0:1", &["short"]), Err(ServerError::Key { .. })));
-        assert!(matches!(gate("0.0.0.0:1", &["with a space"]), Err(ServerError::Key { .. })));
-        assert!(gate("0.0.0.0:1", &["long-enough"]).is_ok() && gate("[::1]:1", &[]).is_ok());
+        assert!(matches!(gate("0.0.0.0:1", &[], &[]), Err(ServerError::Open { .. })));
+        assert!(matches!(gate("0.0.0.0:1", &["short"], &[]), Err(ServerError::Key { .. })));
+        assert!(matches!(gate("0.0.0.0:1", &["with a space"], &[]), Err(ServerError::Key { .. })));
+        assert!(gate("0.0.0.0:1", &["long-enough"], &[]).is_ok());
+        assert!(gate("[::1]:1", &[], &[]).is_ok());
     }
 
     #[test]
     fn only_a_known_key_opens() {
-        let gate = gate("127.0.0.1:1", &["first-key", "second-key"]).unwrap();
+        let gate = gate("127.0.0.1:1", &["first-key", "second-key"], &[]).unwrap();
         let check = |all: &[(&'static str, &str)]| gate.check_key(&headers(all)).is_ok();
-        assert!(check(&[("authorization", "Bearer first-key")]));
+        for right in
+            ["Bearer first-key", "bearer first-key", "BEARER   second-key", "bearer\tfirst-key"]
+        {
+            assert!(check(&[("authorization", right)]), "{right:?}");
+        }
         assert!(check(&[("x-api-key", "second-key")]));
-        for wrong in ["", "Bearer ", "Bearer first-ke", "Bearer first-keyy", "first-key"] {
+        // Clients send a placeholder in one of the two.
+        assert!(check(&[("authorization", "Bearer none"), ("x-api-key", "second-key")]));
+        assert!(check(&[("authorization", "Bearer first-key"), ("x-api-key", "none")]));
+        for wrong in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "Bearer first-ke",
+            "Bearer first-keyy",
+            "first-key",
+            "Basic first-key",
+            "Bearerfirst-key",
+            "Bearer first-key second-key",
+        ] {
             assert!(!check(&[("authorization", wrong)]), "{wrong:?}");
         }
-        assert!(!check(&[]));
+        assert!(!check(&[]) && !check(&[("x-api-key", "Bearer first-key")]));
     }
 
     #[test]
-    fn pages_of_others_are_not_heard() {
-        let gate = gate("127.0.0.1:8080", &[]).unwrap();
-        let check = |all: &[(&'static str, &str)]| gate.check_origin(&headers(all)).is_ok();
-        assert!(check(&[]) && check(&[("host", "127.0.0.1:8080")]));
-        assert!(check(&[("host", "localhost:8080"), ("origin", "http://localhost:8080")]));
-        assert!(check(&[("host", "[::1]:8080")]));
-        assert!(!check(&[("host", "evil.example:8080")]));
-        assert!(!check(&[("host", "127.0.0.1:8080"), ("origin", "http://evil.example")]));
-        assert!(!check(&[("host", "127.0.0.1:8080"), ("origin", "null")]));
+    fn pages_of_other_sites_are_refused() {
+        let check =
+            |gate: &Gate, all: &[(&'static str, &str)]| gate.check_origin(&headers(all)).is_ok();
+        let open = gate("127.0.0.1:8080", &[], &[]).unwrap();
+        assert!(check(&open, &[]) && check(&open, &[("host", "127.0.0.1:8080")]));
+        assert!(check(&open, &[("host", "localhost:9999"), ("origin", "http://localhost:9999")]));
+        assert!(!check(&open, &[("host", "evil.example:8080")]));
+        assert!(!check(&open, &[("host", "127.0.0.1:8080"), ("origin", "http://evil.example")]));
+        assert!(!check(&open, &[("host", "127.0.0.1:8080"), ("origin", "null")]));
+        // A rebinding page, which may add any header.
+        let rebinding = [("host", "evil.example"), ("origin", "http://evil.example")];
+        assert!(!check(&open, &rebinding));
+        for forged in [
+            ("x-forwarded-host", "localhost"),
+            ("forwarded", "host=localhost"),
+            ("x-forwarded-host", "evil.example"),
+        ] {
+            assert!(!check(&open, &[rebinding[0], rebinding[1], forged]), "{forged:?}");
+        }
+        let closed = gate("127.0.0.1:8080", &["long-enough"], &[]).unwrap();
+        assert!(check(&closed, &[("host", "llm.example"), ("origin", "https://llm.example")]));
+        assert!(!check(&closed, &[("host", "llm.example"), ("origin", "https://evil.example")]));
+
+        let lists = gate("127.0.0.1:8080", &[], &["app://", "http://a.example:3000"]).unwrap();
+        for (origin, is_allowed) in [
+            ("app://obsidian.md", true),
+            ("http://a.example:3000", true),
+            ("http://a.example", false),
+            ("null", false),
+        ] {
+            let sent = [("host", "127.0.0.1:8080"), ("origin", origin)];
+            assert_eq!(check(&lists, &sent), is_allowed, "{origin}");
+        }
+        assert!(!check(&lists, &[("host", "evil.example"), ("origin", "app://obsidian.md")]));
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::auth::Gate;
 use crate::error::ServerError;
+use crate::origins::AllowedOrigin;
 
 /// How a server is set up.
 #[derive(Clone, Debug)]
@@ -35,8 +36,8 @@ pub struct ServerOptions {
     pub write_timeout: Duration,
     /// How long what runs may take to finish when the server is told to end.
     pub grace: Duration,
-    /// The origin whose pages may use the server beside its own.
-    pub cors_origin: Option<String>,
+    /// Origins whose pages may use the server in addition to its own.
+    pub cors_origins: Vec<AllowedOrigin>,
     /// Whether every request is told on standard error: route, status, tokens.
     pub log_requests: bool,
     /// Whether every prompt is written to standard error.
@@ -69,7 +70,7 @@ impl ServerOptions {
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(60),
             grace: Duration::from_secs(10),
-            cors_origin: None,
+            cors_origins: Vec::new(),
             log_requests: false,
             log_prompts: false,
         }

@@ -22,7 +22,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::log::log;
 use crate::openai::{chat, completions, models, responses};
 use crate::reply::{self, Dialect, Reply};
-use crate::{markdown, metrics, openapi, page, prompt, status};
+use crate::{llama_server, markdown, metrics, openapi, page, prompt, status};
 
 /// A path with the handlers of its methods.
 type Route = (&'static str, MethodRouter<Arc<App>>);
@@ -47,18 +47,25 @@ pub(crate) fn described() -> Vec<Route> {
     ]
 }
 
+/// Routes that need a key as well: those that clients of llama-server probe, and the page's own.
+fn undescribed() -> Vec<Route> {
+    vec![
+        ("/props", read(|app| Ok(llama_server::props(&app)))),
+        ("/slots", get(llama_server::slots)),
+        ("/page/render", post_json(async |_, body| markdown::handle(body).await)),
+    ]
+}
+
 /// All routes, with the checks that requests pass before them.
 pub(crate) fn router(app: Arc<App>, gate: Gate) -> Router {
     let gate = Arc::new(gate);
     let (mut public, mut private) = (Router::new(), Router::new());
-    for (path, methods) in described() {
+    for (path, methods) in described().into_iter().chain(undescribed()) {
         match path {
             "/health" => public = public.route(path, methods),
             _ => private = private.route(path, methods),
         }
     }
-    private =
-        private.route("/page/render", post_json(async |_, body| markdown::handle(body).await));
     for asset in page::ASSETS {
         public = public.route(asset.path, get(|| async { asset.reply() }));
     }

@@ -1,112 +1,14 @@
 //! The server on loopback with the demo model, over plain sockets.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
-use std::thread::{self, JoinHandle};
+#[path = "server/common.rs"]
+mod common;
+#[path = "server/edges.rs"]
+mod edges;
 
-use moeflux_engine::{Drafts, Engine, EngineOptions};
-use moeflux_server::{Server, ServerError, ServerOptions};
+use common::{options, question, start, start_with};
+use moeflux_engine::Drafts;
+use moeflux_server::{ServerError, ServerOptions};
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
-
-struct Running {
-    addr: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            stop.send(()).unwrap();
-        }
-        let ended = self.thread.take().map(JoinHandle::join);
-        assert!(thread::panicking() || ended.is_none_or(|it| it.is_ok()));
-    }
-}
-
-fn options() -> ServerOptions {
-    ServerOptions::new("127.0.0.1:0".parse().unwrap(), String::from("demo"))
-}
-
-fn start(options: ServerOptions) -> Running {
-    start_with(options, Drafts::Auto)
-}
-
-fn start_with(options: ServerOptions, drafts: Drafts) -> Running {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo");
-    let sessions = Some(options.n_sessions);
-    let engine = EngineOptions { sessions, drafts, ..EngineOptions::default() };
-    let server = Server::bind(Engine::open(&dir, &engine).unwrap(), options).unwrap();
-    let addr = server.addr();
-    let (stop, stopped) = oneshot::channel::<()>();
-    let thread = thread::spawn(move || {
-        server.run_until(async { drop(stopped.await) }).unwrap();
-    });
-    Running { addr, stop: Some(stop), thread: Some(thread) }
-}
-
-struct Reply {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-impl Reply {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|err| panic!("{err}: {}", self.body))
-    }
-}
-
-impl Running {
-    fn send(&self, head: &str, body: &str) -> Reply {
-        let mut stream = TcpStream::connect(self.addr).unwrap();
-        let head = format!("{head}\r\nHost: {}\r\nConnection: close\r\n\r\n", self.addr);
-        stream.write_all(head.as_bytes()).unwrap();
-        stream.write_all(body.as_bytes()).unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        let is_chunked = head.contains("transfer-encoding: chunked");
-        let body = if is_chunked { dechunked(body) } else { body.to_owned() };
-        Reply { status, head: head.to_owned(), body }
-    }
-
-    fn get(&self, path: &str) -> Reply {
-        self.send(&format!("GET {path} HTTP/1.1"), "")
-    }
-
-    fn post(&self, path: &str, body: &Value) -> Reply {
-        let body = body.to_string();
-        let length = body.len();
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: {length}"
-        );
-        self.send(&head, &body)
-    }
-}
-
-fn dechunked(mut body: &str) -> String {
-    let mut text = String::new();
-    loop {
-        let (size, rest) = body.split_once("\r\n").unwrap();
-        let size = usize::from_str_radix(size, 16).unwrap();
-        if size == 0 {
-            return text;
-        }
-        text.push_str(&rest[..size]);
-        body = &rest[size + 2..];
-    }
-}
-
-fn question(text: &str) -> Value {
-    json!({
-        "model": "demo", "temperature": 0, "max_tokens": 40,
-        "messages": [{"role": "user", "content": text}],
-    })
-}
 
 fn with(mut body: Value, fields: Value) -> Value {
     for (name, value) in fields.as_object().unwrap() {
@@ -240,11 +142,16 @@ fn figures_and_facts_are_told() {
     let server = start(options());
     assert_eq!(server.get("/health").json(), json!({"status": "ok"}));
     server.post("/v1/chat/completions", &question("What is 7 + 12?"));
-    let metrics = server.get("/metrics").body;
+    let metrics = server.get("/metrics");
+    assert!(metrics.head.contains("content-type: text/plain; version=0.0.4"), "{}", metrics.head);
+    let metrics = metrics.body;
     for line in [
         "moeflux_requests_total{status=\"2xx\"} 2",
         "moeflux_answers_total{finish=\"stop\"} 1",
+        "moeflux_answers_total{finish=\"length\"} 0",
         "moeflux_first_token_seconds_count 1",
+        "moeflux_first_token_seconds_bucket{le=\"120\"} 1",
+        "# TYPE moeflux_steps_total counter",
         "moeflux_running 0",
     ] {
         assert!(metrics.lines().any(|it| it == line), "{line} is not in {metrics}");

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
+use moeflux_server::AllowedOrigin;
 
 use super::cache::PromptCacheArgs;
 use super::model::ModelArgs;
@@ -54,9 +55,9 @@ pub(crate) struct ServeArgs {
     /// Seconds for answers at shutdown
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) grace: u64,
-    /// Allow web pages of this origin
-    #[arg(long, value_name = "ORIGIN", value_parser = origin)]
-    pub(crate) cors_origin: Option<String>,
+    /// Allow web pages of this origin, such as app://; may be repeated
+    #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
+    pub(crate) cors_origin: Vec<AllowedOrigin>,
     /// Log every request
     #[arg(long)]
     pub(crate) log_requests: bool,
@@ -124,20 +125,6 @@ fn port(text: &str) -> Result<u16, String> {
 }
 
 /// A scheme, a host and perhaps a port, as browsers send them.
-fn origin(text: &str) -> Result<String, String> {
-    let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-    let is_origin = host.is_some_and(|it| {
-        !it.is_empty() && it.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b))
-    });
-    if is_origin {
-        Ok(text.to_owned())
-    } else {
-        Err(String::from(
-            "write a scheme, a host and perhaps a port, such as http://localhost:3000",
-        ))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         max_body: usize::try_from(args.max_body).unwrap_or(usize::MAX),
         max_tokens: args.max_tokens,
         grace: Duration::from_secs(args.grace),
-        cors_origin: args.cors_origin.clone(),
+        cors_origins: args.cors_origin.clone(),
         log_requests: args.log_requests,
         log_prompts: args.log_prompts,
         ..ServerOptions::new(args.address(), String::new())
