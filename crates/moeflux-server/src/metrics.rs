@@ -125,8 +125,8 @@ fn engine_figures(app: &App) -> Registry {
         ("moeflux_prompt_tokens", "Tokens of prompts that were evaluated", load.n_prompt),
         ("moeflux_reused_tokens", "Tokens of prompts that needed no evaluation", load.n_reused),
         ("moeflux_generated_tokens", "Tokens generated", load.n_generated),
-        ("moeflux_guessed_tokens", "Tokens drafted", load.drafts.guessed as u64),
-        ("moeflux_right_guesses", "Drafted tokens that were accepted", load.drafts.right as u64),
+        ("moeflux_guessed_tokens", "Tokens drafted", load.drafts.guessed),
+        ("moeflux_right_guesses", "Drafted tokens that were accepted", load.drafts.right),
         ("moeflux_steps", "Steps of the engine", load.n_steps),
         ("moeflux_rows", "Rows of these steps", load.n_rows),
         ("moeflux_expert_hits", "Experts that were in memory when needed", store.hits),
@@ -150,12 +150,8 @@ fn engine_figures(app: &App) -> Registry {
         ("moeflux_running", "Requests that have a session", load.n_running as u64),
         ("moeflux_waiting", "Requests that wait for a session", load.n_waiting as u64),
         ("moeflux_sessions", "Sessions", app.options.n_sessions as u64),
-        ("moeflux_expert_cache_bytes", "Size of the cache of experts", store.cache_bytes as u64),
-        (
-            "moeflux_planned_bytes",
-            "Memory that was planned for",
-            app.engine.plan().total_bytes() as u64,
-        ),
+        ("moeflux_expert_cache_bytes", "Size of the cache of experts", store.cache_bytes),
+        ("moeflux_planned_bytes", "Memory that was planned for", app.engine.plan().total_bytes()),
         ("moeflux_resident_bytes", "Resident memory of the process", memory_bytes().unwrap_or(0)),
     ] {
         registry.register(name, help, ConstGauge::new(value));

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from conftest import MODEL, Server, until
 
@@ -71,6 +72,27 @@ def test_headers_that_make_no_sense(server):
     got = send(server, b"GET /health HTTP/1.1\r\nHost: a\r\n" + many + b"\r\n")
     assert got.startswith(b"HTTP/1.1 431 "), got
     assert_answers(server)
+
+
+def test_silent_connections_delay_nobody():
+    server = Server("--max-connections", "100")
+    try:
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        with httpx.Client(base_url=server.url, timeout=30) as kept:
+            assert kept.get("/health").status_code == 200
+            silent = [connect(server) for _ in range(150)]
+            for connection in [connect(server) for _ in range(150)]:
+                connection.sendall(head)
+                silent.append(connection)
+            started = time.monotonic()
+            for _ in range(20):
+                assert_answers(server)
+            assert time.monotonic() - started < 8
+            # A connection that was closed in the meantime is opened again.
+            assert kept.get("/health").status_code == 200
+        [connection.close() for connection in silent]
+    finally:
+        assert server.stop() == 0
 
 
 def test_too_large_a_header(server):
@@ -181,12 +203,27 @@ def test_pages_of_others_are_refused(http):
     assert "access-control-allow-origin" not in http.get("/health").headers
 
 
+def test_metrics_are_what_prometheus_reads(http):
+    assert http.post("/v1/chat/completions", json=BODY).status_code == 200
+    response = http.get("/metrics")
+    assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    families = {it.name: it for it in text_string_to_metric_families(response.text)}
+    answers = {it.labels["finish"]: it.value for it in families["moeflux_answers"].samples}
+    assert families["moeflux_answers"].type == "counter" and set(answers) == {"stop", "length"}
+    first = families["moeflux_first_token_seconds"]
+    assert first.type == "histogram" and sum(it.name.endswith("_bucket") for it in first.samples) == 13
+    assert families["moeflux_running"].type == "gauge"
+    assert families["moeflux_generated_tokens"].samples[0].value >= 1
+    assert all(it.documentation for it in families.values())
+
+
 def test_keys():
     server = Server(env={"MOEFLUX_API_KEY": "correct-horse\nbattery-staple"})
     try:
         get = lambda **headers: httpx.get(server.url + "/v1/models", headers=headers).status_code
         assert get() == 401 and get(authorization="Bearer wrong-horse") == 401
         assert get(authorization="Bearer correct-horse") == 200
+        assert get(authorization="bearer  correct-horse") == 200
         assert get(**{"x-api-key": "battery-staple"}) == 200
         assert httpx.get(server.url + "/health").status_code == 200
         assert httpx.get(server.url + "/metrics").status_code == 401
