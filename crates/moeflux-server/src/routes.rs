@@ -7,7 +7,7 @@ use std::time::Instant;
 use axum::Router;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{MatchedPath, Path, Request, State};
-use axum::http::{Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, get, post};
@@ -67,7 +67,7 @@ pub(crate) fn router(app: Arc<App>, gate: Gate) -> Router {
         }
     }
     for asset in page::ASSETS {
-        public = public.route(asset.path, get(|| async { asset.reply() }));
+        public = public.route(asset.path, get(async |headers: HeaderMap| asset.reply(&headers)));
     }
     // Without a key a client does not learn which paths there are.
     let private = private

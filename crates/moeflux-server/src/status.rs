@@ -3,11 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::conversation::Settings;
 
 /// What does not change, and what does.
 pub(crate) fn status(app: &App) -> Value {
     let (shape, plan) = (app.engine.shape(), app.engine.plan());
     let (load, store) = (app.scheduler.load(), app.engine.stats());
+    let sampler = Settings::of(app).sampler;
     json!({
         "model": {
             "name": app.model_name(),
@@ -18,6 +20,15 @@ pub(crate) fn status(app: &App) -> Value {
             "context": plan.ctx,
             "thinks": app.format.can_think(),
             "calls_tools": app.format.syntax().is_some(),
+            "sampling": {
+                "temperature": sampler.temperature,
+                "top_k": sampler.top_k,
+                "top_p": sampler.top_p,
+                "min_p": sampler.min_p,
+                "repetition_penalty": sampler.repeat_penalty,
+                "presence_penalty": 0.0,
+                "frequency_penalty": 0.0,
+            },
         },
         "memory": {
             "resident_bytes": memory_bytes(),

@@ -70,7 +70,7 @@ fn mathml(tex: &str, display_mode: DisplayMode) -> Option<String> {
         let events = events.into_iter().map(Ok::<_, std::fmt::Error>);
         push_mathml(&mut html, events, config).ok()?;
         // The library writes this element where it met an error of its own.
-        (!html.contains("<merror")).then(|| with_colours(&html))
+        (!html.contains("<merror")).then(|| with_colours(&with_spaces_before(&html)))
     };
     catch_panic(render).ok().flatten()
 }
@@ -121,6 +121,28 @@ fn with_known_commands(tex: &str) -> String {
         let len = end.max(after.chars().next().map_or(0, char::len_utf8));
         out.push_str(&after[..len]);
         rest = &after[len..];
+    }
+    out + rest
+}
+
+/// The library writes the space before a function's name into the script of that name, which has
+/// an element too many then.
+fn with_spaces_before(html: &str) -> String {
+    const SCRIPTS: [&str; 6] = ["msub", "msup", "msubsup", "munder", "mover", "munderover"];
+    let mut out = String::with_capacity(html.len());
+    let mut rest = html;
+    while let Some(at) = rest.find("><mspace") {
+        let (before, after) = rest.split_at(at + 1);
+        out.push_str(before);
+        let len = after.find("/>").map_or(after.len(), |end| end + 2);
+        let (space, after) = after.split_at(len);
+        let start = out.rfind('<').unwrap_or(0);
+        let name = out[start..].trim_start_matches('<').split([' ', '>']).next();
+        match name.is_some_and(|name| SCRIPTS.contains(&name)) {
+            true => out.insert_str(start, space),
+            false => out.push_str(space),
+        }
+        rest = after;
     }
     out + rest
 }

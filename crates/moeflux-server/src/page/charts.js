@@ -1,9 +1,8 @@
 // Two curves over the last two minutes.
-"use strict";
 
 const POINTS = 120;
 
-class Chart {
+export class Chart {
   constructor(svg, top) {
     this.svg = svg;
     this.top = top;

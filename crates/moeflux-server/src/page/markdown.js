@@ -1,133 +1,184 @@
-// Markdown to elements. Text only ever becomes text nodes: nothing that a model writes is markup.
-"use strict";
+// Text as HTML, which the server renders and cleans; shown as it is where the server does not answer.
 
-/** Renders `text` into `target`. */
-function renderMarkdown(target, text) {
-  target.replaceChildren(...blocks(text.split("\n")));
+import { render } from "./api.js";
+import { copyButton, h } from "./dom.js";
+
+/** Between two renderings of an answer that is being written, in milliseconds. */
+const LEAST_WAIT = 100;
+/** Whole texts in one request. */
+const BATCH = 20;
+const CACHED = 400;
+
+const cache = new Map();
+const waiting = new Map();
+let timer = null;
+
+/** Adds what HTML cannot: buttons, and focus for what scrolls. */
+function adorn(box) {
+  for (const head of box.querySelectorAll(".code-head")) {
+    if (head.querySelector("button")) continue;
+    const pre = head.nextElementSibling;
+    head.append(copyButton("Copy code", () => pre.textContent));
+    pre.tabIndex = 0;
+  }
+  for (const table of box.querySelectorAll(".table")) {
+    table.tabIndex = 0;
+    table.setAttribute("role", "region");
+    table.setAttribute("aria-label", "Table");
+  }
 }
 
-function element(name, ...children) {
-  const it = document.createElement(name);
-  it.append(...children);
-  return it;
+function show(box, html) {
+  // The server's sanitizer has been over it, and the page's policy runs no script but its own.
+  box.innerHTML = html;
+  box.classList.remove("unrendered");
+  adorn(box);
 }
 
-const LIST = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
-const RULE = /^ {0,3}([-*_])( *\1){2,} *$/;
+function showPlain(box, text) {
+  box.textContent = text;
+  box.classList.add("unrendered");
+}
 
-function blocks(lines) {
-  const out = [];
-  let i = 0;
-  while (i < lines.length) {
-    const line = lines[i];
-    const fence = line.match(/^ {0,3}(`{3,}|~{3,})\s*([^`]*)$/);
-    const heading = line.match(/^ {0,3}(#{1,6})\s+(.*?)\s*#*$/);
-    if (!line.trim()) {
-      i += 1;
-    } else if (fence) {
-      let end = i + 1;
-      while (end < lines.length && !lines[end].trim().startsWith(fence[1])) end += 1;
-      const code = element("code", lines.slice(i + 1, end).join("\n"));
-      if (fence[2]) code.dataset.language = fence[2].trim();
-      out.push(element("pre", code));
-      i = end + 1;
-    } else if (heading) {
-      const level = Math.min(heading[1].length + 2, 6);
-      out.push(element("h" + level, ...inline(heading[2])));
-      i += 1;
-    } else if (RULE.test(line)) {
-      out.push(document.createElement("hr"));
-      i += 1;
-    } else if (/^ {0,3}>/.test(line)) {
-      let end = i;
-      while (end < lines.length && /^ {0,3}>/.test(lines[end])) end += 1;
-      const inner = lines.slice(i, end).map(it => it.replace(/^ {0,3}> ?/, ""));
-      out.push(element("blockquote", ...blocks(inner)));
-      i = end;
-    } else if (LIST.test(line)) {
-      const [list, end] = readList(lines, i);
-      out.push(list);
-      i = end;
-    } else if (line.includes("|") && /^[\s|:-]+$/.test(lines[i + 1] ?? "") && (lines[i + 1] ?? "").includes("-")) {
-      const [table, end] = readTable(lines, i);
-      out.push(table);
-      i = end;
-    } else {
-      let end = i + 1;
-      while (end < lines.length && lines[end].trim() && !/^ {0,3}(#{1,6}\s|>|`{3}|~{3})/.test(lines[end]) && !LIST.test(lines[end])) end += 1;
-      out.push(element("p", ...inline(lines.slice(i, end).join("\n"))));
-      i = end;
+function keep(text, html) {
+  cache.delete(text);
+  cache.set(text, html);
+  if (cache.size > CACHED) cache.delete(cache.keys().next().value);
+}
+
+/** Renders a whole text into `box`, together with others that come at the same time. */
+export function renderWhole(box, text) {
+  if (cache.has(text)) {
+    show(box, cache.get(text));
+    return;
+  }
+  showPlain(box, text);
+  waiting.set(box, text);
+  timer ??= setTimeout(flush, 10);
+}
+
+async function flush() {
+  const some = Array.from(waiting).slice(0, BATCH);
+  try {
+    const rendered = await render(some.map(([, text]) => text), false);
+    some.forEach(([box, text], i) => {
+      const html = rendered[i].finished.join("\n");
+      keep(text, html);
+      if (waiting.get(box) !== text) return;
+      waiting.delete(box);
+      show(box, html);
+    });
+  } catch {
+    // `retry` is called when the server answers again.
+    timer = null;
+    return;
+  }
+  timer = waiting.size ? setTimeout(flush, 0) : null;
+}
+
+/** Renders what could not be rendered before. */
+export function retry() {
+  for (const box of waiting.keys()) if (!box.isConnected) waiting.delete(box);
+  if (waiting.size) timer ??= setTimeout(flush, 0);
+}
+
+/** A text that is being written: only what follows its finished blocks is sent to the server. */
+export class LiveText {
+  constructor(box, onDrawn) {
+    this.box = box;
+    this.onDrawn = onDrawn;
+    this.text = "";
+    this.reset();
+    this.timer = null;
+    this.isBusy = false;
+    this.isClosed = false;
+    this.took = 0;
+  }
+
+  reset() {
+    this.start = 0;
+    this.end = 0;
+    this.code = null;
+    this.tail = h("div.tail");
+    this.box.replaceChildren(this.tail);
+  }
+
+  update(text) {
+    this.text = text;
+    this.extendCode();
+    if (this.timer || this.isBusy || this.isClosed) return;
+    // Long blocks that are not finished come less often, so that work stays in proportion to time.
+    const wait = Math.max(LEAST_WAIT, 2 * this.took, (text.length - this.start) / 50);
+    this.timer = setTimeout(() => this.draw(), this.end ? wait : 0);
+  }
+
+  /** Shows code that has come since the last rendering, without colours. */
+  extendCode() {
+    if (!this.code) return;
+    const more = this.text.slice(this.end);
+    const fence = more.search(/^\s*[`~]/m);
+    this.code.data = fence < 0 ? more : more.slice(0, fence);
+    this.onDrawn();
+  }
+
+  async draw() {
+    this.timer = null;
+    this.isBusy = true;
+    const end = this.text.length;
+    const since = performance.now();
+    try {
+      const [rendered] = await render([this.text.slice(this.start, end)], true);
+      if (!this.isClosed) this.place(rendered, end);
+    } catch {
+      if (!this.isClosed) showPlain(this.tail, this.text.slice(this.start, end));
     }
+    this.took = performance.now() - since;
+    this.isBusy = false;
+    if (this.text.length > end && !this.isClosed) this.update(this.text);
   }
-  return out;
-}
 
-function readList(lines, start) {
-  const [, indent, marker] = lines[start].match(LIST);
-  const ordered = /\d/.test(marker);
-  const list = document.createElement(ordered ? "ol" : "ul");
-  if (ordered && parseInt(marker, 10) !== 1) list.start = parseInt(marker, 10);
-  let i = start;
-  while (i < lines.length) {
-    const item = lines[i].match(LIST);
-    if (!item || item[1].length < indent.length || /\d/.test(item[2]) !== ordered) break;
-    const inner = [item[3]];
-    const depth = lines[i].length - item[3].length;
-    i += 1;
-    while (i < lines.length) {
-      const nested = lines[i].match(LIST);
-      if (nested && nested[1].length <= indent.length) break;
-      if (!lines[i].trim() && !/^\s+\S/.test(lines[i + 1] ?? "")) break;
-      if (lines[i].trim() && !/^\s/.test(lines[i])) break;
-      inner.push(lines[i].replace(new RegExp(`^\\s{0,${depth}}`), ""));
-      i += 1;
+  place({ finished, tail, tail_start: start, is_code_open: isOpen }, end) {
+    if (finished.length) {
+      const done = h("div.part");
+      show(done, finished.join("\n"));
+      this.tail.before(...done.childNodes);
     }
-    const body = blocks(inner);
-    // An item of one paragraph is that paragraph's text.
-    const li = body[0]?.tagName === "P" ? element("li", ...body[0].childNodes, ...body.slice(1)) : element("li", ...body);
-    list.append(li);
-    while (i < lines.length && !lines[i].trim() && LIST.test(lines[i + 1] ?? "")) i += 1;
+    show(this.tail, tail);
+    this.start += start;
+    this.end = end;
+    this.code = null;
+    const codes = isOpen ? this.tail.querySelectorAll("pre code") : [];
+    if (codes.length) {
+      const code = codes[codes.length - 1];
+      // The renderer leaves out line ends at the end.
+      if (/\n$/.test(this.text.slice(0, end)) && code.textContent) code.append("\n");
+      this.code = document.createTextNode("");
+      code.append(this.code);
+      this.extendCode();
+    }
+    this.onDrawn();
   }
-  return [list, i];
+
+  /** The text is complete: renders it once more as a whole, by what it may refer to at its end. */
+  finish(text) {
+    this.isClosed = true;
+    clearTimeout(this.timer);
+    if (!text) {
+      this.box.replaceChildren();
+      return;
+    }
+    renderLater(this.box, text, this.onDrawn);
+  }
 }
 
-function readTable(lines, start) {
-  const cells = line => line.trim().replace(/^\||\|$/g, "").split("|").map(it => it.trim());
-  const row = (line, name) => element("tr", ...cells(line).map(it => element(name, ...inline(it))));
-  const head = element("thead", row(lines[start], "th"));
-  const body = document.createElement("tbody");
-  let i = start + 2;
-  while (i < lines.length && lines[i].includes("|")) {
-    body.append(row(lines[i], "td"));
-    i += 1;
+/** As `renderWhole`, but what is shown stays until there is something to show instead. */
+async function renderLater(box, text, onDrawn) {
+  try {
+    const [{ finished }] = await render([text], false);
+    keep(text, finished.join("\n"));
+    show(box, cache.get(text));
+    onDrawn();
+  } catch {
+    renderWhole(box, text);
   }
-  return [element("table", head, body), i];
-}
-
-// Code first: what stands in it means nothing else.
-const INLINE = /(`+)([^`]|[^`][\s\S]*?[^`])\1(?!`)|\*\*(?=\S)([\s\S]*?\S)\*\*|__(?=\S)([\s\S]*?\S)__|\*(?=[^\s*])([\s\S]*?[^\s*])\*|(?<!\w)_(?=[^\s_])([^_]*[^\s_])_(?!\w)|~~(?=\S)([\s\S]*?\S)~~|\[([^\]\n]+)\]\((https?:\/\/[^\s)]+)\)|(https?:\/\/[^\s<>"')\]]+)/;
-
-function inline(text) {
-  const out = [];
-  let rest = text;
-  for (let found = rest.match(INLINE); found; found = rest.match(INLINE)) {
-    if (found.index) out.push(rest.slice(0, found.index));
-    const [all, , code, strong, strong2, soft, soft2, struck, label, href, url] = found;
-    if (code !== undefined) out.push(element("code", code));
-    else if (strong ?? strong2) out.push(element("strong", ...inline(strong ?? strong2)));
-    else if (soft ?? soft2) out.push(element("em", ...inline(soft ?? soft2)));
-    else if (struck) out.push(element("s", ...inline(struck)));
-    else out.push(link(label ?? url, href ?? url));
-    rest = rest.slice(found.index + all.length);
-  }
-  if (rest) out.push(rest);
-  return out;
-}
-
-function link(text, href) {
-  const it = element("a", text);
-  it.href = href;
-  it.rel = "noopener noreferrer nofollow";
-  it.target = "_blank";
-  return it;
 }

@@ -1,0 +1,222 @@
+// Answers as they are made: the request, its stream, and what is kept of it.
+
+import { Problem, events, problemFrom, send, status } from "./api.js";
+import * as chats from "./chats.js";
+import { requestFields } from "./settings.js";
+import { pathTo, textForModel } from "./tree.js";
+import { settings } from "./settings.js";
+
+/** How often a full queue is tried again. */
+const MAX_TRIES = 8;
+/** Between two savings of an answer that is being written, in milliseconds. */
+const SAVE_EVERY = 1000;
+
+/** Answers that are being made, by their conversation. */
+export const running = new Map();
+
+/** Events: "progress" and "done", with the run as `detail`. */
+export const runs = new EventTarget();
+const tell = (name, run) => runs.dispatchEvent(new CustomEvent(name, { detail: run }));
+
+/** What the server says of its model. */
+export const server = { model: null };
+
+/** One answer while it is made. */
+class Run {
+  constructor(message) {
+    this.message = message;
+    this.controller = new AbortController();
+    this.start = performance.now();
+    this.first = null;
+    this.last = null;
+    this.n = 0;
+    this.usage = null;
+    this.finish = null;
+    /** How far the prompt is read. */
+    this.progress = null;
+    /** When a full queue is tried again. */
+    this.waitUntil = null;
+    this.saved = 0;
+  }
+
+  get rate() {
+    const seconds = (this.last - this.first) / 1000;
+    return this.n > 1 && seconds > 0 ? (this.n - 1) / seconds : null;
+  }
+}
+
+/** The messages of a request for the answer `message`. */
+function requestMessages(message, isContinued) {
+  const path = pathTo(chats.state.messages, message.parent);
+  const messages = [];
+  path.forEach((one, i) => {
+    const answer = path[i + 1];
+    // A question whose answer is nothing but an error is no part of what the model reads.
+    const isVoid = one.role === "user" && answer?.role === "assistant" && !answer.content;
+    if (isVoid || (one.role === "assistant" && !one.content)) return;
+    const content = one.role === "user" ? textForModel(one) : one.content;
+    messages.push({ role: one.role, content });
+  });
+  if (settings.system.trim()) messages.unshift({ role: "system", content: settings.system });
+  if (isContinued) messages.push({ role: "assistant", content: message.content });
+  return messages;
+}
+
+function requestBody(message, isContinued) {
+  const thinks = server.model?.thinks ?? false;
+  const body = {
+    model: server.model?.name ?? "default",
+    messages: requestMessages(message, isContinued),
+    stream: true,
+    stream_options: { include_usage: true },
+    return_progress: true,
+    ...requestFields(thinks),
+  };
+  if (isContinued) {
+    body.continue_final_message = true;
+    body.add_generation_prompt = false;
+    if (thinks) body.reasoning_effort = "none";
+  }
+  return body;
+}
+
+/** Answers the question `parent`; with `message`, that answer is gone on with. */
+export async function answer(parent, message = null) {
+  const chat = parent.chat;
+  if (running.has(chat)) return;
+  // Taken at once: another click must not begin a second one.
+  running.set(chat, null);
+  const isContinued = message !== null;
+  const model = server.model?.name;
+  const fields = { role: "assistant", parent: parent.id, state: "writing", tab: chats.TAB, beat: Date.now(), model };
+  let written = message;
+  if (written) Object.assign(written, { ...fields, content: written.content.trimEnd(), error: null });
+  else written = await chats.add(chat, fields);
+  const run = new Run(written);
+  run.isContinued = isContinued;
+  running.set(chat, run);
+  chats.writing.add(written.id);
+  chats.liveMessages.set(chat, written);
+  chats.changes.dispatchEvent(new Event("thread"));
+  const before = await status().catch(() => null);
+  server.model ??= before?.model ?? null;
+  try {
+    await stream(run, requestBody(written, isContinued));
+    written.state = "done";
+  } catch (error) {
+    if (error.name === "AbortError") {
+      written.state = "stopped";
+    } else {
+      written.state = "failed";
+      const problem = error instanceof Problem ? error : new Problem("server", String(error.message ?? error));
+      written.error = { kind: problem.kind, message: problem.message, advice: problem.advice };
+    }
+  }
+  await conclude(run, before);
+}
+
+async function conclude(run, before) {
+  const { message } = run;
+  message.facts = factsOf(run);
+  const after = before ? await status().catch(() => null) : null;
+  if (after) {
+    const hits = after.now.expert_hits - before.now.expert_hits;
+    const all = hits + after.now.expert_misses - before.now.expert_misses;
+    if (all > 0) message.facts.hits = hits / all;
+    message.facts.read = after.now.bytes_read - before.now.bytes_read;
+  }
+  running.delete(message.chat);
+  chats.writing.delete(message.id);
+  chats.liveMessages.delete(message.chat);
+  await chats.save(message);
+  tell("done", run);
+  chats.changes.dispatchEvent(new Event("thread"));
+}
+
+function factsOf(run) {
+  return {
+    tokens: run.usage?.completion_tokens ?? run.n,
+    prompt: run.usage?.prompt_tokens ?? null,
+    cached: run.usage?.prompt_tokens_details?.cached_tokens ?? null,
+    rate: run.rate,
+    first: run.first === null ? null : (run.first - run.start) / 1000,
+    finish: run.finish,
+  };
+}
+
+async function stream(run, body) {
+  const response = await sendPatiently(run, body);
+  for await (const event of events(response)) {
+    if (event.error) throw problemFrom(event.error);
+    take(run, event);
+    if (performance.now() - run.saved > SAVE_EVERY) {
+      run.saved = performance.now();
+      run.message.beat = Date.now();
+      chats.save(run.message);
+    }
+    tell("progress", run);
+  }
+}
+
+/** Sends the request; a full queue is tried again after the time that the server names. */
+async function sendPatiently(run, body) {
+  const { signal } = run.controller;
+  for (let n = 1; ; n += 1) {
+    try {
+      return await send("v1/chat/completions", { body, signal });
+    } catch (error) {
+      if (error.kind !== "busy" || n >= MAX_TRIES) throw error;
+      await pause(run, error.seconds, signal);
+    }
+  }
+}
+
+function pause(run, seconds, signal) {
+  run.waitUntil = performance.now() + 1000 * seconds;
+  return new Promise((resolve, reject) => {
+    const ticker = setInterval(() => {
+      if (signal.aborted || performance.now() >= run.waitUntil) {
+        clearInterval(ticker);
+        run.waitUntil = null;
+        if (signal.aborted) reject(new DOMException("stopped", "AbortError"));
+        else resolve();
+      }
+      tell("progress", run);
+    }, 250);
+  });
+}
+
+function take(run, event) {
+  const { message } = run;
+  if (event.usage) run.usage = event.usage;
+  if (event.prompt_progress) run.progress = event.prompt_progress;
+  const choice = event.choices?.[0];
+  if (choice?.finish_reason) run.finish = choice.finish_reason;
+  const content = choice?.delta?.content ?? "";
+  const thought = choice?.delta?.reasoning_content ?? "";
+  if (!content && !thought) return;
+  run.last = performance.now();
+  run.first ??= run.last;
+  run.n += 1;
+  run.progress = null;
+  message.content += content;
+  if (thought) message.thought = (message.thought ?? "") + thought;
+}
+
+export function stop(chat) {
+  running.get(chat)?.controller.abort();
+}
+
+/** Answers again: beside the earlier answer, or in place of one that is only an error. */
+export async function again(message) {
+  const parent = chats.state.messages.get(message.parent);
+  if (!parent || running.has(message.chat)) return;
+  if (!message.content && !message.thought) await chats.drop(message);
+  await answer(parent);
+}
+
+/** Writes on where an answer was stopped, interrupted or cut. */
+export async function goOn(message) {
+  const parent = chats.state.messages.get(message.parent);
+  if (parent && message.content.trim()) await answer(parent, message);
+}
