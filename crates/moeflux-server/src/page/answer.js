@@ -2,9 +2,8 @@
 
 import { Problem, events, problemFrom, send, status } from "./api.js";
 import * as chats from "./chats.js";
-import { requestFields } from "./settings.js";
+import { requestFields, settings } from "./settings.js";
 import { pathTo, textForModel } from "./tree.js";
-import { settings } from "./settings.js";
 
 /** How often a full queue is tried again. */
 const MAX_TRIES = 8;
@@ -45,9 +44,9 @@ class Run {
   }
 }
 
-/** The messages of a request for the answer `message`. */
-function requestMessages(message, isContinued) {
-  const path = pathTo(chats.state.messages, message.parent);
+/** The messages of a request: up to `parent`, with `begun`, an answer that is gone on with. */
+function requestMessages(parent, begun) {
+  const path = pathTo(chats.state.messages, parent.id);
   const messages = [];
   path.forEach((one, i) => {
     const answer = path[i + 1];
@@ -58,15 +57,15 @@ function requestMessages(message, isContinued) {
     messages.push({ role: one.role, content });
   });
   if (settings.system.trim()) messages.unshift({ role: "system", content: settings.system });
-  if (isContinued) messages.push({ role: "assistant", content: message.content });
+  if (begun) messages.push({ role: "assistant", content: begun.content.trimEnd() });
   return messages;
 }
 
-function requestBody(message, isContinued) {
+function requestBody(messages, isContinued) {
   const thinks = server.model?.thinks ?? false;
   const body = {
     model: server.model?.name ?? "default",
-    messages: requestMessages(message, isContinued),
+    messages,
     stream: true,
     stream_options: { include_usage: true },
     return_progress: true,
@@ -87,6 +86,8 @@ export async function answer(parent, message = null) {
   // Taken at once: another click must not begin a second one.
   running.set(chat, null);
   const isContinued = message !== null;
+  // Read at once: another conversation may be shown before the request is sent.
+  const messages = requestMessages(parent, message);
   const model = server.model?.name;
   const fields = { role: "assistant", parent: parent.id, state: "writing", tab: chats.TAB, beat: Date.now(), model };
   let written = message;
@@ -101,7 +102,7 @@ export async function answer(parent, message = null) {
   const before = await status().catch(() => null);
   server.model ??= before?.model ?? null;
   try {
-    await stream(run, requestBody(written, isContinued));
+    await stream(run, requestBody(messages, isContinued));
     written.state = "done";
   } catch (error) {
     if (error.name === "AbortError") {

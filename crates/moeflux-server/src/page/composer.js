@@ -53,6 +53,7 @@ async function showDraft() {
 async function ask() {
   const text = question.value.trim();
   if ((!text && !files.list.length) || answers.running.has(chats.state.open)) return;
+  const chat = chats.state.open;
   const parent = chats.shownPath().at(-1) ?? null;
   const fields = { role: "user", parent: parent?.id ?? null, content: text, files: files.list };
   question.value = "";
@@ -60,10 +61,10 @@ async function ask() {
   const draft = draftOf;
   clearTimeout(timer);
   timer = null;
-  await storage.write({ remove: [["drafts", draft]] });
   grow();
-  const message = await chats.add(chats.state.open, fields);
-  draftOf = message.chat;
+  await storage.write({ remove: [["drafts", draft]] });
+  const message = await chats.add(chat, fields);
+  if (chats.state.open === message.chat) draftOf = message.chat;
   toEnd();
   answers.answer(message);
 }

@@ -20,6 +20,9 @@ const seen = new IntersectionObserver(entries => {
   for (const entry of entries) if (entry.isIntersecting) views.get(entry.target.dataset.id)?.render();
 }, { root: list, rootMargin: "600px" });
 
+// What grows above or at the end does not push the end out of sight.
+const resized = new ResizeObserver(() => { if (follows) list.scrollTop = list.scrollHeight; });
+
 const actions = {
   isWriting: message => chats.writing.has(message.id),
   drawn: () => { if (follows) list.scrollTop = list.scrollHeight; },
@@ -53,13 +56,18 @@ function empty() {
     h("span", {}, "It runs on this machine. Conversations stay in this browser."));
 }
 
+function forget(view) {
+  seen.unobserve(view.item);
+  resized.unobserve(view.item);
+}
+
 /** Brings the list in line with the shown path. */
 function draw() {
   const path = chats.shownPath();
   const ids = new Set(path.map(message => message.id));
   for (const [id, view] of views) {
     if (ids.has(id)) continue;
-    seen.unobserve(view.item);
+    forget(view);
     view.item.remove();
     views.delete(id);
   }
@@ -75,6 +83,7 @@ function draw() {
       view = new MessageView(message, actions);
       views.set(message.id, view);
       seen.observe(view.item);
+      resized.observe(view.item);
     }
     if (!view.item.classList.contains("editing")) refresh(view, message, siblings[i]);
     if (list.children[i] !== view.item) list.insertBefore(view.item, list.children[i] ?? null);
@@ -84,6 +93,8 @@ function draw() {
 
 /** Draws a message again only where something about it has changed. */
 function refresh(view, message, siblings) {
+  // What another tab has written comes as another object.
+  view.message = message;
   const { content, thought, state, error, facts } = message;
   const isOwn = chats.writing.has(message.id);
   const drawn = JSON.stringify([content.length, thought?.length, state, isOwn, error, facts, siblings.map(one => one.id)]);
@@ -149,7 +160,7 @@ function showProgress(run) {
 export function start() {
   chats.changes.addEventListener("thread", draw);
   chats.changes.addEventListener("open", () => {
-    for (const view of views.values()) seen.unobserve(view.item);
+    for (const view of views.values()) forget(view);
     views.clear();
     list.replaceChildren();
     follows = true;

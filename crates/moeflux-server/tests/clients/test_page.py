@@ -348,6 +348,22 @@ def test_stop_continue_again_and_reload_in_the_middle(page):
     page.wait(lambda: page.last().startswith(text))
 
 
+def test_a_busy_server_is_tried_again(page):
+    page.js("""
+        const real = fetch;
+        window.tries = 0;
+        window.fetch = (url, options) => {
+            if (!String(url).includes("chat/completions") || tries++) return real(url, options);
+            const error = { error: { message: "the queue is full" } };
+            return Promise.resolve(new Response(JSON.stringify(error), { status: 429, headers: { "retry-after": "1" } }));
+        };""")
+    n = page.count(".assistant")
+    page.question.send_keys(QUESTION, Keys.ENTER)
+    page.wait(lambda: "Trying again in 1 s" in page.text("#progress-text"))
+    page.wait(lambda: page.count(".assistant") > n and "Appends an element" in page.last())
+    assert page.js("return tries") == 2
+
+
 def test_another_conversation_while_an_answer_is_made(page):
     page.slow_model()
     page.begin("Tell me about everything")
