@@ -41,6 +41,7 @@ impl App {
             n_logits: engine.shape().vocab,
             ctx: engine.plan().ctx,
             log_requests: options.log_requests,
+            is_strict: options.is_strict,
         };
         let model = Model::new(engine.tokenizer()?, facts).map_err(EngineError::from)?;
         let limits =

@@ -110,6 +110,11 @@ impl ApiError {
         ApiError { code: Some("unsupported_parameter"), ..error }
     }
 
+    /// A field that asks for what the server cannot do, and why it cannot.
+    pub(crate) fn not_supported(param: &str, problem: &str) -> ApiError {
+        ApiError { code: Some("unsupported_parameter"), ..ApiError::field(param, problem) }
+    }
+
     pub(crate) fn not_found(message: impl Into<String>) -> ApiError {
         ApiError::new(StatusCode::NOT_FOUND, message)
     }

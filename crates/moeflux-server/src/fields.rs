@@ -1,4 +1,4 @@
-//! A request's fields, taken one by one; what nobody took is refused.
+//! A request's fields, taken one by one.
 
 use serde_json::{Map, Value};
 
@@ -39,10 +39,6 @@ impl Fields {
     /// `null` counts as left out.
     pub(crate) fn take(&mut self, field: &str) -> Option<Value> {
         self.map.remove(field).filter(|it| !it.is_null())
-    }
-
-    pub(crate) fn has(&self, field: &str) -> bool {
-        self.map.get(field).is_some_and(|it| !it.is_null())
     }
 
     pub(crate) fn string(&mut self, field: &str) -> ApiResult<Option<String>> {
@@ -139,16 +135,9 @@ impl Fields {
         self.map
     }
 
-    /// Refuses what nobody took.
+    /// Drops the fields that were not taken.
     pub(crate) fn finish(self) -> ApiResult<()> {
-        let left = self.map.iter().find(|(_, value)| !value.is_null());
-        match left {
-            Some((field, _)) => {
-                let shown: String = field.chars().take(64).collect();
-                Err(ApiError::unsupported(self.name(&shown)))
-            }
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -165,11 +154,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_took_is_refused_by_name() {
+    fn fields_that_are_not_taken_are_dropped() {
         let mut fields = Fields::of_request(json!({"a": 1, "b": null, "c": {"d": true}})).unwrap();
         assert_eq!(fields.integer("a", 0, 3), Ok(Some(1)));
         let inner = fields.object("c").unwrap().unwrap();
-        assert_eq!(inner.finish().unwrap_err().param.as_deref(), Some("c.d"));
+        assert_eq!(inner.finish(), Ok(()));
         assert_eq!(fields.finish(), Ok(()));
     }
 

@@ -35,6 +35,7 @@ mod page;
 mod paths;
 mod prompt;
 mod reply;
+mod request;
 mod routes;
 mod status;
 mod surrogates;

@@ -1,113 +1,314 @@
-//! A conversation as OpenAI's clients send it, to the messages that templates
-//! read.
+//! A conversation as OpenAI's clients send it, to the messages that templates read.
 
 use moeflux_engine::text::Message;
-use serde_json::{Value, json};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
 use crate::error::{ApiError, ApiResult};
-use crate::fields::Fields;
+use crate::request::{List, StringOr, object};
 
 /// Messages of a conversation at most.
-const MAX_MESSAGES: usize = 10_000;
+pub(crate) const MAX_MESSAGES: usize = 10_000;
 
-/// Reads `messages`.
-pub(crate) fn parse(messages: Vec<Value>) -> ApiResult<Vec<Message>> {
-    if messages.is_empty() || messages.len() > MAX_MESSAGES {
-        let problem = format!("there must be 1 to {MAX_MESSAGES} messages");
-        return Err(ApiError::field("messages", problem));
-    }
-    let messages = messages.into_iter().enumerate();
-    messages.map(|(i, it)| parse_one(it, &format!("messages[{i}]"))).collect()
+/// Parts of a message, and calls of one, at most.
+const MAX_PARTS: usize = 100_000;
+
+/// What a message says: text, or parts of text.
+pub(crate) type Content = StringOr<List<StringOr<Part>, MAX_PARTS>>;
+
+/// A message.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(crate) struct ChatMessage {
+    /// Who speaks.
+    pub(crate) role: String,
+    /// Text, or parts. What is no text is left out, and a short text says so.
+    pub(crate) content: Option<Content>,
+    /// Name of the speaker or of the tool.
+    pub(crate) name: Option<String>,
+    /// What the assistant thought.
+    pub(crate) reasoning_content: Option<Value>,
+    /// Another name of `reasoning_content`.
+    pub(crate) reasoning: Option<Value>,
+    /// Another name of `reasoning_content`.
+    pub(crate) thinking: Option<Value>,
+    /// Calls that the assistant made.
+    pub(crate) tool_calls: Option<List<ToolCall, MAX_PARTS>>,
+    /// A call as clients wrote it before there were tools.
+    pub(crate) function_call: Option<FunctionCall>,
+    /// Which call this message answers.
+    pub(crate) tool_call_id: Option<String>,
 }
 
-fn parse_one(value: Value, at: &str) -> ApiResult<Message> {
-    let mut fields = Fields::of(value, at)?;
-    let role = fields.require_string("role")?;
-    // Templates know the system's voice by one name.
-    let role = match role.as_str() {
-        "developer" => "system",
-        role @ ("system" | "user" | "assistant" | "tool") => role,
-        _ => return Err(fields.refuse("role", "choose system, developer, user, assistant or tool")),
-    };
-    let mut message = Message { role: role.to_owned(), ..Message::default() };
-    let content = fields.take("content");
-    let is_answer = role == "assistant";
-    message.content = match content {
-        Some(content) => Some(Value::from(text(content, &fields.name("content"))?)),
-        // Some templates write calls only where the content is null.
-        None if is_answer && fields.has("tool_calls") => Some(Value::Null),
-        None if is_answer => Some(Value::from("")),
-        None => return Err(fields.refuse("content", "it is missing")),
-    };
-    message.name = fields.string("name")?.map(Value::from);
-    if is_answer {
-        for name in ["reasoning_content", "reasoning", "thinking"] {
-            let thought = fields.string(name)?.map(Value::from);
-            message.reasoning_content = message.reasoning_content.take().or(thought);
-        }
-        if let Some(calls) = fields.list("tool_calls")? {
-            message.tool_calls = Some(tool_calls(calls, &fields.name("tool_calls"))?);
-            message.parse_arguments();
-        }
-        fields.ignore(&["refusal", "annotations"]);
-    }
-    if role == "tool" {
-        message.tool_call_id = fields.string("tool_call_id")?.map(Value::from);
-    }
-    fields.finish()?;
-    Ok(message)
+/// A part of a message.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(remote = "Self")]
+pub(crate) struct Part {
+    /// What it is; a part with a text may leave it out.
+    pub(crate) r#type: Option<String>,
+    /// Its text.
+    pub(crate) text: Option<String>,
+    /// Why the assistant did not answer.
+    pub(crate) refusal: Option<String>,
+    /// What the assistant thought.
+    pub(crate) thinking: Option<Value>,
 }
 
-/// Text, or parts of text.
-pub(crate) fn text(content: Value, at: &str) -> ApiResult<String> {
-    let parts = match content {
-        Value::String(text) => return Ok(text),
-        Value::Array(parts) => parts,
-        _ => return Err(ApiError::field(at, "it must be a string or a list of parts")),
-    };
-    let mut text = String::new();
-    for (i, part) in parts.into_iter().enumerate() {
-        let mut part = Fields::of(part, &format!("{at}[{i}]"))?;
-        match part.require_string("type")?.as_str() {
-            "text" | "input_text" | "output_text" => text.push_str(&part.require_string("text")?),
-            "refusal" => text.push_str(&part.require_string("refusal")?),
+/// A call of a tool.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(crate) struct ToolCall {
+    /// What its result refers to.
+    pub(crate) id: Option<String>,
+    /// `function` or `custom`.
+    pub(crate) r#type: Option<String>,
+    /// What was called.
+    pub(crate) function: Option<FunctionCall>,
+    /// What was called with text.
+    pub(crate) custom: Option<CustomCall>,
+}
+
+/// A function that was called.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(crate) struct FunctionCall {
+    /// Its name.
+    pub(crate) name: String,
+    /// Arguments as JSON text; some clients send an object, or nothing for no arguments.
+    pub(crate) arguments: Option<StringOr<Map<String, Value>>>,
+}
+
+/// A tool that was called with text.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(crate) struct CustomCall {
+    /// Its name.
+    pub(crate) name: String,
+    /// What it was given.
+    pub(crate) input: String,
+}
+
+object!(ChatMessage, Part, ToolCall, FunctionCall, CustomCall);
+
+/// The messages of a request as templates read them.
+pub(crate) fn read(messages: Vec<ChatMessage>) -> ApiResult<Vec<Message>> {
+    let n = messages.len();
+    if n == 0 {
+        return Err(ApiError::field("messages", "it is empty: there must be a message"));
+    }
+    let mut read = Vec::with_capacity(n);
+    // Results without a call's identifier answer the call before them.
+    let mut last_call = None;
+    for (i, message) in messages.into_iter().enumerate() {
+        let at = format!("messages[{i}]");
+        read.push(message.read(&at, i + 1 == n, &mut last_call)?);
+    }
+    Ok(read)
+}
+
+impl ChatMessage {
+    fn read(self, at: &str, is_last: bool, last_call: &mut Option<String>) -> ApiResult<Message> {
+        // Templates know the system's voice by one name.
+        let role = match self.role.as_str() {
+            "developer" => "system",
+            "function" => "tool",
+            role @ ("system" | "user" | "assistant" | "tool") => role,
             _ => {
-                return Err(part.refuse("type", "this model reads text only"));
+                let problem = "choose system, developer, user, assistant, tool or function";
+                return Err(ApiError::field(format!("{at}.role"), problem));
+            }
+        };
+        let is_question = is_last && role == "user";
+        let content_at = format!("{at}.content");
+        let mut said = Said::default();
+        match self.content {
+            Some(content) => said.add(content, &content_at)?,
+            None if is_question => return Err(ApiError::field(content_at, "it is missing")),
+            None => {}
+        }
+        if is_question && let Some(part) = said.only_left_out() {
+            let at = format!("{content_at}[{part}].type");
+            return Err(ApiError::field(at, "this model reads text only"));
+        }
+        let mut message = Message::new(role, said.text);
+        message.name = self.name.map(Value::from);
+        if role == "assistant" {
+            let thoughts = [self.reasoning_content, self.reasoning, self.thinking];
+            let thought = thoughts.into_iter().flatten().find(Value::is_string);
+            let part = (!said.thought.is_empty()).then(|| Value::from(said.thought));
+            message.reasoning_content = thought.or(part);
+            let calls = calls(self.tool_calls, self.function_call, at)?;
+            if let Some(calls) = calls {
+                // Some templates write calls only where the content is null.
+                if message.content.as_ref().and_then(Value::as_str) == Some("") && !said.is_given {
+                    message.content = Some(Value::Null);
+                }
+                *last_call = calls.last().and_then(|call| call["id"].as_str()).map(str::to_owned);
+                message.tool_calls = Some(Value::from(calls));
+                message.parse_arguments();
             }
         }
-        part.ignore(&["annotations", "logprobs", "cache_control"]);
-        part.finish()?;
+        if role == "tool" {
+            let id = self.tool_call_id.or_else(|| last_call.clone());
+            message.tool_call_id = id.map(Value::from);
+        }
+        Ok(message)
     }
-    Ok(text)
+}
+
+/// What the parts of a message say.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Said {
+    pub(crate) text: String,
+    pub(crate) thought: String,
+    /// Whether there is a content, if an empty one.
+    is_given: bool,
+    has_text: bool,
+    /// The first part that was left out.
+    left_out: Option<usize>,
+    /// Whether the text ends with a note, so that more text begins on a new line.
+    ends_with_note: bool,
+}
+
+impl Said {
+    /// Adds the content that stands at a path.
+    pub(crate) fn add(&mut self, content: Content, at: &str) -> ApiResult<()> {
+        self.is_given = true;
+        let parts = match content {
+            StringOr::String(text) => {
+                self.add_text(&text);
+                return Ok(());
+            }
+            StringOr::Other(List(parts)) => parts,
+        };
+        for (i, part) in parts.into_iter().enumerate() {
+            match part {
+                StringOr::String(text) => self.add_text(&text),
+                StringOr::Other(part) => self.add_part(part, i, at)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The first part that is no text, where all are.
+    pub(crate) fn only_left_out(&self) -> Option<usize> {
+        self.left_out.filter(|_| !self.has_text)
+    }
+
+    fn add_text(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        if std::mem::take(&mut self.ends_with_note) && !text.starts_with(char::is_whitespace) {
+            self.text.push('\n');
+        }
+        self.has_text = true;
+        self.text.push_str(text);
+    }
+
+    fn add_part(&mut self, part: Part, i: usize, at: &str) -> ApiResult<()> {
+        let missing = |field: &str| ApiError::field(format!("{at}[{i}].{field}"), "it is missing");
+        let Part { r#type: kind, text, refusal, thinking } = part;
+        match kind.as_deref() {
+            Some("text" | "input_text" | "output_text") => {
+                self.add_text(&text.ok_or_else(|| missing("text"))?);
+            }
+            Some("refusal") => self.add_text(&refusal.ok_or_else(|| missing("refusal"))?),
+            Some("thinking" | "reasoning") => {
+                let thinking = thinking.and_then(|it| it.as_str().map(str::to_owned));
+                self.thought.push_str(&thinking.or(text).unwrap_or_default());
+            }
+            Some(kind) => match text {
+                Some(text) => self.add_text(&text),
+                None => self.leave_out(kind, i),
+            },
+            None => self.add_text(&text.ok_or_else(|| missing("type"))?),
+        }
+        Ok(())
+    }
+
+    fn leave_out(&mut self, kind: &str, i: usize) {
+        self.left_out = self.left_out.or(Some(i));
+        if !self.text.is_empty() && !self.text.ends_with(char::is_whitespace) {
+            self.text.push('\n');
+        }
+        self.text.push_str(&left_out(kind));
+        self.ends_with_note = true;
+    }
+}
+
+/// A text in place of what the model cannot read.
+pub(crate) fn left_out(kind: &str) -> String {
+    let name = match kind {
+        "image" | "image_url" | "input_image" | "image_file" => "image",
+        "audio" | "input_audio" | "audio_url" => "audio",
+        "video" | "video_url" | "input_video" => "video",
+        "file" | "input_file" | "document" => "file",
+        other => {
+            let is_plain = |c: &char| c.is_ascii_alphanumeric() || *c == '_' || *c == '-';
+            let plain: String = other.chars().filter(is_plain).take(40).collect();
+            return format!("[{} left out: this model reads text only]", plain.replace('_', " "));
+        }
+    };
+    format!("[{name} left out: this model reads text only]")
+}
+
+/// The text of parts that must be text.
+pub(crate) fn text(content: Content, at: &str) -> ApiResult<String> {
+    let mut said = Said::default();
+    said.add(content, at)?;
+    match said.only_left_out() {
+        Some(part) => {
+            Err(ApiError::field(format!("{at}[{part}].type"), "this model reads text only"))
+        }
+        None => Ok(said.text),
+    }
 }
 
 /// Calls that the model made, as templates read them.
-fn tool_calls(calls: Vec<Value>, at: &str) -> ApiResult<Value> {
+fn calls(
+    calls: Option<List<ToolCall, MAX_PARTS>>,
+    old: Option<FunctionCall>,
+    at: &str,
+) -> ApiResult<Option<Vec<Value>>> {
+    let old = old.map(|function| ToolCall {
+        id: None,
+        r#type: None,
+        function: Some(function),
+        custom: None,
+    });
+    let calls = match (calls, old) {
+        (None, None) => return Ok(None),
+        (Some(List(calls)), None) => calls,
+        (calls, old) => calls.unwrap_or_default().0.into_iter().chain(old).collect(),
+    };
     let mut all = Vec::with_capacity(calls.len());
     for (i, call) in calls.into_iter().enumerate() {
-        let mut call = Fields::of(call, &format!("{at}[{i}]"))?;
-        let id = call.require_string("id")?;
-        if call.string("type")?.is_some_and(|it| it != "function") {
-            return Err(call.refuse("type", "only functions are called here"));
-        }
-        let missing = call.refuse("function", "it is missing");
-        let mut function = call.object("function")?.ok_or(missing)?;
-        let name = function.require_string("name")?;
-        // Some clients send an object, or nothing for no arguments.
-        let arguments = match function.take("arguments") {
-            None => String::from("{}"),
-            Some(Value::String(text)) => text,
-            Some(object @ Value::Object(_)) => object.to_string(),
-            Some(_) => return Err(function.refuse("arguments", "it must be a string of JSON")),
+        let ToolCall { id, r#type: kind, function, custom } = call;
+        let field = |name: &str| format!("{at}.tool_calls[{i}].{name}");
+        let (name, arguments) = match (function, custom) {
+            (Some(FunctionCall { name, arguments }), _) => (name, arguments),
+            (None, Some(CustomCall { name, input })) => {
+                let arguments = Map::from_iter([(String::from("input"), Value::from(input))]);
+                (name, Some(StringOr::Other(arguments)))
+            }
+            (None, None) if kind.is_none_or(|kind| kind == "function") => {
+                return Err(ApiError::field(field("function"), "it is missing"));
+            }
+            (None, None) => return Err(ApiError::field(field("type"), "choose function")),
         };
-        function.finish()?;
-        call.ignore(&["index"]);
-        call.finish()?;
+        let arguments = match arguments {
+            None => String::from("{}"),
+            Some(StringOr::String(text)) => text,
+            Some(StringOr::Other(object)) => Value::Object(object).to_string(),
+        };
+        // Some clients leave identifiers out.
+        let id = id.unwrap_or_else(|| format!("call_{at}_{i}").replace(['[', ']', '.'], ""));
         all.push(json!({
             "id": id,
             "type": "function",
             "function": {"name": name, "arguments": arguments},
         }));
     }
-    Ok(Value::from(all))
+    Ok(Some(all))
 }

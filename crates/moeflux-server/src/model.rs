@@ -21,7 +21,7 @@ pub(crate) struct Model {
     grammars: LazyLock<Result<Grammars, ConstraintError>, Prepare>,
     pub(crate) ids: Ids,
     pub(crate) facts: ModelFacts,
-    /// Lines about tools' schemas that the log has.
+    /// Lines about requests that the log has.
     logged: Mutex<HashSet<String>>,
 }
 
@@ -38,6 +38,8 @@ pub(crate) struct ModelFacts {
     pub(crate) ctx: usize,
     /// Whether the log has a line for every request.
     pub(crate) log_requests: bool,
+    /// Whether fields that are not known are refused.
+    pub(crate) is_strict: bool,
 }
 
 /// Parts of tools' schemas that are logged for one request.
@@ -85,6 +87,11 @@ impl Model {
         })
     }
 
+    /// As [`check_model`](Model::check_model); a request without a name means this model.
+    pub(crate) fn check_name(&self, name: Option<&str>) -> ApiResult<()> {
+        name.filter(|name| !name.is_empty()).map_or(Ok(()), |name| self.check_model(name))
+    }
+
     /// What constrains answers; the first call takes a second for a large
     /// vocabulary.
     pub(crate) fn grammars(&self) -> ApiResult<&Grammars> {
@@ -109,19 +116,23 @@ impl Model {
     /// Logs what a grammar does not hold the model to: for every request where requests are logged,
     /// else once.
     pub(crate) fn log_left_to_model(&self, parts: &[LeftToModel]) {
-        let log_all = self.facts.log_requests;
-        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         for part in parts.iter().take(MAX_LOGGED) {
-            let line = part.to_string();
-            if logged.len() == MAX_REMEMBERED {
-                logged.clear();
-            }
-            if logged.insert(line.clone()) || log_all {
-                log(&line);
-            }
+            self.log_once(&part.to_string());
         }
-        if parts.len() > MAX_LOGGED && log_all {
+        if parts.len() > MAX_LOGGED && self.facts.log_requests {
             log(&format!("and {} more parts of schemas", parts.len() - MAX_LOGGED));
+        }
+    }
+
+    /// Logs a line that many requests may cause: for each of them where requests are logged, else
+    /// once.
+    pub(crate) fn log_once(&self, line: &str) {
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.len() == MAX_REMEMBERED {
+            logged.clear();
+        }
+        if logged.insert(line.to_owned()) || self.facts.log_requests {
+            log(line);
         }
     }
 }

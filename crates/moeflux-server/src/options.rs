@@ -42,6 +42,8 @@ pub struct ServerOptions {
     pub log_requests: bool,
     /// Whether every prompt is written to standard error.
     pub log_prompts: bool,
+    /// Whether requests with fields that are not known are refused.
+    pub is_strict: bool,
 }
 
 impl ServerOptions {
@@ -73,6 +75,7 @@ impl ServerOptions {
             cors_origins: Vec::new(),
             log_requests: false,
             log_prompts: false,
+            is_strict: false,
         }
     }
 }

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use moeflux_engine::text::{Markup, OutputFormat, Tokenizer};
 use moeflux_engine::{LeftToModel, TokenId};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::conversation::{Conversation, Prepared, prepare, prompt_text, text_refused};
 use crate::error::{ApiError, ApiResult};
-use crate::fields::{Fields, whole_number};
 use crate::model::{Model, ModelFacts};
 use crate::offload::offload;
-use crate::openai::chat;
+use crate::openai::{ChatRequest, chat};
 use crate::reply::{self, Reply};
+use crate::request::{self, Accepted, Body, Request, TokenNumber, object};
 
 /// Tokens that a reply may list, where the context is smaller.
 const MAX_TOKENIZED: usize = 65_536;
@@ -63,10 +64,11 @@ impl ChatPrompt {
             n_logits: tokenizer.vocab_size(),
             ctx: usize::MAX,
             log_requests: false,
+            is_strict: false,
         };
         let refuse = |err: ApiError| RequestError(err.message);
         let model = Model::new(tokenizer, facts).map_err(|err| RequestError(err.to_string()))?;
-        let conversation = read(&model, request).map_err(refuse)?;
+        let (conversation, _) = read(&model, request).map_err(refuse)?;
         let text = prompt_text(&model, &conversation).map_err(refuse)?;
         let Prepared { turn, constraint, .. } = prepare(&model, &conversation).map_err(refuse)?;
         Ok(ChatPrompt {
@@ -89,42 +91,67 @@ impl PromptToken {
     }
 }
 
-/// A chat request; the model may be left out.
-fn read(model: &Model, body: Value) -> ApiResult<Conversation> {
-    let mut fields = Fields::of_request(body)?;
-    if let Some(name) = fields.string("model")? {
-        model.check_model(&name)?;
-    }
-    chat::streaming(&mut fields)?;
-    let conversation = chat::conversation(model, &mut fields)?;
-    fields.finish()?;
-    Ok(conversation)
+/// A chat request, whose answer is not wanted.
+fn read(model: &Model, body: Value) -> ApiResult<(Conversation, Accepted)> {
+    let Request { body, mut ignored } = request::read::<ChatRequest>(body)?;
+    let body = chat::conversation(model, body, &mut ignored)?;
+    Ok((body, ignored.accept(model)?))
 }
 
 /// `/apply-template`
 pub(crate) async fn apply_template(app: Arc<App>, body: Value) -> ApiResult<Reply> {
-    let conversation = read(&app, body)?;
+    let (conversation, ignored) = read(&app, body)?;
     let prompt = offload(move || prompt_text(&app, &conversation)).await??;
-    Ok(reply::json(StatusCode::OK, &json!({"prompt": prompt})))
+    Ok(ignored.mark(reply::json(StatusCode::OK, &json!({"prompt": prompt}))))
+}
+
+/// A text to be made tokens.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(crate) struct TokenizeRequest {
+    /// The text.
+    content: String,
+    /// Whether the tokens that begin every prompt are added.
+    add_special: Option<bool>,
+    /// Whether text that looks like a control token becomes one; it does where this is left out.
+    parse_special: Option<bool>,
+    /// Whether the texts of the tokens are wanted, too.
+    with_pieces: Option<bool>,
+}
+
+/// Tokens to be made text.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(crate) struct DetokenizeRequest {
+    /// Their numbers.
+    tokens: Vec<TokenNumber>,
+}
+
+object!(TokenizeRequest, DetokenizeRequest);
+
+impl Body for TokenizeRequest {
+    const HINTS: &'static [&'static [&'static str]] = &[&["model"]];
+}
+
+impl Body for DetokenizeRequest {
+    const HINTS: &'static [&'static [&'static str]] = &[&["model"]];
 }
 
 /// `/tokenize`
 pub(crate) async fn tokenize(app: Arc<App>, body: Value) -> ApiResult<Reply> {
-    let mut fields = Fields::of_request(body)?;
-    let content = fields.require_string("content")?;
-    let with_prefix = fields.bool("add_special")?.unwrap_or(false);
-    let markup = match fields.bool("parse_special")?.unwrap_or(true) {
+    let Request { body, ignored } = request::read::<TokenizeRequest>(body)?;
+    let ignored = ignored.accept(&app)?;
+    let with_prefix = body.add_special.unwrap_or(false);
+    let with_pieces = body.with_pieces.unwrap_or(false);
+    let markup = match body.parse_special.unwrap_or(true) {
         true => Markup::Parse,
         false => Markup::Literal,
     };
-    let with_pieces = fields.bool("with_pieces")?.unwrap_or(false);
-    fields.ignore(&["model"]);
-    fields.finish()?;
     let shared = Arc::clone(&app);
     let max_tokens = app.facts.ctx.max(MAX_TOKENIZED);
     let tokens = offload(move || match with_prefix {
-        true => shared.tokenizer.encode_prompt(&content, markup, max_tokens),
-        false => shared.tokenizer.encode_within(&content, markup, max_tokens),
+        true => shared.tokenizer.encode_prompt(&body.content, markup, max_tokens),
+        false => shared.tokenizer.encode_within(&body.content, markup, max_tokens),
     });
     let tokens = tokens.await?.map_err(|err| text_refused("content", err))?;
     let token = |id: &TokenId| match with_pieces {
@@ -132,27 +159,22 @@ pub(crate) async fn tokenize(app: Arc<App>, body: Value) -> ApiResult<Reply> {
         false => json!(id.0),
     };
     let tokens: Vec<Value> = tokens.iter().map(token).collect();
-    Ok(reply::json(StatusCode::OK, &json!({"tokens": tokens})))
+    Ok(ignored.mark(reply::json(StatusCode::OK, &json!({"tokens": tokens}))))
 }
 
 /// `/detokenize`
 pub(crate) fn detokenize(app: &App, body: Value) -> ApiResult<Reply> {
-    let mut fields = Fields::of_request(body)?;
-    let missing = fields.refuse("tokens", "it is missing");
-    let tokens = fields.list("tokens")?.ok_or(missing)?;
-    fields.ignore(&["model"]);
-    fields.finish()?;
+    let Request { body, ignored } = request::read::<DetokenizeRequest>(body)?;
+    let ignored = ignored.accept(app)?;
     let n = app.facts.n_logits;
-    let mut ids = Vec::with_capacity(tokens.len());
-    for (i, token) in tokens.iter().enumerate() {
-        let id = whole_number(token).and_then(|id| u32::try_from(id).ok());
-        let id = id.filter(|id| (*id as usize) < n).ok_or_else(|| {
-            let last = n.saturating_sub(1);
-            ApiError::field(format!("tokens[{i}]"), format!("tokens are numbers from 0 to {last}"))
-        })?;
-        ids.push(TokenId(id));
+    let is_known = |TokenNumber(id): &TokenNumber| (*id as usize) < n;
+    if let Some(i) = body.tokens.iter().position(|token| !is_known(token)) {
+        let problem = format!("tokens are numbers from 0 to {}", n.saturating_sub(1));
+        return Err(ApiError::field(format!("tokens[{i}]"), problem));
     }
-    Ok(reply::json(StatusCode::OK, &json!({"content": app.tokenizer.decode(&ids)})))
+    let ids: Vec<TokenId> = body.tokens.iter().map(|TokenNumber(id)| TokenId(*id)).collect();
+    let text = app.tokenizer.decode(&ids);
+    Ok(ignored.mark(reply::json(StatusCode::OK, &json!({"content": text}))))
 }
 
 /// A token's text, or its bytes where these are not UTF-8 by themselves.

@@ -1,15 +1,43 @@
 //! Tools as clients describe them.
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::error::{ApiError, ApiResult};
 use crate::fields::Fields;
+use crate::request::{Ignored, object};
 
 /// Tools of one request at most.
-const MAX_TOOLS: usize = 512;
+pub(crate) const MAX_TOOLS: usize = 512;
 
 /// Characters of a tool's name at most.
 const MAX_NAME: usize = 128;
+
+/// A tool as the chat API describes it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(crate) struct Tool {
+    /// `function`; tools of other kinds are left out.
+    pub(crate) r#type: Option<String>,
+    /// The function.
+    pub(crate) function: Option<Function>,
+}
+
+/// A function that the model may call.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(crate) struct Function {
+    /// Its name.
+    pub(crate) name: String,
+    /// What it does.
+    pub(crate) description: Option<String>,
+    /// A JSON schema of its arguments.
+    pub(crate) parameters: Option<Value>,
+    /// Whether arguments must follow the schema in every respect.
+    pub(crate) strict: Option<bool>,
+}
+
+object!(Tool, Function);
 
 /// Tools that a model may call.
 #[derive(Clone, Debug, Default)]
@@ -21,17 +49,18 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// Reads `tools` in the shape of the chat API.
-    pub(crate) fn of_chat(list: Vec<Value>) -> ApiResult<Tools> {
+    /// Reads `tools` in the shape of the chat API. Tools that are no functions are left out.
+    pub(crate) fn of_chat(list: Vec<Tool>, ignored: &mut Ignored) -> ApiResult<Tools> {
         let mut tools = Tools::default();
         for (i, tool) in list.into_iter().enumerate() {
-            let mut tool = Fields::of(tool, &format!("tools[{i}]"))?;
-            if tool.require_string("type")? != "function" {
-                return Err(tool.refuse("type", "only functions are supported"));
+            let at = format!("tools[{i}]");
+            match tool.function {
+                _ if tool.r#type.as_ref().is_some_and(|kind| kind != "function") => {
+                    ignored.add_named(&at);
+                }
+                Some(function) => tools.add(function, &format!("{at}.function"))?,
+                None => return Err(ApiError::field(format!("{at}.function"), "it is missing")),
             }
-            let missing = tool.refuse("function", "it is missing");
-            tools.add(tool.object("function")?.ok_or(missing)?)?;
-            tool.finish()?;
         }
         Ok(tools)
     }
@@ -40,42 +69,55 @@ impl Tools {
         self.functions.is_empty()
     }
 
-    /// Adds a function of which these are the name, the description and the parameters.
-    pub(crate) fn add(&mut self, mut function: Fields) -> ApiResult<()> {
+    /// Adds the function that stands at a path.
+    pub(crate) fn add(&mut self, function: Function, at: &str) -> ApiResult<()> {
         if self.functions.len() == MAX_TOOLS {
             return Err(ApiError::field("tools", format!("there may be at most {MAX_TOOLS}")));
         }
-        let name = function.require_string("name")?;
+        let Function { name, description, parameters: schema, strict } = function;
+        let refuse = |problem: String| ApiError::field(format!("{at}.name"), problem);
         if name.is_empty() || name.chars().nth(MAX_NAME).is_some() {
-            return Err(function.refuse("name", format!("it must have 1 to {MAX_NAME} characters")));
+            return Err(refuse(format!("it must have 1 to {MAX_NAME} characters")));
         }
         if self.functions.iter().any(|other| other["function"]["name"] == *name) {
-            return Err(function.refuse("name", "it is taken"));
+            return Err(refuse(String::from("it is taken")));
         }
         let mut value = Map::new();
         value.insert("name".into(), Value::from(name.as_str()));
-        if let Some(text) = function.string("description")? {
+        if let Some(text) = description {
             value.insert("description".into(), Value::from(text));
         }
-        value.insert("parameters".into(), parameters(&mut function)?);
-        if function.bool("strict")? == Some(true) {
+        value.insert("parameters".into(), parameters(schema, at)?);
+        if strict == Some(true) {
             self.strict.push(name);
         }
-        function.finish()?;
         self.functions.push(json!({"type": "function", "function": value}));
         Ok(())
+    }
+
+    /// As [`add`](Tools::add), of fields that are taken one by one.
+    pub(crate) fn add_fields(&mut self, mut function: Fields) -> ApiResult<()> {
+        let at = function.name("name");
+        let at = at.strip_suffix(".name").unwrap_or_default().to_owned();
+        let name = function.require_string("name")?;
+        let description = function.string("description")?;
+        let strict = function.bool("strict")?;
+        let parameters = function.take("parameters");
+        self.add(Function { name, description, parameters, strict }, &at)
     }
 }
 
 /// `parameters`: a schema. Templates read an object.
-fn parameters(function: &mut Fields) -> ApiResult<Value> {
+fn parameters(schema: Option<Value>, at: &str) -> ApiResult<Value> {
     let none = || json!({"type": "object", "properties": {}});
-    Ok(match function.take("parameters") {
+    Ok(match schema {
         None | Some(Value::Bool(false)) => none(),
         Some(Value::Bool(true)) => json!({"type": "object", "additionalProperties": true}),
         Some(schema @ Value::Object(_)) => schema,
         // PHP writes an empty object as a list.
         Some(Value::Array(items)) if items.is_empty() => none(),
-        Some(_) => return Err(function.refuse("parameters", "it must be an object")),
+        Some(_) => {
+            return Err(ApiError::field(format!("{at}.parameters"), "it must be an object"));
+        }
     })
 }

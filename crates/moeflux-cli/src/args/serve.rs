@@ -67,6 +67,9 @@ pub(crate) struct ServeArgs {
     /// End when standard input does
     #[arg(long, hide = true)]
     pub(crate) until_eof: bool,
+    /// Refuse requests with fields that the server does not know, instead of naming these in the log
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// Print errors only
     #[arg(long, short)]
     pub(crate) quiet: bool,

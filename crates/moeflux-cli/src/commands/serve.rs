@@ -38,6 +38,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         cors_origins: args.cors_origin.clone(),
         log_requests: args.log_requests,
         log_prompts: args.log_prompts,
+        is_strict: args.strict,
         ..ServerOptions::new(args.address(), String::new())
     };
     options.check()?;

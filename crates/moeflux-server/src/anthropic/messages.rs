@@ -12,7 +12,7 @@ use super::reply::{MessageStream, whole};
 use crate::app::App;
 use crate::ask::collect;
 use crate::conversation::{Choice, Conversation, Names, Settings, ask, count};
-use crate::error::ApiResult;
+use crate::error::{ApiError, ApiResult};
 use crate::events::EventStream;
 use crate::fields::Fields;
 use crate::openai::sampling::{self, MAX_STOPS};
@@ -67,6 +67,11 @@ fn conversation(app: &App, fields: &mut Fields, settings: Settings) -> ApiResult
     let (choice, may_call_many) = choice(fields, !tools.is_empty())?;
     let thinking = thinking(app, fields)?;
     let shape = shape(fields)?;
+    for field in ["mcp_servers", "container"] {
+        if fields.take(field).is_some_and(|value| value != json!([])) {
+            return Err(ApiError::not_supported(field, "this server runs no tools: leave it out"));
+        }
+    }
     fields.ignore(&["cache_control"]);
     let variables = serde_json::Map::new();
     let conversation = Conversation {
@@ -98,7 +103,7 @@ fn tools(list: Vec<Value>) -> ApiResult<Tools> {
         tool.ignore(&["cache_control", "eager_input_streaming"]);
         let mut plain = tool.rest();
         plain.insert("parameters".into(), Value::Object(schema));
-        tools.add(Fields::of(Value::Object(plain), &at)?)?;
+        tools.add_fields(Fields::of(Value::Object(plain), &at)?)?;
     }
     Ok(tools)
 }

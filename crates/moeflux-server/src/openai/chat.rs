@@ -1,23 +1,23 @@
-//! `/v1/chat/completions`: the request.
+//! `/v1/chat/completions`: what a request asks for.
 
 use std::sync::Arc;
 
-use moeflux_engine::AnswerShape;
 use moeflux_engine::text::Message;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::chat_reply::{ChatStream, Head, whole};
-use super::sampling::{self, MAX_TOP};
+use super::chat_reply::{CallShape, ChatStream, Head, whole};
+use super::chat_request::{ChatRequest, NamedFunction, Prediction, StreamOptions, ToolChoice};
+use super::format::FormatFields;
 use crate::app::App;
 use crate::ask::collect;
 use crate::conversation::{Choice, Conversation, Names, ask};
 use crate::error::{ApiError, ApiResult};
 use crate::events::EventStream;
-use crate::fields::Fields;
 use crate::messages;
 use crate::model::Model;
 use crate::reply::{self, Reply};
-use crate::tools::Tools;
+use crate::request::{Ignored, Integer, Limit, List, Request, StringOr, read};
+use crate::tools::{Function, MAX_TOOLS, Tools};
 
 /// How an answer is sent.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,234 +28,222 @@ pub(crate) struct Streaming {
     pub(crate) with_progress: bool,
 }
 
+impl Streaming {
+    /// As the fields of a request say.
+    pub(crate) fn of(
+        stream: Option<bool>,
+        options: Option<&StreamOptions>,
+        progress: Option<bool>,
+    ) -> Streaming {
+        let with_usage = options.and_then(|options| options.include_usage);
+        Streaming {
+            is_on: stream.unwrap_or(false),
+            with_usage: with_usage.unwrap_or(false),
+            with_progress: progress.unwrap_or(false),
+        }
+    }
+}
+
 pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
-    let mut fields = Fields::of_request(body)?;
-    let model = fields.require_string("model")?;
-    app.check_model(&model)?;
-    let streaming = streaming(&mut fields)?;
-    let conversation = conversation(&app, &mut fields)?;
-    fields.finish()?;
+    let Request { body, mut ignored } = read::<ChatRequest>(body)?;
+    let streaming = Streaming::of(body.stream, body.stream_options.as_ref(), body.return_progress);
+    let calls = if body.has_functions() { CallShape::Function } else { CallShape::Tools };
+    let conversation = conversation(&app, body, &mut ignored)?;
+    let ignored = ignored.accept(&app)?;
     let n = conversation.settings.n;
     let with_logprobs = conversation.settings.top_logprobs.is_some();
     let answers = ask(&app, conversation).await?;
-    let head = Head::new(&app, "chatcmpl-", n, with_logprobs);
+    let head = Head { calls, ..Head::new(&app, "chatcmpl-", n, with_logprobs) };
     if streaming.is_on {
         let encoder = ChatStream::new(app, head, streaming);
-        return Ok(reply::stream(EventStream::new(answers, Box::new(encoder))));
+        return Ok(ignored.mark(reply::stream(EventStream::new(answers, Box::new(encoder)))));
     }
     let all = collect(answers).await?;
-    Ok(reply::json(hyper::StatusCode::OK, &whole(&app, &head, all)))
+    Ok(ignored.mark(reply::json(hyper::StatusCode::OK, &whole(&app, &head, all))))
 }
 
-pub(crate) fn streaming(fields: &mut Fields) -> ApiResult<Streaming> {
-    let is_on = fields.bool("stream")?.unwrap_or(false);
-    let mut streaming = Streaming { is_on, ..Streaming::default() };
-    if let Some(mut options) = fields.object("stream_options")? {
-        if !is_on {
-            return Err(fields.refuse("stream_options", "it needs stream: true"));
-        }
-        streaming.with_usage = options.bool("include_usage")?.unwrap_or(false);
-        options.ignore(&["include_obfuscation"]);
-        options.finish()?;
+/// What a request asks for, but for how the answer is sent. Tools that are left out are added to
+/// the ignored fields.
+pub(crate) fn conversation(
+    model: &Model,
+    mut body: ChatRequest,
+    ignored: &mut Ignored,
+) -> ApiResult<Conversation> {
+    model.check_name(body.model.as_deref())?;
+    if let Some((name, why)) = body.refused().next() {
+        return Err(ApiError::not_supported(name, why));
     }
-    streaming.with_progress = fields.bool("return_progress")?.unwrap_or(false);
-    Ok(streaming)
-}
-
-/// Reads what a request says of its answer, but for how it is sent.
-pub(crate) fn conversation(app: &Model, fields: &mut Fields) -> ApiResult<Conversation> {
-    let mut settings = sampling::parse(app, fields)?;
-    settings.max_tokens = max_tokens(fields)?;
-    settings.top_logprobs = top_logprobs(fields)?;
-    settings.prediction = prediction(fields)?;
-    let missing = fields.refuse("messages", "it is missing");
-    let messages = messages::parse(fields.list("messages")?.ok_or(missing)?)?;
-    let (thinking, mut variables) = reasoning_effort(app, fields, "reasoning_effort")?;
-    variables.extend(template_variables(fields)?);
-    modalities(fields)?;
-    // These change nothing on a machine of one's own.
-    fields.ignore(&[
-        "user",
-        "metadata",
-        "service_tier",
-        "safety_identifier",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "verbosity",
-    ]);
-    if fields.bool("store")? == Some(true) {
-        return Err(ApiError::unsupported("store"));
+    let mut settings = body.sampling().settings(model)?;
+    settings.max_tokens = max_tokens(&body);
+    settings.top_logprobs = top_logprobs(&body)?;
+    settings.prediction = body.prediction.take().map(prediction).transpose()?;
+    check_modalities(&body)?;
+    if body.best_of.is_some_and(|Integer(best_of)| best_of != settings.n) {
+        return Err(ApiError::field("best_of", "it must be n: every answer is given"));
     }
-    let tools = Tools::of_chat(fields.list("tools")?.unwrap_or_default())?;
-    let choice = choice(fields, !tools.is_empty())?;
-    let may_call_many = fields.bool("parallel_tool_calls")?.unwrap_or(true);
-    let shape = response_format(fields)?;
-    let continues = continues(fields, &messages)?;
+    let wish = body.thinking().wish()?.of(model);
+    let mut variables = wish.variables;
+    variables.extend(template_variables(body.chat_template_kwargs.take())?);
+    let wanted = FormatFields {
+        response_format: body.response_format.take(),
+        json_schema: body.json_schema.take(),
+        guided_json: body.guided_json.take(),
+        structured_outputs: body.structured_outputs.take(),
+    };
+    let wanted = wanted.wanted()?;
+    // The older shape of an answer has room for one call.
+    let may_call_many = body.parallel_tool_calls.unwrap_or(true) && !body.has_functions();
+    let (tools, choice) = match body.tools.take() {
+        Some(List(tools)) => (Tools::of_chat(tools, ignored)?, tool_choice(body.tool_choice)?),
+        None => functions(body.functions.take(), body.tool_choice, body.function_call)?,
+    };
+    if tools.is_empty() && !matches!(choice, Choice::Auto | Choice::Never) {
+        return Err(ApiError::field("tool_choice", "it needs tools"));
+    }
+    let messages = messages::read(body.messages.0)?;
+    let continues = continues(body.continue_final_message, body.add_generation_prompt, &messages)?;
     let conversation = Conversation {
         messages,
         tools,
         choice,
         may_call_many,
-        shape,
-        thinking,
+        shape: wanted.shape,
+        thinking: wish.thinks,
         variables,
         continues,
-        names: Names { shape: "response_format", thinking: "reasoning_effort" },
+        names: Names { shape: wanted.field, thinking: "reasoning_effort" },
         settings,
     };
-    conversation.check_continued(app)?;
+    conversation.check_continued(model)?;
     Ok(conversation)
 }
 
 /// `prediction`: text that the answer is expected to hold much of.
-fn prediction(fields: &mut Fields) -> ApiResult<Option<String>> {
-    let Some(mut prediction) = fields.object("prediction")? else { return Ok(None) };
-    if prediction.require_string("type")? != "content" {
-        return Err(prediction.refuse("type", "it must be content"));
+fn prediction(prediction: Prediction) -> ApiResult<String> {
+    if prediction.r#type != "content" {
+        return Err(ApiError::field("prediction.type", "it must be content"));
     }
-    let content = prediction.take("content").unwrap_or_default();
-    let text = messages::text(content, &prediction.name("content"))?;
-    prediction.finish()?;
-    if text.is_empty() {
-        return Err(fields.refuse("prediction", "its content is empty"));
+    let text = messages::text(prediction.content, "prediction.content")?;
+    match text.is_empty() {
+        true => Err(ApiError::field("prediction", "its content is empty")),
+        false => Ok(text),
     }
-    Ok(Some(text))
 }
 
 /// Whether the last message is the beginning of the answer, by the fields that
 /// other servers have for it.
-fn continues(fields: &mut Fields, messages: &[Message]) -> ApiResult<bool> {
-    let continues = fields.bool("continue_final_message")?.unwrap_or(false);
-    let opens = fields.bool("add_generation_prompt")?;
-    if opens.is_some_and(|it| it == continues) {
+fn continues(
+    continues: Option<bool>,
+    opens: Option<bool>,
+    messages: &[Message],
+) -> ApiResult<bool> {
+    let continues = continues.unwrap_or(false);
+    if opens.is_some_and(|opens| opens == continues) {
         let problem = "it must be the opposite of continue_final_message";
-        return Err(fields.refuse("add_generation_prompt", problem));
+        return Err(ApiError::field("add_generation_prompt", problem));
     }
-    let is_begun = messages.last().is_some_and(|it| {
-        it.role == "assistant"
-            && it.tool_calls.is_none()
-            && it.content.as_ref().and_then(Value::as_str).is_some_and(|it| !it.is_empty())
+    let is_begun = messages.last().is_some_and(|last| {
+        last.role == "assistant"
+            && last.tool_calls.is_none()
+            && last.content.as_ref().and_then(Value::as_str).is_some_and(|text| !text.is_empty())
     });
     if continues && !is_begun {
         let problem = "the last message must be text of the assistant";
-        return Err(fields.refuse("continue_final_message", problem));
+        return Err(ApiError::field("continue_final_message", problem));
     }
     Ok(continues)
 }
 
 /// `tool_choice`.
-fn choice(fields: &mut Fields, has_tools: bool) -> ApiResult<Choice> {
-    let problem = "choose none, auto, required, or a function";
-    let choice = match fields.take("tool_choice") {
+fn tool_choice(field: Option<StringOr<ToolChoice>>) -> ApiResult<Choice> {
+    let choice = match field {
         None => return Ok(Choice::Auto),
-        Some(Value::String(text)) => match text.as_str() {
-            "none" => return Ok(Choice::Never),
-            "auto" => return Ok(Choice::Auto),
-            "required" => Choice::Required,
-            _ => return Err(fields.refuse("tool_choice", problem)),
-        },
-        Some(value @ Value::Object(_)) => {
-            let mut choice = Fields::of(value, "tool_choice")?;
-            if choice.require_string("type")? != "function" {
-                return Err(choice.refuse("type", "only functions are supported"));
+        Some(StringOr::String(word)) => {
+            return word_choice(&word).ok_or_else(|| {
+                ApiError::field("tool_choice", "choose none, auto, required, or a function")
+            });
+        }
+        Some(StringOr::Other(choice)) => choice,
+    };
+    if choice.r#type != "function" {
+        return word_choice(&choice.r#type).ok_or_else(|| {
+            ApiError::field("tool_choice.type", "choose function, none, auto or required")
+        });
+    }
+    let name = choice.function.map(|function| function.name).or(choice.name);
+    name.map(Choice::Named).ok_or_else(|| ApiError::field("tool_choice.function", "it is missing"))
+}
+
+fn word_choice(word: &str) -> Option<Choice> {
+    match word {
+        "none" => Some(Choice::Never),
+        "auto" => Some(Choice::Auto),
+        "required" | "any" => Some(Choice::Required),
+        _ => None,
+    }
+}
+
+/// `functions` and `function_call`, which were there before `tools`.
+fn functions(
+    functions: Option<List<Function, MAX_TOOLS>>,
+    tool_choice: Option<StringOr<ToolChoice>>,
+    call: Option<StringOr<NamedFunction>>,
+) -> ApiResult<(Tools, Choice)> {
+    let mut tools = Tools::default();
+    let Some(List(functions)) = functions else {
+        return Ok((tools, self::tool_choice(tool_choice)?));
+    };
+    for (i, function) in functions.into_iter().enumerate() {
+        tools.add(function, &format!("functions[{i}]"))?;
+    }
+    let choice = match call {
+        None => Choice::Auto,
+        Some(StringOr::Other(NamedFunction { name })) => Choice::Named(name),
+        Some(StringOr::String(word)) => match word.as_str() {
+            "none" => Choice::Never,
+            "auto" => Choice::Auto,
+            _ => {
+                return Err(ApiError::field("function_call", "choose none, auto, or a function"));
             }
-            let missing = choice.refuse("function", "it is missing");
-            let mut function = choice.object("function")?.ok_or(missing)?;
-            let name = function.require_string("name")?;
-            function.finish()?;
-            choice.finish()?;
-            Choice::Named(name)
-        }
-        Some(_) => return Err(fields.refuse("tool_choice", problem)),
+        },
     };
-    if !has_tools {
-        return Err(fields.refuse("tool_choice", "it needs tools"));
-    }
-    Ok(choice)
+    Ok((tools, choice))
 }
 
-fn response_format(fields: &mut Fields) -> ApiResult<AnswerShape> {
-    let Some(mut format) = fields.object("response_format")? else { return Ok(AnswerShape::Text) };
-    let kind = format.require_string("type")?;
-    if kind != "json_schema" {
-        return shape_of(&kind, format);
-    }
-    let missing = format.refuse("json_schema", "it is missing");
-    let mut named = format.object("json_schema")?.ok_or(missing)?;
-    named.require_string("name")?;
-    // Answers always follow the schema.
-    named.bool("strict")?;
-    named.ignore(&["description"]);
-    let schema = named.object("schema")?.map_or_else(|| json!({}), |it| Value::Object(it.rest()));
-    named.finish()?;
-    format.finish()?;
-    Ok(AnswerShape::Json(schema))
+fn max_tokens(body: &ChatRequest) -> Option<usize> {
+    let fields = [body.max_completion_tokens, body.max_tokens, body.n_predict];
+    fields.into_iter().flatten().next().and_then(|Limit(limit)| limit)
 }
 
-/// A format without a schema.
-pub(super) fn shape_of(kind: &str, format: Fields) -> ApiResult<AnswerShape> {
-    let shape = match kind {
-        "text" => AnswerShape::Text,
-        "json_object" => AnswerShape::Json(json!({"type": "object"})),
-        _ => return Err(format.refuse("type", "choose text, json_object or json_schema")),
-    };
-    format.finish()?;
-    Ok(shape)
-}
-
-fn max_tokens(fields: &mut Fields) -> ApiResult<Option<usize>> {
-    let old = fields.integer("max_tokens", 1, usize::MAX)?;
-    Ok(fields.integer("max_completion_tokens", 1, usize::MAX)?.or(old))
-}
-
-fn top_logprobs(fields: &mut Fields) -> ApiResult<Option<usize>> {
-    let is_wanted = fields.bool("logprobs")?.unwrap_or(false);
-    let top = fields.integer("top_logprobs", 0, MAX_TOP)?;
-    match (is_wanted, top) {
+fn top_logprobs(body: &ChatRequest) -> ApiResult<Option<usize>> {
+    let top = body.top_logprobs.map(|Integer(top)| top);
+    match (body.logprobs.unwrap_or(false), top) {
         (true, top) => Ok(Some(top.unwrap_or(0))),
-        (false, None) => Ok(None),
-        (false, Some(_)) => Err(fields.refuse("top_logprobs", "it needs logprobs: true")),
+        (false, None | Some(0)) => Ok(None),
+        (false, Some(_)) => Err(ApiError::field("top_logprobs", "it needs logprobs: true")),
     }
-}
-
-/// Whether to think, and what the template is told of it.
-pub(super) fn reasoning_effort(
-    app: &Model,
-    fields: &mut Fields,
-    field: &str,
-) -> ApiResult<(Option<bool>, Map<String, Value>)> {
-    let mut variables = Map::new();
-    let Some(effort) = fields.string(field)? else { return Ok((None, variables)) };
-    match effort.as_str() {
-        "none" => return Ok((Some(false), variables)),
-        "minimal" | "low" | "medium" | "high" | "xhigh" => {}
-        _ => {
-            let problem = "choose none, minimal, low, medium, high or xhigh";
-            return Err(fields.refuse(field, problem));
-        }
-    }
-    if !app.format.can_think() {
-        return Err(fields.refuse(field, "this model does not think: choose none"));
-    }
-    variables.insert("reasoning_effort".into(), Value::from(effort));
-    Ok((Some(true), variables))
 }
 
 /// Variables that are the request's own business.
 const RESERVED: [&str; 5] =
     ["messages", "tools", "add_generation_prompt", "documents", "strftime_now"];
 
-fn template_variables(fields: &mut Fields) -> ApiResult<Map<String, Value>> {
-    let Some(variables) = fields.object("chat_template_kwargs")? else { return Ok(Map::new()) };
-    match RESERVED.iter().find(|it| variables.has(it)) {
-        Some(name) => Err(variables.refuse(name, "the template has it from the request itself")),
-        None => Ok(variables.rest()),
+fn template_variables(field: Option<Map<String, Value>>) -> ApiResult<Map<String, Value>> {
+    let variables = field.unwrap_or_default();
+    let is_given = |name: &&&str| variables.get(**name).is_some_and(|value| !value.is_null());
+    match RESERVED.iter().find(is_given) {
+        Some(name) => {
+            let at = format!("chat_template_kwargs.{name}");
+            Err(ApiError::field(at, "the template has it from the request itself"))
+        }
+        None => Ok(variables),
     }
 }
 
-fn modalities(fields: &mut Fields) -> ApiResult<()> {
-    match fields.strings("modalities", 4)?.iter().all(|it| it == "text") {
+fn check_modalities(body: &ChatRequest) -> ApiResult<()> {
+    let mut all = body.modalities.iter().flatten();
+    match all.all(|kind| kind == "text") {
         true => Ok(()),
-        false => Err(fields.refuse("modalities", "this model writes text only")),
+        false => Err(ApiError::field("modalities", "this model writes text only")),
     }
 }

@@ -22,11 +22,38 @@ pub(crate) struct Head {
     pub(crate) created: u64,
     pub(crate) n: usize,
     pub(crate) with_logprobs: bool,
+    pub(crate) calls: CallShape,
+}
+
+/// How calls are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum CallShape {
+    /// As `tool_calls`.
+    #[default]
+    Tools,
+    /// As the one `function_call` that clients knew before there were tools.
+    Function,
+}
+
+impl CallShape {
+    /// Why an answer with calls has ended.
+    fn reason(self) -> &'static str {
+        match self {
+            CallShape::Tools => "tool_calls",
+            CallShape::Function => "function_call",
+        }
+    }
 }
 
 impl Head {
     pub(crate) fn new(app: &App, prefix: &str, n: usize, with_logprobs: bool) -> Head {
-        Head { id: app.ids.draw(prefix), created: now(), n, with_logprobs }
+        Head {
+            id: app.ids.draw(prefix),
+            created: now(),
+            n,
+            with_logprobs,
+            calls: CallShape::default(),
+        }
     }
 
     /// An object with this head.
@@ -62,12 +89,12 @@ pub(crate) fn whole(app: &App, head: &Head, all: Vec<Whole>) -> Value {
     for (i, whole) in all.into_iter().enumerate() {
         let finish = whole.answer.as_ref().map(|answer| {
             usage.add(i, head.n, answer);
-            reason(answer, !whole.calls.is_empty())
+            reason(answer, !whole.calls.is_empty(), head.calls)
         });
         let logprobs = head.with_logprobs.then(|| logprobs_value(app, &whole.logprobs));
         choices.push(json!({
             "index": i,
-            "message": message(app, whole),
+            "message": message(app, whole, head.calls),
             "logprobs": logprobs,
             "finish_reason": finish,
         }));
@@ -77,14 +104,18 @@ pub(crate) fn whole(app: &App, head: &Head, all: Vec<Whole>) -> Value {
     value
 }
 
-fn message(app: &App, whole: Whole) -> Value {
+fn message(app: &App, whole: Whole, shape: CallShape) -> Value {
     let Whole { reasoning, content, calls, .. } = whole;
     let content = if content.is_empty() && !calls.is_empty() { None } else { Some(content) };
     let mut message = json!({"role": "assistant", "content": content, "refusal": null});
     if !reasoning.is_empty() {
         message["reasoning_content"] = Value::from(reasoning);
     }
-    if !calls.is_empty() {
+    if shape == CallShape::Function {
+        if let Some((name, arguments)) = calls.into_iter().next() {
+            message["function_call"] = json!({"name": name, "arguments": arguments});
+        }
+    } else if !calls.is_empty() {
         let call = |(name, arguments): (String, String)| {
             json!({
                 "id": app.ids.draw("call_"),
@@ -97,9 +128,9 @@ fn message(app: &App, whole: Whole) -> Value {
     message
 }
 
-fn reason(answer: &Answer, has_calls: bool) -> &'static str {
+fn reason(answer: &Answer, has_calls: bool, shape: CallShape) -> &'static str {
     match finish_reason(answer.finish) {
-        "stop" if has_calls => "tool_calls",
+        "stop" if has_calls => shape.reason(),
         reason => reason,
     }
 }
@@ -165,9 +196,15 @@ impl ChatStream {
                 self.n_calls[i] += 1;
                 let id = self.app.ids.draw("call_");
                 let function = json!({"name": name, "arguments": ""});
+                if self.head.calls == CallShape::Function {
+                    return json!({"function_call": function});
+                }
                 json!({"tool_calls": [
                     {"index": index, "id": id, "type": "function", "function": function},
                 ]})
+            }
+            Delta::Arguments(text) if self.head.calls == CallShape::Function => {
+                json!({"function_call": {"arguments": text}})
             }
             Delta::Arguments(text) => {
                 json!({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
@@ -200,7 +237,7 @@ impl Encoder for ChatStream {
                 self.deltas(i, deltas, &[], out);
                 self.has_ended[i] = true;
                 self.usage.add(i, self.head.n, &answer);
-                let finish = reason(&answer, self.n_calls[i] > 0);
+                let finish = reason(&answer, self.n_calls[i] > 0, self.head.calls);
                 out.data(&self.choice(i, Value::Object(Map::new()), Value::Null, Some(finish)));
             }
             Update::Failed(error) => {

@@ -2,68 +2,210 @@
 
 use std::sync::Arc;
 
-use moeflux_engine::TokenId;
-use moeflux_engine::text::{Delta, Markup, OutputFormat, OutputParser, Turn};
-use serde_json::{Value, json};
+use moeflux_engine::text::{Delta, OutputFormat, OutputParser, Turn};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
 
-use super::chat::{Streaming, streaming};
+use super::chat::Streaming;
 use super::chat_reply::{Head, usage_value};
-use super::sampling::{self, finish_reason};
+use super::chat_request::StreamOptions;
+use super::prompts::Prompts;
+use super::sampling::{
+    MAX_N, Penalty, RepeatPenalty, Sampling, Share, Stops, Temperature, finish_reason,
+};
 use crate::app::App;
 use crate::ask::{Ask, Update, Usage, Whole, collect, submit};
-use crate::conversation::text_refused;
 use crate::error::{ApiError, ApiResult};
 use crate::events::{Encoder, EventStream, Events};
-use crate::fields::{Fields, whole_number};
 use crate::logprobs;
 use crate::offload::offload;
 use crate::reply::{self, Dialect, Reply, error_value};
+use crate::request::{Body, Given, Integer, Limit, Request, Seed, hints, object, read};
 use crate::tool_names::ToolNames;
 
 /// Tokens of an answer where the client says nothing.
 const DEFAULT_TOKENS: usize = 16;
 
-/// Prompts of a request at most.
-const MAX_PROMPTS: usize = 16;
-
 /// Likeliest tokens at most.
-const MAX_TOP: usize = 5;
+const MAX_TOP: u64 = 5;
 
-/// A prompt, and its text where that is to be repeated.
-struct Prompt {
-    tokens: Vec<TokenId>,
-    echo: String,
+/// A request for text that continues a prompt.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(crate) struct CompletionRequest {
+    /// The model's name; it may be left out.
+    model: Option<String>,
+    /// A text, a list of texts, a list of tokens, or a list of those.
+    prompt: Prompts,
+
+    /// How freely tokens are drawn; 0 takes the likeliest.
+    temperature: Option<Temperature>,
+    /// Draw from the fewest tokens whose probabilities reach this sum.
+    top_p: Option<Share>,
+    /// Draw from this many of the likeliest tokens; 0 or -1 for all.
+    top_k: Option<Limit<0>>,
+    /// Leave out tokens below this share of the highest probability.
+    min_p: Option<Share>,
+    /// How many answers are made to each prompt.
+    n: Option<Integer<1, MAX_N>>,
+    /// Must be `n`: every answer is given.
+    best_of: Option<Integer<1>>,
+    /// Texts that end the answer.
+    stop: Option<Stops>,
+    /// Taken from a token's logit for every time that the answer has it.
+    frequency_penalty: Option<Penalty>,
+    /// Taken from the logits of tokens that the answer has.
+    presence_penalty: Option<Penalty>,
+    /// Divides the logits of tokens that the text has.
+    repetition_penalty: Option<RepeatPenalty>,
+    /// llama-server's name of `repetition_penalty`.
+    repeat_penalty: Option<RepeatPenalty>,
+    /// How many of the last tokens the repetition penalty looks at; -1 for all.
+    repeat_last_n: Option<Limit<0>>,
+    /// By token, what is added to its logit: -100 to 100.
+    logit_bias: Option<Map<String, Value>>,
+    /// Determines draws; -1 leaves it to the server.
+    seed: Option<Seed>,
+    /// Whether the answer goes on until its limit.
+    ignore_eos: Option<bool>,
+
+    /// Tokens of an answer at most, 16 where this is left out; -1 for no limit but the context's.
+    max_tokens: Option<Limit<1>>,
+    /// llama-server's name of `max_tokens`.
+    n_predict: Option<Limit<1>>,
+    /// How many of the likeliest tokens are wanted for every token.
+    logprobs: Option<Integer<0, MAX_TOP>>,
+    /// Whether the prompt is repeated in front of the answer. Not together with `logprobs`.
+    echo: Option<bool>,
+
+    /// Whether the answer is sent as it is made.
+    stream: Option<bool>,
+    /// How it is sent then.
+    stream_options: Option<StreamOptions>,
+
+    /// Refused: text that follows the answer.
+    suffix: Option<Given>,
+    /// Refused: grammars of llama-server's notation.
+    grammar: Option<Given>,
+    /// Refused: answers here are any text.
+    json_schema: Option<Given>,
+    /// Refused: answers here are any text.
+    guided_json: Option<Given>,
+    /// Refused: answers here are any text.
+    guided_regex: Option<Given>,
+    /// Refused: answers here are any text.
+    guided_choice: Option<Given>,
+    /// Refused: answers here are any text.
+    guided_grammar: Option<Given>,
+    /// Refused: answers here are any text.
+    structured_outputs: Option<Given>,
+    /// Refused: answers here are any text.
+    response_format: Option<Given>,
+    /// Refused: adapters.
+    lora: Option<Given>,
+    /// Refused: a search for the likeliest answer.
+    use_beam_search: Option<Given>,
+    /// Refused: prompts are never cut.
+    truncate_prompt_tokens: Option<Given>,
+    /// Refused: tokens that end the answer.
+    stop_token_ids: Option<Given>,
+    /// Refused: stop texts at the end of the answer.
+    include_stop_str_in_output: Option<Given>,
+    /// Refused: probabilities of the prompt.
+    prompt_logprobs: Option<Given>,
+}
+
+object!(CompletionRequest);
+
+impl Body for CompletionRequest {
+    const HINTS: &'static [&'static [&'static str]] = &[hints::REQUEST, super::hints::COMPLETION];
+}
+
+impl CompletionRequest {
+    fn sampling(&mut self) -> Sampling {
+        Sampling {
+            temperature: self.temperature,
+            top_p: self.top_p,
+            top_k: self.top_k,
+            min_p: self.min_p,
+            n: self.n,
+            stop: self.stop.take(),
+            frequency_penalty: self.frequency_penalty,
+            presence_penalty: self.presence_penalty,
+            repetition_penalty: self.repetition_penalty.or(self.repeat_penalty),
+            repeat_last_n: self.repeat_last_n,
+            logit_bias: self.logit_bias.take(),
+            seed: self.seed,
+            ignore_eos: self.ignore_eos,
+        }
+    }
+
+    /// Refuses what the server cannot do.
+    fn check(&self) -> ApiResult<()> {
+        let any_text = "answers here are any text: use /v1/chat/completions";
+        let refused = [
+            ("suffix", self.suffix, "text is continued at its end only: leave it out"),
+            ("grammar", self.grammar, any_text),
+            ("json_schema", self.json_schema, any_text),
+            ("guided_json", self.guided_json, any_text),
+            ("guided_regex", self.guided_regex, any_text),
+            ("guided_choice", self.guided_choice, any_text),
+            ("guided_grammar", self.guided_grammar, any_text),
+            ("structured_outputs", self.structured_outputs, any_text),
+            ("lora", self.lora, "this server has no adapters: leave it out"),
+            ("use_beam_search", self.use_beam_search, "answers are drawn, not searched"),
+            (
+                "truncate_prompt_tokens",
+                self.truncate_prompt_tokens,
+                "prompts are never cut: leave it out",
+            ),
+            ("stop_token_ids", self.stop_token_ids, "answers end at texts: use stop"),
+            (
+                "include_stop_str_in_output",
+                self.include_stop_str_in_output,
+                "answers never have the stop text: leave it out",
+            ),
+            (
+                "prompt_logprobs",
+                self.prompt_logprobs,
+                "there are no probabilities of prompts: leave it out",
+            ),
+        ];
+        match refused.iter().find(|(_, field, _)| *field == Some(Given(true))) {
+            Some((name, _, why)) => Err(ApiError::not_supported(name, why)),
+            None => Ok(()),
+        }
+    }
 }
 
 pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
-    let mut fields = Fields::of_request(body)?;
-    let model = fields.require_string("model")?;
-    app.check_model(&model)?;
-    let streaming = streaming(&mut fields)?;
-    let mut settings = sampling::parse(&app, &mut fields)?;
-    settings.max_tokens =
-        Some(fields.integer("max_tokens", 1, usize::MAX)?.unwrap_or(DEFAULT_TOKENS));
-    settings.top_logprobs = fields.integer("logprobs", 0, MAX_TOP)?;
-    let echo = fields.bool("echo")?.unwrap_or(false);
+    let Request { mut body, ignored } = read::<CompletionRequest>(body)?;
+    let ignored = ignored.accept(&app)?;
+    app.check_name(body.model.as_deref())?;
+    body.check()?;
+    let streaming = Streaming::of(body.stream, body.stream_options.as_ref(), None);
+    let mut settings = body.sampling().settings(&app)?;
+    settings.max_tokens = match body.max_tokens.or(body.n_predict) {
+        Some(Limit(limit)) => limit,
+        None => Some(DEFAULT_TOKENS),
+    };
+    settings.top_logprobs = body.logprobs.map(|Integer(top)| top);
+    let echo = body.echo.unwrap_or(false);
     if echo && settings.top_logprobs.is_some() {
-        return Err(fields.refuse("echo", "it does not go together with logprobs"));
+        return Err(ApiError::field("echo", "it does not go together with logprobs"));
     }
-    let best_of = fields.integer("best_of", 1, usize::MAX)?.unwrap_or(settings.n);
-    if best_of != settings.n {
-        return Err(fields.refuse("best_of", "it must be n: every answer is given"));
+    if body.best_of.is_some_and(|Integer(best_of)| best_of != settings.n) {
+        return Err(ApiError::field("best_of", "it must be n: every answer is given"));
     }
-    let missing = fields.refuse("prompt", "it is missing");
-    let prompt = fields.take("prompt").ok_or(missing)?;
-    fields.ignore(&["user"]);
-    fields.finish()?;
+    let prompt = body.prompt;
     let shared = Arc::clone(&app);
-    let prompts = offload(move || prompts(&shared, prompt, echo)).await??;
-    let echoes: Vec<String> = prompts.iter().map(|it| it.echo.clone()).collect();
+    let prompts = offload(move || prompt.read(&shared, echo)).await??;
+    let echoes: Vec<String> = prompts.iter().map(|prompt| prompt.echo.clone()).collect();
     let format = OutputFormat::plain();
     let parser = OutputParser::new(&format, None, false);
     let with_logprobs = settings.top_logprobs.is_some();
     let head = Head::new(&app, "cmpl-", settings.n, with_logprobs);
-    let prompts = prompts.into_iter().map(|it| Turn::raw(it.tokens)).collect();
+    let prompts = prompts.into_iter().map(|prompt| Turn::raw(prompt.tokens)).collect();
     let expected = Arc::default();
     let ask = Ask {
         prompts,
@@ -78,55 +220,10 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let answers = submit(&app, ask)?;
     if streaming.is_on {
         let encoder = TextStream::new(app, head, streaming, echoes);
-        return Ok(reply::stream(EventStream::new(answers, Box::new(encoder))));
+        return Ok(ignored.mark(reply::stream(EventStream::new(answers, Box::new(encoder)))));
     }
     let all = collect(answers).await?;
-    Ok(reply::json(hyper::StatusCode::OK, &whole(&app, &head, &echoes, all)))
-}
-
-/// A text, a list of texts, a list of tokens, or a list of those.
-fn prompts(app: &App, value: Value, echo: bool) -> ApiResult<Vec<Prompt>> {
-    let items = match value {
-        Value::Array(items) if items.iter().any(Value::is_number) => vec![Value::Array(items)],
-        Value::Array(items) => items,
-        one => vec![one],
-    };
-    if items.is_empty() || items.len() > MAX_PROMPTS {
-        let problem = format!("there must be 1 to {MAX_PROMPTS} prompts");
-        return Err(ApiError::field("prompt", problem));
-    }
-    let items = items.into_iter();
-    items.map(|it| prompt(app, it, echo)).collect()
-}
-
-fn prompt(app: &App, value: Value, echo: bool) -> ApiResult<Prompt> {
-    let vocab = app.engine.shape().vocab;
-    let tokens = match &value {
-        // Text of a prompt may be somebody else's: it holds no control tokens.
-        Value::String(text) => {
-            let tokens = app.tokenizer.encode_prompt(text, Markup::Literal, app.max_prompt());
-            tokens.map_err(|err| text_refused("prompt", err))?
-        }
-        Value::Array(ids) => {
-            let id = |it: &Value| {
-                u32::try_from(whole_number(it)?).ok().filter(|it| (*it as usize) < vocab)
-            };
-            let ids: Option<Vec<TokenId>> = ids.iter().map(|it| id(it).map(TokenId)).collect();
-            ids.ok_or_else(|| {
-                ApiError::field("prompt", format!("tokens are whole numbers below {vocab}"))
-            })?
-        }
-        _ => return Err(ApiError::field("prompt", "it must be text, tokens, or a list of these")),
-    };
-    if tokens.is_empty() {
-        return Err(ApiError::field("prompt", "it is empty"));
-    }
-    let echo = match (echo, value) {
-        (false, _) => String::new(),
-        (true, Value::String(text)) => text,
-        (true, _) => app.tokenizer.decode(&tokens),
-    };
-    Ok(Prompt { tokens, echo })
+    Ok(ignored.mark(reply::json(hyper::StatusCode::OK, &whole(&app, &head, &echoes, all))))
 }
 
 fn whole(app: &App, head: &Head, echoes: &[String], all: Vec<Whole>) -> Value {

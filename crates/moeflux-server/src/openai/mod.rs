@@ -2,8 +2,15 @@
 
 pub(crate) mod chat;
 mod chat_reply;
+mod chat_request;
 pub(crate) mod completions;
+mod format;
+mod hints;
 pub(crate) mod models;
+mod prompts;
 pub(crate) mod responses;
 mod responses_reply;
 pub(crate) mod sampling;
+pub(crate) mod thinking;
+
+pub(crate) use chat_request::ChatRequest;

@@ -7,9 +7,10 @@ use moeflux_engine::AnswerShape;
 use moeflux_engine::text::Message;
 use serde_json::{Map, Value, json};
 
-use super::chat::{reasoning_effort, shape_of};
+use super::format::ResponseFormat;
 use super::responses_reply::{ResponseHead, ResponseStream, whole};
 use super::sampling::{self, MAX_TOP};
+use super::thinking::Wish;
 use crate::app::App;
 use crate::ask::collect;
 use crate::conversation::{Choice, Conversation, Names, Settings, ask};
@@ -18,6 +19,7 @@ use crate::events::EventStream;
 use crate::fields::Fields;
 use crate::messages;
 use crate::reply::{self, Reply};
+use crate::request::read_part;
 use crate::tools::Tools;
 
 pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
@@ -50,6 +52,11 @@ fn unsupported(fields: &mut Fields) -> ApiResult<()> {
         "prompt_cache_key",
         "prompt_cache_retention",
     ]);
+    for field in ["previous_response_id", "conversation", "prompt"] {
+        if fields.take(field).is_some() {
+            return Err(ApiError::not_supported(field, "nothing is kept here: leave it out"));
+        }
+    }
     for field in ["store", "background"] {
         if fields.bool(field)? == Some(true) {
             return Err(fields.refuse(field, "nothing is kept here: leave it out"));
@@ -91,9 +98,11 @@ fn conversation(app: &App, fields: &mut Fields) -> ApiResult<Conversation> {
     let (thinking, variables) = match fields.object("reasoning")? {
         Some(mut reasoning) => {
             reasoning.ignore(&["summary", "generate_summary"]);
-            let effort = reasoning_effort(app, &mut reasoning, "effort")?;
+            let effort = reasoning.string("effort")?;
             reasoning.finish()?;
-            effort
+            let wish = effort.map(|effort| Wish::of_effort(&effort, "reasoning.effort"));
+            let wish = wish.transpose()?.unwrap_or_default().of(app);
+            (wish.thinks, wish.variables)
         }
         None => (None, Map::new()),
     };
@@ -115,7 +124,8 @@ fn conversation(app: &App, fields: &mut Fields) -> ApiResult<Conversation> {
 fn flat_format(mut format: Fields) -> ApiResult<AnswerShape> {
     let kind = format.require_string("type")?;
     if kind != "json_schema" {
-        return shape_of(&kind, format);
+        let format = ResponseFormat { r#type: kind, json_schema: None, schema: None };
+        return format.shape("text.format");
     }
     format.require_string("name")?;
     format.bool("strict")?;
@@ -136,7 +146,7 @@ fn top_logprobs(fields: &mut Fields) -> ApiResult<Option<usize>> {
             _ => return Err(fields.refuse("include", "choose message.output_text.logprobs")),
         }
     }
-    let top = fields.integer("top_logprobs", 0, MAX_TOP)?;
+    let top = fields.integer("top_logprobs", 0, MAX_TOP as usize)?;
     Ok(if is_wanted { Some(top.unwrap_or(0)) } else { top.filter(|it| *it > 0) })
 }
 
@@ -148,7 +158,7 @@ fn tools(list: Vec<Value>) -> ApiResult<Tools> {
         if tool.require_string("type")? != "function" {
             return Err(tool.refuse("type", "only functions are supported"));
         }
-        tools.add(Fields::of(Value::Object(tool.rest()), &at)?)?;
+        tools.add_fields(Fields::of(Value::Object(tool.rest()), &at)?)?;
     }
     Ok(tools)
 }
@@ -209,7 +219,7 @@ fn message(mut item: Fields, thought: &mut Option<Value>) -> ApiResult<Message> 
     let role = item.require_string("role")?;
     let missing = item.refuse("content", "it is missing");
     let content = item.take("content").ok_or(missing)?;
-    let text = messages::text(content, &item.name("content"))?;
+    let text = content_text(content, &item.name("content"))?;
     let role = match role.as_str() {
         "developer" => "system",
         role @ ("system" | "user" | "assistant") => role,
@@ -253,11 +263,16 @@ fn call(
     Ok(())
 }
 
+/// Text, or parts of text.
+fn content_text(content: Value, at: &str) -> ApiResult<String> {
+    messages::text(read_part(content, at)?, at)
+}
+
 fn output(mut item: Fields) -> ApiResult<Message> {
     let id = item.require_string("call_id")?;
     let missing = item.refuse("output", "it is missing");
     let output = item.take("output").ok_or(missing)?;
-    let text = messages::text(output, &item.name("output"))?;
+    let text = content_text(output, &item.name("output"))?;
     item.finish()?;
     Ok(Message { tool_call_id: Some(Value::from(id)), ..Message::new("tool", text) })
 }

@@ -163,7 +163,7 @@ def test_count_tokens(client):
     ({"max_tokens": None}, "max_tokens"),
     ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking.type"),
     ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type"),
-    ({"mcp_servers": []}, "mcp_servers"),
+    ({"mcp_servers": [{"type": "url", "url": "x", "name": "x"}]}, "mcp_servers"),
     ({"container": "x"}, "container"),
     ({"messages": []}, "messages"),
     ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0].type"),

@@ -1,0 +1,166 @@
+//! `prompt` of `/v1/completions`: texts or tokens.
+
+use std::fmt;
+
+use moeflux_engine::TokenId;
+use moeflux_engine::text::Markup;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, Error, IntoDeserializer, SeqAccess, Visitor};
+
+use crate::app::App;
+use crate::conversation::text_refused;
+use crate::error::{ApiError, ApiResult};
+use crate::request::TokenNumber;
+
+/// Prompts of a request at most.
+const MAX_PROMPTS: usize = 16;
+
+const EXPECTED: &str = "text, tokens, or a list of these";
+
+/// Prompts as a request has them: a text, a list of texts, a list of tokens, or a list of those.
+#[derive(Clone, Debug)]
+pub(crate) struct Prompts(Vec<Given>);
+
+/// A prompt of a request.
+#[derive(Clone, Debug)]
+enum Given {
+    Text(String),
+    Tokens(Vec<u32>),
+}
+
+/// A prompt, and its text where that is to be repeated.
+pub(super) struct Prompt {
+    pub(super) tokens: Vec<TokenId>,
+    pub(super) echo: String,
+}
+
+impl Prompts {
+    /// What the model reads.
+    pub(super) fn read(self, app: &App, echo: bool) -> ApiResult<Vec<Prompt>> {
+        self.0.into_iter().map(|prompt| prompt.read(app, echo)).collect()
+    }
+}
+
+impl Given {
+    fn read(self, app: &App, echo: bool) -> ApiResult<Prompt> {
+        let vocab = app.facts.n_logits;
+        let tokens = match &self {
+            // Text of a prompt may come from others: it holds no control tokens.
+            Given::Text(text) => {
+                let tokens = app.tokenizer.encode_prompt(text, Markup::Literal, app.max_prompt());
+                tokens.map_err(|err| text_refused("prompt", err))?
+            }
+            Given::Tokens(ids) if ids.iter().all(|id| (*id as usize) < vocab) => {
+                ids.iter().copied().map(TokenId).collect()
+            }
+            Given::Tokens(_) => {
+                let problem = format!("tokens are whole numbers below {vocab}");
+                return Err(ApiError::field("prompt", problem));
+            }
+        };
+        if tokens.is_empty() {
+            return Err(ApiError::field("prompt", "it is empty"));
+        }
+        let echo = match (echo, self) {
+            (false, _) => String::new(),
+            (true, Given::Text(text)) => text,
+            (true, Given::Tokens(_)) => app.tokenizer.decode(&tokens),
+        };
+        Ok(Prompt { tokens, echo })
+    }
+}
+
+impl<'de> Deserialize<'de> for Prompts {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(PromptsVisitor)
+    }
+}
+
+struct PromptsVisitor;
+
+impl<'de> Visitor<'de> for PromptsVisitor {
+    type Value = Prompts;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(EXPECTED)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Prompts, E> {
+        Ok(Prompts(vec![Given::Text(text.to_owned())]))
+    }
+
+    fn visit_string<E: Error>(self, text: String) -> Result<Prompts, E> {
+        Ok(Prompts(vec![Given::Text(text)]))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Prompts, A::Error> {
+        let (mut prompts, mut tokens) = (Vec::new(), Vec::new());
+        while let Some(item) = items.next_element()? {
+            match item {
+                Item::Token(TokenNumber(token)) => tokens.push(token),
+                Item::Prompt(prompt) => prompts.push(prompt),
+            }
+            if !tokens.is_empty() && !prompts.is_empty() {
+                return Err(A::Error::custom(format_args!("it must be {EXPECTED}")));
+            }
+            if prompts.len() > MAX_PROMPTS {
+                return Err(A::Error::custom(format_args!("it may hold at most {MAX_PROMPTS}")));
+            }
+        }
+        if !tokens.is_empty() {
+            prompts.push(Given::Tokens(tokens));
+        }
+        match prompts.is_empty() {
+            true => Err(A::Error::custom("it is empty")),
+            false => Ok(Prompts(prompts)),
+        }
+    }
+}
+
+/// An item of a list of prompts.
+enum Item {
+    Token(TokenNumber),
+    Prompt(Given),
+}
+
+impl<'de> Deserialize<'de> for Item {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(ItemVisitor)
+    }
+}
+
+struct ItemVisitor;
+
+impl<'de> Visitor<'de> for ItemVisitor {
+    type Value = Item;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text, a token, or a list of tokens")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Item, E> {
+        Ok(Item::Prompt(Given::Text(text.to_owned())))
+    }
+
+    fn visit_string<E: Error>(self, text: String) -> Result<Item, E> {
+        Ok(Item::Prompt(Given::Text(text)))
+    }
+
+    fn visit_u64<E: Error>(self, token: u64) -> Result<Item, E> {
+        TokenNumber::deserialize(token.into_deserializer()).map(Item::Token)
+    }
+
+    fn visit_i64<E: Error>(self, token: i64) -> Result<Item, E> {
+        TokenNumber::deserialize(token.into_deserializer()).map(Item::Token)
+    }
+
+    fn visit_f64<E: Error>(self, token: f64) -> Result<Item, E> {
+        TokenNumber::deserialize(token.into_deserializer()).map(Item::Token)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Item, A::Error> {
+        let tokens = Vec::<TokenNumber>::deserialize(SeqAccessDeserializer::new(items))?;
+        let tokens = tokens.into_iter().map(|TokenNumber(token)| token).collect();
+        Ok(Item::Prompt(Given::Tokens(tokens)))
+    }
+}

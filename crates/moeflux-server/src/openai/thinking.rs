@@ -1,0 +1,111 @@
+//! Whether and how much a model is to think, as the fields of several servers have it.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::error::{ApiError, ApiResult};
+use crate::model::Model;
+use crate::request::{Toggle, object};
+
+/// OpenRouter's `reasoning`, and that of responses.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(crate) struct Reasoning {
+    /// How much the model thinks.
+    pub(crate) effort: Option<String>,
+    /// Whether it thinks.
+    pub(crate) enabled: Option<bool>,
+}
+
+/// Anthropic's `thinking`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(crate) struct Thinking {
+    /// `enabled`, `adaptive`, `auto` or `disabled`.
+    pub(crate) r#type: String,
+}
+
+object!(Reasoning, Thinking);
+
+/// The fields of a request that say whether the model is to think.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ThinkingFields {
+    pub(crate) reasoning_effort: Option<String>,
+    pub(crate) reasoning: Option<Reasoning>,
+    pub(crate) thinking: Option<Thinking>,
+    pub(crate) enable_thinking: Option<bool>,
+    pub(crate) think: Option<Toggle>,
+}
+
+/// What is wanted of a model that can think. Nothing is wanted of others: it is a hint.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wish {
+    /// Whether it is to think.
+    pub(crate) thinks: Option<bool>,
+    /// What the template is given.
+    pub(crate) variables: Map<String, Value>,
+}
+
+impl Wish {
+    fn switch(thinks: bool) -> Wish {
+        Wish { thinks: Some(thinks), ..Wish::default() }
+    }
+
+    /// What an effort means, which stands in a field.
+    pub(crate) fn of_effort(effort: &str, field: &str) -> ApiResult<Wish> {
+        match effort {
+            "none" => Ok(Wish::switch(false)),
+            "default" | "auto" => Ok(Wish::default()),
+            "minimal" | "low" | "medium" | "high" | "xhigh" | "max" => {
+                let name = String::from("reasoning_effort");
+                let variables = Map::from_iter([(name, Value::from(effort))]);
+                Ok(Wish { thinks: Some(true), variables })
+            }
+            _ => {
+                let problem = "choose none, minimal, low, medium, high, xhigh or max";
+                Err(ApiError::field(field, problem))
+            }
+        }
+    }
+
+    /// What may be wanted of a model.
+    pub(crate) fn of(self, model: &Model) -> Wish {
+        match model.format.can_think() {
+            true => self,
+            false => Wish { thinks: self.thinks.filter(|thinks| !thinks), ..Wish::default() },
+        }
+    }
+}
+
+impl ThinkingFields {
+    /// What the first of these fields asks for.
+    pub(crate) fn wish(self) -> ApiResult<Wish> {
+        if let Some(effort) = self.reasoning_effort {
+            return Wish::of_effort(&effort, "reasoning_effort");
+        }
+        if let Some(reasoning) = self.reasoning {
+            match (reasoning.effort, reasoning.enabled) {
+                (_, Some(false)) => return Ok(Wish::switch(false)),
+                (Some(effort), _) => return Wish::of_effort(&effort, "reasoning.effort"),
+                (None, Some(true)) => return Ok(Wish::switch(true)),
+                (None, None) => {}
+            }
+        }
+        if let Some(Thinking { r#type: kind }) = self.thinking {
+            match kind.as_str() {
+                "enabled" => return Ok(Wish::switch(true)),
+                "disabled" => return Ok(Wish::switch(false)),
+                "adaptive" | "auto" => {}
+                _ => {
+                    let problem = "choose enabled, adaptive, auto or disabled";
+                    return Err(ApiError::field("thinking.type", problem));
+                }
+            }
+        }
+        match (self.enable_thinking, self.think) {
+            (Some(is_on), _) | (None, Some(Toggle::Switch(is_on))) => Ok(Wish::switch(is_on)),
+            (None, Some(Toggle::Level(effort))) => Wish::of_effort(&effort, "think"),
+            (None, None) => Ok(Wish::default()),
+        }
+    }
+}
