@@ -36,6 +36,7 @@ mod paths;
 mod prompt;
 mod reply;
 mod request;
+mod result_text;
 mod routes;
 mod status;
 mod surrogates;

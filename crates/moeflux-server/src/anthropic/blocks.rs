@@ -1,168 +1,116 @@
-//! Messages made of blocks, to the messages that templates read.
+//! Blocks of messages, to text.
 
-use moeflux_engine::text::Message;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use super::request::{Block, Content};
 use crate::error::{ApiError, ApiResult};
-use crate::fields::Fields;
+use crate::messages::left_out;
+use crate::request::{List, StringOr};
+use crate::result_text::{add_line, add_value};
 
-/// Messages of a conversation at most.
-const MAX_MESSAGES: usize = 10_000;
+/// What Claude Code's first block of `system` begins with. It changes between conversations and
+/// requests: in front of the prompt it would keep them from sharing what is read already.
+const BILLING_HEADER: &str = "x-anthropic-billing-header:";
 
-/// A conversation.
-pub(super) struct Turns {
-    pub(super) messages: Vec<Message>,
-    /// Whether the last message is the beginning of the answer.
-    pub(super) continues: bool,
+/// A text that grows block by block.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Text {
+    pub(super) text: String,
+    /// Whether there is more than notes of what was left out.
+    pub(super) has_text: bool,
+    /// The first block that was left out.
+    pub(super) left_out: Option<usize>,
 }
 
-/// Reads `messages`.
-pub(super) fn parse(turns: Vec<Value>) -> ApiResult<Turns> {
-    if turns.is_empty() || turns.len() > MAX_MESSAGES {
-        let problem = format!("there must be 1 to {MAX_MESSAGES} messages");
-        return Err(ApiError::field("messages", problem));
-    }
-    let mut messages = Vec::new();
-    let n = turns.len();
-    let mut continued = None;
-    for (i, turn) in turns.into_iter().enumerate() {
-        let mut fields = Fields::of(turn, &format!("messages[{i}]"))?;
-        let role = fields.require_string("role")?;
-        let missing = fields.refuse("content", "it is missing");
-        let content = fields.take("content").ok_or(missing)?;
-        let at = fields.name("content");
-        match role.as_str() {
-            "user" => user(content, &at, &mut messages)?,
-            "assistant" if i + 1 == n => continued = begun(content, &at)?,
-            "assistant" => messages.push(assistant(content, &at)?),
-            "system" => messages.push(Message::new("system", text(content, &at)?)),
-            _ => return Err(fields.refuse("role", "choose user or assistant")),
+impl Text {
+    /// Adds a block's text, on a line of its own.
+    pub(super) fn add(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
         }
-        fields.finish()?;
-    }
-    let continues = continued.is_some();
-    messages.extend(continued);
-    if messages.is_empty() {
-        return Err(ApiError::field("messages", "there must be a message of the user's"));
-    }
-    Ok(Turns { messages, continues })
-}
-
-/// The beginning of the answer, if the last message holds any of it.
-fn begun(content: Value, at: &str) -> ApiResult<Option<Message>> {
-    let message = assistant(content, at)?;
-    if message.tool_calls.is_some() || message.reasoning_content.is_some() {
-        let problem = "as the beginning of the answer it may only hold text";
-        return Err(ApiError::field(at, problem));
-    }
-    let text = message.content.as_ref().and_then(Value::as_str).unwrap_or_default();
-    if text.ends_with(char::is_whitespace) {
-        let problem = "the beginning of the answer must not end with white space";
-        return Err(ApiError::field("messages", problem));
-    }
-    Ok((!text.is_empty()).then_some(message))
-}
-
-/// Text, or blocks of text.
-pub(super) fn text(content: Value, at: &str) -> ApiResult<String> {
-    let blocks = match content {
-        Value::String(text) => return Ok(text),
-        Value::Array(blocks) => blocks,
-        _ => return Err(ApiError::field(at, "it must be a string or a list of blocks")),
-    };
-    let mut text = String::new();
-    for (i, block) in blocks.into_iter().enumerate() {
-        let mut block = Fields::of(block, &format!("{at}[{i}]"))?;
-        if block.require_string("type")? != "text" {
-            return Err(block.refuse("type", "this model reads text only"));
+        let is_apart = self.text.is_empty()
+            || self.text.ends_with(char::is_whitespace)
+            || text.starts_with(char::is_whitespace);
+        if !is_apart {
+            self.text.push('\n');
         }
-        text.push_str(&take_text(block)?);
+        self.text.push_str(text);
+        self.has_text = true;
     }
-    Ok(text)
-}
 
-fn take_text(mut block: Fields) -> ApiResult<String> {
-    let text = block.require_string("text")?;
-    block.ignore(&["cache_control", "citations"]);
-    block.finish()?;
-    Ok(text)
-}
-
-/// Results of tools are messages of their own, before what the user says.
-fn user(content: Value, at: &str, messages: &mut Vec<Message>) -> ApiResult<()> {
-    let blocks = match content {
-        Value::Array(blocks) => blocks,
-        one => {
-            messages.push(Message::new("user", text(one, at)?));
-            return Ok(());
-        }
-    };
-    let mut said = None;
-    let mut n_results = 0;
-    for (i, block) in blocks.into_iter().enumerate() {
-        let mut block = Fields::of(block, &format!("{at}[{i}]"))?;
-        match block.require_string("type")?.as_str() {
-            "text" => said.get_or_insert_with(String::new).push_str(&take_text(block)?),
-            "tool_result" => {
-                messages.push(result(block)?);
-                n_results += 1;
+    /// Adds a block that is no text, no call and no result.
+    pub(super) fn add_block(&mut self, i: usize, block: &Block) {
+        match text_of(block) {
+            Some(text) => self.add(&text),
+            None => {
+                let has_text = self.has_text;
+                self.left_out = self.left_out.or(Some(i));
+                self.add(&left_out(block.r#type.as_deref().unwrap_or("block")));
+                self.has_text = has_text;
             }
-            _ => return Err(block.refuse("type", "this model reads text and results of tools")),
         }
     }
-    match said {
-        Some(text) => messages.push(Message::new("user", text)),
-        None if n_results == 0 => return Err(ApiError::field(at, "it is empty")),
+}
+
+/// `system`: text, or blocks of text.
+pub(super) fn system(content: Content, at: &str) -> ApiResult<String> {
+    let blocks = match content {
+        StringOr::String(text) => return Ok(without_billing_header(&text).to_owned()),
+        StringOr::Other(List(blocks)) => blocks,
+    };
+    let mut said = Text::default();
+    for (i, block) in blocks.iter().enumerate() {
+        match required_text(block, at, i)? {
+            Some(text) if i == 0 => said.add(without_billing_header(text)),
+            Some(text) => said.add(text),
+            None => said.add_block(i, block),
+        }
+    }
+    Ok(said.text)
+}
+
+fn without_billing_header(text: &str) -> &str {
+    match text.strip_prefix(BILLING_HEADER) {
+        Some(header) => header.split_once('\n').map_or("", |(_, rest)| rest),
+        None => text,
+    }
+}
+
+/// The text of a block of text; `None` where it is another kind of block.
+pub(super) fn required_text<'a>(
+    block: &'a Block,
+    at: &str,
+    i: usize,
+) -> ApiResult<Option<&'a str>> {
+    let missing = |field: &str| ApiError::field(format!("{at}[{i}].{field}"), "it is missing");
+    match (block.r#type.as_deref(), &block.text) {
+        (Some("text") | None, Some(text)) => Ok(Some(text)),
+        (Some("text"), None) => Err(missing("text")),
+        (None, None) => Err(missing("type")),
+        (Some(_), _) => Ok(None),
+    }
+}
+
+/// What can be read of a block that is not plain text; `None` where that is nothing.
+fn text_of(block: &Block) -> Option<String> {
+    let mut text = String::new();
+    if let Some(name) = &block.tool_name {
+        add_line(&mut text, &format!("[tool: {name}]"));
+    }
+    for part in [&block.title, &block.text].into_iter().flatten() {
+        add_line(&mut text, part);
+    }
+    match &block.source {
+        // A search result's address.
+        Some(Value::String(address)) => add_line(&mut text, address),
+        Some(source) if source["type"] == "text" => add_value(&mut text, &source["data"]),
+        Some(source) if source["type"] == "content" => add_value(&mut text, &source["content"]),
+        // A title does not stand for the document.
+        Some(_) => return None,
         None => {}
     }
-    Ok(())
-}
-
-fn result(mut block: Fields) -> ApiResult<Message> {
-    let id = block.require_string("tool_use_id")?;
-    let content = match block.take("content") {
-        Some(content) => text(content, &block.name("content"))?,
-        None => String::new(),
-    };
-    let is_error = block.bool("is_error")?.unwrap_or(false);
-    block.ignore(&["cache_control"]);
-    block.finish()?;
-    let content = if is_error { format!("Error: {content}") } else { content };
-    Ok(Message { tool_call_id: Some(Value::from(id)), ..Message::new("tool", content) })
-}
-
-fn assistant(content: Value, at: &str) -> ApiResult<Message> {
-    let blocks = match content {
-        Value::Array(blocks) => blocks,
-        one => return Ok(Message::new("assistant", text(one, at)?)),
-    };
-    let (mut said, mut thought, mut calls) = (String::new(), String::new(), Vec::new());
-    for (i, block) in blocks.into_iter().enumerate() {
-        let mut block = Fields::of(block, &format!("{at}[{i}]"))?;
-        match block.require_string("type")?.as_str() {
-            "text" => said.push_str(&take_text(block)?),
-            "thinking" => {
-                thought.push_str(&block.require_string("thinking")?);
-                block.ignore(&["signature"]);
-                block.finish()?;
-            }
-            // Nobody here can read it.
-            "redacted_thinking" => {}
-            "tool_use" => calls.push(call(block)?),
-            _ => return Err(block.refuse("type", "choose text, thinking or tool_use")),
-        }
+    if let Some(content) = &block.content {
+        add_value(&mut text, content);
     }
-    let mut message = Message::new("assistant", said);
-    message.reasoning_content = (!thought.is_empty()).then(|| Value::from(thought));
-    message.tool_calls = (!calls.is_empty()).then(|| Value::from(calls));
-    Ok(message)
-}
-
-fn call(mut block: Fields) -> ApiResult<Value> {
-    let id = block.require_string("id")?;
-    let name = block.require_string("name")?;
-    let input = block.object("input")?.map_or_else(|| json!({}), |it| Value::Object(it.rest()));
-    block.ignore(&["cache_control", "caller"]);
-    block.finish()?;
-    Ok(json!({"id": id, "type": "function", "function": {"name": name, "arguments": input}}))
+    (!text.is_empty()).then_some(text)
 }

@@ -1,163 +1,128 @@
-//! `/v1/messages` and its `count_tokens`: the request.
+//! `/v1/messages` and its `count_tokens`: what a request asks for.
 
 use std::sync::Arc;
 
 use hyper::StatusCode;
 use moeflux_engine::AnswerShape;
 use moeflux_engine::text::Message;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::blocks;
 use super::reply::{MessageStream, whole};
+use super::request::{Format, MessageRequest};
+use super::{blocks, tools, turns};
 use crate::app::App;
 use crate::ask::collect;
-use crate::conversation::{Choice, Conversation, Names, Settings, ask, count};
+use crate::conversation::{Conversation, Names, ask, count};
 use crate::error::{ApiError, ApiResult};
 use crate::events::EventStream;
-use crate::fields::Fields;
-use crate::openai::sampling::{self, MAX_STOPS};
+use crate::model::Model;
+use crate::openai::thinking::{Thinking, Wish};
 use crate::reply::{self, Reply};
-use crate::tools::Tools;
+use crate::request::{Ignored, Integer, List, Request, read};
 
 pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
-    let mut fields = Fields::of_request(body)?;
-    let model = fields.require_string("model")?;
-    app.check_model(&model)?;
-    let mut settings = Settings::of(&app);
-    let missing = fields.refuse("max_tokens", "it is missing");
-    settings.max_tokens = Some(fields.integer("max_tokens", 1, usize::MAX)?.ok_or(missing)?);
-    settings.stop = fields.strings("stop_sequences", MAX_STOPS)?;
-    sampling::sampler(&mut settings, &mut fields)?;
-    let is_stream = fields.bool("stream")?.unwrap_or(false);
-    let conversation = conversation(&app, &mut fields, settings)?;
-    fields.ignore(&["metadata", "service_tier"]);
-    fields.finish()?;
+    let Request { body, mut ignored } = read::<MessageRequest>(body)?;
+    if body.max_tokens.is_none() {
+        return Err(ApiError::field("max_tokens", "it is missing"));
+    }
+    let is_stream = body.stream.unwrap_or(false);
+    let conversation = conversation(&app, body, &mut ignored)?;
+    let ignored = ignored.accept(&app)?;
     let answers = ask(&app, conversation).await?;
     if is_stream {
         let encoder = MessageStream::new(app, answers.n_prompt(), answers.may_think());
-        return Ok(reply::stream(EventStream::new(answers, Box::new(encoder))));
+        return Ok(ignored.mark(reply::stream(EventStream::new(answers, Box::new(encoder)))));
     }
     let all = collect(answers).await?;
     let one = all.into_iter().next().unwrap_or_default();
-    Ok(reply::json(StatusCode::OK, &whole(&app, one)))
+    Ok(ignored.mark(reply::json(StatusCode::OK, &whole(&app, one))))
 }
 
 pub(crate) async fn count_tokens(app: Arc<App>, body: Value) -> ApiResult<Reply> {
-    let mut fields = Fields::of_request(body)?;
-    let model = fields.require_string("model")?;
-    app.check_model(&model)?;
-    let settings = Settings::of(&app);
-    let conversation = conversation(&app, &mut fields, settings)?;
-    fields.finish()?;
+    let Request { body, mut ignored } = read::<MessageRequest>(body)?;
+    let conversation = conversation(&app, body, &mut ignored)?;
+    let ignored = ignored.accept(&app)?;
     let n = count(&app, conversation).await?;
-    Ok(reply::json(StatusCode::OK, &json!({"input_tokens": n})))
+    Ok(ignored.mark(reply::json(StatusCode::OK, &json!({"input_tokens": n}))))
 }
 
-fn conversation(app: &App, fields: &mut Fields, settings: Settings) -> ApiResult<Conversation> {
-    let missing = fields.refuse("messages", "it is missing");
-    let turns = fields.list("messages")?.ok_or(missing)?;
-    let mut messages = Vec::new();
-    if let Some(system) = fields.take("system") {
-        messages.push(Message::new("system", blocks::text(system, "system")?));
-    }
-    let turns = blocks::parse(turns)?;
-    let continues = turns.continues;
-    messages.extend(turns.messages);
-    let tools = tools(fields.list("tools")?.unwrap_or_default())?;
-    let (choice, may_call_many) = choice(fields, !tools.is_empty())?;
-    let thinking = thinking(app, fields)?;
-    let shape = shape(fields)?;
-    for field in ["mcp_servers", "container"] {
-        if fields.take(field).is_some_and(|value| value != json!([])) {
-            return Err(ApiError::not_supported(field, "this server runs no tools: leave it out"));
+/// What a request asks for, but for how the answer is sent. Tools that are left out are added to
+/// the ignored fields.
+fn conversation(
+    model: &Model,
+    mut body: MessageRequest,
+    ignored: &mut Ignored,
+) -> ApiResult<Conversation> {
+    model.check_name(body.model.as_deref())?;
+    let mut settings = body.sampling().settings(model)?;
+    settings.max_tokens = body.max_tokens.map(|Integer(most)| most);
+    for (name, field) in [("mcp_servers", body.mcp_servers), ("container", body.container)] {
+        if field.is_some_and(|field| field != json!([])) {
+            return Err(ApiError::not_supported(name, "this server runs no tools: leave it out"));
         }
     }
-    fields.ignore(&["cache_control"]);
-    let variables = serde_json::Map::new();
+    let tools = tools::read(body.tools.unwrap_or_default(), ignored)?;
+    let (choice, may_call_many) = tools::choice(body.tool_choice, !tools.is_empty())?;
+    let (effort, format) = match body.output_config {
+        Some(config) => (config.effort, config.format),
+        None => (None, None),
+    };
+    let (shape_field, format) = match (format, body.output_format) {
+        (None, Some(format)) => ("output_format", Some(format)),
+        (format, _) => ("output_config.format", format),
+    };
+    let shape = format.map_or(Ok(AnswerShape::Text), |format| shape(format, shape_field))?;
+    let wish = wish(body.thinking, effort, ignored)?.of(model);
+    let system = body.system.map(|system| blocks::system(system, "system")).transpose()?;
+    let mut messages: Vec<Message> = system
+        .filter(|text| !text.is_empty())
+        .map(|text| Message::new("system", text))
+        .into_iter()
+        .collect();
+    let List(turns) = body.messages;
+    let continues = turns::read(turns, &mut messages)?;
     let conversation = Conversation {
         messages,
         tools,
         choice,
         may_call_many,
         shape,
-        thinking,
-        variables,
+        thinking: wish.thinks,
+        variables: wish.variables,
         continues,
-        names: Names { shape: "output_config.format", thinking: "thinking" },
+        names: Names { shape: shape_field, thinking: "thinking" },
         settings,
     };
-    conversation.check_continued(app)?;
+    conversation.check_continued(model)?;
     Ok(conversation)
 }
 
-fn tools(list: Vec<Value>) -> ApiResult<Tools> {
-    let mut tools = Tools::default();
-    for (i, tool) in list.into_iter().enumerate() {
-        let at = format!("tools[{i}]");
-        let mut tool = Fields::of(tool, &at)?;
-        if tool.string("type")?.is_some_and(|kind| kind != "custom") {
-            return Err(tool.refuse("type", "only tools of the client's own are supported"));
-        }
-        let missing = tool.refuse("input_schema", "it is missing");
-        let schema = tool.object("input_schema")?.ok_or(missing)?.rest();
-        tool.ignore(&["cache_control", "eager_input_streaming"]);
-        let mut plain = tool.rest();
-        plain.insert("parameters".into(), Value::Object(schema));
-        tools.add_fields(Fields::of(Value::Object(plain), &at)?)?;
+fn shape(Format { r#type: kind, schema }: Format, at: &str) -> ApiResult<AnswerShape> {
+    match kind.as_str() {
+        "json_schema" => Ok(AnswerShape::Json(Value::Object(schema))),
+        _ => Err(ApiError::field(format!("{at}.type"), "choose json_schema")),
     }
-    Ok(tools)
 }
 
-fn choice(fields: &mut Fields, has_tools: bool) -> ApiResult<(Choice, bool)> {
-    let Some(mut choice) = fields.object("tool_choice")? else { return Ok((Choice::Auto, true)) };
-    if !has_tools {
-        return Err(fields.refuse("tool_choice", "it needs tools"));
-    }
-    let one_at_a_time = choice.bool("disable_parallel_tool_use")?.unwrap_or(false);
-    let which = match choice.require_string("type")?.as_str() {
-        "auto" => Choice::Auto,
-        "none" => Choice::Never,
-        "any" => Choice::Required,
-        "tool" => Choice::Named(choice.require_string("name")?),
-        _ => return Err(choice.refuse("type", "choose auto, any, tool or none")),
-    };
-    choice.finish()?;
-    Ok((which, !one_at_a_time))
-}
-
-fn thinking(app: &App, fields: &mut Fields) -> ApiResult<Option<bool>> {
-    let Some(mut thinking) = fields.object("thinking")? else { return Ok(None) };
-    let is_on = match thinking.require_string("type")?.as_str() {
-        "enabled" => {
-            let missing = thinking.refuse("budget_tokens", "it is missing");
-            thinking.integer("budget_tokens", 1, usize::MAX)?.ok_or(missing)?;
-            true
-        }
-        "adaptive" => true,
-        "disabled" => false,
-        _ => return Err(thinking.refuse("type", "choose enabled, adaptive or disabled")),
-    };
-    if is_on && !app.format.can_think() {
-        return Err(thinking.refuse("type", "this model does not think: choose disabled"));
-    }
-    thinking.finish()?;
-    Ok(Some(is_on))
-}
-
-fn shape(fields: &mut Fields) -> ApiResult<AnswerShape> {
-    let Some(mut config) = fields.object("output_config")? else { return Ok(AnswerShape::Text) };
-    let shape = match config.object("format")? {
-        None => AnswerShape::Text,
-        Some(mut format) => {
-            if format.require_string("type")? != "json_schema" {
-                return Err(format.refuse("type", "choose json_schema"));
-            }
-            let missing = format.refuse("schema", "it is missing");
-            let schema = format.object("schema")?.ok_or(missing)?.rest();
-            format.finish()?;
-            AnswerShape::Json(Value::Object(schema))
+/// Whether and how much the model is to think. An effort alone does not switch thinking on.
+fn wish(
+    thinking: Option<Thinking>,
+    effort: Option<String>,
+    ignored: &mut Ignored,
+) -> ApiResult<Wish> {
+    let thinks = match thinking.as_ref().map(|thinking| thinking.r#type.as_str()) {
+        Some("enabled" | "adaptive" | "auto") => Some(true),
+        Some("disabled") => Some(false),
+        None => None,
+        Some(_) => {
+            let problem = "choose enabled, adaptive or disabled";
+            return Err(ApiError::field("thinking.type", problem));
         }
     };
-    config.finish()?;
-    Ok(shape)
+    let asked = effort.map(|effort| Wish::hint_of_effort(&effort, "output_config.effort", ignored));
+    let variables = match (thinks, asked) {
+        (Some(false), _) | (_, None) => Map::new(),
+        (_, Some(wish)) => wish.variables,
+    };
+    Ok(Wish { thinks, variables })
 }

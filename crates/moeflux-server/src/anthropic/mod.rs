@@ -1,5 +1,9 @@
 //! Anthropic's API.
 
 mod blocks;
+mod hints;
 pub(crate) mod messages;
 mod reply;
+mod request;
+mod tools;
+mod turns;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{ApiError, ApiResult};
 use crate::model::Model;
-use crate::request::{Toggle, object};
+use crate::request::{Ignored, Toggle, object};
 
 /// OpenRouter's `reasoning`, and that of responses.
 #[derive(Clone, Debug, Deserialize)]
@@ -66,6 +66,15 @@ impl Wish {
                 Err(ApiError::field(field, problem))
             }
         }
+    }
+
+    /// As [`of_effort`](Wish::of_effort) for clients that know more efforts than this server: an
+    /// unknown one is dropped and named.
+    pub(crate) fn hint_of_effort(effort: &str, field: &str, ignored: &mut Ignored) -> Wish {
+        Wish::of_effort(effort, field).unwrap_or_else(|_| {
+            ignored.add_named(field);
+            Wish::default()
+        })
     }
 
     /// What may be wanted of a model.

@@ -48,3 +48,150 @@ def test_names_of_tools_come_back_in_each_dialect(http):
             "tool_choice": {"type": "function", "name": name}}
     answer = http.post("/v1/responses", json=body).json()
     assert answer["output"][0]["name"] == name, answer
+
+
+# As Claude Code sends it.
+CLAUDE = {
+    "model": MODEL, "max_tokens": 32000, "stream": True,
+    "thinking": {"type": "adaptive"}, "output_config": {"effort": "high"},
+    "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    "metadata": {"user_id": "x"},
+    "system": [
+        {"type": "text", "text": "x-anthropic-billing-header: cc_version=2.1.197.039;"},
+        {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+    "messages": [
+        {"role": "user", "content": [
+            {"type": "text", "text": "What is 7 + 12?", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "system", "content": "Available agents: none."}],
+    "tools": [{"name": "Read", "description": "Reads.", "eager_input_streaming": True,
+               "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}}}],
+}
+BETA = {"anthropic-beta": "claude-code-20250219,effort-2025-11-24", "anthropic-version": "2023-06-01"}
+
+
+def message(http, **fields):
+    body = {"model": MODEL, "max_tokens": 5, "messages": [{"role": "user", "content": "Hi"}], **fields}
+    response = http.post("/v1/messages?beta=true", json=body, headers=BETA)
+    assert response.status_code == 200, response.text
+    return response
+
+
+def n_tokens(http, **fields):
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], **fields}
+    response = http.post("/v1/messages/count_tokens?beta=true", json=body)
+    assert response.status_code == 200, response.text
+    return response.json()["input_tokens"]
+
+
+def test_claude_code_gets_an_answer(http):
+    with http.stream("POST", "/v1/messages?beta=true", json=CLAUDE, headers=BETA) as response:
+        assert response.status_code == 200
+        assert "x-moeflux-ignored-fields" not in response.headers
+        names = [name for name, _ in events(response)]
+    assert names[0] == "message_start" and names[-1] == "message_stop"
+    counted = {k: v for k, v in CLAUDE.items() if k not in ("max_tokens", "stream")}
+    assert n_tokens(http, **counted) > 20
+
+
+@pytest.mark.parametrize("fields", [
+    {"thinking": {"type": "enabled", "budget_tokens": 1024}}, {"thinking": {"type": "disabled"}},
+    {"thinking": {"type": "enabled"}}, {"output_config": {"effort": "ultra"}},
+    {"betas": ["x"]}, {"service_tier": "auto"}, {"cache_control": {"type": "ephemeral"}},
+    {"context_management": None}, {"mcp_servers": []}, {"container": None}, {"tool_choice": {"type": "auto"}},
+])
+def test_hints_of_anthropics_clients_are_taken(http, fields):
+    message(http, **fields)
+
+
+def test_what_is_left_out_is_named(http):
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
+    replied = message(http, tools=[search], mood="x")
+    assert replied.headers["x-moeflux-ignored-fields"].split(", ") == ["mood", "tools[0]"]
+
+
+def test_tools_whose_schema_clients_do_not_send(http):
+    for kind, name in [("bash_20250124", "bash"), ("text_editor_20250728", "str_replace_based_edit_tool"),
+                       ("memory_20250818", "memory")]:
+        tools = [{"type": kind, "name": name}]
+        answer = message(http, tools=tools, tool_choice={"type": "any"}, max_tokens=30).json()
+        assert answer["content"][0]["type"] == "tool_use" and answer["content"][0]["name"] == name
+
+
+def test_the_billing_header_keeps_no_prefix_from_being_shared(http):
+    long = "Rules: " + " ".join(f"rule {i} holds." for i in range(60))
+
+    def ask(header):
+        system = [{"type": "text", "text": header}, {"type": "text", "text": long}]
+        return message(http, system=system).json()["usage"]["cache_read_input_tokens"]
+
+    ask("x-anthropic-billing-header: cc_version=2.1.197.e6c; cc_entrypoint=cli;")
+    assert ask("x-anthropic-billing-header: cc_version=2.1.197.d6d; cch=7;") > 100
+    header = "x-anthropic-billing-header: a;\n"
+    assert n_tokens(http, system=header + "Be brief.") == n_tokens(http, system="Be brief.")
+    assert n_tokens(http, system=header) == n_tokens(http)
+    # Elsewhere it is text like any other.
+    assert n_tokens(http, system="Be brief. " + header) > n_tokens(http, system="Be brief.")
+
+
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0K"}}
+PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBE"}}
+BLOCKS = [
+    IMAGE, PDF,
+    {"type": "document", "title": "Notes", "source": {"type": "text", "media_type": "text/plain", "data": "Note 1"}},
+    {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "x"}]}},
+    {"type": "search_result", "source": "https://a", "title": "T", "content": [{"type": "text", "text": "x"}]},
+    {"type": "tool_reference", "tool_name": "Read"},
+    {"type": "container_upload", "file_id": "file_1"},
+    {"type": "something_new", "payload": {"a": 1}},
+]
+SERVER_BLOCKS = [
+    {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}},
+    {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [
+        {"type": "web_search_result", "url": "https://a", "title": "T", "encrypted_content": "zz"}]},
+    {"type": "mcp_tool_use", "id": "m1", "name": "f", "server_name": "s", "input": {}},
+    {"type": "mcp_tool_result", "tool_use_id": "m1", "is_error": False, "content": [{"type": "text", "text": "x"}]},
+    {"type": "server_tool_use", "id": "s2", "name": "bash_code_execution", "input": {"command": "ls"}},
+    {"type": "bash_code_execution_tool_result", "tool_use_id": "s2", "content": {
+        "type": "bash_code_execution_result", "stdout": "a.txt", "stderr": "", "return_code": 0, "content": []}},
+    {"type": "web_fetch_tool_result", "tool_use_id": "gone", "content": {
+        "type": "web_fetch_tool_result_error", "error_code": "unavailable"}},
+    {"type": "redacted_thinking", "data": "zz"}, {"type": "thinking", "thinking": "Hm.", "signature": "s"},
+    {"type": "text", "text": "Done.", "citations": None},
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda it: it["type"])
+def test_blocks_that_are_no_text_become_one(http, block):
+    use = {"type": "tool_use", "id": "t1", "name": "Read", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": [block]}
+    history = [{"role": "user", "content": "Read"}, {"role": "assistant", "content": [use]},
+               {"role": "user", "content": [result]}]
+    message(http, messages=history)
+    with_text = [block, {"type": "text", "text": "What is it?"}]
+    n = n_tokens(http, messages=[{"role": "user", "content": with_text}])
+    assert n > n_tokens(http, messages=[{"role": "user", "content": "What is it?"}])
+    message(http, messages=[{"role": "user", "content": [block]}, {"role": "assistant", "content": "I see."},
+                            {"role": "user", "content": "And?"}])
+    message(http, messages=[{"role": "user", "content": "x"}, {"role": "assistant", "content": [
+        block, {"type": "text", "text": "I see."}]}, {"role": "user", "content": "And?"}])
+
+
+def test_a_question_that_is_only_an_image_is_refused(http):
+    for block in (IMAGE, PDF):
+        body = {"model": MODEL, "max_tokens": 5, "messages": [{"role": "user", "content": [block]}]}
+        response = http.post("/v1/messages", json=body)
+        assert response.status_code == 400
+        assert "messages[0].content[0].type: this model reads text only" in response.text
+
+
+def test_tools_that_ran_on_servers_are_calls_and_results(http):
+    messages = [{"role": "user", "content": "Search"}, {"role": "assistant", "content": SERVER_BLOCKS},
+                {"role": "user", "content": "Thanks"}]
+    message(http, messages=messages)
+    # A result without its call, and a call without its result.
+    for blocks in (SERVER_BLOCKS[1:2], SERVER_BLOCKS[:1]):
+        message(http, messages=[messages[0], {"role": "assistant", "content": blocks}, messages[2]])
+    # The last turn may be one that a server's tool has cut.
+    cut = [it for it in SERVER_BLOCKS if it["type"] != "thinking"]
+    message(http, messages=[messages[0], {"role": "assistant", "content": cut}])
+    message(http, messages=[messages[0], {"role": "assistant", "content": cut[:6]}])

@@ -161,8 +161,10 @@ def test_count_tokens(client):
 @pytest.mark.parametrize("fields, name", [
     ({"max_tokens": 0}, "max_tokens"),
     ({"max_tokens": None}, "max_tokens"),
-    ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking.type"),
-    ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type"),
+    ({"thinking": {"type": "loud"}}, "thinking.type"),
+    ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
+    ({"tools": [{"type": "web_search_20250305", "name": "web_search"}],
+      "tool_choice": {"type": "tool", "name": "web_search"}}, "tool_choice"),
     ({"mcp_servers": [{"type": "url", "url": "x", "name": "x"}]}, "mcp_servers"),
     ({"container": "x"}, "container"),
     ({"messages": []}, "messages"),
