@@ -16,7 +16,6 @@ mod connections;
 mod conversation;
 mod error;
 mod events;
-mod fields;
 mod ids;
 mod listen;
 mod llama_server;

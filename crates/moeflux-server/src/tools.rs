@@ -4,7 +4,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::error::{ApiError, ApiResult};
-use crate::fields::Fields;
 use crate::request::{Ignored, object};
 
 /// Tools of one request at most.
@@ -93,17 +92,6 @@ impl Tools {
         }
         self.functions.push(json!({"type": "function", "function": value}));
         Ok(())
-    }
-
-    /// As [`add`](Tools::add), of fields that are taken one by one.
-    pub(crate) fn add_fields(&mut self, mut function: Fields) -> ApiResult<()> {
-        let at = function.name("name");
-        let at = at.strip_suffix(".name").unwrap_or_default().to_owned();
-        let name = function.require_string("name")?;
-        let description = function.string("description")?;
-        let strict = function.bool("strict")?;
-        let parameters = function.take("parameters");
-        self.add(Function { name, description, parameters, strict }, &at)
     }
 }
 

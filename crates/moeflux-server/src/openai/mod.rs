@@ -9,7 +9,6 @@ mod hints;
 pub(crate) mod models;
 mod prompts;
 pub(crate) mod responses;
-mod responses_reply;
 pub(crate) mod sampling;
 pub(crate) mod thinking;
 

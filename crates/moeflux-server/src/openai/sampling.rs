@@ -5,7 +5,6 @@ use serde_json::{Map, Value};
 
 use crate::conversation::Settings;
 use crate::error::{ApiError, ApiResult};
-use crate::fields::Fields;
 use crate::model::Model;
 use crate::request::{Integer, Limit, List, Number, Seed, StringOr};
 
@@ -102,25 +101,6 @@ pub(crate) fn texts<const MOST: usize>(field: Option<StringOr<List<String, MOST>
         Some(StringOr::String(text)) => vec![text],
         Some(StringOr::Other(List(texts))) => texts,
     }
-}
-
-/// Reads the fields that all dialects have, one by one.
-pub(crate) fn sampler(settings: &mut Settings, fields: &mut Fields) -> ApiResult<()> {
-    let sampler = &mut settings.sampler;
-    if let Some(temperature) = fields.number("temperature", 0.0, 2.0)? {
-        sampler.temperature = temperature;
-    }
-    if let Some(top_p) = fields.number("top_p", 0.0, 1.0)? {
-        // Of nothing, the likeliest token is left.
-        sampler.top_p = top_p.max(f32::MIN_POSITIVE);
-    }
-    if let Some(top_k) = fields.integer("top_k", 0, usize::MAX)? {
-        sampler.top_k = top_k;
-    }
-    if let Some(min_p) = fields.number("min_p", 0.0, 1.0)? {
-        sampler.min_p = min_p;
-    }
-    Ok(())
 }
 
 fn logit_bias(model: &Model, map: Map<String, Value>) -> ApiResult<Vec<(TokenId, f32)>> {

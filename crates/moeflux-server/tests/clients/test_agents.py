@@ -195,3 +195,143 @@ def test_tools_that_ran_on_servers_are_calls_and_results(http):
     cut = [it for it in SERVER_BLOCKS if it["type"] != "thinking"]
     message(http, messages=[messages[0], {"role": "assistant", "content": cut}])
     message(http, messages=[messages[0], {"role": "assistant", "content": cut[:6]}])
+
+
+# As Codex sends it.
+CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+CODEX = {
+    "model": MODEL, "store": False, "include": ["reasoning.encrypted_content"], "truncation": "auto",
+    "client_metadata": {"session_id": "x"}, "prompt_cache_key": "k", "reasoning": {"summary": "auto"},
+    "text": {"verbosity": "low"}, "parallel_tool_calls": True, "tool_choice": "auto",
+    "tools": [
+        {"type": "function", "name": "get_weather", "strict": False, "parameters": CITY},
+        {"type": "namespace", "name": "agents_v1", "description": "Agents.", "tools": [
+            {"type": "function", "name": "close", "strict": False, "parameters": CITY}]},
+        {"type": "custom", "name": "apply_patch", "description": "A FREEFORM tool.",
+         "format": {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}},
+        {"type": "tool_search", "execution": "client", "description": "Finds tools.",
+         "parameters": {"type": "object", "properties": {"query": {"type": "string"}}}},
+        {"type": "web_search", "external_web_access": False}],
+    "input": [
+        {"type": "message", "id": "m1", "role": "developer", "content": [
+            {"type": "input_text", "text": "Be brief."}]},
+        {"type": "message", "id": "m2", "role": "developer", "content": [
+            {"type": "input_text", "text": "Be kind."}]},
+        {"type": "message", "id": "m3", "role": "user", "content": [
+            {"type": "input_text", "text": "What is 7 + 12?"}]}],
+}
+
+
+def respond(http, **fields):
+    response = http.post("/v1/responses", json={**CODEX, "max_output_tokens": 40, **fields})
+    assert response.status_code == 200, response.text
+    return response
+
+
+def stream_of(http, **fields):
+    body = {**CODEX, "max_output_tokens": 60, "stream": True, **fields}
+    with http.stream("POST", "/v1/responses", json=body) as response:
+        return [it for _, it in events(response)]
+
+
+def test_codex_gets_an_answer(http):
+    replied = respond(http)
+    assert replied.headers["x-moeflux-ignored-fields"] == "tools[4]"
+    got = stream_of(http)
+    assert got[-1]["type"] in ("response.completed", "response.incomplete")
+
+
+@pytest.mark.parametrize("fields", [
+    {"store": True}, {"truncation": "auto"}, {"service_tier": "flex"}, {"reasoning": {"effort": "high"}},
+    {"reasoning": {"effort": "ultra"}}, {"include": ["file_search_call.results"]}, {"max_tool_calls": 3},
+    {"max_output_tokens": -1, "input": "What is 1 + 1?"}, {"stream_options": {"include_obfuscation": True}},
+    {"background": False}, {"tools": []}, {"instructions": ""}, {"metadata": {"a": "b"}},
+])
+def test_hints_of_openais_clients_are_taken(http, fields):
+    respond(http, **fields)
+
+
+@pytest.mark.parametrize("choice, item", [
+    ({"type": "function", "name": "close", "namespace": "agents_v1"},
+     {"type": "function_call", "name": "close", "namespace": "agents_v1"}),
+    ({"type": "custom", "name": "apply_patch"}, {"type": "custom_tool_call", "name": "apply_patch"}),
+    ({"type": "tool_search"}, {"type": "tool_search_call", "execution": "client"}),
+    ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "get_weather"}]},
+     {"type": "function_call", "name": "get_weather"}),
+])
+def test_calls_are_items_as_the_client_knows_its_tools(http, choice, item):
+    answer = respond(http, tool_choice=choice, max_output_tokens=60).json()
+    for call in answer["output"]:
+        assert {k: call[k] for k in item} == item
+    got = stream_of(http, tool_choice=choice)
+    added = [it["item"] for it in got if it["type"] == "response.output_item.added"]
+    done = [it["item"] for it in got if it["type"] == "response.output_item.done"]
+    assert len(added) == len(done) == len(got[-1]["response"]["output"])
+    for a, b in zip(added, done):
+        assert a["id"] == b["id"] and a["call_id"] == b["call_id"]
+        assert {k: b[k] for k in item} == item == {k: a[k] for k in item}
+    if item["type"] == "custom_tool_call":
+        deltas = [it["delta"] for it in got if it["type"] == "response.custom_tool_call_input.delta"
+                  and it["item_id"] == done[0]["id"]]
+        assert "".join(deltas) == done[0]["input"]
+    # What was called goes back as it came, with its result.
+    kind = "tool_search" if "search" in item["type"] else item["type"].removesuffix("_call")
+    result = {"type": kind + "_call_output", "call_id": done[0]["call_id"], "output": "ok"}
+    if kind == "tool_search":
+        result = {"type": "tool_search_output", "call_id": done[0]["call_id"], "execution": "client",
+                  "tools": [{"type": "namespace", "name": "found", "tools": [
+                      {"type": "function", "name": "one", "parameters": CITY}]}]}
+        choice = {"type": "function", "namespace": "found", "name": "one"}
+    history = [*CODEX["input"], done[0], result]
+    again = respond(http, input=history, tool_choice="auto").json()
+    assert again["usage"]["input_tokens"] > answer["usage"]["input_tokens"]
+    if kind == "tool_search":
+        [call, *_] = respond(http, input=history, tool_choice=choice).json()["output"]
+        assert call["namespace"] == "found" and call["name"] == "one"
+
+
+ITEMS = [
+    {"type": "local_shell_call", "id": "l", "call_id": "c1", "status": "completed", "action": {
+        "type": "exec", "command": ["ls"], "env": {}, "user": None}},
+    {"type": "local_shell_call_output", "id": "c1", "call_id": "c1", "output": "a.txt"},
+    {"type": "shell_call", "call_id": "c2", "action": {"commands": ["ls"], "timeout_ms": None}},
+    {"type": "shell_call_output", "call_id": "c2", "max_output_length": 100, "output": [
+        {"stdout": "a.txt", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}]},
+    {"type": "apply_patch_call", "call_id": "c3", "status": "completed",
+     "operation": {"type": "delete_file", "path": "a.txt"}},
+    {"type": "apply_patch_call_output", "call_id": "c3", "status": "completed", "output": "done"},
+    {"type": "mcp_call", "id": "mcp_1", "server_label": "s", "name": "f", "arguments": "{}", "output": "x"},
+    {"type": "function_call", "call_id": "c4", "name": "view_image", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c4", "output": [
+        {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0K", "detail": "high"}]},
+    {"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search", "query": "x"}},
+    {"type": "tool_search_call", "call_id": None, "execution": "server", "arguments": {}},
+    {"type": "tool_search_output", "call_id": None, "execution": "server", "tools": []},
+    {"type": "code_interpreter_call", "id": "x", "code": "1", "outputs": [], "container_id": "c"},
+    {"type": "image_generation_call", "id": "x", "result": "iVBORw0K", "status": "completed"},
+    {"type": "compaction", "encrypted_content": "zz"}, {"type": "item_reference", "id": "x"},
+    {"type": "mcp_list_tools", "id": "x", "server_label": "s", "tools": []},
+    {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "Hm."}],
+     "encrypted_content": "zz"},
+    {"type": "reasoning", "id": "r", "summary": [], "content": None, "encrypted_content": "zz"},
+    {"type": "message", "role": "assistant", "phase": "final_answer", "content": [
+        {"type": "output_text", "text": "Done.", "annotations": []}]},
+    {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "data:x"}]},
+]
+
+
+def test_items_of_every_kind_may_be_in_the_history(http):
+    history = [*CODEX["input"], *ITEMS, {"type": "message", "role": "user", "content": "And now?"}]
+    replied = respond(http, input=history)
+    assert replied.headers["x-moeflux-ignored-fields"] == "tools[4]"
+    new = respond(http, input=[*history[:3], {"type": "something_new", "id": "x", "mood": 1}, *history[-1:]])
+    assert new.headers["x-moeflux-ignored-fields"].split(", ") == ["input[3].mood", "tools[4]", "input[3]"]
+    for item in ITEMS:
+        if not item["type"].endswith("_output"):
+            respond(http, input=[*CODEX["input"], item, history[-1]])
+
+
+def test_a_question_of_responses_that_is_only_an_image_is_refused(http):
+    response = http.post("/v1/responses", json={**CODEX, "input": [ITEMS[-1]]})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "input[0].content[0].type"

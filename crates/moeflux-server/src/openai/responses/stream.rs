@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use moeflux_engine::text::{Delta, Markup};
 use moeflux_engine::{Answer, Finish, TokenLogprob};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+
+use super::item::{Item, Kind, Status};
+use super::tools::{Kind as ToolKind, ToolTable};
 
 use crate::app::App;
 use crate::ask::{Update, Whole};
@@ -21,7 +24,24 @@ pub(super) struct ResponseHead {
 }
 
 impl ResponseHead {
-    pub(super) fn new(app: &App, request: &Value, settings: &Settings) -> ResponseHead {
+    /// What an answer repeats of its request.
+    pub(super) fn echo(request: &Value) -> Map<String, Value> {
+        let fields = [
+            "instructions",
+            "max_output_tokens",
+            "metadata",
+            "parallel_tool_calls",
+            "reasoning",
+            "text",
+            "tool_choice",
+            "tools",
+            "user",
+        ];
+        fields.into_iter().map(|name| (name.to_owned(), request[name].clone())).collect()
+    }
+
+    pub(super) fn new(app: &App, request: Map<String, Value>, settings: &Settings) -> ResponseHead {
+        let request = Value::Object(request);
         let echo = |field: &str, default: Value| match &request[field] {
             Value::Null => default,
             value => value.clone(),
@@ -59,7 +79,7 @@ impl ResponseHead {
 
     /// The whole response at its end.
     fn ended(&self, output: Vec<Value>, answer: &Answer, n_reasoning: usize) -> Value {
-        let is_cut = matches!(answer.finish, Finish::MaxTokens | Finish::ContextFull);
+        let is_cut = is_cut(answer);
         let mut value = self.value.clone();
         value["status"] = Value::from(if is_cut { "incomplete" } else { "completed" });
         if is_cut {
@@ -83,133 +103,48 @@ fn n_tokens(app: &App, text: &str) -> usize {
 }
 
 /// An answer at once.
-pub(super) fn whole(app: &App, head: &ResponseHead, whole: Whole) -> Value {
+pub(super) fn whole(app: &App, head: &ResponseHead, table: &ToolTable, whole: Whole) -> Value {
     let Whole { reasoning, content, calls, logprobs, answer } = whole;
-    let mut items = Items::new(app);
+    let Some(answer) = answer else { return head.value.clone() };
+    let mut items = Vec::new();
     if !reasoning.is_empty() {
-        items.open(Kind::Reasoning);
-        items.add(&reasoning);
+        items.push((Kind::Reasoning, reasoning.as_str(), Vec::new()));
     }
     if !content.is_empty() || calls.is_empty() {
-        items.open(Kind::Message);
-        items.add(&content);
-        items.logprobs = entries(app, &logprobs);
+        items.push((Kind::Message, content.as_str(), entries(app, &logprobs)));
     }
-    for (name, arguments) in calls {
-        items.open(Kind::Call { name });
-        items.add(&arguments);
+    for (name, arguments) in &calls {
+        items.push((Kind::Call(table.client_tool(name)), arguments.as_str(), Vec::new()));
     }
-    items.close();
-    let Some(answer) = answer else { return head.value.clone() };
-    head.ended(items.done, &answer, n_tokens(app, &reasoning))
+    let n = items.len();
+    let output = items.into_iter().enumerate().map(|(i, (kind, text, logprobs))| {
+        let mut item = Item::new(app, kind);
+        item.add(text);
+        let status = if i + 1 == n { last_status(&answer) } else { Status::Completed };
+        item.value(status, &logprobs)
+    });
+    let output = output.collect();
+    head.ended(output, &answer, n_tokens(app, &reasoning))
+}
+
+/// Whether the answer's last item is complete.
+fn last_status(answer: &Answer) -> Status {
+    if is_cut(answer) { Status::Incomplete } else { Status::Completed }
+}
+
+fn is_cut(answer: &Answer) -> bool {
+    matches!(answer.finish, Finish::MaxTokens | Finish::ContextFull)
 }
 
 fn entries(app: &App, all: &[TokenLogprob]) -> Vec<Value> {
-    all.iter().map(|it| logprobs::entry(&app.tokenizer, it)).collect()
-}
-
-/// What an item is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
-    Reasoning,
-    Message,
-    Call { name: String },
-}
-
-/// The items of an answer, the last of which may be open.
-struct Items<'a> {
-    app: &'a App,
-    done: Vec<Value>,
-    current: Option<Item>,
-    logprobs: Vec<Value>,
-}
-
-#[derive(Clone, Debug)]
-struct Item {
-    kind: Kind,
-    id: String,
-    call_id: String,
-    text: String,
-}
-
-impl Item {
-    fn new(app: &App, kind: Kind) -> Item {
-        let prefix = match kind {
-            Kind::Reasoning => "rs_",
-            Kind::Message => "msg_",
-            Kind::Call { .. } => "fc_",
-        };
-        let call_id = app.ids.draw("call_");
-        Item { kind, id: app.ids.draw(prefix), call_id, text: String::new() }
-    }
-
-    fn value(&self, status: &str, logprobs: &[Value]) -> Value {
-        let is_empty = status == "in_progress";
-        match &self.kind {
-            Kind::Reasoning => {
-                let part = json!({"type": "reasoning_text", "text": self.text});
-                let content = if is_empty { Vec::new() } else { vec![part] };
-                json!({
-                    "id": self.id, "type": "reasoning", "status": status, "summary": [],
-                    "content": content,
-                })
-            }
-            Kind::Message => {
-                let content = if is_empty { Vec::new() } else { vec![self.part(logprobs)] };
-                json!({
-                    "id": self.id, "type": "message", "status": status, "role": "assistant",
-                    "content": content,
-                })
-            }
-            Kind::Call { name } => json!({
-                "id": self.id, "type": "function_call", "status": status,
-                "call_id": self.call_id, "name": name, "arguments": self.text,
-            }),
-        }
-    }
-
-    fn part(&self, logprobs: &[Value]) -> Value {
-        match self.kind {
-            Kind::Reasoning => json!({"type": "reasoning_text", "text": self.text}),
-            _ => json!({
-                "type": "output_text", "text": self.text, "annotations": [],
-                "logprobs": logprobs,
-            }),
-        }
-    }
-}
-
-impl<'a> Items<'a> {
-    fn new(app: &'a App) -> Items<'a> {
-        Items { app, done: Vec::new(), current: None, logprobs: Vec::new() }
-    }
-
-    fn open(&mut self, kind: Kind) {
-        self.close();
-        self.current = Some(Item::new(self.app, kind));
-    }
-
-    fn add(&mut self, text: &str) {
-        if let Some(item) = &mut self.current {
-            item.text.push_str(text);
-        }
-    }
-
-    fn close(&mut self) {
-        if let Some(item) = self.current.take() {
-            let logprobs = match item.kind {
-                Kind::Message => std::mem::take(&mut self.logprobs),
-                _ => Vec::new(),
-            };
-            self.done.push(item.value("completed", &logprobs));
-        }
-    }
+    all.iter().map(|entry| logprobs::entry(&app.tokenizer, entry)).collect()
 }
 
 /// An answer as it comes.
 pub(super) struct ResponseStream {
     app: Arc<App>,
     head: ResponseHead,
+    table: ToolTable,
     done: Vec<Value>,
     current: Option<Item>,
     logprobs: Vec<Value>,
@@ -218,10 +153,11 @@ pub(super) struct ResponseStream {
 }
 
 impl ResponseStream {
-    pub(super) fn new(app: Arc<App>, head: ResponseHead) -> ResponseStream {
+    pub(super) fn new(app: Arc<App>, head: ResponseHead, table: ToolTable) -> ResponseStream {
         ResponseStream {
             app,
             head,
+            table,
             done: Vec::new(),
             current: None,
             logprobs: Vec::new(),
@@ -250,13 +186,13 @@ impl ResponseStream {
 
     /// Sees to it that an item of this kind is open.
     fn open(&mut self, kind: Kind, out: &mut Events) {
-        let is_call = matches!(kind, Kind::Call { .. });
-        if !is_call && self.current.as_ref().is_some_and(|it| it.kind == kind) {
+        let is_call = matches!(kind, Kind::Call(_));
+        if !is_call && self.current.as_ref().is_some_and(|item| item.kind == kind) {
             return;
         }
-        self.close(out);
+        self.close(Status::Completed, out);
         let item = Item::new(&self.app, kind);
-        let value = item.value("in_progress", &[]);
+        let value = item.value(Status::InProgress, &[]);
         let part = item.part(&[]);
         self.current = Some(item);
         let index = self.done.len();
@@ -266,31 +202,38 @@ impl ResponseStream {
         }
     }
 
-    fn close(&mut self, out: &mut Events) {
+    fn close(&mut self, status: Status, out: &mut Events) {
         let Some(item) = self.current.clone() else { return };
         let logprobs = match item.kind {
             Kind::Message => std::mem::take(&mut self.logprobs),
             _ => Vec::new(),
         };
-        match &item.kind {
-            Kind::Call { name } => {
-                let value = json!({"arguments": item.text, "name": name});
-                self.about("response.function_call_arguments.done", value, false, out);
+        let has_part = !matches!(item.kind, Kind::Call(_));
+        let ended = match (&item.kind, item.tool_kind()) {
+            (Kind::Reasoning, _) => {
+                Some(("response.reasoning_text.done", json!({"text": item.text})))
             }
-            Kind::Reasoning => {
-                let value = json!({"text": item.text});
-                self.about("response.reasoning_text.done", value, true, out);
-            }
-            Kind::Message => {
+            (Kind::Message, _) => {
                 let value = json!({"text": item.text, "logprobs": logprobs});
-                self.about("response.output_text.done", value, true, out);
+                Some(("response.output_text.done", value))
             }
+            (Kind::Call(tool), Some(ToolKind::Function)) => {
+                let value = json!({"arguments": item.text, "name": tool.name});
+                Some(("response.function_call_arguments.done", value))
+            }
+            (Kind::Call(_), Some(ToolKind::Custom)) => {
+                Some(("response.custom_tool_call_input.done", json!({"input": item.given()})))
+            }
+            _ => None,
+        };
+        if let Some((event, value)) = ended {
+            self.about(event, value, has_part, out);
         }
-        if !matches!(item.kind, Kind::Call { .. }) {
+        if has_part {
             let value = json!({"part": item.part(&logprobs)});
             self.about("response.content_part.done", value, true, out);
         }
-        let value = item.value("completed", &logprobs);
+        let value = item.value(status, &logprobs);
         let index = self.done.len();
         self.current = None;
         self.done.push(value.clone());
@@ -300,28 +243,32 @@ impl ResponseStream {
     fn deltas(&mut self, deltas: Vec<Delta>, logprobs: &[TokenLogprob], out: &mut Events) {
         let mut entries = entries(&self.app, logprobs);
         for delta in deltas {
-            let (event, text) = match delta {
+            let text = match delta {
                 Delta::Reasoning(text) => {
                     self.open(Kind::Reasoning, out);
                     self.reasoning.push_str(&text);
-                    ("response.reasoning_text.delta", text)
+                    text
                 }
                 Delta::Content(text) => {
                     self.open(Kind::Message, out);
-                    ("response.output_text.delta", text)
+                    text
                 }
                 Delta::Call { name } => {
-                    self.open(Kind::Call { name }, out);
+                    self.open(Kind::Call(self.table.client_tool(&name)), out);
                     continue;
                 }
-                Delta::Arguments(text) => ("response.function_call_arguments.delta", text),
+                Delta::Arguments(text) => text,
             };
-            if let Some(item) = &mut self.current {
-                item.text.push_str(&text);
-            }
-            let mut value = json!({"delta": text});
-            let has_part = event != "response.function_call_arguments.delta";
-            if event == "response.output_text.delta" {
+            let Some(item) = &mut self.current else { continue };
+            let Some(more) = item.add(&text) else { continue };
+            let (event, has_part) = match (&item.kind, item.tool_kind()) {
+                (Kind::Reasoning, _) => ("response.reasoning_text.delta", true),
+                (Kind::Message, _) => ("response.output_text.delta", true),
+                (_, Some(ToolKind::Custom)) => ("response.custom_tool_call_input.delta", false),
+                _ => ("response.function_call_arguments.delta", false),
+            };
+            let mut value = json!({"delta": more});
+            if item.kind == Kind::Message {
                 let entries = std::mem::take(&mut entries);
                 value["logprobs"] = Value::from(entries.clone());
                 self.logprobs.extend(entries);
@@ -348,7 +295,7 @@ impl Encoder for ResponseStream {
                 if self.done.is_empty() && self.current.is_none() {
                     self.open(Kind::Message, out);
                 }
-                self.close(out);
+                self.close(last_status(&answer), out);
                 let n_reasoning = n_tokens(&self.app, &self.reasoning);
                 let response =
                     self.head.ended(std::mem::take(&mut self.done), &answer, n_reasoning);

@@ -1,0 +1,232 @@
+//! Items of a conversation, to the messages that templates read.
+
+use moeflux_engine::text::Message;
+use serde_json::{Map, Value, json};
+
+use super::request::{Item, Tool};
+use super::tools::{TEXT_ARGUMENT, ToolTable};
+use crate::error::{ApiError, ApiResult};
+use crate::messages::Said;
+use crate::request::{Ignored, read_part};
+use crate::result_text::result_text;
+
+/// Reads the items of a conversation, and adds the tools that searches found.
+pub(super) struct Reader<'a> {
+    pub(super) table: &'a mut ToolTable,
+    pub(super) ignored: &'a mut Ignored,
+    messages: Vec<Message>,
+    /// What was thought before the next message or call.
+    thought: String,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(
+        table: &'a mut ToolTable,
+        ignored: &'a mut Ignored,
+        messages: Vec<Message>,
+    ) -> Reader<'a> {
+        Reader { table, ignored, messages, thought: String::new() }
+    }
+
+    /// The messages of a conversation.
+    pub(super) fn read(mut self, items: Vec<Item>) -> ApiResult<Vec<Message>> {
+        let (n, n_before) = (items.len(), self.messages.len());
+        for (i, item) in items.into_iter().enumerate() {
+            self.item(item, &format!("input[{i}]"), i + 1 == n)?;
+        }
+        match self.messages.len() == n_before {
+            true => Err(ApiError::field("input", "it is empty")),
+            false => Ok(self.messages),
+        }
+    }
+
+    fn item(&mut self, mut item: Item, at: &str, is_last: bool) -> ApiResult<()> {
+        let kind = item.r#type.take().unwrap_or_else(|| String::from("message"));
+        match kind.as_str() {
+            "message" | "agent_message" => self.message(item, at, is_last)?,
+            "reasoning" => self.think(item, at)?,
+            "function_call" => {
+                let arguments = item.arguments.take().unwrap_or_else(|| json!({}));
+                self.named_call(item, arguments, at)?;
+            }
+            "custom_tool_call" => {
+                let input = item.input.take().unwrap_or_default();
+                self.named_call(item, json!({TEXT_ARGUMENT: input}), at)?;
+            }
+            "tool_search_call" => {
+                let arguments = item.arguments.take().unwrap_or_else(|| json!({}));
+                // A search that a server ran has no result here.
+                if item.call_id.is_some() {
+                    self.call(item, "tool_search", arguments, at)?;
+                }
+            }
+            "local_shell_call" | "shell_call" => {
+                let name = kind.trim_end_matches("_call");
+                let action = shell_arguments(item.action.take());
+                self.call(item, name, action, at)?;
+            }
+            "apply_patch_call" => {
+                let operation = Value::Object(item.operation.take().unwrap_or_default());
+                self.call(item, "apply_patch", operation, at)?;
+            }
+            "mcp_call" => self.finished_call(item, at)?,
+            "tool_search_output" if item.call_id.is_some() => self.found_tools(item),
+            // These answer calls that are left out.
+            "computer_call_output" | "tool_search_output" => {}
+            kind if kind.ends_with("_output") => self.result(item, at)?,
+            kind if LEFT_OUT.contains(&kind) => {}
+            _ if item.role.is_some() && item.content.is_some() => {
+                self.message(item, at, is_last)?
+            }
+            _ => self.ignored.add_named(at),
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, item: Item, at: &str, is_last: bool) -> ApiResult<()> {
+        let missing = |field: &str| ApiError::field(format!("{at}.{field}"), "it is missing");
+        let role = item.role.ok_or_else(|| missing("role"))?;
+        let content = item.content.ok_or_else(|| missing("content"))?;
+        let role = match role.as_str() {
+            "developer" => "system",
+            role @ ("system" | "user" | "assistant") => role,
+            _ => {
+                let problem = "choose system, developer, user or assistant";
+                return Err(ApiError::field(format!("{at}.role"), problem));
+            }
+        };
+        let mut said = Said::default();
+        said.add(content, &format!("{at}.content"))?;
+        if is_last
+            && role == "user"
+            && let Some(part) = said.only_left_out()
+        {
+            let at = format!("{at}.content[{part}].type");
+            return Err(ApiError::field(at, "this model reads text only"));
+        }
+        let mut message = Message::new(role, said.text);
+        if role == "assistant" {
+            message.reasoning_content = self.take_thought();
+        }
+        self.messages.push(message);
+        Ok(())
+    }
+
+    /// What was thought, or what is left of it. Encrypted thoughts only their maker can read.
+    fn think(&mut self, item: Item, at: &str) -> ApiResult<()> {
+        for (field, content) in [("content", item.content), ("summary", item.summary)] {
+            let mut said = Said::default();
+            if let Some(content) = content {
+                said.add(content, &format!("{at}.{field}"))?;
+            }
+            if !said.text.is_empty() {
+                self.thought.push_str(&said.text);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn take_thought(&mut self) -> Option<Value> {
+        let thought = std::mem::take(&mut self.thought);
+        (!thought.is_empty()).then(|| Value::from(thought))
+    }
+
+    /// A call of a tool that the item names.
+    fn named_call(&mut self, mut item: Item, arguments: Value, at: &str) -> ApiResult<()> {
+        let missing = || ApiError::field(format!("{at}.name"), "it is missing");
+        let name = item.name.take().ok_or_else(missing)?;
+        let name = self.table.function_name(&name, item.namespace.as_deref());
+        self.call(item, &name, arguments, at)
+    }
+
+    /// Calls that follow one another are of one turn.
+    fn call(&mut self, item: Item, name: &str, arguments: Value, at: &str) -> ApiResult<()> {
+        let missing = || ApiError::field(format!("{at}.call_id"), "it is missing");
+        let id = item.call_id.or(item.id).ok_or_else(missing)?;
+        let call = json!({
+            "id": id, "type": "function", "function": {"name": name, "arguments": arguments},
+        });
+        if self.messages.last().is_none_or(|last| last.role != "assistant") {
+            self.messages.push(Message::new("assistant", ""));
+        }
+        let thought = self.take_thought();
+        if let Some(last) = self.messages.last_mut() {
+            last.reasoning_content = thought.or(last.reasoning_content.take());
+            match last.tool_calls.as_mut().and_then(Value::as_array_mut) {
+                Some(calls) => calls.push(call),
+                None => last.tool_calls = Some(json!([call])),
+            }
+            last.parse_arguments();
+        }
+        Ok(())
+    }
+
+    fn result(&mut self, item: Item, at: &str) -> ApiResult<()> {
+        let missing = |field: &str| ApiError::field(format!("{at}.{field}"), "it is missing");
+        let id = item.call_id.or(item.id).ok_or_else(|| missing("call_id"))?;
+        let output = item.output.ok_or_else(|| missing("output"))?;
+        self.push_result(id, result_text(Some(&output)));
+        Ok(())
+    }
+
+    fn push_result(&mut self, id: String, text: String) {
+        let message = Message::new("tool", text);
+        self.messages.push(Message { tool_call_id: Some(Value::from(id)), ..message });
+    }
+
+    /// A call that a server made, with its result.
+    fn finished_call(&mut self, mut item: Item, at: &str) -> ApiResult<()> {
+        let output = result_text(item.output.as_ref());
+        let id = item.id.clone().unwrap_or_else(|| String::from("mcp"));
+        let arguments = item.arguments.take().unwrap_or_else(|| json!({}));
+        item.namespace = item.server_label.take();
+        item.call_id = Some(id.clone());
+        self.named_call(item, arguments, at)?;
+        self.push_result(id, output);
+        Ok(())
+    }
+
+    /// The tools that a search of the client found can be called from now on.
+    fn found_tools(&mut self, item: Item) {
+        let tools = item.tools.unwrap_or_default();
+        // What cannot be read is not offered.
+        let tools: Vec<Tool> = read_part(tools, "tools").unwrap_or_default();
+        let names = self.table.add_found(tools);
+        let text = match names.is_empty() {
+            true => String::from("No tool was found."),
+            false => format!("Found these tools: {}.", names.join(", ")),
+        };
+        self.push_result(item.call_id.unwrap_or_default(), text);
+    }
+}
+
+/// Items that hold nothing that the model can read.
+const LEFT_OUT: [&str; 16] = [
+    "web_search_call",
+    "file_search_call",
+    "code_interpreter_call",
+    "image_generation_call",
+    "computer_call",
+    "mcp_list_tools",
+    "mcp_approval_request",
+    "mcp_approval_response",
+    "item_reference",
+    "compaction",
+    "compaction_summary",
+    "compaction_trigger",
+    "context_compaction",
+    "additional_tools",
+    "ghost_snapshot",
+    "other",
+];
+
+/// What a shell ran. The API has more fields than the tools have arguments.
+fn shell_arguments(action: Option<Map<String, Value>>) -> Value {
+    let mut action = action.unwrap_or_default();
+    action.retain(|name, value| {
+        let is_empty = value.as_object().is_some_and(Map::is_empty);
+        !value.is_null() && !is_empty && name != "type"
+    });
+    Value::Object(action)
+}

@@ -1,0 +1,113 @@
+//! `/v1/responses`: what a request asks for.
+
+mod freeform;
+mod hints;
+mod item;
+mod items;
+mod request;
+mod stream;
+mod tools;
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use moeflux_engine::AnswerShape;
+use moeflux_engine::text::Message;
+use serde_json::Value;
+
+use self::items::Reader;
+use self::request::{FlatFormat, ResponseRequest};
+use self::stream::{ResponseHead, ResponseStream, whole};
+use self::tools::ToolTable;
+use super::format::ResponseFormat;
+use super::thinking::{Reasoning, Wish};
+use crate::app::App;
+use crate::ask::collect;
+use crate::conversation::{Conversation, Names, ask};
+use crate::error::{ApiError, ApiResult};
+use crate::events::EventStream;
+use crate::model::Model;
+use crate::reply::{self, Reply};
+use crate::request::{Ignored, Integer, Limit, List, Request, StringOr, read};
+
+pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
+    let echo = ResponseHead::echo(&body);
+    let Request { body, mut ignored } = read::<ResponseRequest>(body)?;
+    let is_stream = body.stream.unwrap_or(false);
+    let (conversation, table) = conversation(&app, body, &mut ignored)?;
+    let ignored = ignored.accept(&app)?;
+    let head = ResponseHead::new(&app, echo, &conversation.settings);
+    let answers = ask(&app, conversation).await?;
+    if is_stream {
+        let encoder = ResponseStream::new(app, head, table);
+        return Ok(ignored.mark(reply::stream(EventStream::new(answers, Box::new(encoder)))));
+    }
+    let all = collect(answers).await?;
+    let one = all.into_iter().next().unwrap_or_default();
+    Ok(ignored.mark(reply::json(StatusCode::OK, &whole(&app, &head, &table, one))))
+}
+
+/// What a request asks for, but for how the answer is sent, and its tools. Tools and items that are
+/// left out are added to the ignored fields.
+fn conversation(
+    model: &Model,
+    body: ResponseRequest,
+    ignored: &mut Ignored,
+) -> ApiResult<(Conversation, ToolTable)> {
+    model.check_name(body.model.as_deref())?;
+    if let Some((name, why)) = body.refused() {
+        return Err(ApiError::not_supported(name, why));
+    }
+    let mut settings = body.sampling().settings(model)?;
+    settings.max_tokens = body.max_output_tokens.and_then(|Limit(most)| most);
+    settings.top_logprobs = top_logprobs(&body);
+    let mut table = ToolTable::read(body.tools.unwrap_or_default(), ignored)?;
+    let wish = wish(body.reasoning, ignored).of(model);
+    let format = body.text.and_then(|text| text.format);
+    let shape = format.map_or(Ok(AnswerShape::Text), shape)?;
+    let instructions = body.instructions.filter(|text| !text.is_empty());
+    let begin = instructions.map(|text| Message::new("system", text)).into_iter().collect();
+    let messages = match body.input {
+        StringOr::Other(List(items)) => Reader::new(&mut table, ignored, begin).read(items)?,
+        StringOr::String(text) => [begin, vec![Message::new("user", text)]].concat(),
+    };
+    let choice = table.choice(body.tool_choice)?;
+    let conversation = Conversation {
+        messages,
+        tools: table.functions.clone(),
+        choice,
+        may_call_many: body.parallel_tool_calls.unwrap_or(true),
+        shape,
+        thinking: wish.thinks,
+        variables: wish.variables,
+        continues: false,
+        names: Names { shape: "text.format", thinking: "reasoning.effort" },
+        settings,
+    };
+    Ok((conversation, table))
+}
+
+fn top_logprobs(body: &ResponseRequest) -> Option<usize> {
+    let mut included = body.include.iter().flat_map(|List(names)| names);
+    let is_wanted = included.any(|name| name == "message.output_text.logprobs");
+    let top = body.top_logprobs.map(|Integer(top)| top);
+    if is_wanted { Some(top.unwrap_or(0)) } else { top.filter(|top| *top > 0) }
+}
+
+fn wish(reasoning: Option<Reasoning>, ignored: &mut Ignored) -> Wish {
+    let Some(Reasoning { effort, enabled }) = reasoning else { return Wish::default() };
+    match effort {
+        Some(effort) => Wish::hint_of_effort(&effort, "reasoning.effort", ignored),
+        None => Wish { thinks: enabled, ..Wish::default() },
+    }
+}
+
+/// `text.format`, whose schema is not nested.
+fn shape(FlatFormat { r#type: kind, schema }: FlatFormat) -> ApiResult<AnswerShape> {
+    match (kind.as_str(), schema) {
+        ("json_schema", None) => Err(ApiError::field("text.format.schema", "it is missing")),
+        (_, schema) => {
+            ResponseFormat { r#type: kind, json_schema: None, schema }.shape("text.format")
+        }
+    }
+}
