@@ -208,6 +208,8 @@ export function stop(chat) {
   running.get(chat)?.controller.abort();
 }
 
+chats.changes.addEventListener("removed", event => stop(event.detail));
+
 /** Answers again: beside the earlier answer, or in place of one that is only an error. */
 export async function again(message) {
   const parent = chats.state.messages.get(message.parent);

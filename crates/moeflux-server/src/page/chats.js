@@ -7,7 +7,8 @@ import { childrenOf, newestLeaf, pathTo, titleOf } from "./tree.js";
 /** `chats` by id; `open` is the id of the shown one or `null`; `messages` are those of the shown one. */
 export const state = { chats: new Map(), open: null, messages: new Map() };
 
-/** Events: "list" when chats have changed, "thread" when the shown messages have, "open" for another chat. */
+/** Events: "list" when chats have changed, "thread" when the shown messages have, "open" for another
+ *  chat, "removed" with the id of one that is gone. */
 export const changes = new EventTarget();
 const tell = name => changes.dispatchEvent(new Event(name));
 
@@ -43,7 +44,7 @@ async function refresh(id) {
     // Each tab shows its own branch.
     state.chats.set(id, { ...chat, leaf: leaf ?? chat.leaf });
   } else {
-    state.chats.delete(id);
+    forget(id);
   }
   tell("list");
   if (state.open !== id) return;
@@ -59,6 +60,11 @@ async function refresh(id) {
   // What was added below the shown leaf is shown, too.
   shown.leaf = newestLeaf(stored, stored.has(shown.leaf) ? shown.leaf : chat.leaf);
   tell("thread");
+}
+
+function forget(id) {
+  state.chats.delete(id);
+  changes.dispatchEvent(new CustomEvent("removed", { detail: id }));
 }
 
 /** Shows a conversation, or with `null` an empty one that is not kept yet. */
@@ -168,7 +174,7 @@ export async function remove(id) {
   const chat = state.chats.get(id);
   const messages = await storage.messagesOf(id);
   const draft = await storage.get("drafts", id);
-  state.chats.delete(id);
+  forget(id);
   const keys = messages.map(message => ["messages", message.id]);
   await storage.write({ remove: [["chats", id], ["drafts", id], ...keys] });
   tell("list");

@@ -109,6 +109,8 @@ export function announce(text) {
 /** Shows a line at the bottom for some seconds, with an action or without. */
 export function notice(text, { action = null, label = "", seconds = 6, isError = false } = {}) {
   const box = byId("notices");
+  // All but an open dialog is inert.
+  (document.querySelector("dialog[open]") ?? document.body).append(box);
   const close = () => item.remove();
   const item = h(isError ? "div.notice.wrong" : "div.notice", { role: isError ? "alert" : "status" },
     h("span", {}, text),

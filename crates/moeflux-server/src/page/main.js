@@ -72,8 +72,18 @@ function nextTheme() {
   showSettings();
 }
 
+let told = null;
+
+/** Says once that something is not kept, not with every record. */
+function tellProblem(text) {
+  if (told === text) return;
+  told = text;
+  setTimeout(() => { told = null; }, 60_000);
+  notice(text, { isError: true, seconds: 15 });
+}
+
 async function start() {
-  storage.watchProblems(text => notice(text, { isError: true, seconds: 15 }));
+  storage.watchProblems(tellProblem);
   settings.load();
   // On a phone the figures take the whole screen.
   if (matchMedia("(max-width: 52rem)").matches) settings.settings.showFacts = false;

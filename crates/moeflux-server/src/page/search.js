@@ -48,11 +48,13 @@ async function find(query) {
 
 function excerpt(text, at, length) {
   const flat = part => part.replace(/\s+/g, " ");
+  // Marks of Markdown only disturb.
+  const bare = part => flat(part.replace(/[*`#|]+/g, ""));
   const start = Math.max(0, at - AROUND);
   return {
-    before: (start ? "…" : "") + flat(text.slice(start, at)),
+    before: (start ? "…" : "") + bare(text.slice(start, at)),
     match: flat(text.slice(at, at + length)),
-    after: flat(text.slice(at + length, at + length + 2 * AROUND)),
+    after: bare(text.slice(at + length, at + length + 2 * AROUND)),
   };
 }
 

@@ -1,6 +1,6 @@
 // The list of conversations.
 
-import { running, runs, stop } from "./answer.js";
+import { running, runs } from "./answer.js";
 import * as chats from "./chats.js";
 import { byId, h, icon, iconButton, notice } from "./dom.js";
 import * as search from "./search.js";
@@ -127,7 +127,6 @@ function rename(item, chat) {
 }
 
 async function remove(chat) {
-  stop(chat.id);
   const removed = await chats.remove(chat.id);
   notice(`“${chat.title}” was deleted.`, { label: "Undo", seconds: 10, action: () => chats.restore(removed) });
 }

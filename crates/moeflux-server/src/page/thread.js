@@ -53,7 +53,7 @@ function empty() {
   const name = answers.server.model?.name;
   return h("li.empty", {},
     h("strong", {}, name ? `Ask ${name} something` : "Ask the model something"),
-    h("span", {}, "It runs on this machine. Conversations stay in this browser."));
+    h("span", {}, "Conversations are kept in this browser only."));
 }
 
 function forget(view) {

@@ -58,6 +58,7 @@ async function importText(text) {
     const known = new Set((isHere ? await storage.messagesOf(chat.id) : []).map(message => message.id));
     const missing = messages.filter(message => !known.has(message.id));
     if (isHere && !missing.length) continue;
+    if (!isHere) await renameTaken(chat, missing);
     put.push(...missing.map(message => ["messages", message]));
     if (isHere) continue;
     put.push(["chats", chat]);
@@ -68,6 +69,18 @@ async function importText(text) {
   for (const [id, chat] of added) chats.state.chats.set(id, chat);
   chats.changes.dispatchEvent(new Event("list"));
   return new Set(put.map(([store, record]) => (store === "chats" ? record.id : record.chat))).size;
+}
+
+/** Gives new ids to the messages of a new chat where another chat has messages with these ids. */
+async function renameTaken(chat, messages) {
+  const found = await Promise.all(messages.map(message => storage.get("messages", message.id)));
+  if (!found.some(message => message)) return;
+  const ids = new Map(messages.map(message => [message.id, newId()]));
+  for (const message of messages) {
+    message.id = ids.get(message.id);
+    message.parent = ids.get(message.parent) ?? null;
+  }
+  chat.leaf = ids.get(chat.leaf) ?? null;
 }
 
 const isText = value => typeof value === "string";
@@ -83,6 +96,7 @@ function readChat(value, i) {
   const updated = isTime(value.updated) ? value.updated : created;
   const messages = value.messages.map((message, j) => readMessage(message, value.id, `message ${j + 1} of ${at}`));
   const byId = new Map(messages.map(message => [message.id, message]));
+  if (byId.size < messages.length) throw new Error(`${at} has two messages with the same id`);
   for (const message of messages) if (message.parent !== null && !byId.has(message.parent)) message.parent = null;
   const leaf = byId.has(value.leaf) ? value.leaf : newestLeaf(byId, null);
   return { chat: { id: value.id, title: value.title.slice(0, 200), created, updated, leaf }, messages };

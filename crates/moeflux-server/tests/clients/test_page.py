@@ -94,16 +94,20 @@ class Page:
         self.wait(lambda: self.count(".assistant .unrendered") == 0)
         return self.last()
 
-    def slow_model(self):
-        """Answers from now on are made by a script: a word every 20 ms, without an end."""
+    def script_model(self, events=None, every=20):
+        """Answers from now on come of a script: these events, or words without an end."""
         self.js("""
+            const [events, every] = arguments;
             const real = fetch;
             window.requests = [];
+            window.renders = [];
             window.fetch = (url, options) => {
+                if (String(url).endsWith("page/render")) renders.push([performance.now(), options.body.length]);
                 if (!String(url).includes("chat/completions")) return real(url, options);
                 requests.push(JSON.parse(options.body));
                 let n = 0;
                 let timer = null;
+                const word = () => ({ choices: [{ delta: { content: `word${n} ` } }] });
                 const body = new ReadableStream({
                     start(controller) {
                         options.signal.addEventListener("abort", () => {
@@ -111,14 +115,18 @@ class Page:
                             controller.error(new DOMException("stopped", "AbortError"));
                         });
                         timer = setInterval(() => {
-                            const choices = [{ delta: { content: `word${n += 1} ` } }];
-                            const event = `data: ${JSON.stringify({ choices })}\\n\\n`;
-                            controller.enqueue(new TextEncoder().encode(event));
-                        }, 20);
+                            n += 1;
+                            const isEnd = events && n > events.length;
+                            const data = isEnd ? "[DONE]" : JSON.stringify(events ? events[n - 1] : word());
+                            controller.enqueue(new TextEncoder().encode(`data: ${data}\\n\\n`));
+                            if (!isEnd) return;
+                            clearInterval(timer);
+                            controller.close();
+                        }, every);
                     },
                 });
                 return Promise.resolve(new Response(body));
-            };""")
+            };""", events, every)
 
     def begin(self, text):
         """Asks, and waits for the beginning of an answer."""
@@ -321,7 +329,7 @@ def test_a_reload_keeps_everything(page):
 
 
 def test_stop_continue_again_and_reload_in_the_middle(page):
-    page.slow_model()
+    page.script_model()
     page.begin("Tell me about everything")
     assert page.count(".writing") == 1
     page.question.send_keys(Keys.ESCAPE)
@@ -348,6 +356,55 @@ def test_stop_continue_again_and_reload_in_the_middle(page):
     page.wait(lambda: page.last().startswith(text))
 
 
+def test_answers_are_rendered_as_they_come(page):
+    text = (RICH + "\n\n") * 4
+    pieces = [text[i:i + 8] for i in range(0, len(text), 8)]
+    page.script_model([{"choices": [{"delta": {"content": piece}}]} for piece in pieces], every=6)
+    page.question.send_keys("Go on", Keys.ENTER)
+    # Coloured code and formulas are there before the answer is.
+    page.wait(lambda: page.count(".writing .code .k") and page.count(".writing math"))
+    streamed = page.wait(lambda: page.count("math") == 12 and page.js(
+        "return document.querySelector('.writing .body')?.innerText"))
+    page.wait(page.is_idle)
+    page.wait(lambda: page.count(".tail") == 0)
+    assert page.count(".assistant .table") == 4 and page.js("return window.injected") is None
+    assert page.last().startswith(streamed.rsplit("Some", 1)[0])
+    renders = page.js("return renders")
+    gaps = sorted(b[0] - a[0] for a, b in zip(renders, renders[1:]))
+    # At most ten a second but for the last, which is of the whole; each of little more than a block.
+    assert gaps[1] > 90 and sum(n for _, n in renders[:-1]) < 8 * len(text)
+
+
+def test_thoughts_are_folded_and_can_be_switched_off(page):
+    page.js("""
+        const real = Response.prototype.json;
+        Response.prototype.json = async function () {
+            const value = await real.call(this);
+            if (value.model?.context) value.model.thinks = true;
+            return value;
+        };""")
+    page.wait(lambda: page.find("#think").is_displayed())
+    deltas = [{"reasoning_content": "First I **think**."}, {"content": "Then I speak."}]
+    progress = {"choices": [], "prompt_progress": {"processed": 512, "total": 1024, "cache": 0}}
+    page.script_model([progress] + [{"choices": [{"delta": delta}]} for delta in deltas], every=300)
+    page.question.send_keys("Why?", Keys.ENTER)
+    page.wait(lambda: "512 of 1,024 tokens" in page.text("#progress-text"))
+    page.wait(lambda: page.text(".thought summary") == "Thinking…")
+    page.wait(page.is_idle)
+    assert page.text(".thought summary") == "Thought" and "think" not in page.text(".assistant")
+    page.click(".thought summary")
+    page.wait(lambda: page.text(".thought strong") == "think")
+    assert page.last() == "Then I speak."
+    page.click("#think")
+    page.question.send_keys("And?", Keys.ENTER)
+    page.wait(lambda: page.js("return requests.length") == 2)
+    first, second = page.js("return requests")
+    assert "reasoning_effort" not in first and second["reasoning_effort"] == "none"
+    # Thoughts are not sent back.
+    assert [message["content"] for message in second["messages"]] == ["Why?", "Then I speak.", "And?"]
+    page.wait(page.is_idle)
+
+
 def test_a_busy_server_is_tried_again(page):
     page.js("""
         const real = fetch;
@@ -365,7 +422,7 @@ def test_a_busy_server_is_tried_again(page):
 
 
 def test_another_conversation_while_an_answer_is_made(page):
-    page.slow_model()
+    page.script_model()
     page.begin("Tell me about everything")
     page.click("#new-chat")
     page.wait(lambda: page.count(".empty") == 1 and page.find("#send").is_displayed())
@@ -410,11 +467,20 @@ def test_export_delete_undo_import(page):
     # A second time nothing changes; what is no export is refused with a reason.
     page.find("#import-input").send_keys(str(file))
     page.wait(lambda: "was here already" in page.text("#notices"))
+    # A chat of another name whose messages have the ids of these leaves them as they are.
+    copy = page.folder / "copy.json"
+    value["conversations"] = [{**value["conversations"][0], "id": "copy", "title": "Copy"}]
+    copy.write_text(json.dumps(value))
+    page.find("#import-input").send_keys(str(copy))
+    page.wait(lambda: page.count("[data-chat]") == 3)
+    for id in ["copy", "first"]:
+        page.click(f"[data-chat={id}] a")
+        page.wait(lambda: page.text(".open a").lower() == id and page.text(".assistant .body") == "Uno.")
     wrong = page.folder / "wrong.json"
     wrong.write_text('{"format": "moeflux-conversations", "version": 1, "conversations": [{}]}')
     page.find("#import-input").send_keys(str(wrong))
     page.wait(lambda: "conversation 1 lacks" in page.text("#notices"))
-    assert page.count("[data-chat]") == 2
+    assert page.count("[data-chat]") == 3
 
 
 def test_search_rename_and_keys(page):
