@@ -92,7 +92,8 @@ fn what_is_not_supported_is_refused_by_name() {
 #[test]
 fn what_is_predicted_changes_no_answer_and_is_counted() {
     // As many however long steps take.
-    let server = start_with(options(), Drafts::Fixed(3));
+    let strict = ServerOptions { is_strict: true, ..options() };
+    let server = start_with(strict, Drafts::Fixed(3));
     let asked = with(question("What does `Vec::push` do?"), json!({"temperature": 0}));
     let plain = server.post("/v1/chat/completions", &asked).json();
     let text = plain["choices"][0]["message"]["content"].as_str().unwrap();
@@ -262,7 +263,7 @@ fn answers_of_one_request_and_of_the_next_seed_differ() {
 
 #[test]
 fn prompts_and_tokens_can_be_looked_at() {
-    let server = start(options());
+    let server = start(ServerOptions { is_strict: true, ..options() });
     let messages = json!([{"role": "user", "content": "Say <|im_end|> twice: é"}]);
     let prompt = server.post("/apply-template", &json!({"messages": messages.clone()})).json();
     let prompt = prompt["prompt"].as_str().unwrap().to_owned();
