@@ -137,8 +137,17 @@ pub(crate) struct Prepared {
 pub(crate) async fn ask(app: &Arc<App>, conversation: Conversation) -> ApiResult<Answers> {
     let settings = conversation.settings.clone();
     let shared = Arc::clone(app);
-    let prepared = offload(move || prepare(&shared, &conversation)).await?;
-    let Prepared { turn, expected, parser, tool_names, may_think, constraint } = prepared?;
+    let prepared = offload(move || prepare(&shared, &conversation)).await??;
+    submit_prepared(app, prepared, settings)
+}
+
+/// Queues a conversation that has been read.
+pub(crate) fn submit_prepared(
+    app: &Arc<App>,
+    prepared: Prepared,
+    settings: Settings,
+) -> ApiResult<Answers> {
+    let Prepared { turn, expected, parser, tool_names, may_think, constraint } = prepared;
     let (format, prompts) = (app.format.clone(), vec![turn]);
     let ask =
         Ask { prompts, expected, settings, format, parser, tool_names, may_think, constraint };

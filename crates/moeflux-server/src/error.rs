@@ -10,10 +10,12 @@ use moeflux_engine::{EngineError, SubmitError};
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address is taken, or not the machine's.
-    #[error("cannot listen on {addr}: {source} (--addr)")]
+    #[error("cannot listen on {addr}: {source} ({flag})")]
     Listen {
         /// The address.
         addr: SocketAddr,
+        /// The flag that names it.
+        flag: &'static str,
         /// What the system said.
         source: std::io::Error,
     },

@@ -57,6 +57,11 @@ impl Events {
         let _ = write!(self.text, "event: {name}\ndata: {value}\n\n");
     }
 
+    /// A line of JSON, in streams that are no server-sent events.
+    pub(crate) fn line(&mut self, value: &Value) {
+        let _ = writeln!(self.text, "{value}");
+    }
+
     /// Ends the stream behind what was written.
     pub(crate) fn fail(&mut self) {
         self.has_failed = true;

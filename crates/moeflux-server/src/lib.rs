@@ -1,4 +1,4 @@
-//! HTTP for an engine: the APIs of OpenAI and Anthropic, metrics, and a page
+//! HTTP for an engine: the APIs of OpenAI, Anthropic and Ollama, metrics, and a page
 //! for people.
 //!
 //! Requests become jobs of the engine's scheduler, which runs on a thread of
@@ -26,6 +26,7 @@ mod messages;
 mod metrics;
 mod model;
 mod offload;
+mod ollama;
 mod openai;
 mod openapi;
 mod options;

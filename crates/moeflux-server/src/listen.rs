@@ -30,7 +30,7 @@ use crate::error::ServerError;
 use crate::log::log;
 use crate::options::ServerOptions;
 use crate::paths::normalize;
-use crate::routes::router;
+use crate::routes::{Root, router};
 use crate::write_timeout::WriteTimeout;
 
 /// Bytes of a request's header at most, and of what is read ahead.
@@ -53,10 +53,16 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A server that listens and does not answer yet.
 pub struct Server {
-    listener: StdListener,
     app: Arc<App>,
-    router: Router,
+    main: Port,
+    ollama: Option<Port>,
+}
+
+/// An address with what is served there.
+struct Port {
+    listener: StdListener,
     addr: SocketAddr,
+    router: Router,
 }
 
 impl Server {
@@ -66,18 +72,28 @@ impl Server {
     /// Where the address is in use or needs a key, or the model has no usable tokenizer.
     pub fn bind(engine: Engine, options: ServerOptions) -> Result<Server, ServerError> {
         let gate = Gate::new(&options)?;
-        let refuse = |source| ServerError::Listen { addr: options.addr, source };
-        let listener = StdListener::bind(options.addr).map_err(refuse)?;
-        listener.set_nonblocking(true).map_err(refuse)?;
-        let addr = listener.local_addr().map_err(refuse)?;
+        let (listener, addr) = bind(options.addr, "--addr")?;
+        let ollama = match options.ollama_addr() {
+            None => None,
+            Some(addr) => Some((bind(addr, "--ollama-port")?, Gate::new(&options.for_ollama())?)),
+        };
         let app = Arc::new(App::new(engine, options)?);
-        let router = router(Arc::clone(&app), gate);
-        Ok(Server { listener, app, router, addr })
+        let main = Port { listener, addr, router: router(Arc::clone(&app), gate, Root::Page) };
+        let ollama = ollama.map(|((listener, addr), gate)| {
+            let router = router(Arc::clone(&app), gate, Root::Ollama);
+            Port { listener, addr, router }
+        });
+        Ok(Server { app, main, ollama })
     }
 
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
-        self.addr
+        self.main.addr
+    }
+
+    /// Where it listens for Ollama's clients as well.
+    pub fn ollama_addr(&self) -> Option<SocketAddr> {
+        self.ollama.as_ref().map(|port| port.addr)
     }
 
     /// Answers until the process is asked to end (Ctrl-C, SIGTERM, a console that closes), then
@@ -104,14 +120,18 @@ impl Server {
     }
 
     async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), ServerError> {
-        let Server { listener, app, router, .. } = self;
-        let listener = TcpListener::from_std(listener).map_err(ServerError::Start)?;
+        let Server { app, main, ollama } = self;
         let (is_ending, ending) = watch::channel(false);
         let connections = Arc::new(Connections::new(app.options.max_connections));
-        let service = Service { router, options: app.options.clone().into(), ending };
+        let options: Arc<ServerOptions> = app.options.clone().into();
         let mut tasks = JoinSet::new();
         tasks.spawn(log_warnings(Arc::clone(&app)));
-        tasks.spawn(accept(listener, Arc::clone(&connections), service));
+        for Port { listener, router, .. } in [main].into_iter().chain(ollama) {
+            let listener = TcpListener::from_std(listener).map_err(ServerError::Start)?;
+            let (options, ending) = (Arc::clone(&options), ending.clone());
+            let service = Service { router, options, ending };
+            tasks.spawn(accept(listener, Arc::clone(&connections), service));
+        }
         stop.await;
         tasks.shutdown().await;
         // There may be no connections.
@@ -121,6 +141,15 @@ impl Server {
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, connections.all_closed()).await;
         Ok(())
     }
+}
+
+/// Listens at an address that a flag names.
+fn bind(addr: SocketAddr, flag: &'static str) -> Result<(StdListener, SocketAddr), ServerError> {
+    let refuse = |source| ServerError::Listen { addr, flag, source };
+    let listener = StdListener::bind(addr).map_err(refuse)?;
+    listener.set_nonblocking(true).map_err(refuse)?;
+    let addr = listener.local_addr().map_err(refuse)?;
+    Ok((listener, addr))
 }
 
 /// Accepts connections without end.

@@ -74,7 +74,10 @@ impl Model {
 
     /// Refuses requests to other models.
     pub(crate) fn check_model(&self, name: &str) -> ApiResult<()> {
-        if self.facts.any_name || self.facts.names.iter().any(|own| own == name) {
+        // Ollama's clients write a tag.
+        let untagged = name.strip_suffix(":latest").unwrap_or(name);
+        let is_own = |own: &String| own == name || own == untagged;
+        if self.facts.any_name || self.facts.names.iter().any(is_own) {
             return Ok(());
         }
         let shown: String = name.chars().take(100).collect();

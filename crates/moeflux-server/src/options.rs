@@ -12,6 +12,8 @@ use crate::origins::AllowedOrigin;
 pub struct ServerOptions {
     /// Where it listens. Any other address than the machine's own needs a key.
     pub addr: SocketAddr,
+    /// The port of the same host where it listens for Ollama's clients, too.
+    pub ollama_port: Option<u16>,
     /// Keys of which a client must show one, where there are any.
     pub api_keys: Vec<String>,
     /// What the model is called; the first is its name, others mean it too.
@@ -46,6 +48,21 @@ pub struct ServerOptions {
     pub is_strict: bool,
 }
 
+/// Origins that Ollama allows by default.
+const OLLAMA_ORIGINS: [&str; 11] = [
+    "http://localhost:*",
+    "https://localhost:*",
+    "http://127.0.0.1:*",
+    "https://127.0.0.1:*",
+    "http://0.0.0.0:*",
+    "https://0.0.0.0:*",
+    "app://",
+    "file://",
+    "tauri://",
+    "vscode-webview://",
+    "vscode-file://",
+];
+
 impl ServerOptions {
     /// Refuses what could not be served safely, before a model is loaded.
     ///
@@ -56,10 +73,25 @@ impl ServerOptions {
         Gate::new(self).map(drop)
     }
 
+    /// Where it listens for Ollama's clients.
+    pub(crate) fn ollama_addr(&self) -> Option<SocketAddr> {
+        self.ollama_port.map(|port| SocketAddr::new(self.addr.ip(), port))
+    }
+
+    /// The options of the port for Ollama's clients. As with Ollama, pages of this machine and of
+    /// apps may use it.
+    pub(crate) fn for_ollama(&self) -> ServerOptions {
+        let local = OLLAMA_ORIGINS.iter().filter_map(|origin| origin.parse().ok());
+        let mut options = self.clone();
+        options.cors_origins.extend(local);
+        options
+    }
+
     /// The usual limits.
     pub fn new(addr: SocketAddr, model_name: String) -> ServerOptions {
         ServerOptions {
             addr,
+            ollama_port: None,
             api_keys: Vec::new(),
             model_names: vec![model_name],
             any_model: false,

@@ -10,7 +10,7 @@ use axum::extract::{MatchedPath, Path, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use serde_json::{Value, json};
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -22,7 +22,7 @@ use crate::error::{ApiError, ApiResult};
 use crate::log::log;
 use crate::openai::{chat, completions, models, responses};
 use crate::reply::{self, Dialect, Reply};
-use crate::{llama_server, markdown, metrics, openapi, page, prompt, status};
+use crate::{llama_server, markdown, metrics, ollama, openapi, page, prompt, status};
 
 /// A path with the handlers of its methods.
 type Route = (&'static str, MethodRouter<Arc<App>>);
@@ -56,18 +56,53 @@ fn undescribed() -> Vec<Route> {
     ]
 }
 
+/// Ollama's API. Its requests are as Ollama describes them.
+fn ollama_routes() -> Vec<Route> {
+    use ollama::manage::{fixed, no_embeddings};
+    vec![
+        ("/api/version", read(|_| Ok(ollama::models::version()))),
+        ("/api/tags", read(|app| Ok(ollama::models::tags(&app)))),
+        ("/api/ps", read(|app| Ok(ollama::models::running(&app)))),
+        ("/api/show", post_json(ollama::show::handle)),
+        ("/api/chat", post_json(ollama::chat::handle)),
+        ("/api/generate", post_json(ollama::generate::handle)),
+        ("/api/pull", post_json(ollama::manage::pull)),
+        ("/api/embed", post(no_embeddings)),
+        ("/api/embeddings", post(no_embeddings)),
+        ("/api/create", post(fixed)),
+        ("/api/copy", post(fixed)),
+        ("/api/push", post(fixed)),
+        ("/api/delete", delete(fixed)),
+        ("/api/blobs/{digest}", post(fixed).head(ollama::manage::no_blob)),
+    ]
+}
+
+/// What the path `/` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Root {
+    /// The web UI.
+    Page,
+    /// The text by which clients recognise Ollama.
+    Ollama,
+}
+
 /// All routes, with the checks that requests pass before them.
-pub(crate) fn router(app: Arc<App>, gate: Gate) -> Router {
+pub(crate) fn router(app: Arc<App>, gate: Gate, root: Root) -> Router {
     let gate = Arc::new(gate);
     let (mut public, mut private) = (Router::new(), Router::new());
-    for (path, methods) in described().into_iter().chain(undescribed()) {
+    let undescribed = undescribed().into_iter().chain(ollama_routes());
+    for (path, methods) in described().into_iter().chain(undescribed) {
         match path {
             "/health" => public = public.route(path, methods),
             _ => private = private.route(path, methods),
         }
     }
     for asset in page::ASSETS {
-        public = public.route(asset.path, get(async |headers: HeaderMap| asset.reply(&headers)));
+        let route = match root {
+            Root::Ollama if asset.path == "/" => get("Ollama is running"),
+            _ => get(async |headers: HeaderMap| asset.reply(&headers)),
+        };
+        public = public.route(asset.path, route);
     }
     // Without a key a client does not learn which paths there are.
     let private = private

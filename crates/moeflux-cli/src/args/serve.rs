@@ -26,6 +26,9 @@ pub(crate) struct ServeArgs {
     /// Only the port
     #[arg(long, short, value_name = "PORT", value_parser = port, allow_negative_numbers = true)]
     port: Option<u16>,
+    /// Listen for Ollama's clients at this port, too; theirs is 11434
+    #[arg(long, value_name = "PORT", value_parser = port, allow_negative_numbers = true)]
+    pub(crate) ollama_port: Option<u16>,
     /// API keys [default: $MOEFLUX_API_KEY, else none]
     #[arg(long, value_name = "FILE")]
     pub(crate) api_key_file: Option<PathBuf>,

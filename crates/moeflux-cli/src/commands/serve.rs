@@ -29,6 +29,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
         api_keys: keys(args.api_key_file.as_deref())?,
         model_names: names,
         any_model: args.any_model,
+        ollama_port: args.ollama_port,
         n_sessions: args.sessions,
         max_waiting: args.queue,
         max_connections: args.max_connections,
@@ -45,6 +46,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<()> {
     let engine = model::open_cached(&args.model, &args.prompt_cache, args.sessions, args.quiet)?;
     let server = Server::bind(engine, options)?;
     report::note(args.quiet, &format!("listening on http://{}", server.addr()));
+    if let Some(addr) = server.ollama_addr() {
+        report::note(args.quiet, &format!("listening on http://{addr} for Ollama's clients"));
+    }
     crate::interrupt::take_over();
     Ok(server.run()?)
 }

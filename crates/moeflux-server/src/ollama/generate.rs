@@ -1,0 +1,232 @@
+//! `/api/generate`.
+
+use std::sync::Arc;
+
+use moeflux_engine::text::{Markup, Message, OutputFormat, OutputParser, Turn};
+use moeflux_engine::{AnswerShape, Constraint, Grammar, TokenId};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::format::{self, Format};
+use super::messages::{Images, with_images};
+use super::names;
+use super::options::{self, Options};
+use super::reply::{Loading, Shape, Target, answer, loaded};
+use crate::app::App;
+use crate::ask::{Answers, Ask, submit};
+use crate::conversation::{
+    Choice, Conversation, Names, Settings, prepare, submit_prepared, text_refused,
+};
+use crate::error::{ApiError, ApiResult};
+use crate::model::Model;
+use crate::offload::offload;
+use crate::openai::sampling::MAX_TOP;
+use crate::openai::thinking::ThinkingFields;
+use crate::reply::Reply;
+use crate::request::{Body, Given, Integer, List, Request, Toggle, TokenNumber, object, read};
+use crate::tool_names::ToolNames;
+use crate::tools::Tools;
+
+/// Tokens of `context` at most.
+const MAX_CONTEXT: usize = 10_000_000;
+
+/// A request for the answer to a prompt.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(crate) struct GenerateRequest {
+    /// The model's name.
+    model: String,
+    /// The prompt. Without one the model is only loaded.
+    prompt: Option<String>,
+    /// Text of the system.
+    system: Option<String>,
+    /// Whether the prompt goes to the model as it is, control tokens included.
+    raw: Option<bool>,
+    /// The `context` of an earlier answer, from which this goes on.
+    context: Option<List<TokenNumber, MAX_CONTEXT>>,
+    /// Images, which are left out: the model reads text.
+    images: Option<Images>,
+    /// Whether the answer is sent as it is made; true where this is left out.
+    stream: Option<bool>,
+    /// What the answer must look like: `json`, or a JSON schema.
+    format: Option<Format>,
+    /// How the answer is made.
+    options: Option<Options>,
+    /// Whether the model thinks before it answers, or how much: `low`, `medium` or `high`.
+    think: Option<Toggle>,
+    /// Whether the logarithms of the tokens' probabilities are wanted.
+    logprobs: Option<bool>,
+    /// How many of the likeliest tokens are wanted for every token.
+    top_logprobs: Option<Integer<0, MAX_TOP>>,
+    /// How long the model stays loaded: it always does. 0 without a prompt is answered as unloaded.
+    keep_alive: Option<Value>,
+    /// Refused: text that follows the answer.
+    suffix: Option<Given>,
+    /// Refused: a template in the language of Go.
+    template: Option<Given>,
+}
+
+object!(GenerateRequest);
+
+impl Body for GenerateRequest {
+    const HINTS: &'static [&'static [&'static str]] =
+        &[&["truncate", "shift", "width", "height", "steps"], options::HINTS];
+}
+
+impl GenerateRequest {
+    /// Refuses what this server cannot do.
+    fn check(&self) -> ApiResult<()> {
+        let refused = [
+            ("suffix", self.suffix, "this server does not insert text: leave it out"),
+            (
+                "template",
+                self.template,
+                "templates of Go are not read here: leave it out, or send the whole prompt with \
+                 raw: true",
+            ),
+        ];
+        if let Some((name, _, problem)) =
+            refused.iter().find(|(_, field, _)| *field == Some(Given(true)))
+        {
+            return Err(ApiError::field(*name, problem));
+        }
+        let is_raw = self.raw == Some(true);
+        let has_context = self.context.as_ref().is_some_and(|List(tokens)| !tokens.is_empty());
+        let has_system = self.system.as_ref().is_some_and(|text| !text.is_empty());
+        if is_raw && (has_context || has_system) {
+            return Err(ApiError::field("raw", "it does not go with system or context"));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
+    let Request { body, ignored } = read::<GenerateRequest>(body)?;
+    names::check(&app, &body.model)?;
+    body.check()?;
+    let ignored = ignored.accept(&app)?;
+    let prompt = body.prompt.unwrap_or_default();
+    let n_images = body.images.map_or(0, |List(images)| images.len());
+    if prompt.is_empty() && n_images == 0 {
+        let shape = Shape::Text { prompt: None };
+        return Ok(loaded(&body.model, shape, Loading::of(body.keep_alive.as_ref())));
+    }
+    let prompt = with_images(prompt, n_images, true)
+        .map_err(|problem| ApiError::field("images", problem))?;
+    let top = options::top_logprobs(body.logprobs, body.top_logprobs);
+    let settings = body.options.unwrap_or_default().settings(&app, top)?;
+    let shape = format::shape(body.format)?;
+    let (answers, shape) = if body.raw == Some(true) {
+        (raw(&app, prompt, settings, shape).await?, Shape::Text { prompt: None })
+    } else {
+        let system = body.system.filter(|text| !text.is_empty());
+        let system = system.map(|text| Message::new("system", text));
+        let messages = system.into_iter().chain([Message::new("user", prompt)]).collect();
+        let wish = ThinkingFields { think: body.think, ..ThinkingFields::default() };
+        let wish = wish.wish()?.of(&app);
+        let conversation = Conversation {
+            messages,
+            tools: Tools::default(),
+            choice: Choice::Auto,
+            may_call_many: true,
+            shape,
+            thinking: wish.thinks,
+            variables: wish.variables,
+            continues: false,
+            names: Names { shape: "format", thinking: "think" },
+            settings,
+        };
+        let List(before) = body.context.unwrap_or_default();
+        let before = known_tokens(&app, before)?;
+        let (answers, tokens) = after(&app, before, conversation).await?;
+        (answers, Shape::Text { prompt: Some(tokens) })
+    };
+    let target = Target { model: body.model, shape, with_logprobs: top.is_some() };
+    Ok(ignored.mark(answer(app, answers, target, body.stream.unwrap_or(true)).await?))
+}
+
+/// Tokens of the model.
+fn known_tokens(model: &Model, tokens: Vec<TokenNumber>) -> ApiResult<Vec<TokenId>> {
+    let n = model.facts.n_logits;
+    if tokens.iter().any(|TokenNumber(token)| *token as usize >= n) {
+        let problem = format!("tokens of this model are numbers below {n}");
+        return Err(ApiError::field("context", problem));
+    }
+    Ok(tokens.into_iter().map(|TokenNumber(token)| TokenId(token)).collect())
+}
+
+/// Queues a conversation that goes on from tokens of an earlier one; also all tokens of the prompt.
+async fn after(
+    app: &Arc<App>,
+    before: Vec<TokenId>,
+    conversation: Conversation,
+) -> ApiResult<(Answers, Vec<TokenId>)> {
+    let settings = conversation.settings.clone();
+    let shared = Arc::clone(app);
+    let mut prepared = offload(move || prepare(&shared, &conversation)).await??;
+    if !before.is_empty() {
+        let start = app.tokenizer.bos_id();
+        let turn = &prepared.turn.tokens;
+        let skipped = usize::from(start.is_some() && turn.first().copied() == start);
+        let tokens = before.iter().chain(&turn[skipped..]).copied().collect();
+        prepared.turn = Turn::raw(tokens);
+    }
+    let tokens = prepared.turn.tokens.clone();
+    Ok((submit_prepared(app, prepared, settings)?, tokens))
+}
+
+/// Queues a prompt that goes to the model as it is.
+async fn raw(
+    app: &Arc<App>,
+    prompt: String,
+    settings: Settings,
+    shape: AnswerShape,
+) -> ApiResult<Answers> {
+    let shared = Arc::clone(app);
+    let prepared = offload(move || prepare_raw(&shared, &prompt, shape)).await?;
+    let (tokens, constraint) = prepared?;
+    let format = OutputFormat::plain();
+    let parser = OutputParser::new(&format, None, false);
+    let ask = Ask {
+        prompts: vec![Turn::raw(tokens)],
+        expected: Arc::default(),
+        settings,
+        format,
+        parser,
+        tool_names: ToolNames::default(),
+        may_think: false,
+        constraint,
+    };
+    submit(app, ask)
+}
+
+fn prepare_raw(
+    model: &Model,
+    prompt: &str,
+    shape: AnswerShape,
+) -> ApiResult<(Vec<TokenId>, Option<Constraint>)> {
+    let tokens = model.tokenizer.encode_prompt(prompt, Markup::Parse, model.max_prompt());
+    let mut tokens = tokens.map_err(|err| text_refused("prompt", err))?;
+    // Prompts that begin with the token that begins all texts have it once.
+    let start = model.tokenizer.bos_id();
+    if let [first, second, ..] = tokens[..]
+        && Some(first) == start
+        && Some(second) == start
+    {
+        tokens.remove(0);
+    }
+    if shape == AnswerShape::Text {
+        return Ok((tokens, None));
+    }
+    let grammar = Grammar {
+        format: OutputFormat::plain(),
+        is_thinking: false,
+        shape,
+        tools: Vec::new(),
+        must_call: false,
+        may_call_many: false,
+    };
+    let compiled = model.grammars()?.compile(&grammar);
+    let compiled = compiled.map_err(|err| ApiError::field("format", err.to_string()))?;
+    Ok((tokens, Some(compiled)))
+}

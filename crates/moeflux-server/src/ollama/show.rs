@@ -1,0 +1,94 @@
+//! `/api/show`: what is known of the model.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::models::{capabilities, details, modified_at};
+use super::names;
+use crate::app::App;
+use crate::error::ApiResult;
+use crate::model::Model;
+use crate::reply::{self, Reply};
+use crate::request::{Body, Request, object, read};
+
+/// A request for what is known of a model.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(remote = "Self")]
+pub(crate) struct ShowRequest {
+    /// The model's name.
+    model: Option<String>,
+    /// The older name of `model`.
+    name: Option<String>,
+}
+
+object!(ShowRequest);
+
+impl Body for ShowRequest {
+    const HINTS: &'static [&'static [&'static str]] =
+        &[&["verbose", "system", "template", "options"]];
+}
+
+pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
+    let Request { body, ignored } = read::<ShowRequest>(body)?;
+    let name = body.model.filter(|name| !name.is_empty()).or(body.name).unwrap_or_default();
+    names::check(&app, &name)?;
+    let has_tools = app.format.syntax().is_some();
+    let template = app.tokenizer.chat_template_source(has_tools).unwrap_or_default();
+    let value = json!({
+        "modelfile": format!("# A model that moeflux serves.\nFROM {}\n", app.model_name()),
+        "parameters": parameters(&app),
+        "template": template,
+        "details": details(&app),
+        "model_info": model_info(&app),
+        "capabilities": capabilities(&app),
+        "modified_at": modified_at(&app),
+    });
+    Ok(ignored.accept(&app)?.mark(reply::json(StatusCode::OK, &value)))
+}
+
+/// How answers are made where a request does not say it: a line for each option.
+fn parameters(model: &Model) -> String {
+    let advised = model.tokenizer.generation_defaults();
+    let mut text = String::new();
+    let numbers = [
+        ("temperature", advised.temperature),
+        ("top_p", advised.top_p),
+        ("min_p", advised.min_p),
+        ("repeat_penalty", advised.repetition_penalty),
+    ];
+    for (name, number) in numbers {
+        if let Some(number) = number {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{name:<30} {number}");
+        }
+    }
+    if let Some(top_k) = advised.top_k {
+        let _ = writeln!(text, "{:<30} {top_k}", "top_k");
+    }
+    let _ = write!(text, "{:<30} {}", "num_ctx", model.facts.ctx);
+    text
+}
+
+/// Figures by the names that GGUF files have for them. The context is the one that the server
+/// planned: what clients may use.
+fn model_info(app: &App) -> Map<String, Value> {
+    let (family, shape) = (app.engine.family(), app.engine.shape());
+    let mut info = Map::new();
+    info.insert("general.architecture".into(), json!(family));
+    info.insert("general.basename".into(), json!(app.model_name()));
+    for (name, number) in [
+        ("context_length", app.engine.plan().ctx),
+        ("embedding_length", shape.hidden),
+        ("block_count", shape.n_layers),
+        ("expert_count", shape.n_experts),
+        ("expert_used_count", shape.top_k),
+        ("vocab_size", shape.vocab),
+    ] {
+        info.insert(format!("{family}.{name}"), json!(number));
+    }
+    info
+}
