@@ -105,21 +105,26 @@ def read_prompts(path: Path) -> list[dict]:
     return prompts
 
 
+def rows_in(parts: Path) -> list[dict]:
+    """All rows that are kept. A file that a job was writing as it ended is no whole one, and counts for nothing."""
+    rows = []
+    for path in sorted(parts.glob("*.parquet")):
+        try:
+            rows += pq.read_table(path, schema=SCHEMA).to_pylist()
+        except pa.ArrowInvalid as error:
+            logger.warning("%s: left out: %s", path, error)
+    return rows
+
+
 def answers_in(parts: Path) -> dict[int, dict]:
     """The answers that are there, by id. Errors are none: they are asked for again."""
-    answers = {}
-    for path in sorted(parts.glob("*.parquet")):
-        for row in pq.read_table(path, schema=SCHEMA).to_pylist():
-            if row["error"] is None:
-                answers[row["id"]] = row
-    return answers
+    return {row["id"]: row for row in rows_in(parts) if row["error"] is None}
 
 
 def errors_in(parts: Path) -> dict[int, str]:
     """The last error of each prompt that has no answer."""
-    rows = [row for path in sorted(parts.glob("*.parquet")) for row in pq.read_table(path, schema=SCHEMA).to_pylist()]
-    answered = {row["id"] for row in rows if row["error"] is None}
-    return {row["id"]: row["error"] for row in rows if row["id"] not in answered}
+    answers = answers_in(parts)
+    return {row["id"]: row["error"] for row in rows_in(parts) if row["id"] not in answers}
 
 
 def run(job: Job, prompts: list[dict], folder: Path) -> int:
@@ -154,8 +159,11 @@ def write_answers(path: Path, ids: list[int], answers: dict[int, dict]) -> None:
 
 def model_of(server: str) -> str:
     """The first model that a server lists."""
-    with urllib.request.urlopen(server.rstrip("/") + "/v1/models", timeout=30) as response:
-        return json.load(response)["data"][0]["id"]
+    try:
+        with urllib.request.urlopen(server.rstrip("/") + "/v1/models", timeout=30) as response:
+            return json.load(response)["data"][0]["id"]
+    except (OSError, ValueError, LookupError) as error:
+        raise SystemExit(f"--server {server}: {error!r}: is a server there?") from None
 
 
 def main() -> None:

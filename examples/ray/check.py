@@ -4,7 +4,8 @@
 
 One server answers all prompts first. Then two replicas answer them through Ray; in the middle the process of one is
 killed, and later the Ray actor of the other. Every answer has to be there once and equal to the single server's. It
-also checks what passes through the application: streams piece by piece, errors, and clients that leave.
+also checks what passes through the application (streams piece by piece, errors, clients that leave), and the batch job with
+servers of their own that refuse much.
 """
 
 import argparse
@@ -112,7 +113,7 @@ class Killer(threading.Thread):
         self.done: list[str] = []
 
     def answers(self) -> int:
-        return sum(pq.read_metadata(path).num_rows for path in self.parts.glob("*.parquet"))
+        return len(batch.answers_in(self.parts))
 
     def run(self) -> None:
         wait_for("a third of the answers", lambda: self.answers() >= self.count // 3, 600)
@@ -142,8 +143,7 @@ def check_batch(job: batch.Job, prompts: list[dict], expected: dict, folder: Pat
     print(*killer.done, sep="\n")
     assert len(killer.done) == 4, f"not everything was killed: {killer.done}"
     assert lacking == 0, f"{lacking} answers are missing: {batch.errors_in(folder / 'parts')}"
-    rows = [row for path in (folder / "parts").glob("*.parquet") for row in pq.read_table(path).to_pylist()]
-    ids = [row["id"] for row in rows]
+    ids = [row["id"] for row in batch.rows_in(folder / "parts")]
     assert sorted(ids) == [prompt["id"] for prompt in prompts], f"{len(ids)} rows, {len(set(ids))} ids"
     lines = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
     assert [line["id"] for line in lines] == sorted(expected), "answers.jsonl is not in order"
@@ -154,11 +154,11 @@ def check_batch(job: batch.Job, prompts: list[dict], expected: dict, folder: Pat
 
 
 def check_resume(job: batch.Job, prompts: list[dict], expected: dict, folder: Path) -> None:
-    """Removes a part, as if the job had ended before it: a second run asks for no more than that."""
+    """Cuts a file short, as if the job had ended while it was written: a second run asks for no more than that."""
     (folder / "answers.jsonl").unlink()
     part = sorted((folder / "parts").glob("*.parquet"))[0]
     lost = pq.read_metadata(part).num_rows
-    part.unlink()
+    part.write_bytes(part.read_bytes()[:100])
     before = set((folder / "parts").glob("*.parquet"))
     assert batch.run(job, prompts, folder) == 0
     again = sum(pq.read_metadata(path).num_rows for path in set((folder / "parts").glob("*.parquet")) - before)
@@ -266,11 +266,37 @@ def main() -> None:
             check_stream(port, name)
             check_errors(port, name)
             check_leaving(port, name, folder / "logs")
+            check_bare_servers(binary, prompts[:192], expected, folder)
         finally:
             ray_serve.shutdown()
             ray.shutdown()
         wait_for("the end of all processes", lambda: not processes_named(name), 30)
         print("no process is left")
+
+
+def check_bare_servers(binary: str, prompts: list[dict], expected: dict, folder: Path) -> None:
+    """Two servers without Ray Serve, with room for few requests: they refuse many with 429, and one is killed."""
+    settings = serve.Settings(binary=binary, arguments=["--sessions", "2", "--queue", "2", "--model-name", "bare"])
+    processes = [serve.start_process(settings, folder / f"bare-{number}.log") for number in range(2)]
+    try:
+        addresses = [
+            serve.wait_for_address(process, folder / f"bare-{number}.log", 60) for number, process in enumerate(processes)
+        ]
+        killer = threading.Timer(4, processes[0].kill)
+        killer.start()
+        job = batch.Job(addresses, model="bare", max_tokens=MAX_TOKENS, batch_size=64, at_once=32)
+        assert batch.run(job, prompts, folder / "bare") == 0
+        assert processes[0].poll() is not None, "the job ended before a server was killed"
+        with urllib.request.urlopen(addresses[1] + "/metrics", timeout=10) as response:
+            refused = int(re.search(r"^moeflux_refused_total (\d+)", response.read().decode(), re.M)[1])
+        assert refused > 0, "no request was refused"
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    answers = {id: json.loads(row["answer"]) for id, row in batch.answers_in(folder / "bare/parts").items()}
+    assert answers == {prompt["id"]: expected[prompt["id"]] for prompt in prompts}
+    print(f"{len(answers)} answers of two servers, one of them killed, the other refusing {refused} requests with 429")
 
 
 def free_port() -> int:
