@@ -23,3 +23,5 @@ def start(cpus: int) -> None:
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.execution_options.preserve_order = True
+    # Else it warns every half a minute that a worker of some 120 MB names no memory.
+    context.issue_detectors_config.high_memory_detector_config.detection_time_interval_s = -1

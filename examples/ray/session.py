@@ -8,11 +8,15 @@ aiohttp's own session it waits for each answer of a batch before it sends the ne
 import asyncio
 import itertools
 import json
+import random
 import time
+from dataclasses import dataclass
 
 import aiohttp
 
 AGAIN = {408, 409, 429, 500, 502, 503, 504}
+# Seconds for which a server is not asked after a broken connection.
+REST = 5
 NO_ANSWER = {"type": "no_answer"}
 
 
@@ -35,16 +39,27 @@ class Answer:
         return self.body
 
 
-class Session:
-    """Sends a request when `post` is called, to the servers in turn, and again until one answers.
+@dataclass
+class Server:
+    """One address, and what the requests so far say of it."""
 
-    `at_once` bounds the requests of one worker that a server has; `patience` is how many seconds a request is sent
-    again for. Then its answer is `{"error": ...}`, as it is for a request that a server refuses.
+    url: str
+    under_way: int = 0
+    rests_until: float = 0
+    """After a broken connection it is not asked for a while."""
+
+
+class Session:
+    """Sends a request when `post` is called, to the server that has the fewest, and again until one answers.
+
+    `at_once` bounds the requests of one worker that a server has; `patience` is how many seconds after its first
+    failure a request is sent again for. Then its answer is `{"error": ...}`, as it is for a request that a server
+    refuses.
     """
 
-    def __init__(self, servers: list[str], at_once: int, patience: float):
-        self.servers = itertools.cycle(servers)
-        self.room = asyncio.Semaphore(at_once * len(servers))
+    def __init__(self, urls: list[str], at_once: int, patience: float):
+        self.servers = [Server(url) for url in urls]
+        self.at_once = at_once
         self.patience = patience
         self.asked: set[asyncio.Task] = set()
 
@@ -66,22 +81,42 @@ class Session:
         return task
 
     async def ask(self, headers: dict, data: str) -> Answer:
-        async with self.room:
-            until = time.monotonic() + self.patience
-            for attempt in itertools.count():
-                failure, wait = None, min(2**attempt * 0.5, 30)
-                try:
-                    async with self.session.post(next(self.servers), headers=headers, data=data) as response:
-                        text = await response.text()
-                        if response.status not in AGAIN:
-                            return Answer(read_answer(response.status, text))
-                        failure = f"{response.status}: {text[:500]}"
-                        wait = max(wait, seconds_of(response.headers.get("retry-after")))
-                except (aiohttp.ClientError, asyncio.TimeoutError) as error:
-                    failure = f"{type(error).__name__}: {error}"
-                if time.monotonic() + wait > until:
-                    return Answer({"error": {"message": failure, **NO_ANSWER}})
-                await asyncio.sleep(wait)
+        until = None
+        for attempt in itertools.count():
+            server = await self.free_server()
+            server.under_way += 1
+            try:
+                async with self.session.post(server.url, headers=headers, data=data) as response:
+                    text = await response.text()
+                    if response.status not in AGAIN:
+                        return Answer(read_answer(response.status, text))
+                    failure = f"{response.status}: {text[:500]}"
+                    wait = wait_after(response, attempt)
+            except (aiohttp.ClientError, asyncio.TimeoutError) as error:
+                # Another server is asked at once.
+                failure, wait = f"{type(error).__name__}: {error}", 0
+                server.rests_until = time.monotonic() + REST
+            finally:
+                server.under_way -= 1
+            until = until or time.monotonic() + self.patience
+            if time.monotonic() + wait > until:
+                return Answer({"error": {"message": failure, **NO_ANSWER}})
+            await asyncio.sleep(wait)
+
+    async def free_server(self) -> Server:
+        """Waits for a server with room, and takes the one with the fewest requests."""
+        while True:
+            now = time.monotonic()
+            free = [server for server in self.servers if server.under_way < self.at_once and server.rests_until <= now]
+            if free:
+                return min(free, key=lambda server: server.under_way)
+            await asyncio.sleep(0.05)
+
+
+def wait_after(response: aiohttp.ClientResponse, attempt: int) -> float:
+    """Seconds until a request is sent again: what the server says, else longer each time, and never all at once."""
+    seconds = seconds_of(response.headers.get("retry-after")) or min(0.5 * 2**attempt, 8)
+    return seconds * random.uniform(1, 1.5)
 
 
 def read_answer(status: int, text: str) -> dict:
