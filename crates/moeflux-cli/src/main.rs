@@ -52,6 +52,7 @@ fn main() -> ExitCode {
     if renderer::is_wanted() {
         return run_renderer();
     }
+    fatal::return_large_blocks();
     fatal::report_in_one_line();
     render_in_children(renderer::command);
     // Heard, so that the write fails and says which file it is, in place of the program's end.

@@ -1,17 +1,20 @@
 //! Bodies of requests: read within limits, and parsed as JSON.
 
-use axum::body::{Body, Bytes, HttpBody, to_bytes};
+use axum::body::{Body, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::header::{CONTENT_TYPE, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
-use http_body_util::LengthLimitError;
+use http_body_util::BodyExt;
 use moeflux_engine::json_problem;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::app::App;
 use crate::connections::Activity;
 use crate::error::{ApiError, ApiResult};
+use crate::json_values::{self, MAX_VALUES};
+use crate::offload::offload;
 use crate::options::ServerOptions;
 use crate::reply::Dialect;
 use crate::surrogates::replace_lone_surrogates;
@@ -31,9 +34,9 @@ impl FromRequest<Arc<App>> for JsonBody {
         let activity = request.extensions().get::<Activity>().cloned().unwrap_or_default();
         // A client that sends its body slowly gives way to others where connections run out.
         let receiving = activity.receive();
-        let bytes = read(request.into_body(), &app.options).await?;
+        let received = read(request.into_body(), &app.options).await?;
         drop(receiving);
-        parse(&bytes).map(JsonBody)
+        received.parse().await.map(JsonBody)
     }
 }
 
@@ -53,26 +56,81 @@ fn check_content_type(headers: &HeaderMap, dialect: Dialect) -> ApiResult<()> {
     ))
 }
 
-async fn read(body: Body, options: &ServerOptions) -> ApiResult<Bytes> {
-    let too_large = || {
-        ApiError::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body is larger than {} bytes (--max-body)", options.max_body),
-        )
-    };
-    if body.size_hint().lower() > options.max_body as u64 {
-        return Err(too_large());
-    }
-    match tokio::time::timeout(options.body_timeout, to_bytes(body, options.max_body)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(err)) => match std::error::Error::source(&err) {
-            Some(source) if source.is::<LengthLimitError>() => Err(too_large()),
-            _ => Err(ApiError::field("body", "it ended early")),
-        },
-        Err(_) => {
-            Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))
+/// Memory for bodies that are received and not yet parsed, in KiB. Others wait.
+static ROOM: Semaphore = Semaphore::const_new(MAX_ROOM_KIB as usize);
+const MAX_ROOM_KIB: u32 = 32 << 10;
+
+/// Bodies up to this length do not wait for room.
+const SMALL_BODY: usize = 256 << 10;
+
+/// A body, with its part of the room for bodies.
+struct Received {
+    bytes: Vec<u8>,
+    /// Given back when this is dropped.
+    _room: Option<SemaphorePermit<'static>>,
+}
+
+impl Received {
+    /// Parses it, on a thread of its own where that takes a while.
+    async fn parse(self) -> ApiResult<Value> {
+        let n_values = match self.bytes.len() > MAX_VALUES {
+            true => json_values::count(&self.bytes),
+            false => 0,
+        };
+        if n_values > MAX_VALUES {
+            let message = format!(
+                "the body has {n_values} JSON values, at most {MAX_VALUES} are taken: send fewer \
+                 messages, or fewer values in them"
+            );
+            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+        }
+        match self.bytes.len() > SMALL_BODY {
+            true => offload(move || parse(&self.bytes)).await?,
+            false => parse(&self.bytes),
         }
     }
+}
+
+async fn read(body: Body, options: &ServerOptions) -> ApiResult<Received> {
+    let length = body.size_hint();
+    if length.lower() > options.max_body as u64 {
+        return Err(too_large(options));
+    }
+    // Where no length is given, all that it may have.
+    let n_bytes = length.exact().map_or(options.max_body, |n_bytes| n_bytes as usize);
+    let room = match n_bytes > SMALL_BODY {
+        true => {
+            let n_kib = u32::try_from(n_bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+            // The semaphore is never closed.
+            ROOM.acquire_many(n_kib.min(MAX_ROOM_KIB)).await.ok()
+        }
+        false => None,
+    };
+    let bytes = tokio::time::timeout(options.body_timeout, collect(body, options)).await;
+    let bytes = bytes.unwrap_or_else(|_| {
+        Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))
+    })?;
+    Ok(Received { bytes, _room: room })
+}
+
+async fn collect(mut body: Body, options: &ServerOptions) -> ApiResult<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(body.size_hint().lower() as usize);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| ApiError::field("body", "it ended early"))?;
+        let Some(data) = frame.data_ref() else { continue };
+        if bytes.len() + data.len() > options.max_body {
+            return Err(too_large(options));
+        }
+        bytes.extend_from_slice(data);
+    }
+    Ok(bytes)
+}
+
+fn too_large(options: &ServerOptions) -> ApiError {
+    ApiError::new(
+        StatusCode::PAYLOAD_TOO_LARGE,
+        format!("the body is larger than {} bytes (--max-body)", options.max_body),
+    )
 }
 
 /// Parses a body. Escapes of lone surrogates, which JavaScript writes where text is cut in the

@@ -171,11 +171,22 @@ pub(crate) async fn count(app: &Arc<App>, conversation: Conversation) -> ApiResu
 pub(crate) fn prompt_text(app: &Model, conversation: &Conversation) -> ApiResult<String> {
     let renamed = ToolNames::applied(conversation);
     let conversation = renamed.as_ref().map_or(conversation, |(changed, _)| changed);
+    check_length(app, conversation)?;
     let rendered = render(app, conversation, |template, request| match conversation.continues {
         true => template.render_unfinished(request),
         false => template.render(request),
     })?;
     Ok(rendered.text().to_owned())
+}
+
+/// Refuses a conversation that is certain not to fit, before anything of it is copied.
+fn check_length(app: &Model, conversation: &Conversation) -> ApiResult<()> {
+    let Conversation { messages, tools, .. } = conversation;
+    // A model without a template is refused when the conversation is rendered.
+    let Ok(template) = app.template(!tools.is_empty()) else { return Ok(()) };
+    let checked =
+        template.check_length(&app.tokenizer, messages, &tools.functions, app.max_prompt());
+    checked.map_err(refused)
 }
 
 /// Calls `work` with the template that a conversation needs and what it is rendered with.
@@ -205,6 +216,7 @@ fn render<T>(
 
 /// Reads a conversation as the model does.
 pub(crate) fn prepare(app: &Model, conversation: &Conversation) -> ApiResult<Prepared> {
+    check_length(app, conversation)?;
     let (renamed, tool_names) = ToolNames::applied(conversation).unzip();
     let conversation = renamed.as_ref().unwrap_or(conversation);
     let max_tokens = app.max_prompt();

@@ -17,6 +17,7 @@ mod conversation;
 mod error;
 mod events;
 mod ids;
+mod json_values;
 mod listen;
 mod llama_server;
 mod log;

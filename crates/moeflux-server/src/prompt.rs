@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::conversation::{Conversation, Prepared, prepare, prompt_text, text_refused};
+use crate::conversation::{Conversation, Prepared, prepare, prompt_text};
 use crate::error::{ApiError, ApiResult};
 use crate::model::{Model, ModelFacts};
 use crate::offload::offload;
@@ -153,7 +153,7 @@ pub(crate) async fn tokenize(app: Arc<App>, body: Value) -> ApiResult<Reply> {
         true => shared.tokenizer.encode_prompt(&body.content, markup, max_tokens),
         false => shared.tokenizer.encode_within(&body.content, markup, max_tokens),
     });
-    let tokens = tokens.await?.map_err(|err| text_refused("content", err))?;
+    let tokens = tokens.await?.map_err(|err| ApiError::field("content", err.to_string()))?;
     let token = |id: &TokenId| match with_pieces {
         true => json!({"id": id.0, "piece": piece(&app.tokenizer, *id)}),
         false => json!(id.0),

@@ -23,8 +23,10 @@ use super::error::{TextError, excerpt, one_line};
 use super::fence::{Leniency, Mark, MarkupText, Rendered, is_word, map_leaves};
 use super::history::HistoryShape;
 use super::jinja;
+use super::length::Written;
 use super::message::Message;
 use super::renderer::{RenderError, Renderer};
+use super::tokenizer::Tokenizer;
 
 /// A chat template, ready to render conversations.
 #[derive(Debug)]
@@ -33,6 +35,7 @@ pub struct ChatTemplate {
     markup: MarkupText,
     tested: Vec<String>, // text that the template compares content with
     shape: HistoryShape,
+    written: Written,
 }
 
 /// What is to be rendered.
@@ -66,9 +69,40 @@ impl ChatTemplate {
         })?;
         let mut tested = jinja::string_literals(source);
         tested.retain(|text| text.chars().any(|c| markup.is_edge(c)) && !markup.has_special(text));
-        let mut template = Self { renderer, markup, tested, shape: HistoryShape::default() };
+        let mut template = Self {
+            renderer,
+            markup,
+            tested,
+            shape: HistoryShape::default(),
+            written: Written::default(),
+        };
         template.shape = HistoryShape::find(|messages| template.plain(messages, None));
+        template.written =
+            Written::find(|messages, tools| template.plain(&template.shape.apply(messages), tools));
         Ok(template)
+    }
+
+    /// Refuses a conversation that is certain to have more than `max_tokens`, before it is rendered,
+    /// which takes several times its memory.
+    ///
+    /// # Errors
+    /// [`TextError::TooLong`] with a number of tokens below which it cannot come.
+    pub fn check_length(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+        tools: &[Value],
+        max_tokens: usize,
+    ) -> Result<(), TextError> {
+        if max_tokens == usize::MAX {
+            return Ok(());
+        }
+        let fewest = |text: &str| tokenizer.fewest_tokens(text);
+        let n_tokens = self.written.fewest_tokens(messages, tools, &self.tested, fewest);
+        match n_tokens > max_tokens {
+            true => Err(TextError::TooLong { n_tokens, is_exact: false, max_tokens }),
+            false => Ok(()),
+        }
     }
 
     /// What the template makes of messages as they are; `None` where it refuses them.

@@ -128,6 +128,11 @@ impl Tokenizer {
         self.encode_parts(rendered.text(), origin, max_tokens)
     }
 
+    /// A number of tokens below which `text` cannot come; zero where nothing is certain.
+    pub(super) fn fewest_tokens(&self, text: &str) -> usize {
+        self.pieces.fewest_tokens(text)
+    }
+
     fn encode_parts(
         &self,
         text: &str,

@@ -14,6 +14,7 @@ pub(crate) mod guard;
 mod history;
 mod jinja;
 mod json;
+mod length;
 mod message;
 mod output;
 mod pieces;

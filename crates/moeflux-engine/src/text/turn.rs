@@ -41,6 +41,7 @@ impl Turn {
         request: &RenderRequest<'_>,
         max_tokens: usize,
     ) -> Result<Turn, TextError> {
+        template.check_length(tokenizer, request.messages, tools_of(request), max_tokens)?;
         let encode = encoder(tokenizer, template, request, max_tokens);
         let tokens = encode(request.messages, true)?;
         let marks = marks(&tokens, request, request.messages, encode);
@@ -57,12 +58,17 @@ impl Turn {
         request: &RenderRequest<'_>,
         max_tokens: usize,
     ) -> Result<Turn, TextError> {
+        template.check_length(tokenizer, request.messages, tools_of(request), max_tokens)?;
         let tokens = tokenizer.encode_chat(&template.render_unfinished(request)?, max_tokens)?;
         let n_finished = request.messages.len().saturating_sub(1);
         let encode = encoder(tokenizer, template, request, max_tokens);
         let marks = marks(&tokens, request, &request.messages[..n_finished], encode);
         Ok(Turn { tokens, marks })
     }
+}
+
+fn tools_of<'a>(request: &RenderRequest<'a>) -> &'a [Value] {
+    request.tools.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// Encodes messages as a request has it.
