@@ -113,6 +113,20 @@ impl Answers {
         self.may_think
     }
 
+    /// One answer whose events come from a test.
+    #[cfg(test)]
+    pub(crate) fn of_events(
+        app: &Arc<App>,
+        events: UnboundedReceiver<(usize, Event)>,
+        parser: OutputParser,
+        n_prompt: usize,
+        may_think: bool,
+    ) -> Answers {
+        let (parsers, cancelled, tool_names) = (vec![parser], Arc::default(), ToolNames::default());
+        let (app, n_open) = (Arc::clone(app), 1);
+        Answers { app, events, parsers, tool_names, n_open, cancelled, n_prompt, may_think }
+    }
+
     /// The next of any answer; `None` when all have ended.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, Update)>> {
         if self.n_open == 0 {

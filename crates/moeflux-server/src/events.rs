@@ -15,7 +15,7 @@ use crate::ask::{Answers, Update};
 
 /// Time without an event after which a dialect sends one that changes nothing. Clients give up
 /// after minutes without an event; most do not count comments.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
+pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Events that are sent together at most, so that others get their turn.
 const MAX_BATCH: usize = 64;
@@ -146,3 +146,6 @@ impl Body for EventStream {
         self.state == State::Ended
     }
 }
+
+#[cfg(test)]
+pub(crate) mod slow;

@@ -236,3 +236,58 @@ impl Encoder for MessageStream {
         out.named("message_stop", &json!({"type": "message_stop"}));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use moeflux_engine::text::{OutputFormat, OutputParser};
+
+    use super::*;
+    use crate::events::slow;
+
+    /// Events of an answer that begins with thoughts or not.
+    async fn events(app: &Arc<App>, thinks: bool, pieces: &'static [&'static str]) -> Vec<Value> {
+        let parser = OutputParser::new(&OutputFormat::of(&app.tokenizer), None, thinks);
+        let (answers, sender) = slow::answers(app, parser, thinks);
+        let encoder = MessageStream::new(Arc::clone(app), answers.n_prompt(), answers.may_think());
+        slow::values(&slow::stream(answers, sender, Box::new(encoder), pieces).await)
+    }
+
+    fn of_kind(events: &[Value], kind: &str) -> usize {
+        events.iter().filter(|event| event["type"] == kind).count()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_wait_is_an_open_block_of_text_that_the_answer_goes_on_with() {
+        let app = slow::app();
+        let events = events(&app, false, &["Hello", " there"]).await;
+        let begin = &events[0]["message"]["usage"];
+        assert_eq!(events[0]["type"], "message_start");
+        assert_eq!(begin["input_tokens"], slow::N_PROMPT);
+        assert_eq!(of_kind(&events, "message_start"), 1);
+        assert_eq!(of_kind(&events, "content_block_start"), 1);
+        assert_eq!(of_kind(&events, "content_block_stop"), 1);
+        let deltas: Vec<&str> =
+            events.iter().filter_map(|event| event["delta"]["text"].as_str()).collect();
+        assert!(deltas.len() > 50, "{}", deltas.len());
+        assert_eq!(deltas.concat(), "Hello there");
+        let usage = &events[events.len() - 2]["usage"];
+        assert_eq!(usage["cache_read_input_tokens"], 512);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_model_that_thinks_waits_in_an_open_block_of_thoughts() {
+        let app = slow::app();
+        let events = events(&app, true, &["So.</think>Hello"]).await;
+        let opened: Vec<&Value> = events
+            .iter()
+            .map(|event| &event["content_block"]["type"])
+            .filter(|it| it.is_string())
+            .collect();
+        assert_eq!(opened[0], "thinking");
+        let thought = |event: &Value| event["delta"]["thinking"].as_str().map(str::to_owned);
+        assert!(events.iter().filter_map(thought).count() > 50);
+        let end = events.len();
+        assert_eq!(events[end - 1]["type"], "message_stop");
+        assert_eq!(of_kind(&events, "content_block_start"), of_kind(&events, "content_block_stop"));
+    }
+}

@@ -262,3 +262,32 @@ impl Encoder for ChatStream {
         out.raw("[DONE]");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use moeflux_engine::text::{OutputFormat, OutputParser};
+
+    use super::*;
+    use crate::events::slow;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_wait_sends_chunks_that_add_nothing() {
+        let app = slow::app();
+        let parser = OutputParser::new(&OutputFormat::plain(), None, false);
+        let (answers, sender) = slow::answers(&app, parser, false);
+        let head = Head::new(&app, "chatcmpl-", 1, false);
+        let encoder = ChatStream::new(Arc::clone(&app), head, Streaming::default());
+        let events = slow::stream(answers, sender, Box::new(encoder), &["Hello"]).await;
+        assert_eq!(events[events.len() - 1], "[DONE]");
+        let events = slow::values(&events);
+        let is_empty = |event: &&Value| event["choices"][0]["delta"] == json!({});
+        assert!(events.iter().filter(is_empty).count() > 50);
+        let text: Vec<&str> = events
+            .iter()
+            .filter_map(|event| event["choices"][0]["delta"]["content"].as_str())
+            .collect();
+        assert_eq!(text.concat(), "Hello");
+        let ends = events.iter().filter(|event| event["choices"][0]["finish_reason"] == "stop");
+        assert_eq!(ends.count(), 1);
+    }
+}

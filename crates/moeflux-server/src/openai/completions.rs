@@ -334,3 +334,25 @@ impl Encoder for TextStream {
         out.raw("[DONE]");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::slow;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_wait_sends_chunks_without_text() {
+        let app = slow::app();
+        let parser = OutputParser::new(&OutputFormat::plain(), None, false);
+        let (answers, sender) = slow::answers(&app, parser, false);
+        let head = Head::new(&app, "cmpl-", 1, false);
+        let encoder =
+            TextStream::new(Arc::clone(&app), head, Streaming::default(), vec![String::new()]);
+        let events = slow::stream(answers, sender, Box::new(encoder), &["Hello"]).await;
+        let events = slow::values(&events);
+        let texts: Vec<&str> =
+            events.iter().filter_map(|event| event["choices"][0]["text"].as_str()).collect();
+        assert!(texts.len() > 50);
+        assert_eq!(texts.concat(), "Hello");
+    }
+}

@@ -323,3 +323,31 @@ impl Encoder for ResponseStream {
 
     fn end(&mut self, _out: &mut Events) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use moeflux_engine::text::{OutputFormat, OutputParser};
+
+    use super::*;
+    use crate::events::slow;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_wait_says_that_the_response_is_in_progress() {
+        let app = slow::app();
+        let parser = OutputParser::new(&OutputFormat::plain(), None, false);
+        let (answers, sender) = slow::answers(&app, parser, false);
+        let echo = ResponseHead::echo(&json!({"input": "Hi"}));
+        let head = ResponseHead::new(&app, echo, &Settings::of(&app));
+        let encoder = ResponseStream::new(Arc::clone(&app), head, ToolTable::default());
+        let events = slow::stream(answers, sender, Box::new(encoder), &["Hello"]).await;
+        let events = slow::values(&events);
+        let waits = events.iter().filter(|event| event["type"] == "response.in_progress");
+        assert!(waits.clone().count() > 50);
+        assert!(waits.clone().all(|event| event["response"]["status"] == "in_progress"));
+        for (i, event) in events.iter().enumerate() {
+            assert_eq!(event["sequence_number"], i);
+        }
+        let last = &events[events.len() - 1];
+        assert_eq!(last["response"]["output"][0]["content"][0]["text"], "Hello");
+    }
+}
