@@ -11,6 +11,10 @@ use super::links::{self, Part};
 use super::source::{OPTIONS, Source};
 use super::{Budget, clean, code, escaped, math};
 
+/// Events of one block at most: a larger one is shown as its source. The sanitizer takes some
+/// hundreds of bytes for each.
+const MAX_EVENTS: usize = 40_000;
+
 /// Elements in elements at most; what is deeper stands at this depth.
 const MAX_DEPTH: usize = 32;
 
@@ -48,6 +52,7 @@ struct Writer<'a> {
     /// Of the block that is being read.
     events: Vec<Event<'a>>,
     start: usize,
+    end: usize,
     depth: usize,
     /// Elements of links, in which addresses stay text.
     n_links: usize,
@@ -72,6 +77,7 @@ impl<'a> Writer<'a> {
             blocks: Vec::new(),
             events: Vec::new(),
             start: 0,
+            end: 0,
             depth: 0,
             n_links: 0,
             alignments: Vec::new(),
@@ -87,6 +93,11 @@ impl<'a> Writer<'a> {
     fn push(&mut self, event: Event<'a>, range: Range<usize>) {
         if self.depth == 0 {
             self.start = self.text[..range.start].rfind('\n').map_or(0, |at| at + 1);
+            self.end = range.end;
+        }
+        if self.events.len() > MAX_EVENTS {
+            self.skip(&event);
+            return;
         }
         match event {
             Event::Start(tag) => {
@@ -122,6 +133,23 @@ impl<'a> Writer<'a> {
             }
         }
         if self.depth == 0 {
+            self.end_block();
+        }
+    }
+
+    /// Passes over the rest of a block that is too large.
+    fn skip(&mut self, event: &Event<'a>) {
+        match event {
+            Event::Start(_) => self.depth += 1,
+            Event::End(_) => self.depth -= 1,
+            _ => {}
+        }
+        if self.depth == 0 {
+            let source = escaped(&self.text[self.start..self.end]);
+            self.events.clear();
+            self.open_links.clear();
+            (self.code, self.raw, self.n_links, self.is_head) = (None, None, 0, false);
+            self.push_html(format!("<p class=\"raw\">{source}</p>"));
             self.end_block();
         }
     }

@@ -1,6 +1,7 @@
 //! Highlighted code: spans with a class for each kind of token.
 
-use std::sync::LazyLock;
+use std::collections::HashSet;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use syntect::easy::ScopeRegionIterator;
 use syntect::parsing::{ParseState, Scope, ScopeStack, SyntaxReference, SyntaxSet};
@@ -14,8 +15,33 @@ const MAX_BYTES: usize = 64 << 10;
 /// Nor are longer lines: some grammars take quadratic time for a line.
 const MAX_LINE_BYTES: usize = 1_000;
 
+/// Languages whose grammars are kept unpacked: each takes one or two megabytes.
+const MAX_LANGUAGES: usize = 12;
+
 /// The grammars: an index at first, each is unpacked when code needs it.
-static SYNTAXES: LazyLock<SyntaxSet> = LazyLock::new(two_face::syntax::extra_newlines);
+#[derive(Debug, Default)]
+struct Grammars {
+    syntaxes: Option<Arc<SyntaxSet>>,
+    /// Names of those that are unpacked.
+    used: HashSet<String>,
+}
+
+impl Grammars {
+    fn find(&mut self, name: &str) -> Option<(Arc<SyntaxSet>, SyntaxReference)> {
+        let new = || Arc::new(two_face::syntax::extra_newlines());
+        let syntaxes = Arc::clone(self.syntaxes.get_or_insert_with(new));
+        let syntax = syntaxes.find_syntax_by_token(name)?.clone();
+        if !self.used.contains(&syntax.name) && self.used.len() >= MAX_LANGUAGES {
+            // All become an index again.
+            *self = Grammars::default();
+            return self.find(name);
+        }
+        self.used.insert(syntax.name.clone());
+        Some((syntaxes, syntax))
+    }
+}
+
+static GRAMMARS: LazyLock<Mutex<Grammars>> = LazyLock::new(Mutex::default);
 
 /// Names of languages that the grammars do not know.
 const ALIASES: &[(&str, &str)] = &[
@@ -82,20 +108,23 @@ pub(super) fn language(info: &str) -> &str {
     &info[..info.find(is_end).unwrap_or(info.len())]
 }
 
-fn syntax(language: &str) -> Option<&'static SyntaxReference> {
+/// The grammar of a language, and the set that it is of.
+fn grammar(language: &str) -> Option<(Arc<SyntaxSet>, SyntaxReference)> {
     let language = language.to_ascii_lowercase();
-    if language.is_empty() {
-        return None;
-    }
     let alias = ALIASES.iter().find(|(alias, _)| *alias == language);
     let name = alias.map_or(language.as_str(), |(_, name)| name);
-    SYNTAXES.find_syntax_by_token(name).filter(|syntax| syntax.name != "Plain Text")
+    if name.is_empty() {
+        return None;
+    }
+    let found = GRAMMARS.lock().unwrap_or_else(PoisonError::into_inner).find(name);
+    found.filter(|(_, syntax)| syntax.name != "Plain Text")
 }
 
 /// Code as HTML, in the colours of its language as far as that is known and time is left.
 pub(super) fn highlight(code: &str, language: &str, budget: Budget) -> String {
-    let Some(syntax) = syntax(language) else { return escaped(code) };
-    let mut highlighter = Highlighter::new(syntax);
+    let found = if budget.is_spent() { None } else { grammar(language) };
+    let Some((syntaxes, syntax)) = found else { return escaped(code) };
+    let mut highlighter = Highlighter::new(syntaxes, &syntax);
     let mut n_bytes = 0;
     for line in LinesWithEndings::from(code) {
         n_bytes += line.len();
@@ -108,6 +137,7 @@ pub(super) fn highlight(code: &str, language: &str, budget: Budget) -> String {
 }
 
 struct Highlighter {
+    syntaxes: Arc<SyntaxSet>,
     state: ParseState,
     stack: ScopeStack,
     html: String,
@@ -116,8 +146,9 @@ struct Highlighter {
 }
 
 impl Highlighter {
-    fn new(syntax: &SyntaxReference) -> Highlighter {
+    fn new(syntaxes: Arc<SyntaxSet>, syntax: &SyntaxReference) -> Highlighter {
         Highlighter {
+            syntaxes,
             state: ParseState::new(syntax),
             stack: ScopeStack::new(),
             html: String::new(),
@@ -127,7 +158,7 @@ impl Highlighter {
 
     /// Adds a line; `None`, and nothing is added, where its grammar fails.
     fn push(&mut self, line: &str) -> Option<()> {
-        let ops = self.state.parse_line(line, &SYNTAXES).ok()?;
+        let ops = self.state.parse_line(line, &self.syntaxes).ok()?;
         for (text, op) in ScopeRegionIterator::new(&ops, line) {
             self.stack.apply(op).ok()?;
             if !text.is_empty() {
@@ -238,12 +269,12 @@ mod tests {
             "cmake",
             "protobuf",
         ] {
-            known.push((name, syntax(name).is_some()));
+            known.push((name, grammar(name).is_some()));
         }
         known.retain(|(_, is_known)| !is_known);
         assert!(known.is_empty(), "{known:?}");
         for name in ["", "text", "plaintext", "no-such-language"] {
-            assert!(syntax(name).is_none(), "{name}");
+            assert!(grammar(name).is_none(), "{name}");
         }
         assert_eq!(language("rust,ignore"), "rust");
         assert_eq!(language(" {.python #id}"), "python");

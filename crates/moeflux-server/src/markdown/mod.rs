@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use source::Source;
 
 /// Longer texts are shown as they are.
-const MAX_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 512 << 10;
 
 /// Time that the texts of one request may take for highlighting and formulas together.
 const TIME: Duration = Duration::from_secs(1);

@@ -3,6 +3,7 @@
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use super::{Budget, Rendered, render, render_unfinished};
 use crate::error::{ApiError, ApiResult};
@@ -11,6 +12,12 @@ use crate::reply::{self, Reply};
 
 /// Texts of one request at most.
 const MAX_TEXTS: usize = 100;
+
+/// Bytes of these together.
+const MAX_BYTES: usize = 1 << 20;
+
+/// Requests that are rendered at a time: each may take some tens of megabytes.
+static PERMITS: Semaphore = Semaphore::const_new(2);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,6 +36,13 @@ pub(crate) async fn handle(body: Value) -> ApiResult<Reply> {
     if request.texts.len() > MAX_TEXTS {
         return Err(ApiError::field("texts", format!("it has more than {MAX_TEXTS} texts")));
     }
+    let n_bytes: usize = request.texts.iter().map(String::len).sum();
+    if n_bytes > MAX_BYTES {
+        let problem = format!("they have {n_bytes} bytes together, more than {MAX_BYTES}");
+        return Err(ApiError::field("texts", problem));
+    }
+    // The semaphore is never closed.
+    let _permit = PERMITS.acquire().await;
     let work = move || {
         let budget = Budget::new();
         let render = if request.unfinished { render_unfinished } else { render };

@@ -340,7 +340,7 @@ fn unfinished_parts_are_shown_as_what_they_will_be() {
 
 #[test]
 fn hostile_texts_take_little_time() {
-    const N: usize = 100_000;
+    const N: usize = 60_000;
     let texts = [
         "[".repeat(N),
         ">".repeat(N),
@@ -383,6 +383,8 @@ fn hostile_texts_take_little_time() {
         format!("```python\n{}\n```", format!("{}\n", "f'{(".repeat(200)).repeat(60)),
         format!("```perl\n{}\n```", format!("{}\n", "s{a}{b}".repeat(100)).repeat(60)),
         "$\\frac{a}{b}$ ".repeat(N / 14),
+        (0..N / 12).map(|n| format!("```x{n}\na\n```\n")).collect(),
+        "```rs\na\n```\n```py\na\n```\n```js\na\n```\n```c\na\n```\n```go\na\n```\n".repeat(1_000),
         format!("${}$", "\\sqrt".repeat(1_000)),
     ];
     for text in texts {
@@ -411,6 +413,10 @@ fn depth(html: &str) -> i32 {
 
 #[test]
 fn texts_that_are_too_long_stay_as_they_are() {
+    let list = "- a\n".repeat(100_000);
+    let rendered = render(&format!("before\n\n{list}\n# after"), Budget::new());
+    assert_eq!([&rendered.finished[0], &rendered.finished[2]], ["<p>before</p>", "<h3>after</h3>"]);
+    assert!(rendered.finished[1].starts_with("<p class=\"raw\">- a\n- a\n"));
     let text = "**<b>** ".repeat(200_000);
     let rendered = render(&text, Budget::new());
     assert!(rendered.finished[0].starts_with("<p class=\"raw\">**&lt;b&gt;** "));

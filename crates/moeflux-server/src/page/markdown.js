@@ -5,8 +5,9 @@ import { copyButton, h } from "./dom.js";
 
 /** Between two renderings of an answer that is being written, in milliseconds. */
 const LEAST_WAIT = 100;
-/** Whole texts in one request. */
+/** Whole texts in one request, and their characters. */
 const BATCH = 20;
+const BATCH_CHARS = 200_000;
 const CACHED = 400;
 
 const cache = new Map();
@@ -58,7 +59,13 @@ export function renderWhole(box, text) {
 }
 
 async function flush() {
-  const some = Array.from(waiting).slice(0, BATCH);
+  const some = [];
+  let chars = 0;
+  for (const [box, text] of waiting) {
+    chars += text.length;
+    if (some.length && (some.length >= BATCH || chars > BATCH_CHARS)) break;
+    some.push([box, text]);
+  }
   try {
     const rendered = await render(some.map(([, text]) => text), false);
     some.forEach(([box, text], i) => {
