@@ -15,8 +15,8 @@ const MAX_BYTES: usize = 64 << 10;
 /// Nor are longer lines: some grammars take quadratic time for a line.
 const MAX_LINE_BYTES: usize = 1_000;
 
-/// Languages whose grammars are kept unpacked: each takes one or two megabytes.
-const MAX_LANGUAGES: usize = 12;
+/// Languages whose grammars are kept unpacked: each takes some megabytes.
+const MAX_LANGUAGES: usize = 6;
 
 /// The grammars: an index at first, each is unpacked when code needs it.
 #[derive(Debug, Default)]
