@@ -190,6 +190,8 @@ impl Service {
         let connection = http.serve_connection(TokioIo::new(stream), answer);
         tokio::pin!(connection);
         tokio::select! {
+            // A request that has just come is taken before the connection may close for another.
+            biased;
             // An error here is the client's: it sent no HTTP, or is gone.
             _ = &mut connection => return,
             () = activity.must_close() => return,
