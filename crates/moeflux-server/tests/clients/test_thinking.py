@@ -5,6 +5,7 @@ import pathlib
 import shutil
 
 import anthropic
+import ollama
 import openai
 import pytest
 
@@ -105,3 +106,20 @@ def test_messages_have_blocks_of_thoughts(server):
                   if it.type == "content_block_delta" and it.delta.type == "thinking_delta"]
         assert stream.get_final_message().content[0].thinking == block.thinking
     assert "".join(pieces) == block.thinking
+
+
+def test_ollama_clients_get_thoughts_apart(server):
+    """Its `think`, in a whole answer and in a stream."""
+    client = ollama.Client(host=server.url)
+    for think, thinks in [(None, True), (True, True), ("high", True), (False, False)]:
+        for stream in [False, True]:
+            answer = client.chat(model="thinker", messages=QUESTION, think=think, stream=stream,
+                                 options={"temperature": 0, "num_predict": 30})
+            pieces = [piece.message for piece in (answer if stream else [answer])]
+            thought = "".join(piece.thinking or "" for piece in pieces)
+            said = "".join(piece.content for piece in pieces)
+            assert bool(thought) == thinks and bool(said) != thinks, (think, stream)
+    assert "thinking" in client.show("thinker").capabilities
+    answer = client.generate(model="thinker", prompt="What does Vec::push do?",
+                             options={"temperature": 0, "num_predict": 30})
+    assert answer.thinking and not answer.response and answer.context is None
