@@ -254,6 +254,30 @@ fn files_without_an_end_are_refused() {
     refuses(&["perplexity", "--text", words[0]], 1, &["--text", words[0], words[1]]);
 }
 
+/// As a shell's `<(command)` gives them; and one that is opened for writing late.
+#[cfg(unix)]
+#[test]
+fn pipes_are_read_and_one_without_a_writer_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for (wait, notes) in [(0, 0), (2500, 1)] {
+        let name = pipe.clone();
+        let writer = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(wait));
+            fs::write(name, "no tokens").unwrap();
+        });
+        let name = pipe.to_str().unwrap();
+        let output = moeflux(&["logits", "--tokens", name, "--out", "never"]).output().unwrap();
+        writer.join().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(said.matches("waiting 60 s for a process that writes to").count(), notes);
+        assert!(said.contains("--tokens") && said.contains("a list of lists"), "{said}");
+        assert_eq!(said.lines().count(), 1 + notes, "{said}");
+    }
+}
+
 #[test]
 fn outputs_that_cannot_be_written_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,6 @@
 //! `moeflux serve`: the model over HTTP.
 
 use std::env::VarError;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -92,7 +91,7 @@ pub(super) fn keys(file: Option<&Path>) -> Result<Vec<String>> {
 fn read_keys(path: &Path) -> Result<String> {
     let name = || format!("cannot read {} (--api-key-file)", path.display());
     let mut text = String::new();
-    let file = File::open(path).with_context(name)?;
+    let file = crate::files::open(path).with_context(name)?;
     let n_bytes = file.take(MAX_KEY_FILE + 1).read_to_string(&mut text).with_context(name)?;
     if n_bytes as u64 > MAX_KEY_FILE {
         bail!(

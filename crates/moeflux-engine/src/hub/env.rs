@@ -128,7 +128,10 @@ mod tests {
         assert_eq!(env(&[("HF_HUB_CACHE", "/c")]).cache_dir, Path::new("/c"));
         let tilde = env(&[("HF_HUB_CACHE", "~/c"), ("HOME", "/h")]);
         assert_eq!(tilde.cache_dir, Path::new("/h/c"));
-        assert!(env(&[("TRANSFORMERS_OFFLINE", "true")]).is_offline);
+        for (value, is_offline) in [("true", true), ("Yes", true), ("on", true), ("maybe", false)] {
+            assert_eq!(env(&[("TRANSFORMERS_OFFLINE", value)]).is_offline, is_offline, "{value}");
+            assert_eq!(env(&[("HF_HUB_OFFLINE", value)]).is_offline, is_offline, "{value}");
+        }
         assert_eq!(env(&[("HF_HUB_DOWNLOAD_TIMEOUT", "7")]).stall_timeout.as_secs(), 7);
         assert_eq!(env(&[("HF_HUB_DOWNLOAD_TIMEOUT", "x")]).stall_timeout.as_secs(), 30);
     }

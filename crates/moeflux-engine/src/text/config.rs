@@ -52,6 +52,8 @@ pub(super) struct TextConfig {
     pub(super) model_type: Option<String>,
     /// Chat templates by name; the usual one is `default`.
     pub(super) templates: BTreeMap<String, String>,
+    /// The file that these are in, or the first of several.
+    pub(super) template_file: Option<PathBuf>,
     pub(super) sampling: GenerationDefaults,
     /// What the vocabulary's files leave to those next to them.
     pub(super) vocabulary: VocabularyFacts,
@@ -83,7 +85,7 @@ impl TextConfig {
         if let Some(file) = JsonFile::open(dir.join("added_tokens.json"))? {
             config.vocabulary.add_added_tokens(&file.fields);
         }
-        config.templates = read_templates(dir, tokenizer.as_ref())?;
+        config.read_templates(dir, tokenizer.as_ref())?;
         if let Some(file) = JsonFile::open(dir.join("generation_config.json"))? {
             config.eos_ids = file.ids("eos_token_id", &file.fields)?;
             config.bos_id = file.ids("bos_token_id", &file.fields)?.first().copied();
@@ -101,6 +103,35 @@ impl TextConfig {
             }
         }
         Ok(config)
+    }
+
+    /// Templates by name. Template files (`chat_template.jinja`, and those of the folder
+    /// `additional_chat_templates`, each of which is named after its file) take the place of all that
+    /// `chat_template.json` holds, which takes the place of what `tokenizer_config.json` holds.
+    fn read_templates(
+        &mut self,
+        dir: &Path,
+        tokenizer: Option<&JsonFile>,
+    ) -> Result<(), TextError> {
+        self.templates = template_files(dir)?;
+        if !self.templates.is_empty() {
+            let mut paths = template_paths(dir)?.into_iter();
+            let found = paths.find(|(name, _)| self.templates.contains_key(name));
+            self.template_file = found.map(|(_, path)| path);
+            return Ok(());
+        }
+        let json = JsonFile::open(dir.join("chat_template.json"))?;
+        for file in [json.as_ref(), tokenizer].into_iter().flatten() {
+            let Some(value) = file.fields.get("chat_template") else { continue };
+            self.templates = named_templates(value).ok_or_else(|| {
+                file.bad("chat_template", value, "a string or a list of {name, template}")
+            })?;
+            if !self.templates.is_empty() {
+                self.template_file = Some(file.path.clone());
+                break;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -178,30 +209,6 @@ impl JsonFile {
             repetition_penalty: self.number("repetition_penalty")?,
         })
     }
-}
-
-/// Templates by name. Template files (`chat_template.jinja`, and those of the folder
-/// `additional_chat_templates`, each of which is named after its file) take the place of all that
-/// `chat_template.json` holds, which takes the place of what `tokenizer_config.json` holds.
-fn read_templates(
-    dir: &Path,
-    tokenizer: Option<&JsonFile>,
-) -> Result<BTreeMap<String, String>, TextError> {
-    let files = template_files(dir)?;
-    if !files.is_empty() {
-        return Ok(files);
-    }
-    let json = JsonFile::open(dir.join("chat_template.json"))?;
-    for file in [json.as_ref(), tokenizer].into_iter().flatten() {
-        let Some(value) = file.fields.get("chat_template") else { continue };
-        let templates = named_templates(value).ok_or_else(|| {
-            file.bad("chat_template", value, "a string or a list of {name, template}")
-        })?;
-        if !templates.is_empty() {
-            return Ok(templates);
-        }
-    }
-    Ok(BTreeMap::new())
 }
 
 fn template_files(dir: &Path) -> Result<BTreeMap<String, String>, TextError> {

@@ -74,7 +74,7 @@ pub enum TextError {
     },
     /// A text with more tokens than there may be.
     #[error(
-        "prompt is too long: {}{n_tokens} tokens > {max_tokens} maximum",
+        "prompt is too long: {}{n_tokens} tokens > {max_tokens} maximum (--ctx)",
         if *is_exact { "" } else { "at least " }
     )]
     TooLong {

@@ -297,6 +297,13 @@ fn what_cannot_be_told_apart_is_refused() {
 }
 
 #[test]
+fn a_template_that_does_not_parse_is_named_with_its_file() {
+    let tokenizer = open(&[("tokenizer_config.json", json!({"chat_template": "{% if %}"}))]);
+    let error = tokenizer.unwrap().chat_template(false).unwrap().unwrap_err().to_string();
+    assert!(error.contains("tokenizer_config.json") && !error.contains('\n'), "{error}");
+}
+
+#[test]
 fn a_templates_refusal_is_reported() {
     let template =
         ChatTemplate::new("{{ raise_exception('no system turns') }}", MarkupText::default());

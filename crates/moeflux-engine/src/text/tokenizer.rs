@@ -225,7 +225,13 @@ impl Tokenizer {
     /// else the only one. `None` for a model without a template, or with several of other names.
     pub fn chat_template(&self, with_tools: bool) -> Option<Result<ChatTemplate, TextError>> {
         let source = self.chat_template_source(with_tools)?;
-        Some(ChatTemplate::new(source, self.markup_text()))
+        let template = ChatTemplate::new(source, self.markup_text());
+        Some(template.map_err(|err| match (err, &self.config.template_file) {
+            (TextError::TemplateSyntax(reason), Some(path)) => {
+                TextError::TemplateSyntax(format!("{reason} ({})", path.display()))
+            }
+            (err, _) => err,
+        }))
     }
 
     /// The text of that template.
