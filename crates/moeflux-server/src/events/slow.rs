@@ -31,15 +31,25 @@ pub(crate) fn app() -> Arc<App> {
     Arc::new(App::new(Engine::open(&dir, &engine).unwrap(), options).unwrap())
 }
 
-/// The stream of an answer that says `pieces`. It waits in the queue first, and then for its
-/// prompt. Checks that no event is a comment, and that clients never wait for one much longer than
-/// the server means them to. Gives the data of all events.
+/// The events of an [answer](text), of which none is a comment: their data.
 pub(crate) async fn stream(
     answers: Answers,
     sender: mpsc::UnboundedSender<(usize, Event)>,
     encoder: Box<dyn Encoder>,
     pieces: &'static [&'static str],
 ) -> Vec<String> {
+    let all = text(answers, sender, encoder, pieces).await;
+    all.split_terminator("\n\n").map(data).collect()
+}
+
+/// The stream of an answer that says `pieces`. It waits in the queue first, and then for its
+/// prompt. Checks that clients never wait for an event much longer than the server means them to.
+pub(crate) async fn text(
+    answers: Answers,
+    sender: mpsc::UnboundedSender<(usize, Event)>,
+    encoder: Box<dyn Encoder>,
+    pieces: &'static [&'static str],
+) -> String {
     let engine = async move {
         let prompt = |n_done| Event::Prompt { n_done, n_total: N_PROMPT, n_reused: 512 };
         sleep(QUEUED).await;
@@ -66,7 +76,7 @@ pub(crate) async fn stream(
     let began = Instant::now();
     let ((), all) = tokio::join!(engine, client);
     assert!(began.elapsed() >= QUEUED + READING);
-    all.split_terminator("\n\n").map(data).collect()
+    all
 }
 
 /// The data of an event, which is no comment.

@@ -75,8 +75,7 @@ pub(super) async fn answer(
     is_stream: bool,
 ) -> ApiResult<Reply> {
     if is_stream {
-        let encoder =
-            Lines { app, target, call: None, n_calls: 0, text: String::new(), thinks: false };
+        let encoder = Lines::new(app, target);
         return Ok(reply::lines(EventStream::new(answers, Box::new(encoder))));
     }
     let whole = collect(answers).await?.into_iter().next().unwrap_or_default();
@@ -203,6 +202,10 @@ struct Lines {
 }
 
 impl Lines {
+    fn new(app: Arc<App>, target: Target) -> Lines {
+        Lines { app, target, call: None, n_calls: 0, text: String::new(), thinks: false }
+    }
+
     fn write(&self, piece: Piece, out: &mut Events) {
         out.line(&piece.object(&self.target.model, &self.target.shape));
     }
@@ -287,7 +290,34 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
+    use moeflux_engine::text::{OutputFormat, OutputParser};
+
     use super::*;
+    use crate::events::slow;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_wait_sends_lines_that_add_nothing() {
+        let app = slow::app();
+        let parser = OutputParser::new(&OutputFormat::plain(), None, false);
+        let (answers, sender) = slow::answers(&app, parser, false);
+        let target =
+            Target { model: String::from("demo"), shape: Shape::Chat, with_logprobs: false };
+        let encoder = Box::new(Lines::new(Arc::clone(&app), target));
+        let text = slow::text(answers, sender, encoder, &["Hello", " there"]).await;
+        let lines: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let said: Vec<&str> =
+            lines.iter().map(|line| line["message"]["content"].as_str().unwrap()).collect();
+        assert!(said.iter().filter(|text| text.is_empty()).count() > 50);
+        assert_eq!(said.concat(), "Hello there");
+        let (last, before) = lines.split_last().unwrap();
+        assert!(before.iter().all(|line| line["done"] == false));
+        assert_eq!((&last["done"], &last["done_reason"]), (&json!(true), &json!("stop")));
+        assert_eq!(last["load_duration"], 130_000_000_000_u64);
+        assert_eq!(last["prompt_eval_duration"], 420_000_000_000_u64);
+        assert_eq!(last["total_duration"], 550_003_000_000_u64);
+        assert_eq!(last["prompt_eval_count"], slow::N_PROMPT);
+    }
 
     #[test]
     fn zero_in_any_unit_unloads() {
