@@ -11,7 +11,8 @@ import tempfile
 import threading
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "ci/agents"))
+# After this folder, because there is a run.py in both.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "ci/agents"))
 
 import scripted_model
 from clients import CLIENTS

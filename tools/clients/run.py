@@ -28,13 +28,15 @@ ISOLATED = "MOEFLUX_CLIENTS_ISOLATED"
 
 
 def isolate() -> None:
-    """Starts this program again in a network that has nothing but 127.0.0.1."""
-    test = ["unshare", "--map-root-user", "--net", "ip", "link", "set", "lo", "up"]
+    """Starts this program again in a network that has nothing but 127.0.0.1, and with processes of its own, so that
+    what a client leaves running (cline a daemon) ends with it."""
+    apart = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    test = [*apart, "ip", "link", "set", "lo", "up"]
     if ISOLATED in os.environ or subprocess.run(test, capture_output=True, check=False).returncode != 0:
         return
     os.environ[ISOLATED] = "1"
     script = 'ip link set lo up && exec "$@"'
-    os.execvp("unshare", ["unshare", "--map-root-user", "--net", "sh", "-c", script, "sh", sys.executable, *sys.argv])
+    os.execvp("unshare", [*apart, "sh", "-c", script, "sh", sys.executable, *sys.argv])
 
 
 def start_server(binary: Path, model: Path, log: Path, tokens: int) -> tuple[subprocess.Popen, int]:
