@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn commas_in_texts_are_no_values() {
         assert_eq!(count(br#""a,[{,\",""#), 1);
-        assert_eq!(count(br#"{"a": [1, 2, {"b": "c,d"}], "e\\": null}"#), 6);
+        assert_eq!(count(br#"{"a": [1, 2, {"b": "c,d"}], "e\\": null}"#), 7);
         assert_eq!(count(b"[[[["), 5);
         assert_eq!(count(br#""\"#), 1);
     }
