@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use moeflux_engine::text::{Delta, OutputFormat, OutputParser, Turn};
-use moeflux_engine::{Answer, Constraint, DraftCounts, Event, Finish, Job, TokenId, TokenLogprob};
+use moeflux_engine::{
+    Answer, Constraint, ConstraintError, DraftCounts, EngineError, Event, Finish, Job, TokenId,
+    TokenLogprob,
+};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::app::App;
@@ -169,11 +172,22 @@ impl Answers {
             }
             Event::Failed(err) => {
                 self.app.metrics.failed();
-                Update::Failed(ApiError::internal(err.to_string()))
+                Update::Failed(failure(&err))
             }
         };
         self.n_open -= 1;
         ended
+    }
+}
+
+/// Why an answer failed. A grammar gives up where the client's schema is too large for it.
+fn failure(err: &EngineError) -> ApiError {
+    match err {
+        EngineError::Constraint(ConstraintError::Step(_)) => {
+            let message = format!("a JSON schema of the request is too large: {err}");
+            ApiError::new(hyper::StatusCode::BAD_REQUEST, message)
+        }
+        _ => ApiError::internal(err.to_string()),
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Requests become jobs of the engine's scheduler, which runs on a thread of
 //! its own; nothing here computes. What clients send is untrusted: sizes and
-//! times are bounded, and a field that is not supported is refused by name.
+//! times are bounded, and a field that asks for what cannot be done is refused by name.
 
 #![forbid(unsafe_code)]
 

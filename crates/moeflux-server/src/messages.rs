@@ -1,6 +1,7 @@
 //! A conversation as OpenAI's clients send it, to the messages that templates read.
 
 use moeflux_engine::text::Message;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -17,10 +18,11 @@ const MAX_PARTS: usize = 100_000;
 pub(crate) type Content = StringOr<List<StringOr<Part>, MAX_PARTS>>;
 
 /// A message.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct ChatMessage {
     /// Who speaks.
+    #[schemars(extend("enum" = ["system", "developer", "user", "assistant", "tool", "function"]))]
     pub(crate) role: String,
     /// Text, or parts. What is no text is left out, and a short text says so.
     pub(crate) content: Option<Content>,
@@ -41,7 +43,7 @@ pub(crate) struct ChatMessage {
 }
 
 /// A part of a message.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct Part {
     /// What it is; a part with a text may leave it out.
@@ -55,7 +57,7 @@ pub(crate) struct Part {
 }
 
 /// A call of a tool.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct ToolCall {
     /// What its result refers to.
@@ -69,7 +71,7 @@ pub(crate) struct ToolCall {
 }
 
 /// A function that was called.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct FunctionCall {
     /// Its name.
@@ -79,7 +81,7 @@ pub(crate) struct FunctionCall {
 }
 
 /// A tool that was called with text.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct CustomCall {
     /// Its name.

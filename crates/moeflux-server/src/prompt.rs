@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use moeflux_engine::text::{Markup, OutputFormat, Tokenizer};
 use moeflux_engine::{LeftToModel, TokenId};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -106,7 +107,7 @@ pub(crate) async fn apply_template(app: Arc<App>, body: Value) -> ApiResult<Repl
 }
 
 /// A text to be made tokens.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct TokenizeRequest {
     /// The text.
@@ -120,7 +121,7 @@ pub(crate) struct TokenizeRequest {
 }
 
 /// Tokens to be made text.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct DetokenizeRequest {
     /// Their numbers.

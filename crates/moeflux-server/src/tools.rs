@@ -1,5 +1,6 @@
 //! Tools as clients describe them.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -13,7 +14,7 @@ pub(crate) const MAX_TOOLS: usize = 512;
 const MAX_NAME: usize = 128;
 
 /// A tool as the chat API describes it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct Tool {
     /// `function`; tools of other kinds are left out.
@@ -23,14 +24,16 @@ pub(crate) struct Tool {
 }
 
 /// A function that the model may call.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct Function {
     /// Its name.
+    #[schemars(length(min = 1, max = 128))]
     pub(crate) name: String,
     /// What it does.
     pub(crate) description: Option<String>,
     /// A JSON schema of its arguments.
+    #[schemars(with = "Option<Map<String, Value>>")]
     pub(crate) parameters: Option<Value>,
     /// Whether arguments must follow the schema in every respect.
     pub(crate) strict: Option<bool>,

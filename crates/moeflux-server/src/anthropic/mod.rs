@@ -7,3 +7,5 @@ mod reply;
 mod request;
 mod tools;
 mod turns;
+
+pub(crate) use request::MessageRequest;

@@ -1,5 +1,6 @@
 //! `/v1/messages` and its `count_tokens`: the fields of a request.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -7,7 +8,7 @@ use super::hints::{MESSAGES, REQUEST, TOOLS};
 use crate::messages::MAX_MESSAGES;
 use crate::openai::sampling::{Sampling, Share, Stops, Temperature};
 use crate::openai::thinking::Thinking;
-use crate::request::{Body, Integer, Limit, List, StringOr, hints, object};
+use crate::request::{Body, Integer, Limit, List, Refused, StringOr, hints, object};
 use crate::tools::MAX_TOOLS;
 
 /// Blocks of a message at most.
@@ -17,14 +18,15 @@ const MAX_BLOCKS: usize = 100_000;
 pub(super) type Content = StringOr<List<Block, MAX_BLOCKS>>;
 
 /// A request for the next turn of a conversation, or for the number of its tokens.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
-pub(super) struct MessageRequest {
+pub(crate) struct MessageRequest {
     /// The model's name; it may be left out.
     pub(super) model: Option<String>,
     /// Tokens of the answer at most. An answer needs it.
     pub(super) max_tokens: Option<Integer<1>>,
     /// The conversation so far.
+    #[schemars(extend("minItems" = 1))]
     pub(super) messages: List<Turn, MAX_MESSAGES>,
     /// What the model is told first.
     pub(super) system: Option<Content>,
@@ -54,24 +56,29 @@ pub(super) struct MessageRequest {
     pub(super) output_format: Option<Format>,
 
     /// Refused, unless it is empty: servers of tools.
+    #[schemars(with = "Option<Refused>")]
     pub(super) mcp_servers: Option<Value>,
     /// Refused: a machine on which tools run.
+    #[schemars(with = "Option<Refused>")]
     pub(super) container: Option<Value>,
 }
 
 /// A message.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
+#[schemars(rename = "MessageTurn")]
 pub(super) struct Turn {
     /// Who speaks: `user`, `assistant` or `system`.
+    #[schemars(extend("enum" = ["user", "assistant", "system"]))]
     pub(super) role: String,
     /// Text, or blocks.
     pub(super) content: Content,
 }
 
 /// A part of a message. What is no text, no thought and no call becomes a short text.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
+#[schemars(rename = "MessageBlock")]
 pub(super) struct Block {
     /// What it is.
     pub(super) r#type: Option<String>,
@@ -100,8 +107,9 @@ pub(super) struct Block {
 }
 
 /// A tool.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
+#[schemars(rename = "MessageTool")]
 pub(super) struct Tool {
     /// `custom`, or the name and version of a tool that the API knows. Those that run on a server
     /// are left out.
@@ -117,10 +125,12 @@ pub(super) struct Tool {
 }
 
 /// Whether the model must call a tool.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
+#[schemars(rename = "MessageToolChoice")]
 pub(super) struct ToolChoice {
     /// `auto`, `any`, `tool` or `none`.
+    #[schemars(extend("enum" = ["auto", "any", "tool", "none"]))]
     pub(super) r#type: String,
     /// The tool that must be called.
     pub(super) name: Option<String>,
@@ -129,7 +139,7 @@ pub(super) struct ToolChoice {
 }
 
 /// What is wanted of the answer.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(super) struct OutputConfig {
     /// How much the model thinks. Dropped where it does not think.
@@ -139,10 +149,12 @@ pub(super) struct OutputConfig {
 }
 
 /// What an answer must look like.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
+#[schemars(rename = "OutputFormat")]
 pub(super) struct Format {
     /// `json_schema`.
+    #[schemars(extend("enum" = ["json_schema"]))]
     pub(super) r#type: String,
     /// The schema.
     pub(super) schema: Map<String, Value>,

@@ -1,7 +1,7 @@
 //! `/v1/chat/completions`: the fields of a request.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::format::{ResponseFormat, StructuredOutputs};
@@ -11,16 +11,19 @@ use super::sampling::{
 };
 use super::thinking::{Reasoning, Thinking, ThinkingFields};
 use crate::messages::{ChatMessage, Content, MAX_MESSAGES};
-use crate::request::{Body, Given, Integer, Limit, List, Seed, StringOr, Toggle, hints, object};
+use crate::request::{
+    Body, Given, Integer, Limit, List, Refused, Seed, StringOr, Toggle, hints, object,
+};
 use crate::tools::{Function, MAX_TOOLS, Tool};
 
 /// A request for the next turn of a conversation.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct ChatRequest {
     /// The model's name. It may be left out.
     pub(crate) model: Option<String>,
     /// The conversation so far.
+    #[schemars(extend("minItems" = 1))]
     pub(crate) messages: List<ChatMessage, MAX_MESSAGES>,
 
     /// How freely tokens are drawn; 0 takes the likeliest.
@@ -98,6 +101,7 @@ pub(crate) struct ChatRequest {
     pub(crate) structured_outputs: Option<StructuredOutputs>,
 
     /// How much the model thinks before it answers. Dropped where the model does not think.
+    #[schemars(extend("enum" = ["none", "default", "auto", "minimal", "low", "medium", "high", "xhigh", "max", serde_json::Value::Null]))]
     pub(crate) reasoning_effort: Option<String>,
     /// OpenRouter's field for thinking.
     pub(crate) reasoning: Option<Reasoning>,
@@ -113,12 +117,13 @@ pub(crate) struct ChatRequest {
     /// Text that the answer is expected to hold much of.
     pub(crate) prediction: Option<Prediction>,
     /// Kinds of output that are wanted: `text`.
+    #[schemars(extend("items" = {"enum": ["text"]}))]
     pub(crate) modalities: Option<Vec<String>>,
 
     /// Refused: spoken answers.
-    pub(crate) audio: Option<IgnoredAny>,
+    pub(crate) audio: Option<Refused>,
     /// Refused: the server searches nothing.
-    pub(crate) web_search_options: Option<IgnoredAny>,
+    pub(crate) web_search_options: Option<Refused>,
     /// Refused: the server has no plugins.
     pub(crate) plugins: Option<Given>,
     /// Refused: grammars of llama-server's notation.
@@ -154,7 +159,7 @@ pub(crate) struct ChatRequest {
 }
 
 /// How an answer is sent as it is made. Without a stream these fields change nothing.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct StreamOptions {
     /// Whether the last chunk has the count of tokens.
@@ -162,10 +167,11 @@ pub(crate) struct StreamOptions {
 }
 
 /// The tool that must be called.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct ToolChoice {
     /// `function`.
+    #[schemars(extend("enum" = ["function", "none", "auto", "required", "any"]))]
     pub(crate) r#type: String,
     /// The function.
     pub(crate) function: Option<NamedFunction>,
@@ -174,7 +180,7 @@ pub(crate) struct ToolChoice {
 }
 
 /// A function by its name.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct NamedFunction {
     /// Its name.
@@ -182,10 +188,11 @@ pub(crate) struct NamedFunction {
 }
 
 /// Text that the answer is expected to hold much of.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct Prediction {
     /// `content`.
+    #[schemars(extend("enum" = ["content"]))]
     pub(crate) r#type: String,
     /// The text.
     pub(crate) content: Content,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use moeflux_engine::text::{Delta, OutputFormat, OutputParser, Turn};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -30,7 +31,7 @@ const DEFAULT_TOKENS: usize = 16;
 const MAX_TOP: u64 = 5;
 
 /// A request for text that continues a prompt.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct CompletionRequest {
     /// The model's name; it may be left out.
@@ -99,8 +100,8 @@ pub(crate) struct CompletionRequest {
     guided_grammar: Option<Given>,
     /// Refused: answers here are any text.
     structured_outputs: Option<Given>,
-    /// Refused: answers here are any text.
-    response_format: Option<Given>,
+    /// Refused, but for `text`: answers here are any text.
+    response_format: Option<TextFormat>,
     /// Refused: adapters.
     lora: Option<Given>,
     /// Refused: a search for the likeliest answer.
@@ -115,7 +116,17 @@ pub(crate) struct CompletionRequest {
     prompt_logprobs: Option<Given>,
 }
 
-object!(CompletionRequest);
+/// The only format of an answer.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
+#[schemars(rename = "PlainFormat")]
+pub(crate) struct TextFormat {
+    /// `text`.
+    #[schemars(extend("enum" = ["text"]))]
+    r#type: String,
+}
+
+object!(CompletionRequest, TextFormat);
 
 impl Body for CompletionRequest {
     const HINTS: &'static [&'static [&'static str]] = &[hints::REQUEST, super::hints::COMPLETION];
@@ -171,6 +182,9 @@ impl CompletionRequest {
                 "there are no probabilities of prompts: leave it out",
             ),
         ];
+        if self.response_format.as_ref().is_some_and(|format| format.r#type != "text") {
+            return Err(ApiError::not_supported("response_format", any_text));
+        }
         match refused.iter().find(|(_, field, _)| *field == Some(Given(true))) {
             Some((name, _, why)) => Err(ApiError::not_supported(name, why)),
             None => Ok(()),

@@ -1,6 +1,7 @@
 //! What an answer must look like, as the fields of several servers have it.
 
 use moeflux_engine::AnswerShape;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -8,10 +9,11 @@ use crate::error::{ApiError, ApiResult};
 use crate::request::{Given, StringOr, object};
 
 /// `response_format`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct ResponseFormat {
     /// `text`, `json_object` or `json_schema`.
+    #[schemars(extend("enum" = ["text", "json_object", "json_schema"]))]
     pub(crate) r#type: String,
     /// The schema and its name.
     pub(crate) json_schema: Option<NamedSchema>,
@@ -20,7 +22,7 @@ pub(crate) struct ResponseFormat {
 }
 
 /// A JSON schema with a name.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct NamedSchema {
     /// The schema. Answers always follow it.
@@ -28,7 +30,7 @@ pub(crate) struct NamedSchema {
 }
 
 /// vLLM's `structured_outputs`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct StructuredOutputs {
     /// A JSON schema, or its text.

@@ -13,3 +13,5 @@ pub(crate) mod sampling;
 pub(crate) mod thinking;
 
 pub(crate) use chat_request::ChatRequest;
+pub(crate) use completions::CompletionRequest;
+pub(crate) use responses::ResponseRequest;

@@ -1,11 +1,14 @@
 //! `prompt` of `/v1/completions`: texts or tokens.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use moeflux_engine::TokenId;
 use moeflux_engine::text::Markup;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, IntoDeserializer, SeqAccess, Visitor};
+use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::conversation::text_refused;
@@ -67,6 +70,27 @@ impl Given {
             (true, Given::Tokens(_)) => app.tokenizer.decode(&tokens),
         };
         Ok(Prompt { tokens, echo })
+    }
+}
+
+impl JsonSchema for Prompts {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed("Prompts")
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let tokens = json!({
+            "type": "array",
+            "items": generator.subschema_for::<TokenNumber>(),
+            "minItems": 1,
+        });
+        let text = json!({"type": "string", "minLength": 1});
+        let list = |item: &Value| json!({"type": "array", "items": item, "minItems": 1, "maxItems": MAX_PROMPTS});
+        json_schema!({"anyOf": [text, list(&text), tokens, list(&tokens)]})
     }
 }
 

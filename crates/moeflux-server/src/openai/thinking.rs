@@ -1,5 +1,6 @@
 //! Whether and how much a model is to think, as the fields of several servers have it.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -8,7 +9,7 @@ use crate::model::Model;
 use crate::request::{Ignored, Toggle, object};
 
 /// OpenRouter's `reasoning`, and that of responses.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct Reasoning {
     /// How much the model thinks.
@@ -18,10 +19,11 @@ pub(crate) struct Reasoning {
 }
 
 /// Anthropic's `thinking`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(crate) struct Thinking {
     /// `enabled`, `adaptive`, `auto` or `disabled`.
+    #[schemars(extend("enum" = ["enabled", "adaptive", "auto", "disabled"]))]
     pub(crate) r#type: String,
 }
 

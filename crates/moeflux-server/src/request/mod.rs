@@ -15,6 +15,7 @@ mod ignored;
 mod number;
 mod object;
 mod problem;
+pub(crate) mod schema;
 mod string_or;
 mod toggle;
 
@@ -25,7 +26,7 @@ pub(crate) use ignored::{Accepted, Ignored};
 pub(crate) use number::{Integer, Limit, Number, Seed, TokenNumber};
 pub(crate) use object::{FromMap, List, object, read_map};
 pub(crate) use string_or::{Alternative, StringOr};
-pub(crate) use toggle::{Given, Toggle};
+pub(crate) use toggle::{Given, Refused, Toggle};
 
 use crate::error::{ApiError, ApiResult};
 

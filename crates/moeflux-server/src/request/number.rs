@@ -27,7 +27,7 @@ pub(crate) struct TokenNumber(pub(crate) u32);
 pub(crate) struct Seed(pub(crate) Option<u64>);
 
 impl<const LEAST: i32, const MOST: i32, const PER: i32> Number<LEAST, MOST, PER> {
-    const RANGE: (f64, f64) = (LEAST as f64 / PER as f64, MOST as f64 / PER as f64);
+    pub(super) const RANGE: (f64, f64) = (LEAST as f64 / PER as f64, MOST as f64 / PER as f64);
 }
 
 impl<'de, const LEAST: i32, const MOST: i32, const PER: i32> Deserialize<'de>
@@ -86,6 +86,8 @@ impl<'de> Deserialize<'de> for Seed {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let expected = "a whole number of 64 bits";
         let read = |number: AnyNumber| match number.whole()? {
+            // A float of this size may have been another number in the text.
+            _ if matches!(number, AnyNumber::Float(float) if float.abs() >= 2f64.powi(63)) => None,
             -1 => Some(Seed(None)),
             number if (i64::MIN.into()..=u64::MAX.into()).contains(&number) => {
                 Some(Seed(Some(number as u64)))

@@ -35,6 +35,16 @@ impl Visitor<'_> for ToggleVisitor {
     }
 }
 
+/// A field that is refused, whatever it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refused;
+
+impl<'de> Deserialize<'de> for Refused {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(IgnoredAny).map(|_| Refused)
+    }
+}
+
 /// Whether a field of any type asks for something: `false`, 0, `""`, `[]` and `{}` do not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Given(pub(crate) bool);

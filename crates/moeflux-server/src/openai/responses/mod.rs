@@ -16,7 +16,7 @@ use moeflux_engine::text::Message;
 use serde_json::Value;
 
 use self::items::Reader;
-use self::request::{FlatFormat, ResponseRequest};
+use self::request::FlatFormat;
 use self::stream::{ResponseHead, ResponseStream, whole};
 use self::tools::ToolTable;
 use super::format::ResponseFormat;
@@ -29,6 +29,8 @@ use crate::events::EventStream;
 use crate::model::Model;
 use crate::reply::{self, Reply};
 use crate::request::{Ignored, Integer, Limit, List, Request, StringOr, read};
+
+pub(crate) use self::request::ResponseRequest;
 
 pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let echo = ResponseHead::echo(&body);

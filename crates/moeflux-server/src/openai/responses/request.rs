@@ -1,5 +1,6 @@
 //! `/v1/responses`: the fields of a request.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -7,16 +8,16 @@ use super::super::sampling::{MAX_TOP, Sampling, Share, Temperature};
 use super::super::thinking::Reasoning;
 use super::hints::{INPUT, REQUEST};
 use crate::messages::{Content, MAX_MESSAGES};
-use crate::request::{Body, Integer, Limit, List, StringOr, hints, object};
+use crate::request::{Body, Integer, Limit, List, Refused, StringOr, hints, object};
 use crate::tools::MAX_TOOLS;
 
 /// Items that may be asked for in addition to the answer, at most.
 const MAX_INCLUDE: usize = 64;
 
 /// A request for the next turn of a conversation.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
-pub(super) struct ResponseRequest {
+pub(crate) struct ResponseRequest {
     /// The model's name; it may be left out.
     pub(super) model: Option<String>,
     /// A question, or the conversation so far.
@@ -53,18 +54,23 @@ pub(super) struct ResponseRequest {
     pub(super) reasoning: Option<Reasoning>,
 
     /// Refused where it is true: no answer is kept.
+    #[schemars(extend("enum" = [false, Value::Null]))]
     pub(super) background: Option<bool>,
     /// Refused: no answer is kept.
+    #[schemars(with = "Option<Refused>")]
     pub(super) previous_response_id: Option<String>,
     /// Refused: no conversation is kept.
+    #[schemars(with = "Option<Refused>")]
     pub(super) conversation: Option<Value>,
     /// Refused: no template of a prompt is kept.
+    #[schemars(with = "Option<Refused>")]
     pub(super) prompt: Option<Value>,
 }
 
 /// An item of a conversation. What is no message, call, result or thought is left out.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
+#[schemars(rename = "ResponseItem")]
 pub(super) struct Item {
     /// What it is; `message` where it is left out.
     pub(super) r#type: Option<String>,
@@ -99,8 +105,9 @@ pub(super) struct Item {
 }
 
 /// A tool.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(remote = "Self", default)]
+#[schemars(rename = "ResponseTool")]
 pub(super) struct Tool {
     /// What it is: `function`, `custom`, `namespace`, or the name of a tool that the API knows.
     /// Those that run on a server are left out.
@@ -124,7 +131,7 @@ pub(super) struct Tool {
 }
 
 /// What the text is that a custom tool is given.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(super) struct TextFormat {
     /// Notation of a grammar: `lark` or `regex`.
@@ -134,8 +141,9 @@ pub(super) struct TextFormat {
 }
 
 /// The tool that must be called.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
+#[schemars(rename = "ResponseToolChoice")]
 pub(super) struct ToolChoice {
     /// `function`, `custom`, or `allowed_tools`.
     pub(super) r#type: String,
@@ -150,7 +158,7 @@ pub(super) struct ToolChoice {
 }
 
 /// A tool by its name.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(super) struct NamedTool {
     /// `function` or `custom`.
@@ -162,7 +170,7 @@ pub(super) struct NamedTool {
 }
 
 /// What the answer must look like.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(super) struct TextConfig {
     /// The format.
@@ -170,10 +178,11 @@ pub(super) struct TextConfig {
 }
 
 /// A format whose schema is not nested.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 pub(super) struct FlatFormat {
     /// `text`, `json_object` or `json_schema`.
+    #[schemars(extend("enum" = ["text", "json_object", "json_schema"]))]
     pub(super) r#type: String,
     /// The schema. Answers always follow it.
     pub(super) schema: Option<Map<String, Value>>,
