@@ -143,7 +143,7 @@ impl<'a> Reader<'a> {
     /// Calls that follow one another are of one turn.
     fn call(&mut self, item: Item, name: &str, arguments: Value, at: &str) -> ApiResult<()> {
         let missing = || ApiError::field(format!("{at}.call_id"), "it is missing");
-        let id = item.call_id.or(item.id).ok_or_else(missing)?;
+        let id = call_id(item.call_id, item.id).ok_or_else(missing)?;
         let call = json!({
             "id": id, "type": "function", "function": {"name": name, "arguments": arguments},
         });
@@ -164,7 +164,7 @@ impl<'a> Reader<'a> {
 
     fn result(&mut self, item: Item, at: &str) -> ApiResult<()> {
         let missing = |field: &str| ApiError::field(format!("{at}.{field}"), "it is missing");
-        let id = item.call_id.or(item.id).ok_or_else(|| missing("call_id"))?;
+        let id = call_id(item.call_id, item.id).ok_or_else(|| missing("call_id"))?;
         let output = item.output.ok_or_else(|| missing("output"))?;
         self.push_result(id, result_text(Some(&output)));
         Ok(())
@@ -178,7 +178,7 @@ impl<'a> Reader<'a> {
     /// A call that a server made, with its result.
     fn finished_call(&mut self, mut item: Item, at: &str) -> ApiResult<()> {
         let output = result_text(item.output.as_ref());
-        let id = item.id.clone().unwrap_or_else(|| String::from("mcp"));
+        let id = call_id(None, item.id.take()).unwrap_or_else(|| String::from("mcp"));
         let arguments = item.arguments.take().unwrap_or_else(|| json!({}));
         item.namespace = item.server_label.take();
         item.call_id = Some(id.clone());
@@ -199,6 +199,11 @@ impl<'a> Reader<'a> {
         };
         self.push_result(item.call_id.unwrap_or_default(), text);
     }
+}
+
+/// What a result refers to; some items have no other identifier than their own.
+fn call_id(call_id: Option<String>, id: Option<Value>) -> Option<String> {
+    call_id.or_else(|| id?.as_str().map(str::to_owned))
 }
 
 /// Items that hold nothing that the model can read.

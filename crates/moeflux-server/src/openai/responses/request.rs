@@ -83,7 +83,7 @@ pub(super) struct Item {
     /// Which call this is, or the result of.
     pub(super) call_id: Option<String>,
     /// Identifier of the item; some results refer to it.
-    pub(super) id: Option<String>,
+    pub(super) id: Option<Value>,
     /// Name of the tool that was called.
     pub(super) name: Option<String>,
     /// Group of tools that the name is from.
