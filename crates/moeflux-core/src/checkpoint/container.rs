@@ -1,7 +1,7 @@
 //! `moeflux.json`: what a packed container holds.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path};
+use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use super::FormatError;
 use super::checksum::part_checksum_of_hex;
-use super::experts::record_layout;
+use super::json::{is_plain_path, read_json};
 use super::quantization::{Declared, QuantRules};
+use super::record::record_layout;
 use crate::manifest::ExpertsDecl;
 use crate::quant::{Affine, Float, MatrixFormat, MicroScaled, ScaledBlocks};
 use crate::{ExpertLayout, SourceFile};
@@ -191,7 +192,7 @@ impl Container {
     /// # Errors
     /// As [`Container::from_slice`], and where the file cannot be read.
     pub fn read(path: &Path) -> Result<Container, FormatError> {
-        Container::from_slice(path, &super::read_json(path)?)
+        Container::from_slice(path, &read_json(path)?)
     }
 
     /// The entry of a file.
@@ -412,10 +413,4 @@ impl From<Float> for StoredFloat {
             Float::BF16 => StoredFloat::Bf16,
         }
     }
-}
-
-/// Whether a path stays below where it starts, on every system.
-pub(super) fn is_plain_path(path: &str) -> bool {
-    let only_names = Path::new(path).components().all(|it| matches!(it, Component::Normal(_)));
-    !path.is_empty() && only_names && !path.contains(['\\', ':', '\0'])
 }

@@ -6,74 +6,12 @@ use std::sync::Arc;
 
 use super::claims::Stored;
 use super::container::LayerOfFile;
-use super::{Claims, Dtype, ExpertFiles, FormatError, Tensor, prepared};
+use super::opened::ExpertFiles;
+use super::record::{part_shapes, record_layout};
+use super::{Claims, Dtype, FormatError, Tensor, prepared};
 use crate::manifest::{ExpertsDecl, FusedOrder};
 use crate::quant::{MatrixFormat, MicroScaled};
 use crate::{ExpertLayout, ExtentSource, FileIdx, GateUp, LayerBank, MatrixLayout, PartSpan};
-
-/// Formats of an expert's gate, up and down projections.
-pub type PartFormats = [MatrixFormat; 3];
-
-/// The layout of a record in one piece: gate {weights, scales, biases}, up
-/// {…}, down {…}, without padding.
-pub fn record_layout(hidden: usize, intermediate: usize, formats: PartFormats) -> ExpertLayout {
-    let shapes = part_shapes(hidden, intermediate);
-    let mut end = 0;
-    let mut span = |len| {
-        let offset = end;
-        end += len;
-        PartSpan { extent: 0, offset, len }
-    };
-    let mut matrix = |i: usize| {
-        let ((rows, cols), format) = (shapes[i], formats[i]);
-        let weight = span(rows * format.row_bytes(cols));
-        let scales = span(format.scale_bytes(rows, cols));
-        let biases = span(format.bias_bytes(rows, cols));
-        MatrixLayout { rows, cols, format, weight, scales, biases }
-    };
-    let (gate, up, down) = (matrix(0), matrix(1), matrix(2));
-    ExpertLayout { extents: vec![end], gate_up: GateUp::Split { gate, up }, down }
-}
-
-/// Rows and columns of gate, up and down.
-fn part_shapes(hidden: usize, intermediate: usize) -> [(usize, usize); 3] {
-    [(intermediate, hidden), (intermediate, hidden), (hidden, intermediate)]
-}
-
-/// Collects extents and matrices whose parts have extents of their own.
-#[derive(Default)]
-struct Pieces {
-    extents: Vec<usize>,
-    sources: Vec<ExtentSource>,
-}
-
-impl Pieces {
-    fn push(&mut self, len: usize, source: ExtentSource) -> PartSpan {
-        self.extents.push(len);
-        self.sources.push(source);
-        PartSpan { extent: self.extents.len() - 1, offset: 0, len }
-    }
-
-    /// One expert's matrix of tensors that hold all experts'.
-    fn stacked(
-        &mut self,
-        stored: &Stored<'_>,
-        n_experts: usize,
-        rows: usize,
-        cols: usize,
-    ) -> MatrixLayout {
-        let mut piece = |tensor: &Tensor| {
-            let len = tensor.extent.len / n_experts;
-            self.push(len, strided(tensor, len))
-        };
-        let weight = piece(stored.weight);
-        let scales = stored.scales.map_or(NOTHING, &mut piece);
-        let biases = stored.biases.map_or(NOTHING, &mut piece);
-        MatrixLayout { rows, cols, format: stored.format, weight, scales, biases }
-    }
-}
-
-const NOTHING: PartSpan = PartSpan { extent: 0, offset: 0, len: 0 };
 
 /// Names of MLX's module of all experts: its `SwitchGLU`.
 const STACKED_BLOCKS: [&str; 2] = ["switch_mlp", "experts"];
@@ -303,3 +241,38 @@ fn layer_bank(
         checksums: None,
     }
 }
+
+/// Collects extents and matrices whose parts have extents of their own.
+#[derive(Default)]
+struct Pieces {
+    extents: Vec<usize>,
+    sources: Vec<ExtentSource>,
+}
+
+impl Pieces {
+    fn push(&mut self, len: usize, source: ExtentSource) -> PartSpan {
+        self.extents.push(len);
+        self.sources.push(source);
+        PartSpan { extent: self.extents.len() - 1, offset: 0, len }
+    }
+
+    /// One expert's matrix of tensors that hold all experts'.
+    fn stacked(
+        &mut self,
+        stored: &Stored<'_>,
+        n_experts: usize,
+        rows: usize,
+        cols: usize,
+    ) -> MatrixLayout {
+        let mut piece = |tensor: &Tensor| {
+            let len = tensor.extent.len / n_experts;
+            self.push(len, strided(tensor, len))
+        };
+        let weight = piece(stored.weight);
+        let scales = stored.scales.map_or(NOTHING, &mut piece);
+        let biases = stored.biases.map_or(NOTHING, &mut piece);
+        MatrixLayout { rows, cols, format: stored.format, weight, scales, biases }
+    }
+}
+
+const NOTHING: PartSpan = PartSpan { extent: 0, offset: 0, len: 0 };

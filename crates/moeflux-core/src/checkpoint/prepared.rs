@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::experts::{PartFormats, record_layout};
+use super::json::read_json;
 use super::quantization::{Declared, QuantRules};
-use super::{Config, Dtype, Extent, FormatError, Tensor, canonical_name, read_json};
+use super::{
+    Config, Dtype, Extent, FormatError, PartFormats, Tensor, canonical_name, record_layout,
+};
 use crate::manifest::ExpertsDecl;
 use crate::quant::{Affine, Float, MatrixFormat};
 use crate::{FileIdx, SourceFile};

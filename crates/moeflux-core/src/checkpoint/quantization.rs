@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Config, FormatError, Precision, canonical_name};
+use super::{Config, FormatError, canonical_name};
 use crate::quant::{Affine, MatrixFormat, MicroScaled, ScaledBlocks};
 
 /// How a module is declared to be stored.
@@ -244,6 +244,17 @@ fn declared(path: &Path, name: &str, value: &Value) -> Result<Declared, FormatEr
         known.ok_or_else(|| FormatError::unsupported(path, format!("group_size {it} of {name}")))
     });
     Ok(Declared::Affine { bits: bits.transpose()?, group_size: group_size.transpose()? })
+}
+
+/// What a checkpoint says about how its weights are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// Floats of sixteen bits and more.
+    Floats,
+    /// FP8, as its model was trained.
+    Eights,
+    /// Quantised: what is not was left so on purpose.
+    Quantised,
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::container::is_plain_path;
 use super::header::read_header;
-use super::{FormatError, Tensor, read_json};
+use super::json::{is_plain_path, read_json};
+use super::{FormatError, Tensor};
 use crate::{FileIdx, SourceFile};
 
 const INDEX: &str = "model.safetensors.index.json";

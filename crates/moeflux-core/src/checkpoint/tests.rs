@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::manifest::{ExpertsDecl, FusedOrder, Manifest, MatrixDecl, Role, VectorDecl};
 use crate::quant::{Affine, Float, MatrixFormat};
-use crate::{ExpertId, ExtentSource, GateUp, LayerBank, LayerIdx};
+use crate::{ExpertId, ExtentSource, FileIdx, GateUp, LayerBank, LayerIdx, SourceFile};
 
 fn golden(case: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-engine/tests/golden").join(case)

@@ -1,0 +1,164 @@
+//! From a path to a [`Checkpoint`] of whichever format is there.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::json::read_json;
+use super::names::{SkipRule, canonical_name};
+use super::opened::ExpertFiles;
+use super::quantization::QuantRules;
+use super::{
+    Checkpoint, CheckpointKind, Config, Container, FileReader, FormatError, Tensor, header,
+    prepared, shards,
+};
+use crate::{FileIdx, SourceFile};
+
+impl Checkpoint {
+    /// Opens a directory, or the directory of a file of one.
+    ///
+    /// # Errors
+    /// Where there is no model, or its files contradict each other.
+    pub fn open(path: &Path) -> Result<Checkpoint, FormatError> {
+        let metadata = path.metadata().map_err(FormatError::io(path))?;
+        let root = if metadata.is_dir() { path.to_path_buf() } else { root_of_file(path)? };
+        if root.join(Container::FILE).is_file() {
+            return Self::open_packed(root);
+        }
+        if root.join(Container::JOURNAL).exists() {
+            return Err(FormatError::Unfinished { path: root });
+        }
+        match prepared::find_index(&root) {
+            Some(index) => Self::open_prepared(root, &index),
+            None => Self::open_safetensors(root),
+        }
+    }
+
+    fn open_packed(root: PathBuf) -> Result<Checkpoint, FormatError> {
+        let path = root.join(Container::FILE);
+        let container = Container::read(&path)?;
+        for file in &container.files {
+            let path = root.join(&file.path);
+            // Whoever needs a missing file says so.
+            let Ok(metadata) = path.metadata() else { continue };
+            if metadata.len() != file.bytes {
+                let what = format!("{} bytes, {} were packed", metadata.len(), file.bytes);
+                return Err(FormatError::malformed(&path, what));
+            }
+        }
+        let config = Config::from_value(&path, container.config.clone())?;
+        let (file, header) = header::read_header(&root.join(Container::RESIDENT), FileIdx(0))?;
+        Self::assemble(Parts {
+            kind: CheckpointKind::Packed,
+            companion_dirs: vec![root.clone()],
+            root,
+            config,
+            files: vec![file],
+            tensors: header.tensors,
+            rules: container.rules(),
+            container: Some(container.clone()),
+            expert_files: ExpertFiles::Packed(Box::new(container)),
+        })
+    }
+
+    fn open_prepared(root: PathBuf, index: &Path) -> Result<Checkpoint, FormatError> {
+        let prepared = prepared::open(&root, index)?;
+        Self::assemble(Parts {
+            kind: CheckpointKind::Prepared,
+            root,
+            config: prepared.config,
+            files: vec![prepared.file],
+            tensors: prepared.tensors,
+            rules: prepared.rules,
+            companion_dirs: prepared.companion_dirs,
+            container: None,
+            expert_files: ExpertFiles::Prepared(prepared.experts),
+        })
+    }
+
+    fn open_safetensors(root: PathBuf) -> Result<Checkpoint, FormatError> {
+        let paths = shards::find(&root)?;
+        let path = root.join("config.json");
+        let config = Config::from_slice(&path, &read_json(&path)?)?;
+        let (files, tensors) = shards::read(&root, &paths)?;
+        Self::assemble(Parts {
+            kind: CheckpointKind::Safetensors,
+            companion_dirs: vec![root.clone()],
+            root,
+            rules: QuantRules::read(&config)?,
+            config,
+            files,
+            tensors,
+            container: None,
+            expert_files: ExpertFiles::Tensors,
+        })
+    }
+
+    /// Names tensors canonically and leaves aside what is not used.
+    fn assemble(parts: Parts) -> Result<Checkpoint, FormatError> {
+        let skip = SkipRule::new(&parts.config);
+        let mut tensors: BTreeMap<String, Tensor> = BTreeMap::new();
+        let mut n_skipped = 0;
+        for tensor in parts.tensors {
+            let name = canonical_name(&tensor.stored_name);
+            if skip.skips(name) {
+                n_skipped += 1;
+                continue;
+            }
+            if let Some(first) = tensors.get(name) {
+                return Err(FormatError::Duplicate {
+                    path: parts.files[tensor.extent.file.0 as usize].path.clone(),
+                    first: first.stored_name.clone(),
+                    name: name.to_owned(),
+                    second: tensor.stored_name,
+                });
+            }
+            tensors.insert(name.to_owned(), tensor);
+        }
+        Ok(Checkpoint {
+            kind: parts.kind,
+            root: parts.root,
+            config: parts.config,
+            reader: FileReader::new(&parts.files),
+            files: parts.files,
+            tensors,
+            n_skipped,
+            skip,
+            companion_dirs: parts.companion_dirs,
+            container: parts.container,
+            rules: parts.rules,
+            expert_files: parts.expert_files,
+        })
+    }
+}
+
+/// What the formats have in common.
+struct Parts {
+    kind: CheckpointKind,
+    root: PathBuf,
+    config: Config,
+    files: Vec<SourceFile>,
+    tensors: Vec<Tensor>,
+    rules: QuantRules,
+    companion_dirs: Vec<PathBuf>,
+    container: Option<Container>,
+    expert_files: ExpertFiles,
+}
+
+fn root_of_file(path: &Path) -> Result<PathBuf, FormatError> {
+    let not_a_checkpoint = || FormatError::NotACheckpoint { path: path.to_path_buf() };
+    let name = path.file_name().and_then(|it| it.to_str()).unwrap_or_default();
+    let is_known = name.ends_with(".safetensors")
+        || name.ends_with(".safetensors.index.json")
+        || [Container::FILE, "config.json", "model_weights.json", "model_weights.bin"]
+            .contains(&name);
+    if !is_known {
+        return Err(not_a_checkpoint());
+    }
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),
+        Some(parent) => parent.to_path_buf(),
+        None => return Err(not_a_checkpoint()),
+    };
+    let is_artifacts = name.starts_with("model_weights.") && parent.ends_with("artifacts");
+    Ok(if is_artifacts { parent.join("..") } else { parent })
+}

@@ -1,0 +1,105 @@
+//! How a weight matrix is stored, and where its rows are.
+
+use std::ops::Range;
+
+use super::affine::Affine;
+use super::float::Float;
+use super::small::{MicroScaled, ScaledBlocks};
+
+/// How a matrix is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MatrixFormat {
+    /// One float an element.
+    Dense(Float),
+    /// One float an element, inputs before outputs: `(cols, rows)`, row-major.
+    Transposed(Float),
+    /// MLX affine.
+    Affine(Affine),
+    /// Small floats in groups that share a scale.
+    Micro(MicroScaled),
+    /// E4M3 in rectangles that share a scale.
+    Blocks(ScaledBlocks),
+}
+
+impl MatrixFormat {
+    /// Bytes of the elements of a row. A transposed matrix has as many for each
+    /// row, but not in one piece.
+    pub fn row_bytes(&self, cols: usize) -> usize {
+        match self {
+            MatrixFormat::Dense(float) | MatrixFormat::Transposed(float) => cols * float.bytes(),
+            MatrixFormat::Affine(affine) => cols * usize::from(affine.bits) / 8,
+            MatrixFormat::Micro(micro) => cols * micro.element.bits() / 8,
+            MatrixFormat::Blocks(_) => cols,
+        }
+    }
+
+    /// Bytes of the scales of some rows.
+    pub fn scale_bytes(&self, rows: usize, cols: usize) -> usize {
+        match self {
+            MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) => 0,
+            MatrixFormat::Affine(affine) => rows * affine.n_groups(cols) * affine.params.bytes(),
+            MatrixFormat::Micro(micro) => rows * micro.n_groups(cols),
+            MatrixFormat::Blocks(blocks) => {
+                blocks.n_row_blocks(rows) * blocks.n_col_blocks(cols) * blocks.scales.bytes()
+            }
+        }
+    }
+
+    /// Bytes of the biases of some rows.
+    pub fn bias_bytes(&self, rows: usize, cols: usize) -> usize {
+        match self {
+            MatrixFormat::Affine(_) => self.scale_bytes(rows, cols),
+            _ => 0,
+        }
+    }
+
+    /// Bytes of a whole matrix, scales and biases included.
+    pub fn matrix_bytes(&self, rows: usize, cols: usize) -> usize {
+        rows * self.row_bytes(cols) + self.scale_bytes(rows, cols) + self.bias_bytes(rows, cols)
+    }
+
+    /// Whether kernels exist for this format over rows of `cols` columns.
+    pub fn is_supported(&self, cols: usize) -> bool {
+        match self {
+            MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) => true,
+            MatrixFormat::Affine(affine) => affine.is_supported(cols),
+            MatrixFormat::Micro(micro) => micro.is_supported(cols),
+            MatrixFormat::Blocks(blocks) => blocks.is_supported(),
+        }
+    }
+
+    /// The format of the rows from `start` on: where rows share scales, it
+    /// remembers how far into the first of these it begins.
+    pub fn from_row(self, start: usize) -> MatrixFormat {
+        match self {
+            MatrixFormat::Blocks(blocks) => {
+                let phase = (blocks.phase + start) % blocks.block_rows;
+                MatrixFormat::Blocks(ScaledBlocks { phase, ..blocks })
+            }
+            other => other,
+        }
+    }
+
+    /// Where the bytes of rows `start..start + n` lie among those of the whole
+    /// matrix: of weights, of scales, of biases.
+    ///
+    /// # Panics
+    /// For transposed matrices, whose rows lie in no piece.
+    pub fn row_ranges(&self, start: usize, n: usize, cols: usize) -> [Range<usize>; 3] {
+        assert!(!matches!(self, MatrixFormat::Transposed(_)), "rows of a transposed matrix");
+        let row = self.row_bytes(cols);
+        let scales = match self {
+            MatrixFormat::Blocks(blocks) => {
+                let before = (blocks.phase + start) / blocks.block_rows;
+                before * blocks.n_col_blocks(cols) * blocks.scales.bytes()
+            }
+            _ => self.scale_bytes(start, cols),
+        };
+        let biases = self.bias_bytes(start, cols);
+        [
+            start * row..(start + n) * row,
+            scales..scales + self.from_row(start).scale_bytes(n, cols),
+            biases..biases + self.bias_bytes(n, cols),
+        ]
+    }
+}
