@@ -2,8 +2,10 @@
 
 use moeflux_core::quant::MatrixView;
 
-use super::jobs::{FORK_COST, OutPart};
-use super::{FloatRows, FullProduct, OutRows, RowMap, full, transposed};
+use super::jobs::FORK_COST;
+use super::product::FullProduct;
+use super::rows::OutPart;
+use super::{FloatRows, OutRows, RowMap, full, transposed};
 use crate::cpu::Isa;
 use crate::cpu::pool::{Pool, SharedMut};
 

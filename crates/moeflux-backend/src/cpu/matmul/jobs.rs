@@ -6,73 +6,16 @@ use std::ops::Range;
 use moeflux_core::quant::MatrixView;
 
 use super::arranged::{Input, Inputs};
+use super::dispatch::integer_rows;
+use super::full;
 use super::integers::Integers;
-use super::{FullProduct, IntegerProduct, Quantised, full, integer_rows};
+use super::job::{Activations, MatmulJob};
+use super::product::{FullProduct, IntegerProduct};
+use super::rows::OutPart;
 use crate::cpu::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::isa::Level;
-use crate::cpu::pool::{Pool, SharedMut};
-
-/// `out[i] = weight · x[i]` for every row `i` of a selection.
-#[derive(Clone, Copy, Debug)]
-pub struct MatmulJob<'a> {
-    /// The matrix.
-    pub weight: MatrixView<'a>,
-    /// What it multiplies; as many columns as the matrix.
-    pub x: Activations<'a>,
-    /// Which rows of `x`, in the order of the output's rows.
-    pub x_rows: RowMap<'a>,
-    /// Where the outputs go; as many rows as `x_rows`.
-    pub out: OutRows<'a>,
-}
-
-/// Rows of activations, and with them the arithmetic.
-#[derive(Clone, Copy, Debug)]
-pub enum Activations<'a> {
-    /// `f32`, for any matrix.
-    Full(FloatRows<'a>),
-    /// Rounded to integers, for affine matrices of the same group size and those of MXFP4.
-    Quantised(&'a Quantised),
-}
-
-/// Rows of `f32` at a fixed distance: row `i` is `data[i * stride..][..cols]`.
-#[derive(Clone, Copy, Debug)]
-pub struct FloatRows<'a> {
-    /// All rows.
-    pub data: &'a [f32],
-    /// Elements from one row to the next.
-    pub stride: usize,
-    /// Elements of a row.
-    pub cols: usize,
-}
-
-/// Which rows, in which order.
-#[derive(Clone, Copy, Debug)]
-pub enum RowMap<'a> {
-    /// `n` consecutive rows.
-    Range {
-        /// The first of them.
-        first: usize,
-        /// How many.
-        n: usize,
-    },
-    /// Any rows.
-    List(&'a [u32]),
-}
-
-/// Where a job writes: output `r` of its `i`-th row goes to
-/// `data[rows.at(i) * stride + first_col + r]`.
-#[derive(Clone, Copy, Debug)]
-pub struct OutRows<'a> {
-    /// The buffer, which other jobs of the same call may share.
-    pub data: SharedMut<'a, f32>,
-    /// Elements from one row to the next.
-    pub stride: usize,
-    /// Where in a row the outputs begin.
-    pub first_col: usize,
-    /// Which rows.
-    pub rows: RowMap<'a>,
-}
+use crate::cpu::pool::Pool;
 
 /// Computes all jobs with one fork.
 ///
@@ -118,7 +61,7 @@ fn run_checked(
     if pool.n_threads() == 1 || total < FORK_COST {
         for (i, job) in jobs.iter().enumerate() {
             // SAFETY: outputs are disjoint, and nothing else runs.
-            unsafe { job.run(isa, inputs.of(i), 0..job.weight.rows, None) };
+            unsafe { run_job(job, isa, inputs.of(i), 0..job.weight.rows, None) };
         }
         return;
     }
@@ -128,7 +71,7 @@ fn run_checked(
         let Task { job, rows } = &tasks[at];
         let next = tasks.get(at + 1).map(|it| (jobs[it.job].weight, it.rows.start));
         // SAFETY: outputs of different jobs are disjoint, and each row of a job is in one task.
-        unsafe { jobs[*job].run(isa, inputs.of(*job), rows.clone(), next) };
+        unsafe { run_job(&jobs[*job], isa, inputs.of(*job), rows.clone(), next) };
     };
     if total < WAKE_COST { pool.run_small(tasks.len(), &run) } else { pool.run(tasks.len(), &run) }
 }
@@ -188,6 +131,36 @@ fn cut(isa: Isa, jobs: &[MatmulJob<'_>], task_cost: usize, tasks: &mut Vec<Task>
     }
 }
 
+/// Computes the outputs of some rows of the matrix; this thread's next task
+/// is likely to begin at a row of the matrix `next`.
+///
+/// # Safety
+/// Nothing else uses these outputs meanwhile.
+unsafe fn run_job(
+    job: &MatmulJob<'_>,
+    isa: Isa,
+    arranged: Option<Input<'_>>,
+    rows: Range<usize>,
+    next: Option<(MatrixView<'_>, usize)>,
+) {
+    // SAFETY: passed on to the caller.
+    let out = unsafe { OutPart::new(job.out, rows.clone()) };
+    let (weight, x_rows) = (job.weight, job.x_rows);
+    match job.x {
+        Activations::Full(x) => {
+            full::full_rows(isa, FullProduct { weight, x, x_rows }, rows, out);
+        }
+        Activations::Quantised(x) => {
+            let format = weight.format;
+            let integers = Integers::of(format).expect("a matrix whose elements are integers");
+            assert!(format.is_supported(weight.cols), "no kernel for {format:?}");
+            assert_eq!(x.group_size(), integers.group_size, "group size of the activations");
+            let product = IntegerProduct { weight, integers, x, x_rows, arranged, next };
+            integer_rows(isa, product, rows, out);
+        }
+    }
+}
+
 /// Data races would be undefined behaviour, so this is worth its microsecond.
 fn check_outputs_are_disjoint(jobs: &[MatmulJob<'_>], spans: &mut Vec<Range<usize>>) {
     spans.clear();
@@ -202,187 +175,13 @@ fn check_outputs_are_disjoint(jobs: &[MatmulJob<'_>], spans: &mut Vec<Range<usiz
     assert!(spans.windows(2).all(|it| it[0].end <= it[1].start), "outputs of one call overlap");
 }
 
-impl MatmulJob<'_> {
-    fn check(&self) {
-        self.weight.assert_sizes();
-        let cols = match self.x {
-            Activations::Full(x) => x.cols,
-            Activations::Quantised(x) => x.cols(),
-        };
-        assert_eq!(cols, self.weight.cols, "columns of the activations and of the matrix");
-        if let Some(last) = self.x_rows.max() {
-            match self.x {
-                Activations::Full(x) => {
-                    assert!(
-                        last * x.stride + cols <= x.data.len(),
-                        "row {last} of the activations"
-                    );
-                }
-                Activations::Quantised(x) => {
-                    assert!(last < x.n_rows(), "row {last} of the activations");
-                }
-            }
-        }
-        assert_eq!(self.x_rows.len(), self.out.rows.len(), "rows in and rows out");
-        if let Some(last) = self.out.rows.max() {
-            let end = last * self.out.stride + self.out.first_col + self.weight.rows;
-            assert!(end <= self.out.data.len(), "row {last} of the output");
-        }
-    }
-
-    /// The work of one row of the matrix.
-    fn cost(&self) -> usize {
-        let bytes = self.weight.format.matrix_bytes(1, self.weight.cols);
-        let per_x_row = match self.x {
-            Activations::Full(_) => self.weight.cols,
-            Activations::Quantised(_) => self.weight.cols / 4,
-        };
-        bytes + self.x_rows.len() * per_x_row
-    }
-
-    /// Computes the outputs of some rows of the matrix; this thread's next task
-    /// is likely to begin at a row of the matrix `next`.
-    ///
-    /// # Safety
-    /// Nothing else uses these outputs meanwhile.
-    unsafe fn run(
-        &self,
-        isa: Isa,
-        arranged: Option<Input<'_>>,
-        rows: Range<usize>,
-        next: Option<(MatrixView<'_>, usize)>,
-    ) {
-        // SAFETY: passed on to the caller.
-        let out = unsafe { OutPart::new(self.out, rows.clone()) };
-        let (weight, x_rows) = (self.weight, self.x_rows);
-        match self.x {
-            Activations::Full(x) => {
-                full::full_rows(isa, FullProduct { weight, x, x_rows }, rows, out);
-            }
-            Activations::Quantised(x) => {
-                let format = weight.format;
-                let integers = Integers::of(format).expect("a matrix whose elements are integers");
-                assert!(format.is_supported(weight.cols), "no kernel for {format:?}");
-                assert_eq!(x.group_size(), integers.group_size, "group size of the activations");
-                let product = IntegerProduct { weight, integers, x, x_rows, arranged, next };
-                integer_rows(isa, product, rows, out);
-            }
-        }
-    }
-}
-
-impl RowMap<'_> {
-    /// How many rows.
-    pub fn len(&self) -> usize {
-        match self {
-            RowMap::Range { n, .. } => *n,
-            RowMap::List(rows) => rows.len(),
-        }
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The `i`-th of them.
-    pub fn at(&self, i: usize) -> usize {
-        match self {
-            RowMap::Range { first, n } => {
-                debug_assert!(i < *n, "row {i} of {n}");
-                first + i
-            }
-            RowMap::List(rows) => rows[i] as usize,
-        }
-    }
-
-    fn max(&self) -> Option<usize> {
-        match self {
-            RowMap::Range { first, n } => n.checked_sub(1).map(|it| first + it),
-            RowMap::List(rows) => rows.iter().max().map(|it| *it as usize),
-        }
-    }
-}
-
-impl<'a> FloatRows<'a> {
-    /// One row.
-    pub fn row(&self, idx: usize) -> &'a [f32] {
-        &self.data[idx * self.stride..][..self.cols]
-    }
-}
-
-impl OutRows<'_> {
-    /// Where the outputs of the `i`-th row begin.
-    fn start(&self, i: usize) -> usize {
-        self.rows.at(i) * self.stride + self.first_col
-    }
-}
-
-/// The outputs that belong to one task: some rows of the matrix, all rows of
-/// the activations.
-pub(super) struct OutPart<'a> {
-    out: OutRows<'a>,
-    rows: Range<usize>,
-}
-
-impl<'a> OutPart<'a> {
-    /// # Safety
-    /// While the result lives, nothing else uses these outputs.
-    pub(super) unsafe fn new(out: OutRows<'a>, rows: Range<usize>) -> OutPart<'a> {
-        OutPart { out, rows }
-    }
-
-    /// Asks memory for the outputs of some matrix rows for the `i`-th row of
-    /// the activations, which will be written soon: stores wait in order.
-    #[cfg(target_arch = "x86_64")]
-    #[inline]
-    pub(super) fn ask(&self, i: usize, rows: Range<usize>) {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        let address = self.out.data.address() + (self.out.start(i) + rows.start) * size_of::<f32>();
-        for line in (0..rows.len() * size_of::<f32>()).step_by(64) {
-            // SAFETY: a prefetch reads nothing and needs no valid address.
-            unsafe { _mm_prefetch::<_MM_HINT_ET0>(std::ptr::without_provenance(address + line)) };
-        }
-    }
-
-    /// The outputs of some matrix rows for the `i`-th row of the activations.
-    #[cfg(target_arch = "x86_64")]
-    #[inline]
-    pub(super) fn row(&mut self, i: usize, rows: Range<usize>) -> &mut [f32] {
-        assert!(self.rows.start <= rows.start && rows.end <= self.rows.end, "rows of another task");
-        let start = self.out.start(i);
-        // SAFETY: by the contract of `new` this is the only user of these rows' outputs, and the
-        // slice borrows it.
-        unsafe { self.out.data.slice(start + rows.start..start + rows.end) }
-    }
-
-    /// Writes the outputs of matrix rows `row..` for the `i`-th row of the
-    /// activations.
-    #[inline]
-    pub(super) fn put(&mut self, i: usize, row: usize, values: &[f32]) {
-        let end = row + values.len();
-        assert!(self.rows.start <= row && end <= self.rows.end, "rows of another task");
-        let start = self.out.start(i);
-        // SAFETY: by the contract of `new` this is the only user of these rows' outputs, and the
-        // slice ends with this function.
-        let out = unsafe { self.out.data.slice(start + row..start + end) };
-        // A length known here is a move, another one a call.
-        if let (Some(out), Some(values)) = (out.as_mut_array::<16>(), values.as_array::<16>()) {
-            *out = *values;
-        } else if let (Some(out), Some(values)) = (out.as_mut_array::<8>(), values.as_array::<8>())
-        {
-            *out = *values;
-        } else {
-            out.copy_from_slice(values);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use moeflux_core::quant::{Float, MatrixFormat};
 
     use super::*;
+    use crate::cpu::matmul::{FloatRows, OutRows, RowMap};
+    use crate::cpu::pool::SharedMut;
 
     /// The tasks of matrices of so many rows, 64 columns each, times `n` rows.
     fn tasks_of(

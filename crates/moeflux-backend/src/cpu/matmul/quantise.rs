@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::rounded_row::RoundedRow;
 use crate::cpu::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::isa::Level;
@@ -163,18 +164,6 @@ fn reads_pairs(isa: Isa) -> bool {
         Level::Avx2 | Level::AvxVnni => true,
         _ => false,
     }
-}
-
-/// Where one row goes.
-pub(super) struct RoundedRow<'a> {
-    /// Both digits or one, `q_stride` apart.
-    pub(super) q: &'a mut [i8],
-    pub(super) q_stride: usize,
-    /// Empty where no kernel reads them.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nobody reads pairs"))]
-    pub(super) pairs: &'a mut [i32],
-    pub(super) s: &'a mut [f32],
-    pub(super) st: &'a mut [f32],
 }
 
 fn quantise_row(isa: Isa, x: &[f32], group_size: usize, n_digits: usize, out: RoundedRow<'_>) {

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use moeflux_core::quant::unpack_group;
 
-use super::IntegerProduct;
 use super::integers::width;
-use super::jobs::OutPart;
+use super::product::IntegerProduct;
+use super::rows::OutPart;
 
 pub(super) fn integer_rows(product: IntegerProduct<'_>, rows: Range<usize>, mut out: OutPart<'_>) {
     let mut unpacked = vec![0; product.weight.cols];

@@ -4,7 +4,7 @@ use moeflux_core::quant::{
     MatrixView, MicroScaled, ScaledBlocks, SmallFloat, e2m1_to_f32, e4m3_to_f32,
 };
 
-use super::full::{LANES, Partials, ROWS};
+use super::partials::{LANES, Partials, ROWS};
 use crate::cpu::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::isa::Level;

@@ -6,9 +6,10 @@ use std::ops::Range;
 
 use moeflux_core::quant::MatrixView;
 
-use super::FullProduct;
-use super::full::{COLS, decode};
-use super::jobs::OutPart;
+use super::decode::decode;
+use super::partials::COLS;
+use super::product::FullProduct;
+use super::rows::OutPart;
 use crate::cpu::Isa;
 use crate::cpu::isa::for_every_isa;
 

@@ -1,44 +1,14 @@
-//! The order of columns within a tile. A dot is exact, so any order does that
-//! weights and activations share: the one in which weights unpack quickest.
+//! Columns of a matrix unpacked into tiles.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+use super::order::{COLS, is_natural};
 use super::tiles::ROWS;
-use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::avx512::unpack::{unpack, unpack_part};
 use crate::cpu::matmul::avx512::vector::{load_16, load_32, store_64};
 use crate::cpu::matmul::integers::width;
-
-/// Columns that are unpacked together.
-const COLS: usize = 64;
-
-/// Whether columns keep their order: where shifting does not unpack them, and
-/// in groups smaller than a vector.
-const fn is_natural(bits: usize, group: usize) -> bool {
-    !matches!(bits, 2 | 4) || group < COLS
-}
-
-/// Which column of 64 comes at each place, or `None` where all keep theirs.
-pub(super) fn order(bits: usize, group: usize) -> Option<&'static [u8; COLS]> {
-    if is_natural(bits, group) {
-        return None;
-    }
-    Some(if bits == 4 { const { &interleaved(2) } } else { const { &interleaved(4) } })
-}
-
-/// First the first column of every byte of `per_byte`, then the second ones,
-/// and so on.
-const fn interleaved(per_byte: usize) -> [u8; COLS] {
-    let n_bytes = COLS / per_byte;
-    let mut out = [0; COLS];
-    let mut place = 0;
-    while place < COLS {
-        out[place] = (place % n_bytes * per_byte + place / n_bytes) as u8;
-        place += 1;
-    }
-    out
-}
+use crate::cpu::matmul::product::IntegerProduct;
 
 /// The tiles of some columns of at most sixteen rows; rows beyond the last
 /// repeat it.

@@ -9,6 +9,7 @@
 mod columns;
 mod finish;
 mod input;
+mod order;
 mod tiles;
 
 use std::cell::Cell;
@@ -18,11 +19,11 @@ use self::finish::{add_dots, load_all, store_all, totals};
 pub(super) use self::input::{Input, Inputs};
 pub(in crate::cpu) use self::tiles::Tiles;
 use self::tiles::{ROWS, Sums};
-use super::IntegerProduct;
 use super::avx512::panel::Params;
 use super::avx512::vector::{Lanes, store_floats};
 use super::avx512::{self, for_format};
-use super::jobs::OutPart;
+use super::product::IntegerProduct;
+use super::rows::OutPart;
 use crate::cpu::upcoming::Upcoming;
 
 /// Rows of the matrix whose columns are unpacked together.

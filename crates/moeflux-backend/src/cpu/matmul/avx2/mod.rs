@@ -13,20 +13,18 @@ mod rows;
 mod stream;
 mod tile;
 mod unpack;
+mod unpacked;
 mod vector;
 
 use std::ops::Range;
 
-use super::IntegerProduct;
 use super::integers::E2M1;
-use super::jobs::OutPart;
+use super::product::IntegerProduct;
+use super::rows::OutPart;
 
 pub(super) use micro::{decode_e2m1, multiply_e2m1};
 pub(super) use round::quantise_row;
 pub(super) use unpack::unpack_row;
-
-/// Rows of the matrix that are the lanes of a vector.
-const ROWS: usize = 8;
 
 /// Calls `$kernel::<CODES, GROUP, $vnni>` for the format of the matrix.
 macro_rules! for_format {

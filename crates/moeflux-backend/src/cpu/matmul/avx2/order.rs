@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 use std::cell::Cell;
 
 use super::dots::{GROUPS, block_cols, column_at};
-use super::tile::Memory;
+use super::unpacked::UnpackedRows;
 use super::vector::load_32;
 use crate::cpu::matmul::Quantised;
 use crate::cpu::matmul::integers::width;
@@ -123,7 +123,7 @@ pub(super) struct Scratch {
     /// Rows at the end of a matrix, and whatever fills their block.
     pub(super) padded: Vec<u8>,
     pub(super) dots: Vec<f32>,
-    pub(super) tile: Memory,
+    pub(super) tile: UnpackedRows,
 }
 
 thread_local! {

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::vector::load_floats;
-use crate::cpu::matmul::quantise::RoundedRow;
+use crate::cpu::matmul::rounded_row::RoundedRow;
 
 /// Rounds a row in groups of a multiple of 32; `largest` fits 16 bits.
 #[target_feature(enable = "avx2")]

@@ -8,13 +8,13 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::ROWS;
 use super::dots::{add_halves, add_neighbours};
 use super::order::{Digits, Scratch};
 use super::params::{GROUPS, ParamTile, Place};
 use super::stream::{Scales, Sums, X_ROWS, ask_for};
-use crate::cpu::matmul::IntegerProduct;
-use crate::cpu::matmul::jobs::OutPart;
+use super::vector::ROWS;
+use crate::cpu::matmul::product::IntegerProduct;
+use crate::cpu::matmul::rows::OutPart;
 
 /// How far ahead of its use a packed byte is asked for, at least.
 const DISTANCE: usize = 8192;

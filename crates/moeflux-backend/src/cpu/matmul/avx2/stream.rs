@@ -9,14 +9,14 @@ use std::ops::Range;
 
 use moeflux_core::quant::MatrixView;
 
-use super::ROWS;
 use super::dots::{GROUPS, SLACK, eight_dots, step_bytes};
 use super::order::{Ordered, Scratch};
 use super::params::{ParamTile, Place};
+use super::vector::ROWS;
 use super::vector::{load_floats, store_floats, transpose};
-use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::integers::width;
-use crate::cpu::matmul::jobs::OutPart;
+use crate::cpu::matmul::product::IntegerProduct;
+use crate::cpu::matmul::rows::OutPart;
 
 /// Rows of activations at most: with more, unpacking once pays.
 pub(super) const X_ROWS: usize = 4;

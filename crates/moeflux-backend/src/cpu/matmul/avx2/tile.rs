@@ -10,10 +10,11 @@ use super::dots::add_products;
 use super::order::Scratch;
 use super::params::{GROUPS, ParamTile, Place};
 use super::unpack::unpack_row;
+use super::unpacked::{Pair, UnpackedRows};
 use super::vector::{load_16, load_integers, store_floats, store_integers, transpose};
-use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::integers::width;
-use crate::cpu::matmul::jobs::OutPart;
+use crate::cpu::matmul::product::IntegerProduct;
+use crate::cpu::matmul::rows::OutPart;
 
 /// Rows of the matrix that are the lanes of one vector.
 const LANES: usize = 8;
@@ -24,17 +25,6 @@ const ROWS: usize = 2 * LANES;
 const COLS: usize = 512;
 /// Rows of the activations whose accumulators are kept together.
 const X_ROWS: usize = 64;
-
-/// Two columns of sixteen rows.
-type Pair = [[i32; LANES]; 2];
-
-/// What is kept from call to call.
-#[derive(Default)]
-pub(super) struct Memory {
-    pairs: Vec<Pair>,
-    /// (rows, COLS)
-    unpacked: Vec<u8>,
-}
 
 /// The accumulators of sixteen outputs.
 #[derive(Clone, Copy)]
@@ -98,7 +88,7 @@ pub(super) fn integer_rows<const CODES: usize, const GROUP: usize, const VNNI: b
     scratch.keep();
 }
 
-impl Memory {
+impl UnpackedRows {
     /// Some columns of at most sixteen rows; absent ones keep what was there.
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]

@@ -76,3 +76,6 @@ pub(super) fn store_integers(out: &mut [i32; 8], value: __m256i) {
     // SAFETY: eight elements are writable, and the store needs no alignment.
     unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), value) };
 }
+
+/// Rows of the matrix that are the lanes of a vector.
+pub(super) const ROWS: usize = 8;

@@ -3,12 +3,12 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::ROWS;
 use super::transpose::{transpose, transpose_halves};
 use super::unpack::{COLS, look_up, unpack, unpack_part};
+use super::vector::ROWS;
 use super::vector::{Lanes, load_32, store_64};
-use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::integers::width;
+use crate::cpu::matmul::product::IntegerProduct;
 
 /// Each line of `out` gets four columns of at most sixteen rows; rows beyond
 /// the last repeat it.

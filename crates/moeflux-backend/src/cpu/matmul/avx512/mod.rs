@@ -18,16 +18,13 @@ pub(super) mod vector;
 
 use std::ops::Range;
 
-use super::IntegerProduct;
-use super::jobs::OutPart;
+use super::product::IntegerProduct;
+use super::rows::OutPart;
 
 pub(super) use micro::{decode_e2m1, multiply_e2m1};
 pub(super) use round::quantise_row;
 pub(super) use tile::PANEL_ROWS;
 pub(super) use unpack::unpack_row;
-
-/// Rows of the matrix that are the lanes of a vector.
-const ROWS: usize = 16;
 
 /// From this many rows of activations on, unpacking once pays.
 const TILE_X_ROWS: usize = 4;

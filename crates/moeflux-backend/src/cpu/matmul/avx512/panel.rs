@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::ROWS;
 use super::params::{GROUPS, param_tile};
+use super::vector::ROWS;
 use super::vector::{Lanes, store_floats};
-use crate::cpu::matmul::IntegerProduct;
+use crate::cpu::matmul::product::IntegerProduct;
 
 /// As `f32`, rows beside each other.
 #[derive(Default)]

@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use moeflux_core::quant::Float;
 
-use super::ROWS;
 use super::transpose::{transpose, transpose_narrow};
+use super::vector::ROWS;
 use super::vector::{
     load_16, load_32, load_64, load_bytes, load_halves, load_singles, pair_halves,
 };
-use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::integers::{BIAS_OF_E8M0, ParamFormat};
+use crate::cpu::matmul::product::IntegerProduct;
 
 /// Groups of one tile.
 pub(in crate::cpu::matmul) const GROUPS: usize = 16;

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::cpu::matmul::quantise::RoundedRow;
+use crate::cpu::matmul::rounded_row::RoundedRow;
 use crate::cpu::vector::load;
 
 /// Elements of a vector.

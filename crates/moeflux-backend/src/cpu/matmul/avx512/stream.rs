@@ -12,16 +12,16 @@ use std::ops::Range;
 
 use moeflux_core::quant::{Float, MatrixView};
 
-use super::ROWS;
 use super::dots::{Ahead, DISTANCE, Repeated, Steps, group_dots, prefetch_all, repeat, step_bytes};
 use super::params::{
     GROUPS, bf16_pair, e8m0_pair, eight_bytes, f16_pair, narrow_params, param_tile,
 };
 use super::transpose::{transpose, transpose_lanes, transpose_narrow};
+use super::vector::ROWS;
 use super::vector::{load_64, load_lanes, store_floats};
-use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::integers::{ParamFormat, width};
-use crate::cpu::matmul::jobs::OutPart;
+use crate::cpu::matmul::product::IntegerProduct;
+use crate::cpu::matmul::rows::OutPart;
 
 /// Bytes of inputs that stay in the first cache while weights pass through it.
 const NEAR_INPUTS: usize = 24 << 10;

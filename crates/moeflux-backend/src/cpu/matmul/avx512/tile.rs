@@ -8,12 +8,12 @@ use std::cell::Cell;
 use std::hint::black_box;
 use std::ops::Range;
 
-use super::ROWS;
 use super::columns::unpack_tile;
 use super::panel::Params;
+use super::vector::ROWS;
 use super::vector::{Lanes, load_64, load_floats, store_first, store_floats};
-use crate::cpu::matmul::IntegerProduct;
-use crate::cpu::matmul::jobs::OutPart;
+use crate::cpu::matmul::product::IntegerProduct;
+use crate::cpu::matmul::rows::OutPart;
 use crate::cpu::upcoming::Upcoming;
 
 /// Tiles of sixteen rows of the matrix that are multiplied together, at most.

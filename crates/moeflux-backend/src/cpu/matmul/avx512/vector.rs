@@ -127,3 +127,6 @@ pub(in crate::cpu::matmul) fn load_singles(bytes: &[u8]) -> __m512i {
     // SAFETY: the mask lets only the slice's own elements be read.
     unsafe { _mm512_maskz_loadu_epi32(((1u32 << n) - 1) as u16, bytes.as_ptr().cast()) }
 }
+
+/// Rows of the matrix that are the lanes of a vector.
+pub(super) const ROWS: usize = 16;

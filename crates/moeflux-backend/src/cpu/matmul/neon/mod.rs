@@ -5,7 +5,10 @@
 //! side by side. Several: `tile.rs` unpacks eight rows once for all of them.
 //! Both end with four rows of the matrix as the lanes of a vector.
 
+mod digits;
+mod dispatch;
 mod instructions;
+mod levels;
 mod params;
 mod stream;
 mod tile;
@@ -14,10 +17,11 @@ mod vector;
 
 use std::ops::Range;
 
-use self::instructions::{Dotprod, I8mm, Instructions, Plain};
-use super::IntegerProduct;
+use self::instructions::Instructions;
+use self::levels::{Dotprod, I8mm, Plain};
 use super::integers::E2M1;
-use super::jobs::OutPart;
+use super::product::IntegerProduct;
+use super::rows::OutPart;
 
 pub(super) use unpack::unpack_row;
 

@@ -6,9 +6,9 @@ use std::ops::Range;
 use moeflux_core::quant::{MatrixView, e8m0_to_f32};
 
 use super::vector::load_floats;
-use crate::cpu::matmul::IntegerProduct;
 use crate::cpu::matmul::floats::decode_floats;
 use crate::cpu::matmul::integers::{BIAS_OF_E8M0, ParamFormat};
+use crate::cpu::matmul::product::IntegerProduct;
 
 /// Groups whose parameters are decoded together: a piece of the tile, where
 /// groups are smallest.

@@ -5,22 +5,16 @@ use std::arch::aarch64::*;
 use std::cell::Cell;
 use std::ops::Range;
 
-use super::instructions::{I8mm, Instructions};
+use super::digits::{Chunk, FourRows, ROWS, both_digits, halves, missing};
+use super::instructions::Instructions;
+use super::levels::I8mm;
 use super::params::{GROUPS, Params};
 use super::unpack::{Group, in_group_order, unpack_group, unpack_pair};
 use super::vector::{load_floats, load_signed, store_floats, store_signed};
+use crate::cpu::matmul::Quantised;
 use crate::cpu::matmul::integers::width;
-use crate::cpu::matmul::jobs::OutPart;
-use crate::cpu::matmul::{IntegerProduct, Quantised};
-
-/// Rows of the matrix that are the lanes of a vector.
-const ROWS: usize = 4;
-
-/// The activations of sixteen columns.
-pub(super) type Chunk = [i8; 16];
-
-/// The bytes of one group of four rows.
-pub(super) type FourRows<'a> = [&'a [u8]; ROWS];
+use crate::cpu::matmul::product::IntegerProduct;
+use crate::cpu::matmul::rows::OutPart;
 
 /// What a call needs besides its arguments.
 #[derive(Default)]
@@ -138,15 +132,6 @@ impl Scratch {
     }
 }
 
-/// 128 times the sum of the integers of each group of a row.
-pub(super) fn missing(x: &Quantised, row: usize) -> impl Iterator<Item = i32> {
-    let sum = |q: &[i8]| q.iter().map(|it| i32::from(*it)).sum::<i32>();
-    let high = x.q(row, 0).chunks_exact(x.group_size());
-    let low = x.q(row, x.n_digits() - 1).chunks_exact(x.group_size());
-    let two = x.n_digits() == 2;
-    high.zip(low).map(move |(h, l)| 128 * if two { 256 * sum(h) + sum(l) } else { sum(h) })
-}
-
 /// A group of one digit, in the order in which weights are unpacked.
 #[inline]
 #[target_feature(enable = "neon")]
@@ -156,13 +141,6 @@ fn ordered<const CODES: usize, const GROUP: usize>(x: &[i8]) -> [int8x16_t; 8] {
         *out = load_signed(x);
     }
     in_group_order::<CODES, GROUP>(out)
-}
-
-/// The lower halves of two vectors, and the upper halves.
-#[inline]
-#[target_feature(enable = "neon")]
-pub(super) fn halves(a: int8x16_t, b: int8x16_t) -> [int8x16_t; 2] {
-    [vcombine_s8(vget_low_s8(a), vget_low_s8(b)), vcombine_s8(vget_high_s8(a), vget_high_s8(b))]
 }
 
 /// The accumulators of four outputs.
@@ -253,13 +231,6 @@ fn signed_group<L: Instructions, const CODES: usize, const GROUP: usize>(packed:
         }
     }
     q
-}
-
-/// Two digits' dots as one.
-#[inline]
-#[target_feature(enable = "neon")]
-pub(super) fn both_digits(high: int32x4_t, low: int32x4_t) -> int32x4_t {
-    vaddq_s32(vshlq_n_s32::<8>(high), low)
 }
 
 /// The dots of one group of four rows with both digits, by products of two rows

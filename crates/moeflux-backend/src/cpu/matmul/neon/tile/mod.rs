@@ -3,66 +3,22 @@
 //! lies in memory depends on the instructions that multiply it.
 
 pub(super) mod pairs;
+pub(super) mod piece;
 pub(super) mod quads;
 pub(super) mod rows;
 
-use std::arch::aarch64::*;
 use std::cell::Cell;
 use std::ops::Range;
 
+use self::piece::{COLS, Input, Inputs, Piece, ROWS, Sums};
+use super::digits::{Chunk, missing};
 use super::instructions::Instructions;
-use super::params::{GROUPS, Params};
-use super::stream::{Chunk, both_digits, missing};
-use super::vector::{load_floats, store_floats};
-use crate::cpu::matmul::IntegerProduct;
-use crate::cpu::matmul::jobs::OutPart;
+use super::params::Params;
+use crate::cpu::matmul::product::IntegerProduct;
+use crate::cpu::matmul::rows::OutPart;
 
-/// Rows of the matrix that are unpacked together.
-pub(super) const ROWS: usize = 8;
-/// Columns that are unpacked together: eight rows of them take half of the
-/// smallest first cache. A multiple of every group size.
-const COLS: usize = 2048;
 /// Rows of activations of one pass.
 const X_ROWS: usize = 64;
-
-const _: () = assert!(GROUPS * 32 == COLS, "the parameters of a piece");
-
-/// Some columns of eight rows; rows beyond the last repeat it.
-pub(super) struct Piece {
-    /// One byte a weight.
-    q: [[u8; 16]; ROWS * COLS / 16],
-    /// Bits of a weight, or what stands for these.
-    codes: usize,
-    params: [Params; 2],
-}
-
-/// Some rows of the activations.
-pub(super) struct Inputs<'a> {
-    rows: Vec<Input<'a>>,
-    group_size: usize,
-    n_groups: usize,
-    /// What dots lack of each group of each row; empty where they lack nothing.
-    missing: Vec<i32>,
-    /// The rows in another order; see [`pairs`].
-    arranged: Vec<Chunk>,
-}
-
-/// One row of the activations.
-#[derive(Clone, Copy)]
-struct Input<'a> {
-    /// The digits, if there are two the larger one first, else the same twice.
-    digits: [&'a [i8]; 2],
-    n_digits: usize,
-    s: &'a [f32],
-    st: &'a [f32],
-}
-
-/// The accumulators of eight outputs.
-#[derive(Clone, Copy)]
-pub(super) struct Sums {
-    acc: [float32x4_t; 2],
-    off: [float32x4_t; 2],
-}
 
 /// What a call needs besides its arguments, kept from call to call.
 type Scratch = (Vec<i32>, Vec<Chunk>);
@@ -132,16 +88,6 @@ impl<'a> Inputs<'a> {
             arranged,
         }
     }
-
-    fn n_digits(&self) -> usize {
-        self.rows.first().map_or(0, |it| it.n_digits)
-    }
-
-    /// What the dots of a group with row `i` lack.
-    #[inline]
-    fn missing(&self, i: usize, group: usize) -> i32 {
-        self.missing.get(i * self.n_groups + group).copied().unwrap_or(0)
-    }
 }
 
 impl Piece {
@@ -165,36 +111,6 @@ impl Piece {
         for (params, first) in self.params.iter_mut().zip([0, 4]) {
             let rows = rows.end.min(rows.start + first)..rows.end.min(rows.start + first + 4);
             params.load(product, rows, groups.clone());
-        }
-    }
-}
-
-impl Sums {
-    #[inline]
-    #[target_feature(enable = "neon")]
-    fn zero() -> Sums {
-        let zero = [vdupq_n_f32(0.0); 2];
-        Sums { acc: zero, off: zero }
-    }
-
-    #[inline]
-    #[target_feature(enable = "neon")]
-    fn total(&self) -> [f32; ROWS] {
-        let mut out = [0.0; ROWS];
-        for (i, out) in out.as_chunks_mut().0.iter_mut().enumerate() {
-            store_floats(out, vaddq_f32(self.acc[i], self.off[i]));
-        }
-        out
-    }
-
-    /// Ends a group, the `g`-th of the piece.
-    #[inline]
-    #[target_feature(enable = "neon")]
-    fn end_group(&mut self, dots: [int32x4_t; 2], params: &[Params; 2], g: usize, s: f32, st: f32) {
-        for i in 0..2 {
-            let scale = vmulq_n_f32(load_floats(&params[i].scale[g]), s);
-            self.acc[i] = vfmaq_f32(self.acc[i], vcvtq_f32_s32(dots[i]), scale);
-            self.off[i] = vfmaq_n_f32(self.off[i], load_floats(&params[i].bias[g]), st);
         }
     }
 }

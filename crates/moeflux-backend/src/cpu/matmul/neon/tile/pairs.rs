@@ -4,10 +4,10 @@
 use std::arch::aarch64::*;
 use std::ops::Range;
 
-use super::{Inputs, Piece, ROWS, Sums, both_digits};
+use super::piece::{Inputs, Piece, ROWS, Sums};
 use crate::cpu::matmul::integers::{E2M1, width};
-use crate::cpu::matmul::neon::instructions::I8mm;
-use crate::cpu::matmul::neon::stream::halves;
+use crate::cpu::matmul::neon::digits::{both_digits, halves};
+use crate::cpu::matmul::neon::levels::I8mm;
 use crate::cpu::matmul::neon::unpack::unpack_32;
 use crate::cpu::matmul::neon::vector::{
     load_bytes, load_signed, store_bytes, store_signed, zip_high, zip_low,

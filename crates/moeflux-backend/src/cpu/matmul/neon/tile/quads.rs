@@ -4,9 +4,10 @@
 use std::arch::aarch64::*;
 use std::ops::Range;
 
-use super::{Input, Inputs, Piece, ROWS, Sums, both_digits};
+use super::piece::{Input, Inputs, Piece, ROWS, Sums};
 use crate::cpu::matmul::integers::{E2M1, width};
-use crate::cpu::matmul::neon::instructions::Dotprod;
+use crate::cpu::matmul::neon::digits::both_digits;
+use crate::cpu::matmul::neon::levels::Dotprod;
 use crate::cpu::matmul::neon::unpack::unpack_32;
 use crate::cpu::matmul::neon::vector::{load_bytes, load_signed, store_bytes, transpose_quads};
 

@@ -4,10 +4,11 @@
 use std::arch::aarch64::*;
 use std::ops::Range;
 
-use super::{COLS, Inputs, Piece, ROWS, Sums, both_digits};
+use super::piece::{COLS, Inputs, Piece, ROWS, Sums};
 use crate::cpu::matmul::integers::{E2M1, width};
-use crate::cpu::matmul::neon::instructions::{Instructions, Plain};
-use crate::cpu::matmul::neon::stream::Chunk;
+use crate::cpu::matmul::neon::digits::{Chunk, both_digits};
+use crate::cpu::matmul::neon::instructions::Instructions;
+use crate::cpu::matmul::neon::levels::Plain;
 use crate::cpu::matmul::neon::unpack::unpack_row;
 use crate::cpu::matmul::neon::vector::load_bytes;
 

@@ -1,0 +1,78 @@
+//! Elements of a matrix as `f32`.
+
+use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, unpack_group};
+
+use super::floats::decode_floats;
+use super::partials::COLS;
+use super::small::{decode_blocks, decode_micro};
+use crate::cpu::Isa;
+use crate::cpu::isa::{Level, for_every_isa};
+
+/// Elements `col..` of one row; `col` begins a group.
+pub(super) fn decode(isa: Isa, weight: &MatrixView<'_>, row: usize, col: usize, out: &mut [f32]) {
+    let row_bytes = weight.format.row_bytes(weight.cols);
+    let bytes = &weight.weight[row * row_bytes..(row + 1) * row_bytes];
+    let bytes = &bytes[weight.format.row_bytes(col)..weight.format.row_bytes(col + out.len())];
+    match weight.format {
+        MatrixFormat::Dense(float) => decode_dense(isa, float, bytes, out),
+        MatrixFormat::Affine(affine) => {
+            assert!(affine.is_supported(weight.cols), "no kernel for {affine:?}");
+            let mut unpacked = [0; COLS];
+            let unpacked = &mut unpacked[..out.len()];
+            unpack(isa, affine.bits, bytes, unpacked);
+            let first = row * affine.n_groups(weight.cols) + affine.n_groups(col);
+            decode_affine(isa, affine, unpacked, weight, first, out);
+        }
+        MatrixFormat::Micro(micro) => decode_micro(isa, micro, weight, (row, col), bytes, out),
+        MatrixFormat::Blocks(blocks) => decode_blocks(isa, blocks, weight, (row, col), bytes, out),
+        MatrixFormat::Transposed(_) => panic!("rows of a transposed matrix"),
+    }
+}
+
+/// The integers of a piece of a row.
+pub(super) fn unpack(isa: Isa, bits: u8, packed: &[u8], out: &mut [u8]) {
+    match isa.level() {
+        Level::Scalar => unpack_group(bits, packed, out),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: holding this `Isa` proves that the machine has AVX2, FMA and F16C.
+        Level::Avx2 | Level::AvxVnni => unsafe {
+            super::avx2::unpack_row(bits.into(), packed, out)
+        },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
+        Level::Avx512 | Level::Amx => unsafe {
+            super::avx512::unpack_row(bits.into(), packed, out)
+        },
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: holding this `Isa` proves that the machine has NEON.
+        Level::Neon | Level::Dotprod | Level::I8mm => unsafe {
+            super::neon::unpack_row(bits.into(), packed, out)
+        },
+    }
+}
+
+for_every_isa! {
+    fn decode_dense(float: Float, bytes: &[u8], out: &mut [f32]) {
+        decode_floats(float, bytes, out);
+    }
+}
+
+for_every_isa! {
+    /// `first` is the index of the first group's scale and bias.
+    fn decode_affine(
+        affine: Affine,
+        q: &[u8],
+        weight: &MatrixView<'_>,
+        first: usize,
+        out: &mut [f32],
+    ) {
+        let groups = out.chunks_exact_mut(affine.group_size).zip(q.chunks_exact(affine.group_size));
+        for (g, (out, q)) in groups.enumerate() {
+            let scale = affine.params.read(weight.scales, first + g);
+            let bias = affine.params.read(weight.biases, first + g);
+            for (it, q) in out.iter_mut().zip(q) {
+                *it = scale.mul_add(f32::from(*q), bias);
+            }
+        }
+    }
+}

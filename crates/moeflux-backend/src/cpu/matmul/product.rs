@@ -1,0 +1,66 @@
+//! A matrix and activations as kernels take them.
+
+use std::ops::Range;
+
+use moeflux_core::quant::MatrixView;
+
+use super::arranged;
+use super::integers::Integers;
+use super::quantise::Quantised;
+use super::rows::{FloatRows, RowMap};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::upcoming::Upcoming;
+
+/// A matrix of integers and rounded activations, as integer kernels take them.
+#[derive(Clone, Copy)]
+pub(super) struct IntegerProduct<'a> {
+    pub(super) weight: MatrixView<'a>,
+    pub(super) integers: Integers,
+    pub(super) x: &'a Quantised,
+    pub(super) x_rows: RowMap<'a>,
+    /// The activations as tiles, where rows are many enough.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "always absent"))]
+    pub(super) arranged: Option<arranged::Input<'a>>,
+    /// The matrix that is likely to be wanted next, and from which row on.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nobody asks ahead"))]
+    pub(super) next: Option<(MatrixView<'a>, usize)>,
+}
+
+/// Any matrix and `f32` activations, as the full-precision kernels take them.
+#[derive(Clone, Copy)]
+pub(super) struct FullProduct<'a> {
+    pub(super) weight: MatrixView<'a>,
+    pub(super) x: FloatRows<'a>,
+    pub(super) x_rows: RowMap<'a>,
+}
+
+impl<'a> IntegerProduct<'a> {
+    pub(super) fn n_groups(&self) -> usize {
+        self.integers.n_groups(self.weight.cols)
+    }
+
+    /// The integers of some rows of the matrix.
+    pub(super) fn weight_rows(&self, rows: Range<usize>) -> &'a [u8] {
+        let row_bytes = self.weight.format.row_bytes(self.weight.cols);
+        &self.weight.weight[rows.start * row_bytes..rows.end * row_bytes]
+    }
+
+    /// What is read after `rows` of the matrix, as many rows as a panel has: those
+    /// that follow or, behind a task's last ones, those that the thread's next task
+    /// begins with.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn upcoming(
+        &self,
+        rows: &Range<usize>,
+        panel_rows: usize,
+        is_last: bool,
+    ) -> Upcoming<'a> {
+        let next = if is_last { self.next } else { Some((self.weight, rows.end)) };
+        let (weight, first) = next.unwrap_or((self.weight, self.weight.rows));
+        let next = first.min(weight.rows)..(first + panel_rows).min(weight.rows);
+        Upcoming::new([weight.weight, weight.scales, weight.biases].map(|all| {
+            let row_bytes = all.len() / weight.rows.max(1);
+            &all[next.start * row_bytes..next.end * row_bytes]
+        }))
+    }
+}
