@@ -1,7 +1,7 @@
 //! Attention and the choice of positions.
 
 use super::mixers::run_steps;
-use super::{Numbers, Suite, filled, read};
+use super::suite::{Numbers, Suite, filled, read};
 use crate::{
     Attention, Backend, Cache, CacheSpec, Cols, GatedAttention, Heads, KvType, RmsNorm, RopePairs,
     RopeSpec, SelectPositions, Span,

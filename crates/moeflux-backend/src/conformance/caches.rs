@@ -1,6 +1,6 @@
 //! Caches that are saved, loaded into another sequence and cut.
 
-use super::{Numbers, Suite, filled, read};
+use super::suite::{Numbers, Suite, filled, read};
 use crate::{
     Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, Keep, KvType, Sequence, Span,
 };

@@ -1,6 +1,6 @@
 //! Ops that treat elements or heads alone.
 
-use super::{Numbers, Suite, filled, read};
+use super::suite::{Numbers, Suite, filled, read};
 use crate::{GatedRmsNorm, Heads, RmsNorm, RopePairs, RopeSpec, Span};
 
 const ROWS: [usize; 3] = [1, 2, 7];

@@ -1,6 +1,6 @@
 //! Convolutions and recurrences, with their states.
 
-use super::{Numbers, Suite, filled, read};
+use super::suite::{Numbers, Suite, filled, read};
 use crate::{
     Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm, RmsNorm,
     Sequence, Span,

@@ -9,7 +9,7 @@ use moeflux_core::{
 };
 
 use super::products::{formats, group_size, load, matrix_bytes};
-use super::{Numbers, Products, Suite, filled, read};
+use super::suite::{Numbers, Products, Suite, filled, read};
 use crate::{
     Activation, AllExperts, Backend, Combine, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow,
     Experts, HeldExperts, Inputs, Route, RoutedExperts, Routing, Scoring, Shared, SharedExpert,

@@ -5,7 +5,7 @@ use moeflux_core::quant::{
 };
 use moeflux_core::{HostBuf, TokenId};
 
-use super::{Numbers, Products, Suite, filled, read};
+use super::suite::{Numbers, Products, Suite, filled, read};
 use crate::{
     Backend, Beside, Cols, HeadProduct, Heads, HostMatrix, Inputs, Leader, Projection, Weight,
 };

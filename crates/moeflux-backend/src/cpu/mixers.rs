@@ -3,10 +3,12 @@
 use std::ops::Range;
 
 use super::conv::Taps;
-use super::memory::{CacheState, Floats};
+use super::delta;
+use super::floats::Floats;
+use super::memory::CacheState;
 use super::parallel::prefetch;
 use super::pool::SharedMut;
-use super::{Cpu, delta};
+use super::state::Cpu;
 use crate::{Cache, CausalConv, Cut, DeltaRule, Keep, Sequence, Span};
 
 /// Elements of states worth a task of their own: a few microseconds.

@@ -5,73 +5,23 @@ use std::sync::Arc;
 use moeflux_core::quant::{MatrixFormat, MatrixView};
 use moeflux_core::{ExpertLayout, GateUp};
 
+use super::elementwise;
 use super::matmul::{
     Activations, FloatRows, HeadColumns, HeadJob, MatmulJob, OutRows, Quantised, Rounding, RowMap,
     head_products, run_jobs,
 };
-use super::memory::{self, Digits, rounding};
+use super::memory::{Digits, rounding};
 use super::parallel::{for_each_chunk, recycle};
 use super::pool::SharedMut;
-use super::{Cpu, elementwise};
-use crate::{Buf, Cols, ExpertCall, Experts, HeadProduct, Heads, Projection, Weight};
+use super::product_scratch::{RoundedEntry, RoundedKey, RowLists, Scratch};
+use super::state::Cpu;
+use crate::{Cols, ExpertCall, Experts, HeadProduct, Heads, Projection, Weight};
 
 /// Rows of experts that are worked on together; bounds the scratch memory.
 const EXPERT_ROWS: usize = 1024;
 
 /// Inputs that are kept rounded.
 const KEPT: usize = 4;
-
-/// Memory of products, kept from call to call.
-#[derive(Debug, Default)]
-pub(super) struct Scratch {
-    /// `(rows, 2 * intermediate)`: gate, then up.
-    gate_up: memory::Floats,
-    activated: Quantised,
-    lists: Lists,
-    rows: RowLists,
-}
-
-/// What one call writes down; empty between calls.
-#[derive(Debug, Default)]
-struct Lists {
-    bufs: Vec<Buf>,
-    taken: Vec<memory::Activations>,
-    shared: Vec<(usize, SharedMut<'static, f32>)>,
-    jobs: Vec<MatmulJob<'static>>,
-}
-
-/// The rows of the experts that share a fork, call after call.
-#[derive(Debug, Default)]
-struct RowLists {
-    /// Rows of the input.
-    rows: Vec<u32>,
-    /// Rows of the output.
-    slots: Vec<u32>,
-    /// Each row's expert.
-    experts: Vec<usize>,
-}
-
-/// Rounded inputs of recent products: layers multiply the same input with
-/// several matrices.
-#[derive(Debug, Default)]
-pub(super) struct RoundedInputs {
-    entries: Vec<RoundedEntry>,
-    n_added: usize,
-}
-
-#[derive(Debug)]
-struct RoundedEntry {
-    key: RoundedKey,
-    quantised: Quantised,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct RoundedKey {
-    x: Cols,
-    version: u64,
-    rows: usize,
-    digits: Digits,
-}
 
 impl Cpu {
     /// Makes sure that `x` is at hand in those digits.
@@ -253,19 +203,6 @@ struct Group<'a> {
     op: Experts<'a>,
     calls: &'a [ExpertCall],
     lists: &'a RowLists,
-}
-
-impl RowLists {
-    fn set(&mut self, calls: &[ExpertCall]) {
-        self.rows.clear();
-        self.slots.clear();
-        self.experts.clear();
-        for call in calls {
-            self.rows.extend(call.rows.iter().map(|it| it.row));
-            self.slots.extend(call.rows.iter().map(|it| it.slot));
-            self.experts.extend(call.rows.iter().map(|_| call.expert.key.expert.idx()));
-        }
-    }
 }
 
 impl<'a> Group<'a> {

@@ -6,48 +6,16 @@
 use std::ops::Range;
 
 use super::attention::{self, KvCache, PAGE_POSITIONS, Scores};
+use super::floats::Floats;
 use super::isa::for_every_isa;
-use super::memory::{CacheState, Floats};
+use super::memory::CacheState;
 use super::pool::SharedMut;
+use super::state::{Cpu, n_rows};
 use super::upcoming::Upcoming;
-use super::{Cpu, n_rows};
 use crate::{SelectPositions, Span};
 
 /// Scores held at a time; long chunks are worked on in parts.
 const SCORES: usize = 4 << 20;
-
-/// The positions that each row of a batch attends to.
-#[derive(Debug, Default)]
-pub(super) struct Chosen {
-    /// By row: where its choice lies; empty where it sees all positions.
-    rows: Vec<Range<usize>>,
-    /// Ascending within a row.
-    positions: Vec<u32>,
-}
-
-impl Chosen {
-    /// The choice of a row, ascending; `None` where it sees all positions.
-    pub(super) fn row(&self, row: usize) -> Option<&[u32]> {
-        let range = self.rows[row].clone();
-        (!range.is_empty()).then(|| &self.positions[range])
-    }
-
-    fn reset(&mut self, n_rows: usize) {
-        self.rows.clear();
-        self.rows.resize(n_rows, 0..0);
-        self.positions.clear();
-    }
-
-    /// Room for the choices of `top_k` positions of some rows.
-    fn extend(&mut self, rows: Range<usize>, top_k: usize) -> &mut [u32] {
-        let first = self.positions.len();
-        for (i, row) in self.rows[rows.clone()].iter_mut().enumerate() {
-            *row = first + i * top_k..first + (i + 1) * top_k;
-        }
-        self.positions.resize(first + rows.len() * top_k, 0);
-        &mut self.positions[first..]
-    }
-}
 
 pub(super) fn select_positions(cpu: &mut Cpu, op: SelectPositions, spans: &[Span]) {
     assert!(op.top_k > 0, "a row sees a position");

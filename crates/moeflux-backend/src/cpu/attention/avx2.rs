@@ -7,7 +7,7 @@
 use std::arch::x86_64::*;
 
 use super::cache::{PAGE_POSITIONS, Rows};
-use super::kernels::{Mix, Scores};
+use super::views::{Mix, Scores};
 use crate::cpu::math::LANES;
 use crate::cpu::upcoming::Upcoming;
 

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::cache::Rows;
-use super::kernels::{Mix, Scores};
+use super::views::{Mix, Scores};
 use crate::cpu::math::LANES;
 use crate::cpu::upcoming::Upcoming;
 use crate::cpu::vector::{load, load_first, store, store_first, transpose};

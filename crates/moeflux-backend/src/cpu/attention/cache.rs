@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::KvType;
 use crate::cpu::Isa;
+use crate::cpu::floats::Floats;
 use crate::cpu::isa::for_every_isa;
-use crate::cpu::memory::Floats;
 use crate::cpu::pool::SharedMut;
 
 /// Positions of a page.

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::cache::Rows;
+use super::views::{Mix, Scores};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
 use crate::cpu::Isa;
@@ -15,12 +16,6 @@ use crate::cpu::upcoming::Upcoming;
 
 /// Columns of values mixed at a time, so that their sums stay in registers.
 const COLS: usize = 32;
-
-/// Scores of several queries, `stride` apart.
-pub(in crate::cpu) struct Scores<'a> {
-    pub(in crate::cpu) scores: &'a mut [f32],
-    pub(in crate::cpu) stride: usize,
-}
 
 /// `scores[i * stride + j] = (queries[i] . keys[j]) * scale`; what is upcoming may
 /// be asked for meanwhile.
@@ -220,15 +215,6 @@ for_every_isa! {
             *out = sum / total;
         }
     }
-}
-
-/// What queries have gathered so far.
-pub(super) struct Mix<'a> {
-    /// `(n_queries, dim)`.
-    pub(super) sums: &'a mut [f32],
-    pub(super) dim: usize,
-    /// The sum of each query's weights.
-    pub(super) totals: &'a mut [f32],
 }
 
 /// `sums[i] += sum of weights[i * stride + j] * values[j]`, by ascending `j`; what

@@ -14,21 +14,27 @@ pub(super) mod avx2;
 mod avx512;
 mod cache;
 mod kernels;
+pub(super) mod scratch;
 #[cfg(test)]
 mod tests;
+mod views;
 
 use std::cmp::Reverse;
 use std::ops::Range;
 
 use self::cache::Reader;
 pub(super) use self::cache::{KvCache, PAGE_POSITIONS, Rows};
-use self::kernels::Mix;
-pub(super) use self::kernels::{Scores, score};
-use super::memory::{Activations, CacheState, Floats};
+pub(super) use self::kernels::score;
+use self::scratch::{Query, Scratch, Tile};
+use self::views::Mix;
+pub(super) use self::views::Scores;
+use super::floats::Floats;
+use super::math;
+use super::memory::{Activations, CacheState};
 use super::parallel::recycle;
 use super::pool::SharedMut;
+use super::state::Cpu;
 use super::upcoming::Upcoming;
-use super::{Cpu, math};
 use crate::{Attention, Span};
 
 /// Most queries of a tile.
@@ -49,23 +55,6 @@ const STORED_ROWS: usize = 16;
 
 /// Multiplications worth a task of their own: about ten microseconds.
 const TASK_PRODUCTS: usize = 128 << 10;
-
-/// Memory of one task.
-#[derive(Debug, Default)]
-pub(super) struct Scratch {
-    /// Of a tile: `(n_queries, n_positions)`.
-    pub(super) scores: Floats,
-    /// Keys or values that are not read in place.
-    pub(super) rows: Floats,
-    /// `(n_queries, v_dim)`.
-    sums: Floats,
-    totals: Vec<f32>,
-    maxima: Vec<f32>,
-    /// Empty between tiles.
-    queries: Vec<Query<'static>>,
-    /// Empty between tiles.
-    vectors: Vec<&'static [f32]>,
-}
 
 /// Positions of a block of keys of `dim` floats: a power of two that divides a
 /// page.
@@ -137,24 +126,6 @@ struct Job<'a> {
     op: &'a Attention,
     span: &'a Span,
     kv: &'a KvCache,
-}
-
-/// Some queries of a key head. They are counted by row, then by query head.
-#[derive(Debug)]
-pub(super) struct Tile {
-    head: usize,
-    queries: Range<usize>,
-}
-
-/// Query heads of one row and what they see.
-#[derive(Debug)]
-struct Query<'a> {
-    q: &'a [f32],
-    /// Positions, or indices of a choice of positions.
-    seen: Range<usize>,
-    sink: Option<f32>,
-    /// First element of its output.
-    out: usize,
 }
 
 impl Job<'_> {

@@ -9,23 +9,19 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod run;
 
-use std::ops::Range;
-
+pub(super) use self::run::{Gates, MOST_ROWS, Out, Run};
 use super::Isa;
 #[cfg(target_arch = "x86_64")]
 use super::isa::Level;
 use super::isa::for_every_isa;
 use super::math::{LANES, dot, exp, sigmoid, softplus, tree_sum};
-use super::pool::SharedMut;
 #[cfg(target_arch = "x86_64")]
 use super::vector::Line;
 
 /// Added to the squared length before its root is taken; the reference fixes it.
 const L2_EPS: f32 = 1e-6;
-
-/// Rows of the state that are worked on together, at most.
-pub(super) const MOST_ROWS: usize = 64;
 
 /// Positions that are worked on before the next block, at most.
 pub(super) const MOST_POSITIONS: usize = 256;
@@ -83,13 +79,6 @@ pub(super) struct Scratch {
     pub(super) gates: Vec<Gates>,
 }
 
-/// How much of a head's state stays, and how much of a correction joins it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Gates {
-    pub(super) decay: f32,
-    pub(super) beta: f32,
-}
-
 for_every_isa! {
     /// `out = x * factor / sqrt(sum(x^2) + eps)`.
     pub(super) fn l2_normalise(out: &mut [f32], x: &[f32], factor: f32) {
@@ -107,62 +96,6 @@ for_every_isa! {
         for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
             *out = Gates { decay: exp(rate * softplus(*a)), beta: sigmoid(*b) };
         }
-    }
-}
-
-/// Positions of one value head, and a block of the rows of its state.
-#[derive(Clone, Copy)]
-pub(super) struct Run<'a> {
-    /// `(positions, k_dim)`.
-    pub(super) q: &'a [f32],
-    /// `(positions, k_dim)`.
-    pub(super) k: &'a [f32],
-    /// One a position.
-    pub(super) gates: &'a [Gates],
-    /// The values of the block, `v_stride` apart.
-    pub(super) v: &'a [f32],
-    pub(super) v_stride: usize,
-    pub(super) k_dim: usize,
-}
-
-/// Where what a block reads is written, position by position.
-pub(super) struct Out<'a> {
-    all: SharedMut<'a, f32>,
-    /// Of the first position.
-    columns: Range<usize>,
-    /// From one position to the next.
-    stride: usize,
-}
-
-impl<'a> Out<'a> {
-    /// # Safety
-    /// While it lives, nobody else uses these columns, at whatever position.
-    pub(super) unsafe fn new(
-        all: SharedMut<'a, f32>,
-        columns: Range<usize>,
-        stride: usize,
-    ) -> Out<'a> {
-        Out { all, columns, stride }
-    }
-
-    /// The columns of a position.
-    fn at(&mut self, t: usize) -> &mut [f32] {
-        let first = t * self.stride;
-        // SAFETY: `new` was promised that nobody else uses these columns, and the result borrows
-        // what alone gives access to them.
-        unsafe { self.all.slice(first + self.columns.start..first + self.columns.end) }
-    }
-
-    /// Without the first columns.
-    fn skip(&mut self, n: usize) {
-        self.columns.start += n;
-    }
-}
-
-impl Run<'_> {
-    /// Without the first rows of the block.
-    fn skip_rows(self, i: usize) -> Self {
-        Run { v: self.v.get(i..).unwrap_or_default(), ..self }
     }
 }
 
@@ -355,6 +288,7 @@ fn advance(
 mod tests {
     use super::*;
     use crate::cpu::Isa;
+    use crate::cpu::SharedMut;
 
     fn numbers(seed: u32, n: usize) -> Vec<f32> {
         let at = |i: usize| (i as u32).wrapping_mul(2_654_435_761).wrapping_add(seed) >> 8;

@@ -15,7 +15,9 @@ use super::rows::OutPart;
 use super::small::multiply_e2m1;
 use super::transposed;
 use crate::cpu::Isa;
-use crate::cpu::isa::{Level, for_every_isa};
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::isa::Level;
+use crate::cpu::isa::for_every_isa;
 use crate::cpu::parallel::prefetch;
 
 /// Rows of the activations whose partial sums are kept together.

@@ -1,0 +1,40 @@
+//! Memory that attention keeps from call to call.
+
+use std::ops::Range;
+
+use crate::cpu::floats::Floats;
+
+/// Memory of one task.
+#[derive(Debug, Default)]
+pub(in crate::cpu) struct Scratch {
+    /// Of a tile: `(n_queries, n_positions)`.
+    pub(in crate::cpu) scores: Floats,
+    /// Keys or values that are not read in place.
+    pub(in crate::cpu) rows: Floats,
+    /// `(n_queries, v_dim)`.
+    pub(super) sums: Floats,
+    pub(super) totals: Vec<f32>,
+    pub(super) maxima: Vec<f32>,
+    /// Empty between tiles.
+    pub(super) queries: Vec<Query<'static>>,
+    /// Empty between tiles.
+    pub(super) vectors: Vec<&'static [f32]>,
+}
+
+/// Some queries of a key head. They are counted by row, then by query head.
+#[derive(Debug)]
+pub(in crate::cpu) struct Tile {
+    pub(super) head: usize,
+    pub(super) queries: Range<usize>,
+}
+
+/// Query heads of one row and what they see.
+#[derive(Debug)]
+pub(super) struct Query<'a> {
+    pub(super) q: &'a [f32],
+    /// Positions, or indices of a choice of positions.
+    pub(super) seen: Range<usize>,
+    pub(super) sink: Option<f32>,
+    /// First element of its output.
+    pub(super) out: usize,
+}
