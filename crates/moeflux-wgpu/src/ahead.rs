@@ -4,8 +4,8 @@ use std::mem;
 
 use moeflux_backend::{Ahead, Cache, Sequence, Span};
 
-use crate::backend::Wgpu;
 use crate::caches::CacheState;
+use crate::state::Wgpu;
 
 /// Records the step, if it can be.
 pub(crate) fn record(b: &mut Wgpu, ahead: Ahead<'_>) {

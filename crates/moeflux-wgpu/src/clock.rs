@@ -3,8 +3,8 @@
 use moeflux_backend::KernelTime;
 use wgpu::{BufferUsages, QuerySet, QuerySetDescriptor, QueryType};
 
+use crate::buffer::Mem;
 use crate::context::{Context, Order};
-use crate::encoder::Mem;
 
 /// Most moments that are noted: the interface's limit of a query set.
 const MOMENTS: u32 = 4096;

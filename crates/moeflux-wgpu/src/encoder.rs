@@ -10,10 +10,11 @@ mod tally;
 mod timing;
 mod uploads;
 
+use crate::buffer::Mem;
+use crate::grid::Grid;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use moeflux_backend::{DeviceCounters, DeviceError};
@@ -35,25 +36,6 @@ use crate::recorder::{Batch, Command, Recorder};
 use crate::shader::{Shader, Variant};
 use crate::staging::Staging;
 
-/// A device buffer.
-#[derive(Clone, Debug)]
-pub(crate) struct Mem {
-    /// Tells it from all others.
-    pub(crate) id: u32,
-    pub(crate) buffer: wgpu::Buffer,
-}
-
-impl Mem {
-    pub(crate) fn new(buffer: wgpu::Buffer) -> Mem {
-        static N_MADE: AtomicU32 = AtomicU32::new(1);
-        Mem { id: N_MADE.fetch_add(1, Ordering::Relaxed), buffer }
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.buffer.size()
-    }
-}
-
 /// Bytes of the arena.
 const ARENA_BYTES: usize = 8 << 20;
 /// Of these, what an op may count on once it has begun.
@@ -71,16 +53,6 @@ const GRID: u32 = 32_768;
 
 /// Bind groups that are kept; beyond it, all are made anew.
 const MAX_GROUPS: usize = 1 << 14;
-
-/// How many workgroups run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Grid {
-    /// So many, which kernels count through over two dimensions.
-    Linear(usize),
-    /// So many, over which kernels stride where there are very many, and so many
-    /// times that.
-    Plane(usize, usize),
-}
 
 /// The stream of commands of one backend.
 #[derive(Debug)]

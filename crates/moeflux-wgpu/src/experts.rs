@@ -11,11 +11,14 @@ use std::sync::Arc;
 use moeflux_backend::AllExperts;
 use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, LayerIdx};
 
-use crate::arena::{Matrix, Place, place};
-use crate::encoder::{Encoder, Mem};
+use crate::buffer::Mem;
+use crate::encoder::Encoder;
 use crate::layer_cache::{LayerCache, OnDevice, Share};
+use crate::matrix::Matrix;
 use crate::ops::ADMITTED_ROWS;
 use crate::packing::Packing;
+use crate::weights::Place;
+use crate::weights::place;
 
 /// Where the matrices of an expert lie: gate and up, or both in one, then down.
 #[derive(Clone, Debug)]

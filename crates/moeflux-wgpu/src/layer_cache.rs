@@ -9,7 +9,8 @@ use std::sync::Arc;
 use moeflux_backend::AllExperts;
 use moeflux_core::Expert;
 
-use crate::encoder::{Encoder, Mem, places_of, source_words};
+use crate::buffer::Mem;
+use crate::encoder::{Encoder, places_of, source_words};
 use crate::experts::{KeptLayer, Slot};
 use crate::imports::Reach;
 use crate::packing::Packing;

@@ -6,7 +6,7 @@ use std::fmt;
 use moeflux_core::quant::Affine;
 use serde::{Deserialize, Serialize};
 
-use crate::arena::InHalves;
+use crate::weights::InHalves;
 
 /// By what dots of integers are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

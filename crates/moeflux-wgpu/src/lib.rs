@@ -18,32 +18,43 @@
 
 mod ahead;
 mod arena;
-mod backend;
+mod buffer;
 mod caches;
 mod clock;
 mod context;
+mod dispatch;
 mod encoder;
 mod experimental;
 mod experts;
+mod grid;
 mod imports;
+mod last_sum;
 mod layer_cache;
 mod layout;
+mod mask;
+mod matrix;
 mod measure;
 mod ops;
 mod packing;
 mod pipelines;
 mod recorder;
+mod rope_table;
+mod rounded;
+mod scratch;
 mod shader;
 mod staging;
+mod state;
 #[cfg(test)]
 mod tests;
 mod tuning;
 mod units;
+mod weights;
+mod words;
 mod writers;
 
-pub use backend::Wgpu;
 pub use context::{AdapterFacts, Context, OpenError, adapters};
 pub use layout::{Form, Layout, Tiles};
 pub use measure::Stream;
 pub use ops::{MAX_EXPERTS, reads_in_place};
+pub use state::Wgpu;
 pub use tuning::{ProductProbe, ProductShape, ProductTime, TuneOptions, Tuning, n_tuned};

@@ -6,10 +6,11 @@ use std::time::Instant;
 use moeflux_backend::DeviceError;
 use wgpu::{BufferUsages, MapMode};
 
-use crate::backend::Wgpu;
+use crate::buffer::Mem;
 use crate::context::Order;
-use crate::encoder::{Grid, Mem};
+use crate::grid::Grid;
 use crate::shader::{Shader, Variant};
+use crate::state::Wgpu;
 
 /// Rounds of a measurement, the best of which counts: at least so many, and as
 /// many as take so many seconds. Clocks of a device that waited are low at first.

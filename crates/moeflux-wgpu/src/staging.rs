@@ -15,8 +15,8 @@ use moeflux_backend::DeviceCounters;
 use moeflux_core::{Expert, ExpertKey};
 use wgpu::{BufferUsages, MapMode, PollType, SubmissionIndex};
 
+use crate::buffer::Mem;
 use crate::context::{Context, Order};
-use crate::encoder::Mem;
 use crate::packing::Packing;
 use crate::writers::{Load, Writers};
 

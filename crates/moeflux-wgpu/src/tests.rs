@@ -27,7 +27,8 @@ use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use crate::context::{enumerate, lacks};
 use crate::imports::Reach;
-use crate::{Context, Form, Layout, Tiles, Wgpu};
+use crate::state::Wgpu;
+use crate::{Context, Form, Layout, Tiles};
 
 /// Share of a result's largest element by which elements may differ from the
 /// specification.

@@ -9,10 +9,10 @@ use moeflux_backend::{
 use moeflux_core::HostBuf;
 use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
 
-use crate::arena::Decoder;
-use crate::backend::Wgpu;
 use crate::context::Context;
 use crate::layout::{Halves, Tiles};
+use crate::state::Wgpu;
+use crate::weights::Decoder;
 
 /// Rows of activations and of the matrix: more than a tile of each.
 const SHAPE: (usize, usize) = (150, 140);

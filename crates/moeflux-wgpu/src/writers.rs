@@ -266,7 +266,7 @@ impl Job {
             .get_mapped_range_mut(first + bytes.start as u64..first + bytes.end as u64)
             .map_err(|err| format!("staging memory is not there: {err}"))?;
         let matrix = expert.matrix(packing.matrix(matrix));
-        crate::arena::write_packed(&matrix, scales, bytes, view.slice(..));
+        crate::weights::write_packed(&matrix, scales, bytes, view.slice(..));
         Ok(())
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use moeflux_backend::KvType;
 
-use crate::encoder::{Encoder, Mem};
+use crate::buffer::Mem;
+use crate::encoder::Encoder;
 
 /// Positions of a page: whole tiles of attention.
 pub(crate) const PAGE: usize = if cfg!(test) { 128 } else { 256 };

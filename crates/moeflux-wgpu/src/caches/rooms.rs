@@ -5,7 +5,9 @@ use std::ops::Range;
 
 use moeflux_backend::CacheSpec;
 
-use crate::encoder::{Encoder, Grid, Mem};
+use crate::buffer::Mem;
+use crate::encoder::Encoder;
+use crate::grid::Grid;
 use crate::shader::{Shader, Variant};
 
 /// Bytes that a slab does not exceed, unless a room does; few in tests, so that

@@ -7,7 +7,8 @@ use moeflux_backend::DeviceError;
 use wgpu::{BufferUsages, MapMode, PollType};
 
 use super::tally::{TALLY_BYTES, Tally};
-use super::{Encoder, Fault, Mem};
+use super::{Encoder, Fault};
+use crate::buffer::Mem;
 use crate::context::Order;
 use crate::writers::look_away;
 

@@ -2,7 +2,8 @@
 
 use moeflux_backend::DeviceCounters;
 
-use super::{Encoder, Mem};
+use super::Encoder;
+use crate::buffer::Mem;
 
 /// Two words: experts that came, and 16 bytes of these.
 pub(super) const TALLY_BYTES: u64 = 8;

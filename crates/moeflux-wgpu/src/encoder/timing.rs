@@ -3,7 +3,8 @@
 use moeflux_backend::{DeviceError, KernelTime};
 use wgpu::QuerySet;
 
-use super::{Encoder, Mem};
+use super::Encoder;
+use crate::buffer::Mem;
 use crate::clock::Clock;
 use crate::recorder::Command;
 

@@ -8,7 +8,9 @@ use moeflux_core::Expert;
 use moeflux_core::quant::{Float, MatrixFormat};
 use wgpu::PollType;
 
-use super::{Encoder, Fault, Grid, Mem};
+use super::{Encoder, Fault};
+use crate::buffer::Mem;
+use crate::grid::Grid;
 use crate::imports::{Lying, Reach};
 use crate::packing::Packing;
 use crate::shader::{Shader, Variant};

@@ -11,8 +11,8 @@ use std::collections::HashMap;
 
 use moeflux_core::{Expert, ExpertMemory, PartSpan, SlabGuard};
 
+use crate::buffer::Mem;
 use crate::context::Context;
-use crate::encoder::Mem;
 
 #[cfg(target_vendor = "apple")]
 #[expect(unsafe_code, reason = "memory of the host is shared by raw handles alone")]

@@ -5,13 +5,20 @@ use moeflux_backend::{Activation, Experts};
 use moeflux_core::{ExpertLayout, GateUp};
 
 use super::products::{self, RoundedBefore};
-use super::rounding::{Digits, Rounded, Taken, digits, rounded_form, rounded_words, unkept};
-use super::{ELEMENTS, word};
-use crate::arena::Decoder;
-use crate::backend::Wgpu;
+use super::rounding::{rounded_words, unkept};
+use crate::buffer::Mem;
 use crate::context::WORKGROUP_BYTES;
-use crate::encoder::{Grid, Mem};
+use crate::grid::Grid;
+use crate::rounded::Digits;
+use crate::rounded::Rounded;
+use crate::rounded::Taken;
+use crate::rounded::digits;
+use crate::rounded::rounded_form;
 use crate::shader::{Shader, Variant};
+use crate::state::Wgpu;
+use crate::weights::Decoder;
+use crate::words::ELEMENTS;
+use crate::words::word;
 
 /// Activations that all workgroups of a kernel together may compute: with some 60
 /// instructions each that is 1 us by the number of an NVIDIA H200's lanes, where a kernel

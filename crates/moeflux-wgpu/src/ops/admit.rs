@@ -1,10 +1,12 @@
 //! Experts that rows chose come to a layer of which not all are on the device.
 
-use super::word;
-use crate::backend::Wgpu;
-use crate::encoder::{FETCHING_THREADS, Grid, Mem};
+use crate::buffer::Mem;
+use crate::encoder::FETCHING_THREADS;
 use crate::experts::KeptLayer;
+use crate::grid::Grid;
 use crate::shader::{Shader, Variant};
+use crate::state::Wgpu;
+use crate::words::word;
 
 /// Choices of each expert, in the mean, in which the count of one halves; as the
 /// store's policy has it.

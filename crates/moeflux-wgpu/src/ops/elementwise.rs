@@ -1,15 +1,20 @@
 //! Ops that treat elements or heads alone.
 
 use moeflux_backend::{
-    Cols, GatedRmsNorm, Heads, LayerNorm, RmsNorm, Rope, RopePairs, RopeSpec, Span, Vector,
+    Cols, GatedRmsNorm, Heads, LayerNorm, RmsNorm, Rope, RopePairs, Span, Vector,
 };
 
 use super::rounding::{Beside, Share, beside};
-use super::sums::{self, LastSum, Summands};
-use super::{ELEMENTS, n_rows, word};
-use crate::backend::Wgpu;
-use crate::encoder::{Grid, Mem};
+use super::sums;
+use crate::buffer::Mem;
+use crate::grid::Grid;
+use crate::last_sum::LastSum;
+use crate::last_sum::Summands;
 use crate::shader::{Shader, Variant};
+use crate::state::Wgpu;
+use crate::words::ELEMENTS;
+use crate::words::n_rows;
+use crate::words::word;
 
 /// What `elementwise.wgsl` calls its ops.
 #[derive(Clone, Copy)]
@@ -193,46 +198,6 @@ pub(crate) fn gated_rms_norm(b: &mut Wgpu, rows: usize, op: GatedRmsNorm) {
 pub(crate) fn layer_norm(b: &mut Wgpu, rows: usize, op: LayerNorm) {
     let LayerNorm { out, x, weight, bias, eps } = op;
     norm(b, rows, Norm { kind: 2, out, x, weight, gate: None, bias: Some(bias), eps });
-}
-
-/// Rotary frequencies, and the table of the last batch.
-#[derive(Debug)]
-pub(crate) struct RopeTable {
-    spec: RopeSpec,
-    spans: Vec<Span>,
-    /// `(rows, pairs)`: sine and cosine, as bits.
-    table: Vec<u32>,
-    /// Where the table lies in the arena, during that submission.
-    place: Option<(u64, u32)>,
-}
-
-impl RopeTable {
-    pub(crate) fn new(spec: RopeSpec) -> RopeTable {
-        RopeTable { spec, spans: Vec::new(), table: Vec::new(), place: None }
-    }
-
-    pub(crate) fn n_pairs(&self) -> usize {
-        self.spec.inv_freq.len()
-    }
-
-    /// Makes the table that of `spans`. Angles are reduced in double precision,
-    /// which devices need not have.
-    fn set(&mut self, spans: &[Span]) {
-        if self.spans == spans {
-            return;
-        }
-        self.spans = spans.to_vec();
-        self.place = None;
-        self.table.clear();
-        let positions = spans.iter().flat_map(|it| it.position..it.position + it.rows.len());
-        for position in positions {
-            for frequency in &self.spec.inv_freq {
-                let (sin, cos) = f64::from(position as f32 * frequency).sin_cos();
-                self.table.push((sin as f32 * self.spec.scale).to_bits());
-                self.table.push((cos as f32 * self.spec.scale).to_bits());
-            }
-        }
-    }
 }
 
 /// Where the table of some spans lies in the arena, for as long as an op has

@@ -13,13 +13,16 @@ use super::activation::Between;
 use super::held::add_down_biases;
 use super::moe::{MAX_EXPERTS, Part, Sum, add_up, first_products, phase};
 use super::products::{Kernel, Placed, Source, group_rows, halves, is_in_halves, layout, singles};
-use super::rounding::{Digits, digits};
-use super::{ELEMENTS, word};
-use crate::arena::Decoder;
-use crate::backend::Wgpu;
-use crate::encoder::{Grid, Mem};
+use crate::buffer::Mem;
 use crate::experts::KeptLayer;
+use crate::grid::Grid;
+use crate::rounded::Digits;
+use crate::rounded::digits;
 use crate::shader::{Shader, Variant};
+use crate::state::Wgpu;
+use crate::weights::Decoder;
+use crate::words::ELEMENTS;
+use crate::words::word;
 
 /// Words of a job, see `formats.wgsl`.
 const JOB_WORDS: usize = 9;

@@ -4,12 +4,17 @@ use moeflux_backend::{Cols, HeadProduct};
 
 use super::jobs::{FEW_ROWS, Job, List, WHOLE};
 use super::products::{Kernel, Products, Source, run};
-use super::rounding::Taken;
-use super::{ELEMENTS, word};
-use crate::arena::{BLOCK, Decoder, Matrix, Piece};
-use crate::backend::Wgpu;
-use crate::encoder::{Grid, Mem};
+use crate::buffer::Mem;
+use crate::grid::Grid;
+use crate::matrix::Matrix;
+use crate::matrix::Piece;
+use crate::rounded::Taken;
 use crate::shader::{Shader, Variant};
+use crate::state::Wgpu;
+use crate::weights::BLOCK;
+use crate::weights::Decoder;
+use crate::words::ELEMENTS;
+use crate::words::word;
 
 /// Rows of activations of one dispatch of `head_transposed.wgsl`'s threads.
 const TRANSPOSED_ROWS: usize = 4;

@@ -13,16 +13,20 @@ use moeflux_core::MatrixLayout;
 
 use super::activation::{Between, is_within, rounding_of_down};
 use super::admit::admit;
+use super::grouped;
 use super::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
 use super::moe::{Sum, add_up, choose, first_products, phase};
 use super::products::{Chosen, Products, RoundedBefore, Source, run};
-use super::rounding::digits;
-use super::{ELEMENTS, grouped, word};
-use crate::arena::{Decoder, Place};
-use crate::backend::Wgpu;
-use crate::encoder::{Grid, Mem};
+use crate::buffer::Mem;
 use crate::experts::KeptLayer;
+use crate::grid::Grid;
+use crate::rounded::digits;
 use crate::shader::{Shader, Variant};
+use crate::state::Wgpu;
+use crate::weights::Decoder;
+use crate::weights::Place;
+use crate::words::ELEMENTS;
+use crate::words::word;
 
 /// Rows of activations of experts: so many that were chosen, `top_k` a row, and
 /// behind them those of the shared expert, one a row, where it goes along.

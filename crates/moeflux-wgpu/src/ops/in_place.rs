@@ -6,10 +6,11 @@ use moeflux_core::quant::MatrixFormat;
 use moeflux_core::{Expert, ExpertBank, MatrixLayout};
 
 use super::moe::{Call, EXPERT_ROWS, Found, Group};
-use crate::arena::{Place, as_stored};
-use crate::backend::Wgpu;
 use crate::imports::{Lying, Reach};
 use crate::packing::empty_view;
+use crate::state::Wgpu;
+use crate::weights::Place;
+use crate::weights::as_stored;
 
 /// Where parts of experts have to begin, in bytes.
 const ALIGN: usize = 16;

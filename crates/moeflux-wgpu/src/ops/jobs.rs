@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use super::rounding::Digits;
-use crate::arena::{Matrix, Place};
-use crate::encoder::Mem;
+use crate::buffer::Mem;
+use crate::matrix::Matrix;
+use crate::rounded::Digits;
+use crate::weights::Place;
 
 /// Most rows of activations that go through the kernel for few, side by side in parts of
 /// so many: on an H200 in a quarter to a half of the time that the kernels for many take.

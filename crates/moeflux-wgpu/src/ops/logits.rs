@@ -7,12 +7,15 @@ use moeflux_core::TokenId;
 
 use super::jobs::{FEW_ROWS, jobs_of};
 use super::products::{Products, Source, run};
-use super::rounding::digits;
-use super::{floats, word};
 use crate::ahead;
-use crate::backend::{Activations, Wgpu};
-use crate::encoder::{Grid, Mem};
+use crate::buffer::Mem;
+use crate::grid::Grid;
+use crate::rounded::digits;
 use crate::shader::{Shader, Variant};
+use crate::state::Activations;
+use crate::state::Wgpu;
+use crate::words::floats;
+use crate::words::word;
 
 /// Bytes of logits that are read back together.
 const LOGIT_BYTES: usize = 32 << 20;

@@ -5,12 +5,14 @@ use moeflux_backend::{
 };
 
 use super::rounding::{Beside, Share, beside};
-use super::{ELEMENTS, n_rows, word};
 use crate::ahead;
-use crate::backend::Wgpu;
 use crate::caches::State;
-use crate::encoder::Grid;
+use crate::grid::Grid;
 use crate::shader::{Shader, Variant};
+use crate::state::Wgpu;
+use crate::words::ELEMENTS;
+use crate::words::n_rows;
+use crate::words::word;
 
 /// Rows whose queries and keys are prepared together.
 const DELTA_ROWS: usize = 1024;

@@ -13,15 +13,20 @@ use super::activation::{Between, rounding_of_down};
 use super::in_place;
 use super::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
 use super::products::{Products, RoundedBefore, Source, group_rows, run};
-use super::rounding::{Digits, digits};
-use super::sums::{self, Summands};
-use super::{ELEMENTS, word};
-use crate::arena::{Decoder, Place};
-use crate::backend::Wgpu;
-use crate::encoder::{Grid, Mem};
+use super::sums;
+use crate::buffer::Mem;
 use crate::experts::Slot;
+use crate::grid::Grid;
 use crate::imports::Reach;
+use crate::last_sum::Summands;
+use crate::rounded::Digits;
+use crate::rounded::digits;
 use crate::shader::{Shader, Variant};
+use crate::state::Wgpu;
+use crate::weights::Decoder;
+use crate::weights::Place;
+use crate::words::ELEMENTS;
+use crate::words::word;
 
 /// Most experts of a layer that `route.wgsl` chooses from.
 pub const MAX_EXPERTS: usize = 1024;
@@ -51,7 +56,7 @@ pub(crate) fn route(b: &mut Wgpu, rows: usize, op: Route) -> Result<Routing, Dev
         ExpertId(u16::try_from(it).unwrap_or(u16::MAX))
     };
     let experts = experts.as_chunks::<4>().0.iter().map(id).collect();
-    Ok(Routing { experts, weights: super::floats(weights) })
+    Ok(Routing { experts, weights: crate::words::floats(weights) })
 }
 
 /// Chooses experts: `(rows, top_k)` of them, then `(rows, top_k)` weights. The

@@ -12,18 +12,27 @@ use super::jobs::{
     FEW_ROWS, GROUP_ROWS, Job, List, NARROW_PART_ROWS, PART_ROWS, holds_rows, in_parts, is_narrow,
     jobs_of,
 };
-use super::rounding::{Digits, Rounded, Taken, digits, halves_stride, round, rounded_form};
+use super::rounding::round;
 use super::shares::ends;
-use super::{ELEMENTS, word};
-use crate::arena::{BLOCK, Decoder};
-use crate::backend::Wgpu;
-use crate::encoder::{Grid, Mem};
+use crate::buffer::Mem;
 use crate::experts::KeptLayer;
+use crate::grid::Grid;
 use crate::layout::{
     Form, Halves, Layout, ROWS_FOR_SEVERAL, Singles, Tiles, is_exact_in_floats, virtual_lanes,
 };
+use crate::rounded::Digits;
+use crate::rounded::Rounded;
+use crate::rounded::Taken;
+use crate::rounded::digits;
+use crate::rounded::halves_stride;
+use crate::rounded::rounded_form;
 use crate::shader::{Shader, Variant};
+use crate::state::Wgpu;
 use crate::tuning::Key;
+use crate::weights::BLOCK;
+use crate::weights::Decoder;
+use crate::words::ELEMENTS;
+use crate::words::word;
 
 /// How products without units for matrices are laid out, with a matrix of so many
 /// rows. Bits depend on it, so it depends on the matrix alone.

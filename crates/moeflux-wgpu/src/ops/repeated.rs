@@ -8,13 +8,16 @@ use moeflux_core::quant::MatrixView;
 
 use super::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
 use super::products::{Products, Source, effective, layout, run};
-use super::rounding::{Digits, digits};
-use crate::arena::{Decoder, place, sizes};
-use crate::backend::Wgpu;
+use crate::buffer::Mem;
 use crate::context::Context;
-use crate::encoder::Mem;
 use crate::layout::Layout;
+use crate::rounded::Digits;
+use crate::rounded::digits;
+use crate::state::Wgpu;
 use crate::tuning::ProductShape;
+use crate::weights::Decoder;
+use crate::weights::place;
+use crate::weights::sizes;
 
 /// Copies of the matrices of a product in a buffer.
 pub(crate) struct Repeated {

@@ -1,6 +1,6 @@
 //! How matrices of different sizes share a kernel's workgroups.
 
-use super::word;
+use crate::words::word;
 
 /// Jobs whose ends `matvec.wgsl` has room for.
 const MOST: usize = 8;

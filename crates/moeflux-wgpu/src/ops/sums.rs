@@ -1,49 +1,20 @@
 //! Sums that the norm right behind them adds up itself, in the order of the
 //! kernel that it takes the place of.
 
+use crate::last_sum::LastSum;
+use crate::last_sum::Summands;
 use moeflux_backend::{Cols, Heads};
 
 use super::elementwise::are_aligned;
 use super::jobs::holds_rows;
 use super::rounding::Beside;
-use crate::backend::Wgpu;
-use crate::encoder::{Grid, Mem};
+use crate::buffer::Mem;
+use crate::grid::Grid;
 use crate::shader::{Shader, Variant};
+use crate::state::Wgpu;
 
 /// Summands of all elements of a thread, which are on their way at once.
 const MOST: usize = 320;
-
-/// The kernel that added to columns of a buffer last.
-#[derive(Debug)]
-pub(crate) struct LastSum {
-    nth: u64,
-    rows: usize,
-    acc: Cols,
-    summands: Summands,
-}
-
-impl LastSum {
-    /// The number of its kernel.
-    pub(super) fn nth(&self) -> u64 {
-        self.nth
-    }
-}
-
-/// What a kernel adds to columns, as `norm.wgsl` reads it.
-#[derive(Debug)]
-pub(super) struct Summands {
-    /// What is added: rows, or outputs of experts; the lists with their weights,
-    /// and what a shared expert gives.
-    pub(super) mems: [Mem; 3],
-    /// The logit that scales what the shared expert gives.
-    pub(super) gate: Mem,
-    /// Of the first and the last of these buffers, and of the gate.
-    pub(super) views: [[u32; 4]; 3],
-    /// First word of the weights.
-    pub(super) weights: u32,
-    /// The constants from `SUM` on.
-    pub(super) consts: [u32; 4],
-}
 
 impl Summands {
     /// A row for each row.

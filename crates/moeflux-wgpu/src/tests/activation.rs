@@ -8,7 +8,8 @@ use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::grouped::{Case, by_device};
 use super::{context, layouts};
-use crate::{Context, Layout, Wgpu};
+use crate::state::Wgpu;
+use crate::{Context, Layout};
 
 const CLAMPED: Activation = Activation::ClampedSwiglu { alpha: 1.702, limit: 0.02 };
 

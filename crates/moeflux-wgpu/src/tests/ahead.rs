@@ -10,7 +10,8 @@ use moeflux_core::TokenId;
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::{context, matrix};
-use crate::{Context, Wgpu};
+use crate::Context;
+use crate::state::Wgpu;
 
 /// An embedding, a delta net and a head, for some sequences.
 struct Model {

@@ -8,8 +8,9 @@ use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::matrix_units::tiles;
 use super::{context, matrix};
+use crate::Tiles;
+use crate::state::Wgpu;
 use crate::units::tolerance_of_attention;
-use crate::{Tiles, Wgpu};
 
 #[derive(Clone, Copy, Debug)]
 struct Shape {

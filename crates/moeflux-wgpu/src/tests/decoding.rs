@@ -9,7 +9,7 @@ use moeflux_core::quant::{Float, MatrixFormat};
 use moeflux_core::{HostBuf, TokenId};
 
 use super::context;
-use crate::Wgpu;
+use crate::state::Wgpu;
 
 const COLS: usize = 32;
 

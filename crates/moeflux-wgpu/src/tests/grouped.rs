@@ -14,7 +14,8 @@ use moeflux_core::{
 };
 
 use super::{context, matrix};
-use crate::{Context, Tiles, Wgpu};
+use crate::state::Wgpu;
+use crate::{Context, Tiles};
 
 pub(super) const HIDDEN: usize = 128;
 pub(super) const INNER: usize = 96;

@@ -11,9 +11,11 @@ use moeflux_core::quant::{
 };
 
 use super::{RELATIVE, context};
-use crate::arena::{Decoder, InHalves};
 use crate::layout::Halves;
-use crate::{Context, Tiles, Wgpu};
+use crate::state::Wgpu;
+use crate::weights::Decoder;
+use crate::weights::InHalves;
+use crate::{Context, Tiles};
 
 /// Rows of activations and of the matrix, columns, columns of a group.
 const ROWS: usize = 140;

@@ -11,9 +11,10 @@ use moeflux_core::{
 };
 
 use super::{context, doubled};
+use crate::Context;
 use crate::context::enumerate;
 use crate::experts::slab_of_at_most;
-use crate::{Context, Wgpu};
+use crate::state::Wgpu;
 
 const WIDTH: usize = 32;
 

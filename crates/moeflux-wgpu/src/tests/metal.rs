@@ -6,12 +6,12 @@ use naga::back::msl::{self, BindTarget, EntryPointResources, Options, PipelineOp
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use naga::{AddressSpace, ResourceBinding};
 
-use crate::arena::Decoder;
 use crate::context::{
     MATRIX_UNITS_BYTES, MOST_BINDINGS, STORAGE_BINDINGS, WORKGROUP_BYTES, WORKGROUP_THREADS,
 };
 use crate::layout::{Halves, Singles};
 use crate::shader::{Shader, Variant};
+use crate::weights::Decoder;
 
 /// Threadgroup memory of every GPU from Apple4 and Mac2 on (Metal feature set
 /// tables, "maximum total threadgroup memory allocation").

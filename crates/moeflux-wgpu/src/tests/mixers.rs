@@ -7,7 +7,7 @@ use moeflux_backend::{
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::{context, matrix};
-use crate::Wgpu;
+use crate::state::Wgpu;
 
 const ROWS: usize = 23;
 

@@ -8,7 +8,7 @@ use moeflux_backend::{Backend, Cols, Inputs, Projection};
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::{ABSOLUTE, RELATIVE, context, matrix};
-use crate::Wgpu;
+use crate::state::Wgpu;
 
 /// Rows of the widest of the narrow matrices, and more.
 const NARROW: usize = 512;

@@ -9,9 +9,10 @@ use moeflux_backend::{
 };
 
 use super::context;
+use crate::Context;
 use crate::caches::PAGE;
 use crate::context::enumerate;
-use crate::{Context, Wgpu};
+use crate::state::Wgpu;
 
 #[derive(Clone, Copy, Debug)]
 struct Shape {

@@ -13,9 +13,10 @@ use moeflux_core::{Expert, ExpertId, HostSlab, LayerIdx};
 
 use super::grouped::{Case, INNER, Numbers, Start, TOP_K, begin_with, bits, expert_in, layout};
 use super::reach::reading_context;
+use crate::Context;
 use crate::context::enumerate;
 use crate::imports::Reach;
-use crate::{Context, Wgpu};
+use crate::state::Wgpu;
 
 const LAYER: LayerIdx = LayerIdx(0);
 const N_EXPERTS: usize = 40;

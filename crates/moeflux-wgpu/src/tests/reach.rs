@@ -10,10 +10,11 @@ use moeflux_core::{Expert, ExpertBank, ExpertMemory, ExtentSource, FileIdx, Host
 
 use super::context;
 use super::grouped::{Case, HIDDEN, INNER, Numbers, cols, expert_in, layout};
-use crate::encoder::Mem;
+use crate::buffer::Mem;
 use crate::imports::Reach;
 use crate::packing::Packing;
-use crate::{Context, Tiles, Wgpu, reads_in_place};
+use crate::state::Wgpu;
+use crate::{Context, Tiles, reads_in_place};
 
 fn affine(bits: u8, group_size: usize, params: Float) -> MatrixFormat {
     MatrixFormat::Affine(Affine { bits, group_size, params })

@@ -8,8 +8,9 @@ use moeflux_backend::{Backend, Cache, Keep, Sequence, Span};
 use super::context;
 use super::memory::check_is_out;
 use super::mixers::{Net, n_kernels, row_bits};
+use crate::Context;
 use crate::context::enumerate;
-use crate::{Context, Wgpu};
+use crate::state::Wgpu;
 
 /// Rows of a step at most.
 const ROWS: usize = 64;

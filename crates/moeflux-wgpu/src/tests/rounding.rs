@@ -6,7 +6,7 @@ use moeflux_backend::{Backend, Cols, GatedRmsNorm, Heads, Inputs, Projection, Rm
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::{context, layouts, matrix};
-use crate::Wgpu;
+use crate::state::Wgpu;
 
 const ROWS: usize = 3;
 const COLS: usize = 256;

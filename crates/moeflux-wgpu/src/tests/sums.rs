@@ -6,7 +6,7 @@ use moeflux_backend::{Backend, Cols, Combine, Inputs, Projection, RmsNorm, Share
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::{context, matrix};
-use crate::Wgpu;
+use crate::state::Wgpu;
 
 const OUTPUTS: usize = 40;
 

@@ -21,10 +21,10 @@ use moeflux_backend::{DeviceError, Inputs};
 use moeflux_core::quant::MatrixFormat;
 use serde::{Deserialize, Serialize};
 
-use crate::arena::Decoder;
 use crate::context::{AdapterFacts, Context};
 use crate::layout::Layout;
 use crate::ops::digits_of;
+use crate::weights::Decoder;
 
 pub use self::trial::{ProductProbe, ProductTime};
 

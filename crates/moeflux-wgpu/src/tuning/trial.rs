@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use moeflux_backend::{Backend, Buf, Cols, DeviceError};
 
 use super::{Choice, Key, ProductShape};
-use crate::backend::Wgpu;
+use crate::buffer::Mem;
 use crate::context::Context;
-use crate::encoder::Mem;
 use crate::layout::{Form, Layout, Tiles};
 use crate::ops::{Repeated, current_layout, effective_layout, plain_layout, project_repeated};
+use crate::state::Wgpu;
 
 /// Weights that measurements go round, so that no cache keeps them.
 const BYTES: u64 = 256 << 20;

@@ -4,11 +4,13 @@
 use moeflux_backend::{Attention, Heads};
 
 use super::shape::Shape;
-use super::{Given, Rows, TILE, pages, tile_words, values, word};
-use crate::backend::Wgpu;
-use crate::encoder::{Grid, Mem};
+use super::{Given, Rows, TILE, pages, tile_words, values};
+use crate::buffer::Mem;
+use crate::grid::Grid;
 use crate::layout::Tiles;
 use crate::shader::{Shader, Variant};
+use crate::state::Wgpu;
+use crate::words::word;
 
 /// Words of keys and values as halves at a time; few in tests, so that rows look at more.
 const HALVED_WORDS: usize = if cfg!(test) { 40 << 10 } else { 16 << 20 };

@@ -20,33 +20,21 @@ pub(crate) use self::select::select_positions;
 use self::store::{Prepared, Vectors, store};
 use super::jobs::holds_rows;
 use super::rounding::{Beside, Share, beside};
-use super::{Grown, n_rows, word};
-use crate::backend::Wgpu;
+use crate::buffer::Mem;
 use crate::caches::{CacheState, Kv, Page, Pages, Plane};
-use crate::encoder::Mem;
+use crate::state::Wgpu;
+use crate::words::n_rows;
+use crate::words::word;
 
 /// Positions whose softmax is computed together. Tiles begin at its multiples
 /// whatever else is asked for, so that a row's bits follow from its position alone.
 const TILE: usize = 64;
-
-/// Queries of all heads from which on `attention_rows.wgsl` has workgroups enough
-/// to fill a device.
-pub(crate) const MANY_QUERIES: usize = 2048;
 
 /// Floats of a value that its threads have room for.
 const MOST_VALUES: usize = 1024;
 
 /// Words of what tiles gathered, and of scores, at a time.
 const PART_WORDS: usize = 16 << 20;
-
-/// The positions that each row of a batch attends to, as bits.
-#[derive(Debug, Default)]
-pub(crate) struct Mask {
-    memory: Grown,
-    mem: Option<Mem>,
-    /// Words of a row.
-    words: usize,
-}
 
 pub(crate) fn attention(b: &mut Wgpu, op: Attention, spans: &[Span]) {
     attend_spans(b, op, spans, None, None);

@@ -3,9 +3,11 @@
 use moeflux_backend::{Attention, Heads};
 
 use super::shape::Shape;
-use super::{Given, Rows, pages, tile_words, word};
-use crate::backend::Wgpu;
-use crate::encoder::{Grid, Mem};
+use super::{Given, Rows, pages, tile_words};
+use crate::buffer::Mem;
+use crate::grid::Grid;
+use crate::state::Wgpu;
+use crate::words::word;
 
 /// Tiles behind each other in one slab.
 struct Run {

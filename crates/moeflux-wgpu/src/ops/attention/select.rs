@@ -2,13 +2,16 @@
 
 use moeflux_backend::{SelectPositions, Span};
 
-use super::super::{ELEMENTS, n_rows, word};
 use super::store::{Vectors, store};
 use super::{PART_WORDS, grow, pages};
-use crate::backend::Wgpu;
+use crate::buffer::Mem;
 use crate::caches::PAGE;
-use crate::encoder::{Grid, Mem};
+use crate::grid::Grid;
 use crate::shader::{Shader, Variant};
+use crate::state::Wgpu;
+use crate::words::ELEMENTS;
+use crate::words::n_rows;
+use crate::words::word;
 
 pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]) {
     assert!(op.top_k > 0, "a row sees a position");

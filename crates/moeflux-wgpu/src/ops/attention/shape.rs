@@ -2,10 +2,10 @@
 
 use moeflux_backend::{Attention, KvType};
 
-use super::super::word;
 use super::values;
 use crate::caches::{Pages, Plane};
 use crate::shader::{Shader, Variant};
+use crate::words::word;
 
 /// Queries of a workgroup of `attention_rows.wgsl`.
 const ROWS_QUERIES: usize = 32;

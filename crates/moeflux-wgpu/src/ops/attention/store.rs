@@ -4,12 +4,16 @@ use moeflux_backend::{Cache, Heads, RmsNorm, Rope, Span};
 
 use std::collections::BTreeMap;
 
-use super::super::elementwise::{WIDE, place};
-use super::super::{n_rows, word};
+use super::super::elementwise::WIDE;
+use super::super::elementwise::place;
 use super::pages;
-use crate::backend::Wgpu;
-use crate::encoder::{Encoder, Grid, Mem};
+use crate::buffer::Mem;
+use crate::encoder::Encoder;
+use crate::grid::Grid;
 use crate::shader::{Shader, Variant};
+use crate::state::Wgpu;
+use crate::words::n_rows;
+use crate::words::word;
 
 /// What is stored.
 #[derive(Clone, Copy)]

@@ -6,11 +6,14 @@ use std::collections::BTreeMap;
 use moeflux_backend::Attention;
 
 use super::shape::Shape;
-use super::{Given, Last, Rows, TILE, pages, tile_words, word};
-use crate::backend::Wgpu;
-use crate::encoder::{Encoder, Grid, Mem};
+use super::{Given, Last, Rows, TILE, pages, tile_words};
+use crate::buffer::Mem;
+use crate::encoder::Encoder;
+use crate::grid::Grid;
 use crate::ops::rounding::Beside;
 use crate::shader::{Shader, Variant};
+use crate::state::Wgpu;
+use crate::words::word;
 
 /// Words that `attention.wgsl` is told of a tile, and `merge_attention.wgsl` of a row.
 const TILE_WORDS: usize = 8;

@@ -1,4 +1,4 @@
-//! [`Wgpu`]: what lies behind the handles, and each op handed to its file.
+//! Each op of the backend, handed to the file that computes it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,187 +14,11 @@ use moeflux_core::quant::MatrixView;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
 use crate::ahead;
-use crate::arena::{Matrix, Slabs};
-use crate::caches::{CacheState, Pools, State};
-use crate::context::Context;
-use crate::encoder::{Encoder, Mem};
-use crate::experts::Slots;
-use crate::imports::Reach;
-use crate::layout::{Form, Halves, Layout, Tiles};
-use crate::ops::{self, LastSum, Mask, RopeTable, RoundedInputs, Scratch, Wanted};
-
-const PART_BYTES: usize = 64 << 20;
-
-/// Rows of `f32`.
-#[derive(Clone, Debug)]
-pub(crate) struct Activations {
-    pub(crate) mem: Mem,
-    pub(crate) width: usize,
-    /// Grows with every write.
-    pub(crate) version: u64,
-    /// How products wanted it rounded the last time.
-    pub(crate) wanted: Option<Wanted>,
-}
-
-/// A GPU and everything resident on it.
-#[derive(Debug)]
-pub struct Wgpu {
-    pub(crate) encoder: Encoder,
-    pub(crate) bufs: Vec<Activations>,
-    pub(crate) matrices: Vec<Matrix>,
-    pub(crate) vectors: Vec<Mem>,
-    pub(crate) ropes: Vec<RopeTable>,
-    /// By `Sequence`; `None` where one was dropped.
-    pub(crate) sequences: Vec<Option<Vec<CacheState>>>,
-    pub(crate) pools: Pools,
-    /// States that are kept on the way.
-    pub(crate) keep: Vec<Keep>,
-    pub(crate) selections: Vec<Mask>,
-    pub(crate) slots: Slots,
-    pub(crate) rounded: RoundedInputs,
-    pub(crate) scratch: Scratch,
-    pub(crate) last_sum: Option<LastSum>,
-    /// Histories that a step recorded ahead exchanges.
-    pub(crate) turned: Vec<(Sequence, Cache)>,
-    /// Whether kernels stand for several where they can.
-    pub(crate) fuses: bool,
-    /// Bytes of gates and ups that are computed together, where the device
-    /// chooses experts for many rows.
-    pub(crate) part_bytes: usize,
-    /// Of matrix-vector products, where it was fixed.
-    pub(crate) layout: Option<Layout>,
-    /// The form of all layouts, where it was fixed.
-    pub(crate) form: Option<Form>,
-    /// By what products with many rows are computed.
-    pub(crate) tiles: Tiles,
-    /// How units for matrices share them out, where it was fixed.
-    pub(crate) halves: Option<Halves>,
-    /// Queries of all heads from which on those that attend to the same keys read
-    /// these once for all of them.
-    pub(crate) least_shared_queries: usize,
-    slabs: Slabs,
-}
-
-impl Wgpu {
-    /// A backend on an opened device, which keeps at most `slot_bytes` of
-    /// routed experts there, or as many as it has memory for. With 0 bytes one that
-    /// shares the host's memory reads them there.
-    pub fn new(context: Arc<Context>, slot_bytes: Option<u64>) -> Wgpu {
-        let tiles = match context.matrix_units() {
-            true => Tiles::MatrixUnits,
-            false => Tiles::Singles,
-        };
-        Wgpu::with_tiles(context, slot_bytes, tiles)
-    }
-
-    pub(crate) fn with_tiles(context: Arc<Context>, slot_bytes: Option<u64>, tiles: Tiles) -> Wgpu {
-        let mut encoder = Encoder::new(Arc::clone(&context));
-        if slot_bytes != Some(0) && encoder.reach() == Reach::InPlace {
-            encoder.set_reach(Reach::Fetched);
-        }
-        Wgpu {
-            tiles,
-            halves: None,
-            least_shared_queries: ops::MANY_QUERIES,
-            last_sum: None,
-            turned: Vec::new(),
-            fuses: context.has_many_bindings(),
-            encoder,
-            bufs: Vec::new(),
-            matrices: Vec::new(),
-            vectors: Vec::new(),
-            ropes: Vec::new(),
-            sequences: Vec::new(),
-            keep: Vec::new(),
-            pools: Pools::default(),
-            selections: Vec::new(),
-            slots: Slots::new(slot_bytes.unwrap_or(u64::MAX)),
-            rounded: RoundedInputs::default(),
-            scratch: Scratch::default(),
-            part_bytes: PART_BYTES,
-            layout: None,
-            form: None,
-            slabs: Slabs::default(),
-        }
-    }
-
-    /// Lays matrix-vector products out like this, as far as each allows,
-    /// whatever suits them; with `None` as suits them.
-    pub fn fix_layout(&mut self, layout: Option<Layout>) {
-        self.layout = layout;
-    }
-
-    /// Computes matrix-vector products in this form, as far as it is exact; with
-    /// `None` in the one that suits them.
-    pub fn fix_form(&mut self, form: Option<Form>) {
-        self.form = form;
-    }
-
-    /// Computes products with many rows by these, where the device can.
-    pub fn fix_tiles(&mut self, tiles: Tiles) {
-        let context = self.encoder.context();
-        let can = match tiles {
-            Tiles::Singles => true,
-            Tiles::Emulated => context.has_halves,
-            Tiles::MatrixUnits => context.has_matrix_units,
-        };
-        self.tiles = if can { tiles } else { Tiles::Singles };
-    }
-
-    pub(crate) fn buf(&self, buf: Buf) -> &Activations {
-        &self.bufs[buf.0 as usize]
-    }
-
-    /// The buffer, about to be written.
-    pub(crate) fn written(&mut self, buf: Buf) -> Activations {
-        let it = &mut self.bufs[buf.0 as usize];
-        it.version += 1;
-        it.clone()
-    }
-
-    pub(crate) fn vector(&self, vector: Vector) -> &Mem {
-        &self.vectors[vector.0 as usize]
-    }
-
-    pub(crate) fn matrix(&self, weight: Weight) -> &Matrix {
-        &self.matrices[weight.0 as usize]
-    }
-
-    pub(crate) fn cache(&mut self, sequence: Sequence, cache: Cache) -> &mut CacheState {
-        let caches = self.sequences[sequence.0 as usize].as_mut();
-        &mut caches.expect("the sequence exists")[cache.0 as usize]
-    }
-
-    /// Where a recurrent cache lies.
-    pub(crate) fn state(&self, sequence: Sequence, cache: Cache) -> State {
-        let caches = self.sequences[sequence.0 as usize].as_ref();
-        match &caches.expect("the sequence exists")[cache.0 as usize] {
-            CacheState::Recurrent(room) => self.pools.rooms.state(room),
-            CacheState::Kv(_) => panic!("keys and values are no state"),
-        }
-    }
-
-    /// Has room for the states of spans; false where there is no memory.
-    pub(crate) fn take_rooms(&mut self, spans: &[Span], caches: &[Cache]) -> bool {
-        let Wgpu { encoder, pools, sequences, .. } = self;
-        for span in spans.iter().filter(|it| !it.rows.is_empty()) {
-            let all = sequences[span.sequence.0 as usize].as_mut().expect("the sequence exists");
-            for cache in caches {
-                let CacheState::Recurrent(room) = &mut all[cache.0 as usize] else {
-                    panic!("keys and values are no state")
-                };
-                if !pools.rooms.take(encoder, room) {
-                    return false;
-                }
-            }
-        }
-        true
-    }
-
-    fn caches(&mut self, sequence: Sequence) -> Vec<CacheState> {
-        self.sequences[sequence.0 as usize].take().unwrap_or_default()
-    }
-}
+use crate::caches::CacheState;
+use crate::mask::Mask;
+use crate::ops;
+use crate::rope_table::RopeTable;
+use crate::state::{Activations, Wgpu};
 
 fn part(buf: &Option<HostBuf>, len: usize) -> &[u8] {
     buf.as_ref().map_or(&[][..], |it| &it[..len])
@@ -250,7 +74,7 @@ impl Backend for Wgpu {
     fn read(&mut self, buf: Buf, rows: usize) -> Result<Vec<f32>, DeviceError> {
         let Activations { mem, width, .. } = self.buf(buf).clone();
         let bytes = self.encoder.read(&[(&mem, 0, 4 * (rows * width) as u64)])?;
-        Ok(ops::floats(&bytes))
+        Ok(crate::words::floats(&bytes))
     }
 
     fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence {
