@@ -12,8 +12,7 @@ use wgpu::{
 use crate::experimental;
 use crate::imports::{self, Reach};
 use crate::pipelines::Pipelines;
-use crate::tuning::Tuned;
-use crate::units;
+use crate::tuning::table::Tuned;
 
 /// Share of the memory that the system grants this process, in percent, after
 /// which buffers are refused: the rest is for the driver.
@@ -108,7 +107,7 @@ pub struct Context {
     /// Whether there are units for matrices of halves, 16 by 16 by 16.
     pub(crate) has_matrix_units: bool,
     /// Whether these were right when they were tried.
-    units_are_right: OnceLock<bool>,
+    pub(crate) units_are_right: OnceLock<bool>,
     /// Whether the device can note when it was where.
     pub(crate) has_clock: bool,
     /// Whether kernels may read buffers that the host writes.
@@ -372,12 +371,6 @@ impl Context {
     /// stand for.
     pub(crate) fn has_many_bindings(&self) -> bool {
         self.limits.max_storage_buffers_per_shader_stage >= MOST_BINDINGS
-    }
-
-    /// Whether products may go through units for matrices of halves: the device
-    /// has them, and they are right.
-    pub fn matrix_units(self: &Arc<Context>) -> bool {
-        self.has_matrix_units && *self.units_are_right.get_or_init(|| units::are_right(self))
     }
 
     /// How experts come from the host's memory to kernels.

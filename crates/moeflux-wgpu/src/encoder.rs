@@ -5,6 +5,7 @@
 //! written right before the commands that read it.
 
 mod ahead;
+mod prerecorded;
 mod reading;
 mod tally;
 mod timing;
@@ -24,15 +25,14 @@ use wgpu::{
     BufferUsages, ComputePipeline, PollType,
 };
 
-use self::ahead::Ahead;
-pub(crate) use self::ahead::Encoded;
+use self::prerecorded::Ahead;
 use self::tally::Tally;
-use self::uploads::Coming;
-pub(crate) use self::uploads::{FETCHING_THREADS, places_of, source_words};
 use crate::clock::Clock;
 use crate::context::{Context, MOST_BINDINGS, Order};
+use crate::fetching::Coming;
 use crate::imports::{Imports, Reach};
-use crate::recorder::{Batch, Command, Recorder};
+use crate::recorder::command::Command;
+use crate::recorder::{Batch, Recorder};
 use crate::shader::{Shader, Variant};
 use crate::staging::Staging;
 

@@ -5,6 +5,8 @@
 //! longest ago is given away. Nobody waits for the kernels that read it: its
 //! next expert is copied there by a command behind them.
 
+use crate::kept_layer::KeptLayer;
+use crate::kept_layer::Slot;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -13,28 +15,13 @@ use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, LayerIdx};
 
 use crate::buffer::Mem;
 use crate::encoder::Encoder;
-use crate::layer_cache::{LayerCache, OnDevice, Share};
+use crate::kept_layer::ADMITTED_ROWS;
+use crate::kept_layer::LayerCache;
+use crate::kept_layer::OnDevice;
+use crate::layer_cache::Share;
 use crate::matrix::Matrix;
-use crate::ops::ADMITTED_ROWS;
 use crate::packing::Packing;
-use crate::weights::Place;
 use crate::weights::place;
-
-/// Where the matrices of an expert lie: gate and up, or both in one, then down.
-#[derive(Clone, Debug)]
-pub(crate) struct Slot {
-    pub(crate) mem: Mem,
-    /// First byte.
-    at: usize,
-    pub(crate) places: [Place; 3],
-}
-
-impl Slot {
-    /// First byte in its buffer.
-    pub(crate) fn first(&self) -> usize {
-        self.at
-    }
-}
 
 #[derive(Debug)]
 struct Entry {
@@ -54,24 +41,6 @@ struct Pool {
     /// Bytes of the next slab.
     next_bytes: usize,
     n_slots: usize,
-}
-
-/// The experts of a layer that stay.
-#[derive(Debug)]
-pub(crate) struct KeptLayer {
-    pub(crate) layout: Arc<ExpertLayout>,
-    /// By expert; one that is not there has none.
-    pub(crate) slots: Vec<Option<Slot>>,
-    /// Set where there is room for some of them only.
-    pub(crate) cache: Option<LayerCache>,
-    /// Of the expert that every row gets, where a copy of it lies here too.
-    pub(crate) shared: Option<Slot>,
-    /// What the slots lie in.
-    pub(crate) buffers: Vec<Mem>,
-    /// What kernels look up of experts that the device chose, once all slots are filled.
-    pub(crate) table: Option<Mem>,
-    /// The free ones, the first last.
-    free: Vec<(Mem, usize)>,
 }
 
 /// All slots of a backend.

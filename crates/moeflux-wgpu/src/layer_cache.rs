@@ -4,15 +4,19 @@
 //! A room is a slot that any of the layer's experts may have. Which of them has
 //! it, the device decides (`admit.wgsl`); the host learns it when it has to know.
 
-use std::sync::Arc;
+use crate::kept_layer::LayerCache;
+use crate::kept_layer::OnDevice;
 
 use moeflux_backend::AllExperts;
 use moeflux_core::Expert;
 
 use crate::buffer::Mem;
-use crate::encoder::{Encoder, places_of, source_words};
-use crate::experts::{KeptLayer, Slot};
+use crate::encoder::Encoder;
+use crate::fetching::places_of;
+use crate::fetching::source_words;
 use crate::imports::Reach;
+use crate::kept_layer::KeptLayer;
+use crate::kept_layer::Slot;
 use crate::packing::Packing;
 
 /// Experts that other slots are left for: those of many rows, which the host
@@ -31,30 +35,6 @@ pub(crate) struct Share {
     room: u64,
     of: u64,
     pub(crate) top_k: usize,
-}
-
-/// The part of a layer that is there, and where the rest is.
-#[derive(Debug)]
-pub(crate) struct LayerCache {
-    /// All of the layer, in the host's memory.
-    experts: Vec<Option<Arc<Expert>>>,
-    pub(crate) top_k: usize,
-    pub(crate) on_device: Option<OnDevice>,
-}
-
-/// What kernels know of it, see `admit.wgsl` and `fetch.wgsl`.
-#[derive(Debug)]
-pub(crate) struct OnDevice {
-    pub(crate) rooms: Vec<Slot>,
-    pub(crate) places: Mem,
-    pub(crate) state: Mem,
-    pub(crate) sources: Mem,
-    pub(crate) slabs: Vec<Mem>,
-    /// Of each part of an expert, where it begins in a room, and the thread behind
-    /// its last, both in 16 bytes.
-    pub(crate) parts: Vec<[u32; 2]>,
-    /// Of an expert, in bytes.
-    pub(crate) bytes: usize,
 }
 
 impl Share {
@@ -79,32 +59,6 @@ impl Share {
         usize::try_from(of_all / taken.max(1) as u128).unwrap_or(usize::MAX).min(n)
     }
 }
-
-impl LayerCache {
-    pub(crate) fn new(n_experts: usize, top_k: usize) -> LayerCache {
-        LayerCache { experts: vec![None; n_experts], top_k, on_device: None }
-    }
-
-    /// Keeps an expert of the layer where it lies; whether all are known now.
-    pub(crate) fn note(&mut self, expert: &Arc<Expert>) -> bool {
-        self.experts[expert.key.expert.idx()] = Some(Arc::clone(expert));
-        self.experts.iter().all(Option::is_some)
-    }
-
-    /// What is kept where it lies.
-    pub(crate) fn experts(&self) -> impl Iterator<Item = &Arc<Expert>> {
-        self.experts.iter().flatten()
-    }
-
-    /// Whether the device can choose so many experts in one step.
-    pub(crate) fn holds(&self, n_choices: usize) -> bool {
-        let n_rooms = self.on_device.as_ref().map_or(0, |it| it.rooms.len());
-        n_choices <= n_rooms.min(MOST_CHOICES)
-    }
-}
-
-/// Choices of a step that `admit.wgsl` has room for.
-const MOST_CHOICES: usize = 256;
 
 impl OnDevice {
     /// Of a layer whose rooms are all filled; `None` where kernels cannot fetch its

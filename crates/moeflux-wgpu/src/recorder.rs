@@ -7,42 +7,20 @@
 //! While there is nothing else to do, batches that came twice are encoded once more
 //! for the next time.
 
+pub(crate) mod command;
 mod repeats;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use wgpu::{
-    BindGroup, Buffer, CommandBuffer, CommandEncoder, ComputePass, ComputePipeline, PollType,
-    QuerySet, SubmissionIndex,
-};
+use wgpu::{Buffer, CommandBuffer, CommandEncoder, ComputePass, PollType, SubmissionIndex};
 
+pub(crate) use self::command::Batch;
 use crate::context::Context;
-use crate::encoder::Encoded;
+pub(crate) use crate::recorder::command::Command;
+pub(crate) use crate::recorder::command::Encoded;
 use repeats::{Repeats, fingerprint};
-
-/// What the device is told.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Command {
-    /// Runs a kernel, with the place of its parameters and its workgroups.
-    Run { pipeline: ComputePipeline, group: BindGroup, params: u32, grid: [u32; 3] },
-    /// Copies bytes from a place in a buffer to one in another.
-    Copy { from: (Buffer, u64), to: (Buffer, u64), bytes: u64 },
-    /// Fills bytes from a place in a buffer on with zeros.
-    Clear(Buffer, u64, u64),
-    /// Notes the time as the so-manyth moment.
-    Stamp(QuerySet, u32),
-    /// Writes the first moments to a buffer.
-    Resolve(QuerySet, u32, Buffer),
-}
-
-/// Commands, and what the arena holds for them.
-#[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(crate) commands: Vec<Command>,
-    pub(crate) arena: Vec<u8>,
-}
 
 /// Threads where there is more than one core.
 const N_THREADS: usize = 2;

@@ -95,12 +95,12 @@ pub(crate) struct RoundedInputs {
 
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
-    pub(crate) key: Option<Key>,
+    pub(crate) key: Option<RoundedKey>,
     pub(crate) memory: [Grown; 2],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
+pub(crate) struct RoundedKey {
     pub(crate) of: (Buf, u64),
     pub(crate) start: usize,
     pub(crate) cols: usize,
@@ -147,10 +147,10 @@ pub(crate) fn halves_stride(cols: usize, digits: Digits) -> usize {
     digits.parts() as usize * n_blocks.next_multiple_of(2) * BLOCK / 8
 }
 
-impl Key {
+impl RoundedKey {
     /// Words of what is rounded, and of its sums.
     pub(crate) fn words(&self) -> [usize; 2] {
-        let Key { n_rows, cols, digits, form, .. } = *self;
+        let RoundedKey { n_rows, cols, digits, form, .. } = *self;
         let x = match form {
             Rounded::Bytes => n_rows * cols / 4 * digits.n_digits as usize,
             Rounded::Values | Rounded::Floats => n_rows * cols,
@@ -160,9 +160,9 @@ impl Key {
     }
 
     /// Whether nothing but the buffer's version and rows tell them apart.
-    pub(crate) fn replaces(&self, other: &Key) -> bool {
-        let Key { n_rows, .. } = *self;
-        Key { of: self.of, n_rows, ..*other } == *self && self.of.0 == other.of.0
+    pub(crate) fn replaces(&self, other: &RoundedKey) -> bool {
+        let RoundedKey { n_rows, .. } = *self;
+        RoundedKey { of: self.of, n_rows, ..*other } == *self && self.of.0 == other.of.0
     }
 }
 
@@ -173,7 +173,7 @@ impl RoundedInputs {
     }
 
     /// Where it lies, and whether it is there already.
-    pub(crate) fn memory(&mut self, encoder: &mut Encoder, key: Key) -> (bool, [Mem; 2]) {
+    pub(crate) fn memory(&mut self, encoder: &mut Encoder, key: RoundedKey) -> (bool, [Mem; 2]) {
         let known = self.entries.iter().position(|it| it.key == Some(key));
         let old = self.entries.iter().position(|it| it.key.is_some_and(|it| key.replaces(&it)));
         let at = known.or(old).unwrap_or_else(|| {
@@ -185,4 +185,14 @@ impl RoundedInputs {
         let [x_words, sums_words] = key.words();
         (known.is_some(), [x.words(encoder, x_words), sums.words(encoder, sums_words)])
     }
+}
+
+/// Digits of the activations of a product; 0 where they are not rounded.
+pub(crate) fn digits_of(decoder: Decoder, inputs: Inputs) -> u32 {
+    of_few(decoder, inputs).map_or(0, |it| it.n_digits)
+}
+
+/// How the kernel for few rows rounds its inputs, if at all.
+pub(crate) fn of_few(decoder: Decoder, inputs: Inputs) -> Option<Digits> {
+    Digits::of_kernel(digits(decoder, inputs), false)
 }

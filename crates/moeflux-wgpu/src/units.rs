@@ -71,6 +71,14 @@ const HEAD_DIM: usize = 64;
 
 const SCALE: f32 = 0.06;
 
+impl Context {
+    /// Whether products may go through units for matrices of halves: the device
+    /// has them, and they are right.
+    pub fn matrix_units(self: &Arc<Context>) -> bool {
+        self.has_matrix_units && *self.units_are_right.get_or_init(|| are_right(self))
+    }
+}
+
 /// Whether products and attention on the units agree with the same in singles, of inputs
 /// as they are.
 pub(crate) fn are_right(context: &Arc<Context>) -> bool {

@@ -1,32 +1,11 @@
 //! A step that is recorded and encoded before its tokens are known.
 
-use std::ops::Range;
-
-use wgpu::CommandBuffer;
+use crate::encoder::Ahead;
 
 use super::Encoder;
-use crate::recorder::Command;
 
 /// Kernels that are encoded together: threads share out what comes again.
 pub(super) const BATCH: usize = 64;
-
-/// What runs as soon as somebody says for which tokens.
-#[derive(Debug, Default)]
-pub(super) struct Ahead {
-    batches: Vec<Encoded>,
-    /// Lists and parameters of all of them.
-    arena: Vec<u8>,
-    /// Where in these the tokens stand.
-    tokens: Range<usize>,
-    /// Kernels, and experts that these find on the device.
-    n_kernels: usize,
-    n_hits: usize,
-    /// Whether it was too long.
-    is_spoilt: bool,
-}
-
-/// Commands, and what was encoded of them.
-pub(crate) type Encoded = (Vec<Command>, CommandBuffer);
 
 impl Encoder {
     /// Whether what is recorded runs later.

@@ -202,3 +202,16 @@ impl Encoder {
         None
     }
 }
+
+impl Encoder {
+    /// What the device counts in, which a kernel is about to do.
+    pub(crate) fn tally(&mut self) -> Mem {
+        let mem = match &self.tally {
+            Some(tally) => tally.mem.clone(),
+            None => self.lasting_storage(TALLY_BYTES, "tally"),
+        };
+        let known = self.tally.as_ref().map_or([0; 2], |it| it.known);
+        self.tally = Some(Tally { mem: mem.clone(), known, has_news: true });
+        mem
+    }
+}

@@ -2,7 +2,6 @@
 
 use moeflux_backend::DeviceCounters;
 
-use super::Encoder;
 use crate::buffer::Mem;
 
 /// Two words: experts that came, and 16 bytes of these.
@@ -11,22 +10,9 @@ pub(super) const TALLY_BYTES: u64 = 8;
 /// The counts on the device, and what of them is known.
 #[derive(Debug)]
 pub(super) struct Tally {
-    mem: Mem,
-    known: [u32; 2],
-    has_news: bool,
-}
-
-impl Encoder {
-    /// What the device counts in, which a kernel is about to do.
-    pub(crate) fn tally(&mut self) -> Mem {
-        let mem = match &self.tally {
-            Some(tally) => tally.mem.clone(),
-            None => self.lasting_storage(TALLY_BYTES, "tally"),
-        };
-        let known = self.tally.as_ref().map_or([0; 2], |it| it.known);
-        self.tally = Some(Tally { mem: mem.clone(), known, has_news: true });
-        mem
-    }
+    pub(super) mem: Mem,
+    pub(super) known: [u32; 2],
+    pub(super) has_news: bool,
 }
 
 impl Tally {

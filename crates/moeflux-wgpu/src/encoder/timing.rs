@@ -6,7 +6,7 @@ use wgpu::QuerySet;
 use super::Encoder;
 use crate::buffer::Mem;
 use crate::clock::Clock;
-use crate::recorder::Command;
+use crate::recorder::command::Command;
 
 impl Encoder {
     /// Notes the time when the device has done what is recorded; false where it

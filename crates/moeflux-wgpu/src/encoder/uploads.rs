@@ -1,11 +1,17 @@
 //! The ways of experts to the device: a kernel fetches them from where the store
 //! has put them, or threads write them into mapped buffers.
 
+use crate::fetching::Coming;
+use crate::fetching::FETCHING_THREADS;
+use crate::fetching::Part;
+use crate::fetching::parts;
+use crate::fetching::places_of;
+use crate::fetching::source_words;
+use crate::words::word;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use moeflux_core::Expert;
-use moeflux_core::quant::{Float, MatrixFormat};
 use wgpu::PollType;
 
 use super::{Encoder, Fault};
@@ -20,51 +26,8 @@ use crate::staging::Origin;
 /// too many for each layer of a token.
 const LOOK_EVERY: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 100 });
 
-/// What `fetch.wgsl` does with a part.
-#[derive(Clone, Copy)]
-pub(crate) enum Way {
-    /// Leaves 16 bytes as they are.
-    Wide,
-    /// The same, four bytes at a time.
-    Words,
-    /// Puts a bias beside each scale, both of 16 bits.
-    Halves,
-    /// The same of 32 bits.
-    Singles,
-}
-
-/// Threads of a workgroup of `fetch.wgsl`.
-pub(crate) const FETCHING_THREADS: usize = 256;
-
-/// Words of a source, see `fetch.wgsl`.
-const SOURCE_WORDS: usize = 20;
-
 /// Experts that one kernel brings: what it reads of them lies in the arena.
 const MOST_COMING: usize = 256;
-
-/// An expert that a kernel is to bring from a slab to a slot.
-#[derive(Debug)]
-pub(super) struct Coming {
-    from: Mem,
-    to: Mem,
-    places: Vec<[u32; 2]>,
-    source: [u32; SOURCE_WORDS],
-}
-
-impl Coming {
-    /// Tells those that one kernel brings from others, but for their layouts.
-    fn ways(&self) -> (u32, u32) {
-        (self.from.id, self.to.id)
-    }
-}
-
-/// Some bytes of a slot, and the words that they come from.
-pub(crate) struct Part {
-    pub(crate) way: Way,
-    pub(crate) from: [u32; 2],
-    pub(crate) to: usize,
-    pub(crate) bytes: usize,
-}
 
 impl Encoder {
     /// Brings an expert to a place in a buffer, in order with the kernels: what
@@ -223,61 +186,4 @@ impl Encoder {
             self.forget(&mem);
         }
     }
-}
-
-/// What has to be brought where, if a kernel can do it.
-fn parts(lying: &Lying, packing: &Packing) -> Option<Vec<Part>> {
-    let mut all = Vec::new();
-    for nth in 0..packing.n_matrices() {
-        let matrix = packing.matrix(nth);
-        let (range, scales) = packing.part(nth);
-        if packing.as_stored(nth) != scales {
-            return None;
-        }
-        let from = lying.word(matrix.weight)?;
-        let way = if from.is_multiple_of(4) { Way::Wide } else { Way::Words };
-        all.push(Part { way, from: [from, 0], to: range.start, bytes: scales });
-        let bytes = range.len() - scales;
-        if bytes == 0 {
-            continue;
-        }
-        let scale = lying.word(matrix.scales)?;
-        let (way, bias, stored) = match matrix.format {
-            MatrixFormat::Affine(it) => {
-                let way = if it.params == Float::F32 { Way::Singles } else { Way::Halves };
-                (way, lying.word(matrix.biases)?, 2 * matrix.scales.len)
-            }
-            _ => (Way::Words, 0, matrix.scales.len),
-        };
-        // Nothing is filled up.
-        if stored != bytes {
-            return None;
-        }
-        all.push(Part { way, from: [scale, bias], to: range.start + scales, bytes });
-    }
-    Some(all)
-}
-
-/// The words of an expert's parts, behind one that says where it goes, or is.
-pub(crate) fn source_words(first: u32, parts: &[Part]) -> [u32; SOURCE_WORDS] {
-    let mut words = [0; SOURCE_WORDS];
-    words[0] = first;
-    for (words, Part { way, from, .. }) in words[1..].as_chunks_mut::<3>().0.iter_mut().zip(parts) {
-        *words = [*way as u32, from[0], from[1]];
-    }
-    words
-}
-
-/// Where parts begin in a slot, and the thread behind the last of each, in 16 bytes.
-pub(crate) fn places_of(parts: &[Part]) -> Vec<[u32; 2]> {
-    let mut end = 0;
-    let place = |it: &Part| {
-        end += it.bytes / 16;
-        [it.to / 16, end].map(word)
-    };
-    parts.iter().map(place).collect()
-}
-
-fn word(it: usize) -> u32 {
-    u32::try_from(it).expect("kernels count in 32 bits")
 }

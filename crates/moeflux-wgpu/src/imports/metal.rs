@@ -16,7 +16,7 @@ use objc2_metal::{
 use wgpu::hal::api::Metal;
 use wgpu::{Adapter, Buffer, Device, DeviceDescriptor, Queue, RequestDeviceError};
 
-use super::{Pin, described};
+use super::pin::{Pin, described};
 
 /// Pages of Apple's own processors; of Intel's this is four.
 const PAGE_BYTES: u64 = 16 << 10;

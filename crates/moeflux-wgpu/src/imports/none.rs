@@ -3,7 +3,7 @@
 use moeflux_core::SlabGuard;
 use wgpu::{Adapter, Buffer, Device, DeviceDescriptor, Queue, RequestDeviceError};
 
-use super::Pin;
+use super::pin::Pin;
 
 pub(crate) fn alignment(_: &Adapter) -> Option<u64> {
     None

@@ -7,7 +7,7 @@ use wgpu::hal::api::Vulkan;
 use wgpu::hal::vulkan::CreateDeviceCallbackArgs;
 use wgpu::{Adapter, Buffer, Device, DeviceDescriptor, Queue, RequestDeviceError};
 
-use super::{Pin, described};
+use super::pin::{Pin, described};
 
 /// What memory that the system gave is called.
 const KIND: vk::ExternalMemoryHandleTypeFlags =

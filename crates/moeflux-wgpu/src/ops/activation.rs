@@ -4,11 +4,12 @@
 use moeflux_backend::{Activation, Experts};
 use moeflux_core::{ExpertLayout, GateUp};
 
-use super::products::{self, RoundedBefore};
 use super::rounding::{rounded_words, unkept};
 use crate::buffer::Mem;
 use crate::context::WORKGROUP_BYTES;
 use crate::grid::Grid;
+use crate::ops::layouts;
+use crate::ops::source::RoundedBefore;
 use crate::rounded::Digits;
 use crate::rounded::Rounded;
 use crate::rounded::Taken;
@@ -147,5 +148,5 @@ fn rounding(
     let decoder = Decoder::new(down.format);
     let digits = Digits::of_kernel(digits(decoder, op.inputs), false)?;
     let of = (decoder, Some(digits), down.cols);
-    Some((digits, rounded_form(products::layout(b, of, (n * down.rows, n), 1))))
+    Some((digits, rounded_form(layouts::layout(b, of, (n * down.rows, n), 1))))
 }

@@ -1,9 +1,9 @@
 //! Experts that rows chose come to a layer of which not all are on the device.
 
 use crate::buffer::Mem;
-use crate::encoder::FETCHING_THREADS;
-use crate::experts::KeptLayer;
+use crate::fetching::FETCHING_THREADS;
 use crate::grid::Grid;
+use crate::kept_layer::KeptLayer;
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
 use crate::words::word;
@@ -11,9 +11,6 @@ use crate::words::word;
 /// Choices of each expert, in the mean, in which the count of one halves; as the
 /// store's policy has it.
 const HALF_LIFE: f32 = 4.0;
-
-/// Most rows whose experts come together: `admit.wgsl` looks at one choice after the other.
-pub(crate) const ADMITTED_ROWS: usize = 8;
 
 /// Slabs that a kernel chooses from.
 const SLABS: usize = 4;

@@ -1,5 +1,7 @@
 //! Ops that treat elements or heads alone.
 
+use crate::ops::sums::are_aligned;
+use crate::ops::sums::threads;
 use moeflux_backend::{
     Cols, GatedRmsNorm, Heads, LayerNorm, RmsNorm, Rope, RopePairs, Span, Vector,
 };
@@ -124,19 +126,6 @@ struct Norm {
     gate: Option<Heads>,
     bias: Option<Vector>,
     eps: f32,
-}
-
-/// From so many elements on, heads get more threads.
-pub(super) const WIDE: usize = 512;
-
-/// Threads of a head of so many elements.
-pub(super) fn threads(head_dim: usize) -> usize {
-    if head_dim >= WIDE { 256 } else { ELEMENTS }
-}
-
-/// Whether all that views show lies at multiples of four elements.
-pub(super) fn are_aligned(views: &[[u32; 4]]) -> bool {
-    views.as_flattened().iter().all(|it| it.is_multiple_of(4))
 }
 
 fn norm(b: &mut Wgpu, rows: usize, op: Norm) {

@@ -7,15 +7,24 @@
 //! Only the device knows which these are, so both run over all experts, and over
 //! as many tiles as there can be; those that have nothing to do end at once.
 
+use crate::ops::expert_groups::Part;
 use moeflux_backend::{Experts, RoutedExperts};
 
 use super::activation::Between;
-use super::held::add_down_biases;
-use super::moe::{MAX_EXPERTS, Part, Sum, add_up, first_products, phase};
-use super::products::{Kernel, Placed, Source, group_rows, halves, is_in_halves, layout, singles};
+use super::moe::{MAX_EXPERTS, Sum, add_up};
+use super::products::{Kernel, Placed};
 use crate::buffer::Mem;
-use crate::experts::KeptLayer;
 use crate::grid::Grid;
+use crate::kept_layer::KeptLayer;
+use crate::ops::expert_groups::first_products;
+use crate::ops::expert_groups::phase;
+use crate::ops::layouts::group_rows;
+use crate::ops::layouts::halves;
+use crate::ops::layouts::is_in_halves;
+use crate::ops::layouts::layout;
+use crate::ops::layouts::singles;
+use crate::ops::moe::add_down_biases;
+use crate::ops::source::Source;
 use crate::rounded::Digits;
 use crate::rounded::digits;
 use crate::shader::{Shader, Variant};

@@ -3,11 +3,12 @@
 use moeflux_backend::{Cols, HeadProduct};
 
 use super::jobs::{FEW_ROWS, Job, List, WHOLE};
-use super::products::{Kernel, Products, Source, run};
+use super::products::{Kernel, Products, run};
 use crate::buffer::Mem;
 use crate::grid::Grid;
 use crate::matrix::Matrix;
 use crate::matrix::Piece;
+use crate::ops::source::Source;
 use crate::rounded::Taken;
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;

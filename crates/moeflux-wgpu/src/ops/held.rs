@@ -6,6 +6,7 @@
 //! host chooses, because the same kernels compute them, whose rows do not depend
 //! on each other.
 
+use crate::ops::moe::add_down_biases;
 use std::sync::Arc;
 
 use moeflux_backend::{Activation, Experts, RoutedExperts, SharedExpert};
@@ -15,17 +16,18 @@ use super::activation::{Between, is_within, rounding_of_down};
 use super::admit::admit;
 use super::grouped;
 use super::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
-use super::moe::{Sum, add_up, choose, first_products, phase};
-use super::products::{Chosen, Products, RoundedBefore, Source, run};
+use super::moe::{Sum, add_up, choose};
+use super::products::{Chosen, Products, run};
 use crate::buffer::Mem;
-use crate::experts::KeptLayer;
-use crate::grid::Grid;
+use crate::kept_layer::KeptLayer;
+use crate::ops::expert_groups::first_products;
+use crate::ops::expert_groups::phase;
+use crate::ops::source::RoundedBefore;
+use crate::ops::source::Source;
 use crate::rounded::digits;
-use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
 use crate::weights::Decoder;
 use crate::weights::Place;
-use crate::words::ELEMENTS;
 use crate::words::word;
 
 /// Rows of activations of experts: so many that were chosen, `top_k` a row, and
@@ -169,23 +171,4 @@ fn down(
     let y = out.clone();
     let (chosen, most_few) = (Some(chosen), FEW_ROWS);
     run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen, most_few });
-}
-
-/// Adds biases to the outputs of so many choices.
-pub(super) fn add_down_biases(
-    b: &mut Wgpu,
-    op: Experts<'_>,
-    down: &MatrixLayout,
-    (ids, n): (&Mem, usize),
-) {
-    let Some(biases) = op.biases else { return };
-    let out = b.written(op.out);
-    let n_elements = n * down.rows;
-    let table = b.vector(biases.down).clone();
-    b.encoder.dispatch(
-        Variant::new(Shader::AddRows, &[1]),
-        &[word(n_elements), word(down.rows), 0, word(out.width)],
-        &[&out.mem, &table, ids],
-        Grid::Linear(n_elements.div_ceil(ELEMENTS)),
-    );
 }

@@ -5,8 +5,11 @@ use moeflux_backend::{ExpertCall, Experts};
 use moeflux_core::quant::MatrixFormat;
 use moeflux_core::{Expert, ExpertBank, MatrixLayout};
 
-use super::moe::{Call, EXPERT_ROWS, Found, Group};
 use crate::imports::{Lying, Reach};
+use crate::ops::expert_groups::Call;
+use crate::ops::expert_groups::EXPERT_ROWS;
+use crate::ops::expert_groups::Found;
+use crate::ops::expert_groups::Group;
 use crate::packing::empty_view;
 use crate::state::Wgpu;
 use crate::weights::Place;

@@ -6,10 +6,11 @@ use moeflux_backend::{Beside, Buf, Cols, DeviceError, Leader, Weight};
 use moeflux_core::TokenId;
 
 use super::jobs::{FEW_ROWS, jobs_of};
-use super::products::{Products, Source, run};
+use super::products::{Products, run};
 use crate::ahead;
 use crate::buffer::Mem;
 use crate::grid::Grid;
+use crate::ops::source::Source;
 use crate::rounded::digits;
 use crate::shader::{Shader, Variant};
 use crate::state::Activations;

@@ -4,21 +4,23 @@ mod activation;
 mod admit;
 pub(crate) mod attention;
 mod elementwise;
+mod expert_groups;
 mod grouped;
 mod heads;
 mod held;
 mod in_place;
 mod jobs;
-pub(crate) mod logits;
+pub(crate) mod layouts;
+mod logits;
 mod mixers;
 mod moe;
 mod products;
 mod repeated;
 mod rounding;
 mod shares;
+mod source;
 mod sums;
 
-pub(crate) use admit::ADMITTED_ROWS;
 pub(crate) use attention::{attention, gated_attention, select_positions};
 pub(crate) use elementwise::{
     add, add_bias, copy, gated_rms_norm, layer_norm, rms_norm, rope, sigmoid_gate, swiglu,
@@ -32,5 +34,5 @@ pub use moe::MAX_EXPERTS;
 pub(crate) use moe::{begin_experts, combine, experts, held_experts, route};
 pub(crate) use products::{embed, project};
 pub(crate) use repeated::{
-    Repeated, current_layout, digits_of, effective_layout, plain_layout, project_repeated,
+    Repeated, current_layout, effective_layout, plain_layout, project_repeated,
 };

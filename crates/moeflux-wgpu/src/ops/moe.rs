@@ -1,30 +1,23 @@
 //! Routing, experts, and the sum of their outputs.
 
+use crate::ops::expert_groups::EXPERT_ROWS;
+use crate::ops::expert_groups::Found;
+use crate::ops::expert_groups::Group;
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Buf, Cols, Combine, DeviceError, ExpertRow, Experts, HeldExperts, Route, Routing, Scoring,
-    Shared,
+    Buf, Cols, Combine, DeviceError, Experts, HeldExperts, Route, Routing, Scoring, Shared,
 };
-use moeflux_core::quant::MatrixFormat;
-use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, GateUp, MatrixLayout};
+use moeflux_core::{Expert, ExpertId, ExpertKey, MatrixLayout};
 
-use super::activation::{Between, rounding_of_down};
 use super::in_place;
-use super::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
-use super::products::{Products, RoundedBefore, Source, group_rows, run};
 use super::sums;
 use crate::buffer::Mem;
-use crate::experts::Slot;
 use crate::grid::Grid;
 use crate::imports::Reach;
 use crate::last_sum::Summands;
-use crate::rounded::Digits;
-use crate::rounded::digits;
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
-use crate::weights::Decoder;
-use crate::weights::Place;
 use crate::words::ELEMENTS;
 use crate::words::word;
 
@@ -33,9 +26,6 @@ pub const MAX_EXPERTS: usize = 1024;
 
 /// Most groups of experts.
 const MAX_GROUPS: usize = 128;
-
-/// Rows of experts that are worked on together; bounds the scratch memory.
-pub(super) const EXPERT_ROWS: usize = 1024;
 
 pub(crate) fn route(b: &mut Wgpu, rows: usize, op: Route) -> Result<Routing, DeviceError> {
     let Route { logits, top_k, .. } = op;
@@ -202,207 +192,6 @@ pub(crate) fn held_experts(b: &mut Wgpu, held: HeldExperts<'_>) {
     }
 }
 
-/// An expert, and the rows that want it.
-pub(super) type Call<'a> = (ExpertId, &'a [ExpertRow]);
-
-/// Where kernels read the matrices of an expert.
-#[derive(Clone, Debug)]
-pub(super) struct Found {
-    pub(super) mem: Mem,
-    pub(super) places: [Place; 3],
-    /// The first words of biases, where they lie apart from their scales.
-    pub(super) biases: Option<[u32; 3]>,
-}
-
-impl From<Slot> for Found {
-    fn from(Slot { mem, places, .. }: Slot) -> Found {
-        Found { mem, places, biases: None }
-    }
-}
-
-/// Experts whose products go together.
-pub(super) struct Group<'a> {
-    layout: &'a ExpertLayout,
-    op: Experts<'a>,
-    calls: Vec<Call<'a>>,
-    slots: &'a [Found],
-    /// Each row's expert.
-    experts: Vec<u32>,
-    /// Each row's slot of the output.
-    out_slots: Vec<usize>,
-}
-
-impl<'a> Group<'a> {
-    /// Experts that lie apart, all or none.
-    pub(super) fn new(
-        layout: &'a ExpertLayout,
-        op: Experts<'a>,
-        calls: Vec<Call<'a>>,
-        slots: &'a [Found],
-    ) -> Group<'a> {
-        let of_rows = |it: &Call<'_>| vec![u32::from(it.0.0); it.1.len()];
-        let experts = calls.iter().flat_map(of_rows).collect();
-        let rows = calls.iter().flat_map(|it| it.1);
-        let out_slots = rows.map(|it| it.slot as usize).collect();
-        Group { layout, op, calls, slots, experts, out_slots }
-    }
-
-    pub(super) fn run(&self, b: &mut Wgpu) {
-        let intermediate = self.layout.intermediate();
-        let n = self.experts.len();
-        if n == 0 || self.slots.is_empty() {
-            return;
-        }
-        let gate_up = b.scratch.gate_up.words(&mut b.encoder, n * 2 * intermediate);
-        let activated = b.scratch.activated.words(&mut b.encoder, n * intermediate);
-        self.gate_and_up(b, &gate_up);
-        let experts = b.encoder.list(&self.experts);
-        let arena = b.encoder.arena();
-        let down = &self.layout.down;
-        let decoder = self.decoder(down);
-        let most_few = self.most_few(b, digits(decoder, self.op.inputs), down.cols);
-        let are_few = self.calls.iter().all(|it| it.1.len() <= most_few);
-        let rounding = are_few.then(|| rounding_of_down(b, self.layout, self.op, n)).flatten();
-        let between = Between::of(b, self.layout, self.op, &gate_up);
-        let rounded = between.run(b, (&arena, experts, n), &activated, rounding);
-        self.down(b, &activated, rounded);
-    }
-
-    /// Rows of an expert up to which they are few: the kernels are those of experts that
-    /// the device chose, and the bits so too.
-    fn most_few(&self, b: &Wgpu, digits: Option<Digits>, cols: usize) -> usize {
-        if holds_rows(self.op.rows) { FEW_ROWS } else { group_rows(b, digits, cols) }
-    }
-
-    /// Every call's rows with their place among those of the group.
-    fn placed(&self) -> impl Iterator<Item = (&'a [ExpertRow], usize)> {
-        self.calls.iter().scan(0, |next, (_, rows)| {
-            let first = *next;
-            *next += rows.len();
-            Some((*rows, first))
-        })
-    }
-
-    fn gate_and_up(&self, b: &mut Wgpu, gate_up: &Mem) {
-        let width = 2 * self.layout.intermediate();
-        let n_rows = self.calls.iter().flat_map(|it| it.1).map(|it| it.row as usize + 1).max();
-        let source = Source::of(b, self.op.x, n_rows.unwrap_or(0));
-        let lists: Vec<List> = self
-            .placed()
-            .map(|(rows, first)| {
-                let rows = rows.iter().enumerate();
-                rows.map(|(i, it)| (it.row as usize, (first + i) * width)).collect()
-            })
-            .collect();
-        for set in first_products(self.layout) {
-            let mut jobs = Vec::new();
-            for (matrix, which, out) in &set {
-                assert_eq!(matrix.cols, self.op.x.len, "shape of an expert");
-                jobs.extend(self.jobs(matrix, *which, *out));
-            }
-            let decoder = self.decoder(set[0].0);
-            let digits = digits(decoder, self.op.inputs);
-            let y = gate_up.clone();
-            let (chosen, most_few) = (None, self.most_few(b, digits, self.op.x.len));
-            run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen, most_few });
-        }
-    }
-
-    /// One matrix of every expert; each has a list of its own.
-    fn jobs(&self, matrix: &MatrixLayout, which: usize, out: usize) -> Vec<Job> {
-        let job = |(list, slot): (usize, &Found)| Job {
-            mem: slot.mem.clone(),
-            place: slot.places[which],
-            phase: match (slot.biases, matrix.format) {
-                (Some(biases), MatrixFormat::Affine(_)) => biases[which] as usize,
-                _ => phase(matrix),
-            },
-            first_row: 0,
-            n_rows: matrix.rows,
-            list,
-            part: WHOLE,
-            x: 0,
-            out,
-        };
-        self.slots.iter().take(self.calls.len()).enumerate().map(job).collect()
-    }
-
-    fn decoder(&self, matrix: &MatrixLayout) -> Decoder {
-        let are_apart = self.slots.iter().any(|it| it.biases.is_some());
-        Decoder::new(matrix.format).apart(are_apart)
-    }
-
-    fn down(&self, b: &mut Wgpu, activated: &Mem, rounded: Option<RoundedBefore>) {
-        let down = &self.layout.down;
-        let source = Source {
-            mem: activated.clone(),
-            start: 0,
-            width: down.cols,
-            cols: down.cols,
-            n_rows: self.experts.len(),
-            kept_as: None,
-            rounded,
-        };
-        let out = b.written(self.op.out);
-        let lists: Vec<List> = self
-            .placed()
-            .map(|(rows, first)| {
-                let rows = rows.iter().enumerate();
-                rows.map(|(i, it)| (first + i, it.slot as usize * out.width)).collect()
-            })
-            .collect();
-        let jobs = self.jobs(down, 2, 0);
-        let decoder = self.decoder(down);
-        let digits = digits(decoder, self.op.inputs);
-        let y = out.mem.clone();
-        let (chosen, most_few) = (None, self.most_few(b, digits, down.cols));
-        run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen, most_few });
-        if let Some(biases) = self.op.biases {
-            let pairs: Vec<[u32; 2]> = self
-                .out_slots
-                .iter()
-                .zip(&self.experts)
-                .map(|(slot, expert)| [word(slot * out.width), *expert])
-                .collect();
-            let rows = b.encoder.list(pairs.as_flattened());
-            let n = pairs.len() * down.rows;
-            let (arena, table) = (b.encoder.arena(), b.vector(biases.down).clone());
-            b.encoder.dispatch(
-                Variant::new(Shader::AddRows, &[0]),
-                &[word(n), word(down.rows), rows, 0],
-                &[&out.mem, &table, &arena],
-                Grid::Linear(n.div_ceil(ELEMENTS)),
-            );
-        }
-    }
-}
-
-/// A matrix, which one it is, and where its outputs begin in a row.
-pub(super) type Part<'a> = (&'a MatrixLayout, usize, usize);
-
-/// The first products of an expert, together where they are stored alike.
-pub(super) fn first_products(layout: &ExpertLayout) -> Vec<Vec<Part<'_>>> {
-    match &layout.gate_up {
-        GateUp::Split { gate, up } => {
-            let parts = [(gate, 0, 0), (up, 1, layout.intermediate())];
-            if gate.format == up.format {
-                vec![parts.to_vec()]
-            } else {
-                parts.map(|it| vec![it]).to_vec()
-            }
-        }
-        GateUp::Alternating(both) => vec![vec![(both, 0, 0)]],
-    }
-}
-
-/// Rows of the first rectangle that lie before the matrix.
-pub(super) fn phase(matrix: &MatrixLayout) -> usize {
-    match matrix.format {
-        MatrixFormat::Blocks(it) => it.phase,
-        _ => 0,
-    }
-}
-
 pub(crate) fn combine(b: &mut Wgpu, rows: usize, op: Combine<'_>) {
     let Combine { acc, slots, top_k, weights, shared } = op;
     b.encoder.begin();
@@ -466,4 +255,23 @@ pub(super) fn add_up(b: &mut Wgpu, rows: usize, op: Sum, (lists, weights): (Mem,
         weights,
         consts: [2, word(top_k), consts[0], consts[1]],
     });
+}
+
+/// Adds biases to the outputs of so many choices.
+pub(super) fn add_down_biases(
+    b: &mut Wgpu,
+    op: Experts<'_>,
+    down: &MatrixLayout,
+    (ids, n): (&Mem, usize),
+) {
+    let Some(biases) = op.biases else { return };
+    let out = b.written(op.out);
+    let n_elements = n * down.rows;
+    let table = b.vector(biases.down).clone();
+    b.encoder.dispatch(
+        Variant::new(Shader::AddRows, &[1]),
+        &[word(n_elements), word(down.rows), 0, word(out.width)],
+        &[&out.mem, &table, ids],
+        Grid::Linear(n_elements.div_ceil(ELEMENTS)),
+    );
 }

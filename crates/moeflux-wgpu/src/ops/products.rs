@@ -4,22 +4,25 @@
 //! `matmul.wgsl`; which of them depends on a job's rows alone, so that a job's
 //! bits do not depend on what else is asked for.
 
-use moeflux_backend::{Buf, Cols, Inputs, Projection, Weight};
+use crate::ops::layouts::halves;
+use crate::ops::layouts::is_in_halves;
+use crate::ops::layouts::layout;
+use crate::ops::layouts::measured_as;
+use crate::ops::layouts::singles;
+use crate::ops::source::Source;
+use moeflux_backend::{Cols, Inputs, Projection, Weight};
 use moeflux_core::TokenId;
 
 use super::activation::Between;
 use super::jobs::{
-    FEW_ROWS, GROUP_ROWS, Job, List, NARROW_PART_ROWS, PART_ROWS, holds_rows, in_parts, is_narrow,
-    jobs_of,
+    FEW_ROWS, Job, List, NARROW_PART_ROWS, PART_ROWS, holds_rows, in_parts, is_narrow, jobs_of,
 };
 use super::rounding::round;
 use super::shares::ends;
 use crate::buffer::Mem;
-use crate::experts::KeptLayer;
 use crate::grid::Grid;
-use crate::layout::{
-    Form, Halves, Layout, ROWS_FOR_SEVERAL, Singles, Tiles, is_exact_in_floats, virtual_lanes,
-};
+use crate::kept_layer::KeptLayer;
+use crate::layout::{Form, Halves, Layout, Singles, Tiles, virtual_lanes};
 use crate::rounded::Digits;
 use crate::rounded::Rounded;
 use crate::rounded::Taken;
@@ -28,61 +31,10 @@ use crate::rounded::halves_stride;
 use crate::rounded::rounded_form;
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
-use crate::tuning::Key;
 use crate::weights::BLOCK;
 use crate::weights::Decoder;
 use crate::words::ELEMENTS;
 use crate::words::word;
-
-/// How products without units for matrices are laid out, with a matrix of so many
-/// rows. Bits depend on it, so it depends on the matrix alone.
-pub(super) fn singles(digits: Option<Digits>, n_rows: usize) -> Singles {
-    if is_narrow(digits, n_rows) { Singles::NARROW } else { Singles::WIDE }
-}
-
-/// How units for matrices share so many matrices out, each with so many rows of
-/// activations and of its own.
-pub(super) fn halves(
-    b: &Wgpu,
-    (decoder, digits): (Decoder, Digits),
-    (n_matrices, x_rows, w_rows): (usize, usize, usize),
-) -> Halves {
-    let all = Halves::all(digits.parts(), decoder.in_halves());
-    b.halves.unwrap_or_else(|| Halves::of(all, n_matrices, x_rows, w_rows))
-}
-
-/// Where rows of activations lie.
-#[derive(Clone, Debug)]
-pub(super) struct Source {
-    pub(super) mem: Mem,
-    pub(super) start: usize,
-    pub(super) width: usize,
-    pub(super) cols: usize,
-    pub(super) n_rows: usize,
-    /// Set where what was rounded may be kept: the buffer and its version.
-    pub(super) kept_as: Option<(Buf, u64)>,
-    /// Set where it was rounded by what wrote it: how, and where that lies.
-    pub(super) rounded: Option<RoundedBefore>,
-}
-
-/// How rows were rounded, and where they and their sums lie.
-pub(super) type RoundedBefore = ((Digits, Rounded), Mem, Mem);
-
-impl Source {
-    pub(super) fn of(b: &Wgpu, x: Cols, n_rows: usize) -> Source {
-        let buf = b.buf(x.buf);
-        assert!(x.start + x.len <= buf.width, "columns lie inside their buffer");
-        Source {
-            mem: buf.mem.clone(),
-            start: x.start,
-            width: buf.width,
-            cols: x.len,
-            n_rows,
-            kept_as: Some((x.buf, buf.version)),
-            rounded: None,
-        }
-    }
-}
 
 /// Products of matrices of one format with rows of one input.
 pub(super) struct Products<'a> {
@@ -154,78 +106,6 @@ pub(super) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
             }
         }
     }
-}
-
-/// Rows of all matrices and how many there are, where they are alike; else the
-/// largest, which takes most of the time.
-fn measured_as(jobs: &[Job]) -> (usize, usize) {
-    let most = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
-    let are_alike = jobs.iter().all(|it| it.n_rows == most);
-    if are_alike { (most * jobs.len(), jobs.len()) } else { (most, 1) }
-}
-
-/// The layout of products with few rows of activations: of so many rows in so
-/// many matrices, with at most so many rows of activations.
-pub(super) fn layout(
-    b: &Wgpu,
-    (decoder, digits, cols): (Decoder, Option<Digits>, usize),
-    (n_rows, n_matrices): (usize, usize),
-    most: usize,
-) -> Layout {
-    let context = b.encoder.context();
-    let plain = || match digits.is_some() && most > 2 && n_rows >= ROWS_FOR_SEVERAL {
-        true => Layout::SEVERAL,
-        false => Layout::plain(decoder.n_units(cols), n_rows),
-    };
-    let mut layout = b.layout.unwrap_or_else(|| {
-        let n_digits = digits.map_or(0, |it| it.n_digits);
-        match context.tuned(Key::new(decoder, n_digits, cols, (n_rows, n_matrices))) {
-            // Others were measured with one row.
-            Some(tuned) if most > 1 => Layout { form: tuned.form, ..plain() },
-            Some(tuned) => tuned,
-            None => plain(),
-        }
-    });
-    layout.form = b.form.unwrap_or(layout.form);
-    effective(layout, decoder, digits, cols, context.lanes)
-}
-
-/// A layout within what products allow, on a device with subgroups of so many
-/// lanes.
-pub(super) fn effective(
-    mut layout: Layout,
-    decoder: Decoder,
-    digits: Option<Digits>,
-    cols: usize,
-    lanes: u32,
-) -> Layout {
-    let n_units = decoder.n_units(cols);
-    let is_exact = |(affine, digits): (_, Digits)| is_exact_in_floats(affine, digits.n_digits);
-    if !decoder.affine().zip(digits).is_some_and(is_exact) {
-        layout.form = Form::Bytes;
-    }
-    if digits.is_none() {
-        // Decoding is unrolled too, and kernels have to be compiled.
-        let (rows, depth) = match decoder.is_e2m1() {
-            true => (4, 2),
-            false => (2, if n_units >= cols / 8 { 2 } else { 1 }),
-        };
-        layout.rows = layout.rows.min(rows);
-        layout.groups = u32::MAX;
-        layout.depth = layout.depth.min(depth);
-    }
-    layout.within(n_units, lanes)
-}
-
-/// Whether products with many rows go through `matmul_halves.wgsl`.
-pub(super) fn is_in_halves(b: &Wgpu, digits: Option<Digits>, cols: usize) -> bool {
-    b.tiles != Tiles::Singles && digits.is_some() && cols.is_multiple_of(BLOCK)
-}
-
-/// Rows that an expert may get in a step with more than a few, and are few all the same:
-/// none where small tiles of units for matrices do it as well.
-pub(super) fn group_rows(b: &Wgpu, digits: Option<Digits>, cols: usize) -> usize {
-    if is_in_halves(b, digits, cols) { 0 } else { GROUP_ROWS }
 }
 
 /// What the products of a dispatch have in common.

@@ -1,17 +1,20 @@
 //! Products with matrices that lie one behind the other in a buffer, whatever
 //! it holds: for measurements.
 
+use crate::rounded::of_few;
 use std::sync::Arc;
 
-use moeflux_backend::{Buf, Cols, Inputs};
+use moeflux_backend::{Buf, Cols};
 use moeflux_core::quant::MatrixView;
 
 use super::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
-use super::products::{Products, Source, effective, layout, run};
+use super::products::{Products, run};
 use crate::buffer::Mem;
 use crate::context::Context;
 use crate::layout::Layout;
-use crate::rounded::Digits;
+use crate::ops::layouts::effective;
+use crate::ops::layouts::layout;
+use crate::ops::source::Source;
 use crate::rounded::digits;
 use crate::state::Wgpu;
 use crate::tuning::ProductShape;
@@ -84,16 +87,6 @@ pub(crate) fn project_repeated(
     let jobs = repeated.jobs(nth);
     let (y, chosen, most_few) = (out.mem, None, FEW_ROWS);
     run(b, &source, Products { decoder, digits, lists: &lists, jobs, y, chosen, most_few });
-}
-
-/// Digits of the activations of a product; 0 where they are not rounded.
-pub(crate) fn digits_of(decoder: Decoder, inputs: Inputs) -> u32 {
-    of_few(decoder, inputs).map_or(0, |it| it.n_digits)
-}
-
-/// How the kernel for few rows rounds its inputs, if at all.
-fn of_few(decoder: Decoder, inputs: Inputs) -> Option<Digits> {
-    Digits::of_kernel(digits(decoder, inputs), false)
 }
 
 /// What suits a product where nothing was measured.

@@ -5,17 +5,17 @@
 //! the last time, which saves a kernel and changes no bit.
 
 use crate::rounded::Digits;
-use crate::rounded::Key;
 use crate::rounded::Rounded;
+use crate::rounded::RoundedKey;
 use crate::rounded::Taken;
 use crate::rounded::Wanted;
 use crate::rounded::halves_stride;
 use moeflux_backend::{Buf, Heads};
 
 use super::jobs::holds_rows;
-use super::products::Source;
 use crate::buffer::Mem;
 use crate::grid::Grid;
+use crate::ops::source::Source;
 use crate::shader::{Shader, Variant};
 use crate::state::Activations;
 use crate::state::Wgpu;
@@ -71,7 +71,7 @@ pub(super) fn beside(b: &mut Wgpu, out: Heads, rows: usize, share: Share) -> Opt
         return None;
     }
     let Wanted { digits, form, .. } = wanted;
-    let key = Key { of: (buf, version), start, cols, n_rows: rows, digits, form };
+    let key = RoundedKey { of: (buf, version), start, cols, n_rows: rows, digits, form };
     let (_, [rounded, sums]) = b.rounded.memory(&mut b.encoder, key);
     Some(Beside { consts: digits.consts(form), rounded, sums })
 }
@@ -85,7 +85,7 @@ pub(super) fn round(b: &mut Wgpu, source: &Source, digits: Digits, form: Rounded
     {
         return Taken { x: x.clone(), sums: sums.clone(), stride, start: 0 };
     }
-    let key = |of| Key { of, start, cols, n_rows, digits, form };
+    let key = |of| RoundedKey { of, start, cols, n_rows, digits, form };
     let (is_known, [x, sums]) = match source.kept_as {
         Some(of) => {
             if matches!(form, Rounded::Bytes | Rounded::Floats) {
@@ -112,7 +112,7 @@ pub(super) fn rounded_words(
     digits: Digits,
     form: Rounded,
 ) -> [usize; 2] {
-    Key { of: (Buf(0), 0), start: 0, cols, n_rows, digits, form }.words()
+    RoundedKey { of: (Buf(0), 0), start: 0, cols, n_rows, digits, form }.words()
 }
 
 /// Memory for rows that are rounded for one product.

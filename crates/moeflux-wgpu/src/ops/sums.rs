@@ -3,9 +3,9 @@
 
 use crate::last_sum::LastSum;
 use crate::last_sum::Summands;
+use crate::words::ELEMENTS;
 use moeflux_backend::{Cols, Heads};
 
-use super::elementwise::are_aligned;
 use super::jobs::holds_rows;
 use super::rounding::Beside;
 use crate::buffer::Mem;
@@ -69,10 +69,23 @@ pub(super) fn note(b: &mut Wgpu, rows: usize, acc: Cols, summands: impl FnOnce()
 pub(super) fn take(b: &mut Wgpu, rows: usize, x: Heads, y: &Mem) -> Option<Summands> {
     let LastSum { nth, rows: of_rows, acc, summands } = b.last_sum.take()?;
     let [_, top_k, ..] = summands.consts;
-    let per_thread = x.head_dim.div_ceil(super::elementwise::threads(x.head_dim));
+    let per_thread = x.head_dim.div_ceil(threads(x.head_dim));
     let can = acc.heads(1) == x
         && of_rows == rows
         && summands.mems.iter().chain([&summands.gate]).all(|it| it.id != y.id)
         && per_thread * (top_k as usize + 2) <= MOST;
     (can && b.encoder.take_back(nth)).then_some(summands)
 }
+
+/// Threads of a head of so many elements.
+pub(crate) fn threads(head_dim: usize) -> usize {
+    if head_dim >= WIDE { 256 } else { ELEMENTS }
+}
+
+/// Whether all that views show lies at multiples of four elements.
+pub(super) fn are_aligned(views: &[[u32; 4]]) -> bool {
+    views.as_flattened().iter().all(|it| it.is_multiple_of(4))
+}
+
+/// From so many elements on, heads get more threads.
+pub(super) const WIDE: usize = 512;

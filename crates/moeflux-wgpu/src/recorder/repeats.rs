@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use wgpu::CommandBuffer;
 
-use super::Command;
+use crate::recorder::command::Command;
 
 /// Batches that are remembered, and those of them whose commands are ready: those of a
 /// token, twice as histories of convolutions take turns, for each of some numbers of rows.

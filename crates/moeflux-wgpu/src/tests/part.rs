@@ -11,7 +11,8 @@ use moeflux_backend::{
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use moeflux_core::{Expert, ExpertId, HostSlab, LayerIdx};
 
-use super::grouped::{Case, INNER, Numbers, Start, TOP_K, begin_with, bits, expert_in, layout};
+use super::grouped::layout;
+use super::grouped::{Case, INNER, Numbers, Start, TOP_K, begin_with, bits, expert_in};
 use super::reach::reading_context;
 use crate::Context;
 use crate::context::enumerate;

@@ -9,7 +9,8 @@ use moeflux_core::quant::{
 use moeflux_core::{Expert, ExpertBank, ExpertMemory, ExtentSource, FileIdx, HostSlab, LayerBank};
 
 use super::context;
-use super::grouped::{Case, HIDDEN, INNER, Numbers, cols, expert_in, layout};
+use super::grouped::layout;
+use super::grouped::{Case, HIDDEN, INNER, Numbers, cols, expert_in};
 use crate::buffer::Mem;
 use crate::imports::Reach;
 use crate::packing::Packing;

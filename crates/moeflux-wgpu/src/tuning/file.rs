@@ -13,9 +13,10 @@ use moeflux_core::atomic_file::{self, Access, Durability};
 use moeflux_core::private;
 use serde::{Deserialize, Serialize};
 
-use super::{Choice, Key};
 use crate::context::AdapterFacts;
 use crate::shader::{fingerprint, hash};
+use crate::tuning::table::Choice;
+use crate::tuning::table::Key;
 
 const VERSION: u32 = 1;
 

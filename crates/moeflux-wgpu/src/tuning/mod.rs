@@ -8,116 +8,26 @@
 //! a product give the same ones, see `matvec.wgsl`.
 
 mod file;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 mod trial;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use moeflux_backend::{DeviceError, Inputs};
-use moeflux_core::quant::MatrixFormat;
-use serde::{Deserialize, Serialize};
+use moeflux_backend::DeviceError;
 
 use crate::context::{AdapterFacts, Context};
 use crate::layout::Layout;
-use crate::ops::digits_of;
+use crate::rounded::digits_of;
 use crate::weights::Decoder;
 
+pub use self::table::ProductShape;
 pub use self::trial::{ProductProbe, ProductTime};
-
-/// Matrices of one shape that one kernel multiplies with one row of
-/// activations, as decode does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProductShape {
-    /// How the elements are stored.
-    pub format: MatrixFormat,
-    /// How the activations are treated.
-    pub inputs: Inputs,
-    /// Rows of a matrix.
-    pub rows: usize,
-    /// Columns.
-    pub cols: usize,
-    /// How many matrices.
-    pub n: usize,
-}
-
-impl ProductShape {
-    /// Bytes of weights, scales and biases that it reads.
-    pub fn bytes(&self) -> u64 {
-        self.n as u64 * self.format.matrix_bytes(self.rows, self.cols) as u64
-    }
-}
-
-/// Up to so many matrices of a kernel are counted as few.
-const FEW_MATRICES: usize = 4;
-
-/// By so many powers of two products may differ in their rows and still have
-/// the layout of one another.
-const NEAR: u32 = 2;
-
-/// What products have in common that have one layout. The class comes last, so
-/// that neighbours lie side by side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Key {
-    /// As kernels know it: see `formats.wgsl`.
-    format: [u32; 3],
-    /// Digits of rounded activations; 0 where they are not.
-    digits: u32,
-    cols: u32,
-    /// Whether many matrices are multiplied together: experts.
-    has_many: bool,
-    /// The power of two in the rows of all matrices.
-    rows_class: u32,
-}
-
-impl Key {
-    pub(crate) fn new(
-        decoder: Decoder,
-        n_digits: u32,
-        cols: usize,
-        (n_rows, n): (usize, usize),
-    ) -> Key {
-        Key {
-            format: decoder.apart(false).consts(),
-            digits: n_digits,
-            cols: u32::try_from(cols).unwrap_or(u32::MAX),
-            has_many: n > FEW_MATRICES,
-            rows_class: n_rows.max(1).ilog2(),
-        }
-    }
-
-    fn of(shape: &ProductShape) -> Key {
-        let decoder = Decoder::new(shape.format);
-        let n_digits = digits_of(decoder, shape.inputs);
-        Key::new(decoder, n_digits, shape.cols, (shape.n * shape.rows, shape.n))
-    }
-}
-
-/// What was measured of a product.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Choice {
-    layout: Layout,
-    /// Microseconds of it, and of what suits it where nothing is measured.
-    us: f64,
-    plain_us: f64,
-}
-
-/// What is known of a device.
-#[derive(Debug, Default)]
-pub(crate) struct Tuned(BTreeMap<Key, Choice>);
-
-impl Tuned {
-    /// The layout of the product most like this one, if one is near.
-    pub(crate) fn get(&self, key: Key) -> Option<Layout> {
-        let class = key.rows_class;
-        let first = Key { rows_class: class.saturating_sub(NEAR), ..key };
-        let near = self.0.range(first..=Key { rows_class: class + NEAR, ..key });
-        near.min_by_key(|it| it.0.rows_class.abs_diff(class)).map(|it| it.1.layout)
-    }
-}
+use crate::tuning::table::Choice;
+use crate::tuning::table::Key;
 
 /// How a device is tuned.
 #[derive(Clone, Debug)]
@@ -178,7 +88,7 @@ impl Context {
         }
         let mut distinct: Vec<(Key, ProductShape)> = Vec::new();
         for shape in shapes {
-            let key = Key::of(shape);
+            let key = key_of(shape);
             if distinct.iter().all(|it| it.0 != key) {
                 distinct.push((key, *shape));
             }
@@ -229,4 +139,11 @@ impl Context {
 /// How many products' layouts are kept for a GPU.
 pub fn n_tuned(dir: &Path, facts: &AdapterFacts) -> usize {
     file::read(dir, facts).map_or(0, |it| it.len())
+}
+
+/// The key of a product.
+fn key_of(shape: &ProductShape) -> Key {
+    let decoder = Decoder::new(shape.format);
+    let n_digits = digits_of(decoder, shape.inputs);
+    Key::new(decoder, n_digits, shape.cols, (shape.n * shape.rows, shape.n))
 }

@@ -1,5 +1,7 @@
 //! What is measured, what is kept of it, and what becomes of damaged files.
 
+use crate::tuning::table::Tuned;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +45,7 @@ fn choice(rows: u32) -> Choice {
 }
 
 fn products() -> BTreeMap<Key, Choice> {
-    [(Key::of(&shape(512, 1)), choice(1)), (Key::of(&shape(512, 16)), choice(4))].into()
+    [(key_of(&shape(512, 1)), choice(1)), (key_of(&shape(512, 16)), choice(4))].into()
 }
 
 /// What a file holds, where it is not damaged.
@@ -133,7 +135,7 @@ fn many_writers_leave_a_whole_file() {
 #[test]
 fn the_nearest_product_lends_its_layout() {
     let tuned = Tuned(products());
-    let of = |rows, n| tuned.get(Key::of(&shape(rows, n))).map(|it| it.rows);
+    let of = |rows, n| tuned.get(key_of(&shape(rows, n))).map(|it| it.rows);
     assert_eq!(of(512, 1), Some(1));
     assert_eq!(of(2047, 1), Some(1));
     assert_eq!(of(4096, 1), None, "eight times as many rows");
@@ -141,10 +143,10 @@ fn the_nearest_product_lends_its_layout() {
     assert_eq!(of(128, 16), Some(4));
     assert_eq!(of(64, 16), None);
     let wider = ProductShape { cols: 512, ..shape(512, 1) };
-    assert_eq!(tuned.get(Key::of(&wider)), None);
+    assert_eq!(tuned.get(key_of(&wider)), None);
     let affine = Affine { bits: 4, group_size: 64, params: Float::BF16 };
     let other = ProductShape { format: MatrixFormat::Affine(affine), ..shape(512, 1) };
-    assert_eq!(tuned.get(Key::of(&other)), None);
+    assert_eq!(tuned.get(key_of(&other)), None);
 }
 
 #[test]
@@ -170,11 +172,11 @@ fn measures_once_within_its_time_and_remembers() {
     let tuning = context.tune(&shapes, &options(Duration::from_secs(600), true)).unwrap();
     assert_eq!((tuning.n_known, tuning.n_measured, tuning.n_left), (0, 2, 0));
     assert_eq!(tuning.warnings, Vec::<String>::new());
-    let found = context.tuned(Key::of(&shapes[0])).unwrap();
+    let found = context.tuned(key_of(&shapes[0])).unwrap();
 
     // Another process of this machine.
     let other: Arc<Context> = Context::open_anew(&adapter).unwrap();
     let tuning = other.tune(&shapes, &options(Duration::from_secs(600), true)).unwrap();
     assert_eq!((tuning.n_known, tuning.n_measured, tuning.n_left), (2, 0, 0));
-    assert_eq!(other.tuned(Key::of(&shapes[0])), Some(found));
+    assert_eq!(other.tuned(key_of(&shapes[0])), Some(found));
 }

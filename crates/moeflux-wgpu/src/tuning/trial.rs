@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use moeflux_backend::{Backend, Buf, Cols, DeviceError};
 
-use super::{Choice, Key, ProductShape};
+use super::ProductShape;
 use crate::buffer::Mem;
 use crate::context::Context;
 use crate::layout::{Form, Layout, Tiles};
 use crate::ops::{Repeated, current_layout, effective_layout, plain_layout, project_repeated};
 use crate::state::Wgpu;
+use crate::tuning::table::Choice;
+use crate::tuning::table::Key;
 
 /// Weights that measurements go round, so that no cache keeps them.
 const BYTES: u64 = 256 << 20;

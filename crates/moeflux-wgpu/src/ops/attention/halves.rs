@@ -4,10 +4,15 @@
 use moeflux_backend::{Attention, Heads};
 
 use super::shape::Shape;
-use super::{Given, Rows, TILE, pages, tile_words, values};
 use crate::buffer::Mem;
 use crate::grid::Grid;
 use crate::layout::Tiles;
+use crate::ops::attention::given::Given;
+use crate::ops::attention::given::Rows;
+use crate::ops::attention::given::TILE;
+use crate::ops::attention::given::pages;
+use crate::ops::attention::given::tile_words;
+use crate::ops::attention::given::values;
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
 use crate::words::word;

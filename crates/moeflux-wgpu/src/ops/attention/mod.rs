@@ -5,6 +5,7 @@
 //! once for several (`rows.rs`). The bits are the same. On units for matrices of halves
 //! (`halves.rs`) they are not, as with products of many rows.
 
+mod given;
 mod halves;
 mod rows;
 mod select;
@@ -12,29 +13,24 @@ mod shape;
 mod store;
 mod tiles;
 
-use moeflux_backend::{
-    Attention, Backend, Cache, GatedAttention, Heads, RmsNorm, Selection, Sequence, Span,
-};
+use crate::ops::attention::given::Last;
+use crate::ops::attention::given::PART_WORDS;
+use crate::ops::attention::given::Rows;
+use crate::ops::attention::given::TILE;
+use crate::ops::attention::given::grow;
+use crate::ops::attention::given::pages;
+use moeflux_backend::{Attention, Backend, GatedAttention, Heads, RmsNorm, Span};
 
 pub(crate) use self::select::select_positions;
 use self::store::{Prepared, Vectors, store};
 use super::jobs::holds_rows;
-use super::rounding::{Beside, Share, beside};
-use crate::buffer::Mem;
-use crate::caches::{CacheState, Kv, Page, Pages, Plane};
+use super::rounding::{Share, beside};
+use crate::caches::Pages;
 use crate::state::Wgpu;
 use crate::words::n_rows;
-use crate::words::word;
-
-/// Positions whose softmax is computed together. Tiles begin at its multiples
-/// whatever else is asked for, so that a row's bits follow from its position alone.
-const TILE: usize = 64;
 
 /// Floats of a value that its threads have room for.
 const MOST_VALUES: usize = 1024;
-
-/// Words of what tiles gathered, and of scores, at a time.
-const PART_WORDS: usize = 16 << 20;
 
 pub(crate) fn attention(b: &mut Wgpu, op: Attention, spans: &[Span]) {
     attend_spans(b, op, spans, None, None);
@@ -86,31 +82,6 @@ fn attend_spans(
     attend(b, &op, (gate, beside.as_ref()), spans);
 }
 
-/// The pages of a sequence's keys and values, and of whose these are.
-fn pages(b: &Wgpu, sequence: Sequence, cache: Cache) -> (&Kv, &Pages) {
-    let caches = b.sequences[sequence.0 as usize].as_ref().expect("the sequence exists");
-    let CacheState::Kv(kv) = &caches[cache.0 as usize] else {
-        panic!("attention needs a key-value cache")
-    };
-    (kv, b.pools.pages(kv))
-}
-
-/// Makes room for the positions of spans; false where there is no memory.
-fn grow(b: &mut Wgpu, cache: Cache, spans: &[Span]) -> bool {
-    let Wgpu { encoder, pools, sequences, .. } = b;
-    let mut pool = None;
-    for span in spans.iter().filter(|it| !it.rows.is_empty()) {
-        let caches = sequences[span.sequence.0 as usize].as_mut().expect("the sequence exists");
-        let CacheState::Kv(kv) = &mut caches[cache.0 as usize] else {
-            panic!("attention needs a key-value cache")
-        };
-        let common = *pool.get_or_insert(kv.pool);
-        assert_eq!(kv.pool, common, "sequences of an op share their pages' shape");
-        kv.grow(pools.pages_mut(kv), encoder, span.position + span.rows.len());
-    }
-    !encoder.has_run_out()
-}
-
 /// Whether `merge_attention.wgsl` writes all rows, whole groups of columns a
 /// workgroup.
 fn are_merged(b: &Wgpu, op: &Attention, spans: &[Span]) -> bool {
@@ -137,31 +108,6 @@ fn check(b: &Wgpu, op: &Attention, pages: &Pages) {
     let n_sinks = sinks.map(|it| b.vector(it).bytes() / 4);
     assert!(n_sinks.is_none_or(|it| it == q.n_heads as u64), "one sink a query head");
     assert!(*window != Some(0), "a window holds the row's own position");
-}
-
-/// What outputs are multiplied with, and what is rounded beside them.
-type Last<'a> = (Option<Heads>, Option<&'a Beside>);
-
-/// Some rows of a span.
-#[derive(Clone, Copy, Debug)]
-struct Rows {
-    sequence: Sequence,
-    /// The batch's row of the first, and its position.
-    first: usize,
-    position: usize,
-    n: usize,
-}
-
-impl Rows {
-    /// The positions at which tiles begin that these look at.
-    fn tiles(&self, window: Option<usize>) -> impl ExactSizeIterator<Item = usize> + use<> {
-        let start = window.map_or(0, |it| (self.position + 1).saturating_sub(it));
-        (start / TILE..(self.position + self.n).div_ceil(TILE)).map(|it| it * TILE)
-    }
-
-    fn end(&self) -> usize {
-        self.position + self.n
-    }
 }
 
 /// Attends for the rows of spans, some at a time.
@@ -205,77 +151,4 @@ fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, spans: &[Span]) {
 
 fn is_shared(b: &Wgpu, op: &Attention, n: usize) -> bool {
     n * op.q.n_heads >= b.least_shared_queries && op.out.head_dim <= MOST_VALUES
-}
-
-/// What both kernels of attention are given.
-struct Given {
-    q: Mem,
-    mask: Mem,
-    sinks: Mem,
-    y: Mem,
-    gate: Mem,
-    /// The first of their parameters.
-    params: Vec<u32>,
-}
-
-impl Given {
-    fn of(b: &Wgpu, op: &Attention, gate: Option<Heads>, pages: &Pages) -> Given {
-        let Attention { out, q, window, sinks, selection, scale, .. } = *op;
-        let (q_buf, y) = (b.buf(q.buf), b.buf(out.buf));
-        let mask = selection.map(|it: Selection| &b.selections[it.0 as usize]);
-        let mask_words = mask.map_or(0, |it| it.words);
-        let gate_buf = gate.map(|it| b.buf(it.buf));
-        let [start, width, stride] = match (gate, gate_buf) {
-            (Some(it), Some(buf)) => [it.start, buf.width, it.stride].map(word),
-            _ => [0; 3],
-        };
-        let values = values(op, pages);
-        let params = vec![
-            word(q.n_heads),
-            word(q.n_heads / pages.n_heads),
-            word(q.start),
-            word(q_buf.width),
-            word(q.stride),
-            scale.to_bits(),
-            word(window.unwrap_or(0)),
-            word(pages.k.row_words),
-            word(values.row_words),
-            word(mask_words),
-            word(out.start),
-            word(y.width),
-            word(out.stride),
-            u32::from(sinks.is_some()),
-            start,
-            width,
-            stride,
-            u32::from(gate.is_some()),
-        ];
-        Given {
-            mask: mask.and_then(|it| it.mem.clone()).unwrap_or_else(|| q_buf.mem.clone()),
-            sinks: sinks.map_or_else(|| q_buf.mem.clone(), |it| b.vector(it).clone()),
-            gate: gate_buf.unwrap_or(q_buf).mem.clone(),
-            q: q_buf.mem.clone(),
-            y: y.mem.clone(),
-            params,
-        }
-    }
-
-    /// What `attention_halves.wgsl` is told of them: not how queries, keys and values lie.
-    fn of_rows(&self) -> impl Iterator<Item = u32> {
-        [0, 1, 5, 6, 9, 10, 11, 12, 13, 14, 15, 16, 17].map(|i| self.params[i]).into_iter()
-    }
-
-    fn params(&self, own: &[u32]) -> Vec<u32> {
-        [&self.params[..], own].concat()
-    }
-}
-
-/// Which part of a page are the values.
-fn values(op: &Attention, pages: &Pages) -> Plane {
-    if op.v.is_some() { pages.v } else { pages.k }
-}
-
-/// Where the keys and values of a tile begin in its slab.
-fn tile_words(op: &Attention, pages: &Pages, page: Page, first: usize) -> [u32; 2] {
-    [pages.k, values(op, pages)].map(|it| word(pages.word(page, it, first)))
 }

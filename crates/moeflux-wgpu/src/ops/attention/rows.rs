@@ -3,9 +3,12 @@
 use moeflux_backend::{Attention, Heads};
 
 use super::shape::Shape;
-use super::{Given, Rows, pages, tile_words};
 use crate::buffer::Mem;
 use crate::grid::Grid;
+use crate::ops::attention::given::Given;
+use crate::ops::attention::given::Rows;
+use crate::ops::attention::given::pages;
+use crate::ops::attention::given::tile_words;
 use crate::state::Wgpu;
 use crate::words::word;
 

@@ -3,10 +3,12 @@
 use moeflux_backend::{SelectPositions, Span};
 
 use super::store::{Vectors, store};
-use super::{PART_WORDS, grow, pages};
 use crate::buffer::Mem;
 use crate::caches::PAGE;
 use crate::grid::Grid;
+use crate::ops::attention::given::PART_WORDS;
+use crate::ops::attention::given::grow;
+use crate::ops::attention::given::pages;
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
 use crate::words::ELEMENTS;

@@ -2,8 +2,8 @@
 
 use moeflux_backend::{Attention, KvType};
 
-use super::values;
 use crate::caches::{Pages, Plane};
+use crate::ops::attention::given::values;
 use crate::shader::{Shader, Variant};
 use crate::words::word;
 

@@ -4,12 +4,12 @@ use moeflux_backend::{Cache, Heads, RmsNorm, Rope, Span};
 
 use std::collections::BTreeMap;
 
-use super::super::elementwise::WIDE;
 use super::super::elementwise::place;
-use super::pages;
 use crate::buffer::Mem;
 use crate::encoder::Encoder;
 use crate::grid::Grid;
+use crate::ops::attention::given::pages;
+use crate::ops::sums::WIDE;
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
 use crate::words::n_rows;

@@ -6,10 +6,15 @@ use std::collections::BTreeMap;
 use moeflux_backend::Attention;
 
 use super::shape::Shape;
-use super::{Given, Last, Rows, TILE, pages, tile_words};
 use crate::buffer::Mem;
 use crate::encoder::Encoder;
 use crate::grid::Grid;
+use crate::ops::attention::given::Given;
+use crate::ops::attention::given::Last;
+use crate::ops::attention::given::Rows;
+use crate::ops::attention::given::TILE;
+use crate::ops::attention::given::pages;
+use crate::ops::attention::given::tile_words;
 use crate::ops::rounding::Beside;
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
