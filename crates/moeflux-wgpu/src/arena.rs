@@ -4,20 +4,14 @@
 //! its scales, with the bias beside each where there are biases; see
 //! `formats.wgsl`. A matrix that no binding holds is cut into pieces, by rows.
 
-use crate::matrix::Matrix;
-use crate::matrix::Piece;
-use crate::weights::Decoder;
-use crate::weights::Packed;
-use crate::weights::place;
-use crate::weights::sizes;
-use crate::weights::turn_round;
-
 use moeflux_backend::Inputs;
 use moeflux_core::quant::{MatrixFormat, MatrixView};
 use wgpu::PollType;
 
 use crate::buffer::Mem;
 use crate::encoder::Encoder;
+use crate::matrix::{Matrix, Piece};
+use crate::weights::{Decoder, Packed, place, sizes, turn_round};
 
 /// Buffers that weights share, so that kernels find those of a layer in one.
 #[derive(Debug, Default)]

@@ -13,12 +13,11 @@ use moeflux_backend::{
 use moeflux_core::quant::MatrixView;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
-use crate::ahead;
 use crate::caches::CacheState;
 use crate::mask::Mask;
-use crate::ops;
 use crate::rope_table::RopeTable;
 use crate::state::{Activations, Wgpu};
+use crate::{ahead, ops};
 
 fn part(buf: &Option<HostBuf>, len: usize) -> &[u8] {
     buf.as_ref().map_or(&[][..], |it| &it[..len])

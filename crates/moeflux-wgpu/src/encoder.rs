@@ -11,8 +11,6 @@ mod tally;
 mod timing;
 mod uploads;
 
-use crate::buffer::Mem;
-use crate::grid::Grid;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,9 +25,11 @@ use wgpu::{
 
 use self::prerecorded::Ahead;
 use self::tally::Tally;
+use crate::buffer::Mem;
 use crate::clock::Clock;
 use crate::context::{Context, MOST_BINDINGS, Order};
 use crate::fetching::Coming;
+use crate::grid::Grid;
 use crate::imports::{Imports, Reach};
 use crate::recorder::command::Command;
 use crate::recorder::{Batch, Recorder};

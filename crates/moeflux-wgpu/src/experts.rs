@@ -5,8 +5,6 @@
 //! longest ago is given away. Nobody waits for the kernels that read it: its
 //! next expert is copied there by a command behind them.
 
-use crate::kept_layer::KeptLayer;
-use crate::kept_layer::Slot;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -15,9 +13,7 @@ use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, LayerIdx};
 
 use crate::buffer::Mem;
 use crate::encoder::Encoder;
-use crate::kept_layer::ADMITTED_ROWS;
-use crate::kept_layer::LayerCache;
-use crate::kept_layer::OnDevice;
+use crate::kept_layer::{ADMITTED_ROWS, KeptLayer, LayerCache, OnDevice, Slot};
 use crate::layer_cache::Share;
 use crate::matrix::Matrix;
 use crate::packing::Packing;

@@ -4,19 +4,14 @@
 //! A room is a slot that any of the layer's experts may have. Which of them has
 //! it, the device decides (`admit.wgsl`); the host learns it when it has to know.
 
-use crate::kept_layer::LayerCache;
-use crate::kept_layer::OnDevice;
-
 use moeflux_backend::AllExperts;
 use moeflux_core::Expert;
 
 use crate::buffer::Mem;
 use crate::encoder::Encoder;
-use crate::fetching::places_of;
-use crate::fetching::source_words;
+use crate::fetching::{places_of, source_words};
 use crate::imports::Reach;
-use crate::kept_layer::KeptLayer;
-use crate::kept_layer::Slot;
+use crate::kept_layer::{KeptLayer, LayerCache, OnDevice, Slot};
 use crate::packing::Packing;
 
 /// Experts that other slots are left for: those of many rows, which the host

@@ -7,11 +7,7 @@ use moeflux_core::quant::{MatrixFormat, MatrixView};
 use moeflux_core::{ExpertLayout, MatrixLayout};
 
 use crate::matrix::Matrix;
-use crate::weights::Decoder;
-use crate::weights::Place;
-use crate::weights::as_stored;
-use crate::weights::place;
-use crate::weights::sizes;
+use crate::weights::{Decoder, Place, as_stored, place, sizes};
 
 /// Bytes that a thread writes at a time, so that all end together.
 const PIECE_BYTES: usize = if cfg!(test) { 1 << 10 } else { 128 << 10 };

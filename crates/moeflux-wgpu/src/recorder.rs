@@ -16,11 +16,12 @@ use std::thread::{self, JoinHandle};
 
 use wgpu::{Buffer, CommandBuffer, CommandEncoder, ComputePass, PollType, SubmissionIndex};
 
-pub(crate) use self::command::Batch;
 use crate::context::Context;
+use repeats::{Repeats, fingerprint};
+
+pub(crate) use self::command::Batch;
 pub(crate) use crate::recorder::command::Command;
 pub(crate) use crate::recorder::command::Encoded;
-use repeats::{Repeats, fingerprint};
 
 /// Threads where there is more than one core.
 const N_THREADS: usize = 2;

@@ -1,6 +1,5 @@
 //! Rounded inputs of products: what they are, and which are kept.
 
-use crate::words::word;
 use moeflux_backend::cpu::matmul::integer_group_size;
 use moeflux_backend::{Buf, Inputs};
 
@@ -9,6 +8,7 @@ use crate::encoder::Encoder;
 use crate::layout::{Form, Layout};
 use crate::scratch::Grown;
 use crate::weights::{BLOCK, Decoder, InHalves};
+use crate::words::word;
 
 /// Rounded inputs that are kept.
 const KEPT: usize = 4;

@@ -1,13 +1,12 @@
 //! What the backend holds on the device.
 
-use crate::caches::State;
 use std::sync::Arc;
 
 use moeflux_backend::{Buf, Cache, Keep, Sequence, Span, Vector, Weight};
 
 use crate::arena::Slabs;
 use crate::buffer::Mem;
-use crate::caches::{CacheState, Pools};
+use crate::caches::{CacheState, Pools, State};
 use crate::context::Context;
 use crate::encoder::Encoder;
 use crate::experts::Slots;

@@ -1,7 +1,6 @@
 //! The layout of weights on the device: elements as stored, scales and biases paired.
 
 use std::borrow::Cow;
-
 use std::ops::Range;
 
 use moeflux_core::quant::{

@@ -1,8 +1,7 @@
 //! A step that is recorded and encoded before its tokens are known.
 
-use crate::encoder::Ahead;
-
 use super::Encoder;
+use crate::encoder::Ahead;
 
 /// Kernels that are encoded together: threads share out what comes again.
 pub(super) const BATCH: usize = 64;

@@ -1,13 +1,6 @@
 //! The ways of experts to the device: a kernel fetches them from where the store
 //! has put them, or threads write them into mapped buffers.
 
-use crate::fetching::Coming;
-use crate::fetching::FETCHING_THREADS;
-use crate::fetching::Part;
-use crate::fetching::parts;
-use crate::fetching::places_of;
-use crate::fetching::source_words;
-use crate::words::word;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,11 +9,13 @@ use wgpu::PollType;
 
 use super::{Encoder, Fault};
 use crate::buffer::Mem;
+use crate::fetching::{Coming, FETCHING_THREADS, Part, parts, places_of, source_words};
 use crate::grid::Grid;
 use crate::imports::{Lying, Reach};
 use crate::packing::Packing;
 use crate::shader::{Shader, Variant};
 use crate::staging::Origin;
+use crate::words::word;
 
 /// How often slabs are looked at that the store may have given up. Some hundred are
 /// too many for each layer of a token.

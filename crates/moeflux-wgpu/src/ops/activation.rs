@@ -10,16 +10,11 @@ use crate::context::WORKGROUP_BYTES;
 use crate::grid::Grid;
 use crate::ops::layouts;
 use crate::ops::source::RoundedBefore;
-use crate::rounded::Digits;
-use crate::rounded::Rounded;
-use crate::rounded::Taken;
-use crate::rounded::digits;
-use crate::rounded::rounded_form;
+use crate::rounded::{Digits, Rounded, Taken, digits, rounded_form};
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
 use crate::weights::Decoder;
-use crate::words::ELEMENTS;
-use crate::words::word;
+use crate::words::{ELEMENTS, word};
 
 /// Activations that all workgroups of a kernel together may compute: with some 60
 /// instructions each that is 1 us by the number of an NVIDIA H200's lanes, where a kernel

@@ -1,7 +1,5 @@
 //! Ops that treat elements or heads alone.
 
-use crate::ops::sums::are_aligned;
-use crate::ops::sums::threads;
 use moeflux_backend::{
     Cols, GatedRmsNorm, Heads, LayerNorm, RmsNorm, Rope, RopePairs, Span, Vector,
 };
@@ -10,13 +8,11 @@ use super::rounding::{Beside, Share, beside};
 use super::sums;
 use crate::buffer::Mem;
 use crate::grid::Grid;
-use crate::last_sum::LastSum;
-use crate::last_sum::Summands;
+use crate::last_sum::{LastSum, Summands};
+use crate::ops::sums::{are_aligned, threads};
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
-use crate::words::ELEMENTS;
-use crate::words::n_rows;
-use crate::words::word;
+use crate::words::{ELEMENTS, n_rows, word};
 
 /// What `elementwise.wgsl` calls its ops.
 #[derive(Clone, Copy)]

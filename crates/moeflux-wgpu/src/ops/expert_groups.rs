@@ -1,6 +1,5 @@
 //! Groups of rows that experts multiply.
 
-use crate::ops::layouts::group_rows;
 use moeflux_backend::{ExpertRow, Experts};
 use moeflux_core::quant::MatrixFormat;
 use moeflux_core::{ExpertId, ExpertLayout, GateUp, MatrixLayout};
@@ -8,26 +7,17 @@ use moeflux_core::{ExpertId, ExpertLayout, GateUp, MatrixLayout};
 use crate::buffer::Mem;
 use crate::grid::Grid;
 use crate::kept_layer::Slot;
-use crate::ops::activation::Between;
-use crate::ops::activation::rounding_of_down;
-use crate::ops::jobs::FEW_ROWS;
-use crate::ops::jobs::Job;
-use crate::ops::jobs::List;
-use crate::ops::jobs::WHOLE;
-use crate::ops::jobs::holds_rows;
-use crate::ops::products::Products;
-use crate::ops::products::run;
-use crate::ops::source::RoundedBefore;
-use crate::ops::source::Source;
-use crate::rounded::Digits;
-use crate::rounded::digits;
-use crate::shader::Shader;
-use crate::shader::Variant;
+use crate::ops::activation::{Between, rounding_of_down};
+use crate::ops::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
+use crate::ops::layouts::group_rows;
+use crate::ops::products::{Products, run};
+use crate::ops::source::{RoundedBefore, Source};
+use crate::rounded::{Digits, digits};
+use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
-use crate::weights::Decoder;
-use crate::weights::Place;
-use crate::words::ELEMENTS;
-use crate::words::word;
+use crate::weights::{Decoder, Place};
+use crate::words::{ELEMENTS, word};
+
 /// Rows of experts that are worked on together; bounds the scratch memory.
 pub(super) const EXPERT_ROWS: usize = 1024;
 

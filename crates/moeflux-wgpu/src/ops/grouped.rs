@@ -7,7 +7,6 @@
 //! Only the device knows which these are, so both run over all experts, and over
 //! as many tiles as there can be; those that have nothing to do end at once.
 
-use crate::ops::expert_groups::Part;
 use moeflux_backend::{Experts, RoutedExperts};
 
 use super::activation::Between;
@@ -16,22 +15,15 @@ use super::products::{Kernel, Placed};
 use crate::buffer::Mem;
 use crate::grid::Grid;
 use crate::kept_layer::KeptLayer;
-use crate::ops::expert_groups::first_products;
-use crate::ops::expert_groups::phase;
-use crate::ops::layouts::group_rows;
-use crate::ops::layouts::halves;
-use crate::ops::layouts::is_in_halves;
-use crate::ops::layouts::layout;
-use crate::ops::layouts::singles;
+use crate::ops::expert_groups::{Part, first_products, phase};
+use crate::ops::layouts::{group_rows, halves, is_in_halves, layout, singles};
 use crate::ops::moe::add_down_biases;
 use crate::ops::source::Source;
-use crate::rounded::Digits;
-use crate::rounded::digits;
+use crate::rounded::{Digits, digits};
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
 use crate::weights::Decoder;
-use crate::words::ELEMENTS;
-use crate::words::word;
+use crate::words::{ELEMENTS, word};
 
 /// Words of a job, see `formats.wgsl`.
 const JOB_WORDS: usize = 9;

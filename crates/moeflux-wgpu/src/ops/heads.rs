@@ -6,16 +6,13 @@ use super::jobs::{FEW_ROWS, Job, List, WHOLE};
 use super::products::{Kernel, Products, run};
 use crate::buffer::Mem;
 use crate::grid::Grid;
-use crate::matrix::Matrix;
-use crate::matrix::Piece;
+use crate::matrix::{Matrix, Piece};
 use crate::ops::source::Source;
 use crate::rounded::Taken;
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
-use crate::weights::BLOCK;
-use crate::weights::Decoder;
-use crate::words::ELEMENTS;
-use crate::words::word;
+use crate::weights::{BLOCK, Decoder};
+use crate::words::{ELEMENTS, word};
 
 /// Rows of activations of one dispatch of `head_transposed.wgsl`'s threads.
 const TRANSPOSED_ROWS: usize = 4;

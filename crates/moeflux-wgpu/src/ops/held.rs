@@ -6,7 +6,6 @@
 //! host chooses, because the same kernels compute them, whose rows do not depend
 //! on each other.
 
-use crate::ops::moe::add_down_biases;
 use std::sync::Arc;
 
 use moeflux_backend::{Activation, Experts, RoutedExperts, SharedExpert};
@@ -20,14 +19,12 @@ use super::moe::{Sum, add_up, choose};
 use super::products::{Chosen, Products, run};
 use crate::buffer::Mem;
 use crate::kept_layer::KeptLayer;
-use crate::ops::expert_groups::first_products;
-use crate::ops::expert_groups::phase;
-use crate::ops::source::RoundedBefore;
-use crate::ops::source::Source;
+use crate::ops::expert_groups::{first_products, phase};
+use crate::ops::moe::add_down_biases;
+use crate::ops::source::{RoundedBefore, Source};
 use crate::rounded::digits;
 use crate::state::Wgpu;
-use crate::weights::Decoder;
-use crate::weights::Place;
+use crate::weights::{Decoder, Place};
 use crate::words::word;
 
 /// Rows of activations of experts: so many that were chosen, `top_k` a row, and

@@ -6,14 +6,10 @@ use moeflux_core::quant::MatrixFormat;
 use moeflux_core::{Expert, ExpertBank, MatrixLayout};
 
 use crate::imports::{Lying, Reach};
-use crate::ops::expert_groups::Call;
-use crate::ops::expert_groups::EXPERT_ROWS;
-use crate::ops::expert_groups::Found;
-use crate::ops::expert_groups::Group;
+use crate::ops::expert_groups::{Call, EXPERT_ROWS, Found, Group};
 use crate::packing::empty_view;
 use crate::state::Wgpu;
-use crate::weights::Place;
-use crate::weights::as_stored;
+use crate::weights::{Place, as_stored};
 
 /// Where parts of experts have to begin, in bytes.
 const ALIGN: usize = 16;

@@ -1,13 +1,11 @@
 //! How products are laid out.
 
 use crate::layout::{Form, Halves, Layout, ROWS_FOR_SEVERAL, Singles, Tiles, is_exact_in_floats};
-use crate::ops::jobs::is_narrow;
-use crate::ops::jobs::{GROUP_ROWS, Job};
+use crate::ops::jobs::{GROUP_ROWS, Job, is_narrow};
 use crate::rounded::Digits;
 use crate::state::Wgpu;
 use crate::tuning::table::Key;
-use crate::weights::BLOCK;
-use crate::weights::Decoder;
+use crate::weights::{BLOCK, Decoder};
 
 /// How products without units for matrices are laid out, with a matrix of so many
 /// rows. Bits depend on it, so it depends on the matrix alone.

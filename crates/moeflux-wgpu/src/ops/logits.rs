@@ -13,10 +13,8 @@ use crate::grid::Grid;
 use crate::ops::source::Source;
 use crate::rounded::digits;
 use crate::shader::{Shader, Variant};
-use crate::state::Activations;
-use crate::state::Wgpu;
-use crate::words::floats;
-use crate::words::word;
+use crate::state::{Activations, Wgpu};
+use crate::words::{floats, word};
 
 /// Bytes of logits that are read back together.
 const LOGIT_BYTES: usize = 32 << 20;

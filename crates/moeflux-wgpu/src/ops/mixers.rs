@@ -10,9 +10,7 @@ use crate::caches::State;
 use crate::grid::Grid;
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
-use crate::words::ELEMENTS;
-use crate::words::n_rows;
-use crate::words::word;
+use crate::words::{ELEMENTS, n_rows, word};
 
 /// Rows whose queries and keys are prepared together.
 const DELTA_ROWS: usize = 1024;

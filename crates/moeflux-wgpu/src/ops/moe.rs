@@ -1,8 +1,5 @@
 //! Routing, experts, and the sum of their outputs.
 
-use crate::ops::expert_groups::EXPERT_ROWS;
-use crate::ops::expert_groups::Found;
-use crate::ops::expert_groups::Group;
 use std::sync::Arc;
 
 use moeflux_backend::{
@@ -10,16 +7,15 @@ use moeflux_backend::{
 };
 use moeflux_core::{Expert, ExpertId, ExpertKey, MatrixLayout};
 
-use super::in_place;
-use super::sums;
+use super::{in_place, sums};
 use crate::buffer::Mem;
 use crate::grid::Grid;
 use crate::imports::Reach;
 use crate::last_sum::Summands;
+use crate::ops::expert_groups::{EXPERT_ROWS, Found, Group};
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
-use crate::words::ELEMENTS;
-use crate::words::word;
+use crate::words::{ELEMENTS, word};
 
 /// Most experts of a layer that `route.wgsl` chooses from.
 pub const MAX_EXPERTS: usize = 1024;

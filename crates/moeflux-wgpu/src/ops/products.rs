@@ -4,12 +4,6 @@
 //! `matmul.wgsl`; which of them depends on a job's rows alone, so that a job's
 //! bits do not depend on what else is asked for.
 
-use crate::ops::layouts::halves;
-use crate::ops::layouts::is_in_halves;
-use crate::ops::layouts::layout;
-use crate::ops::layouts::measured_as;
-use crate::ops::layouts::singles;
-use crate::ops::source::Source;
 use moeflux_backend::{Cols, Inputs, Projection, Weight};
 use moeflux_core::TokenId;
 
@@ -23,18 +17,13 @@ use crate::buffer::Mem;
 use crate::grid::Grid;
 use crate::kept_layer::KeptLayer;
 use crate::layout::{Form, Halves, Layout, Singles, Tiles, virtual_lanes};
-use crate::rounded::Digits;
-use crate::rounded::Rounded;
-use crate::rounded::Taken;
-use crate::rounded::digits;
-use crate::rounded::halves_stride;
-use crate::rounded::rounded_form;
+use crate::ops::layouts::{halves, is_in_halves, layout, measured_as, singles};
+use crate::ops::source::Source;
+use crate::rounded::{Digits, Rounded, Taken, digits, halves_stride, rounded_form};
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
-use crate::weights::BLOCK;
-use crate::weights::Decoder;
-use crate::words::ELEMENTS;
-use crate::words::word;
+use crate::weights::{BLOCK, Decoder};
+use crate::words::{ELEMENTS, word};
 
 /// Products of matrices of one format with rows of one input.
 pub(super) struct Products<'a> {

@@ -1,7 +1,6 @@
 //! Products with matrices that lie one behind the other in a buffer, whatever
 //! it holds: for measurements.
 
-use crate::rounded::of_few;
 use std::sync::Arc;
 
 use moeflux_backend::{Buf, Cols};
@@ -12,15 +11,12 @@ use super::products::{Products, run};
 use crate::buffer::Mem;
 use crate::context::Context;
 use crate::layout::Layout;
-use crate::ops::layouts::effective;
-use crate::ops::layouts::layout;
+use crate::ops::layouts::{effective, layout};
 use crate::ops::source::Source;
-use crate::rounded::digits;
+use crate::rounded::{digits, of_few};
 use crate::state::Wgpu;
 use crate::tuning::ProductShape;
-use crate::weights::Decoder;
-use crate::weights::place;
-use crate::weights::sizes;
+use crate::weights::{Decoder, place, sizes};
 
 /// Copies of the matrices of a product in a buffer.
 pub(crate) struct Repeated {

@@ -4,24 +4,17 @@
 //! Kernels that write a buffer round it themselves where a product wanted that
 //! the last time, which saves a kernel and changes no bit.
 
-use crate::rounded::Digits;
-use crate::rounded::Rounded;
-use crate::rounded::RoundedKey;
-use crate::rounded::Taken;
-use crate::rounded::Wanted;
-use crate::rounded::halves_stride;
 use moeflux_backend::{Buf, Heads};
 
 use super::jobs::holds_rows;
 use crate::buffer::Mem;
 use crate::grid::Grid;
 use crate::ops::source::Source;
+use crate::rounded::{Digits, Rounded, RoundedKey, Taken, Wanted, halves_stride};
 use crate::shader::{Shader, Variant};
-use crate::state::Activations;
-use crate::state::Wgpu;
+use crate::state::{Activations, Wgpu};
 use crate::weights::BLOCK;
-use crate::words::ELEMENTS;
-use crate::words::word;
+use crate::words::{ELEMENTS, word};
 
 /// What a kernel rounds beside what it writes.
 pub(super) struct Beside {

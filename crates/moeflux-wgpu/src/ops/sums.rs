@@ -1,17 +1,16 @@
 //! Sums that the norm right behind them adds up itself, in the order of the
 //! kernel that it takes the place of.
 
-use crate::last_sum::LastSum;
-use crate::last_sum::Summands;
-use crate::words::ELEMENTS;
 use moeflux_backend::{Cols, Heads};
 
 use super::jobs::holds_rows;
 use super::rounding::Beside;
 use crate::buffer::Mem;
 use crate::grid::Grid;
+use crate::last_sum::{LastSum, Summands};
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
+use crate::words::ELEMENTS;
 
 /// Summands of all elements of a thread, which are on their way at once.
 const MOST: usize = 320;

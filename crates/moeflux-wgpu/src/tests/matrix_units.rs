@@ -13,8 +13,7 @@ use moeflux_core::quant::{
 use super::{RELATIVE, context};
 use crate::layout::Halves;
 use crate::state::Wgpu;
-use crate::weights::Decoder;
-use crate::weights::InHalves;
+use crate::weights::{Decoder, InHalves};
 use crate::{Context, Tiles};
 
 /// Rows of activations and of the matrix, columns, columns of a group.

@@ -11,8 +11,7 @@ use moeflux_backend::{
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use moeflux_core::{Expert, ExpertId, HostSlab, LayerIdx};
 
-use super::grouped::layout;
-use super::grouped::{Case, INNER, Numbers, Start, TOP_K, begin_with, bits, expert_in};
+use super::grouped::{Case, INNER, Numbers, Start, TOP_K, begin_with, bits, expert_in, layout};
 use super::reach::reading_context;
 use crate::Context;
 use crate::context::enumerate;

@@ -9,8 +9,7 @@ use moeflux_core::quant::{
 use moeflux_core::{Expert, ExpertBank, ExpertMemory, ExtentSource, FileIdx, HostSlab, LayerBank};
 
 use super::context;
-use super::grouped::layout;
-use super::grouped::{Case, HIDDEN, INNER, Numbers, cols, expert_in};
+use super::grouped::{Case, HIDDEN, INNER, Numbers, cols, expert_in, layout};
 use crate::buffer::Mem;
 use crate::imports::Reach;
 use crate::packing::Packing;

@@ -15,8 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::AdapterFacts;
 use crate::shader::{fingerprint, hash};
-use crate::tuning::table::Choice;
-use crate::tuning::table::Key;
+use crate::tuning::table::{Choice, Key};
 
 const VERSION: u32 = 1;
 

@@ -1,6 +1,5 @@
 //! What is measured, what is kept of it, and what becomes of damaged files.
 
-use crate::tuning::table::Tuned;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -13,6 +12,7 @@ use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use super::*;
 use crate::context::enumerate;
 use crate::layout::Form;
+use crate::tuning::table::Tuned;
 
 const BF16: MatrixFormat = MatrixFormat::Dense(Float::BF16);
 

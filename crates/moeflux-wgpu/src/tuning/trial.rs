@@ -12,8 +12,7 @@ use crate::context::Context;
 use crate::layout::{Form, Layout, Tiles};
 use crate::ops::{Repeated, current_layout, effective_layout, plain_layout, project_repeated};
 use crate::state::Wgpu;
-use crate::tuning::table::Choice;
-use crate::tuning::table::Key;
+use crate::tuning::table::{Choice, Key};
 
 /// Weights that measurements go round, so that no cache keeps them.
 const BYTES: u64 = 256 << 20;

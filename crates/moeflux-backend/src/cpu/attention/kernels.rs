@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::cache::Rows;
 use super::views::{Mix, Scores};
+
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, avx512};
 use crate::cpu::Isa;

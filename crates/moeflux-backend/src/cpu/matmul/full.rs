@@ -15,6 +15,7 @@ use super::rows::OutPart;
 use super::small::multiply_e2m1;
 use super::transposed;
 use crate::cpu::Isa;
+
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::isa::Level;
 use crate::cpu::isa::for_every_isa;

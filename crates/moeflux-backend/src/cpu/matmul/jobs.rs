@@ -13,6 +13,7 @@ use super::job::{Activations, MatmulJob};
 use super::product::{FullProduct, IntegerProduct};
 use super::rows::OutPart;
 use crate::cpu::Isa;
+
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::isa::Level;
 use crate::cpu::pool::Pool;

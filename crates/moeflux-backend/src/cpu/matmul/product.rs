@@ -8,6 +8,7 @@ use super::arranged;
 use super::integers::Integers;
 use super::quantise::Quantised;
 use super::rows::{FloatRows, RowMap};
+
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::upcoming::Upcoming;
 

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::rounded_row::RoundedRow;
 use crate::cpu::Isa;
+
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::isa::Level;
 use crate::cpu::isa::for_every_isa;

@@ -6,6 +6,7 @@ use moeflux_core::quant::{
 
 use super::partials::{LANES, Partials, ROWS};
 use crate::cpu::Isa;
+
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::isa::Level;
 use crate::cpu::isa::for_every_isa;

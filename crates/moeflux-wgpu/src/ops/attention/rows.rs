@@ -5,10 +5,7 @@ use moeflux_backend::{Attention, Heads};
 use super::shape::Shape;
 use crate::buffer::Mem;
 use crate::grid::Grid;
-use crate::ops::attention::given::Given;
-use crate::ops::attention::given::Rows;
-use crate::ops::attention::given::pages;
-use crate::ops::attention::given::tile_words;
+use crate::ops::attention::given::{Given, Rows, pages, tile_words};
 use crate::state::Wgpu;
 use crate::words::word;
 

@@ -6,14 +6,10 @@ use super::store::{Vectors, store};
 use crate::buffer::Mem;
 use crate::caches::PAGE;
 use crate::grid::Grid;
-use crate::ops::attention::given::PART_WORDS;
-use crate::ops::attention::given::grow;
-use crate::ops::attention::given::pages;
+use crate::ops::attention::given::{PART_WORDS, grow, pages};
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
-use crate::words::ELEMENTS;
-use crate::words::n_rows;
-use crate::words::word;
+use crate::words::{ELEMENTS, n_rows, word};
 
 pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]) {
     assert!(op.top_k > 0, "a row sees a position");

@@ -1,8 +1,8 @@
 //! Keys and values on their way into caches.
 
-use moeflux_backend::{Cache, Heads, RmsNorm, Rope, Span};
-
 use std::collections::BTreeMap;
+
+use moeflux_backend::{Cache, Heads, RmsNorm, Rope, Span};
 
 use super::super::elementwise::place;
 use crate::buffer::Mem;
@@ -12,8 +12,7 @@ use crate::ops::attention::given::pages;
 use crate::ops::sums::WIDE;
 use crate::shader::{Shader, Variant};
 use crate::state::Wgpu;
-use crate::words::n_rows;
-use crate::words::word;
+use crate::words::{n_rows, word};
 
 /// What is stored.
 #[derive(Clone, Copy)]

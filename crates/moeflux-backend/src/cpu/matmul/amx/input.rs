@@ -7,13 +7,12 @@ use super::order::order;
 use super::tiles::ROWS;
 use crate::cpu::Isa;
 use crate::cpu::isa::Level;
-use crate::cpu::matmul::Quantised;
 use crate::cpu::matmul::avx512::transpose::transpose;
 use crate::cpu::matmul::avx512::vector::{
     Lanes, load_32, load_64, load_singles, store_64, store_floats,
 };
 use crate::cpu::matmul::integers::{Integers, width};
-use crate::cpu::matmul::{Activations, MatmulJob, RowMap};
+use crate::cpu::matmul::{Activations, MatmulJob, Quantised, RowMap};
 use crate::cpu::pool::{Pool, SharedMut};
 
 /// Rows of activations of a tile.

@@ -5,8 +5,7 @@ use std::ops::Range;
 
 use moeflux_core::quant::{Float, MatrixView};
 
-use super::vector::ROWS;
-use super::vector::{load_16, load_32, transpose};
+use super::vector::{ROWS, load_16, load_32, transpose};
 use crate::cpu::matmul::integers::{BIAS_OF_E8M0, ParamFormat};
 
 /// Groups of one tile.

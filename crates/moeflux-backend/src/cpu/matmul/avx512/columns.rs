@@ -5,8 +5,7 @@ use std::ops::Range;
 
 use super::transpose::{transpose, transpose_halves};
 use super::unpack::{COLS, look_up, unpack, unpack_part};
-use super::vector::ROWS;
-use super::vector::{Lanes, load_32, store_64};
+use super::vector::{Lanes, ROWS, load_32, store_64};
 use crate::cpu::matmul::integers::width;
 use crate::cpu::matmul::product::IntegerProduct;
 

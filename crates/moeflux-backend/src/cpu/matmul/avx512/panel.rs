@@ -3,8 +3,7 @@
 use std::ops::Range;
 
 use super::params::{GROUPS, param_tile};
-use super::vector::ROWS;
-use super::vector::{Lanes, store_floats};
+use super::vector::{Lanes, ROWS, store_floats};
 use crate::cpu::matmul::product::IntegerProduct;
 
 /// As `f32`, rows beside each other.

@@ -6,9 +6,8 @@ use std::ops::Range;
 use moeflux_core::quant::Float;
 
 use super::transpose::{transpose, transpose_narrow};
-use super::vector::ROWS;
 use super::vector::{
-    load_16, load_32, load_64, load_bytes, load_halves, load_singles, pair_halves,
+    ROWS, load_16, load_32, load_64, load_bytes, load_halves, load_singles, pair_halves,
 };
 use crate::cpu::matmul::integers::{BIAS_OF_E8M0, ParamFormat};
 use crate::cpu::matmul::product::IntegerProduct;

@@ -17,8 +17,7 @@ use super::params::{
     GROUPS, bf16_pair, e8m0_pair, eight_bytes, f16_pair, narrow_params, param_tile,
 };
 use super::transpose::{transpose, transpose_lanes, transpose_narrow};
-use super::vector::ROWS;
-use super::vector::{load_64, load_lanes, store_floats};
+use super::vector::{ROWS, load_64, load_lanes, store_floats};
 use crate::cpu::matmul::integers::{ParamFormat, width};
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;

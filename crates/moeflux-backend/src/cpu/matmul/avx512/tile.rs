@@ -10,8 +10,7 @@ use std::ops::Range;
 
 use super::columns::unpack_tile;
 use super::panel::Params;
-use super::vector::ROWS;
-use super::vector::{Lanes, load_64, load_floats, store_first, store_floats};
+use super::vector::{Lanes, ROWS, load_64, load_floats, store_first, store_floats};
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;
 use crate::cpu::upcoming::Upcoming;
