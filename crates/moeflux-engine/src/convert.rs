@@ -6,7 +6,7 @@ use moeflux_core::checkpoint::Checkpoint;
 
 use crate::error::EngineError;
 use crate::load::LoadError;
-use crate::models::{Variant, WithMtp};
+use crate::model::{Variant, WithMtp};
 use crate::pack::{OnPackProgress, PackOptions, PackReport, pack};
 use crate::plan::Declared;
 use crate::synth::{OnSynthProgress, SynthError, SynthOptions, synth};

@@ -9,10 +9,11 @@ use moeflux_backend::cpu::limits::LimitProbe;
 use moeflux_backend::cpu::{Cpu, Isa};
 use moeflux_core::{ExpertBank, explain_thread_error};
 
+use crate::error::EngineError;
+use crate::model_shape::ModelShape;
+
 pub use self::measured::{DeviceTuning, GpuLimits, GpuProduct};
 pub(crate) use self::measured::{gpu_limits, gpu_products, products, tune};
-use crate::error::EngineError;
-use crate::models::ModelShape;
 
 /// Where a model runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

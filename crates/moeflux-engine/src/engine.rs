@@ -14,21 +14,23 @@ use moeflux_store::{
     StoreStats,
 };
 
-pub(crate) use self::core::Core;
 use crate::device::{self, Device, DeviceTuning, Opening};
 use crate::draft::{Drafts, Learned};
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
 use crate::kept::{device_expert_bytes, keep_experts, slab_bytes, slot_memory};
-use crate::layers::moe::MoeLists;
+use crate::layers::moe_lists::MoeLists;
 use crate::load::{Loaded, Loader};
 use crate::measure::Meter;
-use crate::models::{Build, ModelShape, Variant, WithMtp};
+use crate::model::{Build, Variant, WithMtp};
+use crate::model_shape::ModelShape;
 use crate::plan::{Declared, MemoryPlanner, Plan};
 use crate::record::Recorder;
 use crate::session::Session;
 use crate::snapshot::{self, PrefixStore, PromptCacheOptions, StateError, WireShape};
 use crate::text::{Tokenizer, VOCABULARY_FILES};
+
+pub(crate) use self::core::Core;
 
 /// How products with quantised weights treat their inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use moeflux_core::{OutOfMemory, TokenId, show_bytes};
 use moeflux_store::StoreError;
 
 use crate::constrain::ConstraintError;
+use crate::forward_error::ForwardError;
 use crate::load::LoadError;
 use crate::pack::{PackError, WriteError};
 use crate::plan::Shortage;
@@ -157,5 +158,14 @@ fn remedy(err: &DeviceError) -> &'static str {
 impl From<Box<Shortage>> for EngineError {
     fn from(shortage: Box<Shortage>) -> EngineError {
         EngineError::Memory(shortage)
+    }
+}
+
+impl From<ForwardError> for EngineError {
+    fn from(err: ForwardError) -> EngineError {
+        match err {
+            ForwardError::Store(err) => err.into(),
+            ForwardError::Device(err) => err.into(),
+        }
     }
 }

@@ -11,7 +11,7 @@ use moeflux_core::quant::{Float, MatrixFormat};
 use crate::engine::{EngineOptions, check_top_k, text_dir, threads};
 use crate::error::EngineError;
 use crate::load::LoadError;
-use crate::models::ModelShape;
+use crate::model_shape::ModelShape;
 use crate::plan::{Alternative, Declared, MemoryPlanner, Plan};
 
 /// A checkpoint's facts.

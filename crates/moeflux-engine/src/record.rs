@@ -11,7 +11,8 @@ use moeflux_store::{TraceShape, TracedLayer};
 
 use crate::error::EngineError;
 use crate::layers::moe::SCORES_PER_EXPERT;
-use crate::models::ModelShape;
+use crate::layers::observe::RoutingObserver;
+use crate::model_shape::ModelShape;
 use crate::pack::WriteError;
 
 /// Writes a routing trace, step by step: a step that fails leaves nothing.
@@ -50,18 +51,6 @@ impl Recorder {
         Ok(Recorder { path: path.to_path_buf(), file, shape, step: HashMap::new() })
     }
 
-    /// What was predicted for every row of a layer that is still to come.
-    pub(crate) fn predicted(&mut self, layer: LayerIdx, experts: Vec<ExpertId>) {
-        self.step.entry(layer).or_default().predicted = experts;
-    }
-
-    /// What a layer's router chose, and the best scores of every row.
-    pub(crate) fn routed(&mut self, layer: LayerIdx, chosen: &[ExpertId], scores: Routing) {
-        let recorded = self.step.entry(layer).or_default();
-        recorded.chosen = chosen.to_vec();
-        recorded.scores = scores;
-    }
-
     /// Forgets the layers of a step that failed.
     pub(crate) fn discard(&mut self) {
         self.step.clear();
@@ -89,6 +78,18 @@ impl Recorder {
         self.step.clear();
         self.file.write_all(&out).map_err(WriteError::at(&self.path))?;
         Ok(())
+    }
+}
+
+impl RoutingObserver for Recorder {
+    fn predicted(&mut self, layer: LayerIdx, experts: Vec<ExpertId>) {
+        self.step.entry(layer).or_default().predicted = experts;
+    }
+
+    fn routed(&mut self, layer: LayerIdx, chosen: &[ExpertId], scores: Routing) {
+        let recorded = self.step.entry(layer).or_default();
+        recorded.chosen = chosen.to_vec();
+        recorded.scores = scores;
     }
 }
 

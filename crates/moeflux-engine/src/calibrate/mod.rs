@@ -13,12 +13,12 @@ use moeflux_core::checkpoint::Checkpoint;
 
 pub use file::Importance;
 pub(crate) use file::LayerImportance;
-pub(crate) use observer::{ExpertObserver, Moments};
+pub(crate) use observer::Moments;
 
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::load::LoadError;
-use crate::models::Variant;
+use crate::model::Variant;
 use crate::plan::Declared;
 
 /// What a text showed of a model's experts.

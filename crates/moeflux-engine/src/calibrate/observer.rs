@@ -11,35 +11,7 @@ use moeflux_core::{
 
 use super::samples::Samples;
 use crate::error::EngineError;
-
-/// Sees the experts of a layer before they run; `weights` is how much each
-/// slot's output counts. Output slots are its own until the experts run.
-pub(crate) trait ExpertObserver: Send {
-    /// Sees all rows of a layer, and `weights.len() / rows` experts that each
-    /// of them goes to, before any of these runs.
-    ///
-    /// # Errors
-    /// Where the device fails.
-    fn routed(
-        &mut self,
-        backend: &mut dyn Backend,
-        layer: LayerIdx,
-        x: Cols,
-        experts: &[ExpertId],
-        top_k: usize,
-        weights: &[f32],
-    ) -> Result<(), DeviceError>;
-
-    /// # Errors
-    /// Where the device fails.
-    fn see(
-        &mut self,
-        backend: &mut dyn Backend,
-        layer: LayerIdx,
-        op: Experts<'_>,
-        weights: &[f32],
-    ) -> Result<(), DeviceError>;
-}
+use crate::layers::observe::ExpertObserver;
 
 /// What is known of an expert's inputs.
 #[derive(Clone, Debug, Default, PartialEq)]

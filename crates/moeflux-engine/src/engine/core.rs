@@ -10,13 +10,14 @@ use moeflux_backend::{
 use moeflux_core::{LayerIdx, OutOfMemory, TokenId, catch_out_of_memory};
 use moeflux_store::ExpertStore;
 
-use crate::calibrate::{ExpertObserver, Moments};
+use crate::calibrate::Moments;
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
 use crate::kept::holds_all;
-use crate::layers::Step;
-use crate::layers::moe::MoeLists;
-use crate::models::Model;
+use crate::layers::moe_lists::MoeLists;
+use crate::layers::observe::{ExpertObserver, RoutingObserver};
+use crate::layers::step::Step;
+use crate::model::Model;
 use crate::record::Recorder;
 
 /// What the model made of the last step's first rows, for who asks for it.
@@ -163,12 +164,12 @@ impl Core {
             experts,
             tokens,
             spans,
-            recorder: recorder.as_mut(),
+            recorder: recorder.as_mut().map(|it| it as &mut dyn RoutingObserver),
             observer: observer.as_mut().map(|it| it as &mut dyn ExpertObserver),
             lists,
         };
         let outcome = catch_out_of_memory(|| model.forward(&mut step));
-        outcome.map_err(|err| *self.out_of_memory.insert(err))?
+        Ok(outcome.map_err(|err| *self.out_of_memory.insert(err))??)
     }
 
     /// What the model made of the first rows of the last step, as multi-token prediction
@@ -217,7 +218,7 @@ impl Core {
             // Whatever else the device has to say is no affair of the next step.
             let _ = self.backend.read(self.model.output().0.buf, 0);
         }
-        outcome
+        Ok(outcome?)
     }
 
     /// Runs the step that was recorded ahead, if it is this one.

@@ -4,10 +4,11 @@
 use moeflux_backend::{Attention, Cache, Cols, GatedAttention, Heads, RmsNorm, Rope, Vector};
 use moeflux_core::checkpoint::Config;
 
-use super::Step;
-use super::decoder::{Builder, Mixer};
 use super::linear::{Linear, project};
 use super::norm::Norm;
+use crate::layers::builder::Builder;
+use crate::layers::mixer::Mixer;
+use crate::layers::step::Step;
 use crate::load::LoadError;
 
 /// What the attention layers of a model have in common.

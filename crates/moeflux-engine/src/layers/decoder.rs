@@ -1,59 +1,22 @@
 //! The decoder that all families share: a residual stream that every layer
 //! reads through a norm, first for its mixer, then for its MLP.
 
-use std::fmt;
-
-use moeflux_backend::{Cache, CacheSpec, Cols, Stage, Vector, Weight};
+use moeflux_backend::{Cols, Stage, Weight};
 use moeflux_core::LayerIdx;
-use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::Role;
 
-use super::Step;
-use super::dense::Dense;
 use super::lookahead::Lookahead;
-use super::moe::{ExpertCounts, Moe};
 use super::mtp::{Mtp, MtpNames};
-use super::norm::{Norm, NormWeights};
-use crate::error::EngineError;
+use super::norm::Norm;
+use crate::forward_error::ForwardError;
+use crate::layers::builder::{Builder, Outline, Residual};
+use crate::layers::layer::{Layer, Mlp};
+use crate::layers::mixer::Mixer;
+use crate::layers::predict::Predict;
+use crate::layers::step::Step;
 use crate::load::LoadError;
-use crate::models::{Build, Model, ModelShape, WithMtp};
-
-/// What lets tokens see others: attention, or a recurrence.
-pub(crate) trait Mixer: fmt::Debug + Send {
-    /// `out = mixer(x)`.
-    fn forward(&self, step: &mut Step<'_>, out: Cols, x: Cols);
-
-    /// What measurements count it as.
-    fn stage(&self) -> Stage {
-        Stage::Attention
-    }
-}
-
-/// What follows the mixer.
-#[derive(Debug)]
-pub(crate) enum Mlp {
-    Dense(Dense),
-    Moe(Box<Moe>),
-}
-
-impl Mlp {
-    /// What measurements count its beginning as.
-    fn stage(&self) -> Stage {
-        match self {
-            Mlp::Dense(_) => Stage::DenseMlp,
-            Mlp::Moe(_) => Stage::Router,
-        }
-    }
-}
-
-/// One layer.
-#[derive(Debug)]
-pub(crate) struct Layer {
-    pub(crate) input_norm: Norm,
-    pub(crate) mixer: Box<dyn Mixer>,
-    pub(crate) post_norm: Norm,
-    pub(crate) mlp: Mlp,
-}
+use crate::model::{Model, WithMtp};
+use crate::model_shape::ModelShape;
 
 /// A model of such layers.
 #[derive(Debug)]
@@ -67,23 +30,12 @@ struct Decoder {
     mtp: Option<Mtp>,
 }
 
-/// Activations between layers, `hidden_size` columns each.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Residual {
-    /// The residual stream.
-    pub(crate) hidden: Cols,
-    /// It, normalised.
-    pub(crate) normed: Cols,
-    /// What a mixer or a dense MLP gives, before it joins the stream.
-    pub(crate) mixed: Cols,
-}
-
 impl Model for Decoder {
     fn shape(&self) -> &ModelShape {
         &self.shape
     }
 
-    fn forward(&self, step: &mut Step<'_>) -> Result<(), EngineError> {
+    fn forward(&self, step: &mut Step<'_>) -> Result<(), ForwardError> {
         let Residual { hidden, normed, .. } = self.residual;
         step.backend.begin_stage(Stage::Rest, None);
         step.backend.embed(hidden, self.embed_tokens, step.tokens);
@@ -104,7 +56,7 @@ impl Model for Decoder {
         step: &mut Step<'_>,
         before: &[f32],
         wants_output: bool,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), ForwardError> {
         let mtp = self.mtp.as_ref().expect("a model with multi-token prediction");
         let Residual { hidden, normed, .. } = self.residual;
         step.backend.begin_stage(Stage::Rest, None);
@@ -145,13 +97,16 @@ impl Decoder {
         i: u16,
         layer: &Layer,
         next: Option<Lookahead<'_>>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), ForwardError> {
         let Residual { hidden, normed, .. } = self.residual;
         step.backend.begin_stage(layer.mlp.stage(), Some(i));
         layer.post_norm.forward(step, normed, hidden);
         match &layer.mlp {
             Mlp::Dense(dense) => dense.forward(step, hidden, normed),
-            Mlp::Moe(moe) => moe.forward(step, hidden, normed, next)?,
+            Mlp::Moe(moe) => {
+                let next = next.as_ref().map(|next| next as &dyn Predict);
+                moe.forward(step, hidden, normed, next)?;
+            }
         }
         Ok(())
     }
@@ -167,104 +122,7 @@ impl Decoder {
     }
 }
 
-/// What every decoder's config says.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Outline {
-    pub(crate) hidden: usize,
-    pub(crate) n_layers: usize,
-    pub(crate) vocab: usize,
-    pub(crate) eps: f32,
-    pub(crate) max_positions: usize,
-    /// Whether the head is the embedding.
-    pub(crate) is_tied: bool,
-}
-
-impl Outline {
-    /// From the keys that all families use.
-    pub(crate) fn read(config: &Config) -> Result<Outline, LoadError> {
-        // Two names of one function.
-        if !["silu", "swish"].contains(&config.str("hidden_act")?) {
-            return Err(config.refuse("hidden_act", "be \"silu\" or \"swish\"").into());
-        }
-        Ok(Outline {
-            hidden: config.usize("hidden_size")?,
-            n_layers: config.usize("num_hidden_layers")?,
-            vocab: config.usize("vocab_size")?,
-            eps: config.f32("rms_norm_eps")?,
-            max_positions: config.usize("max_position_embeddings")?,
-            is_tied: config.bool("tie_word_embeddings")?,
-        })
-    }
-}
-
-/// Builds a decoder, layer by layer.
-pub(crate) struct Builder<'a, 'b> {
-    pub(crate) build: &'a mut Build<'b>,
-    pub(crate) outline: Outline,
-    pub(crate) residual: Residual,
-    /// How the norms of layers and of whole rows are stored.
-    pub(crate) stored: NormWeights,
-    /// Set by the mixture-of-experts blocks.
-    pub(crate) experts: ExpertCounts,
-    caches: Vec<CacheSpec>,
-}
-
-impl<'a, 'b> Builder<'a, 'b> {
-    pub(crate) fn new(
-        outline: Outline,
-        stored: NormWeights,
-        build: &'a mut Build<'b>,
-    ) -> Builder<'a, 'b> {
-        let mut cols = || build.cols(outline.hidden);
-        let residual = Residual { hidden: cols(), normed: cols(), mixed: cols() };
-        let experts = ExpertCounts::default();
-        Builder { build, outline, residual, stored, experts, caches: Vec::new() }
-    }
-
-    /// A large projection.
-    pub(crate) fn projection(
-        &mut self,
-        name: &str,
-        rows: usize,
-        cols: usize,
-    ) -> Result<Weight, LoadError> {
-        self.build.weights.matrix(name, rows, cols, Role::Projection)
-    }
-
-    /// A router or a gate, whose inputs stay as they are.
-    pub(crate) fn gate(
-        &mut self,
-        name: &str,
-        rows: usize,
-        cols: usize,
-    ) -> Result<Weight, LoadError> {
-        self.build.weights.matrix(name, rows, cols, Role::Gate)
-    }
-
-    /// The norm called `name`, of `len` weights.
-    pub(crate) fn norm(&mut self, name: &str, len: usize) -> Result<Norm, LoadError> {
-        let name = format!("{name}.weight");
-        Norm::load(self.build.weights, &name, len, self.stored, self.outline.eps)
-    }
-
-    /// The tensor called `name`, of one dimension.
-    pub(crate) fn vector(&mut self, name: &str, len: usize) -> Result<Vector, LoadError> {
-        let values = self.build.weights.vector(name, &[vec![len]])?.values;
-        Ok(self.build.backend().load_vector(&values))
-    }
-
-    /// Something that every sequence keeps.
-    pub(crate) fn cache(&mut self, spec: CacheSpec) -> Cache {
-        self.caches.push(spec);
-        Cache(u32::try_from(self.caches.len() - 1).expect("few caches"))
-    }
-
-    /// Keys and values, stored as the user chose.
-    pub(crate) fn kv_cache(&mut self, n_heads: usize, k_dim: usize, v_dim: usize) -> Cache {
-        let dtype = self.build.variant.kv_type;
-        self.cache(CacheSpec::Kv { n_heads, k_dim, v_dim, dtype })
-    }
-
+impl Builder<'_, '_> {
     /// A layer whose norms have their usual names.
     pub(crate) fn layer(
         &mut self,

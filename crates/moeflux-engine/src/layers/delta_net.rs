@@ -7,12 +7,13 @@ use moeflux_backend::{
 };
 use moeflux_core::checkpoint::Config;
 
-use super::Step;
 use super::attention::columns;
-use super::decoder::{Builder, Mixer};
 use super::norm::{Norm, NormWeights};
+use crate::layers::builder::Builder;
+use crate::layers::mixer::Mixer;
+use crate::layers::step::Step;
 use crate::load::LoadError;
-use crate::models::Build;
+use crate::model::Build;
 
 /// What the delta-net layers of a model have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use moeflux_backend::{Cols, Projection, Shared, SharedExpert, Weight};
 
-use super::Step;
-use super::decoder::Builder;
+use crate::layers::builder::Builder;
+use crate::layers::step::Step;
 use crate::load::LoadError;
 
 /// The three matrices, and activations that all MLPs of a width share.

@@ -9,8 +9,8 @@ use moeflux_backend::{
 };
 use moeflux_core::checkpoint::Config;
 
-use super::Step;
-use super::decoder::Builder;
+use crate::layers::builder::Builder;
+use crate::layers::step::Step;
 use crate::load::LoadError;
 
 /// The reference's norm of index keys does not follow the config.

@@ -2,8 +2,8 @@
 
 use moeflux_backend::{Cols, Projection, Vector, Weight};
 
-use super::Step;
-use super::decoder::Builder;
+use crate::layers::builder::Builder;
+use crate::layers::step::Step;
 use crate::load::LoadError;
 
 /// A projection and what is added to it.

@@ -5,10 +5,11 @@ use std::cmp::Reverse;
 use moeflux_backend::{Cols, Combine};
 use moeflux_core::{ExpertId, LayerIdx};
 
-use super::Step;
 use super::moe::Moe;
 use super::norm::Norm;
-use crate::error::EngineError;
+use crate::forward_error::ForwardError;
+use crate::layers::predict::Predict;
+use crate::layers::step::Step;
 
 /// Predicts the routing of one layer.
 #[derive(Clone, Copy, Debug)]
@@ -24,13 +25,9 @@ pub(crate) struct Lookahead<'a> {
 }
 
 impl Lookahead<'_> {
-    pub(crate) fn layer(&self) -> LayerIdx {
-        self.moe.layer
-    }
-
     /// Predicts from the stream as the layer before leaves it, as if this
     /// layer's mixer added nothing: on a trained model four in five are right.
-    pub(crate) fn look(self, step: &mut Step<'_>) -> Result<(), EngineError> {
+    pub(crate) fn look(self, step: &mut Step<'_>) -> Result<(), ForwardError> {
         let is_wanted = self.is_wanted(step);
         if !is_wanted && step.recorder.is_none() {
             return Ok(());
@@ -43,26 +40,6 @@ impl Lookahead<'_> {
         if let Some(recorder) = &mut step.recorder {
             recorder.predicted(self.moe.layer, experts);
         }
-        Ok(())
-    }
-
-    /// As [`look`](Lookahead::look), while the layer before waits for experts:
-    /// as if those that are still to come added nothing either. So the drive
-    /// knows what to read next when it has brought the last of them.
-    pub(crate) fn look_early(
-        self,
-        step: &mut Step<'_>,
-        so_far: Combine<'_>,
-    ) -> Result<(), EngineError> {
-        if !self.is_wanted(step) {
-            return Ok(());
-        }
-        let (rows, stream) = (step.rows(), self.scratch);
-        step.backend.copy(rows, stream.heads(1), self.hidden.heads(1));
-        step.backend.combine(rows, Combine { acc: stream, ..so_far });
-        self.norm.forward(step, stream, stream);
-        let experts = self.moe.preview(step, stream)?;
-        self.wish(step, &experts);
         Ok(())
     }
 
@@ -79,6 +56,25 @@ impl Lookahead<'_> {
             1 => step.experts.prefetch(self.moe.layer, experts),
             rows => step.experts.prefetch_many(self.moe.layer, &likeliest_first(experts, rows)),
         }
+    }
+}
+
+impl Predict for Lookahead<'_> {
+    fn layer(&self) -> LayerIdx {
+        self.moe.layer
+    }
+
+    fn look_early(&self, step: &mut Step<'_>, so_far: Combine<'_>) -> Result<(), ForwardError> {
+        if !self.is_wanted(step) {
+            return Ok(());
+        }
+        let (rows, stream) = (step.rows(), self.scratch);
+        step.backend.copy(rows, stream.heads(1), self.hidden.heads(1));
+        step.backend.combine(rows, Combine { acc: stream, ..so_far });
+        self.norm.forward(step, stream, stream);
+        let experts = self.moe.preview(step, stream)?;
+        self.wish(step, &experts);
+        Ok(())
     }
 }
 

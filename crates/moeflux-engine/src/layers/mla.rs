@@ -8,13 +8,14 @@ use moeflux_backend::{
 };
 use moeflux_core::checkpoint::Config;
 
-use super::Step;
 use super::attention::columns;
-use super::decoder::{Builder, Mixer};
 use super::indexer::Indexer;
 use super::linear::{Linear, project};
 use super::norm::{Norm, NormWeights};
 use super::rope;
+use crate::layers::builder::Builder;
+use crate::layers::mixer::Mixer;
+use crate::layers::step::Step;
 use crate::load::LoadError;
 
 /// The reference's latent norms do not follow `rms_norm_eps`.

@@ -1,23 +1,24 @@
 //! The mixture-of-experts block: route, run experts as they arrive, combine.
 
-use std::sync::Arc;
 use std::{iter, mem};
 
 use moeflux_backend::{
-    Activation, Buf, Cols, Combine, ExpertBiases, ExpertCall, ExpertRow, Experts, HeldExperts,
-    Inputs, Projection, Route, RoutedExperts, Routing, Scoring, Shared, Stage, Vector, Weight,
+    Activation, Buf, Cols, Combine, ExpertBiases, Experts, HeldExperts, Inputs, Projection, Route,
+    RoutedExperts, Routing, Scoring, Shared, Stage, Vector, Weight,
 };
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::{ExpertsDecl, FusedOrder};
-use moeflux_core::{Expert, ExpertId, LayerIdx};
-use moeflux_store::{Arrivals, Batch};
+use moeflux_core::{ExpertId, LayerIdx};
+use moeflux_store::Arrivals;
 
-use super::Step;
-use super::decoder::Builder;
 use super::dense::{GatedMlp, GatedScratch};
 use super::linear::with_projections;
-use super::lookahead::Lookahead;
-use crate::error::EngineError;
+use super::moe_lists::take_over;
+use crate::forward_error::ForwardError;
+use crate::layers::builder::{Builder, ExpertCounts};
+use crate::layers::moe_lists::MoeLists;
+use crate::layers::predict::Predict;
+use crate::layers::step::Step;
 use crate::load::LoadError;
 
 /// What the mixture-of-experts blocks of a model have in common.
@@ -48,19 +49,6 @@ pub(crate) struct SharedShape {
     pub(crate) intermediate: usize,
     /// What the projection is called whose sigmoid scales the output.
     pub(crate) gate: Option<&'static str>,
-}
-
-/// How many experts a model has.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ExpertCounts {
-    /// In a layer.
-    pub(crate) n_experts: usize,
-    /// That a token may choose from.
-    pub(crate) n_eligible: usize,
-    /// That a token gets.
-    pub(crate) top_k: usize,
-    /// That it gets by the config.
-    pub(crate) config_top_k: usize,
 }
 
 /// Loads blocks that share their activations.
@@ -254,8 +242,8 @@ impl Moe {
         step: &mut Step<'_>,
         acc: Cols,
         x: Cols,
-        next: Option<Lookahead<'_>>,
-    ) -> Result<(), EngineError> {
+        next: Option<&dyn Predict>,
+    ) -> Result<(), ForwardError> {
         let rows = step.rows();
         let MoeScratch { logits, slots } = self.scratch;
         let is_held = self.is_held(step);
@@ -283,7 +271,7 @@ impl Moe {
         wanted.set(experts, self.top_k, is_held);
         let mut arrivals =
             step.experts.request_into(self.layer, wanted.by_rows(), mem::take(batch));
-        if let Some(next) = &next
+        if let Some(next) = next
             && self.wants_all(rows)
             && step.experts.reads_ahead()
         {
@@ -322,8 +310,8 @@ impl Moe {
         lists: &mut MoeLists,
         arrivals: &mut Arrivals<'_>,
         (acc, x, shared): (Cols, Cols, Option<Shared>),
-        next: Option<Lookahead<'_>>,
-    ) -> Result<(), EngineError> {
+        next: Option<&dyn Predict>,
+    ) -> Result<(), ForwardError> {
         let MoeLists { routing: Routing { weights, .. }, wanted, batch, calls, so_far } = lists;
         let slots = self.scratch.slots;
         let op = Experts {
@@ -398,7 +386,7 @@ impl Moe {
     }
 
     /// Hands a routing and its scores to whoever writes them down.
-    fn note(&self, step: &mut Step<'_>, chosen: &[ExpertId]) -> Result<(), EngineError> {
+    fn note(&self, step: &mut Step<'_>, chosen: &[ExpertId]) -> Result<(), ForwardError> {
         if step.recorder.is_none() {
             return Ok(());
         }
@@ -422,7 +410,7 @@ impl Moe {
         &self,
         step: &mut Step<'_>,
         x: Cols,
-    ) -> Result<Vec<ExpertId>, EngineError> {
+    ) -> Result<Vec<ExpertId>, ForwardError> {
         let rows = step.rows();
         let logits = self.scratch.logits;
         step.backend.project(rows, x, &[Projection { weight: self.router, out: logits }]);
@@ -472,105 +460,11 @@ impl SharedExpert {
     }
 }
 
-/// What a block writes down; its memory serves block after block.
-#[derive(Debug, Default)]
-pub(crate) struct MoeLists {
-    routing: Routing,
-    wanted: Wanted,
-    batch: Batch,
-    calls: Vec<ExpertCall>,
-    /// The weights of experts that are done; zero for all others.
-    so_far: Vec<f32>,
-}
-
-/// Copies the weights of rows that are done.
-fn take_over<'a>(
-    so_far: &mut [f32],
-    weights: &[f32],
-    done: impl Iterator<Item = &'a Vec<ExpertRow>>,
-) {
-    for row in done.flatten() {
-        so_far[row.slot as usize] = weights[row.slot as usize];
-    }
-}
-
-/// The distinct experts of a batch, ascending, each with the rows that chose
-/// it, so that records are asked for in the order in which they lie on disk.
-#[derive(Debug, Default)]
-struct Wanted {
-    /// Ascending.
-    chosen: Vec<(ExpertId, ExpertRow)>,
-    /// Where each expert's rows end.
-    ends: Vec<usize>,
-    /// Those that the device has, which are asked for nowhere else.
-    held: Vec<(ExpertId, Vec<ExpertRow>)>,
-    /// Empty lists of rows.
-    spare: Vec<Vec<ExpertRow>>,
-}
-
-impl Wanted {
-    fn set(&mut self, experts: &[ExpertId], top_k: usize, is_held: impl Fn(ExpertId) -> bool) {
-        let as_row = |slot: usize| ExpertRow {
-            row: u32::try_from(slot / top_k).expect("a batch has few rows"),
-            slot: u32::try_from(slot).expect("a batch has few slots"),
-        };
-        self.chosen.clear();
-        self.chosen.extend(experts.iter().enumerate().map(|(slot, id)| (*id, as_row(slot))));
-        self.chosen.sort_unstable_by_key(|(id, row)| (*id, row.slot));
-        self.part(is_held);
-        let (ends, mut end) = (&mut self.ends, 0);
-        ends.clear();
-        ends.extend(self.chosen.chunk_by(|a, b| a.0 == b.0).map(|it| {
-            end += it.len();
-            end
-        }));
-    }
-
-    /// Takes out those that the device has.
-    fn part(&mut self, is_held: impl Fn(ExpertId) -> bool) {
-        let Wanted { chosen, held, spare, .. } = self;
-        spare.extend(held.drain(..).map(|(_, mut rows)| {
-            rows.clear();
-            rows
-        }));
-        for group in chosen.chunk_by(|a, b| a.0 == b.0).filter(|it| is_held(it[0].0)) {
-            let mut rows = spare.pop().unwrap_or_default();
-            rows.extend(group.iter().map(|it| it.1));
-            held.push((group[0].0, rows));
-        }
-        if !held.is_empty() {
-            chosen.retain(|it| held.binary_search_by_key(&it.0, |held| held.0).is_err());
-        }
-    }
-
-    fn of(&self, i: usize) -> &[(ExpertId, ExpertRow)] {
-        let start = i.checked_sub(1).map_or(0, |it| self.ends[it]);
-        &self.chosen[start..self.ends[i]]
-    }
-
-    /// Each expert with the number of its rows.
-    fn by_rows(&self) -> impl ExactSizeIterator<Item = (ExpertId, usize)> {
-        (0..self.ends.len()).map(|i| (self.of(i)[0].0, self.of(i).len()))
-    }
-
-    /// The rows of one of the experts.
-    fn call(&mut self, i: usize, expert: Arc<Expert>) -> ExpertCall {
-        let mut rows = self.spare.pop().unwrap_or_default();
-        rows.extend(self.of(i).iter().map(|it| it.1));
-        ExpertCall { expert, rows }
-    }
-
-    /// Drops the experts and takes the lists back.
-    fn end(&mut self, calls: &mut Vec<ExpertCall>) {
-        self.spare.extend(calls.drain(..).map(|mut it| {
-            it.rows.clear();
-            it.rows
-        }));
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use crate::layers::moe_lists::Wanted;
+    use moeflux_backend::ExpertRow;
+
     use super::*;
 
     #[test]

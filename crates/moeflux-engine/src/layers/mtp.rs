@@ -10,9 +10,10 @@
 use moeflux_backend::{Cols, Projection, Weight};
 use moeflux_core::manifest::Role;
 
-use super::Step;
-use super::decoder::{Builder, Layer, Residual};
 use super::norm::Norm;
+use crate::layers::builder::{Builder, Residual};
+use crate::layers::layer::Layer;
+use crate::layers::step::Step;
 use crate::load::{LoadError, Weights};
 
 /// What the parts are called.

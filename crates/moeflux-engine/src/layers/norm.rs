@@ -3,7 +3,7 @@
 
 use moeflux_backend::{Cols, RmsNorm, Vector};
 
-use super::Step;
+use crate::layers::step::Step;
 use crate::load::{LoadError, Weights};
 
 /// How a checkpoint stores the weights of its norms.

@@ -6,9 +6,10 @@ use moeflux_backend::RopeSpec;
 use moeflux_core::LayerIdx;
 use moeflux_core::checkpoint::Config;
 
-use super::{Build, Family, Model};
-use crate::layers::decoder::{Builder, Mlp, Outline};
+use super::Family;
+use crate::layers::builder::{Builder, Outline};
 use crate::layers::dense::{Dense, GatedScratch};
+use crate::layers::layer::Mlp;
 use crate::layers::mla::{MlaBlocks, MlaShape};
 use crate::layers::moe::{MoeBlocks, MoeShape, SharedShape};
 use crate::layers::mtp::MtpNames;
@@ -16,6 +17,7 @@ use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::layers::routing::SigmoidRouting;
 use crate::load::LoadError;
+use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family =
     Family { name: "deepseek_v3", model_types: &["deepseek_v3", "kimi_k2"], build };
@@ -122,8 +124,8 @@ pub(super) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::models::ModelShape;
-    use crate::models::WithMtp;
+    use crate::model::WithMtp;
+    use crate::model_shape::ModelShape;
     use crate::plan::Declared;
 
     /// What every latent-attention config has.

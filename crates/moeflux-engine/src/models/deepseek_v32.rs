@@ -5,14 +5,15 @@
 use moeflux_backend::{KvType, RopePairs, RopeSpec};
 use moeflux_core::checkpoint::Config;
 
+use super::Family;
 use super::deepseek_v3::{MlpBlocks, MlpShape};
-use super::{Build, Family, Model};
-use crate::layers::decoder::{Builder, Outline};
+use crate::layers::builder::{Builder, Outline};
 use crate::layers::indexer::{IndexerBlocks, IndexerShape};
 use crate::layers::mla::{MlaBlocks, MlaShape, Positions};
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::load::LoadError;
+use crate::model::{Build, Model};
 
 pub(crate) const DEEPSEEK_V32: Family = Family {
     name: "deepseek_v32",

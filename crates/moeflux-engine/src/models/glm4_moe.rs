@@ -4,14 +4,15 @@
 
 use moeflux_core::checkpoint::Config;
 
+use super::Family;
 use super::deepseek_v3::{MlpBlocks, MlpShape};
-use super::{Build, Family, Model};
 use crate::layers::attention::{AttentionBlocks, AttentionShape, QkNorm};
-use crate::layers::decoder::{Builder, Outline};
+use crate::layers::builder::{Builder, Outline};
 use crate::layers::mtp::MtpNames;
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::load::LoadError;
+use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family = Family { name: "glm4_moe", model_types: &["glm4_moe"], build };
 

@@ -6,13 +6,15 @@ use moeflux_backend::{Activation, ExpertBiases, Scoring};
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::FusedOrder;
 
-use super::{Build, Family, Model};
+use super::Family;
 use crate::layers::attention::{AttentionBlocks, AttentionShape};
-use crate::layers::decoder::{Builder, Mlp, Outline};
+use crate::layers::builder::{Builder, Outline};
+use crate::layers::layer::Mlp;
 use crate::layers::moe::{MoeBlocks, MoeShape};
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::load::LoadError;
+use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family = Family { name: "gpt_oss", model_types: &["gpt_oss"], build };
 

@@ -4,13 +4,15 @@
 use moeflux_backend::Scoring;
 use moeflux_core::checkpoint::Config;
 
-use super::{Build, Family, Model};
+use super::Family;
 use crate::layers::attention::{AttentionBlocks, AttentionShape};
-use crate::layers::decoder::{Builder, Mlp, Outline};
+use crate::layers::builder::{Builder, Outline};
+use crate::layers::layer::Mlp;
 use crate::layers::moe::{MoeBlocks, MoeShape, NUMBERED_PARTS};
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::load::LoadError;
+use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family = Family { name: "mixtral", model_types: &["mixtral"], build };
 

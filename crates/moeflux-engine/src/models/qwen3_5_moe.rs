@@ -5,17 +5,20 @@
 use moeflux_backend::Scoring;
 use moeflux_core::checkpoint::Config;
 
-use super::{Build, Family, Model};
+use super::Family;
 use crate::layers::attention::{AttentionBlocks, AttentionShape, QkNorm};
-use crate::layers::decoder::{Builder, Mixer, Mlp, Outline};
+use crate::layers::builder::{Builder, Outline};
 use crate::layers::delta_net::{
     DeltaNetBlocks, DeltaNetLayer, DeltaNetShape, InProjections, full_attention_layers,
 };
+use crate::layers::layer::Mlp;
+use crate::layers::mixer::Mixer;
 use crate::layers::moe::{MoeBlocks, MoeShape, SharedShape};
 use crate::layers::mtp::MtpNames;
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::load::LoadError;
+use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family =
     Family { name: "qwen3_5_moe", model_types: &["qwen3_5_moe", "qwen3_5_moe_text"], build };

@@ -4,14 +4,16 @@
 use moeflux_backend::Scoring;
 use moeflux_core::checkpoint::Config;
 
-use super::{Build, Family, Model};
+use super::Family;
 use crate::layers::attention::{AttentionBlocks, AttentionShape, QkNorm};
-use crate::layers::decoder::{Builder, Mlp, Outline};
+use crate::layers::builder::{Builder, Outline};
 use crate::layers::dense::{Dense, GatedScratch};
+use crate::layers::layer::Mlp;
 use crate::layers::moe::{MoeBlocks, MoeShape, sparse_layers};
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::load::LoadError;
+use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family = Family { name: "qwen3_moe", model_types: &["qwen3_moe"], build };
 

@@ -8,18 +8,21 @@ use moeflux_backend::{Scoring, Weight};
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::{MatrixDecl, Role};
 
-use super::{Build, Family, Model, qwen3_5_moe};
+use super::{Family, qwen3_5_moe};
 use crate::layers::attention::{AttentionBlocks, AttentionShape, QkNorm};
-use crate::layers::decoder::{Builder, Mixer, Mlp, Outline};
+use crate::layers::builder::{Builder, Outline};
 use crate::layers::delta_net::{
     DeltaNetBlocks, DeltaNetShape, InProjections, full_attention_layers,
 };
 use crate::layers::dense::{Dense, GatedScratch};
+use crate::layers::layer::Mlp;
+use crate::layers::mixer::Mixer;
 use crate::layers::moe::{MoeBlocks, sparse_layers};
 use crate::layers::mtp::MtpNames;
 use crate::layers::norm::NormWeights;
 use crate::layers::rope;
 use crate::load::LoadError;
+use crate::model::{Build, Model};
 
 pub(crate) const FAMILY: Family =
     Family { name: "qwen3_next", model_types: &["qwen3_next"], build };

@@ -7,8 +7,9 @@ use moeflux_backend::{Inputs, KvType};
 use moeflux_core::checkpoint::Config;
 use serde_json::{Value, json};
 
-use super::{Build, Family, Variant};
+use super::Family;
 use crate::load::Survey;
+use crate::model::{Build, Variant};
 
 /// Builds from a golden case's config with one key replaced.
 fn build(case: &str, key: &str, value: &Value) -> Result<(), String> {

@@ -8,10 +8,11 @@ use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::{HostBuf, TokenId};
 use moeflux_store::{CachePolicy, DEFAULT_READERS, ExpertStore, IoMode, Prefetch, StoreOptions};
 
-use super::{Build, Family, Variant};
-use crate::layers::Step;
-use crate::layers::moe::MoeLists;
+use super::Family;
+use crate::layers::moe_lists::MoeLists;
+use crate::layers::step::Step;
 use crate::load::Loader;
+use crate::model::{Build, Variant};
 
 /// The ops of one batch of a golden case.
 fn trace(case: &str, tokens: &[u32]) -> String {

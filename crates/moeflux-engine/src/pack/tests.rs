@@ -10,7 +10,7 @@ use moeflux_core::checkpoint::{CheckpointKind, Extent};
 use moeflux_core::quant::{Affine, MatrixFormat};
 
 use super::*;
-use crate::models::{Variant, WithMtp};
+use crate::model::{Variant, WithMtp};
 use crate::plan::Declared;
 use crate::synth::{SynthOptions, synth};
 

@@ -6,7 +6,9 @@ use moeflux_core::checkpoint::{Checkpoint, Config};
 use moeflux_core::manifest::Manifest;
 
 use crate::load::{LoadError, Survey};
-use crate::models::{Build, Family, ModelShape, Variant, WithMtp};
+use crate::model::{Build, Variant, WithMtp};
+use crate::model_shape::ModelShape;
+use crate::models::Family;
 
 /// What a family declares of a checkpoint, before anything is loaded.
 pub(crate) struct Declared {

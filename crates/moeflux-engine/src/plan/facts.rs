@@ -7,7 +7,7 @@ use moeflux_core::manifest::{Manifest, Role};
 
 use super::Declared;
 use crate::load::LoadError;
-use crate::models::ModelShape;
+use crate::model_shape::ModelShape;
 use crate::text::VOCABULARIES;
 
 /// The program itself, its stacks and its allocator's slack, in bytes. How much of the binary's file

@@ -19,7 +19,7 @@ use crate::draft::MOST_ROWS;
 use crate::engine::Core;
 use crate::error::EngineError;
 use crate::measure;
-use crate::models::ModelShape;
+use crate::model_shape::ModelShape;
 
 /// Rows that are kept although their entries are made: guesses that are taken back take
 /// entries with them.

@@ -3,7 +3,7 @@
 use moeflux_core::checkpoint::{Checkpoint, CheckpointKind};
 
 use super::*;
-use crate::models::WithMtp;
+use crate::model::WithMtp;
 use crate::pack::{open_and_claim, verify};
 use crate::plan::Declared;
 

@@ -12,7 +12,7 @@ use moeflux_core::{ExpertBank, ExpertId, SourceFile};
 use super::Run;
 use crate::error::EngineError;
 use crate::load::LoadError;
-use crate::models::Variant;
+use crate::model::Variant;
 use crate::pack::files::CHUNK_BYTES;
 use crate::plan::Declared;
 

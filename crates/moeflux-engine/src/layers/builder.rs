@@ -1,0 +1,132 @@
+//! What blocks are loaded with.
+
+use moeflux_backend::{Cache, CacheSpec, Cols, Vector, Weight};
+use moeflux_core::checkpoint::Config;
+use moeflux_core::manifest::Role;
+
+use super::norm::{Norm, NormWeights};
+use crate::load::LoadError;
+use crate::model::Build;
+
+/// Activations between layers, `hidden_size` columns each.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Residual {
+    /// The residual stream.
+    pub(crate) hidden: Cols,
+    /// It, normalised.
+    pub(crate) normed: Cols,
+    /// What a mixer or a dense MLP gives, before it joins the stream.
+    pub(crate) mixed: Cols,
+}
+
+/// What every decoder's config says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Outline {
+    pub(crate) hidden: usize,
+    pub(crate) n_layers: usize,
+    pub(crate) vocab: usize,
+    pub(crate) eps: f32,
+    pub(crate) max_positions: usize,
+    /// Whether the head is the embedding.
+    pub(crate) is_tied: bool,
+}
+
+impl Outline {
+    /// From the keys that all families use.
+    pub(crate) fn read(config: &Config) -> Result<Outline, LoadError> {
+        // Two names of one function.
+        if !["silu", "swish"].contains(&config.str("hidden_act")?) {
+            return Err(config.refuse("hidden_act", "be \"silu\" or \"swish\"").into());
+        }
+        Ok(Outline {
+            hidden: config.usize("hidden_size")?,
+            n_layers: config.usize("num_hidden_layers")?,
+            vocab: config.usize("vocab_size")?,
+            eps: config.f32("rms_norm_eps")?,
+            max_positions: config.usize("max_position_embeddings")?,
+            is_tied: config.bool("tie_word_embeddings")?,
+        })
+    }
+}
+
+/// Builds a decoder, layer by layer.
+pub(crate) struct Builder<'a, 'b> {
+    pub(crate) build: &'a mut Build<'b>,
+    pub(crate) outline: Outline,
+    pub(crate) residual: Residual,
+    /// How the norms of layers and of whole rows are stored.
+    pub(crate) stored: NormWeights,
+    /// Set by the mixture-of-experts blocks.
+    pub(crate) experts: ExpertCounts,
+    pub(super) caches: Vec<CacheSpec>,
+}
+
+impl<'a, 'b> Builder<'a, 'b> {
+    pub(crate) fn new(
+        outline: Outline,
+        stored: NormWeights,
+        build: &'a mut Build<'b>,
+    ) -> Builder<'a, 'b> {
+        let mut cols = || build.cols(outline.hidden);
+        let residual = Residual { hidden: cols(), normed: cols(), mixed: cols() };
+        let experts = ExpertCounts::default();
+        Builder { build, outline, residual, stored, experts, caches: Vec::new() }
+    }
+
+    /// A large projection.
+    pub(crate) fn projection(
+        &mut self,
+        name: &str,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Weight, LoadError> {
+        self.build.weights.matrix(name, rows, cols, Role::Projection)
+    }
+
+    /// A router or a gate, whose inputs stay as they are.
+    pub(crate) fn gate(
+        &mut self,
+        name: &str,
+        rows: usize,
+        cols: usize,
+    ) -> Result<Weight, LoadError> {
+        self.build.weights.matrix(name, rows, cols, Role::Gate)
+    }
+
+    /// The norm called `name`, of `len` weights.
+    pub(crate) fn norm(&mut self, name: &str, len: usize) -> Result<Norm, LoadError> {
+        let name = format!("{name}.weight");
+        Norm::load(self.build.weights, &name, len, self.stored, self.outline.eps)
+    }
+
+    /// The tensor called `name`, of one dimension.
+    pub(crate) fn vector(&mut self, name: &str, len: usize) -> Result<Vector, LoadError> {
+        let values = self.build.weights.vector(name, &[vec![len]])?.values;
+        Ok(self.build.backend().load_vector(&values))
+    }
+
+    /// Something that every sequence keeps.
+    pub(crate) fn cache(&mut self, spec: CacheSpec) -> Cache {
+        self.caches.push(spec);
+        Cache(u32::try_from(self.caches.len() - 1).expect("few caches"))
+    }
+
+    /// Keys and values, stored as the user chose.
+    pub(crate) fn kv_cache(&mut self, n_heads: usize, k_dim: usize, v_dim: usize) -> Cache {
+        let dtype = self.build.variant.kv_type;
+        self.cache(CacheSpec::Kv { n_heads, k_dim, v_dim, dtype })
+    }
+}
+
+/// How many experts a model has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ExpertCounts {
+    /// In a layer.
+    pub(crate) n_experts: usize,
+    /// That a token may choose from.
+    pub(crate) n_eligible: usize,
+    /// That a token gets.
+    pub(crate) top_k: usize,
+    /// That it gets by the config.
+    pub(crate) config_top_k: usize,
+}
