@@ -1,120 +1,42 @@
 //! A loaded model, and the sessions that share it.
 
 mod core;
+pub(crate) mod meter;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use moeflux_backend::timed::Timed;
-use moeflux_backend::{DeviceCounters, DeviceStats, Inputs, KvType};
+use moeflux_backend::{DeviceCounters, DeviceStats, Inputs};
 use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::{LayerIdx, catch_out_of_memory};
 use moeflux_store::{
-    CachePolicy, DEFAULT_READERS, ExpertStore, IoChoice, Prefetch, PrefetchTrial, StoreOptions,
-    StoreStats,
+    DEFAULT_READERS, ExpertStore, IoChoice, PrefetchTrial, StoreOptions, StoreStats,
 };
 
 use crate::device::{self, Device, DeviceTuning, Opening};
 use crate::draft::{Drafts, Learned};
+use crate::engine::meter::Meter;
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
 use crate::kept::{device_expert_bytes, keep_experts, slab_bytes, slot_memory};
 use crate::layers::moe_lists::MoeLists;
 use crate::load::{Loaded, Loader};
-use crate::measure::Meter;
-use crate::model::{Build, Variant, WithMtp};
+use crate::model::Build;
 use crate::model_shape::ModelShape;
+use crate::options::{check_top_k, threads};
+use crate::plan::facts::text_dir;
 use crate::plan::{Declared, MemoryPlanner, Plan};
 use crate::record::Recorder;
-use crate::session::Session;
-use crate::snapshot::{self, PrefixStore, PromptCacheOptions, StateError, WireShape};
-use crate::text::{Tokenizer, VOCABULARY_FILES};
+use crate::snapshot::{self, Host, PrefixStore, StateError, WireShape};
+use crate::text::Tokenizer;
+use crate::{Activations, EngineOptions};
 
 pub(crate) use self::core::Core;
-
-/// How products with quantised weights treat their inputs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Activations {
-    /// As they are: for comparison with references.
-    Full,
-    /// Rounded to sixteen bits, in two digits of eight: next to nothing is
-    /// lost, and nothing takes longer while memory or the drive is the limit.
-    #[default]
-    Int16,
-    /// Rounded to eight bits: half the arithmetic, but for AVX2 and AVX-VNNI.
-    Int8,
-}
 
 /// Bytes of experts that a step holds at a time on the processor. They cannot leave the cache while
 /// it shrinks, and are enough to keep all threads busy.
 const PINNED_BYTES: usize = 64 << 20;
-
-/// How a model is opened.
-#[derive(Clone, Debug, Default)]
-pub struct EngineOptions {
-    /// Where it runs.
-    pub device: Device,
-    /// Threads that compute; all cores where absent.
-    pub threads: Option<usize>,
-    /// The instruction set of the kernels; the fastest where absent.
-    pub isa: Option<String>,
-    /// How large projections treat their inputs.
-    pub activations: Activations,
-    /// How experts come into memory.
-    pub expert_io: IoChoice,
-    /// Bytes for the cache of experts; planned where absent.
-    pub expert_cache: Option<u64>,
-    /// Bytes of experts that a GPU may hold; where absent, as many as it has
-    /// memory for.
-    pub device_cache: Option<u64>,
-    /// Bytes down to which that cache may shrink while others need memory;
-    /// where absent, a planned cache shrinks as far as it must and one of a
-    /// given size stays.
-    pub expert_cache_min: Option<u64>,
-    /// Which expert leaves the cache.
-    pub cache_policy: CachePolicy,
-    /// Which experts are read ahead.
-    pub prefetch: Prefetch,
-    /// Whether what follows is guessed and checked several tokens at a time; changes no
-    /// token. Nothing is guessed where routing is written down, nor by a model with recurrent
-    /// layers whose `checkpoint_bytes` hold less than two of its states.
-    pub drafts: Drafts,
-    /// Rows of a prefill chunk.
-    pub chunk: Option<usize>,
-    /// Positions of a session.
-    pub ctx: Option<usize>,
-    /// Sessions that memory is planned for; one where absent.
-    pub sessions: Option<usize>,
-    /// How keys and values are stored.
-    pub kv_type: KvType,
-    /// Experts a token gets; changes what the model says.
-    pub experts_per_token: Option<usize>,
-    /// Whether a missing layer file counts as experts that add nothing.
-    pub allow_missing_experts: bool,
-    /// Bytes of the checkpoints of a session, for models with recurrent layers;
-    /// planned where absent.
-    pub checkpoint_bytes: Option<u64>,
-    /// A directory where what the expert cache learns is kept from one run to
-    /// the next.
-    pub expert_stats: Option<PathBuf>,
-    /// Where the routing of every token is written down.
-    pub record_routing: Option<PathBuf>,
-    /// Where prompts are kept from one run to the next.
-    pub prompt_cache: Option<PromptCacheOptions>,
-    /// A directory where a GPU's measured layouts of products are kept; where
-    /// absent, nothing is measured. They change how long products take and no
-    /// bit of what the model says.
-    pub gpu_tuning: Option<PathBuf>,
-    /// Whether ops can be timed, see [`measure`](crate::measure).
-    pub timed: bool,
-}
-
-impl EngineOptions {
-    pub(crate) fn variant(&self) -> Variant {
-        let mtp = WithMtp::Found;
-        Variant { top_k: self.experts_per_token, kv_type: self.kv_type, mtp }
-    }
-}
 
 /// A loaded model. Clones share it.
 #[derive(Clone)]
@@ -317,11 +239,6 @@ impl Engine {
         Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
     }
 
-    /// Begins an empty session.
-    pub fn session(&self) -> Session {
-        Session::new(self.clone())
-    }
-
     /// The model's directory.
     pub fn root(&self) -> &Path {
         &self.info.root
@@ -455,34 +372,28 @@ impl Engine {
     }
 }
 
-pub(crate) fn text_dir(checkpoint: &Checkpoint) -> PathBuf {
-    let found = VOCABULARY_FILES.iter().find_map(|name| checkpoint.companion(name));
-    let dir = found.as_deref().and_then(Path::parent);
-    dir.unwrap_or(checkpoint.root()).to_path_buf()
-}
-
-pub(crate) fn check_top_k(options: &EngineOptions, shape: &ModelShape) -> Result<(), EngineError> {
-    match options.experts_per_token {
-        Some(k) if k == 0 || k > shape.n_experts => Err(EngineError::Option {
-            name: "--experts-per-token",
-            value: k.to_string(),
-            remedy: format!("choose 1 to {}", shape.n_experts),
-        }),
-        _ => Ok(()),
+impl Host for Engine {
+    fn family(&self) -> &'static str {
+        Engine::family(self)
     }
-}
 
-/// Threads beyond this help no model of today.
-const MAX_THREADS: usize = 512;
+    fn identity(&self) -> &str {
+        Engine::identity(self)
+    }
 
-pub(crate) fn threads(options: &EngineOptions) -> Result<usize, EngineError> {
-    match options.threads {
-        Some(n) if n == 0 || n > MAX_THREADS => Err(EngineError::Option {
-            name: "--threads",
-            value: n.to_string(),
-            remedy: format!("choose 1 to {MAX_THREADS}"),
-        }),
-        Some(n) => Ok(n),
-        None => Ok(std::thread::available_parallelism().map_or(1, usize::from)),
+    fn activations(&self) -> Activations {
+        self.info.activations
+    }
+
+    fn shape(&self) -> &ModelShape {
+        Engine::shape(self)
+    }
+
+    fn max_positions(&self) -> usize {
+        self.plan().ctx
+    }
+
+    fn core(&self) -> MutexGuard<'_, Core> {
+        Engine::core(self)
     }
 }

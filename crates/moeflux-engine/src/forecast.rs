@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use moeflux_core::PAGE_BYTES;
 
-use crate::engine::EngineOptions;
 use crate::inspect::Inspection;
 use crate::measure::{DriveProbe, MemoryProbe, product_gb_s};
+use crate::options::EngineOptions;
 use crate::plan::Plan;
 
 /// How long the drive is measured, for each number of reads at once.

@@ -8,11 +8,14 @@ use moeflux_core::checkpoint::{Checkpoint, CheckpointKind, Claims};
 use moeflux_core::manifest::{Manifest, Role};
 use moeflux_core::quant::{Float, MatrixFormat};
 
-use crate::engine::{EngineOptions, check_top_k, text_dir, threads};
 use crate::error::EngineError;
 use crate::load::LoadError;
 use crate::model_shape::ModelShape;
+use crate::options::{EngineOptions, check_top_k, threads};
+use crate::plan::facts::text_dir;
 use crate::plan::{Alternative, Declared, MemoryPlanner, Plan};
+
+pub(crate) use crate::plan::declared::bank;
 
 /// A checkpoint's facts.
 #[derive(Clone, Debug)]
@@ -100,23 +103,6 @@ pub fn check(source: &Path) -> Result<(), EngineError> {
 fn files(checkpoint: &Checkpoint, bank: &ExpertBank) -> Vec<(PathBuf, u64)> {
     let layers = bank.files.iter().skip(checkpoint.files().len());
     checkpoint.files().iter().chain(layers).map(|it| (it.path.clone(), it.len)).collect()
-}
-
-/// Claims everything that the family declares, so that whatever is missing,
-/// left over or misshapen shows before anything is loaded.
-pub(crate) fn bank(checkpoint: &Checkpoint, declared: &Declared) -> Result<ExpertBank, LoadError> {
-    let mut claims = Claims::new(checkpoint);
-    for decl in &declared.manifest.matrices {
-        claims.matrix(decl)?;
-    }
-    for decl in &declared.manifest.vectors {
-        claims.vector(decl)?;
-    }
-    for decl in &declared.manifest.experts {
-        claims.experts(decl)?;
-    }
-    claims.finish()?;
-    Ok(claims.into_bank())
 }
 
 fn storage(

@@ -7,9 +7,9 @@ use moeflux_core::{Expert, ExpertBank, ExpertId, HostBuf, HostSlab, LayerBank, L
 use moeflux_store::{ExpertStore, IoMode, SlotAlloc};
 
 use crate::device::{Device, DeviceLimits};
-use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::model_shape::ModelShape;
+use crate::options::EngineOptions;
 use crate::plan::Plan;
 
 /// Bytes of experts that the device may hold; padding has no say in whether all

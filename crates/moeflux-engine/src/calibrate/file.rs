@@ -11,9 +11,10 @@ use moeflux_core::quant::{Feedback, Float};
 
 use super::observer::{ExpertSums, Moments};
 use super::samples::{STORED, Samples};
+use crate::pack::PackOptions;
+use crate::pack::error::PackError;
 use crate::pack::files::{FileWriter, TensorEntry, checksum_of, safetensors_header_with};
 use crate::pack::plan::Plan;
-use crate::pack::{PackError, PackOptions};
 
 /// The value of `format`.
 const FORMAT: &str = "moeflux-importance";

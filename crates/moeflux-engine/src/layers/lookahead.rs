@@ -100,7 +100,8 @@ mod tests {
     use moeflux_core::TokenId;
     use moeflux_store::{Event, Happening, IoChoice, Prefetch};
 
-    use crate::{Engine, EngineOptions};
+    use crate::Engine;
+    use crate::options::EngineOptions;
 
     /// Whether a layer's expert was read ahead while the layer before waited.
     fn reads_during_waits(events: &[Event]) -> bool {

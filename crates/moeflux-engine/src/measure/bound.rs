@@ -4,8 +4,9 @@ use moeflux_backend::Inputs;
 use moeflux_backend::cpu::matmul::integer_group_size;
 use moeflux_core::quant::MatrixFormat;
 
-use super::{Machine, Meter};
+use super::Machine;
 use crate::engine::Engine;
+use crate::engine::meter::Meter;
 
 /// Products of a matrix and rows of activations.
 #[derive(Clone, Copy, Debug)]

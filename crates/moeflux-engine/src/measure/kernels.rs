@@ -10,11 +10,13 @@ use moeflux_core::TokenId;
 use moeflux_core::quant::MatrixFormat;
 
 use super::bound::Products;
-use super::run::{likeliest, step};
-use super::{Machine, MemoryProbe, Meter, Spread};
+use super::run::step;
+use super::{Machine, MemoryProbe, Spread};
 use crate::engine::Engine;
+use crate::engine::meter::Meter;
 use crate::error::EngineError;
 use crate::inspect::format_name;
+use crate::sampler::likeliest_token;
 
 /// How often a model is run with so many rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +93,7 @@ pub fn kernels(
     for KernelSteps { rows, n_steps } in steps {
         let mut chunk = || tokens.by_ref().take(*rows).collect::<Vec<TokenId>>();
         // The first step finds experts and caches as others left them.
-        let mut next = likeliest(&session.eval_prompt(&chunk())?);
+        let mut next = likeliest_token(&session.eval_prompt(&chunk())?);
         meter.stopwatch.start();
         for _ in 0..*n_steps {
             if *rows == 1 {

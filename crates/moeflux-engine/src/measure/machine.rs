@@ -5,8 +5,8 @@ use moeflux_store::usable_memory;
 
 use super::system::last_cache_bytes;
 use crate::device::{self, Device, GpuLimits};
-use crate::engine::{Activations, EngineOptions, threads};
 use crate::error::EngineError;
+use crate::options::{Activations, EngineOptions, threads};
 
 /// Memory that the read loop goes through, at least.
 const LOOP_BYTES: usize = 256 << 20;

@@ -40,36 +40,11 @@ pub use moeflux_backend::{KernelTime, Stage};
 pub use moeflux_store::LayerCounts;
 pub(crate) use product::product_gb_s;
 pub use profile::{GuessKernels, Lane, Profile, StageTimes, TokenTrace, guess_kernels, profile};
-pub(crate) use run::likeliest;
 pub use run::{Phase, Run, Workload, run, run_together};
 pub use spread::Spread;
 pub use system::{peak_memory, reset_peak_memory};
 
-use moeflux_backend::Inputs;
-use moeflux_backend::timed::{Stopwatch, WeightFacts};
-
 use crate::engine::Engine;
-
-/// Times the ops of an engine that was opened with
-/// [`EngineOptions::timed`](crate::EngineOptions::timed).
-#[derive(Debug)]
-pub(crate) struct Meter {
-    stopwatch: Stopwatch,
-    /// What each weight is called.
-    names: Vec<String>,
-    /// How experts' products treat their inputs.
-    inputs: Inputs,
-}
-
-impl Meter {
-    pub(crate) fn new(stopwatch: Stopwatch, names: Vec<String>, inputs: Inputs) -> Meter {
-        Meter { stopwatch, names, inputs }
-    }
-
-    fn weights(&self) -> Vec<WeightFacts> {
-        self.stopwatch.weights()
-    }
-}
 
 impl Engine {
     /// Makes every expert leave the cache, and the system forget what it keeps

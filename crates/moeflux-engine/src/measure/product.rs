@@ -9,8 +9,8 @@ use moeflux_core::quant::MatrixFormat;
 
 use super::system::last_cache_bytes;
 use crate::device::{self, Device, Opening};
-use crate::engine::{Activations, EngineOptions, threads};
 use crate::inspect::Inspection;
+use crate::options::{Activations, EngineOptions, threads};
 
 /// Bytes of the matrix; more than caches hold.
 const MATRIX_BYTES: usize = 96 << 20;

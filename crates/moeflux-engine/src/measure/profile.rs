@@ -9,9 +9,10 @@ use moeflux_core::{ExpertKey, TokenId};
 use moeflux_store::{Event, Happening};
 
 use super::Workload;
-use super::run::{likeliest, step};
+use super::run::step;
 use crate::engine::Engine;
 use crate::error::EngineError;
+use crate::sampler::likeliest_token;
 
 /// Events of a store that are kept.
 const MAX_EVENTS: usize = 1 << 20;
@@ -117,7 +118,7 @@ pub fn profile(engine: &Engine, work: &Workload<'_>) -> Result<Option<Profile>, 
         session.eval_prompt(first)?;
     }
     let (logits, prompt_kernels) = clocked(engine, || session.eval_prompt(last))?;
-    let mut next = likeliest(&logits);
+    let mut next = likeliest_token(&logits);
     let (time, recording) = (start.elapsed(), meter.stopwatch.stop());
     let stall_ns = engine.stats().stall_ns;
     let prefill = StageTimes::new(work.prompt.len(), time, &recording, stall_ns);
@@ -166,11 +167,11 @@ pub fn guess_kernels(engine: &Engine, prompt: &[TokenId]) -> Result<GuessKernels
         return Ok(kernels);
     }
     let mut session = engine.session();
-    let mut next = likeliest(&session.eval_prompt(prompt)?);
+    let mut next = likeliest_token(&session.eval_prompt(prompt)?);
     for _ in 0..GUESSES {
         let foresight = clocked(engine, || Ok(session.foresee(next, 1)))?.1;
         let (logits, step) = clocked(engine, || session.eval_prompt(&[next, next]))?;
-        next = likeliest(&logits);
+        next = likeliest_token(&logits);
         kernels = GuessKernels { foresight, step };
     }
     Ok(kernels)

@@ -9,7 +9,7 @@ use moeflux_store::{Happening, LayerCounts, StoreStats};
 use super::system::storage_bytes;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::sampler;
+use crate::sampler::likeliest_token;
 use crate::session::{Guessed, Next, Part, Session, eval_next_together};
 
 /// What is run.
@@ -137,7 +137,7 @@ pub fn run(engine: &Engine, work: &Workload<'_>) -> Result<Run, EngineError> {
     let mut session = engine.session();
     let mut next = TokenId(0);
     let prefill = phase(engine, work.prompt.len(), || {
-        next = likeliest(&session.eval_prompt(work.prompt)?);
+        next = likeliest_token(&session.eval_prompt(work.prompt)?);
         Ok(())
     })?;
     let mut steps = Vec::with_capacity(work.n_gen);
@@ -170,7 +170,7 @@ pub fn run_together(
     let mut all = Vec::with_capacity(prompts.len());
     for prompt in prompts {
         let mut session = engine.session();
-        let next = likeliest(&session.eval_prompt(prompt)?);
+        let next = likeliest_token(&session.eval_prompt(prompt)?);
         all.push((session, [next]));
     }
     phase(engine, n_gen * prompts.len(), || {
@@ -196,12 +196,8 @@ pub(super) fn step(session: &mut Session, token: TokenId) -> Result<TokenId, Eng
 fn likeliest_next(next: &Next) -> TokenId {
     match next {
         Next::Leaders(leaders) => leaders.first().map_or(TokenId(0), |it| it.token),
-        Next::Logits(logits) => likeliest(logits),
+        Next::Logits(logits) => likeliest_token(logits),
     }
-}
-
-pub(crate) fn likeliest(logits: &[f32]) -> TokenId {
-    TokenId(sampler::likeliest(logits).map_or(0, |it| u32::try_from(it).unwrap_or(0)))
 }
 
 /// Measures what `work` does with so many tokens.

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 
 use moeflux_core::checkpoint::{Checkpoint, Container};
 
+use super::companions::COMPANIONS;
 use super::files::{PARTIAL, WriteError, lock_directory, sync_dir};
 use super::journal::{Journal, Loaded};
-use super::{COMPANIONS, FOLDER, PackError};
+use super::layout::FOLDER;
+use crate::pack::error::PackError;
 use crate::text::TEMPLATE_FOLDER;
 
 /// Creates the destination and keeps others out of it until the result is

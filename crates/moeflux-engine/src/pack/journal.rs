@@ -10,9 +10,10 @@ use moeflux_core::files::read_bounded;
 use moeflux_core::{ExpertBank, FileIdx};
 use serde::{Deserialize, Serialize};
 
+use super::PackOptions;
 use super::files::{sync_dir, write_atomically};
 use super::report::FileReport;
-use super::{PackError, PackOptions};
+use crate::pack::error::PackError;
 
 /// A packing that has not ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

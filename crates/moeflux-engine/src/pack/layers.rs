@@ -9,12 +9,12 @@ use moeflux_core::{
     SourceFile,
 };
 
-use super::PackError;
 use super::convert::{Inputs, PlainMatrix, agrees, convert_rows, in_order};
 use super::files::{FileWriter, Written};
 use super::plan::{LayerPlan, Plan};
 use super::report::{FileReport, count};
 use crate::calibrate::LayerImportance;
+use crate::pack::error::PackError;
 
 /// An expert's record, read extent by extent.
 struct Record {

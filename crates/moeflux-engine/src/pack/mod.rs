@@ -2,37 +2,43 @@
 //! one read each. Bounded memory, resumable, verified; `moeflux.json` comes
 //! last, so that what was interrupted never opens.
 
+mod companions;
 mod convert;
 mod destination;
+pub(crate) mod error;
 pub(crate) mod files;
 mod journal;
 mod layers;
+mod layout;
 mod options;
 pub(crate) mod plan;
+mod progress;
 mod report;
 mod resident;
 mod verify;
 
+use crate::pack::companions::MAX_COMPANION_BYTES;
+use crate::pack::companions::companions_of;
+use crate::pack::layout::FOLDER;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use moeflux_core::checkpoint::{
-    Checkpoint, Claims, Container, FormatError, PackedFile, SourceIdentity, layer_file_name,
+    Checkpoint, Claims, Container, FormatError, PackedFile, SourceIdentity,
 };
 use moeflux_core::files::read_bounded;
 use moeflux_core::manifest::Manifest;
-use moeflux_core::quant::QuantiseError;
 
 use crate::calibrate::Importance;
-use crate::text::TEMPLATE_FOLDER;
 
+pub use crate::pack::error::PackError;
 pub(crate) use destination::require_empty;
 pub use files::WriteError;
 pub use journal::finished_files;
 pub(crate) use journal::identify;
 pub use options::{PackOptions, Rounding};
+pub use progress::{OnPackProgress, PackProgress, PackStage};
 pub use report::{KindReport, PackReport};
 pub use verify::verify;
 
@@ -44,153 +50,6 @@ use files::{
 use journal::{Done, Journal};
 use plan::Plan;
 use report::FileReport;
-
-/// A packing, or a verification, that did not succeed.
-#[derive(Debug, thiserror::Error)]
-pub enum PackError {
-    /// The source, or what was read back, is not what it should be.
-    #[error(transparent)]
-    Format(#[from] FormatError),
-    /// A file could not be written.
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    /// An option has a value that does not exist.
-    #[error("{what} cannot be {value}; allowed are {allowed}")]
-    Option {
-        /// Which.
-        what: &'static str,
-        /// Its value.
-        value: usize,
-        /// What would do.
-        allowed: String,
-    },
-    /// The destination holds other things.
-    #[error("{}: the directory is not empty; choose a new one", path.display())]
-    NotEmpty {
-        /// The destination.
-        path: PathBuf,
-    },
-    /// The destination is complete.
-    #[error("{}: holds a packed container already; --force packs it again", path.display())]
-    AlreadyPacked {
-        /// The destination.
-        path: PathBuf,
-    },
-    /// The destination is the source.
-    #[error("{}: source and destination are the same directory", path.display())]
-    SameDirectory {
-        /// The destination.
-        path: PathBuf,
-    },
-    /// Another process packs there.
-    #[error("{}: another process is packing here; wait for it", path.display())]
-    Busy {
-        /// The destination.
-        path: PathBuf,
-    },
-    /// What was begun there was begun otherwise.
-    #[error("{}: cannot continue: {what}; --force starts over", path.display())]
-    Differs {
-        /// The destination.
-        path: PathBuf,
-        /// What differs.
-        what: String,
-    },
-    /// A weight that no quantisation holds.
-    #[error("{name}: {source}")]
-    Quantise {
-        /// The tensor.
-        name: String,
-        /// Which element.
-        source: QuantiseError,
-    },
-    /// What was written is not what should have been.
-    #[error("{}: {what}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        what: String,
-    },
-}
-
-impl PackError {
-    fn read(path: &Path, source: io::Error) -> PackError {
-        PackError::Write(WriteError::at(path)(source))
-    }
-
-    fn damaged(path: &Path, what: impl Into<String>) -> PackError {
-        PackError::Damaged { path: path.to_path_buf(), what: what.into() }
-    }
-}
-
-/// What packing is at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PackStage {
-    /// Checks what an earlier run has finished.
-    Resume,
-    /// Writes.
-    Write,
-    /// Reads back what it wrote.
-    Verify,
-}
-
-/// How far packing is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PackProgress<'a> {
-    /// What it is at.
-    pub stage: PackStage,
-    /// The file, below the destination.
-    pub file: &'a str,
-    /// Bytes written, read back or found finished so far.
-    pub done: u64,
-    /// All of them.
-    pub total: u64,
-}
-
-/// Who is told.
-pub type OnPackProgress<'a> = dyn FnMut(PackProgress<'_>) + 'a;
-
-/// Files that belong to a model beside its weights.
-const COMPANIONS: [&str; 13] = [
-    "config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "generation_config.json",
-    "tiktoken.model",
-    "tokenizer.model",
-    "vocab.json",
-    "merges.txt",
-    "README.md",
-];
-
-/// Most further chat templates that are copied.
-const MAX_TEMPLATES: usize = 64;
-
-/// The files of `checkpoint` that a container gets a copy of: names in the container, and where
-/// they are.
-fn companions_of(checkpoint: &Checkpoint) -> Vec<(String, PathBuf)> {
-    let named = |name: &&str| Some((name.to_string(), checkpoint.companion(name)?));
-    let mut files: Vec<_> = COMPANIONS.iter().filter_map(named).collect();
-    let folder = checkpoint.companion_folder(TEMPLATE_FOLDER);
-    let entries = folder.and_then(|folder| folder.read_dir().ok()).into_iter().flatten().flatten();
-    let mut templates: Vec<_> = entries
-        .take(MAX_TEMPLATES)
-        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
-        .filter(|(name, path)| name.ends_with(".jinja") && path.is_file())
-        .map(|(name, path)| (format!("{TEMPLATE_FOLDER}/{name}"), path))
-        .collect();
-    templates.sort_unstable();
-    files.extend(templates);
-    files
-}
-
-/// Longest of them: the limit for `tokenizer.json`.
-const MAX_COMPANION_BYTES: u64 = 128 << 20;
 
 /// Packs `checkpoint`, whose family declares `manifest`, into `dst`.
 ///
@@ -227,13 +86,6 @@ pub fn pack(
     require_space(dst, packing.bytes_left(checkpoint).saturating_sub(remains.n_bytes))?;
     let done = packing.write(checkpoint, manifest, source, remains);
     done.map_err(|err| packing.explain(err, checkpoint))
-}
-
-/// The folder of layer files.
-const FOLDER: &str = "packed_experts";
-
-pub(crate) fn layer_path(layer: usize) -> String {
-    format!("{FOLDER}/{}", layer_file_name(layer))
 }
 
 /// One packing under way.

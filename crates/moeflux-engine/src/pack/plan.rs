@@ -14,7 +14,8 @@ use moeflux_core::{ExpertBank, GateUp, LayerBank, MatrixLayout};
 
 use super::convert::plain_format;
 use super::files::{TensorEntry, safetensors_header};
-use super::{PackOptions, Rounding, layer_path};
+use super::{PackOptions, Rounding};
+use crate::pack::layout::layer_path;
 
 /// What a container will hold.
 pub(crate) struct Plan<'a> {

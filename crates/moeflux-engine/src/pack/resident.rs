@@ -4,11 +4,11 @@ use moeflux_core::checkpoint::{Extent, FileReader, FormatError, MatrixSource, Ve
 use moeflux_core::quant::{Encoding, QuantError};
 use moeflux_core::{FileIdx, SourceFile};
 
-use super::PackError;
 use super::convert::{agrees, convert_rows_on};
 use super::files::{CHUNK_BYTES, FileWriter, TensorEntry, Written};
 use super::plan::{MatrixPlan, Plan, matrix_entries};
 use super::report::{FileReport, count, kind_of};
+use crate::pack::error::PackError;
 use crate::read_weights::check_finite_matrix;
 
 /// Bytes of the source that are converted at once.

@@ -4,6 +4,7 @@ mod small_floats;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 
 use moeflux_core::ExpertId;
 use moeflux_core::checkpoint::{CheckpointKind, Extent};

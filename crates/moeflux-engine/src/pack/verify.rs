@@ -5,7 +5,8 @@ use std::path::Path;
 use moeflux_core::checkpoint::{Checkpoint, Container, PackedFile};
 
 use super::files::checksum_of;
-use super::{OnPackProgress, PackError, PackProgress, PackStage};
+use super::{OnPackProgress, PackProgress, PackStage};
+use crate::pack::error::PackError;
 
 /// Reads every file of the container at `path` and compares its checksum;
 /// returns how many bytes were read.

@@ -1,9 +1,9 @@
 //! What a family declares of a checkpoint, before anything is loaded.
 
 use moeflux_backend::Inputs;
-use moeflux_core::LayerBank;
-use moeflux_core::checkpoint::{Checkpoint, Config};
+use moeflux_core::checkpoint::{Checkpoint, Claims, Config};
 use moeflux_core::manifest::Manifest;
+use moeflux_core::{ExpertBank, LayerBank};
 
 use crate::load::{LoadError, Survey};
 use crate::model::{Build, Variant, WithMtp};
@@ -87,4 +87,21 @@ impl Declared {
         let mtp_refusal = None;
         Ok(Declared { family, manifest, shape, variant, mtp_refusal, scratch_per_row, widest_row })
     }
+}
+
+/// Claims everything that the family declares, so that whatever is missing,
+/// left over or misshapen shows before anything is loaded.
+pub(crate) fn bank(checkpoint: &Checkpoint, declared: &Declared) -> Result<ExpertBank, LoadError> {
+    let mut claims = Claims::new(checkpoint);
+    for decl in &declared.manifest.matrices {
+        claims.matrix(decl)?;
+    }
+    for decl in &declared.manifest.vectors {
+        claims.vector(decl)?;
+    }
+    for decl in &declared.manifest.experts {
+        claims.experts(decl)?;
+    }
+    claims.finish()?;
+    Ok(claims.into_bank())
 }

@@ -1,5 +1,7 @@
 //! What a plan has to know of a model.
 
+use std::path::{Path, PathBuf};
+
 use moeflux_backend::CacheSpec;
 use moeflux_core::ExpertBank;
 use moeflux_core::checkpoint::{Checkpoint, Claims};
@@ -8,7 +10,7 @@ use moeflux_core::manifest::{Manifest, Role};
 use super::Declared;
 use crate::load::LoadError;
 use crate::model_shape::ModelShape;
-use crate::text::VOCABULARIES;
+use crate::text::{VOCABULARIES, VOCABULARY_FILES};
 
 /// The program itself, its stacks and its allocator's slack, in bytes. How much of the binary's file
 /// is resident depends on the page cache: with the demo model peaks from 25 to 43 MB were measured.
@@ -177,4 +179,10 @@ fn tokenizer_bytes(checkpoint: &Checkpoint) -> u64 {
             "tokenizer.json" => TOKENIZER_JSON_FACTOR * bytes,
             _ => VOCABULARY_FACTOR * bytes,
         })
+}
+
+pub(crate) fn text_dir(checkpoint: &Checkpoint) -> PathBuf {
+    let found = VOCABULARY_FILES.iter().find_map(|name| checkpoint.companion(name));
+    let dir = found.as_deref().and_then(Path::parent);
+    dir.unwrap_or(checkpoint.root()).to_path_buf()
 }

@@ -7,8 +7,8 @@ use moeflux_store::{IoChoice, IoMode, MemoryLimit, gate, headroom, usable_memory
 use super::{Declared, ModelFacts, Plan};
 use crate::device::DeviceLimits;
 use crate::draft::Drafts;
-use crate::engine::EngineOptions;
 use crate::error::EngineError;
+use crate::options::EngineOptions;
 
 /// Rows of a prefill chunk by default, where all experts stay in the processor's memory.
 const DEFAULT_CHUNK: usize = 512;

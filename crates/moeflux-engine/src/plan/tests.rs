@@ -6,7 +6,7 @@ use super::facts::ScratchFacts;
 use super::planner::{DeviceShare, Sizes};
 use super::{MemoryPlanner, ModelFacts, RowKind};
 use crate::device::{Device, DeviceLimits};
-use crate::engine::EngineOptions;
+use crate::options::EngineOptions;
 
 const MIB: u64 = 1 << 20;
 

@@ -17,7 +17,7 @@ use moeflux_core::TokenId;
 use bins::Bins;
 use math::ln;
 use ranks::Ranks;
-pub(crate) use ranks::likeliest;
+pub(crate) use ranks::likeliest_token;
 use weights::Weights;
 
 /// Leaders among whom a nucleus is looked for, before all tokens are.

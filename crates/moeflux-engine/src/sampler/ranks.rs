@@ -94,6 +94,10 @@ fn key(it: &f32) -> i32 {
     bits ^ ((bits >> 31).cast_unsigned() >> 1).cast_signed()
 }
 
+pub(crate) fn likeliest_token(logits: &[f32]) -> TokenId {
+    TokenId(likeliest(logits).map_or(0, |it| u32::try_from(it).unwrap_or(0)))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -8,7 +8,8 @@ use std::sync::mpsc::{self, Receiver};
 use moeflux_core::TokenId;
 
 use super::{Event, Job, Scheduler, SchedulerOptions};
-use crate::engine::{Engine, EngineOptions};
+use crate::engine::Engine;
+use crate::options::EngineOptions;
 use crate::sampler::SamplerOptions;
 use crate::text::Turn;
 use crate::{Answer, Bias};

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use moeflux_backend::Sequence;
+
 /// What every recurrent cache of a sequence holds at one position, in the
 /// order of the caches.
 pub(crate) type States = Arc<[Vec<u8>]>;
@@ -124,6 +126,14 @@ impl Checkpoints {
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
     }
+}
+
+/// Recurrent states at a position, in a sequence of their own: those behind the last token
+/// of a step that is no guess.
+pub(crate) struct Mark {
+    pub(super) sequence: Sequence,
+    /// `None` where they are of no use any more.
+    pub(super) position: Option<usize>,
 }
 
 #[cfg(test)]

@@ -18,100 +18,9 @@ use super::Session;
 use crate::draft::MOST_ROWS;
 use crate::engine::Core;
 use crate::error::EngineError;
-use crate::measure;
-use crate::model_shape::ModelShape;
-
-/// Rows that are kept although their entries are made: guesses that are taken back take
-/// entries with them.
-const KEPT_BEHIND: usize = 64;
-
-/// Entries that wait at most.
-const MOST_WAITING: usize = 64;
-
-/// Entries that are made along with the next one.
-const FEW_WAITING: usize = 4;
-
-/// What the model made of the last positions, `width` floats each.
-#[derive(Debug)]
-pub(super) struct Trail {
-    width: usize,
-    /// Whether anybody foresees.
-    is_followed: bool,
-    /// Entries at the beginning that the caches hold.
-    n_entries: usize,
-    /// The entry that the first row is for: the row is that of the position before.
-    start: usize,
-    rows: Vec<f32>,
-}
-
-impl Trail {
-    pub(super) fn new(shape: &ModelShape, is_followed: bool) -> Trail {
-        let width = shape.hidden;
-        Trail { width, is_followed, n_entries: 0, start: 0, rows: vec![0.0; width] }
-    }
-
-    /// The first entry that cannot be made yet.
-    fn end(&self) -> usize {
-        self.start + self.rows.len() / self.width
-    }
-
-    /// The rows of some entries.
-    fn of(&self, first: usize, n: usize) -> &[f32] {
-        &self.rows[(first - self.start) * self.width..][..n * self.width]
-    }
-
-    /// Nothing is known of what is before an entry.
-    fn begin_at(&mut self, entry: usize) {
-        self.start = entry;
-        self.rows.clear();
-        self.rows.resize(self.width, 0.0);
-    }
-
-    /// Takes what the model made of positions from `position` on.
-    pub(super) fn note(&mut self, position: usize, rows: &[f32]) {
-        if self.end() < position + 1 {
-            self.begin_at(position);
-            self.n_entries = position;
-        }
-        let n_known = self.end() - (position + 1);
-        self.rows.extend_from_slice(rows.get(n_known * self.width..).unwrap_or_default());
-    }
-
-    /// The text ends at `position`.
-    pub(super) fn cut(&mut self, position: usize) {
-        if position < self.start {
-            self.begin_at(position);
-        }
-        self.rows.truncate((position + 1 - self.start) * self.width);
-        self.n_entries = self.n_entries.min(position);
-    }
-
-    /// The caches hold entries of the first `n` positions at most.
-    pub(super) fn cut_caches(&mut self, n: usize) {
-        self.n_entries = self.n_entries.min(n);
-        if self.n_entries < self.start {
-            self.begin_at(self.n_entries);
-        }
-    }
-
-    /// Entries before this one are in the caches, whatever they say.
-    pub(super) fn resume_at(&mut self, entry: usize) {
-        self.n_entries = entry;
-        self.begin_at(entry);
-    }
-
-    /// Entries up to `end` are made; their rows are let go, in time.
-    fn made(&mut self, end: usize) {
-        self.n_entries = end;
-        let n_old = end.saturating_sub(self.start + KEPT_BEHIND);
-        if n_old >= KEPT_BEHIND {
-            self.rows.drain(..n_old * self.width);
-            // Long prompts leave more room behind than anybody needs again.
-            self.rows.shrink_to(4 * KEPT_BEHIND * self.width);
-            self.start += n_old;
-        }
-    }
-}
+use crate::sampler;
+use crate::session::Trail;
+use crate::session::trail::{FEW_WAITING, MOST_WAITING};
 
 /// A token of a session that is chosen and not evaluated, behind which others are foreseen.
 pub(crate) struct Foreseeing<'a> {
@@ -218,7 +127,10 @@ fn likeliest(core: &mut Core, rows: &[usize]) -> Result<Vec<TokenId>, EngineErro
         return Ok(leaders.iter().filter_map(|it| it.first()).map(|it| it.token).collect());
     }
     let logits = core.logits(rows)?;
-    Ok(logits.chunks_exact(logits.len() / rows.len().max(1)).map(measure::likeliest).collect())
+    Ok(logits
+        .chunks_exact(logits.len() / rows.len().max(1))
+        .map(sampler::likeliest_token)
+        .collect())
 }
 
 impl Session {

@@ -2,21 +2,14 @@
 
 use std::sync::MutexGuard;
 
-use moeflux_backend::{Keep, Sequence};
+use moeflux_backend::Keep;
 use moeflux_core::TokenId;
 
 use super::{Guessed, Next, Part, Session, eval_next_together};
 use crate::draft::{Drafts, Learned};
 use crate::engine::Core;
 use crate::error::EngineError;
-
-/// Recurrent states at a position, in a sequence of their own: those behind the last token
-/// of a step that is no guess.
-pub(super) struct Mark {
-    pub(super) sequence: Sequence,
-    /// `None` where they are of no use any more.
-    position: Option<usize>,
-}
+use crate::session::Mark;
 
 impl Session {
     /// Tokens that the caches do not hold, which the next step evaluates first.

@@ -1,7 +1,7 @@
 //! One timeline of tokens and what the model remembers of it.
 
 mod batch;
-mod checkpoints;
+pub(crate) mod checkpoints;
 mod eval;
 mod foresight;
 mod guess;
@@ -9,6 +9,7 @@ mod persist;
 mod reuse;
 #[cfg(test)]
 mod tests;
+mod trail;
 
 use std::path::PathBuf;
 
@@ -20,13 +21,13 @@ pub use self::batch::{Part, eval_together};
 pub(crate) use self::checkpoints::{Checkpoints, Keep, States};
 pub(crate) use self::eval::Next;
 pub use self::eval::{Logits, LogitsSink};
-use self::foresight::Trail;
 pub(crate) use self::foresight::{Foreseeing, foresee_together};
-use self::guess::Mark;
 pub use self::reuse::{Prompt, Read};
 use crate::draft::Drafts;
 use crate::engine::{Core, Engine};
 use crate::error::EngineError;
+use crate::session::checkpoints::Mark;
+use crate::session::trail::Trail;
 
 /// One mutable timeline. Sessions of an engine are isolated from each other.
 ///
@@ -55,6 +56,13 @@ pub struct Session {
     trail: Option<Trail>,
     /// What this session keeps of itself in the prompt cache.
     stored: Option<PathBuf>,
+}
+
+impl Engine {
+    /// Begins an empty session.
+    pub fn session(&self) -> Session {
+        Session::new(self.clone())
+    }
 }
 
 impl Session {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use moeflux_core::TokenId;
 
 use super::{Guessed, Next, Part, Session, eval_next_together};
-use crate::engine::{Engine, EngineOptions};
+use crate::engine::Engine;
+use crate::options::EngineOptions;
 
 const N: usize = 24;
 

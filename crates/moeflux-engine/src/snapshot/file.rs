@@ -14,7 +14,7 @@ use super::error::SnapshotError;
 use super::header::{
     BLOCK_POSITIONS, CHECKSUM_BYTES, Header, MAGIC, MAX_HEADER_BYTES, PRELUDE_BYTES, VERSION,
 };
-use crate::engine::Engine;
+use super::host::Host;
 use crate::error::EngineError;
 use crate::pack::WriteError;
 use crate::session::States;
@@ -35,9 +35,9 @@ impl Contents {
         self.n_unknown + self.tokens.len()
     }
 
-    pub(super) fn header(&self, engine: &Engine) -> Header {
+    pub(super) fn header(&self, host: &dyn Host) -> Header {
         let states = self.states.iter().map(|(position, _)| *position);
-        Header::new(engine, self.n_positions(), self.n_unknown, states)
+        Header::new(host, self.n_positions(), self.n_unknown, states)
     }
 }
 
@@ -49,14 +49,14 @@ pub(crate) struct Loaded {
 
 /// Writes the first positions of a sequence to a file, whole or not at all.
 pub(crate) fn write(
-    engine: &Engine,
+    host: &dyn Host,
     sequence: Sequence,
     contents: &Contents,
     path: &Path,
     durability: Durability,
 ) -> Result<(), EngineError> {
     let mut out = Output::create(path)?;
-    let json = serde_json::to_vec(&contents.header(engine)).expect("a header is plain data");
+    let json = serde_json::to_vec(&contents.header(host)).expect("a header is plain data");
     out.write(&MAGIC)?;
     out.write(&VERSION.to_le_bytes())?;
     out.write(&u32::try_from(json.len()).expect("a short header").to_le_bytes())?;
@@ -64,9 +64,9 @@ pub(crate) fn write(
     for token in &contents.tokens {
         out.write(&token.0.to_le_bytes())?;
     }
-    for (cache, _) in growing(&engine.shape().caches) {
+    for (cache, _) in growing(&host.shape().caches) {
         for block in blocks(contents.n_positions()) {
-            let bytes = engine.core().backend().save_cache(sequence, cache, block)?;
+            let bytes = host.core().backend().save_cache(sequence, cache, block)?;
             out.write(&bytes)?;
         }
     }
@@ -80,24 +80,24 @@ pub(crate) fn write(
 ///
 /// Recurrent models can be read up to positions whose states the file has.
 pub(crate) fn read(
-    engine: &Engine,
+    host: &dyn Host,
     path: &Path,
     until: Option<usize>,
 ) -> Result<Loaded, EngineError> {
     let mut input = Input::open(path)?;
-    input.header.check(path, engine)?;
-    input.check_length(&engine.shape().caches)?;
+    input.header.check(path, host)?;
+    input.check_length(&host.shape().caches)?;
     let end = until.unwrap_or(usize::MAX).min(input.header.n_positions());
-    let tokens = input.read_tokens(engine.shape().vocab)?;
-    let sequence = engine.core().backend().new_sequence(&engine.shape().caches);
-    match read_caches(engine, &mut input, sequence, end) {
+    let tokens = input.read_tokens(host.shape().vocab)?;
+    let sequence = host.core().backend().new_sequence(&host.shape().caches);
+    match read_caches(host, &mut input, sequence, end) {
         Ok(states) => {
             let n_unknown = usize::try_from(input.header.unknown).unwrap_or(end).min(end);
             let tokens = tokens[..end - n_unknown].to_vec();
             Ok(Loaded { sequence, contents: Contents { n_unknown, tokens, states } })
         }
         Err(err) => {
-            engine.core().backend().drop_sequence(sequence);
+            host.core().backend().drop_sequence(sequence);
             Err(err)
         }
     }
@@ -105,16 +105,16 @@ pub(crate) fn read(
 
 /// Reads what is behind the tokens, and checks the checksum of it all.
 fn read_caches(
-    engine: &Engine,
+    host: &dyn Host,
     input: &mut Input,
     sequence: Sequence,
     end: usize,
 ) -> Result<Vec<(usize, States)>, EngineError> {
-    let caches = &engine.shape().caches;
+    let caches = &host.shape().caches;
     for (cache, spec) in growing(caches) {
         for block in blocks(input.header.n_positions()) {
             let bytes = input.read(spec.saved_bytes(block.len()))?;
-            engine.core().backend().load_cache(sequence, cache, block, &bytes)?;
+            host.core().backend().load_cache(sequence, cache, block, &bytes)?;
         }
     }
     let mut states = Vec::new();
@@ -127,11 +127,11 @@ fn read_caches(
         }
     }
     input.check_sum()?;
-    let core = &mut *engine.core();
+    let core = &mut *host.core();
     if end < input.header.n_positions() {
         core.backend().truncate_sequence(sequence, end);
     }
-    if engine.shape().is_recurrent() && end > 0 {
+    if host.shape().is_recurrent() && end > 0 {
         let last = states.last().filter(|(position, _)| *position == end);
         let Some((_, last)) = last else {
             return Err(input.damaged(format!("it has no state at position {end}")).into());
@@ -163,11 +163,11 @@ pub(super) struct Summary {
 }
 
 /// Reads the beginning of a file, its checksum unchecked.
-pub(super) fn summary(path: &Path, engine: &Engine) -> Result<Summary, SnapshotError> {
+pub(super) fn summary(path: &Path, host: &dyn Host) -> Result<Summary, SnapshotError> {
     let mut input = Input::open(path)?;
-    input.header.check(path, engine)?;
-    input.check_length(&engine.shape().caches)?;
-    let tokens = input.read_tokens(engine.shape().vocab)?;
+    input.header.check(path, host)?;
+    input.check_length(&host.shape().caches)?;
+    let tokens = input.read_tokens(host.shape().vocab)?;
     let states = input.header.states.iter().map(|it| *it as usize).collect();
     let tokens = if input.header.unknown > 0 { Vec::new() } else { tokens };
     Ok(Summary { n_bytes: input.n_bytes, tokens, states })

@@ -6,7 +6,8 @@ use moeflux_backend::{CacheSpec, KvType};
 use serde::{Deserialize, Serialize};
 
 use super::error::SnapshotError;
-use crate::engine::{Activations, Engine};
+use super::host::Host;
+use crate::options::Activations;
 
 /// First bytes of every snapshot.
 pub(super) const MAGIC: [u8; 8] = *b"MOEFLUXS";
@@ -87,16 +88,16 @@ fn activations_name(activations: Activations) -> &'static str {
 impl Header {
     /// The header of a state of this engine's model.
     pub(super) fn new(
-        engine: &Engine,
+        host: &dyn Host,
         positions: usize,
         n_unknown: usize,
         states: impl Iterator<Item = usize>,
     ) -> Header {
         Header {
-            family: engine.family().to_owned(),
-            model: engine.identity().to_owned(),
-            activations: activations_name(engine.activations()).to_owned(),
-            caches: engine.shape().caches.iter().map(StoredCache::from).collect(),
+            family: host.family().to_owned(),
+            model: host.identity().to_owned(),
+            activations: activations_name(host.activations()).to_owned(),
+            caches: host.shape().caches.iter().map(StoredCache::from).collect(),
             positions: positions as u64,
             unknown: n_unknown as u64,
             states: states.map(|it| it as u64).collect(),
@@ -120,8 +121,8 @@ impl Header {
     }
 
     /// Checks that the state is one of this engine's model, as it runs now.
-    pub(super) fn check(&self, path: &Path, engine: &Engine) -> Result<(), SnapshotError> {
-        let want = Header::new(engine, 0, 0, std::iter::empty());
+    pub(super) fn check(&self, path: &Path, host: &dyn Host) -> Result<(), SnapshotError> {
+        let want = Header::new(host, 0, 0, std::iter::empty());
         let other_option = |option, got: &str, want: &str| SnapshotError::OtherOption {
             path: path.to_path_buf(),
             option,
@@ -148,10 +149,10 @@ impl Header {
         if self.caches != want.caches {
             return damaged("its caches are not the model's");
         }
-        if self.states.is_empty() == (engine.shape().is_recurrent() && self.positions > 0) {
+        if self.states.is_empty() == (host.shape().is_recurrent() && self.positions > 0) {
             return damaged("its recurrent states are not the model's");
         }
-        let (positions, limit) = (self.n_positions(), engine.plan().ctx);
+        let (positions, limit) = (self.n_positions(), host.max_positions());
         if positions > limit {
             return Err(SnapshotError::TooLong { path: path.to_path_buf(), positions, limit });
         }

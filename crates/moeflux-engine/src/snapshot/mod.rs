@@ -5,12 +5,14 @@
 mod error;
 mod file;
 mod header;
+mod host;
 mod identity;
 mod store;
 mod wire;
 
 pub use self::error::{SnapshotError, StateError};
 pub(crate) use self::file::{Contents, model_of, read, write};
+pub(crate) use self::host::Host;
 pub(crate) use self::identity::identities;
 pub use self::store::PromptCacheOptions;
 pub(crate) use self::store::{PrefixStore, Stored};

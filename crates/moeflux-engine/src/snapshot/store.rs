@@ -16,7 +16,7 @@ use moeflux_core::{TokenId, private, show_bytes};
 use super::error::SnapshotError;
 use super::file::{Contents, Summary, summary, write};
 use super::header::{Header, VERSION};
-use crate::engine::Engine;
+use super::host::Host;
 use crate::error::EngineError;
 use crate::pack::WriteError;
 
@@ -70,18 +70,18 @@ impl PrefixStore {
     /// the most saving first.
     pub(crate) fn candidates(
         &self,
-        engine: &Engine,
+        host: &dyn Host,
         tokens: &[TokenId],
         limit: usize,
     ) -> Vec<Stored> {
-        let own = model_key(engine);
+        let own = model_key(host);
         let mut found = Vec::new();
         for entry in self.entries().into_iter().filter(|it| it.is_of(&own)) {
-            let Some(summary) = self.summary(&entry.path, engine) else { continue };
+            let Some(summary) = self.summary(&entry.path, host) else { continue };
             let equal = summary.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
             let n_common = equal.min(limit);
             let state = summary.states.iter().rev().find(|it| **it <= n_common);
-            let n_reusable = match engine.shape().is_recurrent() {
+            let n_reusable = match host.shape().is_recurrent() {
                 true => state.copied().unwrap_or(0),
                 false => n_common,
             };
@@ -94,12 +94,12 @@ impl PrefixStore {
     }
 
     /// What a snapshot begins with; `None` where it is of no use.
-    fn summary(&self, path: &Path, engine: &Engine) -> Option<Arc<Summary>> {
+    fn summary(&self, path: &Path, host: &dyn Host) -> Option<Arc<Summary>> {
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(summary) = known().get(path) {
             return Some(summary.clone());
         }
-        match summary(path, engine) {
+        match summary(path, host) {
             Ok(summary) => {
                 let summary = Arc::new(summary);
                 known().insert(path.to_path_buf(), summary.clone());
@@ -141,15 +141,15 @@ impl PrefixStore {
     /// not `previous` where the new one continues that. Gives its path.
     pub(crate) fn put(
         &self,
-        engine: &Engine,
+        host: &dyn Host,
         sequence: Sequence,
         contents: &Contents,
         previous: Option<&Path>,
     ) -> Result<Option<PathBuf>, EngineError> {
-        let header = contents.header(engine);
+        let header = contents.header(host);
         let json = serde_json::to_vec(&header).expect("a header is plain data");
-        let n_bytes = header.file_bytes(json.len(), &engine.shape().caches);
-        let path = self.options.dir.join(file_name(&model_key(engine), contents));
+        let n_bytes = header.file_bytes(json.len(), &host.shape().caches);
+        let path = self.options.dir.join(file_name(&model_key(host), contents));
         if path.metadata().is_ok_and(|it| it.len() == n_bytes) {
             touch(&path);
             return Ok(Some(path));
@@ -165,22 +165,22 @@ impl PrefixStore {
             return Ok(None);
         }
         self.make_room(n_bytes);
-        write(engine, sequence, contents, &path, Durability::Cached)?;
-        self.remove_superseded(engine, &path, contents, previous);
+        write(host, sequence, contents, &path, Durability::Cached)?;
+        self.remove_superseded(host, &path, contents, previous);
         Ok(Some(path))
     }
 
     /// Removes what the snapshot at `path` can do as well.
     fn remove_superseded(
         &self,
-        engine: &Engine,
+        host: &dyn Host,
         path: &Path,
         contents: &Contents,
         previous: Option<&Path>,
     ) {
-        let own = model_key(engine);
+        let own = model_key(host);
         for entry in self.entries().into_iter().filter(|it| it.is_of(&own) && it.path != path) {
-            let Some(old) = self.summary(&entry.path, engine) else { continue };
+            let Some(old) = self.summary(&entry.path, host) else { continue };
             let has_state = |at: &usize| contents.states.iter().any(|(it, _)| it == at);
             let is_previous = previous == Some(&*entry.path);
             let is_prefix = contents.tokens.starts_with(&old.tokens);
@@ -261,8 +261,8 @@ fn touch(path: &Path) {
 const KEY_DIGITS: usize = 16;
 
 /// Stands for everything that a snapshot's header must agree with.
-fn model_key(engine: &Engine) -> String {
-    let header = Header::new(engine, 0, 0, std::iter::empty());
+fn model_key(host: &dyn Host) -> String {
+    let header = Header::new(host, 0, 0, std::iter::empty());
     let json = serde_json::to_string(&header).expect("a header is plain data");
     hash(format!("{VERSION} {json}").as_bytes())
 }

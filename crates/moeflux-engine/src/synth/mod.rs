@@ -22,11 +22,12 @@ use serde_json::{Map, Value, json};
 
 pub use shapes::{shape_family, shape_names};
 
+use crate::pack::error::PackError;
 use crate::pack::files::{
     CHUNK_BYTES, FileWriter, require_space, safetensors_header, sync_dir, write_atomically,
 };
 use crate::pack::plan::{container, layer_entry, record_ranges, resident_sums, tensor_ranges};
-use crate::pack::{PackError, WriteError, publish_container, require_empty};
+use crate::pack::{WriteError, publish_container, require_empty};
 use fill::{Fill, Noise};
 use plan::{GATE_BITS, Made};
 

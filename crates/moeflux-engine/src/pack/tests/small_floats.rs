@@ -4,6 +4,7 @@ use moeflux_core::checkpoint::{Dtype, MatrixBytes, MatrixSource};
 use moeflux_core::manifest::MatrixDecl;
 use moeflux_core::quant::{Float, MatrixView, MicroScaled};
 use serde_json::json;
+use std::path::PathBuf;
 
 use super::*;
 use crate::pack::files::{TensorEntry, safetensors_header, write_atomically};

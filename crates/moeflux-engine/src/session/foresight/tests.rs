@@ -10,7 +10,9 @@ use tempfile::TempDir;
 
 use crate::device::Device;
 use crate::draft::Drafts;
-use crate::engine::{Activations, Engine, EngineOptions};
+use crate::engine::Engine;
+use crate::options::Activations;
+use crate::options::EngineOptions;
 #[cfg(feature = "gpu")]
 use crate::session::Next;
 use crate::session::{Foreseeing, Session, foresee_together};

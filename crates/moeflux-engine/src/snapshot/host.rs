@@ -1,0 +1,23 @@
+//! The model that a state belongs to, and the device that holds it.
+
+use std::sync::MutexGuard;
+
+use crate::engine::Core;
+use crate::model_shape::ModelShape;
+use crate::options::Activations;
+
+/// A model as states see it.
+pub(crate) trait Host {
+    /// What the family is called.
+    fn family(&self) -> &'static str;
+    /// Tells the weights from others.
+    fn identity(&self) -> &str;
+    /// How products treat their inputs.
+    fn activations(&self) -> Activations;
+    /// The model's figures.
+    fn shape(&self) -> &ModelShape;
+    /// Positions of a session at most.
+    fn max_positions(&self) -> usize;
+    /// The device, for as long as the guard lives.
+    fn core(&self) -> MutexGuard<'_, Core>;
+}
