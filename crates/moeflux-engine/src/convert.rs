@@ -9,7 +9,8 @@ use crate::load::LoadError;
 use crate::model::{Variant, WithMtp};
 use crate::pack::{OnPackProgress, PackOptions, PackReport, pack};
 use crate::plan::Declared;
-use crate::synth::{OnSynthProgress, SynthError, SynthOptions, synth};
+use crate::synth::options::SynthOptions;
+use crate::synth::{OnSynthProgress, SynthError, synth};
 
 /// Packs the checkpoint at `source` into the directory `dst`.
 ///

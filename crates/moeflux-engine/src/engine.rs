@@ -295,10 +295,6 @@ impl Engine {
         Arc::ptr_eq(&self.core, &other.core)
     }
 
-    pub(crate) fn activations(&self) -> Activations {
-        self.info.activations
-    }
-
     /// What it has learned of steps and guesses.
     pub(crate) fn learned(&self) -> MutexGuard<'_, Learned> {
         self.info.learned.lock().unwrap_or_else(PoisonError::into_inner)

@@ -12,7 +12,7 @@ use crate::load::LoadError;
 use crate::pack::WriteError;
 use crate::pack::error::PackError;
 use crate::plan::Shortage;
-use crate::sampler::SamplerError;
+use crate::sampler::error::SamplerError;
 use crate::snapshot::{SnapshotError, StateError};
 use crate::text::TextError;
 

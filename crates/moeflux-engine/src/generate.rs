@@ -7,7 +7,8 @@ use moeflux_core::TokenId;
 
 use crate::draft::{DraftCounts, Drafting};
 use crate::error::EngineError;
-use crate::sampler::{Sampler, SamplerError, SamplerOptions};
+use crate::sampler::error::SamplerError;
+use crate::sampler::{Sampler, SamplerOptions};
 use crate::session::{Logits, Next, Prompt, Session};
 use crate::text::{Special, StopMatcher, StreamDecoder, Tokenizer};
 

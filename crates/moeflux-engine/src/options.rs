@@ -10,7 +10,7 @@ use crate::draft::Drafts;
 use crate::error::EngineError;
 use crate::model::{Variant, WithMtp};
 use crate::model_shape::ModelShape;
-use crate::snapshot::PromptCacheOptions;
+use crate::snapshot::options::PromptCacheOptions;
 
 /// How products with quantised weights treat their inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

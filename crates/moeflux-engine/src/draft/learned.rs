@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{MOST_FORESEEN, MOST_ROWS};
+use crate::draft::limits::{MOST_FORESEEN, MOST_ROWS};
 
 /// What another row costs where nothing is known, in parts of the first.
 const PER_ROW: f64 = 0.2;

@@ -9,6 +9,7 @@
 //! multi-token prediction (DeepSeek-V3, 2024), whose drafts are a layer of the model's.
 
 mod learned;
+pub(crate) mod limits;
 mod lookup;
 mod step;
 #[cfg(test)]
@@ -20,13 +21,10 @@ use self::learned::{ForeseenOdds, Odds};
 pub(crate) use self::learned::{Foresight, Learned, Pace};
 use self::lookup::Lookup;
 pub(crate) use self::step::{Drafting, follow};
+pub(crate) use crate::draft::limits::MOST_FORESEEN;
 
 /// Most tokens of a guess.
 pub const MAX_GUESS: usize = 15;
-
-/// Rows of a step with guesses at most: a GPU takes other kernels for more, which
-/// round otherwise.
-pub(crate) const MOST_ROWS: usize = 64;
 
 /// Whether tokens are guessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +68,6 @@ const FORCED_CHANCE: f64 = 0.9;
 /// The class of what is foreseen, and how many tokens at most: each goes by what was foreseen
 /// before it.
 const FORESEEN: usize = FORCED + 1;
-pub(crate) const MOST_FORESEEN: usize = 4;
 /// Tokens a second that a guess has to promise beyond those without.
 const WORTH: f64 = 1.02;
 /// Behind so many places where guesses do not seem worth it a few are tried all the same, of

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use moeflux_core::TokenId;
 
-use super::{DraftCounts, Drafter, Drafts, Guess, MOST_ROWS, Occasion};
+use super::{DraftCounts, Drafter, Drafts, Guess, Occasion};
+use crate::draft::limits::MOST_ROWS;
 use crate::error::EngineError;
 use crate::session::{Next, Session};
 

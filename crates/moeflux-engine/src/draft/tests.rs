@@ -7,9 +7,10 @@ use proptest::prelude::*;
 
 use super::lookup::{Found, Lookup};
 use super::{
-    CLASSES, DraftCounts, Drafter, Drafts, Foresight, Guess, Learned, MAX_GUESS, MOST_FORESEEN,
-    Occasion, Pace, TRIED, TRIED_BEHIND, rate,
+    CLASSES, DraftCounts, Drafter, Drafts, Foresight, Guess, Learned, MAX_GUESS, Occasion, Pace,
+    TRIED, TRIED_BEHIND, rate,
 };
+use crate::draft::limits::MOST_FORESEEN;
 
 fn tokens(ids: &[u32]) -> Vec<TokenId> {
     ids.iter().copied().map(TokenId).collect()

@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::error::HubError;
 use super::event::Event;
-use super::listing::is_hex;
 use super::name::Repo;
 use super::select::{CONFIG, CONTAINER, INDEX, PREPARED_INDEX};
+use crate::hub::name::is_hex;
 
 /// The cached copies of one repository.
 pub(super) struct Cache {

@@ -10,6 +10,7 @@ use super::http::{Client, Request, content_length};
 use super::name::{Repo, is_component};
 use super::retry::Attempts;
 use super::select::{Layout, is_keystone};
+use crate::hub::name::is_hex;
 
 /// Answers longer than this are not a list of files.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
@@ -220,8 +221,4 @@ impl RemoteFile {
     pub(super) fn damaged(&self, what: &'static str, have: String, want: String) -> HubError {
         HubError::Damaged { file: self.path.clone(), what, have, want }
     }
-}
-
-pub(super) fn is_hex(text: &str, n_digits: usize) -> bool {
-    text.len() == n_digits && text.bytes().all(|b| b.is_ascii_hexdigit())
 }

@@ -1,9 +1,8 @@
 //! Names of models on the Hub: `org/name`, `org/name@revision`, and addresses of pages.
 
-use percent_encoding::percent_decode_str;
-
 use super::env::DEFAULT_ENDPOINT;
 use super::error::HubError;
+use percent_encoding::percent_decode_str;
 
 /// Hosts whose addresses are understood whatever the endpoint is.
 const HOSTS: [&str; 3] = ["huggingface.co", "www.huggingface.co", "hf.co"];
@@ -191,6 +190,10 @@ pub(super) fn is_component(part: &str) -> bool {
     !part.is_empty()
         && !part.starts_with('.')
         && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-+=".contains(&b))
+}
+
+pub(super) fn is_hex(text: &str, n_digits: usize) -> bool {
+    text.len() == n_digits && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 #[cfg(test)]

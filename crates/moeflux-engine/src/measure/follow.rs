@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use moeflux_core::TokenId;
 
-use crate::draft::{DraftCounts, Drafting, Drafts, MOST_FORESEEN};
+use crate::draft::limits::MOST_FORESEEN;
+use crate::draft::{DraftCounts, Drafting, Drafts};
 use crate::engine::Engine;
 use crate::error::EngineError;
 

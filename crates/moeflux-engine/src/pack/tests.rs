@@ -13,7 +13,8 @@ use moeflux_core::quant::{Affine, MatrixFormat};
 use super::*;
 use crate::model::{Variant, WithMtp};
 use crate::plan::Declared;
-use crate::synth::{SynthOptions, synth};
+use crate::synth::options::SynthOptions;
+use crate::synth::synth;
 
 fn golden(case: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(case)

@@ -7,6 +7,7 @@
 //! same seed gives the same tokens on every machine.
 
 mod bins;
+pub(crate) mod error;
 mod math;
 mod ranks;
 mod weights;
@@ -14,6 +15,7 @@ mod weights;
 use moeflux_backend::Leader;
 use moeflux_core::TokenId;
 
+pub use crate::sampler::error::SamplerError;
 use bins::Bins;
 use math::ln;
 use ranks::Ranks;
@@ -67,35 +69,6 @@ impl SamplerOptions {
         };
         SamplerOptions { seed, ..self.clone() }
     }
-}
-
-/// Why no token could be chosen.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum SamplerError {
-    /// An option has a value that means nothing.
-    #[error("{option} is {value}, it must be {want}")]
-    Option {
-        /// Name of the option.
-        option: &'static str,
-        /// Its value.
-        value: f32,
-        /// What would be accepted.
-        want: &'static str,
-    },
-    /// The model's output is damaged.
-    #[error("the logit of token {token} is {value}: the model's output is damaged")]
-    Logit {
-        /// Where the value stands.
-        token: usize,
-        /// NaN or positive infinity.
-        value: f32,
-    },
-    /// There is nothing to choose from.
-    #[error("none of {n_logits} tokens may be chosen: every logit is -inf")]
-    Empty {
-        /// Length of the logits.
-        n_logits: usize,
-    },
 }
 
 /// Draws tokens by fixed options; holds the state of the random numbers.

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use moeflux_backend::Leader;
 use moeflux_core::TokenId;
 
-use super::SamplerError;
+use crate::sampler::error::SamplerError;
 
 /// Logits whose highest is found together, in vectors.
 const BLOCK: usize = 64;

@@ -6,12 +6,13 @@ mod answer;
 mod job;
 mod pool;
 mod runner;
+pub(crate) mod shared;
 #[cfg(test)]
 mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -19,18 +20,12 @@ use moeflux_core::explain_thread_error;
 
 pub use self::job::{Answer, Bias, Event, Job, Listener, TokenLogprob, TokenText};
 use self::runner::Runner;
-use crate::draft::DraftCounts;
 use crate::engine::Engine;
+use crate::scheduler::shared::Command;
+pub use crate::scheduler::shared::Load;
+pub use crate::scheduler::shared::SchedulerOptions;
+use crate::scheduler::shared::Shared;
 use crate::text::Tokenizer;
-
-/// How many requests are served, and how many wait.
-#[derive(Clone, Copy, Debug)]
-pub struct SchedulerOptions {
-    /// Answers at a time: sessions that are kept.
-    pub n_sessions: usize,
-    /// Jobs that may wait for a session.
-    pub max_waiting: usize,
-}
 
 /// Why a job was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,53 +41,6 @@ pub enum SubmitError {
     /// The scheduler has been shut down, or its thread has died.
     #[error("the engine has stopped")]
     Stopped,
-}
-
-/// What the scheduler is doing and has done.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Load {
-    /// Jobs that have a session.
-    pub n_running: usize,
-    /// Jobs that wait for one.
-    pub n_waiting: usize,
-    /// Steps run.
-    pub n_steps: u64,
-    /// Rows of these steps.
-    pub n_rows: u64,
-    /// Tokens of prompts that were evaluated.
-    pub n_prompt: u64,
-    /// Tokens of prompts that needed no evaluation.
-    pub n_reused: u64,
-    /// Tokens made.
-    pub n_generated: u64,
-    /// Guesses of what followed, of answers that have ended, and how many were right.
-    pub drafts: DraftCounts,
-    /// Jobs that have ended, whatever the reason.
-    pub n_ended: u64,
-    /// Time for which some job had a session, in all.
-    pub busy: Duration,
-    /// Time that the jobs which have ended had a session, added up.
-    pub served: Duration,
-}
-
-enum Command {
-    Run(Box<Job>),
-    /// Finish until then, cancel what is left, keep what should last.
-    Stop(Instant),
-}
-
-/// What the scheduler's thread shares with its handles.
-struct Shared {
-    n_waiting: AtomicUsize,
-    is_stopped: AtomicBool,
-    load: Mutex<Load>,
-}
-
-impl Shared {
-    fn load(&self) -> MutexGuard<'_, Load> {
-        // Plain counters: whoever panicked left them as they were.
-        self.load.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A handle of the thread that runs an engine for many.

@@ -12,12 +12,13 @@ use moeflux_core::TokenId;
 use super::answer::{Phase, Running};
 use super::job::{Answer, Event, Job};
 use super::pool::{Pool, Slot};
-use super::{Command, SchedulerOptions, Shared};
-use crate::draft::{Guess, MOST_ROWS, Occasion};
+use crate::draft::limits::MOST_ROWS;
+use crate::draft::{Guess, Occasion};
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::generate::Finish;
 use crate::sampler::Sampler;
+use crate::scheduler::shared::{Command, SchedulerOptions, Shared};
 use crate::session::{Foreseeing, Guessed, Next, Part, eval_next_together, foresee_together};
 use crate::text::Tokenizer;
 

@@ -7,10 +7,11 @@ use std::sync::mpsc::{self, Receiver};
 
 use moeflux_core::TokenId;
 
-use super::{Event, Job, Scheduler, SchedulerOptions};
+use super::{Event, Job, Scheduler};
 use crate::engine::Engine;
 use crate::options::EngineOptions;
 use crate::sampler::SamplerOptions;
+use crate::scheduler::shared::SchedulerOptions;
 use crate::text::Turn;
 use crate::{Answer, Bias};
 

@@ -6,7 +6,7 @@ use moeflux_core::TokenId;
 
 use super::Session;
 use super::eval::{LOGIT_ROWS, Logits, Next, next_of};
-use crate::draft::MOST_ROWS;
+use crate::draft::limits::MOST_ROWS;
 use crate::engine::Core;
 use crate::error::EngineError;
 

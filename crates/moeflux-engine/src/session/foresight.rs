@@ -15,7 +15,7 @@ use moeflux_backend::{Cache, Span};
 use moeflux_core::TokenId;
 
 use super::Session;
-use crate::draft::MOST_ROWS;
+use crate::draft::limits::MOST_ROWS;
 use crate::engine::Core;
 use crate::error::EngineError;
 use crate::sampler;

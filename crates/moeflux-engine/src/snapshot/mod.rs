@@ -7,6 +7,7 @@ mod file;
 mod header;
 mod host;
 mod identity;
+pub(crate) mod options;
 mod store;
 mod wire;
 
@@ -14,6 +15,6 @@ pub use self::error::{SnapshotError, StateError};
 pub(crate) use self::file::{Contents, model_of, read, write};
 pub(crate) use self::host::Host;
 pub(crate) use self::identity::identities;
-pub use self::store::PromptCacheOptions;
 pub(crate) use self::store::{PrefixStore, Stored};
 pub(crate) use self::wire::WireShape;
+pub use crate::snapshot::options::PromptCacheOptions;

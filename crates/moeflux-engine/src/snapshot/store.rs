@@ -19,19 +19,10 @@ use super::header::{Header, VERSION};
 use super::host::Host;
 use crate::error::EngineError;
 use crate::pack::WriteError;
+use crate::snapshot::PromptCacheOptions;
 
 /// Ends the names of snapshots.
 const EXTENSION: &str = "snapshot";
-
-/// Where snapshots of prompts are kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PromptCacheOptions {
-    /// The directory; created where it is missing, for its owner only. All
-    /// snapshots in it are for their owner only.
-    pub dir: PathBuf,
-    /// Bytes of all snapshots together; the least recently used leave.
-    pub max_bytes: u64,
-}
 
 /// A prompt cache, opened.
 #[derive(Debug)]

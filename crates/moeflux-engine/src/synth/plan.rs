@@ -4,10 +4,10 @@ use moeflux_core::checkpoint::Dtype;
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
 use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
 
-use super::SynthOptions;
 use super::fill::{Fill, Noise, vector};
 use crate::pack::files::TensorEntry;
 use crate::pack::plan::matrix_entries;
+use crate::synth::options::SynthOptions;
 
 /// A tensor, and how to make it.
 pub(super) struct Made {

@@ -8,11 +8,11 @@ use moeflux_core::checkpoint::{
     Container, PackedFile, PackedLayer, open_safetensors, part_checksum_hex,
 };
 
-use super::Run;
 use crate::error::EngineError;
 use crate::load::LoadError;
 use crate::pack::files::checksums_of;
 use crate::pack::plan::record_ranges;
+use crate::verify::run::Run;
 
 /// A part of a file that has a checksum of its own.
 struct Part {

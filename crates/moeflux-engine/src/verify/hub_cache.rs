@@ -6,11 +6,11 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use moeflux_core::files::open_regular;
-use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
-use super::Run;
 use crate::pack::files::CHUNK_BYTES;
+use crate::verify::run::Run;
+use sha1::Sha1;
 
 /// Folders below a snapshot that are looked into.
 const MAX_DEPTH: usize = 4;

@@ -9,12 +9,12 @@ use moeflux_core::checkpoint::{
 use moeflux_core::quant::Encoding;
 use moeflux_core::{ExpertBank, ExpertId, SourceFile};
 
-use super::Run;
 use crate::error::EngineError;
 use crate::load::LoadError;
 use crate::model::Variant;
 use crate::pack::files::CHUNK_BYTES;
 use crate::plan::Declared;
+use crate::verify::run::Run;
 
 /// Bytes that hold numbers of one kind.
 struct Piece {

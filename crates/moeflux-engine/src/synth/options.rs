@@ -1,0 +1,47 @@
+//! How a checkpoint is synthesised.
+
+/// How a checkpoint is to be made up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SynthOptions {
+    /// Of the weights: 2, 3, 4, 5, 6 or 8, or 16 for BF16.
+    pub bits: u8,
+    /// Columns that share a scale and a bias: 32, 64 or 128.
+    pub group_size: usize,
+    /// Experts as MXFP4, as gpt-oss has them, whatever the bits of the rest.
+    pub has_mxfp4_experts: bool,
+    /// With multi-token prediction.
+    pub has_mtp: bool,
+    /// What is written.
+    pub format: SynthFormat,
+    /// The same seed gives the same bytes.
+    pub seed: u64,
+    /// Replaces the shape's number of layers.
+    pub n_layers: Option<usize>,
+    /// Leaves the weights out: the files have their sizes and take no room.
+    /// For planning; MLX's layout only.
+    pub is_hollow: bool,
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SynthFormat {
+    /// Sharded safetensors, as MLX writes them.
+    Mlx,
+    /// The packed container.
+    Packed,
+}
+
+impl Default for SynthOptions {
+    fn default() -> SynthOptions {
+        SynthOptions {
+            bits: 4,
+            group_size: 64,
+            has_mxfp4_experts: false,
+            has_mtp: false,
+            format: SynthFormat::Mlx,
+            seed: 0,
+            n_layers: None,
+            is_hollow: false,
+        }
+    }
+}
