@@ -24,13 +24,12 @@ use crate::layers::moe_lists::MoeLists;
 use crate::load::{Loaded, Loader};
 use crate::model::Build;
 use crate::model_shape::ModelShape;
-use crate::options::{check_top_k, threads};
+use crate::options::{Activations, EngineOptions, check_top_k, threads};
 use crate::plan::facts::text_dir;
 use crate::plan::{Declared, MemoryPlanner, Plan};
 use crate::record::Recorder;
 use crate::snapshot::{self, Host, PrefixStore, StateError, WireShape};
 use crate::text::Tokenizer;
-use crate::{Activations, EngineOptions};
 
 pub(crate) use self::core::Core;
 

@@ -5,6 +5,8 @@
 
 #[path = "tidy/arrows.rs"]
 mod arrows;
+#[path = "tidy/circles.rs"]
+mod circles;
 #[path = "tidy/lexer.rs"]
 mod lexer;
 #[path = "tidy/manifest.rs"]

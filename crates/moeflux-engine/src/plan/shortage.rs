@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use super::rows::{Alternative, Shortage};
 use super::{MemoryPlanner, Plan};
 use crate::options::EngineOptions;
-use crate::{Alternative, Shortage};
 
 impl MemoryPlanner {
     /// Plans with one option changed, each of which takes less memory or leaves more of it to the

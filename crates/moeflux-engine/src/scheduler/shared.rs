@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::scheduler::{Duration, Instant};
-use crate::{DraftCounts, Job};
+use super::job::Job;
+use crate::draft::DraftCounts;
 
 /// How many requests are served, and how many wait.
 #[derive(Clone, Copy, Debug)]

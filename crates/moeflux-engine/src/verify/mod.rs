@@ -13,7 +13,6 @@ use moeflux_core::checkpoint::{Checkpoint, CheckpointKind, Container};
 pub use self::run::{Damage, OnVerifyProgress, Verification, VerifyProgress};
 use crate::error::EngineError;
 use crate::load::LoadError;
-use crate::pack::WriteError;
 use crate::verify::run::Run;
 
 /// Reads the files of the model at `path`, a directory or a file of one, and says what is wrong
