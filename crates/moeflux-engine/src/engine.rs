@@ -189,7 +189,7 @@ impl Engine {
             keeps_from_cache =
                 keep_experts(backend, &experts, (&layers, shape), wanted, &mut report)?;
         }
-        experts.note_elsewhere(backend.take_moves().into_iter());
+        experts.set_on_device(backend.take_moves().into_iter());
         let device_counters = backend.counters();
         let experts = Arc::new(experts);
         let info = Info {

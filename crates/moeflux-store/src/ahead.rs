@@ -5,7 +5,7 @@ use std::time::Duration;
 use moeflux_core::{ExpertId, ExpertKey, LayerIdx};
 
 use crate::plan::Target;
-use crate::queue::Chance;
+use crate::queue::Confidence;
 use crate::tuner::PrefetchTrial;
 use crate::{ExpertStore, IoMode, Prefetch};
 
@@ -19,7 +19,7 @@ impl ExpertStore {
     /// # Panics
     /// If the layer or one of the experts does not exist.
     pub fn prefetch(&self, layer: LayerIdx, experts: &[ExpertId]) {
-        self.wish(layer, experts, Chance::Likely);
+        self.wish(layer, experts, Confidence::Likely);
     }
 
     /// As [`ExpertStore::prefetch`], several at a time: many rows were looked at,
@@ -28,7 +28,7 @@ impl ExpertStore {
     /// # Panics
     /// If the layer or one of the experts does not exist.
     pub fn prefetch_many(&self, layer: LayerIdx, experts: &[ExpertId]) {
-        self.wish(layer, experts, Chance::Certain);
+        self.wish(layer, experts, Confidence::Certain);
     }
 
     /// As [`ExpertStore::prefetch_many`], for all experts of a layer in the order
@@ -39,20 +39,20 @@ impl ExpertStore {
     pub fn prefetch_all(&self, layer: LayerIdx) {
         let n_experts = self.shared.reader.plan.layer(layer).n_experts;
         let all: Vec<ExpertId> = (0u16..).take(n_experts).map(ExpertId).collect();
-        self.wish(layer, &all, Chance::Certain);
+        self.wish(layer, &all, Confidence::Certain);
     }
 
-    fn wish(&self, layer: LayerIdx, experts: &[ExpertId], chance: Chance) {
+    fn wish(&self, layer: LayerIdx, experts: &[ExpertId], confidence: Confidence) {
         if self.is_missing(layer) || self.shared.reader.check_maps(layer).is_err() {
             return;
         }
         let plan = &self.shared.reader.plan;
         let likely = experts.iter().map(|&expert| plan.target(ExpertKey { layer, expert }));
         let likely: Vec<Target> = likely.collect();
-        if chance == Chance::Likely {
+        if confidence == Confidence::Likely {
             self.shared.hints.set_predicted(layer);
         }
-        if self.shared.lock().prefetch(layer, &likely, chance) {
+        if self.shared.lock().prefetch(layer, &likely, confidence) {
             self.shared.work.notify_all();
         }
     }
@@ -144,11 +144,11 @@ impl ExpertStore {
         let is_known = |it: &Target| weight(it) > 0.0 && !self.is_missing(it.key.layer);
         let mut hottest: Vec<Target> = targets.filter(is_known).collect();
         hottest.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
-        let mut desk = self.shared.lock();
-        if let Some(policy) = desk.policy() {
+        let mut cache = self.shared.lock();
+        if let Some(policy) = cache.policy() {
             policy.restore(learned);
         }
-        desk.warm_up(hottest.into_iter());
+        cache.warm_up(hottest.into_iter());
         self.shared.work.notify_all();
         true
     }

@@ -6,12 +6,10 @@ use std::time::{Duration, Instant};
 
 use moeflux_core::{Expert, LayerIdx};
 
-use crate::desk::{Progress, Ticket};
-use crate::store::Shared;
+use crate::cache::entry::Batch;
+use crate::cache::{Progress, RequestId};
+use crate::shared::Shared;
 use crate::{StoreError, StoreStats};
-
-/// Experts, each with its place in the request.
-pub type Batch = Vec<(usize, Arc<Expert>)>;
 
 /// How often a consumer looks whether another thread has dropped its experts:
 /// dropping an `Arc` wakes nobody.
@@ -32,7 +30,7 @@ pub struct Arrivals<'a> {
     /// Resident at the time of the request.
     hits: Batch,
     /// Present as long as something is expected.
-    ticket: Option<Ticket>,
+    ticket: Option<RequestId>,
     failed: Option<StoreError>,
 }
 
@@ -41,7 +39,7 @@ impl<'a> Arrivals<'a> {
         shared: &'a Shared,
         layer: LayerIdx,
         hits: Batch,
-        ticket: Option<Ticket>,
+        ticket: Option<RequestId>,
     ) -> Arrivals<'a> {
         Arrivals { shared, layer, is_missing: false, hits, ticket, failed: None }
     }
@@ -86,15 +84,15 @@ impl<'a> Arrivals<'a> {
             let hits = std::mem::take(&mut self.hits);
             return Ok(if hits.is_empty() { None } else { Some(hits) });
         };
-        let mut desk = self.shared.lock();
+        let mut cache = self.shared.lock();
         let mut waiting_since = None;
         let this_thread = thread::current().id();
         let outcome = loop {
-            desk.pin(ticket);
-            if desk.issue(ticket) {
+            cache.pin(ticket);
+            if cache.issue(ticket) {
                 self.shared.work.notify_one();
             }
-            let progress = desk.collect(ticket);
+            let progress = cache.collect(ticket);
             let starved = match progress {
                 Progress::Arrived(batch) => break Ok(Some(batch)),
                 Progress::Failed(err) => break Err(err),
@@ -103,30 +101,30 @@ impl<'a> Arrivals<'a> {
                     break Ok(None);
                 }
                 Progress::Coming => None,
-                Progress::Starved(n_waiting) => Some(n_waiting),
+                Progress::NoFreeSlot(n_waiting) => Some(n_waiting),
             };
             let since = *waiting_since.get_or_insert_with(Instant::now);
             let Some(n_waiting) = starved else {
-                desk = self.shared.arrived.wait(desk).expect("no holder of the lock panics");
+                cache = self.shared.arrived.wait(cache).expect("no holder of the lock panics");
                 continue;
             };
-            let is_hopeless = || since.elapsed() > PATIENCE || desk.holds_all(this_thread);
-            if desk.is_idle() && is_hopeless() {
-                if let Some(err) = desk.refusal() {
+            let is_hopeless = || since.elapsed() > PATIENCE || cache.holds_all(this_thread);
+            if cache.is_idle() && is_hopeless() {
+                if let Some(err) = cache.refusal() {
                     break Err(StoreError::OutOfMemory(err));
                 }
-                let StoreStats { n_slots, .. } = desk.stats();
+                let StoreStats { n_slots, .. } = cache.stats();
                 let layer = self.layer.0;
                 break Err(StoreError::SlotsHeld { n_slots, n_waiting, layer });
             }
-            let waited = self.shared.arrived.wait_timeout(desk, LOOK_AGAIN);
-            desk = waited.expect("no holder of the lock panics").0;
+            let waited = self.shared.arrived.wait_timeout(cache, LOOK_AGAIN);
+            cache = waited.expect("no holder of the lock panics").0;
         };
-        if desk.may_read_ahead() {
+        if cache.may_read_ahead() {
             self.shared.work.notify_all();
         }
         if let Some(since) = waiting_since {
-            desk.add_stall(self.layer, since);
+            cache.add_stall(self.layer, since);
         }
         outcome
     }

@@ -10,12 +10,12 @@
 
 mod ahead;
 mod arrivals;
-mod desk;
+mod cache;
 mod direct;
 mod error;
 mod files;
-mod flight;
 mod gauge;
+mod in_flight;
 mod memory;
 mod options;
 mod plan;
@@ -25,6 +25,7 @@ mod pressure;
 mod queue;
 mod reader;
 mod replay;
+mod shared;
 mod slots;
 mod stats;
 mod store;
@@ -32,7 +33,8 @@ mod timeline;
 mod trace;
 mod tuner;
 
-pub use arrivals::{Arrivals, Batch};
+pub use arrivals::Arrivals;
+pub use cache::Batch;
 pub use direct::{open_direct, read_at};
 pub use error::StoreError;
 pub use memory::{MemoryLimit, usable_memory};
@@ -43,7 +45,7 @@ pub use pressure::headroom;
 pub use replay::{PrefetchReplay, Replay, Replayer};
 pub use stats::StoreStats;
 pub use store::ExpertStore;
-pub use timeline::{Event, Happening, LayerCounts, Timeline};
+pub use timeline::{Event, EventKind, LayerCounts, Timeline};
 pub use trace::{RoutingTrace, TraceError, TraceShape, TracedLayer};
 pub use tuner::{PrefetchTrial, TrialSide};
 

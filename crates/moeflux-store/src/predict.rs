@@ -74,7 +74,7 @@ impl LastToken {
     }
 
     /// Takes back what failed to arrive.
-    pub(crate) fn uncover(&mut self, key: ExpertKey) {
+    pub(crate) fn clear_prediction(&mut self, key: ExpertKey) {
         let layer = self.layers.get_mut(key.layer.idx());
         if let Some(covered) = layer.and_then(|it| it.covered.as_mut()) {
             covered.retain(|&it| it != key.expert);

@@ -14,23 +14,23 @@ pub(crate) struct Job {
     pub(crate) target: Target,
     /// The slot; `None` when files are mapped.
     pub(crate) buf: Option<HostBuf>,
-    pub(crate) urgency: Urgency,
+    pub(crate) priority: Priority,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Urgency {
+pub(crate) enum Priority {
     /// Somebody waits for it.
     Demand,
     /// Somebody may want it soon.
     Prefetch,
     /// It was wanted often, and there is room.
-    Warm,
+    WarmUp,
 }
 
 /// How sure it is that an expert will be wanted, which decides how many such
 /// reads a miss may find the drive busy with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Chance {
+pub(crate) enum Confidence {
     /// A router's choice was predicted: one read at a time.
     Likely,
     /// Many rows will want nearly all experts: as many as there are readers.
@@ -40,16 +40,16 @@ pub(crate) enum Chance {
 /// An expert that shall be read when the drive is idle. It takes no slot
 /// before its read begins.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct PrefetchRequest {
     pub(crate) target: Target,
-    pub(crate) chance: Chance,
+    pub(crate) confidence: Confidence,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     demands: VecDeque<Job>,
     /// The likeliest first.
-    wishes: VecDeque<Wish>,
+    wishes: VecDeque<PrefetchRequest>,
     /// What is read only into slots that are free, the hottest first.
     warm: VecDeque<Target>,
     n_demands_reading: usize,
@@ -61,28 +61,28 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) fn push(&mut self, job: Job) {
-        debug_assert_eq!(job.urgency, Urgency::Demand, "other reads are wishes");
+        debug_assert_eq!(job.priority, Priority::Demand, "other reads are wishes");
         self.demands.push_back(job);
     }
 
     /// The next read that somebody waits for.
     pub(crate) fn start_demand(&mut self) -> Option<Job> {
         let job = self.demands.pop_front()?;
-        self.begin(Urgency::Demand);
+        self.begin(Priority::Demand);
         Some(job)
     }
 
     /// Takes note that a read begins.
-    pub(crate) fn begin(&mut self, urgency: Urgency) {
+    pub(crate) fn begin(&mut self, priority: Priority) {
         if self.n_reading() == 0 {
             self.busy_since = Some(Instant::now());
         }
-        *self.n_reading_of(urgency) += 1;
+        *self.n_reading_of(priority) += 1;
     }
 
     /// Takes note that a started job is done.
-    pub(crate) fn finish(&mut self, urgency: Urgency) {
-        *self.n_reading_of(urgency) -= 1;
+    pub(crate) fn finish(&mut self, priority: Priority) {
+        *self.n_reading_of(priority) -= 1;
         if self.n_reading() == 0 {
             self.busy += self.busy_since.take().map_or(Duration::ZERO, |it| it.elapsed());
         }
@@ -95,9 +95,9 @@ impl Queue {
 
     /// The first wish, if its read may begin: none shares the drive with a
     /// read that somebody waits for.
-    pub(crate) fn next_wish(&self) -> Option<Wish> {
+    pub(crate) fn next_wish(&self) -> Option<PrefetchRequest> {
         let wish = self.wishes.front()?;
-        let is_alone = self.n_ahead_reading == 0 || wish.chance == Chance::Certain;
+        let is_alone = self.n_ahead_reading == 0 || wish.confidence == Confidence::Certain;
         (is_alone && !self.has_demands()).then_some(*wish)
     }
 
@@ -116,7 +116,7 @@ impl Queue {
     }
 
     /// Replaces the wishes for a layer.
-    pub(crate) fn wish(&mut self, layer: LayerIdx, wishes: impl Iterator<Item = Wish>) {
+    pub(crate) fn wish(&mut self, layer: LayerIdx, wishes: impl Iterator<Item = PrefetchRequest>) {
         self.cancel_layer(layer);
         self.wishes.extend(wishes);
     }
@@ -178,10 +178,10 @@ impl Queue {
         self.n_demands_reading + self.n_ahead_reading
     }
 
-    fn n_reading_of(&mut self, urgency: Urgency) -> &mut usize {
-        match urgency {
-            Urgency::Demand => &mut self.n_demands_reading,
-            Urgency::Prefetch | Urgency::Warm => &mut self.n_ahead_reading,
+    fn n_reading_of(&mut self, priority: Priority) -> &mut usize {
+        match priority {
+            Priority::Demand => &mut self.n_demands_reading,
+            Priority::Prefetch | Priority::WarmUp => &mut self.n_ahead_reading,
         }
     }
 }
@@ -202,7 +202,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Call {
         Demand(u16),
-        Wish(Vec<u16>, bool),
+        PrefetchRequest(Vec<u16>, bool),
         Warm(Vec<u16>),
         /// A reader asks for work.
         Start,
@@ -216,7 +216,7 @@ mod tests {
         let some = || proptest::collection::vec(0u16..20, 0..6);
         prop_oneof![
             2 => (0u16..20).prop_map(Call::Demand),
-            2 => (some(), any::<bool>()).prop_map(|(it, is_certain)| Call::Wish(it, is_certain)),
+            2 => (some(), any::<bool>()).prop_map(|(it, is_certain)| Call::PrefetchRequest(it, is_certain)),
             1 => some().prop_map(Call::Warm),
             4 => Just(Call::Start),
             3 => Just(Call::Finish),
@@ -231,39 +231,39 @@ mod tests {
             calls in proptest::collection::vec(call(), 0..80)
         ) {
             let mut queue = Queue::default();
-            let mut reading: Vec<(Urgency, Chance)> = Vec::new();
+            let mut reading: Vec<(Priority, Confidence)> = Vec::new();
             let mut n_waiting = 0;
             for call in calls {
                 match call {
                     Call::Demand(expert) => {
-                        let urgency = Urgency::Demand;
-                        queue.push(Job { target: target(expert), buf: None, urgency });
+                        let priority = Priority::Demand;
+                        queue.push(Job { target: target(expert), buf: None, priority });
                         n_waiting += 1;
                     }
-                    Call::Wish(experts, is_certain) => {
-                        let chance = if is_certain { Chance::Certain } else { Chance::Likely };
-                        let wish = |it: &u16| Wish { target: target(*it), chance };
+                    Call::PrefetchRequest(experts, is_certain) => {
+                        let confidence = if is_certain { Confidence::Certain } else { Confidence::Likely };
+                        let wish = |it: &u16| PrefetchRequest { target: target(*it), confidence };
                         queue.wish(LayerIdx(0), experts.iter().map(wish));
                     }
                     Call::Warm(experts) => queue.warm(experts.into_iter().map(target)),
                     Call::Start => {
-                        let has_demand = reading.iter().any(|it| it.0 == Urgency::Demand);
+                        let has_demand = reading.iter().any(|it| it.0 == Priority::Demand);
                         if queue.start_demand().is_some() {
                             prop_assert!(n_waiting > 0);
                             n_waiting -= 1;
-                            reading.push((Urgency::Demand, Chance::Certain));
+                            reading.push((Priority::Demand, Confidence::Certain));
                         } else if let Some(wish) = queue.next_wish() {
                             prop_assert!(n_waiting == 0 && !has_demand);
                             let is_alone = reading.is_empty();
-                            prop_assert!(is_alone || wish.chance == Chance::Certain);
+                            prop_assert!(is_alone || wish.confidence == Confidence::Certain);
                             queue.drop_wish();
-                            queue.begin(Urgency::Prefetch);
-                            reading.push((Urgency::Prefetch, wish.chance));
+                            queue.begin(Priority::Prefetch);
+                            reading.push((Priority::Prefetch, wish.confidence));
                         } else if queue.next_warm().is_some() {
                             prop_assert!(n_waiting == 0 && reading.is_empty());
                             queue.drop_warm();
-                            queue.begin(Urgency::Warm);
-                            reading.push((Urgency::Warm, Chance::Likely));
+                            queue.begin(Priority::WarmUp);
+                            reading.push((Priority::WarmUp, Confidence::Likely));
                         }
                     }
                     Call::Finish if reading.is_empty() => {}
@@ -275,7 +275,7 @@ mod tests {
                     Call::CancelLayer(layer) => queue.cancel_layer(LayerIdx(layer)),
                 }
                 prop_assert_eq!(queue.is_idle(), n_waiting == 0 && reading.is_empty());
-                let n_ahead = reading.iter().filter(|it| it.0 != Urgency::Demand).count();
+                let n_ahead = reading.iter().filter(|it| it.0 != Priority::Demand).count();
                 prop_assert_eq!(queue.n_ahead_reading(), n_ahead);
             }
         }

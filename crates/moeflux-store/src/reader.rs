@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use moeflux_core::checkpoint::part_checksum;
-use moeflux_core::{ExpertKey, ExpertMemory, FileIdx, HostBuf, LayerIdx, MappedFile};
+use moeflux_core::{ExpertKey, ExpertMemory, FileIdx, LayerIdx, MappedFile};
 
 use crate::StoreError;
 use crate::files::Source;
-use crate::flight::Part;
+use crate::in_flight::Part;
 use crate::plan::{Plan, Run, Target};
 
 /// What the reader threads share.
@@ -22,9 +22,6 @@ pub(crate) struct Reader {
     /// By ordinal: whether the expert's checksum agreed when it was first read.
     verified: Vec<AtomicBool>,
 }
-
-/// A record, or the reason why there is none and the buffer that was to hold it.
-pub(crate) type Outcome = Result<ExpertMemory, (StoreError, Option<HostBuf>)>;
 
 impl Reader {
     pub(crate) fn new(

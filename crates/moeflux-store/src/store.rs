@@ -1,21 +1,21 @@
 //! The store as its users see it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 
 use moeflux_core::{ExpertBank, ExpertId, ExpertKey, LayerIdx, explain_thread_error, show_bytes};
 
-use crate::desk::Desk;
+use crate::cache::{Batch, CacheState};
 use crate::files::{Files, Native, Opened, Source, System};
 use crate::plan::Plan;
 use crate::policy::policy;
 use crate::pressure::{Controller, watch};
 use crate::reader::Reader;
+use crate::shared::{Hints, Shared};
 use crate::slots::Slots;
 use crate::{
-    Arrivals, Batch, IoMode, LayerCounts, SlotAlloc, StoreError, StoreOptions, StoreStats, Timeline,
+    Arrivals, IoMode, LayerCounts, SlotAlloc, StoreError, StoreOptions, StoreStats, Timeline,
 };
 
 /// Hands out routed experts, reading those that are not resident.
@@ -32,57 +32,6 @@ pub struct ExpertStore {
     /// By layer.
     is_missing: Vec<bool>,
     warnings: Vec<String>,
-}
-
-/// What consumers and readers share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) reader: Reader,
-    desk: Mutex<Desk>,
-    /// One reader is told when a read can start, and tells the next.
-    pub(crate) work: Condvar,
-    /// Told when a record has been read.
-    pub(crate) arrived: Condvar,
-    pub(crate) hints: Hints,
-}
-
-/// What consumers can tell of each layer without a lock.
-#[derive(Debug)]
-pub(crate) struct Hints {
-    /// Whether predicting the layer may save a wait, as of its last request.
-    is_worthwhile: Vec<AtomicBool>,
-    /// Whether it was predicted since its routing was last recorded.
-    is_predicted: Vec<AtomicBool>,
-}
-
-impl Hints {
-    fn new(n_layers: usize) -> Hints {
-        let all = |it: bool| (0..n_layers).map(|_| AtomicBool::new(it)).collect();
-        Hints { is_worthwhile: all(true), is_predicted: all(false) }
-    }
-
-    pub(crate) fn is_worthwhile(&self, layer: LayerIdx) -> bool {
-        self.is_worthwhile.get(layer.idx()).is_some_and(|it| it.load(Ordering::Relaxed))
-    }
-
-    fn set_worthwhile(&self, layer: LayerIdx, is_worthwhile: bool) {
-        self.is_worthwhile[layer.idx()].store(is_worthwhile, Ordering::Relaxed);
-    }
-
-    pub(crate) fn set_predicted(&self, layer: LayerIdx) {
-        self.is_predicted[layer.idx()].store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the layer was predicted; not any more after this.
-    pub(crate) fn take_predicted(&self, layer: LayerIdx) -> bool {
-        self.is_predicted.get(layer.idx()).is_some_and(|it| it.swap(false, Ordering::Relaxed))
-    }
-
-    /// As before the first request.
-    pub(crate) fn forget(&self) {
-        self.is_worthwhile.iter().for_each(|it| it.store(true, Ordering::Relaxed));
-        self.is_predicted.iter().for_each(|it| it.store(false, Ordering::Relaxed));
-    }
 }
 
 impl ExpertStore {
@@ -143,11 +92,11 @@ impl ExpertStore {
         };
         let max_pinned = max_pinned(&plan, &options);
         let (n_experts, n_layers) = (plan.n_experts(), is_missing.len());
-        let desk = Desk::new(n_experts, n_layers, slots, options.top_k, max_pinned);
+        let cache = CacheState::new(n_experts, n_layers, slots, options.top_k, max_pinned);
         let hints = Hints::new(is_missing.len());
         let shared = Arc::new(Shared {
             reader: Reader::new(plan, source(files), maps),
-            desk: Mutex::new(desk),
+            cache: Mutex::new(cache),
             work: Condvar::new(),
             arrived: Condvar::new(),
             hints,
@@ -236,10 +185,10 @@ impl ExpertStore {
         let plan = &shared.reader.plan;
         let wanted = experts
             .map(|(expert, n_rows)| (plan.target(ExpertKey { layer, expert }), n_rows as f32));
-        let mut desk = shared.lock();
-        let (hits, ticket) = desk.request(layer, wanted, batch);
-        shared.hints.set_worthwhile(layer, desk.is_worthwhile(layer));
-        drop(desk);
+        let mut cache = shared.lock();
+        let (hits, ticket) = cache.request(layer, wanted, batch);
+        shared.hints.set_worthwhile(layer, cache.is_worthwhile(layer));
+        drop(cache);
         if ticket.is_some() {
             shared.work.notify_one();
         }
@@ -252,11 +201,11 @@ impl ExpertStore {
     ///
     /// # Panics
     /// If one of the experts does not exist.
-    pub fn note_elsewhere(&self, moves: impl Iterator<Item = (ExpertKey, bool)>) {
+    pub fn set_on_device(&self, moves: impl Iterator<Item = (ExpertKey, bool)>) {
         let plan = &self.shared.reader.plan;
-        let mut desk = self.shared.lock();
+        let mut cache = self.shared.lock();
         for (key, is_there) in moves {
-            desk.note_elsewhere(plan.target(key), is_there);
+            cache.set_on_device(plan.target(key), is_there);
         }
     }
 
@@ -334,8 +283,8 @@ impl ExpertStore {
 
 impl Drop for ExpertStore {
     fn drop(&mut self) {
-        if let Ok(mut desk) = self.shared.desk.lock() {
-            desk.close();
+        if let Ok(mut cache) = self.shared.cache.lock() {
+            cache.close();
         }
         if let Some((closing, watcher)) = self.watcher.take() {
             drop(closing);
@@ -345,54 +294,6 @@ impl Drop for ExpertStore {
         for reader in self.readers.drain(..) {
             // A reader that panicked has said so; there is nothing to add.
             let _ = reader.join();
-        }
-    }
-}
-
-#[cfg(test)]
-thread_local! {
-    /// How often this thread took a store's lock.
-    pub(crate) static N_LOCKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
-}
-
-impl Shared {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Desk> {
-        #[cfg(test)]
-        N_LOCKS.set(N_LOCKS.get() + 1);
-        self.desk.lock().expect("no holder of the lock panics")
-    }
-
-    /// Sets the budget of slots, in bytes.
-    fn resize(&self, cache_bytes: u64) {
-        let slot_bytes = self.reader.plan.slot_bytes() as u64;
-        let n_experts = self.reader.plan.n_experts();
-        if let Some(n_slots) = cache_bytes.checked_div(slot_bytes) {
-            let n_slots = usize::try_from(n_slots).unwrap_or(usize::MAX);
-            self.lock().resize(n_slots.min(n_experts));
-            // Slots may have come free for those that wait for some.
-            self.arrived.notify_all();
-        }
-    }
-
-    /// Reads until the store is dropped.
-    fn serve(&self) {
-        let mut desk = self.lock();
-        while !desk.is_closed() {
-            let Some(mut part) = desk.next_part(&self.reader) else {
-                desk = self.work.wait(desk).expect("no holder of the lock panics");
-                continue;
-            };
-            if desk.has_work() {
-                self.work.notify_one();
-            }
-            drop(desk);
-            let target = part.target;
-            let outcome = self.reader.bring(&mut part);
-            let layout = &self.reader.plan.layer(target.key.layer).layout;
-            desk = self.lock();
-            if desk.land(part, outcome, layout) {
-                self.arrived.notify_all();
-            }
         }
     }
 }

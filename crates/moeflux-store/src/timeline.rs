@@ -11,12 +11,12 @@ pub struct Event {
     /// When.
     pub at: Instant,
     /// What.
-    pub what: Happening,
+    pub what: EventKind,
 }
 
 /// What can happen in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Happening {
+pub enum EventKind {
     /// Experts of a layer were asked for.
     Request {
         /// The layer.
@@ -67,11 +67,11 @@ impl Timeline {
         Timeline { events: Vec::new(), n_lost: 0, capacity }
     }
 
-    pub(crate) fn push(&mut self, what: Happening) {
+    pub(crate) fn push(&mut self, what: EventKind) {
         self.push_at(Instant::now(), what);
     }
 
-    pub(crate) fn push_at(&mut self, at: Instant, what: Happening) {
+    pub(crate) fn push_at(&mut self, at: Instant, what: EventKind) {
         if self.events.len() < self.capacity {
             self.events.push(Event { at, what });
         } else {

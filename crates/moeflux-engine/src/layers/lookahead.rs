@@ -98,7 +98,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use moeflux_core::TokenId;
-    use moeflux_store::{Event, Happening, IoChoice, Prefetch};
+    use moeflux_store::{Event, EventKind, IoChoice, Prefetch};
 
     use crate::Engine;
     use crate::options::EngineOptions;
@@ -109,15 +109,15 @@ mod tests {
         let mut since = None;
         for it in events {
             match it.what {
-                Happening::StallStart { .. } => since = Some(it.at),
-                Happening::StallEnd { layer } => {
+                EventKind::StallStart { .. } => since = Some(it.at),
+                EventKind::StallEnd { layer } => {
                     waits.extend(since.take().map(|s| (layer, s..it.at)))
                 }
                 _ => {}
             }
         }
         events.iter().any(|it| match it.what {
-            Happening::ReadStart { key, is_predicted: true } => waits
+            EventKind::ReadStart { key, is_predicted: true } => waits
                 .iter()
                 .any(|(layer, wait)| layer.0 + 1 == key.layer.0 && wait.contains(&it.at)),
             _ => false,

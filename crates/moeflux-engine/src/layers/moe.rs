@@ -293,7 +293,7 @@ impl Moe {
         drop(arrivals);
         let moves = step.backend.take_moves();
         if !moves.is_empty() {
-            step.experts.note_elsewhere(moves.into_iter());
+            step.experts.set_on_device(moves.into_iter());
         }
         step.experts.record(self.layer, &experts[experts.len() - self.top_k..]);
         let combine = Combine { acc, slots, top_k: self.top_k, weights, shared };

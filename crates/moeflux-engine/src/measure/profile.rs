@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use moeflux_backend::timed::{Recording, StageSpan};
 use moeflux_backend::{KernelTime, Stage};
 use moeflux_core::{ExpertKey, TokenId};
-use moeflux_store::{Event, Happening};
+use moeflux_store::{Event, EventKind};
 
 use super::Workload;
 use super::run::step;
@@ -209,17 +209,17 @@ impl TokenTrace {
         let mut waiting = None;
         for event in events {
             match event.what {
-                Happening::Request { .. } => {}
-                Happening::ReadStart { key, is_predicted } => {
+                EventKind::Request { .. } => {}
+                EventKind::ReadStart { key, is_predicted } => {
                     reading.insert(key, (event.at, is_predicted));
                 }
-                Happening::ReadEnd { key, .. } => {
+                EventKind::ReadEnd { key, .. } => {
                     let Some((since, is_predicted)) = reading.remove(&key) else { continue };
                     let lane = clip.lane(since, event.at, Some(key.layer.0));
                     trace.reads.extend(lane.map(|it| Lane { is_predicted, ..it }));
                 }
-                Happening::StallStart { .. } => waiting = Some(event.at),
-                Happening::StallEnd { layer } => {
+                EventKind::StallStart { .. } => waiting = Some(event.at),
+                EventKind::StallEnd { layer } => {
                     let Some(since) = waiting.take() else { continue };
                     trace.waits.extend(clip.lane(since, event.at, Some(layer.0)));
                 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use moeflux_backend::DeviceStats;
 use moeflux_core::{ExpertKey, TokenId};
-use moeflux_store::{Happening, LayerCounts, StoreStats};
+use moeflux_store::{EventKind, LayerCounts, StoreStats};
 
 use super::system::storage_bytes;
 use crate::engine::Engine;
@@ -217,7 +217,7 @@ fn phase(
     let storage_bytes = storage_bytes().zip(storage_before).map(|(after, before)| after - before);
     let layers = engine.core().experts.layer_counts();
     let reads = events.iter().filter_map(|it| match it.what {
-        Happening::ReadEnd { key, n_bytes } if n_bytes > 0 => Some(key),
+        EventKind::ReadEnd { key, n_bytes } if n_bytes > 0 => Some(key),
         _ => None,
     });
     let reads = reads.collect();

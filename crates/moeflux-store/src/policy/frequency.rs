@@ -1,7 +1,7 @@
 //! The one whose next use is farthest leaves first: its layer's turn comes, and
 //! then as many more as experts used so often have to wait on average.
 
-use super::Policy;
+use super::rule::Policy;
 use crate::plan::Ordinal;
 
 /// Uses after which an earlier use counts half, for each expert of a layer.
@@ -163,8 +163,8 @@ impl Frequency {
         let share = self.n_recent(uses) / layer.n_recent.max(f64::MIN_POSITIVE);
         let n_uses = self.n_uses.min(EXPECTED_USES_PER_EXPERT * layer.n_experts);
         // That one of so many uses is of this expert.
-        let chance = -(-share * n_uses).exp_m1();
-        1.0 / chance.max(f64::MIN_POSITIVE) - 1.0
+        let confidence = -(-share * n_uses).exp_m1();
+        1.0 / confidence.max(f64::MIN_POSITIVE) - 1.0
     }
 }
 

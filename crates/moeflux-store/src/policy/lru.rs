@@ -1,6 +1,6 @@
 //! The one unused for longest leaves first.
 
-use super::Policy;
+use super::rule::Policy;
 use crate::plan::Ordinal;
 
 /// A ring threaded through a table of all experts; its last entry is the head,

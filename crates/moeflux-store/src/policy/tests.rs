@@ -1,6 +1,7 @@
 //! Policies scored on traces, without a drive.
 
 use super::*;
+use crate::plan::Ordinal;
 
 /// A small generator of random numbers, the same everywhere.
 struct Random(u64);

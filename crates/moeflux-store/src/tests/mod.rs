@@ -1,8 +1,8 @@
 //! What callers may rely on, tried on real files.
 
 mod bank;
+mod device_copies;
 mod direct;
-mod elsewhere;
 mod faults;
 mod mapped;
 mod memory;

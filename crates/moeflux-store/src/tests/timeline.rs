@@ -2,7 +2,7 @@
 
 use super::bank::packed;
 use super::*;
-use crate::{Happening, LayerCounts, Timeline};
+use crate::{EventKind, LayerCounts, Timeline};
 
 fn pread() -> StoreOptions {
     options(IoMode::Pread)
@@ -41,13 +41,13 @@ fn events_tell_what_happened_in_order() {
         assert!(events.is_sorted_by_key(|it| it.at), "{events:?}");
         let layer = LayerIdx(0);
         let key = ExpertKey { layer, expert: ExpertId(5) };
-        let what: Vec<Happening> = events.iter().map(|it| it.what).collect();
-        assert_eq!(what[0], Happening::Request { layer, n_hits: 1, n_misses: 1 });
-        let place = |wanted: Happening| what.iter().position(|it| *it == wanted);
-        let start = place(Happening::ReadStart { key, is_predicted: false });
-        let end = place(Happening::ReadEnd { key, n_bytes: 4000 });
+        let what: Vec<EventKind> = events.iter().map(|it| it.what).collect();
+        assert_eq!(what[0], EventKind::Request { layer, n_hits: 1, n_misses: 1 });
+        let place = |wanted: EventKind| what.iter().position(|it| *it == wanted);
+        let start = place(EventKind::ReadStart { key, is_predicted: false });
+        let end = place(EventKind::ReadEnd { key, n_bytes: 4000 });
         assert!(start.is_some() && start < end, "{what:?}");
-        let stalls = [Happening::StallStart { layer }, Happening::StallEnd { layer }].map(place);
+        let stalls = [EventKind::StallStart { layer }, EventKind::StallEnd { layer }].map(place);
         assert!(stalls[0].is_none() == stalls[1].is_none() && stalls[0] <= stalls[1], "{what:?}");
         fetch(&store, 0, &[6]);
         assert_eq!(store.take_timeline(), Timeline::default(), "the writing down has ended");

@@ -5,28 +5,21 @@ use std::sync::Arc;
 
 use moeflux_core::{Expert, ExpertMemory, HostBuf, OutOfMemory};
 
-use super::{Desk, Entry};
+use super::{CacheState, Entry};
+use crate::cache::Awaited;
 use crate::plan::Ordinal;
-use crate::queue::{Job, Urgency};
+use crate::queue::{Job, Priority};
 use crate::slots::Slots;
 
-/// Whether experts may leave that a request has still to collect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Awaited {
-    Stay,
-    /// The request reads them again: only for a budget that shrinks.
-    MayLeave,
-}
-
-impl Desk {
+impl CacheState {
     /// Memory for one record, at the expense of experts that nobody holds; for
     /// a request, of expected ones too. `Some(None)` when files are mapped.
-    pub(super) fn vacate(&mut self, urgency: Urgency) -> Option<Option<HostBuf>> {
+    pub(super) fn acquire_slot(&mut self, priority: Priority) -> Option<Option<HostBuf>> {
         let Some(slots) = &mut self.slots else { return Some(None) };
         if let Some(buf) = slots.take() {
             return Some(Some(buf));
         }
-        self.evict(urgency, Awaited::Stay).map(Some)
+        self.evict(priority, Awaited::Stay).map(Some)
     }
 
     /// The allocation of a slot that failed, if one did.
@@ -34,7 +27,7 @@ impl Desk {
         self.slots.as_ref().and_then(Slots::refusal)
     }
 
-    pub(super) fn evict(&mut self, urgency: Urgency, awaited: Awaited) -> Option<HostBuf> {
+    pub(super) fn evict(&mut self, priority: Priority, awaited: Awaited) -> Option<HostBuf> {
         let entries = mem::take(&mut self.entries);
         let may_leave = |it: Ordinal| match &entries[it.idx()] {
             Entry::Resident { expert, n_awaiting, .. } => {
@@ -44,12 +37,12 @@ impl Desk {
         };
         let is_expected =
             |it: Ordinal| matches!(&entries[it.idx()], Entry::Resident { is_expected: true, .. });
-        let mut victim = self.elsewhere.spare().find(|it| may_leave(*it) && !is_expected(*it));
+        let mut victim = self.device_copies.spare().find(|it| may_leave(*it) && !is_expected(*it));
         if victim.is_none() {
             victim = self.slots.as_ref().and_then(|it| it.policy.victim(&may_leave));
         }
-        if victim.is_none() && urgency == Urgency::Demand {
-            victim = self.unexpected(may_leave);
+        if victim.is_none() && priority == Priority::Demand {
+            victim = self.evict_prefetched(may_leave);
         }
         self.entries = entries;
         let victim = victim?;
@@ -61,7 +54,7 @@ impl Desk {
         match Arc::try_unwrap(expert) {
             Ok(Expert { memory: ExpertMemory::Owned { buf, .. }, .. }) => {
                 slots.policy.removed(victim);
-                self.elsewhere.evict(victim);
+                self.device_copies.evict(victim);
                 self.counts.evictions += 1;
                 self.counts.resident -= 1;
                 Some(buf)
@@ -83,9 +76,9 @@ impl Desk {
     }
 
     /// Undoes the start of a job that no reader has taken.
-    pub(super) fn withdraw(&mut self, job: Job) {
+    pub(super) fn cancel(&mut self, job: Job) {
         self.entries[job.target.ordinal.idx()] = Entry::Absent;
-        self.predictor.uncover(job.target.key);
+        self.predictor.clear_prediction(job.target.key);
         self.release(job.buf);
     }
 

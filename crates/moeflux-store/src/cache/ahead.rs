@@ -4,26 +4,31 @@ use std::mem;
 
 use moeflux_core::{ExpertId, HostBuf, LayerIdx};
 
-use super::{Desk, Entry};
+use super::{CacheState, Entry};
 use crate::plan::{Ordinal, Target};
-use crate::queue::{Chance, Job, Urgency, Wish};
+use crate::queue::{Confidence, Job, PrefetchRequest, Priority};
 use crate::slots::Slots;
 
-impl Desk {
+impl CacheState {
     /// Wishes for experts that may be wanted, the likeliest first. True if
     /// reads may begin.
-    pub(crate) fn prefetch(&mut self, layer: LayerIdx, likely: &[Target], chance: Chance) -> bool {
-        let mut absent: Vec<Wish> = Vec::new();
+    pub(crate) fn prefetch(
+        &mut self,
+        layer: LayerIdx,
+        likely: &[Target],
+        confidence: Confidence,
+    ) -> bool {
+        let mut absent: Vec<PrefetchRequest> = Vec::new();
         for &target in likely {
             match &self.entries[target.ordinal.idx()] {
-                Entry::Absent if self.is_elsewhere(target) => {}
-                Entry::Absent => absent.push(Wish { target, chance }),
+                Entry::Absent if self.is_on_device(target) => {}
+                Entry::Absent => absent.push(PrefetchRequest { target, confidence }),
                 Entry::Coming { .. } => {}
                 Entry::Resident { .. } => self.expect(target),
             }
         }
         self.queue.wish(layer, absent.into_iter());
-        if chance == Chance::Likely {
+        if confidence == Confidence::Likely {
             let experts = || likely.iter().map(|it| it.key.expert);
             self.predictor.cover(layer, experts());
             self.predictor.predict(layer, experts());
@@ -110,7 +115,7 @@ impl Desk {
                 let buf = self.spare()?;
                 self.queue.drop_wish();
                 self.counts.prefetch_reads += 1;
-                return Some(self.begin_ahead(wish.target, buf, Urgency::Prefetch));
+                return Some(self.begin_ahead(wish.target, buf, Priority::Prefetch));
             }
             self.queue.drop_wish();
         }
@@ -121,15 +126,15 @@ impl Desk {
                     return None;
                 };
                 self.queue.drop_warm();
-                return Some(self.begin_ahead(target, Some(buf), Urgency::Warm));
+                return Some(self.begin_ahead(target, Some(buf), Priority::WarmUp));
             }
             self.queue.drop_warm();
         }
         None
     }
 
-    fn begin_ahead(&mut self, target: Target, buf: Option<HostBuf>, urgency: Urgency) -> Job {
-        let is_prefetch = urgency == Urgency::Prefetch;
+    fn begin_ahead(&mut self, target: Target, buf: Option<HostBuf>, priority: Priority) -> Job {
+        let is_prefetch = priority == Priority::Prefetch;
         self.entries[target.ordinal.idx()] = Entry::Coming {
             waiters: Vec::new(),
             starter: None,
@@ -137,8 +142,8 @@ impl Desk {
             is_expected: is_prefetch,
         };
         self.reading_ahead.push(target);
-        self.queue.begin(urgency);
-        Job { target, buf, urgency }
+        self.queue.begin(priority);
+        Job { target, buf, priority }
     }
 
     fn is_absent(&self, target: Target) -> bool {
@@ -153,12 +158,15 @@ impl Desk {
         if n_taken >= n_slots || self.requests.values().any(|it| !it.unissued.is_empty()) {
             return None;
         }
-        self.vacate(Urgency::Prefetch)
+        self.acquire_slot(Priority::Prefetch)
     }
 
     /// What a request may take when nothing else can leave: the expected expert
     /// that is the least likely to be wanted.
-    pub(super) fn unexpected(&mut self, may_leave: impl Fn(Ordinal) -> bool) -> Option<Ordinal> {
+    pub(super) fn evict_prefetched(
+        &mut self,
+        may_leave: impl Fn(Ordinal) -> bool,
+    ) -> Option<Ordinal> {
         let at = self.expected.iter().rposition(|it| may_leave(it.ordinal))?;
         Some(self.expected.remove(at).ordinal)
     }

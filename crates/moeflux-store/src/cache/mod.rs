@@ -2,9 +2,11 @@
 //! Everything that consumers and readers share is here, behind one lock.
 
 mod ahead;
-mod elsewhere;
+mod device_copies;
+pub(crate) mod entry;
+mod evict;
 mod resize;
-mod room;
+mod state;
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -14,136 +16,42 @@ use std::time::{Duration, Instant};
 
 use moeflux_core::{Expert, ExpertLayout, HostBuf, LayerIdx};
 
-use self::elsewhere::Elsewhere;
-use self::room::Awaited;
-use crate::flight::{Flight, Part};
+use self::device_copies::DeviceCopies;
+pub use self::entry::Batch;
+use self::entry::{Awaited, Entry, Pending, Waiter};
+pub(crate) use self::state::CacheState;
+pub(crate) use crate::cache::entry::Progress;
+pub(crate) use crate::cache::entry::RequestId;
+use crate::in_flight::Outcome;
+use crate::in_flight::{InFlight, Part};
 use crate::plan::Target;
 use crate::policy::Policy;
 use crate::predict::LastToken;
-use crate::queue::{Job, Queue, Urgency};
-use crate::reader::{Outcome, Reader};
+use crate::queue::{Job, Priority, Queue};
+use crate::reader::Reader;
 use crate::slots::Slots;
-use crate::timeline::{Happening, LayerCounts, Timeline};
+use crate::timeline::{EventKind, LayerCounts, Timeline};
 use crate::tuner::{StepCost, Tuner};
-use crate::{Batch, StoreError, StoreStats};
+use crate::{StoreError, StoreStats};
 
-/// The state of a store.
-#[derive(Debug)]
-pub(crate) struct Desk {
-    /// By ordinal.
-    entries: Vec<Entry>,
-    /// `None` when files are mapped: then nothing ever has to leave.
-    slots: Option<Slots>,
-    queue: Queue,
-    flight: Flight,
-    requests: HashMap<Ticket, Pending>,
-    n_tickets: u64,
-    /// Resident experts that were predicted for a layer that is still to come,
-    /// the likeliest of each layer first. The policy does not know of them.
-    expected: Vec<Target>,
-    /// What is being read although nobody asked for it.
-    reading_ahead: Vec<Target>,
-    elsewhere: Elsewhere,
-    predictor: LastToken,
-    tuner: Tuner,
-    /// What consumers had waited and the drive had read when the last decode
-    /// step ended.
-    last_step: (Duration, Duration),
-    counts: StoreStats,
-    /// By layer.
-    layer_counts: Vec<LayerCounts>,
-    /// What happens, where somebody wants to know.
-    timeline: Option<Timeline>,
-    /// Slots that predictions leave to requests.
-    n_reserved: usize,
-    /// Experts that a request pins at a time.
-    max_pinned: usize,
-    is_closed: bool,
-}
-
-/// Names an unfinished request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Ticket(u64);
-
-/// Where an expert is.
-#[derive(Debug)]
-enum Entry {
-    Absent,
-    /// Queued, or being read.
-    Coming {
-        waiters: Vec<Waiter>,
-        /// The request that the read was started for; `None` if it was predicted.
-        starter: Option<Ticket>,
-        /// Whether a prediction started the read and nobody asked since.
-        is_predicted: bool,
-        /// Whether its layer is still to come.
-        is_expected: bool,
-    },
-    Resident {
-        expert: Arc<Expert>,
-        /// Who got it while nobody else had it; `None` if several may have it.
-        holder: Option<ThreadId>,
-        /// As above.
-        is_predicted: bool,
-        /// Whether it is among those that are expected.
-        is_expected: bool,
-        /// Requests that have still to collect it. Only a shrinking budget evicts it before that.
-        n_awaiting: u32,
-    },
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Waiter {
-    ticket: Ticket,
-    /// Place of the expert in the request.
-    index: usize,
-}
-
-/// What is left of a request.
-#[derive(Debug)]
-struct Pending {
-    owner: ThreadId,
-    /// Experts that wait for a slot.
-    unissued: VecDeque<(usize, Target)>,
-    n_coming: usize,
-    /// Pinned for the consumer.
-    pinned: Batch,
-    /// Experts that were resident when they were noted here. They are pinned a few at a time, so
-    /// that a request for a whole layer does not keep a budget from shrinking.
-    awaiting: VecDeque<(usize, Target)>,
-    failed: VecDeque<StoreError>,
-}
-
-/// What a consumer finds.
-#[derive(Debug)]
-pub(crate) enum Progress {
-    Arrived(Batch),
-    Failed(StoreError),
-    Finished,
-    /// Reads of this request are on their way.
-    Coming,
-    /// That many experts wait for a slot and none of this request is on its way.
-    Starved(usize),
-}
-
-impl Desk {
+impl CacheState {
     pub(crate) fn new(
         n_experts: usize,
         n_layers: usize,
         slots: Option<Slots>,
         n_reserved: usize,
         max_pinned: usize,
-    ) -> Desk {
-        Desk {
+    ) -> CacheState {
+        CacheState {
             entries: (0..n_experts).map(|_| Entry::Absent).collect(),
             slots,
             queue: Queue::default(),
-            flight: Flight::default(),
+            in_flight: InFlight::default(),
             requests: HashMap::new(),
             n_tickets: 0,
             expected: Vec::new(),
             reading_ahead: Vec::new(),
-            elsewhere: Elsewhere::default(),
+            device_copies: DeviceCopies::default(),
             predictor: LastToken::new(n_layers),
             tuner: Tuner::new(),
             last_step: Default::default(),
@@ -163,9 +71,9 @@ impl Desk {
         layer: LayerIdx,
         wanted: impl ExactSizeIterator<Item = (Target, f32)>,
         mut batch: Batch,
-    ) -> (Batch, Option<Ticket>) {
+    ) -> (Batch, Option<RequestId>) {
         batch.clear();
-        let ticket = Ticket(self.n_tickets);
+        let ticket = RequestId(self.n_tickets);
         let n_wanted = wanted.len();
         let mut pending = Pending {
             owner: thread::current().id(),
@@ -194,7 +102,7 @@ impl Desk {
         self.counts.misses += n_misses as u64;
         self.layer_counts[layer.idx()].hits += n_hits as u64;
         self.layer_counts[layer.idx()].misses += n_misses as u64;
-        self.note(|| Happening::Request { layer, n_hits, n_misses });
+        self.note(|| EventKind::Request { layer, n_hits, n_misses });
         self.settle(layer);
         self.queue.cancel_layer(layer);
         let was_predicted = self.counts.prefetch_used > n_used_before;
@@ -212,13 +120,13 @@ impl Desk {
     }
 
     /// Starts the reads of a request as far as slots allow; true if there were any.
-    pub(crate) fn issue(&mut self, ticket: Ticket) -> bool {
+    pub(crate) fn issue(&mut self, ticket: RequestId) -> bool {
         let Some(mut pending) = self.requests.remove(&ticket) else { return false };
         let mut is_any = false;
         while let Some(&(index, target)) = pending.unissued.front() {
             let waiter = Waiter { ticket, index };
             if !self.join(&mut pending, waiter, target) {
-                let Some(buf) = self.vacate(Urgency::Demand) else { break };
+                let Some(buf) = self.acquire_slot(Priority::Demand) else { break };
                 self.start(target, buf, waiter);
                 pending.n_coming += 1;
                 is_any = true;
@@ -235,7 +143,7 @@ impl Desk {
             Entry::Absent => return false,
             Entry::Coming { waiters, is_predicted, is_expected, .. } => {
                 if waiters.is_empty() {
-                    self.flight.promote(target);
+                    self.in_flight.promote(target);
                 }
                 *is_expected = false;
                 waiters.push(waiter);
@@ -264,7 +172,7 @@ impl Desk {
     }
 
     /// What has happened to a request since it was last asked.
-    pub(crate) fn collect(&mut self, ticket: Ticket) -> Progress {
+    pub(crate) fn collect(&mut self, ticket: RequestId) -> Progress {
         let Some(pending) = self.requests.get_mut(&ticket) else { return Progress::Finished };
         if let Some(err) = pending.failed.pop_front() {
             Progress::Failed(err)
@@ -273,7 +181,7 @@ impl Desk {
         } else if pending.n_coming > 0 {
             Progress::Coming
         } else if !pending.unissued.is_empty() {
-            Progress::Starved(pending.unissued.len())
+            Progress::NoFreeSlot(pending.unissued.len())
         } else {
             self.requests.remove(&ticket);
             Progress::Finished
@@ -282,7 +190,7 @@ impl Desk {
 
     /// Pins experts that a request awaits, as many as it may pin at a time. Those that left while
     /// the budget shrank have to be issued again.
-    pub(crate) fn pin(&mut self, ticket: Ticket) {
+    pub(crate) fn pin(&mut self, ticket: RequestId) {
         let Some(pending) = self.requests.get_mut(&ticket) else { return };
         while pending.pinned.len() < self.max_pinned
             && let Some((index, target)) = pending.awaiting.pop_front()
@@ -300,7 +208,7 @@ impl Desk {
     }
 
     /// Forgets a request. Reads that have started are finished and kept.
-    pub(crate) fn abandon(&mut self, ticket: Ticket) {
+    pub(crate) fn abandon(&mut self, ticket: RequestId) {
         let pending = self.requests.remove(&ticket);
         for (_, target) in pending.iter().flat_map(|pending| &pending.awaiting) {
             if let Entry::Resident { n_awaiting, .. } = &mut self.entries[target.ordinal.idx()] {
@@ -314,76 +222,78 @@ impl Desk {
             _ => false,
         };
         for job in self.queue.cancel_demands(is_unwanted) {
-            self.withdraw(job);
+            self.cancel(job);
         }
     }
 
     /// A read for a reader that has nothing to do.
     pub(crate) fn next_part(&mut self, reader: &Reader) -> Option<Part> {
-        if !self.flight.has_room() {
+        if !self.in_flight.has_room() {
             return None;
         }
-        if let Some(part) = self.flight.next_demand() {
+        if let Some(part) = self.in_flight.next_demand() {
             return Some(part);
         }
         if !self.queue.has_demands()
-            && let Some(part) = self.flight.next_ahead()
+            && let Some(part) = self.in_flight.next_ahead()
         {
             return Some(part);
         }
         let job = self.next_job()?;
-        let (key, urgency) = (job.target.key, job.urgency);
+        let (key, priority) = (job.target.key, job.priority);
         match job.buf {
-            Some(_) => self.flight.board(job, reader.plan.placement(key)),
-            None => self.flight.board_mapped(job, reader.mapped(key)),
+            Some(_) => self.in_flight.submit(job, reader.plan.placement(key)),
+            None => self.in_flight.submit_mapped(job, reader.mapped(key)),
         }
-        match urgency {
-            Urgency::Demand => self.flight.next_demand(),
-            Urgency::Prefetch | Urgency::Warm => self.flight.next_ahead(),
+        match priority {
+            Priority::Demand => self.in_flight.next_demand(),
+            Priority::Prefetch | Priority::WarmUp => self.in_flight.next_ahead(),
         }
     }
 
     fn next_job(&mut self) -> Option<Job> {
         let job = self.queue.start_demand().or_else(|| self.start_ahead())?;
-        let (key, is_predicted) = (job.target.key, job.urgency != Urgency::Demand);
-        self.note(|| Happening::ReadStart { key, is_predicted });
+        let (key, is_predicted) = (job.target.key, job.priority != Priority::Demand);
+        self.note(|| EventKind::ReadStart { key, is_predicted });
         Some(job)
     }
 
     /// Whether another reader would find something to do.
     pub(crate) fn has_work(&self) -> bool {
-        let is_ahead = || self.flight.has_ahead() || self.queue.may_read_ahead();
-        self.flight.has_room()
-            && (self.flight.has_demands()
+        let is_ahead = || self.in_flight.has_ahead() || self.queue.may_read_ahead();
+        self.in_flight.has_room()
+            && (self.in_flight.has_demands()
                 || self.queue.has_waiting()
                 || (!self.queue.has_demands() && is_ahead()))
     }
 
     /// Takes in a part that was read, or could not be. True if that ended its
     /// record's way.
-    pub(crate) fn land(
+    pub(crate) fn complete(
         &mut self,
         part: Part,
         outcome: Result<(), StoreError>,
         layout: &Arc<ExpertLayout>,
     ) -> bool {
         let target = part.target;
-        let Some((urgency, outcome)) = self.flight.land(part, outcome) else { return false };
-        self.finish(target, urgency, layout, outcome);
+        let Some((priority, outcome)) = self.in_flight.complete(part, outcome) else {
+            return false;
+        };
+        self.finish(target, priority, layout, outcome);
         true
     }
 
     fn finish(
         &mut self,
         target: Target,
-        urgency: Urgency,
+        priority: Priority,
         layout: &Arc<ExpertLayout>,
         outcome: Outcome,
     ) {
-        self.queue.finish(urgency);
+        self.queue.finish(priority);
         let n_bytes = if outcome.is_ok() { layout.record_bytes() as u64 } else { 0 };
-        self.note(|| Happening::ReadEnd { key: target.key, n_bytes });
-        if urgency != Urgency::Demand {
+        self.note(|| EventKind::ReadEnd { key: target.key, n_bytes });
+        if priority != Priority::Demand {
             self.reading_ahead.retain(|it| *it != target);
         }
         let entry = &mut self.entries[target.ordinal.idx()];
@@ -402,12 +312,12 @@ impl Desk {
             }
             Err((err, buf)) => {
                 self.release(buf);
-                self.predictor.uncover(target.key);
+                self.predictor.clear_prediction(target.key);
                 self.report(target, err, &waiters, starter);
             }
         }
         if self.has_surplus() {
-            self.shed();
+            self.shrink();
         }
     }
 
@@ -432,7 +342,7 @@ impl Desk {
             None => {}
         }
         self.counts.resident += 1;
-        self.elsewhere.admit(target.ordinal);
+        self.device_copies.admit(target.ordinal);
         self.entries[target.ordinal.idx()] =
             Entry::Resident { expert, holder: None, is_predicted, is_expected, n_awaiting };
     }
@@ -445,7 +355,7 @@ impl Desk {
         target: Target,
         err: StoreError,
         waiters: &[Waiter],
-        starter: Option<Ticket>,
+        starter: Option<RequestId>,
     ) {
         let mut err = Some(err);
         for waiter in waiters {
@@ -462,7 +372,7 @@ impl Desk {
         let (waiters, starter) = (vec![waiter], Some(waiter.ticket));
         let coming = Entry::Coming { waiters, starter, is_predicted: false, is_expected: false };
         self.entries[target.ordinal.idx()] = coming;
-        self.queue.push(Job { target, buf, urgency: Urgency::Demand });
+        self.queue.push(Job { target, buf, priority: Priority::Demand });
     }
 
     /// Whether no read is on its way that could free a slot.
@@ -484,8 +394,8 @@ impl Desk {
     pub(crate) fn add_stall(&mut self, layer: LayerIdx, since: Instant) {
         self.counts.stall_ns += nanoseconds(since.elapsed());
         if let Some(timeline) = &mut self.timeline {
-            timeline.push_at(since, Happening::StallStart { layer });
-            timeline.push(Happening::StallEnd { layer });
+            timeline.push_at(since, EventKind::StallStart { layer });
+            timeline.push(EventKind::StallEnd { layer });
         }
     }
 
@@ -502,7 +412,7 @@ impl Desk {
         timeline
     }
 
-    fn note(&mut self, what: impl FnOnce() -> Happening) {
+    fn note(&mut self, what: impl FnOnce() -> EventKind) {
         if let Some(timeline) = &mut self.timeline {
             timeline.push(what());
         }
@@ -515,7 +425,7 @@ impl Desk {
     /// Makes every expert leave that nobody holds.
     pub(crate) fn clear(&mut self) {
         self.forget_predictions();
-        while let Some(buf) = self.evict(Urgency::Demand, Awaited::Stay) {
+        while let Some(buf) = self.evict(Priority::Demand, Awaited::Stay) {
             self.release(Some(buf));
         }
         if self.slots.is_none() {
@@ -578,6 +488,27 @@ impl Desk {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
+    }
+}
+
+impl CacheState {
+    /// Takes note that a device has an expert now, or has it no more.
+    pub(crate) fn set_on_device(&mut self, target: Target, is_there: bool) {
+        let DeviceCopies { experts, spare } = &mut self.device_copies;
+        if is_there {
+            experts.insert(target.ordinal);
+            if matches!(self.entries[target.ordinal.idx()], Entry::Resident { .. }) {
+                spare.insert(target.ordinal);
+            }
+        } else {
+            experts.remove(&target.ordinal);
+            spare.remove(&target.ordinal);
+        }
+    }
+
+    /// Whether a device has the expert.
+    pub(super) fn is_on_device(&self, target: Target) -> bool {
+        self.device_copies.experts.contains(&target.ordinal)
     }
 }
 

@@ -5,27 +5,27 @@ use std::sync::Arc;
 
 use moeflux_core::{Expert, ExpertMemory};
 
-use super::room::Awaited;
-use super::{Desk, Entry};
-use crate::queue::Urgency;
+use super::entry::Awaited;
+use super::{CacheState, Entry};
+use crate::queue::Priority;
 
-impl Desk {
+impl CacheState {
     /// Sets how many slots there may be. Experts leave at once where nobody
     /// holds them, the others as soon as they are dropped and a read ends.
     pub(crate) fn resize(&mut self, n_slots: usize) {
         let Some(slots) = &mut self.slots else { return };
         slots.set_n_slots(n_slots);
-        self.shed();
+        self.shrink();
     }
 
     /// Brings the slots nearer to the budget: evicts, and empties slabs.
-    pub(crate) fn shed(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         if self.is_over() {
             self.queue.cancel_wishes();
         }
         for awaited in [Awaited::Stay, Awaited::MayLeave] {
             while self.is_over() {
-                let Some(buf) = self.evict(Urgency::Demand, awaited) else { break };
+                let Some(buf) = self.evict(Priority::Demand, awaited) else { break };
                 self.release(Some(buf));
             }
         }
@@ -64,7 +64,7 @@ impl Desk {
                     pending.unissued.push_back((waiter.index, job.target));
                 }
             }
-            self.predictor.uncover(job.target.key);
+            self.predictor.clear_prediction(job.target.key);
             self.release(job.buf);
         }
     }

@@ -7,8 +7,7 @@ use moeflux_core::{ExpertMemory, FileIdx, HostBuf};
 
 use crate::StoreError;
 use crate::plan::{Ordinal, Placement, Run, Target};
-use crate::queue::{Job, Urgency};
-use crate::reader::Outcome;
+use crate::queue::{Job, Priority};
 
 /// Another read starts while those in progress bring fewer bytes than this: so
 /// a few large reads are in progress at once, or many small ones.
@@ -18,7 +17,7 @@ const ENOUGH_BYTES: usize = 8 << 20;
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) target: Target,
-    pub(crate) urgency: Urgency,
+    pub(crate) priority: Priority,
     /// The place among the pieces of the record.
     index: usize,
     /// The range, and the memory for it; `None` for a mapped record, which is
@@ -29,14 +28,14 @@ pub(crate) struct Part {
 /// A record some of whose parts have not landed.
 #[derive(Debug)]
 struct Record {
-    urgency: Urgency,
-    cargo: Cargo,
+    priority: Priority,
+    buffers: Buffers,
     n_left: usize,
     failed: Option<StoreError>,
 }
 
 #[derive(Debug)]
-enum Cargo {
+enum Buffers {
     /// The pieces of the slot, in order, once their parts have landed.
     Slot {
         pieces: Vec<Option<HostBuf>>,
@@ -47,7 +46,7 @@ enum Cargo {
 
 /// All records on their way.
 #[derive(Debug, Default)]
-pub(crate) struct Flight {
+pub(crate) struct InFlight {
     records: HashMap<Ordinal, Record>,
     /// Parts that no reader has taken.
     demands: VecDeque<Part>,
@@ -57,10 +56,10 @@ pub(crate) struct Flight {
     n_bytes: usize,
 }
 
-impl Flight {
+impl InFlight {
     /// Takes in a record to be read into its buffer.
-    pub(crate) fn board(&mut self, job: Job, placement: Placement) {
-        let Job { target, buf, urgency } = job;
+    pub(crate) fn submit(&mut self, job: Job, placement: Placement) {
+        let Job { target, buf, priority } = job;
         let mut rest = buf.expect("a record that is read has a slot");
         let runs: Vec<Run> = placement.runs.into_iter().filter(|it| it.len > 0).collect();
         let mut bufs = Vec::with_capacity(runs.len().max(1));
@@ -69,29 +68,29 @@ impl Flight {
         }
         bufs.push(rest);
         let pieces = bufs.iter().map(|_| None).collect();
-        let cargo = Cargo::Slot { pieces, starts: placement.starts };
+        let buffers = Buffers::Slot { pieces, starts: placement.starts };
         let n_left = bufs.len();
-        self.records.insert(target.ordinal, Record { urgency, cargo, n_left, failed: None });
+        self.records.insert(target.ordinal, Record { priority, buffers, n_left, failed: None });
         for (index, buf) in bufs.into_iter().rev().enumerate() {
             // A record of nothing reads nothing.
             let nothing = Run { file: FileIdx(0), offset: 0, len: 0, at: 0 };
             let run = runs.get(index).copied().unwrap_or(nothing);
-            self.push(Part { target, urgency, index, piece: Some((run, buf)) });
+            self.push(Part { target, priority, index, piece: Some((run, buf)) });
         }
     }
 
     /// Takes in a mapped record to be populated.
-    pub(crate) fn board_mapped(&mut self, job: Job, memory: ExpertMemory) {
-        let Job { target, urgency, .. } = job;
-        let cargo = Cargo::Mapped(memory);
-        self.records.insert(target.ordinal, Record { urgency, cargo, n_left: 1, failed: None });
-        self.push(Part { target, urgency, index: 0, piece: None });
+    pub(crate) fn submit_mapped(&mut self, job: Job, memory: ExpertMemory) {
+        let Job { target, priority, .. } = job;
+        let buffers = Buffers::Mapped(memory);
+        self.records.insert(target.ordinal, Record { priority, buffers, n_left: 1, failed: None });
+        self.push(Part { target, priority, index: 0, piece: None });
     }
 
     fn push(&mut self, part: Part) {
-        match part.urgency {
-            Urgency::Demand => self.demands.push_back(part),
-            Urgency::Prefetch | Urgency::Warm => self.ahead.push_back(part),
+        match part.priority {
+            Priority::Demand => self.demands.push_back(part),
+            Priority::Prefetch | Priority::WarmUp => self.ahead.push_back(part),
         }
     }
 
@@ -111,16 +110,16 @@ impl Flight {
     /// The next part that somebody waits for.
     pub(crate) fn next_demand(&mut self) -> Option<Part> {
         let part = self.demands.pop_front()?;
-        Some(self.depart(part))
+        Some(self.start(part))
     }
 
     /// The next part of a record that nobody waits for.
     pub(crate) fn next_ahead(&mut self) -> Option<Part> {
         let part = self.ahead.pop_front()?;
-        Some(self.depart(part))
+        Some(self.start(part))
     }
 
-    fn depart(&mut self, part: Part) -> Part {
+    fn start(&mut self, part: Part) -> Part {
         self.n_reading += 1;
         self.n_bytes += part.n_bytes();
         part
@@ -137,11 +136,11 @@ impl Flight {
 
     /// Takes in a part that was read, or could not be. Gives the record's
     /// outcome if it was the last one.
-    pub(crate) fn land(
+    pub(crate) fn complete(
         &mut self,
         part: Part,
         outcome: Result<(), StoreError>,
-    ) -> Option<(Urgency, Outcome)> {
+    ) -> Option<(Priority, Outcome)> {
         self.n_reading -= 1;
         self.n_bytes -= part.n_bytes();
         let target = part.target;
@@ -161,7 +160,7 @@ impl Flight {
             return None;
         }
         let record = self.records.remove(&target.ordinal)?;
-        Some((record.urgency, record.outcome()))
+        Some((record.priority, record.outcome()))
     }
 }
 
@@ -174,14 +173,14 @@ impl Part {
 impl Record {
     fn take_back(&mut self, part: Part) {
         self.n_left -= 1;
-        if let (Cargo::Slot { pieces, .. }, Some((_, buf))) = (&mut self.cargo, part.piece) {
+        if let (Buffers::Slot { pieces, .. }, Some((_, buf))) = (&mut self.buffers, part.piece) {
             pieces[part.index] = Some(buf);
         }
     }
 
     fn outcome(self) -> Outcome {
-        match (self.cargo, self.failed) {
-            (Cargo::Slot { pieces, starts }, failed) => {
+        match (self.buffers, self.failed) {
+            (Buffers::Slot { pieces, starts }, failed) => {
                 let buf = pieces.into_iter().flatten().reduce(|mut whole, next| {
                     whole.join(next);
                     whole
@@ -192,8 +191,11 @@ impl Record {
                     (None, None) => unreachable!("a slot has at least one piece"),
                 }
             }
-            (Cargo::Mapped(memory), None) => Ok(memory),
-            (Cargo::Mapped(_), Some(err)) => Err((err, None)),
+            (Buffers::Mapped(memory), None) => Ok(memory),
+            (Buffers::Mapped(_), Some(err)) => Err((err, None)),
         }
     }
 }
+
+/// A record, or the reason why there is none and the buffer that was to hold it.
+pub(crate) type Outcome = Result<ExpertMemory, (StoreError, Option<HostBuf>)>;

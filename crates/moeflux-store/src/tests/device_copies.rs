@@ -7,7 +7,7 @@ const LAYER: LayerIdx = LayerIdx(0);
 
 fn note(store: &ExpertStore, experts: &[u16], is_there: bool) {
     let key = |it: &u16| (ExpertKey { layer: LAYER, expert: ExpertId(*it) }, is_there);
-    store.note_elsewhere(experts.iter().map(key));
+    store.set_on_device(experts.iter().map(key));
 }
 
 /// How many of these are in memory; asks for them.
