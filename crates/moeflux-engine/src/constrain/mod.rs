@@ -2,6 +2,7 @@
 //! grammar does not allow are ruled out.
 
 mod arguments;
+mod error;
 mod lark;
 mod limits;
 mod prepared;
@@ -17,34 +18,13 @@ use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use llguidance::{Matcher, ParserFactory};
 use moeflux_core::{TokenId, explain_thread_error};
 
+pub use self::error::ConstraintError;
 pub use self::lark::{AnswerShape, Grammar};
 pub use self::prepared::LeftToModel;
 use self::prepared::Prepared;
 use self::trials::Trials;
 use crate::text::guard::catch_panic;
 use crate::text::{Markup, Tokenizer};
-
-/// Why an answer cannot be constrained.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConstraintError {
-    /// The vocabulary is not one that grammars can work with.
-    #[error("this model's vocabulary cannot be constrained: {0}")]
-    Vocabulary(String),
-    /// The grammar is not supported, or too large.
-    #[error("{0}")]
-    Grammar(String),
-    /// A part of the schema that answers must have cannot be enforced.
-    #[error("{}{}{reason}", .path, if .path.is_empty() { "" } else { ": " })]
-    Schema {
-        /// Where it is, such as `properties.to.items.pattern`; empty for the whole schema.
-        path: String,
-        /// Why, as half a sentence.
-        reason: String,
-    },
-    /// The answer has left the grammar.
-    #[error("the grammar cannot go on: {0}")]
-    Step(String),
-}
 
 /// Alternatives that a grammar may have at one place: an object with a thousand optional properties
 /// has four thousand.

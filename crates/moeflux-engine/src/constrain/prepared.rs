@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::ConstraintError;
+use super::error::ConstraintError;
 use super::lark::{AnswerShape, Grammar};
 use super::schema::{LeftOut, Path, Simplified, any_arguments, simplify, simplify_arguments};
 use super::trials::{TrialOptions, Trials};

@@ -19,7 +19,8 @@ use super::pipeline::Pipeline;
 use super::stream::StreamDecoder;
 use super::table::{Special, TokenTable};
 use super::tokenizer_file;
-use super::vocabulary::{Vocabulary, VocabularyFiles};
+use super::vocabulary::VocabularyFiles;
+use crate::text::vocabulary::files::Vocabulary;
 
 /// Encoded once when a tokenizer is opened, because some files make the library panic on any text.
 const PROBE: &str = "Hello, World 123!\n\t  a\u{301} é ™ 世界 ﬁ 😀 \u{1}";

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
-use super::LeftOut;
-use super::keywords::children_mut;
 use super::path::Path;
+use super::simplified::LeftOut;
+use super::walk::children_mut;
 
 /// Takes the references out that lead to definitions without any value.
 pub(super) fn cut(

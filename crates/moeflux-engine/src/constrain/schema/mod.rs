@@ -15,31 +15,16 @@ mod numbers;
 mod path;
 mod pattern;
 mod references;
+mod simplified;
+mod walk;
 
 use std::collections::HashMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-pub(super) use self::keywords::{children_mut, remove_with_dependents};
 pub(super) use self::path::Path;
-
-/// A part of a schema that was left out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LeftOut {
-    /// Where the part is in the schema, such as `properties.to.items.pattern`; empty for all of it.
-    pub(super) path: String,
-    /// Why, as half a sentence.
-    pub(super) reason: String,
-}
-
-/// A schema that the library compiles, as far as its keywords tell.
-#[derive(Clone, Debug)]
-pub(super) struct Simplified {
-    pub(super) schema: Value,
-    pub(super) left_out: Vec<LeftOut>,
-    /// Where the definitions of `schema` were in the original.
-    pub(super) places: HashMap<String, Path>,
-}
+pub(super) use self::simplified::{LeftOut, Simplified};
+pub(super) use self::walk::{children_mut, remove_with_dependents};
 
 /// The schema of arguments that may be anything.
 pub(super) fn any_arguments() -> Value {
@@ -89,9 +74,4 @@ pub(super) fn simplify_arguments(schema: &Value) -> Simplified {
         fields.insert(String::from("type"), Value::from("object"));
     }
     Simplified { schema, left_out, places }
-}
-
-/// A schema's object with one keyword.
-fn one(key: &str, value: Value) -> Value {
-    Value::Object(Map::from_iter([(key.to_owned(), value)]))
 }

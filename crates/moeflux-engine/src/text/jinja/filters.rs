@@ -1,16 +1,14 @@
 //! The filters of jinja2 that minijinja lacks or gives other results for.
 
-use minijinja::value::{Value, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, State};
-
 use super::args::{Args, Given, expect_text, invalid};
 use super::characters::{decimal, is_space};
 use super::format::format_filter;
-use super::markup;
 use super::methods::replace_text;
-use super::python::{check_len, check_width, repr, text, write_text};
+use super::python::{check_len, repr, text, write_text};
 use super::tojson::tojson;
-use super::wrap;
+use super::{markup, wrap};
+use minijinja::value::{Value, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, State};
 
 pub(super) fn add(env: &mut Environment<'_>) {
     env.add_filter("tojson", tojson);
@@ -40,11 +38,6 @@ pub(super) fn add(env: &mut Environment<'_>) {
     env.add_filter("striptags", markup::striptags);
     env.add_filter("urlencode", markup::urlencode);
     env.add_filter("xmlattr", markup::xmlattr);
-}
-
-/// `str` of a text, a number or anything else that a filter takes for text.
-pub(super) fn soft_text(value: &Value) -> Result<String, Error> {
-    text(value)
 }
 
 fn refuse_undefined(value: &Value) -> Result<(), Error> {
@@ -223,7 +216,7 @@ fn replace(value: &Value, args: Given) -> Result<String, Error> {
     let (old, new) = (args.need("old")?, args.need("new")?);
     let count = args.integer("count")?;
     args.finish()?;
-    replace_text(&soft_text(value)?, &soft_text(&old)?, &soft_text(&new)?, count)
+    replace_text(&text(value)?, &text(&old)?, &text(&new)?, count)
 }
 
 fn length(value: &Value) -> Result<usize, Error> {
@@ -306,18 +299,5 @@ fn size(amount: f64, prefix: &str, binary: bool) -> String {
     match binary {
         true => format!("{amount:.1} {}iB", prefix.to_uppercase()),
         false => format!("{amount:.1} {prefix}B"),
-    }
-}
-
-/// The width of an indentation or a column that a filter got.
-pub(super) fn width_argument(args: &mut Args, name: &str, default: i64) -> Result<usize, Error> {
-    check_width(args.integer(name)?.unwrap_or(default))
-}
-
-/// The text that a filter got as an argument.
-pub(super) fn text_argument(args: &mut Args, name: &str, default: &str) -> Result<String, Error> {
-    match args.take(name)? {
-        Some(value) => expect_text(&value, name).map(str::to_owned),
-        None => Ok(default.to_owned()),
     }
 }

@@ -1,13 +1,11 @@
 //! Filters for HTML and addresses.
 
+use super::args::{Args, Given, invalid};
+use super::characters::is_space;
+use super::python::{check_len, text};
 use minijinja::Error;
 use minijinja::value::{Value, ValueKind};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-
-use super::args::{Args, Given, invalid};
-use super::characters::is_space;
-use super::filters::soft_text;
-use super::python::check_len;
 
 /// What Python's `quote` encodes.
 const UNSAFE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'.').remove(b'-').remove(b'~');
@@ -21,7 +19,7 @@ pub(super) fn escape(value: &Value) -> Result<Value, Error> {
 
 pub(super) fn force_escape(value: &Value) -> Result<Value, Error> {
     let mut out = String::new();
-    for c in soft_text(value)?.chars() {
+    for c in text(value)?.chars() {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
@@ -37,7 +35,7 @@ pub(super) fn force_escape(value: &Value) -> Result<Value, Error> {
 
 /// Text without comments and tags, with single spaces and without escapes.
 pub(super) fn striptags(value: &Value) -> Result<String, Error> {
-    let mut text = soft_text(value)?;
+    let mut text = text(value)?;
     for (open, close) in [("<!--", "-->"), ("<", ">")] {
         let mut out = String::with_capacity(text.len());
         let mut rest = text.as_str();
@@ -64,7 +62,7 @@ pub(super) fn striptags(value: &Value) -> Result<String, Error> {
 pub(super) fn urlencode(value: &Value) -> Result<String, Error> {
     let is_list = matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable);
     if value.kind() != ValueKind::Map && !is_list {
-        return Ok(utf8_percent_encode(&soft_text(value)?, UNSAFE_IN_PATHS).to_string());
+        return Ok(utf8_percent_encode(&text(value)?, UNSAFE_IN_PATHS).to_string());
     }
     let mut fields = Vec::new();
     for item in value.try_iter()?.checked() {
@@ -74,7 +72,7 @@ pub(super) fn urlencode(value: &Value) -> Result<String, Error> {
             false => (item.clone(), value.get_item(&item)?),
         };
         let quoted = |value: &Value| {
-            let text = soft_text(value)?;
+            let text = text(value)?;
             Ok::<_, Error>(utf8_percent_encode(&text, UNSAFE).to_string().replace("%20", "+"))
         };
         fields.push(format!("{}={}", quoted(&key)?, quoted(&value)?));
@@ -93,7 +91,7 @@ pub(super) fn xmlattr(value: &Value, args: Given) -> Result<String, Error> {
         if item.is_none() || item.is_undefined() {
             continue;
         }
-        let name = soft_text(&key)?;
+        let name = text(&key)?;
         if name.contains(|c: char| is_space(c) || "/>=".contains(c)) {
             return Err(invalid(format!("{name:?} is no name of an attribute")));
         }

@@ -1,10 +1,9 @@
 //! The tests after `is` whose answers differ from minijinja's.
 
-use minijinja::value::{ObjectRepr, Value, ValueKind};
-use minijinja::{Environment, Error};
-
 use super::args::invalid;
 use super::python::is_macro;
+use minijinja::value::{ObjectRepr, Value, ValueKind};
+use minijinja::{Environment, Error};
 
 pub(super) fn add(env: &mut Environment<'_>) {
     env.add_test("iterable", is_iterable);
@@ -43,7 +42,7 @@ fn is_callable(value: &Value) -> bool {
 }
 
 fn is_divisible_by(value: &Value, divisor: &Value) -> Result<bool, Error> {
-    let remainder = super::python::modulo(value, divisor)?;
+    let remainder = super::operators::modulo(value, divisor)?;
     match remainder.kind() {
         ValueKind::Number => Ok(f64::try_from(remainder)? == 0.0),
         _ => Err(invalid("divisibleby takes numbers")),

@@ -13,6 +13,7 @@
 //! A source that does not split into tags stays as it is: minijinja then says what is wrong with it.
 
 mod macros;
+mod names;
 mod nodes;
 mod operators;
 
@@ -20,16 +21,7 @@ use macros::{bind_macros, move_defaults};
 use nodes::{Node, Part, Tag, split, write};
 use operators::rewrite;
 
-/// Name of the function for `%`.
-pub(super) const MODULO: &str = "__modulo";
-/// Name of the function for `*`.
-pub(super) const MULTIPLY: &str = "__multiply";
-/// Name of the function for `~`.
-pub(super) const CONCAT: &str = "__concat";
-/// Name of the function for `value[start:stop:step]`.
-pub(super) const SLICE: &str = "__slice";
-/// Name of the function that sorts the arguments of a call into named ones, `varargs` and `kwargs`.
-pub(super) const BIND: &str = "__bind";
+pub(super) use names::{BIND, CONCAT, MODULO, MULTIPLY, SLICE};
 
 /// The source as minijinja has to get it.
 pub(super) fn for_minijinja(source: &str) -> String {

@@ -1,16 +1,15 @@
 //! Filters that lay out text: `wordcount`, `indent`, `truncate`, `wordwrap`, `center`.
 
+use super::args::{Args, Given};
+use super::characters::is_space;
+use super::python::{check_len, text};
+use crate::text::jinja::args::{text_argument, width_argument};
 use minijinja::Error;
 use minijinja::value::Value;
 
-use super::args::{Args, Given};
-use super::characters::is_space;
-use super::filters::{soft_text, text_argument, width_argument};
-use super::python::check_len;
-
 /// Runs of letters, digits and underscores.
 pub(super) fn wordcount(value: &Value) -> Result<usize, Error> {
-    let text = soft_text(value)?;
+    let text = text(value)?;
     let is_word = |c: char| c == '_' || c.is_alphanumeric();
     Ok(text.split(|c| !is_word(c)).filter(|word| !word.is_empty()).count())
 }
@@ -26,7 +25,7 @@ pub(super) fn indent(value: &Value, args: Given) -> Result<String, Error> {
     };
     let (first, blank) = (args.flag("first")?, args.flag("blank")?);
     args.finish()?;
-    let text = soft_text(value)? + "\n";
+    let text = text(value)? + "\n";
     let mut out = String::new();
     for (i, line) in super::methods::split_lines(&text, false).into_iter().enumerate() {
         check_len(out.len() + indentation.len() + line.len())?;
@@ -49,7 +48,7 @@ pub(super) fn truncate(value: &Value, args: Given) -> Result<String, Error> {
     let end = text_argument(&mut args, "end", "...")?;
     let leeway = usize::try_from(args.integer("leeway")?.unwrap_or(5)).unwrap_or(0);
     args.finish()?;
-    let text = soft_text(value)?;
+    let text = text(value)?;
     if text.chars().count() <= length.saturating_add(leeway) {
         return Ok(text);
     }
@@ -68,7 +67,7 @@ pub(super) fn center(value: &Value, args: Given) -> Result<String, Error> {
     let mut args = Args::of(args)?;
     let width = width_argument(&mut args, "width", 80)?;
     args.finish()?;
-    let text = soft_text(value)?;
+    let text = text(value)?;
     let missing = width.saturating_sub(text.chars().count());
     let left = missing / 2 + (missing & width & 1);
     Ok(format!("{}{text}{}", " ".repeat(left), " ".repeat(missing - left)))
@@ -82,7 +81,7 @@ pub(super) fn wordwrap(value: &Value, args: Given) -> Result<String, Error> {
     let separator = args.text("wrapstring")?.unwrap_or_else(|| String::from("\n"));
     let break_hyphens = args.take("break_on_hyphens")?.is_none_or(|value| value.is_true());
     args.finish()?;
-    let text = soft_text(value)?;
+    let text = text(value)?;
     let mut lines = Vec::new();
     for line in super::methods::split_lines(&text, false) {
         wrap_line(&mut lines, chunks(line, break_hyphens), width, break_words);

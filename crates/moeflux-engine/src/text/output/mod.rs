@@ -9,6 +9,7 @@ mod read;
 mod scan;
 mod syntax;
 mod table;
+mod thinking;
 
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ pub use self::parser::{Delta, OutputParser};
 pub(crate) use self::syntax::{Calls, DSML, JsonCalls, TaggedCalls};
 use self::table::KnownCalls;
 pub use self::table::ToolSyntax;
+pub(crate) use self::thinking::{THINK, Thinking};
 use super::tokenizer::Tokenizer;
 
 /// How a model writes what is not plain text, read out of what its template renders.
@@ -30,19 +32,6 @@ pub struct OutputFormat {
     pub(crate) thinking: Thinking,
     shown: Arc<[TokenId]>,
 }
-
-/// How what a model thinks is told from what it says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Thinking {
-    /// It is not.
-    Never,
-    /// By `<think>` and `</think>`.
-    Tags,
-    /// By the channels of the harmony format.
-    Channels,
-}
-
-pub(crate) const THINK: [&str; 2] = ["<think>", "</think>"];
 
 impl OutputFormat {
     /// That of a model; plain text where it has no template. Renders about twenty short

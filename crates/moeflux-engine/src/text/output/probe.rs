@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::read::{self, NAMES, arguments};
 use super::table::{KnownCalls, ToolSyntax};
-use super::{THINK, Thinking};
+use super::thinking::{THINK, Thinking};
 use crate::text::chat::{ChatTemplate, RenderRequest};
 use crate::text::message::Message;
 

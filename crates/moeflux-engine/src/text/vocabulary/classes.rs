@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::damaged;
 use super::facts::VocabularyFacts;
 use crate::text::error::{TextError, excerpt};
+use crate::text::vocabulary::files::damaged;
 
 /// How a byte-level vocabulary splits texts before it merges bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

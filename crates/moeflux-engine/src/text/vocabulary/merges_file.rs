@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::classes;
 use super::facts::VocabularyFacts;
 use super::parts::Tokens;
-use super::{Vocabulary, damaged, without_bom};
 use crate::text::error::{TextError, excerpt};
+use crate::text::vocabulary::files::{Vocabulary, damaged, without_bom};
 
 /// The two files, read.
 pub(super) struct Pair<'a> {

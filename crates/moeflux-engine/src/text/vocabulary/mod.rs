@@ -7,17 +7,24 @@
 
 mod classes;
 mod facts;
+pub(crate) mod files;
 mod merges;
 mod merges_file;
 mod parts;
 mod sentencepiece;
 mod tiktoken;
 
+use crate::text::vocabulary::files::MAX_BYTES;
+use crate::text::vocabulary::files::MAX_JSON_BYTES;
+use crate::text::vocabulary::files::MERGES;
+use crate::text::vocabulary::files::SENTENCEPIECE;
+use crate::text::vocabulary::files::TIKTOKEN;
+use crate::text::vocabulary::files::VOCAB;
+use crate::text::vocabulary::files::Vocabulary;
+use crate::text::vocabulary::files::parse_json;
+use crate::text::vocabulary::files::read;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-use moeflux_core::files::read_bounded;
-use serde_json::Value;
 
 use super::error::TextError;
 pub(super) use facts::VocabularyFacts;
@@ -28,16 +35,6 @@ pub const VOCABULARY_FILES: [&str; 5] = ["tokenizer.json", TIKTOKEN, VOCAB, MERG
 /// The same as sets of files that make a vocabulary together.
 pub(crate) const VOCABULARIES: [&[&str]; 4] =
     [&["tokenizer.json"], &[TIKTOKEN], &[VOCAB, MERGES], &[SENTENCEPIECE]];
-
-const TIKTOKEN: &str = "tiktoken.model";
-const VOCAB: &str = "vocab.json";
-const MERGES: &str = "merges.txt";
-const SENTENCEPIECE: &str = "tokenizer.model";
-
-/// Longest `tokenizer.json` that is read; the largest published ones have about 35 MB.
-const MAX_JSON_BYTES: u64 = 128 << 20;
-/// Longest of the other files; published ones have up to 5 MB.
-const MAX_BYTES: u64 = 16 << 20;
 
 /// Where the vocabulary of a model is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,14 +47,6 @@ pub(super) enum VocabularyFiles {
     Merges { vocab: PathBuf, merges: PathBuf },
     /// sentencepiece's file; some models give this name to tokens in base64.
     SentencePiece(PathBuf),
-}
-
-/// A vocabulary as a `tokenizer.json` would hold it.
-#[derive(Debug)]
-pub(super) struct Vocabulary {
-    pub(super) json: Value,
-    /// Named tokens, such as `eos_token`, for a model whose files name none.
-    pub(super) named: BTreeMap<&'static str, String>,
 }
 
 impl VocabularyFiles {
@@ -144,21 +133,6 @@ fn read_pair<'a>(vocab: &'a Path, merges: &'a Path) -> Result<merges_file::Pair<
     })
 }
 
-fn read(path: &Path, max_bytes: u64) -> Result<Vec<u8>, TextError> {
-    read_bounded(path, max_bytes)
-        .map_err(|source| TextError::Read { path: path.to_owned(), source })
-}
-
-fn parse_json(path: &Path, bytes: &[u8]) -> Result<Value, TextError> {
-    serde_json::from_slice(without_bom(bytes))
-        .map_err(|source| TextError::Json { path: path.to_owned(), source })
-}
-
-/// The bytes without the mark that some editors put before UTF-8 text.
-pub(super) fn without_bom(bytes: &[u8]) -> &[u8] {
-    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
-}
-
 /// A vocabulary of a kind that is not read, in words; empty if there is none.
 fn other_vocabulary(dir: &Path) -> String {
     const MOST_NAMES: usize = 10_000;
@@ -172,12 +146,6 @@ fn other_vocabulary(dir: &Path) -> String {
         Some(name) => format!("{name} is there, which is not read"),
         None => String::new(),
     }
-}
-
-/// The error of a vocabulary file: `what` says what is wrong, and what to do where that is not
-/// plain.
-fn damaged(path: &Path, what: impl Into<String>) -> TextError {
-    TextError::Vocabulary { path: path.to_owned(), what: what.into() }
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::damaged;
 use super::facts::{AddedToken, VocabularyFacts};
 use crate::text::error::{TextError, excerpt};
 use crate::text::tokenizer_file::MAX_TOKENS;
+use crate::text::vocabulary::files::damaged;
 
 /// A vocabulary of texts and ids, and the tokens that are looked for in texts first.
 #[derive(Debug, Default)]

@@ -13,17 +13,17 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
-use prost::Message;
 use serde_json::{Value, json};
 
 use super::facts::{AddedToken, VocabularyFacts};
 use super::merges::merges;
 use super::parts::Tokens;
-use super::{Vocabulary, damaged};
 use crate::text::error::{TextError, excerpt};
 use crate::text::tokenizer_file::{MAX_REGEX_BYTES, MAX_TOKENS};
+use crate::text::vocabulary::files::{Vocabulary, damaged};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use prost::Message;
 
 /// What stands for a space.
 const SPACE: &str = "\u{2581}";

@@ -6,16 +6,15 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
-
 use super::classes;
 use super::facts::{AddedToken, VocabularyFacts};
 use super::merges::merges;
 use super::parts::Tokens;
-use super::{Vocabulary, damaged, without_bom};
 use crate::text::byte_level::char_of_byte;
 use crate::text::error::{TextError, excerpt};
+use crate::text::vocabulary::files::{Vocabulary, damaged, without_bom};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 
 /// Bytes of a token; the longest of published ones are 128 spaces.
 const MAX_TOKEN_BYTES: usize = 1024;
