@@ -59,6 +59,21 @@ struct Context {
     extra: Map<String, Value>,
 }
 
+impl Tokenizer {
+    /// The model's chat template: `tool_use` if there is one and it is asked for, else `default`,
+    /// else the only one. `None` for a model without a template, or with several of other names.
+    pub fn chat_template(&self, with_tools: bool) -> Option<Result<ChatTemplate, TextError>> {
+        let source = self.chat_template_source(with_tools)?;
+        let template = ChatTemplate::new(source, self.markup_text());
+        Some(template.map_err(|err| match (err, self.template_file()) {
+            (TextError::TemplateSyntax(reason), Some(path)) => {
+                TextError::TemplateSyntax(format!("{reason} ({})", path.display()))
+            }
+            (err, _) => err,
+        }))
+    }
+}
+
 impl ChatTemplate {
     /// Parses a Jinja template. `markup` comes from [`super::Tokenizer::markup_text`]; it decides
     /// what content must not turn into.

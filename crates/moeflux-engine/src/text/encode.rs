@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use moeflux_core::TokenId;
-use tokenizers::{Encoding, Model, Normalizer, OffsetType, PreTokenizedString, Token};
 
 use super::error::TextError;
 use super::fence::Rendered;
 use super::pipeline::Run;
 use super::tokenizer::{Tokenizer, guarded};
+use crate::text::tokenizer::to_ids;
+use tokenizers::{Encoding, Model, Normalizer, OffsetType, PreTokenizedString, Token};
 
 /// Texts up to this length are encoded whatever they hold, so that their number of tokens is known.
 const COUNTED_BYTES: usize = 256 << 10;
@@ -349,10 +350,6 @@ impl Tokenizer {
         self.inner.get_model().tokenize_in_pretokenized(&mut parts, None)?;
         parts.into_encoding(None, 0, offsets)
     }
-}
-
-pub(super) fn to_ids(encoding: &Encoding) -> Vec<TokenId> {
-    encoding.get_ids().iter().copied().map(TokenId).collect()
 }
 
 fn original(at: Range<usize>) -> tokenizers::normalizer::Range<Range<usize>> {

@@ -7,6 +7,7 @@
 mod args;
 mod characters;
 mod clock;
+mod filter_args;
 mod filters;
 mod format;
 mod globals;

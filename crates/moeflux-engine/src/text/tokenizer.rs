@@ -7,9 +7,7 @@ use std::sync::Arc;
 use moeflux_core::TokenId;
 use serde::Deserialize;
 
-use super::chat::ChatTemplate;
 use super::config::{GenerationDefaults, TextConfig};
-use super::encode::to_ids;
 use super::error::{TextError, excerpt};
 use super::fence::MarkupText;
 use super::guard::catch_panic;
@@ -222,17 +220,9 @@ impl Tokenizer {
         &self.config.sampling
     }
 
-    /// The model's chat template: `tool_use` if there is one and it is asked for, else `default`,
-    /// else the only one. `None` for a model without a template, or with several of other names.
-    pub fn chat_template(&self, with_tools: bool) -> Option<Result<ChatTemplate, TextError>> {
-        let source = self.chat_template_source(with_tools)?;
-        let template = ChatTemplate::new(source, self.markup_text());
-        Some(template.map_err(|err| match (err, &self.config.template_file) {
-            (TextError::TemplateSyntax(reason), Some(path)) => {
-                TextError::TemplateSyntax(format!("{reason} ({})", path.display()))
-            }
-            (err, _) => err,
-        }))
+    /// The file that the chat template comes from, where it has one of its own.
+    pub(super) fn template_file(&self) -> Option<&Path> {
+        self.config.template_file.as_deref()
     }
 
     /// The text of that template.
@@ -262,4 +252,8 @@ impl Tokenizer {
 /// The work of the library, with its panics as errors.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, Source>) -> Result<T, Source> {
     catch_panic(work)?
+}
+
+pub(super) fn to_ids(encoding: &tokenizers::Encoding) -> Vec<TokenId> {
+    encoding.get_ids().iter().copied().map(TokenId).collect()
 }

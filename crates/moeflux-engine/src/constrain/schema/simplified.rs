@@ -1,9 +1,10 @@
 //! What is left of a schema.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::path::Path;
-use crate::constrain::schema::HashMap;
 
 /// A part of a schema that was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 //! The arguments of filters, methods and functions, by position or by name as Python takes them.
 
-use crate::text::jinja::python::check_width;
 use minijinja::value::{Kwargs, Rest, Value, ValueOrKwargs, from_args};
 use minijinja::{Error, ErrorKind};
 
@@ -88,17 +87,4 @@ pub(super) fn expect_text<'a>(value: &'a Value, name: &str) -> Result<&'a str, E
 
 pub(super) fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message.into())
-}
-
-/// The width of an indentation or a column that a filter got.
-pub(super) fn width_argument(args: &mut Args, name: &str, default: i64) -> Result<usize, Error> {
-    check_width(args.integer(name)?.unwrap_or(default))
-}
-
-/// The text that a filter got as an argument.
-pub(super) fn text_argument(args: &mut Args, name: &str, default: &str) -> Result<String, Error> {
-    match args.take(name)? {
-        Some(value) => expect_text(&value, name).map(str::to_owned),
-        None => Ok(default.to_owned()),
-    }
 }

@@ -3,7 +3,7 @@
 use super::args::{Args, Given};
 use super::characters::is_space;
 use super::python::{check_len, text};
-use crate::text::jinja::args::{text_argument, width_argument};
+use crate::text::jinja::filter_args::{text_argument, width_argument};
 use minijinja::Error;
 use minijinja::value::Value;
 
