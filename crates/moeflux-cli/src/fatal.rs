@@ -12,8 +12,6 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::FAILED;
-
 /// `SIGBUS`: access to a page of a mapped file that the file does not have any more, or that its
 /// drive cannot read.
 #[cfg(target_os = "linux")]
@@ -170,3 +168,6 @@ fn write_error(line: &[u8]) {
     // As above.
     let _ = std::io::stderr().write_all(line);
 }
+
+/// Exit code of a command that failed.
+pub(crate) const FAILED: u8 = 1;

@@ -39,8 +39,6 @@ use moeflux_store::StoreError;
 use crate::args::{Cli, Command};
 use crate::error::UsageError;
 
-/// Exit code of a command that failed.
-const FAILED: u8 = 1;
 /// Exit code of a command line that makes no sense.
 const USAGE: u8 = 2;
 
@@ -82,7 +80,7 @@ fn main() -> ExitCode {
         Command::Prompt(args) => commands::prompt::run(args),
         Command::Plan(args) => match commands::plan::run(args) {
             // The plan says so itself.
-            Ok(false) => return ExitCode::from(FAILED),
+            Ok(false) => return ExitCode::from(fatal::FAILED),
             done => done.map(|_| ()),
         },
         Command::Replay(args) => commands::replay::run(args),
@@ -97,7 +95,7 @@ fn main() -> ExitCode {
                 // As in `print_error`.
                 let _ = write!(io::stderr(), "{}", commands::plan::shortage_text(shortage));
             }
-            ExitCode::from(if is_usage(&err) { USAGE } else { FAILED })
+            ExitCode::from(if is_usage(&err) { USAGE } else { fatal::FAILED })
         }
     }
 }

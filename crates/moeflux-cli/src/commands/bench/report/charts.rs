@@ -2,7 +2,7 @@
 
 use moeflux_engine::measure::Spread;
 
-use super::both_parts;
+use super::parts::both_parts;
 use super::svg::{Anchor, Area, Svg, short, ticks};
 use crate::commands::bench::figures::{Figures, quantile};
 

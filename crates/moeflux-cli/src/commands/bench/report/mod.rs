@@ -1,34 +1,21 @@
 //! The figures as one HTML file that needs nothing else.
 
 mod charts;
+mod parts;
 mod svg;
 mod timeline;
 
 use std::fmt::Write as _;
 
-use moeflux_engine::measure::{Spread, Stage, StageTimes};
+use moeflux_engine::measure::Spread;
 
+use self::parts::{both_parts, legend};
 use self::svg::{escaped, short};
 use super::figures::{Figures, Setting};
 use super::{json, table};
 use crate::bytes::show;
 
 const STYLE: &str = include_str!("style.css");
-
-/// Names and classes of what takes time, in the order in which it is drawn.
-const PARTS: [(Stage, &str); 8] = [
-    (Stage::Attention, "attention"),
-    (Stage::DeltaNet, "delta-net"),
-    (Stage::Router, "router"),
-    (Stage::SharedExpert, "shared-expert"),
-    (Stage::RoutedExperts, "routed-experts"),
-    (Stage::DenseMlp, "dense-mlp"),
-    (Stage::Head, "head"),
-    (Stage::Rest, "rest"),
-];
-
-/// What takes time: name, class, seconds.
-type Part = (&'static str, &'static str, f64);
 
 pub(super) fn html(figures: &Figures) -> String {
     let title = format!("moeflux bench: {}", figures.setting.model);
@@ -124,40 +111,8 @@ fn tiles(figures: &Figures) -> String {
     html + "</div>\n"
 }
 
-/// What took time in a phase, the wait for experts included.
-fn parts(times: &StageTimes) -> Vec<Part> {
-    let of = |stage: Stage| match stage {
-        Stage::Rest => times.of(stage) + times.rest(),
-        stage => times.of(stage),
-    };
-    let mut all: Vec<Part> =
-        PARTS.iter().map(|(stage, class)| (stage.name(), *class, of(*stage))).collect();
-    all.insert(all.len() - 1, ("wait for experts", "wait", times.wait));
-    all
-}
-
-/// The parts that any phase has, each with its seconds in both.
-fn both_parts(figures: &Figures) -> Vec<(&'static str, &'static str, [f64; 2])> {
-    let prefill = parts(&figures.profile.prefill);
-    let decode = parts(&figures.profile.decode);
-    let joined = prefill.into_iter().zip(decode).map(|(a, b)| (a.0, a.1, [a.2, b.2]));
-    joined.filter(|it| it.2.iter().any(|seconds| *seconds > 0.0)).collect()
-}
-
 fn stage_legend(figures: &Figures) -> String {
     legend(both_parts(figures).iter().map(|it| (it.0, it.1)))
-}
-
-fn legend<'a>(entries: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let mut html = String::from("<ul class=\"legend\">\n");
-    for (name, class) in entries {
-        writeln!(
-            html,
-            "<li><svg viewBox=\"0 0 10 10\" aria-hidden=\"true\"><rect width=\"10\" height=\"10\" rx=\"2\" class=\"{class}\"/></svg>{name}</li>"
-        )
-        .expect("a string takes any text");
-    }
-    html + "</ul>\n"
 }
 
 fn stage_table(figures: &Figures) -> String {

@@ -3,8 +3,8 @@
 use moeflux_engine::measure::{Lane, Stage, TokenTrace};
 
 use super::charts::WIDTH;
+use super::parts::{PARTS, legend};
 use super::svg::{Anchor, Area, Svg, short, ticks};
-use super::{PARTS, legend};
 
 const LEFT: f64 = 84.0;
 /// Height of the lane of what is computed.
