@@ -13,10 +13,10 @@ use moeflux_engine::{
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::app::App;
-use crate::conversation::Settings;
 use crate::error::{ApiError, ApiResult, Overflow};
 use crate::log::log;
-use crate::prompt::marked;
+use crate::marked::marked;
+use crate::settings::Settings;
 use crate::tool_names::ToolNames;
 
 /// What a client wants to know.

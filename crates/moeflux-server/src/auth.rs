@@ -5,12 +5,12 @@ use std::time::Duration;
 use axum::http::header::{AUTHORIZATION, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
 use sha2::{Digest, Sha256};
-use subtle::{Choice, ConstantTimeEq};
-use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer, ExposeHeaders};
 
 use crate::error::{ApiError, ApiResult, ServerError};
 use crate::options::ServerOptions;
 use crate::origins::{AllowedOrigin, is_local_host, is_own_origin};
+use subtle::{Choice, ConstantTimeEq};
+use tower_http::cors::{AllowHeaders, AllowMethods, AllowOrigin, CorsLayer, ExposeHeaders};
 
 /// How long browsers may remember that a page of another origin is allowed.
 const CORS_MAX_AGE: Duration = Duration::from_secs(600);
@@ -26,6 +26,17 @@ pub(crate) struct Gate {
 
 /// Keys that are shorter can be guessed.
 const SHORTEST_KEY: usize = 8;
+
+impl ServerOptions {
+    /// Refuses what could not be served safely, before a model is loaded.
+    ///
+    /// # Errors
+    /// Where other machines could reach the server without a key, or a key is
+    /// no good.
+    pub fn check(&self) -> Result<(), ServerError> {
+        Gate::new(self).map(drop)
+    }
+}
 
 impl Gate {
     pub(crate) fn new(options: &ServerOptions) -> Result<Gate, ServerError> {

@@ -7,11 +7,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use hyper::body::{Body, Bytes, Frame};
 use serde_json::Value;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::ask::{Answers, Update};
+use crate::reply::{NDJSON, Reply, set};
 
 /// Time without an event after which a dialect sends one that changes nothing. Clients give up
 /// after minutes without an event; most do not count comments.
@@ -149,3 +151,22 @@ impl Body for EventStream {
 
 #[cfg(test)]
 pub(crate) mod slow;
+
+/// Server-sent events.
+pub(crate) fn stream(events: EventStream) -> Reply {
+    stream_of(events, "text/event-stream")
+}
+
+/// Lines of JSON.
+pub(crate) fn lines(events: EventStream) -> Reply {
+    stream_of(events, NDJSON)
+}
+
+fn stream_of(events: EventStream, mime: &'static str) -> Reply {
+    let mut reply = axum::response::Response::new(axum::body::Body::new(events));
+    set(&mut reply, CONTENT_TYPE, mime);
+    set(&mut reply, CACHE_CONTROL, "no-store");
+    // Proxies that collect answers would hold them back.
+    set(&mut reply, HeaderName::from_static("x-accel-buffering"), "no");
+    reply
+}

@@ -9,9 +9,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::conversation::Settings;
 use crate::error::{ApiError, ApiResult};
 use crate::reply::{self, Reply};
+use crate::settings::Settings;
 
 /// `/props`
 pub(crate) fn props(app: &App) -> Reply {

@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::auth::Gate;
-use crate::error::ServerError;
 use crate::origins::AllowedOrigin;
 
 /// How a server is set up.
@@ -64,15 +62,6 @@ const OLLAMA_ORIGINS: [&str; 11] = [
 ];
 
 impl ServerOptions {
-    /// Refuses what could not be served safely, before a model is loaded.
-    ///
-    /// # Errors
-    /// Where other machines could reach the server without a key, or a key is
-    /// no good.
-    pub fn check(&self) -> Result<(), ServerError> {
-        Gate::new(self).map(drop)
-    }
-
     /// Where it listens for Ollama's clients.
     pub(crate) fn ollama_addr(&self) -> Option<SocketAddr> {
         self.ollama_port.map(|port| SocketAddr::new(self.addr.ip(), port))

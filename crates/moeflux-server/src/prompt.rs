@@ -5,18 +5,19 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use moeflux_engine::text::{Markup, OutputFormat, Tokenizer};
 use moeflux_engine::{LeftToModel, TokenId};
-use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::conversation::{Conversation, Prepared, prepare, prompt_text};
+use crate::conversation::Conversation;
 use crate::error::{ApiError, ApiResult};
 use crate::model::{Model, ModelFacts};
 use crate::offload::offload;
 use crate::openai::{ChatRequest, chat};
+use crate::prepare::{Prepared, prepare, prompt_text};
 use crate::reply::{self, Reply};
 use crate::request::{self, Accepted, Body, Request, TokenNumber, object};
+use schemars::JsonSchema;
 
 /// Tokens that a reply may list, where the context is smaller.
 const MAX_TOKENIZED: usize = 65_536;
@@ -182,25 +183,4 @@ pub(crate) fn detokenize(app: &App, body: Value) -> ApiResult<Reply> {
 fn piece(tokenizer: &Tokenizer, id: TokenId) -> Value {
     let bytes = tokenizer.token_bytes(id);
     std::str::from_utf8(bytes).map_or_else(|_| json!(bytes), Value::from)
-}
-
-/// A prompt for the log: control tokens stand in brackets that tell them from text which looks the
-/// same, and control characters are escaped.
-pub(crate) fn marked(tokenizer: &Tokenizer, tokens: &[TokenId]) -> String {
-    let mut text = format!("prompt of {} tokens:\n", tokens.len());
-    for part in tokens.chunk_by(|a, b| !tokenizer.is_control(*a) && !tokenizer.is_control(*b)) {
-        let is_control = part.first().is_some_and(|id| tokenizer.is_control(*id));
-        let open = if is_control { "⟦" } else { "" };
-        let close = if is_control { "⟧" } else { "" };
-        text.push_str(open);
-        for c in tokenizer.decode(part).chars() {
-            match c {
-                '\n' | '\t' => text.push(c),
-                c if c.is_control() => text.extend(c.escape_default()),
-                c => text.push(c),
-            }
-        }
-        text.push_str(close);
-    }
-    text
 }

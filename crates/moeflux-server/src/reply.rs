@@ -9,7 +9,6 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use crate::error::{ApiError, Overflow};
-use crate::events::EventStream;
 
 pub(crate) type Reply = Response;
 
@@ -58,25 +57,6 @@ pub(crate) fn json(status: StatusCode, value: &Value) -> Reply {
 
 /// The type of lines of JSON.
 pub(crate) const NDJSON: &str = "application/x-ndjson";
-
-/// Server-sent events.
-pub(crate) fn stream(events: EventStream) -> Reply {
-    stream_of(events, "text/event-stream")
-}
-
-/// Lines of JSON.
-pub(crate) fn lines(events: EventStream) -> Reply {
-    stream_of(events, NDJSON)
-}
-
-fn stream_of(events: EventStream, mime: &'static str) -> Reply {
-    let mut reply = Response::new(Body::new(events));
-    set(&mut reply, CONTENT_TYPE, mime);
-    set(&mut reply, CACHE_CONTROL, "no-store");
-    // Proxies that collect answers would hold them back.
-    set(&mut reply, HeaderName::from_static("x-accel-buffering"), "no");
-    reply
-}
 
 /// An error becomes a reply without a body, which [`with_error_body`] completes.
 impl IntoResponse for ApiError {

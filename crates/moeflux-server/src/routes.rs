@@ -12,7 +12,6 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, delete, get, post};
 use serde_json::{Value, json};
-use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::anthropic::messages;
 use crate::app::App;
@@ -22,7 +21,8 @@ use crate::error::{ApiError, ApiResult};
 use crate::log::log;
 use crate::openai::{chat, completions, models, responses};
 use crate::reply::{self, Dialect, Reply};
-use crate::{llama_server, markdown, metrics, ollama, openapi, page, prompt, status};
+use crate::{exposition, llama_server, markdown, ollama, openapi, page, prompt, status};
+use tower_http::catch_panic::CatchPanicLayer;
 
 /// A path with the handlers of its methods.
 type Route = (&'static str, MethodRouter<Arc<App>>);
@@ -31,7 +31,7 @@ type Route = (&'static str, MethodRouter<Arc<App>>);
 pub(crate) fn described() -> Vec<Route> {
     vec![
         ("/health", get(health)),
-        ("/metrics", read(|app| Ok(metrics::reply(&app)))),
+        ("/metrics", read(|app| Ok(exposition::reply(&app)))),
         ("/status", read(|app| Ok(reply::json(StatusCode::OK, &status::status(&app))))),
         ("/openapi.json", read(|app| Ok(reply::json(StatusCode::OK, &openapi::describe(&app))))),
         ("/v1/models", read(|app| Ok(reply::json(StatusCode::OK, &models::list(&app))))),

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::conversation::Settings;
+use crate::memory::memory_bytes;
+use crate::settings::Settings;
 
 /// What does not change, and what does.
 pub(crate) fn status(app: &App) -> Value {
@@ -55,12 +56,4 @@ pub(crate) fn status(app: &App) -> Value {
             "bytes_read": store.bytes_read,
         },
     })
-}
-
-/// Memory that this process has, where the system tells.
-pub(crate) fn memory_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
-    Some(kib * 1024)
 }

@@ -12,11 +12,13 @@ use super::request::{Format, MessageRequest};
 use super::{blocks, tools, turns};
 use crate::app::App;
 use crate::ask::collect;
-use crate::conversation::{Conversation, Names, ask, count};
+use crate::conversation::{Conversation, Names};
 use crate::error::{ApiError, ApiResult};
+use crate::events;
 use crate::events::EventStream;
 use crate::model::Model;
 use crate::openai::thinking::{Thinking, Wish};
+use crate::prepare::{ask, count};
 use crate::reply::{self, Reply};
 use crate::request::{Ignored, Integer, List, Request, read};
 
@@ -31,7 +33,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let answers = ask(&app, conversation).await?;
     if is_stream {
         let encoder = MessageStream::new(app, answers.n_prompt(), answers.may_think());
-        return Ok(ignored.mark(reply::stream(EventStream::new(answers, Box::new(encoder)))));
+        return Ok(ignored.mark(events::stream(EventStream::new(answers, Box::new(encoder)))));
     }
     let all = collect(answers).await?;
     let one = all.into_iter().next().unwrap_or_default();

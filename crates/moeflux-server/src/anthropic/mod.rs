@@ -4,7 +4,7 @@ mod blocks;
 mod hints;
 pub(crate) mod messages;
 mod reply;
-mod request;
+pub(crate) mod request;
 mod tools;
 mod turns;
 

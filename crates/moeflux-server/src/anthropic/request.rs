@@ -1,6 +1,5 @@
 //! `/v1/messages` and its `count_tokens`: the fields of a request.
 
-use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -10,6 +9,7 @@ use crate::openai::sampling::{Sampling, Share, Stops, Temperature};
 use crate::openai::thinking::Thinking;
 use crate::request::{Body, Integer, Limit, List, Refused, StringOr, hints, object};
 use crate::tools::MAX_TOOLS;
+use schemars::JsonSchema;
 
 /// Blocks of a message at most.
 const MAX_BLOCKS: usize = 100_000;
@@ -67,7 +67,7 @@ pub(crate) struct MessageRequest {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(remote = "Self")]
 #[schemars(rename = "MessageTurn")]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     /// Who speaks: `user`, `assistant` or `system`.
     #[schemars(extend("enum" = ["user", "assistant", "system"]))]
     pub(super) role: String,

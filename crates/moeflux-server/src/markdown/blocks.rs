@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
+use super::links::{self, Part};
+use super::source::{OPTIONS, Source};
+use super::{clean, code, math};
+use crate::markdown::budget::{Budget, escaped};
 use pulldown_cmark::{
     Alignment, CodeBlockKind, CowStr, Event, HeadingLevel, LinkType, Parser, Tag, TagEnd,
     TextMergeWithOffset, html,
 };
-
-use super::links::{self, Part};
-use super::source::{OPTIONS, Source};
-use super::{Budget, clean, code, escaped, math};
 
 /// Events of one block at most: a larger one is shown as its source. The sanitizer takes some
 /// hundreds of bytes for each.

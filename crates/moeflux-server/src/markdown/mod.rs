@@ -6,41 +6,23 @@
 //! Raw HTML of the text is shown as text, and all that is generated passes a sanitizer.
 
 mod blocks;
+mod budget;
 mod clean;
 mod code;
 mod links;
 mod math;
-mod route;
+pub(crate) mod route;
 mod source;
 mod unfinished;
 
+pub(crate) use crate::markdown::budget::Budget;
+use crate::markdown::budget::escaped;
 pub(crate) use route::handle;
-
-use std::time::{Duration, Instant};
 
 use source::Source;
 
 /// Longer texts are shown as they are.
 const MAX_BYTES: usize = 512 << 10;
-
-/// Time that the texts of one request may take for highlighting and formulas together.
-const TIME: Duration = Duration::from_secs(1);
-
-/// What is left of the time for work that can be left out.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Budget {
-    until: Instant,
-}
-
-impl Budget {
-    pub(crate) fn new() -> Budget {
-        Budget { until: Instant::now() + TIME }
-    }
-
-    fn is_spent(&self) -> bool {
-        Instant::now() >= self.until
-    }
-}
 
 /// The blocks of a text as HTML.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -95,24 +77,6 @@ pub(crate) fn render_unfinished(text: &str, budget: Budget) -> Rendered {
 fn plain(text: &str) -> Rendered {
     let html = format!("<p class=\"raw\">{}</p>", escaped(text));
     Rendered { finished: vec![html], tail_start: text.len(), ..Rendered::default() }
-}
-
-/// Text as HTML.
-fn escaped(text: &str) -> String {
-    let mut html = String::with_capacity(text.len() + text.len() / 8);
-    for char in text.chars() {
-        match char {
-            '&' => html.push_str("&amp;"),
-            '<' => html.push_str("&lt;"),
-            '>' => html.push_str("&gt;"),
-            '"' => html.push_str("&quot;"),
-            '\'' => html.push_str("&#39;"),
-            // Not allowed in HTML; the page shows what took its place.
-            '\0' => html.push('\u{fffd}'),
-            _ => html.push(char),
-        }
-    }
-    html
 }
 
 #[cfg(test)]

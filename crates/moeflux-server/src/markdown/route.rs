@@ -5,8 +5,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use super::{Budget, Rendered, render, render_unfinished};
+use super::{Rendered, render, render_unfinished};
 use crate::error::{ApiError, ApiResult};
+use crate::markdown::budget::Budget;
 use crate::offload::offload;
 use crate::reply::{self, Reply};
 
@@ -21,7 +22,7 @@ static PERMITS: Semaphore = Semaphore::const_new(2);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct RenderRequest {
+pub(crate) struct RenderRequest {
     texts: Vec<String>,
     /// Whether they are still being written.
     #[serde(default)]

@@ -14,16 +14,16 @@ use super::options::{self, Options};
 use super::reply::{Loading, Shape, Target, answer, loaded};
 use crate::app::App;
 use crate::ask::{Answers, Ask, submit};
-use crate::conversation::{
-    Choice, Conversation, Names, Settings, prepare, submit_prepared, text_refused,
-};
+use crate::conversation::{Choice, Conversation, Names};
 use crate::error::{ApiError, ApiResult};
 use crate::model::Model;
 use crate::offload::offload;
 use crate::openai::sampling::MAX_TOP;
 use crate::openai::thinking::ThinkingFields;
+use crate::prepare::{prepare, submit_prepared, text_refused};
 use crate::reply::Reply;
 use crate::request::{Body, Given, Integer, List, Request, Toggle, TokenNumber, object, read};
+use crate::settings::Settings;
 use crate::tool_names::ToolNames;
 use crate::tools::Tools;
 

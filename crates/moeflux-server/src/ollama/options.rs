@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Deserializer};
 
-use crate::conversation::Settings;
 use crate::error::ApiResult;
 use crate::model::Model;
 use crate::openai::sampling::{Penalty, RepeatPenalty, Sampling, Share, Stops};
 use crate::request::{Integer, Limit, Number, Seed, object};
+use crate::settings::Settings;
 
 /// Options of a request.
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use chrono::{SecondsFormat, Utc};
 use moeflux_engine::text::{Delta, Markup};
 use moeflux_engine::{Answer, Finish, TokenId, TokenLogprob};
 use serde_json::{Map, Value, json};
@@ -12,8 +11,9 @@ use crate::app::App;
 use crate::ask::{Answers, Update, Whole, collect};
 use crate::error::{ApiError, ApiResult};
 use crate::events::{Encoder, EventStream, Events};
-use crate::logprobs;
 use crate::reply::{self, Dialect, Reply, error_value};
+use crate::{events, logprobs};
+use chrono::{SecondsFormat, Utc};
 
 /// What an answer is written for.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ pub(super) async fn answer(
 ) -> ApiResult<Reply> {
     if is_stream {
         let encoder = Lines::new(app, target);
-        return Ok(reply::lines(EventStream::new(answers, Box::new(encoder))));
+        return Ok(events::lines(EventStream::new(answers, Box::new(encoder))));
     }
     let whole = collect(answers).await?.into_iter().next().unwrap_or_default();
     let Whole { reasoning, content, calls, logprobs, answer } = whole;

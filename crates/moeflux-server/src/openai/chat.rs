@@ -6,43 +6,20 @@ use moeflux_engine::text::Message;
 use serde_json::{Map, Value};
 
 use super::chat_reply::{CallShape, ChatStream, Head, whole};
-use super::chat_request::{ChatRequest, NamedFunction, Prediction, StreamOptions, ToolChoice};
+use super::chat_request::{ChatRequest, NamedFunction, Prediction, ToolChoice};
 use super::format::FormatFields;
 use crate::app::App;
 use crate::ask::collect;
-use crate::conversation::{Choice, Conversation, Names, ask};
+use crate::conversation::{Choice, Conversation, Names};
 use crate::error::{ApiError, ApiResult};
 use crate::events::EventStream;
-use crate::messages;
 use crate::model::Model;
+use crate::openai::chat_reply::Streaming;
+use crate::prepare::ask;
 use crate::reply::{self, Reply};
 use crate::request::{Ignored, Integer, Limit, List, Request, StringOr, read};
 use crate::tools::{Function, MAX_TOOLS, Tools};
-
-/// How an answer is sent.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Streaming {
-    pub(crate) is_on: bool,
-    pub(crate) with_usage: bool,
-    /// Whether the client wants to know how far its prompt is read.
-    pub(crate) with_progress: bool,
-}
-
-impl Streaming {
-    /// As the fields of a request say.
-    pub(crate) fn of(
-        stream: Option<bool>,
-        options: Option<&StreamOptions>,
-        progress: Option<bool>,
-    ) -> Streaming {
-        let with_usage = options.and_then(|options| options.include_usage);
-        Streaming {
-            is_on: stream.unwrap_or(false),
-            with_usage: with_usage.unwrap_or(false),
-            with_progress: progress.unwrap_or(false),
-        }
-    }
-}
+use crate::{events, messages};
 
 pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let Request { body, mut ignored } = read::<ChatRequest>(body)?;
@@ -56,7 +33,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let head = Head { calls, ..Head::new(&app, "chatcmpl-", n, with_logprobs) };
     if streaming.is_on {
         let encoder = ChatStream::new(app, head, streaming);
-        return Ok(ignored.mark(reply::stream(EventStream::new(answers, Box::new(encoder)))));
+        return Ok(ignored.mark(events::stream(EventStream::new(answers, Box::new(encoder)))));
     }
     let all = collect(answers).await?;
     Ok(ignored.mark(reply::json(hyper::StatusCode::OK, &whole(&app, &head, all))))

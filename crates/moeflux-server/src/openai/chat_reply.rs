@@ -6,13 +6,13 @@ use moeflux_engine::text::Delta;
 use moeflux_engine::{Answer, TokenLogprob};
 use serde_json::{Map, Value, json};
 
-use super::chat::Streaming;
 use super::sampling::finish_reason;
 use crate::app::App;
 use crate::ask::{Update, Usage, Whole};
 use crate::events::{Encoder, Events};
 use crate::ids::now;
 use crate::logprobs;
+use crate::openai::chat_request::StreamOptions;
 use crate::reply::{Dialect, error_value};
 
 /// What stands at the head of every object of an answer.
@@ -260,6 +260,31 @@ impl Encoder for ChatStream {
             out.data(&value);
         }
         out.raw("[DONE]");
+    }
+}
+
+/// How an answer is sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Streaming {
+    pub(crate) is_on: bool,
+    pub(crate) with_usage: bool,
+    /// Whether the client wants to know how far its prompt is read.
+    pub(crate) with_progress: bool,
+}
+
+impl Streaming {
+    /// As the fields of a request say.
+    pub(crate) fn of(
+        stream: Option<bool>,
+        options: Option<&StreamOptions>,
+        progress: Option<bool>,
+    ) -> Streaming {
+        let with_usage = options.and_then(|options| options.include_usage);
+        Streaming {
+            is_on: stream.unwrap_or(false),
+            with_usage: with_usage.unwrap_or(false),
+            with_progress: progress.unwrap_or(false),
+        }
     }
 }
 

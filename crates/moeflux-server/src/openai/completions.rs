@@ -3,11 +3,9 @@
 use std::sync::Arc;
 
 use moeflux_engine::text::{Delta, OutputFormat, OutputParser, Turn};
-use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::chat::Streaming;
 use super::chat_reply::{Head, usage_value};
 use super::chat_request::StreamOptions;
 use super::prompts::Prompts;
@@ -18,11 +16,13 @@ use crate::app::App;
 use crate::ask::{Ask, Update, Usage, Whole, collect, submit};
 use crate::error::{ApiError, ApiResult};
 use crate::events::{Encoder, EventStream, Events};
-use crate::logprobs;
 use crate::offload::offload;
+use crate::openai::chat_reply::Streaming;
 use crate::reply::{self, Dialect, Reply, error_value};
 use crate::request::{Body, Given, Integer, Limit, Request, Seed, hints, object, read};
 use crate::tool_names::ToolNames;
+use crate::{events, logprobs};
+use schemars::JsonSchema;
 
 /// Tokens of an answer where the client says nothing.
 const DEFAULT_TOKENS: usize = 16;
@@ -234,7 +234,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let answers = submit(&app, ask)?;
     if streaming.is_on {
         let encoder = TextStream::new(app, head, streaming, echoes);
-        return Ok(ignored.mark(reply::stream(EventStream::new(answers, Box::new(encoder)))));
+        return Ok(ignored.mark(events::stream(EventStream::new(answers, Box::new(encoder)))));
     }
     let all = collect(answers).await?;
     Ok(ignored.mark(reply::json(hyper::StatusCode::OK, &whole(&app, &head, &echoes, all))))

@@ -5,15 +5,15 @@ use std::fmt;
 
 use moeflux_engine::TokenId;
 use moeflux_engine::text::Markup;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, IntoDeserializer, SeqAccess, Visitor};
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::conversation::text_refused;
 use crate::error::{ApiError, ApiResult};
+use crate::prepare::text_refused;
 use crate::request::TokenNumber;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 /// Prompts of a request at most.
 const MAX_PROMPTS: usize = 16;

@@ -3,10 +3,10 @@
 use moeflux_engine::{Bias, Finish, TokenId};
 use serde_json::{Map, Value};
 
-use crate::conversation::Settings;
 use crate::error::{ApiError, ApiResult};
 use crate::model::Model;
 use crate::request::{Integer, Limit, List, Number, Seed, StringOr};
+use crate::settings::Settings;
 
 /// Answers to one prompt at most.
 pub(crate) const MAX_N: u64 = 16;

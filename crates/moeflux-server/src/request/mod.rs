@@ -10,6 +10,7 @@
 //! lose paths and unknown fields: a struct with the fields of all variants is read instead, and
 //! code looks at its `type`.
 
+mod alternative;
 pub(crate) mod hints;
 mod ignored;
 mod number;
@@ -22,10 +23,11 @@ mod toggle;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub(crate) use alternative::Alternative;
 pub(crate) use ignored::{Accepted, Ignored};
 pub(crate) use number::{Integer, Limit, Number, Seed, TokenNumber};
 pub(crate) use object::{FromMap, List, object, read_map};
-pub(crate) use string_or::{Alternative, StringOr};
+pub(crate) use string_or::StringOr;
 pub(crate) use toggle::{Given, Refused, Toggle};
 
 use crate::error::{ApiError, ApiResult};

@@ -11,18 +11,13 @@ use serde_json::{Map, Value};
 
 use super::List;
 
+pub(crate) use crate::request::Alternative;
+
 /// A string, or a list or an object of the given type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StringOr<T> {
     String(String),
     Other(T),
-}
-
-/// A type that may stand where a string may: a list or an object.
-pub(crate) trait Alternative: DeserializeOwned {
-    /// What the field may be.
-    const EXPECTED: &'static str;
-    const IS_LIST: bool;
 }
 
 impl<T: DeserializeOwned> Alternative for Vec<T> {

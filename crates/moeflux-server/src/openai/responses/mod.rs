@@ -23,10 +23,12 @@ use super::format::ResponseFormat;
 use super::thinking::{Reasoning, Wish};
 use crate::app::App;
 use crate::ask::collect;
-use crate::conversation::{Conversation, Names, ask};
+use crate::conversation::{Conversation, Names};
 use crate::error::{ApiError, ApiResult};
+use crate::events;
 use crate::events::EventStream;
 use crate::model::Model;
+use crate::prepare::ask;
 use crate::reply::{self, Reply};
 use crate::request::{Ignored, Integer, Limit, List, Request, StringOr, read};
 
@@ -42,7 +44,7 @@ pub(crate) async fn handle(app: Arc<App>, body: Value) -> ApiResult<Reply> {
     let answers = ask(&app, conversation).await?;
     if is_stream {
         let encoder = ResponseStream::new(app, head, table);
-        return Ok(ignored.mark(reply::stream(EventStream::new(answers, Box::new(encoder)))));
+        return Ok(ignored.mark(events::stream(EventStream::new(answers, Box::new(encoder)))));
     }
     let all = collect(answers).await?;
     let one = all.into_iter().next().unwrap_or_default();

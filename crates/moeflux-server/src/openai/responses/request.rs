@@ -1,6 +1,5 @@
 //! `/v1/responses`: the fields of a request.
 
-use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -10,6 +9,7 @@ use super::hints::{INPUT, REQUEST};
 use crate::messages::{Content, MAX_MESSAGES};
 use crate::request::{Body, Integer, Limit, List, Refused, StringOr, hints, object};
 use crate::tools::MAX_TOOLS;
+use schemars::JsonSchema;
 
 /// Items that may be asked for in addition to the answer, at most.
 const MAX_INCLUDE: usize = 64;
@@ -225,6 +225,46 @@ impl ResponseRequest {
 }
 
 impl Body for ResponseRequest {
-    const HINTS: &'static [&'static [&'static str]] =
-        &[hints::REQUEST, REQUEST, INPUT, super::tools::HINTS];
+    const HINTS: &'static [&'static [&'static str]] = &[hints::REQUEST, REQUEST, INPUT, HINTS];
 }
+
+/// Fields of tools that change nothing here, those of tools that are left out included.
+pub(super) const HINTS: &[&str] = &[
+    "tools[].cache_control",
+    "tools[].defer_loading",
+    "tools[].allowed_callers",
+    "tools[].output_schema",
+    "tools[].format.type",
+    "tools[].external_web_access",
+    "tools[].search_content_types",
+    "tools[].search_context_size",
+    "tools[].user_location",
+    "tools[].filters",
+    "tools[].vector_store_ids",
+    "tools[].max_num_results",
+    "tools[].ranking_options",
+    "tools[].container",
+    "tools[].server_label",
+    "tools[].server_url",
+    "tools[].server_description",
+    "tools[].connector_id",
+    "tools[].authorization",
+    "tools[].headers",
+    "tools[].require_approval",
+    "tools[].allowed_tools",
+    "tools[].display_width",
+    "tools[].display_height",
+    "tools[].background",
+    "tools[].model",
+    "tools[].moderation",
+    "tools[].output_compression",
+    "tools[].output_format",
+    "tools[].partial_images",
+    "tools[].quality",
+    "tools[].size",
+    "tools[].input_fidelity",
+    "tools[].input_image_mask",
+    "tools[].tools[].defer_loading",
+    "tools[].tools[].output_schema",
+    "tools[].tools[].format.type",
+];

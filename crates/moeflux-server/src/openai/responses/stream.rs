@@ -8,14 +8,13 @@ use serde_json::{Map, Value, json};
 
 use super::item::{Item, Kind, Status};
 use super::tools::{Kind as ToolKind, ToolTable};
-
 use crate::app::App;
 use crate::ask::{Update, Whole};
-use crate::conversation::Settings;
 use crate::events::{Encoder, Events};
 use crate::ids::now;
 use crate::logprobs;
 use crate::reply::{Dialect, error_value};
+use crate::settings::Settings;
 
 /// What an answer says of its request.
 #[derive(Clone, Debug)]

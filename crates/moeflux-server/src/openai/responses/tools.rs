@@ -14,47 +14,6 @@ use crate::error::{ApiError, ApiResult};
 use crate::request::{Ignored, List, StringOr};
 use crate::tools::{Function, MAX_TOOLS, Tools};
 
-/// Fields of tools that change nothing here, those of tools that are left out included.
-pub(super) const HINTS: &[&str] = &[
-    "tools[].cache_control",
-    "tools[].defer_loading",
-    "tools[].allowed_callers",
-    "tools[].output_schema",
-    "tools[].format.type",
-    "tools[].external_web_access",
-    "tools[].search_content_types",
-    "tools[].search_context_size",
-    "tools[].user_location",
-    "tools[].filters",
-    "tools[].vector_store_ids",
-    "tools[].max_num_results",
-    "tools[].ranking_options",
-    "tools[].container",
-    "tools[].server_label",
-    "tools[].server_url",
-    "tools[].server_description",
-    "tools[].connector_id",
-    "tools[].authorization",
-    "tools[].headers",
-    "tools[].require_approval",
-    "tools[].allowed_tools",
-    "tools[].display_width",
-    "tools[].display_height",
-    "tools[].background",
-    "tools[].model",
-    "tools[].moderation",
-    "tools[].output_compression",
-    "tools[].output_format",
-    "tools[].partial_images",
-    "tools[].quality",
-    "tools[].size",
-    "tools[].input_fidelity",
-    "tools[].input_image_mask",
-    "tools[].tools[].defer_loading",
-    "tools[].tools[].output_schema",
-    "tools[].tools[].format.type",
-];
-
 /// What calls of a tool are as items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Kind {
