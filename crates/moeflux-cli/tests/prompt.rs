@@ -52,7 +52,7 @@ fn what_is_no_request_is_refused_with_its_place() {
     for (text, problem) in [
         ("{", "not valid JSON"),
         ("[]", "it must be a JSON object"),
-        ("{\"messages\": []}", "messages: there must be"),
+        ("{\"messages\": []}", "messages: it is empty"),
         ("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}], \"audio\": {}}", "audio"),
     ] {
         fs::write(&file, text).unwrap();

@@ -188,6 +188,32 @@ fn references_are_resolved_against_the_whole_schema() {
 }
 
 /// Any JSON, often with words of JSON Schema.
+#[test]
+fn parts_that_take_the_grammar_library_long_are_left_to_the_model() {
+    let object = |i: usize| {
+        let name = format!("field_{i}");
+        json!({"type": "object", "properties": {name.clone(): {"type": "string"}}, "required": [name]})
+    };
+    let many: Vec<Value> = (0..3000).map(object).collect();
+    let large: Vec<Value> = (0..500).map(|i| json!({"name": "x".repeat(500), "i": i})).collect();
+    for (keyword, value) in [
+        ("oneOf", json!(many)),
+        ("anyOf", json!(many)),
+        ("allOf", json!(many)),
+        ("enum", json!(large)),
+        ("const", json!("y".repeat(1 << 20))),
+    ] {
+        let start = Instant::now();
+        let parameters = json!({"type": "object", "properties": {"a": {keyword: value}}});
+        let constraint = JSON_CALLS.tool(&parameters);
+        let left: Vec<&str> =
+            constraint.left_to_model().iter().map(|it| it.path.as_str()).collect();
+        assert_eq!(left, [format!("properties.a.{keyword}")]);
+        assert!(start.elapsed() < Duration::from_secs(5), "{keyword}: {:?}", start.elapsed());
+        assert!(JSON_CALLS.strict(&parameters).is_err(), "{keyword}");
+    }
+}
+
 fn junk() -> impl Strategy<Value = Value> {
     let word = prop::sample::select(vec![
         "type",

@@ -26,13 +26,13 @@ pub(crate) struct ServeArgs {
     /// Only the port
     #[arg(long, short, value_name = "PORT", value_parser = port, allow_negative_numbers = true)]
     port: Option<u16>,
-    /// Listen for Ollama's clients at this port, too; theirs is 11434
+    /// Also listen for Ollama's clients (11434)
     #[arg(long, value_name = "PORT", value_parser = port, allow_negative_numbers = true)]
     pub(crate) ollama_port: Option<u16>,
     /// API keys [default: $MOEFLUX_API_KEY, else none]
     #[arg(long, value_name = "FILE")]
     pub(crate) api_key_file: Option<PathBuf>,
-    /// Name in the API; may be repeated [default: its own]
+    /// Name in the API; repeatable [default: its own]
     #[arg(long, value_name = "NAME")]
     #[arg(aliases = ["served-model-name", "alias"])]
     pub(crate) model_name: Vec<String>,
@@ -58,19 +58,19 @@ pub(crate) struct ServeArgs {
     /// Seconds for answers at shutdown
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = seed, allow_negative_numbers = true)]
     pub(crate) grace: u64,
-    /// Allow web pages of this origin, such as app://; may be repeated
+    /// Allow pages of this origin; repeatable
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',')]
     pub(crate) cors_origin: Vec<AllowedOrigin>,
     /// Log every request
     #[arg(long)]
     pub(crate) log_requests: bool,
-    /// Log every prompt, with control tokens in ⟦brackets⟧
+    /// Log every prompt
     #[arg(long)]
     pub(crate) log_prompts: bool,
     /// End when standard input does
     #[arg(long, hide = true)]
     pub(crate) until_eof: bool,
-    /// Refuse requests with fields that the server does not know, instead of naming these in the log
+    /// Refuse requests with unknown fields
     #[arg(long)]
     pub(crate) strict: bool,
     /// Print errors only

@@ -16,6 +16,10 @@ use super::simplified::{LeftOut, Simplified, one};
 const MAX_DEPTH: usize = 100;
 /// Properties of one object at most: more take the library many seconds.
 const MAX_PROPERTIES: usize = 1024;
+/// Schemas of one `oneOf`, `anyOf` or `allOf` at most: the time to compile grows with the square.
+const MAX_ALTERNATIVES: usize = 256;
+/// Bytes of the values of one `enum` or `const` as JSON at most.
+const MAX_LITERAL_BYTES: usize = 64 << 10;
 /// Values of a schema at most.
 const MAX_VALUES: usize = 1 << 18;
 /// Parts that are reported one by one.
@@ -213,20 +217,24 @@ impl Part<'_, '_, '_> {
             return self.leave_out("enum", "it lists no value");
         };
         self.all.n_values += choices.len();
-        match choices.iter().find_map(inexact) {
-            Some(number) => {
-                self.leave_out("enum", format!("{number} cannot be written exactly"));
-            }
-            None => self.keep("enum", value.clone()),
-        }
+        let number = choices.iter().find_map(inexact);
+        self.literal("enum", value, number);
     }
 
     fn constant(&mut self, value: &Value) {
-        match inexact(value) {
-            Some(number) => {
-                self.leave_out("const", format!("{number} cannot be written exactly"));
+        self.literal("const", value, inexact(value));
+    }
+
+    /// Values that are written as they are, one of which may be a `number` that cannot be.
+    fn literal(&mut self, key: &str, value: &Value, number: Option<String>) {
+        let n_bytes = value.to_string().len();
+        match number {
+            Some(number) => self.leave_out(key, format!("{number} cannot be written exactly")),
+            None if n_bytes > MAX_LITERAL_BYTES => {
+                let problem = format!("it has {n_bytes} bytes, and a grammar at most");
+                self.leave_out(key, format!("{problem} {MAX_LITERAL_BYTES}"));
             }
-            None => self.keep("const", value.clone()),
+            None => self.keep(key, value.clone()),
         }
     }
 
@@ -282,6 +290,11 @@ impl Part<'_, '_, '_> {
                 _ => self.leave_out(key, "it lists no schema"),
             };
         };
+        if all.len() > MAX_ALTERNATIVES {
+            let n = all.len();
+            let problem = format!("it lists {n} schemas, and a grammar at most {MAX_ALTERNATIVES}");
+            return self.leave_out(key, problem);
+        }
         let schemas = self.list(key, all);
         self.keep(key, schemas);
     }
