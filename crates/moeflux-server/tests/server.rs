@@ -162,7 +162,7 @@ fn figures_and_facts_are_told() {
     assert_eq!(status["now"]["sessions"], 8);
     let described = server.get("/openapi.json").json();
     let request = &described["components"]["schemas"]["ChatRequest"];
-    assert_eq!(request["properties"]["model"]["enum"], json!(["demo"]));
+    assert_eq!(request["properties"]["model"]["enum"], json!(["demo", null]));
     let page = server.get("/");
     assert!(page.head.contains("content-security-policy: default-src 'none'"));
     assert!(page.body.contains("<title>moeflux</title>"));
