@@ -80,14 +80,20 @@ impl OutputParser {
         let tools = tools.and_then(Value::as_array).filter(|it| !it.is_empty());
         let functions = tools.into_iter().flatten().map(|it| &it["function"]);
         let schema = |it: &Value| Some((it["name"].as_str()?.to_owned(), it["parameters"].clone()));
-        let state = match format.thinking {
+        let calls = format.calls().filter(|_| tools.is_some()).cloned();
+        // Calls of this format are messages of channels, whatever is known of thoughts.
+        let thinking = match calls.as_deref() {
+            Some(Calls::Channels) => Thinking::Channels,
+            _ => format.thinking,
+        };
+        let state = match thinking {
             Thinking::Channels => State::Header,
             Thinking::Tags if is_thinking => State::Reasoning,
             _ => State::Content,
         };
         OutputParser {
-            thinking: format.thinking,
-            calls: format.calls().filter(|_| tools.is_some()).cloned(),
+            thinking,
+            calls,
             schemas: functions.filter_map(schema).collect(),
             pending: Pending::default(),
             state,

@@ -78,6 +78,16 @@ fn reasoning(text: &str) -> Delta {
 const NESTED: &str = r#"{"city": "a \"}\\{", "tags": [{"x": "]"}]}"#;
 
 #[test]
+fn calls_of_channels_are_read_whatever_is_known_of_thoughts() {
+    for thinking in [Thinking::Never, Thinking::Tags, Thinking::Channels] {
+        let format = OutputFormat { thinking, ..format(ToolSyntax::Harmony) };
+        let text = "<|channel|>commentary to=functions.f<|message|>{}<|call|>";
+        let want = [call("f"), arguments("{}")];
+        assert_eq!(parse(&format, thinking != Thinking::Never, &[text]), want, "{thinking:?}");
+    }
+}
+
+#[test]
 fn hermes_calls() {
     let text = format!(
         "<think>\nHm.\n</think>\n\nLet me see.\n<tool_call>\n{{\"name\": \"get_weather\", \
