@@ -50,7 +50,7 @@ impl Suite<'_> {
         let Products { format, inputs, is_many, step } = case;
         let specified = |inputs| run(&mut Cpu::new(1, Isa::SCALAR), inputs);
         let mut wanted = vec![Wanted { values: specified(inputs), more: step }];
-        // Of inputs that are rounded to integers; others nobody rounds any more.
+        // Only inputs that are rounded to integers may also be taken as halves.
         if let (Closeness::Within { one_half, .. }, Some(_)) =
             (self.closeness, integer_group_size(format))
         {

@@ -315,7 +315,7 @@ impl Backend for Cpu {
 /// huge pages: a page that is not at hand costs more than what is read of it.
 const SLAB_BYTES: usize = 16 << 20;
 
-/// Weights of so many bytes lie in it.
+/// Sizes in bytes of the weights that share such a piece.
 const SHARED_BYTES: Range<usize> = 64 << 10..2 << 20;
 
 /// Columns of experts' outputs that are added up together.

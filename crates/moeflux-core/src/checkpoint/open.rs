@@ -38,7 +38,7 @@ impl Checkpoint {
         let container = Container::read(&path)?;
         for file in &container.files {
             let path = root.join(&file.path);
-            // Whoever needs a missing file says so.
+            // A missing file is an error where its experts are loaded.
             let Ok(metadata) = path.metadata() else { continue };
             if metadata.len() != file.bytes {
                 let what = format!("{} bytes, {} were packed", metadata.len(), file.bytes);

@@ -19,7 +19,7 @@ pub(crate) struct Step<'a> {
     pub(crate) spans: &'a [Span],
     /// Where the routing is written down, if it is.
     pub(crate) recorder: Option<&'a mut dyn RoutingObserver>,
-    /// Sees what routed experts are given, where somebody wants to know.
+    /// Sees the inputs of routed experts, while a calibration runs.
     pub(crate) observer: Option<&'a mut dyn ExpertObserver>,
     /// What blocks of experts write down, empty between them.
     pub(crate) lists: &'a mut MoeLists,

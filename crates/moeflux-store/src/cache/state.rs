@@ -40,7 +40,7 @@ pub(crate) struct CacheState {
     pub(super) counts: StoreStats,
     /// By layer.
     pub(super) layer_counts: Vec<LayerCounts>,
-    /// What happens, where somebody wants to know.
+    /// The events of this store, where they are recorded.
     pub(super) timeline: Option<Timeline>,
     /// Slots that predictions leave to requests.
     pub(super) n_reserved: usize,

@@ -40,7 +40,7 @@ pub(in crate::cpu) struct Out<'a> {
 
 impl<'a> Out<'a> {
     /// # Safety
-    /// While it lives, nobody else uses these columns, at whatever position.
+    /// While the result lives, no other code reads or writes these columns of any position.
     pub(in crate::cpu) unsafe fn new(
         all: SharedMut<'a, f32>,
         columns: Range<usize>,
@@ -52,8 +52,8 @@ impl<'a> Out<'a> {
     /// The columns of a position.
     pub(super) fn at(&mut self, t: usize) -> &mut [f32] {
         let first = t * self.stride;
-        // SAFETY: `new` was promised that nobody else uses these columns, and the result borrows
-        // what alone gives access to them.
+        // SAFETY: the caller of `new` promised that no other code uses these columns, and the
+        // result borrows `self`, which alone gives access to them.
         unsafe { self.all.slice(first + self.columns.start..first + self.columns.end) }
     }
 

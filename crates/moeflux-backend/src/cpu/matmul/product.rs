@@ -23,7 +23,10 @@ pub(super) struct IntegerProduct<'a> {
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "always absent"))]
     pub(super) arranged: Option<arranged::Input<'a>>,
     /// The matrix that is likely to be wanted next, and from which row on.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nobody asks ahead"))]
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "only kernels of x86-64 prefetch")
+    )]
     pub(super) next: Option<(MatrixView<'a>, usize)>,
 }
 
