@@ -18,8 +18,10 @@ const MAX_DEPTH: usize = 100;
 const MAX_PROPERTIES: usize = 1024;
 /// Schemas of one `oneOf`, `anyOf` or `allOf` at most: the time to compile grows with the square.
 const MAX_ALTERNATIVES: usize = 256;
-/// Bytes of the values of one `enum` or `const` as JSON at most.
+/// Bytes of the long values of one `enum` or `const` as JSON at most. Many short ones are cheap.
 const MAX_LITERAL_BYTES: usize = 64 << 10;
+/// Texts of more bytes are long, as are lists and objects.
+const MAX_SHORT_TEXT: usize = 1024;
 /// Values of a schema at most.
 const MAX_VALUES: usize = 1 << 18;
 /// Parts that are reported one by one.
@@ -227,11 +229,15 @@ impl Part<'_, '_, '_> {
 
     /// Values that are written as they are, one of which may be a `number` that cannot be.
     fn literal(&mut self, key: &str, value: &Value, number: Option<String>) {
-        let n_bytes = value.to_string().len();
+        let n_bytes = match value {
+            Value::Array(choices) if key == "enum" => choices.iter().map(long_bytes).sum(),
+            one => long_bytes(one),
+        };
         match number {
             Some(number) => self.leave_out(key, format!("{number} cannot be written exactly")),
             None if n_bytes > MAX_LITERAL_BYTES => {
-                let problem = format!("it has {n_bytes} bytes, and a grammar at most");
+                let problem =
+                    format!("its long values have {n_bytes} bytes, and a grammar at most");
                 self.leave_out(key, format!("{problem} {MAX_LITERAL_BYTES}"));
             }
             None => self.keep(key, value.clone()),
@@ -531,6 +537,15 @@ fn inline_root(root: &mut Value, definitions: &Map<String, Value>) {
             true => *root = target,
             false => *root = one("allOf", json!([target, own])),
         }
+    }
+}
+
+/// Bytes of a value as JSON; 0 for a short text and for what is neither text, list nor object.
+fn long_bytes(value: &Value) -> usize {
+    match value {
+        Value::String(text) if text.len() > MAX_SHORT_TEXT => text.len(),
+        Value::Array(_) | Value::Object(_) => value.to_string().len(),
+        _ => 0,
     }
 }
 
