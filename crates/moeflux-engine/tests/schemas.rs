@@ -217,12 +217,16 @@ fn parts_that_take_the_grammar_library_long_are_left_to_the_model() {
 #[test]
 fn thousands_of_short_choices_are_held() {
     let names: Vec<Value> = (0..5000).map(|i| json!(format!("choice number {i}"))).collect();
-    let parameters = json!({"type": "object", "properties": {"a": {"enum": names}}});
-    let start = Instant::now();
-    let constraint = JSON_CALLS.tool(&parameters);
-    assert!(constraint.left_to_model().is_empty());
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    assert!(JSON_CALLS.strict(&parameters).is_ok());
+    let titled = |one: &Value| json!({"const": one, "title": one});
+    let titled: Vec<Value> = names.iter().take(5000).map(titled).collect();
+    for choices in [json!({"enum": names}), json!({"anyOf": titled}), json!({"oneOf": titled})] {
+        let parameters = json!({"type": "object", "properties": {"a": choices}});
+        let start = Instant::now();
+        let constraint = JSON_CALLS.tool(&parameters);
+        assert!(constraint.left_to_model().is_empty());
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        assert!(JSON_CALLS.strict(&parameters).is_ok());
+    }
 }
 
 fn junk() -> impl Strategy<Value = Value> {

@@ -16,7 +16,8 @@ use super::simplified::{LeftOut, Simplified, one};
 const MAX_DEPTH: usize = 100;
 /// Properties of one object at most: more take the library many seconds.
 const MAX_PROPERTIES: usize = 1024;
-/// Schemas of one `oneOf`, `anyOf` or `allOf` at most: the time to compile grows with the square.
+/// Schemas of one `oneOf`, `anyOf` or `allOf` at most that are no literals: the time to compile
+/// them grows with the square of their number.
 const MAX_ALTERNATIVES: usize = 256;
 /// Bytes of the long values of one `enum` or `const` as JSON at most. Many short ones are cheap.
 const MAX_LITERAL_BYTES: usize = 64 << 10;
@@ -296,8 +297,10 @@ impl Part<'_, '_, '_> {
                 _ => self.leave_out(key, "it lists no schema"),
             };
         };
-        if all.len() > MAX_ALTERNATIVES {
-            let n = all.len();
+        // Choices that are written out, each with a title, are as cheap as an `enum`.
+        let is_literal = |one: &&Value| one.get("const").is_some() || one.get("enum").is_some();
+        let n = all.iter().filter(|one| !is_literal(one)).count();
+        if n > MAX_ALTERNATIVES {
             let problem = format!("it lists {n} schemas, and a grammar at most {MAX_ALTERNATIVES}");
             return self.leave_out(key, problem);
         }
