@@ -4,7 +4,7 @@
 
 Each line of prompts.jsonl is {"id": 1, "prompt": "..."}, with "messages" in place of "prompt" for whole conversations.
 Answers are kept in the folder as they come, as Parquet files. A second run asks only for those that are missing. When
-none is missing, answers/answers.jsonl has one line per prompt in the order of their ids. docs/ray.md describes the
+none is missing, answers/answers.jsonl has one line per prompt in the order of their ids. docs/guide/several-machines.md describes the
 settings. Ray starts on this machine, or RAY_ADDRESS names a cluster.
 """
 
@@ -51,7 +51,7 @@ class Job:
         return {"payload": request | {"temperature": 0, "seed": 0} | self.fields}
 
     def processor(self):
-        """Ray Data's processor for requests over HTTP, with the settings that docs/ray.md explains."""
+        """Ray Data's processor for requests over HTTP, with the settings that docs/guide/several-machines.md explains."""
         urls = [server.rstrip("/") + "/v1/chat/completions" for server in self.servers]
         config = HttpRequestProcessorConfig(
             url=urls[0],

@@ -3,7 +3,7 @@
     serve run serve.yaml
 
 The API is that of `moeflux serve`: all paths, methods, headers and status codes pass through, and streams pass piece
-by piece. docs/ray.md describes the settings.
+by piece. docs/guide/several-machines.md describes the settings.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""How each client is pointed at a server: its files, variables and command. docs/clients.md shows the same."""
+"""How each client is pointed at a server: its files, variables and command. docs/guide/clients.md shows the same."""
 
 import json
 from dataclasses import dataclass, field

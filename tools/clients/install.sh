@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the clients that run.py tries, from npm and PyPI, with the versions that docs/clients.md names.
+# Installs the clients that run.py tries, from npm and PyPI, with the versions that docs/guide/clients.md names.
 #   tools/clients/install.sh FOLDER
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -16,7 +16,7 @@ from pathlib import Path
 import compare
 from conversations import CONVERSATIONS
 
-# Template and conversation: see "else" in docs/templates.md.
+# Template and conversation: see "else" in docs/reference/chat-templates.md.
 KNOWN = {("language-tour", "parts")}
 
 BEGIN, END = "<|begin|>", "<|end|>"

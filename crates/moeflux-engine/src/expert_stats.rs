@@ -1,5 +1,5 @@
 //! What the cache learned of a model's experts, kept from one run to the next.
-//! `docs/format.md` has the byte map. It only ever changes what is read when,
+//! `docs/reference/format.md` has the byte map. It only ever changes what is read when,
 //! so a damaged file costs a cold start and a warning.
 
 use std::path::{Path, PathBuf};

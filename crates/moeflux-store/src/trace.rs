@@ -1,5 +1,5 @@
 //! A recorded routing: what every layer's router chose and nearly chose, token
-//! by token, and what had been predicted. `docs/format.md` has the byte map.
+//! by token, and what had been predicted. `docs/reference/format.md` has the byte map.
 
 use moeflux_core::{ExpertId, LayerIdx};
 

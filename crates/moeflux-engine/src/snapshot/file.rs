@@ -1,4 +1,4 @@
-//! A session as one file; `docs/format.md` has its byte map.
+//! A session as one file; `docs/reference/format.md` has its byte map.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};

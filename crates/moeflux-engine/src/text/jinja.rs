@@ -2,7 +2,7 @@
 //!
 //! minijinja parses and runs a template. What jinja2 does otherwise is in the modules here: [`source`] rewrites
 //! the source where syntax and operators differ, the others define filters, methods, tests and functions.
-//! `tools/templates/check_expressions.py` compares with jinja2; `docs/templates.md` lists what still differs.
+//! `tools/templates/check_expressions.py` compares with jinja2; `docs/reference/chat-templates.md` lists what still differs.
 
 mod args;
 mod characters;

@@ -18,7 +18,7 @@ use crate::words::{ELEMENTS, word};
 
 /// Activations that all workgroups of a kernel together may compute: with some 60
 /// instructions each that is 1 us by the number of an NVIDIA H200's lanes, where a kernel
-/// behind another takes 3 (`docs/log.md`).
+/// behind another takes 3 (`docs/experiments/log.md`).
 const MOST_REPEATED: usize = 1 << 19;
 
 /// Words of workgroup memory that rounding takes on small subgroups.

@@ -10,11 +10,9 @@ use crate::args::BenchArgs;
 use crate::error::UsageError;
 use crate::files;
 
-/// Read by the demo model, which has learnt technical English.
-const DEMO_TEXT: &str = concat!(
-    include_str!("../../../../../ARCHITECTURE.md"),
-    include_str!("../../../../../docs/format.md"),
-);
+/// Prompts of the demo model, which was trained on technical English. The text is fixed, so that figures
+/// of different versions can be compared.
+const DEMO_TEXT: &str = include_str!("prompt.txt");
 
 /// Prompts of one length, another one for every run.
 pub(crate) struct Prompts {
