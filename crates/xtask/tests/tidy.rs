@@ -7,6 +7,8 @@
 mod arrows;
 #[path = "tidy/circles.rs"]
 mod circles;
+#[path = "tidy/documents.rs"]
+mod documents;
 #[path = "tidy/lexer.rs"]
 mod lexer;
 #[path = "tidy/manifest.rs"]

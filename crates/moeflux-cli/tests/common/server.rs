@@ -45,22 +45,33 @@ impl Server {
         &self.addr
     }
 
-    /// Status and body of a reply.
+    /// The body of a reply to GET.
+    pub(crate) fn get(&self, path: &str) -> String {
+        let host = &self.addr;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        let (status, body) = self.exchange(&request);
+        assert_eq!(status, 200, "{path}: {body}");
+        body
+    }
+
+    /// Status and body of a reply to POST.
     pub(crate) fn post(&self, path: &str, body: &Value) -> (u16, String) {
-        let mut stream = TcpStream::connect(&self.addr).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let (body, addr) = (body.to_string(), &self.addr);
-        write!(
-            stream,
-            "POST {path} HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n\
+        let (body, host) = (body.to_string(), &self.addr);
+        self.exchange(&format!(
+            "POST {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\
              content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
-        )
-        .unwrap();
+        ))
+    }
+
+    fn exchange(&self, request: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.addr).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
         let mut reply = String::new();
         stream.read_to_string(&mut reply).unwrap();
         let status = reply.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, reply.split("\r\n\r\n").nth(1).unwrap_or_default().to_owned())
+        (status, reply.split_once("\r\n\r\n").map_or("", |parts| parts.1).to_owned())
     }
 }
 

@@ -1,0 +1,216 @@
+//! The pages of `docs/reference/` that are made from the binary: its help, the description of its API, and
+//! its metrics. With `MOEFLUX_WRITE_DOCS=1` these tests write the pages in place of comparing them.
+
+mod common;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::server::Server;
+use common::{Copy, finish, moeflux};
+use serde_json::{Map, Value};
+
+/// Lines around the part of a page that is made here.
+const BEGIN: &str = "<!-- made from the binary: MOEFLUX_WRITE_DOCS=1 cargo test -p moeflux-cli --test reference -->\n";
+const END: &str = "<!-- end -->\n";
+
+fn page(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(name)
+}
+
+/// Compares what is between the marks of a page with `made`, or puts it there.
+#[track_caller]
+fn check_page(name: &str, made: &str) {
+    let path = page(name);
+    let text = fs::read_to_string(&path).unwrap();
+    let parts = text.split_once(BEGIN).and_then(|(head, rest)| Some((head, rest.split_once(END)?)));
+    let (head, (kept, tail)) =
+        parts.unwrap_or_else(|| panic!("{name}: {BEGIN} and {END} are missing"));
+    if std::env::var_os("MOEFLUX_WRITE_DOCS").is_some_and(|flag| flag == "1") {
+        fs::write(&path, format!("{head}{BEGIN}{made}{END}{tail}")).unwrap();
+        return;
+    }
+    let differs = kept.lines().zip(made.lines()).find(|(kept, made)| kept != made);
+    assert!(
+        kept == made,
+        "docs/reference/{name} is not current: {differs:?}; write it with \
+         MOEFLUX_WRITE_DOCS=1 cargo test -p moeflux-cli --test reference"
+    );
+}
+
+/// The help of the whole program, or of one command, at a fixed width.
+fn help(command: Option<&str>) -> String {
+    let arguments: Vec<&str> = command.into_iter().chain(["--help"]).collect();
+    finish(moeflux(&arguments).env("COLUMNS", "100")).0
+}
+
+/// The commands of the overview, in its order.
+fn commands(overview: &str) -> Vec<&str> {
+    let lines = overview.lines().take_while(|line| *line != "Examples:");
+    lines.filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).collect()
+}
+
+#[test]
+fn the_page_of_commands_is_current() {
+    let overview = help(None);
+    let mut made = format!("\n```text\n{}\n```\n", overview.trim_end());
+    let names = commands(&overview);
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        // Trailing spaces are how clap fills lines.
+        let text = help(Some(name));
+        let lines: Vec<&str> = text.trim_end().lines().map(str::trim_end).collect();
+        let _ = write!(made, "\n## {name}\n\n```text\n{}\n```\n", lines.join("\n"));
+    }
+    made.push('\n');
+    check_page("cli.md", &made);
+}
+
+#[test]
+fn the_pages_of_the_server_are_current() {
+    let demo = Copy::of_demo();
+    let server = Server::start_with(demo.path(), &["--model-name", "demo", "--ctx", "512"]);
+    let api: Value = serde_json::from_str(&server.get("/openapi.json")).unwrap();
+    check_page("http-api.md", &api_page(&api));
+    check_page("metrics.md", &metrics_table(&server.get("/metrics")));
+}
+
+/// Names, types and meanings of the metrics.
+fn metrics_table(text: &str) -> String {
+    let mut made = String::from("\n| metric | type | meaning |\n|---|---|---|\n");
+    let mut help = None;
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            help = rest.split_once(' ').map(|(_, help)| help.trim_end_matches('.'));
+        } else if let Some((name, kind)) =
+            line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
+        {
+            let name = if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
+            let _ = writeln!(made, "| `{name}` | {kind} | {} |", help.take().unwrap_or_default());
+        }
+    }
+    assert!(made.contains("moeflux_expert_hits"), "{made}");
+    made.push('\n');
+    made
+}
+
+fn object<'a>(value: &'a Value, key: &str) -> &'a Map<String, Value> {
+    value[key].as_object().unwrap_or_else(|| panic!("{key} is no object in {value}"))
+}
+
+/// Every path, then every type that they name.
+fn api_page(api: &Value) -> String {
+    let mut made = String::from("\n## Paths\n");
+    for (path, methods) in object(api, "paths") {
+        for (method, operation) in methods.as_object().unwrap() {
+            let _ = write!(made, "\n### {} {path}\n\n", method.to_uppercase());
+            made.push_str(&operation_text(operation));
+        }
+    }
+    made.push_str("\n## Types\n");
+    for (name, schema) in object(&api["components"], "schemas") {
+        let _ = write!(made, "\n### {name}\n\n");
+        made.push_str(&schema_text(schema));
+    }
+    made.push('\n');
+    made
+}
+
+fn operation_text(operation: &Value) -> String {
+    let mut text = format!("{}.\n\n", operation["summary"].as_str().unwrap());
+    let request = &operation["requestBody"]["content"]["application/json"]["schema"];
+    if !request.is_null() {
+        let _ = writeln!(text, "- Request: {}", kind(request));
+    }
+    let responses = object(operation, "responses");
+    for (mime, content) in object(&responses["200"], "content") {
+        let shape = if mime == "text/event-stream" {
+            String::from("server-sent events, where the request has `stream`")
+        } else {
+            kind(&content["schema"])
+        };
+        let _ = writeln!(text, "- Answer, `{mime}`: {shape}");
+    }
+    let refused: Vec<&str> =
+        responses.keys().map(String::as_str).filter(|status| *status != "200").collect();
+    if !refused.is_empty() {
+        let _ = writeln!(text, "- Errors: {}", refused.join(", "));
+    }
+    text
+}
+
+/// What a schema is, and its fields or values.
+fn schema_text(schema: &Value) -> String {
+    let mut text = String::new();
+    if let Some(about) = schema["description"].as_str() {
+        let _ = write!(text, "{}\n\n", one_line(about));
+    }
+    let Some(fields) = schema["properties"].as_object() else {
+        let _ = writeln!(text, "{}", kind(schema));
+        return text;
+    };
+    let required: Vec<&Value> = schema["required"].as_array().into_iter().flatten().collect();
+    text.push_str("| field | type | meaning |\n|---|---|---|\n");
+    for (name, field) in fields {
+        let needed = if required.iter().any(|field| *field == name) { ", required" } else { "" };
+        let about = field["description"].as_str().map(one_line).unwrap_or_default();
+        let _ = writeln!(text, "| `{name}` | {}{needed} | {about} |", kind(field));
+    }
+    text
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
+}
+
+/// A schema in a few words; types with names are links to them.
+fn kind(schema: &Value) -> String {
+    if let Some(target) = schema["$ref"].as_str() {
+        let name = target.rsplit('/').next().unwrap();
+        return format!("[{name}](#{})", name.to_lowercase());
+    }
+    if let Some(value) = schema.get("const") {
+        return format!("`{value}`");
+    }
+    if let Some(values) = schema["enum"].as_array() {
+        return joined(values.iter().map(|value| format!("`{value}`")));
+    }
+    for key in ["anyOf", "oneOf", "allOf"] {
+        if let Some(parts) = schema[key].as_array() {
+            return joined(parts.iter().map(kind));
+        }
+    }
+    match &schema["type"] {
+        Value::Array(names) => joined(names.iter().map(|name| one_kind(name.as_str(), schema))),
+        name => one_kind(name.as_str(), schema),
+    }
+}
+
+fn joined(parts: impl Iterator<Item = String>) -> String {
+    let mut all: Vec<String> = Vec::new();
+    for part in parts {
+        if !all.contains(&part) {
+            all.push(part);
+        }
+    }
+    all.join(" or ")
+}
+
+fn one_kind(name: Option<&str>, schema: &Value) -> String {
+    let limits = |low: &str, high: &str| match (&schema[low], &schema[high]) {
+        (Value::Null, Value::Null) => String::new(),
+        (low, Value::Null) => format!(" from {low}"),
+        (Value::Null, high) => format!(" up to {high}"),
+        (low, high) => format!(" from {low} to {high}"),
+    };
+    match name {
+        Some("array") if !schema["items"].is_null() => {
+            format!("list of {}", kind(&schema["items"]))
+        }
+        Some("array") => String::from("list"),
+        Some(name @ ("integer" | "number")) => format!("{name}{}", limits("minimum", "maximum")),
+        Some(name) => name.to_owned(),
+        None => String::from("anything"),
+    }
+}
