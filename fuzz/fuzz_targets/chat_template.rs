@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use moeflux_engine::text::{ChatTemplate, MarkupText, Message, RenderRequest};
+use moeflux_text::{ChatTemplate, MarkupText, Message, RenderRequest};
 
 fuzz_target!(|source: &str| {
     let Ok(template) = ChatTemplate::new(source, MarkupText::default()) else { return };

@@ -1,16 +1,15 @@
 //! A Hub that sends anything: nothing is written outside the cache.
 #![no_main]
 
-use std::fs;
+use std::{fs, thread};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{LazyLock, Mutex};
-use std::thread;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use moeflux_engine::hub::{self, HubEnv};
+use moeflux_hub::{self, HubEnv};
 
 /// What is answered to a question for the list of files, and to any other.
 static REPLIES: Mutex<[Vec<u8>; 2]> = Mutex::new([Vec::new(), Vec::new()]);

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use moeflux_engine::Importance;
+use moeflux_convert::Importance;
 
 fuzz_target!(|bytes: &[u8]| {
     let dir = tempfile::tempdir().expect("a place for a file");

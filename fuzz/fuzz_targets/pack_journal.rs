@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use moeflux_engine::pack::finished_files;
+use moeflux_convert::pack::finished_files;
 
 fuzz_target!(|journal: &[u8]| {
     if let Some(files) = finished_files(journal) {

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use moeflux_engine::text::{OutputFormat, Tokenizer};
-use moeflux_engine::{AnswerShape, Grammar, Grammars};
+use moeflux_text::{AnswerShape, Grammar, Grammars, OutputFormat, Tokenizer};
 
 /// A vocabulary, and what grammars of it share.
 struct Model {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use moeflux_engine::text::StopMatcher;
+use moeflux_text::StopMatcher;
 
 fuzz_target!(|input: (Vec<String>, Vec<String>)| {
     let (stops, pieces) = input;

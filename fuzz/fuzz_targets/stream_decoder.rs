@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use moeflux_core::TokenId;
-use moeflux_engine::text::{Special, Tokenizer};
+use moeflux_text::{Special, Tokenizer};
 
 const MODEL: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/moeflux-engine/tests/golden/hf-bf16");

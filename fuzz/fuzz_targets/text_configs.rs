@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use moeflux_engine::text::{Markup, Message, OutputFormat, RenderRequest, Tokenizer};
+use moeflux_text::{Markup, Message, OutputFormat, RenderRequest, Tokenizer};
 
 const TOKENIZER: &[u8] =
     include_bytes!("../../crates/moeflux-engine/tests/golden/hf-bf16/tokenizer.json");

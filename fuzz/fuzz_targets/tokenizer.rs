@@ -4,7 +4,7 @@
 use std::fs;
 
 use libfuzzer_sys::fuzz_target;
-use moeflux_engine::text::{Markup, Tokenizer};
+use moeflux_text::{Markup, Tokenizer};
 
 fuzz_target!(|input: (&str, &[u8])| {
     let (text, json) = input;

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use moeflux_engine::text::{Delta, OutputFormat, OutputParser, Tokenizer, ToolSyntax};
-use serde_json::{Value, json};
+use moeflux_text::{Delta, OutputFormat, OutputParser, Tokenizer, ToolSyntax};
+use serde_json::{json, Value};
 
 static FORMAT: LazyLock<OutputFormat> = LazyLock::new(|| {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/moeflux-cli/demo");

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Compares the ids and the decoding of small vocabularies of every kind, made here, with those of the libraries that
 # models are published for. Needs Python 3.10 with venv, and PyPI on the first run.
-#   tools/ci/tokenizers.sh [TOKENIZE]     TOKENIZE: the engine's example of that name, else it is built
+#   tools/ci/tokenizers.sh [TOKENIZE]     TOKENIZE: the example of moeflux-text of that name, else it is built
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 target=${CARGO_TARGET_DIR:-target}
 binary=${1:-$target/release/examples/tokenize}
 if [ $# -eq 0 ]; then
-    cargo build --release --locked -p moeflux-engine --example tokenize
+    cargo build --release --locked -p moeflux-text --example tokenize
 fi
 tools=tools/tokenizers
 venv=$target/tokenizers-venv

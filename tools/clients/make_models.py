@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / "crates/moeflux-cli/demo"
-GOLDEN = ROOT / "crates/moeflux-engine/tests/golden/templates"
+GOLDEN = ROOT / "crates/moeflux-text/tests/golden/templates"
 CONTEXT = 131_072
 TEMPLATES = {"demo": None, "thinks": "chatml-think.ask.json", "strict": "chatml-parts.error-late-system.json"}
 

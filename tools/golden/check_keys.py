@@ -1,4 +1,4 @@
-"""Compares the keys and defaults of crates/moeflux-engine/src/models/keys.json with the config classes of
+"""Compares the keys and defaults of crates/moeflux-model/src/families/keys.json with the config classes of
 transformers: every default, every second name, the rotary defaults, and that a class reads no key which the
 table lacks. Exits with 1 and a line for each difference.
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import transformers
 
-TABLE = Path(__file__).parents[2] / "crates/moeflux-engine/src/models/keys.json"
+TABLE = Path(__file__).parents[2] / "crates/moeflux-model/src/families/keys.json"
 
 # Keys of the classes that change no logits: training, generation, what tensors say, and what the rotary part of the
 # table covers.

@@ -15,7 +15,7 @@ import jinja2
 from transformers.utils.chat_template_utils import render_jinja_template
 
 HERE = Path(__file__).resolve().parent
-DEFAULT_OUT = HERE.parent.parent / "crates" / "moeflux-engine" / "tests" / "golden" / "templates"
+DEFAULT_OUT = HERE.parent.parent / "crates" / "moeflux-text" / "tests" / "golden" / "templates"
 
 WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "Today's weather in a city, e.g. \"Zürich\" <now>", "parameters": {
     "type": "object", "properties": {"city": {"type": "string", "description": "Name of the city"}, "days": {"type": "integer", "minimum": 1},

@@ -21,7 +21,7 @@ from transformers import AutoModelForCausalLM, logging
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "crates/moeflux-engine/tests/golden"
-TABLE = json.loads((ROOT / "crates/moeflux-engine/src/models/keys.json").read_text())
+TABLE = json.loads((ROOT / "crates/moeflux-model/src/families/keys.json").read_text())
 CASES = {"qwen3_5_moe": ["hf-bf16", "hf-text-per-expert"]}
 GONE = object()
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
-use moeflux_engine::text::{ChatTemplate, Markup, Message, RenderRequest, Tokenizer};
 use moeflux_engine::{Engine, TokenId};
+use moeflux_text::{ChatTemplate, Markup, Message, RenderRequest, Tokenizer};
 use serde_json::Value;
 
 use crate::error::UsageError;

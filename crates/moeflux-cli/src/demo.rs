@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use moeflux_engine::hub::is_hub_name;
+use moeflux_hub::is_hub_name;
 
 use crate::{paths, report};
 

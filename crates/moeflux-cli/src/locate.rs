@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use moeflux_engine::EngineError;
-use moeflux_engine::hub::{self, Download, Event, Found, HubEnv, Remote, Repo};
+use moeflux_hub::{Download, Event, Found, HubEnv, Remote, Repo};
 
 use crate::bytes::show;
 use crate::demo;
@@ -73,18 +73,18 @@ pub(crate) fn place(
         Err(source) => return Err(source).context(format!("{flag} {model:?}")),
     }
     let env = hub_env()?;
-    if !hub::is_address(model, &env.endpoint) {
+    if !moeflux_hub::is_address(model, &env.endpoint) {
         refuse_path(model, flag)?;
     }
     // What is wrong with a name is a matter of the command line.
     Repo::parse(model, &env.endpoint)
         .map_err(|problem| UsageError(format!("{flag}: {problem}")))?;
     if hurry == Hurry::Any
-        && let Some(dir) = hub::cached(model, &env)?
+        && let Some(dir) = moeflux_hub::cached(model, &env)?
     {
         return Ok(Place::Here(dir));
     }
-    let found = hub::find(model, &env, &mut |event| tell(&event, is_quiet))?;
+    let found = moeflux_hub::find(model, &env, &mut |event| tell(&event, is_quiet))?;
     Ok(match found {
         Found::Here(path) => Place::Here(path),
         Found::Remote(remote) => Place::Hub(remote),
@@ -171,7 +171,7 @@ fn alternative(path: &Path) -> Option<PathBuf> {
 
 /// How a name is written that is on the Hub in any case.
 fn hub_address(name: &str) -> Option<String> {
-    let repo = Repo::parse(name, hub::DEFAULT_ENDPOINT).ok()?;
+    let repo = Repo::parse(name, moeflux_hub::DEFAULT_ENDPOINT).ok()?;
     Some(format!(" (for the Hub's model write hf://{})", repo.name))
 }
 
@@ -185,7 +185,7 @@ fn most_alike(name: &str, dir: &Path) -> Option<String> {
 }
 
 /// Reads the headers of a model on the Hub.
-pub(crate) fn read_headers(remote: &Remote, is_quiet: bool) -> Result<hub::Headers> {
+pub(crate) fn read_headers(remote: &Remote, is_quiet: bool) -> Result<moeflux_hub::Headers> {
     let mut bar = Bar::new("reading headers", Unit::Files, is_quiet);
     let mut removal = None;
     let headers = remote.headers(&mut |event| match event {
@@ -201,7 +201,7 @@ pub(crate) fn read_headers(remote: &Remote, is_quiet: bool) -> Result<hub::Heade
 /// that holds the headers is about to be removed.
 pub(crate) fn named_as_on_hub(
     err: EngineError,
-    headers: &hub::Headers,
+    headers: &moeflux_hub::Headers,
     download: &Download,
 ) -> anyhow::Error {
     let err = anyhow::Error::from(err);

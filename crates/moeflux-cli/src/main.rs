@@ -29,12 +29,12 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches;
 use clap::error::ErrorKind;
+use moeflux_convert::synth::SynthError;
 use moeflux_engine::EngineError;
 use moeflux_engine::sampler::SamplerError;
-use moeflux_engine::synth::SynthError;
-use moeflux_engine::text::{render_in_children, run_renderer};
 use moeflux_server::ServerError;
 use moeflux_store::StoreError;
+use moeflux_text::{render_in_children, run_renderer};
 
 use crate::args::{Cli, Command};
 use crate::error::UsageError;

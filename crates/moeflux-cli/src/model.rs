@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use moeflux_engine::hub::{Download, Remote};
-use moeflux_engine::synth::SynthOptions;
-use moeflux_engine::text::Tokenizer;
-use moeflux_engine::{Drafts, Engine, EngineOptions, Inspection, pack};
+use moeflux_convert::pack;
+use moeflux_convert::synth::SynthOptions;
+use moeflux_engine::{Drafts, Engine, EngineOptions, Inspection};
+use moeflux_hub::{Download, Remote};
+use moeflux_text::Tokenizer;
 
 use crate::args::{ModelArgs, PromptCacheArgs, ShapeArgs};
 use crate::error::UsageError;
@@ -72,7 +73,7 @@ fn inspect_remote(remote: &Remote, options: &EngineOptions, is_quiet: bool) -> R
 fn inspect_shape(name: &str, bits: u8, options: &EngineOptions) -> Result<Inspected> {
     let dir = ScratchDir::new(name);
     let hollow = SynthOptions { bits, is_hollow: true, ..SynthOptions::default() };
-    moeflux_engine::synthesise(name, &dir.0, &hollow, &mut |_| {}).context("--shape")?;
+    moeflux_convert::synthesise(name, &dir.0, &hollow, &mut |_| {}).context("--shape")?;
     let mut facts = moeflux_engine::inspect(&dir.0, options)?;
     // Its files are gone with their directory.
     facts.root = PathBuf::from(name);

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use moeflux_engine::synth::shape_names;
+use moeflux_convert::synth::shape_names;
 use moeflux_engine::{Drafts, MAX_GUESS};
 
 use crate::words::did_you_mean;

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::golden;
-use moeflux_engine::text::{
+use moeflux_text::{
     ChatTemplate, Markup, MarkupText, Message, RenderRequest, Tokenizer, render_in_children,
 };
 

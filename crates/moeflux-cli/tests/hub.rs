@@ -2,7 +2,7 @@
 
 mod common;
 #[expect(dead_code, reason = "most faults are the library's tests' business")]
-#[path = "../../moeflux-engine/tests/hub/server.rs"]
+#[path = "../../moeflux-hub/tests/hub/server.rs"]
 mod server;
 
 use std::fs;

@@ -99,7 +99,7 @@ fn damaged_mlx_checkpoints_never_panic() {
 fn damaged_containers_never_panic() {
     let dir = tempfile::tempdir().unwrap();
     let packed = dir.path().join("packed");
-    let options = moeflux_engine::pack::PackOptions::default();
-    moeflux_engine::pack_checkpoint(&golden("mlx-q4"), &packed, &options, &mut |_| {}).unwrap();
+    let options = moeflux_convert::pack::PackOptions::default();
+    moeflux_convert::pack_checkpoint(&golden("mlx-q4"), &packed, &options, &mut |_| {}).unwrap();
     survives(&packed, &["moeflux.json", "resident.safetensors", "moeflux.json"], 120);
 }

@@ -6,7 +6,7 @@
 //! renders for the turn.
 
 mod common;
-#[path = "../../moeflux-engine/tests/common/templates.rs"]
+#[path = "../../moeflux-text/tests/common/templates.rs"]
 mod templates;
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::server::Server;
-use moeflux_engine::text::{Message, RenderRequest, Tokenizer};
+use moeflux_text::{Message, RenderRequest, Tokenizer};
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensors, serialize};
 use serde_json::{Map, Value, json};
@@ -180,7 +180,7 @@ fn half_one() -> u16 {
 /// Goes through the loop and gives the prompt of its last turn.
 fn run_loop(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../moeflux-engine/tests/templates")
+        .join("../moeflux-text/tests/templates")
         .join(format!("{name}.jinja"));
     let template = fs::read_to_string(path).unwrap();
     let mut messages = vec![json!({"role": "user", "content": "Which is colder?"})];

@@ -15,6 +15,8 @@ mod memory;
 pub mod private;
 pub mod quant;
 mod thread_limits;
+pub mod threads;
+mod write_error;
 
 pub use bank::{ExpertBank, ExtentSource, FileIdx, LayerBank, SourceFile};
 pub use bytes::show_bytes;
@@ -26,3 +28,4 @@ pub use memory::{
     HostBuf, HostSlab, MappedFile, OutOfMemory, PAGE_BYTES, SlabGuard, catch_out_of_memory,
 };
 pub use thread_limits::explain_thread_error;
+pub use write_error::WriteError;

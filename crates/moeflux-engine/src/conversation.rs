@@ -1,9 +1,9 @@
 //! The file of a conversation: its messages, and the model that they were exchanged with.
 
+use moeflux_text::Message;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
-use crate::text::Message;
 
 /// Stands in every file.
 const FORMAT: &str = "moeflux-chat";

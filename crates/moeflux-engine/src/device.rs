@@ -8,9 +8,9 @@ use moeflux_backend::Backend;
 use moeflux_backend::cpu::limits::LimitProbe;
 use moeflux_backend::cpu::{Cpu, Isa};
 use moeflux_core::{ExpertBank, explain_thread_error};
+use moeflux_model::ModelShape;
 
 use crate::error::EngineError;
-use crate::model_shape::ModelShape;
 
 pub use self::measured::{DeviceTuning, GpuLimits, GpuProduct};
 pub(crate) use self::measured::{gpu_limits, gpu_products, products, tune};

@@ -1,6 +1,8 @@
 //! A loaded model, and the sessions that share it.
 
 mod core;
+#[cfg(test)]
+mod lookahead_tests;
 pub(crate) mod meter;
 
 use std::path::{Path, PathBuf};
@@ -10,9 +12,11 @@ use moeflux_backend::timed::Timed;
 use moeflux_backend::{DeviceCounters, DeviceStats, Inputs};
 use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::{LayerIdx, catch_out_of_memory};
+use moeflux_model::{Build, Declared, ExpertObserver, Loaded, Loader, ModelShape, MoeLists};
 use moeflux_store::{
     DEFAULT_READERS, ExpertStore, IoChoice, PrefetchTrial, StoreOptions, StoreStats,
 };
+use moeflux_text::Tokenizer;
 
 use crate::device::{self, Device, DeviceTuning, Opening};
 use crate::draft::{Drafts, Learned};
@@ -20,16 +24,11 @@ use crate::engine::meter::Meter;
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
 use crate::kept::{device_expert_bytes, keep_experts, slab_bytes, slot_memory};
-use crate::layers::moe_lists::MoeLists;
-use crate::load::{Loaded, Loader};
-use crate::model::Build;
-use crate::model_shape::ModelShape;
 use crate::options::{Activations, EngineOptions, check_top_k, threads};
 use crate::plan::facts::text_dir;
-use crate::plan::{Declared, MemoryPlanner, Plan};
+use crate::plan::{MemoryPlanner, Plan};
 use crate::record::Recorder;
 use crate::snapshot::{self, Host, PrefixStore, StateError, WireShape};
-use crate::text::Tokenizer;
 
 pub(crate) use self::core::Core;
 
@@ -97,10 +96,10 @@ impl Engine {
         options: &EngineOptions,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Engine, EngineError> {
-        let checkpoint = Checkpoint::open(source).map_err(crate::load::LoadError::from)?;
+        let checkpoint = Checkpoint::open(source).map_err(moeflux_model::LoadError::from)?;
         let declared = Declared::to_run(&checkpoint, options.variant())?;
         check_top_k(options, &declared.shape)?;
-        let bank = crate::inspect::bank(&checkpoint, &declared)?;
+        let bank = moeflux_model::bank(&checkpoint, &declared)?;
         let planner = MemoryPlanner::new(&checkpoint, &declared, &bank, options)?;
         let mut plan = planner.plan_that_fits(checkpoint.root().to_path_buf())?;
         let n_threads = threads(options)?;
@@ -254,6 +253,12 @@ impl Engine {
     /// The model's family.
     pub fn family(&self) -> &'static str {
         self.info.family
+    }
+
+    /// Gives every following step's routed experts to `observer`, until another one or `None`
+    /// takes its place. Blocks while a step runs.
+    pub fn observe_experts(&self, observer: Option<Box<dyn ExpertObserver>>) {
+        self.core().observer = observer;
     }
 
     /// The model's figures.

@@ -3,18 +3,14 @@
 use std::io;
 
 use moeflux_backend::DeviceError;
-use moeflux_core::{OutOfMemory, TokenId, show_bytes};
+use moeflux_core::{OutOfMemory, TokenId, WriteError, show_bytes};
+use moeflux_model::{ForwardError, LoadError};
 use moeflux_store::StoreError;
+use moeflux_text::{ConstraintError, TextError};
 
-use crate::constrain::ConstraintError;
-use crate::forward_error::ForwardError;
-use crate::load::LoadError;
-use crate::pack::WriteError;
-use crate::pack::error::PackError;
 use crate::plan::Shortage;
 use crate::sampler::error::SamplerError;
 use crate::snapshot::{SnapshotError, StateError};
-use crate::text::TextError;
 
 /// Why a model could not be opened or a step could not be run.
 #[derive(Debug, thiserror::Error)]
@@ -41,9 +37,6 @@ pub enum EngineError {
     /// An answer has left its grammar.
     #[error(transparent)]
     Constraint(#[from] ConstraintError),
-    /// Packing or verifying failed.
-    #[error(transparent)]
-    Pack(#[from] PackError),
     /// A file cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),

@@ -4,13 +4,13 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use moeflux_core::TokenId;
+use moeflux_text::{Special, StopMatcher, StreamDecoder, Tokenizer};
 
 use crate::draft::{DraftCounts, Drafting};
 use crate::error::EngineError;
 use crate::sampler::error::SamplerError;
 use crate::sampler::{Sampler, SamplerOptions};
 use crate::session::{Logits, Next, Prompt, Session};
-use crate::text::{Special, StopMatcher, StreamDecoder, Tokenizer};
 
 /// How an answer is made.
 #[derive(Clone, Debug)]

@@ -7,15 +7,12 @@ use moeflux_core::ExpertBank;
 use moeflux_core::checkpoint::{Checkpoint, CheckpointKind, Claims};
 use moeflux_core::manifest::{Manifest, Role};
 use moeflux_core::quant::{Float, MatrixFormat};
+use moeflux_model::{Declared, LoadError, ModelShape, bank};
 
 use crate::error::EngineError;
-use crate::load::LoadError;
-use crate::model_shape::ModelShape;
 use crate::options::{EngineOptions, check_top_k, threads};
 use crate::plan::facts::text_dir;
-use crate::plan::{Alternative, Declared, MemoryPlanner, Plan};
-
-pub(crate) use crate::plan::declared::bank;
+use crate::plan::{Alternative, MemoryPlanner, Plan};
 
 /// A checkpoint's facts.
 #[derive(Clone, Debug)]

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use moeflux_backend::{AllExperts, Backend};
 use moeflux_core::{Expert, ExpertBank, ExpertId, HostBuf, HostSlab, LayerBank, LayerIdx};
+use moeflux_model::ModelShape;
 use moeflux_store::{ExpertStore, IoMode, SlotAlloc};
 
 use crate::device::{Device, DeviceLimits};
 use crate::error::EngineError;
-use crate::model_shape::ModelShape;
 use crate::options::EngineOptions;
 use crate::plan::Plan;
 

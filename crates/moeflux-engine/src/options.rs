@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 
 use moeflux_backend::KvType;
+use moeflux_model::{ModelShape, Variant, WithMtp};
 use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
 use crate::device::Device;
 use crate::draft::Drafts;
 use crate::error::EngineError;
-use crate::model::{Variant, WithMtp};
-use crate::model_shape::ModelShape;
 use crate::snapshot::options::PromptCacheOptions;
 
 /// How products with quantised weights treat their inputs.

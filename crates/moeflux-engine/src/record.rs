@@ -6,14 +6,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use moeflux_backend::Routing;
-use moeflux_core::{ExpertId, LayerIdx, private};
+use moeflux_core::{ExpertId, LayerIdx, WriteError, private};
+use moeflux_model::{ModelShape, RoutingObserver, SCORES_PER_EXPERT};
 use moeflux_store::{TraceShape, TracedLayer};
 
 use crate::error::EngineError;
-use crate::layers::moe::SCORES_PER_EXPERT;
-use crate::layers::observe::RoutingObserver;
-use crate::model_shape::ModelShape;
-use crate::pack::WriteError;
 
 /// Writes a routing trace, step by step: a step that fails leaves nothing.
 #[derive(Debug)]

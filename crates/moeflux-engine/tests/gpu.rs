@@ -10,16 +10,17 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use common::{Golden, cases, golden_dir, greedy, kl, logits_by_chunk};
-use cut::{Cut, check_names_layer_file, packed};
-use moeflux_engine::pack::PackOptions;
+use moeflux_convert::pack::PackOptions;
 use moeflux_engine::sampler::{Sampler, SamplerOptions};
-use moeflux_engine::text::{Message, RenderRequest, Special, Turn};
 use moeflux_engine::{
     Activations, Bias, Device, DraftCounts, Drafts, Engine, EngineOptions, Event, GenerateOptions,
     Job, Prompt, Scheduler, SchedulerOptions, Sink, TokenId, devices, generate,
 };
 use moeflux_store::{CachePolicy, IoChoice, IoMode, Prefetch};
+use moeflux_text::{Message, RenderRequest, Special, Turn};
+
+use common::{Golden, cases, golden_dir, greedy, kl, logits_by_chunk};
+use cut::{Cut, check_names_layer_file, packed};
 
 /// Largest difference of a logit, the logits' standard deviation being about 2:
 /// as on the CPU, whose sums have another order.

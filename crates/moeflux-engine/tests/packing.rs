@@ -8,10 +8,12 @@ mod fp8;
 
 use std::path::Path;
 
+use moeflux_convert::pack::{PackOptions, PackReport};
+use moeflux_convert::pack_checkpoint;
+use moeflux_engine::{Activations, Engine, EngineOptions, TokenId};
+
 use common::{Golden, cases, kl, logits_by_chunk};
 use fp8::{Eights, fp8_checkpoint};
-use moeflux_engine::pack::{PackOptions, PackReport};
-use moeflux_engine::{Activations, Engine, EngineOptions, TokenId, pack_checkpoint};
 
 fn pack(source: &Path, options: &PackOptions) -> (tempfile::TempDir, PackReport) {
     let dir = tempfile::tempdir().unwrap();

@@ -9,14 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use common::{Golden, golden_dir, logits_by_chunk};
-use cut::{Cut, check_names_layer_file, packed};
-use moeflux_engine::pack::PackOptions;
+use moeflux_convert::pack::PackOptions;
 use moeflux_engine::{Activations, Engine, EngineError, EngineOptions, TokenId, isa_names};
 use moeflux_store::{CachePolicy, IoChoice, Prefetch, StoreError};
-use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
+
+use common::{Golden, golden_dir, logits_by_chunk};
+use cut::{Cut, check_names_layer_file, packed};
+
+use proptest::prelude::*;
 
 /// Cases that differ in storage, record layout, layer types and shapes.
 const CASES: [&str; 5] = ["hf-bf16", "hf-text-per-expert", "mlx-q3", "mlx-q4", "mlx-q4-g128"];

@@ -8,15 +8,16 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use moeflux_engine::sampler::SamplerOptions;
-use moeflux_engine::text::{
-    Markup, Message, OutputFormat, RenderRequest, Special, Tokenizer, Turn,
-};
 use moeflux_engine::{
-    Answer, AnswerShape, Bias, DraftCounts, Drafts, Engine, EngineError, EngineOptions, Event,
-    Finish, GenerateOptions, Grammar, Grammars, Job, Prompt, PromptCacheOptions, Scheduler,
-    SchedulerOptions, Sink, SubmitError, generate,
+    Answer, Bias, DraftCounts, Drafts, Engine, EngineError, EngineOptions, Event, Finish,
+    GenerateOptions, Job, Prompt, PromptCacheOptions, Scheduler, SchedulerOptions, Sink,
+    SubmitError, generate,
 };
 use moeflux_store::IoChoice;
+use moeflux_text::{
+    AnswerShape, Grammar, Grammars, Markup, Message, OutputFormat, RenderRequest, Special,
+    Tokenizer, Turn,
+};
 use serde_json::{Value, json};
 
 fn demo() -> PathBuf {

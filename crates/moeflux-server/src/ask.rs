@@ -5,11 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use moeflux_engine::text::{Delta, OutputFormat, OutputParser, Turn};
-use moeflux_engine::{
-    Answer, Constraint, ConstraintError, DraftCounts, EngineError, Event, Finish, Job, TokenId,
-    TokenLogprob,
-};
+use moeflux_engine::{Answer, DraftCounts, EngineError, Event, Finish, Job, TokenId, TokenLogprob};
+use moeflux_text::{Constraint, ConstraintError, Delta, OutputFormat, OutputParser, Turn};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::app::App;

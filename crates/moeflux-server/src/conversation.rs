@@ -1,7 +1,6 @@
 //! A conversation whose next turn is wanted, whatever the dialect.
 
-use moeflux_engine::AnswerShape;
-use moeflux_engine::text::Message;
+use moeflux_text::{AnswerShape, Message};
 use serde_json::{Map, Value};
 
 use crate::error::{ApiError, ApiResult};

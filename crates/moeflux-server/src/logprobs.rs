@@ -1,7 +1,7 @@
 //! Tokens and their probabilities as clients read them.
 
-use moeflux_engine::text::Tokenizer;
 use moeflux_engine::{TokenId, TokenLogprob};
+use moeflux_text::Tokenizer;
 use serde_json::{Value, json};
 
 /// JSON has no infinity: no token is less likely than this.

@@ -1,7 +1,7 @@
 //! Prompts as the log shows them.
 
 use moeflux_engine::TokenId;
-use moeflux_engine::text::Tokenizer;
+use moeflux_text::Tokenizer;
 
 /// A prompt for the log: control tokens stand in brackets that tell them from text which looks the
 /// same, and control characters are escaped.

@@ -1,6 +1,6 @@
 //! A conversation as OpenAI's clients send it, to the messages that templates read.
 
-use moeflux_engine::text::Message;
+use moeflux_text::Message;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

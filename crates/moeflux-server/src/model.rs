@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use moeflux_engine::text::{ChatTemplate, OutputFormat, TextError, Tokenizer};
-use moeflux_engine::{ConstraintError, Grammars, LeftToModel};
+use moeflux_text::{
+    ChatTemplate, ConstraintError, Grammars, LeftToModel, OutputFormat, TextError, Tokenizer,
+};
 
 use crate::error::{ApiError, ApiResult};
 use crate::ids::Ids;

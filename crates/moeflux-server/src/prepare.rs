@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use moeflux_engine::text::{ChatTemplate, Markup, OutputParser, RenderRequest, TextError, Turn};
-use moeflux_engine::{AnswerShape, Constraint, EngineError, Grammar, TokenId};
+use moeflux_engine::{EngineError, TokenId};
+use moeflux_text::{
+    AnswerShape, ChatTemplate, Constraint, Grammar, Markup, OutputParser, RenderRequest, TextError,
+    Turn,
+};
 use serde_json::Value;
 
 use crate::app::App;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use moeflux_engine::text::{Markup, OutputFormat, Tokenizer};
-use moeflux_engine::{LeftToModel, TokenId};
+use moeflux_engine::TokenId;
+use moeflux_text::{LeftToModel, Markup, OutputFormat, Tokenizer};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -17,7 +18,6 @@ use crate::openai::{ChatRequest, chat};
 use crate::prepare::{Prepared, prepare, prompt_text};
 use crate::reply::{self, Reply};
 use crate::request::{self, Accepted, Body, Request, TokenNumber, object};
-use schemars::JsonSchema;
 
 /// Tokens that a reply may list, where the context is smaller.
 const MAX_TOKENIZED: usize = 65_536;

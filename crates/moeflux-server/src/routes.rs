@@ -12,6 +12,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, delete, get, post};
 use serde_json::{Value, json};
+use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::anthropic::messages;
 use crate::app::App;
@@ -22,7 +23,6 @@ use crate::log::log;
 use crate::openai::{chat, completions, models, responses};
 use crate::reply::{self, Dialect, Reply};
 use crate::{exposition, llama_server, markdown, ollama, openapi, page, prompt, status};
-use tower_http::catch_panic::CatchPanicLayer;
 
 /// A path with the handlers of its methods.
 type Route = (&'static str, MethodRouter<Arc<App>>);

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use moeflux_engine::text::Delta;
+use moeflux_text::Delta;
 use serde_json::Value;
 
 use crate::conversation::{Choice, Conversation};

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[3]
 DEMO = ROOT / "crates/moeflux-cli/demo"
 GOLDEN = ROOT / "crates/moeflux-engine/tests/golden/qwen3_moe-hf"
 # A template that refuses system messages behind the first, as Qwen3.5's does.
-STRICT = ROOT / "crates/moeflux-engine/tests/golden/templates/chatml-parts.error-late-system.json"
+STRICT = ROOT / "crates/moeflux-text/tests/golden/templates/chatml-parts.error-late-system.json"
 END = "<|im_end|>"
 ONE = struct.pack("<H", 0x3F80)  # in bfloat16
 # The last tokens of prompts: thinking is open after a question, and closed after a result.

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use moeflux_engine::sampler::SamplerOptions;
-use moeflux_engine::text::GenerationDefaults;
+use moeflux_text::GenerationDefaults;
 
 use crate::values::{
     count, non_negative, penalty, positive_share, probability, seed, whole_number,

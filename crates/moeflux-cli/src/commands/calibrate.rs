@@ -1,8 +1,8 @@
 //! `moeflux calibrate`: which columns of the experts matter, for `pack`.
 
 use anyhow::{Context, Result};
+use moeflux_convert::calibrate;
 use moeflux_core::atomic_file::{Access, AtomicFile};
-use moeflux_engine::calibrate;
 
 use super::print;
 use crate::args::CalibrateArgs;

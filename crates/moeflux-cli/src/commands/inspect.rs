@@ -1,9 +1,9 @@
 //! `moeflux inspect`: what a model's files hold.
 
 use anyhow::Result;
-use moeflux_engine::hub::Download;
-use moeflux_engine::text::{OutputFormat, Tokenizer, ToolSyntax};
 use moeflux_engine::{CheckpointKind, DeviceFacts, Inspection, devices};
+use moeflux_hub::Download;
+use moeflux_text::{OutputFormat, Tokenizer, ToolSyntax};
 use serde_json::json;
 
 use super::{download_json, download_text, print, tokenizer_json};

@@ -21,9 +21,9 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-use moeflux_engine::hub::Download;
-use moeflux_engine::text::{ChatTemplate, Delta, Message, OutputParser, Special, Tokenizer};
 use moeflux_engine::{GenerateOptions, Sink};
+use moeflux_hub::Download;
+use moeflux_text::{ChatTemplate, Delta, Message, OutputParser, Special, Tokenizer};
 use serde_json::{Value, json};
 
 use crate::args::SampleArgs;

@@ -1,8 +1,8 @@
 //! `moeflux pack`: a checkpoint as a packed container.
 
 use anyhow::Result;
-use moeflux_engine::pack::{PackOptions, PackReport, PackStage, Rounding};
-use moeflux_engine::pack_checkpoint;
+use moeflux_convert::pack::{PackOptions, PackReport, PackStage, Rounding};
+use moeflux_convert::pack_checkpoint;
 
 use super::print;
 use crate::args::{PackArgs, RoundTo};

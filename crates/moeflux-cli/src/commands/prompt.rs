@@ -4,9 +4,8 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail};
-use moeflux_engine::LeftToModel;
-use moeflux_engine::text::{Tokenizer, ToolSyntax};
 use moeflux_server::{ChatPrompt, PromptToken};
+use moeflux_text::{LeftToModel, Tokenizer, ToolSyntax};
 use serde_json::{Value, json};
 
 use super::print;

@@ -3,8 +3,8 @@
 use std::io::Read;
 
 use anyhow::{Context, Result};
-use moeflux_engine::text::{Markup, Message, OutputFormat, OutputParser, Special, Turn};
 use moeflux_engine::{Prompt, generate};
+use moeflux_text::{Markup, Message, OutputFormat, OutputParser, Special, Turn};
 
 use super::turns::{store, turn};
 use super::{Printer, chat_template, generate_options, opening};

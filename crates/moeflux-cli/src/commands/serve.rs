@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use moeflux_engine::hub::{DEFAULT_ENDPOINT, Repo};
+use moeflux_hub::{DEFAULT_ENDPOINT, Repo};
 use moeflux_server::{Server, ServerOptions};
 
 use crate::args::ServeArgs;

@@ -1,8 +1,9 @@
 //! `moeflux synth`: random weights in a real shape.
 
 use anyhow::Result;
-use moeflux_engine::synth::{SynthFormat, SynthOptions, shape_family};
-use moeflux_engine::{FAMILIES, synthesise};
+use moeflux_convert::synth::{SynthFormat, SynthOptions, shape_family};
+use moeflux_convert::synthesise;
+use moeflux_engine::FAMILIES;
 
 use super::print;
 use crate::args::{SynthArgs, SynthKind};

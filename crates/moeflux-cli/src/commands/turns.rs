@@ -1,8 +1,8 @@
 //! Conversations as prompts, and prompts that are kept for later ones.
 
 use anyhow::Result;
-use moeflux_engine::text::{ChatTemplate, Message, RenderRequest, Tokenizer, Turn};
 use moeflux_engine::{Engine, Session};
+use moeflux_text::{ChatTemplate, Message, RenderRequest, Tokenizer, Turn};
 
 use crate::report;
 

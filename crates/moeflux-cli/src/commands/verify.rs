@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use moeflux_engine::hub::{Download, Remote};
-use moeflux_engine::verify::{Damage, Verification, verify};
+use moeflux_convert::verify::{Damage, Verification, verify};
+use moeflux_hub::{Download, Remote};
 use serde_json::json;
 
 use super::print;

@@ -6,11 +6,13 @@
 mod checks;
 mod checksum;
 mod claims;
+pub mod companions;
 mod config;
 mod container;
 mod error;
 mod experts;
 mod header;
+mod identity;
 mod json;
 mod names;
 mod open;

@@ -8,16 +8,12 @@ use moeflux_backend::{
     Ahead, Backend, Beside, Cols, DeviceError, Keep, Leader, Sequence, Span, Weight,
 };
 use moeflux_core::{LayerIdx, OutOfMemory, TokenId, catch_out_of_memory};
+use moeflux_model::{ExpertObserver, Model, MoeLists, RoutingObserver, Step};
 use moeflux_store::ExpertStore;
 
-use crate::calibrate::Moments;
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
 use crate::kept::holds_all;
-use crate::layers::moe_lists::MoeLists;
-use crate::layers::observe::{ExpertObserver, RoutingObserver};
-use crate::layers::step::Step;
-use crate::model::Model;
 use crate::record::Recorder;
 
 /// What the model made of the last step's first rows, for who asks for it.
@@ -43,7 +39,7 @@ pub(crate) struct Core {
     pub(super) recorder: Option<Recorder>,
     pub(super) expert_stats: Option<ExpertStats>,
     /// Sees what routed experts are given, while a model is calibrated.
-    pub(crate) observer: Option<Moments>,
+    pub(crate) observer: Option<Box<dyn ExpertObserver>>,
     /// Kept from step to step.
     pub(super) lists: MoeLists,
     /// The layers with routed experts.
@@ -165,7 +161,9 @@ impl Core {
             tokens,
             spans,
             recorder: recorder.as_mut().map(|it| it as &mut dyn RoutingObserver),
-            observer: observer.as_mut().map(|it| it as &mut dyn ExpertObserver),
+            observer: observer
+                .as_mut()
+                .map(|observer| observer.as_mut() as &mut dyn ExpertObserver),
             lists,
         };
         let outcome = catch_out_of_memory(|| model.forward(&mut step));

@@ -4,13 +4,10 @@ use std::path::{Path, PathBuf};
 
 use moeflux_backend::CacheSpec;
 use moeflux_core::ExpertBank;
+use moeflux_core::checkpoint::companions::{VOCABULARIES, VOCABULARY_FILES};
 use moeflux_core::checkpoint::{Checkpoint, Claims};
 use moeflux_core::manifest::{Manifest, Role};
-
-use super::Declared;
-use crate::load::LoadError;
-use crate::model_shape::ModelShape;
-use crate::text::{VOCABULARIES, VOCABULARY_FILES};
+use moeflux_model::{Declared, LoadError, ModelShape};
 
 /// The program itself, its stacks and its allocator's slack, in bytes. How much of the binary's file
 /// is resident depends on the page cache: with the demo model peaks from 25 to 43 MB were measured.

@@ -1,12 +1,10 @@
 //! What a model takes in memory, decided before any of it is taken.
 
-pub(crate) mod declared;
 pub(crate) mod facts;
 mod planner;
 mod rows;
 mod shortage;
 
-pub(crate) use self::declared::Declared;
 pub(crate) use self::facts::ModelFacts;
 pub use self::planner::MAX_SESSIONS;
 pub(crate) use self::planner::MemoryPlanner;

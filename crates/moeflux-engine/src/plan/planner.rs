@@ -2,9 +2,10 @@
 
 use moeflux_core::ExpertBank;
 use moeflux_core::checkpoint::Checkpoint;
+use moeflux_model::Declared;
 use moeflux_store::{IoChoice, IoMode, MemoryLimit, gate, headroom, usable_memory};
 
-use super::{Declared, ModelFacts, Plan};
+use super::{ModelFacts, Plan};
 use crate::device::DeviceLimits;
 use crate::draft::Drafts;
 use crate::error::EngineError;

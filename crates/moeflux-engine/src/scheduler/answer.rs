@@ -5,15 +5,14 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use moeflux_core::TokenId;
+use moeflux_text::{Constraint, Special, StopMatcher, StreamDecoder, Tokenizer};
 
 use super::job::{Answer, Bias, Event, Job, TokenLogprob, TokenText};
-use crate::constrain::Constraint;
 use crate::draft::{self, DraftCounts, Drafter, Drafts, Guess, Occasion};
 use crate::error::EngineError;
 use crate::generate::Finish;
 use crate::sampler::{self, Sampler};
 use crate::session::{Next, Session};
-use crate::text::{Special, StopMatcher, StreamDecoder, Tokenizer};
 
 /// A job that has a session.
 pub(super) struct Running {

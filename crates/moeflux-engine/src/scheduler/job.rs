@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use moeflux_core::TokenId;
+use moeflux_text::{Constraint, Turn};
 
-use crate::constrain::Constraint;
 use crate::draft::DraftCounts;
 use crate::error::EngineError;
 use crate::generate::Finish;
 use crate::sampler::SamplerOptions;
-use crate::text::Turn;
 
 /// Hears what becomes of a job, on the engine's thread: it must not block.
 pub type Listener = Box<dyn FnMut(Event) + Send>;

@@ -17,15 +17,15 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use moeflux_core::explain_thread_error;
+use moeflux_text::Tokenizer;
 
-pub use self::job::{Answer, Bias, Event, Job, Listener, TokenLogprob, TokenText};
 use self::runner::Runner;
 use crate::engine::Engine;
-use crate::scheduler::shared::Command;
+use crate::scheduler::shared::{Command, Shared};
+
+pub use self::job::{Answer, Bias, Event, Job, Listener, TokenLogprob, TokenText};
 pub use crate::scheduler::shared::Load;
 pub use crate::scheduler::shared::SchedulerOptions;
-use crate::scheduler::shared::Shared;
-use crate::text::Tokenizer;
 
 /// Why a job was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use moeflux_backend::DeviceError;
 use moeflux_core::TokenId;
+use moeflux_text::Tokenizer;
 
 use super::answer::{Phase, Running};
 use super::job::{Answer, Event, Job};
@@ -20,7 +21,6 @@ use crate::generate::Finish;
 use crate::sampler::Sampler;
 use crate::scheduler::shared::{Command, SchedulerOptions, Shared};
 use crate::session::{Foreseeing, Guessed, Next, Part, eval_next_together, foresee_together};
-use crate::text::Tokenizer;
 
 /// While answers are being made, prompts get this part of the rows of a step.
 const PROMPT_SHARE: usize = 4;

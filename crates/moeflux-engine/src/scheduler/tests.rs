@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{self, Receiver};
 
 use moeflux_core::TokenId;
+use moeflux_text::Turn;
 
 use super::{Event, Job, Scheduler};
 use crate::engine::Engine;
 use crate::options::EngineOptions;
 use crate::sampler::SamplerOptions;
 use crate::scheduler::shared::SchedulerOptions;
-use crate::text::Turn;
 use crate::{Answer, Bias};
 
 struct Bench {

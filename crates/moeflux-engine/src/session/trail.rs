@@ -1,6 +1,6 @@
 //! Rows of what the model made of the last positions.
 
-use crate::model_shape::ModelShape;
+use moeflux_model::ModelShape;
 
 /// Rows that are kept although their entries are made: guesses that are taken back take
 /// entries with them.

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::pack::WriteError;
+use moeflux_core::WriteError;
 
 /// Why a state in the original system's format was not written or not read.
 ///

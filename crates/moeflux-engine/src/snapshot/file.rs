@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use moeflux_backend::{Backend, Cache, CacheSpec, DeviceError, Sequence};
-use moeflux_core::TokenId;
 use moeflux_core::atomic_file::{Access, AtomicFile, Durability};
 use moeflux_core::checkpoint::Checksum;
+use moeflux_core::{TokenId, WriteError};
 
 use super::error::SnapshotError;
 use super::header::{
@@ -16,7 +16,6 @@ use super::header::{
 };
 use super::host::Host;
 use crate::error::EngineError;
-use crate::pack::WriteError;
 use crate::session::States;
 
 /// What a snapshot holds beside keys and values.

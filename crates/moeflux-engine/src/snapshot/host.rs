@@ -2,8 +2,9 @@
 
 use std::sync::MutexGuard;
 
+use moeflux_model::ModelShape;
+
 use crate::engine::Core;
-use crate::model_shape::ModelShape;
 use crate::options::Activations;
 
 /// A model as states see it.

@@ -1,10 +1,10 @@
 //! What tells one model from another, whatever their directories are called.
 
 use moeflux_core::ExpertBank;
-use moeflux_core::checkpoint::{Checkpoint, Checksum};
+use moeflux_core::checkpoint::{Checkpoint, Checksum, SourceIdentity};
+use moeflux_model::LoadError;
 
 use crate::error::EngineError;
-use crate::pack;
 
 /// XXH3-128 of whatever determines what the model says: its family, its config,
 /// names, types, shapes and places of its tensors, lengths and samples of its
@@ -18,7 +18,7 @@ pub(crate) fn identities<const N: usize>(
     // A layer whose file may be missing says other things than one that has it.
     let mut present = bank.clone();
     present.files.retain(|it| it.path.exists());
-    let source = pack::identify(checkpoint, &present)?;
+    let source = SourceIdentity::read(checkpoint, &present).map_err(LoadError::from)?;
     Ok(top_k.map(|top_k| {
         let mut checksum = Checksum::default();
         checksum.update(format!("{family} top {top_k} {}", source.fingerprint).as_bytes());

@@ -11,14 +11,13 @@ use std::time::SystemTime;
 use moeflux_backend::Sequence;
 use moeflux_core::atomic_file::{Durability, remove_abandoned_in};
 use moeflux_core::checkpoint::Checksum;
-use moeflux_core::{TokenId, private, show_bytes};
+use moeflux_core::{TokenId, WriteError, private, show_bytes};
 
 use super::error::SnapshotError;
 use super::file::{Contents, Summary, summary, write};
 use super::header::{Header, VERSION};
 use super::host::Host;
 use crate::error::EngineError;
-use crate::pack::WriteError;
 use crate::snapshot::PromptCacheOptions;
 
 /// Ends the names of snapshots.

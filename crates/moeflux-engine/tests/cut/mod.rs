@@ -3,8 +3,9 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use moeflux_engine::pack::PackOptions;
-use moeflux_engine::{EngineError, pack_checkpoint};
+use moeflux_convert::pack::PackOptions;
+use moeflux_convert::pack_checkpoint;
+use moeflux_engine::EngineError;
 
 use crate::common::golden_dir;
 

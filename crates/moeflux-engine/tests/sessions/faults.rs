@@ -4,17 +4,18 @@
 use std::fs;
 use std::path::Path;
 
-use moeflux_engine::pack::PackOptions;
+use moeflux_convert::pack::PackOptions;
+use moeflux_convert::pack_checkpoint;
 use moeflux_engine::{
     Activations, Engine, EngineError, EngineOptions, KvType, Session, SnapshotError, StateError,
-    pack_checkpoint,
 };
 use moeflux_store::{IoChoice, StoreError};
-use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::common::golden_dir;
 use super::{Subject, bits, families};
+
+use proptest::prelude::*;
 
 /// A session in the middle of its tokens, and what it saved before.
 fn begun(subject: &Subject, dir: &Path) -> (Session, Vec<u8>) {

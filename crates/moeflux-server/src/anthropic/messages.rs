@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use moeflux_engine::AnswerShape;
-use moeflux_engine::text::Message;
+use moeflux_text::{AnswerShape, Message};
 use serde_json::{Map, Value, json};
 
 use super::reply::{MessageStream, whole};

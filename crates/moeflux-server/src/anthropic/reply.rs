@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use moeflux_engine::text::Delta;
 use moeflux_engine::{Answer, Finish};
+use moeflux_text::Delta;
 use serde_json::{Value, json};
 
 use crate::app::App;
@@ -239,7 +239,7 @@ impl Encoder for MessageStream {
 
 #[cfg(test)]
 mod tests {
-    use moeflux_engine::text::{OutputFormat, OutputParser};
+    use moeflux_text::{OutputFormat, OutputParser};
 
     use super::*;
     use crate::events::slow;

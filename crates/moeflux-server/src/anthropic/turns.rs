@@ -1,6 +1,6 @@
 //! Turns of a conversation, to the messages that templates read.
 
-use moeflux_engine::text::Message;
+use moeflux_text::Message;
 use serde_json::{Value, json};
 
 use super::blocks::{Text, required_text, system};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use moeflux_engine::text::OutputParser;
 use moeflux_engine::{Answer, DraftCounts, Engine, EngineOptions, Event, Finish, TokenText};
+use moeflux_text::OutputParser;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use crate::markdown::budget::{Budget, escaped};
 use syntect::easy::ScopeRegionIterator;
 use syntect::parsing::{ParseState, Scope, ScopeStack, SyntaxReference, SyntaxSet};
 use syntect::util::LinesWithEndings;
+
+use crate::markdown::budget::{Budget, escaped};
 
 /// What follows this many bytes of a block is not highlighted.
 const MAX_BYTES: usize = 64 << 10;

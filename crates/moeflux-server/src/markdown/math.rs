@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use moeflux_engine::catch_panic;
-
-use crate::markdown::budget::{Budget, escaped};
+use moeflux_text::catch_panic;
 use pulldown_latex::config::DisplayMode;
 use pulldown_latex::{Event, Parser, RenderConfig, Storage, push_mathml};
+
+use crate::markdown::budget::{Budget, escaped};
 
 /// Longer formulas are shown as their source.
 const MAX_BYTES: usize = 8 << 10;

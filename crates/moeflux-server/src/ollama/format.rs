@@ -1,6 +1,6 @@
 //! `format`: what an answer must look like.
 
-use moeflux_engine::AnswerShape;
+use moeflux_text::AnswerShape;
 use serde_json::{Map, Value, json};
 
 use crate::error::{ApiError, ApiResult};

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use moeflux_engine::text::{Markup, Message, OutputFormat, OutputParser, Turn};
-use moeflux_engine::{AnswerShape, Constraint, Grammar, TokenId};
+use moeflux_engine::TokenId;
+use moeflux_text::{
+    AnswerShape, Constraint, Grammar, Markup, Message, OutputFormat, OutputParser, Turn,
+};
 use serde::Deserialize;
 use serde_json::Value;
 

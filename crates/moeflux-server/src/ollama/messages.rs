@@ -1,6 +1,6 @@
 //! A conversation as Ollama's clients send it, to the messages that templates read.
 
-use moeflux_engine::text::Message;
+use moeflux_text::Message;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use moeflux_engine::text::{Delta, Markup};
+use chrono::{SecondsFormat, Utc};
 use moeflux_engine::{Answer, Finish, TokenId, TokenLogprob};
+use moeflux_text::{Delta, Markup};
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
@@ -13,7 +14,6 @@ use crate::error::{ApiError, ApiResult};
 use crate::events::{Encoder, EventStream, Events};
 use crate::reply::{self, Dialect, Reply, error_value};
 use crate::{events, logprobs};
-use chrono::{SecondsFormat, Utc};
 
 /// What an answer is written for.
 #[derive(Clone, Debug)]
@@ -290,7 +290,7 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use moeflux_engine::text::{OutputFormat, OutputParser};
+    use moeflux_text::{OutputFormat, OutputParser};
 
     use super::*;
     use crate::events::slow;

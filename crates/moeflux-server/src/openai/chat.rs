@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use moeflux_engine::text::Message;
+use moeflux_text::Message;
 use serde_json::{Map, Value};
 
 use super::chat_reply::{CallShape, ChatStream, Head, whole};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use moeflux_engine::text::Delta;
 use moeflux_engine::{Answer, TokenLogprob};
+use moeflux_text::Delta;
 use serde_json::{Map, Value, json};
 
 use super::sampling::finish_reason;
@@ -290,7 +290,7 @@ impl Streaming {
 
 #[cfg(test)]
 mod tests {
-    use moeflux_engine::text::{OutputFormat, OutputParser};
+    use moeflux_text::{OutputFormat, OutputParser};
 
     use super::*;
     use crate::events::slow;

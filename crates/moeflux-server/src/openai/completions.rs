@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use moeflux_engine::text::{Delta, OutputFormat, OutputParser, Turn};
+use moeflux_text::{Delta, OutputFormat, OutputParser, Turn};
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -22,7 +23,6 @@ use crate::reply::{self, Dialect, Reply, error_value};
 use crate::request::{Body, Given, Integer, Limit, Request, Seed, hints, object, read};
 use crate::tool_names::ToolNames;
 use crate::{events, logprobs};
-use schemars::JsonSchema;
 
 /// Tokens of an answer where the client says nothing.
 const DEFAULT_TOKENS: usize = 16;

@@ -1,6 +1,6 @@
 //! What an answer must look like, as the fields of several servers have it.
 
-use moeflux_engine::AnswerShape;
+use moeflux_text::AnswerShape;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use moeflux_engine::TokenId;
-use moeflux_engine::text::Markup;
+use moeflux_text::Markup;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::SeqAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, IntoDeserializer, SeqAccess, Visitor};
 use serde_json::{Value, json};
@@ -13,7 +14,6 @@ use crate::app::App;
 use crate::error::{ApiError, ApiResult};
 use crate::prepare::text_refused;
 use crate::request::TokenNumber;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 /// Prompts of a request at most.
 const MAX_PROMPTS: usize = 16;

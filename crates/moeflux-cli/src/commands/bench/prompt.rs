@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use moeflux_engine::text::Markup;
 use moeflux_engine::{Engine, EngineError, TokenId, measure};
+use moeflux_text::Markup;
 
 use crate::args::BenchArgs;
 use crate::error::UsageError;

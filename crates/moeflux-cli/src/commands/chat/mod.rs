@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
-use moeflux_engine::text::{ChatTemplate, Message, OutputFormat, OutputParser, Special, Tokenizer};
 use moeflux_engine::{
     Conversation, Engine, Finish, GenerateOptions, Generated, ModelName, Prompt, Session, generate,
 };
+use moeflux_text::{ChatTemplate, Message, OutputFormat, OutputParser, Special, Tokenizer};
 
 use self::input::Input;
 use self::saved::SessionFile;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use console::{Term, measure_text_width, strip_ansi_codes};
 use moeflux_engine::Sink;
-use moeflux_engine::text::{Delta, OutputParser};
+use moeflux_text::{Delta, OutputParser};
 
 use super::markdown::Markdown;
 use crate::commands::print;

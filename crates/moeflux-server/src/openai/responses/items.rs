@@ -1,6 +1,6 @@
 //! Items of a conversation, to the messages that templates read.
 
-use moeflux_engine::text::Message;
+use moeflux_text::Message;
 use serde_json::{Map, Value, json};
 
 use super::request::{Item, Tool};

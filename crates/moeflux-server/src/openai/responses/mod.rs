@@ -11,8 +11,7 @@ mod tools;
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use moeflux_engine::AnswerShape;
-use moeflux_engine::text::Message;
+use moeflux_text::{AnswerShape, Message};
 use serde_json::Value;
 
 use self::items::Reader;

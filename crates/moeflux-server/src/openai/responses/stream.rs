@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use moeflux_engine::text::{Delta, Markup};
 use moeflux_engine::{Answer, Finish, TokenLogprob};
+use moeflux_text::{Delta, Markup};
 use serde_json::{Map, Value, json};
 
 use super::item::{Item, Kind, Status};
@@ -325,7 +325,7 @@ impl Encoder for ResponseStream {
 
 #[cfg(test)]
 mod tests {
-    use moeflux_engine::text::{OutputFormat, OutputParser};
+    use moeflux_text::{OutputFormat, OutputParser};
 
     use super::*;
     use crate::events::slow;

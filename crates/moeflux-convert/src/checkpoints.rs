@@ -1,0 +1,60 @@
+//! Checkpoints into other checkpoints: packing, and making up random ones.
+
+use std::path::Path;
+
+use moeflux_core::checkpoint::Checkpoint;
+use moeflux_model::{Declared, LoadError, Variant, WithMtp};
+
+use crate::pack::{OnPackProgress, PackError, PackOptions, PackReport, pack};
+use crate::synth::options::SynthOptions;
+use crate::synth::{OnSynthProgress, SynthError, synth};
+
+/// Why a checkpoint could not be converted or verified.
+#[derive(Debug, thiserror::Error)]
+pub enum ConvertError {
+    /// The checkpoint is damaged, or of no known family.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// Packing failed, or what was packed does not read back.
+    #[error(transparent)]
+    Pack(#[from] PackError),
+}
+
+/// Packs the checkpoint at `source` into the directory `dst`.
+///
+/// # Errors
+/// Where the source is damaged or of no known family, the destination holds
+/// something else, or a file cannot be written or does not read back.
+pub fn pack_checkpoint(
+    source: &Path,
+    dst: &Path,
+    options: &PackOptions,
+    progress: &mut OnPackProgress<'_>,
+) -> Result<PackReport, ConvertError> {
+    let checkpoint = Checkpoint::open(source).map_err(LoadError::from)?;
+    let declared = Declared::of(&checkpoint, Variant::default())?;
+    Ok(pack(&checkpoint, &declared.manifest, dst, options, progress)?)
+}
+
+/// Makes up a random checkpoint of a real shape; returns its bytes.
+///
+/// # Errors
+/// Where shape or options do not exist, `out` holds something, or a file
+/// cannot be written.
+pub fn synthesise(
+    shape: &str,
+    out: &Path,
+    options: &SynthOptions,
+    progress: &mut OnSynthProgress<'_>,
+) -> Result<u64, SynthError> {
+    let mtp = if options.has_mtp { WithMtp::Always } else { WithMtp::Never };
+    let manifest = |config: &_| {
+        let declared = Declared::of_config(config, mtp)?;
+        if options.has_mtp && !declared.shape.has_mtp() {
+            let family = declared.family.name;
+            return Err(format!("multi-token prediction is not made for {family}").into());
+        }
+        Ok(declared.manifest)
+    };
+    synth(shape, out, options, &manifest, progress)
+}

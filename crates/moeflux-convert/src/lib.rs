@@ -1,0 +1,17 @@
+//! Checkpoints into other checkpoints: packing into the container, calibration for quantisation,
+//! random checkpoints of real shapes, verification against checksums.
+//!
+//! Every function blocks, reads a checkpoint from a directory and reports its progress to a
+//! callback on the calling thread. Packing and synthesis write under a working name, and give a
+//! file its name once it is complete and on the drive.
+
+#![forbid(unsafe_code)]
+
+mod calibrate;
+mod checkpoints;
+pub mod pack;
+pub mod synth;
+pub mod verify;
+
+pub use calibrate::{Calibration, Importance, calibrate};
+pub use checkpoints::{ConvertError, pack_checkpoint, synthesise};

@@ -1,0 +1,459 @@
+//! Random-weight checkpoints of real shapes, for benchmarks: they read, plan
+//! and run as the real ones do, and say nothing.
+
+mod fill;
+pub(crate) mod options;
+mod plan;
+mod published;
+mod shapes;
+mod text;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use moeflux_core::checkpoint::{
+    Config, Container, FormatError, PackedFile, PackedLayer, SourceIdentity, part_checksum_hex,
+};
+use moeflux_core::manifest::Manifest;
+use moeflux_core::quant::Affine;
+use serde_json::{Map, Value, json};
+
+use crate::pack::error::PackError;
+use crate::pack::files::{
+    CHUNK_BYTES, FileWriter, require_space, safetensors_header, sync_dir, write_atomically,
+};
+use crate::pack::plan::{container, layer_entry, record_ranges, resident_sums, tensor_ranges};
+use crate::pack::{publish_container, require_empty};
+use fill::{Fill, Noise};
+use moeflux_core::WriteError;
+use plan::{GATE_BITS, Made};
+
+pub use crate::synth::options::SynthOptions;
+pub use options::SynthFormat;
+pub use shapes::{shape_family, shape_names};
+
+/// How far making up is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SynthProgress<'a> {
+    /// The file.
+    pub file: &'a str,
+    /// Bytes written so far.
+    pub done: u64,
+    /// All of them.
+    pub total: u64,
+}
+
+/// A checkpoint that could not be made up.
+#[derive(Debug, thiserror::Error)]
+pub enum SynthError {
+    /// There is no such shape.
+    #[error("no shape is called {name:?}; there are {known}")]
+    UnknownShape {
+        /// The name.
+        name: String,
+        /// Names that would do.
+        known: String,
+    },
+    /// An option has a value that does not exist.
+    #[error("{what} cannot be {value}; allowed are {allowed}")]
+    Option {
+        /// Which.
+        what: &'static str,
+        /// Its value.
+        value: usize,
+        /// What would do.
+        allowed: String,
+    },
+    /// A working directory that this program did not make is in the way.
+    #[error("{}: in the way; move it or choose another name", path.display())]
+    InTheWay {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The family does not accept the shape.
+    #[error("{0}")]
+    Manifest(Box<dyn Error + Send + Sync>),
+    /// The config does not hold together.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The destination cannot be used.
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    /// A file could not be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Declares what a config's model is made of.
+pub type ManifestOf<'a> = dyn Fn(&Config) -> Result<Manifest, Box<dyn Error + Send + Sync>> + 'a;
+
+/// Who is told.
+pub type OnSynthProgress<'a> = dyn FnMut(SynthProgress<'_>) + 'a;
+
+/// Longest shard of safetensors.
+const SHARD_BYTES: u64 = 5_000_000_000;
+
+/// Makes up a checkpoint of a shape in the new directory `out`; returns its
+/// bytes. It has its name only once it is whole.
+///
+/// # Errors
+/// Where shape or options do not exist, `out` holds something, or a file
+/// cannot be written.
+pub fn synth(
+    shape: &str,
+    out: &Path,
+    options: &SynthOptions,
+    manifest_of: &ManifestOf<'_>,
+    progress: &mut OnSynthProgress<'_>,
+) -> Result<u64, SynthError> {
+    check(options)?;
+    let Some(config) = shapes::config(shape, options.n_layers) else {
+        let known = shape_names().collect::<Vec<_>>().join(", ");
+        return Err(SynthError::UnknownShape { name: shape.to_owned(), known });
+    };
+    let config = Config::from_value(&out.join("config.json"), config)?;
+    let manifest = manifest_of(&config).map_err(SynthError::Manifest)?;
+    if out.exists() {
+        require_empty(out)?;
+    }
+    let dir = WorkDir::create(out)?;
+    let total = total_bytes(&manifest, options);
+    if !options.is_hollow {
+        require_space(&dir.path, total)?;
+    }
+    let mut making = Making {
+        dir: &dir.path,
+        options,
+        manifest: &manifest,
+        progress,
+        done: 0,
+        total,
+        resident_sums: BTreeMap::new(),
+    };
+    let mut files = making.text(&config)?;
+    match options.format {
+        SynthFormat::Mlx => making.mlx(&config)?,
+        SynthFormat::Packed => {
+            let layers = making.packed(&mut files)?;
+            making.container(shape, &config, layers, files)?;
+        }
+    }
+    let done = making.done;
+    dir.publish(out)?;
+    Ok(done)
+}
+
+fn check(options: &SynthOptions) -> Result<(), SynthError> {
+    let refuse = |what, value, allowed: String| Err(SynthError::Option { what, value, allowed });
+    if options.bits != 16 && !Affine::BITS.contains(&options.bits) {
+        return refuse("bits", usize::from(options.bits), format!("{:?} and 16", Affine::BITS));
+    }
+    if !Affine::GROUP_SIZES.contains(&options.group_size) {
+        return refuse("group size", options.group_size, format!("{:?}", Affine::GROUP_SIZES));
+    }
+    if options.is_hollow && options.format == SynthFormat::Packed {
+        return refuse("hollow containers", 1, String::from("0: their checksums would be wrong"));
+    }
+    match options.n_layers {
+        Some(n) if !(1..=1000).contains(&n) => refuse("layers", n, "1 to 1000".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn total_bytes(manifest: &Manifest, options: &SynthOptions) -> u64 {
+    let of = |all: &[Made]| all.iter().map(|it| it.entry.n_bytes()).sum::<u64>();
+    let experts = manifest.experts.iter().map(|it| match options.format {
+        SynthFormat::Mlx => of(&plan::stacked(it, options)),
+        SynthFormat::Packed => {
+            let layer = layer_entry(it, plan::expert_formats(options, it));
+            layer.stride_bytes * layer.n_experts as u64
+        }
+    });
+    of(&plan::resident(manifest, options)) + experts.sum::<u64>()
+}
+
+/// One checkpoint in the making.
+struct Making<'a, 'p> {
+    dir: &'a Path,
+    options: &'a SynthOptions,
+    manifest: &'a Manifest,
+    progress: &'a mut OnSynthProgress<'p>,
+    done: u64,
+    total: u64,
+    /// Checksums of the tensors of the last file of tensors.
+    resident_sums: BTreeMap<String, String>,
+}
+
+impl Making<'_, '_> {
+    /// Tokenizer and chat template.
+    fn text(&self, config: &Config) -> Result<Vec<PackedFile>, SynthError> {
+        let vocab = config.usize_in("vocab_size", text::MIN_VOCAB..=1 << 24)?;
+        let file = |(name, bytes): (&str, Vec<u8>)| self.file(name, &bytes);
+        text::files(vocab).into_iter().map(file).collect()
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> Result<PackedFile, SynthError> {
+        let written = write_atomically(&self.dir.join(name), bytes)?;
+        let (bytes, xxh3_128) = (written.n_bytes, written.checksum.clone());
+        written.publish()?;
+        Ok(PackedFile { path: name.to_owned(), bytes, xxh3_128 })
+    }
+
+    /// Makes the bytes of a tensor; `salt` tells experts apart.
+    fn tensor(
+        &mut self,
+        file: &str,
+        made: &Made,
+        salt: usize,
+        writer: &mut FileWriter,
+    ) -> Result<(), SynthError> {
+        let n_bytes = made.entry.n_bytes();
+        let noise = match (&made.fill, salt) {
+            (Fill::Cycle(_), _) | (_, 0) => made.noise,
+            _ => Noise::of(self.options.seed, &format!("{} {salt}", made.entry.name)),
+        };
+        let mut buffer = vec![0; n_bytes.min(CHUNK_BYTES as u64) as usize];
+        for offset in (0..n_bytes).step_by(CHUNK_BYTES) {
+            let len = buffer.len().min((n_bytes - offset) as usize);
+            made.fill.make(noise, offset, &mut buffer[..len]);
+            writer.write(&buffer[..len])?;
+            self.tell(file, len as u64);
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, file: &str, n: u64) {
+        self.done += n;
+        (self.progress)(SynthProgress { file, done: self.done, total: self.total });
+    }
+
+    fn safetensors(&mut self, name: &str, tensors: &[Made]) -> Result<PackedFile, SynthError> {
+        let entries: Vec<_> = tensors.iter().map(|it| it.entry.clone()).collect();
+        let header = safetensors_header(&entries);
+        if self.options.is_hollow {
+            return self.hollow(name, &header, tensors);
+        }
+        let parts = tensor_ranges(&header, &entries);
+        let mut writer = FileWriter::create_with_parts(&self.dir.join(name), parts)?;
+        writer.write(&header)?;
+        for tensor in tensors {
+            self.tensor(name, tensor, 0, &mut writer)?;
+        }
+        let written = writer.finish()?;
+        let (bytes, xxh3_128) = (written.n_bytes, written.checksum.clone());
+        self.resident_sums = resident_sums(&entries, &written.parts);
+        written.publish()?;
+        Ok(PackedFile { path: name.to_owned(), bytes, xxh3_128 })
+    }
+
+    /// A file of the right size with nothing behind its header.
+    fn hollow(
+        &mut self,
+        name: &str,
+        header: &[u8],
+        tensors: &[Made],
+    ) -> Result<PackedFile, SynthError> {
+        let path = self.dir.join(name);
+        let bytes = header.len() as u64 + tensors.iter().map(|it| it.entry.n_bytes()).sum::<u64>();
+        fs::write(&path, header).map_err(WriteError::at(&path))?;
+        if cfg!(windows) {
+            leave_holes(&path);
+        }
+        let file = fs::OpenOptions::new().write(true).open(&path);
+        file.and_then(|it| it.set_len(bytes)).map_err(WriteError::at(&path))?;
+        Ok(PackedFile { path: name.to_owned(), bytes, xxh3_128: String::new() })
+    }
+
+    /// Shards, their index, and a config with MLX's quantisation block.
+    fn mlx(&mut self, config: &Config) -> Result<(), SynthError> {
+        let experts = self.manifest.experts.iter().flat_map(|it| plan::stacked(it, self.options));
+        let mut all: Vec<Made> = plan::resident(self.manifest, self.options);
+        all.extend(experts);
+        for made in &mut all {
+            made.entry.name = mlx_name(&made.entry.name);
+        }
+        let shards = into_shards(all);
+        let (mut weight_map, mut total) = (Map::new(), 0);
+        for (i, shard) in shards.iter().enumerate() {
+            let name = format!("model-{:05}-of-{:05}.safetensors", i + 1, shards.len());
+            self.safetensors(&name, shard)?;
+            for made in shard {
+                weight_map.insert(made.entry.name.clone(), json!(name));
+                total += made.entry.n_bytes();
+            }
+        }
+        let index = json!({"metadata": {"total_size": total}, "weight_map": weight_map});
+        self.file("model.safetensors.index.json", index.to_string().as_bytes())?;
+        let mut config = config.value().clone();
+        if self.options.bits != 16 || self.options.has_mxfp4_experts {
+            let block = self.quantization();
+            config["quantization"] = block.clone();
+            config["quantization_config"] = block;
+        }
+        let text = serde_json::to_vec_pretty(&config).expect("a config is plain data");
+        self.file("config.json", &text)?;
+        Ok(())
+    }
+
+    fn quantization(&self) -> Value {
+        let SynthOptions { bits, group_size, has_mxfp4_experts, .. } = self.options;
+        let mxfp4 = || json!({"group_size": 32, "bits": 4, "mode": "mxfp4"});
+        if *bits == 16 {
+            return mxfp4();
+        }
+        let mut block = json!({"group_size": group_size, "bits": bits, "mode": "affine"});
+        for decl in self.manifest.experts.iter().filter(|_| *has_mxfp4_experts) {
+            for made in plan::stacked(decl, self.options) {
+                if let Some(module) = made.entry.name.strip_suffix(".weight") {
+                    block[mlx_name(module)] = mxfp4();
+                }
+            }
+        }
+        for decl in self.manifest.matrices.iter().filter(|it| plan::is_gate(&it.name)) {
+            block[mlx_name(&decl.name)] = json!({"group_size": group_size, "bits": GATE_BITS});
+        }
+        block
+    }
+
+    /// Resident tensors and layer files of a container.
+    fn packed(
+        &mut self,
+        files: &mut Vec<PackedFile>,
+    ) -> Result<BTreeMap<usize, PackedLayer>, SynthError> {
+        let folder = self.dir.join("packed_experts");
+        fs::create_dir_all(&folder).map_err(WriteError::at(&folder))?;
+        let resident = plan::resident(self.manifest, self.options);
+        files.push(self.safetensors(Container::RESIDENT, &resident)?);
+        let mut layers = BTreeMap::new();
+        for decl in &self.manifest.experts {
+            let mut layer = layer_entry(decl, plan::expert_formats(self.options, decl));
+            let record = plan::record(decl, self.options);
+            let name = layer.file.clone();
+            let parts = record_ranges(&layer);
+            let mut writer = FileWriter::create_with_parts(&self.dir.join(&name), parts)?;
+            for expert in 0..decl.n_experts {
+                for made in &record {
+                    self.tensor(&name, made, expert + 1, &mut writer)?;
+                }
+                writer.pad(Container::ALIGNMENT)?;
+                self.tell(&name, layer.stride_bytes - layer.record_bytes);
+            }
+            let written = writer.finish()?;
+            let (bytes, xxh3_128) = (written.n_bytes, written.checksum.clone());
+            layer.record_xxh3_64 =
+                written.parts.iter().map(|sum| part_checksum_hex(*sum)).collect();
+            written.publish()?;
+            files.push(PackedFile { path: name, bytes, xxh3_128 });
+            layers.insert(decl.layer.idx(), layer);
+        }
+        Ok(layers)
+    }
+
+    fn container(
+        &self,
+        shape: &str,
+        config: &Config,
+        mut layers: BTreeMap<usize, PackedLayer>,
+        files: Vec<PackedFile>,
+    ) -> Result<(), SynthError> {
+        let fingerprint = format!("synthetic {shape}, seed {}", self.options.seed);
+        let source = SourceIdentity { files: Vec::new(), fingerprint };
+        let n_layers = config.usize("num_hidden_layers")?;
+        let n_layers = layers.keys().last().map_or(n_layers, |it| n_layers.max(it + 1));
+        let layers = (0..n_layers).map(|it| layers.remove(&it)).collect();
+        let format = |it: &moeflux_core::manifest::MatrixDecl| {
+            (it.name.clone(), plan::matrix_format(self.options, it).into())
+        };
+        let tensors = self.manifest.matrices.iter().map(format).collect();
+        let mut container = container(config, source, tensors, layers, files);
+        container.resident_xxh3_64.clone_from(&self.resident_sums);
+        Ok(publish_container(self.dir, &container)?)
+    }
+}
+
+/// The name that MLX gives to a tensor.
+fn mlx_name(canonical: &str) -> String {
+    match canonical.starts_with("lm_head") {
+        true => format!("language_model.{canonical}"),
+        false => format!("language_model.model.{canonical}"),
+    }
+}
+
+fn into_shards(all: Vec<Made>) -> Vec<Vec<Made>> {
+    let mut shards: Vec<Vec<Made>> = Vec::new();
+    let mut room = 0;
+    for made in all {
+        let n_bytes = made.entry.n_bytes();
+        if n_bytes > room || shards.is_empty() {
+            shards.push(Vec::new());
+            room = SHARD_BYTES;
+        }
+        room = room.saturating_sub(n_bytes);
+        shards.last_mut().expect("pushed above").push(made);
+    }
+    shards
+}
+
+/// Asks Windows to keep no room for what is not written to a file, as other
+/// systems do by themselves. A drive that cannot do that needs the room.
+fn leave_holes(path: &Path) {
+    let _ = Command::new("fsutil").args(["sparse", "setflag"]).arg(path).output();
+}
+
+/// A directory in the making; removed where it is dropped before its end.
+struct WorkDir {
+    path: PathBuf,
+    is_published: bool,
+}
+
+/// Marks a working directory as this program's own.
+const MARKER: &str = "moeflux.synth.partial";
+
+impl WorkDir {
+    fn create(out: &Path) -> Result<WorkDir, SynthError> {
+        let mut name = out.file_name().unwrap_or_default().to_owned();
+        name.push(".partial");
+        let path = out.with_file_name(name);
+        if path.exists() {
+            // A run that was killed before it wrote the marker left nothing else.
+            let is_empty = || path.read_dir().is_ok_and(|mut entries| entries.next().is_none());
+            if !path.join(MARKER).is_file() && !is_empty() {
+                return Err(SynthError::InTheWay { path });
+            }
+            fs::remove_dir_all(&path).map_err(WriteError::at(&path))?;
+        }
+        fs::create_dir_all(&path).map_err(WriteError::at(&path))?;
+        let dir = WorkDir { path, is_published: false };
+        fs::write(dir.path.join(MARKER), "").map_err(WriteError::at(&dir.path))?;
+        Ok(dir)
+    }
+
+    fn publish(mut self, out: &Path) -> Result<(), SynthError> {
+        // Windows puts no directory in the place of another.
+        if cfg!(windows) && out.is_dir() {
+            fs::remove_dir(out).map_err(WriteError::at(out))?;
+        }
+        fs::rename(&self.path, out).map_err(WriteError::at(out))?;
+        self.is_published = true;
+        // Only now: a run that is killed before it leaves a directory that the next one knows.
+        let marker = out.join(MARKER);
+        fs::remove_file(&marker).map_err(WriteError::at(&marker))?;
+        let parent = out.parent().filter(|it| !it.as_os_str().is_empty());
+        Ok(sync_dir(parent.unwrap_or(Path::new(".")))?)
+    }
+}
+
+impl Drop for WorkDir {
+    fn drop(&mut self) {
+        if !self.is_published {
+            // Nothing to do about a second failure; the name says what it is.
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+//! Shapes of real models, as their configs have them.
+
+use moeflux_model::FAMILIES;
+use serde_json::{Value, json};
+
+use super::published;
+
+/// Figures of a Qwen3.5-MoE model that differ from one to the next.
+struct Qwen35 {
+    hidden: usize,
+    n_layers: usize,
+    n_heads: usize,
+    n_kv_heads: usize,
+    head_dim: usize,
+    n_v_heads: usize,
+    n_k_heads: usize,
+    linear_dim: usize,
+    n_experts: usize,
+    top_k: usize,
+    intermediate: usize,
+    vocab: usize,
+}
+
+const SHAPES: &[(&str, Qwen35)] = &[
+    (
+        "qwen3.6-35b-a3b",
+        Qwen35 {
+            hidden: 2048,
+            n_layers: 40,
+            n_heads: 16,
+            n_kv_heads: 2,
+            head_dim: 256,
+            n_v_heads: 32,
+            n_k_heads: 16,
+            linear_dim: 128,
+            n_experts: 256,
+            top_k: 8,
+            intermediate: 512,
+            vocab: 248_320,
+        },
+    ),
+    (
+        "qwen3.5-397b-a17b",
+        Qwen35 {
+            hidden: 4096,
+            n_layers: 60,
+            n_heads: 32,
+            n_kv_heads: 2,
+            head_dim: 256,
+            n_v_heads: 64,
+            n_k_heads: 16,
+            linear_dim: 128,
+            n_experts: 512,
+            top_k: 10,
+            intermediate: 1024,
+            vocab: 248_320,
+        },
+    ),
+    // Layers of the 35B model under a small vocabulary.
+    (
+        "mid",
+        Qwen35 {
+            hidden: 2048,
+            n_layers: 8,
+            n_heads: 16,
+            n_kv_heads: 2,
+            head_dim: 256,
+            n_v_heads: 32,
+            n_k_heads: 16,
+            linear_dim: 128,
+            n_experts: 256,
+            top_k: 8,
+            intermediate: 512,
+            vocab: 512,
+        },
+    ),
+    (
+        "tiny",
+        Qwen35 {
+            hidden: 256,
+            n_layers: 4,
+            n_heads: 4,
+            n_kv_heads: 2,
+            head_dim: 64,
+            n_v_heads: 8,
+            n_k_heads: 4,
+            linear_dim: 32,
+            n_experts: 16,
+            top_k: 4,
+            intermediate: 128,
+            vocab: 512,
+        },
+    ),
+];
+
+/// The names of all shapes.
+pub fn shape_names() -> impl Iterator<Item = &'static str> {
+    let own = SHAPES.iter().map(|(name, _)| *name);
+    own.chain(published::MODELS.iter().map(|(name, _)| *name))
+}
+
+/// The family of a shape, where there is such a shape.
+pub fn shape_family(name: &str) -> Option<&'static str> {
+    let config = config(name, None)?;
+    let model_type = config["model_type"].as_str()?;
+    FAMILIES.iter().find(|it| it.model_types.contains(&model_type)).map(|it| it.name)
+}
+
+/// The `config.json` of a shape.
+pub(super) fn config(name: &str, n_layers: Option<usize>) -> Option<Value> {
+    if let Some((_, make)) = published::MODELS.iter().find(|(it, _)| *it == name) {
+        let mut config = make();
+        if let Some(n_layers) = n_layers {
+            config["num_hidden_layers"] = n_layers.into();
+        }
+        return Some(config);
+    }
+    let (_, shape) = SHAPES.iter().find(|(it, _)| *it == name)?;
+    Some(json!({
+        "architectures": ["Qwen3_5MoeForConditionalGeneration"],
+        "model_type": "qwen3_5_moe",
+        "text_config": text_config(shape, n_layers.unwrap_or(shape.n_layers)),
+        "tie_word_embeddings": false,
+    }))
+}
+
+fn text_config(shape: &Qwen35, n_layers: usize) -> Value {
+    const INTERVAL: usize = 4;
+    let layer_type = |i: usize| match (i + 1) % INTERVAL {
+        0 => "full_attention",
+        _ => "linear_attention",
+    };
+    json!({
+        "model_type": "qwen3_5_moe_text",
+        "vocab_size": shape.vocab,
+        "hidden_size": shape.hidden,
+        "num_hidden_layers": n_layers,
+        "num_attention_heads": shape.n_heads,
+        "num_key_value_heads": shape.n_kv_heads,
+        "head_dim": shape.head_dim,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 262_144,
+        "attention_bias": false,
+        "full_attention_interval": INTERVAL,
+        "layer_types": (0..n_layers).map(layer_type).collect::<Vec<_>>(),
+        "linear_conv_kernel_dim": 4,
+        "linear_num_key_heads": shape.n_k_heads,
+        "linear_num_value_heads": shape.n_v_heads,
+        "linear_key_head_dim": shape.linear_dim,
+        "linear_value_head_dim": shape.linear_dim,
+        "num_experts": shape.n_experts,
+        "num_experts_per_tok": shape.top_k,
+        "moe_intermediate_size": shape.intermediate,
+        "shared_expert_intermediate_size": shape.intermediate,
+        "tie_word_embeddings": false,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10_000_000.0,
+            "partial_rotary_factor": 0.25,
+        },
+        "dtype": "bfloat16",
+    })
+}

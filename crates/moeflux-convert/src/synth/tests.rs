@@ -1,0 +1,172 @@
+//! Random checkpoints hold together.
+
+use moeflux_core::checkpoint::{Checkpoint, CheckpointKind};
+use moeflux_model::{Declared, WithMtp};
+
+use crate::pack::{open_and_claim, verify};
+
+use super::*;
+
+fn manifest_of(config: &Config) -> Result<Manifest, Box<dyn Error + Send + Sync>> {
+    Ok(Declared::of_config(config, WithMtp::Never)?.manifest)
+}
+
+fn make(out: &Path, options: &SynthOptions) -> Result<u64, SynthError> {
+    synth("tiny", out, options, &manifest_of, &mut |_| {})
+}
+
+#[track_caller]
+fn check_claims(out: &Path) {
+    let checkpoint = Checkpoint::open(out).unwrap();
+    open_and_claim(out, &manifest_of(checkpoint.config()).unwrap()).unwrap();
+}
+
+#[test]
+fn every_width_and_format_opens_and_is_claimed_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    for bits in [2, 3, 4, 5, 6, 8, 16] {
+        for format in [SynthFormat::Mlx, SynthFormat::Packed] {
+            let out = dir.path().join(format!("{bits}-{format:?}"));
+            let options = SynthOptions { bits, format, ..SynthOptions::default() };
+            make(&out, &options).unwrap_or_else(|it| panic!("{bits} {format:?}: {it}"));
+            check_claims(&out);
+            let out = dir.path().join(format!("{bits}-{format:?}-mxfp4"));
+            let options = SynthOptions { has_mxfp4_experts: true, ..options };
+            make(&out, &options).unwrap_or_else(|it| panic!("{bits} {format:?}: {it}"));
+            check_claims(&out);
+        }
+    }
+}
+
+#[test]
+fn packed_checkpoints_pass_verification() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("m");
+    let options = SynthOptions { format: SynthFormat::Packed, ..SynthOptions::default() };
+    make(&out, &options).unwrap();
+    assert!(verify(&out, &mut |_| {}).unwrap() > 0);
+    assert_eq!(Checkpoint::open(&out).unwrap().kind(), CheckpointKind::Packed);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = |name: &str, seed| {
+        let out = dir.path().join(name);
+        make(&out, &SynthOptions { seed, n_layers: Some(1), ..SynthOptions::default() }).unwrap();
+        fs::read(out.join("model-00001-of-00001.safetensors")).unwrap()
+    };
+    let first = bytes("a", 1);
+    assert_eq!(first, bytes("b", 1));
+    assert_ne!(first, bytes("c", 2));
+}
+
+#[test]
+fn progress_ends_at_the_total() {
+    let dir = tempfile::tempdir().unwrap();
+    for format in [SynthFormat::Mlx, SynthFormat::Packed] {
+        let mut last = (0, 0);
+        let out = dir.path().join(format!("{format:?}"));
+        let options = SynthOptions { format, ..SynthOptions::default() };
+        let tell = &mut |it: SynthProgress<'_>| last = (it.done, it.total);
+        synth("tiny", &out, &options, &manifest_of, tell).unwrap();
+        assert_eq!(last.0, last.1);
+    }
+}
+
+#[test]
+fn refuses_what_does_not_exist_and_what_is_in_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("m");
+    let options = SynthOptions::default();
+    let got = synth("huge", &out, &options, &manifest_of, &mut |_| {}).unwrap_err();
+    assert!(got.to_string().contains("qwen3.6-35b-a3b"), "{got}");
+    assert!(make(&out, &SynthOptions { bits: 7, ..options.clone() }).is_err());
+    assert!(make(&out, &SynthOptions { group_size: 48, ..options.clone() }).is_err());
+    assert!(make(&out, &SynthOptions { n_layers: Some(0), ..options.clone() }).is_err());
+    fs::create_dir(&out).unwrap();
+    fs::write(out.join("x"), "x").unwrap();
+    assert!(make(&out, &options).is_err());
+    assert_eq!(dir.path().read_dir().unwrap().count(), 1);
+}
+
+#[test]
+fn an_empty_directory_and_the_rest_of_a_killed_run_are_no_obstacle() {
+    let dir = tempfile::tempdir().unwrap();
+    let (out, partial) = (dir.path().join("m"), dir.path().join("m.partial"));
+    fs::create_dir(&out).unwrap();
+    fs::create_dir(&partial).unwrap();
+    let options = SynthOptions { n_layers: Some(1), ..SynthOptions::default() };
+    fs::write(partial.join("other"), "").unwrap();
+    assert!(matches!(make(&out, &options), Err(SynthError::InTheWay { .. })));
+    fs::write(partial.join(MARKER), "").unwrap();
+    make(&out, &options).unwrap();
+    assert!(!partial.exists() && !out.join(MARKER).exists());
+    // Killed between the creation of the directory and that of the marker.
+    fs::remove_dir_all(&out).unwrap();
+    fs::create_dir(&partial).unwrap();
+    make(&out, &options).unwrap();
+    assert!(!partial.exists());
+    check_claims(&out);
+}
+
+#[test]
+fn real_shapes_have_the_sizes_of_the_models() {
+    // Bytes of all experts at four bits, as the original system lists them.
+    for (name, want) in [("qwen3.6-35b-a3b", 18.12e9), ("qwen3.5-397b-a17b", 217.43e9)] {
+        let config = shapes::config(name, None).unwrap();
+        let config = Config::from_value(Path::new("config.json"), config).unwrap();
+        let manifest = manifest_of(&config).unwrap();
+        let options = SynthOptions::default();
+        let of = |it: &[Made]| it.iter().map(|it| it.entry.n_bytes()).sum::<u64>();
+        let experts = manifest.experts.iter().map(|it| of(&plan::stacked(it, &options)));
+        let total = experts.sum::<u64>() as f64;
+        assert!((total / want - 1.0).abs() < 1e-3, "{name}: {total}");
+    }
+}
+
+#[test]
+fn published_shapes_have_the_parameters_that_they_are_named_for() {
+    // Billions, as their publishers count.
+    let published = [
+        ("deepseek-v3", 671.0),
+        ("deepseek-v3.2", 671.0),
+        ("kimi-k2", 1026.0),
+        ("glm-5", 744.0),
+        ("glm-4.7-flash", 30.0),
+        ("glm-4.5-air", 106.0),
+        ("qwen3-30b-a3b", 30.5),
+        ("qwen3-next-80b-a3b", 80.0),
+        ("mixtral-8x7b", 46.7),
+        ("minimax-m2", 229.0),
+        ("gpt-oss-20b", 20.9),
+        ("gpt-oss-120b", 116.8),
+    ];
+    assert_eq!(
+        published.map(|it| it.0),
+        *published::MODELS.iter().map(|it| it.0).collect::<Vec<_>>()
+    );
+    for (name, billions) in published {
+        let config = shapes::config(name, None).unwrap();
+        let config = Config::from_value(Path::new("config.json"), config).unwrap();
+        let manifest = manifest_of(&config).unwrap_or_else(|it| panic!("{name}: {it}"));
+        let resident: usize = manifest.matrices.iter().map(|it| it.rows * it.cols).sum();
+        let experts = manifest.experts.iter();
+        let experts: usize = experts.map(|it| 3 * it.n_experts * it.hidden * it.intermediate).sum();
+        let have = (resident + experts) as f64 / 1e9;
+        assert!((have / billions - 1.0).abs() < 0.025, "{name}: {have} of {billions} billion");
+    }
+}
+
+#[test]
+fn published_shapes_open_and_are_claimed_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, _) in published::MODELS {
+        let out = dir.path().join(name);
+        let options =
+            SynthOptions { is_hollow: true, n_layers: Some(4), ..SynthOptions::default() };
+        synth(name, &out, &options, &manifest_of, &mut |_| {})
+            .unwrap_or_else(|it| panic!("{name}: {it}"));
+        check_claims(&out);
+    }
+}

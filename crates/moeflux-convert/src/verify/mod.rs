@@ -1,0 +1,72 @@
+//! Whether a model's files are still what was written: compared with the checksums of packed
+//! containers and of the Hub's cache, and looked through for what no intact model has.
+
+mod container;
+mod hub_cache;
+pub(crate) mod run;
+mod weights;
+
+use std::path::{Path, PathBuf};
+
+use moeflux_core::checkpoint::{Checkpoint, CheckpointKind, Container};
+use moeflux_model::LoadError;
+
+use crate::checkpoints::ConvertError;
+use crate::verify::run::Run;
+
+pub use self::run::{Damage, OnVerifyProgress, Verification, VerifyProgress};
+
+/// Reads the files of the model at `path`, a directory or a file of one, and says what is wrong
+/// with them.
+///
+/// # Errors
+/// Where there is no model at all, or none of a known family.
+pub fn verify(
+    path: &Path,
+    progress: &mut OnVerifyProgress<'_>,
+) -> Result<Verification, ConvertError> {
+    let root = directory_of(path);
+    let mut run = Run::new(root.clone(), progress);
+    let n_hashed = hub_cache::verify(&root, &mut run);
+    let is_packed = root.join(Container::FILE).is_file();
+    if is_packed {
+        container::verify(&root, &mut run)?;
+    }
+    // Damaged files need not open; that they do not is no news then.
+    let opened = match Checkpoint::open(path) {
+        Ok(checkpoint) => checkpoint,
+        Err(_) if !run.found.damage.is_empty() => return Ok(run.found),
+        Err(err) if n_hashed > 0 || is_packed => {
+            run.damage(&root, None, err.to_string());
+            return Ok(run.found);
+        }
+        Err(err) => return Err(LoadError::from(err).into()),
+    };
+    match weights::verify(&opened, &mut run) {
+        Ok(()) => {}
+        Err(_) if !run.found.damage.is_empty() => return Ok(run.found),
+        Err(err) => return Err(err),
+    }
+    if n_hashed == 0 && !is_packed {
+        let format = match opened.kind() {
+            CheckpointKind::Prepared => "prepared directories have",
+            _ => "safetensors have",
+        };
+        run.checked(format!(
+            "nothing against checksums: {format} none, so changed numbers are not found"
+        ));
+    }
+    Ok(run.found)
+}
+
+/// The directory of a model that is named by one of its files.
+fn directory_of(path: &Path) -> PathBuf {
+    if !path.is_file() {
+        return path.to_path_buf();
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+#[cfg(test)]
+mod tests;

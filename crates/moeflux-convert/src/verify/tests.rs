@@ -1,0 +1,175 @@
+//! Damage in files of every format, and intact files.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use sha1::{Digest, Sha1};
+use sha2::Sha256;
+
+use crate::pack::PackOptions;
+
+use super::*;
+
+fn golden(case: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-engine/tests/golden").join(case)
+}
+
+fn run(path: &Path) -> Verification {
+    verify(path, &mut |_| {}).unwrap()
+}
+
+fn packed(case: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let dst = dir.path().join("packed");
+    crate::pack_checkpoint(&golden(case), &dst, &PackOptions::default(), &mut |_| {}).unwrap();
+    dir
+}
+
+/// Every file below a directory.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// Places of a file, the first and the last byte among them.
+fn places(n_bytes: usize) -> impl Iterator<Item = usize> {
+    (0..12u64).map(move |i| match i {
+        0 => 0,
+        1 => n_bytes - 1,
+        _ => (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8) as usize % n_bytes,
+    })
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_a_container_is_found() {
+    for case in ["mlx-q4", "hf-bf16"] {
+        let dir = packed(case);
+        let root = dir.path().join("packed");
+        assert_eq!(run(&root).damage, []);
+        for file in files(&root).iter().filter(|file| !file.ends_with("moeflux.json")) {
+            let good = fs::read(file).unwrap();
+            for at in places(good.len()) {
+                let mut bad = good.clone();
+                bad[at] ^= 1 << (at % 8);
+                fs::write(file, &bad).unwrap();
+                let damage = run(&root).damage;
+                assert!(damage.iter().any(|it| it.file == *file), "{}: {damage:?}", file.display());
+            }
+            fs::write(file, &good).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_damaged_expert_and_the_damaged_tensor_are_named_and_all_files_are_looked_at() {
+    let dir = packed("mlx-q4");
+    let root = dir.path().join("packed");
+    let flip = |name: &str, at: usize| {
+        let mut bytes = fs::read(root.join(name)).unwrap();
+        bytes[at] ^= 4;
+        fs::write(root.join(name), bytes).unwrap();
+    };
+    let container = Container::read(&root.join(Container::FILE)).unwrap();
+    let (layer, packed) =
+        container.layers.iter().enumerate().find_map(|(i, it)| Some((i, it.as_ref()?))).unwrap();
+    flip(&packed.file, packed.stride_bytes as usize + 3);
+    let n_bytes = container.file(Container::RESIDENT).unwrap().bytes as usize;
+    flip(Container::RESIDENT, n_bytes - 1);
+    fs::remove_file(root.join("config.json")).unwrap();
+    let parts: BTreeMap<_, _> =
+        run(&root).damage.into_iter().map(|it| (it.file, it.part)).collect();
+    let expert = Some(format!("expert 1 of layer {layer}"));
+    assert_eq!(parts[&root.join(&packed.file)], expert);
+    assert!(parts[&root.join(Container::RESIDENT)].as_ref().unwrap().starts_with("tensor "));
+    assert_eq!(parts[&root.join("config.json")], None);
+    assert_eq!(parts.len(), 3);
+}
+
+#[test]
+fn containers_without_sums_of_their_parts_open_and_verify() {
+    let dir = packed("mlx-q4");
+    let root = dir.path().join("packed");
+    let path = root.join(Container::FILE);
+    let mut value: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    value.as_object_mut().unwrap().remove("resident_xxh3_64").unwrap();
+    for layer in value["layers"].as_array_mut().unwrap() {
+        layer.as_object_mut().and_then(|it| it.remove("record_xxh3_64")).unwrap();
+    }
+    fs::write(&path, value.to_string()).unwrap();
+    assert_eq!(run(&root).damage, []);
+    let file = root.join(&Container::read(&path).unwrap().layers[0].as_ref().unwrap().file);
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[100] ^= 1;
+    fs::write(&file, bytes).unwrap();
+    let damage = run(&root).damage;
+    assert!(damage.len() == 1 && damage[0].file == file && damage[0].part.is_none(), "{damage:?}");
+}
+
+#[test]
+fn safetensors_say_that_they_have_no_checksums_and_are_searched_for_odd_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    for file in files(&golden("hf-bf16")) {
+        fs::copy(&file, dir.path().join(file.file_name().unwrap())).unwrap();
+    }
+    let found = run(dir.path());
+    assert_eq!(found.damage, []);
+    assert!(found.checked.iter().any(|it| it.contains("safetensors have none")), "{found:?}");
+    let opened = Checkpoint::open(dir.path()).unwrap();
+    let tensors = opened.tensors().iter();
+    let expert = tensors.clone().find(|(name, _)| name.contains(".experts.down_proj")).unwrap().1;
+    let norm = tensors.clone().find(|(name, _)| name.ends_with("norm.weight")).unwrap().1;
+    for tensor in [expert, norm] {
+        let file = &opened.files()[tensor.extent.file.0 as usize].path;
+        let mut bytes = fs::read(file).unwrap();
+        bytes[tensor.extent.offset as usize..][..2].copy_from_slice(&[0x80, 0xff]);
+        fs::write(file, bytes).unwrap();
+    }
+    let found = run(dir.path());
+    let parts: Vec<_> = found.damage.iter().flat_map(|it| it.part.clone()).collect();
+    for tensor in [expert, norm] {
+        assert!(parts.contains(&format!("tensor {}", tensor.stored_name)), "{parts:?}");
+    }
+    assert_eq!(found.damage.len(), 2, "{found:?}");
+}
+
+#[cfg(unix)]
+#[test]
+fn files_of_the_hubs_cache_are_compared_with_the_hashes_that_name_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (blobs, snapshot) = (dir.path().join("blobs"), dir.path().join("snapshots/abc"));
+    fs::create_dir_all(&blobs).unwrap();
+    fs::create_dir_all(&snapshot).unwrap();
+    let hex = |bytes: &[u8]| bytes.iter().map(|it| format!("{it:02x}")).collect::<String>();
+    for file in files(&golden("mlx-q4")) {
+        let (bytes, name) = (fs::read(&file).unwrap(), file.file_name().unwrap());
+        let hash = match file.extension().is_some_and(|it| it == "safetensors") {
+            true => hex(&Sha256::digest(&bytes)),
+            false => {
+                let mut git = Sha1::new();
+                git.update(format!("blob {}\0", bytes.len()));
+                git.update(&bytes);
+                hex(&git.finalize())
+            }
+        };
+        fs::write(blobs.join(&hash), bytes).unwrap();
+        let target = format!("../../blobs/{hash}");
+        std::os::unix::fs::symlink(target, snapshot.join(name)).unwrap();
+    }
+    let found = run(&snapshot);
+    assert_eq!(found.damage, []);
+    assert!(found.checked[0].contains("SHA-256"), "{found:?}");
+    for file in files(&snapshot) {
+        let good = fs::read(&file).unwrap();
+        for at in places(good.len()).take(4) {
+            let mut bad = good.clone();
+            bad[at] ^= 0x10;
+            fs::write(&file, bad).unwrap();
+            let damage = run(&snapshot).damage;
+            assert!(damage.iter().any(|it| it.file == file), "{}: {damage:?}", file.display());
+        }
+        fs::write(&file, &good).unwrap();
+    }
+    fs::remove_file(fs::canonicalize(snapshot.join("config.json")).unwrap()).unwrap();
+    let damage = run(&snapshot).damage;
+    assert!(damage.iter().any(|it| it.file == snapshot.join("config.json")), "{damage:?}");
+}

@@ -1,0 +1,131 @@
+//! All that a model's family reads of its files: there, readable, and finite numbers.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use moeflux_core::checkpoint::{
+    Checkpoint, CheckpointKind, Claims, Extent, FileReader, FormatError, MatrixSource,
+};
+use moeflux_core::quant::Encoding;
+use moeflux_core::{ExpertBank, ExpertId, SourceFile};
+use moeflux_model::{Declared, LoadError, Variant};
+
+use crate::checkpoints::ConvertError;
+use crate::pack::files::CHUNK_BYTES;
+use crate::verify::run::Run;
+
+/// Bytes that hold numbers of one kind.
+struct Piece {
+    extent: Extent,
+    /// `None` where every code is a finite number.
+    encoding: Option<Encoding>,
+    /// The expert, where no tensor has the bytes for itself.
+    expert: Option<String>,
+}
+
+pub(super) fn verify(checkpoint: &Checkpoint, run: &mut Run<'_, '_>) -> Result<(), ConvertError> {
+    let declared = Declared::of(checkpoint, Variant::default())?;
+    let mut claims = Claims::new(checkpoint);
+    let mut pieces = Vec::new();
+    for decl in &declared.manifest.matrices {
+        pieces.extend(of_matrix(&claims.matrix(decl).map_err(LoadError::from)?));
+    }
+    for decl in &declared.manifest.vectors {
+        let source = claims.vector(decl).map_err(LoadError::from)?;
+        let encoding = Some(Encoding::Float(source.float));
+        pieces.push(Piece { extent: source.extent, encoding, expert: None });
+    }
+    for decl in &declared.manifest.experts {
+        claims.experts(decl).map_err(LoadError::from)?;
+    }
+    claims.finish().map_err(LoadError::from)?;
+    let bank = claims.into_bank();
+    pieces.extend(of_experts(&bank, checkpoint.files().len()));
+    run.checked("names, shapes and lengths of all tensors of the model");
+    if checkpoint.kind() == CheckpointKind::Packed {
+        // Packing has looked at the values, and checksums at the bytes since.
+        return Ok(());
+    }
+    run.checked("that unquantised weights, scales and biases are finite numbers");
+    run.expect(pieces.iter().map(|piece| piece.extent.len as u64).sum());
+    let files: BTreeSet<_> = pieces.iter().map(|piece| piece.extent.file).collect();
+    run.found.n_files = run.found.n_files.max(files.len());
+    let reader = FileReader::new(&bank.files);
+    let mut buffer = vec![0; CHUNK_BYTES];
+    for piece in &pieces {
+        check(checkpoint, &bank.files, &reader, piece, &mut buffer, run);
+    }
+    Ok(())
+}
+
+fn of_matrix(source: &MatrixSource) -> impl Iterator<Item = Piece> + use<> {
+    let extents = [source.weight, source.scales, source.biases];
+    let parts = extents.into_iter().zip(source.format.encodings());
+    parts.map(|(extent, encoding)| Piece { extent, encoding, expert: None })
+}
+
+/// The parts of all experts; `n_tensor_files` of the bank's files have names for them.
+fn of_experts(bank: &ExpertBank, n_tensor_files: usize) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let layers = bank.layers.iter().enumerate();
+    for (idx, layer) in layers.filter_map(|(idx, layer)| Some((idx, layer.as_ref()?))) {
+        for expert in (0..).map(ExpertId).take(layer.n_experts) {
+            for matrix in layer.layout.matrices() {
+                let spans = [matrix.weight, matrix.scales, matrix.biases];
+                for (span, encoding) in spans.into_iter().zip(matrix.format.encodings()) {
+                    if span.len == 0 {
+                        continue;
+                    }
+                    let (file, start) = layer.sources[span.extent].locate(expert);
+                    let extent = Extent { file, offset: start + span.offset as u64, len: span.len };
+                    let is_named = (file.0 as usize) < n_tensor_files;
+                    let expert = (!is_named).then(|| format!("expert {} of layer {idx}", expert.0));
+                    pieces.push(Piece { extent, encoding, expert });
+                }
+            }
+        }
+    }
+    pieces
+}
+
+/// Reads a piece until something is wrong with it.
+fn check(
+    checkpoint: &Checkpoint,
+    files: &[SourceFile],
+    reader: &FileReader,
+    piece: &Piece,
+    buffer: &mut [u8],
+    run: &mut Run<'_, '_>,
+) {
+    let path = &files[piece.extent.file.0 as usize].path;
+    for start in (0..piece.extent.len).step_by(CHUNK_BYTES) {
+        let len = CHUNK_BYTES.min(piece.extent.len - start);
+        let offset = piece.extent.offset + start as u64;
+        let part = &mut buffer[..len];
+        let read = reader.read_at(piece.extent.file, offset, part);
+        let checked = read.and_then(|()| match piece.encoding {
+            Some(encoding) => {
+                let extent = Extent { offset, len, ..piece.extent };
+                checkpoint.check_finite(files, encoding, extent, part)
+            }
+            None => Ok(()),
+        });
+        run.read(path, len as u64);
+        if let Err(err) = checked {
+            return note(path, piece, err, run);
+        }
+    }
+}
+
+fn note(path: &Path, piece: &Piece, err: FormatError, run: &mut Run<'_, '_>) {
+    match err {
+        FormatError::NotFinite { name, element, value, .. } => {
+            let part = piece.expert.clone().unwrap_or_else(|| format!("tensor {name}"));
+            run.damage(path, Some(part), format!("element {element} is {value}"));
+        }
+        FormatError::Io { source, .. } => {
+            run.damage(path, piece.expert.clone(), source.to_string());
+        }
+        err => run.damage(path, piece.expert.clone(), err.to_string()),
+    }
+}

@@ -1,0 +1,42 @@
+//! What tells one checkpoint from another, whatever their directories are called.
+
+use super::checksum::Checksum;
+use super::container::SourceIdentity;
+use super::error::FormatError;
+use super::opened::Checkpoint;
+use super::reader::FileReader;
+use super::tensor::Extent;
+use crate::{ExpertBank, FileIdx};
+
+/// Bytes of each sampled place of a file.
+const SAMPLE_BYTES: u64 = 64 << 10;
+
+impl SourceIdentity {
+    /// Reads what identifies a checkpoint: its config, the names, types, shapes and places of its
+    /// tensors, and the names, lengths and three samples of 64 KiB of every file of `bank`.
+    ///
+    /// # Errors
+    /// Where a file cannot be read.
+    pub fn read(checkpoint: &Checkpoint, bank: &ExpertBank) -> Result<SourceIdentity, FormatError> {
+        let mut checksum = Checksum::default();
+        checksum.update(checkpoint.config().value().to_string().as_bytes());
+        for (name, tensor) in checkpoint.tensors() {
+            let (dtype, shape) = (tensor.dtype.name(), &tensor.shape);
+            let text = format!("{name} {dtype} {shape:?} {:?}", tensor.extent);
+            checksum.update(text.as_bytes());
+        }
+        let reader = FileReader::new(&bank.files);
+        let mut files = Vec::new();
+        for (i, file) in bank.files.iter().enumerate() {
+            let name = file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            files.push((name, file.len));
+            let last = file.len.saturating_sub(SAMPLE_BYTES);
+            for offset in [0, last / 2, last] {
+                let len = SAMPLE_BYTES.min(file.len) as usize;
+                let file = FileIdx(u32::try_from(i).expect("few files"));
+                checksum.update(&reader.read(Extent { file, offset, len })?);
+            }
+        }
+        Ok(SourceIdentity { files, fingerprint: checksum.hex() })
+    }
+}

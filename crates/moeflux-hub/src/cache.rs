@@ -1,0 +1,185 @@
+//! The layout of Hugging Face's cache: `blobs` by content, `snapshots` by commit, `refs` by name.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::error::HubError;
+use super::event::Event;
+use super::name::Repo;
+use super::select::{CONFIG, CONTAINER, INDEX, PREPARED_INDEX};
+use crate::name::is_hex;
+
+/// The cached copies of one repository.
+pub(super) struct Cache {
+    dir: PathBuf,
+    root: PathBuf,      // models--org--name in `dir`
+    lock_file: PathBuf, // in `dir`/.locks
+}
+
+impl Cache {
+    pub(super) fn new(cache_dir: &Path, repo: &Repo) -> Self {
+        let folder = format!("models--{}", repo.name.replace('/', "--"));
+        let lock_file = cache_dir.join(".locks").join(&folder).join("moeflux.lock");
+        Self { dir: cache_dir.to_owned(), root: cache_dir.join(folder), lock_file }
+    }
+
+    /// The folder of all repositories.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Bytes that the cache's file system has left for this user, if it says so. The cache itself
+    /// need not exist yet.
+    pub(super) fn free_bytes(&self) -> Option<u64> {
+        let dir = std::path::absolute(&self.dir).ok()?;
+        let existing = dir.ancestors().find(|dir| dir.is_dir())?;
+        fs4::available_space(existing).ok()
+    }
+
+    pub(super) fn snapshot(&self, commit: &str) -> PathBuf {
+        self.root.join("snapshots").join(commit)
+    }
+
+    pub(super) fn blob(&self, name: &str) -> PathBuf {
+        self.root.join("blobs").join(name)
+    }
+
+    /// Where a blob grows until it is whole.
+    pub(super) fn partial(&self, name: &str) -> PathBuf {
+        self.blob(&format!("{name}.incomplete"))
+    }
+
+    /// The snapshot of a commit if all that a model needs is there.
+    ///
+    /// Downloads of ours put `config.json` in place last. Other tools do not, so the files that an
+    /// index names must be there too.
+    pub(super) fn complete_snapshot(&self, commit: &str) -> Option<PathBuf> {
+        let dir = Some(self.snapshot(commit)).filter(|_| is_hex(commit, 40))?;
+        let has = |name: &str| dir.join(name).is_file();
+        let named = if has(CONTAINER) {
+            let container = read_json(&dir.join(CONTAINER))?;
+            let files = container.get("files")?.as_array()?;
+            files.iter().map(|file| Some(file.get("path")?.as_str()?.to_owned())).collect()
+        } else if has(PREPARED_INDEX) || has(&format!("artifacts/{PREPARED_INDEX}")) {
+            let folder = if has(PREPARED_INDEX) { "" } else { "artifacts/" };
+            Some(vec![format!("{folder}model_weights.bin")])
+        } else if !has(CONFIG) {
+            None
+        } else if has(INDEX) {
+            let index = read_json(&dir.join(INDEX))?;
+            let shards = index.get("weight_map")?.as_object()?.values();
+            shards.map(|shard| shard.as_str().map(str::to_owned)).collect()
+        } else {
+            plain_shards(&dir)
+        };
+        let named: Vec<String> = named?;
+        named.iter().all(|name| has(name)).then_some(dir)
+    }
+
+    /// The commit that a revision stood for when it was last asked.
+    pub(super) fn read_ref(&self, repo: &Repo) -> Option<String> {
+        let text = fs::read_to_string(self.root.join("refs").join(&repo.revision)).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    pub(super) fn write_ref(&self, repo: &Repo, commit: &str) -> Result<(), HubError> {
+        if repo.revision == commit {
+            return Ok(());
+        }
+        let path = self.root.join("refs").join(&repo.revision);
+        if self.read_ref(repo).is_some_and(|known| known == commit) {
+            return Ok(());
+        }
+        create_parent(&path)?;
+        let fresh = path.with_extension("incomplete");
+        fs::write(&fresh, commit).map_err(HubError::io("write", &fresh))?;
+        fs::rename(&fresh, &path).map_err(HubError::io("write", &path))
+    }
+
+    /// Keeps other processes from downloading the same repository while the file is open.
+    pub(super) fn lock(&self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<File, HubError> {
+        let path = &self.lock_file;
+        create_parent(path)?;
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path)
+            .map_err(HubError::io("create", path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => {
+                on_event(Event::Waiting { lock: path });
+                file.lock().map_err(HubError::io("lock", path))?;
+                Ok(file)
+            }
+            // Some network drives have no locks; a download there is still put in place atomically.
+            Err(TryLockError::Error(e)) if e.kind() == std::io::ErrorKind::Unsupported => Ok(file),
+            Err(TryLockError::Error(e)) => Err(HubError::io("lock", path)(e)),
+        }
+    }
+
+    /// Whether `path` of the snapshot is there, and of the right size.
+    pub(super) fn has(&self, commit: &str, path: &str, size: u64) -> bool {
+        let found = fs::metadata(self.snapshot(commit).join(path));
+        found.is_ok_and(|meta| meta.is_file() && size == meta.len())
+    }
+
+    /// Makes the blob appear as `path` in the snapshot.
+    pub(super) fn link(&self, commit: &str, path: &str, blob: &str) -> Result<(), HubError> {
+        let link = self.snapshot(commit).join(path);
+        create_parent(&link)?;
+        match fs::remove_file(&link) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(HubError::io("replace", &link)(e));
+            }
+            _ => {}
+        }
+        let up = "../".repeat(2 + path.matches('/').count());
+        let target = format!("{up}blobs/{blob}");
+        symlink_or_copy(&target, &self.blob(blob), &link).map_err(HubError::io("create", &link))
+    }
+}
+
+/// The safetensors of a folder without an index, those that their names promise included.
+fn plain_shards(dir: &Path) -> Option<Vec<String>> {
+    let names = fs::read_dir(dir).ok()?.flatten().map(|entry| entry.file_name());
+    let names = names.filter_map(|name| name.into_string().ok());
+    let names: Vec<String> = names.filter(|name| name.ends_with(".safetensors")).collect();
+    if names.iter().any(|name| name == "model.safetensors") {
+        return Some(Vec::new());
+    }
+    let mut needed = names.clone();
+    for name in &names {
+        // model-00001-of-00003.safetensors
+        let Some((start, end)) = name.split_once("-of-") else { continue };
+        let Some((stem, _)) = start.rsplit_once('-') else { continue };
+        let Some(Ok(n)) = end.split('.').next().map(str::parse::<u32>) else { continue };
+        needed.extend((1..=n.min(100_000)).map(|i| format!("{stem}-{i:05}-of-{end}")));
+    }
+    (!needed.is_empty()).then_some(needed)
+}
+
+fn read_json(path: &Path) -> Option<Value> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+#[cfg(unix)]
+fn symlink_or_copy(target: &str, blob: &Path, link: &Path) -> std::io::Result<()> {
+    // Some drives have no symbolic links.
+    std::os::unix::fs::symlink(target, link).or_else(|_| fs::hard_link(blob, link))
+}
+
+#[cfg(not(unix))]
+fn symlink_or_copy(_target: &str, blob: &Path, link: &Path) -> std::io::Result<()> {
+    fs::hard_link(blob, link).or_else(|_| fs::copy(blob, link).map(|_| ()))
+}
+
+pub(super) fn create_parent(path: &Path) -> Result<(), HubError> {
+    match path.parent() {
+        Some(parent) => fs::create_dir_all(parent).map_err(HubError::io("create", parent)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,192 @@
+//! Models from the Hugging Face Hub, in the cache that its own tools use.
+//!
+//! A name such as `org/name@revision` becomes a directory with the files of one commit.
+//! [`find`] asks the Hub what the name stands for. A model that is not in the cache can be
+//! downloaded ([`Remote::download`]), or described by its headers alone ([`Remote::headers`]).
+//! Downloads resume, are checked by size and hash, and appear under their names only when they are
+//! whole. The settings come from the caller in a [`HubEnv`]; of the environment only the HTTP
+//! library reads variables, those that name proxies.
+//!
+//! All calls block. Events arrive on the thread that called.
+
+#![forbid(unsafe_code)]
+
+mod cache;
+mod download;
+mod env;
+mod error;
+mod event;
+mod headers;
+mod http;
+mod listing;
+mod name;
+mod pool;
+mod receive;
+mod retry;
+mod select;
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+pub use env::{DEFAULT_ENDPOINT, HubEnv, Token};
+pub use error::{HubError, Missing};
+pub use event::{Download, Event, Retry};
+pub use headers::Headers;
+pub use name::{Repo, is_address, is_hub_name};
+
+use cache::Cache;
+use download::Work;
+use http::Client;
+use listing::{Listing, Source};
+use retry::{Attempts, N_ATTEMPTS};
+
+/// Where a model is.
+#[derive(Debug)]
+pub enum Found {
+    /// All of it is in the cache, in this directory.
+    Here(PathBuf),
+    /// The Hub has it; all, some or none of its files are in the cache.
+    Remote(Box<Remote>),
+}
+
+/// A model on the Hub: one commit and its files.
+pub struct Remote {
+    client: Client,
+    repo: Repo,
+    cache: Cache,
+    listing: Listing,
+    n_parallel: usize,
+}
+
+impl std::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Remote").field("repo", &self.repo).finish_non_exhaustive()
+    }
+}
+
+/// The directory of a model that is complete in the cache; the network is not used.
+///
+/// # Errors
+/// Where `model` is no name.
+pub fn cached(model: &str, env: &HubEnv) -> Result<Option<PathBuf>, HubError> {
+    let repo = Repo::parse(model, &env.endpoint)?;
+    Ok(cached_copy(&repo, &Cache::new(&env.cache_dir, &repo)))
+}
+
+fn cached_copy(repo: &Repo, cache: &Cache) -> Option<PathBuf> {
+    let by_commit = cache.complete_snapshot(&repo.revision);
+    by_commit.or_else(|| cache.complete_snapshot(&cache.read_ref(repo)?))
+}
+
+/// Asks the Hub for the files of `model`. A commit that is complete in the cache needs no question;
+/// where the Hub cannot answer, or refuses, a complete copy from earlier is used.
+///
+/// # Errors
+/// Where `model` is no name, or the Hub does not have it and the cache has no copy.
+pub fn find(
+    model: &str,
+    env: &HubEnv,
+    on_event: &mut dyn FnMut(Event<'_>),
+) -> Result<Found, HubError> {
+    let repo = Repo::parse(model, &env.endpoint)?;
+    let cache = Cache::new(&env.cache_dir, &repo);
+    if let Some(dir) = cache.complete_snapshot(&repo.revision) {
+        return Ok(Found::Here(dir)); // a commit never changes
+    }
+    let copy = cached_copy(&repo, &cache);
+    if env.is_offline {
+        let cache_dir = env.cache_dir.clone();
+        let offline = HubError::Offline { repo: repo.name, cache_dir };
+        return copy.map(Found::Here).ok_or(offline);
+    }
+    // With a copy there is no reason to wait for a Hub that does not answer.
+    let n_attempts = if copy.is_some() { 1 } else { N_ATTEMPTS };
+    let client = Client::new(env, n_attempts);
+    let mut attempts = Attempts {
+        what: &repo.describe(),
+        notify: &mut |retry| on_event(Event::Retrying(retry)),
+        is_stopped: &AtomicBool::new(false),
+    };
+    let source = Source { client: &client, repo: &repo, cache: &cache };
+    match source.list(&mut attempts) {
+        Ok(listing) => {
+            let client = Client::new(env, N_ATTEMPTS);
+            let n_parallel = env.n_parallel;
+            let remote = Remote { client, repo, cache, listing, n_parallel };
+            Ok(Found::Remote(Box::new(remote)))
+        }
+        Err(reason) => match copy {
+            Some(dir) => {
+                on_event(Event::Stale { reason: &reason });
+                Ok(Found::Here(dir))
+            }
+            None => Err(reason),
+        },
+    }
+}
+
+/// The directory of a model's files, downloaded if need be: [`find`] and [`Remote::download`].
+///
+/// # Errors
+/// As theirs.
+pub fn resolve(
+    model: &str,
+    env: &HubEnv,
+    on_event: &mut dyn FnMut(Event<'_>),
+) -> Result<PathBuf, HubError> {
+    match find(model, env, on_event)? {
+        Found::Here(dir) => Ok(dir),
+        Found::Remote(remote) => remote.download(on_event),
+    }
+}
+
+impl Remote {
+    /// What a download would take now.
+    pub fn describe(&self) -> Download {
+        Work::of(&self.listing, &self.cache).describe(&self.source(), &self.listing)
+    }
+
+    /// Fetches what is missing, unless it has no room, and returns the model's directory.
+    ///
+    /// # Errors
+    /// Where the download has no room, the network fails, or a file is not what the Hub promised.
+    /// What has arrived is kept for the next call.
+    pub fn download(&self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<PathBuf, HubError> {
+        let Listing { commit, files, .. } = &self.listing;
+        let dir = self.cache.snapshot(commit);
+        if files.iter().all(|file| self.cache.has(commit, &file.path, file.size)) {
+            // Needs no lock, which a cache that may only be read has not; nor the reference.
+            let _ = self.cache.write_ref(&self.repo, commit);
+            return Ok(dir);
+        }
+        let _lock = self.cache.lock(on_event)?;
+        // Now that no other process downloads it.
+        let work = Work::of(&self.listing, &self.cache);
+        let download = work.describe(&self.source(), &self.listing);
+        download.check_room()?;
+        if download.missing_bytes > 0 {
+            on_event(Event::Start { download: &download });
+        }
+        work.run(&self.source(), &self.listing, self.n_parallel, on_event)?;
+        self.cache.write_ref(&self.repo, commit)?;
+        Ok(dir)
+    }
+
+    /// Reads configs, the index and the headers of weights, and nothing else.
+    ///
+    /// # Errors
+    /// Where the network or the folder for temporary files fails.
+    pub fn headers(&self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<Headers, HubError> {
+        Headers::fetch(&self.source(), &self.listing, on_event)
+    }
+
+    /// The directory of the files that are in the cache, of which some may be missing; `None` where
+    /// there are none.
+    pub fn local_files(&self) -> Option<PathBuf> {
+        Some(self.cache.snapshot(&self.listing.commit)).filter(|dir| dir.is_dir())
+    }
+
+    fn source(&self) -> Source<'_> {
+        Source { client: &self.client, repo: &self.repo, cache: &self.cache }
+    }
+}

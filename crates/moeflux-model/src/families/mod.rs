@@ -1,0 +1,64 @@
+//! Model families: one file each, one line each in [`FAMILIES`].
+
+mod deepseek_v3;
+mod deepseek_v32;
+mod family;
+mod glm4_moe;
+mod glm4_moe_lite;
+mod gpt_oss;
+mod keys;
+mod minimax_m2;
+mod mixtral;
+mod qwen3_5_moe;
+mod qwen3_moe;
+mod qwen3_next;
+#[cfg(test)]
+mod refusals;
+#[cfg(test)]
+mod tests;
+
+use moeflux_core::checkpoint::Config;
+
+use crate::load::LoadError;
+
+pub use self::family::Family;
+
+/// Every family that this engine runs.
+pub const FAMILIES: &[Family] = &[
+    deepseek_v3::FAMILY,
+    deepseek_v32::DEEPSEEK_V32,
+    deepseek_v32::GLM_MOE_DSA,
+    glm4_moe::FAMILY,
+    glm4_moe_lite::FAMILY,
+    gpt_oss::FAMILY,
+    minimax_m2::FAMILY,
+    mixtral::FAMILY,
+    qwen3_5_moe::FAMILY,
+    qwen3_moe::FAMILY,
+    qwen3_next::FAMILY,
+];
+
+impl Family {
+    /// The family of a config.
+    ///
+    /// # Errors
+    /// Where `model_type` is missing or names no family.
+    pub fn of(config: &Config) -> Result<&'static Family, LoadError> {
+        let model_type = config.str("model_type")?;
+        FAMILIES.iter().find(|it| it.model_types.contains(&model_type)).ok_or_else(|| {
+            let known = FAMILIES.iter().flat_map(|it| it.model_types).copied();
+            LoadError::UnknownFamily {
+                path: config.path().to_path_buf(),
+                model_type: model_type.to_owned(),
+                known: known.collect::<Vec<_>>().join(", "),
+            }
+        })
+    }
+}
+
+/// A config as the family that it names reads it.
+#[cfg(test)]
+pub(crate) fn resolved(root: serde_json::Value) -> Result<Config, LoadError> {
+    let config = Config::from_value(std::path::Path::new("config.json"), root)?;
+    Family::of(&config)?.resolve(&config)
+}

@@ -1,0 +1,153 @@
+//! What families refuse: configs are untrusted, and what is not computed must
+//! not be passed over.
+
+use std::path::Path;
+
+use moeflux_backend::{Inputs, KvType};
+use moeflux_core::checkpoint::Config;
+use serde_json::{Value, json};
+
+use super::Family;
+use crate::load::Survey;
+use crate::model::{Build, Variant};
+
+/// Builds from a golden case's config with one key replaced.
+fn build(case: &str, key: &str, value: &Value) -> Result<(), String> {
+    build_variant(case, key, value, Variant::default())
+}
+
+fn build_variant(case: &str, key: &str, value: &Value, variant: Variant) -> Result<(), String> {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-engine/tests/golden");
+    let bytes = std::fs::read(golden.join(case).join("config.json")).unwrap();
+    let mut root: Value = serde_json::from_slice(&bytes).unwrap();
+    root[key] = value.clone();
+    let config = Config::from_value(Path::new("config.json"), root).unwrap();
+    let mut survey = Survey::new(None);
+    let mut build = Build { weights: &mut survey, max_rows: 1, inputs: Inputs::Full, variant };
+    let family = Family::of(&config).unwrap();
+    family.build(&config, &mut build).map(|_| ()).map_err(|it| it.to_string())
+}
+
+#[track_caller]
+fn check_refused(case: &str, key: &str, value: Value, rule: &str) {
+    let got = build(case, key, &value).expect_err("refused");
+    let shown = if value.is_null() { "missing".to_owned() } else { value.to_string() };
+    assert_eq!(got, format!("config.json: {key} is {shown}; it must {rule}"));
+}
+
+#[track_caller]
+fn check_taken(case: &str, key: &str, value: Value) {
+    build(case, key, &value).unwrap();
+}
+
+#[test]
+fn every_family_checks_what_decoders_share() {
+    let cases = [
+        "deepseek_v3-hf",
+        "deepseek_v32-mlx-q4",
+        "glm4_moe-mlx-q4",
+        "glm4_moe_lite-mlx-q4",
+        "gpt_oss-mlx-q4",
+        "minimax_m2-mlx-q4",
+        "mixtral-hf",
+        "qwen3_moe-hf",
+        "qwen3_next-mlx-q4",
+    ];
+    for case in cases {
+        check_taken(case, "unknown_key", json!(1));
+        check_refused(case, "hidden_act", json!("gelu"), "be \"silu\" or \"swish\"");
+        let count = "be a whole number from 1 to ";
+        check_refused(case, "num_hidden_layers", json!(0), &format!("{count}1000"));
+        check_refused(case, "hidden_size", json!(1u64 << 40), &format!("{count}131072"));
+        check_refused(case, "num_attention_heads", json!(0), &format!("{count}4096"));
+        let got = build(case, "num_experts_per_tok", &Value::Null).expect_err("refused");
+        let null =
+            "config.json: num_experts_per_tok is null; it must have a value, or be absent for ";
+        assert!(got.starts_with(null), "{got}");
+        check_refused(case, "rms_norm_eps", json!(-1.0), "be a finite number from 0 to 1e12");
+    }
+}
+
+#[test]
+fn grouped_query_families_check_their_attention() {
+    for case in ["glm4_moe-mlx-q4", "gpt_oss-mlx-q4", "mixtral-hf", "qwen3_moe-hf"] {
+        check_refused(case, "num_key_value_heads", json!(64), "divide num_attention_heads");
+        let rule = if case == "mixtral-hf" { "be false" } else { "be true or false" };
+        check_refused(case, "attention_bias", json!("yes"), rule);
+    }
+}
+
+#[test]
+fn qwen3_moe_needs_experts_somewhere() {
+    let case = "qwen3_moe-hf";
+    check_taken(case, "mlp_only_layers", json!([0]));
+    check_taken(case, "decoder_sparse_step", json!(3));
+    let rule = "leave experts to some layer";
+    check_refused(case, "mlp_only_layers", json!([0, 1, 2]), rule);
+    check_refused(case, "decoder_sparse_step", json!(4), rule);
+    check_refused(case, "mlp_only_layers", json!([-1]), "be a list of whole numbers");
+    check_refused(case, "num_experts_per_tok", json!(11), "be at most num_experts");
+    let theta = json!({"rope_theta": 1e6, "rope_type": "longrope"});
+    let got = build(case, "rope_scaling", &theta).expect_err("refused");
+    assert!(got.starts_with("config.json: rope_type is \"longrope\"; it must be"), "{got}");
+}
+
+#[test]
+fn mixtral_sees_through_a_window_but_has_no_biases() {
+    check_taken("mixtral-hf", "sliding_window", json!(8));
+    let rule = "be a whole number from 1 to 1048576";
+    check_refused("mixtral-hf", "sliding_window", json!(0), rule);
+    check_refused("mixtral-hf", "attention_bias", json!(true), "be false");
+}
+
+#[test]
+fn minimax_m2_refuses_what_its_config_could_say() {
+    let case = "minimax_m2-mlx-q4";
+    check_taken(case, "attn_type_list", json!([1, 1]));
+    check_refused(case, "attn_type_list", json!([1, 0]), "hold only 1");
+    check_refused(case, "scoring_func", json!("softmax"), "be \"sigmoid\"");
+    check_refused(case, "qk_norm_type", json!("per_head"), "be \"per_layer\"");
+    check_refused(case, "use_qk_norm", json!(false), "be true");
+    check_refused(case, "shared_intermediate_size", json!(64), "be 0");
+    check_refused(case, "sliding_window", json!(64), "be absent");
+    check_refused(case, "rotary_dim", json!(3), "be an even number up to head_dim");
+}
+
+#[test]
+fn glm4_moe_takes_what_transformers_takes() {
+    let case = "glm4_moe-mlx-q4";
+    check_taken(case, "use_qk_norm", json!(false));
+    check_refused(case, "topk_group", json!(5), "be at most n_group");
+    check_refused(case, "scoring_func", json!("softmax"), "be \"sigmoid\"");
+}
+
+#[test]
+fn qwen3_next_checks_its_delta_nets() {
+    let case = "qwen3_next-mlx-q4";
+    let rule = "divide linear_num_value_heads";
+    check_refused(case, "linear_num_key_heads", json!(3), rule);
+    check_refused(case, "linear_conv_kernel_dim", json!(1), "be at least 2");
+    check_refused(case, "layer_types", json!(["full_attention"]), "have num_hidden_layers entries");
+}
+
+#[test]
+fn gpt_oss_has_a_rope_of_its_own() {
+    let case = "gpt_oss-mlx-q4";
+    check_taken(case, "rope_scaling", Value::Null);
+    check_refused(case, "swiglu_limit", json!(-7.0), "be a finite number from 0 to 1e12");
+    check_refused(case, "experts_per_token", json!(1), "equal num_experts_per_tok, which is 3");
+    check_taken(case, "experts_per_token", json!(3));
+}
+
+#[test]
+fn families_with_indexers_refuse_keys_and_values_in_eight_bits() {
+    let build = |case, kv_type| {
+        build_variant(case, "unknown_key", &json!(1), Variant { kv_type, ..Variant::default() })
+    };
+    for case in ["deepseek_v32-hf", "glm_moe_dsa-hf"] {
+        assert!(build(case, KvType::Bf16).is_ok());
+        let got = build(case, KvType::Q8).expect_err("refused");
+        assert!(got.starts_with("--kv-type q8: ") && got.ends_with("use bf16 or f32"), "{got}");
+    }
+    assert!(build("deepseek_v3-hf", KvType::Q8).is_ok());
+}

@@ -1,0 +1,492 @@
+//! The mixture-of-experts block: route, run experts as they arrive, combine.
+
+use std::{iter, mem};
+
+use moeflux_backend::{
+    Activation, Buf, Cols, Combine, ExpertBiases, Experts, HeldExperts, Inputs, Projection, Route,
+    RoutedExperts, Routing, Scoring, Shared, Stage, Vector, Weight,
+};
+use moeflux_core::checkpoint::Config;
+use moeflux_core::manifest::{ExpertsDecl, FusedOrder};
+use moeflux_core::{ExpertId, LayerIdx};
+use moeflux_store::Arrivals;
+
+use super::dense::{GatedMlp, GatedScratch};
+use super::linear::with_projections;
+use super::moe_lists::take_over;
+use crate::forward_error::ForwardError;
+use crate::layers::builder::{Builder, ExpertCounts};
+use crate::layers::moe_lists::MoeLists;
+use crate::layers::predict::Predict;
+use crate::layers::step::Step;
+use crate::load::LoadError;
+
+/// What the mixture-of-experts blocks of a model have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MoeShape {
+    pub(crate) n_experts: usize,
+    /// The config's `num_experts_per_tok`.
+    pub(crate) config_top_k: usize,
+    /// Columns between an expert's products.
+    pub(crate) intermediate: usize,
+    pub(crate) activation: Activation,
+    /// What the router is called inside a block.
+    pub(crate) router: &'static str,
+    /// What an expert's gate, up and down projections are called.
+    pub(crate) parts: [&'static str; 3],
+    /// How gate and up lie where one tensor holds both.
+    pub(crate) fused: FusedOrder,
+    pub(crate) shared: Option<SharedShape>,
+    /// Experts that a token may choose from.
+    pub(crate) n_eligible: usize,
+}
+
+/// An expert that every row gets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SharedShape {
+    /// What it is called inside a block.
+    pub(crate) name: &'static str,
+    pub(crate) intermediate: usize,
+    /// What the projection is called whose sigmoid scales the output.
+    pub(crate) gate: Option<&'static str>,
+}
+
+/// Loads blocks that share their activations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MoeBlocks {
+    shape: MoeShape,
+    top_k: usize,
+    scratch: MoeScratch,
+    shared: Option<SharedScratch>,
+}
+
+/// Activations of mixture-of-experts blocks; one set serves all of them.
+#[derive(Clone, Copy, Debug)]
+struct MoeScratch {
+    /// One logit an expert.
+    logits: Cols,
+    /// `(rows * top_k, hidden)`: the output of each chosen expert.
+    slots: Buf,
+}
+
+/// Activations of shared experts; one set serves all of them.
+#[derive(Clone, Copy, Debug)]
+struct SharedScratch {
+    mlp: GatedScratch,
+    out: Cols,
+    /// One logit a row.
+    scale: Option<Cols>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SharedExpert {
+    mlp: GatedMlp,
+    /// Where present, gives one logit whose sigmoid scales the output.
+    gate: Option<Weight>,
+    scratch: SharedScratch,
+}
+
+/// One block.
+#[derive(Debug)]
+pub(crate) struct Moe {
+    pub(crate) layer: LayerIdx,
+    router: Weight,
+    /// Added to the router's logits.
+    pub(crate) router_bias: Option<Vector>,
+    n_experts: usize,
+    n_eligible: usize,
+    top_k: usize,
+    scoring: Scoring,
+    inputs: Inputs,
+    activation: Activation,
+    /// Added to the experts' products.
+    pub(crate) biases: Option<ExpertBiases>,
+    shared: Option<SharedExpert>,
+    scratch: MoeScratch,
+}
+
+impl MoeShape {
+    /// SwiGLU experts under their usual names, without a shared one;
+    /// `experts` and `intermediate` are the config's keys.
+    pub(crate) fn read(
+        config: &Config,
+        experts: &str,
+        intermediate: &str,
+    ) -> Result<MoeShape, LoadError> {
+        let n_experts = config.usize(experts)?;
+        let config_top_k = config.usize("num_experts_per_tok")?;
+        if config_top_k > n_experts {
+            let rule = format!("be at most {experts}");
+            return Err(config.refuse("num_experts_per_tok", &rule).into());
+        }
+        Ok(MoeShape {
+            n_experts,
+            config_top_k,
+            intermediate: config.usize(intermediate)?,
+            activation: Activation::Swiglu,
+            router: "gate",
+            parts: USUAL_PARTS,
+            fused: FusedOrder::GateThenUp,
+            shared: None,
+            n_eligible: n_experts,
+        })
+    }
+}
+
+impl SharedShape {
+    /// DeepSeek's: `n_shared_experts` in one, which no gate scales.
+    pub(crate) fn read(
+        config: &Config,
+        intermediate: usize,
+    ) -> Result<Option<SharedShape>, LoadError> {
+        let n = config.usize_in("n_shared_experts", 0..=1024)?;
+        let shape =
+            SharedShape { name: "shared_experts", intermediate: n * intermediate, gate: None };
+        Ok((n > 0).then_some(shape))
+    }
+}
+
+/// Names of an expert's parts in checkpoints that number them, as Mixtral's do.
+pub(crate) const NUMBERED_PARTS: [&str; 3] = ["w1", "w3", "w2"];
+
+/// Scores of a row that are kept for every expert that it gets.
+pub const SCORES_PER_EXPERT: usize = 4;
+
+/// From so many rows for every expert on, nearly all are wanted: with uniform
+/// routing all but one in fifty.
+const ROWS_OF_ALL: usize = 4;
+
+const USUAL_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
+
+/// Which layers have routed experts, as Qwen's configs say it.
+pub(crate) fn sparse_layers(config: &Config, n_layers: usize) -> Result<Vec<bool>, LoadError> {
+    let step = config.usize("decoder_sparse_step")?;
+    let dense = config.usize_list("mlp_only_layers")?.unwrap_or_default();
+    let is_sparse = |i: usize| !dense.contains(&i) && (i + 1).is_multiple_of(step);
+    let layers: Vec<bool> = (0..n_layers).map(is_sparse).collect();
+    if !layers.contains(&true) {
+        let key = if dense.is_empty() { "decoder_sparse_step" } else { "mlp_only_layers" };
+        return Err(config.refuse(key, "leave experts to some layer").into());
+    }
+    Ok(layers)
+}
+
+impl MoeBlocks {
+    /// Allocates what the blocks of a model share.
+    pub(crate) fn new(shape: MoeShape, builder: &mut Builder<'_, '_>) -> MoeBlocks {
+        let MoeShape { n_experts, config_top_k, n_eligible, .. } = shape;
+        let build = &mut *builder.build;
+        let top_k = build.variant.top_k.unwrap_or(config_top_k).min(n_eligible);
+        builder.experts = ExpertCounts { n_experts, n_eligible, top_k, config_top_k };
+        let hidden = builder.outline.hidden;
+        // The gate of a shared expert is stored as the router is.
+        let [logits, scale] = build.cols_together([n_experts, 1]);
+        let scratch = MoeScratch {
+            logits,
+            slots: build.weights.backend().alloc(build.max_rows * top_k, hidden),
+        };
+        let shared = shape.shared.map(|it| SharedScratch {
+            mlp: GatedScratch::alloc(it.intermediate, builder),
+            out: builder.build.cols(hidden),
+            scale: it.gate.map(|_| scale),
+        });
+        MoeBlocks { shape, top_k, scratch, shared }
+    }
+
+    /// The block called `name`.
+    pub(crate) fn load(
+        &self,
+        layer: LayerIdx,
+        name: &str,
+        scoring: Scoring,
+        builder: &mut Builder<'_, '_>,
+    ) -> Result<Box<Moe>, LoadError> {
+        let MoeShape { n_experts, intermediate, parts, fused, .. } = self.shape;
+        let hidden = builder.outline.hidden;
+        let shared = match self.shape.shared.zip(self.shared) {
+            Some((shape, scratch)) => Some(SharedExpert::load(shape, scratch, name, builder)?),
+            None => None,
+        };
+        if let Some(shared) = &shared {
+            builder.build.backend().note_shared_expert(layer, shared.mlp.weights());
+        }
+        let prefix = name.to_owned();
+        let decl = ExpertsDecl { layer, prefix, parts, fused, n_experts, hidden, intermediate };
+        builder.build.weights.experts(decl)?;
+        Ok(Box::new(Moe {
+            layer,
+            router: builder.gate(&format!("{name}.{}", self.shape.router), n_experts, hidden)?,
+            router_bias: None,
+            n_experts,
+            n_eligible: self.shape.n_eligible,
+            top_k: self.top_k,
+            scoring,
+            inputs: builder.build.inputs,
+            activation: self.shape.activation,
+            biases: None,
+            shared,
+            scratch: self.scratch,
+        }))
+    }
+}
+
+impl Moe {
+    /// `acc += moe(x)`. What rows want of the `next` block is predicted while
+    /// this one's experts are on their way; where that is nearly everything, it
+    /// is read as soon as the drive has brought those of this one.
+    ///
+    /// Invariant: the order of arrival changes no bit of the result, because
+    /// every expert writes rows of its own, which are summed in rank order.
+    pub(crate) fn forward(
+        &self,
+        step: &mut Step<'_>,
+        acc: Cols,
+        x: Cols,
+        next: Option<&dyn Predict>,
+    ) -> Result<(), ForwardError> {
+        let rows = step.rows();
+        let MoeScratch { logits, slots } = self.scratch;
+        let is_held = self.is_held(step);
+        let first = self.first_projections(!is_held);
+        with_projections(first, |all| step.backend.project(rows, x, all));
+        if let Some(bias) = self.router_bias {
+            step.backend.add_bias(rows, logits, bias);
+        }
+        let route = Route { logits, top_k: self.top_k, scoring: self.scoring };
+        if is_held {
+            self.forward_held(step, acc, x, route);
+            return Ok(());
+        }
+        let mut lists = mem::take(step.lists);
+        let MoeLists { routing, wanted, batch, .. } = &mut lists;
+        step.backend.route_into(rows, route, routing)?;
+        let Routing { experts, weights } = &*routing;
+        self.note(step, experts)?;
+        if let Some(observer) = &mut step.observer {
+            observer.routed(step.backend, self.layer, x, experts, self.top_k, weights)?;
+        }
+        // Who observes wants to see all experts at work.
+        let asks = step.observer.is_none();
+        let is_held = |id| asks && step.backend.holds_expert(self.layer, id);
+        wanted.set(experts, self.top_k, is_held);
+        let mut arrivals =
+            step.experts.request_into(self.layer, wanted.by_rows(), mem::take(batch));
+        if let Some(next) = next
+            && self.wants_all(rows)
+            && step.experts.reads_ahead()
+        {
+            step.experts.prefetch_all(next.layer());
+        }
+        if rows == 1 {
+            // Bytes take longer to a device than what it computes meanwhile.
+            step.backend.begin_experts(self.layer, &wanted.held, &mut arrivals.resident());
+        }
+        let layer = Some(self.layer.0);
+        step.backend.begin_stage(Stage::SharedExpert, layer);
+        let shared = self.shared.as_ref().map(|it| it.forward(step));
+        step.backend.begin_stage(Stage::RoutedExperts, layer);
+        self.run_arriving(step, &mut lists, &mut arrivals, (acc, x, shared), next)?;
+        let Routing { experts, weights } = &mut lists.routing;
+        if arrivals.is_missing() {
+            weights.fill(0.0);
+        }
+        drop(arrivals);
+        let moves = step.backend.take_moves();
+        if !moves.is_empty() {
+            step.experts.set_on_device(moves.into_iter());
+        }
+        step.experts.record(self.layer, &experts[experts.len() - self.top_k..]);
+        let combine = Combine { acc, slots, top_k: self.top_k, weights, shared };
+        step.backend.combine(rows, combine);
+        *step.lists = lists;
+        Ok(())
+    }
+
+    /// Runs the chosen experts, those first that are there. While some are still
+    /// to come, `next` predicts from what the others gave.
+    fn run_arriving(
+        &self,
+        step: &mut Step<'_>,
+        lists: &mut MoeLists,
+        arrivals: &mut Arrivals<'_>,
+        (acc, x, shared): (Cols, Cols, Option<Shared>),
+        next: Option<&dyn Predict>,
+    ) -> Result<(), ForwardError> {
+        let MoeLists { routing: Routing { weights, .. }, wanted, batch, calls, so_far } = lists;
+        let slots = self.scratch.slots;
+        let op = Experts {
+            out: slots,
+            x,
+            rows: step.rows(),
+            inputs: self.inputs,
+            activation: self.activation,
+            biases: self.biases,
+            calls: &[],
+        };
+        if !wanted.held.is_empty() {
+            let held = HeldExperts { layer: self.layer, op, calls: &wanted.held };
+            step.backend.held_experts(held);
+        }
+        so_far.clear();
+        so_far.resize(weights.len(), 0.0);
+        take_over(so_far, weights, wanted.held.iter().map(|it| &it.1));
+        let mut n_missing = wanted.ends.len();
+        loop {
+            if n_missing > 0 {
+                step.backend.flush();
+                if step.rows() > 1 {
+                    // One row's experts have slots, whoever holds them.
+                    step.backend.let_go(step.experts.stats().n_slots / 2);
+                }
+            }
+            let Some(mut arrived) = arrivals.next_batch()? else { break };
+            n_missing -= arrived.len();
+            calls.extend(arrived.drain(..).map(|(i, expert)| wanted.call(i, expert)));
+            let op = Experts { calls, ..op };
+            if let Some(observer) = &mut step.observer {
+                observer.see(step.backend, self.layer, op, weights)?;
+            }
+            step.backend.experts(op);
+            take_over(so_far, weights, calls.iter().map(|it| &it.rows));
+            wanted.end(calls);
+            *batch = arrived;
+            if n_missing > 0
+                && let Some(next) = next
+            {
+                let so_far = Combine { acc, slots, top_k: self.top_k, weights: so_far, shared };
+                next.look_early(step, so_far)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the device has all experts, and nobody else wants to know which
+    /// are chosen.
+    pub(crate) fn is_held(&self, step: &Step<'_>) -> bool {
+        step.recorder.is_none()
+            && step.observer.is_none()
+            && step.backend.holds_layer(self.layer, step.rows())
+    }
+
+    /// As [`forward`](Moe::forward) where the device has all experts.
+    fn forward_held(&self, step: &mut Step<'_>, acc: Cols, x: Cols, route: Route) {
+        step.backend.begin_stage(Stage::RoutedExperts, Some(self.layer.0));
+        let op = RoutedExperts {
+            layer: self.layer,
+            route,
+            x,
+            inputs: self.inputs,
+            activation: self.activation,
+            biases: self.biases,
+            slots: self.scratch.slots,
+            acc,
+            shared: self.shared.map(|it| it.mlp.beside_experts(it.contribution())),
+        };
+        step.backend.routed_experts(step.rows(), op);
+    }
+
+    /// Hands a routing and its scores to whoever writes them down.
+    fn note(&self, step: &mut Step<'_>, chosen: &[ExpertId]) -> Result<(), ForwardError> {
+        if step.recorder.is_none() {
+            return Ok(());
+        }
+        let top_k = (SCORES_PER_EXPERT * self.top_k).min(self.n_eligible);
+        let route = Route { logits: self.scratch.logits, top_k, scoring: self.scoring.plain() };
+        let scores = step.backend.route(step.rows(), route)?;
+        if let Some(recorder) = &mut step.recorder {
+            recorder.routed(self.layer, chosen, scores);
+        }
+        Ok(())
+    }
+
+    /// Whether so many rows will want nearly all experts of a block.
+    pub(crate) fn wants_all(&self, rows: usize) -> bool {
+        rows * self.top_k >= ROWS_OF_ALL * self.n_experts
+    }
+
+    /// The experts that the router would choose for `x`, `top_k` a row, best
+    /// first.
+    pub(crate) fn preview(
+        &self,
+        step: &mut Step<'_>,
+        x: Cols,
+    ) -> Result<Vec<ExpertId>, ForwardError> {
+        let rows = step.rows();
+        let logits = self.scratch.logits;
+        step.backend.project(rows, x, &[Projection { weight: self.router, out: logits }]);
+        if let Some(bias) = self.router_bias {
+            step.backend.add_bias(rows, logits, bias);
+        }
+        let route = Route { logits, top_k: self.top_k, scoring: self.scoring };
+        Ok(step.backend.route(rows, route)?.experts)
+    }
+
+    /// What depends on nothing but the input, with the shared expert's matrices
+    /// or without.
+    fn first_projections(&self, with_shared: bool) -> impl Iterator<Item = Projection> {
+        let router = Projection { weight: self.router, out: self.scratch.logits };
+        let shared = self.shared.iter().flat_map(move |shared| {
+            let gate = shared.gate.zip(shared.scratch.scale);
+            let gate = gate.map(|(weight, out)| Projection { weight, out });
+            let first = with_shared.then(|| shared.mlp.first_projections());
+            first.into_iter().flatten().chain(gate)
+        });
+        iter::once(router).chain(shared)
+    }
+}
+
+impl SharedExpert {
+    fn load(
+        shape: SharedShape,
+        scratch: SharedScratch,
+        block: &str,
+        builder: &mut Builder<'_, '_>,
+    ) -> Result<SharedExpert, LoadError> {
+        let mlp = scratch.mlp.load(&format!("{block}.{}", shape.name), builder)?;
+        let hidden = builder.outline.hidden;
+        let gate = |it| builder.gate(&format!("{block}.{it}"), 1, hidden);
+        Ok(SharedExpert { mlp, gate: shape.gate.map(gate).transpose()?, scratch })
+    }
+
+    /// Finishes what [`Moe::first_projections`] began.
+    fn forward(&self, step: &mut Step<'_>) -> Shared {
+        self.mlp.finish(step, self.scratch.out);
+        self.contribution()
+    }
+
+    fn contribution(&self) -> Shared {
+        let SharedScratch { out, scale, .. } = self.scratch;
+        Shared { out, gate: scale }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::layers::moe_lists::Wanted;
+    use moeflux_backend::ExpertRow;
+
+    use super::*;
+
+    #[test]
+    fn groups_rows_by_expert_in_ascending_order() {
+        let ids: Vec<ExpertId> = [7, 2, 2, 9].map(ExpertId).to_vec();
+        let mut wanted = Wanted::default();
+        wanted.set(&ids, 2, |_| false);
+        let row = |row, slot| ExpertRow { row, slot };
+        let want = [
+            (ExpertId(2), vec![row(0, 1), row(1, 2)]),
+            (ExpertId(7), vec![row(0, 0)]),
+            (ExpertId(9), vec![row(1, 3)]),
+        ];
+        let rows = |i| wanted.of(i).iter().map(|it| it.1).collect::<Vec<_>>();
+        let got: Vec<_> = wanted.by_rows().enumerate().map(|(i, it)| (it.0, rows(i))).collect();
+        assert!(wanted.by_rows().map(|it| it.1).eq([2, 1, 1]));
+        assert_eq!(got, want);
+        assert!(wanted.held.is_empty());
+        for _ in 0..2 {
+            wanted.set(&ids, 2, |it| it != ExpertId(7));
+            assert_eq!(wanted.held, [want[0].clone(), want[2].clone()]);
+            assert!(wanted.by_rows().eq([(ExpertId(7), 1)]));
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Models as families of shared layers: token ids and positions in, hidden states out.
+//!
+//! A [`Family`] reads a config and declares weights; the same declaration serves a loader, a
+//! survey of what a checkpoint must hold ([`Declared`]) and the packer. A [`Model`] runs its
+//! layers on any [`Backend`](moeflux_backend::Backend), with experts from an
+//! [`ExpertStore`](moeflux_store::ExpertStore). It knows no session, no sampling and no thread.
+
+#![forbid(unsafe_code)]
+
+mod declared;
+mod families;
+mod forward_error;
+mod layers;
+mod load;
+mod model;
+mod read_weights;
+mod shape;
+
+pub use declared::{Declared, bank};
+pub use families::{FAMILIES, Family};
+pub use forward_error::ForwardError;
+pub use layers::moe::SCORES_PER_EXPERT;
+pub use layers::moe_lists::MoeLists;
+pub use layers::observe::{ExpertObserver, RoutingObserver};
+pub use layers::step::Step;
+pub use load::{HostVector, LoadError, Loaded, Loader, Weights};
+pub use model::{Build, Model, Variant, WithMtp};
+pub use read_weights::check_finite_matrix;
+pub use shape::ModelShape;

@@ -1,0 +1,94 @@
+//! A model as the engine runs it, and what it is built with.
+
+use moeflux_backend::{Backend, Cols, Inputs, KvType, Weight};
+
+use crate::forward_error::ForwardError;
+use crate::layers::step::Step;
+use crate::load::Weights;
+use crate::shape::ModelShape;
+
+/// What a family is built with.
+pub struct Build<'a> {
+    /// Where weights come from and go to.
+    pub weights: &'a mut dyn Weights,
+    /// Rows of the largest batch.
+    pub max_rows: usize,
+    /// How large projections treat their inputs.
+    pub inputs: Inputs,
+    /// What the user chose.
+    pub variant: Variant,
+}
+
+/// What a user may choose about a model.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Variant {
+    /// Replaces the config's `num_experts_per_tok`.
+    pub top_k: Option<usize>,
+    /// How keys and values are stored.
+    pub kv_type: KvType,
+    /// Whether there is multi-token prediction.
+    pub mtp: WithMtp,
+}
+
+/// When a model has multi-token prediction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WithMtp {
+    /// Where the checkpoint has it.
+    #[default]
+    Found,
+    /// Wherever the family can.
+    Always,
+    /// Even where the checkpoint has it.
+    Never,
+}
+
+/// A model, loaded.
+pub trait Model: Send {
+    /// Its figures.
+    fn shape(&self) -> &ModelShape;
+
+    /// Runs the layers over a batch; the result lies in [`Model::output`].
+    fn forward(&self, step: &mut Step<'_>) -> Result<(), ForwardError>;
+
+    /// Runs multi-token prediction over a batch whose tokens follow what the model made of the
+    /// positions `before` them, a row of [`ModelShape::hidden`] floats each: the output of
+    /// [`forward`](Model::forward), or for tokens that are foreseen themselves, of this. The
+    /// caches of its layer grow; the result lies in [`Model::output`] if it is wanted, and no
+    /// expert runs otherwise.
+    ///
+    /// # Panics
+    /// Where the model has none.
+    fn foresee(
+        &self,
+        step: &mut Step<'_>,
+        before: &[f32],
+        wants_output: bool,
+    ) -> Result<(), ForwardError>;
+
+    /// The normalised hidden states that the head multiplies, and the head.
+    fn output(&self) -> (Cols, Weight);
+}
+
+impl Build<'_> {
+    /// Device memory for the rows of a batch, `width` columns wide.
+    pub fn cols(&mut self, width: usize) -> Cols {
+        let buf = self.weights.backend().alloc(self.max_rows, width);
+        Cols { buf, start: 0, len: width }
+    }
+
+    /// The same for what products with one input give, side by side in one
+    /// buffer, so that devices may compute them together.
+    pub fn cols_together<const N: usize>(&mut self, widths: [usize; N]) -> [Cols; N] {
+        let all = self.cols(widths.iter().sum());
+        let mut start = 0;
+        widths.map(|len| {
+            start += len;
+            all.slice(start - len, len)
+        })
+    }
+
+    /// The device.
+    pub fn backend(&mut self) -> &mut dyn Backend {
+        self.weights.backend()
+    }
+}

@@ -1,0 +1,47 @@
+//! The figures of a model.
+
+use moeflux_backend::CacheSpec;
+
+/// The figures of a model that others than its family need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelShape {
+    /// Rows of the embedding and of the head.
+    pub vocab: usize,
+    /// `hidden_size`.
+    pub hidden: usize,
+    /// Decoder layers.
+    pub n_layers: usize,
+    /// Layers with routed experts.
+    pub n_moe_layers: usize,
+    /// Experts of such a layer.
+    pub n_experts: usize,
+    /// Of these, how many a token may choose from.
+    pub n_eligible: usize,
+    /// Experts that a token gets, as this engine runs it.
+    pub top_k: usize,
+    /// And as the config has it.
+    pub config_top_k: usize,
+    /// Positions that the model was made for.
+    pub max_positions: usize,
+    /// What each sequence keeps.
+    pub caches: Vec<CacheSpec>,
+    /// How many of these, the last, belong to multi-token prediction; 0 where there is none.
+    pub n_mtp_caches: usize,
+}
+
+impl ModelShape {
+    /// Whether the model predicts the token after the next one, too.
+    pub fn has_mtp(&self) -> bool {
+        self.n_mtp_caches > 0
+    }
+
+    /// What the layers of the model itself keep.
+    pub fn own_caches(&self) -> &[CacheSpec] {
+        &self.caches[..self.caches.len() - self.n_mtp_caches]
+    }
+
+    /// Whether some layer keeps a state that cannot be cut back.
+    pub fn is_recurrent(&self) -> bool {
+        self.caches.iter().any(CacheSpec::is_recurrent)
+    }
+}

@@ -1,0 +1,203 @@
+//! What an answer may look like, as a grammar in the Lark notation.
+
+use serde_json::Value;
+
+use super::arguments::Level;
+use super::rules::Rules;
+use crate::{Calls, JsonCalls, OutputFormat, Thinking, Tokenizer};
+
+/// What an answer may look like, thinking left aside.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AnswerShape {
+    /// Text.
+    Text,
+    /// JSON that a schema describes.
+    Json(Value),
+}
+
+/// What an answer may look like.
+#[derive(Clone, Debug)]
+pub struct Grammar {
+    /// How the model writes what is not text.
+    pub format: OutputFormat,
+    /// Whether the prompt ends with thinking that has begun.
+    pub is_thinking: bool,
+    /// What it says.
+    pub shape: AnswerShape,
+    /// Tools that it may call, as clients give them.
+    pub tools: Vec<Value>,
+    /// Whether it must call one.
+    pub must_call: bool,
+    /// Whether it may call several.
+    pub may_call_many: bool,
+}
+
+/// The calls of tools, as rules.
+struct CallRules {
+    /// All of it.
+    whole: String,
+    /// Text and then that, where calls begin with text in front of a token.
+    behind_text: Option<String>,
+}
+
+/// What may follow a call.
+#[derive(Clone, Copy)]
+struct Many {
+    /// Further calls.
+    calls: bool,
+    /// Text before each of them.
+    with_text: bool,
+}
+
+impl Grammar {
+    pub(super) fn to_lark(&self, tokenizer: &Tokenizer) -> String {
+        let mut rules = Rules::new(tokenizer);
+        let calls = self.format.calls().filter(|_| !self.tools.is_empty());
+        let many = Many { calls: self.may_call_many, with_text: !self.must_call };
+        let calls = calls.map(|calls| rules.calls(calls, &self.tools, many));
+        let said = match (&self.shape, &calls) {
+            _ if self.must_call => None,
+            (AnswerShape::Text, _) => Some(String::from("TEXT?")),
+            (AnswerShape::Json(schema), _) => Some(rules.json(schema)),
+        };
+        let is_text = self.shape == AnswerShape::Text;
+        let start = match self.format.thinking {
+            Thinking::Channels => rules.channels(said, calls.map(|it| it.whole)),
+            thinking => {
+                let thought = match thinking {
+                    Thinking::Tags if self.is_thinking => {
+                        format!("TEXT? {} ", rules.literal("</think>"))
+                    }
+                    Thinking::Tags => {
+                        let [open, close] = ["<think>", "</think>"].map(|tag| rules.literal(tag));
+                        // Some templates end thoughts that never began.
+                        format!("(SPACE? {open} TEXT? {close} | {close})? ")
+                    }
+                    _ => String::new(),
+                };
+                let space = if thought.is_empty() { "" } else { "SPACE? " };
+                match (said, calls) {
+                    (Some(said), Some(calls)) if is_text => match calls.behind_text {
+                        Some(behind_text) => format!("{thought}({said} | {behind_text})"),
+                        None => format!("{thought}{said} ({})?", calls.whole),
+                    },
+                    (Some(said), Some(calls)) => {
+                        format!("{thought}{space}({said} | {})", calls.whole)
+                    }
+                    (Some(said), None) if is_text => format!("{thought}{said}"),
+                    (Some(said), None) => format!("{thought}{space}{said}"),
+                    (None, Some(calls)) => format!("{thought}{space}{}", calls.whole),
+                    (None, None) => format!("{thought}TEXT?"),
+                }
+            }
+        };
+        let text = rules.text;
+        format!(
+            "start: {start}\nTEXT: /(.|\\n)+/\nSPACE: /[ \\n]{{1,2}}/\nNL: /\\n/\n\
+             COMMA: /, ?/\nCOLON: /: ?/\n{text}"
+        )
+    }
+}
+
+impl Rules<'_> {
+    /// One or several calls.
+    fn calls(&mut self, calls: &Calls, tools: &[Value], many: Many) -> CallRules {
+        let level = Level::of_arguments(tools.len());
+        let bodies: Vec<String> =
+            tools.iter().map(|tool| self.call(calls, &tool["function"], level)).collect();
+        let call = self.rule(&bodies.join(" | "));
+        let more = match many.calls {
+            true => format!("({} {call})*", self.between(calls, many.with_text)),
+            false => String::new(),
+        };
+        let Some([open, close]) = calls.section() else {
+            let whole = self.rule(&format!("{call} {more}"));
+            return CallRules { whole, behind_text: None };
+        };
+        let close = self.loose(close);
+        let whole = format!("{} {call} {more} NL? {close}", self.loose(open));
+        let whole = self.rule(&whole);
+        // Text would take what stands before the token, too.
+        let behind_text = self.split_at_control(open).map(|(before, rest)| {
+            let rest = self.loose(rest);
+            let before = self.text_ending(before, "");
+            self.rule(&format!("{before} {rest} {call} {more} NL? {close}"))
+        });
+        CallRules { whole, behind_text }
+    }
+
+    /// What may stand between two calls: what the template writes there, line ends or none, or
+    /// text where it cannot be taken for a call.
+    fn between(&self, calls: &Calls, with_text: bool) -> String {
+        let between = calls.between();
+        if !between.trim().is_empty() {
+            return self.loose(between);
+        }
+        let begins_with_token = self.control_at(calls.open()).is_some();
+        match with_text && begins_with_token && calls.section().is_none() {
+            true => String::from("TEXT?"),
+            false => String::from("NL? NL?"),
+        }
+    }
+
+    fn call(&mut self, calls: &Calls, function: &Value, level: Level) -> String {
+        let name = function["name"].as_str().unwrap_or_default();
+        let schema = &function["parameters"];
+        match calls {
+            Calls::Channels => self.harmony_call(name, schema, level),
+            Calls::Json(calls) => self.json_call(calls, name, schema, level),
+            Calls::Tagged(calls) => {
+                let before = self.loose(&format!(
+                    "{}{}{name}{}",
+                    calls.open, calls.before_name, calls.after_name
+                ));
+                let end = self.loose(&format!("{}{}", calls.end, calls.close));
+                let arguments = self.tagged_arguments(calls, schema, level);
+                // DeepSeek-V3.2 leaves an empty line where there are no arguments.
+                self.rule(&format!("{before} {arguments} NL? {end}"))
+            }
+        }
+    }
+
+    fn json_call(&mut self, calls: &JsonCalls, name: &str, schema: &Value, level: Level) -> String {
+        let before = format!("{}{}{name}", calls.open, calls.before_name);
+        let before = self.loose(&before);
+        let (name_end, number) = match calls.after_name.split_once('#') {
+            // Kimi numbers its calls.
+            Some((before, after)) => (format!("{} /[0-9]{{1,3}}/", self.literal(before)), after),
+            None => (String::new(), &*calls.after_name),
+        };
+        let after_name = self.loose(number);
+        let arguments = self.json_arguments(schema, level);
+        let end = self.loose(&format!("{}{}", calls.after_arguments, calls.close));
+        let id =
+            if calls.has_id { "(COMMA \"\\\"id\\\"\" COLON /\"[a-zA-Z0-9]{9}\"/)?" } else { "" };
+        self.rule(&format!("{before} {name_end} {after_name} {arguments} {id} {end}"))
+    }
+
+    /// A call in the harmony format, whose recipient stands before or after the channel. What
+    /// closes it ends the answer.
+    fn harmony_call(&mut self, name: &str, schema: &Value, level: Level) -> String {
+        let [channel, constrain, message] =
+            ["<|channel|>", "<|constrain|>", "<|message|>"].map(|it| self.literal(it));
+        let constrain = if constrain.starts_with('<') { constrain } else { String::from("\"\"") };
+        let recipient = Value::from(format!(" to=functions.{name}"));
+        let arguments = self.json_arguments(schema, level);
+        self.rule(&format!(
+            "({channel} \"commentary\" {recipient} | {recipient} {channel} \"commentary\") \
+             (\" \"? {constrain}? \"json\")? {message} {arguments}"
+        ))
+    }
+
+    /// An answer in the channels of the harmony format.
+    fn channels(&mut self, said: Option<String>, calls: Option<String>) -> String {
+        let message = self.literal("<|message|>");
+        let channel = self.literal("<|channel|>");
+        let next = self.literal("<|end|><|start|>assistant");
+        let aside =
+            self.rule(&format!("{channel} (\"analysis\" | \"commentary\") {message} TEXT? {next}"));
+        let said = said.map(|it| format!("{channel} \"final\" {message} {it}"));
+        let last: Vec<String> = [said, calls].into_iter().flatten().collect();
+        format!("{aside}* ({})", last.join(" | "))
+    }
+}

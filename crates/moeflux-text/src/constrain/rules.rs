@@ -1,0 +1,213 @@
+//! Rules of a grammar in the Lark notation, one by one.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
+
+use crate::{DSML, Tokenizer};
+
+/// Rules so far.
+pub(super) struct Rules<'a> {
+    tokenizer: &'a Tokenizer,
+    pub(super) text: String,
+    pub(super) n: usize,
+}
+
+impl<'a> Rules<'a> {
+    pub(super) fn new(tokenizer: &'a Tokenizer) -> Rules<'a> {
+        Rules { tokenizer, text: String::new(), n: 0 }
+    }
+
+    /// Adds a rule and gives its name.
+    pub(super) fn rule(&mut self, body: &str) -> String {
+        self.named("r", "", body)
+    }
+
+    pub(super) fn named(&mut self, prefix: &str, attributes: &str, body: &str) -> String {
+        self.n += 1;
+        let name = format!("{prefix}{}", self.n);
+        // Writing to a string does not fail.
+        let _ = writeln!(self.text, "{name}{attributes}: {body}");
+        name
+    }
+
+    /// Text whose control tokens are tokens.
+    pub(super) fn literal(&self, text: &str) -> String {
+        let mut parts = Vec::new();
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some(c) = rest.chars().next() {
+            if let Some((token, id)) = self.control_at(rest) {
+                parts.extend(quoted(&plain));
+                plain.clear();
+                parts.push(format!("<[{id}]>"));
+                rest = &rest[token.len()..];
+            } else {
+                plain.push(c);
+                rest = &rest[c.len_utf8()..];
+            }
+        }
+        parts.extend(quoted(&plain));
+        parts.join(" ")
+    }
+
+    /// The control token that a text begins with.
+    pub(super) fn control_at<'t>(&self, text: &'t str) -> Option<(&'t str, u32)> {
+        let inner = text.starts_with(DSML).then(|| &text[..DSML.len()]);
+        let close = match text.chars().next()? {
+            '<' => '>',
+            '[' => ']',
+            _ => DSML.chars().next()?,
+        };
+        let ends = text.match_indices(close).map(|(at, _)| &text[..at + close.len_utf8()]);
+        inner.into_iter().chain(ends).find_map(|token| {
+            let id = self.tokenizer.id_of(token).filter(|id| self.tokenizer.is_control(*id))?;
+            Some((token, id.0))
+        })
+    }
+
+    /// JSON as a schema has it, written the way templates write JSON.
+    pub(super) fn json(&mut self, schema: &Value) -> String {
+        let mut schema = match schema {
+            Value::Object(fields) => fields.clone(),
+            Value::Bool(false) => Map::from_iter([(String::from("not"), json!({}))]),
+            _ => Map::new(),
+        };
+        bound_integers(&mut schema);
+        // Templates write the arguments of calls with spaces or without.
+        let is_call = schema.get("x-guidance").is_some();
+        let [item, key] = if is_call { [", ?", ": ?"] } else { [", ", ": "] };
+        let style = json!({
+            "item_separator": item, "key_separator": key, "whitespace_flexible": false,
+        });
+        let own = schema.get("x-guidance").and_then(Value::as_object);
+        let is_lenient = own.is_some_and(|it| it.get("lenient") == Some(&Value::Bool(true)));
+        let mut options = style;
+        options["lenient"] = Value::from(is_lenient);
+        schema.insert(String::from("x-guidance"), options);
+        self.rule(&format!("%json {}", Value::Object(schema)))
+    }
+
+    /// Text in front of the first control token, and the rest; `None` where
+    /// there is no such token or no such text.
+    pub(super) fn split_at_control<'t>(&self, text: &'t str) -> Option<(&'t str, &'t str)> {
+        let mut places = text.char_indices().map(|(at, _)| at);
+        let at = places.find(|at| self.control_at(&text[*at..]).is_some())?;
+        (at > 0).then(|| text.split_at(at))
+    }
+
+    /// Markup whose line ends and spaces may be left out, as some versions of a family do.
+    pub(super) fn loose(&self, text: &str) -> String {
+        let mut parts = Vec::new();
+        for (i, line) in text.split('\n').enumerate() {
+            parts.extend((i > 0).then(|| String::from("NL?")));
+            // Spaces of JSON.
+            for (j, piece) in line.split(": ").enumerate() {
+                parts.extend((j > 0).then(|| String::from("\":\" \" \"?")));
+                for (k, piece) in piece.split(", ").enumerate() {
+                    parts.extend((k > 0).then(|| String::from("\",\" \" \"?")));
+                    parts.push(self.literal(piece));
+                }
+            }
+        }
+        parts.retain(|part| !part.is_empty());
+        parts.join(" ")
+    }
+
+    /// Any text and then a marker.
+    pub(super) fn text_until(&mut self, marker: &str) -> String {
+        if self.control_at(marker).is_some() {
+            return format!("TEXT? {}", self.loose(marker));
+        }
+        if let Some((before, rest)) = self.split_at_control(marker) {
+            return format!("{} {}", self.text_ending(before, ""), self.loose(rest));
+        }
+        format!("{} NL?", self.text_ending(marker.trim(), "[lazy]"))
+    }
+
+    /// Any text that ends so.
+    pub(super) fn text_ending(&mut self, end: &str, attributes: &str) -> String {
+        let escaped: String = end.chars().map(regex_char).collect();
+        self.named("v", attributes, &format!("/(.|\\n)*{escaped}/"))
+    }
+}
+
+/// A schema with the definitions of the one that it is a part of.
+pub(super) fn with_definitions(part: &Value, whole: &Value) -> Value {
+    let mut part = part.clone();
+    for defs in ["$defs", "definitions"] {
+        if let (Some(inner), Some(all)) = (part.as_object_mut(), whole.get(defs)) {
+            inner.entry(defs).or_insert_with(|| all.clone());
+        }
+    }
+    part
+}
+
+/// The largest magnitude that every reader of JSON takes: 2^53 - 1.
+const LARGEST_INTEGER: i64 = (1 << 53) - 1;
+
+/// What bounds an integer already.
+const BOUNDS: [&str; 7] =
+    ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "enum", "const", "multipleOf"];
+
+/// Keeps whole numbers without bounds from going on for ever.
+fn bound_integers(schema: &mut Map<String, Value>) {
+    let is_integer = schema.get("type").is_some_and(|it| it == "integer");
+    if is_integer && !BOUNDS.iter().any(|it| schema.contains_key(*it)) {
+        schema.insert(String::from("minimum"), Value::from(-LARGEST_INTEGER));
+        schema.insert(String::from("maximum"), Value::from(LARGEST_INTEGER));
+    }
+    for (key, value) in schema {
+        let inner: Vec<&mut Value> = match (key.as_str(), value) {
+            ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(all)) => {
+                all.values_mut().collect()
+            }
+            ("anyOf" | "oneOf" | "allOf" | "prefixItems", Value::Array(all)) => {
+                all.iter_mut().collect()
+            }
+            ("items" | "additionalProperties" | "additionalItems", one) => vec![one],
+            _ => Vec::new(),
+        };
+        inner.into_iter().filter_map(Value::as_object_mut).for_each(bound_integers);
+    }
+}
+
+/// Keeps objects whose fields are listed from having others, unless the schema asks for them.
+/// Parts that are joined with other parts stay as they are.
+pub(super) fn close(schema: &mut Value) {
+    let Some(fields) = schema.as_object_mut() else { return };
+    if ["allOf", "anyOf", "oneOf", "$ref", "patternProperties"]
+        .iter()
+        .any(|it| fields.contains_key(*it))
+    {
+        return;
+    }
+    if fields.contains_key("properties") {
+        fields.entry("additionalProperties").or_insert(Value::Bool(false));
+    }
+    let inner = fields.get_mut("properties").and_then(Value::as_object_mut);
+    inner.into_iter().flat_map(Map::values_mut).for_each(close);
+    fields.get_mut("items").into_iter().for_each(close);
+}
+
+/// Tools were written for models, not for grammars: what a grammar cannot
+/// enforce is left to the model.
+pub(super) fn lenient(schema: &Value) -> Value {
+    let mut schema = if schema.is_object() { schema.clone() } else { json!({}) };
+    schema["x-guidance"] = json!({"lenient": true});
+    schema
+}
+
+/// A string of the Lark notation; nothing for no text.
+pub(super) fn quoted(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| Value::from(text).to_string())
+}
+
+pub(super) fn regex_char(c: char) -> String {
+    match c {
+        '\n' => String::from("\\n"),
+        // Angle brackets behind a backslash are word boundaries.
+        c if "\\.+*?()|[]{}^$/".contains(c) => format!("\\{c}"),
+        c => c.to_string(),
+    }
+}

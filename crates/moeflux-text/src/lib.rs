@@ -1,0 +1,52 @@
+//! Text in, token ids out, and back: tokenizer, chat templates, streaming decode, stop strings.
+//!
+//! Markup is not content. What a user types is encoded so that it never becomes a control
+//! token ([`Markup::Literal`], and [`Tokenizer::encode_chat`] for whole conversations), however
+//! much it looks like one.
+
+#![forbid(unsafe_code)]
+
+mod byte_level;
+mod chat;
+mod config;
+mod constrain;
+mod encode;
+mod error;
+mod fence;
+mod guard;
+mod history;
+mod jinja;
+mod json;
+mod length;
+mod message;
+mod output;
+mod pieces;
+mod pipeline;
+mod renderer;
+mod stop;
+mod stream;
+mod table;
+mod tokenizer;
+mod tokenizer_file;
+mod turn;
+mod vocabulary;
+
+pub use chat::{ChatTemplate, RenderRequest};
+pub use config::GenerationDefaults;
+pub use constrain::{AnswerShape, Constraint, ConstraintError, Grammar, Grammars, LeftToModel};
+pub use encode::Markup;
+pub use error::TextError;
+pub use fence::{MarkupText, Rendered};
+pub use guard::catch_panic;
+pub use message::Message;
+pub(crate) use output::{Calls, DSML, JsonCalls, Kind, Parameters, TaggedCalls, Thinking};
+pub use output::{Delta, OutputFormat, OutputParser, ToolSyntax};
+pub use renderer::{render_in_children, run_renderer};
+pub use stop::{Pushed, StopMatcher};
+pub use stream::StreamDecoder;
+pub use table::Special;
+pub use tokenizer::Tokenizer;
+pub use turn::Turn;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! What a model writes, taken apart: what it thinks, what it says, and the
+//! tools that it calls.
+
+mod arguments;
+mod parameters;
+mod parser;
+mod probe;
+mod read;
+mod scan;
+mod syntax;
+mod table;
+mod thinking;
+
+use std::sync::Arc;
+
+use moeflux_core::TokenId;
+
+use self::table::KnownCalls;
+use super::tokenizer::Tokenizer;
+
+pub(crate) use self::parameters::{Kind, Parameters};
+pub use self::parser::{Delta, OutputParser};
+pub(crate) use self::syntax::{Calls, DSML, JsonCalls, TaggedCalls};
+pub use self::table::ToolSyntax;
+pub(crate) use self::thinking::{THINK, Thinking};
+
+/// How a model writes what is not plain text, read out of what its template renders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputFormat {
+    /// How it calls tools, or why that is not known.
+    calls: Result<KnownCalls, String>,
+    /// How it thinks.
+    pub(crate) thinking: Thinking,
+    shown: Arc<[TokenId]>,
+}
+
+impl OutputFormat {
+    /// That of a model; plain text where it has no template. Renders about twenty short
+    /// conversations.
+    pub fn of(tokenizer: &Tokenizer) -> OutputFormat {
+        let Some(Ok(template)) = tokenizer.chat_template(true) else {
+            return OutputFormat::without_calls("the model has no chat template that can be read");
+        };
+        let knows = |text: &str| tokenizer.id_of(text).is_some_and(|id| tokenizer.is_control(id));
+        let calls = probe::calls(&template).map_err(str::to_owned).and_then(|known| {
+            // Without tokens of their own, calls could not be told from text.
+            let begins = known.calls.begins().trim();
+            match marks_in(begins).iter().any(|mark| knows(mark)) {
+                true => Ok(known),
+                false => Err(format!("{begins:?} begins calls and is no token of the vocabulary")),
+            }
+        });
+        let is_harmony = calls.as_ref().is_ok_and(|known| *known.calls == Calls::Channels);
+        let thinking = match probe::thinking(&template) {
+            Thinking::Channels if knows("<|channel|>") => Thinking::Channels,
+            _ if is_harmony => Thinking::Channels,
+            Thinking::Tags if THINK.iter().all(|tag| knows(tag)) => Thinking::Tags,
+            _ => Thinking::Never,
+        };
+        let parts = calls.iter().flat_map(|known| known.calls.parts());
+        let channels = Calls::Channels;
+        let parts = parts.chain(
+            (thinking == Thinking::Channels).then(|| channels.parts()).into_iter().flatten(),
+        );
+        let shown = parts.flat_map(marks_in).chain(THINK);
+        let shown = shown.filter_map(|mark| tokenizer.id_of(mark)).collect();
+        OutputFormat { calls, thinking, shown }
+    }
+
+    fn without_calls(reason: &str) -> OutputFormat {
+        let calls = Err(reason.to_owned());
+        OutputFormat { calls, thinking: Thinking::Never, shown: Arc::from([]) }
+    }
+
+    /// The same with calls in a syntax of the table, whatever the template writes.
+    #[must_use]
+    pub fn with_syntax(self, syntax: ToolSyntax) -> OutputFormat {
+        OutputFormat { calls: Ok(KnownCalls::of(syntax)), ..self }
+    }
+
+    /// In which syntax the model calls tools, if that is known.
+    pub fn syntax(&self) -> Option<ToolSyntax> {
+        self.calls.as_ref().ok().map(|known| known.syntax)
+    }
+
+    /// How calls are written, with names for what the model fills in.
+    ///
+    /// # Errors
+    /// The reason why it is not known.
+    pub fn call_example(&self) -> Result<String, &str> {
+        self.calls.as_ref().map(|known| known.calls.example()).map_err(String::as_str)
+    }
+
+    /// The markup of calls.
+    pub(crate) fn calls(&self) -> Option<&Arc<Calls>> {
+        self.calls.as_ref().ok().map(|known| &known.calls)
+    }
+
+    /// Text without any structure.
+    pub fn plain() -> OutputFormat {
+        OutputFormat::without_calls("plain text has no calls")
+    }
+
+    /// Special tokens that mean something to an [`OutputParser`].
+    pub fn shown(&self) -> Arc<[TokenId]> {
+        Arc::clone(&self.shown)
+    }
+
+    /// Whether what the model thinks can be told from what it says.
+    pub fn can_think(&self) -> bool {
+        self.thinking != Thinking::Never
+    }
+
+    /// What separates thoughts from the answer, for messages.
+    pub fn thinking_name(&self) -> &'static str {
+        match self.thinking {
+            Thinking::Never => "none",
+            Thinking::Tags => "<think> and </think>",
+            Thinking::Channels => "channels (analysis, commentary, final)",
+        }
+    }
+
+    /// Whether calls may follow text: in the harmony format each has a channel of its own.
+    pub fn can_call_behind_text(&self) -> bool {
+        self.thinking != Thinking::Channels
+    }
+
+    /// Whether a prompt ends with thinking that has begun.
+    pub fn prompt_opens_thinking(&self, tokens: &[TokenId], tokenizer: &Tokenizer) -> bool {
+        let ids = THINK.map(|it| tokenizer.id_of(it));
+        let last = tokens.iter().rev().find(|it| ids.contains(&Some(**it)));
+        let tail: Vec<TokenId> = tokens.iter().rev().take(4).copied().collect();
+        self.thinking == Thinking::Tags
+            && last.is_some_and(|it| Some(*it) == ids[0] && tail.contains(it))
+    }
+}
+
+/// Parts of a markup that may be tokens of their own.
+fn marks_in(text: &str) -> Vec<&str> {
+    let mut marks = Vec::new();
+    for (open, close) in [('<', '>'), ('[', ']')] {
+        for (at, _) in text.match_indices(open) {
+            let end = text[at..].find(close).map(|len| at + len + 1);
+            marks.extend(end.map(|end| &text[at..end]));
+        }
+    }
+    marks.extend(text.contains(DSML).then_some(DSML));
+    marks
+}
+
+#[cfg(test)]
+mod tests;
