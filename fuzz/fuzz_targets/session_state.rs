@@ -19,7 +19,7 @@ struct Begun {
 
 static BEGUN: LazyLock<Mutex<Begun>> = LazyLock::new(|| {
     let case = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/moeflux-engine/tests/golden/mlx-q4");
-    let options = EngineOptions { threads: Some(1), ..EngineOptions::default() };
+    let options = EngineOptions::default().threads(Some(1));
     let engine = Engine::open(Path::new(case), &options).expect("a golden case");
     let dir = tempfile::tempdir().expect("a folder");
     let mut session = engine.session();

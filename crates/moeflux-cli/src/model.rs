@@ -113,7 +113,7 @@ impl Drop for ScratchDir {
 
 /// Opens the model for who makes no text.
 pub(crate) fn open(args: &ModelArgs, exact: bool, is_quiet: bool) -> Result<Engine> {
-    let options = EngineOptions { drafts: Drafts::Off, ..args.engine_options(exact)? };
+    let options = args.engine_options(exact)?.drafts(Drafts::Off);
     open_with(args, options, is_quiet)
 }
 
@@ -131,7 +131,8 @@ pub(crate) fn open_cached(
         false => paths::cache_dir().ok().map(|it| it.join("experts")),
     };
     let plain = args.engine_options(false)?;
-    let options = EngineOptions { prompt_cache, expert_stats, sessions: Some(sessions), ..plain };
+    let options =
+        plain.prompt_cache(prompt_cache).expert_stats(expert_stats).sessions(Some(sessions));
     open_with(args, options, is_quiet)
 }
 

@@ -41,7 +41,7 @@ impl Random {
 /// Opens a checkpoint and runs a token. Numbers may be nonsense, memory safety
 /// and one error message are what is asked for.
 fn open(dir: &Path) -> Result<(), String> {
-    let options = EngineOptions { threads: Some(1), ctx: None, ..EngineOptions::default() };
+    let options = EngineOptions::default().threads(Some(1)).ctx(None);
     let looked = inspect(dir, &options).map(drop).map_err(|it| it.to_string());
     let engine = Engine::open(dir, &options).map_err(|it| it.to_string())?;
     looked.map_err(|it| format!("opens, but does not inspect: {it}"))?;

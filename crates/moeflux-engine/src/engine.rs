@@ -104,19 +104,19 @@ impl Engine {
         let mut plan = planner.plan_that_fits(checkpoint.root().to_path_buf())?;
         let n_threads = threads(options)?;
         let mut backend = device::open(&Opening {
-            device: options.device,
+            device: options.compute.device,
             n_threads,
-            isa: options.isa.as_deref(),
+            isa: options.compute.isa.as_deref(),
             expert_bytes: device_expert_bytes(&plan, options),
             record_bytes: plan.record_bytes,
             shape: &declared.shape,
         })?;
         let mut stopwatch = None;
-        if options.timed {
+        if options.compute.timed {
             let (timed, watch) = Timed::new(backend);
             (backend, stopwatch) = (Box::new(timed), Some(watch));
         }
-        let inputs = match options.activations {
+        let inputs = match options.compute.activations {
             Activations::Full => Inputs::Full,
             Activations::Int16 => Inputs::Int16,
             Activations::Int8 => Inputs::Int8,
@@ -133,16 +133,16 @@ impl Engine {
         let meter = stopwatch.map(|it| Meter::new(it, names, inputs));
         let store_options = StoreOptions {
             mode: plan.io_mode,
-            may_fall_back: options.expert_io == IoChoice::Auto,
+            may_fall_back: options.experts.io == IoChoice::Auto,
             cache_bytes: plan.cache_bytes,
-            shrinks_to: options.expert_cache_min.or(options.expert_cache.is_none().then_some(0)),
+            shrinks_to: options.experts.cache_min.or(options.experts.cache.is_none().then_some(0)),
             headroom: plan.headroom_bytes,
             // A GPU takes whole layers at once.
-            max_pinned_bytes: (options.device == Device::Cpu).then_some(PINNED_BYTES),
-            policy: options.cache_policy,
+            max_pinned_bytes: (options.compute.device == Device::Cpu).then_some(PINNED_BYTES),
+            policy: options.experts.policy,
             n_readers: DEFAULT_READERS,
-            prefetch: options.prefetch,
-            allow_missing: options.allow_missing_experts,
+            prefetch: options.experts.prefetch,
+            allow_missing: options.experts.allow_missing,
             top_k: declared.shape.top_k,
         };
         let shape = &declared.shape;
@@ -157,10 +157,10 @@ impl Engine {
         // Those of the model itself.
         let moe_layers: Vec<LayerIdx> =
             layers.iter().copied().filter(|it| it.idx() < shape.n_layers).collect();
-        let slots = slot_memory(slab_bytes(&plan, &bank, options.device)?);
+        let slots = slot_memory(slab_bytes(&plan, &bank, options.compute.device)?);
         let experts = ExpertStore::open(bank, slots, store_options)?;
         let slot_bytes = experts.slot_bytes() as u64;
-        let recorder = match &options.record_routing {
+        let recorder = match &options.experts.record_routing {
             Some(path) => Some(Recorder::create(path, moe_layers.clone(), shape, slot_bytes)?),
             None => None,
         };
@@ -169,19 +169,19 @@ impl Engine {
         warnings.extend(refusal.map(|it| format!("multi-token prediction is left aside: {it}")));
         // Before experts take what memory the device has left.
         let products = || device::products(&facts, experts.bank(), declared.shape.top_k, inputs);
-        let tuning = match &options.gpu_tuning {
-            Some(dir) => device::tune(options.device, products, dir)?,
+        let tuning = match &options.compute.gpu_tuning {
+            Some(dir) => device::tune(options.compute.device, products, dir)?,
             None => None,
         };
         warnings.extend(tuning.iter().flat_map(|it| it.warnings.clone()));
-        let expert_stats = options.expert_stats.as_ref().map(|dir| {
+        let expert_stats = options.experts.stats.as_ref().map(|dir| {
             let (stats, warning) = ExpertStats::open(dir, &identity, &experts);
             warnings.extend(warning);
             stats
         });
         plan.io_mode = experts.options().mode;
         let mut keeps_from_cache = false;
-        if !options.allow_missing_experts {
+        if !options.experts.allow_missing {
             let wanted = plan.expert_bytes;
             let mut report = |kept| progress(total + kept, total + wanted);
             let backend = backend.as_mut();
@@ -200,9 +200,9 @@ impl Engine {
             plan,
             warnings,
             n_threads,
-            activations: options.activations,
+            activations: options.compute.activations,
             // What is written down is what was said.
-            drafts: match options.record_routing {
+            drafts: match options.experts.record_routing {
                 Some(_) => Drafts::Off,
                 None => options.drafts,
             },

@@ -15,7 +15,7 @@ use crate::plan::Plan;
 /// Bytes of experts that the device may hold; padding has no say in whether all
 /// of them may.
 pub(crate) fn device_expert_bytes(plan: &Plan, options: &EngineOptions) -> Option<u64> {
-    let bytes = plan.device_expert_bytes.or(options.device_cache);
+    let bytes = plan.device_expert_bytes.or(options.experts.device_cache);
     bytes.map(|it| if it >= plan.expert_bytes { u64::MAX } else { it })
 }
 

@@ -49,7 +49,7 @@ pub use moeflux_backend::{CacheSpec, DeviceStats, KvType};
 pub use moeflux_core::checkpoint::CheckpointKind;
 pub use moeflux_core::{TokenId, explain_thread_error, json_problem};
 pub use moeflux_model::{FAMILIES, Family, LoadError, ModelShape};
-pub use options::{Activations, EngineOptions};
+pub use options::{Activations, ComputeOptions, EngineOptions, ExpertOptions, MemoryOptions};
 pub use perplexity::{Divergence, Perplexity, divergence, perplexity};
 pub use plan::{Alternative, MAX_SESSIONS, Plan, PlanRow, RowKind, Shortage};
 pub use scheduler::{

@@ -24,75 +24,169 @@ pub enum Activations {
     Int8,
 }
 
-/// How a model is opened.
+/// How a model is opened: where it runs, what memory it takes, how its experts come.
+///
+/// Every field has a default that suits the machine. Set fields, or chain the methods of the
+/// same meaning:
+///
+/// ```
+/// use moeflux_engine::EngineOptions;
+///
+/// let options = EngineOptions::default().ctx(8192).threads(4);
+/// assert_eq!(options.memory.ctx, Some(8192));
+/// ```
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct EngineOptions {
-    /// Where it runs.
+    /// Where and how steps are computed.
+    pub compute: ComputeOptions,
+    /// What sessions take in memory.
+    pub memory: MemoryOptions,
+    /// How routed experts come into memory and stay there.
+    pub experts: ExpertOptions,
+    /// Whether tokens are drafted and verified several at a time; changes no token. Nothing is
+    /// drafted while routing is recorded, nor by a model with recurrent layers whose
+    /// `checkpoint_bytes` hold less than two of its states.
+    pub drafts: Drafts,
+    /// The prefix cache on disk; none where absent.
+    pub prompt_cache: Option<PromptCacheOptions>,
+}
+
+/// Where and how steps are computed.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ComputeOptions {
+    /// Where the model runs.
     pub device: Device,
     /// Threads that compute; all cores where absent.
     pub threads: Option<usize>,
     /// The instruction set of the kernels; the fastest where absent.
     pub isa: Option<String>,
-    /// How large projections treat their inputs.
+    /// The precision of the inputs of large projections.
     pub activations: Activations,
-    /// How experts come into memory.
-    pub expert_io: IoChoice,
-    /// Bytes for the cache of experts; planned where absent.
-    pub expert_cache: Option<u64>,
-    /// Bytes of experts that a GPU may hold; where absent, as many as it has
-    /// memory for.
-    pub device_cache: Option<u64>,
-    /// Bytes down to which that cache may shrink while others need memory;
-    /// where absent, a planned cache shrinks as far as it must and one of a
-    /// given size stays.
-    pub expert_cache_min: Option<u64>,
-    /// Which expert leaves the cache.
-    pub cache_policy: CachePolicy,
-    /// Which experts are read ahead.
-    pub prefetch: Prefetch,
-    /// Whether what follows is guessed and checked several tokens at a time; changes no
-    /// token. Nothing is guessed where routing is written down, nor by a model with recurrent
-    /// layers whose `checkpoint_bytes` hold less than two of its states.
-    pub drafts: Drafts,
-    /// Rows of a prefill chunk.
-    pub chunk: Option<usize>,
-    /// Positions of a session.
-    pub ctx: Option<usize>,
-    /// Sessions that memory is planned for; one where absent.
-    pub sessions: Option<usize>,
-    /// How keys and values are stored.
-    pub kv_type: KvType,
-    /// Experts a token gets; changes what the model says.
-    pub experts_per_token: Option<usize>,
-    /// Whether a missing layer file counts as experts that add nothing.
-    pub allow_missing_experts: bool,
-    /// Bytes of the checkpoints of a session, for models with recurrent layers;
-    /// planned where absent.
-    pub checkpoint_bytes: Option<u64>,
-    /// A directory where what the expert cache learns is kept from one run to
-    /// the next.
-    pub expert_stats: Option<PathBuf>,
-    /// Where the routing of every token is written down.
-    pub record_routing: Option<PathBuf>,
-    /// Where prompts are kept from one run to the next.
-    pub prompt_cache: Option<PromptCacheOptions>,
-    /// A directory where a GPU's measured layouts of products are kept; where
-    /// absent, nothing is measured. They change how long products take and no
-    /// bit of what the model says.
+    /// A directory for a GPU's measured layouts of products; where absent, nothing is measured.
+    /// Layouts change how long products take and no bit of their results.
     pub gpu_tuning: Option<PathBuf>,
     /// Whether ops can be timed, see [`measure`](crate::measure).
     pub timed: bool,
 }
 
+/// What sessions take in memory.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct MemoryOptions {
+    /// Positions of a session.
+    pub ctx: Option<usize>,
+    /// Sessions that memory is planned for; one where absent.
+    pub sessions: Option<usize>,
+    /// Rows of a prefill chunk.
+    pub chunk: Option<usize>,
+    /// Bytes of the state checkpoints of a session, for models with recurrent layers; planned
+    /// where absent.
+    pub checkpoint_bytes: Option<u64>,
+    /// The element type of cached keys and values.
+    pub kv_type: KvType,
+}
+
+/// How routed experts come into memory and stay there.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct ExpertOptions {
+    /// How expert records are read.
+    pub io: IoChoice,
+    /// Bytes of the expert cache; planned where absent.
+    pub cache: Option<u64>,
+    /// Bytes down to which the cache may shrink while other processes need memory; where absent,
+    /// a planned cache shrinks as far as it must and one of a given size stays.
+    pub cache_min: Option<u64>,
+    /// Bytes of experts that a GPU may hold; where absent, as many as it has memory for.
+    pub device_cache: Option<u64>,
+    /// Which expert is evicted.
+    pub policy: CachePolicy,
+    /// Which experts are prefetched.
+    pub prefetch: Prefetch,
+    /// Routed experts of a token, in place of the config's number; changes the output.
+    pub per_token: Option<usize>,
+    /// Whether experts of a missing layer file contribute zero instead of an error.
+    pub allow_missing: bool,
+    /// A directory for the statistics that the cache learns, from one run to the next.
+    pub stats: Option<PathBuf>,
+    /// A file for the routing of every token, which `replay` reads.
+    pub record_routing: Option<PathBuf>,
+}
+
+/// A method of [`EngineOptions`] for each field of a group.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $method:ident: $($field:ident).+, $value:ty;)*) => {
+        impl EngineOptions {$(
+            $(#[$doc])*
+            #[must_use]
+            pub fn $method(mut self, value: impl Into<$value>) -> EngineOptions {
+                self.$($field).+ = value.into();
+                self
+            }
+        )*}
+    };
+}
+
+setters! {
+    /// Sets [`ComputeOptions::device`].
+    device: compute.device, Device;
+    /// Sets [`ComputeOptions::threads`].
+    threads: compute.threads, Option<usize>;
+    /// Sets [`ComputeOptions::isa`].
+    isa: compute.isa, Option<String>;
+    /// Sets [`ComputeOptions::activations`].
+    activations: compute.activations, Activations;
+    /// Sets [`ComputeOptions::gpu_tuning`].
+    gpu_tuning: compute.gpu_tuning, Option<PathBuf>;
+    /// Sets [`ComputeOptions::timed`].
+    timed: compute.timed, bool;
+    /// Sets [`MemoryOptions::ctx`].
+    ctx: memory.ctx, Option<usize>;
+    /// Sets [`MemoryOptions::sessions`].
+    sessions: memory.sessions, Option<usize>;
+    /// Sets [`MemoryOptions::chunk`].
+    chunk: memory.chunk, Option<usize>;
+    /// Sets [`MemoryOptions::checkpoint_bytes`].
+    checkpoint_bytes: memory.checkpoint_bytes, Option<u64>;
+    /// Sets [`MemoryOptions::kv_type`].
+    kv_type: memory.kv_type, KvType;
+    /// Sets [`ExpertOptions::io`].
+    expert_io: experts.io, IoChoice;
+    /// Sets [`ExpertOptions::cache`].
+    expert_cache: experts.cache, Option<u64>;
+    /// Sets [`ExpertOptions::cache_min`].
+    expert_cache_min: experts.cache_min, Option<u64>;
+    /// Sets [`ExpertOptions::device_cache`].
+    device_cache: experts.device_cache, Option<u64>;
+    /// Sets [`ExpertOptions::policy`].
+    cache_policy: experts.policy, CachePolicy;
+    /// Sets [`ExpertOptions::prefetch`].
+    prefetch: experts.prefetch, Prefetch;
+    /// Sets [`ExpertOptions::per_token`].
+    experts_per_token: experts.per_token, Option<usize>;
+    /// Sets [`ExpertOptions::allow_missing`].
+    allow_missing_experts: experts.allow_missing, bool;
+    /// Sets [`ExpertOptions::stats`].
+    expert_stats: experts.stats, Option<PathBuf>;
+    /// Sets [`ExpertOptions::record_routing`].
+    record_routing: experts.record_routing, Option<PathBuf>;
+    /// Sets [`EngineOptions::drafts`].
+    drafts: drafts, Drafts;
+    /// Sets [`EngineOptions::prompt_cache`].
+    prompt_cache: prompt_cache, Option<PromptCacheOptions>;
+}
+
 impl EngineOptions {
     pub(crate) fn variant(&self) -> Variant {
         let mtp = WithMtp::Found;
-        Variant { top_k: self.experts_per_token, kv_type: self.kv_type, mtp }
+        Variant { top_k: self.experts.per_token, kv_type: self.memory.kv_type, mtp }
     }
 }
 
 pub(crate) fn check_top_k(options: &EngineOptions, shape: &ModelShape) -> Result<(), EngineError> {
-    match options.experts_per_token {
+    match options.experts.per_token {
         Some(k) if k == 0 || k > shape.n_experts => Err(EngineError::Option {
             name: "--experts-per-token",
             value: k.to_string(),
@@ -106,7 +200,7 @@ pub(crate) fn check_top_k(options: &EngineOptions, shape: &ModelShape) -> Result
 const MAX_THREADS: usize = 512;
 
 pub(crate) fn threads(options: &EngineOptions) -> Result<usize, EngineError> {
-    match options.threads {
+    match options.compute.threads {
         Some(n) if n == 0 || n > MAX_THREADS => Err(EngineError::Option {
             name: "--threads",
             value: n.to_string(),

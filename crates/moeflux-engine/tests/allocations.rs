@@ -77,14 +77,15 @@ fn a_decoded_token_allocates_its_logits_and_nothing_else() {
     }
     for (dir, n_each, tokens) in subjects {
         for threads in [1, 2] {
-            let plain = EngineOptions { threads: Some(threads), ..EngineOptions::default() };
-            let mapped = EngineOptions { expert_io: IoChoice::Mmap, ..plain.clone() };
-            let read = |cache_policy| EngineOptions {
-                expert_io: IoChoice::Pread,
-                expert_cache: Some(1 << 30),
-                cache_policy,
-                prefetch: Prefetch::Off,
-                ..plain.clone()
+            let plain = EngineOptions::default().threads(Some(threads));
+            let mapped = plain.clone().expert_io(IoChoice::Mmap);
+            let read = |cache_policy| {
+                plain
+                    .clone()
+                    .expert_io(IoChoice::Pread)
+                    .expert_cache(Some(1 << 30))
+                    .cache_policy(cache_policy)
+                    .prefetch(Prefetch::Off)
             };
             for options in [mapped, read(CachePolicy::Lru), read(CachePolicy::Frequency)] {
                 let n = count(&dir, &options, &tokens);

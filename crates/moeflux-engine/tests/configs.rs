@@ -50,7 +50,7 @@ fn varied(variation: &Variation) -> tempfile::TempDir {
 }
 
 fn exact(dir: &Path) -> Engine {
-    let options = EngineOptions { activations: Activations::Full, ..EngineOptions::default() };
+    let options = EngineOptions::default().activations(Activations::Full);
     Engine::open(dir, &options).unwrap()
 }
 

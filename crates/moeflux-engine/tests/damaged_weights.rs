@@ -116,7 +116,7 @@ fn is_expert(name: &str) -> bool {
 }
 
 fn options() -> EngineOptions {
-    EngineOptions { threads: Some(1), drafts: Drafts::Off, ..EngineOptions::default() }
+    EngineOptions::default().threads(Some(1)).drafts(Drafts::Off)
 }
 
 /// The logits of a whole sequence, or why there are none.

@@ -14,7 +14,7 @@ fn exact() -> EngineOptions {
 }
 
 fn options(activations: Activations) -> EngineOptions {
-    EngineOptions { activations, ..EngineOptions::default() }
+    EngineOptions::default().activations(activations)
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn options(activations: Activations) -> Option<EngineOptions> {
         return None;
     }
     let device = Device::Gpu(None);
-    Some(EngineOptions { device, activations, ..EngineOptions::default() })
+    Some(EngineOptions::default().device(device).activations(activations))
 }
 
 fn open(case: &Path, options: &EngineOptions, kept: &mut Option<Engine>) -> Engine {
@@ -158,7 +158,7 @@ fn answers_take_the_tokens_that_logits_name_although_these_stay_on_the_device() 
 #[test]
 fn guesses_change_no_token() {
     let Some(off) = options(Activations::Int16) else { return };
-    let off = EngineOptions { drafts: Drafts::Off, ..off };
+    let off = off.drafts(Drafts::Off);
     let mut kept = turn();
     let warm = SamplerOptions { temperature: 0.6, top_k: 4, seed: 5, ..SamplerOptions::default() };
     let plain = open(&demo(), &off, &mut kept);
@@ -180,7 +180,7 @@ fn guesses_change_no_token() {
         prompts.iter().zip(&samplers).map(|(it, how)| drawn(&plain, it, how, 12)).collect();
     drop(plain);
     for n in [3, 9] {
-        let options = EngineOptions { drafts: Drafts::Fixed(n), ..off.clone() };
+        let options = off.clone().drafts(Drafts::Fixed(n));
         let engine = open(&demo(), &options, &mut kept);
         let mut counts = DraftCounts::default();
         for ((prompt, sampler), want) in prompts.iter().zip(&samplers).zip(&want) {
@@ -287,20 +287,18 @@ fn steps_recorded_ahead_give_the_bits_of_others_wherever_caches_grow() {
 fn a_prompt_may_want_more_experts_than_the_cache_holds() {
     let Some(options) = options(Activations::Int16) else { return };
     let mut kept = turn();
-    let resident = EngineOptions { device_cache: Some(u64::MAX), ..options.clone() };
+    let resident = options.clone().device_cache(Some(u64::MAX));
     let resident = open(&demo(), &resident, &mut kept);
     let tokens: Vec<TokenId> = (100..148).map(TokenId).collect();
     let want = bits(&resident, &tokens, usize::MAX);
     let (record, top_k) = (resident.plan().record_bytes, resident.shape().top_k as u64);
     for device_cache in [0, 3 * record] {
-        let streamed = EngineOptions {
-            expert_io: IoChoice::Pread,
-            // A page more at most for each.
-            expert_cache: Some((top_k + 1) * (record + 4096)),
-            device_cache: Some(device_cache),
-            chunk: Some(tokens.len()),
-            ..options.clone()
-        };
+        let streamed = options
+            .clone()
+            .expert_io(IoChoice::Pread)
+            .expert_cache(Some((top_k + 1) * (record + 4096)))
+            .device_cache(Some(device_cache))
+            .chunk(Some(tokens.len()));
         let engine = open(&demo(), &streamed, &mut kept);
         assert!(bits(&engine, &tokens, usize::MAX) == want, "{device_cache} bytes there");
         let stats = engine.stats();
@@ -312,7 +310,7 @@ fn a_prompt_may_want_more_experts_than_the_cache_holds() {
 /// Bytes of a slot of a model's cache.
 fn slot_bytes(case: &Path) -> u64 {
     let expert_io = IoChoice::Pread;
-    let options = EngineOptions { expert_io, expert_cache: Some(1 << 30), ..Default::default() };
+    let options = EngineOptions::default().expert_io(expert_io).expert_cache(Some(1 << 30));
     let engine = Engine::open(case, &options).unwrap();
     engine.session().eval_prompt(&[TokenId(1)]).unwrap();
     engine.stats().cache_bytes / engine.stats().resident as u64
@@ -335,11 +333,7 @@ fn experts_that_are_streamed_give_the_bits_of_resident_ones() {
     let (mut all, mut n_read_there) = (Tiers::default(), 0);
     for case in cases() {
         let tokens = &longest(&case);
-        let resident = EngineOptions {
-            expert_io: IoChoice::Mmap,
-            device_cache: Some(u64::MAX),
-            ..options.clone()
-        };
+        let resident = options.clone().expert_io(IoChoice::Mmap).device_cache(Some(u64::MAX));
         let engine = open(&case, &resident, &mut kept);
         let few = &tokens[..tokens.len().min(10)];
         let (whole, mut alone) = (bits(&engine, tokens, usize::MAX), Tiers::default());
@@ -360,15 +354,14 @@ fn experts_that_are_streamed_give_the_bits_of_resident_ones() {
             (plan.expert_bytes * 3 / 4, least, Prefetch::Lookahead, CachePolicy::Frequency),
         ];
         for (device_cache, expert_cache, prefetch, cache_policy) in streams {
-            let streamed = EngineOptions {
-                expert_io: IoChoice::Pread,
-                expert_cache: Some(expert_cache.max(least)),
-                device_cache: Some(device_cache),
-                prefetch,
-                cache_policy,
-                chunk: Some(plan.chunk),
-                ..options.clone()
-            };
+            let streamed = options
+                .clone()
+                .expert_io(IoChoice::Pread)
+                .expert_cache(Some(expert_cache.max(least)))
+                .device_cache(Some(device_cache))
+                .prefetch(prefetch)
+                .cache_policy(cache_policy)
+                .chunk(Some(plan.chunk));
             let engine = open(&case, &streamed, &mut kept);
             let mut tiers = Tiers::default();
             let got = [bits(&engine, tokens, usize::MAX), tiers.bits(&engine, few)];
@@ -380,7 +373,8 @@ fn experts_that_are_streamed_give_the_bits_of_resident_ones() {
         }
     }
     // Who shares the host's memory reads it.
-    let index = if let Device::Gpu(index) = options.device { index.unwrap_or(0) } else { 0 };
+    let index =
+        if let Device::Gpu(index) = options.compute.device { index.unwrap_or(0) } else { 0 };
     let kind = moeflux_engine::devices(None)[index].kind;
     assert_eq!(n_read_there > 0, kind == "software" || kind == "integrated", "{kind}");
     // All three have been of use.
@@ -395,22 +389,17 @@ fn a_device_fetches_what_it_chose_from_a_cache_that_has_all_until_this_shrinks()
     for case in cases() {
         let tokens = &longest(&case);
         let tokens = &tokens[..tokens.len().min(12)];
-        let resident = EngineOptions {
-            expert_io: IoChoice::Mmap,
-            device_cache: Some(u64::MAX),
-            ..options.clone()
-        };
+        let resident = options.clone().expert_io(IoChoice::Mmap).device_cache(Some(u64::MAX));
         let resident = open(&case, &resident, &mut kept);
         let want = [1, 5, usize::MAX].map(|chunk| bits(&resident, tokens, chunk));
         let plan = resident.plan();
         let slot = slot_bytes(&case);
         let n_experts = plan.expert_bytes.div_ceil(plan.record_bytes);
-        let streamed = EngineOptions {
-            expert_io: IoChoice::Pread,
-            expert_cache: Some(n_experts * slot),
-            device_cache: Some(plan.expert_bytes * 3 / 4),
-            ..options.clone()
-        };
+        let streamed = options
+            .clone()
+            .expert_io(IoChoice::Pread)
+            .expert_cache(Some(n_experts * slot))
+            .device_cache(Some(plan.expert_bytes * 3 / 4));
         let engine = open(&case, &streamed, &mut kept);
         engine.reset_stats();
         let one_by_one = || bits(&engine, tokens, 1) == want[0];
@@ -433,7 +422,8 @@ fn a_device_fetches_what_it_chose_from_a_cache_that_has_all_until_this_shrinks()
         assert!(stats.resident as u64 <= n_experts / 2, "{stats:?}");
     }
     // One interface does not let kernels read the host's memory.
-    let index = if let Device::Gpu(index) = options.device { index.unwrap_or(0) } else { 0 };
+    let index =
+        if let Device::Gpu(index) = options.compute.device { index.unwrap_or(0) } else { 0 };
     let is_expected = !moeflux_engine::devices(None)[index].driver.ends_with("dx12");
     assert_eq!(n_chosen > 0 && n_fetched > 0, is_expected, "{n_chosen}, {n_fetched} experts");
 }
@@ -443,11 +433,7 @@ fn a_device_that_has_all_experts_leaves_the_cache_no_more_than_it_needs() {
     let Some(options) = options(Activations::Int16) else { return };
     let mut kept = turn();
     let tokens: Vec<TokenId> = (1..20).map(TokenId).collect();
-    let asked = EngineOptions {
-        expert_io: IoChoice::Pread,
-        device_cache: Some(u64::MAX),
-        ..options.clone()
-    };
+    let asked = options.clone().expert_io(IoChoice::Pread).device_cache(Some(u64::MAX));
     let mut all_bits = Vec::new();
     for options in [asked, options] {
         let engine = open(&demo(), &options, &mut kept);
@@ -532,11 +518,7 @@ fn a_session_goes_on_and_the_device_works_after_reads_that_failed() {
     for case in ["hf-bf16", "mlx-q4"] {
         let dir = packed(case, &PackOptions::unquantised());
         let tokens = &longest(&golden_dir().join(case))[..14];
-        let resident = EngineOptions {
-            expert_io: IoChoice::Pread,
-            device_cache: Some(u64::MAX),
-            ..options.clone()
-        };
+        let resident = options.clone().expert_io(IoChoice::Pread).device_cache(Some(u64::MAX));
         let resident = open(dir.path(), &resident, &mut kept);
         let want = bits(&resident, tokens, 1);
         let plan = resident.plan();
@@ -545,12 +527,11 @@ fn a_session_goes_on_and_the_device_works_after_reads_that_failed() {
         let files = Cut::of(dir.path());
         // Both hold less than a token wants.
         for device_cache in [0, 2 * record] {
-            let streamed = EngineOptions {
-                expert_io: IoChoice::Pread,
-                expert_cache: Some((top_k + 1) * slot_bytes(dir.path())),
-                device_cache: Some(device_cache),
-                ..options.clone()
-            };
+            let streamed = options
+                .clone()
+                .expert_io(IoChoice::Pread)
+                .expert_cache(Some((top_k + 1) * slot_bytes(dir.path())))
+                .device_cache(Some(device_cache));
             let engine = open(dir.path(), &streamed, &mut kept);
             let mut session = engine.session();
             session.eval_prompt(&tokens[..4]).unwrap();

@@ -56,14 +56,14 @@ fn logits(long: &Long, tokens: &[TokenId], options: &EngineOptions, call: usize)
 #[test]
 fn latent_attention_is_right_at_ten_thousand_positions() {
     let long = read();
-    let exact = EngineOptions { activations: Activations::Full, ..EngineOptions::default() };
+    let exact = EngineOptions::default().activations(Activations::Full);
     let whole = logits(&long, &long.tokens, &exact, long.tokens.len());
     assert_eq!(whole.len(), long.logits.len());
     let differences = whole.iter().zip(&long.logits).map(|(a, b)| (a - b).abs());
     let worst = differences.fold(0.0f32, f32::max);
     assert!(worst <= MAX_DIFFERENCE, "{worst}");
     // A quarter of the work suffices to cross the end of the first context.
-    let odd = EngineOptions { chunk: Some(97), ..exact };
+    let odd = exact.chunk(Some(97));
     let parts = logits(&long, &long.tokens[..5001], &odd, 1234);
     assert!(parts.len() > 5 * whole.len() / long.positions.len(), "positions behind 4096");
     let same = whole.iter().zip(&parts).all(|(a, b)| a.to_bits() == b.to_bits());

@@ -22,7 +22,7 @@ fn pack(source: &Path, options: &PackOptions) -> (tempfile::TempDir, PackReport)
 }
 
 fn logits(dir: &Path, activations: Activations, tokens: &[TokenId]) -> Vec<f32> {
-    let options = EngineOptions { activations, ..EngineOptions::default() };
+    let options = EngineOptions::default().activations(activations);
     logits_by_chunk(&Engine::open(dir, &options).unwrap(), tokens, usize::MAX)
 }
 

@@ -68,7 +68,7 @@ fn a_prepared_directory_gives_the_bits_of_its_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
     prepare(&case, dir.path());
     for activations in [Activations::Full, Activations::Int16] {
-        let options = EngineOptions { activations, ..EngineOptions::default() };
+        let options = EngineOptions::default().activations(activations);
         let want = Engine::open(&case, &options).unwrap();
         let got = Engine::open(dir.path(), &options).unwrap();
         assert_eq!(got.family(), "deepseek_v3");

@@ -45,29 +45,27 @@ fn subjects() -> Vec<Subject> {
 
 /// One thread, no vector instructions, everything mapped, nothing read ahead.
 fn plain() -> EngineOptions {
-    EngineOptions {
-        threads: Some(1),
-        isa: Some(String::from("scalar")),
-        expert_io: IoChoice::Mmap,
-        ..EngineOptions::default()
-    }
+    EngineOptions::default()
+        .threads(Some(1))
+        .isa(Some(String::from("scalar")))
+        .expert_io(IoChoice::Mmap)
 }
 
 /// As [`plain`], but with the fastest kernels.
 fn fast() -> EngineOptions {
-    EngineOptions { isa: None, ..plain() }
+    plain().isa(None)
 }
 
 /// Reads into the smallest cache that is accepted.
 fn tightest(dir: &Path) -> EngineOptions {
-    EngineOptions { expert_cache: Some(floor(dir)), expert_io: IoChoice::Pread, ..fast() }
+    fast().expert_cache(Some(floor(dir))).expert_io(IoChoice::Pread)
 }
 
 /// The number that the refusal of a smaller cache names.
 fn floor(dir: &Path) -> u64 {
     let open = |bytes| {
         let (expert_cache, expert_io) = (Some(bytes), IoChoice::Pread);
-        Engine::open(dir, &EngineOptions { expert_cache, expert_io, ..fast() })
+        Engine::open(dir, &fast().expert_cache(expert_cache).expert_io(expert_io))
     };
     let needed = |bytes| match open(bytes).err().unwrap() {
         EngineError::Store(StoreError::BudgetTooSmall { needed, .. }) => needed,
@@ -99,12 +97,12 @@ fn one_option_at_a_time_changes_no_bit() {
     for subject in subjects() {
         let floor = floor(&subject.dir);
         for activations in [Activations::Full, Activations::Int16, Activations::Int8] {
-            let plain = EngineOptions { activations, ..plain() };
+            let plain = plain().activations(activations);
             let want = open_bits(&subject.dir, &plain, &subject.tokens);
             for isa in isa_names().into_iter().map(str::to_owned) {
                 for threads in 1..=4 {
                     let (isa, threads) = (Some(isa.clone()), Some(threads));
-                    check(&subject, &want, &EngineOptions { isa, threads, ..plain.clone() });
+                    check(&subject, &want, &plain.clone().isa(isa).threads(threads));
                 }
             }
             for budget in [floor, floor * 2, floor * 3 + 1, u64::MAX >> 16] {
@@ -114,9 +112,9 @@ fn one_option_at_a_time_changes_no_bit() {
                     {
                         for expert_io in [IoChoice::Pread, IoChoice::Direct] {
                             let expert_cache = Some(budget);
-                            let some = EngineOptions { expert_cache, expert_io, ..fast() };
-                            let some = EngineOptions { activations, cache_policy, ..some };
-                            check(&subject, &want, &EngineOptions { prefetch, ..some });
+                            let some = fast().expert_cache(expert_cache).expert_io(expert_io);
+                            let some = some.activations(activations).cache_policy(cache_policy);
+                            check(&subject, &want, &some.prefetch(prefetch));
                         }
                     }
                 }
@@ -130,7 +128,7 @@ fn every_size_of_chunks_and_calls_gives_the_same_bits() {
     for subject in subjects() {
         let want = open_bits(&subject.dir, &plain(), &subject.tokens);
         for chunk in 1..=subject.tokens.len() {
-            check(&subject, &want, &EngineOptions { chunk: Some(chunk), ..fast() });
+            check(&subject, &want, &fast().chunk(Some(chunk)));
         }
         for options in [fast(), tightest(&subject.dir)] {
             let engine = Engine::open(&subject.dir, &options).unwrap();
@@ -155,17 +153,15 @@ fn any_options(floor: u64) -> impl Strategy<Value = (EngineOptions, usize)> {
         (isa, budget, io, policy, prefetch, 1..5usize, 1..50usize, 1..50usize, 48..900usize);
     parts.prop_map(
         |(isa, expert_cache, expert_io, cache_policy, prefetch, threads, chunk, call, ctx)| {
-            let options = EngineOptions {
-                isa: Some(isa.to_owned()),
-                threads: Some(threads),
-                expert_cache,
-                expert_io,
-                cache_policy,
-                prefetch,
-                chunk: Some(chunk),
-                ctx: Some(ctx),
-                ..EngineOptions::default()
-            };
+            let options = EngineOptions::default()
+                .isa(Some(isa.to_owned()))
+                .threads(Some(threads))
+                .expert_cache(expert_cache)
+                .expert_io(expert_io)
+                .cache_policy(cache_policy)
+                .prefetch(prefetch)
+                .chunk(Some(chunk))
+                .ctx(Some(ctx));
             (options, call)
         },
     )
@@ -194,7 +190,7 @@ fn a_cache_that_shrinks_and_grows_gives_the_same_bits() {
         let want = open_bits(&subject.dir, &plain(), &subject.tokens);
         for expert_io in [IoChoice::Pread, IoChoice::Direct] {
             let expert_cache = Some(floor * 6);
-            let options = EngineOptions { expert_cache, expert_io, ..fast() };
+            let options = fast().expert_cache(expert_cache).expert_io(expert_io);
             let engine = Engine::open(&subject.dir, &options).unwrap();
             assert!(engine.resize_expert_cache(floor - 1).is_err());
             let mut session = engine.session();
@@ -233,10 +229,10 @@ fn a_packed_container_gives_the_bits_of_its_source_in_place() {
         let dir = packed(case, &PackOptions::unquantised());
         let tokens = &Golden::read(&source).sequences.pop().unwrap().tokens;
         for activations in [Activations::Full, Activations::Int16, Activations::Int8] {
-            let plain = EngineOptions { activations, ..plain() };
+            let plain = plain().activations(activations);
             let want = open_bits(&source, &plain, tokens);
             assert!(open_bits(dir.path(), &plain, tokens) == want, "{case}");
-            let tight = EngineOptions { activations, ..tightest(dir.path()) };
+            let tight = tightest(dir.path()).activations(activations);
             assert!(open_bits(dir.path(), &tight, tokens) == want, "{case}");
         }
     }
@@ -247,7 +243,7 @@ fn sessions_that_take_turns_give_the_bits_of_each_alone() {
     for subject in subjects() {
         let other: Vec<TokenId> = subject.tokens.iter().rev().copied().collect();
         for prefetch in [Prefetch::Off, Prefetch::LastToken, Prefetch::Lookahead, Prefetch::Auto] {
-            let options = EngineOptions { prefetch, ..tightest(&subject.dir) };
+            let options = tightest(&subject.dir).prefetch(prefetch);
             let want = [&subject.tokens, &other].map(|it| open_bits(&subject.dir, &plain(), it));
             let engine = Engine::open(&subject.dir, &options).unwrap();
             let mut sessions = [engine.session(), engine.session()];
@@ -284,7 +280,7 @@ fn a_session_goes_on_after_a_step_that_failed() {
         let files = Cut::of(dir.path());
         for prefetch in [Prefetch::Off, Prefetch::LastToken, Prefetch::Lookahead, Prefetch::Auto] {
             for layer in 0..files.files.len() {
-                let options = EngineOptions { prefetch, ..tightest(dir.path()) };
+                let options = tightest(dir.path()).prefetch(prefetch);
                 let engine = Engine::open(dir.path(), &options).unwrap();
                 let (mut session, half) = (engine.session(), tokens.len() / 2);
                 session.eval_prompt(&tokens[..half]).unwrap();
@@ -314,7 +310,7 @@ fn a_prompt_that_fails_half_way_keeps_the_chunks_before() {
     let tokens = Golden::read(&golden_dir().join(case)).sequences.pop().unwrap().tokens;
     let want = open_bits(dir.path(), &plain(), &tokens);
     let files = Cut::of(dir.path());
-    let options = EngineOptions { chunk: Some(4), ..tightest(dir.path()) };
+    let options = tightest(dir.path()).chunk(Some(4));
     let engine = Engine::open(dir.path(), &options).unwrap();
     let mut session = engine.session();
     let mut cut_later = |n_done| {

@@ -137,9 +137,7 @@ const QUESTIONS: [&str; 6] = [
 
 #[test]
 fn many_answers_are_those_of_each_alone() {
-    for options in
-        [EngineOptions::default(), EngineOptions { chunk: Some(7), ..EngineOptions::default() }]
-    {
+    for options in [EngineOptions::default(), EngineOptions::default().chunk(Some(7))] {
         let (engine, tokenizer) = open(&options);
         let options = SchedulerOptions { n_sessions: 4, max_waiting: 100 };
         let scheduler = Scheduler::start(engine.clone(), Arc::clone(&tokenizer), options).unwrap();
@@ -164,7 +162,7 @@ fn many_answers_are_those_of_each_alone() {
 
 #[test]
 fn guesses_change_no_answer_and_some_are_right() {
-    let off = EngineOptions { drafts: Drafts::Off, ..EngineOptions::default() };
+    let off = EngineOptions::default().drafts(Drafts::Off);
     let (plain, tokenizer) = open(&off);
     let greedy = SamplerOptions::default();
     let samplers = [
@@ -186,7 +184,7 @@ fn guesses_change_no_answer_and_some_are_right() {
     for (drafts, chunk) in
         [(Drafts::Fixed(7), None), (Drafts::Auto, None), (Drafts::Fixed(15), Some(6))]
     {
-        let (engine, _) = open(&EngineOptions { drafts, chunk, ..EngineOptions::default() });
+        let (engine, _) = open(&EngineOptions::default().drafts(drafts).chunk(chunk));
         for (prompt, sampler, text) in &wanted {
             assert_eq!(&alone(&engine, &tokenizer, prompt, sampler.clone()), text, "{drafts:?}");
         }
@@ -216,7 +214,7 @@ fn tokens_foreseen_change_no_answer_however_many_are_made_at_once() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let dir = golden.join("qwen3_5_moe-mtp");
     let texts = ["What is a list?", "2 + 2 =", "fn main() {", "abcabcabc", "Why?"];
-    let options = |drafts| EngineOptions { drafts, ctx: Some(128), ..EngineOptions::default() };
+    let options = |drafts| EngineOptions::default().drafts(drafts).ctx(Some(128));
     let answers = [Drafts::Off, Drafts::Fixed(1), Drafts::Fixed(3)].map(|drafts| {
         let engine = Engine::open(&dir, &options(drafts)).unwrap();
         let tokenizer = Arc::new(engine.tokenizer().unwrap());
@@ -256,7 +254,7 @@ fn what_a_grammar_forces_is_guessed_and_changes_no_answer() {
         "additionalProperties": false,
     });
     let said = [Drafts::Off, Drafts::Fixed(7)].map(|drafts| {
-        let (engine, tokenizer) = open(&EngineOptions { drafts, ..EngineOptions::default() });
+        let (engine, tokenizer) = open(&EngineOptions::default().drafts(drafts));
         let grammar = Grammar {
             format: OutputFormat::of(&tokenizer),
             is_thinking: false,
@@ -310,7 +308,7 @@ fn a_system_prompt_is_read_once_by_all_sessions() {
 #[test]
 fn a_prompt_that_many_ask_at_once_is_read_once() {
     for chunk in [None, Some(16)] {
-        let (engine, tokenizer) = open(&EngineOptions { chunk, ..EngineOptions::default() });
+        let (engine, tokenizer) = open(&EngineOptions::default().chunk(chunk));
         let options = SchedulerOptions { n_sessions: 4, max_waiting: 10 };
         let scheduler = Scheduler::start(engine, Arc::clone(&tokenizer), options).unwrap();
         let system = "You answer briefly. ".repeat(30);
@@ -407,7 +405,7 @@ fn logprobs_cover_the_text_and_nothing_of_a_stop_text() {
 fn what_is_learned_outlasts_a_shutdown() {
     let dir = tempfile::tempdir().unwrap();
     let prompt_cache = PromptCacheOptions { dir: dir.path().to_owned(), max_bytes: 1 << 30 };
-    let options = EngineOptions { prompt_cache: Some(prompt_cache), ..EngineOptions::default() };
+    let options = EngineOptions::default().prompt_cache(Some(prompt_cache));
     let system = "You answer briefly. ".repeat(30);
     let mut reused = Vec::new();
     for question in &QUESTIONS[..2] {
@@ -459,7 +457,7 @@ fn an_expert_that_cannot_be_read_ends_the_answers_that_need_it_alone() {
     const N_EXPERTS: u64 = 32;
     let dir = tempfile::tempdir().unwrap();
     copied(dir.path());
-    let options = EngineOptions { expert_io: IoChoice::Pread, ..EngineOptions::default() };
+    let options = EngineOptions::default().expert_io(IoChoice::Pread);
     let greedy = SamplerOptions::default;
     for layer in 0..8 {
         let path = dir.path().join(format!("packed_experts/layer_{layer:02}.bin"));

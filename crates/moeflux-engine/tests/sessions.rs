@@ -32,7 +32,7 @@ impl Subject {
 
     /// A model in another form than its golden case.
     fn with_tokens_of(golden: &Path, dir: PathBuf, options: &EngineOptions) -> Subject {
-        let options = EngineOptions { threads: Some(1), ..options.clone() };
+        let options = options.clone().threads(Some(1));
         let engine = Engine::open(&dir, &options).unwrap();
         let sequences = Golden::read(golden).sequences.into_iter().map(|it| it.tokens);
         let mut tokens = sequences.max_by_key(Vec::len).unwrap();
@@ -80,7 +80,7 @@ fn subjects() -> Vec<Subject> {
         !is_indexed || kv_type != KvType::Q8
     };
     let open = |dir: &PathBuf, kv_type| {
-        Subject::open(dir.clone(), &EngineOptions { kv_type, ..EngineOptions::default() })
+        Subject::open(dir.clone(), &EngineOptions::default().kv_type(kv_type))
     };
     let types = [KvType::F32, KvType::Bf16, KvType::Q8];
     let pairs = |dir: PathBuf| types.map(|kv_type| (dir.clone(), kv_type));

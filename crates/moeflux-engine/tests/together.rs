@@ -79,7 +79,7 @@ fn every_family_gives_the_same_bits_alone_and_together() {
 #[test]
 fn a_session_that_may_not_go_on_leaves_the_others_as_they_are() {
     let dir = golden_dir().join("mlx-q4");
-    let options = EngineOptions { ctx: Some(8), ..EngineOptions::default() };
+    let options = EngineOptions::default().ctx(Some(8));
     let engine = Engine::open(&dir, &options).unwrap();
     let tokens = &Golden::read(&dir).sequences.pop().unwrap().tokens;
     let (mut full, mut other) = (engine.session(), engine.session());

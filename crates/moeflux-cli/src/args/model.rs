@@ -152,44 +152,46 @@ impl ModelArgs {
     /// The engine's options.
     pub(crate) fn engine_options(&self, exact: bool) -> Result<EngineOptions> {
         let device = self.device()?;
-        Ok(EngineOptions {
-            device,
-            threads: self.threads,
-            isa: self.isa()?,
-            activations: match self.activations {
-                _ if exact => Activations::Full,
-                Rounding::Int16 => Activations::Int16,
-                Rounding::Int8 => Activations::Int8,
-            },
-            expert_io: self.expert_io()?,
-            expert_cache: self.expert_cache,
-            device_cache: self.device_cache,
-            expert_cache_min: self.expert_cache_min,
-            cache_policy: self.cache_policy.into(),
-            prefetch: match self.prefetch {
-                Ahead::Off => Prefetch::Off,
-                Ahead::LastToken => Prefetch::LastToken,
-                Ahead::Lookahead => Prefetch::Lookahead,
-                Ahead::Auto => Prefetch::Auto,
-            },
-            drafts: self.draft,
-            chunk: self.chunk,
-            ctx: self.ctx,
-            sessions: None,
-            kv_type: match self.kv_type {
-                KvFormat::F32 => KvType::F32,
-                KvFormat::Bf16 => KvType::Bf16,
-                KvFormat::Q8 => KvType::Q8,
-            },
-            experts_per_token: self.experts_per_token,
-            allow_missing_experts: self.allow_missing_experts,
-            checkpoint_bytes: self.checkpoint_memory,
-            record_routing: self.record_routing.clone(),
-            expert_stats: None,
-            prompt_cache: None,
-            gpu_tuning: if device == Device::Cpu { None } else { paths::gpu_tuning() },
-            timed: false,
-        })
+        let mut options = EngineOptions::default();
+        options.drafts = self.draft;
+
+        let compute = &mut options.compute;
+        compute.device = device;
+        compute.threads = self.threads;
+        compute.isa = self.isa()?;
+        compute.activations = match self.activations {
+            _ if exact => Activations::Full,
+            Rounding::Int16 => Activations::Int16,
+            Rounding::Int8 => Activations::Int8,
+        };
+        compute.gpu_tuning = if device == Device::Cpu { None } else { paths::gpu_tuning() };
+
+        let memory = &mut options.memory;
+        memory.ctx = self.ctx;
+        memory.chunk = self.chunk;
+        memory.checkpoint_bytes = self.checkpoint_memory;
+        memory.kv_type = match self.kv_type {
+            KvFormat::F32 => KvType::F32,
+            KvFormat::Bf16 => KvType::Bf16,
+            KvFormat::Q8 => KvType::Q8,
+        };
+
+        let experts = &mut options.experts;
+        experts.io = self.expert_io()?;
+        experts.cache = self.expert_cache;
+        experts.cache_min = self.expert_cache_min;
+        experts.device_cache = self.device_cache;
+        experts.policy = self.cache_policy.into();
+        experts.prefetch = match self.prefetch {
+            Ahead::Off => Prefetch::Off,
+            Ahead::LastToken => Prefetch::LastToken,
+            Ahead::Lookahead => Prefetch::Lookahead,
+            Ahead::Auto => Prefetch::Auto,
+        };
+        experts.per_token = self.experts_per_token;
+        experts.allow_missing = self.allow_missing_experts;
+        experts.record_routing = self.record_routing.clone();
+        Ok(options)
     }
 
     fn device(&self) -> Result<Device, UsageError> {

@@ -23,7 +23,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<bool> {
     let (facts, download) = (&found.facts, found.download.as_ref());
     let options = args.model.engine_options(false)?;
     // What is measured for a forecast is the processor's memory.
-    let speed = (options.device == Device::Cpu && facts.plan.fits())
+    let speed = (options.compute.device == Device::Cpu && facts.plan.fits())
         .then(|| Forecast::measure(facts, &options, found.has_content));
     let speed = speed.as_ref();
     let text = match args.json {

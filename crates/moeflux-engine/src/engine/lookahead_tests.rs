@@ -33,12 +33,10 @@ fn the_drive_goes_on_while_the_last_expert_is_awaited() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/qwen3_next-hf");
     let facts = crate::inspect::inspect(&dir, &EngineOptions::default()).unwrap();
     let record = facts.bank.max_record_bytes().next_multiple_of(moeflux_core::PAGE_BYTES);
-    let options = EngineOptions {
-        expert_cache: Some(12 * record as u64),
-        expert_io: IoChoice::Direct,
-        prefetch: Prefetch::Lookahead,
-        ..EngineOptions::default()
-    };
+    let options = EngineOptions::default()
+        .expert_cache(Some(12 * record as u64))
+        .expert_io(IoChoice::Direct)
+        .prefetch(Prefetch::Lookahead);
     let engine = Engine::open(&dir, &options).unwrap();
     let start = Instant::now();
     loop {

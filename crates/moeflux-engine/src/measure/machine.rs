@@ -46,7 +46,7 @@ impl MemoryProbe {
     /// # Errors
     /// Where an option makes no sense, or the device is not the processor.
     pub fn new(options: &EngineOptions) -> Result<MemoryProbe, EngineError> {
-        if options.device != Device::Cpu {
+        if options.compute.device != Device::Cpu {
             return Err(EngineError::Option {
                 name: "--device",
                 value: String::from("\"gpu\""),
@@ -57,7 +57,7 @@ impl MemoryProbe {
         let available = usize::try_from(usable_memory().available).unwrap_or(usize::MAX);
         let bytes = wanted.min(available / 4).max(1 << 20);
         let n_threads = threads(options)?;
-        let isa = options.isa.as_deref();
+        let isa = options.compute.isa.as_deref();
         Ok(MemoryProbe(device::limits(n_threads, isa, bytes)?))
     }
 
@@ -87,7 +87,7 @@ impl Machine {
     /// # Errors
     /// Where an option makes no sense.
     pub fn probe(options: &EngineOptions) -> Result<Machine, EngineError> {
-        match options.device {
+        match options.compute.device {
             Device::Cpu => Machine::by(&MemoryProbe::new(options)?, options),
             Device::Gpu(index) => Machine::of_gpu(device::gpu_limits(index)?, options),
         }
@@ -96,7 +96,7 @@ impl Machine {
     /// Of a GPU the higher limits of those and what is measured now, right after it worked: clocks
     /// of one that waited are low for seconds. Where it has no memory left they stay as they are.
     pub fn or_awake(self, options: &EngineOptions) -> Machine {
-        match options.device {
+        match options.compute.device {
             Device::Cpu => self,
             Device::Gpu(_) => match Machine::probe(options) {
                 Ok(now) if now.memory_gb_s[1] > self.memory_gb_s[1] => now,
@@ -108,7 +108,7 @@ impl Machine {
     fn of_gpu(gpu: GpuLimits, options: &EngineOptions) -> Result<Machine, EngineError> {
         let [two_digits, one_digit] = gpu.product_tflop_s.map(|it| 1e3 * it);
         // Products of two digits count twice.
-        let integers = match options.activations {
+        let integers = match options.compute.activations {
             Activations::Int8 => one_digit,
             Activations::Int16 | Activations::Full => 2.0 * two_digits,
         };
@@ -129,7 +129,7 @@ impl Machine {
     pub fn by(probe: &MemoryProbe, options: &EngineOptions) -> Result<Machine, EngineError> {
         let arithmetic = probe.0.arithmetic();
         Ok(Machine {
-            isa: device::isa_name(options.isa.as_deref())?,
+            isa: device::isa_name(options.compute.isa.as_deref())?,
             n_threads: threads(options)?,
             memory_gb_s: probe.gb_s(),
             float_gop_s: arithmetic.float_gop_s,

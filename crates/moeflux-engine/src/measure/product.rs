@@ -35,13 +35,13 @@ pub(crate) fn product_gb_s(
     let mut backend = device::open(&Opening {
         device: Device::Cpu,
         n_threads: threads(options).ok()?,
-        isa: options.isa.as_deref(),
+        isa: options.compute.isa.as_deref(),
         expert_bytes: None,
         record_bytes: 0,
         shape: &facts.shape,
     })
     .ok()?;
-    let inputs = match options.activations {
+    let inputs = match options.compute.activations {
         Activations::Full => Inputs::Full,
         Activations::Int16 => Inputs::Int16,
         Activations::Int8 => Inputs::Int8,

@@ -9,7 +9,7 @@ use super::{ModelFacts, Plan};
 use crate::device::DeviceLimits;
 use crate::draft::Drafts;
 use crate::error::EngineError;
-use crate::options::EngineOptions;
+use crate::options::{EngineOptions, MemoryOptions};
 
 /// Rows of a prefill chunk by default, where all experts stay in the processor's memory.
 const DEFAULT_CHUNK: usize = 512;
@@ -113,7 +113,7 @@ impl MemoryPlanner {
         bank: &ExpertBank,
         options: &EngineOptions,
     ) -> Result<MemoryPlanner, EngineError> {
-        let limits = DeviceLimits::of(options.device)?;
+        let limits = DeviceLimits::of(options.compute.device)?;
         let planner = MemoryPlanner {
             model: ModelFacts::of(checkpoint, declared, bank)?,
             options: options.clone(),
@@ -126,7 +126,7 @@ impl MemoryPlanner {
     }
 
     fn check_options(&self) -> Result<(), EngineError> {
-        let EngineOptions { sessions, ctx, chunk, .. } = &self.options;
+        let MemoryOptions { sessions, ctx, chunk, .. } = &self.options.memory;
         if let Some(n) = sessions.filter(|n| !(1..=MAX_SESSIONS).contains(n)) {
             let remedy = format!("choose 1 to {MAX_SESSIONS}");
             return Err(refuse("--sessions", n, remedy));
@@ -172,7 +172,7 @@ impl MemoryPlanner {
         let model = &self.model;
         let cache_bytes = self.cache_bytes(&sizes, &device);
         let follows_memory =
-            self.options.expert_cache.is_none() || self.options.expert_cache_min.is_some();
+            self.options.experts.cache.is_none() || self.options.experts.cache_min.is_some();
         Plan {
             resident_bytes: model.resident_bytes,
             kv_bytes_per_position: model.kv_bytes_per_position,
@@ -203,10 +203,10 @@ impl MemoryPlanner {
     // Sizes: what the user said, or defaults.
 
     pub(super) fn sizes(&self) -> Sizes {
-        let n_sessions = self.options.sessions.unwrap_or(1);
-        let ctx = self.options.ctx.unwrap_or_else(|| self.default_ctx(n_sessions));
+        let n_sessions = self.options.memory.sessions.unwrap_or(1);
+        let ctx = self.options.memory.ctx.unwrap_or_else(|| self.default_ctx(n_sessions));
         let max_chunk = self.max_chunk().min(ctx);
-        let chunk = self.options.chunk.unwrap_or(DEFAULT_CHUNK);
+        let chunk = self.options.memory.chunk.unwrap_or(DEFAULT_CHUNK);
         let sizes = Sizes {
             n_sessions,
             ctx,
@@ -230,17 +230,17 @@ impl MemoryPlanner {
         let model = &self.model;
         let others = model.resident_bytes.saturating_add(model.program_bytes);
         let quarter = self.spendable().saturating_sub(others) / 4;
-        if self.options.chunk.is_none() {
+        if self.options.memory.chunk.is_none() {
             let rows = (SHORTEST_CHUNK..=chunk).step_by(SHORTEST_CHUNK);
             let held = rows.take_while(|rows| model.scratch.bytes(*rows) <= quarter).last();
             chunk = chunk.min(held.unwrap_or(SHORTEST_CHUNK)).max(n_sessions);
         }
         let of_session = quarter / n_sessions as u64;
-        if self.options.checkpoint_bytes.is_none() {
+        if self.options.memory.checkpoint_bytes.is_none() {
             let few = model.state_bytes * MIN_CHECKPOINTS + self.lent_bytes();
             checkpoint_bytes = checkpoint_bytes.min((of_session / 2).max(few));
         }
-        if self.options.ctx.is_none() {
+        if self.options.memory.ctx.is_none() {
             let left = of_session.saturating_sub(checkpoint_bytes + model.state_bytes);
             let positions = left / model.kv_bytes_per_position.max(1);
             let positions = usize::try_from(positions).unwrap_or(usize::MAX) / CTX_STEP * CTX_STEP;
@@ -265,7 +265,7 @@ impl MemoryPlanner {
 
     fn checkpoint_bytes(&self, n_sessions: usize) -> u64 {
         let state = self.model.state_bytes;
-        match self.options.checkpoint_bytes {
+        match self.options.memory.checkpoint_bytes {
             _ if state == 0 => 0,
             Some(bytes) => bytes,
             None => {
@@ -284,17 +284,17 @@ impl MemoryPlanner {
     fn reduced(&self, sizes: Sizes, reduction: Reduction) -> Sizes {
         let options = &self.options;
         match reduction {
-            Reduction::Chunk(rows) if options.chunk.is_none() => {
+            Reduction::Chunk(rows) if options.memory.chunk.is_none() => {
                 Sizes { chunk: sizes.chunk.min(rows).max(sizes.n_sessions), ..sizes }
             }
-            Reduction::Checkpoints(n) if options.checkpoint_bytes.is_none() => {
+            Reduction::Checkpoints(n) if options.memory.checkpoint_bytes.is_none() => {
                 let lent = if n == 0 { 0 } else { self.lent_bytes() };
                 let fewer = (n * self.model.state_bytes).saturating_add(lent);
                 Sizes { checkpoint_bytes: sizes.checkpoint_bytes.min(fewer), ..sizes }
             }
-            Reduction::Context(ctx) if options.ctx.is_none() => {
+            Reduction::Context(ctx) if options.memory.ctx.is_none() => {
                 let ctx = sizes.ctx.min(ctx);
-                let chunk = match options.chunk {
+                let chunk = match options.memory.chunk {
                     None => sizes.chunk.min(ctx).max(sizes.n_sessions),
                     Some(_) => sizes.chunk,
                 };
@@ -310,15 +310,15 @@ impl MemoryPlanner {
     /// unless the user said how.
     pub(super) fn device_share(&self, sizes: &Sizes) -> DeviceShare {
         let (options, limits) = (&self.options, &self.limits);
-        let is_given = options.expert_cache.is_some();
+        let is_given = options.experts.cache.is_some();
         let expert_bytes = self.model.expert_bytes;
-        let mut io_mode = gate(options.expert_io, expert_bytes, self.memory.total, is_given);
-        let is_open = options.expert_io == IoChoice::Auto && io_mode == IoMode::Mmap;
+        let mut io_mode = gate(options.experts.io, expert_bytes, self.memory.total, is_given);
+        let is_open = options.experts.io == IoChoice::Auto && io_mode == IoMode::Mmap;
         let own_memory = limits.memory_bytes.filter(|_| limits.fetches);
         let has_too_little = own_memory.is_some_and(|bytes| self.is_too_little(bytes));
         let shares = limits.shares_memory;
         let keeps_all =
-            shares && is_open && options.device_cache.is_none() && self.may_copy_all(sizes);
+            shares && is_open && options.experts.device_cache.is_none() && self.may_copy_all(sizes);
         let reads_cache = shares && self.reads_cache;
         if is_open && (keeps_all || reads_cache || has_too_little && self.may_cache_all(sizes)) {
             // What is mapped a device can neither fetch nor read.
@@ -335,7 +335,7 @@ impl MemoryPlanner {
     pub(super) fn copied_bytes(&self, reads_cache: bool) -> u64 {
         let all = self.model.expert_bytes;
         let few = DEVICE_TOKENS * self.model.working_set_bytes;
-        let wanted = match self.options.device_cache {
+        let wanted = match self.options.experts.device_cache {
             Some(bytes) => bytes,
             // A device that has all experts routes by itself.
             None if reads_cache && few < all => 0,
@@ -367,7 +367,7 @@ impl MemoryPlanner {
     /// too little for all of them.
     pub(super) fn is_too_little(&self, memory: u64) -> bool {
         let room = (memory / 10 * 9).saturating_sub(self.model.resident_bytes);
-        self.options.device_cache.is_some_and(|bytes| bytes < self.model.expert_bytes)
+        self.options.experts.device_cache.is_some_and(|bytes| bytes < self.model.expert_bytes)
             || room < self.padded_expert_bytes()
     }
 
@@ -381,7 +381,7 @@ impl MemoryPlanner {
     /// Rows of a chunk: what was said, or as many as memory is left for.
     fn chunk(&self, sizes: &Sizes, device: &DeviceShare) -> usize {
         let is_reduced = sizes.chunk < self.sizes().chunk;
-        if self.options.chunk.is_some() || is_reduced {
+        if self.options.memory.chunk.is_some() || is_reduced {
             return sizes.chunk;
         }
         match self.wide_room(sizes, device) {
@@ -398,7 +398,7 @@ impl MemoryPlanner {
         let has_all = cache >= self.model.expert_bytes;
         if !device.keeps_all && (device.has_too_little || !has_all) {
             // A cache that has all experts goes on having them.
-            let asked = self.options.expert_cache.unwrap_or(0);
+            let asked = self.options.experts.cache.unwrap_or(0);
             return Some(self.free_besides(sizes, device, if has_all { cache } else { asked }));
         }
         let memory = self.limits.memory_bytes.filter(|_| !self.limits.shares_memory)?;
@@ -434,7 +434,7 @@ impl MemoryPlanner {
     /// What the cache may take. More than all experts counts as all.
     fn cache_bytes(&self, sizes: &Sizes, device: &DeviceShare) -> u64 {
         let fixed = self.fixed_bytes(sizes).saturating_add(device.copies.unwrap_or(0));
-        match (device.io_mode, self.options.expert_cache) {
+        match (device.io_mode, self.options.experts.cache) {
             (IoMode::Mmap, _) => self.model.expert_bytes,
             (IoMode::Pread | IoMode::Direct, Some(bytes)) => {
                 bytes.min(self.model.whole_cache_bytes())
@@ -459,7 +459,7 @@ impl MemoryPlanner {
     }
 
     fn min_cache_bytes(&self, device: &DeviceShare, cache_bytes: u64) -> u64 {
-        match (device.io_mode, self.options.expert_cache, self.options.expert_cache_min) {
+        match (device.io_mode, self.options.experts.cache, self.options.experts.cache_min) {
             (IoMode::Mmap, ..) => 0,
             (_, Some(_), None) => cache_bytes,
             (_, _, min) => min.unwrap_or(0).max(self.layer_bytes()).min(cache_bytes),

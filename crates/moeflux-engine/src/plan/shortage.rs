@@ -13,26 +13,26 @@ impl MemoryPlanner {
         let options = &self.options;
         let mut changes: Vec<(String, EngineOptions)> = Vec::new();
         if let Some(ctx) = [8192, 4096, 1024, 256].into_iter().find(|ctx| *ctx <= plan.ctx / 2) {
-            let changed = EngineOptions { ctx: Some(ctx), ..options.clone() };
+            let changed = options.clone().ctx(Some(ctx));
             changes.push((format!("--ctx {ctx}"), changed));
         }
         if let Some(chunk) = [512, 128, 32].into_iter().find(|rows| *rows <= plan.chunk / 2) {
-            let changed = EngineOptions { chunk: Some(chunk), ..options.clone() };
+            let changed = options.clone().chunk(Some(chunk));
             changes.push((format!("--chunk {chunk}"), changed));
         }
         let few = 2 * plan.state_bytes;
         if few > 0 && few < plan.checkpoint_bytes {
             let mib = few.div_ceil(1 << 20);
-            let changed = EngineOptions { checkpoint_bytes: Some(mib << 20), ..options.clone() };
+            let changed = options.clone().checkpoint_bytes(Some(mib << 20));
             changes.push((format!("--checkpoint-memory {mib}MiB"), changed));
         }
         if plan.n_sessions > 1 {
             let n = plan.n_sessions / 2;
-            let changed = EngineOptions { sessions: Some(n), ..options.clone() };
+            let changed = options.clone().sessions(Some(n));
             changes.push((format!("--sessions {n}"), changed));
         }
-        if options.expert_cache.is_some() {
-            let changed = EngineOptions { expert_cache: None, ..options.clone() };
+        if options.experts.cache.is_some() {
+            let changed = options.clone().expert_cache(None);
             changes.push((String::from("no --expert-cache"), changed));
         }
         let planned = changes.into_iter().map(|(change, options)| {

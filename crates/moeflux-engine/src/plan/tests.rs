@@ -60,7 +60,7 @@ fn experts_are_copied_where_the_user_says_so_or_all_of_them_or_they_cannot_be_re
         let mut planner = planner(4000);
         planner.model.expert_bytes = all;
         planner.model.working_set_bytes = of_token;
-        planner.options.device_cache = asked;
+        planner.options.experts.device_cache = asked;
         assert_eq!(planner.copied_bytes(reads), want, "{all}, {asked:?}, {reads}");
     }
 }
@@ -77,7 +77,7 @@ fn a_device_has_too_little_room_by_its_memory_or_by_what_it_may_take() {
         (0, Some(0), true),
     ] {
         let mut planner = planner(0);
-        planner.options.device_cache = asked.map(|mib: u64| mib * MIB);
+        planner.options.experts.device_cache = asked.map(|mib: u64| mib * MIB);
         assert_eq!(planner.is_too_little(memory * MIB), want, "{memory} MiB, {asked:?}");
     }
 }
@@ -116,7 +116,7 @@ fn chunks_are_wide_besides_what_the_cache_keeps_and_where_a_device_has_all() {
         (None, false, false, Some(20_000), Some(7829)),
     ] {
         let mut planner = planner(10_000);
-        planner.options.expert_cache = asked.map(|mib: u64| mib * MIB);
+        planner.options.experts.cache = asked.map(|mib: u64| mib * MIB);
         planner.limits.shares_memory = shares;
         planner.limits.memory_bytes = memory.map(|mib| mib * MIB);
         let got = planner.wide_room(&sizes(), &device(is_streamed)).map(|bytes| bytes / MIB);
@@ -152,8 +152,8 @@ fn a_device_that_shares_the_memory_has_copies_of_all_where_both_have_room() {
 fn a_device_that_shares_the_memory_has_all_or_reads_the_cache_unless_the_user_says_how() {
     let (all, few) = (1000 * MIB, 100 * MIB);
     let auto = EngineOptions::default();
-    let asked = EngineOptions { device_cache: Some(70 * MIB), ..auto.clone() };
-    let mapped = EngineOptions { expert_io: IoChoice::Mmap, ..auto.clone() };
+    let asked = auto.clone().device_cache(Some(70 * MIB));
+    let mapped = auto.clone().expert_io(IoChoice::Mmap);
     for (options, available, reads_cache, want) in [
         (&auto, 2000, true, (true, all, IoMode::Direct)),
         (&auto, 2000, false, (true, all, IoMode::Direct)),
@@ -175,12 +175,12 @@ fn a_device_that_shares_the_memory_has_all_or_reads_the_cache_unless_the_user_sa
 fn a_budget_above_all_experts_is_that_of_all_experts() {
     let mut planner = planner(50_000);
     for asked in [2000 * MIB, 1 << 50] {
-        planner.options.expert_cache = Some(asked);
+        planner.options.experts.cache = Some(asked);
         let plan = planner.plan();
         assert_eq!(plan.cache_bytes, planner.model.whole_cache_bytes());
         assert!(plan.fits());
     }
-    planner.options.expert_cache = Some(700 * MIB);
+    planner.options.experts.cache = Some(700 * MIB);
     assert_eq!(planner.plan().cache_bytes, 700 * MIB);
 }
 
@@ -197,7 +197,7 @@ fn defaults_that_do_not_fit_are_made_smaller_and_what_the_user_said_is_kept() {
     planner.memory = memory(180);
     let tightest = planner.plan();
     assert!(tightest.fits() && tightest.chunk == 32, "{tightest:?}");
-    planner.options.chunk = Some(512);
+    planner.options.memory.chunk = Some(512);
     let said = planner.plan();
     assert!(!said.fits() && said.chunk == 512, "{said:?}");
 }
@@ -220,8 +220,8 @@ fn sessions_and_activations_leave_half_of_the_memory_to_a_cache_that_is_short() 
         assert!(4 * sessions <= shared || plan.ctx == 4096, "{available} MiB: {plan:?}");
         assert!(2 * plan.cache_bytes >= shared || plan.ctx == 4096, "{available} MiB: {plan:?}");
     }
-    planner.options.ctx = Some(20_000);
-    planner.options.checkpoint_bytes = Some(64 * MIB);
+    planner.options.memory.ctx = Some(20_000);
+    planner.options.memory.checkpoint_bytes = Some(64 * MIB);
     assert_eq!(planner.plan().ctx, 20_000);
     assert_eq!(planner.plan().checkpoint_bytes, 64 * MIB);
     // All experts fit: nothing is gained by smaller sizes.
@@ -233,8 +233,8 @@ fn sessions_and_activations_leave_half_of_the_memory_to_a_cache_that_is_short() 
 #[test]
 fn a_shortage_names_the_rows_that_are_too_large_and_what_helps() {
     let mut planner = planner(2000);
-    planner.options.expert_cache = Some(900 * MIB);
-    planner.options.chunk = Some(1500);
+    planner.options.experts.cache = Some(900 * MIB);
+    planner.options.memory.chunk = Some(1500);
     let shortage = planner.plan_that_fits("model".into()).unwrap_err();
     let large = |kind| shortage.plan.rows().iter().any(|row| row.kind == kind && row.is_too_large);
     assert!(large(RowKind::Activations) && !large(RowKind::Weights));
@@ -255,7 +255,7 @@ fn a_cache_that_follows_memory_leaves_a_headroom() {
     let plan = planner.plan();
     assert_eq!((plan.io_mode, plan.headroom_bytes), (IoMode::Direct, 200 * MIB));
     assert!(plan.total_bytes() + plan.headroom_bytes <= 1200 * MIB + planner.model.slot_bytes());
-    planner.options.expert_cache = Some(300 * MIB);
+    planner.options.experts.cache = Some(300 * MIB);
     assert_eq!(planner.plan().headroom_bytes, 0);
     assert_eq!(planner.plan().min_cache_bytes, 300 * MIB);
 }

@@ -28,7 +28,7 @@ fn models() -> Vec<PathBuf> {
 }
 
 fn open(dir: &Path, options: EngineOptions) -> Engine {
-    Engine::open(dir, &EngineOptions { ctx: Some(N), ..options }).unwrap()
+    Engine::open(dir, &options.ctx(Some(N))).unwrap()
 }
 
 fn text(engine: &Engine) -> Vec<TokenId> {
@@ -168,11 +168,11 @@ fn a_step_that_fails_takes_its_guess_along() {
 
 #[test]
 fn who_may_keep_no_states_guesses_nothing() {
-    let options = EngineOptions { checkpoint_bytes: Some(0), ..EngineOptions::default() };
+    let options = EngineOptions::default().checkpoint_bytes(Some(0));
     let engine = open(&golden().join("mlx-q4"), options);
     let mut session = engine.session();
     assert!(!session.mark());
     // Without recurrent layers there are none.
-    let options = EngineOptions { checkpoint_bytes: Some(0), ..EngineOptions::default() };
+    let options = EngineOptions::default().checkpoint_bytes(Some(0));
     assert!(open(&golden().join("gpt_oss-hf"), options).session().mark());
 }

@@ -119,17 +119,17 @@ fn snapshots_of_something_else_are_refused_by_name() {
         load(&mut session, dir, &good).unwrap_err()
     };
     let own = &families[0];
-    let q8 = EngineOptions { kv_type: KvType::Q8, ..plain.clone() };
+    let q8 = plain.clone().kv_type(KvType::Q8);
     let err = refused(dir.path(), own, q8);
     let is_kv = matches!(&err, SnapshotError::OtherOption { option: "--kv-type", .. });
     assert!(is_kv && err.to_string().contains("f32, now it is q8"), "{err}");
-    let full = EngineOptions { activations: Activations::Full, ..plain.clone() };
+    let full = plain.clone().activations(Activations::Full);
     let err = refused(dir.path(), own, full);
     assert!(matches!(err, SnapshotError::OtherOption { option: "--activations", .. }), "{err}");
-    let fewer = EngineOptions { experts_per_token: Some(1), ..plain.clone() };
+    let fewer = plain.clone().experts_per_token(Some(1));
     let err = refused(dir.path(), own, fewer);
     assert!(matches!(err, SnapshotError::OtherModel { .. }), "{err}");
-    let short = EngineOptions { ctx: Some(6), ..plain.clone() };
+    let short = plain.clone().ctx(Some(6));
     let err = refused(dir.path(), own, short);
     assert!(matches!(err, SnapshotError::TooLong { positions: 7, limit: 6, .. }), "{err}");
     for other in &families[1..] {
@@ -253,11 +253,11 @@ fn after_a_state_was_loaded_a_failed_step_goes_back_to_it() {
 
 /// The smallest options under which experts are read again and again.
 fn streaming(dir: &Path) -> EngineOptions {
-    let options = |bytes| EngineOptions {
-        expert_io: IoChoice::Pread,
-        expert_cache: Some(bytes),
-        threads: Some(1),
-        ..EngineOptions::default()
+    let options = |bytes| {
+        EngineOptions::default()
+            .expert_io(IoChoice::Pread)
+            .expert_cache(Some(bytes))
+            .threads(Some(1))
     };
     match Engine::open(dir, &options(0)).err().unwrap() {
         EngineError::Store(StoreError::BudgetTooSmall { needed, .. }) => options(needed),

@@ -10,12 +10,12 @@ use super::{Subject, bits, families};
 
 fn cached(dir: &Path, max_bytes: u64) -> EngineOptions {
     let prompt_cache = Some(PromptCacheOptions { dir: dir.to_path_buf(), max_bytes });
-    EngineOptions { prompt_cache, ..EngineOptions::default() }
+    EngineOptions::default().prompt_cache(prompt_cache)
 }
 
 /// A fresh engine on the same directory, as after a restart.
 fn reopened(subject: &Subject, options: &EngineOptions) -> Session {
-    let options = EngineOptions { threads: Some(1), ..options.clone() };
+    let options = options.clone().threads(Some(1));
     Engine::open(&subject.dir, &options).unwrap().session()
 }
 
@@ -93,7 +93,7 @@ fn a_prompt_survives_in_the_cache() {
         check_read(&subject, &mut other, 15, &[], 14);
         subject.check_rest(&mut other, 15);
         // Other arithmetic, other states.
-        let exact = EngineOptions { kv_type: moeflux_engine::KvType::Bf16, ..options.clone() };
+        let exact = options.clone().kv_type(moeflux_engine::KvType::Bf16);
         assert_eq!(reopened(&subject, &exact).reuse(&subject.tokens).unwrap(), 0);
     }
 }

@@ -128,7 +128,7 @@ fn truncating_to_any_position_says_what_to_replay() {
 #[test]
 fn a_budget_too_small_for_a_copy_is_said() {
     for dir in families() {
-        let options = EngineOptions { checkpoint_bytes: Some(1), ..EngineOptions::default() };
+        let options = EngineOptions::default().checkpoint_bytes(Some(1));
         let subject = Subject::open(dir, &options);
         let mut session = subject.engine.session();
         session.eval_prompt(&subject.tokens[..6]).unwrap();

@@ -27,7 +27,7 @@ pub(crate) const N_PROMPT: usize = 70_000;
 pub(crate) fn app() -> Arc<App> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo");
     let options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), String::from("demo"));
-    let engine = EngineOptions { sessions: Some(1), ..EngineOptions::default() };
+    let engine = EngineOptions::default().sessions(Some(1));
     Arc::new(App::new(Engine::open(&dir, &engine).unwrap(), options).unwrap())
 }
 

@@ -37,7 +37,7 @@ pub(crate) fn start(options: ServerOptions) -> Running {
 pub(crate) fn start_with(options: ServerOptions, drafts: Drafts) -> Running {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo");
     let sessions = Some(options.n_sessions);
-    let engine = EngineOptions { sessions, drafts, ..EngineOptions::default() };
+    let engine = EngineOptions::default().sessions(sessions).drafts(drafts);
     let server = Server::bind(Engine::open(&dir, &engine).unwrap(), options).unwrap();
     let addr = server.addr();
     let (stop, stopped) = oneshot::channel::<()>();

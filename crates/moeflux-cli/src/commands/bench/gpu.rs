@@ -24,7 +24,7 @@ pub(super) fn kernels(
     let chunk = args.prompt_tokens.min(engine.plan().chunk);
     let mut rows = ROWS.to_vec();
     rows.extend((!rows.contains(&chunk)).then_some(chunk));
-    let all = measure::gpu_kernels(engine, options.device, &rows)?;
+    let all = measure::gpu_kernels(engine, options.compute.device, &rows)?;
     let machine = machine.or_awake(options);
     let Some(limits) = &machine.gpu else { return Ok(()) };
     let text = if args.json {

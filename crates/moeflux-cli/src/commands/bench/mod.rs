@@ -42,22 +42,22 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     }
     let name = || format!("--report {}", args.report.as_deref().unwrap_or("".as_ref()).display());
     let plain = args.model.engine_options(false)?;
-    let is_on_gpu = plain.device != Device::Cpu;
+    let is_on_gpu = plain.compute.device != Device::Cpu;
     if is_on_gpu && args.report.is_some() {
         let message = format!("{}: its clocks are the processor's; leave it out", name());
         return Err(UsageError(message).into());
     }
     let report = args.report.as_deref().map(OutFile::create).transpose().with_context(name)?;
     let text = args.text.as_deref().map(prompt::read).transpose()?;
-    let mut options = EngineOptions { timed: true, ..plain };
+    let mut options = plain.timed(true);
     if !args.kernels {
         let n_tokens = args.prompt_tokens.saturating_add(args.gen_tokens);
         // A GPU's kernels are timed in one token more.
-        options.ctx.get_or_insert(n_tokens.saturating_add(usize::from(is_on_gpu)));
-        options.sessions.get_or_insert(sequences);
+        options.memory.ctx.get_or_insert(n_tokens.saturating_add(usize::from(is_on_gpu)));
+        options.memory.sessions.get_or_insert(sequences);
         // No run goes back, but for wrong guesses.
         if args.teacher_force.is_none() && args.mtp_acceptance.is_none() {
-            options.checkpoint_bytes.get_or_insert(0);
+            options.memory.checkpoint_bytes.get_or_insert(0);
         }
     }
     let machine = Machine::probe(&options)?;
@@ -123,7 +123,7 @@ impl Bench<'_> {
         let n_gen = profiled.n_gen.min(PROFILED_TOKENS);
         let profile = measure::profile(self.engine, &Workload { n_gen, ..profiled })?;
         let guess = match &self.followed {
-            Some(_) if self.options.device != Device::Cpu => {
+            Some(_) if self.options.compute.device != Device::Cpu => {
                 measure::guess_kernels(self.engine, profiled.prompt)?
             }
             _ => GuessKernels::default(),
@@ -147,7 +147,7 @@ impl Bench<'_> {
     /// for the probe to stay; never a GPU's, which experts fill.
     fn memory_probe(&self) -> Result<Option<MemoryProbe>> {
         const SHARE: u64 = 8;
-        if self.options.device != Device::Cpu {
+        if self.options.compute.device != Device::Cpu {
             return Ok(None);
         }
         let available = moeflux_store::usable_memory().available;

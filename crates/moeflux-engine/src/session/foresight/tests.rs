@@ -60,7 +60,11 @@ impl Golden {
     fn open_on(&self, device: Device, drafts: Drafts) -> Engine {
         let activations = Activations::Full;
         let ctx = Some(64);
-        let options = EngineOptions { device, activations, drafts, ctx, ..Default::default() };
+        let options = EngineOptions::default()
+            .device(device)
+            .activations(activations)
+            .drafts(drafts)
+            .ctx(ctx);
         Engine::open(&self.dir, &options).unwrap()
     }
 }
@@ -319,7 +323,7 @@ fn what_is_not_whole_or_larger_than_the_model_is_left_aside() {
     let tokens = Golden::read("qwen3_5_moe-mtp").tokens("tokens.0");
     let cases = [(&whole, None), (&torn, Some("o_proj")), (&large, Some("pack the model"))];
     let logits = cases.map(|(dir, reason)| {
-        let options = EngineOptions { ctx: Some(64), ..EngineOptions::default() };
+        let options = EngineOptions::default().ctx(Some(64));
         let engine = Engine::open(dir.path(), &options).unwrap();
         assert_eq!(engine.shape().has_mtp(), reason.is_none());
         let warnings = engine.warnings().iter().filter(|it| it.contains("multi-token"));
