@@ -86,7 +86,6 @@ fn metrics_table(text: &str) -> String {
         } else if let Some((name, kind)) =
             line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
         {
-            let name = if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
             let _ = writeln!(made, "| `{name}` | {kind} | {} |", help.take().unwrap_or_default());
         }
     }
@@ -104,7 +103,7 @@ fn api_page(api: &Value) -> String {
     let mut made = String::from("\n## Paths\n");
     for (path, methods) in object(api, "paths") {
         for (method, operation) in methods.as_object().unwrap() {
-            let _ = write!(made, "\n### {} {path}\n\n", method.to_uppercase());
+            let _ = write!(made, "\n### {} `{path}`\n\n", method.to_uppercase());
             made.push_str(&operation_text(operation));
         }
     }
