@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use moeflux_backend::cpu::matmul::{Quantised, Rounding};
 use moeflux_backend::cpu::{Cpu, Isa, Pool};
 use moeflux_backend::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
-    GatedRmsNorm, Heads, HostMatrix, Inputs, KvType, RmsNorm, RopePairs, RopeSpec, Route, Scoring,
-    Shared, Span,
+    ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
+    DeltaRule, GatedRmsNorm, Heads, HostMatrix, KvType, Ops, RmsNorm, RopePairs, RopeSpec, Route,
+    Scoring, Sequences, Shared, Span,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use moeflux_core::{HostBuf, TokenId};
@@ -262,7 +262,7 @@ impl Bench {
             rows: vocab,
             cols: HIDDEN,
             format,
-            inputs: Inputs::Int16,
+            inputs: ActivationPrecision::Int16,
             weight: bytes(vocab * format.row_bytes(HIDDEN)),
             scales: Some(bytes(format.scale_bytes(vocab, HIDDEN))),
             biases: Some(bytes(format.bias_bytes(vocab, HIDDEN))),

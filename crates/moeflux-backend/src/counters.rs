@@ -39,17 +39,6 @@ pub struct DeviceStats {
     pub wait_ns: u64,
 }
 
-/// Kernels of one kind that a device ran.
-#[derive(Clone, Debug, PartialEq)]
-pub struct KernelTime {
-    /// What they do, and in how many workgroups.
-    pub name: String,
-    /// How many ran.
-    pub n: usize,
-    /// How long they took together.
-    pub seconds: f64,
-}
-
 impl DeviceCounters {
     /// Counts experts that were there.
     pub fn add_hits(&self, n: usize) {

@@ -6,10 +6,10 @@ use std::ops::Range;
 use moeflux_core::{ExpertId, TokenId};
 
 use crate::{
-    Attention, Backend, Beside, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
-    DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, Keep, LayerNorm,
-    Projection, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence,
-    Span, Vector, Weight,
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
+    DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm,
+    LogitsExtras, Ops, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions,
+    Selection, Sequence, Sequences, Span, StateSnapshot, Vector, Weight,
 };
 
 /// Records ops as lines of text, for snapshot tests of model code.
@@ -88,7 +88,9 @@ fn next(counter: &mut u32) -> u32 {
     *counter - 1
 }
 
-impl Backend for Trace {
+impl Backend for Trace {}
+
+impl Ops for Trace {
     fn alloc(&mut self, rows: usize, width: usize) -> Buf {
         self.allocated += rows * width * size_of::<f32>();
         self.largest = self.largest.max(rows * width * size_of::<f32>());
@@ -122,19 +124,6 @@ impl Backend for Trace {
         Selection(next(&mut self.n_selections))
     }
 
-    fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence {
-        self.sequences.push(specs.to_vec());
-        Sequence(u32::try_from(self.sequences.len() - 1).expect("few sequences"))
-    }
-
-    fn clear_sequence(&mut self, sequence: Sequence) {
-        self.log(format_args!("clear s{}", sequence.0));
-    }
-
-    fn drop_sequence(&mut self, sequence: Sequence) {
-        self.log(format_args!("drop s{}", sequence.0));
-    }
-
     fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]) {
         let tokens: Vec<u32> = tokens.iter().map(|it| it.0).collect();
         self.log(format_args!("{out} = embed w{} {tokens:?}", table.0));
@@ -157,43 +146,6 @@ impl Backend for Trace {
 
     fn rope(&mut self, x: Heads, rope: Rope, spans: &[Span]) {
         self.log(format_args!("{x} = rope r{} {}", rope.0, Spans(spans)));
-    }
-
-    fn truncate_sequence(&mut self, sequence: Sequence, len: usize) {
-        self.log(format_args!("truncate s{} to {len}", sequence.0));
-    }
-
-    fn keep_states(&mut self, keep: &[Keep]) {
-        for Keep { sequence, rows, to } in keep {
-            self.log(format_args!("states of s{} = those of s{} behind {rows}", to.0, sequence.0));
-        }
-    }
-
-    fn swap_states(&mut self, one: Sequence, other: Sequence) {
-        self.log(format_args!("swap states of s{} and s{}", one.0, other.0));
-    }
-
-    fn save_cache(
-        &mut self,
-        sequence: Sequence,
-        cache: Cache,
-        positions: Range<usize>,
-    ) -> Result<Vec<u8>, DeviceError> {
-        self.log(format_args!("save s{} c{} {positions:?}", sequence.0, cache.0));
-        let spec = self.sequences[sequence.0 as usize][cache.0 as usize];
-        Ok(vec![0; spec.saved_bytes(positions.len())])
-    }
-
-    fn load_cache(
-        &mut self,
-        sequence: Sequence,
-        cache: Cache,
-        positions: Range<usize>,
-        bytes: &[u8],
-    ) -> Result<(), DeviceError> {
-        let n = bytes.len();
-        self.log(format_args!("load s{} c{} {positions:?}: {n} bytes", sequence.0, cache.0));
-        Ok(())
     }
 
     fn layer_norm(&mut self, rows: usize, op: LayerNorm) {
@@ -236,6 +188,10 @@ impl Backend for Trace {
         ));
     }
 
+    fn gated_attention(&mut self, op: GatedAttention, spans: &[Span]) {
+        op.run_parts(self, spans);
+    }
+
     fn sigmoid_gate(&mut self, rows: usize, x: Heads, gate: Heads) {
         self.log(format_args!("{x} *= sigmoid {gate} x{rows}"));
     }
@@ -250,6 +206,10 @@ impl Backend for Trace {
         let DeltaRule { out, q, k, v, a, b, cache, .. } = op;
         let (cache, spans) = (cache.0, Spans(spans));
         self.log(format_args!("{out} = delta_rule {q} {k} {v} {a} {b} c{cache} {spans}"));
+    }
+
+    fn delta_net(&mut self, op: DeltaNet, spans: &[Span]) {
+        op.run_parts(self, spans);
     }
 
     fn add(&mut self, rows: usize, acc: Cols, x: Cols) {
@@ -285,12 +245,68 @@ impl Backend for Trace {
         rows: &[usize],
         x: Cols,
         head: Weight,
-        beside: Beside<'_>,
+        extras: LogitsExtras<'_>,
     ) -> Result<Vec<f32>, DeviceError> {
         self.log(format_args!("logits w{} {x} rows {rows:?}", head.0));
-        if let Some((n, into)) = beside.rows {
-            *into = self.read(x.buf, n)?;
+        if let Some(hidden) = extras.hidden_rows {
+            *hidden.into = self.read(x.buf, hidden.n)?;
         }
         Ok(vec![0.0; rows.len() * self.matrix_rows[head.0 as usize]])
+    }
+}
+
+impl Sequences for Trace {
+    fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence {
+        self.sequences.push(specs.to_vec());
+        Sequence(u32::try_from(self.sequences.len() - 1).expect("few sequences"))
+    }
+
+    fn clear_sequence(&mut self, sequence: Sequence) {
+        self.log(format_args!("clear s{}", sequence.0));
+    }
+
+    fn drop_sequence(&mut self, sequence: Sequence) {
+        self.log(format_args!("drop s{}", sequence.0));
+    }
+
+    fn truncate_sequence(&mut self, sequence: Sequence, len: usize) {
+        self.log(format_args!("truncate s{} to {len}", sequence.0));
+    }
+
+    fn snapshot_states(&mut self, snapshots: &[StateSnapshot]) {
+        for StateSnapshot { sequence, rows, to } in snapshots {
+            self.log(format_args!("states of s{} = s{} after {rows} rows", to.0, sequence.0));
+        }
+    }
+
+    fn reserve_states(&mut self, _sequence: Sequence) -> bool {
+        true
+    }
+
+    fn swap_states(&mut self, one: Sequence, other: Sequence) {
+        self.log(format_args!("swap states of s{} and s{}", one.0, other.0));
+    }
+
+    fn save_cache(
+        &mut self,
+        sequence: Sequence,
+        cache: Cache,
+        positions: Range<usize>,
+    ) -> Result<Vec<u8>, DeviceError> {
+        self.log(format_args!("save s{} c{} {positions:?}", sequence.0, cache.0));
+        let spec = self.sequences[sequence.0 as usize][cache.0 as usize];
+        Ok(vec![0; spec.saved_bytes(positions.len())])
+    }
+
+    fn load_cache(
+        &mut self,
+        sequence: Sequence,
+        cache: Cache,
+        positions: Range<usize>,
+        bytes: &[u8],
+    ) -> Result<(), DeviceError> {
+        let n = bytes.len();
+        self.log(format_args!("load s{} c{} {positions:?}: {n} bytes", sequence.0, cache.0));
+        Ok(())
     }
 }

@@ -3,8 +3,8 @@
 
 use moeflux_backend::cpu::{Cpu, Isa};
 use moeflux_backend::{
-    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, DeltaRule, Heads, KvType,
-    Sequence, Span,
+    Attention, Buf, Cache, CacheSpec, CausalConv, Cols, DeltaRule, Heads, KvType, Ops, Sequence,
+    Sequences, Span,
 };
 use proptest::prelude::*;
 

@@ -8,8 +8,8 @@ pub(crate) mod meter;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use moeflux_backend::timed::Timed;
-use moeflux_backend::{DeviceCounters, DeviceStats, Inputs};
+use moeflux_backend::profiling::ProfilingBackend;
+use moeflux_backend::{ActivationPrecision, DeviceCounters, DeviceStats};
 use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::{LayerIdx, catch_out_of_memory};
 use moeflux_model::{Build, Declared, ExpertObserver, Loaded, Loader, ModelShape, MoeLists};
@@ -113,13 +113,13 @@ impl Engine {
         })?;
         let mut stopwatch = None;
         if options.compute.timed {
-            let (timed, watch) = Timed::new(backend);
+            let (timed, watch) = ProfilingBackend::new(backend);
             (backend, stopwatch) = (Box::new(timed), Some(watch));
         }
         let inputs = match options.compute.activations {
-            Activations::Full => Inputs::Full,
-            Activations::Int16 => Inputs::Int16,
-            Activations::Int8 => Inputs::Int8,
+            Activations::Full => ActivationPrecision::F32,
+            Activations::Int16 => ActivationPrecision::Int16,
+            Activations::Int8 => ActivationPrecision::Int8,
         };
         let total = plan.resident_bytes;
         let mut report = |loaded| progress(loaded, total);
@@ -181,15 +181,19 @@ impl Engine {
         });
         plan.io_mode = experts.options().mode;
         let mut keeps_from_cache = false;
-        if !options.experts.allow_missing {
+        if !options.experts.allow_missing
+            && let Some(residency) = backend.residency_mut()
+        {
             let wanted = plan.expert_bytes;
             let mut report = |kept| progress(total + kept, total + wanted);
-            let backend = backend.as_mut();
             keeps_from_cache =
-                keep_experts(backend, &experts, (&layers, shape), wanted, &mut report)?;
+                keep_experts(residency, &experts, (&layers, shape), wanted, &mut report)?;
         }
-        experts.set_on_device(backend.take_moves().into_iter());
-        let device_counters = backend.counters();
+        let device_counters = backend.residency_mut().map(|residency| {
+            let changes = residency.drain_residency_changes();
+            experts.set_on_device(changes.iter().map(|change| (change.key, change.is_resident)));
+            residency.counters()
+        });
         let experts = Arc::new(experts);
         let info = Info {
             experts: Arc::clone(&experts),

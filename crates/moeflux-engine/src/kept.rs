@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use moeflux_backend::{AllExperts, Backend};
+use moeflux_backend::{ExpertResidency, ResidencyRequest};
 use moeflux_core::{Expert, ExpertBank, ExpertId, HostBuf, HostSlab, LayerBank, LayerIdx};
 use moeflux_model::ModelShape;
 use moeflux_store::{ExpertStore, IoMode, SlotAlloc};
@@ -27,20 +27,23 @@ const KEPT_TOGETHER: usize = 64;
 /// that it has. Tells whether it needs those of the cache, which else gives back what
 /// it has no more use for.
 pub(crate) fn keep_experts(
-    backend: &mut dyn Backend,
+    residency: &mut dyn ExpertResidency,
     experts: &ExpertStore,
     (layers, shape): (&[LayerIdx], &ModelShape),
     expert_bytes: u64,
     progress: &mut dyn FnMut(u64),
 ) -> Result<bool, EngineError> {
-    let all = AllExperts {
+    let request = ResidencyRequest {
         bytes: expert_bytes,
         record_bytes: experts.slot_bytes() as u64,
         top_k: shape.top_k,
-        stay: false,
+        stays_in_host: false,
     };
-    let stay = !backend.has_room_for_experts(all);
-    if stay && !(holds_all(experts) && backend.has_room_for_experts(AllExperts { stay, ..all })) {
+    let stay = !residency.plan(request);
+    let stays_in_host = stay;
+    if stay
+        && !(holds_all(experts) && residency.plan(ResidencyRequest { stays_in_host, ..request }))
+    {
         return Ok(false);
     }
     let ids: Vec<ExpertId> =
@@ -55,8 +58,8 @@ pub(crate) fn keep_experts(
     let parts = layers.iter().flat_map(|layer| ids.chunks(n_part).map(|it| (*layer, it)));
     let parts: Vec<Part<'_>> = parts.collect();
     let mut keep = |part: &[Arc<Expert>]| {
-        let are_kept = part.iter().all(|it| backend.keep_expert(it, shape.n_experts));
-        backend.let_go(0);
+        let are_kept = part.iter().all(|it| residency.load(it, shape.n_experts));
+        residency.release_experts(0);
         are_kept
     };
     let is_done = if stay {
@@ -66,16 +69,14 @@ pub(crate) fn keep_experts(
         bring(experts, &parts, reads_ahead, &mut keep, progress)?
     };
     if !is_done {
-        backend.drop_experts();
+        residency.unload_all();
         return Ok(false);
     }
     if !stay {
         experts.resize((shape.top_k * experts.slot_bytes()) as u64)?;
     }
     experts.reset_stats();
-    if let Some(counters) = backend.counters() {
-        counters.reset();
-    }
+    residency.counters().reset();
     Ok(stay)
 }
 

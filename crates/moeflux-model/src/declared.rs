@@ -1,6 +1,6 @@
 //! What a family declares of a checkpoint, before anything is loaded.
 
-use moeflux_backend::Inputs;
+use moeflux_backend::ActivationPrecision;
 use moeflux_core::checkpoint::{Checkpoint, Claims, Config};
 use moeflux_core::manifest::Manifest;
 use moeflux_core::{ExpertBank, LayerBank};
@@ -79,7 +79,7 @@ impl Declared {
         let survey = |max_rows| {
             let mut survey = Survey::new(checkpoint);
             let weights = &mut survey;
-            let mut build = Build { weights, max_rows, inputs: Inputs::Full, variant };
+            let mut build = Build { weights, max_rows, inputs: ActivationPrecision::F32, variant };
             let family = Family::of(config)?;
             let model = family.build(config, &mut build)?;
             let shape = model.shape().clone();

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use moeflux_backend::timed::WeightFacts;
+use moeflux_backend::profiling::WeightFacts;
 use moeflux_backend::trace::Trace;
-use moeflux_backend::{Backend, HostMatrix, Inputs, Weight};
+use moeflux_backend::{ActivationPrecision, Backend, HostMatrix, Weight};
 use moeflux_core::checkpoint::{Checkpoint, Claims, Extent, FormatError, MatrixSource};
 use moeflux_core::manifest::{ExpertsDecl, Manifest, MatrixDecl, Role, VectorDecl};
 use moeflux_core::quant::{Encoding, Float, MatrixFormat, ScaledBlocks};
@@ -90,7 +90,7 @@ pub struct Loader<'a> {
     backend: &'a mut dyn Backend,
     checkpoint: &'a Checkpoint,
     claims: Claims<'a>,
-    inputs: Inputs,
+    inputs: ActivationPrecision,
     loaded: HashMap<String, Weight>,
     /// By weight.
     names: Vec<String>,
@@ -116,7 +116,7 @@ impl<'a> Loader<'a> {
     pub fn new(
         checkpoint: &'a Checkpoint,
         backend: &'a mut dyn Backend,
-        inputs: Inputs,
+        inputs: ActivationPrecision,
         progress: &'a mut dyn FnMut(u64),
     ) -> Loader<'a> {
         Loader {
@@ -192,7 +192,7 @@ impl<'a> Loader<'a> {
     ) -> Result<Weight, LoadError> {
         let MatrixSource { cols, format, .. } = parts[0];
         let rows = parts.iter().map(|it| it.rows).sum();
-        let inputs = if role == Role::Gate { Inputs::Full } else { self.inputs };
+        let inputs = if role == Role::Gate { ActivationPrecision::F32 } else { self.inputs };
         let matrix = if joins(parts) {
             let extents = |part: fn(&MatrixSource) -> Extent| -> Vec<Extent> {
                 parts.iter().map(part).collect()

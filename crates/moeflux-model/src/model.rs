@@ -1,6 +1,6 @@
 //! A model as the engine runs it, and what it is built with.
 
-use moeflux_backend::{Backend, Cols, Inputs, KvType, Weight};
+use moeflux_backend::{ActivationPrecision, Backend, Cols, KvType, Weight};
 
 use crate::forward_error::ForwardError;
 use crate::layers::step::Step;
@@ -14,7 +14,7 @@ pub struct Build<'a> {
     /// Rows of the largest batch.
     pub max_rows: usize,
     /// How large projections treat their inputs.
-    pub inputs: Inputs,
+    pub inputs: ActivationPrecision,
     /// What the user chose.
     pub variant: Variant,
 }

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedAttention,
-    GatedRmsNorm, Heads, KvType, RmsNorm, RopePairs, RopeSpec, Sequence, Span,
+    Attention, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedAttention,
+    GatedRmsNorm, Heads, KvType, Ops, Recording, RmsNorm, RopePairs, RopeSpec, Sequence, Sequences,
+    Span,
 };
 use moeflux_wgpu::{Context, Wgpu};
 

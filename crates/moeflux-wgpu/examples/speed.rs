@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use moeflux_backend::{
-    Activation, Backend, Buf, Cols, ExpertCall, ExpertRow, Experts, HostMatrix, Inputs, Projection,
-    Route, Scoring, Weight,
+    Activation, ActivationPrecision, Buf, Cols, ExpertCall, ExpertRow, Experts, HostMatrix, Ops,
+    Projection, Route, Scoring, Weight,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use moeflux_core::{
@@ -131,10 +131,10 @@ impl Speed {
     fn tuned(&self) {
         let mut shapes = Vec::new();
         for (format, inputs) in [
-            (FORMAT, Inputs::Int16),
-            (FORMAT, Inputs::Int8),
-            (FORMAT, Inputs::Full),
-            (DENSE, Inputs::Full),
+            (FORMAT, ActivationPrecision::Int16),
+            (FORMAT, ActivationPrecision::Int8),
+            (FORMAT, ActivationPrecision::F32),
+            (DENSE, ActivationPrecision::F32),
         ] {
             shapes.extend(CASES.iter().map(|it| {
                 let rows = (it.rows / self.scale).max(8);
@@ -159,10 +159,10 @@ impl Speed {
             let mut columns = Vec::new();
             let forms = [Some(Form::Bytes), Some(Form::Floats)];
             for (format, inputs, forms) in [
-                (FORMAT, Inputs::Int16, &forms[..]),
-                (FORMAT, Inputs::Int8, &forms[..]),
-                (FORMAT, Inputs::Full, &forms[..1]),
-                (DENSE, Inputs::Full, &forms[..1]),
+                (FORMAT, ActivationPrecision::Int16, &forms[..]),
+                (FORMAT, ActivationPrecision::Int8, &forms[..]),
+                (FORMAT, ActivationPrecision::F32, &forms[..1]),
+                (DENSE, ActivationPrecision::F32, &forms[..1]),
             ] {
                 let mut set = Set::new(self, case, format, inputs);
                 for form in forms {
@@ -182,7 +182,7 @@ impl Speed {
         println!("\nmatrix-vector, 2 digits, GB/s of weights at 1, 2, 4 and 8 rows of activations");
         for i in [0, 2, 3, 4, 7, 9, 15] {
             let case = &CASES[i];
-            let mut set = Set::new(self, case, FORMAT, Inputs::Int16);
+            let mut set = Set::new(self, case, FORMAT, ActivationPrecision::Int16);
             let line: String = [1, 2, 4, 8]
                 .map(|n| share(set.bytes as f64 / set.seconds(n) / 1e9, limit))
                 .concat();
@@ -213,8 +213,8 @@ impl Speed {
             let outputs = outputs / self.scale.min(16);
             for rows in [64, 256, 1024, 4096].map(|it| it / self.scale.min(16)) {
                 let of = |inputs| matmul(&mut self.backend(), rows, outputs, cols, inputs);
-                let (two, one) = (of(Inputs::Int16), of(Inputs::Int8));
-                let full = if rows <= 1024 { of(Inputs::Full) } else { f64::NAN };
+                let (two, one) = (of(ActivationPrecision::Int16), of(ActivationPrecision::Int8));
+                let full = if rows <= 1024 { of(ActivationPrecision::F32) } else { f64::NAN };
                 println!(
                     "  {rows:>5} x {outputs:>5} x {cols:>5}  {two:>7.2}  {one:>7.2}  {full:>7.2}"
                 );
@@ -224,7 +224,7 @@ impl Speed {
 
     /// What the kernel for many rows that the device has gives, against singles.
     fn check_matmul(&self) {
-        for inputs in [Inputs::Int16, Inputs::Int8] {
+        for inputs in [ActivationPrecision::Int16, ActivationPrecision::Int8] {
             let outs = [None, Some(Tiles::Singles)].map(|tiles| {
                 let mut b = self.backend();
                 b.fix_tiles(Tiles::MatrixUnits);
@@ -247,7 +247,9 @@ impl Speed {
         println!(
             "\nlayouts, the plain one and the best four: lanes, rows, depth, threads, workgroups"
         );
-        for (inputs, name) in [(Inputs::Int16, "2 digits"), (Inputs::Int8, "1 digit")] {
+        for (inputs, name) in
+            [(ActivationPrecision::Int16, "2 digits"), (ActivationPrecision::Int8, "1 digit")]
+        {
             for case in &CASES {
                 let mut set = Set::new(self, case, FORMAT, inputs);
                 for layout in layouts() {
@@ -313,7 +315,7 @@ struct Set {
 }
 
 impl Set {
-    fn new(speed: &Speed, case: &Case, format: MatrixFormat, inputs: Inputs) -> Set {
+    fn new(speed: &Speed, case: &Case, format: MatrixFormat, inputs: ActivationPrecision) -> Set {
         let mut b = speed.backend();
         let rows = (case.rows / speed.scale).max(8);
         let bytes = case.n * format.matrix_bytes(rows, case.cols);
@@ -416,7 +418,13 @@ fn bytes(len: usize, is_param: bool) -> HostBuf {
     buf
 }
 
-fn matrix(b: &mut Wgpu, rows: usize, cols: usize, format: MatrixFormat, inputs: Inputs) -> Weight {
+fn matrix(
+    b: &mut Wgpu,
+    rows: usize,
+    cols: usize,
+    format: MatrixFormat,
+    inputs: ActivationPrecision,
+) -> Weight {
     let n = format.scale_bytes(rows, cols);
     let params = || (n > 0).then(|| bytes(n, true));
     let weight = bytes(rows * format.row_bytes(cols), format == DENSE);
@@ -431,7 +439,13 @@ fn matrix(b: &mut Wgpu, rows: usize, cols: usize, format: MatrixFormat, inputs: 
     })
 }
 
-fn matmul(b: &mut Wgpu, rows: usize, outputs: usize, cols: usize, inputs: Inputs) -> f64 {
+fn matmul(
+    b: &mut Wgpu,
+    rows: usize,
+    outputs: usize,
+    cols: usize,
+    inputs: ActivationPrecision,
+) -> f64 {
     let weight = matrix(b, outputs, cols, FORMAT, inputs);
     let (x, out) = (filled(b, rows, cols), filled(b, rows, outputs));
     let run = &mut |b: &mut Wgpu, _: usize| b.project(rows, x, &[Projection { weight, out }]);
@@ -481,7 +495,7 @@ fn experts(b: &mut Wgpu, hidden: usize, inner: usize, n: usize, k: usize) -> (f6
         .collect();
     let run = &mut |b: &mut Wgpu, i: usize| {
         let (inputs, activation, calls) =
-            (Inputs::Int16, Activation::Swiglu, &layers[i % layers.len()]);
+            (ActivationPrecision::Int16, Activation::Swiglu, &layers[i % layers.len()]);
         b.experts(Experts { out: out.buf, x, rows: 1, inputs, activation, biases: None, calls });
     };
     let seconds = b.best_seconds(2 * layers.len(), run).expect("the device works");

@@ -2,13 +2,13 @@
 
 use std::mem;
 
-use moeflux_backend::{Ahead, Cache, Sequence, Span};
+use moeflux_backend::{Cache, PrerecordedStep, Sequence, Span};
 
 use crate::caches::CacheState;
 use crate::state::Wgpu;
 
 /// Records the step, if it can be.
-pub(crate) fn record(b: &mut Wgpu, ahead: Ahead<'_>) {
+pub(crate) fn record(b: &mut Wgpu, ahead: PrerecordedStep<'_>) {
     if !has_room(b, ahead.spans) || !b.encoder.begin_ahead() {
         return;
     }
@@ -23,7 +23,7 @@ pub(crate) fn record(b: &mut Wgpu, ahead: Ahead<'_>) {
 
 /// Forgets it.
 pub(crate) fn forget(b: &mut Wgpu) {
-    if b.encoder.drop_ahead() {
+    if b.encoder.discard_prerecorded() {
         undo(b);
     }
 }

@@ -4,7 +4,7 @@
 //! its scales, with the bias beside each where there are biases; see
 //! `formats.wgsl`. A matrix that no binding holds is cut into pieces, by rows.
 
-use moeflux_backend::Inputs;
+use moeflux_backend::ActivationPrecision;
 use moeflux_core::quant::{MatrixFormat, MatrixView};
 use wgpu::PollType;
 
@@ -83,7 +83,7 @@ impl Slabs {
         &mut self,
         encoder: &mut Encoder,
         view: &MatrixView<'_>,
-        inputs: Inputs,
+        inputs: ActivationPrecision,
     ) -> Matrix {
         let turned;
         let mut view = *view;

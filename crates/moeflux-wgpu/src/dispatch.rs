@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use moeflux_backend::{
-    AllExperts, Attention, Backend, Beside, Buf, Cache, CacheSpec, CausalConv, Cols, Combine,
-    DeltaNet, DeltaRule, DeviceCounters, DeviceError, ExpertRow, Experts, GatedAttention,
-    GatedRmsNorm, HeadProduct, Heads, HeldExperts, HostMatrix, Keep, KernelTime, LayerNorm, Leader,
-    Projection, RmsNorm, Rope, RopeSpec, Route, RoutedExperts, Routing, SelectPositions, Selection,
-    Sequence, Span, Vector, Weight,
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
+    DeviceCounters, DeviceError, ExpertResidency, Experts, GatedAttention, GatedRmsNorm,
+    HeadProduct, Heads, HostMatrix, KernelTime, LayerNorm, LogitsExtras, MoeOnDevice, Ops,
+    Projection, Recording, ResidencyChange, ResidencyRequest, ResidentCall, ResidentExperts,
+    RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions, Selection, Sequence, Sequences, Span,
+    StateSnapshot, TokenLogit, Vector, Weight,
 };
 use moeflux_core::quant::MatrixView;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
@@ -24,6 +25,20 @@ fn part(buf: &Option<HostBuf>, len: usize) -> &[u8] {
 }
 
 impl Backend for Wgpu {
+    fn residency(&self) -> Option<&dyn ExpertResidency> {
+        Some(self)
+    }
+
+    fn residency_mut(&mut self) -> Option<&mut dyn ExpertResidency> {
+        Some(self)
+    }
+
+    fn recording(&mut self) -> Option<&mut dyn Recording> {
+        Some(self)
+    }
+}
+
+impl Ops for Wgpu {
     fn alloc(&mut self, rows: usize, width: usize) -> Buf {
         assert!(width > 0, "a buffer has columns");
         let bytes = 4 * (rows * width) as u64;
@@ -74,88 +89,6 @@ impl Backend for Wgpu {
         let Activations { mem, width, .. } = self.buf(buf).clone();
         let bytes = self.encoder.read(&[(&mem, 0, 4 * (rows * width) as u64)])?;
         Ok(crate::words::floats(&bytes))
-    }
-
-    fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence {
-        let numbered = specs.iter().copied().enumerate();
-        let caches = numbered.map(|it| CacheState::new(&mut self.pools, it)).collect();
-        let free = self.sequences.iter().position(Option::is_none);
-        let at = free.unwrap_or_else(|| {
-            self.sequences.push(None);
-            self.sequences.len() - 1
-        });
-        self.sequences[at] = Some(caches);
-        Sequence(u32::try_from(at).expect("few sequences"))
-    }
-
-    fn clear_sequence(&mut self, sequence: Sequence) {
-        ahead::forget(self);
-        let mut caches = self.caches(sequence);
-        caches.iter_mut().for_each(|it| it.clear(&mut self.encoder, &mut self.pools));
-        self.sequences[sequence.0 as usize] = Some(caches);
-    }
-
-    fn drop_sequence(&mut self, sequence: Sequence) {
-        ahead::forget(self);
-        let caches = self.caches(sequence).into_iter();
-        caches.for_each(|it| it.release(&mut self.encoder, &mut self.pools));
-    }
-
-    fn truncate_sequence(&mut self, sequence: Sequence, len: usize) {
-        let mut caches = self.caches(sequence);
-        caches.iter_mut().for_each(|it| it.truncate(&mut self.encoder, &mut self.pools, len));
-        self.sequences[sequence.0 as usize] = Some(caches);
-    }
-
-    fn reserve_states(&mut self, sequence: Sequence) -> bool {
-        // Slabs may grow.
-        ahead::forget(self);
-        let Wgpu { encoder, pools, sequences, .. } = self;
-        let caches = sequences[sequence.0 as usize].iter_mut().flatten();
-        caches.into_iter().all(|it| it.reserve(encoder, pools))
-    }
-
-    fn keep_states(&mut self, keep: &[Keep]) {
-        if !keep.is_empty() {
-            ahead::forget(self);
-        }
-        self.keep = keep.to_vec();
-    }
-
-    fn swap_states(&mut self, one: Sequence, other: Sequence) {
-        ahead::forget(self);
-        let at = [one, other].map(|it| it.0 as usize);
-        let [one, other] = self.sequences.get_disjoint_mut(at).expect("two sequences that exist");
-        for (one, other) in one.iter_mut().flatten().zip(other.iter_mut().flatten()) {
-            if matches!(one, CacheState::Recurrent(_)) {
-                std::mem::swap(one, other);
-            }
-        }
-    }
-
-    fn save_cache(
-        &mut self,
-        sequence: Sequence,
-        cache: Cache,
-        positions: Range<usize>,
-    ) -> Result<Vec<u8>, DeviceError> {
-        let caches = self.sequences[sequence.0 as usize].as_ref();
-        let state = &caches.expect("the sequence exists")[cache.0 as usize];
-        state.save(&mut self.encoder, &self.pools, positions)
-    }
-
-    fn load_cache(
-        &mut self,
-        sequence: Sequence,
-        cache: Cache,
-        positions: Range<usize>,
-        bytes: &[u8],
-    ) -> Result<(), DeviceError> {
-        // Slabs may grow.
-        ahead::forget(self);
-        let caches = self.sequences[sequence.0 as usize].as_mut();
-        let state = &mut caches.expect("the sequence exists")[cache.0 as usize];
-        state.load(&mut self.encoder, &mut self.pools, positions, bytes)
     }
 
     fn embed(&mut self, out: Cols, table: Weight, tokens: &[TokenId]) {
@@ -240,71 +173,6 @@ impl Backend for Wgpu {
         ops::combine(self, rows, op);
     }
 
-    fn holds_expert(&self, layer: LayerIdx, expert: ExpertId) -> bool {
-        self.slots.holds(ExpertKey { layer, expert })
-    }
-
-    fn held_experts(&mut self, op: HeldExperts<'_>) {
-        ops::held_experts(self, op);
-    }
-
-    fn take_moves(&mut self) -> Vec<(ExpertKey, bool)> {
-        self.slots.take_moves()
-    }
-
-    fn counters(&self) -> Option<Arc<DeviceCounters>> {
-        Some(Arc::clone(self.encoder.counters()))
-    }
-
-    fn time_kernels(&mut self, is_on: bool) -> Result<Vec<KernelTime>, DeviceError> {
-        self.encoder.time_kernels(is_on)
-    }
-
-    fn flush(&mut self) {
-        self.encoder.flush();
-    }
-
-    fn let_go(&mut self, at_most: usize) {
-        self.encoder.let_go(at_most);
-    }
-
-    fn begin_experts(
-        &mut self,
-        layer: LayerIdx,
-        held: &[(ExpertId, Vec<ExpertRow>)],
-        experts: &mut dyn Iterator<Item = &Arc<Expert>>,
-    ) {
-        let held = held.iter().map(|it| ExpertKey { layer, expert: it.0 });
-        ops::begin_experts(self, held, experts);
-    }
-
-    fn has_room_for_experts(&mut self, all: AllExperts) -> bool {
-        self.slots.plan(&self.encoder, all)
-    }
-
-    fn note_shared_expert(&mut self, layer: LayerIdx, projections: [Weight; 3]) {
-        if self.fuses {
-            let matrices = projections.map(|it| self.matrix(it).clone());
-            self.slots.note_shared(layer, matrices);
-        }
-    }
-
-    fn keep_expert(&mut self, expert: &Arc<Expert>, n_experts: usize) -> bool {
-        self.slots.keep(&mut self.encoder, expert, n_experts)
-    }
-
-    fn drop_experts(&mut self) {
-        self.slots.drop_kept(&mut self.encoder);
-    }
-
-    fn holds_layer(&self, layer: LayerIdx, rows: usize) -> bool {
-        self.slots.can_choose(layer, rows)
-    }
-
-    fn routed_experts(&mut self, rows: usize, op: RoutedExperts) {
-        ops::routed_experts(self, rows, op);
-    }
-
     fn route(&mut self, rows: usize, op: Route) -> Result<Routing, DeviceError> {
         ops::route(self, rows, op)
     }
@@ -314,28 +182,181 @@ impl Backend for Wgpu {
         rows: &[usize],
         x: Cols,
         head: Weight,
-        beside: Beside<'_>,
+        extras: LogitsExtras<'_>,
     ) -> Result<Vec<f32>, DeviceError> {
-        ops::logits(self, rows, (x, head), beside)
+        ops::logits(self, rows, (x, head), extras)
     }
 
-    fn leaders(
+    fn top_logits(
         &mut self,
         rows: &[usize],
         n: usize,
         x: Cols,
         head: Weight,
-        beside: Beside<'_>,
-    ) -> Result<Option<Vec<Vec<Leader>>>, DeviceError> {
-        ops::leaders(self, rows, n, (x, head), beside)
+        extras: LogitsExtras<'_>,
+    ) -> Result<Option<Vec<Vec<TokenLogit>>>, DeviceError> {
+        ops::leaders(self, rows, n, (x, head), extras)
+    }
+}
+
+impl Sequences for Wgpu {
+    fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence {
+        let numbered = specs.iter().copied().enumerate();
+        let caches = numbered.map(|it| CacheState::new(&mut self.pools, it)).collect();
+        let free = self.sequences.iter().position(Option::is_none);
+        let at = free.unwrap_or_else(|| {
+            self.sequences.push(None);
+            self.sequences.len() - 1
+        });
+        self.sequences[at] = Some(caches);
+        Sequence(u32::try_from(at).expect("few sequences"))
     }
 
-    fn run_ahead(&mut self, tokens: &[TokenId]) -> bool {
+    fn clear_sequence(&mut self, sequence: Sequence) {
+        ahead::forget(self);
+        let mut caches = self.caches(sequence);
+        caches.iter_mut().for_each(|it| it.clear(&mut self.encoder, &mut self.pools));
+        self.sequences[sequence.0 as usize] = Some(caches);
+    }
+
+    fn drop_sequence(&mut self, sequence: Sequence) {
+        ahead::forget(self);
+        let caches = self.caches(sequence).into_iter();
+        caches.for_each(|it| it.release(&mut self.encoder, &mut self.pools));
+    }
+
+    fn truncate_sequence(&mut self, sequence: Sequence, len: usize) {
+        let mut caches = self.caches(sequence);
+        caches.iter_mut().for_each(|it| it.truncate(&mut self.encoder, &mut self.pools, len));
+        self.sequences[sequence.0 as usize] = Some(caches);
+    }
+
+    fn reserve_states(&mut self, sequence: Sequence) -> bool {
+        // Slabs may grow.
+        ahead::forget(self);
+        let Wgpu { encoder, pools, sequences, .. } = self;
+        let caches = sequences[sequence.0 as usize].iter_mut().flatten();
+        caches.into_iter().all(|it| it.reserve(encoder, pools))
+    }
+
+    fn snapshot_states(&mut self, snapshots: &[StateSnapshot]) {
+        if !snapshots.is_empty() {
+            ahead::forget(self);
+        }
+        self.keep = snapshots.to_vec();
+    }
+
+    fn swap_states(&mut self, one: Sequence, other: Sequence) {
+        ahead::forget(self);
+        let at = [one, other].map(|it| it.0 as usize);
+        let [one, other] = self.sequences.get_disjoint_mut(at).expect("two sequences that exist");
+        for (one, other) in one.iter_mut().flatten().zip(other.iter_mut().flatten()) {
+            if matches!(one, CacheState::Recurrent(_)) {
+                std::mem::swap(one, other);
+            }
+        }
+    }
+
+    fn save_cache(
+        &mut self,
+        sequence: Sequence,
+        cache: Cache,
+        positions: Range<usize>,
+    ) -> Result<Vec<u8>, DeviceError> {
+        let caches = self.sequences[sequence.0 as usize].as_ref();
+        let state = &caches.expect("the sequence exists")[cache.0 as usize];
+        state.save(&mut self.encoder, &self.pools, positions)
+    }
+
+    fn load_cache(
+        &mut self,
+        sequence: Sequence,
+        cache: Cache,
+        positions: Range<usize>,
+        bytes: &[u8],
+    ) -> Result<(), DeviceError> {
+        // Slabs may grow.
+        ahead::forget(self);
+        let caches = self.sequences[sequence.0 as usize].as_mut();
+        let state = &mut caches.expect("the sequence exists")[cache.0 as usize];
+        state.load(&mut self.encoder, &mut self.pools, positions, bytes)
+    }
+}
+
+impl ExpertResidency for Wgpu {
+    fn plan(&mut self, request: ResidencyRequest) -> bool {
+        self.slots.plan(&self.encoder, request)
+    }
+
+    fn register_shared(&mut self, layer: LayerIdx, projections: [Weight; 3]) {
+        if self.fuses {
+            let matrices = projections.map(|it| self.matrix(it).clone());
+            self.slots.note_shared(layer, matrices);
+        }
+    }
+
+    fn load(&mut self, expert: &Arc<Expert>, n_experts: usize) -> bool {
+        self.slots.keep(&mut self.encoder, expert, n_experts)
+    }
+
+    fn unload_all(&mut self) {
+        self.slots.drop_kept(&mut self.encoder);
+    }
+
+    fn is_resident(&self, layer: LayerIdx, expert: ExpertId) -> bool {
+        self.slots.holds(ExpertKey { layer, expert })
+    }
+
+    fn is_layer_resident(&self, layer: LayerIdx, rows: usize) -> bool {
+        self.slots.can_choose(layer, rows)
+    }
+
+    fn begin_upload(
+        &mut self,
+        layer: LayerIdx,
+        resident: &[ResidentCall],
+        experts: &mut dyn Iterator<Item = &Arc<Expert>>,
+    ) {
+        let resident = resident.iter().map(|call| ExpertKey { layer, expert: call.expert });
+        ops::begin_upload(self, resident, experts);
+    }
+
+    fn resident_experts(&mut self, op: ResidentExperts<'_>) {
+        ops::resident_experts(self, op);
+    }
+
+    fn moe_on_device(&mut self, rows: usize, op: MoeOnDevice) {
+        ops::moe_on_device(self, rows, op);
+    }
+
+    fn release_experts(&mut self, max_held: usize) {
+        self.encoder.release_experts(max_held);
+    }
+
+    fn drain_residency_changes(&mut self) -> Vec<ResidencyChange> {
+        self.slots.drain_residency_changes()
+    }
+
+    fn counters(&self) -> Arc<DeviceCounters> {
+        Arc::clone(self.encoder.counters())
+    }
+}
+
+impl Recording for Wgpu {
+    fn time_kernels(&mut self, is_on: bool) -> Result<Vec<KernelTime>, DeviceError> {
+        self.encoder.time_kernels(is_on)
+    }
+
+    fn flush(&mut self) {
+        self.encoder.flush();
+    }
+
+    fn replay_step(&mut self, tokens: &[TokenId]) -> bool {
         let tokens: Vec<u32> = tokens.iter().map(|it| it.0).collect();
-        self.encoder.run_ahead(&tokens)
+        self.encoder.replay_step(&tokens)
     }
 
-    fn drop_ahead(&mut self) {
+    fn discard_prerecorded(&mut self) {
         ahead::forget(self);
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use moeflux_backend::AllExperts;
+use moeflux_backend::{ResidencyChange, ResidencyRequest};
 use moeflux_core::{Expert, ExpertId, ExpertKey, ExpertLayout, LayerIdx};
 
 use crate::buffer::Mem;
@@ -57,7 +57,7 @@ pub(crate) struct Slots {
     shared: HashMap<LayerIdx, [Matrix; 3]>,
     /// Experts that came or left, and whether each was there afterwards. Of layers that are
     /// kept in part nobody learns it, who needs all of them.
-    moves: Vec<(ExpertKey, bool)>,
+    changes: Vec<ResidencyChange>,
 }
 
 /// Bytes of slabs: every one is so much larger than the one before that most
@@ -86,7 +86,7 @@ impl Slots {
             share: None,
             is_stale: false,
             shared: HashMap::new(),
-            moves: Vec::new(),
+            changes: Vec::new(),
         }
     }
 
@@ -113,9 +113,9 @@ impl Slots {
         layer.slots.get(key.expert.idx())?.as_ref()
     }
 
-    /// Gives out what came and left since the last call.
-    pub(crate) fn take_moves(&mut self) -> Vec<(ExpertKey, bool)> {
-        std::mem::take(&mut self.moves)
+    /// Returns the changes since the last call.
+    pub(crate) fn drain_residency_changes(&mut self) -> Vec<ResidencyChange> {
+        std::mem::take(&mut self.changes)
     }
 
     /// Marks the time: what is used from now on stays until the next call.
@@ -151,7 +151,7 @@ impl Slots {
                     return None;
                 }
                 pool.by_use.remove(&used);
-                self.moves.push((key, false));
+                self.changes.push(ResidencyChange { key, is_resident: false });
                 pool.by_key.remove(&key)?.slot
             }
         };
@@ -160,7 +160,7 @@ impl Slots {
             pool.free.push(slot);
             return None;
         }
-        self.moves.push((expert.key, true));
+        self.changes.push(ResidencyChange { key: expert.key, is_resident: true });
         let entry = Entry { slot: slot.clone(), layout: Arc::clone(&packing.of), used: now };
         pool.by_use.insert(now, expert.key);
         pool.by_key.insert(expert.key, entry);
@@ -193,7 +193,7 @@ impl Slots {
     }
 
     /// Decides how all experts are to be kept; false where they cannot be.
-    pub(crate) fn plan(&mut self, encoder: &Encoder, all: AllExperts) -> bool {
+    pub(crate) fn plan(&mut self, encoder: &Encoder, all: ResidencyRequest) -> bool {
         self.share = None;
         // An eighth for padding.
         if self.has_room(encoder, all.bytes.saturating_add(all.bytes / 8)) {
@@ -238,7 +238,7 @@ impl Slots {
                 return false;
             }
             if layer.cache.is_none() {
-                self.moves.push((key, true));
+                self.changes.push(ResidencyChange { key, is_resident: true });
             }
             layer.slots[key.expert.idx()] = Some(slot);
         } else if layer.cache.is_none() {
@@ -306,8 +306,9 @@ impl Slots {
         for (idx, layer) in self.kept.drain() {
             if layer.cache.is_none() {
                 let experts = (0..).map(ExpertId).zip(&layer.slots).filter(|it| it.1.is_some());
-                let left = experts.map(|(expert, _)| (ExpertKey { layer: idx, expert }, false));
-                self.moves.extend(left);
+                let keys = experts.map(|(expert, _)| ExpertKey { layer: idx, expert });
+                let left = keys.map(|key| ResidencyChange { key, is_resident: false });
+                self.changes.extend(left);
             }
             for mem in &layer.buffers {
                 self.taken -= mem.bytes();

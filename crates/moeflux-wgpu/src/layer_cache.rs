@@ -4,7 +4,7 @@
 //! A room is a slot that any of the layer's experts may have. Which of them has
 //! it, the device decides (`admit.wgsl`); the host learns it when it has to know.
 
-use moeflux_backend::AllExperts;
+use moeflux_backend::ResidencyRequest;
 use moeflux_core::Expert;
 
 use crate::buffer::Mem;
@@ -37,10 +37,10 @@ impl Share {
     /// the device has for them.
     pub(crate) fn of(
         encoder: &Encoder,
-        all: AllExperts,
+        all: ResidencyRequest,
         room: impl FnOnce() -> u64,
     ) -> Option<Share> {
-        if encoder.reach() != Reach::Fetched || !all.stay || all.bytes == 0 {
+        if encoder.reach() != Reach::Fetched || !all.stays_in_host || all.bytes == 0 {
             return None;
         }
         let room = room();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use moeflux_backend::Inputs;
+use moeflux_backend::ActivationPrecision;
 
 use crate::buffer::Mem;
 use crate::weights::{Decoder, Place};
@@ -23,6 +23,6 @@ pub(crate) struct Matrix {
     pub(crate) rows: usize,
     pub(crate) cols: usize,
     pub(crate) decoder: Decoder,
-    pub(crate) inputs: Inputs,
+    pub(crate) inputs: ActivationPrecision,
     pub(crate) pieces: Vec<Piece>,
 }

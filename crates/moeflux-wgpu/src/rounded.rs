@@ -1,7 +1,7 @@
 //! Rounded inputs of products: what they are, and which are kept.
 
 use moeflux_backend::cpu::matmul::integer_group_size;
-use moeflux_backend::{Buf, Inputs};
+use moeflux_backend::{ActivationPrecision, Buf};
 
 use crate::buffer::Mem;
 use crate::encoder::Encoder;
@@ -62,14 +62,14 @@ pub(crate) struct Wanted {
 
 /// How kernels may round the inputs of a product, see [`Digits::of_kernel`]; not at all where
 /// these stay as they are.
-pub(crate) fn digits(decoder: Decoder, inputs: Inputs) -> Option<Digits> {
+pub(crate) fn digits(decoder: Decoder, inputs: ActivationPrecision) -> Option<Digits> {
     let affine = decoder.affine();
     // Where weights are no integers, what rounds their inputs has to keep them.
     let may_lose = integer_group_size(decoder.format()).is_some();
     let n_digits = match inputs {
-        Inputs::Full => return None,
-        Inputs::Int8 if may_lose => 1,
-        Inputs::Int8 | Inputs::Int16 => 2,
+        ActivationPrecision::F32 => return None,
+        ActivationPrecision::Int8 if may_lose => 1,
+        ActivationPrecision::Int8 | ActivationPrecision::Int16 => 2,
     };
     let order = match affine.map(|it| it.bits) {
         Some(4) => 1,
@@ -188,11 +188,11 @@ impl RoundedInputs {
 }
 
 /// Digits of the activations of a product; 0 where they are not rounded.
-pub(crate) fn digits_of(decoder: Decoder, inputs: Inputs) -> u32 {
+pub(crate) fn digits_of(decoder: Decoder, inputs: ActivationPrecision) -> u32 {
     of_few(decoder, inputs).map_or(0, |it| it.n_digits)
 }
 
 /// How the kernel for few rows rounds its inputs, if at all.
-pub(crate) fn of_few(decoder: Decoder, inputs: Inputs) -> Option<Digits> {
+pub(crate) fn of_few(decoder: Decoder, inputs: ActivationPrecision) -> Option<Digits> {
     Digits::of_kernel(digits(decoder, inputs), false)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use moeflux_backend::{Buf, Cache, Keep, Sequence, Span, Vector, Weight};
+use moeflux_backend::{Buf, Cache, Sequence, Span, StateSnapshot, Vector, Weight};
 
 use crate::arena::Slabs;
 use crate::buffer::Mem;
@@ -47,7 +47,7 @@ pub struct Wgpu {
     pub(crate) sequences: Vec<Option<Vec<CacheState>>>,
     pub(crate) pools: Pools,
     /// States that are kept on the way.
-    pub(crate) keep: Vec<Keep>,
+    pub(crate) keep: Vec<StateSnapshot>,
     pub(crate) selections: Vec<Mask>,
     pub(crate) slots: Slots,
     pub(crate) rounded: RoundedInputs,

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Attention, Backend, Cache, CacheSpec, Cols, HostMatrix, Inputs, KvType, Projection, Span,
+    ActivationPrecision, Attention, Cache, CacheSpec, Cols, HostMatrix, KvType, Ops, Projection,
+    Sequences, Span,
 };
 use moeflux_core::HostBuf;
 use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled};
@@ -145,8 +146,9 @@ pub(crate) fn agree(context: &Arc<Context>, tiles: Tiles) -> bool {
             b.halves = halves;
             product(&mut b, (format, cols), inputs)
         };
-        let got = product(tiles, Inputs::Int16);
-        let (Some(got), Some(want)) = (got, product(Tiles::Singles, Inputs::Full)) else {
+        let got = product(tiles, ActivationPrecision::Int16);
+        let (Some(got), Some(want)) = (got, product(Tiles::Singles, ActivationPrecision::F32))
+        else {
             return false;
         };
         let n_lower = Decoder::new(format).in_halves().summands().saturating_sub(1);
@@ -157,7 +159,7 @@ pub(crate) fn agree(context: &Arc<Context>, tiles: Tiles) -> bool {
 fn product(
     b: &mut Wgpu,
     (format, cols): (MatrixFormat, usize),
-    inputs: Inputs,
+    inputs: ActivationPrecision,
 ) -> Option<Vec<f32>> {
     let (n, rows) = SHAPE;
     let mut state = 1u32;

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use moeflux_backend::{Backend, Cols};
+use moeflux_backend::{Cols, Ops};
 use moeflux_wgpu::{Context, OpenError, Wgpu};
 
 /// Descriptors, threads, and resident bytes of this process.

@@ -2,7 +2,8 @@
 
 use super::suite::{Numbers, Suite, filled, read};
 use crate::{
-    Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, Keep, KvType, Sequence, Span,
+    Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, KvType, Sequence, Span,
+    StateSnapshot,
 };
 
 const ROWS: usize = 90;
@@ -126,9 +127,9 @@ fn kept(b: &mut dyn Backend, ops: &Ops, specs: &[CacheSpec]) -> Vec<f32> {
         let want = ops.step(b, plain, first + rows, 3);
         assert!(b.reserve_states(to), "there is memory");
         for _ in 0..2 {
-            b.keep_states(&[Keep { sequence, rows, to }]);
+            b.snapshot_states(&[StateSnapshot { sequence, rows, to }]);
             let whole = ops.step(b, sequence, first, n);
-            b.keep_states(&[]);
+            b.snapshot_states(&[]);
             all.extend(whole);
             b.truncate_sequence(sequence, first + rows);
             b.swap_states(sequence, to);

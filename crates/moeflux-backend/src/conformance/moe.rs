@@ -11,8 +11,9 @@ use moeflux_core::{
 use super::products::{formats, group_size, load, matrix_bytes};
 use super::suite::{Numbers, Products, Suite, filled, read};
 use crate::{
-    Activation, AllExperts, Backend, Combine, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow,
-    Experts, HeldExperts, Inputs, Route, RoutedExperts, Routing, Scoring, Shared, SharedExpert,
+    Activation, ActivationPrecision, Backend, Combine, ExpertBiases, ExpertCall, ExpertGroups,
+    ExpertRow, Experts, MoeOnDevice, ResidencyRequest, ResidentCall, ResidentExperts, Route,
+    Routing, Scoring, Shared, SharedExpert,
 };
 
 pub(super) fn check(suite: &Suite<'_>) {
@@ -31,12 +32,14 @@ pub(super) fn check(suite: &Suite<'_>) {
         combine(suite, rows, width, top_k);
     }
     for format in formats() {
-        for inputs in [Inputs::Full, Inputs::Int16, Inputs::Int8] {
+        for inputs in
+            [ActivationPrecision::F32, ActivationPrecision::Int16, ActivationPrecision::Int8]
+        {
             experts(suite, Shape { format, alternates: false }, inputs, false);
         }
-        experts(suite, Shape { format, alternates: true }, Inputs::Int16, false);
-        experts(suite, Shape { format, alternates: false }, Inputs::Int16, true);
-        experts(suite, Shape { format, alternates: true }, Inputs::Full, true);
+        experts(suite, Shape { format, alternates: true }, ActivationPrecision::Int16, false);
+        experts(suite, Shape { format, alternates: false }, ActivationPrecision::Int16, true);
+        experts(suite, Shape { format, alternates: true }, ActivationPrecision::F32, true);
     }
 }
 
@@ -71,25 +74,35 @@ fn held(suite: &Suite<'_>, shape: Shape, is_gpt_oss: bool, rows: usize) {
         };
         let experts: Vec<_> =
             (0..).take(N_EXPERTS).map(|id| expert(shape, id, hidden, intermediate)).collect();
-        let (inputs, layer) = (Inputs::Full, LayerIdx(0));
+        let (inputs, layer) = (ActivationPrecision::F32, LayerIdx(0));
         let shared = shared_expert(b, shape.format, (rows, hidden, intermediate), inputs);
         let SharedExpert { gate_proj, up_proj, down_proj, .. } = shared;
-        b.note_shared_expert(layer, [gate_proj, up_proj, down_proj]);
-        let all = AllExperts { bytes: 1 << 20, record_bytes: 1 << 16, top_k: 4, stay: false };
-        let is_held =
-            b.has_room_for_experts(all) && experts.iter().all(|it| b.keep_expert(it, N_EXPERTS));
+        let request = ResidencyRequest {
+            bytes: 1 << 20,
+            record_bytes: 1 << 16,
+            top_k: 4,
+            stays_in_host: false,
+        };
+        let is_resident = b.residency_mut().is_some_and(|residency| {
+            residency.register_shared(layer, [gate_proj, up_proj, down_proj]);
+            residency.plan(request)
+                && experts.iter().all(|expert| residency.load(expert, N_EXPERTS))
+        });
         let logits = filled(b, rows, N_EXPERTS, 83);
         let x = filled(b, rows, hidden, 84);
         let acc = filled(b, rows, hidden, 85);
         let top_k = 4;
         let slots = filled(b, rows * top_k, hidden, 88).buf;
         let route = Route { logits, top_k, scoring };
-        if is_held {
-            assert!(b.holds_layer(layer, rows), "all experts of the layer are kept");
+        if let Some(residency) = b.residency_mut().filter(|_| is_resident) {
+            assert!(
+                residency.is_layer_resident(layer, rows),
+                "all experts of the layer are loaded"
+            );
             let shared = Some(shared);
             let op =
-                RoutedExperts { layer, route, x, inputs, activation, biases, slots, acc, shared };
-            b.routed_experts(rows, op);
+                MoeOnDevice { layer, route, x, inputs, activation, biases, slots, acc, shared };
+            residency.moe_on_device(rows, op);
         } else {
             let Routing { experts: chosen, weights } =
                 b.route(rows, route).expect("the device works");
@@ -111,7 +124,7 @@ fn shared_expert(
     b: &mut dyn Backend,
     format: MatrixFormat,
     (rows, hidden, intermediate): (usize, usize, usize),
-    inputs: Inputs,
+    inputs: ActivationPrecision,
 ) -> SharedExpert {
     let [gate, up, activated] = [89, 90, 91].map(|seed| filled(b, rows, intermediate, seed));
     let shared = Shared { out: filled(b, rows, hidden, 86), gate: Some(filled(b, rows, 1, 87)) };
@@ -148,21 +161,29 @@ pub(super) fn check_turns(suite: &Suite<'_>) {
                 rows: vec![ExpertRow { row: nth % 2, slot: 3 * nth + i as u32 }],
             };
             let calls: Vec<ExpertCall> = (0..n).map(call).collect();
-            let (inputs, activation) = (Inputs::Full, Activation::Swiglu);
+            let (inputs, activation) = (ActivationPrecision::F32, Activation::Swiglu);
             let op = Experts { out, x, rows: 2, inputs, activation, biases: None, calls: &[] };
             let layer = LayerIdx(0);
-            // What came in the last op is there, and the others come.
-            let (held, absent): (Vec<ExpertCall>, Vec<ExpertCall>) = calls
+            let residency = b.residency_mut().filter(|_| nth % 3 > 0);
+            let Some(residency) = residency else {
+                b.experts(Experts { calls: &calls, ..op });
+                continue;
+            };
+            // Experts of the last op are resident; the others are uploaded.
+            let (resident, absent): (Vec<ExpertCall>, Vec<ExpertCall>) = calls
                 .into_iter()
-                .partition(|it| nth % 3 > 0 && b.holds_expert(layer, it.expert.key.expert));
-            let held: Vec<_> = held.into_iter().map(|it| (it.expert.key.expert, it.rows)).collect();
-            if nth % 3 > 0 {
-                // Most of them in vain.
-                b.begin_experts(layer, &held, &mut experts.iter());
-            }
-            if !held.is_empty() {
-                b.held_experts(HeldExperts { layer, op, calls: &held });
-                b.flush();
+                .partition(|call| residency.is_resident(layer, call.expert.key.expert));
+            let resident: Vec<ResidentCall> = resident
+                .into_iter()
+                .map(|call| ResidentCall { expert: call.expert.key.expert, rows: call.rows })
+                .collect();
+            // The op uses few of these.
+            residency.begin_upload(layer, &resident, &mut experts.iter());
+            if !resident.is_empty() {
+                residency.resident_experts(ResidentExperts { layer, op, calls: &resident });
+                if let Some(recording) = b.recording() {
+                    recording.flush();
+                }
             }
             b.experts(Experts { calls: &absent, ..op });
         }
@@ -260,10 +281,10 @@ fn vector(backend: &mut dyn Backend, n: usize, seed: u64) -> crate::Vector {
     backend.load_vector(&Numbers::new(seed).floats(n))
 }
 
-fn experts(suite: &Suite<'_>, shape: Shape, inputs: Inputs, is_gpt_oss: bool) {
+fn experts(suite: &Suite<'_>, shape: Shape, inputs: ActivationPrecision, is_gpt_oss: bool) {
     // With one digit values are seldom near the middle of a step, so that none may go the
     // other way: a step would hide whatever else is wrong.
-    let step = if inputs == Inputs::Int16 { 1.0 / (127.0 * 256.0) } else { 0.0 };
+    let step = if inputs == ActivationPrecision::Int16 { 1.0 / (127.0 * 256.0) } else { 0.0 };
     let name = format!("experts {shape:?} {inputs:?} gpt-oss: {is_gpt_oss}");
     let case = Products { format: shape.format, inputs, is_many: false, step };
     suite.case_of_products(&name, case, &|b, inputs| {

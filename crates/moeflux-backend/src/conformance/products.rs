@@ -7,7 +7,8 @@ use moeflux_core::{HostBuf, TokenId};
 
 use super::suite::{Numbers, Products, Suite, filled, read};
 use crate::{
-    Backend, Beside, Cols, HeadProduct, Heads, HostMatrix, Inputs, Leader, Projection, Weight,
+    ActivationPrecision, Backend, Cols, HeadProduct, Heads, HiddenRows, HostMatrix, LogitsExtras,
+    Projection, TokenLogit, Weight,
 };
 
 /// Outputs and groups of inputs, odd and even, small and large.
@@ -116,7 +117,7 @@ pub(super) fn load(
     backend: &mut dyn Backend,
     format: MatrixFormat,
     (rows, cols): (usize, usize),
-    inputs: Inputs,
+    inputs: ActivationPrecision,
     seed: u64,
 ) -> Weight {
     let (weight, scales, biases) = matrix_bytes(format, rows, cols, seed);
@@ -136,7 +137,9 @@ pub(super) fn check(suite: &Suite<'_>) {
     for format in formats() {
         for (outputs, n_groups) in SHAPES {
             let cols = width(format, n_groups);
-            for inputs in [Inputs::Full, Inputs::Int16, Inputs::Int8] {
+            for inputs in
+                [ActivationPrecision::F32, ActivationPrecision::Int16, ActivationPrecision::Int8]
+            {
                 for rows in [1, 2, 5, 19] {
                     product(suite, format, (outputs, cols), inputs, rows);
                 }
@@ -166,7 +169,7 @@ fn head_product(
     suite.case(&name, &|b| {
         let (first_row, row_stride) = (2, rows + 3);
         let shape = (first_row + n_heads * row_stride, cols);
-        let weight = load(b, format, shape, Inputs::Int16, 27);
+        let weight = load(b, format, shape, ActivationPrecision::Int16, 27);
         // Gaps between heads, and columns before the first.
         let heads =
             |buf, head_dim| Heads { buf, start: 1, n_heads, head_dim, stride: head_dim + 2 };
@@ -187,7 +190,7 @@ fn product(
     suite: &Suite<'_>,
     format: MatrixFormat,
     shape: (usize, usize),
-    inputs: Inputs,
+    inputs: ActivationPrecision,
     rows: usize,
 ) {
     let name = format!("project {format:?} {shape:?} {inputs:?} x{rows}");
@@ -210,16 +213,18 @@ fn product(
         let chosen: Vec<usize> = (0..rows).step_by(2).collect();
         let states = read(b, x.buf, rows);
         let mut seen = Vec::new();
-        let beside = Beside { rows: Some((rows, &mut seen)), ahead: None };
-        let logits = b.logits(&chosen, x, second, beside).expect("the device works");
-        assert_eq!(seen, states, "rows beside logits");
+        let hidden_rows = Some(HiddenRows { n: rows, into: &mut seen });
+        let extras = LogitsExtras { hidden_rows, next_step: None };
+        let logits = b.logits(&chosen, x, second, extras).expect("the device works");
+        assert_eq!(seen, states, "hidden rows with logits");
         for n in [1, 3, 20] {
             let mut seen = Vec::new();
-            let beside = Beside { rows: Some((rows, &mut seen)), ahead: None };
-            let leaders = b.leaders(&chosen, n, x, second, beside).expect("the device works");
-            assert!(leaders.is_none() || seen == states, "rows beside the {n} highest");
-            for (leaders, logits) in leaders.iter().flatten().zip(logits.chunks(outputs)) {
-                assert_eq!(*leaders, highest(logits, n), "the {n} highest");
+            let hidden_rows = Some(HiddenRows { n: rows, into: &mut seen });
+            let extras = LogitsExtras { hidden_rows, next_step: None };
+            let top = b.top_logits(&chosen, n, x, second, extras).expect("the device works");
+            assert!(top.is_none() || seen == states, "hidden rows with the {n} highest");
+            for (top, logits) in top.iter().flatten().zip(logits.chunks(outputs)) {
+                assert_eq!(*top, highest(logits, n), "the {n} highest");
             }
         }
         all.extend(logits);
@@ -228,17 +233,17 @@ fn product(
 }
 
 /// The highest logits, of equal ones the first.
-fn highest(logits: &[f32], n: usize) -> Vec<Leader> {
-    let mut all: Vec<Leader> =
-        (0..).zip(logits).map(|(id, &logit)| Leader { token: TokenId(id), logit }).collect();
-    all.sort_by(Leader::order);
+fn highest(logits: &[f32], n: usize) -> Vec<TokenLogit> {
+    let mut all: Vec<TokenLogit> =
+        (0..).zip(logits).map(|(id, &logit)| TokenLogit { token: TokenId(id), logit }).collect();
+    all.sort_by(TokenLogit::order);
     all.truncate(n);
     all
 }
 
 fn lookup(suite: &Suite<'_>, format: MatrixFormat, shape: (usize, usize)) {
     suite.case(&format!("embed {format:?} {shape:?}"), &|b| {
-        let table = load(b, format, shape, Inputs::Full, 25);
+        let table = load(b, format, shape, ActivationPrecision::F32, 25);
         let out = filled(b, 3, shape.1, 26);
         let last = u32::try_from(shape.0 - 1).expect("shapes are small");
         let out = Cols { len: shape.1, ..out };

@@ -4,7 +4,7 @@ use moeflux_core::quant::MatrixFormat;
 
 use crate::cpu::matmul::integer_group_size;
 use crate::cpu::{Cpu, Isa};
-use crate::{Backend, Buf, Cols, Inputs};
+use crate::{ActivationPrecision, Backend, Buf, Cols};
 
 /// How close a backend must come to the specification.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ impl Suite<'_> {
         &self,
         name: &str,
         case: Products,
-        run: &dyn Fn(&mut dyn Backend, Inputs) -> Vec<f32>,
+        run: &dyn Fn(&mut dyn Backend, ActivationPrecision) -> Vec<f32>,
     ) {
         let Products { format, inputs, is_many, step } = case;
         let specified = |inputs| run(&mut Cpu::new(1, Isa::SCALAR), inputs);
@@ -55,14 +55,16 @@ impl Suite<'_> {
             (self.closeness, integer_group_size(format))
         {
             let in_halves = match (inputs, one_half) {
-                (Inputs::Int16, Some(_)) if is_many => Some(0.0),
-                (Inputs::Int8, Some(one)) if is_many => Some(one),
+                (ActivationPrecision::Int16, Some(_)) if is_many => Some(0.0),
+                (ActivationPrecision::Int8, Some(one)) if is_many => Some(one),
                 _ => None,
             };
             // Backends may take MXFP4 as the floats that it is.
             let as_they_are = matches!(format, MatrixFormat::Micro(_)).then_some(0.0);
-            if let Some(more) = in_halves.or(as_they_are).filter(|_| inputs != Inputs::Full) {
-                wanted.push(Wanted { values: specified(Inputs::Full), more });
+            if let Some(more) =
+                in_halves.or(as_they_are).filter(|_| inputs != ActivationPrecision::F32)
+            {
+                wanted.push(Wanted { values: specified(ActivationPrecision::F32), more });
             }
         }
         self.compare(name, &wanted, &|b| run(b, inputs));
@@ -113,7 +115,7 @@ impl Suite<'_> {
 /// What is known of the products of a case.
 pub(super) struct Products {
     pub(super) format: MatrixFormat,
-    pub(super) inputs: Inputs,
+    pub(super) inputs: ActivationPrecision,
     /// Whether all of them have few rows or many to every backend, and some have many.
     pub(super) is_many: bool,
     /// Of the values between two products, which are rounded to steps of such a share

@@ -14,13 +14,15 @@ use super::rope::RopeTable;
 use super::state::{Cpu, n_rows};
 use super::{attention, elementwise, mixers, norm, products, route, select};
 use crate::{
-    Attention, Backend, Beside, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaRule,
-    DeviceError, Experts, GatedRmsNorm, HeadProduct, Heads, HostMatrix, Keep, LayerNorm,
-    Projection, RmsNorm, Rope, RopeSpec, Route, Routing, Scoring, SelectPositions, Selection,
-    Sequence, Span, Vector, Weight,
+    Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
+    DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm,
+    LogitsExtras, Ops, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, Scoring,
+    SelectPositions, Selection, Sequence, Sequences, Span, StateSnapshot, Vector, Weight,
 };
 
-impl Backend for Cpu {
+impl Backend for Cpu {}
+
+impl Ops for Cpu {
     fn alloc(&mut self, rows: usize, width: usize) -> Buf {
         assert!(width > 0, "a buffer has columns");
         self.bufs.push(Activations { data: Floats::zeroed(rows * width), width, version: 0 });
@@ -63,65 +65,9 @@ impl Backend for Cpu {
         Ok(buf.data[..rows * buf.width].to_vec())
     }
 
-    fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence {
-        let caches = specs.iter().map(|it| CacheState::new(*it)).collect();
-        let free = self.sequences.iter().position(Option::is_none);
-        let at = free.unwrap_or_else(|| {
-            self.sequences.push(None);
-            self.sequences.len() - 1
-        });
-        self.sequences[at] = Some(caches);
-        Sequence(u32::try_from(at).expect("few sequences"))
-    }
-
-    fn clear_sequence(&mut self, sequence: Sequence) {
-        for cache in self.sequences[sequence.0 as usize].iter_mut().flatten() {
-            cache.clear();
-        }
-    }
-
-    fn drop_sequence(&mut self, sequence: Sequence) {
-        self.sequences[sequence.0 as usize] = None;
-    }
-
     fn new_selection(&mut self) -> Selection {
         self.selections.push(Chosen::default());
         Selection(u32::try_from(self.selections.len() - 1).expect("few selections"))
-    }
-
-    fn truncate_sequence(&mut self, sequence: Sequence, len: usize) {
-        for cache in self.sequences[sequence.0 as usize].iter_mut().flatten() {
-            cache.truncate(len);
-        }
-    }
-
-    fn keep_states(&mut self, keep: &[Keep]) {
-        self.keep = keep.to_vec();
-    }
-
-    fn swap_states(&mut self, one: Sequence, other: Sequence) {
-        let (one, other) = self.both(one, other);
-        one.iter_mut().zip(other).for_each(|(one, other)| one.swap_state(other));
-    }
-
-    fn save_cache(
-        &mut self,
-        sequence: Sequence,
-        cache: Cache,
-        positions: Range<usize>,
-    ) -> Result<Vec<u8>, DeviceError> {
-        Ok(self.cache_slot(sequence, cache).save(positions))
-    }
-
-    fn load_cache(
-        &mut self,
-        sequence: Sequence,
-        cache: Cache,
-        positions: Range<usize>,
-        bytes: &[u8],
-    ) -> Result<(), DeviceError> {
-        self.cache_slot(sequence, cache).load(positions, bytes);
-        Ok(())
     }
 
     fn select_positions(&mut self, op: SelectPositions, spans: &[Span]) {
@@ -198,6 +144,10 @@ impl Backend for Cpu {
         attention::attention(self, op, spans);
     }
 
+    fn gated_attention(&mut self, op: GatedAttention, spans: &[Span]) {
+        op.run_parts(self, spans);
+    }
+
     fn sigmoid_gate(&mut self, rows: usize, x: Heads, gate: Heads) {
         let isa = self.isa;
         self.for_each_head(rows, x, &|cpu, row, head, it| {
@@ -211,6 +161,10 @@ impl Backend for Cpu {
 
     fn delta_rule(&mut self, op: DeltaRule, spans: &[Span]) {
         mixers::delta_rule(self, op, spans);
+    }
+
+    fn delta_net(&mut self, op: DeltaNet, spans: &[Span]) {
+        op.run_parts(self, spans);
     }
 
     fn add(&mut self, rows: usize, acc: Cols, x: Cols) {
@@ -302,12 +256,74 @@ impl Backend for Cpu {
         rows: &[usize],
         x: Cols,
         head: Weight,
-        beside: Beside<'_>,
+        extras: LogitsExtras<'_>,
     ) -> Result<Vec<f32>, DeviceError> {
-        if let Some((n, into)) = beside.rows {
-            *into = self.read(x.buf, n)?;
+        if let Some(hidden) = extras.hidden_rows {
+            *hidden.into = self.read(x.buf, hidden.n)?;
         }
         Ok(products::logits(self, rows, x, head))
+    }
+}
+
+impl Sequences for Cpu {
+    fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence {
+        let caches = specs.iter().map(|it| CacheState::new(*it)).collect();
+        let free = self.sequences.iter().position(Option::is_none);
+        let at = free.unwrap_or_else(|| {
+            self.sequences.push(None);
+            self.sequences.len() - 1
+        });
+        self.sequences[at] = Some(caches);
+        Sequence(u32::try_from(at).expect("few sequences"))
+    }
+
+    fn clear_sequence(&mut self, sequence: Sequence) {
+        for cache in self.sequences[sequence.0 as usize].iter_mut().flatten() {
+            cache.clear();
+        }
+    }
+
+    fn drop_sequence(&mut self, sequence: Sequence) {
+        self.sequences[sequence.0 as usize] = None;
+    }
+
+    fn truncate_sequence(&mut self, sequence: Sequence, len: usize) {
+        for cache in self.sequences[sequence.0 as usize].iter_mut().flatten() {
+            cache.truncate(len);
+        }
+    }
+
+    fn snapshot_states(&mut self, snapshots: &[StateSnapshot]) {
+        self.snapshots = snapshots.to_vec();
+    }
+
+    fn reserve_states(&mut self, _sequence: Sequence) -> bool {
+        true
+    }
+
+    fn swap_states(&mut self, one: Sequence, other: Sequence) {
+        let (one, other) = self.both(one, other);
+        one.iter_mut().zip(other).for_each(|(one, other)| one.swap_state(other));
+    }
+
+    fn save_cache(
+        &mut self,
+        sequence: Sequence,
+        cache: Cache,
+        positions: Range<usize>,
+    ) -> Result<Vec<u8>, DeviceError> {
+        Ok(self.cache_slot(sequence, cache).save(positions))
+    }
+
+    fn load_cache(
+        &mut self,
+        sequence: Sequence,
+        cache: Cache,
+        positions: Range<usize>,
+        bytes: &[u8],
+    ) -> Result<(), DeviceError> {
+        self.cache_slot(sequence, cache).load(positions, bytes);
+        Ok(())
     }
 }
 

@@ -9,7 +9,7 @@ use super::attention::KvCache;
 use super::conv::ConvCache;
 use super::floats::Floats;
 use super::matmul::integer_group_size;
-use crate::{CacheSpec, Cols, Heads, HostMatrix, Inputs, KvType};
+use crate::{ActivationPrecision, CacheSpec, Cols, Heads, HostMatrix, KvType};
 
 /// Rows of `f32`.
 #[derive(Debug, Default)]
@@ -77,12 +77,12 @@ pub(super) struct Digits {
 }
 
 /// How a product rounds its inputs, if at all.
-pub(super) fn rounding(format: MatrixFormat, inputs: Inputs) -> Option<Digits> {
+pub(super) fn rounding(format: MatrixFormat, inputs: ActivationPrecision) -> Option<Digits> {
     let group_size = integer_group_size(format)?;
     match inputs {
-        Inputs::Full => None,
-        Inputs::Int16 => Some(Digits { group_size, n_digits: 2 }),
-        Inputs::Int8 => Some(Digits { group_size, n_digits: 1 }),
+        ActivationPrecision::F32 => None,
+        ActivationPrecision::Int16 => Some(Digits { group_size, n_digits: 2 }),
+        ActivationPrecision::Int8 => Some(Digits { group_size, n_digits: 1 }),
     }
 }
 

@@ -9,7 +9,7 @@ use super::memory::CacheState;
 use super::parallel::prefetch;
 use super::pool::SharedMut;
 use super::state::Cpu;
-use crate::{Cache, CausalConv, Cut, DeltaRule, Keep, Sequence, Span};
+use crate::{Cache, CausalConv, DeltaRule, Sequence, Span, SplitSpans, StateSnapshot};
 
 /// Elements of states worth a task of their own: a few microseconds.
 const DELTA_ELEMENTS: usize = 32 << 10;
@@ -50,16 +50,17 @@ impl Cpu {
 
 /// Runs an op over spans, and keeps what is to be kept of a cache on the way.
 fn keeping(cpu: &mut Cpu, cache: Cache, spans: &[Span], run: &dyn Fn(&mut Cpu, &[Span])) {
-    let Some(Cut { before, behind, kept }) = Keep::cut(&cpu.keep, spans) else {
+    let Some(SplitSpans { before, after, snapshots }) = StateSnapshot::split(&cpu.snapshots, spans)
+    else {
         return run(cpu, spans);
     };
     run(cpu, &before);
-    for Keep { sequence, to, .. } in kept {
+    for StateSnapshot { sequence, to, .. } in snapshots {
         let (from, to) = cpu.both(sequence, to);
         let at = cache.0 as usize;
         to[at].copy_state(&from[at]);
     }
-    run(cpu, &behind);
+    run(cpu, &after);
 }
 
 pub(super) fn causal_conv(cpu: &mut Cpu, op: CausalConv, spans: &[Span]) {

@@ -12,7 +12,7 @@ use super::parallel::{Spare, for_each_chunk};
 use super::product_scratch::{RoundedInputs, Scratch};
 use super::rope::RopeTable;
 use super::{Isa, Pool, attention, delta, route};
-use crate::{Buf, Cols, Heads, Keep, Span, Vector};
+use crate::{Buf, Cols, Heads, Span, StateSnapshot, Vector};
 
 /// The processor, its threads and everything resident.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ pub struct Cpu {
     pub(super) ropes: Vec<RopeTable>,
     /// By `Sequence`; `None` where one was dropped.
     pub(super) sequences: Vec<Option<Vec<CacheState>>>,
-    /// States that are kept on the way.
-    pub(super) keep: Vec<Keep>,
+    /// Copies of recurrent states inside the current step.
+    pub(super) snapshots: Vec<StateSnapshot>,
     pub(super) selections: Vec<Chosen>,
     pub(super) index_scores: Floats,
     pub(super) rounded: RoundedInputs,
@@ -73,7 +73,7 @@ impl Cpu {
             vectors: Vec::new(),
             ropes: Vec::new(),
             sequences: Vec::new(),
-            keep: Vec::new(),
+            snapshots: Vec::new(),
             selections: Vec::new(),
             index_scores: Floats::default(),
             rounded: RoundedInputs::default(),

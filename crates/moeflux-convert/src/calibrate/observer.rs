@@ -264,7 +264,7 @@ impl Probe {
 #[cfg(test)]
 mod tests {
     use moeflux_backend::cpu::{Cpu, Isa};
-    use moeflux_backend::{Activation, ExpertRow, Inputs};
+    use moeflux_backend::{Activation, ActivationPrecision, ExpertRow, Ops};
     use moeflux_core::ExpertKey;
     use moeflux_core::checkpoint::record_layout;
 
@@ -318,7 +318,7 @@ mod tests {
             out,
             x: Cols { buf: x, start: 1, len: HIDDEN },
             rows: 3,
-            inputs: Inputs::Full,
+            inputs: ActivationPrecision::F32,
             activation: Activation::Swiglu,
             biases: None,
             calls: &calls,

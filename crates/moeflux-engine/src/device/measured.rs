@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use moeflux_backend::Inputs;
-use moeflux_backend::timed::WeightFacts;
+use moeflux_backend::ActivationPrecision;
+use moeflux_backend::profiling::WeightFacts;
 use moeflux_core::quant::MatrixFormat;
 use moeflux_core::{ExpertBank, GateUp, MatrixLayout};
 
@@ -86,7 +86,7 @@ impl GpuProduct {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct DecodeProduct {
     pub(crate) format: MatrixFormat,
-    pub(crate) inputs: Inputs,
+    pub(crate) inputs: ActivationPrecision,
     pub(crate) rows: usize,
     pub(crate) cols: usize,
     /// How many are multiplied together.
@@ -109,7 +109,7 @@ pub(crate) fn products(
     weights: &[WeightFacts],
     bank: &ExpertBank,
     top_k: usize,
-    inputs: Inputs,
+    inputs: ActivationPrecision,
 ) -> Vec<DecodeProduct> {
     let mut all: Vec<DecodeProduct> = Vec::new();
     let mut add = |new: DecodeProduct| {
@@ -182,7 +182,7 @@ pub(crate) fn gpu_products(
 mod gpu {
     use std::path::Path;
 
-    use moeflux_backend::Inputs;
+    use moeflux_backend::ActivationPrecision;
     use moeflux_core::quant::{Affine, Float, MatrixFormat};
     use moeflux_wgpu::{Context, ProductProbe, ProductShape, Stream, TuneOptions, Tuning, Wgpu};
 
@@ -243,7 +243,10 @@ mod gpu {
             read_gb_s,
             upload_gb_s,
             upload_threads,
-            product_tflop_s: [tflop_s(Inputs::Int16)?, tflop_s(Inputs::Int8)?],
+            product_tflop_s: [
+                tflop_s(ActivationPrecision::Int16)?,
+                tflop_s(ActivationPrecision::Int8)?,
+            ],
             product_shape,
             has_matrix_units: context.matrix_units(),
         })
@@ -319,7 +322,8 @@ mod tests {
     #[test]
     fn what_reads_most_comes_first_and_alike_layers_count_together() {
         let format = MatrixFormat::Dense(Float::BF16);
-        let weight = |rows, cols| WeightFacts { rows, cols, format, inputs: Inputs::Full };
+        let weight =
+            |rows, cols| WeightFacts { rows, cols, format, inputs: ActivationPrecision::F32 };
         let matrix = |rows, cols| {
             let none = PartSpan { extent: 0, offset: 0, len: 0 };
             MatrixLayout { rows, cols, format, weight: none, scales: none, biases: none }
@@ -333,7 +337,7 @@ mod tests {
         let layers = vec![Some(layer.clone()), None, Some(layer)];
         let bank = ExpertBank { files: Vec::new(), layers };
         let weights = [weight(8, 64), weight(64, 64), weight(8, 64)];
-        let all = products(&weights, &bank, 2, Inputs::Int16);
+        let all = products(&weights, &bank, 2, ActivationPrecision::Int16);
         let seen: Vec<_> =
             all.iter().map(|it| (it.n, it.rows, it.cols, it.n_layers, it.is_routed)).collect();
         let want = [

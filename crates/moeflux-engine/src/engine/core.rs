@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use moeflux_backend::{
-    Ahead, Backend, Beside, Cols, DeviceError, Keep, Leader, Sequence, Span, Weight,
+    Backend, Cols, DeviceError, HiddenRows, LogitsExtras, PrerecordedStep, Sequence, Span,
+    StateSnapshot, TokenLogit, Weight,
 };
 use moeflux_core::{LayerIdx, OutOfMemory, TokenId, catch_out_of_memory};
 use moeflux_model::{ExpertObserver, Model, MoeLists, RoutingObserver, Step};
@@ -74,7 +75,9 @@ impl Core {
     /// The device, which forgets the step that it may have recorded ahead.
     pub(crate) fn backend(&mut self) -> &mut dyn Backend {
         self.next.clear();
-        self.backend.drop_ahead();
+        if let Some(recording) = self.backend.recording() {
+            recording.discard_prerecorded();
+        }
         self.backend.as_mut()
     }
 
@@ -93,14 +96,14 @@ impl Core {
         &mut self,
         spans: &[Span],
         tokens: &[TokenId],
-        keep: &[Keep],
+        keep: &[StateSnapshot],
     ) -> Result<(), EngineError> {
         if keep.is_empty() {
             return self.step_spans(spans, tokens);
         }
-        self.backend().keep_states(keep);
+        self.backend().snapshot_states(keep);
         let outcome = self.step_spans(spans, tokens);
-        self.backend().keep_states(&[]);
+        self.backend().snapshot_states(&[]);
         outcome
     }
 
@@ -120,7 +123,7 @@ impl Core {
         self.forget_last();
         self.is_foreseeing = mem::take(&mut self.has_foreseen);
         let outcome =
-            if self.run_ahead(spans, tokens) { Ok(()) } else { self.forward(spans, tokens) };
+            if self.replay_step(spans, tokens) { Ok(()) } else { self.forward(spans, tokens) };
         if outcome.is_ok() {
             self.last.extend_from_slice(spans);
         } else {
@@ -220,9 +223,12 @@ impl Core {
     }
 
     /// Runs the step that was recorded ahead, if it is this one.
-    fn run_ahead(&mut self, spans: &[Span], tokens: &[TokenId]) -> bool {
+    fn replay_step(&mut self, spans: &[Span], tokens: &[TokenId]) -> bool {
         let is_next = !spans.is_empty() && self.next == spans && self.observer.is_none();
-        if is_next && self.backend.run_ahead(tokens) {
+        if is_next
+            && let Some(recording) = self.backend.recording()
+            && recording.replay_step(tokens)
+        {
             self.next.clear();
             return true;
         }
@@ -237,8 +243,10 @@ impl Core {
             return Ok(());
         }
         self.keeps_from_cache = false;
-        self.backend().drop_experts();
-        self.backend.let_go(0);
+        if let Some(residency) = self.backend().residency_mut() {
+            residency.unload_all();
+            residency.release_experts(0);
+        }
         let n_slots = self.experts.stats().n_slots;
         Ok(self.experts.resize((n_slots * self.experts.slot_bytes()) as u64)?)
     }
@@ -249,7 +257,7 @@ impl Core {
     /// Where the device or an expert fails, and where a logit is NaN or positive infinity.
     pub(crate) fn logits(&mut self, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
         let logits =
-            self.ask(rows, |backend, (x, head), beside| backend.logits(rows, x, head, beside))?;
+            self.ask(rows, |backend, (x, head), extras| backend.logits(rows, x, head, extras))?;
         let is_odd = |logit: &f32| logit.is_nan() || *logit == f32::INFINITY;
         // Without branches, which compilers vectorise.
         if logits.iter().fold(false, |any, logit| any | is_odd(logit)) {
@@ -279,8 +287,8 @@ impl Core {
         &mut self,
         rows: &[usize],
         n: usize,
-    ) -> Result<Option<Vec<Vec<Leader>>>, EngineError> {
-        self.ask(rows, |backend, (x, head), beside| backend.leaders(rows, n, x, head, beside))
+    ) -> Result<Option<Vec<Vec<TokenLogit>>>, EngineError> {
+        self.ask(rows, |backend, (x, head), extras| backend.top_logits(rows, n, x, head, extras))
     }
 
     /// Asks for what the head says of rows; a device that needs nobody to choose
@@ -288,7 +296,7 @@ impl Core {
     fn ask<T>(
         &mut self,
         rows: &[usize],
-        ask: impl FnOnce(&mut dyn Backend, (Cols, Weight), Beside<'_>) -> Result<T, DeviceError>,
+        ask: impl FnOnce(&mut dyn Backend, (Cols, Weight), LogitsExtras<'_>) -> Result<T, DeviceError>,
     ) -> Result<T, EngineError> {
         self.backend();
         self.next = self.following(rows);
@@ -307,14 +315,15 @@ impl Core {
             };
             model.forward(step).is_ok()
         };
-        let ahead = Ahead { spans: next, record: &mut record };
-        let ahead = Some(ahead).filter(|it| !it.spans.is_empty());
+        let next_step = PrerecordedStep { spans: next, record: &mut record };
+        let next_step = Some(next_step).filter(|step| !step.spans.is_empty());
         let mut seen = Vec::new();
-        let rows = match sight {
-            Sight::Wanted(n) => Some((*n, &mut seen)),
+        let hidden_rows = match sight {
+            Sight::Wanted(n) => Some(HiddenRows { n: *n, into: &mut seen }),
             Sight::Unwanted | Sight::Seen(..) => None,
         };
-        let answer = ask(backend.as_mut(), model.output(), Beside { rows, ahead });
+        let extras = LogitsExtras { hidden_rows, next_step };
+        let answer = ask(backend.as_mut(), model.output(), extras);
         // Who has no leaders to give may have read no rows either.
         if let (Ok(_), Sight::Wanted(n)) = (&answer, &*sight)
             && !seen.is_empty()
@@ -349,8 +358,9 @@ impl Core {
 
     /// Whether the device chooses and has what it chooses, in all layers.
     fn holds_all_layers(&self, rows: usize) -> bool {
-        let holds = |layer: &LayerIdx| self.backend.holds_layer(*layer, rows);
-        !self.moe_layers.is_empty() && self.moe_layers.iter().all(holds)
+        let Some(residency) = self.backend.residency() else { return false };
+        let mut layers = self.moe_layers.iter();
+        !self.moe_layers.is_empty() && layers.all(|layer| residency.is_layer_resident(*layer, rows))
     }
 
     /// Forgets which experts the last token used.

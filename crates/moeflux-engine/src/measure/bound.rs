@@ -1,6 +1,6 @@
 //! What the arithmetic units alone would allow.
 
-use moeflux_backend::Inputs;
+use moeflux_backend::ActivationPrecision;
 use moeflux_backend::cpu::matmul::integer_group_size;
 use moeflux_core::quant::MatrixFormat;
 
@@ -16,7 +16,7 @@ pub(super) struct Products {
     /// How the matrix is stored; `None` for what is computed in `f32` anyway.
     pub(super) format: Option<MatrixFormat>,
     /// How the activations are taken.
-    pub(super) inputs: Inputs,
+    pub(super) inputs: ActivationPrecision,
 }
 
 impl Products {
@@ -24,8 +24,8 @@ impl Products {
     pub(super) fn nanoseconds(&self, machine: &Machine) -> f64 {
         let is_integer = self.format.and_then(integer_group_size).is_some();
         let (digits, limit) = match self.inputs {
-            Inputs::Int16 if is_integer => (2.0, machine.integer_gop_s[1]),
-            Inputs::Int8 if is_integer => (1.0, machine.integer_gop_s[1]),
+            ActivationPrecision::Int16 if is_integer => (2.0, machine.integer_gop_s[1]),
+            ActivationPrecision::Int8 if is_integer => (1.0, machine.integer_gop_s[1]),
             _ => (1.0, machine.float_gop_s[1]),
         };
         2.0 * self.macs * digits / limit.max(f64::MIN_POSITIVE)

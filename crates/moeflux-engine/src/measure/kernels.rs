@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use moeflux_backend::Inputs;
-use moeflux_backend::timed::{OpKey, OpSample, WeightFacts};
+use moeflux_backend::ActivationPrecision;
+use moeflux_backend::profiling::{OpKey, OpSample, WeightFacts};
 use moeflux_core::TokenId;
 use moeflux_core::quant::MatrixFormat;
 
@@ -111,7 +111,7 @@ pub fn kernels(
 pub fn quantise(engine: &Engine, probe: &MemoryProbe, rows: &[usize]) -> Vec<Quantise> {
     let cols = engine.shape().hidden.next_multiple_of(64);
     let digits = match engine.meter().map(|it| it.inputs) {
-        Some(Inputs::Int8) => 1,
+        Some(ActivationPrecision::Int8) => 1,
         _ => 2,
     };
     let one = |rows: &usize| {
@@ -227,7 +227,7 @@ impl Kernels<'_> {
             return products(macs, self.expert_format, self.meter.inputs);
         }
         if total == 0.0 {
-            return products(macs, None, Inputs::Full);
+            return products(macs, None, ActivationPrecision::F32);
         }
         let part =
             |it: &&WeightFacts| products(macs * elements(it) / total, Some(it.format), it.inputs);

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use moeflux_backend::{Cols, HostMatrix, Inputs, Projection};
+use moeflux_backend::{ActivationPrecision, Cols, HostMatrix, Projection};
 use moeflux_core::HostBuf;
 use moeflux_core::quant::MatrixFormat;
 
@@ -42,9 +42,9 @@ pub(crate) fn product_gb_s(
     })
     .ok()?;
     let inputs = match options.compute.activations {
-        Activations::Full => Inputs::Full,
-        Activations::Int16 => Inputs::Int16,
-        Activations::Int8 => Inputs::Int8,
+        Activations::Full => ActivationPrecision::F32,
+        Activations::Int16 => ActivationPrecision::Int16,
+        Activations::Int8 => ActivationPrecision::Int8,
     };
     let weight = backend.load_matrix(host_matrix(matrix.format, rows, matrix.cols, inputs));
     let x = backend.alloc(1, matrix.cols);
@@ -65,7 +65,12 @@ pub(crate) fn product_gb_s(
 }
 
 /// A matrix whose values are harmless in every format: neither tiny nor huge.
-fn host_matrix(format: MatrixFormat, rows: usize, cols: usize, inputs: Inputs) -> HostMatrix {
+fn host_matrix(
+    format: MatrixFormat,
+    rows: usize,
+    cols: usize,
+    inputs: ActivationPrecision,
+) -> HostMatrix {
     const BYTE: u8 = 0x3c;
     let filled = |len: usize| {
         let mut buf = HostBuf::zeroed(len);

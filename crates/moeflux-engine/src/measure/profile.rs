@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use moeflux_backend::timed::{Recording, StageSpan};
+use moeflux_backend::profiling::{OpProfile, StageSpan};
 use moeflux_backend::{KernelTime, Stage};
 use moeflux_core::{ExpertKey, TokenId};
 use moeflux_store::{Event, EventKind};
@@ -86,9 +86,9 @@ impl StageTimes {
         (self.total - known - self.wait).max(0.0)
     }
 
-    fn new(n_tokens: usize, time: Duration, recording: &Recording, stall_ns: u64) -> StageTimes {
+    fn new(n_tokens: usize, time: Duration, profile: &OpProfile, stall_ns: u64) -> StageTimes {
         let mut by_stage: HashMap<Stage, u64> = HashMap::new();
-        for ((stage, _), nanoseconds) in &recording.stages {
+        for ((stage, _), nanoseconds) in &profile.stages {
             *by_stage.entry(*stage).or_default() += nanoseconds;
         }
         let seconds = |it: &Stage| by_stage.get(it).map(|ns| (*it, *ns as f64 / 1e9));
@@ -182,10 +182,15 @@ fn clocked<T>(
     engine: &Engine,
     work: impl FnOnce() -> Result<T, EngineError>,
 ) -> Result<(T, Vec<KernelTime>), EngineError> {
-    engine.core().backend().time_kernels(true)?;
-    let it = work();
-    let kernels = engine.core().backend().time_kernels(false)?;
-    Ok((it?, kernels))
+    let time_kernels = |is_on| {
+        let mut core = engine.core();
+        let recording = core.backend().recording();
+        recording.map_or(Ok(Vec::new()), |recording| recording.time_kernels(is_on))
+    };
+    time_kernels(true)?;
+    let outcome = work();
+    let kernels = time_kernels(false)?;
+    Ok((outcome?, kernels))
 }
 
 /// Beginning and end of a token whose time is the median.

@@ -1,6 +1,6 @@
 //! Draws from a nucleus of many tokens, of which only those of two bins are sorted.
 
-use moeflux_backend::Leader;
+use moeflux_backend::TokenLogit;
 use moeflux_core::TokenId;
 
 use super::math::exp;
@@ -26,7 +26,7 @@ struct Kept {
     /// Bins of which all are.
     n_whole: usize,
     /// Those of the next bin, in order.
-    rest: Vec<Leader>,
+    rest: Vec<TokenLogit>,
     /// What they weigh together.
     sum: f64,
 }
@@ -89,13 +89,13 @@ impl<'a> Bins<'a> {
     }
 
     /// The tokens of a bin, in order.
-    fn leaders_of(&self, bin: usize) -> Vec<Leader> {
+    fn leaders_of(&self, bin: usize) -> Vec<TokenLogit> {
         let all = (0..).zip(self.logits);
         let inside =
             |it: &(u32, &f32)| *it.1 > f32::NEG_INFINITY && bin_of(self.weights, *it.1) == bin;
-        let leader = |(id, &logit): (u32, &f32)| Leader { token: TokenId(id), logit };
-        let mut leaders: Vec<Leader> = all.filter(inside).map(leader).collect();
-        leaders.sort_unstable_by(Leader::order);
+        let leader = |(id, &logit): (u32, &f32)| TokenLogit { token: TokenId(id), logit };
+        let mut leaders: Vec<TokenLogit> = all.filter(inside).map(leader).collect();
+        leaders.sort_unstable_by(TokenLogit::order);
         leaders
     }
 }

@@ -12,7 +12,7 @@ mod math;
 mod ranks;
 mod weights;
 
-use moeflux_backend::Leader;
+use moeflux_backend::TokenLogit;
 use moeflux_core::TokenId;
 
 pub use crate::sampler::error::SamplerError;
@@ -84,7 +84,7 @@ pub struct Sampler {
 struct Scratch {
     penalised: Vec<f32>,
     maxima: Vec<i32>,
-    leaders: Vec<Leader>,
+    leaders: Vec<TokenLogit>,
 }
 
 impl Sampler {
@@ -125,7 +125,7 @@ impl Sampler {
     ///
     /// # Panics
     /// If there are none.
-    pub(crate) fn sample_leaders(&mut self, leaders: &[Leader]) -> TokenId {
+    pub(crate) fn sample_leaders(&mut self, leaders: &[TokenLogit]) -> TokenId {
         let Self { options, random, .. } = self;
         if options.temperature == 0.0 {
             return leaders[0].token;
@@ -175,7 +175,7 @@ fn penalise(
 fn draw(
     options: &SamplerOptions,
     ranks: Ranks<'_>,
-    leaders: &mut Vec<Leader>,
+    leaders: &mut Vec<TokenLogit>,
     share: f64,
 ) -> TokenId {
     let SamplerOptions { temperature, top_k, top_p, min_p, .. } = *options;
@@ -201,7 +201,7 @@ fn draw(
 }
 
 /// Draws from the highest logits, which stand for all, in order.
-fn draw_of_leaders(options: &SamplerOptions, leaders: &[Leader], share: f64) -> TokenId {
+fn draw_of_leaders(options: &SamplerOptions, leaders: &[TokenLogit], share: f64) -> TokenId {
     let SamplerOptions { temperature, top_p, min_p, .. } = *options;
     let weights = Weights::new(leaders[0].logit, temperature);
     let kept = match top_p == 1.0 && min_p == 0.0 {
@@ -222,7 +222,7 @@ pub fn logprobs(logits: &[f32], n: usize) -> Result<Vec<(TokenId, f32)>, Sampler
     let ranks = Ranks::of(logits, &mut maxima)?;
     ranks.lead(n, &mut leaders);
     let log_sum = log_sum_exp(ranks);
-    let of = |it: &Leader| (it.token, (f64::from(it.logit) - log_sum) as f32);
+    let of = |it: &TokenLogit| (it.token, (f64::from(it.logit) - log_sum) as f32);
     Ok(leaders.iter().map(of).collect())
 }
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use moeflux_backend::Leader;
+use moeflux_backend::TokenLogit;
 use moeflux_core::TokenId;
 
 use crate::sampler::error::SamplerError;
@@ -51,7 +51,7 @@ impl<'a> Ranks<'a> {
 
     /// Writes the `n` highest to `leaders`, in order; fewer where others are minus
     /// infinity.
-    pub(super) fn lead(self, n: usize, leaders: &mut Vec<Leader>) {
+    pub(super) fn lead(self, n: usize, leaders: &mut Vec<TokenLogit>) {
         leaders.clear();
         if n == 0 {
             return;
@@ -66,13 +66,13 @@ impl<'a> Ranks<'a> {
         for (nth, (block, _)) in blocks.filter(|(_, (_, max))| **max >= least) {
             let ids = nth * BLOCK..;
             let all = ids.zip(block).filter(|(_, logit)| key(logit) >= least);
-            leaders.extend(all.map(|(id, &logit)| Leader { token: TokenId(id as u32), logit }));
+            leaders.extend(all.map(|(id, &logit)| TokenLogit { token: TokenId(id as u32), logit }));
         }
         if n < leaders.len() {
-            leaders.select_nth_unstable_by(n, Leader::order);
+            leaders.select_nth_unstable_by(n, TokenLogit::order);
             leaders.truncate(n);
         }
-        leaders.sort_unstable_by(Leader::order);
+        leaders.sort_unstable_by(TokenLogit::order);
     }
 }
 
@@ -137,8 +137,8 @@ mod tests {
             let Ok(ranks) = Ranks::of(&logits, &mut maxima) else { return Ok(()) };
             let all = logits.iter().enumerate().filter(|it| it.1.is_finite());
             let mut sorted: Vec<_> =
-                all.map(|(id, &logit)| Leader { token: TokenId(id as u32), logit }).collect();
-            sorted.sort_by(Leader::order);
+                all.map(|(id, &logit)| TokenLogit { token: TokenId(id as u32), logit }).collect();
+            sorted.sort_by(TokenLogit::order);
             for n in [n, 10 * n] {
                 let mut leaders = Vec::new();
                 ranks.lead(n, &mut leaders);

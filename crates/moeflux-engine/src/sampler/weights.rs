@@ -1,6 +1,6 @@
 //! What logits weigh in a draw.
 
-use moeflux_backend::Leader;
+use moeflux_backend::TokenLogit;
 use moeflux_core::TokenId;
 
 use super::math::{exp, exp_f32};
@@ -68,7 +68,7 @@ impl Weights {
     }
 
     /// Of leaders alone.
-    pub(super) fn total_of(self, leaders: &[Leader]) -> f64 {
+    pub(super) fn total_of(self, leaders: &[TokenLogit]) -> f64 {
         leaders.iter().map(|it| self.of(it.logit)).sum()
     }
 
@@ -77,7 +77,7 @@ impl Weights {
     /// does not end with them.
     pub(super) fn nucleus(
         self,
-        leaders: &[Leader],
+        leaders: &[TokenLogit],
         wanted: f64,
         least: f64,
     ) -> Option<(usize, f64)> {
@@ -96,7 +96,7 @@ impl Weights {
     /// the weights first exceed this share of theirs.
     pub(super) fn choose_kept(
         self,
-        leaders: &[Leader],
+        leaders: &[TokenLogit],
         kept: Option<(usize, f64)>,
         share: f64,
     ) -> TokenId {
@@ -105,7 +105,7 @@ impl Weights {
     }
 
     /// The leader at which the weights first exceed `target`.
-    pub(super) fn choose(self, leaders: &[Leader], target: f64) -> TokenId {
+    pub(super) fn choose(self, leaders: &[TokenLogit], target: f64) -> TokenId {
         let mut reached = 0.0;
         let chosen = leaders.iter().find(|it| {
             reached += self.of(it.logit);

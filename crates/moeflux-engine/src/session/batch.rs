@@ -1,7 +1,7 @@
 //! Several sessions in one step: an expert that more than one of them needs is
 //! read once, and multiplies the rows of all.
 
-use moeflux_backend::{Keep, Span};
+use moeflux_backend::{Span, StateSnapshot};
 use moeflux_core::TokenId;
 
 use super::Session;
@@ -98,7 +98,7 @@ pub(crate) fn eval_next_together(
         spans.push(Span { sequence, rows: start..tokens.len(), position: n_cached });
     }
     let guessed = parts.iter().zip(&spans).filter(|it| it.0.n_guessed > 0);
-    let keep: Vec<Keep> = guessed
+    let keep: Vec<StateSnapshot> = guessed
         .filter_map(|(it, span)| it.part.session.keep(span.rows.len() - it.n_guessed))
         .collect();
     let stepped = core.step_keeping(&spans, &tokens, &keep);
@@ -166,7 +166,7 @@ fn conclude(
     for it in parts {
         results.push(next.by_ref().take(n_wanted(it)).collect());
         if it.n_guessed == 0 {
-            it.part.session.keep_states(core, it.part.is_mark)?;
+            it.part.session.snapshot_states(core, it.part.is_mark)?;
             it.part.session.catch_up_in_time(core);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use moeflux_backend::Leader;
+use moeflux_backend::TokenLogit;
 use moeflux_core::TokenId;
 
 use super::{Keep, Session};
@@ -32,7 +32,7 @@ impl Deref for Logits {
 #[derive(Clone, Debug)]
 pub(crate) enum Next {
     /// The likeliest, as many as were wanted, where the device found them.
-    Leaders(Vec<Leader>),
+    Leaders(Vec<TokenLogit>),
     Logits(Logits),
 }
 
@@ -200,7 +200,7 @@ impl Session {
             self.tokens.extend_from_slice(chunk);
             let seen = after(core, chunk, rest.is_empty());
             let seen = seen.and_then(|()| self.see_step(core, start));
-            let kept = seen.and_then(|()| self.keep_states(core, mark == Some(n)));
+            let kept = seen.and_then(|()| self.snapshot_states(core, mark == Some(n)));
             self.catch_up_in_time(core);
             if kept.is_err() {
                 self.undo(core, start, start);
@@ -252,7 +252,7 @@ impl Session {
     }
 
     /// Makes a checkpoint here if there should be one.
-    pub(super) fn keep_states(
+    pub(super) fn snapshot_states(
         &mut self,
         core: &mut Core,
         is_mark: bool,

@@ -2,7 +2,7 @@
 
 use std::sync::MutexGuard;
 
-use moeflux_backend::Keep;
+use moeflux_backend::StateSnapshot;
 use moeflux_core::TokenId;
 
 use super::{Guessed, Next, Part, Session, eval_next_together};
@@ -69,9 +69,9 @@ impl Session {
     }
 
     /// What is kept of a step whose first rows are no guess.
-    pub(super) fn keep(&self, rows: usize) -> Option<Keep> {
+    pub(super) fn keep(&self, rows: usize) -> Option<StateSnapshot> {
         let mark = self.mark.as_ref().filter(|_| self.engine.shape().is_recurrent())?;
-        Some(Keep { sequence: self.sequence, rows, to: mark.sequence })
+        Some(StateSnapshot { sequence: self.sequence, rows, to: mark.sequence })
     }
 
     /// The step has kept that, at a position.
@@ -109,7 +109,7 @@ impl Session {
         let core = &mut *engine.core();
         if n == 0 {
             self.forget_mark();
-            return self.keep_states(core, false);
+            return self.snapshot_states(core, false);
         }
         self.tokens.truncate(self.tokens.len() - n);
         self.cut_trail();

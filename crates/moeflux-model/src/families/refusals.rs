@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use moeflux_backend::{Inputs, KvType};
+use moeflux_backend::{ActivationPrecision, KvType};
 use moeflux_core::checkpoint::Config;
 use serde_json::{Value, json};
 
@@ -23,7 +23,8 @@ fn build_variant(case: &str, key: &str, value: &Value, variant: Variant) -> Resu
     root[key] = value.clone();
     let config = Config::from_value(Path::new("config.json"), root).unwrap();
     let mut survey = Survey::new(None);
-    let mut build = Build { weights: &mut survey, max_rows: 1, inputs: Inputs::Full, variant };
+    let mut build =
+        Build { weights: &mut survey, max_rows: 1, inputs: ActivationPrecision::F32, variant };
     let family = Family::of(&config).unwrap();
     family.build(&config, &mut build).map(|_| ()).map_err(|it| it.to_string())
 }

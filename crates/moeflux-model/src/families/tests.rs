@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use moeflux_backend::trace::Trace;
-use moeflux_backend::{Backend, Inputs, Span};
+use moeflux_backend::{ActivationPrecision, Sequences, Span};
 use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::{HostBuf, TokenId};
 use moeflux_store::{CachePolicy, DEFAULT_READERS, ExpertStore, IoMode, Prefetch, StoreOptions};
@@ -20,11 +20,11 @@ fn trace(case: &str, tokens: &[u32]) -> String {
     let checkpoint = Checkpoint::open(&golden.join(case)).unwrap();
     let mut trace = Trace::default();
     let progress = &mut |_| {};
-    let mut loader = Loader::new(&checkpoint, &mut trace, Inputs::Full, progress);
+    let mut loader = Loader::new(&checkpoint, &mut trace, ActivationPrecision::F32, progress);
     let mut build = Build {
         weights: &mut loader,
         max_rows: tokens.len(),
-        inputs: Inputs::Full,
+        inputs: ActivationPrecision::F32,
         variant: Variant::default(),
     };
     let family = Family::of(checkpoint.config()).unwrap();

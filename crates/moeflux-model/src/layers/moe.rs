@@ -3,8 +3,8 @@
 use std::{iter, mem};
 
 use moeflux_backend::{
-    Activation, Buf, Cols, Combine, ExpertBiases, Experts, HeldExperts, Inputs, Projection, Route,
-    RoutedExperts, Routing, Scoring, Shared, Stage, Vector, Weight,
+    Activation, ActivationPrecision, Buf, Cols, Combine, ExpertBiases, Experts, MoeOnDevice,
+    Projection, ResidentExperts, Route, Routing, Scoring, Shared, Stage, Vector, Weight,
 };
 use moeflux_core::checkpoint::Config;
 use moeflux_core::manifest::{ExpertsDecl, FusedOrder};
@@ -97,7 +97,7 @@ pub(crate) struct Moe {
     n_eligible: usize,
     top_k: usize,
     scoring: Scoring,
-    inputs: Inputs,
+    inputs: ActivationPrecision,
     activation: Activation,
     /// Added to the experts' products.
     pub(crate) biases: Option<ExpertBiases>,
@@ -208,7 +208,10 @@ impl MoeBlocks {
             None => None,
         };
         if let Some(shared) = &shared {
-            builder.build.backend().note_shared_expert(layer, shared.mlp.weights());
+            let projections = shared.mlp.weights();
+            if let Some(residency) = builder.build.backend().residency_mut() {
+                residency.register_shared(layer, projections);
+            }
         }
         let prefix = name.to_owned();
         let decl = ExpertsDecl { layer, prefix, parts, fused, n_experts, hidden, intermediate };
@@ -254,7 +257,7 @@ impl Moe {
         }
         let route = Route { logits, top_k: self.top_k, scoring: self.scoring };
         if is_held {
-            self.forward_held(step, acc, x, route);
+            self.forward_on_device(step, acc, x, route);
             return Ok(());
         }
         let mut lists = mem::take(step.lists);
@@ -267,8 +270,10 @@ impl Moe {
         }
         // Who observes wants to see all experts at work.
         let asks = step.observer.is_none();
-        let is_held = |id| asks && step.backend.holds_expert(self.layer, id);
-        wanted.set(experts, self.top_k, is_held);
+        let residency = step.backend.residency().filter(|_| asks);
+        let is_resident =
+            |id| residency.is_some_and(|residency| residency.is_resident(self.layer, id));
+        wanted.set(experts, self.top_k, is_resident);
         let mut arrivals =
             step.experts.request_into(self.layer, wanted.by_rows(), mem::take(batch));
         if let Some(next) = next
@@ -277,9 +282,11 @@ impl Moe {
         {
             step.experts.prefetch_all(next.layer());
         }
-        if rows == 1 {
-            // Bytes take longer to a device than what it computes meanwhile.
-            step.backend.begin_experts(self.layer, &wanted.held, &mut arrivals.resident());
+        if rows == 1
+            && let Some(residency) = step.backend.residency_mut()
+        {
+            // An upload takes longer than the shared expert, which runs meanwhile.
+            residency.begin_upload(self.layer, &wanted.resident, &mut arrivals.resident());
         }
         let layer = Some(self.layer.0);
         step.backend.begin_stage(Stage::SharedExpert, layer);
@@ -291,9 +298,12 @@ impl Moe {
             weights.fill(0.0);
         }
         drop(arrivals);
-        let moves = step.backend.take_moves();
-        if !moves.is_empty() {
-            step.experts.set_on_device(moves.into_iter());
+        if let Some(residency) = step.backend.residency_mut() {
+            let changes = residency.drain_residency_changes();
+            if !changes.is_empty() {
+                let changes = changes.iter().map(|change| (change.key, change.is_resident));
+                step.experts.set_on_device(changes);
+            }
         }
         step.experts.record(self.layer, &experts[experts.len() - self.top_k..]);
         let combine = Combine { acc, slots, top_k: self.top_k, weights, shared };
@@ -323,20 +333,26 @@ impl Moe {
             biases: self.biases,
             calls: &[],
         };
-        if !wanted.held.is_empty() {
-            let held = HeldExperts { layer: self.layer, op, calls: &wanted.held };
-            step.backend.held_experts(held);
+        if let Some(residency) = step.backend.residency_mut()
+            && !wanted.resident.is_empty()
+        {
+            let resident = ResidentExperts { layer: self.layer, op, calls: &wanted.resident };
+            residency.resident_experts(resident);
         }
         so_far.clear();
         so_far.resize(weights.len(), 0.0);
-        take_over(so_far, weights, wanted.held.iter().map(|it| &it.1));
+        take_over(so_far, weights, wanted.resident.iter().map(|call| &call.rows));
         let mut n_missing = wanted.ends.len();
         loop {
             if n_missing > 0 {
-                step.backend.flush();
-                if step.rows() > 1 {
-                    // One row's experts have slots, whoever holds them.
-                    step.backend.let_go(step.experts.stats().n_slots / 2);
+                if let Some(recording) = step.backend.recording() {
+                    recording.flush();
+                }
+                // The experts of one row have slots, referenced or not.
+                if step.rows() > 1
+                    && let Some(residency) = step.backend.residency_mut()
+                {
+                    residency.release_experts(step.experts.stats().n_slots / 2);
                 }
             }
             let Some(mut arrived) = arrivals.next_batch()? else { break };
@@ -365,13 +381,16 @@ impl Moe {
     pub(crate) fn is_held(&self, step: &Step<'_>) -> bool {
         step.recorder.is_none()
             && step.observer.is_none()
-            && step.backend.holds_layer(self.layer, step.rows())
+            && step
+                .backend
+                .residency()
+                .is_some_and(|residency| residency.is_layer_resident(self.layer, step.rows()))
     }
 
     /// As [`forward`](Moe::forward) where the device has all experts.
-    fn forward_held(&self, step: &mut Step<'_>, acc: Cols, x: Cols, route: Route) {
+    fn forward_on_device(&self, step: &mut Step<'_>, acc: Cols, x: Cols, route: Route) {
         step.backend.begin_stage(Stage::RoutedExperts, Some(self.layer.0));
-        let op = RoutedExperts {
+        let op = MoeOnDevice {
             layer: self.layer,
             route,
             x,
@@ -382,7 +401,9 @@ impl Moe {
             acc,
             shared: self.shared.map(|it| it.mlp.beside_experts(it.contribution())),
         };
-        step.backend.routed_experts(step.rows(), op);
+        let rows = step.rows();
+        let residency = step.backend.residency_mut().expect("the layer is resident");
+        residency.moe_on_device(rows, op);
     }
 
     /// Hands a routing and its scores to whoever writes them down.
@@ -482,10 +503,11 @@ mod tests {
         let got: Vec<_> = wanted.by_rows().enumerate().map(|(i, it)| (it.0, rows(i))).collect();
         assert!(wanted.by_rows().map(|it| it.1).eq([2, 1, 1]));
         assert_eq!(got, want);
-        assert!(wanted.held.is_empty());
+        assert!(wanted.resident.is_empty());
         for _ in 0..2 {
             wanted.set(&ids, 2, |it| it != ExpertId(7));
-            assert_eq!(wanted.held, [want[0].clone(), want[2].clone()]);
+            let resident = wanted.resident.iter().map(|call| (call.expert, call.rows.clone()));
+            assert!(resident.eq([want[0].clone(), want[2].clone()]));
             assert!(wanted.by_rows().eq([(ExpertId(7), 1)]));
         }
     }

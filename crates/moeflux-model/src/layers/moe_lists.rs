@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use moeflux_backend::{ExpertCall, ExpertRow, Routing};
+use moeflux_backend::{ExpertCall, ExpertRow, ResidentCall, Routing};
 use moeflux_core::{Expert, ExpertId};
 use moeflux_store::Batch;
 
@@ -36,8 +36,8 @@ pub(super) struct Wanted {
     pub(super) chosen: Vec<(ExpertId, ExpertRow)>,
     /// Where each expert's rows end.
     pub(super) ends: Vec<usize>,
-    /// Those that the device has, which are asked for nowhere else.
-    pub(super) held: Vec<(ExpertId, Vec<ExpertRow>)>,
+    /// Experts that are resident on the device; the store is not asked for them.
+    pub(super) resident: Vec<ResidentCall>,
     /// Empty lists of rows.
     pub(super) spare: Vec<Vec<ExpertRow>>,
 }
@@ -47,7 +47,7 @@ impl Wanted {
         &mut self,
         experts: &[ExpertId],
         top_k: usize,
-        is_held: impl Fn(ExpertId) -> bool,
+        is_resident: impl Fn(ExpertId) -> bool,
     ) {
         let as_row = |slot: usize| ExpertRow {
             row: u32::try_from(slot / top_k).expect("a batch has few rows"),
@@ -56,7 +56,7 @@ impl Wanted {
         self.chosen.clear();
         self.chosen.extend(experts.iter().enumerate().map(|(slot, id)| (*id, as_row(slot))));
         self.chosen.sort_unstable_by_key(|(id, row)| (*id, row.slot));
-        self.part(is_held);
+        self.take_resident(is_resident);
         let (ends, mut end) = (&mut self.ends, 0);
         ends.clear();
         ends.extend(self.chosen.chunk_by(|a, b| a.0 == b.0).map(|it| {
@@ -65,20 +65,20 @@ impl Wanted {
         }));
     }
 
-    /// Takes out those that the device has.
-    pub(super) fn part(&mut self, is_held: impl Fn(ExpertId) -> bool) {
-        let Wanted { chosen, held, spare, .. } = self;
-        spare.extend(held.drain(..).map(|(_, mut rows)| {
-            rows.clear();
-            rows
+    /// Moves the experts that are resident on the device to their own list.
+    pub(super) fn take_resident(&mut self, is_resident: impl Fn(ExpertId) -> bool) {
+        let Wanted { chosen, resident, spare, .. } = self;
+        spare.extend(resident.drain(..).map(|mut call| {
+            call.rows.clear();
+            call.rows
         }));
-        for group in chosen.chunk_by(|a, b| a.0 == b.0).filter(|it| is_held(it[0].0)) {
+        for group in chosen.chunk_by(|a, b| a.0 == b.0).filter(|group| is_resident(group[0].0)) {
             let mut rows = spare.pop().unwrap_or_default();
-            rows.extend(group.iter().map(|it| it.1));
-            held.push((group[0].0, rows));
+            rows.extend(group.iter().map(|(_, row)| *row));
+            resident.push(ResidentCall { expert: group[0].0, rows });
         }
-        if !held.is_empty() {
-            chosen.retain(|it| held.binary_search_by_key(&it.0, |held| held.0).is_err());
+        if !resident.is_empty() {
+            chosen.retain(|(id, _)| resident.binary_search_by_key(id, |call| call.expert).is_err());
         }
     }
 

@@ -100,7 +100,7 @@ impl Encoder {
     }
 
     /// Submits what was recorded ahead, for these tokens; false where nothing was.
-    pub(crate) fn run_ahead(&mut self, tokens: &[u32]) -> bool {
+    pub(crate) fn replay_step(&mut self, tokens: &[u32]) -> bool {
         let Some(mut ahead) = self.ahead.take() else { return false };
         ahead.arena[ahead.tokens].copy_from_slice(bytemuck::cast_slice(tokens));
         self.counters.add_step_ahead(ahead.n_kernels, ahead.n_hits);
@@ -109,7 +109,7 @@ impl Encoder {
     }
 
     /// Forgets what was recorded ahead; false where nothing was.
-    pub(crate) fn drop_ahead(&mut self) -> bool {
+    pub(crate) fn discard_prerecorded(&mut self) -> bool {
         self.ahead.take().is_some()
     }
 

@@ -159,7 +159,7 @@ impl Encoder {
     }
 
     /// Returns when at most so many experts are kept for the device.
-    pub(crate) fn let_go(&mut self, at_most: usize) {
+    pub(crate) fn release_experts(&mut self, at_most: usize) {
         if self.held.len() <= at_most {
             return;
         }

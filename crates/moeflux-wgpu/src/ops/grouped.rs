@@ -7,7 +7,7 @@
 //! Only the device knows which these are, so both run over all experts, and over
 //! as many tiles as there can be; those that have nothing to do end at once.
 
-use moeflux_backend::{Experts, RoutedExperts};
+use moeflux_backend::{Experts, MoeOnDevice};
 
 use super::activation::Between;
 use super::moe::{MAX_EXPERTS, Sum, add_up};
@@ -53,13 +53,13 @@ struct Way<'a> {
 
 /// Computes what was chosen: `(rows, top_k)` experts, then their weights. The
 /// op has begun before.
-pub(super) fn routed_experts(
+pub(super) fn moe_on_device(
     b: &mut Wgpu,
     rows: usize,
-    op: RoutedExperts,
+    op: MoeOnDevice,
     (ids, layer): (&Mem, &KeptLayer),
 ) {
-    let RoutedExperts { x, inputs, activation, biases, slots, acc, shared, .. } = op;
+    let MoeOnDevice { x, inputs, activation, biases, slots, acc, shared, .. } = op;
     let top_k = op.route.top_k;
     let (n, n_experts) = (rows * top_k, layer.slots.len());
     let intermediate = layer.layout.intermediate();

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use moeflux_backend::{Activation, Experts, RoutedExperts, SharedExpert};
+use moeflux_backend::{Activation, Experts, MoeOnDevice, SharedExpert};
 use moeflux_core::MatrixLayout;
 
 use super::activation::{Between, is_within, rounding_of_down};
@@ -47,8 +47,8 @@ impl Choices {
     }
 }
 
-pub(crate) fn routed_experts(b: &mut Wgpu, rows: usize, op: RoutedExperts) {
-    let RoutedExperts { x, inputs, activation, biases, slots, acc, shared, .. } = op;
+pub(crate) fn moe_on_device(b: &mut Wgpu, rows: usize, op: MoeOnDevice) {
+    let MoeOnDevice { x, inputs, activation, biases, slots, acc, shared, .. } = op;
     let top_k = op.route.top_k;
     let layer = Arc::clone(b.slots.held(op.layer).expect("the layer is held"));
     assert_eq!(layer.slots.len(), op.route.logits.len, "one logit an expert");
@@ -61,7 +61,7 @@ pub(crate) fn routed_experts(b: &mut Wgpu, rows: usize, op: RoutedExperts) {
     let ids = choose(b, rows, op.route);
     admit(b, &layer, (&ids, rows * top_k));
     if !holds_rows(rows) {
-        return grouped::routed_experts(b, rows, op, (&ids, &layer));
+        return grouped::moe_on_device(b, rows, op, (&ids, &layer));
     }
     let layout = Arc::clone(&layer.layout);
     let choices = Choices { n: rows * top_k, top_k, n_shared: if goes_along { rows } else { 0 } };
@@ -112,7 +112,7 @@ pub(crate) fn routed_experts(b: &mut Wgpu, rows: usize, op: RoutedExperts) {
 
 /// Whether the shared expert is one more of the experts that a row gets: a copy
 /// of it lies beside them, and the same is done with it.
-fn goes_along(b: &Wgpu, op: &RoutedExperts, shared: &SharedExpert, layer: &KeptLayer) -> bool {
+fn goes_along(b: &Wgpu, op: &MoeOnDevice, shared: &SharedExpert, layer: &KeptLayer) -> bool {
     let SharedExpert { gate_proj, up_proj, down_proj, .. } = *shared;
     let weights = [gate_proj, up_proj, down_proj];
     layer.shared.is_some()

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use moeflux_backend::{Beside, Buf, Cols, DeviceError, Leader, Weight};
+use moeflux_backend::{Buf, Cols, DeviceError, LogitsExtras, TokenLogit, Weight};
 use moeflux_core::TokenId;
 
 use super::jobs::{FEW_ROWS, jobs_of};
@@ -33,7 +33,7 @@ pub(crate) fn logits(
     b: &mut Wgpu,
     rows: &[usize],
     (x, head): (Cols, Weight),
-    mut beside: Beside<'_>,
+    mut beside: LogitsExtras<'_>,
 ) -> Result<Vec<f32>, DeviceError> {
     let vocab = b.matrix(head).rows;
     let n_rows = n_rows(rows);
@@ -87,8 +87,8 @@ pub(crate) fn leaders(
     rows: &[usize],
     n: usize,
     (x, head): (Cols, Weight),
-    mut beside: Beside<'_>,
-) -> Result<Option<Vec<Vec<Leader>>>, DeviceError> {
+    mut beside: LogitsExtras<'_>,
+) -> Result<Option<Vec<Vec<TokenLogit>>>, DeviceError> {
     if !(1..=MOST_LEADERS).contains(&n) {
         return Ok(None);
     }
@@ -134,8 +134,8 @@ fn likeliest(
     b: &mut Wgpu,
     groups: &Groups,
     n_rows: usize,
-    beside: (Buf, Beside<'_>),
-) -> Result<Option<Vec<Vec<Leader>>>, DeviceError> {
+    beside: (Buf, LogitsExtras<'_>),
+) -> Result<Option<Vec<Vec<TokenLogit>>>, DeviceError> {
     let row_bytes = 8 * groups.n;
     read(b, (&groups.best, (row_bytes * n_rows) as u64), beside, |bytes| {
         bytes.chunks_exact(row_bytes).map(|it| best_of(it).map(|it| vec![it])).collect()
@@ -147,8 +147,8 @@ fn highest(
     b: &mut Wgpu,
     (y, groups): (&Mem, &Groups),
     (n_rows, vocab, n): (usize, usize, usize),
-    beside: (Buf, Beside<'_>),
-) -> Result<Option<Vec<Vec<Leader>>>, DeviceError> {
+    beside: (Buf, LogitsExtras<'_>),
+) -> Result<Option<Vec<Vec<TokenLogit>>>, DeviceError> {
     let row_words = n * (1 + groups.len);
     let leading = b.scratch.likeliest[1].words(&mut b.encoder, n_rows * row_words);
     b.encoder.dispatch(
@@ -164,27 +164,27 @@ fn highest(
 }
 
 /// What is wanted beside an answer, in its last part.
-fn for_part<'a>(beside: &mut Beside<'a>, is_last: bool) -> Beside<'a> {
-    if is_last { mem::take(beside) } else { Beside::default() }
+fn for_part<'a>(beside: &mut LogitsExtras<'a>, is_last: bool) -> LogitsExtras<'a> {
+    if is_last { mem::take(beside) } else { LogitsExtras::default() }
 }
 
 /// Reads back what is the last of a step, and what is wanted beside it, of a buffer.
 fn read<T>(
     b: &mut Wgpu,
     (mem, bytes): (&Mem, u64),
-    (buf, beside): (Buf, Beside<'_>),
+    (buf, beside): (Buf, LogitsExtras<'_>),
     of: impl FnOnce(&[u8]) -> T,
 ) -> Result<T, DeviceError> {
     let Activations { mem: states, width, .. } = b.buf(buf).clone();
-    let more = 4 * (width * beside.rows.as_ref().map_or(0, |it| it.0)) as u64;
+    let more = 4 * (width * beside.hidden_rows.as_ref().map_or(0, |rows| rows.n)) as u64;
     let asked = b.encoder.ask(&[(mem, 0, bytes), (&states, 0, more)])?;
-    if let Some(next) = beside.ahead {
-        ahead::record(b, next);
+    if let Some(step) = beside.next_step {
+        ahead::record(b, step);
     }
     b.encoder.answer(asked, |all| {
         let (answer, more) = all.split_at(bytes as usize);
-        if let Some((_, into)) = beside.rows {
-            *into = floats(more);
+        if let Some(hidden) = beside.hidden_rows {
+            *hidden.into = floats(more);
         }
         of(answer)
     })
@@ -192,7 +192,7 @@ fn read<T>(
 
 /// The best of the best of groups, of equal ones the first; nothing where logits are
 /// damaged, or all of them minus infinity.
-fn best_of(bytes: &[u8]) -> Option<Leader> {
+fn best_of(bytes: &[u8]) -> Option<TokenLogit> {
     let pair = |it: &[u8; 8]| {
         let both = u64::from_le_bytes(*it);
         (both as u32, (both >> 32) as u32)
@@ -202,12 +202,12 @@ fn best_of(bytes: &[u8]) -> Option<Leader> {
     let (key, token) = all.fold((0, 0), best);
     let is_negative = key >> 31 == 0;
     let logit = f32::from_bits(if is_negative { !key } else { key ^ (1 << 31) });
-    (key > NEVER && key != DAMAGED).then_some(Leader { token: TokenId(token), logit })
+    (key > NEVER && key != DAMAGED).then_some(TokenLogit { token: TokenId(token), logit })
 }
 
 /// The `n` highest of some groups of logits, in order; nothing where they are damaged,
 /// or all of them minus infinity.
-fn first_of(words: &[[u8; 4]], per_group: usize, n: usize) -> Option<Vec<Leader>> {
+fn first_of(words: &[[u8; 4]], per_group: usize, n: usize) -> Option<Vec<TokenLogit>> {
     let mut leaders = Vec::new();
     for group in words.chunks_exact(1 + per_group) {
         let first = u32::from_le_bytes(group[0]).wrapping_mul(per_group as u32);
@@ -217,14 +217,14 @@ fn first_of(words: &[[u8; 4]], per_group: usize, n: usize) -> Option<Vec<Leader>
                 return None;
             }
             if logit > f32::NEG_INFINITY {
-                leaders.push(Leader { token: TokenId(first.wrapping_add(i)), logit });
+                leaders.push(TokenLogit { token: TokenId(first.wrapping_add(i)), logit });
             }
         }
     }
     if n < leaders.len() {
-        leaders.select_nth_unstable_by(n, Leader::order);
+        leaders.select_nth_unstable_by(n, TokenLogit::order);
         leaders.truncate(n);
     }
-    leaders.sort_unstable_by(Leader::order);
+    leaders.sort_unstable_by(TokenLogit::order);
     (!leaders.is_empty()).then_some(leaders)
 }

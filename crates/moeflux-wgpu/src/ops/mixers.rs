@@ -1,7 +1,7 @@
 //! Recurrent ops: they read and replace a sequence's states.
 
 use moeflux_backend::{
-    Backend, Cache, CacheSpec, CausalConv, Cols, Cut, DeltaNet, DeltaRule, Keep, Span,
+    Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, Ops, Span, SplitSpans, StateSnapshot,
 };
 
 use super::rounding::{Beside, Share, beside};
@@ -51,7 +51,7 @@ fn together<'a, const N: usize>(
     b: &Wgpu,
     spans: impl Iterator<Item = &'a Span>,
     caches: [Cache; N],
-    keep: &[Keep],
+    keep: &[StateSnapshot],
 ) -> Vec<Together<N>> {
     let mut all: Vec<Together<N>> = Vec::new();
     for span in spans {
@@ -61,7 +61,7 @@ fn together<'a, const N: usize>(
             *it = word(state.nth);
         }
         let mut kept = KeptWords::default();
-        if let Some(Keep { rows, to, .. }) = Keep::of(keep, span) {
+        if let Some(StateSnapshot { rows, to, .. }) = StateSnapshot::of(keep, span) {
             kept[1] = word(rows);
             for (it, cache) in kept[2..].iter_mut().zip(caches) {
                 *it = word(b.state(to, cache).nth);
@@ -101,15 +101,15 @@ fn packed((span, kept): (&SpanWords, &KeptWords)) -> SpanWords {
 
 /// Runs an op over spans, and keeps what is to be kept of a cache on the way.
 fn keeping(b: &mut Wgpu, cache: Cache, spans: &[Span], run: &dyn Fn(&mut Wgpu, &[Span])) {
-    let Some(Cut { before, behind, kept }) = Keep::cut(&b.keep, spans) else {
+    let Some(SplitSpans { before, after, snapshots }) = StateSnapshot::split(&b.keep, spans) else {
         return run(b, spans);
     };
     run(b, &before);
-    for Keep { sequence, to, .. } in kept {
+    for StateSnapshot { sequence, to, .. } in snapshots {
         let (from, to) = (b.state(sequence, cache), b.state(to, cache));
         from.copy_to(&mut b.encoder, &to);
     }
-    run(b, &behind);
+    run(b, &after);
 }
 
 /// The taps of a convolution but for the newest, and its channels.
@@ -309,7 +309,7 @@ pub(crate) fn delta_net(b: &mut Wgpu, op: DeltaNet, spans: &[Span]) {
     let (few, many): (Vec<Span>, Vec<Span>) = filled.partition(|it| it.rows.len() <= FEW_ROWS);
     let is_one = b.fuses && fits_one(&op) && few.iter().all(|it| it.rows.end <= MOST_PACKED);
     let can_keep = is_one && keeps_in_place(b, &few, [op.delta.cache, op.conv.cache]);
-    let keeps = few.iter().any(|it| Keep::of(&b.keep, it).is_some());
+    let keeps = few.iter().any(|it| StateSnapshot::of(&b.keep, it).is_some());
     if few.is_empty() || !fits_step(&op) || (keeps && !can_keep) {
         return op.run_parts(b, spans);
     }
@@ -339,7 +339,7 @@ pub(crate) fn delta_net(b: &mut Wgpu, op: DeltaNet, spans: &[Span]) {
 
 /// Whether what is kept of spans has places in the slabs that it comes from.
 fn keeps_in_place(b: &Wgpu, spans: &[Span], caches: [Cache; 2]) -> bool {
-    let kept = spans.iter().filter_map(|it| Keep::of(&b.keep, it));
+    let kept = spans.iter().filter_map(|it| StateSnapshot::of(&b.keep, it));
     kept.flat_map(|it| caches.map(|cache| [it.sequence, it.to].map(|it| b.state(it, cache))))
         .all(|[from, to]| from.slab.id == to.slab.id)
 }

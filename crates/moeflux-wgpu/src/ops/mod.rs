@@ -26,12 +26,12 @@ pub(crate) use elementwise::{
     add, add_bias, copy, gated_rms_norm, layer_norm, rms_norm, rope, sigmoid_gate, swiglu,
 };
 pub(crate) use heads::head_product;
-pub(crate) use held::routed_experts;
+pub(crate) use held::moe_on_device;
 pub use in_place::reads_in_place;
 pub(crate) use logits::{leaders, logits};
 pub(crate) use mixers::{causal_conv, delta_net, delta_rule};
 pub use moe::MAX_EXPERTS;
-pub(crate) use moe::{begin_experts, combine, experts, held_experts, route};
+pub(crate) use moe::{begin_upload, combine, experts, resident_experts, route};
 pub(crate) use products::{embed, project};
 pub(crate) use repeated::{
     Repeated, current_layout, effective_layout, plain_layout, project_repeated,

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Buf, Cols, Combine, DeviceError, Experts, HeldExperts, Route, Routing, Scoring, Shared,
+    Buf, Cols, Combine, DeviceError, Experts, ResidentCall, ResidentExperts, Route, Routing,
+    Scoring, Shared,
 };
 use moeflux_core::{Expert, ExpertId, ExpertKey, MatrixLayout};
 
@@ -87,7 +88,7 @@ pub(super) fn choose(b: &mut Wgpu, rows: usize, op: Route) -> Mem {
     chosen
 }
 
-pub(crate) fn begin_experts(
+pub(crate) fn begin_upload(
     b: &mut Wgpu,
     held: impl Iterator<Item = ExpertKey>,
     experts: &mut dyn Iterator<Item = &Arc<Expert>>,
@@ -163,15 +164,15 @@ pub(crate) fn experts(b: &mut Wgpu, op: Experts<'_>) {
     }
 }
 
-pub(crate) fn held_experts(b: &mut Wgpu, held: HeldExperts<'_>) {
-    let HeldExperts { layer, op, mut calls } = held;
+pub(crate) fn resident_experts(b: &mut Wgpu, held: ResidentExperts<'_>) {
+    let ResidentExperts { layer, op, mut calls } = held;
     b.encoder.counters().add_hits(calls.len());
     while !calls.is_empty() {
         b.encoder.begin();
         let mut slots = Vec::new();
         let mut layouts = Vec::new();
         let mut n_rows = 0;
-        for (expert, rows) in calls {
+        for ResidentCall { expert, rows } in calls {
             n_rows += rows.len();
             if !slots.is_empty() && n_rows > EXPERT_ROWS {
                 break;
@@ -182,7 +183,7 @@ pub(crate) fn held_experts(b: &mut Wgpu, held: HeldExperts<'_>) {
             layouts.push(layout);
         }
         let (now, later) = calls.split_at(slots.len());
-        let now = now.iter().map(|(expert, rows)| (*expert, &rows[..])).collect();
+        let now = now.iter().map(|call| (call.expert, &call.rows[..])).collect();
         Group::new(&layouts[0], op, now, &slots).run(b);
         calls = later;
     }

@@ -4,7 +4,7 @@
 //! `matmul.wgsl`; which of them depends on a job's rows alone, so that a job's
 //! bits do not depend on what else is asked for.
 
-use moeflux_backend::{Cols, Inputs, Projection, Weight};
+use moeflux_backend::{ActivationPrecision, Cols, Projection, Weight};
 use moeflux_core::TokenId;
 
 use super::activation::Between;
@@ -420,7 +420,8 @@ pub(crate) fn project(b: &mut Wgpu, rows: usize, x: Cols, outputs: &[Projection]
             continue;
         }
         // Those of inputs as they are go along.
-        let (plain, later) = rest.iter().partition(|it| of(b, it) == (decoder, Inputs::Full, buf));
+        let (plain, later) =
+            rest.iter().partition(|it| of(b, it) == (decoder, ActivationPrecision::F32, buf));
         rest = later;
         let (mut jobs, plain): (Vec<Job>, Vec<&Projection>) = (Vec::new(), plain);
         plain.into_iter().for_each(|it| add(b, &mut jobs, it));

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use moeflux_backend::{Activation, Backend, Inputs};
+use moeflux_backend::{Activation, ActivationPrecision, ExpertResidency};
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::grouped::{Case, by_device};
@@ -13,7 +13,7 @@ use crate::{Context, Layout};
 
 const CLAMPED: Activation = Activation::ClampedSwiglu { alpha: 1.702, limit: 0.02 };
 
-fn case(bits: u8, group_size: usize, inner: usize, inputs: Inputs) -> Case {
+fn case(bits: u8, group_size: usize, inner: usize, inputs: ActivationPrecision) -> Case {
     Case {
         format: MatrixFormat::Affine(Affine { bits, group_size, params: Float::BF16 }),
         inputs,
@@ -38,7 +38,7 @@ fn bits(
     b.fix_layout(layout);
     let bits = by_device(&mut b, case, rows);
     assert!(bits.iter().all(|it| f32::from_bits(*it).is_finite()), "{case:?}");
-    (bits, b.counters().expect("it counts").stats().kernels)
+    (bits, b.counters().stats().kernels)
 }
 
 /// Compares both ways; gives how many kernels one saves.
@@ -54,11 +54,11 @@ fn activations_within_the_third_product_have_the_bits_of_those_before_it() {
     let Some(context) = context() else { return };
     let layouts = layouts();
     for (nth, of) in [
-        case(4, 32, 96, Inputs::Int16),
-        case(4, 64, 192, Inputs::Int8),
-        case(8, 64, 64, Inputs::Int16),
-        case(2, 128, 640, Inputs::Int16),
-        case(3, 32, 1056, Inputs::Int8),
+        case(4, 32, 96, ActivationPrecision::Int16),
+        case(4, 64, 192, ActivationPrecision::Int8),
+        case(8, 64, 64, ActivationPrecision::Int16),
+        case(2, 128, 640, ActivationPrecision::Int16),
+        case(3, 32, 1056, ActivationPrecision::Int8),
     ]
     .into_iter()
     .enumerate()
@@ -87,7 +87,7 @@ fn activations_within_the_third_product_have_the_bits_of_those_before_it() {
 #[test]
 fn rows_that_workgroups_have_no_memory_for_are_activated_before() {
     let Some(context) = context() else { return };
-    let saved = |inner| saved(&context, (case(4, 64, inner, Inputs::Int16), None), 1);
+    let saved = |inner| saved(&context, (case(4, 64, inner, ActivationPrecision::Int16), None), 1);
     let most = if context.has_many_bindings() { 1 } else { 0 };
     assert_eq!([saved(6336), saved(6400)], [most, 0]);
 }

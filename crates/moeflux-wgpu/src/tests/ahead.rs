@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Ahead, Backend, Beside, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm,
-    Inputs, RmsNorm, Sequence, Span, Weight,
+    ActivationPrecision, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule,
+    ExpertResidency, GatedRmsNorm, LogitsExtras, Ops, PrerecordedStep, Recording, RmsNorm,
+    Sequence, Sequences, Span, Weight,
 };
 use moeflux_core::TokenId;
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
@@ -53,8 +54,9 @@ impl Model {
             norm: GatedRmsNorm { norm, gate },
         };
         let format = MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
-        let table = matrix(b, MatrixFormat::Dense(Float::BF16), 50, x.len, Inputs::Full);
-        let head = matrix(b, format, 40, v_cols, Inputs::Int16);
+        let table =
+            matrix(b, MatrixFormat::Dense(Float::BF16), 50, x.len, ActivationPrecision::F32);
+        let head = matrix(b, format, 40, v_cols, ActivationPrecision::Int16);
         let specs = [
             CacheSpec::Conv { channels, kernel },
             CacheSpec::Delta { n_heads: n_v_heads, k_dim: dim, v_dim: dim },
@@ -94,10 +96,11 @@ impl Model {
             self.forward(b, &vec![TokenId(0); n], position);
             is_whole
         };
-        let ahead = spans.as_deref().map(|spans| Ahead { spans, record: &mut record });
-        let beside = Beside { rows: None, ahead };
+        let next_step =
+            spans.as_deref().map(|spans| PrerecordedStep { spans, record: &mut record });
+        let extras = LogitsExtras { hidden_rows: None, next_step };
         let rows: Vec<usize> = (0..n).collect();
-        let logits = b.logits(&rows, self.out(), self.head, beside).expect("the device works");
+        let logits = b.logits(&rows, self.out(), self.head, extras).expect("the device works");
         logits.into_iter().map(f32::to_bits).collect()
     }
 
@@ -105,7 +108,7 @@ impl Model {
     fn plain(context: &Arc<Context>, n_sequences: usize) -> Vec<Vec<u32>> {
         let mut b = Wgpu::new(Arc::clone(context), None);
         let model = Model::new(&mut b, n_sequences);
-        assert!(!b.run_ahead(&model.tokens(0)), "nothing was recorded");
+        assert!(!b.replay_step(&model.tokens(0)), "nothing was recorded");
         let step = |i| {
             model.forward(&mut b, &model.tokens(i), i);
             model.logits(&mut b, None)
@@ -130,22 +133,22 @@ fn a_step_recorded_ahead_has_the_bits_of_any_other_and_leaves_no_trace_where_it_
             let next = (i % 5 != 4).then_some((i + 1, i % 5 != 3));
             let tokens = model.tokens(i);
             if is_ahead {
-                n_ahead += u64::from(b.run_ahead(&tokens));
+                n_ahead += u64::from(b.replay_step(&tokens));
             } else {
-                b.drop_ahead();
-                assert!(!b.run_ahead(&tokens));
+                b.discard_prerecorded();
+                assert!(!b.replay_step(&tokens));
                 model.forward(&mut b, &tokens, i);
             }
             assert!(model.logits(&mut b, next) == *want, "token {i}");
             is_ahead = matches!(i % 5, 0 | 1);
             if i % 5 == 2 {
                 // The output is still that of the last step that ran.
-                b.drop_ahead();
+                b.discard_prerecorded();
                 assert!(model.logits(&mut b, None) == *want, "token {i} again");
             }
         }
         assert_eq!(n_ahead, 5);
-        assert_eq!(b.counters().expect("it counts").stats().steps_ahead, n_ahead);
+        assert_eq!(b.counters().stats().steps_ahead, n_ahead);
     }
 }
 
@@ -157,7 +160,7 @@ fn sequences_that_come_and_go_undo_a_step_that_waits() {
     let model = Model::new(&mut b, 2);
     let mut other = None;
     for (i, want) in want.iter().enumerate() {
-        assert!(!b.run_ahead(&model.tokens(i)));
+        assert!(!b.replay_step(&model.tokens(i)));
         model.forward(&mut b, &model.tokens(i), i);
         assert!(model.logits(&mut b, Some((i + 1, true))) == *want, "token {i}");
         // The first one moves all states to another slab, later ones have its room.

@@ -1,8 +1,9 @@
 //! The two kernels of attention against each other.
 
 use moeflux_backend::{
-    Attention, Backend, Cache, CacheSpec, Cols, GatedAttention, Heads, Inputs, KvType, Projection,
-    RmsNorm, RopePairs, RopeSpec, SelectPositions, Span,
+    ActivationPrecision, Attention, Cache, CacheSpec, Cols, ExpertResidency, GatedAttention, Heads,
+    KvType, Ops, Projection, Recording, RmsNorm, RopePairs, RopeSpec, SelectPositions, Sequences,
+    Span,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
@@ -204,7 +205,7 @@ fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
     let sequence = b.new_sequence(&specs);
     let cols = |b: &mut Wgpu, len| Cols { buf: b.alloc(70, len), start: 0, len };
     let format = MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
-    let weight = matrix(b, format, 40, n_heads * dim, Inputs::Int16);
+    let weight = matrix(b, format, 40, n_heads * dim, ActivationPrecision::Int16);
     let widths = [2 * n_heads * dim, 2 * n_kv_heads * dim];
     let [q, kv] = if is_one {
         let all = cols(b, widths.iter().sum());
@@ -245,7 +246,7 @@ fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
         if !beside {
             b.bufs[out.buf.0 as usize].wanted = None;
         }
-        let kernels = |b: &Wgpu| b.counters().expect("it counts").stats().kernels;
+        let kernels = |b: &Wgpu| b.counters().stats().kernels;
         let before = kernels(b);
         b.gated_attention(op, &[Span { sequence, rows: 0..n, position }]);
         b.project(n, out, &[Projection { weight, out: y }]);

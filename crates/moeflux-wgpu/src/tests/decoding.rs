@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use moeflux_backend::{Backend, Beside, Cols, HostMatrix, Inputs, Leader, Weight};
+use moeflux_backend::{
+    ActivationPrecision, Cols, HostMatrix, LogitsExtras, Ops, TokenLogit, Weight,
+};
 use moeflux_core::quant::{Float, MatrixFormat};
 use moeflux_core::{HostBuf, TokenId};
 
@@ -26,7 +28,7 @@ fn head(b: &mut Wgpu, logits: &[f32]) -> Weight {
         rows,
         cols: COLS,
         format,
-        inputs: Inputs::Full,
+        inputs: ActivationPrecision::F32,
         weight,
         scales,
         biases,
@@ -43,15 +45,16 @@ fn row(b: &mut Wgpu) -> Cols {
 }
 
 /// The highest logits of the row, as the device finds them.
-fn highest(b: &mut Wgpu, x: Cols, head: Weight, n: usize) -> Option<Vec<Leader>> {
-    let leaders = b.leaders(&[0], n, x, head, Beside::default()).expect("the device works");
+fn highest(b: &mut Wgpu, x: Cols, head: Weight, n: usize) -> Option<Vec<TokenLogit>> {
+    let leaders =
+        b.top_logits(&[0], n, x, head, LogitsExtras::default()).expect("the device works");
     leaders.map(|mut it| it.pop().expect("one row"))
 }
 
 /// The same, out of all of them in order.
-fn sorted(logits: &[f32], n: usize) -> Vec<Leader> {
-    let all = (0..).zip(logits).map(|(id, &logit)| Leader { token: TokenId(id), logit });
-    let mut all: Vec<Leader> = all.collect();
+fn sorted(logits: &[f32], n: usize) -> Vec<TokenLogit> {
+    let all = (0..).zip(logits).map(|(id, &logit)| TokenLogit { token: TokenId(id), logit });
+    let mut all: Vec<TokenLogit> = all.collect();
     all.sort_by(|a, b| b.logit.total_cmp(&a.logit));
     all.truncate(n);
     all

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use moeflux_backend::{
-    Activation, Backend, Buf, Cols, Combine, ExpertBiases, ExpertCall, ExpertRow, Experts, Inputs,
-    Route, RoutedExperts, Scoring, Shared, SharedExpert,
+    Activation, ActivationPrecision, Buf, Cols, Combine, ExpertBiases, ExpertCall, ExpertResidency,
+    ExpertRow, Experts, MoeOnDevice, Ops, Route, Scoring, Shared, SharedExpert,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use moeflux_core::{
@@ -38,7 +38,7 @@ impl Numbers {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
     pub(super) format: MatrixFormat,
-    pub(super) inputs: Inputs,
+    pub(super) inputs: ActivationPrecision,
     pub(super) alternates: bool,
     pub(super) has_biases: bool,
     pub(super) has_shared: bool,
@@ -203,14 +203,14 @@ pub(super) fn by_device(b: &mut Wgpu, case: Case, rows: usize) -> Vec<u32> {
     let layout = Arc::new(layout(case));
     let Start { route, x, acc, slots, biases, shared } = begin(b, case, rows);
     if let Some(SharedExpert { gate_proj, up_proj, down_proj, .. }) = shared {
-        b.note_shared_expert(LayerIdx(0), [gate_proj, up_proj, down_proj]);
+        b.register_shared(LayerIdx(0), [gate_proj, up_proj, down_proj]);
     }
     let ids = 0..u16::try_from(case.n_experts).unwrap();
-    assert!(ids.clone().all(|id| b.keep_expert(&expert(&layout, id), case.n_experts)));
-    assert!(b.holds_layer(LayerIdx(0), rows));
-    b.routed_experts(
+    assert!(ids.clone().all(|id| b.load(&expert(&layout, id), case.n_experts)));
+    assert!(b.is_layer_resident(LayerIdx(0), rows));
+    b.moe_on_device(
         rows,
-        RoutedExperts {
+        MoeOnDevice {
             layer: LayerIdx(0),
             route,
             x,
@@ -264,13 +264,13 @@ fn rows_have_the_same_bits_whoever_chooses_their_experts() {
         inner: INNER,
         activation: Activation::Swiglu,
     };
-    check(&context, case(affine, Inputs::Int16, false, true), Tiles::Singles);
-    check(&context, case(affine, Inputs::Full, true, false), Tiles::Singles);
-    check(&context, case(dense, Inputs::Full, false, false), Tiles::Singles);
+    check(&context, case(affine, ActivationPrecision::Int16, false, true), Tiles::Singles);
+    check(&context, case(affine, ActivationPrecision::F32, true, false), Tiles::Singles);
+    check(&context, case(dense, ActivationPrecision::F32, false, false), Tiles::Singles);
     if context.has_matrix_units {
-        check(&context, case(affine, Inputs::Int16, false, false), Tiles::MatrixUnits);
+        check(&context, case(affine, ActivationPrecision::Int16, false, false), Tiles::MatrixUnits);
     } else if context.has_halves {
-        check(&context, case(affine, Inputs::Int8, true, true), Tiles::Emulated);
+        check(&context, case(affine, ActivationPrecision::Int8, true, true), Tiles::Emulated);
     }
 }
 
@@ -279,8 +279,11 @@ fn a_shared_expert_beside_those_of_few_rows_changes_no_bit_and_takes_no_kernel()
     let Some(context) = context() else { return };
     let affine = MatrixFormat::Affine(Affine { bits: 4, group_size: 32, params: Float::BF16 });
     let dense = MatrixFormat::Dense(Float::BF16);
-    for (format, inputs) in [(affine, Inputs::Int16), (affine, Inputs::Int8), (dense, Inputs::Full)]
-    {
+    for (format, inputs) in [
+        (affine, ActivationPrecision::Int16),
+        (affine, ActivationPrecision::Int8),
+        (dense, ActivationPrecision::F32),
+    ] {
         let has = |has_shared| Case {
             format,
             inputs,
@@ -296,7 +299,7 @@ fn a_shared_expert_beside_those_of_few_rows_changes_no_bit_and_takes_no_kernel()
             let n_kernels = |case| {
                 let mut b = open();
                 by_device(&mut b, case, rows);
-                b.counters().expect("it counts").stats().kernels
+                b.counters().stats().kernels
             };
             let got = by_device(&mut open(), has(true), rows);
             let mut apart = open();

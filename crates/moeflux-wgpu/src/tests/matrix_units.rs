@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use moeflux_backend::cpu::matmul::integer_group_size;
-use moeflux_backend::{Backend, Cols, HostMatrix, Inputs, Projection};
+use moeflux_backend::{ActivationPrecision, Cols, HostMatrix, Ops, Projection};
 use moeflux_core::HostBuf;
 use moeflux_core::quant::{
     Affine, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks, SmallScale, bf16_to_f32,
@@ -106,7 +106,7 @@ impl Case {
         &self,
         context: &Arc<Context>,
         (tiles, halves): (Tiles, Option<Halves>),
-        inputs: Inputs,
+        inputs: ActivationPrecision,
     ) -> Vec<f32> {
         let host = |bytes: &[u8]| {
             let mut buf = HostBuf::zeroed(bytes.len());
@@ -179,10 +179,15 @@ pub(super) fn tiles(context: &Context) -> Option<Tiles> {
 /// Of many rows, products by this kernel beside singles of inputs as they are: the
 /// worst difference, what is allowed for each being its bound times `share` and
 /// what singles differ by among themselves.
-fn worst(context: &Arc<Context>, tiles: Tiles, case: &Case, of: (Inputs, f64)) -> (f64, f64) {
+fn worst(
+    context: &Arc<Context>,
+    tiles: Tiles,
+    case: &Case,
+    of: (ActivationPrecision, f64),
+) -> (f64, f64) {
     let (inputs, share) = of;
     let got = case.product(context, (tiles, None), inputs);
-    let want = case.product(context, (Tiles::Singles, None), Inputs::Full);
+    let want = case.product(context, (Tiles::Singles, None), ActivationPrecision::F32);
     let largest = want.iter().fold(0.0f32, |max, it| max.max(it.abs()));
     let in_singles = f64::from(RELATIVE * largest);
     let mut worst = 0.0f64;
@@ -206,7 +211,7 @@ fn one_half_is_off_by_what_it_rounds_off() {
         // Inputs of weights that are no integers are two halves all the same.
         let is_one = integer_group_size(case.format).is_some();
         let share = if is_one { 1.0 } else { 0.0 };
-        let (worst, in_singles) = worst(&context, tiles, &case, (Inputs::Int8, share));
+        let (worst, in_singles) = worst(&context, tiles, &case, (ActivationPrecision::Int8, share));
         // Else they were not taken as halves at all, and nothing was tested.
         assert!(!is_one || worst > in_singles, "{worst:e}: singles differ by {in_singles:e}");
     }
@@ -217,9 +222,10 @@ fn two_halves_are_closer_than_two_digits() {
     let Some(context) = context() else { return };
     let Some(tiles) = tiles(&context) else { return };
     for case in FORMATS.map(Case::new) {
-        let (halves, _) = worst(&context, tiles, &case, (Inputs::Int16, 0.0));
+        let (halves, _) = worst(&context, tiles, &case, (ActivationPrecision::Int16, 0.0));
         if let MatrixFormat::Affine(_) = case.format {
-            let (digits, _) = worst(&context, Tiles::Singles, &case, (Inputs::Int16, 1.0));
+            let (digits, _) =
+                worst(&context, Tiles::Singles, &case, (ActivationPrecision::Int16, 1.0));
             assert!(3.0 * halves < digits, "{:?}: {halves:e} and {digits:e}", case.format);
         }
     }
@@ -232,7 +238,9 @@ fn tiles_of_all_sizes_give_the_same_bits() {
     // One of each kernel.
     let formats = [affine(4), affine(8), FORMATS[3], FORMATS[5]];
     let cases = formats.map(Case::new);
-    let all = cases.iter().flat_map(|it| [(it, 1, Inputs::Int8), (it, 2, Inputs::Int16)]);
+    let all = cases
+        .iter()
+        .flat_map(|it| [(it, 1, ActivationPrecision::Int8), (it, 2, ActivationPrecision::Int16)]);
     for (case, parts, inputs) in all {
         let bits = |it: &Halves| {
             let all = case.product(&context, (tiles, Some(*it)), inputs);

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use moeflux_backend::{Activation, Backend, DeviceError, ExpertCall, ExpertRow, Experts, Inputs};
+use moeflux_backend::{
+    Activation, ActivationPrecision, DeviceError, ExpertCall, ExpertRow, Experts, Ops,
+};
 use moeflux_core::quant::{Float, MatrixFormat};
 use moeflux_core::{
     Expert, ExpertId, ExpertKey, ExpertLayout, ExpertMemory, GateUp, HostBuf, LayerIdx,
@@ -61,7 +63,7 @@ impl Bench {
         let x = moeflux_backend::Cols { buf: self.x, start: 0, len: WIDTH };
         let rows = vec![ExpertRow { row: 0, slot: 0 }];
         let calls = [ExpertCall { expert: expert(id), rows }];
-        let (inputs, activation) = (Inputs::Full, Activation::Swiglu);
+        let (inputs, activation) = (ActivationPrecision::F32, Activation::Swiglu);
         let op =
             Experts { out: self.out, x, rows: 1, inputs, activation, biases: None, calls: &calls };
         self.backend.experts(op);

@@ -1,8 +1,8 @@
 //! Rows of a delta net by themselves against many together.
 
 use moeflux_backend::{
-    Backend, Buf, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm, Inputs,
-    Projection, RmsNorm, Span,
+    ActivationPrecision, Buf, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule,
+    ExpertResidency, GatedRmsNorm, Ops, Projection, RmsNorm, Sequences, Span,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
@@ -96,7 +96,8 @@ impl Net {
     pub(super) fn product(&self, b: &mut Wgpu, rows: usize) -> Option<Projection> {
         let format = MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
         let can = self.out.len.is_multiple_of(64);
-        let weight = can.then(|| matrix(b, format, 40, self.out.len, Inputs::Int16))?;
+        let weight =
+            can.then(|| matrix(b, format, 40, self.out.len, ActivationPrecision::Int16))?;
         Some(Projection { weight, out: Cols { buf: b.alloc(rows, 40), start: 0, len: 40 } })
     }
 }
@@ -109,7 +110,7 @@ pub(super) fn row_bits(b: &mut Wgpu, buf: Buf, rows: usize) -> Vec<u32> {
 
 /// Kernels that were recorded so far.
 pub(super) fn n_kernels(b: &Wgpu) -> u64 {
-    b.counters().expect("it counts").stats().kernels
+    b.counters().stats().kernels
 }
 
 /// Bits of all rows and of the states, and of products with rows where there are

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use moeflux_backend::cpu::{Cpu, Isa};
-use moeflux_backend::{Backend, Cols, Inputs, Projection};
+use moeflux_backend::{ActivationPrecision, Backend, Cols, ExpertResidency, Projection};
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::{ABSOLUTE, RELATIVE, context, matrix};
@@ -41,7 +41,7 @@ fn products(
     let mut first = 0;
     let mut projections = Vec::new();
     for n in outputs {
-        let weight = matrix(b, format, *n, cols, Inputs::Full);
+        let weight = matrix(b, format, *n, cols, ActivationPrecision::F32);
         projections.push(Projection { weight, out: out.slice(first, *n) });
         first += n;
     }
@@ -91,7 +91,7 @@ fn what_a_narrow_matrix_meets_follows_from_the_matrix_alone() {
                 let width = outputs.iter().sum::<usize>();
                 let of_row = |row: &[f32]| row[..n].iter().map(|it| it.to_bits()).collect();
                 let bits: Vec<Vec<u32>> = all.chunks(width).map(of_row).collect();
-                (bits, b.counters().expect("it counts").stats().kernels)
+                (bits, b.counters().stats().kernels)
             };
             let (want, _) = run(&[n], 300, 0);
             assert!(want == run(&[n], 300, 1).0, "{format:?} {n}x{cols} that lie anyhow");

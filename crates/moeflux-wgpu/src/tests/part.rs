@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use moeflux_backend::{
-    Activation, AllExperts, Backend, Combine, ExpertCall, ExpertRow, Experts, HeldExperts, Inputs,
-    RoutedExperts,
+    Activation, ActivationPrecision, Combine, ExpertCall, ExpertResidency, ExpertRow, Experts,
+    MoeOnDevice, Ops, ResidencyRequest, ResidentCall, ResidentExperts,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use moeflux_core::{Expert, ExpertId, HostSlab, LayerIdx};
@@ -24,7 +24,7 @@ const N_EXPERTS: usize = 40;
 fn case(format: MatrixFormat, has_biases: bool) -> Case {
     Case {
         format,
-        inputs: Inputs::Int16,
+        inputs: ActivationPrecision::Int16,
         alternates: has_biases,
         has_biases,
         has_shared: !has_biases,
@@ -64,14 +64,15 @@ fn keeping(context: &Arc<Context>, case: Case, experts: &[Arc<Expert>], n_rooms:
     b.encoder.set_reach(Reach::Fetched);
     if let Some(shared) = begin_with(&mut b, case, 1, 1).shared {
         let projections = [shared.gate_proj, shared.up_proj, shared.down_proj];
-        b.note_shared_expert(LAYER, projections);
+        b.register_shared(LAYER, projections);
     }
-    let all = AllExperts { bytes, record_bytes: record, top_k: TOP_K, stay: !is_whole };
-    assert!(b.has_room_for_experts(all), "{case:?}");
-    assert!(experts.iter().all(|it| b.keep_expert(it, N_EXPERTS)), "{case:?}");
-    assert!(b.holds_layer(LAYER, 1), "{case:?}");
-    b.let_go(0);
-    b.counters().unwrap().reset();
+    let all =
+        ResidencyRequest { bytes, record_bytes: record, top_k: TOP_K, stays_in_host: !is_whole };
+    assert!(b.plan(all), "{case:?}");
+    assert!(experts.iter().all(|it| b.load(it, N_EXPERTS)), "{case:?}");
+    assert!(b.is_layer_resident(LAYER, 1), "{case:?}");
+    b.release_experts(0);
+    b.counters().reset();
     b
 }
 
@@ -92,9 +93,9 @@ fn step(
     };
     b.write(route.logits.buf, &logits);
     let (inputs, activation, layer) = (case.inputs, case.activation, LAYER);
-    if b.holds_layer(layer, rows) {
-        let op = RoutedExperts { layer, route, x, inputs, activation, biases, slots, acc, shared };
-        b.routed_experts(rows, op);
+    if b.is_layer_resident(layer, rows) {
+        let op = MoeOnDevice { layer, route, x, inputs, activation, biases, slots, acc, shared };
+        b.moe_on_device(rows, op);
         return (bits(b, acc, rows), true);
     }
     let routing = b.route(rows, route).unwrap();
@@ -102,13 +103,15 @@ fn step(
     for (slot, id) in routing.experts.iter().enumerate() {
         by_expert[id.idx()].push(ExpertRow { row: (slot / TOP_K) as u32, slot: slot as u32 });
     }
-    let wanted = (0..).map(ExpertId).zip(by_expert).filter(|it| !it.1.is_empty());
-    let (held, absent): (Vec<_>, Vec<_>) = wanted.partition(|it| b.holds_expert(layer, it.0));
+    let wanted = (0..).map(ExpertId).zip(by_expert).filter(|(_, rows)| !rows.is_empty());
+    let calls = wanted.map(|(expert, rows)| ResidentCall { expert, rows });
+    let (resident, absent): (Vec<_>, Vec<_>) =
+        calls.partition(|call| b.is_resident(layer, call.expert));
     let op = Experts { out: slots, x, rows, inputs, activation, biases, calls: &[] };
-    b.held_experts(HeldExperts { layer, op, calls: &held });
-    let call = |(id, rows): (ExpertId, Vec<ExpertRow>)| ExpertCall {
-        expert: Arc::clone(&experts[id.idx()]),
-        rows,
+    b.resident_experts(ResidentExperts { layer, op, calls: &resident });
+    let call = |call: ResidentCall| ExpertCall {
+        expert: Arc::clone(&experts[call.expert.idx()]),
+        rows: call.rows,
     };
     let calls: Vec<ExpertCall> = absent.into_iter().map(call).collect();
     b.experts(Experts { calls: &calls, ..op });
@@ -145,7 +148,7 @@ fn a_device_that_fetches_what_it_chose_has_the_bits_of_one_that_has_all() {
                 assert_eq!(is_chosen, rows <= 8 && rows * TOP_K <= n_rooms, "{rows} rows");
                 n_chosen += if is_chosen { rows * TOP_K } else { 0 };
             }
-            let stats = part.counters().unwrap().stats();
+            let stats = part.counters().stats();
             let of_record = stats.uploaded_bytes / stats.uploads;
             assert_eq!(stats.uploaded_bytes % stats.uploads, 0);
             assert!(of_record >= experts[0].layout.record_bytes() as u64, "{of_record} bytes");
@@ -163,9 +166,9 @@ fn what_is_chosen_often_stays() {
     let experts = experts(case);
     let mut b = keeping(&context, case, &experts, 13);
     let mut fetched_of = |rows: usize, seed: u32| {
-        let before = b.counters().unwrap().stats();
+        let before = b.counters().stats();
         step(&mut b, case, &experts, rows, seed);
-        let after = b.counters().unwrap().stats();
+        let after = b.counters().stats();
         let n = after.uploads - before.uploads;
         assert_eq!(after.hits + n, before.hits + (rows * TOP_K) as u64);
         n
@@ -199,10 +202,10 @@ fn experts_stay_in_memory_as_long_as_the_device_may_fetch_them() {
     let mut b = keeping(&context, case, &experts, 5);
     let n_users = |n: usize| experts.iter().filter(|it| Arc::strong_count(it) == n).count();
     assert_eq!(n_users(2), N_EXPERTS);
-    b.drop_experts();
-    assert!(!b.holds_layer(LAYER, 1));
+    b.unload_all();
+    assert!(!b.is_layer_resident(LAYER, 1));
     assert_eq!(n_users(2), N_EXPERTS, "kernels may still read them");
-    b.let_go(0);
+    b.release_experts(0);
     assert_eq!(n_users(1), N_EXPERTS);
     assert!(!step(&mut b, case, &experts, 1, 3).1);
 }
@@ -213,22 +216,22 @@ fn too_little_room_or_experts_that_go_are_not_kept_in_part() {
     let case = case(affine(Float::BF16), false);
     let experts = experts(case);
     let record = experts[0].layout.record_bytes() as u64;
-    let all = AllExperts {
+    let all = ResidencyRequest {
         bytes: N_EXPERTS as u64 * record,
         record_bytes: record,
         top_k: TOP_K,
-        stay: true,
+        stays_in_host: true,
     };
     let mut b = Wgpu::new(Arc::clone(&context), Some(2 * record));
     b.encoder.set_reach(Reach::Fetched);
-    let is_kept = b.has_room_for_experts(all) && b.keep_expert(&experts[0], N_EXPERTS);
+    let is_kept = b.plan(all) && b.load(&experts[0], N_EXPERTS);
     assert!(!is_kept, "there is no room for what a row chooses");
     let mut b = Wgpu::new(Arc::clone(&context), Some(20 * record));
     b.encoder.set_reach(Reach::Fetched);
-    assert!(b.has_room_for_experts(all));
-    assert!(!b.has_room_for_experts(AllExperts { stay: false, ..all }));
+    assert!(b.plan(all));
+    assert!(!b.plan(ResidencyRequest { stays_in_host: false, ..all }));
     b.encoder.set_reach(Reach::Written);
-    assert!(!b.has_room_for_experts(all));
+    assert!(!b.plan(all));
 }
 
 #[test]
@@ -245,21 +248,21 @@ fn room_that_nobody_bounds_is_found_by_trying() {
     let mut whole = keeping(&context, case, &experts, N_EXPERTS);
     let mut part = Wgpu::new(Arc::clone(&context), None);
     part.encoder.set_reach(Reach::Fetched);
-    let all = AllExperts { bytes, record_bytes: record, top_k: TOP_K, stay: true };
+    let all = ResidencyRequest { bytes, record_bytes: record, top_k: TOP_K, stays_in_host: true };
     context.refused.store(bytes / 4 * 3, Ordering::Relaxed);
-    assert!(part.has_room_for_experts(all));
-    assert!(experts.iter().all(|it| part.keep_expert(it, N_EXPERTS)));
+    assert!(part.plan(all));
+    assert!(experts.iter().all(|it| part.load(it, N_EXPERTS)));
     context.refused.store(u64::MAX, Ordering::Relaxed);
     for seed in 0..6 {
         let (want, _) = step(&mut whole, case, &experts, 4, seed);
         assert_eq!(step(&mut part, case, &experts, 4, seed), (want, true));
     }
-    assert!(part.counters().unwrap().stats().fetched > 0);
+    assert!(part.counters().stats().fetched > 0);
     // There is none at all.
     let mut none = Wgpu::new(Arc::clone(&context), None);
     none.encoder.set_reach(Reach::Fetched);
     context.refused.store(0, Ordering::Relaxed);
-    let is_kept = none.has_room_for_experts(all) && none.keep_expert(&experts[0], N_EXPERTS);
+    let is_kept = none.plan(all) && none.load(&experts[0], N_EXPERTS);
     context.refused.store(u64::MAX, Ordering::Relaxed);
     assert!(!is_kept);
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use moeflux_backend::{Activation, Backend, ExpertCall, ExpertRow, Experts, Inputs};
+use moeflux_backend::{
+    Activation, ActivationPrecision, ExpertCall, ExpertResidency, ExpertRow, Experts, Ops,
+};
 use moeflux_core::quant::{
     Affine, Float, MatrixFormat, MicroScaled, ScaledBlocks, SmallFloat, SmallScale,
 };
@@ -23,7 +25,7 @@ fn affine(bits: u8, group_size: usize, params: Float) -> MatrixFormat {
 fn case(format: MatrixFormat, alternates: bool) -> Case {
     Case {
         format,
-        inputs: Inputs::Int16,
+        inputs: ActivationPrecision::Int16,
         alternates,
         has_biases: false,
         has_shared: false,
@@ -43,7 +45,12 @@ fn experts(case: Case, start: usize) -> [Arc<Expert>; 2] {
 }
 
 /// What rows get from both experts, as bits.
-fn run(b: &mut Wgpu, experts: &[Arc<Expert>; 2], rows: usize, inputs: Inputs) -> Vec<u32> {
+fn run(
+    b: &mut Wgpu,
+    experts: &[Arc<Expert>; 2],
+    rows: usize,
+    inputs: ActivationPrecision,
+) -> Vec<u32> {
     let x = cols(b, rows, HIDDEN, &Numbers(3).floats(rows * HIDDEN));
     let out = b.alloc(2 * rows, HIDDEN);
     let row = |row: usize, nth: usize| ExpertRow { row: row as u32, slot: (2 * row + nth) as u32 };
@@ -65,7 +72,7 @@ fn backend(context: &Arc<Context>, reach: Reach) -> Wgpu {
 
 /// Which way experts came.
 fn taken(b: &Wgpu) -> Reach {
-    let n_uploads = b.counters().unwrap().stats().uploads;
+    let n_uploads = b.counters().stats().uploads;
     match (b.encoder.has_staged(), n_uploads) {
         (true, _) => Reach::Written,
         (false, 0) => Reach::InPlace,
@@ -131,7 +138,9 @@ fn units_for_matrices_read_biases_that_lie_apart() {
         return;
     }
     let tiles = if context.has_matrix_units { Tiles::MatrixUnits } else { Tiles::Emulated };
-    for (inputs, alternates) in [(Inputs::Int16, false), (Inputs::Int8, true)] {
+    for (inputs, alternates) in
+        [(ActivationPrecision::Int16, false), (ActivationPrecision::Int8, true)]
+    {
         let case = Case { inputs, ..case(affine(4, 32, Float::BF16), alternates) };
         let experts = experts(case, 0);
         // More rows than are few.
@@ -184,13 +193,13 @@ fn experts_that_come_together_take_one_kernel_and_the_last_to_come_to_a_place_is
     ];
     let mut read = |all: Moves<'_>, reach| {
         b.encoder.set_reach(reach);
-        b.counters().unwrap().reset();
+        b.counters().reset();
         let to = rooms();
         for (expert, room) in all {
             assert!(b.encoder.upload(expert, &packing, (&to, room * n)));
         }
         let bytes = b.encoder.read(&[(&to, 0, 3 * n)]).unwrap();
-        (bytes, b.counters().unwrap().stats().kernels)
+        (bytes, b.counters().stats().kernels)
     };
     for (all, n_kernels) in cases {
         let (want, _) = read(all, Reach::Written);
@@ -242,9 +251,9 @@ fn experts_are_held_until_the_device_has_read_them_and_slabs_as_long_as_they_are
         }
         let n_users = || experts.each_ref().map(Arc::strong_count);
         assert_eq!(n_users(), [2, 2], "{reach:?}");
-        b.let_go(2);
+        b.release_experts(2);
         assert_eq!(n_users(), [2, 2], "{reach:?}");
-        b.let_go(1);
+        b.release_experts(1);
         assert_eq!(n_users(), [1, 1], "{reach:?}");
         b.experts(Experts { calls: &[call(&experts[0])], ..op });
         b.read(out, 1).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use moeflux_backend::{Backend, Cache, Keep, Sequence, Span};
+use moeflux_backend::{Cache, Ops, Sequence, Sequences, Span, StateSnapshot};
 
 use super::context;
 use super::memory::check_is_out;
@@ -281,9 +281,9 @@ fn a_kept_state_is_returned_to_and_no_memory_for_it_harms_nobody() {
         context.refused.store(u64::MAX, Ordering::Relaxed);
         assert!(b.reserve_states(copy));
         for n in [3, 2] {
-            b.keep_states(&[Keep { sequence: reader.sequence, rows: 1, to: copy }]);
+            b.snapshot_states(&[StateSnapshot { sequence: reader.sequence, rows: 1, to: copy }]);
             let whole = step(&mut b, &net, &mut [(&mut reader, n)]).concat();
-            b.keep_states(&[]);
+            b.snapshot_states(&[]);
             assert!(whole == want[(6 - n) * net.out.len..], "{dims:?}");
             got.extend_from_slice(&whole[..net.out.len]);
             b.swap_states(copy, reader.sequence);
@@ -311,10 +311,14 @@ fn several_sequences_keep_their_states_in_one_step() {
             let mut parts: Vec<_> = readers.iter_mut().zip(n).collect();
             step(b, &net, &mut parts)
         };
-        let keep = |i: usize| Keep { sequence: readers[i].sequence, rows: kept[i], to: copies[i] };
-        b.keep_states(&[keep(2), keep(0)]);
+        let keep = |i: usize| StateSnapshot {
+            sequence: readers[i].sequence,
+            rows: kept[i],
+            to: copies[i],
+        };
+        b.snapshot_states(&[keep(2), keep(0)]);
         let whole = all(&mut readers, &mut b, [4, 4, 4]);
-        b.keep_states(&[]);
+        b.snapshot_states(&[]);
         for (i, reader) in readers.iter_mut().enumerate() {
             assert!(whole[i] == wants[i][..4 * net.out.len], "{dims:?}, {i}");
             if i != 1 {

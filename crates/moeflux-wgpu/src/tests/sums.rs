@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use moeflux_backend::{Backend, Cols, Combine, Inputs, Projection, RmsNorm, Shared};
+use moeflux_backend::{
+    ActivationPrecision, Cols, Combine, ExpertResidency, Ops, Projection, Recording, RmsNorm,
+    Shared,
+};
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::{context, matrix};
@@ -30,7 +33,7 @@ fn filled(b: &mut Wgpu, rows: usize, width: usize, factor: f32) -> Cols {
 /// The bits of sum, norm and product, twice, and the kernels of the second time.
 fn bits(b: &mut Wgpu, added: Added, rows: usize, cols: usize) -> (Vec<u32>, u64) {
     let format = MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
-    let weight = matrix(b, format, OUTPUTS, cols, Inputs::Int16);
+    let weight = matrix(b, format, OUTPUTS, cols, ActivationPrecision::Int16);
     let [acc, x, normed] = [0.37, 0.73, 0.11].map(|it| filled(b, rows, cols, it));
     let out = filled(b, rows, OUTPUTS, 0.2);
     let norm = b.load_vector(&values(cols, 0.3));
@@ -40,7 +43,7 @@ fn bits(b: &mut Wgpu, added: Added, rows: usize, cols: usize) -> (Vec<u32>, u64)
     let mut n_kernels = 0;
     // What products want is known from the first time.
     for _ in 0..2 {
-        let kernels = |b: &Wgpu| b.counters().expect("it counts").stats().kernels;
+        let kernels = |b: &Wgpu| b.counters().stats().kernels;
         let before = kernels(b);
         match added {
             Added::Row => b.add(rows, acc, x),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use moeflux_backend::Inputs;
+use moeflux_backend::ActivationPrecision;
 use moeflux_core::quant::MatrixFormat;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub struct ProductShape {
     /// How the elements are stored.
     pub format: MatrixFormat,
     /// How the activations are treated.
-    pub inputs: Inputs,
+    pub inputs: ActivationPrecision,
     /// Rows of a matrix.
     pub rows: usize,
     /// Columns.

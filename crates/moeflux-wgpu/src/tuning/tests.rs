@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use moeflux_backend::Inputs;
+use moeflux_backend::ActivationPrecision;
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::*;
@@ -35,7 +35,7 @@ fn facts(name: &str, driver: &str) -> AdapterFacts {
 }
 
 fn shape(rows: usize, n: usize) -> ProductShape {
-    ProductShape { format: BF16, inputs: Inputs::Full, rows, cols: 256, n }
+    ProductShape { format: BF16, inputs: ActivationPrecision::F32, rows, cols: 256, n }
 }
 
 fn choice(rows: u32) -> Choice {

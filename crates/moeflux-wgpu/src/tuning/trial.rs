@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use moeflux_backend::{Backend, Buf, Cols, DeviceError};
+use moeflux_backend::{Buf, Cols, DeviceError, Ops};
 
 use super::ProductShape;
 use crate::buffer::Mem;

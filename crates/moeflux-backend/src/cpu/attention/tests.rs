@@ -3,7 +3,7 @@
 use super::{blocks, math};
 use crate::cpu::{Cpu, Isa};
 use crate::{
-    Attention, Backend, Buf, Cache, CacheSpec, Cols, KvType, SelectPositions, Sequence, Span,
+    Attention, Buf, Cache, CacheSpec, Cols, KvType, Ops, SelectPositions, Sequence, Sequences, Span,
 };
 
 #[derive(Clone, Copy, Debug)]

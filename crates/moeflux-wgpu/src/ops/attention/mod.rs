@@ -19,7 +19,7 @@ use crate::ops::attention::given::Rows;
 use crate::ops::attention::given::TILE;
 use crate::ops::attention::given::grow;
 use crate::ops::attention::given::pages;
-use moeflux_backend::{Attention, Backend, GatedAttention, Heads, RmsNorm, Span};
+use moeflux_backend::{Attention, GatedAttention, Heads, Ops, RmsNorm, Span};
 
 pub(crate) use self::select::select_positions;
 use self::store::{Prepared, Vectors, store};

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use moeflux_core::quant::MatrixFormat;
 
-use crate::{Inputs, Stage, Weight};
+use crate::{ActivationPrecision, Stage, Weight};
 
 /// What two ops have in common whose times may be compared.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,7 +53,7 @@ pub struct WeightFacts {
     /// How the elements are stored.
     pub format: MatrixFormat,
     /// How products treat their inputs.
-    pub inputs: Inputs,
+    pub inputs: ActivationPrecision,
 }
 
 impl WeightFacts {
@@ -63,9 +63,9 @@ impl WeightFacts {
     }
 }
 
-/// What was seen while a [`Stopwatch`](super::Stopwatch) ran.
+/// The ops that ran while a [`Profiler`](super::Profiler) ran.
 #[derive(Clone, Debug, Default)]
-pub struct Recording {
+pub struct OpProfile {
     /// Every call, by what it had to do.
     pub ops: HashMap<OpKey, Vec<OpSample>>,
     /// Nanoseconds inside ops, by stage and layer.
@@ -80,7 +80,7 @@ const MAX_SPANS: usize = 1 << 18;
 /// Pauses between ops of one span: the engine's own work, not a wait.
 const MAX_PAUSE_NS: u128 = 20_000;
 
-impl Recording {
+impl OpProfile {
     pub(super) fn add(&mut self, key: OpKey, sample: OpSample, span: StageSpan) {
         self.ops.entry(key).or_default().push(sample);
         let n_spans = self.spans.len();

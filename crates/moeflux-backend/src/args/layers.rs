@@ -1,0 +1,68 @@
+//! Arguments of norms and products.
+
+use super::views::{Cols, Heads, Vector, Weight};
+
+/// One product of [`Backend::project`](crate::Backend::project).
+#[derive(Clone, Copy, Debug)]
+pub struct Projection {
+    /// The matrix, `(out.len, x.len)`.
+    pub weight: Weight,
+    /// Where the product goes.
+    pub out: Cols,
+}
+
+/// `out = x / rms(x) * weight` for every head.
+#[derive(Clone, Copy, Debug)]
+pub struct RmsNorm {
+    /// Where it goes; may be `x` itself.
+    pub out: Heads,
+    /// The input.
+    pub x: Heads,
+    /// `head_dim` factors, shared by all heads.
+    pub weight: Vector,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+/// `out = x / rms(x) * weight * silu(gate)` for every head.
+#[derive(Clone, Copy, Debug)]
+pub struct GatedRmsNorm {
+    /// The norm.
+    pub norm: RmsNorm,
+    /// The gate, before its activation.
+    pub gate: Heads,
+}
+
+/// `out = (x - mean) / sqrt(variance + eps) * weight + bias` for every head.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerNorm {
+    /// Where it goes; may be `x` itself.
+    pub out: Heads,
+    /// The input.
+    pub x: Heads,
+    /// `head_dim` factors, shared by all heads.
+    pub weight: Vector,
+    /// `head_dim` terms, shared by all heads.
+    pub bias: Vector,
+    /// Added to the variance.
+    pub eps: f32,
+}
+
+/// A product for every head with rows of its own of one matrix:
+/// `out[h] = W_h x[h]`, or `out[h] = W_h^T x[h]`, inputs as they are.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadProduct {
+    /// Where it goes.
+    pub out: Heads,
+    /// As many heads as `out`.
+    pub x: Heads,
+    /// The matrix that holds every `W_h`.
+    pub weight: Weight,
+    /// First row of `W_0`.
+    pub first_row: usize,
+    /// Rows from one `W_h` to the next.
+    pub row_stride: usize,
+    /// Whether `W_h` has `x.head_dim` rows and `out.head_dim` columns, instead
+    /// of the other way round.
+    pub transposed: bool,
+}

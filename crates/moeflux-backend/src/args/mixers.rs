@@ -1,0 +1,99 @@
+//! Arguments of the ops that read other rows of a sequence.
+
+use super::views::{Cache, Cols, Heads, Selection, Vector};
+
+/// Appends keys and values to a cache, then attends causally over it.
+#[derive(Clone, Copy, Debug)]
+pub struct Attention {
+    /// `(n_heads, v_dim)` a row.
+    pub out: Heads,
+    /// `(n_heads, k_dim)` a row.
+    pub q: Heads,
+    /// `(n_kv_heads, k_dim)` a row; query head `h` reads key head
+    /// `h / (n_heads / n_kv_heads)`.
+    pub k: Heads,
+    /// `(n_kv_heads, v_dim)` a row; `None` where a value is the first
+    /// `out.head_dim` floats of its key (multi-head latent attention).
+    pub v: Option<Heads>,
+    /// A [`CacheSpec::Kv`].
+    pub cache: Cache,
+    /// Multiplies every score.
+    pub scale: f32,
+    /// Only so many positions are seen, the row's own included.
+    pub window: Option<usize>,
+    /// One logit a query head that takes part in the softmax and has no value.
+    /// It is not multiplied by the scale.
+    pub sinks: Option<Vector>,
+    /// Only the positions chosen for each row of the batch are seen.
+    pub selection: Option<Selection>,
+}
+
+/// Appends an index key to a cache and chooses the positions that each row
+/// will attend to: the `top_k` highest of
+/// `score(j) = sum over heads of weights[h] * relu(q[h] . k[j] * scale)`
+/// among the positions up to the row's own, all of them where there are no
+/// more; among equals the lower position (DeepSeek-V3.2's lightning indexer,
+/// which also divides the weights by `sqrt(n_heads)`: as scores are only
+/// compared, that belongs into `scale`, or nowhere).
+#[derive(Clone, Copy, Debug)]
+pub struct SelectPositions {
+    /// Where the choice goes.
+    pub out: Selection,
+    /// `(n_heads, dim)` a row.
+    pub q: Heads,
+    /// `dim` a row.
+    pub k: Cols,
+    /// `n_heads` a row.
+    pub weights: Cols,
+    /// A [`CacheSpec::Kv`] of one head of `dim`, without values.
+    pub cache: Cache,
+    /// Multiplies every product of a query and a key.
+    pub scale: f32,
+    /// How many positions a row keeps.
+    pub top_k: usize,
+}
+
+/// `out[t] = silu(sum over j of weight[.., j] * x[t - kernel + 1 + j])`,
+/// channel by channel, continuing from the cache.
+#[derive(Clone, Copy, Debug)]
+pub struct CausalConv {
+    /// Where it goes.
+    pub out: Cols,
+    /// The input; what reaches into the next step is kept as it is here.
+    pub x: Cols,
+    /// `(kernel, channels)`, row-major; the last row meets the newest input.
+    pub weight: Vector,
+    /// A [`CacheSpec::Conv`].
+    pub cache: Cache,
+}
+
+/// The gated delta rule (Yang et al., 2024, "Gated Delta Networks"), head by
+/// head: with `q` and `k` normalised to length one and `q` divided by
+/// `sqrt(k_dim)`, `beta = sigmoid(b)` and
+/// `decay = exp(-exp(a_log) * softplus(a + dt_bias))`,
+///
+/// ```text
+/// S = decay * S;  d = (v - S k) * beta;  S = S + d k^T;  out = S q
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct DeltaRule {
+    /// `(n_v_heads, v_dim)` a row.
+    pub out: Heads,
+    /// `(n_k_heads, k_dim)` a row; value head `h` reads key head
+    /// `h / (n_v_heads / n_k_heads)`.
+    pub q: Heads,
+    /// `(n_k_heads, k_dim)` a row.
+    pub k: Heads,
+    /// `(n_v_heads, v_dim)` a row.
+    pub v: Heads,
+    /// `n_v_heads` a row.
+    pub a: Cols,
+    /// `n_v_heads` a row.
+    pub b: Cols,
+    /// `n_v_heads`.
+    pub a_log: Vector,
+    /// `n_v_heads`.
+    pub dt_bias: Vector,
+    /// A [`CacheSpec::Delta`].
+    pub cache: Cache,
+}

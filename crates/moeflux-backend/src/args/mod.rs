@@ -1,0 +1,22 @@
+//! Arguments and results of ops.
+
+mod caches;
+mod fused;
+mod layers;
+mod logits;
+mod mixers;
+mod moe;
+mod views;
+mod weights;
+
+pub use caches::{CacheSpec, KvType};
+pub use fused::{DeltaNet, GatedAttention, SharedExpert};
+pub use layers::{GatedRmsNorm, HeadProduct, LayerNorm, Projection, RmsNorm};
+pub use logits::TokenLogit;
+pub use mixers::{Attention, CausalConv, DeltaRule, SelectPositions};
+pub use moe::{
+    Activation, Combine, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, Route,
+    Routing, Scoring, Shared,
+};
+pub use views::{Buf, Cache, Cols, Heads, Rope, Selection, Sequence, Span, Vector, Weight};
+pub use weights::{ActivationPrecision, HostMatrix, RopePairs, RopeSpec};

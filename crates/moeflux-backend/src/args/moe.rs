@@ -1,0 +1,167 @@
+//! Arguments of routers and experts.
+
+use std::sync::Arc;
+
+use moeflux_core::Expert;
+
+use super::views::{Buf, Cols, Vector};
+use super::weights::ActivationPrecision;
+
+/// How routers turn logits into experts and weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scoring {
+    /// Softmax over all experts, then the best `top_k`.
+    Softmax {
+        /// Whether their weights are divided by their sum.
+        renormalise: bool,
+        /// Multiplies the weights.
+        scale: f32,
+    },
+    /// The best `top_k` logits, then softmax over those (gpt-oss).
+    SoftmaxOfChosen,
+    /// `sigmoid` of every logit (DeepSeek-V3's `noaux_tc`).
+    Sigmoid {
+        /// Added to scores for the choice alone, one an expert.
+        bias: Option<Vector>,
+        /// Where present, only experts of the best groups are eligible.
+        groups: Option<ExpertGroups>,
+        /// Whether weights are divided by their sum plus `1e-20`.
+        renormalise: bool,
+        /// Multiplies the weights.
+        scale: f32,
+    },
+}
+
+impl Scoring {
+    /// The scores themselves: probabilities of all experts, or sigmoids, neither
+    /// renormalised nor scaled. The order stays the same, but for ties.
+    pub fn plain(self) -> Scoring {
+        match self {
+            Scoring::Softmax { .. } | Scoring::SoftmaxOfChosen => {
+                Scoring::Softmax { renormalise: false, scale: 1.0 }
+            }
+            Scoring::Sigmoid { bias, groups, .. } => {
+                Scoring::Sigmoid { bias, groups, renormalise: false, scale: 1.0 }
+            }
+        }
+    }
+}
+
+/// Equal runs of experts; a group's score is the sum of its two best choice
+/// scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertGroups {
+    /// How many there are.
+    pub n: usize,
+    /// How many stay eligible.
+    pub kept: usize,
+}
+
+/// Reads the choice of experts back.
+#[derive(Clone, Copy, Debug)]
+pub struct Route {
+    /// One logit an expert.
+    pub logits: Cols,
+    /// How many experts a row gets.
+    pub top_k: usize,
+    /// How logits become weights.
+    pub scoring: Scoring,
+}
+
+/// The experts chosen for each row, best first; among equals the lower index.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Routing {
+    /// `rows * top_k` experts.
+    pub experts: Vec<moeflux_core::ExpertId>,
+    /// How much each of them counts.
+    pub weights: Vec<f32>,
+}
+
+/// A row of the batch that chose an expert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertRow {
+    /// The row.
+    pub row: u32,
+    /// `row * top_k + rank`: where its output goes.
+    pub slot: u32,
+}
+
+/// One expert and the rows that chose it.
+#[derive(Clone, Debug)]
+pub struct ExpertCall {
+    /// Kept by the backend until the device has read it.
+    pub expert: Arc<Expert>,
+    /// The rows, ascending.
+    pub rows: Vec<ExpertRow>,
+}
+
+/// What stands between an expert's first two products and its third.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activation {
+    /// `silu(gate) * up`.
+    Swiglu,
+    /// gpt-oss: `g * sigmoid(alpha * g) * (u + 1)` where
+    /// `g = min(gate, limit)` and `u = clamp(up, -limit, limit)`.
+    ClampedSwiglu {
+        /// Steepness of the sigmoid.
+        alpha: f32,
+        /// Bound of both inputs.
+        limit: f32,
+    },
+}
+
+/// Added to experts' products, `n_experts` rows each.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertBiases {
+    /// `(n_experts, intermediate)`.
+    pub gate: Vector,
+    /// `(n_experts, intermediate)`.
+    pub up: Vector,
+    /// `(n_experts, hidden)`.
+    pub down: Vector,
+}
+
+/// `out[slot] = down(activation(gate(x[row]), up(x[row])))`, for experts that
+/// arrived together.
+#[derive(Clone, Copy, Debug)]
+pub struct Experts<'a> {
+    /// One row a slot.
+    pub out: Buf,
+    /// The normalised hidden states.
+    pub x: Cols,
+    /// Rows of the batch, whether they are among those of the experts or not.
+    pub rows: usize,
+    /// How the products treat their inputs.
+    pub inputs: ActivationPrecision,
+    /// What stands between the products.
+    pub activation: Activation,
+    /// Added to the products, where the family has them.
+    pub biases: Option<ExpertBiases>,
+    /// The experts.
+    pub calls: &'a [ExpertCall],
+}
+
+/// `acc += sum over ranks of weights[rank] * slots[rank]`, in rank order,
+/// plus the shared expert.
+#[derive(Clone, Copy, Debug)]
+pub struct Combine<'a> {
+    /// The residual stream.
+    pub acc: Cols,
+    /// What [`Backend::experts`](crate::Backend::experts) wrote.
+    pub slots: Buf,
+    /// Experts of each row.
+    pub top_k: usize,
+    /// `rows * top_k`; a rank of weight zero is not read.
+    pub weights: &'a [f32],
+    /// The shared expert, where there is one.
+    pub shared: Option<Shared>,
+}
+
+/// The shared expert's contribution.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared {
+    /// Its output.
+    pub out: Cols,
+    /// Where present, one logit a row whose sigmoid scales the output.
+    pub gate: Option<Cols>,
+}

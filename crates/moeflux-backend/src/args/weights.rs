@@ -1,0 +1,63 @@
+//! Weights on their way to the device.
+
+use moeflux_core::HostBuf;
+use moeflux_core::quant::MatrixFormat;
+
+/// The precision of the activations that a matrix product multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActivationPrecision {
+    /// Not rounded.
+    F32,
+    /// Rounded to 16-bit integers, stored as two limbs of 8 bits, with one scale for each
+    /// group of columns. This applies to weights that are integers, as affine ones and MXFP4
+    /// are; activations of other weights are not rounded.
+    ///
+    /// For many rows, a backend may instead split activations into the sum of two `f16`,
+    /// whatever the weights, which keeps 22 bits; those of MXFP4 may stay unrounded.
+    Int16,
+    /// Rounded to 8-bit integers, with one scale for each group of columns, where the weights
+    /// are integers; else as for [`Int16`](ActivationPrecision::Int16).
+    ///
+    /// For many rows, a backend may instead round activations to one `f16`, which loses less;
+    /// those of MXFP4 may stay unrounded.
+    Int8,
+}
+
+/// A matrix on its way to the device.
+#[derive(Debug)]
+pub struct HostMatrix {
+    /// Outputs.
+    pub rows: usize,
+    /// Inputs.
+    pub cols: usize,
+    /// How the elements are stored.
+    pub format: MatrixFormat,
+    /// The precision of the activations that products with it use.
+    pub inputs: ActivationPrecision,
+    /// The elements; bytes after them are ignored.
+    pub weight: HostBuf,
+    /// The scales, where the format has them.
+    pub scales: Option<HostBuf>,
+    /// The biases, where the format has them.
+    pub biases: Option<HostBuf>,
+}
+
+/// Which elements of a head a rotation pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopePairs {
+    /// `(i, i + rotary_dim / 2)`.
+    Halves,
+    /// `(2i, 2i + 1)`.
+    Adjacent,
+}
+
+/// Rotary frequencies on their way to the device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RopeSpec {
+    /// Radians a position, one for each pair; `rotary_dim / 2` of them.
+    pub inv_freq: Vec<f32>,
+    /// Which elements form a pair.
+    pub pairs: RopePairs,
+    /// Multiplies sine and cosine; 1 without YaRN.
+    pub scale: f32,
+}
