@@ -1,5 +1,6 @@
 //! The pages of `docs/reference/` that are made from the binary: its help, the description of its API, and
-//! its metrics. With `MOEFLUX_WRITE_DOCS=1` these tests write the pages in place of comparing them.
+//! its metrics. With `MOEFLUX_WRITE_DOCS=1` these tests write the pages in place of comparing them. Command
+//! lines in other documents are checked against the help.
 
 mod common;
 
@@ -65,6 +66,60 @@ fn the_page_of_commands_is_current() {
     }
     made.push('\n');
     check_page("cli.md", &made);
+}
+
+/// Markdown files below `folder`.
+fn documents(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let inner = folders.iter().flat_map(|folder| documents(folder));
+    let files = files.into_iter().filter(|file| file.extension().is_some_and(|end| end == "md"));
+    files.chain(inner).collect()
+}
+
+/// The words of each `moeflux` command line in the code blocks of a document.
+fn command_lines(text: &str) -> Vec<Vec<&str>> {
+    let mut is_code = false;
+    let mut found = Vec::new();
+    for line in text.lines() {
+        if line.starts_with("```") {
+            is_code = !is_code;
+        } else if let Some(rest) = line.strip_prefix("moeflux ").filter(|_| is_code) {
+            let ends = ["#", "|", "&&", "--", ">", "2>&1"];
+            found.push(rest.split_whitespace().take_while(|word| !ends.contains(word)).collect());
+        }
+    }
+    found
+}
+
+#[test]
+fn command_lines_in_documents_are_understood() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut pages = documents(&root.join("docs"));
+    pages.extend(["README.md", "CONTRIBUTING.md"].map(|name| root.join(name)));
+    // The quick start shows mistakes, and `tools/docs/transcripts.sh` runs its commands.
+    let unchecked = ["quick-start.md", "cli.md", "log.md"];
+    pages.retain(|page| !unchecked.iter().any(|name| page.ends_with(name)));
+    let mut helps = std::collections::BTreeMap::new();
+    let mut n_lines = 0;
+    for page in &pages {
+        let text = fs::read_to_string(page).unwrap();
+        for words in command_lines(&text) {
+            let (name, rest) = words.split_first().unwrap();
+            let help = helps.entry(name.to_string()).or_insert_with(|| help(Some(name)));
+            for flag in rest.iter().filter(|word| word.starts_with('-') && word.len() > 1) {
+                let flag = flag.split('=').next().unwrap();
+                let known = help.split(|c: char| c.is_whitespace() || c == ',');
+                assert!(
+                    known.into_iter().any(|word| word == flag),
+                    "{}: moeflux {name} has no {flag}",
+                    page.display()
+                );
+            }
+            n_lines += 1;
+        }
+    }
+    assert!(n_lines > 20, "{n_lines} command lines");
 }
 
 #[test]
