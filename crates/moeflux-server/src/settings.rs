@@ -22,18 +22,8 @@ pub(crate) struct Settings {
 impl Settings {
     /// What the model's makers advise, else greedy; a seed of its own.
     pub(crate) fn of(app: &Model) -> Settings {
-        let advised = app.tokenizer.generation_defaults();
-        let samples = advised.do_sample.unwrap_or(false);
-        let plain = SamplerOptions::default();
-        let sampler = SamplerOptions {
-            temperature: if samples { advised.temperature.unwrap_or(1.0) } else { 0.0 },
-            top_k: advised.top_k.unwrap_or(plain.top_k),
-            top_p: advised.top_p.unwrap_or(plain.top_p),
-            min_p: advised.min_p.unwrap_or(plain.min_p),
-            repeat_penalty: advised.repetition_penalty.unwrap_or(plain.repeat_penalty),
-            repeat_window: plain.repeat_window,
-            seed: app.ids.seed(),
-        };
+        let advised = SamplerOptions::recommended(app.tokenizer.generation_defaults());
+        let sampler = SamplerOptions { seed: app.ids.seed(), ..advised };
         Settings {
             n: 1,
             max_tokens: None,

@@ -46,20 +46,15 @@ const SAMPLING: &str = "Sampling";
 impl SampleArgs {
     /// The sampler's options: flags first, then the model's `generation_config.json`.
     pub(crate) fn sampler(&self, advised: &GenerationDefaults) -> SamplerOptions {
-        let samples = advised.do_sample.unwrap_or(false);
-        let default_temperature = if samples { advised.temperature.unwrap_or(1.0) } else { 0.0 };
-        let plain = SamplerOptions::default();
+        let advised = SamplerOptions::recommended(advised);
         SamplerOptions {
-            temperature: self.temperature.unwrap_or(default_temperature),
-            top_k: self.top_k.or(advised.top_k).unwrap_or(plain.top_k),
-            top_p: self.top_p.or(advised.top_p).unwrap_or(plain.top_p),
-            min_p: self.min_p.or(advised.min_p).unwrap_or(plain.min_p),
-            repeat_penalty: self
-                .repeat_penalty
-                .or(advised.repetition_penalty)
-                .unwrap_or(plain.repeat_penalty),
-            repeat_window: plain.repeat_window,
+            temperature: self.temperature.unwrap_or(advised.temperature),
+            top_k: self.top_k.unwrap_or(advised.top_k),
+            top_p: self.top_p.unwrap_or(advised.top_p),
+            min_p: self.min_p.unwrap_or(advised.min_p),
+            repeat_penalty: self.repeat_penalty.unwrap_or(advised.repeat_penalty),
             seed: self.seed.unwrap_or_else(seed_of_now),
+            ..advised
         }
     }
 }

@@ -14,6 +14,7 @@ mod weights;
 
 use moeflux_backend::TokenLogit;
 use moeflux_core::TokenId;
+use moeflux_text::GenerationDefaults;
 
 pub use crate::sampler::error::SamplerError;
 use bins::Bins;
@@ -59,6 +60,20 @@ impl Default for SamplerOptions {
 }
 
 impl SamplerOptions {
+    /// What the makers of a model recommend; greedy where they say nothing.
+    pub fn recommended(defaults: &GenerationDefaults) -> SamplerOptions {
+        let plain = SamplerOptions::default();
+        let samples = defaults.do_sample.unwrap_or(false);
+        SamplerOptions {
+            temperature: if samples { defaults.temperature.unwrap_or(1.0) } else { 0.0 },
+            top_k: defaults.top_k.unwrap_or(plain.top_k),
+            top_p: defaults.top_p.unwrap_or(plain.top_p),
+            min_p: defaults.min_p.unwrap_or(plain.min_p),
+            repeat_penalty: defaults.repetition_penalty.unwrap_or(plain.repeat_penalty),
+            ..plain
+        }
+    }
+
     /// The options of one of several answers to the same request. Answer 0 keeps the seed.
     /// The others get a seed mixed from it and `answer`, so that answer `j` of seed `s` has
     /// nothing in common with answer 0 of seed `s + j`.

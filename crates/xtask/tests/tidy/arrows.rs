@@ -35,6 +35,7 @@ const ARROWS: &[Arrows] = &[
         &["moeflux-engine", "moeflux-model", "moeflux-backend", "moeflux-core"],
         &[],
     ),
+    Arrows("moeflux", &["moeflux-engine", "moeflux-text", "moeflux-core"], &[]),
     Arrows("moeflux-server", &["moeflux-engine", "moeflux-text", "moeflux-core"], &[]),
     Arrows(
         "moeflux-cli",

@@ -1,0 +1,105 @@
+//! A conversation with a model.
+
+use moeflux_text::{Message, OutputParser, RenderRequest, Turn};
+use serde_json::{Map, Value};
+
+use crate::answer::Answer;
+use crate::error::Error;
+use crate::model::{Model, Prepared, tools_value};
+use crate::request::Request;
+
+/// A conversation: its messages, and the requests that its answers are made by.
+///
+/// What an answer has in common with the conversation before it is not evaluated again.
+#[derive(Clone, Debug)]
+pub struct Chat {
+    model: Model,
+    messages: Vec<Message>,
+    request: Request,
+}
+
+impl Chat {
+    pub(crate) fn new(model: Model) -> Chat {
+        Chat { model, messages: Vec::new(), request: Request::default() }
+    }
+
+    /// Begins the conversation with instructions to the model.
+    #[must_use]
+    pub fn with_system(mut self, text: impl Into<String>) -> Chat {
+        self.messages.insert(0, Message::new("system", text));
+        self
+    }
+
+    /// Has all following answers be made by `request`.
+    #[must_use]
+    pub fn with_request(mut self, request: Request) -> Chat {
+        self.request = request;
+        self
+    }
+
+    /// The messages so far.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// The messages so far, to be changed: edited, taken back, restored from a file.
+    pub fn messages_mut(&mut self) -> &mut Vec<Message> {
+        &mut self.messages
+    }
+
+    /// Says something to the model and requests its answer.
+    ///
+    /// # Errors
+    /// As [`Chat::answer`]; the message is not kept then.
+    pub fn send(&mut self, text: impl Into<String>) -> Result<Answer<'_>, Error> {
+        self.messages.push(Message::new("user", text));
+        match self.prepare() {
+            Ok(prepared) => self.model.submit(prepared, &self.request, Some(&mut self.messages)),
+            Err(err) => {
+                self.messages.pop();
+                Err(err)
+            }
+        }
+    }
+
+    /// Adds the result of a tool call; [`Chat::answer`] continues when all results are there.
+    pub fn add_tool_result(&mut self, id: impl Into<String>, result: impl Into<String>) {
+        let tool_call_id = Some(Value::from(id.into()));
+        self.messages.push(Message { tool_call_id, ..Message::new("tool", result) });
+    }
+
+    /// Requests an answer to the messages as they are.
+    ///
+    /// # Errors
+    /// Where the template refuses the messages, they are longer than the context, or the request's
+    /// tools or schema cannot be used.
+    pub fn answer(&mut self) -> Result<Answer<'_>, Error> {
+        let prepared = self.prepare()?;
+        self.model.submit(prepared, &self.request, Some(&mut self.messages))
+    }
+
+    fn prepare(&self) -> Result<Prepared, Error> {
+        let (model, request) = (&self.model, &self.request);
+        let tools = tools_value(&request.tools);
+        let template = model.template(tools.is_some())?;
+        let mut extra = Map::new();
+        if let Some(thinks) = request.thinking {
+            // Templates know it by two names.
+            for name in ["enable_thinking", "thinking"] {
+                extra.insert(name.to_owned(), Value::from(thinks));
+            }
+        }
+        let rendered = RenderRequest {
+            messages: &self.messages,
+            tools: tools.as_ref(),
+            add_generation_prompt: true,
+            extra,
+        };
+        let turn = Turn::of(model.tokenizer(), template, &rendered, model.max_prompt())?;
+        let format = model.format();
+        let is_thinking = format.prompt_opens_thinking(&turn.tokens, model.tokenizer());
+        let parser = OutputParser::new(format, tools.as_ref(), is_thinking);
+        let constraint = model.constraint(request, format, is_thinking)?;
+        Ok(Prepared { turn, parser, constraint, shown: format.shown() })
+    }
+}

@@ -1,0 +1,63 @@
+//! Runs Mixture-of-Experts language models larger than memory.
+//!
+//! The routed experts of a model stay on the drive and stream into a bounded cache as tokens choose
+//! them; everything else stays in memory. Checkpoints are opened as they were published.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), moeflux::Error> {
+//! let model = moeflux::Model::open("models/qwen3.6-35b-a3b")?;
+//! let mut chat = model.chat()?;
+//! for piece in chat.send("Why is the sky blue?")? {
+//!     print!("{}", piece?);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The rules
+//!
+//! **Ownership.** A [`Model`] is a handle: clones share one loaded model, and its memory is freed
+//! when the last handle, [`Chat`] and [`Answer`] are gone. A [`Chat`] owns its messages. An
+//! [`Answer`] borrows the chat that it belongs to, and appends to it what it has yielded when it is
+//! dropped.
+//!
+//! **Threads.** Opening a model starts one thread that runs its steps, and a pool of threads that
+//! compute. Every type here is `Send`; a [`Model`] is `Sync`. Answers that are requested from
+//! several threads share steps: up to [`MemoryOptions::sessions`] run at a time, others wait for a
+//! session. Dropping an [`Answer`] cancels it.
+//!
+//! **What blocks.** [`Model::open`] reads all resident weights. [`Chat::send`] and
+//! [`Model::generate`] tokenise the prompt and return; [`Answer::next`](Iterator::next) blocks until
+//! text is certain. Nothing here is async.
+//!
+//! **Input and output.** A model reads its own files, experts while it runs included. It writes
+//! nothing unless options name a place: [`Options::prompt_cache`], [`ExpertOptions::stats`],
+//! [`ExpertOptions::record_routing`], [`ComputeOptions::gpu_tuning`]. It opens no connection.
+//!
+//! **Determinism.** The same model, options, messages and [`Sampling`] give the same text on the
+//! processor, whatever its instruction set, the number of threads, the size of the expert cache and
+//! the other answers of a step.
+//!
+//! **Untrusted input.** Checkpoints, templates and messages may be hostile: what they get wrong is an
+//! [`Error`]. Text of messages never becomes a control token.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod chat;
+mod error;
+mod model;
+mod request;
+
+pub use moeflux_engine::sampler::SamplerOptions as Sampling;
+pub use moeflux_engine::{
+    Activations, ComputeOptions, Device, Drafts, EngineOptions as Options, ExpertOptions, Finish,
+    KvType, MemoryOptions, Plan, PromptCacheOptions,
+};
+pub use moeflux_text::Message;
+
+pub use self::answer::{Answer, Piece, Summary, ToolCall};
+pub use self::chat::Chat;
+pub use self::error::Error;
+pub use self::model::Model;
+pub use self::request::{Format, Request};

@@ -1,0 +1,82 @@
+//! The library on the demo model.
+
+use std::path::PathBuf;
+use std::thread;
+
+use moeflux::{Error, Finish, Model, Options, Request};
+use serde_json::json;
+
+fn demo() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo")
+}
+
+#[test]
+fn a_chat_streams_its_answer_and_remembers_it() {
+    let model = Model::open(demo()).unwrap();
+    let mut chat = model.chat().unwrap().with_request(Request::default().max_tokens(24));
+    let mut answer = chat.send("What is an expert?").unwrap();
+    let pieces: Vec<String> = answer.by_ref().map(|piece| piece.unwrap().to_string()).collect();
+    assert!(pieces.len() > 1, "the answer came in one piece: {pieces:?}");
+    let summary = answer.summary().expect("it has ended").clone();
+    assert!((1..=24).contains(&summary.generated_tokens), "{summary:?}");
+    drop(answer);
+    let said = chat.messages().last().unwrap();
+    assert_eq!((said.role.as_str(), &said.content), ("assistant", &Some(json!(pieces.concat()))));
+
+    let mut second = chat.send("And a router?").unwrap();
+    second.by_ref().for_each(|piece| drop(piece.unwrap()));
+    assert!(second.summary().unwrap().reused_tokens > 0, "the first turn was evaluated again");
+}
+
+#[test]
+fn answers_of_several_threads_equal_those_alone() {
+    let options = Options::default().sessions(3).threads(2);
+    let model = Model::open_with(demo(), &options).unwrap();
+    let request = Request::default().max_tokens(12);
+    let prompts = ["The drive", "A router", "Every layer"];
+    let alone = prompts.map(|prompt| model.generate(prompt, &request).unwrap().text().unwrap());
+    let together = thread::scope(|scope| {
+        let spawn = |prompt| {
+            let (model, request) = (&model, &request);
+            scope.spawn(move || model.generate(prompt, request).unwrap().text().unwrap())
+        };
+        prompts.map(spawn).map(|thread| thread.join().unwrap())
+    });
+    assert_eq!(alone, together);
+}
+
+#[test]
+fn a_schema_holds_an_answer() {
+    let model = Model::open(demo()).unwrap();
+    let schema = json!({"type": "object", "properties": {"n": {"enum": [1, 2]}},
+                        "required": ["n"], "additionalProperties": false});
+    let answer = model.generate("n:", &Request::default().json(schema).max_tokens(40)).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&answer.text().unwrap()).unwrap();
+    assert!(value == json!({"n": 1}) || value == json!({"n": 2}), "{value}");
+}
+
+#[test]
+fn a_dropped_answer_leaves_the_model_usable() {
+    let model = Model::open(demo()).unwrap();
+    let mut chat = model.chat().unwrap();
+    let mut answer = chat.send("Hello").unwrap();
+    assert!(answer.next().is_some());
+    drop(answer);
+    assert_eq!(chat.messages().len(), 2);
+    let mut answer = model.generate("a", &Request::default().max_tokens(1)).unwrap();
+    answer.by_ref().for_each(|piece| drop(piece.unwrap()));
+    assert_eq!(answer.summary().unwrap().finish, Finish::MaxTokens);
+}
+
+#[test]
+fn what_cannot_be_is_an_error_and_leaves_the_chat_as_it_was() {
+    let err = Model::open("/nowhere").unwrap_err().to_string();
+    assert!(err.contains("/nowhere") && !err.contains('\n'), "{err}");
+    let options = Options::default().ctx(16);
+    let model = Model::open_with(demo(), &options).unwrap();
+    let mut chat = model.chat().unwrap();
+    let long = "word ".repeat(100);
+    assert!(matches!(chat.send(long), Err(Error::Text(_))));
+    assert!(chat.messages().is_empty());
+    assert!(model.generate("", &Request::default()).is_err());
+}
