@@ -29,15 +29,8 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 
-# shellcheck source=tools/memory/group.sh
-source "$(dirname "$0")/group.sh"
-dir=$(mktemp -d)
-# Ends what was started and removes what was made.
-clean_up() {
-    [ -z "$group" ] || remove_group
-    rm -rf "$dir"
-}
-trap clean_up EXIT
+# shellcheck source=tools/memory/common.sh
+source "$(dirname "$0")/common.sh"
 
 # Takes $1 MB as fast as the kernel gives them, and keeps them for a while.
 take_memory() {
@@ -62,11 +55,7 @@ command -v python3 >/dev/null && make_group "$limit" || {
 }
 remove_group
 
-export HF_HUB_OFFLINE=1 MOEFLUX_CACHE=$dir/cache
-if [ -z "$model" ]; then
-    model=$dir/model
-    "$binary" synth --shape qwen3.6-35b-a3b --layers "$layers" --format packed --out "$model" >/dev/null
-fi
+make_model "$layers"
 prompt="The quick brown fox jumps over the lazy dog. Once upon a time"
 if [ "$moment" = prefill ]; then
     prompt=$(for _ in $(seq 120); do printf '%s ' "$prompt"; done)

@@ -21,20 +21,9 @@ while [ $# -gt 0 ]; do
 done
 [ $# -gt 0 ] || set -- 0 3000 2000 1200
 
-# shellcheck source=tools/memory/group.sh
-source "$(dirname "$0")/group.sh"
-dir=$(mktemp -d)
-clean_up() {
-    [ -z "$group" ] || remove_group
-    rm -rf "$dir"
-}
-trap clean_up EXIT
-
-export HF_HUB_OFFLINE=1 MOEFLUX_CACHE=$dir/cache
-if [ -z "$model" ]; then
-    model=$dir/model
-    "$binary" synth --shape qwen3.6-35b-a3b --layers 8 --format packed --out "$model" >/dev/null
-fi
+# shellcheck source=tools/memory/common.sh
+source "$(dirname "$0")/common.sh"
+make_model 8
 
 limited() {
     if [ -n "$group" ]; then in_group "$@"; else "$@"; fi

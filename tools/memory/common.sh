@@ -1,6 +1,25 @@
-# Control groups with a memory limit, version 1 or 2; for scripts that source it. The group's directory is in
-# $group, empty where there is none.
+# For the scripts of this folder, which source it: control groups with a memory limit (version 1 or 2), a folder for
+# what a script writes, and a model. Needs $binary.
+
+# The group's directory, empty where there is none.
 group=
+
+# The folder, which is removed at the end, as is the group.
+dir=$(mktemp -d)
+clean_up() {
+    [ -z "$group" ] || remove_group
+    rm -rf "$dir"
+}
+trap clean_up EXIT
+
+export HF_HUB_OFFLINE=1 MOEFLUX_CACHE=$dir/cache
+
+# Makes a model of $1 layers of the Qwen3.6-35B-A3B shape, unless $model names one.
+make_model() {
+    [ -z "$model" ] || return 0
+    model=$dir/model
+    "$binary" synth --shape qwen3.6-35b-a3b --layers "$1" --format packed --out "$model" >/dev/null
+}
 
 # Makes a group with a limit of $1 MB; its directory in $group.
 make_group() {
