@@ -5,6 +5,7 @@ mod markdown;
 mod saved;
 mod screen;
 mod settings;
+mod wrap;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ use self::screen::{Said, Screen};
 use super::turns::{store, turn, warnings};
 use super::{chat_template, generate_options, opening};
 use crate::args::ChatArgs;
-use crate::error::UsageError;
+use crate::error::{OutputError, UsageError};
 use crate::progress::{Bar, Unit};
 use crate::words::did_you_mean;
 use crate::{demo, model, report};
@@ -138,7 +139,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
             _ => chat.answer(text),
         };
         match done {
-            Err(err) if is_terminal_gone(&err) => return Err(err),
+            Err(err) if err.is::<OutputError>() => return Err(err),
             Err(err) => report::note(false, &report::chain(&err)),
             Ok(()) => {}
         }
@@ -187,11 +188,6 @@ fn at_home(file: &str) -> PathBuf {
         (Some(rest), Some(home)) => home.join(rest),
         _ => PathBuf::from(file),
     }
-}
-
-/// Whether nobody reads answers any more.
-fn is_terminal_gone(err: &anyhow::Error) -> bool {
-    err.downcast_ref::<io::Error>().is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe)
 }
 
 struct Chat<'a> {

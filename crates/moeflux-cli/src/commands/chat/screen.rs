@@ -5,12 +5,14 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use console::{Term, measure_text_width, strip_ansi_codes};
+use console::Term;
 use moeflux_engine::Sink;
 use moeflux_text::{Delta, OutputParser};
 
 use super::markdown::Markdown;
+use super::wrap::Wrap;
 use crate::commands::print;
+use crate::error::OutputError;
 use crate::progress::Bar;
 
 /// Prints an answer to standard output as it comes.
@@ -20,7 +22,7 @@ pub(super) struct Screen<'a> {
     /// Tells thoughts from the answer.
     parser: OutputParser,
     said: Said,
-    error: Option<io::Error>,
+    error: Option<OutputError>,
     /// Set by Ctrl-C.
     interrupted: &'a AtomicBool,
     /// Where standard output is one.
@@ -61,7 +63,7 @@ impl<'a> Screen<'a> {
     }
 
     /// What was written, its last line ended.
-    pub(super) fn finish(mut self) -> io::Result<Said> {
+    pub(super) fn finish(mut self) -> Result<Said, OutputError> {
         self.bar = None;
         let rest = self.parser.finish();
         if self.error.is_none() {
@@ -69,13 +71,13 @@ impl<'a> Screen<'a> {
         }
         if self.error.is_none() {
             let end = if self.said.text.ends_with('\n') { "" } else { "\n" };
-            let rest = self.terminal.map_or(String::new(), |mut terminal| terminal.finish());
+            let rest = self.terminal.map_or(String::new(), |mut terminal| terminal.finish(width()));
             self.error = print(&format!("{rest}{end}")).err();
         }
         self.error.map_or(Ok(self.said), Err)
     }
 
-    fn show(&mut self, deltas: Vec<Delta>) -> io::Result<()> {
+    fn show(&mut self, deltas: Vec<Delta>) -> Result<(), OutputError> {
         for delta in deltas {
             let (kind, text) = match delta {
                 Delta::Reasoning(text) => (Kind::Thought, text),
@@ -134,8 +136,7 @@ struct Terminal {
     last: Option<Kind>,
     has_status: bool,
     is_shown: bool,
-    /// Columns of the line that the cursor is in, as far as it is written.
-    column: usize,
+    wrap: Wrap,
     n_pieces: u32,
     start: Option<Instant>,
     status: String,
@@ -153,7 +154,7 @@ impl Terminal {
             last: None,
             has_status,
             is_shown: false,
-            column: 0,
+            wrap: Wrap::default(),
             n_pieces: 0,
             start: None,
             status: String::new(),
@@ -168,10 +169,10 @@ impl Terminal {
         if self.is_shown { "\x1b8\x1b[0m\x1b[J" } else { "" }
     }
 
-    /// The end of the text: no status, and all that was held.
-    fn finish(&mut self) -> String {
+    /// The end of the text on a terminal of `width` columns: no status, and all that was held.
+    fn finish(&mut self, width: usize) -> String {
         let rest = self.markdown.as_mut().map(Markdown::finish).unwrap_or_default();
-        format!("{}{rest}", self.cleared())
+        format!("{}{}", self.cleared(), self.wrap.add(&rest, width))
     }
 
     /// More text for a terminal of `width` columns; 0 where that is not known. Thoughts are dim.
@@ -186,12 +187,11 @@ impl Terminal {
         if self.last.replace(kind).is_some_and(|last| last != kind) {
             shown.insert_str(0, "\n\n");
         }
-        out.push_str(&shown);
-        self.move_cursor(&strip_ansi_codes(&shown), width);
+        out.push_str(&self.wrap.add(&shown, width));
         self.count();
         // Behind the last column the cursor is nowhere: what is cleared from there on takes
         // the last character along.
-        self.is_shown = self.has_status && !self.status.is_empty() && self.column < width;
+        self.is_shown = self.has_status && !self.status.is_empty() && self.wrap.column() < width;
         if self.is_shown {
             let line: String = self.status.chars().take(width - 1).collect();
             // A line below, and back: at the bottom that makes room.
@@ -201,20 +201,6 @@ impl Terminal {
             out.push_str("\x1b[0m\x1b8\x1b7");
         }
         out
-    }
-
-    fn move_cursor(&mut self, text: &str, width: usize) {
-        let mut bytes = [0; 4];
-        for c in text.chars() {
-            self.column = match c {
-                '\n' => 0,
-                '\t' => (self.column / 8 + 1) * 8,
-                c => {
-                    let n = measure_text_width(c.encode_utf8(&mut bytes));
-                    if self.column + n > width { n } else { self.column + n }
-                }
-            };
-        }
     }
 
     /// A piece of the answer has come.
@@ -267,7 +253,7 @@ mod tests {
         for (text, column) in [("abc", 3), ("日本", 7), ("ab", 9), ("日", 2), ("x\t", 8), ("\n", 0)]
         {
             terminal.show(text, Kind::Answer, 10);
-            assert_eq!(terminal.column, column, "{text:?}");
+            assert_eq!(terminal.wrap.column(), column, "{text:?}");
         }
     }
 
