@@ -25,6 +25,7 @@ use super::history::HistoryShape;
 use super::jinja;
 use super::length::Written;
 use super::message::Message;
+use super::nesting;
 use super::renderer::{RenderError, Renderer};
 use super::tokenizer::Tokenizer;
 
@@ -101,7 +102,8 @@ impl ChatTemplate {
     /// which takes several times its memory.
     ///
     /// # Errors
-    /// [`TextError::TooLong`] with a number of tokens below which it cannot come.
+    /// [`TextError::TooLong`] with a number of tokens below which it cannot come, and
+    /// [`TextError::TooNested`].
     pub fn check_length(
         &self,
         tokenizer: &Tokenizer,
@@ -109,6 +111,7 @@ impl ChatTemplate {
         tools: &[Value],
         max_tokens: usize,
     ) -> Result<(), TextError> {
+        nesting::check_parts(messages, tools)?;
         if max_tokens == usize::MAX {
             return Ok(());
         }
@@ -133,9 +136,11 @@ impl ChatTemplate {
 
     /// Renders a conversation.
     ///
-    /// Fails where the template fails or refuses the conversation, where a role is not a plain
-    /// word, and where the origin of control text cannot be told.
+    /// # Errors
+    /// Where the template fails or refuses the conversation, where a role is not a plain word,
+    /// where data is nested too deeply, and where content cannot be told from control text.
     pub fn render(&self, request: &RenderRequest<'_>) -> Result<Rendered, TextError> {
+        nesting::check(request)?;
         let messages = &self.shape.apply(request.messages);
         let context = Context::new(&RenderRequest { messages, ..request.clone() })?;
         let now = chrono::Local::now().naive_local();
@@ -185,6 +190,7 @@ impl ChatTemplate {
     /// # Errors
     /// As [`ChatTemplate::render`], and where the template leaves that message out.
     pub fn render_unfinished(&self, request: &RenderRequest<'_>) -> Result<Rendered, TextError> {
+        nesting::check(request)?;
         let mut messages = request.messages.to_vec();
         let last = messages.last_mut().ok_or(TextError::NoLastMessage)?;
         let text = last.content.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned();

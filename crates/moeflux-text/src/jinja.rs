@@ -13,6 +13,7 @@ mod format;
 mod globals;
 mod markup;
 mod methods;
+mod nesting;
 mod operators;
 mod predicates;
 mod python;
@@ -49,7 +50,12 @@ pub(super) fn environment(source: &str) -> Result<Environment<'static>, Error> {
     env.add_function(source::CONCAT, operators::concat);
     env.add_function(source::SLICE, operators::slice);
     env.add_function(source::BIND, python::bind);
+    env.add_filter(source::ASSIGNED, nesting::assigned);
+    // jinja2 has none of these, and what they give refers to what they were given, however often.
+    env.remove_filter("chain");
+    env.remove_filter("zip");
     env.add_function("raise_exception", raise_exception);
+    source::check(source)?;
     env.add_template_owned(NAME, source::for_minijinja(source))?;
     Ok(env)
 }

@@ -19,6 +19,7 @@ mod jinja;
 mod json;
 mod length;
 mod message;
+mod nesting;
 mod output;
 mod pieces;
 mod pipeline;

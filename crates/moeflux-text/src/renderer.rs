@@ -16,8 +16,12 @@
 //! - **stack**: 64 MiB, which count as memory.
 //!
 //! A child takes one job after another, so starting it is paid once. One that died is replaced
-//! with the next job. Without children only fuel and caught panics limit a template: enough for
-//! templates that are trusted.
+//! with the next job.
+//!
+//! Without children a template is rendered on a thread with a stack of [`STACK_BYTES_HERE`]. Limits on
+//! its source and on the nesting of its data (`jinja::source`, `jinja::nesting`) keep it within
+//! that stack, fuel ends its loops, and panics are caught. Its time and its memory are not limited:
+//! that is enough for templates that are trusted.
 
 use std::io::{self, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
@@ -42,7 +46,11 @@ const OUT_OF_TIME: u8 = 3;
 /// Exit code of a child that could not start its threads.
 const NO_THREADS: u8 = 4;
 
+/// Stack of a child.
 const STACK_BYTES: usize = 64 << 20;
+/// Stack of the thread that renders in this process, which an overflow would end: more than any
+/// template that `jinja::environment` accepts takes.
+const STACK_BYTES_HERE: usize = 256 << 20;
 const BASE_TIME: Duration = Duration::from_millis(100);
 const TIME_PER_BYTE: Duration = Duration::from_micros(1);
 /// Elapsed time that a unit of processor time may take.
@@ -129,7 +137,7 @@ impl Renderer {
     /// Parses a template.
     pub(super) fn new(source: &str) -> Result<Renderer, RenderError> {
         let Some(children) = CHILDREN.get() else {
-            let env = catch_panic(|| jinja::environment(source))?;
+            let env = on_deep_stack(|| jinja::environment(source))?;
             return Ok(Renderer::Here(Box::new(env.map_err(|err| err.to_string())?)));
         };
         let source = source.to_owned();
@@ -146,7 +154,7 @@ impl Renderer {
     ) -> Result<String, RenderError> {
         match self {
             Renderer::Here(env) => {
-                let text = catch_panic(|| jinja::render(env, variables, now))?;
+                let text = on_deep_stack(|| jinja::render(env, variables, now))?;
                 Ok(text.map_err(|err| err.to_string())?)
             }
             Renderer::Children { children, source } => {
@@ -282,6 +290,19 @@ impl Job {
             _ => Ok(text),
         }
     }
+}
+
+/// Runs `work` on a thread of its own, whose stack is large enough for any template that
+/// `jinja::environment` accepts.
+fn on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, RenderError> {
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().stack_size(STACK_BYTES_HERE);
+        let started = thread.spawn_scoped(scope, || catch_panic(work));
+        let started = started.map_err(RenderError::no_process)?;
+        // `work` is caught, so the thread ends without a panic.
+        let done = started.join().unwrap_or_else(|_| Err(String::from("its library panicked")));
+        Ok(done?)
+    })
 }
 
 fn max_time(n_bytes: u64) -> Duration {

@@ -18,8 +18,8 @@ pub(super) const MAX_WIDTH: usize = 65_535;
 /// Most items of a list that an operator makes or copies.
 pub(crate) const MAX_ITEMS: usize = 1 << 20;
 
-/// Lists in lists that are printed.
-const MAX_DEPTH: usize = 200;
+/// Lists in lists that are printed, written as JSON or assigned.
+pub(super) const MAX_DEPTH: usize = 200;
 
 /// Refuses a text that is too long.
 pub(super) fn check_len(n_bytes: usize) -> Result<(), Error> {

@@ -8,20 +8,25 @@
 //!   write floats without exponents and count slices differently when they go backwards,
 //! - defaults of macros that name earlier parameters become assignments, since minijinja evaluates them first,
 //! - macros that use `varargs` or `kwargs` get them as parameters, and their calls pass arguments
-//!   through [`BIND`].
+//!   through [`BIND`],
+//! - `set` passes what it assigns through the filter [`ASSIGNED`], which bounds how deeply it nests.
 //!
 //! A source that does not split into tags stays as it is: minijinja then says what is wrong with it.
 
+mod assignments;
+mod limits;
 mod macros;
 mod names;
 mod nodes;
 mod operators;
 
+use assignments::Assignment;
 use macros::{bind_macros, move_defaults};
 use nodes::{Node, Part, Tag, split, write};
 use operators::rewrite;
 
-pub(super) use names::{BIND, CONCAT, MODULO, MULTIPLY, SLICE};
+pub(super) use limits::check;
+pub(super) use names::{ASSIGNED, BIND, CONCAT, MODULO, MULTIPLY, SLICE};
 
 /// The source as minijinja has to get it.
 pub(super) fn for_minijinja(source: &str) -> String {
@@ -37,9 +42,14 @@ pub(super) fn for_minijinja(source: &str) -> String {
             Part::Tag(mut tag) => {
                 replace_generation(&mut tag);
                 out.push_str(tag.open);
-                let expressions = tag.code.split_off(len_of_name(&tag));
+                let assignment = assignments::find(&tag);
+                let len = assignment.as_ref().map_or(len_of_name(&tag), Assignment::len_of_target);
+                let expressions = rewrite(tag.code.split_off(len));
                 write(&mut out, &tag.code);
-                write(&mut out, &rewrite(expressions));
+                match assignment {
+                    Some(assignment) => write(&mut out, &assignment.filtered(expressions)),
+                    None => write(&mut out, &expressions),
+                }
                 out.push_str(tag.close);
             }
         }

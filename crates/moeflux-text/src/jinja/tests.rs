@@ -138,3 +138,69 @@ fn malformed_templates_are_refused() {
     assert!(result(&deep).is_err());
     assert!(result("{{ 9 is divisibleby 0 }}{{ 1 % 0 }}").is_err());
 }
+
+/// A loop of `n` rounds that changes `ns.s`, which begins as `[]`, and then `last`.
+fn rounds(n: usize, change: &str, last: &str) -> String {
+    format!(
+        "{{% set ns = namespace(s=[]) %}}{{% for i in range({n}) %}}{change}{{% endfor %}}{last}"
+    )
+}
+
+#[test]
+fn data_and_namespaces_nest_to_a_depth() {
+    for change in [
+        "{% set ns.s = [ns.s] %}",
+        "{% set ns.s = {'a': ns.s} %}",
+        "{% set ns.s = [[1, (2, {'a': ns.s})], 3] %}",
+        "{% set ns.s = dict(a=ns.s) %}",
+        "{% set ns.s = [ns.s] | batch(1) %}",
+        "{% set ns.s = [ns.s][0:1] %}",
+        "{% set ns.s, ns.t = [ns.s], 1 %}",
+        "{% set s = [ns.s] %}{% set ns.s = s %}",
+        "{% set ns.s = {(ns.s,): 1} %}",
+        "{% set ns.s | list | map('list') | batch(1) %}x{% endset %}{% set ns.s = [ns.t, ns.s] %}\
+         {% set ns.t = ns.s %}",
+    ] {
+        let refused = result(&rounds(5000, change, "{{ ns.s == ns.s }}")).unwrap_err();
+        let is_bounded = ["levels", "values"].iter().any(|word| refused.contains(word));
+        assert!(is_bounded, "{change}: {refused}");
+    }
+    // What is computed when it is read is computed when it is assigned.
+    let sliced = rounds(20_000, "{% set ns.s = (ns.s + [i])[-2:] %}", "{{ ns.s }}");
+    assert_eq!(result(&sliced).as_deref(), Ok("[19998, 19999]"));
+    for source in [
+        "{% set ns=namespace() %}{% set ns.a=ns %}{{ ns == ns }}",
+        "{% set ns=namespace() %}{% set ns.a=[{'b': ns}] %}{{ ns == ns }}",
+        "{% set ns=namespace() %}{% set ns.a | default(ns, true) %}{% endset %}{{ ns }}",
+        "{% set ns=namespace() %}{% set ns.a=cycler(ns) %}{{ ns }}",
+        "{% set ns=namespace() %}{% set ns.a=joiner(ns) %}{{ ns }}",
+        "{% set ns=namespace() %}{% macro m() %}{% endmacro %}{% set ns.a = m %}",
+    ] {
+        let refused = result(source).unwrap_err();
+        assert!(refused.contains("field of a namespace"), "{source}: {refused}");
+    }
+    check("{% set ns=namespace(a=1) %}{% set b=ns %}{% set b.a=[x, (1,)] %}{{ ns.a[1] }}", "(1,)");
+    check("{% set ns=namespace() %}{% set ns.a | trim | upper %} b {% endset %}{{ ns.a }}", "B");
+    check(
+        "{% set a, b = 1, [2] %}{% set c = 3, %}{% set d=a if b else c %}{{ [a, b, c, d] }}",
+        "[1, [2], (3,), 1]",
+    );
+}
+
+#[test]
+fn long_sources_are_refused_before_they_are_parsed() {
+    let n = 100_000;
+    for source in [
+        format!("{{{{ {}1 }}}}", "1+".repeat(n)),
+        format!("{{{{ {}1 }}}}", "not ".repeat(n)),
+        format!("{{{{ x{} }}}}", ".a".repeat(n)),
+        format!("{{{{ x{} }}}}", "|abs".repeat(n)),
+        format!("{{{{ x{} }}}}", "()".repeat(n)),
+        format!("{{{{ {} }}}}", "[".repeat(n)),
+        format!("{{{{ x{} }} {{%", ".a".repeat(n)),
+        "{% if true %}".repeat(n),
+        format!("{{% if n %}}{}{{% endif %}}", "{% elif n %}".repeat(n)),
+    ] {
+        assert!(result(&source).unwrap_err().contains("syntax error"), "{}", &source[..40]);
+    }
+}

@@ -6,13 +6,10 @@ use serde_json::{Map, Number, Value as Json};
 
 use super::super::json::{Style, python_float, to_python_json};
 use super::args::{Args, Given, invalid};
-use super::python::check_len;
+use super::python::{MAX_DEPTH, check_len};
 
 /// Widest indentation of one level.
 const MAX_INDENT: usize = 64;
-
-/// Lists in lists that are written.
-const MAX_DEPTH: usize = 200;
 
 pub(super) fn tojson(value: &Value, args: Given) -> Result<String, Error> {
     let mut args = Args::of(args)?;
