@@ -7,6 +7,7 @@ use moeflux_engine::{Engine, TokenId};
 use moeflux_text::{ChatTemplate, Markup, Message, RenderRequest, Tokenizer};
 use serde_json::Value;
 
+use crate::commands::explain;
 use crate::error::UsageError;
 use crate::files;
 
@@ -42,7 +43,8 @@ pub(crate) fn read(
         };
         lines.map(read).collect::<Result<_>>()?
     } else {
-        vec![tokenizer.encode(&text, Markup::Literal)?]
+        let tokens = tokenizer.encode(&text, Markup::Literal);
+        vec![tokens.map_err(|err| explain(&tokenizer, err)).with_context(name)?]
     };
     let sequences = texts.iter().flat_map(|it| it.chunks(window)).map(<[TokenId]>::to_vec);
     let sequences: Vec<Vec<TokenId>> = sequences.filter(|it| it.len() >= 2).collect();
@@ -70,5 +72,7 @@ fn conversation(
         tools: value.get("tools"),
         ..RenderRequest::default()
     };
-    Ok(tokenizer.encode_chat(&template.render(&request)?, usize::MAX)?)
+    let tokens =
+        template.render(&request).and_then(|text| tokenizer.encode_chat(&text, usize::MAX));
+    tokens.map_err(|err| explain(tokenizer, err))
 }

@@ -37,7 +37,7 @@ use moeflux_store::StoreError;
 use moeflux_text::{render_in_children, run_renderer};
 
 use crate::args::{Cli, Command};
-use crate::error::UsageError;
+use crate::error::{OutputError, UsageError};
 
 /// Exit code of a command line that makes no sense.
 const USAGE: u8 = 2;
@@ -88,7 +88,9 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(err) if is_broken_pipe(&err) => ExitCode::SUCCESS,
+        Err(err) if err.downcast_ref().is_some_and(OutputError::is_closed_pipe) => {
+            ExitCode::SUCCESS
+        }
         Err(err) => {
             print_error(&report::chain(&err));
             if let Some(EngineError::Memory(shortage)) = err.downcast_ref() {
@@ -125,9 +127,13 @@ fn explain(err: clap::Error, arguments: &[OsString]) -> ExitCode {
         let is_short = err.kind() == ErrorKind::DisplayHelp && !words().any(|it| it == "--help");
         let few = is_short.then(|| help::with_few_flags(help::command()));
         let few = few.and_then(|command| command.try_get_matches_from(arguments).err());
-        // Standard output may be closed.
-        let _ = few.unwrap_or(err).print();
-        return ExitCode::SUCCESS;
+        return match few.unwrap_or(err).print().map_err(OutputError::from) {
+            Err(err) if !err.is_closed_pipe() => {
+                print_error(&err.to_string());
+                ExitCode::from(fatal::FAILED)
+            }
+            _ => ExitCode::SUCCESS,
+        };
     }
     let command = help::command();
     let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
@@ -158,9 +164,4 @@ fn is_usage(err: &anyhow::Error) -> bool {
                     | EngineError::Store(StoreError::BudgetTooSmall { .. })
             )
         )
-}
-
-fn is_broken_pipe(err: &anyhow::Error) -> bool {
-    let io_error = err.downcast_ref::<io::Error>();
-    io_error.is_some_and(|it| it.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -45,7 +45,7 @@ pub enum TextError {
         what: String,
     },
     /// `tokenizer.json` describes something that the tokenizer library refuses.
-    #[error("{} is not a usable tokenizer: {source}", path.display())]
+    #[error("{} is not a usable tokenizer: {source}; download it again", path.display())]
     Tokenizer {
         /// The file.
         path: PathBuf,
@@ -102,12 +102,23 @@ pub enum TextError {
     /// The chat template failed, or refused the conversation by `raise_exception`.
     #[error("the chat template refused the conversation: {0}")]
     Render(String),
-    /// No process can be started in which the chat template is rendered.
+    /// No process or thread can be started in which the chat template is rendered.
     #[error(
         "cannot start the process that renders chat templates ({0}): allow this process more \
          threads and processes"
     )]
     NoRenderer(String),
+    /// Lists and objects within one another, deeper than templates are given them.
+    #[error(
+        "{what} is nested in more than {max_depth} levels of lists and objects: pass the inner \
+         levels as text"
+    )]
+    TooNested {
+        /// The message, or the part of the request.
+        what: String,
+        /// How many levels there may be.
+        max_depth: usize,
+    },
     /// A role that is not a plain word. Roles become markup, so they cannot be free text.
     #[error(
         "message {idx} has the role {role:?}: a role is 1 to 64 letters, digits, '_', '-' or '.'"
@@ -127,6 +138,9 @@ pub enum TextError {
         /// The beginning of the text.
         excerpt: String,
     },
+    /// The template writes nothing, or nothing that the tokenizer has tokens for.
+    #[error("the chat template makes no prompt of the conversation: there is no token in it")]
+    NoPrompt,
     /// The template does not write the message that is to be gone on with.
     #[error("the chat template leaves the last message out, so that it cannot be continued")]
     NoLastMessage,

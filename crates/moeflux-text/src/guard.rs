@@ -41,7 +41,7 @@ fn message(payload: &(dyn Any + Send)) -> String {
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
     let line = text.and_then(|text| text.lines().next()).unwrap_or("no reason given");
     let line: String = line.chars().take(MAX_CHARS).collect();
-    format!("the library failed: {line}")
+    format!("its library panicked: {line}")
 }
 
 #[cfg(test)]
@@ -52,7 +52,7 @@ mod tests {
     fn a_panic_becomes_its_message() {
         assert_eq!(catch_panic(|| 3), Ok(3));
         let nested = catch_panic(|| catch_panic(|| panic!("inner {}", 1)));
-        assert_eq!(nested, Ok(Err::<(), _>(String::from("the library failed: inner 1"))));
+        assert_eq!(nested, Ok(Err::<(), _>(String::from("its library panicked: inner 1"))));
         assert!(!IS_GUARDED.get());
     }
 }

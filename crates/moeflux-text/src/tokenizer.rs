@@ -1,7 +1,7 @@
 //! Text to token ids and back, over a model's own vocabulary.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use moeflux_core::TokenId;
@@ -41,6 +41,8 @@ pub struct Tokenizer {
     pub(super) prefix: Vec<TokenId>,
     eos: Vec<TokenId>,
     config: TextConfig,
+    /// The file that the vocabulary was read from.
+    file: PathBuf,
 }
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
@@ -117,6 +119,7 @@ impl Tokenizer {
             prefix: Vec::new(),
             eos: Vec::new(),
             config,
+            file: path.clone(),
         };
         tokenizer.eos = tokenizer.find_eos();
         tokenizer.prefix = guarded(|| tokenizer.find_prefix()).map_err(refuse)?;
@@ -220,8 +223,13 @@ impl Tokenizer {
         &self.config.sampling
     }
 
+    /// The file that the vocabulary was read from.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
     /// The file that the chat template comes from, where it has one of its own.
-    pub(super) fn template_file(&self) -> Option<&Path> {
+    pub fn template_file(&self) -> Option<&Path> {
         self.config.template_file.as_deref()
     }
 

@@ -44,6 +44,9 @@ impl Turn {
         template.check_length(tokenizer, request.messages, tools_of(request), max_tokens)?;
         let encode = encoder(tokenizer, template, request, max_tokens);
         let tokens = encode(request.messages, true)?;
+        if tokens.is_empty() {
+            return Err(TextError::NoPrompt);
+        }
         let marks = marks(&tokens, request, request.messages, encode);
         Ok(Turn { tokens, marks })
     }

@@ -26,9 +26,10 @@ use moeflux_hub::Download;
 use moeflux_text::{ChatTemplate, Delta, Message, OutputParser, Special, Tokenizer};
 use serde_json::{Value, json};
 
+pub(crate) use self::turns::explain;
 use crate::args::SampleArgs;
 use crate::bytes::show;
-use crate::error::UsageError;
+use crate::error::{OutputError, UsageError};
 use crate::locate::room;
 use crate::model::Inspected;
 use crate::progress::Bar;
@@ -80,7 +81,7 @@ struct Printer {
     channels: Option<OutputParser>,
     /// What was printed.
     text: String,
-    error: Option<io::Error>,
+    error: Option<OutputError>,
 }
 
 impl Printer {
@@ -97,7 +98,7 @@ impl Printer {
     }
 
     /// The text, its last line ended.
-    fn finish(mut self) -> io::Result<String> {
+    fn finish(mut self) -> Result<String, OutputError> {
         if let Some(rest) = self.channels.as_mut().map(OutputParser::finish) {
             self.print(&said(rest));
         }
@@ -175,8 +176,9 @@ fn download_json(download: &Download) -> Value {
 }
 
 /// Writes to standard output at once.
-fn print(text: &str) -> io::Result<()> {
+fn print(text: &str) -> Result<(), OutputError> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
-    out.flush()
+    out.flush()?;
+    Ok(())
 }

@@ -18,8 +18,12 @@ const MAX_REQUEST: u64 = 16 << 20;
 
 pub(crate) fn run(args: &PromptArgs) -> Result<()> {
     let request = read(&args.request)?;
-    let prompt = ChatPrompt::of(tokenizer(args.model.as_deref())?, request)
-        .with_context(|| name(&args.request))?;
+    let tokenizer = tokenizer(args.model.as_deref())?;
+    let template = tokenizer.template_file().map(Path::to_owned);
+    let prompt = ChatPrompt::of(tokenizer, request).with_context(|| match template {
+        Some(template) => format!("{} with {}", name(&args.request), template.display()),
+        None => name(&args.request),
+    })?;
     let text = match args.json {
         true => serde_json::to_string_pretty(&to_json(&prompt))? + "\n",
         false if prompt.text.ends_with('\n') => prompt.text,

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use moeflux_engine::{Prompt, generate};
 use moeflux_text::{Markup, Message, OutputFormat, OutputParser, Special, Turn};
 
-use super::turns::{store, turn};
+use super::turns::{explain, store, turn};
 use super::{Printer, chat_template, generate_options, opening};
 use crate::args::RunArgs;
 use crate::error::UsageError;
@@ -25,7 +25,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         options.special = Special::Show;
     }
     let prompt = if args.raw {
-        Turn::raw(tokenizer.encode_prompt(&prompt, Markup::Parse, engine.plan().ctx)?)
+        let tokens = tokenizer.encode_prompt(&prompt, Markup::Parse, engine.plan().ctx);
+        let tokens = tokens.map_err(|err| explain(&tokenizer, err))?;
+        if tokens.is_empty() {
+            let file = tokenizer.file().display();
+            let message = format!("{file} has no tokens for this prompt: give another one");
+            return Err(UsageError(message).into());
+        }
+        Turn::raw(tokens)
     } else {
         let mut messages = opening(args.system.as_deref());
         messages.push(Message::new("user", prompt));

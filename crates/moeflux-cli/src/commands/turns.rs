@@ -1,8 +1,8 @@
 //! Conversations as prompts, and prompts that are kept for later ones.
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use moeflux_engine::{Engine, Session};
-use moeflux_text::{ChatTemplate, Message, RenderRequest, Tokenizer, Turn};
+use moeflux_text::{ChatTemplate, Message, RenderRequest, TextError, Tokenizer, Turn};
 
 use crate::report;
 
@@ -14,7 +14,27 @@ pub(crate) fn turn(
     ctx: usize,
 ) -> Result<Turn> {
     let request = RenderRequest { messages, ..RenderRequest::default() };
-    Ok(Turn::of(tokenizer, template, &request, ctx)?)
+    Turn::of(tokenizer, template, &request, ctx).map_err(|err| explain(tokenizer, err))
+}
+
+/// An error of a text, with the file of the model that it comes from and what helps.
+pub(crate) fn explain(tokenizer: &Tokenizer, err: TextError) -> anyhow::Error {
+    match (&err, tokenizer.template_file()) {
+        (
+            TextError::Render(_)
+            | TextError::NoPrompt
+            | TextError::NoLastMessage
+            | TextError::Ambiguous { .. },
+            Some(file),
+        ) => anyhow!(
+            "{}: {err}; mend the template, or give the prompt as it is with run --raw",
+            file.display()
+        ),
+        (TextError::Encode { .. }, _) => {
+            anyhow!("{}: {err}; download the file again", tokenizer.file().display())
+        }
+        _ => err.into(),
+    }
 }
 
 /// Writes the session to the prompt cache, if there is one. A failure is a warning.

@@ -7,6 +7,7 @@ use moeflux_engine::{Engine, EngineError, TokenId, measure};
 use moeflux_text::Markup;
 
 use crate::args::BenchArgs;
+use crate::commands::explain;
 use crate::error::UsageError;
 use crate::files;
 
@@ -30,6 +31,11 @@ pub(crate) fn read(path: &Path) -> Result<String> {
     Ok(text)
 }
 
+fn encode(engine: &Engine, text: &str) -> Result<Vec<TokenId>> {
+    let tokenizer = engine.tokenizer()?;
+    tokenizer.encode(text, Markup::Literal).map_err(|err| explain(&tokenizer, err))
+}
+
 /// The tokens of `--teacher-force`, more than those of a prompt.
 pub(crate) fn to_follow(path: &Path, args: &BenchArgs, engine: &Engine) -> Result<Vec<TokenId>> {
     let name = || format!("--teacher-force {}", path.display());
@@ -38,7 +44,7 @@ pub(crate) fn to_follow(path: &Path, args: &BenchArgs, engine: &Engine) -> Resul
         Ok(ids) => ids.into_iter().map(TokenId).collect(),
         Err(_) => {
             let text = String::from_utf8(bytes).with_context(name)?;
-            engine.tokenizer()?.encode(&text, Markup::Literal)?
+            encode(engine, &text).with_context(name)?
         }
     };
     let vocab = engine.shape().vocab;
@@ -85,9 +91,13 @@ impl Prompts {
         let n_prompt = args.prompt_tokens.min(limit);
         let n_runs = args.repeat.saturating_add(2).saturating_mul(args.sequences).min(64);
         let tokens = match text {
-            Some(text) => engine.tokenizer()?.encode(&text, Markup::Literal)?,
+            Some(text) => encode(engine, &text)?,
             None => random(n_prompt * n_runs, engine.shape().vocab, args.seed),
         };
+        if tokens.is_empty() {
+            let message = "--text: the model's tokenizer has no tokens for it: give another text";
+            return Err(UsageError(String::from(message)).into());
+        }
         Ok(Prompts { tokens: cycled(tokens, n_prompt), n_prompt })
     }
 
