@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use moeflux_core::atomic_file::{Access, AtomicFile, Durability, remove_abandoned};
 
+use crate::interrupt::RemovedOnInterrupt;
 use crate::report;
 
 /// Longest file that is read whole.
@@ -70,7 +71,7 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// A file that gets its name when it is whole; a device or a pipe is written as
 /// it is.
 pub(crate) enum OutFile {
-    Regular(AtomicFile),
+    Regular { file: AtomicFile, removal: Option<RemovedOnInterrupt> },
     Device(File),
 }
 
@@ -80,19 +81,25 @@ impl OutFile {
             return Ok(OutFile::Device(File::options().write(true).open(target)?));
         }
         remove_abandoned(target);
-        Ok(OutFile::Regular(AtomicFile::create(target, Access::Shared)?))
+        let file = AtomicFile::create(target, Access::Shared)?;
+        let removal = RemovedOnInterrupt::new(file.partial());
+        Ok(OutFile::Regular { file, removal })
     }
 
     pub(crate) fn file(&self) -> &File {
         match self {
-            OutFile::Regular(file) => file.file(),
+            OutFile::Regular { file, .. } => file.file(),
             OutFile::Device(file) => file,
         }
     }
 
     pub(crate) fn publish(self) -> io::Result<()> {
         match self {
-            OutFile::Regular(file) => file.publish(Durability::Synced),
+            OutFile::Regular { file, removal } => {
+                let published = file.publish(Durability::Synced);
+                drop(removal);
+                published
+            }
             OutFile::Device(_) => Ok(()),
         }
     }

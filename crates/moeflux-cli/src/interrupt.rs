@@ -1,13 +1,13 @@
-//! Ctrl-C and SIGTERM while a folder for temporary files exists: it is removed before the program
-//! ends.
+//! Ctrl-C and SIGTERM while there are temporary files, or files that are not whole: they are removed
+//! before the program ends.
 //!
 //! Once registered, a handler of signals stays for the process's life. So it is one that does what
-//! the system does by default, except while a folder is watched, and until a command takes the
-//! signals over ([`take_over`]).
+//! the system does by default, except while there is something to remove, and until a command takes
+//! the signals over ([`take_over`]).
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -21,6 +21,9 @@ const TICK: Duration = Duration::from_millis(20);
 const N_ATTEMPTS: usize = 5;
 
 static SIGNALS: LazyLock<Signals> = LazyLock::new(Signals::register);
+
+/// What is removed before a signal ends the program.
+static PATHS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 struct Signals {
     /// Whether a signal ends the program at once.
@@ -50,44 +53,65 @@ pub(crate) fn take_over() {
     }
 }
 
-/// While this exists, a signal that ends the program removes a folder first.
+/// While this exists, a signal that ends the program removes a file or a folder first.
 pub(crate) struct RemovedOnInterrupt {
+    path: PathBuf,
     is_over: Arc<AtomicBool>,
     watcher: Option<JoinHandle<()>>,
 }
 
 impl RemovedOnInterrupt {
-    /// Watches a folder; `None` where no thread can be started for that.
-    pub(crate) fn new(dir: &Path) -> Option<RemovedOnInterrupt> {
+    /// Watches a path; `None` where no thread can be started for that.
+    pub(crate) fn new(path: &Path) -> Option<RemovedOnInterrupt> {
         let is_over = Arc::new(AtomicBool::new(false));
-        let (dir, over) = (dir.to_owned(), Arc::clone(&is_over));
-        let watcher = thread::Builder::new().spawn(move || watch(dir, &over)).ok()?;
+        let over = Arc::clone(&is_over);
+        let watcher = thread::Builder::new().spawn(move || watch(&over)).ok()?;
+        let mut paths = paths();
+        paths.push(path.to_owned());
         SIGNALS.end_at_once.store(false, Ordering::SeqCst);
-        Some(RemovedOnInterrupt { is_over, watcher: Some(watcher) })
+        Some(RemovedOnInterrupt { path: path.to_owned(), is_over, watcher: Some(watcher) })
     }
 }
 
 impl Drop for RemovedOnInterrupt {
     fn drop(&mut self) {
+        let mut paths = paths();
+        paths.retain(|path| *path != self.path);
+        if paths.is_empty() {
+            SIGNALS.end_at_once.store(true, Ordering::SeqCst);
+        }
+        drop(paths);
         self.is_over.store(true, Ordering::SeqCst);
-        SIGNALS.end_at_once.store(true, Ordering::SeqCst);
         // It ends within a tick, and does not panic.
         let _ = self.watcher.take().map(JoinHandle::join);
     }
 }
 
-fn watch(dir: PathBuf, is_over: &AtomicBool) {
+fn paths() -> MutexGuard<'static, Vec<PathBuf>> {
+    PATHS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn watch(is_over: &AtomicBool) {
     while !is_over.load(Ordering::SeqCst) {
         let signal = SIGNALS.last.load(Ordering::SeqCst);
         if signal != 0 {
-            for _ in 0..N_ATTEMPTS {
-                if std::fs::remove_dir_all(&dir).is_ok() {
-                    break;
-                }
-            }
+            paths().iter().for_each(|path| remove(path));
             // Ends the process as the signal does.
             let _ = low_level::emulate_default_handler(i32::try_from(signal).unwrap_or(SIGTERM));
         }
         thread::sleep(TICK);
+    }
+}
+
+/// A folder with all that is in it, or a file. What cannot be removed stays.
+fn remove(path: &Path) {
+    for _ in 0..N_ATTEMPTS {
+        let removed = match path.is_dir() {
+            true => std::fs::remove_dir_all(path),
+            false => std::fs::remove_file(path),
+        };
+        if removed.is_ok() || !path.exists() {
+            break;
+        }
     }
 }

@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use moeflux_convert::pack;
-use moeflux_convert::synth::SynthOptions;
+use moeflux_convert::synth::{self, SynthOptions};
 use moeflux_engine::{Drafts, Engine, EngineOptions, Inspection};
 use moeflux_hub::{Download, Remote};
 use moeflux_text::Tokenizer;
 
 use crate::args::{ModelArgs, PromptCacheArgs, ShapeArgs};
 use crate::error::UsageError;
+use crate::interrupt::RemovedOnInterrupt;
 use crate::locate::{self, Hurry, Place};
 use crate::paths;
 use crate::progress::{Bar, Unit};
@@ -73,8 +74,8 @@ fn inspect_remote(remote: &Remote, options: &EngineOptions, is_quiet: bool) -> R
 fn inspect_shape(name: &str, bits: u8, options: &EngineOptions) -> Result<Inspected> {
     let dir = ScratchDir::new(name);
     let hollow = SynthOptions { bits, is_hollow: true, ..SynthOptions::default() };
-    moeflux_convert::synthesise(name, &dir.0, &hollow, &mut |_| {}).context("--shape")?;
-    let mut facts = moeflux_engine::inspect(&dir.0, options)?;
+    moeflux_convert::synthesise(name, &dir.path, &hollow, &mut |_| {}).context("--shape")?;
+    let mut facts = moeflux_engine::inspect(&dir.path, options)?;
     // Its files are gone with their directory.
     facts.root = PathBuf::from(name);
     facts.files.clear();
@@ -95,19 +96,26 @@ fn describe_tokenizer(dir: &Path) -> Result<String, String> {
 }
 
 /// A directory for files without content, removed when dropped.
-struct ScratchDir(PathBuf);
+struct ScratchDir {
+    path: PathBuf,
+    /// Of the directory, and of that in which its files are made.
+    removals: [Option<RemovedOnInterrupt>; 2],
+}
 
 impl ScratchDir {
     fn new(name: &str) -> ScratchDir {
         let name: String = name.chars().filter(|it| it.is_ascii_alphanumeric()).collect();
-        ScratchDir(std::env::temp_dir().join(format!("moeflux-{}-{name}", std::process::id())))
+        let path = std::env::temp_dir().join(format!("moeflux-{}-{name}", std::process::id()));
+        let removals = [path.clone(), synth::partial_of(&path)];
+        ScratchDir { path, removals: removals.map(|path| RemovedOnInterrupt::new(&path)) }
     }
 }
 
 impl Drop for ScratchDir {
     fn drop(&mut self) {
         // What stays behind takes no room.
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.path);
+        self.removals = [None, None];
     }
 }
 

@@ -86,6 +86,7 @@ fn templates_that_grow_are_refused() {
         steps("'x'", 60, "'%s%s'|format(ns.s, ns.s)", "{{ ns.s }}"),
         steps("'x'", 60, "ns.s.replace('x','xx')", "{{ ns.s }}"),
         steps("'x'", 60, "ns.s.join([ns.s,ns.s])", "{{ ns.s }}"),
+        String::from("{{ ([[0] * 1000] * 1000)|tojson }}"),
         String::from("{{ 'abcdefgh' * 99999999 }}"),
         String::from("{{ [1] * 99999999 }}"),
         String::from("{{ \"%.1000000000f\"|format(1) }}"),
@@ -97,6 +98,14 @@ fn templates_that_grow_are_refused() {
         String::from("{{ 'x'.center(2000000000) }}{{ 'x'.zfill(2000000000) }}"),
     ] {
         refuses_template(&source, &["chat template"]);
+    }
+}
+
+#[test]
+fn a_template_that_fails_is_named_with_what_helps() {
+    for source in ["{{ 1 / 0 }}", "{{ raise_exception('no') }}", "", "{{ messages[0].contents.x }}"]
+    {
+        refuses_template(source, &["/chat_template.jinja: the chat template ", "run --raw"]);
     }
 }
 

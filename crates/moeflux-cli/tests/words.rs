@@ -176,3 +176,29 @@ fn no_parsers_own_words_and_no_long_lines() {
         }
     }
 }
+
+/// A reader that ends early, as `head` does, is no error; a drive that is full is one.
+#[cfg(target_os = "linux")]
+#[test]
+fn standard_output_that_takes_nothing_is_named() {
+    let binary = moeflux::<&str>(&[]).get_program().to_owned();
+    let start = |args: &[&str], out: std::process::Stdio| {
+        let mut command = std::process::Command::new(&binary);
+        let command = command.args(args).env("HF_HUB_OFFLINE", "1");
+        command.stdin(std::process::Stdio::null()).stdout(out).output().unwrap()
+    };
+    let chat = ["chat", "hello", "--max-tokens", "2", "-q"];
+    let run = ["run", "--raw", "hello", "--max-tokens", "2", "-q"];
+    for args in [&run[..], &chat, &["inspect"], &["--help"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = start(args, full.into());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.starts_with("moeflux: cannot write to standard output: "), "{args:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = start(args, writer.into());
+        assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()), "{args:?}");
+    }
+}

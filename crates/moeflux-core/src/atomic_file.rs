@@ -83,6 +83,11 @@ impl AtomicFile {
         &self.file
     }
 
+    /// The working name.
+    pub fn partial(&self) -> &Path {
+        &self.partial
+    }
+
     /// Gives the file its name, in place of what had that name before.
     ///
     /// # Errors

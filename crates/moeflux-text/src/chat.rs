@@ -80,7 +80,9 @@ impl ChatTemplate {
     /// what content must not turn into.
     pub fn new(source: &str, markup: MarkupText) -> Result<Self, TextError> {
         let renderer = Renderer::new(source).map_err(|err| match err {
-            RenderError::Template(reason) => TextError::TemplateSyntax(one_line(&reason)),
+            RenderError::Template(reason) | RenderError::Limit(reason) => {
+                TextError::TemplateSyntax(one_line(&reason))
+            }
             RenderError::Process(reason) => TextError::NoRenderer(reason),
         })?;
         let mut tested = jinja::string_literals(source);
@@ -128,8 +130,12 @@ impl ChatTemplate {
         self.render_as_given(&RenderRequest { messages, tools, ..RenderRequest::default() })
     }
 
-    /// What the template makes of a request whose messages keep their shape.
+    /// What the template makes of a request whose messages keep their shape; `None` also where it
+    /// met its limits more than once.
     pub(super) fn render_as_given(&self, request: &RenderRequest<'_>) -> Option<String> {
+        if self.renderer.is_costly() {
+            return None;
+        }
         let now = chrono::Local::now().naive_local();
         self.run(&Context::new(request).ok()?, request.add_generation_prompt, now).ok()
     }
@@ -147,7 +153,9 @@ impl ChatTemplate {
         let run = |context: &Context| {
             let text = self.run(context, request.add_generation_prompt, now);
             text.map_err(|err| match err {
-                RenderError::Template(reason) => TextError::Render(one_line(&reason)),
+                RenderError::Template(reason) | RenderError::Limit(reason) => {
+                    TextError::Render(one_line(&reason))
+                }
                 RenderError::Process(reason) => TextError::NoRenderer(reason),
             })
         };

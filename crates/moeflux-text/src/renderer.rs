@@ -25,6 +25,7 @@
 
 use std::io::{self, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -81,7 +82,12 @@ pub fn render_in_children(command: fn() -> io::Result<Command>) {
 #[derive(Debug)]
 pub(super) enum Renderer {
     Here(Box<Environment<'static>>),
-    Children { children: &'static Children, source: String },
+    Children {
+        children: &'static Children,
+        source: String,
+        /// How many renderings met a limit.
+        n_stopped: AtomicU32,
+    },
 }
 
 /// How to start children, and those without a job.
@@ -117,6 +123,8 @@ type Reply = Result<String, String>;
 pub(super) enum RenderError {
     /// The template is at fault, or what it was given.
     Template(String),
+    /// It met a limit of its process.
+    Limit(String),
     /// No process can be started in which it could be rendered.
     Process(String),
 }
@@ -143,7 +151,7 @@ impl Renderer {
         let source = source.to_owned();
         let job = Job { source: source.clone(), variables: String::new(), now: String::new() };
         children.ask(&job)?;
-        Ok(Renderer::Children { children, source })
+        Ok(Renderer::Children { children, source, n_stopped: AtomicU32::new(0) })
     }
 
     /// Renders with `variables`, at a moment in local time.
@@ -157,11 +165,24 @@ impl Renderer {
                 let text = on_deep_stack(|| jinja::render(env, variables, now))?;
                 Ok(text.map_err(|err| err.to_string())?)
             }
-            Renderer::Children { children, source } => {
+            Renderer::Children { children, source, n_stopped } => {
                 let variables = serde_json::to_string(variables).map_err(|err| err.to_string())?;
                 let now = now.format(CLOCK).to_string();
-                children.ask(&Job { source: source.clone(), variables, now })
+                let rendered = children.ask(&Job { source: source.clone(), variables, now });
+                if let Err(RenderError::Limit(_)) = &rendered {
+                    n_stopped.fetch_add(1, Ordering::Relaxed);
+                }
+                rendered
             }
+        }
+    }
+
+    /// Whether more than one rendering met a limit, so that what is rendered only to learn about
+    /// the template should not be.
+    pub(super) fn is_costly(&self) -> bool {
+        match self {
+            Renderer::Here(_) => false,
+            Renderer::Children { n_stopped, .. } => n_stopped.load(Ordering::Relaxed) > 1,
         }
     }
 }
@@ -233,12 +254,12 @@ impl Running {
         match self.child.wait() {
             Ok(status) if status.code() == Some(i32::from(OUT_OF_TIME)) => {
                 let limit = max_time(job.n_bytes()).as_millis();
-                RenderError::Template(format!("it takes longer than {limit} ms"))
+                RenderError::Limit(format!("it takes longer than {limit} ms"))
             }
             Ok(status) if status.code() == Some(i32::from(NO_THREADS)) => {
                 RenderError::no_process(io::Error::other("no thread could be started in it"))
             }
-            Ok(status) if was_killed(status) => RenderError::Template(String::from(
+            Ok(status) if was_killed(status) => RenderError::Limit(String::from(
                 "it takes more memory or stack than a chat template may",
             )),
             Ok(status) => {

@@ -1,7 +1,7 @@
 //! `moeflux synth`: random weights in a real shape.
 
 use anyhow::Result;
-use moeflux_convert::synth::{SynthFormat, SynthOptions, shape_family};
+use moeflux_convert::synth::{SynthFormat, SynthOptions, partial_of, shape_family};
 use moeflux_convert::synthesise;
 use moeflux_engine::FAMILIES;
 
@@ -9,6 +9,7 @@ use super::print;
 use crate::args::{SynthArgs, SynthKind};
 use crate::bytes;
 use crate::error::UsageError;
+use crate::interrupt::RemovedOnInterrupt;
 use crate::progress::{Bar, Unit};
 use crate::words::did_you_mean;
 
@@ -30,11 +31,14 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
         is_hollow: false,
     };
     let mut bar = Bar::new("writing", Unit::Bytes, false);
+    let mut removal = None;
     let n = synthesise(&args.shape, &args.out, &options, &mut |it| {
+        // Its directory is there, and it is this run's.
+        removal.get_or_insert_with(|| RemovedOnInterrupt::new(&partial_of(&args.out)));
         bar.set_label(it.file);
         bar.set(it.done, it.total);
     })?;
-    drop(bar);
+    drop((bar, removal));
     print(&format!("{} in {}\n", bytes::show(n), args.out.display()))?;
     Ok(())
 }

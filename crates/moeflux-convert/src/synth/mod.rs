@@ -403,6 +403,13 @@ fn leave_holes(path: &Path) {
     let _ = Command::new("fsutil").args(["sparse", "setflag"]).arg(path).output();
 }
 
+/// The directory in which the files of `out` are made, before it gets that name.
+pub fn partial_of(out: &Path) -> PathBuf {
+    let mut name = out.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    out.with_file_name(name)
+}
+
 /// A directory in the making; removed where it is dropped before its end.
 struct WorkDir {
     path: PathBuf,
@@ -414,9 +421,7 @@ const MARKER: &str = "moeflux.synth.partial";
 
 impl WorkDir {
     fn create(out: &Path) -> Result<WorkDir, SynthError> {
-        let mut name = out.file_name().unwrap_or_default().to_owned();
-        name.push(".partial");
-        let path = out.with_file_name(name);
+        let path = partial_of(out);
         if path.exists() {
             // A run that was killed before it wrote the marker left nothing else.
             let is_empty = || path.read_dir().is_ok_and(|mut entries| entries.next().is_none());
