@@ -226,7 +226,10 @@ impl Model {
 impl std::fmt::Debug for Model {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (path, family) = (self.name(), self.family());
-        f.debug_struct("Model").field("path", &path).field("family", &family).finish_non_exhaustive()
+        f.debug_struct("Model")
+            .field("path", &path)
+            .field("family", &family)
+            .finish_non_exhaustive()
     }
 }
 
