@@ -26,6 +26,7 @@ use super::jinja;
 use super::length::Written;
 use super::message::Message;
 use super::nesting;
+use super::render_request::RenderRequest;
 use super::renderer::{RenderError, Renderer};
 use super::tokenizer::Tokenizer;
 
@@ -37,19 +38,6 @@ pub struct ChatTemplate {
     tested: Vec<String>, // text that the template compares content with
     shape: HistoryShape,
     written: Written,
-}
-
-/// What is to be rendered.
-#[derive(Clone, Debug, Default)]
-pub struct RenderRequest<'a> {
-    /// The conversation so far.
-    pub messages: &'a [Message],
-    /// Tool definitions as clients send them, a list.
-    pub tools: Option<&'a Value>,
-    /// Whether the text ends with the opening of an assistant turn.
-    pub add_generation_prompt: bool,
-    /// Further variables of the template, such as `enable_thinking`.
-    pub extra: Map<String, Value>,
 }
 
 /// A request as the template sees it.

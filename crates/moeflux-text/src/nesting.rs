@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use super::chat::RenderRequest;
 use super::error::TextError;
 use super::message::Message;
+use super::render_request::RenderRequest;
 
 /// Lists and objects in one another. A parser of JSON refuses 128, and a message and its calls add
 /// some of their own.

@@ -4,9 +4,10 @@
 use moeflux_core::TokenId;
 use serde_json::Value;
 
-use super::chat::{ChatTemplate, RenderRequest};
+use super::chat::ChatTemplate;
 use super::error::TextError;
 use super::message::Message;
+use super::render_request::RenderRequest;
 use super::tokenizer::Tokenizer;
 
 /// A prompt whose next word is the model's.

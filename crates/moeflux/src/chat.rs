@@ -5,8 +5,20 @@ use serde_json::{Map, Value};
 
 use crate::answer::Answer;
 use crate::error::Error;
-use crate::model::{Model, Prepared, tools_value};
+use crate::generate::Prepared;
+use crate::model::Model;
 use crate::request::Request;
+
+impl Model {
+    /// Begins a conversation.
+    ///
+    /// # Errors
+    /// [`Error::NoChatTemplate`].
+    pub fn chat(&self) -> Result<Chat, Error> {
+        self.template(false)?;
+        Ok(Chat::new(self.clone()))
+    }
+}
 
 /// A conversation: its messages, and the requests that its answers are made by.
 ///
@@ -80,7 +92,7 @@ impl Chat {
 
     fn prepare(&self) -> Result<Prepared, Error> {
         let (model, request) = (&self.model, &self.request);
-        let tools = tools_value(&request.tools);
+        let tools = (!request.tools.is_empty()).then(|| Value::from(request.tools.clone()));
         let template = model.template(tools.is_some())?;
         let mut extra = Map::new();
         if let Some(thinks) = request.thinking {

@@ -46,6 +46,7 @@
 mod answer;
 mod chat;
 mod error;
+mod generate;
 mod model;
 mod request;
 

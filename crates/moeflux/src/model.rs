@@ -1,21 +1,14 @@
 //! A loaded model.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, OnceLock};
 
-use moeflux_core::TokenId;
-use moeflux_engine::sampler::SamplerOptions;
-use moeflux_engine::{Bias, Engine, Event, Job, Scheduler, SchedulerOptions};
+use moeflux_engine::{Engine, Job, Scheduler, SchedulerOptions};
 use moeflux_text::{
     AnswerShape, ChatTemplate, Constraint, ConstraintError, Grammar, Grammars, OutputFormat,
-    OutputParser, Tokenizer, Turn,
+    Tokenizer,
 };
-use serde_json::Value;
 
-use crate::answer::Answer;
-use crate::chat::Chat;
 use crate::error::Error;
 use crate::request::{Format, Request};
 use crate::{Options, Plan};
@@ -38,14 +31,6 @@ struct Shared {
     format: OutputFormat,
     /// Prepared when the first answer is constrained.
     grammars: OnceLock<Result<Grammars, Arc<ConstraintError>>>,
-}
-
-/// A prompt and how its answer is read.
-pub(crate) struct Prepared {
-    pub(crate) turn: Turn,
-    pub(crate) parser: OutputParser,
-    pub(crate) constraint: Option<Constraint>,
-    pub(crate) shown: Arc<[TokenId]>,
 }
 
 impl Model {
@@ -115,32 +100,9 @@ impl Model {
         &self.shared.tokenizer
     }
 
-    /// Begins a conversation.
-    ///
-    /// # Errors
-    /// [`Error::NoChatTemplate`].
-    pub fn chat(&self) -> Result<Chat, Error> {
-        match &self.shared.template {
-            Some(_) => Ok(Chat::new(self.clone())),
-            None => Err(Error::NoChatTemplate { model: self.name() }),
-        }
-    }
-
-    /// Continues a text, without a chat template. Control tokens in `prompt` are read as text;
-    /// [`Request::tools`] and [`Request::thinking`] do not apply.
-    ///
-    /// # Errors
-    /// Where the prompt is empty or longer than the context, or the format is no usable schema.
-    pub fn generate(&self, prompt: &str, request: &Request) -> Result<Answer<'static>, Error> {
-        let max_tokens = self.max_prompt();
-        let tokens =
-            self.tokenizer().encode_prompt(prompt, moeflux_text::Markup::Literal, max_tokens)?;
-        let format = OutputFormat::plain();
-        let parser = OutputParser::new(&format, None, false);
-        let constraint = self.constraint(request, &format, false)?;
-        let prepared =
-            Prepared { turn: Turn::raw(tokens), parser, constraint, shown: format.shown() };
-        self.submit(prepared, request, None)
+    /// Takes a job to the thread that runs the model's steps.
+    pub(crate) fn run(&self, job: Job) -> Result<(), Error> {
+        Ok(self.shared.scheduler.submit(job)?)
     }
 
     /// The model's directory, for messages.
@@ -191,36 +153,6 @@ impl Model {
         let grammars = grammars.map_err(|err| Error::Constraint(Arc::clone(err)))?;
         Ok(Some(grammars.compile(&grammar)?))
     }
-
-    /// Queues a prompt; its answer belongs to `chat` where there is one.
-    pub(crate) fn submit<'chat>(
-        &self,
-        prepared: Prepared,
-        request: &Request,
-        chat: Option<&'chat mut Vec<moeflux_text::Message>>,
-    ) -> Result<Answer<'chat>, Error> {
-        let Prepared { turn, parser, constraint, shown } = prepared;
-        let (sender, events): (_, Receiver<Event>) = mpsc::channel();
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let recommended =
-            || SamplerOptions::recommended(self.shared.tokenizer.generation_defaults());
-        let job = Job {
-            prompt: turn,
-            expected: Arc::default(),
-            max_tokens: request.max_tokens,
-            stop: request.stop.clone(),
-            sampler: request.sampling.clone().unwrap_or_else(recommended),
-            bias: Bias::default(),
-            constraint,
-            shown,
-            top_logprobs: None,
-            cancelled: Arc::clone(&cancelled),
-            // An answer that was dropped receives nothing.
-            listener: Box::new(move |event| drop(sender.send(event))),
-        };
-        self.shared.scheduler.submit(job)?;
-        Ok(Answer::new(self.clone(), events, parser, cancelled, chat))
-    }
 }
 
 impl std::fmt::Debug for Model {
@@ -231,9 +163,4 @@ impl std::fmt::Debug for Model {
             .field("family", &family)
             .finish_non_exhaustive()
     }
-}
-
-/// The tools of a request as templates take them.
-pub(crate) fn tools_value(tools: &[Value]) -> Option<Value> {
-    (!tools.is_empty()).then(|| Value::from(tools.to_vec()))
 }

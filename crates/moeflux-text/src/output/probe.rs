@@ -5,8 +5,9 @@ use serde_json::{Map, Value, json};
 use super::read::{self, NAMES, arguments};
 use super::table::{KnownCalls, ToolSyntax};
 use super::thinking::{THINK, Thinking};
-use crate::chat::{ChatTemplate, RenderRequest};
+use crate::chat::ChatTemplate;
 use crate::message::Message;
+use crate::render_request::RenderRequest;
 
 /// A result of a call, where an answer with calls has ended.
 const RESULT: &str = "Result58";
