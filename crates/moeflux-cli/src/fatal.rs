@@ -137,7 +137,7 @@ fn out_of_memory(n_bytes: usize) -> ! {
     let _ = writeln!(
         rest,
         "moeflux: out of memory: {n_bytes} bytes could not be allocated; allow this process more \
-         memory (ulimit -v, its control group), or lower --memory or --ctx"
+         memory (ulimit -v, its control group), or lower --expert-cache or --ctx"
     );
     let n_left = rest.len();
     end(&line[..line.len() - n_left])

@@ -2,10 +2,12 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use console::Term;
 use moeflux_engine::{DraftCounts, Engine, Finish, Generated};
 use moeflux_store::IoMode;
 
 use crate::bytes;
+use crate::words::wrapped;
 
 /// An error and its causes, each once: many messages contain their cause already.
 pub(crate) fn chain(err: &anyhow::Error) -> String {
@@ -33,6 +35,8 @@ pub(crate) fn note(is_quiet: bool, text: &str) {
 pub(crate) fn aside(is_quiet: bool, text: &str) {
     match io::stderr().is_terminal() {
         true if !is_quiet => {
+            let width = Term::stderr().size_checked().map_or(0, |(_, width)| width.into());
+            let text = wrapped(text, width);
             // As in `note`.
             let _ = writeln!(io::stderr(), "{}", console::style(text).dim().for_stderr());
         }

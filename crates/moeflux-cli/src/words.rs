@@ -1,5 +1,7 @@
 //! Small helpers for messages: near names, and texts that stay short.
 
+use console::measure_text_width;
+
 /// The name that is nearest to what was written, if one is near enough.
 pub(crate) fn did_you_mean<'a>(
     written: &str,
@@ -53,6 +55,25 @@ pub(crate) fn one_line(message: &str) -> String {
     shorten(&words.join(" "), MAX_MESSAGE)
 }
 
+/// `text` in lines of at most `width` columns, broken between words; 0 is no limit.
+pub(crate) fn wrapped(text: &str, width: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut column = 0;
+    for (i, word) in text.split(' ').enumerate() {
+        let n = measure_text_width(word);
+        if i > 0 && width > 0 && column + 1 + n > width {
+            out.push('\n');
+            column = 0;
+        } else if i > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += n;
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +91,14 @@ mod tests {
         ] {
             assert_eq!(did_you_mean(written, names()), want, "{written:?}");
         }
+    }
+
+    #[test]
+    fn lines_break_between_words() {
+        let text = "the demo model, context of 4096 tokens";
+        assert_eq!(wrapped(text, 15), "the demo model,\ncontext of 4096\ntokens");
+        assert_eq!(wrapped(text, 0), text);
+        assert_eq!(wrapped("abcdefgh ij", 4), "abcdefgh\nij");
     }
 
     #[test]

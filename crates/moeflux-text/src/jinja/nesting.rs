@@ -15,17 +15,21 @@ use super::python::{MAX_DEPTH, MAX_ITEMS, is_macro};
 /// that a field of a namespace is assigned, whose value outlives the round of a loop: this is data
 /// only, and what minijinja would compute when it is read (slices, for one) is computed here.
 pub(super) fn assigned(value: Value, in_namespace: bool) -> Result<Value, Error> {
-    let mut walk = Walk { in_namespace, namespace: namespace_type()?, n_values: 0 };
+    let is_nested = |kind| {
+        use ValueKind::{Iterable, Map, Plain, Seq};
+        matches!(kind, Seq | Iterable | Map | Plain)
+    };
+    if !is_nested(value.kind()) {
+        return Ok(value);
+    }
+    let namespace = type_name(&minijinja::functions::namespace(None)?);
+    let dict = type_name(&Value::from_pairs([("", "")]));
+    let mut walk = Walk { in_namespace, namespace, dict, n_values: 0 };
     let rebuilt = walk.visit(&value, 0)?;
     Ok(rebuilt.unwrap_or(value))
 }
 
-/// The name of minijinja's type of namespaces, which is private.
-fn namespace_type() -> Result<&'static str, Error> {
-    let namespace = minijinja::functions::namespace(None)?;
-    Ok(type_name(&namespace))
-}
-
+/// The name of the type of an object. minijinja's own types are private.
 fn type_name(value: &Value) -> &'static str {
     value.as_object().map_or("", |object| object.type_name())
 }
@@ -33,7 +37,9 @@ fn type_name(value: &Value) -> &'static str {
 /// One value that is looked through.
 struct Walk {
     in_namespace: bool,
+    /// The types of namespaces and of ordinary dicts.
     namespace: &'static str,
+    dict: &'static str,
     /// Values seen so far. A list that contains another one twice counts its items twice.
     n_values: usize,
 }
@@ -81,7 +87,8 @@ impl Walk {
     }
 
     fn visit_dict(&mut self, value: &Value, depth: usize) -> Result<Option<Value>, Error> {
-        let mut changed = false;
+        // `loop` is a map, too, and refers to what it runs over.
+        let mut changed = self.in_namespace && type_name(value) != self.dict;
         let mut fields = Vec::new();
         for key in value.try_iter()?.checked() {
             let key = key?;

@@ -33,7 +33,7 @@ const HELP: &str = "\
 /help         this text
 /clear        forget the conversation
 /undo         take the last question and its answer back
-/regenerate   answer the last question again, with another seed
+/regenerate   answer again, with another seed
 /set          show sampling; /set temperature 0.7 changes it
 /system TEXT  set the system prompt; without TEXT, none
 /save FILE    save the conversation
@@ -41,7 +41,7 @@ const HELP: &str = "\
 /stats        statistics of the last answer
 /quit         leave (so does Ctrl-D)
 //TEXT        send /TEXT to the model
-A line that ends with \\ or Alt-Enter continues on the next one.
+A line that ends with \\ or Alt-Enter goes on in the next.
 Ctrl-C stops an answer and keeps the part that was printed.";
 
 /// Commands, for the nearest to one that does not exist.
