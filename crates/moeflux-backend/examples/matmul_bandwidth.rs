@@ -33,11 +33,11 @@ fn main() {
         || std::thread::available_parallelism().map_or(1, |it| it.get()),
         |n| n.parse().unwrap_or_else(|e| panic!("{n} threads: {e}")),
     );
-    let n_digits = std::env::args()
+    let n_limbs = std::env::args()
         .nth(3)
-        .map_or(2, |n| n.parse().unwrap_or_else(|e| panic!("{n} digits: {e}")));
-    let bench = Bench { n_digits, ..Bench::new(isa, n_threads) };
-    println!("{isa:?}, one thread and {n_threads}, groups of {GROUP}, {n_digits} digits, GB/s");
+        .map_or(2, |n| n.parse().unwrap_or_else(|e| panic!("{n} limbs: {e}")));
+    let bench = Bench { n_limbs, ..Bench::new(isa, n_threads) };
+    println!("{isa:?}, one thread and {n_threads}, groups of {GROUP}, {n_limbs} limbs, GB/s");
     bench.memory();
     bench.cache();
     bench.columns();
@@ -54,8 +54,8 @@ struct Bench {
     noise: HostBuf,
     /// 0.01 as BF16.
     params: HostBuf,
-    /// Digits of the activations.
-    n_digits: usize,
+    /// Limbs of the activations.
+    n_limbs: usize,
 }
 
 impl Bench {
@@ -70,10 +70,10 @@ impl Bench {
         }
         let mut params = HostBuf::zeroed(MEMORY_BYTES / 4);
         params.as_chunks_mut::<2>().0.fill([0x24, 0x3c]);
-        Bench { isa, one: Pool::new(1), all: Pool::new(n_threads), noise, params, n_digits: 2 }
+        Bench { isa, one: Pool::new(1), all: Pool::new(n_threads), noise, params, n_limbs: 2 }
     }
 
-    /// A matrix of about so many bytes, a multiple of 16 rows.
+    /// A matrix of about `n_bytes`, a multiple of 16 rows.
     fn matrix(&self, format: MatrixFormat, cols: usize, n_bytes: usize) -> MatrixView<'_> {
         let rows = (n_bytes / format.matrix_bytes(1, cols)).next_multiple_of(16);
         self.matrix_of(format, rows, cols)
@@ -225,9 +225,9 @@ impl Input {
         let cols = matrix.cols;
         let x: Vec<f32> = (0..n * cols).map(|i| (i * 7919 % 1000) as f32 / 500.0 - 1.0).collect();
         let mut quantised = Quantised::default();
-        let n_digits = bench.n_digits;
+        let n_limbs = bench.n_limbs;
         if let Some(group_size) = integer_group_size(matrix.format) {
-            let rounding = Rounding { x: &x, stride: cols, n_rows: n, cols, group_size, n_digits };
+            let rounding = Rounding { x: &x, stride: cols, n_rows: n, cols, group_size, n_limbs };
             quantised.quantise(&bench.one, bench.isa, rounding);
         }
         Input { n, cols, x, quantised, out: Vec::new() }
@@ -285,7 +285,7 @@ impl Best {
     }
 }
 
-/// Microseconds of forks with so many microseconds of work, and between them.
+/// Microseconds of work in a fork, and of the pause between forks.
 fn fork_time(pool: &Pool, work: u64, gap: u64) -> (f64, f64) {
     const N_TASKS: u64 = 8;
     let spin = |time: Duration| {

@@ -315,10 +315,10 @@ impl Bench {
         for cols in [HIDDEN, 512, 4096] {
             let x = noise(rows * cols);
             let mut out = Quantised::default();
-            for n_digits in [1, 2] {
+            for n_limbs in [1, 2] {
                 let rounding =
-                    Rounding { x: &x, stride: cols, n_rows: rows, cols, group_size: 64, n_digits };
-                let name = format!("rounding {cols}, {n_digits} digits");
+                    Rounding { x: &x, stride: cols, n_rows: rows, cols, group_size: 64, n_limbs };
+                let name = format!("rounding {cols}, {n_limbs} limbs");
                 self.time(&name, rows * cols * 4, 0, &mut |_| out.quantise(&pool, isa, rounding));
             }
         }

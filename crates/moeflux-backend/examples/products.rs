@@ -1,6 +1,6 @@
 //! How many operations a second products of many rows reach.
 //!
-//! `cargo run --release -p moeflux-backend --example products -- [ISA [ROWS [DIGITS]]]`
+//! `cargo run --release -p moeflux-backend --example products -- [ISA [ROWS [LIMBS]]]`
 
 #![expect(clippy::print_stdout, reason = "a report")]
 
@@ -16,14 +16,14 @@ use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView};
 const GROUP: usize = 64;
 const ROUNDS: usize = 7;
 
-/// Some matrices of one shape, each with rows of its own.
+/// Some matrices of one shape, each with its own rows.
 struct Case {
     n_matrices: usize,
     rows: usize,
     cols: usize,
     bits: u8,
     x_rows: usize,
-    n_digits: usize,
+    n_limbs: usize,
 }
 
 fn main() {
@@ -31,8 +31,8 @@ fn main() {
         Isa::by_name(&name).unwrap_or_else(|| panic!("this machine has no {name}"))
     });
     let only: Option<usize> = std::env::args().nth(2).map(|it| it.parse().expect("rows"));
-    let n_digits = std::env::args().nth(3).map_or(2, |it| it.parse().expect("digits"));
-    println!("{isa:?}; 4 bits, groups of {GROUP}, digits: {n_digits}");
+    let n_limbs = std::env::args().nth(3).map_or(2, |it| it.parse().expect("limbs"));
+    println!("{isa:?}; 4 bits, groups of {GROUP}, limbs: {n_limbs}");
     let noise = noise(512 << 20);
     for n_threads in [1, 2] {
         let pool = Pool::new(n_threads);
@@ -40,16 +40,16 @@ fn main() {
             if only.is_some_and(|it| it != x_rows) {
                 continue;
             }
-            let dense = Case { n_matrices: 1, rows: 8192, cols: 2048, bits: 4, x_rows, n_digits };
+            let dense = Case { n_matrices: 1, rows: 8192, cols: 2048, bits: 4, x_rows, n_limbs };
             print!(
                 "{n_threads} threads, {x_rows:4} rows: dense {:7.1} GOP/s",
                 run(&pool, isa, &dense, &noise)
             );
             if x_rows <= 128 {
                 let experts =
-                    Case { n_matrices: 128, rows: 1024, cols: 2048, bits: 4, x_rows, n_digits };
+                    Case { n_matrices: 128, rows: 1024, cols: 2048, bits: 4, x_rows, n_limbs };
                 let down =
-                    Case { n_matrices: 128, rows: 2048, cols: 512, bits: 4, x_rows, n_digits };
+                    Case { n_matrices: 128, rows: 2048, cols: 512, bits: 4, x_rows, n_limbs };
                 print!(", gate and up of 128 {:7.1}", run(&pool, isa, &experts, &noise));
                 print!(", down {:7.1}", run(&pool, isa, &down, &noise));
             }
@@ -70,7 +70,7 @@ fn noise(n: usize) -> HostBuf {
 }
 
 fn run(pool: &Pool, isa: Isa, case: &Case, noise: &[u8]) -> f64 {
-    let Case { n_matrices, rows, cols, bits, x_rows, n_digits } = *case;
+    let Case { n_matrices, rows, cols, bits, x_rows, n_limbs } = *case;
     let affine = Affine { bits, group_size: GROUP, params: Float::BF16 };
     let format = MatrixFormat::Affine(affine);
     let n_x = n_matrices * x_rows;
@@ -79,7 +79,7 @@ fn run(pool: &Pool, isa: Isa, case: &Case, noise: &[u8]) -> f64 {
     quantised.quantise(
         pool,
         isa,
-        Rounding { x: &x, stride: cols, n_rows: n_x, cols, group_size: GROUP, n_digits },
+        Rounding { x: &x, stride: cols, n_rows: n_x, cols, group_size: GROUP, n_limbs },
     );
     let mut out = HostBuf::zeroed(n_x * rows * 4);
     let shared = SharedMut::new(bytemuck::cast_slice_mut(&mut out));

@@ -1,9 +1,9 @@
-//! What devices with memory of their own do with routed experts, counted.
+//! Counters of expert residency, kernels and waits of a device.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Counted by a backend, read by whoever wants to know while it works.
+/// Counters that a backend increments and any thread may read meanwhile.
 #[derive(Debug, Default)]
 pub struct DeviceCounters {
     hits: AtomicU64,
@@ -16,47 +16,47 @@ pub struct DeviceCounters {
     wait_ns: AtomicU64,
 }
 
-/// What was counted.
+/// Values of [`DeviceCounters`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceStats {
-    /// Experts that the device held when they were wanted; where it chooses
-    /// them itself, every choice of every row but those that it fetched.
+    /// Uses of experts that were resident. Where the device routes by itself: every choice of
+    /// every row, without those that it fetched.
     pub hits: u64,
-    /// Experts that were copied to it.
+    /// Experts that were copied to the device.
     pub uploads: u64,
-    /// Those of them that it fetched by itself: nobody else was asked for them.
+    /// Of the uploads, those that the device fetched from the host's memory by itself.
     pub fetched: u64,
-    /// Bytes written for that, those of experts included that were expected in vain.
+    /// Bytes of these uploads, unused prefetches included.
     pub uploaded_bytes: u64,
     /// Time in which at least one of them was written, in nanoseconds:
     /// `uploaded_bytes / upload_ns` is the rate of the bus in GB/s.
     pub upload_ns: u64,
     /// Kernels that were started.
     pub kernels: u64,
-    /// Steps that had been recorded before their tokens were known.
+    /// Prerecorded steps that were replayed.
     pub steps_ahead: u64,
     /// Time in which the host waited for what it read back, in nanoseconds.
     pub wait_ns: u64,
 }
 
 impl DeviceCounters {
-    /// Counts experts that were there.
+    /// Counts uses of resident experts.
     pub fn add_hits(&self, n: usize) {
         self.hits.fetch_add(n as u64, Ordering::Relaxed);
     }
 
-    /// Counts an expert that is copied.
+    /// Counts the upload of an expert.
     pub fn add_upload(&self) {
         self.uploads.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts bytes of experts that were written for that, wanted or not.
+    /// Counts uploaded bytes, those of unused prefetches included.
     pub fn add_uploaded_bytes(&self, bytes: u64) {
         self.uploaded_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts experts, of so many bytes, that the device fetched by itself: they were
-    /// counted as there.
+    /// Counts `n` experts of `bytes` together that the device fetched by itself. They were
+    /// counted as hits before.
     pub fn add_fetched(&self, n: u64, bytes: u64) {
         let less = |hits: u64| Some(hits.saturating_sub(n));
         self.hits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or_default();
@@ -76,8 +76,7 @@ impl DeviceCounters {
         self.kernels.fetch_add(n as u64, Ordering::Relaxed);
     }
 
-    /// Counts a step that had been recorded ahead, with so many kernels that find so
-    /// many experts there.
+    /// Counts a replayed step with its kernels and hits.
     pub fn add_step_ahead(&self, n_kernels: usize, n_hits: usize) {
         self.add_kernels(n_kernels);
         self.add_hits(n_hits);
@@ -90,7 +89,7 @@ impl DeviceCounters {
         self.wait_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
-    /// What was counted since the last reset.
+    /// The values since the last reset.
     pub fn stats(&self) -> DeviceStats {
         let of = |it: &AtomicU64| it.load(Ordering::Relaxed);
         DeviceStats {

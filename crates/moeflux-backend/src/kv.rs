@@ -75,7 +75,7 @@ fn bf16(value: f32) -> u16 {
     (rounded >> 16) as u16
 }
 
-/// Stores up to [`KvType::Q8_GROUP`] values behind their scale.
+/// Stores up to [`KvType::Q8_GROUP`] values after their scale.
 fn encode_group(values: &[f32], bytes: &mut [u8]) {
     let mut largest = 0.0f32;
     for value in values {

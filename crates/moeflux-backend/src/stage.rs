@@ -1,11 +1,11 @@
-//! The stages of a model that measurements tell apart.
+//! The stages of a model that profiles distinguish.
 
-/// What a run of ops is for.
+/// The part of a model that a run of ops belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
     /// Attention, its norm and its projections included.
     Attention,
-    /// A recurrence in its place, likewise.
+    /// A gated delta net in place of attention, its norm and its projections included.
     DeltaNet,
     /// The norm before the experts, the router and its choice.
     Router,
@@ -34,7 +34,7 @@ impl Stage {
         Stage::Rest,
     ];
 
-    /// What people call it.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Stage::Attention => "attention",

@@ -1,4 +1,4 @@
-//! A backend that computes nothing and writes down what it was asked.
+//! A backend that computes nothing and records its calls as text.
 
 use std::fmt::{self, Write as _};
 use std::ops::Range;

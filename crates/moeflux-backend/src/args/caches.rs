@@ -3,13 +3,13 @@
 /// How a cache stores keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KvType {
-    /// As they are.
+    /// Unrounded `f32`.
     #[default]
     F32,
     /// Rounded to the upper half of a single, ties to even.
     Bf16,
     /// Integers of eight bits in groups of [`KvType::Q8_GROUP`] elements of a
-    /// head (the last may be shorter), each behind its `f32` scale: the largest
+    /// head (the last may be shorter), each after its `f32` scale: the largest
     /// magnitude divided by 127, rounded up to a mantissa of 16 bits, so that
     /// storing what was read back changes nothing. A group whose scale would be
     /// below the normal numbers is all zeros.
@@ -30,7 +30,7 @@ impl KvType {
     }
 }
 
-/// What a sequence keeps between steps, for one layer.
+/// The cache of one layer, which a sequence keeps between steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheSpec {
     /// A key and a value a position and head; grows with the sequence.

@@ -48,8 +48,8 @@ pub struct LayerNorm {
     pub eps: f32,
 }
 
-/// A product for every head with rows of its own of one matrix:
-/// `out[h] = W_h x[h]`, or `out[h] = W_h^T x[h]`, inputs as they are.
+/// A product of every head with its own block of rows of one matrix:
+/// `out[h] = W_h x[h]`, or `out[h] = W_h^T x[h]`, with unrounded activations.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadProduct {
     /// Where it goes.

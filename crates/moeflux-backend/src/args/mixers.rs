@@ -19,7 +19,7 @@ pub struct Attention {
     pub cache: Cache,
     /// Multiplies every score.
     pub scale: f32,
-    /// Only so many positions are seen, the row's own included.
+    /// The last positions that a row attends to, its own included; all where absent.
     pub window: Option<usize>,
     /// One logit a query head that takes part in the softmax and has no value.
     /// It is not multiplied by the scale.

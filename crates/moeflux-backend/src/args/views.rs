@@ -18,7 +18,7 @@ pub struct Vector(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rope(pub u32);
 
-/// One mutable timeline's caches on the device.
+/// The caches of one sequence on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sequence(pub u32);
 
@@ -42,7 +42,7 @@ pub struct Cols {
 }
 
 /// Equal blocks of columns: head `h` is `start + h * stride` and the
-/// `head_dim - 1` columns behind it.
+/// `head_dim - 1` columns after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heads {
     /// The buffer.
@@ -67,7 +67,7 @@ impl Cols {
 
     /// The columns `start..start + len` of these.
     pub fn slice(self, start: usize, len: usize) -> Cols {
-        assert!(start + len <= self.len, "a slice lies inside its columns");
+        assert!(start + len <= self.len, "a slice is inside its columns");
         Cols { buf: self.buf, start: self.start + start, len }
     }
 }

@@ -30,7 +30,7 @@ pub struct HostMatrix {
     pub rows: usize,
     /// Inputs.
     pub cols: usize,
-    /// How the elements are stored.
+    /// The stored format of the elements.
     pub format: MatrixFormat,
     /// The precision of the activations that products with it use.
     pub inputs: ActivationPrecision,

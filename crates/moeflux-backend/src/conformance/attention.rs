@@ -77,7 +77,7 @@ fn gated_attention(b: &mut dyn Backend, dtype: KvType, norm_heads: Option<bool>)
     let both = filled(b, ROWS, n_heads * 2 * dim, 80);
     let part = |start| Heads { buf: both.buf, start, n_heads, head_dim: dim, stride: 2 * dim };
     let plain = filled(b, ROWS, n_heads * dim, 81);
-    // Queries beside their gates cannot be normalised together.
+    // Queries next to their gates cannot be normalised together.
     let are_apart = norm_heads == Some(false);
     let q = if are_apart { plain.heads(n_heads) } else { part(0) };
     let k = filled(b, ROWS, n_kv_heads * dim, 82);
@@ -124,7 +124,7 @@ fn gated_attention(b: &mut dyn Backend, dtype: KvType, norm_heads: Option<bool>)
     all
 }
 
-/// Ops over buffers of their own, and what a step writes anew.
+/// Ops over their own buffers, which a step writes anew.
 struct Ops {
     attention: Attention,
     select: Option<SelectPositions>,

@@ -134,7 +134,7 @@ fn kept(b: &mut dyn Backend, ops: &Ops, specs: &[CacheSpec]) -> Vec<f32> {
             b.truncate_sequence(sequence, first + rows);
             b.swap_states(sequence, to);
             let got = ops.step(b, sequence, first + rows, 3);
-            assert!(got == want, "{n} rows from {first}, left behind {rows}");
+            assert!(got == want, "{n} rows from {first}, left after {rows}");
             // From the beginning, over what is kept now.
             b.clear_sequence(sequence);
             begin(b, sequence);

@@ -1,4 +1,4 @@
-//! Ops that treat elements or heads alone.
+//! Element-wise and per-head ops.
 
 use super::suite::{Numbers, Suite, filled, read};
 use crate::{GatedRmsNorm, Heads, RmsNorm, RopePairs, RopeSpec, Span};

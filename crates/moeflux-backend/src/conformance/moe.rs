@@ -282,7 +282,7 @@ fn vector(backend: &mut dyn Backend, n: usize, seed: u64) -> crate::Vector {
 }
 
 fn experts(suite: &Suite<'_>, shape: Shape, inputs: ActivationPrecision, is_gpt_oss: bool) {
-    // With one digit values are seldom near the middle of a step, so that none may go the
+    // With one limb values are seldom near the middle of a step, so that none may go the
     // other way: a step would hide whatever else is wrong.
     let step = if inputs == ActivationPrecision::Int16 { 1.0 / (127.0 * 256.0) } else { 0.0 };
     let name = format!("experts {shape:?} {inputs:?} gpt-oss: {is_gpt_oss}");

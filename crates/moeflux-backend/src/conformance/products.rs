@@ -150,7 +150,7 @@ pub(super) fn check(suite: &Suite<'_>) {
             lookup(suite, format, (outputs, cols));
         }
         if !matches!(format, MatrixFormat::Transposed(_)) {
-            // Heads, rows of a head's matrix, activations; rows that no head owns lie between.
+            // Heads, rows of a head's matrix, activations; rows that no head owns are between.
             for (heads, rows, n) in [(1, 1, 1), (3, 6, 2), (5, 17, 33), (2, 130, 70)] {
                 head_product(suite, format, (heads, rows, width(format, 3)), n);
             }

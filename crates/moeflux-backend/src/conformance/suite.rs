@@ -19,7 +19,7 @@ pub enum Closeness {
         /// Allowed as a share of the result's largest element.
         relative: f32,
         /// Set where products with many rows take their inputs as sums of halves
-        /// instead of digits: allowed besides where an input is one half. Two
+        /// instead of limbs: also allowed where an input is one half. Two
         /// keep 22 bits, and nothing shows.
         one_half: Option<f32>,
     },
@@ -159,7 +159,7 @@ impl Numbers {
     }
 }
 
-/// A buffer filled with numbers of its own.
+/// A buffer filled with numbers that depend on the seed.
 pub(super) fn filled(backend: &mut dyn Backend, rows: usize, width: usize, seed: u64) -> Cols {
     let buf = backend.alloc(rows, width);
     backend.write(buf, &Numbers::new(seed).floats(rows * width));

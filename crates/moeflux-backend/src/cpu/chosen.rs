@@ -5,7 +5,7 @@ use std::ops::Range;
 /// The positions that each row of a batch attends to.
 #[derive(Debug, Default)]
 pub(super) struct Chosen {
-    /// By row: where its choice lies; empty where it sees all positions.
+    /// By row: where its choice is stored; empty where it attends to all positions.
     pub(super) rows: Vec<Range<usize>>,
     /// Ascending within a row.
     pub(super) positions: Vec<u32>,

@@ -65,7 +65,7 @@ impl SharedHistory<'_> {
     /// All rows of some channels.
     ///
     /// # Safety
-    /// Meanwhile nobody else uses these channels of the history and the outputs.
+    /// Meanwhile no other code uses these channels of the history and the outputs.
     pub(super) unsafe fn run(&self, taps: &Taps<'_>, channels: Range<usize>) {
         if taps.n_rows == 0 {
             return;
@@ -73,7 +73,7 @@ impl SharedHistory<'_> {
         let n_kept = self.history.len() / self.channels;
         let kept = |i: usize| {
             let at = i * self.channels;
-            // SAFETY: the caller promises that nobody else uses these channels, and here a
+            // SAFETY: the caller promises that no other code uses these channels, and here a
             // row of the history is not read while it is written.
             unsafe { self.history.slice(at + channels.start..at + channels.end) }
         };
@@ -85,7 +85,7 @@ impl SharedHistory<'_> {
         let weight = |tap: usize| &taps.weight[tap * self.channels..][channels.clone()];
         for row in 0..taps.n_rows {
             let start = taps.out_start + row * taps.out_stride;
-            // SAFETY: the caller promises that nobody else uses these channels.
+            // SAFETY: the caller promises that no other code uses these channels.
             let out = unsafe { taps.out.slice(start + channels.start..start + channels.end) };
             if n_kept == 3 {
                 let x = [input(row), input(row + 1), input(row + 2), input(row + 3)];

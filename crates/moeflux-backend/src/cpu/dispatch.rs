@@ -327,7 +327,7 @@ impl Sequences for Cpu {
     }
 }
 
-/// Bytes of a piece of memory that smaller weights share, so that they lie in
+/// Bytes of a piece of memory that smaller weights share, so that they are in
 /// huge pages: a page that is not at hand costs more than what is read of it.
 const SLAB_BYTES: usize = 16 << 20;
 

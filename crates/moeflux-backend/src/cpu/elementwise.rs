@@ -103,7 +103,7 @@ fn activate_block(op: Activate<'_>, row: &mut [f32], start: usize, len: usize) {
     let n = row.len() / 2;
     let (mut gate, mut up) = ([0f32; BLOCK], [0f32; BLOCK]);
     if op.alternates {
-        // Pairs are read at or behind the places that were written.
+        // Pairs are read at or after the places that were written.
         let pairs = row[2 * start..2 * (start + len)].as_chunks::<2>().0;
         for ((gate, up), pair) in gate.iter_mut().zip(&mut up).zip(pairs) {
             [*gate, *up] = *pair;

@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 
 use moeflux_core::HostBuf;
 
-/// Floats that begin where a page does, so that vectors lie in one line of the
-/// cache, and in huge pages where they are many: rows of a chunk lie pages apart,
+/// Floats that begin where a page does, so that vectors are in one line of the
+/// cache, and in huge pages where they are many: rows of a chunk are pages apart,
 /// more than a processor keeps addresses of.
 #[derive(Debug, Default)]
 pub(super) struct Floats {

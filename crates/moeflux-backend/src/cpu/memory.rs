@@ -1,4 +1,4 @@
-//! What lies behind the handles: activations, weights, sequences.
+//! The objects that handles stand for: activations, weights, sequences.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::{ActivationPrecision, CacheSpec, Cols, Heads, HostMatrix, KvType};
 pub(super) struct Activations {
     pub(super) data: Floats,
     pub(super) width: usize,
-    /// Grows with every write, so that what was derived from the data can tell
+    /// Grows with every write, so that values derived from the data can check
     /// whether it still holds.
     pub(super) version: u64,
 }
@@ -64,25 +64,25 @@ impl Matrix {
     }
 
     /// How inputs are rounded; `None` where they stay as they are.
-    pub(super) fn rounding(&self) -> Option<Digits> {
+    pub(super) fn rounding(&self) -> Option<Limbs> {
         rounding(self.host.format, self.host.inputs)
     }
 }
 
 /// How a product rounds its inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Digits {
+pub(super) struct Limbs {
     pub(super) group_size: usize,
-    pub(super) n_digits: usize,
+    pub(super) n_limbs: usize,
 }
 
 /// How a product rounds its inputs, if at all.
-pub(super) fn rounding(format: MatrixFormat, inputs: ActivationPrecision) -> Option<Digits> {
+pub(super) fn rounding(format: MatrixFormat, inputs: ActivationPrecision) -> Option<Limbs> {
     let group_size = integer_group_size(format)?;
     match inputs {
         ActivationPrecision::F32 => None,
-        ActivationPrecision::Int16 => Some(Digits { group_size, n_digits: 2 }),
-        ActivationPrecision::Int8 => Some(Digits { group_size, n_digits: 1 }),
+        ActivationPrecision::Int16 => Some(Limbs { group_size, n_limbs: 2 }),
+        ActivationPrecision::Int8 => Some(Limbs { group_size, n_limbs: 1 }),
     }
 }
 

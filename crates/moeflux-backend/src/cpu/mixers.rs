@@ -11,21 +11,21 @@ use super::pool::SharedMut;
 use super::state::Cpu;
 use crate::{Cache, CausalConv, DeltaRule, Sequence, Span, SplitSpans, StateSnapshot};
 
-/// Elements of states worth a task of their own: a few microseconds.
+/// Elements of states that are worth a task: a few microseconds.
 const DELTA_ELEMENTS: usize = 32 << 10;
 
-/// Elements of a convolution worth a task of their own: some microseconds.
+/// Elements of a convolution that are worth a task: some microseconds.
 const CONV_ELEMENTS: usize = 4 << 10;
 
 /// Most channels of a task: a page of a row.
 const CONV_CHANNELS: usize = 1024;
 
-/// Rows that queries and keys are fetched ahead: they lie pages apart, which
-/// processors do not foresee.
+/// Rows that queries and keys are prefetched ahead: they are pages apart, which
+/// hardware prefetchers do not cross.
 const AHEAD: usize = 4;
 
 impl Cpu {
-    /// Takes a cache out, so that it can be written beside the buffers.
+    /// Takes a cache out, so that it can be written while buffers are borrowed.
     pub(super) fn take_cache(&mut self, sequence: Sequence, cache: Cache) -> CacheState {
         let slot = self.cache_slot(sequence, cache);
         std::mem::replace(slot, CacheState::Delta(Floats::default()))
@@ -48,8 +48,8 @@ impl Cpu {
     }
 }
 
-/// Runs an op over spans, and keeps what is to be kept of a cache on the way.
-fn keeping(cpu: &mut Cpu, cache: Cache, spans: &[Span], run: &dyn Fn(&mut Cpu, &[Span])) {
+/// Runs an op over spans and takes the snapshots of a cache that are inside them.
+fn with_snapshots(cpu: &mut Cpu, cache: Cache, spans: &[Span], run: &dyn Fn(&mut Cpu, &[Span])) {
     let Some(SplitSpans { before, after, snapshots }) = StateSnapshot::split(&cpu.snapshots, spans)
     else {
         return run(cpu, spans);
@@ -64,12 +64,12 @@ fn keeping(cpu: &mut Cpu, cache: Cache, spans: &[Span], run: &dyn Fn(&mut Cpu, &
 }
 
 pub(super) fn causal_conv(cpu: &mut Cpu, op: CausalConv, spans: &[Span]) {
-    keeping(cpu, op.cache, spans, &|cpu, spans| convolve(cpu, &op, spans));
+    with_snapshots(cpu, op.cache, spans, &|cpu, spans| convolve(cpu, &op, spans));
 }
 
 fn convolve(cpu: &mut Cpu, op: &CausalConv, spans: &[Span]) {
     let mut out = cpu.take(op.out.buf);
-    assert!(op.out.start + op.out.len <= out.width, "columns lie inside their buffer");
+    assert!(op.out.start + op.out.len <= out.width, "columns are inside their buffer");
     for span in spans {
         let state = cpu.take_cache(span.sequence, op.cache);
         let CacheState::Conv(mut conv) = state else { panic!("a convolution needs its history") };
@@ -101,7 +101,7 @@ fn convolve(cpu: &mut Cpu, op: &CausalConv, spans: &[Span]) {
 }
 
 pub(super) fn delta_rule(cpu: &mut Cpu, op: DeltaRule, spans: &[Span]) {
-    keeping(cpu, op.cache, spans, &|cpu, spans| replace_states(cpu, &op, spans));
+    with_snapshots(cpu, op.cache, spans, &|cpu, spans| replace_states(cpu, &op, spans));
 }
 
 fn replace_states(cpu: &mut Cpu, op: &DeltaRule, spans: &[Span]) {
@@ -183,9 +183,9 @@ impl DeltaTasks<'_> {
         }
     }
 
-    /// Has rows of a head's state brought near, where there are so many: one
-    /// position takes less time with them than memory does.
-    fn ask_for(&self, head: usize, rows: Range<usize>) {
+    /// Prefetches rows of a head's state: with few positions, arithmetic takes less
+    /// time than the read from memory.
+    fn prefetch(&self, head: usize, rows: Range<usize>) {
         let DeltaRule { v, k, .. } = *self.op;
         let at = |row: usize| (head * v.head_dim + row.min(v.head_dim)) * k.head_dim;
         // SAFETY: a head is worked on by one task, which uses no part of its state meanwhile.
@@ -204,7 +204,7 @@ impl DeltaTasks<'_> {
         let (v_dim, k_dim) = (v.head_dim, k.head_dim);
         let is_single = rows.len() == 1;
         if is_single {
-            self.ask_for(head, 0..blocks.rows);
+            self.prefetch(head, 0..blocks.rows);
         }
         let a_log = cpu.vector(self.op.a_log)[head];
         let dt_bias = cpu.vector(self.op.dt_bias)[head];
@@ -219,7 +219,7 @@ impl DeltaTasks<'_> {
         for first in (0..v_dim).step_by(blocks.rows) {
             let block = first..v_dim.min(first + blocks.rows);
             if is_single {
-                self.ask_for(head, block.end..block.end + blocks.rows);
+                self.prefetch(head, block.end..block.end + blocks.rows);
             }
             let at = (head * v_dim + block.start) * k_dim..(head * v_dim + block.end) * k_dim;
             // SAFETY: a head is worked on by one task.

@@ -18,13 +18,13 @@ mod mixers;
 mod norm;
 mod parallel;
 mod pool;
+mod prefetcher;
 mod product_scratch;
 mod products;
 mod rope;
 mod route;
 mod select;
 mod state;
-mod upcoming;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 

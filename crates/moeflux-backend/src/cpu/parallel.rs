@@ -18,7 +18,7 @@ impl<T: Default> Spare<T> {
     }
 }
 
-/// Elements worth a task of their own: about ten microseconds of simple work.
+/// Elements that are worth a task: about ten microseconds of simple work.
 const TASK_ELEMENTS: usize = 16 * 1024;
 
 /// Calls `work` with every chunk of `chunk` elements and its index; `cost` is

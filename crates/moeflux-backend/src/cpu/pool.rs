@@ -1,6 +1,6 @@
 //! Threads for kernels of tens of microseconds: fork, take tasks, join.
 //!
-//! One atomic word holds the number of the fork and the tasks that nobody has
+//! One atomic word holds the number of the fork and the tasks that no thread has
 //! taken. Taking a task is a compare-and-swap of that word, so a thread that
 //! comes late finds either tasks of the present fork or nothing. The caller
 //! takes tasks like everybody else and waits only for tasks that were taken: a
@@ -52,7 +52,7 @@ struct Shared {
 }
 
 // SAFETY: `fork` alone is not `Sync`; its invariant orders every write before every read, and the
-// closure behind it is `Sync`.
+// closure that it points to is `Sync`.
 unsafe impl Sync for Shared {}
 // SAFETY: the pointer in `fork` refers to a `Sync` closure, which may be called from any thread.
 unsafe impl Send for Shared {}
@@ -78,7 +78,8 @@ impl Pool {
         Pool::with_spin(n_threads, Pool::SPIN)
     }
 
-    /// As [`Pool::try_new`], for tests and measurements.
+    /// A pool of `n_threads` threads, the caller's included, for tests and measurements;
+    /// [`Pool::try_new`] reports errors.
     ///
     /// # Panics
     /// Where the system does not start a thread.
@@ -209,7 +210,7 @@ impl Shared {
                 *const (dyn Fn(usize) + Sync + 'static),
             >(task)
         };
-        // SAFETY: no task is open or taken here, so nobody reads the fork while it is written.
+        // SAFETY: no task is open or taken here, so no thread reads the fork while it is written.
         unsafe { *self.fork.get() = Fork { task, n_tasks } };
         self.n_done.store(0, Ordering::Relaxed);
         let number = (self.open.load(Ordering::Relaxed) >> TASK_BITS).wrapping_add(1);
@@ -304,7 +305,7 @@ fn spin_until(limit: Duration, happened: impl Fn() -> bool) -> bool {
                 return true;
             }
         }
-        // Whoever shares this processor may be the one that is waited for.
+        // The thread that is waited for may share this processor.
         thread::yield_now();
     }
     happened()
@@ -353,7 +354,7 @@ impl<'a, T> SharedMut<'a, T> {
         self.first.addr()
     }
 
-    /// The part at `range`, which must lie within the slice.
+    /// The part at `range`, which must be within the slice.
     ///
     /// # Safety
     /// While the result lives, no other part that overlaps `range` is used.

@@ -2,7 +2,7 @@
 
 use super::floats::Floats;
 use super::matmul::{MatmulJob, Quantised};
-use super::memory::{Activations, Digits};
+use super::memory::{Activations, Limbs};
 use super::pool::SharedMut;
 use crate::{Buf, Cols, ExpertCall};
 
@@ -55,7 +55,7 @@ pub(super) struct RoundedKey {
     pub(super) x: Cols,
     pub(super) version: u64,
     pub(super) rows: usize,
-    pub(super) digits: Digits,
+    pub(super) limbs: Limbs,
 }
 
 impl RowLists {

@@ -10,7 +10,7 @@ use super::matmul::{
     Activations, FloatRows, HeadColumns, HeadJob, MatmulJob, OutRows, Quantised, Rounding, RowMap,
     head_products, run_jobs,
 };
-use super::memory::{Digits, rounding};
+use super::memory::{Limbs, rounding};
 use super::parallel::{for_each_chunk, recycle};
 use super::pool::SharedMut;
 use super::product_scratch::{RoundedEntry, RoundedKey, RowLists, Scratch};
@@ -24,9 +24,9 @@ const EXPERT_ROWS: usize = 1024;
 const KEPT: usize = 4;
 
 impl Cpu {
-    /// Makes sure that `x` is at hand in those digits.
-    fn round(&mut self, x: Cols, rows: usize, digits: Digits) {
-        let key = self.rounded_key(x, rows, digits);
+    /// Makes sure that `x` is at hand in those limbs.
+    fn round(&mut self, x: Cols, rows: usize, limbs: Limbs) {
+        let key = self.rounded_key(x, rows, limbs);
         if self.rounded.entries.iter().any(|it| it.key == key) {
             return;
         }
@@ -42,8 +42,8 @@ impl Cpu {
             stride: buf.width,
             n_rows: rows,
             cols: x.len,
-            group_size: digits.group_size,
-            n_digits: digits.n_digits,
+            group_size: limbs.group_size,
+            n_limbs: limbs.n_limbs,
         };
         quantised.quantise(&self.pool, self.isa, rounding);
         let entry = RoundedEntry { key, quantised };
@@ -53,18 +53,18 @@ impl Cpu {
         }
     }
 
-    fn rounded_key(&self, x: Cols, rows: usize, digits: Digits) -> RoundedKey {
-        RoundedKey { x, version: self.buf(x.buf).version, rows, digits }
+    fn rounded_key(&self, x: Cols, rows: usize, limbs: Limbs) -> RoundedKey {
+        RoundedKey { x, version: self.buf(x.buf).version, rows, limbs }
     }
 
     /// The first `rows` rows of `x`, as a product of that arithmetic takes them.
-    fn inputs(&self, x: Cols, rows: usize, digits: Option<Digits>) -> Activations<'_> {
-        let Some(digits) = digits else {
+    fn inputs(&self, x: Cols, rows: usize, limbs: Option<Limbs>) -> Activations<'_> {
+        let Some(limbs) = limbs else {
             let buf = self.buf(x.buf);
             let data = &buf.data[x.start..];
             return Activations::Full(FloatRows { data, stride: buf.width, cols: x.len });
         };
-        let key = self.rounded_key(x, rows, digits);
+        let key = self.rounded_key(x, rows, limbs);
         let entry = self.rounded.entries.iter().find(|it| it.key == key);
         Activations::Quantised(&entry.expect("`round` was called for this input").quantised)
     }
@@ -72,8 +72,8 @@ impl Cpu {
 
 pub(super) fn project(cpu: &mut Cpu, rows: usize, x: Cols, outputs: &[Projection]) {
     for it in outputs {
-        if let Some(digits) = cpu.matrices[it.weight.0 as usize].rounding() {
-            cpu.round(x, rows, digits);
+        if let Some(limbs) = cpu.matrices[it.weight.0 as usize].rounding() {
+            cpu.round(x, rows, limbs);
         }
     }
     let mut lists = std::mem::take(&mut cpu.scratch.lists);
@@ -90,7 +90,7 @@ pub(super) fn project(cpu: &mut Cpu, rows: usize, x: Cols, outputs: &[Projection
         let matrix = &cpu.matrices[it.weight.0 as usize];
         let weight = matrix.view();
         assert_eq!((weight.rows, weight.cols), (it.out.len, x.len), "shape of a projection");
-        assert!(it.out.start + it.out.len <= stride, "columns lie inside their buffer");
+        assert!(it.out.start + it.out.len <= stride, "columns are inside their buffer");
         MatmulJob {
             weight,
             x: cpu.inputs(x, rows, matrix.rounding()),
@@ -137,10 +137,10 @@ pub(super) fn head_product(cpu: &mut Cpu, rows: usize, op: HeadProduct) {
 }
 
 pub(super) fn logits(cpu: &mut Cpu, rows: &[usize], x: Cols, head: Weight) -> Vec<f32> {
-    let digits = cpu.matrices[head.0 as usize].rounding();
+    let limbs = cpu.matrices[head.0 as usize].rounding();
     let n_rows = rows.iter().max().map_or(0, |it| it + 1);
-    if let Some(digits) = digits {
-        cpu.round(x, n_rows, digits);
+    if let Some(limbs) = limbs {
+        cpu.round(x, n_rows, limbs);
     }
     let weight = cpu.matrices[head.0 as usize].view();
     let mut out = vec![0.0; rows.len() * weight.rows];
@@ -154,7 +154,7 @@ pub(super) fn logits(cpu: &mut Cpu, rows: &[usize], x: Cols, head: Weight) -> Ve
     };
     let job = MatmulJob {
         weight,
-        x: cpu.inputs(x, n_rows, digits),
+        x: cpu.inputs(x, n_rows, limbs),
         x_rows,
         out: OutRows {
             data: SharedMut::new(&mut out),
@@ -173,8 +173,8 @@ pub(super) fn experts(cpu: &mut Cpu, op: Experts<'_>) {
     let n_rows = op.calls.iter().flat_map(|it| &it.rows).map(|it| it.row as usize + 1).max();
     let n_rows = n_rows.unwrap_or(0);
     for matrix in layout.gate_up.matrices() {
-        if let Some(digits) = rounding(matrix.format, op.inputs) {
-            cpu.round(op.x, n_rows, digits);
+        if let Some(limbs) = rounding(matrix.format, op.inputs) {
+            cpu.round(op.x, n_rows, limbs);
         }
     }
     let mut rest = op.calls;
@@ -206,7 +206,7 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    fn digits(&self, format: MatrixFormat) -> Option<Digits> {
+    fn limbs(&self, format: MatrixFormat) -> Option<Limbs> {
         rounding(format, self.op.inputs)
     }
 
@@ -230,7 +230,7 @@ impl<'a> Group<'a> {
                 assert_eq!(weight.cols, self.op.x.len, "shape of an expert");
                 jobs.push(MatmulJob {
                     weight,
-                    x: cpu.inputs(self.op.x, n_rows, self.digits(weight.format)),
+                    x: cpu.inputs(self.op.x, n_rows, self.limbs(weight.format)),
                     x_rows: RowMap::List(&self.lists.rows[first..first + n]),
                     out: OutRows {
                         data,
@@ -272,13 +272,13 @@ impl<'a> Group<'a> {
         let intermediate = self.layout.intermediate();
         let stride = 2 * intermediate;
         let gate_up = &*gate_up.first(self.lists.rows.len() * stride);
-        let digits = self.digits(self.layout.down.format);
-        if let Some(Digits { group_size, n_digits }) = digits {
+        let limbs = self.limbs(self.layout.down.format);
+        if let Some(Limbs { group_size, n_limbs }) = limbs {
             let (n_rows, cols) = (self.lists.rows.len(), intermediate);
-            let rounding = Rounding { x: gate_up, stride, n_rows, cols, group_size, n_digits };
+            let rounding = Rounding { x: gate_up, stride, n_rows, cols, group_size, n_limbs };
             activated.quantise(&cpu.pool, cpu.isa, rounding);
         }
-        let x = match digits {
+        let x = match limbs {
             Some(_) => Activations::Quantised(activated),
             None => Activations::Full(FloatRows { data: gate_up, stride, cols: intermediate }),
         };

@@ -10,8 +10,8 @@ use super::floats::Floats;
 use super::isa::for_every_isa;
 use super::memory::CacheState;
 use super::pool::SharedMut;
+use super::prefetcher::Prefetcher;
 use super::state::{Cpu, n_rows};
-use super::upcoming::Upcoming;
 use crate::{SelectPositions, Span};
 
 /// Scores held at a time; long chunks are worked on in parts.
@@ -102,7 +102,7 @@ impl Part<'_> {
                     (0..op.q.n_heads).map(|head| q.head(row, op.q, head)).collect();
                 let keys = keys.slice(0..seen.len());
                 let products_of = Scores { scores: &mut products, stride: block_len };
-                let keys = (keys, &mut Upcoming::nothing());
+                let keys = (keys, &mut Prefetcher::nothing());
                 attention::score(cpu.isa, products_of, &q, keys, op.scale);
                 let weights = cpu.buf(op.weights.buf).cols(row, op.weights);
                 // SAFETY: blocks do not overlap, each belongs to one page and a page to one task.

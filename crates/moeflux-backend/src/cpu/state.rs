@@ -51,7 +51,8 @@ pub(super) fn n_rows(spans: &[Span]) -> usize {
 }
 
 impl Cpu {
-    /// As [`Cpu::try_new`], for tests and measurements.
+    /// A backend of `n_threads` threads, the caller's included, for tests and measurements;
+    /// [`Cpu::try_new`] reports errors.
     ///
     /// # Panics
     /// Where the system does not start a thread.
@@ -116,7 +117,7 @@ impl Cpu {
     /// Calls `work` with the chosen columns of every row of `out`.
     pub(super) fn for_each_row(&mut self, rows: usize, out: Cols, cost: usize, work: &RowWork<'_>) {
         let mut taken = self.take(out.buf);
-        assert!(out.start + out.len <= taken.width, "columns lie inside their buffer");
+        assert!(out.start + out.len <= taken.width, "columns are inside their buffer");
         let width = taken.width;
         for_each_chunk(&self.pool, &mut taken.data[..rows * width], width, cost, &|row, it| {
             work(self, row, &mut it[out.start..out.start + out.len]);

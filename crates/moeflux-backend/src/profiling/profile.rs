@@ -1,4 +1,4 @@
-//! What is written down of ops.
+//! The record of timed ops.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use moeflux_core::quant::MatrixFormat;
 
 use crate::{ActivationPrecision, Stage, Weight};
 
-/// What two ops have in common whose times may be compared.
+/// The key of ops whose times may be compared.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OpKey {
     /// The method of [`Backend`](crate::Backend).
@@ -23,8 +23,8 @@ pub struct OpKey {
 pub struct OpSample {
     /// How long it took.
     pub nanoseconds: u64,
-    /// Bytes of weights, caches and states that it had to touch; 0 where
-    /// nobody counts them.
+    /// Bytes of weights, caches and states that it had to touch; 0 for ops
+    /// whose bytes are not counted.
     pub bytes: u64,
     /// Products that it had to add up.
     pub macs: u64,

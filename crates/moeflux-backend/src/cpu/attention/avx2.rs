@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 use super::cache::{PAGE_POSITIONS, Rows};
 use super::views::{Mix, Scores};
 use crate::cpu::math::LANES;
-use crate::cpu::upcoming::Upcoming;
+use crate::cpu::prefetcher::Prefetcher;
 
 /// Floats of a vector: half of a dot's partial sums.
 const HALF: usize = 8;
@@ -26,7 +26,7 @@ const NEAR_KEYS: usize = 16;
 /// Columns of values mixed at a time.
 const COLS: usize = 16;
 
-/// Queries from which on it pays to copy columns of values together: rows lie
+/// Queries from which on it pays to copy columns of values together: rows are
 /// whole pages apart and drive each other out of the first cache.
 const PACKED_QUERIES: usize = 4;
 
@@ -51,20 +51,20 @@ pub(in crate::cpu) fn store(out: &mut [f32; HALF], value: __m256) {
 pub(super) fn score(
     out: Scores<'_>,
     queries: &[&[f32]],
-    (keys, upcoming): (Rows<'_>, &mut Upcoming<'_>),
+    (keys, prefetcher): (Rows<'_>, &mut Prefetcher<'_>),
     scale: f32,
 ) {
     let Scores { scores, stride } = out;
-    upcoming.divide(queries.len().div_ceil(QUERIES) * keys.len().div_ceil(KEYS));
+    prefetcher.divide(queries.len().div_ceil(QUERIES) * keys.len().div_ceil(KEYS));
     for first in (0..keys.len()).step_by(NEAR_KEYS) {
         let last = keys.len().min(first + NEAR_KEYS);
         let near = Near { keys, first, last, scale };
         for (i, queries) in queries.chunks(QUERIES).enumerate() {
             let scores = &mut scores[QUERIES * i * stride..];
             match *queries {
-                [a, b, c] => near.score([a, b, c], scores, stride, upcoming),
-                [a, b] => near.score([a, b], scores, stride, upcoming),
-                [a] => near.score([a], scores, stride, upcoming),
+                [a, b, c] => near.score([a, b, c], scores, stride, prefetcher),
+                [a, b] => near.score([a, b], scores, stride, prefetcher),
+                [a] => near.score([a], scores, stride, prefetcher),
                 _ => unreachable!("chunks have one to three elements"),
             }
         }
@@ -88,11 +88,11 @@ impl Near<'_> {
         q: [&[f32]; Q],
         scores: &mut [f32],
         stride: usize,
-        upcoming: &mut Upcoming<'_>,
+        prefetcher: &mut Prefetcher<'_>,
     ) {
         let dim = q[0].len();
         for j in (self.first..self.last).step_by(KEYS) {
-            upcoming.ask();
+            prefetcher.prefetch();
             // A tile of fewer keys computes its last one several times.
             let mut k: [&[f32]; KEYS] = [&[]; KEYS];
             for (r, k) in k.iter_mut().enumerate() {
@@ -177,12 +177,12 @@ pub(super) fn mix(
     out: Mix<'_>,
     weights: &[f32],
     stride: usize,
-    (values, upcoming): (Rows<'_>, &mut Upcoming<'_>),
+    (values, prefetcher): (Rows<'_>, &mut Prefetcher<'_>),
 ) {
     let Mix { sums, dim, totals } = out;
     let n = values.len();
-    upcoming.divide(dim.div_ceil(COLS) * totals.len().div_ceil(4));
-    assert!(n <= PAGE_POSITIONS, "a block lies in a page");
+    prefetcher.divide(dim.div_ceil(COLS) * totals.len().div_ceil(4));
+    assert!(n <= PAGE_POSITIONS, "a block is inside a page");
     for (i, totals) in totals.chunks_mut(HALF).enumerate() {
         add_up(totals, &weights[i * HALF * stride..], stride, n);
     }
@@ -200,7 +200,7 @@ pub(super) fn mix(
             let sums = Sums { sums: &mut sums[i * dim + at..], dim, cols };
             let weights = &weights[i * stride..];
             let left = totals.len() - i;
-            upcoming.ask();
+            prefetcher.prefetch();
             i += match left {
                 1 => mix_panel::<1>(sums, weights, stride, (floats, step, n)),
                 2 | 3 => mix_panel::<2>(sums, weights, stride, (floats, step, n)),

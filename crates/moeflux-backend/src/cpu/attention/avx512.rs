@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::cache::Rows;
 use super::views::{Mix, Scores};
 use crate::cpu::math::LANES;
-use crate::cpu::upcoming::Upcoming;
+use crate::cpu::prefetcher::Prefetcher;
 use crate::cpu::vector::{load, load_first, store, store_first, transpose};
 
 /// Queries and keys of a tile: as many sums as a vector has lanes.
@@ -28,16 +28,16 @@ const COLS: usize = 4 * LANES;
 pub(super) fn score(
     out: Scores<'_>,
     queries: &[&[f32]],
-    (keys, upcoming): (Rows<'_>, &mut Upcoming<'_>),
+    (keys, prefetcher): (Rows<'_>, &mut Prefetcher<'_>),
     scale: f32,
 ) {
     let Scores { scores, stride } = out;
-    upcoming.divide(queries.len().div_ceil(SIDE) * keys.len().div_ceil(SIDE));
+    prefetcher.divide(queries.len().div_ceil(SIDE) * keys.len().div_ceil(SIDE));
     for first in (0..keys.len()).step_by(NEAR_KEYS) {
         let last = keys.len().min(first + NEAR_KEYS);
         let near = Near { keys, first, last, scale };
         for (i, queries) in queries.chunks(SIDE).enumerate() {
-            near.score(queries, &mut scores[SIDE * i * stride..], stride, upcoming);
+            near.score(queries, &mut scores[SIDE * i * stride..], stride, prefetcher);
         }
     }
 }
@@ -55,7 +55,13 @@ impl Near<'_> {
     /// At most [`SIDE`] queries.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-    fn score(self, q: &[&[f32]], scores: &mut [f32], stride: usize, upcoming: &mut Upcoming<'_>) {
+    fn score(
+        self,
+        q: &[&[f32]],
+        scores: &mut [f32],
+        stride: usize,
+        prefetcher: &mut Prefetcher<'_>,
+    ) {
         let dim = q[0].len();
         // A tile of fewer queries or keys computes its last one several times.
         let mut four: [&[f32]; SIDE] = [&[]; SIDE];
@@ -63,7 +69,7 @@ impl Near<'_> {
             *four = q[i.min(q.len() - 1)];
         }
         for j in (self.first..self.last).step_by(SIDE) {
-            upcoming.ask();
+            prefetcher.prefetch();
             let mut k: [&[f32]; SIDE] = [&[]; SIDE];
             for (r, k) in k.iter_mut().enumerate() {
                 *k = self.keys.row((j + r).min(self.last - 1), dim);
@@ -141,20 +147,20 @@ pub(super) fn mix(
     out: Mix<'_>,
     weights: &[f32],
     stride: usize,
-    (values, upcoming): (Rows<'_>, &mut Upcoming<'_>),
+    (values, prefetcher): (Rows<'_>, &mut Prefetcher<'_>),
 ) {
     let Mix { sums, dim, totals } = out;
     add_up(totals, weights, stride, values.len());
     let near = (NEAR_BYTES / (4 * values.stride)).clamp(8, NEAR_VALUES);
     let n_panels = totals.len().div_ceil(4) * dim.div_ceil(COLS);
-    upcoming.divide(n_panels * values.len().div_ceil(near));
+    prefetcher.divide(n_panels * values.len().div_ceil(near));
     for first in (0..values.len()).step_by(near) {
         let last = values.len().min(first + near);
         let (values, weights) = (values.slice(first..last), &weights[first..]);
         let mut i = 0;
         while i < totals.len() {
             let (sums, weights) = (&mut sums[i * dim..], &weights[i * stride..]);
-            let near = (values, &mut *upcoming);
+            let near = (values, &mut *prefetcher);
             i += match totals.len() - i {
                 1 => mix_queries::<1>(sums, dim, weights, stride, near),
                 2 | 3 => mix_queries::<2>(sums, dim, weights, stride, near),
@@ -200,7 +206,7 @@ fn mix_queries<const Q: usize>(
     dim: usize,
     weights: &[f32],
     stride: usize,
-    (values, upcoming): (Rows<'_>, &mut Upcoming<'_>),
+    (values, prefetcher): (Rows<'_>, &mut Prefetcher<'_>),
 ) -> usize {
     // Of every value.
     let mut packed = [[0.0; Q]; NEAR_VALUES];
@@ -212,7 +218,7 @@ fn mix_queries<const Q: usize>(
     }
     let mut at = 0;
     while dim - at >= COLS {
-        upcoming.ask();
+        prefetcher.prefetch();
         mix_panel::<Q>(sums, dim, at, packed, values);
         at += COLS;
     }

@@ -93,7 +93,7 @@ impl KvCache {
     /// Stores the key and the value of one head at `position`.
     pub(in crate::cpu) fn store(&mut self, head: usize, position: usize, k: &[f32], v: &[f32]) {
         let shared = self.share(position..position + 1);
-        // SAFETY: nobody else has a part of this cache.
+        // SAFETY: no other code has a part of this cache.
         unsafe { shared.store(head, position, k, v) };
     }
 
@@ -197,7 +197,7 @@ impl SharedKv<'_> {
     /// Stores the key and the value of one head at `position`.
     ///
     /// # Safety
-    /// Meanwhile nobody else stores at this position and head.
+    /// Meanwhile no other code stores at this position and head.
     pub(in crate::cpu) unsafe fn store(&self, head: usize, position: usize, k: &[f32], v: &[f32]) {
         for (plane, values) in self.planes.iter().zip([k, v]) {
             assert_eq!(values.len(), plane.dim, "floats of a stored vector");
@@ -205,13 +205,13 @@ impl SharedKv<'_> {
             match plane.page(position / PAGE_POSITIONS - self.first_page) {
                 SharedPage::Floats(page) => {
                     let n = plane.dim;
-                    // SAFETY: the caller promises that this vector is nobody else's.
+                    // SAFETY: the caller promises that no other code uses this vector.
                     let out = unsafe { page.slice(at * n..(at + 1) * n) };
                     out.copy_from_slice(values);
                 }
                 SharedPage::Bytes(page) => {
                     let n = self.dtype.row_bytes(plane.dim);
-                    // SAFETY: the caller promises that this vector is nobody else's.
+                    // SAFETY: the caller promises that no other code uses this vector.
                     let out = unsafe { page.slice(at * n..(at + 1) * n) };
                     self.dtype.encode_row(values, out);
                 }

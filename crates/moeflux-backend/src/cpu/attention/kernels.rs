@@ -13,22 +13,22 @@ use crate::cpu::Isa;
 use crate::cpu::isa::Level;
 use crate::cpu::isa::for_every_isa;
 use crate::cpu::math::{LANES, dot, exp, tree_sum};
-use crate::cpu::upcoming::Upcoming;
+use crate::cpu::prefetcher::Prefetcher;
 
 /// Columns of values mixed at a time, so that their sums stay in registers.
 const COLS: usize = 32;
 
-/// `scores[i * stride + j] = (queries[i] . keys[j]) * scale`; what is upcoming may
-/// be asked for meanwhile.
+/// `scores[i * stride + j] = (queries[i] . keys[j]) * scale`. The prefetcher runs
+/// meanwhile where the instruction set has its own kernel.
 pub(in crate::cpu) fn score(
     isa: Isa,
     out: Scores<'_>,
     queries: &[&[f32]],
-    (keys, upcoming): (Rows<'_>, &mut Upcoming<'_>),
+    (keys, prefetcher): (Rows<'_>, &mut Prefetcher<'_>),
     scale: f32,
 ) {
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = upcoming;
+    let _ = prefetcher;
     let whole_blocks = queries.first().is_none_or(|it| it.len().is_multiple_of(LANES));
     #[cfg(target_arch = "x86_64")]
     if whole_blocks {
@@ -36,11 +36,11 @@ pub(in crate::cpu) fn score(
             Level::Scalar => {}
             // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
             Level::Avx2 | Level::AvxVnni => unsafe {
-                return avx2::score(out, queries, (keys, upcoming), scale);
+                return avx2::score(out, queries, (keys, prefetcher), scale);
             },
             // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
             Level::Avx512 | Level::Amx => unsafe {
-                return avx512::score(out, queries, (keys, upcoming), scale);
+                return avx512::score(out, queries, (keys, prefetcher), scale);
             },
         }
     }
@@ -132,7 +132,7 @@ fn add_products(sums: &mut Lanes, a: &Lanes, b: &Lanes) {
     }
 }
 
-/// [`tree_sum`] of a dot of its own: compilers that see the sums of several dots
+/// [`tree_sum`] of one dot alone: compilers that see the sums of several dots
 /// take their lanes apart in the loop before.
 #[inline(always)]
 fn finish(lanes: Lanes) -> f32 {
@@ -218,27 +218,27 @@ for_every_isa! {
     }
 }
 
-/// `sums[i] += sum of weights[i * stride + j] * values[j]`, by ascending `j`; what
-/// is upcoming may be asked for meanwhile.
+/// `sums[i] += sum of weights[i * stride + j] * values[j]`, by ascending `j`. The
+/// prefetcher runs meanwhile where the instruction set has its own kernel.
 pub(super) fn mix(
     isa: Isa,
     out: Mix<'_>,
     weights: &[f32],
     stride: usize,
-    (values, upcoming): (Rows<'_>, &mut Upcoming<'_>),
+    (values, prefetcher): (Rows<'_>, &mut Prefetcher<'_>),
 ) {
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = upcoming;
+    let _ = prefetcher;
     #[cfg(target_arch = "x86_64")]
     match isa.level() {
         Level::Scalar => {}
         // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
         Level::Avx2 | Level::AvxVnni => unsafe {
-            return avx2::mix(out, weights, stride, (values, upcoming));
+            return avx2::mix(out, weights, stride, (values, prefetcher));
         },
         // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
         Level::Avx512 | Level::Amx => unsafe {
-            return avx512::mix(out, weights, stride, (values, upcoming));
+            return avx512::mix(out, weights, stride, (values, prefetcher));
         },
     }
     let Mix { sums, dim, totals } = out;

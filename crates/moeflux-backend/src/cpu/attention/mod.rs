@@ -33,8 +33,8 @@ use super::math;
 use super::memory::{Activations, CacheState};
 use super::parallel::recycle;
 use super::pool::SharedMut;
+use super::prefetcher::Prefetcher;
 use super::state::Cpu;
-use super::upcoming::Upcoming;
 use crate::{Attention, Span};
 
 /// Most queries of a tile.
@@ -53,7 +53,7 @@ const BLOCK_BYTES: usize = 128 << 10;
 /// Rows whose keys and values a task stores.
 const STORED_ROWS: usize = 16;
 
-/// Multiplications worth a task of their own: about ten microseconds.
+/// Multiplications that are worth a task: about ten microseconds.
 const TASK_PRODUCTS: usize = 128 << 10;
 
 /// Positions of a block of keys of `dim` floats: a power of two that divides a
@@ -169,7 +169,7 @@ impl Job<'_> {
         let scores = (SCORES / n_threads).max(TILE_SCORES);
         let fair = (n_queries * self.kv.n_heads()).div_ceil(n_threads);
         let most = (scores / self.longest()).clamp(1, TILE_QUERIES).min(fair.max(1));
-        // Each row has a choice of positions of its own.
+        // Each row has its own choice of positions.
         let alike = if self.op.selection.is_some() { self.group() } else { n_queries };
         let each = alike.div_ceil(alike.div_ceil(most).max(1)).max(1);
         for head in 0..self.kv.n_heads() {
@@ -254,13 +254,13 @@ impl View<'_> {
         let keys = self.job.kv.keys();
         let values = if self.job.op.v.is_some() { self.job.kv.values() } else { keys };
         for block in self.blocks(self.seen.start) {
-            let mut upcoming = self.upcoming(&block, keys, Some(values));
+            let mut prefetcher = self.prefetcher(&block, keys, Some(values));
             let keys = self.rows(keys, &block, self.job.op.q.head_dim, rows);
             for (alike, seen) in runs(queries, &block) {
                 let at = seen.start - self.seen.start;
                 let out = Scores { scores: &mut scores[alike.start * n + at..], stride: n };
                 let keys = keys.slice(seen.start - block.start..seen.end - block.start);
-                let keys = (keys, &mut upcoming);
+                let keys = (keys, &mut prefetcher);
                 score(cpu.isa, out, &vectors[alike.clone()], keys, self.job.op.scale);
                 for i in alike {
                     let scores = &scores[i * n + at..][..seen.len()];
@@ -282,7 +282,7 @@ impl View<'_> {
         let kv = self.job.kv;
         let values = if self.job.op.v.is_some() { kv.values() } else { kv.keys() };
         for block in self.blocks(self.seen.start) {
-            let mut upcoming = self.upcoming(&block, values, None);
+            let mut prefetcher = self.prefetcher(&block, values, None);
             let values = self.rows(values, &block, dim, rows);
             for (alike, seen) in runs(queries, &block) {
                 let at = seen.start - self.seen.start;
@@ -295,7 +295,7 @@ impl View<'_> {
                     totals: &mut totals[alike.clone()],
                 };
                 let values = values.slice(seen.start - block.start..seen.end - block.start);
-                let values = (values, &mut upcoming);
+                let values = (values, &mut prefetcher);
                 kernels::mix(isa, mix, &scores[alike.start * n + at..], n, values);
             }
         }
@@ -305,21 +305,21 @@ impl View<'_> {
         blocks(first..self.seen.end, block_len(self.job.op.q.head_dim))
     }
 
-    /// What is read behind a block: the next one or, behind the last, the first of
+    /// Prefetches what is read after a block: the next one or, after the last, the first of
     /// `then`.
-    fn upcoming<'s>(
+    fn prefetcher<'s>(
         &'s self,
         block: &Range<usize>,
         reader: Reader<'s>,
         then: Option<Reader<'s>>,
-    ) -> Upcoming<'s> {
+    ) -> Prefetcher<'s> {
         let next = self.blocks(block.end).next().map(|it| (reader, it));
         let next = next.or_else(|| then.zip(self.blocks(self.seen.start).next()));
         match (self.chosen, next) {
             (None, Some((reader, block))) => {
-                Upcoming::new([reader.stored(self.head, block), &[], &[]])
+                Prefetcher::new([reader.stored(self.head, block), &[], &[]])
             }
-            _ => Upcoming::nothing(),
+            _ => Prefetcher::nothing(),
         }
     }
 

@@ -314,7 +314,7 @@ mod tests {
         for isa in Isa::available() {
             let (mut state, mut out) = (numbers(5, n_rows * k_dim), vec![0.0; n * MOST_ROWS]);
             let run = Run { q: &q, k: &k, gates: &gates, v: &v, v_stride: n_rows + 3, k_dim };
-            // SAFETY: nobody else uses the outputs.
+            // SAFETY: no other code uses the outputs.
             let to = unsafe { Out::new(SharedMut::new(&mut out), 0..n_rows, MOST_ROWS) };
             steps(isa, &mut state, to, run, &mut Turned::default());
             let bits = |it: &[f32]| it.iter().map(|it| it.to_bits()).collect::<Vec<_>>();

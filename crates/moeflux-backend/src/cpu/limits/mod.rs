@@ -78,12 +78,12 @@ impl LimitProbe {
         }
     }
 
-    /// GB/s of activations rounded to integers of so many digits, read from the
+    /// GB/s of activations rounded to integers of this many limbs, read from the
     /// first cache, on all threads.
-    pub fn quantise_gb_s(&self, n_rows: usize, cols: usize, n_digits: usize) -> f64 {
+    pub fn quantise_gb_s(&self, n_rows: usize, cols: usize, n_limbs: usize) -> f64 {
         let x: Vec<f32> = (0..n_rows * cols).map(|i| (i % 251) as f32 / 125.0 - 1.0).collect();
         let mut quantised = Quantised::default();
-        let rounding = Rounding { x: &x, stride: cols, n_rows, cols, group_size: 64, n_digits };
+        let rounding = Rounding { x: &x, stride: cols, n_rows, cols, group_size: 64, n_limbs };
         let n_bytes = (x.len() * size_of::<f32>()) as f64;
         best(TIME, || quantised.quantise(&self.all, self.isa, rounding), n_bytes)
     }

@@ -74,7 +74,7 @@ fn one_row_in_place(
     }
 }
 
-/// As [`one_row_in_place`], for a quantised matrix.
+/// One row of activations times a quantised matrix, decoded on its way to the product.
 fn one_row_of_integers(
     isa: Isa,
     product: FullProduct<'_>,
@@ -102,7 +102,7 @@ fn one_row_of_integers(
                 scales: [&[]; ROWS],
                 biases: [&[]; ROWS],
             };
-            // Four rows are too many for processors to foresee the next ones.
+            // Four streams are too many for hardware prefetchers.
             for row in row + n_rows..rows.end.min(row + n_rows + ROWS) {
                 prefetch(&weight.weight[row * row_bytes..][bytes.clone()]);
             }
@@ -125,7 +125,7 @@ fn one_row_of_integers(
     }
 }
 
-/// As [`one_row_in_place`], for floats of four bits.
+/// One row of activations times floats of four bits, decoded on their way to the product.
 fn one_row_of_e2m1(
     isa: Isa,
     product: FullProduct<'_>,
@@ -326,7 +326,7 @@ fn multiply_block<const T: usize>(w: &Decoded, x: &[&[f32]; T], sums: &mut [Part
     let n = n_cols / LANES;
     assert!(n_cols <= COLS && x.iter().all(|it| it.len() == n_cols), "pieces of one length");
     let chunks: [&[Partial]; T] = std::array::from_fn(|t| &x[t].as_chunks().0[..n]);
-    // A copy whose address nobody takes stays in registers.
+    // A copy whose address is not taken stays in registers.
     let mut acc = *sums;
     for i in 0..n {
         for t in 0..T {

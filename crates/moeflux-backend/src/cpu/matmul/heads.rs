@@ -1,4 +1,4 @@
-//! A product for every head, with rows of its own of one matrix.
+//! A product of every head with its own block of rows of one matrix.
 
 use moeflux_core::quant::MatrixView;
 
@@ -46,13 +46,13 @@ pub struct HeadColumns<T> {
     pub head_dim: usize,
 }
 
-/// Rows of activations that are worth a task of their own.
+/// Rows of activations that are worth a task.
 const TASK_ROWS: usize = 64;
 
 /// Computes all heads with one fork.
 ///
 /// # Panics
-/// If shapes do not fit, or heads of the output overlap or lie outside.
+/// If shapes do not fit, or heads of the output overlap or are outside.
 pub fn head_products(pool: &Pool, isa: Isa, job: &HeadJob<'_>) {
     job.check();
     let n_parts = job.n_rows.div_ceil(TASK_ROWS);

@@ -1,6 +1,13 @@
 //! Which matrices integer kernels take, and how they read them.
 
-use moeflux_core::quant::{Affine, Float, MatrixFormat, MicroScaled, e8m0_to_f32};
+use std::ops::Range;
+
+use moeflux_core::quant::{
+    Affine, Float, MatrixFormat, MatrixView, MicroScaled, e8m0_to_f32, unpack_group,
+};
+
+use super::block_format::BlockFormat;
+use super::floats::decode_floats;
 
 /// In place of a number of bits, where kernels know the stored integers when they are compiled:
 /// four bits that stand for one of [`E2M1_INTEGERS`].
@@ -19,7 +26,10 @@ pub(super) const fn width(codes: usize) -> usize {
 }
 
 /// The largest integer.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nobody adds up so many"))]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "only kernels of x86-64 bound their sums")
+)]
 pub(super) const fn largest(codes: usize) -> usize {
     if codes == E2M1 { 24 } else { (1 << codes) - 1 }
 }
@@ -61,16 +71,54 @@ impl Integers {
             _ => None,
         }
     }
+}
 
-    /// Groups in a row of `cols` columns.
-    pub(super) fn n_groups(&self, cols: usize) -> usize {
-        cols / self.group_size
+/// Codes, scales and biases in three planes; a group of columns is a block.
+impl BlockFormat for Integers {
+    fn block_cols(self) -> usize {
+        self.group_size
     }
 
-    /// The integers of packed ones or of codes, in the bytes where these were unpacked.
-    pub(super) fn look_up(&self, unpacked: &mut [u8]) {
+    fn group_cols(self) -> usize {
+        self.group_size
+    }
+
+    fn block_bytes(self) -> usize {
+        self.group_size * width(self.codes) / 8
+    }
+
+    fn unpack(self, block: &[u8], out: &mut [u8]) {
+        unpack_group(width(self.codes) as u8, block, out);
         if self.codes == E2M1 {
-            unpacked.iter_mut().for_each(|it| *it = E2M1_INTEGERS[usize::from(*it)]);
+            out.iter_mut().for_each(|code| *code = E2M1_INTEGERS[usize::from(*code)]);
+        }
+    }
+
+    fn params(self, weight: &MatrixView<'_>, group: usize) -> (f32, f32) {
+        self.params.read(weight.scales, weight.biases, group)
+    }
+
+    #[inline(always)]
+    fn params_of_groups(
+        self,
+        weight: &MatrixView<'_>,
+        groups: Range<usize>,
+        scales: &mut [f32],
+        biases: &mut [f32],
+    ) {
+        let size = self.params.scale_bytes();
+        let stored = groups.start * size..groups.end * size;
+        match self.params {
+            ParamFormat::Floats(float) => {
+                decode_floats(float, &weight.scales[stored.clone()], scales);
+                decode_floats(float, &weight.biases[stored], biases);
+            }
+            ParamFormat::E8M0 => {
+                let powers = weight.scales[stored].iter().map(|power| e8m0_to_f32(*power));
+                for ((scale, bias), power) in scales.iter_mut().zip(biases).zip(powers) {
+                    (*scale, *bias) = (0.5 * power, BIAS_OF_E8M0 * power);
+                }
+            }
         }
     }
 }

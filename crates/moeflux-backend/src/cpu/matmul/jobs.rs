@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use moeflux_core::quant::MatrixView;
 
-use super::arranged::{Input, Inputs};
 use super::dispatch::integer_rows;
 use super::full;
 use super::integers::Integers;
 use super::job::{Activations, MatmulJob};
+use super::prepacked::{Input, Inputs};
 use super::product::{FullProduct, IntegerProduct};
 use super::rows::OutPart;
 use crate::cpu::Isa;
@@ -21,7 +21,7 @@ use crate::cpu::pool::Pool;
 /// Computes all jobs with one fork.
 ///
 /// # Panics
-/// If shapes do not fit, a row lies outside its buffer, or two outputs are the
+/// If shapes do not fit, a row is outside its buffer, or two outputs are the
 /// same element.
 pub fn run_jobs(pool: &Pool, isa: Isa, jobs: &[MatmulJob<'_>]) {
     let mut lists = LISTS.take();
@@ -78,7 +78,7 @@ fn run_checked(
 }
 
 /// The `i`-th of `n_tasks` to be taken, where `n_lanes` threads take turns and
-/// each goes through a part of its own in the order of memory: what it asked
+/// each goes through its own part in the order of memory: what it asked
 /// for ahead is what it takes next.
 fn in_lanes(i: usize, n_tasks: usize, n_lanes: usize) -> usize {
     let (lane, at) = (i % n_lanes, i / n_lanes);
@@ -87,7 +87,7 @@ fn in_lanes(i: usize, n_tasks: usize, n_lanes: usize) -> usize {
 
 /// Rows of the matrix that kernels like to take together.
 const BLOCK_ROWS: usize = 16;
-/// The same with so many rows of activations: whole panels.
+/// Rows of a block with [`MANY_ROWS`] rows of activations or more: whole panels.
 fn many_block_rows(isa: Isa) -> usize {
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
@@ -107,7 +107,7 @@ pub(super) const FORK_COST: usize = 80 << 10;
 const WAKE_COST: usize = 750 << 10;
 /// The least that is worth a task.
 const TASK_COST: usize = 40 << 10;
-/// The most where there are many: a third of a millisecond of arithmetic, as nobody knows which
+/// The most where there are many: a third of a millisecond of arithmetic, as it is not known which
 /// thread is the slower one.
 const LARGE_TASK_COST: usize = 16 << 20;
 /// Leaves the caller something to take when a worker comes late.
@@ -140,7 +140,7 @@ fn cut(isa: Isa, jobs: &[MatmulJob<'_>], task_cost: usize, tasks: &mut Vec<Task>
 unsafe fn run_job(
     job: &MatmulJob<'_>,
     isa: Isa,
-    arranged: Option<Input<'_>>,
+    prepacked: Option<Input<'_>>,
     rows: Range<usize>,
     next: Option<(MatrixView<'_>, usize)>,
 ) {
@@ -156,7 +156,7 @@ unsafe fn run_job(
             let integers = Integers::of(format).expect("a matrix whose elements are integers");
             assert!(format.is_supported(weight.cols), "no kernel for {format:?}");
             assert_eq!(x.group_size(), integers.group_size, "group size of the activations");
-            let product = IntegerProduct { weight, integers, x, x_rows, arranged, next };
+            let product = IntegerProduct { weight, integers, x, x_rows, prepacked, next };
             integer_rows(isa, product, rows, out);
         }
     }
@@ -184,7 +184,7 @@ mod tests {
     use crate::cpu::matmul::{FloatRows, OutRows, RowMap};
     use crate::cpu::pool::SharedMut;
 
-    /// The tasks of matrices of so many rows, 64 columns each, times `n` rows.
+    /// The tasks of matrices with these numbers of rows, 64 columns each, times `n` rows.
     fn tasks_of(
         isa: Isa,
         rows: &[usize],

@@ -4,7 +4,7 @@
 //! Two definitions, each with a plain one in `scalar.rs`:
 //! - **integer**: an affine matrix, or one of MXFP4, whose elements are halves
 //!   of integers, times activations rounded to integers of
-//!   one or two digits of 8 bits ([`Quantised`]). The dot `d` of a group is
+//!   one or two limbs of 8 bits ([`Quantised`]). The dot `d` of a group is
 //!   exact in 32 bits; groups go by ascending column:
 //!   `acc = fma(d as f32, scale * s, acc)`, `off = fma(bias, s * t, off)` with
 //!   `t` the sum of the activations' integers, and the output is `acc + off`.
@@ -20,13 +20,15 @@
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
-mod arranged;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod block_format;
 mod decode;
 mod dispatch;
+#[cfg(target_arch = "x86_64")]
+mod e2m1_kernels;
 mod floats;
 mod full;
 mod heads;
@@ -36,6 +38,7 @@ mod jobs;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod partials;
+mod prepacked;
 mod product;
 mod quantise;
 mod rounded_row;

@@ -4,13 +4,14 @@ use std::ops::Range;
 
 use moeflux_core::quant::MatrixView;
 
-use super::arranged;
+use super::block_format::BlockFormat;
 use super::integers::Integers;
+use super::prepacked;
 use super::quantise::Quantised;
 use super::rows::{FloatRows, RowMap};
 
 #[cfg(target_arch = "x86_64")]
-use crate::cpu::upcoming::Upcoming;
+use crate::cpu::prefetcher::Prefetcher;
 
 /// A matrix of integers and rounded activations, as integer kernels take them.
 #[derive(Clone, Copy)]
@@ -21,7 +22,7 @@ pub(super) struct IntegerProduct<'a> {
     pub(super) x_rows: RowMap<'a>,
     /// The activations as tiles, where rows are many enough.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "always absent"))]
-    pub(super) arranged: Option<arranged::Input<'a>>,
+    pub(super) prepacked: Option<prepacked::Input<'a>>,
     /// The matrix that is likely to be wanted next, and from which row on.
     #[cfg_attr(
         not(target_arch = "x86_64"),
@@ -43,26 +44,31 @@ impl<'a> IntegerProduct<'a> {
         self.integers.n_groups(self.weight.cols)
     }
 
+    /// Bytes of a row of the matrix among the stored codes.
+    pub(super) fn row_bytes(&self) -> usize {
+        self.integers.row_bytes(self.weight.cols)
+    }
+
     /// The integers of some rows of the matrix.
     pub(super) fn weight_rows(&self, rows: Range<usize>) -> &'a [u8] {
-        let row_bytes = self.weight.format.row_bytes(self.weight.cols);
+        let row_bytes = self.row_bytes();
         &self.weight.weight[rows.start * row_bytes..rows.end * row_bytes]
     }
 
-    /// What is read after `rows` of the matrix, as many rows as a panel has: those
-    /// that follow or, behind a task's last ones, those that the thread's next task
+    /// Prefetches what is read after `rows` of the matrix, as many rows as a panel has:
+    /// those that follow or, after a task's last ones, those that the thread's next task
     /// begins with.
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn upcoming(
+    pub(super) fn prefetcher(
         &self,
         rows: &Range<usize>,
         panel_rows: usize,
         is_last: bool,
-    ) -> Upcoming<'a> {
+    ) -> Prefetcher<'a> {
         let next = if is_last { self.next } else { Some((self.weight, rows.end)) };
         let (weight, first) = next.unwrap_or((self.weight, self.weight.rows));
         let next = first.min(weight.rows)..(first + panel_rows).min(weight.rows);
-        Upcoming::new([weight.weight, weight.scales, weight.biases].map(|all| {
+        Prefetcher::new([weight.weight, weight.scales, weight.biases].map(|all| {
             let row_bytes = all.len() / weight.rows.max(1);
             &all[next.start * row_bytes..next.end * row_bytes]
         }))

@@ -1,4 +1,4 @@
-//! Activations rounded to one or two digits of 8 bits, group by group.
+//! Activations rounded to one or two limbs of 8 bits, group by group.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,23 +11,23 @@ use crate::cpu::isa::for_every_isa;
 use crate::cpu::pool::{Pool, SharedMut};
 
 /// Rows of activations as the integer kernels take them: `x ≈ s * q`, where
-/// the integers of a group reach up to 127, with two digits up to 127 * 256.
+/// the integers of a group reach up to 127, with two limbs up to 127 * 256.
 /// The memory is kept from call to call.
 #[derive(Debug, Default)]
 pub struct Quantised {
     /// Another one after every rounding, so that what was derived from the
-    /// integers can tell whether it still holds.
+    /// integers can be checked against them.
     id: u64,
     n_rows: usize,
     cols: usize,
     group_size: usize,
-    n_digits: usize,
-    /// Bytes from one row and digit of `q` to the next.
+    n_limbs: usize,
+    /// Bytes from one row and limb of `q` to the next.
     stride: usize,
-    /// (n_rows, n_digits, cols), columns in natural order, the digit that
+    /// (n_rows, n_limbs, cols), columns in natural order, the limb that
     /// counts 256 times first.
     q: Vec<i8>,
-    /// Both digits of two columns together, the first one in the lower half:
+    /// Both limbs of two columns together, the first one in the lower half:
     /// (n_rows, cols / 2); empty where no kernel reads them.
     pairs: Vec<i32>,
     /// (n_rows, n_groups)
@@ -50,10 +50,10 @@ pub struct Rounding<'a> {
     /// Columns that share a scale: 32, 64 or 128.
     pub group_size: usize,
     /// 1 or 2.
-    pub n_digits: usize,
+    pub n_limbs: usize,
 }
 
-/// Elements worth a task of their own.
+/// Elements that are worth a task.
 const TASK_ELEMENTS: usize = 16 * 1024;
 
 impl Quantised {
@@ -61,13 +61,13 @@ impl Quantised {
     ///
     /// A group with an infinity or a NaN makes every output NaN that uses it.
     pub fn quantise(&mut self, pool: &Pool, isa: Isa, rounding: Rounding<'_>) {
-        let Rounding { x, stride, n_rows, cols, group_size, n_digits } = rounding;
+        let Rounding { x, stride, n_rows, cols, group_size, n_limbs } = rounding;
         assert!(matches!(group_size, 32 | 64 | 128), "groups of {group_size}");
         assert!(cols.is_multiple_of(group_size), "{cols} columns in groups of {group_size}");
-        assert!(matches!(n_digits, 1 | 2), "{n_digits} digits");
+        assert!(matches!(n_limbs, 1 | 2), "{n_limbs} limbs");
         self.resize(isa, &rounding);
         let n_groups = cols / group_size;
-        let (q_bytes, per_task) = (n_digits * self.stride, TASK_ELEMENTS.div_ceil(cols.max(1)));
+        let (q_bytes, per_task) = (n_limbs * self.stride, TASK_ELEMENTS.div_ceil(cols.max(1)));
         let q_stride = self.stride;
         let n_pairs = if reads_pairs(isa) { cols / 2 } else { 0 };
         let pairs = SharedMut::new(&mut self.pairs);
@@ -86,7 +86,7 @@ impl Quantised {
                 let st = unsafe { st.slice(row * n_groups..(row + 1) * n_groups) };
                 let x = &x[row * stride..][..cols];
                 let out = RoundedRow { q, q_stride, pairs, s, st };
-                quantise_row(isa, x, group_size, n_digits, out);
+                quantise_row(isa, x, group_size, n_limbs, out);
             }
         });
     }
@@ -94,14 +94,14 @@ impl Quantised {
     fn resize(&mut self, isa: Isa, rounding: &Rounding<'_>) {
         static N_ROUNDED: AtomicU64 = AtomicU64::new(1);
         self.id = N_ROUNDED.fetch_add(1, Ordering::Relaxed);
-        let Rounding { n_rows, cols, group_size, n_digits, .. } = *rounding;
+        let Rounding { n_rows, cols, group_size, n_limbs, .. } = *rounding;
         let n_groups = cols / group_size;
         // An odd number of cache lines: rows side by side fall into different sets of the cache.
         let lines = cols.div_ceil(64) | 1;
         (self.n_rows, self.cols, self.group_size) = (n_rows, cols, group_size);
-        self.n_digits = n_digits;
+        self.n_limbs = n_limbs;
         self.stride = lines * 64;
-        self.q.resize(n_rows * n_digits * self.stride, 0);
+        self.q.resize(n_rows * n_limbs * self.stride, 0);
         let n_pairs = if reads_pairs(isa) { n_rows * cols / 2 } else { 0 };
         self.pairs.resize(n_pairs, 0);
         self.s.resize(n_rows * n_groups, 0.0);
@@ -109,7 +109,10 @@ impl Quantised {
     }
 
     /// No other integers have it.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nobody orders them anew"))]
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(dead_code, reason = "only AVX-512 and AMX cache reordered integers")
+    )]
     pub(super) fn id(&self) -> u64 {
         self.id
     }
@@ -129,14 +132,14 @@ impl Quantised {
         self.group_size
     }
 
-    /// Digits of an element.
-    pub fn n_digits(&self) -> usize {
-        self.n_digits
+    /// Limbs of an element.
+    pub fn n_limbs(&self) -> usize {
+        self.n_limbs
     }
 
-    /// The integers of one digit of a row.
-    pub(super) fn q(&self, row: usize, digit: usize) -> &[i8] {
-        &self.q[(row * self.n_digits + digit) * self.stride..][..self.cols]
+    /// The integers of one limb of a row.
+    pub(super) fn q(&self, row: usize, limb: usize) -> &[i8] {
+        &self.q[(row * self.n_limbs + limb) * self.stride..][..self.cols]
     }
 
     /// The integers of a row, two columns together.
@@ -167,8 +170,8 @@ fn reads_pairs(isa: Isa) -> bool {
     }
 }
 
-fn quantise_row(isa: Isa, x: &[f32], group_size: usize, n_digits: usize, out: RoundedRow<'_>) {
-    let largest = if n_digits == 1 { ONE_DIGIT } else { TWO_DIGITS };
+fn quantise_row(isa: Isa, x: &[f32], group_size: usize, n_limbs: usize, out: RoundedRow<'_>) {
+    let largest = if n_limbs == 1 { ONE_LIMB } else { TWO_LIMBS };
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: holding this `Isa` proves that the machine has AVX2.
@@ -199,10 +202,10 @@ for_every_isa! {
                 }
                 continue;
             }
-            let digits = high[at.clone()].iter_mut().zip(&mut low[at]);
-            for ((high, low), code) in digits.zip(codes) {
+            let limbs = high[at.clone()].iter_mut().zip(&mut low[at]);
+            for ((high, low), code) in limbs.zip(codes) {
                 *high = ((*code + 128) >> 8) as i8;
-                // What is left lies between -128 and 127.
+                // What is left is between -128 and 127.
                 *low = *code as i8;
             }
         }
@@ -212,10 +215,10 @@ for_every_isa! {
 /// Columns that share a scale, at most.
 const MAX_GROUP: usize = 128;
 
-/// The largest integer of one digit.
-const ONE_DIGIT: i32 = 127;
+/// The largest integer of one limb.
+const ONE_LIMB: i32 = 127;
 /// And of two.
-const TWO_DIGITS: i32 = 127 * 256;
+const TWO_LIMBS: i32 = 127 * 256;
 
 /// Rounds one group; returns its scale, and the scale times the sum.
 #[inline(always)]
@@ -244,11 +247,11 @@ mod tests {
         x: &[f32],
         n_rows: usize,
         group_size: usize,
-        n_digits: usize,
+        n_limbs: usize,
     ) -> Quantised {
         let mut out = Quantised::default();
         let cols = x.len() / n_rows;
-        let rounding = Rounding { x, stride: cols, n_rows, cols, group_size, n_digits };
+        let rounding = Rounding { x, stride: cols, n_rows, cols, group_size, n_limbs };
         out.quantise(&Pool::new(2), isa, rounding);
         out
     }
@@ -256,7 +259,7 @@ mod tests {
     /// The integers of a row.
     fn codes(it: &Quantised, row: usize) -> Vec<i32> {
         let high = it.q(row, 0).iter().map(|it| i32::from(*it));
-        if it.n_digits() == 1 {
+        if it.n_limbs() == 1 {
             return high.collect();
         }
         high.zip(it.q(row, 1)).map(|(high, low)| 256 * high + i32::from(*low)).collect()
@@ -269,8 +272,8 @@ mod tests {
             .collect();
         let cases = [32, 64, 128].map(|group| [(group, 1, 127.0), (group, 2, 127.0 * 256.0)]);
         for isa in Isa::available() {
-            for (group, n_digits, largest) in cases.into_iter().flatten() {
-                check_codes(&quantised(isa, &x, 3, group, n_digits), &x, largest);
+            for (group, n_limbs, largest) in cases.into_iter().flatten() {
+                check_codes(&quantised(isa, &x, 3, group, n_limbs), &x, largest);
             }
         }
     }
@@ -308,12 +311,12 @@ mod tests {
             })
             .collect();
         let bits = |it: &[f32]| it.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
-        for (group, n_digits) in [32, 64, 128].into_iter().flat_map(|it| [(it, 1), (it, 2)]) {
-            let want = quantised(Isa::SCALAR, &x, 2, group, n_digits);
+        for (group, n_limbs) in [32, 64, 128].into_iter().flat_map(|it| [(it, 1), (it, 2)]) {
+            let want = quantised(Isa::SCALAR, &x, 2, group, n_limbs);
             for isa in Isa::available() {
-                let got = quantised(isa, &x, 2, group, n_digits);
+                let got = quantised(isa, &x, 2, group, n_limbs);
                 for row in 0..2 {
-                    let what = format!("{isa:?}, groups of {group}, {n_digits} digits, row {row}");
+                    let what = format!("{isa:?}, groups of {group}, {n_limbs} limbs, row {row}");
                     assert_eq!(codes(&got, row), codes(&want, row), "{what}");
                     assert_eq!(bits(got.s(row)), bits(want.s(row)), "{what}");
                     assert_eq!(bits(got.st(row)), bits(want.st(row)), "{what}");
@@ -354,8 +357,8 @@ mod tests {
     fn denormals_stay_within_bounds() {
         for isa in Isa::available() {
             let x: Vec<f32> = (0..64).map(|i| f32::from_bits((i % 4) | ((i & 1) << 31))).collect();
-            for (n_digits, largest) in [(1, ONE_DIGIT), (2, TWO_DIGITS)] {
-                let got = quantised(isa, &x, 1, 64, n_digits);
+            for (n_limbs, largest) in [(1, ONE_LIMB), (2, TWO_LIMBS)] {
+                let got = quantised(isa, &x, 1, 64, n_limbs);
                 assert!(codes(&got, 0).iter().all(|it| it.abs() <= largest), "{isa:?}");
             }
         }

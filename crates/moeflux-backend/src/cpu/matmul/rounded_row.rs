@@ -2,7 +2,7 @@
 
 /// Where one row goes.
 pub(super) struct RoundedRow<'a> {
-    /// Both digits or one, `q_stride` apart.
+    /// Both limbs or one, `q_stride` apart.
     pub(super) q: &'a mut [i8],
     pub(super) q_stride: usize,
     /// Empty where no kernel reads them.

@@ -108,7 +108,7 @@ impl<'a> OutPart<'a> {
     /// the activations, which will be written soon: stores wait in order.
     #[cfg(target_arch = "x86_64")]
     #[inline]
-    pub(super) fn ask(&self, i: usize, rows: Range<usize>) {
+    pub(super) fn prefetch(&self, i: usize, rows: Range<usize>) {
         use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
         let address = self.out.data.address() + (self.out.start(i) + rows.start) * size_of::<f32>();
         for line in (0..rows.len() * size_of::<f32>()).step_by(64) {

@@ -123,10 +123,10 @@ fn assert_same_bits(got: &[f32], want: &[f32], what: &dyn Fn() -> String) {
     }
 }
 
-fn quantised(isa: Isa, x: &[f32], cols: usize, group_size: usize, n_digits: usize) -> Quantised {
+fn quantised(isa: Isa, x: &[f32], cols: usize, group_size: usize, n_limbs: usize) -> Quantised {
     let mut out = Quantised::default();
     let n_rows = x.len() / cols;
-    let rounding = Rounding { x, stride: cols, n_rows, cols, group_size, n_digits };
+    let rounding = Rounding { x, stride: cols, n_rows, cols, group_size, n_limbs };
     out.quantise(&Pool::new(1), isa, rounding);
     out
 }
@@ -134,15 +134,15 @@ fn quantised(isa: Isa, x: &[f32], cols: usize, group_size: usize, n_digits: usiz
 /// The integer product of every instruction set against scalar.
 #[track_caller]
 fn check_integer(matrix: &TestMatrix, x: &[f32]) {
-    for n_digits in [1, 2] {
-        check_digits(matrix, x, n_digits);
+    for n_limbs in [1, 2] {
+        check_limbs(matrix, x, n_limbs);
     }
 }
 
 #[track_caller]
-fn check_digits(matrix: &TestMatrix, x: &[f32], n_digits: usize) {
+fn check_limbs(matrix: &TestMatrix, x: &[f32], n_limbs: usize) {
     let (weight, format) = (matrix.view(), matrix.format);
-    let on = |isa| quantised(isa, x, matrix.cols, group_size(format), n_digits);
+    let on = |isa| quantised(isa, x, matrix.cols, group_size(format), n_limbs);
     let x = on(Isa::SCALAR);
     let list: Vec<u32> = (0..x.n_rows() as u32).rev().collect();
     let x_rows = RowMap::List(&list);
@@ -207,7 +207,7 @@ fn every_isa_gives_the_bits_of_scalar_on_odd_shapes() {
     }
 }
 
-/// The largest weights with the largest digits of one sign.
+/// The largest weights with the largest limbs of one sign.
 #[test]
 fn no_sum_leaves_its_lane() {
     let mut noise = Noise(5);

@@ -19,7 +19,7 @@ pub(super) fn unpack_tiles<const CODES: usize, const GROUP: usize>(
     cols: Range<usize>,
     out: &mut [u8],
 ) {
-    let row_bytes = product.weight.cols * width(CODES) / 8;
+    let row_bytes = product.row_bytes();
     let packed = product.weight_rows(rows.clone());
     for r in 0..ROWS {
         let start = r.min(rows.len() - 1) * row_bytes + cols.start * width(CODES) / 8;

@@ -32,7 +32,7 @@ pub(super) fn store_all(all: Accumulators, to: &mut [Lanes; ROWS]) {
 /// of the matrix's rows.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-pub(super) fn add_dots<const DIGITS: usize>(
+pub(super) fn add_dots<const LIMBS: usize>(
     mut acc: Accumulators,
     dots: &[Sums; 2],
     s: &Lanes,
@@ -41,10 +41,10 @@ pub(super) fn add_dots<const DIGITS: usize>(
     let s = load(s);
     for (r, acc) in acc.iter_mut().enumerate() {
         let scale = _mm512_mul_ps(_mm512_set1_ps(scales.0[r]), s);
-        let d = if DIGITS == 1 {
+        let d = if LIMBS == 1 {
             dot(&dots[0], r)
         } else {
-            two_digits(dot(&dots[0], r), dot(&dots[1], r))
+            two_limbs(dot(&dots[0], r), dot(&dots[1], r))
         };
         *acc = _mm512_fmadd_ps(d, scale, *acc);
     }
@@ -66,7 +66,7 @@ fn biases(all: &[Lanes], st: &[Lanes]) -> Accumulators {
     acc
 }
 
-/// The outputs of each row of activations, rows of the matrix beside each
+/// The outputs of each row of activations, rows of the matrix next to each
 /// other.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
@@ -103,6 +103,6 @@ fn dot(sums: &Sums, row: usize) -> __m512 {
 /// below 2^24, so they are exact.
 #[inline]
 #[target_feature(enable = "avx512f,fma")]
-fn two_digits(high: __m512, low: __m512) -> __m512 {
+fn two_limbs(high: __m512, low: __m512) -> __m512 {
     _mm512_fmadd_ps(high, _mm512_set1_ps(256.0), low)
 }

@@ -30,7 +30,7 @@ pub(super) struct Line([u8; 64]);
 /// call for its memory.
 #[derive(Debug, Default)]
 pub(in crate::cpu::matmul) struct Inputs {
-    /// Of each: (x tiles, products, digits, depth / 4).
+    /// Of each: (x tiles, products, limbs, depth / 4).
     q: Vec<Line>,
     /// Scales of each, (x tiles, groups).
     s: Vec<Lanes>,
@@ -41,7 +41,7 @@ pub(in crate::cpu::matmul) struct Inputs {
     of_jobs: Vec<Option<usize>>,
 }
 
-/// Where one input lies.
+/// Where one input is stored.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     /// A job that wants it.
@@ -110,7 +110,7 @@ impl Inputs {
             // SAFETY: places do not overlap, and a tile belongs to one task.
             let st = unsafe { st.slice(group..group + place.n_groups) };
             // SAFETY: the level is AMX, as was checked above, and holding it proves these parts of AVX-512.
-            unsafe { arrange(&jobs[place.job], place, tile, q, s, st) };
+            unsafe { prepack(&jobs[place.job], place, tile, q, s, st) };
         });
     }
 
@@ -138,11 +138,11 @@ impl<'a> Input<'a> {
         self.place.depth
     }
 
-    /// The digits of a tile from column `col` on.
+    /// The limbs of a tile from column `col` on.
     #[inline]
-    pub(super) fn q(&self, tile: usize, col: usize, n_digits: usize) -> &'a [u8] {
+    pub(super) fn q(&self, tile: usize, col: usize, n_limbs: usize) -> &'a [u8] {
         let lines = &self.q[tile * self.place.lines..][..self.place.lines];
-        as_bytes(&lines[col / 4 * n_digits..])
+        as_bytes(&lines[col / 4 * n_limbs..])
     }
 
     /// The scale of each group of a tile.
@@ -174,7 +174,7 @@ fn wanted(i: usize, job: &MatmulJob<'_>) -> Option<Place> {
         depth: integers.group_size.min(64),
         order: order(width(integers.codes), integers.group_size),
         n_tiles: n.div_ceil(X_ROWS),
-        lines: x.n_digits() * x.cols() / 4,
+        lines: x.n_limbs() * x.cols() / 4,
         n_groups: x.cols() / x.group_size(),
         first_tile: 0,
         first_line: 0,
@@ -198,7 +198,7 @@ fn is_same(a: &Place, b: &Place, jobs: &[MatmulJob<'_>]) -> bool {
 
 /// One tile.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn arrange(
+fn prepack(
     job: &MatmulJob<'_>,
     place: &Place,
     tile: usize,
@@ -211,8 +211,8 @@ fn arrange(
     let rows: [usize; X_ROWS] =
         std::array::from_fn(|i| if i < n { job.x_rows.at(tile * X_ROWS + i) } else { 0 });
     let rows = &rows[..n];
-    for digit in 0..x.n_digits() {
-        digit_tiles(x, rows, digit, place, q);
+    for limb in 0..x.n_limbs() {
+        limb_tiles(x, rows, limb, place, q);
     }
     transpose_floats(rows, &|row| x.s(row), s);
     transpose_floats(rows, &|row| x.st(row), st);
@@ -224,15 +224,15 @@ fn as_bytes(lines: &[Line]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), size_of_val(lines)) }
 }
 
-/// One digit of at most sixteen rows; absent rows are zero.
+/// One limb of at most sixteen rows; absent rows are zero.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn digit_tiles(x: &Quantised, rows: &[usize], digit: usize, place: &Place, out: &mut [Line]) {
+fn limb_tiles(x: &Quantised, rows: &[usize], limb: usize, place: &Place, out: &mut [Line]) {
     let lines = place.depth / 4;
     for col in (0..x.cols()).step_by(64) {
         let is_whole = col + 64 <= x.cols();
         let mut vectors = [_mm512_setzero_si512(); X_ROWS];
         for (it, row) in vectors.iter_mut().zip(rows) {
-            let q: &[u8] = bytemuck::cast_slice(&x.q(*row, digit)[col..]);
+            let q: &[u8] = bytemuck::cast_slice(&x.q(*row, limb)[col..]);
             *it = match place.order {
                 _ if !is_whole => _mm512_castsi256_si512(load_32(q)),
                 Some(order) => _mm512_permutexvar_epi8(load_64(order), load_64(q)),
@@ -241,9 +241,9 @@ fn digit_tiles(x: &Quantised, rows: &[usize], digit: usize, place: &Place, out: 
         }
         let vectors = transpose(vectors);
         let n_lines = if is_whole { 16 } else { 8 };
-        let first = col / 4 * x.n_digits() + digit * lines;
+        let first = col / 4 * x.n_limbs() + limb * lines;
         for (i, it) in vectors[..n_lines].iter().enumerate() {
-            let at = first + i / lines * lines * x.n_digits() + i % lines;
+            let at = first + i / lines * lines * x.n_limbs() + i % lines;
             store_64(&mut out[at].0, *it);
         }
     }

@@ -24,7 +24,7 @@ use super::avx512::vector::{Lanes, store_floats};
 use super::avx512::{self, for_format};
 use super::product::IntegerProduct;
 use super::rows::OutPart;
-use crate::cpu::upcoming::Upcoming;
+use crate::cpu::prefetcher::Prefetcher;
 
 /// Rows of the matrix whose columns are unpacked together.
 pub(super) const PANEL_ROWS: usize = 64;
@@ -47,7 +47,7 @@ struct Scratch {
     dots: Dots,
 }
 
-/// The sums of a group, digit by digit.
+/// The sums of a group, limb by limb.
 struct Dots([Sums; 2]);
 
 impl Default for Dots {
@@ -68,7 +68,7 @@ pub(super) unsafe fn integer_rows(
     rows: Range<usize>,
     mut out: OutPart<'_>,
 ) {
-    let Some(input) = product.arranged else {
+    let Some(input) = product.prepacked else {
         return avx512::integer_rows(product, rows, out);
     };
     // SAFETY: the caller grants AMX, and nothing below makes other tiles.
@@ -89,7 +89,7 @@ pub(super) unsafe fn integer_rows(
                 x_tiles: x_tiles.clone(),
                 is_last,
             };
-            if product.x.n_digits() == 1 {
+            if product.x.n_limbs() == 1 {
                 panel.run::<1>(&mut tiles, &mut scratch, &mut out);
             } else {
                 panel.run::<2>(&mut tiles, &mut scratch, &mut out);
@@ -101,7 +101,7 @@ pub(super) unsafe fn integer_rows(
 
 /// Tiles of activations of one pass.
 fn pass_tiles(product: &IntegerProduct<'_>) -> usize {
-    (PASS_BYTES / (product.weight.cols * product.x.n_digits() * input::X_ROWS)).max(1)
+    (PASS_BYTES / (product.weight.cols * product.x.n_limbs() * input::X_ROWS)).max(1)
 }
 
 /// Some rows of the matrix times some tiles of the activations.
@@ -118,7 +118,7 @@ impl Panel<'_> {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    fn run<const DIGITS: usize>(
+    fn run<const LIMBS: usize>(
         &self,
         tiles: &mut Tiles,
         scratch: &mut Scratch,
@@ -131,8 +131,8 @@ impl Panel<'_> {
         acc.clear();
         acc.resize(self.x_tiles.len() * n_row_tiles, [Lanes::ZERO; ROWS]);
         let n_products = cols.div_ceil(self.input.depth()) * acc.len();
-        let mut ahead = self.product.upcoming(&self.rows, PANEL_ROWS, self.is_last);
-        ahead.divide(n_products);
+        let mut prefetcher = self.product.prefetcher(&self.rows, PANEL_ROWS, self.is_last);
+        prefetcher.divide(n_products);
         for col in (0..cols).step_by(BLOCK_COLS) {
             let cols = col..cols.min(col + BLOCK_COLS);
             let weights = as_bytes(weights);
@@ -143,10 +143,16 @@ impl Panel<'_> {
                 if is_last {
                     let first = t * input::X_ROWS;
                     for i in first..self.product.x_rows.len().min(first + input::X_ROWS) {
-                        out.ask(i, self.rows.clone());
+                        out.prefetch(i, self.rows.clone());
                     }
                 }
-                self.add::<DIGITS>(tiles, (weights, params), (t, &cols), acc, (dots, &mut ahead));
+                self.add::<LIMBS>(
+                    tiles,
+                    (weights, params),
+                    (t, &cols),
+                    acc,
+                    (dots, &mut prefetcher),
+                );
                 if is_last {
                     self.finish(t, params, acc, out);
                 }
@@ -179,26 +185,26 @@ impl Panel<'_> {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    fn add<const DIGITS: usize>(
+    fn add<const LIMBS: usize>(
         &self,
         tiles: &mut Tiles,
         (weights, params): (&[u8], &Params),
         (t, cols): (usize, &Range<usize>),
         all: &mut [Acc],
-        (Dots(dots), ahead): (&mut Dots, &mut Upcoming<'_>),
+        (Dots(dots), prefetcher): (&mut Dots, &mut Prefetcher<'_>),
     ) {
         let group_size = self.product.integers.group_size;
         let groups = cols.start / group_size..cols.end / group_size;
         let s = &self.input.s(t)[groups.clone()];
-        let x = self.input.q(t, cols.start, DIGITS);
+        let x = self.input.q(t, cols.start, LIMBS);
         let (bytes, steps) = (tiles.bytes(), group_size / tiles.depth());
         let mut multiply = |tiles: &mut Tiles, i: usize, g: usize| {
             tiles.clear();
             for step in 0..steps {
                 let w = (i * s.len() + g) * steps + step;
-                let x_at = (g * steps + step) * DIGITS * bytes;
-                tiles.multiply::<DIGITS>(&weights[w * bytes..], &x[x_at..]);
-                ahead.ask();
+                let x_at = (g * steps + step) * LIMBS * bytes;
+                tiles.multiply::<LIMBS>(&weights[w * bytes..], &x[x_at..]);
+                prefetcher.prefetch();
             }
         };
         multiply(tiles, 0, 0);
@@ -206,13 +212,13 @@ impl Panel<'_> {
             let scales = &params.scales(i)[groups.clone()];
             let mut acc = load_all(&all[i]);
             for g in 0..s.len() {
-                tiles.store::<DIGITS>(dots);
+                tiles.store::<LIMBS>(dots);
                 if g + 1 < s.len() {
                     multiply(tiles, i, g + 1);
                 } else if i + 1 < all.len() {
                     multiply(tiles, i + 1, 0);
                 }
-                acc = add_dots::<DIGITS>(acc, dots, &s[g], &scales[g]);
+                acc = add_dots::<LIMBS>(acc, dots, &s[g], &scales[g]);
             }
             store_all(acc, &mut all[i]);
         }

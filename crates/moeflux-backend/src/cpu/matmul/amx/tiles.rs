@@ -1,7 +1,7 @@
 //! The tile registers through `asm!`: `std` has no intrinsics for them yet.
 //!
-//! Registers 0 and 1 hold the sums of the first and the second digit of the
-//! activations, 4 weights, 6 and 7 the digits.
+//! Registers 0 and 1 hold the sums of the first and the second limb of the
+//! activations, 4 weights, 6 and 7 the limbs.
 
 use std::arch::asm;
 use std::marker::PhantomData;
@@ -66,7 +66,7 @@ impl Tiles {
         self.depth
     }
 
-    /// Bytes of a tile of weights, and of one digit of a tile of activations.
+    /// Bytes of a tile of weights, and of one limb of a tile of activations.
     pub(super) fn bytes(&self) -> usize {
         self.depth * ROWS
     }
@@ -81,15 +81,15 @@ impl Tiles {
     }
 
     /// Adds the products of a tile of weights (rows of `depth` unsigned bytes)
-    /// with one or two digits of a tile of activations, one behind the other
+    /// with one or two limbs of a tile of activations, one after the other
     /// (`depth / 4` rows each of four signed bytes of sixteen activations).
     #[inline(always)]
-    pub(super) fn multiply<const DIGITS: usize>(&mut self, w: &[u8], x: &[u8]) {
-        const { assert!(DIGITS == 1 || DIGITS == 2) };
+    pub(super) fn multiply<const LIMBS: usize>(&mut self, w: &[u8], x: &[u8]) {
+        const { assert!(LIMBS == 1 || LIMBS == 2) };
         assert!(w.len() >= self.bytes(), "a tile of weights");
-        assert!(x.len() >= DIGITS * self.bytes(), "digits of a tile of activations");
-        if DIGITS == 1 {
-            // SAFETY: the tiles are configured, and all that they load lies within the slices.
+        assert!(x.len() >= LIMBS * self.bytes(), "limbs of a tile of activations");
+        if LIMBS == 1 {
+            // SAFETY: the tiles are configured, and all that they load is within the slices.
             unsafe {
                 asm!(
                     "tileloadd tmm4, [{w} + {depth}]",
@@ -104,7 +104,7 @@ impl Tiles {
             }
             return;
         }
-        // SAFETY: the tiles are configured, and all that they load lies within the slices.
+        // SAFETY: the tiles are configured, and all that they load is within the slices.
         unsafe {
             asm!(
                 "tileloadd tmm4, [{w} + {depth}]",
@@ -137,9 +137,9 @@ impl Tiles {
         }
     }
 
-    /// The sums of the first `DIGITS` digits.
+    /// The sums of the first `LIMBS` limbs.
     #[inline(always)]
-    pub(super) fn store<const DIGITS: usize>(&self, out: &mut [Sums; 2]) {
+    pub(super) fn store<const LIMBS: usize>(&self, out: &mut [Sums; 2]) {
         let [high, low] = out;
         // SAFETY: the tiles are configured, and a tile of sums is as large as `Sums`.
         unsafe {
@@ -150,7 +150,7 @@ impl Tiles {
                 options(nostack, preserves_flags),
             );
         }
-        if DIGITS == 2 {
+        if LIMBS == 2 {
             // SAFETY: the tiles are configured, and a tile of sums is as large as `Sums`.
             unsafe {
                 asm!(

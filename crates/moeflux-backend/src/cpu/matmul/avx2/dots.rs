@@ -1,7 +1,7 @@
 //! Integer dots of consecutive groups, eight at a time, in the order of memory.
 //!
 //! Weights are spread to 16-bit lanes in registers and meet 16-bit activations
-//! that lie in the same order: one product takes both digits, and no sum of two
+//! that are in the same order: one product takes both limbs, and no sum of two
 //! products leaves 32 bits at any width.
 
 use std::arch::asm;

@@ -1,86 +1,63 @@
-//! Floats of four bits (E2M1), eight at a time.
+//! Floats of four bits (E2M1): sixteen in two vectors.
 
 use std::arch::x86_64::*;
 
 use moeflux_core::quant::MicroScaled;
 
 use super::vector::{load_floats, store_floats};
+use crate::cpu::matmul::e2m1_kernels::e2m1_kernels;
 
-/// Elements times their group's scale; `packed` has two a byte.
-#[target_feature(enable = "avx2,fma")]
-pub(in crate::cpu::matmul) fn decode_e2m1(
-    micro: MicroScaled,
-    packed: &[u8],
-    scales: &[u8],
-    out: &mut [f32],
-) {
-    let groups = out.chunks_exact_mut(micro.group_size);
-    let packed = packed.chunks_exact(micro.group_size / 2);
-    for ((out, packed), scale) in groups.zip(packed).zip(scales) {
-        let scale = _mm256_set1_ps(micro.scale.to_f32(*scale));
-        for (out, packed) in out.as_chunks_mut().0.iter_mut().zip(packed.as_chunks().0) {
-            store_floats(out, decode(packed, scale));
-        }
-    }
+e2m1_kernels!("avx2,fma");
+
+/// Sixteen floats.
+type Block = [__m256; 2];
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn zeros() -> Block {
+    [_mm256_setzero_ps(); 2]
 }
 
-/// Adds the products of some rows with one of activations, column by column to
-/// the lanes; `packed` and `scales` have as many columns as `x`.
-#[target_feature(enable = "avx2,fma")]
-pub(in crate::cpu::matmul) fn multiply_e2m1<const ROWS: usize>(
-    micro: MicroScaled,
-    packed: [&[u8]; ROWS],
-    scales: [&[u8]; ROWS],
-    x: &[f32],
-    sums: &mut [[f32; 16]; ROWS],
-) {
-    match micro.group_size {
-        16 => multiply::<16, ROWS>(micro, packed, scales, x, sums),
-        _ => multiply::<32, ROWS>(micro, packed, scales, x, sums),
-    }
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load(floats: &[f32; 16]) -> Block {
+    let (halves, _) = floats.as_chunks();
+    [load_floats(&halves[0]), load_floats(&halves[1])]
 }
 
-/// As [`multiply_e2m1`], in groups of so many columns.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store(out: &mut [f32; 16], block: Block) {
+    let (halves, _) = out.as_chunks_mut();
+    store_floats(&mut halves[0], block[0]);
+    store_floats(&mut halves[1], block[1]);
+}
+
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn multiply<const GROUP: usize, const ROWS: usize>(
-    micro: MicroScaled,
-    packed: [&[u8]; ROWS],
-    scales: [&[u8]; ROWS],
-    x: &[f32],
-    sums: &mut [[f32; 16]; ROWS],
-) {
-    assert_eq!(micro.group_size, GROUP, "columns of a group");
-    let mut acc = [[_mm256_setzero_ps(); 2]; ROWS];
-    for (acc, sums) in acc.iter_mut().zip(&*sums) {
-        for (acc, sums) in acc.iter_mut().zip(sums.as_chunks().0) {
-            *acc = load_floats(sums);
-        }
-    }
-    for (g, x) in x.as_chunks::<GROUP>().0.iter().enumerate() {
-        let (x, _) = x.as_chunks::<16>();
-        for r in 0..ROWS {
-            let scale = _mm256_set1_ps(micro.scale.to_f32(scales[r][g]));
-            let (packed, _) = packed[r][g * GROUP / 2..][..GROUP / 2].as_chunks::<8>();
-            for (x, packed) in x.iter().zip(packed) {
-                let halves = packed.as_chunks().0.iter().zip(x.as_chunks().0);
-                for (acc, (packed, x)) in acc[r].iter_mut().zip(halves) {
-                    *acc = _mm256_fmadd_ps(decode(packed, scale), load_floats(x), *acc);
-                }
-            }
-        }
-    }
-    for (acc, sums) in acc.iter().zip(sums) {
-        for (acc, sums) in acc.iter().zip(sums.as_chunks_mut().0) {
-            store_floats(sums, *acc);
-        }
-    }
+fn add_products(acc: Block, w: Block, x: Block) -> Block {
+    [_mm256_fmadd_ps(w[0], x[0], acc[0]), _mm256_fmadd_ps(w[1], x[1], acc[1])]
+}
+
+/// The scale of a group, as all lanes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn values(scale: f32) -> __m256 {
+    _mm256_set1_ps(scale)
+}
+
+/// Sixteen elements times their scale.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn decode(packed: &[u8; 8], scale: __m256) -> Block {
+    let (halves, _) = packed.as_chunks();
+    [decode_half(&halves[0], scale), decode_half(&halves[1], scale)]
 }
 
 /// Eight elements times their scale.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn decode(packed: &[u8; 4], scale: __m256) -> __m256 {
+fn decode_half(packed: &[u8; 4], scale: __m256) -> __m256 {
     // A permutation looks at the lowest three bits of its indices; the fourth is the sign.
     let values = _mm256_setr_ps(0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0);
     let shifts = _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28);

@@ -62,36 +62,36 @@ impl Ordered {
     }
 }
 
-/// The digits of 64 columns, the even columns and then the odd ones, as the
+/// The limbs of 64 columns, the even columns and then the odd ones, as the
 /// halves of packed bytes have them.
 #[derive(Clone, Copy)]
-pub(super) struct Digits {
+pub(super) struct Limbs {
     /// What counts 256 times.
     pub(super) high: [__m256i; 2],
     pub(super) low: [__m256i; 2],
 }
 
-/// The digits of a row of activations.
+/// The limbs of a row of activations.
 #[derive(Default)]
 struct SplitRow {
     key: (u64, usize),
-    digits: Vec<Digits>,
+    limbs: Vec<Limbs>,
 }
 
 impl SplitRow {
     #[target_feature(enable = "avx2")]
     fn set(&mut self, x: &Quantised, row: usize) {
-        let (high, low) = match x.n_digits() {
+        let (high, low) = match x.n_limbs() {
             1 => (None, x.q(row, 0)),
             _ => (Some(x.q(row, 0)), x.q(row, 1)),
         };
         let (low, _) = low.as_chunks::<64>();
         let high = high.map(|it| it.as_chunks::<64>().0);
-        self.digits.clear();
+        self.limbs.clear();
         let zero = [_mm256_setzero_si256(); 2];
-        self.digits.extend(low.iter().enumerate().map(|(i, low)| {
+        self.limbs.extend(low.iter().enumerate().map(|(i, low)| {
             let high = high.map_or(zero, |it| even_and_odd(&it[i]));
-            Digits { high, low: even_and_odd(low) }
+            Limbs { high, low: even_and_odd(low) }
         }));
     }
 }
@@ -163,9 +163,9 @@ impl Scratch {
         at
     }
 
-    /// As [`Scratch::order`], for [`Scratch::digits`].
+    /// As [`Scratch::order`], for [`Scratch::limbs`].
     #[target_feature(enable = "avx2")]
-    pub(super) fn split_digits(&mut self, x: &Quantised, row: usize, held: &[usize]) -> usize {
+    pub(super) fn split_limbs(&mut self, x: &Quantised, row: usize, held: &[usize]) -> usize {
         let key = (x.id(), row);
         if let Some(at) = self.split.iter().position(|it| it.key == key) {
             return at;
@@ -186,9 +186,9 @@ impl Scratch {
         (self.n_added - 1) % KEPT
     }
 
-    /// The digits at a place.
-    pub(super) fn digits(&self, at: usize) -> &[Digits] {
-        &self.split[at].digits
+    /// The limbs at a place.
+    pub(super) fn limbs(&self, at: usize) -> &[Limbs] {
+        &self.split[at].limbs
     }
 
     pub(super) fn row_and_dots(&mut self, at: usize) -> (&Ordered, &mut [f32]) {

@@ -17,12 +17,12 @@ pub(super) struct ParamTile {
     pub(super) bias: [__m256; GROUPS],
 }
 
-/// Where the parameters of a tile lie.
+/// Where the parameters of a tile are stored.
 #[derive(Clone)]
 pub(super) struct Place {
     /// At most eight; lanes of absent ones repeat the last.
     pub(super) rows: Range<usize>,
-    /// The first of eight groups; what lies beyond a row's last is anything.
+    /// The first of eight groups; those beyond a row's last are unspecified.
     pub(super) group: usize,
     /// Groups of a row.
     pub(super) n_groups: usize,

@@ -1,7 +1,7 @@
 //! Few rows of activations and weights of four bits: eight rows of the matrix
 //! side by side, a group of each at a time.
 //!
-//! Nibbles become bytes and meet one digit of the activations at a time. No sum
+//! Nibbles become bytes and meet one limb of the activations at a time. No sum
 //! of a group leaves 16 bits before it is half added up, and what is added up
 //! last are already the lanes of the chains of `fma`.
 
@@ -9,9 +9,9 @@ use std::arch::x86_64::*;
 use std::ops::Range;
 
 use super::dots::{add_halves, add_neighbours};
-use super::order::{Digits, Scratch};
+use super::order::{Limbs, Scratch};
 use super::params::{GROUPS, ParamTile, Place};
-use super::stream::{Scales, Sums, X_ROWS, ask_for};
+use super::stream::{Scales, Sums, X_ROWS, prefetch};
 use super::vector::ROWS;
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;
@@ -35,16 +35,16 @@ pub(super) fn integer_rows<const VECTORS: usize>(
     for (i, scales) in scales[..n].iter_mut().enumerate() {
         let (x, x_row) = (product.x, product.x_rows.at(i));
         let (held, rest) = places.split_at_mut(i);
-        rest[0] = scratch.split_digits(x, x_row, held);
+        rest[0] = scratch.split_limbs(x, x_row, held);
         *scales = Scales { s: x.s(x_row), st: x.st(x_row) };
     }
     let mut padded = std::mem::take(&mut scratch.padded);
-    let row_bytes = product.weight.cols / 2;
+    let row_bytes = product.row_bytes();
     for row in rows.clone().step_by(ROWS) {
         let block = row..rows.end.min(row + ROWS);
         let mut packed = &product.weight.weight[row * row_bytes..];
         if block.len() < ROWS {
-            // What lies in absent rows changes nothing.
+            // The contents of absent rows change nothing.
             padded.resize(ROWS * row_bytes, 0);
             let n_bytes = block.len() * row_bytes;
             padded[..n_bytes].copy_from_slice(&packed[..n_bytes]);
@@ -52,7 +52,7 @@ pub(super) fn integer_rows<const VECTORS: usize>(
         }
         let packed = EightRows::new(packed, row_bytes);
         for (i, (place, scales)) in places[..n].iter().zip(&scales).enumerate() {
-            let x = Input { digits: scratch.digits(*place).as_chunks().0, scales: *scales };
+            let x = Input { limbs: scratch.limbs(*place).as_chunks().0, scales: *scales };
             let sums = sums_of_rows::<VECTORS>(&product, block.clone(), packed, x);
             out.put(i, row, &sums.total()[..block.len()]);
         }
@@ -61,7 +61,7 @@ pub(super) fn integer_rows<const VECTORS: usize>(
     scratch.keep();
 }
 
-/// Eight rows of packed weights, one behind the other.
+/// Eight rows of packed weights, one after the other.
 #[derive(Clone, Copy)]
 struct EightRows<'a> {
     /// Invariant: at least eight times `row_bytes`.
@@ -79,7 +79,7 @@ impl<'a> EightRows<'a> {
     /// The 32 bytes from `at` on of a row.
     ///
     /// # Safety
-    /// There is such a row, and it has so many bytes.
+    /// There is such a row, and it has at least as many bytes.
     #[inline]
     #[target_feature(enable = "avx2")]
     unsafe fn load(self, row: usize, at: usize) -> __m256i {
@@ -97,7 +97,7 @@ impl<'a> EightRows<'a> {
             6 => first.wrapping_add(2 * three),
             _ => first.wrapping_add(three).wrapping_add(4 * stride),
         };
-        // SAFETY: by the contract of this function and the invariant the 32 bytes lie inside
+        // SAFETY: by the contract of this function and the invariant the 32 bytes are inside
         // `bytes`, and the load needs no alignment.
         unsafe { _mm256_loadu_si256(first.cast()) }
     }
@@ -107,7 +107,7 @@ impl<'a> EightRows<'a> {
 #[derive(Clone, Copy)]
 struct Input<'a, const VECTORS: usize> {
     /// One element a group.
-    digits: &'a [[Digits; VECTORS]],
+    limbs: &'a [[Limbs; VECTORS]],
     scales: Scales<'a>,
 }
 
@@ -121,8 +121,8 @@ fn sums_of_rows<const VECTORS: usize>(
     x: Input<'_, VECTORS>,
 ) -> Sums {
     let n_groups = product.n_groups();
-    let Input { digits, scales: Scales { s, st } } = x;
-    let (s, st, digits) = (&s[..n_groups], &st[..n_groups], &digits[..n_groups]);
+    let Input { limbs, scales: Scales { s, st } } = x;
+    let (s, st, limbs) = (&s[..n_groups], &st[..n_groups], &limbs[..n_groups]);
     let param_bytes = product.integers.params.scale_bytes();
     let distance = DISTANCE.max(ROWS * packed.row_bytes);
     let Sums { mut acc, mut off } = Sums::zero();
@@ -130,8 +130,8 @@ fn sums_of_rows<const VECTORS: usize>(
     for first in (0..n_groups).step_by(GROUPS) {
         for line in 0..ROWS * GROUPS * param_bytes / 64 {
             let at = (rows.end * n_groups + first * ROWS) * param_bytes + 64 * line;
-            ask_for(product.weight.scales, at);
-            ask_for(product.weight.biases, at);
+            prefetch(product.weight.scales, at);
+            prefetch(product.weight.biases, at);
         }
         let place = Place { rows: rows.clone(), group: first, n_groups };
         tile.load(&product.weight, product.integers.params, &place);
@@ -141,10 +141,10 @@ fn sums_of_rows<const VECTORS: usize>(
             *scale = _mm256_mul_ps(*scale, _mm256_set1_ps(*s));
             off = _mm256_fmadd_ps(*bias, _mm256_set1_ps(*st), off);
         }
-        for ((g, x), scale) in groups.clone().zip(&digits[groups]).zip(&tile.scale) {
-            // A little at a time: many requests at once block the loads behind them.
+        for ((g, x), scale) in groups.clone().zip(&limbs[groups]).zip(&tile.scale) {
+            // A little at a time: many requests at once block the loads after them.
             for line in 0..ROWS * VECTORS / 2 {
-                ask_for(packed.bytes, distance + g * (ROWS * VECTORS * 32) + 64 * line);
+                prefetch(packed.bytes, distance + g * (ROWS * VECTORS * 32) + 64 * line);
             }
             // SAFETY: group `g` is one of each row's.
             let dots = unsafe { group_dots(packed, g, x) };
@@ -163,7 +163,7 @@ fn sums_of_rows<const VECTORS: usize>(
 unsafe fn group_dots<const VECTORS: usize>(
     packed: EightRows<'_>,
     g: usize,
-    x: &[Digits; VECTORS],
+    x: &[Limbs; VECTORS],
 ) -> __m256i {
     // Four rows follow each other in both halves of a vector, which hold the two halves of groups.
     macro_rules! four_rows {
@@ -182,7 +182,7 @@ unsafe fn group_dots<const VECTORS: usize>(
     add_halves(four_rows!(0 1 2 3), four_rows!(4 5 6 7))
 }
 
-/// Sums of products of each digit, in 16-bit lanes.
+/// Sums of products of each limb, in 16-bit lanes.
 #[derive(Clone, Copy)]
 struct LaneSums {
     high: __m256i,
@@ -200,7 +200,7 @@ unsafe fn row_dots<const VECTORS: usize>(
     packed: EightRows<'_>,
     row: usize,
     g: usize,
-    x: &[Digits; VECTORS],
+    x: &[Limbs; VECTORS],
 ) -> LaneSums {
     let mask = _mm256_set1_epi8(15);
     let zero = _mm256_setzero_si256();
@@ -210,9 +210,9 @@ unsafe fn row_dots<const VECTORS: usize>(
         let w = unsafe { packed.load(row, (g * VECTORS + i) * 32) };
         let even = _mm256_and_si256(w, mask);
         let odd = _mm256_and_si256(_mm256_srli_epi16::<4>(w), mask);
-        let both = |digits: &[__m256i; 2]| {
-            let even = _mm256_maddubs_epi16(even, digits[0]);
-            _mm256_add_epi16(even, _mm256_maddubs_epi16(odd, digits[1]))
+        let both = |limbs: &[__m256i; 2]| {
+            let even = _mm256_maddubs_epi16(even, limbs[0]);
+            _mm256_add_epi16(even, _mm256_maddubs_epi16(odd, limbs[1]))
         };
         let (high, low) = (both(&x.high), both(&x.low));
         sums.high = _mm256_add_epi16(sums.high, high);

@@ -60,29 +60,28 @@ pub(super) fn integer_rows<const CODES: usize, const GROUP: usize, const VNNI: b
     scratch.keep();
 }
 
-/// How far ahead of its use a packed byte is asked for.
+/// Bytes that packed weights are prefetched ahead of their use.
 const DISTANCE: usize = 8192;
 
-/// Has a line fetched into the second cache that will be wanted soon; it need not
-/// exist.
+/// Prefetches a line into the second-level cache; it need not exist.
 #[inline]
 #[target_feature(enable = "sse")]
-pub(super) fn ask_for(bytes: &[u8], at: usize) {
+pub(super) fn prefetch(bytes: &[u8], at: usize) {
     _mm_prefetch::<_MM_HINT_T1>(bytes.as_ptr().wrapping_add(at).cast());
 }
 
-/// Has the parameters fetched that eight rows from `row` on will want when
-/// those before them are at these groups.
+/// Prefetches the parameters of eight rows from `row` on, while the rows before
+/// them are at these groups.
 #[inline]
 #[target_feature(enable = "sse")]
-pub(super) fn ask_for_params(product: &IntegerProduct<'_>, row: usize, groups: Range<usize>) {
+pub(super) fn prefetch_params(product: &IntegerProduct<'_>, row: usize, groups: Range<usize>) {
     let size = product.integers.params.scale_bytes();
     let MatrixView { scales, biases, .. } = product.weight;
     let first = (row * product.n_groups() + groups.start * ROWS) * size;
     for line in (0..groups.len() * ROWS * size).step_by(64) {
-        ask_for(scales, first + line);
+        prefetch(scales, first + line);
         if !biases.is_empty() {
-            ask_for(biases, first + line);
+            prefetch(biases, first + line);
         }
     }
 }
@@ -99,7 +98,7 @@ fn block_dots<const CODES: usize, const GROUP: usize, const VNNI: bool>(
     let step_bytes = const { step_bytes(width(CODES), GROUP) };
     let n_groups = rows.len() * product.n_groups();
     let n_steps = n_groups.div_ceil(GROUPS);
-    let row_bytes = product.weight.cols * width(CODES) / 8;
+    let row_bytes = product.row_bytes();
     let packed = &product.weight.weight[rows.start * row_bytes..];
     // All steps but those at the end of the matrix may read on.
     let n_inside = (packed.len().saturating_sub(SLACK) / step_bytes).min(n_steps);
@@ -109,7 +108,7 @@ fn block_dots<const CODES: usize, const GROUP: usize, const VNNI: bool>(
     for (i, out) in dots[..n_inside].iter_mut().enumerate() {
         let packed = &packed[i * step_bytes..];
         for line in (0..step_bytes).step_by(64) {
-            ask_for(packed, DISTANCE + line);
+            prefetch(packed, DISTANCE + line);
         }
         let x = x.part(col, GROUPS * GROUP);
         let sums = eight_dots::<CODES, GROUP, VNNI>(packed, x);
@@ -184,7 +183,7 @@ fn add_groups(
     let mut params = ParamTile::zero();
     for group in (0..n_groups).step_by(GROUPS) {
         let place = Place { rows: rows.clone(), group, n_groups };
-        ask_for_params(product, rows.end, group..n_groups.min(group + GROUPS));
+        prefetch_params(product, rows.end, group..n_groups.min(group + GROUPS));
         params.load(&product.weight, product.integers.params, &place);
         let x_dots = dots.chunks_exact(ROWS * n_groups + GROUPS);
         for ((dots, x), sums) in x_dots.zip(x).zip(sums.iter_mut()) {
@@ -195,7 +194,7 @@ fn add_groups(
             }
             let tile = transpose(tile);
             let (s, st) = (&x.s[group..], &x.st[group..]);
-            // A copy whose address nobody takes stays in registers.
+            // A copy whose address is not taken stays in registers.
             let mut now = *sums;
             match (s.first_chunk::<GROUPS>(), st.first_chunk::<GROUPS>()) {
                 (Some(s), Some(st)) => {

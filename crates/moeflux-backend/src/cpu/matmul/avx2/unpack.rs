@@ -69,7 +69,7 @@ fn unpack_4(packed: &[u8]) -> __m256i {
 }
 
 /// 32 columns of at most 6 bits each. Every column gets the
-/// two bytes that it may lie in; a multiplication shifts it to bit 8.
+/// two bytes that may hold it; a multiplication shifts it to bit 8.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn unpack_odd<const CODES: usize>(packed: &[u8]) -> __m256i {

@@ -19,7 +19,7 @@ pub(super) fn unpack_tile<const CODES: usize>(
     cols: Range<usize>,
     out: &mut [Lanes],
 ) {
-    let row_bytes = product.weight.cols * width(CODES) / 8;
+    let row_bytes = product.row_bytes();
     let packed = product.weight_rows(rows.clone());
     for (col, out) in cols.clone().step_by(COLS).zip(out.chunks_mut(COLS / 4)) {
         let n_bytes = COLS.min(cols.end - col) * width(CODES) / 8;

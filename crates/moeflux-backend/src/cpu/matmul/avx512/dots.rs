@@ -19,10 +19,10 @@ use crate::cpu::matmul::integers::{largest, width};
 #[derive(Default)]
 pub(super) struct Repeated {
     /// `period` columns, then the first sixteen groups again: a block of all
-    /// digits, the one that counts 256 times first, then the next block.
+    /// limbs, the one that counts 256 times first, then the next block.
     lines: Vec<Line>,
     period: usize,
-    n_digits: usize,
+    n_limbs: usize,
 }
 
 /// What vectors are loaded from: a load that crosses lines takes as long as two.
@@ -47,20 +47,19 @@ pub(super) fn repeat<const CODES: usize, const GROUP: usize>(
     row: usize,
     out: &mut Repeated,
 ) {
-    let (cols, n_digits) = (x.cols(), x.n_digits());
+    let (cols, n_limbs) = (x.cols(), x.n_limbs());
     let mut period = cols;
     while !period.is_multiple_of(block_cols(width(CODES))) {
         period += cols;
     }
-    (out.period, out.n_digits) = (period, n_digits);
-    let n = (period + GROUPS * GROUP) / 64 * n_digits;
+    (out.period, out.n_limbs) = (period, n_limbs);
+    let n = (period + GROUPS * GROUP) / 64 * n_limbs;
     let lines = &mut out.lines;
     lines.clear();
     lines.reserve(n);
-    let mut digits =
-        [0, n_digits - 1].map(|digit| x.q(row, digit).as_chunks::<32>().0.iter().cycle());
+    let mut limbs = [0, n_limbs - 1].map(|limb| x.q(row, limb).as_chunks::<32>().0.iter().cycle());
     for _ in (0..period).step_by(block_cols(width(CODES))) {
-        for halves in &mut digits[..n_digits] {
+        for halves in &mut limbs[..n_limbs] {
             for _ in 0..block_cols(width(CODES)) / 64 {
                 let mut line = Line([0; 64]);
                 for (to, from) in line.0.as_chunks_mut::<32>().0.iter_mut().zip(&mut *halves) {
@@ -112,31 +111,31 @@ fn every<const STEP: usize>(a: __m512i, b: __m512i, first: usize) -> __m512i {
     _mm512_permutex2var_epi8(a, places, b)
 }
 
-/// What the reader of a matrix will want soon.
+/// Prefetches the scales and biases that the reader of a matrix needs soon.
 #[derive(Clone, Copy)]
-pub(super) struct Ahead<'a> {
+pub(super) struct ParamPrefetch<'a> {
     pub(super) scales: &'a [u8],
     pub(super) biases: &'a [u8],
     /// Bytes of the parameters of sixteen groups.
     pub(super) step: usize,
     /// Where in the parameters.
     pub(super) at: usize,
-    /// How far ahead of its use a packed byte is asked for.
+    /// Bytes from a packed byte that is read to the one that is prefetched.
     pub(super) distance: usize,
 }
 
-/// How far ahead of its use a packed byte is asked for, from memory into the second
-/// cache: what the first one waits for takes its few places for lines under way.
+/// Bytes that packed weights are prefetched ahead, from memory into the second-level
+/// cache: the first level has few buffers for lines in flight.
 pub(super) const DISTANCE: usize = 8192;
 
-/// How far ahead it goes on from there into the first one.
+/// Bytes that they are prefetched ahead from there into the first-level cache.
 const NEAR: usize = 512;
 
-impl Ahead<'_> {
-    /// Asks for what sixteen groups take.
+impl ParamPrefetch<'_> {
+    /// Prefetches the parameters of sixteen groups.
     #[inline]
     #[target_feature(enable = "sse")]
-    fn ask(&mut self) {
+    fn prefetch(&mut self) {
         if self.at % 64 < self.step {
             prefetch(self.scales, self.at);
             prefetch(self.biases, self.at);
@@ -145,21 +144,22 @@ impl Ahead<'_> {
     }
 }
 
-/// Asks memory for the line that holds byte `at`, which need not exist.
+/// Prefetches the line that holds byte `at`, which need not exist, into the second-level
+/// cache.
 #[inline]
 #[target_feature(enable = "sse")]
 fn prefetch(bytes: &[u8], at: usize) {
     _mm_prefetch::<_MM_HINT_T1>(bytes.as_ptr().wrapping_add(at).cast());
 }
 
-/// The same of the second cache.
+/// Prefetches the line that holds byte `at`, which need not exist, into the first-level cache.
 #[inline]
 #[target_feature(enable = "sse")]
 fn prefetch_near(bytes: &[u8], at: usize) {
     _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).cast());
 }
 
-/// Asks for all lines of `bytes`.
+/// Prefetches all lines of `bytes` into the second-level cache.
 #[inline]
 #[target_feature(enable = "sse")]
 pub(super) fn prefetch_all(bytes: &[u8]) {
@@ -167,30 +167,30 @@ pub(super) fn prefetch_all(bytes: &[u8]) {
 }
 
 /// The dots of all groups in `packed`, whose first meets group `first` of `x`:
-/// one digit or two.
+/// one limb or two.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 pub(super) fn group_dots<const CODES: usize, const GROUP: usize>(
     packed: &[u8],
     x: &Repeated,
     first: usize,
-    ahead: Ahead<'_>,
+    param_prefetch: ParamPrefetch<'_>,
     dots: &mut [f32],
 ) {
-    match x.n_digits {
-        1 => digit_dots::<CODES, GROUP, 1>(packed, x, first, ahead, dots),
-        _ => digit_dots::<CODES, GROUP, 2>(packed, x, first, ahead, dots),
+    match x.n_limbs {
+        1 => limb_dots::<CODES, GROUP, 1>(packed, x, first, param_prefetch, dots),
+        _ => limb_dots::<CODES, GROUP, 2>(packed, x, first, param_prefetch, dots),
     }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn digit_dots<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
+fn limb_dots<const CODES: usize, const GROUP: usize, const LIMBS: usize>(
     packed: &[u8],
     x: &Repeated,
     first: usize,
-    ahead: Ahead<'_>,
+    param_prefetch: ParamPrefetch<'_>,
     dots: &mut [f32],
 ) {
-    let mut steps = Steps::<CODES, GROUP, DIGITS>::new(x, first, ahead);
+    let mut steps = Steps::<CODES, GROUP, LIMBS>::new(x, first, param_prefetch);
     let whole = packed.chunks_exact(step_bytes(width(CODES), GROUP));
     let rest = whole.remainder();
     let (dots, last) = dots.split_at_mut(whole.len() * GROUPS);
@@ -213,25 +213,31 @@ pub(super) const fn step_bytes(bits: usize, group: usize) -> usize {
 }
 
 /// Goes through groups in the order of memory, sixteen at a time.
-pub(super) struct Steps<'a, const CODES: usize, const GROUP: usize, const DIGITS: usize> {
+pub(super) struct Steps<'a, const CODES: usize, const GROUP: usize, const LIMBS: usize> {
     lines: &'a [Line],
     /// Lines of all columns.
     period: usize,
     /// Lines of sixteen groups, without whole periods.
     step_lines: usize,
     at: usize,
-    ahead: Ahead<'a>,
+    param_prefetch: ParamPrefetch<'a>,
 }
 
-impl<'a, const CODES: usize, const GROUP: usize, const DIGITS: usize>
-    Steps<'a, CODES, GROUP, DIGITS>
+impl<'a, const CODES: usize, const GROUP: usize, const LIMBS: usize>
+    Steps<'a, CODES, GROUP, LIMBS>
 {
-    /// Begins with group `first` of `x`, which has as many digits.
-    pub(super) fn new(x: &'a Repeated, first: usize, ahead: Ahead<'a>) -> Self {
-        assert_eq!(x.n_digits, DIGITS, "digits of the activations");
-        let period = x.period / 64 * DIGITS;
-        let step_lines = GROUPS * GROUP / 64 * DIGITS % period;
-        Steps { lines: &x.lines, period, step_lines, at: first * GROUP / 64 * DIGITS, ahead }
+    /// Begins with group `first` of `x`, which has as many limbs.
+    pub(super) fn new(x: &'a Repeated, first: usize, param_prefetch: ParamPrefetch<'a>) -> Self {
+        assert_eq!(x.n_limbs, LIMBS, "limbs of the activations");
+        let period = x.period / 64 * LIMBS;
+        let step_lines = GROUPS * GROUP / 64 * LIMBS % period;
+        Steps {
+            lines: &x.lines,
+            period,
+            step_lines,
+            at: first * GROUP / 64 * LIMBS,
+            param_prefetch,
+        }
     }
 
     /// The dots of the next sixteen groups.
@@ -240,9 +246,9 @@ impl<'a, const CODES: usize, const GROUP: usize, const DIGITS: usize>
         enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
     pub(super) fn step(&mut self, packed: &[u8], out: &mut [f32; GROUPS]) {
-        self.ahead.ask();
-        let x = &self.lines[self.at..][..GROUPS * GROUP / 64 * DIGITS];
-        sixteen_dots::<CODES, GROUP, DIGITS>(packed, x, self.ahead.distance, out);
+        self.param_prefetch.prefetch();
+        let x = &self.lines[self.at..][..GROUPS * GROUP / 64 * LIMBS];
+        sixteen_dots::<CODES, GROUP, LIMBS>(packed, x, self.param_prefetch.distance, out);
         self.at += self.step_lines;
         if self.at >= self.period {
             self.at -= self.period;
@@ -253,7 +259,7 @@ impl<'a, const CODES: usize, const GROUP: usize, const DIGITS: usize>
 /// The dots of sixteen groups, in order.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn sixteen_dots<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
+fn sixteen_dots<const CODES: usize, const GROUP: usize, const LIMBS: usize>(
     packed: &[u8],
     x: &[Line],
     distance: usize,
@@ -264,17 +270,17 @@ fn sixteen_dots<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
     let n_groups = (block_cols / GROUP).max(1);
     let n_blocks = GROUP.div_ceil(block_cols);
     let most = largest(CODES) * 127 * 4 * (block_cols / 64) * n_blocks;
-    let most = if DIGITS == 1 { most } else { usize::MAX / 4 };
+    let most = if LIMBS == 1 { most } else { usize::MAX / 4 };
     // With lengths known here, no load below needs a check.
     let packed = &packed[..GROUPS * GROUP * width(CODES) / 8];
-    let x = &x[..GROUPS * GROUP / 64 * DIGITS];
+    let x = &x[..GROUPS * GROUP / 64 * LIMBS];
     let mut v = [_mm512_setzero_si512(); 16];
     // Not a loop: indices that are known keep `v` in registers.
     macro_rules! fill {
         ($($k:literal)*) => {$(
             if $k < 16 / n_groups {
                 let blocks = $k * n_blocks..($k + 1) * n_blocks;
-                v[$k] = lane_sums::<CODES, DIGITS>(packed, x, distance, blocks);
+                v[$k] = lane_sums::<CODES, LIMBS>(packed, x, distance, blocks);
             }
         )*};
     }
@@ -291,18 +297,18 @@ fn sixteen_dots<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
 /// The products of some blocks of columns, added up lane by lane.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
-fn lane_sums<const CODES: usize, const DIGITS: usize>(
+fn lane_sums<const CODES: usize, const LIMBS: usize>(
     packed: &[u8],
     x: &[Line],
     distance: usize,
     blocks: Range<usize>,
 ) -> __m512i {
     let block_cols = block_cols(width(CODES));
-    let mut sums = [_mm512_setzero_si512(); DIGITS];
+    let mut sums = [_mm512_setzero_si512(); LIMBS];
     for block in blocks {
         let at = block * block_cols * width(CODES) / 8;
         let end = (block + 1) * block_cols * width(CODES) / 8;
-        // One line at a time, beside the arithmetic: a core has few places for lines under way, and
+        // One line at a time, between the arithmetic: a core has few places for lines under way, and
         // waits where all of them are taken.
         let line = at.next_multiple_of(64);
         if line < end {
@@ -311,9 +317,9 @@ fn lane_sums<const CODES: usize, const DIGITS: usize>(
         }
         let packed = &packed[at..end];
         let w = Unpacked::<CODES>::load(packed);
-        for digit in 0..DIGITS {
-            let x = &x[(block * DIGITS + digit) * block_cols / 64..][..block_cols / 64];
-            sums[digit] = w.add_products(sums[digit], x);
+        for limb in 0..LIMBS {
+            let x = &x[(block * LIMBS + limb) * block_cols / 64..][..block_cols / 64];
+            sums[limb] = w.add_products(sums[limb], x);
         }
     }
     match sums[..] {
@@ -348,7 +354,7 @@ impl<const CODES: usize> Unpacked<CODES> {
         Unpacked([first, second, third, fourth])
     }
 
-    /// Adds the products with one digit.
+    /// Adds the products with one limb.
     #[inline]
     #[target_feature(
         enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"

@@ -6,7 +6,7 @@ use super::params::{GROUPS, param_tile};
 use super::vector::{Lanes, ROWS, store_floats};
 use crate::cpu::matmul::product::IntegerProduct;
 
-/// As `f32`, rows beside each other.
+/// As `f32`, with sixteen rows as lanes.
 #[derive(Default)]
 pub(in crate::cpu::matmul) struct Params {
     n_groups: usize,

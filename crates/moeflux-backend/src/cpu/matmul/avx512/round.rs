@@ -26,8 +26,8 @@ pub(in crate::cpu::matmul) fn quantise_row(
         let rounding = Rounding::new(if max == 0.0 { 0.0 } else { largest as f32 / max }, largest);
         let high = high[at.clone()].as_chunks_mut::<LANES>().0;
         let sum = match low.get_mut(at) {
-            Some(low) => rounding.two_digits(x, high, low.as_chunks_mut().0),
-            None => rounding.one_digit(x, high),
+            Some(low) => rounding.two_limbs(x, high, low.as_chunks_mut().0),
+            None => rounding.one_limb(x, high),
         };
         *s = max / largest as f32;
         *st = *s * sum as f32;
@@ -73,7 +73,7 @@ impl Rounding {
     /// The sum of what it writes.
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq")]
-    fn one_digit(self, x: &[[f32; LANES]], out: &mut [[i8; LANES]]) -> i32 {
+    fn one_limb(self, x: &[[f32; LANES]], out: &mut [[i8; LANES]]) -> i32 {
         let mut sum = _mm512_setzero_si512();
         for (x, out) in x.iter().zip(out) {
             let codes = self.codes(x);
@@ -86,7 +86,7 @@ impl Rounding {
     /// The sum of what it writes, as whole numbers.
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq")]
-    fn two_digits(
+    fn two_limbs(
         self,
         x: &[[f32; LANES]],
         high: &mut [[i8; LANES]],

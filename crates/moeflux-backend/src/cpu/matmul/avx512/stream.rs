@@ -12,7 +12,9 @@ use std::ops::Range;
 
 use moeflux_core::quant::{Float, MatrixView};
 
-use super::dots::{Ahead, DISTANCE, Repeated, Steps, group_dots, prefetch_all, repeat, step_bytes};
+use super::dots::{
+    DISTANCE, ParamPrefetch, Repeated, Steps, group_dots, prefetch_all, repeat, step_bytes,
+};
 use super::params::{
     GROUPS, bf16_pair, e8m0_pair, eight_bytes, f16_pair, narrow_params, param_tile,
 };
@@ -84,7 +86,7 @@ pub(super) fn integer_row<const CODES: usize, const GROUP: usize>(
     i: usize,
     out: &mut OutPart<'_>,
 ) {
-    ask_for_first(&product, rows.clone());
+    prefetch_first(&product, rows.clone());
     let x_row = product.x_rows.at(i);
     let mut scratch = SCRATCH.take();
     scratch.take_row::<CODES, GROUP>(&product, x_row);
@@ -97,7 +99,7 @@ pub(super) fn integer_row<const CODES: usize, const GROUP: usize>(
     let rest = whole.end..rows.end;
     let task = Task { product: &product, x_row, i };
     let Scratch { x, dots, .. } = &mut scratch;
-    match product.x.n_digits() {
+    match product.x.n_limbs() {
         1 => task.whole_blocks::<CODES, GROUP, 1>(whole, x, dots, out),
         _ => task.whole_blocks::<CODES, GROUP, 2>(whole, x, dots, out),
     }
@@ -106,13 +108,13 @@ pub(super) fn integer_row<const CODES: usize, const GROUP: usize>(
 }
 
 fn is_near(product: &IntegerProduct<'_>) -> bool {
-    product.x.cols() * product.x.n_digits() <= NEAR_INPUTS
+    product.x.cols() * product.x.n_limbs() <= NEAR_INPUTS
 }
 
-/// Asks for what the first rows take, while their inputs are brought in order.
+/// Prefetches what the first rows read, while their activations are reordered.
 #[inline]
 #[target_feature(enable = "sse")]
-fn ask_for_first(product: &IntegerProduct<'_>, rows: Range<usize>) {
+fn prefetch_first(product: &IntegerProduct<'_>, rows: Range<usize>) {
     let packed = product.weight_rows(rows.clone());
     prefetch_all(&packed[..packed.len().min(DISTANCE)]);
     let row_bytes = product.n_groups() * product.integers.params.scale_bytes();
@@ -134,7 +136,7 @@ impl Task<'_> {
     #[target_feature(
         enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
     )]
-    fn whole_blocks<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
+    fn whole_blocks<const CODES: usize, const GROUP: usize, const LIMBS: usize>(
         &self,
         rows: Range<usize>,
         x: &Repeated,
@@ -150,7 +152,7 @@ impl Task<'_> {
             let block = row..row + ROWS;
             let packed = product.weight_rows(block.clone());
             let mut steps =
-                Steps::<CODES, GROUP, DIGITS>::new(x, 0, ahead(product, row, 0, DISTANCE));
+                Steps::<CODES, GROUP, LIMBS>::new(x, 0, param_prefetch(product, row, 0, DISTANCE));
             let packed = packed.chunks_exact(step_bytes(width(CODES), GROUP));
             // Sixteen rows are as many steps as a row has groups.
             for (step, (packed, dots)) in packed.zip(now.as_chunks_mut().0).enumerate() {
@@ -195,7 +197,13 @@ impl Task<'_> {
             let mut sums = Sums::new(product, block.clone(), self.x_row);
             if is_near {
                 let packed = product.weight_rows(block.clone());
-                group_dots::<CODES, GROUP>(packed, x, 0, ahead(product, row, 0, DISTANCE), dots);
+                group_dots::<CODES, GROUP>(
+                    packed,
+                    x,
+                    0,
+                    param_prefetch(product, row, 0, DISTANCE),
+                    dots,
+                );
                 sums.add_all(dots);
             } else {
                 for first in (0..n_groups).step_by(n_kept) {
@@ -225,19 +233,24 @@ fn dots_by_row<const CODES: usize, const GROUP: usize>(
         // The same columns of a row that is as far ahead as bytes are elsewhere.
         let n_rows = DISTANCE.div_ceil(groups.len() * group_bytes);
         let distance = n_rows * product.n_groups() * group_bytes;
-        let ahead = ahead(product, row, groups.start, distance);
-        group_dots::<CODES, GROUP>(packed, x, groups.start, ahead, dots);
+        let param_prefetch = param_prefetch(product, row, groups.start, distance);
+        group_dots::<CODES, GROUP>(packed, x, groups.start, param_prefetch, dots);
     }
 }
 
 /// The parameters that follow those of group `group` of `row` by a block.
-fn ahead<'a>(product: &IntegerProduct<'a>, row: usize, group: usize, distance: usize) -> Ahead<'a> {
+fn param_prefetch<'a>(
+    product: &IntegerProduct<'a>,
+    row: usize,
+    group: usize,
+    distance: usize,
+) -> ParamPrefetch<'a> {
     let size = product.integers.params.scale_bytes();
     let at = ((row + ROWS) * product.n_groups() + group) * size;
     let MatrixView { scales, biases, .. } = product.weight;
-    // What is not there lies on no page, for which processors look in vain.
+    // A prefetch of an unmapped page would cost a walk of the page table.
     let biases = if biases.is_empty() { scales } else { biases };
-    Ahead { scales, biases, step: GROUPS * size, at, distance }
+    ParamPrefetch { scales, biases, step: GROUPS * size, at, distance }
 }
 
 /// The two accumulators of sixteen outputs.
@@ -281,7 +294,8 @@ impl<'a> Sums<'a> {
         self.add_eight(dots, from, first - from);
     }
 
-    /// Adds eight groups from `first` on but for so many `added` before. Parameters are no singles.
+    /// Adds eight groups from `first` on, without the `added` ones before. Parameters have 16 bits
+    /// or 8.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx2,fma,f16c")]
     fn add_eight(&mut self, dots: &[f32], first: usize, added: usize) {

@@ -13,7 +13,7 @@ use super::panel::Params;
 use super::vector::{Lanes, ROWS, load_64, load_floats, store_first, store_floats};
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;
-use crate::cpu::upcoming::Upcoming;
+use crate::cpu::prefetcher::Prefetcher;
 
 /// Tiles of sixteen rows of the matrix that are multiplied together, at most.
 const TILES: usize = 3;
@@ -24,9 +24,9 @@ pub(in crate::cpu::matmul) const PANEL_ROWS: usize = TILES * ROWS;
 const BLOCK_COLS: usize = 4096;
 /// Columns of a line.
 const LINE_COLS: usize = 4;
-/// Digits of rows of activations that are multiplied together: with three tiles, their
+/// Limbs of rows of activations that are multiplied together: with three tiles, their
 /// sums and those of outputs take at most 24 of 32 registers.
-const X_DIGITS: usize = 4;
+const X_LIMBS: usize = 4;
 /// Activations of one pass, for which a panel is unpacked once: all threads read
 /// them from the third cache.
 const PASS_BYTES: usize = 2 << 20;
@@ -62,8 +62,8 @@ pub(super) fn integer_rows<const CODES: usize, const GROUP: usize>(
     let mut scratch = SCRATCH.take();
     scratch.weights.resize(PANEL_ROWS * BLOCK_COLS / size_of::<Lanes>(), Lanes::ZERO);
     let n = product.x_rows.len();
-    let per_pass = PASS_BYTES / (product.weight.cols * product.x.n_digits());
-    let per_pass = per_pass.max(1).next_multiple_of(X_DIGITS);
+    let per_pass = PASS_BYTES / (product.weight.cols * product.x.n_limbs());
+    let per_pass = per_pass.max(1).next_multiple_of(X_LIMBS);
     for first in (0..n).step_by(per_pass) {
         let x_rows = first..n.min(first + per_pass);
         let mut left = rows.clone();
@@ -79,7 +79,7 @@ pub(super) fn integer_rows<const CODES: usize, const GROUP: usize>(
     SCRATCH.set(scratch);
 }
 
-/// Tiles of the next panel, where so many rows are left.
+/// Tiles of the next panel of `n_rows` remaining rows.
 fn panel_tiles(n_rows: usize) -> usize {
     // Four are better two and two.
     if n_rows.div_ceil(ROWS) == 4 { 2 } else { n_rows.div_ceil(ROWS).min(TILES) }
@@ -111,10 +111,10 @@ impl Panel<'_> {
         if sums.len() < n_sums {
             sums.resize(n_sums, Sums { acc: Lanes::ZERO, off: Lanes::ZERO });
         }
-        let most = X_DIGITS / self.product.x.n_digits();
+        let most = X_LIMBS / self.product.x.n_limbs();
         let n_times = self.x_rows.len().div_ceil(most) * self.product.n_groups();
-        let mut ahead = self.product.upcoming(&self.rows, PANEL_ROWS, self.is_last);
-        ahead.divide(n_times);
+        let mut prefetcher = self.product.prefetcher(&self.rows, PANEL_ROWS, self.is_last);
+        prefetcher.divide(n_times);
         for col in (0..cols).step_by(BLOCK_COLS) {
             let cols = col..cols.min(col + BLOCK_COLS);
             let n_lines = cols.len() / LINE_COLS;
@@ -129,9 +129,9 @@ impl Panel<'_> {
             while !left.is_empty() {
                 // Four, two or one.
                 let n = 1 << left.len().min(most).ilog2();
-                let (now, behind) = sums.split_at_mut(n * n_tiles);
-                block.add::<GROUP>(left.start..left.start + n, now, &mut ahead, out);
-                (left.start, sums) = (left.start + n, behind);
+                let (now, rest) = sums.split_at_mut(n * n_tiles);
+                block.add::<GROUP>(left.start..left.start + n, now, &mut prefetcher, out);
+                (left.start, sums) = (left.start + n, rest);
             }
         }
     }
@@ -153,54 +153,54 @@ impl Block<'_> {
         &self,
         x_rows: Range<usize>,
         sums: &mut [Sums],
-        ahead: &mut Upcoming<'_>,
+        prefetcher: &mut Prefetcher<'_>,
         out: &mut OutPart<'_>,
     ) {
         match GROUP {
-            32 => self.add_groups::<8>(x_rows, sums, ahead, out),
-            64 => self.add_groups::<16>(x_rows, sums, ahead, out),
-            _ => self.add_groups::<32>(x_rows, sums, ahead, out),
+            32 => self.add_groups::<8>(x_rows, sums, prefetcher, out),
+            64 => self.add_groups::<16>(x_rows, sums, prefetcher, out),
+            _ => self.add_groups::<32>(x_rows, sums, prefetcher, out),
         }
     }
 
-    /// As [`add`](Block::add), in groups of so many lines.
+    /// [`add`](Block::add) for groups of `LINES` lines.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni,fma")]
     fn add_groups<const LINES: usize>(
         &self,
         x_rows: Range<usize>,
         sums: &mut [Sums],
-        ahead: &mut Upcoming<'_>,
+        prefetcher: &mut Prefetcher<'_>,
         out: &mut OutPart<'_>,
     ) {
         let n_tiles = self.panel.rows.len().div_ceil(ROWS);
-        // A dot is summed in so many parts that about twelve sums are on their way.
-        match (x_rows.len(), n_tiles, self.panel.product.x.n_digits()) {
-            (1, 1, 1) => self.multiply::<LINES, 1, 1, 1, 4>(x_rows, sums, ahead, out),
-            (1, 2, 1) => self.multiply::<LINES, 1, 1, 2, 4>(x_rows, sums, ahead, out),
-            (1, _, 1) => self.multiply::<LINES, 1, 1, 3, 4>(x_rows, sums, ahead, out),
-            (2, 1, 1) => self.multiply::<LINES, 1, 2, 1, 4>(x_rows, sums, ahead, out),
-            (2, 2, 1) => self.multiply::<LINES, 1, 2, 2, 2>(x_rows, sums, ahead, out),
-            (2, _, 1) => self.multiply::<LINES, 1, 2, 3, 2>(x_rows, sums, ahead, out),
-            (_, 1, 1) => self.multiply::<LINES, 1, 4, 1, 2>(x_rows, sums, ahead, out),
-            (_, 2, 1) => self.multiply::<LINES, 1, 4, 2, 1>(x_rows, sums, ahead, out),
-            (_, _, 1) => self.multiply::<LINES, 1, 4, 3, 1>(x_rows, sums, ahead, out),
-            (1, 1, _) => self.multiply::<LINES, 2, 1, 1, 4>(x_rows, sums, ahead, out),
-            (1, 2, _) => self.multiply::<LINES, 2, 1, 2, 2>(x_rows, sums, ahead, out),
-            (1, _, _) => self.multiply::<LINES, 2, 1, 3, 2>(x_rows, sums, ahead, out),
-            (_, 1, _) => self.multiply::<LINES, 2, 2, 1, 2>(x_rows, sums, ahead, out),
-            (_, 2, _) => self.multiply::<LINES, 2, 2, 2, 1>(x_rows, sums, ahead, out),
-            (_, _, _) => self.multiply::<LINES, 2, 2, 3, 1>(x_rows, sums, ahead, out),
+        // A dot is summed in several parts, so that about twelve sums are in flight.
+        match (x_rows.len(), n_tiles, self.panel.product.x.n_limbs()) {
+            (1, 1, 1) => self.multiply::<LINES, 1, 1, 1, 4>(x_rows, sums, prefetcher, out),
+            (1, 2, 1) => self.multiply::<LINES, 1, 1, 2, 4>(x_rows, sums, prefetcher, out),
+            (1, _, 1) => self.multiply::<LINES, 1, 1, 3, 4>(x_rows, sums, prefetcher, out),
+            (2, 1, 1) => self.multiply::<LINES, 1, 2, 1, 4>(x_rows, sums, prefetcher, out),
+            (2, 2, 1) => self.multiply::<LINES, 1, 2, 2, 2>(x_rows, sums, prefetcher, out),
+            (2, _, 1) => self.multiply::<LINES, 1, 2, 3, 2>(x_rows, sums, prefetcher, out),
+            (_, 1, 1) => self.multiply::<LINES, 1, 4, 1, 2>(x_rows, sums, prefetcher, out),
+            (_, 2, 1) => self.multiply::<LINES, 1, 4, 2, 1>(x_rows, sums, prefetcher, out),
+            (_, _, 1) => self.multiply::<LINES, 1, 4, 3, 1>(x_rows, sums, prefetcher, out),
+            (1, 1, _) => self.multiply::<LINES, 2, 1, 1, 4>(x_rows, sums, prefetcher, out),
+            (1, 2, _) => self.multiply::<LINES, 2, 1, 2, 2>(x_rows, sums, prefetcher, out),
+            (1, _, _) => self.multiply::<LINES, 2, 1, 3, 2>(x_rows, sums, prefetcher, out),
+            (_, 1, _) => self.multiply::<LINES, 2, 2, 1, 2>(x_rows, sums, prefetcher, out),
+            (_, 2, _) => self.multiply::<LINES, 2, 2, 2, 1>(x_rows, sums, prefetcher, out),
+            (_, _, _) => self.multiply::<LINES, 2, 2, 3, 1>(x_rows, sums, prefetcher, out),
         }
     }
 
-    /// As [`add`](Block::add), `X` rows of `DIGITS` digits with `N` tiles, each
+    /// As [`add`](Block::add), `X` rows of `LIMBS` limbs with `N` tiles, each
     /// dot in `PARTS`.
     #[inline(never)]
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni,fma")]
     fn multiply<
         const LINES: usize,
-        const DIGITS: usize,
+        const LIMBS: usize,
         const X: usize,
         const N: usize,
         const PARTS: usize,
@@ -208,16 +208,16 @@ impl Block<'_> {
         &self,
         x_rows: Range<usize>,
         sums: &mut [Sums],
-        ahead: &mut Upcoming<'_>,
+        prefetcher: &mut Prefetcher<'_>,
         out: &mut OutPart<'_>,
     ) {
         let is_last = self.cols.end == self.panel.product.weight.cols;
         if is_last {
-            x_rows.clone().for_each(|i| out.ask(i, self.panel.rows.clone()));
+            x_rows.clone().for_each(|i| out.prefetch(i, self.panel.rows.clone()));
         }
         let first_group = self.cols.start / (LINES * LINE_COLS);
         let n_groups = self.cols.len() / (LINES * LINE_COLS);
-        let mut x = [Input::<DIGITS>::NONE; X];
+        let mut x = [Input::<LIMBS>::NONE; X];
         for (x, i) in x.iter_mut().zip(x_rows.clone()) {
             *x = Input::new(self.panel.product, i, first_group);
         }
@@ -241,8 +241,8 @@ impl Block<'_> {
             }
         }
         for g in 0..n_groups {
-            let dots = dots::<LINES, DIGITS, X, N, PARTS>(&tiles, &x, g);
-            ahead.ask();
+            let dots = dots::<LINES, LIMBS, X, N, PARTS>(&tiles, &x, g);
+            prefetcher.prefetch();
             for t in 0..N {
                 let scale = load_floats(&tiles[t].scales[g].0);
                 for i in 0..X {
@@ -269,21 +269,21 @@ impl Block<'_> {
 
 /// One row of the activations, from some group on.
 #[derive(Clone, Copy)]
-struct Input<'a, const DIGITS: usize> {
-    q: [&'a [i8]; DIGITS],
+struct Input<'a, const LIMBS: usize> {
+    q: [&'a [i8]; LIMBS],
     s: &'a [f32],
     st: &'a [f32],
 }
 
-impl<'a, const DIGITS: usize> Input<'a, DIGITS> {
-    const NONE: Self = Input { q: [&[]; DIGITS], s: &[], st: &[] };
+impl<'a, const LIMBS: usize> Input<'a, LIMBS> {
+    const NONE: Self = Input { q: [&[]; LIMBS], s: &[], st: &[] };
 
     #[inline(always)]
     fn new(product: &IntegerProduct<'a>, i: usize, group: usize) -> Self {
         let (x, row) = (product.x, product.x_rows.at(i));
-        let mut q: [&[i8]; DIGITS] = [&[]; DIGITS];
-        for (digit, q) in q.iter_mut().enumerate() {
-            *q = &x.q(row, digit)[group * x.group_size()..];
+        let mut q: [&[i8]; LIMBS] = [&[]; LIMBS];
+        for (limb, q) in q.iter_mut().enumerate() {
+            *q = &x.q(row, limb)[group * x.group_size()..];
         }
         Input { q, s: &x.s(row)[group..], st: &x.st(row)[group..] }
     }
@@ -301,14 +301,14 @@ impl<const LINES: usize> Tile<'_, LINES> {
     const NONE: Self = Tile { lines: &[], scales: &[], biases: &[] };
 }
 
-/// What biases add to so many groups, on top of what lies in `sums` unless these are the
-/// first: sums of their own, so that products have the registers.
+/// What biases add to these groups, on top of `sums` unless these are the
+/// first: separate sums, so that products have the registers.
 #[inline]
 #[target_feature(enable = "avx512f,fma")]
-fn offsets<const LINES: usize, const DIGITS: usize, const X: usize, const N: usize>(
+fn offsets<const LINES: usize, const LIMBS: usize, const X: usize, const N: usize>(
     sums: &[[Sums; N]],
     tiles: &[Tile<'_, LINES>; N],
-    x: &[Input<'_, DIGITS>; X],
+    x: &[Input<'_, LIMBS>; X],
     n_groups: usize,
     are_first: bool,
 ) -> [[__m512; N]; X] {
@@ -339,22 +339,22 @@ const UNROLLED: usize = 4;
 #[target_feature(enable = "avx512f,avx512vnni")]
 fn dots<
     const LINES: usize,
-    const DIGITS: usize,
+    const LIMBS: usize,
     const X: usize,
     const N: usize,
     const PARTS: usize,
 >(
     tiles: &[Tile<'_, LINES>; N],
-    x: &[Input<'_, DIGITS>; X],
+    x: &[Input<'_, LIMBS>; X],
     g: usize,
 ) -> [[__m512i; N]; X] {
     let zero = _mm512_setzero_si512();
-    let mut dots = [[[[zero; N]; DIGITS]; X]; PARTS];
+    let mut dots = [[[[zero; N]; LIMBS]; X]; PARTS];
     let mut lines = [&[Lanes::ZERO; LINES]; N];
     for (lines, tile) in lines.iter_mut().zip(tiles) {
         *lines = &tile.lines[g];
     }
-    let mut fours = [[&[[0; LINE_COLS]; LINES]; DIGITS]; X];
+    let mut fours = [[&[[0; LINE_COLS]; LINES]; LIMBS]; X];
     for (fours, x) in fours.iter_mut().zip(x) {
         for (fours, q) in fours.iter_mut().zip(x.q) {
             *fours = &q.as_chunks().0.as_chunks().0[g];
@@ -369,11 +369,11 @@ fn dots<
                 weights[t] = load_64(bytemuck::cast_slice(&lines[t][k].0));
             }
             for i in 0..X {
-                for digit in 0..DIGITS {
-                    let four = i32::from_le_bytes(fours[i][digit][k].map(|it: i8| it as u8));
+                for limb in 0..LIMBS {
+                    let four = i32::from_le_bytes(fours[i][limb][k].map(|it: i8| it as u8));
                     let four = _mm512_set1_epi32(four);
                     for t in 0..N {
-                        let sum = &mut dots[k % PARTS][i][digit][t];
+                        let sum = &mut dots[k % PARTS][i][limb][t];
                         *sum = _mm512_dpbusd_epi32(*sum, weights[t], four);
                     }
                 }
@@ -383,17 +383,17 @@ fn dots<
     let mut out = [[zero; N]; X];
     for i in 0..X {
         for t in 0..N {
-            let mut sums = [zero; DIGITS];
+            let mut sums = [zero; LIMBS];
             for part in dots {
-                for digit in 0..DIGITS {
-                    sums[digit] = _mm512_add_epi32(sums[digit], part[i][digit][t]);
+                for limb in 0..LIMBS {
+                    sums[limb] = _mm512_add_epi32(sums[limb], part[i][limb][t]);
                 }
             }
             let high = sums[0];
-            out[i][t] = if DIGITS == 1 {
+            out[i][t] = if LIMBS == 1 {
                 high
             } else {
-                _mm512_add_epi32(_mm512_slli_epi32::<8>(high), sums[DIGITS - 1])
+                _mm512_add_epi32(_mm512_slli_epi32::<8>(high), sums[LIMBS - 1])
             };
         }
     }

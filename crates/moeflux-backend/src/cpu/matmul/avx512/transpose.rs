@@ -42,7 +42,7 @@ pub(in crate::cpu::matmul) fn transpose(rows: [__m512i; 16]) -> [__m512i; 16] {
 #[target_feature(enable = "avx512f")]
 pub(super) fn transpose_halves(rows: [__m256i; 16]) -> [__m512i; 8] {
     let zero = _mm512_setzero_si512();
-    // Row `i` beside row `8 + i`.
+    // Row `i` next to row `8 + i`.
     let mut both = [zero; 8];
     for i in 0..8 {
         both[i] = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(rows[i]), rows[8 + i]);

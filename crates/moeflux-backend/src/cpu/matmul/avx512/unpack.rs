@@ -50,7 +50,7 @@ pub(in crate::cpu::matmul) fn unpack_part<const CODES: usize>(packed: &[u8]) -> 
     unpack::<CODES>(&padded[..8 * width(CODES)])
 }
 
-/// The integers of the stream `packed`, so many bits each.
+/// The integers of the stream `packed`, `bits` each.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
 pub(in super::super) fn unpack_row(bits: usize, packed: &[u8], out: &mut [u8]) {
     match bits {

@@ -53,7 +53,7 @@ pub(super) fn load_lanes(bytes: &[u8], stride: usize) -> __m512i {
     assert!(stride < 1 << 32 && bytes.len() >= 3 * stride + 16);
     let first = bytes.as_ptr();
     let lane = |i: usize| {
-        // SAFETY: 16 bytes from `i * stride` on lie within the slice, as was just checked.
+        // SAFETY: 16 bytes from `i * stride` on are within the slice, as was just checked.
         unsafe { _mm_loadu_si128(first.wrapping_add(i * stride).cast()) }
     };
     let v = _mm512_castsi128_si512(lane(0));

@@ -3,9 +3,9 @@
 use std::arch::aarch64::*;
 use std::ops::Range;
 
-use super::digits::{Chunk, FourRows};
 use super::instructions::Instructions;
 use super::levels::{Dotprod, I8mm, Plain, widening_dot};
+use super::limbs::{Chunk, FourRows};
 use super::stream;
 use super::tile::piece::{Inputs, Piece, ROWS, Sums};
 use super::tile::{pairs, quads, rows};
@@ -13,27 +13,27 @@ use super::unpack::Group;
 
 impl Instructions for Plain {
     const SIGNED: bool = true;
-    const PAIRS_DIGITS: bool = false;
+    const PAIRS_LIMBS: bool = false;
 
     #[inline(always)]
-    fn dot_group<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
+    fn dot_group<const CODES: usize, const GROUP: usize, const LIMBS: usize>(
         self,
         q: &Group,
-        x: &[[Chunk; DIGITS]],
-        digit: usize,
+        x: &[[Chunk; LIMBS]],
+        limb: usize,
     ) -> int32x4_t {
         // SAFETY: every 64-bit ARM processor has NEON.
-        unsafe { widening_dot::<CODES, GROUP, DIGITS>(q, x, digit) }
+        unsafe { widening_dot::<CODES, GROUP, LIMBS>(q, x, limb) }
     }
 
     #[inline(always)]
-    fn dot_rows<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
+    fn dot_rows<const CODES: usize, const GROUP: usize, const LIMBS: usize>(
         self,
         rows: FourRows<'_>,
-        x: &[[Chunk; DIGITS]],
+        x: &[[Chunk; LIMBS]],
     ) -> int32x4_t {
         // SAFETY: every 64-bit ARM processor has NEON.
-        unsafe { stream::row_by_row::<_, CODES, GROUP, DIGITS>(self, rows, x) }
+        unsafe { stream::row_by_row::<_, CODES, GROUP, LIMBS>(self, rows, x) }
     }
 
     fn load(self, piece: &mut Piece, packed: [&[u8]; ROWS], codes: usize) {
@@ -41,7 +41,7 @@ impl Instructions for Plain {
         unsafe { rows::load(piece, packed, codes) }
     }
 
-    fn arrange(self, _: &mut Inputs<'_>) {}
+    fn prepack(self, _: &mut Inputs<'_>) {}
 
     fn multiply(self, piece: &Piece, inputs: &Inputs<'_>, groups: Range<usize>, sums: &mut [Sums]) {
         // SAFETY: every 64-bit ARM processor has NEON.
@@ -51,27 +51,27 @@ impl Instructions for Plain {
 
 impl Instructions for Dotprod {
     const SIGNED: bool = true;
-    const PAIRS_DIGITS: bool = false;
+    const PAIRS_LIMBS: bool = false;
 
     #[inline(always)]
-    fn dot_group<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
+    fn dot_group<const CODES: usize, const GROUP: usize, const LIMBS: usize>(
         self,
         q: &Group,
-        x: &[[Chunk; DIGITS]],
-        digit: usize,
+        x: &[[Chunk; LIMBS]],
+        limb: usize,
     ) -> int32x4_t {
         // SAFETY: every 64-bit ARM processor has NEON.
-        unsafe { self.dot_chunks::<GROUP, DIGITS>(q, x, digit) }
+        unsafe { self.dot_chunks::<GROUP, LIMBS>(q, x, limb) }
     }
 
     #[inline(always)]
-    fn dot_rows<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
+    fn dot_rows<const CODES: usize, const GROUP: usize, const LIMBS: usize>(
         self,
         rows: FourRows<'_>,
-        x: &[[Chunk; DIGITS]],
+        x: &[[Chunk; LIMBS]],
     ) -> int32x4_t {
         // SAFETY: every 64-bit ARM processor has NEON.
-        unsafe { stream::row_by_row::<_, CODES, GROUP, DIGITS>(self, rows, x) }
+        unsafe { stream::row_by_row::<_, CODES, GROUP, LIMBS>(self, rows, x) }
     }
 
     fn load(self, piece: &mut Piece, packed: [&[u8]; ROWS], codes: usize) {
@@ -79,7 +79,7 @@ impl Instructions for Dotprod {
         unsafe { quads::load(piece, packed, codes) }
     }
 
-    fn arrange(self, _: &mut Inputs<'_>) {}
+    fn prepack(self, _: &mut Inputs<'_>) {}
 
     fn multiply(self, piece: &Piece, inputs: &Inputs<'_>, groups: Range<usize>, sums: &mut [Sums]) {
         // SAFETY: every 64-bit ARM processor has NEON.
@@ -89,31 +89,31 @@ impl Instructions for Dotprod {
 
 impl Instructions for I8mm {
     const SIGNED: bool = false;
-    const PAIRS_DIGITS: bool = true;
+    const PAIRS_LIMBS: bool = true;
 
     #[inline(always)]
-    fn dot_group<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
+    fn dot_group<const CODES: usize, const GROUP: usize, const LIMBS: usize>(
         self,
         q: &Group,
-        x: &[[Chunk; DIGITS]],
-        digit: usize,
+        x: &[[Chunk; LIMBS]],
+        limb: usize,
     ) -> int32x4_t {
         // SAFETY: every 64-bit ARM processor has NEON.
-        unsafe { self.dot_chunks::<GROUP, DIGITS>(q, x, digit) }
+        unsafe { self.dot_chunks::<GROUP, LIMBS>(q, x, limb) }
     }
 
     #[inline(always)]
-    fn dot_rows<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
+    fn dot_rows<const CODES: usize, const GROUP: usize, const LIMBS: usize>(
         self,
         rows: FourRows<'_>,
-        x: &[[Chunk; DIGITS]],
+        x: &[[Chunk; LIMBS]],
     ) -> int32x4_t {
-        if DIGITS == 2 {
+        if LIMBS == 2 {
             // SAFETY: every 64-bit ARM processor has NEON.
             unsafe { stream::pair_by_pair::<CODES, GROUP>(self, rows, x.as_flattened()) }
         } else {
             // SAFETY: every 64-bit ARM processor has NEON.
-            unsafe { stream::row_by_row::<_, CODES, GROUP, DIGITS>(self, rows, x) }
+            unsafe { stream::row_by_row::<_, CODES, GROUP, LIMBS>(self, rows, x) }
         }
     }
 
@@ -122,9 +122,9 @@ impl Instructions for I8mm {
         unsafe { pairs::load(piece, packed, codes) }
     }
 
-    fn arrange(self, inputs: &mut Inputs<'_>) {
+    fn prepack(self, inputs: &mut Inputs<'_>) {
         // SAFETY: every 64-bit ARM processor has NEON.
-        unsafe { pairs::arrange(inputs) }
+        unsafe { pairs::prepack(inputs) }
     }
 
     fn multiply(self, piece: &Piece, inputs: &Inputs<'_>, groups: Range<usize>, sums: &mut [Sums]) {

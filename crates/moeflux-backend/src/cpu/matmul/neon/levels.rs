@@ -4,7 +4,7 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::digits::Chunk;
+use super::limbs::Chunk;
 use super::unpack::Group;
 use super::vector::load_signed;
 
@@ -25,10 +25,10 @@ pub(super) struct I8mm(());
 /// small weights fill up before they are added in pairs.
 #[inline]
 #[target_feature(enable = "neon")]
-pub(super) fn widening_dot<const CODES: usize, const GROUP: usize, const DIGITS: usize>(
+pub(super) fn widening_dot<const CODES: usize, const GROUP: usize, const LIMBS: usize>(
     q: &Group,
-    x: &[[Chunk; DIGITS]],
-    digit: usize,
+    x: &[[Chunk; LIMBS]],
+    limb: usize,
 ) -> int32x4_t {
     // 16 products of 15 * -128, 4 of 24 or 63 * -128 and 1 of -128 * -128 fit.
     let n_together = match CODES {
@@ -39,7 +39,7 @@ pub(super) fn widening_dot<const CODES: usize, const GROUP: usize, const DIGITS:
     let mut sum = vdupq_n_s32(0);
     let (q, x) = (&q[..GROUP / 16], &x[..GROUP / 16]);
     for (q, x) in q.chunks_exact(n_together).zip(x.chunks_exact(n_together)) {
-        let first = (vreinterpretq_s8_u8(q[0]), load_signed(&x[0][digit]));
+        let first = (vreinterpretq_s8_u8(q[0]), load_signed(&x[0][limb]));
         let low = vmull_s8(vget_low_s8(first.0), vget_low_s8(first.1));
         if CODES == 8 {
             sum = vpadalq_s16(sum, low);
@@ -48,7 +48,7 @@ pub(super) fn widening_dot<const CODES: usize, const GROUP: usize, const DIGITS:
         }
         let mut products = vmlal_high_s8(low, first.0, first.1);
         for (q, x) in q.iter().zip(x).skip(1) {
-            let (q, x) = (vreinterpretq_s8_u8(*q), load_signed(&x[digit]));
+            let (q, x) = (vreinterpretq_s8_u8(*q), load_signed(&x[limb]));
             products = vmlal_s8(products, vget_low_s8(q), vget_low_s8(x));
             products = vmlal_high_s8(products, q, x);
         }
@@ -66,15 +66,15 @@ impl Dotprod {
 
     #[inline]
     #[target_feature(enable = "neon")]
-    pub(super) fn dot_chunks<const GROUP: usize, const DIGITS: usize>(
+    pub(super) fn dot_chunks<const GROUP: usize, const LIMBS: usize>(
         self,
         q: &Group,
-        x: &[[Chunk; DIGITS]],
-        digit: usize,
+        x: &[[Chunk; LIMBS]],
+        limb: usize,
     ) -> int32x4_t {
         let mut sum = vdupq_n_s32(0);
         for (q, x) in q[..GROUP / 16].iter().zip(x) {
-            sum = self.dot(sum, *q, load_signed(&x[digit]));
+            sum = self.dot(sum, *q, load_signed(&x[limb]));
         }
         sum
     }
@@ -132,15 +132,15 @@ impl I8mm {
 
     #[inline]
     #[target_feature(enable = "neon")]
-    pub(super) fn dot_chunks<const GROUP: usize, const DIGITS: usize>(
+    pub(super) fn dot_chunks<const GROUP: usize, const LIMBS: usize>(
         self,
         q: &Group,
-        x: &[[Chunk; DIGITS]],
-        digit: usize,
+        x: &[[Chunk; LIMBS]],
+        limb: usize,
     ) -> int32x4_t {
         let mut sum = vdupq_n_s32(0);
         for (q, x) in q[..GROUP / 16].iter().zip(x) {
-            sum = self.dot(sum, *q, load_signed(&x[digit]));
+            sum = self.dot(sum, *q, load_signed(&x[limb]));
         }
         sum
     }

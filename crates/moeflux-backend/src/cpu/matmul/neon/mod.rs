@@ -5,10 +5,10 @@
 //! side by side. Several: `tile.rs` unpacks eight rows once for all of them.
 //! Both end with four rows of the matrix as the lanes of a vector.
 
-mod digits;
 mod dispatch;
 mod instructions;
 mod levels;
+mod limbs;
 mod params;
 mod stream;
 mod tile;
@@ -29,13 +29,13 @@ pub(super) use unpack::unpack_row;
 /// as many instructions as multiplying two rows.
 const TILE_X_ROWS: usize = 4;
 
-/// Calls `$kernel::<_, CODES, GROUP, DIGITS>` for the format of the product.
+/// Calls `$kernel::<_, CODES, GROUP, LIMBS>` for the format of the product.
 macro_rules! for_format {
     ($product:expr, $kernel:path, $args:tt) => {
         for_format!(@codes $product, $kernel, $args, 2 3 4 5 6 8)
     };
     (@codes $product:expr, $kernel:path, $args:tt, $($bits:literal)*) => {
-        match ($product.integers.codes, $product.integers.group_size, $product.x.n_digits()) {
+        match ($product.integers.codes, $product.integers.group_size, $product.x.n_limbs()) {
             $(
                 ($bits, 32, 1) => for_format!(@call $kernel, $bits, 32, 1, $args),
                 ($bits, 32, 2) => for_format!(@call $kernel, $bits, 32, 2, $args),
@@ -49,9 +49,9 @@ macro_rules! for_format {
             _ => unreachable!("supported formats only"),
         }
     };
-    (@call $kernel:path, $codes:tt, $group:literal, $digits:literal, ($($arg:expr),*)) => {{
+    (@call $kernel:path, $codes:tt, $group:literal, $limbs:literal, ($($arg:expr),*)) => {{
         use $kernel as kernel;
-        kernel::<_, $codes, $group, $digits>($($arg),*)
+        kernel::<_, $codes, $group, $limbs>($($arg),*)
     }};
 }
 

@@ -3,11 +3,8 @@
 use std::arch::aarch64::*;
 use std::ops::Range;
 
-use moeflux_core::quant::{MatrixView, e8m0_to_f32};
-
 use super::vector::load_floats;
-use crate::cpu::matmul::floats::decode_floats;
-use crate::cpu::matmul::integers::{BIAS_OF_E8M0, ParamFormat};
+use crate::cpu::matmul::block_format::BlockFormat;
 use crate::cpu::matmul::product::IntegerProduct;
 
 /// Groups whose parameters are decoded together: a piece of the tile, where
@@ -37,30 +34,12 @@ impl Params {
         rows: Range<usize>,
         groups: Range<usize>,
     ) {
-        let MatrixView { scales, biases, .. } = product.weight;
-        let size = product.integers.params.scale_bytes();
-        let (start, n) = (groups.start, groups.len());
-        let bytes_of = |row| {
-            let first = (row * product.n_groups() + start) * size;
-            first..first + n * size
-        };
+        let n = groups.len();
         let (mut scale, mut bias) = ([[0f32; GROUPS]; 4], [[0f32; GROUPS]; 4]);
         for (r, row) in rows.enumerate() {
             let (scale, bias) = (&mut scale[r][..n], &mut bias[r][..n]);
-            match product.integers.params {
-                ParamFormat::Floats(float) => {
-                    decode_floats(float, &scales[bytes_of(row)], scale);
-                    decode_floats(float, &biases[bytes_of(row)], bias);
-                }
-                ParamFormat::E8M0 => {
-                    for ((scale, bias), it) in
-                        scale.iter_mut().zip(bias).zip(&scales[bytes_of(row)])
-                    {
-                        let power = e8m0_to_f32(*it);
-                        (*scale, *bias) = (0.5 * power, BIAS_OF_E8M0 * power);
-                    }
-                }
-            }
+            let first = row * product.n_groups() + groups.start;
+            product.integers.params_of_groups(&product.weight, first..first + n, scale, bias);
         }
         transpose(&scale, n, &mut self.scale);
         transpose(&bias, n, &mut self.bias);

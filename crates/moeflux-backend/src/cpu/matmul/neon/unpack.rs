@@ -65,7 +65,7 @@ pub(super) fn unpack_32<const CODES: usize>(packed: &[u8]) -> [uint8x16_t; 2] {
 }
 
 /// 32 columns of 3, 5 or 6 bits each. Every column gets
-/// the two bytes that it may lie in, and is shifted down.
+/// the two bytes that may hold it, and is shifted down.
 #[inline]
 #[target_feature(enable = "neon")]
 fn unpack_odd<const CODES: usize>(packed: &[u8]) -> [uint8x16_t; 2] {
@@ -105,7 +105,7 @@ const fn second_half(bits: usize) -> usize {
     (4 * bits).saturating_sub(16)
 }
 
-/// The bytes of columns `col .. col + 8`, counted from byte `from`. What lies
+/// The bytes of columns `col .. col + 8`, counted from byte `from`. What is
 /// beyond the vector is zero.
 const fn places(bits: usize, col: usize, from: usize) -> [u8; 16] {
     let mut out = [0; 16];

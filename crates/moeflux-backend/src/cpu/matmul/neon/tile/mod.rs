@@ -1,6 +1,6 @@
 //! Several rows of activations: eight rows of the matrix are unpacked piece by
-//! piece, and each piece multiplies all rows of the activations. How a piece
-//! lies in memory depends on the instructions that multiply it.
+//! piece, and each piece multiplies all rows of the activations. The layout of a
+//! piece in memory depends on the instructions that multiply it.
 
 pub(super) mod pairs;
 pub(super) mod piece;
@@ -11,9 +11,10 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use self::piece::{COLS, Input, Inputs, Piece, ROWS, Sums};
-use super::digits::{Chunk, missing};
 use super::instructions::Instructions;
+use super::limbs::{Chunk, missing};
 use super::params::Params;
+use crate::cpu::matmul::block_format::BlockFormat;
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;
 
@@ -43,7 +44,7 @@ pub(super) fn integer_rows<L: Instructions>(
         let x_rows = first..n.min(first + X_ROWS);
         let sums = &mut sums[..x_rows.len()];
         let mut inputs = Inputs::new::<L>(&product, x_rows.clone(), SCRATCH.take());
-        isa.arrange(&mut inputs);
+        isa.prepack(&mut inputs);
         for row in rows.clone().step_by(ROWS) {
             let block = row..rows.end.min(row + ROWS);
             sums.fill(Sums::zero());
@@ -57,7 +58,7 @@ pub(super) fn integer_rows<L: Instructions>(
                 out.put(i, row, &it.total()[..block.len()]);
             }
         }
-        SCRATCH.set((inputs.missing, inputs.arranged));
+        SCRATCH.set((inputs.missing, inputs.prepacked));
     }
 }
 
@@ -65,7 +66,7 @@ impl<'a> Inputs<'a> {
     fn new<L: Instructions>(
         product: &IntegerProduct<'a>,
         x_rows: Range<usize>,
-        (mut missing_sums, arranged): Scratch,
+        (mut missing_sums, prepacked): Scratch,
     ) -> Inputs<'a> {
         let x = product.x;
         let x_rows = x_rows.map(|it| product.x_rows.at(it));
@@ -73,10 +74,10 @@ impl<'a> Inputs<'a> {
         if product.integers.codes == 8 && L::SIGNED {
             missing_sums.extend(x_rows.clone().flat_map(|row| missing(x, row)));
         }
-        let last = x.n_digits() - 1;
+        let last = x.n_limbs() - 1;
         let rows = x_rows.map(|row| Input {
-            digits: [x.q(row, 0), x.q(row, last)],
-            n_digits: x.n_digits(),
+            limbs: [x.q(row, 0), x.q(row, last)],
+            n_limbs: x.n_limbs(),
             s: x.s(row),
             st: x.st(row),
         });
@@ -85,7 +86,7 @@ impl<'a> Inputs<'a> {
             group_size: product.integers.group_size,
             n_groups: product.n_groups(),
             missing: missing_sums,
-            arranged,
+            prepacked,
         }
     }
 }

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use super::piece::{Inputs, Piece, ROWS, Sums};
 use crate::cpu::matmul::integers::{E2M1, width};
-use crate::cpu::matmul::neon::digits::{both_digits, halves};
 use crate::cpu::matmul::neon::levels::I8mm;
+use crate::cpu::matmul::neon::limbs::{both_limbs, halves};
 use crate::cpu::matmul::neon::unpack::unpack_32;
 use crate::cpu::matmul::neon::vector::{
     load_bytes, load_signed, store_bytes, store_signed, zip_high, zip_low,
@@ -46,19 +46,19 @@ fn load_codes<const CODES: usize>(piece: &mut Piece, packed: [&[u8]; ROWS]) {
     }
 }
 
-/// (pairs of rows, digits, eights of columns); a row alone is paired with
+/// (pairs of rows, limbs, eights of columns); a row alone is paired with
 /// itself.
 #[target_feature(enable = "neon")]
-pub(in super::super) fn arrange(inputs: &mut Inputs<'_>) {
-    let Inputs { rows, arranged, .. } = inputs;
-    arranged.clear();
+pub(in super::super) fn prepack(inputs: &mut Inputs<'_>) {
+    let Inputs { rows, prepacked, .. } = inputs;
+    prepacked.clear();
     for pair in rows.chunks(2) {
         let (a, b) = (&pair[0], &pair[pair.len() - 1]);
-        for (a, b) in a.digits.iter().zip(&b.digits).take(a.n_digits) {
+        for (a, b) in a.limbs.iter().zip(&b.limbs).take(a.n_limbs) {
             let chunks = a.as_chunks::<16>().0.iter().zip(b.as_chunks::<16>().0);
-            let start = arranged.len();
-            arranged.resize(start + a.len() / 8, [0; 16]);
-            let out = arranged[start..].as_chunks_mut::<2>().0;
+            let start = prepacked.len();
+            prepacked.resize(start + a.len() / 8, [0; 16]);
+            let out = prepacked[start..].as_chunks_mut::<2>().0;
             for (out, (a, b)) in out.iter_mut().zip(chunks) {
                 for (out, it) in out.iter_mut().zip(halves(load_signed(a), load_signed(b))) {
                     store_signed(out, it);
@@ -79,7 +79,7 @@ pub(in super::super) fn multiply(
     let mut i = 0;
     for sums in sums.chunks_mut(4) {
         let groups = groups.clone();
-        match (sums.len(), inputs.n_digits()) {
+        match (sums.len(), inputs.n_limbs()) {
             (1 | 2, 1) => multiply_rows::<1, 1>(isa, piece, inputs, groups, i, sums),
             (1 | 2, _) => multiply_rows::<1, 2>(isa, piece, inputs, groups, i, sums),
             (_, 1) => multiply_rows::<2, 1>(isa, piece, inputs, groups, i, sums),
@@ -92,7 +92,7 @@ pub(in super::super) fn multiply(
 /// `PAIRS` pairs of rows of the activations, from row `first` on.
 #[inline]
 #[target_feature(enable = "neon")]
-fn multiply_rows<const PAIRS: usize, const DIGITS: usize>(
+fn multiply_rows<const PAIRS: usize, const LIMBS: usize>(
     isa: I8mm,
     piece: &Piece,
     inputs: &Inputs<'_>,
@@ -104,19 +104,19 @@ fn multiply_rows<const PAIRS: usize, const DIGITS: usize>(
     let row = n * inputs.n_groups;
     let q = piece.q.as_chunks::<STEP>().0.chunks_exact(n);
     for (g, (group, q)) in groups.zip(q).enumerate() {
-        let x: [[&[_]; DIGITS]; PAIRS] = std::array::from_fn(|pair| {
-            std::array::from_fn(|digit| {
-                let start = ((first / 2 + pair) * DIGITS + digit) * row + group * n;
-                &inputs.arranged[start..start + n]
+        let x: [[&[_]; LIMBS]; PAIRS] = std::array::from_fn(|pair| {
+            std::array::from_fn(|limb| {
+                let start = ((first / 2 + pair) * LIMBS + limb) * row + group * n;
+                &inputs.prepacked[start..start + n]
             })
         });
-        let mut dots = [[[vdupq_n_s32(0); STEP]; DIGITS]; PAIRS];
+        let mut dots = [[[vdupq_n_s32(0); STEP]; LIMBS]; PAIRS];
         for (step, q) in q.iter().enumerate() {
             let q = q.each_ref().map(|it| load_bytes(it));
             for pair in 0..PAIRS {
-                for digit in 0..DIGITS {
-                    let x = load_signed(&x[pair][digit][step]);
-                    for (dots, q) in dots[pair][digit].iter_mut().zip(q) {
+                for limb in 0..LIMBS {
+                    let x = load_signed(&x[pair][limb][step]);
+                    for (dots, q) in dots[pair][limb].iter_mut().zip(q) {
                         *dots = isa.multiply_pairs(*dots, q, x);
                     }
                 }
@@ -125,7 +125,7 @@ fn multiply_rows<const PAIRS: usize, const DIGITS: usize>(
         let pairs = sums.chunks_mut(2).zip(inputs.rows[first..].chunks(2)).zip(dots);
         for ((sums, rows), dots) in pairs {
             let [a, b, c, d] = match dots[..] {
-                [high, low] => std::array::from_fn(|i| both_digits(high[i], low[i])),
+                [high, low] => std::array::from_fn(|i| both_limbs(high[i], low[i])),
                 _ => dots[0],
             };
             let first = [vuzp1q_s32(a, b), vuzp1q_s32(c, d)];

@@ -2,7 +2,7 @@
 
 use std::arch::aarch64::*;
 
-use crate::cpu::matmul::neon::digits::Chunk;
+use crate::cpu::matmul::neon::limbs::Chunk;
 use crate::cpu::matmul::neon::params::{GROUPS, Params};
 use crate::cpu::matmul::neon::vector::{load_floats, store_floats};
 
@@ -30,15 +30,15 @@ pub(in super::super) struct Inputs<'a> {
     /// What dots lack of each group of each row; empty where they lack nothing.
     pub(super) missing: Vec<i32>,
     /// The rows in another order; see [`pairs`].
-    pub(super) arranged: Vec<Chunk>,
+    pub(super) prepacked: Vec<Chunk>,
 }
 
 /// One row of the activations.
 #[derive(Clone, Copy)]
 pub(super) struct Input<'a> {
-    /// The digits, if there are two the larger one first, else the same twice.
-    pub(super) digits: [&'a [i8]; 2],
-    pub(super) n_digits: usize,
+    /// The limbs, if there are two the larger one first, else the same twice.
+    pub(super) limbs: [&'a [i8]; 2],
+    pub(super) n_limbs: usize,
     pub(super) s: &'a [f32],
     pub(super) st: &'a [f32],
 }
@@ -88,8 +88,8 @@ impl Sums {
 }
 
 impl Inputs<'_> {
-    pub(super) fn n_digits(&self) -> usize {
-        self.rows.first().map_or(0, |it| it.n_digits)
+    pub(super) fn n_limbs(&self) -> usize {
+        self.rows.first().map_or(0, |it| it.n_limbs)
     }
 
     /// What the dots of a group with row `i` lack.

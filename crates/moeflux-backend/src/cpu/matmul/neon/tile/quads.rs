@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use super::piece::{Input, Inputs, Piece, ROWS, Sums};
 use crate::cpu::matmul::integers::{E2M1, width};
-use crate::cpu::matmul::neon::digits::both_digits;
 use crate::cpu::matmul::neon::levels::Dotprod;
+use crate::cpu::matmul::neon::limbs::both_limbs;
 use crate::cpu::matmul::neon::unpack::unpack_32;
 use crate::cpu::matmul::neon::vector::{load_bytes, load_signed, store_bytes, transpose_quads};
 
@@ -64,14 +64,14 @@ pub(in super::super) fn multiply(
     let mut i = 0;
     let (blocks, rest) = sums.as_chunks_mut::<X_ROWS>();
     for sums in blocks {
-        match inputs.n_digits() {
+        match inputs.n_limbs() {
             1 => multiply_rows::<X_ROWS, 1>(isa, piece, inputs, groups.clone(), i, sums),
             _ => multiply_rows::<X_ROWS, 2>(isa, piece, inputs, groups.clone(), i, sums),
         }
         i += X_ROWS;
     }
     for sums in rest.as_chunks_mut::<1>().0 {
-        match inputs.n_digits() {
+        match inputs.n_limbs() {
             1 => multiply_rows::<1, 1>(isa, piece, inputs, groups.clone(), i, sums),
             _ => multiply_rows::<1, 2>(isa, piece, inputs, groups.clone(), i, sums),
         }
@@ -82,7 +82,7 @@ pub(in super::super) fn multiply(
 /// Rows `first..first + T` of the activations.
 #[inline]
 #[target_feature(enable = "neon")]
-fn multiply_rows<const T: usize, const DIGITS: usize>(
+fn multiply_rows<const T: usize, const LIMBS: usize>(
     isa: Dotprod,
     piece: &Piece,
     inputs: &Inputs<'_>,
@@ -94,21 +94,21 @@ fn multiply_rows<const T: usize, const DIGITS: usize>(
     let n = inputs.group_size / 16;
     let q = piece.q.as_chunks::<STEP>().0.chunks_exact(n);
     for (g, (group, q)) in groups.zip(q).enumerate() {
-        let x: [[&[_]; DIGITS]; T] = std::array::from_fn(|t| {
-            std::array::from_fn(|digit| {
-                &rows[t].digits[digit].as_chunks::<16>().0[group * n..(group + 1) * n]
+        let x: [[&[_]; LIMBS]; T] = std::array::from_fn(|t| {
+            std::array::from_fn(|limb| {
+                &rows[t].limbs[limb].as_chunks::<16>().0[group * n..(group + 1) * n]
             })
         });
-        let mut dots = [[[vdupq_n_s32(0); 2]; DIGITS]; T];
+        let mut dots = [[[vdupq_n_s32(0); 2]; LIMBS]; T];
         for (t, dots) in dots.iter_mut().enumerate() {
-            dots[DIGITS - 1] = [vdupq_n_s32(inputs.missing(first + t, group)); 2];
+            dots[LIMBS - 1] = [vdupq_n_s32(inputs.missing(first + t, group)); 2];
         }
         for (step, q) in q.iter().enumerate() {
             let q = q.each_ref().map(|it| load_bytes(it));
             for t in 0..T {
-                for digit in 0..DIGITS {
-                    let x = load_signed(&x[t][digit][step]);
-                    let [mut a, mut b] = dots[t][digit];
+                for limb in 0..LIMBS {
+                    let x = load_signed(&x[t][limb][step]);
+                    let [mut a, mut b] = dots[t][limb];
                     a = isa.dot_lane::<0>(a, q[0], x);
                     b = isa.dot_lane::<0>(b, q[1], x);
                     a = isa.dot_lane::<1>(a, q[2], x);
@@ -117,16 +117,16 @@ fn multiply_rows<const T: usize, const DIGITS: usize>(
                     b = isa.dot_lane::<2>(b, q[5], x);
                     a = isa.dot_lane::<3>(a, q[6], x);
                     b = isa.dot_lane::<3>(b, q[7], x);
-                    dots[t][digit] = [a, b];
+                    dots[t][limb] = [a, b];
                 }
             }
         }
         for t in 0..T {
-            let low = dots[t][DIGITS - 1];
-            let dots = if DIGITS == 1 {
+            let low = dots[t][LIMBS - 1];
+            let dots = if LIMBS == 1 {
                 low
             } else {
-                [both_digits(dots[t][0][0], low[0]), both_digits(dots[t][0][1], low[1])]
+                [both_limbs(dots[t][0][0], low[0]), both_limbs(dots[t][0][1], low[1])]
             };
             sums[t].end_group(dots, &piece.params, g, rows[t].s[group], rows[t].st[group]);
         }

@@ -6,9 +6,9 @@ use std::ops::Range;
 
 use super::piece::{COLS, Inputs, Piece, ROWS, Sums};
 use crate::cpu::matmul::integers::{E2M1, width};
-use crate::cpu::matmul::neon::digits::{Chunk, both_digits};
 use crate::cpu::matmul::neon::instructions::Instructions;
 use crate::cpu::matmul::neon::levels::Plain;
+use crate::cpu::matmul::neon::limbs::{Chunk, both_limbs};
 use crate::cpu::matmul::neon::unpack::unpack_row;
 use crate::cpu::matmul::neon::vector::load_bytes;
 
@@ -61,7 +61,7 @@ fn each_row<const CODES: usize, const GROUP: usize>(
     let rows: &[[[u8; 16]; ROW]; ROWS] =
         piece.q.as_chunks::<ROW>().0.try_into().expect("eight rows");
     for (i, (input, sums)) in inputs.rows.iter().zip(sums).enumerate() {
-        let [high, low] = input.digits.map(|it| it.as_chunks::<16>().0);
+        let [high, low] = input.limbs.map(|it| it.as_chunks::<16>().0);
         for (g, group) in groups.clone().enumerate() {
             let chunks = group * GROUP / 16..(group + 1) * GROUP / 16;
             let (high, low) = (&high[chunks.clone()], &low[chunks]);
@@ -70,9 +70,9 @@ fn each_row<const CODES: usize, const GROUP: usize>(
                 for (q, it) in q.iter_mut().zip(&rows[r][g * GROUP / 16..][..GROUP / 16]) {
                     *q = load_bytes(it);
                 }
-                let digit =
+                let limb =
                     |x: &[Chunk]| isa.dot_group::<CODES, GROUP, 1>(&q, x.as_chunks::<1>().0, 0);
-                if input.n_digits == 1 { digit(high) } else { both_digits(digit(high), digit(low)) }
+                if input.n_limbs == 1 { limb(high) } else { both_limbs(limb(high), limb(low)) }
             };
             let four = |r| {
                 let (a, b) = (vpaddq_s32(dot(r), dot(r + 1)), vpaddq_s32(dot(r + 2), dot(r + 3)));

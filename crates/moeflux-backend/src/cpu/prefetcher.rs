@@ -1,4 +1,4 @@
-//! Asking memory for what will be read next while something else is worked on.
+//! Software prefetch of the memory that a later task reads.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
@@ -7,38 +7,42 @@ use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 
-/// Memory that is about to be read, in equal portions.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nobody asks"))]
-pub(super) struct Upcoming<'a> {
+/// Prefetches memory that is about to be read into the second-level cache, in equal
+/// portions between other work.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "only kernels of x86-64 prefetch")
+)]
+pub(super) struct Prefetcher<'a> {
     parts: [&'a [u8]; 3],
     part: usize,
     at: usize,
-    /// Lines asked for at a time.
+    /// Cache lines of a portion; zero until [`divide`](Prefetcher::divide) sets it.
     portion: usize,
 }
 
-impl<'a> Upcoming<'a> {
+impl<'a> Prefetcher<'a> {
     pub(super) fn nothing() -> Self {
-        Upcoming::new([&[]; 3])
+        Prefetcher::new([&[]; 3])
     }
 
-    /// Nothing is asked for before it is divided.
+    /// Prefetches these parts one after another.
     pub(super) fn new(parts: [&'a [u8]; 3]) -> Self {
-        Upcoming { parts, part: 0, at: 0, portion: 0 }
+        Prefetcher { parts, part: 0, at: 0, portion: 0 }
     }
 
-    /// What is left will be asked for in `n_times`.
+    /// Divides what is left into `n_times` portions.
     #[cfg(target_arch = "x86_64")]
     pub(super) fn divide(&mut self, n_times: usize) {
         let left = self.parts[self.part..].iter().map(|it| it.len().div_ceil(LINE)).sum::<usize>();
         self.portion = left.saturating_sub(self.at / LINE).div_ceil(n_times.max(1));
     }
 
-    /// Has the next portion brought into the second cache.
+    /// Prefetches the next portion.
     #[cfg(target_arch = "x86_64")]
     #[inline]
     #[target_feature(enable = "sse")]
-    pub(super) fn ask(&mut self) {
+    pub(super) fn prefetch(&mut self) {
         let mut left = self.portion;
         while let Some(part) = self.parts.get(self.part) {
             let end = part.len().min(self.at + left * LINE);

@@ -1,4 +1,4 @@
-//! Digits of activations, sixteen columns at a time.
+//! Limbs of activations, sixteen columns at a time.
 
 use std::arch::aarch64::*;
 
@@ -17,8 +17,8 @@ pub(super) type FourRows<'a> = [&'a [u8]; ROWS];
 pub(super) fn missing(x: &Quantised, row: usize) -> impl Iterator<Item = i32> {
     let sum = |q: &[i8]| q.iter().map(|it| i32::from(*it)).sum::<i32>();
     let high = x.q(row, 0).chunks_exact(x.group_size());
-    let low = x.q(row, x.n_digits() - 1).chunks_exact(x.group_size());
-    let two = x.n_digits() == 2;
+    let low = x.q(row, x.n_limbs() - 1).chunks_exact(x.group_size());
+    let two = x.n_limbs() == 2;
     high.zip(low).map(move |(h, l)| 128 * if two { 256 * sum(h) + sum(l) } else { sum(h) })
 }
 
@@ -29,9 +29,9 @@ pub(super) fn halves(a: int8x16_t, b: int8x16_t) -> [int8x16_t; 2] {
     [vcombine_s8(vget_low_s8(a), vget_low_s8(b)), vcombine_s8(vget_high_s8(a), vget_high_s8(b))]
 }
 
-/// Two digits' dots as one.
+/// Two limbs' dots as one.
 #[inline]
 #[target_feature(enable = "neon")]
-pub(super) fn both_digits(high: int32x4_t, low: int32x4_t) -> int32x4_t {
+pub(super) fn both_limbs(high: int32x4_t, low: int32x4_t) -> int32x4_t {
     vaddq_s32(vshlq_n_s32::<8>(high), low)
 }

@@ -1,0 +1,76 @@
+//! Kernels for floats of four bits (E2M1), written once for the vectors of AVX2 and AVX-512.
+
+/// Defines `decode_e2m1` and `multiply_e2m1` for an instruction set.
+///
+/// The module that calls it defines `Block`, sixteen floats in one or two vectors, with
+/// `zeros`, `load`, `store` and `add_products` (a fused multiplication and addition), and
+/// `decode`, which turns eight bytes into a block with the `values` of a scale.
+macro_rules! e2m1_kernels {
+    ($features:literal) => {
+        /// Elements times their group's scale; `packed` has two a byte.
+        #[target_feature(enable = $features)]
+        pub(in crate::cpu::matmul) fn decode_e2m1(
+            micro: MicroScaled,
+            packed: &[u8],
+            scales: &[u8],
+            out: &mut [f32],
+        ) {
+            let groups = out.chunks_exact_mut(micro.group_size);
+            let packed = packed.chunks_exact(micro.group_size / 2);
+            for ((out, packed), scale) in groups.zip(packed).zip(scales) {
+                let values = values(micro.scale.to_f32(*scale));
+                for (out, packed) in out.as_chunks_mut().0.iter_mut().zip(packed.as_chunks().0) {
+                    store(out, decode(packed, values));
+                }
+            }
+        }
+
+        /// Adds the products of some rows with one of activations, column by column to
+        /// the lanes; `packed` and `scales` have as many columns as `x`.
+        #[target_feature(enable = $features)]
+        pub(in crate::cpu::matmul) fn multiply_e2m1<const ROWS: usize>(
+            micro: MicroScaled,
+            packed: [&[u8]; ROWS],
+            scales: [&[u8]; ROWS],
+            x: &[f32],
+            sums: &mut [[f32; 16]; ROWS],
+        ) {
+            match micro.group_size {
+                16 => multiply::<16, ROWS>(micro, packed, scales, x, sums),
+                _ => multiply::<32, ROWS>(micro, packed, scales, x, sums),
+            }
+        }
+
+        /// [`multiply_e2m1`] for groups of `GROUP` columns.
+        #[inline]
+        #[target_feature(enable = $features)]
+        fn multiply<const GROUP: usize, const ROWS: usize>(
+            micro: MicroScaled,
+            packed: [&[u8]; ROWS],
+            scales: [&[u8]; ROWS],
+            x: &[f32],
+            sums: &mut [[f32; 16]; ROWS],
+        ) {
+            assert_eq!(micro.group_size, GROUP, "columns of a group");
+            let mut acc = [zeros(); ROWS];
+            for (acc, sums) in acc.iter_mut().zip(&*sums) {
+                *acc = load(sums);
+            }
+            for (g, x) in x.as_chunks::<GROUP>().0.iter().enumerate() {
+                let (x, _) = x.as_chunks();
+                for r in 0..ROWS {
+                    let values = values(micro.scale.to_f32(scales[r][g]));
+                    let (packed, _) = packed[r][g * GROUP / 2..][..GROUP / 2].as_chunks();
+                    for (x, packed) in x.iter().zip(packed) {
+                        acc[r] = add_products(acc[r], decode(packed, values), load(x));
+                    }
+                }
+            }
+            for (acc, sums) in acc.iter().zip(sums) {
+                store(sums, *acc);
+            }
+        }
+    };
+}
+
+pub(super) use e2m1_kernels;
