@@ -1,8 +1,10 @@
 //! Elements of a matrix as `f32`.
 
-use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, unpack_group};
+use moeflux_core::quant::{Float, MatrixFormat, MatrixView, unpack_group};
 
+use super::block_format::BlockFormat;
 use super::floats::decode_floats;
+use super::integers::Integers;
 use super::partials::COLS;
 use super::small::{decode_blocks, decode_micro};
 use crate::cpu::Isa;
@@ -21,7 +23,7 @@ pub(super) fn decode(isa: Isa, weight: &MatrixView<'_>, row: usize, col: usize, 
             let unpacked = &mut unpacked[..out.len()];
             unpack(isa, affine.bits, bytes, unpacked);
             let first = row * affine.n_groups(weight.cols) + affine.n_groups(col);
-            decode_affine(isa, affine, unpacked, weight, first, out);
+            decode_affine(isa, Integers::affine(affine), unpacked, weight, first, out);
         }
         MatrixFormat::Micro(micro) => decode_micro(isa, micro, weight, (row, col), bytes, out),
         MatrixFormat::Blocks(blocks) => decode_blocks(isa, blocks, weight, (row, col), bytes, out),
@@ -60,18 +62,21 @@ for_every_isa! {
 for_every_isa! {
     /// `first` is the index of the first group's scale and bias.
     fn decode_affine(
-        affine: Affine,
+        format: Integers,
         q: &[u8],
         weight: &MatrixView<'_>,
         first: usize,
         out: &mut [f32],
     ) {
-        let groups = out.chunks_exact_mut(affine.group_size).zip(q.chunks_exact(affine.group_size));
-        for (g, (out, q)) in groups.enumerate() {
-            let scale = affine.params.read(weight.scales, first + g);
-            let bias = affine.params.read(weight.biases, first + g);
-            for (it, q) in out.iter_mut().zip(q) {
-                *it = scale.mul_add(f32::from(*q), bias);
+        let group_cols = format.group_cols();
+        let n = out.len() / group_cols;
+        let (mut scales, mut biases) = ([0f32; COLS / 32], [0f32; COLS / 32]);
+        let (scales, biases) = (&mut scales[..n], &mut biases[..n]);
+        format.params_of_groups(weight, first..first + n, scales, biases);
+        let groups = out.chunks_exact_mut(group_cols).zip(q.chunks_exact(group_cols));
+        for ((out, q), (scale, bias)) in groups.zip(scales.iter().zip(&*biases)) {
+            for (out, q) in out.iter_mut().zip(q) {
+                *out = scale.mul_add(f32::from(*q), *bias);
             }
         }
     }

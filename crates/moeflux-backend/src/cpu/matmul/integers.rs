@@ -55,14 +55,16 @@ pub(super) enum ParamFormat {
 }
 
 impl Integers {
+    /// How an affine matrix is read.
+    pub(super) fn affine(affine: Affine) -> Integers {
+        let Affine { bits, group_size, params } = affine;
+        Integers { codes: bits.into(), group_size, params: ParamFormat::Floats(params) }
+    }
+
     /// How a matrix of that format is read; `None` where its elements are no integers.
     pub(super) fn of(format: MatrixFormat) -> Option<Integers> {
         match format {
-            MatrixFormat::Affine(Affine { bits, group_size, params }) => Some(Integers {
-                codes: bits.into(),
-                group_size,
-                params: ParamFormat::Floats(params),
-            }),
+            MatrixFormat::Affine(affine) => Some(Integers::affine(affine)),
             MatrixFormat::Micro(MicroScaled::MXFP4) => Some(Integers {
                 codes: E2M1,
                 group_size: MicroScaled::MXFP4.group_size,
@@ -79,6 +81,7 @@ impl BlockFormat for Integers {
         self.group_size
     }
 
+    #[inline(always)]
     fn group_cols(self) -> usize {
         self.group_size
     }
