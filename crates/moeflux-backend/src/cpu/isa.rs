@@ -20,7 +20,8 @@ pub(crate) enum Level {
     /// AVX-VNNI, the dot products of AVX-512 in vectors of 256 bits, with all of AVX2.
     #[cfg(target_arch = "x86_64")]
     AvxVnni,
-    /// AVX-512 F, BW, VL, DQ, VNNI and VBMI, with all of AVX2.
+    /// AVX-512 F, BW, VL, DQ, VNNI and VBMI, with all of AVX2. Kernels that use all of it enable
+    /// `avx512vl,avx512dq,avx512vnni,avx512vbmi`, which imply the others.
     #[cfg(target_arch = "x86_64")]
     Avx512,
     /// That with AMX tiles of 8-bit integers, permitted by the system.
@@ -145,7 +146,7 @@ macro_rules! for_every_isa {
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(
-                enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
+                enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi"
             )]
             fn avx512($($arg: $ty),*) {
                 body($($arg),*)

@@ -12,7 +12,7 @@ use crate::cpu::matmul::product::IntegerProduct;
 
 /// The tiles of some columns of at most sixteen rows; rows beyond the last
 /// repeat it.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 pub(super) fn unpack_tiles<const CODES: usize, const GROUP: usize>(
     product: &IntegerProduct<'_>,
     rows: Range<usize>,
@@ -46,7 +46,7 @@ pub(super) fn unpack_tiles<const CODES: usize, const GROUP: usize>(
 
 /// 64 columns in the order of [`order`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn unpack_ordered<const CODES: usize, const GROUP: usize>(packed: &[u8]) -> __m512i {
     if is_natural(width(CODES), GROUP) {
         return unpack::<CODES>(packed);

@@ -31,7 +31,7 @@ pub(super) fn store_all(all: Accumulators, to: &mut [Lanes; ROWS]) {
 /// Adds the dots of a group: `s` has the activations' scales, `scales` those
 /// of the matrix's rows.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 pub(super) fn add_dots<const LIMBS: usize>(
     mut acc: Accumulators,
     dots: &[Sums; 2],
@@ -54,7 +54,7 @@ pub(super) fn add_dots<const LIMBS: usize>(
 /// The accumulators of the biases; `st` has the activations' scales times
 /// sums.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn biases(all: &[Lanes], st: &[Lanes]) -> Accumulators {
     let mut acc = [_mm512_setzero_ps(); ROWS];
     for (biases, st) in all.iter().zip(st) {
@@ -69,7 +69,7 @@ fn biases(all: &[Lanes], st: &[Lanes]) -> Accumulators {
 /// The outputs of each row of activations, rows of the matrix next to each
 /// other.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 pub(super) fn totals(
     acc: &[Lanes; ROWS],
     all: &[Lanes],

@@ -197,7 +197,7 @@ fn is_same(a: &Place, b: &Place, jobs: &[MatmulJob<'_>]) -> bool {
 }
 
 /// One tile.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn prepack(
     job: &MatmulJob<'_>,
     place: &Place,
@@ -225,7 +225,7 @@ fn as_bytes(lines: &[Line]) -> &[u8] {
 }
 
 /// One limb of at most sixteen rows; absent rows are zero.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn limb_tiles(x: &Quantised, rows: &[usize], limb: usize, place: &Place, out: &mut [Line]) {
     let lines = place.depth / 4;
     for col in (0..x.cols()).step_by(64) {
@@ -251,7 +251,7 @@ fn limb_tiles(x: &Quantised, rows: &[usize], limb: usize, place: &Place, out: &m
 
 /// The floats of at most sixteen rows side by side; those of absent rows are
 /// zero.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn transpose_floats<'a>(rows: &[usize], row: &dyn Fn(usize) -> &'a [f32], out: &mut [Lanes]) {
     for (i, out) in out.chunks_mut(16).enumerate() {
         let mut vectors = [_mm512_setzero_si512(); ROWS];

@@ -62,7 +62,7 @@ thread_local! {
 
 /// # Safety
 /// This process may use AMX.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 pub(super) unsafe fn integer_rows(
     product: IntegerProduct<'_>,
     rows: Range<usize>,
@@ -115,9 +115,7 @@ struct Panel<'a> {
 }
 
 impl Panel<'_> {
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn run<const LIMBS: usize>(
         &self,
         tiles: &mut Tiles,
@@ -161,9 +159,7 @@ impl Panel<'_> {
     }
 
     /// Unpacks some columns, `tile_bytes` for sixteen rows.
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn unpack(&self, cols: Range<usize>, tile_bytes: usize, weights: &mut [u8]) {
         let rows = self.rows.clone().step_by(ROWS);
         for (row, out) in rows.zip(weights.chunks_exact_mut(tile_bytes)) {
@@ -182,9 +178,7 @@ impl Panel<'_> {
     /// Storing a tile waits for everything before it, so the next product is
     /// on its way while vectors finish the last one.
     #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn add<const LIMBS: usize>(
         &self,
         tiles: &mut Tiles,
@@ -225,9 +219,7 @@ impl Panel<'_> {
     }
 
     /// Writes the outputs of tile `t` of the activations.
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn finish(&self, t: usize, params: &Params, acc: &[Acc], out: &mut OutPart<'_>) {
         let first = t * input::X_ROWS;
         let n = input::X_ROWS.min(self.product.x_rows.len() - first);

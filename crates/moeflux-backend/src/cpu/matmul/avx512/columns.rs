@@ -12,7 +12,7 @@ use crate::cpu::matmul::product::IntegerProduct;
 /// Each line of `out` gets four columns of at most sixteen rows; rows beyond
 /// the last repeat it.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 pub(super) fn unpack_tile<const CODES: usize>(
     product: &IntegerProduct<'_>,
     rows: Range<usize>,

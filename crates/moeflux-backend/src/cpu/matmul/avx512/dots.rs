@@ -41,7 +41,7 @@ const fn block_cols(bits: usize) -> usize {
 
 /// Within a block of columns `per_byte` share a byte: first come the first of
 /// every byte, then the second ones, and so on.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 pub(super) fn repeat<const CODES: usize, const GROUP: usize>(
     x: &Quantised,
     row: usize,
@@ -168,7 +168,7 @@ pub(super) fn prefetch_all(bytes: &[u8]) {
 
 /// The dots of all groups in `packed`, whose first meets group `first` of `x`:
 /// one limb or two.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 pub(super) fn group_dots<const CODES: usize, const GROUP: usize>(
     packed: &[u8],
     x: &Repeated,
@@ -182,7 +182,7 @@ pub(super) fn group_dots<const CODES: usize, const GROUP: usize>(
     }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn limb_dots<const CODES: usize, const GROUP: usize, const LIMBS: usize>(
     packed: &[u8],
     x: &Repeated,
@@ -242,9 +242,7 @@ impl<'a, const CODES: usize, const GROUP: usize, const LIMBS: usize>
 
     /// The dots of the next sixteen groups.
     #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     pub(super) fn step(&mut self, packed: &[u8], out: &mut [f32; GROUPS]) {
         self.param_prefetch.prefetch();
         let x = &self.lines[self.at..][..GROUPS * GROUP / 64 * LIMBS];
@@ -258,7 +256,7 @@ impl<'a, const CODES: usize, const GROUP: usize, const LIMBS: usize>
 
 /// The dots of sixteen groups, in order.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn sixteen_dots<const CODES: usize, const GROUP: usize, const LIMBS: usize>(
     packed: &[u8],
     x: &[Line],
@@ -296,7 +294,7 @@ fn sixteen_dots<const CODES: usize, const GROUP: usize, const LIMBS: usize>(
 
 /// The products of some blocks of columns, added up lane by lane.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn lane_sums<const CODES: usize, const LIMBS: usize>(
     packed: &[u8],
     x: &[Line],
@@ -333,9 +331,7 @@ struct Unpacked<const CODES: usize>([__m512i; 4]);
 
 impl<const CODES: usize> Unpacked<CODES> {
     #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn load(packed: &[u8]) -> Self {
         let none = _mm512_setzero_si512();
         if !matches!(width(CODES), 2 | 4) {
@@ -356,9 +352,7 @@ impl<const CODES: usize> Unpacked<CODES> {
 
     /// Adds the products with one limb.
     #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn add_products(&self, sum: __m512i, x: &[Line]) -> __m512i {
         let mut sum = _mm512_dpbusd_epi32(sum, self.0[0], load_64(&x[0].0));
         if matches!(width(CODES), 2 | 4) {

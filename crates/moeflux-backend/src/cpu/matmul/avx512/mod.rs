@@ -55,7 +55,7 @@ macro_rules! for_format {
 
 pub(super) use for_format;
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 pub(super) fn integer_rows(product: IntegerProduct<'_>, rows: Range<usize>, mut out: OutPart<'_>) {
     let n = product.x_rows.len();
     if n >= TILE_X_ROWS {

@@ -16,9 +16,7 @@ pub(in crate::cpu::matmul) struct Params {
 }
 
 impl Params {
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     pub(in crate::cpu::matmul) fn fill(
         &mut self,
         product: &IntegerProduct<'_>,

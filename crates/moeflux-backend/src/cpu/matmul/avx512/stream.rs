@@ -61,9 +61,7 @@ thread_local! {
 
 impl Scratch {
     #[inline]
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn take_row<const CODES: usize, const GROUP: usize>(
         &mut self,
         product: &IntegerProduct<'_>,
@@ -79,7 +77,7 @@ impl Scratch {
 }
 
 /// The outputs of `rows` for the `i`-th row of the activations.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 pub(super) fn integer_row<const CODES: usize, const GROUP: usize>(
     product: IntegerProduct<'_>,
     rows: Range<usize>,
@@ -133,9 +131,7 @@ struct Task<'a> {
 
 impl Task<'_> {
     /// Sixteen rows at a time, whose dots are added while the next are read.
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn whole_blocks<const CODES: usize, const GROUP: usize, const LIMBS: usize>(
         &self,
         rows: Range<usize>,
@@ -177,9 +173,7 @@ impl Task<'_> {
     }
 
     /// Any rows of any shape.
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn blocks<const CODES: usize, const GROUP: usize>(
         &self,
         rows: Range<usize>,
@@ -218,7 +212,7 @@ impl Task<'_> {
 }
 
 /// The dots of some groups of each row, (rows, groups).
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn dots_by_row<const CODES: usize, const GROUP: usize>(
     product: &IntegerProduct<'_>,
     rows: Range<usize>,
@@ -274,7 +268,7 @@ impl<'a> Sums<'a> {
 
     /// Adds all groups of each row, of which these are the dots: (rows, groups).
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx2,fma,f16c")]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vbmi")]
     fn add_all(&mut self, dots: &[f32]) {
         match self.product.n_groups() {
             1 if self.rows.len() == ROWS => self.add_narrow::<1>(dots),
@@ -288,7 +282,7 @@ impl<'a> Sums<'a> {
     /// Adds up to eight groups from `first` on of each of sixteen rows, whose dots are `dots`:
     /// (rows, groups), of which there are eight at least.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx2,fma,f16c")]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vbmi")]
     fn add_next(&mut self, dots: &[f32], first: usize) {
         let from = first.min(self.product.n_groups() - EIGHT);
         self.add_eight(dots, from, first - from);
@@ -297,7 +291,7 @@ impl<'a> Sums<'a> {
     /// Adds eight groups from `first` on, without the `added` ones before. Parameters have 16 bits
     /// or 8.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx2,fma,f16c")]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vbmi")]
     fn add_eight(&mut self, dots: &[f32], first: usize, added: usize) {
         let n = self.product.n_groups();
         let format = self.product.integers.params;
@@ -326,7 +320,7 @@ impl<'a> Sums<'a> {
 
     /// As they are stored, those of eight groups from `first` on; lanes are rows.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx2")]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vbmi")]
     fn params_of_eight(&self, first: usize) -> [__m512i; EIGHT] {
         let n = self.product.n_groups();
         let MatrixView { scales, biases, .. } = self.product.weight;
@@ -349,7 +343,7 @@ impl<'a> Sums<'a> {
 
     /// Adds the `N` groups of each of sixteen rows.
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx2,fma,f16c")]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vbmi")]
     fn add_narrow<const N: usize>(&mut self, dots: &[f32]) {
         let dots: &[u8] = bytemuck::cast_slice(&dots[..N * ROWS]);
         let mut tile = [_mm512_setzero_si512(); N];
@@ -375,7 +369,7 @@ impl<'a> Sums<'a> {
 
     /// Adds some groups of each row, of which these are the dots: (rows, groups).
     #[inline]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx2,fma,f16c")]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vbmi")]
     fn add(&mut self, dots: &[f32], groups: Range<usize>) {
         for first in (0..groups.len()).step_by(GROUPS) {
             let n = GROUPS.min(groups.len() - first);

@@ -53,7 +53,7 @@ thread_local! {
 }
 
 /// The outputs of `rows` for all rows of the activations.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 pub(super) fn integer_rows<const CODES: usize, const GROUP: usize>(
     product: IntegerProduct<'_>,
     rows: Range<usize>,
@@ -95,9 +95,7 @@ struct Panel<'a> {
 }
 
 impl Panel<'_> {
-    #[target_feature(
-        enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c"
-    )]
+    #[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
     fn run<const CODES: usize, const GROUP: usize>(
         &self,
         scratch: &mut Scratch,

@@ -14,7 +14,7 @@ pub(super) const COLS: usize = 64;
 
 /// The integers of 64 columns, from exactly eight times as many bytes as one has bits.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 pub(in crate::cpu::matmul) fn unpack<const CODES: usize>(packed: &[u8]) -> __m512i {
     let spread = match CODES {
         8 => return load_64(packed),
@@ -43,7 +43,7 @@ pub(super) fn look_up<const CODES: usize>(codes: __m512i) -> __m512i {
 
 /// The integers of fewer than 64 columns; the rest is anything.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 pub(in crate::cpu::matmul) fn unpack_part<const CODES: usize>(packed: &[u8]) -> __m512i {
     let mut padded = [0u8; 64];
     padded[..packed.len()].copy_from_slice(packed);
@@ -51,7 +51,7 @@ pub(in crate::cpu::matmul) fn unpack_part<const CODES: usize>(packed: &[u8]) -> 
 }
 
 /// The integers of the stream `packed`, `bits` each.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2,fma,f16c")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 pub(in super::super) fn unpack_row(bits: usize, packed: &[u8], out: &mut [u8]) {
     match bits {
         2 => unpack_bytes::<2>(packed, out),
@@ -63,7 +63,7 @@ pub(in super::super) fn unpack_row(bits: usize, packed: &[u8], out: &mut [u8]) {
     }
 }
 
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512vbmi,avx2")]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
 fn unpack_bytes<const BITS: usize>(packed: &[u8], out: &mut [u8]) {
     let (blocks, rest) = out.as_chunks_mut::<COLS>();
     let (packed, packed_rest) = packed.split_at(blocks.len() * 8 * BITS);
