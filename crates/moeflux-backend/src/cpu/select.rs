@@ -102,8 +102,8 @@ impl Part<'_> {
                     (0..op.q.n_heads).map(|head| q.head(row, op.q, head)).collect();
                 let keys = keys.slice(0..seen.len());
                 let products_of = Scores { scores: &mut products, stride: block_len };
-                let keys = (keys, &mut Prefetcher::nothing());
-                attention::score(cpu.isa, products_of, &q, keys, op.scale);
+                let prefetcher = &mut Prefetcher::nothing();
+                attention::score(cpu.isa, products_of, &q, keys, prefetcher, op.scale);
                 let weights = cpu.buf(op.weights.buf).cols(row, op.weights);
                 // SAFETY: blocks do not overlap, each belongs to one page and a page to one task.
                 let out = unsafe { out.slice(i * stride + seen.start..i * stride + seen.end) };

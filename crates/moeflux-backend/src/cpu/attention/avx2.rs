@@ -51,7 +51,8 @@ pub(in crate::cpu) fn store(out: &mut [f32; HALF], value: __m256) {
 pub(super) fn score(
     out: Scores<'_>,
     queries: &[&[f32]],
-    (keys, prefetcher): (Rows<'_>, &mut Prefetcher<'_>),
+    keys: Rows<'_>,
+    prefetcher: &mut Prefetcher<'_>,
     scale: f32,
 ) {
     let Scores { scores, stride } = out;
@@ -177,7 +178,8 @@ pub(super) fn mix(
     out: Mix<'_>,
     weights: &[f32],
     stride: usize,
-    (values, prefetcher): (Rows<'_>, &mut Prefetcher<'_>),
+    values: Rows<'_>,
+    prefetcher: &mut Prefetcher<'_>,
 ) {
     let Mix { sums, dim, totals } = out;
     let n = values.len();

@@ -28,7 +28,8 @@ const COLS: usize = 4 * LANES;
 pub(super) fn score(
     out: Scores<'_>,
     queries: &[&[f32]],
-    (keys, prefetcher): (Rows<'_>, &mut Prefetcher<'_>),
+    keys: Rows<'_>,
+    prefetcher: &mut Prefetcher<'_>,
     scale: f32,
 ) {
     let Scores { scores, stride } = out;
@@ -147,7 +148,8 @@ pub(super) fn mix(
     out: Mix<'_>,
     weights: &[f32],
     stride: usize,
-    (values, prefetcher): (Rows<'_>, &mut Prefetcher<'_>),
+    values: Rows<'_>,
+    prefetcher: &mut Prefetcher<'_>,
 ) {
     let Mix { sums, dim, totals } = out;
     add_up(totals, weights, stride, values.len());
@@ -160,12 +162,11 @@ pub(super) fn mix(
         let mut i = 0;
         while i < totals.len() {
             let (sums, weights) = (&mut sums[i * dim..], &weights[i * stride..]);
-            let near = (values, &mut *prefetcher);
             i += match totals.len() - i {
-                1 => mix_queries::<1>(sums, dim, weights, stride, near),
-                2 | 3 => mix_queries::<2>(sums, dim, weights, stride, near),
-                4 | 5 | 8 => mix_queries::<4>(sums, dim, weights, stride, near),
-                _ => mix_queries::<6>(sums, dim, weights, stride, near),
+                1 => mix_queries::<1>(sums, dim, weights, stride, values, prefetcher),
+                2 | 3 => mix_queries::<2>(sums, dim, weights, stride, values, prefetcher),
+                4 | 5 | 8 => mix_queries::<4>(sums, dim, weights, stride, values, prefetcher),
+                _ => mix_queries::<6>(sums, dim, weights, stride, values, prefetcher),
             };
         }
     }
@@ -206,7 +207,8 @@ fn mix_queries<const Q: usize>(
     dim: usize,
     weights: &[f32],
     stride: usize,
-    (values, prefetcher): (Rows<'_>, &mut Prefetcher<'_>),
+    values: Rows<'_>,
+    prefetcher: &mut Prefetcher<'_>,
 ) -> usize {
     // Of every value.
     let mut packed = [[0.0; Q]; NEAR_VALUES];

@@ -24,7 +24,8 @@ pub(in crate::cpu) fn score(
     isa: Isa,
     out: Scores<'_>,
     queries: &[&[f32]],
-    (keys, prefetcher): (Rows<'_>, &mut Prefetcher<'_>),
+    keys: Rows<'_>,
+    prefetcher: &mut Prefetcher<'_>,
     scale: f32,
 ) {
     #[cfg(not(target_arch = "x86_64"))]
@@ -36,11 +37,11 @@ pub(in crate::cpu) fn score(
             Level::Scalar => {}
             // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
             Level::Avx2 | Level::AvxVnni => unsafe {
-                return avx2::score(out, queries, (keys, prefetcher), scale);
+                return avx2::score(out, queries, keys, prefetcher, scale);
             },
             // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
             Level::Avx512 | Level::Amx => unsafe {
-                return avx512::score(out, queries, (keys, prefetcher), scale);
+                return avx512::score(out, queries, keys, prefetcher, scale);
             },
         }
     }
@@ -225,7 +226,8 @@ pub(super) fn mix(
     out: Mix<'_>,
     weights: &[f32],
     stride: usize,
-    (values, prefetcher): (Rows<'_>, &mut Prefetcher<'_>),
+    values: Rows<'_>,
+    prefetcher: &mut Prefetcher<'_>,
 ) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = prefetcher;
@@ -234,11 +236,11 @@ pub(super) fn mix(
         Level::Scalar => {}
         // SAFETY: holding this `Isa` proves that the machine has AVX2 and FMA.
         Level::Avx2 | Level::AvxVnni => unsafe {
-            return avx2::mix(out, weights, stride, (values, prefetcher));
+            return avx2::mix(out, weights, stride, values, prefetcher);
         },
         // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
         Level::Avx512 | Level::Amx => unsafe {
-            return avx512::mix(out, weights, stride, (values, prefetcher));
+            return avx512::mix(out, weights, stride, values, prefetcher);
         },
     }
     let Mix { sums, dim, totals } = out;

@@ -260,8 +260,8 @@ impl View<'_> {
                 let at = seen.start - self.seen.start;
                 let out = Scores { scores: &mut scores[alike.start * n + at..], stride: n };
                 let keys = keys.slice(seen.start - block.start..seen.end - block.start);
-                let keys = (keys, &mut prefetcher);
-                score(cpu.isa, out, &vectors[alike.clone()], keys, self.job.op.scale);
+                let (vectors, scale) = (&vectors[alike.clone()], self.job.op.scale);
+                score(cpu.isa, out, vectors, keys, &mut prefetcher, scale);
                 for i in alike {
                     let scores = &scores[i * n + at..][..seen.len()];
                     kernels::raise_max(cpu.isa, &mut maxima[i], scores);
@@ -295,8 +295,8 @@ impl View<'_> {
                     totals: &mut totals[alike.clone()],
                 };
                 let values = values.slice(seen.start - block.start..seen.end - block.start);
-                let values = (values, &mut prefetcher);
-                kernels::mix(isa, mix, &scores[alike.start * n + at..], n, values);
+                let weights = &scores[alike.start * n + at..];
+                kernels::mix(isa, mix, weights, n, values, &mut prefetcher);
             }
         }
     }

@@ -205,7 +205,8 @@ for_every_isa! {
                 if next == t {
                     *out = end(a, b, q, k, correction);
                 } else {
-                    (*out, *predicted) = advance(a, b, (q, k), correction, (next_k, next_decay));
+                    let next = Next { k: next_k, decay: next_decay };
+                    (*out, *predicted) = advance(a, b, Now { q, k, correction }, next);
                 }
             }
         }
@@ -255,15 +256,26 @@ fn end(a: &mut [f32], b: &mut [f32], q: &[f32], k: &[f32], correction: [f32; 2])
     [finish(read_a), finish(read_b)]
 }
 
+/// The end of a position for two rows.
+#[derive(Clone, Copy)]
+struct Now<'a> {
+    q: &'a [f32],
+    k: &'a [f32],
+    correction: [f32; 2],
+}
+
+/// The beginning of a position.
+#[derive(Clone, Copy)]
+struct Next<'a> {
+    k: &'a [f32],
+    decay: f32,
+}
+
 /// [`end`] of one position and [`begin`] of the next.
 #[inline(always)]
-fn advance(
-    a: &mut [f32],
-    b: &mut [f32],
-    (q, k): (&[f32], &[f32]),
-    correction: [f32; 2],
-    (next_k, decay): (&[f32], f32),
-) -> ([f32; 2], [f32; 2]) {
+fn advance(a: &mut [f32], b: &mut [f32], now: Now<'_>, next: Next<'_>) -> ([f32; 2], [f32; 2]) {
+    let Now { q, k, correction } = now;
+    let Next { k: next_k, decay } = next;
     let (mut read_a, mut read_b) = ([0.0; LANES], [0.0; LANES]);
     let (mut predicted_a, mut predicted_b) = ([0.0; LANES], [0.0; LANES]);
     let (a, b) = (a.as_chunks_mut::<LANES>().0, b.as_chunks_mut::<LANES>().0);

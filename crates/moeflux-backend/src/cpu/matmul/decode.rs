@@ -25,8 +25,8 @@ pub(super) fn decode(isa: Isa, weight: &MatrixView<'_>, row: usize, col: usize, 
             let first = row * affine.n_groups(weight.cols) + affine.n_groups(col);
             decode_affine(isa, Integers::affine(affine), unpacked, weight, first, out);
         }
-        MatrixFormat::Micro(micro) => decode_micro(isa, micro, weight, (row, col), bytes, out),
-        MatrixFormat::Blocks(blocks) => decode_blocks(isa, blocks, weight, (row, col), bytes, out),
+        MatrixFormat::Micro(micro) => decode_micro(isa, micro, weight, row, col, bytes, out),
+        MatrixFormat::Blocks(blocks) => decode_blocks(isa, blocks, weight, row, col, bytes, out),
         MatrixFormat::Transposed(_) => panic!("rows of a transposed matrix"),
     }
 }

@@ -139,17 +139,17 @@ fn one_row_of_e2m1(
     let x = x.row(x_rows.at(0));
     for row in rows.clone().step_by(ROWS) {
         let n_rows = ROWS.min(rows.end - row);
-        let mut parts: ([&[u8]; ROWS], [&[u8]; ROWS]) = Default::default();
+        let (mut packed, mut scales): ([&[u8]; ROWS], [&[u8]; ROWS]) = Default::default();
         for r in 0..ROWS {
             // A short block multiplies its last row several times.
             let row = row + r.min(n_rows - 1);
-            parts.0[r] = &weight.weight[row * row_bytes..(row + 1) * row_bytes];
-            parts.1[r] = &weight.scales[row * n_groups..(row + 1) * n_groups];
+            packed[r] = &weight.weight[row * row_bytes..(row + 1) * row_bytes];
+            scales[r] = &weight.scales[row * n_groups..(row + 1) * n_groups];
         }
         let ahead = (row + ROWS).min(rows.end)..(row + 2 * ROWS).min(rows.end);
         prefetch(&weight.weight[ahead.start * row_bytes..ahead.end * row_bytes]);
         let mut sums = [[0f32; LANES]; ROWS];
-        multiply_e2m1(isa, micro, parts, x, &mut sums);
+        multiply_e2m1(isa, micro, packed, scales, x, &mut sums);
         out.put(0, row, &sums.map(add_tree)[..n_rows]);
     }
 }

@@ -16,7 +16,8 @@ pub(super) fn decode_micro(
     isa: Isa,
     micro: MicroScaled,
     weight: &MatrixView<'_>,
-    (row, col): (usize, usize),
+    row: usize,
+    col: usize,
     packed: &[u8],
     out: &mut [f32],
 ) {
@@ -34,7 +35,8 @@ pub(super) fn decode_micro(
 pub(super) fn multiply_e2m1(
     isa: Isa,
     micro: MicroScaled,
-    (packed, scales): ([&[u8]; ROWS], [&[u8]; ROWS]),
+    packed: [&[u8]; ROWS],
+    scales: [&[u8]; ROWS],
     x: &[f32],
     sums: &mut Partials,
 ) {
@@ -129,7 +131,8 @@ pub(super) fn decode_blocks(
     isa: Isa,
     blocks: ScaledBlocks,
     weight: &MatrixView<'_>,
-    (row, col): (usize, usize),
+    row: usize,
+    col: usize,
     stored: &[u8],
     out: &mut [f32],
 ) {
