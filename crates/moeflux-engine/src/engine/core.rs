@@ -14,8 +14,8 @@ use moeflux_store::ExpertStore;
 
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
-use crate::kept::holds_all;
 use crate::record::Recorder;
+use crate::residency::holds_all;
 
 /// What the model made of the last step's first rows, for who asks for it.
 #[derive(Debug, Default)]

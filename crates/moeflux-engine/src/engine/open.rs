@@ -1,0 +1,310 @@
+//! Opening a model, in stages that each need what the one before found out:
+//!
+//! 1. [`Spec::read`]: headers and config, everything declared and checked;
+//! 2. [`MemoryPlanner`]: what will be taken, refused here if it does not fit;
+//! 3. [`open_device`]: the device, with room for its experts;
+//! 4. [`load_resident`]: dense weights onto the device;
+//! 5. [`open_store`]: the cache of routed experts;
+//! 6. [`device::tune`]: a GPU's layouts, measured before experts take the memory that is left;
+//! 7. [`load_residency`]: experts that stay on the device.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use moeflux_backend::profiling::{Profiler, ProfilingBackend, WeightFacts};
+use moeflux_backend::{ActivationPrecision, Backend, DeviceCounters};
+use moeflux_core::checkpoint::Checkpoint;
+use moeflux_core::{ExpertBank, LayerIdx, catch_out_of_memory};
+use moeflux_model::{Build, Declared, LoadError, Loaded, Loader, Model, MoeLists};
+use moeflux_store::{DEFAULT_READERS, ExpertStore, IoChoice, StoreOptions};
+
+use super::{Core, Engine, Info};
+use crate::device::{self, Device, Opening};
+use crate::draft::Drafts;
+use crate::engine::meter::Meter;
+use crate::error::EngineError;
+use crate::expert_stats::ExpertStats;
+use crate::options::{Activations, EngineOptions, check_top_k, threads};
+use crate::plan::facts::text_dir;
+use crate::plan::{MemoryPlanner, Plan};
+use crate::record::Recorder;
+use crate::residency::{
+    ModelExperts, Residency, device_expert_bytes, load_all_experts, slab_bytes, slot_memory,
+};
+use crate::snapshot::{self, PrefixStore, WireShape};
+
+/// Bytes of experts that a step holds at a time on the processor. They cannot be evicted while the
+/// cache shrinks, and are enough to keep all threads busy.
+const PINNED_BYTES: usize = 64 << 20;
+
+/// A checkpoint, and what its family declares of it.
+struct Spec {
+    checkpoint: Checkpoint,
+    declared: Declared,
+    bank: ExpertBank,
+}
+
+impl Spec {
+    /// Reads headers, and checks that every declared tensor is there.
+    fn read(source: &Path, options: &EngineOptions) -> Result<Spec, EngineError> {
+        let checkpoint = Checkpoint::open(source).map_err(LoadError::from)?;
+        let declared = Declared::to_run(&checkpoint, options.variant())?;
+        check_top_k(options, &declared.shape)?;
+        let bank = moeflux_model::bank(&checkpoint, &declared)?;
+        Ok(Spec { checkpoint, declared, bank })
+    }
+}
+
+/// A device, and what times its ops where options ask for it.
+struct OpenDevice {
+    backend: Box<dyn Backend>,
+    profiler: Option<Profiler>,
+}
+
+fn open_device(
+    spec: &Spec,
+    plan: &Plan,
+    options: &EngineOptions,
+    n_threads: usize,
+) -> Result<OpenDevice, EngineError> {
+    let backend = device::open(&Opening {
+        device: options.compute.device,
+        n_threads,
+        isa: options.compute.isa.as_deref(),
+        expert_bytes: device_expert_bytes(plan, options),
+        record_bytes: plan.record_bytes,
+        shape: &spec.declared.shape,
+    })?;
+    if !options.compute.timed {
+        return Ok(OpenDevice { backend, profiler: None });
+    }
+    let (timed, profiler) = ProfilingBackend::new(backend);
+    Ok(OpenDevice { backend: Box::new(timed), profiler: Some(profiler) })
+}
+
+/// Dense weights on their device.
+struct Resident {
+    model: Box<dyn Model>,
+    bank: ExpertBank,
+    names: Vec<String>,
+    facts: Vec<WeightFacts>,
+}
+
+fn load_resident(
+    spec: &Spec,
+    plan: &Plan,
+    inputs: ActivationPrecision,
+    backend: &mut dyn Backend,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Resident, EngineError> {
+    let Spec { checkpoint, declared, .. } = spec;
+    let mut loader = Loader::new(checkpoint, backend, inputs, progress);
+    let (max_rows, variant) = (plan.chunk, declared.variant);
+    let mut build = Build { weights: &mut loader, max_rows, inputs, variant };
+    let model = declared.family.build(checkpoint.config(), &mut build)?;
+    let Loaded { bank, names, facts } = loader.finish()?;
+    // An empty read returns the errors of all uploads before it.
+    backend.read(model.output().0.buf, 0)?;
+    Ok(Resident { model, bank, names, facts })
+}
+
+fn open_store(
+    bank: ExpertBank,
+    plan: &Plan,
+    options: &EngineOptions,
+    top_k: usize,
+) -> Result<ExpertStore, EngineError> {
+    let device = options.compute.device;
+    let experts = &options.experts;
+    let store_options = StoreOptions {
+        mode: plan.io_mode,
+        may_fall_back: experts.io == IoChoice::Auto,
+        cache_bytes: plan.cache_bytes,
+        shrinks_to: experts.cache_min.or(experts.cache.is_none().then_some(0)),
+        headroom: plan.headroom_bytes,
+        // A GPU takes whole layers at once.
+        max_pinned_bytes: (device == Device::Cpu).then_some(PINNED_BYTES),
+        policy: experts.policy,
+        n_readers: DEFAULT_READERS,
+        prefetch: experts.prefetch,
+        allow_missing: experts.allow_missing,
+        top_k,
+    };
+    let slots = slot_memory(slab_bytes(plan, &bank, device)?);
+    Ok(ExpertStore::open(bank, slots, store_options)?)
+}
+
+/// Experts that stay on the device, and its counters where it has memory of its own.
+struct LoadedResidency {
+    residency: Residency,
+    counters: Option<Arc<DeviceCounters>>,
+}
+
+fn load_residency(
+    backend: &mut dyn Backend,
+    experts: &ExpertStore,
+    model: &ModelExperts<'_>,
+    allow_missing: bool,
+    progress: &mut dyn FnMut(u64),
+) -> Result<LoadedResidency, EngineError> {
+    let Some(device) = backend.residency_mut() else {
+        return Ok(LoadedResidency { residency: Residency::Streamed, counters: None });
+    };
+    let residency = match allow_missing {
+        true => Residency::Streamed,
+        false => load_all_experts(device, experts, model, progress)?,
+    };
+    let changes = device.drain_residency_changes();
+    experts.set_on_device(changes.iter().map(|change| (change.key, change.is_resident)));
+    Ok(LoadedResidency { residency, counters: Some(device.counters()) })
+}
+
+impl Engine {
+    /// Opens a model: a directory or a file of one.
+    ///
+    /// # Errors
+    /// Where its files are damaged or of no known family, an option makes no
+    /// sense, or memory does not suffice.
+    pub fn open(source: &Path, options: &EngineOptions) -> Result<Engine, EngineError> {
+        Engine::open_with_progress(source, options, &mut |_, _| {})
+    }
+
+    /// Opens a model; `progress` learns the bytes loaded and their total, first
+    /// of resident weights, then with the experts that a device takes for good.
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    pub fn open_with_progress(
+        source: &Path,
+        options: &EngineOptions,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Engine, EngineError> {
+        catch_out_of_memory(|| open(source, options, progress))?
+    }
+}
+
+/// Opens the model at `source`; `progress` is called with the bytes loaded so far and their total.
+fn open(
+    source: &Path,
+    options: &EngineOptions,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Engine, EngineError> {
+    let spec = Spec::read(source, options)?;
+    let planner = MemoryPlanner::new(&spec.checkpoint, &spec.declared, &spec.bank, options)?;
+    let mut plan = planner.plan_that_fits(spec.checkpoint.root().to_path_buf())?;
+    let n_threads = threads(options)?;
+    let OpenDevice { mut backend, profiler } = open_device(&spec, &plan, options, n_threads)?;
+    let inputs = precision(options.compute.activations);
+    let n_resident = plan.resident_bytes;
+    let mut report = |n_loaded| progress(n_loaded, n_resident);
+    let Resident { model, bank, names, facts } =
+        load_resident(&spec, &plan, inputs, backend.as_mut(), &mut report)?;
+    let meter = profiler.map(|profiler| Meter::new(profiler, names, inputs));
+
+    let Spec { checkpoint, declared, .. } = spec;
+    let shape = declared.shape;
+    let family = declared.family.name;
+    let top_k = [shape.top_k, shape.config_top_k];
+    let [identity, model_identity] = snapshot::identities(&checkpoint, family, &bank, top_k)?;
+    let config = declared.family.resolve(checkpoint.config())?;
+    let wire = WireShape::new(&config, shape.own_caches(), shape.n_layers);
+    let prompt_cache = options.prompt_cache.as_ref().map(PrefixStore::open).transpose()?;
+
+    let layers: Vec<LayerIdx> = layers_with_experts(&bank);
+    // Without those of multi-token prediction.
+    let moe_layers: Vec<LayerIdx> =
+        layers.iter().copied().filter(|layer| layer.idx() < shape.n_layers).collect();
+    let experts = open_store(bank, &plan, options, shape.top_k)?;
+    plan.io_mode = experts.options().mode;
+    let mut warnings = experts.warnings().to_vec();
+    warnings.extend(
+        declared.mtp_refusal.map(|why| format!("multi-token prediction is not used: {why}")),
+    );
+    let recorder = match &options.experts.record_routing {
+        Some(path) => {
+            let slot_bytes = experts.slot_bytes() as u64;
+            Some(Recorder::create(path, moe_layers.clone(), &shape, slot_bytes)?)
+        }
+        None => None,
+    };
+    let products = || device::products(&facts, experts.bank(), shape.top_k, inputs);
+    let tuning = match &options.compute.gpu_tuning {
+        Some(dir) => device::tune(options.compute.device, products, dir)?,
+        None => None,
+    };
+    warnings.extend(tuning.iter().flat_map(|tuning| tuning.warnings.clone()));
+    let expert_stats = options.experts.stats.as_ref().map(|dir| {
+        let (stats, warning) = ExpertStats::open(dir, &identity, &experts);
+        warnings.extend(warning);
+        stats
+    });
+    let model_experts = ModelExperts { layers: &layers, shape: &shape, n_bytes: plan.expert_bytes };
+    let n_total = n_resident + plan.expert_bytes;
+    let mut report = |n_loaded| progress(n_resident + n_loaded, n_total);
+    let LoadedResidency { residency, counters } = load_residency(
+        backend.as_mut(),
+        &experts,
+        &model_experts,
+        options.experts.allow_missing,
+        &mut report,
+    )?;
+
+    let experts = Arc::new(experts);
+    let info = Info {
+        experts: Arc::clone(&experts),
+        root: checkpoint.root().to_path_buf(),
+        text_dir: text_dir(&checkpoint),
+        family,
+        shape,
+        plan,
+        warnings,
+        n_threads,
+        activations: options.compute.activations,
+        // A recorded routing is that of the text, without rejected drafts.
+        drafts: match options.experts.record_routing {
+            Some(_) => Drafts::Off,
+            None => options.drafts,
+        },
+        learned: Mutex::default(),
+        identity,
+        model_identity,
+        wire,
+        prompt_cache,
+        tuning,
+        meter,
+        device_counters: counters,
+    };
+    let core = Core {
+        #[cfg(test)]
+        n_refused: 0,
+        backend,
+        experts,
+        keeps_from_cache: residency == Residency::DeviceAndHost,
+        model,
+        recorder,
+        expert_stats,
+        observer: None,
+        lists: MoeLists::default(),
+        moe_layers,
+        last: Vec::new(),
+        has_foreseen: false,
+        is_foreseeing: false,
+        sight: Default::default(),
+        next: Vec::new(),
+        out_of_memory: None,
+    };
+    Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })
+}
+
+fn precision(activations: Activations) -> ActivationPrecision {
+    match activations {
+        Activations::Full => ActivationPrecision::F32,
+        Activations::Int16 => ActivationPrecision::Int16,
+        Activations::Int8 => ActivationPrecision::Int8,
+    }
+}
+
+fn layers_with_experts(bank: &ExpertBank) -> Vec<LayerIdx> {
+    let layers = (0..).zip(&bank.layers).filter(|(_, layer)| layer.is_some());
+    layers.map(|(i, _)| LayerIdx(i)).collect()
+}
