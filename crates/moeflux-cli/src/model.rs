@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use moeflux_convert::pack;
 use moeflux_convert::synth::{self, SynthOptions};
-use moeflux_engine::{Drafts, Engine, EngineOptions, Inspection};
+use moeflux_engine::{Engine, EngineOptions, Inspection, Speculation};
 use moeflux_hub::{Download, Remote};
 use moeflux_text::Tokenizer;
 
@@ -121,7 +121,7 @@ impl Drop for ScratchDir {
 
 /// Opens the model for who makes no text.
 pub(crate) fn open(args: &ModelArgs, exact: bool, is_quiet: bool) -> Result<Engine> {
-    let options = args.engine_options(exact)?.drafts(Drafts::Off);
+    let options = args.engine_options(exact)?.speculation(Speculation::Off);
     open_with(args, options, is_quiet)
 }
 

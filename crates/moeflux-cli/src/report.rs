@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use console::Term;
-use moeflux_engine::{DraftCounts, Engine, Finish, Generated};
+use moeflux_engine::{Engine, Finish, Generated, SpeculationStats};
 use moeflux_store::IoMode;
 
 use crate::bytes;
@@ -110,9 +110,9 @@ pub(crate) fn statistics(engine: &Engine, answer: &Generated) {
             bytes::show(device.uploaded_bytes / n_steps.max(1) as u64),
         ));
     }
-    if answer.drafts.guessed > 0 {
-        let DraftCounts { guessed, right } = answer.drafts;
-        lines.push(format!("draft: {guessed} tokens drafted, {right} of them accepted"));
+    if answer.speculation.drafted > 0 {
+        let SpeculationStats { drafted, accepted } = answer.speculation;
+        lines.push(format!("draft: {drafted} tokens drafted, {accepted} of them accepted"));
     }
     if stats.prefetch_hits + stats.prefetch_misses > 0 {
         lines.push(format!(

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use moeflux_convert::synth::shape_names;
-use moeflux_engine::{Drafts, MAX_GUESS};
+use moeflux_engine::{MAX_DRAFT, Speculation};
 
 use crate::words::did_you_mean;
 
@@ -32,14 +32,14 @@ pub(crate) fn fewer_bits(text: &str) -> Result<u8, String> {
     parse(text, |it| [2, 3, 4, 5, 6, 8].contains(it), "choose 2, 3, 4, 5, 6 or 8")
 }
 
-/// Tokens that are guessed.
-pub(crate) fn drafts(text: &str) -> Result<Drafts, String> {
+/// Whether and how many tokens are drafted.
+pub(crate) fn speculation(text: &str) -> Result<Speculation, String> {
     match text {
-        "auto" => Ok(Drafts::Auto),
-        "off" => Ok(Drafts::Off),
+        "auto" => Ok(Speculation::Auto),
+        "off" => Ok(Speculation::Off),
         _ => {
-            let remedy = format!("write auto, off or a number from 1 to {MAX_GUESS}");
-            parse(text, |it| (1..=MAX_GUESS).contains(it), &remedy).map(Drafts::Fixed)
+            let remedy = format!("write auto, off or a number from 1 to {MAX_DRAFT}");
+            parse(text, |it| (1..=MAX_DRAFT).contains(it), &remedy).map(Speculation::Fixed)
         }
     }
 }
@@ -133,10 +133,13 @@ mod tests {
         assert!(positive_share("0").is_err() && penalty("0").is_err());
         assert_eq!((non_negative("0"), probability("0")), (Ok(0.0), Ok(0.0)));
         for text in ["", "0", "16", "-1", "Auto", "1.0"] {
-            assert!(drafts(text).is_err(), "{text}");
+            assert!(speculation(text).is_err(), "{text}");
         }
-        assert_eq!((drafts("auto"), drafts("off")), (Ok(Drafts::Auto), Ok(Drafts::Off)));
-        assert_eq!(drafts("15"), Ok(Drafts::Fixed(15)));
+        assert_eq!(
+            (speculation("auto"), speculation("off")),
+            (Ok(Speculation::Auto), Ok(Speculation::Off))
+        );
+        assert_eq!(speculation("15"), Ok(Speculation::Fixed(15)));
         assert!(weight_bits("7").is_err() && group_size("7").is_err());
         assert_eq!((count("7"), weight_bits("16"), group_size("32")), (Ok(7), Ok(16), Ok(32)));
     }

@@ -73,7 +73,7 @@ fn a_text_is_followed_with_guesses_and_without() {
     assert_eq!((number(follow, "tokens_per_step"), number(follow, "right")), (2.0, 1.0));
     let text = "A vector grows. ".repeat(40);
     let (stdout, _) = succeeds(&small(&["--teacher-force", &file("text", &text)]));
-    assert!(stdout.contains("tok/s with guesses"), "{stdout}");
+    assert!(stdout.contains("tok/s with drafts"), "{stdout}");
     let short = file("short", "A few words.");
     refuses(
         &small(&["--teacher-force", &short]),

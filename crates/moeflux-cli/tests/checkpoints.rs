@@ -280,11 +280,11 @@ fn multi_token_prediction_is_made_up_packed_and_measured() {
         let (text, _) = succeeds(&["inspect", "--model", arg(model)]);
         assert_eq!(text.contains("multi-token prediction"), has_mtp, "{text}");
     }
-    let foreseen =
+    let options =
         ["bench", "--json", "--repeat", "1", "--prompt-tokens", "8", "--gen-tokens", "24"];
     let bench = |model: &Path, share: &str, draft: &str| {
         let more = ["--model", arg(model), "--mtp-acceptance", share, "--draft", draft];
-        let (text, _) = succeeds(&[&foreseen[..], &more].concat());
+        let (text, _) = succeeds(&[&options[..], &more].concat());
         let all: Value = serde_json::from_str(&text).unwrap();
         all["follow"].clone()
     };

@@ -5,6 +5,7 @@ mod core;
 mod lookahead_tests;
 pub(crate) mod meter;
 mod open;
+pub(crate) mod step;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,12 +16,13 @@ use moeflux_store::{ExpertStore, PrefetchTrial, StoreStats};
 use moeflux_text::Tokenizer;
 
 use crate::device::DeviceTuning;
-use crate::draft::{Drafts, Learned};
 use crate::engine::meter::Meter;
 use crate::error::EngineError;
 use crate::options::Activations;
 use crate::plan::Plan;
-use crate::snapshot::{Host, PrefixStore, StateError, WireShape};
+use crate::snapshot::{Host, PrefixCache, StateError, WireShape};
+use crate::speculation::options::Speculation;
+use crate::speculation::rates::SpeculationRates;
 
 pub(crate) use self::core::Core;
 
@@ -44,12 +46,12 @@ struct Info {
     warnings: Vec<String>,
     n_threads: usize,
     activations: Activations,
-    drafts: Drafts,
-    learned: Mutex<Learned>,
+    speculation: Speculation,
+    speculation_rates: Mutex<SpeculationRates>,
     identity: String,
     model_identity: String,
     wire: Result<WireShape, StateError>,
-    prompt_cache: Option<PrefixStore>,
+    prefix_cache: Option<PrefixCache>,
     tuning: Option<DeviceTuning>,
     meter: Option<Meter>,
     /// Where the device has memory of its own.
@@ -99,7 +101,7 @@ impl Engine {
     /// What the prompt cache met that the user should know, since the last
     /// call.
     pub fn take_warnings(&self) -> Vec<String> {
-        self.prompt_cache().map(PrefixStore::take_warnings).unwrap_or_default()
+        self.prefix_cache().map(PrefixCache::take_warnings).unwrap_or_default()
     }
 
     /// Tells this model from all others: a hash of its config, tensors and
@@ -119,14 +121,14 @@ impl Engine {
         Arc::ptr_eq(&self.core, &other.core)
     }
 
-    /// What it has learned of steps and guesses.
-    pub(crate) fn learned(&self) -> MutexGuard<'_, Learned> {
-        self.info.learned.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Measured times of steps and acceptance rates of drafts.
+    pub(crate) fn speculation_rates(&self) -> MutexGuard<'_, SpeculationRates> {
+        self.info.speculation_rates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether tokens are guessed.
-    pub(crate) fn drafts(&self) -> Drafts {
-        self.info.drafts
+    pub(crate) fn speculation(&self) -> Speculation {
+        self.info.speculation
     }
 
     pub(crate) fn wire(&self) -> Result<&WireShape, StateError> {
@@ -138,8 +140,8 @@ impl Engine {
         self.info.meter.as_ref()
     }
 
-    pub(crate) fn prompt_cache(&self) -> Option<&PrefixStore> {
-        self.info.prompt_cache.as_ref()
+    pub(crate) fn prefix_cache(&self) -> Option<&PrefixCache> {
+        self.info.prefix_cache.as_ref()
     }
 
     /// What was measured of the GPU's products when the model was opened.

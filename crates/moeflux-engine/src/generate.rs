@@ -1,4 +1,4 @@
-//! From a prompt to text, piece by piece.
+//! Generates text for a prompt and passes it on piece by piece.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -6,16 +6,18 @@ use std::time::{Duration, Instant};
 use moeflux_core::TokenId;
 use moeflux_text::{Special, StopMatcher, StreamDecoder, Tokenizer};
 
-use crate::draft::{DraftCounts, Drafting};
+use crate::engine::step::{Logits, RowLogits};
 use crate::error::EngineError;
 use crate::sampler::error::SamplerError;
 use crate::sampler::{Sampler, SamplerOptions};
-use crate::session::{Logits, Next, Prompt, Session};
+use crate::session::{Prompt, Session};
+use crate::speculation::decode::SpeculativeDecoder;
+use crate::speculation::options::SpeculationStats;
 
-/// How an answer is made.
+/// Options of [`generate`].
 #[derive(Clone, Debug)]
 pub struct GenerateOptions {
-    /// Tokens at most.
+    /// The most tokens of the answer.
     pub max_tokens: usize,
     /// Texts that end the answer; they are not part of it.
     pub stop: Vec<String>,
@@ -28,19 +30,19 @@ pub struct GenerateOptions {
 /// Why an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// The model ended it.
+    /// The model generated an end-of-text token.
     EndOfText,
-    /// A stop text was met.
+    /// The answer contained a stop text.
     Stop,
-    /// `max_tokens` were made.
+    /// The answer has `max_tokens` tokens.
     MaxTokens,
     /// The context has no room for another token.
     ContextFull,
-    /// The caller ended it.
+    /// The caller cancelled it.
     Cancelled,
 }
 
-/// An answer's figures.
+/// Statistics of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Generated {
     /// Why it ended.
@@ -49,13 +51,13 @@ pub struct Generated {
     pub n_prompt: usize,
     /// Tokens of the prompt that needed no evaluation.
     pub n_reused: usize,
-    /// Tokens made, the one that ended it included.
+    /// Tokens generated, an end-of-text token included.
     pub n_generated: usize,
-    /// Guesses of what followed, and how many of these were right.
-    pub drafts: DraftCounts,
-    /// Time to the first token.
+    /// Tokens drafted and accepted.
+    pub speculation: SpeculationStats,
+    /// Time until the first token was chosen.
     pub prefill: Duration,
-    /// Time of the tokens after it.
+    /// Time of all tokens after the first.
     pub decode: Duration,
 }
 
@@ -65,7 +67,7 @@ impl Generated {
         rate(self.n_prompt, self.prefill)
     }
 
-    /// Tokens a second, the first not counted.
+    /// Generated tokens a second, the first not counted.
     pub fn decode_rate(&self) -> f64 {
         rate(self.n_generated.saturating_sub(1), self.decode)
     }
@@ -75,28 +77,29 @@ fn rate(n: usize, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { n as f64 / time.as_secs_f64() }
 }
 
-/// Follows an answer while it is made.
+/// Receives an answer while it is generated.
 pub trait Sink {
-    /// So many tokens of the prompt are evaluated.
+    /// Called after each chunk of the prompt with the number of tokens done, reused ones
+    /// included.
     fn prompt_progress(&mut self, _n_done: usize) {}
 
-    /// Whether nobody wants the answer any more; asked between chunks of the
-    /// prompt, and before each token.
+    /// Whether the answer is to end now. Called between chunks of the prompt, and before each
+    /// token.
     fn is_cancelled(&mut self) -> bool {
         false
     }
 
-    /// Takes text as it becomes certain; ends the answer by breaking.
+    /// Receives text that no stop text can remove any more. Breaks to end the answer.
     fn text(&mut self, piece: &str) -> ControlFlow<()>;
 }
 
-/// Makes `prompt` what a session holds, evaluating only what is not known of it,
-/// and continues it.
+/// Evaluates `prompt` in a session and generates an answer. Tokens of the prompt that the session
+/// or the prefix cache holds are reused.
 ///
-/// Afterwards the session holds the prompt and all tokens made but the last.
+/// Afterwards the session holds the prompt and all generated tokens but the last.
 ///
 /// # Errors
-/// Where the sampler's options make no sense or a step fails.
+/// Where the sampler's options are invalid or a step fails.
 pub fn generate(
     session: &mut Session,
     tokenizer: &Tokenizer,
@@ -105,7 +108,7 @@ pub fn generate(
     sink: &mut dyn Sink,
 ) -> Result<Generated, EngineError> {
     let mut sampler = Sampler::new(options.sampler.clone())?;
-    let mut speaker = Speaker {
+    let mut stream = TextStream {
         eos_ids: tokenizer.eos_ids(),
         max_tokens: options.max_tokens,
         n_generated: 0,
@@ -115,73 +118,77 @@ pub fn generate(
     };
     let start = Instant::now();
     session.check_prompt(prompt.tokens)?;
-    let n_reused = session.reuse(prompt.tokens)?;
-    let Some(logits) = read(session, prompt, n_reused, speaker.sink)? else {
+    let n_reused = session.match_prefix(prompt.tokens)?;
+    let Some(logits) = prefill(session, prompt, n_reused, stream.sink)? else {
         return Ok(Generated {
             finish: Finish::Cancelled,
             n_prompt: session.position() - n_reused,
             n_reused,
             n_generated: 0,
-            drafts: DraftCounts::default(),
+            speculation: SpeculationStats::default(),
             prefill: start.elapsed(),
             decode: Duration::ZERO,
         });
     };
     let first = sampler.sample(&logits, session.tokens())?;
     let prefill = start.elapsed();
-    let mut drafting = Drafting::new(session.drafts(), session);
-    let n_leaders = sampler.n_leaders();
-    let mut said = speaker.say(first);
+    let mut decoder = SpeculativeDecoder::new(session.engine.speculation(), session);
+    let n_top = sampler.n_top();
+    let mut pushed = stream.push(first);
     let finish = loop {
-        let token = match said {
+        let token = match pushed {
             ControlFlow::Continue(token) => token,
             ControlFlow::Break(finish) => break finish,
         };
         if session.n_free() == 0 {
             break Finish::ContextFull;
         }
-        said = drafting.step(session, token, n_leaders, &mut |next, before| {
-            Ok(speaker.say(choose(&mut sampler, next, before)?))
+        pushed = decoder.step(session, token, n_top, &mut |logits, before| {
+            Ok(stream.push(choose(&mut sampler, logits, before)?))
         })?;
     };
     let decode = start.elapsed() - prefill;
-    let n_generated = speaker.n_generated;
-    let finish = speaker.finish(finish);
+    let n_generated = stream.n_generated;
+    let finish = stream.finish(finish);
     let n_prompt = prompt.tokens.len() - n_reused;
-    let drafts = drafting.counts();
-    Ok(Generated { finish, n_prompt, n_reused, n_generated, drafts, prefill, decode })
+    let speculation = decoder.stats();
+    Ok(Generated { finish, n_prompt, n_reused, n_generated, speculation, prefill, decode })
 }
 
-/// Evaluates the rest of a prompt; `None` where nobody wants it any more.
-fn read(
+/// Evaluates the rest of a prompt; `None` where the sink cancels it.
+fn prefill(
     session: &mut Session,
     prompt: Prompt<'_>,
     n_reused: usize,
     sink: &mut dyn Sink,
 ) -> Result<Option<Logits>, EngineError> {
-    let mut marks = prompt.marks.to_vec();
-    marks.sort_unstable();
+    let mut checkpoints = prompt.checkpoints.to_vec();
+    checkpoints.sort_unstable();
     let mut logits = None;
-    for part in prompt.tokens[n_reused..].chunks(session.chunk_rows()) {
+    for chunk in prompt.tokens[n_reused..].chunks(session.chunk_rows()) {
         if sink.is_cancelled() {
             return Ok(None);
         }
         let n_done = session.position();
         let progress = &mut |n| sink.prompt_progress(n_done + n);
-        logits = Some(session.eval_marked(part, &marks, progress)?);
+        logits = Some(session.eval_with_checkpoints(chunk, &checkpoints, progress)?);
     }
     Ok(logits)
 }
 
-fn choose(sampler: &mut Sampler, next: &Next, before: &[TokenId]) -> Result<TokenId, SamplerError> {
-    match next {
-        Next::Leaders(leaders) => Ok(sampler.sample_leaders(leaders)),
-        Next::Logits(logits) => sampler.sample(logits, before),
+fn choose(
+    sampler: &mut Sampler,
+    logits: &RowLogits,
+    before: &[TokenId],
+) -> Result<TokenId, SamplerError> {
+    match logits {
+        RowLogits::Top(top) => Ok(sampler.sample_top(top)),
+        RowLogits::All(logits) => sampler.sample(logits, before),
     }
 }
 
-/// Tokens to text, without what stops it.
-struct Speaker<'a> {
+/// Decodes tokens to text and ends at a stop text.
+struct TextStream<'a> {
     eos_ids: &'a [TokenId],
     max_tokens: usize,
     n_generated: usize,
@@ -190,9 +197,9 @@ struct Speaker<'a> {
     sink: &'a mut dyn Sink,
 }
 
-impl Speaker<'_> {
-    /// Takes the next token; breaks where it is the last.
-    fn say(&mut self, token: TokenId) -> ControlFlow<Finish, TokenId> {
+impl TextStream<'_> {
+    /// Appends a token; breaks where the answer ends with it.
+    fn push(&mut self, token: TokenId) -> ControlFlow<Finish, TokenId> {
         self.n_generated += 1;
         if self.eos_ids.contains(&token) {
             return ControlFlow::Break(Finish::EndOfText);
@@ -216,7 +223,7 @@ impl Speaker<'_> {
         if pushed.stopped { ControlFlow::Break(Finish::Stop) } else { ControlFlow::Continue(()) }
     }
 
-    /// Writes what was held back.
+    /// Writes text that was held back because a stop text might have begun in it.
     fn finish(mut self, finish: Finish) -> Finish {
         if matches!(finish, Finish::Stop | Finish::Cancelled) {
             return finish;
@@ -227,7 +234,7 @@ impl Speaker<'_> {
         }
         let rest = self.stops.finish();
         if !rest.emit.is_empty() {
-            // The answer has ended; there is nothing left to break off.
+            // The answer has ended anyway.
             let _ = self.sink.text(&rest.emit);
         }
         finish

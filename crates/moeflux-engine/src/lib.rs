@@ -18,7 +18,6 @@
 
 mod conversation;
 mod device;
-mod draft;
 mod engine;
 mod error;
 mod expert_stats;
@@ -35,10 +34,10 @@ pub mod sampler;
 mod scheduler;
 mod session;
 mod snapshot;
+mod speculation;
 
 pub use conversation::{Conversation, ConversationError, ModelName};
 pub use device::{Device, DeviceFacts, DeviceTuning, GpuLimits, GpuProduct, devices, isa_names};
-pub use draft::{DraftCounts, Drafts, MAX_GUESS};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use expert_stats::read_expert_stats;
@@ -53,8 +52,10 @@ pub use options::{Activations, ComputeOptions, EngineOptions, ExpertOptions, Mem
 pub use perplexity::{Divergence, Perplexity, divergence, perplexity};
 pub use plan::{Alternative, MAX_SESSIONS, Plan, PlanRow, RowKind, Shortage};
 pub use scheduler::{
-    Answer, Bias, Event, Job, Listener, Load, Scheduler, SchedulerOptions, SubmitError,
+    Answer, Bias, Event, Job, Listener, Scheduler, SchedulerOptions, SchedulerStats, SubmitError,
     TokenLogprob, TokenText,
 };
-pub use session::{Logits, LogitsSink, Part, Prompt, Read, Session, eval_together};
+pub use session::{Logits, LogitsSink, Prompt, Read, SequenceChunk, Session, eval_batch};
 pub use snapshot::{PromptCacheOptions, SnapshotError, StateError};
+pub use speculation::limits::MAX_DRAFT;
+pub use speculation::options::{Speculation, SpeculationStats};

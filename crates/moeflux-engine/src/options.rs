@@ -7,9 +7,9 @@ use moeflux_model::{ModelShape, Variant, WithMtp};
 use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
 use crate::device::Device;
-use crate::draft::Drafts;
 use crate::error::EngineError;
 use crate::snapshot::options::PromptCacheOptions;
+use crate::speculation::options::Speculation;
 
 /// How products with quantised weights treat their inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct EngineOptions {
     /// Whether tokens are drafted and verified several at a time; changes no token. Nothing is
     /// drafted while routing is recorded, nor by a model with recurrent layers whose
     /// `checkpoint_bytes` hold less than two of its states.
-    pub drafts: Drafts,
+    pub speculation: Speculation,
     /// The prefix cache on disk; none where absent.
     pub prompt_cache: Option<PromptCacheOptions>,
 }
@@ -172,8 +172,8 @@ setters! {
     expert_stats: experts.stats, Option<PathBuf>;
     /// Sets [`ExpertOptions::record_routing`].
     record_routing: experts.record_routing, Option<PathBuf>;
-    /// Sets [`EngineOptions::drafts`].
-    drafts: drafts, Drafts;
+    /// Sets [`EngineOptions::speculation`].
+    speculation: speculation, Speculation;
     /// Sets [`EngineOptions::prompt_cache`].
     prompt_cache: prompt_cache, Option<PromptCacheOptions>;
 }

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::{Golden, golden_dir};
-use moeflux_engine::{Drafts, Engine, EngineError, EngineOptions};
+use moeflux_engine::{Engine, EngineError, EngineOptions, Speculation};
 use serde_json::Value;
 
 /// A family and a format each, between them every kind of tensor.
@@ -116,7 +116,7 @@ fn is_expert(name: &str) -> bool {
 }
 
 fn options() -> EngineOptions {
-    EngineOptions::default().threads(Some(1)).drafts(Drafts::Off)
+    EngineOptions::default().threads(Some(1)).speculation(Speculation::Off)
 }
 
 /// The logits of a whole sequence, or why there are none.

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use moeflux_convert::pack::PackOptions;
 use moeflux_engine::sampler::{Sampler, SamplerOptions};
 use moeflux_engine::{
-    Activations, Bias, Device, DraftCounts, Drafts, Engine, EngineOptions, Event, GenerateOptions,
-    Job, Prompt, Scheduler, SchedulerOptions, Sink, TokenId, devices, generate,
+    Activations, Bias, Device, Engine, EngineOptions, Event, GenerateOptions, Job, Prompt,
+    Scheduler, SchedulerOptions, Sink, Speculation, SpeculationStats, TokenId, devices, generate,
 };
 use moeflux_store::{CachePolicy, IoChoice, IoMode, Prefetch};
 use moeflux_text::{Message, RenderRequest, Special, Turn};
@@ -132,7 +132,7 @@ fn answers_take_the_tokens_that_logits_name_although_these_stay_on_the_device() 
         let (sampler, special) = (sampler.clone(), Special::Show);
         let options = GenerateOptions { max_tokens: 12, stop: Vec::new(), sampler, special };
         let mut session = engine.session();
-        let prompt = Prompt { tokens: &prompt, marks: &[] };
+        let prompt = Prompt { tokens: &prompt, checkpoints: &[] };
         generate(&mut session, &tokenizer, prompt, &options, &mut Deaf).unwrap();
         let made = &session.tokens()[prompt.tokens.len()..];
         assert!(made.len() > 1 && want.starts_with(made), "{made:?} of {want:?}");
@@ -158,7 +158,7 @@ fn answers_take_the_tokens_that_logits_name_although_these_stay_on_the_device() 
 #[test]
 fn guesses_change_no_token() {
     let Some(off) = options(Activations::Int16) else { return };
-    let off = off.drafts(Drafts::Off);
+    let off = off.speculation(Speculation::Off);
     let mut kept = turn();
     let warm = SamplerOptions { temperature: 0.6, top_k: 4, seed: 5, ..SamplerOptions::default() };
     let plain = open(&demo(), &off, &mut kept);
@@ -180,20 +180,20 @@ fn guesses_change_no_token() {
         prompts.iter().zip(&samplers).map(|(it, how)| drawn(&plain, it, how, 12)).collect();
     drop(plain);
     for n in [3, 9] {
-        let options = off.clone().drafts(Drafts::Fixed(n));
+        let options = off.clone().speculation(Speculation::Fixed(n));
         let engine = open(&demo(), &options, &mut kept);
-        let mut counts = DraftCounts::default();
+        let mut counts = SpeculationStats::default();
         for ((prompt, sampler), want) in prompts.iter().zip(&samplers).zip(&want) {
             let (sampler, special) = (sampler.clone(), Special::Show);
             let options = GenerateOptions { max_tokens: 12, stop: Vec::new(), sampler, special };
             let mut session = engine.session();
-            let whole = Prompt { tokens: prompt, marks: &[] };
+            let whole = Prompt { tokens: prompt, checkpoints: &[] };
             counts +=
-                generate(&mut session, &tokenizer, whole, &options, &mut Deaf).unwrap().drafts;
+                generate(&mut session, &tokenizer, whole, &options, &mut Deaf).unwrap().speculation;
             let made = &session.tokens()[prompt.len()..];
             assert!(made.len() > 1 && want.starts_with(made), "{n}: {made:?} of {want:?}");
         }
-        assert!(counts.right > 0 && counts.right < counts.guessed, "{n}: {counts:?}");
+        assert!(counts.accepted > 0 && counts.accepted < counts.drafted, "{n}: {counts:?}");
         let scheduler = SchedulerOptions { n_sessions: 2, max_waiting: 2 };
         let scheduler =
             Scheduler::start(engine.clone(), Arc::clone(&tokenizer), scheduler).unwrap();
@@ -213,7 +213,7 @@ fn guesses_change_no_token() {
 fn ask(scheduler: &Scheduler, prompt: &[TokenId], sampler: &SamplerOptions) -> Receiver<Event> {
     let (sender, events) = mpsc::channel();
     let job = Job {
-        prompt: Turn { tokens: prompt.to_vec(), marks: Vec::new() },
+        prompt: Turn { tokens: prompt.to_vec(), checkpoints: Vec::new() },
         expected: Arc::default(),
         max_tokens: Some(12),
         stop: Vec::new(),

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use moeflux_engine::sampler::SamplerOptions;
 use moeflux_engine::{
-    Answer, Bias, DraftCounts, Drafts, Engine, EngineError, EngineOptions, Event, Finish,
-    GenerateOptions, Job, Prompt, PromptCacheOptions, Scheduler, SchedulerOptions, Sink,
+    Answer, Bias, Engine, EngineError, EngineOptions, Event, Finish, GenerateOptions, Job, Prompt,
+    PromptCacheOptions, Scheduler, SchedulerOptions, Sink, Speculation, SpeculationStats,
     SubmitError, generate,
 };
 use moeflux_store::IoChoice;
@@ -104,7 +104,7 @@ fn try_alone(
     let options =
         GenerateOptions { max_tokens: 40, stop: Vec::new(), sampler, special: Special::Hide };
     let mut text = Text(String::new());
-    let whole = Prompt { tokens: &prompt.tokens, marks: &prompt.marks };
+    let whole = Prompt { tokens: &prompt.tokens, checkpoints: &prompt.checkpoints };
     generate(&mut engine.session(), tokenizer, whole, &options, &mut text)?;
     Ok(text.0)
 }
@@ -154,7 +154,7 @@ fn many_answers_are_those_of_each_alone() {
             assert_eq!(text, alone(&engine, &tokenizer, &prompt, sampler));
             assert_eq!(answer.n_prompt, prompt.tokens.len());
         }
-        let load = scheduler.load();
+        let load = scheduler.stats();
         assert_eq!((load.n_ended, load.n_waiting), (14, 0));
         assert!(load.n_rows > load.n_steps, "{load:?}");
     }
@@ -162,7 +162,7 @@ fn many_answers_are_those_of_each_alone() {
 
 #[test]
 fn guesses_change_no_answer_and_some_are_right() {
-    let off = EngineOptions::default().drafts(Drafts::Off);
+    let off = EngineOptions::default().speculation(Speculation::Off);
     let (plain, tokenizer) = open(&off);
     let greedy = SamplerOptions::default();
     let samplers = [
@@ -181,10 +181,12 @@ fn guesses_change_no_answer_and_some_are_right() {
         let text = alone(&plain, &tokenizer, &prompt, sampler.clone());
         wanted.push((prompt, sampler, text));
     }
-    for (drafts, chunk) in
-        [(Drafts::Fixed(7), None), (Drafts::Auto, None), (Drafts::Fixed(15), Some(6))]
-    {
-        let (engine, _) = open(&EngineOptions::default().drafts(drafts).chunk(chunk));
+    for (drafts, chunk) in [
+        (Speculation::Fixed(7), None),
+        (Speculation::Auto, None),
+        (Speculation::Fixed(15), Some(6)),
+    ] {
+        let (engine, _) = open(&EngineOptions::default().speculation(drafts).chunk(chunk));
         for (prompt, sampler, text) in &wanted {
             assert_eq!(&alone(&engine, &tokenizer, prompt, sampler.clone()), text, "{drafts:?}");
         }
@@ -196,26 +198,29 @@ fn guesses_change_no_answer_and_some_are_right() {
             one
         };
         let asked: Vec<Asked> = wanted.iter().map(ask).collect();
-        let mut counts = DraftCounts::default();
+        let mut counts = SpeculationStats::default();
         for (one, (_, _, want)) in asked.into_iter().zip(&wanted) {
             let (text, answer) = one.answer();
             assert_eq!(&text, want, "{drafts:?}");
-            counts += answer.drafts;
+            counts += answer.speculation;
         }
-        if drafts != Drafts::Auto {
-            assert!(counts.right > 0 && counts.right < counts.guessed, "{drafts:?}: {counts:?}");
+        if drafts != Speculation::Auto {
+            assert!(
+                counts.accepted > 0 && counts.accepted < counts.drafted,
+                "{drafts:?}: {counts:?}"
+            );
         }
-        assert_eq!(scheduler.load().drafts, counts);
+        assert_eq!(scheduler.stats().speculation, counts);
     }
 }
 
 #[test]
-fn tokens_foreseen_change_no_answer_however_many_are_made_at_once() {
+fn mtp_drafts_change_no_answer_at_any_batch_size() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     let dir = golden.join("qwen3_5_moe-mtp");
     let texts = ["What is a list?", "2 + 2 =", "fn main() {", "abcabcabc", "Why?"];
-    let options = |drafts| EngineOptions::default().drafts(drafts).ctx(Some(128));
-    let answers = [Drafts::Off, Drafts::Fixed(1), Drafts::Fixed(3)].map(|drafts| {
+    let options = |drafts| EngineOptions::default().speculation(drafts).ctx(Some(128));
+    let answers = [Speculation::Off, Speculation::Fixed(1), Speculation::Fixed(3)].map(|drafts| {
         let engine = Engine::open(&dir, &options(drafts)).unwrap();
         let tokenizer = Arc::new(engine.tokenizer().unwrap());
         let options = SchedulerOptions { n_sessions: 3, max_waiting: 100 };
@@ -225,36 +230,38 @@ fn tokens_foreseen_change_no_answer_however_many_are_made_at_once() {
             .map(|(i, text)| {
                 let tokens = tokenizer.encode(text, Markup::Literal).unwrap();
                 let sampler = if i % 2 == 0 { SamplerOptions::default() } else { warm(i) };
-                let (job, one) = job(Turn { tokens, marks: Vec::new() }, 40, sampler);
+                let (job, one) = job(Turn { tokens, checkpoints: Vec::new() }, 40, sampler);
                 scheduler.submit(job).unwrap();
                 one
             })
             .collect();
         let answers: Vec<(String, Answer)> = asked.into_iter().map(Asked::answer).collect();
-        let counts =
-            answers.iter().map(|it| it.1.drafts).fold(DraftCounts::default(), |mut all, it| {
+        let counts = answers.iter().map(|it| it.1.speculation).fold(
+            SpeculationStats::default(),
+            |mut all, it| {
                 all += it;
                 all
-            });
+            },
+        );
         (answers.into_iter().map(|it| it.0).collect::<Vec<_>>(), counts)
     });
     let [(want, none), (one, of_one), (three, of_three)] = answers;
     assert_eq!((&one, &three), (&want, &want));
-    assert_eq!(none, DraftCounts::default());
+    assert_eq!(none, SpeculationStats::default());
     // Most of these places have no like before.
-    assert!(of_one.guessed >= 60 && of_three.guessed > of_one.guessed, "{of_one:?} {of_three:?}");
+    assert!(of_one.drafted >= 60 && of_three.drafted > of_one.drafted, "{of_one:?} {of_three:?}");
 }
 
 #[test]
-fn what_a_grammar_forces_is_guessed_and_changes_no_answer() {
+fn forced_tokens_are_drafted_and_change_no_answer() {
     let schema = json!({
         "type": "object",
         "properties": {"temperature_outside": {"type": "integer"}, "is_raining": {"type": "boolean"}},
         "required": ["temperature_outside", "is_raining"],
         "additionalProperties": false,
     });
-    let said = [Drafts::Off, Drafts::Fixed(7)].map(|drafts| {
-        let (engine, tokenizer) = open(&EngineOptions::default().drafts(drafts));
+    let said = [Speculation::Off, Speculation::Fixed(7)].map(|drafts| {
+        let (engine, tokenizer) = open(&EngineOptions::default().speculation(drafts));
         let grammar = Grammar {
             format: OutputFormat::of(&tokenizer),
             is_thinking: false,
@@ -276,8 +283,11 @@ fn what_a_grammar_forces_is_guessed_and_changes_no_answer() {
     assert_eq!(text, plain);
     let object: Value = serde_json::from_str(&text).unwrap();
     assert!(object["temperature_outside"].is_i64() && object["is_raining"].is_boolean());
-    assert_eq!((without.drafts, with.n_generated), (DraftCounts::default(), without.n_generated));
-    assert!(with.drafts.right >= 5, "{:?}", with.drafts);
+    assert_eq!(
+        (without.speculation, with.n_generated),
+        (SpeculationStats::default(), without.n_generated)
+    );
+    assert!(with.speculation.accepted >= 5, "{:?}", with.speculation);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::{Golden, golden_dir};
-use moeflux_engine::{Engine, EngineOptions, Logits, Part, Session, TokenId, eval_together};
+use moeflux_engine::{Engine, EngineOptions, Logits, SequenceChunk, Session, TokenId, eval_batch};
 
 /// The checkpoint of every golden case, one of every family and storage.
 fn cases() -> Vec<PathBuf> {
@@ -44,14 +44,19 @@ fn check(case: &Path, engine: &Engine, timelines: &[Vec<TokenId>], patterns: &[&
             if n > 0 {
                 ends.push((i, session.position() + n - 1));
                 let wants_logits = (step + i) % 3 != 2;
-                parts.push(Part { session, tokens: &rest[..n], wants_logits, is_mark: i == 0 });
+                parts.push(SequenceChunk {
+                    session,
+                    tokens: &rest[..n],
+                    wants_logits,
+                    checkpoint_after: i == 0,
+                });
             }
         }
         if parts.is_empty() {
             break;
         }
         let wanted: Vec<bool> = parts.iter().map(|it| it.wants_logits).collect();
-        let got: Vec<Option<Logits>> = eval_together(&mut parts).unwrap();
+        let got: Vec<Option<Logits>> = eval_batch(&mut parts).unwrap();
         for (((i, end), got), is_wanted) in ends.into_iter().zip(got).zip(wanted) {
             assert_eq!(got.is_some(), is_wanted);
             if let Some(got) = got {
@@ -85,9 +90,14 @@ fn a_session_that_may_not_go_on_leaves_the_others_as_they_are() {
     let (mut full, mut other) = (engine.session(), engine.session());
     full.eval_prompt(&tokens[..8]).unwrap();
     other.eval_prompt(&tokens[..2]).unwrap();
-    let part = |session, tokens| Part { session, tokens, wants_logits: true, is_mark: false };
+    let part = |session, tokens| SequenceChunk {
+        session,
+        tokens,
+        wants_logits: true,
+        checkpoint_after: false,
+    };
     let mut parts = [part(&mut other, &tokens[2..3]), part(&mut full, &tokens[8..9])];
-    let refused = eval_together(&mut parts).unwrap_err().to_string();
+    let refused = eval_batch(&mut parts).unwrap_err().to_string();
     assert!(refused.contains("9 tokens do not fit into 8"), "{refused}");
     assert_eq!((other.position(), full.position()), (2, 8));
     let want = alone(&engine, &tokens[..3]);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use moeflux_engine::{Answer, DraftCounts, EngineError, Event, Finish, Job, TokenId, TokenLogprob};
+use moeflux_engine::{
+    Answer, EngineError, Event, Finish, Job, SpeculationStats, TokenId, TokenLogprob,
+};
 use moeflux_text::{Constraint, ConstraintError, Delta, OutputFormat, OutputParser, Turn};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
@@ -249,7 +251,7 @@ pub(crate) struct Usage {
     pub(crate) n_reused: usize,
     pub(crate) n_generated: usize,
     /// Of all answers.
-    pub(crate) drafts: DraftCounts,
+    pub(crate) speculation: SpeculationStats,
 }
 
 impl Usage {
@@ -260,6 +262,6 @@ impl Usage {
             self.n_reused += answer.n_reused;
         }
         self.n_generated += answer.n_generated;
-        self.drafts += answer.drafts;
+        self.speculation += answer.speculation;
     }
 }

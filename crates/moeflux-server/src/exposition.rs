@@ -22,7 +22,7 @@ pub(crate) fn reply(app: &App) -> Reply {
 
 /// What the engine counts, now.
 fn engine_figures(app: &App) -> Registry {
-    let load = app.scheduler.load();
+    let load = app.scheduler.stats();
     let store = app.engine.stats();
     let read_seconds = store.read_ns as f64 / 1e9;
     let mut registry = Registry::default();
@@ -30,8 +30,8 @@ fn engine_figures(app: &App) -> Registry {
         ("moeflux_prompt_tokens", "Tokens of prompts that were evaluated", load.n_prompt),
         ("moeflux_reused_tokens", "Tokens of prompts that needed no evaluation", load.n_reused),
         ("moeflux_generated_tokens", "Tokens generated", load.n_generated),
-        ("moeflux_guessed_tokens", "Tokens drafted", load.drafts.guessed),
-        ("moeflux_right_guesses", "Drafted tokens that were accepted", load.drafts.right),
+        ("moeflux_guessed_tokens", "Tokens drafted", load.speculation.drafted),
+        ("moeflux_right_guesses", "Drafted tokens that were accepted", load.speculation.accepted),
         ("moeflux_steps", "Steps of the engine", load.n_steps),
         ("moeflux_rows", "Rows of these steps", load.n_rows),
         ("moeflux_expert_hits", "Experts that were in memory when needed", store.hits),

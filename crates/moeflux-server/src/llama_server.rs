@@ -67,7 +67,7 @@ pub(crate) async fn slots(
     State(app): State<Arc<App>>,
     query: Result<Query<SlotsQuery>, QueryRejection>,
 ) -> ApiResult<Reply> {
-    let n_running = app.scheduler.load().n_running;
+    let n_running = app.scheduler.stats().n_running;
     let fails = query.ok().and_then(|Query(query)| query.fail_on_no_slot);
     if fails.is_some_and(|value| value != "0") && n_running >= app.options.n_sessions {
         let message = "all sessions are at work";

@@ -9,7 +9,7 @@ use crate::settings::Settings;
 /// What does not change, and what does.
 pub(crate) fn status(app: &App) -> Value {
     let (shape, plan) = (app.engine.shape(), app.engine.plan());
-    let (load, store) = (app.scheduler.load(), app.engine.stats());
+    let (load, store) = (app.scheduler.stats(), app.engine.stats());
     let sampler = Settings::of(app).sampler;
     json!({
         "model": {
@@ -48,8 +48,8 @@ pub(crate) fn status(app: &App) -> Value {
             "prompt_tokens": load.n_prompt,
             "reused_tokens": load.n_reused,
             "generated_tokens": load.n_generated,
-            "guessed_tokens": load.drafts.guessed,
-            "right_guesses": load.drafts.right,
+            "guessed_tokens": load.speculation.drafted,
+            "right_guesses": load.speculation.accepted,
             "rows": load.n_rows,
             "expert_hits": store.hits,
             "expert_misses": store.misses,

@@ -6,7 +6,7 @@ mod common;
 mod edges;
 
 use common::{options, question, start, start_with};
-use moeflux_engine::Drafts;
+use moeflux_engine::Speculation;
 use moeflux_server::{ServerError, ServerOptions};
 use serde_json::{Value, json};
 
@@ -93,7 +93,7 @@ fn what_is_not_supported_is_refused_by_name() {
 fn what_is_predicted_changes_no_answer_and_is_counted() {
     // As many however long steps take.
     let strict = ServerOptions { is_strict: true, ..options() };
-    let server = start_with(strict, Drafts::Fixed(3));
+    let server = start_with(strict, Speculation::Fixed(3));
     let asked = with(question("What does `Vec::push` do?"), json!({"temperature": 0}));
     let plain = server.post("/v1/chat/completions", &asked).json();
     let text = plain["choices"][0]["message"]["content"].as_str().unwrap();

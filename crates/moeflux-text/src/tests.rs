@@ -476,7 +476,7 @@ fn a_begun_answer_goes_on_where_its_text_ends() {
         let n_ends = turn.tokens.iter().filter(|it| tokenizer.eos_ids().contains(it)).count();
         assert_eq!(n_ends, 1, "{said:?}");
         let question = "<|im_start|>user\ni<|im_end|>\n";
-        assert_eq!(turn.marks, [tokenizer.encode(question, Markup::Parse).unwrap().len()]);
+        assert_eq!(turn.checkpoints, [tokenizer.encode(question, Markup::Parse).unwrap().len()]);
     }
     let trimming = CHATML.replace("m.content", "m.content | trim");
     let turn = continued(&trimming, " hi ").unwrap();

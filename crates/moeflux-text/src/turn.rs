@@ -16,15 +16,15 @@ pub struct Turn {
     /// All of its tokens.
     pub tokens: Vec<TokenId>,
     /// Where later prompts may part from this one, ascending.
-    pub marks: Vec<usize>,
+    pub checkpoints: Vec<usize>,
 }
 
 impl Turn {
     /// A prompt that is as it is. Whoever gives it again needs its last token
     /// evaluated again.
     pub fn raw(tokens: Vec<TokenId>) -> Turn {
-        let marks = vec![tokens.len().saturating_sub(1)];
-        Turn { tokens, marks }
+        let checkpoints = vec![tokens.len().saturating_sub(1)];
+        Turn { tokens, checkpoints }
     }
 
     /// A conversation by the model's template, its answer to come.
@@ -48,8 +48,8 @@ impl Turn {
         if tokens.is_empty() {
             return Err(TextError::NoPrompt);
         }
-        let marks = marks(&tokens, request, request.messages, encode);
-        Ok(Turn { tokens, marks })
+        let checkpoints = checkpoints(&tokens, request, request.messages, encode);
+        Ok(Turn { tokens, checkpoints })
     }
 
     /// A conversation whose last message, the model's own, goes on.
@@ -66,8 +66,8 @@ impl Turn {
         let tokens = tokenizer.encode_chat(&template.render_unfinished(request)?, max_tokens)?;
         let n_finished = request.messages.len().saturating_sub(1);
         let encode = encoder(tokenizer, template, request, max_tokens);
-        let marks = marks(&tokens, request, &request.messages[..n_finished], encode);
-        Ok(Turn { tokens, marks })
+        let checkpoints = checkpoints(&tokens, request, &request.messages[..n_finished], encode);
+        Ok(Turn { tokens, checkpoints })
     }
 }
 
@@ -89,7 +89,7 @@ fn encoder<'a>(
 }
 
 /// Where later prompts may part from one that holds the messages `finished`.
-fn marks(
+fn checkpoints(
     tokens: &[TokenId],
     request: &RenderRequest<'_>,
     finished: &[Message],
@@ -99,7 +99,7 @@ fn marks(
     if request.tools.is_some() || finished.first().is_some_and(is_opening) {
         others.extend(with_another_question(finished));
     }
-    let mut marks: Vec<usize> = others
+    let mut checkpoints: Vec<usize> = others
         .iter()
         // Some templates refuse what has no opening for an answer.
         .filter_map(|it| encode(it, false).ok())
@@ -107,9 +107,9 @@ fn marks(
         .map(|it| it.min(tokens.len().saturating_sub(1)))
         .filter(|it| *it > 0)
         .collect();
-    marks.sort_unstable();
-    marks.dedup();
-    marks
+    checkpoints.sort_unstable();
+    checkpoints.dedup();
+    checkpoints
 }
 
 /// The conversation up to its first question, which is another one.

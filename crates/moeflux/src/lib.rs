@@ -52,8 +52,8 @@ mod request;
 
 pub use moeflux_engine::sampler::SamplerOptions as Sampling;
 pub use moeflux_engine::{
-    Activations, ComputeOptions, Device, Drafts, EngineOptions as Options, ExpertOptions, Finish,
-    KvType, MemoryOptions, Plan, PromptCacheOptions,
+    Activations, ComputeOptions, Device, EngineOptions as Options, ExpertOptions, Finish, KvType,
+    MemoryOptions, Plan, PromptCacheOptions, Speculation,
 };
 pub use moeflux_text::Message;
 

@@ -80,10 +80,10 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Option<PathBuf>,
     /// Also decode the rest of this text (teacher-forced), with and without drafts
-    #[arg(long, alias = "follow", value_name = "FILE", conflicts_with = "kernels")]
+    #[arg(long, value_name = "FILE", conflicts_with = "kernels")]
     pub(crate) teacher_force: Option<PathBuf>,
     /// Also decode a text with this share of accepted MTP drafts
-    #[arg(long, alias = "foreseen", value_name = "SHARE", value_parser = probability, conflicts_with_all = ["kernels", "teacher_force"], allow_negative_numbers = true)]
+    #[arg(long, value_name = "SHARE", value_parser = probability, conflicts_with_all = ["kernels", "teacher_force"], allow_negative_numbers = true)]
     pub(crate) mtp_acceptance: Option<f32>,
     /// Seed of random tokens and of the drive test
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = seed, allow_negative_numbers = true)]

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use moeflux_engine::{Activations, Device, Drafts, EngineOptions, KvType, isa_names};
+use moeflux_engine::{Activations, Device, EngineOptions, KvType, Speculation, isa_names};
 use moeflux_store::{CachePolicy, IoChoice, Prefetch};
 
 use crate::error::UsageError;
-use crate::values::{count, drafts};
+use crate::values::{count, speculation};
 use crate::words::did_you_mean;
 use crate::{bytes, paths};
 
@@ -61,8 +61,8 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_enum, default_value_t = Ahead::Auto, value_name = "WHICH", hide_possible_values = true, help_heading = MEMORY)]
     prefetch: Ahead,
     /// Draft tokens a step: off, 1 to 15
-    #[arg(long, value_name = "N", default_value = "auto", value_parser = drafts, allow_negative_numbers = true, help_heading = ADVANCED)]
-    draft: Drafts,
+    #[arg(long, value_name = "N", default_value = "auto", value_parser = speculation, allow_negative_numbers = true, help_heading = ADVANCED)]
+    draft: Speculation,
     /// int16, or int8: less exact
     #[arg(long, value_enum, default_value_t = Rounding::Int16, value_name = "TYPE", hide_possible_values = true, help_heading = ADVANCED)]
     activations: Rounding,
@@ -153,7 +153,7 @@ impl ModelArgs {
     pub(crate) fn engine_options(&self, exact: bool) -> Result<EngineOptions> {
         let device = self.device()?;
         let mut options = EngineOptions::default();
-        options.drafts = self.draft;
+        options.speculation = self.draft;
 
         let compute = &mut options.compute;
         compute.device = device;

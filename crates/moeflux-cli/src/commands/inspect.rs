@@ -98,7 +98,7 @@ fn to_text(found: &Inspected) -> String {
         show(plan.record_bytes),
     );
     if shape.has_mtp() {
-        text.push_str("foresees   the token after the next one (multi-token prediction)\n");
+        text.push_str("drafts     with multi-token prediction\n");
     }
     match &found.tokenizer {
         Some(Ok(tokenizer)) => text.push_str(&format!("tokenizer  {tokenizer}\n")),

@@ -38,12 +38,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         messages.push(Message::new("user", prompt));
         turn(&tokenizer, &chat_template(&tokenizer)?, &messages, engine.plan().ctx)?
     };
-    let Turn { tokens, marks } = &prompt;
+    let Turn { tokens, checkpoints } = &prompt;
     let bar = Bar::new("reading the prompt", Unit::Tokens, args.quiet);
     let channels = has_channels.then(|| OutputParser::new(&format, None, false));
     let mut printer = Printer::new(bar, tokens.len(), channels);
     let mut session = engine.session();
-    let prompt = Prompt { tokens, marks };
+    let prompt = Prompt { tokens, checkpoints };
     let answer = generate(&mut session, &tokenizer, prompt, &options, &mut printer)?;
     printer.finish()?;
     // After the answer: a run that fails prints its error alone.
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<()> {
         () if args.stats => report::statistics(&engine, &answer),
         () => report::statistics_line(&answer),
     }
-    store(&engine, &mut session, marks, false);
+    store(&engine, &mut session, checkpoints, false);
     Ok(())
 }
 

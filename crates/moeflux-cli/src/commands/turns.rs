@@ -38,8 +38,8 @@ pub(crate) fn explain(tokenizer: &Tokenizer, err: TextError) -> anyhow::Error {
 }
 
 /// Writes the session to the prompt cache, if there is one. A failure is a warning.
-pub(crate) fn store(engine: &Engine, session: &mut Session, marks: &[usize], has_end: bool) {
-    if let Err(err) = session.store_turn(marks, has_end) {
+pub(crate) fn store(engine: &Engine, session: &mut Session, checkpoints: &[usize], has_end: bool) {
+    if let Err(err) = session.store_turn(checkpoints, has_end) {
         report::note(false, &format!("warning: the prompt is not kept: {err}"));
     }
     warnings(engine);

@@ -1,37 +1,28 @@
-//! What one step at a time may use, and how steps run.
+//! The state that one step at a time may use, and how steps run.
 
 use std::mem;
 use std::sync::Arc;
 use std::time::Instant;
 
 use moeflux_backend::{
-    Backend, Cols, DeviceError, HiddenRows, LogitsExtras, PrerecordedStep, Sequence, Span,
-    StateSnapshot, TokenLogit, Weight,
+    Backend, Cols, DeviceError, HiddenRows, LogitsExtras, PrerecordedStep, Span, TokenLogit, Weight,
 };
 use moeflux_core::{LayerIdx, OutOfMemory, TokenId, catch_out_of_memory};
 use moeflux_model::{ExpertObserver, Model, MoeLists, RoutingObserver, Step};
 use moeflux_store::ExpertStore;
 
+use crate::engine::step::{
+    Batch, LOGIT_ROWS, Logits, MtpBatch, Outputs, Pipeline, RowLogits, RowSink, StepOutput,
+};
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
 use crate::record::Recorder;
 use crate::residency::holds_all;
 
-/// What the model made of the last step's first rows, for who asks for it.
-#[derive(Debug, Default)]
-pub(super) enum Sight {
-    #[default]
-    Unwanted,
-    /// So many rows are read back with the next answer of the head.
-    Wanted(usize),
-    /// So many were.
-    Seen(usize, Vec<f32>),
-}
-
-/// What one step at a time may use. Whoever is not about to run a step reaches the
-/// device through [`Core::backend`].
+/// The state that one step at a time may use, behind the lock of an engine. All but steps reach
+/// the device through [`Core::backend`].
 pub(crate) struct Core {
-    /// Waits, maybe, for the tokens of `next`.
+    /// May hold the recorded step of `pipeline`.
     pub(super) backend: Box<dyn Backend>,
     pub(crate) experts: Arc<ExpertStore>,
     /// Whether the device needs all experts to stay in the cache.
@@ -39,26 +30,18 @@ pub(crate) struct Core {
     pub(super) model: Box<dyn Model>,
     pub(super) recorder: Option<Recorder>,
     pub(super) expert_stats: Option<ExpertStats>,
-    /// Sees what routed experts are given, while a model is calibrated.
+    /// Receives the inputs of routed experts while a model is calibrated.
     pub(crate) observer: Option<Box<dyn ExpertObserver>>,
-    /// Kept from step to step.
+    /// Buffers that steps use again.
     pub(super) lists: MoeLists,
     /// The layers with routed experts.
     pub(super) moe_layers: Vec<LayerIdx>,
-    /// What the last step continued.
-    pub(super) last: Vec<Span>,
-    /// Whether tokens were foreseen since the last step, and before that.
-    pub(super) has_foreseen: bool,
-    pub(super) is_foreseeing: bool,
-    /// So many rows of the last step are read back with the next answer of the head; what
-    /// was read, if it is not taken yet.
-    pub(super) sight: Sight,
-    /// What the step continues that was offered to be recorded ahead.
-    pub(super) next: Vec<Span>,
-    /// The allocation that failed inside a step: what the step left of the device's buffers and
-    /// caches is not known, so that no other follows.
+    /// The state of the device between two steps.
+    pub(super) pipeline: Pipeline,
+    /// The allocation that failed inside a step. The contents of the device's buffers and caches
+    /// are not known after that, so that all further steps are refused.
     pub(super) out_of_memory: Option<OutOfMemory>,
-    /// Steps, and copies of caches, that pretend to find no memory.
+    /// How many of the next steps and copies of caches fail as if memory were missing.
     #[cfg(test)]
     pub(crate) n_refused: usize,
 }
@@ -72,88 +55,145 @@ impl Drop for Core {
 }
 
 impl Core {
-    /// The device, which forgets the step that it may have recorded ahead.
+    /// The device, after it has discarded a prerecorded step.
     pub(crate) fn backend(&mut self) -> &mut dyn Backend {
-        self.next.clear();
+        if let Pipeline::Prerecorded(_) = self.pipeline {
+            self.pipeline = Pipeline::Idle;
+        }
         if let Some(recording) = self.backend.recording() {
             recording.discard_prerecorded();
         }
         self.backend.as_mut()
     }
 
-    /// Runs the layers over tokens that continue a sequence at `position`.
-    pub(crate) fn step(
-        &mut self,
-        sequence: Sequence,
-        position: usize,
-        tokens: &[TokenId],
-    ) -> Result<(), EngineError> {
-        self.step_spans(&[Span { sequence, rows: 0..tokens.len(), position }], tokens)
+    /// Runs the layers over a batch and reads its outputs back. While the device computes the
+    /// logits of a decode step, the step that is expected to follow is recorded.
+    ///
+    /// # Errors
+    /// Where the device or an expert fails, and where a logit is NaN or positive infinity. The
+    /// caches of some layers may hold the batch then.
+    pub(crate) fn step(&mut self, batch: &Batch<'_>) -> Result<StepOutput, EngineError> {
+        self.run(batch)?.output(&batch.outputs)
     }
 
-    /// The same, and keeps some recurrent states on the way.
-    pub(crate) fn step_keeping(
+    /// As [`Core::step`], but passes the logits of every row to `sink` instead of collecting
+    /// them. Returns the hidden states.
+    ///
+    /// # Errors
+    /// Those of [`Core::step`] and of `sink`.
+    pub(crate) fn step_all_logits(
         &mut self,
-        spans: &[Span],
-        tokens: &[TokenId],
-        keep: &[StateSnapshot],
-    ) -> Result<(), EngineError> {
-        if keep.is_empty() {
-            return self.step_spans(spans, tokens);
+        batch: &Batch<'_>,
+        sink: &mut RowSink<'_>,
+    ) -> Result<Vec<f32>, EngineError> {
+        let mut readback = self.run(batch)?;
+        let rows: Vec<usize> = (0..batch.tokens.len()).collect();
+        for rows in rows.chunks(LOGIT_ROWS) {
+            let logits = readback.logits(rows)?;
+            for (row, logits) in rows.iter().zip(logits.chunks_exact(logits.len() / rows.len())) {
+                sink(*row, logits)?;
+            }
         }
-        self.backend().snapshot_states(keep);
-        let outcome = self.step_spans(spans, tokens);
-        self.backend().snapshot_states(&[]);
-        outcome
+        readback.hidden()
     }
 
-    /// Runs the layers over tokens of different sequences, each in one span.
-    pub(crate) fn step_spans(
-        &mut self,
-        spans: &[Span],
-        tokens: &[TokenId],
-    ) -> Result<(), EngineError> {
+    /// Runs the multi-token prediction layer over tokens and the hidden states of the positions
+    /// before them. The logits and hidden states that it reads back are those of this layer.
+    ///
+    /// # Errors
+    /// As [`Core::step`].
+    pub(crate) fn mtp_step(&mut self, batch: &MtpBatch<'_>) -> Result<StepOutput, EngineError> {
+        self.backend();
+        let wants_output = !batch.outputs.rows.is_empty();
+        if wants_output {
+            self.pipeline = Pipeline::Drafted;
+        }
+        let Core { backend, experts, model, lists, .. } = self;
+        let (recorder, observer) = (None, None);
+        let (backend, tokens, spans) = (backend.as_mut(), batch.tokens, batch.spans);
+        let mut step = Step { backend, experts, tokens, spans, recorder, observer, lists };
+        let outcome = model.foresee(&mut step, batch.hidden, wants_output);
+        if outcome.is_err() {
+            self.drain_errors();
+        }
+        outcome?;
+        let hidden = HiddenStates::Wanted(batch.outputs.hidden_rows);
+        Readback { core: self, spans: &[], may_prerecord: false, hidden }.output(&batch.outputs)
+    }
+
+    /// Waits until the device has run all that it was given.
+    ///
+    /// # Errors
+    /// Those of the device since the last read-back.
+    pub(crate) fn synchronize(&mut self) -> Result<(), EngineError> {
+        let buf = self.model.output().0.buf;
+        self.backend().read(buf, 0)?;
+        Ok(())
+    }
+
+    /// Forgets which experts the last token used.
+    pub(crate) fn forget_predictions(&self) {
+        self.experts.forget_predictions();
+    }
+
+    /// Fails while [`n_refused`](Core::n_refused) is not used up.
+    #[cfg(test)]
+    pub(crate) fn refuse(&mut self) -> Result<(), EngineError> {
+        let Some(n_left) = self.n_refused.checked_sub(1) else { return Ok(()) };
+        self.n_refused = n_left;
+        Err(DeviceError::OutOfMemory { bytes: 1 }.into())
+    }
+
+    /// Runs the layers over a batch.
+    fn run<'a>(&'a mut self, batch: &Batch<'a>) -> Result<Readback<'a>, EngineError> {
         #[cfg(test)]
         self.refuse()?;
         if let Some(err) = self.out_of_memory {
             return Err(err.into());
         }
-        self.leave_the_cache()?;
+        self.release_host_experts()?;
         let start = Instant::now();
-        self.forget_last();
-        self.is_foreseeing = mem::take(&mut self.has_foreseen);
-        let outcome =
-            if self.replay_step(spans, tokens) { Ok(()) } else { self.forward(spans, tokens) };
-        if outcome.is_ok() {
-            self.last.extend_from_slice(spans);
-        } else {
-            // Whatever else the device has to say is no affair of the next step.
-            if self.out_of_memory.is_none() {
-                let _ = self.backend.read(self.model.output().0.buf, 0);
-            }
+        let may_prerecord = self.pipeline != Pipeline::Drafted;
+        let outcome = self.replay_or_forward(batch);
+        // Failures that the device has yet to report belong to this step, not to the next.
+        if outcome.is_err() && self.out_of_memory.is_none() {
+            self.drain_errors();
         }
-        if tokens.len() == 1 && outcome.is_ok() {
+        if batch.tokens.len() == 1 && outcome.is_ok() {
             self.experts.end_decode_step(start.elapsed());
         }
         if let Some(stats) = &mut self.expert_stats {
             stats.tick(&self.experts);
         }
         match &mut self.recorder {
-            Some(recorder) if outcome.is_ok() => recorder.end_step(tokens.len()),
-            Some(recorder) => {
-                recorder.discard();
-                outcome
-            }
-            None => outcome,
+            Some(recorder) if outcome.is_ok() => recorder.end_step(batch.tokens.len())?,
+            Some(recorder) => recorder.discard(),
+            None => {}
         }
+        outcome?;
+        let hidden = HiddenStates::Wanted(batch.outputs.hidden_rows);
+        Ok(Readback { core: self, spans: batch.spans, may_prerecord, hidden })
     }
 
-    /// Fails as often as it is to.
-    #[cfg(test)]
-    pub(crate) fn refuse(&mut self) -> Result<(), EngineError> {
-        let Some(n_left) = self.n_refused.checked_sub(1) else { return Ok(()) };
-        self.n_refused = n_left;
-        Err(DeviceError::OutOfMemory { bytes: 1 }.into())
+    /// Replays the prerecorded step if it is this one; else discards it and runs the layers.
+    fn replay_or_forward(&mut self, batch: &Batch<'_>) -> Result<(), EngineError> {
+        let pipeline = mem::take(&mut self.pipeline);
+        let is_next = matches!(pipeline, Pipeline::Prerecorded(spans) if spans == batch.spans);
+        let may_replay = is_next && self.observer.is_none() && batch.snapshots.is_empty();
+        if may_replay
+            && let Some(recording) = self.backend.recording()
+            && recording.replay_step(batch.tokens)
+        {
+            return Ok(());
+        }
+        if batch.snapshots.is_empty() {
+            self.backend();
+            return self.forward(batch.spans, batch.tokens);
+        }
+        self.backend().snapshot_states(batch.snapshots);
+        let outcome = self.forward(batch.spans, batch.tokens);
+        self.backend().snapshot_states(&[]);
+        outcome
     }
 
     fn forward(&mut self, spans: &[Span], tokens: &[TokenId]) -> Result<(), EngineError> {
@@ -163,7 +203,7 @@ impl Core {
             experts,
             tokens,
             spans,
-            recorder: recorder.as_mut().map(|it| it as &mut dyn RoutingObserver),
+            recorder: recorder.as_mut().map(|recorder| recorder as &mut dyn RoutingObserver),
             observer: observer
                 .as_mut()
                 .map(|observer| observer.as_mut() as &mut dyn ExpertObserver),
@@ -173,72 +213,14 @@ impl Core {
         Ok(outcome.map_err(|err| *self.out_of_memory.insert(err))??)
     }
 
-    /// What the model made of the first rows of the last step, as multi-token prediction
-    /// wants it. Who has [said](Core::will_see) so before does not wait for the device once more.
-    pub(crate) fn hidden(&mut self, rows: usize) -> Result<Vec<f32>, EngineError> {
-        if let Sight::Seen(n, seen) = mem::take(&mut self.sight)
-            && n == rows
-        {
-            return Ok(seen);
-        }
-        let buf = self.model.output().0.buf;
-        Ok(self.backend().read(buf, rows)?)
+    /// Waits for the device and drops the errors that it reports, after a step that has failed.
+    fn drain_errors(&mut self) {
+        let _ = self.backend.read(self.model.output().0.buf, 0);
     }
 
-    /// What was said of the last step is of no use to anybody.
-    fn forget_last(&mut self) {
-        self.last.clear();
-        self.sight = Sight::Unwanted;
-    }
-
-    /// Somebody is going to ask for the [`hidden`](Core::hidden) of so many rows of the last
-    /// step, behind what the head says of it.
-    pub(crate) fn will_see(&mut self, rows: usize) {
-        self.sight = Sight::Wanted(rows);
-    }
-
-    /// Runs multi-token prediction over tokens that follow what the model made of the positions
-    /// `before`, a row each. If its output is wanted, [`logits`](Core::logits),
-    /// [`leaders`](Core::leaders) and [`hidden`](Core::hidden) are those of its rows then.
-    pub(crate) fn foresee(
-        &mut self,
-        spans: &[Span],
-        tokens: &[TokenId],
-        before: &[f32],
-        wants_output: bool,
-    ) -> Result<(), EngineError> {
-        self.backend();
-        self.forget_last();
-        self.has_foreseen |= wants_output;
-        let Core { backend, experts, model, lists, .. } = self;
-        let (recorder, observer) = (None, None);
-        let backend = backend.as_mut();
-        let mut step = Step { backend, experts, tokens, spans, recorder, observer, lists };
-        let outcome = model.foresee(&mut step, before, wants_output);
-        if outcome.is_err() {
-            // Whatever else the device has to say is no affair of the next step.
-            let _ = self.backend.read(self.model.output().0.buf, 0);
-        }
-        Ok(outcome?)
-    }
-
-    /// Runs the step that was recorded ahead, if it is this one.
-    fn replay_step(&mut self, spans: &[Span], tokens: &[TokenId]) -> bool {
-        let is_next = !spans.is_empty() && self.next == spans && self.observer.is_none();
-        if is_next
-            && let Some(recording) = self.backend.recording()
-            && recording.replay_step(tokens)
-        {
-            self.next.clear();
-            return true;
-        }
-        self.backend();
-        false
-    }
-
-    /// Has the device do without experts of the cache where this has to shrink, which
-    /// then does.
-    fn leave_the_cache(&mut self) -> Result<(), EngineError> {
+    /// Has the device do without the host's copies of experts where the expert cache has to
+    /// shrink, and shrinks the cache.
+    fn release_host_experts(&mut self) -> Result<(), EngineError> {
         if !self.keeps_from_cache || holds_all(&self.experts) {
             return Ok(());
         }
@@ -251,13 +233,66 @@ impl Core {
         Ok(self.experts.resize((n_slots * self.experts.slot_bytes()) as u64)?)
     }
 
-    /// Logits of some rows of the last step, `vocab` floats each.
-    ///
-    /// # Errors
-    /// Where the device or an expert fails, and where a logit is NaN or positive infinity.
-    pub(crate) fn logits(&mut self, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
-        let logits =
-            self.ask(rows, |backend, (x, head), extras| backend.logits(rows, x, head, extras))?;
+    /// Whether the device routes tokens itself and holds all experts of every layer.
+    fn holds_all_layers(&self, rows: usize) -> bool {
+        let Some(residency) = self.backend.residency() else { return false };
+        let mut layers = self.moe_layers.iter();
+        !self.moe_layers.is_empty() && layers.all(|layer| residency.is_layer_resident(*layer, rows))
+    }
+}
+
+/// Hidden states that a step reads back.
+enum HiddenStates {
+    /// This many rows are read back together with the first logits.
+    Wanted(usize),
+    /// They were.
+    Read(Vec<f32>),
+}
+
+/// Reads the results of a step back. No other use of the device can come in between,
+/// as the core is borrowed.
+struct Readback<'a> {
+    core: &'a mut Core,
+    /// Those of the step; none where it was multi-token prediction.
+    spans: &'a [Span],
+    /// Whether the next step may be recorded while the device computes logits.
+    may_prerecord: bool,
+    hidden: HiddenStates,
+}
+
+impl Readback<'_> {
+    fn output(mut self, outputs: &Outputs<'_>) -> Result<StepOutput, EngineError> {
+        let mut logits = Vec::with_capacity(outputs.rows.len());
+        for rows in outputs.rows.chunks(LOGIT_ROWS) {
+            self.push_logits(rows, outputs.n_top, &mut logits)?;
+        }
+        Ok(StepOutput { logits, hidden: self.hidden()? })
+    }
+
+    fn push_logits(
+        &mut self,
+        rows: &[usize],
+        n_top: Option<usize>,
+        out: &mut Vec<RowLogits>,
+    ) -> Result<(), EngineError> {
+        if let Some(n) = n_top
+            && let Some(top) = self.top_logits(rows, n)?
+        {
+            out.extend(top.into_iter().map(RowLogits::Top));
+            return Ok(());
+        }
+        let mut all = self.logits(rows)?;
+        let vocab = all.len() / rows.len().max(1);
+        let others: Vec<_> = all.chunks_exact(vocab).skip(1).map(<[f32]>::to_vec).collect();
+        all.truncate(vocab);
+        out.extend([all].into_iter().chain(others).map(|row| RowLogits::All(Logits(row))));
+        Ok(())
+    }
+
+    /// Logits of some rows, a float for every token of the vocabulary each.
+    fn logits(&mut self, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
+        let logits = self
+            .ask_head(rows, |backend, (x, head), extras| backend.logits(rows, x, head, extras))?;
         let is_odd = |logit: &f32| logit.is_nan() || *logit == f32::INFINITY;
         // Without branches, which compilers vectorise.
         if logits.iter().fold(false, |any, logit| any | is_odd(logit)) {
@@ -269,9 +304,93 @@ impl Core {
         Ok(logits)
     }
 
-    /// What messages call a logit of a row of the last step.
+    /// The `n` highest logits of each of some rows, where the device selects them.
+    fn top_logits(
+        &mut self,
+        rows: &[usize],
+        n: usize,
+    ) -> Result<Option<Vec<Vec<TokenLogit>>>, EngineError> {
+        self.ask_head(rows, |backend, (x, head), extras| {
+            backend.top_logits(rows, n, x, head, extras)
+        })
+    }
+
+    /// The hidden states of the step's first rows. Where the answer with the logits brought
+    /// them, the device is not waited for once more.
+    fn hidden(self) -> Result<Vec<f32>, EngineError> {
+        match self.hidden {
+            HiddenStates::Read(rows) => Ok(rows),
+            HiddenStates::Wanted(0) => Ok(Vec::new()),
+            HiddenStates::Wanted(n) => {
+                let buf = self.core.model.output().0.buf;
+                Ok(self.core.backend().read(buf, n)?)
+            }
+        }
+    }
+
+    /// Multiplies rows with the output head by `ask`. While the device computes, the next step
+    /// is recorded if it can be.
+    fn ask_head<T>(
+        &mut self,
+        rows: &[usize],
+        ask: impl FnOnce(&mut dyn Backend, (Cols, Weight), LogitsExtras<'_>) -> Result<T, DeviceError>,
+    ) -> Result<T, EngineError> {
+        self.core.backend();
+        let next = self.next_spans(rows);
+        let tokens = vec![TokenId(0); next.len()];
+        let Core { backend, experts, model, lists, .. } = &mut *self.core;
+        let mut record = |backend: &mut dyn Backend| {
+            let (recorder, observer) = (None, None);
+            let (tokens, spans) = (&tokens[..], &next[..]);
+            let mut step = Step { backend, experts, tokens, spans, recorder, observer, lists };
+            model.forward(&mut step).is_ok()
+        };
+        let next_step =
+            (!next.is_empty()).then(|| PrerecordedStep { spans: &next, record: &mut record });
+        let mut read = Vec::new();
+        let hidden_rows = match self.hidden {
+            HiddenStates::Wanted(n) if n > 0 => Some(HiddenRows { n, into: &mut read }),
+            HiddenStates::Wanted(_) | HiddenStates::Read(_) => None,
+        };
+        let extras = LogitsExtras { hidden_rows, next_step };
+        let answer = ask(backend.as_mut(), model.output(), extras);
+        match &answer {
+            Ok(_) if !next.is_empty() => self.core.pipeline = Pipeline::Prerecorded(next),
+            Ok(_) => {}
+            Err(_) => {
+                self.core.backend();
+            }
+        }
+        // A backend that selects no top logits may not have read the rows either.
+        if answer.is_ok() && !read.is_empty() {
+            self.hidden = HiddenStates::Read(read);
+        }
+        Ok(answer?)
+    }
+
+    /// The spans of the next step if one token follows each of these rows: where they end all
+    /// spans of this step and the device routes without the host. Else none.
+    fn next_spans(&self, rows: &[usize]) -> Vec<Span> {
+        let ends = self.spans.iter().map(|span| span.rows.end - 1);
+        let is_observed = self.core.recorder.is_some() || self.core.observer.is_some();
+        if is_observed
+            || !self.may_prerecord
+            || !ends.eq(rows.iter().copied())
+            || !self.core.holds_all_layers(rows.len())
+        {
+            return Vec::new();
+        }
+        let spans = self.spans.iter().enumerate().map(|(i, span)| Span {
+            sequence: span.sequence,
+            rows: i..i + 1,
+            position: span.position + span.rows.len(),
+        });
+        spans.collect()
+    }
+
+    /// How messages name a logit of a row of the step.
     fn name_logit(&self, row: usize, token: usize) -> String {
-        let span = self.last.iter().find(|span| span.rows.contains(&row));
+        let span = self.spans.iter().find(|span| span.rows.contains(&row));
         match span {
             Some(span) => {
                 let position = span.position + row - span.rows.start;
@@ -279,92 +398,5 @@ impl Core {
             }
             None => format!("the logit of token {token}"),
         }
-    }
-
-    /// The `n` likeliest tokens to follow each of some rows of the last step, where the
-    /// device finds them without giving all logits away.
-    pub(crate) fn leaders(
-        &mut self,
-        rows: &[usize],
-        n: usize,
-    ) -> Result<Option<Vec<Vec<TokenLogit>>>, EngineError> {
-        self.ask(rows, |backend, (x, head), extras| backend.top_logits(rows, n, x, head, extras))
-    }
-
-    /// Asks for what the head says of rows; a device that needs nobody to choose
-    /// experts may record what follows meanwhile.
-    fn ask<T>(
-        &mut self,
-        rows: &[usize],
-        ask: impl FnOnce(&mut dyn Backend, (Cols, Weight), LogitsExtras<'_>) -> Result<T, DeviceError>,
-    ) -> Result<T, EngineError> {
-        self.backend();
-        self.next = self.following(rows);
-        let Core { backend, experts, model, lists, next, sight, .. } = self;
-        let tokens = vec![TokenId(0); next.len()];
-        let mut record = |backend: &mut dyn Backend| {
-            let (recorder, observer) = (None, None);
-            let step = &mut Step {
-                backend,
-                experts,
-                tokens: &tokens,
-                spans: next,
-                recorder,
-                observer,
-                lists,
-            };
-            model.forward(step).is_ok()
-        };
-        let next_step = PrerecordedStep { spans: next, record: &mut record };
-        let next_step = Some(next_step).filter(|step| !step.spans.is_empty());
-        let mut seen = Vec::new();
-        let hidden_rows = match sight {
-            Sight::Wanted(n) => Some(HiddenRows { n: *n, into: &mut seen }),
-            Sight::Unwanted | Sight::Seen(..) => None,
-        };
-        let extras = LogitsExtras { hidden_rows, next_step };
-        let answer = ask(backend.as_mut(), model.output(), extras);
-        // Who has no leaders to give may have read no rows either.
-        if let (Ok(_), Sight::Wanted(n)) = (&answer, &*sight)
-            && !seen.is_empty()
-        {
-            *sight = Sight::Seen(*n, seen);
-        }
-        if answer.is_err() {
-            self.backend();
-        }
-        Ok(answer?)
-    }
-
-    /// What the next step continues if a token follows each of these rows, where they
-    /// end all spans of the last one and nobody has to choose experts; else nothing.
-    fn following(&self, rows: &[usize]) -> Vec<Span> {
-        let ends = self.last.iter().map(|it| it.rows.end - 1);
-        let is_seen = self.recorder.is_some() || self.observer.is_some();
-        if is_seen
-            || self.is_foreseeing
-            || !ends.eq(rows.iter().copied())
-            || !self.holds_all_layers(rows.len())
-        {
-            return Vec::new();
-        }
-        let spans = self.last.iter().enumerate().map(|(i, it)| Span {
-            sequence: it.sequence,
-            rows: i..i + 1,
-            position: it.position + it.rows.len(),
-        });
-        spans.collect()
-    }
-
-    /// Whether the device chooses and has what it chooses, in all layers.
-    fn holds_all_layers(&self, rows: usize) -> bool {
-        let Some(residency) = self.backend.residency() else { return false };
-        let mut layers = self.moe_layers.iter();
-        !self.moe_layers.is_empty() && layers.all(|layer| residency.is_layer_resident(*layer, rows))
-    }
-
-    /// Forgets which experts the last token used.
-    pub(crate) fn forget_predictions(&self) {
-        self.experts.forget_predictions();
     }
 }

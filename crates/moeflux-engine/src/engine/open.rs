@@ -20,8 +20,9 @@ use moeflux_store::{DEFAULT_READERS, ExpertStore, IoChoice, StoreOptions};
 
 use super::{Core, Engine, Info};
 use crate::device::{self, Device, Opening};
-use crate::draft::Drafts;
+use crate::speculation::options::Speculation;
 use crate::engine::meter::Meter;
+use crate::engine::step::Pipeline;
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
 use crate::options::{Activations, EngineOptions, check_top_k, threads};
@@ -31,7 +32,7 @@ use crate::record::Recorder;
 use crate::residency::{
     ModelExperts, Residency, device_expert_bytes, load_all_experts, slab_bytes, slot_memory,
 };
-use crate::snapshot::{self, PrefixStore, WireShape};
+use crate::snapshot::{self, PrefixCache, WireShape};
 
 /// Bytes of experts that a step holds at a time on the processor. They cannot be evicted while the
 /// cache shrinks, and are enough to keep all threads busy.
@@ -208,7 +209,7 @@ fn open(
     let [identity, model_identity] = snapshot::identities(&checkpoint, family, &bank, top_k)?;
     let config = declared.family.resolve(checkpoint.config())?;
     let wire = WireShape::new(&config, shape.own_caches(), shape.n_layers);
-    let prompt_cache = options.prompt_cache.as_ref().map(PrefixStore::open).transpose()?;
+    let prefix_cache = options.prompt_cache.as_ref().map(PrefixCache::open).transpose()?;
 
     let layers: Vec<LayerIdx> = layers_with_experts(&bank);
     // Without those of multi-token prediction.
@@ -261,15 +262,15 @@ fn open(
         n_threads,
         activations: options.compute.activations,
         // A recorded routing is that of the text, without rejected drafts.
-        drafts: match options.experts.record_routing {
-            Some(_) => Drafts::Off,
-            None => options.drafts,
+        speculation: match options.experts.record_routing {
+            Some(_) => Speculation::Off,
+            None => options.speculation,
         },
-        learned: Mutex::default(),
+        speculation_rates: Mutex::default(),
         identity,
         model_identity,
         wire,
-        prompt_cache,
+        prefix_cache,
         tuning,
         meter,
         device_counters: counters,
@@ -286,11 +287,7 @@ fn open(
         observer: None,
         lists: MoeLists::default(),
         moe_layers,
-        last: Vec::new(),
-        has_foreseen: false,
-        is_foreseeing: false,
-        sight: Default::default(),
-        next: Vec::new(),
+        pipeline: Pipeline::default(),
         out_of_memory: None,
     };
     Ok(Engine { core: Arc::new(Mutex::new(core)), info: Arc::new(info) })

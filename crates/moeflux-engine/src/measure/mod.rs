@@ -20,7 +20,6 @@
 
 mod bound;
 mod drive;
-mod follow;
 mod gpu;
 mod kernels;
 mod machine;
@@ -29,20 +28,21 @@ mod profile;
 mod run;
 mod spread;
 mod system;
+mod teacher_forcing;
 
 pub use bound::prefill_limit;
 pub use drive::{DriveProbe, DriveRate};
-pub use follow::{Followed, follow, foreseeable};
 pub use gpu::gpu_kernels;
 pub use kernels::{Kernel, KernelSteps, Quantise, kernels, quantise};
 pub use machine::{Machine, MemoryProbe};
 pub use moeflux_backend::{KernelTime, Stage};
 pub use moeflux_store::LayerCounts;
 pub(crate) use product::product_gb_s;
-pub use profile::{GuessKernels, Lane, Profile, StageTimes, TokenTrace, guess_kernels, profile};
+pub use profile::{DraftKernels, Lane, Profile, StageTimes, TokenTrace, draft_kernels, profile};
 pub use run::{Phase, Run, Workload, run, run_together};
 pub use spread::Spread;
 pub use system::{peak_memory, reset_peak_memory};
+pub use teacher_forcing::{TeacherForced, teacher_force, text_with_mtp_acceptance};
 
 use crate::engine::Engine;
 

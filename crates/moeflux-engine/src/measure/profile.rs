@@ -145,34 +145,35 @@ pub fn profile(engine: &Engine, work: &Workload<'_>) -> Result<Option<Profile>, 
     Ok(Some(Profile { prefill, decode, token, prompt_kernels, token_kernels }))
 }
 
-/// Kernels that a guess of one token takes, on a device with a clock.
+/// Kernel times of drafting and verifying one token, on a device with a clock.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct GuessKernels {
-    /// Of foreseeing it, where the model has multi-token prediction.
-    pub foresight: Vec<KernelTime>,
-    /// Of the step of two rows that checks it.
+pub struct DraftKernels {
+    /// Of drafting it, where the model has multi-token prediction.
+    pub mtp: Vec<KernelTime>,
+    /// Of the step of two rows that verifies it.
     pub step: Vec<KernelTime>,
 }
 
-/// Times a guess behind a prompt with clocks between kernels, as [`profile`] does a token;
-/// nothing where the context has no room for it.
+/// Measures the kernels of a draft of one token after a prompt. Returns no times where the context
+/// has no room for it or the engine was not opened with
+/// [`EngineOptions::timed`](crate::EngineOptions::timed).
 ///
 /// # Errors
 /// As [`run`](super::run).
-pub fn guess_kernels(engine: &Engine, prompt: &[TokenId]) -> Result<GuessKernels, EngineError> {
-    /// Guesses that get the device ready, and the one that is timed.
-    const GUESSES: usize = 3;
-    let mut kernels = GuessKernels::default();
-    if engine.meter().is_none() || prompt.len() + 2 * GUESSES > engine.plan().ctx {
+pub fn draft_kernels(engine: &Engine, prompt: &[TokenId]) -> Result<DraftKernels, EngineError> {
+    /// Drafts that warm the device up, and the one that is measured.
+    const N_DRAFTS: usize = 3;
+    let mut kernels = DraftKernels::default();
+    if engine.meter().is_none() || prompt.len() + 2 * N_DRAFTS > engine.plan().ctx {
         return Ok(kernels);
     }
     let mut session = engine.session();
     let mut next = likeliest_token(&session.eval_prompt(prompt)?);
-    for _ in 0..GUESSES {
-        let foresight = clocked(engine, || Ok(session.foresee(next, 1)))?.1;
+    for _ in 0..N_DRAFTS {
+        let mtp = clocked(engine, || Ok(session.mtp_draft(next, 1)))?.1;
         let (logits, step) = clocked(engine, || session.eval_prompt(&[next, next]))?;
         next = likeliest_token(&logits);
-        kernels = GuessKernels { foresight, step };
+        kernels = DraftKernels { mtp, step };
     }
     Ok(kernels)
 }

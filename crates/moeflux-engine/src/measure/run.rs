@@ -10,7 +10,7 @@ use super::system::storage_bytes;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::sampler::likeliest_token;
-use crate::session::{Guessed, Next, Part, Session, eval_next_together};
+use crate::session::{DraftChunk, SequenceChunk, Session, eval_draft_batch};
 
 /// What is run.
 #[derive(Clone, Copy, Debug)]
@@ -175,13 +175,14 @@ pub fn run_together(
     }
     phase(engine, n_gen * prompts.len(), || {
         for _ in 0..n_gen {
-            let parts = all.iter_mut().map(|(session, next)| Guessed {
-                part: Part { session, tokens: &next[..], wants_logits: true, is_mark: false },
-                n_guessed: 0,
+            let chunks = all.iter_mut().map(|(session, next)| {
+                let (tokens, wants_logits, checkpoint_after) = (&next[..], true, false);
+                let chunk = SequenceChunk { session, tokens, wants_logits, checkpoint_after };
+                DraftChunk { chunk, n_drafted: 0 }
             });
-            let found = eval_next_together(&mut parts.collect::<Vec<_>>(), Some(1))?;
+            let found = eval_draft_batch(&mut chunks.collect::<Vec<_>>(), Some(1))?;
             for ((_, next), found) in all.iter_mut().zip(found.iter().flatten()) {
-                *next = [likeliest_next(found)];
+                *next = [found.likeliest()];
             }
         }
         Ok(())
@@ -190,14 +191,7 @@ pub fn run_together(
 
 /// Evaluates a token; gives the likeliest to follow.
 pub(super) fn step(session: &mut Session, token: TokenId) -> Result<TokenId, EngineError> {
-    Ok(likeliest_next(&session.eval_next(token, Some(1))?))
-}
-
-fn likeliest_next(next: &Next) -> TokenId {
-    match next {
-        Next::Leaders(leaders) => leaders.first().map_or(TokenId(0), |it| it.token),
-        Next::Logits(logits) => likeliest_token(logits),
-    }
+    Ok(session.eval_next(token, Some(1))?.likeliest())
 }
 
 /// Measures what `work` does with so many tokens.

@@ -7,9 +7,9 @@ use moeflux_store::{IoChoice, IoMode, MemoryLimit, gate, headroom, usable_memory
 
 use super::{ModelFacts, Plan};
 use crate::device::DeviceLimits;
-use crate::draft::Drafts;
 use crate::error::EngineError;
 use crate::options::{EngineOptions, MemoryOptions};
+use crate::speculation::options::Speculation;
 
 /// Rows of a prefill chunk by default, where all experts stay in the processor's memory.
 const DEFAULT_CHUNK: usize = 512;
@@ -276,9 +276,9 @@ impl MemoryPlanner {
         }
     }
 
-    /// The checkpoint that is lent to drafts.
+    /// The memory of a rollback point for drafts, part of the budget of checkpoints.
     fn lent_bytes(&self) -> u64 {
-        if self.options.drafts == Drafts::Off { 0 } else { self.model.state_bytes }
+        if self.options.speculation == Speculation::Off { 0 } else { self.model.state_bytes }
     }
 
     fn reduced(&self, sizes: Sizes, reduction: Reduction) -> Sizes {

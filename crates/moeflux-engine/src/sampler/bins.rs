@@ -7,17 +7,17 @@ use super::math::exp;
 use super::weights::Weights;
 
 /// Bins, and how many of them a weight falls through until it is an e-th: the last one has
-/// what weighs less than e^-32.
+/// the tokens whose weight is below e^-32.
 const N_BINS: usize = 1024;
 const PER_E: f32 = 32.0;
 
-/// Tokens by what they weigh: those of a bin weigh nearly the same, and more than those of
-/// the next.
+/// Tokens sorted into bins by weight: those of a bin weigh nearly the same, and more than those of
+/// the next bin.
 #[derive(Debug)]
 pub(super) struct Bins<'a> {
     weights: Weights,
     logits: &'a [f32],
-    /// What the tokens of each bin weigh together.
+    /// The sum of the weights of each bin.
     sums: Vec<f64>,
 }
 
@@ -27,7 +27,7 @@ struct Kept {
     n_whole: usize,
     /// Those of the next bin, in order.
     rest: Vec<TokenLogit>,
-    /// What they weigh together.
+    /// The sum of their weights.
     sum: f64,
 }
 

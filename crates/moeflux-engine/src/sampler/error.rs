@@ -10,7 +10,7 @@ pub enum SamplerError {
         option: &'static str,
         /// Its value.
         value: f32,
-        /// What would be accepted.
+        /// The accepted range.
         want: &'static str,
     },
     /// The model's output is damaged.

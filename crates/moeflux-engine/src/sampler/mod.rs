@@ -1,7 +1,7 @@
 //! Choosing the next token.
 //!
 //! The order is that of Hugging Face `transformers`, for which models publish their settings:
-//! repetition penalty, temperature, top-k, top-p, min-p, then a draw from what is left. The
+//! repetition penalty, temperature, top-k, top-p, min-p, then a draw from the tokens that are left. The
 //! arithmetic, `f32` over a whole vocabulary and `f64` over those that may be drawn, is additions,
 //! multiplications and divisions only, `exp` and `ln` included, and sums run in a fixed order: the
 //! same seed gives the same tokens on every machine.
@@ -23,10 +23,10 @@ use ranks::Ranks;
 pub(crate) use ranks::likeliest_token;
 use weights::Weights;
 
-/// Leaders among whom a nucleus is looked for, before all tokens are.
+/// How many of the highest logits are searched for the nucleus before all tokens are.
 const NUCLEI: [usize; 2] = [256, 2048];
 
-/// How to choose. The default is greedy.
+/// How a token is chosen. The default is greedy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplerOptions {
     /// Divides the logits; 0 always takes the highest.
@@ -94,7 +94,7 @@ pub struct Sampler {
     scratch: Scratch,
 }
 
-/// What is kept between calls for its memory.
+/// Buffers that calls use again.
 #[derive(Clone, Debug, Default)]
 struct Scratch {
     penalised: Vec<f32>,
@@ -103,7 +103,10 @@ struct Scratch {
 }
 
 impl Sampler {
-    /// Fails naming the first option that is out of range.
+    /// A sampler with these options.
+    ///
+    /// # Errors
+    /// Names the first option that is out of range.
     pub fn new(options: SamplerOptions) -> Result<Self, SamplerError> {
         let SamplerOptions { temperature, top_p, min_p, repeat_penalty, .. } = options;
         let zero_to_finite = |x: f32| x >= 0.0 && x.is_finite();
@@ -126,27 +129,26 @@ impl Sampler {
         Ok(Self { options, random, scratch: Scratch::default() })
     }
 
-    /// How many of the highest logits say all that it wants to know, whatever came
-    /// before; `None` where it wants to know more.
-    pub(crate) fn n_leaders(&self) -> Option<usize> {
+    /// How many of the highest logits suffice to choose a token after any text; `None` where all
+    /// are needed.
+    pub(crate) fn n_top(&self) -> Option<usize> {
         let SamplerOptions { temperature, top_k, repeat_penalty, .. } = self.options;
         let n = if temperature == 0.0 { 1 } else { top_k };
         (repeat_penalty == 1.0 && n > 0).then_some(n)
     }
 
-    /// Chooses the token that [`Sampler::sample`] would choose of all logits. `leaders`: the
-    /// highest of them, in order, [`Sampler::n_leaders`] or more, or all that are above minus
-    /// infinity.
+    /// Chooses the token that [`Sampler::sample`] would choose from all logits. `top` has the
+    /// highest ones in descending order: [`Sampler::n_top`] or more, or all above minus infinity.
     ///
     /// # Panics
-    /// If there are none.
-    pub(crate) fn sample_leaders(&mut self, leaders: &[TokenLogit]) -> TokenId {
+    /// If `top` is empty.
+    pub(crate) fn sample_top(&mut self, top: &[TokenLogit]) -> TokenId {
         let Self { options, random, .. } = self;
         if options.temperature == 0.0 {
-            return leaders[0].token;
+            return top[0].token;
         }
-        let n = options.top_k.min(leaders.len());
-        draw_of_leaders(options, &leaders[..n], random.next_unit())
+        let n = options.top_k.min(top.len());
+        draw_of_top(options, &top[..n], random.next_unit())
     }
 
     /// Chooses a token. `logits`: `[vocab]`; `history`: the tokens so far, for the penalty (ids
@@ -169,7 +171,7 @@ impl Sampler {
     }
 }
 
-/// Each token of the history once, however often it occurs there.
+/// Applies the repetition penalty, once for each token of the history.
 fn penalise(
     options: &SamplerOptions,
     logits: &[f32],
@@ -197,7 +199,7 @@ fn draw(
     let n_logits = ranks.logits.len();
     if top_k > 0 {
         ranks.lead(top_k.min(n_logits), leaders);
-        return draw_of_leaders(options, leaders, share);
+        return draw_of_top(options, leaders, share);
     }
     let weights = Weights::new(ranks.max(), temperature);
     if top_p == 1.0 && min_p == 0.0 {
@@ -215,8 +217,8 @@ fn draw(
     Bins::new(weights, ranks.logits).draw(wanted, least, share)
 }
 
-/// Draws from the highest logits, which stand for all, in order.
-fn draw_of_leaders(options: &SamplerOptions, leaders: &[TokenLogit], share: f64) -> TokenId {
+/// Draws from logits in descending order; all others have no chance.
+fn draw_of_top(options: &SamplerOptions, leaders: &[TokenLogit], share: f64) -> TokenId {
     let SamplerOptions { temperature, top_p, min_p, .. } = *options;
     let weights = Weights::new(leaders[0].logit, temperature);
     let kept = match top_p == 1.0 && min_p == 0.0 {
@@ -229,8 +231,11 @@ fn draw_of_leaders(options: &SamplerOptions, leaders: &[TokenLogit], share: f64)
     weights.choose_kept(leaders, kept, share)
 }
 
-/// The `n` likeliest tokens with the natural logarithms of their probabilities, by the bare
-/// logits, likeliest first; fewer where others are impossible. Fails on damaged logits.
+/// The `n` likeliest tokens with the natural logarithms of their probabilities, by the
+/// logits without any bias, likeliest first; fewer where others are impossible.
+///
+/// # Errors
+/// Where a logit is NaN or infinite.
 pub fn logprobs(logits: &[f32], n: usize) -> Result<Vec<(TokenId, f32)>, SamplerError> {
     let mut leaders = Vec::new();
     let mut maxima = Vec::new();
@@ -241,8 +246,11 @@ pub fn logprobs(logits: &[f32], n: usize) -> Result<Vec<(TokenId, f32)>, Sampler
     Ok(leaders.iter().map(of).collect())
 }
 
-/// The natural logarithm of one token's probability, by the bare logits. Fails on damaged
-/// logits; the token must be in the vocabulary.
+/// The natural logarithm of one token's probability, by the logits without any bias. The token
+/// must be in the vocabulary.
+///
+/// # Errors
+/// Where a logit is NaN or infinite.
 pub fn logprob(logits: &[f32], token: TokenId) -> Result<f32, SamplerError> {
     let log_sum = log_sum_exp(Ranks::of(logits, &mut Vec::new())?);
     Ok((f64::from(logits[token.0 as usize]) - log_sum) as f32)
@@ -252,7 +260,7 @@ fn log_sum_exp(ranks: Ranks<'_>) -> f64 {
     f64::from(ranks.max()) + ln(Weights::new(ranks.max(), 1.0).total(ranks.logits))
 }
 
-/// What splitmix64 adds to its state for each number.
+/// The increment of splitmix64's state.
 const SPLITMIX64_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The number that splitmix64 (Steele, Lea and Flood, 2014) gives from a state.

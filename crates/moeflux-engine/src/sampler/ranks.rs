@@ -76,8 +76,8 @@ impl<'a> Ranks<'a> {
     }
 }
 
-/// Where the highest logit stands, the first of equal ones. What is not a number lies
-/// beyond all numbers, by its sign.
+/// The index of the highest logit, the first of equal ones. NaN is ordered above or below all
+/// numbers by its sign.
 pub(crate) fn likeliest(logits: &[f32]) -> Option<usize> {
     let maxima: Vec<i32> = logits.chunks(BLOCK).map(highest).collect();
     let ranks = Ranks { logits, maxima: &maxima };

@@ -1,4 +1,4 @@
-//! What is drawn, and what is refused.
+//! Draws, and refused options.
 
 use std::collections::HashMap;
 
@@ -86,7 +86,7 @@ fn shares_follow_the_probabilities() {
 
 #[test]
 fn all_of_a_long_vocabulary_may_be_drawn() {
-    // Far apart, with what may not be drawn between and behind them.
+    // Far apart, with tokens that may not be drawn between and after them.
     let mut logits = vec![f32::NEG_INFINITY; 3000];
     for (id, p) in [(0, 0.125f32), (700, 0.25), (2400, 0.625)] {
         logits[id] = p.ln();
@@ -198,7 +198,7 @@ fn logprobs_are_sorted_and_add_up() {
     assert_eq!(logprobs(&[0.0, 0.0], 1).unwrap(), [(TokenId(0), 0.5f32.ln())]);
 }
 
-/// What may be drawn, by sorting everything.
+/// The tokens that may be drawn, by sorting all.
 fn allowed(options: &SamplerOptions, logits: &[f32]) -> Vec<u32> {
     let mut all: Vec<(u32, f64)> = logits
         .iter()
@@ -273,13 +273,13 @@ proptest! {
         let options =
             SamplerOptions { temperature, top_k, top_p, min_p, seed, ..SamplerOptions::default() };
         let (mut of_all, mut of_leaders) = (sampler(options.clone()), sampler(options));
-        let n = of_leaders.n_leaders().unwrap() + others;
+        let n = of_leaders.n_top().unwrap() + others;
         let mut maxima = Vec::new();
         let mut leaders = Vec::new();
         Ranks::of(&logits, &mut maxima).unwrap().lead(n, &mut leaders);
         for _ in 0..20 {
             let want = of_all.sample(&logits, &[]).unwrap();
-            prop_assert_eq!(of_leaders.sample_leaders(&leaders), want);
+            prop_assert_eq!(of_leaders.sample_top(&leaders), want);
         }
     }
 }
@@ -309,7 +309,7 @@ proptest! {
         let mut all = Vec::new();
         ranks.lead(logits.len(), &mut all);
         let nth = all.iter().position(|it| it.token == token).expect("no token without a weight");
-        // Sums of `f32` on one side: what is near a limit may fall to either side of it.
+        // Sums of `f32` on one side: a token near a limit may fall to either side.
         let slack = 1e-5 * weights.total_of(&all);
         let n = |wanted: f64| weights.nucleus(&all, wanted, least).map_or(all.len(), |it| it.0);
         let n_kept = n(wanted + slack);

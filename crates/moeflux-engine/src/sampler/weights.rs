@@ -1,4 +1,4 @@
-//! What logits weigh in a draw.
+//! Weights of logits in a draw.
 
 use moeflux_backend::TokenLogit;
 use moeflux_core::TokenId;
@@ -59,11 +59,11 @@ impl Weights {
         weights
     }
 
-    /// Tells every logit with its weight.
-    pub(super) fn for_each(self, logits: &[f32], mut told: impl FnMut(f32, f32)) {
+    /// Calls `take` with every logit and its weight.
+    pub(super) fn for_each(self, logits: &[f32], mut take: impl FnMut(f32, f32)) {
         for block in logits.chunks(BLOCK) {
             let weights = self.each_of(block);
-            block.iter().zip(weights).for_each(|(logit, weight)| told(*logit, weight));
+            block.iter().zip(weights).for_each(|(logit, weight)| take(*logit, weight));
         }
     }
 
@@ -72,9 +72,9 @@ impl Weights {
         leaders.iter().map(|it| self.of(it.logit)).sum()
     }
 
-    /// How many of the leaders pass top-p, as their weights first reach `wanted`, and
-    /// min-p, as none weighs less than `least`, and what these weigh; `None` where that
-    /// does not end with them.
+    /// How many of the highest logits are kept, and the sum of their weights: until it reaches
+    /// `wanted` (top-p) or until a weight is below `least` (min-p). `None` where neither happens
+    /// among them.
     pub(super) fn nucleus(
         self,
         leaders: &[TokenLogit],
@@ -92,8 +92,8 @@ impl Weights {
         None
     }
 
-    /// The one of the leaders that were kept, so many with this sum, or of all, at which
-    /// the weights first exceed this share of theirs.
+    /// Chooses among the highest logits that are kept, by their number and sum, or among all:
+    /// the first at which the running sum of weights exceeds `share` of the whole sum.
     pub(super) fn choose_kept(
         self,
         leaders: &[TokenLogit],

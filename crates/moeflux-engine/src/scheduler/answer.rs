@@ -1,4 +1,4 @@
-//! One answer while it is made: from logits to text that is certain.
+//! One answer in progress: from logits to text.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -8,11 +8,22 @@ use moeflux_core::TokenId;
 use moeflux_text::{Constraint, Special, StopMatcher, StreamDecoder, Tokenizer};
 
 use super::job::{Answer, Bias, Event, Job, TokenLogprob, TokenText};
-use crate::draft::{self, DraftCounts, Drafter, Drafts, Guess, Occasion};
+use crate::engine::step::RowLogits;
 use crate::error::EngineError;
 use crate::generate::Finish;
 use crate::sampler::{self, Sampler};
-use crate::session::{Next, Session};
+use crate::session::Session;
+use crate::speculation::decode::{Verified, verify};
+use crate::speculation::drafter::{Draft, DraftContext, Drafter};
+use crate::speculation::options::{Speculation, SpeculationStats};
+
+/// The logits that a step gave for one answer.
+pub(super) struct Evaluated<'a> {
+    /// Drafts that the step evaluated after the answer's token.
+    pub(super) draft: &'a [TokenId],
+    /// After the token and after each draft.
+    pub(super) logits: &'a [RowLogits],
+}
 
 /// A job that has a session.
 pub(super) struct Running {
@@ -20,7 +31,7 @@ pub(super) struct Running {
     pub(super) phase: Phase,
     sampler: Sampler,
     drafter: Option<Drafter>,
-    /// How often the answer holds each token.
+    /// How often each token occurs in the answer.
     counts: HashMap<TokenId, u32>,
     writer: Writer,
     pub(super) n_reused: usize,
@@ -30,12 +41,12 @@ pub(super) struct Running {
     first_token: Option<Instant>,
 }
 
-/// How far a job is.
+/// The progress of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// So many tokens of its prompt have been evaluated.
+    /// This many tokens of its prompt are evaluated.
     Prompt(usize),
-    /// This token of its answer has not.
+    /// The prompt is evaluated, and this token of the answer is next.
     Decode(TokenId),
 }
 
@@ -43,13 +54,13 @@ impl Running {
     pub(super) fn new(
         job: Job,
         sampler: Sampler,
-        drafts: Drafts,
+        speculation: Speculation,
         tokenizer: &Tokenizer,
         n_reused: usize,
         arrived: Instant,
     ) -> Running {
         let writer = Writer::new(tokenizer, &job);
-        let drafter = Drafter::new(drafts, &job.expected, &job.prompt.tokens);
+        let drafter = Drafter::new(speculation, &job.expected, &job.prompt.tokens);
         Running {
             job,
             phase: Phase::Prompt(n_reused),
@@ -65,52 +76,52 @@ impl Running {
         }
     }
 
-    /// How many of the highest logits are all that it needs to know; `None` where it
-    /// needs all.
-    pub(super) fn n_leaders(&self) -> Option<usize> {
+    /// How many of the highest logits suffice to choose a token; `None` where all are needed.
+    pub(super) fn n_top(&self) -> Option<usize> {
         let is_plain = !self.is_biased() && self.job.constraint.is_none();
-        self.sampler.n_leaders().filter(|_| is_plain && self.job.top_logprobs.is_none())
+        self.sampler.n_top().filter(|_| is_plain && self.job.top_logprobs.is_none())
     }
 
-    /// What may follow the token that is evaluated next.
-    pub(super) fn guess(&mut self, at: &Occasion<'_>) -> Guess {
-        let Some(drafter) = &mut self.drafter else { return Guess::Known(Vec::new()) };
+    /// Drafts tokens after the one that is evaluated next.
+    pub(super) fn draft(&mut self, context: &DraftContext<'_>) -> Draft {
+        let Some(drafter) = &mut self.drafter else { return Draft::Tokens(Vec::new()) };
         let forced = self.job.constraint.as_mut().map_or_else(Vec::new, Constraint::forced);
-        drafter.guess(at, &forced)
+        drafter.draft(context, &forced)
     }
 
-    /// So many of the tokens were foreseen that its last guess asked for.
-    pub(super) fn has_foreseen(&mut self, n: usize) {
-        self.drafter.iter_mut().for_each(|it| it.has_foreseen(n));
+    /// Sets how many tokens MTP has drafted of those that the last draft asked for.
+    pub(super) fn set_mtp_len(&mut self, n: usize) {
+        if let Some(drafter) = &mut self.drafter {
+            drafter.set_mtp_len(n);
+        }
     }
 
-    /// The last guess was not evaluated.
-    pub(super) fn forget_guess(&mut self) {
-        self.drafter.iter_mut().for_each(Drafter::forget);
+    /// Forgets the last draft, which was not evaluated.
+    pub(super) fn discard_draft(&mut self) {
+        if let Some(drafter) = &mut self.drafter {
+            drafter.discard();
+        }
     }
 
-    /// Goes on behind a step that evaluated its token and a guess: as [`advance`], as far
-    /// as the guess is right.
-    ///
-    /// [`advance`]: Running::advance
-    pub(super) fn follow(
+    /// Takes the logits after its token and after each draft of a step, and chooses tokens as
+    /// long as they are the drafts. Returns why the answer ends, if it does.
+    pub(super) fn take_step(
         &mut self,
-        (guess, next): (&[TokenId], &[Next]),
+        step: Evaluated<'_>,
         session: &mut Session,
         tokenizer: &Tokenizer,
         ctx: usize,
     ) -> Result<Option<Finish>, EngineError> {
-        let (chosen, n_right) = draft::follow(session, guess, next, &mut |next, before| {
-            self.advance(next, before, tokenizer, ctx)
-        })?;
+        let Evaluated { draft, logits } = step;
+        let Verified { chosen, n_accepted } =
+            verify(session, draft, logits, &mut |logits, before| {
+                self.choose_token(logits, before, tokenizer, ctx)
+            })?;
         if let Some(drafter) = &mut self.drafter {
-            if guess.is_empty() {
-                drafter.forget();
+            if draft.is_empty() {
+                drafter.discard();
             }
-            if let Some(n) = drafter.judge(n_right) {
-                session.learned().note_foreseen(n, n_right);
-            }
-            guess[..n_right].iter().for_each(|it| drafter.push(*it));
+            drafter.accept(session, &draft[..n_accepted]);
         }
         Ok(match chosen {
             ControlFlow::Break(finish) => Some(finish),
@@ -124,8 +135,8 @@ impl Running {
         })
     }
 
-    pub(super) fn draft_counts(&self) -> DraftCounts {
-        self.drafter.as_ref().map_or_else(DraftCounts::default, Drafter::counts)
+    pub(super) fn speculation_stats(&self) -> SpeculationStats {
+        self.drafter.as_ref().map_or_else(SpeculationStats::default, Drafter::stats)
     }
 
     fn is_biased(&self) -> bool {
@@ -133,26 +144,26 @@ impl Running {
         !tokens.is_empty() || *frequency_penalty != 0.0 || *presence_penalty != 0.0
     }
 
-    /// Chooses a token behind those `before` and tells what text it makes certain.
-    /// Breaks where the answer ends with it.
-    fn advance(
+    /// Chooses the token after those `before` and passes text that is certain to the listener.
+    /// Breaks where the answer ends with the token.
+    fn choose_token(
         &mut self,
-        next: &Next,
+        logits: &RowLogits,
         before: &[TokenId],
         tokenizer: &Tokenizer,
         ctx: usize,
     ) -> Result<ControlFlow<Finish, TokenId>, EngineError> {
-        let token = match next {
-            Next::Leaders(leaders) => self.sampler.sample_leaders(leaders),
-            Next::Logits(logits) => self.choose(logits, before)?,
+        let token = match logits {
+            RowLogits::Top(top) => self.sampler.sample_top(top),
+            RowLogits::All(all) => self.choose(all, before)?,
         };
         self.n_generated += 1;
         self.first_token.get_or_insert_with(Instant::now);
         if tokenizer.eos_ids().contains(&token) {
             return Ok(ControlFlow::Break(Finish::EndOfText));
         }
-        let logprob = match (self.job.top_logprobs, next) {
-            (Some(n), Next::Logits(logits)) => Some(TokenLogprob {
+        let logprob = match (self.job.top_logprobs, logits) {
+            (Some(n), RowLogits::All(logits)) => Some(TokenLogprob {
                 token,
                 logprob: sampler::logprob(logits, token)?,
                 top: sampler::logprobs(logits, n)?,
@@ -169,7 +180,7 @@ impl Running {
         };
         let piece = self.writer.decoder.push_as(token, special);
         let is_stopped = self.writer.push(&piece, logprob);
-        self.tell();
+        self.send_text();
         Ok(match () {
             () if is_stopped => ControlFlow::Break(Finish::Stop),
             () if is_complete => ControlFlow::Break(Finish::EndOfText),
@@ -203,21 +214,21 @@ impl Running {
         Ok(token)
     }
 
-    fn tell(&mut self) {
+    fn send_text(&mut self) {
         let ready = std::mem::take(&mut self.writer.ready);
         if !ready.text.is_empty() || !ready.logprobs.is_empty() {
             (self.job.listener)(Event::Text(ready));
         }
     }
 
-    /// Tells what was held back, and that the answer has ended.
+    /// Passes the held-back text and the end of the answer to the listener.
     pub(super) fn finish(mut self, finish: Finish) {
         let finish = match finish {
             Finish::Stop | Finish::Cancelled => finish,
             _ if self.writer.finish() => Finish::Stop,
             _ => finish,
         };
-        self.tell();
+        self.send_text();
         let queued = self.started - self.arrived;
         let answer = Answer {
             finish,
@@ -225,7 +236,7 @@ impl Running {
             n_prompt: self.job.prompt.tokens.len(),
             n_reused: self.n_reused,
             n_generated: self.n_generated,
-            drafts: self.draft_counts(),
+            speculation: self.speculation_stats(),
             queued,
             first_token: self.first_token.map(|it| it - self.arrived),
             decode: self.first_token.map_or(Duration::ZERO, |it| it.elapsed()),
@@ -234,16 +245,17 @@ impl Running {
     }
 }
 
-/// Tokens to text, without what stops it.
+/// Decodes tokens to text, and holds back text that may be part of a stop text.
 struct Writer {
     decoder: StreamDecoder,
     stops: StopMatcher,
-    /// What has not been told yet.
+    /// Text that is certain and not passed on yet.
     ready: TokenText,
-    /// Tokens whose text is not certain yet, and where each ends in the text.
+    /// Tokens whose text is not certain yet, with the byte at which each ends.
     held: VecDeque<(usize, TokenLogprob)>,
-    /// Bytes decoded so far, and how many of them are certain.
+    /// Bytes decoded so far.
     n_decoded: usize,
+    /// How many of them are certain.
     n_certain: usize,
 }
 
@@ -259,7 +271,7 @@ impl Writer {
         }
     }
 
-    /// Takes decoded text; whether a stop text was met.
+    /// Appends decoded text. Returns whether it completes a stop text.
     fn push(&mut self, piece: &str, logprob: Option<TokenLogprob>) -> bool {
         self.n_decoded += piece.len();
         let end = self.n_decoded + self.decoder.n_held();
@@ -277,7 +289,7 @@ impl Writer {
         }
     }
 
-    /// Ends the text; whether a stop text is complete in what was held back.
+    /// Ends the text. Returns whether the held-back text contains a stop text.
     fn finish(&mut self) -> bool {
         let piece = self.decoder.finish();
         if self.push(&piece, None) {

@@ -1,4 +1,4 @@
-//! What is asked of the scheduler, and what it tells.
+//! Jobs of the scheduler, and the events that it sends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,50 +7,50 @@ use std::time::{Duration, Instant};
 use moeflux_core::TokenId;
 use moeflux_text::{Constraint, Turn};
 
-use crate::draft::DraftCounts;
 use crate::error::EngineError;
 use crate::generate::Finish;
 use crate::sampler::SamplerOptions;
+use crate::speculation::options::SpeculationStats;
 
-/// Hears what becomes of a job, on the engine's thread: it must not block.
+/// Receives the events of a job on the engine's thread. It must not block.
 pub type Listener = Box<dyn FnMut(Event) + Send>;
 
-/// Changes of logits by what the answer holds already and by the caller's wish.
+/// Changes of logits before a token is chosen.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bias {
-    /// Added to the logits of tokens.
+    /// Values that are added to the logits of tokens.
     pub tokens: Vec<(TokenId, f32)>,
-    /// Taken from a token's logit for every time that the answer holds it.
+    /// Subtracted from a token's logit for every occurrence in the answer.
     pub frequency_penalty: f32,
-    /// Taken once from the logit of every token that the answer holds.
+    /// Subtracted once from the logit of every token that occurs in the answer.
     pub presence_penalty: f32,
 }
 
-/// One answer that somebody wants.
+/// A request for one answer.
 pub struct Job {
-    /// What it answers.
+    /// The prompt.
     pub prompt: Turn,
-    /// What the answer is expected to hold much of, such as a file before it is changed:
-    /// what follows is guessed from it too. Changes no token.
+    /// Text that the answer is expected to repeat in large parts, such as a file that it edits.
+    /// Tokens are drafted from it too. Changes no token.
     pub expected: Arc<[TokenId]>,
-    /// Tokens at most; as many as the context has room for where absent.
+    /// The most tokens of the answer; where absent, what the context has room for.
     pub max_tokens: Option<usize>,
     /// Texts that end the answer; they are not part of it.
     pub stop: Vec<String>,
     /// How tokens are chosen.
     pub sampler: SamplerOptions,
-    /// What changes the logits before that.
+    /// Changes of the logits before that.
     pub bias: Bias,
-    /// What the answer must look like.
+    /// A grammar that the answer must match.
     pub constraint: Option<Constraint>,
-    /// Special tokens that the text shows; all others are left out.
+    /// Special tokens that are part of the text; all others are left out.
     pub shown: Arc<[TokenId]>,
-    /// How many of the likeliest tokens are told beside each token's own
-    /// probability; none are told where absent.
+    /// How many of the likeliest tokens are reported with the probability of each token; where
+    /// absent, no probabilities are reported.
     pub top_logprobs: Option<usize>,
-    /// Set by whoever has had enough of the answer.
+    /// The caller sets it to end the answer.
     pub cancelled: Arc<AtomicBool>,
-    /// Who hears of it.
+    /// Receives the events of this job.
     pub listener: Listener,
 }
 
@@ -60,36 +60,36 @@ impl Job {
     }
 }
 
-/// What becomes of a job.
+/// An event of a job.
 #[derive(Debug)]
 pub enum Event {
-    /// The prompt is being read.
+    /// A chunk of the prompt was evaluated.
     Prompt {
         /// Tokens done, reused ones included.
         n_done: usize,
-        /// Of so many.
+        /// Tokens of the prompt.
         n_total: usize,
         /// Tokens that needed no evaluation.
         n_reused: usize,
     },
-    /// More of the answer is certain.
+    /// More text of the answer.
     Text(TokenText),
     /// The answer has ended.
     Done(Answer),
-    /// A step failed, or the prompt cannot be read.
+    /// A step failed, or the prompt is invalid.
     Failed(Arc<EngineError>),
 }
 
-/// Text that became certain.
+/// Text that no stop text can remove any more.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenText {
     /// The text.
     pub text: String,
-    /// The tokens that it consists of, where these are wanted.
+    /// The tokens of the text, where [`Job::top_logprobs`] asks for them.
     pub logprobs: Vec<TokenLogprob>,
 }
 
-/// A token and how likely it was, by the bare logits.
+/// A token and its probability by the model's own logits, before any bias.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
     /// The token.
@@ -100,7 +100,7 @@ pub struct TokenLogprob {
     pub top: Vec<(TokenId, f32)>,
 }
 
-/// An answer's figures.
+/// Statistics of an answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Why it ended.
@@ -111,10 +111,10 @@ pub struct Answer {
     pub n_prompt: usize,
     /// Tokens of the prompt that needed no evaluation.
     pub n_reused: usize,
-    /// Tokens made, the one that ended it included.
+    /// Tokens generated, an end-of-text token included.
     pub n_generated: usize,
-    /// Guesses of what followed, and how many of these were right.
-    pub drafts: DraftCounts,
+    /// Tokens drafted and accepted.
+    pub speculation: SpeculationStats,
     /// Time from the job's arrival until it had a session.
     pub queued: Duration,
     /// Time from the job's arrival to its first token.
@@ -124,15 +124,15 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// That of a job that was cancelled before its turn came.
-    pub(super) fn never_begun(job: &Job, arrived: Instant) -> Answer {
+    /// For a job that was cancelled before it had a session.
+    pub(super) fn cancelled_in_queue(job: &Job, arrived: Instant) -> Answer {
         Answer {
             finish: Finish::Cancelled,
             stop: None,
             n_prompt: job.prompt.tokens.len(),
             n_reused: 0,
             n_generated: 0,
-            drafts: DraftCounts::default(),
+            speculation: SpeculationStats::default(),
             queued: arrived.elapsed(),
             first_token: None,
             decode: Duration::ZERO,

@@ -1,6 +1,5 @@
-//! Several answers at a time: one thread owns the engine, and every step of it
-//! carries a row of each answer that is being made and some rows of prompts
-//! that are being read.
+//! Continuous batching: one thread runs the engine, and every step has a row of each answer and
+//! some rows of prompts.
 
 mod answer;
 mod job;
@@ -24,18 +23,17 @@ use crate::engine::Engine;
 use crate::scheduler::shared::{Command, Shared};
 
 pub use self::job::{Answer, Bias, Event, Job, Listener, TokenLogprob, TokenText};
-pub use crate::scheduler::shared::Load;
-pub use crate::scheduler::shared::SchedulerOptions;
+pub use crate::scheduler::shared::{SchedulerOptions, SchedulerStats};
 
-/// Why a job was not taken.
+/// Why a job was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// Too many wait already.
+    /// The queue is full.
     #[error("{n_waiting} requests are waiting already: try again in {} s", retry_after.as_secs())]
     QueueFull {
         /// Jobs that wait.
         n_waiting: usize,
-        /// When it may be worth another try.
+        /// After what time a session may be free.
         retry_after: Duration,
     },
     /// The scheduler has been shut down, or its thread has died.
@@ -43,7 +41,7 @@ pub enum SubmitError {
     Stopped,
 }
 
-/// A handle of the thread that runs an engine for many.
+/// A handle of the thread that generates answers with an engine. Can be shared between threads.
 pub struct Scheduler {
     commands: Sender<Command>,
     shared: Arc<Shared>,
@@ -52,7 +50,10 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Starts the thread. From now on, the engine's sessions are its business.
+    /// Starts the thread, which creates its own sessions of the engine.
+    ///
+    /// # Errors
+    /// Where the system starts no thread.
     pub fn start(
         engine: Engine,
         tokenizer: Arc<Tokenizer>,
@@ -62,7 +63,7 @@ impl Scheduler {
         let shared = Arc::new(Shared {
             n_waiting: AtomicUsize::new(0),
             is_stopped: AtomicBool::new(false),
-            load: Mutex::default(),
+            stats: Mutex::default(),
         });
         let guard = StoppedGuard(Arc::clone(&shared));
         let runner = Runner::new(engine, tokenizer, options, Arc::clone(&shared), inbox);
@@ -74,10 +75,10 @@ impl Scheduler {
         Ok(Scheduler { commands, shared, options, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Queues a job; its listener hears of it from another thread.
+    /// Queues a job. Its listener is called on the scheduler's thread.
     ///
     /// # Errors
-    /// Where too many wait already, or the scheduler has stopped.
+    /// Where the queue is full or the scheduler has stopped.
     pub fn submit(&self, job: Job) -> Result<(), SubmitError> {
         self.submit_all(vec![job])
     }
@@ -104,24 +105,24 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Whether the thread is there.
+    /// Whether the thread is running.
     pub fn is_running(&self) -> bool {
         !self.shared.is_stopped.load(Ordering::Acquire)
     }
 
-    /// Answers at a time, and jobs that may wait.
+    /// The options that it was started with.
     pub fn options(&self) -> SchedulerOptions {
         self.options
     }
 
-    /// What it is doing and has done.
-    pub fn load(&self) -> Load {
+    /// Current counts of jobs, and totals since the start.
+    pub fn stats(&self) -> SchedulerStats {
         let n_waiting = self.shared.n_waiting.load(Ordering::Acquire);
-        Load { n_waiting, ..*self.shared.load() }
+        SchedulerStats { n_waiting, ..*self.shared.stats() }
     }
 
-    /// Takes no more jobs, lets those that it has finish for so long, cancels
-    /// the rest, keeps what should last, and ends.
+    /// Refuses new jobs, waits up to `grace` for the others, cancels the rest, stores sessions in
+    /// the prefix cache, and ends the thread.
     pub fn shutdown(&self, grace: Duration) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Where the thread has died there is nothing left to finish.
@@ -131,14 +132,14 @@ impl Scheduler {
         }
     }
 
-    /// As long as it takes until a session is free, on average so far.
+    /// The average time so far until a session becomes free.
     fn retry_after(&self) -> Duration {
         const SHORTEST: Duration = Duration::from_secs(1);
         const LONGEST: Duration = Duration::from_secs(60);
-        let load = *self.shared.load();
-        let n_ended = u32::try_from(load.n_ended).unwrap_or(u32::MAX).max(1);
+        let stats = *self.shared.stats();
+        let n_ended = u32::try_from(stats.n_ended).unwrap_or(u32::MAX).max(1);
         let n_sessions = u32::try_from(self.options.n_sessions).unwrap_or(u32::MAX).max(1);
-        (load.served / n_ended / n_sessions).clamp(SHORTEST, LONGEST)
+        (stats.served / n_ended / n_sessions).clamp(SHORTEST, LONGEST)
     }
 }
 
@@ -148,7 +149,7 @@ impl Drop for Scheduler {
     }
 }
 
-/// Says that the thread has ended, also where it panicked.
+/// Records that the thread has ended, also where it panicked.
 struct StoppedGuard(Arc<Shared>);
 
 impl Drop for StoppedGuard {

@@ -1,4 +1,4 @@
-//! The scheduler's thread: take jobs, run a step, hand on what it gave.
+//! The scheduler's thread: receives jobs, runs steps, and passes the results on.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,20 +10,21 @@ use moeflux_backend::DeviceError;
 use moeflux_core::TokenId;
 use moeflux_text::Tokenizer;
 
-use super::answer::{Phase, Running};
+use super::answer::{Evaluated, Phase, Running};
 use super::job::{Answer, Event, Job};
 use super::pool::{Pool, Slot};
-use crate::draft::limits::MOST_ROWS;
-use crate::draft::{Guess, Occasion};
 use crate::engine::Engine;
+use crate::engine::step::RowLogits;
 use crate::error::EngineError;
 use crate::generate::Finish;
 use crate::sampler::Sampler;
 use crate::scheduler::shared::{Command, SchedulerOptions, Shared};
-use crate::session::{Foreseeing, Guessed, Next, Part, eval_next_together, foresee_together};
+use crate::session::{DraftChunk, SequenceChunk, eval_draft_batch};
+use crate::speculation::drafter::{Draft, DraftContext};
+use crate::speculation::mtp::{MtpRequest, mtp_draft};
 
-/// While answers are being made, prompts get this part of the rows of a step.
-const PROMPT_SHARE: usize = 4;
+/// While answers are generated, prompts get one row of this many in a step, by its limit.
+const PREFILL_FRACTION: usize = 4;
 
 pub(super) struct Runner {
     engine: Engine,
@@ -32,29 +33,28 @@ pub(super) struct Runner {
     inbox: Receiver<Command>,
     waiting: VecDeque<(Box<Job>, Instant)>,
     pool: Pool,
-    /// When what still runs is cancelled, once it is known that all ends.
+    /// After a shutdown began, the time at which running jobs are cancelled.
     stop_at: Option<Instant>,
 }
 
-/// What one session does in a step.
-struct Share {
+/// The tokens of one session in a batch.
+struct BatchEntry {
     slot: usize,
     tokens: Vec<TokenId>,
-    /// How many of them are guessed, the last.
-    n_guessed: usize,
+    /// How many of them, the last ones, are drafts.
+    n_drafted: usize,
     wants_logits: bool,
-    is_mark: bool,
+    checkpoint_after: bool,
 }
 
-impl Share {
-    fn guess(&self) -> &[TokenId] {
-        &self.tokens[self.tokens.len() - self.n_guessed..]
+impl BatchEntry {
+    fn draft(&self) -> &[TokenId] {
+        &self.tokens[self.tokens.len() - self.n_drafted..]
     }
 
-    fn without_guess(&self) -> Share {
-        let Share { slot, tokens, n_guessed, wants_logits, is_mark } = self;
-        let tokens = tokens[..tokens.len() - n_guessed].to_vec();
-        Share { slot: *slot, tokens, n_guessed: 0, wants_logits: *wants_logits, is_mark: *is_mark }
+    fn without_draft(&self) -> BatchEntry {
+        let tokens = self.tokens[..self.tokens.len() - self.n_drafted].to_vec();
+        BatchEntry { tokens, n_drafted: 0, ..*self }
     }
 }
 
@@ -87,7 +87,7 @@ impl Runner {
         while self.save_one() {}
     }
 
-    /// Takes what has arrived.
+    /// Receives the commands that have arrived.
     fn receive(&mut self) {
         loop {
             match self.inbox.try_recv() {
@@ -98,7 +98,7 @@ impl Runner {
         }
     }
 
-    /// Sleeps until something arrives; `false` where nothing can.
+    /// Waits for a command; false where all handles are gone.
     fn wait(&mut self) -> bool {
         match self.inbox.recv() {
             Ok(command) => {
@@ -121,7 +121,8 @@ impl Runner {
         self.stop_at.get_or_insert(at);
     }
 
-    /// Ends what nobody wants any more.
+    /// Ends jobs that their callers have cancelled, and all jobs after the end of a shutdown's
+    /// grace period.
     fn drop_cancelled(&mut self) {
         let is_over = self.stop_at.is_some_and(|it| it <= Instant::now());
         for slot in &mut self.pool.slots {
@@ -134,20 +135,20 @@ impl Runner {
             let cancelled = is_over || job.is_cancelled();
             if cancelled {
                 self.shared.n_waiting.fetch_sub(1, Ordering::AcqRel);
-                let answer = Answer::never_begun(job, *arrived);
+                let answer = Answer::cancelled_in_queue(job, *arrived);
                 (job.listener)(Event::Done(answer));
             }
             !cancelled
         });
     }
 
-    /// Gives free sessions to those who have waited longest, but for those that
-    /// will need to read less in a while.
+    /// Gives free sessions to the jobs that have waited longest, except those that wait for
+    /// another job to evaluate the same prefix.
     fn admit(&mut self) {
         let mut i = 0;
         while let Some((job, _)) = self.waiting.get(i) {
             let tokens = &job.prompt.tokens;
-            if self.pool.is_being_read(tokens) {
+            if self.pool.is_being_evaluated(tokens) {
                 i += 1;
                 continue;
             }
@@ -168,23 +169,23 @@ impl Runner {
         };
         let n_total = job.prompt.tokens.len();
         {
-            let mut load = self.shared.load();
-            load.n_running += 1;
-            load.n_reused += n_reused as u64;
-            load.n_prompt += (n_total - n_reused) as u64;
+            let mut stats = self.shared.stats();
+            stats.n_running += 1;
+            stats.n_reused += n_reused as u64;
+            stats.n_prompt += (n_total - n_reused) as u64;
         }
         (job.listener)(Event::Prompt { n_done: n_reused, n_total, n_reused });
         let slot = &mut self.pool.slots[i];
-        slot.unsaved = Some(job.prompt.marks.clone());
-        let (drafts, tokenizer) = (self.engine.drafts(), &self.tokenizer);
-        slot.running = Some(Running::new(job, sampler, drafts, tokenizer, n_reused, arrived));
+        slot.unsaved = Some(job.prompt.checkpoints.clone());
+        let (speculation, tokenizer) = (self.engine.speculation(), &self.tokenizer);
+        slot.running = Some(Running::new(job, sampler, speculation, tokenizer, n_reused, arrived));
     }
 
     fn prepare(&mut self, i: usize, tokens: &[TokenId]) -> Result<usize, EngineError> {
         self.pool.slots[i].session.check_prompt(tokens)?;
         loop {
             match self.pool.prepare(i, tokens) {
-                Err(err) if is_short(&err) && self.free_one() => {}
+                Err(err) if is_out_of_memory(&err) && self.free_one() => {}
                 outcome => return outcome,
             }
         }
@@ -193,27 +194,27 @@ impl Runner {
     /// Runs one step with a row of every answer and rows of every prompt.
     fn step(&mut self) {
         let start = Instant::now();
-        let mut shares = self.shares();
-        let guessed = self.guess(&mut shares);
-        let outcomes = self.outcomes(&shares);
-        if let Some((rows, foresight)) = guessed
+        let mut batch = self.next_batch();
+        let drafted = self.draft(&mut batch);
+        let outcomes = self.outcomes(&batch);
+        if let Some(DraftedStep { rows, mtp_time }) = drafted
             && outcomes.iter().all(Result::is_ok)
         {
-            let time = start.elapsed().saturating_sub(foresight);
-            let is_guess = shares.iter().any(|it| it.n_guessed > 0);
-            self.engine.learned().pace.note(rows, time, is_guess);
+            let time = start.elapsed().saturating_sub(mtp_time);
+            let has_draft = batch.iter().any(|entry| entry.n_drafted > 0);
+            self.engine.speculation_rates().step_cost.record(rows, time, has_draft);
         }
         {
-            let mut load = self.shared.load();
-            load.n_steps += 1;
-            load.n_rows += shares.iter().map(|it| it.tokens.len() as u64).sum::<u64>();
-            load.busy += start.elapsed();
+            let mut stats = self.shared.stats();
+            stats.n_steps += 1;
+            stats.n_rows += batch.iter().map(|entry| entry.tokens.len() as u64).sum::<u64>();
+            stats.busy += start.elapsed();
         }
-        for (share, outcome) in shares.iter().zip(outcomes) {
+        for (entry, outcome) in batch.iter().zip(outcomes) {
             match outcome {
-                Ok(next) => self.advance(share, &next),
+                Ok(logits) => self.advance(entry, &logits),
                 Err(err) => {
-                    let slot = &mut self.pool.slots[share.slot];
+                    let slot = &mut self.pool.slots[entry.slot];
                     if let Some(running) = slot.running.take() {
                         end(&self.shared, slot, running, Err(Arc::new(err)));
                     }
@@ -222,31 +223,29 @@ impl Runner {
         }
     }
 
-    /// Evaluates shares together. Where that fails, each by itself, so that what
-    /// one job lacks ends no other; and where memory is short, the sessions that
-    /// nobody uses forget what they hold.
-    fn outcomes(&mut self, shares: &[Share]) -> Vec<Result<Vec<Next>, EngineError>> {
+    /// Evaluates a batch. Where that fails, each entry is evaluated alone, so that only the jobs
+    /// fail that cause it; and where memory is short, idle sessions are emptied.
+    fn outcomes(&mut self, batch: &[BatchEntry]) -> Vec<Result<Vec<RowLogits>, EngineError>> {
         loop {
-            let err = match self.evaluate(shares) {
+            let err = match self.evaluate(batch) {
                 Ok(all) => return all.into_iter().map(Ok).collect(),
                 Err(err) => err,
             };
-            if shares.len() > 1 {
-                let apart = shares.iter().map(std::slice::from_ref);
-                return apart.flat_map(|it| self.outcomes(it)).collect();
+            if batch.len() > 1 {
+                let apart = batch.iter().map(std::slice::from_ref);
+                return apart.flat_map(|entry| self.outcomes(entry)).collect();
             }
-            if shares[0].n_guessed > 0 {
-                // A step that needs less may succeed.
-                return self.outcomes(&[shares[0].without_guess()]);
+            if batch[0].n_drafted > 0 {
+                // A step without drafts needs less memory.
+                return self.outcomes(&[batch[0].without_draft()]);
             }
-            if !is_short(&err) || !self.free_one() {
+            if !is_out_of_memory(&err) || !self.free_one() {
                 return vec![Err(err)];
             }
         }
     }
 
-    /// Gives back what the session holds that was unused for longest; whether there
-    /// was any.
+    /// Stores and empties the least recently used idle session. Returns whether there was one.
     fn free_one(&mut self) -> bool {
         let Some(i) = self.pool.oldest_idle() else { return false };
         self.save(i);
@@ -254,146 +253,163 @@ impl Runner {
         true
     }
 
-    /// Who gets which rows: every answer one, and prompts equal parts of the
-    /// rest, so that a short one need not wait for a long one.
-    fn shares(&self) -> Vec<Share> {
+    /// Plans the next batch: one row for every answer, and equal parts of the rest for prompts,
+    /// so that a short prompt does not wait for a long one.
+    fn next_batch(&self) -> Vec<BatchEntry> {
         let running = self.pool.slots.iter().enumerate();
-        let running = running.filter_map(|(i, it)| Some((i, it.running.as_ref()?)));
-        let (mut shares, mut prompts) = (Vec::new(), Vec::new());
-        for (slot, it) in running {
-            match it.phase {
-                Phase::Decode(token) => shares.push(Share {
+        let running = running.filter_map(|(i, slot)| Some((i, slot.running.as_ref()?)));
+        let (mut batch, mut prompts) = (Vec::new(), Vec::new());
+        for (slot, running) in running {
+            match running.phase {
+                Phase::Decode(token) => batch.push(BatchEntry {
                     slot,
                     tokens: vec![token],
-                    n_guessed: 0,
+                    n_drafted: 0,
                     wants_logits: true,
-                    is_mark: false,
+                    checkpoint_after: false,
                 }),
-                Phase::Prompt(n_done) => prompts.push((slot, n_done, &it.job.prompt)),
+                Phase::Prompt(n_done) => prompts.push((slot, n_done, &running.job.prompt)),
             }
         }
         let chunk = self.engine.plan().chunk;
-        let mut n_free = match shares.len() {
+        let mut n_free = match batch.len() {
             0 => chunk,
-            n => (chunk / PROMPT_SHARE).max(1).min(chunk - n),
+            n => (chunk / PREFILL_FRACTION).max(1).min(chunk - n),
         };
-        // The shortest first: what they leave goes to the others.
+        // The shortest first: rows that it leaves go to the others.
         prompts.sort_by_key(|(_, n_done, prompt)| prompt.tokens.len() - n_done);
         let mut n_left = prompts.len();
         for (slot, n_done, prompt) in prompts {
             let part = n_free.div_ceil(n_left);
             n_left -= 1;
-            let marks = prompt.marks.iter().filter(|it| **it > n_done);
-            let mark = marks.min().map_or(usize::MAX, |it| it - n_done);
-            let n = part.min(prompt.tokens.len() - n_done).min(mark);
+            let ahead = prompt.checkpoints.iter().filter(|position| **position > n_done);
+            let n_to_checkpoint = ahead.min().map_or(usize::MAX, |position| position - n_done);
+            let n = part.min(prompt.tokens.len() - n_done).min(n_to_checkpoint);
             if n == 0 {
                 continue;
             }
             n_free -= n;
-            let tokens = prompt.tokens[n_done..n_done + n].to_vec();
-            let wants_logits = n_done + n == prompt.tokens.len();
-            shares.push(Share { slot, tokens, n_guessed: 0, wants_logits, is_mark: n == mark });
+            batch.push(BatchEntry {
+                slot,
+                tokens: prompt.tokens[n_done..n_done + n].to_vec(),
+                n_drafted: 0,
+                wants_logits: n_done + n == prompt.tokens.len(),
+                checkpoint_after: n == n_to_checkpoint,
+            });
         }
-        shares.sort_by_key(|it| it.slot);
-        shares
+        batch.sort_by_key(|entry| entry.slot);
+        batch
     }
 
-    /// Adds what answers guess to their tokens, where no prompt is being read; gives the
-    /// rows of the step then, and what it took to foresee some.
-    fn guess(&mut self, shares: &mut [Share]) -> Option<(usize, Duration)> {
-        let Runner { engine, pool, .. } = self;
-        let pending = |it: &Share| pool.slots[it.slot].session.n_pending();
-        let mut rows = shares.iter().map(|it| 1 + pending(it)).sum();
-        let is_decoding = |it: &Share| {
-            let running = pool.slots[it.slot].running.as_ref();
-            running.is_some_and(|it| matches!(it.phase, Phase::Decode(_)))
+    /// Adds drafts to a batch of answers; does nothing and returns `None` where it has a prompt.
+    fn draft(&mut self, batch: &mut [BatchEntry]) -> Option<DraftedStep> {
+        let is_decoding = |entry: &BatchEntry| {
+            let running = self.pool.slots[entry.slot].running.as_ref();
+            running.is_some_and(|running| matches!(running.phase, Phase::Decode(_)))
         };
-        if !shares.iter().all(is_decoding) {
+        if !batch.iter().all(is_decoding) {
             return None;
         }
-        let most = engine.plan().chunk.min(MOST_ROWS);
-        let n_others = shares.len() - 1;
-        let mut guesses = Vec::with_capacity(shares.len());
-        for share in &*shares {
-            let Slot { session, running, .. } = &mut pool.slots[share.slot];
-            let Some(running) = running else {
-                guesses.push(Guess::Known(Vec::new()));
-                continue;
-            };
-            let room = most.saturating_sub(rows).min(session.guess_room());
-            let again = session.evaluates_again();
-            let learned = engine.learned();
-            let foresight = session.can_foresee().then(|| learned.foresight());
-            let pace = &learned.pace;
-            let guess = running.guess(&Occasion { pace, rows, n_others, room, again, foresight });
-            drop(learned);
-            let is_marked = !guess.is_empty() && session.mark();
-            if !is_marked {
-                running.forget_guess();
-                guesses.push(Guess::Known(Vec::new()));
+        let plans = self.plan_drafts(batch);
+        let start = Instant::now();
+        let drafts = draft_with_mtp(&mut self.pool, batch, plans);
+        let mtp_time = start.elapsed();
+        let mut rows = self.rows_without_drafts(batch);
+        for (entry, draft) in batch.iter_mut().zip(drafts) {
+            if draft.is_empty() {
+                if let Some(running) = &mut self.pool.slots[entry.slot].running {
+                    running.discard_draft();
+                }
                 continue;
             }
-            rows += guess.len();
-            guesses.push(guess);
+            rows += draft.len();
+            entry.n_drafted = draft.len();
+            entry.tokens.extend(draft);
         }
-        let (guesses, foresight) = foresee(pool, shares, guesses);
-        rows = shares.iter().map(|it| 1 + pool.slots[it.slot].session.n_pending()).sum();
-        for (share, guess) in shares.iter_mut().zip(guesses) {
-            if guess.is_empty() {
-                let running = pool.slots[share.slot].running.as_mut();
-                running.into_iter().for_each(Running::forget_guess);
-                continue;
-            }
-            rows += guess.len();
-            share.n_guessed = guess.len();
-            share.tokens.extend(guess);
-        }
-        Some((rows, foresight))
+        Some(DraftedStep { rows, mtp_time })
     }
 
-    /// How many leaders say enough to all who choose a token behind this step; `None`
-    /// where somebody needs all logits.
-    fn n_leaders(&self, shares: &[Share]) -> Option<usize> {
-        let choosing = shares.iter().filter(|it| it.wants_logits);
-        let wanted = choosing.map(|it| self.pool.slots[it.slot].running.as_ref()?.n_leaders());
+    /// What each answer drafts; nothing where there is no memory for its rollback point.
+    fn plan_drafts(&mut self, batch: &[BatchEntry]) -> Vec<Draft> {
+        let mut rows = self.rows_without_drafts(batch);
+        let mut drafts = Vec::with_capacity(batch.len());
+        for entry in batch {
+            let Slot { session, running, .. } = &mut self.pool.slots[entry.slot];
+            let Some(running) = running else {
+                drafts.push(Draft::Tokens(Vec::new()));
+                continue;
+            };
+            let rates = self.engine.speculation_rates();
+            let draft = running.draft(&DraftContext {
+                step_cost: &rates.step_cost,
+                rows,
+                n_others: batch.len() - 1,
+                room: session.draft_room(rows),
+                reevaluates: session.reevaluates_accepted(),
+                mtp: session.can_mtp_draft().then(|| rates.mtp()),
+            });
+            drop(rates);
+            if draft.is_empty() || !session.prepare_rollback() {
+                running.discard_draft();
+                drafts.push(Draft::Tokens(Vec::new()));
+                continue;
+            }
+            rows += draft.len();
+            drafts.push(draft);
+        }
+        drafts
+    }
+
+    /// Rows of a step with one token of each answer and the pending tokens of its session.
+    fn rows_without_drafts(&self, batch: &[BatchEntry]) -> usize {
+        let pending = |entry: &BatchEntry| self.pool.slots[entry.slot].session.n_pending();
+        batch.iter().map(|entry| 1 + pending(entry)).sum()
+    }
+
+    /// How many of the highest logits suffice for all answers that choose a token after this
+    /// step; `None` where one needs all.
+    fn n_top(&self, batch: &[BatchEntry]) -> Option<usize> {
+        let choosing = batch.iter().filter(|entry| entry.wants_logits);
+        let wanted = choosing.map(|entry| self.pool.slots[entry.slot].running.as_ref()?.n_top());
         wanted.collect::<Option<Vec<_>>>()?.into_iter().max()
     }
 
-    fn evaluate(&mut self, shares: &[Share]) -> Result<Vec<Vec<Next>>, EngineError> {
-        let n_leaders = self.n_leaders(shares);
-        let mut shares = shares.iter().peekable();
-        let mut parts = Vec::new();
+    fn evaluate(&mut self, batch: &[BatchEntry]) -> Result<Vec<Vec<RowLogits>>, EngineError> {
+        let n_top = self.n_top(batch);
+        let mut entries = batch.iter().peekable();
+        let mut chunks = Vec::new();
         for (i, slot) in self.pool.slots.iter_mut().enumerate() {
-            if let Some(share) = shares.next_if(|it| it.slot == i) {
-                let part = Part {
+            if let Some(entry) = entries.next_if(|entry| entry.slot == i) {
+                let chunk = SequenceChunk {
                     session: &mut slot.session,
-                    tokens: &share.tokens,
-                    wants_logits: share.wants_logits,
-                    is_mark: share.is_mark,
+                    tokens: &entry.tokens,
+                    wants_logits: entry.wants_logits,
+                    checkpoint_after: entry.checkpoint_after,
                 };
-                parts.push(Guessed { part, n_guessed: share.n_guessed });
+                chunks.push(DraftChunk { chunk, n_drafted: entry.n_drafted });
             }
         }
-        eval_next_together(&mut parts, n_leaders)
+        eval_draft_batch(&mut chunks, n_top)
     }
 
-    /// Hands a job what a step gave.
-    fn advance(&mut self, share: &Share, next: &[Next]) {
-        let slot = &mut self.pool.slots[share.slot];
+    /// Passes the logits of a step to the job of an entry.
+    fn advance(&mut self, entry: &BatchEntry, logits: &[RowLogits]) {
+        let slot = &mut self.pool.slots[entry.slot];
         let Some(running) = &mut slot.running else { return };
         if let Phase::Prompt(n_done) = running.phase {
-            let n_done = n_done + share.tokens.len();
+            let n_done = n_done + entry.tokens.len();
             running.phase = Phase::Prompt(n_done);
             let (n_total, n_reused) = (running.job.prompt.tokens.len(), running.n_reused);
             (running.job.listener)(Event::Prompt { n_done, n_total, n_reused });
         }
-        if next.is_empty() {
+        if logits.is_empty() {
             return;
         }
         let ctx = self.engine.plan().ctx;
-        // Where it took a step without, nothing was guessed.
-        let guess = &share.guess()[..share.n_guessed.min(next.len() - 1)];
-        let ended = match running.follow((guess, next), &mut slot.session, &self.tokenizer, ctx) {
+        // The drafts were dropped where the step failed with them.
+        let draft = &entry.draft()[..entry.n_drafted.min(logits.len() - 1)];
+        let step = Evaluated { draft, logits };
+        let ended = match running.take_step(step, &mut slot.session, &self.tokenizer, ctx) {
             Ok(None) => return,
             Ok(Some(finish)) => Ok(finish),
             Err(err) => Err(Arc::new(err)),
@@ -403,69 +419,72 @@ impl Runner {
         }
     }
 
-    /// Keeps one session in the prompt cache that is not there yet; whether
-    /// there was any.
+    /// Stores one session in the prefix cache that is not there yet. Returns whether there was
+    /// one.
     fn save_one(&mut self) -> bool {
         let unsaved = self.pool.slots.iter().position(|it| it.unsaved.is_some());
         unsaved.is_some_and(|it| self.save(it))
     }
 
-    /// The same of one session.
+    /// Stores a session in the prefix cache if it is not there yet. Returns whether it was not.
     fn save(&mut self, i: usize) -> bool {
         let slot = &mut self.pool.slots[i];
-        let Some(marks) = slot.unsaved.take() else { return false };
+        let Some(checkpoints) = slot.unsaved.take() else { return false };
         let end = slot.session.position();
-        let marks: Vec<usize> = marks.into_iter().filter(|it| *it < end).collect();
+        let checkpoints: Vec<usize> = checkpoints.into_iter().filter(|at| *at < end).collect();
         if end > 0 {
-            // What cannot be kept is read again; the cache keeps its own warnings.
-            let _ = slot.session.store_turn(&marks, true);
+            // A session that cannot be stored is evaluated again; the cache records a warning.
+            let _ = slot.session.store_turn(&checkpoints, true);
         }
         true
     }
 }
 
-/// Has the tokens foreseen that guesses ask for, those of all answers together; also says
-/// how long that took.
-fn foresee(
-    pool: &mut Pool,
-    shares: &[Share],
-    guesses: Vec<Guess>,
-) -> (Vec<Vec<TokenId>>, Duration) {
-    let wanted = shares.iter().zip(&guesses).filter_map(|(share, guess)| match guess {
-        Guess::Foresee(n) => Some((share.slot, (share.tokens[0], *n))),
-        Guess::Known(_) => None,
-    });
-    let wanted: BTreeMap<usize, (TokenId, usize)> = wanted.collect();
-    let start = Instant::now();
-    let slots = pool.slots.iter_mut().enumerate();
-    let mut asks: Vec<Foreseeing<'_>> = slots
-        .filter_map(|(i, slot)| {
-            let (token, n) = *wanted.get(&i)?;
-            Some(Foreseeing { session: &mut slot.session, token, n })
-        })
-        .collect();
-    let foreseen = foresee_together(&mut asks);
-    let time = start.elapsed();
-    let mut foreseen: BTreeMap<usize, Vec<TokenId>> = wanted.into_keys().zip(foreseen).collect();
-    let guess = |(share, guess): (&Share, Guess)| match guess {
-        Guess::Known(guess) => guess,
-        Guess::Foresee(_) => {
-            let guess = foreseen.remove(&share.slot).unwrap_or_default();
-            let running = pool.slots[share.slot].running.as_mut();
-            running.into_iter().for_each(|it| it.has_foreseen(guess.len()));
-            guess
-        }
-    };
-    (shares.iter().zip(guesses).map(guess).collect(), time)
+/// A step whose drafts were decided.
+struct DraftedStep {
+    /// All rows of it, drafts included.
+    rows: usize,
+    /// How long MTP took to draft.
+    mtp_time: Duration,
 }
 
-/// Whether memory was missing that others may give back.
-fn is_short(err: &EngineError) -> bool {
+/// Drafts the tokens that MTP is to draft, for all answers together. Returns the drafts of all
+/// entries.
+fn draft_with_mtp(pool: &mut Pool, batch: &[BatchEntry], plans: Vec<Draft>) -> Vec<Vec<TokenId>> {
+    let wanted = batch.iter().zip(&plans).filter_map(|(entry, plan)| match plan {
+        Draft::Mtp(n) => Some((entry.slot, (entry.tokens[0], *n))),
+        Draft::Tokens(_) => None,
+    });
+    let wanted: BTreeMap<usize, (TokenId, usize)> = wanted.collect();
+    let slots = pool.slots.iter_mut().enumerate();
+    let mut requests: Vec<MtpRequest<'_>> = slots
+        .filter_map(|(i, slot)| {
+            let (token, n) = *wanted.get(&i)?;
+            Some(MtpRequest { session: &mut slot.session, token, n })
+        })
+        .collect();
+    let drafts = mtp_draft(&mut requests);
+    let mut drafts: BTreeMap<usize, Vec<TokenId>> = wanted.into_keys().zip(drafts).collect();
+    let mut tokens_of = |(entry, plan): (&BatchEntry, Draft)| match plan {
+        Draft::Tokens(tokens) => tokens,
+        Draft::Mtp(_) => {
+            let tokens = drafts.remove(&entry.slot).unwrap_or_default();
+            if let Some(running) = &mut pool.slots[entry.slot].running {
+                running.set_mtp_len(tokens.len());
+            }
+            tokens
+        }
+    };
+    batch.iter().zip(plans).map(&mut tokens_of).collect()
+}
+
+/// Whether the device had too little memory, which idle sessions may give back.
+fn is_out_of_memory(err: &EngineError) -> bool {
     matches!(err, EngineError::Device(DeviceError::OutOfMemory { .. }))
 }
 
-/// Counts a job as ended, then tells its listener how: who has heard the end
-/// finds it in the figures.
+/// Counts a job as ended and then calls its listener, so that a caller that has seen the end
+/// finds it in the statistics.
 fn end(
     shared: &Shared,
     slot: &mut Slot,
@@ -473,12 +492,12 @@ fn end(
     ended: Result<Finish, Arc<EngineError>>,
 ) {
     {
-        let mut load = shared.load();
-        load.n_running -= 1;
-        load.n_generated += ended.as_ref().map_or(0, |_| running.n_generated as u64);
-        load.drafts += running.draft_counts();
-        load.n_ended += 1;
-        load.served += running.started.elapsed();
+        let mut stats = shared.stats();
+        stats.n_running -= 1;
+        stats.n_generated += ended.as_ref().map_or(0, |_| running.n_generated as u64);
+        stats.speculation += running.speculation_stats();
+        stats.n_ended += 1;
+        stats.served += running.started.elapsed();
     }
     match ended {
         Ok(finish) => running.finish(finish),

@@ -1,24 +1,24 @@
-//! What the thread of a scheduler and its callers share.
+//! State that the thread of a scheduler shares with its callers.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::job::Job;
-use crate::draft::DraftCounts;
+use crate::speculation::options::SpeculationStats;
 
-/// How many requests are served, and how many wait.
+/// Limits of a scheduler.
 #[derive(Clone, Copy, Debug)]
 pub struct SchedulerOptions {
-    /// Answers at a time: sessions that are kept.
+    /// The number of sessions, and so of answers that are generated at a time.
     pub n_sessions: usize,
-    /// Jobs that may wait for a session.
+    /// The most jobs that wait for a session.
     pub max_waiting: usize,
 }
 
-/// What the scheduler is doing and has done.
+/// Statistics of a scheduler since its start.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Load {
+pub struct SchedulerStats {
     /// Jobs that have a session.
     pub n_running: usize,
     /// Jobs that wait for one.
@@ -31,34 +31,34 @@ pub struct Load {
     pub n_prompt: u64,
     /// Tokens of prompts that needed no evaluation.
     pub n_reused: u64,
-    /// Tokens made.
+    /// Tokens generated.
     pub n_generated: u64,
-    /// Guesses of what followed, of answers that have ended, and how many were right.
-    pub drafts: DraftCounts,
+    /// Tokens drafted and accepted, in answers that have ended.
+    pub speculation: SpeculationStats,
     /// Jobs that have ended, whatever the reason.
     pub n_ended: u64,
-    /// Time for which some job had a session, in all.
+    /// Time in which steps ran.
     pub busy: Duration,
-    /// Time that the jobs which have ended had a session, added up.
+    /// The time that ended jobs had a session, summed over the jobs.
     pub served: Duration,
 }
 
 pub(super) enum Command {
     Run(Box<Job>),
-    /// Finish until then, cancel what is left, keep what should last.
+    /// Finish jobs until then, cancel the rest, store sessions in the prefix cache.
     Stop(Instant),
 }
 
-/// What the scheduler's thread shares with its handles.
+/// State that the scheduler's thread shares with its handles.
 pub(super) struct Shared {
     pub(super) n_waiting: AtomicUsize,
     pub(super) is_stopped: AtomicBool,
-    pub(super) load: Mutex<Load>,
+    pub(super) stats: Mutex<SchedulerStats>,
 }
 
 impl Shared {
-    pub(super) fn load(&self) -> MutexGuard<'_, Load> {
-        // Plain counters: whoever panicked left them as they were.
-        self.load.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn stats(&self) -> MutexGuard<'_, SchedulerStats> {
+        // Plain counters are valid after a panic too.
+        self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

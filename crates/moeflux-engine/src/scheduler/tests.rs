@@ -30,7 +30,7 @@ impl Bench {
         Bench { engine, scheduler }
     }
 
-    /// Lets so many steps find no memory.
+    /// Lets the next `n_steps` steps find no memory.
     fn refuse(&self, n_steps: usize) {
         self.engine.core().n_refused = n_steps;
     }
@@ -47,10 +47,10 @@ fn job(first: u32) -> (Job, Receiver<Event>) {
     of((first..first + 9).map(TokenId).collect(), vec![8])
 }
 
-fn of(tokens: Vec<TokenId>, marks: Vec<usize>) -> (Job, Receiver<Event>) {
+fn of(tokens: Vec<TokenId>, checkpoints: Vec<usize>) -> (Job, Receiver<Event>) {
     let (sender, events) = mpsc::channel();
     let job = Job {
-        prompt: Turn { marks, ..Turn::raw(tokens) },
+        prompt: Turn { checkpoints, ..Turn::raw(tokens) },
         expected: Arc::default(),
         max_tokens: Some(5),
         stop: Vec::new(),
@@ -104,8 +104,8 @@ fn who_finds_no_memory_for_a_copy_takes_that_of_sessions_that_nobody_uses() {
     let (job, events) = of(longer(10), vec![8, 12]);
     bench.scheduler.submit(job).unwrap();
     assert_eq!(outcome(&events).unwrap().n_reused, 0);
-    // Another session would copy what is common; without memory the one unused for
-    // longest gives up what it has, and the copy succeeds.
+    // Another session would copy the common prefix. Without memory the least recently used one
+    // is emptied, and the copy succeeds.
     bench.refuse(1);
     assert_eq!(reused(&bench.ask(&[10])), [8]);
     assert_eq!(reused(&bench.ask(&[20])), [0]);
@@ -119,5 +119,5 @@ fn what_one_answer_lacks_ends_no_other() {
     let answers = bench.ask(&[10, 20, 30]);
     assert!(answers[0].is_err(), "{answers:?}");
     assert!(answers[1..].iter().all(|it| it.as_ref().unwrap().n_generated == 5), "{answers:?}");
-    assert_eq!(bench.scheduler.load().n_ended, 3);
+    assert_eq!(bench.scheduler.stats().n_ended, 3);
 }

@@ -1,173 +1,184 @@
-//! Several sessions in one step: an expert that more than one of them needs is
-//! read once, and multiplies the rows of all.
+//! Steps that continue several sessions at once. An expert that more than one of them routes to
+//! is read once for all.
 
 use moeflux_backend::{Span, StateSnapshot};
 use moeflux_core::TokenId;
 
 use super::Session;
-use super::eval::{LOGIT_ROWS, Logits, Next, next_of};
-use crate::draft::limits::MOST_ROWS;
 use crate::engine::Core;
+use crate::engine::step::{Batch, Logits, Outputs, RowLogits};
 use crate::error::EngineError;
+use crate::speculation::limits::MAX_STEP_ROWS;
 
-/// Tokens that continue one of several sessions.
-pub struct Part<'a> {
-    /// The session.
+/// The tokens of one session in a batch.
+pub struct SequenceChunk<'a> {
+    /// The session that the tokens continue.
     pub session: &'a mut Session,
-    /// What follows.
+    /// At least one token.
     pub tokens: &'a [TokenId],
-    /// Whether what may come next is wanted.
+    /// Whether the logits after the last token are returned.
     pub wants_logits: bool,
-    /// Whether the session will be gone back to where these tokens end.
-    pub is_mark: bool,
+    /// Whether a checkpoint is made at the end, as far as the budget allows.
+    pub checkpoint_after: bool,
 }
 
-/// A part whose last tokens are guesses, which [`Session::take_back`] may take back.
-pub(crate) struct Guessed<'a> {
-    pub(crate) part: Part<'a>,
-    /// How many they are; what may follow the token before them and each of them is
-    /// wanted too then.
-    pub(crate) n_guessed: usize,
+/// The tokens of one session in a batch, of which the last ones may be drafts. Drafts that turn
+/// out to be wrong are removed with [`Session::roll_back`].
+pub(crate) struct DraftChunk<'a> {
+    pub(crate) chunk: SequenceChunk<'a>,
+    /// How many of the tokens are drafts. If logits are wanted, they are returned after the
+    /// token before the drafts and after each draft.
+    pub(crate) n_drafted: usize,
 }
 
-impl Guessed<'_> {
-    /// Its rows if the step takes those that are pending too.
+impl DraftChunk<'_> {
+    /// Its rows if the step evaluates pending tokens too.
     fn n_rows(&self) -> usize {
-        self.part.session.n_pending() + self.part.tokens.len()
+        self.chunk.session.n_pending() + self.chunk.tokens.len()
+    }
+
+    /// Rows whose logits are wanted.
+    fn n_wanted(&self) -> usize {
+        if self.chunk.wants_logits { 1 + self.n_drafted } else { 0 }
     }
 }
 
-/// Evaluates tokens of several sessions of one engine in a single step, and
-/// gives the logits of those that want any, in their order. The bits are those
-/// that each session would give alone.
+/// Evaluates tokens of several sessions of one engine in a single step. Returns the logits after
+/// each chunk that wants any, in the order of the chunks. The bits are those that each session
+/// would compute alone.
 ///
 /// # Errors
-/// Where tokens are outside the vocabulary or do not fit a session's context, an
-/// expert fails, or the device; every session then is as it was.
+/// Where tokens are outside the vocabulary or do not fit a session's context, or where an expert
+/// or the device fails; every session is as before then.
 ///
 /// # Panics
-/// Where there are more tokens than rows in [`Plan::chunk`](crate::Plan), or
-/// sessions of different engines.
-pub fn eval_together(parts: &mut [Part<'_>]) -> Result<Vec<Option<Logits>>, EngineError> {
-    let mut parts: Vec<Guessed<'_>> = parts
+/// Where there are more tokens than rows in [`Plan::chunk`](crate::Plan), or sessions of
+/// different engines.
+pub fn eval_batch(chunks: &mut [SequenceChunk<'_>]) -> Result<Vec<Option<Logits>>, EngineError> {
+    let mut chunks: Vec<DraftChunk<'_>> = chunks
         .iter_mut()
-        .map(|Part { session, tokens, wants_logits, is_mark }| Guessed {
-            part: Part { session, tokens, wants_logits: *wants_logits, is_mark: *is_mark },
-            n_guessed: 0,
+        .map(|SequenceChunk { session, tokens, wants_logits, checkpoint_after }| {
+            let (wants_logits, checkpoint_after) = (*wants_logits, *checkpoint_after);
+            let chunk = SequenceChunk { session, tokens, wants_logits, checkpoint_after };
+            DraftChunk { chunk, n_drafted: 0 }
         })
         .collect();
-    let next = eval_next_together(&mut parts, None)?;
-    let logits = |it: Next| match it {
-        Next::Logits(logits) => logits,
-        Next::Leaders(_) => unreachable!("all logits are wanted"),
+    let all = |row: RowLogits| match row {
+        RowLogits::All(logits) => logits,
+        RowLogits::Top(_) => unreachable!("all logits are wanted"),
     };
-    Ok(next.into_iter().map(|mut it| it.pop().map(logits)).collect())
+    let logits = eval_draft_batch(&mut chunks, None)?;
+    Ok(logits.into_iter().map(|mut rows| rows.pop().map(all)).collect())
 }
 
-/// The same for those who want nothing but so many of the likeliest tokens to follow, or
-/// with `None` all: behind each token of a guess and the one before it, or the last
-/// token; nothing of those who want nothing.
-pub(crate) fn eval_next_together(
-    parts: &mut [Guessed<'_>],
-    n_leaders: Option<usize>,
-) -> Result<Vec<Vec<Next>>, EngineError> {
-    let Some(first) = parts.first() else { return Ok(Vec::new()) };
-    let engine = first.part.session.engine.clone();
-    let n_rows: usize = parts.iter().map(|it| it.part.tokens.len()).sum();
+/// Evaluates tokens and drafts of several sessions in a single step. Returns for each chunk that
+/// wants logits those after the last token that is no draft, and after each draft: the `n_top`
+/// highest where the device selects them, or with `None` all.
+///
+/// # Errors
+/// As [`eval_batch`].
+///
+/// # Panics
+/// As [`eval_batch`].
+pub(crate) fn eval_draft_batch(
+    chunks: &mut [DraftChunk<'_>],
+    n_top: Option<usize>,
+) -> Result<Vec<Vec<RowLogits>>, EngineError> {
+    let Some(first) = chunks.first() else { return Ok(Vec::new()) };
+    let engine = first.chunk.session.engine.clone();
+    let n_rows: usize = chunks.iter().map(|it| it.chunk.tokens.len()).sum();
     assert!(n_rows <= engine.plan().chunk, "{n_rows} rows are more than a step has");
-    for Guessed { part, .. } in &*parts {
-        assert!(part.session.engine.is(&engine), "sessions of one step share their engine");
-        part.session.check(part.tokens, part.session.position())?;
+    for DraftChunk { chunk, .. } in &*chunks {
+        assert!(chunk.session.engine.is(&engine), "sessions of one step share their engine");
+        chunk.session.check(chunk.tokens, chunk.session.position())?;
     }
     let core = &mut *engine.core();
-    let most = engine.plan().chunk.min(MOST_ROWS);
-    let takes_pending = parts.iter().map(Guessed::n_rows).sum::<usize>() <= most;
-    let mut spans = Vec::with_capacity(parts.len());
-    let mut tokens = Vec::with_capacity(n_rows);
-    for Guessed { part, n_guessed } in &mut *parts {
-        if *n_guessed == 0 {
-            part.session.forget_mark();
-        }
-        if !takes_pending {
-            part.session.replay(core)?;
-        }
-        let start = tokens.len();
-        tokens.extend_from_slice(part.session.pending());
-        tokens.extend_from_slice(part.tokens);
-        let Session { sequence, n_cached, .. } = *part.session;
-        spans.push(Span { sequence, rows: start..tokens.len(), position: n_cached });
-    }
-    let guessed = parts.iter().zip(&spans).filter(|it| it.0.n_guessed > 0);
-    let keep: Vec<StateSnapshot> = guessed
-        .filter_map(|(it, span)| it.part.session.keep(span.rows.len() - it.n_guessed))
+    let (spans, tokens) = lay_out(core, chunks, engine.plan().chunk.min(MAX_STEP_ROWS))?;
+    let drafts = chunks.iter().zip(&spans).filter(|(it, _)| it.n_drafted > 0);
+    let snapshots: Vec<StateSnapshot> = drafts
+        .filter_map(|(it, span)| it.chunk.session.rollback_snapshot(span.rows.len() - it.n_drafted))
         .collect();
-    let stepped = core.step_keeping(&spans, &tokens, &keep);
-    if stepped.is_ok() {
-        for (Guessed { part, n_guessed }, span) in parts.iter_mut().zip(&spans) {
-            part.session.n_cached += span.rows.len();
-            part.session.tokens.extend_from_slice(part.tokens);
-            if *n_guessed > 0 {
-                part.session.has_kept(part.session.n_cached - *n_guessed);
-            }
-        }
-    }
-    let outcome = stepped.and_then(|()| conclude(core, parts, &spans, n_leaders));
+    let rows = wanted_rows(chunks, &spans);
+    let reads_hidden = chunks.iter().any(|it| it.chunk.session.speculation.drafting().is_some());
+    let hidden_rows = if reads_hidden { tokens.len() } else { 0 };
+    let outputs = Outputs { rows: &rows, n_top, hidden_rows };
+    let batch = Batch { spans: &spans, tokens: &tokens, snapshots: &snapshots, outputs };
+    let outcome = core.step(&batch).and_then(|output| {
+        record_step(chunks, &batch, &output.hidden);
+        finish_chunks(core, chunks, output.logits)
+    });
     if outcome.is_err() {
-        for (Guessed { part, .. }, span) in parts.iter_mut().zip(&spans) {
-            let has_moved = part.session.n_cached > span.position;
-            let n_new = if has_moved { part.tokens.len() } else { 0 };
-            part.session.undo(core, part.session.position() - n_new, span.position);
+        for (DraftChunk { chunk, .. }, span) in chunks.iter_mut().zip(&spans) {
+            let is_recorded = chunk.session.timeline.n_cached() > span.position;
+            let n_new = if is_recorded { chunk.tokens.len() } else { 0 };
+            chunk.session.undo(core, chunk.session.position() - n_new, span.position);
         }
     }
     outcome
 }
 
-/// Hands what the model made of a step's rows to those who foresee what follows.
-fn note_hidden(
+/// The spans and tokens of a step. Pending tokens of the sessions are part of it if all fit into
+/// `max_rows`; else they are evaluated now.
+fn lay_out(
     core: &mut Core,
-    parts: &mut [Guessed<'_>],
-    spans: &[Span],
-    n_rows: usize,
-) -> Result<(), EngineError> {
-    let hidden = core.hidden(n_rows)?;
-    let width = hidden.len() / n_rows.max(1);
-    for (Guessed { part, .. }, span) in parts.iter_mut().zip(spans) {
-        let rows = &hidden[span.rows.start * width..span.rows.end * width];
-        part.session.note_hidden(span.position, rows);
+    chunks: &mut [DraftChunk<'_>],
+    max_rows: usize,
+) -> Result<(Vec<Span>, Vec<TokenId>), EngineError> {
+    let takes_pending = chunks.iter().map(DraftChunk::n_rows).sum::<usize>() <= max_rows;
+    let mut spans = Vec::with_capacity(chunks.len());
+    let mut tokens = Vec::new();
+    for DraftChunk { chunk, n_drafted } in chunks {
+        let session = &mut *chunk.session;
+        if *n_drafted == 0 {
+            session.speculation.discard_rollback();
+        }
+        if !takes_pending {
+            session.replay(core)?;
+        }
+        let start = tokens.len();
+        tokens.extend_from_slice(session.timeline.pending());
+        tokens.extend_from_slice(chunk.tokens);
+        let (sequence, position) = (session.sequence, session.timeline.n_cached());
+        spans.push(Span { sequence, rows: start..tokens.len(), position });
     }
-    Ok(())
+    Ok((spans, tokens))
 }
 
-/// What may come next behind a step, for those who want it, and the checkpoints that
-/// are due.
-fn conclude(
+/// The rows of a step whose logits are wanted, in the order of the chunks.
+fn wanted_rows(chunks: &[DraftChunk<'_>], spans: &[Span]) -> Vec<usize> {
+    let ends = chunks.iter().zip(spans);
+    ends.flat_map(|(it, span)| span.rows.end - it.n_wanted()..span.rows.end).collect()
+}
+
+/// Records in every session what a step has put into its caches.
+fn record_step(chunks: &mut [DraftChunk<'_>], batch: &Batch<'_>, hidden: &[f32]) {
+    let width = hidden.len() / batch.tokens.len().max(1);
+    for (DraftChunk { chunk, n_drafted }, span) in chunks.iter_mut().zip(batch.spans) {
+        let session = &mut *chunk.session;
+        session.timeline.extend_cached(&batch.tokens[span.rows.clone()]);
+        if *n_drafted > 0 {
+            session.set_rollback_position(session.timeline.n_cached() - *n_drafted);
+        }
+        if !hidden.is_empty() {
+            let rows = &hidden[span.rows.start * width..span.rows.end * width];
+            session.speculation.record_hidden(span.position, rows);
+        }
+    }
+}
+
+/// Makes the checkpoints that are due, and sorts the logits of a step by chunk.
+fn finish_chunks(
     core: &mut Core,
-    parts: &mut [Guessed<'_>],
-    spans: &[Span],
-    n_leaders: Option<usize>,
-) -> Result<Vec<Vec<Next>>, EngineError> {
-    let n_wanted = |it: &Guessed<'_>| if it.part.wants_logits { 1 + it.n_guessed } else { 0 };
-    let rows = |(it, span): (&Guessed<'_>, &Span)| span.rows.end - n_wanted(it)..span.rows.end;
-    let rows: Vec<usize> = parts.iter().zip(spans).flat_map(rows).collect();
-    let is_followed = parts.iter().any(|it| it.part.session.is_followed());
-    let n_rows = spans.last().map_or(0, |it| it.rows.end);
-    if is_followed {
-        core.will_see(n_rows);
-    }
-    let mut next = Vec::with_capacity(rows.len());
-    for rows in rows.chunks(LOGIT_ROWS) {
-        next.extend(next_of(core, rows, n_leaders)?);
-    }
-    if is_followed {
-        note_hidden(core, parts, spans, n_rows)?;
-    }
-    let mut next = next.into_iter();
-    let mut results = Vec::with_capacity(parts.len());
-    for it in parts {
-        results.push(next.by_ref().take(n_wanted(it)).collect());
-        if it.n_guessed == 0 {
-            it.part.session.snapshot_states(core, it.part.is_mark)?;
-            it.part.session.catch_up_in_time(core);
+    chunks: &mut [DraftChunk<'_>],
+    logits: Vec<RowLogits>,
+) -> Result<Vec<Vec<RowLogits>>, EngineError> {
+    let mut logits = logits.into_iter();
+    let mut results = Vec::with_capacity(chunks.len());
+    for it in chunks {
+        results.push(logits.by_ref().take(it.n_wanted()).collect());
+        if it.n_drafted == 0 {
+            it.chunk.session.checkpoint_if_due(core, it.chunk.checkpoint_after)?;
+            it.chunk.session.fill_mtp_cache_if_long(core);
         }
     }
     Ok(results)

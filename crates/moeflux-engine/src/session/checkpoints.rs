@@ -1,29 +1,29 @@
-//! Copies of recurrent states, by position: where a session can go back to.
+//! Copies of recurrent states by position, to which a session can return.
 
 use std::sync::Arc;
 
-use moeflux_backend::Sequence;
-
-/// What every recurrent cache of a sequence holds at one position, in the
-/// order of the caches.
+/// The contents of every recurrent cache of a sequence at one position, in the order of the
+/// caches.
 pub(crate) type States = Arc<[Vec<u8>]>;
 
-/// Who wants a checkpoint to stay; the least go first.
+/// Why a checkpoint is kept. The lowest are evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Keep {
-    /// Nobody in particular: it shortens replays.
-    Passing,
-    /// Someone who will come back to it.
-    Asked,
-    /// The session itself: the tokens before are not known, so that nothing
-    /// could be evaluated again. Never leaves.
+pub(crate) enum Retention {
+    /// It bounds how many tokens are evaluated again after a return to an earlier position.
+    Periodic,
+    /// The caller has asked for it and will return to it.
+    Requested,
+    /// The tokens before it are not known, so that they cannot be evaluated again. Never
+    /// evicted.
     Base,
 }
 
-/// The checkpoints of one session, ascending by position, within a budget.
-/// Position 0, where all states are zero, needs none.
+/// The checkpoints of one session within a budget of bytes.
+///
+/// Invariants: positions ascend and are at most the number of positions that the session's
+/// caches hold. Position 0, where all states are zero, needs no checkpoint.
 #[derive(Debug)]
-pub(crate) struct Checkpoints {
+pub(crate) struct StateCheckpoints {
     entries: Vec<Checkpoint>,
     budget: u64,
     /// Grows with every use.
@@ -34,7 +34,7 @@ pub(crate) struct Checkpoints {
 struct Checkpoint {
     position: usize,
     states: States,
-    keep: Keep,
+    retention: Retention,
     last_use: u64,
 }
 
@@ -44,96 +44,95 @@ impl Checkpoint {
     }
 }
 
-impl Checkpoints {
-    pub(crate) fn new(budget: u64) -> Checkpoints {
-        Checkpoints { entries: Vec::new(), budget, clock: 0 }
+impl StateCheckpoints {
+    pub(crate) fn new(budget: u64) -> StateCheckpoints {
+        StateCheckpoints { entries: Vec::new(), budget, clock: 0 }
     }
 
     pub(crate) fn positions(&self) -> Vec<usize> {
-        self.entries.iter().map(|it| it.position).collect()
+        self.entries.iter().map(|entry| entry.position).collect()
     }
 
     /// The states at exactly this position; counts as a use.
     pub(crate) fn get(&mut self, position: usize) -> Option<States> {
         self.clock += 1;
-        let found = self.entries.iter_mut().find(|it| it.position == position)?;
+        let found = self.entries.iter_mut().find(|entry| entry.position == position)?;
         found.last_use = self.clock;
         Some(found.states.clone())
     }
 
-    /// The last position at or before `limit` that can be gone back to.
+    /// The last position at or before `limit` that has a checkpoint, or 0.
     pub(crate) fn nearest(&self, limit: usize) -> usize {
-        let before = self.entries.iter().rev().find(|it| it.position <= limit);
-        before.map_or(0, |it| it.position)
+        let before = self.entries.iter().rev().find(|entry| entry.position <= limit);
+        before.map_or(0, |entry| entry.position)
     }
 
-    /// The last position before `limit` that somebody asked for.
-    pub(crate) fn last_asked(&self, limit: usize) -> Option<usize> {
-        let asked = |it: &&Checkpoint| it.position < limit && it.keep >= Keep::Asked;
-        self.entries.iter().rev().find(asked).map(|it| it.position)
+    /// The last position before `limit` whose checkpoint the caller has asked for.
+    pub(crate) fn last_requested(&self, limit: usize) -> Option<usize> {
+        let requested =
+            |entry: &&Checkpoint| entry.position < limit && entry.retention >= Retention::Requested;
+        self.entries.iter().rev().find(requested).map(|entry| entry.position)
     }
 
-    /// Whether a checkpoint of that size would stay: others make room, unless
-    /// somebody wants them more.
-    pub(crate) fn would_keep(&self, bytes: u64, keep: Keep) -> bool {
-        let firm = self.entries.iter().filter(|it| it.keep > keep);
-        keep == Keep::Base || firm.map(Checkpoint::bytes).sum::<u64>() + bytes <= self.budget
+    /// Whether a checkpoint of that size would be kept: those of the same or a lower retention
+    /// are evicted for it.
+    pub(crate) fn fits(&self, bytes: u64, retention: Retention) -> bool {
+        let firm = self.entries.iter().filter(|entry| entry.retention > retention);
+        retention == Retention::Base
+            || firm.map(Checkpoint::bytes).sum::<u64>() + bytes <= self.budget
     }
 
-    /// Keeps a checkpoint, replacing one at the same position; the least
-    /// wanted and then the least recently used leave for it.
-    pub(crate) fn insert(&mut self, position: usize, states: States, keep: Keep) {
+    /// Adds a checkpoint or replaces the one at the same position. Where the budget is exceeded,
+    /// those of the lowest retention are evicted, the least recently used first.
+    pub(crate) fn insert(&mut self, position: usize, states: States, retention: Retention) {
         self.clock += 1;
-        let mut new = Checkpoint { position, states, keep, last_use: self.clock };
-        if let Some(i) = self.entries.iter().position(|it| it.position == position) {
-            new.keep = new.keep.max(self.entries.remove(i).keep);
+        let mut new = Checkpoint { position, states, retention, last_use: self.clock };
+        if let Some(i) = self.entries.iter().position(|entry| entry.position == position) {
+            new.retention = new.retention.max(self.entries.remove(i).retention);
         }
-        if !self.would_keep(new.bytes(), new.keep) {
+        if !self.fits(new.bytes(), new.retention) {
             return;
         }
-        let at = self.entries.partition_point(|it| it.position < position);
+        let at = self.entries.partition_point(|entry| entry.position < position);
         self.entries.insert(at, new);
-        self.leave(Some(position));
+        self.evict(Some(position));
     }
 
-    /// Gives a part of the budget away for good, where as much is left.
-    pub(crate) fn lend(&mut self, bytes: u64) -> bool {
+    /// Takes `bytes` out of the budget for good, if at least as much is left. Returns whether
+    /// it was.
+    pub(crate) fn reserve(&mut self, bytes: u64) -> bool {
         let has_enough = self.budget >= bytes.saturating_mul(2);
         if has_enough {
             self.budget -= bytes;
-            self.leave(None);
+            self.evict(None);
         }
         has_enough
     }
 
-    /// Has checkpoints leave until the budget holds, but for the one at `position`.
-    fn leave(&mut self, position: Option<usize>) {
+    /// Evicts checkpoints until the budget holds, except the one at `protected`.
+    fn evict(&mut self, protected: Option<usize>) {
         while self.entries.iter().map(Checkpoint::bytes).sum::<u64>() > self.budget {
-            let may_leave =
-                |it: &&Checkpoint| Some(it.position) != position && it.keep != Keep::Base;
-            let leaves = self.entries.iter().filter(may_leave);
-            let Some(first) = leaves.min_by_key(|it| (it.keep, it.last_use)) else { break };
+            let is_evictable = |entry: &&Checkpoint| {
+                Some(entry.position) != protected && entry.retention != Retention::Base
+            };
+            let evictable = self.entries.iter().filter(is_evictable);
+            let Some(first) = evictable.min_by_key(|entry| (entry.retention, entry.last_use))
+            else {
+                break;
+            };
             let first = first.position;
-            self.entries.retain(|it| it.position != first);
+            self.entries.retain(|entry| entry.position != first);
         }
     }
 
-    /// Forgets all behind `position`.
-    pub(crate) fn forget_beyond(&mut self, position: usize) {
-        self.entries.retain(|it| it.position <= position);
+    /// Drops the checkpoints after `position`.
+    pub(crate) fn truncate(&mut self, position: usize) {
+        self.entries.retain(|entry| entry.position <= position);
     }
 
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
     }
-}
-
-/// Recurrent states at a position, in a sequence of their own: those behind the last token
-/// of a step that is no guess.
-pub(crate) struct Mark {
-    pub(super) sequence: Sequence,
-    /// `None` where they are of no use any more.
-    pub(super) position: Option<usize>,
 }
 
 #[cfg(test)]
@@ -145,62 +144,61 @@ mod tests {
     }
 
     #[test]
-    fn the_least_wanted_then_the_least_recently_used_leave() {
-        let mut all = Checkpoints::new(30);
-        all.insert(5, states(10), Keep::Asked);
-        all.insert(2, states(10), Keep::Passing);
-        all.insert(9, states(10), Keep::Asked);
+    fn the_lowest_retention_then_the_least_recently_used_is_evicted() {
+        let mut all = StateCheckpoints::new(30);
+        all.insert(5, states(10), Retention::Requested);
+        all.insert(2, states(10), Retention::Periodic);
+        all.insert(9, states(10), Retention::Requested);
         assert_eq!(all.positions(), [2, 5, 9]);
-        all.insert(12, states(10), Keep::Asked);
+        all.insert(12, states(10), Retention::Requested);
         assert_eq!(all.positions(), [5, 9, 12]);
         assert!(all.get(5).is_some());
-        all.insert(20, states(10), Keep::Asked);
+        all.insert(20, states(10), Retention::Requested);
         assert_eq!(all.positions(), [5, 12, 20]);
-        // Nobody in particular wants this one.
-        assert!(!all.would_keep(10, Keep::Passing));
-        all.insert(30, states(10), Keep::Passing);
+        assert!(!all.fits(10, Retention::Periodic));
+        all.insert(30, states(10), Retention::Periodic);
         assert_eq!(all.positions(), [5, 12, 20]);
     }
 
     #[test]
-    fn a_part_of_the_budget_is_lent_where_as_much_is_left() {
-        let mut all = Checkpoints::new(25);
-        all.insert(4, states(10), Keep::Asked);
-        all.insert(8, states(10), Keep::Asked);
-        assert!(!all.lend(13));
+    fn a_part_of_the_budget_is_reserved_where_as_much_is_left() {
+        let mut all = StateCheckpoints::new(25);
+        all.insert(4, states(10), Retention::Requested);
+        all.insert(8, states(10), Retention::Requested);
+        assert!(!all.reserve(13));
         assert_eq!(all.positions(), [4, 8]);
-        assert!(all.lend(12));
+        assert!(all.reserve(12));
         assert_eq!(all.positions(), [8]);
-        all.insert(9, states(13), Keep::Asked);
+        all.insert(9, states(13), Retention::Requested);
         assert_eq!(all.positions(), [9]);
     }
 
     #[test]
     fn the_base_stays_whatever_the_budget() {
-        let mut all = Checkpoints::new(15);
-        all.insert(4, states(100), Keep::Base);
-        all.insert(6, states(10), Keep::Asked);
+        let mut all = StateCheckpoints::new(15);
+        all.insert(4, states(100), Retention::Base);
+        all.insert(6, states(10), Retention::Requested);
         assert_eq!(all.positions(), [4]);
         assert!(all.get(4).is_some() && all.get(6).is_none());
-        all.forget_beyond(3);
+        all.truncate(3);
         assert_eq!(all.nearest(10), 0);
     }
 
     #[test]
     fn too_large_a_checkpoint_replaces_nothing() {
-        let mut all = Checkpoints::new(15);
-        all.insert(4, states(10), Keep::Asked);
-        assert!(!all.would_keep(16, Keep::Asked));
-        all.insert(6, states(16), Keep::Asked);
+        let mut all = StateCheckpoints::new(15);
+        all.insert(4, states(10), Retention::Requested);
+        assert!(!all.fits(16, Retention::Requested));
+        all.insert(6, states(16), Retention::Requested);
         assert_eq!(all.positions(), [4]);
     }
 
     #[test]
-    fn finds_the_nearest_and_the_last_that_was_asked_for() {
-        let mut all = Checkpoints::new(100);
-        all.insert(4, states(1), Keep::Asked);
-        all.insert(8, states(1), Keep::Passing);
-        assert_eq!([3, 4, 7, 8, 9].map(|it| all.nearest(it)), [0, 4, 4, 8, 8]);
-        assert_eq!([4, 9].map(|it| all.last_asked(it)), [None, Some(4)]);
+    fn finds_the_nearest_and_the_last_requested() {
+        let mut all = StateCheckpoints::new(100);
+        all.insert(4, states(1), Retention::Requested);
+        all.insert(8, states(1), Retention::Periodic);
+        assert_eq!([3, 4, 7, 8, 9].map(|limit| all.nearest(limit)), [0, 4, 4, 8, 8]);
+        assert_eq!([4, 9].map(|limit| all.last_requested(limit)), [None, Some(4)]);
     }
 }

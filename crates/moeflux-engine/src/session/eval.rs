@@ -1,79 +1,49 @@
 //! Evaluating tokens, chunk by chunk.
 
-use std::ops::Deref;
-
-use moeflux_backend::TokenLogit;
+use moeflux_backend::Span;
 use moeflux_core::TokenId;
 
-use super::{Keep, Session};
+use super::Session;
+use super::cache_copy::read_states;
+use super::checkpoints::Retention;
 use crate::engine::Core;
+use crate::engine::step::{Batch, Logits, Outputs, RowLogits, StepOutput};
 use crate::error::EngineError;
 
-/// Rows whose logits are read back together; bounds their memory.
-pub(super) const LOGIT_ROWS: usize = 16;
+/// The distance of periodic checkpoints: after a return to an earlier position, at most this
+/// many tokens are evaluated again while the budget of checkpoints allows.
+const CHECKPOINT_DISTANCE: usize = 4096;
 
-/// Tokens without a checkpoint that are evaluated in a row where the model has
-/// recurrent states: at most so many are replayed while the budget allows.
-const PASSING_TOKENS: usize = 4096;
-
-/// One score for every entry of the vocabulary.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Logits(pub(super) Vec<f32>);
-
-impl Deref for Logits {
-    type Target = [f32];
-
-    fn deref(&self) -> &[f32] {
-        &self.0
-    }
-}
-
-/// What may follow a token.
-#[derive(Clone, Debug)]
-pub(crate) enum Next {
-    /// The likeliest, as many as were wanted, where the device found them.
-    Leaders(Vec<TokenLogit>),
-    Logits(Logits),
-}
-
-/// Takes the logits of a token, by its position.
+/// Receives the logits after a token, by the token's position.
 pub type LogitsSink<'a> = dyn FnMut(usize, &[f32]) -> Result<(), EngineError> + 'a;
 
-/// Sees each chunk evaluated, and whether it is the last.
-type AfterChunk<'a> = dyn FnMut(&mut Core, &[TokenId], bool) -> Result<(), EngineError> + 'a;
-
-/// What may follow some rows of the last step, at most [`LOGIT_ROWS`]: so many leaders
-/// where the device finds them, with `None` all logits.
-pub(super) fn next_of(
-    core: &mut Core,
-    rows: &[usize],
-    n_leaders: Option<usize>,
-) -> Result<Vec<Next>, EngineError> {
-    if let Some(n) = n_leaders
-        && let Some(leaders) = core.leaders(rows, n)?
-    {
-        return Ok(leaders.into_iter().map(Next::Leaders).collect());
-    }
-    let mut all = core.logits(rows)?;
-    let vocab = all.len() / rows.len().max(1);
-    let others: Vec<_> = all.chunks_exact(vocab).skip(1).map(<[f32]>::to_vec).collect();
-    all.truncate(vocab);
-    Ok([all].into_iter().chain(others).map(|it| Next::Logits(Logits(it))).collect())
+/// What is read back of the rows of a chunk.
+enum Read<'a, 'b> {
+    /// Nothing.
+    Nothing,
+    /// The logits of the last row: this many of the highest, or with `None` all.
+    Last(Option<usize>),
+    /// All logits of every row, by position.
+    Every(&'a mut LogitsSink<'b>),
 }
 
+/// Evaluates one chunk of several; gets whether it is the last.
+type StepChunk<'a> =
+    dyn FnMut(&mut Session, &mut Core, &[TokenId], bool) -> Result<(), EngineError> + 'a;
+
 impl Session {
-    /// Evaluates tokens in chunks and gives the logits of the last.
+    /// Evaluates tokens in chunks and returns the logits after the last.
     ///
     /// # Errors
-    /// Where `tokens` is empty, holds a token outside the vocabulary or does
-    /// not fit the context; the session is then unchanged. Where an expert or
-    /// the device fails; the session then ends with the last chunk that
-    /// succeeded.
+    /// Where `tokens` is empty, holds a token outside the vocabulary or does not fit the
+    /// context; the session is then unchanged. Where an expert or the device fails; the session
+    /// then ends with the last chunk that succeeded.
     pub fn eval_prompt(&mut self, tokens: &[TokenId]) -> Result<Logits, EngineError> {
         self.eval_prompt_with_progress(tokens, &mut |_| {})
     }
 
-    /// Evaluates tokens; `progress` learns after each chunk how many are done.
+    /// Evaluates tokens in chunks and returns the logits after the last. After each chunk,
+    /// `progress` is called with the number of tokens done.
     ///
     /// # Errors
     /// As [`Session::eval_prompt`].
@@ -83,10 +53,10 @@ impl Session {
         progress: &mut dyn FnMut(usize),
     ) -> Result<Logits, EngineError> {
         self.check(tokens, self.position())?;
-        self.eval_marked(tokens, &[], progress)
+        self.eval_with_checkpoints(tokens, &[], progress)
     }
 
-    /// Evaluates one token.
+    /// Evaluates one token and returns the logits after it.
     ///
     /// # Errors
     /// As [`Session::eval_prompt`].
@@ -94,30 +64,30 @@ impl Session {
         self.eval_prompt(&[token])
     }
 
-    /// Evaluates one token for who wants nothing but so many of the likeliest to follow,
-    /// or with `None` all.
+    /// Evaluates one token and returns the `n_top` highest logits after it where the device
+    /// selects them. With `None` and elsewhere it returns all.
     ///
     /// # Errors
     /// As [`Session::eval_prompt`].
     pub(crate) fn eval_next(
         &mut self,
         token: TokenId,
-        n_leaders: Option<usize>,
-    ) -> Result<Next, EngineError> {
+        n_top: Option<usize>,
+    ) -> Result<RowLogits, EngineError> {
         if self.n_pending() > 0 {
-            let next = self.eval_guess(token, &[], n_leaders)?.pop();
-            return Ok(next.expect("a token was evaluated"));
+            let logits = self.eval_draft(token, &[], n_top)?.pop();
+            return Ok(logits.expect("a token was evaluated"));
         }
         self.check(&[token], self.position())?;
-        let mut next = None;
-        self.advance(&[token], &[], &mut |core, _, _| {
-            next = next_of(core, &[0], n_leaders)?.pop();
+        let mut logits = None;
+        self.advance(&[token], &[], &mut |session, core, chunk, _| {
+            logits = session.step(core, chunk, Read::Last(n_top))?.logits.pop();
             Ok(())
         })?;
-        Ok(next.expect("a token was evaluated"))
+        Ok(logits.expect("a token was evaluated"))
     }
 
-    /// Evaluates tokens and hands the logits of every one to `sink`.
+    /// Evaluates tokens and passes the logits after every one to `sink`.
     ///
     /// # Errors
     /// As [`Session::eval_prompt`], and what `sink` returns.
@@ -127,48 +97,43 @@ impl Session {
         sink: &mut LogitsSink<'_>,
     ) -> Result<(), EngineError> {
         self.check(tokens, self.position())?;
-        let vocab = self.engine.shape().vocab;
-        let mut position = self.position();
-        self.advance(tokens, &[], &mut |core, chunk, _| {
-            let rows: Vec<usize> = (0..chunk.len()).collect();
-            for rows in rows.chunks(LOGIT_ROWS) {
-                for logits in core.logits(rows)?.chunks_exact(vocab) {
-                    sink(position, logits)?;
-                    position += 1;
-                }
-            }
+        self.advance(tokens, &[], &mut |session, core, chunk, _| {
+            session.step(core, chunk, Read::Every(sink))?;
             Ok(())
         })
     }
 
-    /// Evaluates checked tokens and makes a checkpoint at each of `marks`,
-    /// ascending positions of the session.
-    pub(crate) fn eval_marked(
+    /// Evaluates checked tokens and makes a checkpoint at each of `checkpoints`, ascending
+    /// positions of the session. After each chunk, `progress` is called with the number of
+    /// tokens done.
+    pub(crate) fn eval_with_checkpoints(
         &mut self,
         tokens: &[TokenId],
-        marks: &[usize],
+        checkpoints: &[usize],
         progress: &mut dyn FnMut(usize),
     ) -> Result<Logits, EngineError> {
-        let mut last = Vec::new();
-        let mut n_done = 0;
-        self.advance(tokens, marks, &mut |core, chunk, is_last| {
+        let (mut last, mut n_done) = (None, 0);
+        self.advance(tokens, checkpoints, &mut |session, core, chunk, is_last| {
+            let read = if is_last { Read::Last(None) } else { Read::Nothing };
+            last = session.step(core, chunk, read)?.logits.pop();
             n_done += chunk.len();
             progress(n_done);
-            if is_last {
-                last = core.logits(&[chunk.len() - 1])?;
-            }
             Ok(())
         })?;
-        Ok(Logits(last))
+        match last {
+            Some(RowLogits::All(logits)) => Ok(logits),
+            Some(RowLogits::Top(_)) | None => unreachable!("all logits of the last row are read"),
+        }
     }
 
-    /// Checks tokens that are to follow position `start`.
+    /// Checks that the context has room for tokens from position `start` on and that the
+    /// vocabulary has them.
     pub(super) fn check(&self, tokens: &[TokenId], start: usize) -> Result<(), EngineError> {
         let vocab = self.engine.shape().vocab;
         if tokens.is_empty() {
             return Err(EngineError::EmptyPrompt);
         }
-        if let Some(token) = tokens.iter().find(|it| it.0 as usize >= vocab) {
+        if let Some(token) = tokens.iter().find(|token| token.0 as usize >= vocab) {
             return Err(EngineError::TokenOutOfRange { token: *token, vocab });
         }
         let (wanted, limit) = (start + tokens.len(), self.engine.plan().ctx);
@@ -178,30 +143,27 @@ impl Session {
         Ok(())
     }
 
-    /// Evaluates chunk by chunk; `after` sees each chunk and whether it is the
-    /// last.
+    /// Evaluates tokens chunk by chunk with `step`, which also gets whether a chunk is the last.
     fn advance(
         &mut self,
         mut tokens: &[TokenId],
-        marks: &[usize],
-        after: &mut AfterChunk<'_>,
+        checkpoints: &[usize],
+        step: &mut StepChunk<'_>,
     ) -> Result<(), EngineError> {
         let engine = self.engine.clone();
         let core = &mut *engine.core();
-        self.forget_mark();
+        self.speculation.discard_rollback();
         self.replay(core)?;
-        let marks = if engine.shape().is_recurrent() { marks } else { &[] };
+        let checkpoints = if engine.shape().is_recurrent() { checkpoints } else { &[] };
         while !tokens.is_empty() {
-            let mark = marks.iter().find(|it| **it > self.n_cached).map(|it| it - self.n_cached);
-            let n = engine.plan().chunk.min(tokens.len()).min(mark.unwrap_or(usize::MAX));
+            let start = self.timeline.n_cached();
+            let next = checkpoints.iter().find(|position| **position > start);
+            let n_to_next = next.map(|position| position - start);
+            let n = engine.plan().chunk.min(tokens.len()).min(n_to_next.unwrap_or(usize::MAX));
             let (chunk, rest) = tokens.split_at(n);
-            let start = self.n_cached;
-            self.step(core, chunk)?;
-            self.tokens.extend_from_slice(chunk);
-            let seen = after(core, chunk, rest.is_empty());
-            let seen = seen.and_then(|()| self.see_step(core, start));
-            let kept = seen.and_then(|()| self.snapshot_states(core, mark == Some(n)));
-            self.catch_up_in_time(core);
+            step(self, core, chunk, rest.is_empty())?;
+            let kept = self.checkpoint_if_due(core, n_to_next == Some(n));
+            self.fill_mtp_cache_if_long(core);
             if kept.is_err() {
                 self.undo(core, start, start);
                 return kept;
@@ -211,64 +173,83 @@ impl Session {
         Ok(())
     }
 
-    /// Evaluates again what the caches lost to a step that failed.
-    pub(super) fn replay(&mut self, core: &mut Core) -> Result<(), EngineError> {
-        let chunk_rows = self.engine.plan().chunk;
-        while self.n_cached < self.position() {
-            let start = self.n_cached - self.n_unknown;
-            let end = self.tokens.len().min(start + chunk_rows);
-            let chunk = self.tokens[start..end].to_vec();
-            let cached = self.n_cached;
-            self.step(core, &chunk)?;
-            if let Err(err) = self.see_step(core, cached) {
-                self.rewind(core, self.nearest(cached));
-                return Err(err);
-            }
+    /// Evaluates the pending tokens.
+    pub(crate) fn replay(&mut self, core: &mut Core) -> Result<(), EngineError> {
+        while self.n_pending() > 0 {
+            let n = self.n_pending().min(self.chunk_rows());
+            let chunk = self.timeline.pending()[..n].to_vec();
+            self.step(core, &chunk, Read::Nothing)?;
         }
         Ok(())
     }
 
-    /// Evaluates one chunk behind what the caches hold.
-    fn step(&mut self, core: &mut Core, chunk: &[TokenId]) -> Result<(), EngineError> {
-        if let Err(err) = core.step(self.sequence, self.n_cached, chunk) {
-            // Some layers have moved on and others have not.
-            self.rewind(core, self.nearest(self.n_cached));
-            return Err(err);
-        }
-        self.n_cached += chunk.len();
-        if self.is_followed() {
-            core.will_see(chunk.len());
-        }
-        Ok(())
-    }
-
-    /// Takes what the model made of the last step, which began at `start`.
-    fn see_step(&mut self, core: &mut Core, start: usize) -> Result<(), EngineError> {
-        if self.is_followed() {
-            let rows = core.hidden(self.n_cached - start)?;
-            self.note_hidden(start, &rows);
-        }
-        Ok(())
-    }
-
-    /// Makes a checkpoint here if there should be one.
-    pub(super) fn snapshot_states(
+    /// Evaluates one chunk at the end of what the caches hold. Where that fails, the caches
+    /// are cut to where they were, or to the last checkpoint before.
+    fn step(
         &mut self,
         core: &mut Core,
-        is_mark: bool,
+        chunk: &[TokenId],
+        read: Read<'_, '_>,
+    ) -> Result<StepOutput, EngineError> {
+        let start = self.timeline.n_cached();
+        match self.try_step(core, chunk, read) {
+            Ok(output) => {
+                self.timeline.extend_cached(chunk);
+                self.speculation.record_hidden(start, &output.hidden);
+                Ok(output)
+            }
+            Err(err) => {
+                self.rewind(core, self.nearest(start));
+                Err(err)
+            }
+        }
+    }
+
+    fn try_step(
+        &self,
+        core: &mut Core,
+        chunk: &[TokenId],
+        read: Read<'_, '_>,
+    ) -> Result<StepOutput, EngineError> {
+        let start = self.timeline.n_cached();
+        let hidden_rows = if self.speculation.drafting().is_some() { chunk.len() } else { 0 };
+        let spans = &[Span { sequence: self.sequence, rows: 0..chunk.len(), position: start }];
+        let mut outputs = Outputs { hidden_rows, ..Outputs::default() };
+        let last = [chunk.len() - 1];
+        if let Read::Last(n_top) = read {
+            (outputs.rows, outputs.n_top) = (&last, n_top);
+        }
+        let batch = Batch { spans, tokens: chunk, snapshots: &[], outputs };
+        match read {
+            Read::Nothing | Read::Last(_) => core.step(&batch),
+            Read::Every(sink) => {
+                let sink = &mut |row, logits: &[f32]| sink(start + row, logits);
+                let hidden = core.step_all_logits(&batch, sink)?;
+                Ok(StepOutput { hidden, ..StepOutput::default() })
+            }
+        }
+    }
+
+    /// Makes a checkpoint at the end of the caches if the caller has requested it, or if the
+    /// last one is far away.
+    pub(crate) fn checkpoint_if_due(
+        &mut self,
+        core: &mut Core,
+        is_requested: bool,
     ) -> Result<(), EngineError> {
         if !self.engine.shape().is_recurrent() {
             return Ok(());
         }
-        let n_since = self.n_cached - self.checkpoints.nearest(self.n_cached);
-        let keep = match is_mark {
-            true => Keep::Asked,
-            false if n_since >= PASSING_TOKENS => Keep::Passing,
+        let n_cached = self.timeline.n_cached();
+        let n_since = n_cached - self.checkpoints.nearest(n_cached);
+        let retention = match is_requested {
+            true => Retention::Requested,
+            false if n_since >= CHECKPOINT_DISTANCE => Retention::Periodic,
             false => return Ok(()),
         };
-        if self.checkpoints.would_keep(self.engine.plan().state_bytes, keep) {
-            let states = self.read_states(core)?;
-            self.checkpoints.insert(self.n_cached, states, keep);
+        if self.checkpoints.fits(self.engine.plan().state_bytes, retention) {
+            let states = read_states(&self.engine, core, self.sequence)?;
+            self.checkpoints.insert(n_cached, states, retention);
         }
         Ok(())
     }

@@ -1,60 +1,47 @@
-//! One timeline of tokens and what the model remembers of it.
+//! A session: tokens, and what the model has computed of them.
 
 mod batch;
+pub(crate) mod cache_copy;
 pub(crate) mod checkpoints;
 mod eval;
-mod foresight;
-mod guess;
 mod persist;
-mod reuse;
+mod prefix;
 #[cfg(test)]
 mod tests;
-mod trail;
+pub(crate) mod timeline;
 
 use std::path::PathBuf;
 
-use moeflux_backend::{Cache, Sequence};
+use moeflux_backend::Sequence;
 use moeflux_core::TokenId;
 
-pub(crate) use self::batch::{Guessed, eval_next_together};
-pub use self::batch::{Part, eval_together};
-pub(crate) use self::checkpoints::{Checkpoints, Keep, States};
-pub(crate) use self::eval::Next;
-pub use self::eval::{Logits, LogitsSink};
-pub(crate) use self::foresight::{Foreseeing, foresee_together};
-pub use self::reuse::{Prompt, Read};
-use crate::draft::Drafts;
+pub(crate) use self::batch::{DraftChunk, eval_draft_batch};
+pub use self::batch::{SequenceChunk, eval_batch};
+pub use self::eval::LogitsSink;
+pub use self::prefix::{Prompt, Read};
+pub use crate::engine::step::Logits;
 use crate::engine::{Core, Engine};
 use crate::error::EngineError;
-use crate::session::checkpoints::Mark;
-use crate::session::trail::Trail;
+use crate::session::cache_copy::{read_states, write_states};
+use crate::session::checkpoints::{Retention, StateCheckpoints};
+use crate::session::timeline::Timeline;
+use crate::speculation::options::Speculation;
+use crate::speculation::state::SpeculationState;
 
-/// One mutable timeline. Sessions of an engine are isolated from each other.
+/// A sequence of tokens and the model's caches for it. Sessions of an engine are isolated from
+/// each other.
 ///
-/// Caches of keys and values can be cut at any position. Recurrent states
-/// cannot, so sessions of models that have any keep copies of them, called
-/// checkpoints, within [`Plan::checkpoint_bytes`](crate::Plan): those asked for
-/// with [`Session::checkpoint`] or marked in a [`Prompt`], and in long
-/// evaluations some in between.
+/// Caches of keys and values can be cut at any position. Recurrent states cannot. Sessions of
+/// models that have any keep copies of them, called checkpoints, within
+/// [`Plan::checkpoint_bytes`](crate::Plan): those asked for with [`Session::checkpoint`] or
+/// listed in a [`Prompt`], and some at regular distances in long evaluations.
 pub struct Session {
-    engine: Engine,
-    sequence: Sequence,
-    /// Positions at the beginning whose tokens are not known.
-    n_unknown: usize,
-    /// Everything evaluated behind them.
-    tokens: Vec<TokenId>,
-    /// How many positions the caches hold. Less than all after a step that
-    /// failed half-way: the next step evaluates the rest again first.
-    ///
-    /// Invariant: no checkpoint is behind it, and where tokens are unknown it
-    /// is not before their end.
-    n_cached: usize,
-    checkpoints: Checkpoints,
-    /// The recurrent states before a guess.
-    mark: Option<Mark>,
-    /// What multi-token prediction goes by, where the model has it.
-    trail: Option<Trail>,
-    /// What this session keeps of itself in the prompt cache.
+    pub(crate) engine: Engine,
+    pub(crate) sequence: Sequence,
+    pub(crate) timeline: Timeline,
+    pub(crate) checkpoints: StateCheckpoints,
+    pub(crate) speculation: SpeculationState,
+    /// The file of this session in the engine's prefix cache.
     stored: Option<PathBuf>,
 }
 
@@ -68,61 +55,61 @@ impl Engine {
 impl Session {
     pub(crate) fn new(engine: Engine) -> Session {
         let sequence = engine.core().backend().new_sequence(&engine.shape().caches);
-        let checkpoints = Checkpoints::new(engine.plan().checkpoint_bytes);
-        let (shape, is_followed) = (engine.shape(), engine.drafts() != Drafts::Off);
-        let trail = shape.has_mtp().then(|| Trail::new(shape, is_followed));
-        Session {
-            engine,
-            sequence,
-            n_unknown: 0,
-            tokens: Vec::new(),
-            n_cached: 0,
-            checkpoints,
-            mark: None,
-            trail,
-            stored: None,
-        }
+        let checkpoints = StateCheckpoints::new(engine.plan().checkpoint_bytes);
+        let drafts = engine.speculation() != Speculation::Off;
+        let speculation = SpeculationState::new(engine.shape(), drafts);
+        let (timeline, stored) = (Timeline::default(), None);
+        Session { engine, sequence, timeline, checkpoints, speculation, stored }
     }
 
-    /// The tokens evaluated so far, those of the first
-    /// [`n_unknown`](Session::n_unknown) positions left out.
+    /// The tokens evaluated so far, without those of the first
+    /// [`n_unknown`](Session::n_unknown) positions.
     pub fn tokens(&self) -> &[TokenId] {
-        &self.tokens
+        self.timeline.tokens()
     }
 
-    /// Positions at the beginning whose tokens nobody knows:
-    /// [`state_load`](Session::state_load) brings what the model remembers of
-    /// tokens, without the tokens.
+    /// Positions at the beginning whose tokens are not known. [`Session::state_load`] restores
+    /// caches without the tokens that they were computed from.
     pub fn n_unknown(&self) -> usize {
-        self.n_unknown
+        self.timeline.n_unknown()
     }
 
-    /// Rows that a step has at most.
+    /// The number of rows that a step has at most.
     pub(crate) fn chunk_rows(&self) -> usize {
         self.engine.plan().chunk
     }
 
-    /// How many logits a token has.
+    /// The number of logits of a token.
     pub(crate) fn vocab(&self) -> usize {
         self.engine.shape().vocab
     }
 
     /// The position of the next token.
     pub fn position(&self) -> usize {
-        self.n_unknown + self.tokens.len()
+        self.timeline.position()
     }
 
-    /// The positions before this one that the session can go back to at no
-    /// cost; `None` where it can go back to any.
+    /// Tokens that the caches do not hold and that the next step evaluates first.
+    pub(crate) fn n_pending(&self) -> usize {
+        self.timeline.pending().len()
+    }
+
+    /// How many more tokens the context has room for.
+    pub(crate) fn n_free(&self) -> usize {
+        self.engine.plan().ctx - self.position()
+    }
+
+    /// The earlier positions to which the session can return without evaluating tokens again;
+    /// `None` where it can return to any.
     pub fn checkpoints(&self) -> Option<Vec<usize>> {
         self.engine.shape().is_recurrent().then(|| self.checkpoints.positions())
     }
 
-    /// Remembers how things are at `position`, which must be the session's.
+    /// Makes a checkpoint at `position`, which must be [`Session::position`].
     ///
     /// # Errors
-    /// Where the session is elsewhere, the device fails, or the budget does not
-    /// allow for the copy; nothing has changed then.
+    /// Where `position` is another one, the device fails, or the budget does not allow for the
+    /// copy; nothing has changed then.
     pub fn checkpoint(&mut self, position: usize) -> Result<(), EngineError> {
         if position != self.position() {
             return Err(EngineError::WrongPosition { position, actual: self.position() });
@@ -132,19 +119,19 @@ impl Session {
         }
         let (needed, budget) =
             (self.engine.plan().state_bytes, self.engine.plan().checkpoint_bytes);
-        if !self.checkpoints.would_keep(needed, Keep::Asked) {
+        if !self.checkpoints.fits(needed, Retention::Requested) {
             return Err(EngineError::CheckpointBudget { needed, budget });
         }
         let engine = self.engine.clone();
         let core = &mut *engine.core();
         self.replay(core)?;
-        let states = self.read_states(core)?;
-        self.checkpoints.insert(position, states, Keep::Asked);
+        let states = read_states(&engine, core, self.sequence)?;
+        self.checkpoints.insert(position, states, Retention::Requested);
         Ok(())
     }
 
-    /// Goes back to a checkpoint and forgets all behind it. Position 0 always
-    /// is one, and so is every position of a model without recurrent layers.
+    /// Returns to a checkpoint and forgets the tokens after it. Position 0 always is one, and
+    /// so is every position of a model without recurrent layers.
     ///
     /// # Errors
     /// Where there is no checkpoint at `position`; nothing has changed then.
@@ -156,12 +143,12 @@ impl Session {
         Ok(())
     }
 
-    /// Forgets all behind `position`, and says how many tokens before it have
-    /// to be evaluated again: recurrent states go back to the nearest
-    /// checkpoint at or before `position`, and so does the session.
+    /// Forgets the tokens from `position` on. Where recurrent states have to return to an
+    /// earlier checkpoint, the session ends there. Returns how many tokens before `position`
+    /// the caller has to evaluate again.
     ///
     /// # Errors
-    /// Where the session does not reach that far; nothing has changed then.
+    /// Where the session ends before `position`; nothing has changed then.
     pub fn truncate(&mut self, position: usize) -> Result<usize, EngineError> {
         if position > self.position() {
             return Err(EngineError::BeyondEnd { position, end: self.position() });
@@ -178,77 +165,78 @@ impl Session {
         self.engine.core().forget_predictions();
     }
 
-    /// Hits and misses of the prediction of experts, one each for every expert
-    /// that a decoded token used.
+    /// Hits and misses of the prediction of experts, one each for every expert that a decoded
+    /// token used.
     pub fn prefetch_stats(&self) -> (u64, u64) {
         let stats = self.engine.stats();
         (stats.prefetch_hits, stats.prefetch_misses)
     }
 
-    /// The last position at or before `limit` that the caches can stand at.
-    fn nearest(&self, limit: usize) -> usize {
+    /// The last position at or before `limit` to which the caches can be cut.
+    pub(crate) fn nearest(&self, limit: usize) -> usize {
         if self.engine.shape().is_recurrent() { self.checkpoints.nearest(limit) } else { limit }
     }
 
-    /// Ends the timeline at a position that the caches can stand at.
+    /// Ends the session at a position to which the caches can be cut.
     fn go_back(&mut self, position: usize) {
         let engine = self.engine.clone();
-        self.checkpoints.forget_beyond(position);
-        self.rewind(&mut engine.core(), position.min(self.n_cached));
-        self.n_unknown = self.n_unknown.min(position);
-        self.tokens.truncate(position - self.n_unknown);
-        self.cut_trail();
+        self.checkpoints.truncate(position);
+        self.rewind(&mut engine.core(), position.min(self.timeline.n_cached()));
+        self.truncate_timeline(position);
     }
 
-    /// The text ends here now.
-    fn cut_trail(&mut self) {
-        let position = self.position();
-        self.trail.iter_mut().for_each(|it| it.cut(position));
+    /// Forgets the tokens from `position` on; the caches are cut apart from that.
+    pub(crate) fn truncate_timeline(&mut self, position: usize) {
+        self.timeline.truncate(position);
+        self.speculation.truncate(position);
     }
 
-    /// Sets the caches back to a position that they can stand at.
-    fn rewind(&mut self, core: &mut Core, position: usize) {
+    /// Cuts the caches at a position where they can be cut.
+    pub(crate) fn rewind(&mut self, core: &mut Core, position: usize) {
         if position == 0 {
             core.backend().clear_sequence(self.sequence);
         } else {
             core.backend().truncate_sequence(self.sequence, position);
             if self.engine.shape().is_recurrent() {
                 let states = self.checkpoints.get(position).expect("a checkpoint's position");
-                // There is memory for the states of a sequence that has stood there;
-                // a device that is lost says so at the next step.
+                // The sequence has held states before, so that they fit; a lost device is
+                // reported by the next step.
                 let _ = write_states(&self.engine, core, self.sequence, &states);
             }
         }
-        self.n_cached = position;
-        self.trail.iter_mut().for_each(|it| it.cut_caches(position));
+        self.truncate_cached(position);
     }
 
-    /// Takes back a step to `position`, all of which or some layers of which the
-    /// caches hold; they held `n_cached` positions before.
+    /// Records that the caches hold the first `n_cached` positions.
+    pub(crate) fn truncate_cached(&mut self, n_cached: usize) {
+        self.timeline.truncate_cached(n_cached);
+        self.speculation.truncate_cached(n_cached);
+    }
+
+    /// Undoes a step that has failed: the session ends at `position` again. The caches held
+    /// `n_cached` positions before the step; some layers may hold more.
     fn undo(&mut self, core: &mut Core, position: usize, n_cached: usize) {
-        self.checkpoints.forget_beyond(n_cached);
-        self.tokens.truncate(position - self.n_unknown);
-        self.cut_trail();
-        self.forget_mark();
+        self.checkpoints.truncate(n_cached);
+        self.truncate_timeline(position);
+        self.speculation.discard_rollback();
         self.rewind(core, self.nearest(n_cached));
     }
 
     /// Forgets everything, caches included.
     fn empty(&mut self, core: &mut Core) {
         core.backend().clear_sequence(self.sequence);
-        (self.n_cached, self.n_unknown) = (0, 0);
-        self.tokens.clear();
+        self.timeline = Timeline::default();
         self.checkpoints.clear();
-        self.trail.iter_mut().for_each(|it| it.resume_at(0));
+        self.speculation.resume_at(0);
     }
 
-    /// Fills the caches of a session that is empty, and stays so where that fails.
-    fn or_empty<T>(
+    /// Fills the caches of an empty session; where that fails, the session stays empty.
+    fn fill_or_clear<T>(
         &self,
         core: &mut Core,
-        fill: impl FnOnce(&mut Core, Sequence) -> Result<T, EngineError>,
+        fill: impl FnOnce(&mut Core) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        let filled = fill(core, self.sequence);
+        let filled = fill(core);
         #[cfg(test)]
         let filled = core.refuse().and(filled);
         if filled.is_err() {
@@ -256,63 +244,14 @@ impl Session {
         }
         filled
     }
-
-    /// Copies the recurrent states.
-    fn read_states(&self, core: &mut Core) -> Result<States, EngineError> {
-        let read = |cache| core.backend().save_cache(self.sequence, cache, 0..0);
-        let states: Result<Vec<Vec<u8>>, _> = recurrent(&self.engine).map(read).collect();
-        Ok(States::from(states?))
-    }
-}
-
-/// Overwrites the recurrent states of a sequence.
-fn write_states(
-    engine: &Engine,
-    core: &mut Core,
-    sequence: Sequence,
-    states: &States,
-) -> Result<(), EngineError> {
-    for (cache, bytes) in recurrent(engine).zip(&**states) {
-        core.backend().load_cache(sequence, cache, 0..0, bytes)?;
-    }
-    Ok(())
-}
-
-/// Positions of a cache that are copied at once.
-const COPIED_POSITIONS: usize = 1024;
-
-/// Copies the first `end` keys and values of one sequence to another, which
-/// is empty.
-fn copy_keys_and_values(
-    engine: &Engine,
-    core: &mut Core,
-    from: Sequence,
-    to: Sequence,
-    end: usize,
-) -> Result<(), EngineError> {
-    let caches = engine.shape().caches.iter().zip(0..).filter(|(it, _)| !it.is_recurrent());
-    for cache in caches.map(|(_, i)| Cache(i)) {
-        for start in (0..end).step_by(COPIED_POSITIONS) {
-            let positions = start..end.min(start + COPIED_POSITIONS);
-            let bytes = core.backend().save_cache(from, cache, positions.clone())?;
-            core.backend().load_cache(to, cache, positions, &bytes)?;
-        }
-    }
-    Ok(())
-}
-
-/// The recurrent caches of a model.
-fn recurrent(engine: &Engine) -> impl Iterator<Item = Cache> {
-    let caches = engine.shape().caches.iter().zip(0..);
-    caches.filter(|(it, _)| it.is_recurrent()).map(|(_, i)| Cache(i))
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         let mut core = self.engine.core();
         core.backend().drop_sequence(self.sequence);
-        if let Some(mark) = &self.mark {
-            core.backend().drop_sequence(mark.sequence);
+        if let Some(point) = &self.speculation.rollback {
+            core.backend().drop_sequence(point.sequence);
         }
     }
 }

@@ -1,16 +1,18 @@
-//! Sessions as bytes: the original system's wire format, and files of our own.
+//! Sessions as bytes: the wire format of the original system, and snapshot files.
 
 use std::path::{Path, PathBuf};
 
 use moeflux_core::atomic_file::Durability;
 
-use super::{Checkpoints, Keep, Session, write_states};
+use super::Session;
+use super::cache_copy::{read_states, write_states, zero_mtp_caches};
+use super::checkpoints::{Retention, StateCheckpoints};
+use super::timeline::Timeline;
 use crate::error::EngineError;
 use crate::snapshot::{self, Contents, SnapshotError, StateError, WireShape};
 
 impl Session {
-    /// Bytes that [`state_save`](Session::state_save) writes now; they grow
-    /// with the position.
+    /// The bytes that [`Session::state_save`] writes now. They grow with the position.
     ///
     /// # Errors
     /// Where the original system's format has no room for this model.
@@ -18,9 +20,9 @@ impl Session {
         Ok(self.wire()?.size(self.position())?)
     }
 
-    /// Writes what the model remembers in the original system's format, and
-    /// says how many bytes that took. Keys and values become `f32`, whatever
-    /// [`KvType`](crate::KvType) they are kept as; tokens are not part of it.
+    /// Writes the caches in the original system's format and returns the number of bytes
+    /// written. Keys and values become `f32`, whatever [`KvType`](crate::KvType) they have in
+    /// the caches. Tokens are not part of it.
     ///
     /// # Errors
     /// Where `out` is too small, the format has no room for this model, or the
@@ -33,14 +35,13 @@ impl Session {
         let out = out.get_mut(..need).ok_or(StateError::BufferTooSmall { have, need })?;
         let core = &mut *engine.core();
         self.replay(core)?;
-        wire.write(core.backend(), self.sequence, self.n_cached, out)?;
+        wire.write(core.backend(), self.sequence, self.timeline.n_cached(), out)?;
         Ok(need)
     }
 
-    /// Replaces what the session holds by what
-    /// [`state_save`](Session::state_save) or the original system wrote.
-    /// Checkpoints are forgotten, and the tokens are unknown from now on: a
-    /// prompt shares nothing with them.
+    /// Replaces the session by a state that [`Session::state_save`] or the original system has
+    /// written. Checkpoints are dropped. The tokens are not known, so that no prompt has a
+    /// prefix in common with them.
     ///
     /// # Errors
     /// Where the bytes are not the state of such a model; nothing has changed
@@ -53,18 +54,19 @@ impl Session {
         self.empty(core);
         core.forget_predictions();
         let is_recurrent = engine.shape().is_recurrent() && len > 0;
-        let states = self.or_empty(core, |core, sequence| {
+        let sequence = self.sequence;
+        let states = self.fill_or_clear(core, |core| {
             let states = wire.read(core.backend(), sequence, bytes)?;
             if is_recurrent {
                 write_states(&engine, core, sequence, &states)?;
             }
-            self.fill_entries(core, 0, len)?;
+            zero_mtp_caches(&engine, core, sequence, 0..len)?;
             Ok(states)
         })?;
-        (self.n_unknown, self.n_cached) = (len, len);
-        self.trail.iter_mut().for_each(|it| it.resume_at(len));
+        self.timeline = Timeline::cached(len, Vec::new());
+        self.speculation.resume_at(len);
         if is_recurrent {
-            self.checkpoints.insert(len, states, Keep::Base);
+            self.checkpoints.insert(len, states, Retention::Base);
         }
         Ok(())
     }
@@ -73,9 +75,9 @@ impl Session {
         self.engine.wire()
     }
 
-    /// Writes the session to a file, whole or not at all: what the model
-    /// remembers, as it is kept; the tokens; and the last checkpoint. Only its
-    /// owner may read the file (mode 0600 on Unix).
+    /// Writes the session to a file, whole or not at all: the caches in their own precision, the
+    /// tokens, and the last requested checkpoint. Only the owner may read the file (mode 0600 on
+    /// Unix).
     ///
     /// # Errors
     /// Where the file cannot be written or the device fails.
@@ -85,19 +87,18 @@ impl Session {
         snapshot::write(&engine, sequence, &contents, path, Durability::Synced)
     }
 
-    /// Replaces what the session holds by what [`save`](Session::save) wrote.
-    /// Until that is done, the old and the new are both in memory.
+    /// Replaces the session by one that [`Session::save`] has written. Until the file is read,
+    /// both are in memory.
     ///
     /// # Errors
-    /// Where the file is no snapshot of this model under these options, or is
-    /// damaged; nothing has changed then.
+    /// Where the file is no snapshot of this model under these options, or is damaged; nothing
+    /// has changed then.
     pub fn load(&mut self, path: &Path) -> Result<(), EngineError> {
         self.load_until(path, None)
     }
 
-    /// The family of the model that a file of [`save`](Session::save) belongs
-    /// to, and its [`Engine::identity`](crate::Engine::identity), as the file's
-    /// header says.
+    /// Reads from the header of a file of [`Session::save`] the family of its model and the
+    /// model's [`Engine::identity`](crate::Engine::identity).
     ///
     /// # Errors
     /// Where the file is no snapshot.
@@ -105,22 +106,22 @@ impl Session {
         snapshot::model_of(path)
     }
 
-    /// Keeps the first `position` positions in the engine's prompt cache, if it
-    /// has one. The session must stand there or have a checkpoint there.
+    /// Stores the first `position` positions in the engine's prefix cache, if it has one. The
+    /// session must end there or have a checkpoint there.
     ///
     /// # Errors
     /// As [`Session::save`], and where there is no checkpoint.
     pub fn store_prefix(&mut self, position: usize) -> Result<(), EngineError> {
-        let stands_there = position == self.position();
-        if position > self.position() || !stands_there && self.nearest(position) != position {
+        let is_end = position == self.position();
+        if position > self.position() || !is_end && self.nearest(position) != position {
             return Err(EngineError::NoCheckpoint { position });
         }
         self.put(position, false)?;
         Ok(())
     }
 
-    /// Keeps the session in the engine's prompt cache, if it has one, in place
-    /// of what it kept of itself before.
+    /// Stores the session in the engine's prefix cache, if it has one, and removes the entry
+    /// that this method stored before.
     ///
     /// # Errors
     /// As [`Session::save`].
@@ -129,23 +130,24 @@ impl Session {
         Ok(())
     }
 
-    /// Keeps what was read of a prompt in the engine's prompt cache, if it has
-    /// one: the places where other prompts may part from it, ascending, and
-    /// where more will follow, the end.
+    /// Stores prefixes of a session that end at `checkpoints`, ascending positions, in the
+    /// engine's prefix cache, if it has one. With `has_end` it stores the whole session too, in
+    /// place of the last of those.
     ///
     /// # Errors
     /// As [`Session::save`].
-    pub fn store_turn(&mut self, marks: &[usize], has_end: bool) -> Result<(), EngineError> {
-        let before_end = if has_end { marks.len().saturating_sub(1) } else { marks.len() };
-        // Without recurrent layers, the longest holds all shorter ones.
+    pub fn store_turn(&mut self, checkpoints: &[usize], has_end: bool) -> Result<(), EngineError> {
+        let before_end =
+            if has_end { checkpoints.len().saturating_sub(1) } else { checkpoints.len() };
+        // Without recurrent layers, the longest prefix contains all shorter ones.
         let first = match self.engine.shape().is_recurrent() {
             true => 0,
             false if has_end => before_end,
             false => before_end.saturating_sub(1),
         };
-        for mark in &marks[first..before_end] {
-            match self.store_prefix(*mark) {
-                // The budget of checkpoints is too small to remember that place.
+        for position in &checkpoints[first..before_end] {
+            match self.store_prefix(*position) {
+                // The budget of checkpoints was too small for this one.
                 Err(EngineError::NoCheckpoint { .. }) => {}
                 result => result?,
             }
@@ -159,13 +161,13 @@ impl Session {
         with_last_checkpoint: bool,
     ) -> Result<Option<PathBuf>, EngineError> {
         let engine = self.engine.clone();
-        let Some(store) = engine.prompt_cache() else { return Ok(None) };
-        if position == 0 || self.n_unknown > 0 {
+        let Some(cache) = engine.prefix_cache() else { return Ok(None) };
+        if position == 0 || self.n_unknown() > 0 {
             return Ok(None);
         }
         let contents = self.contents(position, with_last_checkpoint)?;
         let previous = self.stored.as_deref().filter(|_| with_last_checkpoint);
-        store.put(&engine, self.sequence, &contents, previous)
+        cache.put(&engine, self.sequence, &contents, previous)
     }
 
     /// Loads a snapshot as far as `position`, or all of it.
@@ -180,20 +182,19 @@ impl Session {
         core.backend().drop_sequence(std::mem::replace(&mut self.sequence, loaded.sequence));
         core.forget_predictions();
         let Contents { n_unknown, tokens, states } = loaded.contents;
-        (self.n_unknown, self.tokens) = (n_unknown, tokens);
-        self.n_cached = self.position();
-        let n_cached = self.n_cached;
-        self.trail.iter_mut().for_each(|it| it.resume_at(n_cached));
-        self.checkpoints = Checkpoints::new(engine.plan().checkpoint_bytes);
+        self.timeline = Timeline::cached(n_unknown, tokens);
+        let end = self.position();
+        self.speculation.resume_at(end);
+        self.checkpoints = StateCheckpoints::new(engine.plan().checkpoint_bytes);
         for (position, states) in states {
-            let is_base = n_unknown > 0 && position == self.n_cached;
-            let keep = if is_base { Keep::Base } else { Keep::Asked };
-            self.checkpoints.insert(position, states, keep);
+            let is_base = n_unknown > 0 && position == end;
+            let retention = if is_base { Retention::Base } else { Retention::Requested };
+            self.checkpoints.insert(position, states, retention);
         }
         Ok(())
     }
 
-    /// What a snapshot at `position` holds beside keys and values.
+    /// The contents of a snapshot at `position`, apart from keys and values.
     fn contents(
         &mut self,
         position: usize,
@@ -202,21 +203,21 @@ impl Session {
         let engine = self.engine.clone();
         let core = &mut *engine.core();
         self.replay(core)?;
-        self.settle(core)?;
+        self.flush_mtp(core)?;
         let mut states = Vec::new();
         if engine.shape().is_recurrent() && position > 0 {
-            // What follows may part from this at the mark before the end.
-            let before = self.checkpoints.last_asked(position).filter(|_| with_last_checkpoint);
-            states.extend(before.and_then(|it| Some((it, self.checkpoints.get(it)?))));
+            // Later prompts may differ from the last requested checkpoint on.
+            let before = self.checkpoints.last_requested(position).filter(|_| with_last_checkpoint);
+            states.extend(before.and_then(|at| Some((at, self.checkpoints.get(at)?))));
             let at_end = match self.checkpoints.get(position) {
                 Some(states) => states,
-                None => self.read_states(core)?,
+                None => read_states(&engine, core, self.sequence)?,
             };
             states.push((position, at_end));
         }
-        // Only where layers can be cut anywhere.
-        let n_unknown = self.n_unknown.min(position);
-        let tokens = self.tokens[..position - n_unknown].to_vec();
+        // Smaller than all only where caches can be cut anywhere.
+        let n_unknown = self.n_unknown().min(position);
+        let tokens = self.timeline.tokens()[..position - n_unknown].to_vec();
         Ok(Contents { n_unknown, tokens, states })
     }
 }

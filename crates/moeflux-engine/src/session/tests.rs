@@ -1,12 +1,13 @@
-//! Guesses that are taken back leave a session as if there had been none.
+//! Rejected drafts leave a session as if there had been none.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use moeflux_core::TokenId;
 
-use super::{Guessed, Next, Part, Session, eval_next_together};
+use super::{DraftChunk, SequenceChunk, Session, eval_draft_batch};
 use crate::engine::Engine;
+use crate::engine::step::RowLogits;
 use crate::options::EngineOptions;
 
 const N: usize = 24;
@@ -36,74 +37,78 @@ fn text(engine: &Engine) -> Vec<TokenId> {
     (0..N as u32).map(|i| TokenId((7 * i * i + 3 * i + 1) % vocab)).collect()
 }
 
-fn bits(next: &Next) -> Vec<u32> {
-    let Next::Logits(logits) = next else { panic!("all logits are wanted") };
+fn bits(next: &RowLogits) -> Vec<u32> {
+    let RowLogits::All(logits) = next else { panic!("all logits are wanted") };
     logits.iter().map(|it| it.to_bits()).collect()
 }
 
-/// The logits behind each token, evaluated one by one.
+/// The logits after each token, evaluated one by one.
 fn alone(engine: &Engine, text: &[TokenId]) -> Vec<Vec<u32>> {
     let mut session = engine.session();
     text.iter().map(|it| bits(&session.eval_next(*it, None).unwrap())).collect()
 }
 
-/// Guesses that are right so far, and wrong from there on.
-const GUESSES: [(usize, usize); 7] = [(3, 3), (3, 1), (0, 0), (4, 0), (2, 2), (5, 4), (1, 0)];
+/// The length of drafts, and how many of their tokens are accepted.
+const DRAFTS: [(usize, usize); 7] = [(3, 3), (3, 1), (0, 0), (4, 0), (2, 2), (5, 4), (1, 0)];
 
-/// A token and a guess: what may follow each, and the rest of the guess taken back.
-fn guess(session: &mut Session, text: &[TokenId], (n, n_right): (usize, usize)) -> Vec<Vec<u32>> {
+/// Evaluates a token and a draft and rolls the rejected rest back; gives the logits' bits.
+fn draft(
+    session: &mut Session,
+    text: &[TokenId],
+    (n, n_accepted): (usize, usize),
+) -> Vec<Vec<u32>> {
     let at = session.position();
     let n = n.min(text.len() - at - 1);
-    let n_right = n_right.min(n);
-    let mut guess = text[at + 1..at + 1 + n].to_vec();
-    guess[n_right..].iter_mut().for_each(|it| it.0 ^= 1);
-    assert!(session.mark());
-    let next = session.eval_guess(text[at], &guess, None).unwrap();
+    let n_accepted = n_accepted.min(n);
+    let mut draft = text[at + 1..at + 1 + n].to_vec();
+    draft[n_accepted..].iter_mut().for_each(|it| it.0 ^= 1);
+    assert!(session.prepare_rollback());
+    let next = session.eval_draft(text[at], &draft, None).unwrap();
     assert_eq!((next.len(), session.position()), (n + 1, at + 1 + n));
-    session.take_back(n - n_right).unwrap();
-    assert_eq!(session.tokens(), &text[..at + 1 + n_right]);
-    next[..=n_right].iter().map(bits).collect()
+    session.roll_back(n - n_accepted).unwrap();
+    assert_eq!(session.tokens(), &text[..at + 1 + n_accepted]);
+    next[..=n_accepted].iter().map(bits).collect()
 }
 
 #[test]
-fn every_family_has_the_same_bits_with_guesses_right_and_wrong() {
+fn every_family_has_the_same_bits_with_accepted_and_rejected_drafts() {
     for dir in models() {
         let engine = open(&dir, EngineOptions::default());
         let text = text(&engine);
         let want = alone(&engine, &text);
         let mut session = engine.session();
-        let mut guesses = GUESSES.into_iter().cycle();
+        let mut drafts = DRAFTS.into_iter().cycle();
         while session.position() < N {
             let at = session.position();
-            let got = guess(&mut session, &text, guesses.next().unwrap());
+            let got = draft(&mut session, &text, drafts.next().unwrap());
             assert!(got[..] == want[at..at + got.len()], "{}: from {at}", dir.display());
         }
     }
 }
 
 #[test]
-fn whatever_comes_behind_a_wrong_guess_finds_the_session_where_that_began() {
+fn a_session_goes_on_from_any_rejected_draft() {
     for name in ["mlx-q4", "qwen3_next-hf", "gpt_oss-hf"] {
         let engine = open(&golden().join(name), EngineOptions::default());
         let text = text(&engine);
         let want = alone(&engine, &text);
         let begun = || {
             let mut session = engine.session();
-            guess(&mut session, &text, (3, 3));
-            guess(&mut session, &text, (4, 1));
+            draft(&mut session, &text, (3, 3));
+            draft(&mut session, &text, (4, 1));
             assert_eq!(session.position(), 6);
             session
         };
         // A token by itself, and a prompt.
         assert!(bits(&begun().eval_next(text[6], None).unwrap()) == want[6]);
         let logits = begun().eval_prompt(&text[6..9]).unwrap();
-        assert!(bits(&Next::Logits(logits)) == want[8]);
-        // A checkpoint, to which it returns from later guesses.
+        assert!(bits(&RowLogits::All(logits)) == want[8]);
+        // A checkpoint, to which it returns from later drafts.
         let mut session = begun();
         session.checkpoint(6).unwrap();
-        guess(&mut session, &text, (5, 2));
+        draft(&mut session, &text, (5, 2));
         session.restore_to(6).unwrap();
-        assert!(guess(&mut session, &text, (2, 1))[..] == want[6..8]);
+        assert!(draft(&mut session, &text, (2, 1))[..] == want[6..8]);
         // A file.
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("saved");
@@ -111,68 +116,72 @@ fn whatever_comes_behind_a_wrong_guess_finds_the_session_where_that_began() {
         session.save(&path).unwrap();
         let mut other = engine.session();
         other.load(&path).unwrap();
-        assert!(guess(&mut other, &text, (4, 0))[..] == want[6..7]);
-        assert!(guess(&mut session, &text, (1, 1))[..] == want[6..8]);
+        assert!(draft(&mut other, &text, (4, 0))[..] == want[6..7]);
+        assert!(draft(&mut session, &text, (1, 1))[..] == want[6..8]);
         // The same prompt again, another one, and nothing.
         let mut session = begun();
-        assert_eq!(session.reuse(&text[..7]).unwrap(), 6);
+        assert_eq!(session.match_prefix(&text[..7]).unwrap(), 6);
         assert!(bits(&session.eval_next(text[6], None).unwrap()) == want[6]);
         session.clear();
-        assert!(guess(&mut session, &text, (2, 0))[..] == want[..1]);
+        assert!(draft(&mut session, &text, (2, 0))[..] == want[..1]);
     }
 }
 
 #[test]
-fn sessions_guess_beside_each_other_and_beside_prompts() {
+fn drafts_prompts_and_single_tokens_share_a_step() {
     let engine = open(&golden().join("mlx-q4"), EngineOptions::default());
     let text = text(&engine);
     let want = alone(&engine, &text);
     let (mut one, mut other, mut reader) = (engine.session(), engine.session(), engine.session());
-    guess(&mut one, &text, (4, 1));
-    guess(&mut other, &text, (2, 2));
+    draft(&mut one, &text, (4, 1));
+    draft(&mut other, &text, (2, 2));
     assert_eq!((one.n_pending(), other.n_pending()), (1, 0));
-    assert!(one.mark() && other.mark());
-    let part =
-        |session, tokens, wants_logits| Part { session, tokens, wants_logits, is_mark: false };
+    assert!(one.prepare_rollback() && other.prepare_rollback());
+    let chunk = |session, tokens, wants_logits| SequenceChunk {
+        session,
+        tokens,
+        wants_logits,
+        checkpoint_after: false,
+    };
     let (first, second) = (&text[2..5], &text[3..4]);
-    let mut parts = [
-        Guessed { part: part(&mut one, first, true), n_guessed: 2 },
-        Guessed { part: part(&mut reader, &text[..7], false), n_guessed: 0 },
-        Guessed { part: part(&mut other, second, true), n_guessed: 0 },
+    let mut chunks = [
+        DraftChunk { chunk: chunk(&mut one, first, true), n_drafted: 2 },
+        DraftChunk { chunk: chunk(&mut reader, &text[..7], false), n_drafted: 0 },
+        DraftChunk { chunk: chunk(&mut other, second, true), n_drafted: 0 },
     ];
-    let next = eval_next_together(&mut parts, None).unwrap();
+    let next = eval_draft_batch(&mut chunks, None).unwrap();
     let got: Vec<Vec<Vec<u32>>> = next.iter().map(|it| it.iter().map(bits).collect()).collect();
     assert!(got[0][..] == want[2..5] && got[1].is_empty() && got[2][..] == want[3..4]);
-    one.take_back(1).unwrap();
+    one.roll_back(1).unwrap();
     assert!(bits(&one.eval_next(text[4], None).unwrap()) == want[4]);
     assert!(bits(&reader.eval_next(text[7], None).unwrap()) == want[7]);
 }
 
 #[test]
-fn a_step_that_fails_takes_its_guess_along() {
+fn a_failed_step_removes_its_drafts() {
     for name in ["mlx-q4", "gpt_oss-hf"] {
         let engine = open(&golden().join(name), EngineOptions::default());
         let text = text(&engine);
         let want = alone(&engine, &text);
         let mut session = engine.session();
-        guess(&mut session, &text, (4, 1));
+        draft(&mut session, &text, (4, 1));
         for _ in 0..2 {
-            assert!(session.mark());
+            assert!(session.prepare_rollback());
             engine.core().n_refused = 1;
-            session.eval_guess(text[2], &text[3..6], None).unwrap_err();
+            session.eval_draft(text[2], &text[3..6], None).unwrap_err();
             assert_eq!(session.tokens(), &text[..2]);
         }
-        assert!(guess(&mut session, &text, (3, 2))[..] == want[2..5]);
+        assert!(draft(&mut session, &text, (3, 2))[..] == want[2..5]);
     }
 }
 
 #[test]
-fn who_may_keep_no_states_guesses_nothing() {
+fn without_memory_for_states_nothing_is_drafted() {
     let options = EngineOptions::default().checkpoint_bytes(Some(0));
     let engine = open(&golden().join("mlx-q4"), options);
     let mut session = engine.session();
-    assert!(!session.mark());
+    assert!(!session.prepare_rollback());
     // Without recurrent layers there are none.
     let options = EngineOptions::default().checkpoint_bytes(Some(0));
-    assert!(open(&golden().join("gpt_oss-hf"), options).session().mark());
+    assert!(open(&golden().join("gpt_oss-hf"), options).session().prepare_rollback());
 }

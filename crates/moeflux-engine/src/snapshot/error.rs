@@ -22,21 +22,21 @@ pub enum StateError {
     /// The bytes are no state.
     #[error("this is no saved state: it begins with {got:#010x} instead of {want:#010x}")]
     BadMagic {
-        /// What stands there.
+        /// The value in the file.
         got: u32,
-        /// What should.
+        /// The expected value.
         want: u32,
     },
-    /// A version that nobody knows.
+    /// An unknown version.
     #[error("the state has version {got}, known are 1 and 2")]
     BadVersion {
-        /// What stands there.
+        /// The value in the file.
         got: u32,
     },
     /// The state is of a model of another shape.
     #[error("the state's {field} is {got}, this model's is {want}")]
     ShapeMismatch {
-        /// What differs.
+        /// The field that differs.
         field: &'static str,
         /// The state's.
         got: u64,
@@ -48,7 +48,7 @@ pub enum StateError {
     NegativeLen {
         /// The layer.
         layer: usize,
-        /// What stands there.
+        /// The value in the file.
         len: i32,
     },
     /// More positions than the session may have.
@@ -94,7 +94,7 @@ pub enum SnapshotError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file cannot be written.
@@ -121,17 +121,17 @@ pub enum SnapshotError {
     Length {
         /// The file.
         path: PathBuf,
-        /// Bytes that it should have, as far as can be told.
+        /// Bytes that it should have, as far as the header is readable.
         want: u64,
         /// Bytes that it has.
         got: u64,
     },
-    /// What it says cannot be.
+    /// Its fields contradict each other.
     #[error("{}: damaged ({what}): delete it", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// It belongs to another model, or the same with other weights.

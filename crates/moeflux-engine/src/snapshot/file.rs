@@ -16,14 +16,14 @@ use super::header::{
 };
 use super::host::Host;
 use crate::error::EngineError;
-use crate::session::States;
+use crate::session::checkpoints::States;
 
-/// What a snapshot holds beside keys and values.
+/// The contents of a snapshot apart from keys and values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contents {
     /// Positions at the beginning whose tokens are not known.
     pub(crate) n_unknown: usize,
-    /// The tokens behind them.
+    /// The tokens after them.
     pub(crate) tokens: Vec<TokenId>,
     /// Recurrent states by position, ascending; the last are those of the end.
     pub(crate) states: Vec<(usize, States)>,
@@ -40,7 +40,7 @@ impl Contents {
     }
 }
 
-/// A snapshot in a sequence of its own.
+/// A loaded snapshot in a new sequence.
 pub(crate) struct Loaded {
     pub(crate) sequence: Sequence,
     pub(crate) contents: Contents,
@@ -102,7 +102,7 @@ pub(crate) fn read(
     }
 }
 
-/// Reads what is behind the tokens, and checks the checksum of it all.
+/// Reads the part after the tokens, and verifies the checksum of the file.
 fn read_caches(
     host: &dyn Host,
     input: &mut Input,
@@ -151,7 +151,7 @@ fn load_states(
     loads.try_for_each(|((_, i), bytes)| backend.load_cache(sequence, Cache(i), 0..0, bytes))
 }
 
-/// What of a file tells whether it is of use.
+/// The part of a snapshot by which a prefix cache finds it.
 #[derive(Debug)]
 pub(super) struct Summary {
     pub(super) n_bytes: u64,

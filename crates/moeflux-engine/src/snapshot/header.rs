@@ -24,10 +24,10 @@ pub(super) const MAX_HEADER_BYTES: u32 = 1 << 20;
 /// XXH3-128 of all bytes before it, in hexadecimal digits.
 pub(super) const CHECKSUM_BYTES: usize = 32;
 
-/// Positions of keys and values that lie together.
+/// Positions of keys and values in one block.
 pub(super) const BLOCK_POSITIONS: usize = 1024;
 
-/// What the header says.
+/// The header of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Header {
@@ -104,7 +104,7 @@ impl Header {
         }
     }
 
-    /// Parses a header, and checks what it says by itself.
+    /// Parses a header and checks its fields against each other.
     pub(super) fn from_slice(path: &Path, json: &[u8]) -> Result<Header, SnapshotError> {
         let damaged = |what: String| SnapshotError::Damaged { path: path.to_path_buf(), what };
         let header: Header = serde_json::from_slice(json)

@@ -9,9 +9,9 @@ use crate::options::Activations;
 
 /// A model as states see it.
 pub(crate) trait Host {
-    /// What the family is called.
+    /// The name of the family.
     fn family(&self) -> &'static str;
-    /// Tells the weights from others.
+    /// Identifies the weights.
     fn identity(&self) -> &str;
     /// How products treat their inputs.
     fn activations(&self) -> Activations;

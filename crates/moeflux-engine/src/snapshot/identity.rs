@@ -1,4 +1,4 @@
-//! What tells one model from another, whatever their directories are called.
+//! The identity of a model, independent of its directory.
 
 use moeflux_core::ExpertBank;
 use moeflux_core::checkpoint::{Checkpoint, Checksum, SourceIdentity};
@@ -6,7 +6,7 @@ use moeflux_model::LoadError;
 
 use crate::error::EngineError;
 
-/// XXH3-128 of whatever determines what the model says: its family, its config,
+/// XXH3-128 of all that determines a model's output: its family, its config,
 /// names, types, shapes and places of its tensors, lengths and samples of its
 /// files, and how many experts a token gets: one for each of `top_k`.
 pub(crate) fn identities<const N: usize>(

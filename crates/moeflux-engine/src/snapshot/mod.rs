@@ -15,6 +15,6 @@ pub use self::error::{SnapshotError, StateError};
 pub(crate) use self::file::{Contents, model_of, read, write};
 pub(crate) use self::host::Host;
 pub(crate) use self::identity::identities;
-pub(crate) use self::store::{PrefixStore, Stored};
+pub(crate) use self::store::{PrefixCache, Stored};
 pub(crate) use self::wire::WireShape;
 pub use crate::snapshot::options::PromptCacheOptions;

@@ -1,6 +1,6 @@
-//! A directory of snapshots, found by the tokens that they begin with. Any
-//! number of processes may share it: files appear by rename, never change, and
-//! may vanish at any time.
+//! The prefix cache on disk: a directory of snapshots, looked up by their first tokens. Any
+//! number of processes may share it: files appear by rename, never change, and may vanish at any
+//! time.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -20,14 +20,14 @@ use super::host::Host;
 use crate::error::EngineError;
 use crate::snapshot::PromptCacheOptions;
 
-/// Ends the names of snapshots.
+/// The extension of the names of snapshots.
 const EXTENSION: &str = "snapshot";
 
-/// A prompt cache, opened.
+/// The prefix cache on disk: snapshots of sessions in a directory.
 #[derive(Debug)]
-pub(crate) struct PrefixStore {
+pub(crate) struct PrefixCache {
     options: PromptCacheOptions,
-    /// By path. What a name stands for never changes.
+    /// Summaries by path. The file of a name never changes.
     known: Mutex<HashMap<PathBuf, Arc<Summary>>>,
     warnings: Mutex<Vec<String>>,
 }
@@ -48,16 +48,16 @@ struct Entry {
     last_use: SystemTime,
 }
 
-impl PrefixStore {
-    pub(crate) fn open(options: &PromptCacheOptions) -> Result<PrefixStore, SnapshotError> {
+impl PrefixCache {
+    pub(crate) fn open(options: &PromptCacheOptions) -> Result<PrefixCache, SnapshotError> {
         private::create_dir_all(&options.dir).map_err(WriteError::at(&options.dir))?;
         remove_abandoned_in(&options.dir, |name| has_extension(Path::new(name)));
         let (known, warnings) = (Mutex::default(), Mutex::default());
-        Ok(PrefixStore { options: options.clone(), known, warnings })
+        Ok(PrefixCache { options: options.clone(), known, warnings })
     }
 
-    /// Snapshots that save evaluating some of the first `limit` of `tokens`,
-    /// the most saving first.
+    /// The snapshots that share a prefix with the first `limit` of `tokens`, the longest reusable
+    /// prefix first.
     pub(crate) fn candidates(
         &self,
         host: &dyn Host,
@@ -83,7 +83,8 @@ impl PrefixStore {
         found
     }
 
-    /// What a snapshot begins with; `None` where it is of no use.
+    /// The tokens of a snapshot and the positions of its states; `None` where it is damaged or
+    /// of another model.
     fn summary(&self, path: &Path, host: &dyn Host) -> Option<Arc<Summary>> {
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(summary) = known().get(path) {
@@ -102,7 +103,7 @@ impl PrefixStore {
         }
     }
 
-    /// Notes that a snapshot was of use.
+    /// Marks a snapshot as recently used.
     pub(crate) fn touch(&self, stored: &Stored) {
         touch(&stored.path);
     }
@@ -121,14 +122,14 @@ impl PrefixStore {
                 | SnapshotError::NotASnapshot { .. }
         );
         if is_damaged {
-            // Whoever else found it may have been faster.
+            // Another process may have removed it first.
             let _ = fs::remove_file(path);
             self.warn(format!("removed from the prompt cache: {err}"));
         }
     }
 
-    /// Keeps a snapshot, if it fits, and whatever else still fits beside it, but
-    /// not `previous` where the new one continues that. Gives its path.
+    /// Writes a snapshot if the size limit allows it, and returns its path. Removes `previous` if
+    /// the new one continues it, and the least recently used ones where the limit is exceeded.
     pub(crate) fn put(
         &self,
         host: &dyn Host,
@@ -160,7 +161,8 @@ impl PrefixStore {
         Ok(Some(path))
     }
 
-    /// Removes what the snapshot at `path` can do as well.
+    /// Removes the snapshots that the one at `path` replaces: their tokens are a prefix of its
+    /// tokens, and it has their states.
     fn remove_superseded(
         &self,
         host: &dyn Host,
@@ -180,7 +182,7 @@ impl PrefixStore {
         }
     }
 
-    /// Removes the least recently used until so many bytes more are allowed.
+    /// Removes the least recently used snapshots until `n_bytes` more fit.
     fn make_room(&self, n_bytes: u64) {
         let mut entries = self.entries();
         entries.sort_by(|a, b| (a.last_use, &a.path).cmp(&(b.last_use, &b.path)));
@@ -195,7 +197,7 @@ impl PrefixStore {
     }
 
     fn remove(&self, path: &Path) {
-        // What another process removed first is gone as well.
+        // Another process may have removed it first.
         let _ = fs::remove_file(path);
         self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(path);
     }
@@ -224,7 +226,7 @@ impl PrefixStore {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(text);
     }
 
-    /// What happened that the user should know, since the last call.
+    /// Takes the warnings since the last call.
     pub(crate) fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -241,7 +243,7 @@ fn has_extension(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == EXTENSION)
 }
 
-/// Where times cannot be set, the oldest leaves first.
+/// Sets the time of the last use. Where times cannot be set, the oldest is evicted first.
 fn touch(path: &Path) {
     let file = File::options().write(true).open(path);
     let _ = file.and_then(|it| it.set_modified(SystemTime::now()));
@@ -250,7 +252,7 @@ fn touch(path: &Path) {
 /// Digits of the hashes in file names.
 const KEY_DIGITS: usize = 16;
 
-/// Stands for everything that a snapshot's header must agree with.
+/// A hash of all that a snapshot's header must agree with.
 fn model_key(host: &dyn Host) -> String {
     let header = Header::new(host, 0, 0, std::iter::empty());
     let json = serde_json::to_string(&header).expect("a header is plain data");

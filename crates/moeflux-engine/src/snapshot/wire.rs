@@ -6,7 +6,7 @@ use moeflux_core::checkpoint::Config;
 
 use super::error::StateError;
 use crate::error::EngineError;
-use crate::session::States;
+use crate::session::checkpoints::States;
 
 /// Stands at the beginning.
 const MAGIC: u32 = 0x4D46_4C58;
@@ -14,7 +14,7 @@ const MAGIC: u32 = 0x4D46_4C58;
 const VERSION: u32 = 1;
 const VERSION_LATENT: u32 = 2;
 
-/// Header fields of version 1 behind magic and version; version 2 has all.
+/// Header fields of version 1 after magic and version; version 2 has all.
 const N_FIELDS_V1: usize = 6;
 
 /// Names of the header's fields.
@@ -37,7 +37,7 @@ pub(crate) struct WireShape {
     layers: Vec<WireLayer>,
 }
 
-/// What a layer stores.
+/// The caches of a layer in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WireLayer {
     /// Keys, then values: two runs of rows.
@@ -55,7 +55,7 @@ impl WireLayer {
         }
     }
 
-    /// Bytes behind that.
+    /// Bytes after that.
     fn payload_bytes(&self, len: usize) -> Option<usize> {
         match self {
             WireLayer::Rows { widths, .. } => {
@@ -97,7 +97,7 @@ impl WireShape {
         let [conv, ssm] = first_state.unwrap_or([0, 0]);
         let nominal = |key| config.usize(key).map_err(|_| refuse("its config has no head sizes"));
         let attention = match is_latent {
-            // What the original calls these has no cache of its own.
+            // These layers of the original have no cache.
             true => [
                 nominal("num_attention_heads")?,
                 nominal("qk_nope_head_dim")? + widths[1],

@@ -246,7 +246,7 @@ fn after_a_state_was_loaded_a_failed_step_goes_back_to_it() {
         assert_eq!((session.n_unknown(), session.tokens()), (5, &[][..]));
         subject.check_rest(&mut session, 5);
         // A prompt shares nothing with what is unknown.
-        assert_eq!(session.reuse(&subject.tokens).unwrap(), 0);
+        assert_eq!(session.match_prefix(&subject.tokens).unwrap(), 0);
         subject.check_rest(&mut session, 0);
     }
 }

@@ -21,8 +21,14 @@ fn reopened(subject: &Subject, options: &EngineOptions) -> Session {
 
 /// Reads a prompt of the first `n` tokens, and checks how many were known.
 #[track_caller]
-fn check_read(subject: &Subject, session: &mut Session, n: usize, marks: &[usize], known: usize) {
-    let prompt = Prompt { tokens: &subject.tokens[..n], marks };
+fn check_read(
+    subject: &Subject,
+    session: &mut Session,
+    n: usize,
+    checkpoints: &[usize],
+    known: usize,
+) {
+    let prompt = Prompt { tokens: &subject.tokens[..n], checkpoints };
     let mut progress = Vec::new();
     let read = session.eval_conversation(prompt, &mut |n| progress.push(n)).unwrap();
     assert_eq!(read.n_reused, known, "{}", subject.dir.display());
@@ -94,7 +100,7 @@ fn a_prompt_survives_in_the_cache() {
         subject.check_rest(&mut other, 15);
         // Other arithmetic, other states.
         let exact = options.clone().kv_type(moeflux_engine::KvType::Bf16);
-        assert_eq!(reopened(&subject, &exact).reuse(&subject.tokens).unwrap(), 0);
+        assert_eq!(reopened(&subject, &exact).match_prefix(&subject.tokens).unwrap(), 0);
     }
 }
 

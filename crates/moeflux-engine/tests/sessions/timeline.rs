@@ -246,8 +246,8 @@ fn act(
         }
         Act::Prompt(k, mark) => {
             let tokens = &subject.tokens[..k];
-            let marks = [mark];
-            let prompt = moeflux_engine::Prompt { tokens, marks: &marks };
+            let checkpoints = [mark];
+            let prompt = moeflux_engine::Prompt { tokens, checkpoints: &checkpoints };
             let read = session.eval_conversation(prompt, &mut |_| {}).unwrap();
             prop_assert!(read.n_reused < k);
             *held = tokens.to_vec();

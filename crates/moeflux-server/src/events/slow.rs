@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use moeflux_engine::{Answer, DraftCounts, Engine, EngineOptions, Event, Finish, TokenText};
+use moeflux_engine::{Answer, Engine, EngineOptions, Event, Finish, SpeculationStats, TokenText};
 use moeflux_text::OutputParser;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -110,7 +110,7 @@ fn answer() -> Answer {
         n_prompt: N_PROMPT,
         n_reused: 512,
         n_generated: 3,
-        drafts: DraftCounts::default(),
+        speculation: SpeculationStats::default(),
         queued: QUEUED,
         first_token: Some(QUEUED + READING),
         decode: Duration::from_millis(3),

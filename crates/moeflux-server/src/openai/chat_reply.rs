@@ -76,8 +76,8 @@ pub(crate) fn usage_value(usage: Usage) -> Value {
         "total_tokens": usage.n_prompt + usage.n_generated,
         "prompt_tokens_details": {"cached_tokens": usage.n_reused},
         "completion_tokens_details": {
-            "accepted_prediction_tokens": usage.drafts.right,
-            "rejected_prediction_tokens": usage.drafts.guessed - usage.drafts.right,
+            "accepted_prediction_tokens": usage.speculation.accepted,
+            "rejected_prediction_tokens": usage.speculation.drafted - usage.speculation.accepted,
         },
     })
 }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 
-use moeflux_engine::{Drafts, Engine, EngineOptions};
+use moeflux_engine::{Engine, EngineOptions, Speculation};
 use moeflux_server::{Server, ServerOptions};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -31,13 +31,13 @@ pub(crate) fn options() -> ServerOptions {
 }
 
 pub(crate) fn start(options: ServerOptions) -> Running {
-    start_with(options, Drafts::Auto)
+    start_with(options, Speculation::Auto)
 }
 
-pub(crate) fn start_with(options: ServerOptions, drafts: Drafts) -> Running {
+pub(crate) fn start_with(options: ServerOptions, drafts: Speculation) -> Running {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-cli/demo");
     let sessions = Some(options.n_sessions);
-    let engine = EngineOptions::default().sessions(sessions).drafts(drafts);
+    let engine = EngineOptions::default().sessions(sessions).speculation(drafts);
     let server = Server::bind(Engine::open(&dir, &engine).unwrap(), options).unwrap();
     let addr = server.addr();
     let (stop, stopped) = oneshot::channel::<()>();

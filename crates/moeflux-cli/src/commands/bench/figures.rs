@@ -1,7 +1,7 @@
 //! What all outputs show: medians of what was measured, and their spread.
 
 use moeflux_engine::measure::{
-    DriveRate, Followed, GuessKernels, LayerCounts, Machine, Phase, Profile, Run, Spread,
+    DraftKernels, DriveRate, LayerCounts, Machine, Phase, Profile, Run, Spread, TeacherForced,
     prefill_limit,
 };
 use moeflux_engine::{DeviceStats, DeviceTuning, Engine};
@@ -14,8 +14,8 @@ pub(super) struct Sample {
     pub(super) run: Run,
     /// Tokens of several conversations at once.
     pub(super) together: Option<Phase>,
-    /// A text, one by one and with guesses.
-    pub(super) followed: Option<[Followed; 2]>,
+    /// A teacher-forced text, without drafts and with them.
+    pub(super) teacher_forced: Option<[TeacherForced; 2]>,
     /// On one thread and on all.
     pub(super) memory_gb_s: [f64; 2],
     /// On the records that the run before read; on unread pieces where there are none.
@@ -95,15 +95,15 @@ pub(super) struct DeviceFigures {
 
 /// A text that was made as if the model had chosen it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct FollowedFigures {
+pub(super) struct TeacherForcedFigures {
     /// One by one.
     pub(super) alone: Spread,
-    /// With guesses.
-    pub(super) guessed: Spread,
+    /// With drafts.
+    pub(super) drafted: Spread,
     /// Of a run.
     pub(super) tokens_per_step: f64,
-    pub(super) guessed_per_token: f64,
-    /// Share of guesses.
+    pub(super) drafted_per_token: f64,
+    /// Share of drafts.
     pub(super) right: f64,
 }
 
@@ -119,8 +119,8 @@ pub(super) struct Figures {
     pub(super) decode: PhaseFigures,
     /// Of several conversations at once.
     pub(super) together: Option<PhaseFigures>,
-    /// Of a text that is followed.
-    pub(super) followed: Option<FollowedFigures>,
+    /// Of a teacher-forced text.
+    pub(super) teacher_forced: Option<TeacherForcedFigures>,
     /// Share of the memory's limit that decode reaches, run by run.
     pub(super) memory_share: Spread,
     /// Share of the limit of the arithmetic units that prefill reaches.
@@ -131,7 +131,7 @@ pub(super) struct Figures {
     pub(super) layers: Vec<LayerCounts>,
     pub(super) peak_rss_bytes: Option<u64>,
     pub(super) profile: Profile,
-    pub(super) guess: GuessKernels,
+    pub(super) draft: DraftKernels,
     /// Of a GPU, where the model was opened there.
     pub(super) tuning: Option<DeviceTuning>,
 }
@@ -164,22 +164,22 @@ impl Figures {
             prefill: phase(|it| Some(&it.run.prefill)).unwrap_or_default(),
             decode: phase(|it| Some(&it.run.decode)).unwrap_or_default(),
             together: phase(|it| it.together.as_ref()),
-            followed: FollowedFigures::new(&samples),
+            teacher_forced: TeacherForcedFigures::new(&samples),
             memory_share: memory_share.unwrap_or_default(),
             arithmetic_share,
             token_ms: samples.iter().map(milliseconds).collect(),
             layers: layers(&samples),
             peak_rss_bytes: None,
             profile: Profile::default(),
-            guess: GuessKernels::default(),
+            draft: DraftKernels::default(),
             tuning: engine.tuning().cloned(),
             machine,
             drive,
         }
     }
 
-    pub(super) fn with_profile(self, profile: Profile, guess: GuessKernels) -> Figures {
-        Figures { profile, guess, ..self }
+    pub(super) fn with_profile(self, profile: Profile, draft: DraftKernels) -> Figures {
+        Figures { profile, draft, ..self }
     }
 
     pub(super) fn with_peak(self, peak_rss_bytes: Option<u64>) -> Figures {
@@ -225,20 +225,21 @@ fn layers(samples: &[Sample]) -> Vec<LayerCounts> {
     sum
 }
 
-impl FollowedFigures {
-    fn new(samples: &[Sample]) -> Option<FollowedFigures> {
-        let of = |part: &dyn Fn(&[Followed; 2]) -> f64| {
-            Spread::of(samples.iter().filter_map(|it| Some(part(it.followed.as_ref()?))))
+impl TeacherForcedFigures {
+    fn new(samples: &[Sample]) -> Option<TeacherForcedFigures> {
+        let of = |part: &dyn Fn(&[TeacherForced; 2]) -> f64| {
+            Spread::of(samples.iter().filter_map(|it| Some(part(it.teacher_forced.as_ref()?))))
         };
         let share = |n: u64, of: usize| n as f64 / of.max(1) as f64;
         let tokens_per_step = of(&|[_, it]| share(it.n_tokens as u64, it.n_steps))?;
-        let guessed_per_token = of(&|[_, it]| share(it.drafts.guessed, it.n_tokens))?;
-        let right = of(&|[_, it]| it.drafts.right as f64 / it.drafts.guessed.max(1) as f64)?;
-        Some(FollowedFigures {
+        let drafted_per_token = of(&|[_, it]| share(it.speculation.drafted, it.n_tokens))?;
+        let right =
+            of(&|[_, it]| it.speculation.accepted as f64 / it.speculation.drafted.max(1) as f64)?;
+        Some(TeacherForcedFigures {
             alone: of(&|it| it[0].tok_s())?,
-            guessed: of(&|it| it[1].tok_s())?,
+            drafted: of(&|it| it[1].tok_s())?,
             tokens_per_step: tokens_per_step.median,
-            guessed_per_token: guessed_per_token.median,
+            drafted_per_token: drafted_per_token.median,
             right: right.median,
         })
     }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use moeflux_engine::measure::{KernelTime, Spread, StageTimes};
 use serde_json::{Map, Value, json};
 
-use super::figures::{Figures, FollowedFigures, PhaseFigures, quantile};
+use super::figures::{Figures, PhaseFigures, TeacherForcedFigures, quantile};
 use super::gpu;
 
 pub(super) fn text(figures: &Figures) -> Result<String> {
@@ -56,7 +56,10 @@ pub(super) fn object(figures: &Figures) -> Map<String, Value> {
     put(&mut all, "rh", decode.rh);
     all.insert("sequences".into(), json!(setting.sequences));
     all.insert("together".into(), figures.together.as_ref().map_or(Value::Null, together));
-    all.insert("follow".into(), figures.followed.as_ref().map_or(Value::Null, followed));
+    all.insert(
+        "follow".into(),
+        figures.teacher_forced.as_ref().map_or(Value::Null, teacher_forced),
+    );
     put(&mut all, "prefill_rh", figures.prefill.rh);
     put(&mut all, "decode_memory_share", Some(figures.memory_share));
     put(&mut all, "prefill_arithmetic_share", figures.arithmetic_share);
@@ -71,8 +74,8 @@ pub(super) fn object(figures: &Figures) -> Map<String, Value> {
     let of_prompt = device_kernels(&figures.profile.prompt_kernels);
     all.insert("device_prompt_kernels".into(), of_prompt);
     all.insert("device_kernels".into(), device_kernels(&figures.profile.token_kernels));
-    all.insert("device_guess_kernels".into(), device_kernels(&figures.guess.step));
-    all.insert("device_foresight_kernels".into(), device_kernels(&figures.guess.foresight));
+    all.insert("device_guess_kernels".into(), device_kernels(&figures.draft.step));
+    all.insert("device_foresight_kernels".into(), device_kernels(&figures.draft.mtp));
     all
 }
 
@@ -122,12 +125,12 @@ fn together(figures: &PhaseFigures) -> Value {
 }
 
 /// A text that was made as if the model had chosen it.
-fn followed(figures: &FollowedFigures) -> Value {
+fn teacher_forced(figures: &TeacherForcedFigures) -> Value {
     let mut all = Map::new();
-    put(&mut all, "tok_s", Some(figures.guessed));
+    put(&mut all, "tok_s", Some(figures.drafted));
     put(&mut all, "one_by_one_tok_s", Some(figures.alone));
     all.insert("tokens_per_step".into(), json!(figures.tokens_per_step));
-    all.insert("guessed_per_token".into(), json!(figures.guessed_per_token));
+    all.insert("guessed_per_token".into(), json!(figures.drafted_per_token));
     all.insert("right".into(), json!(figures.right));
     Value::Object(all)
 }

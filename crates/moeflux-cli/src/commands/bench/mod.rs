@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use moeflux_engine::measure::{
-    self, DriveProbe, Followed, GuessKernels, Machine, MemoryProbe, Workload,
+    self, DraftKernels, DriveProbe, Machine, MemoryProbe, TeacherForced, Workload,
 };
 use moeflux_engine::{Device, Engine, EngineOptions, MAX_SESSIONS, TokenId};
 
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
         // A GPU's kernels are timed in one token more.
         options.memory.ctx.get_or_insert(n_tokens.saturating_add(usize::from(is_on_gpu)));
         options.memory.sessions.get_or_insert(sequences);
-        // No run goes back, but for wrong guesses.
+        // No run returns to an earlier position, except for rejected drafts.
         if args.teacher_force.is_none() && args.mtp_acceptance.is_none() {
             options.memory.checkpoint_bytes.get_or_insert(0);
         }
@@ -64,9 +64,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     measure::reset_peak_memory();
     let engine = model::open_with(&args.model, options.clone(), args.json)?;
     let prompts = Prompts::new(args, text, &engine)?;
-    let followed = match (&args.teacher_force, args.mtp_acceptance) {
-        (Some(path), _) => Some(prompt::to_follow(path, args, &engine)?),
-        (None, Some(share)) => Some(prompt::foreseen(share, args, &prompts, &engine)?),
+    let teacher_forced = match (&args.teacher_force, args.mtp_acceptance) {
+        (Some(path), _) => Some(prompt::to_force(path, args, &engine)?),
+        (None, Some(share)) => Some(prompt::with_mtp_acceptance(share, args, &prompts, &engine)?),
         (None, None) => None,
     };
     if args.kernels && is_on_gpu {
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
     if args.kernels {
         return kernels::run(args, &engine, &prompts, &machine, &options);
     }
-    let bench = Bench { args, engine: &engine, prompts, followed, options: &options };
+    let bench = Bench { args, engine: &engine, prompts, teacher_forced, options: &options };
     let figures = bench.measure(machine)?;
     print(&if args.json { json::text(&figures)? } else { table::text(&figures) })?;
     if let Some(report) = report {
@@ -92,7 +92,7 @@ struct Bench<'a> {
     engine: &'a Engine,
     prompts: Prompts,
     /// The tokens of `--teacher-force` or `--mtp-acceptance`.
-    followed: Option<Vec<TokenId>>,
+    teacher_forced: Option<Vec<TokenId>>,
     options: &'a EngineOptions,
 }
 
@@ -113,8 +113,8 @@ impl Bench<'_> {
             });
             let drive_gb_s = again.or(depths.first().copied()).map(|it| it.gb_s);
             let (run, together) = (self.run(i)?, self.run_together(i)?);
-            let followed = self.follow()?;
-            samples.push(Sample { run, together, followed, memory_gb_s, drive_gb_s });
+            let teacher_forced = self.teacher_force()?;
+            samples.push(Sample { run, together, teacher_forced, memory_gb_s, drive_gb_s });
         }
         let held = memory.as_ref().map_or(0, MemoryProbe::bytes);
         let peak_rss_bytes = measure::peak_memory().map(|it| it.saturating_sub(held));
@@ -122,11 +122,11 @@ impl Bench<'_> {
         let profiled = self.work(self.args.repeat + 1);
         let n_gen = profiled.n_gen.min(PROFILED_TOKENS);
         let profile = measure::profile(self.engine, &Workload { n_gen, ..profiled })?;
-        let guess = match &self.followed {
+        let draft = match &self.teacher_forced {
             Some(_) if self.options.compute.device != Device::Cpu => {
-                measure::guess_kernels(self.engine, profiled.prompt)?
+                measure::draft_kernels(self.engine, profiled.prompt)?
             }
-            _ => GuessKernels::default(),
+            _ => DraftKernels::default(),
         };
         let machine = machine.or_awake(self.options);
         if machine.gpu.is_some() {
@@ -139,7 +139,7 @@ impl Bench<'_> {
             piece_bytes: it.piece_bytes(),
         });
         Ok(Figures::new(self.args, self.engine, machine, drive, samples)
-            .with_profile(profile.unwrap_or_default(), guess)
+            .with_profile(profile.unwrap_or_default(), draft)
             .with_peak(peak_rss_bytes))
     }
 
@@ -164,14 +164,14 @@ impl Bench<'_> {
         Ok(measure::run(self.engine, &self.work(i))?)
     }
 
-    /// What that text takes one by one, and with guesses.
-    fn follow(&self) -> Result<Option<[Followed; 2]>> {
-        let Some(tokens) = &self.followed else { return Ok(None) };
+    /// Decodes the teacher-forced text without drafts, and with them.
+    fn teacher_force(&self) -> Result<Option<[TeacherForced; 2]>> {
+        let Some(tokens) = &self.teacher_forced else { return Ok(None) };
         let (prompt, text) = tokens.split_at(self.args.prompt_tokens);
         let text = &text[..text.len().min(self.args.gen_tokens)];
-        let [alone, guessed] = [false, true]
-            .map(|with_guesses| measure::follow(self.engine, prompt, text, with_guesses));
-        Ok(Some([alone?, guessed?]))
+        let [alone, drafted] = [false, true]
+            .map(|speculates| measure::teacher_force(self.engine, prompt, text, speculates));
+        Ok(Some([alone?, drafted?]))
     }
 
     /// What the conversations of `--sequences` take together.

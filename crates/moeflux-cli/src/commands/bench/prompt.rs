@@ -37,7 +37,7 @@ fn encode(engine: &Engine, text: &str) -> Result<Vec<TokenId>> {
 }
 
 /// The tokens of `--teacher-force`, more than those of a prompt.
-pub(crate) fn to_follow(path: &Path, args: &BenchArgs, engine: &Engine) -> Result<Vec<TokenId>> {
+pub(crate) fn to_force(path: &Path, args: &BenchArgs, engine: &Engine) -> Result<Vec<TokenId>> {
     let name = || format!("--teacher-force {}", path.display());
     let bytes = files::read(path).with_context(name)?;
     let tokens = match serde_json::from_slice::<Vec<u32>>(&bytes) {
@@ -61,7 +61,7 @@ pub(crate) fn to_follow(path: &Path, args: &BenchArgs, engine: &Engine) -> Resul
 }
 
 /// The tokens of `--mtp-acceptance`: a prompt, and a text behind it.
-pub(crate) fn foreseen(
+pub(crate) fn with_mtp_acceptance(
     share: f32,
     args: &BenchArgs,
     prompts: &Prompts,
@@ -69,7 +69,7 @@ pub(crate) fn foreseen(
 ) -> Result<Vec<TokenId>> {
     let prompt = prompts.get(0);
     let others = random(args.gen_tokens, engine.shape().vocab, args.seed.wrapping_add(1));
-    match measure::foreseeable(engine, prompt, &others, f64::from(share))? {
+    match measure::text_with_mtp_acceptance(engine, prompt, &others, f64::from(share))? {
         Some(text) => Ok([prompt, &text].concat()),
         None => {
             let message =

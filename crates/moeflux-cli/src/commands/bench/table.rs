@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use moeflux_engine::measure::{KernelTime, Spread, Stage, StageTimes};
 
-use super::figures::{Drive, Figures, FollowedFigures, PhaseFigures, Setting, quantile};
+use super::figures::{Drive, Figures, PhaseFigures, Setting, TeacherForcedFigures, quantile};
 use super::gpu;
 use crate::bytes::show;
 
@@ -23,8 +23,8 @@ pub(super) fn text(figures: &Figures) -> String {
     let profile = &figures.profile;
     device_kernels(&mut text, "the prompt's last step", &profile.prompt_kernels);
     device_kernels(&mut text, "one token more", &profile.token_kernels);
-    device_kernels(&mut text, "a step of two rows", &figures.guess.step);
-    device_kernels(&mut text, "foreseeing a token", &figures.guess.foresight);
+    device_kernels(&mut text, "a step of two rows", &figures.draft.step);
+    device_kernels(&mut text, "drafting a token", &figures.draft.mtp);
     for note in notes(figures) {
         line(&mut text, "note", &note);
     }
@@ -120,8 +120,8 @@ fn rates(text: &mut String, figures: &Figures) {
         }
         line(text, &format!("{} at once", figures.setting.sequences), &rate);
     }
-    if let Some(followed) = &figures.followed {
-        line(text, "following", &following(followed));
+    if let Some(teacher_forced) = &figures.teacher_forced {
+        line(text, "teacher-forced", &teacher_forced_line(teacher_forced));
     }
     let sorted = figures.sorted_token_ms();
     let tokens = format!(
@@ -140,14 +140,14 @@ fn rates(text: &mut String, figures: &Figures) {
     line(text, "memory taken", &memory);
 }
 
-fn following(it: &FollowedFigures) -> String {
+fn teacher_forced_line(it: &TeacherForcedFigures) -> String {
     format!(
-        "{} tok/s with guesses, {} without: {:.2} times; {:.2} tokens a step, {:.2} guessed for each token, {:.0} % right",
-        spread(it.guessed, 1),
+        "{} tok/s with drafts, {} without: {:.2} times; {:.2} tokens a step, {:.2} drafted for each token, {:.0} % of them accepted",
+        spread(it.drafted, 1),
         spread(it.alone, 1),
-        it.guessed.median / it.alone.median,
+        it.drafted.median / it.alone.median,
         it.tokens_per_step,
-        it.guessed_per_token,
+        it.drafted_per_token,
         100.0 * it.right,
     )
 }

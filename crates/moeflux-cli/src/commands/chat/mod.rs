@@ -298,7 +298,7 @@ impl Chat<'_> {
             Screen::new(bar, n_prompt, parser, &self.interrupted, self.is_quiet, self.has_markdown);
         self.engine.reset_stats();
         let (session, options) = (&mut self.session, &self.options);
-        let prompt = Prompt { tokens: &turn.tokens, marks: &turn.marks };
+        let prompt = Prompt { tokens: &turn.tokens, checkpoints: &turn.checkpoints };
         let answer = generate(session, self.tokenizer, prompt, options, &mut screen);
         let Said { thought, text } = screen.finish()?;
         let answer = answer?;
@@ -318,7 +318,7 @@ impl Chat<'_> {
             () if self.has_stats => report::statistics(self.engine, &answer),
             () => report::statistics_line(&answer),
         }
-        store(self.engine, &mut self.session, &turn.marks, true);
+        store(self.engine, &mut self.session, &turn.checkpoints, true);
         Ok(())
     }
 

@@ -1,33 +1,33 @@
-//! Where the end of a text occurred before.
+//! Prompt lookup: finds where the end of a text occurred before.
 
 use std::collections::HashMap;
 
 use moeflux_core::TokenId;
 
-/// Tokens that places must have in common to be found.
+/// The number of tokens that a place must have in common with the end of the text.
 const RUN: usize = 3;
-/// Places with the same run that are compared, the latest first.
+/// How many places with the same run are compared, the latest first.
 const MOST_PLACES: usize = 32;
-/// Tokens in common beyond which nobody counts.
+/// Tokens in common are counted up to this number.
 const LONGEST: usize = 64;
 
-/// What a text was continued with where its end occurred before.
+/// A place where the end of the text occurred before.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// How many tokens before the continuation are those at the end.
+    /// The number of tokens that it has in common with the end of the text.
     pub(super) n_common: usize,
-    /// Where it begins.
+    /// The index of the token after them, where the continuation begins.
     pub(super) start: usize,
 }
 
-/// A text that grows, and the places where each run of tokens in it ends, chained
-/// from the latest to the first.
+/// A growing text, indexed by its runs of [`RUN`] tokens. The places where a run ends are
+/// chained from the latest to the first.
 #[derive(Debug, Default)]
 pub(super) struct Lookup {
     text: Vec<TokenId>,
-    /// Where each run ended last.
+    /// The last token of the latest place of each run.
     ends: HashMap<[TokenId; RUN], usize>,
-    /// By the end of a run, where it ended the time before.
+    /// For the last token of a run, the last token of the place before.
     before: Vec<Option<usize>>,
 }
 
@@ -40,16 +40,16 @@ impl Lookup {
         self.text.extend_from_slice(tokens);
     }
 
-    /// The place that has most in common with the end, and of several the latest.
+    /// The place that has the most tokens in common with the end; of several the latest.
     pub(super) fn find(&mut self) -> Option<Found> {
-        self.learn();
+        self.index();
         let last = self.text.len().checked_sub(1)?;
         let mut place = self.ends.get(&self.run(last)?).copied();
         let mut best: Option<Found> = None;
         for _ in 0..MOST_PLACES {
             let Some(end) = place else { break };
             let n_common = self.in_common(end, last);
-            if best.as_ref().is_none_or(|it| it.n_common < n_common) {
+            if best.as_ref().is_none_or(|best| best.n_common < n_common) {
                 best = Some(Found { n_common, start: end + 1 });
             }
             if n_common == LONGEST {
@@ -60,16 +60,18 @@ impl Lookup {
         best
     }
 
-    /// The place in the first `n` tokens where as many as the end has stand at their
-    /// beginning, where these are too few to be found.
-    pub(super) fn begun(&self, n_said: usize, n: usize) -> Option<Found> {
-        let is_short = (1..RUN).contains(&n_said) && n_said < n;
-        let said = &self.text[self.text.len() - n_said.min(self.text.len())..];
-        let is_begun = is_short && self.text.starts_with(said);
-        is_begun.then_some(Found { n_common: n_said, start: n_said })
+    /// The place after the first `n_answered` tokens of the text, if the text ends with the same
+    /// tokens and they are fewer than [`Lookup::find`] needs. The first `n` tokens are the
+    /// expected text, the last `n_answered` the answer.
+    pub(super) fn find_at_start(&self, n_answered: usize, n: usize) -> Option<Found> {
+        let is_short = (1..RUN).contains(&n_answered) && n_answered < n;
+        let answer = &self.text[self.text.len() - n_answered.min(self.text.len())..];
+        let is_repeated = is_short && self.text.starts_with(answer);
+        is_repeated.then_some(Found { n_common: n_answered, start: n_answered })
     }
 
-    /// `n` tokens from a place on; where the text ends before, it goes on with these.
+    /// Copies `n` tokens from a place on. Where the text ends before, the copy continues with its
+    /// own first tokens.
     pub(super) fn continuation(&self, start: usize, n: usize) -> Vec<TokenId> {
         let mut tokens = Vec::with_capacity(n);
         for at in start..start + n {
@@ -79,11 +81,11 @@ impl Lookup {
         tokens
     }
 
-    /// Notes all runs but the one at the end, which would find itself.
-    fn learn(&mut self) {
+    /// Indexes all runs but the one at the end, which would find itself.
+    fn index(&mut self) {
         for end in self.before.len()..self.text.len().saturating_sub(1) {
             let run = self.run(end);
-            self.before.push(run.and_then(|it| self.ends.insert(it, end)));
+            self.before.push(run.and_then(|run| self.ends.insert(run, end)));
         }
     }
 

@@ -9,16 +9,16 @@ use safetensors::{Dtype, SafeTensors};
 use tempfile::TempDir;
 
 use crate::device::Device;
-use crate::draft::Drafts;
 use crate::engine::Engine;
+use crate::engine::step::{MtpBatch, Outputs, RowLogits};
 use crate::options::Activations;
 use crate::options::EngineOptions;
-#[cfg(feature = "gpu")]
-use crate::session::Next;
-use crate::session::{Foreseeing, Session, foresee_together};
+use crate::session::Session;
+use crate::speculation::mtp::{MtpRequest, mtp_draft};
+use crate::speculation::options::Speculation;
 
 const CASES: [&str; 4] = ["qwen3_5_moe-mtp", "qwen3_next-mtp", "deepseek_v3-mtp", "glm4_moe-mtp"];
-/// Places where tokens are foreseen, and how many.
+/// Places where tokens are drafted, and how many.
 const PLACES: usize = 8;
 const DEPTH: usize = 3;
 /// As for the model's own logits.
@@ -45,25 +45,25 @@ impl Golden {
         self.words(name).into_iter().map(|it| TokenId(u32::from_le_bytes(it))).collect()
     }
 
-    fn foreseen(&self) -> Vec<Vec<TokenId>> {
+    fn drafts(&self) -> Vec<Vec<TokenId>> {
         self.tokens("foreseen").chunks_exact(DEPTH).map(<[_]>::to_vec).collect()
     }
 
     fn open(&self) -> Engine {
-        self.open_with(Drafts::Auto)
+        self.open_with(Speculation::Auto)
     }
 
-    fn open_with(&self, drafts: Drafts) -> Engine {
-        self.open_on(Device::Cpu, drafts)
+    fn open_with(&self, speculation: Speculation) -> Engine {
+        self.open_on(Device::Cpu, speculation)
     }
 
-    fn open_on(&self, device: Device, drafts: Drafts) -> Engine {
+    fn open_on(&self, device: Device, speculation: Speculation) -> Engine {
         let activations = Activations::Full;
         let ctx = Some(64);
         let options = EngineOptions::default()
             .device(device)
             .activations(activations)
-            .drafts(drafts)
+            .speculation(speculation)
             .ctx(ctx);
         Engine::open(&self.dir, &options).unwrap()
     }
@@ -74,7 +74,7 @@ fn logits_agree_with_the_reference_at_every_position() {
     check_logits(Device::Cpu);
 }
 
-/// Whether a GPU is missing, and nobody expects one.
+/// Whether there is no GPU and `MOEFLUX_EXPECTED_GPU` demands none.
 #[cfg(feature = "gpu")]
 #[expect(clippy::print_stdout, reason = "a test that did not run says so")]
 fn lacks_gpu() -> bool {
@@ -88,15 +88,15 @@ fn lacks_gpu() -> bool {
 
 #[cfg(feature = "gpu")]
 #[test]
-fn a_gpu_foresees_what_the_reference_does() {
+fn a_gpu_drafts_the_tokens_of_the_reference() {
     if lacks_gpu() {
         return;
     }
     check_logits(Device::Gpu(None));
     for case in CASES {
         let golden = Golden::read(case);
-        let engine = golden.open_on(Device::Gpu(None), Drafts::Auto);
-        check_foreseen(&golden, &engine, 7, &mut |session, tokens| {
+        let engine = golden.open_on(Device::Gpu(None), Speculation::Auto);
+        check_drafts(&golden, &engine, 7, &mut |session, tokens| {
             session.eval_prompt(tokens).unwrap();
         });
     }
@@ -104,13 +104,13 @@ fn a_gpu_foresees_what_the_reference_does() {
 
 #[cfg(feature = "gpu")]
 #[test]
-fn steps_that_check_what_a_gpu_foresees_have_the_bits_of_others() {
+fn steps_that_verify_drafts_of_a_gpu_have_the_bits_of_others() {
     if lacks_gpu() {
         return;
     }
     for case in CASES {
         let golden = Golden::read(case);
-        let engine = golden.open_on(Device::Gpu(None), Drafts::Fixed(2));
+        let engine = golden.open_on(Device::Gpu(None), Speculation::Fixed(2));
         let tokens = golden.tokens("tokens.1");
         let (prompt, rest) = tokens.split_at(tokens.len() / 2);
         let bits = |logits: &[f32]| logits.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
@@ -122,37 +122,44 @@ fn steps_that_check_what_a_gpu_foresees_have_the_bits_of_others() {
         session.eval_prompt(prompt).unwrap();
         let (mut n_steps, mut at) = (0, 0);
         while at < rest.len() - 2 {
-            assert!(session.mark(), "{case}");
-            // Now what is foreseen, now what would have been right.
-            let foreseen = session.foresee(rest[at], 2);
-            let guess = if n_steps % 3 == 2 { &rest[at + 1..at + 3] } else { &foreseen[..] };
-            let next = session.eval_guess(rest[at], guess, None).unwrap();
-            let n_right = guess.iter().zip(&rest[at + 1..]).take_while(|(a, b)| a == b).count();
-            session.take_back(2 - n_right).unwrap();
-            for (next, want) in next.iter().zip(&want[at..]).take(1 + n_right) {
-                let Next::Logits(logits) = next else { panic!("all logits are wanted") };
-                assert!(bits(logits) == *want, "{case}, behind {at}");
+            assert!(session.prepare_rollback(), "{case}");
+            // Drafts of the layer, and in every third step the right ones.
+            let drafted = session.mtp_draft(rest[at], 2);
+            let draft = if n_steps % 3 == 2 { &rest[at + 1..at + 3] } else { &drafted[..] };
+            let next = session.eval_draft(rest[at], draft, None).unwrap();
+            let n_accepted = draft.iter().zip(&rest[at + 1..]).take_while(|(a, b)| a == b).count();
+            session.roll_back(2 - n_accepted).unwrap();
+            for (next, want) in next.iter().zip(&want[at..]).take(1 + n_accepted) {
+                assert!(bits(all(next)) == *want, "{case}, after {at}");
             }
-            at += 1 + n_right;
+            at += 1 + n_accepted;
             n_steps += 1;
         }
     }
 }
 
+fn all(logits: &RowLogits) -> &[f32] {
+    let RowLogits::All(logits) = logits else { panic!("all logits are wanted") };
+    logits
+}
+
 fn check_logits(device: Device) {
     for case in CASES {
         let golden = Golden::read(case);
-        let engine = golden.open_on(device, Drafts::Auto);
+        let engine = golden.open_on(device, Speculation::Auto);
         assert!(engine.shape().has_mtp(), "{case}");
         for i in 0..2 {
             let tokens = golden.tokens(&format!("tokens.{i}"));
             let mut session = engine.session();
             session.eval_prompt(&tokens).unwrap();
-            let before = session.trail.as_ref().unwrap().of(0, tokens.len()).to_vec();
+            let before = session.speculation.mtp.as_ref().unwrap().rows(0, tokens.len()).to_vec();
             let span = Span { sequence: session.sequence, rows: 0..tokens.len(), position: 0 };
             let core = &mut *engine.core();
-            core.foresee(&[span], &tokens, &before, true).unwrap();
-            let got = core.logits(&(0..tokens.len()).collect::<Vec<_>>()).unwrap();
+            let rows: Vec<usize> = (0..tokens.len()).collect();
+            let outputs = Outputs { rows: &rows, ..Outputs::default() };
+            let (spans, tokens, hidden) = (&[span], &tokens, &before);
+            let output = core.mtp_step(&MtpBatch { spans, tokens, hidden, outputs }).unwrap();
+            let got: Vec<f32> = output.logits.iter().flat_map(all).copied().collect();
             let want = golden.words(&format!("mtp.{i}"));
             assert_eq!(got.len(), want.len());
             let differences = got.iter().zip(want).map(|(a, b)| (a - f32::from_le_bytes(b)).abs());
@@ -162,8 +169,8 @@ fn check_logits(device: Device) {
     }
 }
 
-/// Foresees behind each of the last tokens; `advance` evaluates a token.
-fn check_foreseen(
+/// Drafts after each of the last tokens; `advance` evaluates a token.
+fn check_drafts(
     golden: &Golden,
     engine: &Engine,
     chunk: usize,
@@ -175,20 +182,20 @@ fn check_foreseen(
     for part in tokens[..n_first].chunks(chunk) {
         advance(&mut session, part);
     }
-    for (token, want) in tokens[n_first..].iter().zip(golden.foreseen()) {
+    for (token, want) in tokens[n_first..].iter().zip(golden.drafts()) {
         let at = session.position();
-        assert_eq!(session.foresee(*token, DEPTH), want, "{}, at {at}", golden.dir.display());
+        assert_eq!(session.mtp_draft(*token, DEPTH), want, "{}, at {at}", golden.dir.display());
         advance(&mut session, &[*token]);
     }
 }
 
 #[test]
-fn tokens_foreseen_are_those_of_the_reference() {
+fn drafts_are_those_of_the_reference() {
     for case in CASES {
         let golden = Golden::read(case);
         let engine = golden.open();
         for chunk in [1, 7, 64] {
-            check_foreseen(&golden, &engine, chunk, &mut |session, tokens| {
+            check_drafts(&golden, &engine, chunk, &mut |session, tokens| {
                 session.eval_prompt(tokens).unwrap();
             });
         }
@@ -196,28 +203,28 @@ fn tokens_foreseen_are_those_of_the_reference() {
 }
 
 #[test]
-fn guesses_that_are_taken_back_change_nothing_that_is_foreseen() {
+fn rejected_drafts_change_no_later_draft() {
     for case in CASES {
         let golden = Golden::read(case);
         let engine = golden.open();
-        check_foreseen(&golden, &engine, 1, &mut |session, tokens| {
+        check_drafts(&golden, &engine, 1, &mut |session, tokens| {
             for token in tokens {
-                let guess = session.foresee(*token, 2);
-                assert!(guess.len() == 2 && session.mark());
-                session.eval_guess(*token, &guess, None).unwrap();
-                session.take_back(2).unwrap();
+                let draft = session.mtp_draft(*token, 2);
+                assert!(draft.len() == 2 && session.prepare_rollback());
+                session.eval_draft(*token, &draft, None).unwrap();
+                session.roll_back(2).unwrap();
             }
         });
     }
 }
 
 #[test]
-fn a_step_that_fails_changes_nothing_that_is_foreseen() {
+fn a_failed_step_changes_no_later_draft() {
     for case in CASES {
         let golden = Golden::read(case);
         let engine = golden.open();
         let mut n = 0;
-        check_foreseen(&golden, &engine, 5, &mut |session, tokens| {
+        check_drafts(&golden, &engine, 5, &mut |session, tokens| {
             n += 1;
             if n % 2 == 0 {
                 engine.core().n_refused = 1;
@@ -229,7 +236,7 @@ fn a_step_that_fails_changes_nothing_that_is_foreseen() {
 }
 
 #[test]
-fn several_sessions_foresee_what_each_would_alone() {
+fn several_sessions_draft_what_each_would_alone() {
     for case in CASES {
         let golden = Golden::read(case);
         let engine = golden.open();
@@ -239,20 +246,20 @@ fn several_sessions_foresee_what_each_would_alone() {
         for (i, session) in sessions.iter_mut().enumerate() {
             session.eval_prompt(&tokens[..n_first + i]).unwrap();
         }
-        let mut asks: Vec<Foreseeing<'_>> = sessions
+        let mut requests: Vec<MtpRequest<'_>> = sessions
             .iter_mut()
             .enumerate()
-            .map(|(i, session)| Foreseeing { session, token: tokens[n_first + i], n: i })
+            .map(|(i, session)| MtpRequest { session, token: tokens[n_first + i], n: i })
             .collect();
-        let got = foresee_together(&mut asks);
-        for (i, (got, want)) in got.iter().zip(golden.foreseen()).enumerate() {
+        let got = mtp_draft(&mut requests);
+        for (i, (got, want)) in got.iter().zip(golden.drafts()).enumerate() {
             assert_eq!(got[..], want[..i], "{case}, session {i}");
         }
     }
 }
 
 #[test]
-fn saved_sessions_go_on_foreseeing() {
+fn saved_sessions_go_on_drafting() {
     let dir = tempfile::tempdir().unwrap();
     for case in CASES {
         let golden = Golden::read(case);
@@ -264,17 +271,17 @@ fn saved_sessions_go_on_foreseeing() {
         session.save(&file).unwrap();
         let mut loaded = engine.session();
         loaded.load(&file).unwrap();
-        // What the model made of the last position before is not in the file.
+        // The hidden state of the last position is not in the file.
         loaded.eval_token(tokens[n_first]).unwrap();
-        assert_eq!(loaded.foresee(tokens[n_first + 1], 1).len(), 1);
+        assert_eq!(loaded.mtp_draft(tokens[n_first + 1], 1).len(), 1);
         // All but one entry are as if it had never stopped.
         session.eval_token(tokens[n_first]).unwrap();
-        let [one, other] = [&mut session, &mut loaded].map(|it| {
+        let [one, other] = [&mut session, &mut loaded].map(|session| {
             let core = &mut *engine.core();
-            it.settle(core).unwrap();
+            session.flush_mtp(core).unwrap();
             let n = engine.shape().caches.len() - 1;
             core.backend()
-                .save_cache(it.sequence, moeflux_backend::Cache(n as u32), 0..n_first)
+                .save_cache(session.sequence, moeflux_backend::Cache(n as u32), 0..n_first)
                 .unwrap()
         });
         assert!(one == other, "{case}");
@@ -306,7 +313,7 @@ fn as_it_is(view: &TensorView<'_>) -> Tensor {
 }
 
 #[test]
-fn what_is_not_whole_or_larger_than_the_model_is_left_aside() {
+fn an_incomplete_or_oversized_mtp_layer_is_not_loaded() {
     let whole = changed("qwen3_5_moe-mtp", &|_, view| Some(as_it_is(&view)));
     let torn = changed("qwen3_5_moe-mtp", &|name, view| {
         (name != "mtp.layers.0.self_attn.o_proj.weight").then(|| as_it_is(&view))
@@ -336,20 +343,20 @@ fn what_is_not_whole_or_larger_than_the_model_is_left_aside() {
 }
 
 #[test]
-fn who_guesses_nothing_has_entries_to_save_all_the_same() {
+fn without_speculation_the_mtp_cache_is_saved_all_the_same() {
     let dir = tempfile::tempdir().unwrap();
     for case in CASES {
         let golden = Golden::read(case);
         let (tokens, file) = (golden.tokens("tokens.1"), dir.path().join(case));
-        let engine = golden.open_with(Drafts::Off);
+        let engine = golden.open_with(Speculation::Off);
         let mut session = engine.session();
         session.eval_prompt(&tokens[..20]).unwrap();
-        assert!(!session.can_foresee() && session.foresee(tokens[20], 1).is_empty());
+        assert!(!session.can_mtp_draft() && session.mtp_draft(tokens[20], 1).is_empty());
         session.save(&file).unwrap();
         let engine = golden.open();
         let mut loaded = engine.session();
         loaded.load(&file).unwrap();
         loaded.eval_token(tokens[20]).unwrap();
-        assert_eq!(loaded.foresee(tokens[21], 2).len(), 2);
+        assert_eq!(loaded.mtp_draft(tokens[21], 2).len(), 2);
     }
 }

@@ -1,0 +1,164 @@
+//! Prompts that begin with tokens that are evaluated already.
+
+use moeflux_core::TokenId;
+
+use super::Session;
+use super::cache_copy::{copy_keys_and_values, write_states};
+use super::checkpoints::Retention;
+use crate::engine::step::Logits;
+use crate::error::EngineError;
+use crate::snapshot::{PrefixCache, Stored};
+
+/// A whole conversation, and where later ones may differ from it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Prompt<'a> {
+    /// All tokens of it.
+    pub tokens: &'a [TokenId],
+    /// Positions to which a session will return, such as the end of the prefix that the prompt
+    /// of the next turn shares. Sessions of models with recurrent layers make checkpoints there;
+    /// others need none.
+    pub checkpoints: &'a [usize],
+}
+
+impl<'a> From<&'a [TokenId]> for Prompt<'a> {
+    fn from(tokens: &'a [TokenId]) -> Prompt<'a> {
+        Prompt { tokens, checkpoints: &[] }
+    }
+}
+
+/// The result of evaluating a prompt.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Read {
+    /// The logits after the last token.
+    pub logits: Logits,
+    /// Tokens that were not evaluated, because a session or the prefix cache had them.
+    pub n_reused: usize,
+}
+
+impl Session {
+    /// Makes `prompt` the contents of the session and evaluates only what is new. The longest
+    /// common prefix with the session or with an entry of the prefix cache is reused. The last
+    /// token is always evaluated. After each chunk, `progress` is called with the number of
+    /// tokens done, reused ones included.
+    ///
+    /// # Errors
+    /// As [`Session::eval_prompt`].
+    pub fn eval_conversation(
+        &mut self,
+        prompt: Prompt<'_>,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<Read, EngineError> {
+        self.check_prompt(prompt.tokens)?;
+        let n_reused = self.match_prefix(prompt.tokens)?;
+        let mut checkpoints = prompt.checkpoints.to_vec();
+        checkpoints.sort_unstable();
+        let rest = &prompt.tokens[n_reused..];
+        let progress = &mut |n| progress(n_reused + n);
+        let logits = self.eval_with_checkpoints(rest, &checkpoints, progress)?;
+        Ok(Read { logits, n_reused })
+    }
+
+    /// Checks that an empty session could evaluate these tokens.
+    pub(crate) fn check_prompt(&self, tokens: &[TokenId]) -> Result<(), EngineError> {
+        self.check(tokens, 0)
+    }
+
+    /// Copies the longest prefix of `tokens` that another session holds into this one, if it is
+    /// longer than the first `n_known` tokens, which this session holds. Returns the length of
+    /// the prefix that this session holds then.
+    ///
+    /// # Errors
+    /// Where the device fails; the session is empty then.
+    pub(crate) fn copy_prefix(
+        &mut self,
+        other: &mut Session,
+        tokens: &[TokenId],
+        n_known: usize,
+    ) -> Result<usize, EngineError> {
+        let limit = tokens.len().saturating_sub(1);
+        let end = other.common_prefix(tokens, limit).min(other.timeline.n_cached());
+        let engine = self.engine.clone();
+        let is_recurrent = engine.shape().is_recurrent();
+        let states = if is_recurrent { other.checkpoints.get(end) } else { None };
+        if end <= n_known || (is_recurrent && states.is_none()) {
+            return Ok(n_known);
+        }
+        let core = &mut *engine.core();
+        other.flush_mtp(core)?;
+        self.empty(core);
+        let sequence = self.sequence;
+        self.fill_or_clear(core, |core| {
+            copy_keys_and_values(&engine, core, other.sequence, sequence, end)?;
+            match &states {
+                Some(states) => write_states(&engine, core, sequence, states),
+                None => Ok(()),
+            }
+        })?;
+        if let Some(states) = states {
+            self.checkpoints.insert(end, states, Retention::Requested);
+        }
+        self.timeline.extend_cached(&tokens[..end]);
+        self.speculation.resume_at(end);
+        Ok(end)
+    }
+
+    /// Ends the session with the longest prefix of `tokens`, without the last, that it holds or
+    /// that the engine's prefix cache holds, and returns the length of that prefix.
+    ///
+    /// Damaged entries of the prefix cache are removed and listed in
+    /// [`Engine::take_warnings`](crate::Engine::take_warnings).
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn match_prefix(&mut self, tokens: &[TokenId]) -> Result<usize, EngineError> {
+        let limit = tokens.len().saturating_sub(1);
+        let own = self.common_prefix(tokens, limit);
+        let engine = self.engine.clone();
+        if let Some(cache) = engine.prefix_cache() {
+            for stored in cache.candidates(&engine, tokens, limit) {
+                if !is_worth_reading(&stored, own, engine.plan().bytes_per_token) {
+                    continue;
+                }
+                if self.load_stored(cache, &stored)? {
+                    return Ok(stored.n_reusable);
+                }
+            }
+        }
+        if own < self.position() {
+            self.go_back(own);
+        }
+        Ok(own)
+    }
+
+    /// The longest prefix of `tokens`, of `limit` at most, that the session holds and can be cut
+    /// to.
+    pub(crate) fn common_prefix(&self, tokens: &[TokenId], limit: usize) -> usize {
+        if self.n_unknown() > 0 {
+            return 0;
+        }
+        let equal = self.tokens().iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        let n_common = equal.min(limit);
+        if n_common == self.position() { n_common } else { self.nearest(n_common) }
+    }
+
+    /// Loads an entry of the prefix cache. Returns false for a damaged one, which is removed.
+    fn load_stored(&mut self, cache: &PrefixCache, stored: &Stored) -> Result<bool, EngineError> {
+        match self.load_until(&stored.path, Some(stored.n_reusable)) {
+            Ok(()) => {
+                cache.touch(stored);
+                Ok(true)
+            }
+            Err(EngineError::Snapshot(err)) => {
+                cache.discard(stored, &err);
+                Ok(false)
+            }
+            Err(err) => Err(err),
+        }
+    }
+}
+
+/// Whether a file is small enough for the tokens that it saves: not larger than their caches.
+fn is_worth_reading(stored: &Stored, n_known: usize, bytes_per_token: u64) -> bool {
+    let n_gained = stored.n_reusable.saturating_sub(n_known) as u64;
+    n_gained > 0 && n_gained.saturating_mul(bytes_per_token) >= stored.n_bytes
+}

@@ -1,0 +1,142 @@
+//! Decoding one session, one or several tokens a step.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use moeflux_core::TokenId;
+
+use crate::engine::step::RowLogits;
+use crate::error::EngineError;
+use crate::session::Session;
+use crate::speculation::drafter::{Draft, DraftContext, Drafter};
+use crate::speculation::options::{Speculation, SpeculationStats};
+
+/// Chooses a token by the logits after the tokens that are passed; breaks where the text ends
+/// with it.
+pub(crate) type Choose<'a, B> =
+    dyn FnMut(&RowLogits, &[TokenId]) -> Result<ControlFlow<B, TokenId>, EngineError> + 'a;
+
+/// Decodes an answer of one session speculatively.
+pub(crate) struct SpeculativeDecoder {
+    drafter: Option<Drafter>,
+}
+
+/// A draft of the next step, and how long the MTP layer took for it.
+#[derive(Default)]
+struct Drafted {
+    tokens: Vec<TokenId>,
+    mtp_time: Duration,
+}
+
+/// The outcome of [`verify`].
+pub(crate) struct Verified<B> {
+    /// The token that was chosen last, after the accepted drafts.
+    pub(crate) chosen: ControlFlow<B, TokenId>,
+    /// How many drafts were accepted.
+    pub(crate) n_accepted: usize,
+}
+
+impl SpeculativeDecoder {
+    /// For an answer to the tokens of a session.
+    pub(crate) fn new(speculation: Speculation, session: &Session) -> SpeculativeDecoder {
+        SpeculativeDecoder { drafter: Drafter::new(speculation, &[], session.tokens()) }
+    }
+
+    pub(crate) fn stats(&self) -> SpeculationStats {
+        self.drafter.as_ref().map_or_else(SpeculationStats::default, Drafter::stats)
+    }
+
+    /// Evaluates a token and drafts of those after it. `choose` is called with the logits after
+    /// the token, and then after each draft, as long as the draft is what it chose. Returns what
+    /// it chose last; the session ends before that. It is not called where a step fails.
+    ///
+    /// # Errors
+    /// Those of the step and of `choose`.
+    pub(crate) fn step<B>(
+        &mut self,
+        session: &mut Session,
+        token: TokenId,
+        n_top: Option<usize>,
+        choose: &mut Choose<'_, B>,
+    ) -> Result<ControlFlow<B, TokenId>, EngineError> {
+        let start = Instant::now();
+        let Drafted { tokens: draft, mtp_time } = self.draft(session, token);
+        if !draft.is_empty() {
+            let rows = session.n_pending() + 1 + draft.len();
+            // Where the step fails, one without drafts may succeed: it needs less memory.
+            if let Ok(logits) = session.eval_draft(token, &draft, n_top) {
+                let time = start.elapsed().saturating_sub(mtp_time);
+                session.speculation_rates().step_cost.record(rows, time, true);
+                let verified = verify(session, &draft, &logits, choose)?;
+                if let Some(drafter) = &mut self.drafter {
+                    drafter.accept(session, &draft[..verified.n_accepted]);
+                }
+                return Ok(verified.chosen);
+            }
+        }
+        if let Some(drafter) = &mut self.drafter {
+            drafter.discard();
+        }
+        let (rows, start) = (1 + session.n_pending(), Instant::now());
+        let logits = session.eval_next(token, n_top)?;
+        session.speculation_rates().step_cost.record(rows, start.elapsed(), false);
+        choose(&logits, session.tokens())
+    }
+
+    /// Drafts tokens after `token`; none where there is no memory to roll them back.
+    fn draft(&mut self, session: &mut Session, token: TokenId) -> Drafted {
+        let Some(drafter) = &mut self.drafter else { return Drafted::default() };
+        drafter.push(token);
+        let rows = 1 + session.n_pending();
+        let rates = session.speculation_rates();
+        let context = DraftContext {
+            step_cost: &rates.step_cost,
+            rows,
+            n_others: 0,
+            room: session.draft_room(rows),
+            reevaluates: session.reevaluates_accepted(),
+            mtp: session.can_mtp_draft().then(|| rates.mtp()),
+        };
+        let draft = drafter.draft(&context, &[]);
+        drop(rates);
+        if draft.is_empty() || !session.prepare_rollback() {
+            return Drafted::default();
+        }
+        match draft {
+            Draft::Tokens(tokens) => Drafted { tokens, mtp_time: Duration::ZERO },
+            Draft::Mtp(n) => {
+                let start = Instant::now();
+                let tokens = session.mtp_draft(token, n);
+                drafter.set_mtp_len(tokens.len());
+                Drafted { tokens, mtp_time: start.elapsed() }
+            }
+        }
+    }
+}
+
+/// Chooses tokens after a token and its drafts, which a session has just evaluated, as long as
+/// the drafts are what is chosen. Rolls the session back to before the first rejected draft.
+///
+/// # Errors
+/// Those of `choose`, and those of the device.
+pub(crate) fn verify<B>(
+    session: &mut Session,
+    draft: &[TokenId],
+    logits: &[RowLogits],
+    choose: &mut Choose<'_, B>,
+) -> Result<Verified<B>, EngineError> {
+    let n_before = session.tokens().len() - draft.len();
+    let mut n_accepted = 0;
+    let chosen = loop {
+        match choose(&logits[n_accepted], &session.tokens()[..n_before + n_accepted]) {
+            Ok(ControlFlow::Continue(token)) if draft.get(n_accepted) == Some(&token) => {
+                n_accepted += 1;
+            }
+            chosen => break chosen,
+        }
+    };
+    if !draft.is_empty() {
+        session.roll_back(draft.len() - n_accepted)?;
+    }
+    Ok(Verified { chosen: chosen?, n_accepted })
+}
