@@ -17,7 +17,7 @@ use moeflux_core::{
     Expert, ExpertId, ExpertKey, ExpertLayout, ExpertMemory, GateUp, HostBuf, LayerIdx,
     MatrixLayout, PartSpan,
 };
-use moeflux_wgpu::{Context, Form, Layout, ProductShape, Stream, Tiles, TuneOptions, Wgpu};
+use moeflux_wgpu::{BandwidthProbe, Context, Form, Layout, ProductShape, Tiles, TuneOptions, Wgpu};
 
 const FORMAT: MatrixFormat =
     MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
@@ -117,9 +117,9 @@ impl Speed {
     fn streams(&self) -> f64 {
         let mut b = self.backend();
         let bytes = (1 << 30) / self.scale as u64;
-        let mut gb_s = |stream| b.stream_gb_s(stream, bytes).expect("the device works");
-        let command = gb_s(Stream::CopyCommand);
-        let (copy, read) = (gb_s(Stream::CopyKernel), gb_s(Stream::ReadKernel));
+        let mut gb_s = |stream| b.bandwidth_gb_s(stream, bytes).expect("the device works");
+        let command = gb_s(BandwidthProbe::CopyCommand);
+        let (copy, read) = (gb_s(BandwidthProbe::CopyKernel), gb_s(BandwidthProbe::ReadKernel));
         println!(
             "GB/s: command that copies {command:.0}, kernel that copies {copy:.0}, that reads {read:.0}"
         );
@@ -206,7 +206,7 @@ impl Speed {
     }
 
     fn matmul(&self) {
-        println!("\nunits for matrices are used: {}", self.context.matrix_units());
+        println!("\nunits for matrices are used: {}", self.context.uses_coop_matrix());
         println!("many rows of activations, 4 bits, TFLOP/s: 2 digits, 1 digit, f32");
         self.check_matmul();
         for (outputs, cols) in [(4096, 2048), (1024, 4096), (8192, 4096), (7168, 7168)] {
@@ -225,9 +225,9 @@ impl Speed {
     /// What the kernel for many rows that the device has gives, against singles.
     fn check_matmul(&self) {
         for inputs in [ActivationPrecision::Int16, ActivationPrecision::Int8] {
-            let outs = [None, Some(Tiles::Singles)].map(|tiles| {
+            let outs = [None, Some(Tiles::F32)].map(|tiles| {
                 let mut b = self.backend();
-                b.fix_tiles(Tiles::MatrixUnits);
+                b.fix_tiles(Tiles::CoopMatrix);
                 if let Some(tiles) = tiles {
                     b.fix_tiles(tiles);
                 }

@@ -14,11 +14,12 @@ use moeflux_backend::{
 use moeflux_core::quant::MatrixView;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
-use crate::caches::CacheState;
-use crate::mask::Mask;
-use crate::rope_table::RopeTable;
-use crate::state::{Activations, Wgpu};
-use crate::{ahead, ops};
+use crate::caches::cache::CacheState;
+use crate::ops;
+use crate::state::backend::{Activations, Wgpu};
+use crate::state::mask::Mask;
+use crate::state::prerecorded;
+use crate::state::rope_table::RopeTable;
 
 fn part(buf: &Option<HostBuf>, len: usize) -> &[u8] {
     buf.as_ref().map_or(&[][..], |it| &it[..len])
@@ -213,14 +214,14 @@ impl Sequences for Wgpu {
     }
 
     fn clear_sequence(&mut self, sequence: Sequence) {
-        ahead::forget(self);
+        prerecorded::discard(self);
         let mut caches = self.caches(sequence);
         caches.iter_mut().for_each(|it| it.clear(&mut self.encoder, &mut self.pools));
         self.sequences[sequence.0 as usize] = Some(caches);
     }
 
     fn drop_sequence(&mut self, sequence: Sequence) {
-        ahead::forget(self);
+        prerecorded::discard(self);
         let caches = self.caches(sequence).into_iter();
         caches.for_each(|it| it.release(&mut self.encoder, &mut self.pools));
     }
@@ -233,7 +234,7 @@ impl Sequences for Wgpu {
 
     fn reserve_states(&mut self, sequence: Sequence) -> bool {
         // Slabs may grow.
-        ahead::forget(self);
+        prerecorded::discard(self);
         let Wgpu { encoder, pools, sequences, .. } = self;
         let caches = sequences[sequence.0 as usize].iter_mut().flatten();
         caches.into_iter().all(|it| it.reserve(encoder, pools))
@@ -241,13 +242,13 @@ impl Sequences for Wgpu {
 
     fn snapshot_states(&mut self, snapshots: &[StateSnapshot]) {
         if !snapshots.is_empty() {
-            ahead::forget(self);
+            prerecorded::discard(self);
         }
         self.keep = snapshots.to_vec();
     }
 
     fn swap_states(&mut self, one: Sequence, other: Sequence) {
-        ahead::forget(self);
+        prerecorded::discard(self);
         let at = [one, other].map(|it| it.0 as usize);
         let [one, other] = self.sequences.get_disjoint_mut(at).expect("two sequences that exist");
         for (one, other) in one.iter_mut().flatten().zip(other.iter_mut().flatten()) {
@@ -276,7 +277,7 @@ impl Sequences for Wgpu {
         bytes: &[u8],
     ) -> Result<(), DeviceError> {
         // Slabs may grow.
-        ahead::forget(self);
+        prerecorded::discard(self);
         let caches = self.sequences[sequence.0 as usize].as_mut();
         let state = &mut caches.expect("the sequence exists")[cache.0 as usize];
         state.load(&mut self.encoder, &mut self.pools, positions, bytes)
@@ -291,16 +292,16 @@ impl ExpertResidency for Wgpu {
     fn register_shared(&mut self, layer: LayerIdx, projections: [Weight; 3]) {
         if self.fuses {
             let matrices = projections.map(|it| self.matrix(it).clone());
-            self.slots.note_shared(layer, matrices);
+            self.slots.register_shared(layer, matrices);
         }
     }
 
     fn load(&mut self, expert: &Arc<Expert>, n_experts: usize) -> bool {
-        self.slots.keep(&mut self.encoder, expert, n_experts)
+        self.slots.load(&mut self.encoder, expert, n_experts)
     }
 
     fn unload_all(&mut self) {
-        self.slots.drop_kept(&mut self.encoder);
+        self.slots.unload_all(&mut self.encoder);
     }
 
     fn is_resident(&self, layer: LayerIdx, expert: ExpertId) -> bool {
@@ -308,7 +309,7 @@ impl ExpertResidency for Wgpu {
     }
 
     fn is_layer_resident(&self, layer: LayerIdx, rows: usize) -> bool {
-        self.slots.can_choose(layer, rows)
+        self.slots.can_route(layer, rows)
     }
 
     fn begin_upload(
@@ -357,6 +358,6 @@ impl Recording for Wgpu {
     }
 
     fn discard_prerecorded(&mut self) {
-        ahead::forget(self);
+        prerecorded::discard(self);
     }
 }

@@ -2,21 +2,21 @@
 //! that the machine at hand does not have.
 
 mod activation;
-mod ahead;
 mod attention;
+mod coop_matrix;
 mod decoding;
+mod fused_sum;
 mod grouped;
-mod matrix_units;
+mod host_access;
 mod memory;
 mod metal;
 mod mixers;
 mod narrow;
 mod pages;
-mod part;
-mod reach;
-mod rooms;
-mod rounding;
-mod sums;
+mod partly_resident;
+mod prerecorded;
+mod quantize;
+mod state_slots;
 
 use std::sync::Arc;
 
@@ -28,9 +28,9 @@ use moeflux_backend::{
 use moeflux_core::HostBuf;
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
-use crate::context::{enumerate, lacks};
-use crate::imports::Reach;
-use crate::state::Wgpu;
+use crate::device::adapter::{enumerate, lacks};
+use crate::device::imports::host_access::HostAccess;
+use crate::state::backend::Wgpu;
 use crate::{Context, Form, Layout, Tiles};
 
 /// Share of a result's largest element by which elements may differ from the
@@ -46,18 +46,18 @@ const RELATIVE: f32 = 1e-5;
 /// terms are of the order of one.
 const ABSOLUTE: f32 = 1e-5;
 
-/// The same besides for products that take each input as one half.
+/// The same next tos for products that take each input as one half.
 ///
-/// A half keeps 11 bits: each product is off by 2^-12 of itself at most, by
-/// 2^-12 / 3^(1/2) in the root mean square where all errors are as likely. A sum's
-/// error is to the sum what its products' errors are to them, as signs are by
-/// chance in both, and the largest result is no less than their root mean square:
-/// so five times that, which chance exceeds once in two million.
+/// A half keeps 11 bits: each product is off by 2^-12 of itself at most, by 2^-12 / 3^(1/2) in
+/// the root mean square where all errors are as likely. A sum's error is to the sum what its
+/// products' errors are to them, as signs are by chance in both, and the largest result is no
+/// less than their root mean square: so five times that, which chance exceeds once in two
+/// million.
 const ONE_HALF: f32 = 5.0 / 4096.0 / 1.732_050_8;
 
 /// How close kernels come: by tiles other than singles many rows are halves.
 fn closeness(tiles: Tiles) -> Closeness {
-    let one_half = (tiles != Tiles::Singles).then_some(ONE_HALF);
+    let one_half = (tiles != Tiles::F32).then_some(ONE_HALF);
     Closeness::Within { absolute: ABSOLUTE, relative: RELATIVE, one_half }
 }
 
@@ -87,16 +87,16 @@ fn experts_are_what_they_were_while_their_slots_are_given_away() {
     let Some(context) = context() else { return };
     // From one slot to more than there are experts.
     for slot_bytes in (0..400_000).step_by(20_000) {
-        let open = |reach: Reach| -> Box<dyn Backend> {
+        let open = |host_access: HostAccess| -> Box<dyn Backend> {
             let mut backend = Wgpu::new(Arc::clone(&context), Some(slot_bytes));
-            backend.encoder.set_reach(reach);
+            backend.encoder.set_host_access(host_access);
             Box::new(backend)
         };
-        let (written, fetched) = (|| open(Reach::Written), || open(Reach::Fetched));
-        let in_place = || open(Reach::InPlace);
+        let (written, fetched) = (|| open(HostAccess::Written), || open(HostAccess::Fetched));
+        let in_place = || open(HostAccess::InPlace);
         conformance::check_experts_in_turns(
             &[&written, &fetched, &in_place],
-            closeness(Tiles::Singles),
+            closeness(Tiles::F32),
         );
     }
 }
@@ -181,7 +181,7 @@ fn layouts() -> Vec<Layout> {
 fn products_agree_with_the_specification_in_every_form() {
     let Some(context) = context() else { return };
     // As floats where the device has bytes, and by the kernel for matrix units, with or without.
-    let tiles = if context.has_matrix_units { Tiles::MatrixUnits } else { Tiles::Emulated };
+    let tiles = if context.has_coop_matrix { Tiles::CoopMatrix } else { Tiles::Emulated };
     let open = || -> Box<dyn Backend> {
         let mut backend = Wgpu::new(Arc::clone(&context), None);
         backend.fix_layout(Some(layouts()[2]));
@@ -194,9 +194,9 @@ fn products_agree_with_the_specification_in_every_form() {
 #[test]
 fn the_kernels_for_matrix_units_agree_with_singles() {
     let Some(context) = context() else { return };
-    if context.has_halves {
-        assert!(crate::units::agree(&context, Tiles::Emulated));
-        assert!(crate::units::attention_agrees(&context, Tiles::Emulated));
+    if context.has_f16 {
+        assert!(crate::coop_matrix::agree(&context, Tiles::Emulated));
+        assert!(crate::coop_matrix::attention_agrees(&context, Tiles::Emulated));
     }
 }
 

@@ -1,4 +1,4 @@
-//! A device that is closed leaves nothing behind in the process.
+//! A device that is closed leaves nothing after in the process.
 #![cfg(target_os = "linux")]
 
 use std::fs;

@@ -184,7 +184,7 @@ mod gpu {
 
     use moeflux_backend::ActivationPrecision;
     use moeflux_core::quant::{Affine, Float, MatrixFormat};
-    use moeflux_wgpu::{Context, ProductProbe, ProductShape, Stream, TuneOptions, Tuning, Wgpu};
+    use moeflux_wgpu::{BandwidthProbe, Context, ProductProbe, ProductShape, TuneOptions, Tuning, Wgpu};
 
     use super::{DecodeProduct, DeviceTuning, GpuLimits, GpuProduct};
     use crate::error::EngineError;
@@ -223,8 +223,8 @@ mod gpu {
         let is_small = facts.is_software();
         let bytes = if is_small { FEW_BYTES } else { BYTES };
         let mut b = Wgpu::new(context.clone(), Some(0));
-        let copy_gb_s = b.stream_gb_s(Stream::CopyKernel, bytes)?;
-        let read_gb_s = b.stream_gb_s(Stream::ReadKernel, bytes)?;
+        let copy_gb_s = b.bandwidth_gb_s(BandwidthProbe::CopyKernel, bytes)?;
+        let read_gb_s = b.bandwidth_gb_s(BandwidthProbe::ReadKernel, bytes)?;
         let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
         let upload_threads = UPLOAD_THREADS.min(n_cores);
         let upload_gb_s = [b.upload_gb_s(bytes / 4, 1)?, b.upload_gb_s(bytes / 4, upload_threads)?];
@@ -248,7 +248,7 @@ mod gpu {
                 tflop_s(ActivationPrecision::Int8)?,
             ],
             product_shape,
-            has_matrix_units: context.matrix_units(),
+            has_matrix_units: context.uses_coop_matrix(),
         })
     }
 

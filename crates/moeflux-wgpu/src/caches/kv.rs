@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use moeflux_backend::DeviceError;
 
-use super::pages::{PAGE, Page, Pages, Plane};
-use crate::encoder::Encoder;
+use crate::caches::pages::{PAGE, Page, Pages, Plane};
+use crate::commands::encoder::Encoder;
 
 /// Keys and values of one sequence and layer.
 #[derive(Debug)]

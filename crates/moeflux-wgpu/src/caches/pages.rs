@@ -1,12 +1,12 @@
-//! Memory for keys and values in pages, which the sequences of a cache share: a
-//! kernel attends for all of them whose pages lie in one buffer.
+//! Memory for keys and values in pages, which the sequences of a cache share: a kernel attends
+//! for all of them whose pages are in one buffer.
 
 use std::collections::BTreeSet;
 
 use moeflux_backend::KvType;
 
-use crate::buffer::Mem;
-use crate::encoder::Encoder;
+use crate::commands::encoder::Encoder;
+use crate::device::buffer::Mem;
 
 /// Positions of a page: whole tiles of attention.
 pub(crate) const PAGE: usize = if cfg!(test) { 128 } else { 256 };
@@ -26,7 +26,7 @@ pub(crate) struct Plane {
     start: usize,
 }
 
-/// Where a page lies.
+/// Where a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
     /// The buffer.
@@ -87,7 +87,7 @@ impl Pages {
 
     /// The buffer of a page that was taken.
     pub(crate) fn mem(&self, slab: usize) -> &Mem {
-        self.slabs[slab].mem.as_ref().expect("pages lie in memory")
+        self.slabs[slab].mem.as_ref().expect("pages are in memory")
     }
 
     #[cfg(test)]
@@ -95,7 +95,7 @@ impl Pages {
         self.slabs.iter().filter(|it| it.mem.is_some()).count()
     }
 
-    /// Takes so many pages, or none where there is no memory for all.
+    /// Takes this many pages, or none where there is no memory for all.
     pub(super) fn take(&mut self, encoder: &mut Encoder, n: usize) -> Vec<Page> {
         let mut pages = Vec::with_capacity(n);
         let most = (SLAB_BYTES / (4 * self.page_words()).max(1)).max(1);
@@ -131,8 +131,8 @@ impl Pages {
 }
 
 impl Slab {
-    /// Has `wanted` free pages of so many bytes, or as many as it may have; false
-    /// where there is no memory for them.
+    /// Has `wanted` free pages of this many bytes, or as many as it may have; false where there
+    /// is no memory for them.
     fn grow(&mut self, encoder: &mut Encoder, wanted: usize, (most, bytes): (usize, u64)) -> bool {
         let n_pages = (self.n_pages - self.free.len() + wanted).next_power_of_two().min(most);
         if n_pages <= self.n_pages {

@@ -5,27 +5,27 @@ use std::mem;
 use moeflux_backend::{Buf, Cols, DeviceError, LogitsExtras, TokenLogit, Weight};
 use moeflux_core::TokenId;
 
-use super::jobs::{FEW_ROWS, jobs_of};
-use super::products::{Products, run};
-use crate::ahead;
-use crate::buffer::Mem;
-use crate::grid::Grid;
-use crate::ops::source::Source;
-use crate::rounded::digits;
-use crate::shader::{Shader, Variant};
-use crate::state::{Activations, Wgpu};
+use crate::commands::grid::Grid;
+use crate::device::buffer::Mem;
+use crate::kernels::basic::{TopLogitsMerge, TopLogitsPartial};
+use crate::ops::matmul::jobs::{FEW_ROWS, jobs_of};
+use crate::ops::matmul::products::{Products, run};
+use crate::ops::matmul::source::Source;
+use crate::state::backend::{Activations, Wgpu};
+use crate::state::prerecorded;
+use crate::state::quantized_inputs::activation_quant;
 use crate::words::{floats, word};
 
 /// Bytes of logits that are read back together.
 const LOGIT_BYTES: usize = 32 << 20;
 
-/// Logits of a lane of `likeliest.wgsl`.
+/// Logits of a lane of `logits/top_logits_partial.wgsl`.
 const PER_LANE: usize = 16;
 
 /// Most of the highest logits that are found on the device.
 const MOST_LEADERS: usize = 64;
 
-/// Keys of minus infinity, and of whatever is damaged: see `likeliest.wgsl`.
+/// Keys of minus infinity, and of whatever is damaged: see `logits/top_logits_partial.wgsl`.
 const NEVER: u32 = 0x007f_ffff;
 const DAMAGED: u32 = u32::MAX;
 
@@ -33,7 +33,7 @@ pub(crate) fn logits(
     b: &mut Wgpu,
     rows: &[usize],
     (x, head): (Cols, Weight),
-    mut beside: LogitsExtras<'_>,
+    mut extras: LogitsExtras<'_>,
 ) -> Result<Vec<f32>, DeviceError> {
     let vocab = b.matrix(head).rows;
     let n_rows = n_rows(rows);
@@ -41,8 +41,8 @@ pub(crate) fn logits(
     for (part, is_last) in parts(rows, vocab) {
         let y = multiply(b, part, (x, n_rows), head);
         let bytes = 4 * (part.len() * vocab) as u64;
-        let beside = for_part(&mut beside, is_last);
-        let logits = read(b, (&y, bytes), (x.buf, beside), floats)?;
+        let extras = for_part(&mut extras, is_last);
+        let logits = read(b, (&y, bytes), (x.buf, extras), floats)?;
         if all.is_empty() {
             all = logits;
         } else {
@@ -66,7 +66,7 @@ fn parts(rows: &[usize], vocab: usize) -> impl Iterator<Item = (&[usize], bool)>
     rows.chunks(per_part).enumerate().map(move |(i, it)| (it, i + 1 == n))
 }
 
-/// Computes the logits of some of so many rows.
+/// Computes the logits of some of this many rows.
 fn multiply(b: &mut Wgpu, rows: &[usize], (x, n_rows): (Cols, usize), head: Weight) -> Mem {
     b.encoder.begin();
     let matrix = b.matrix(head).clone();
@@ -74,10 +74,9 @@ fn multiply(b: &mut Wgpu, rows: &[usize], (x, n_rows): (Cols, usize), head: Weig
     let y = b.scratch.logits.words(&mut b.encoder, rows.len() * matrix.rows);
     let lists = [rows.iter().enumerate().map(|(i, row)| (*row, i * matrix.rows)).collect()];
     let jobs = jobs_of(&matrix, 0, 0).collect();
-    let (decoder, digits) = (matrix.decoder, digits(matrix.decoder, matrix.inputs));
+    let (decoder, quant) = (matrix.decoder, activation_quant(matrix.decoder, matrix.inputs));
     let (chosen, most_few) = (None, FEW_ROWS);
-    let products =
-        Products { decoder, digits, lists: &lists, jobs, y: y.clone(), chosen, most_few };
+    let products = Products { decoder, quant, lists: &lists, jobs, y: y.clone(), chosen, most_few };
     run(b, &source, products);
     y
 }
@@ -87,7 +86,7 @@ pub(crate) fn leaders(
     rows: &[usize],
     n: usize,
     (x, head): (Cols, Weight),
-    mut beside: LogitsExtras<'_>,
+    mut extras: LogitsExtras<'_>,
 ) -> Result<Option<Vec<Vec<TokenLogit>>>, DeviceError> {
     if !(1..=MOST_LEADERS).contains(&n) {
         return Ok(None);
@@ -98,10 +97,10 @@ pub(crate) fn leaders(
     for (part, is_last) in parts(rows, vocab) {
         let y = multiply(b, part, (x, n_rows), head);
         let groups = groups(b, &y, part.len(), vocab);
-        let beside = (x.buf, for_part(&mut beside, is_last));
+        let extras = (x.buf, for_part(&mut extras, is_last));
         let found = match n {
-            1 => likeliest(b, &groups, part.len(), beside)?,
-            _ => highest(b, (&y, &groups), (part.len(), vocab, n), beside)?,
+            1 => likeliest(b, &groups, part.len(), extras)?,
+            _ => highest(b, (&y, &groups), (part.len(), vocab, n), extras)?,
         };
         all = all.zip(found).map(|(all, found)| [all, found].concat());
     }
@@ -121,7 +120,7 @@ fn groups(b: &mut Wgpu, y: &Mem, n_rows: usize, vocab: usize) -> Groups {
     let n = vocab.div_ceil(len);
     let best = b.scratch.likeliest[0].words(&mut b.encoder, 2 * n_rows * n);
     b.encoder.dispatch(
-        Variant::new(Shader::Likeliest, &[word(PER_LANE)]),
+        TopLogitsPartial { per_lane: word(PER_LANE) },
         &[word(vocab), word(n), word(n_rows * n)],
         &[y, &best],
         Grid::Linear(n_rows * n),
@@ -134,10 +133,10 @@ fn likeliest(
     b: &mut Wgpu,
     groups: &Groups,
     n_rows: usize,
-    beside: (Buf, LogitsExtras<'_>),
+    extras: (Buf, LogitsExtras<'_>),
 ) -> Result<Option<Vec<Vec<TokenLogit>>>, DeviceError> {
     let row_bytes = 8 * groups.n;
-    read(b, (&groups.best, (row_bytes * n_rows) as u64), beside, |bytes| {
+    read(b, (&groups.best, (row_bytes * n_rows) as u64), extras, |bytes| {
         bytes.chunks_exact(row_bytes).map(|it| best_of(it).map(|it| vec![it])).collect()
     })
 }
@@ -147,43 +146,43 @@ fn highest(
     b: &mut Wgpu,
     (y, groups): (&Mem, &Groups),
     (n_rows, vocab, n): (usize, usize, usize),
-    beside: (Buf, LogitsExtras<'_>),
+    extras: (Buf, LogitsExtras<'_>),
 ) -> Result<Option<Vec<Vec<TokenLogit>>>, DeviceError> {
     let row_words = n * (1 + groups.len);
     let leading = b.scratch.likeliest[1].words(&mut b.encoder, n_rows * row_words);
     b.encoder.dispatch(
-        Variant::new(Shader::Lead, &[word(MOST_LEADERS)]),
+        TopLogitsMerge { most: word(MOST_LEADERS) },
         &[word(vocab), word(groups.n), word(groups.len), word(n), word(n_rows)],
         &[y, &groups.best, &leading],
         Grid::Linear(n_rows),
     );
-    read(b, (&leading, 4 * (n_rows * row_words) as u64), beside, |bytes| {
+    read(b, (&leading, 4 * (n_rows * row_words) as u64), extras, |bytes| {
         let words = bytes.as_chunks::<4>().0;
         words.chunks_exact(row_words).map(|it| first_of(it, groups.len, n)).collect()
     })
 }
 
-/// What is wanted beside an answer, in its last part.
-fn for_part<'a>(beside: &mut LogitsExtras<'a>, is_last: bool) -> LogitsExtras<'a> {
-    if is_last { mem::take(beside) } else { LogitsExtras::default() }
+/// What is wanted in addition to an answer, in its last part.
+fn for_part<'a>(extras: &mut LogitsExtras<'a>, is_last: bool) -> LogitsExtras<'a> {
+    if is_last { mem::take(extras) } else { LogitsExtras::default() }
 }
 
-/// Reads back what is the last of a step, and what is wanted beside it, of a buffer.
+/// Reads back what is the last of a step, and what is wanted next to it, of a buffer.
 fn read<T>(
     b: &mut Wgpu,
     (mem, bytes): (&Mem, u64),
-    (buf, beside): (Buf, LogitsExtras<'_>),
+    (buf, extras): (Buf, LogitsExtras<'_>),
     of: impl FnOnce(&[u8]) -> T,
 ) -> Result<T, DeviceError> {
     let Activations { mem: states, width, .. } = b.buf(buf).clone();
-    let more = 4 * (width * beside.hidden_rows.as_ref().map_or(0, |rows| rows.n)) as u64;
-    let asked = b.encoder.ask(&[(mem, 0, bytes), (&states, 0, more)])?;
-    if let Some(step) = beside.next_step {
-        ahead::record(b, step);
+    let more = 4 * (width * extras.hidden_rows.as_ref().map_or(0, |rows| rows.n)) as u64;
+    let asked = b.encoder.begin_read(&[(mem, 0, bytes), (&states, 0, more)])?;
+    if let Some(step) = extras.next_step {
+        prerecorded::record(b, step);
     }
-    b.encoder.answer(asked, |all| {
+    b.encoder.finish_read(asked, |all| {
         let (answer, more) = all.split_at(bytes as usize);
-        if let Some(hidden) = beside.hidden_rows {
+        if let Some(hidden) = extras.hidden_rows {
             *hidden.into = floats(more);
         }
         of(answer)

@@ -1,38 +1,29 @@
-//! The ops, one file for those that share kernels.
+//! The ops, one file for those that share kernels; `matmul` has the products with weights,
+//! `attention` and `moe` the ops of those layers.
 
-mod activation;
-mod admit;
 pub(crate) mod attention;
-mod elementwise;
-mod expert_groups;
-mod grouped;
-mod heads;
-mod held;
-mod in_place;
-mod jobs;
-pub(crate) mod layouts;
-mod logits;
-mod mixers;
-mod moe;
-mod products;
-mod repeated;
-mod rounding;
-mod shares;
-mod source;
-mod sums;
+pub(crate) mod conv;
+pub(crate) mod delta_net;
+pub(crate) mod delta_rule;
+pub(crate) mod elementwise;
+pub(crate) mod embed;
+mod fused_sum;
+pub(crate) mod logits;
+pub(crate) mod matmul;
+pub(crate) mod moe;
+pub(crate) mod norm;
+mod operand;
+pub(crate) mod rope;
+mod spans;
 
 pub(crate) use attention::{attention, gated_attention, select_positions};
-pub(crate) use elementwise::{
-    add, add_bias, copy, gated_rms_norm, layer_norm, rms_norm, rope, sigmoid_gate, swiglu,
-};
-pub(crate) use heads::head_product;
-pub(crate) use held::moe_on_device;
-pub use in_place::reads_in_place;
+pub(crate) use conv::causal_conv;
+pub(crate) use delta_net::delta_net;
+pub(crate) use delta_rule::delta_rule;
+pub(crate) use elementwise::{add, add_bias, copy, sigmoid_gate, swiglu};
+pub(crate) use embed::embed;
 pub(crate) use logits::{leaders, logits};
-pub(crate) use mixers::{causal_conv, delta_net, delta_rule};
-pub use moe::MAX_EXPERTS;
-pub(crate) use moe::{begin_upload, combine, experts, resident_experts, route};
-pub(crate) use products::{embed, project};
-pub(crate) use repeated::{
-    Repeated, current_layout, effective_layout, plain_layout, project_repeated,
-};
+pub(crate) use matmul::{head_product, project};
+pub(crate) use moe::{begin_upload, combine, experts, moe_on_device, resident_experts, route};
+pub(crate) use norm::{gated_rms_norm, layer_norm, rms_norm};
+pub(crate) use rope::rope;

@@ -8,7 +8,7 @@ use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::grouped::{Case, by_device};
 use super::{context, layouts};
-use crate::state::Wgpu;
+use crate::state::backend::Wgpu;
 use crate::{Context, Layout};
 
 const CLAMPED: Activation = Activation::ClampedSwiglu { alpha: 1.702, limit: 0.02 };

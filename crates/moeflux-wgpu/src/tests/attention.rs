@@ -7,11 +7,11 @@ use moeflux_backend::{
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
-use super::matrix_units::tiles;
+use super::coop_matrix::tiles;
 use super::{context, matrix};
 use crate::Tiles;
-use crate::state::Wgpu;
-use crate::units::tolerance_of_attention;
+use crate::coop_matrix::tolerance_of_attention;
+use crate::state::backend::Wgpu;
 
 #[derive(Clone, Copy, Debug)]
 struct Shape {
@@ -174,7 +174,7 @@ fn units_for_matrices_agree_with_singles() {
         Shape { loudness: 1e7, ..wide },
         Shape { loudness: 1e-9, ..wide },
     ] {
-        let [want, got] = [Tiles::Singles, tiles].map(|tiles| {
+        let [want, got] = [Tiles::F32, tiles].map(|tiles| {
             let mut b = Wgpu::with_tiles(std::sync::Arc::clone(&context), None, tiles);
             b.least_shared_queries = 1;
             bits(&mut b, shape).into_iter().map(f32::from_bits).collect::<Vec<f32>>()
@@ -196,9 +196,9 @@ fn units_for_matrices_agree_with_singles() {
     }
 }
 
-/// The bits of all rows of a layer and of products with few of them, which a kernel
-/// rounds `beside` others or by itself; the kernels of the last step. Keys and values
-/// lie in one buffer with queries, or apart.
+/// The bits of all rows of a layer and of products with few of them, which a kernel rounds `next
+/// to` others or by itself; the kernels of the last step. Keys and values are in one buffer with
+/// queries, or apart.
 fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
     let (n_heads, n_kv_heads, dim) = (4, 2, 64);
     let specs = [CacheSpec::Kv { n_heads: n_kv_heads, k_dim: dim, v_dim: dim, dtype: KvType::F32 }];
@@ -214,7 +214,7 @@ fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
         widths.map(|it| cols(b, it))
     };
     let (out, y) = (cols(b, n_heads * dim), cols(b, 40));
-    // Queries and gates lie head by head.
+    // Queries and gates are head by head.
     let part = |start| Heads { buf: q.buf, start, n_heads, head_dim: dim, stride: 2 * dim };
     let inputs = [cols(b, widths[0]), cols(b, widths[1])];
     let k = kv.slice(0, n_kv_heads * dim).heads(n_kv_heads);

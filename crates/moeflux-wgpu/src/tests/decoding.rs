@@ -11,7 +11,7 @@ use moeflux_core::quant::{Float, MatrixFormat};
 use moeflux_core::{HostBuf, TokenId};
 
 use super::context;
-use crate::state::Wgpu;
+use crate::state::backend::Wgpu;
 
 const COLS: usize = 32;
 
@@ -104,7 +104,7 @@ fn logits_of_which_none_may_be_chosen_are_left_to_who_reads_them() {
 }
 
 fn n_ready(b: &Wgpu) -> usize {
-    b.encoder.recorder.n_ready()
+    b.encoder.submitter.n_ready()
 }
 
 #[test]

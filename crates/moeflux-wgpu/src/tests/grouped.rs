@@ -14,7 +14,7 @@ use moeflux_core::{
 };
 
 use super::{context, matrix};
-use crate::state::Wgpu;
+use crate::state::backend::Wgpu;
 use crate::{Context, Tiles};
 
 pub(super) const HIDDEN: usize = 128;
@@ -264,12 +264,12 @@ fn rows_have_the_same_bits_whoever_chooses_their_experts() {
         inner: INNER,
         activation: Activation::Swiglu,
     };
-    check(&context, case(affine, ActivationPrecision::Int16, false, true), Tiles::Singles);
-    check(&context, case(affine, ActivationPrecision::F32, true, false), Tiles::Singles);
-    check(&context, case(dense, ActivationPrecision::F32, false, false), Tiles::Singles);
-    if context.has_matrix_units {
-        check(&context, case(affine, ActivationPrecision::Int16, false, false), Tiles::MatrixUnits);
-    } else if context.has_halves {
+    check(&context, case(affine, ActivationPrecision::Int16, false, true), Tiles::F32);
+    check(&context, case(affine, ActivationPrecision::F32, true, false), Tiles::F32);
+    check(&context, case(dense, ActivationPrecision::F32, false, false), Tiles::F32);
+    if context.has_coop_matrix {
+        check(&context, case(affine, ActivationPrecision::Int16, false, false), Tiles::CoopMatrix);
+    } else if context.has_f16 {
         check(&context, case(affine, ActivationPrecision::Int8, true, true), Tiles::Emulated);
     }
 }

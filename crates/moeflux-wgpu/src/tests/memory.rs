@@ -14,9 +14,9 @@ use moeflux_core::{
 
 use super::{context, doubled};
 use crate::Context;
-use crate::context::enumerate;
-use crate::experts::slab_of_at_most;
-use crate::state::Wgpu;
+use crate::device::adapter::enumerate;
+use crate::experts::slots::slab_of_at_most;
+use crate::state::backend::Wgpu;
 
 const WIDTH: usize = 32;
 

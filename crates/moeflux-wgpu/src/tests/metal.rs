@@ -6,12 +6,18 @@ use naga::back::msl::{self, BindTarget, EntryPointResources, Options, PipelineOp
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 use naga::{AddressSpace, ResourceBinding};
 
-use crate::context::{
-    MATRIX_UNITS_BYTES, MOST_BINDINGS, STORAGE_BINDINGS, WORKGROUP_BYTES, WORKGROUP_THREADS,
+use crate::device::adapter::{
+    COOP_MATRIX_BYTES, MOST_BINDINGS, STORAGE_BINDINGS, WORKGROUP_BYTES, WORKGROUP_THREADS,
 };
-use crate::layout::{Halves, Singles};
-use crate::shader::{Shader, Variant};
-use crate::weights::Decoder;
+use crate::kernels::attention::*;
+use crate::kernels::basic::*;
+use crate::kernels::kernel::{Kernel, Variant};
+use crate::kernels::matmul::*;
+use crate::kernels::moe::*;
+use crate::kernels::recurrent::*;
+use crate::kernels::shared::WeightFormat;
+use crate::tuning::layout::{F16Tiles, F32Tiles};
+use crate::weights::format::Decoder;
 
 /// Threadgroup memory of every GPU from Apple4 and Mac2 on (Metal feature set
 /// tables, "maximum total threadgroup memory allocation").
@@ -27,7 +33,21 @@ const APPLE_BUFFERS: usize = 31;
 const VERSIONS: [(u8, u8); 5] = [(2, 1), (2, 3), (2, 4), (3, 0), (3, 1)];
 
 /// Kernels that run only where they may have as many buffers as they like.
-const FUSED: [Shader; 3] = [Shader::NormOfSum, Shader::MatvecActivates, Shader::DeltaMixer];
+const FUSED: [&str; 3] = ["NormOfSum", "MatvecActivates", "DeltaMixer"];
+
+/// The files that declare kernels.
+const DECLARATIONS: [&str; 5] = [
+    include_str!("../kernels/attention.rs"),
+    include_str!("../kernels/basic.rs"),
+    include_str!("../kernels/matmul.rs"),
+    include_str!("../kernels/moe.rs"),
+    include_str!("../kernels/recurrent.rs"),
+];
+
+/// A kernel with its constants in the order of its declaration.
+fn add<K: Kernel>(all: &mut Vec<Variant>, constants: &[&[u32]]) {
+    all.extend(constants.iter().map(|values| Variant::with_values::<K>(values)));
+}
 
 /// Constants of every format of weights: `FORMAT`, `BITS`, `FLOATS`.
 fn formats() -> Vec<[u32; 3]> {
@@ -45,14 +65,9 @@ fn formats() -> Vec<[u32; 3]> {
 /// Kernels with the constants that ops give them, or their extremes.
 fn variants() -> Vec<Variant> {
     let mut all = Vec::new();
-    let mut add = |shader, consts: &[&[u32]]| {
-        for consts in consts {
-            all.push(Variant::new(shader, consts));
-        }
-    };
     for format in formats() {
         let with = |own: &[u32]| [&format[..], own].concat();
-        // Fixed point with bytes and with floats; floats that lie anyhow, and aligned ones.
+        // Fixed point with bytes and with floats; floats that are anyhow, and aligned ones.
         let inputs: &[[u32; 3]] = if format[0] == 0 {
             &[[0, 0, 0], [0, 0, 1], [1, 0, 0], [2, 0, 0], [1, 1, 0], [2, 1, 0]]
         } else {
@@ -61,13 +76,13 @@ fn variants() -> Vec<Variant> {
         for inputs in inputs {
             for layout in [[4, 1, 1, 1, 1], [32, 4, 8, 4, 4], [32, 32, 4, 1, 2], [16, 8, 2, 4, 1]] {
                 let consts = with(&[&inputs[..], &layout, &[128, 0, layout[0] / 32]].concat());
-                add(Shader::Matvec, &[&consts]);
-                add(Shader::MatvecChosen, &[&consts]);
+                add::<Matvec>(&mut all, &[&consts]);
+                add::<MatvecChosen>(&mut all, &[&consts]);
             }
         }
         if format[0] == 0 {
-            add(
-                Shader::Matvec,
+            add::<Matvec>(
+                &mut all,
                 &[
                     &with(&[2, 0, 0, 32, 32, 4, 1, 2, 128, 1, 0]),
                     &with(&[1, 0, 0, 16, 16, 8, 2, 1, 256, 1, 0]),
@@ -75,8 +90,8 @@ fn variants() -> Vec<Variant> {
             );
         }
         if format[0] == 0 {
-            add(
-                Shader::MatvecBoth,
+            add::<MatvecBoth>(
+                &mut all,
                 &[
                     &with(&[2, 0, 1, 32, 32, 4, 1, 2, 128, 1, 1]),
                     &with(&[1, 1, 0, 16, 8, 8, 4, 1, 256, 0, 0]),
@@ -89,8 +104,8 @@ fn variants() -> Vec<Variant> {
                 2 => 2,
                 _ => 0,
             };
-            add(
-                Shader::MatvecActivates,
+            add::<MatvecActivates>(
+                &mut all,
                 &[
                     &with(&[2, 0, 0, 32, 32, 2, 1, 2, 128, 1, 0, 64, order, 0, 6336, 0, 0, 0]),
                     &with(&[1, 0, 0, 16, 4, 1, 1, 1, 256, 0, 0, 32, order, 0, 96, 1, 1, 0]),
@@ -98,32 +113,33 @@ fn variants() -> Vec<Variant> {
                 ],
             );
         }
-        for shape in [Singles::NARROW, Singles::WIDE] {
-            let [apart, aligned] = [false, true].map(|it| with(&shape.consts(it)));
-            add(Shader::Matmul, &[&apart, &aligned]);
+        let [format_code, bits, floats] = format;
+        let weights = WeightFormat { format: format_code, bits, floats };
+        for shape in [F32Tiles::NARROW, F32Tiles::WIDE] {
+            all.extend([false, true].map(|it| Variant::from(shape.kernel(weights, it))));
         }
-        add(Shader::Embed, &[&with(&[])]);
-        add(Shader::HeadTransposed, &[&with(&[1]), &with(&[4])]);
+        add::<Embed>(&mut all, &[&with(&[])]);
+        add::<HeadProduct>(&mut all, &[&with(&[1]), &with(&[4])]);
     }
     for op in 0..6 {
-        add(Shader::Elementwise, &[&[op]]);
-        add(Shader::ElementwiseRounded, &[&[op, 64, 2, 1, 0], &[op, 32, 1, 0, 2]]);
+        add::<Elementwise>(&mut all, &[&[op]]);
+        add::<ElementwiseQuantized>(&mut all, &[&[64, 2, 1, 0, op], &[32, 1, 0, 2, op]]);
     }
     for kind in 0..3 {
-        add(Shader::Norm, &[&[kind, 0, 64, 2, 1], &[kind, 1, 256, 7, 0]]);
-        add(
-            Shader::NormRounded,
+        add::<Norm>(&mut all, &[&[kind, 0, 64, 2, 1], &[kind, 1, 256, 7, 0]]);
+        add::<NormQuantized>(
+            &mut all,
             &[&[kind, 0, 64, 2, 1, 64, 2, 1, 0], &[kind, 1, 256, 2, 0, 128, 1, 2, 0]],
         );
-        add(Shader::Route, &[&[kind, 8, 0], &[kind, 1, kind / 2]]);
-        add(
-            Shader::StoreKv,
+        add::<Route>(&mut all, &[&[kind, 8, 0], &[kind, 1, kind / 2]]);
+        add::<StoreKv>(
+            &mut all,
             &[&[kind, 70, 0, 70, 0, 0, 0, 0], &[kind, 256, 128, 256, 1, 32, kind & 1, 1]],
         );
-        add(Shader::ScoreIndex, &[&[kind]]);
+        add::<ScoreIndex>(&mut all, &[&[kind]]);
         let wide = [4, 2, 1][kind as usize];
-        add(
-            Shader::Attention,
+        add::<AttentionTiles>(
+            &mut all,
             &[
                 &[kind, 1, 0, 70, 51, 1, 8, 0, 16, 1, 1],
                 &[kind, wide, 1, 256, 256, 8, 16, 0, 64, 4, 1],
@@ -131,23 +147,23 @@ fn variants() -> Vec<Variant> {
                 &[kind, 1, 0, 64, 2000, 8, 4, 0, 256, 1, 2],
             ],
         );
-        add(
-            Shader::AttentionRows,
+        add::<AttentionRows>(
+            &mut all,
             &[
                 &[kind, 1, 0, 70, 51, 1, 8],
                 &[kind, wide, 1, 576, 512, 4, 2],
                 &[kind, wide, 0, 64, 1000, 8, 1],
             ],
         );
-        for (group, digits) in [(32, 1), (64, 2), (128, 2)] {
-            add(
-                Shader::Round,
-                &[&[group, digits, kind, 0], &[group, digits, 0, 1], &[group, digits, kind, 2]],
+        for (group, quant) in [(32, 1), (64, 2), (128, 2)] {
+            add::<QuantizeActivations>(
+                &mut all,
+                &[&[group, quant, kind, 0], &[group, quant, 0, 1], &[group, quant, kind, 2]],
             );
         }
     }
-    add(
-        Shader::NormOfSum,
+    add::<NormOfSum>(
+        &mut all,
         &[
             &[0, 0, 256, 2, 1, 64, 2, 1, 0, 1, 0, 0, 0],
             &[0, 0, 256, 7, 1, 64, 2, 1, 2, 2, 8, 1, 1],
@@ -155,46 +171,48 @@ fn variants() -> Vec<Variant> {
             &[0, 0, 64, 2, 0, 32, 1, 0, 0, 2, 4, 0, 0],
         ],
     );
-    add(Shader::Halves, &[&[64, 1], &[128, 2]]);
-    add(Shader::Rope, &[&[0], &[1]]);
-    add(Shader::HalveVectors, &[&[0, 0, 64, 2], &[0, 1, 64, 2], &[1, 1, 96, 1], &[2, 1, 256, 2]]);
-    add(Shader::MergeAttention, &[&[0, 1, 0, 0, 0, 0], &[1, 0, 64, 2, 1, 0], &[0, 1, 32, 1, 0, 2]]);
-    add(Shader::ConvStep, &[&[1], &[3]]);
-    add(Shader::CopyState, &[&[]]);
-    add(Shader::Delta, &[&[4, 128, 8, 4, 4], &[1, 21, 2, 4, 1], &[4, 256, 16, 2, 4]]);
-    add(Shader::DeltaStep, &[&[4, 128, 8, 128, 2], &[1, 21, 2, 130, 3]]);
-    add(
-        Shader::DeltaMixer,
+    add::<SplitF16>(&mut all, &[&[64, 1], &[128, 2]]);
+    add::<Rope>(&mut all, &[&[0], &[1]]);
+    add::<SplitF16Qkv>(
+        &mut all,
+        &[&[0, 0, 64, 2], &[0, 1, 64, 2], &[1, 1, 96, 1], &[2, 1, 256, 2]],
+    );
+    add::<MergeAttention>(
+        &mut all,
+        &[&[0, 0, 0, 0, 0, 1], &[64, 2, 1, 0, 1, 0], &[32, 1, 0, 2, 0, 1]],
+    );
+    add::<ConvStep>(&mut all, &[&[1], &[3]]);
+    add::<CopyState>(&mut all, &[&[]]);
+    add::<DeltaRows>(&mut all, &[&[4, 128, 8, 4, 4], &[1, 21, 2, 4, 1], &[4, 256, 16, 2, 4]]);
+    add::<DeltaStep>(&mut all, &[&[4, 128, 8, 128, 2], &[1, 21, 2, 130, 3]]);
+    add::<DeltaMixer>(
+        &mut all,
         &[
             &[4, 128, 8, 128, 2, 64, 2, 1, 0, 3, 384, 2],
             &[1, 21, 2, 130, 3, 0, 0, 0, 0, 1, 172, 1],
             &[4, 16, 1, 1536, 24, 32, 1, 2, 2, 3, 1568, 7],
         ],
     );
-    for shader in [
-        Shader::ChooseIndex,
-        Shader::Conv,
-        Shader::ConvHistory,
-        Shader::PrepareDelta,
-        Shader::GroupRows,
-    ] {
-        add(shader, &[&[]]);
-    }
-    add(Shader::GroupJobs, &[&[1024]]);
+    add::<ChooseIndex>(&mut all, &[&[]]);
+    add::<Conv>(&mut all, &[&[]]);
+    add::<ConvHistory>(&mut all, &[&[]]);
+    add::<PrepareDelta>(&mut all, &[&[]]);
+    add::<SortByExpert>(&mut all, &[&[]]);
+    add::<GroupedGemmJobs>(&mut all, &[&[1024]]);
     for bits in 0..8 {
         let own = [bits & 1, bits >> 1 & 1, bits >> 2];
-        add(Shader::Activate, &[&own]);
-        add(Shader::ActivateRounded, &[&[&own[..], &[64, 2, 1, 0]].concat()]);
+        add::<Activate>(&mut all, &[&own]);
+        add::<ActivateQuantized>(&mut all, &[&[&own[..], &[64, 2, 1, 0]].concat()]);
     }
-    add(Shader::AddRows, &[&[0], &[1]]);
-    add(Shader::Stream, &[&[0], &[1]]);
-    add(Shader::Place, &[&[]]);
-    add(Shader::Fetch, &[&[]]);
-    add(Shader::FetchChosen, &[&[]]);
-    add(Shader::Admit, &[&[1], &[32]]);
-    add(Shader::Likeliest, &[&[16]]);
-    add(Shader::Lead, &[&[64]]);
-    add(Shader::Combine, &[&[0, 0], &[1, 0], &[1, 1]]);
+    add::<AddRows>(&mut all, &[&[0], &[1]]);
+    add::<BandwidthProbe>(&mut all, &[&[0], &[1]]);
+    add::<BufferCopy>(&mut all, &[&[]]);
+    add::<ExpertGather>(&mut all, &[&[]]);
+    add::<ExpertGatherAdmitted>(&mut all, &[&[]]);
+    add::<ExpertAdmit>(&mut all, &[&[1], &[32]]);
+    add::<TopLogitsPartial>(&mut all, &[&[16]]);
+    add::<TopLogitsMerge>(&mut all, &[&[64]]);
+    add::<Combine>(&mut all, &[&[0, 0], &[1, 0], &[1, 1]]);
     all
 }
 
@@ -224,7 +242,7 @@ fn workgroup_bytes(module: &naga::Module) -> u32 {
 
 fn resources(variant: Variant) -> EntryPointResources {
     let mut resources = EntryPointResources::default();
-    let bindings = std::iter::once('r').chain(variant.shader.bindings().chars());
+    let bindings = std::iter::once('r').chain(variant.info.bindings.chars());
     for (slot, access) in bindings.enumerate() {
         let slot = u8::try_from(slot).expect("few bindings");
         let binding = ResourceBinding { group: 0, binding: u32::from(slot) };
@@ -248,8 +266,9 @@ fn every_kernel_becomes_metal_within_apples_limits() {
         assert!(threads <= WORKGROUP_THREADS, "{variant:?}: {threads} threads");
         let bytes = workgroup_bytes(&module);
         assert!(bytes <= WORKGROUP_BYTES, "{variant:?}: {bytes} bytes of workgroup memory");
-        let n = variant.shader.bindings().len();
-        let most = if FUSED.contains(&variant.shader) { MOST_BINDINGS } else { STORAGE_BINDINGS };
+        let n = variant.info.bindings.len();
+        let most =
+            if FUSED.contains(&variant.info.name) { MOST_BINDINGS } else { STORAGE_BINDINGS };
         assert!(n <= most as usize && n + 2 <= APPLE_BUFFERS, "{variant:?}: {n} buffers");
         for lang_version in VERSIONS {
             let options = Options {
@@ -268,16 +287,19 @@ fn every_kernel_becomes_metal_within_apples_limits() {
 
 #[test]
 fn no_kernel_is_left_out() {
-    let mut seen: Vec<u32> = variants().iter().map(|it| it.shader as u32).collect();
+    let mut seen: Vec<&str> = variants().iter().map(|variant| variant.info.name).collect();
     // See below.
-    seen.extend([Shader::MatmulHalves, Shader::AttentionHalves].map(|it| it as u32));
-    let last = Shader::Lead as u32;
-    let left_out: Vec<u32> = (0..=last).filter(|it| !seen.contains(it)).collect();
-    assert!(left_out.is_empty() && seen.iter().all(|it| *it <= last), "{left_out:?}");
+    seen.extend(["CoopMatmul", "AttentionCoopMatrix"]);
+    let lines = DECLARATIONS.iter().flat_map(|text| text.lines());
+    let declared: Vec<&str> =
+        lines.filter_map(|line| Some(line.trim().split_once(" in \"")?.0)).collect();
+    assert!(declared.len() > 40, "{declared:?}");
+    let left_out: Vec<&&str> = declared.iter().filter(|name| !seen.contains(name)).collect();
+    assert!(left_out.is_empty(), "{left_out:?}");
 }
 
 #[test]
-fn kernels_of_matrix_units_are_valid() {
+fn kernels_on_cooperative_matrices_are_valid() {
     let capabilities = Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX;
     let params = Float::BF16;
     let affine = [4, 6, 8].map(|bits| Affine { bits, group_size: 64, params });
@@ -287,34 +309,36 @@ fn kernels_of_matrix_units_are_valid() {
     formats.push(MatrixFormat::Blocks(ScaledBlocks::new(128, 128, Float::F32)));
     for (format, parts) in formats.into_iter().flat_map(|it| [(it, 1), (it, 2)]) {
         let decoder = Decoder::new(format);
-        let of = decoder.in_halves();
+        let of = decoder.f16_operand();
         for (shape, is_emulated) in
-            Halves::all(parts, of).iter().flat_map(|it| [(it, false), (it, true)])
+            F16Tiles::all(parts, of).iter().flat_map(|it| [(it, false), (it, true)])
         {
-            let own = shape.consts(parts, of.summands(), is_emulated);
-            let consts = [&decoder.consts()[..], &own].concat();
-            let variant = Variant::new(Shader::MatmulHalves, &consts);
+            let variant = shape.kernel(decoder.constants(), of, parts, is_emulated).into();
             let (module, _) = parse((variant, 32), capabilities);
             let [entry] = &module.entry_points[..] else { panic!("{variant:?}: one entry point") };
             assert!(entry.workgroup_size[0] <= WORKGROUP_THREADS, "{variant:?}");
             let bytes = workgroup_bytes(&module);
-            assert!(bytes <= MATRIX_UNITS_BYTES, "{variant:?}: {bytes} bytes of workgroup memory");
+            assert!(bytes <= COOP_MATRIX_BYTES, "{variant:?}: {bytes} bytes of workgroup memory");
         }
     }
 }
 
 #[test]
-fn attention_on_matrix_units_is_valid() {
+fn attention_on_cooperative_matrices_is_valid() {
     let capabilities = Capabilities::SHADER_FLOAT16 | Capabilities::COOPERATIVE_MATRIX;
-    for is_emulated in [0, 1] {
-        for (is_masked, parts, k_dim, v_dim, subgroups) in
-            [(0, 2, 256, 256, 8), (0, 2, 256, 256, 4), (1, 1, 576, 32, 8), (0, 1, 64, 64, 4)]
-        {
-            let consts = [is_emulated, is_masked, k_dim, v_dim, parts, subgroups];
-            let variant = Variant::new(Shader::AttentionHalves, &consts);
+    for is_emulated in [false, true] {
+        for (is_masked, parts, k_dim, v_dim, subgroups) in [
+            (false, 2, 256, 256, 8),
+            (false, 2, 256, 256, 4),
+            (true, 1, 576, 32, 8),
+            (false, 1, 64, 64, 4),
+        ] {
+            let variant =
+                AttentionCoopMatrix { is_emulated, is_masked, k_dim, v_dim, parts, subgroups }
+                    .into();
             let (module, _) = parse((variant, 32), capabilities);
             let bytes = workgroup_bytes(&module);
-            assert!(bytes <= MATRIX_UNITS_BYTES, "{variant:?}: {bytes} bytes of workgroup memory");
+            assert!(bytes <= COOP_MATRIX_BYTES, "{variant:?}: {bytes} bytes of workgroup memory");
         }
     }
 }

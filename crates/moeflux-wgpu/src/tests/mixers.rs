@@ -7,7 +7,7 @@ use moeflux_backend::{
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::{context, matrix};
-use crate::state::Wgpu;
+use crate::state::backend::Wgpu;
 
 const ROWS: usize = 23;
 
@@ -25,8 +25,8 @@ pub(super) struct Net {
 }
 
 impl Net {
-    /// One for steps of at most so many rows; what is read lies in one buffer, or each
-    /// in its own.
+    /// One for steps of at most this many rows; what is read is in one buffer, or each in its
+    /// own.
     pub(super) fn new(
         b: &mut Wgpu,
         rows: usize,
@@ -121,8 +121,7 @@ struct Bits {
     n_kernels: u64,
 }
 
-/// The bits of all rows, so many a step; what is read lies in one buffer, or each in
-/// its own.
+/// The bits of all rows, this many a step; what is read is in one buffer, or each in its own.
 fn bits(b: &mut Wgpu, dims: (usize, usize), per_step: usize, is_one: bool) -> Bits {
     let net = Net::new(b, ROWS, dims, is_one);
     let sequence = b.new_sequence(&net.specs);

@@ -8,7 +8,7 @@ use moeflux_backend::{ActivationPrecision, Backend, Cols, ExpertResidency, Proje
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
 use super::{ABSOLUTE, RELATIVE, context, matrix};
-use crate::state::Wgpu;
+use crate::state::backend::Wgpu;
 
 /// Rows of the widest of the narrow matrices, and more.
 const NARROW: usize = 512;
@@ -22,8 +22,8 @@ fn formats() -> [MatrixFormat; 4] {
     [MatrixFormat::Dense(Float::F32), MatrixFormat::Dense(Float::BF16), affine(4), affine(8)]
 }
 
-/// Rows of activations with matrices of so many rows, side by side; activations begin
-/// at a column of their buffer.
+/// Rows of activations with matrices of this many rows, side by side; activations begin at a
+/// column of their buffer.
 fn products(
     b: &mut dyn Backend,
     format: MatrixFormat,
@@ -94,12 +94,12 @@ fn what_a_narrow_matrix_meets_follows_from_the_matrix_alone() {
                 (bits, b.counters().stats().kernels)
             };
             let (want, _) = run(&[n], 300, 0);
-            assert!(want == run(&[n], 300, 1).0, "{format:?} {n}x{cols} that lie anyhow");
+            assert!(want == run(&[n], 300, 1).0, "{format:?} {n}x{cols} unaligned");
             let (got, n_alike) = run(&[n, n], 150, 0);
             assert!(want[..150] == got, "{format:?} {n}x{cols} in fewer rows");
             let other = if n == WIDE { 1 } else { WIDE };
             let (got, n_apart) = run(&[n, other], 150, 0);
-            assert!(want[..150] == got, "{format:?} {n}x{cols} beside {other}");
+            assert!(want[..150] == got, "{format:?} {n}x{cols} with {other}");
             assert_eq!(n_apart, n_alike + 1, "{format:?}: {n} and {other} in one layout");
         }
     }

@@ -10,9 +10,9 @@ use moeflux_backend::{
 
 use super::context;
 use crate::Context;
-use crate::caches::PAGE;
-use crate::context::enumerate;
-use crate::state::Wgpu;
+use crate::caches::pages::PAGE;
+use crate::device::adapter::enumerate;
+use crate::state::backend::Wgpu;
 
 #[derive(Clone, Copy, Debug)]
 struct Shape {
@@ -102,7 +102,7 @@ impl Bench {
         self.b.load_cache(sequence, Cache(0), 0..position, &saved).unwrap();
     }
 
-    /// The bits of so many rows of some sequences, and how many kernels they took.
+    /// The bits of this many rows of some sequences, and how many kernels they took.
     fn step(&mut self, parts: &[(usize, usize)]) -> (Vec<Vec<u32>>, u64) {
         let mut spans = Vec::new();
         let mut rows = Vec::new();
@@ -129,7 +129,7 @@ impl Bench {
     }
 }
 
-/// Checks that sequences give in one step what each gives in one of its own.
+/// Checks that sequences give in one step what each gives in a separate step.
 fn check(together: &mut Bench, alone: &mut Bench, parts: &[(usize, usize)]) {
     let (got, _) = together.step(parts);
     for (part, got) in parts.iter().zip(got).filter(|it| it.0.1 > 0) {
@@ -152,7 +152,7 @@ fn sequences_attend_together_as_each_alone() {
         let open = || Bench::new(Wgpu::new(Arc::clone(&context), None), shape);
         let mut both = [open(), open()];
         both.iter_mut().for_each(|it| it.begin(12));
-        // Of every length about those of tiles and pages; many rows beside few.
+        // Of every length about those of tiles and pages; many rows next to few.
         let lengths = [1, 63, 64, 65, PAGE, PAGE + 1, 5, 3 * PAGE - 1, 0, 2, 400, 7];
         let [together, alone] = &mut both;
         for (nth, n) in lengths.into_iter().enumerate().filter(|it| it.1 > 0) {
@@ -186,7 +186,7 @@ fn sequences_that_attend_together_take_the_kernels_of_one() {
         assert_eq!(bench.step(&[(nth, 1)]).1, 3);
     }
     assert_eq!(bench.step(&[(0, 1), (1, 1), (2, 1)]).1, 3);
-    // A second page of one of them lies in the next slab.
+    // A second page of one of them is in the next slab.
     bench.step(&[(1, PAGE)]);
     assert_eq!(bench.step(&[(0, 1), (1, 1), (2, 1)]).1, 4 + 1);
 }

@@ -13,8 +13,8 @@ use moeflux_core::atomic_file::{self, Access, Durability};
 use moeflux_core::private;
 use serde::{Deserialize, Serialize};
 
-use crate::context::AdapterFacts;
-use crate::shader::{fingerprint, hash};
+use crate::device::adapter::AdapterFacts;
+use crate::kernels::source::{fingerprint, hash};
 use crate::tuning::table::{Choice, Key};
 
 const VERSION: u32 = 1;
@@ -39,7 +39,7 @@ struct Product {
     choice: Choice,
 }
 
-/// Tells a device from others, whatever its driver.
+/// Identifies a device, whatever its driver.
 fn identity(facts: &AdapterFacts) -> String {
     let (vendor, device) = facts.id;
     format!("{}, {vendor:04x}:{device:04x}, {}", facts.name, facts.api)

@@ -6,8 +6,8 @@ use moeflux_backend::ActivationPrecision;
 use moeflux_core::quant::MatrixFormat;
 use serde::{Deserialize, Serialize};
 
-use crate::layout::Layout;
-use crate::weights::Decoder;
+use crate::tuning::layout::Layout;
+use crate::weights::format::Decoder;
 
 /// Matrices of one shape that one kernel multiplies with one row of
 /// activations, as decode does.
@@ -32,18 +32,18 @@ impl ProductShape {
     }
 }
 
-/// Up to so many matrices of a kernel are counted as few.
+/// Up to this many matrices of a kernel are counted as few.
 const FEW_MATRICES: usize = 4;
 
-/// By so many powers of two products may differ in their rows and still have
-/// the layout of one another.
+/// By this many powers of two products may differ in their rows and still have the layout of one
+/// another.
 const NEAR: u32 = 2;
 
-/// What products have in common that have one layout. The class comes last, so
-/// that neighbours lie side by side.
+/// What products have in common that have one layout. The class comes last, so that neighbours
+/// are side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Key {
-    /// As kernels know it: see `formats.wgsl`.
+    /// As kernels know it: see `include/formats.wgsl`.
     pub(crate) format: [u32; 3],
     /// Digits of rounded activations; 0 where they are not.
     pub(crate) digits: u32,
@@ -57,13 +57,13 @@ pub(crate) struct Key {
 impl Key {
     pub(crate) fn new(
         decoder: Decoder,
-        n_digits: u32,
+        n_limbs: u32,
         cols: usize,
         (n_rows, n): (usize, usize),
     ) -> Key {
         Key {
-            format: decoder.apart(false).consts(),
-            digits: n_digits,
+            format: decoder.apart(false).constants().words(),
+            digits: n_limbs,
             cols: u32::try_from(cols).unwrap_or(u32::MAX),
             has_many: n > FEW_MATRICES,
             rows_class: n_rows.max(1).ilog2(),

@@ -9,10 +9,15 @@ use std::time::Duration;
 use moeflux_backend::ActivationPrecision;
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
-use super::*;
-use crate::context::enumerate;
-use crate::layout::Form;
+use super::file;
+use crate::device::adapter::AdapterFacts;
+use crate::device::adapter::enumerate;
+use crate::device::context::Context;
+use crate::tuning::layout::Form;
+use crate::tuning::layout::Layout;
 use crate::tuning::table::Tuned;
+use crate::tuning::table::{Choice, Key, ProductShape};
+use crate::tuning::tune::{TuneOptions, key_of, n_tuned};
 
 const BF16: MatrixFormat = MatrixFormat::Dense(Float::BF16);
 
@@ -62,7 +67,7 @@ fn a_file_gives_back_what_it_was_given() {
     assert_eq!(kept(dir.path(), &facts).unwrap(), products());
     assert_eq!(n_tuned(dir.path(), &facts), 2);
     let n_files = fs::read_dir(dir.path()).unwrap().count();
-    assert_eq!(n_files, 1, "nothing else lies beside it");
+    assert_eq!(n_files, 1, "there is no other file");
 }
 
 #[test]

@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use moeflux_backend::{Buf, Cols, DeviceError, Ops};
 
-use super::ProductShape;
-use crate::buffer::Mem;
-use crate::context::Context;
-use crate::layout::{Form, Layout, Tiles};
-use crate::ops::{Repeated, current_layout, effective_layout, plain_layout, project_repeated};
-use crate::state::Wgpu;
-use crate::tuning::table::{Choice, Key};
+use crate::device::buffer::Mem;
+use crate::device::context::Context;
+use crate::ops::matmul::repeated::{
+    Repeated, current_layout, effective_layout, plain_layout, project_repeated,
+};
+use crate::state::backend::Wgpu;
+use crate::tuning::layout::{Form, Layout, Tiles};
+use crate::tuning::table::{Choice, Key, ProductShape};
 
 /// Weights that measurements go round, so that no cache keeps them.
 const BYTES: u64 = 256 << 20;
@@ -83,9 +84,8 @@ impl Trials {
         Ok(Some(Trials { b, weights, bufs: HashMap::new() }))
     }
 
-    /// Prepares a product with so many rows of activations; one that is larger
-    /// than the buffer has fewer rows of its matrices. `None` where not even
-    /// one row fits.
+    /// Prepares a product with this many rows of activations; one that is larger than the buffer
+    /// has fewer rows of its matrices. `None` where not even one row fits.
     pub(crate) fn prepare(&mut self, shape: &ProductShape, x_rows: usize) -> Option<Trial> {
         let repeated = Repeated::fit(shape, &self.weights)?;
         let shape = repeated.shape;
@@ -239,16 +239,16 @@ pub struct ProductTime {
 }
 
 impl ProductTime {
-    /// Operations with so many rows of activations, two for each product.
+    /// Operations with this many rows of activations, two for each product.
     pub fn flop(&self, x_rows: usize) -> f64 {
         let ProductShape { rows, cols, n, .. } = self.shape;
         2.0 * (x_rows * n * rows * cols) as f64
     }
 }
 
-/// Seconds of kernels of which the best counts: until none was better by such a share for
-/// so many, as clocks of a device that waited for a kernel to be compiled are low at first,
-/// and no more than so many more by the clock of the host.
+/// Seconds of kernels of which the best counts: until none was better by such a share for this
+/// many, as clocks of a device that waited for a kernel to be compiled are low at first, and no
+/// more than this many more by the clock of the host.
 const PROBED: f64 = 0.03;
 const BETTER: f64 = 0.02;
 const MAX_PROBED: Duration = Duration::from_millis(500);
@@ -259,12 +259,12 @@ impl ProductProbe {
     /// # Errors
     /// Where the device fails.
     pub fn new(context: &Arc<Context>) -> Result<Option<ProductProbe>, DeviceError> {
-        let tiles = if context.matrix_units() { Tiles::MatrixUnits } else { Tiles::Singles };
+        let tiles = if context.uses_coop_matrix() { Tiles::CoopMatrix } else { Tiles::F32 };
         Ok(Trials::new(context, tiles)?.map(ProductProbe))
     }
 
-    /// Times a product with so many rows of activations; `None` for matrices
-    /// without an element.
+    /// Times a product with this many rows of activations; `None` for matrices without an
+    /// element.
     ///
     /// # Errors
     /// Where the device fails.
@@ -335,7 +335,7 @@ pub(super) fn measure(
     deadline: Instant,
 ) -> Result<Vec<(Key, Choice)>, DeviceError> {
     let mut all = Vec::new();
-    let tiles = if context.matrix_units() { Tiles::MatrixUnits } else { Tiles::Singles };
+    let tiles = if context.uses_coop_matrix() { Tiles::CoopMatrix } else { Tiles::F32 };
     let Some(mut trials) = Trials::new(context, tiles)? else { return Ok(all) };
     if let Some((_, shape)) = wanted.first() {
         trials.warm(shape)?;

@@ -27,9 +27,9 @@ const MAY_BE_UNSAFE: &[&str] = &[
     "crates/moeflux-cli/src/fatal.rs",
     "crates/moeflux-core/src/memory.rs",
     "crates/moeflux-backend/src/cpu/",
-    "crates/moeflux-wgpu/src/experimental.rs",
-    "crates/moeflux-wgpu/src/imports/metal.rs",
-    "crates/moeflux-wgpu/src/imports/vulkan.rs",
+    "crates/moeflux-wgpu/src/device/experimental.rs",
+    "crates/moeflux-wgpu/src/device/imports/metal.rs",
+    "crates/moeflux-wgpu/src/device/imports/vulkan.rs",
 ];
 
 /// How many lines of code may stand between `unsafe` and its reason.

@@ -1,15 +1,15 @@
-//! Many rows of a sequence that look at the same keys: `attention_rows.wgsl`.
+//! Many rows of a sequence that look at the same keys: `attention/rows.wgsl`.
 
 use moeflux_backend::{Attention, Heads};
 
-use super::shape::Shape;
-use crate::buffer::Mem;
-use crate::grid::Grid;
-use crate::ops::attention::given::{Given, Rows, pages, tile_words};
-use crate::state::Wgpu;
+use crate::commands::grid::Grid;
+use crate::device::buffer::Mem;
+use crate::ops::attention::inputs::{Given, Rows, pages, tile_words};
+use crate::ops::attention::shape::Shape;
+use crate::state::backend::Wgpu;
 use crate::words::word;
 
-/// Tiles behind each other in one slab.
+/// Tiles one after the other in one slab.
 struct Run {
     slab: usize,
     first: usize,
@@ -17,7 +17,7 @@ struct Run {
     words: Vec<u32>,
 }
 
-pub(super) fn attend(b: &mut Wgpu, op: &Attention, gate: Option<Heads>, rows: Rows) {
+pub(crate) fn attend(b: &mut Wgpu, op: &Attention, gate: Option<Heads>, rows: Rows) {
     b.encoder.begin();
     let n_heads = op.q.n_heads;
     let size = n_heads * (op.out.head_dim + 2);

@@ -2,13 +2,13 @@
 
 use moeflux_backend::{SelectPositions, Span};
 
-use super::store::{Vectors, store};
-use crate::buffer::Mem;
-use crate::caches::PAGE;
-use crate::grid::Grid;
-use crate::ops::attention::given::{PART_WORDS, grow, pages};
-use crate::shader::{Shader, Variant};
-use crate::state::Wgpu;
+use crate::caches::pages::PAGE;
+use crate::commands::grid::Grid;
+use crate::device::buffer::Mem;
+use crate::kernels::attention as kernels;
+use crate::ops::attention::inputs::{PART_WORDS, grow, pages};
+use crate::ops::attention::store::{Vectors, store};
+use crate::state::backend::Wgpu;
 use crate::words::{ELEMENTS, n_rows, word};
 
 pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]) {
@@ -82,22 +82,17 @@ fn choose(
             word(n * len),
         ];
         b.encoder.dispatch(
-            Variant::new(Shader::ScoreIndex, &[kind]),
+            kernels::ScoreIndex { kv: kind },
             &params,
             &[&q.mem, &mem, &weights.mem, &lists, &scores],
             Grid::Linear((n * len).div_ceil(ELEMENTS)),
         );
     }
     let params = [word(op.top_k), word(row), word(position), word(end), word(mask_words), word(n)];
-    b.encoder.dispatch(
-        Variant::new(Shader::ChooseIndex, &[]),
-        &params,
-        &[&scores, mask],
-        Grid::Linear(n),
-    );
+    b.encoder.dispatch(kernels::ChooseIndex {}, &params, &[&scores, mask], Grid::Linear(n));
 }
 
-/// Pages behind each other in one slab.
+/// Pages one after the other in one slab.
 struct Run {
     slab: usize,
     /// Its first position.

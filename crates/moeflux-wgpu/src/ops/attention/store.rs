@@ -1,47 +1,48 @@
 //! Keys and values on their way into caches.
 
+use crate::ops::rope::PlacedTable;
 use std::collections::BTreeMap;
 
 use moeflux_backend::{Cache, Heads, RmsNorm, Rope, Span};
 
-use super::super::elementwise::place;
-use crate::buffer::Mem;
-use crate::encoder::Encoder;
-use crate::grid::Grid;
-use crate::ops::attention::given::pages;
-use crate::ops::sums::WIDE;
-use crate::shader::{Shader, Variant};
-use crate::state::Wgpu;
+use crate::commands::encoder::Encoder;
+use crate::commands::grid::Grid;
+use crate::device::buffer::Mem;
+use crate::kernels::attention::StoreKv;
+use crate::ops::attention::inputs::pages;
+use crate::ops::fused_sum::WIDE;
+use crate::ops::rope::place;
+use crate::state::backend::Wgpu;
 use crate::words::{n_rows, word};
 
 /// What is stored.
 #[derive(Clone, Copy)]
-pub(super) struct Vectors {
-    pub(super) k: Heads,
-    pub(super) v: Option<Heads>,
-    pub(super) prepared: Option<Prepared>,
+pub(crate) struct Vectors {
+    pub(crate) k: Heads,
+    pub(crate) v: Option<Heads>,
+    pub(crate) prepared: Option<Prepared>,
 }
 
 /// What queries, in place, and keys go through on the way.
 #[derive(Clone, Copy)]
-pub(super) struct Prepared {
-    pub(super) q: Heads,
+pub(crate) struct Prepared {
+    pub(crate) q: Heads,
     /// Of a query's head and of a key's.
-    pub(super) norms: Option<(RmsNorm, RmsNorm)>,
-    pub(super) rope: Rope,
+    pub(crate) norms: Option<(RmsNorm, RmsNorm)>,
+    pub(crate) rope: Rope,
 }
 
 /// Whether heads may go through norm and rotation where they are stored: they
-/// need the threads that `norm.wgsl` has for them, and a whole table of angles.
-pub(super) fn fits(b: &Wgpu, head_dim: usize, rope: Rope, spans: &[Span]) -> bool {
+/// need the threads that `norm/norm.wgsl` has for them, and a whole table of angles.
+pub(crate) fn fits(b: &Wgpu, head_dim: usize, rope: Rope, spans: &[Span]) -> bool {
     let n_pairs = b.ropes[rope.0 as usize].n_pairs();
     head_dim < WIDE && 2 * n_pairs * n_rows(spans) <= Encoder::list_limit()
 }
 
-/// Words that `store_kv.wgsl` is told of a row.
+/// Words of a row in `attention/store_kv.wgsl`.
 const ROW_WORDS: usize = 3;
 
-/// Rows by the slabs that their positions lie in.
+/// Rows by the slabs that their positions are in.
 fn rows(b: &Wgpu, cache: Cache, spans: &[Span]) -> Vec<(Mem, Vec<u32>)> {
     let mut rows: BTreeMap<usize, (Mem, Vec<u32>)> = BTreeMap::new();
     for span in spans {
@@ -58,11 +59,11 @@ fn rows(b: &Wgpu, cache: Cache, spans: &[Span]) -> Vec<(Mem, Vec<u32>)> {
 }
 
 /// Stores the rows of spans.
-pub(super) fn store(b: &mut Wgpu, cache: Cache, vectors: Vectors, spans: &[Span]) {
+pub(crate) fn store(b: &mut Wgpu, cache: Cache, vectors: Vectors, spans: &[Span]) {
     let Some(one) = spans.first() else { return };
     let Vectors { k, v, prepared } = vectors;
     let unused_q = b.scratch.unused[0].words(&mut b.encoder, 4);
-    // Keys and values beside queries are read through the binding of these.
+    // Keys and values in the queries' buffer are read through the binding of these.
     let is_one = prepared.is_some_and(|it| it.q.buf == k.buf);
     let lists = b.encoder.arena();
     let view = |b: &Wgpu, it: Option<Heads>| match it {
@@ -86,36 +87,36 @@ pub(super) fn store(b: &mut Wgpu, cache: Cache, vectors: Vectors, spans: &[Span]
     };
     let (q_weight, k_weight) = (weight(b, norms.map(|it| it.0)), weight(b, norms.map(|it| it.1)));
     let (q_eps, k_eps) = norms.map_or((0.0, 0.0), |it| (it.0.eps, it.1.eps));
-    let (table, pairs) = match prepared {
+    let table = match prepared {
         Some(it) => place(b, it.rope, spans),
-        None => (0, [0, 0]),
+        None => PlacedTable::default(),
     };
     let v_dim = v.map_or(0, |it| it.head_dim);
     let (kind, row_words) = {
         let pages = pages(b, one.sequence, cache).1;
         (pages.kind(), [pages.k, pages.v].map(|it| word(it.row_words)))
     };
-    let consts = [
-        kind,
-        word(k.head_dim),
-        word(v_dim),
-        word(k.head_dim.max(v_dim)),
-        u32::from(norms.is_some()),
-        pairs[0],
-        pairs[1],
-        u32::from(is_one),
-    ];
+    let kernel = StoreKv {
+        kv: kind,
+        k_dim: word(k.head_dim),
+        v_dim: word(v_dim),
+        dim: word(k.head_dim.max(v_dim)),
+        is_normed: norms.is_some(),
+        n_pairs: table.n_pairs,
+        is_adjacent: table.is_adjacent,
+        is_one_buffer: is_one,
+    };
     let counts = [q_view[0], k_view[0], v_view[0]];
     let views = [&counts[..], &q_view[1..], &k_view[1..], &v_view[1..]].concat();
     for (slab, list) in rows(b, cache, spans) {
         let n = list.len() / ROW_WORDS * counts.iter().sum::<usize>();
         let mut params = vec![word(n)];
         params.extend(views.iter().map(|it| word(*it)));
-        params.extend([table, q_eps.to_bits(), k_eps.to_bits()]);
+        params.extend([table.first, q_eps.to_bits(), k_eps.to_bits()]);
         params.extend(row_words);
         params.push(b.encoder.list(&list));
         b.encoder.dispatch(
-            Variant::new(Shader::StoreKv, &consts),
+            kernel,
             &params,
             &[&q_mem, &k_mem, &v_mem, &slab, &q_weight, &k_weight, &lists],
             Grid::Linear(n),

@@ -1,26 +1,26 @@
-//! Few rows of several sequences, tile by tile: `attention.wgsl` and what puts tiles
+//! Few rows of several sequences, tile by tile: `attention/tiles.wgsl` and what puts tiles
 //! together.
 
 use std::collections::BTreeMap;
 
 use moeflux_backend::Attention;
 
-use super::shape::Shape;
-use crate::buffer::Mem;
-use crate::encoder::Encoder;
-use crate::grid::Grid;
-use crate::ops::attention::given::{Given, Last, Rows, TILE, pages, tile_words};
-use crate::ops::rounding::Beside;
-use crate::shader::{Shader, Variant};
-use crate::state::Wgpu;
+use crate::commands::encoder::Encoder;
+use crate::commands::grid::Grid;
+use crate::device::buffer::Mem;
+use crate::kernels::attention::MergeAttention;
+use crate::ops::attention::inputs::{Given, Last, Rows, TILE, pages, tile_words};
+use crate::ops::attention::shape::Shape;
+use crate::ops::matmul::quantize::FusedQuant;
+use crate::state::backend::Wgpu;
 use crate::words::word;
 
-/// Words that `attention.wgsl` is told of a tile, and `merge_attention.wgsl` of a row.
+/// Words of a tile in `attention/tiles.wgsl`, and of a row in `attention/merge.wgsl`.
 const TILE_WORDS: usize = 8;
 const ROW_WORDS: usize = 3;
 
 /// Tiles of a dispatch.
-pub(super) fn most() -> usize {
+pub(crate) fn most() -> usize {
     Encoder::list_limit() / TILE_WORDS
 }
 
@@ -33,7 +33,7 @@ struct Work {
     n_parts: usize,
 }
 
-pub(super) fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, all: &[Rows]) {
+pub(crate) fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, all: &[Rows]) {
     let Some(one) = all.first() else { return };
     b.encoder.begin();
     let size = op.out.head_dim + 2;
@@ -100,7 +100,7 @@ fn work(b: &Wgpu, op: &Attention, all: &[Rows]) -> Work {
 fn merge(
     b: &mut Wgpu,
     op: &Attention,
-    (gate, beside): Last<'_>,
+    (gate, fused_quant): Last<'_>,
     (given, gathered): (&Given, &Mem),
     rows: &[u32],
 ) {
@@ -117,13 +117,13 @@ fn merge(
     ];
     params.extend(gate_view);
     params.extend([list, word(n_groups)]);
-    let (rounding, rounded, sums) = Beside::or_unused(beside, b);
-    let consts = [u32::from(sinks.is_some()), u32::from(gate.is_some())];
+    let (quant, quantized, sums) = FusedQuant::or_unused(fused_quant, b);
+    let kernel = MergeAttention { quant, has_sinks: sinks.is_some(), is_gated: gate.is_some() };
     let Given { sinks, y, gate, .. } = given;
     b.encoder.dispatch(
-        Variant::new(Shader::MergeAttention, &[&consts[..], &rounding].concat()),
+        kernel,
         &params,
-        &[gathered, sinks, y, gate, &lists, &rounded, &sums],
+        &[gathered, sinks, y, gate, &lists, &quantized, &sums],
         Grid::Linear(n_groups),
     );
 }

@@ -1,0 +1,40 @@
+//! The host's memory as the device sees it: slabs in which the store has experts, each imported as
+//! a buffer that kernels read, where the API allows that. Nothing is copied. A slab is imported
+//! when one of its experts is first needed, and released when the store has freed it.
+//!
+//! Invariant: an expert that a recorded kernel reads is referenced until the device has run the
+//! kernel; its bytes are not written meanwhile.
+
+#[cfg(target_vendor = "apple")]
+#[expect(unsafe_code, reason = "memory of the host is shared by raw handles alone")]
+mod metal;
+#[cfg(not(any(
+    windows,
+    target_os = "linux",
+    target_os = "android",
+    target_os = "freebsd",
+    target_vendor = "apple"
+)))]
+mod none;
+#[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
+#[expect(unsafe_code, reason = "memory of the host is shared by raw handles alone")]
+mod vulkan;
+
+#[cfg(target_vendor = "apple")]
+use metal as interface;
+#[cfg(not(any(
+    windows,
+    target_os = "linux",
+    target_os = "android",
+    target_os = "freebsd",
+    target_vendor = "apple"
+)))]
+use none as interface;
+#[cfg(any(windows, target_os = "linux", target_os = "android", target_os = "freebsd"))]
+use vulkan as interface;
+
+pub(crate) mod host_access;
+mod pinned_slab;
+pub(crate) mod slabs;
+
+pub(crate) use interface::{alignment, open, own_memory};

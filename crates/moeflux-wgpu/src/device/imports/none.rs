@@ -1,0 +1,26 @@
+//! No way to memory of the host.
+
+use moeflux_core::SlabGuard;
+use wgpu::{Adapter, Buffer, Device, DeviceDescriptor, Queue, RequestDeviceError};
+
+use crate::device::imports::pinned_slab::PinnedSlab;
+
+pub(crate) fn alignment(_: &Adapter) -> Option<u64> {
+    None
+}
+
+pub(crate) fn own_memory(_: &Adapter) -> Option<u64> {
+    None
+}
+
+pub(crate) fn open(
+    adapter: &Adapter,
+    descriptor: &DeviceDescriptor<'_>,
+) -> Result<(Device, Queue, Option<u64>), RequestDeviceError> {
+    let (device, queue) = pollster::block_on(adapter.request_device(descriptor))?;
+    Ok((device, queue, None))
+}
+
+pub(super) fn import(_: &Device, _: SlabGuard, _: u64) -> Option<(Buffer, PinnedSlab)> {
+    None
+}

@@ -1,0 +1,9 @@
+//! The device: `adapter` lists the GPUs of the machine, `context` opens one, `imports` makes the
+//! host's memory readable to its kernels.
+
+pub(crate) mod adapter;
+pub(crate) mod buffer;
+pub(crate) mod context;
+mod experimental;
+mod faults;
+pub(crate) mod imports;

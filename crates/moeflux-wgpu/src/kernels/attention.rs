@@ -1,0 +1,115 @@
+//! Kernels of attention.
+
+use crate::kernels::kernel::Include::{KvFormats, KvTiles, QuantizeOwn, Reduce, Visibility};
+use crate::kernels::kernel::{NamedConstants, constants, kernel};
+use crate::kernels::shared::Quant;
+use crate::kernels::template::value;
+
+kernel! {
+    StoreKv in "attention/store_kv"("wrrwrrr") include [Reduce { kind: "f32", threads: "64" }];
+    {}
+    {
+        kv: u32 = KV,
+        k_dim: u32 = K_DIM,
+        v_dim: u32 = V_DIM,
+        /// The larger of both.
+        dim: u32 = DIM,
+        is_normed: bool = NORMED,
+        /// Pairs that are rotated; 0 for no rotation.
+        n_pairs: u32 = PAIRS,
+        is_adjacent: bool = ADJACENT,
+        /// Keys and values are in the buffer of the queries.
+        is_one_buffer: bool = ONE,
+    }
+}
+
+constants! {
+    /// Keys and values as tiles read them.
+    KvShape {
+        kv: u32 = KV,
+        /// Words that are read at once.
+        width: u32 = WIDTH,
+        is_masked: bool = MASKED,
+        k_dim: u32 = K_DIM,
+        v_dim: u32 = V_DIM,
+    }
+}
+
+kernel! {
+    /// Few queries of several sequences, a tile of keys each.
+    AttentionTiles in "attention/tiles"("rrrrrwwr") include [KvFormats, KvTiles, Visibility];
+    { shape: KvShape, }
+    {
+        queries: u32 = QUERIES,
+        steps: u32 = STEPS,
+        later: u32 = LATER,
+        fours: u32 = FOURS,
+        parts: u32 = PARTS,
+        cols: u32 = COLS,
+    }
+}
+
+kernel! {
+    /// Many queries that share their keys.
+    AttentionRows in "attention/rows"("rrrrrwwr") include [KvFormats, KvTiles, Visibility];
+    { shape: KvShape, }
+    { value_fours: u32 = VC, values_at_once: u32 = VP, }
+}
+
+kernel! {
+    /// Splits queries, keys or values into f16 parts for cooperative matrices.
+    SplitF16Qkv in "attention/split_f16_qkv"("rrww") include [KvFormats];
+    {}
+    { kv: u32 = KV, is_cached: bool = CACHED, dim: u32 = DIM, parts: u32 = PARTS, }
+}
+
+kernel! {
+    /// Many queries that share their keys, on cooperative matrices of f16.
+    AttentionCoopMatrix in "attention/coop_matrix"("rrrrrwwr") include [Visibility]
+        feature [WritesFirst] derived coop_tiles;
+    {}
+    {
+        is_emulated: bool = EMULATED,
+        is_masked: bool = MASKED,
+        k_dim: u32 = K_DIM,
+        v_dim: u32 = V_DIM,
+        parts: u32 = PARTS,
+        subgroups: u32 = SUBGROUPS,
+    }
+}
+
+kernel! {
+    /// Merges the tiles of rows.
+    MergeAttention in "attention/merge"("rrwrrww") include [QuantizeOwn];
+    { quant: Quant, }
+    { has_sinks: bool = SINKS, is_gated: bool = GATED, }
+}
+
+kernel! {
+    ScoreIndex in "attention/score_index"("rrrrw") include [KvFormats];
+    {}
+    { kv: u32 = KV, }
+}
+
+kernel! {
+    ChooseIndex in "attention/choose_index"("rw");
+    {}
+    {}
+}
+
+/// Threads, blocks and squares of columns, squares of vectors in workgroup memory, and what a
+/// thread loads of them.
+fn coop_tiles(constants: &NamedConstants) -> NamedConstants {
+    let of = |text| value(text, constants);
+    let threads = 32 * of("SUBGROUPS");
+    let v_blocks = of("V_DIM/32");
+    vec![
+        ("THREADS", threads),
+        ("K_BLOCKS", of("K_DIM/32")),
+        ("V_BLOCKS", v_blocks),
+        ("V_SQUARES", 2 * v_blocks),
+        ("SQUARES", v_blocks.max(of("SUBGROUPS") + 4)),
+        ("K_LOADS", of("PARTS*256") / threads),
+        ("V_LOADS", (of("PARTS*64") * v_blocks).div_ceil(threads)),
+    ]
+}

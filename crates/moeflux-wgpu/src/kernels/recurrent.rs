@@ -1,0 +1,80 @@
+//! Kernels of causal convolutions and of the gated delta rule.
+
+use crate::kernels::kernel::Include::{DeltaSums, Quantize, Reduce};
+use crate::kernels::kernel::{constants, kernel};
+use crate::kernels::shared::Quant;
+
+kernel! {
+    Conv in "conv/rows"("wrrr");
+    {}
+    {}
+}
+
+kernel! {
+    ConvHistory in "conv/history"("wr");
+    {}
+    {}
+}
+
+kernel! {
+    /// A convolution of a few rows, with its history.
+    ConvStep in "conv/step"("wrrw");
+    {}
+    { n_kept: u32 = KEPT, }
+}
+
+kernel! {
+    /// Normalises queries and keys, and computes decays and strengths.
+    PrepareDelta in "delta_rule/prepare"("rrrrrrww")
+        include [Reduce { kind: "vec2<f32>", threads: "64" }];
+    {}
+    {}
+}
+
+constants! {
+    /// How lanes share a row of a head's state.
+    StateShape {
+        /// Floats that are read at once.
+        width: u32 = WIDTH,
+        k_dim: u32 = K_DIM,
+        /// Fours of columns of a lane.
+        fours: u32 = KEPT,
+    }
+}
+
+kernel! {
+    /// The delta rule over many rows.
+    DeltaRows in "delta_rule/rows"("wrrrw") include [Quantize, DeltaSums] feature [WritesFirst];
+    { state: StateShape, }
+    { rows: u32 = ROWS, loads: u32 = LOADS, }
+}
+
+constants! {
+    /// Values of a head, and passes of a workgroup over them.
+    StepShape {
+        v_dim: u32 = V_DIM,
+        passes: u32 = PASSES,
+    }
+}
+
+kernel! {
+    /// Delta rule and gated norm of a few rows.
+    DeltaStep in "delta_net/step"("wrrrrrrw")
+        include [Reduce { kind: "vec2<f32>", threads: "64" }, Quantize, DeltaSums];
+    { state: StateShape, step: StepShape, }
+    {}
+}
+
+kernel! {
+    /// Convolution, delta rule and gated norm of a few rows.
+    DeltaMixer in "delta_net/step"("wrrrrwrwww")
+        include [Reduce { kind: "vec2<f32>", threads: "64" }, Quantize, DeltaSums];
+    { state: StateShape, step: StepShape, quant: Quant, }
+    {
+        /// Inputs that the convolution's history holds.
+        taps: u32 = TAPS,
+        channels: u32 = CHANNELS,
+        /// Channels of a thread.
+        per_thread: u32 = OWN,
+    }
+}

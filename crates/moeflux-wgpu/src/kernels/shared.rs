@@ -1,0 +1,50 @@
+//! Constants that kernels of several ops have in common.
+
+use crate::kernels::kernel::constants;
+
+// Values of `FORMAT`, as `include/common.wgsl` has them.
+pub(crate) const FORMAT_AFFINE: u32 = 0;
+pub(crate) const FORMAT_F32: u32 = 1;
+pub(crate) const FORMAT_F16: u32 = 2;
+pub(crate) const FORMAT_BF16: u32 = 3;
+pub(crate) const FORMAT_E2M1: u32 = 4;
+pub(crate) const FORMAT_E4M3: u32 = 5;
+pub(crate) const FORMAT_E4M3_BLOCKS: u32 = 6;
+
+constants! {
+    /// How weights are stored, see `include/formats.wgsl`.
+    WeightFormat {
+        format: u32 = FORMAT,
+        bits: u32 = BITS,
+        floats: u32 = FLOATS,
+    }
+}
+
+impl WeightFormat {
+    /// `FORMAT`, `BITS` and `FLOATS`.
+    pub(crate) fn words(self) -> [u32; 3] {
+        [self.format, self.bits, self.floats]
+    }
+}
+
+constants! {
+    /// How activations are quantised, see `include/quantize.wgsl`; all zero where they are not.
+    Quant {
+        /// Columns that share a scale.
+        group: u32 = GROUP,
+        /// Limbs of 8 bits of an integer.
+        limbs: u32 = DIGITS,
+        order: u32 = ORDER,
+        float: u32 = FLOAT,
+    }
+}
+
+constants! {
+    /// The activation between an expert's projections, see `include/activation.wgsl`.
+    Activation {
+        clamped: bool = CLAMPED,
+        biased: bool = BIASED,
+        /// Gate and up rows alternate in one matrix.
+        alternates: bool = ALTERNATES,
+    }
+}

@@ -1,0 +1,192 @@
+//! The WGSL text of a kernel: its constants, what it includes, and its own file, expanded by
+//! the template.
+
+use std::fmt::Write as _;
+
+use crate::kernels::kernel::{Feature, Include, Kernel, NamedConstants, Variant};
+use crate::kernels::matmul::Matvec;
+use crate::kernels::shared::{
+    FORMAT_AFFINE, FORMAT_BF16, FORMAT_E2M1, FORMAT_E4M3, FORMAT_E4M3_BLOCKS, FORMAT_F16,
+    FORMAT_F32,
+};
+use crate::kernels::template::{preprocess, value};
+
+const COMMON: &str = include_str!("../shaders/include/common.wgsl");
+const FORMATS: &str = include_str!("../shaders/include/formats.wgsl");
+const MULTIPLY: &str = include_str!("../shaders/matmul/matvec_multiply.wgsl");
+const QUANTIZE: &str = include_str!("../shaders/include/quantize.wgsl");
+const VISIBILITY: &str = include_str!("../shaders/include/visibility.wgsl");
+const KV_FORMATS: &str = include_str!("../shaders/include/kv_formats.wgsl");
+
+const COOP_MULTIPLY: &str = include_str!("../shaders/matmul/coop_multiply.wgsl");
+const PER_ELEMENT: &str = include_str!("../shaders/include/main_per_element.wgsl");
+const PER_WORKGROUP: &str = include_str!("../shaders/include/main_per_workgroup.wgsl");
+
+/// Constants that templates ask for and that are 0 where a kernel lacks them.
+const OPTIONAL: [&str; 6] = ["DIGITS", "CHOSEN", "ACTIVATES", "BOTH", "SUM", "TAPS"];
+
+impl Feature {
+    /// The constant that switches it on in the text.
+    fn constant(self) -> Option<&'static str> {
+        match self {
+            Feature::Chosen => Some("CHOSEN"),
+            Feature::Activates => Some("ACTIVATES"),
+            Feature::Both => Some("BOTH"),
+            Feature::WritesFirst => None,
+        }
+    }
+}
+
+impl Include {
+    /// Whether it is put after the kernel's own text.
+    fn is_last(self) -> bool {
+        matches!(self, Include::MatvecMultiply | Include::MatvecMultiplyPlain)
+    }
+
+    fn text(self, constants: &NamedConstants) -> String {
+        let expand = |text| preprocess(text, constants);
+        match self {
+            Include::Reduce { kind, .. } => {
+                let reduce = expand(include_str!("../shaders/include/reduce.wgsl"));
+                format!("alias Summed = {kind};\n{reduce}")
+            }
+            Include::Quantize => expand(QUANTIZE),
+            Include::QuantizeOwn => {
+                expand(QUANTIZE) + &expand(include_str!("../shaders/include/quantize_own.wgsl"))
+            }
+            Include::WeightFormats => FORMATS.to_owned(),
+            Include::KvFormats => KV_FORMATS.to_owned(),
+            Include::KvTiles => expand(include_str!("../shaders/include/kv_tiles.wgsl")),
+            Include::Visibility => expand(VISIBILITY),
+            Include::DeltaSums => expand(include_str!("../shaders/include/delta_sums.wgsl")),
+            Include::FusedActivation => {
+                expand(include_str!("../shaders/include/fused_activation.wgsl"))
+            }
+            Include::Activation => expand(include_str!("../shaders/include/activation.wgsl")),
+            Include::MatvecMultiply => expand(MULTIPLY),
+            Include::MatvecMultiplyPlain => preprocess(MULTIPLY, &without_quantisation(constants)),
+        }
+    }
+}
+
+impl Variant {
+    /// The kernel's text for devices whose subgroups have at least `lanes` lanes.
+    pub(crate) fn source(self, lanes: u32) -> String {
+        let constants = self.all_constants(lanes);
+        let mut text = String::new();
+        for (name, value) in &constants {
+            writeln!(text, "const {name}: u32 = {value}u;").expect("a string takes any text");
+        }
+        text.push_str(COMMON);
+        let (last, first): (Vec<Include>, Vec<Include>) =
+            self.info.includes.iter().partition(|include| include.is_last());
+        text.extend(first.iter().map(|include| include.text(&constants)));
+        let source = inline(self.info.source);
+        let mut own = preprocess(&source, &constants);
+        own.extend(last.iter().map(|include| include.text(&constants)));
+        // Extensions are enabled before anything else.
+        let (enabled, own): (Vec<&str>, Vec<&str>) =
+            own.lines().partition(|line| line.starts_with("enable "));
+        [enabled.join("\n"), text, own.join("\n")].join("\n")
+    }
+
+    /// The constants of the kernel, those that follow from them, and the optional ones.
+    fn all_constants(self, lanes: u32) -> NamedConstants {
+        let mut constants = self.constants();
+        if self.info.includes.contains(&Include::WeightFormats) {
+            constants.extend(unit_constants(&constants));
+        }
+        constants.push(("SUBGROUP", lanes));
+        let threads = self.info.includes.iter().find_map(|include| match include {
+            Include::Reduce { threads, .. } => Some(*threads),
+            _ => None,
+        });
+        constants.extend(threads.map(|threads| ("SUMMED", value(threads, &constants))));
+        constants.extend((self.info.derived)(&constants));
+        constants.extend(self.info.features.iter().filter_map(|it| Some((it.constant()?, 1))));
+        for name in OPTIONAL {
+            if constants.iter().all(|constant| constant.0 != name) {
+                constants.push((name, 0));
+            }
+        }
+        constants
+    }
+}
+
+/// Replaces the lines of a kernel's own file that stand for a shared text:
+///
+/// - `#coop_multiply`: the products of two tiles;
+/// - `#main_per_element INDEX BOUND`: an entry point of 64 threads, one for each index below the
+///   bound;
+/// - `#main_per_workgroup INDEX THREADS BOUND`: an entry point with a workgroup for each index
+///   below the bound.
+fn inline(source: &str) -> String {
+    let mut text = String::with_capacity(source.len());
+    for line in source.lines() {
+        let (directive, arguments) = line.split_once(' ').unwrap_or((line, ""));
+        let inlined = match directive {
+            "#coop_multiply" => COOP_MULTIPLY.to_owned(),
+            "#main_per_element" => {
+                let (index, bound) = arguments.split_once(' ').expect("an index and its bound");
+                PER_ELEMENT.replace("INDEX", index).replace("BOUND", bound)
+            }
+            "#main_per_workgroup" => {
+                let mut parts = arguments.splitn(3, ' ');
+                let mut next = || parts.next().expect("an index, threads and a bound");
+                let (index, threads, bound) = (next(), next(), next());
+                let main = PER_WORKGROUP.replace("WORKGROUP", threads);
+                main.replace("INDEX", index).replace("BOUND", bound)
+            }
+            _ => format!("{line}\n"),
+        };
+        text.push_str(&inlined);
+    }
+    text
+}
+
+/// The units of a row that `matmul/matvec.wgsl` reads at once.
+fn unit_constants(constants: &NamedConstants) -> NamedConstants {
+    let of = |name| value(name, constants);
+    let fours = unit_fours(of("FORMAT"));
+    // Loops over small floats would take too long to compile unrolled.
+    let is_unrolled = fours <= 4 || of("FORMAT") == FORMAT_AFFINE;
+    let is_fast_e2m1 = of("FORMAT") == FORMAT_E2M1 && of("FLOATS") == 1;
+    vec![
+        ("FOURS", fours),
+        ("UNIT", 4 * fours),
+        ("UNROLLED", u32::from(is_unrolled)),
+        ("E2M1", u32::from(is_fast_e2m1)),
+    ]
+}
+
+/// The constants of a product whose inputs are not quantised.
+fn without_quantisation(constants: &NamedConstants) -> NamedConstants {
+    let concerns_it = |name| ["DIGITS", "FMA", "ONCE"].contains(&name);
+    constants
+        .iter()
+        .map(|(name, value)| (*name, if concerns_it(name) { 0 } else { *value }))
+        .collect()
+}
+
+/// Fours of columns in a unit of `matmul/matvec.wgsl`, by `FORMAT`: 16 bytes of floats, or a
+/// block.
+pub(crate) fn unit_fours(format: u32) -> u32 {
+    match format {
+        FORMAT_F32 => 1,
+        FORMAT_F16 | FORMAT_BF16 => 2,
+        FORMAT_E4M3 | FORMAT_E4M3_BLOCKS => 4,
+        _ => 8,
+    }
+}
+
+/// Distinguishes versions of the matrix-vector kernels.
+pub(crate) fn fingerprint() -> String {
+    let texts = [COMMON, FORMATS, Matvec::INFO.source, MULTIPLY];
+    format!("{:016x}", hash(texts.iter().flat_map(|text| text.bytes())))
+}
+
+/// FNV-1a.
+pub(crate) fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.fold(0xcbf2_9ce4_8422_2325, step)
+}

@@ -1,0 +1,145 @@
+//! Attention over caches of keys and values, and the choice of positions.
+//!
+//! Rows that look at few keys together go tile by tile, those of all sequences in one kernel
+//! (`tiles.rs`); where many rows look at the same keys, workgroups read these once for several
+//! (`rows.rs`). The bits are the same. On cooperative matrices of f16 (`halves.rs`) they are not,
+//! as with products of many rows.
+
+use crate::ops::attention::coop_matrix;
+use crate::ops::attention::rows;
+use crate::ops::attention::tiles;
+use moeflux_backend::{Attention, GatedAttention, Heads, Ops, RmsNorm, Span};
+
+use crate::caches::pages::Pages;
+use crate::ops::attention::inputs::{Last, PART_WORDS, Rows, TILE, grow, pages};
+use crate::ops::attention::store::{Prepared, Vectors, store};
+use crate::ops::matmul::jobs::holds_rows;
+use crate::ops::matmul::quantize::{QuantSpan, fused_quant};
+use crate::state::backend::Wgpu;
+use crate::words::n_rows;
+
+/// Floats of a value that its threads have room for.
+const MOST_VALUES: usize = 1024;
+
+pub(crate) fn attention(b: &mut Wgpu, op: Attention, spans: &[Span]) {
+    attend_spans(b, op, spans, None, None);
+}
+
+/// The whole mixer, with what queries and keys need first done where keys are
+/// stored, and the gate where outputs are written.
+pub(crate) fn gated_attention(b: &mut Wgpu, op: GatedAttention, spans: &[Span]) {
+    let GatedAttention { norms, rope, attention, gate } = op;
+    let (q, k) = (attention.q, attention.k);
+    // Keys and values both are in the queries' buffer, or neither.
+    let writes_nothing_that_it_reads =
+        attention.v.is_none_or(|it| (it.buf == q.buf) == (k.buf == q.buf))
+            && gate.is_none_or(|it| it.buf != attention.out.buf);
+    if !writes_nothing_that_it_reads
+        || !crate::ops::attention::store::fits(b, k.head_dim, rope, spans)
+    {
+        return op.run_parts(b, spans);
+    }
+    // A norm over all heads is not one that a head can have by itself.
+    let are_of_heads =
+        |(of_q, of_k): &(RmsNorm, RmsNorm)| (of_q.x, of_q.out, of_k.x, of_k.out) == (q, q, k, k);
+    let fused = norms.filter(are_of_heads);
+    if let (Some((of_q, of_k)), None) = (norms, fused) {
+        b.rms_norm(n_rows(spans), of_q);
+        b.rms_norm(n_rows(spans), of_k);
+    }
+    b.written(q.buf);
+    attend_spans(b, attention, spans, Some(Prepared { q, norms: fused, rope }), gate);
+}
+
+fn attend_spans(
+    b: &mut Wgpu,
+    op: Attention,
+    spans: &[Span],
+    prepared: Option<Prepared>,
+    gate: Option<Heads>,
+) {
+    assert!(op.out.buf != op.q.buf, "an op writes a buffer that it also reads");
+    b.written(op.out.buf);
+    let fused_quant = match are_merged(b, &op, spans) {
+        true => fused_quant(b, op.out, n_rows(spans), QuantSpan::Elements),
+        false => None,
+    };
+    b.encoder.begin();
+    if !grow(b, op.cache, spans) {
+        return;
+    }
+    spans.iter().for_each(|it| check(b, &op, pages(b, it.sequence, op.cache).1));
+    store(b, op.cache, Vectors { k: op.k, v: op.v, prepared }, spans);
+    attend(b, &op, (gate, fused_quant.as_ref()), spans);
+}
+
+/// Whether `attention/merge.wgsl` writes all rows, whole groups of columns a
+/// workgroup.
+fn are_merged(b: &Wgpu, op: &Attention, spans: &[Span]) -> bool {
+    let is_merged = |it: &Span| it.position >= TILE && !is_shared(b, op, it.rows.len());
+    op.window.is_none()
+        && op.out.head_dim.is_multiple_of(TILE)
+        && spans.iter().all(|it| it.rows.is_empty() || is_merged(it))
+}
+
+fn check(b: &Wgpu, op: &Attention, pages: &Pages) {
+    let Attention { out, q, k, v, sinks, window, .. } = op;
+    assert!(q.n_heads == out.n_heads && q.n_heads.is_multiple_of(pages.n_heads), "query heads");
+    assert!(k.n_heads == pages.n_heads, "key heads");
+    assert!(q.head_dim == pages.k.dim && k.head_dim == pages.k.dim, "floats of a key");
+    match v {
+        Some(v) => assert!(
+            v.n_heads == k.n_heads && v.head_dim == pages.v.dim && out.head_dim == pages.v.dim,
+            "heads and floats of a value"
+        ),
+        None => {
+            assert!(pages.v.dim == 0 && out.head_dim <= pages.k.dim, "values are parts of keys");
+        }
+    }
+    let n_sinks = sinks.map(|it| b.vector(it).bytes() / 4);
+    assert!(n_sinks.is_none_or(|it| it == q.n_heads as u64), "one sink a query head");
+    assert!(*window != Some(0), "a window holds the row's own position");
+}
+
+/// Attends for the rows of spans, some at a time.
+fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, spans: &[Span]) {
+    let words = op.q.n_heads * (op.out.head_dim + 2);
+    let mut group = Vec::new();
+    let (mut n_words, mut n_tiles) = (0, 0);
+    // Steps of few rows give each the bits that it has alone.
+    let may_use_units = !holds_rows(n_rows(spans));
+    for span in spans {
+        let mut row = 0;
+        while row < span.rows.len() {
+            let n = span.rows.len() - row;
+            let (first, position) = (span.rows.start + row, span.position + row);
+            let left = Rows { sequence: span.sequence, first, position, n };
+            // Where queries share all their keys nothing but a slab's end is gathered.
+            let is_shared = is_shared(b, op, n);
+            let of_row = if is_shared { 1 } else { left.tiles(op.window).len() };
+            let most = (PART_WORDS / (words * of_row)).max(1);
+            // Parts of the same size, of which none is too small to be shared.
+            let n = n.div_ceil(n.div_ceil(most));
+            row += n;
+            let rows = Rows { n, ..left };
+            if is_shared {
+                if !(may_use_units && coop_matrix::attend(b, op, last.0, rows)) {
+                    rows::attend(b, op, last.0, rows);
+                }
+                continue;
+            }
+            let (its_words, its_tiles) = (n * of_row * words, rows.tiles(op.window).len());
+            if n_words + its_words > PART_WORDS || n_tiles + its_tiles > tiles::most() {
+                tiles::attend(b, op, last, &std::mem::take(&mut group));
+                (n_words, n_tiles) = (0, 0);
+            }
+            (n_words, n_tiles) = (n_words + its_words, n_tiles + its_tiles);
+            group.push(rows);
+        }
+    }
+    tiles::attend(b, op, last, &group);
+}
+
+fn is_shared(b: &Wgpu, op: &Attention, n: usize) -> bool {
+    n * op.q.n_heads >= b.least_shared_queries && op.out.head_dim <= MOST_VALUES
+}

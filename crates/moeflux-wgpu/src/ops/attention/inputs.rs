@@ -1,0 +1,144 @@
+//! What attention kernels are given.
+
+use moeflux_backend::{Attention, Cache, Heads, Selection, Sequence, Span};
+
+use crate::caches::cache::CacheState;
+use crate::caches::kv::Kv;
+use crate::caches::pages::{Page, Pages, Plane};
+use crate::device::buffer::Mem;
+use crate::ops::matmul::quantize::FusedQuant;
+use crate::state::backend::Wgpu;
+use crate::words::word;
+
+/// Positions whose softmax is computed together. Tiles begin at its multiples
+/// whatever else is asked for, so that a row's bits follow from its position alone.
+pub(crate) const TILE: usize = 64;
+
+/// Words of what tiles gathered, and of scores, at a time.
+pub(crate) const PART_WORDS: usize = 16 << 20;
+
+/// The pages of a sequence's keys and values, and of whose these are.
+pub(crate) fn pages(b: &Wgpu, sequence: Sequence, cache: Cache) -> (&Kv, &Pages) {
+    let caches = b.sequences[sequence.0 as usize].as_ref().expect("the sequence exists");
+    let CacheState::Kv(kv) = &caches[cache.0 as usize] else {
+        panic!("attention needs a key-value cache")
+    };
+    (kv, b.pools.pages(kv))
+}
+
+/// Makes room for the positions of spans; false where there is no memory.
+pub(crate) fn grow(b: &mut Wgpu, cache: Cache, spans: &[Span]) -> bool {
+    let Wgpu { encoder, pools, sequences, .. } = b;
+    let mut pool = None;
+    for span in spans.iter().filter(|it| !it.rows.is_empty()) {
+        let caches = sequences[span.sequence.0 as usize].as_mut().expect("the sequence exists");
+        let CacheState::Kv(kv) = &mut caches[cache.0 as usize] else {
+            panic!("attention needs a key-value cache")
+        };
+        let common = *pool.get_or_insert(kv.pool);
+        assert_eq!(kv.pool, common, "sequences of an op share their pages' shape");
+        kv.grow(pools.pages_mut(kv), encoder, span.position + span.rows.len());
+    }
+    !encoder.is_out_of_memory()
+}
+
+/// What outputs are multiplied with, and what is quantised in addition to them.
+pub(crate) type Last<'a> = (Option<Heads>, Option<&'a FusedQuant>);
+
+/// Some rows of a span.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows {
+    pub(crate) sequence: Sequence,
+    /// The batch's row of the first, and its position.
+    pub(crate) first: usize,
+    pub(crate) position: usize,
+    pub(crate) n: usize,
+}
+
+impl Rows {
+    /// The positions at which tiles begin that these look at.
+    pub(crate) fn tiles(
+        &self,
+        window: Option<usize>,
+    ) -> impl ExactSizeIterator<Item = usize> + use<> {
+        let start = window.map_or(0, |it| (self.position + 1).saturating_sub(it));
+        (start / TILE..(self.position + self.n).div_ceil(TILE)).map(|it| it * TILE)
+    }
+
+    pub(crate) fn end(&self) -> usize {
+        self.position + self.n
+    }
+}
+
+/// What both kernels of attention are given.
+pub(crate) struct Given {
+    pub(crate) q: Mem,
+    pub(crate) mask: Mem,
+    pub(crate) sinks: Mem,
+    pub(crate) y: Mem,
+    pub(crate) gate: Mem,
+    /// The first of their parameters.
+    pub(crate) params: Vec<u32>,
+}
+
+impl Given {
+    pub(crate) fn of(b: &Wgpu, op: &Attention, gate: Option<Heads>, pages: &Pages) -> Given {
+        let Attention { out, q, window, sinks, selection, scale, .. } = *op;
+        let (q_buf, y) = (b.buf(q.buf), b.buf(out.buf));
+        let mask = selection.map(|it: Selection| &b.selections[it.0 as usize]);
+        let mask_words = mask.map_or(0, |it| it.words);
+        let gate_buf = gate.map(|it| b.buf(it.buf));
+        let [start, width, stride] = match (gate, gate_buf) {
+            (Some(it), Some(buf)) => [it.start, buf.width, it.stride].map(word),
+            _ => [0; 3],
+        };
+        let values = values(op, pages);
+        let params = vec![
+            word(q.n_heads),
+            word(q.n_heads / pages.n_heads),
+            word(q.start),
+            word(q_buf.width),
+            word(q.stride),
+            scale.to_bits(),
+            word(window.unwrap_or(0)),
+            word(pages.k.row_words),
+            word(values.row_words),
+            word(mask_words),
+            word(out.start),
+            word(y.width),
+            word(out.stride),
+            u32::from(sinks.is_some()),
+            start,
+            width,
+            stride,
+            u32::from(gate.is_some()),
+        ];
+        Given {
+            mask: mask.and_then(|it| it.mem.clone()).unwrap_or_else(|| q_buf.mem.clone()),
+            sinks: sinks.map_or_else(|| q_buf.mem.clone(), |it| b.vector(it).clone()),
+            gate: gate_buf.unwrap_or(q_buf).mem.clone(),
+            q: q_buf.mem.clone(),
+            y: y.mem.clone(),
+            params,
+        }
+    }
+
+    /// The parameters of `attention/coop_matrix.wgsl`, which reads queries, keys and values as f16.
+    pub(crate) fn of_rows(&self) -> impl Iterator<Item = u32> {
+        [0, 1, 5, 6, 9, 10, 11, 12, 13, 14, 15, 16, 17].map(|i| self.params[i]).into_iter()
+    }
+
+    pub(crate) fn params(&self, own: &[u32]) -> Vec<u32> {
+        [&self.params[..], own].concat()
+    }
+}
+
+/// Which part of a page are the values.
+pub(crate) fn values(op: &Attention, pages: &Pages) -> Plane {
+    if op.v.is_some() { pages.v } else { pages.k }
+}
+
+/// Where the keys and values of a tile begin in its slab.
+pub(crate) fn tile_words(op: &Attention, pages: &Pages, page: Page, first: usize) -> [u32; 2] {
+    [pages.k, values(op, pages)].map(|it| word(pages.word(page, it, first)))
+}

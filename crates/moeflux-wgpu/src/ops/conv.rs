@@ -1,0 +1,105 @@
+//! Causal convolution with a history per sequence.
+
+use crate::ops::spans::FEW_ROWS;
+use crate::ops::spans::Together;
+use crate::ops::spans::keeping;
+use crate::ops::spans::together;
+use crate::ops::spans::with_spans;
+use moeflux_backend::{CacheSpec, CausalConv, Span};
+
+use crate::caches::state_slots::State;
+use crate::commands::grid::Grid;
+use crate::kernels::recurrent as kernels;
+use crate::state::backend::Wgpu;
+use crate::words::{ELEMENTS, word};
+
+/// The taps of a convolution but for the newest, and its channels.
+pub(crate) fn conv_dims(state: &State) -> (usize, usize) {
+    let CacheSpec::Conv { channels, kernel } = state.spec else {
+        panic!("a convolution needs its history")
+    };
+    (kernel - 1, channels)
+}
+
+pub(crate) fn causal_conv(b: &mut Wgpu, op: CausalConv, spans: &[Span]) {
+    let CausalConv { out, x, cache, .. } = op;
+    assert!(out.buf != x.buf, "an op writes a buffer that it also reads");
+    let y = b.written(out.buf);
+    assert!(out.start + out.len <= y.width, "columns are inside their buffer");
+    if b.take_state_slots(spans, &[cache]) {
+        keeping(b, cache, spans, &|b, spans| convolve(b, &op, spans));
+    }
+}
+
+fn convolve(b: &mut Wgpu, op: &CausalConv, spans: &[Span]) {
+    let (few, many): (Vec<&Span>, Vec<&Span>) =
+        spans.iter().filter(|it| !it.rows.is_empty()).partition(|it| it.rows.len() <= FEW_ROWS);
+    for it in together(b, few.into_iter(), [op.cache], &[]) {
+        conv_step(b, op, &it);
+    }
+    for span in many {
+        conv_rows(b, op, span);
+    }
+}
+
+fn conv_step(b: &mut Wgpu, op: &CausalConv, Together { states, spans, .. }: &Together<1>) {
+    b.encoder.begin();
+    let CausalConv { out, x, weight, .. } = *op;
+    let [history] = states;
+    let (n_kept, channels) = conv_dims(history);
+    assert!(x.len == channels && out.len == channels, "channels");
+    let [x_buf, y] = [x.buf, out.buf].map(|it| b.buf(it).clone());
+    let params =
+        vec![word(channels), word(x.start), word(x_buf.width), word(out.start), word(y.width)];
+    let weight = b.vector(weight).clone();
+    b.encoder.dispatch(
+        kernels::ConvStep { n_kept: word(n_kept) },
+        &with_spans(params, spans),
+        &[&y.mem, &x_buf.mem, &weight, &history.slab],
+        Grid::Plane(channels.div_ceil(ELEMENTS), spans.len()),
+    );
+}
+
+/// A convolution of many rows.
+fn conv_rows(b: &mut Wgpu, op: &CausalConv, span: &Span) {
+    b.encoder.begin();
+    let CausalConv { out, x, weight, cache } = *op;
+    let history = b.state(span.sequence, cache);
+    let (n_kept, channels) = conv_dims(&history);
+    assert!(x.len == channels && out.len == channels, "channels");
+    let [x_buf, y] = [x.buf, out.buf].map(|it| b.buf(it).clone());
+    let n = span.rows.len() * channels;
+    let params = [
+        word(n),
+        word(channels),
+        word(n_kept + 1),
+        word(span.rows.start),
+        word(x.start),
+        word(x_buf.width),
+        word(out.start),
+        word(y.width),
+        word(history.nth),
+    ];
+    let weight = b.vector(weight).clone();
+    b.encoder.dispatch(
+        kernels::Conv {},
+        &params,
+        &[&y.mem, &x_buf.mem, &weight, &history.slab],
+        Grid::Linear(n.div_ceil(ELEMENTS)),
+    );
+    let params = [
+        word(channels),
+        word(n_kept),
+        word(span.rows.start),
+        word(span.rows.len()),
+        word(x.start),
+        word(x_buf.width),
+        word(history.nth),
+    ];
+    b.encoder.dispatch(
+        kernels::ConvHistory {},
+        &params,
+        &[&history.slab, &x_buf.mem],
+        Grid::Linear(channels.div_ceil(ELEMENTS)),
+    );
+}

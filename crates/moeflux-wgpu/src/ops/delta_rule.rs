@@ -1,0 +1,109 @@
+//! The gated delta rule over spans of any length.
+
+use crate::ops::spans::keeping;
+use moeflux_backend::{CacheSpec, DeltaRule, Span};
+
+use crate::caches::state_slots::State;
+use crate::commands::grid::Grid;
+use crate::kernels::recurrent::{DeltaRows, PrepareDelta, StateShape};
+use crate::state::backend::Wgpu;
+use crate::words::{ELEMENTS, word};
+
+/// Rows whose queries and keys are prepared together.
+const DELTA_ROWS: usize = 1024;
+
+pub(crate) fn delta_rule(b: &mut Wgpu, op: DeltaRule, spans: &[Span]) {
+    assert!(op.out.buf != op.v.buf, "an op writes a buffer that it also reads");
+    b.written(op.out.buf);
+    if b.take_state_slots(spans, &[op.cache]) {
+        keeping(b, op.cache, spans, &|b, spans| replace_states(b, &op, spans));
+    }
+}
+
+fn replace_states(b: &mut Wgpu, op: &DeltaRule, spans: &[Span]) {
+    for span in spans {
+        let rows = span.rows.clone();
+        for first in rows.clone().step_by(DELTA_ROWS) {
+            let n = DELTA_ROWS.min(rows.end - first);
+            delta_rows(b, op, span, first, n);
+        }
+    }
+}
+
+fn delta_rows(b: &mut Wgpu, op: &DeltaRule, span: &Span, first: usize, n: usize) {
+    b.encoder.begin();
+    let state = b.state(span.sequence, op.cache);
+    let DeltaRule { out, q, k, v, a, b: beta, a_log, dt_bias, .. } = *op;
+    let (n_k_heads, n_v_heads) = (k.n_heads, v.n_heads);
+    let (k_dim, v_dim) = (k.head_dim, v.head_dim);
+    assert_shape(&state, op);
+    let normalised = b.scratch.delta[0].words(&mut b.encoder, n * n_k_heads * 2 * k_dim);
+    let gates = b.scratch.delta[1].words(&mut b.encoder, n * n_v_heads * 2);
+    let [q_buf, k_buf, v_buf, a_buf, b_buf, y] =
+        [q.buf, k.buf, v.buf, a.buf, beta.buf, out.buf].map(|it| b.buf(it).clone());
+    let (a_log, dt_bias) = (b.vector(a_log).clone(), b.vector(dt_bias).clone());
+    let params = [
+        word(n_k_heads),
+        word(n_v_heads),
+        word(k_dim),
+        word(first),
+        word(q.start),
+        word(q_buf.width),
+        word(q.stride),
+        word(k.start),
+        word(k_buf.width),
+        word(k.stride),
+        word(a.start),
+        word(a_buf.width),
+        word(beta.start),
+        word(b_buf.width),
+        word(n * n_k_heads),
+    ];
+    b.encoder.dispatch(
+        PrepareDelta {},
+        &params,
+        &[&q_buf.mem, &k_buf.mem, &a_buf.mem, &b_buf.mem, &a_log, &dt_bias, &normalised, &gates],
+        Grid::Linear(n * n_k_heads),
+    );
+    let params = [
+        word(n_k_heads),
+        word(n_v_heads),
+        word(v_dim),
+        word(first),
+        word(n),
+        word(v.start),
+        word(v_buf.width),
+        word(v.stride),
+        word(out.start),
+        word(y.width),
+        word(out.stride),
+        word(state.nth),
+    ];
+    b.encoder.dispatch(
+        rows_kernel(k_dim),
+        &params,
+        &[&y.mem, &normalised, &gates, &v_buf.mem, &state.slab],
+        Grid::Linear(n_v_heads * (4 * v_dim).div_ceil(ELEMENTS)),
+    );
+}
+
+pub(crate) fn assert_shape(state: &State, DeltaRule { k, v, .. }: &DeltaRule) {
+    let want = CacheSpec::Delta { n_heads: v.n_heads, k_dim: k.head_dim, v_dim: v.head_dim };
+    assert_eq!(state.spec, want, "a delta rule needs a state of its shape");
+}
+
+/// Floats of a state that are read at once, those of a row, and how many fours of
+/// these a lane has.
+pub(crate) fn state_shape(k_dim: usize) -> StateShape {
+    let width = if k_dim.is_multiple_of(4) { 4 } else { 1 };
+    StateShape { width, k_dim: word(k_dim), fours: word(k_dim.div_ceil(16)) }
+}
+
+/// The constants of `delta_rule/rows.wgsl`: a state's, rows of the batch that a step takes, as many
+/// as 8 KiB hold twice (one of the 512 columns that configs may ask for), and fours that a
+/// thread loads of them.
+fn rows_kernel(k_dim: usize) -> DeltaRows {
+    let state = state_shape(k_dim);
+    let rows = (32 / state.fours).clamp(1, 4);
+    DeltaRows { state, rows, loads: (8 * state.fours * rows).div_ceil(word(ELEMENTS)) }
+}

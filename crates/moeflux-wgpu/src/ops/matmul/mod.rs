@@ -1,0 +1,16 @@
+//! Products with weights: `products` sorts jobs by kernel, `kernel` dispatches them, `layouts`
+//! chooses how kernels share the work, `quantize` prepares inputs.
+
+mod head_product;
+pub(crate) mod jobs;
+pub(crate) mod kernel;
+pub(crate) mod layouts;
+pub(crate) mod products;
+mod project;
+pub(crate) mod quantize;
+pub(crate) mod repeated;
+pub(crate) mod source;
+pub(crate) mod workgroups;
+
+pub(crate) use head_product::head_product;
+pub(crate) use project::project;

@@ -1,0 +1,80 @@
+//! Routing: the top-k experts of each row and their weights.
+
+use moeflux_backend::{DeviceError, Route, Routing, Scoring};
+use moeflux_core::ExpertId;
+
+use crate::commands::grid::Grid;
+use crate::device::buffer::Mem;
+use crate::kernels::moe as kernels;
+use crate::state::backend::Wgpu;
+use crate::words::word;
+
+/// Most experts of a layer that `moe/route.wgsl` chooses from.
+pub const MAX_EXPERTS: usize = 1024;
+
+/// Most groups of experts.
+const MAX_GROUPS: usize = 128;
+
+pub(crate) fn route(b: &mut Wgpu, rows: usize, op: Route) -> Result<Routing, DeviceError> {
+    let Route { logits, top_k, .. } = op;
+    b.encoder.begin();
+    let chosen = choose(b, rows, op);
+    let len = 8 * rows * top_k;
+    let mut parts = vec![(&chosen, 0, len as u64)];
+    // The host is about to ask what is there.
+    parts.extend(b.slots.stale_ranges());
+    let bytes = b.encoder.read(&parts)?;
+    let (bytes, known) = bytes.split_at(len);
+    if !known.is_empty() {
+        b.slots.refresh(known);
+    }
+    let (experts, weights) = bytes.split_at(4 * rows * top_k);
+    let id = |it: &[u8; 4]| {
+        let it = u32::from_le_bytes(*it).min(word(logits.len) - 1);
+        ExpertId(u16::try_from(it).unwrap_or(u16::MAX))
+    };
+    let experts = experts.as_chunks::<4>().0.iter().map(id).collect();
+    Ok(Routing { experts, weights: crate::words::floats(weights) })
+}
+
+/// Chooses experts: `(rows, top_k)` of them, then `(rows, top_k)` weights. The
+/// op has begun before.
+pub(crate) fn choose(b: &mut Wgpu, rows: usize, op: Route) -> Mem {
+    let Route { logits, top_k, scoring } = op;
+    assert!(logits.len <= MAX_EXPERTS && top_k <= logits.len, "{top_k} of {}", logits.len);
+    let buf = b.buf(logits.buf).clone();
+    let chosen = b.scratch.routing.words(&mut b.encoder, 2 * rows * top_k);
+    let (kind, scale, renormalises, bias, groups) = match scoring {
+        Scoring::Softmax { renormalise, scale } => (0, scale, renormalise, None, None),
+        Scoring::SoftmaxOfChosen => (1, 1.0, false, None, None),
+        Scoring::Sigmoid { bias, groups, renormalise, scale } => {
+            (2, scale, renormalise, bias, groups)
+        }
+    };
+    if let Some(groups) = groups {
+        assert!(groups.n <= MAX_GROUPS && logits.len.is_multiple_of(groups.n), "groups");
+        let eligible = groups.kept * (logits.len / groups.n);
+        assert!(top_k <= eligible, "enough experts are eligible");
+    }
+    let params = [
+        word(logits.len),
+        word(top_k),
+        word(logits.start),
+        word(buf.width),
+        scale.to_bits(),
+        u32::from(renormalises),
+        u32::from(bias.is_some()),
+        word(groups.map_or(0, |it| it.n)),
+        word(groups.map_or(0, |it| it.kept)),
+        word(rows),
+    ];
+    let bias = bias.map_or_else(|| buf.mem.clone(), |it| b.vector(it).clone());
+    let per_lane = word(logits.len).div_ceil(b.encoder.context().lanes);
+    b.encoder.dispatch(
+        kernels::Route { scoring: kind, per_lane, is_grouped: groups.is_some() },
+        &params,
+        &[&buf.mem, &bias, &chosen],
+        Grid::Linear(rows),
+    );
+    chosen
+}

@@ -1,0 +1,86 @@
+//! RMS norm, gated RMS norm and layer norm of rows or heads.
+
+use crate::ops::fused_sum;
+use crate::ops::operand::heads;
+use moeflux_backend::{GatedRmsNorm, Heads, LayerNorm, RmsNorm, Vector};
+
+use crate::commands::grid::Grid;
+use crate::kernels::basic::{self as kernels, NormQuantized, NormShape};
+use crate::ops::fused_sum::{are_aligned, threads};
+use crate::ops::matmul::quantize::{FusedQuant, QuantSpan, fused_quant};
+use crate::state::backend::Wgpu;
+use crate::state::last_sum::LastSum;
+use crate::words::word;
+
+/// A norm of any kind.
+struct Norm {
+    /// What `norm/norm.wgsl` calls it.
+    kind: u32,
+    out: Heads,
+    x: Heads,
+    weight: Vector,
+    gate: Option<Heads>,
+    bias: Option<Vector>,
+    eps: f32,
+}
+
+fn norm(b: &mut Wgpu, rows: usize, op: Norm) {
+    let in_place = op.out == op.x;
+    assert!(in_place || op.out.buf != op.x.buf, "an op writes a buffer that it also reads");
+    let (y, x) = (heads(b, op.out), heads(b, op.x));
+    let gate = op.gate.map_or_else(|| x.clone(), |it| heads(b, it));
+    b.written(op.out.buf);
+    let weight = b.vector(op.weight).clone();
+    let bias = op.bias.map_or_else(|| weight.clone(), |it| b.vector(it).clone());
+    let threads = threads(op.out.head_dim);
+    let n = rows * op.out.n_heads;
+    let mut params = vec![word(n), word(op.out.n_heads), word(op.out.head_dim), op.eps.to_bits()];
+    params.extend([y.view, x.view, gate.view].as_flattened());
+    // What a kernel does not read may not be what it writes.
+    let x_mem = if in_place { &weight } else { &x.mem };
+    let gate_mem = if op.gate.is_some() { &gate.mem } else { &weight };
+    b.encoder.begin_after(b.last_sum.as_ref().map(LastSum::nth));
+    let per_thread = op.out.head_dim.div_ceil(4 * threads);
+    let views = [y.view, x.view, gate.view];
+    let is_aligned = op.out.head_dim.is_multiple_of(4) && are_aligned(&views);
+    let shape = NormShape {
+        kind: op.kind,
+        in_place,
+        threads: word(threads),
+        per_thread: word(per_thread),
+        is_aligned,
+    };
+    let buffers = [&y.mem, x_mem, &weight, gate_mem, &bias];
+    let fused_quant = fused_quant(b, op.out, rows, QuantSpan::Head);
+    if op.kind == 0
+        && !in_place
+        && let Some(summands) = fused_sum::take(b, rows, op.x, &y.mem)
+    {
+        return summands.norm(b, rows, &params, shape, [&y.mem, &x.mem, &weight], fused_quant);
+    }
+    match fused_quant {
+        None => {
+            b.encoder.dispatch(kernels::Norm { shape }, &params, &buffers, Grid::Linear(n));
+        }
+        Some(FusedQuant { quant, quantized, sums }) => {
+            let kernel = NormQuantized { shape, quant };
+            let buffers = [&buffers[..], &[&quantized, &sums]].concat();
+            b.encoder.dispatch(kernel, &params, &buffers, Grid::Linear(n));
+        }
+    }
+}
+
+pub(crate) fn rms_norm(b: &mut Wgpu, rows: usize, op: RmsNorm) {
+    let RmsNorm { out, x, weight, eps } = op;
+    norm(b, rows, Norm { kind: 0, out, x, weight, gate: None, bias: None, eps });
+}
+
+pub(crate) fn gated_rms_norm(b: &mut Wgpu, rows: usize, op: GatedRmsNorm) {
+    let RmsNorm { out, x, weight, eps } = op.norm;
+    norm(b, rows, Norm { kind: 1, out, x, weight, gate: Some(op.gate), bias: None, eps });
+}
+
+pub(crate) fn layer_norm(b: &mut Wgpu, rows: usize, op: LayerNorm) {
+    let LayerNorm { out, x, weight, bias, eps } = op;
+    norm(b, rows, Norm { kind: 2, out, x, weight, gate: None, bias: Some(bias), eps });
+}

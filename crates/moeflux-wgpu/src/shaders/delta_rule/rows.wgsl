@@ -1,0 +1,147 @@
+// The gated delta rule for many rows: a quad of lanes keeps a row of a head's
+// state, KEPT fours each, while the rows of the batch pass. What all quads need of
+// the batch's next ROWS rows is on its way while these are worked on.
+
+struct Params {
+    n_k_heads: u32,
+    n_v_heads: u32,
+    v_dim: u32,
+    first_row: u32,
+    n_rows: u32,
+    v_start: u32,
+    v_width: u32,
+    v_stride: u32,
+    y_start: u32,
+    y_width: u32,
+    y_stride: u32,
+    // Number of the state in its slab.
+    state: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(3) var<storage, read> gates: array<vec2<f32>>;
+@group(0) @binding(4) var<storage, read> v: array<f32>;
+#if WIDTH/4
+@group(0) @binding(2) var<storage, read> normalised: array<vec4<f32>>;
+@group(0) @binding(5) var<storage, read_write> state: array<vec4<f32>>;
+#else
+@group(0) @binding(2) var<storage, read> normalised: array<f32>;
+@group(0) @binding(5) var<storage, read_write> state: array<f32>;
+#end
+
+// State rows of a workgroup, all of one head.
+const QUADS: u32 = 16u;
+const THREADS: u32 = 4u * QUADS;
+// Fours of a query or key, those after the last full of zeros.
+const FOURS: u32 = 4u * KEPT;
+
+// Of this step's rows and of the next one's: queries, then keys; values; gates.
+var<workgroup> normals: array<array<vec4<f32>, 2u * FOURS * ROWS>, 2>;
+var<workgroup> values: array<array<f32, QUADS * ROWS>, 2>;
+var<workgroup> decays: array<array<vec2<f32>, ROWS>, 2>;
+
+fn normal_four(at: u32, i: u32) -> vec4<f32> {
+    if (i >= K_DIM) { return vec4<f32>(); }
+#if WIDTH/4
+    return normalised[(at + i) >> 2u];
+#else
+    var it = vec4<f32>();
+    it.x = normalised[at + i];
+    if (i + 1u < K_DIM) { it.y = normalised[at + i + 1u]; }
+    if (i + 2u < K_DIM) { it.z = normalised[at + i + 2u]; }
+    if (i + 3u < K_DIM) { it.w = normalised[at + i + 3u]; }
+    return it;
+#end
+}
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) n: vec3<u32>,
+    @builtin(subgroup_invocation_id) in_subgroup: u32,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_size) subgroup_size: u32,
+) {
+    let thread = subgroup * subgroup_size + in_subgroup;
+    let lane = thread & 3u;
+    let quad = thread >> 2u;
+    let per_head = (p.v_dim + QUADS - 1u) / QUADS;
+    let group = linear(id, n);
+    let is_inside = group < p.n_v_heads * per_head && (group % per_head) * QUADS + quad < p.v_dim;
+    let head = min(group / per_head, p.n_v_heads - 1u);
+    let first_value = (group % per_head) * QUADS;
+    let k_head = head / (p.n_v_heads / p.n_k_heads);
+    let row = head * p.v_dim + min(first_value + quad, p.v_dim - 1u);
+    let at = (p.state * p.n_v_heads * p.v_dim + row) * K_DIM;
+#each i KEPT
+    var kept$i = state_four(at, 16u * $iu + 4u * lane);
+#end
+    // What this thread brings of a step: of which of its rows, and of that what.
+#each i LOADS
+    let item_$i = min(thread + $iu * THREADS, 2u * FOURS * ROWS - 1u);
+    let of_row_$i = item_$i / (2u * FOURS);
+    let is_key_$i = (item_$i / FOURS) & 1u;
+    let column_$i = 4u * (item_$i % FOURS);
+#end
+    let value_item = min(thread, QUADS * ROWS - 1u);
+    let value_row = value_item / QUADS;
+    let value_at = p.v_start + head * p.v_stride
+        + min(first_value + value_item % QUADS, p.v_dim - 1u);
+    let gate_row = min(thread, ROWS - 1u);
+    let out_at = p.y_start + head * p.y_stride + first_value + quad;
+    let n_steps = (p.n_rows + ROWS - 1u) / ROWS;
+    for (var step = 0u; step <= n_steps; step++) {
+        // The next step's, of which the last row stands for those after it.
+#each i LOADS
+        let t_$i = min(step * ROWS + of_row_$i, p.n_rows - 1u);
+        let four_$i = normal_four(
+            ((t_$i * p.n_k_heads + k_head) * 2u + is_key_$i) * K_DIM, column_$i,
+        );
+#end
+        let value_t = min(step * ROWS + value_row, p.n_rows - 1u);
+        let value_next = v[(p.first_row + value_t) * p.v_width + value_at];
+        let gate_t = min(step * ROWS + gate_row, p.n_rows - 1u);
+        let gate_next = gates[gate_t * p.n_v_heads + head];
+        if (step > 0u) {
+            let now = (step - 1u) & 1u;
+#each u ROWS
+            {
+                let t = (step - 1u) * ROWS + $uu;
+                if (t < p.n_rows) {
+                    let gate = decays[now][$u];
+                    let value = values[now][$uu * QUADS + quad];
+                    var predicted = vec4<f32>();
+#each i KEPT
+                    let k$i = normals[now][(2u * $uu + 1u) * FOURS + 4u * $iu + lane];
+                    kept$i *= gate.x;
+                    predicted = fma(kept$i, k$i, predicted);
+#end
+                    let correction = vec4<f32>((value - quad_sum(predicted)) * gate.y);
+                    var read = vec4<f32>();
+#each i KEPT
+                    let q$i = normals[now][2u * $uu * FOURS + 4u * $iu + lane];
+                    kept$i = fma(correction, k$i, kept$i);
+                    read = fma(kept$i, q$i, read);
+#end
+                    let sum = quad_sum(read);
+                    if (lane == 0u && is_inside) {
+                        y[(p.first_row + t) * p.y_width + out_at] = sum;
+                    }
+                }
+            }
+#end
+        }
+        let next = step & 1u;
+#each i LOADS
+        normals[next][item_$i] = four_$i;
+#end
+        values[next][value_item] = value_next;
+        decays[next][gate_row] = gate_next;
+        workgroupBarrier();
+    }
+    if (!is_inside) { return; }
+#each i KEPT
+    put_state(at, 16u * $iu + 4u * lane, kept$i);
+#end
+}

@@ -1,0 +1,73 @@
+// What every kernel may call: elementary functions with one definition for all
+// drivers, and where a workgroup stands.
+
+// Values of FORMAT: how the elements of a matrix are stored.
+const FORMAT_AFFINE: u32 = 0u;
+const FORMAT_F32: u32 = 1u;
+const FORMAT_F16: u32 = 2u;
+const FORMAT_BF16: u32 = 3u;
+const FORMAT_E2M1: u32 = 4u;
+const FORMAT_E4M3: u32 = 5u;
+const FORMAT_E4M3_BLOCKS: u32 = 6u;
+
+// Values of FLOATS: how scales and biases are stored. FLOATS_APART is added where biases are
+// apart from scales.
+const FLOATS_BF16: u32 = 0u;
+const FLOATS_F16: u32 = 1u;
+const FLOATS_F32: u32 = 2u;
+const FLOATS_APART: u32 = 3u;
+
+// Values of KV: how keys and values are stored.
+const KV_F32: u32 = 0u;
+const KV_BF16: u32 = 1u;
+const KV_Q8: u32 = 2u;
+
+fn is_nan(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
+}
+
+// To about one unit in the last place; 0 below -87.3, finite above 88.3
+// (polynomial of Cephes' expf). NaN stays NaN: a driver's clamp may make a number of it.
+fn exp_(x: f32) -> f32 {
+    let clamped = clamp(x, -87.3, 88.3);
+    let n = round(clamped * 1.44269504);
+    let r = fma(n, 2.1219444e-4, fma(n, -0.6933594, clamped));
+    var p = 1.9875691e-4;
+    p = fma(p, r, 1.3982e-3);
+    p = fma(p, r, 8.333452e-3);
+    p = fma(p, r, 4.1665796e-2);
+    p = fma(p, r, 1.6666665e-1);
+    p = fma(p, r, 0.5);
+    let mantissa = fma(r * r, p, r) + 1.0;
+    let value = mantissa * bitcast<f32>(u32(i32(n) + 127) << 23u);
+    return select(select(value, 0.0, x < -87.3), x, is_nan(x));
+}
+
+fn sigmoid(x: f32) -> f32 {
+    return 1.0 / (1.0 + exp_(-x));
+}
+
+fn silu(x: f32) -> f32 {
+    return x / (1.0 + exp_(-x));
+}
+
+// ln(1 + e^x); what rounding takes from 1 + e^x is given back.
+fn softplus(x: f32) -> f32 {
+    if (x > 20.0 || is_nan(x)) { return x; }
+    let e = exp_(x);
+    let u = 1.0 + e;
+    if (u == 1.0) { return e; }
+    return log(u) * (e / (u - 1.0));
+}
+
+// Orders floats as integers, what is not a number below all numbers.
+fn ordered(x: f32) -> u32 {
+    let bits = bitcast<u32>(x + 0.0);
+    if (is_nan(x)) { return 1u; }
+    return select(~bits, bits | 0x80000000u, (bits >> 31u) == 0u);
+}
+
+// The number of a workgroup of a linear grid.
+fn linear(id: vec3<u32>, n: vec3<u32>) -> u32 {
+    return id.y * n.x + id.x;
+}

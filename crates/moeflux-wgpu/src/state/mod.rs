@@ -1,0 +1,10 @@
+//! The backend's state: `backend` is the struct that all ops change, the other files are the
+//! parts of it that several ops share.
+
+pub(crate) mod backend;
+pub(crate) mod last_sum;
+pub(crate) mod mask;
+pub(crate) mod prerecorded;
+pub(crate) mod quantized_inputs;
+pub(crate) mod rope_table;
+pub(crate) mod scratch;

@@ -1,0 +1,279 @@
+//! The kernel for matrix units: how far inputs are off that it takes as one half
+//! each, and as the sum of two, and that tiles of all sizes give the same bits.
+
+use std::sync::Arc;
+
+use moeflux_backend::cpu::matmul::integer_group_size;
+use moeflux_backend::{ActivationPrecision, Cols, HostMatrix, Ops, Projection};
+use moeflux_core::HostBuf;
+use moeflux_core::quant::{
+    Affine, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks, SmallScale, bf16_to_f32,
+};
+
+use super::{RELATIVE, context};
+use crate::state::backend::Wgpu;
+use crate::tuning::layout::F16Tiles;
+use crate::weights::format::{Decoder, F16Operand};
+use crate::{Context, Tiles};
+
+/// Rows of activations and of the matrix, columns, columns of a group.
+const ROWS: usize = 140;
+const OUTPUTS: usize = 134;
+const COLS: usize = 288;
+const GROUP: usize = 32;
+
+const FORMATS: [MatrixFormat; 10] = [
+    affine(4),
+    affine(6),
+    affine(8),
+    MatrixFormat::Micro(MicroScaled::MXFP4),
+    MatrixFormat::Micro(MicroScaled::NVFP4),
+    MatrixFormat::Dense(Float::BF16),
+    MatrixFormat::Dense(Float::F32),
+    MatrixFormat::Dense(Float::F16),
+    MatrixFormat::Micro(MicroScaled::MXFP8),
+    // Rectangles that neither rows nor blocks divide.
+    MatrixFormat::Blocks(ScaledBlocks {
+        block_rows: 7,
+        block_cols: 20,
+        scales: Float::BF16,
+        phase: 0,
+    }),
+];
+
+const fn affine(bits: u8) -> MatrixFormat {
+    MatrixFormat::Affine(Affine { bits, group_size: GROUP, params: Float::BF16 })
+}
+
+/// Share of an activation that a half rounds off at most: it keeps 11 bits.
+const HALF: f64 = 1.0 / 4096.0;
+
+struct Case {
+    format: MatrixFormat,
+    weight: Vec<u8>,
+    scales: Vec<u8>,
+    biases: Vec<u8>,
+    x: Vec<f32>,
+}
+
+impl Case {
+    fn new(format: MatrixFormat) -> Case {
+        let mut state = 7u32;
+        let mut drawn = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state >> 16
+        };
+        let (mut weight, mut scales, mut biases) = (Vec::new(), Vec::new(), Vec::new());
+        while weight.len() < OUTPUTS * format.row_bytes(COLS) {
+            match format {
+                // Numbers near 0.01.
+                MatrixFormat::Dense(float) => {
+                    let bits = 0x3c00_0000 | drawn() << 9 & 0xff_ffff | drawn() << 31;
+                    float.append(f32::from_bits(bits), &mut weight);
+                }
+                // No NaN in E4M3.
+                MatrixFormat::Blocks(_) | MatrixFormat::Micro(MicroScaled::MXFP8) => {
+                    weight.push(drawn() as u8 & 0xfe);
+                }
+                _ => weight.push(drawn() as u8),
+            }
+        }
+        while scales.len() < format.scale_bytes(OUTPUTS, COLS) {
+            match format {
+                // Numbers near 0.01, and near -0.07, in BF16.
+                MatrixFormat::Blocks(_) => {
+                    scales.extend((0x3c00 | drawn() as u16 & 0xff).to_le_bytes());
+                }
+                MatrixFormat::Affine(_) => {
+                    scales.extend((0x3c00 | drawn() as u16 & 0xff).to_le_bytes());
+                    biases.extend((0xbd80 | drawn() as u16 & 0x7f).to_le_bytes());
+                }
+                // In E8M0 2^-9 to 2^-2.
+                MatrixFormat::Micro(it) if it.scale == SmallScale::E8M0 => {
+                    scales.push(118 + (drawn() & 7) as u8);
+                }
+                // In E4M3 up to 0.12.
+                _ => scales.push((drawn() & 0x1f) as u8),
+            }
+        }
+        // Numbers of 16 bits: neither one digit nor one half holds them, nor two digits
+        // where a group's largest is small.
+        let x = (0..ROWS * COLS).map(|_| 0.013_7 * (drawn() as f32 - 32_768.0) / 257.0).collect();
+        Case { format, weight, scales, biases, x }
+    }
+
+    fn product(
+        &self,
+        context: &Arc<Context>,
+        (tiles, halves): (Tiles, Option<F16Tiles>),
+        inputs: ActivationPrecision,
+    ) -> Vec<f32> {
+        let host = |bytes: &[u8]| {
+            let mut buf = HostBuf::zeroed(bytes.len());
+            buf[..bytes.len()].copy_from_slice(bytes);
+            buf
+        };
+        let params = |bytes: &[u8]| (!bytes.is_empty()).then(|| host(bytes));
+        let mut b = Wgpu::new(Arc::clone(context), None);
+        b.fix_tiles(tiles);
+        b.f16_tiles = halves;
+        let weight = b.load_matrix(HostMatrix {
+            rows: OUTPUTS,
+            cols: COLS,
+            format: self.format,
+            inputs,
+            weight: host(&self.weight),
+            scales: params(&self.scales),
+            biases: params(&self.biases),
+        });
+        let (x, y) = (b.alloc(ROWS, COLS), b.alloc(ROWS, OUTPUTS));
+        b.write(x, &self.x);
+        let all = |buf, len| Cols { buf, start: 0, len };
+        b.project(ROWS, all(x, COLS), &[Projection { weight, out: all(y, OUTPUTS) }]);
+        b.read(y, ROWS).expect("the device works")
+    }
+
+    /// Sum of what rounding may take from an output: of each activation times
+    /// its weight; of integers of four bits, times these less eight, and of each group's sum
+    /// times what its bias then lacks.
+    fn bound(&self, row: usize, output: usize) -> f64 {
+        let Case { format, weight, scales, biases, .. } = self;
+        if *format != affine(4) {
+            let (rows, cols, format) = (OUTPUTS, COLS, *format);
+            let mut weights = vec![0.0; COLS];
+            MatrixView { rows, cols, format, weight, scales, biases }
+                .decode_row(output, &mut weights);
+            let products = weights.iter().zip(&self.x[row * COLS..]);
+            return HALF * products.map(|(w, x)| f64::from(w * x).abs()).sum::<f64>();
+        }
+        let bf16 = |all: &[u8], i: usize| {
+            f64::from(bf16_to_f32(u16::from_le_bytes([all[2 * i], all[2 * i + 1]])))
+        };
+        let mut sum = 0.0;
+        for group in 0..COLS / GROUP {
+            let param = output * COLS / GROUP + group;
+            let (scale, bias) = (bf16(scales, param), bf16(biases, param));
+            let mut of_group = 0.0;
+            for col in group * GROUP..(group + 1) * GROUP {
+                let byte = self.weight[(output * COLS + col) / 2];
+                let integer = f64::from(byte >> (4 * (col % 2)) & 15) - 8.0;
+                let x = f64::from(self.x[row * COLS + col]);
+                of_group += x;
+                sum += (x * scale * integer).abs();
+            }
+            sum += ((bias + 8.0 * scale) * of_group).abs();
+        }
+        HALF * sum
+    }
+}
+
+/// Matrix units or what stands for them.
+pub(super) fn tiles(context: &Context) -> Option<Tiles> {
+    match (context.has_coop_matrix, context.has_f16) {
+        (true, _) => Some(Tiles::CoopMatrix),
+        (_, true) => Some(Tiles::Emulated),
+        _ => None,
+    }
+}
+
+/// Of many rows, products by this kernel beside singles of inputs as they are: the
+/// worst difference, what is allowed for each being its bound times `share` and
+/// what singles differ by among themselves.
+fn worst(
+    context: &Arc<Context>,
+    tiles: Tiles,
+    case: &Case,
+    of: (ActivationPrecision, f64),
+) -> (f64, f64) {
+    let (inputs, share) = of;
+    let got = case.product(context, (tiles, None), inputs);
+    let want = case.product(context, (Tiles::F32, None), ActivationPrecision::F32);
+    let largest = want.iter().fold(0.0f32, |max, it| max.max(it.abs()));
+    let in_singles = f64::from(RELATIVE * largest);
+    let mut worst = 0.0f64;
+    for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+        let off = f64::from((got - want).abs());
+        let allowed = share * case.bound(i / OUTPUTS, i % OUTPUTS) + in_singles;
+        assert!(
+            off <= allowed,
+            "output {i} is {got:e}, in singles {want:e}: {allowed:e} is allowed"
+        );
+        worst = worst.max(off);
+    }
+    (worst, in_singles)
+}
+
+#[test]
+fn one_half_is_off_by_what_it_rounds_off() {
+    let Some(context) = context() else { return };
+    let Some(tiles) = tiles(&context) else { return };
+    for case in FORMATS.map(Case::new) {
+        // Inputs of weights that are no integers are two halves all the same.
+        let is_one = integer_group_size(case.format).is_some();
+        let share = if is_one { 1.0 } else { 0.0 };
+        let (worst, in_singles) = worst(&context, tiles, &case, (ActivationPrecision::Int8, share));
+        // Else they were not taken as halves at all, and nothing was tested.
+        assert!(!is_one || worst > in_singles, "{worst:e}: singles differ by {in_singles:e}");
+    }
+}
+
+#[test]
+fn two_halves_are_closer_than_two_digits() {
+    let Some(context) = context() else { return };
+    let Some(tiles) = tiles(&context) else { return };
+    for case in FORMATS.map(Case::new) {
+        let (halves, _) = worst(&context, tiles, &case, (ActivationPrecision::Int16, 0.0));
+        if let MatrixFormat::Affine(_) = case.format {
+            let (digits, _) = worst(&context, Tiles::F32, &case, (ActivationPrecision::Int16, 1.0));
+            assert!(3.0 * halves < digits, "{:?}: {halves:e} and {digits:e}", case.format);
+        }
+    }
+}
+
+#[test]
+fn tiles_of_all_sizes_give_the_same_bits() {
+    let Some(context) = context() else { return };
+    let Some(tiles) = tiles(&context) else { return };
+    // One of each kernel.
+    let formats = [affine(4), affine(8), FORMATS[3], FORMATS[5]];
+    let cases = formats.map(Case::new);
+    let all = cases
+        .iter()
+        .flat_map(|it| [(it, 1, ActivationPrecision::Int8), (it, 2, ActivationPrecision::Int16)]);
+    for (case, parts, inputs) in all {
+        let bits = |it: &F16Tiles| {
+            let all = case.product(&context, (tiles, Some(*it)), inputs);
+            all.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
+        };
+        let all = F16Tiles::all(parts, Decoder::new(case.format).f16_operand());
+        let (first, rest) = all.split_first().expect("there are some");
+        let wanted = bits(first);
+        for it in rest {
+            assert!(bits(it) == wanted, "{:?} {inputs:?}: {it:?}, {first:?}", case.format);
+        }
+    }
+}
+
+#[test]
+fn tiles_are_as_large_as_fills_a_device() {
+    let tiles = |parts, n_matrices, x_rows, w_rows| {
+        let all = F16Tiles::all(parts, F16Operand::Integers);
+        let it = F16Tiles::of(all, n_matrices, x_rows, w_rows);
+        (it.x_tile, it.w_tile)
+    };
+    assert_eq!(tiles(2, 1, 4096, 8192), (128, 256));
+    assert_eq!(tiles(2, 1, 1024, 2048), (128, 128));
+    assert_eq!(tiles(1, 1, 4096, 8192), (128, 256));
+    assert_eq!(tiles(1, 1, 1024, 2048), (128, 128));
+    // Too few of them; too few rows in each.
+    assert_eq!(tiles(1, 1, 256, 4096), (64, 128));
+    assert_eq!(tiles(1, 1, 256, 2048), (64, 64));
+    assert_eq!(tiles(2, 512, 64, 2048), (64, 128));
+    assert_eq!(tiles(2, 512, 96, 2048), (64, 128));
+    assert_eq!(tiles(2, 512, 97, 2048), (128, 256));
+    assert_eq!(tiles(2, 512, 20, 512), (32, 64));
+    assert_eq!(tiles(2, 512, 6, 512), (16, 64));
+    // Never tiles of fewer rows than there are, but 64.
+    assert_eq!(tiles(2, 1, 128, 512), (64, 64));
+    assert_eq!(tiles(2, 1, 20, 512), (32, 64));
+}

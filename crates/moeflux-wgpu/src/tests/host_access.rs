@@ -1,0 +1,268 @@
+//! Experts have the same bits whichever way they come to the device.
+
+use std::sync::Arc;
+
+use moeflux_backend::{
+    Activation, ActivationPrecision, ExpertCall, ExpertResidency, ExpertRow, Experts, Ops,
+};
+use moeflux_core::quant::{
+    Affine, Float, MatrixFormat, MicroScaled, ScaledBlocks, SmallFloat, SmallScale,
+};
+use moeflux_core::{Expert, ExpertBank, ExpertMemory, ExtentSource, FileIdx, HostSlab, LayerBank};
+
+use super::context;
+use super::grouped::{Case, HIDDEN, INNER, Numbers, cols, expert_in, layout};
+use crate::device::buffer::Mem;
+use crate::device::imports::host_access::HostAccess;
+use crate::experts::packing::Packing;
+use crate::state::backend::Wgpu;
+use crate::{Context, Tiles, reads_in_place};
+
+fn affine(bits: u8, group_size: usize, params: Float) -> MatrixFormat {
+    MatrixFormat::Affine(Affine { bits, group_size, params })
+}
+
+fn case(format: MatrixFormat, alternates: bool) -> Case {
+    Case {
+        format,
+        inputs: ActivationPrecision::Int16,
+        alternates,
+        has_biases: false,
+        has_shared: false,
+        n_experts: 2,
+        inner: INNER,
+        activation: Activation::Swiglu,
+    }
+}
+
+/// Two experts in one slab, whose bytes begin so far into their buffers.
+fn experts(case: Case, start: usize) -> [Arc<Expert>; 2] {
+    let layout = Arc::new(layout(case));
+    let bytes = (start + layout.record_bytes()).next_multiple_of(4096);
+    // A page more.
+    let mut slab = HostSlab::new(2 * bytes + 4096);
+    [0, 1].map(|id| expert_in(slab.carve(bytes).unwrap(), start, &layout, id))
+}
+
+/// What rows get from both experts, as bits.
+fn run(
+    b: &mut Wgpu,
+    experts: &[Arc<Expert>; 2],
+    rows: usize,
+    inputs: ActivationPrecision,
+) -> Vec<u32> {
+    let x = cols(b, rows, HIDDEN, &Numbers(3).floats(rows * HIDDEN));
+    let out = b.alloc(2 * rows, HIDDEN);
+    let row = |row: usize, nth: usize| ExpertRow { row: row as u32, slot: (2 * row + nth) as u32 };
+    let calls = [0, 1].map(|nth| ExpertCall {
+        expert: Arc::clone(&experts[nth]),
+        rows: (0..rows).map(|it| row(it, nth)).collect(),
+    });
+    let activation = Activation::Swiglu;
+    b.experts(Experts { out, x, rows, inputs, activation, biases: None, calls: &calls });
+    let values = b.read(out, 2 * rows).unwrap();
+    values.into_iter().map(f32::to_bits).collect()
+}
+
+fn backend(context: &Arc<Context>, reach: HostAccess) -> Wgpu {
+    let mut backend = Wgpu::new(Arc::clone(context), None);
+    backend.encoder.set_host_access(reach);
+    backend
+}
+
+/// Which way experts came.
+fn taken(b: &Wgpu) -> HostAccess {
+    let n_uploads = b.counters().stats().uploads;
+    match (b.encoder.has_staged(), n_uploads) {
+        (true, _) => HostAccess::Written,
+        (false, 0) => HostAccess::InPlace,
+        _ => HostAccess::Fetched,
+    }
+}
+
+#[track_caller]
+fn check(context: &Arc<Context>, case: Case, start: usize, best: HostAccess) {
+    let experts = experts(case, start);
+    for rows in [1, 12] {
+        let mut written = backend(context, HostAccess::Written);
+        let want = run(&mut written, &experts, rows, case.inputs);
+        assert_eq!(taken(&written), HostAccess::Written);
+        assert!(want.iter().any(|it| *it != 0));
+        for reach in [HostAccess::Fetched, HostAccess::InPlace] {
+            let mut b = backend(context, reach);
+            let got = run(&mut b, &experts, rows, case.inputs);
+            assert!(got == want, "{case:?}, {start}, {rows} rows, {reach:?}");
+            let way = if best == HostAccess::InPlace { reach } else { best };
+            assert_eq!(taken(&b), way, "{case:?}, {start}");
+        }
+    }
+}
+
+/// A device that reads the host's memory; where there is none no test is one.
+#[expect(clippy::print_stdout, reason = "a test that did not run says so")]
+pub(super) fn reading_context() -> Option<Arc<Context>> {
+    let context = context()?;
+    if context.slab_alignment.is_none() {
+        assert!(!context.facts().is_software(), "software reads all memory");
+        println!("SKIP: the device does not read the host's memory");
+        return None;
+    }
+    Some(context)
+}
+
+#[test]
+fn experts_have_the_same_bits_whichever_way_they_come() {
+    let Some(context) = reading_context() else { return };
+    let params = [Float::BF16, Float::F16, Float::F32];
+    let mut formats: Vec<MatrixFormat> = params.iter().map(|it| affine(4, 32, *it)).collect();
+    formats.extend([2, 3, 5, 6, 8].map(|bits| affine(bits, 32, Float::BF16)));
+    formats.extend(params.map(MatrixFormat::Dense));
+    formats.extend(
+        [(SmallFloat::E2M1, 32, SmallScale::E8M0), (SmallFloat::E4M3, 32, SmallScale::E8M0)].map(
+            |(element, group_size, scale)| {
+                MatrixFormat::Micro(MicroScaled { element, group_size, scale })
+            },
+        ),
+    );
+    for format in formats {
+        for alternates in [false, true] {
+            check(&context, case(format, alternates), 0, HostAccess::InPlace);
+        }
+    }
+}
+
+#[test]
+fn units_for_matrices_read_biases_that_lie_apart() {
+    let Some(context) = reading_context() else { return };
+    if !context.has_f16 {
+        return;
+    }
+    let tiles = if context.has_coop_matrix { Tiles::CoopMatrix } else { Tiles::Emulated };
+    for (inputs, alternates) in
+        [(ActivationPrecision::Int16, false), (ActivationPrecision::Int8, true)]
+    {
+        let case = Case { inputs, ..case(affine(4, 32, Float::BF16), alternates) };
+        let experts = experts(case, 0);
+        // More rows than are few.
+        let [want, got] = [HostAccess::Written, HostAccess::InPlace].map(|reach| {
+            let mut b = backend(&context, reach);
+            b.fix_tiles(tiles);
+            let values = run(&mut b, &experts, 70, inputs);
+            assert_eq!(taken(&b), reach);
+            values
+        });
+        assert!(want.iter().any(|it| *it != 0));
+        assert!(got == want, "{inputs:?}");
+    }
+}
+
+#[test]
+fn experts_that_begin_anywhere_come_by_what_can_read_them() {
+    let Some(context) = reading_context() else { return };
+    let case = case(affine(4, 32, Float::BF16), false);
+    check(&context, case, 32, HostAccess::InPlace);
+    check(&context, case, 8, HostAccess::Fetched);
+    check(&context, case, 2, HostAccess::Written);
+    // Rectangles whose scales fill no 16 bytes.
+    let blocks = ScaledBlocks { block_rows: 64, block_cols: 64, scales: Float::F32, phase: 0 };
+    let case = Case { format: MatrixFormat::Blocks(blocks), ..case };
+    let experts = experts(case, 0);
+    let [want, got] = [HostAccess::Written, HostAccess::Fetched]
+        .map(|reach| run(&mut backend(&context, reach), &experts, 1, case.inputs));
+    assert_eq!(got, want);
+}
+
+/// Experts, and in which rooms they come to lie.
+type Moves<'a> = &'a [(&'a Arc<Expert>, u64)];
+
+#[test]
+fn experts_that_come_together_take_one_kernel_and_the_last_to_come_to_a_place_is_there() {
+    let Some(context) = reading_context() else { return };
+    let case = case(affine(4, 32, Float::BF16), false);
+    let [one, other] = [experts(case, 0), experts(case, 0)];
+    let mut b = backend(&context, HostAccess::Fetched);
+    let packing = Arc::new(Packing::new(&one[0].layout));
+    let n = packing.bytes() as u64;
+    let rooms = || Mem::new(context.try_storage(3 * n, "rooms").unwrap());
+    // Both of a slab, then one of another slab, then one in another's place.
+    let cases: [(Moves<'_>, u64); 4] = [
+        (&[(&one[0], 0), (&one[1], 2)], 1),
+        (&[(&one[0], 2), (&one[1], 0), (&other[0], 1)], 2),
+        (&[(&one[0], 1), (&one[1], 1)], 2),
+        (&[(&one[1], 0), (&one[0], 1), (&one[1], 1)], 2),
+    ];
+    let mut read = |all: Moves<'_>, reach| {
+        b.encoder.set_host_access(reach);
+        b.counters().reset();
+        let to = rooms();
+        for (expert, room) in all {
+            assert!(b.encoder.upload(expert, &packing, (&to, room * n)));
+        }
+        let bytes = b.encoder.read(&[(&to, 0, 3 * n)]).unwrap();
+        (bytes, b.counters().stats().kernels)
+    };
+    for (all, n_kernels) in cases {
+        let (want, _) = read(all, HostAccess::Written);
+        let (got, n) = read(all, HostAccess::Fetched);
+        assert!(got == want && got.iter().any(|it| *it != 0), "{n_kernels} kernels");
+        assert_eq!(n, n_kernels);
+    }
+}
+
+#[test]
+fn a_bank_is_read_in_place_where_every_expert_is() {
+    let bank = |format, base| {
+        let layout = Arc::new(layout(case(format, false)));
+        let source = ExtentSource::Strided { file: FileIdx(0), base, stride: 1 << 20 };
+        let layer = LayerBank { n_experts: 2, layout, sources: vec![source], checksums: None };
+        ExpertBank { files: Vec::new(), layers: vec![None, Some(layer)] }
+    };
+    let four_bits = affine(4, 32, Float::BF16);
+    assert!(reads_in_place(&bank(four_bits, 4096)));
+    assert!(!reads_in_place(&bank(four_bits, 4104)));
+    assert!(reads_in_place(&bank(MatrixFormat::Dense(Float::BF16), 0)));
+    assert!(!reads_in_place(&bank(MatrixFormat::Transposed(Float::BF16), 0)));
+}
+
+fn owned_bytes(expert: &Expert) -> u64 {
+    match &expert.memory {
+        ExpertMemory::Owned { buf, .. } => buf.len() as u64,
+        ExpertMemory::Mapped(_) => 0,
+    }
+}
+
+#[test]
+fn experts_are_held_until_the_device_has_read_them_and_slabs_as_long_as_they_are_used() {
+    let Some(context) = reading_context() else { return };
+    for reach in [HostAccess::Fetched, HostAccess::InPlace] {
+        let mut b = backend(&context, reach);
+        let case = case(affine(4, 32, Float::BF16), false);
+        let experts = experts(case, 0);
+        let x = cols(&mut b, 1, HIDDEN, &Numbers(3).floats(HIDDEN));
+        let out = b.alloc(1, HIDDEN);
+        let call = |expert: &Arc<Expert>| ExpertCall {
+            expert: Arc::clone(expert),
+            rows: vec![ExpertRow { row: 0, slot: 0 }],
+        };
+        let (inputs, activation) = (case.inputs, Activation::Swiglu);
+        let op = Experts { out, x, rows: 1, inputs, activation, biases: None, calls: &[] };
+        for expert in &experts {
+            b.experts(Experts { calls: &[call(expert)], ..op });
+        }
+        let n_users = || experts.each_ref().map(Arc::strong_count);
+        assert_eq!(n_users(), [2, 2], "{reach:?}");
+        b.release_experts(2);
+        assert_eq!(n_users(), [2, 2], "{reach:?}");
+        b.release_experts(1);
+        assert_eq!(n_users(), [1, 1], "{reach:?}");
+        b.experts(Experts { calls: &[call(&experts[0])], ..op });
+        b.read(out, 1).unwrap();
+        assert_eq!(n_users(), [1, 1], "{reach:?}");
+        // The page behind the experts is nobody's.
+        let used: u64 = experts.iter().map(|it| owned_bytes(it)).sum();
+        assert_eq!(b.encoder.imported_bytes(), used);
+        drop(experts);
+        b.read(out, 1).unwrap();
+        assert_eq!(b.encoder.imported_bytes(), 0, "{reach:?}");
+    }
+}

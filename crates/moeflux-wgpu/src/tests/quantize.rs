@@ -1,0 +1,85 @@
+//! Rounding in addition to what writes a buffer against rounding by itself.
+
+use std::sync::Arc;
+
+use moeflux_backend::{
+    ActivationPrecision, Cols, ExpertResidency, GatedRmsNorm, Heads, Ops, Projection, RmsNorm,
+};
+use moeflux_core::quant::{Affine, Float, MatrixFormat};
+
+use super::{context, layouts, matrix};
+use crate::state::backend::Wgpu;
+
+const ROWS: usize = 3;
+const COLS: usize = 256;
+const OUTPUTS: usize = 40;
+
+/// What writes `out` from `a` and `b`, of this many columns each.
+type Producer = fn(&mut Wgpu, out: Cols, a: Cols, b: Cols);
+
+fn norm(b: &mut Wgpu, out: Heads, x: Heads) -> RmsNorm {
+    let weight: Vec<f32> = (0..x.head_dim).map(|i| 1.0 + (i as f32 * 0.3).cos()).collect();
+    RmsNorm { out, x, weight: b.load_vector(&weight), eps: 1e-6 }
+}
+
+const PRODUCERS: [(&str, Producer); 4] = [
+    ("norm", |b, out, x, _| {
+        let op = norm(b, out.heads(1), x.heads(1));
+        b.rms_norm(ROWS, op);
+    }),
+    ("gated norm of heads", |b, out, x, gate| {
+        let norm = norm(b, out.heads(2), x.heads(2));
+        b.gated_rms_norm(ROWS, GatedRmsNorm { norm, gate: gate.heads(2) });
+    }),
+    ("swiglu", |b, out, gate, up| b.swiglu(ROWS, out, gate, up)),
+    ("gate", |b, out, x, gate| {
+        b.copy(ROWS, out.heads(1), x.heads(1));
+        b.sigmoid_gate(ROWS, out.heads(4), gate.heads(4));
+    }),
+];
+
+/// The products of what is produced, and how many kernels that took.
+fn products(
+    b: &mut Wgpu,
+    producer: Producer,
+    [out, x, gate, y]: [Cols; 4],
+    it: Projection,
+) -> (Vec<u32>, u64) {
+    let kernels = |b: &Wgpu| b.counters().stats().kernels;
+    b.write(y.buf, &[f32::NAN; ROWS * OUTPUTS]);
+    let before = kernels(b);
+    producer(b, out, x, gate);
+    b.project(ROWS, out, &[it]);
+    let after = kernels(b);
+    let y = b.read(y.buf, ROWS).expect("the device works");
+    (y.iter().map(|it| it.to_bits()).collect(), after - before)
+}
+
+#[test]
+fn rounding_beside_another_kernel_changes_no_bit() {
+    let Some(context) = context() else { return };
+    for (group_size, inputs) in [(32, ActivationPrecision::Int16), (64, ActivationPrecision::Int8)]
+    {
+        let format = MatrixFormat::Affine(Affine { bits: 4, group_size, params: Float::BF16 });
+        for layout in [layouts()[0], layouts()[2]] {
+            for (name, producer) in PRODUCERS {
+                let mut b = Wgpu::new(Arc::clone(&context), None);
+                b.fix_layout(Some(layout));
+                let weight = matrix(&mut b, format, OUTPUTS, COLS, inputs);
+                let [out, x, gate] =
+                    [(); 3].map(|()| Cols { buf: b.alloc(ROWS, COLS), start: 0, len: COLS });
+                let y = Cols { buf: b.alloc(ROWS, OUTPUTS), start: 0, len: OUTPUTS };
+                let values: Vec<f32> = (0..ROWS * COLS).map(|i| (i as f32 * 0.37).sin()).collect();
+                b.write(x.buf, &values);
+                b.write(gate.buf, &values.iter().map(|it| 3.0 * it + 0.2).collect::<Vec<_>>());
+                let it = Projection { weight, out: y };
+                let of = [out, x, gate, y];
+                let (alone, n_alone) = products(&mut b, producer, of, it);
+                let (beside, n_beside) = products(&mut b, producer, of, it);
+                assert!(alone.iter().any(|it| f32::from_bits(*it).abs() > 1e-6), "{name}");
+                assert_eq!(n_beside + 1, n_alone, "{name}: one kernel fewer");
+                assert_eq!(beside, alone, "{name} {inputs:?} {layout}");
+            }
+        }
+    }
+}

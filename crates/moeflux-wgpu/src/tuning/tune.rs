@@ -1,0 +1,140 @@
+//! Layouts of matrix-vector products by measurement: each device has its own, whatever it is
+//! called.
+//!
+//! What was measured is in a file (`file`) for as long as driver and kernels are the same; what
+//! is not in it yet is measured when a model is opened (`trial`), for about a second at most:
+//! what is left then is measured the next time. Nothing of it changes a bit of any result:
+//! layouts and forms of a product give the same ones, see `matmul/matvec.wgsl`.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use moeflux_backend::DeviceError;
+
+use crate::device::adapter::AdapterFacts;
+use crate::device::context::Context;
+use crate::state::quantized_inputs::n_limbs_of;
+use crate::tuning::layout::Layout;
+use crate::tuning::table::{Choice, Key, ProductShape};
+use crate::tuning::{file, trial};
+use crate::weights::format::Decoder;
+
+/// How a device is tuned.
+#[derive(Clone, Debug)]
+pub struct TuneOptions {
+    /// The directory of the file; measurements last as long as the process
+    /// where absent.
+    pub cache: Option<PathBuf>,
+    /// How long measuring may take.
+    pub budget: Duration,
+    /// Whether software devices are measured too, which gains them nothing.
+    pub includes_software: bool,
+}
+
+impl TuneOptions {
+    /// Keeps what it measures, within a second, in a directory.
+    pub fn in_directory(cache: PathBuf) -> TuneOptions {
+        let budget = Duration::from_secs(1);
+        TuneOptions { cache: Some(cache), budget, includes_software: false }
+    }
+}
+
+/// What tuning did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tuning {
+    /// Products that were known already.
+    pub n_known: usize,
+    /// Products that were measured.
+    pub n_measured: usize,
+    /// Products that there was no time for.
+    pub n_left: usize,
+    /// How long it took.
+    pub time: Duration,
+    /// What the user should know although nothing failed.
+    pub warnings: Vec<String>,
+}
+
+impl Context {
+    /// Finds layouts for products, which all backends of this device then use;
+    /// those that come first are measured first.
+    ///
+    /// # Errors
+    /// Where the device fails.
+    pub fn tune(
+        self: &Arc<Context>,
+        shapes: &[ProductShape],
+        options: &TuneOptions,
+    ) -> Result<Tuning, DeviceError> {
+        let start = Instant::now();
+        let mut tuning = Tuning::default();
+        if self.facts().is_software() && !options.includes_software {
+            return Ok(tuning);
+        }
+        if let Some(dir) = &options.cache {
+            match file::read(dir, self.facts()) {
+                Ok(kept) => self.learn(kept),
+                Err(warning) => tuning.warnings.push(warning),
+            }
+        }
+        let mut distinct: Vec<(Key, ProductShape)> = Vec::new();
+        for shape in shapes {
+            let key = key_of(shape);
+            if distinct.iter().all(|it| it.0 != key) {
+                distinct.push((key, *shape));
+            }
+        }
+        let (known, wanted): (Vec<_>, Vec<_>) =
+            distinct.into_iter().partition(|it| self.knows(it.0));
+        tuning.n_known = known.len();
+        if !wanted.is_empty() {
+            let deadline = start + options.budget;
+            let measured = trial::measure(self, &wanted, deadline)?;
+            tuning.n_measured = measured.len();
+            tuning.n_left = wanted.len() - measured.len();
+            self.learn(measured);
+            if let Some(dir) = options.cache.as_deref().filter(|_| tuning.n_measured > 0) {
+                tuning.warnings.extend(self.keep(dir).err());
+            }
+        }
+        tuning.time = start.elapsed();
+        Ok(tuning)
+    }
+
+    fn learn(&self, more: impl IntoIterator<Item = (Key, Choice)>) {
+        self.tuned.write().unwrap_or_else(PoisonError::into_inner).0.extend(more);
+    }
+
+    fn knows(&self, key: Key) -> bool {
+        self.tuned.read().unwrap_or_else(PoisonError::into_inner).0.contains_key(&key)
+    }
+
+    /// The layout that was found for a product like this, if any was.
+    pub(crate) fn tuned(&self, key: Key) -> Option<Layout> {
+        self.tuned.read().unwrap_or_else(PoisonError::into_inner).get(key)
+    }
+
+    /// Writes what is known, with what another process has found meanwhile.
+    fn keep(&self, dir: &Path) -> Result<(), String> {
+        if let Ok(others) = file::read(dir, self.facts()) {
+            let mut tuned = self.tuned.write().unwrap_or_else(PoisonError::into_inner);
+            for (key, choice) in others {
+                tuned.0.entry(key).or_insert(choice);
+            }
+        }
+        let tuned = self.tuned.read().unwrap_or_else(PoisonError::into_inner);
+        file::write(dir, self.facts(), &tuned.0)
+    }
+}
+
+/// How many products' layouts are kept for a GPU.
+pub fn n_tuned(dir: &Path, facts: &AdapterFacts) -> usize {
+    file::read(dir, facts).map_or(0, |it| it.len())
+}
+
+/// The key of a product.
+pub(super) fn key_of(shape: &ProductShape) -> Key {
+    let decoder = Decoder::new(shape.format);
+    let n_limbs = n_limbs_of(decoder, shape.inputs);
+    Key::new(decoder, n_limbs, shape.cols, (shape.n * shape.rows, shape.n))
+}
