@@ -184,7 +184,9 @@ mod gpu {
 
     use moeflux_backend::ActivationPrecision;
     use moeflux_core::quant::{Affine, Float, MatrixFormat};
-    use moeflux_wgpu::{BandwidthProbe, Context, ProductProbe, ProductShape, TuneOptions, Tuning, Wgpu};
+    use moeflux_wgpu::{
+        BandwidthProbe, Context, ProductProbe, ProductShape, TuneOptions, Tuning, Wgpu,
+    };
 
     use super::{DecodeProduct, DeviceTuning, GpuLimits, GpuProduct};
     use crate::error::EngineError;

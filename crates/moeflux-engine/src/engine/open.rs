@@ -20,7 +20,6 @@ use moeflux_store::{DEFAULT_READERS, ExpertStore, IoChoice, StoreOptions};
 
 use super::{Core, Engine, Info};
 use crate::device::{self, Device, Opening};
-use crate::speculation::options::Speculation;
 use crate::engine::meter::Meter;
 use crate::engine::step::Pipeline;
 use crate::error::EngineError;
@@ -33,6 +32,7 @@ use crate::residency::{
     ModelExperts, Residency, device_expert_bytes, load_all_experts, slab_bytes, slot_memory,
 };
 use crate::snapshot::{self, PrefixCache, WireShape};
+use crate::speculation::options::Speculation;
 
 /// Bytes of experts that a step holds at a time on the processor. They cannot be evicted while the
 /// cache shrinks, and are enough to keep all threads busy.
