@@ -378,7 +378,7 @@ impl Encoder {
         nth == self.recording.n_recorded && self.recording.last.take().is_some()
     }
 
-    /// Records the last kernel for good: it can no longer be retracted.
+    /// Records the last kernel for good: it cannot be retracted after this.
     fn commit_last(&mut self) {
         let Some(Kernel { name, pipeline, group, params, grid }) = self.recording.last.take()
         else {
