@@ -113,5 +113,7 @@ fn remove(path: &Path) {
         if removed.is_ok() || !path.exists() {
             break;
         }
+        // Other threads were writing in it.
+        thread::sleep(TICK);
     }
 }

@@ -133,6 +133,8 @@ pub fn synth(
         total,
         resident_sums: BTreeMap::new(),
     };
+    // Its directory is there: making the first tensor takes a while.
+    making.tell("config.json", 0);
     let mut files = making.text(&config)?;
     match options.format {
         SynthFormat::Mlx => making.mlx(&config)?,
