@@ -1,11 +1,11 @@
-//! The documents: their links and anchors, the book's table of contents, the size of the README, and
-//! mentions of documents in sources.
+//! The documents: their links and anchors, the paths that they name, the book's table of contents, the
+//! size of the README, and mentions of documents in sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-use crate::tree::{assert_none, files};
+use crate::tree::{File, assert_none, files};
 
 /// The folder of the book. Its pages link to each other only: nothing else is in the book.
 const BOOK: &str = "docs/";
@@ -17,6 +17,11 @@ const MAX_README_COLUMNS: usize = 160;
 
 /// Where documents are mentioned by their path.
 const MENTIONS: &[&str] = &[".rs", ".py", ".sh", ".yaml", ".wgsl", "/run", ".txt"];
+
+/// Folders at the root by which a path of the tree begins.
+const FOLDERS: &[&str] = &["crates/", "docs/", "tools/", "fuzz/", "examples/", ".ci/"];
+/// Entries keep the paths of their day.
+const HISTORY: &str = "docs/experiments/log.md";
 
 /// What a document links to, and what it can be linked at.
 #[derive(Debug, Default)]
@@ -121,20 +126,16 @@ fn unlisted(documents: &BTreeMap<String, Document>) -> Vec<String> {
 
 fn documents() -> BTreeMap<String, Document> {
     let pages = files().into_iter().filter(|file| file.name.ends_with(".md"));
-    let pages = pages.filter(|file| !file.name.contains("/golden/"));
+    let pages = pages.filter(|file| !file.name.contains("/tests/golden/"));
     pages.map(|file| (file.name.clone(), read(&file.read()))).collect()
 }
 
 #[test]
 fn links_lead_somewhere() {
     let files = files();
-    let exists = |target: &str| {
-        let folder = format!("{target}/");
-        files.iter().any(|file| file.name == target || file.name.starts_with(&folder))
-    };
     let documents = documents();
     assert!(documents.len() > 10, "{} documents", documents.len());
-    assert_none(broken(&documents, exists));
+    assert_none(broken(&documents, |target| exists(&files, target)));
 }
 
 #[test]
@@ -182,6 +183,45 @@ fn finds_a_page_that_is_not_listed() {
         (String::from("other.md"), Document::default()),
     ]);
     assert_eq!(unlisted(&documents), ["docs/d.md: not in docs/SUMMARY.md"]);
+}
+
+/// Whether there is a file or folder at `target`, from the root.
+fn exists(files: &[File], target: &str) -> bool {
+    let inside = |name: &str| name.strip_prefix(target).is_some_and(|rest| rest.starts_with('/'));
+    files.iter().any(|file| file.name == target || inside(&file.name))
+}
+
+/// Paths from the root that a document names. Those with a part to fill in, as `<family>.rs`, are left aside.
+fn named_paths(text: &str) -> impl Iterator<Item = &str> {
+    let ends = |c: char| c.is_whitespace() || "`()[]\"',;:|".contains(c);
+    let words = text.split(ends).map(|word| word.trim_end_matches(['.', '/']));
+    let in_path = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    words.filter(move |word| {
+        FOLDERS.iter().any(|folder| word.starts_with(folder)) && word.chars().all(in_path)
+    })
+}
+
+#[test]
+fn paths_in_documents_exist() {
+    let files = files();
+    let is_page =
+        |file: &&File| file.name.ends_with(".md") && !file.name.contains("/tests/golden/");
+    let mut found = Vec::new();
+    for page in files.iter().filter(is_page).filter(|file| file.name != HISTORY) {
+        for (i, line) in page.read().lines().enumerate() {
+            let gone = named_paths(line).filter(|path| !exists(&files, path));
+            found.extend(gone.map(|path| format!("{}:{}: there is no {path}", page.name, i + 1)));
+        }
+    }
+    assert_none(found);
+}
+
+#[test]
+fn finds_a_path_that_a_document_names() {
+    let text = "`crates/a/src/b.rs`, (tools/c/d.sh) and `crates/<family>.rs`, see docs/e/. \
+                https://x/docs/f `docs/g/*.json` xdocs/h";
+    let found: Vec<&str> = named_paths(text).collect();
+    assert_eq!(found, ["crates/a/src/b.rs", "tools/c/d.sh", "docs/e"]);
 }
 
 /// Paths of pages of the book that `text` names.
