@@ -201,7 +201,7 @@ mod gpu {
         AdapterFacts, Context, MAX_EXPERTS, OpenError, Wgpu, adapters, n_tuned, reads_in_place,
     };
 
-    use super::{DeviceFacts, DeviceLimits, Opening, refuse};
+    use crate::device::{DeviceFacts, DeviceLimits, Opening, refuse};
     use crate::error::EngineError;
 
     /// Lists of a batch's experts are bounded.
@@ -272,7 +272,7 @@ mod gpu {
 
     use moeflux_backend::Backend;
 
-    use super::{DeviceFacts, DeviceLimits, NAMES, Opening, refuse};
+    use crate::device::{DeviceFacts, DeviceLimits, NAMES, Opening, refuse};
     use crate::error::EngineError;
 
     pub(super) fn devices(_: Option<&Path>) -> Vec<DeviceFacts> {

@@ -111,7 +111,7 @@ impl Engine {
     }
 
     /// As [`Engine::identity`], but the same however many experts a token gets
-    /// ([`EngineOptions::experts_per_token`]).
+    /// ([`EngineOptions::experts_per_token`](crate::EngineOptions::experts_per_token)).
     pub fn model_identity(&self) -> &str {
         &self.info.model_identity
     }

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use moeflux_core::ExpertBank;
 use moeflux_core::checkpoint::{Checkpoint, CheckpointKind, Claims};
 use moeflux_core::manifest::{Manifest, Role};
-use moeflux_core::quant::{Float, MatrixFormat};
+use moeflux_core::quant::MatrixFormat;
 use moeflux_model::{Declared, LoadError, ModelShape, bank};
 
 use crate::error::EngineError;
+use crate::format_name::format_name;
 use crate::options::{EngineOptions, check_top_k, threads};
 use crate::plan::facts::text_dir;
 use crate::plan::{Alternative, MemoryPlanner, Plan};
@@ -143,17 +144,4 @@ fn storage(
     let mut all: Vec<Storage> = by_kind.into_values().collect();
     all.sort_by_key(|it| std::cmp::Reverse(it.bytes));
     Ok(all)
-}
-
-pub(crate) fn format_name(format: MatrixFormat) -> String {
-    match format {
-        MatrixFormat::Dense(float) | MatrixFormat::Transposed(float) => match float {
-            Float::F32 => String::from("f32"),
-            Float::F16 => String::from("f16"),
-            Float::BF16 => String::from("bf16"),
-        },
-        MatrixFormat::Affine(it) => format!("{}-bit, groups of {}", it.bits, it.group_size),
-        MatrixFormat::Micro(it) => it.mode().unwrap_or("small floats").to_owned(),
-        MatrixFormat::Blocks(it) => format!("fp8, blocks of {} × {}", it.block_rows, it.block_cols),
-    }
 }

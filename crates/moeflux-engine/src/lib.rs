@@ -22,6 +22,7 @@ mod engine;
 mod error;
 mod expert_stats;
 mod forecast;
+mod format_name;
 mod generate;
 mod inspect;
 pub mod measure;

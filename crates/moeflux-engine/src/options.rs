@@ -172,9 +172,9 @@ setters! {
     expert_stats: experts.stats, Option<PathBuf>;
     /// Sets [`ExpertOptions::record_routing`].
     record_routing: experts.record_routing, Option<PathBuf>;
-    /// Sets [`EngineOptions::speculation`].
+    /// Sets whether tokens are drafted and verified several at a time.
     speculation: speculation, Speculation;
-    /// Sets [`EngineOptions::prompt_cache`].
+    /// Sets the prefix cache on disk.
     prompt_cache: prompt_cache, Option<PromptCacheOptions>;
 }
 

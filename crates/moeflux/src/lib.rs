@@ -31,7 +31,7 @@
 //! text is certain. Nothing here is async.
 //!
 //! **Input and output.** A model reads its own files, experts while it runs included. It writes
-//! nothing unless options name a place: [`Options::prompt_cache`], [`ExpertOptions::stats`],
+//! nothing unless options name a place: `Options::prompt_cache`, [`ExpertOptions::stats`],
 //! [`ExpertOptions::record_routing`], [`ComputeOptions::gpu_tuning`]. It opens no connection.
 //!
 //! **Determinism.** The same model, options, messages and [`Sampling`] give the same text on the

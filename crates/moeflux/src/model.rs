@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use moeflux_engine::{Engine, Job, Scheduler, SchedulerOptions};
+use moeflux_engine::{Engine, EngineOptions as Options, Job, Plan, Scheduler, SchedulerOptions};
 use moeflux_text::{
     AnswerShape, ChatTemplate, Constraint, ConstraintError, Grammar, Grammars, OutputFormat,
     Tokenizer,
@@ -11,7 +11,6 @@ use moeflux_text::{
 
 use crate::error::Error;
 use crate::request::{Format, Request};
-use crate::{Options, Plan};
 
 /// Requests that may wait for a session.
 const MAX_WAITING: usize = 1 << 16;

@@ -1,8 +1,7 @@
 //! How an answer is made.
 
+use moeflux_engine::sampler::SamplerOptions as Sampling;
 use serde_json::Value;
-
-use crate::Sampling;
 
 /// The form of an answer's text.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -11,7 +11,7 @@ use moeflux_core::{ExpertBank, GateUp, MatrixLayout};
 
 use super::Device;
 use crate::error::EngineError;
-use crate::inspect::format_name;
+use crate::format_name::format_name;
 
 /// What was measured of a GPU's products when a model was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -188,7 +188,7 @@ mod gpu {
         BandwidthProbe, Context, ProductProbe, ProductShape, TuneOptions, Tuning, Wgpu,
     };
 
-    use super::{DecodeProduct, DeviceTuning, GpuLimits, GpuProduct};
+    use crate::device::measured::{DecodeProduct, DeviceTuning, GpuLimits, GpuProduct};
     use crate::error::EngineError;
 
     /// Bytes that are moved, and the product that is computed: as much as a
@@ -287,7 +287,7 @@ mod gpu {
 mod gpu {
     use std::path::Path;
 
-    use super::{DecodeProduct, DeviceTuning, GpuLimits, GpuProduct};
+    use crate::device::measured::{DecodeProduct, DeviceTuning, GpuLimits, GpuProduct};
     use crate::device::{NAMES, refuse};
     use crate::error::EngineError;
 

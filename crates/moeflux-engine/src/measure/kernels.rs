@@ -15,7 +15,7 @@ use super::{Machine, MemoryProbe, Spread};
 use crate::engine::Engine;
 use crate::engine::meter::Meter;
 use crate::error::EngineError;
-use crate::inspect::format_name;
+use crate::format_name::format_name;
 use crate::sampler::likeliest_token;
 
 /// How often a model is run with so many rows.

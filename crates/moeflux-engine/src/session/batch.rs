@@ -4,7 +4,7 @@
 use moeflux_backend::{Span, StateSnapshot};
 use moeflux_core::TokenId;
 
-use super::Session;
+use super::handle::Session;
 use crate::engine::Core;
 use crate::engine::step::{Batch, Logits, Outputs, RowLogits};
 use crate::error::EngineError;

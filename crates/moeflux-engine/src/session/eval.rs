@@ -3,9 +3,9 @@
 use moeflux_backend::Span;
 use moeflux_core::TokenId;
 
-use super::Session;
 use super::cache_copy::read_states;
 use super::checkpoints::Retention;
+use super::handle::Session;
 use crate::engine::Core;
 use crate::engine::step::{Batch, Logits, Outputs, RowLogits, StepOutput};
 use crate::error::EngineError;

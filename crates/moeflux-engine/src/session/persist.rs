@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use moeflux_core::atomic_file::Durability;
 
-use super::Session;
 use super::cache_copy::{read_states, write_states, zero_mtp_caches};
 use super::checkpoints::{Retention, StateCheckpoints};
+use super::handle::Session;
 use super::timeline::Timeline;
 use crate::error::EngineError;
 use crate::snapshot::{self, Contents, SnapshotError, StateError, WireShape};

@@ -2,9 +2,9 @@
 
 use moeflux_core::TokenId;
 
-use super::Session;
 use super::cache_copy::{copy_keys_and_values, write_states};
 use super::checkpoints::Retention;
+use super::handle::Session;
 use crate::engine::step::Logits;
 use crate::error::EngineError;
 use crate::snapshot::{PrefixCache, Stored};

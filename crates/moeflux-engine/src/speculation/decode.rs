@@ -7,7 +7,7 @@ use moeflux_core::TokenId;
 
 use crate::engine::step::RowLogits;
 use crate::error::EngineError;
-use crate::session::Session;
+use crate::session::handle::Session;
 use crate::speculation::drafter::{Draft, DraftContext, Drafter};
 use crate::speculation::options::{Speculation, SpeculationStats};
 

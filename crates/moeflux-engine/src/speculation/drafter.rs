@@ -4,7 +4,7 @@ use moeflux_core::TokenId;
 
 use super::lookup::Lookup;
 use super::rates::{AcceptanceRate, MtpAcceptance, MtpRates, StepCost};
-use crate::session::Session;
+use crate::session::handle::Session;
 use crate::speculation::limits::{MAX_DRAFT, MAX_MTP_DRAFT};
 use crate::speculation::options::{Speculation, SpeculationStats};
 

@@ -11,8 +11,8 @@ use moeflux_core::TokenId;
 use crate::engine::Core;
 use crate::engine::step::{MtpBatch, Outputs, StepOutput};
 use crate::error::EngineError;
-use crate::session::Session;
 use crate::session::cache_copy::zero_mtp_caches;
+use crate::session::handle::Session;
 use crate::speculation::limits::MAX_STEP_ROWS;
 use crate::speculation::mtp_history::{MAX_MISSING, MAX_MISSING_IN_DRAFT};
 

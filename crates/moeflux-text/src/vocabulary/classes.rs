@@ -1,5 +1,6 @@
 //! Tokenizer classes, and how each splits texts: what neither ranks nor merges say.
 
+use moeflux_core::checkpoint::companions::TIKTOKEN;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -60,7 +61,7 @@ pub(super) fn is_kimi(path: &Path, facts: &VocabularyFacts) -> bool {
         Some("TikTokenTokenizer") => true,
         Some(class) if !GENERIC.contains(&class) => false,
         // Moonshot's repositories are the ones with a file of this name.
-        None if path.ends_with(super::TIKTOKEN) => true,
+        None if path.ends_with(TIKTOKEN) => true,
         _ => facts.model_types.iter().any(|name| name.starts_with("kimi")),
     }
 }

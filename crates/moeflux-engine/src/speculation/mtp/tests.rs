@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::engine::step::{MtpBatch, Outputs, RowLogits};
 use crate::options::Activations;
 use crate::options::EngineOptions;
-use crate::session::Session;
+use crate::session::handle::Session;
 use crate::speculation::mtp::{MtpRequest, mtp_draft};
 use crate::speculation::options::Speculation;
 
