@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! use moeflux_engine::{Engine, EngineOptions};
-//! use moeflux_engine::text::Markup;
+//! use moeflux_text::Markup;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let engine = Engine::open("models/qwen3.6-35b-a3b".as_ref(), &EngineOptions::default())?;
