@@ -20,8 +20,6 @@ const MAX_TEMPLATE_BYTES: u64 = 1 << 20;
 /// Most files of [`TEMPLATE_FOLDER`] that are looked at.
 const MAX_TEMPLATES: usize = 64;
 
-/// The folder of further templates; transformers saves those there that are not the usual one.
-
 /// Sampling that the makers of a model recommend, from `generation_config.json`. `None` where
 /// the file says nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

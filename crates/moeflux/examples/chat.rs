@@ -2,6 +2,8 @@
 //!
 //!     chat MODEL
 
+#![expect(clippy::print_stdout, reason = "an example prints its answer")]
+
 use std::io::{Write, stdin, stdout};
 
 use moeflux::{Model, Piece};

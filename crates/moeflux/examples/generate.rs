@@ -2,6 +2,8 @@
 //!
 //!     generate MODEL [PROMPT]
 
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example prints its answer")]
+
 use std::io::Write;
 
 use moeflux::{Error, Model, Request};

@@ -2,6 +2,8 @@
 //!
 //!     parallel MODEL
 
+#![expect(clippy::print_stdout, reason = "an example prints its answer")]
+
 use std::thread;
 
 use moeflux::{Error, Model, Options, Request};
