@@ -1,4 +1,4 @@
-//! What the store reads before it is asked, and what it learns for that.
+//! Reads ahead of requests, and the predictions for them.
 
 use std::time::Duration;
 
@@ -10,11 +10,10 @@ use crate::tuner::PrefetchTrial;
 use crate::{ExpertStore, IoMode, Prefetch};
 
 impl ExpertStore {
-    /// Wishes for experts that the next rows will probably be routed to, the
-    /// likeliest first, in place of earlier wishes for that layer. They are read
-    /// one at a time, only while nobody waits for a read, never take a slot that
-    /// a request needs, and are cancelled if they have not started when a
-    /// request has to read.
+    /// Queues reads of experts that the next rows will probably be routed to, the likeliest first.
+    /// They replace earlier prefetches of the layer. They are read one at a time, and only while no
+    /// request waits for a read. They never take a slot that a request needs. Those that have not
+    /// started when a request has to read are cancelled.
     ///
     /// # Panics
     /// If the layer or one of the experts does not exist.
@@ -22,8 +21,8 @@ impl ExpertStore {
         self.wish(layer, experts, Confidence::Likely);
     }
 
-    /// As [`ExpertStore::prefetch`], several at a time: many rows were looked at,
-    /// so that most of these will be wanted by some.
+    /// Queues prefetches as [`ExpertStore::prefetch`] does, but reads several at a time. For
+    /// predictions from many rows, of which most experts will be requested.
     ///
     /// # Panics
     /// If the layer or one of the experts does not exist.
@@ -31,8 +30,8 @@ impl ExpertStore {
         self.wish(layer, experts, Confidence::Certain);
     }
 
-    /// As [`ExpertStore::prefetch_many`], for all experts of a layer in the order
-    /// of their files.
+    /// Prefetches all experts of a layer in the order of their ids, as
+    /// [`ExpertStore::prefetch_many`] does.
     ///
     /// # Panics
     /// If the layer does not exist.
@@ -57,8 +56,7 @@ impl ExpertStore {
         }
     }
 
-    /// Whether it is worth predicting what a layer's router will choose for the
-    /// next rows.
+    /// Whether it is worth predicting what a layer's router will choose for the next `n_rows` rows.
     pub fn wants_lookahead(&self, layer: LayerIdx, n_rows: usize) -> bool {
         let is_on = match self.options.prefetch {
             Prefetch::Off | Prefetch::LastToken => return false,
@@ -71,13 +69,13 @@ impl ExpertStore {
         is_on || self.shared.lock().tuner().is_on()
     }
 
-    /// Whether reads ahead of what many rows will want are welcome.
+    /// Whether prefetches for steps of many rows are on.
     pub fn reads_ahead(&self) -> bool {
         matches!(self.options.prefetch, Prefetch::Lookahead | Prefetch::Auto)
     }
 
-    /// Says that a layer's computation begins: where the last token predicts,
-    /// wishes for the experts that it used there.
+    /// Marks the beginning of a layer's computation. With [`Prefetch::LastToken`], prefetches the
+    /// experts that the last token used in the layer.
     pub fn begin_layer(&self, layer: LayerIdx) {
         if self.options.prefetch != Prefetch::LastToken {
             return;
@@ -88,10 +86,9 @@ impl ExpertStore {
         }
     }
 
-    /// Says which experts the last token was routed to in a layer. Each counts
-    /// as a prefetch hit if it was among those that were predicted since the
-    /// layer's last call, whatever its place among them, and reading it has not
-    /// failed; else as a miss.
+    /// Records which experts the last token was routed to in a layer. An expert counts as a
+    /// prefetch hit if it was predicted since the layer's last call, at any rank, and its read has
+    /// not failed. Else it counts as a miss.
     pub fn record(&self, layer: LayerIdx, experts_of_last_token: &[ExpertId]) {
         let is_predicting = self.options.prefetch == Prefetch::LastToken;
         if !self.shared.hints.take_predicted(layer) && !is_predicting {
@@ -100,34 +97,36 @@ impl ExpertStore {
         self.shared.lock().record(layer, experts_of_last_token, is_predicting);
     }
 
-    /// Drops all predictions and the predicted reads that have not started.
+    /// Drops all predictions, and cancels the predicted reads that have not started.
     pub fn forget_predictions(&self) {
         self.shared.hints.forget();
         self.shared.lock().forget_predictions();
     }
 
-    /// Says that a step has ended that evaluated one token in so long a time.
+    /// Records the duration of a step that evaluated one token.
     pub fn end_decode_step(&self, time: Duration) {
         if self.options.prefetch == Prefetch::Auto {
             self.shared.lock().end_decode_step(time);
         }
     }
 
-    /// What [`Prefetch::Auto`] last found, if it has finished a trial.
+    /// The result of the last trial of [`Prefetch::Auto`]; `None` before the first, and for other
+    /// choices.
     pub fn trial(&self) -> Option<PrefetchTrial> {
         let is_auto = self.options.prefetch == Prefetch::Auto;
         is_auto.then(|| self.shared.lock().tuner().last()).flatten()
     }
 
-    /// What the policy has learned of each expert, layer by layer; nothing
-    /// where it learns nothing that lasts.
+    /// The weight that the policy gives to each expert, layer by layer; `None` if the policy has
+    /// nothing to save or files are mapped.
     pub fn learned(&self) -> Option<Vec<f32>> {
         self.shared.lock().policy()?.weights()
     }
 
-    /// Takes up what [`ExpertStore::learned`] gave in an earlier life: the
-    /// policy begins with it, and the best experts are read into free slots
-    /// while the drive is idle. False if that does not fit this bank.
+    /// Restores weights that [`ExpertStore::learned`] returned in an earlier process. The policy
+    /// begins with them, and the experts with the highest weights are read into free slots while
+    /// the drive is idle. Returns false if the number of weights does not fit this bank, or if
+    /// files are mapped.
     pub fn restore(&self, learned: &[f32]) -> bool {
         let plan = &self.shared.reader.plan;
         if learned.len() != plan.n_experts() || self.options.mode == IoMode::Mmap {

@@ -11,14 +11,14 @@ use crate::cache::{Progress, RequestId};
 use crate::shared::Shared;
 use crate::{StoreError, StoreStats};
 
-/// How often a consumer looks whether another thread has dropped its experts:
-/// dropping an `Arc` wakes nobody.
+/// How often a consumer checks whether another thread has dropped its experts. Dropping an `Arc`
+/// does not notify a condition variable.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// How long a consumer waits for another thread to drop its experts.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The experts of a request on their way to whoever asked.
+/// The experts of a request, delivered in batches as they become resident.
 ///
 /// Dropping it early cancels the reads that have not started; the others
 /// finish and stay in the cache.
@@ -27,9 +27,9 @@ pub struct Arrivals<'a> {
     shared: &'a Shared,
     layer: LayerIdx,
     is_missing: bool,
-    /// Resident at the time of the request.
+    /// All experts of the request if all were resident and pinned at once; else empty.
     hits: Batch,
-    /// Present as long as something is expected.
+    /// Identifies the request in the cache; `None` when the cache has nothing left to deliver.
     ticket: Option<RequestId>,
     failed: Option<StoreError>,
 }
@@ -44,7 +44,7 @@ impl<'a> Arrivals<'a> {
         Arrivals { shared, layer, is_missing: false, hits, ticket, failed: None }
     }
 
-    /// Of a layer whose file is missing: nothing arrives.
+    /// For a layer whose file is missing: no expert arrives.
     pub(crate) fn missing(shared: &'a Shared, layer: LayerIdx) -> Arrivals<'a> {
         let mut arrivals = Arrivals::new(shared, layer, Vec::new(), None);
         arrivals.is_missing = true;
@@ -57,25 +57,27 @@ impl<'a> Arrivals<'a> {
         arrivals
     }
 
-    /// Whether the layer's file is missing, as was allowed: nothing arrives and
-    /// the layer's routed output is zero.
+    /// Whether the layer's file is missing and
+    /// [`StoreOptions::allow_missing`](crate::StoreOptions::allow_missing) permits it. Then no
+    /// expert arrives, and the layer's routed output is zero.
     pub fn is_missing(&self) -> bool {
         self.is_missing
     }
 
-    /// What was resident at the time of the request, where that is all of it.
+    /// The requested experts if all were resident at the time of the request; else empty.
     pub fn resident(&self) -> impl Iterator<Item = &Arc<Expert>> {
         self.hits.iter().map(|it| &it.1)
     }
 
-    /// Everything that has arrived and was not yet given out. Waits only if there is nothing; `None` when all
-    /// have been given out. Experts that wait for a slot are read as soon as
-    /// others have been dropped and this is called again.
+    /// Returns the experts that have arrived since the last call, and waits if there are none.
+    /// Returns `None` when all experts of the request have been returned. Experts that wait for a
+    /// slot are read after other experts have been dropped and this is called again.
     ///
     /// # Errors
-    /// Once for each expert that cannot be read; the others still arrive.
-    /// [`StoreError::SlotsHeld`] when the caller itself holds every slot that is
-    /// needed, or other threads do for a second.
+    /// One error for each expert that cannot be read; the others still arrive.
+    /// [`StoreError::SlotsHeld`] if the calling thread holds every slot that is needed, or if other
+    /// threads hold them for a second. [`StoreError::OutOfMemory`] instead if the system gave no
+    /// memory for a slot.
     pub fn next_batch(&mut self) -> Result<Option<Batch>, StoreError> {
         if let Some(err) = self.failed.take() {
             return Err(err);

@@ -1,4 +1,4 @@
-//! Reads past the page cache: how files are opened for them.
+//! Direct reads, which bypass the page cache.
 
 use std::fs::File;
 use std::io;
@@ -6,16 +6,16 @@ use std::path::Path;
 
 use moeflux_core::PAGE_BYTES;
 
-/// Opens a file to be read past the page cache. Also returns the block size:
-/// reads begin at multiples of it, in the file and in memory, and are whole
-/// blocks long, but for the file's end.
+/// Opens a file for reads that bypass the page cache. Also returns the block size in bytes. Reads
+/// begin at multiples of it, in the file and in memory, and are whole blocks long. Only the end of
+/// the file may cut a read short.
 ///
 /// # Errors
-/// Where the system, the file system or the device refuses.
+/// If the system, the file system or the device refuses.
 pub fn open_direct(path: &Path) -> io::Result<(File, usize)> {
     let file = open(path)?;
     let block = block(&file)?;
-    // Some file systems accept the wish and refuse the reads.
+    // Some file systems accept the flag and refuse the reads.
     read_at(&file, &mut moeflux_core::HostBuf::zeroed(block)[..block], 0)?;
     Ok((file, block))
 }
@@ -49,7 +49,7 @@ fn open(_path: &Path) -> io::Result<File> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// What the file asks for, where it tells.
+/// The block size that the file reports, in bytes; a page if it reports none.
 #[cfg(target_os = "linux")]
 fn block(file: &File) -> io::Result<usize> {
     use rustix::fs::{AtFlags, StatxFlags, statx};
@@ -65,16 +65,16 @@ fn block(file: &File) -> io::Result<usize> {
     if fits { Ok(block) } else { Err(io::ErrorKind::Unsupported.into()) }
 }
 
-/// No sector is larger than a page.
+/// The block size in bytes: a page, as no sector is larger.
 #[cfg(not(target_os = "linux"))]
 fn block(_file: &File) -> io::Result<usize> {
     Ok(PAGE_BYTES)
 }
 
-/// Reads up to `buf.len()` bytes; gives how many, 0 at the end of the file.
+/// Reads up to `buf.len()` bytes at `offset`. Returns their number, 0 at the end of the file.
 ///
 /// # Errors
-/// Whatever the system says.
+/// The error of the system.
 pub fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     #[cfg(unix)]
     return std::os::unix::fs::FileExt::read_at(file, buf, offset);

@@ -1,4 +1,4 @@
-//! What can go wrong between an expert and its bytes.
+//! The errors of a store.
 
 use std::io;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub enum StoreError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file cannot be mapped.
@@ -38,7 +38,7 @@ pub enum StoreError {
     Map {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file cannot be read past the page cache.
@@ -49,7 +49,7 @@ pub enum StoreError {
     NoDirect {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file is longer or shorter than the checkpoint says.
@@ -60,7 +60,7 @@ pub enum StoreError {
     Resized {
         /// The file.
         path: PathBuf,
-        /// Bytes that the checkpoint promises.
+        /// Bytes that the file should have.
         expected: u64,
         /// Bytes that the file has now.
         actual: u64,
@@ -77,11 +77,11 @@ pub enum StoreError {
         layer: u16,
         /// The expert within its layer.
         expert: u16,
-        /// Where in the file the read began.
+        /// Offset in the file at which the read began.
         offset: u64,
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: usize,
-        /// Bytes that came.
+        /// Bytes read.
         got: usize,
     },
     /// A read failed.
@@ -96,13 +96,13 @@ pub enum StoreError {
         layer: u16,
         /// The expert within its layer.
         expert: u16,
-        /// Where in the file the read began.
+        /// Offset in the file at which the read began.
         offset: u64,
-        /// Bytes asked for.
+        /// Bytes requested.
         wanted: usize,
-        /// Bytes that came before the failure.
+        /// Bytes read before the failure.
         got: usize,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// An expert's bytes are not those that were packed.
@@ -118,12 +118,12 @@ pub enum StoreError {
         /// The expert within its layer.
         expert: u16,
     },
-    /// The length of an open file cannot be asked for.
+    /// The length of an open file cannot be queried.
     #[error("cannot inspect {}: {source}; check the drive", path.display())]
     Inspect {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// The cache cannot hold the experts that one layer needs at once.
@@ -131,7 +131,7 @@ pub enum StoreError {
         "an expert cache of {budget} bytes is too small: {top_k} experts of {record} bytes need {needed} (--expert-cache {needed})"
     )]
     BudgetTooSmall {
-        /// Bytes given.
+        /// Bytes of the budget.
         budget: u64,
         /// Bytes needed at least.
         needed: u64,
@@ -140,8 +140,9 @@ pub enum StoreError {
         /// Bytes of one slot.
         record: usize,
     },
-    /// Every slot is held and no read is on its way that could free one. The
-    /// request stays usable: drop experts, then ask for the next batch again.
+    /// Every slot is held, and no read that could free one is queued or in progress. The request
+    /// stays usable: drop experts, then call [`Arrivals::next_batch`](crate::Arrivals::next_batch)
+    /// again.
     #[error(
         "all {n_slots} cache slots are held while {n_waiting} experts of layer {layer} wait: drop experts that have been used, or raise --expert-cache"
     )]
@@ -161,10 +162,10 @@ pub enum StoreError {
     Threads {
         /// Threads asked for.
         n_readers: usize,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The text names no I/O mode.
+    /// The text is not the name of an I/O mode.
     #[error("unknown expert I/O mode {value:?}: choose auto, mmap, pread or direct")]
     UnknownIoMode {
         /// The text.

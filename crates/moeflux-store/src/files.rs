@@ -1,4 +1,4 @@
-//! The bank's files: opened once, checked, read at positions.
+//! The files of a bank, which are opened once, checked, and read at positions.
 
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -22,16 +22,16 @@ pub(crate) trait Source: Debug + Send + Sync {
     fn len(&self, file: FileIdx) -> io::Result<u64>;
 }
 
-/// The system's part in opening files.
+/// Opens files; tests substitute their implementations.
 pub(crate) trait System {
     /// Opens a file for reading.
     fn open(&self, path: &Path) -> io::Result<File>;
 
-    /// As [`open_direct`].
+    /// Opens a file as [`open_direct`] does.
     fn open_direct(&self, path: &Path) -> io::Result<(File, usize)>;
 }
 
-/// The system itself.
+/// The operating system itself.
 #[derive(Debug)]
 pub(crate) struct Native;
 
@@ -51,8 +51,8 @@ pub(crate) struct Files {
     files: Vec<Handles>,
 }
 
-/// One file: not open where no layer needs it or it may be missing, else as
-/// often as it is read at the same time where each handle allows one read.
+/// The handles of one file: none if no layer needs the file or if it is missing. There are several
+/// where the system allows only one read at a time through a handle.
 #[derive(Debug, Default)]
 struct Handles {
     all: Vec<File>,
@@ -60,7 +60,7 @@ struct Handles {
 }
 
 impl Handles {
-    /// The handle whose turn it is.
+    /// The handle for the next read; the handles take turns.
     fn next(&self) -> &File {
         let turn = self.n_reads.fetch_add(1, Ordering::Relaxed);
         let handle = self.all.get(turn % self.all.len().max(1));
@@ -68,20 +68,20 @@ impl Handles {
     }
 }
 
-/// What opening found.
+/// The outcome of opening the files of a bank.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) files: Files,
-    /// By file; empty unless files are mapped.
+    /// Indexed by file; empty unless files are mapped.
     pub(crate) maps: Vec<Option<Arc<MappedFile>>>,
-    /// Files that are not there.
+    /// Files that do not exist.
     pub(crate) missing: Vec<FileIdx>,
-    /// How they are read: as asked, or [`IoMode::Pread`] where direct reads
-    /// were refused.
+    /// How the files are read: as the options say, or [`IoMode::Pread`] if direct reads were
+    /// refused.
     pub(crate) mode: IoMode,
-    /// Reads begin and end at multiples of this.
+    /// Block size in bytes: reads begin and end at multiples of it.
     pub(crate) block: usize,
-    /// Why direct reads were given up.
+    /// Why the files are not read directly although the options say so.
     pub(crate) warning: Option<String>,
 }
 
@@ -111,8 +111,7 @@ impl Files {
         opened.prepare(plan, options, system)
     }
 
-    /// The same files opened for direct reads, and the block size that suits
-    /// them all.
+    /// Opens all files for direct reads. Also returns a block size in bytes that suits all of them.
     fn opened_directly(
         &self,
         plan: &Plan,
@@ -135,7 +134,7 @@ impl Files {
 }
 
 impl Opened {
-    /// Makes the files ready for the mode.
+    /// Prepares the files for the I/O mode.
     fn prepare(
         mut self,
         plan: &Plan,
@@ -178,15 +177,15 @@ impl Source for Files {
     }
 }
 
-/// How often a file is opened: Windows lets one read at a time through a handle.
+/// How often each file is opened: Windows allows one read at a time through a handle.
 fn n_handles(options: &StoreOptions) -> usize {
     if cfg!(any(windows, test)) { options.n_readers.max(1) } else { 1 }
 }
 
-/// `None` if there is no such file.
+/// Opens a file and checks its kind and length; `None` if it does not exist.
 fn open_checked(source: &SourceFile, system: &dyn System) -> Result<Option<File>, StoreError> {
     let path = || source.path.clone();
-    // Opening a pipe would wait for somebody to write to it.
+    // Opening a named pipe would wait until another process writes to it.
     if fs::metadata(&source.path).is_ok_and(|it| !it.is_file()) {
         return Err(StoreError::NotAFile { path: path() });
     }
@@ -212,8 +211,8 @@ fn map(file: &File, source: &SourceFile) -> Result<Arc<MappedFile>, StoreError> 
     Ok(Arc::new(map))
 }
 
-/// Reading ahead brings neighbours that nobody asked for. The advice is no more
-/// than that: where it is refused, reads work the same.
+/// Turns off the kernel's read-ahead, which would read bytes that no request asked for. This is
+/// advice to the kernel: if it is refused, reads work the same.
 fn expect_random_reads(file: &File) {
     #[cfg(target_os = "linux")]
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random);

@@ -1,4 +1,4 @@
-//! Free memory at the cost of a few small reads, for looks that come every few milliseconds.
+//! Free memory, measured with a few small reads, so that it can be measured every few milliseconds.
 
 use std::fs::File;
 use std::path::Path;
@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 
 use crate::memory::{Group, limited_groups, meminfo_bytes, usable_memory_under};
 
-/// How long limits are taken to stay as they are.
+/// How long the limits of control groups are assumed to stay the same.
 const LIMITS_FOR: Duration = Duration::from_millis(500);
 
-/// More than the kernel writes into any of the files.
+/// Size of the read buffer: more than the kernel writes into any of the files.
 const TEXT_BYTES: usize = 16 << 10;
 
-/// Looks at what [`usable_memory`](crate::usable_memory) looks at, through files that stay open.
+/// Measures the same bytes as [`usable_memory`](crate::usable_memory), through files that stay
+/// open.
 ///
-/// What a control group uses alone says too little: a group full of pages of files stays as full
-/// while programs take memory, as the kernel drops those pages for them.
+/// The usage of a control group alone says too little. A group that is full of file pages stays
+/// full while programs take memory, because the kernel drops those pages for them.
 #[derive(Debug)]
 pub(crate) struct Gauge<'a> {
     root: &'a Path,
@@ -39,7 +40,7 @@ impl Gauge<'static> {
 }
 
 impl<'a> Gauge<'a> {
-    /// With `/proc` and `/sys` looked up under `root`.
+    /// Opens the files, with `/proc` and `/sys` looked up under `root`.
     pub(crate) fn open_under(root: &'a Path) -> Gauge<'a> {
         let meminfo = File::open(root.join("proc/meminfo")).ok();
         let (groups, opened) = (open_groups(root), Instant::now());
@@ -77,7 +78,7 @@ fn open_groups(root: &Path) -> Vec<OpenGroup> {
     opened.collect()
 }
 
-/// A file of the kernel's, which is new at every read.
+/// Reads a file of the kernel, which generates the content at every read.
 fn read<'a>(file: &File, text: &'a mut [u8]) -> &'a str {
     let mut n_bytes = 0;
     while n_bytes < text.len() {

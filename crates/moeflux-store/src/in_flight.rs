@@ -1,5 +1,5 @@
-//! Records on their way from the drive: each in as many pieces as it has
-//! ranges in files, several at once.
+//! Records that are being read. Each record has one part for each of its ranges in files, and
+//! several parts are read at once.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,23 +9,23 @@ use crate::StoreError;
 use crate::plan::{Ordinal, Placement, Run, Target};
 use crate::queue::{Job, Priority};
 
-/// Another read starts while those in progress bring fewer bytes than this: so
-/// a few large reads are in progress at once, or many small ones.
+/// Another read starts only while those in progress bring fewer bytes than this. So a few large
+/// reads are in progress at once, or many small ones.
 const ENOUGH_BYTES: usize = 8 << 20;
 
-/// One read.
+/// One read: a part of a record.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) target: Target,
     pub(crate) priority: Priority,
-    /// The place among the pieces of the record.
+    /// Index of the part in its record.
     index: usize,
-    /// The range, and the memory for it; `None` for a mapped record, which is
-    /// one piece.
+    /// The range in the file, and the memory for it; `None` for a mapped record, which has only one
+    /// part.
     pub(crate) piece: Option<(Run, HostBuf)>,
 }
 
-/// A record some of whose parts have not landed.
+/// A record that has parts which are not read yet.
 #[derive(Debug)]
 struct Record {
     priority: Priority,
@@ -36,7 +36,7 @@ struct Record {
 
 #[derive(Debug)]
 enum Buffers {
-    /// The pieces of the slot, in order, once their parts have landed.
+    /// The pieces of the slot, in order; each is `Some` when its part has been read.
     Slot {
         pieces: Vec<Option<HostBuf>>,
         starts: Vec<usize>,
@@ -44,20 +44,20 @@ enum Buffers {
     Mapped(ExpertMemory),
 }
 
-/// All records on their way.
+/// All records that are being read.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     records: HashMap<Ordinal, Record>,
-    /// Parts that no reader has taken.
+    /// Parts that requests wait for and that no reader has taken.
     demands: VecDeque<Part>,
-    /// As above, of records that nobody waits for.
+    /// Parts that no request waits for and that no reader has taken.
     ahead: VecDeque<Part>,
     n_reading: usize,
     n_bytes: usize,
 }
 
 impl InFlight {
-    /// Takes in a record to be read into its buffer.
+    /// Adds a record that is to be read into its slot.
     pub(crate) fn submit(&mut self, job: Job, placement: Placement) {
         let Job { target, buf, priority } = job;
         let mut rest = buf.expect("a record that is read has a slot");
@@ -72,14 +72,14 @@ impl InFlight {
         let n_left = bufs.len();
         self.records.insert(target.ordinal, Record { priority, buffers, n_left, failed: None });
         for (index, buf) in bufs.into_iter().rev().enumerate() {
-            // A record of nothing reads nothing.
+            // A record without bytes has one part that reads nothing.
             let nothing = Run { file: FileIdx(0), offset: 0, len: 0, at: 0 };
             let run = runs.get(index).copied().unwrap_or(nothing);
             self.push(Part { target, priority, index, piece: Some((run, buf)) });
         }
     }
 
-    /// Takes in a mapped record to be populated.
+    /// Adds a mapped record whose pages are to be populated.
     pub(crate) fn submit_mapped(&mut self, job: Job, memory: ExpertMemory) {
         let Job { target, priority, .. } = job;
         let buffers = Buffers::Mapped(memory);
@@ -94,7 +94,7 @@ impl InFlight {
         }
     }
 
-    /// Whether the drive can do with another read.
+    /// Whether another read may start.
     pub(crate) fn has_room(&self) -> bool {
         self.n_reading == 0 || self.n_bytes < ENOUGH_BYTES
     }
@@ -107,13 +107,13 @@ impl InFlight {
         !self.ahead.is_empty()
     }
 
-    /// The next part that somebody waits for.
+    /// Starts the next part that a request waits for.
     pub(crate) fn next_demand(&mut self) -> Option<Part> {
         let part = self.demands.pop_front()?;
         Some(self.start(part))
     }
 
-    /// The next part of a record that nobody waits for.
+    /// Starts the next part that no request waits for.
     pub(crate) fn next_ahead(&mut self) -> Option<Part> {
         let part = self.ahead.pop_front()?;
         Some(self.start(part))
@@ -125,8 +125,7 @@ impl InFlight {
         part
     }
 
-    /// Lets what is left of a record go with those that somebody
-    /// waits for.
+    /// Moves the parts of a record that no reader has taken to those that requests wait for.
     pub(crate) fn promote(&mut self, target: Target) {
         let parts = std::mem::take(&mut self.ahead);
         let (urgent, others) = parts.into_iter().partition(|it| it.target == target);
@@ -134,8 +133,8 @@ impl InFlight {
         self.demands.extend::<VecDeque<Part>>(urgent);
     }
 
-    /// Takes in a part that was read, or could not be. Gives the record's
-    /// outcome if it was the last one.
+    /// Takes back a part after its read, successful or not. Returns the outcome of the record if it
+    /// was the last part.
     pub(crate) fn complete(
         &mut self,
         part: Part,
@@ -197,5 +196,5 @@ impl Record {
     }
 }
 
-/// A record, or the reason why there is none and the buffer that was to hold it.
+/// A record in memory, or the error and the slot that was to hold the record.
 pub(crate) type Outcome = Result<ExpertMemory, (StoreError, Option<HostBuf>)>;

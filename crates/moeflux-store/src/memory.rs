@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-/// Taken for the machine's memory where the system does not tell.
+/// Assumed for the machine's memory if the system does not report it.
 const UNKNOWN_BYTES: u64 = 8 << 30;
 
-/// From here on a control group's limit stands for "none": version 1 writes
-/// the largest page-aligned integer.
+/// A control group's limit of this many bytes or more stands for "none": version 1 writes the
+/// largest page-aligned integer.
 const NO_LIMIT_BYTES: u64 = 1 << 60;
 
 /// Memory that this process may use, in bytes.
@@ -16,25 +16,25 @@ const NO_LIMIT_BYTES: u64 = 1 << 60;
 pub struct MemoryLimit {
     /// Physical memory or the tightest control group limit, whichever is less.
     pub total: u64,
-    /// What of `total` is free or can be reclaimed at this moment.
+    /// The part of `total` that is free or can be reclaimed at this moment.
     pub available: u64,
     /// The tightest control group limit, if there is one below physical memory.
     pub cgroup: Option<u64>,
 }
 
-/// What this process may use: the machine's memory, bounded by the limits of
-/// its control group (version 2 and 1) and of that group's ancestors.
+/// Memory that this process may use: the machine's memory, bounded by the limits of its control
+/// group (version 2 and 1) and of that group's ancestors.
 pub fn usable_memory() -> MemoryLimit {
     usable_memory_under(Path::new("/"))
 }
 
-/// How long tasks of this process's control group, or of the machine, have been waiting for memory
-/// since it began, where the system tells.
+/// The total time that tasks of this process's control group, or of the machine, have waited for
+/// memory; `None` if the system does not report it.
 pub(crate) fn stalled() -> Option<Duration> {
     stalled_under(Path::new("/"))
 }
 
-/// As [`stalled`], with `/proc` and `/sys` looked up under `root`.
+/// Returns the result of [`stalled`], with `/proc` and `/sys` looked up under `root`.
 pub(crate) fn stalled_under(root: &Path) -> Option<Duration> {
     let of_group = groups(root).into_iter().rev().find_map(|(version, dir)| {
         let pressure = version.pressure?;
@@ -46,7 +46,7 @@ pub(crate) fn stalled_under(root: &Path) -> Option<Duration> {
     Some(Duration::from_micros(total.parse().ok()?))
 }
 
-/// As [`usable_memory`], with `/proc` and `/sys` looked up under `root`.
+/// Returns the result of [`usable_memory`], with `/proc` and `/sys` looked up under `root`.
 pub(crate) fn usable_memory_under(root: &Path) -> MemoryLimit {
     let meminfo = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
     let kib = |name: &str| labelled(&meminfo, name).map(|it| it.saturating_mul(1024));
@@ -61,7 +61,7 @@ pub(crate) fn usable_memory_under(root: &Path) -> MemoryLimit {
     limit
 }
 
-/// The directories of this process's control groups and those above them, the mount first.
+/// The directories of this process's control groups and of their ancestors, the mount first.
 fn groups(root: &Path) -> Vec<(&'static Version, PathBuf)> {
     let lines = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mut groups = Vec::new();
@@ -74,7 +74,7 @@ fn groups(root: &Path) -> Vec<(&'static Version, PathBuf)> {
     groups
 }
 
-/// Those of them that have a limit.
+/// This process's control groups, and their ancestors, that have a limit.
 pub(crate) fn limited_groups(root: &Path) -> Vec<Group> {
     let groups = groups(root).into_iter();
     groups
@@ -91,17 +91,18 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// The file that says what the group uses.
+    /// The file with the bytes that the group uses.
     pub(crate) fn usage_file(&self) -> PathBuf {
         self.dir.join(self.version.usage)
     }
 
-    /// The file that says for what.
+    /// The file that divides these bytes by kind.
     pub(crate) fn stat_file(&self) -> PathBuf {
         self.dir.join("memory.stat")
     }
 
-    /// Bytes up to the limit, and those that can be reclaimed, of so many used as `stat` says.
+    /// Bytes up to the limit when `used` bytes are in use, plus the used bytes that can be
+    /// reclaimed according to `stat`, the content of [`Group::stat_file`].
     pub(crate) fn free(&self, used: u64, stat: &str) -> u64 {
         let files = self.version.reclaimable.iter().filter_map(|label| labelled(stat, label));
         let reclaimable = files.fold(0, u64::saturating_add);
@@ -109,7 +110,7 @@ impl Group {
     }
 }
 
-/// The bytes of an entry of `/proc/meminfo`.
+/// The value of an entry of `/proc/meminfo`, in bytes.
 pub(crate) fn meminfo_bytes(text: &str, label: &str) -> Option<u64> {
     labelled(text, label).map(|kib| kib.saturating_mul(1024))
 }
@@ -127,16 +128,16 @@ impl MemoryLimit {
     }
 }
 
-/// The names that a version of control groups uses.
+/// The names of a control group's files, which depend on the version.
 #[derive(Debug)]
 struct Version {
     mounts: &'static [&'static str],
     /// The kernel ends processes above the first, and slows them down above the second.
     limits: &'static [&'static str],
     usage: &'static str,
-    /// Pages of files.
+    /// Entries of the stat file that count pages of files.
     reclaimable: [&'static str; 2],
-    /// How long the group's tasks waited for memory.
+    /// The file with the time that the group's tasks waited for memory.
     pressure: Option<&'static str>,
 }
 
@@ -157,7 +158,8 @@ const V2: Version = Version {
 };
 
 impl Version {
-    /// The lowest limit of one control group. Version 2 writes "max" for none, which is no number.
+    /// The lowest limit of one control group in bytes. Version 2 writes "max" for none, which is
+    /// not a number.
     fn limit(&self, dir: &Path) -> Option<u64> {
         let limits = self.limits.iter().filter_map(|name| number(&dir.join(name)));
         limits.min().filter(|limit| *limit < NO_LIMIT_BYTES)
@@ -177,9 +179,8 @@ impl Version {
     }
 }
 
-/// The group's directory and those above it, up to the mount. Inside a
-/// container the path may name directories that only the host sees; the mount
-/// itself is then the container's own group.
+/// The group's directory and its ancestors, the mount first. Inside a container the path may name
+/// directories that only the host sees; the mount itself is then the container's group.
 fn ancestors(mount: &Path, group: &str) -> Vec<PathBuf> {
     let mut dirs = vec![mount.to_owned()];
     for part in Path::new(group).components() {
@@ -201,17 +202,18 @@ fn labelled(text: &str, label: &str) -> Option<u64> {
     lines.find_map(|mut words| (words.next()? == label).then(|| words.next()?.parse().ok())?)
 }
 
-/// Physical memory, and what of it no program has, where there is no `/proc/meminfo`.
+/// Physical memory, and the part of it that no program uses, in bytes, where there is no
+/// `/proc/meminfo`.
 #[cfg(not(target_os = "linux"))]
 fn asked() -> Option<(u64, u64)> {
     let mut system = sysinfo::System::new().ok()?;
     system.refresh_memory_specifics(sysinfo::MemoryRefreshKind::nothing().with_ram());
-    // What macOS calls available counts pages that other programs are using.
+    // The value that macOS calls available counts pages that other programs are using.
     let (total, used) = (system.total_memory(), system.used_memory());
     (total > 0).then(|| (total, total.saturating_sub(used)))
 }
 
-/// As on other systems.
+/// On Linux, `/proc/meminfo` is the only source.
 #[cfg(target_os = "linux")]
 fn asked() -> Option<(u64, u64)> {
     None

@@ -1,4 +1,4 @@
-//! How a store is to work, and the gate that chooses how experts are read.
+//! The options of a store, and the gate that chooses how experts are read.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,40 +7,39 @@ use moeflux_core::{HostBuf, OutOfMemory};
 
 use crate::StoreError;
 
-/// Reader threads that suit an NVMe drive: as many reads of small ranges keep
-/// it busy, and of large ones fewer are in progress at once.
+/// Reader threads that suit an NVMe drive. This many reads of small ranges keep it busy; of large
+/// ranges fewer are in progress at once.
 pub const DEFAULT_READERS: usize = 8;
 
-/// Gives the memory of one slot: at least as many bytes as it is asked for, or an error where there
-/// is none.
+/// Allocates one slot: at least the requested number of bytes, or an error if there is no memory.
 pub type SlotAlloc = Box<dyn FnMut(usize) -> Result<HostBuf, OutOfMemory> + Send>;
 
-/// How a store works; fixed for its life.
+/// The options of a store, fixed while it is open.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
     /// How records come into memory.
     pub mode: IoMode,
-    /// Whether files that refuse [`IoMode::Direct`] are read as by
-    /// [`IoMode::Pread`], with a warning.
+    /// Whether files that refuse [`IoMode::Direct`] are read with [`IoMode::Pread`] and a warning.
     pub may_fall_back: bool,
-    /// Bytes that the cache may take; not looked at when files are mapped.
+    /// Budget of the cache in bytes; ignored when files are mapped.
     pub cache_bytes: u64,
-    /// Where present, the cache shrinks down to so many bytes, or what one layer
-    /// needs, while others need memory, and grows again up to `cache_bytes`.
+    /// If set, the cache shrinks while other processes need memory, and grows again up to
+    /// `cache_bytes`. It shrinks down to this number of bytes, or to what one layer needs if that
+    /// is more.
     pub shrinks_to: Option<u64>,
-    /// Bytes that stay free while the budget may shrink: what others may take before slots have
-    /// been given back. See [`headroom`](crate::headroom).
+    /// Bytes that stay free while the budget may shrink. Other processes may take them before slots
+    /// have been freed. See [`headroom`](crate::headroom).
     pub headroom: u64,
-    /// Bytes of experts that a request pins at a time, and never less than `top_k` of them; all
-    /// that were asked for where absent. A pinned expert cannot be evicted.
+    /// Bytes of experts that a request pins at a time, but never fewer than `top_k` experts; `None`
+    /// pins all requested experts. A pinned expert cannot be evicted.
     pub max_pinned_bytes: Option<usize>,
-    /// Which expert leaves when a slot is needed.
+    /// Which expert is evicted when a slot is needed.
     pub policy: CachePolicy,
-    /// Threads that read; at least one runs.
+    /// Reader threads; at least one is started.
     pub n_readers: usize,
-    /// Which experts are read before they are asked for.
+    /// Which experts are read before they are requested.
     pub prefetch: Prefetch,
-    /// Whether a layer whose file is missing counts as a layer that adds nothing.
+    /// Whether a layer whose file is missing is accepted; its routed output is then zero.
     pub allow_missing: bool,
     /// Experts that one token uses in one layer.
     pub top_k: usize,
@@ -49,20 +48,20 @@ pub struct StoreOptions {
 /// How records come into memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoMode {
-    /// The files are mapped and the system's page cache keeps them: no bound.
+    /// The files are mapped, and the system's page cache holds them without a bound.
     Mmap,
     /// Records are read into the slots of a bounded cache, through the
     /// system's page cache, which keeps a copy where memory is free.
     Pread,
-    /// As [`IoMode::Pread`], past the page cache (`O_DIRECT`, `F_NOCACHE`,
-    /// `FILE_FLAG_NO_BUFFERING`).
+    /// Records are read into the slots of a bounded cache and bypass the page cache (`O_DIRECT`,
+    /// `F_NOCACHE`, `FILE_FLAG_NO_BUFFERING`).
     Direct,
 }
 
-/// How records shall come into memory, as a user says it.
+/// The user's choice of how records come into memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoChoice {
-    /// Whatever [`gate`] finds.
+    /// The mode that [`gate`] selects.
     #[default]
     Auto,
     /// [`IoMode::Mmap`].
@@ -73,28 +72,27 @@ pub enum IoChoice {
     Direct,
 }
 
-/// Which expert leaves when a slot is needed.
+/// Which expert is evicted when a slot is needed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CachePolicy {
-    /// The one unused for longest.
+    /// The expert that has been unused for longest.
     Lru,
-    /// The one whose next use is farthest, as how often it was used of late and
-    /// the way to its layer tell.
+    /// The expert whose next use is farthest, estimated from its recent uses and from the number of
+    /// layers until its layer comes next.
     #[default]
     Frequency,
 }
 
-/// Which experts are read before they are asked for.
+/// Which experts are read before they are requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prefetch {
-    /// None.
+    /// No experts.
     Off,
-    /// Those that the last token used in the same layer.
+    /// The experts that the last token used in the same layer.
     LastToken,
-    /// Those that the next layer's router would choose if it saw this layer's
-    /// output.
+    /// The experts that the next layer's router would choose if its input were this layer's output.
     Lookahead,
-    /// [`Prefetch::Lookahead`] where it saves time, by trying with and without.
+    /// [`Prefetch::Lookahead`] if trials with and without it show that it saves time.
     #[default]
     Auto,
 }
@@ -123,15 +121,15 @@ impl FromStr for IoChoice {
     }
 }
 
-/// Resolves a choice for experts of `expert_bytes` in all, on a machine where
-/// this process may use `memory_bytes`.
+/// Resolves a choice. All experts together have `expert_bytes` bytes, and this process may use
+/// `memory_bytes` bytes of memory.
 ///
-/// Memory decides. Experts of more than three quarters of it cannot stay in
-/// the page cache, and every page that passes through costs a copy and pushes
-/// out another, so they are read past it: [`IoMode::Direct`]. Smaller banks are
-/// mapped. An explicit cache budget is a bound, and mapped pages know none: it
-/// selects [`IoMode::Pread`], where the page cache serves as a second tier of
-/// memory that nobody else wants.
+/// [`IoChoice::Auto`] decides by memory. Experts of more than three quarters of it cannot stay in
+/// the page cache. Every page that passes through the page cache costs a copy and evicts another
+/// page, so they bypass it: [`IoMode::Direct`], or [`IoMode::Pread`] on systems other than Linux
+/// and Windows. Smaller banks are mapped. An explicit cache budget is a bound, which mapped pages
+/// do not have. It selects [`IoMode::Pread`], where the page cache serves as a second tier in
+/// memory that is otherwise free.
 pub fn gate(
     choice: IoChoice,
     expert_bytes: u64,

@@ -1,8 +1,8 @@
-//! Where each expert lies in the files, and where it goes in a slot.
+//! Where each expert is stored in the files, and where its bytes go in a slot.
 
 use moeflux_core::{ExpertBank, ExpertId, ExpertKey, FileIdx, LayerBank, LayerIdx, PAGE_BYTES};
 
-/// An expert counted over all layers, so that tables are plain vectors.
+/// The number of an expert, counted over all layers, so that it can index vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Ordinal(pub(crate) u32);
 
@@ -12,35 +12,35 @@ impl Ordinal {
     }
 }
 
-/// An expert by name and number.
+/// An expert, by key and by ordinal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) key: ExpertKey,
     pub(crate) ordinal: Ordinal,
 }
 
-/// Bytes that one read brings: one extent, or several that follow each other.
+/// Bytes of one read: one extent, or several that follow each other in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) file: FileIdx,
     pub(crate) offset: u64,
     pub(crate) len: usize,
-    /// First byte in the slot: as far behind the beginning of a page as the
-    /// first byte in the file is behind the beginning of a block.
+    /// Offset in the slot. It is as many bytes after the start of a page as `offset` is after the
+    /// start of a block.
     pub(crate) at: usize,
 }
 
-/// What the system is asked for to get a run: whole blocks.
+/// The bytes of a file that are read for a run: whole blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) offset: u64,
     pub(crate) len: usize,
-    /// Bytes in front of the run.
+    /// Bytes before the run.
     pub(crate) lead: usize,
 }
 
 impl Run {
-    /// The page of the slot in which the run begins.
+    /// Offset of the page of the slot in which the run begins.
     pub(crate) fn page(&self) -> usize {
         self.at - self.at % PAGE_BYTES
     }
@@ -56,11 +56,11 @@ impl Run {
 #[derive(Debug)]
 pub(crate) struct Placement {
     pub(crate) runs: Vec<Run>,
-    /// First byte of each extent in the slot.
+    /// Offset of each extent in the slot.
     pub(crate) starts: Vec<usize>,
 }
 
-/// The bank, checked and numbered.
+/// A checked bank whose experts are numbered.
 #[derive(Debug)]
 pub(crate) struct Plan {
     bank: ExpertBank,
@@ -70,12 +70,12 @@ pub(crate) struct Plan {
     layer_files: Vec<Vec<FileIdx>>,
     n_experts: usize,
     slot_bytes: usize,
-    /// Reads begin and end at multiples of this, a divisor of a page.
+    /// Block size in bytes: reads begin and end at multiples of it. It divides a page.
     block: usize,
 }
 
 impl Plan {
-    /// Takes a bank whose invariants hold.
+    /// Numbers the experts of a bank. Panics if an invariant of the bank does not hold.
     pub(crate) fn new(bank: ExpertBank) -> Plan {
         let (first, layer_files) = (Vec::new(), Vec::new());
         let mut plan = Plan { bank, first, layer_files, n_experts: 0, slot_bytes: 0, block: 1 };
@@ -100,13 +100,13 @@ impl Plan {
         plan
     }
 
-    /// Has records read in whole blocks.
+    /// Sets the block size of reads, in bytes.
     pub(crate) fn set_block(&mut self, block: usize) {
         assert!(PAGE_BYTES.is_multiple_of(block), "blocks of {block} bytes");
         self.block = block;
     }
 
-    /// Reads begin and end at multiples of this.
+    /// The block size of reads, in bytes.
     pub(crate) fn block(&self) -> usize {
         self.block
     }
@@ -115,24 +115,24 @@ impl Plan {
         &self.bank
     }
 
-    /// Experts of all layers.
+    /// Number of experts of all layers.
     pub(crate) fn n_experts(&self) -> usize {
         self.n_experts
     }
 
-    /// Experts of each layer.
+    /// Number of experts of each layer.
     pub(crate) fn layer_sizes(&self) -> Vec<usize> {
         let layers = self.bank.layers.iter();
         layers.map(|it| it.as_ref().map_or(0, |it| it.n_experts)).collect()
     }
 
-    /// Layers that have experts.
+    /// Number of layers that have experts.
     pub(crate) fn n_moe_layers(&self) -> usize {
         self.bank.layers.iter().flatten().count()
     }
 
-    /// Bytes of the largest record, with the pages that its runs begin and end
-    /// in counted whole.
+    /// Bytes of a slot: those of the largest record, if the pages in which its runs begin and end
+    /// are counted whole.
     pub(crate) fn slot_bytes(&self) -> usize {
         self.slot_bytes
     }
@@ -164,8 +164,8 @@ impl Plan {
     }
 }
 
-/// The extents of one expert, joined where they follow each other in a file.
-/// The block in which a run begins begins a page of the slot.
+/// The extents of one expert, joined where they follow each other in a file. The block in which a
+/// run begins is at the start of a page of the slot.
 fn place(layer: &LayerBank, expert: ExpertId, block: usize) -> Placement {
     let extents = &layer.layout.extents;
     assert_eq!(layer.sources.len(), extents.len(), "sources of a layer's extents");
@@ -189,8 +189,8 @@ fn place(layer: &LayerBank, expert: ExpertId, block: usize) -> Placement {
     Placement { runs, starts }
 }
 
-/// Bytes of the pages of a file that a run touches; never less than the pages
-/// that it takes in a slot, whatever the block.
+/// Bytes of the file's pages that a run touches. A run takes no more bytes than that in a slot,
+/// whatever the block size.
 fn paged_bytes(run: &Run) -> usize {
     (lead(run.offset, PAGE_BYTES) + run.len).next_multiple_of(PAGE_BYTES)
 }
@@ -200,7 +200,8 @@ fn lead(offset: u64, block: usize) -> usize {
     (offset % block as u64) as usize
 }
 
-/// A checksum counts for a record that one read brings.
+/// Checks that a layer with checksums has one for each expert, and that one read brings the bytes
+/// of each.
 #[track_caller]
 fn check_checksums(layer: &LayerBank) {
     if let Some(sums) = &layer.checksums {

@@ -1,12 +1,12 @@
-//! Which experts the next token is likely to use: those of the last one.
+//! Predicts that the next token uses the experts of the last one.
 
 use moeflux_core::{ExpertId, ExpertKey, LayerIdx};
 
-/// After so many requests in a row that nothing had to be read for, a layer is
-/// not worth predicting until the next miss.
+/// After this many requests in a row that needed no read, a layer is not worth predicting until its
+/// next miss.
 const EASY: u32 = 32;
 
-/// What is known of each layer.
+/// The predictions and the last routing of each layer.
 #[derive(Debug)]
 pub(crate) struct LastToken {
     layers: Vec<Layer>,
@@ -14,25 +14,24 @@ pub(crate) struct LastToken {
 
 #[derive(Clone, Debug, Default)]
 struct Layer {
-    /// What the last token used.
+    /// The experts that the last token used.
     last: Option<Vec<ExpertId>>,
-    /// The experts of the present prediction, in any order, but for those that
-    /// could not be read.
+    /// The experts of the present prediction, in any order, without those that could not be read.
     covered: Option<Vec<ExpertId>>,
-    /// What was predicted, available or not.
+    /// The experts of the last prediction, including those that could not be read.
     predicted: Vec<ExpertId>,
-    /// Requests in a row that found all their experts, none of them predicted.
+    /// Requests in a row that found all their experts resident, none because of a prediction.
     n_easy: u32,
 }
 
-/// How a prediction fared, counted in routed experts.
+/// How a prediction compares with the routing, counted in routed experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) hits: u64,
     pub(crate) misses: u64,
     /// Experts predicted.
     pub(crate) n_predicted: u64,
-    /// Of these, how many were routed to.
+    /// Those of `n_predicted` that were routed to.
     pub(crate) n_right: u64,
 }
 
@@ -45,14 +44,14 @@ impl LastToken {
         self.layers.get(layer.idx())?.last.as_deref()
     }
 
-    /// Takes note of what a prediction makes available.
+    /// Records experts that a prediction makes available.
     pub(crate) fn cover(&mut self, layer: LayerIdx, experts: impl Iterator<Item = ExpertId>) {
         if let Some(layer) = self.layers.get_mut(layer.idx()) {
             layer.covered.get_or_insert_default().extend(experts);
         }
     }
 
-    /// Takes note of what a prediction says.
+    /// Records the experts of a prediction.
     pub(crate) fn predict(&mut self, layer: LayerIdx, experts: impl Iterator<Item = ExpertId>) {
         if let Some(layer) = self.layers.get_mut(layer.idx()) {
             layer.predicted.clear();
@@ -60,20 +59,19 @@ impl LastToken {
         }
     }
 
-    /// Takes note of a request, and whether it was served without reads or
-    /// predictions.
+    /// Records a request, and whether it was served without reads and predictions.
     pub(crate) fn served(&mut self, layer: LayerIdx, is_easy: bool) {
         if let Some(layer) = self.layers.get_mut(layer.idx()) {
             layer.n_easy = if is_easy { layer.n_easy.saturating_add(1) } else { 0 };
         }
     }
 
-    /// Whether predicting a layer could save somebody a wait.
+    /// Whether predicting a layer could save a wait.
     pub(crate) fn is_worthwhile(&self, layer: LayerIdx) -> bool {
         self.layers.get(layer.idx()).is_some_and(|it| it.n_easy < EASY)
     }
 
-    /// Takes back what failed to arrive.
+    /// Takes an expert out of the prediction, because its read failed or was cancelled.
     pub(crate) fn clear_prediction(&mut self, key: ExpertKey) {
         let layer = self.layers.get_mut(key.layer.idx());
         if let Some(covered) = layer.and_then(|it| it.covered.as_mut()) {
@@ -85,7 +83,8 @@ impl LastToken {
         self.layers.get(layer.idx()).is_some_and(|it| it.covered.is_some())
     }
 
-    /// Compares with what was routed, as sets, and learns from it.
+    /// Compares the prediction with the routing, as sets, and keeps the routing as the next
+    /// prediction.
     pub(crate) fn record(&mut self, layer: LayerIdx, routed: &[ExpertId]) -> Outcome {
         let mut outcome =
             Outcome { hits: 0, misses: routed.len() as u64, n_predicted: 0, n_right: 0 };

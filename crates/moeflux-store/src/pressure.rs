@@ -1,9 +1,9 @@
 //! A budget that follows the memory that is free.
 //!
-//! Other processes take memory at the speed at which the kernel can clear pages, and where there is
-//! no swap the kernel ends a process as soon as a control group is full. Pressure-stall events come
-//! too late for that: nothing stalls before the memory is gone. So free memory is looked at before
-//! it can have gone: the less there is, the sooner.
+//! Other processes take memory as fast as the kernel can clear pages. Without swap, the kernel ends
+//! a process as soon as a control group is full. Pressure-stall events come too late for that:
+//! nothing stalls before the memory is gone. So free memory is measured regularly, and the less
+//! there is, the sooner it is measured again.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 use crate::gauge::Gauge;
 use crate::memory::stalled;
 
-/// How fast others are taken to fill memory at most, in bytes a second: two cores that fault in
-/// huge pages.
+/// The highest rate at which other processes are assumed to take memory, in bytes per second: two
+/// cores that fault in huge pages.
 const BURST_RATE: f64 = 8e9;
 
-/// How long slots take to be given back at worst, with all cores busy.
+/// The longest time until slots have been freed, with all cores busy.
 const REACTION: Duration = Duration::from_millis(30);
 
-/// The headroom that a burst needs: what one process fills in the time between two looks and
+/// The headroom for a burst, in bytes: what one process fills in the time between two readings and
 /// `REACTION`.
 const BURST_BYTES: u64 = 256 << 20;
 
-/// Bounds of the time between two looks.
+/// Bounds of the time between two readings.
 const SHORTEST: Duration = Duration::from_millis(if cfg!(target_os = "linux") { 2 } else { 20 });
 const LONGEST: Duration = Duration::from_millis(250);
 
@@ -32,33 +32,33 @@ const QUIET: Duration = Duration::from_secs(5);
 /// Time between two steps of growth.
 const GROWTH: Duration = Duration::from_millis(250);
 
-/// Tasks that stall for this share of the time, waiting for memory, mean pressure.
+/// Memory is under pressure if tasks wait for it in more than this share of the time.
 const STALLED_SHARE: f64 = 0.1;
 
-/// Bytes that a cache planned with `available` bytes leaves free: a tenth, and enough for a burst
-/// where that is no more than a sixth.
+/// Bytes that a cache leaves free if `available` bytes were free when it was planned. This is a
+/// tenth of them or, if that is more, 256 MiB but at most a sixth of them.
 pub fn headroom(available: u64) -> u64 {
     (available / 10).max(BURST_BYTES.min(available / 6))
 }
 
-/// What the controller looks at.
+/// A measurement of memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     /// Bytes that are free or can be reclaimed.
     pub(crate) available: u64,
     /// Bytes that the cache has taken.
     pub(crate) used: u64,
-    /// Whether tasks had to wait for memory.
+    /// Whether tasks waited for memory.
     pub(crate) is_stalled: bool,
     /// Time since the last reading.
     pub(crate) elapsed: Duration,
 }
 
-/// Decides what the cache may take.
+/// Decides the budget of the cache, in bytes.
 ///
-/// It shrinks when less than `low` is available, so far that `mid` is when the memory has been
-/// given back, and grows again by steps as long as `high` stays available: its own growth can never
-/// make it shrink.
+/// The budget shrinks when less than `low` is available, so far that `mid` is available after the
+/// memory has been freed. It grows again by steps as long as more than `high` is available, and
+/// takes nothing of `high`. So its growth never makes it shrink.
 #[derive(Debug)]
 pub(crate) struct Controller {
     /// Bounds of the budget.
@@ -69,16 +69,16 @@ pub(crate) struct Controller {
     low: u64,
     mid: u64,
     high: u64,
-    /// Since pressure was last seen.
+    /// Time since pressure was last seen.
     quiet: Duration,
-    /// Since the budget last grew.
+    /// Time since the budget last grew.
     since_growth: Duration,
-    /// What the cache could take at the last reading: what it had and what was available.
+    /// Bytes that the cache could take at the last reading: its bytes and the available ones.
     room: Option<u64>,
 }
 
 impl Controller {
-    /// For a cache that was planned to leave `headroom` bytes free.
+    /// Creates a controller for a cache that was planned to leave `headroom` bytes free.
     pub(crate) fn new(min: u64, planned: u64, headroom: u64) -> Controller {
         Controller {
             min: min.min(planned),
@@ -94,7 +94,7 @@ impl Controller {
         }
     }
 
-    /// The budget from here on.
+    /// The budget from now on, in bytes.
     pub(crate) fn next(&mut self, now: Reading) -> u64 {
         let low = if now.is_stalled { self.mid } else { self.low };
         let ahead = self.growth_ahead(now);
@@ -120,7 +120,7 @@ impl Controller {
         self.budget
     }
 
-    /// What others will take while slots are given back, if they go on as they did since the last
+    /// Bytes that other processes will take while slots are freed, at their rate since the last
     /// reading.
     fn growth_ahead(&mut self, now: Reading) -> u64 {
         let room = now.available.saturating_add(now.used);
@@ -129,11 +129,11 @@ impl Controller {
         (rate.min(BURST_RATE) * REACTION.as_secs_f64()) as u64
     }
 
-    /// How long nothing can go wrong with so much memory available: until others have filled what
-    /// is above `low`.
+    /// Time until the next reading. Before that, other processes cannot have filled the memory
+    /// above `low`.
     pub(crate) fn pause(&self, available: u64, used: u64) -> Duration {
         if used <= self.min {
-            // There is nothing to give.
+            // The cache has its smallest size, so it cannot free memory.
             return LONGEST / 5;
         }
         let spare = available.saturating_sub(self.low);
@@ -141,8 +141,8 @@ impl Controller {
     }
 }
 
-/// Looks at memory until `closing` is dropped. `used` tells what the cache has
-/// taken, `resize` tells it what it may take.
+/// Adjusts the budget until `closing` is dropped. `used` returns the bytes that the cache has
+/// taken; `resize` sets the bytes that it may take.
 pub(crate) fn watch(
     mut controller: Controller,
     closing: &Receiver<()>,
@@ -163,7 +163,7 @@ pub(crate) fn watch(
     }
 }
 
-/// How long tasks waited for memory, over windows that are long enough to tell.
+/// Whether tasks waited long for memory, measured over windows of at least `LONGEST`.
 struct Stalls {
     since: Instant,
     before: Option<Duration>,

@@ -1,5 +1,5 @@
-//! Reads that wait for a thread: asked-for experts first, and what may be
-//! wanted when the drive would be idle.
+//! Reads that wait for a thread: those of requests first, then reads ahead while the drive would be
+//! idle.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -19,26 +19,25 @@ pub(crate) struct Job {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Priority {
-    /// Somebody waits for it.
+    /// A request waits for it.
     Demand,
-    /// Somebody may want it soon.
+    /// It was predicted, so a request for it may come soon.
     Prefetch,
-    /// It was wanted often, and there is room.
+    /// It was used often in an earlier process, and a slot is free.
     WarmUp,
 }
 
-/// How sure it is that an expert will be wanted, which decides how many such
-/// reads a miss may find the drive busy with.
+/// How certain it is that an expert will be requested. This limits how many such reads can be in
+/// progress when a request has to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Confidence {
     /// A router's choice was predicted: one read at a time.
     Likely,
-    /// Many rows will want nearly all experts: as many as there are readers.
+    /// Many rows will use nearly all experts: as many reads at a time as there are readers.
     Certain,
 }
 
-/// An expert that shall be read when the drive is idle. It takes no slot
-/// before its read begins.
+/// An expert to read when the drive is idle. It takes no slot before its read begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PrefetchRequest {
     pub(crate) target: Target,
@@ -48,13 +47,13 @@ pub(crate) struct PrefetchRequest {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     demands: VecDeque<Job>,
-    /// The likeliest first.
+    /// Prefetches that have not started, the likeliest first.
     wishes: VecDeque<PrefetchRequest>,
-    /// What is read only into slots that are free, the hottest first.
+    /// Experts to read into free slots only, the most used first.
     warm: VecDeque<Target>,
     n_demands_reading: usize,
     n_ahead_reading: usize,
-    /// When the drive was last put to work.
+    /// When the drive last became busy; `None` while it is idle.
     busy_since: Option<Instant>,
     busy: Duration,
 }
@@ -65,14 +64,14 @@ impl Queue {
         self.demands.push_back(job);
     }
 
-    /// The next read that somebody waits for.
+    /// Starts the next read that a request waits for.
     pub(crate) fn start_demand(&mut self) -> Option<Job> {
         let job = self.demands.pop_front()?;
         self.begin(Priority::Demand);
         Some(job)
     }
 
-    /// Takes note that a read begins.
+    /// Counts a read that begins.
     pub(crate) fn begin(&mut self, priority: Priority) {
         if self.n_reading() == 0 {
             self.busy_since = Some(Instant::now());
@@ -80,7 +79,7 @@ impl Queue {
         *self.n_reading_of(priority) += 1;
     }
 
-    /// Takes note that a started job is done.
+    /// Counts a read that has ended.
     pub(crate) fn finish(&mut self, priority: Priority) {
         *self.n_reading_of(priority) -= 1;
         if self.n_reading() == 0 {
@@ -88,13 +87,13 @@ impl Queue {
         }
     }
 
-    /// Whether somebody waits for a read that has not begun.
+    /// Whether a request waits for a read that has not begun.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.demands.is_empty()
     }
 
-    /// The first wish, if its read may begin: none shares the drive with a
-    /// read that somebody waits for.
+    /// The first prefetch, if its read may begin. It may not while a request waits for a read. A
+    /// likely one also waits for other reads ahead to end; a certain one does not.
     pub(crate) fn next_wish(&self) -> Option<PrefetchRequest> {
         let wish = self.wishes.front()?;
         let is_alone = self.n_ahead_reading == 0 || wish.confidence == Confidence::Certain;
@@ -105,7 +104,8 @@ impl Queue {
         self.wishes.pop_front();
     }
 
-    /// As [`Queue::next_wish`], of what was wanted often.
+    /// The next expert to warm up, if its read may begin: only while no request waits for a read
+    /// and no other read ahead is in progress.
     pub(crate) fn next_warm(&self) -> Option<Target> {
         let is_alone = self.n_ahead_reading == 0 && !self.has_demands();
         self.warm.front().copied().filter(|_| is_alone)
@@ -115,7 +115,7 @@ impl Queue {
         self.warm.pop_front();
     }
 
-    /// Replaces the wishes for a layer.
+    /// Replaces the prefetches of a layer that have not started.
     pub(crate) fn wish(&mut self, layer: LayerIdx, wishes: impl Iterator<Item = PrefetchRequest>) {
         self.cancel_layer(layer);
         self.wishes.extend(wishes);
@@ -129,7 +129,7 @@ impl Queue {
         self.warm.clear();
     }
 
-    /// Whether reads ahead wait for nothing but a thread, and perhaps a slot.
+    /// Whether a read ahead needs only a reader, and perhaps a slot, to begin.
     pub(crate) fn may_read_ahead(&self) -> bool {
         self.next_wish().is_some() || self.next_warm().is_some()
     }
@@ -142,7 +142,8 @@ impl Queue {
         self.wishes.retain(|it| it.target.key.layer != layer);
     }
 
-    /// Takes back the urgent reads that have not started and match.
+    /// Removes and returns the reads of requests that have not started and for which `matches` is
+    /// true.
     pub(crate) fn cancel_demands(&mut self, matches: impl Fn(Target) -> bool) -> Vec<Job> {
         let (cancelled, kept): (Vec<Job>, Vec<Job>) =
             self.demands.drain(..).partition(|it| matches(it.target));
@@ -154,7 +155,7 @@ impl Queue {
         self.n_ahead_reading
     }
 
-    /// Whether nothing is read, and nothing that somebody waits for will be.
+    /// Whether no read is in progress and no read of a request is queued.
     pub(crate) fn is_idle(&self) -> bool {
         self.demands.is_empty() && self.n_reading() == 0
     }
@@ -169,7 +170,7 @@ impl Queue {
         self.busy_since = self.busy_since.map(|_| Instant::now());
     }
 
-    /// Whether somebody waits for a read.
+    /// Whether a read of a request is queued or in progress.
     pub(crate) fn has_demands(&self) -> bool {
         !self.demands.is_empty() || self.n_demands_reading > 0
     }

@@ -1,4 +1,4 @@
-//! Brings records into memory; buffers come and go by value.
+//! Brings records into memory: reads them into slots, or populates the pages of mapped files.
 
 use std::io;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use crate::files::Source;
 use crate::in_flight::Part;
 use crate::plan::{Plan, Run, Target};
 
-/// What the reader threads share.
+/// The state that the reader threads share.
 #[derive(Debug)]
 pub(crate) struct Reader {
     pub(crate) plan: Plan,
     source: Box<dyn Source>,
-    /// By file; empty unless files are mapped.
+    /// Indexed by file; empty unless files are mapped.
     maps: Vec<Option<Arc<MappedFile>>>,
-    /// By ordinal: whether the expert's checksum agreed when it was first read.
+    /// Indexed by ordinal: whether the expert's checksum agreed when it was first read.
     verified: Vec<AtomicBool>,
 }
 
@@ -33,8 +33,8 @@ impl Reader {
         Reader { plan, source, maps, verified }
     }
 
-    /// Reads a part of a record, or populates a mapped one's pages. A record whose checksum is
-    /// known is compared with it the first time.
+    /// Reads a part of a record, or populates the pages of a mapped record. A record that has a
+    /// checksum is compared with it the first time.
     pub(crate) fn bring(&self, part: &mut Part) -> Result<(), StoreError> {
         let target = part.target;
         match &mut part.piece {
@@ -54,8 +54,8 @@ impl Reader {
         }
     }
 
-    /// Compares a record with its checksum, if it has one and was not compared before. Records
-    /// with checksums are one extent, so `bytes` are all of it.
+    /// Compares a record with its checksum, if it has one and was not compared before. A record
+    /// with a checksum is one extent, so `bytes` is the whole record.
     fn verify(&self, target: Target, file: FileIdx, bytes: &[u8]) -> Result<(), StoreError> {
         let Target { key, ordinal } = target;
         let Some(sums) = &self.plan.layer(key.layer).checksums else { return Ok(()) };
@@ -81,8 +81,8 @@ impl Reader {
         ExpertMemory::Mapped(extents.collect())
     }
 
-    /// Refuses a layer whose mapped files changed their length: touching pages
-    /// behind a file's end would end the process.
+    /// Returns an error if a mapped file of the layer has changed its length: touching pages after
+    /// the end of a file would end the process.
     pub(crate) fn check_maps(&self, layer: LayerIdx) -> Result<(), StoreError> {
         if self.maps.is_empty() {
             return Ok(());
@@ -90,7 +90,7 @@ impl Reader {
         self.plan.files_of(layer).iter().try_for_each(|&file| self.check_len(file))
     }
 
-    /// Gives back the pages of mapped files, which stay mapped.
+    /// Gives the pages of mapped files back to the system; the files stay mapped.
     pub(crate) fn release_maps(&self) {
         self.maps.iter().flatten().for_each(|it| it.release());
     }
@@ -99,11 +99,11 @@ impl Reader {
         let block = self.plan.block();
         let span = run.span(block);
         let out = &mut piece[..span.len];
-        // What lies behind the run may lie behind the end of the file, too.
+        // The last block of the span may extend past the end of the file.
         let wanted = span.lead + run.len;
         let mut got = 0;
         while got < wanted {
-            // Reads begin with a block: one that came in part comes again.
+            // Reads begin at the start of a block, so a block that was read in part is read again.
             let from = got - got % block;
             match self.source.read_at(run.file, &mut out[from..], span.offset + from as u64) {
                 Ok(n_bytes) if from + n_bytes <= got => {
@@ -147,7 +147,8 @@ impl Reader {
         }
     }
 
-    /// The file ended early: because somebody cut it, or for no visible reason.
+    /// The error of a read that met the end of the file. If the file still has its full length, it
+    /// is [`StoreError::ShortRead`].
     fn short_read(&self, key: ExpertKey, run: &Run, got: usize) -> StoreError {
         if let Err(err) = self.check_len(run.file) {
             return err;
@@ -184,8 +185,8 @@ fn populate(map: &MappedFile, run: &Run) -> io::Result<()> {
     }
 }
 
-/// Whether the drive could not deliver the pages, so that touching them would
-/// end the process; other refusals mean that the system does not know the call.
+/// Whether the drive could not deliver the pages, so that touching them would end the process.
+/// Other errors mean that the system does not know the call.
 fn touching_kills(err: &io::Error) -> bool {
     #[cfg(target_os = "linux")]
     return [rustix::io::Errno::FAULT, rustix::io::Errno::HWPOISON]

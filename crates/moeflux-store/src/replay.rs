@@ -1,5 +1,4 @@
-//! Policies and predictors scored on recorded routings, without a drive, beside
-//! the optimum.
+//! Scores policies, predictors and the optimum on recorded routings, without a drive.
 
 use std::collections::BTreeSet;
 
@@ -10,25 +9,25 @@ use crate::policy::{Policy, policy};
 use crate::trace::{RoutingTrace, TraceShape, TracedLayer};
 use crate::{CachePolicy, Prefetch};
 
-/// How a policy fared.
+/// The hits of a policy on a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
     /// Experts requested.
     pub requests: u64,
-    /// Of these, how many were in the cache.
+    /// Those of `requests` that were in the cache.
     pub hits: u64,
 }
 
-/// How a predictor fared whose predictions are all read in time.
+/// The hits of a predictor on a trace, if all predicted experts are read in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrefetchReplay {
-    /// Requests, and those that found their expert.
+    /// Requests and hits.
     pub demand: Replay,
-    /// Reads, demanded or predicted.
+    /// Reads, for requests and for predictions.
     pub reads: u64,
     /// Experts predicted.
     pub predictions: u64,
-    /// Of these, how many were then requested.
+    /// Those of `predictions` that were then requested.
     pub right: u64,
 }
 
@@ -39,7 +38,8 @@ impl Replay {
     }
 }
 
-/// Replays the tokens of a trace from a given one on; those before only teach.
+/// Replays a trace and counts tokens from a given one on. The tokens before it only fill the cache
+/// and train the policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Replayer<'a> {
     trace: &'a RoutingTrace,
@@ -53,17 +53,17 @@ impl<'a> Replayer<'a> {
         Replayer { trace, first_counted: 0, n_sequences: 1 }
     }
 
-    /// Leaves out the first tokens, which find an empty cache.
+    /// Does not count the first `n_tokens` tokens, which find an empty cache.
     #[must_use]
     pub fn skip(self, n_tokens: usize) -> Replayer<'a> {
         Replayer { first_counted: n_tokens, ..self }
     }
 
-    /// Cuts the trace into so many parts of one length, and takes them for
-    /// sequences that each have a row in every step.
+    /// Cuts the trace into `n_sequences` parts of one length. Each part is a sequence that has a
+    /// row in every step.
     ///
     /// # Panics
-    /// Where there is to be none.
+    /// If `n_sequences` is 0.
     #[must_use]
     pub fn together(self, n_sequences: usize) -> Replayer<'a> {
         assert!(n_sequences > 0, "a step has rows");
@@ -75,12 +75,12 @@ impl<'a> Replayer<'a> {
         self.trace.shape().layers.len() * self.trace.shape().n_experts
     }
 
-    /// A cache that reads what is requested.
+    /// Replays a cache that reads only requested experts.
     pub fn policy(&self, choice: CachePolicy, n_slots: usize) -> Replay {
         self.prefetch(choice, n_slots, Prefetch::Off).demand
     }
 
-    /// A cache that also reads what is predicted, before each layer.
+    /// Replays a cache that also reads predicted experts, before each layer.
     pub fn prefetch(
         &self,
         choice: CachePolicy,
@@ -115,10 +115,10 @@ impl<'a> Replayer<'a> {
         got
     }
 
-    /// Belady's optimum, which knows the future: whatever is wanted latest
-    /// leaves.
+    /// Replays Belady's optimum, which knows all later requests and evicts the expert that is
+    /// requested latest.
     pub fn optimum(&self, n_slots: usize) -> Replay {
-        // By expert, when it is requested, the last time first.
+        // Indexed by expert: the times of its requests, the last one first.
         let mut uses: Vec<Vec<usize>> = vec![Vec::new(); self.n_experts()];
         let mut now = 0;
         self.each(|step| {
@@ -181,19 +181,19 @@ impl<'a> Replayer<'a> {
     }
 }
 
-/// What the rows of a step want of a layer.
+/// The experts that the rows of a step use in one layer.
 #[derive(Clone, Copy, Debug)]
 struct Step<'s> {
-    /// Of the layer, in the trace.
+    /// Index of the layer in the trace.
     place: usize,
-    /// Distinct and ascending, each with the rows that chose it.
+    /// Distinct and ascending, each with the number of rows that chose it.
     chosen: &'s [(Ordinal, f32)],
     /// Distinct.
     predicted: &'s [Ordinal],
     is_counted: bool,
 }
 
-/// A cache without content.
+/// A cache without the bytes of experts.
 #[derive(Debug)]
 pub(crate) struct Cache {
     policy: Box<dyn Policy>,
@@ -203,13 +203,13 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// For layers of so many experts each.
+    /// Creates an empty cache for layers with these numbers of experts.
     pub(crate) fn new(choice: CachePolicy, layers: &[usize], n_slots: usize) -> Cache {
         let is_resident = vec![false; layers.iter().sum()];
         Cache { policy: policy(choice, layers), is_resident, n_resident: 0, n_slots }
     }
 
-    /// How many of the experts that one layer's rows want were there.
+    /// Requests the experts that one layer's rows use. Returns how many were resident.
     pub(crate) fn request_all(&mut self, wanted: &[(Ordinal, f32)]) -> u64 {
         let mut n_hits = 0;
         for &(expert, n_uses) in wanted {
@@ -224,7 +224,7 @@ impl Cache {
         n_hits
     }
 
-    /// How many of the predicted experts had to be read.
+    /// Reads predicted experts. Returns how many were not resident.
     fn read_ahead(&mut self, experts: &[Ordinal]) -> u64 {
         let n_absent = experts.iter().filter(|it| !self.is_resident[it.idx()]).count();
         for &expert in experts {
@@ -233,7 +233,8 @@ impl Cache {
         n_absent as u64
     }
 
-    /// Makes room for an expert, not at the expense of those that are kept.
+    /// Makes an expert resident. Evicts another one if it must, but none for which `is_kept` is
+    /// true.
     fn admit(&mut self, expert: Ordinal, is_kept: &dyn Fn(Ordinal) -> bool) {
         if self.is_resident[expert.idx()] {
             return;

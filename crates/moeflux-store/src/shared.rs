@@ -1,4 +1,4 @@
-//! What consumers and readers share.
+//! The state that consumers and readers share.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -8,24 +8,25 @@ use moeflux_core::LayerIdx;
 use crate::cache::CacheState;
 use crate::reader::Reader;
 
-/// What consumers and readers share.
+/// The state that consumers and readers share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) reader: Reader,
     pub(crate) cache: Mutex<CacheState>,
-    /// One reader is told when a read can start, and tells the next.
+    /// Notified when a read can start. It wakes one reader, which wakes the next if another read
+    /// can start.
     pub(crate) work: Condvar,
-    /// Told when a record has been read.
+    /// Notified when a record has been read, or when slots may have become free.
     pub(crate) arrived: Condvar,
     pub(crate) hints: Hints,
 }
 
-/// What consumers can tell of each layer without a lock.
+/// Flags of each layer that consumers read without the lock.
 #[derive(Debug)]
 pub(crate) struct Hints {
-    /// Whether predicting the layer may save a wait, as of its last request.
+    /// Indexed by layer: whether predicting it may save a wait, as of its last request.
     pub(crate) is_worthwhile: Vec<AtomicBool>,
-    /// Whether it was predicted since its routing was last recorded.
+    /// Indexed by layer: whether it was predicted since its routing was last recorded.
     pub(crate) is_predicted: Vec<AtomicBool>,
 }
 
@@ -47,12 +48,12 @@ impl Hints {
         self.is_predicted[layer.idx()].store(true, Ordering::Relaxed);
     }
 
-    /// Whether the layer was predicted; not any more after this.
+    /// Returns whether the layer was predicted, and clears the flag.
     pub(crate) fn take_predicted(&self, layer: LayerIdx) -> bool {
         self.is_predicted.get(layer.idx()).is_some_and(|it| it.swap(false, Ordering::Relaxed))
     }
 
-    /// As before the first request.
+    /// Resets all flags to their values before the first request.
     pub(crate) fn forget(&self) {
         self.is_worthwhile.iter().for_each(|it| it.store(true, Ordering::Relaxed));
         self.is_predicted.iter().for_each(|it| it.store(false, Ordering::Relaxed));
@@ -72,19 +73,19 @@ impl Shared {
         self.cache.lock().expect("no holder of the lock panics")
     }
 
-    /// Sets the budget of slots, in bytes.
+    /// Sets the budget of the cache, in bytes.
     pub(crate) fn resize(&self, cache_bytes: u64) {
         let slot_bytes = self.reader.plan.slot_bytes() as u64;
         let n_experts = self.reader.plan.n_experts();
         if let Some(n_slots) = cache_bytes.checked_div(slot_bytes) {
             let n_slots = usize::try_from(n_slots).unwrap_or(usize::MAX);
             self.lock().resize(n_slots.min(n_experts));
-            // Slots may have come free for those that wait for some.
+            // Slots may have become free for requests that wait for one.
             self.arrived.notify_all();
         }
     }
 
-    /// Reads until the store is dropped.
+    /// Runs a reader thread until the store is dropped.
     pub(crate) fn serve(&self) {
         let mut cache = self.lock();
         while !cache.is_closed() {

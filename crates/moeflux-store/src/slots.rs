@@ -1,4 +1,4 @@
-//! The buffers of the cache, made when first needed.
+//! The slots of the cache, allocated when they are first needed.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -9,20 +9,20 @@ use moeflux_core::{HostBuf, OutOfMemory};
 use crate::SlotAlloc;
 use crate::policy::Policy;
 
-/// Invariant: a buffer that was made and not unmade is free, inside a resident
-/// expert, or away with a job, never two of these.
+/// Invariant: a buffer that was allocated and not freed is in exactly one place: in `free`, in a
+/// resident expert, or with a read.
 pub(crate) struct Slots {
     alloc: SlotAlloc,
     slot_bytes: usize,
-    /// What the budget allows.
+    /// Number of slots that the budget allows.
     n_slots: usize,
     n_made: usize,
-    /// Buffers made of each slab, by its id.
+    /// Number of buffers allocated from each slab, by slab id.
     slabs: HashMap<usize, usize>,
-    /// The slab that the last buffer was made of; there may be more in it.
+    /// The slab of the last allocated buffer; the allocator may have memory left in it.
     newest: Option<usize>,
     free: Vec<HostBuf>,
-    /// Why there are fewer buffers than the budget once allowed.
+    /// The failed allocation that made the budget smaller.
     refusal: Option<OutOfMemory>,
     pub(crate) policy: Box<dyn Policy>,
 }
@@ -42,7 +42,7 @@ impl Slots {
         self.n_slots
     }
 
-    /// Sets what the budget allows. More may be in use for a while.
+    /// Sets the number of slots that the budget allows. More may stay in use for a while.
     pub(crate) fn set_n_slots(&mut self, n_slots: usize) {
         self.n_slots = n_slots;
     }
@@ -66,13 +66,13 @@ impl Slots {
         self.n_made - self.free.len()
     }
 
-    /// Why there are fewer buffers than the budget once allowed, if the system gave no memory.
+    /// The failed allocation that made the budget smaller, if the system gave no memory.
     pub(crate) fn refusal(&self) -> Option<OutOfMemory> {
         self.refusal
     }
 
-    /// A free buffer, if there is one. Where the system gives no memory, the budget shrinks to the
-    /// buffers that exist.
+    /// A free buffer, or a new one if the budget allows it. If the system gives no memory, the
+    /// budget shrinks to the buffers that exist.
     pub(crate) fn take(&mut self) -> Option<HostBuf> {
         if self.n_used() >= self.n_slots {
             return None;
@@ -99,9 +99,9 @@ impl Slots {
         self.free.push(buf);
     }
 
-    /// Slabs that the budget has no need of, with the buffers of each that are
-    /// in use; first those that are easiest to empty. The newest slab stays:
-    /// whoever gives memory may hold the rest of it.
+    /// Slabs that the budget does not need, each with the number of its buffers in use; the easiest
+    /// to empty come first. The newest slab is left out, because the allocator may still hold a
+    /// part of it.
     pub(crate) fn surplus_slabs(&self) -> Vec<(usize, usize)> {
         let mut used = self.slabs.clone();
         for buf in &self.free {
@@ -109,7 +109,7 @@ impl Slots {
         }
         let mut slabs: Vec<(usize, usize)> = used.into_iter().collect();
         slabs.retain(|it| Some(it.0) != self.newest);
-        // Small ones first could leave a surplus that no other slab fits.
+        // With small slabs first, a surplus could be left that no other slab fits.
         slabs.sort_by_key(|&(slab, n_used)| (n_used, Reverse(self.slabs[&slab]), slab));
         let mut n_surplus = self.n_made.saturating_sub(self.n_slots);
         slabs.retain(|it| {
@@ -121,14 +121,14 @@ impl Slots {
         slabs
     }
 
-    /// A free buffer that lies in none of `slabs`.
+    /// A free buffer that belongs to none of `slabs`.
     pub(crate) fn take_outside(&mut self, slabs: &[(usize, usize)]) -> Option<HostBuf> {
         let is_outside = |it: &HostBuf| slabs.iter().all(|slab| slab.0 != it.slab_id());
         let found = self.free.iter().position(is_outside)?;
         Some(self.free.swap_remove(found))
     }
 
-    /// Gives a slab back to the system if all its buffers are free.
+    /// Frees a slab if all its buffers are free.
     pub(crate) fn unmake(&mut self, slab: usize) {
         let n_free = self.free.iter().filter(|it| it.slab_id() == slab).count();
         if self.slabs.get(&slab) == Some(&n_free) {

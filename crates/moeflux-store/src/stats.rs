@@ -1,41 +1,40 @@
-//! What a store has done so far.
+//! The counters of a store.
 
-/// Counters since the store was opened or last reset, and its present state.
+/// Counters since the store was opened or last reset, and the present state of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
     /// Requests made.
     pub requests: u64,
     /// Experts that were resident when requested.
     pub hits: u64,
-    /// Experts that had to be waited for, those on their way already included.
+    /// Experts that were not resident when requested, including those that were being read.
     pub misses: u64,
-    /// Bytes of all records read, asked for or predicted.
+    /// Bytes of all records read, for requests and for predictions.
     pub bytes_read: u64,
-    /// Time in which at least one read was in progress, in nanoseconds:
-    /// `bytes_read / read_ns` is the rate of the drive in GB/s.
+    /// Time in which at least one read was in progress, in nanoseconds: `bytes_read / read_ns` is
+    /// the rate of the drive in GB/s.
     pub read_ns: u64,
     /// Time that consumers waited for experts, in nanoseconds.
     pub stall_ns: u64,
-    /// Routed experts that had been predicted, and were resident, on their way or
-    /// about to be read.
+    /// Routed experts that had been predicted. Predictions whose reads failed do not count.
     pub prefetch_hits: u64,
-    /// Routed experts that had not.
+    /// Routed experts that had not been predicted, or whose predicted reads failed.
     pub prefetch_misses: u64,
     /// Experts that were predicted for the last token of each step.
     pub predictions: u64,
-    /// Of these, how many it was then routed to.
+    /// Those of `predictions` that the token was then routed to.
     pub predictions_right: u64,
     /// Reads begun because of a prediction.
     pub prefetch_reads: u64,
-    /// Of these, how many brought an expert that was then requested.
+    /// Those of `prefetch_reads` whose expert was then requested.
     pub prefetch_used: u64,
-    /// Experts that gave their slot to another.
+    /// Experts that were evicted.
     pub evictions: u64,
     /// Slots that the budget allows; 0 when files are mapped.
     pub n_slots: usize,
     /// Bytes of all slots that exist.
     pub cache_bytes: u64,
-    /// Experts in memory; when files are mapped, those once read.
+    /// Experts in memory; when files are mapped, those that were read at least once.
     pub resident: usize,
 }
 
@@ -50,7 +49,7 @@ impl StoreStats {
         share(self.predictions_right, self.predictions)
     }
 
-    /// Share of predicted reads that brought something useful; 0 before the first.
+    /// Share of prefetch reads whose expert was then requested; 0 before the first.
     pub fn prefetch_precision(&self) -> f64 {
         share(self.prefetch_used, self.prefetch_reads)
     }

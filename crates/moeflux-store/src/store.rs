@@ -1,4 +1,4 @@
-//! The store as its users see it.
+//! The public interface of the store.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
@@ -18,34 +18,33 @@ use crate::{
     Arrivals, IoMode, LayerCounts, SlotAlloc, StoreError, StoreOptions, StoreStats, Timeline,
 };
 
-/// Hands out routed experts, reading those that are not resident.
+/// Delivers routed experts, and reads those that are not resident.
 ///
-/// One consumer at a time is the normal case; several are safe, as long as
-/// they do not hold all slots between them.
+/// Usually one thread requests experts at a time. Several threads may, as long as they do not hold
+/// all slots together.
 #[derive(Debug)]
 pub struct ExpertStore {
     pub(crate) shared: Arc<Shared>,
     readers: Vec<JoinHandle<()>>,
-    /// Ends when its sender is dropped.
+    /// The thread that adjusts the budget. It ends when the sender is dropped.
     watcher: Option<(Sender<()>, JoinHandle<()>)>,
     pub(crate) options: StoreOptions,
-    /// By layer.
+    /// Indexed by layer.
     is_missing: Vec<bool>,
     warnings: Vec<String>,
 }
 
 impl ExpertStore {
-    /// Opens and checks the files of a bank. `alloc` gives the memory of slots,
-    /// up to the budget and only when they are needed; it is not called when
-    /// files are mapped.
+    /// Opens and checks the files of a bank. `alloc` allocates slots, up to the budget and only
+    /// when they are needed. It is not called when files are mapped.
     ///
     /// # Errors
-    /// A file that is missing, not a regular file, of another length than the
-    /// bank says, or that cannot be opened, mapped or read directly; a budget below
-    /// `options.top_k` slots; no threads.
+    /// If a file is missing, is not a regular file, has a length other than the bank says, or
+    /// cannot be opened, mapped or read directly. If the budget is below `options.top_k` slots. If
+    /// threads cannot be started.
     ///
     /// # Panics
-    /// If an extent of the bank lies outside its file.
+    /// If an extent of the bank is outside its file.
     pub fn open(
         bank: ExpertBank,
         alloc: SlotAlloc,
@@ -54,8 +53,8 @@ impl ExpertStore {
         ExpertStore::open_with(bank, alloc, options, &Native, |files| Box::new(files))
     }
 
-    /// As [`ExpertStore::open`], with `system` in place of the real one and
-    /// `source` between the files and whoever reads them.
+    /// Opens a store as [`ExpertStore::open`] does. `system` opens the files, and `source` wraps
+    /// them for the readers.
     pub(crate) fn open_with(
         bank: ExpertBank,
         alloc: SlotAlloc,
@@ -108,7 +107,7 @@ impl ExpertStore {
         Ok(store)
     }
 
-    /// Lets the budget follow the memory that is free, if it is to.
+    /// Starts the thread that lets the budget follow free memory, if `shrinks_to` is set.
     fn spawn_watcher(&mut self) -> Result<(), StoreError> {
         let Some(shrinks_to) = self.options.shrinks_to else { return Ok(()) };
         let slot_bytes = self.slot_bytes() as u64;
@@ -142,8 +141,8 @@ impl ExpertStore {
         Ok(())
     }
 
-    /// Asks for distinct experts of a layer. All that are not resident are read
-    /// at the same time, as far as there are slots that nobody holds.
+    /// Requests distinct experts of a layer. All that are not resident are read at the same time,
+    /// as far as there are slots that no consumer holds.
     ///
     /// # Panics
     /// If the layer or one of the experts does not exist.
@@ -151,8 +150,8 @@ impl ExpertStore {
         self.request_for(layer, experts.iter().map(|&it| (it, 1)))
     }
 
-    /// As [`ExpertStore::request`], with the number of rows that want each
-    /// expert: what many rows want is kept longer.
+    /// Requests experts as [`ExpertStore::request`] does. Each comes with the number of rows that
+    /// use it: an expert that many rows use stays longer in the cache.
     ///
     /// # Panics
     /// If the layer or one of the experts does not exist.
@@ -164,8 +163,8 @@ impl ExpertStore {
         self.request_into(layer, experts, Batch::new())
     }
 
-    /// As [`ExpertStore::request_for`]; what is resident is put into `batch`,
-    /// which the first call of [`Arrivals::next_batch`] gives back.
+    /// Requests experts as [`ExpertStore::request_for`] does. Resident experts are put into
+    /// `batch`, which the first call of [`Arrivals::next_batch`] returns.
     ///
     /// # Panics
     /// If the layer or one of the experts does not exist.
@@ -195,9 +194,9 @@ impl ExpertStore {
         Arrivals::new(shared, layer, hits, ticket)
     }
 
-    /// Takes note, in order, of experts that came to a device's own memory or
-    /// left it, and whether each is there now. What is there leaves this cache
-    /// before anything else, and is not read ahead.
+    /// Records, in order, which experts a device's memory got (`true`) or dropped (`false`).
+    /// Experts with a copy on a device are the first to be evicted from this cache, and are not
+    /// prefetched.
     ///
     /// # Panics
     /// If one of the experts does not exist.
@@ -209,12 +208,12 @@ impl ExpertStore {
         }
     }
 
-    /// Changes the budget of the cache while it works; what the cache holds
-    /// beyond it leaves, and the memory goes back to the system, as soon as
-    /// nobody uses it. Does nothing when files are mapped.
+    /// Changes the budget of the cache while it is in use, in bytes. Experts beyond it are evicted,
+    /// and their memory goes back to the system, as soon as no consumer holds them. Does nothing
+    /// when files are mapped.
     ///
     /// # Errors
-    /// A budget below `top_k` slots.
+    /// If the budget is below `top_k` slots.
     pub fn resize(&self, cache_bytes: u64) -> Result<(), StoreError> {
         if self.options.mode != IoMode::Mmap {
             check_budget(&self.shared.reader.plan, &self.options, cache_bytes)?;
@@ -223,7 +222,7 @@ impl ExpertStore {
         Ok(())
     }
 
-    /// The counters.
+    /// The counters of the store.
     pub fn stats(&self) -> StoreStats {
         self.shared.lock().stats()
     }
@@ -238,24 +237,24 @@ impl ExpertStore {
         self.shared.lock().layer_counts().to_vec()
     }
 
-    /// Writes down what happens from now on, up to so many events.
+    /// Records events from now on, at most `capacity` of them.
     pub fn record_timeline(&self, capacity: usize) {
         self.shared.lock().record_timeline(capacity);
     }
 
-    /// Ends the writing down, and gives what was written.
+    /// Stops recording and returns the events.
     pub fn take_timeline(&self) -> Timeline {
         self.shared.lock().take_timeline()
     }
 
-    /// Makes every expert leave that nobody holds, so that the next request
-    /// reads it; the counters stay. Mapped files give their pages back.
+    /// Evicts every expert that no consumer holds, so that the next request reads it. The counters
+    /// stay. The pages of mapped files go back to the system.
     pub fn clear(&self) {
         self.shared.lock().clear();
         self.shared.reader.release_maps();
     }
 
-    /// What the user should know, one line each.
+    /// Warnings for the user, one line each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -270,7 +269,7 @@ impl ExpertStore {
         &self.options
     }
 
-    /// Where the experts lie.
+    /// Where the experts are stored.
     pub fn bank(&self) -> &ExpertBank {
         self.shared.reader.plan.bank()
     }
@@ -292,13 +291,13 @@ impl Drop for ExpertStore {
         }
         self.shared.work.notify_all();
         for reader in self.readers.drain(..) {
-            // A reader that panicked has said so; there is nothing to add.
+            // The message of a panic in a reader has already been printed.
             let _ = reader.join();
         }
     }
 }
 
-/// Slots that the budget allows, never more than there are experts.
+/// Slots that the budget allows, at most one for each expert.
 fn n_slots(
     plan: &Plan,
     options: &StoreOptions,
@@ -329,7 +328,7 @@ fn no_threads(n_readers: usize, err: std::io::Error) -> StoreError {
     StoreError::Threads { n_readers, source: explain_thread_error(err) }
 }
 
-/// Experts that a request pins at a time.
+/// The most experts that a request pins at a time.
 fn max_pinned(plan: &Plan, options: &StoreOptions) -> usize {
     let Some(bytes) = options.max_pinned_bytes else { return usize::MAX };
     let n_slots = bytes.checked_div(plan.slot_bytes()).unwrap_or(usize::MAX);

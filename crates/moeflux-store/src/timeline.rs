@@ -1,53 +1,52 @@
-//! What happened when: requests, reads and waits, for whoever asked to have it
-//! written down.
+//! A recording of requests, reads and waits, with their times.
 
 use std::time::Instant;
 
 use moeflux_core::{ExpertKey, LayerIdx};
 
-/// Something that happened, and when.
+/// An event and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When.
+    /// The time.
     pub at: Instant,
-    /// What.
+    /// The kind of event.
     pub what: EventKind,
 }
 
-/// What can happen in a store.
+/// The kinds of events in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// Experts of a layer were asked for.
+    /// Experts of a layer were requested.
     Request {
         /// The layer.
         layer: LayerIdx,
-        /// How many were resident.
+        /// How many experts were resident.
         n_hits: usize,
-        /// How many were not.
+        /// How many experts were not resident.
         n_misses: usize,
     },
-    /// A reader took an expert.
+    /// A reader began to read an expert.
     ReadStart {
-        /// Which.
+        /// The expert.
         key: ExpertKey,
-        /// Whether nobody waits for it yet.
+        /// Whether the read began before any request for the expert.
         is_predicted: bool,
     },
-    /// A reader is done with an expert.
+    /// A reader finished the read of an expert.
     ReadEnd {
-        /// Which.
+        /// The expert.
         key: ExpertKey,
-        /// Bytes that it brought; 0 where it failed.
+        /// Bytes of the record; 0 if the read failed.
         n_bytes: u64,
     },
     /// A consumer begins to wait.
     StallStart {
-        /// For experts of this layer.
+        /// The layer whose experts it waits for.
         layer: LayerIdx,
     },
-    /// It has what it waited for.
+    /// A consumer stopped waiting.
     StallEnd {
-        /// For experts of this layer.
+        /// The layer whose experts it waited for.
         layer: LayerIdx,
     },
 }
@@ -55,9 +54,9 @@ pub enum EventKind {
 /// Events in the order in which they happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
-    /// The first `capacity` of them.
+    /// The first `capacity` events.
     pub events: Vec<Event>,
-    /// How many there was no room for.
+    /// Events that were dropped because `capacity` was reached.
     pub n_lost: u64,
     capacity: usize,
 }
@@ -80,12 +79,12 @@ impl Timeline {
     }
 }
 
-/// How the requests of one layer fared.
+/// The hits and misses of one layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerCounts {
     /// Experts that were resident when requested.
     pub hits: u64,
-    /// Experts that had to be waited for.
+    /// Experts that were not resident when requested.
     pub misses: u64,
 }
 

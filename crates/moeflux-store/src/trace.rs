@@ -1,20 +1,20 @@
-//! A recorded routing: what every layer's router chose and nearly chose, token
-//! by token, and what had been predicted. `docs/reference/format.md` has the byte map.
+//! A routing trace. It holds, for each token and layer, the experts that the router chose, the next
+//! best ones, and the predicted ones. `docs/reference/format.md` has the byte map.
 
 use moeflux_core::{ExpertId, LayerIdx};
 
 const MAGIC: [u8; 8] = *b"MFXROUTE";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 40;
-/// Bounds that no model of today comes near.
+/// Upper limits of the header's counts, far above those of today's models.
 const MAX_LAYERS: u32 = 4096;
 const MAX_EXPERTS: u32 = 16_384;
-/// Stands for an expert where nothing was predicted.
+/// Fills the places of predicted experts where fewer than `top_k` were predicted.
 const NONE: u16 = u16::MAX;
-/// A probability of one.
+/// A score of 1.0 as it is stored: scores are `u16` fractions of this value.
 const ONE: f32 = 65_535.0;
 
-/// The figures of a trace.
+/// The header of a trace: the dimensions of the model and the content of the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceShape {
     /// The layers that have routed experts, ascending.
@@ -23,36 +23,36 @@ pub struct TraceShape {
     pub n_experts: usize,
     /// Experts that a token gets in a layer.
     pub top_k: usize,
-    /// Experts of a layer whose scores are kept, the chosen ones first.
+    /// Experts whose scores are recorded for each token and layer; the chosen ones come first.
     pub n_scores: usize,
-    /// Whether predictions are kept.
+    /// Whether predicted experts are recorded.
     pub has_predictions: bool,
-    /// What an expert takes in a cache.
+    /// Bytes that one expert takes in an expert cache.
     pub slot_bytes: u64,
 }
 
-/// What cannot be read as a trace.
+/// Why bytes cannot be read as a routing trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
-    /// Something else.
+    /// The bytes do not begin with the magic of a routing trace.
     #[error("not a routing trace: record one with --record-routing")]
     Magic,
-    /// Of another time.
+    /// The trace has another format version.
     #[error(
         "routing trace of version {version}; this program reads version {VERSION}: record it again"
     )]
     Version {
-        /// The file's.
+        /// The version in the file.
         version: u32,
     },
-    /// A figure that makes no sense.
+    /// A count in the header is out of range, or the layers do not ascend.
     #[error("routing trace: {name} is {value}; {rule}")]
     Figure {
-        /// What it is called.
+        /// The name of the count.
         name: &'static str,
-        /// What the file says.
+        /// Its value in the file.
         value: u64,
-        /// What it must be.
+        /// The rule that the value breaks.
         rule: &'static str,
     },
     /// The file ends early.
@@ -60,13 +60,13 @@ pub enum TraceError {
     Cut {
         /// Bytes of the file.
         len: usize,
-        /// Where.
+        /// The part of the file that is incomplete.
         what: &'static str,
     },
-    /// A token's experts make no sense.
+    /// A token has an expert that does not exist, or has an expert twice in one layer.
     #[error("routing trace: token {token} has expert {expert} in layer {layer}, which is {rule}")]
     Expert {
-        /// The token.
+        /// The index of the token.
         token: usize,
         /// The layer.
         layer: u16,
@@ -80,10 +80,10 @@ pub enum TraceError {
 /// One layer's routing of one token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TracedLayer {
-    /// The best experts and their scores (probabilities where the router gives
-    /// such); the first `top_k` were chosen, in rank order.
+    /// The best experts with their scores, which are probabilities if the router computes
+    /// probabilities. The first `top_k` entries are the chosen experts, in rank order.
     pub scores: Vec<(ExpertId, f32)>,
-    /// What was predicted, the most probable first; empty if nothing was.
+    /// Predicted experts, the most probable first; empty if none were predicted.
     pub predicted: Vec<ExpertId>,
 }
 
@@ -91,12 +91,12 @@ pub struct TracedLayer {
 #[derive(Clone, Debug)]
 pub struct RoutingTrace {
     shape: TraceShape,
-    /// Behind the header.
+    /// The bytes after the header and the table of layers.
     tokens: Vec<u8>,
 }
 
 impl TraceShape {
-    /// What a file begins with.
+    /// Encodes the header, with which a trace file begins.
     pub fn header(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_BYTES + 2 * self.layers.len());
         out.extend(MAGIC);
@@ -124,10 +124,10 @@ impl TraceShape {
         self.layers.len() * self.layer_bytes()
     }
 
-    /// Appends one token, which has every layer in order.
+    /// Appends one token to `out`. `token` has one entry for each of `layers`, in order.
     ///
     /// # Panics
-    /// If the layers do not have this shape.
+    /// If the number of layers or of scores differs from this shape.
     pub fn encode(&self, token: &[TracedLayer], out: &mut Vec<u8>) {
         assert_eq!(token.len(), self.layers.len(), "layers of a token");
         for layer in token {
@@ -192,10 +192,10 @@ impl TraceShape {
 }
 
 impl RoutingTrace {
-    /// Reads the bytes of a file.
+    /// Reads a trace from the bytes of a file.
     ///
     /// # Errors
-    /// Where they are no trace, or a damaged one.
+    /// If the bytes are not a trace, or are damaged or incomplete.
     pub fn parse(mut bytes: Vec<u8>) -> Result<RoutingTrace, TraceError> {
         let (shape, start) = TraceShape::parse(&bytes)?;
         let len = bytes.len();
@@ -239,7 +239,7 @@ impl RoutingTrace {
         Ok(())
     }
 
-    /// Its figures.
+    /// The header of the trace.
     pub fn shape(&self) -> &TraceShape {
         &self.shape
     }
@@ -249,17 +249,17 @@ impl RoutingTrace {
         self.tokens.len() / self.shape.token_bytes()
     }
 
-    /// A token's routing in the layer at a place of the table of layers.
+    /// The routing of a token in one layer; `place` is the layer's index in [`TraceShape::layers`].
     ///
     /// # Panics
-    /// Where there is no such token or layer.
+    /// If there is no such token or layer.
     pub fn layer(&self, token: usize, place: usize) -> TracedLayer {
         let mut out = TracedLayer::default();
         self.read(token, place, &mut out);
         out
     }
 
-    /// As [`RoutingTrace::layer`], without allocating anew.
+    /// Writes the result of [`RoutingTrace::layer`] to `out`, whose memory is reused.
     pub(crate) fn read(&self, token: usize, place: usize, out: &mut TracedLayer) {
         assert!(place < self.shape.layers.len(), "no such layer");
         let len = self.shape.layer_bytes();

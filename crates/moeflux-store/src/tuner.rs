@@ -1,38 +1,38 @@
-//! Whether predicting pays: tried on this machine, with this model and cache,
+//! Decides whether prefetches save time, by trials on this machine, with this model and cache,
 //! while it runs.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Decode steps of a window. The first of each is not counted: what it finds is
-/// the other way's doing.
+/// Decode steps of a window. The first step is not counted: the other setting left the cache as it
+/// finds it.
 const WINDOW_STEPS: u32 = 9;
 
-/// Windows of either way in a trial.
+/// Windows of each setting in a trial.
 const TRIAL_WINDOWS: usize = 5;
 
-/// Steps between the first trial and the second; they double from trial to
-/// trial while the outcome stays.
+/// Steps between the first trial and the second. They double after each trial that confirms the one
+/// before.
 const FIRST_REST: u32 = 1024;
 const LONGEST_REST: u32 = 1 << 15;
 
-/// What a way has to gain to be preferred to doing nothing.
+/// Prefetches are on if a token takes less than this share of its time without them.
 const GAIN: f64 = 0.99;
 
-/// What happened in one decode step.
+/// The cost of one decode step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StepCost {
     pub(crate) time: Duration,
-    /// Part of it that was spent waiting for experts.
+    /// The part of `time` that was spent waiting for experts.
     pub(crate) stall: Duration,
-    /// Part of it in which the drive read.
+    /// The part of `time` in which the drive read.
     pub(crate) busy: Duration,
 }
 
-/// Means over a trial's windows, the time their median.
+/// Means over a trial's windows; the time is their median.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TrialSide {
-    /// Milliseconds a token.
+    /// Milliseconds per token.
     pub token_ms: f64,
     /// Milliseconds of these spent waiting for experts.
     pub stall_ms: f64,
@@ -40,14 +40,14 @@ pub struct TrialSide {
     pub idle_share: f64,
 }
 
-/// What [`Prefetch::Auto`](crate::Prefetch::Auto) found.
+/// The result of a trial of [`Prefetch::Auto`](crate::Prefetch::Auto).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PrefetchTrial {
     /// Whether predicted experts are read now.
     pub is_on: bool,
-    /// Without predictions.
+    /// The steps without predictions.
     pub without: TrialSide,
-    /// With lookahead.
+    /// The steps with lookahead.
     pub with: TrialSide,
     /// Trials so far, this one included.
     pub n_trials: u32,
@@ -66,11 +66,11 @@ impl fmt::Display for PrefetchTrial {
     }
 }
 
-/// Alternates between both ways for a while, then keeps to the faster one.
+/// Alternates between both settings during a trial, then uses the faster one.
 #[derive(Debug)]
 pub(crate) struct Tuner {
     phase: Phase,
-    /// Counted windows of the present trial: without, with.
+    /// Counted windows of the present trial: without predictions, with predictions.
     windows: [Vec<StepCost>; 2],
     window: Vec<StepCost>,
     rest: u32,
@@ -106,7 +106,7 @@ impl Tuner {
         self.last
     }
 
-    /// Takes note of a decode step.
+    /// Records the cost of a decode step.
     pub(crate) fn step(&mut self, cost: StepCost) {
         match self.phase {
             Phase::Settled { n_left: 0, .. } => self.phase = Phase::Trial { is_on: false },
@@ -167,7 +167,7 @@ mod tests {
         StepCost { time, stall: time / 2, busy: time / 4 }
     }
 
-    /// Runs a trial where a step takes so long without and with predictions.
+    /// Runs a trial in which a step takes `without` or `with` milliseconds.
     fn trial(tuner: &mut Tuner, without: u64, with: u64) -> PrefetchTrial {
         let n_before = tuner.last().map_or(0, |it| it.n_trials);
         for _ in 0..100_000 {

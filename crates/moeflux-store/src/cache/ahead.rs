@@ -1,4 +1,4 @@
-//! Reads of what may be wanted, at nobody's expense.
+//! Reads ahead of requests, which start only while no request waits for the drive.
 
 use std::mem;
 
@@ -10,8 +10,8 @@ use crate::queue::{Confidence, Job, PrefetchRequest, Priority};
 use crate::slots::Slots;
 
 impl CacheState {
-    /// Wishes for experts that may be wanted, the likeliest first. True if
-    /// reads may begin.
+    /// Queues reads of experts that are likely to be requested, the likeliest first. Returns
+    /// whether such reads may begin.
     pub(crate) fn prefetch(
         &mut self,
         layer: LayerIdx,
@@ -36,8 +36,8 @@ impl CacheState {
         self.queue.may_read_ahead()
     }
 
-    /// Keeps a resident expert from leaving before its layer is requested,
-    /// unless a request has no other way to get a slot.
+    /// Protects a resident expert from eviction until its layer is requested. A request that finds
+    /// no other slot may still evict it.
     fn expect(&mut self, target: Target) {
         let Entry::Resident { is_expected, .. } = &mut self.entries[target.ordinal.idx()] else {
             return;
@@ -50,8 +50,8 @@ impl CacheState {
         }
     }
 
-    /// Ends what was expected of a layer: what is to leave is for the policy to
-    /// say again.
+    /// Ends the protection of a layer's predicted experts: from now on the policy may choose them
+    /// for eviction.
     pub(super) fn settle(&mut self, layer: LayerIdx) {
         let (settled, expected) =
             mem::take(&mut self.expected).into_iter().partition(|it| it.key.layer == layer);
@@ -78,13 +78,13 @@ impl CacheState {
         }
     }
 
-    /// The experts that the last token used in a layer.
+    /// The experts that the last token used in a layer; empty if none are recorded.
     pub(crate) fn predicted(&self, layer: LayerIdx) -> Vec<ExpertId> {
         self.predictor.predicted(layer).map_or_else(Vec::new, <[ExpertId]>::to_vec)
     }
 
-    /// Compares a layer's routing with its prediction, and learns from it.
-    /// Without any prediction nothing is counted unless `is_predicting`.
+    /// Compares a layer's routing with its prediction, counts the result, and keeps the routing as
+    /// the next prediction. A layer without any prediction is counted only if `is_predicting`.
     pub(crate) fn record(&mut self, layer: LayerIdx, routed: &[ExpertId], is_predicting: bool) {
         let is_counted = is_predicting || self.predictor.is_covered(layer);
         let outcome = self.predictor.record(layer, routed);
@@ -103,12 +103,13 @@ impl CacheState {
         self.predictor.forget();
     }
 
-    /// Reads experts into free slots while nothing else is read.
+    /// Queues reads into free slots, in the given order, that start only while no other read is in
+    /// progress.
     pub(crate) fn warm_up(&mut self, hottest_first: impl Iterator<Item = Target>) {
         self.queue.warm(hottest_first);
     }
 
-    /// A read that nobody waits for, if there should be one now.
+    /// The next read that no request waits for, if one may start now.
     pub(super) fn start_ahead(&mut self) -> Option<Job> {
         while let Some(wish) = self.queue.next_wish() {
             if self.is_absent(wish.target) {
@@ -150,8 +151,8 @@ impl CacheState {
         matches!(self.entries[target.ordinal.idx()], Entry::Absent)
     }
 
-    /// Memory for a predicted record: none if a request goes short or the next
-    /// one would.
+    /// Memory for a predicted record; `Some(None)` when files are mapped. `None` if a request waits
+    /// for a slot, or if too few slots would be left for the next request.
     fn spare(&mut self) -> Option<Option<HostBuf>> {
         let n_slots = self.slots.as_ref().map_or(usize::MAX, Slots::n_slots);
         let n_taken = self.queue.n_ahead_reading() + self.expected.len() + self.n_reserved;
@@ -161,8 +162,8 @@ impl CacheState {
         self.acquire_slot(Priority::Prefetch)
     }
 
-    /// What a request may take when nothing else can leave: the expected expert
-    /// that is the least likely to be wanted.
+    /// Removes and returns the expected expert that is the least likely to be requested. For a
+    /// request that can evict no other expert.
     pub(super) fn evict_prefetched(
         &mut self,
         may_leave: impl Fn(Ordinal) -> bool,

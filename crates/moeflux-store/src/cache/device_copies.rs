@@ -1,32 +1,32 @@
-//! Experts of which a device has a copy: their slots here are the first to be
-//! given to others, and nobody reads them ahead.
+//! Experts of which a device has a copy. They are the first to be evicted from host memory, and
+//! they are not prefetched into it.
 
 use std::collections::BTreeSet;
 
 use crate::plan::Ordinal;
 
-/// What devices have.
+/// The experts that devices have copies of.
 #[derive(Debug, Default)]
 pub(super) struct DeviceCopies {
     pub(super) experts: BTreeSet<Ordinal>,
-    /// Of these, the ones that are resident here too.
+    /// Those of `experts` that are resident in host memory too.
     pub(super) spare: BTreeSet<Ordinal>,
 }
 
 impl DeviceCopies {
-    /// Takes note that an expert came into memory.
+    /// Records that an expert became resident in host memory.
     pub(super) fn admit(&mut self, expert: Ordinal) {
         if self.experts.contains(&expert) {
             self.spare.insert(expert);
         }
     }
 
-    /// Takes note that an expert left memory.
+    /// Records that an expert was evicted from host memory.
     pub(super) fn evict(&mut self, expert: Ordinal) {
         self.spare.remove(&expert);
     }
 
-    /// Those that may leave before all others.
+    /// The experts to evict before all others.
     pub(super) fn spare(&self) -> impl Iterator<Item = Ordinal> {
         self.spare.iter().copied()
     }

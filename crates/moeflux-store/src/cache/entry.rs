@@ -1,4 +1,4 @@
-//! Where each expert is, and what is left of each request.
+//! The state of each expert and of each unfinished request.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use moeflux_core::Expert;
 use crate::StoreError;
 use crate::plan::Target;
 
-/// Names an unfinished request.
+/// Identifies an unfinished request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RequestId(pub(super) u64);
 
@@ -22,20 +22,22 @@ pub(super) enum Entry {
         waiters: Vec<Waiter>,
         /// The request that the read was started for; `None` if it was predicted.
         starter: Option<RequestId>,
-        /// Whether a prediction started the read and nobody asked since.
+        /// Whether a prediction started the read and no request has asked for the expert since.
         is_predicted: bool,
-        /// Whether its layer is still to come.
+        /// Whether the expert was predicted for a layer that has not been requested yet.
         is_expected: bool,
     },
     Resident {
         expert: Arc<Expert>,
-        /// Who got it while nobody else had it; `None` if several may have it.
+        /// The only thread that may hold the expert; `None` if no thread got it yet, or if several
+        /// threads may hold it.
         holder: Option<ThreadId>,
-        /// As above.
+        /// Whether a prediction started the read and no request has asked for the expert since.
         is_predicted: bool,
-        /// Whether it is among those that are expected.
+        /// Whether the expert is in `CacheState::expected`.
         is_expected: bool,
-        /// Requests that have still to collect it. Only a shrinking budget evicts it before that.
+        /// Requests that have still to collect the expert. Until then only a shrinking budget
+        /// evicts it.
         n_awaiting: u32,
     },
 }
@@ -43,7 +45,7 @@ pub(super) enum Entry {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiter {
     pub(super) ticket: RequestId,
-    /// Place of the expert in the request.
+    /// Index of the expert in the request.
     pub(super) index: usize,
 }
 
@@ -51,36 +53,38 @@ pub(super) struct Waiter {
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) owner: ThreadId,
-    /// Experts that wait for a slot.
+    /// Experts that wait for a slot, with their indices in the request.
     pub(super) unissued: VecDeque<(usize, Target)>,
     pub(super) n_coming: usize,
-    /// Pinned for the consumer.
+    /// Pinned experts that the consumer has not collected.
     pub(super) pinned: Batch,
-    /// Experts that were resident when they were noted here. They are pinned a few at a time, so
-    /// that a request for a whole layer does not keep a budget from shrinking.
+    /// Experts that were resident when they were added here, with their indices in the request.
+    /// They are pinned a few at a time, so that a request for a whole layer does not keep a budget
+    /// from shrinking.
     pub(super) awaiting: VecDeque<(usize, Target)>,
     pub(super) failed: VecDeque<StoreError>,
 }
 
-/// What a consumer finds.
+/// The state of a request when its consumer collects experts.
 #[derive(Debug)]
 pub(crate) enum Progress {
     Arrived(Batch),
     Failed(StoreError),
     Finished,
-    /// Reads of this request are on their way.
+    /// Reads of this request are queued or in progress.
     Coming,
-    /// That many experts wait for a slot and none of this request is on its way.
+    /// No read of this request is queued or in progress, and this number of its experts wait for a
+    /// slot.
     NoFreeSlot(usize),
 }
 
-/// Experts, each with its place in the request.
+/// Experts, each with its index in the request.
 pub type Batch = Vec<(usize, Arc<Expert>)>;
 
-/// Whether experts may leave that a request has still to collect.
+/// Whether experts that a request has still to collect may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Awaited {
     Stay,
-    /// The request reads them again: only for a budget that shrinks.
+    /// Only for a budget that shrinks: the request has to read them again.
     MayLeave,
 }

@@ -1,4 +1,4 @@
-//! Room for a record: free slots, and experts that leave theirs.
+//! Slots for records: free ones, and those of evicted experts.
 
 use std::mem;
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use crate::queue::{Job, Priority};
 use crate::slots::Slots;
 
 impl CacheState {
-    /// Memory for one record, at the expense of experts that nobody holds; for
-    /// a request, of expected ones too. `Some(None)` when files are mapped.
+    /// Memory for one record: a free slot, or that of an evicted expert that no consumer holds.
+    /// Only a request may evict expected experts. `None` if there is no such slot, `Some(None)`
+    /// when files are mapped.
     pub(super) fn acquire_slot(&mut self, priority: Priority) -> Option<Option<HostBuf>> {
         let Some(slots) = &mut self.slots else { return Some(None) };
         if let Some(buf) = slots.take() {
@@ -22,7 +23,7 @@ impl CacheState {
         self.evict(priority, Awaited::Stay).map(Some)
     }
 
-    /// The allocation of a slot that failed, if one did.
+    /// The slot allocation that failed, if one did.
     pub(crate) fn refusal(&self) -> Option<OutOfMemory> {
         self.slots.as_ref().and_then(Slots::refusal)
     }
@@ -60,7 +61,7 @@ impl CacheState {
                 Some(buf)
             }
             Ok(_) => unreachable!("slots hold no mapped experts"),
-            // Somebody upgraded a weak reference a moment ago.
+            // Another thread upgraded a weak reference after `may_leave` was evaluated.
             Err(expert) => {
                 slots.policy.inserted(victim);
                 self.entries[victim.idx()] = Entry::Resident {

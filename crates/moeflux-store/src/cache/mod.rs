@@ -1,5 +1,5 @@
-//! Who wants which expert, where each one is, and what is read next.
-//! Everything that consumers and readers share is here, behind one lock.
+//! The state of the cache: which experts each request waits for, where each expert is, and which
+//! read starts next. Consumers and readers share all of it under one lock.
 
 mod ahead;
 mod device_copies;
@@ -64,8 +64,9 @@ impl CacheState {
         }
     }
 
-    /// Takes in a request: what is resident, in `batch`, and a ticket for the
-    /// rest. Each target counts as so many uses.
+    /// Registers a request. If all experts are resident and can be pinned at once, returns them in
+    /// `batch`; else returns an empty batch and a ticket to collect the experts with. Each target
+    /// comes with its number of uses.
     pub(crate) fn request(
         &mut self,
         layer: LayerIdx,
@@ -119,7 +120,7 @@ impl CacheState {
         (Vec::new(), Some(ticket))
     }
 
-    /// Starts the reads of a request as far as slots allow; true if there were any.
+    /// Starts reads of a request as long as there are slots. Returns whether any was started.
     pub(crate) fn issue(&mut self, ticket: RequestId) -> bool {
         let Some(mut pending) = self.requests.remove(&ticket) else { return false };
         let mut is_any = false;
@@ -137,7 +138,8 @@ impl CacheState {
         is_any
     }
 
-    /// Serves an expert that is resident or on its way; false if it is neither.
+    /// Adds an expert that is resident, queued or being read to a request. Returns false if it is
+    /// none of these.
     fn join(&mut self, pending: &mut Pending, waiter: Waiter, target: Target) -> bool {
         let is_predicted = match &mut self.entries[target.ordinal.idx()] {
             Entry::Absent => return false,
@@ -171,7 +173,7 @@ impl CacheState {
         true
     }
 
-    /// What has happened to a request since it was last asked.
+    /// Returns what has happened to a request since the last call.
     pub(crate) fn collect(&mut self, ticket: RequestId) -> Progress {
         let Some(pending) = self.requests.get_mut(&ticket) else { return Progress::Finished };
         if let Some(err) = pending.failed.pop_front() {
@@ -188,8 +190,8 @@ impl CacheState {
         }
     }
 
-    /// Pins experts that a request awaits, as many as it may pin at a time. Those that left while
-    /// the budget shrank have to be issued again.
+    /// Pins resident experts of a request, as many at a time as `max_pinned` allows. Those that
+    /// were evicted while the budget shrank wait for a slot again.
     pub(crate) fn pin(&mut self, ticket: RequestId) {
         let Some(pending) = self.requests.get_mut(&ticket) else { return };
         while pending.pinned.len() < self.max_pinned
@@ -207,7 +209,7 @@ impl CacheState {
         }
     }
 
-    /// Forgets a request. Reads that have started are finished and kept.
+    /// Removes a request. Reads that have started finish, and their experts stay in the cache.
     pub(crate) fn abandon(&mut self, ticket: RequestId) {
         let pending = self.requests.remove(&ticket);
         for (_, target) in pending.iter().flat_map(|pending| &pending.awaiting) {
@@ -226,7 +228,7 @@ impl CacheState {
         }
     }
 
-    /// A read for a reader that has nothing to do.
+    /// The next read for an idle reader, if one may start.
     pub(crate) fn next_part(&mut self, reader: &Reader) -> Option<Part> {
         if !self.in_flight.has_room() {
             return None;
@@ -258,7 +260,7 @@ impl CacheState {
         Some(job)
     }
 
-    /// Whether another reader would find something to do.
+    /// Whether another reader would find a read to start.
     pub(crate) fn has_work(&self) -> bool {
         let is_ahead = || self.in_flight.has_ahead() || self.queue.may_read_ahead();
         self.in_flight.has_room()
@@ -267,8 +269,8 @@ impl CacheState {
                 || (!self.queue.has_demands() && is_ahead()))
     }
 
-    /// Takes in a part that was read, or could not be. True if that ended its
-    /// record's way.
+    /// Takes back a part after its read, successful or not. Returns whether it was the last part of
+    /// its record.
     pub(crate) fn complete(
         &mut self,
         part: Part,
@@ -347,9 +349,9 @@ impl CacheState {
             Entry::Resident { expert, holder: None, is_predicted, is_expected, n_awaiting };
     }
 
-    /// Tells the request that a read was started for that it failed. Others
-    /// asked later, when what was wrong may have been mended: they try again and
-    /// get an error of their own if it fails for them too.
+    /// Passes a read error to the request that started the read. Requests that joined the read
+    /// later queue the expert again, because the cause may be gone by now. They get an error only
+    /// if the second read fails too.
     fn report(
         &mut self,
         target: Target,
@@ -375,12 +377,12 @@ impl CacheState {
         self.queue.push(Job { target, buf, priority: Priority::Demand });
     }
 
-    /// Whether no read is on its way that could free a slot.
+    /// Whether no read that could free a slot is queued or in progress.
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.is_idle()
     }
 
-    /// Whether no thread but this one holds any expert, as far as requests tell.
+    /// Whether no other thread holds an expert, as far as the recorded holders show.
     pub(crate) fn holds_all(&self, thread: ThreadId) -> bool {
         self.entries.iter().all(|it| match it {
             Entry::Resident { expert, holder, n_awaiting, .. } => {
@@ -390,7 +392,7 @@ impl CacheState {
         })
     }
 
-    /// Counts a wait that ends now.
+    /// Counts a wait that began at `since` and ends now.
     pub(crate) fn add_stall(&mut self, layer: LayerIdx, since: Instant) {
         self.counts.stall_ns += nanoseconds(since.elapsed());
         if let Some(timeline) = &mut self.timeline {
@@ -399,15 +401,15 @@ impl CacheState {
         }
     }
 
-    /// Writes down what happens from now on, up to so many events.
+    /// Records events from now on, at most `capacity` of them.
     pub(crate) fn record_timeline(&mut self, capacity: usize) {
         self.timeline = Some(Timeline::new(capacity));
     }
 
-    /// Ends the writing down.
+    /// Stops recording and returns the events.
     pub(crate) fn take_timeline(&mut self) -> Timeline {
         let mut timeline = self.timeline.take().unwrap_or_default();
-        // A wait is known when it ends; reads have ended meanwhile.
+        // A wait is recorded when it ends, after the reads that ended during it.
         timeline.events.sort_by_key(|it| it.at);
         timeline
     }
@@ -422,7 +424,7 @@ impl CacheState {
         &self.layer_counts
     }
 
-    /// Makes every expert leave that nobody holds.
+    /// Evicts every expert that no consumer holds.
     pub(crate) fn clear(&mut self) {
         self.forget_predictions();
         while let Some(buf) = self.evict(Priority::Demand, Awaited::Stay) {
@@ -438,7 +440,7 @@ impl CacheState {
         }
     }
 
-    /// Whether reads that nobody waits for could begin.
+    /// Whether a read that no request waits for could begin.
     pub(crate) fn may_read_ahead(&self) -> bool {
         self.queue.may_read_ahead()
     }
@@ -455,7 +457,7 @@ impl CacheState {
         &self.tuner
     }
 
-    /// Tells the tuner what a step cost.
+    /// Passes the cost of a decode step to the tuner.
     pub(crate) fn end_decode_step(&mut self, time: Duration) {
         let now = (Duration::from_nanos(self.counts.stall_ns), self.queue.busy());
         let (stall, busy) = std::mem::replace(&mut self.last_step, now);
@@ -472,7 +474,7 @@ impl CacheState {
     pub(crate) fn reset_stats(&mut self) {
         self.queue.reset_busy();
         self.layer_counts.fill(LayerCounts::default());
-        // Uses are counted of reads since the reset, so that they are never more than these.
+        // Prefetch uses are counted only of reads since the reset, so that they never exceed these.
         for entry in &mut self.entries {
             if let Entry::Coming { is_predicted, .. } | Entry::Resident { is_predicted, .. } = entry
             {
@@ -492,7 +494,7 @@ impl CacheState {
 }
 
 impl CacheState {
-    /// Takes note that a device has an expert now, or has it no more.
+    /// Records that a device got a copy of an expert, or dropped it.
     pub(crate) fn set_on_device(&mut self, target: Target, is_there: bool) {
         let DeviceCopies { experts, spare } = &mut self.device_copies;
         if is_there {
@@ -506,13 +508,13 @@ impl CacheState {
         }
     }
 
-    /// Whether a device has the expert.
+    /// Whether a device has a copy of the expert.
     pub(super) fn is_on_device(&self, target: Target) -> bool {
         self.device_copies.experts.contains(&target.ordinal)
     }
 }
 
-/// Who alone has an expert after `taker` got it, if it can be told.
+/// The only thread that may hold an expert after `taker` got it; `None` if others may hold it too.
 fn sole_holder(before: Option<ThreadId>, is_held: bool, taker: ThreadId) -> Option<ThreadId> {
     if is_held && before != Some(taker) { None } else { Some(taker) }
 }

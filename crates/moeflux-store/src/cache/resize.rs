@@ -10,15 +10,15 @@ use super::{CacheState, Entry};
 use crate::queue::Priority;
 
 impl CacheState {
-    /// Sets how many slots there may be. Experts leave at once where nobody
-    /// holds them, the others as soon as they are dropped and a read ends.
+    /// Sets the number of slots. Experts that no consumer holds are evicted at once, the others as
+    /// soon as they are dropped and a read ends.
     pub(crate) fn resize(&mut self, n_slots: usize) {
         let Some(slots) = &mut self.slots else { return };
         slots.set_n_slots(n_slots);
         self.shrink();
     }
 
-    /// Brings the slots nearer to the budget: evicts, and empties slabs.
+    /// Brings the number of slots nearer to the budget: evicts experts and frees slabs.
     pub(crate) fn shrink(&mut self) {
         if self.is_over() {
             self.queue.cancel_wishes();
@@ -37,12 +37,12 @@ impl CacheState {
         }
     }
 
-    /// Whether more slots exist than there may be.
+    /// Whether more slots exist than the budget allows.
     pub(crate) fn has_surplus(&self) -> bool {
         self.slots.as_ref().is_some_and(|it| it.has_surplus())
     }
 
-    /// Whether more slots are in use than there may be.
+    /// Whether more slots are in use than the budget allows.
     pub(crate) fn is_over(&self) -> bool {
         self.slots.as_ref().is_some_and(|it| it.is_over())
     }
@@ -52,8 +52,8 @@ impl CacheState {
         self.slots.as_ref().map_or(0, |it| it.made_bytes())
     }
 
-    /// Takes slots back from reads that have not begun. Their requests ask again as soon as they
-    /// find a slot.
+    /// Takes slots back from reads that have not begun. Their requests start the reads again as
+    /// soon as they find a slot.
     fn take_back_queued(&mut self) {
         for job in self.queue.cancel_demands(|_| true) {
             let entry = mem::replace(&mut self.entries[job.target.ordinal.idx()], Entry::Absent);
@@ -69,8 +69,8 @@ impl CacheState {
         }
     }
 
-    /// Experts that stay move out of slabs that are to go: a copy costs a small
-    /// part of what reading them again would.
+    /// Frees surplus slabs. Experts in them move to slots of other slabs: a copy costs a small part
+    /// of the time to read them again.
     fn empty_slabs(&mut self) {
         let Some(slots) = &mut self.slots else { return };
         let surplus = slots.surplus_slabs();

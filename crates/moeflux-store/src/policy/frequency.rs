@@ -1,30 +1,30 @@
-//! The one whose next use is farthest leaves first: its layer's turn comes, and
-//! then as many more as experts used so often have to wait on average.
+//! Evicts the expert whose next use is farthest. The distance is counted in passes over all layers.
+//! It is the way to the next turn of the expert's layer, plus the turns that an expert used this
+//! often waits on average.
 
 use super::rule::Policy;
 use crate::plan::Ordinal;
 
-/// Uses after which an earlier use counts half, for each expert of a layer.
-/// A token uses 1/32 of the experts or thereabouts: that makes about a hundred tokens.
+/// The half-life of a use, in uses for each expert of a layer. A token uses about 1/32 of the
+/// experts, so the half-life is about a hundred tokens.
 const HALF_LIFE_USES_PER_EXPERT: f64 = 4.0;
 
-/// A step is not expected to use more experts than so many for each expert of a
-/// layer. What many rows of a prompt want is nearly everything; the rows after
-/// them are few, and want what is used often.
+/// Upper limit of the uses expected of the next step, for each expert of a layer. The many rows of
+/// a prompt use nearly all experts. The few rows of the steps after it use the frequent ones.
 const EXPECTED_USES_PER_EXPERT: f64 = 2.0;
 
-/// Counts the uses of all experts, resident or not, by a clock for each layer.
-/// A use at time `t` weighs `2^(t / half_life)`, so that ageing changes no order
-/// within a layer and no count ever has to be touched again.
+/// Counts the uses of all experts, resident or not, by a clock for each layer. A use at time `t`
+/// weighs `2^(t / half_life)`. So ageing changes no order within a layer, and stored weights need
+/// no update.
 #[derive(Debug)]
 pub(super) struct Frequency {
     uses: Vec<Uses>,
     layers: Vec<Layer>,
     /// The layer of the last request.
     current: usize,
-    /// What that request used.
+    /// Uses of that request.
     n_uses: f64,
-    /// What the request has used that is being told of.
+    /// Uses of the request whose experts are being passed to [`Policy::touched`].
     n_open_uses: f64,
     /// Experts touched so far.
     n_touches: u64,
@@ -41,12 +41,12 @@ struct Uses {
 
 #[derive(Debug)]
 struct Layer {
-    /// Those that may have to leave, the one used least first.
+    /// Resident experts that the policy may choose, the least used first.
     resident: Order,
     n_experts: f64,
-    /// Uses so far, by rows.
+    /// Uses so far; each row counts as one.
     clock: f64,
-    /// Recent uses of all experts, as they count now.
+    /// Recent uses of all experts, with their present weights.
     n_recent: f64,
 }
 
@@ -58,8 +58,8 @@ struct Rank {
     expert: Ordinal,
 }
 
-/// Ascending. A layer has some hundred experts: to move them along costs less
-/// than the nodes of a tree, and takes no memory.
+/// Ranks in ascending order. A layer has some hundred experts: moving entries of a vector costs
+/// less than the nodes of a tree, and needs no memory for them.
 #[derive(Debug, Default)]
 struct Order(Vec<Rank>);
 
@@ -76,7 +76,7 @@ impl Order {
         }
     }
 
-    /// Puts `new` in place of `old`, which comes before it.
+    /// Replaces `old` with `new`, which sorts after it.
     fn replace(&mut self, old: Rank, new: Rank) {
         if let Ok(from) = self.0.binary_search(&old) {
             let to = from + self.0[from + 1..].partition_point(|it| *it < new);
@@ -129,24 +129,24 @@ impl Frequency {
     fn rank(&self, expert: Ordinal) -> Rank {
         let uses = &self.uses[expert.idx()];
         let bits = uses.weight_log2.to_bits().cast_signed();
-        // As `f64::total_cmp` orders: negative numbers count backwards.
+        // Keys sort as `f64::total_cmp` does: the bits of negative numbers count backwards.
         let weight_key = if bits < 0 { bits ^ i64::MAX } else { bits };
         Rank { weight_key, last_use: uses.last_use, expert }
     }
 
-    /// Recent uses of an expert, as they count now.
+    /// Recent uses of an expert, with their present weights.
     fn n_recent(&self, uses: &Uses) -> f64 {
         (uses.weight_log2 - self.layers[usize::from(uses.layer)].now_log2()).exp2()
     }
 
-    /// Adds to an expert's weight as it is now.
+    /// Adds uses to an expert, with the present weight of a use.
     fn add(&mut self, expert: Ordinal, n_uses: f64) {
         let rank = self.rank(expert);
         let layer = self.layer_of(expert);
         let now = self.layers[layer].now_log2();
         let uses = &mut self.uses[expert.idx()];
-        // The new use weighs at least as much as any sum had when it was last
-        // added to, up to the number of uses, so the power stays finite.
+        // The clock never runs backwards, so that `weight_log2` exceeds `now` by no more than the
+        // logarithm of the number of uses. So the power stays finite.
         uses.weight_log2 = now + (n_uses + (uses.weight_log2 - now).exp2()).log2();
         uses.last_use = self.n_touches;
         self.layers[layer].n_recent += n_uses;
@@ -156,13 +156,13 @@ impl Frequency {
         }
     }
 
-    /// Turns of its layer that an expert waits for its next use beyond the first.
+    /// Turns of its layer that an expert is expected to wait for its next use after the next turn.
     fn turns(&self, expert: Ordinal) -> f64 {
         let uses = &self.uses[expert.idx()];
         let layer = &self.layers[usize::from(uses.layer)];
         let share = self.n_recent(uses) / layer.n_recent.max(f64::MIN_POSITIVE);
         let n_uses = self.n_uses.min(EXPECTED_USES_PER_EXPERT * layer.n_experts);
-        // That one of so many uses is of this expert.
+        // The probability that at least one of `n_uses` uses is of this expert.
         let confidence = -(-share * n_uses).exp_m1();
         1.0 / confidence.max(f64::MIN_POSITIVE) - 1.0
     }
@@ -209,8 +209,8 @@ impl Policy for Frequency {
         self.uses[expert.idx()].resident = false;
     }
 
-    /// In each layer the one used least is the farthest, so that only one of
-    /// each is looked at, and of most layers only how far it can be.
+    /// The least used expert of a layer is its farthest. So one expert of each layer is compared,
+    /// and most layers are skipped because even their least used expert is too near.
     fn victim(&self, may_leave: &dyn Fn(Ordinal) -> bool) -> Option<Ordinal> {
         let n_layers = self.layers.len();
         let mut farthest: Option<(f64, Ordinal)> = None;

@@ -1,10 +1,10 @@
-//! The one unused for longest leaves first.
+//! Evicts the expert that has been unused for longest.
 
 use super::rule::Policy;
 use crate::plan::Ordinal;
 
-/// A ring threaded through a table of all experts; its last entry is the head,
-/// behind which the most recent expert stands and before which the oldest.
+/// A doubly linked ring in a table of all experts. The last entry of the table is the head: its
+/// `older` link leads to the most recent expert, its `newer` link to the oldest.
 #[derive(Debug)]
 pub(super) struct Lru {
     links: Vec<Link>,

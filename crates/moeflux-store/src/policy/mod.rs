@@ -10,7 +10,8 @@ use frequency::Frequency;
 use lru::Lru;
 pub(crate) use rule::Policy;
 
-/// Makes a policy for layers of so many experts each, in the order of their turns.
+/// Creates a policy. `layers` has the number of experts of each layer, in the order in which a step
+/// requests the layers.
 pub(crate) fn policy(choice: CachePolicy, layers: &[usize]) -> Box<dyn Policy> {
     match choice {
         CachePolicy::Lru => Box::new(Lru::new(layers.iter().sum())),

@@ -1,32 +1,32 @@
-//! What a policy decides: which resident expert leaves when a slot is needed.
+//! The interface of eviction policies.
 
 use std::fmt::Debug;
 
 use crate::plan::Ordinal;
 
-/// An order of leaving.
+/// Chooses which resident expert is evicted.
 pub(crate) trait Policy: Debug + Send {
-    /// The expert was asked for by so many rows, resident or not.
+    /// `n_uses` rows requested the expert, whether it was resident or not.
     fn touched(&mut self, expert: Ordinal, n_uses: f32);
 
-    /// All that a layer's rows want has been touched.
+    /// The request ends: all experts of a layer's rows have been passed to [`Policy::touched`].
     fn asked(&mut self) {}
 
-    /// How much each expert is worth keeping, by ordinal; nothing where the
-    /// policy learns nothing that lasts.
+    /// How much each expert is worth keeping, indexed by ordinal; `None` if the policy has nothing
+    /// to save.
     fn weights(&self) -> Option<Vec<f32>> {
         None
     }
 
-    /// Takes up what [`Policy::weights`] gave in an earlier life.
+    /// Starts with weights that [`Policy::weights`] returned in an earlier process.
     fn restore(&mut self, _weights: &[f32]) {}
 
-    /// The expert became resident.
+    /// The expert became resident, or is no longer protected from eviction.
     fn inserted(&mut self, expert: Ordinal);
 
-    /// The expert has left.
+    /// The expert was evicted, or is protected from eviction.
     fn removed(&mut self, expert: Ordinal);
 
-    /// The first to leave of those resident experts that may.
+    /// The first expert to evict among the resident ones for which `may_leave` is true.
     fn victim(&self, may_leave: &dyn Fn(Ordinal) -> bool) -> Option<Ordinal>;
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::plan::Ordinal;
 
-/// A small generator of random numbers, the same everywhere.
+/// A small generator of random numbers that returns the same ones on every machine.
 struct Random(u64);
 
 impl Random {
@@ -15,14 +15,14 @@ impl Random {
     }
 }
 
-/// Layers of the caches that requests are replayed on.
+/// Layers of the caches on which requests are replayed.
 const LAYERS: usize = 8;
 
 fn ordinal(layer: usize, expert: usize, n_experts: usize) -> Ordinal {
     Ordinal(u32::try_from(layer * n_experts + expert).unwrap())
 }
 
-/// Requests of a layer each, ascending.
+/// Requests of one layer each, with ascending experts.
 type Requests = Vec<Vec<Ordinal>>;
 
 /// Tokens that choose experts by Zipf's law, layer by layer; with `bend` 0 all
@@ -84,8 +84,8 @@ fn frequency_beats_recency_on_skewed_routing() {
 
 #[test]
 fn what_a_step_wants_anyway_leaves_when_its_layer_was_just_there() {
-    // Seven of eight experts a request: without a look at layers' turns, what
-    // leaves is what the next layer wants.
+    // A request uses seven of eight experts. Without regard to the turns of layers, the evicted
+    // experts would be those that the next layer uses.
     let trace = zipf(0..5, 8, 7, 200, 0);
     let lru = per_mille(&trace, 8, 20, CachePolicy::Lru);
     let frequency = per_mille(&trace, 8, 20, CachePolicy::Frequency);
@@ -186,11 +186,11 @@ fn of_experts_used_as_often_the_one_whose_layer_comes_last_leaves() {
     policy.touched(Ordinal(1), 1.0);
     policy.touched(Ordinal(2), 1.0);
     policy.asked();
-    // The first layer was there last, and its resident expert was not wanted.
+    // The first layer was requested last, and its resident expert was not used.
     assert_eq!(policy.victim(&|_| true), Some(Ordinal(0)));
     policy.removed(Ordinal(0));
     assert_eq!(policy.victim(&|_| true), Some(Ordinal(8)));
-    // Never used: farther away than any other.
+    // Never used: its distance is greater than any other's.
     policy.inserted(Ordinal(7));
     assert_eq!(policy.victim(&|_| true), Some(Ordinal(7)));
 }

@@ -1,4 +1,4 @@
-//! Banks whose every byte says where it belongs.
+//! Banks in which the bytes of each extent depend on its layer, expert and index.
 
 use std::fs;
 use std::path::Path;
@@ -13,11 +13,11 @@ use moeflux_core::{
 /// How a layer's experts are stored.
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
-    /// The layer has none.
+    /// The layer has no experts.
     Dense,
     /// One record after another, `stride` bytes each.
     Packed { n_experts: u16, extents: Vec<usize>, stride: usize },
-    /// All experts' first extents, then all second ones, behind an odd header.
+    /// The first extents of all experts, then all second ones, after a header of odd length.
     Stacked { n_experts: u16, extents: Vec<usize> },
     /// Extents in two files, in falling order.
     Listed { n_experts: u16, extents: Vec<usize> },
@@ -123,7 +123,7 @@ fn write_layer(
     })
 }
 
-/// The store looks at the extents only.
+/// A layout of which only the extents matter: the store reads nothing else of it.
 fn layout(extents: &[usize]) -> ExpertLayout {
     let none = PartSpan { extent: 0, offset: 0, len: 0 };
     let format = MatrixFormat::Dense(Float::F32);

@@ -1,4 +1,4 @@
-//! Experts that devices hold copies of.
+//! Experts that devices have copies of.
 
 use super::bank::packed;
 use super::*;
@@ -10,7 +10,7 @@ fn note(store: &ExpertStore, experts: &[u16], is_there: bool) {
     store.set_on_device(experts.iter().map(key));
 }
 
-/// How many of these are in memory; asks for them.
+/// Requests the experts, and returns how many of them were resident.
 #[track_caller]
 fn n_resident(store: &ExpertStore, experts: &[u16]) -> u64 {
     let before = store.stats().hits;
@@ -24,16 +24,16 @@ fn what_a_device_has_leaves_first_and_only_as_long_as_it_has_it() {
         let options = StoreOptions { policy, ..options(IoMode::Pread) };
         let Fixture { dir: _dir, store, .. } = fixture(&[packed(16)], 4, options);
         fetch(&store, 0, &[0, 1, 2, 3]);
-        // The last used ones, which would stay longest.
+        // The experts that were used last, which would stay longest without copies on the device.
         note(&store, &[2, 3], true);
         fetch(&store, 0, &[4, 5]);
         assert_eq!(n_resident(&store, &[0, 1]), 2, "{policy:?}");
-        // Read while the device has it: the first to leave again.
+        // An expert that is read while the device has a copy is the first to be evicted again.
         note(&store, &[9], true);
         fetch(&store, 0, &[9]);
         fetch(&store, 0, &[10]);
         assert_eq!(n_resident(&store, &[9]), 0, "{policy:?}");
-        // What the device gave away is nothing special any more.
+        // An expert whose copy the device dropped is evicted like any other.
         note(&store, &[9], false);
         assert_eq!(n_resident(&store, &[0]), 1, "{policy:?}");
         note(&store, &[0], true);
@@ -61,7 +61,7 @@ fn what_a_device_has_is_not_read_ahead() {
     let Fixture { dir: _dir, store, .. } = fixture(&[packed(16)], 16, options);
     note(&store, &[1, 2], true);
     store.prefetch_many(LAYER, &ids(&[1, 2, 3]));
-    // The only reader takes wishes in their order.
+    // The only reader starts prefetches in their order.
     while store.stats().resident == 0 {
         std::thread::yield_now();
     }

@@ -139,7 +139,7 @@ fn a_file_cut_while_running_is_named_with_both_lengths() {
     }
 }
 
-/// Windows lets nobody resize what is mapped.
+/// Only on Unix: Windows does not allow a mapped file to be resized.
 #[cfg(unix)]
 #[test]
 fn a_mapped_file_that_changes_length_is_refused_before_it_is_touched() {
@@ -173,11 +173,11 @@ fn random_faults_never_lose_a_slot() {
                 [io::ErrorKind::Other, io::ErrorKind::Interrupted][usize::from(round / 2 % 2)];
             control.spoil(u32::from(layer), Fault::Error(kind));
             let experts = [round % 8, (round + 3) % 8, (round + 5) % 8];
-            // Half of the requests give up at their first error.
+            // Half of the requests are dropped at their first error.
             let _ = stream(&store, layer, &experts);
         }
         for layer in 0..2 {
-            // Whatever has not struck yet does so here, where it is expected.
+            // Faults that have not occurred yet occur here, where they are expected.
             while stream(&store, layer, &[0, 1, 2, 3, 4, 5, 6, 7]).is_err() {}
             assert_eq!(fetch(&store, layer, &[0, 4, 7]).len(), 3);
         }

@@ -1,4 +1,4 @@
-//! Experts that stay in their files.
+//! Stores that map the files of their experts.
 
 use moeflux_core::ExpertMemory;
 

@@ -39,7 +39,7 @@ fn control_groups_bound_the_machine() {
     check(&[info, v2, (own, "max\n"), (parent, "8000000\n")], 8_000_000, 8_000_000);
     check(&[info, v2, (own, "9000000\n"), (parent, "8000000\n")], 8_000_000, 8_000_000);
     check(&[info, v2, (own, "rubbish")], physical, free);
-    // Where the kernel slows processes down it is as full as where it ends them.
+    // `memory.high`, above which the kernel slows processes down, is a limit like `memory.max`.
     let high = "sys/fs/cgroup/user.slice/job/memory.high";
     check(&[info, v2, (own, "9000000\n"), (high, "7500000\n")], 7_500_000, 7_500_000);
     check(&[info, v2, (own, "9000000\n"), (high, "max\n")], 9_000_000, 9_000_000);
@@ -95,7 +95,7 @@ fn pressure_is_read_where_there_is_any() {
     let text = "some avg10=1.00 avg60=0.00 avg300=0.09 total=5191931\nfull avg10=0.00 total=7\n";
     fs::write(root.path().join("proc/pressure/memory"), text).unwrap();
     assert_eq!(stalled_under(root.path()), Some(Duration::from_micros(5_191_931)));
-    // The group's own counts where there is one.
+    // The pressure file of the group is preferred to the machine's.
     let group = root.path().join("sys/fs/cgroup/user.slice");
     fs::create_dir_all(&group).unwrap();
     fs::create_dir_all(root.path().join("proc/self")).unwrap();

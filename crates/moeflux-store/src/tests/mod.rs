@@ -1,4 +1,4 @@
-//! What callers may rely on, tried on real files.
+//! The guarantees of the store to its callers, tested on real files.
 
 mod bank;
 mod device_copies;
@@ -31,7 +31,7 @@ use crate::{
     StoreOptions,
 };
 
-/// A store over files that are removed in the end.
+/// A store over files that are removed when it is dropped.
 struct Fixture {
     dir: TempDir,
     store: ExpertStore,
@@ -58,11 +58,11 @@ fn zeroed() -> SlotAlloc {
     Box::new(HostBuf::try_zeroed)
 }
 
-/// Block size of the pretended device.
+/// Block size of the simulated device, in bytes.
 const BLOCK: usize = 512;
 
-/// A system whose files accept direct reads, or do not, and are read through
-/// the page cache all the same: the probe sees to the alignment.
+/// A system whose files accept or refuse direct reads. They are read through the page cache in any
+/// case; the probe checks the alignment.
 struct Pretended {
     direct: fn() -> io::Result<usize>,
 }
@@ -77,7 +77,7 @@ impl System for Pretended {
     }
 }
 
-/// Opens a store of `n_slots` over fresh files.
+/// Opens a store with `n_slots` slots over new files.
 fn fixture(shape: &[Shape], n_slots: u64, options: StoreOptions) -> Fixture {
     let dir = TempDir::new().unwrap();
     let bank = bank::write(dir.path(), shape);
@@ -95,9 +95,9 @@ fn fixture(shape: &[Shape], n_slots: u64, options: StoreOptions) -> Fixture {
     Fixture { dir, store: store.unwrap(), control }
 }
 
-/// What an error says, its files named from `dir` on.
+/// The message of an error, with its paths relative to `dir`.
 fn without_dir(err: &StoreError, dir: &Path) -> String {
-    // Joined with nothing, it ends with the system's separator.
+    // The path of `dir` with the system's separator at its end.
     err.to_string().replace(&dir.join("").display().to_string(), "")
 }
 

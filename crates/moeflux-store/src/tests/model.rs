@@ -1,4 +1,4 @@
-//! Random sequences of calls against what a store promises.
+//! Random sequences of calls, checked against the guarantees of a store.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ enum Call {
         experts: Vec<u16>,
         n_kept: usize,
     },
-    /// Requests experts and gives up after `n_batches`.
+    /// Requests experts and drops the request after `n_batches`.
     GiveUp {
         layer: u16,
         experts: Vec<u16>,
@@ -33,7 +33,7 @@ enum Call {
         experts: Vec<u16>,
     },
     PrefetchAll(u16),
-    /// Takes up what the policy itself has learned.
+    /// Restores the weights that the policy itself has learned.
     Restore,
     BeginLayer(u16),
     Record {
@@ -41,7 +41,7 @@ enum Call {
         experts: Vec<u16>,
     },
     Forget,
-    /// Drops what was kept longest.
+    /// Drops the expert that has been held longest.
     Drop(usize),
 }
 
@@ -74,7 +74,7 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-/// Serves one call; `held` stays below the number of slots by dropping.
+/// Makes one call. Drops held experts, so that `held` stays below the number of slots.
 fn serve(store: &ExpertStore, held: &mut Vec<Arc<Expert>>, call: &Call) {
     match call {
         Call::Fetch { layer, experts, n_kept } => {
@@ -154,7 +154,7 @@ proptest! {
             prop_assert!(stats.prefetch_used <= stats.prefetch_reads);
         }
         held.clear();
-        // No slot was lost on the way: all of them can be had at once.
+        // No slot was lost: all of them can be used at once.
         let n_all = store.stats().n_slots.min(usize::from(N_EXPERTS));
         let all: Vec<u16> = (0..N_EXPERTS).take(n_all).collect();
         prop_assert_eq!(fetch(&store, 0, &all).len(), n_all);

@@ -1,11 +1,11 @@
-//! What is checked before a store exists.
+//! The checks before a store is opened.
 
 use std::fs;
 
 use super::bank::{Shape, packed};
 use super::*;
 
-/// Opens a store over two layers whose files were tampered with.
+/// Opens a store over two layers after `tamper` has changed their files.
 fn open(tamper: impl Fn(&Path), options: StoreOptions) -> Result<ExpertStore, String> {
     let dir = TempDir::new().unwrap();
     let bank = bank::write(dir.path(), &[packed(8), Shape::Dense, packed(8)]);
@@ -61,7 +61,7 @@ fn refuses_files_that_are_not_what_the_bank_says() {
     }
 }
 
-/// A system that lets nobody in.
+/// A system that refuses to open any file.
 struct Closed;
 
 impl System for Closed {

@@ -1,4 +1,4 @@
-//! Predicted reads, and what they may not do to others.
+//! Predicted reads, and their limits.
 
 use std::io;
 
@@ -41,7 +41,7 @@ fn predictions_match_as_sets() {
     check_outcomes(&store, 4, 4);
     step(&store, &[9, 1, 8, 4]);
     check_outcomes(&store, 6, 6);
-    // Without the beginning of the layer nothing is predicted.
+    // Without `begin_layer` nothing is predicted.
     store.record(LAYER, &ids(&[9, 1, 8, 4]));
     check_outcomes(&store, 6, 10);
     store.forget_predictions();
@@ -68,7 +68,7 @@ fn predicted_experts_are_read_and_counted_when_used() {
     store.record(LAYER, &ids(&[1, 2, 3]));
     control.hold();
     store.begin_layer(LAYER);
-    // One at a time, so that no miss has to wait for more than one.
+    // One read at a time, so that a miss waits for at most one.
     assert_eq!(control.begun(1).len(), 1);
     control.release();
     control.begun(3);
@@ -123,7 +123,7 @@ fn predictions_do_not_evict_each_other_or_what_is_held() {
     let held = fetch(&store, 0, &[1]);
     fetch(&store, 0, &[2, 3, 4]);
     store.prefetch(LAYER, &ids(&[2, 7]));
-    // The oldest that is neither held nor predicted made room.
+    // The oldest expert that is neither held nor predicted was evicted.
     fetch(&store, 0, &[7]);
     let hits = store.stats().hits;
     fetch(&store, 0, &[1, 2, 4, 7]);
@@ -140,7 +140,7 @@ fn a_failed_prediction_is_a_miss_and_hurts_nobody() {
     store.begin_layer(LAYER);
     control.begun(1);
     control.release();
-    // The second read begins when the first has failed.
+    // The second read begins after the first has failed.
     control.begun(2);
     fetch(&store, 0, &[1, 2]);
     store.record(LAYER, &ids(&[1, 2]));
@@ -199,7 +199,7 @@ fn what_is_predicted_stays_until_its_layer_comes() {
     let Fixture { dir: _dir, store, .. } =
         fixture(&[packed(8), packed(8)], 4, StoreOptions { top_k: 2, ..last_token() });
     fetch(&store, 1, &[5]);
-    // Older than anything else, and wanted soon.
+    // The expert is older than any other, and predicted.
     store.prefetch(LayerIdx(1), &ids(&[5]));
     for expert in 0..6 {
         fetch(&store, 0, &[expert]);
@@ -207,7 +207,7 @@ fn what_is_predicted_stays_until_its_layer_comes() {
     let hits = store.stats().hits;
     fetch(&store, 1, &[5]);
     assert_eq!(store.stats().hits, hits + 1);
-    // Its turn has come and gone: now it leaves like any other.
+    // Its layer has been requested: now it is evicted like any other.
     for expert in 0..6 {
         fetch(&store, 0, &[expert]);
     }

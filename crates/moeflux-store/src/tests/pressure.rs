@@ -1,4 +1,4 @@
-//! The budget under made-up readings of memory.
+//! The budget with simulated readings of memory.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::pressure::{Controller, Reading};
 
 const MIB: u64 = 1 << 20;
 
-/// A machine whose memory the cache shares with others.
+/// A machine on which the cache shares the memory with other processes.
 struct Machine {
     total: u64,
     used: u64,
@@ -21,7 +21,7 @@ impl Machine {
         Machine { total, used: 0, controller: Controller::new(min, planned, total / 10) }
     }
 
-    /// One tick: the cache fills what it may take, or gives up what it may not.
+    /// One tick: the cache fills its budget, or frees the memory beyond it.
     fn tick(&mut self, others: u64, is_stalled: bool) -> u64 {
         let available = self.total.saturating_sub(others + self.used);
         let elapsed = Duration::from_millis(250);
@@ -53,7 +53,7 @@ fn it_shrinks_at_once_and_grows_slowly_to_what_was_planned() {
     for _ in 0..15 {
         assert_eq!(machine.tick(400, false), shrunk);
     }
-    // The others go: nothing happens for some time, then it grows by steps.
+    // The other processes end: nothing happens for some time, then the cache grows by steps.
     for _ in 0..20 {
         assert_eq!(machine.tick(0, false), shrunk);
     }
@@ -73,8 +73,9 @@ fn tasks_that_wait_for_memory_make_it_shrink_sooner() {
     assert!(machine.tick(20, true) < 900);
 }
 
-/// A process takes `burst` at `rate` bytes a second from a cache that leaves its headroom free; looks
-/// are late by `delay`, and what is given back comes that much later. Tells the least that was free.
+/// Simulates a process that takes `burst` bytes at `rate` bytes per second. The cache leaves its
+/// headroom free. Readings are late by `delay`, and slots are freed that much later. Returns the
+/// least number of bytes that was free.
 fn least_free(available: u64, burst: u64, rate: f64, delay: Duration) -> i64 {
     let planned = available - headroom(available);
     let mut controller = Controller::new(0, planned, headroom(available));
@@ -87,7 +88,7 @@ fn least_free(available: u64, burst: u64, rate: f64, delay: Duration) -> i64 {
         least = least.min(free);
         let free = u64::try_from(free).unwrap_or(0);
         let budget = controller.next(Reading { available: free, used, is_stalled: false, elapsed });
-        // Taken while slots are given back.
+        // Memory that is taken while slots are freed.
         others = burst.min(others + (rate * delay.as_secs_f64()) as u64);
         least = least.min(available.cast_signed() - (others + used).cast_signed());
         used = used.min(budget);
@@ -120,7 +121,7 @@ fn looks_come_before_others_can_have_filled_what_is_free() {
     assert_eq!(pause(100, 900), Duration::from_millis(2));
     assert!((6..10).contains(&pause(256, 900).as_millis()));
     assert_eq!(pause(20_000, 900), Duration::from_millis(250));
-    // Nothing can be given back.
+    // The cache cannot free any memory.
     assert!(pause(100, 10) > Duration::from_millis(20));
 }
 
@@ -139,7 +140,7 @@ proptest! {
             let budget = machine.tick((total as f64 * load) as u64, is_stalled);
             prop_assert!((min..=planned).contains(&budget));
         }
-        // Under a steady load it moves in one direction, and stops.
+        // With a steady load the budget moves in one direction, and stops.
         let others = (total as f64 * last) as u64;
         let budgets: Vec<u64> = (0..200).map(|_| machine.tick(others, false)).collect();
         let rises = budgets.windows(2).any(|it| it[1] > it[0]);

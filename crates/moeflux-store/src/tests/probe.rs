@@ -1,4 +1,4 @@
-//! Stands between readers and files: sees what is read, delays it, spoils it.
+//! A source between readers and files that records, delays and spoils reads.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
@@ -7,16 +7,16 @@ use moeflux_core::FileIdx;
 
 use crate::files::{Files, Source};
 
-/// Spoils one read.
+/// A fault of one read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
     /// The call fails.
     Error(io::ErrorKind),
-    /// The call says that the file ends here.
+    /// The call reports the end of the file.
     End,
 }
 
-/// What a test holds in its hands.
+/// Controls a probe from a test.
 #[derive(Debug, Default)]
 pub(super) struct Control {
     state: Mutex<State>,
@@ -26,19 +26,19 @@ pub(super) struct Control {
 #[derive(Debug, Default)]
 struct State {
     is_held: bool,
-    /// Files read from, in the order of the calls.
+    /// The reads, in the order of their calls: file and offset.
     reads: Vec<(FileIdx, u64)>,
-    /// Applied to the next reads of a file, each once.
+    /// Faults for the next reads of a file; each occurs once.
     faults: Vec<(FileIdx, Fault)>,
-    /// Bytes that one call may bring.
+    /// The most bytes that one call returns.
     chunk_bytes: Option<usize>,
-    /// What reads and their memory must be multiples of, but for the lengths
-    /// that a fault left.
+    /// Block size of direct reads in bytes; `None` allows all reads. Offset, length and address of
+    /// each read must be multiples of it.
     block: Option<usize>,
 }
 
 impl Control {
-    /// Reads begin and do not end until `release`.
+    /// Reads that begin do not end until `release`.
     pub(super) fn hold(&self) {
         self.state.lock().unwrap().is_held = true;
     }
@@ -56,12 +56,12 @@ impl Control {
         self.state.lock().unwrap().chunk_bytes = Some(chunk_bytes);
     }
 
-    /// Refuses what a file read directly, in blocks of so many bytes, would.
+    /// Checks that reads are direct reads in blocks of `block` bytes.
     pub(super) fn expect_blocks(&self, block: usize) {
         self.state.lock().unwrap().block = Some(block);
     }
 
-    /// Waits until that many reads have begun, and returns all that have.
+    /// Waits until `n_reads` reads have begun, and returns all that have.
     pub(super) fn begun(&self, n_reads: usize) -> Vec<(FileIdx, u64)> {
         let state = self.state.lock().unwrap();
         let state = self.changed.wait_while(state, |it| it.reads.len() < n_reads).unwrap();

@@ -1,4 +1,4 @@
-//! Requests that succeed, and those that ask for more than there is.
+//! Requests that succeed, and those that need more slots than exist.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
@@ -151,7 +151,7 @@ fn an_expert_that_two_threads_hold_may_still_be_let_go() {
             drop(held);
         });
         meet.wait();
-        // The last to get it lets go first, and waits for the other.
+        // The thread that got the expert last drops it first, and waits for the other.
         drop(fetch(&store, 0, &[0]));
         let mut arrivals = store.request(LayerIdx(0), &ids(&[2]));
         meet.wait();
@@ -245,7 +245,7 @@ fn a_layer_that_finds_everything_takes_the_lock_once() {
                     store.record(layer, &ids(&[1, 3]));
                     store.wants_lookahead(LayerIdx(1 - layer.0), 1);
                 }
-                // The first still finds out that nothing is worth predicting.
+                // The first step still has to find out that predictions are not worthwhile.
                 assert!(step == 0 || N_LOCKS.get() - before == 2, "{prefetch:?} {policy:?}");
             }
         }

@@ -75,7 +75,7 @@ fn experts_that_stay_move_out_of_slabs_that_go() {
     let store = ExpertStore::open(bank, alloc, options).unwrap();
     let all: Vec<u16> = (0..16).collect();
     fetch(&store, 0, &all);
-    // Those that stay are spread over all slabs.
+    // The experts that stay are spread over all slabs.
     fetch(&store, 0, &[0, 4, 8, 12]);
     store.resize(4 * SLOT).unwrap();
     check_slots(&store, 4, 4 * SLOT);
@@ -107,7 +107,7 @@ fn resizing_in_the_middle_of_requests_loses_nothing() {
                 stream(&store, round % 2, &experts)
             });
             let failed = rounds.map(Result::ok).find(|n_arrived| *n_arrived != Some(8));
-            // First, so that a failure ends the other thread, too.
+            // Set first, so that a failed assertion ends the other thread too.
             is_done.store(true, Ordering::Relaxed);
             assert_eq!(failed, None);
         });
@@ -155,7 +155,7 @@ fn a_budget_shrinks_in_the_middle_of_a_request_for_a_whole_layer() {
         let first = arrivals.next_batch().unwrap().unwrap();
         assert!(first.len() <= 2);
         store.resize(4 * SLOT).unwrap();
-        // What readers have begun ends first; nothing waits for the consumer.
+        // Reads that have begun end first; none of them waits for the consumer.
         let since = std::time::Instant::now();
         while store.stats().cache_bytes > 4 * SLOT {
             assert!(since.elapsed().as_secs() < 5, "{} bytes", store.stats().cache_bytes);

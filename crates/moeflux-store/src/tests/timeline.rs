@@ -1,4 +1,4 @@
-//! What is written down of requests, reads and waits.
+//! The recorded events of requests, reads and waits.
 
 use super::bank::packed;
 use super::*;
