@@ -1,8 +1,9 @@
-//! Files that get their name when they are whole.
+//! Files that get their name only when they are complete.
 //!
-//! Until then a file is called `NAME.PROCESS-N.partial` and its writer holds a lock on it. What a
-//! killed process leaves under such a name has no lock, which is how another process knows that it may
-//! remove it: ids of processes are used again, and say nothing of other hosts that share a directory.
+//! Until then a file is called `NAME.PROCESS-N.partial`, and its writer holds a lock on it. If a
+//! process is killed, its partial file remains without a lock. Other processes remove partial files
+//! that have no lock. They do not rely on the process id: the system reuses ids, and a directory
+//! can be shared with other hosts.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -12,31 +13,32 @@ use std::time::Duration;
 
 use crate::{files, private};
 
-/// Who may read a file.
+/// Which users may read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Its owner.
+    /// Only its owner.
     Private,
-    /// Everybody that the umask allows.
+    /// All users that the umask allows.
     Shared,
 }
 
-/// Whether a file must outlast a loss of power.
+/// Whether a file must survive a loss of power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// It is on the drive before it has its name.
+    /// The file is written to the drive before it gets its name.
     Synced,
-    /// It may come out damaged, which its reader must notice.
+    /// After a loss of power the file may be damaged, which its reader must detect.
     Cached,
 }
 
-/// Ends the names of files that are not whole.
+/// The end of the names of files that are not complete.
 const SUFFIX: &str = ".partial";
 
-/// Where a file system has no locks, what was not written to for so long belongs to a dead process.
+/// On a file system without locks, a partial file that was not written to for this long is taken to
+/// belong to a dead process.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-/// A file that is being written. Dropped before it is published, it is removed.
+/// A file that is being written. If it is dropped before it is published, it is removed.
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
@@ -46,10 +48,10 @@ pub struct AtomicFile {
 }
 
 impl AtomicFile {
-    /// Begins the file `path`, in the directory where it will be.
+    /// Creates a partial file for `path`, in the same directory.
     ///
     /// # Errors
-    /// Where no file can be created there, or something else than a file has that name.
+    /// If no file can be created there, or if `path` exists and is not a regular file.
     pub fn create(path: &Path, access: Access) -> io::Result<AtomicFile> {
         files::check_target(path)?;
         static N_CREATED: AtomicU32 = AtomicU32::new(0);
@@ -65,11 +67,12 @@ impl AtomicFile {
                 Access::Shared => options.open(&partial),
             };
             let file = match created {
-                // A dead process of the same id, or one of another host.
+                // The name belongs to a dead process with the same id, or to a process of another
+                // host.
                 Err(err) if err.kind() == io::ErrorKind::AlreadyExists => continue,
                 created => created?,
             };
-            // Another process may have found it without a lock, and removed it.
+            // Another process may have removed the file before it was locked.
             let is_ours = !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
             if is_ours && partial.exists() {
                 let path = path.to_path_buf();
@@ -78,20 +81,20 @@ impl AtomicFile {
         }
     }
 
-    /// The file under its working name.
+    /// The file to write to.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The working name.
+    /// The present path of the file, which ends with `.partial`.
     pub fn partial(&self) -> &Path {
         &self.partial
     }
 
-    /// Gives the file its name, in place of what had that name before.
+    /// Gives the file its name. An existing file of that name is replaced.
     ///
     /// # Errors
-    /// Those of the file system; then what had the name before still has it.
+    /// The errors of the file system. Then an existing file keeps the name.
     pub fn publish(mut self, durability: Durability) -> io::Result<()> {
         if durability == Durability::Synced {
             self.file.sync_all()?;
@@ -118,26 +121,26 @@ impl Write for AtomicFile {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if !self.is_published {
-            // Should that fail too, another process removes it later.
+            // If this fails too, another process removes the file later.
             let _ = fs::remove_file(&self.partial);
         }
     }
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file completely or not at all.
 ///
 /// # Errors
-/// Those of the file system; then what had the name before still has it.
+/// The errors of the file system. Then an existing file keeps the name.
 pub fn write(path: &Path, bytes: &[u8], access: Access, durability: Durability) -> io::Result<()> {
     let mut file = AtomicFile::create(path, access)?;
     file.write_all(bytes)?;
     file.publish(durability)
 }
 
-/// Puts the names in a directory on the drive.
+/// Writes the names in a directory to the drive.
 ///
 /// # Errors
-/// Those of the file system.
+/// The errors of the file system.
 pub fn sync_dir(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
     File::open(path)?.sync_all()?;
@@ -146,27 +149,28 @@ pub fn sync_dir(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The directory that a path names a file of.
+/// The directory of the file that a path names.
 pub fn directory_of(path: &Path) -> &Path {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     dir.unwrap_or(Path::new("."))
 }
 
-/// Removes what dead processes left of a file that they were writing.
+/// Removes partial files of `path` that dead processes left.
 pub fn remove_abandoned(path: &Path) {
     let target = path.file_name().unwrap_or_default().to_string_lossy();
     remove_abandoned_in(directory_of(path), |name| name == target);
 }
 
-/// Removes what dead processes left in a directory of files that `is_ours` accepts the names of.
-/// What cannot be removed stays.
+/// Removes partial files that dead processes left in a directory. `is_ours` accepts the final names
+/// of files to remove. Files that cannot be removed stay.
 pub fn remove_abandoned_in(dir: &Path, is_ours: impl Fn(&str) -> bool) {
     let Ok(entries) = dir.read_dir() else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
         let is_partial = target_of(&name.to_string_lossy()).is_some_and(&is_ours);
         let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-        // Its lock is held until it is gone: a writer that has just created it begins another.
+        // The lock is held until the file is removed. A writer that has just created the file then
+        // creates another one.
         if is_partial
             && is_file
             && let Some(_lock) = claim_abandoned(&entry.path())
@@ -176,7 +180,7 @@ pub fn remove_abandoned_in(dir: &Path, is_ours: impl Fn(&str) -> bool) {
     }
 }
 
-/// The name that a file will get which has this one while it is written: `NAME.PROCESS-N.partial` or
+/// The final name of a file whose partial name is `name`: `NAME.PROCESS-N.partial` or
 /// `NAME.PROCESS.partial`.
 fn target_of(name: &str) -> Option<&str> {
     let (target, writer) = name.strip_suffix(SUFFIX)?.rsplit_once('.')?;
@@ -185,9 +189,10 @@ fn target_of(name: &str) -> Option<&str> {
     (is_number(process) && is_number(nth) && !target.is_empty()).then_some(target)
 }
 
-/// The file, locked where the file system has locks; `None` where a process may be writing it.
+/// Opens a partial file, and locks it where the file system has locks; `None` if a process may be
+/// writing it.
 fn claim_abandoned(path: &Path) -> Option<File> {
-    // Some network drives lock only what may be written to.
+    // Some network drives lock only files that are open for writing.
     let file = File::options().read(true).write(true).open(path).ok()?;
     let is_abandoned = match file.try_lock() {
         Ok(()) => true,
@@ -211,7 +216,7 @@ mod tests {
         names
     }
 
-    /// A socket stands for devices, which only an administrator can make.
+    /// A socket represents devices, which only an administrator can create.
     #[cfg(unix)]
     #[test]
     fn what_is_no_file_keeps_its_place() {
@@ -248,7 +253,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.json");
         let live = AtomicFile::create(&path, Access::Private).unwrap();
-        // The second has the id of a process that lives.
+        // The second file has the id of a running process.
         let dead = ["a.json.1.partial".into(), format!("a.json.{}-9.partial", std::process::id())];
         let others =
             ["a.json.partial", "a.json.x.partial", "b.json.1.partial", "a.json.1-.partial"];

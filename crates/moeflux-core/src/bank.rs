@@ -1,41 +1,41 @@
-//! Where the experts' records lie on the drive.
+//! Where the records of experts are stored on the drive.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::{ExpertId, ExpertLayout};
 
-/// A file of an [`ExpertBank`], counted from zero.
+/// The index of a file in [`ExpertBank::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileIdx(pub u32);
 
 /// A file that records are read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFile {
-    /// Where it is.
+    /// The path of the file.
     pub path: PathBuf,
     /// The length that it must have, in bytes.
     pub len: u64,
 }
 
-/// Where one extent of a layer's experts lies.
+/// Where one extent of a layer's experts is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExtentSource {
-    /// Expert `e` begins at `base + e * stride`.
+    /// Expert `e` begins at byte `base + e * stride`.
     Strided {
         /// The file.
         file: FileIdx,
-        /// Where expert 0 begins.
+        /// Offset of expert 0, in bytes.
         base: u64,
         /// Bytes from one expert to the next.
         stride: u64,
     },
-    /// Expert `e` begins where entry `e` says.
+    /// Expert `e` begins at the offset of entry `e`, in the file of that entry.
     Listed(Vec<(FileIdx, u64)>),
 }
 
 impl ExtentSource {
-    /// File and offset of an expert's extent.
+    /// File and offset in bytes of an expert's extent.
     pub fn locate(&self, expert: ExpertId) -> (FileIdx, u64) {
         match self {
             ExtentSource::Strided { file, base, stride } => {
@@ -49,42 +49,43 @@ impl ExtentSource {
 /// The experts of one layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerBank {
-    /// How many there are.
+    /// Number of experts.
     pub n_experts: usize,
-    /// How each record is divided.
+    /// The layout of each record.
     pub layout: Arc<ExpertLayout>,
     /// One source for each of the layout's extents.
     pub sources: Vec<ExtentSource>,
-    /// XXH3-64 of each expert's record, where the checkpoint has it; records then are one extent.
+    /// XXH3-64 of each expert's record; `None` if the checkpoint has none. Records with checksums
+    /// are one extent.
     pub checksums: Option<Arc<[u64]>>,
 }
 
 /// All routed experts of a model.
 ///
-/// Invariant, checked when a bank is built from a checkpoint: every extent of
-/// every expert lies inside its file's `len`.
+/// Invariant, checked when a bank is built from a checkpoint: every extent of every expert is
+/// inside its file's `len`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExpertBank {
-    /// The files that sources point into.
+    /// The files that [`FileIdx`] counts.
     pub files: Vec<SourceFile>,
-    /// By layer; `None` where a layer has no routed experts.
+    /// Indexed by layer; `None` where a layer has no routed experts.
     pub layers: Vec<Option<LayerBank>>,
 }
 
 impl ExpertBank {
-    /// Bytes of all records together.
+    /// Bytes of all records.
     pub fn total_bytes(&self) -> u64 {
         let layers = self.layers.iter().flatten();
         layers.map(|it| it.layout.record_bytes() as u64 * it.n_experts as u64).sum()
     }
 
-    /// Experts of all layers.
+    /// Number of experts of all layers.
     pub fn n_experts(&self) -> usize {
         self.layers.iter().flatten().map(|it| it.n_experts).sum()
     }
 
-    /// Whether all parts of all records begin at multiples of so many bytes, in
-    /// their files.
+    /// Whether all matrix parts of all records begin at offsets in their files that are multiples
+    /// of `bytes`.
     pub fn is_aligned(&self, bytes: usize) -> bool {
         let is_multiple = |at: u64| at.is_multiple_of(bytes as u64);
         self.layers.iter().flatten().all(|layer| {
@@ -112,7 +113,7 @@ mod tests {
     use crate::quant::{Float, MatrixFormat};
     use crate::{GateUp, MatrixLayout, PartSpan};
 
-    /// A layer whose matrices begin at these bytes of a record.
+    /// A layer whose matrices begin at `offsets` of a record.
     fn layer(n_experts: usize, offsets: [usize; 3], source: ExtentSource) -> ExpertBank {
         let nothing = PartSpan { extent: 0, offset: 1, len: 0 };
         let [gate, up, down] = offsets.map(|offset| MatrixLayout {

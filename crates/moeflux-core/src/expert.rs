@@ -1,67 +1,67 @@
-//! A routed expert in memory, and where its matrices lie in it.
+//! A routed expert in memory, and where its matrices are stored in its record.
 
 use std::sync::Arc;
 
 use crate::quant::{MatrixFormat, MatrixView};
 use crate::{ExpertKey, HostBuf, MappedFile};
 
-/// A run of bytes inside one extent of an expert's record.
+/// A range of bytes inside one extent of an expert's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartSpan {
-    /// Which extent of the record.
+    /// Index of the extent in the record.
     pub extent: usize,
-    /// First byte, counted from the start of the extent.
+    /// Offset of the first byte from the start of the extent.
     pub offset: usize,
     /// Number of bytes.
     pub len: usize,
 }
 
-/// Where one matrix of an expert lies.
+/// Where one matrix of an expert is stored, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixLayout {
-    /// Outputs.
+    /// Rows: outputs.
     pub rows: usize,
-    /// Inputs.
+    /// Columns: inputs.
     pub cols: usize,
     /// How the elements are stored.
     pub format: MatrixFormat,
     /// The elements.
     pub weight: PartSpan,
-    /// The scales; empty for formats without.
+    /// The scales; empty for formats without scales.
     pub scales: PartSpan,
-    /// One bias a group and row; empty for formats without.
+    /// One bias per group and row; empty for formats without biases.
     pub biases: PartSpan,
 }
 
-/// How the rows of an expert's first two matrices lie.
+/// How the gate and up projections of an expert are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GateUp {
-    /// Each by itself.
+    /// Each is a matrix.
     Split {
         /// `(moe_intermediate_size, hidden_size)`.
         gate: MatrixLayout,
         /// `(moe_intermediate_size, hidden_size)`.
         up: MatrixLayout,
     },
-    /// In one matrix `(2 * moe_intermediate_size, hidden_size)`: a row of gate,
-    /// its row of up, and so on.
+    /// In one matrix `(2 * moe_intermediate_size, hidden_size)`: its rows alternate between gate
+    /// and up.
     Alternating(MatrixLayout),
 }
 
-/// The record of every expert of one layer: what a family computes with and
-/// what the store reads.
+/// The layout of the expert records of one layer: for families, which compute with the experts, and
+/// for the store, which reads them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpertLayout {
     /// Bytes of each extent, in the order in which they are read.
     pub extents: Vec<usize>,
-    /// Gate and up.
+    /// The gate and up projections.
     pub gate_up: GateUp,
-    /// `(hidden_size, moe_intermediate_size)`.
+    /// The down projection, `(hidden_size, moe_intermediate_size)`.
     pub down: MatrixLayout,
 }
 
 impl GateUp {
-    /// The one matrix, or both: gate, then up.
+    /// The fused matrix, or gate and up, in this order.
     pub fn matrices(&self) -> impl Iterator<Item = &MatrixLayout> {
         let (first, second) = match self {
             GateUp::Split { gate, up } => (gate, Some(up)),
@@ -72,53 +72,53 @@ impl GateUp {
 }
 
 impl ExpertLayout {
-    /// Bytes of one record, all extents together.
+    /// Bytes of one record: the sum of its extents.
     pub fn record_bytes(&self) -> usize {
         self.extents.iter().sum()
     }
 
-    /// `moe_intermediate_size`.
+    /// The model's `moe_intermediate_size`.
     pub fn intermediate(&self) -> usize {
         self.down.cols
     }
 
-    /// All matrices: gate and up, then down.
+    /// All matrices: gate and up, or the fused one, then down.
     pub fn matrices(&self) -> impl Iterator<Item = &MatrixLayout> {
         self.gate_up.matrices().chain([&self.down])
     }
 }
 
-/// Where the extents of one record are.
+/// Where the extents of one record are in memory.
 #[derive(Debug)]
 pub enum ExpertMemory {
-    /// In one buffer, extent `i` beginning at `starts[i]`; bytes between the
-    /// extents are slack that their reads brought.
+    /// In one buffer: extent `i` begins at `starts[i]`. Bytes between extents are unused; reads of
+    /// whole blocks may have filled them.
     Owned {
         /// The slot.
         buf: HostBuf,
-        /// First byte of each extent in `buf`.
+        /// Offset of each extent in `buf`.
         starts: Vec<usize>,
     },
-    /// In mapped files, extent `i` beginning at that byte of that file.
+    /// In mapped files: the file and the offset of each extent.
     Mapped(Vec<(Arc<MappedFile>, usize)>),
 }
 
-/// One routed expert's record.
+/// The record of one routed expert.
 ///
-/// Shared as `Arc<Expert>`: whoever holds a clone keeps the slot from being
-/// reused, so a backend keeps one until the device has finished reading.
+/// It is shared as `Arc<Expert>`. While a clone exists, the slot is not reused, so a backend keeps
+/// a clone until its device has finished reading.
 #[derive(Debug)]
 pub struct Expert {
     /// Which expert this is.
     pub key: ExpertKey,
-    /// How its record is divided.
+    /// The layout of the record.
     pub layout: Arc<ExpertLayout>,
     /// The record's bytes.
     pub memory: ExpertMemory,
 }
 
 impl Expert {
-    /// The bytes of one part.
+    /// The bytes of a range of the record.
     pub fn part(&self, span: PartSpan) -> &[u8] {
         if span.len == 0 {
             return &[];

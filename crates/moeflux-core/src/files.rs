@@ -1,8 +1,8 @@
-//! Files whose makers are not trusted: regular files only, read up to a limit.
+//! Opens files of untrusted origin: regular files only, read up to a limit.
 //!
-//! A checkpoint may come with a pipe, a device or a link to `/proc` in place of a file. Reading
-//! such a thing can block, never end, or act on the machine, so it is refused before a read.
-//! Links are followed: what they lead to decides.
+//! A checkpoint may have a pipe, a device or a link to `/proc` in place of a file. Reading one can
+//! block, never end, or act on the machine, so it is refused before it is read. Links are followed,
+//! and the kind of their target decides.
 //!
 //! Errors do not name the file, because every caller adds its path.
 
@@ -13,31 +13,31 @@ use std::path::Path;
 /// Opens a regular file for reading.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] for a directory, pipe, device or socket, and on Linux for a
-/// file that the kernel makes up (`/proc`, `/sys`), else what the system says.
+/// [`io::ErrorKind::InvalidInput`] for a directory, pipe, device or socket, and on Linux for a file
+/// that the kernel generates (`/proc`, `/sys`). Else the error of the system.
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    // Opening a device can already act on it, so the first look is at the name.
+    // Opening a device can already act on it, so the path is checked first.
     check_kind(&std::fs::metadata(path)?)?;
     let file = open(path)?;
     check_regular(&file)?;
     Ok(file)
 }
 
-/// Whether an open file is what [`open_regular`] accepts; for callers that open with flags of
-/// their own.
+/// Checks that an open file is one that [`open_regular`] accepts. For callers that open files with
+/// other flags.
 ///
 /// # Errors
-/// As [`open_regular`].
+/// The errors of [`open_regular`].
 pub fn check_regular(file: &File) -> io::Result<()> {
     check_kind(&file.metadata()?)?;
     check_file_system(file)
 }
 
-/// All bytes of a regular file.
+/// Reads all bytes of a regular file.
 ///
 /// # Errors
-/// As [`open_regular`], and [`io::ErrorKind::FileTooLarge`] for a file of more than `max_bytes`,
-/// also where it grows beyond them while it is read.
+/// The errors of [`open_regular`], and [`io::ErrorKind::FileTooLarge`] for a file of more than
+/// `max_bytes`, even if it grows beyond them only while it is read.
 pub fn read_bounded(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let file = open_regular(path)?;
     let n_bytes = file.metadata()?.len();
@@ -52,10 +52,10 @@ pub fn read_bounded(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The text of a regular file.
+/// Reads the text of a regular file.
 ///
 /// # Errors
-/// As [`read_bounded`], and [`io::ErrorKind::InvalidData`] for what is not UTF-8.
+/// The errors of [`read_bounded`], and [`io::ErrorKind::InvalidData`] if the file is not UTF-8.
 pub fn read_text_bounded(path: &Path, max_bytes: u64) -> io::Result<String> {
     String::from_utf8(read_bounded(path, max_bytes)?).map_err(|err| {
         let what = format!("not UTF-8 text ({})", err.utf8_error());
@@ -63,15 +63,16 @@ pub fn read_text_bounded(path: &Path, max_bytes: u64) -> io::Result<String> {
     })
 }
 
-/// Whether a file may be given this name: nothing has it, or a regular file. A rename would put a
-/// file in the place of a device or a pipe, which programs all over the system may be using.
+/// Checks that a file may be created at, or renamed to, `path`: nothing is there, or a regular
+/// file. A rename would replace a device or a pipe, which programs all over the system may be
+/// using.
 ///
 /// # Errors
-/// [`io::ErrorKind::InvalidInput`] where something else has the name.
+/// [`io::ErrorKind::InvalidInput`] if `path` exists and is not a regular file.
 pub fn check_target(path: &Path) -> io::Result<()> {
     match std::fs::metadata(path) {
         Ok(found) => check_kind(&found),
-        // Creating the file says what is wrong with the directory.
+        // Creating the file reports what is wrong with the directory.
         Err(_) => Ok(()),
     }
 }
@@ -113,7 +114,7 @@ fn special_kind(_found: &Metadata) -> &'static str {
     "a device or a pipe"
 }
 
-/// Does not wait for the writer of a pipe that took the file's place since the first look.
+/// Opens a file without waiting: a pipe may have replaced it after it was checked.
 #[cfg(unix)]
 fn open(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
@@ -127,8 +128,8 @@ fn open(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// Files of these systems say that they are regular, but their sizes mean nothing, and reading
-/// `/proc/kmsg` blocks.
+/// Refuses files of file systems that the kernel generates. They are regular files, but their sizes
+/// mean nothing, and reading `/proc/kmsg` blocks.
 #[cfg(target_os = "linux")]
 fn check_file_system(file: &File) -> io::Result<()> {
     /// `PROC_SUPER_MAGIC`, `SYSFS_MAGIC`, `DEBUGFS_MAGIC`, `TRACEFS_MAGIC` and

@@ -1,4 +1,5 @@
-//! Ids are distinct types so that a layer index never stands in for an expert.
+//! Ids of tokens, layers and experts. They are distinct types, so that one cannot be passed for
+//! another.
 
 use std::fmt;
 
@@ -14,7 +15,7 @@ pub struct LayerIdx(pub u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExpertId(pub u16);
 
-/// Names one routed expert of the model, and so one record on the drive.
+/// Identifies one routed expert of the model, and so one record on the drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExpertKey {
     /// The layer the expert belongs to.

@@ -1,9 +1,9 @@
-//! What is wrong with JSON, in words for the user: the parser's own name types of Rust.
+//! Describes errors in JSON for users; the parser's messages name Rust types.
 
 use serde_json::Error;
 use serde_json::error::Category;
 
-/// Where JSON is wrong, and how.
+/// The position of an error in JSON, and a description of it.
 pub fn json_problem(err: &Error) -> String {
     let text = err.to_string();
     let (line, column) = (err.line(), err.column());
@@ -13,7 +13,7 @@ pub fn json_problem(err: &Error) -> String {
         Category::Data => data_problem(message),
         Category::Syntax | Category::Io => syntax_problem(message),
     };
-    // A value that was parsed before has no place any more.
+    // An error in a value that was parsed before has no position.
     if line == 0 { problem } else { format!("line {line}, column {column}: {problem}") }
 }
 
@@ -41,7 +41,7 @@ fn syntax_problem(message: &str) -> String {
     words.to_owned()
 }
 
-/// Of "invalid type: string \"x\", expected u32" and the like.
+/// Describes errors such as "invalid type: string \"x\", expected u32".
 fn data_problem(message: &str) -> String {
     let rest = ["invalid type: ", "invalid value: ", "invalid length "]
         .iter()
@@ -55,7 +55,7 @@ fn data_problem(message: &str) -> String {
     }
 }
 
-/// A type of Rust or of the parser as JSON calls it; anything else as it is.
+/// The JSON name of a Rust or parser type; other text is returned unchanged.
 fn kind(name: &str) -> String {
     let words = match name {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0 on",

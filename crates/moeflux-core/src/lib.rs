@@ -1,5 +1,5 @@
-//! The nouns every other crate shares: ids, quantised matrices, host memory,
-//! experts, and the checkpoint formats that they are read from.
+//! The types that every other crate shares: ids, quantised matrices, host memory, experts, and the
+//! checkpoint formats that they are read from.
 
 pub mod atomic_file;
 mod bank;

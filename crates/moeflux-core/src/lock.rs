@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::private;
 
-/// A lock that this process holds, as an empty file. The file is removed when the lock is dropped; one
-/// that a killed process left behind locks nothing.
+/// A lock that this process holds, as an empty file. The file is removed when the lock is dropped.
+/// A file that a killed process left is not locked.
 #[derive(Debug)]
 pub struct FileLock {
     path: PathBuf,
@@ -15,13 +15,13 @@ pub struct FileLock {
 }
 
 impl FileLock {
-    /// Takes the lock that `path` stands for; `None` where another process, or another part of this
-    /// one, holds it. On a file system that has no locks everybody gets it.
+    /// Takes the lock at `path`; `None` if another process, or another part of this one, holds it.
+    /// On a file system without locks it is always granted.
     ///
     /// # Errors
-    /// Where the file cannot be created.
+    /// If the file cannot be created.
     pub fn acquire(path: &Path) -> io::Result<Option<FileLock>> {
-        // Its last holder may remove the file between these steps, which is then created again.
+        // The last holder may remove the file between these steps. Then it is created again.
         for _ in 0..100 {
             let Some(file) = open_locked(path)? else { return Ok(None) };
             if is_at(&file, path) {
@@ -31,7 +31,7 @@ impl FileLock {
         Err(io::Error::other("the lock is no file of its own"))
     }
 
-    /// The file that stands for the lock.
+    /// The path of the lock's file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -39,7 +39,8 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // A lock file is empty: a file with content was not made here. On Windows the system removes it.
+        // A lock file is empty, so a file with content is not a lock and stays. On Windows the
+        // system removes the file.
         let is_ours = self.file.metadata().is_ok_and(|facts| facts.len() == 0);
         if cfg!(not(windows)) && is_ours {
             let _ = fs::remove_file(&self.path);
@@ -47,7 +48,7 @@ impl Drop for FileLock {
     }
 }
 
-/// Opens a lock's file and locks it; `None` where it is locked.
+/// Opens the file of a lock and locks it; `None` if another handle has the lock.
 #[cfg(not(windows))]
 fn open_locked(path: &Path) -> io::Result<Option<File>> {
     let file = private::open(File::options().create(true).truncate(false).write(true), path)?;
@@ -58,7 +59,8 @@ fn open_locked(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// As elsewhere: a file that no other handle may be opened for, and that goes with its handle.
+/// Opens the file of a lock so that no other handle can open it; `None` if another handle has. The
+/// system removes the file with its handle.
 #[cfg(windows)]
 fn open_locked(path: &Path) -> io::Result<Option<File>> {
     use std::os::windows::fs::OpenOptionsExt;
@@ -76,7 +78,7 @@ fn open_locked(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Whether an open file still has that name.
+/// Whether `path` still names the open file.
 #[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;

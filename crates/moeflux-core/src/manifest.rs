@@ -1,78 +1,77 @@
-//! What a model's files must hold, as its family declares it. Loading,
-//! packing, planning and synthesising all work from these declarations.
+//! The weights of a model, as its family declares them. Loading, packing, planning and synthesising
+//! all work from these declarations.
 
 use crate::LayerIdx;
 
-/// What a matrix is for; it decides how its inputs are rounded and how many
-/// bits packing leaves it.
+/// The use of a matrix. It decides how the inputs of the matrix are rounded, and in how many bits
+/// the matrix is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Rows are looked up by token.
+    /// The embedding: a token selects a row.
     Embedding,
     /// A large projection: its inputs may be rounded to eight bits.
     Projection,
     /// A router or a gate: its inputs stay `f32`.
     Gate,
-    /// Hidden state to logits.
+    /// The head: from hidden states to logits.
     Head,
 }
 
-/// A resident matrix.
+/// The declaration of a resident matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatrixDecl {
-    /// Canonical module name, such as `layers.0.self_attn.q_proj`; the tensor
-    /// adds `.weight`, and where quantised `.scales` and `.biases`.
+    /// Canonical module name, such as `layers.0.self_attn.q_proj`. The names of its tensors add
+    /// `.weight` and, if quantised, `.scales` and `.biases`.
     pub name: String,
-    /// Outputs.
+    /// Rows: outputs.
     pub rows: usize,
-    /// Inputs.
+    /// Columns: inputs.
     pub cols: usize,
-    /// What it is for.
+    /// The use of the matrix.
     pub role: Role,
 }
 
-/// A resident tensor that is small and never quantised: norms, convolutions,
-/// per-head constants.
+/// The declaration of a resident tensor that is small and never quantised: norms, convolutions,
+/// constants of heads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VectorDecl {
     /// Canonical tensor name, such as `layers.0.input_layernorm.weight`.
     pub name: String,
-    /// The shapes that it may have; all of one element count.
+    /// The shapes that the tensor may have; all have the same number of elements.
     pub shapes: Vec<Vec<usize>>,
 }
 
-/// How the rows of gate and up lie where one tensor holds both.
+/// The order of the rows of gate and up in a tensor that holds both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FusedOrder {
     /// All of gate, then all of up; outputs before inputs.
     GateThenUp,
-    /// A row of gate, its row of up, and so on; quantised tensors outputs
-    /// before inputs, others inputs before outputs (gpt-oss).
+    /// Rows of gate and up in turn (gpt-oss). Quantised tensors have outputs before inputs, others
+    /// inputs before outputs.
     Alternating,
 }
 
-/// The routed experts of one layer.
+/// The declaration of the routed experts of one layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpertsDecl {
     /// The layer.
     pub layer: LayerIdx,
     /// Canonical module name of the block, such as `layers.0.mlp`.
     pub prefix: String,
-    /// Names of the three projections where each expert has tensors of its
-    /// own: gate, up, down. Stacked ones are `gate_proj`, `up_proj` and
-    /// `down_proj` whatever stands here.
+    /// Names of the gate, up and down projections in checkpoints that have separate tensors for
+    /// each expert. In stacked tensors they are always `gate_proj`, `up_proj` and `down_proj`.
     pub parts: [&'static str; 3],
-    /// How gate and up lie in fused tensors.
+    /// The order of gate and up in fused tensors.
     pub fused: FusedOrder,
-    /// How many experts.
+    /// Number of experts.
     pub n_experts: usize,
-    /// `hidden_size`.
+    /// The model's `hidden_size`.
     pub hidden: usize,
-    /// `moe_intermediate_size`.
+    /// The model's `moe_intermediate_size`.
     pub intermediate: usize,
 }
 
-/// Everything that a model is made of, in the order in which it is used.
+/// All weights of a model, in the order in which it uses them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     /// Resident matrices.

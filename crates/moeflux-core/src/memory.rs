@@ -1,5 +1,5 @@
-//! Memory that records land in: page-aligned buffers and mapped files.
-//! The only file of this crate that needs `unsafe`.
+//! Memory for records: page-aligned buffers and mapped files. No other file of this crate needs
+//! `unsafe`.
 
 use std::fs::File;
 use std::io;
@@ -8,29 +8,29 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
-/// Alignment and granularity of every buffer, fit for direct I/O.
+/// Alignment and granularity of every buffer in bytes, suitable for direct I/O.
 pub const PAGE_BYTES: usize = 4096;
 
-/// From this length on memory is worth huge pages, of which this is the size.
+/// Size of a huge page in bytes. Memory of at least this length is aligned for huge pages.
 const HUGE_BYTES: usize = 2 << 20;
 
-/// Memory that the system did not give.
+/// The system gave no memory for an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("out of memory: {} cannot be allocated", crate::show_bytes(*bytes))]
 pub struct OutOfMemory {
-    /// How much was asked for.
+    /// Bytes that were requested.
     pub bytes: u64,
 }
 
-/// Runs `work`, and gives the allocation in it that failed, if one did: [`HostBuf::zeroed`] and
-/// [`HostSlab::new`] unwind there, since the ops that call them return nothing. What `work`
-/// changed may be half done then.
+/// Runs `work`. If an allocation in it fails, returns its error: [`HostBuf::zeroed`] and
+/// [`HostSlab::new`] unwind to this call, because the ops that call them return nothing. Changes
+/// that `work` made may then be incomplete.
 ///
 /// # Errors
-/// [`OutOfMemory`].
+/// [`OutOfMemory`] if an allocation in `work` failed.
 ///
 /// # Panics
-/// Where `work` does.
+/// If `work` panics.
 pub fn catch_out_of_memory<T>(work: impl FnOnce() -> T) -> Result<T, OutOfMemory> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
         match payload.downcast::<OutOfMemory>() {
@@ -40,26 +40,26 @@ pub fn catch_out_of_memory<T>(work: impl FnOnce() -> T) -> Result<T, OutOfMemory
     })
 }
 
-/// Unwinds to [`catch_out_of_memory`]; no panic is reported.
+/// Unwinds to [`catch_out_of_memory`] without reporting a panic.
 fn unwind(err: OutOfMemory) -> ! {
     resume_unwind(Box::new(err))
 }
 
 /// A page-aligned byte buffer with one owner.
 ///
-/// A read is started by moving the buffer into the reader and finished by
-/// moving it back, so no two threads ever see the same bytes at once.
+/// To start a read, the buffer is moved into the reader; after the read it is moved back. So no two
+/// threads see the same bytes at once.
 #[derive(Debug)]
 pub struct HostBuf {
-    /// Invariant: `len` bytes of `region` that no other buffer has.
+    /// Invariant: `len` bytes of `region` that belong to no other buffer.
     ptr: NonNull<u8>,
     len: usize,
     /// Keeps the bytes mapped.
     region: Arc<Region>,
 }
 
-/// Keeps the memory of a slab mapped, for a device that has it mapped too. It
-/// gives out no bytes: those belong to the slab's buffers.
+/// Keeps the memory of a slab mapped while a device has it mapped. It gives no access to the bytes,
+/// which belong to the slab's buffers.
 #[derive(Clone, Debug)]
 pub struct SlabGuard {
     _map: Arc<memmap2::MmapMut>,
@@ -68,15 +68,15 @@ pub struct SlabGuard {
     users: Weak<Region>,
 }
 
-// SAFETY: `first` is never looked at here; who does has to say why that is right.
+// SAFETY: nothing here reads through `first`; code that does must justify it.
 unsafe impl Send for SlabGuard {}
-// SAFETY: as above.
+// SAFETY: nothing here reads through `first`; code that does must justify it.
 unsafe impl Sync for SlabGuard {}
 
 /// Memory of the process, unmapped when its last buffer and guard are dropped.
 #[derive(Debug)]
 struct Region {
-    /// Never looked at as a whole: its bytes belong to the buffers.
+    /// Never accessed as a whole: its bytes belong to the buffers.
     map: Arc<memmap2::MmapMut>,
     first: NonNull<u8>,
     len: usize,
@@ -88,10 +88,10 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Takes `len` zeroed bytes.
+    /// Allocates `len` zeroed bytes.
     fn new(len: usize) -> Result<Region, OutOfMemory> {
         let err = OutOfMemory { bytes: len as u64 };
-        // Huge pages serve only memory that begins where one of them does.
+        // Huge pages need memory that is aligned to their size.
         let align = if len >= HUGE_BYTES { HUGE_BYTES } else { PAGE_BYTES };
         let slack = align - PAGE_BYTES;
         let map = memmap2::MmapMut::map_anon(len.checked_add(slack).ok_or(err)?);
@@ -99,7 +99,7 @@ impl Region {
         let skip = map.as_ptr().align_offset(align).min(slack);
         #[cfg(target_os = "linux")]
         if len >= HUGE_BYTES {
-            // A system without huge pages serves small ones.
+            // Advice: without huge pages the memory has small ones.
             let _ = map.advise_range(memmap2::Advice::HugePage, skip, len);
         }
         let first =
@@ -113,15 +113,16 @@ impl HostBuf {
     /// never touched take no memory.
     ///
     /// # Panics
-    /// Unwinds to [`catch_out_of_memory`] where the system gives no memory.
+    /// Unwinds to [`catch_out_of_memory`] if the system gives no memory.
     pub fn zeroed(len: usize) -> HostBuf {
         HostBuf::try_zeroed(len).unwrap_or_else(|err| unwind(err))
     }
 
-    /// As [`HostBuf::zeroed`].
+    /// Allocates `len` zeroed bytes, rounded up to whole pages. Pages that are never touched take
+    /// no memory.
     ///
     /// # Errors
-    /// Where the system gives no memory.
+    /// If the system gives no memory.
     pub fn try_zeroed(len: usize) -> Result<HostBuf, OutOfMemory> {
         let mut slab = HostSlab::try_new(len)?;
         Ok(slab.carve(len).expect("a slab has room for what it was made for"))
@@ -129,25 +130,24 @@ impl HostBuf {
 }
 
 impl HostBuf {
-    /// Tells the slab of this buffer from all others that exist.
+    /// Identifies the slab of this buffer among all that exist.
     pub fn slab_id(&self) -> usize {
         self.region.first.addr().get()
     }
 
-    /// Keeps the slab of this buffer mapped.
+    /// Returns a guard that keeps the slab of this buffer mapped.
     pub fn guard(&self) -> SlabGuard {
         let Region { map, first, len } = &*self.region;
         let users = Arc::downgrade(&self.region);
         SlabGuard { _map: Arc::clone(map), first: *first, len: *len, users }
     }
 
-    /// First byte of this buffer in its slab.
+    /// Offset of this buffer in its slab, in bytes.
     pub fn offset_in_slab(&self) -> usize {
         self.ptr.addr().get() - self.region.first.addr().get()
     }
 
-    /// Takes off the bytes from `at` on, which must be the beginning of a page
-    /// inside the buffer.
+    /// Splits off the bytes from `at` on, which must be the start of a page inside the buffer.
     pub fn split_off(&mut self, at: usize) -> HostBuf {
         let is_inside = 0 < at && at < self.len && at.is_multiple_of(PAGE_BYTES);
         assert!(is_inside, "split of {} bytes at {at}", self.len);
@@ -158,7 +158,7 @@ impl HostBuf {
         HostBuf { ptr, len, region: Arc::clone(&self.region) }
     }
 
-    /// Puts back what was split off: the bytes right behind this buffer's.
+    /// Joins a buffer that was split off: its bytes must follow this buffer's.
     pub fn join(&mut self, next: HostBuf) {
         let end = self.ptr.addr().get() + self.len;
         let follows = next.ptr.addr().get() == end && Arc::ptr_eq(&self.region, &next.region);
@@ -168,52 +168,50 @@ impl HostBuf {
 }
 
 impl SlabGuard {
-    /// Where the slab begins, which is the beginning of a page.
+    /// The start of the slab, which is the start of a page.
     pub fn first(&self) -> NonNull<u8> {
         self.first
     }
 
-    /// Bytes of the slab, in whole pages.
+    /// Bytes of the slab, a multiple of the page size.
     pub fn bytes(&self) -> usize {
         self.len
     }
 
-    /// Whether no buffer of the slab is left, and none can be made.
+    /// Whether the slab has no buffers left, and none can be made.
     pub fn is_unused(&self) -> bool {
         self.users.strong_count() == 0
     }
 }
 
-/// Memory for several buffers side by side, so that small ones share huge
-/// pages.
+/// Memory for several adjacent buffers, so that small buffers share huge pages.
 #[derive(Debug)]
 pub struct HostSlab {
-    /// Invariant: nobody has a buffer of the bytes from `next` on.
+    /// Invariant: no buffer has bytes from `next` on.
     region: Arc<Region>,
     next: usize,
 }
 
 impl HostSlab {
-    /// Takes `len` zeroed bytes, rounded up to whole pages.
+    /// Allocates `len` zeroed bytes, rounded up to whole pages.
     ///
     /// # Panics
-    /// Unwinds to [`catch_out_of_memory`] where the system gives no memory.
+    /// Unwinds to [`catch_out_of_memory`] if the system gives no memory.
     pub fn new(len: usize) -> HostSlab {
         HostSlab::try_new(len).unwrap_or_else(|err| unwind(err))
     }
 
-    /// As [`HostSlab::new`].
+    /// Allocates `len` zeroed bytes, rounded up to whole pages.
     ///
     /// # Errors
-    /// Where the system gives no memory.
+    /// If the system gives no memory.
     pub fn try_new(len: usize) -> Result<HostSlab, OutOfMemory> {
         let pages = len.max(1).checked_next_multiple_of(PAGE_BYTES);
         let region = Region::new(pages.ok_or(OutOfMemory { bytes: len as u64 })?)?;
         Ok(HostSlab { region: Arc::new(region), next: 0 })
     }
 
-    /// The next `len` bytes, rounded up to whole pages; `None` when too few
-    /// are left.
+    /// A buffer of the next `len` bytes, rounded up to whole pages; `None` if too few are left.
     pub fn carve(&mut self, len: usize) -> Option<HostBuf> {
         let len = len.max(1).next_multiple_of(PAGE_BYTES);
         if len > self.region.len - self.next {
@@ -251,8 +249,8 @@ unsafe impl Sync for HostBuf {}
 
 /// A whole file mapped read-only.
 ///
-/// Whoever reads the bytes must have checked just before that the file still
-/// has the length that it was mapped with: pages behind a file's end fault.
+/// Just before a caller reads the bytes, it must check that the file still has the length that it
+/// was mapped with: pages after the end of a file fault.
 #[derive(Debug)]
 pub struct MappedFile {
     map: memmap2::Mmap,
@@ -262,22 +260,21 @@ impl MappedFile {
     /// Maps `file` from its first byte to its present end.
     ///
     /// # Errors
-    /// Whatever the system says: no address space, no such device, not a file.
+    /// The error of the system: no address space, no such device, not a file.
     pub fn map(file: &File) -> io::Result<MappedFile> {
-        // SAFETY: the map is read-only and private to this type; that nobody
-        // else writes to a model's files while they are open is what opening a
-        // model asks of its owner.
+        // SAFETY: the map is read-only and private to this type. Opening a model requires of its
+        // owner that no other program writes to its files while they are open.
         let map = unsafe { memmap2::Mmap::map(file) }?;
-        // Where files may lie in huge pages, those that are read through this map do.
+        // Advice: huge pages, if the file system has them for this file.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         Ok(MappedFile { map })
     }
 
-    /// Brings `len` bytes from `offset` into memory before anyone touches them.
+    /// Reads `len` bytes from `offset` into memory before they are accessed.
     ///
     /// # Errors
-    /// Where the system cannot populate; the bytes then fault in on use.
+    /// If the system cannot populate the pages; they are then read when they are accessed.
     pub fn populate(&self, offset: usize, len: usize) -> io::Result<()> {
         #[cfg(target_os = "linux")]
         return self.map.advise_range(memmap2::Advice::PopulateRead, offset, len);
@@ -293,14 +290,13 @@ impl MappedFile {
         }
     }
 
-    /// Gives the pages back to the system; they come again when they are
-    /// touched.
+    /// Gives the pages back to the system; they are read again when they are accessed.
     pub fn release(&self) {
         // SAFETY: the map is shared with a file and read-only: dropped pages hold nothing that
         // the file does not hold.
         #[cfg(unix)]
         let dropped = unsafe { self.map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
-        // Advice: where it is refused, pages stay until memory runs short.
+        // Advice: if it is refused, the pages stay until memory runs short.
         #[cfg(unix)]
         let _ = dropped;
     }

@@ -1,18 +1,18 @@
-//! Files and directories that only their owner may read: conversations, prompts, and what tells how
+//! Files and directories that only their owner may read: conversations, prompts, and records of how
 //! a model was used.
 //!
-//! On Unix a file has mode 0600 and a directory 0700, whatever the umask. On other systems the rights
-//! of the directory above apply.
+//! On Unix a file has mode 0600 and a directory 0700, whatever the umask is. On other systems the
+//! rights of the parent directory apply.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// Creates a directory and those above it that are missing, for their owner only. One that exists is
-/// left as it is.
+/// Creates a directory and its missing parents for their owner only. Existing directories keep
+/// their rights.
 ///
 /// # Errors
-/// Those of the file system.
+/// The errors of the file system.
 pub fn create_dir_all(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -21,21 +21,21 @@ pub fn create_dir_all(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// As [`create_dir_all`], for a directory of this program's own: one that exists is restricted to its
-/// owner.
+/// Creates a directory that belongs to this program, and its missing parents, for their owner only.
+/// If the directory exists, it is restricted to its owner.
 ///
 /// # Errors
-/// Those of the file system.
+/// The errors of the file system.
 pub fn create_own_dir(path: &Path) -> io::Result<()> {
     create_dir_all(path)?;
     restrict(path)
 }
 
-/// Restricts a file or a directory that exists to its owner. Devices, pipes, and what belongs to
-/// another user stay as they are.
+/// Restricts an existing file or directory to its owner. Devices, pipes, and files of other users
+/// keep their rights.
 ///
 /// # Errors
-/// Those of the file system.
+/// The errors of the file system.
 pub fn restrict(path: &Path) -> io::Result<()> {
     #[cfg(unix)]
     {
@@ -55,11 +55,11 @@ pub fn restrict(path: &Path) -> io::Result<()> {
     fs::metadata(path).map(|_| ())
 }
 
-/// Opens a file with `options`; a regular file that others may read, or that this creates, is
-/// restricted to its owner.
+/// Opens a file with `options`. If it is a regular file that other users may read, or if this
+/// creates it, it is restricted to its owner.
 ///
 /// # Errors
-/// Those of the file system.
+/// The errors of the file system.
 pub fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
@@ -74,7 +74,7 @@ pub fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The rights that a file or a directory should have in place of those that it has.
+/// The restricted rights of a file or directory; `None` if its rights need no change.
 #[cfg(unix)]
 fn restricted(facts: &fs::Metadata) -> Option<fs::Permissions> {
     use std::os::unix::fs::PermissionsExt;

@@ -1,13 +1,13 @@
-//! Why the system does not start a thread or a process: the limits that apply to this process.
+//! Explains why the system does not start a thread or a process, by the limits of this process.
 
 use std::fmt::Write;
 use std::io;
 #[cfg(target_os = "linux")]
 use std::path::{Component, Path};
 
-/// The error of a thread or process that could not be started, with the limits that can be the
-/// reason: the number of processes and threads (of the control group, of the user) and the address
-/// space, in which each thread needs a stack.
+/// Adds to the error of a thread or process that could not be started the limits that can be its
+/// cause. These are the number of processes and threads (of the control group, of the user) and the
+/// address space, in which each thread needs a stack.
 pub fn explain_thread_error(source: io::Error) -> io::Error {
     let mut text = source.to_string();
     for limit in limits() {
@@ -27,7 +27,7 @@ fn limits() -> Vec<String> {
     Vec::new()
 }
 
-/// As [`limits`], with `/proc` and `/sys` looked up under `root`.
+/// Returns the result of [`limits`], with `/proc` and `/sys` looked up under `root`.
 #[cfg(target_os = "linux")]
 fn limits_under(root: &Path) -> Vec<String> {
     let limits = std::fs::read_to_string(root.join("proc/self/limits")).unwrap_or_default();
@@ -41,13 +41,14 @@ fn limits_under(root: &Path) -> Vec<String> {
     [of_number, of_space].into_iter().flatten().collect()
 }
 
-/// The lowest `pids.max` of this process's control groups, of version 1 or 2, and those above.
+/// The lowest `pids.max` of this process's control groups, of version 1 or 2, and of their
+/// ancestors.
 #[cfg(target_os = "linux")]
 fn group_limit(root: &Path) -> Option<u64> {
     let lines = std::fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let mut lowest: Option<u64> = None;
     for line in lines.lines() {
-        // `id:controllers:path`, where version 2 names no controllers.
+        // Lines are `id:controllers:path`; version 2 names no controllers.
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
         let mounts: &[&str] = match controllers {
@@ -59,13 +60,13 @@ fn group_limit(root: &Path) -> Option<u64> {
             let mut dir = root.join(mount);
             let names = Path::new(path).components();
             let names = names.filter(|part| matches!(part, Component::Normal(_)));
-            // The mount itself is the group of a container.
+            // Inside a container, the mount itself is the container's group.
             for name in std::iter::once(None).chain(names.map(Some)) {
                 if let Some(name) = name {
                     dir.push(name);
                 }
                 let text = std::fs::read_to_string(dir.join("pids.max")).unwrap_or_default();
-                // No limit is written "max".
+                // The text "max" means no limit.
                 if let Ok(limit) = text.trim().parse() {
                     lowest = Some(lowest.map_or(limit, |other| other.min(limit)));
                 }
@@ -75,7 +76,7 @@ fn group_limit(root: &Path) -> Option<u64> {
     lowest
 }
 
-/// The soft limit in a line of `/proc/self/limits`; "unlimited" is no number.
+/// The soft limit in a line of `/proc/self/limits`; "unlimited" is not a number.
 #[cfg(target_os = "linux")]
 fn soft_limit(limits: &str, label: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(label))?;
@@ -86,7 +87,7 @@ fn soft_limit(limits: &str, label: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Files below a root.
+    /// A directory with these files.
     fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (name, text) in files {

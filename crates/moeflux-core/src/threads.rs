@@ -1,13 +1,13 @@
-//! Work shared by threads that the system may refuse to start.
+//! Shares work among threads, and does without those that the system refuses to start.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Runs `work` on every item, on up to `n_threads` threads of which this is one; results in the
-/// items' order. Threads that cannot be started cost time, nothing else.
+/// Runs `work` on every item, on up to `n_threads` threads including the calling one. Returns the
+/// results in the order of the items. If threads cannot be started, the others do their work.
 ///
 /// # Panics
-/// With the payload of an item that panicked.
+/// If `work` panics on an item; with the payload of that panic.
 pub fn share_out<T: Send, R: Send>(
     n_threads: usize,
     items: Vec<T>,

@@ -16,11 +16,10 @@ pub enum WriteError {
     NoSpace {
         /// The file that was being written.
         path: PathBuf,
-        /// Bytes that must be freed for all that is to be written, where that
-        /// is known.
+        /// Bytes that must be freed so that everything can be written; `None` if unknown.
         missing: Option<u64>,
     },
-    /// There would not be room.
+    /// The drive has too little free space for the files.
     #[error(
         "{}: {} are needed, the drive has {} free; free {} or choose another drive",
         path.display(), show_bytes(*needed), show_bytes(*available), show_bytes(needed.saturating_sub(*available))
@@ -33,12 +32,12 @@ pub enum WriteError {
         /// Bytes that are free.
         available: u64,
     },
-    /// The system refused.
+    /// The system refused to write.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
 }

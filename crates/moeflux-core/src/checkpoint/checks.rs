@@ -1,4 +1,4 @@
-//! Refuses weights that are damaged, by the name of their tensor.
+//! Refuses damaged weights, with the names of their tensors.
 
 use super::checksum::part_checksum;
 use super::{Checkpoint, Extent, FormatError, Tensor};
@@ -6,11 +6,11 @@ use crate::SourceFile;
 use crate::quant::Encoding;
 
 impl Checkpoint {
-    /// Checks that the elements in `bytes`, which were read from `extent` of one of `files`, are
-    /// finite numbers. `files` are the checkpoint's, or those of a bank that begins with them.
+    /// Checks that the elements in `bytes`, which were read from `extent`, are finite numbers.
+    /// `files` are those of the checkpoint, or those of a bank, which begin with them.
     ///
     /// # Errors
-    /// [`FormatError::NotFinite`] names the first that is not.
+    /// [`FormatError::NotFinite`] with the first element that is not finite.
     pub fn check_finite(
         &self,
         files: &[SourceFile],
@@ -35,11 +35,11 @@ impl Checkpoint {
         Err(FormatError::NotFinite { path, name, element: first + found, value })
     }
 
-    /// Checks the bytes of a whole tensor, which were read from `extent`, where the container has
-    /// its checksum; passes any others.
+    /// Checks the bytes of a whole tensor, which were read from `extent`, against its checksum.
+    /// Accepts tensors without a checksum.
     ///
     /// # Errors
-    /// [`FormatError::Damaged`].
+    /// [`FormatError::Damaged`] if the checksum differs.
     pub fn check_tensor(&self, extent: Extent, bytes: &[u8]) -> Result<(), FormatError> {
         let Some(container) = &self.container else { return Ok(()) };
         let is_whole = |tensor: &&Tensor| tensor.extent == extent && extent.len > 0;

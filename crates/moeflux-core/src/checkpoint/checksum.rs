@@ -1,20 +1,20 @@
-//! The checksums of containers: XXH3 with 128 bits of files, with 64 bits of their parts.
+//! The checksums of containers: XXH3-128 of files, XXH3-64 of their parts.
 
 use std::ops::Range;
 
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
-/// A checksum of bytes that come in pieces.
+/// A checksum of bytes that are passed in pieces.
 #[derive(Clone, Default)]
 pub struct Checksum(Xxh3Default);
 
 impl Checksum {
-    /// Takes the next bytes.
+    /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    /// The 64-bit sum of all bytes so far, as [`part_checksum`] has it.
+    /// The 64-bit sum of all bytes so far, as [`part_checksum`] returns it.
     fn short(&self) -> u64 {
         self.0.digest()
     }
@@ -36,25 +36,27 @@ pub fn part_checksum(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
 }
 
-/// Checksums of a file and of parts of it, taken while it is written or read from front to back.
+/// Checksums of a file and of its parts, computed while the file is written or read from start to
+/// end.
 #[derive(Clone, Debug, Default)]
 pub struct FileChecksums {
     whole: Checksum,
     n_bytes: u64,
     parts: Vec<Range<u64>>,
-    /// Of the parts that have ended, in order.
+    /// The sums of the parts that have ended, in order.
     sums: Vec<u64>,
-    /// Of the part that `sums` lacks next.
+    /// The sum of the first part that is not in `sums`.
     current: Checksum,
 }
 
 impl FileChecksums {
-    /// `parts` are ascending and do not overlap; bytes between them count for the file alone.
+    /// `parts` are byte ranges, ascending and without overlaps. Bytes between them count only for
+    /// the file.
     pub fn new(parts: Vec<Range<u64>>) -> FileChecksums {
         FileChecksums { parts, ..FileChecksums::default() }
     }
 
-    /// Takes the next bytes of the file.
+    /// Adds the next bytes of the file.
     pub fn update(&mut self, bytes: &[u8]) {
         self.whole.update(bytes);
         let start = self.n_bytes;
@@ -70,7 +72,7 @@ impl FileChecksums {
         }
     }
 
-    /// Bytes so far.
+    /// Number of bytes so far.
     pub fn n_bytes(&self) -> u64 {
         self.n_bytes
     }
@@ -80,7 +82,7 @@ impl FileChecksums {
         self.whole.hex()
     }
 
-    /// [`part_checksum`] of each part that has ended.
+    /// The [`part_checksum`] of each part that has ended.
     pub fn parts(&self) -> &[u64] {
         &self.sums
     }
@@ -91,7 +93,7 @@ pub fn part_checksum_hex(sum: u64) -> String {
     format!("{sum:016x}")
 }
 
-/// Reads what [`part_checksum_hex`] wrote.
+/// Parses the text that [`part_checksum_hex`] returns.
 pub(super) fn part_checksum_of_hex(hex: &str) -> Option<u64> {
     let is_plain = hex.len() == 16 && hex.bytes().all(|digit| digit.is_ascii_hexdigit());
     is_plain.then(|| u64::from_str_radix(hex, 16).ok()).flatten()

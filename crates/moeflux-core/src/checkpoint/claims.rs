@@ -1,5 +1,5 @@
-//! A family's declarations matched with a checkpoint's tensors: each is found
-//! with the right shape, and none is left over.
+//! Matches the declarations of a family with the tensors of a checkpoint: each declared tensor is
+//! found with the right shape, and none is left over.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::manifest::{ExpertsDecl, MatrixDecl, VectorDecl};
 use crate::quant::{Affine, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks};
 use crate::{ExpertBank, LayerBank};
 
-/// Tensors of a checkpoint, claimed one declaration after another.
+/// The tensors of a checkpoint, which are claimed one declaration after another.
 #[derive(Debug)]
 pub struct Claims<'a> {
     pub(super) checkpoint: &'a Checkpoint,
@@ -16,31 +16,31 @@ pub struct Claims<'a> {
     pub(super) bank: ExpertBank,
 }
 
-/// Where a resident matrix lies.
+/// Where a resident matrix is stored, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatrixSource {
-    /// Outputs.
+    /// Rows: outputs.
     pub rows: usize,
-    /// Inputs.
+    /// Columns: inputs.
     pub cols: usize,
     /// How the elements are stored.
     pub format: MatrixFormat,
     /// The elements, row-major.
     pub weight: Extent,
-    /// The scales; empty for formats without.
+    /// The scales; empty for formats without scales.
     pub scales: Extent,
-    /// One bias a group and row; empty for formats without.
+    /// One bias per group and row; empty for formats without biases.
     pub biases: Extent,
 }
 
-/// Where a resident vector lies.
+/// Where a resident vector is stored, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VectorSource {
-    /// The bytes.
+    /// The bytes of the elements.
     pub extent: Extent,
-    /// What they are.
+    /// The type of the elements.
     pub float: Float,
-    /// Which of the declared shapes it has.
+    /// The shape in the checkpoint, one of those declared.
     pub shape: Vec<usize>,
 }
 
@@ -56,7 +56,7 @@ pub struct MatrixBytes {
 }
 
 impl MatrixSource {
-    /// Some of its rows, as a matrix.
+    /// The source of the rows `start..start + n`, as a matrix.
     pub fn rows(&self, start: usize, n: usize) -> MatrixSource {
         assert!(start <= self.rows && n <= self.rows - start, "rows of a matrix");
         let [weight, scales, biases] = self.format.row_ranges(start, n, self.cols);
@@ -70,10 +70,10 @@ impl MatrixSource {
         }
     }
 
-    /// Its bytes.
+    /// Reads the bytes of the matrix.
     ///
     /// # Errors
-    /// Where a file does not open or ends too early.
+    /// If a file cannot be opened or ends too early.
     pub fn read(&self, reader: &FileReader) -> Result<MatrixBytes, FormatError> {
         Ok(MatrixBytes {
             weight: reader.read(self.weight)?,
@@ -84,7 +84,7 @@ impl MatrixSource {
 }
 
 impl MatrixBytes {
-    /// The matrix whose bytes these are.
+    /// A view of these bytes as the matrix `source`.
     pub fn view(&self, source: &MatrixSource) -> MatrixView<'_> {
         MatrixView {
             rows: source.rows,
@@ -98,17 +98,17 @@ impl MatrixBytes {
 }
 
 impl VectorSource {
-    /// Its elements, in the order in which they are stored.
+    /// Reads the elements, in the order in which they are stored.
     ///
     /// # Errors
-    /// Where the file does not open or ends too early.
+    /// If the file cannot be opened or ends too early.
     pub fn read_f32(&self, reader: &FileReader) -> Result<Vec<f32>, FormatError> {
         let bytes = reader.read(self.extent)?;
         Ok((0..bytes.len() / self.float.bytes()).map(|i| self.float.read(&bytes, i)).collect())
     }
 }
 
-/// A weight with its scales and biases, as tensors.
+/// The tensors of a weight and of its scales and biases.
 pub(super) struct Stored<'a> {
     pub(super) format: MatrixFormat,
     pub(super) weight: &'a Tensor,
@@ -123,17 +123,17 @@ impl Stored<'_> {
 }
 
 impl<'a> Claims<'a> {
-    /// Nothing claimed yet.
+    /// Starts with no tensor claimed.
     pub fn new(checkpoint: &'a Checkpoint) -> Claims<'a> {
         let bank = ExpertBank { files: checkpoint.files().to_vec(), layers: Vec::new() };
         Claims { checkpoint, claimed: BTreeSet::new(), bank }
     }
 
-    /// Claims a matrix, or a stack of matrices whose rows together are as many
-    /// as asked for. The same one may be claimed twice, as tied embeddings are.
+    /// Claims a matrix, or a stack of matrices that together have the declared number of rows. A
+    /// matrix may be claimed twice, as for tied embeddings.
     ///
     /// # Errors
-    /// Where it is missing, has another shape, or a format that is not read.
+    /// If it is missing, has another shape, or has a format that is not supported.
     pub fn matrix(&mut self, decl: &MatrixDecl) -> Result<MatrixSource, FormatError> {
         let outer = self.outer_shape(decl);
         let stored = self.stored(&decl.name, &outer, decl.cols)?;
@@ -142,15 +142,15 @@ impl<'a> Claims<'a> {
         let (scales, biases) = (part(stored.scales), part(stored.biases));
         let (rows, cols, format) = (decl.rows, decl.cols, stored.format);
         if scales.len != format.scale_bytes(rows, cols) {
-            // Blocks that end with each matrix of a stack do not make one matrix.
+            // If the blocks of scales end with each matrix of a stack, the stack is not one matrix.
             let what = format!("{} of {outer:?} rows, in blocks that these cut", decl.name);
             return Err(FormatError::unsupported(self.checkpoint.path_of(stored.weight), what));
         }
         Ok(MatrixSource { rows, cols, format, weight, scales, biases })
     }
 
-    /// The shape of a matrix without its columns: its rows, or the heads and
-    /// rows of a stack (`embed_q` in MLX's latent attention).
+    /// The shape of a matrix without its columns: its rows, or the heads and rows of a stack
+    /// (`embed_q` in MLX's latent attention).
     fn outer_shape(&self, decl: &MatrixDecl) -> Vec<usize> {
         let tensor = self.checkpoint.tensors().get(&format!("{}.weight", decl.name));
         match tensor.map(|it| &it.shape[..]) {
@@ -162,7 +162,7 @@ impl<'a> Claims<'a> {
     /// Claims a vector.
     ///
     /// # Errors
-    /// Where it is missing, has none of the shapes, or is not of floats.
+    /// If it is missing, has none of the declared shapes, or has no float type.
     pub fn vector(&mut self, decl: &VectorDecl) -> Result<VectorSource, FormatError> {
         let tensor = self.claim(&decl.name)?;
         let Dtype::Float(float) = tensor.dtype else {
@@ -178,8 +178,8 @@ impl<'a> Claims<'a> {
     /// Claims the routed experts of a layer.
     ///
     /// # Errors
-    /// Where tensors or files are missing, or have other shapes or sizes. A
-    /// layer file that does not exist is no error here: the store decides.
+    /// If tensors or files are missing, or have other shapes or sizes. A layer file that does not
+    /// exist is not an error here: the store decides about it.
     pub fn experts(&mut self, decl: &ExpertsDecl) -> Result<LayerBank, FormatError> {
         let layer = self.locate_experts(decl)?;
         let n_layers = self.bank.layers.len().max(decl.layer.idx() + 1);
@@ -188,15 +188,15 @@ impl<'a> Claims<'a> {
         Ok(layer)
     }
 
-    /// Ends claiming.
+    /// Checks that all tensors were claimed.
     ///
     /// # Errors
-    /// Where tensors were not claimed; names up to three of them.
+    /// If tensors were not claimed; the error names up to three of them.
     pub fn finish(&self) -> Result<(), FormatError> {
         let tensors = self.checkpoint.tensors();
         let is_left =
             |name: &str| !self.claimed.contains(name) && !self.checkpoint.is_optional(name);
-        // Modules of size zero have tensors without elements, which nothing misses.
+        // Modules of size zero have tensors without elements, which need not be claimed.
         let is_left = |(name, tensor): &(&String, &Tensor)| is_left(name) && tensor.extent.len > 0;
         let left = || tensors.iter().filter(is_left);
         let n = left().count();
@@ -208,12 +208,12 @@ impl<'a> Claims<'a> {
         Err(FormatError::Unclaimed { path, n, names: names.join(", ") })
     }
 
-    /// The experts claimed so far. Its first files are the checkpoint's.
+    /// The experts claimed so far. The first files of the bank are those of the checkpoint.
     pub fn bank(&self) -> &ExpertBank {
         &self.bank
     }
 
-    /// The experts claimed.
+    /// The bank of the claimed experts.
     pub fn into_bank(self) -> ExpertBank {
         let mut bank = self.bank;
         let n_layers = self.checkpoint.config().usize("num_hidden_layers").unwrap_or(0);
@@ -230,8 +230,8 @@ impl<'a> Claims<'a> {
         Ok(tensor)
     }
 
-    /// Claims `module.weight` of shape `outer + [cols]`, and its scales and
-    /// biases where it is quantised.
+    /// Claims `module.weight` of shape `outer + [cols]` and, if it is quantised, its scales and
+    /// biases.
     pub(super) fn stored(
         &mut self,
         module: &str,
@@ -255,8 +255,8 @@ impl<'a> Claims<'a> {
         Ok(Stored::dense(float, weight))
     }
 
-    /// MLX: packed words, integers with scales and biases or small floats with
-    /// scales of bytes.
+    /// Claims a matrix in a format of MLX: packed words of integers with scales and biases, or of
+    /// small floats with scales of one byte.
     fn stored_packed(
         &mut self,
         module: &str,
@@ -306,8 +306,8 @@ impl<'a> Claims<'a> {
         Ok(Stored { format, weight, scales: Some(scales), biases })
     }
 
-    /// E4M3 and a scale for each block (DeepSeek-V3), for each row, or for the
-    /// whole matrix. The last of `outer` is the rows.
+    /// Claims a matrix of E4M3 with a scale for each block (DeepSeek-V3), for each row, or for the
+    /// whole matrix. The last entry of `outer` is the number of rows.
     fn stored_blocks(
         &mut self,
         module: &str,
@@ -343,8 +343,8 @@ impl<'a> Claims<'a> {
         Ok(Stored { format, weight, scales: Some(scales), biases: None })
     }
 
-    /// The format of a matrix of E4M3 whose scales are one for all of it or one
-    /// a row, which their shape tells; `None` where they are those of blocks.
+    /// The format of an E4M3 matrix with one scale in all or one per row, found from the shape of
+    /// the scales; `None` if the scales are those of blocks.
     fn scaled_whole(
         &self,
         module: &str,

@@ -1,5 +1,5 @@
-//! A model's `config.json`, read with suspicion: every getter names the file,
-//! the key, the value and what is accepted.
+//! A model's `config.json`. It is untrusted: the errors of all getters name the file, the key, the
+//! value and the accepted values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use super::FormatError;
 
-/// A config. Keys are looked up in `text_config` first, then in the root; a
-/// `null` counts as absent. Once a family has resolved it
-/// ([`Config::resolved`]), it has the keys of that family and no others.
+/// A config. Keys are looked up in `text_config` first, then in the root; `null` counts as absent.
+/// After a family has resolved the config ([`Config::resolved`]), it has the keys of that family
+/// and no others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     path: PathBuf,
@@ -19,23 +19,22 @@ pub struct Config {
     resolved: Option<ResolvedKeys>,
 }
 
-/// What a config says in the terms of one family: every key that the family
-/// reads, under its one name and with its default filled in.
+/// The keys of a config that one family reads. Each has the name that the family uses, and its
+/// default value if the config does not have it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResolvedKeys {
-    /// By key; `null` where the family does without.
+    /// Values by key; `null` if the family can do without the key.
     pub values: BTreeMap<String, Value>,
     /// The keys of rotary embeddings.
     pub rope: BTreeMap<String, Value>,
-    /// Which of the keys the config does not give.
+    /// The keys that the config does not have.
     pub defaulted: BTreeSet<String>,
 }
 
-/// Objects that hold the keys of rotary embeddings, newest first.
+/// Names of the objects that hold the keys of rotary embeddings, the newest first.
 const ROPE_OBJECTS: [&str; 2] = ["rope_parameters", "rope_scaling"];
 
-/// The largest believable value of a key; other keys may reach
-/// [`MAX_ANY`].
+/// The largest accepted values of keys; the limit of other keys is [`MAX_ANY`].
 const CAPS: &[(&str, usize)] = &[
     ("num_hidden_layers", 1000),
     ("hidden_size", 1 << 17),
@@ -45,7 +44,7 @@ const CAPS: &[(&str, usize)] = &[
     ("head_dim", 1 << 14),
     ("linear_num_key_heads", 4096),
     ("linear_num_value_heads", 4096),
-    // Four times what models have; kernels keep a state's rows beside each other.
+    // Four times the value of known models; kernels hold several rows of a state at once.
     ("linear_key_head_dim", 1 << 9),
     ("linear_value_head_dim", 1 << 14),
     ("linear_conv_kernel_dim", 64),
@@ -61,19 +60,19 @@ const MAX_ANY: usize = 1 << 20;
 const MAX_FLOAT: f64 = 1e12;
 
 impl Config {
-    /// Parses the text of a config; `path` is what errors name.
+    /// Parses the text of a config; errors name `path`.
     ///
     /// # Errors
-    /// Where it is not a JSON object.
+    /// If the text is not a JSON object.
     pub fn from_slice(path: &Path, bytes: &[u8]) -> Result<Config, FormatError> {
         let root = python_json(bytes).map_err(FormatError::json(path))?;
         Self::from_value(path, root)
     }
 
-    /// Takes a config that is parsed already.
+    /// Creates a config from parsed JSON; errors name `path`.
     ///
     /// # Errors
-    /// Where it is not a JSON object.
+    /// If the value is not a JSON object.
     pub fn from_value(path: &Path, root: Value) -> Result<Config, FormatError> {
         if !root.is_object() {
             return Err(FormatError::malformed(path, "the config is not a JSON object"));
@@ -81,18 +80,18 @@ impl Config {
         Ok(Config { path: path.to_path_buf(), root, resolved: None })
     }
 
-    /// The same config as a family reads it.
+    /// Returns this config with the keys that a family has resolved.
     #[must_use]
     pub fn resolved(&self, keys: ResolvedKeys) -> Config {
         Config { resolved: Some(keys), ..self.clone() }
     }
 
-    /// The file that errors name.
+    /// The path that errors name.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// All of it.
+    /// The whole config.
     pub fn value(&self) -> &Value {
         &self.root
     }
@@ -100,8 +99,7 @@ impl Config {
     /// The value of a key.
     ///
     /// # Panics
-    /// In builds with debug assertions, where the config is resolved and its
-    /// family does not declare the key.
+    /// With debug assertions, if the config is resolved and its family does not declare the key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         let Some(resolved) = &self.resolved else {
             return self.scopes().find_map(|scope| present(scope, key));
@@ -111,8 +109,8 @@ impl Config {
         value.filter(|value| !value.is_null())
     }
 
-    /// The value of a key of rotary embeddings: in `rope_parameters`, in
-    /// `rope_scaling`, or beside them as older configs have it.
+    /// The value of a key of rotary embeddings. It is in `rope_parameters` or in `rope_scaling`;
+    /// older configs have it outside these objects.
     pub fn get_rope(&self, key: &str) -> Option<&Value> {
         if let Some(resolved) = &self.resolved {
             return resolved.rope.get(key).filter(|value| !value.is_null());
@@ -127,18 +125,19 @@ impl Config {
         text.into_iter().chain([&self.root])
     }
 
-    /// A whole number, at least 1 and believable.
+    /// A whole number from 1 to the limit of the key.
     ///
     /// # Errors
-    /// Where it is absent or anything else.
+    /// If it is absent or not such a number.
     pub fn usize(&self, key: &str) -> Result<usize, FormatError> {
         self.usize_in(key, 1..=cap(key))
     }
 
-    /// As [`Config::usize`], with a default; a default of 0 allows 0.
+    /// A whole number from 1 to the limit of the key, or a default if it is absent. A default of 0
+    /// allows 0.
     ///
     /// # Errors
-    /// Where it is present and out of range.
+    /// If it is present and out of range.
     pub fn usize_or(&self, key: &str, default: usize) -> Result<usize, FormatError> {
         match self.get(key) {
             None => Ok(default),
@@ -146,10 +145,10 @@ impl Config {
         }
     }
 
-    /// A whole number of a range.
+    /// A whole number in a range.
     ///
     /// # Errors
-    /// Where it is absent or anything else.
+    /// If it is absent or not such a number.
     pub fn usize_in(&self, key: &str, range: RangeInclusive<usize>) -> Result<usize, FormatError> {
         let rule = format!("be a whole number from {} to {}", range.start(), range.end());
         let value = self.require(key, &rule)?;
@@ -157,29 +156,29 @@ impl Config {
         number.filter(|it| range.contains(it)).ok_or_else(|| self.refuse(key, &rule))
     }
 
-    /// A finite number from 0.
+    /// A finite number, at least 0.
     ///
     /// # Errors
-    /// Where it is absent or anything else.
+    /// If it is absent or not such a number.
     pub fn f32(&self, key: &str) -> Result<f32, FormatError> {
         let value = self.require(key, FLOAT_RULE)?;
         float(value).ok_or_else(|| self.refuse(key, FLOAT_RULE))
     }
 
-    /// A number of the rotary embeddings, looked up as [`Config::get_rope`].
+    /// A number of the rotary embeddings, looked up as by [`Config::get_rope`].
     ///
     /// # Errors
-    /// Where it is present and not a finite number from 0.
+    /// If it is present and not a finite number of at least 0.
     pub fn rope_f32(&self, key: &str) -> Result<Option<f32>, FormatError> {
         let Some(value) = self.get_rope(key) else { return Ok(None) };
         float(value).map(Some).ok_or_else(|| self.refuse(key, FLOAT_RULE))
     }
 
-    /// A word of the rotary embeddings, looked up as [`Config::get_rope`];
-    /// `rope_type` is also found under its old name `type`.
+    /// A string of the rotary embeddings, looked up as by [`Config::get_rope`]. `rope_type` may
+    /// also have its old name `type`.
     ///
     /// # Errors
-    /// Where it is present and not a string.
+    /// If it is present and not a string.
     pub fn rope_str(&self, key: &str) -> Result<Option<&str>, FormatError> {
         if self.resolved.is_some() {
             let Some(value) = self.get_rope(key) else { return Ok(None) };
@@ -196,19 +195,19 @@ impl Config {
         value.as_str().map(Some).ok_or_else(|| self.refuse(key, "be a string"))
     }
 
-    /// A truth value.
+    /// A boolean.
     ///
     /// # Errors
-    /// Where it is absent or anything else.
+    /// If it is absent or not a boolean.
     pub fn bool(&self, key: &str) -> Result<bool, FormatError> {
         let value = self.require(key, "be true or false")?;
         value.as_bool().ok_or_else(|| self.refuse(key, "be true or false"))
     }
 
-    /// A truth value, with a default.
+    /// A boolean, or a default if it is absent.
     ///
     /// # Errors
-    /// Where it is present and anything else.
+    /// If it is present and not a boolean.
     pub fn bool_or(&self, key: &str, default: bool) -> Result<bool, FormatError> {
         let Some(value) = self.get(key) else { return Ok(default) };
         value.as_bool().ok_or_else(|| self.refuse(key, "be true or false"))
@@ -217,26 +216,26 @@ impl Config {
     /// A string.
     ///
     /// # Errors
-    /// Where it is absent or anything else.
+    /// If it is absent or not a string.
     pub fn str(&self, key: &str) -> Result<&str, FormatError> {
         let value = self.require(key, "be a string")?;
         value.as_str().ok_or_else(|| self.refuse(key, "be a string"))
     }
 
-    /// A list of strings, where there is one.
+    /// A list of strings; `None` if it is absent.
     ///
     /// # Errors
-    /// Where it is anything else.
+    /// If it is present and not a list of strings.
     pub fn str_list(&self, key: &str) -> Result<Option<Vec<&str>>, FormatError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let list = value.as_array().and_then(|it| it.iter().map(Value::as_str).collect());
         list.map(Some).ok_or_else(|| self.refuse(key, "be a list of strings"))
     }
 
-    /// A list of whole numbers, where there is one.
+    /// A list of whole numbers; `None` if it is absent.
     ///
     /// # Errors
-    /// Where it is anything else.
+    /// If it is present and not a list of whole numbers.
     pub fn usize_list(&self, key: &str) -> Result<Option<Vec<usize>>, FormatError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let number = |it: &Value| it.as_u64().and_then(|it| usize::try_from(it).ok());
@@ -244,7 +243,7 @@ impl Config {
         list.map(Some).ok_or_else(|| self.refuse(key, "be a list of whole numbers"))
     }
 
-    /// The error for a value that breaks a rule; `rule` completes "it must".
+    /// The error for a value that breaks a rule; `rule` continues "it must".
     pub fn refuse(&self, key: &str, rule: &str) -> FormatError {
         let value = match &self.resolved {
             None => self.get_rope(key),
@@ -268,7 +267,7 @@ impl Config {
         }
     }
 
-    /// The error for a value that breaks a rule, `null` included.
+    /// The error for a value, which may be `null`, that breaks a rule.
     pub fn refuse_value(&self, key: &str, value: &Value, rule: &str) -> FormatError {
         FormatError::ConfigValue {
             path: self.path.clone(),
@@ -287,19 +286,19 @@ impl Config {
     }
 }
 
-/// Parses JSON as Python's `json` reads it: a byte order mark may come first,
-/// and `NaN`, `Infinity` and `-Infinity` are values. They become strings of
-/// these words, so that a key that is read refuses them by name.
+/// Parses JSON as Python's `json` reads it. A byte order mark may come first, and `NaN`, `Infinity`
+/// and `-Infinity` are values. They become strings of these words, so that the getter of such a key
+/// refuses it by name.
 ///
 /// # Errors
-/// Where it is no JSON even so.
+/// If the text is not JSON in this sense.
 pub fn python_json(bytes: &[u8]) -> Result<Value, serde_json::Error> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     serde_json::from_slice(bytes)
         .or_else(|error| serde_json::from_slice(&quoted_words(bytes)).map_err(|_| error))
 }
 
-/// The text with the words for numbers that JSON lacks put in quotes.
+/// The text with `NaN` and the infinities, which JSON does not have, in quotes.
 fn quoted_words(bytes: &[u8]) -> Vec<u8> {
     const WORDS: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
     let mut out = Vec::with_capacity(bytes.len() + 16);
@@ -336,7 +335,7 @@ fn cap(key: &str) -> usize {
     CAPS.iter().find(|(it, _)| *it == key).map_or(MAX_ANY, |(_, cap)| *cap)
 }
 
-/// A value's text, cut to what a line can take.
+/// The text of a value, shortened to fit a line.
 fn shortened(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(80) {

@@ -1,4 +1,4 @@
-//! `moeflux.json`: what a packed container holds.
+//! `moeflux.json`: the description of a packed container.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::manifest::ExpertsDecl;
 use crate::quant::{Affine, Float, MatrixFormat, MicroScaled, ScaledBlocks};
 use crate::{ExpertLayout, SourceFile};
 
-/// What a packed container says about itself.
+/// The description of a packed container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Container {
     /// Always [`Container::FORMAT`].
@@ -27,24 +27,24 @@ pub struct Container {
     pub family: String,
     /// The model's whole `config.json`.
     pub config: Value,
-    /// What it was packed from.
+    /// The checkpoint that it was packed from.
     pub source: SourceIdentity,
     /// Format of every resident matrix, by canonical module name.
     pub tensors: BTreeMap<String, StoredFormat>,
-    /// [`part_checksum_hex`](super::part_checksum_hex) of every resident tensor, by its name in
-    /// the file; empty in containers that were packed without.
+    /// [`part_checksum_hex`](super::part_checksum_hex) of every resident tensor, by its name in the
+    /// file; empty in containers that were packed without checksums.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resident_xxh3_64: BTreeMap<String, String>,
-    /// By layer; `null` where a layer has no routed experts.
+    /// Indexed by layer; `null` where a layer has no routed experts.
     pub layers: Vec<Option<PackedLayer>>,
     /// Every other file of the container.
     pub files: Vec<PackedFile>,
 }
 
-/// What a container was packed from.
+/// Identifies the checkpoint that a container was packed from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceIdentity {
-    /// Names and lengths of its files.
+    /// Names and lengths in bytes of the files.
     pub files: Vec<(String, u64)>,
     /// A checksum over names, lengths and tensor lists.
     pub fingerprint: String,
@@ -54,7 +54,7 @@ pub struct SourceIdentity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum StoredFormat {
-    /// MLX affine.
+    /// The affine format of MLX.
     Affine {
         /// Bits of one integer.
         bits: u8,
@@ -77,7 +77,7 @@ pub enum StoredFormat {
     },
     /// Unquantised.
     Dense {
-        /// One element.
+        /// The type of an element.
         float: StoredFloat,
     },
 }
@@ -106,12 +106,12 @@ pub enum StoredMode {
     Mxfp8,
 }
 
-/// The experts of one layer: a file of records.
+/// The experts of one layer, which are a file of records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackedLayer {
-    /// The file, below the container.
+    /// Path of the file, relative to the container.
     pub file: String,
-    /// Records in it.
+    /// Number of records in the file.
     pub n_experts: usize,
     /// `hidden_size`.
     pub hidden: usize,
@@ -128,7 +128,7 @@ pub struct PackedLayer {
     /// Bytes from one record to the next.
     pub stride_bytes: u64,
     /// [`part_checksum_hex`](super::part_checksum_hex) of each record, by expert; empty in
-    /// containers that were packed without.
+    /// containers that were packed without checksums.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub record_xxh3_64: Vec<String>,
 }
@@ -136,15 +136,15 @@ pub struct PackedLayer {
 /// A file of the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackedFile {
-    /// Where it is, below the container, with forward slashes.
+    /// Path of the file, relative to the container, with forward slashes.
     pub path: String,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
     /// XXH3-128 of its bytes, as 32 hexadecimal digits.
     pub xxh3_128: String,
 }
 
-/// A layer's file, and how to read it.
+/// The file of a layer's experts, with its layout.
 pub(super) struct LayerOfFile {
     pub(super) file: SourceFile,
     pub(super) layout: ExpertLayout,
@@ -157,19 +157,19 @@ impl Container {
     pub const FORMAT: &str = "moeflux";
     /// The version that this program writes and reads.
     pub const VERSION: u32 = 1;
-    /// The container's own file.
+    /// Name of the file with the container's description.
     pub const FILE: &str = "moeflux.json";
-    /// The journal of a packing that has not ended.
+    /// Name of the journal, which exists until the container is complete.
     pub const JOURNAL: &str = "moeflux.pack.json";
-    /// The resident tensors.
+    /// Name of the file with the resident tensors.
     pub const RESIDENT: &str = "resident.safetensors";
-    /// Strides are multiples of this.
+    /// Strides of records are multiples of this many bytes.
     pub const ALIGNMENT: usize = 4096;
 
-    /// Parses and checks `moeflux.json`; `path` is what errors name.
+    /// Parses and checks the text of a `moeflux.json`; errors name `path`.
     ///
     /// # Errors
-    /// Where it is of another format or version, or contradicts itself.
+    /// If it has another format or version, or is inconsistent.
     pub fn from_slice(path: &Path, bytes: &[u8]) -> Result<Container, FormatError> {
         let value: Value = serde_json::from_slice(bytes).map_err(FormatError::json(path))?;
         if value.get("format").and_then(Value::as_str) != Some(Self::FORMAT) {
@@ -190,7 +190,7 @@ impl Container {
     /// Reads and checks the `moeflux.json` at `path`.
     ///
     /// # Errors
-    /// As [`Container::from_slice`], and where the file cannot be read.
+    /// The errors of [`Container::from_slice`], and those of reading the file.
     pub fn read(path: &Path) -> Result<Container, FormatError> {
         Container::from_slice(path, &read_json(path)?)
     }
@@ -284,7 +284,7 @@ impl Container {
         Ok(())
     }
 
-    /// The file of a layer's experts, checked against what the family asks.
+    /// The file of a layer's experts, checked against the family's declaration.
     pub(super) fn layer(
         &self,
         root: &Path,
@@ -313,12 +313,12 @@ impl Container {
         })
     }
 
-    /// The checksum of a resident tensor, where the container has it.
+    /// The checksum of a resident tensor; `None` if the container has none.
     pub(super) fn resident_checksum(&self, name: &str) -> Option<u64> {
         part_checksum_of_hex(self.resident_xxh3_64.get(name)?)
     }
 
-    /// What it says of resident matrices, to check their shapes against.
+    /// The declared formats of resident matrices, to check the tensors against.
     pub(super) fn rules(&self) -> QuantRules {
         let rule = |format: &StoredFormat| Declared::of_format(format.to_format());
         let modules = self.tensors.iter().map(|(name, it)| (name.clone(), rule(it)));
@@ -327,26 +327,26 @@ impl Container {
 }
 
 impl PackedLayer {
-    /// Formats of gate, up and down.
+    /// Formats of the gate, up and down projections.
     pub fn formats(&self) -> [MatrixFormat; 3] {
         [self.gate, self.up, self.down].map(StoredFormat::to_format)
     }
 
-    /// The checksum of every record, by expert; `None` where the container has none.
+    /// The checksum of every record, by expert; `None` if the container has none.
     pub fn record_checksums(&self) -> Option<Arc<[u64]>> {
         let sums = self.record_xxh3_64.iter().map(|sum| part_checksum_of_hex(sum));
         let sums: Arc<[u64]> = sums.collect::<Option<_>>()?;
         (sums.len() == self.n_experts).then_some(sums)
     }
 
-    /// How each record is divided.
+    /// The layout of each record.
     pub fn layout(&self) -> ExpertLayout {
         record_layout(self.hidden, self.intermediate, self.formats())
     }
 }
 
 impl StoredFormat {
-    /// As the core names it.
+    /// The format as [`MatrixFormat`].
     pub fn to_format(self) -> MatrixFormat {
         match self {
             StoredFormat::Dense { float } => MatrixFormat::Dense(float.to_float()),
@@ -363,8 +363,7 @@ impl StoredFormat {
 
 impl From<MatrixFormat> for StoredFormat {
     /// # Panics
-    /// For formats that containers do not hold: transposed matrices, and small
-    /// floats without a name.
+    /// If containers do not hold the format: transposed matrices, and small floats without a name.
     fn from(format: MatrixFormat) -> StoredFormat {
         match format {
             MatrixFormat::Dense(float) => StoredFormat::Dense { float: float.into() },

@@ -1,5 +1,4 @@
-//! What can be wrong with a checkpoint, each message with file, value and
-//! remedy.
+//! The errors of checkpoints. Each message names the file, the value and the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,52 +6,52 @@ use std::path::{Path, PathBuf};
 /// A checkpoint that cannot be used as it is.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
-    /// The system refused.
+    /// The system refused to read the file.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Nothing here that looks like a model.
+    /// The path has no files of a model.
     #[error(
         "{}: no model here; expected moeflux.json, model_weights.json or *.safetensors with a \
          config.json",
         path.display()
     )]
     NotACheckpoint {
-        /// Where was looked.
+        /// The path that was searched.
         path: PathBuf,
     },
-    /// A container whose packing never ended.
+    /// A container that is not complete, because its packing was interrupted.
     #[error("{}: packing was interrupted; run `moeflux pack` again to finish it", path.display())]
     Unfinished {
         /// The directory.
         path: PathBuf,
     },
-    /// Text that is not the JSON that it should be.
+    /// A file that is not the JSON that it should be.
     #[error("{}: {}", path.display(), crate::json_problem(source))]
     Json {
         /// The file.
         path: PathBuf,
-        /// What the parser said.
+        /// The error of the parser.
         source: serde_json::Error,
     },
-    /// A file that contradicts itself, or another file.
+    /// A file that is inconsistent, or contradicts another file.
     #[error("{}: {what}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with the value.
+        /// A description of the problem, with the value.
         what: String,
     },
-    /// A format or mode that this program does not read.
+    /// A format or mode that this program does not support.
     #[error("{}: {what} is not supported", path.display())]
     Unsupported {
         /// The file.
         path: PathBuf,
-        /// What.
+        /// The format or mode.
         what: String,
     },
     /// The config lacks a key.
@@ -62,7 +61,7 @@ pub enum FormatError {
         path: PathBuf,
         /// The key.
         key: String,
-        /// What values are accepted.
+        /// The accepted values.
         rule: String,
     },
     /// The config has a value that cannot be right.
@@ -74,10 +73,10 @@ pub enum FormatError {
         key: String,
         /// Its value.
         value: String,
-        /// What values are accepted.
+        /// The accepted values.
         rule: String,
     },
-    /// The model needs a tensor that no file has.
+    /// A tensor that the model needs and that no file has.
     #[error("{}: tensor {name} is missing; is the download complete?", path.display())]
     TensorMissing {
         /// The checkpoint.
@@ -85,12 +84,12 @@ pub enum FormatError {
         /// The tensor's canonical name.
         name: String,
     },
-    /// A tensor whose shape is not what the config says.
+    /// A tensor with a shape that does not fit the config.
     #[error("{}: tensor {name} has shape {have:?}, the config asks for {want}", path.display())]
     Shape {
         /// The file.
         path: PathBuf,
-        /// The tensor, as the file calls it.
+        /// The tensor's name in the file.
         name: String,
         /// Its shape.
         have: Vec<usize>,
@@ -106,14 +105,14 @@ pub enum FormatError {
     NotFinite {
         /// The file.
         path: PathBuf,
-        /// The tensor, as the file calls it.
+        /// The tensor's name in the file.
         name: String,
-        /// The first such element, in the order of the file.
+        /// Index of the first such element, in the order of the file.
         element: usize,
-        /// NaN or an infinity.
+        /// The element: NaN or an infinity.
         value: f32,
     },
-    /// A tensor whose bytes are not those that were packed.
+    /// A tensor whose checksum differs from that in the container.
     #[error(
         "{}: tensor {name} does not have the checksum that it was packed with: the file is \
          damaged; copy it again or pack the model anew",
@@ -122,29 +121,29 @@ pub enum FormatError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// The tensor, as the file calls it.
+        /// The tensor's name in the file.
         name: String,
     },
-    /// Two tensors that mean the same one.
+    /// Two tensors with the same canonical name.
     #[error("{}: tensors {first} and {second} both mean {name}", path.display())]
     Duplicate {
-        /// The file of the second.
+        /// The file of the second tensor.
         path: PathBuf,
-        /// One name in the files.
+        /// Name of the first tensor in its file.
         first: String,
-        /// Another.
+        /// Name of the second tensor in its file.
         second: String,
         /// The canonical name.
         name: String,
     },
-    /// Tensors that the model's family has no use for.
+    /// Tensors that the model's family does not use.
     #[error("{}: {n} tensors are not part of this model family: {names}", path.display())]
     Unclaimed {
         /// The checkpoint.
         path: PathBuf,
-        /// How many.
+        /// Number of such tensors.
         n: usize,
-        /// Up to three of them.
+        /// Names of up to three of them.
         names: String,
     },
 }

@@ -1,5 +1,4 @@
-//! Where the experts of a layer lie, for every way in which checkpoints
-//! store them.
+//! Where the experts of a layer are stored, for each way in which checkpoints store them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,14 +12,14 @@ use crate::manifest::{ExpertsDecl, FusedOrder};
 use crate::quant::{MatrixFormat, MicroScaled};
 use crate::{ExpertLayout, ExtentSource, FileIdx, GateUp, LayerBank, MatrixLayout, PartSpan};
 
-/// Names of MLX's module of all experts: its `SwitchGLU`.
+/// Names of MLX's module with all experts (`SwitchGLU`).
 const STACKED_BLOCKS: [&str; 2] = ["switch_mlp", "experts"];
 
-/// Names of its parts, whatever the family calls those of single experts.
+/// Names of the projections in that module, whatever the family calls those of single experts.
 const STACKED_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
-/// Claims a fused tensor of all experts: its name, and the rows and columns of
-/// an expert.
+/// Claims a fused tensor of all experts. It takes the name of the tensor, and the rows and columns
+/// of an expert.
 type ClaimFused<'a> =
     fn(&mut Claims<'a>, &ExpertsDecl, &str, usize, usize) -> Result<Stored<'a>, FormatError>;
 
@@ -77,7 +76,7 @@ impl<'a> Claims<'a> {
         Err(FormatError::TensorMissing { path, name })
     }
 
-    /// MLX: each part of all experts in one tensor.
+    /// MLX: one tensor for each projection of all experts.
     fn experts_stacked(
         &mut self,
         decl: &ExpertsDecl,
@@ -95,8 +94,7 @@ impl<'a> Claims<'a> {
         Ok(layer_bank(decl, pieces, GateUp::Split { gate, up }, down))
     }
 
-    /// Hugging Face: gate and up rows of all experts in one tensor, down in
-    /// another.
+    /// Hugging Face: one tensor for the gate and up rows of all experts, and one for down.
     fn experts_fused(
         &mut self,
         decl: &ExpertsDecl,
@@ -120,7 +118,7 @@ impl<'a> Claims<'a> {
         Ok(layer_bank(decl, pieces, gate_up, down))
     }
 
-    /// Floats: outputs before inputs, but inputs before outputs where gate and
+    /// Claims a fused tensor of floats. Outputs come before inputs, except where rows of gate and
     /// up alternate (gpt-oss).
     fn fused_floats(
         &mut self,
@@ -143,8 +141,8 @@ impl<'a> Claims<'a> {
         Ok(stored)
     }
 
-    /// gpt-oss as published: `[experts, rows, groups, 16]` bytes, and as many
-    /// scales as groups.
+    /// Claims a fused tensor of gpt-oss as published: `[experts, rows, groups, 16]` bytes, and one
+    /// scale per group.
     fn fused_mxfp4(
         &mut self,
         decl: &ExpertsDecl,
@@ -170,7 +168,7 @@ impl<'a> Claims<'a> {
         Ok(Stored { format, weight, scales: Some(scales), biases: None })
     }
 
-    /// One tensor for each part of each expert.
+    /// One tensor for each projection of each expert.
     fn experts_listed(&mut self, decl: &ExpertsDecl) -> Result<LayerBank, FormatError> {
         let mut pieces = Pieces::default();
         let shapes = part_shapes(decl.hidden, decl.intermediate);
@@ -192,7 +190,7 @@ impl<'a> Claims<'a> {
                 pieces.push(tensors[0].extent.len, ExtentSource::Listed(entries.collect()))
             };
             let weight = piece(stored.iter().map(|it| it.weight).collect());
-            // Where one has scales all have, being of one format.
+            // The experts have one format, so all have scales if one has.
             let scales: Option<Vec<&Tensor>> = stored.iter().map(|it| it.scales).collect();
             let scales = scales.map_or(NOTHING, &mut piece);
             let biases: Option<Vec<&Tensor>> = stored.iter().map(|it| it.biases).collect();
@@ -209,7 +207,7 @@ fn strided(tensor: &Tensor, len: usize) -> ExtentSource {
     ExtentSource::Strided { file: extent.file, base: extent.offset, stride: len as u64 }
 }
 
-/// Some rows of a matrix whose rows lie in one piece.
+/// The layout of the rows `start..start + n` of a matrix with contiguous rows.
 fn rows_of(whole: &MatrixLayout, start: usize, n: usize) -> MatrixLayout {
     let [weight, scales, biases] = whole.format.row_ranges(start, n, whole.cols);
     let part = |span: PartSpan, range: Range<usize>| PartSpan {
@@ -242,7 +240,8 @@ fn layer_bank(
     }
 }
 
-/// Collects extents and matrices whose parts have extents of their own.
+/// Collects the extents of a record, one for each part of a matrix, and the layouts of its
+/// matrices.
 #[derive(Default)]
 struct Pieces {
     extents: Vec<usize>,
@@ -256,7 +255,7 @@ impl Pieces {
         PartSpan { extent: self.extents.len() - 1, offset: 0, len }
     }
 
-    /// One expert's matrix of tensors that hold all experts'.
+    /// Adds the matrix of one expert, from tensors that hold those of all experts.
     fn stacked(
         &mut self,
         stored: &Stored<'_>,

@@ -10,26 +10,26 @@ use super::{Dtype, Extent, FormatError, Tensor};
 use crate::files::open_regular;
 use crate::{FileIdx, SourceFile};
 
-/// Bytes that give the header's length.
+/// Bytes at the start of a file that hold the header's length.
 const PREFIX_BYTES: u64 = 8;
 
-/// What the format allows.
+/// The largest header that the format allows, in bytes.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 
-/// What a header says.
+/// The content of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What its writer noted.
+    /// The metadata that the writer of the file added.
     pub metadata: BTreeMap<String, String>,
-    /// Every tensor, by ascending offset; offsets count from the file's start.
+    /// Every tensor, by ascending offset. Offsets count from the start of the file.
     pub tensors: Vec<Tensor>,
 }
 
-/// Parses the JSON of a header. `file_len` is the whole file's; tensors must
-/// fill what follows the header without holes.
+/// Parses the JSON of a header. `file_len` is the length of the whole file in bytes. The tensors
+/// must fill the bytes after the header without holes.
 ///
 /// # Errors
-/// Says what is wrong, without the file's name.
+/// A description of the problem, without the name of the file.
 pub fn parse_safetensors_header(
     json: &[u8],
     file: FileIdx,
@@ -83,10 +83,10 @@ pub(super) fn read_header(path: &Path, file: FileIdx) -> Result<(SourceFile, Hea
     Ok((SourceFile { path: path.to_path_buf(), len: file_len }, header))
 }
 
-/// Opens a safetensors file by itself and reads its header.
+/// Opens a single safetensors file and reads its header.
 ///
 /// # Errors
-/// Where it cannot be read, or is none.
+/// If the file cannot be read, or is not a safetensors file.
 pub fn open_safetensors(path: &Path) -> Result<(SourceFile, Header), FormatError> {
     read_header(path, FileIdx(0))
 }

@@ -1,4 +1,4 @@
-//! What tells one checkpoint from another, whatever their directories are called.
+//! Identifies a checkpoint by its content, whatever its directory is called.
 
 use super::checksum::Checksum;
 use super::container::SourceIdentity;
@@ -8,15 +8,16 @@ use super::reader::FileReader;
 use super::tensor::Extent;
 use crate::{ExpertBank, FileIdx};
 
-/// Bytes of each sampled place of a file.
+/// Bytes of each sample of a file.
 const SAMPLE_BYTES: u64 = 64 << 10;
 
 impl SourceIdentity {
-    /// Reads what identifies a checkpoint: its config, the names, types, shapes and places of its
-    /// tensors, and the names, lengths and three samples of 64 KiB of every file of `bank`.
+    /// Reads the data that identifies a checkpoint: its config; the names, types, shapes and
+    /// positions of its tensors; the names, lengths and three samples of 64 KiB of every file of
+    /// `bank`.
     ///
     /// # Errors
-    /// Where a file cannot be read.
+    /// If a file cannot be read.
     pub fn read(checkpoint: &Checkpoint, bank: &ExpertBank) -> Result<SourceIdentity, FormatError> {
         let mut checksum = Checksum::default();
         checksum.update(checkpoint.config().value().to_string().as_bytes());

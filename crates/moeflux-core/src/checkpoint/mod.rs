@@ -1,7 +1,7 @@
 //! Checkpoints of every format, read in place.
 //!
-//! Whatever is opened is untrusted: offsets, lengths, shapes and counts are
-//! checked before use, and nothing here panics on any file.
+//! All files are untrusted. Offsets, lengths, shapes and counts are checked before use, and nothing
+//! here panics, whatever the file contains.
 
 mod checks;
 mod checksum;

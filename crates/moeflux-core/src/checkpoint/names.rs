@@ -1,8 +1,8 @@
-//! Canonical tensor names, and which tensors are left aside.
+//! Canonical tensor names, and the rules for tensors that are skipped.
 
 use super::Config;
 
-/// Wrappers that exporters put around the language model; first match wins.
+/// Prefixes that exporters put before the language model's names; the first match wins.
 const PREFIXES: [&str; 4] =
     ["model.language_model.", "language_model.model.", "language_model.", "model."];
 
@@ -17,11 +17,11 @@ const SKIPPED_PARTS: [&str; 6] = [
     "audio_tower",
 ];
 
-/// What predicts several tokens at once, by the first component of the canonical name.
+/// Parts that predict several tokens at once, by the first component of the canonical name.
 const MTP_PARTS: [&str; 2] = ["mtp", "mtp_layers"];
 
-/// Buffers that follow from the config, and scales for activations and caches of fewer bits, by the
-/// last component of the name: a model in floats needs neither.
+/// Buffers that follow from the config, and scales for quantised activations and caches, by the
+/// last component of the name. A model that computes in floats needs neither.
 const SKIPPED_BUFFERS: [&str; 13] = [
     "inv_freq",
     "original_inv_freq",
@@ -38,21 +38,21 @@ const SKIPPED_BUFFERS: [&str; 13] = [
     "kv_cache_scaling_factor",
 ];
 
-/// The name without wrappers: `layers.0.mlp.gate.weight`, `lm_head.weight`.
+/// The name without the prefixes: `layers.0.mlp.gate.weight`, `lm_head.weight`.
 pub fn canonical_name(name: &str) -> &str {
     PREFIXES.iter().find_map(|it| name.strip_prefix(it)).unwrap_or(name)
 }
 
-/// Which tensors of a checkpoint are left aside, and which may be.
+/// Which tensors of a checkpoint are skipped, and which are optional.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SkipRule {
-    /// Layers from here on predict several tokens at once (DeepSeek-V3).
+    /// The first of the layers that predict several tokens at once (DeepSeek-V3).
     first_mtp_layer: Option<usize>,
 }
 
 impl SkipRule {
     pub(crate) fn new(config: &Config) -> SkipRule {
-        // transformers 5 saves the second name.
+        // transformers 5 saves the key under the second name.
         let has_mtp = ["num_nextn_predict_layers", "num_mtp_layers"]
             .iter()
             .any(|key| config.usize_or(key, 0).is_ok_and(|n| n > 0));
@@ -60,14 +60,14 @@ impl SkipRule {
         SkipRule { first_mtp_layer: n_layers.filter(|_| has_mtp) }
     }
 
-    /// Whether the tensor of that canonical name is left aside.
+    /// Whether the tensor with this canonical name is skipped.
     pub(crate) fn skips(&self, name: &str) -> bool {
         let first = name.split('.').next().unwrap_or_default();
         let last = name.rsplit('.').next().unwrap_or_default();
         SKIPPED_PARTS.contains(&first) || SKIPPED_BUFFERS.contains(&last)
     }
 
-    /// Whether it belongs to multi-token prediction, which a model runs without.
+    /// Whether the tensor belongs to multi-token prediction, without which a model runs.
     pub(crate) fn is_optional(&self, name: &str) -> bool {
         let mut parts = name.split('.');
         let first = parts.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! From a path to a [`Checkpoint`] of whichever format is there.
+//! Opens a path as a [`Checkpoint`], whatever its format is.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use super::{
 use crate::{FileIdx, SourceFile};
 
 impl Checkpoint {
-    /// Opens a directory, or the directory of a file of one.
+    /// Opens the checkpoint in a directory; `path` may also name a file of it.
     ///
     /// # Errors
-    /// Where there is no model, or its files contradict each other.
+    /// If there is no model, or its files contradict each other.
     pub fn open(path: &Path) -> Result<Checkpoint, FormatError> {
         let metadata = path.metadata().map_err(FormatError::io(path))?;
         let root = if metadata.is_dir() { path.to_path_buf() } else { root_of_file(path)? };
@@ -38,7 +38,7 @@ impl Checkpoint {
         let container = Container::read(&path)?;
         for file in &container.files {
             let path = root.join(&file.path);
-            // A missing file is an error where its experts are loaded.
+            // A missing file is an error only when its experts are loaded.
             let Ok(metadata) = path.metadata() else { continue };
             if metadata.len() != file.bytes {
                 let what = format!("{} bytes, {} were packed", metadata.len(), file.bytes);
@@ -93,7 +93,7 @@ impl Checkpoint {
         })
     }
 
-    /// Names tensors canonically and leaves aside what is not used.
+    /// Gives the tensors their canonical names, and skips those that are not used.
     fn assemble(parts: Parts) -> Result<Checkpoint, FormatError> {
         let skip = SkipRule::new(&parts.config);
         let mut tensors: BTreeMap<String, Tensor> = BTreeMap::new();
@@ -131,7 +131,7 @@ impl Checkpoint {
     }
 }
 
-/// What the formats have in common.
+/// The parts of a checkpoint that all formats have.
 struct Parts {
     kind: CheckpointKind,
     root: PathBuf,

@@ -1,4 +1,4 @@
-//! A model whose files have been found and checked.
+//! A model whose files were found and checked.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::quantization::{Precision, QuantRules};
 use super::{Config, Container, FileReader, Tensor};
 use crate::SourceFile;
 
-/// Which kind of files a checkpoint is made of.
+/// The format of a checkpoint's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckpointKind {
     /// Safetensors, as Hugging Face or MLX write them.
@@ -20,7 +20,7 @@ pub enum CheckpointKind {
     Packed,
 }
 
-/// A model's files, their headers read and checked.
+/// The files of a model, whose headers were read and checked.
 #[derive(Debug)]
 pub struct Checkpoint {
     pub(super) kind: CheckpointKind,
@@ -37,7 +37,7 @@ pub struct Checkpoint {
     pub(super) expert_files: ExpertFiles,
 }
 
-/// Where routed experts are, if not among the tensors.
+/// Where routed experts are stored.
 #[derive(Clone, Debug)]
 pub(super) enum ExpertFiles {
     Tensors,
@@ -46,17 +46,17 @@ pub(super) enum ExpertFiles {
 }
 
 impl Checkpoint {
-    /// Which kind of files it is made of.
+    /// The format of the files.
     pub fn kind(&self) -> CheckpointKind {
         self.kind
     }
 
-    /// What its config says about how weights are stored.
+    /// How the config says that weights are stored.
     pub fn precision(&self) -> Precision {
         self.rules.precision()
     }
 
-    /// Its directory.
+    /// The directory of the checkpoint.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -66,43 +66,45 @@ impl Checkpoint {
         &self.config
     }
 
-    /// The files of its tensors; files of experts join them in a bank.
+    /// The files of the tensors. A bank adds the files of experts to them.
     pub fn files(&self) -> &[SourceFile] {
         &self.files
     }
 
-    /// Tensors by canonical name, without those that are left aside.
+    /// Tensors by canonical name, without those that are skipped.
     pub fn tensors(&self) -> &BTreeMap<String, Tensor> {
         &self.tensors
     }
 
-    /// Whether the model runs without the tensor of that canonical name: a part of multi-token
-    /// prediction.
+    /// Whether the model runs without the tensor with this canonical name, because it belongs to
+    /// multi-token prediction.
     pub fn is_optional(&self, name: &str) -> bool {
         self.skip.is_optional(name)
     }
 
-    /// How many tensors are left aside whatever a family claims: vision towers, say.
+    /// Number of tensors that are skipped for every family, such as those of vision towers.
     pub fn n_skipped(&self) -> usize {
         self.n_skipped
     }
 
-    /// Reads its files.
+    /// The reader of the files.
     pub fn reader(&self) -> &FileReader {
         &self.reader
     }
 
-    /// What a packed container says about itself.
+    /// The description of the container; `None` for other formats.
     pub fn container(&self) -> Option<&Container> {
         self.container.as_ref()
     }
 
-    /// A file that belongs to the model, such as `tokenizer.json`.
+    /// Path of a file that belongs to the model, such as `tokenizer.json`; `None` if it does not
+    /// exist.
     pub fn companion(&self, name: &str) -> Option<PathBuf> {
         self.companion_dirs.iter().map(|it| it.join(name)).find(|it| it.is_file())
     }
 
-    /// A folder of files that belong to the model, such as further chat templates.
+    /// Path of a folder that belongs to the model, such as that of further chat templates; `None`
+    /// if it does not exist.
     pub fn companion_folder(&self, name: &str) -> Option<PathBuf> {
         self.companion_dirs.iter().map(|dir| dir.join(name)).find(|path| path.is_dir())
     }

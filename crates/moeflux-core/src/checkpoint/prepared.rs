@@ -1,5 +1,5 @@
-//! Directories that the original system prepared: `model_weights.bin`, its
-//! index `model_weights.json`, and one file of experts a layer.
+//! Directories that the original system prepared: `model_weights.bin`, its index
+//! `model_weights.json`, and one file of experts per layer.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,15 +17,15 @@ use crate::manifest::ExpertsDecl;
 use crate::quant::{Affine, Float, MatrixFormat};
 use crate::{FileIdx, SourceFile};
 
-/// Where the parts may be, below the directory that is opened.
+/// Folders that may hold the parts, relative to the opened directory.
 const WEIGHTS_DIRS: [&str; 2] = ["", "artifacts"];
 const CONFIG_DIRS: [&str; 3] = ["", "mlx", "artifacts"];
 const EXPERTS_DIRS: [&str; 3] = ["", "root", "artifacts"];
 
-/// Folders of layer files, and the bits that their names promise.
+/// Folders of layer files, with the bits per weight that their names imply.
 const EXPERTS_FOLDERS: [(&str, u8); 2] = [("packed_experts", 4), ("packed_experts_2bit", 2)];
 
-/// The only group size that the original system packs.
+/// The only group size that the original system uses.
 const GROUP_SIZE: usize = 64;
 
 /// The folder of layer files.
@@ -35,7 +35,7 @@ pub(crate) struct ExpertsDir {
     bits: u8,
 }
 
-/// What such a directory has.
+/// The content of such a directory.
 pub(super) struct Prepared {
     pub(super) config: Config,
     pub(super) file: SourceFile,
@@ -60,13 +60,13 @@ struct Entry {
     bits: Option<u8>,
 }
 
-/// The index of such a directory below `root`, if it is one.
+/// The path of the index below `root`; `None` if there is none.
 pub(super) fn find_index(root: &Path) -> Option<PathBuf> {
     let paths = WEIGHTS_DIRS.iter().map(|it| root.join(it).join("model_weights.json"));
     paths.into_iter().find(|it| it.is_file())
 }
 
-/// Opens the directory whose index was found.
+/// Opens a directory, given the path of its index.
 pub(super) fn open(root: &Path, index_path: &Path) -> Result<Prepared, FormatError> {
     let bytes = read_json(index_path)?;
     let index: Index = serde_json::from_slice(&bytes).map_err(FormatError::json(index_path))?;
@@ -83,10 +83,10 @@ pub(super) fn open(root: &Path, index_path: &Path) -> Result<Prepared, FormatErr
     Ok(Prepared { config, file, tensors, rules, experts: experts_dir(root), companion_dirs })
 }
 
-/// Parses an index against the length of its file; `path` is what errors name.
+/// Parses an index, and checks it against the length of its file; errors name `path`.
 ///
 /// # Errors
-/// Where it is not an index, or a tensor does not lie inside the file.
+/// If the text is not an index, or a tensor is not inside the file.
 pub fn parse_model_weights(
     path: &Path,
     json: &[u8],
@@ -129,8 +129,8 @@ fn read_entries(
     Ok((tensors, rules))
 }
 
-/// The index's own copy of the config names no family; which keys it has
-/// tells.
+/// The copy of the config in the index. It does not name the family, which is found from the keys
+/// that it has.
 fn config_of_index(path: &Path, config: Option<Value>) -> Result<Config, FormatError> {
     let Some(mut config) = config.filter(Value::is_object) else {
         let what = "there is no config.json, and no config in here; copy the model's config.json";
@@ -157,8 +157,8 @@ pub fn layer_file_name(layer: usize) -> String {
     format!("layer_{layer:02}.bin")
 }
 
-/// A layer's file with the length that it must have, and the format that its
-/// length tells. A missing file is taken to have the folder's usual one.
+/// The file of a layer with the length that it must have in bytes, and the format that fits its
+/// length. A missing file is assumed to have the folder's usual format.
 pub(super) fn layer_file(
     dir: &ExpertsDir,
     decl: &ExpertsDecl,

@@ -1,4 +1,4 @@
-//! What a config says about quantisation, to check what shapes say.
+//! The declarations of quantisation in a config, against which tensors are checked.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::{Config, FormatError, canonical_name};
 use crate::quant::{Affine, MatrixFormat, MicroScaled, ScaledBlocks};
 
-/// How a module is declared to be stored.
+/// The declared format of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Declared {
-    /// Integers; `None` where the config leaves it to the shapes.
+    /// Affine integers. A field is `None` if only the shapes of tensors determine it.
     Affine {
         /// Bits of one integer.
         bits: Option<u8>,
@@ -21,7 +21,7 @@ pub(crate) enum Declared {
     },
     /// Small floats.
     Micro(MicroScaled),
-    /// E4M3 in blocks of that many rows and columns.
+    /// E4M3 in blocks of this many rows and columns.
     Blocks(usize, usize),
 }
 
@@ -29,11 +29,11 @@ pub(crate) enum Declared {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QuantRules {
     pub(crate) default: Option<Declared>,
-    /// `None` for modules declared unquantised.
+    /// Declarations of single modules; `None` for modules declared unquantised.
     pub(crate) modules: BTreeMap<String, Option<Declared>>,
 }
 
-/// Blocks of checkpoints that do not say otherwise.
+/// Rows and columns of blocks in checkpoints that do not declare them.
 const USUAL_BLOCK: usize = 128;
 
 impl QuantRules {
@@ -41,7 +41,7 @@ impl QuantRules {
     /// the `quant_method`s `fp8` and `mxfp4`.
     ///
     /// # Errors
-    /// For modes, methods and values that this program does not read.
+    /// If a mode, method or value is not supported.
     pub(crate) fn read(config: &Config) -> Result<QuantRules, FormatError> {
         let block = config.get("quantization").or_else(|| config.get("quantization_config"));
         let Some(block) = block else { return Ok(QuantRules::default()) };
@@ -68,7 +68,7 @@ impl QuantRules {
         Ok(rules)
     }
 
-    /// What most modules are declared to be.
+    /// The declared format of most modules.
     pub(crate) fn precision(&self) -> Precision {
         match self.default {
             Some(Declared::Blocks(..)) => Precision::Eights,
@@ -77,7 +77,7 @@ impl QuantRules {
         }
     }
 
-    /// What is declared for a module; `None` where it is declared unquantised.
+    /// The declaration of a module; `None` if it is declared unquantised.
     fn of(&self, module: &str) -> Option<Declared> {
         self.modules.get(module).copied().unwrap_or(self.default.or(Some(ANY)))
     }
@@ -90,8 +90,8 @@ impl QuantRules {
         }
     }
 
-    /// Checks what the tensors of a quantised module say against its
-    /// declaration; says what is wrong.
+    /// Checks the format that the tensors of a quantised module have against its declaration. The
+    /// error describes the difference.
     pub(crate) fn check(&self, module: &str, stored: &MatrixFormat) -> Result<(), String> {
         let has_rule = self.default.is_some() || self.modules.contains_key(module);
         let Some(rule) = self.of(module) else {
@@ -115,7 +115,7 @@ impl QuantRules {
 const ANY: Declared = Declared::Affine { bits: None, group_size: None };
 
 impl Declared {
-    /// The declaration of a format that a container names.
+    /// The declaration for a format that a container names.
     pub(crate) fn of_format(format: MatrixFormat) -> Option<Declared> {
         match format {
             MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) => None,
@@ -158,12 +158,12 @@ impl fmt::Display for Declared {
     }
 }
 
-/// What a `quant_method` of Hugging Face declares.
+/// The format that a `quant_method` of Hugging Face declares.
 fn of_method(path: &Path, method: &Value, block: &Value) -> Result<Declared, FormatError> {
     match method.as_str() {
         Some("mxfp4") => Ok(Declared::Micro(MicroScaled::MXFP4)),
         Some("fp8") => fp8(path, block),
-        // The shapes of their scales say for how many elements one is.
+        // The shapes of the scales determine how many elements share one.
         Some("compressed-tensors")
             if block.get("format").is_some_and(|it| it == "float-quantized") =>
         {
@@ -178,7 +178,7 @@ fn of_method(path: &Path, method: &Value, block: &Value) -> Result<Declared, For
 
 fn fp8(path: &Path, block: &Value) -> Result<Declared, FormatError> {
     let fmt = block.get("fmt").filter(|it| !it.is_null());
-    // MiniMax-M2 spells it as PyTorch does.
+    // MiniMax-M2 uses PyTorch's spelling.
     if let Some(fmt) = fmt.filter(|it| **it != "e4m3" && **it != "float8_e4m3fn") {
         return Err(FormatError::unsupported(path, format!("fmt {fmt} of quant_method fp8")));
     }
@@ -246,14 +246,14 @@ fn declared(path: &Path, name: &str, value: &Value) -> Result<Declared, FormatEr
     Ok(Declared::Affine { bits: bits.transpose()?, group_size: group_size.transpose()? })
 }
 
-/// What a checkpoint says about how its weights are stored.
+/// How a config says that the weights of a checkpoint are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
-    /// Floats of sixteen bits and more.
+    /// Floats of 16 or more bits.
     Floats,
-    /// FP8, as its model was trained.
+    /// FP8, in which the model was trained.
     Eights,
-    /// Quantised: what is not was left so on purpose.
+    /// Quantised: unquantised weights were left so on purpose.
     Quantised,
 }
 

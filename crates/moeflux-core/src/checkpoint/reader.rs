@@ -1,4 +1,4 @@
-//! Bytes of a checkpoint's files, read where they are.
+//! Reads bytes of a checkpoint's files.
 
 use std::fs::File;
 use std::io;
@@ -8,14 +8,14 @@ use super::{Extent, FormatError};
 use crate::files::open_regular;
 use crate::{FileIdx, SourceFile};
 
-/// Files that are opened when first read, and read at any place.
+/// Files that are opened when they are first read, and read at any offset.
 #[derive(Debug)]
 pub struct FileReader {
     files: Vec<(SourceFile, OnceLock<File>)>,
 }
 
 impl FileReader {
-    /// A reader of these files; opens none yet.
+    /// A reader of these files, none of which is open yet.
     pub fn new(files: &[SourceFile]) -> FileReader {
         FileReader { files: files.iter().map(|it| (it.clone(), OnceLock::new())).collect() }
     }
@@ -23,7 +23,7 @@ impl FileReader {
     /// Fills `out` from byte `offset` of a file.
     ///
     /// # Errors
-    /// Where the file does not open, or ends too early.
+    /// If the file cannot be opened, or ends too early.
     pub fn read_at(&self, file: FileIdx, offset: u64, out: &mut [u8]) -> Result<(), FormatError> {
         let (source, handle) = &self.files[file.0 as usize];
         let handle = match handle.get() {
@@ -36,10 +36,10 @@ impl FileReader {
         read_exact_at(handle, out, offset).map_err(FormatError::io(&source.path))
     }
 
-    /// The bytes of an extent.
+    /// Reads the bytes of an extent.
     ///
     /// # Errors
-    /// As [`FileReader::read_at`].
+    /// If the file cannot be opened, or ends too early.
     pub fn read(&self, extent: Extent) -> Result<Vec<u8>, FormatError> {
         let mut out = vec![0; extent.len];
         self.read_at(extent.file, extent.offset, &mut out)?;

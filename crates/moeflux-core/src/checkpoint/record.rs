@@ -1,4 +1,4 @@
-//! How the parts of one expert follow each other in a record of a file.
+//! The order of an expert's parts in a record of a file.
 
 use crate::quant::MatrixFormat;
 use crate::{ExpertLayout, GateUp, MatrixLayout, PartSpan};
@@ -6,8 +6,8 @@ use crate::{ExpertLayout, GateUp, MatrixLayout, PartSpan};
 /// Formats of an expert's gate, up and down projections.
 pub type PartFormats = [MatrixFormat; 3];
 
-/// The layout of a record in one piece: gate {weights, scales, biases}, up
-/// {…}, down {…}, without padding.
+/// The layout of a record with one extent: gate {weights, scales, biases}, up {…}, down {…},
+/// without padding.
 pub fn record_layout(hidden: usize, intermediate: usize, formats: PartFormats) -> ExpertLayout {
     let shapes = part_shapes(hidden, intermediate);
     let mut end = 0;
@@ -27,7 +27,7 @@ pub fn record_layout(hidden: usize, intermediate: usize, formats: PartFormats) -
     ExpertLayout { extents: vec![end], gate_up: GateUp::Split { gate, up }, down }
 }
 
-/// Rows and columns of gate, up and down.
+/// Rows and columns of the gate, up and down projections.
 pub(super) fn part_shapes(hidden: usize, intermediate: usize) -> [(usize, usize); 3] {
     [(intermediate, hidden), (intermediate, hidden), (hidden, intermediate)]
 }

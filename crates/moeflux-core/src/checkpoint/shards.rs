@@ -1,4 +1,4 @@
-//! Which safetensors files make a checkpoint, and what they hold.
+//! Finds and reads the safetensors files of a checkpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// The files of a directory, and what its index says is in them.
+/// The files of a checkpoint, and the tensors that its index lists for them.
 pub(super) struct Shards {
     paths: Vec<PathBuf>,
     index: BTreeMap<String, String>,
 }
 
-/// The files that an index names, else `model.safetensors`, else every
+/// Finds the files that the index names; without an index `model.safetensors`; without that every
 /// safetensors file.
 pub(super) fn find(root: &Path) -> Result<Shards, FormatError> {
     let index = root.join(INDEX);
@@ -84,7 +84,7 @@ pub(super) fn read(
             held.extend(pairs);
         }
         files.push(file);
-        // Of a tensor that several files hold, the index says which one counts.
+        // If several files hold a tensor, the one that the index names is used.
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let counts =
             |tensor: &Tensor| shards.index.get(&tensor.stored_name).is_none_or(|it| it == name);

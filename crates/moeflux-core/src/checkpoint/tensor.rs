@@ -1,65 +1,65 @@
-//! A tensor in a file: what it is called, what it holds, where it lies.
+//! A tensor in a file: its name, its type and shape, and where it is stored.
 
 use crate::FileIdx;
 use crate::quant::Float;
 
-/// A run of bytes of a file.
+/// A range of bytes in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// The file, of the checkpoint's or the bank's list.
+    /// Index of the file in the list of the checkpoint or of the bank.
     pub file: FileIdx,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
     /// Number of bytes.
     pub len: usize,
 }
 
-/// What a tensor's elements are.
+/// The type of a tensor's elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dtype {
     /// Floats that this program reads.
     Float(Float),
-    /// Words of packed integers.
+    /// 32-bit words of packed integers.
     U32,
-    /// Bytes: packed floats and scales.
+    /// Bytes of packed floats or scales.
     U8,
-    /// Floats of eight bits.
+    /// E4M3 floats.
     F8E4M3,
-    /// Anything else, by its name in the file.
+    /// Any other type, by its name in the file.
     Other(String),
 }
 
 /// A tensor of a checkpoint.
 ///
-/// Invariant, checked where tensors are read from headers: the extent lies
-/// inside its file and is as long as dtype and shape say.
+/// Invariant, checked when headers are parsed: the extent is inside its file and has the length
+/// that dtype and shape require.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
-    /// What the file calls it.
+    /// The name in the file.
     pub stored_name: String,
-    /// What its elements are.
+    /// The type of the elements.
     pub dtype: Dtype,
-    /// Its dimensions, outermost first.
+    /// The dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// Where it lies.
+    /// Where the tensor is stored.
     pub extent: Extent,
 }
 
 impl Extent {
-    /// A part of this run.
+    /// The range of `len` bytes from `start` on in this extent.
     pub(crate) fn slice(self, start: usize, len: usize) -> Extent {
         assert!(start <= self.len && len <= self.len - start, "slice of an extent");
         Extent { file: self.file, offset: self.offset + start as u64, len }
     }
 
-    /// The run without its bytes: what formats without parameters have.
+    /// The empty extent at this place, for formats without scales or biases.
     pub(crate) fn empty(self) -> Extent {
         self.slice(0, 0)
     }
 }
 
 impl Dtype {
-    /// The dtype of that name in safetensors headers.
+    /// The type with this name in safetensors headers.
     pub(crate) fn named(name: &str) -> Dtype {
         match name {
             "F32" => Dtype::Float(Float::F32),
@@ -72,7 +72,7 @@ impl Dtype {
         }
     }
 
-    /// Bytes of an element, where it is known.
+    /// Bytes of an element; `None` if unknown.
     pub fn bytes(&self) -> Option<usize> {
         match self {
             Dtype::Float(float) => Some(float.bytes()),
@@ -82,7 +82,7 @@ impl Dtype {
         }
     }
 
-    /// Its name in safetensors headers.
+    /// The name in safetensors headers.
     pub fn name(&self) -> &str {
         match self {
             Dtype::Float(Float::F32) => "F32",

@@ -1,4 +1,4 @@
-//! Whole checkpoints: golden ones of every format, and damaged ones.
+//! Tests on whole checkpoints: golden ones of every format, and damaged ones.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn golden(case: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-engine/tests/golden").join(case)
 }
 
-/// What a Qwen3.5-MoE model needs, restated for these tests.
+/// The manifest of a Qwen3.5-MoE model, declared independently for these tests.
 fn manifest(config: &Config) -> Manifest {
     let get = |key: &str| config.usize(key).expect(key);
     let (hidden, vocab, head_dim) = (get("hidden_size"), get("vocab_size"), get("head_dim"));
@@ -80,7 +80,7 @@ fn experts(config: &Config, layer: usize) -> ExpertsDecl {
     }
 }
 
-/// Claims everything; every extent must lie inside its file.
+/// Claims everything, and checks that every extent is inside its file.
 fn claim_all(checkpoint: &Checkpoint) -> Result<crate::ExpertBank, FormatError> {
     let manifest = manifest(checkpoint.config());
     let mut claims = Claims::new(checkpoint);
@@ -347,7 +347,7 @@ fn refuses_truncated_files_and_empty_directories() {
     assert!(matches!(got, FormatError::Unfinished { .. }), "{got}");
 }
 
-/// Rewrites the golden MLX checkpoint the way the original system's tools do.
+/// Converts the golden MLX checkpoint as the tools of the original system do.
 fn prepare(case: &str, dir: &Path, weights_dir: &str, config_dir: &str, experts_dir: &str) {
     let source = Checkpoint::open(&golden(case)).unwrap();
     let bank = claim_all(&source).unwrap();
@@ -381,7 +381,7 @@ fn prepare(case: &str, dir: &Path, weights_dir: &str, config_dir: &str, experts_
     }
 }
 
-/// All records of a layer, one after another.
+/// The concatenated records of a layer.
 fn records(source: &Checkpoint, layer: &LayerBank) -> Vec<u8> {
     let mut out = Vec::new();
     for e in 0..layer.n_experts {
@@ -431,7 +431,7 @@ fn prepared_layer_files_may_be_missing_but_not_short() {
 fn prepared_experts_may_have_two_bits() {
     let dir = tempfile::tempdir().unwrap();
     prepare("mlx-q2", dir.path(), "", "", "packed_experts_2bit");
-    // The index of `prepare` claims four bits for resident weights.
+    // The index that `prepare` writes declares four bits for resident weights.
     let path = dir.path().join("model_weights.json");
     let index = fs::read_to_string(&path).unwrap().replace("\"bits\":4", "\"bits\":2");
     fs::write(&path, index).unwrap();

@@ -14,9 +14,9 @@ pub struct Affine {
 }
 
 impl Affine {
-    /// Widths that exist.
+    /// The supported widths in bits.
     pub const BITS: [u8; 6] = [2, 3, 4, 5, 6, 8];
-    /// Group sizes that exist.
+    /// The supported group sizes.
     pub const GROUP_SIZES: [usize; 3] = [32, 64, 128];
 
     /// Whether kernels exist for this format over rows of `cols` columns.

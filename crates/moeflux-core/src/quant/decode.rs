@@ -1,11 +1,10 @@
-//! Stored elements as `f32`, one at a time: the specification that kernels
-//! are held to.
+//! Decodes stored elements to `f32`, one at a time. Kernels are tested against this specification.
 
 use half::f16;
 
 use super::{Affine, Float, MatrixFormat, MatrixView, e4m3_to_f32};
 
-/// The single whose upper half is `bits`.
+/// The `f32` whose upper half is `bits`: the value of a BF16.
 #[inline(always)]
 pub fn bf16_to_f32(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
@@ -26,11 +25,11 @@ impl Float {
     }
 }
 
-/// The integers of one group: `out.len()` of them from the `bits`-wide stream
+/// Unpacks the integers of one group: `out.len()` of them from the stream of `bits`-wide integers
 /// in `packed`, which holds exactly those.
 #[inline(always)]
 pub fn unpack_group(bits: u8, packed: &[u8], out: &mut [u8]) {
-    // Where no element lies in two bytes, compilers make vectors of what follows.
+    // For widths whose integers never cross a byte, compilers vectorise these loops.
     match bits {
         4 => {
             for (out, byte) in out.as_chunks_mut::<2>().0.iter_mut().zip(packed) {

@@ -1,5 +1,5 @@
-//! Rounding that makes up for itself: what rounding one column does to a
-//! product, the columns after it take back.
+//! Rounding with error feedback: later columns compensate for the error that the rounding of a
+//! column causes in products.
 //!
 //! The expected squared error of a product with inputs `x` is `d' H d`, where
 //! `d` is the error of a row of weights and `H = E[x x']`. With `H = R R'`, `R`
@@ -12,49 +12,48 @@ use super::fit::best_grid;
 use super::quantise::{Grid, MAGIC};
 use super::{Affine, QuantError, QuantiseError, QuantisedRows};
 
-/// Columns whose inputs are looked at together: those of different blocks do
-/// not make up for each other.
+/// Columns per block. The columns of one block compensate for each other, those of different blocks
+/// do not.
 const FEEDBACK_COLUMNS: usize = 1024;
 
-/// Rows that go through the columns together, so that what they read stays in
-/// the cache.
+/// Rows that are rounded column by column together, so that the data that they share stays in the
+/// CPU's cache.
 const ROWS: usize = 16;
 
-/// What is added to each second moment, as a share of their mean: the text
-/// that they are from was not all that the model will ever see.
+/// Added to each second moment, as a share of their mean: the text that the moments are from is
+/// only a sample.
 const DAMPING: f64 = 0.05;
 
-/// How the columns of a matrix depend on each other, by its inputs.
+/// The dependence of a matrix's columns on each other, computed from its inputs.
 #[derive(Clone, Debug)]
 pub struct Feedback {
     cols: usize,
     blocks: Vec<Block>,
 }
 
-/// Columns that follow one another.
+/// A block of adjacent columns.
 #[derive(Clone, Debug)]
 struct Block {
-    /// `R_jj^2`: what the square of column `j`'s error counts.
+    /// `R_jj^2`: the weight of the square of column `j`'s error.
     importance: Vec<f32>,
     /// Row `i`: `R_ij / R_jj` for the columns `j` after `i`.
     carried: Vec<f32>,
 }
 
 impl Feedback {
-    /// Widths of the blocks of so many columns.
+    /// Widths of the blocks of a matrix with `cols` columns.
     pub fn blocks(cols: usize) -> impl Iterator<Item = usize> {
         (0..cols).step_by(FEEDBACK_COLUMNS).map(move |it| FEEDBACK_COLUMNS.min(cols - it))
     }
 
-    /// Second moments that describe so many columns; `None` where nobody could
-    /// count them.
+    /// Number of second moments of `cols` columns; `None` if it overflows.
     pub fn n_moments(cols: usize) -> Option<usize> {
         let (whole, rest) = (cols / FEEDBACK_COLUMNS, cols % FEEDBACK_COLUMNS);
         (FEEDBACK_COLUMNS * FEEDBACK_COLUMNS).checked_mul(whole)?.checked_add(rest * rest)
     }
 
-    /// From the second moments of `cols` inputs: a symmetric matrix for each
-    /// block, row-major, of which the lower half counts. `None` where one
+    /// Computes the feedback from the second moments of `cols` inputs. `moments` has a symmetric
+    /// matrix for each block, row-major, of which only the lower half is used. `None` if a matrix
     /// is not positive definite.
     pub fn new(moments: &[f32], cols: usize) -> Option<Feedback> {
         assert_eq!(Some(moments.len()), Feedback::n_moments(cols), "moments of every pair");
@@ -100,11 +99,11 @@ impl Block {
     }
 }
 
-/// Quantises `values`, rows of as many columns as `feedback` has, and appends
-/// them to `out`. Deterministic: the same values give the same bytes.
+/// Quantises `values`, which are rows of as many columns as `feedback` has, and appends them to
+/// `out`. Deterministic: the same values give the same bytes.
 ///
 /// # Errors
-/// Where a value is not finite, or so large that its scale is not.
+/// If a value is not finite, or so large that its scale is not finite.
 pub fn feedback_rows(
     values: &[f32],
     affine: Affine,
@@ -147,7 +146,7 @@ pub fn feedback_rows(
     Ok(error)
 }
 
-/// A group that is done.
+/// A group after rounding.
 #[derive(Clone)]
 struct Rounded {
     q: [u8; 128],
@@ -156,8 +155,8 @@ struct Rounded {
 }
 
 impl Block {
-    /// Rounds the group from column `start` on, and has the columns after it
-    /// make up for that. `None` where it has no grid.
+    /// Rounds the group that begins at column `start`, and changes the targets of later columns to
+    /// compensate for the error. `None` if the group has no grid.
     fn round(
         &self,
         start: usize,
@@ -186,7 +185,7 @@ impl Block {
             error.signal += f64::from(values[j]) * f64::from(values[j]);
             error.noise += f64::from(difference) * f64::from(difference);
         }
-        // Four columns at once, so that the others are read and written less often.
+        // Four columns at once, so that `targets` is read and written less often.
         for (quarter, differences) in
             differences[..affine.group_size].as_chunks::<4>().0.iter().enumerate()
         {
@@ -261,7 +260,7 @@ mod tests {
     #[test]
     fn products_lose_less_than_with_each_column_on_its_own() {
         let (cols, inputs) = (128, inputs(400, 128));
-        // Not a whole number of blocks of rows.
+        // The number of rows is not a multiple of `ROWS`.
         let values = noise((ROWS + 3) * cols, 1);
         let feedback = Feedback::new(&moments(&inputs, cols), cols).expect("positive definite");
         let (mut alone, mut together) = (QuantisedRows::default(), QuantisedRows::default());

@@ -1,8 +1,8 @@
-//! Finds elements that are no finite numbers: weights have neither NaN nor infinities.
+//! Finds elements that are not finite numbers. Undamaged weights have neither NaN nor infinities.
 
 use super::{Float, MatrixFormat, SmallFloat, SmallScale, e4m3_to_f32, e8m0_to_f32};
 
-/// An encoding of numbers that has codes for something else.
+/// An encoding of numbers that has codes for NaN or infinities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
     /// IEEE floats.
@@ -13,7 +13,7 @@ pub enum Encoding {
     E8M0,
 }
 
-/// Bytes that are looked through before the search asks whether it may stop.
+/// Bytes that are searched before each check whether the search may stop.
 const BLOCK_BYTES: usize = 4096;
 
 impl Encoding {
@@ -30,7 +30,8 @@ impl Encoding {
         Some((block * (BLOCK_BYTES / len) + idx, self.read(bytes, idx)))
     }
 
-    /// Whether any element is no finite number; free of branches, so that compilers vectorise it.
+    /// Whether any element is not a finite number. Free of branches, so that compilers vectorise
+    /// it.
     fn is_damaged(self, bytes: &[u8]) -> bool {
         match self {
             Encoding::Float(Float::F32) => {

@@ -1,34 +1,33 @@
-//! Floats to groups of integers: affine, with the scale and the bias that
-//! leave the least squared error, each column counting as much as it matters.
+//! Affine quantisation with the scale and the bias of the least squared error, in which each column
+//! has a weight.
 //!
-//! Scale and bias given the integers are a line through points, found by least
-//! squares; integers given scale and bias are the nearest. The two alternate
-//! from several widths of the grid, because what is best depends on how much
-//! of the outermost elements is given up for the others: at two bits nearly
-//! always some. One step from each width shows which are promising.
+//! For given integers, scale and bias are a line through points, found by least squares. For given
+//! scale and bias, the integers are the nearest. The two steps alternate, from several widths of
+//! the grid. The best width depends on how far the outermost elements are clipped in favour of the
+//! others; at two bits, clipping is nearly always better. One step from each width shows which of
+//! them are promising.
 
 use super::quantise::{Grid, LANES, MAGIC, range};
 use super::{Affine, Float, QuantError, QuantiseError, QuantisedRows};
 
-/// Widths of the grid to begin from, as shares of the elements' range.
+/// Widths of the grid to start from, as shares of the range of the elements.
 const SHARES: [f32; 4] = [1.0, 0.85, 0.7, 0.55];
 
-/// From this many bits on, the first two of them are enough: so little is given up.
+/// From this many bits on, only the first two widths are tried, because little clipping is useful.
 const FINE_BITS: u8 = 5;
 
-/// The starts that are followed to their ends.
+/// Number of starts that are followed until they settle.
 const FOLLOWED: usize = 2;
 
-/// Alternations at most; most groups settle in three.
+/// The most alternations; most groups settle after three.
 const ROUNDS: usize = 6;
 
-/// Quantises `values`, rows of as many columns as `importance` has, and
-/// appends them to `out`. Element by element, the square of the error counts
-/// `importance[column]` times. Deterministic: the same values give the same
-/// bytes.
+/// Quantises `values`, which are rows of as many columns as `importance` has, and appends them to
+/// `out`. The square of each element's error has the weight `importance[column]`. Deterministic:
+/// the same values give the same bytes.
 ///
 /// # Errors
-/// Where a value is not finite, or so large that its scale is not.
+/// If a value is not finite, or so large that its scale is not finite.
 pub fn fit_rows(
     values: &[f32],
     affine: Affine,
@@ -52,8 +51,8 @@ pub fn fit_rows(
     Ok(error)
 }
 
-/// The grid of the least weighted squared error that was found; never worse
-/// than [`Grid::best`], by that measure.
+/// The grid with the least weighted squared error that was found. By that measure it is never worse
+/// than [`Grid::best`].
 pub(super) fn best_grid(group: &[f32], weights: &[f32], bits: u8, params: Float) -> Option<Grid> {
     let start = Grid::best(group, bits, params)?;
     let (low, high) = range(group)?;
@@ -72,7 +71,7 @@ pub(super) fn best_grid(group: &[f32], weights: &[f32], bits: u8, params: Float)
         let sums = group.sums(grid);
         *out = (group.noise_of_line(&sums), grid, sums);
     }
-    // Stable, so that the same values always take the same way.
+    // A stable sort, so that the same values always give the same result.
     starts[..shares.len()].sort_by(|a, b| a.0.total_cmp(&b.0));
     for (_, grid, sums) in &starts[..FOLLOWED] {
         group.settle(*grid, *sums, &mut best);
@@ -84,19 +83,18 @@ pub(super) fn best_grid(group: &[f32], weights: &[f32], bits: u8, params: Float)
     Some(best.1)
 }
 
-/// Elements that share a grid, and how much each matters.
+/// Elements that share a grid, with their weights.
 struct Group<'a> {
     values: &'a [f32],
     weights: &'a [f32],
     params: Float,
-    /// Sum of the weights, of the elements times theirs, and of the squares times theirs.
+    /// Sums of the weights, of weight times element, and of weight times squared element.
     totals: [f64; 3],
-    /// Room for what each element gives.
+    /// Working memory with two values per element.
     given: [[f32; MAX_GROUP]; 2],
 }
 
-/// Weighted sums over a group of what least squares need: `q` are the nearest
-/// integers, `x` the elements.
+/// Weighted sums over a group for least squares: `q` are the nearest integers, `x` the elements.
 #[derive(Clone, Copy, Default, PartialEq)]
 struct Sums {
     w: f64,
@@ -117,16 +115,16 @@ impl<'a> Group<'a> {
         Group { values, weights, params, totals, given }
     }
 
-    /// What is left of the squared error where the line for some integers takes
-    /// their place, but for rounding; infinite where there is none.
+    /// The weighted squared error of the best line for some integers, without rounding; infinite if
+    /// there is no line.
     fn noise_of_line(&self, sums: &Sums) -> f64 {
         let Some((scale, bias)) = sums.line() else { return f64::INFINITY };
         let (scale, bias) = (f64::from(scale), f64::from(bias));
         self.totals[2] - scale * sums.wqx - bias * sums.wx
     }
 
-    /// Alternates from `grid` and its sums on until nothing changes, and keeps
-    /// the better of the outcome, rounded as it is stored, and `best`.
+    /// Alternates from `grid` and its sums on until nothing changes. Rounds the result as it is
+    /// stored, and keeps it in `best` if it is better.
     fn settle(&mut self, mut grid: Grid, mut sums: Sums, best: &mut (f64, Grid)) {
         for _ in 0..ROUNDS {
             let Some((scale, bias)) = sums.line() else { break };
@@ -140,8 +138,8 @@ impl<'a> Group<'a> {
         self.keep_better(grid, best);
     }
 
-    /// Rounds the scale as it is stored, finds the bias for it, and keeps the
-    /// result where it is better.
+    /// Rounds the scale as it is stored, computes the bias for it, and keeps the result in `best`
+    /// if it is better.
     fn keep_better(&mut self, grid: Grid, best: &mut (f64, Grid)) {
         let mut grid = Grid { scale: self.params.round(grid.scale), ..grid };
         grid.bias = self.params.round(self.sums(grid).bias(grid.scale));
@@ -189,8 +187,8 @@ impl<'a> Group<'a> {
 /// Elements in the largest group.
 const MAX_GROUP: usize = 128;
 
-// Each sum has a loop of its own, and so have the products: compilers make of that whole
-// vectors, of several sums in one loop pairs of elements and shuffles.
+// Each sum and each product has a separate loop, which compilers turn into whole vectors. Several
+// sums in one loop become pairs of elements and shuffles.
 
 fn sum(values: &[f32]) -> f64 {
     let mut lanes = [0f32; LANES];
@@ -212,15 +210,14 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
     total(lanes)
 }
 
-/// In the order of a tree, which is short.
+/// The sum of all lanes, added as a tree of small depth.
 fn total(lanes: [f32; LANES]) -> f64 {
     let [a, b, c, d, e, f, g, h] = lanes.map(f64::from);
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
 impl Sums {
-    /// Scale and bias of the least weighted squared error; `None` where all
-    /// integers are the same.
+    /// Scale and bias of the least weighted squared error; `None` if all integers are the same.
     fn line(&self) -> Option<(f32, f32)> {
         let spread = self.w * self.wqq - self.wq * self.wq;
         let scale = (self.w * self.wqx - self.wq * self.wx) / spread;
@@ -228,13 +225,13 @@ impl Sums {
         is_line.then(|| (scale as f32, self.bias(scale as f32)))
     }
 
-    /// The bias for a scale.
+    /// The best bias for a scale.
     fn bias(&self, scale: f32) -> f32 {
         ((self.wx - f64::from(scale) * self.wq) / self.w) as f32
     }
 }
 
-/// The neighbours of a value among those that can be stored.
+/// The neighbours of a value among the values that can be stored.
 trait Stored {
     fn next_stored(self, params: Float) -> f32;
     fn previous_stored(self, params: Float) -> f32;
@@ -250,7 +247,7 @@ impl Stored for f32 {
     }
 }
 
-/// Rounds away from a stored value to one of its neighbours.
+/// A relative step that rounds from a stored value to one of its neighbours.
 fn step_of(params: Float) -> f32 {
     match params {
         Float::F32 => f32::EPSILON,
@@ -268,7 +265,7 @@ mod tests {
 
     type Quantise<'a> = dyn Fn(&[f32], Affine, &mut QuantisedRows) -> QuantError + 'a;
 
-    /// The weighted squared error of what is read back.
+    /// The weighted squared error of values that were quantised and read back.
     fn noise(values: &[f32], importance: &[f32], affine: Affine, quantise: &Quantise<'_>) -> f64 {
         let mut rows = QuantisedRows::default();
         quantise(values, affine, &mut rows);
@@ -292,7 +289,7 @@ mod tests {
         move |values, affine, out| fit_rows(values, affine, importance, out).expect("finite values")
     }
 
-    /// Sums of twelve uniform numbers: nearly normal.
+    /// Sums of twelve uniform random numbers: nearly normally distributed.
     fn bell(n: usize) -> Vec<f32> {
         let mut state = 1u64;
         let mut uniform = || {

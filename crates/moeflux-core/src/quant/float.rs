@@ -7,7 +7,7 @@ pub enum Float {
     F32,
     /// IEEE half precision.
     F16,
-    /// The upper half of a single.
+    /// The upper half of an `f32`.
     BF16,
 }
 

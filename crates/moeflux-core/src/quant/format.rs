@@ -1,4 +1,4 @@
-//! How a weight matrix is stored, and where its rows are.
+//! How a weight matrix is stored, and which bytes its rows have.
 
 use std::ops::Range;
 
@@ -9,21 +9,21 @@ use super::small::{MicroScaled, ScaledBlocks};
 /// How a matrix is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MatrixFormat {
-    /// One float an element.
+    /// One float per element.
     Dense(Float),
-    /// One float an element, inputs before outputs: `(cols, rows)`, row-major.
+    /// One float per element, inputs before outputs: `(cols, rows)`, row-major.
     Transposed(Float),
-    /// MLX affine.
+    /// The affine format of MLX.
     Affine(Affine),
     /// Small floats in groups that share a scale.
     Micro(MicroScaled),
-    /// E4M3 in rectangles that share a scale.
+    /// E4M3 in blocks that share a scale.
     Blocks(ScaledBlocks),
 }
 
 impl MatrixFormat {
-    /// Bytes of the elements of a row. A transposed matrix has as many for each
-    /// row, but not in one piece.
+    /// Bytes of the elements of a row. The rows of a transposed matrix have the same number of
+    /// bytes, but their bytes are not contiguous.
     pub fn row_bytes(&self, cols: usize) -> usize {
         match self {
             MatrixFormat::Dense(float) | MatrixFormat::Transposed(float) => cols * float.bytes(),
@@ -33,7 +33,7 @@ impl MatrixFormat {
         }
     }
 
-    /// Bytes of the scales of some rows.
+    /// Bytes of the scales of `rows` rows.
     pub fn scale_bytes(&self, rows: usize, cols: usize) -> usize {
         match self {
             MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) => 0,
@@ -45,7 +45,7 @@ impl MatrixFormat {
         }
     }
 
-    /// Bytes of the biases of some rows.
+    /// Bytes of the biases of `rows` rows.
     pub fn bias_bytes(&self, rows: usize, cols: usize) -> usize {
         match self {
             MatrixFormat::Affine(_) => self.scale_bytes(rows, cols),
@@ -53,7 +53,7 @@ impl MatrixFormat {
         }
     }
 
-    /// Bytes of a whole matrix, scales and biases included.
+    /// Bytes of a whole matrix, including scales and biases.
     pub fn matrix_bytes(&self, rows: usize, cols: usize) -> usize {
         rows * self.row_bytes(cols) + self.scale_bytes(rows, cols) + self.bias_bytes(rows, cols)
     }
@@ -68,8 +68,8 @@ impl MatrixFormat {
         }
     }
 
-    /// The format of the rows from `start` on: where rows share scales, it
-    /// remembers how far into the first of these it begins.
+    /// The format of the rows from `start` on. If rows share scales, it records how far into a
+    /// block the first row is.
     pub fn from_row(self, start: usize) -> MatrixFormat {
         match self {
             MatrixFormat::Blocks(blocks) => {
@@ -80,11 +80,11 @@ impl MatrixFormat {
         }
     }
 
-    /// Where the bytes of rows `start..start + n` lie among those of the whole
-    /// matrix: of weights, of scales, of biases.
+    /// The byte ranges of rows `start..start + n` in the whole matrix: of weights, of scales, of
+    /// biases.
     ///
     /// # Panics
-    /// For transposed matrices, whose rows lie in no piece.
+    /// If the matrix is transposed: its rows are not contiguous.
     pub fn row_ranges(&self, start: usize, n: usize, cols: usize) -> [Range<usize>; 3] {
         assert!(!matches!(self, MatrixFormat::Transposed(_)), "rows of a transposed matrix");
         let row = self.row_bytes(cols);

@@ -1,13 +1,13 @@
-//! How the elements of a weight matrix are stored, and what they mean.
+//! How the elements of a weight matrix are stored, and which values they represent.
 //!
 //! The affine format is MLX's: a row is a stream of unsigned `bits`-wide
 //! integers, lowest column in the lowest bits of little-endian 32-bit words,
 //! in groups of `group_size` columns that share one scale and one bias:
 //! `w = scale * q + bias`.
 //!
-//! The micro-scaled formats (OCP's MX, NVIDIA's NVFP4) store floats of 4 or 8
-//! bits in groups that share a scale of 8 bits, without a bias; DeepSeek-V3's
-//! FP8 shares a scale among a rectangle of a matrix: `w = scale * element`.
+//! The micro-scaled formats (OCP's MX, NVIDIA's NVFP4) store floats of 4 or 8 bits in groups that
+//! share a scale of 8 bits, without a bias. In DeepSeek-V3's FP8, a rectangle of a matrix shares a
+//! scale: `w = scale * element`.
 
 mod affine;
 mod decode;

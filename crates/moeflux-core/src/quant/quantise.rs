@@ -1,58 +1,57 @@
-//! Floats to groups of integers: affine, rounded to nearest, the better of
-//! two ways to place the grid.
+//! Affine quantisation: rounds floats to integers in groups, with the better of two grids.
 
 use half::{bf16, f16};
 
 use super::{Affine, Float, MatrixFormat, MatrixView, bf16_to_f32};
 
-/// Rows in an affine format, ready to be written.
+/// Rows in an affine format, as they are stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QuantisedRows {
     /// The packed integers.
     pub weight: Vec<u8>,
-    /// One scale a group and row.
+    /// One scale per group and row.
     pub scales: Vec<u8>,
-    /// One bias a group and row.
+    /// One bias per group and row.
     pub biases: Vec<u8>,
 }
 
-/// A value that has no place on any grid.
+/// A value that no grid can represent.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[error("element {idx} is {value}, which cannot be quantised")]
 pub struct QuantiseError {
-    /// Which element of the rows.
+    /// Index of the element in the values.
     pub idx: usize,
-    /// What it is.
+    /// The value of the element.
     pub value: f32,
 }
 
-/// How far rounding moved elements.
+/// The error of rounding.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct QuantError {
     /// Sum of the squares of the elements.
     pub signal: f64,
-    /// Sum of the squares of the differences.
+    /// Sum of the squares of the rounding errors.
     pub noise: f64,
 }
 
 impl QuantError {
-    /// Root mean square of the differences over that of the elements.
+    /// Root mean square of the rounding errors, relative to that of the elements.
     pub fn relative_rms(&self) -> f64 {
         if self.noise == 0.0 { 0.0 } else { (self.noise / self.signal).sqrt() }
     }
 
-    /// Joins what was counted elsewhere.
+    /// Adds the sums of `other`.
     pub fn add(&mut self, other: QuantError) {
         self.signal += other.signal;
         self.noise += other.noise;
     }
 }
 
-/// Quantises `values`, rows of `cols` elements each, and appends them to
-/// `out`. Deterministic: the same values give the same bytes.
+/// Quantises `values`, which are rows of `cols` elements each, and appends them to `out`.
+/// Deterministic: the same values give the same bytes.
 ///
 /// # Errors
-/// Where a value is not finite, or so large that its scale is not.
+/// If a value is not finite, or so large that its scale is not finite.
 pub fn quantise_rows(
     values: &[f32],
     affine: Affine,
@@ -73,15 +72,15 @@ pub fn quantise_rows(
 }
 
 impl QuantiseError {
-    /// Of a group that has no grid; `first` is where it begins.
+    /// The error of a group that has no grid; `first` is the index of its first element.
     pub(super) fn of_group(group: &[f32], first: usize) -> QuantiseError {
-        // Where all are finite it is their range that is not.
+        // If all values are finite, their range is not.
         let i = group.iter().position(|it| !it.is_finite()).unwrap_or(0);
         QuantiseError { idx: first + i, value: group[i] }
     }
 }
 
-/// Packs the integers of one group into a `bits`-wide stream: the inverse of
+/// Packs the integers of one group into a stream of `bits`-wide integers: the inverse of
 /// [`unpack_group`](super::unpack_group).
 pub fn pack_group(bits: u8, q: &[u8], packed: &mut [u8]) {
     let bits = usize::from(bits);
@@ -93,7 +92,7 @@ pub fn pack_group(bits: u8, q: &[u8], packed: &mut [u8]) {
     }
 }
 
-/// The values that a group's integers can stand for: `scale * q + bias`.
+/// The values that the integers of a group represent: `scale * q + bias`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grid {
     pub(super) scale: f32,
@@ -103,8 +102,8 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// Whichever grid leaves the smaller squared error, the first where they
-    /// are equal; `None` where no parameters are finite.
+    /// The grid with the smaller squared error of two, the first if they are equal; `None` if no
+    /// grid has finite parameters.
     pub(super) fn best(group: &[f32], bits: u8, params: Float) -> Option<Grid> {
         let (low, high) = range(group)?;
         let max = ((1u32 << bits) - 1) as f32;
@@ -116,7 +115,7 @@ impl Grid {
             let bias = params.round(low);
             return grid(low - bias, bias);
         }
-        // Divided first, so that the difference cannot overflow.
+        // The division comes first, so that the difference cannot overflow.
         let step = (high / max) - (low / max);
         let edge = edge_grid(low, high, step).and_then(|(scale, bias)| grid(scale, bias));
         let span = grid(step, low);
@@ -129,7 +128,7 @@ impl Grid {
         }
     }
 
-    /// The nearest integers, and what they cost.
+    /// Rounds to the nearest integers, and returns the error.
     pub(super) fn round(&self, group: &[f32], q: &mut [u8]) -> QuantError {
         let inverse = self.inverse();
         let (mut signal, mut noise) = ([0f64; LANES], [0f64; LANES]);
@@ -147,7 +146,7 @@ impl Grid {
         QuantError { signal: signal.iter().sum(), noise: noise.iter().sum() }
     }
 
-    /// The squared error, near enough to choose by.
+    /// The squared error, precise enough to choose a grid.
     fn noise(&self, group: &[f32]) -> f32 {
         let inverse = self.inverse();
         let mut noise = [0f32; LANES];
@@ -170,23 +169,23 @@ impl Grid {
     #[inline(always)]
     pub(super) fn nearest(&self, value: f32, inverse: f32) -> f32 {
         let at = (value - self.bias) * inverse;
-        // Compared in this form, which is one instruction a side.
+        // This form of the comparison is one instruction for each bound.
         let at = if at > 0.0 { at } else { 0.0 };
         let at = if at < self.max { at } else { self.max };
         at + MAGIC
     }
 }
 
-/// Sums are of this many lanes, so that loops become vector instructions.
+/// Sums have this many lanes, so that compilers vectorise their loops.
 pub(super) const LANES: usize = 8;
 
-/// 1.5 * 2^23: adding it rounds to an integer.
+/// The constant 1.5 * 2^23: adding it rounds to an integer.
 pub(super) const MAGIC: f32 = 12_582_912.0;
 
-/// Least and greatest; `None` where one is not finite.
+/// The smallest and the largest value; `None` if a value is not finite.
 pub(super) fn range(group: &[f32]) -> Option<(f32, f32)> {
     let (mut low, mut high) = ([f32::INFINITY; LANES], [f32::NEG_INFINITY; LANES]);
-    // Zero times anything but a finite number is not a number.
+    // Zero times a value that is not finite is NaN.
     let mut odd = [0f32; LANES];
     for group in group.chunks_exact(LANES) {
         for lane in 0..LANES {
@@ -201,8 +200,7 @@ pub(super) fn range(group: &[f32]) -> Option<(f32, f32)> {
     is_finite.then(|| (low, high.into_iter().fold(f32::NEG_INFINITY, f32::max)))
 }
 
-/// MLX's grid: the end farther from zero is exact, and zero is close to a
-/// grid point.
+/// The grid of MLX: it represents the end farther from zero exactly, and zero closely.
 fn edge_grid(low: f32, high: f32, step: f32) -> Option<(f32, f32)> {
     let (edge, step) = if low.abs() > high.abs() { (low, step) } else { (high, -step) };
     let q = (edge / step).round_ties_even();
@@ -210,7 +208,7 @@ fn edge_grid(low: f32, high: f32, step: f32) -> Option<(f32, f32)> {
 }
 
 impl Float {
-    /// The elements of little-endian `bytes`, as many as `out` takes.
+    /// Decodes little-endian `bytes` into `out`, as many elements as it has.
     pub fn decode(self, bytes: &[u8], out: &mut [f32]) {
         assert_eq!(bytes.len(), out.len() * self.bytes(), "bytes of so many elements");
         let pairs = || bytes.chunks_exact(2).map(|it| [it[0], it[1]]);
@@ -233,7 +231,7 @@ impl Float {
         }
     }
 
-    /// The nearest value of this type, ties to even.
+    /// Rounds to the nearest value of this type, ties to even.
     pub fn round(self, value: f32) -> f32 {
         match self {
             Float::F32 => value,
@@ -242,7 +240,7 @@ impl Float {
         }
     }
 
-    /// Appends a value's little-endian bytes, rounded as [`Float::round`].
+    /// Appends the little-endian bytes of a value, rounded as by [`Float::round`].
     pub fn append(self, value: f32, out: &mut Vec<u8>) {
         match self {
             Float::F32 => out.extend_from_slice(&value.to_le_bytes()),
@@ -253,7 +251,7 @@ impl Float {
 }
 
 impl QuantisedRows {
-    /// Appends a group's integers and parameters.
+    /// Appends the integers and parameters of a group.
     pub(super) fn append_group(&mut self, q: &[u8], grid: Grid, affine: Affine) {
         let Affine { bits, params, .. } = affine;
         let start = self.weight.len();
@@ -263,7 +261,7 @@ impl QuantisedRows {
         params.append(grid.bias, &mut self.biases);
     }
 
-    /// As a matrix of `cols` columns.
+    /// A view of the rows as a matrix of `cols` columns.
     pub fn view(&self, cols: usize, affine: Affine) -> MatrixView<'_> {
         let format = MatrixFormat::Affine(affine);
         let rows = self.weight.len() / format.row_bytes(cols);
@@ -271,7 +269,7 @@ impl QuantisedRows {
         MatrixView { rows, cols, format, weight, scales, biases }
     }
 
-    /// Forgets the rows, keeps their memory.
+    /// Removes the rows, and keeps the memory for further ones.
     pub fn clear(&mut self) {
         self.weight.clear();
         self.scales.clear();
@@ -381,9 +379,9 @@ mod tests {
             let values: Vec<f32> = values.iter().map(|it| it + offset).collect();
             let (out, error) = round_trip(&values, format);
             let levels = ((1u32 << format.bits) - 1) as f64;
-            // The span's error is at most half a step, and the rounding of its
-            // scale and bias to eight bits of mantissa moves the ends; the
-            // chosen grid has no larger squared error than that.
+            // The error of the full-range grid is at most half a step. Its scale and bias are
+            // rounded to eight bits of mantissa, which moves the ends. The chosen grid has no
+            // larger squared error.
             let worst = 2.0 / levels * 0.5 + (2.0 + 2.0) * 2f64.powi(-9) + 1e-6;
             prop_assert!(error.noise <= 128.0 * worst * worst, "{error:?}");
             let noise: f64 = out.iter().zip(&values)

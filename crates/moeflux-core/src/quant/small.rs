@@ -1,11 +1,11 @@
 //! Floats of 4 and 8 bits, and the scales that groups of them share.
 //!
-//! E2M1, E4M3 and E8M0 as in OCP's "Microscaling Formats (MX) Specification"
-//! 1.0. E4M3 has no infinities; its largest exponent and mantissa are NaN.
+//! E2M1, E4M3 and E8M0 are those of OCP's "Microscaling Formats (MX) Specification" 1.0. E4M3 has
+//! no infinities; its largest exponent and mantissa are NaN.
 
 use super::Float;
 
-/// A float of a few bits.
+/// A float of four or eight bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SmallFloat {
     /// Four bits, two to a byte, the lower column in the lower half.
@@ -19,32 +19,32 @@ pub enum SmallFloat {
 pub enum SmallScale {
     /// A power of two; 255 is NaN.
     E8M0,
-    /// As the element of that name.
+    /// The format of [`SmallFloat::E4M3`].
     E4M3,
 }
 
 /// Small floats in groups of columns that share a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MicroScaled {
-    /// An element.
+    /// The format of an element.
     pub element: SmallFloat,
     /// Columns that share a scale: 16 or 32.
     pub group_size: usize,
-    /// The scale.
+    /// The format of a scale.
     pub scale: SmallScale,
 }
 
-/// E4M3 elements in rectangles that share a scale, as DeepSeek-V3 ships: the
-/// blocks at the right and lower edges may be smaller.
+/// E4M3 elements in blocks that share a scale, as in DeepSeek-V3. The blocks at the right and lower
+/// edges may be smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ScaledBlocks {
     /// Rows of a block.
     pub block_rows: usize,
     /// Columns of a block.
     pub block_cols: usize,
-    /// How scales are stored; block row after block row.
+    /// How scales are stored; they are in row-major order of the blocks.
     pub scales: Float,
-    /// Rows of the first block that lie before the first row: 0 but for slices.
+    /// Rows of the first block that precede the first row: 0 except for slices.
     pub phase: usize,
 }
 
@@ -57,7 +57,7 @@ impl SmallFloat {
         }
     }
 
-    /// Element `idx` of packed `bytes`.
+    /// The value of element `idx` of packed `bytes`.
     pub fn read(self, bytes: &[u8], idx: usize) -> f32 {
         match self {
             SmallFloat::E2M1 => e2m1_to_f32(u32::from(bytes[idx / 2] >> (4 * (idx % 2)))),
@@ -67,7 +67,7 @@ impl SmallFloat {
 }
 
 impl SmallScale {
-    /// The scale that a byte stands for.
+    /// The scale that a byte represents.
     #[inline(always)]
     pub fn to_f32(self, code: u8) -> f32 {
         match self {
@@ -78,31 +78,30 @@ impl SmallScale {
 }
 
 impl MicroScaled {
-    /// MLX's mode `mxfp4`, and gpt-oss's.
+    /// The format of MLX's mode `mxfp4` and of gpt-oss.
     pub const MXFP4: MicroScaled =
         MicroScaled { element: SmallFloat::E2M1, group_size: 32, scale: SmallScale::E8M0 };
-    /// MLX's mode `nvfp4`.
+    /// The format of MLX's mode `nvfp4`.
     pub const NVFP4: MicroScaled =
         MicroScaled { element: SmallFloat::E2M1, group_size: 16, scale: SmallScale::E4M3 };
-    /// MLX's mode `mxfp8`.
+    /// The format of MLX's mode `mxfp8`.
     pub const MXFP8: MicroScaled =
         MicroScaled { element: SmallFloat::E4M3, group_size: 32, scale: SmallScale::E8M0 };
-    /// Those that have a name, with it.
+    /// The formats that have a name, with their names.
     pub const MODES: [(&str, MicroScaled); 3] =
         [("mxfp4", Self::MXFP4), ("nvfp4", Self::NVFP4), ("mxfp8", Self::MXFP8)];
 
-    /// The format of that name.
+    /// The format with the name `mode`.
     pub fn by_mode(mode: &str) -> Option<MicroScaled> {
         Self::MODES.iter().find(|it| it.0 == mode).map(|it| it.1)
     }
 
-    /// Its name, where it has one.
+    /// The name of this format; `None` if it has none.
     pub fn mode(&self) -> Option<&'static str> {
         Self::MODES.iter().find(|it| it.1 == *self).map(|it| it.0)
     }
 
-    /// Whether it is a named format, and rows of `cols` columns are whole
-    /// groups.
+    /// Whether this is a named format, and rows of `cols` columns consist of whole groups.
     pub fn is_supported(&self, cols: usize) -> bool {
         self.mode().is_some() && cols.is_multiple_of(self.group_size)
     }
@@ -117,12 +116,12 @@ impl ScaledBlocks {
     /// The largest side of a block.
     pub const MAX_SIDE: usize = 1 << 16;
 
-    /// Blocks of that many rows and columns, from the first row on.
+    /// Blocks of this many rows and columns, with the first row at the start of a block.
     pub fn new(block_rows: usize, block_cols: usize, scales: Float) -> ScaledBlocks {
         ScaledBlocks { block_rows, block_cols, scales, phase: 0 }
     }
 
-    /// Whether its sides are believable.
+    /// Whether the block's sides are within the supported range.
     pub fn is_supported(&self) -> bool {
         let sides = 1..=Self::MAX_SIDE;
         sides.contains(&self.block_rows)
@@ -130,38 +129,37 @@ impl ScaledBlocks {
             && self.phase < self.block_rows
     }
 
-    /// Blocks that `rows` rows touch.
+    /// Number of blocks that `rows` rows touch.
     pub fn n_row_blocks(&self, rows: usize) -> usize {
         if rows == 0 { 0 } else { (self.phase + rows).div_ceil(self.block_rows) }
     }
 
-    /// Blocks across `cols` columns.
+    /// Number of blocks across `cols` columns.
     pub fn n_col_blocks(&self, cols: usize) -> usize {
         cols.div_ceil(self.block_cols)
     }
 
-    /// Which scale an element has, in a matrix of `cols` columns.
+    /// Index of the scale of an element, in a matrix of `cols` columns.
     pub fn scale_index(&self, row: usize, col: usize, cols: usize) -> usize {
         (self.phase + row) / self.block_rows * self.n_col_blocks(cols) + col / self.block_cols
     }
 }
 
-// The conversions below are sums and choices without branches or tables, so that compilers turn
-// loops of them into vector instructions.
+// The conversions below are sums and selections without branches or tables, so that compilers
+// vectorise loops of them.
 
-/// The value of the lowest four bits: 0, 0.5, 1, 1.5, 2, 3, 4 or 6, and a
-/// sign.
+/// The value of the lowest four bits: a sign, and 0, 0.5, 1, 1.5, 2, 3, 4 or 6.
 #[inline(always)]
 pub fn e2m1_to_f32(code: u32) -> f32 {
     let magnitude = (code & 7) << 22;
     let normal = magnitude + (126 << 23);
-    // Below one: the same mantissa at the exponent of one, less the one.
+    // Values below one are the mantissa at the exponent of one, minus one.
     let small = (f32::from_bits(magnitude + (127 << 23)) - 1.0).to_bits();
     let bits = if magnitude < 1 << 23 { small } else { normal };
     f32::from_bits(bits | (code & 8) << 28)
 }
 
-/// The value of an E4M3; the codes 127 and 255 are NaN.
+/// The value of an E4M3 float; the codes 127 and 255 are NaN.
 #[inline(always)]
 pub fn e4m3_to_f32(code: u8) -> f32 {
     /// 2^-6, the smallest normal.
@@ -179,7 +177,7 @@ pub fn e4m3_to_f32(code: u8) -> f32 {
 #[inline(always)]
 pub fn e8m0_to_f32(code: u8) -> f32 {
     let code = u32::from(code);
-    // 2^-127 is below the smallest normal.
+    // 2^-127 is a subnormal `f32`.
     let bits = if code == 0 { 1 << 22 } else { code << 23 };
     f32::from_bits(if code == 255 { 0x7fc0_0000 } else { bits })
 }
@@ -191,8 +189,8 @@ mod tests {
     use super::super::{MatrixFormat, MatrixView};
     use super::*;
 
-    /// The value of a small float by the definition: sign, exponent and
-    /// mantissa of so many bits.
+    /// The value of a small float by its definition: a sign, then an exponent and a mantissa of the
+    /// given numbers of bits.
     fn by_definition(code: u32, exponent_bits: u32, mantissa_bits: u32) -> f64 {
         let mantissa = f64::from(code & ((1 << mantissa_bits) - 1)) / f64::from(1 << mantissa_bits);
         let exponent = (code >> mantissa_bits) & ((1 << exponent_bits) - 1);
@@ -228,7 +226,7 @@ mod tests {
         assert_eq!((0..8).map(e2m1_to_f32).sum::<f32>(), 18.0);
     }
 
-    /// The code whose value is nearest, the even one where two are.
+    /// The code with the nearest value; of two, the even one.
     fn nearest(value: f32, codes: std::ops::Range<u32>, decode: impl Fn(u32) -> f32) -> u32 {
         let key = |code: &u32| {
             let distance = (f64::from(decode(*code)) - f64::from(value)).abs();

@@ -2,12 +2,12 @@
 
 use super::format::MatrixFormat;
 
-/// A matrix in memory, row-major; no part has any alignment.
+/// A matrix in memory, row-major. Its parts need no alignment.
 #[derive(Clone, Copy, Debug)]
 pub struct MatrixView<'a> {
-    /// Outputs.
+    /// Rows: outputs.
     pub rows: usize,
-    /// Inputs.
+    /// Columns: inputs.
     pub cols: usize,
     /// How the elements are stored.
     pub format: MatrixFormat,
@@ -20,7 +20,7 @@ pub struct MatrixView<'a> {
 }
 
 impl<'a> MatrixView<'a> {
-    /// Asserts that every part has the length that its shape asks for.
+    /// Asserts that every part has the length that the shape and the format require.
     pub fn assert_sizes(&self) {
         let MatrixView { rows, cols, format, .. } = *self;
         assert_eq!(self.weight.len(), rows * format.row_bytes(cols), "weight bytes");
@@ -28,10 +28,10 @@ impl<'a> MatrixView<'a> {
         assert_eq!(self.biases.len(), format.bias_bytes(rows, cols), "bias bytes");
     }
 
-    /// Some of its rows.
+    /// A view of the rows `start..start + n`.
     ///
     /// # Panics
-    /// Where there are not as many, or the matrix is transposed.
+    /// If there are fewer rows, or the matrix is transposed.
     pub fn slice_rows(&self, start: usize, n: usize) -> MatrixView<'a> {
         assert!(start <= self.rows && n <= self.rows - start, "rows of a matrix");
         let [weight, scales, biases] = self.format.row_ranges(start, n, self.cols);

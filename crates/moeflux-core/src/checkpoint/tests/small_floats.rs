@@ -1,4 +1,4 @@
-//! Checkpoints of small floats, as their publishers name and shape them.
+//! Checkpoints of small floats, with the names and shapes that their publishers use.
 
 use super::*;
 use crate::quant::{MicroScaled, ScaledBlocks};
@@ -119,7 +119,8 @@ fn reads_mlx_modes_under_either_name() {
             let micro = MicroScaled::by_mode(mode).unwrap();
             let config = json!({"quantization": {"mode": mode, "bits": micro.element.bits(),
                 "group_size": micro.group_size}});
-            // Families that name single experts' parts otherwise stack them under these names.
+            // Families with other names for the projections of single experts still stack them
+            // under these names.
             let decl = experts_decl(["w1", "w3", "w2"], FusedOrder::GateThenUp);
             let bank = claim_experts(config, &tensors, &decl).unwrap();
             assert!(bank.layout.matrices().all(|it| it.format == MatrixFormat::Micro(micro)));
@@ -165,7 +166,7 @@ fn reads_fp8_matrices_with_partial_blocks() {
     let weight: (&str, &str, &[usize]) = ("a.weight", "F8_E4M3", &[300, 200]);
     let got = claim(config.clone(), &[weight]).unwrap_err().to_string();
     assert!(got.contains("a.weight_scale_inv is missing"), "{got}");
-    // One scale for the matrix, or one a row.
+    // One scale for the whole matrix, or one per row.
     let shapes: [&[usize]; 5] = [&[], &[1], &[1, 1], &[300], &[300, 1]];
     for (shape, name) in shapes
         .iter()
