@@ -160,7 +160,7 @@ pub enum StoreError {
     /// The reader threads cannot be started.
     #[error("cannot start {n_readers} expert readers ({source}): allow this process more threads")]
     Threads {
-        /// Threads asked for.
+        /// Number of threads that were to be started.
         n_readers: usize,
         /// The error of the system.
         source: io::Error,

@@ -295,7 +295,7 @@ mod tests {
         let trace =
             trace(&[[[0, 1], [2, 3]], [[4, 5], [6, 7]], [[1, 0], [3, 4]], [[5, 4], [7, 0]]]);
         let replayer = Replayer::new(&trace).together(2);
-        // Of layer 0 the first and the third token want the same, and of layer 1 one is shared.
+        // The first and the third token use the same experts of layer 0, and share one of layer 1.
         let want = Replay { requests: 2 + 3 + 2 + 3, hits: 0 };
         assert_eq!(replayer.policy(CachePolicy::Frequency, 16), want);
         assert_eq!(replayer.skip(2).optimum(16).requests, 2 + 3);

@@ -1,4 +1,4 @@
-//! Which resident expert leaves when a slot is needed.
+//! Eviction policies: which resident expert is evicted when a slot is needed.
 
 mod frequency;
 mod lru;
