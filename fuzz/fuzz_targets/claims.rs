@@ -1,5 +1,5 @@
 //! Tensors of any type and shape under the names that matrices and experts are
-//! claimed by: what is accepted lies inside its file and decodes.
+//! claimed by: an accepted tensor is inside its file and decodes.
 #![no_main]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! The index of a prepared directory: whatever is accepted lies inside the file.
+//! The index of a prepared directory: accepted tensors are inside the file.
 #![no_main]
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Headers of safetensors files: whatever is accepted lies inside the file.
+//! Headers of safetensors files: accepted tensors are inside the file.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

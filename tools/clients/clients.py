@@ -24,7 +24,7 @@ def claude(url: str) -> Setup:
             "ANTHROPIC_BASE_URL": url,
             "ANTHROPIC_API_KEY": "none",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            # Claude Code lets root skip permissions only where it is told that it runs in a sandbox.
+            # Claude Code lets root skip permissions only where this variable says that it runs in a sandbox.
             "IS_SANDBOX": "1",
         },
     )

@@ -11,7 +11,7 @@ use crate::commands::explain;
 use crate::error::UsageError;
 use crate::files;
 
-/// Tokens of a window where nobody says otherwise.
+/// Default number of tokens of a window.
 const WINDOW: usize = 2048;
 
 /// What a file holds, in sequences of at most `window` tokens. A file whose name

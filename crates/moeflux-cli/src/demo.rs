@@ -66,12 +66,12 @@ fn is_whole(dir: &Path) -> bool {
     FILES.iter().all(has_size)
 }
 
-/// Writes beside the place and renames, so that nobody sees half a model; one
-/// process at a time, so that none removes what another has opened.
+/// Writes to a temporary folder and renames it, so that no process opens half a model. A lock
+/// admits one process at a time, so that none removes a file that another has opened.
 fn write(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir.parent().unwrap_or(dir))?;
     let lock = fs::File::create(dir.with_extension("lock"))?;
-    // Where a file system knows no locks, whoever is alone needs none.
+    // Some file systems have no locks: then a single process still works.
     let _ = lock.lock();
     // Another process may have been faster.
     if is_whole(dir) {

@@ -129,7 +129,7 @@ pub(crate) struct Opening<'a> {
     pub(crate) device: Device,
     pub(crate) n_threads: usize,
     pub(crate) isa: Option<&'a str>,
-    /// Bytes of experts that the device may hold beside the cache; as many as
+    /// Bytes of experts that the device may hold in addition to the cache; as many as
     /// it has memory for where absent.
     pub(crate) expert_bytes: Option<u64>,
     /// Bytes of the largest expert.
@@ -154,7 +154,7 @@ pub(crate) fn open(opening: &Opening<'_>) -> Result<Box<dyn Backend>, EngineErro
     }
 }
 
-/// What measures the machine as kernels of `isa` on so many threads see it.
+/// The probe that measures the machine's limits for kernels of `isa` on `n_threads` threads.
 ///
 /// # Errors
 /// Where the machine lacks what `isa` names.

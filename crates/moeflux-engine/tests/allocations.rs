@@ -65,7 +65,7 @@ fn count(dir: &Path, options: &EngineOptions, tokens: &[TokenId]) -> usize {
     (0..WINDOWS).map(window).min().unwrap()
 }
 
-// One test, so that nothing else runs beside it.
+// One test, so that no other test allocates at the same time.
 #[test]
 fn a_decoded_token_allocates_its_logits_and_nothing_else() {
     let tokens: Vec<TokenId> = (0..300u32).map(|i| TokenId(i * 411 % 8000)).collect();

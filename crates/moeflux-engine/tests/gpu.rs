@@ -88,7 +88,7 @@ fn rounded_activations_cost_less_than_the_reference_loses_in_bf16() {
     }
 }
 
-/// Nobody listens.
+/// Ignores the text of an answer.
 struct Deaf;
 
 impl Sink for Deaf {

@@ -484,7 +484,7 @@ fn an_earlier_copy_serves_when_the_hub_is_away() {
 
     fetch(&hub, cache.path()).unwrap();
     check_complete(&resolve("org/name", &env, &mut |_| {}).unwrap());
-    // Nobody listens on the port of a listener that is gone.
+    // The listener is dropped, so its port refuses connections.
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let away = HubEnv { endpoint: format!("http://{gone}"), is_offline: false, ..env };
     check_complete(&resolve("org/name", &away, &mut |_| {}).unwrap());

@@ -47,14 +47,14 @@ pub trait Model: Send {
     /// Its figures.
     fn shape(&self) -> &ModelShape;
 
-    /// Runs the layers over a batch; the result lies in [`Model::output`].
+    /// Runs the layers over a batch; the result is stored in [`Model::output`].
     fn forward(&self, step: &mut Step<'_>) -> Result<(), ForwardError>;
 
     /// Runs multi-token prediction over a batch whose tokens follow what the model made of the
     /// positions `before` them, a row of [`ModelShape::hidden`] floats each: the output of
-    /// [`forward`](Model::forward), or for tokens that are foreseen themselves, of this. The
-    /// caches of its layer grow; the result lies in [`Model::output`] if it is wanted, and no
-    /// expert runs otherwise.
+    /// [`forward`](Model::forward), or for tokens that were drafted themselves, the output of
+    /// this method. The caches of its layer grow. If `wants_output`, the result is stored in
+    /// [`Model::output`]; otherwise no expert runs.
     ///
     /// # Panics
     /// Where the model has none.

@@ -37,7 +37,7 @@ pub(crate) struct Ask {
 /// More of an answer.
 #[derive(Debug)]
 pub(crate) enum Update {
-    /// So many tokens of the prompt are read, of so many, of which so many were known.
+    /// `n_done` tokens of the prompt's `n_total` are evaluated or reused; `n_reused` were cached.
     Prompt { n_done: usize, n_total: usize, n_reused: usize },
     /// Text, taken apart.
     Deltas(Vec<Delta>, Vec<TokenLogprob>),
@@ -79,7 +79,7 @@ pub(crate) fn submit(app: &Arc<App>, ask: Ask) -> ApiResult<Answers> {
         }
         for i in 0..settings.n {
             let (index, sender) = (jobs.len(), sender.clone());
-            // Whoever does not listen has cancelled.
+            // The send fails after the receiver is dropped, which cancels the answer.
             let listener = move |event| drop(sender.send((index, event)));
             let limit = [settings.max_tokens, app.options.max_tokens];
             jobs.push(Job {

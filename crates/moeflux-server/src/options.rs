@@ -34,11 +34,11 @@ pub struct ServerOptions {
     pub body_timeout: Duration,
     /// How long a client may leave what it is sent unread.
     pub write_timeout: Duration,
-    /// How long what runs may take to finish when the server is told to end.
+    /// How long running requests may take to finish when the server shuts down.
     pub grace: Duration,
     /// Origins whose pages may use the server in addition to its own.
     pub cors_origins: Vec<AllowedOrigin>,
-    /// Whether every request is told on standard error: route, status, tokens.
+    /// Whether every request is logged on standard error: route, status, tokens.
     pub log_requests: bool,
     /// Whether every prompt is written to standard error.
     pub log_prompts: bool,

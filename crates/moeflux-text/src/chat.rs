@@ -132,7 +132,8 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// Where the template fails or refuses the conversation, where a role is not a plain word,
-    /// where data is nested too deeply, and where content cannot be told from control text.
+    /// where data is nested too deeply, and where content cannot be distinguished from control
+    /// text.
     pub fn render(&self, request: &RenderRequest<'_>) -> Result<Rendered, TextError> {
         nesting::check(request)?;
         let messages = &self.shape.apply(request.messages);

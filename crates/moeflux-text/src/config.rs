@@ -1,4 +1,5 @@
-//! What the files beside `tokenizer.json` say about text: special tokens, templates, sampling.
+//! Settings for text in the other files of a checkpoint than `tokenizer.json`: special tokens,
+//! templates, sampling.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

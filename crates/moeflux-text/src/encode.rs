@@ -17,7 +17,7 @@ const COUNTED_BYTES: usize = 256 << 10;
 /// Tokens beyond the limit that are counted before a text is given up.
 const COUNTED_TOKENS: usize = 65_536;
 
-/// Longest part, where a text cannot be taken apart and only so many tokens are wanted. Encoding
+/// Longest part, where a text cannot be taken apart and the number of tokens is limited. Encoding
 /// takes about 150 bytes of memory for each byte of a part.
 const MAX_PART_BYTES: usize = 512 << 10;
 

@@ -50,11 +50,11 @@ pub(super) enum Leniency {
 }
 
 /// A number that no content contains: 39 digits, of which only the first is a 9, so that it can
-/// be found again whatever digits stand beside it.
+/// be found again whatever digits precede or follow it.
 pub(super) struct Mark(String);
 
 impl Rendered {
-    /// Text written by nobody but the template: every control token in it counts.
+    /// Text that comes from the template alone: every control token in it counts.
     pub fn trusted(text: impl Into<String>) -> Self {
         Self { text: text.into(), fences: Vec::new() }
     }

@@ -20,8 +20,8 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// A prompt that is as it is. Whoever gives it again needs its last token
-    /// evaluated again.
+    /// A prompt of these tokens, unchanged. A request that repeats the prompt must evaluate its
+    /// last token again to get logits, so the checkpoint is before that token.
     pub fn raw(tokens: Vec<TokenId>) -> Turn {
         let checkpoints = vec![tokens.len().saturating_sub(1)];
         Turn { tokens, checkpoints }

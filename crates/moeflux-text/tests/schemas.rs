@@ -56,7 +56,7 @@ impl Model {
         }
     }
 
-    /// A forced call of the tool `t` with such parameters, beside a tool `other`.
+    /// A forced call, where the tools are `t` with such parameters and `other`.
     fn tool(&self, parameters: &Value) -> Constraint {
         let tools = vec![tool("other", &json!({"type": "object"})), tool("t", parameters)];
         self.grammars.compile(&self.grammar(AnswerShape::Text, tools)).unwrap()

@@ -38,7 +38,7 @@ const TUNING: Duration = Duration::from_secs(60);
 /// Most kernels that are recorded before the device begins.
 const RECORDED: usize = 192;
 
-/// A product of decode: so many matrices of a shape in one kernel.
+/// A product of decode: `n` matrices of a shape in one kernel.
 struct Case {
     name: &'static str,
     n: usize,
@@ -333,7 +333,7 @@ impl Set {
         Set { b, copies, x, bytes, form: None, layout: None }
     }
 
-    /// Of a product with so many rows of activations.
+    /// The time of a product with `n_rows` rows of activations.
     fn seconds(&mut self, n_rows: usize) -> f64 {
         let Set { b, copies, x, form, layout, .. } = self;
         b.fix_form(*form);

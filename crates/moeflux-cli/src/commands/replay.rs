@@ -1,5 +1,5 @@
 //! `moeflux replay`: what caches and predictors would have made of a recorded
-//! routing, beside the optimum.
+//! routing, compared with the optimum.
 
 use anyhow::{Context, Result};
 use moeflux_store::{CachePolicy, Prefetch, Replayer, RoutingTrace};

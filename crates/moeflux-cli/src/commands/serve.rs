@@ -67,8 +67,8 @@ fn end_with_input() -> Result<()> {
 /// Bytes of a file of keys, at most.
 const MAX_KEY_FILE: u64 = 1 << 20;
 
-/// The keys that were given; a source that was named and holds none is refused,
-/// because whoever names one wants the server closed.
+/// The API keys of the file or the environment. A source that was named and holds no key is
+/// refused, because the server would be open although the user wants it closed.
 pub(super) fn keys(file: Option<&Path>) -> Result<Vec<String>> {
     let (text, source) = match file {
         Some(path) => (read_keys(path)?, format!("{} (--api-key-file)", path.display())),

@@ -43,8 +43,7 @@ pub(crate) fn run(args: &SynthArgs) -> Result<()> {
     Ok(())
 }
 
-/// A shape belongs to one family; whoever names another is mistaken about one
-/// of them.
+/// Refuses a family that does not exist, and a shape that belongs to another family.
 fn check_family(family: &str, shape: &str) -> Result<(), UsageError> {
     if !FAMILIES.iter().any(|it| it.name == family) {
         let known: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();

@@ -164,7 +164,7 @@ impl Importance {
     /// Refuses the file of another model.
     pub(crate) fn check(&self, plan: &Plan<'_>) -> Result<(), PackError> {
         let fail = |what: String| FormatError::Malformed { path: self.path.clone(), what };
-        // What foresees tokens is not run while a model is calibrated.
+        // The optional layers are those of multi-token prediction: calibration does not run them.
         for layer in plan.layers.iter().flatten().filter(|it| !it.is_optional) {
             let packed = &layer.packed;
             let want = (packed.n_experts, packed.hidden, packed.intermediate);

@@ -1,5 +1,5 @@
-//! Some of the rows that a layer's experts were given, and who got them: from
-//! these it is told which columns of an expert's inputs go together.
+//! Samples of the rows that a layer's experts got, with the experts of each row. They show
+//! which columns of an expert's inputs are correlated.
 
 use moeflux_core::ExpertId;
 use moeflux_core::quant::{Feedback, Float};
@@ -27,7 +27,7 @@ pub(crate) struct Samples {
     /// `(n, top_k)`: how much the output of each counted.
     pub(super) weights: Vec<f32>,
     n_seen: usize,
-    /// One row of so many is kept, as a power of two.
+    /// One row in `2^stride_bits` is kept.
     stride_bits: u32,
 }
 
@@ -177,7 +177,7 @@ mod tests {
         std::array::from_fn(|i| ((n * 37 + i * 11) % 64) as f32 / 32.0 - 1.0)
     }
 
-    /// What a layer of five experts sees in so many rows, in chunks.
+    /// Samples of a layer of five experts after `n` rows in chunks of `chunk`.
     fn seen(n: usize, chunk: usize) -> Samples {
         let mut samples = Samples::new(4, 2);
         let rows: Vec<[f32; 4]> = (0..n).map(row).collect();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::checkpoint::companions::TEMPLATE_FOLDER;
 
-/// Files that belong to a model beside its weights.
+/// Files of a model in addition to its weights.
 pub(super) const COMPANIONS: [&str; 13] = [
     "config.json",
     "tokenizer.json",

@@ -129,7 +129,7 @@ pub(super) fn in_order<R: Send, E>(
         let start = |first: usize| {
             let (sender, results) = sync_channel(1);
             let mut items = (first..n_items).step_by(n_threads);
-            // Nobody receives any more where one could not be taken.
+            // `send` fails once the receiver is dropped, after `take` failed: the thread ends.
             let run = move || items.all(|it| sender.send(work(it)).is_ok());
             let thread = thread::Builder::new().spawn_scoped(scope, run).ok()?;
             Some((thread, results))

@@ -169,8 +169,8 @@ pub(crate) fn sync_dir(path: &Path) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// Keeps others that ask for the same out of a directory, until the result is
-/// dropped; `None` where somebody else has it.
+/// Locks a directory until the result is dropped, against other callers of this function in
+/// any process; `None` where it is locked already.
 #[cfg(unix)]
 pub(crate) fn lock_directory(path: &Path) -> io::Result<Option<File>> {
     let dir = File::open(path)?;
@@ -182,8 +182,10 @@ pub(crate) fn lock_directory(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// As on Unix. Directories take no locks here: what nobody else may open is a
-/// file beside it, which the system removes with its handle.
+/// Locks a directory until the result is dropped, against other callers of this function in
+/// any process; `None` where it is locked already. Windows cannot lock a directory: the lock is
+/// a file in its parent folder that is opened without sharing. The system removes the file when
+/// its handle is closed.
 #[cfg(windows)]
 pub(crate) fn lock_directory(path: &Path) -> io::Result<Option<File>> {
     use std::os::windows::fs::OpenOptionsExt;

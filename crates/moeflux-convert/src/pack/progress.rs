@@ -24,5 +24,5 @@ pub struct PackProgress<'a> {
     pub total: u64,
 }
 
-/// Who is told.
+/// Is called with the progress of packing.
 pub type OnPackProgress<'a> = dyn FnMut(PackProgress<'_>) + 'a;

@@ -90,7 +90,7 @@ pub enum SynthError {
 /// Declares what a config's model is made of.
 pub type ManifestOf<'a> = dyn Fn(&Config) -> Result<Manifest, Box<dyn Error + Send + Sync>> + 'a;
 
-/// Who is told.
+/// Is called with the progress of [`synth`].
 pub type OnSynthProgress<'a> = dyn FnMut(SynthProgress<'_>) + 'a;
 
 /// Longest shard of safetensors.

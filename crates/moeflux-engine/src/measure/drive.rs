@@ -1,5 +1,5 @@
 //! The limit that the drive sets: direct reads of the model's own expert files,
-//! of pieces that nobody has read yet or of the very records that a run read.
+//! of pieces that this process has not read yet or of the very records that a run read.
 //!
 //! The two differ where something beneath keeps what was read once: the host of
 //! a virtual machine, the memory of a drive. A run that reads records again is
@@ -109,7 +109,7 @@ impl DriveProbe {
         self.unread.n_read > self.unread.pieces.len()
     }
 
-    /// Every depth for `time`, on pieces that nobody has read; the best first.
+    /// Every depth for `time`, on pieces that have not been read yet; the best first.
     pub fn depths(&mut self, time: Duration) -> Vec<DriveRate> {
         self.depths_up_to(usize::MAX, time)
     }
@@ -239,8 +239,8 @@ fn pieces(bank: &ExpertBank, len: u64) -> Vec<Piece> {
     pieces
 }
 
-/// The ranges of a record, widened to whole pages that lie in their files;
-/// what lies side by side is one.
+/// The ranges of a record, widened to whole pages within their files. Adjacent ranges are
+/// merged into one.
 fn ranges(bank: &ExpertBank, key: ExpertKey) -> Vec<Piece> {
     let Some(Some(layer)) = bank.layers.get(key.layer.0 as usize) else { return Vec::new() };
     let mut all: Vec<Piece> = Vec::with_capacity(layer.sources.len());

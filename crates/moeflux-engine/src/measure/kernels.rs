@@ -18,7 +18,7 @@ use crate::error::EngineError;
 use crate::format_name::format_name;
 use crate::sampler::likeliest_token;
 
-/// How often a model is run with so many rows.
+/// How many steps a model runs with a number of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelSteps {
     /// Rows of a step.
@@ -41,7 +41,7 @@ pub struct Kernel {
     /// Microseconds of a call.
     pub us: Spread,
     /// Thousand million bytes a second, of weights, caches and states; the
-    /// median. `None` where nobody counts them.
+    /// median. `None` where the bytes are not counted.
     pub gb_s: Option<f64>,
     /// Thousand million operations a second, two for each product; the median.
     pub gop_s: Option<f64>,

@@ -41,7 +41,7 @@ pub struct Lane {
     pub stage: Option<Stage>,
     /// Its layer, where it has one.
     pub layer: Option<u16>,
-    /// Whether nobody waited for it when it began.
+    /// Whether it is a prefetch: a read that began before its expert was requested.
     pub is_predicted: bool,
 }
 

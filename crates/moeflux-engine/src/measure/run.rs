@@ -152,9 +152,8 @@ pub fn run(engine: &Engine, work: &Workload<'_>) -> Result<Run, EngineError> {
     Ok(Run { prefill, decode, steps })
 }
 
-/// Reads each prompt in a session of its own, then makes so many tokens in
-/// each, all sessions in the same steps: gives what the latter took, for the
-/// tokens of all.
+/// Evaluates each prompt in a separate session, then generates the same number of tokens in
+/// each, all sessions in the same steps. Returns the time of generating, for the tokens of all.
 ///
 /// # Errors
 /// Where the context is too small or a step fails.
@@ -194,7 +193,7 @@ pub(super) fn step(session: &mut Session, token: TokenId) -> Result<TokenId, Eng
     Ok(session.eval_next(token, Some(1))?.likeliest())
 }
 
-/// Measures what `work` does with so many tokens.
+/// Measures `work`, which evaluates `n_tokens` tokens.
 fn phase(
     engine: &Engine,
     n_tokens: usize,

@@ -239,7 +239,7 @@ fn after_a_state_was_loaded_a_failed_step_goes_back_to_it() {
         let Some(bytes) = state(&mut session) else { continue };
         session.state_load(&bytes).unwrap();
         session.eval_prompt(&subject.tokens[5..8]).unwrap();
-        // Nobody knows the tokens before.
+        // A saved state holds no tokens, so those of the first five positions are unknown.
         let replay = session.truncate(6).unwrap();
         subject.check_rest(&mut session, 6 - replay);
         session.restore_to(5).unwrap();

@@ -24,7 +24,7 @@ pub(crate) enum Fault {
     Page,
     /// The connection stays open and silent after this number of bytes of content.
     Stall(usize),
-    /// The connection ends after so many bytes of content.
+    /// The connection ends after this number of bytes of content.
     Cut(usize),
     /// The whole file is sent, whatever range was asked for.
     IgnoreRange,
@@ -93,7 +93,7 @@ impl Hub {
         self.state.lock().unwrap().faults.push((path.to_owned(), fault));
     }
 
-    /// As [`Hub::fail`], after so many requests that go well.
+    /// As [`Hub::fail`], after `n_good` requests that succeed.
     pub(crate) fn fail_later(&self, path: &str, n_good: usize, fault: Fault) {
         (0..n_good).for_each(|_| self.fail(path, Fault::None));
         self.fail(path, fault);

@@ -144,7 +144,7 @@ mod tests {
 
     use super::super::deepseek_v3::tests::{check_refused, latent_config, shape};
 
-    /// Those keys, beside the indexer's.
+    /// The keys `more` in addition to those of the indexer.
     fn indexed(more: Value) -> Value {
         let mut all = Map::new();
         all.insert("index_head_dim".to_owned(), json!(8));

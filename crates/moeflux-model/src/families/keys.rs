@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
     /// The keys of rotary embeddings, as transformers'
     /// `convert_rope_params_to_dict` puts them together: a `rope_scaling` that
     /// is not empty stands in place of `rope_parameters`; `rope_theta` and
-    /// `partial_rotary_factor` beside it count where it lacks them.
+    /// `partial_rotary_factor` of the enclosing object count where it lacks them.
     fn rope(
         &self,
         values: &BTreeMap<String, Value>,
@@ -214,7 +214,7 @@ impl<'a> Reader<'a> {
         Ok(rope)
     }
 
-    /// `partial_rotary_factor`; a `null` beside the rotary keys means 1.
+    /// `partial_rotary_factor`; a `null` in the object that holds the rotary keys means 1.
     fn partial(
         &self,
         rope: &BTreeMap<String, Value>,

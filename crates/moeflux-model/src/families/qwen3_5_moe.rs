@@ -34,7 +34,7 @@ fn attention_shape(config: &Config) -> Result<AttentionShape, LoadError> {
     })
 }
 
-/// Routed experts beside a gated shared one, as in Qwen3-Next.
+/// Routed experts and a gated shared one, as in Qwen3-Next.
 pub(super) fn moe_shape(config: &Config) -> Result<MoeShape, LoadError> {
     let shape = MoeShape::read(config, "num_experts", "moe_intermediate_size")?;
     let shared = SharedShape {

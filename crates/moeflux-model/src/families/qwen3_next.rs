@@ -103,9 +103,10 @@ fn in_projections(
     })
 }
 
-/// Rows of a matrix that holds, for every head, so many rows of each part.
+/// A matrix that holds, head by head, the rows of several parts.
 struct Interleaved<'a> {
     n_heads: usize,
+    /// Rows of each part in a head.
     parts: &'a [usize],
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct AttentionShape {
     pub(crate) has_qkv_bias: bool,
     /// Whether `o_proj` has one.
     pub(crate) has_output_bias: bool,
-    /// Only so many positions are seen, the token's own included.
+    /// Number of positions that a token attends to, its own included; all where absent.
     pub(crate) window: Option<usize>,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct AttentionLayer {
     rope: Rope,
     /// Multiplies every score.
     scale: f32,
-    /// Only so many positions are seen, the token's own included.
+    /// Number of positions that a token attends to, its own included; all where absent.
     pub(crate) window: Option<usize>,
     /// Logits that take part in the softmax and have no value, one a head.
     pub(crate) sinks: Option<Vector>,

@@ -60,7 +60,7 @@ impl GatedMlp {
         [self.gate_proj, self.up_proj, self.down_proj]
     }
 
-    /// All of it beside routed experts.
+    /// The whole MLP as the shared expert of an MoE layer.
     pub(crate) fn beside_experts(&self, shared: Shared) -> SharedExpert {
         let GatedMlp { gate_proj, up_proj, down_proj, scratch } = *self;
         let GatedScratch { gate, up, activated } = scratch;

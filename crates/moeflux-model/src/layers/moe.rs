@@ -152,7 +152,7 @@ pub(crate) const NUMBERED_PARTS: [&str; 3] = ["w1", "w3", "w2"];
 /// Scores of a row that are kept for every expert that it gets.
 pub const SCORES_PER_EXPERT: usize = 4;
 
-/// From so many rows for every expert on, nearly all are wanted: with uniform
+/// From this number of rows for every expert on, nearly all experts are wanted: with uniform
 /// routing all but one in fifty.
 const ROWS_OF_ALL: usize = 4;
 
@@ -376,8 +376,8 @@ impl Moe {
         Ok(())
     }
 
-    /// Whether the device has all experts, and nobody else wants to know which
-    /// are chosen.
+    /// Whether all experts are resident on the device and the routing need not be read back:
+    /// the step has no recorder and no observer.
     pub(crate) fn is_held(&self, step: &Step<'_>) -> bool {
         step.recorder.is_none()
             && step.observer.is_none()
@@ -406,7 +406,7 @@ impl Moe {
         residency.moe_on_device(rows, op);
     }
 
-    /// Hands a routing and its scores to whoever writes them down.
+    /// Passes a routing and its scores to the step's recorder, if it has one.
     fn note(&self, step: &mut Step<'_>, chosen: &[ExpertId]) -> Result<(), ForwardError> {
         if step.recorder.is_none() {
             return Ok(());
@@ -420,7 +420,7 @@ impl Moe {
         Ok(())
     }
 
-    /// Whether so many rows will want nearly all experts of a block.
+    /// Whether this number of rows will want nearly all experts of a layer.
     pub(crate) fn wants_all(&self, rows: usize) -> bool {
         rows * self.top_k >= ROWS_OF_ALL * self.n_experts
     }

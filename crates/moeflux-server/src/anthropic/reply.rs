@@ -12,7 +12,7 @@ use crate::error::ApiError;
 use crate::events::{Encoder, Events};
 use crate::reply::{Dialect, error_value};
 
-/// What a block of thinking is signed with: nobody checks it here.
+/// The signature of a thinking block. The API demands one; this server does not check it.
 const SIGNATURE: &str = "moeflux";
 
 fn message(app: &App, id: &str, content: Vec<Value>) -> Value {

@@ -28,7 +28,7 @@ pub(crate) struct MessageRequest {
     /// The conversation so far.
     #[schemars(extend("minItems" = 1))]
     pub(super) messages: List<Turn, MAX_MESSAGES>,
-    /// What the model is told first.
+    /// The system prompt.
     pub(super) system: Option<Content>,
 
     /// How freely tokens are drawn; 0 takes the likeliest.

@@ -17,7 +17,7 @@ pub(crate) const MAX_STOPS: usize = 16;
 /// Biased tokens at most.
 const MAX_BIASED: usize = 1024;
 
-/// Tokens beside each token's own at most.
+/// Most alternatives with their log probabilities for each token of the answer.
 pub(crate) const MAX_TOP: u64 = 20;
 
 /// How freely tokens are drawn; 0 takes the likeliest.

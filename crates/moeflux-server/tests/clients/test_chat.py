@@ -108,7 +108,7 @@ class Chat:
         # Whatever was switched on is off again: pasting in brackets, a hidden cursor.
         assert self.raw.rfind(b"\x1b[?2004h") < self.raw.rfind(b"\x1b[?2004l")
         assert not self.screen.cursor.hidden
-        # The model knows the word, so a panic is told by where it was.
+        # The model may write the word, so a panic is recognised by its source location.
         assert not re.search(rb"panicked at \S*(crates|registry|rustc|library)/\S+\.rs:\d+", self.raw)
         self.close()
 
@@ -117,7 +117,7 @@ class Chat:
         with open(f"/proc/{self.child.pid}/task/{self.child.pid}/children") as children:
             pids = children.read().split()
         self.child.close(force=True)
-        # The program goes as well, even if it was told to ignore that.
+        # The program ends as well, even if its parent had SIGHUP ignored.
         until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids))
 
 

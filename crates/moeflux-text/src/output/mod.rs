@@ -43,7 +43,7 @@ impl OutputFormat {
         };
         let knows = |text: &str| tokenizer.id_of(text).is_some_and(|id| tokenizer.is_control(id));
         let calls = probe::calls(&template).map_err(str::to_owned).and_then(|known| {
-            // Without tokens of their own, calls could not be told from text.
+            // A call must begin with a control token; otherwise text could look like a call.
             let begins = known.calls.begins().trim();
             match marks_in(begins).iter().any(|mark| knows(mark)) {
                 true => Ok(known),
@@ -106,7 +106,7 @@ impl OutputFormat {
         Arc::clone(&self.shown)
     }
 
-    /// Whether what the model thinks can be told from what it says.
+    /// Whether the reasoning of an answer can be separated from its content.
     pub fn can_think(&self) -> bool {
         self.thinking != Thinking::Never
     }

@@ -74,8 +74,8 @@ enum State {
 }
 
 impl OutputParser {
-    /// For an answer. `tools` are those that the model was told of, as clients
-    /// give them; without any, calls are text.
+    /// A parser for one answer. `tools` are the tools of the prompt, in the form of the request;
+    /// without any, calls are text.
     pub fn new(format: &OutputFormat, tools: Option<&Value>, is_thinking: bool) -> OutputParser {
         let tools = tools.and_then(Value::as_array).filter(|it| !it.is_empty());
         let functions = tools.into_iter().flatten().map(|it| &it["function"]);

@@ -56,7 +56,7 @@ pub(super) fn calls(template: &ChatTemplate) -> Result<KnownCalls, &'static str>
     }
 }
 
-/// Reads out of conversations how thoughts are told from what is said.
+/// Finds out, from rendered conversations, how the template separates reasoning from content.
 pub(super) fn thinking(template: &ChatTemplate) -> Thinking {
     let question = Message::new("user", QUESTION);
     let mut thinks = Message::new("assistant", "Said41");

@@ -1,9 +1,9 @@
 //! How thoughts are marked.
 
-/// How what a model thinks is told from what it says.
+/// How a model separates its reasoning from its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Thinking {
-    /// It is not.
+    /// The model does not mark reasoning.
     Never,
     /// By `<think>` and `</think>`.
     Tags,

@@ -338,7 +338,7 @@ pub(crate) fn contradictions() -> Vec<Case> {
     ]
 }
 
-/// Cases with references, whose property stands beside others.
+/// Cases of a property `x` that is a reference, each with the schema that it refers into.
 pub(crate) fn references() -> Vec<(Value, Case)> {
     let to = |target: &str| json!({"$ref": target});
     let word = json!({"type": "string"});

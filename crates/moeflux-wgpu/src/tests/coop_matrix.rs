@@ -176,9 +176,9 @@ pub(super) fn tiles(context: &Context) -> Option<Tiles> {
     }
 }
 
-/// Of many rows, products by this kernel beside singles of inputs as they are: the
-/// worst difference, what is allowed for each being its bound times `share` and
-/// what singles differ by among themselves.
+/// Compares products of many rows by this kernel with products in F32 of the inputs as
+/// they are. Returns the worst difference, and the part of what is allowed that rounding in
+/// F32 takes. An output may differ by its bound times `share` in addition to that part.
 fn worst(
     context: &Arc<Context>,
     tiles: Tiles,

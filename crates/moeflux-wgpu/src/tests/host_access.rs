@@ -258,7 +258,7 @@ fn experts_are_held_until_the_device_has_read_them_and_slabs_as_long_as_they_are
         b.experts(Experts { calls: &[call(&experts[0])], ..op });
         b.read(out, 1).unwrap();
         assert_eq!(n_users(), [1, 1], "{reach:?}");
-        // The page behind the experts is nobody's.
+        // Only the memory of the experts is imported, not the page after them.
         let used: u64 = experts.iter().map(|it| owned_bytes(it)).sum();
         assert_eq!(b.encoder.imported_bytes(), used);
         drop(experts);

@@ -53,7 +53,7 @@ fn experts(case: Case) -> Vec<Arc<Expert>> {
     all.collect()
 }
 
-/// A backend that keeps all experts, with room for so many.
+/// A backend that keeps all experts, with memory on the device for `n_rooms` of them.
 fn keeping(context: &Arc<Context>, case: Case, experts: &[Arc<Expert>], n_rooms: usize) -> Wgpu {
     let record = experts[0].layout.record_bytes() as u64;
     let bytes = N_EXPERTS as u64 * record;

@@ -122,7 +122,7 @@ const TOKENS: [u32; 12] = [3, 41, 0, 7, 7, 19, 49, 2, 30, 11, 5, 23];
 #[test]
 fn a_step_recorded_ahead_has_the_bits_of_any_other_and_leaves_no_trace_where_it_never_runs() {
     let Some(context) = context() else { return };
-    // One, and so many that their states lie in several slabs.
+    // One sequence, and enough of them that their states need several slabs.
     for n_sequences in [1, 6] {
         let want = Model::plain(&context, n_sequences);
         let mut b = Wgpu::new(Arc::clone(&context), None);

@@ -62,7 +62,7 @@ impl Lexer {
         self.lines.last_mut().expect("there is always a last line")
     }
 
-    /// Steps over `n` characters that belong to nobody, but counts their lines.
+    /// Steps over `n` characters that are neither code nor comment, but counts their lines.
     fn skip(&mut self, n: usize) {
         for _ in 0..n {
             if self.peek(0) == Some('\n') {

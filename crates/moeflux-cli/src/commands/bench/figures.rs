@@ -201,7 +201,7 @@ impl Figures {
     }
 }
 
-/// The value below which such a share of sorted values lies; 0 of none.
+/// The quantile of sorted values at `share`, 0 to 1; 0 of no values.
 pub(super) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted.get((share * last as f64).round() as usize).copied().unwrap_or(0.0)

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::args::BenchArgs;
 use crate::commands::print;
 
-/// Rows of activations beside those of a prompt's chunk.
+/// Rows of activations that are measured in addition to those of a prompt's chunk.
 const ROWS: [usize; 3] = [1, 4, 8];
 
 /// `bench --kernels` on a GPU: every product of the model against how fast the

@@ -11,7 +11,7 @@ pub(super) fn text(figures: &Figures) -> Result<String> {
     Ok(serde_json::to_string_pretty(&Value::Object(object(figures)))? + "\n")
 }
 
-/// A median, and its extremes beside it.
+/// Inserts a median as `name`, and its extremes as `name_min` and `name_max`.
 pub(super) fn put(object: &mut Map<String, Value>, name: &str, spread: Option<Spread>) {
     for (suffix, part) in
         [("", (|it| it.median) as fn(Spread) -> f64), ("_min", |it| it.min), ("_max", |it| it.max)]

@@ -13,7 +13,7 @@ use crate::args::BenchArgs;
 use crate::commands::print;
 use crate::error::UsageError;
 
-/// Rows beside those of the prompt.
+/// Rows of a step that are measured in addition to those of the prompt.
 const ROWS: [usize; 3] = [128, 16, 1];
 
 pub(super) fn run(

@@ -31,8 +31,8 @@ const INTERRUPTED: i32 = 130;
 #[cfg(unix)]
 const HUNG_UP: i32 = 129;
 
-/// Without a terminal the editor waits in a circle, and who has started this
-/// program may have told it to ignore that. What should last is kept already.
+/// Ends the program when its terminal closes, even where the parent process had SIGHUP
+/// ignored: without a terminal the editor would loop. The history is saved after every line.
 #[cfg(unix)]
 fn leave_with_terminal() -> Result<()> {
     let always = Arc::new(AtomicBool::new(true));
@@ -116,7 +116,7 @@ impl Input {
             Input::Terminal(editor, prompt) => loop {
                 match editor.read_line(prompt)? {
                     Signal::Success(line) => {
-                        // Kept now: nobody knows how this program ends.
+                        // Saved now: a signal may end the program at any time.
                         if let Err(err) = editor.sync_history() {
                             report::note(
                                 false,

@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(shown(table), want);
     }
 
-    /// Pieces of markup beside each other at random, with characters of several bytes between.
+    /// Adjacent pieces of markup at random, with characters of several bytes between.
     #[test]
     fn any_text_is_rendered_alike_whole_and_by_characters() {
         const PIECES: [&str; 20] = [

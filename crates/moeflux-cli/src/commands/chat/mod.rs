@@ -117,7 +117,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<()> {
                 Ok(())
             }
             ("/help", "") => {
-                // Nobody is left to tell when standard error is closed.
+                // When standard error is closed there is no place to report that.
                 let _ = writeln!(io::stderr(), "{HELP}");
                 Ok(())
             }
@@ -216,7 +216,7 @@ struct Chat<'a> {
 }
 
 impl Chat<'_> {
-    /// Forgets all but what the model is told before the conversation.
+    /// Removes all messages but the opening ones, such as the system prompt.
     fn clear(&mut self) {
         self.messages.truncate(self.n_opening());
         self.session.clear();

@@ -22,7 +22,7 @@ pub(crate) struct ResponseRequest {
     pub(super) model: Option<String>,
     /// A question, or the conversation so far.
     pub(super) input: StringOr<List<Item, MAX_MESSAGES>>,
-    /// What the model is told first.
+    /// The system prompt.
     pub(super) instructions: Option<String>,
 
     /// How freely tokens are drawn; 0 takes the likeliest.

@@ -41,7 +41,7 @@ pub(super) fn move_defaults(part: Part<'_>) -> Vec<Part<'_>> {
     vec![Part::Made(open + &assignments[..last] + close)]
 }
 
-/// What a macro takes beside its parameters.
+/// The parameters of a macro, and whether it takes `varargs` and `kwargs` in addition.
 struct Macro<'a> {
     parameters: Vec<&'a str>,
     varargs: bool,

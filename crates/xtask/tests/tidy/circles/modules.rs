@@ -33,7 +33,7 @@ pub(crate) struct Definition {
 /// All modules of a crate but those of tests.
 pub(crate) struct Modules(BTreeMap<Names, Module>);
 
-/// An import leads through so many others at most.
+/// Most imports that are followed to find where a name is defined.
 const MAX_STEPS: usize = 16;
 
 impl Modules {
