@@ -19,6 +19,27 @@ const NARRATION: &[&str] = &[
     "XXX",
 ];
 
+const NAME_THE_SUBJECT: &str = "name the caller, thread, process or type that is meant";
+const NAME_THE_ACT: &str = "write passed, encoded, reported or distinguished";
+const NAME_THE_METHOD: &str = "write drafted, predicted or prefetched";
+
+/// Words that comments avoid, and what to write instead.
+const AVOIDED: &[(&str, &str)] = &[
+    ("nobody", NAME_THE_SUBJECT),
+    ("somebody", NAME_THE_SUBJECT),
+    ("anybody", NAME_THE_SUBJECT),
+    ("whoever", NAME_THE_SUBJECT),
+    ("so many", "name the number, as `n_tokens`"),
+    ("told", NAME_THE_ACT),
+    ("foresee", NAME_THE_METHOD),
+    ("foresees", NAME_THE_METHOD),
+    ("foreseen", NAME_THE_METHOD),
+    ("foreseeing", NAME_THE_METHOD),
+    ("foresight", NAME_THE_METHOD),
+    ("beside", "write in addition to, next to, or with"),
+    ("lies", "write is, or is stored"),
+];
+
 /// Crates that the compiler keeps free of `unsafe`.
 const FORBID_UNSAFE: &[&str] = &["moeflux-engine", "moeflux-server", "moeflux-store"];
 
@@ -94,12 +115,28 @@ fn length(_: &str, lines: &[Line]) -> Vec<(usize, String)> {
 fn narration(_: &str, lines: &[Line]) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (i, line) in lines.iter().enumerate() {
-        let words: Vec<&str> =
-            line.comment.split(|c| !is_word(c)).filter(|it| !it.is_empty()).collect();
+        let words = comment_words(line);
         let told = NARRATION.iter().filter(|it| tells(&words, it));
         found.extend(told.map(|it| (i, format!("{it:?}: say what is, not what was or will be"))));
     }
     found
+}
+
+fn wording(_: &str, lines: &[Line]) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (i, line) in lines.iter().enumerate() {
+        let words = comment_words(line);
+        for (avoided, remedy) in AVOIDED {
+            if tells(&words, avoided) {
+                found.push((i, format!("{avoided:?}: {remedy}")));
+            }
+        }
+    }
+    found
+}
+
+fn comment_words(line: &Line) -> Vec<&str> {
+    line.comment.split(|c| !is_word(c)).filter(|word| !word.is_empty()).collect()
 }
 
 /// Whether `phrase` stands among `words`: shouted words as they are, others in any case.
@@ -238,6 +275,36 @@ fn finds_a_comment_that_narrates() {
         check_text(narration, "a.rs", text, 0);
     }
     assert_eq!(narration("a.py", &split_python("a = 1  # for now")).len(), 1);
+}
+
+#[test]
+fn comments_use_the_words_of_the_field() {
+    check_tree(&["rs", "wgsl", "py"], wording);
+}
+
+#[test]
+fn finds_a_comment_with_a_word_to_avoid() {
+    for text in [
+        "// Nobody waits.",
+        "/// The thread is nobody's.",
+        "a; // whoever asks",
+        "/* reads\nSo many rows */",
+        "//! What it was told.",
+        "/// Tokens that are foreseen.",
+        "// The file beside it.",
+        "// The tensor lies in its file.",
+    ] {
+        check_text(wording, "a.rs", text, 1);
+    }
+    for text in [
+        "\"nobody\"",
+        "let told = foresee(beside);",
+        "// many rows_beside",
+        "// besides, it relies on families",
+    ] {
+        check_text(wording, "a.rs", text, 0);
+    }
+    assert_eq!(wording("a.py", &split_python("a = 1  # anybody")).len(), 1);
 }
 
 #[test]
