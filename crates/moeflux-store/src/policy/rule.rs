@@ -21,7 +21,7 @@ pub(crate) trait Policy: Debug + Send {
     /// Starts with weights that [`Policy::weights`] returned in an earlier process.
     fn restore(&mut self, _weights: &[f32]) {}
 
-    /// The expert became resident, or is no longer protected from eviction.
+    /// The expert became resident, or its protection from eviction ended.
     fn inserted(&mut self, expert: Ordinal);
 
     /// The expert was evicted, or is protected from eviction.
