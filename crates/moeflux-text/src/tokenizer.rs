@@ -48,7 +48,7 @@ pub struct Tokenizer {
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
 impl Tokenizer {
-    /// Opens the vocabulary of a model directory ([`VOCABULARY_FILES`](super::VOCABULARY_FILES)
+    /// Opens the vocabulary of a model directory ([`VOCABULARY_FILES`](moeflux_core::checkpoint::companions::VOCABULARY_FILES)
     /// says of which files) together with `tokenizer_config.json`, `generation_config.json`,
     /// `config.json` and the template files, where they exist.
     ///

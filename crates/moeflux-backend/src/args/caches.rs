@@ -82,7 +82,7 @@ impl CacheSpec {
         }
     }
 
-    /// Bytes of [`Backend::save_cache`](crate::Backend::save_cache) for
+    /// Bytes of [`Sequences::save_cache`](crate::Sequences::save_cache) for
     /// `n` positions: little-endian, as stored.
     ///
     /// Keys and values: the keys `(n, n_heads, k_dim)`, then the values

@@ -2,7 +2,7 @@
 
 use super::views::{Cols, Heads, Vector, Weight};
 
-/// One product of [`Backend::project`](crate::Backend::project).
+/// One product of [`Ops::project`](crate::Ops::project).
 #[derive(Clone, Copy, Debug)]
 pub struct Projection {
     /// The matrix, `(out.len, x.len)`.

@@ -15,7 +15,7 @@ pub struct Attention {
     /// `(n_kv_heads, v_dim)` a row; `None` where a value is the first
     /// `out.head_dim` floats of its key (multi-head latent attention).
     pub v: Option<Heads>,
-    /// A [`CacheSpec::Kv`].
+    /// A [`CacheSpec::Kv`](crate::CacheSpec::Kv).
     pub cache: Cache,
     /// Multiplies every score.
     pub scale: f32,
@@ -45,7 +45,7 @@ pub struct SelectPositions {
     pub k: Cols,
     /// `n_heads` a row.
     pub weights: Cols,
-    /// A [`CacheSpec::Kv`] of one head of `dim`, without values.
+    /// A [`CacheSpec::Kv`](crate::CacheSpec::Kv) of one head of `dim`, without values.
     pub cache: Cache,
     /// Multiplies every product of a query and a key.
     pub scale: f32,
@@ -63,7 +63,7 @@ pub struct CausalConv {
     pub x: Cols,
     /// `(kernel, channels)`, row-major; the last row meets the newest input.
     pub weight: Vector,
-    /// A [`CacheSpec::Conv`].
+    /// A [`CacheSpec::Conv`](crate::CacheSpec::Conv).
     pub cache: Cache,
 }
 
@@ -94,6 +94,6 @@ pub struct DeltaRule {
     pub a_log: Vector,
     /// `n_v_heads`.
     pub dt_bias: Vector,
-    /// A [`CacheSpec::Delta`].
+    /// A [`CacheSpec::Delta`](crate::CacheSpec::Delta).
     pub cache: Cache,
 }

@@ -147,7 +147,7 @@ pub struct Experts<'a> {
 pub struct Combine<'a> {
     /// The residual stream.
     pub acc: Cols,
-    /// What [`Backend::experts`](crate::Backend::experts) wrote.
+    /// What [`Ops::experts`](crate::Ops::experts) wrote.
     pub slots: Buf,
     /// Experts of each row.
     pub top_k: usize,
