@@ -27,7 +27,8 @@ impl Model {
     /// [`Request::tools`] and [`Request::thinking`] do not apply.
     ///
     /// # Errors
-    /// Where the prompt is empty or longer than the context, or the format is no usable schema.
+    /// Where the prompt is longer than the context, or the format is no usable schema. A prompt
+    /// without tokens is the first item of the answer, an error.
     pub fn generate(&self, prompt: &str, request: &Request) -> Result<Answer<'static>, Error> {
         let max_tokens = self.max_prompt();
         let tokens = self.tokenizer().encode_prompt(prompt, Markup::Literal, max_tokens)?;
