@@ -78,6 +78,4 @@ fn what_cannot_be_is_an_error_and_leaves_the_chat_as_it_was() {
     let long = "word ".repeat(100);
     assert!(matches!(chat.send(long), Err(Error::Text(_))));
     assert!(chat.messages().is_empty());
-    let schema = json!({"type": "no such type"});
-    assert!(model.generate("a", &Request::default().json(schema)).is_err());
 }
