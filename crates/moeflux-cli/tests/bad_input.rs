@@ -324,7 +324,7 @@ fn nothing_is_packed_over_something_else() {
     let before = listing(source.path());
     refuses(&["pack", source.arg(), source.arg()], 1, &[source.arg(), "same directory"]);
     for flags in [&[][..], &["--force"]] {
-        let full = Copy::of(&golden("templates"));
+        let full = Copy::of(&golden("../../../moeflux-text/tests/golden/templates"));
         let untouched = listing(full.path());
         let args = [&["pack", source.arg(), full.arg()], flags].concat();
         refuses(&args, 1, &[full.arg(), "not empty"]);

@@ -151,8 +151,7 @@ const JINJA: [&str; 40] = [
 
 fn seeds() -> Vec<String> {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/chat_template.jinja");
-    let own =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-engine/src/text/deepseek_v32.jinja");
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../moeflux-text/src/deepseek_v32.jinja");
     let deep = |n: usize| format!("{{{{ {}1 }}}}", "1+".repeat(n));
     let nest = "{% set ns=namespace(s=[]) %}{% for i in range(9000) %}{% set ns.s=[ns.s] %}\
                 {% endfor %}{{ ns.s }}";
