@@ -80,8 +80,13 @@ impl Wrap {
             self.is_broken = true;
         } else {
             out.push(c);
-            let tab = (self.column / 8 + 1) * 8;
-            self.column = if c == '\t' { tab } else { self.column + 1 };
+            self.column = match c {
+                // Terminals stop at their last column.
+                '\t' if width > 0 => ((self.column / 8 + 1) * 8).min(width - 1),
+                '\t' => (self.column / 8 + 1) * 8,
+                _ if width > 0 && self.column >= width => 1,
+                _ => self.column + 1,
+            };
         }
         self.begin_word();
     }
