@@ -256,7 +256,6 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(home, width, height):
     chat.leave("/quit\r")
 
 
-@pytest.mark.xfail(strict=False, reason="a word that moves to the next line may lose characters on the screen")
 def test_what_a_model_writes_reaches_the_screen_whole(home):
     chat = Chat(home, "--temperature", "5", "--seed", "7", "--max-tokens", "300", "--ctx", "4096",
                 "--plain", width=40, height=20)

@@ -106,6 +106,10 @@ impl Wrap {
             out.push_str(&format!("\x1b[{start}G\x1b[K\n\x1b[0m{}{}", self.word_style, self.word));
             self.column = self.n_word;
         } else if is_over {
+            // Terminals differ in what they do with a wide character in their last column.
+            if n > 1 && self.column < width {
+                out.push('\n');
+            }
             self.column = 0;
         }
         out.push(c);
@@ -205,6 +209,18 @@ mod tests {
         assert_eq!(screen(text, 8, 1), want);
         let text = "```\nlet long = a;\n```";
         assert_eq!(screen(text, 8, 1), ["```", "let long", " = a;", "```"]);
+    }
+
+    #[test]
+    fn columns_are_counted_as_terminals_count_them() {
+        let mut wrap = Wrap::default();
+        assert_eq!(wrap.add("abcde\u{30d5}", 6), "abcde\n\u{30d5}");
+        assert_eq!(wrap.column(), 2);
+        assert_eq!(wrap.add("\tx", 6), "\tx");
+        assert_eq!(wrap.column(), 6);
+        let mut code = Wrap::default();
+        code.add("```\nlet long ", 8);
+        assert_eq!(code.column(), 1);
     }
 
     #[test]
