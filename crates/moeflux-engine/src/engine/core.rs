@@ -12,7 +12,8 @@ use moeflux_model::{ExpertObserver, Model, MoeLists, RoutingObserver, Step};
 use moeflux_store::ExpertStore;
 
 use crate::engine::step::{
-    Batch, LOGIT_ROWS, Logits, MtpBatch, Outputs, Pipeline, RowLogits, RowSink, StepOutput,
+    Batch, LOGIT_ROWS, LogitRows, Logits, MtpBatch, Outputs, Pipeline, RowLogits, RowSink,
+    StepOutput,
 };
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
@@ -262,7 +263,7 @@ struct Readback<'a> {
 
 impl Readback<'_> {
     fn output(mut self, outputs: &Outputs<'_>) -> Result<StepOutput, EngineError> {
-        let mut logits = Vec::with_capacity(outputs.rows.len());
+        let mut logits = LogitRows::with_capacity(outputs.rows.len());
         for rows in outputs.rows.chunks(LOGIT_ROWS) {
             self.push_logits(rows, outputs.n_top, &mut logits)?;
         }
@@ -273,7 +274,7 @@ impl Readback<'_> {
         &mut self,
         rows: &[usize],
         n_top: Option<usize>,
-        out: &mut Vec<RowLogits>,
+        out: &mut LogitRows,
     ) -> Result<(), EngineError> {
         if let Some(n) = n_top
             && let Some(top) = self.top_logits(rows, n)?

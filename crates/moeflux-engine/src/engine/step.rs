@@ -4,6 +4,7 @@ use std::ops::Deref;
 
 use moeflux_backend::{Span, StateSnapshot, TokenLogit};
 use moeflux_core::TokenId;
+use smallvec::SmallVec;
 
 use crate::error::EngineError;
 use crate::sampler::likeliest_token;
@@ -55,10 +56,13 @@ pub(crate) struct Outputs<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct StepOutput {
     /// In the order of [`Outputs::rows`].
-    pub(crate) logits: Vec<RowLogits>,
+    pub(crate) logits: LogitRows,
     /// One after the other, `hidden` floats of the model's shape each.
     pub(crate) hidden: Vec<f32>,
 }
+
+/// Logits of some rows. A step that decodes one token allocates nothing for the list.
+pub(crate) type LogitRows = SmallVec<[RowLogits; 1]>;
 
 /// The logits of the token after one row.
 #[derive(Clone, Debug)]

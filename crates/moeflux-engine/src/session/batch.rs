@@ -6,7 +6,7 @@ use moeflux_core::TokenId;
 
 use super::handle::Session;
 use crate::engine::Core;
-use crate::engine::step::{Batch, Logits, Outputs, RowLogits};
+use crate::engine::step::{Batch, LogitRows, Logits, Outputs, RowLogits};
 use crate::error::EngineError;
 use crate::speculation::limits::MAX_STEP_ROWS;
 
@@ -170,7 +170,7 @@ fn record_step(chunks: &mut [DraftChunk<'_>], batch: &Batch<'_>, hidden: &[f32])
 fn finish_chunks(
     core: &mut Core,
     chunks: &mut [DraftChunk<'_>],
-    logits: Vec<RowLogits>,
+    logits: LogitRows,
 ) -> Result<Vec<Vec<RowLogits>>, EngineError> {
     let mut logits = logits.into_iter();
     let mut results = Vec::with_capacity(chunks.len());
