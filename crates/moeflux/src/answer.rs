@@ -77,7 +77,9 @@ pub struct Answer<'chat> {
     pending: VecDeque<Piece>,
     /// A call whose arguments are not complete.
     open_call: Option<ToolCall>,
-    /// All pieces so far.
+    /// Calls of the conversation so far, for their ids.
+    n_calls: usize,
+    /// What was yielded so far.
     said: Said,
     summary: Option<Summary>,
     has_ended: bool,
@@ -99,6 +101,7 @@ impl<'chat> Answer<'chat> {
         cancelled: Arc<AtomicBool>,
         chat: Option<&'chat mut Vec<Message>>,
     ) -> Answer<'chat> {
+        let chat_calls = chat.as_deref().map_or(0, |messages| count_calls(messages));
         Answer {
             _model: model,
             events,
@@ -107,6 +110,7 @@ impl<'chat> Answer<'chat> {
             chat,
             pending: VecDeque::new(),
             open_call: None,
+            n_calls: chat_calls,
             said: Said::default(),
             summary: None,
             has_ended: false,
@@ -143,11 +147,12 @@ impl<'chat> Answer<'chat> {
     fn take(&mut self, deltas: Vec<Delta>) {
         for delta in deltas {
             match delta {
-                Delta::Content(text) => self.yield_piece(Piece::Text(text)),
-                Delta::Reasoning(text) => self.yield_piece(Piece::Thought(text)),
+                Delta::Content(text) => self.pending.push_back(Piece::Text(text)),
+                Delta::Reasoning(text) => self.pending.push_back(Piece::Thought(text)),
                 Delta::Call { name } => {
                     self.close_call();
-                    let id = format!("call_{}", self.said.calls.len());
+                    let id = format!("call_{}", self.n_calls);
+                    self.n_calls += 1;
                     self.open_call = Some(ToolCall { id, name, arguments: String::new() });
                 }
                 Delta::Arguments(text) => {
@@ -161,17 +166,8 @@ impl<'chat> Answer<'chat> {
 
     fn close_call(&mut self) {
         if let Some(call) = self.open_call.take() {
-            self.yield_piece(Piece::Call(call));
+            self.pending.push_back(Piece::Call(call));
         }
-    }
-
-    fn yield_piece(&mut self, piece: Piece) {
-        match &piece {
-            Piece::Text(text) => self.said.text.push_str(text),
-            Piece::Thought(text) => self.said.thoughts.push_str(text),
-            Piece::Call(call) => self.said.calls.push(call.clone()),
-        }
-        self.pending.push_back(piece);
     }
 
     fn end(&mut self, figures: &Figures) {
@@ -196,6 +192,7 @@ impl Iterator for Answer<'_> {
     fn next(&mut self) -> Option<Result<Piece, Error>> {
         loop {
             if let Some(piece) = self.pending.pop_front() {
+                self.said.add(&piece);
                 return Some(Ok(piece));
             }
             if self.has_ended {
@@ -222,6 +219,18 @@ impl Iterator for Answer<'_> {
 }
 
 impl Said {
+    fn add(&mut self, piece: &Piece) {
+        match piece {
+            Piece::Text(text) => self.text.push_str(text),
+            Piece::Thought(text) => self.thoughts.push_str(text),
+            Piece::Call(call) => self.calls.push(call.clone()),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.thoughts.is_empty() && self.calls.is_empty()
+    }
+
     fn into_message(self) -> Message {
         let mut message = Message::new("assistant", self.text);
         if !self.thoughts.is_empty() {
@@ -245,8 +254,12 @@ impl Said {
 impl Drop for Answer<'_> {
     fn drop(&mut self) {
         self.cancelled.store(true, Ordering::Relaxed);
-        if let Some(messages) = self.chat.take() {
-            messages.push(std::mem::take(&mut self.said).into_message());
+        let said = std::mem::take(&mut self.said);
+        // An answer that failed or was dropped at once leaves no message.
+        if let Some(messages) = self.chat.take()
+            && (self.summary.is_some() || !said.is_empty())
+        {
+            messages.push(said.into_message());
         }
     }
 }
@@ -255,4 +268,10 @@ impl fmt::Debug for Answer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answer").field("text", &self.said.text).finish_non_exhaustive()
     }
+}
+
+/// Calls of tools in the messages of a conversation.
+fn count_calls(messages: &[Message]) -> usize {
+    let calls = messages.iter().filter_map(|message| message.tool_calls.as_ref()?.as_array());
+    calls.map(Vec::len).sum()
 }

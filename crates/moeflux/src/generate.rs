@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver};
 
 use moeflux_core::TokenId;
 use moeflux_engine::sampler::SamplerOptions;
-use moeflux_engine::{Bias, Event, Job};
+use moeflux_engine::{Bias, EngineError, Event, Job};
 use moeflux_text::{Constraint, Markup, Message, OutputFormat, OutputParser, Turn};
 
 use crate::answer::Answer;
@@ -27,11 +27,13 @@ impl Model {
     /// [`Request::tools`] and [`Request::thinking`] do not apply.
     ///
     /// # Errors
-    /// Where the prompt is longer than the context, or the format is no usable schema. A prompt
-    /// without tokens is the first item of the answer, an error.
+    /// Where the prompt has no tokens or more than the context, or the format is no usable schema.
     pub fn generate(&self, prompt: &str, request: &Request) -> Result<Answer<'static>, Error> {
         let max_tokens = self.max_prompt();
         let tokens = self.tokenizer().encode_prompt(prompt, Markup::Literal, max_tokens)?;
+        if tokens.is_empty() {
+            return Err(EngineError::EmptyPrompt.into());
+        }
         let format = OutputFormat::plain();
         let parser = OutputParser::new(&format, None, false);
         let constraint = self.constraint(request, &format, false)?;

@@ -63,6 +63,8 @@ fn a_dropped_answer_leaves_the_model_usable() {
     assert!(answer.next().is_some());
     drop(answer);
     assert_eq!(chat.messages().len(), 2);
+    drop(chat.send("Again").unwrap());
+    assert_eq!(chat.messages().len(), 3, "nothing was yielded, and there is a message");
     let mut answer = model.generate("a", &Request::default().max_tokens(1)).unwrap();
     answer.by_ref().for_each(|piece| drop(piece.unwrap()));
     assert_eq!(answer.summary().unwrap().finish, Finish::MaxTokens);
@@ -78,4 +80,6 @@ fn what_cannot_be_is_an_error_and_leaves_the_chat_as_it_was() {
     let long = "word ".repeat(100);
     assert!(matches!(chat.send(long), Err(Error::Text(_))));
     assert!(chat.messages().is_empty());
+    let empty = model.generate("", &Request::default()).unwrap_err().to_string();
+    assert!(empty.contains("no tokens"), "{empty}");
 }
