@@ -55,7 +55,7 @@ fn json_has_every_figure_and_its_spread() {
 }
 
 #[test]
-fn a_text_is_followed_with_guesses_and_without() {
+fn a_text_is_teacher_forced_with_drafts_and_without() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -66,11 +66,11 @@ fn a_text_is_followed_with_guesses_and_without() {
     let ids: Vec<u32> = (10..34).cycle().take(64).collect();
     let repeated = file("ids.json", &serde_json::to_string(&ids).unwrap());
     let all = json(&["--teacher-force", &repeated, "--draft", "3"]);
-    let follow = &all["follow"];
-    check_spread(follow, "tok_s");
-    check_spread(follow, "one_by_one_tok_s");
+    let forced = &all["teacher_forced"];
+    check_spread(forced, "tok_s");
+    check_spread(forced, "one_by_one_tok_s");
     // Two steps of one token until the place is known, then one of four.
-    assert_eq!((number(follow, "tokens_per_step"), number(follow, "right")), (2.0, 1.0));
+    assert_eq!((number(forced, "tokens_per_step"), number(forced, "acceptance_rate")), (2.0, 1.0));
     let text = "A vector grows. ".repeat(40);
     let (stdout, _) = succeeds(&small(&["--teacher-force", &file("text", &text)]));
     assert!(stdout.contains("tok/s with drafts"), "{stdout}");

@@ -145,7 +145,7 @@ fn expert_io_follows_the_variable_unless_the_flag_says_otherwise() {
 }
 
 #[test]
-fn guesses_are_counted_and_change_no_answer() {
+fn drafts_are_counted_and_change_no_answer() {
     let ask = |draft| succeeds(&["run", QUESTION, "--system", ANSWER, "--draft", draft, "--stats"]);
     let ((plain, without), (text, with)) = (ask("off"), ask("4"));
     assert_eq!(text, plain);

@@ -126,7 +126,7 @@ impl Engine {
         self.info.speculation_rates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether tokens are guessed.
+    /// Whether and how tokens are drafted.
     pub(crate) fn speculation(&self) -> Speculation {
         self.info.speculation
     }

@@ -156,7 +156,7 @@ fn answers_take_the_tokens_that_logits_name_although_these_stay_on_the_device() 
 }
 
 #[test]
-fn guesses_change_no_token() {
+fn drafts_change_no_token() {
     let Some(off) = options(Activations::Int16) else { return };
     let off = off.speculation(Speculation::Off);
     let mut kept = turn();
@@ -164,7 +164,7 @@ fn guesses_change_no_token() {
     let plain = open(&demo(), &off, &mut kept);
     let tokenizer = Arc::new(plain.tokenizer().unwrap());
     let samplers = [SamplerOptions::default(), warm];
-    // What is said stands in the prompt, so that some guesses are right.
+    // What is said stands in the prompt, so that some drafts are accepted.
     let prompts = ["What does `Vec::push` do?", "What is `Option::unwrap_or` for?"].map(|it| {
         let asked = |system: &str| {
             let messages = [Message::new("system", system), Message::new("user", it)];

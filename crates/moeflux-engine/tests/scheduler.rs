@@ -161,7 +161,7 @@ fn many_answers_are_those_of_each_alone() {
 }
 
 #[test]
-fn guesses_change_no_answer_and_some_are_right() {
+fn drafts_change_no_answer_and_some_are_accepted() {
     let off = EngineOptions::default().speculation(Speculation::Off);
     let (plain, tokenizer) = open(&off);
     let greedy = SamplerOptions::default();

@@ -58,7 +58,7 @@ pub trait Model: Send {
     ///
     /// # Panics
     /// Where the model has none.
-    fn foresee(
+    fn forward_mtp(
         &self,
         step: &mut Step<'_>,
         before: &[f32],

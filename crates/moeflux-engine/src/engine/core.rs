@@ -113,7 +113,7 @@ impl Core {
         let (recorder, observer) = (None, None);
         let (backend, tokens, spans) = (backend.as_mut(), batch.tokens, batch.spans);
         let mut step = Step { backend, experts, tokens, spans, recorder, observer, lists };
-        let outcome = model.foresee(&mut step, batch.hidden, wants_output);
+        let outcome = model.forward_mtp(&mut step, batch.hidden, wants_output);
         if outcome.is_err() {
             self.drain_errors();
         }

@@ -51,7 +51,7 @@ impl Model for Decoder {
         Ok(())
     }
 
-    fn foresee(
+    fn forward_mtp(
         &self,
         step: &mut Step<'_>,
         before: &[f32],
@@ -170,7 +170,7 @@ impl Builder<'_, '_> {
         let head = if is_tied { "embed_tokens" } else { "lm_head" };
         let lm_head = matrix(&mut self, head, Role::Head)?;
         let n_caches = self.caches.len();
-        let mut foreseeing = None;
+        let mut mtp_layer = None;
         let is_wanted = |names: &MtpNames| match self.build.variant.mtp {
             WithMtp::Found => names.are_in(self.build.weights),
             WithMtp::Always => true,
@@ -178,7 +178,7 @@ impl Builder<'_, '_> {
         };
         if let Some(names) = mtp.filter(is_wanted) {
             let layer = layer(&mut self, at(n_layers), &names.layer)?;
-            foreseeing = Some(Mtp::load(&names, layer, &mut self)?);
+            mtp_layer = Some(Mtp::load(&names, layer, &mut self)?);
         }
         let shape = ModelShape {
             vocab,
@@ -193,7 +193,7 @@ impl Builder<'_, '_> {
             n_mtp_caches: self.caches.len() - n_caches,
             caches: self.caches,
         };
-        let (residual, mtp) = (self.residual, foreseeing);
+        let (residual, mtp) = (self.residual, mtp_layer);
         Ok(Box::new(Decoder { shape, embed_tokens, layers, norm, lm_head, residual, mtp }))
     }
 }

@@ -103,8 +103,8 @@ pub(super) struct TeacherForcedFigures {
     /// Of a run.
     pub(super) tokens_per_step: f64,
     pub(super) drafted_per_token: f64,
-    /// Share of drafts.
-    pub(super) right: f64,
+    /// Share of drafted tokens that were accepted.
+    pub(super) acceptance_rate: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -233,14 +233,14 @@ impl TeacherForcedFigures {
         let share = |n: u64, of: usize| n as f64 / of.max(1) as f64;
         let tokens_per_step = of(&|[_, it]| share(it.n_tokens as u64, it.n_steps))?;
         let drafted_per_token = of(&|[_, it]| share(it.speculation.drafted, it.n_tokens))?;
-        let right =
+        let acceptance_rate =
             of(&|[_, it]| it.speculation.accepted as f64 / it.speculation.drafted.max(1) as f64)?;
         Some(TeacherForcedFigures {
             alone: of(&|it| it[0].tok_s())?,
             drafted: of(&|it| it[1].tok_s())?,
             tokens_per_step: tokens_per_step.median,
             drafted_per_token: drafted_per_token.median,
-            right: right.median,
+            acceptance_rate: acceptance_rate.median,
         })
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn object(figures: &Figures) -> Map<String, Value> {
     all.insert("sequences".into(), json!(setting.sequences));
     all.insert("together".into(), figures.together.as_ref().map_or(Value::Null, together));
     all.insert(
-        "follow".into(),
+        "teacher_forced".into(),
         figures.teacher_forced.as_ref().map_or(Value::Null, teacher_forced),
     );
     put(&mut all, "prefill_rh", figures.prefill.rh);
@@ -74,8 +74,8 @@ pub(super) fn object(figures: &Figures) -> Map<String, Value> {
     let of_prompt = device_kernels(&figures.profile.prompt_kernels);
     all.insert("device_prompt_kernels".into(), of_prompt);
     all.insert("device_kernels".into(), device_kernels(&figures.profile.token_kernels));
-    all.insert("device_guess_kernels".into(), device_kernels(&figures.draft.step));
-    all.insert("device_foresight_kernels".into(), device_kernels(&figures.draft.mtp));
+    all.insert("device_draft_kernels".into(), device_kernels(&figures.draft.step));
+    all.insert("device_mtp_kernels".into(), device_kernels(&figures.draft.mtp));
     all
 }
 
@@ -130,8 +130,8 @@ fn teacher_forced(figures: &TeacherForcedFigures) -> Value {
     put(&mut all, "tok_s", Some(figures.drafted));
     put(&mut all, "one_by_one_tok_s", Some(figures.alone));
     all.insert("tokens_per_step".into(), json!(figures.tokens_per_step));
-    all.insert("guessed_per_token".into(), json!(figures.drafted_per_token));
-    all.insert("right".into(), json!(figures.right));
+    all.insert("drafted_per_token".into(), json!(figures.drafted_per_token));
+    all.insert("acceptance_rate".into(), json!(figures.acceptance_rate));
     Value::Object(all)
 }
 

@@ -148,7 +148,7 @@ fn teacher_forced_line(it: &TeacherForcedFigures) -> String {
         it.drafted.median / it.alone.median,
         it.tokens_per_step,
         it.drafted_per_token,
-        100.0 * it.right,
+        100.0 * it.acceptance_rate,
     )
 }
 
