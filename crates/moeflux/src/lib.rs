@@ -38,8 +38,12 @@
 //! processor, whatever its instruction set, the number of threads, the size of the expert cache and
 //! the other answers of a step.
 //!
-//! **Untrusted input.** Checkpoints, templates and messages may be hostile: what they get wrong is an
-//! [`Error`]. Text of messages never becomes a control token.
+//! **Untrusted input.** What a hostile checkpoint, template or message gets wrong is an [`Error`].
+//! Text of messages never becomes a control token. A chat template is a program that comes with a
+//! model: here it runs in the calling process, with limits of depth and work. A program that opens
+//! models that it does not trust calls
+//! [`render_in_children`](moeflux_text::render_in_children) first, which adds limits of time and
+//! memory.
 
 #![forbid(unsafe_code)]
 
