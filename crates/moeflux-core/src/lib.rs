@@ -7,6 +7,7 @@ mod bytes;
 pub mod checkpoint;
 mod expert;
 pub mod files;
+pub mod gguf;
 mod ids;
 mod json_problem;
 mod lock;

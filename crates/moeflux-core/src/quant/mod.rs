@@ -10,6 +10,7 @@
 //! scale: `w = scale * element`.
 
 mod affine;
+mod block;
 mod decode;
 mod feedback;
 mod finite;
@@ -21,6 +22,7 @@ mod small;
 mod view;
 
 pub use affine::Affine;
+pub use block::BlockType;
 pub use decode::{bf16_to_f32, unpack_group};
 pub use feedback::{Feedback, feedback_rows};
 pub use finite::Encoding;
