@@ -13,5 +13,6 @@ pub(crate) fn format_name(format: MatrixFormat) -> String {
         MatrixFormat::Affine(it) => format!("{}-bit, groups of {}", it.bits, it.group_size),
         MatrixFormat::Micro(it) => it.mode().unwrap_or("small floats").to_owned(),
         MatrixFormat::Blocks(it) => format!("fp8, blocks of {} × {}", it.block_rows, it.block_cols),
+        MatrixFormat::Ggml(it) => it.name().to_owned(),
     }
 }

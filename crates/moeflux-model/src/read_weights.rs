@@ -7,7 +7,7 @@ use moeflux_core::checkpoint::{Checkpoint, Extent, FormatError, MatrixBytes, Mat
 use moeflux_core::quant::Encoding;
 use moeflux_core::threads::share_out;
 
-/// From this many bytes on another thread is worth its start. A multiple of every element's size.
+/// From this many bytes on another thread is worth its start.
 const PART_BYTES: usize = 4 << 20;
 
 /// Threads that read one matrix: copies from the page cache are what takes time.
@@ -24,15 +24,17 @@ pub(crate) fn read_weights(
     encoding: Option<Encoding>,
     out: &mut [u8],
 ) -> Result<(), FormatError> {
+    let unit = encoding.map_or(1, Encoding::unit_bytes);
+    let part_bytes = PART_BYTES / unit * unit;
     let n_cores = thread::available_parallelism().map_or(1, usize::from);
     let read = |(idx, part): (usize, &mut [u8])| {
-        let offset = extent.offset + (idx * PART_BYTES) as u64;
+        let offset = extent.offset + (idx * part_bytes) as u64;
         checkpoint.reader().read_at(extent.file, offset, part)?;
         let Some(encoding) = encoding else { return Ok(()) };
         let extent = Extent { offset, len: part.len(), ..extent };
         checkpoint.check_finite(checkpoint.files(), encoding, extent, part)
     };
-    let parts: Vec<(usize, &mut [u8])> = out.chunks_mut(PART_BYTES).enumerate().collect();
+    let parts: Vec<(usize, &mut [u8])> = out.chunks_mut(part_bytes).enumerate().collect();
     share_out(n_cores.min(MAX_THREADS), parts, read).into_iter().collect()
 }
 

@@ -1,7 +1,7 @@
 //! Matrix products, embeddings and logits, in every format.
 
 use moeflux_core::quant::{
-    Affine, Float, MatrixFormat, MicroScaled, ScaledBlocks, SmallFloat, SmallScale,
+    Affine, BlockType, Float, MatrixFormat, MicroScaled, ScaledBlocks, SmallFloat, SmallScale,
 };
 use moeflux_core::{HostBuf, TokenId};
 
@@ -34,14 +34,16 @@ pub(super) fn formats() -> Vec<MatrixFormat> {
     for (rows, cols, scales) in [(128, 128, Float::F32), (7, 20, Float::BF16)] {
         all.push(MatrixFormat::Blocks(ScaledBlocks::new(rows, cols, scales)));
     }
+    all.extend(BlockType::all().map(MatrixFormat::Ggml));
     all
 }
 
-/// Columns that share a scale, where it must divide a row's.
+/// Columns that share a scale or a block, where their number must divide a row's.
 pub(super) fn group_size(format: MatrixFormat) -> Option<usize> {
     match format {
         MatrixFormat::Affine(it) => Some(it.group_size),
         MatrixFormat::Micro(it) => Some(it.group_size),
+        MatrixFormat::Ggml(it) => Some(it.block_cols()),
         _ => None,
     }
 }
@@ -82,12 +84,47 @@ pub(super) fn matrix_bytes(
             let scales: Vec<f32> = numbers.floats(n).iter().map(|it| it * 0.001).collect();
             (weight, floats(blocks.scales, &scales), vec![])
         }
+        MatrixFormat::Ggml(block_type) => {
+            let mut blocks = numbers.bytes(rows * format.row_bytes(cols));
+            let scales = numbers.floats(blocks.len() / block_type.block_bytes() * 2);
+            set_scales(block_type, &mut blocks, &scales);
+            (blocks, vec![], vec![])
+        }
         MatrixFormat::Affine(affine) => {
             let weight = numbers.bytes(rows * format.row_bytes(cols));
             let n = rows * affine.n_groups(cols);
             let scales: Vec<f32> = numbers.floats(n).iter().map(|it| it * 0.02).collect();
             let biases: Vec<f32> = numbers.floats(n).iter().map(|it| it * 0.2).collect();
             (weight, floats(affine.params, &scales), floats(affine.params, &biases))
+        }
+    }
+}
+
+/// Gives blocks small scales, as those of real weights: two of `values` each.
+pub(crate) fn set_scales(block_type: BlockType, blocks: &mut [u8], values: &[f32]) {
+    let size = match block_type.block_cols() {
+        256 => 0.001,
+        _ => 0.02,
+    };
+    let blocks = blocks.chunks_exact_mut(block_type.block_bytes());
+    for (block, values) in blocks.zip(values.as_chunks::<2>().0) {
+        let halves = values.map(|value| half::f16::from_f32(value * size).to_le_bytes());
+        match block_type {
+            BlockType::MXFP4 => block[0] = 120 + block[0] % 8,
+            BlockType::NVFP4 => block[..4].iter_mut().for_each(|scale| *scale = 1 + *scale % 80),
+            // The scale is in the upper halves of four words.
+            BlockType::IQ1_M => {
+                let [low, high] = halves[0];
+                let nibbles = [low & 15, low >> 4, high & 15, high >> 4];
+                for (word, nibble) in block[48..].as_chunks_mut::<2>().0.iter_mut().zip(nibbles) {
+                    word[1] = word[1] & 15 | nibble << 4;
+                }
+            }
+            _ => {
+                for (at, half) in block_type.scale_offsets().iter().zip(halves) {
+                    block[*at..at + 2].copy_from_slice(&half);
+                }
+            }
         }
     }
 }

@@ -182,7 +182,7 @@ impl PackOptions {
         let Some(bits) = bits else { return stored };
         match stored {
             MatrixFormat::Affine(it) if !self.requantise || it.bits <= bits => return stored,
-            MatrixFormat::Micro(_) if !self.requantise => return stored,
+            MatrixFormat::Micro(_) | MatrixFormat::Ggml(_) if !self.requantise => return stored,
             _ => {}
         }
         let affine = Affine { bits, group_size: self.group_size, params: Float::BF16 };

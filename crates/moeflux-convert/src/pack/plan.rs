@@ -276,6 +276,7 @@ pub(crate) fn matrix_entries(
             vec![entry("weight", Dtype::F8E4M3, cols), scales]
         }
         MatrixFormat::Dense(float) => vec![entry("weight", Dtype::Float(float), cols)],
+        MatrixFormat::Ggml(_) => vec![entry("weight", Dtype::U8, format.row_bytes(cols))],
         MatrixFormat::Affine(affine) => {
             let (words, n_groups) = (format.row_bytes(cols) / 4, affine.n_groups(cols));
             let params = Dtype::Float(affine.params);

@@ -62,9 +62,11 @@ fn copy(
     encoding: Option<Encoding>,
     writer: &mut FileWriter,
 ) -> Result<(), PackError> {
-    let mut buffer = vec![0; CHUNK_BYTES.min(extent.len)];
-    for start in (0..extent.len).step_by(CHUNK_BYTES) {
-        let part = &mut buffer[..CHUNK_BYTES.min(extent.len - start)];
+    let unit = encoding.map_or(1, Encoding::unit_bytes);
+    let chunk_bytes = CHUNK_BYTES / unit * unit;
+    let mut buffer = vec![0; chunk_bytes.min(extent.len)];
+    for start in (0..extent.len).step_by(chunk_bytes) {
+        let part = &mut buffer[..chunk_bytes.min(extent.len - start)];
         let offset = extent.offset + start as u64;
         plan.reader.read_at(extent.file, offset, part)?;
         if let Some(encoding) = encoding {

@@ -98,8 +98,10 @@ fn check(
     run: &mut Run<'_, '_>,
 ) {
     let path = &files[piece.extent.file.0 as usize].path;
-    for start in (0..piece.extent.len).step_by(CHUNK_BYTES) {
-        let len = CHUNK_BYTES.min(piece.extent.len - start);
+    let unit = piece.encoding.map_or(1, Encoding::unit_bytes);
+    let chunk_bytes = CHUNK_BYTES / unit * unit;
+    for start in (0..piece.extent.len).step_by(chunk_bytes) {
+        let len = chunk_bytes.min(piece.extent.len - start);
         let offset = piece.extent.offset + start as u64;
         let part = &mut buffer[..len];
         let read = reader.read_at(piece.extent.file, offset, part);

@@ -26,9 +26,9 @@ impl Checkpoint {
         };
         let (name, first) = match self.tensors.values().find(holds) {
             Some(tensor) => {
-                let n_bytes = tensor.dtype.bytes().unwrap_or(1) as u64;
-                let before = (extent.offset - tensor.extent.offset) / n_bytes;
-                (tensor.stored_name.clone(), before as usize)
+                let n_bytes = encoding.unit_bytes() as u64;
+                let before = ((extent.offset - tensor.extent.offset) / n_bytes) as usize;
+                (tensor.stored_name.clone(), before * encoding.unit_elements())
             }
             None => (format!("at byte {}", extent.offset), 0),
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::{Checkpoint, Dtype, Extent, FileReader, FormatError, Tensor};
 use crate::manifest::{ExpertsDecl, MatrixDecl, VectorDecl};
-use crate::quant::{Affine, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks};
+use crate::quant::{Affine, BlockType, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks};
 use crate::{ExpertBank, LayerBank};
 
 /// The tensors of a checkpoint, which are claimed one declaration after another.
@@ -243,6 +243,16 @@ impl<'a> Claims<'a> {
             Dtype::Float(float) => float,
             Dtype::U32 => return self.stored_packed(module, weight, outer, cols),
             Dtype::F8E4M3 => return self.stored_blocks(module, weight, outer, cols),
+            Dtype::Ggml(block_type) => {
+                self.expect_shape(weight, outer, cols)?;
+                return self.stored_ggml(module, weight, block_type, cols);
+            }
+            // A container's own tensors, whose headers have no name for these types.
+            Dtype::U8 if let Some(block_type) = self.checkpoint.rules.ggml_type_of(module) => {
+                let row_bytes = MatrixFormat::Ggml(block_type).row_bytes(cols);
+                self.expect_shape(weight, outer, row_bytes)?;
+                return self.stored_ggml(module, weight, block_type, cols);
+            }
             Dtype::U8 | Dtype::Other(_) => return Err(self.unsupported_dtype(weight)),
         };
         self.expect_shape(weight, outer, cols)?;
@@ -253,6 +263,23 @@ impl<'a> Claims<'a> {
             }
         }
         Ok(Stored::dense(float, weight))
+    }
+
+    /// A matrix of blocks of ggml.
+    fn stored_ggml(
+        &self,
+        module: &str,
+        weight: &'a Tensor,
+        block_type: BlockType,
+        cols: usize,
+    ) -> Result<Stored<'a>, FormatError> {
+        let format = MatrixFormat::Ggml(block_type);
+        if !format.is_supported(cols) {
+            let (name, block) = (block_type.name(), block_type.block_cols());
+            let what = format!("{module} with {cols} columns of {name}, in blocks of {block},");
+            return Err(FormatError::unsupported(self.checkpoint.path_of(weight), what));
+        }
+        Ok(Stored { format, weight, scales: None, biases: None })
     }
 
     /// Claims a matrix in a format of MLX: packed words of integers with scales and biases, or of

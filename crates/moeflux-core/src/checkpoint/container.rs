@@ -13,7 +13,7 @@ use super::json::{is_plain_path, read_json};
 use super::quantization::{Declared, QuantRules};
 use super::record::record_layout;
 use crate::manifest::ExpertsDecl;
-use crate::quant::{Affine, Float, MatrixFormat, MicroScaled, ScaledBlocks};
+use crate::quant::{Affine, BlockType, Float, MatrixFormat, MicroScaled, ScaledBlocks};
 use crate::{ExpertLayout, SourceFile};
 
 /// The description of a packed container.
@@ -74,6 +74,11 @@ pub enum StoredFormat {
         block: [usize; 2],
         /// How scales are stored.
         scales: StoredFloat,
+    },
+    /// Integers of ggml in blocks that hold their scales.
+    Ggml {
+        /// The name of the type.
+        ggml: BlockType,
     },
     /// Unquantised.
     Dense {
@@ -357,6 +362,7 @@ impl StoredFormat {
             StoredFormat::Blocks { block: [rows, cols], scales } => {
                 MatrixFormat::Blocks(ScaledBlocks::new(rows, cols, scales.to_float()))
             }
+            StoredFormat::Ggml { ggml } => MatrixFormat::Ggml(ggml),
         }
     }
 }
@@ -377,6 +383,7 @@ impl From<MatrixFormat> for StoredFormat {
             MatrixFormat::Blocks(ScaledBlocks { block_rows, block_cols, scales, .. }) => {
                 StoredFormat::Blocks { block: [block_rows, block_cols], scales: scales.into() }
             }
+            MatrixFormat::Ggml(ggml) => StoredFormat::Ggml { ggml },
             MatrixFormat::Transposed(_) => panic!("containers hold outputs before inputs"),
         }
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{Config, FormatError, canonical_name};
-use crate::quant::{Affine, MatrixFormat, MicroScaled, ScaledBlocks};
+use crate::quant::{Affine, BlockType, MatrixFormat, MicroScaled, ScaledBlocks};
 
 /// The declared format of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub(crate) enum Declared {
     Micro(MicroScaled),
     /// E4M3 in blocks of this many rows and columns.
     Blocks(usize, usize),
+    /// Blocks of ggml.
+    Ggml(BlockType),
 }
 
 /// Declarations for all modules, by canonical name.
@@ -82,6 +84,14 @@ impl QuantRules {
         self.modules.get(module).copied().unwrap_or(self.default.or(Some(ANY)))
     }
 
+    /// The type of the blocks of ggml that a module is declared to have.
+    pub(crate) fn ggml_type_of(&self, module: &str) -> Option<BlockType> {
+        match self.of(module) {
+            Some(Declared::Ggml(block_type)) => Some(block_type),
+            _ => None,
+        }
+    }
+
     /// Rows and columns of the blocks of a module of E4M3.
     pub(crate) fn block_of(&self, module: &str) -> (usize, usize) {
         match self.of(module) {
@@ -106,6 +116,7 @@ impl QuantRules {
             }
             MatrixFormat::Micro(micro) => micro.mode().unwrap_or("other small floats").to_owned(),
             MatrixFormat::Blocks(it) => Declared::Blocks(it.block_rows, it.block_cols).to_string(),
+            MatrixFormat::Ggml(it) => it.name().to_owned(),
             MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) => "floats".to_owned(),
         };
         Err(format!("{module} has {stored} by its shapes, the config says {rule}"))
@@ -124,6 +135,7 @@ impl Declared {
             }
             MatrixFormat::Micro(it) => Some(Declared::Micro(it)),
             MatrixFormat::Blocks(it) => Some(Declared::Blocks(it.block_rows, it.block_cols)),
+            MatrixFormat::Ggml(it) => Some(Declared::Ggml(it)),
         }
     }
 
@@ -137,6 +149,7 @@ impl Declared {
             (Declared::Blocks(rows, cols), MatrixFormat::Blocks(it)) => {
                 (rows, cols) == (it.block_rows, it.block_cols)
             }
+            (Declared::Ggml(block_type), MatrixFormat::Ggml(it)) => block_type == *it,
             _ => false,
         }
     }
@@ -153,6 +166,7 @@ impl fmt::Display for Declared {
                 group_size.map_or(Ok(()), |it| write!(f, " in groups of {it}"))
             }
             Declared::Micro(micro) => f.write_str(micro.mode().unwrap_or("small floats")),
+            Declared::Ggml(it) => f.write_str(it.name()),
             Declared::Blocks(rows, cols) => write!(f, "fp8 in blocks of {rows} × {cols}"),
         }
     }

@@ -1,7 +1,7 @@
 //! A tensor in a file: its name, its type and shape, and where it is stored.
 
 use crate::FileIdx;
-use crate::quant::Float;
+use crate::quant::{BlockType, Float};
 
 /// A range of bytes in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub enum Dtype {
     U8,
     /// E4M3 floats.
     F8E4M3,
+    /// Blocks of ggml; shapes count columns.
+    Ggml(BlockType),
     /// Any other type, by its name in the file.
     Other(String),
 }
@@ -72,13 +74,13 @@ impl Dtype {
         }
     }
 
-    /// Bytes of an element; `None` if unknown.
+    /// Bytes of an element; `None` if unknown or shared with others.
     pub fn bytes(&self) -> Option<usize> {
         match self {
             Dtype::Float(float) => Some(float.bytes()),
             Dtype::U32 => Some(4),
             Dtype::U8 | Dtype::F8E4M3 => Some(1),
-            Dtype::Other(_) => None,
+            Dtype::Ggml(_) | Dtype::Other(_) => None,
         }
     }
 
@@ -91,6 +93,7 @@ impl Dtype {
             Dtype::U32 => "U32",
             Dtype::U8 => "U8",
             Dtype::F8E4M3 => "F8_E4M3",
+            Dtype::Ggml(block_type) => block_type.name(),
             Dtype::Other(name) => name,
         }
     }

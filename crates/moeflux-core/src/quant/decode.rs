@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::{Affine, Float, MatrixFormat, MatrixView, e4m3_to_f32};
+use super::{Affine, BlockType, Float, MatrixFormat, MatrixView, e4m3_to_f32};
 
 /// The `f32` whose upper half is `bits`: the value of a BF16.
 #[inline(always)]
@@ -84,6 +84,7 @@ impl MatrixView<'_> {
                     *it = e4m3_to_f32(weight[col]) * blocks.scales.read(self.scales, scale);
                 }
             }
+            MatrixFormat::Ggml(block_type) => decode_block_row(block_type, weight, out),
         }
     }
 
@@ -100,6 +101,21 @@ impl MatrixView<'_> {
             for (it, q) in out.iter_mut().zip(q.iter()) {
                 *it = scale.mul_add(f32::from(*q), bias);
             }
+        }
+    }
+}
+
+fn decode_block_row(block_type: BlockType, weight: &[u8], out: &mut [f32]) {
+    const MOST_COLS: usize = 256;
+    let (mut codes, mut scales, mut biases) = ([0; MOST_COLS], [0.0; 16], [0.0; 16]);
+    let (n, group) = (block_type.block_cols(), block_type.group_cols());
+    let (codes, n_groups) = (&mut codes[..n], n / group);
+    let (scales, biases) = (&mut scales[..n_groups], &mut biases[..n_groups]);
+    let blocks = weight.chunks_exact(block_type.block_bytes());
+    for (out, block) in out.chunks_exact_mut(n).zip(blocks) {
+        block_type.decode(block, codes, scales, biases);
+        for (col, (out, code)) in out.iter_mut().zip(&*codes).enumerate() {
+            *out = scales[col / group].mul_add(f32::from(*code), biases[col / group]);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Finds elements that are not finite numbers. Undamaged weights have neither NaN nor infinities.
 
-use super::{Float, MatrixFormat, SmallFloat, SmallScale, e4m3_to_f32, e8m0_to_f32};
+use super::{BlockType, Float, MatrixFormat, SmallFloat, SmallScale, e4m3_to_f32, e8m0_to_f32};
 
 /// An encoding of numbers that has codes for NaN or infinities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,20 +11,42 @@ pub enum Encoding {
     E4M3,
     /// A power of two in eight bits; 255 is NaN.
     E8M0,
+    /// Blocks of ggml, whose scales are IEEE floats.
+    Ggml(BlockType),
 }
 
 /// Bytes that are searched before each check whether the search may stop.
 const BLOCK_BYTES: usize = 4096;
 
 impl Encoding {
-    /// The first element of `bytes` that is not a finite number: its index and its value.
-    pub fn first_not_finite(self, bytes: &[u8]) -> Option<(usize, f32)> {
-        let blocks = bytes.chunks(BLOCK_BYTES);
-        let (block, bytes) = blocks.enumerate().find(|(_, block)| self.is_damaged(block))?;
-        let len = match self {
+    /// Bytes that cannot be searched in parts: those of an element, or of a block with its scales.
+    pub fn unit_bytes(self) -> usize {
+        match self {
             Encoding::Float(float) => float.bytes(),
             Encoding::E4M3 | Encoding::E8M0 => 1,
-        };
+            Encoding::Ggml(it) => it.block_bytes(),
+        }
+    }
+
+    /// Elements in [`unit_bytes`](Encoding::unit_bytes) bytes.
+    pub(crate) fn unit_elements(self) -> usize {
+        match self {
+            Encoding::Ggml(it) => it.block_cols(),
+            _ => 1,
+        }
+    }
+
+    /// The first element of `bytes` that is not a finite number: its index and its value. In a
+    /// block with scales that are not finite, it is the first element of the block, and the value
+    /// is the scale.
+    pub fn first_not_finite(self, bytes: &[u8]) -> Option<(usize, f32)> {
+        if let Encoding::Ggml(block_type) = self {
+            let (block, scale) = block_type.find_not_finite(bytes)?;
+            return Some((block * block_type.block_cols(), scale));
+        }
+        let blocks = bytes.chunks(BLOCK_BYTES);
+        let (block, bytes) = blocks.enumerate().find(|(_, block)| self.is_damaged(block))?;
+        let len = self.unit_bytes();
         let n_elements = bytes.len() / len;
         let idx = (0..n_elements).find(|idx| !self.read(bytes, *idx).is_finite())?;
         Some((block * (BLOCK_BYTES / len) + idx, self.read(bytes, idx)))
@@ -42,6 +64,7 @@ impl Encoding {
             Encoding::Float(Float::BF16) => has_exponent(bytes, 0x7f80),
             Encoding::E4M3 => bytes.iter().fold(false, |any, it| any | (it & 0x7f == 0x7f)),
             Encoding::E8M0 => bytes.iter().fold(false, |any, it| any | (*it == 255)),
+            Encoding::Ggml(it) => it.find_not_finite(bytes).is_some(),
         }
     }
 
@@ -50,6 +73,7 @@ impl Encoding {
             Encoding::Float(float) => float.read(bytes, idx),
             Encoding::E4M3 => e4m3_to_f32(bytes[idx]),
             Encoding::E8M0 => e8m0_to_f32(bytes[idx]),
+            Encoding::Ggml(_) => unreachable!("blocks are searched by their scales"),
         }
     }
 }
@@ -83,6 +107,7 @@ impl MatrixFormat {
             MatrixFormat::Blocks(blocks) => {
                 [Some(Encoding::E4M3), Some(Encoding::Float(blocks.scales)), None]
             }
+            MatrixFormat::Ggml(it) => [Some(Encoding::Ggml(*it)), None, None],
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::affine::Affine;
+use super::block::BlockType;
 use super::float::Float;
 use super::small::{MicroScaled, ScaledBlocks};
 
@@ -19,6 +20,8 @@ pub enum MatrixFormat {
     Micro(MicroScaled),
     /// E4M3 in blocks that share a scale.
     Blocks(ScaledBlocks),
+    /// Integers of ggml in blocks that hold their scales as well: one plane.
+    Ggml(BlockType),
 }
 
 impl MatrixFormat {
@@ -30,13 +33,14 @@ impl MatrixFormat {
             MatrixFormat::Affine(affine) => cols * usize::from(affine.bits) / 8,
             MatrixFormat::Micro(micro) => cols * micro.element.bits() / 8,
             MatrixFormat::Blocks(_) => cols,
+            MatrixFormat::Ggml(it) => cols / it.block_cols() * it.block_bytes(),
         }
     }
 
     /// Bytes of the scales of `rows` rows.
     pub fn scale_bytes(&self, rows: usize, cols: usize) -> usize {
         match self {
-            MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) => 0,
+            MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) | MatrixFormat::Ggml(_) => 0,
             MatrixFormat::Affine(affine) => rows * affine.n_groups(cols) * affine.params.bytes(),
             MatrixFormat::Micro(micro) => rows * micro.n_groups(cols),
             MatrixFormat::Blocks(blocks) => {
@@ -65,6 +69,7 @@ impl MatrixFormat {
             MatrixFormat::Affine(affine) => affine.is_supported(cols),
             MatrixFormat::Micro(micro) => micro.is_supported(cols),
             MatrixFormat::Blocks(blocks) => blocks.is_supported(),
+            MatrixFormat::Ggml(it) => cols.is_multiple_of(it.block_cols()),
         }
     }
 

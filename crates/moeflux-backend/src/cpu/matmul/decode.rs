@@ -1,6 +1,6 @@
 //! Elements of a matrix as `f32`.
 
-use moeflux_core::quant::{Float, MatrixFormat, MatrixView, unpack_group};
+use moeflux_core::quant::{BlockType, Float, MatrixFormat, MatrixView, unpack_group};
 
 use super::block_format::BlockFormat;
 use super::floats::decode_floats;
@@ -27,6 +27,7 @@ pub(super) fn decode(isa: Isa, weight: &MatrixView<'_>, row: usize, col: usize, 
         }
         MatrixFormat::Micro(micro) => decode_micro(isa, micro, weight, row, col, bytes, out),
         MatrixFormat::Blocks(blocks) => decode_blocks(isa, blocks, weight, row, col, bytes, out),
+        MatrixFormat::Ggml(block_type) => decode_ggml(isa, block_type, bytes, out),
         MatrixFormat::Transposed(_) => panic!("rows of a transposed matrix"),
     }
 }
@@ -56,6 +57,33 @@ pub(super) fn unpack(isa: Isa, bits: u8, packed: &[u8], out: &mut [u8]) {
 for_every_isa! {
     fn decode_dense(float: Float, bytes: &[u8], out: &mut [f32]) {
         decode_floats(float, bytes, out);
+    }
+}
+
+for_every_isa! {
+    /// Whole blocks, at most [`COLS`] columns of them.
+    fn decode_ggml(block_type: BlockType, blocks: &[u8], out: &mut [f32]) {
+        let (mut codes, mut scales, mut biases) = ([0; COLS], [0f32; COLS / 16], [0f32; COLS / 16]);
+        let n_groups = out.len() / block_type.group_cols();
+        let (codes, scales) = (&mut codes[..out.len()], &mut scales[..n_groups]);
+        let biases = &mut biases[..n_groups];
+        block_type.decode(blocks, codes, scales, biases);
+        if block_type.group_cols() == 16 {
+            scale_groups::<16>(codes, scales, biases, out);
+        } else {
+            scale_groups::<32>(codes, scales, biases, out);
+        }
+    }
+}
+
+/// `scale * code + bias`, rounded once.
+#[inline(always)]
+fn scale_groups<const GROUP: usize>(codes: &[u8], scales: &[f32], biases: &[f32], out: &mut [f32]) {
+    let groups = out.as_chunks_mut::<GROUP>().0.iter_mut().zip(codes.as_chunks::<GROUP>().0);
+    for ((out, codes), (scale, bias)) in groups.zip(scales.iter().zip(biases)) {
+        for (out, code) in out.iter_mut().zip(codes) {
+            *out = scale.mul_add(f32::from(*code), *bias);
+        }
     }
 }
 

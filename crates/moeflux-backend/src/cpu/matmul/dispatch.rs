@@ -2,13 +2,31 @@
 
 use std::ops::Range;
 
+use moeflux_core::quant::MatrixFormat;
+
 use super::product::IntegerProduct;
 use super::rows::OutPart;
+use super::staged;
 use crate::cpu::Isa;
 use crate::cpu::isa::Level;
 
 /// Computes the outputs of `rows` of the matrix.
 pub(super) fn integer_rows(
+    isa: Isa,
+    product: IntegerProduct<'_>,
+    rows: Range<usize>,
+    out: OutPart<'_>,
+) {
+    match product.weight.format {
+        MatrixFormat::Ggml(block_type) => {
+            staged::integer_rows(isa, product, block_type, rows, out);
+        }
+        _ => plane_rows(isa, product, rows, out),
+    }
+}
+
+/// As [`integer_rows`], for matrices whose codes, scales and biases are planes.
+pub(super) fn plane_rows(
     isa: Isa,
     product: IntegerProduct<'_>,
     rows: Range<usize>,

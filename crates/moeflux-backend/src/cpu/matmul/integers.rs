@@ -39,7 +39,7 @@ pub(super) const fn largest(codes: usize) -> usize {
 pub(super) struct Integers {
     /// Bits of one, or [`E2M1`].
     pub(super) codes: usize,
-    /// Columns that share a scale and a bias: 32, 64 or 128.
+    /// Columns that share a scale and a bias: 32, 64 or 128, with eight bits also 16.
     pub(super) group_size: usize,
     pub(super) params: ParamFormat,
 }
@@ -69,6 +69,12 @@ impl Integers {
                 codes: E2M1,
                 group_size: MicroScaled::MXFP4.group_size,
                 params: ParamFormat::E8M0,
+            }),
+            // As a decoded panel of them is read.
+            MatrixFormat::Ggml(it) => Some(Integers {
+                codes: 8,
+                group_size: it.group_cols(),
+                params: ParamFormat::Floats(Float::F32),
             }),
             _ => None,
         }

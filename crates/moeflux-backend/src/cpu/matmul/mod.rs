@@ -9,7 +9,8 @@
 //!   `acc = fma(d as f32, scale * s, acc)`, `off = fma(bias, s * t, off)` with
 //!   `t` the sum of the activations' integers, and the output is `acc + off`.
 //!   In MXFP4 an integer is twice the element and 12 more, the scale half of
-//!   the stored one, and the bias minus six times that.
+//!   the stored one, and the bias minus six times that. What blocks of ggml
+//!   decode to is that of [`BlockType`](moeflux_core::quant::BlockType).
 //! - **full**: any matrix, decoded to `f32` (affine: `fma(q, scale, bias)`),
 //!   times `f32` activations. Sixteen partial sums, lane = column mod 16,
 //!   `lane = fma(w, x, lane)`, then added as a tree of 8, 4, 2, 1. Where inputs
@@ -45,6 +46,7 @@ mod rounded_row;
 mod rows;
 mod scalar;
 mod small;
+mod staged;
 #[cfg(test)]
 mod tests;
 mod transposed;

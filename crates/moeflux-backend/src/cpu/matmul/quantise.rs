@@ -47,7 +47,7 @@ pub struct Rounding<'a> {
     pub n_rows: usize,
     /// Elements of a row.
     pub cols: usize,
-    /// Columns that share a scale: 32, 64 or 128.
+    /// Columns that share a scale: 16, 32, 64 or 128.
     pub group_size: usize,
     /// 1 or 2.
     pub n_limbs: usize,
@@ -62,7 +62,7 @@ impl Quantised {
     /// A group with an infinity or a NaN makes every output NaN that uses it.
     pub fn quantise(&mut self, pool: &Pool, isa: Isa, rounding: Rounding<'_>) {
         let Rounding { x, stride, n_rows, cols, group_size, n_limbs } = rounding;
-        assert!(matches!(group_size, 32 | 64 | 128), "groups of {group_size}");
+        assert!(matches!(group_size, 16 | 32 | 64 | 128), "groups of {group_size}");
         assert!(cols.is_multiple_of(group_size), "{cols} columns in groups of {group_size}");
         assert!(matches!(n_limbs, 1 | 2), "{n_limbs} limbs");
         self.resize(isa, &rounding);
@@ -174,6 +174,13 @@ fn quantise_row(isa: Isa, x: &[f32], group_size: usize, n_limbs: usize, out: Rou
     let largest = if n_limbs == 1 { ONE_LIMB } else { TWO_LIMBS };
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::AvxVnni if group_size == 16 => {
+            let RoundedRow { q, q_stride, pairs, s, st } = out;
+            let plain = RoundedRow { q: &mut *q, q_stride, pairs: &mut [], s, st };
+            plain_row(isa, x, group_size, largest, plain);
+            pair_columns(q, q_stride, pairs);
+        }
+        #[cfg(target_arch = "x86_64")]
         // SAFETY: holding this `Isa` proves that the machine has AVX2.
         Level::Avx2 | Level::AvxVnni => unsafe {
             super::avx2::quantise_row(x, group_size, largest, out);
@@ -209,6 +216,19 @@ for_every_isa! {
                 *low = *code as i8;
             }
         }
+    }
+}
+
+/// Writes both limbs of two columns together.
+#[cfg(target_arch = "x86_64")]
+fn pair_columns(q: &[i8], q_stride: usize, pairs: &mut [i32]) {
+    let (high, low) = q.split_at(q_stride);
+    let code = |col: usize| match low.get(col) {
+        Some(low) => 256 * i32::from(high[col]) + i32::from(*low),
+        None => i32::from(high[col]),
+    };
+    for (i, pair) in pairs.iter_mut().enumerate() {
+        *pair = code(2 * i) & 0xffff | code(2 * i + 1) << 16;
     }
 }
 
@@ -270,7 +290,7 @@ mod tests {
         let x: Vec<f32> = (0..3 * 384)
             .map(|i| ((i * 7919 % 2003) as f32 / 500.0 - 2.0) * 10f32.powi(i / 128 * 7 - 30))
             .collect();
-        let cases = [32, 64, 128].map(|group| [(group, 1, 127.0), (group, 2, 127.0 * 256.0)]);
+        let cases = [16, 32, 64, 128].map(|group| [(group, 1, 127.0), (group, 2, 127.0 * 256.0)]);
         for isa in Isa::available() {
             for (group, n_limbs, largest) in cases.into_iter().flatten() {
                 check_codes(&quantised(isa, &x, 3, group, n_limbs), &x, largest);
@@ -311,7 +331,7 @@ mod tests {
             })
             .collect();
         let bits = |it: &[f32]| it.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
-        for (group, n_limbs) in [32, 64, 128].into_iter().flat_map(|it| [(it, 1), (it, 2)]) {
+        for (group, n_limbs) in [16, 32, 64, 128].into_iter().flat_map(|it| [(it, 1), (it, 2)]) {
             let want = quantised(Isa::SCALAR, &x, 2, group, n_limbs);
             for isa in Isa::available() {
                 let got = quantised(isa, &x, 2, group, n_limbs);

@@ -104,6 +104,13 @@ impl<'a> OutPart<'a> {
         OutPart { out, rows }
     }
 
+    /// The outputs of some of these rows, as those of a matrix that begins with the first of them.
+    pub(super) fn part(&mut self, rows: Range<usize>) -> OutPart<'_> {
+        assert!(self.rows.start <= rows.start && rows.end <= self.rows.end, "rows of another task");
+        let first_col = self.out.first_col + rows.start;
+        OutPart { out: OutRows { first_col, ..self.out }, rows: 0..rows.len() }
+    }
+
     /// Asks memory for the outputs of some matrix rows for the `i`-th row of
     /// the activations, which will be written soon: stores wait in order.
     #[cfg(target_arch = "x86_64")]

@@ -38,6 +38,7 @@ macro_rules! for_format {
                 ($bits, 64) => for_format!(@call $kernel, $bits, 64, $vnni, $args),
                 ($bits, 128) => for_format!(@call $kernel, $bits, 128, $vnni, $args),
             )*
+            (8, 16) => for_format!(@call $kernel, 8, 16, $vnni, $args),
             (E2M1, 32) => for_format!(@call $kernel, { E2M1 }, 32, $vnni, $args),
             _ => unreachable!("supported formats only"),
         }

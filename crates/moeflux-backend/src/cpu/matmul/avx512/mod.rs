@@ -41,6 +41,7 @@ macro_rules! for_format {
                 ($bits, 64) => for_format!(@call $kernel, $bits, 64, $args),
                 ($bits, 128) => for_format!(@call $kernel, $bits, 128, $args),
             )*
+            (8, 16) => for_format!(@call $kernel, 8, 16, $args),
             ($crate::cpu::matmul::integers::E2M1, 32) => {
                 for_format!(@call $kernel, { $crate::cpu::matmul::integers::E2M1 }, 32, $args)
             },

@@ -8,7 +8,7 @@ use crate::cpu::vector::load;
 /// Elements of a vector.
 const LANES: usize = 16;
 
-/// Rounds a row in groups of a multiple of 32; `largest` fits 16 bits.
+/// Rounds a row in groups of a multiple of 16; `largest` fits 16 bits.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 pub(in crate::cpu::matmul) fn quantise_row(
     x: &[f32],

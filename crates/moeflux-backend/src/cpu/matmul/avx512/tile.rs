@@ -155,6 +155,7 @@ impl Block<'_> {
         out: &mut OutPart<'_>,
     ) {
         match GROUP {
+            16 => self.add_groups::<4>(x_rows, sums, prefetcher, out),
             32 => self.add_groups::<8>(x_rows, sums, prefetcher, out),
             64 => self.add_groups::<16>(x_rows, sums, prefetcher, out),
             _ => self.add_groups::<32>(x_rows, sums, prefetcher, out),

@@ -44,6 +44,8 @@ macro_rules! for_format {
                 ($bits, 128, 1) => for_format!(@call $kernel, $bits, 128, 1, $args),
                 ($bits, 128, 2) => for_format!(@call $kernel, $bits, 128, 2, $args),
             )*
+            (8, 16, 1) => for_format!(@call $kernel, 8, 16, 1, $args),
+            (8, 16, 2) => for_format!(@call $kernel, 8, 16, 2, $args),
             (E2M1, 32, 1) => for_format!(@call $kernel, { E2M1 }, 32, 1, $args),
             (E2M1, 32, 2) => for_format!(@call $kernel, { E2M1 }, 32, 2, $args),
             _ => unreachable!("supported formats only"),

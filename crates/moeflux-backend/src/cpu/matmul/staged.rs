@@ -1,0 +1,107 @@
+//! Integer products of matrices in blocks of ggml.
+//!
+//! A panel of rows is decoded into the cache, as codes of a byte with scales and biases in `f32`,
+//! and the kernels of affine matrices multiply it. All types and instruction sets share them, and
+//! so does the definition of the product.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat, MatrixView};
+
+use super::dispatch::plane_rows;
+use super::product::IntegerProduct;
+use super::rows::OutPart;
+use crate::cpu::Isa;
+use crate::cpu::isa::for_every_isa;
+
+/// Rows that are decoded together: what kernels like to take, while their codes stay in the second
+/// cache.
+const PANEL_ROWS: usize = 16;
+
+/// And with several rows of activations, whose kernels take larger panels: a multiple of 48, and
+/// nearly one of 64.
+const MANY_PANEL_ROWS: usize = 192;
+
+/// Codes of a panel: half of the second cache of small processors.
+const MAX_PANEL_BYTES: usize = 512 << 10;
+
+/// From this many rows of activations on kernels take larger panels.
+const MANY_ROWS: usize = 4;
+
+/// A decoded panel; kept from call to call for its memory.
+#[derive(Default)]
+struct Panel {
+    codes: Vec<u8>,
+    scales: Vec<f32>,
+    biases: Vec<f32>,
+}
+
+thread_local! {
+    static PANEL: Cell<Panel> = Cell::default();
+}
+
+/// Computes the outputs of `rows` of a matrix of these blocks.
+pub(super) fn integer_rows(
+    isa: Isa,
+    product: IntegerProduct<'_>,
+    block_type: BlockType,
+    rows: Range<usize>,
+    mut out: OutPart<'_>,
+) {
+    let mut panel = PANEL.take();
+    let MatrixView { cols, .. } = product.weight;
+    let n_panel_rows = panel_rows(product.x_rows.len(), cols);
+    let group_size = block_type.group_cols();
+    let format = MatrixFormat::Affine(Affine { bits: 8, group_size, params: Float::F32 });
+    for row in rows.clone().step_by(n_panel_rows) {
+        let now = row..rows.end.min(row + n_panel_rows);
+        let stored = product.weight.slice_rows(row, now.len());
+        panel.decode(isa, block_type, &stored);
+        let weight = MatrixView {
+            rows: now.len(),
+            cols,
+            format,
+            weight: &panel.codes,
+            scales: bytemuck::cast_slice(&panel.scales),
+            biases: bytemuck::cast_slice(&panel.biases),
+        };
+        let product = IntegerProduct { weight, next: None, ..product };
+        plane_rows(isa, product, 0..now.len(), out.part(now));
+    }
+    PANEL.set(panel);
+}
+
+/// Rows that are decoded together.
+fn panel_rows(n_x_rows: usize, cols: usize) -> usize {
+    if n_x_rows < MANY_ROWS {
+        return PANEL_ROWS;
+    }
+    let fitting = MAX_PANEL_BYTES / cols.max(1) / 48 * 48;
+    fitting.clamp(48, MANY_PANEL_ROWS)
+}
+
+impl Panel {
+    fn decode(&mut self, isa: Isa, block_type: BlockType, stored: &MatrixView<'_>) {
+        let n = stored.rows * stored.cols;
+        let n_groups = n / block_type.group_cols();
+        self.codes.resize(n, 0);
+        self.scales.resize(n_groups, 0.0);
+        self.biases.resize(n_groups, 0.0);
+        let Panel { codes, scales, biases } = self;
+        decode_blocks(isa, block_type, stored.weight, codes, scales, biases);
+    }
+}
+
+for_every_isa! {
+    /// The codes of whole blocks, and the scales and biases of their groups.
+    pub(super) fn decode_blocks(
+        block_type: BlockType,
+        blocks: &[u8],
+        codes: &mut [u8],
+        scales: &mut [f32],
+        biases: &mut [f32],
+    ) {
+        block_type.decode(blocks, codes, scales, biases);
+    }
+}

@@ -1,0 +1,251 @@
+//! The types whose codes select entries of a codebook: eight columns an index (IQ1, IQ2) or four
+//! (IQ3).
+//!
+//! The codebooks are trained choices without a formula. `codebooks.bin` holds them one after
+//! another, each entry as 16 bits: the numbers of its levels, two or three bits a column, the first
+//! column lowest. `tools/gguf/codebooks.py` makes the file from a decoder of llama.cpp.
+
+use super::{Codes, Params, half};
+
+const STORED: &[u8; 9216] = include_bytes!("codebooks.bin");
+
+const IQ2_LEVELS: [u8; 3] = [8, 25, 43];
+const IQ3_XXS_LEVELS: [u8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
+const IQ3_S_LEVELS: [u8; 8] = [1, 3, 5, 7, 9, 11, 13, 15];
+/// Eight times -1, 0 and 1, and eight more.
+const IQ1_LEVELS: [u8; 3] = [0, 8, 16];
+
+static IQ2_XXS: [u64; 256] = octets(0, &IQ2_LEVELS);
+static IQ2_XS: [u64; 512] = octets(256, &IQ2_LEVELS);
+static IQ2_S: [u64; 1024] = octets(256 + 512, &IQ2_LEVELS);
+static IQ3_XXS: [u32; 256] = quartets(1792, &IQ3_XXS_LEVELS);
+static IQ3_S: [u32; 512] = quartets(1792 + 256, &IQ3_S_LEVELS);
+static IQ1: [u64; 2048] = octets(2560, &IQ1_LEVELS);
+
+/// For each of eight sign bits a byte, 255 for a minus.
+static SIGNS: [u64; 256] = signs();
+
+/// What centres the codes: added to signed values, none of which is below its negative.
+const IQ2_ZERO: u8 = 43;
+const IQ3_XXS_ZERO: u8 = 62;
+const IQ3_S_ZERO: u8 = 15;
+const IQ1_ZERO: u8 = 9;
+
+const fn stored(entry: usize) -> u64 {
+    STORED[2 * entry] as u64 | (STORED[2 * entry + 1] as u64) << 8
+}
+
+/// `N` entries from `first` on, a byte a column, the first column lowest.
+const fn octets<const N: usize>(first: usize, levels: &[u8; 3]) -> [u64; N] {
+    let mut out = [0; N];
+    let mut i = 0;
+    while i < N {
+        let numbers = stored(first + i);
+        let mut col = 0;
+        while col < 8 {
+            out[i] |= (levels[(numbers >> (2 * col) & 3) as usize] as u64) << (8 * col);
+            col += 1;
+        }
+        i += 1;
+    }
+    out
+}
+
+/// As [`octets`], for entries of four columns.
+const fn quartets<const N: usize>(first: usize, levels: &[u8; 8]) -> [u32; N] {
+    let mut out = [0; N];
+    let mut i = 0;
+    while i < N {
+        let numbers = stored(first + i);
+        let mut col = 0;
+        while col < 4 {
+            out[i] |= (levels[(numbers >> (3 * col) & 7) as usize] as u32) << (8 * col);
+            col += 1;
+        }
+        i += 1;
+    }
+    out
+}
+
+const fn signs() -> [u64; 256] {
+    let mut out = [0; 256];
+    let mut bits = 0;
+    while bits < 256 {
+        let mut col = 0;
+        while col < 8 {
+            if bits >> col & 1 == 1 {
+                out[bits] |= 0xff << (8 * col);
+            }
+            col += 1;
+        }
+        bits += 1;
+    }
+    out
+}
+
+/// Eight sign bits from seven: the number of minuses is even.
+#[inline(always)]
+fn even_signs(field: u32) -> usize {
+    let seven = field & 127;
+    (seven | (seven.count_ones() & 1) << 7) as usize
+}
+
+/// `zero + value` or `zero - value` of eight columns. No byte carries, as `value <= zero` and
+/// `2 * zero < 256`.
+#[inline(always)]
+fn signed(zero: u8, values: u64, signs: usize) -> [u8; 8] {
+    let zeros = 0x0101_0101_0101_0101 * u64::from(zero);
+    (zeros + values - 2 * (values & SIGNS[signs])).to_le_bytes()
+}
+
+#[inline(always)]
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[inline(always)]
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[inline(always)]
+fn nibble(bytes: &[u8], idx: usize) -> u8 {
+    bytes[idx / 2] >> (4 * (idx % 2)) & 15
+}
+
+#[inline(always)]
+fn quarter_scale(d: f32, scale: u8) -> f32 {
+    d * (0.5 + f32::from(scale)) * 0.25
+}
+
+/// Per 32 columns: four indices, then four sign fields and a scale in 32 bits.
+#[inline(always)]
+pub(super) fn iq2_xxs(block: &[u8; 66], codes: &mut Codes<256>, params: &mut Params<'_, 8>) {
+    let d = half(&block[..2]);
+    let octets = codes.as_chunks_mut::<8>().0.as_chunks_mut::<4>().0;
+    for (g, (octets, part)) in octets.iter_mut().zip(block[2..].chunks_exact(8)).enumerate() {
+        let fields = u32_at(part, 4);
+        for (k, octet) in octets.iter_mut().enumerate() {
+            let values = IQ2_XXS[usize::from(part[k])];
+            *octet = signed(IQ2_ZERO, values, even_signs(fields >> (7 * k)));
+        }
+        params.centred(g, quarter_scale(d, (fields >> 28) as u8), IQ2_ZERO);
+    }
+}
+
+/// Per eight columns 16 bits: nine of an index, seven of a sign field; a scale every 16 columns.
+#[inline(always)]
+pub(super) fn iq2_xs(block: &[u8; 74], codes: &mut Codes<256>, params: &mut Params<'_, 16>) {
+    let d = half(&block[..2]);
+    for (k, octet) in codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let both = u16_at(block, 2 + 2 * k);
+        let values = IQ2_XS[usize::from(both & 511)];
+        *octet = signed(IQ2_ZERO, values, even_signs(u32::from(both >> 9)));
+    }
+    for g in 0..16 {
+        params.centred(g, quarter_scale(d, nibble(&block[66..], g)), IQ2_ZERO);
+    }
+}
+
+/// Low bytes of indices, plain sign bits, the upper two bits of indices, scales.
+#[inline(always)]
+pub(super) fn iq2_s(block: &[u8; 82], codes: &mut Codes<256>, params: &mut Params<'_, 16>) {
+    let d = half(&block[..2]);
+    for (k, octet) in codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let upper = usize::from(block[66 + k / 4] >> (2 * (k % 4)) & 3);
+        let values = IQ2_S[usize::from(block[2 + k]) | upper << 8];
+        *octet = signed(IQ2_ZERO, values, usize::from(block[34 + k]));
+    }
+    for g in 0..16 {
+        params.centred(g, quarter_scale(d, nibble(&block[74..], g)), IQ2_ZERO);
+    }
+}
+
+#[inline(always)]
+fn two_quartets(first: u32, second: u32) -> u64 {
+    u64::from(first) | u64::from(second) << 32
+}
+
+/// Indices of four columns each; then, per 32 columns, four sign fields and a scale in 32 bits.
+#[inline(always)]
+pub(super) fn iq3_xxs(block: &[u8; 98], codes: &mut Codes<256>, params: &mut Params<'_, 8>) {
+    let d = half(&block[..2]);
+    let octets = codes.as_chunks_mut::<8>().0.as_chunks_mut::<4>().0;
+    for (g, octets) in octets.iter_mut().enumerate() {
+        let fields = u32_at(block, 66 + 4 * g);
+        for (k, octet) in octets.iter_mut().enumerate() {
+            let at = 2 + 8 * g + 2 * k;
+            let entry = |at: usize| IQ3_XXS[usize::from(block[at])];
+            let values = two_quartets(entry(at), entry(at + 1));
+            *octet = signed(IQ3_XXS_ZERO, values, even_signs(fields >> (7 * k)));
+        }
+        let scale = d * (0.5 + (fields >> 28) as f32) * 0.5;
+        params.centred(g, scale, IQ3_XXS_ZERO);
+    }
+}
+
+/// Low bytes of indices, their ninth bits, plain sign bits, scales.
+#[inline(always)]
+pub(super) fn iq3_s(block: &[u8; 110], codes: &mut Codes<256>, params: &mut Params<'_, 8>) {
+    let d = half(&block[..2]);
+    for (k, octet) in codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let entry = |idx: usize| {
+            let ninth = usize::from(block[66 + idx / 8] >> (idx % 8) & 1);
+            IQ3_S[usize::from(block[2 + idx]) | ninth << 8]
+        };
+        let values = two_quartets(entry(2 * k), entry(2 * k + 1));
+        *octet = signed(IQ3_S_ZERO, values, usize::from(block[74 + k]));
+    }
+    for g in 0..8 {
+        let scale = d * (1.0 + 2.0 * f32::from(nibble(&block[106..], g)));
+        params.centred(g, scale, IQ3_S_ZERO);
+    }
+}
+
+/// Eight columns of an IQ1 type: eight times the entry, one more or, shifted, one less.
+#[inline(always)]
+fn iq1_codes(idx: usize, is_shifted: bool) -> [u8; 8] {
+    let more = if is_shifted { 0 } else { 0x0202_0202_0202_0202 };
+    (IQ1[idx] + more).to_le_bytes()
+}
+
+/// Low bytes of indices; per 32 columns 16 bits: four times three upper bits, a scale, the shift.
+#[inline(always)]
+pub(super) fn iq1_s(block: &[u8; 50], codes: &mut Codes<256>, params: &mut Params<'_, 8>) {
+    let d = half(&block[..2]);
+    let octets = codes.as_chunks_mut::<8>().0.as_chunks_mut::<4>().0;
+    for (g, octets) in octets.iter_mut().enumerate() {
+        let fields = u16_at(block, 34 + 2 * g);
+        for (k, octet) in octets.iter_mut().enumerate() {
+            let upper = usize::from(fields >> (3 * k) & 7);
+            let idx = usize::from(block[2 + 4 * g + k]) | upper << 8;
+            *octet = iq1_codes(idx, fields >> 15 == 1);
+        }
+        let scale = d * f32::from(2 * (fields >> 12 & 7) + 1) * 0.125;
+        params.centred(g, scale, IQ1_ZERO);
+    }
+}
+
+/// Low bytes of indices; per eight columns a nibble: three upper bits and the shift; four words
+/// whose upper nibbles are the scale of the block, and whose other bits are four scales each.
+#[inline(always)]
+pub(super) fn iq1_m(block: &[u8; 56], codes: &mut Codes<256>, params: &mut Params<'_, 16>) {
+    let word = |idx: usize| u16_at(block, 48 + 2 * idx);
+    let d = super::half_to_f32(iq1_m_scale(block));
+    for (k, octet) in codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let field = nibble(&block[32..48], k);
+        let idx = usize::from(block[k]) | usize::from(field & 7) << 8;
+        *octet = iq1_codes(idx, field >> 3 == 1);
+    }
+    for g in 0..16 {
+        let scale = word(g / 4) >> (3 * (g % 4)) & 7;
+        params.centred(g, d * f32::from(2 * scale + 1) * 0.125, IQ1_ZERO);
+    }
+}
+
+/// The bits of the scale of a block of IQ1_M.
+#[inline(always)]
+pub(super) fn iq1_m_scale(block: &[u8; 56]) -> u16 {
+    let upper = |idx: usize| u16_at(block, 48 + 2 * idx) >> 12;
+    upper(0) | upper(1) << 4 | upper(2) << 8 | upper(3) << 12
+}

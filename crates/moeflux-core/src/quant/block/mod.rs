@@ -1,0 +1,306 @@
+//! Blocks of integers with their scales in between: the weight types of ggml.
+//!
+//! A row is a sequence of blocks. Each holds the codes of its columns, packed, and the scales of its
+//! groups; the types with 256 columns a block have a second level of integer scales. Every type
+//! decodes to unsigned codes of at most 8 bits and, for each group, a scale and a bias: an element
+//! is `scale * code + bias`. The product is exact in `f32` wherever the scales are finite, so that
+//! rounding happens once.
+
+mod codebooks;
+mod small;
+mod wide;
+
+use serde::{Deserialize, Serialize};
+
+/// The codes of a block.
+type Codes<const COLS: usize> = [u8; COLS];
+
+/// The scales and biases of the groups of a block.
+struct Params<'a, const GROUPS: usize> {
+    scales: &'a mut [f32; GROUPS],
+    biases: &'a mut [f32; GROUPS],
+}
+
+impl<const GROUPS: usize> Params<'_, GROUPS> {
+    #[inline(always)]
+    fn set(&mut self, group: usize, scale: f32, bias: f32) {
+        self.scales[group] = scale;
+        self.biases[group] = bias;
+    }
+
+    /// For a group whose codes are `zero` more than the values they stand for.
+    #[inline(always)]
+    fn centred(&mut self, group: usize, scale: f32, zero: u8) {
+        self.set(group, scale, -(scale * f32::from(zero)));
+    }
+
+    /// As [`Params::centred`], one scale for all groups.
+    #[inline(always)]
+    fn all_centred(&mut self, scale: f32, zero: u8) {
+        (0..GROUPS).for_each(|group| self.centred(group, scale, zero));
+    }
+}
+
+/// A weight type of ggml, by its name there.
+#[allow(non_camel_case_types, missing_docs, reason = "the names of ggml's types")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum BlockType {
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q2_K,
+    Q3_K,
+    Q4_K,
+    Q5_K,
+    Q6_K,
+    IQ2_XXS,
+    IQ2_XS,
+    IQ3_XXS,
+    IQ1_S,
+    IQ4_NL,
+    IQ3_S,
+    IQ2_S,
+    IQ4_XS,
+    IQ1_M,
+    TQ1_0,
+    TQ2_0,
+    MXFP4,
+    NVFP4,
+    Q1_0,
+    Q2_0,
+}
+
+/// What a type is, apart from where its bits lie.
+struct Facts {
+    block_type: BlockType,
+    name: &'static str,
+    /// The number in GGUF files.
+    id: u32,
+    /// Columns of a block.
+    cols: usize,
+    /// Bytes of a block.
+    bytes: usize,
+    /// Columns of the groups of products.
+    group: usize,
+}
+
+const fn facts(
+    block_type: BlockType,
+    name: &'static str,
+    id: u32,
+    [cols, bytes, group]: [usize; 3],
+) -> Facts {
+    Facts { block_type, name, id, cols, bytes, group }
+}
+
+/// In the order of the enum.
+const FACTS: [Facts; 25] = [
+    facts(BlockType::Q4_0, "Q4_0", 2, [32, 18, 32]),
+    facts(BlockType::Q4_1, "Q4_1", 3, [32, 20, 32]),
+    facts(BlockType::Q5_0, "Q5_0", 6, [32, 22, 32]),
+    facts(BlockType::Q5_1, "Q5_1", 7, [32, 24, 32]),
+    facts(BlockType::Q8_0, "Q8_0", 8, [32, 34, 32]),
+    facts(BlockType::Q2_K, "Q2_K", 10, [256, 84, 16]),
+    facts(BlockType::Q3_K, "Q3_K", 11, [256, 110, 16]),
+    facts(BlockType::Q4_K, "Q4_K", 12, [256, 144, 32]),
+    facts(BlockType::Q5_K, "Q5_K", 13, [256, 176, 32]),
+    facts(BlockType::Q6_K, "Q6_K", 14, [256, 210, 16]),
+    facts(BlockType::IQ2_XXS, "IQ2_XXS", 16, [256, 66, 32]),
+    facts(BlockType::IQ2_XS, "IQ2_XS", 17, [256, 74, 16]),
+    facts(BlockType::IQ3_XXS, "IQ3_XXS", 18, [256, 98, 32]),
+    facts(BlockType::IQ1_S, "IQ1_S", 19, [256, 50, 32]),
+    facts(BlockType::IQ4_NL, "IQ4_NL", 20, [32, 18, 32]),
+    facts(BlockType::IQ3_S, "IQ3_S", 21, [256, 110, 32]),
+    facts(BlockType::IQ2_S, "IQ2_S", 22, [256, 82, 16]),
+    facts(BlockType::IQ4_XS, "IQ4_XS", 23, [256, 136, 32]),
+    facts(BlockType::IQ1_M, "IQ1_M", 29, [256, 56, 16]),
+    facts(BlockType::TQ1_0, "TQ1_0", 34, [256, 54, 32]),
+    facts(BlockType::TQ2_0, "TQ2_0", 35, [256, 66, 32]),
+    facts(BlockType::MXFP4, "MXFP4", 39, [32, 17, 32]),
+    facts(BlockType::NVFP4, "NVFP4", 40, [64, 36, 16]),
+    facts(BlockType::Q1_0, "Q1_0", 41, [128, 18, 32]),
+    facts(BlockType::Q2_0, "Q2_0", 42, [64, 18, 32]),
+];
+
+impl BlockType {
+    /// All types.
+    pub fn all() -> impl Iterator<Item = BlockType> {
+        FACTS.iter().map(|facts| facts.block_type)
+    }
+
+    /// The type with this number in GGUF files.
+    pub fn by_id(id: u32) -> Option<BlockType> {
+        FACTS.iter().find(|facts| facts.id == id).map(|facts| facts.block_type)
+    }
+
+    /// The type with this name.
+    pub fn by_name(name: &str) -> Option<BlockType> {
+        FACTS.iter().find(|facts| facts.name == name).map(|facts| facts.block_type)
+    }
+
+    fn facts(self) -> &'static Facts {
+        &FACTS[self as usize]
+    }
+
+    /// The number in GGUF files.
+    pub fn id(self) -> u32 {
+        self.facts().id
+    }
+
+    /// The name.
+    pub fn name(self) -> &'static str {
+        self.facts().name
+    }
+
+    /// Columns of a block.
+    pub fn block_cols(self) -> usize {
+        self.facts().cols
+    }
+
+    /// Bytes of a block.
+    pub fn block_bytes(self) -> usize {
+        self.facts().bytes
+    }
+
+    /// Columns that share a scale and a bias in products: 16, or 32 where as many or more share
+    /// one.
+    pub fn group_cols(self) -> usize {
+        self.facts().group
+    }
+
+    /// Decodes whole blocks. `codes` gets one code a column; `scales` and `biases` get one value
+    /// for each [`group_cols`](BlockType::group_cols) columns.
+    ///
+    /// # Panics
+    /// If a slice has another length than the blocks require.
+    #[inline(always)]
+    pub fn decode(self, blocks: &[u8], codes: &mut [u8], scales: &mut [f32], biases: &mut [f32]) {
+        let out = Decoded { codes, scales, biases };
+        match self {
+            BlockType::Q4_0 => out.each(blocks, small::q4_0),
+            BlockType::Q4_1 => out.each(blocks, small::q4_1),
+            BlockType::Q5_0 => out.each(blocks, small::q5_0),
+            BlockType::Q5_1 => out.each(blocks, small::q5_1),
+            BlockType::Q8_0 => out.each(blocks, small::q8_0),
+            BlockType::Q2_K => out.each(blocks, wide::q2_k),
+            BlockType::Q3_K => out.each(blocks, wide::q3_k),
+            BlockType::Q4_K => out.each(blocks, wide::q4_k),
+            BlockType::Q5_K => out.each(blocks, wide::q5_k),
+            BlockType::Q6_K => out.each(blocks, wide::q6_k),
+            BlockType::IQ2_XXS => out.each(blocks, codebooks::iq2_xxs),
+            BlockType::IQ2_XS => out.each(blocks, codebooks::iq2_xs),
+            BlockType::IQ3_XXS => out.each(blocks, codebooks::iq3_xxs),
+            BlockType::IQ1_S => out.each(blocks, codebooks::iq1_s),
+            BlockType::IQ4_NL => out.each(blocks, small::iq4_nl),
+            BlockType::IQ3_S => out.each(blocks, codebooks::iq3_s),
+            BlockType::IQ2_S => out.each(blocks, codebooks::iq2_s),
+            BlockType::IQ4_XS => out.each(blocks, wide::iq4_xs),
+            BlockType::IQ1_M => out.each(blocks, codebooks::iq1_m),
+            BlockType::TQ1_0 => out.each(blocks, small::tq1_0),
+            BlockType::TQ2_0 => out.each(blocks, small::tq2_0),
+            BlockType::MXFP4 => out.each(blocks, small::mxfp4),
+            BlockType::NVFP4 => out.each(blocks, small::nvfp4),
+            BlockType::Q1_0 => out.each(blocks, small::q1_0),
+            BlockType::Q2_0 => out.each(blocks, small::q2_0),
+        }
+    }
+
+    /// Where in a block its scales of type `f16` are. Those of MXFP4 and NVFP4 are not such, and
+    /// that of IQ1_M is spread over several words.
+    pub fn scale_offsets(self) -> &'static [usize] {
+        match self {
+            BlockType::MXFP4 | BlockType::NVFP4 | BlockType::IQ1_M => &[],
+            BlockType::Q4_1 | BlockType::Q5_1 | BlockType::Q4_K | BlockType::Q5_K => &[0, 2],
+            BlockType::Q2_K => &[80, 82],
+            BlockType::Q3_K => &[108],
+            BlockType::Q6_K => &[208],
+            BlockType::TQ1_0 => &[52],
+            BlockType::TQ2_0 => &[64],
+            _ => &[0],
+        }
+    }
+
+    /// Index of the first of some blocks whose scales are not all finite, and the stored scale.
+    /// Every scale of MXFP4 and NVFP4 is.
+    pub fn find_not_finite(self, blocks: &[u8]) -> Option<(usize, f32)> {
+        if self == BlockType::IQ1_M {
+            let blocks = blocks.as_chunks::<56>().0;
+            let scales = blocks.iter().map(|block| half_to_f32(codebooks::iq1_m_scale(block)));
+            return scales.enumerate().find(|(_, scale)| !scale.is_finite());
+        }
+        let offsets = self.scale_offsets();
+        blocks.chunks_exact(self.block_bytes()).enumerate().find_map(|(idx, block)| {
+            let mut scales = offsets.iter().map(|at| half(&block[*at..]));
+            scales.find(|scale| !scale.is_finite()).map(|scale| (idx, scale))
+        })
+    }
+}
+
+/// Where the parts of decoded blocks go.
+struct Decoded<'a> {
+    codes: &'a mut [u8],
+    scales: &'a mut [f32],
+    biases: &'a mut [f32],
+}
+
+impl Decoded<'_> {
+    /// Decodes block after block.
+    #[inline(always)]
+    fn each<const BYTES: usize, const COLS: usize, const GROUPS: usize>(
+        self,
+        blocks: &[u8],
+        decode: impl Fn(&[u8; BYTES], &mut Codes<COLS>, &mut Params<'_, GROUPS>),
+    ) {
+        let (blocks, rest) = blocks.as_chunks::<BYTES>();
+        let (codes, scales) = (self.codes.as_chunks_mut::<COLS>().0, self.scales.as_chunks_mut().0);
+        let biases = self.biases.as_chunks_mut().0;
+        let n = blocks.len();
+        assert!(rest.is_empty() && codes.len() == n, "whole blocks");
+        assert!(scales.len() == n && biases.len() == n, "a scale and a bias for each group");
+        let outputs = codes.iter_mut().zip(scales).zip(biases);
+        for (block, ((codes, scales), biases)) in blocks.iter().zip(outputs) {
+            decode(block, codes, &mut Params { scales, biases });
+        }
+    }
+}
+
+/// The `f16` that `bytes` begin with.
+#[inline(always)]
+fn half(bytes: &[u8]) -> f32 {
+    half_to_f32(u16::from_le_bytes([bytes[0], bytes[1]]))
+}
+
+/// An `f16` as `f32`, in operations that compilers inline and vectorise.
+#[inline(always)]
+fn half_to_f32(bits: u16) -> f32 {
+    let magnitude = u32::from(bits & 0x7fff) << 13;
+    let sign = u32::from(bits & 0x8000) << 16;
+    // 2^112 is what the biases of the exponents differ by; subnormal numbers become normal.
+    let finite = (f32::from_bits(magnitude) * f32::from_bits((127 + 112) << 23)).to_bits();
+    let bits_of_magnitude = if bits & 0x7c00 == 0x7c00 { magnitude | 0x7f80_0000 } else { finite };
+    f32::from_bits(sign | bits_of_magnitude)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn facts_are_in_the_order_of_the_enum() {
+        for (i, block_type) in BlockType::all().enumerate() {
+            assert_eq!(block_type as usize, i, "{block_type:?}");
+            assert_eq!(BlockType::by_id(block_type.id()), Some(block_type));
+            assert_eq!(BlockType::by_name(&format!("{block_type:?}")), Some(block_type));
+        }
+    }
+
+    #[test]
+    fn halves_are_those_of_the_library() {
+        for bits in 0..=u16::MAX {
+            let (got, want) = (half_to_f32(bits), half::f16::from_bits(bits).to_f32());
+            assert!(got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(), "{bits:x}");
+        }
+    }
+}

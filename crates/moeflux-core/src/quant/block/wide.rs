@@ -1,0 +1,115 @@
+//! The types with 256 columns a block and two levels of scales.
+
+use super::small::{IQ4_LEVELS, IQ4_ZERO, nibbles};
+use super::{Codes, Params, half};
+
+/// Two bits a column in four planes of each 32 bytes.
+#[inline(always)]
+pub(super) fn two_bit_planes(packed: &[u8; 64], codes: &mut [u8; 256]) {
+    let halves = codes.as_chunks_mut::<32>().0.as_chunks_mut::<4>().0;
+    for (planes, packed) in halves.iter_mut().zip(packed.as_chunks::<32>().0) {
+        for (i, plane) in planes.iter_mut().enumerate() {
+            for (code, byte) in plane.iter_mut().zip(packed) {
+                *code = byte >> (2 * i) & 3;
+            }
+        }
+    }
+}
+
+/// Adds one bit a column, of the weight `1 << to`: bit `i` of 32 bytes belongs to the `i`-th 32
+/// columns.
+#[inline(always)]
+fn add_bit_planes(packed: &[u8; 32], to: u32, codes: &mut [u8; 256]) {
+    for (i, plane) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        for (code, byte) in plane.iter_mut().zip(packed) {
+            *code |= (byte >> i & 1) << to;
+        }
+    }
+}
+
+/// Per `N` bytes their lower halves, then their upper halves.
+#[inline(always)]
+fn nibble_planes<const N: usize>(packed: &[u8; 128], codes: &mut [u8; 256]) {
+    let pairs = codes.as_chunks_mut::<N>().0.as_chunks_mut::<2>().0;
+    for ([low, high], packed) in pairs.iter_mut().zip(packed.as_chunks::<N>().0) {
+        nibbles(packed, low, high);
+    }
+}
+
+fn chunk<const N: usize>(block: &[u8]) -> &[u8; N] {
+    block.first_chunk().expect("a part of a block")
+}
+
+#[inline(always)]
+pub(super) fn q2_k(block: &[u8; 84], codes: &mut Codes<256>, params: &mut Params<'_, 16>) {
+    two_bit_planes(chunk(&block[16..]), codes);
+    let (d, min) = (half(&block[80..]), half(&block[82..]));
+    for (g, both) in block[..16].iter().enumerate() {
+        params.set(g, d * f32::from(both & 15), -(min * f32::from(both >> 4)));
+    }
+}
+
+#[inline(always)]
+pub(super) fn q3_k(block: &[u8; 110], codes: &mut Codes<256>, params: &mut Params<'_, 16>) {
+    two_bit_planes(chunk(&block[32..]), codes);
+    add_bit_planes(chunk(block), 2, codes);
+    let (d, scales) = (half(&block[108..]), &block[96..108]);
+    for g in 0..16 {
+        let low = scales[g % 8] >> (4 * (g / 8)) & 15;
+        let high = scales[8 + g % 4] >> (2 * (g / 4)) & 3;
+        params.centred(g, d * (f32::from(low | high << 4) - 32.0), 4);
+    }
+}
+
+/// Eight scales and eight minima of six bits each, in twelve bytes.
+#[inline(always)]
+fn scales_and_mins(block: &[u8; 12], d: f32, min: f32, params: &mut Params<'_, 8>) {
+    let (scales, rest) = block.split_at(4);
+    let (mins, upper) = rest.split_at(4);
+    for g in 0..4 {
+        let (scale, least) = (scales[g] & 63, mins[g] & 63);
+        params.set(g, d * f32::from(scale), -(min * f32::from(least)));
+        let scale = upper[g] & 15 | scales[g] >> 6 << 4;
+        let least = upper[g] >> 4 | mins[g] >> 6 << 4;
+        params.set(4 + g, d * f32::from(scale), -(min * f32::from(least)));
+    }
+}
+
+#[inline(always)]
+pub(super) fn q4_k(block: &[u8; 144], codes: &mut Codes<256>, params: &mut Params<'_, 8>) {
+    nibble_planes::<32>(chunk(&block[16..]), codes);
+    scales_and_mins(chunk(&block[4..]), half(block), half(&block[2..]), params);
+}
+
+#[inline(always)]
+pub(super) fn q5_k(block: &[u8; 176], codes: &mut Codes<256>, params: &mut Params<'_, 8>) {
+    nibble_planes::<32>(chunk(&block[48..]), codes);
+    add_bit_planes(chunk(&block[16..]), 4, codes);
+    scales_and_mins(chunk(&block[4..]), half(block), half(&block[2..]), params);
+}
+
+#[inline(always)]
+pub(super) fn q6_k(block: &[u8; 210], codes: &mut Codes<256>, params: &mut Params<'_, 16>) {
+    nibble_planes::<64>(chunk(block), codes);
+    let mut upper = [0; 256];
+    two_bit_planes(chunk(&block[128..]), &mut upper);
+    for (code, upper) in codes.iter_mut().zip(&upper) {
+        *code |= upper << 4;
+    }
+    let d = half(&block[208..]);
+    for (g, scale) in block[192..208].iter().enumerate() {
+        params.centred(g, d * f32::from(scale.cast_signed()), 32);
+    }
+}
+
+#[inline(always)]
+pub(super) fn iq4_xs(block: &[u8; 136], codes: &mut Codes<256>, params: &mut Params<'_, 8>) {
+    nibble_planes::<16>(chunk(&block[8..]), codes);
+    codes.iter_mut().for_each(|code| *code = IQ4_LEVELS[usize::from(*code & 15)]);
+    let (d, upper) = (half(block), u16::from_le_bytes([block[2], block[3]]));
+    for g in 0..8 {
+        let low = block[4 + g / 2] >> (4 * (g % 2)) & 15;
+        let high = (upper >> (2 * g) & 3) as u8;
+        params.centred(g, d * (f32::from(low | high << 4) - 32.0), IQ4_ZERO);
+    }
+}
