@@ -11,6 +11,8 @@ mod moe;
 mod products;
 mod suite;
 
+#[cfg(test)]
+pub(crate) use self::products::set_scales;
 use self::suite::Suite;
 pub use self::suite::{Closeness, Open};
 

@@ -54,6 +54,8 @@ impl Decoder {
         // Transposed matrices are turned round on their way to the device.
         let format = match format {
             MatrixFormat::Transposed(float) => MatrixFormat::Dense(float),
+            // Blocks of ggml are decoded.
+            MatrixFormat::Ggml(_) => MatrixFormat::Dense(Float::F32),
             // Pieces say themselves how far into a rectangle they begin.
             MatrixFormat::Blocks(mut blocks) => {
                 blocks.phase = 0;
@@ -91,6 +93,7 @@ impl Decoder {
                 Float::F16 => [FORMAT_F16, 0, 0],
                 Float::BF16 => [FORMAT_BF16, 0, 0],
             },
+            MatrixFormat::Ggml(_) => unreachable!("`new` names what they are decoded to"),
             MatrixFormat::Micro(it) => {
                 let element = match it.element {
                     SmallFloat::E2M1 => FORMAT_E2M1,
@@ -173,7 +176,7 @@ impl Decoder {
     /// Bytes of the scales of some rows on the device.
     fn scale_bytes(self, view: &MatrixView<'_>) -> usize {
         let bytes = match self.format {
-            MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) => 0,
+            MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) | MatrixFormat::Ggml(_) => 0,
             MatrixFormat::Affine(it) => {
                 let pair = if it.params == Float::F32 { 8 } else { 4 };
                 view.rows * it.n_groups(view.cols) * pair
@@ -258,6 +261,18 @@ pub(crate) fn turn_round(view: &MatrixView<'_>, float: Float) -> Vec<u8> {
     out
 }
 
+/// The elements of a matrix as `f32`.
+fn decoded(view: &MatrixView<'_>) -> Vec<u8> {
+    let mut out = vec![0; view.rows * view.cols * 4];
+    let mut elements = vec![0.0; view.cols];
+    for (row, out) in out.chunks_exact_mut(view.cols * 4).enumerate() {
+        view.decode_row(row, &mut elements);
+        let bytes = elements.iter().zip(out.as_chunks_mut::<4>().0);
+        bytes.for_each(|(element, out)| *out = element.to_le_bytes());
+    }
+    out
+}
+
 /// Where a matrix, or some rows of one, is in a buffer; both in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
@@ -282,7 +297,7 @@ pub(crate) fn place(at: usize, scales: usize) -> Place {
 /// How many of a matrix's first bytes on the device are those that are stored,
 /// unless something about them has to be changed.
 pub(crate) fn as_stored(view: &MatrixView<'_>) -> usize {
-    let is_changed = matches!(view.format, MatrixFormat::Transposed(_));
+    let is_changed = matches!(view.format, MatrixFormat::Transposed(_) | MatrixFormat::Ggml(_));
     let bytes = view.rows * view.format.row_bytes(view.cols);
     let is_whole = view.cols.is_multiple_of(BLOCK) && bytes.is_multiple_of(ALIGN);
     if is_changed || !is_whole { 0 } else { bytes }
@@ -306,6 +321,10 @@ pub(crate) fn write_packed(
     if let MatrixFormat::Transposed(float) = view.format {
         turned = turn_round(&view, float);
         view.format = MatrixFormat::Dense(float);
+        view.weight = &turned;
+    } else if let MatrixFormat::Ggml(_) = view.format {
+        turned = decoded(&view);
+        view.format = MatrixFormat::Dense(Float::F32);
         view.weight = &turned;
     }
     let packed = Packed::new(&view);

@@ -3,8 +3,11 @@
 use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks};
 
 use super::*;
+use crate::conformance::set_scales;
 use crate::cpu::Isa;
 use crate::cpu::pool::{Pool, SharedMut};
+
+mod blocks;
 
 /// Numbers that look random and are the same everywhere.
 struct Noise(u64);
@@ -40,6 +43,14 @@ struct TestMatrix {
 impl TestMatrix {
     fn new(noise: &mut Noise, rows: usize, cols: usize, format: MatrixFormat) -> TestMatrix {
         let weight = match format {
+            MatrixFormat::Ggml(block_type) => {
+                let mut weight = noise.bytes(1 + rows * format.row_bytes(cols));
+                let values: Vec<f32> = (0..weight.len() / block_type.block_bytes() * 2)
+                    .map(|_| noise.float())
+                    .collect();
+                set_scales(block_type, &mut weight[1..], &values);
+                weight
+            }
             MatrixFormat::Dense(float) | MatrixFormat::Transposed(float) => {
                 params(noise, rows * cols, float, 1.0)
             }
@@ -61,13 +72,21 @@ impl TestMatrix {
             MatrixFormat::Blocks(it) => {
                 (params(noise, n_bytes / it.scales.bytes(), it.scales, 0.01), vec![0])
             }
-            MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) => (vec![0], vec![0]),
+            MatrixFormat::Dense(_) | MatrixFormat::Transposed(_) | MatrixFormat::Ggml(_) => {
+                (vec![0], vec![0])
+            }
         };
         TestMatrix { rows, cols, format, weight, scales, biases }
     }
 
     /// The largest integer everywhere.
     fn fill_with_largest(&mut self) {
+        if let MatrixFormat::Ggml(block_type) = self.format {
+            self.weight.fill(0xff);
+            let values = vec![1.0; self.weight.len() / block_type.block_bytes() * 2];
+            set_scales(block_type, &mut self.weight[1..], &values);
+            return;
+        }
         let is_e2m1 = matches!(self.format, MatrixFormat::Micro(_));
         self.weight.fill(if is_e2m1 { 0x77 } else { 0xff });
     }

@@ -35,8 +35,8 @@ struct Sums {
 
 /// The parameters of a piece: of each group, sixteen rows.
 struct Params {
-    scale: [[__m256; 2]; COLS / 32],
-    bias: [[__m256; 2]; COLS / 32],
+    scale: [[__m256; 2]; COLS / 16],
+    bias: [[__m256; 2]; COLS / 16],
 }
 
 /// A piece of one row of the activations.
@@ -123,7 +123,7 @@ impl Params {
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     fn load(product: &IntegerProduct<'_>, rows: Range<usize>, groups: Range<usize>) -> Params {
-        let zero = [[_mm256_setzero_ps(); 2]; COLS / 32];
+        let zero = [[_mm256_setzero_ps(); 2]; COLS / 16];
         let mut out = Params { scale: zero, bias: zero };
         let n_groups = product.n_groups();
         let mut tile = ParamTile::zero();

@@ -1,0 +1,69 @@
+//! Products with blocks of ggml, in every type.
+
+use moeflux_core::quant::BlockType;
+
+use super::*;
+
+fn check_every_type(shapes: &[(usize, usize, usize)], is_largest: bool) {
+    let mut noise = Noise(13);
+    for block_type in BlockType::all() {
+        for (rows, n_blocks, n) in shapes.iter().copied() {
+            let cols = n_blocks * block_type.block_cols();
+            let format = MatrixFormat::Ggml(block_type);
+            let mut matrix = TestMatrix::new(&mut noise, rows, cols, format);
+            if is_largest {
+                matrix.fill_with_largest();
+            }
+            let x: Vec<f32> = match is_largest {
+                true => vec![-1.0; n * cols],
+                false => (0..n * cols).map(|_| noise.float()).collect(),
+            };
+            check_integer(&matrix, &x);
+            check_full(&matrix, &x);
+        }
+    }
+}
+
+#[test]
+fn every_isa_gives_the_bits_of_scalar_for_every_type() {
+    check_every_type(&[(1, 1, 1), (17, 3, 2), (33, 2, 5), (50, 1, 20), (3, 5, 70)], false);
+}
+
+#[test]
+fn the_largest_codes_leave_no_lane() {
+    check_every_type(&[(9, 1, 5), (2, 2, 1)], true);
+}
+
+#[test]
+fn panels_end_within_a_task() {
+    let mut noise = Noise(14);
+    for block_type in [BlockType::Q4_K, BlockType::Q6_K, BlockType::Q8_0] {
+        let cols = 16 * block_type.block_cols();
+        let matrix = TestMatrix::new(&mut noise, 413, cols, MatrixFormat::Ggml(block_type));
+        let x: Vec<f32> = (0..5 * cols).map(|_| noise.float()).collect();
+        check_integer(&matrix, &x);
+    }
+}
+
+/// The definition, from the matrix's elements and in `f64`: rounding of activations is all that is
+/// lost.
+#[test]
+fn integer_products_come_close_to_the_elements() {
+    let mut noise = Noise(15);
+    for block_type in BlockType::all() {
+        let cols = 2 * block_type.block_cols();
+        let matrix = TestMatrix::new(&mut noise, 7, cols, MatrixFormat::Ggml(block_type));
+        let x: Vec<f32> = (0..cols).map(|_| noise.float()).collect();
+        let rounded = quantised(Isa::detect(), &x, cols, block_type.group_cols(), 2);
+        let one = RowMap::Range { first: 0, n: 1 };
+        let got = product(Isa::detect(), matrix.view(), Activations::Quantised(&rounded), one);
+        let mut elements = vec![0.0; cols];
+        for (row, got) in got.iter().enumerate() {
+            matrix.view().decode_row(row, &mut elements);
+            let products = elements.iter().zip(&x).map(|(w, x)| f64::from(*w) * f64::from(*x));
+            let size: f64 = products.clone().map(f64::abs).sum();
+            let error = (f64::from(*got) - products.sum::<f64>()).abs();
+            assert!(error <= 1e-4 * size + 1e-12, "{block_type:?}: {error:e} of {size:e}");
+        }
+    }
+}
