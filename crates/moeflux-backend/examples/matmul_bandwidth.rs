@@ -3,7 +3,8 @@
 //! Every line compares within one run: read loop and kernels take turns, and
 //! the best of several rounds counts. Bytes are weights, scales and biases.
 //!
-//! `cargo run --release -p moeflux-backend --example matmul_bandwidth -- [ISA [THREADS]]`
+//! `cargo run --release -p moeflux-backend --example matmul_bandwidth -- [ISA [THREADS [LIMBS [PART]]]]`
+//! with one of the parts memory, cache, columns, many, small and forks, or all of them.
 
 #![expect(clippy::print_stdout, reason = "a report")]
 
@@ -16,7 +17,9 @@ use moeflux_backend::cpu::matmul::{
 };
 use moeflux_backend::cpu::{Isa, Pool, SharedMut};
 use moeflux_core::HostBuf;
-use moeflux_core::quant::{Affine, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks};
+use moeflux_core::quant::{
+    Affine, BlockType, Float, MatrixFormat, MatrixView, MicroScaled, ScaledBlocks,
+};
 
 /// More than any cache.
 const MEMORY_BYTES: usize = 384 << 20;
@@ -38,12 +41,18 @@ fn main() {
         .map_or(2, |n| n.parse().unwrap_or_else(|e| panic!("{n} limbs: {e}")));
     let bench = Bench { n_limbs, ..Bench::new(isa, n_threads) };
     println!("{isa:?}, one thread and {n_threads}, groups of {GROUP}, {n_limbs} limbs, GB/s");
-    bench.memory();
-    bench.cache();
-    bench.columns();
-    bench.many_rows();
-    bench.small();
-    bench.forks();
+    let parts: [(&str, fn(&Bench)); 6] = [
+        ("memory", Bench::memory),
+        ("cache", Bench::cache),
+        ("columns", Bench::columns),
+        ("many", Bench::many_rows),
+        ("small", Bench::small),
+        ("forks", Bench::forks),
+    ];
+    let wanted = std::env::args().nth(4);
+    for (_, run) in parts.iter().filter(|(name, _)| wanted.as_ref().is_none_or(|it| it == name)) {
+        run(&bench);
+    }
 }
 
 struct Bench {
@@ -200,6 +209,7 @@ fn formats() -> Vec<(String, MatrixFormat)> {
     }
     let blocks = ScaledBlocks::new(128, 128, Float::F32);
     all.push(("FP8 blocks".into(), MatrixFormat::Blocks(blocks)));
+    all.extend(BlockType::all().map(|it| (it.name().to_owned(), MatrixFormat::Ggml(it))));
     all
 }
 

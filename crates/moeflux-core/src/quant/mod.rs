@@ -22,7 +22,7 @@ mod small;
 mod view;
 
 pub use affine::Affine;
-pub use block::BlockType;
+pub use block::{BlockType, Codebooks};
 pub use decode::{bf16_to_f32, unpack_group};
 pub use feedback::{Feedback, feedback_rows};
 pub use finite::Encoding;

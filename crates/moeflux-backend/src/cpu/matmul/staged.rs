@@ -13,6 +13,8 @@ use super::dispatch::plane_rows;
 use super::product::IntegerProduct;
 use super::rows::OutPart;
 use crate::cpu::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::cpu::isa::Level;
 use crate::cpu::isa::for_every_isa;
 
 /// Rows that are decoded together: what kernels like to take, while their codes stay in the second
@@ -57,7 +59,12 @@ pub(super) fn integer_rows(
     for row in rows.clone().step_by(n_panel_rows) {
         let now = row..rows.end.min(row + n_panel_rows);
         let stored = product.weight.slice_rows(row, now.len());
-        panel.decode(isa, block_type, &stored);
+        let is_streamed = is_streamed(isa, block_type) && product.x_rows.len() < MANY_ROWS;
+        if is_streamed {
+            panel.decode_params(isa, block_type, &stored);
+        } else {
+            panel.decode(isa, block_type, &stored);
+        }
         let weight = MatrixView {
             rows: now.len(),
             cols,
@@ -67,7 +74,12 @@ pub(super) fn integer_rows(
             biases: bytemuck::cast_slice(&panel.biases),
         };
         let product = IntegerProduct { weight, next: None, ..product };
-        plane_rows(isa, product, 0..now.len(), out.part(now));
+        if is_streamed {
+            let mut out = out.part(now.clone());
+            stream_rows(isa, product, block_type, stored.weight, &mut out);
+        } else {
+            plane_rows(isa, product, 0..now.len(), out.part(now));
+        }
     }
     PANEL.set(panel);
 }
@@ -81,7 +93,45 @@ fn panel_rows(n_x_rows: usize, cols: usize) -> usize {
     fitting.clamp(48, MANY_PANEL_ROWS)
 }
 
+/// Whether kernels of this instruction set unpack blocks of this type themselves, for few rows of
+/// activations.
+fn is_streamed(isa: Isa, block_type: BlockType) -> bool {
+    match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 | Level::Amx => super::avx512::is_streamed(block_type),
+        _ => false,
+    }
+}
+
+/// The outputs of a panel whose scales and biases were decoded.
+fn stream_rows(
+    isa: Isa,
+    product: IntegerProduct<'_>,
+    block_type: BlockType,
+    blocks: &[u8],
+    out: &mut OutPart<'_>,
+) {
+    match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 | Level::Amx => {
+            for i in 0..product.x_rows.len() {
+                // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
+                unsafe { super::avx512::block_row(&product, block_type, blocks, i, out) };
+            }
+        }
+        _ => unreachable!("`is_streamed` says so"),
+    }
+}
+
 impl Panel {
+    fn decode_params(&mut self, isa: Isa, block_type: BlockType, stored: &MatrixView<'_>) {
+        let n_groups = stored.rows * stored.cols / block_type.group_cols();
+        self.codes.clear();
+        self.scales.resize(n_groups, 0.0);
+        self.biases.resize(n_groups, 0.0);
+        decode_params(isa, block_type, stored.weight, &mut self.scales, &mut self.biases);
+    }
+
     fn decode(&mut self, isa: Isa, block_type: BlockType, stored: &MatrixView<'_>) {
         let n = stored.rows * stored.cols;
         let n_groups = n / block_type.group_cols();
@@ -90,6 +140,13 @@ impl Panel {
         self.biases.resize(n_groups, 0.0);
         let Panel { codes, scales, biases } = self;
         decode_blocks(isa, block_type, stored.weight, codes, scales, biases);
+    }
+}
+
+for_every_isa! {
+    /// The scales and biases of the groups of whole blocks.
+    fn decode_params(block_type: BlockType, blocks: &[u8], scales: &mut [f32], biases: &mut [f32]) {
+        block_type.decode_params(blocks, scales, biases);
     }
 }
 

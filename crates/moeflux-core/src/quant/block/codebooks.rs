@@ -25,11 +25,76 @@ static IQ1: [u64; 2048] = octets(2560, &IQ1_LEVELS);
 /// For each of eight sign bits a byte, 255 for a minus.
 static SIGNS: [u64; 256] = signs();
 
-/// What centres the codes: added to signed values, none of which is below its negative.
-const IQ2_ZERO: u8 = 43;
-const IQ3_XXS_ZERO: u8 = 62;
-const IQ3_S_ZERO: u8 = 15;
+/// Eight sign bits from seven: the number of minuses is even.
+static EVEN_SIGNS: [u8; 128] = {
+    let mut out = [0; 128];
+    let mut field = 0;
+    while field < 128 {
+        out[field] = (field | (field.count_ones() as usize & 1) << 7) as u8;
+        field += 1;
+    }
+    out
+};
+
+const IQ2_ZERO: u8 = Codebooks::IQ2_ZERO;
+const IQ3_XXS_ZERO: u8 = Codebooks::IQ3_XXS_ZERO;
+const IQ3_S_ZERO: u8 = Codebooks::IQ3_S_ZERO;
 const IQ1_ZERO: u8 = 9;
+
+/// The tables of the types, for kernels that unpack codes themselves: a byte a column, the first
+/// column lowest.
+#[derive(Clone, Copy, Debug)]
+pub struct Codebooks;
+
+impl Codebooks {
+    /// The levels of IQ4_NL and IQ4_XS, as codes.
+    pub const IQ4_LEVELS: [u8; 16] = super::small::IQ4_LEVELS;
+    /// The code of zero in the IQ2 types; values are below it, and a code is it plus or minus a
+    /// value.
+    pub const IQ2_ZERO: u8 = 43;
+    /// As [`IQ2_ZERO`](Codebooks::IQ2_ZERO), for IQ3_XXS.
+    pub const IQ3_XXS_ZERO: u8 = 62;
+    /// As [`IQ2_ZERO`](Codebooks::IQ2_ZERO), for IQ3_S.
+    pub const IQ3_S_ZERO: u8 = 15;
+    /// Eight sign bits from seven: the number of minuses is even.
+    pub const EVEN_SIGNS: &[u8; 128] = &EVEN_SIGNS;
+
+    /// The values of an entry of IQ2_XXS; 256 entries.
+    #[inline(always)]
+    pub fn iq2_xxs(idx: usize) -> u64 {
+        IQ2_XXS[idx]
+    }
+
+    /// The values of an entry of IQ2_XS; 512 entries.
+    #[inline(always)]
+    pub fn iq2_xs(idx: usize) -> u64 {
+        IQ2_XS[idx]
+    }
+
+    /// The values of an entry of IQ2_S; 1,024 entries.
+    #[inline(always)]
+    pub fn iq2_s(idx: usize) -> u64 {
+        IQ2_S[idx]
+    }
+
+    /// The values of an entry of IQ3_XXS; 256 entries.
+    #[inline(always)]
+    pub fn iq3_xxs(idx: usize) -> u32 {
+        IQ3_XXS[idx]
+    }
+
+    /// The values of an entry of IQ3_S; 512 entries.
+    #[inline(always)]
+    pub fn iq3_s(idx: usize) -> u32 {
+        IQ3_S[idx]
+    }
+
+    /// The codes of an entry of IQ1_S and IQ1_M that is shifted down; 2,048 entries.
+    #[inline(always)]
+    pub fn iq1(idx: usize) -> u64 {
+        IQ1[idx]
+    }
+}
 
 const fn stored(entry: usize) -> u64 {
     STORED[2 * entry] as u64 | (STORED[2 * entry + 1] as u64) << 8
@@ -83,11 +148,9 @@ const fn signs() -> [u64; 256] {
     out
 }
 
-/// Eight sign bits from seven: the number of minuses is even.
 #[inline(always)]
 fn even_signs(field: u32) -> usize {
-    let seven = field & 127;
-    (seven | (seven.count_ones() & 1) << 7) as usize
+    usize::from(EVEN_SIGNS[(field & 127) as usize])
 }
 
 /// `zero + value` or `zero - value` of eight columns. No byte carries, as `value <= zero` and
@@ -120,28 +183,38 @@ fn quarter_scale(d: f32, scale: u8) -> f32 {
 
 /// Per 32 columns: four indices, then four sign fields and a scale in 32 bits.
 #[inline(always)]
-pub(super) fn iq2_xxs(block: &[u8; 66], codes: &mut Codes<256>, params: &mut Params<'_, 8>) {
-    let d = half(&block[..2]);
+pub(super) fn iq2_xxs(block: &[u8; 66], codes: &mut Codes<256>) {
     let octets = codes.as_chunks_mut::<8>().0.as_chunks_mut::<4>().0;
-    for (g, (octets, part)) in octets.iter_mut().zip(block[2..].chunks_exact(8)).enumerate() {
+    for (octets, part) in octets.iter_mut().zip(block[2..].chunks_exact(8)) {
         let fields = u32_at(part, 4);
         for (k, octet) in octets.iter_mut().enumerate() {
             let values = IQ2_XXS[usize::from(part[k])];
             *octet = signed(IQ2_ZERO, values, even_signs(fields >> (7 * k)));
         }
-        params.centred(g, quarter_scale(d, (fields >> 28) as u8), IQ2_ZERO);
+    }
+}
+
+#[inline(always)]
+pub(super) fn iq2_xxs_params(block: &[u8; 66], params: &mut Params<'_, 8>) {
+    let d = half(block);
+    for g in 0..8 {
+        params.centred(g, quarter_scale(d, block[9 + 8 * g] >> 4), IQ2_ZERO);
     }
 }
 
 /// Per eight columns 16 bits: nine of an index, seven of a sign field; a scale every 16 columns.
 #[inline(always)]
-pub(super) fn iq2_xs(block: &[u8; 74], codes: &mut Codes<256>, params: &mut Params<'_, 16>) {
-    let d = half(&block[..2]);
+pub(super) fn iq2_xs(block: &[u8; 74], codes: &mut Codes<256>) {
     for (k, octet) in codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         let both = u16_at(block, 2 + 2 * k);
         let values = IQ2_XS[usize::from(both & 511)];
         *octet = signed(IQ2_ZERO, values, even_signs(u32::from(both >> 9)));
     }
+}
+
+#[inline(always)]
+pub(super) fn iq2_xs_params(block: &[u8; 74], params: &mut Params<'_, 16>) {
+    let d = half(block);
     for g in 0..16 {
         params.centred(g, quarter_scale(d, nibble(&block[66..], g)), IQ2_ZERO);
     }
@@ -149,13 +222,17 @@ pub(super) fn iq2_xs(block: &[u8; 74], codes: &mut Codes<256>, params: &mut Para
 
 /// Low bytes of indices, plain sign bits, the upper two bits of indices, scales.
 #[inline(always)]
-pub(super) fn iq2_s(block: &[u8; 82], codes: &mut Codes<256>, params: &mut Params<'_, 16>) {
-    let d = half(&block[..2]);
+pub(super) fn iq2_s(block: &[u8; 82], codes: &mut Codes<256>) {
     for (k, octet) in codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         let upper = usize::from(block[66 + k / 4] >> (2 * (k % 4)) & 3);
         let values = IQ2_S[usize::from(block[2 + k]) | upper << 8];
         *octet = signed(IQ2_ZERO, values, usize::from(block[34 + k]));
     }
+}
+
+#[inline(always)]
+pub(super) fn iq2_s_params(block: &[u8; 82], params: &mut Params<'_, 16>) {
+    let d = half(block);
     for g in 0..16 {
         params.centred(g, quarter_scale(d, nibble(&block[74..], g)), IQ2_ZERO);
     }
@@ -168,8 +245,7 @@ fn two_quartets(first: u32, second: u32) -> u64 {
 
 /// Indices of four columns each; then, per 32 columns, four sign fields and a scale in 32 bits.
 #[inline(always)]
-pub(super) fn iq3_xxs(block: &[u8; 98], codes: &mut Codes<256>, params: &mut Params<'_, 8>) {
-    let d = half(&block[..2]);
+pub(super) fn iq3_xxs(block: &[u8; 98], codes: &mut Codes<256>) {
     let octets = codes.as_chunks_mut::<8>().0.as_chunks_mut::<4>().0;
     for (g, octets) in octets.iter_mut().enumerate() {
         let fields = u32_at(block, 66 + 4 * g);
@@ -179,15 +255,21 @@ pub(super) fn iq3_xxs(block: &[u8; 98], codes: &mut Codes<256>, params: &mut Par
             let values = two_quartets(entry(at), entry(at + 1));
             *octet = signed(IQ3_XXS_ZERO, values, even_signs(fields >> (7 * k)));
         }
-        let scale = d * (0.5 + (fields >> 28) as f32) * 0.5;
-        params.centred(g, scale, IQ3_XXS_ZERO);
+    }
+}
+
+#[inline(always)]
+pub(super) fn iq3_xxs_params(block: &[u8; 98], params: &mut Params<'_, 8>) {
+    let d = half(block);
+    for g in 0..8 {
+        let scale = block[69 + 4 * g] >> 4;
+        params.centred(g, d * (0.5 + f32::from(scale)) * 0.5, IQ3_XXS_ZERO);
     }
 }
 
 /// Low bytes of indices, their ninth bits, plain sign bits, scales.
 #[inline(always)]
-pub(super) fn iq3_s(block: &[u8; 110], codes: &mut Codes<256>, params: &mut Params<'_, 8>) {
-    let d = half(&block[..2]);
+pub(super) fn iq3_s(block: &[u8; 110], codes: &mut Codes<256>) {
     for (k, octet) in codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         let entry = |idx: usize| {
             let ninth = usize::from(block[66 + idx / 8] >> (idx % 8) & 1);
@@ -196,6 +278,11 @@ pub(super) fn iq3_s(block: &[u8; 110], codes: &mut Codes<256>, params: &mut Para
         let values = two_quartets(entry(2 * k), entry(2 * k + 1));
         *octet = signed(IQ3_S_ZERO, values, usize::from(block[74 + k]));
     }
+}
+
+#[inline(always)]
+pub(super) fn iq3_s_params(block: &[u8; 110], params: &mut Params<'_, 8>) {
+    let d = half(block);
     for g in 0..8 {
         let scale = d * (1.0 + 2.0 * f32::from(nibble(&block[106..], g)));
         params.centred(g, scale, IQ3_S_ZERO);
@@ -211,8 +298,7 @@ fn iq1_codes(idx: usize, is_shifted: bool) -> [u8; 8] {
 
 /// Low bytes of indices; per 32 columns 16 bits: four times three upper bits, a scale, the shift.
 #[inline(always)]
-pub(super) fn iq1_s(block: &[u8; 50], codes: &mut Codes<256>, params: &mut Params<'_, 8>) {
-    let d = half(&block[..2]);
+pub(super) fn iq1_s(block: &[u8; 50], codes: &mut Codes<256>) {
     let octets = codes.as_chunks_mut::<8>().0.as_chunks_mut::<4>().0;
     for (g, octets) in octets.iter_mut().enumerate() {
         let fields = u16_at(block, 34 + 2 * g);
@@ -221,24 +307,34 @@ pub(super) fn iq1_s(block: &[u8; 50], codes: &mut Codes<256>, params: &mut Param
             let idx = usize::from(block[2 + 4 * g + k]) | upper << 8;
             *octet = iq1_codes(idx, fields >> 15 == 1);
         }
-        let scale = d * f32::from(2 * (fields >> 12 & 7) + 1) * 0.125;
-        params.centred(g, scale, IQ1_ZERO);
+    }
+}
+
+#[inline(always)]
+pub(super) fn iq1_s_params(block: &[u8; 50], params: &mut Params<'_, 8>) {
+    let d = half(block);
+    for g in 0..8 {
+        let scale = block[35 + 2 * g] >> 4 & 7;
+        params.centred(g, d * f32::from(2 * scale + 1) * 0.125, IQ1_ZERO);
     }
 }
 
 /// Low bytes of indices; per eight columns a nibble: three upper bits and the shift; four words
 /// whose upper nibbles are the scale of the block, and whose other bits are four scales each.
 #[inline(always)]
-pub(super) fn iq1_m(block: &[u8; 56], codes: &mut Codes<256>, params: &mut Params<'_, 16>) {
-    let word = |idx: usize| u16_at(block, 48 + 2 * idx);
-    let d = super::half_to_f32(iq1_m_scale(block));
+pub(super) fn iq1_m(block: &[u8; 56], codes: &mut Codes<256>) {
     for (k, octet) in codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         let field = nibble(&block[32..48], k);
         let idx = usize::from(block[k]) | usize::from(field & 7) << 8;
         *octet = iq1_codes(idx, field >> 3 == 1);
     }
+}
+
+#[inline(always)]
+pub(super) fn iq1_m_params(block: &[u8; 56], params: &mut Params<'_, 16>) {
+    let d = super::half_to_f32(iq1_m_scale(block));
     for g in 0..16 {
-        let scale = word(g / 4) >> (3 * (g % 4)) & 7;
+        let scale = u16_at(block, 48 + 2 * (g / 4)) >> (3 * (g % 4)) & 7;
         params.centred(g, d * f32::from(2 * scale + 1) * 0.125, IQ1_ZERO);
     }
 }

@@ -12,6 +12,8 @@ mod wide;
 
 use serde::{Deserialize, Serialize};
 
+pub use codebooks::Codebooks;
+
 /// The codes of a block.
 type Codes<const COLS: usize> = [u8; COLS];
 
@@ -125,9 +127,20 @@ const FACTS: [Facts; 25] = [
 ];
 
 impl BlockType {
+    /// All types, in the order of the enum.
+    pub const ALL: [BlockType; 25] = {
+        let mut all = [BlockType::Q4_0; 25];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = FACTS[i].block_type;
+            i += 1;
+        }
+        all
+    };
+
     /// All types.
     pub fn all() -> impl Iterator<Item = BlockType> {
-        FACTS.iter().map(|facts| facts.block_type)
+        Self::ALL.into_iter()
     }
 
     /// The type with this number in GGUF files.
@@ -140,8 +153,9 @@ impl BlockType {
         FACTS.iter().find(|facts| facts.name == name).map(|facts| facts.block_type)
     }
 
-    fn facts(self) -> &'static Facts {
-        &FACTS[self as usize]
+    const fn facts(self) -> &'static Facts {
+        const ALL: &[Facts; 25] = &FACTS;
+        &ALL[self as usize]
     }
 
     /// The number in GGUF files.
@@ -155,18 +169,18 @@ impl BlockType {
     }
 
     /// Columns of a block.
-    pub fn block_cols(self) -> usize {
+    pub const fn block_cols(self) -> usize {
         self.facts().cols
     }
 
     /// Bytes of a block.
-    pub fn block_bytes(self) -> usize {
+    pub const fn block_bytes(self) -> usize {
         self.facts().bytes
     }
 
     /// Columns that share a scale and a bias in products: 16, or 32 where as many or more share
     /// one.
-    pub fn group_cols(self) -> usize {
+    pub const fn group_cols(self) -> usize {
         self.facts().group
     }
 
@@ -177,33 +191,46 @@ impl BlockType {
     /// If a slice has another length than the blocks require.
     #[inline(always)]
     pub fn decode(self, blocks: &[u8], codes: &mut [u8], scales: &mut [f32], biases: &mut [f32]) {
-        let out = Decoded { codes, scales, biases };
+        self.decode_into(blocks, Whole { codes, scales, biases });
+    }
+
+    /// As [`decode`](BlockType::decode), scales and biases alone.
+    ///
+    /// # Panics
+    /// If a slice has another length than the blocks require.
+    #[inline(always)]
+    pub fn decode_params(self, blocks: &[u8], scales: &mut [f32], biases: &mut [f32]) {
+        self.decode_into(blocks, ParamsOnly { scales, biases });
+    }
+
+    #[inline(always)]
+    fn decode_into(self, blocks: &[u8], out: impl Output) {
         match self {
-            BlockType::Q4_0 => out.each(blocks, small::q4_0),
-            BlockType::Q4_1 => out.each(blocks, small::q4_1),
-            BlockType::Q5_0 => out.each(blocks, small::q5_0),
-            BlockType::Q5_1 => out.each(blocks, small::q5_1),
-            BlockType::Q8_0 => out.each(blocks, small::q8_0),
-            BlockType::Q2_K => out.each(blocks, wide::q2_k),
-            BlockType::Q3_K => out.each(blocks, wide::q3_k),
-            BlockType::Q4_K => out.each(blocks, wide::q4_k),
-            BlockType::Q5_K => out.each(blocks, wide::q5_k),
-            BlockType::Q6_K => out.each(blocks, wide::q6_k),
-            BlockType::IQ2_XXS => out.each(blocks, codebooks::iq2_xxs),
-            BlockType::IQ2_XS => out.each(blocks, codebooks::iq2_xs),
-            BlockType::IQ3_XXS => out.each(blocks, codebooks::iq3_xxs),
-            BlockType::IQ1_S => out.each(blocks, codebooks::iq1_s),
-            BlockType::IQ4_NL => out.each(blocks, small::iq4_nl),
-            BlockType::IQ3_S => out.each(blocks, codebooks::iq3_s),
-            BlockType::IQ2_S => out.each(blocks, codebooks::iq2_s),
-            BlockType::IQ4_XS => out.each(blocks, wide::iq4_xs),
-            BlockType::IQ1_M => out.each(blocks, codebooks::iq1_m),
-            BlockType::TQ1_0 => out.each(blocks, small::tq1_0),
-            BlockType::TQ2_0 => out.each(blocks, small::tq2_0),
-            BlockType::MXFP4 => out.each(blocks, small::mxfp4),
-            BlockType::NVFP4 => out.each(blocks, small::nvfp4),
-            BlockType::Q1_0 => out.each(blocks, small::q1_0),
-            BlockType::Q2_0 => out.each(blocks, small::q2_0),
+            BlockType::Q4_0 => out.each(blocks, small::q4_0, small::q4_0_params),
+            BlockType::Q4_1 => out.each(blocks, small::q4_1, small::q4_1_params),
+            BlockType::Q5_0 => out.each(blocks, small::q5_0, small::q5_0_params),
+            BlockType::Q5_1 => out.each(blocks, small::q5_1, small::q5_1_params),
+            BlockType::Q8_0 => out.each(blocks, small::q8_0, small::q8_0_params),
+            BlockType::Q2_K => out.each(blocks, wide::q2_k, wide::q2_k_params),
+            BlockType::Q3_K => out.each(blocks, wide::q3_k, wide::q3_k_params),
+            BlockType::Q4_K => out.each(blocks, wide::q4_k, wide::q4_k_params),
+            BlockType::Q5_K => out.each(blocks, wide::q5_k, wide::q5_k_params),
+            BlockType::Q6_K => out.each(blocks, wide::q6_k, wide::q6_k_params),
+            BlockType::IQ2_XXS => out.each(blocks, codebooks::iq2_xxs, codebooks::iq2_xxs_params),
+            BlockType::IQ2_XS => out.each(blocks, codebooks::iq2_xs, codebooks::iq2_xs_params),
+            BlockType::IQ3_XXS => out.each(blocks, codebooks::iq3_xxs, codebooks::iq3_xxs_params),
+            BlockType::IQ1_S => out.each(blocks, codebooks::iq1_s, codebooks::iq1_s_params),
+            BlockType::IQ4_NL => out.each(blocks, small::iq4_nl, small::iq4_nl_params),
+            BlockType::IQ3_S => out.each(blocks, codebooks::iq3_s, codebooks::iq3_s_params),
+            BlockType::IQ2_S => out.each(blocks, codebooks::iq2_s, codebooks::iq2_s_params),
+            BlockType::IQ4_XS => out.each(blocks, wide::iq4_xs, wide::iq4_xs_params),
+            BlockType::IQ1_M => out.each(blocks, codebooks::iq1_m, codebooks::iq1_m_params),
+            BlockType::TQ1_0 => out.each(blocks, small::tq1_0, small::tq1_0_params),
+            BlockType::TQ2_0 => out.each(blocks, small::tq2_0, small::tq2_0_params),
+            BlockType::MXFP4 => out.each(blocks, small::mxfp4, small::mxfp4_params),
+            BlockType::NVFP4 => out.each(blocks, small::nvfp4, small::nvfp4_params),
+            BlockType::Q1_0 => out.each(blocks, small::q1_0, small::q1_0_params),
+            BlockType::Q2_0 => out.each(blocks, small::q2_0, small::q2_0_params),
         }
     }
 
@@ -239,19 +266,34 @@ impl BlockType {
 }
 
 /// Where the parts of decoded blocks go.
-struct Decoded<'a> {
+trait Output: Sized {
+    /// Decodes block after block.
+    fn each<const BYTES: usize, const COLS: usize, const GROUPS: usize>(
+        self,
+        blocks: &[u8],
+        codes_of: impl Fn(&[u8; BYTES], &mut Codes<COLS>),
+        params_of: impl Fn(&[u8; BYTES], &mut Params<'_, GROUPS>),
+    );
+}
+
+struct Whole<'a> {
     codes: &'a mut [u8],
     scales: &'a mut [f32],
     biases: &'a mut [f32],
 }
 
-impl Decoded<'_> {
-    /// Decodes block after block.
+struct ParamsOnly<'a> {
+    scales: &'a mut [f32],
+    biases: &'a mut [f32],
+}
+
+impl Output for Whole<'_> {
     #[inline(always)]
     fn each<const BYTES: usize, const COLS: usize, const GROUPS: usize>(
         self,
         blocks: &[u8],
-        decode: impl Fn(&[u8; BYTES], &mut Codes<COLS>, &mut Params<'_, GROUPS>),
+        codes_of: impl Fn(&[u8; BYTES], &mut Codes<COLS>),
+        params_of: impl Fn(&[u8; BYTES], &mut Params<'_, GROUPS>),
     ) {
         let (blocks, rest) = blocks.as_chunks::<BYTES>();
         let (codes, scales) = (self.codes.as_chunks_mut::<COLS>().0, self.scales.as_chunks_mut().0);
@@ -261,7 +303,27 @@ impl Decoded<'_> {
         assert!(scales.len() == n && biases.len() == n, "a scale and a bias for each group");
         let outputs = codes.iter_mut().zip(scales).zip(biases);
         for (block, ((codes, scales), biases)) in blocks.iter().zip(outputs) {
-            decode(block, codes, &mut Params { scales, biases });
+            codes_of(block, codes);
+            params_of(block, &mut Params { scales, biases });
+        }
+    }
+}
+
+impl Output for ParamsOnly<'_> {
+    #[inline(always)]
+    fn each<const BYTES: usize, const COLS: usize, const GROUPS: usize>(
+        self,
+        blocks: &[u8],
+        _codes_of: impl Fn(&[u8; BYTES], &mut Codes<COLS>),
+        params_of: impl Fn(&[u8; BYTES], &mut Params<'_, GROUPS>),
+    ) {
+        let (blocks, rest) = blocks.as_chunks::<BYTES>();
+        let (scales, biases) = (self.scales.as_chunks_mut().0, self.biases.as_chunks_mut().0);
+        let n = blocks.len();
+        assert!(rest.is_empty(), "whole blocks");
+        assert!(scales.len() == n && biases.len() == n, "a scale and a bias for each group");
+        for (block, (scales, biases)) in blocks.iter().zip(scales.iter_mut().zip(biases)) {
+            params_of(block, &mut Params { scales, biases });
         }
     }
 }

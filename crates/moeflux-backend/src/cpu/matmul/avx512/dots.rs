@@ -28,7 +28,7 @@ pub(super) struct Repeated {
 /// What vectors are loaded from: a load that crosses lines takes as long as two.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
+pub(super) struct Line(pub(super) [u8; 64]);
 
 /// Columns of 64 packed bytes where shifting and masking unpacks them; the
 /// others keep their natural order.
@@ -148,7 +148,7 @@ impl ParamPrefetch<'_> {
 /// cache.
 #[inline]
 #[target_feature(enable = "sse")]
-fn prefetch(bytes: &[u8], at: usize) {
+pub(super) fn prefetch(bytes: &[u8], at: usize) {
     _mm_prefetch::<_MM_HINT_T1>(bytes.as_ptr().wrapping_add(at).cast());
 }
 
@@ -381,7 +381,7 @@ fn sums_of_ones(v: &[__m512i; 16], largest: usize) -> __m512i {
 /// Eight vectors of two groups each.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn sums_of_twos(v: &[__m512i; 16], largest: usize) -> __m512i {
+pub(super) fn sums_of_twos(v: &[__m512i; 16], largest: usize) -> __m512i {
     let sums = add_lane_pairs(four(v, 0, largest), four(v, 4, largest));
     let order = _mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
     _mm512_permutexvar_epi32(order, sums)
@@ -390,7 +390,7 @@ fn sums_of_twos(v: &[__m512i; 16], largest: usize) -> __m512i {
 /// Four vectors of four groups each.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn sums_of_fours(v: &[__m512i; 16], largest: usize) -> __m512i {
+pub(super) fn sums_of_fours(v: &[__m512i; 16], largest: usize) -> __m512i {
     let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     _mm512_permutexvar_epi32(order, four(v, 0, largest))
 }

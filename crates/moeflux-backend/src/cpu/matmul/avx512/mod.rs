@@ -4,6 +4,7 @@
 //! memory. Several: `tile.rs` unpacks a panel of rows once for all of them. Both
 //! end with sixteen rows of the matrix as the lanes of a vector.
 
+mod blocks;
 mod columns;
 mod dots;
 mod micro;
@@ -14,6 +15,7 @@ mod stream;
 mod tile;
 pub(super) mod transpose;
 pub(super) mod unpack;
+mod unpack_blocks;
 pub(super) mod vector;
 
 use std::ops::Range;
@@ -21,6 +23,7 @@ use std::ops::Range;
 use super::product::IntegerProduct;
 use super::rows::OutPart;
 
+pub(super) use blocks::{integer_row as block_row, is_streamed};
 pub(super) use micro::{decode_e2m1, multiply_e2m1};
 pub(super) use round::quantise_row;
 pub(super) use tile::PANEL_ROWS;

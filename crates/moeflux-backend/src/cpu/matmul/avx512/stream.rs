@@ -248,7 +248,7 @@ fn param_prefetch<'a>(
 }
 
 /// The two accumulators of sixteen outputs.
-struct Sums<'a> {
+pub(super) struct Sums<'a> {
     product: &'a IntegerProduct<'a>,
     rows: Range<usize>,
     s: &'a [f32],
@@ -260,7 +260,7 @@ struct Sums<'a> {
 impl<'a> Sums<'a> {
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn new(product: &'a IntegerProduct<'a>, rows: Range<usize>, x_row: usize) -> Self {
+    pub(super) fn new(product: &'a IntegerProduct<'a>, rows: Range<usize>, x_row: usize) -> Self {
         let (s, st) = (product.x.s(x_row), product.x.st(x_row));
         let zero = _mm512_setzero_ps();
         Sums { product, rows, s, st, acc: zero, off: zero }
@@ -370,7 +370,7 @@ impl<'a> Sums<'a> {
     /// Adds some groups of each row, of which these are the dots: (rows, groups).
     #[inline]
     #[target_feature(enable = "avx512vl,avx512dq,avx512vbmi")]
-    fn add(&mut self, dots: &[f32], groups: Range<usize>) {
+    pub(super) fn add(&mut self, dots: &[f32], groups: Range<usize>) {
         for first in (0..groups.len()).step_by(GROUPS) {
             let n = GROUPS.min(groups.len() - first);
             let at = groups.start + first;
@@ -399,7 +399,7 @@ impl<'a> Sums<'a> {
 
     #[inline]
     #[target_feature(enable = "avx512f")]
-    fn total(&self) -> [f32; ROWS] {
+    pub(super) fn total(&self) -> [f32; ROWS] {
         let mut out = [0.0; ROWS];
         store_floats(&mut out, _mm512_add_ps(self.acc, self.off));
         out

@@ -1,0 +1,213 @@
+//! One row of activations times blocks of ggml.
+//!
+//! Codes are unpacked in registers, 64 columns to a vector in their own order, and multiplied at
+//! once; the dots of sixteen rows are finished as those of affine matrices are. Scales and biases of
+//! the rows were decoded before.
+
+use std::arch::x86_64::*;
+use std::cell::Cell;
+
+use moeflux_core::quant::BlockType;
+
+use super::dots::{DISTANCE, Line, prefetch, sums_of_fours, sums_of_twos};
+use super::stream::Sums;
+use super::unpack_blocks::{Lines, unpack};
+use super::vector::{ROWS, load_64, store_floats};
+use crate::cpu::matmul::Quantised;
+use crate::cpu::matmul::product::IntegerProduct;
+use crate::cpu::matmul::rows::OutPart;
+
+/// Columns of a step: one block of the widest types.
+pub(super) const STEP_COLS: usize = 256;
+
+/// Lines of a step.
+pub(super) const STEP_LINES: usize = STEP_COLS / 64;
+
+/// Bytes of the longest step: eight blocks of Q8_0.
+const MAX_STEP_BYTES: usize = 8 * 34;
+
+/// A row of activations: lines of 64 columns, all limbs of one after the other, and zeros up to the
+/// end of a step.
+#[derive(Default)]
+struct Natural {
+    of: Option<(u64, usize)>,
+    lines: Vec<Line>,
+}
+
+/// What a call needs besides its arguments.
+#[derive(Default)]
+struct Scratch {
+    x: Natural,
+    /// (rows, groups)
+    dots: Vec<f32>,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Scratch> = Cell::default();
+}
+
+impl Natural {
+    fn take_row(&mut self, x: &Quantised, row: usize) {
+        if self.of == Some((x.id(), row)) {
+            return;
+        }
+        let n_limbs = x.n_limbs();
+        self.lines.clear();
+        self.lines.resize(x.cols().div_ceil(STEP_COLS) * STEP_LINES * n_limbs, Line([0; 64]));
+        for limb in 0..n_limbs {
+            let lines = self.lines[limb..].iter_mut().step_by(n_limbs);
+            for (line, q) in lines.zip(x.q(row, limb).chunks(64)) {
+                line.0[..q.len()].copy_from_slice(bytemuck::cast_slice(q));
+            }
+        }
+        self.of = Some((x.id(), row));
+    }
+}
+
+/// Whether [`integer_row`] takes blocks of this type.
+pub(in crate::cpu::matmul) fn is_streamed(block_type: BlockType) -> bool {
+    !matches!(block_type, BlockType::TQ1_0)
+}
+
+/// The outputs of at most sixteen `rows` of blocks for the `i`-th row of the activations. The
+/// scales and biases of `product` are those of these rows, in `f32`.
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+pub(in crate::cpu::matmul) fn integer_row(
+    product: &IntegerProduct<'_>,
+    block_type: BlockType,
+    blocks: &[u8],
+    i: usize,
+    out: &mut OutPart<'_>,
+) {
+    macro_rules! dispatch {
+        ($($name:ident)*) => {
+            match block_type {
+                $(BlockType::$name => rows::<{ BlockType::$name as u8 }>(product, blocks, i, out),)*
+                BlockType::TQ1_0 => unreachable!("`is_streamed` says so"),
+            }
+        };
+    }
+    dispatch!(
+        Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ2_XXS IQ2_XS IQ3_XXS IQ1_S IQ4_NL IQ3_S
+        IQ2_S IQ4_XS IQ1_M TQ2_0 MXFP4 NVFP4 Q1_0 Q2_0
+    );
+}
+
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+fn rows<const TYPE: u8>(
+    product: &IntegerProduct<'_>,
+    blocks: &[u8],
+    i: usize,
+    out: &mut OutPart<'_>,
+) {
+    let n_rows = product.weight.rows;
+    let x_row = product.x_rows.at(i);
+    let mut scratch = SCRATCH.take();
+    let Scratch { x, dots } = &mut scratch;
+    x.take_row(product.x, x_row);
+    let n_groups = product.n_groups();
+    dots.resize(ROWS * n_groups, 0.0);
+    let row_bytes = blocks.len() / n_rows;
+    for (blocks, dots) in blocks.chunks_exact(row_bytes).zip(dots.chunks_exact_mut(n_groups)) {
+        match product.x.n_limbs() {
+            1 => row_dots::<TYPE, 1>(blocks, &x.lines, dots),
+            _ => row_dots::<TYPE, 2>(blocks, &x.lines, dots),
+        }
+    }
+    let mut sums = Sums::new(product, 0..n_rows, x_row);
+    sums.add(&dots[..n_rows * n_groups], 0..n_groups);
+    out.put(i, 0, &sums.total()[..n_rows]);
+    SCRATCH.set(scratch);
+}
+
+/// The dots of all groups of a row.
+#[inline]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+fn row_dots<const TYPE: u8, const LIMBS: usize>(blocks: &[u8], x: &[Line], dots: &mut [f32]) {
+    let block_type = const { of(TYPE) };
+    let step_bytes = const { step_bytes(TYPE) };
+    let steps = blocks.chunks_exact(step_bytes);
+    let rest = steps.remainder();
+    let mut padded = [0; MAX_STEP_BYTES];
+    padded[..rest.len()].copy_from_slice(rest);
+    let mut x = x.chunks_exact(STEP_LINES * LIMBS);
+    let last = (!rest.is_empty()).then_some(&padded[..step_bytes]);
+    let mut steps = steps.chain(last);
+    let mut next = || {
+        let (step, x) = (steps.next()?, x.next()?);
+        Some((step, x))
+    };
+    if block_type.group_cols() == 16 {
+        for dots in dots.chunks_mut(16) {
+            let Some((step, x)) = next() else { return };
+            let v = line_sums::<TYPE, LIMBS>(step, x);
+            let zero = _mm512_setzero_si512();
+            let [a, b, c, d] = v;
+            let v = [
+                a, b, c, d, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero,
+            ];
+            store(dots, sums_of_fours(&v, usize::MAX / 4));
+        }
+        return;
+    }
+    for dots in dots.chunks_mut(16) {
+        let zero = _mm512_setzero_si512();
+        let Some((step, x)) = next() else { return };
+        let [a, b, c, d] = line_sums::<TYPE, LIMBS>(step, x);
+        let [e, f, g, h] = match next() {
+            Some((step, x)) => line_sums::<TYPE, LIMBS>(step, x),
+            None => [zero; 4],
+        };
+        let v = [a, b, c, d, e, f, g, h, zero, zero, zero, zero, zero, zero, zero, zero];
+        store(dots, sums_of_twos(&v, usize::MAX / 4));
+    }
+}
+
+/// As many dots as the row has groups.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store(out: &mut [f32], dots: __m512i) {
+    let dots = _mm512_cvtepi32_ps(dots);
+    match out.as_mut_array::<16>() {
+        Some(out) => store_floats(out, dots),
+        None => {
+            let mut all = [0.0; 16];
+            store_floats(&mut all, dots);
+            out.copy_from_slice(&all[..out.len()]);
+        }
+    }
+}
+
+/// The dots of a step: four columns of each line in a lane.
+#[inline]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+fn line_sums<const TYPE: u8, const LIMBS: usize>(step: &[u8], x: &[Line]) -> [__m512i; STEP_LINES] {
+    let x = &x[..STEP_LINES * LIMBS];
+    for line in 0..const { step_bytes(TYPE) / 64 } {
+        prefetch(step, DISTANCE + 64 * line);
+    }
+    let Lines(codes) = unpack::<TYPE>(step);
+    let mut out = [_mm512_setzero_si512(); STEP_LINES];
+    for (line, out) in out.iter_mut().enumerate() {
+        let mut sums = [_mm512_setzero_si512(); LIMBS];
+        for (limb, sum) in sums.iter_mut().enumerate() {
+            *sum = _mm512_dpbusd_epi32(*sum, codes[line], load_64(&x[line * LIMBS + limb].0));
+        }
+        *out = match sums[..] {
+            [high, low] => _mm512_add_epi32(_mm512_slli_epi32::<8>(high), low),
+            _ => sums[0],
+        };
+    }
+    out
+}
+
+/// The type of this number.
+pub(super) const fn of(number: u8) -> BlockType {
+    BlockType::ALL[number as usize]
+}
+
+/// Bytes of 256 columns.
+pub(super) const fn step_bytes(number: u8) -> usize {
+    let block_type = of(number);
+    STEP_COLS / block_type.block_cols() * block_type.block_bytes()
+}

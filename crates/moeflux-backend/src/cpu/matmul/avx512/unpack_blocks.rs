@@ -1,0 +1,396 @@
+//! The codes of 256 columns in blocks of ggml, as [`BlockType::decode`] defines them.
+
+use std::arch::x86_64::*;
+
+use moeflux_core::quant::{BlockType, Codebooks};
+
+use super::blocks::{STEP_LINES, of, step_bytes};
+use super::vector::{load_16, load_32, load_64};
+
+/// The codes of 256 columns, 64 to a vector, in their order.
+pub(super) struct Lines(pub(super) [__m512i; STEP_LINES]);
+
+/// Unpacks the blocks of 256 columns.
+#[inline]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vnni,avx512vbmi")]
+pub(super) fn unpack<const TYPE: u8>(step: &[u8]) -> Lines {
+    // With a length known here, no load below needs a check.
+    let step = &step[..const { step_bytes(TYPE) }];
+    match const { of(TYPE) } {
+        BlockType::Q4_0 => Lines(nibbles_of_32::<18, 2>(step)),
+        BlockType::Q4_1 => Lines(nibbles_of_32::<20, 4>(step)),
+        BlockType::Q5_0 => Lines(add_fifth_bits::<22, 2>(step, nibbles_of_32::<22, 6>(step))),
+        BlockType::Q5_1 => Lines(add_fifth_bits::<24, 4>(step, nibbles_of_32::<24, 8>(step))),
+        BlockType::Q8_0 => Lines(bytes_of_32(step)),
+        BlockType::IQ4_NL => Lines(nibbles_of_32::<18, 2>(step).map(|codes| levels(codes))),
+        BlockType::MXFP4 => Lines(nibbles_of_32::<17, 1>(step).map(|codes| e2m1(codes))),
+        BlockType::NVFP4 => Lines(nvfp4(step)),
+        BlockType::Q4_K => Lines(nibble_planes(&step[16..])),
+        BlockType::Q5_K => {
+            let low = nibble_planes(&step[48..]);
+            Lines(add_bit_planes::<16>(load_32(&step[16..]), low))
+        }
+        BlockType::Q6_K => Lines(q6_k(step)),
+        BlockType::Q2_K => Lines(two_bit_planes(&step[16..])),
+        BlockType::Q3_K => Lines(add_bit_planes::<4>(load_32(step), two_bit_planes(&step[32..]))),
+        BlockType::TQ2_0 => Lines(two_bit_planes(step)),
+        BlockType::IQ4_XS => Lines(iq4_xs(step)),
+        BlockType::Q1_0 => Lines(q1_0(step)),
+        BlockType::Q2_0 => Lines(q2_0(step)),
+        BlockType::IQ2_XXS => Lines(iq2_xxs(step)),
+        BlockType::IQ2_XS => Lines(iq2_xs(step)),
+        BlockType::IQ2_S => Lines(iq2_s(step)),
+        BlockType::IQ3_XXS => Lines(iq3_xxs(step)),
+        BlockType::IQ3_S => Lines(iq3_s(step)),
+        BlockType::IQ1_S => Lines(iq1_s(step)),
+        BlockType::IQ1_M => Lines(iq1_m(step)),
+        BlockType::TQ1_0 => unreachable!("no kernel unpacks it in registers"),
+    }
+}
+
+/// Eight blocks of 32 columns in `BYTES` bytes, whose nibbles begin at `AT`: the lower ones of
+/// sixteen bytes, then the upper ones.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2")]
+fn nibbles_of_32<const BYTES: usize, const AT: usize>(step: &[u8]) -> [__m512i; STEP_LINES] {
+    let shifts = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4);
+    let mask = _mm512_set1_epi8(15);
+    let mut out = [_mm512_setzero_si512(); STEP_LINES];
+    for (i, out) in out.iter_mut().enumerate() {
+        let block = |k: usize| load_16(&step[(2 * i + k) * BYTES + AT..]);
+        let first = _mm512_broadcast_i32x4(block(0));
+        let both = _mm512_mask_broadcast_i32x4(first, 0xff00, block(1));
+        *out = _mm512_and_si512(_mm512_srlv_epi64(both, shifts), mask);
+    }
+    out
+}
+
+/// Adds sixteen where the bit of a column is set, in eight blocks of 32 columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn add_fifth_bits<const BYTES: usize, const AT: usize>(
+    step: &[u8],
+    mut lines: [__m512i; STEP_LINES],
+) -> [__m512i; STEP_LINES] {
+    let sixteen = _mm512_set1_epi8(16);
+    for (i, line) in lines.iter_mut().enumerate() {
+        let bits = |k: usize| {
+            let at = (2 * i + k) * BYTES + AT;
+            u64::from(u32::from_le_bytes([step[at], step[at + 1], step[at + 2], step[at + 3]]))
+        };
+        let mask = bits(0) | bits(1) << 32;
+        *line = _mm512_mask_add_epi8(*line, mask, *line, sixteen);
+    }
+    lines
+}
+
+/// Eight blocks of Q8_0.
+#[inline]
+#[target_feature(enable = "avx512f,avx2")]
+fn bytes_of_32(step: &[u8]) -> [__m512i; STEP_LINES] {
+    let sign = _mm512_set1_epi8(-128);
+    let mut out = [_mm512_setzero_si512(); STEP_LINES];
+    for (i, out) in out.iter_mut().enumerate() {
+        let block = |k: usize| load_32(&step[(2 * i + k) * 34 + 2..]);
+        let both = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(block(0)), block(1));
+        *out = _mm512_xor_si512(both, sign);
+    }
+    out
+}
+
+/// Two groups of 32 columns for each 32 bytes: the lower nibbles, then the upper ones.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx2")]
+fn nibble_planes(packed: &[u8]) -> [__m512i; STEP_LINES] {
+    let shifts = _mm512_setr_epi64(0, 0, 0, 0, 4, 4, 4, 4);
+    let mask = _mm512_set1_epi8(15);
+    let mut out = [_mm512_setzero_si512(); STEP_LINES];
+    for (i, out) in out.iter_mut().enumerate() {
+        let both = _mm512_broadcast_i64x4(load_32(&packed[32 * i..]));
+        *out = _mm512_and_si512(_mm512_srlv_epi64(both, shifts), mask);
+    }
+    out
+}
+
+/// Adds `VALUE` where the bit of a column is set: bit `i` of 32 bytes belongs to the `i`-th 32
+/// columns.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn add_bit_planes<const VALUE: i8>(
+    bits: __m256i,
+    mut lines: [__m512i; STEP_LINES],
+) -> [__m512i; STEP_LINES] {
+    let bits = _mm512_broadcast_i64x4(bits);
+    let value = _mm512_set1_epi8(VALUE);
+    for (i, line) in lines.iter_mut().enumerate() {
+        let (first, second) =
+            (_mm256_set1_epi8(1 << (2 * i)), _mm256_set1_epi8((2 << (2 * i)) as i8));
+        let places = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), second);
+        let mask = _mm512_test_epi8_mask(bits, places);
+        *line = _mm512_mask_add_epi8(*line, mask, *line, value);
+    }
+    lines
+}
+
+/// Four groups of 32 columns for each 32 bytes, two bits each.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx2")]
+fn two_bit_planes(packed: &[u8]) -> [__m512i; STEP_LINES] {
+    let mask = _mm512_set1_epi8(3);
+    let shifts =
+        [_mm512_setr_epi64(0, 0, 0, 0, 2, 2, 2, 2), _mm512_setr_epi64(4, 4, 4, 4, 6, 6, 6, 6)];
+    let mut out = [_mm512_setzero_si512(); STEP_LINES];
+    for (i, out) in out.iter_mut().enumerate() {
+        let all = _mm512_broadcast_i64x4(load_32(&packed[32 * (i / 2)..]));
+        *out = _mm512_and_si512(_mm512_srlv_epi64(all, shifts[i % 2]), mask);
+    }
+    out
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx2")]
+fn q6_k(block: &[u8]) -> [__m512i; STEP_LINES] {
+    let mask = _mm512_set1_epi8(15);
+    let upper = two_bit_planes(&block[128..]);
+    let mut out = [_mm512_setzero_si512(); STEP_LINES];
+    for half in 0..2 {
+        let packed = load_64(&block[64 * half..]);
+        let low = _mm512_and_si512(packed, mask);
+        let high = _mm512_and_si512(_mm512_srli_epi16::<4>(packed), mask);
+        // Codes of two bits stay in their byte.
+        let shifted = |upper| _mm512_slli_epi16::<4>(upper);
+        out[2 * half] = _mm512_or_si512(low, shifted(upper[2 * half]));
+        out[2 * half + 1] = _mm512_or_si512(high, shifted(upper[2 * half + 1]));
+    }
+    out
+}
+
+/// Sixteen bytes for each of eight groups of 32 columns: the lower nibbles, then the upper ones.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2")]
+fn iq4_xs(block: &[u8]) -> [__m512i; STEP_LINES] {
+    let shifts = _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4);
+    let mask = _mm512_set1_epi8(15);
+    let mut out = [_mm512_setzero_si512(); STEP_LINES];
+    for (i, out) in out.iter_mut().enumerate() {
+        let both = _mm512_castsi256_si512(load_32(&block[8 + 32 * i..]));
+        let both = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 1, 0, 1, 2, 3, 2, 3), both);
+        *out = levels(_mm512_and_si512(_mm512_srlv_epi64(both, shifts), mask));
+    }
+    out
+}
+
+/// Four blocks of 64 columns, each of four groups of eight bytes: lower nibbles, upper nibbles.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2")]
+fn nvfp4(step: &[u8]) -> [__m512i; STEP_LINES] {
+    let shifts = _mm512_setr_epi64(0, 4, 0, 4, 0, 4, 0, 4);
+    let mask = _mm512_set1_epi8(15);
+    let mut out = [_mm512_setzero_si512(); STEP_LINES];
+    for (i, out) in out.iter_mut().enumerate() {
+        let packed = _mm512_castsi256_si512(load_32(&step[36 * i + 4..]));
+        let both = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), packed);
+        *out = e2m1(_mm512_and_si512(_mm512_srlv_epi64(both, shifts), mask));
+    }
+    out
+}
+
+/// The levels of IQ4 that nibbles stand for.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx2")]
+fn levels(codes: __m512i) -> __m512i {
+    let table = _mm512_broadcast_i32x4(load_16(&Codebooks::IQ4_LEVELS));
+    _mm512_shuffle_epi8(table, codes)
+}
+
+/// The integers that codes of E2M1 stand for.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx2")]
+fn e2m1(codes: __m512i) -> __m512i {
+    let table = _mm512_broadcast_i32x4(load_16(&super::super::integers::E2M1_INTEGERS));
+    _mm512_shuffle_epi8(table, codes)
+}
+
+/// Two blocks of 128 columns, a bit each.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn q1_0(step: &[u8]) -> [__m512i; STEP_LINES] {
+    let two = _mm512_set1_epi8(2);
+    let mut out = [_mm512_setzero_si512(); STEP_LINES];
+    for (i, out) in out.iter_mut().enumerate() {
+        let bits = u64_at(step, i / 2 * 18 + 2 + i % 2 * 8);
+        *out = _mm512_maskz_mov_epi8(bits, two);
+    }
+    out
+}
+
+/// Four blocks of 64 columns, four columns a byte.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2")]
+fn q2_0(step: &[u8]) -> [__m512i; STEP_LINES] {
+    let mask = _mm512_set1_epi8(3);
+    let mut out = [_mm512_setzero_si512(); STEP_LINES];
+    for (i, out) in out.iter_mut().enumerate() {
+        // A byte in each lane of 32 bits; its fields are moved to the bytes of the lane.
+        let wide = _mm512_cvtepu8_epi32(load_16(&step[18 * i + 2..]));
+        let twice = _mm512_or_si512(wide, _mm512_slli_epi32::<6>(wide));
+        let fields = _mm512_or_si512(twice, _mm512_slli_epi32::<12>(twice));
+        *out = _mm512_and_si512(fields, mask);
+    }
+    out
+}
+
+#[inline(always)]
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(*bytes[at..].first_chunk().expect("eight bytes"))
+}
+
+#[inline(always)]
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(*bytes[at..].first_chunk().expect("four bytes"))
+}
+
+#[inline(always)]
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes(*bytes[at..].first_chunk().expect("two bytes"))
+}
+
+/// `zero + value`, or `zero - value` where a bit of `minus` is set.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn signed(zero: u8, values: [u64; 8], minus: u64) -> __m512i {
+    let values = load_octets(&values);
+    let zero = _mm512_set1_epi8(zero.cast_signed());
+    let sums = _mm512_add_epi8(zero, values);
+    _mm512_mask_sub_epi8(sums, minus, zero, values)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_octets(values: &[u64; 8]) -> __m512i {
+    load_64(bytemuck::cast_slice(values))
+}
+
+/// The sign bits of 32 columns from four fields of seven bits.
+#[inline(always)]
+fn four_signs(fields: u32) -> u32 {
+    let octet = |k: u32| u32::from(Codebooks::EVEN_SIGNS[(fields >> (7 * k) & 127) as usize]);
+    octet(0) | octet(1) << 8 | octet(2) << 16 | octet(3) << 24
+}
+
+/// Calls `$line` for each line; it gives the values of eight octets and the sign bits of 64 columns.
+macro_rules! lines {
+    ($zero:expr, $line:expr) => {{
+        let mut out = [_mm512_setzero_si512(); STEP_LINES];
+        for (i, out) in out.iter_mut().enumerate() {
+            let (values, minus): ([u64; 8], u64) = $line(i);
+            *out = signed($zero, values, minus);
+        }
+        out
+    }};
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn iq2_xxs(block: &[u8]) -> [__m512i; STEP_LINES] {
+    lines!(Codebooks::IQ2_ZERO, |i: usize| {
+        let part = &block[2 + 16 * i..][..16];
+        let index = |k: usize| usize::from(part[k / 4 * 8 + k % 4]);
+        let values = std::array::from_fn(|k| Codebooks::iq2_xxs(index(k)));
+        let signs = |at| u64::from(four_signs(u32_at(part, at)));
+        (values, signs(4) | signs(12) << 32)
+    })
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn iq2_xs(block: &[u8]) -> [__m512i; STEP_LINES] {
+    lines!(Codebooks::IQ2_ZERO, |i: usize| {
+        let part = &block[2 + 16 * i..][..16];
+        let values =
+            std::array::from_fn(|k| Codebooks::iq2_xs(usize::from(u16_at(part, 2 * k) & 511)));
+        let signs: [u8; 8] =
+            std::array::from_fn(|k| Codebooks::EVEN_SIGNS[usize::from(u16_at(part, 2 * k) >> 9)]);
+        (values, u64::from_le_bytes(signs))
+    })
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn iq2_s(block: &[u8]) -> [__m512i; STEP_LINES] {
+    lines!(Codebooks::IQ2_ZERO, |i: usize| {
+        let upper = u16_at(block, 66 + 2 * i);
+        let index =
+            |k: usize| usize::from(block[2 + 8 * i + k]) | usize::from(upper >> (2 * k) & 3) << 8;
+        (std::array::from_fn(|k| Codebooks::iq2_s(index(k))), u64_at(block, 34 + 8 * i))
+    })
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn iq3_xxs(block: &[u8]) -> [__m512i; STEP_LINES] {
+    lines!(Codebooks::IQ3_XXS_ZERO, |i: usize| {
+        let part = &block[2 + 16 * i..][..16];
+        let entry = |k: usize| u64::from(Codebooks::iq3_xxs(usize::from(part[k])));
+        let values = std::array::from_fn(|k| entry(2 * k) | entry(2 * k + 1) << 32);
+        let signs = |at| u64::from(four_signs(u32_at(block, at)));
+        (values, signs(66 + 8 * i) | signs(70 + 8 * i) << 32)
+    })
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn iq3_s(block: &[u8]) -> [__m512i; STEP_LINES] {
+    lines!(Codebooks::IQ3_S_ZERO, |i: usize| {
+        let (part, ninth) = (&block[2 + 16 * i..][..16], u16_at(block, 66 + 2 * i));
+        let entry = |k: usize| {
+            let idx = usize::from(part[k]) | usize::from(ninth >> k & 1) << 8;
+            u64::from(Codebooks::iq3_s(idx))
+        };
+        let values = std::array::from_fn(|k| entry(2 * k) | entry(2 * k + 1) << 32);
+        (values, u64_at(block, 74 + 8 * i))
+    })
+}
+
+/// Adds two to the entries that are not shifted down, of eight octets.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn shifted(values: [u64; 8], is_shifted: [bool; 8]) -> __m512i {
+    let mut mask = 0u8;
+    for (k, is_shifted) in is_shifted.into_iter().enumerate() {
+        mask |= u8::from(!is_shifted) << k;
+    }
+    let values = load_octets(&values);
+    let twos = _mm512_maskz_set1_epi64(mask, 0x0202_0202_0202_0202);
+    _mm512_add_epi8(values, twos)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn iq1_s(block: &[u8]) -> [__m512i; STEP_LINES] {
+    let mut out = [_mm512_setzero_si512(); STEP_LINES];
+    for (i, out) in out.iter_mut().enumerate() {
+        let fields = |k: usize| u16_at(block, 34 + 2 * (2 * i + k / 4));
+        let index = |k: usize| {
+            let upper = usize::from(fields(k) >> (3 * (k % 4)) & 7);
+            usize::from(block[2 + 8 * i + k]) | upper << 8
+        };
+        let values = std::array::from_fn(|k| Codebooks::iq1(index(k)));
+        *out = shifted(values, std::array::from_fn(|k| fields(k) >> 15 == 1));
+    }
+    out
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn iq1_m(block: &[u8]) -> [__m512i; STEP_LINES] {
+    let mut out = [_mm512_setzero_si512(); STEP_LINES];
+    for (i, out) in out.iter_mut().enumerate() {
+        let fields = u32_at(block, 32 + 4 * i);
+        let field = |k: usize| fields >> (4 * k) & 15;
+        let index = |k: usize| usize::from(block[8 * i + k]) | ((field(k) & 7) as usize) << 8;
+        let values = std::array::from_fn(|k| Codebooks::iq1(index(k)));
+        *out = shifted(values, std::array::from_fn(|k| field(k) >> 3 == 1));
+    }
+    out
+}
