@@ -61,7 +61,9 @@ pub(super) fn integer_rows(
         let stored = product.weight.slice_rows(row, now.len());
         let is_streamed = is_streamed(isa, block_type) && product.x_rows.len() < MANY_ROWS;
         if is_streamed {
-            panel.decode_params(isa, block_type, &stored);
+            if !reads_params(isa, block_type, &stored) {
+                panel.decode_params(isa, block_type, &stored);
+            }
         } else {
             panel.decode(isa, block_type, &stored);
         }
@@ -99,6 +101,15 @@ fn is_streamed(isa: Isa, block_type: BlockType) -> bool {
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 | Level::Amx => super::avx512::is_streamed(block_type),
+        _ => false,
+    }
+}
+
+/// Whether these kernels read the scales and biases of a panel themselves, too.
+fn reads_params(isa: Isa, block_type: BlockType, stored: &MatrixView<'_>) -> bool {
+    match isa.level() {
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 | Level::Amx => super::avx512::reads_params(block_type, stored),
         _ => false,
     }
 }

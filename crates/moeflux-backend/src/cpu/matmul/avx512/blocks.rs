@@ -7,8 +7,9 @@
 use std::arch::x86_64::*;
 use std::cell::Cell;
 
-use moeflux_core::quant::BlockType;
+use moeflux_core::quant::{BlockType, MatrixView};
 
+use super::block_params::{SixteenRows, is_direct, step_params};
 use super::dots::{DISTANCE, Line, prefetch, sums_of_fours, sums_of_twos};
 use super::stream::Sums;
 use super::unpack_blocks::{Lines, unpack};
@@ -64,6 +65,11 @@ impl Natural {
     }
 }
 
+/// Whether [`integer_row`] reads the scales and biases of sixteen rows itself.
+pub(in crate::cpu::matmul) fn reads_params(block_type: BlockType, weight: &MatrixView<'_>) -> bool {
+    weight.rows == ROWS && weight.cols.is_multiple_of(STEP_COLS) && is_direct(block_type as u8)
+}
+
 /// Whether [`integer_row`] takes blocks of this type.
 pub(in crate::cpu::matmul) fn is_streamed(block_type: BlockType) -> bool {
     !matches!(block_type, BlockType::TQ1_0)
@@ -115,9 +121,33 @@ fn rows<const TYPE: u8>(
         }
     }
     let mut sums = Sums::new(product, 0..n_rows, x_row);
-    sums.add(&dots[..n_rows * n_groups], 0..n_groups);
+    if const { is_direct(TYPE) } && n_rows == ROWS && product.weight.cols.is_multiple_of(STEP_COLS)
+    {
+        add_steps::<TYPE>(&mut sums, SixteenRows::new(blocks, row_bytes), dots);
+    } else {
+        sums.add(&dots[..n_rows * n_groups], 0..n_groups);
+    }
     out.put(i, 0, &sums.total()[..n_rows]);
     SCRATCH.set(scratch);
+}
+
+/// Adds all groups of sixteen rows, of which these are the dots: (rows, groups).
+#[inline]
+#[target_feature(enable = "avx512vl,avx512dq,avx512vbmi")]
+fn add_steps<const TYPE: u8>(sums: &mut Sums<'_>, rows: SixteenRows<'_>, dots: &[f32]) {
+    let n_groups = dots.len() / ROWS;
+    let per_step = const { STEP_COLS / of(TYPE).group_cols() };
+    for first in (0..n_groups).step_by(16) {
+        let groups = first..n_groups.min(first + 16);
+        let tile = sums.dot_tile(dots, n_groups, groups.clone());
+        for (step, groups_of_step) in tile[..groups.len()].chunks(per_step).enumerate() {
+            let step = first / per_step + step;
+            let params = step_params::<TYPE>(rows, step);
+            for (g, dots) in groups_of_step.iter().enumerate() {
+                sums.add_next_group(step * per_step + g, *dots, (params.scale[g], params.bias[g]));
+            }
+        }
+    }
 }
 
 /// The dots of all groups of a row.
@@ -189,14 +219,11 @@ fn line_sums<const TYPE: u8, const LIMBS: usize>(step: &[u8], x: &[Line]) -> [__
     let Lines(codes) = unpack::<TYPE>(step);
     let mut out = [_mm512_setzero_si512(); STEP_LINES];
     for (line, out) in out.iter_mut().enumerate() {
-        let mut sums = [_mm512_setzero_si512(); LIMBS];
-        for (limb, sum) in sums.iter_mut().enumerate() {
-            *sum = _mm512_dpbusd_epi32(*sum, codes[line], load_64(&x[line * LIMBS + limb].0));
+        for limb in 0..LIMBS {
+            // What came before counts 256 times.
+            let higher = if limb == 0 { *out } else { _mm512_slli_epi32::<8>(*out) };
+            *out = _mm512_dpbusd_epi32(higher, codes[line], load_64(&x[line * LIMBS + limb].0));
         }
-        *out = match sums[..] {
-            [high, low] => _mm512_add_epi32(_mm512_slli_epi32::<8>(high), low),
-            _ => sums[0],
-        };
     }
     out
 }

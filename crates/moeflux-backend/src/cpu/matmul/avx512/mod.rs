@@ -4,6 +4,7 @@
 //! memory. Several: `tile.rs` unpacks a panel of rows once for all of them. Both
 //! end with sixteen rows of the matrix as the lanes of a vector.
 
+mod block_params;
 mod blocks;
 mod columns;
 mod dots;
@@ -23,7 +24,7 @@ use std::ops::Range;
 use super::product::IntegerProduct;
 use super::rows::OutPart;
 
-pub(super) use blocks::{integer_row as block_row, is_streamed};
+pub(super) use blocks::{integer_row as block_row, is_streamed, reads_params};
 pub(super) use micro::{decode_e2m1, multiply_e2m1};
 pub(super) use round::quantise_row;
 pub(super) use tile::PANEL_ROWS;

@@ -383,10 +383,22 @@ impl<'a> Sums<'a> {
         }
     }
 
+    /// Adds group `g`, whose dots are `d`; groups come in ascending order.
+    #[inline]
+    #[target_feature(enable = "avx512f,fma")]
+    pub(super) fn add_next_group(&mut self, g: usize, d: __m512i, params: (__m512, __m512)) {
+        self.add_group(d, params, self.s[g], self.st[g]);
+    }
+
     /// Some columns of `dots`, (rows, n_cols); lanes are rows.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2")]
-    fn dot_tile(&self, dots: &[f32], n_cols: usize, cols: Range<usize>) -> [__m512i; GROUPS] {
+    pub(super) fn dot_tile(
+        &self,
+        dots: &[f32],
+        n_cols: usize,
+        cols: Range<usize>,
+    ) -> [__m512i; GROUPS] {
         let mask = ((1u32 << cols.len()) - 1) as u16;
         let mut tile = [_mm512_setzero_si512(); ROWS];
         for (r, it) in tile.iter_mut().enumerate().take(self.rows.len()) {
