@@ -101,6 +101,8 @@ fn is_streamed(isa: Isa, block_type: BlockType) -> bool {
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 | Level::Amx => super::avx512::is_streamed(block_type),
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::AvxVnni => true,
         _ => false,
     }
 }
@@ -122,12 +124,28 @@ fn stream_rows(
     blocks: &[u8],
     out: &mut OutPart<'_>,
 ) {
+    let n = product.x_rows.len();
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 | Level::Amx => {
-            for i in 0..product.x_rows.len() {
+            for i in 0..n {
                 // SAFETY: holding this `Isa` proves that the machine has these parts of AVX-512.
                 unsafe { super::avx512::block_row(&product, block_type, blocks, i, out) };
+            }
+        }
+        #[cfg(target_arch = "x86_64")]
+        Level::AvxVnni => {
+            for i in 0..n {
+                // SAFETY: holding this `Isa` proves that the machine has AVX-VNNI, AVX2, FMA and
+                // F16C.
+                unsafe { super::avx2::block_row::<true>(&product, block_type, blocks, i, out) };
+            }
+        }
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => {
+            for i in 0..n {
+                // SAFETY: holding this `Isa` proves that the machine has AVX2, FMA and F16C.
+                unsafe { super::avx2::block_row::<false>(&product, block_type, blocks, i, out) };
             }
         }
         _ => unreachable!("`is_streamed` says so"),

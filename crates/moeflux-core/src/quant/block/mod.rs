@@ -203,6 +203,15 @@ impl BlockType {
         self.decode_into(blocks, ParamsOnly { scales, biases });
     }
 
+    /// As [`decode`](BlockType::decode), codes alone.
+    ///
+    /// # Panics
+    /// If there are not as many codes as columns in the blocks.
+    #[inline(always)]
+    pub fn decode_codes(self, blocks: &[u8], codes: &mut [u8]) {
+        self.decode_into(blocks, CodesOnly(codes));
+    }
+
     #[inline(always)]
     fn decode_into(self, blocks: &[u8], out: impl Output) {
         match self {
@@ -282,6 +291,8 @@ struct Whole<'a> {
     biases: &'a mut [f32],
 }
 
+struct CodesOnly<'a>(&'a mut [u8]);
+
 struct ParamsOnly<'a> {
     scales: &'a mut [f32],
     biases: &'a mut [f32],
@@ -306,6 +317,21 @@ impl Output for Whole<'_> {
             codes_of(block, codes);
             params_of(block, &mut Params { scales, biases });
         }
+    }
+}
+
+impl Output for CodesOnly<'_> {
+    #[inline(always)]
+    fn each<const BYTES: usize, const COLS: usize, const GROUPS: usize>(
+        self,
+        blocks: &[u8],
+        codes_of: impl Fn(&[u8; BYTES], &mut Codes<COLS>),
+        _params_of: impl Fn(&[u8; BYTES], &mut Params<'_, GROUPS>),
+    ) {
+        let (blocks, rest) = blocks.as_chunks::<BYTES>();
+        let codes = self.0.as_chunks_mut::<COLS>().0;
+        assert!(rest.is_empty() && codes.len() == blocks.len(), "whole blocks");
+        blocks.iter().zip(codes).for_each(|(block, codes)| codes_of(block, codes));
     }
 }
 

@@ -184,7 +184,7 @@ pub(super) fn add_products<const VNNI: bool>(sum: __m256i, w: __m256i, x: __m256
 /// Each 128-bit lane of the result holds the sums of that lane of each vector.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn four(a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> __m256i {
+pub(super) fn four(a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> __m256i {
     add_neighbours(add_distant(a, b), add_distant(c, d))
 }
 

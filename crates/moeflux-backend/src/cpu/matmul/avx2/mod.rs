@@ -4,6 +4,7 @@
 //! side, `stream.rs` reads other matrices in the order of memory. Many: `tile.rs` unpacks sixteen rows of the matrix once for all of
 //! them. Both end with eight rows of the matrix as the lanes of a vector.
 
+mod blocks;
 mod dots;
 mod micro;
 mod order;
@@ -13,6 +14,7 @@ mod rows;
 mod stream;
 mod tile;
 mod unpack;
+mod unpack_blocks;
 mod unpacked;
 mod vector;
 
@@ -22,6 +24,7 @@ use super::integers::E2M1;
 use super::product::IntegerProduct;
 use super::rows::OutPart;
 
+pub(super) use blocks::integer_row as block_row;
 pub(super) use micro::{decode_e2m1, multiply_e2m1};
 pub(super) use round::quantise_row;
 pub(super) use unpack::unpack_row;

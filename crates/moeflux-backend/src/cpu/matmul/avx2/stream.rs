@@ -172,7 +172,7 @@ pub(super) struct Scales<'a> {
 /// with room for a tile at the end of each.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn add_groups(
+pub(super) fn add_groups(
     product: &IntegerProduct<'_>,
     rows: Range<usize>,
     dots: &[f32],

@@ -1,0 +1,183 @@
+//! The codes of 256 columns in blocks of ggml, as [`BlockType::decode`] defines them.
+
+use std::arch::x86_64::*;
+
+use moeflux_core::quant::{BlockType, Codebooks};
+
+use super::vector::{load_16, load_32};
+use crate::cpu::matmul::integers::E2M1_INTEGERS;
+
+/// Vectors of 32 columns in a step.
+const VECTORS: usize = 8;
+
+/// Groups of a step, at most.
+pub(super) const GROUPS_OF_STEP: usize = 16;
+
+/// The type of this number.
+pub(super) const fn of(number: u8) -> BlockType {
+    BlockType::ALL[number as usize]
+}
+
+/// Bytes of 256 columns.
+pub(super) const fn step_bytes(number: u8) -> usize {
+    let block_type = of(number);
+    256 / block_type.block_cols() * block_type.block_bytes()
+}
+
+/// Unpacks the blocks of 256 columns, 32 to a vector, in their order.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn unpack<const TYPE: u8>(step: &[u8]) -> [__m256i; VECTORS] {
+    // With a length known here, no load below needs a check.
+    let step = &step[..const { step_bytes(TYPE) }];
+    match const { of(TYPE) } {
+        BlockType::Q4_0 => nibbles_of_32::<18, 2>(step),
+        BlockType::Q4_1 => nibbles_of_32::<20, 4>(step),
+        BlockType::Q5_0 => add_fifth_bits::<22, 2>(step, nibbles_of_32::<22, 6>(step)),
+        BlockType::Q5_1 => add_fifth_bits::<24, 4>(step, nibbles_of_32::<24, 8>(step)),
+        BlockType::Q8_0 => bytes_of_32(step),
+        BlockType::IQ4_NL => look_up(&Codebooks::IQ4_LEVELS, nibbles_of_32::<18, 2>(step)),
+        BlockType::MXFP4 => look_up(&E2M1_INTEGERS, nibbles_of_32::<17, 1>(step)),
+        BlockType::Q4_K => nibble_planes(&step[16..]),
+        BlockType::Q5_K => add_bit_planes(load_32(&step[16..]), 16, nibble_planes(&step[48..])),
+        BlockType::Q6_K => q6_k(step),
+        BlockType::Q2_K => two_bit_planes(&step[16..]),
+        BlockType::Q3_K => add_bit_planes(load_32(step), 4, two_bit_planes(&step[32..])),
+        BlockType::TQ2_0 => two_bit_planes(step),
+        BlockType::IQ4_XS => look_up(&Codebooks::IQ4_LEVELS, nibbles_of_32::<16, 0>(&step[8..])),
+        block_type => decoded(block_type, step),
+    }
+}
+
+/// Through memory.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn decoded(block_type: BlockType, step: &[u8]) -> [__m256i; VECTORS] {
+    let mut codes = [0; 256];
+    block_type.decode_codes(step, &mut codes);
+    let mut out = [_mm256_setzero_si256(); VECTORS];
+    for (out, codes) in out.iter_mut().zip(codes.as_chunks::<32>().0) {
+        *out = load_32(codes);
+    }
+    out
+}
+
+/// Eight blocks of 32 columns in `BYTES` bytes, whose nibbles begin at `AT`: the lower ones of
+/// sixteen bytes, then the upper ones.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn nibbles_of_32<const BYTES: usize, const AT: usize>(step: &[u8]) -> [__m256i; VECTORS] {
+    let shifts = _mm256_setr_epi64x(0, 0, 4, 4);
+    let mask = _mm256_set1_epi8(15);
+    let mut out = [_mm256_setzero_si256(); VECTORS];
+    for (i, out) in out.iter_mut().enumerate() {
+        let both = _mm256_broadcastsi128_si256(load_16(&step[i * BYTES + AT..]));
+        *out = _mm256_and_si256(_mm256_srlv_epi64(both, shifts), mask);
+    }
+    out
+}
+
+/// Adds sixteen where the bit of a column is set, in eight blocks of 32 columns.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add_fifth_bits<const BYTES: usize, const AT: usize>(
+    step: &[u8],
+    mut codes: [__m256i; VECTORS],
+) -> [__m256i; VECTORS] {
+    // Byte `i` of the bits in every column of eight, and its bit there.
+    let spread =
+        _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
+    let places = _mm256_set1_epi64x(0x8040_2010_0804_0201u64.cast_signed());
+    for (i, codes) in codes.iter_mut().enumerate() {
+        let at = i * BYTES + AT;
+        let bits = i32::from_le_bytes([step[at], step[at + 1], step[at + 2], step[at + 3]]);
+        let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits), spread);
+        let is_set = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, places), places);
+        *codes = _mm256_or_si256(*codes, _mm256_and_si256(is_set, _mm256_set1_epi8(16)));
+    }
+    codes
+}
+
+/// Eight blocks of Q8_0.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn bytes_of_32(step: &[u8]) -> [__m256i; VECTORS] {
+    let mut out = [_mm256_setzero_si256(); VECTORS];
+    for (i, out) in out.iter_mut().enumerate() {
+        *out = _mm256_xor_si256(load_32(&step[34 * i + 2..]), _mm256_set1_epi8(-128));
+    }
+    out
+}
+
+/// Two groups of 32 columns for each 32 bytes: the lower nibbles, then the upper ones.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn nibble_planes(packed: &[u8]) -> [__m256i; VECTORS] {
+    let mask = _mm256_set1_epi8(15);
+    let mut out = [_mm256_setzero_si256(); VECTORS];
+    for (i, [low, high]) in out.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+        let both = load_32(&packed[32 * i..]);
+        *low = _mm256_and_si256(both, mask);
+        *high = _mm256_and_si256(_mm256_srli_epi16::<4>(both), mask);
+    }
+    out
+}
+
+/// Adds `value` where the bit of a column is set: bit `i` of 32 bytes belongs to the `i`-th 32
+/// columns.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn add_bit_planes(bits: __m256i, value: i8, mut codes: [__m256i; VECTORS]) -> [__m256i; VECTORS] {
+    let value = _mm256_set1_epi8(value);
+    for (i, codes) in codes.iter_mut().enumerate() {
+        let place = _mm256_set1_epi8((1u8 << i).cast_signed());
+        let is_set = _mm256_cmpeq_epi8(_mm256_and_si256(bits, place), place);
+        *codes = _mm256_or_si256(*codes, _mm256_and_si256(is_set, value));
+    }
+    codes
+}
+
+/// Four groups of 32 columns for each 32 bytes, two bits each.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn two_bit_planes(packed: &[u8]) -> [__m256i; VECTORS] {
+    let mask = _mm256_set1_epi8(3);
+    let mut out = [_mm256_setzero_si256(); VECTORS];
+    for (i, planes) in out.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        let all = load_32(&packed[32 * i..]);
+        *planes = [
+            _mm256_and_si256(all, mask),
+            _mm256_and_si256(_mm256_srli_epi16::<2>(all), mask),
+            _mm256_and_si256(_mm256_srli_epi16::<4>(all), mask),
+            _mm256_and_si256(_mm256_srli_epi16::<6>(all), mask),
+        ];
+    }
+    out
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn q6_k(block: &[u8]) -> [__m256i; VECTORS] {
+    let mask = _mm256_set1_epi8(15);
+    let mut out = two_bit_planes(&block[128..]);
+    for half in 0..2 {
+        for part in 0..2 {
+            let packed = load_32(&block[64 * half + 32 * part..]);
+            let high = _mm256_and_si256(_mm256_srli_epi16::<4>(packed), mask);
+            for (at, low) in [(0, _mm256_and_si256(packed, mask)), (2, high)] {
+                let out = &mut out[4 * half + part + at];
+                // Codes of two bits stay in their byte.
+                *out = _mm256_or_si256(low, _mm256_slli_epi16::<4>(*out));
+            }
+        }
+    }
+    out
+}
+
+/// What codes of four bits stand for.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn look_up(table: &[u8; 16], codes: [__m256i; VECTORS]) -> [__m256i; VECTORS] {
+    let table = _mm256_broadcastsi128_si256(load_16(table));
+    codes.map(|codes| _mm256_shuffle_epi8(table, codes))
+}
