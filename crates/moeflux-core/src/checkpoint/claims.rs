@@ -224,7 +224,8 @@ impl<'a> Claims<'a> {
     pub(super) fn claim(&mut self, name: &str) -> Result<&'a Tensor, FormatError> {
         let Some(tensor) = self.checkpoint.tensors().get(name) else {
             let path = self.checkpoint.root().to_path_buf();
-            return Err(FormatError::TensorMissing { path, name: name.to_owned() });
+            let name = self.checkpoint.shown_name(name);
+            return Err(FormatError::TensorMissing { path, name });
         };
         self.claimed.insert(name.to_owned());
         Ok(tensor)

@@ -17,6 +17,8 @@ pub struct Config {
     path: PathBuf,
     root: Value,
     resolved: Option<ResolvedKeys>,
+    /// What the file calls keys that were translated, by their names here.
+    stored_keys: BTreeMap<String, String>,
 }
 
 /// The keys of a config that one family reads. Each has the name that the family uses, and its
@@ -77,7 +79,15 @@ impl Config {
         if !root.is_object() {
             return Err(FormatError::malformed(path, "the config is not a JSON object"));
         }
-        Ok(Config { path: path.to_path_buf(), root, resolved: None })
+        let stored_keys = BTreeMap::new();
+        Ok(Config { path: path.to_path_buf(), root, resolved: None, stored_keys })
+    }
+
+    /// Returns this config with the names that its file has for keys, by their names here. Errors
+    /// show these.
+    #[must_use]
+    pub(crate) fn with_stored_keys(self, stored_keys: BTreeMap<String, String>) -> Config {
+        Config { stored_keys, ..self }
     }
 
     /// Returns this config with the keys that a family has resolved.
@@ -255,11 +265,7 @@ impl Config {
         let is_default =
             self.resolved.as_ref().is_some_and(|resolved| resolved.defaulted.contains(key));
         match value {
-            None => FormatError::ConfigMissing {
-                path: self.path.clone(),
-                key: key.to_owned(),
-                rule: rule.to_owned(),
-            },
+            None => self.missing(key, rule),
             Some(value) if is_default => {
                 self.refuse_value(&format!("{key} is absent and by default"), value, rule)
             }
@@ -272,17 +278,33 @@ impl Config {
         FormatError::ConfigValue {
             path: self.path.clone(),
             value: shortened(value),
-            key: key.to_owned(),
-            rule: rule.to_owned(),
+            key: self.in_stored_terms(key),
+            rule: self.in_stored_terms(rule),
         }
     }
 
     fn require(&self, key: &str, rule: &str) -> Result<&Value, FormatError> {
-        self.get(key).ok_or_else(|| FormatError::ConfigMissing {
+        self.get(key).ok_or_else(|| self.missing(key, rule))
+    }
+
+    fn missing(&self, key: &str, rule: &str) -> FormatError {
+        FormatError::ConfigMissing {
             path: self.path.clone(),
-            key: key.to_owned(),
-            rule: rule.to_owned(),
-        })
+            key: self.in_stored_terms(key),
+            rule: self.in_stored_terms(rule),
+        }
+    }
+
+    /// A text with the names that the file has for the keys in it.
+    fn in_stored_terms(&self, text: &str) -> String {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let mut out = String::new();
+        for piece in text.split_inclusive(|c| !is_word(c)) {
+            let word = piece.trim_end_matches(|c| !is_word(c));
+            out.push_str(self.stored_keys.get(word).map_or(word, String::as_str));
+            out.push_str(&piece[word.len()..]);
+        }
+        out
     }
 }
 
@@ -384,6 +406,21 @@ mod tests {
         check_refused(json!({key: 1001}), key, &format!("{prefix} 1001; {rule}"));
         check_refused(json!({key: "4"}), key, &format!("{prefix} \"4\"; {rule}"));
         check_refused(json!({}), key, &format!("{prefix} missing; {rule}"));
+    }
+
+    #[test]
+    fn shows_the_names_that_the_file_has_for_keys() {
+        let names = [("num_hidden_layers", "x.block_count"), ("hidden_size", "x.embedding_length")];
+        let names = names.map(|(key, stored)| (key.to_owned(), stored.to_owned()));
+        let config = config(json!({"num_hidden_layers": 0})).with_stored_keys(names.into());
+        assert_eq!(
+            config.usize("num_hidden_layers").unwrap_err().to_string(),
+            "c/config.json: x.block_count is 0; it must be a whole number from 1 to 1000"
+        );
+        let got = config.refuse("num_hidden_layers", "divide hidden_size, or hidden_sizes");
+        assert!(got.to_string().ends_with("divide x.embedding_length, or hidden_sizes"), "{got}");
+        let missing = config.usize("hidden_size").unwrap_err().to_string();
+        assert!(missing.starts_with("c/config.json: x.embedding_length is missing"), "{missing}");
     }
 
     #[test]

@@ -16,8 +16,8 @@ pub enum FormatError {
     },
     /// The path has no files of a model.
     #[error(
-        "{}: no model here; expected moeflux.json, model_weights.json or *.safetensors with a \
-         config.json",
+        "{}: no model here; expected moeflux.json, model_weights.json, *.gguf, or *.safetensors \
+         with a config.json",
         path.display()
     )]
     NotACheckpoint {
@@ -45,6 +45,19 @@ pub enum FormatError {
         path: PathBuf,
         /// A description of the problem, with the value.
         what: String,
+    },
+    /// A GGUF file of an architecture that no family runs.
+    #[error(
+        "{}: general.architecture {name:?} is not supported; supported are {known}",
+        path.display()
+    )]
+    UnknownArchitecture {
+        /// The file.
+        path: PathBuf,
+        /// The architecture.
+        name: String,
+        /// The architectures that are read.
+        known: String,
     },
     /// A format or mode that this program does not support.
     #[error("{}: {what} is not supported", path.display())]

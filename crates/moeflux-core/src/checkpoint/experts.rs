@@ -7,7 +7,7 @@ use super::claims::Stored;
 use super::container::LayerOfFile;
 use super::opened::ExpertFiles;
 use super::record::{part_shapes, record_layout};
-use super::{Claims, Dtype, FormatError, Tensor, prepared};
+use super::{CheckpointKind, Claims, Dtype, FormatError, Tensor, prepared};
 use crate::manifest::{ExpertsDecl, FusedOrder};
 use crate::quant::{MatrixFormat, MicroScaled};
 use crate::{ExpertLayout, ExtentSource, FileIdx, GateUp, LayerBank, MatrixLayout, PartSpan};
@@ -17,6 +17,9 @@ const STACKED_BLOCKS: [&str; 2] = ["switch_mlp", "experts"];
 
 /// Names of the projections in that module, whatever the family calls those of single experts.
 const STACKED_PARTS: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
+
+/// Name of a projection in that module with the rows of gate and of up.
+const STACKED_GATE_UP: &str = "gate_up_proj";
 
 /// Claims a fused tensor of all experts. It takes the name of the tensor, and the rows and columns
 /// of an expert.
@@ -54,6 +57,9 @@ impl<'a> Claims<'a> {
         let ExpertsDecl { prefix, parts, .. } = decl;
         let has = |name: &str| self.checkpoint.tensors().contains_key(name);
         for block in STACKED_BLOCKS {
+            if has(&format!("{prefix}.{block}.{STACKED_GATE_UP}.weight")) {
+                return self.experts_half_stacked(decl, block);
+            }
             if has(&format!("{prefix}.{block}.{}.weight", STACKED_PARTS[0])) {
                 return self.experts_stacked(decl, block);
             }
@@ -68,6 +74,11 @@ impl<'a> Claims<'a> {
             return self.experts_listed(decl);
         }
         let path = self.checkpoint.root().to_path_buf();
+        if self.checkpoint.kind() == CheckpointKind::Gguf {
+            let name = format!("{prefix}.switch_mlp.{}.weight", STACKED_PARTS[0]);
+            let name = self.checkpoint.shown_name(&name);
+            return Err(FormatError::TensorMissing { path, name });
+        }
         let name = format!(
             "{prefix}.switch_mlp.{}.weight (or {prefix}.experts.gate_up_proj, or \
              {prefix}.experts.0.{}.weight)",
@@ -92,6 +103,29 @@ impl<'a> Claims<'a> {
         };
         let (gate, up, down) = (matrix(0)?, matrix(1)?, matrix(2)?);
         Ok(layer_bank(decl, pieces, GateUp::Split { gate, up }, down))
+    }
+
+    /// GGUF's second layout: one tensor for the gate rows of all experts, those of an expert
+    /// before its up rows, and one for down.
+    fn experts_half_stacked(
+        &mut self,
+        decl: &ExpertsDecl,
+        block: &str,
+    ) -> Result<LayerBank, FormatError> {
+        let ExpertsDecl { prefix, n_experts, hidden, intermediate, .. } = decl;
+        let mut pieces = Pieces::default();
+        let mut matrix = |name: &str, rows: usize, cols: usize| -> Result<_, FormatError> {
+            let module = format!("{prefix}.{block}.{name}");
+            let stored = self.stored(&module, &[*n_experts, rows], cols)?;
+            Ok(pieces.stacked(&stored, *n_experts, rows, cols))
+        };
+        let both = matrix(STACKED_GATE_UP, 2 * intermediate, *hidden)?;
+        let down = matrix(STACKED_PARTS[2], *hidden, *intermediate)?;
+        let gate_up = GateUp::Split {
+            gate: rows_of(&both, 0, *intermediate),
+            up: rows_of(&both, *intermediate, *intermediate),
+        };
+        Ok(layer_bank(decl, pieces, gate_up, down))
     }
 
     /// Hugging Face: one tensor for the gate and up rows of all experts, and one for down.

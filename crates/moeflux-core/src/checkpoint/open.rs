@@ -1,16 +1,19 @@
 //! Opens a path as a [`Checkpoint`], whatever its format is.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::json::read_json;
 use super::names::{SkipRule, canonical_name};
-use super::opened::ExpertFiles;
+use super::opened::{ExpertFiles, Gguf};
 use super::quantization::QuantRules;
 use super::{
     Checkpoint, CheckpointKind, Config, Container, FileReader, FormatError, Tensor, header,
     prepared, shards,
 };
+use crate::files::open_regular;
+use crate::gguf::{Found, GgufSet, NamedTensor, translate};
 use crate::{FileIdx, SourceFile};
 
 impl Checkpoint {
@@ -20,6 +23,9 @@ impl Checkpoint {
     /// If there is no model, or its files contradict each other.
     pub fn open(path: &Path) -> Result<Checkpoint, FormatError> {
         let metadata = path.metadata().map_err(FormatError::io(path))?;
+        if metadata.is_file() && is_gguf(path)? {
+            return Self::open_gguf(path);
+        }
         let root = if metadata.is_dir() { path.to_path_buf() } else { root_of_file(path)? };
         if root.join(Container::FILE).is_file() {
             return Self::open_packed(root);
@@ -53,7 +59,9 @@ impl Checkpoint {
             root,
             config,
             files: vec![file],
-            tensors: header.tensors,
+            tensors: canonical(header.tensors),
+            n_skipped: 0,
+            gguf: None,
             rules: container.rules(),
             container: Some(container.clone()),
             expert_files: ExpertFiles::Packed(Box::new(container)),
@@ -67,7 +75,9 @@ impl Checkpoint {
             root,
             config: prepared.config,
             files: vec![prepared.file],
-            tensors: prepared.tensors,
+            tensors: canonical(prepared.tensors),
+            n_skipped: 0,
+            gguf: None,
             rules: prepared.rules,
             companion_dirs: prepared.companion_dirs,
             container: None,
@@ -75,8 +85,38 @@ impl Checkpoint {
         })
     }
 
+    fn open_gguf(path: &Path) -> Result<Checkpoint, FormatError> {
+        let set = GgufSet::open(path)?;
+        let translated = translate(&set, &FileReader::new(&set.files))?;
+        let root = set.path().to_path_buf();
+        let config = Config::from_value(&root, translated.config)?;
+        Self::assemble(Parts {
+            kind: CheckpointKind::Gguf,
+            root,
+            config: config.with_stored_keys(translated.stored_keys),
+            files: set.files,
+            tensors: translated.tensors,
+            n_skipped: translated.n_skipped,
+            rules: QuantRules::default(),
+            // The files of other models may be in the same directory.
+            companion_dirs: Vec::new(),
+            container: None,
+            expert_files: ExpertFiles::Tensors,
+            gguf: Some(Gguf { metadata: set.metadata, names: translated.stored_names }),
+        })
+    }
+
     fn open_safetensors(root: PathBuf) -> Result<Checkpoint, FormatError> {
-        let paths = shards::find(&root)?;
+        let paths = match shards::find(&root) {
+            Err(none @ FormatError::NotACheckpoint { .. }) => {
+                let found = Found::in_dir(&root)?;
+                if found.is_empty() {
+                    return Err(none);
+                }
+                return Self::open_gguf(&found.only()?);
+            }
+            other => other?,
+        };
         let path = root.join("config.json");
         let config = Config::from_slice(&path, &read_json(&path)?)?;
         let (files, tensors) = shards::read(&root, &paths)?;
@@ -87,32 +127,33 @@ impl Checkpoint {
             rules: QuantRules::read(&config)?,
             config,
             files,
-            tensors,
+            tensors: canonical(tensors),
+            n_skipped: 0,
+            gguf: None,
             container: None,
             expert_files: ExpertFiles::Tensors,
         })
     }
 
-    /// Gives the tensors their canonical names, and skips those that are not used.
+    /// Skips the tensors that are not used, and sorts the others by their canonical names.
     fn assemble(parts: Parts) -> Result<Checkpoint, FormatError> {
         let skip = SkipRule::new(&parts.config);
         let mut tensors: BTreeMap<String, Tensor> = BTreeMap::new();
-        let mut n_skipped = 0;
-        for tensor in parts.tensors {
-            let name = canonical_name(&tensor.stored_name);
-            if skip.skips(name) {
+        let mut n_skipped = parts.n_skipped;
+        for NamedTensor { name, tensor } in parts.tensors {
+            if skip.skips(&name) {
                 n_skipped += 1;
                 continue;
             }
-            if let Some(first) = tensors.get(name) {
+            if let Some(first) = tensors.get(&name) {
                 return Err(FormatError::Duplicate {
                     path: parts.files[tensor.extent.file.0 as usize].path.clone(),
                     first: first.stored_name.clone(),
-                    name: name.to_owned(),
+                    name,
                     second: tensor.stored_name,
                 });
             }
-            tensors.insert(name.to_owned(), tensor);
+            tensors.insert(name, tensor);
         }
         Ok(Checkpoint {
             kind: parts.kind,
@@ -127,6 +168,7 @@ impl Checkpoint {
             container: parts.container,
             rules: parts.rules,
             expert_files: parts.expert_files,
+            gguf: parts.gguf,
         })
     }
 }
@@ -137,11 +179,34 @@ struct Parts {
     root: PathBuf,
     config: Config,
     files: Vec<SourceFile>,
-    tensors: Vec<Tensor>,
+    tensors: Vec<NamedTensor>,
+    n_skipped: usize,
     rules: QuantRules,
     companion_dirs: Vec<PathBuf>,
     container: Option<Container>,
     expert_files: ExpertFiles,
+    gguf: Option<Gguf>,
+}
+
+/// The tensors under the names that exporters' prefixes leave.
+fn canonical(tensors: Vec<Tensor>) -> Vec<NamedTensor> {
+    let named = |tensor: Tensor| {
+        let name = canonical_name(&tensor.stored_name).to_owned();
+        NamedTensor { name, tensor }
+    };
+    tensors.into_iter().map(named).collect()
+}
+
+/// Whether a file is a GGUF file, by its name or by its first bytes: downloads of some programs
+/// have no names.
+fn is_gguf(path: &Path) -> Result<bool, FormatError> {
+    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
+        return Ok(true);
+    }
+    let handle = open_regular(path).map_err(FormatError::io(path))?;
+    let mut magic = Vec::new();
+    handle.take(4).read_to_end(&mut magic).map_err(FormatError::io(path))?;
+    Ok(magic == b"GGUF")
 }
 
 fn root_of_file(path: &Path) -> Result<PathBuf, FormatError> {

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use super::names::SkipRule;
 use super::prepared::ExpertsDir;
 use super::quantization::{Precision, QuantRules};
-use super::{Config, Container, FileReader, Tensor};
+use super::{Config, Container, FileReader, FormatError, Tensor};
 use crate::SourceFile;
+use crate::gguf::{Metadata, StoredNames};
 
 /// The format of a checkpoint's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub enum CheckpointKind {
     Prepared,
     /// A container that `moeflux pack` wrote.
     Packed,
+    /// GGUF files, as llama.cpp writes them.
+    Gguf,
 }
 
 /// The files of a model, whose headers were read and checked.
@@ -35,6 +38,14 @@ pub struct Checkpoint {
     pub(super) container: Option<Container>,
     pub(super) rules: QuantRules,
     pub(super) expert_files: ExpertFiles,
+    pub(super) gguf: Option<Gguf>,
+}
+
+/// What only checkpoints of GGUF files have.
+#[derive(Debug)]
+pub(super) struct Gguf {
+    pub(super) metadata: Metadata,
+    pub(super) names: StoredNames,
 }
 
 /// Where routed experts are stored.
@@ -56,7 +67,8 @@ impl Checkpoint {
         self.rules.precision()
     }
 
-    /// The directory of the checkpoint.
+    /// The directory of the checkpoint; of GGUF files, which may share one with other models, the
+    /// first file.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -95,6 +107,28 @@ impl Checkpoint {
     /// The description of the container; `None` for other formats.
     pub fn container(&self) -> Option<&Container> {
         self.container.as_ref()
+    }
+
+    /// The keys of the GGUF file, or of the first part of a split set; `None` for other formats.
+    pub fn gguf(&self) -> Option<&Metadata> {
+        self.gguf.as_ref().map(|gguf| &gguf.metadata)
+    }
+
+    /// The error for a tensor, by its canonical name, whose values cannot be right.
+    pub fn refuse_tensor(&self, canonical: &str, what: &str) -> FormatError {
+        match self.tensors.get(canonical) {
+            Some(tensor) => {
+                let what = format!("tensor {}: {what}", tensor.stored_name);
+                FormatError::malformed(self.path_of(tensor), what)
+            }
+            None => FormatError::malformed(&self.root, format!("tensor {canonical}: {what}")),
+        }
+    }
+
+    /// The name that messages show for a tensor that is missing.
+    pub(crate) fn shown_name(&self, canonical: &str) -> String {
+        let stored = self.gguf.as_ref().and_then(|gguf| gguf.names.stored(canonical));
+        stored.unwrap_or_else(|| canonical.to_owned())
     }
 
     /// Path of a file that belongs to the model, such as `tokenizer.json`; `None` if it does not

@@ -187,6 +187,12 @@ impl Metadata {
     }
 }
 
+impl From<usize> for Value {
+    fn from(number: usize) -> Value {
+        Value::Integer(number as i128)
+    }
+}
+
 impl Value {
     /// The value in a message, shortened.
     pub fn shown(&self) -> String {

@@ -2,6 +2,18 @@
 //!
 //! Layout and meaning follow `docs/gguf.md` of the ggml repository and its reader.
 
+mod arch;
+mod bytes;
+mod header;
 mod metadata;
+mod set;
+mod split;
+mod types;
 
+pub(crate) use arch::{NamedTensor, StoredNames, translate};
+pub use header::{GgufHeader, parse_gguf_header};
 pub use metadata::{Array, Metadata, Value};
+pub(crate) use set::{Found, GgufSet};
+
+#[cfg(test)]
+mod tests;

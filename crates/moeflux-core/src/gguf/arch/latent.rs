@@ -1,0 +1,93 @@
+//! Architectures with multi-head latent attention: DeepSeek, Kimi K2, GLM-4.7-Flash, GLM-5.
+
+use serde_json::{Value, json};
+
+use super::keys::{Keys, number};
+use super::rope::{self, Yarn};
+use super::routing::{self, Gating};
+use crate::checkpoint::FormatError;
+
+/// GLM-4.7-Flash, whose first files do not say that its routing is by sigmoid: its numbers of
+/// layers, with that for multi-token prediction and without, and of tokens.
+const FLASH_BLOCKS: [usize; 2] = [47, 48];
+const FLASH_VOCAB: usize = 154_880;
+
+/// A tensor that only layers with an indexer of their own have.
+const INDEXER: &str = "indexer.attn_q_b.weight";
+
+pub(super) fn deepseek2(keys: &mut Keys<'_>) -> Result<(), FormatError> {
+    let is_flash = FLASH_BLOCKS.contains(&keys.n_blocks)
+        && keys.written("vocab_size") == Some(&json!(FLASH_VOCAB));
+    let absent = if is_flash { Gating::Sigmoid } else { Gating::Softmax };
+    latent(keys, absent)?;
+    keys.put("rope_interleave", json!(true));
+    Ok(())
+}
+
+pub(super) fn deepseek32(keys: &mut Keys<'_>) -> Result<(), FormatError> {
+    latent(keys, Gating::Sigmoid)?;
+    indexer(keys)
+}
+
+pub(super) fn glm_dsa(keys: &mut Keys<'_>) -> Result<(), FormatError> {
+    latent(keys, Gating::Sigmoid)?;
+    indexer(keys)?;
+    let has_indexer = match keys.bools("attention.indexer.types")? {
+        Some(types) => types,
+        None => {
+            let layers = keys.layers_with(INDEXER);
+            (0..keys.n_layers).map(|layer| layers.contains(&layer)).collect()
+        }
+    };
+    let types: Vec<&str> =
+        has_indexer.into_iter().map(|has| if has { "full" } else { "shared" }).collect();
+    keys.put("indexer_types", json!(types));
+    keys.name("indexer_types", "attention.indexer.types");
+    Ok(())
+}
+
+fn indexer(keys: &mut Keys<'_>) -> Result<(), FormatError> {
+    keys.copy(&[
+        number("index_n_heads", "attention.indexer.head_count"),
+        number("index_head_dim", "attention.indexer.key_length"),
+        number("index_topk", "attention.indexer.top_k"),
+    ])
+}
+
+/// Attention and routing. `absent` is the gating of files that do not say it.
+fn latent(keys: &mut Keys<'_>, absent: Gating) -> Result<(), FormatError> {
+    heads(keys)?;
+    keys.put("attention_bias", json!(keys.any_has("attn_q_a.bias")));
+    routing::deepseek(keys)?;
+    routing::gating(keys, Gating::Sigmoid, Some(absent))?;
+    rope::scaling(keys, Yarn { scales_scores: true, ..Yarn::USUAL })
+}
+
+/// Heads and ranks. The first files have the columns of a head where newer ones have those of what
+/// is cached.
+fn heads(keys: &mut Keys<'_>) -> Result<(), FormatError> {
+    let n_heads = keys.required("attention.head_count")?;
+    // The file's number of key heads says which of two layouts it has.
+    keys.put_from("num_key_value_heads", "attention.head_count", json!(n_heads));
+    keys.copy(&[
+        number("kv_lora_rank", "attention.kv_lora_rank"),
+        number("qk_rope_head_dim", "rope.dimension_count"),
+    ])?;
+    let q_rank = "attention.q_lora_rank";
+    let rank = keys.number(q_rank)?.filter(|rank| *rank > 0);
+    keys.put_from("q_lora_rank", q_rank, rank.map_or(Value::Null, |rank| json!(rank)));
+    let is_new = keys.holds("attention.key_length_mla");
+    let [key, value] = match is_new {
+        true => ["attention.key_length_mla", "attention.value_length_mla"],
+        false => ["attention.key_length", "attention.value_length"],
+    };
+    let v_dim = keys.required(value)?;
+    keys.put_from("v_head_dim", value, json!(v_dim));
+    let (key_dim, rope_dim) = (keys.required(key)?, keys.required("rope.dimension_count")?);
+    let Some(nope_dim) = key_dim.checked_sub(rope_dim).filter(|dim| *dim > 0) else {
+        let rule = format!("be above {}, which is {rope_dim}", keys.key("rope.dimension_count"));
+        return Err(keys.refuse(key, &rule));
+    };
+    keys.put("qk_nope_head_dim", json!(nope_dim));
+    Ok(())
+}

@@ -1,0 +1,264 @@
+//! Opens the GGUF files of one model: a single file, or all parts of a split one, named by any of
+//! them or by their directory.
+
+use std::collections::{BTreeSet, HashSet};
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+use super::bytes::HeaderError;
+use super::header::{GgufHeader, read_header};
+use super::metadata::Metadata;
+use super::split::{PartName, first_part, is_companion_name, is_gguf_name};
+use crate::checkpoint::{FormatError, Tensor};
+use crate::files::open_regular;
+use crate::{FileIdx, SourceFile};
+
+/// Bytes that are read at once.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// The key of a file's kind.
+const TYPE_KEY: &str = "general.type";
+
+const SPLIT_COUNT: &str = "split.count";
+
+/// The most models of a directory whose headers are read to find the one.
+const MAX_READ: usize = 32;
+
+/// The most names in a message.
+const MAX_SHOWN: usize = 8;
+
+/// The GGUF files of one model, whose headers were read and checked.
+#[derive(Debug)]
+pub(crate) struct GgufSet {
+    /// The parts, in order.
+    pub(crate) files: Vec<SourceFile>,
+    /// The keys of the first part.
+    pub(crate) metadata: Metadata,
+    /// The tensors of all parts.
+    pub(crate) tensors: Vec<Tensor>,
+}
+
+/// The GGUF models of a directory.
+pub(crate) struct Found {
+    dir: PathBuf,
+    /// The first parts of models.
+    models: BTreeSet<PathBuf>,
+    /// Files that belong to a model and are not one.
+    n_companions: usize,
+}
+
+impl Found {
+    /// Finds the models in a directory; if it has none, those in its folders. Links are followed.
+    pub(crate) fn in_dir(dir: &Path) -> Result<Found, FormatError> {
+        let mut found = Found { dir: dir.to_path_buf(), models: BTreeSet::new(), n_companions: 0 };
+        let folders = found.add_files(dir)?;
+        if found.is_empty() {
+            for folder in folders {
+                // A folder that may not be read has nothing to do with the model.
+                let _ = found.add_files(&folder);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether there is no GGUF file at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.models.is_empty() && self.n_companions == 0
+    }
+
+    /// Adds the files of a directory, and returns its folders.
+    fn add_files(&mut self, dir: &Path) -> Result<Vec<PathBuf>, FormatError> {
+        let mut folders = Vec::new();
+        for entry in dir.read_dir().map_err(FormatError::io(dir))? {
+            let path = entry.map_err(FormatError::io(dir))?.path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            if !is_gguf_name(name) {
+                continue;
+            }
+            if is_companion_name(name) {
+                self.n_companions += 1;
+            } else {
+                self.models.insert(first_part(&path));
+            }
+        }
+        Ok(folders)
+    }
+
+    /// The first part of the only model.
+    ///
+    /// # Errors
+    /// If there are several or none.
+    pub(crate) fn only(self) -> Result<PathBuf, FormatError> {
+        let Found { dir, mut models, n_companions } = self;
+        if (2..=MAX_READ).contains(&models.len()) {
+            // A file that cannot be read is listed with the others.
+            models.retain(|path| read_file(path, FileIdx(0)).map_or(true, |file| file.is_model()));
+        }
+        let n = models.len();
+        if n == 1
+            && let Some(model) = models.pop_first()
+        {
+            return Ok(model);
+        }
+        if n == 0 {
+            let what = format!(
+                "{n_companions} GGUF files of projectors, importance matrices or layers of \
+                 multi-token prediction, none of a model"
+            );
+            return Err(FormatError::malformed(&dir, what));
+        }
+        let shown = |path: &PathBuf| path.strip_prefix(&dir).unwrap_or(path).display().to_string();
+        let names: Vec<String> = models.iter().take(MAX_SHOWN).map(shown).collect();
+        let more =
+            if n > MAX_SHOWN { format!(" and {} more", n - MAX_SHOWN) } else { String::new() };
+        let what = format!("{n} models: {}{more}; name one of these files", names.join(", "));
+        Err(FormatError::malformed(&dir, what))
+    }
+}
+
+impl GgufSet {
+    /// Opens the model that a GGUF file is, or is a part of.
+    ///
+    /// # Errors
+    /// If a part is missing or damaged, the parts contradict each other, or the file is not a
+    /// model.
+    pub(crate) fn open(path: &Path) -> Result<GgufSet, FormatError> {
+        let name = PartName::of_path(path).filter(|name| name.n > 1);
+        let first = match &name {
+            Some(name) => part_path(path, name, 1)?,
+            None => path.to_path_buf(),
+        };
+        let part = read_file(&first, FileIdx(0))?;
+        part.check_kind()?;
+        let n = part.metadata.number(SPLIT_COUNT)?.unwrap_or(1);
+        match name {
+            Some(name) if n == name.n as usize => GgufSet::open_parts(&first, part, &name),
+            None if n <= 1 => {
+                let OpenedFile { file, metadata, tensors } = part;
+                Ok(GgufSet { files: vec![file], metadata, tensors })
+            }
+            Some(name) => {
+                let what = format!("{SPLIT_COUNT} is {n}, its name says {} parts", name.n);
+                Err(FormatError::malformed(&first, what))
+            }
+            None => {
+                let what = format!(
+                    "{SPLIT_COUNT} is {n}, but the name is not PREFIX-00001-of-{n:05}.gguf, by \
+                     which the other parts are found; give all parts their names"
+                );
+                Err(FormatError::malformed(&first, what))
+            }
+        }
+    }
+
+    fn open_parts(first: &Path, part: OpenedFile, name: &PartName) -> Result<GgufSet, FormatError> {
+        let paths: Vec<PathBuf> =
+            (1..=name.n).map(|nth| part_path(first, name, nth)).collect::<Result<_, _>>()?;
+        let n_tensors = part.split_tensors()?;
+        let OpenedFile { file, metadata, mut tensors } = part;
+        let mut set_files = vec![file];
+        check_part(&metadata, 0, name.n, n_tensors)?;
+        for (nth, path) in (1u32..).zip(&paths[1..]) {
+            let next = read_file(path, FileIdx(nth))?;
+            check_part(&next.metadata, nth, name.n, n_tensors)?;
+            set_files.push(next.file);
+            tensors.extend(next.tensors);
+        }
+        if tensors.len() != n_tensors {
+            let what =
+                format!("split.tensors.count is {n_tensors}, the parts have {}", tensors.len());
+            return Err(FormatError::malformed(first, what));
+        }
+        let mut names = HashSet::new();
+        if let Some(twice) = tensors.iter().find(|tensor| !names.insert(&tensor.stored_name)) {
+            let path = &set_files[twice.extent.file.0 as usize].path;
+            let what = format!("tensor {} is in another part, too", twice.stored_name);
+            return Err(FormatError::malformed(path, what));
+        }
+        Ok(GgufSet { files: set_files, metadata, tensors })
+    }
+
+    /// The first file.
+    pub(crate) fn path(&self) -> &Path {
+        self.metadata.path()
+    }
+}
+
+/// A file whose header was read.
+struct OpenedFile {
+    file: SourceFile,
+    metadata: Metadata,
+    tensors: Vec<Tensor>,
+}
+
+impl OpenedFile {
+    fn is_model(&self) -> bool {
+        self.check_kind().is_ok()
+    }
+
+    /// Refuses files that say that they are something other than a model.
+    fn check_kind(&self) -> Result<(), FormatError> {
+        match self.metadata.text(TYPE_KEY)? {
+            None | Some("model") => Ok(()),
+            Some(other) => {
+                let what = format!(
+                    "{TYPE_KEY} is {other:?}: this file belongs to a model and is not one; name \
+                     the model's file"
+                );
+                Err(FormatError::malformed(&self.file.path, what))
+            }
+        }
+    }
+
+    /// Tensors of all parts.
+    fn split_tensors(&self) -> Result<usize, FormatError> {
+        let key = "split.tensors.count";
+        let rule = "be the number of tensors of all parts";
+        self.metadata.number(key)?.ok_or_else(|| self.metadata.missing(key, rule))
+    }
+}
+
+/// The path of a part, which must exist.
+fn part_path(path: &Path, name: &PartName, nth: u32) -> Result<PathBuf, FormatError> {
+    let part = path.with_file_name(name.part(nth));
+    match part.try_exists() {
+        Ok(true) => Ok(part),
+        Ok(false) => {
+            let what = format!("part {nth} of {} is not there; is the download complete?", name.n);
+            Err(FormatError::malformed(&part, what))
+        }
+        Err(source) => Err(FormatError::Io { path: part, source }),
+    }
+}
+
+/// Checks what a part says of itself: its place, counted from 0, and the numbers of parts and of
+/// tensors of the whole set.
+fn check_part(metadata: &Metadata, nth: u32, n: u32, n_tensors: usize) -> Result<(), FormatError> {
+    let keys =
+        [("split.no", nth as usize), (SPLIT_COUNT, n as usize), ("split.tensors.count", n_tensors)];
+    for (key, want) in keys {
+        let rule = format!("be {want}, as its name and the first part say");
+        match metadata.number(key)? {
+            Some(number) if number == want => {}
+            Some(number) => return Err(metadata.refuse(key, &number.into(), &rule)),
+            None => return Err(metadata.missing(key, &rule)),
+        }
+    }
+    Ok(())
+}
+
+fn read_file(path: &Path, idx: FileIdx) -> Result<OpenedFile, FormatError> {
+    let handle = open_regular(path).map_err(FormatError::io(path))?;
+    let len = handle.metadata().map_err(FormatError::io(path))?.len();
+    let header = read_header(BufReader::with_capacity(BUFFER_BYTES, handle), idx, len);
+    let GgufHeader { values, tensors, .. } = header.map_err(|err| match err {
+        HeaderError::Io(source) => FormatError::Io { path: path.to_path_buf(), source },
+        HeaderError::Malformed(what) => FormatError::malformed(path, what),
+    })?;
+    let file = SourceFile { path: path.to_path_buf(), len };
+    Ok(OpenedFile { file, metadata: Metadata::new(path, values), tensors })
+}

@@ -1,0 +1,53 @@
+//! Tests on whole GGUF files: damaged ones, split ones, and every architecture.
+
+mod headers;
+mod models;
+mod sets;
+mod translation;
+mod writer;
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use self::writer::GgufWriter;
+use crate::checkpoint::{Checkpoint, FormatError};
+
+/// A checkpoint whose file is there as long as it is.
+struct Opened {
+    checkpoint: Checkpoint,
+    _dir: TempDir,
+}
+
+impl Deref for Opened {
+    type Target = Checkpoint;
+
+    fn deref(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+}
+
+/// Writes a file and opens it.
+fn open(file: &GgufWriter) -> Result<Opened, FormatError> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.gguf");
+    file.write(&path);
+    Ok(Opened { checkpoint: Checkpoint::open(&path)?, _dir: dir })
+}
+
+/// The message for a path without its folder.
+fn message(dir: &Path, result: Result<Checkpoint, FormatError>) -> String {
+    let text = result.expect_err("refused").to_string();
+    assert!(!text.contains('\n'), "{text}");
+    text.replace(&format!("{}/", dir.display()), "").replace(&dir.display().to_string(), ".")
+}
+
+/// The message for a file that is refused.
+#[track_caller]
+fn refused(file: &GgufWriter) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path: PathBuf = dir.path().join("m.gguf");
+    file.write(&path);
+    message(dir.path(), Checkpoint::open(&path))
+}

@@ -1,0 +1,382 @@
+//! Small models of every architecture as GGUF files, all weights in `F32`.
+
+use super::writer::GgufWriter;
+
+/// The architectures that are written.
+pub(crate) const ARCHITECTURES: [&str; 10] = [
+    "deepseek2",
+    "deepseek32",
+    "glm-dsa",
+    "glm4moe",
+    "gpt-oss",
+    "llama",
+    "minimax-m2",
+    "qwen35moe",
+    "qwen3moe",
+    "qwen3next",
+];
+
+/// The sizes of all models.
+pub(crate) const HIDDEN: usize = 8;
+pub(crate) const VOCAB: usize = 10;
+pub(crate) const HEADS: usize = 2;
+pub(crate) const KV_HEADS: usize = 1;
+pub(crate) const HEAD_DIM: usize = 4;
+pub(crate) const EXPERTS: usize = 4;
+pub(crate) const INTERMEDIATE: usize = 6;
+pub(crate) const LAYERS: usize = 2;
+
+/// Of latent attention: ranks, and columns of a head that are rotated, not rotated, of values.
+const Q_RANK: usize = 6;
+const KV_RANK: usize = 10;
+const ROPE_DIM: usize = 2;
+const NOPE_DIM: usize = 6;
+const V_DIM: usize = 3;
+
+/// Of delta nets.
+const DELTA_K_HEADS: usize = 2;
+const DELTA_V_HEADS: usize = 4;
+const DELTA_DIM: usize = 4;
+const KERNEL: usize = 4;
+
+/// Of indexers.
+const INDEX_HEADS: usize = 3;
+const INDEX_DIM: usize = 4;
+
+/// A model in the making.
+struct Model {
+    file: GgufWriter,
+    architecture: &'static str,
+}
+
+/// A whole model, without layers for multi-token prediction.
+pub(crate) fn model(architecture: &str) -> GgufWriter {
+    model_with(architecture, 0)
+}
+
+/// A whole model with layers for multi-token prediction.
+pub(crate) fn model_with(architecture: &str, n_nextn: usize) -> GgufWriter {
+    let architecture = ARCHITECTURES.into_iter().find(|known| *known == architecture).unwrap();
+    let mut file = GgufWriter::new();
+    file.text("general.architecture", architecture).text("general.type", "model");
+    let mut model = Model { file, architecture };
+    model.common_keys(n_nextn);
+    model.own_keys(n_nextn);
+    model.tokenizer();
+    model.add("token_embd.weight", &[VOCAB, HIDDEN]);
+    model.add("output.weight", &[VOCAB, HIDDEN]);
+    for layer in 0..LAYERS + n_nextn {
+        model.layer(layer);
+        if layer >= LAYERS {
+            model.nextn(layer);
+        }
+    }
+    model.add("output_norm.weight", &[HIDDEN]);
+    model.file
+}
+
+impl Model {
+    fn key(&self, suffix: &str) -> String {
+        format!("{}.{suffix}", self.architecture)
+    }
+
+    fn numbers(&mut self, all: &[(&str, usize)]) {
+        for (suffix, value) in all {
+            self.file.u32(&self.key(suffix), *value as u32);
+        }
+    }
+
+    /// Adds a tensor of numbers that differ, all below zero where they are rates of decay.
+    fn add(&mut self, name: &str, shape: &[usize]) {
+        let n: usize = shape.iter().product();
+        let seed = name.bytes().fold(7u32, |seed, byte| seed.wrapping_mul(31) + u32::from(byte));
+        let number = |i: usize| {
+            let bits = seed.wrapping_add(i as u32).wrapping_mul(2_654_435_761) >> 8;
+            let number = bits as f32 / (1 << 23) as f32 - 1.0;
+            if name.ends_with("ssm_a") { -0.1 - number.abs() } else { number }
+        };
+        let values: Vec<f32> = (0..n).map(number).collect();
+        self.file.floats(name, shape, &values);
+    }
+
+    fn add_to(&mut self, layer: usize, all: &[(&str, &[usize])]) {
+        for (part, shape) in all {
+            self.add(&format!("blk.{layer}.{part}"), shape);
+        }
+    }
+
+    fn common_keys(&mut self, n_nextn: usize) {
+        self.numbers(&[
+            ("block_count", LAYERS + n_nextn),
+            ("context_length", 64),
+            ("embedding_length", HIDDEN),
+            ("feed_forward_length", INTERMEDIATE),
+            ("attention.head_count", HEADS),
+            ("expert_count", EXPERTS),
+            ("expert_used_count", 2),
+        ]);
+        if n_nextn > 0 {
+            self.numbers(&[("nextn_predict_layers", n_nextn)]);
+        }
+        self.file.f32(&self.key("attention.layer_norm_rms_epsilon"), 1e-6);
+        self.file.f32(&self.key("rope.freq_base"), 10000.0);
+    }
+
+    fn own_keys(&mut self, n_nextn: usize) {
+        if self.is_latent() {
+            self.latent_keys();
+        } else {
+            self.numbers(&[
+                ("attention.head_count_kv", KV_HEADS),
+                ("attention.key_length", HEAD_DIM),
+                ("attention.value_length", HEAD_DIM),
+            ]);
+        }
+        if self.architecture != "llama" {
+            self.numbers(&[("expert_feed_forward_length", INTERMEDIATE)]);
+        }
+        match self.architecture {
+            "gpt-oss" => self.numbers(&[("attention.sliding_window", 16)]),
+            "minimax-m2" => self.numbers(&[("expert_gating_func", 2), ("rope.dimension_count", 2)]),
+            "glm4moe" => self.numbers(&[("rope.dimension_count", 2)]),
+            _ => {}
+        }
+        if self.is_deepseek_routed() {
+            self.numbers(&[
+                ("expert_gating_func", 2),
+                ("expert_shared_count", 1),
+                ("leading_dense_block_count", 1),
+            ]);
+            self.file.f32(&self.key("expert_weights_scale"), 2.5);
+            self.file.bool(&self.key("expert_weights_norm"), true);
+        }
+        if self.has_delta_nets() {
+            self.numbers(&[
+                ("expert_shared_feed_forward_length", INTERMEDIATE),
+                ("ssm.conv_kernel", KERNEL),
+                ("ssm.state_size", DELTA_DIM),
+                ("ssm.group_count", DELTA_K_HEADS),
+                ("ssm.time_step_rank", DELTA_V_HEADS),
+                ("ssm.inner_size", DELTA_V_HEADS * DELTA_DIM),
+                ("rope.dimension_count", 2),
+            ]);
+            let recurs: Vec<bool> = (0..LAYERS + n_nextn).map(|layer| layer == 0).collect();
+            self.file.bools(&self.key("attention.recurrent_layers"), &recurs);
+            self.file.i32s(&self.key("rope.dimension_sections"), &[1, 0, 0, 0]);
+        }
+    }
+
+    fn latent_keys(&mut self) {
+        self.numbers(&[
+            ("attention.head_count_kv", 1),
+            ("attention.q_lora_rank", Q_RANK),
+            ("attention.kv_lora_rank", KV_RANK),
+            ("attention.key_length", KV_RANK + ROPE_DIM),
+            ("attention.value_length", KV_RANK),
+            ("attention.key_length_mla", NOPE_DIM + ROPE_DIM),
+            ("attention.value_length_mla", V_DIM),
+            ("rope.dimension_count", ROPE_DIM),
+            ("vocab_size", VOCAB),
+        ]);
+        if self.has_indexers() {
+            self.numbers(&[
+                ("attention.indexer.head_count", INDEX_HEADS),
+                ("attention.indexer.key_length", INDEX_DIM),
+                ("attention.indexer.top_k", 5),
+            ]);
+        }
+    }
+
+    fn tokenizer(&mut self) {
+        let tokens = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "<end>"];
+        self.file
+            .text("tokenizer.ggml.model", "gpt2")
+            .text("tokenizer.ggml.pre", "qwen2")
+            .texts("tokenizer.ggml.tokens", &tokens)
+            .i32s("tokenizer.ggml.token_type", &[1, 1, 1, 1, 1, 1, 1, 1, 1, 3])
+            .texts("tokenizer.ggml.merges", &[])
+            .u32("tokenizer.ggml.eos_token_id", 9);
+    }
+
+    fn is_latent(&self) -> bool {
+        ["deepseek2", "deepseek32", "glm-dsa"].contains(&self.architecture)
+    }
+
+    fn has_indexers(&self) -> bool {
+        ["deepseek32", "glm-dsa"].contains(&self.architecture)
+    }
+
+    fn has_delta_nets(&self) -> bool {
+        self.architecture.starts_with("qwen3") && self.architecture != "qwen3moe"
+    }
+
+    fn is_deepseek_routed(&self) -> bool {
+        self.is_latent() || self.architecture == "glm4moe"
+    }
+
+    fn layer(&mut self, layer: usize) {
+        let post_norm = match self.architecture {
+            "gpt-oss" | "glm4moe" | "qwen35moe" | "qwen3next" => "post_attention_norm.weight",
+            _ => "ffn_norm.weight",
+        };
+        self.add_to(layer, &[("attn_norm.weight", &[HIDDEN]), (post_norm, &[HIDDEN])]);
+        if self.is_latent() {
+            self.latent(layer);
+        } else if self.has_delta_nets() && layer == 0 {
+            self.delta_net(layer);
+        } else {
+            self.attention(layer);
+        }
+        if self.is_deepseek_routed() && layer == 0 {
+            self.add_to(
+                layer,
+                &[
+                    ("ffn_gate.weight", &[INTERMEDIATE, HIDDEN]),
+                    ("ffn_up.weight", &[INTERMEDIATE, HIDDEN]),
+                    ("ffn_down.weight", &[HIDDEN, INTERMEDIATE]),
+                ],
+            );
+        } else {
+            self.experts(layer);
+        }
+    }
+
+    fn attention(&mut self, layer: usize) {
+        let gates = if self.has_delta_nets() { 2 } else { 1 };
+        let (q, kv) = (HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM);
+        self.add_to(
+            layer,
+            &[
+                ("attn_q.weight", &[gates * q, HIDDEN]),
+                ("attn_k.weight", &[kv, HIDDEN]),
+                ("attn_v.weight", &[kv, HIDDEN]),
+                ("attn_output.weight", &[HIDDEN, q]),
+            ],
+        );
+        let (norms, has_bias) = match self.architecture {
+            "gpt-oss" => (None, true),
+            "llama" => (None, false),
+            "glm4moe" => (Some((HEAD_DIM, HEAD_DIM)), true),
+            "minimax-m2" => (Some((q, kv)), false),
+            _ => (Some((HEAD_DIM, HEAD_DIM)), false),
+        };
+        if let Some((q, k)) = norms {
+            self.add_to(layer, &[("attn_q_norm.weight", &[q]), ("attn_k_norm.weight", &[k])]);
+        }
+        if has_bias {
+            let biases: [(&str, &[usize]); 3] =
+                [("attn_q.bias", &[q]), ("attn_k.bias", &[kv]), ("attn_v.bias", &[kv])];
+            self.add_to(layer, &biases);
+        }
+        if self.architecture == "gpt-oss" {
+            self.add_to(layer, &[("attn_output.bias", &[HIDDEN]), ("attn_sinks.weight", &[HEADS])]);
+        }
+    }
+
+    fn latent(&mut self, layer: usize) {
+        self.add_to(
+            layer,
+            &[
+                ("attn_q_a.weight", &[Q_RANK, HIDDEN]),
+                ("attn_q_a_norm.weight", &[Q_RANK]),
+                ("attn_q_b.weight", &[HEADS * (NOPE_DIM + ROPE_DIM), Q_RANK]),
+                ("attn_kv_a_mqa.weight", &[KV_RANK + ROPE_DIM, HIDDEN]),
+                ("attn_kv_a_norm.weight", &[KV_RANK]),
+                ("attn_k_b.weight", &[HEADS, KV_RANK, NOPE_DIM]),
+                ("attn_v_b.weight", &[HEADS, V_DIM, KV_RANK]),
+                ("attn_output.weight", &[HIDDEN, HEADS * V_DIM]),
+            ],
+        );
+        if self.has_indexers() {
+            self.add_to(
+                layer,
+                &[
+                    ("indexer.attn_q_b.weight", &[INDEX_HEADS * INDEX_DIM, Q_RANK]),
+                    ("indexer.attn_k.weight", &[INDEX_DIM, HIDDEN]),
+                    ("indexer.k_norm.weight", &[INDEX_DIM]),
+                    ("indexer.k_norm.bias", &[INDEX_DIM]),
+                    ("indexer.proj.weight", &[INDEX_HEADS, HIDDEN]),
+                ],
+            );
+        }
+    }
+
+    fn delta_net(&mut self, layer: usize) {
+        let (k, v) = (DELTA_K_HEADS * DELTA_DIM, DELTA_V_HEADS * DELTA_DIM);
+        self.add_to(
+            layer,
+            &[
+                ("attn_qkv.weight", &[2 * k + v, HIDDEN]),
+                ("attn_gate.weight", &[v, HIDDEN]),
+                ("ssm_conv1d.weight", &[2 * k + v, KERNEL]),
+                ("ssm_a", &[DELTA_V_HEADS]),
+                ("ssm_dt.bias", &[DELTA_V_HEADS]),
+                ("ssm_norm.weight", &[DELTA_DIM]),
+                ("ssm_out.weight", &[HIDDEN, v]),
+            ],
+        );
+        if self.architecture == "qwen3next" {
+            self.add_to(layer, &[("ssm_ba.weight", &[2 * DELTA_V_HEADS, HIDDEN])]);
+        } else {
+            self.add_to(
+                layer,
+                &[
+                    ("ssm_alpha.weight", &[DELTA_V_HEADS, HIDDEN]),
+                    ("ssm_beta.weight", &[DELTA_V_HEADS, HIDDEN]),
+                ],
+            );
+        }
+    }
+
+    fn experts(&mut self, layer: usize) {
+        self.add_to(
+            layer,
+            &[
+                ("ffn_gate_inp.weight", &[EXPERTS, HIDDEN]),
+                ("ffn_gate_exps.weight", &[EXPERTS, INTERMEDIATE, HIDDEN]),
+                ("ffn_up_exps.weight", &[EXPERTS, INTERMEDIATE, HIDDEN]),
+                ("ffn_down_exps.weight", &[EXPERTS, HIDDEN, INTERMEDIATE]),
+            ],
+        );
+        if self.is_deepseek_routed() || self.architecture == "minimax-m2" {
+            self.add_to(layer, &[("exp_probs_b.bias", &[EXPERTS])]);
+        }
+        if self.is_deepseek_routed() || self.has_delta_nets() {
+            self.add_to(
+                layer,
+                &[
+                    ("ffn_gate_shexp.weight", &[INTERMEDIATE, HIDDEN]),
+                    ("ffn_up_shexp.weight", &[INTERMEDIATE, HIDDEN]),
+                    ("ffn_down_shexp.weight", &[HIDDEN, INTERMEDIATE]),
+                ],
+            );
+        }
+        if self.has_delta_nets() {
+            self.add_to(layer, &[("ffn_gate_inp_shexp.weight", &[HIDDEN])]);
+        }
+        if self.architecture == "gpt-oss" {
+            self.add_to(
+                layer,
+                &[
+                    ("ffn_gate_inp.bias", &[EXPERTS]),
+                    ("ffn_gate_exps.bias", &[EXPERTS, INTERMEDIATE]),
+                    ("ffn_up_exps.bias", &[EXPERTS, INTERMEDIATE]),
+                    ("ffn_down_exps.bias", &[EXPERTS, HIDDEN]),
+                ],
+            );
+        }
+    }
+
+    /// What stands around a layer for multi-token prediction.
+    fn nextn(&mut self, layer: usize) {
+        self.add_to(
+            layer,
+            &[
+                ("nextn.eh_proj.weight", &[HIDDEN, 2 * HIDDEN]),
+                ("nextn.enorm.weight", &[HIDDEN]),
+                ("nextn.hnorm.weight", &[HIDDEN]),
+                ("nextn.shared_head_norm.weight", &[HIDDEN]),
+            ],
+        );
+    }
+}
