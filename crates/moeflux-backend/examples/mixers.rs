@@ -12,7 +12,7 @@ use moeflux_backend::cpu::{Cpu, Isa, Pool};
 use moeflux_backend::{
     ActivationPrecision, Attention, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet,
     DeltaRule, GatedRmsNorm, Heads, HostMatrix, KvType, Ops, RmsNorm, RopePairs, RopeSpec, Route,
-    Scoring, Sequences, Shared, Span,
+    Scoring, Sequences, Shared, Span, ValueOrder,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use moeflux_core::{HostBuf, TokenId};
@@ -118,6 +118,7 @@ impl Bench {
             q: qkv.slice(0, n_k * dim).heads(n_k),
             k: qkv.slice(n_k * dim, n_k * dim).heads(n_k),
             v: qkv.slice(2 * n_k * dim, n_v * dim).heads(n_v),
+            order: ValueOrder::Grouped,
             a: gates.slice(0, n_v),
             b: gates.slice(n_v, n_v),
             a_log: self.cpu.load_vector(&noise(n_v)),
@@ -152,6 +153,7 @@ impl Bench {
                     q: qkv.slice(0, n_k * dim).heads(n_k),
                     k: qkv.slice(n_k * dim, n_k * dim).heads(n_k),
                     v: qkv.slice(2 * n_k * dim, n_v * dim).heads(n_v),
+                    order: ValueOrder::Grouped,
                     a,
                     b,
                     a_log: self.cpu.load_vector(&noise(n_v)),

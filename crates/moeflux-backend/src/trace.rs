@@ -9,7 +9,7 @@ use crate::{
     Attention, Backend, Buf, Cache, CacheSpec, CausalConv, Cols, Combine, DeltaNet, DeltaRule,
     DeviceError, Experts, GatedAttention, GatedRmsNorm, HeadProduct, Heads, HostMatrix, LayerNorm,
     LogitsExtras, Ops, Projection, RmsNorm, Rope, RopeSpec, Route, Routing, SelectPositions,
-    Selection, Sequence, Sequences, Span, StateSnapshot, Vector, Weight,
+    Selection, Sequence, Sequences, Span, StateSnapshot, ValueOrder, Vector, Weight,
 };
 
 /// Records ops as lines of text, for snapshot tests of model code.
@@ -203,9 +203,10 @@ impl Ops for Trace {
     }
 
     fn delta_rule(&mut self, op: DeltaRule, spans: &[Span]) {
-        let DeltaRule { out, q, k, v, a, b, cache, .. } = op;
+        let DeltaRule { out, q, k, v, order, a, b, cache, .. } = op;
         let (cache, spans) = (cache.0, Spans(spans));
-        self.log(format_args!("{out} = delta_rule {q} {k} {v} {a} {b} c{cache} {spans}"));
+        let order = if order == ValueOrder::Tiled { " tiled" } else { "" };
+        self.log(format_args!("{out} = delta_rule {q} {k} {v}{order} {a} {b} c{cache} {spans}"));
     }
 
     fn delta_net(&mut self, op: DeltaNet, spans: &[Span]) {

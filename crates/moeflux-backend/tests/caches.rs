@@ -4,7 +4,7 @@
 use moeflux_backend::cpu::{Cpu, Isa};
 use moeflux_backend::{
     Attention, Buf, Cache, CacheSpec, CausalConv, Cols, DeltaRule, Heads, KvType, Ops, Sequence,
-    Sequences, Span,
+    Sequences, Span, ValueOrder,
 };
 use proptest::prelude::*;
 
@@ -76,6 +76,7 @@ impl Model {
             q: heads(0, 1, 5),
             k: heads(5, 1, 5),
             v: heads(10, 2, 5),
+            order: ValueOrder::Grouped,
             a: mixed.slice(1, 2),
             b: mixed.slice(4, 2),
             a_log: cpu.load_vector(&[0.1, -0.3]),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use moeflux_backend::{
     Attention, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedAttention,
     GatedRmsNorm, Heads, KvType, Ops, Recording, RmsNorm, RopePairs, RopeSpec, Sequence, Sequences,
-    Span,
+    Span, ValueOrder,
 };
 use moeflux_wgpu::{Context, Wgpu};
 
@@ -168,6 +168,7 @@ fn delta_net(b: &mut Wgpu, n_rows: usize) {
         q: out.slice(0, k_cols).heads(n_k_heads),
         k: out.slice(k_cols, k_cols).heads(n_k_heads),
         v: out.slice(2 * k_cols, v_cols).heads(n_v_heads),
+        order: ValueOrder::Grouped,
         a: gates.slice(0, n_v_heads),
         b: gates.slice(n_v_heads, n_v_heads),
         a_log,

@@ -67,6 +67,16 @@ pub struct CausalConv {
     pub cache: Cache,
 }
 
+/// Which key head the value heads of a delta rule read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ValueOrder {
+    /// The value heads of a key head are adjacent: `h` reads `h / (n_v_heads / n_k_heads)`.
+    #[default]
+    Grouped,
+    /// The value heads of a key head are `n_k_heads` apart: `h` reads `h % n_k_heads`.
+    Tiled,
+}
+
 /// The gated delta rule (Yang et al., 2024, "Gated Delta Networks"), head by
 /// head: with `q` and `k` normalised to length one and `q` divided by
 /// `sqrt(k_dim)`, `beta = sigmoid(b)` and
@@ -79,13 +89,14 @@ pub struct CausalConv {
 pub struct DeltaRule {
     /// `(n_v_heads, v_dim)` a row.
     pub out: Heads,
-    /// `(n_k_heads, k_dim)` a row; value head `h` reads key head
-    /// `h / (n_v_heads / n_k_heads)`.
+    /// `(n_k_heads, k_dim)` a row.
     pub q: Heads,
     /// `(n_k_heads, k_dim)` a row.
     pub k: Heads,
     /// `(n_v_heads, v_dim)` a row.
     pub v: Heads,
+    /// Which query and key a value head reads.
+    pub order: ValueOrder,
     /// `n_v_heads` a row.
     pub a: Cols,
     /// `n_v_heads` a row.
@@ -96,4 +107,22 @@ pub struct DeltaRule {
     pub dt_bias: Vector,
     /// A [`CacheSpec::Delta`](crate::CacheSpec::Delta).
     pub cache: Cache,
+}
+
+impl DeltaRule {
+    /// The `nth` value head of a key head.
+    pub fn value_head(&self, k_head: usize, nth: usize) -> usize {
+        match self.order {
+            ValueOrder::Grouped => k_head * (self.v.n_heads / self.k.n_heads) + nth,
+            ValueOrder::Tiled => nth * self.k.n_heads + k_head,
+        }
+    }
+
+    /// Value head `h` reads key head `h / divisor % n_k_heads`, with this divisor.
+    pub fn head_divisor(&self) -> usize {
+        match self.order {
+            ValueOrder::Grouped => self.v.n_heads / self.k.n_heads,
+            ValueOrder::Tiled => 1,
+        }
+    }
 }

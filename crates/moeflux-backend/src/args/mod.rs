@@ -13,7 +13,7 @@ pub use caches::{CacheSpec, KvType};
 pub use fused::{DeltaNet, GatedAttention, SharedExpert};
 pub use layers::{GatedRmsNorm, HeadProduct, LayerNorm, Projection, RmsNorm};
 pub use logits::TokenLogit;
-pub use mixers::{Attention, CausalConv, DeltaRule, SelectPositions};
+pub use mixers::{Attention, CausalConv, DeltaRule, SelectPositions, ValueOrder};
 pub use moe::{
     Activation, Combine, ExpertBiases, ExpertCall, ExpertGroups, ExpertRow, Experts, Route,
     Routing, Scoring, Shared,

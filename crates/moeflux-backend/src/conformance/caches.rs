@@ -3,7 +3,7 @@
 use super::suite::{Numbers, Suite, filled, read};
 use crate::{
     Attention, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaRule, KvType, Sequence, Span,
-    StateSnapshot,
+    StateSnapshot, ValueOrder,
 };
 
 const ROWS: usize = 90;
@@ -44,6 +44,7 @@ impl Ops {
             q: x.slice(0, 5).heads(1),
             k: x.slice(5, 5).heads(1),
             v: x.slice(10, 14).heads(2),
+            order: ValueOrder::Grouped,
             a: x.slice(24, 2),
             b: x.slice(26, 2),
             a_log: b.load_vector(&[0.1, -0.2]),

@@ -3,19 +3,34 @@
 use super::suite::{Numbers, Suite, filled, read};
 use crate::{
     Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm, RmsNorm,
-    Sequence, Span,
+    Sequence, Span, ValueOrder,
 };
 
 pub(super) fn check(suite: &Suite<'_>) {
     for (channels, kernel) in [(1, 2), (19, 3), (300, 4)] {
         convolution(suite, channels, kernel);
     }
-    for (n_k_heads, n_v_heads, k_dim, v_dim) in [(1, 1, 16, 16), (2, 6, 21, 11), (1, 2, 128, 128)] {
-        delta_rule(suite, n_k_heads, n_v_heads, (k_dim, v_dim));
-        for is_in_place in [true, false] {
-            delta_net(suite, n_k_heads, n_v_heads, (k_dim, v_dim), is_in_place);
+    for order in [ValueOrder::Grouped, ValueOrder::Tiled] {
+        for [n_k_heads, n_v_heads, k_dim, v_dim] in
+            [[1, 1, 16, 16], [2, 6, 21, 11], [1, 2, 128, 128], [4, 8, 16, 16]]
+        {
+            let shape = DeltaShape { n_k_heads, n_v_heads, k_dim, v_dim, order };
+            delta_rule(suite, shape);
+            for is_in_place in [true, false] {
+                delta_net(suite, shape, is_in_place);
+            }
         }
     }
+}
+
+/// The heads of a delta rule.
+#[derive(Clone, Copy, Debug)]
+struct DeltaShape {
+    n_k_heads: usize,
+    n_v_heads: usize,
+    k_dim: usize,
+    v_dim: usize,
+    order: ValueOrder,
 }
 
 /// Steps of two sequences: a prefill, single rows, then both in one batch.
@@ -64,9 +79,9 @@ fn convolution(suite: &Suite<'_>, channels: usize, kernel: usize) {
     });
 }
 
-fn delta_rule(suite: &Suite<'_>, n_k_heads: usize, n_v_heads: usize, dims: (usize, usize)) {
-    suite.case(&format!("delta_rule {n_k_heads}/{n_v_heads} {dims:?}"), &|b| {
-        let (k_dim, v_dim) = dims;
+fn delta_rule(suite: &Suite<'_>, shape: DeltaShape) {
+    let DeltaShape { n_k_heads, n_v_heads, k_dim, v_dim, order } = shape;
+    suite.case(&format!("delta_rule {n_k_heads}/{n_v_heads} {k_dim}x{v_dim} {order:?}"), &|b| {
         let (k_cols, v_cols) = (n_k_heads * k_dim, n_v_heads * v_dim);
         let qkv = filled(b, 5, 2 * k_cols + v_cols, 50);
         let out = filled(b, 5, v_cols, 51);
@@ -75,6 +90,7 @@ fn delta_rule(suite: &Suite<'_>, n_k_heads: usize, n_v_heads: usize, dims: (usiz
             q: qkv.slice(0, k_cols).heads(n_k_heads),
             k: qkv.slice(k_cols, k_cols).heads(n_k_heads),
             v: qkv.slice(2 * k_cols, v_cols).heads(n_v_heads),
+            order,
             a: filled(b, 5, n_v_heads, 52),
             b: filled(b, 5, n_v_heads, 53),
             a_log: b.load_vector(&Numbers::new(54).floats(n_v_heads)),
@@ -94,14 +110,9 @@ fn delta_rule(suite: &Suite<'_>, n_k_heads: usize, n_v_heads: usize, dims: (usiz
     });
 }
 
-fn delta_net(
-    suite: &Suite<'_>,
-    n_k_heads: usize,
-    n_v_heads: usize,
-    (k_dim, v_dim): (usize, usize),
-    is_in_place: bool,
-) {
-    let name = format!("delta_net {n_k_heads}/{n_v_heads} {k_dim}x{v_dim} {is_in_place}");
+fn delta_net(suite: &Suite<'_>, shape: DeltaShape, is_in_place: bool) {
+    let DeltaShape { n_k_heads, n_v_heads, k_dim, v_dim, order } = shape;
+    let name = format!("delta_net {n_k_heads}/{n_v_heads} {k_dim}x{v_dim} {order:?} {is_in_place}");
     suite.case(&name, &|b| {
         let (k_cols, v_cols) = (n_k_heads * k_dim, n_v_heads * v_dim);
         let channels = 2 * k_cols + v_cols;
@@ -119,6 +130,7 @@ fn delta_net(
             q: qkv.slice(0, k_cols).heads(n_k_heads),
             k: qkv.slice(k_cols, k_cols).heads(n_k_heads),
             v: qkv.slice(2 * k_cols, v_cols).heads(n_v_heads),
+            order,
             a: gates.slice(0, n_v_heads),
             b: gates.slice(n_v_heads, n_v_heads),
             a_log: b.load_vector(&Numbers::new(68).floats(n_v_heads)),

@@ -123,7 +123,7 @@ fn replace_states(cpu: &mut Cpu, op: &DeltaRule, spans: &[Span]) {
         let per_task = DELTA_ELEMENTS.div_ceil(cost.max(1));
         cpu.pool.run(n_units.div_ceil(per_task), &|task| {
             for i in task * per_task..((task + 1) * per_task).min(n_units) {
-                tasks.run(i * unit..(i + 1) * unit);
+                tasks.run(tasks.heads_of_unit(i, unit));
             }
         });
         *cpu.cache_slot(span.sequence, op.cache) = CacheState::Delta(state);
@@ -142,6 +142,13 @@ struct DeltaTasks<'a> {
     state: SharedMut<'a, f32>,
 }
 
+/// Value heads that share a key head.
+struct UnitHeads {
+    k_head: usize,
+    /// Which of the value heads of the key head.
+    nth: Range<usize>,
+}
+
 impl DeltaTasks<'_> {
     /// Value heads that share a key head go together, as their queries and keys
     /// are normalised once for them, unless that leaves threads without work.
@@ -150,15 +157,23 @@ impl DeltaTasks<'_> {
         if self.op.k.n_heads >= 2 * self.cpu.pool.n_threads() { group } else { 1 }
     }
 
+    /// The heads of unit `i` of `n` value heads each.
+    fn heads_of_unit(&self, i: usize, n: usize) -> UnitHeads {
+        let group = self.op.v.n_heads / self.op.k.n_heads;
+        let first = i * n;
+        UnitHeads { k_head: first / group, nth: first % group..first % group + n }
+    }
+
     /// Value heads of one key head.
-    fn run(&self, heads: Range<usize>) {
+    fn run(&self, heads: UnitHeads) {
         let mut scratch = self.cpu.delta_scratch.take();
         let rows = self.span.rows.clone();
         let blocks = delta::Blocks::new(self.cpu.isa, rows.len());
         for start in rows.clone().step_by(blocks.positions) {
             let run = start..rows.end.min(start + blocks.positions);
-            self.normalise(heads.start, run.clone(), &mut scratch);
-            for head in heads.clone() {
+            self.normalise(heads.k_head, run.clone(), &mut scratch);
+            for nth in heads.nth.clone() {
+                let head = self.op.value_head(heads.k_head, nth);
                 self.steps(head, run.clone(), blocks, &mut scratch);
             }
         }
@@ -166,10 +181,9 @@ impl DeltaTasks<'_> {
     }
 
     /// Queries and keys of length one, queries divided by `sqrt(k_dim)`.
-    fn normalise(&self, head: usize, rows: Range<usize>, scratch: &mut delta::Scratch) {
-        let (cpu, DeltaRule { q, k, v, .. }) = (self.cpu, *self.op);
+    fn normalise(&self, k_head: usize, rows: Range<usize>, scratch: &mut delta::Scratch) {
+        let (cpu, DeltaRule { q, k, .. }) = (self.cpu, *self.op);
         let k_dim = k.head_dim;
-        let k_head = head / (v.n_heads / k.n_heads);
         let factor = 1.0 / (k_dim as f32).sqrt();
         for (heads, factor, out) in [(q, factor, &mut scratch.q), (k, 1.0, &mut scratch.k)] {
             out.resize(rows.len() * k_dim, 0.0);

@@ -133,6 +133,7 @@ fn step_parts(b: &Wgpu, op: &DeltaNet) -> StepParts {
         word(v_dim),
         word(op.conv.x.start),
         word(op.conv.x.len),
+        word(op.delta.head_divisor()),
     ];
     let step = StepShape { v_dim: word(v_dim), passes: word(v_dim.div_ceil(ELEMENTS)) };
     StepParts { params, state: state_shape(k_dim), step }

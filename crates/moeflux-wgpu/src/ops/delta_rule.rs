@@ -78,6 +78,7 @@ fn delta_rows(b: &mut Wgpu, op: &DeltaRule, span: &Span, first: usize, n: usize)
         word(y.width),
         word(out.stride),
         word(state.nth),
+        word(op.head_divisor()),
     ];
     b.encoder.dispatch(
         rows_kernel(k_dim),

@@ -2,7 +2,7 @@
 
 use moeflux_backend::{
     ActivationPrecision, Buf, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule,
-    ExpertResidency, GatedRmsNorm, Ops, Projection, RmsNorm, Sequences, Span,
+    ExpertResidency, GatedRmsNorm, Ops, Projection, RmsNorm, Sequences, Span, ValueOrder,
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 
@@ -53,6 +53,7 @@ impl Net {
             q: qkv.slice(0, k_cols).heads(n_k_heads),
             k: qkv.slice(k_cols, k_cols).heads(n_k_heads),
             v: qkv.slice(2 * k_cols, v_cols).heads(n_v_heads),
+            order: ValueOrder::Grouped,
             a: gates.slice(0, n_v_heads),
             b: gates.slice(n_v_heads, n_v_heads),
             a_log: vector(b, 1, n_v_heads),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use moeflux_backend::{
     ActivationPrecision, Backend, Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule,
     ExpertResidency, GatedRmsNorm, LogitsExtras, Ops, PrerecordedStep, Recording, RmsNorm,
-    Sequence, Sequences, Span, Weight,
+    Sequence, Sequences, Span, ValueOrder, Weight,
 };
 use moeflux_core::TokenId;
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
@@ -39,6 +39,7 @@ impl Model {
             q: qkv.slice(0, k_cols).heads(n_k_heads),
             k: qkv.slice(k_cols, k_cols).heads(n_k_heads),
             v: qkv.slice(2 * k_cols, v_cols).heads(n_v_heads),
+            order: ValueOrder::Grouped,
             a: x.slice(channels, n_v_heads),
             b: x.slice(channels + n_v_heads, n_v_heads),
             a_log: vector(b, n_v_heads),

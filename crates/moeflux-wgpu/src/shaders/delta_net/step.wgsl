@@ -33,6 +33,8 @@ struct Params {
     // Of the convolution: where its input begins, and all channels.
     x_start: u32,
     channels: u32,
+    // Value head h reads key head h / head_divisor % n_k_heads.
+    head_divisor: u32,
     // First row, rows, numbers of the state and of the history in their slabs. Where TAPS is set,
     // also in the upper halves of the last three: after how many rows both are kept, and the
     // numbers of what gets them.
@@ -117,7 +119,7 @@ fn main(
     let lane = thread & 3u;
     let quad = thread >> 2u;
     let head = id.x;
-    let k_head = head / (p.n_v_heads / p.n_k_heads);
+    let k_head = head / p.head_divisor % p.n_k_heads;
 #if TAPS
     let span = p.spans[id.y] & vec4<u32>(0xffffu);
     let kept = p.spans[id.y] >> vec4<u32>(16u);
@@ -140,7 +142,7 @@ fn main(
 #if TAPS
     let history = span.w * TAPS * p.channels;
     // One of the value heads that share a key head keeps what these share.
-    let is_first = head % (p.n_v_heads / p.n_k_heads) == 0u;
+    let is_first = head % p.head_divisor == 0u && head < p.head_divisor * p.n_k_heads;
 #each c OWN
     let place$c = min(thread + THREADS * $cu, CHANNELS - 1u);
     let channel$c = channel_of(place$c, k_head, head);

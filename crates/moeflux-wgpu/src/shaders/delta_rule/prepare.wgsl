@@ -60,6 +60,7 @@ fn main(
         normalised[out + i] = q[q_at + i] * q_factor;
         normalised[out + p.k_dim + i] = k[k_at + i] * k_factor;
     }
+    // Gates do not depend on key heads: any division of the value heads will do.
     let group = p.n_v_heads / p.n_k_heads;
     for (var i = thread; i < group; i += 64u) {
         let v_head = head * group + i;

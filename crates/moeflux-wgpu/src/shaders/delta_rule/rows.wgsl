@@ -16,6 +16,8 @@ struct Params {
     y_stride: u32,
     // Number of the state in its slab.
     state: u32,
+    // Value head h reads key head h / head_divisor % n_k_heads.
+    head_divisor: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -71,7 +73,7 @@ fn main(
     let is_inside = group < p.n_v_heads * per_head && (group % per_head) * QUADS + quad < p.v_dim;
     let head = min(group / per_head, p.n_v_heads - 1u);
     let first_value = (group % per_head) * QUADS;
-    let k_head = head / (p.n_v_heads / p.n_k_heads);
+    let k_head = head / p.head_divisor % p.n_k_heads;
     let row = head * p.v_dim + min(first_value + quad, p.v_dim - 1u);
     let at = (p.state * p.n_v_heads * p.v_dim + row) * K_DIM;
 #each i KEPT
