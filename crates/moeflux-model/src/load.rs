@@ -81,6 +81,9 @@ pub trait Weights {
     /// ask where exporters store the same thing in several ways.
     fn holds(&self, tensor: &str) -> bool;
 
+    /// The error for a tensor of that canonical name whose values cannot be right.
+    fn refuse(&self, tensor: &str, what: &str) -> LoadError;
+
     /// Finds the routed experts of a layer.
     fn experts(&mut self, decl: ExpertsDecl) -> Result<(), LoadError>;
 }
@@ -299,6 +302,10 @@ impl Weights for Loader<'_> {
         self.checkpoint.tensors().contains_key(tensor)
     }
 
+    fn refuse(&self, tensor: &str, what: &str) -> LoadError {
+        self.checkpoint.refuse_tensor(tensor, what).into()
+    }
+
     fn experts(&mut self, decl: ExpertsDecl) -> Result<(), LoadError> {
         self.claims.experts(&decl)?;
         Ok(())
@@ -370,6 +377,11 @@ impl Weights for Survey<'_> {
 
     fn holds(&self, tensor: &str) -> bool {
         self.checkpoint.is_some_and(|it| it.tensors().contains_key(tensor))
+    }
+
+    fn refuse(&self, tensor: &str, what: &str) -> LoadError {
+        let checkpoint = self.checkpoint.expect("values are only read from a checkpoint");
+        checkpoint.refuse_tensor(tensor, what).into()
     }
 
     fn experts(&mut self, decl: ExpertsDecl) -> Result<(), LoadError> {

@@ -76,6 +76,7 @@ fn kind(facts: &Inspection) -> &'static str {
         CheckpointKind::Safetensors => "safetensors",
         CheckpointKind::Prepared => "prepared directory",
         CheckpointKind::Packed => "packed container",
+        CheckpointKind::Gguf => "GGUF",
     }
 }
 

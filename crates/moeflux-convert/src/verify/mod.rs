@@ -50,6 +50,7 @@ pub fn verify(
     if n_hashed == 0 && !is_packed {
         let format = match opened.kind() {
             CheckpointKind::Prepared => "prepared directories have",
+            CheckpointKind::Gguf => "GGUF files have",
             _ => "safetensors have",
         };
         run.checked(format!(

@@ -7,6 +7,9 @@
 //! `{"default": D, "null": N}` where a `null` means `N`; `{"fixed": F}` where
 //! the reference does not read the key and computes with `F`; `{"only": O}`
 //! where nothing but `O` is computed and other values are refused.
+//!
+//! Keys that transformers does not have say how the weights of GGUF files are stored:
+//! `linear_value_head_order`, Mixtral's `rope_interleave`, the rotary type `divided`.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

@@ -1,7 +1,7 @@
 //! Mixtral: grouped-query attention, softmax routing. As in transformers'
 //! `modeling_mixtral`.
 
-use moeflux_backend::Scoring;
+use moeflux_backend::{RopePairs, RopeSpec, Scoring};
 use moeflux_core::checkpoint::Config;
 
 use super::Family;
@@ -28,7 +28,12 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
         parts: NUMBERED_PARTS,
         ..MoeShape::read(config, "num_local_experts", "intermediate_size")?
     };
-    let rope = rope::read(config, attention.head_dim)?;
+    let pairs = if config.bool_or("rope_interleave", false)? {
+        RopePairs::Adjacent
+    } else {
+        RopePairs::Halves
+    };
+    let rope = RopeSpec { pairs, ..rope::read(config, attention.head_dim)? };
     let rope = build.backend().load_rope(rope);
     let mut builder = Builder::new(outline, NormWeights::Plain, build);
     let attention = AttentionBlocks::new(attention, rope, &mut builder);

@@ -82,7 +82,8 @@ fn build(config: &Config, build: &mut Build<'_>) -> Result<Box<dyn Model>, LoadE
 }
 
 /// Two matrices hold everything, key head by key head: its query, its key, the
-/// values and the gates that read it; its strengths and its decays.
+/// values and the gates that read it; its strengths and its decays. GGUF files
+/// hold the first in two parts.
 fn in_projections(
     shape: &DeltaNetShape,
     name: &str,
@@ -95,9 +96,23 @@ fn in_projections(
     let ba = Interleaved { n_heads: n_k_heads, parts: &[ratio, ratio] };
     let qkvz_name = format!("{name}.in_proj_qkvz");
     let ba_name = format!("{name}.in_proj_ba");
+    let qkv_name = format!("{name}.in_proj_qkv");
+    let hidden = builder.outline.hidden;
+    let [qkv, z] = if builder.build.weights.holds(&format!("{qkv_name}.weight")) {
+        let z_name = format!("{name}.in_proj_z");
+        [
+            builder.projection(&qkv_name, shape.channels(), hidden)?,
+            builder.projection(&z_name, shape.v_cols(), hidden)?,
+        ]
+    } else {
+        [
+            qkvz.load(0..3, &qkvz_name, Role::Projection, builder)?,
+            qkvz.load(3..4, &qkvz_name, Role::Projection, builder)?,
+        ]
+    };
     Ok(InProjections {
-        qkv: qkvz.load(0..3, &qkvz_name, Role::Projection, builder)?,
-        z: qkvz.load(3..4, &qkvz_name, Role::Projection, builder)?,
+        qkv,
+        z,
         a: ba.load(1..2, &ba_name, Role::Gate, builder)?,
         b: ba.load(0..1, &ba_name, Role::Gate, builder)?,
     })

@@ -3,9 +3,10 @@
 
 use moeflux_backend::{
     Cache, CacheSpec, CausalConv, Cols, DeltaNet, DeltaRule, GatedRmsNorm, Heads, Projection,
-    Stage, Vector, Weight,
+    Stage, ValueOrder, Vector, Weight,
 };
 use moeflux_core::checkpoint::Config;
+use serde_json::Value;
 
 use super::attention::columns;
 use super::norm::{Norm, NormWeights};
@@ -24,6 +25,8 @@ pub(crate) struct DeltaNetShape {
     pub(crate) v_dim: usize,
     /// Taps of the convolution, the current input included.
     pub(crate) kernel: usize,
+    /// Which key head a value head reads.
+    pub(crate) order: ValueOrder,
 }
 
 impl DeltaNetShape {
@@ -34,6 +37,7 @@ impl DeltaNetShape {
             k_dim: config.usize("linear_key_head_dim")?,
             v_dim: config.usize("linear_value_head_dim")?,
             kernel: config.usize("linear_conv_kernel_dim")?,
+            order: value_order(config)?,
         };
         if !shape.n_v_heads.is_multiple_of(shape.n_k_heads) {
             let rule = "divide linear_num_value_heads";
@@ -77,6 +81,17 @@ impl DeltaNetShape {
     fn conv_shapes(&self) -> [Vec<usize>; 3] {
         let (channels, kernel) = (self.channels(), self.kernel);
         [vec![channels, 1, kernel], vec![channels, kernel, 1], vec![channels, kernel]]
+    }
+}
+
+/// The order of value heads: as published, unless the config says that they are tiled.
+fn value_order(config: &Config) -> Result<ValueOrder, LoadError> {
+    let key = "linear_value_head_order";
+    match config.get(key).and_then(Value::as_str) {
+        None if config.get(key).is_none() => Ok(ValueOrder::Grouped),
+        Some("grouped") => Ok(ValueOrder::Grouped),
+        Some("tiled") => Ok(ValueOrder::Tiled),
+        _ => Err(config.refuse(key, "be \"grouped\" or \"tiled\"").into()),
     }
 }
 
@@ -157,6 +172,7 @@ pub(crate) struct DeltaNetLayer {
     a_log: Vector,
     dt_bias: Vector,
     delta_cache: Cache,
+    order: ValueOrder,
     norm: Norm,
     scratch: DeltaNetScratch,
 }
@@ -203,13 +219,31 @@ impl DeltaNetBlocks {
             out_proj: builder.projection(&format!("{name}.out_proj"), hidden, v_cols)?,
             conv,
             conv_cache: builder.cache(CacheSpec::Conv { channels, kernel }),
-            a_log: builder.vector(&format!("{name}.A_log"), n_v_heads)?,
+            a_log: a_log(name, n_v_heads, builder)?,
             dt_bias: builder.vector(&format!("{name}.dt_bias"), n_v_heads)?,
             delta_cache: builder.cache(CacheSpec::Delta { n_heads: n_v_heads, k_dim, v_dim }),
+            order: self.shape.order,
             norm,
             scratch: self.scratch,
         })
     }
+}
+
+/// The logarithms of the rates of decay. GGUF files hold the rates themselves, below zero.
+fn a_log(name: &str, n: usize, builder: &mut Builder<'_, '_>) -> Result<Vector, LoadError> {
+    let (logarithms, rates) = (format!("{name}.A_log"), format!("{name}.A"));
+    let weights = &mut *builder.build.weights;
+    if weights.holds(&logarithms) || !weights.holds(&rates) {
+        return builder.vector(&logarithms, n);
+    }
+    let mut values = weights.vector(&rates, &[vec![n]])?.values;
+    if let Some(rate) = values.iter().find(|rate| **rate > 0.0) {
+        return Err(weights.refuse(&rates, &format!("{rate} is not a rate of decay, below 0")));
+    }
+    for value in &mut values {
+        *value = (-*value).ln();
+    }
+    Ok(weights.backend().load_vector(&values))
 }
 
 fn conv_name(name: &str) -> String {
@@ -243,6 +277,7 @@ impl Mixer for DeltaNetLayer {
             q,
             k,
             v,
+            order: self.order,
             a,
             b,
             a_log: self.a_log,

@@ -4,6 +4,7 @@ use std::f64::consts::TAU;
 
 use moeflux_backend::{RopePairs, RopeSpec};
 use moeflux_core::checkpoint::Config;
+use serde_json::Value;
 
 use crate::load::LoadError;
 
@@ -44,6 +45,11 @@ pub(crate) fn with_dim(config: &Config, rotary_dim: usize) -> Result<RopeSpec, L
             let llama = Llama3::read(config)?;
             (periods.iter().map(|it| llama.inverse_frequency(1.0 / it)).collect(), 1.0)
         }
+        RopeType::Divided => {
+            let divisors = divisors(config, periods.len())?;
+            let divided = periods.iter().zip(divisors).map(|(it, divisor)| 1.0 / it / divisor);
+            (divided.collect(), 1.0)
+        }
     };
     Ok(RopeSpec { inv_freq, pairs: RopePairs::Halves, scale })
 }
@@ -66,6 +72,8 @@ enum RopeType {
     Linear,
     Yarn,
     Llama3,
+    /// Each frequency is divided by a number of its own.
+    Divided,
 }
 
 fn rope_type(config: &Config) -> Result<RopeType, LoadError> {
@@ -74,6 +82,7 @@ fn rope_type(config: &Config) -> Result<RopeType, LoadError> {
         Some("linear") => Ok(RopeType::Linear),
         Some("yarn") => Ok(RopeType::Yarn),
         Some("llama3") => Ok(RopeType::Llama3),
+        Some("divided") => Ok(RopeType::Divided),
         Some(_) => {
             let rule = "be \"default\", \"linear\", \"yarn\" or \"llama3\"";
             // The value may stand under the key's old name.
@@ -90,6 +99,16 @@ fn periods(theta: f32, rotary_dim: usize) -> Vec<f32> {
         f64::from(theta).powf(f64::from(exponent)) as f32
     };
     (0..rotary_dim / 2).map(period).collect()
+}
+
+/// What each of `n` frequencies is divided by.
+fn divisors(config: &Config, n: usize) -> Result<Vec<f32>, LoadError> {
+    let key = "divisors";
+    let number = |it: &Value| it.as_f64().map(|it| it as f32).filter(|it| *it > 0.0);
+    let all = config.get_rope(key).and_then(Value::as_array);
+    let all: Option<Vec<f32>> = all.and_then(|it| it.iter().map(number).collect());
+    let rule = format!("be {n} numbers above 0, one for each rotated pair");
+    all.filter(|it| it.len() == n).ok_or_else(|| config.refuse(key, &rule).into())
 }
 
 /// How many times longer the context is than the one first trained with.
@@ -233,7 +252,7 @@ impl Llama3 {
 mod tests {
     use std::path::Path;
 
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::families::resolved;
@@ -328,6 +347,15 @@ mod tests {
             1.289_173_2e-6,
         ];
         check(parameters, 16, &want, 1.0);
+    }
+
+    #[test]
+    fn divides_frequencies_one_by_one() {
+        let divisors = json!({"rope_type": "divided", "rope_theta": 10000.0, "divisors": [1.0, 2.0, 4.0, 1e30]});
+        check(divisors, 8, &[1.0, 0.05, 0.0025, 1e-33], 1.0);
+        let few = json!({"rope_parameters": {"rope_type": "divided", "divisors": [1.0, 2.0]}});
+        let rule = "it must be 8 numbers above 0, one for each rotated pair";
+        check_refused(few, &format!("divisors is [1.0,2.0]; {rule}"));
     }
 
     #[test]
