@@ -7,7 +7,7 @@ use moeflux_convert::pack;
 use moeflux_convert::synth::{self, SynthOptions};
 use moeflux_engine::{Engine, EngineOptions, Inspection, Speculation};
 use moeflux_hub::{Download, Remote};
-use moeflux_text::Tokenizer;
+use moeflux_text::TextSource;
 
 use crate::args::{ModelArgs, PromptCacheArgs, ShapeArgs};
 use crate::error::UsageError;
@@ -41,7 +41,7 @@ pub(crate) fn inspect(args: &ModelArgs, shape: &ShapeArgs, is_quiet: bool) -> Re
                 verify(&path, is_quiet)?;
             }
             let facts = moeflux_engine::inspect(&path, &options)?;
-            let tokenizer = Some(describe_tokenizer(&facts.text_dir));
+            let tokenizer = Some(describe_tokenizer(&facts.text));
             Ok(Inspected { facts, download: None, has_content: true, tokenizer })
         }
         Place::Hub(remote) => {
@@ -59,7 +59,7 @@ fn inspect_remote(remote: &Remote, options: &EngineOptions, is_quiet: bool) -> R
     let download = remote.describe();
     let facts = moeflux_engine::inspect(headers.root(), options);
     let mut facts = facts.map_err(|err| locate::named_as_on_hub(err, &headers, &download))?;
-    let files = Tokenizer::files_of(&facts.text_dir);
+    let files = facts.text.names();
     let tokenizer = Some(files.map_err(|_| locate::NO_TOKENIZER.to_owned()));
     // The headers' directory goes away; files are named as on the Hub.
     for (path, _) in &mut facts.files {
@@ -83,9 +83,9 @@ fn inspect_shape(name: &str, bits: u8, options: &EngineOptions) -> Result<Inspec
 }
 
 /// The files of a tokenizer, how many tokens it has, and the names of its chat templates.
-fn describe_tokenizer(dir: &Path) -> Result<String, String> {
-    let tokenizer = Tokenizer::from_dir(dir).map_err(|err| err.to_string())?;
-    let files = Tokenizer::files_of(dir).map_err(|err| err.to_string())?;
+fn describe_tokenizer(source: &TextSource) -> Result<String, String> {
+    let tokenizer = source.open().map_err(|err| err.to_string())?;
+    let files = source.names().map_err(|err| err.to_string())?;
     let names: Vec<&str> = tokenizer.chat_template_names().collect();
     let templates = match names.as_slice() {
         [] => String::from("no chat template"),

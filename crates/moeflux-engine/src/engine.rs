@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use moeflux_backend::{DeviceCounters, DeviceStats};
 use moeflux_model::{ExpertObserver, ModelShape};
 use moeflux_store::{ExpertStore, PrefetchTrial, StoreStats};
-use moeflux_text::Tokenizer;
+use moeflux_text::{TextSource, Tokenizer};
 
 use crate::device::DeviceTuning;
 use crate::engine::meter::Meter;
@@ -39,7 +39,7 @@ struct Info {
     experts: Arc<ExpertStore>,
     root: PathBuf,
     /// Where the tokenizer and its settings are.
-    text_dir: PathBuf,
+    text: TextSource,
     family: &'static str,
     shape: ModelShape,
     plan: Plan,
@@ -69,7 +69,7 @@ impl Engine {
     /// # Errors
     /// Where the model has none, or it is damaged.
     pub fn tokenizer(&self) -> Result<Tokenizer, EngineError> {
-        Ok(Tokenizer::from_dir(&self.info.text_dir)?)
+        Ok(self.info.text.open()?)
     }
 
     /// The model's family.

@@ -8,11 +8,11 @@ use moeflux_core::checkpoint::{Checkpoint, CheckpointKind, Claims};
 use moeflux_core::manifest::{Manifest, Role};
 use moeflux_core::quant::MatrixFormat;
 use moeflux_model::{Declared, LoadError, ModelShape, bank};
+use moeflux_text::TextSource;
 
 use crate::error::EngineError;
 use crate::format_name::format_name;
 use crate::options::{EngineOptions, check_top_k, threads};
-use crate::plan::facts::text_dir;
 use crate::plan::{Alternative, MemoryPlanner, Plan};
 
 /// A checkpoint's facts.
@@ -32,7 +32,7 @@ pub struct Inspection {
     /// that follow from the config, scales of caches.
     pub n_passed_over: usize,
     /// Where its tokenizer is, if it has one.
-    pub text_dir: PathBuf,
+    pub text: TextSource,
     /// Its files and their bytes.
     pub files: Vec<(PathBuf, u64)>,
     /// What it takes in memory, whether that fits or not.
@@ -72,7 +72,7 @@ pub fn inspect(source: &Path, options: &EngineOptions) -> Result<Inspection, Eng
     let plan = planner.plan();
     Ok(Inspection {
         root: checkpoint.root().to_path_buf(),
-        text_dir: text_dir(&checkpoint),
+        text: TextSource::of(&checkpoint),
         kind: checkpoint.kind(),
         family: declared.family.name,
         n_passed_over: checkpoint.n_skipped(),

@@ -1,9 +1,9 @@
 //! Token ids of texts, to compare a model's tokenizer with a reference
 //! (`tools/tokenizers/compare.py`).
 //!
-//!     tokenize DIR < TEXTS
+//!     tokenize MODEL < TEXTS
 //!
-//! `TEXTS` has a JSON string on every line. Each is answered by a line with a JSON object: `ids`,
+//! `MODEL` is a directory or a file of a checkpoint. `TEXTS` has a JSON string on every line. Each is answered by a line with a JSON object: `ids`,
 //! control tokens counted; `literal`, with none; and `text`, which is `ids` decoded. The first line
 //! of the answer says how long opening took.
 
@@ -11,17 +11,19 @@ use std::io::{BufRead, Write, stdin, stdout};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use moeflux_text::{Markup, Tokenizer};
+use moeflux_text::{Markup, TextSource};
 use serde_json::json;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let dir = std::env::args_os().nth(1).map(PathBuf::from).ok_or("usage: tokenize DIR < TEXTS")?;
+    let model =
+        std::env::args_os().nth(1).map(PathBuf::from).ok_or("usage: tokenize MODEL < TEXTS")?;
     let start = Instant::now();
-    let tokenizer = Tokenizer::from_dir(&dir)?;
+    let source = TextSource::at(&model)?;
+    let tokenizer = source.open()?;
     let seconds = start.elapsed().as_secs_f64();
     let mut out = stdout().lock();
     let facts = json!({
-        "files": Tokenizer::files_of(&dir)?,
+        "files": source.names()?,
         "seconds": seconds,
         "vocab_size": tokenizer.vocab_size(),
         "bos": tokenizer.bos_id().map(|id| id.0),

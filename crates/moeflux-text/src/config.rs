@@ -12,6 +12,9 @@ use serde_json::{Map, Value};
 use super::error::{TextError, excerpt};
 use super::vocabulary::VocabularyFacts;
 
+mod metadata;
+mod stops;
+
 /// Longest JSON file that is read; with thousands of added tokens they have a few MB.
 const MAX_JSON_BYTES: u64 = 32 << 20;
 

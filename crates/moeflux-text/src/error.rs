@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use moeflux_core::checkpoint::FormatError;
 use moeflux_core::json_problem;
 
 /// Why a tokenizer could not be opened, or text not be encoded or rendered.
@@ -44,6 +45,9 @@ pub enum TextError {
         /// What is wrong, and the remedy where that is not plain.
         what: String,
     },
+    /// A checkpoint, or a key of its metadata, that cannot be used.
+    #[error(transparent)]
+    Format(#[from] FormatError),
     /// `tokenizer.json` describes something that the tokenizer library refuses.
     #[error("{} is not a usable tokenizer: {source}; download it again", path.display())]
     Tokenizer {

@@ -25,9 +25,11 @@ mod pieces;
 mod pipeline;
 mod render_request;
 mod renderer;
+mod source;
 mod stop;
 mod stream;
 mod table;
+mod text_files;
 mod tokenizer;
 mod tokenizer_file;
 mod turn;
@@ -45,9 +47,11 @@ pub(crate) use output::{Calls, DSML, JsonCalls, Kind, Parameters, TaggedCalls, T
 pub use output::{Delta, OutputFormat, OutputParser, ToolSyntax};
 pub use render_request::RenderRequest;
 pub use renderer::{render_in_children, run_renderer};
+pub use source::TextSource;
 pub use stop::{Pushed, StopMatcher};
 pub use stream::StreamDecoder;
 pub use table::Special;
+pub use text_files::{TextFile, text_files, tokenizer_bytes};
 pub use tokenizer::Tokenizer;
 pub use turn::Turn;
 

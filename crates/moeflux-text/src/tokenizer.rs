@@ -48,47 +48,35 @@ pub struct Tokenizer {
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
 impl Tokenizer {
-    /// Opens the vocabulary of a model directory ([`VOCABULARY_FILES`](moeflux_core::checkpoint::companions::VOCABULARY_FILES)
-    /// says of which files) together with `tokenizer_config.json`, `generation_config.json`,
-    /// `config.json` and the template files, where they exist.
-    ///
-    /// # Errors
-    /// [`TextError::NoTokenizer`] where there is no vocabulary, else the file that cannot be used
-    /// and why.
-    pub fn from_dir(dir: &Path) -> Result<Self, TextError> {
-        let files = VocabularyFiles::find(dir)?;
-        Self::open(&files, TextConfig::read(dir)?)
-    }
-
     /// Opens a `tokenizer.json` alone: no end-of-text tokens, no template.
     ///
     /// # Errors
     /// Where the file cannot be used.
     pub fn from_file(path: &Path) -> Result<Self, TextError> {
-        Self::open(&VocabularyFiles::Json(path.to_owned()), TextConfig::default())
+        Self::of_files(&VocabularyFiles::Json(path.to_owned()), TextConfig::default())
     }
 
-    /// The names of the files that [`Tokenizer::from_dir`] reads the vocabulary from.
-    ///
-    /// # Errors
-    /// [`TextError::NoTokenizer`] where there are none.
-    pub fn files_of(dir: &Path) -> Result<String, TextError> {
-        VocabularyFiles::find(dir).map(|files| files.name())
+    pub(super) fn of_files(files: &VocabularyFiles, config: TextConfig) -> Result<Self, TextError> {
+        Self::assemble(files.path(), files.read(&config.vocabulary)?, config)
     }
 
-    fn open(files: &VocabularyFiles, mut config: TextConfig) -> Result<Self, TextError> {
-        let path = files.path().to_owned();
-        let Vocabulary { json, named } = files.read(&config.vocabulary)?;
+    /// A tokenizer of a vocabulary, whatever it was made from; `path` is what errors name.
+    pub(super) fn assemble(
+        path: &Path,
+        vocabulary: Vocabulary,
+        mut config: TextConfig,
+    ) -> Result<Self, TextError> {
+        let Vocabulary { json, named } = vocabulary;
         for (name, text) in named {
             config.named.entry(name.to_owned()).or_insert(text);
         }
         tokenizer_file::check(&json).map_err(|bad| TextError::Field {
-            path: path.clone(),
+            path: path.to_owned(),
             field: bad.field,
             value: excerpt(&bad.value),
             want: bad.want,
         })?;
-        let refuse = |source: Source| TextError::Tokenizer { path: path.clone(), source };
+        let refuse = |source: Source| TextError::Tokenizer { path: path.to_owned(), source };
         let inner = guarded(|| {
             // From what was checked: of a key that comes twice the text would give another value.
             let mut inner = tokenizers::Tokenizer::deserialize(&json)?;
@@ -98,7 +86,7 @@ impl Tokenizer {
         });
         let inner = inner.map_err(refuse)?;
         let pipeline = guarded(|| Pipeline::new(&inner)).map_err(refuse)?;
-        let table = Arc::new(TokenTable::new(&path, &json, &inner)?);
+        let table = Arc::new(TokenTable::new(path, &json, &inner)?);
         let pieces = Pieces::new(&json, &inner, &table);
         let control = inner
             .get_added_tokens_decoder()
@@ -119,7 +107,7 @@ impl Tokenizer {
             prefix: Vec::new(),
             eos: Vec::new(),
             config,
-            file: path.clone(),
+            file: path.to_owned(),
         };
         tokenizer.eos = tokenizer.find_eos();
         tokenizer.prefix = guarded(|| tokenizer.find_prefix()).map_err(refuse)?;

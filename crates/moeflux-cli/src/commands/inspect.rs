@@ -3,7 +3,7 @@
 use anyhow::Result;
 use moeflux_engine::{CheckpointKind, DeviceFacts, Inspection, devices};
 use moeflux_hub::Download;
-use moeflux_text::{OutputFormat, Tokenizer, ToolSyntax};
+use moeflux_text::{OutputFormat, ToolSyntax};
 use serde_json::json;
 
 use super::{download_json, download_text, print, tokenizer_json};
@@ -141,8 +141,8 @@ fn to_text(found: &Inspected) -> String {
 
 /// How the model writes calls and thoughts, where its files are here.
 fn output_format(found: &Inspected) -> Option<OutputFormat> {
-    let dir = Some(&found.facts.text_dir).filter(|_| found.has_content)?;
-    Some(OutputFormat::of(&Tokenizer::from_dir(dir).ok()?))
+    let text = Some(&found.facts.text).filter(|_| found.has_content)?;
+    Some(OutputFormat::of(&text.open().ok()?))
 }
 
 fn to_json(found: &Inspected, download: Option<&Download>) -> Result<String> {

@@ -61,8 +61,8 @@ fn read(path: &Path) -> Result<Value> {
 /// The tokenizer and templates of a model; of one on the Hub no weights are read.
 fn tokenizer(model: Option<&str>) -> Result<Tokenizer> {
     match locate::place(model, "--model", true, Hurry::Any)? {
-        Place::Here(path) => Ok(Tokenizer::from_dir(&path)?),
-        Place::Hub(remote) => Ok(Tokenizer::from_dir(locate::read_headers(&remote, true)?.root())?),
+        Place::Here(path) => Ok(Tokenizer::at(&path)?),
+        Place::Hub(remote) => Ok(Tokenizer::at(locate::read_headers(&remote, true)?.root())?),
     }
 }
 

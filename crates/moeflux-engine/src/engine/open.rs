@@ -17,6 +17,7 @@ use moeflux_core::checkpoint::Checkpoint;
 use moeflux_core::{ExpertBank, LayerIdx, catch_out_of_memory};
 use moeflux_model::{Build, Declared, LoadError, Loaded, Loader, Model, MoeLists};
 use moeflux_store::{DEFAULT_READERS, ExpertStore, IoChoice, StoreOptions};
+use moeflux_text::TextSource;
 
 use super::{Core, Engine, Info};
 use crate::device::{self, Device, Opening};
@@ -25,7 +26,6 @@ use crate::engine::step::Pipeline;
 use crate::error::EngineError;
 use crate::expert_stats::ExpertStats;
 use crate::options::{Activations, EngineOptions, check_top_k, threads};
-use crate::plan::facts::text_dir;
 use crate::plan::{MemoryPlanner, Plan};
 use crate::record::Recorder;
 use crate::residency::{
@@ -254,7 +254,7 @@ fn open(
     let info = Info {
         experts: Arc::clone(&experts),
         root: checkpoint.root().to_path_buf(),
-        text_dir: text_dir(&checkpoint),
+        text: TextSource::of(&checkpoint),
         family,
         shape,
         plan,

@@ -1,10 +1,8 @@
 //! What a plan has to know of a model.
 
-use std::path::{Path, PathBuf};
-
 use moeflux_backend::CacheSpec;
 use moeflux_core::ExpertBank;
-use moeflux_core::checkpoint::companions::{VOCABULARIES, VOCABULARY_FILES};
+use moeflux_core::checkpoint::companions::VOCABULARIES;
 use moeflux_core::checkpoint::{Checkpoint, Claims};
 use moeflux_core::manifest::{Manifest, Role};
 use moeflux_model::{Declared, LoadError, ModelShape};
@@ -176,10 +174,4 @@ fn tokenizer_bytes(checkpoint: &Checkpoint) -> u64 {
             "tokenizer.json" => TOKENIZER_JSON_FACTOR * bytes,
             _ => VOCABULARY_FACTOR * bytes,
         })
-}
-
-pub(crate) fn text_dir(checkpoint: &Checkpoint) -> PathBuf {
-    let found = VOCABULARY_FILES.iter().find_map(|name| checkpoint.companion(name));
-    let dir = found.as_deref().and_then(Path::parent);
-    dir.unwrap_or(checkpoint.root()).to_path_buf()
 }

@@ -15,13 +15,26 @@ use crate::vocabulary::files::damaged;
 pub(super) enum Splitting {
     /// GPT-2's pattern, which the library knows.
     Gpt2,
-    /// A pattern, after normalisation to NFC where `is_nfc` is set.
-    Pattern { regex: &'static str, is_nfc: bool },
+    /// Patterns, each within the pieces of the one before, after normalisation to NFC where
+    /// `is_nfc` is set.
+    Patterns { regexes: &'static [&'static str], is_nfc: bool },
+}
+
+impl Splitting {
+    /// By these patterns, of texts as they are.
+    pub(super) const fn of(regexes: &'static [&'static str]) -> Splitting {
+        Splitting::Patterns { regexes, is_nfc: false }
+    }
+
+    /// By these patterns, of texts in NFC.
+    pub(super) const fn composed(regexes: &'static [&'static str]) -> Splitting {
+        Splitting::Patterns { regexes, is_nfc: true }
+    }
 }
 
 /// Kimi K2 and other models of Moonshot, from their `tokenization_kimi.py`: Han characters apart
 /// from other letters.
-const KIMI: &str = concat!(
+pub(super) const KIMI: &str = concat!(
     r"[\p{Han}]+",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*",
     r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -31,19 +44,19 @@ const KIMI: &str = concat!(
 );
 
 /// `Qwen2Tokenizer` of transformers, which Qwen3 uses too, and Qwen's own class.
-const QWEN2: &str = concat!(
+pub(super) const QWEN2: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
 
 /// `Qwen3_5Tokenizer` of transformers: marks belong to words.
-const QWEN3_5: &str = concat!(
+pub(super) const QWEN3_5: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}",
     r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
 
 /// GPT-4's, which transformers takes for vocabularies of tiktoken whose class says nothing else.
-const GPT4: &str = concat!(
+pub(super) const GPT4: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}",
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
@@ -71,13 +84,12 @@ pub(super) fn is_kimi(path: &Path, facts: &VocabularyFacts) -> bool {
 /// # Errors
 /// Where the class is of a module that is published with the model, and not known here.
 pub(super) fn of_ranks(path: &Path, facts: &VocabularyFacts) -> Result<Splitting, TextError> {
-    let pattern = |regex| Ok(Splitting::Pattern { regex, is_nfc: false });
     match facts.class.as_deref() {
-        _ if is_kimi(path, facts) => pattern(KIMI),
-        Some("QWenTokenizer") => Ok(Splitting::Pattern { regex: QWEN2, is_nfc: true }),
-        Some("Llama" | "LlamaTokenizer") => pattern(GPT4),
+        _ if is_kimi(path, facts) => Ok(Splitting::of(&[KIMI])),
+        Some("QWenTokenizer") => Ok(Splitting::composed(&[QWEN2])),
+        Some("Llama" | "LlamaTokenizer") => Ok(Splitting::of(&[GPT4])),
         Some(class) if !GENERIC.contains(&class) => Err(unknown_class(path, class)),
-        _ => pattern(GPT4),
+        _ => Ok(Splitting::of(&[GPT4])),
     }
 }
 
@@ -86,8 +98,8 @@ pub(super) fn of_ranks(path: &Path, facts: &VocabularyFacts) -> Result<Splitting
 /// # Errors
 /// Where neither the class nor the architecture says it.
 pub(super) fn of_merges(path: &Path, facts: &VocabularyFacts) -> Result<Splitting, TextError> {
-    let qwen2 = Splitting::Pattern { regex: QWEN2, is_nfc: true };
-    let qwen3_5 = Splitting::Pattern { regex: QWEN3_5, is_nfc: true };
+    let qwen2 = Splitting::composed(&[QWEN2]);
+    let qwen3_5 = Splitting::composed(&[QWEN3_5]);
     // Some repositories name a class that is not theirs; transformers goes by the architecture.
     let of_type = facts.model_types.iter().find_map(|model_type| match model_type.as_str() {
         "qwen2" => Some(Ok(qwen2)),
@@ -137,15 +149,18 @@ impl Splitting {
         };
         match self {
             Self::Gpt2 => (Value::Null, byte_level(true)),
-            Self::Pattern { regex, is_nfc } => {
-                let split = json!({
-                    "type": "Split",
-                    "pattern": {"Regex": regex},
-                    "behavior": "Isolated",
-                    "invert": false,
-                });
+            Self::Patterns { regexes, is_nfc } => {
+                let split = |regex: &&str| {
+                    json!({
+                        "type": "Split",
+                        "pattern": {"Regex": regex},
+                        "behavior": "Isolated",
+                        "invert": false,
+                    })
+                };
                 let normalizer = if is_nfc { json!({"type": "NFC"}) } else { Value::Null };
-                let steps = [split, byte_level(false)];
+                let steps: Vec<Value> =
+                    regexes.iter().map(split).chain([byte_level(false)]).collect();
                 (normalizer, json!({"type": "Sequence", "pretokenizers": steps}))
             }
         }

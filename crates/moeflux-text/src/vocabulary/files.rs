@@ -39,6 +39,6 @@ pub(super) fn without_bom(bytes: &[u8]) -> &[u8] {
 
 /// The error of a vocabulary file: `what` says what is wrong, and what to do where that is not
 /// plain.
-pub(super) fn damaged(path: &Path, what: impl Into<String>) -> TextError {
+pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> TextError {
     TextError::Vocabulary { path: path.to_owned(), what: what.into() }
 }

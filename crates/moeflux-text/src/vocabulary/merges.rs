@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 /// Merges of one vocabulary; published ones have up to half a million.
-const MAX_MERGES: usize = 1 << 22;
+pub(super) const MAX_MERGES: usize = 1 << 22;
 /// The sum of the squared lengths of all tokens in bytes, which is about what looking for pairs
 /// takes. Published vocabularies have 20 million.
 const MAX_WORK: u64 = 1 << 28;

@@ -1,13 +1,15 @@
 //! The files in which models publish their vocabularies.
 //!
-//! Every kind is turned into the content of a `tokenizer.json`, so that all of them take the same
-//! path afterwards: the checks of `tokenizer_file`, the tokenizer library, the table of bytes.
+//! Every kind, and that in the metadata of a GGUF file (`gguf`), is turned into the content of a
+//! `tokenizer.json`, so that all of them take the same path afterwards: the checks of
+//! `tokenizer_file`, the tokenizer library, the table of bytes.
 //! What a file leaves to the code of a tokenizer class (the pre-tokenizer, reserved tokens, the
 //! token that begins a text) is what `transformers` or the model's published class does.
 
 mod classes;
 mod facts;
 pub(crate) mod files;
+pub(crate) mod gguf;
 mod merges;
 mod merges_file;
 mod parts;

@@ -109,7 +109,20 @@ pub(super) fn vocabulary(
     bytes: &[u8],
     facts: &VocabularyFacts,
 ) -> Result<Vocabulary, TextError> {
-    let pieces = Pieces::read(path, bytes, facts)?;
+    let model = Model::decode(bytes).map_err(|err| {
+        let what = "this is neither a model of sentencepiece nor a vocabulary of tiktoken";
+        damaged(path, format!("{what} ({err})"))
+    })?;
+    of_model(path, model, facts)
+}
+
+/// The vocabulary of a model, wherever it was read from; `path` is what errors name.
+pub(super) fn of_model(
+    path: &Path,
+    model: Model,
+    facts: &VocabularyFacts,
+) -> Result<Vocabulary, TextError> {
+    let pieces = Pieces::check(path, model, facts)?;
     let trainer = pieces.model.trainer.clone().unwrap_or_default();
     if trainer.treat_whitespace_as_suffix() {
         return Err(damaged(path, "treat_whitespace_as_suffix is set, which is not supported"));
@@ -140,8 +153,8 @@ pub(super) fn vocabulary(
     };
     let settings = pieces.model.normalizer.clone().unwrap_or_default();
     let added = tokens.added_json();
-    let n_isolated = pieces.of_kind(PieceKind::UserDefined).count();
-    let model = pieces.model_json(path, &trainer, tokens, n_isolated > 0)?;
+    let has_whole = !isolated.pattern().is_empty();
+    let model = pieces.model_json(path, &trainer, tokens, has_whole)?;
     let has_bos = facts.class.as_deref().is_some_and(|class| {
         ["LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer"].contains(&class)
     });
@@ -175,11 +188,7 @@ impl Isolated {
 }
 
 impl Pieces {
-    fn read(path: &Path, bytes: &[u8], facts: &VocabularyFacts) -> Result<Self, TextError> {
-        let model = Model::decode(bytes).map_err(|err| {
-            let what = "this is neither a model of sentencepiece nor a vocabulary of tiktoken";
-            damaged(path, format!("{what} ({err})"))
-        })?;
+    fn check(path: &Path, model: Model, facts: &VocabularyFacts) -> Result<Self, TextError> {
         if model.pieces.is_empty() || model.pieces.len() > MAX_TOKENS as usize {
             let what = format!("it has {} pieces, 1 to {MAX_TOKENS} are read", model.pieces.len());
             return Err(damaged(path, what));

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::sentencepiece::{Model, ModelKind, NormalizerSettings, Piece, PieceKind, Trainer};
 use crate::byte_level::char_of_byte;
-use crate::{Markup, TextError, Tokenizer};
+use crate::{Markup, TextError, TextSource, Tokenizer};
 
 struct Dir(tempfile::TempDir);
 
@@ -345,7 +345,7 @@ fn damaged_pieces_are_refused() {
 
 #[test]
 fn vocabularies_are_taken_in_order_and_named() {
-    let files = |dir: &Dir| Tokenizer::files_of(dir.path());
+    let files = |dir: &Dir| TextSource::Directory(dir.path().to_owned()).names();
     let dir = Dir::new().with("tokenizer.model", "");
     assert_eq!(files(&dir).unwrap(), "tokenizer.model");
     let dir = dir.with("vocab.json", "{}").with("merges.txt", "");
