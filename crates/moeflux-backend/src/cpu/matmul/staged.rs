@@ -97,6 +97,10 @@ fn panel_rows(n_x_rows: usize, cols: usize) -> usize {
 
 /// Whether kernels of this instruction set unpack blocks of this type themselves, for few rows of
 /// activations.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(unused_variables, reason = "only kernels of x86-64 unpack blocks")
+)]
 fn is_streamed(isa: Isa, block_type: BlockType) -> bool {
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
@@ -108,6 +112,10 @@ fn is_streamed(isa: Isa, block_type: BlockType) -> bool {
 }
 
 /// Whether these kernels read the scales and biases of a panel themselves, too.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(unused_variables, reason = "only kernels of x86-64 unpack blocks")
+)]
 fn reads_params(isa: Isa, block_type: BlockType, stored: &MatrixView<'_>) -> bool {
     match isa.level() {
         #[cfg(target_arch = "x86_64")]
@@ -117,6 +125,10 @@ fn reads_params(isa: Isa, block_type: BlockType, stored: &MatrixView<'_>) -> boo
 }
 
 /// The outputs of a panel whose scales and biases were decoded.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(unused_variables, reason = "only kernels of x86-64 unpack blocks")
+)]
 fn stream_rows(
     isa: Isa,
     product: IntegerProduct<'_>,

@@ -9,7 +9,7 @@ use crate::cpu::matmul::product::IntegerProduct;
 
 /// Groups whose parameters are decoded together: a piece of the tile, where
 /// groups are smallest.
-pub(super) const GROUPS: usize = 64;
+pub(super) const GROUPS: usize = 128;
 
 /// Of each of some groups, four rows' scales and biases.
 #[derive(Clone, Copy)]

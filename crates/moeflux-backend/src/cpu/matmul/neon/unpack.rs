@@ -134,6 +134,7 @@ const fn shifts(bits: usize, col: usize) -> [i16; 8] {
 pub(super) fn unpack_group<const CODES: usize, const GROUP: usize>(packed: &[u8]) -> Group {
     let mut out = [vdupq_n_u8(0); 8];
     match (CODES, GROUP) {
+        (8, 16) => out[0] = load_16(packed),
         (2, 32) => {
             let bytes = load_8(packed);
             let bytes = vcombine_u8(bytes, vshr_n_u8::<4>(bytes));

@@ -37,6 +37,7 @@ pub(in super::super) fn multiply(
 ) {
     // Only how many products fit into 16 bits depends on the width.
     match (piece.codes, inputs.group_size) {
+        (8, 16) => each_row::<8, 16>(isa, piece, inputs, groups, sums),
         (8, 32) => each_row::<8, 32>(isa, piece, inputs, groups, sums),
         (8, 64) => each_row::<8, 64>(isa, piece, inputs, groups, sums),
         (8, _) => each_row::<8, 128>(isa, piece, inputs, groups, sums),
