@@ -99,4 +99,4 @@ impl Inputs<'_> {
     }
 }
 
-const _: () = assert!(GROUPS * 32 == COLS, "the parameters of a piece");
+const _: () = assert!(GROUPS * 16 == COLS, "the parameters of a piece");
