@@ -47,7 +47,8 @@ pub(crate) fn with_dim(config: &Config, rotary_dim: usize) -> Result<RopeSpec, L
         }
         RopeType::Divided => {
             let divisors = divisors(config, periods.len())?;
-            let divided = periods.iter().zip(divisors).map(|(it, divisor)| 1.0 / it / divisor);
+            let divided = periods.iter().zip(divisors);
+            let divided = divided.map(|(period, divisor)| 1.0 / period / divisor);
             (divided.collect(), 1.0)
         }
     };
@@ -104,11 +105,14 @@ fn periods(theta: f32, rotary_dim: usize) -> Vec<f32> {
 /// What each of `n` frequencies is divided by.
 fn divisors(config: &Config, n: usize) -> Result<Vec<f32>, LoadError> {
     let key = "divisors";
-    let number = |it: &Value| it.as_f64().map(|it| it as f32).filter(|it| *it > 0.0);
+    let number = |value: &Value| {
+        let number = value.as_f64()? as f32;
+        (number > 0.0).then_some(number)
+    };
     let all = config.get_rope(key).and_then(Value::as_array);
-    let all: Option<Vec<f32>> = all.and_then(|it| it.iter().map(number).collect());
+    let all: Option<Vec<f32>> = all.and_then(|values| values.iter().map(number).collect());
     let rule = format!("be {n} numbers above 0, one for each rotated pair");
-    all.filter(|it| it.len() == n).ok_or_else(|| config.refuse(key, &rule).into())
+    all.filter(|divisors| divisors.len() == n).ok_or_else(|| config.refuse(key, &rule).into())
 }
 
 /// How many times longer the context is than the one first trained with.
