@@ -7,9 +7,25 @@ use serde_json::Value;
 
 use super::error::HubError;
 use super::event::Event;
+use super::gguf::{Entry, Sets, is_gguf};
 use super::name::Repo;
 use super::select::{CONFIG, CONTAINER, INDEX, PREPARED_INDEX};
 use crate::name::is_hex;
+
+/// Folders within one another in which GGUF files are looked for.
+const MAX_FOLDERS: usize = 3;
+
+/// Names of a folder that are looked at.
+const MAX_NAMES: usize = 10_000;
+
+/// Which copies of a GGUF file count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fitness {
+    /// Those that fit so well that no other file can be meant.
+    Certain,
+    /// All that fit, of those that are here.
+    Any,
+}
 
 /// The cached copies of one repository.
 pub(super) struct Cache {
@@ -51,12 +67,30 @@ impl Cache {
         self.blob(&format!("{name}.incomplete"))
     }
 
-    /// The snapshot of a commit if all that a model needs is there.
+    /// The path of a model that is complete here, by the commit that its revision is or was.
+    pub(super) fn copy_of(&self, repo: &Repo, fitness: Fitness) -> Option<PathBuf> {
+        let by_commit = self.complete_snapshot(&repo.revision, repo, fitness);
+        by_commit.or_else(|| self.complete_snapshot(&self.read_ref(repo)?, repo, fitness))
+    }
+
+    /// The path of the model in the snapshot of a commit, if all that it needs is there.
+    pub(super) fn complete_snapshot(
+        &self,
+        commit: &str,
+        repo: &Repo,
+        fitness: Fitness,
+    ) -> Option<PathBuf> {
+        let dir = Some(self.snapshot(commit)).filter(|_| is_hex(commit, 40))?;
+        let whole = if repo.gguf.is_none() { self.complete_directory(commit) } else { None };
+        whole.or_else(|| complete_gguf(&dir, repo, fitness))
+    }
+
+    /// The snapshot of a commit if all that a model of safetensors or a container needs is there.
     ///
     /// Downloads of ours put `config.json` in place last. Other tools do not, so the files that an
     /// index names must be there too.
-    pub(super) fn complete_snapshot(&self, commit: &str) -> Option<PathBuf> {
-        let dir = Some(self.snapshot(commit)).filter(|_| is_hex(commit, 40))?;
+    fn complete_directory(&self, commit: &str) -> Option<PathBuf> {
+        let dir = self.snapshot(commit);
         let has = |name: &str| dir.join(name).is_file();
         let named = if has(CONTAINER) {
             let container = read_json(&dir.join(CONTAINER))?;
@@ -140,6 +174,34 @@ impl Cache {
         let up = "../".repeat(2 + path.matches('/').count());
         let target = format!("{up}blobs/{blob}");
         symlink_or_copy(&target, &self.blob(blob), &link).map_err(HubError::io("create", &link))
+    }
+}
+
+/// The GGUF file of a snapshot that fits what is asked for, if all of its parts are there.
+/// Downloads put a file in place when it is whole.
+fn complete_gguf(dir: &Path, repo: &Repo, fitness: Fitness) -> Option<PathBuf> {
+    let mut paths = Vec::new();
+    list_gguf(dir, "", MAX_FOLDERS, &mut paths);
+    let sets = Sets::of(paths.iter().map(|path| Entry { path, size: None }));
+    let choice = sets.choose(repo.gguf.as_ref(), &repo.name).ok()?;
+    let is_good = fitness == Fitness::Any || choice.is_certain;
+    let is_there = choice.set.parts.iter().all(|part| dir.join(part).is_file());
+    (is_good && is_there).then(|| dir.join(choice.set.first()))
+}
+
+/// Adds the relative paths of GGUF files below `dir`, which is called `name` in them.
+fn list_gguf(dir: &Path, name: &str, n_folders: usize, paths: &mut Vec<String>) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.take(MAX_NAMES).flatten() {
+        let Ok(own) = entry.file_name().into_string() else { continue };
+        let path = if name.is_empty() { own } else { format!("{name}/{own}") };
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && n_folders > 0 => {
+                list_gguf(&entry.path(), &path, n_folders - 1, paths);
+            }
+            _ if is_gguf(&path) => paths.push(path),
+            _ => {}
+        }
     }
 }
 

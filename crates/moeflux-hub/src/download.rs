@@ -50,12 +50,15 @@ impl<'a> Work<'a> {
         let dir = source.cache.dir().to_path_buf();
         Download {
             repo: source.repo.name.clone(),
+            label: listing.gguf.as_ref().map(|chosen| chosen.label.clone()),
             commit: listing.commit.clone(),
             n_files: listing.files.len(),
             bytes: self.total,
             missing_bytes: self.missing_bytes(),
             free_bytes: source.cache.free_bytes(),
-            has_tokenizer: select::has_tokenizer(listing.files.iter().map(|file| &file.path[..])),
+            // That of a GGUF file is in the file.
+            has_tokenizer: listing.gguf.is_some()
+                || select::has_tokenizer(listing.files.iter().map(|file| &file.path[..])),
             dir,
         }
     }

@@ -113,6 +113,14 @@ pub enum HubError {
         /// What is missing, and which repositories have it.
         problem: String,
     },
+    /// A repository of several GGUF files, or none that was asked for.
+    #[error("{repo} {problem}")]
+    Choice {
+        /// Repository and revision.
+        repo: String,
+        /// What it has, and what to write.
+        problem: String,
+    },
     /// A downloaded file is not what the Hub says it should be.
     #[error(
         "{file} arrived damaged: {what} is {have}, it should be {want}; run again to fetch it anew"

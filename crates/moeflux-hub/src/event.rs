@@ -18,6 +18,8 @@ pub enum Event<'a> {
         /// The file that the other process holds locked.
         lock: &'a Path,
     },
+    /// A GGUF file of several was chosen.
+    Chosen(&'a Chosen),
     /// Headers are about to be written to a folder for temporary files, which is removed with the
     /// value that holds them.
     HeadersFolder {
@@ -49,6 +51,21 @@ pub enum Event<'a> {
     Retrying(&'a Retry),
 }
 
+/// Which of the GGUF files of a repository was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// `org/name`.
+    pub repo: String,
+    /// What chooses it behind a colon: `Q4_K_M`.
+    pub label: String,
+    /// Its path in the repository; of a split file that of the first part.
+    pub path: String,
+    /// Whether there are others, of which none was asked for.
+    pub is_default: bool,
+    /// Files that belong to the model and are not read: projectors of images, importance matrices.
+    pub passed_over: Vec<String>,
+}
+
 /// A request that failed and will be repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
@@ -69,6 +86,8 @@ pub struct Retry {
 pub struct Download {
     /// `org/name`.
     pub repo: String,
+    /// What chooses the GGUF file behind a colon, where the model is one.
+    pub label: Option<String>,
     /// The commit that the revision stands for, 40 hexadecimal digits.
     pub commit: String,
     /// Files that a model needs.
@@ -86,6 +105,14 @@ pub struct Download {
 }
 
 impl Download {
+    /// What names the model: `org/name`, or `org/name:Q4_K_M`.
+    pub fn name(&self) -> String {
+        match &self.label {
+            Some(label) => format!("{}:{label}", self.repo),
+            None => self.repo.clone(),
+        }
+    }
+
     /// Whether the missing bytes have room.
     pub fn fits(&self) -> bool {
         self.free_bytes.is_none_or(|free| self.missing_bytes <= free)

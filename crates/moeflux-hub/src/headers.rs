@@ -7,12 +7,14 @@
 
 use std::borrow::Cow;
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::cache::create_parent;
 use super::error::HubError;
 use super::event::Event;
+use super::gguf::is_gguf;
+use super::gguf_head;
 use super::listing::{Listing, RemoteFile, Source};
 use super::pool::{self, Message, Worker};
 use super::select;
@@ -21,6 +23,9 @@ use super::select;
 const PREFIX_BYTES: u64 = 8;
 /// The longest header that the format allows.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
+/// What is read of a GGUF file at first: headers of files with a tokenizer have 5 to 30 MB, those of
+/// the other parts of a split one some kB.
+const FIRST_BYTES: u64 = 1 << 20;
 /// Requests at a time: they are short, most of their time is the network's latency.
 const N_PARALLEL: usize = 8;
 
@@ -28,6 +33,7 @@ const N_PARALLEL: usize = 8;
 #[derive(Debug)]
 pub struct Headers {
     root: PathBuf,
+    model: PathBuf,
     _dir: tempfile::TempDir,
 }
 
@@ -35,6 +41,11 @@ impl Headers {
     /// The directory. Its weights have their true lengths and no content.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// The path that the model is opened by: the directory, or a GGUF file in it.
+    pub fn model(&self) -> &Path {
+        &self.model
     }
 
     pub(super) fn fetch(
@@ -65,12 +76,12 @@ impl Headers {
             Message::Retry(retry) => on_event(Event::Retrying(&retry)),
             Message::Done => {}
         })?;
-        Ok(Self { root, _dir: dir })
+        Ok(Self { model: listing.model_in(root.clone()), root, _dir: dir })
     }
 }
 
 fn has_header(path: &str) -> bool {
-    path.ends_with(".safetensors")
+    path.ends_with(".safetensors") || is_gguf(path)
 }
 
 /// What an inspection reads of a file: all, the header, or nothing but its length.
@@ -86,6 +97,8 @@ fn content<'a>(
     }
     Ok(if select::is_description(&file.path) {
         worker.attempts(&file.path, |attempts| source.read_json(file, attempts))?.into()
+    } else if is_gguf(&file.path) {
+        gguf_header(source, file, worker)?.into()
     } else if has_header(&file.path) {
         header(source, file, worker)?.into()
     } else {
@@ -119,6 +132,61 @@ fn header(
         bytes.extend(read_part(source, file, PREFIX_BYTES, PREFIX_BYTES + len, worker)?);
     }
     Ok(bytes)
+}
+
+/// The header of a GGUF file, which says nowhere how long it is. One that is damaged is left to the
+/// reader of the directory.
+fn gguf_header(
+    source: &Source<'_>,
+    file: &RemoteFile,
+    worker: &Worker<'_>,
+) -> Result<Vec<u8>, HubError> {
+    let mut head = Head {
+        fetch: |start, end| read_part(source, file, start, end, worker),
+        size: file.size.min(gguf_head::MAX_BYTES),
+        bytes: Vec::new(),
+        at: 0,
+        failure: None,
+    };
+    // Where the header is cut off or endless, the reader of the file says so.
+    let _ = gguf_head::pass_over(&mut head);
+    let Head { bytes, at, failure, .. } = head;
+    match failure {
+        Some(failure) => Err(failure),
+        None => Ok(bytes[..at].to_vec()),
+    }
+}
+
+/// The first bytes of a file, fetched as they are read, each time four times as many.
+struct Head<F> {
+    fetch: F,
+    /// Bytes that there are.
+    size: u64,
+    bytes: Vec<u8>,
+    /// How many were read.
+    at: usize,
+    failure: Option<HubError>,
+}
+
+impl<F: FnMut(u64, u64) -> Result<Vec<u8>, HubError>> Read for Head<F> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let have = self.bytes.len() as u64;
+        if self.at as u64 == have && have < self.size {
+            let end = (have * 4).max(FIRST_BYTES).min(self.size);
+            match (self.fetch)(have, end) {
+                Ok(bytes) => self.bytes.extend(bytes),
+                Err(failure) => {
+                    self.failure = Some(failure);
+                    return Err(io::Error::other("the bytes cannot be fetched"));
+                }
+            }
+        }
+        let rest = &self.bytes[self.at..];
+        let n = rest.len().min(out.len());
+        out[..n].copy_from_slice(&rest[..n]);
+        self.at += n;
+        Ok(n)
+    }
 }
 
 /// Bytes `start..end`: from the cache if the file is there, else from the Hub.

@@ -1,6 +1,8 @@
 //! Models from the Hugging Face Hub, in the cache that its own tools use.
 //!
-//! A name such as `org/name@revision` becomes a directory with the files of one commit.
+//! A name such as `org/name@revision` becomes a directory with the files of one commit, or the
+//! path of a GGUF file in it: of `org/name:Q4_K_M` that file alone is fetched, with all parts where
+//! it is split.
 //! [`find`] asks the Hub what the name stands for. A model that is not in the cache can be
 //! downloaded ([`Remote::download`]), or described by its headers alone ([`Remote::headers`]).
 //! Downloads resume, are checked by size and hash, and appear under their names only when they are
@@ -16,6 +18,8 @@ mod download;
 mod env;
 mod error;
 mod event;
+mod gguf;
+mod gguf_head;
 mod headers;
 mod http;
 mod listing;
@@ -30,11 +34,11 @@ use std::sync::atomic::AtomicBool;
 
 pub use env::{DEFAULT_ENDPOINT, HubEnv, Token};
 pub use error::{HubError, Missing};
-pub use event::{Download, Event, Retry};
+pub use event::{Chosen, Download, Event, Retry};
 pub use headers::Headers;
-pub use name::{Repo, is_address, is_hub_name};
+pub use name::{Repo, Wanted, is_address, is_hub_name};
 
-use cache::Cache;
+use cache::{Cache, Fitness};
 use download::Work;
 use http::Client;
 use listing::{Listing, Source};
@@ -43,7 +47,7 @@ use retry::{Attempts, N_ATTEMPTS};
 /// Where a model is.
 #[derive(Debug)]
 pub enum Found {
-    /// All of it is in the cache, in this directory.
+    /// All of it is in the cache: its directory, or its GGUF file, of which the first part.
     Here(PathBuf),
     /// The Hub has it; all, some or none of its files are in the cache.
     Remote(Box<Remote>),
@@ -64,18 +68,14 @@ impl std::fmt::Debug for Remote {
     }
 }
 
-/// The directory of a model that is complete in the cache; the network is not used.
+/// The path of a model that is complete in the cache; the network is not used. `None` also where
+/// the Hub may have another file that fits better what is asked for.
 ///
 /// # Errors
 /// Where `model` is no name.
 pub fn cached(model: &str, env: &HubEnv) -> Result<Option<PathBuf>, HubError> {
     let repo = Repo::parse(model, &env.endpoint)?;
-    Ok(cached_copy(&repo, &Cache::new(&env.cache_dir, &repo)))
-}
-
-fn cached_copy(repo: &Repo, cache: &Cache) -> Option<PathBuf> {
-    let by_commit = cache.complete_snapshot(&repo.revision);
-    by_commit.or_else(|| cache.complete_snapshot(&cache.read_ref(repo)?))
+    Ok(Cache::new(&env.cache_dir, &repo).copy_of(&repo, Fitness::Certain))
 }
 
 /// Asks the Hub for the files of `model`. A commit that is complete in the cache needs no question;
@@ -90,10 +90,10 @@ pub fn find(
 ) -> Result<Found, HubError> {
     let repo = Repo::parse(model, &env.endpoint)?;
     let cache = Cache::new(&env.cache_dir, &repo);
-    if let Some(dir) = cache.complete_snapshot(&repo.revision) {
-        return Ok(Found::Here(dir)); // a commit never changes
+    if let Some(path) = cache.complete_snapshot(&repo.revision, &repo, Fitness::Certain) {
+        return Ok(Found::Here(path)); // a commit never changes
     }
-    let copy = cached_copy(&repo, &cache);
+    let copy = cache.copy_of(&repo, Fitness::Any);
     if env.is_offline {
         let cache_dir = env.cache_dir.clone();
         let offline = HubError::Offline { repo: repo.name, cache_dir };
@@ -110,22 +110,25 @@ pub fn find(
     let source = Source { client: &client, repo: &repo, cache: &cache };
     match source.list(&mut attempts) {
         Ok(listing) => {
+            if let Some(set) = &listing.gguf {
+                on_event(Event::Chosen(set));
+            }
             let client = Client::new(env, N_ATTEMPTS);
             let n_parallel = env.n_parallel;
             let remote = Remote { client, repo, cache, listing, n_parallel };
             Ok(Found::Remote(Box::new(remote)))
         }
         Err(reason) => match copy {
-            Some(dir) => {
+            Some(path) => {
                 on_event(Event::Stale { reason: &reason });
-                Ok(Found::Here(dir))
+                Ok(Found::Here(path))
             }
             None => Err(reason),
         },
     }
 }
 
-/// The directory of a model's files, downloaded if need be: [`find`] and [`Remote::download`].
+/// The path of a model, downloaded if need be: [`find`] and [`Remote::download`].
 ///
 /// # Errors
 /// As theirs.
@@ -135,7 +138,7 @@ pub fn resolve(
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<PathBuf, HubError> {
     match find(model, env, on_event)? {
-        Found::Here(dir) => Ok(dir),
+        Found::Here(path) => Ok(path),
         Found::Remote(remote) => remote.download(on_event),
     }
 }
@@ -146,18 +149,19 @@ impl Remote {
         Work::of(&self.listing, &self.cache).describe(&self.source(), &self.listing)
     }
 
-    /// Fetches what is missing, unless it has no room, and returns the model's directory.
+    /// Fetches what is missing, unless it has no room, and returns the model's directory, or its
+    /// GGUF file, of which the first part.
     ///
     /// # Errors
     /// Where the download has no room, the network fails, or a file is not what the Hub promised.
     /// What has arrived is kept for the next call.
     pub fn download(&self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<PathBuf, HubError> {
         let Listing { commit, files, .. } = &self.listing;
-        let dir = self.cache.snapshot(commit);
+        let path = self.listing.model_in(self.cache.snapshot(commit));
         if files.iter().all(|file| self.cache.has(commit, &file.path, file.size)) {
             // Needs no lock, which a cache that may only be read has not; nor the reference.
             let _ = self.cache.write_ref(&self.repo, commit);
-            return Ok(dir);
+            return Ok(path);
         }
         let _lock = self.cache.lock(on_event)?;
         // Now that no other process downloads it.
@@ -169,7 +173,7 @@ impl Remote {
         }
         work.run(&self.source(), &self.listing, self.n_parallel, on_event)?;
         self.cache.write_ref(&self.repo, commit)?;
-        Ok(dir)
+        Ok(path)
     }
 
     /// Reads configs, the index and the headers of weights, and nothing else.
@@ -180,10 +184,11 @@ impl Remote {
         Headers::fetch(&self.source(), &self.listing, on_event)
     }
 
-    /// The directory of the files that are in the cache, of which some may be missing; `None` where
-    /// there are none.
+    /// The path of the model in the cache, of which files may be missing; `None` where there are
+    /// none.
     pub fn local_files(&self) -> Option<PathBuf> {
-        Some(self.cache.snapshot(&self.listing.commit)).filter(|dir| dir.is_dir())
+        let path = self.listing.model_in(self.cache.snapshot(&self.listing.commit));
+        Some(path).filter(|path| path.exists())
     }
 
     fn source(&self) -> Source<'_> {

@@ -1,11 +1,14 @@
 //! What a repository holds, as the Hub's interface answers, and which of it is needed.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use serde::Deserialize;
 
 use super::cache::Cache;
 use super::error::HubError;
+use super::event::Chosen;
+use super::gguf::{Entry, Sets, is_gguf};
 use super::http::{Client, Request, content_length};
 use super::name::{Repo, is_component};
 use super::retry::Attempts;
@@ -26,6 +29,25 @@ pub(super) struct Listing {
     pub(super) files: Vec<RemoteFile>,
     /// The name and the content of the file that lists the weights, if there is one.
     pub(super) index: Option<(&'static str, Vec<u8>)>,
+    /// The GGUF file, where the model is one.
+    pub(super) gguf: Option<Chosen>,
+}
+
+/// The files that are needed, by name.
+struct Needed {
+    names: BTreeSet<String>,
+    index: Option<(&'static str, Vec<u8>)>,
+    gguf: Option<Chosen>,
+}
+
+impl Listing {
+    /// The path that the model is opened by, its files being in `dir`.
+    pub(super) fn model_in(&self, dir: PathBuf) -> PathBuf {
+        match &self.gguf {
+            Some(chosen) => dir.join(&chosen.path),
+            None => dir,
+        }
+    }
 }
 
 /// A file whose size and name in the cache are known.
@@ -99,21 +121,58 @@ impl Source<'_> {
         if let Some(path) = paths.iter().copied().find(is_outside) {
             return Err(self.refuse_name(path));
         }
-        let cannot_run = |problem| HubError::NoWeights { repo: self.repo.describe(), problem };
-        let layout = Layout::of(&paths).map_err(cannot_run)?;
-        let index = match layout.index() {
-            Some(name) => Some((name, self.read_index(&info, name, attempts)?)),
-            None => None,
-        };
-        let content = index.as_ref().map(|(_, content)| content.as_slice());
-        let wanted = layout.select(&paths, content).map_err(cannot_run)?;
+        let Needed { names: wanted, index, gguf } = self.choose(&info, &paths, attempts)?;
         let mut files = Vec::with_capacity(wanted.len());
         for sibling in info.siblings.iter().filter(|sibling| wanted.contains(&sibling.rfilename)) {
             files.push(self.settle(&info.sha, sibling, attempts)?);
         }
         files.sort_by_key(|file| (is_keystone(&file.path), file.path.clone()));
         files.dedup_by(|a, b| a.path == b.path);
-        Ok(Listing { commit: info.sha, files, index })
+        Ok(Listing { commit: info.sha, files, index, gguf })
+    }
+
+    /// The files of the model: the GGUF file that is asked for, or that of a repository that has
+    /// nothing else.
+    fn choose(
+        &self,
+        info: &ModelInfo,
+        paths: &BTreeSet<&str>,
+        attempts: &mut Attempts<'_>,
+    ) -> Result<Needed, HubError> {
+        let layout = Layout::of(paths);
+        let has_gguf = paths.iter().any(|path| is_gguf(path));
+        if self.repo.gguf.is_some() || (layout.is_err() && has_gguf) {
+            return self.choose_gguf(info);
+        }
+        let cannot_run = |problem| HubError::NoWeights { repo: self.repo.describe(), problem };
+        let layout = layout.map_err(cannot_run)?;
+        let index = match layout.index() {
+            Some(name) => Some((name, self.read_index(info, name, attempts)?)),
+            None => None,
+        };
+        let content = index.as_ref().map(|(_, content)| content.as_slice());
+        let names = layout.select(paths, content).map_err(cannot_run)?;
+        Ok(Needed { names, index, gguf: None })
+    }
+
+    fn choose_gguf(&self, info: &ModelInfo) -> Result<Needed, HubError> {
+        let sets = Sets::of(info.siblings.iter().map(|sibling| Entry {
+            path: &sibling.rfilename,
+            size: sibling.lfs.as_ref().and_then(|lfs| lfs.size).or(sibling.size),
+        }));
+        let repo = &self.repo.name;
+        let choice = sets.choose(self.repo.gguf.as_ref(), repo);
+        let choice =
+            choice.map_err(|problem| HubError::Choice { repo: self.repo.describe(), problem })?;
+        let chosen = Chosen {
+            repo: repo.clone(),
+            label: sets.label(choice.set).to_owned(),
+            path: choice.set.first().to_owned(),
+            is_default: choice.is_default,
+            passed_over: sets.passed_over.clone(),
+        };
+        let names = choice.set.parts.iter().cloned().collect();
+        Ok(Needed { names, index: None, gguf: Some(chosen) })
     }
 
     fn ask(&self, url: &str) -> Result<ModelInfo, HubError> {

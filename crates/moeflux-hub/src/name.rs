@@ -1,9 +1,11 @@
-//! Names of models on the Hub: `org/name`, `org/name@revision`, and addresses of pages.
+//! Names of models on the Hub: `org/name`, `org/name@revision`, `org/name:Q4_K_M`, and addresses
+//! of pages.
 
 use percent_encoding::percent_decode_str;
 
 use super::env::DEFAULT_ENDPOINT;
 use super::error::HubError;
+use super::gguf::is_gguf;
 
 /// Hosts whose addresses are understood whatever the endpoint is.
 const HOSTS: [&str; 3] = ["huggingface.co", "www.huggingface.co", "hf.co"];
@@ -22,18 +24,30 @@ const NO_ORGS: [&str; 10] = [
     "buckets",
 ];
 
-/// A model repository, and which revision of it.
+/// A model repository, which revision of it, and which of its GGUF files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repo {
     /// `org/name`.
     pub name: String,
     /// A branch, a tag, a commit, or a reference such as `refs/pr/3`.
     pub revision: String,
+    /// Which GGUF file is asked for; `None` leaves it to what the repository holds.
+    pub gguf: Option<Wanted>,
+}
+
+/// A GGUF file of a repository, or the set of files that it is a part of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The one whose name ends with this, such as `Q4_K_M`.
+    Tag(String),
+    /// The one with this path or name.
+    File(String),
 }
 
 impl Repo {
-    /// Understands `org/name`, `org/name@revision`, and addresses of a model, a revision or a file
-    /// on the Hub or on `endpoint`. `hf://org/name` is the same as `org/name`.
+    /// Understands `org/name`, `org/name@revision`, `org/name:TAG` for a GGUF file, and addresses
+    /// of a model, a revision or a file on the Hub or on `endpoint`. `hf://org/name` is the same as
+    /// `org/name`.
     ///
     /// # Errors
     /// [`HubError::Name`] says what is wrong and what to write.
@@ -47,16 +61,23 @@ impl Repo {
     }
 
     fn of_name(text: &str) -> Result<Self, String> {
-        let (name, revision) = text.split_once('@').unwrap_or((text, "main"));
-        if let Some((name, variant)) = name.split_once(':') {
-            return Err(format!(
-                "variants such as {variant:?} are not supported: write {name}, and @revision if \
-                 it is a branch of it"
-            ));
+        let (name, mut rest) = split_before_mark(text);
+        let (mut revision, mut gguf) = ("main", None);
+        // `@revision` and `:TAG` in any order.
+        while let Some(mark) = rest.chars().next() {
+            let (value, next) = split_before_mark(&rest[1..]);
+            match mark {
+                '@' => revision = value,
+                _ => gguf = tagged(value)?,
+            }
+            rest = next;
         }
         let parts: Vec<_> = name.split('/').collect();
         match parts[..] {
-            [_, _] => Self::new(&parts, revision),
+            [_, _] => Self::new(&parts, revision, gguf),
+            [_, _, .., file] if is_gguf(file) && gguf.is_none() => {
+                Self::new(&parts[..2], revision, Some(file_of(&parts[2..])?))
+            }
             [org, name, ..] if !org.is_empty() && !name.is_empty() => Err(format!(
                 "a folder of a repository cannot be chosen: write {org}/{name} or \
                  {org}/{name}@revision"
@@ -80,16 +101,18 @@ impl Repo {
                 if !folder.is_empty() {
                     let (folder, repo) = (folder.join("/"), repo.join("/"));
                     return Err(format!(
-                        "the folder {folder} of a repository cannot be chosen: write {repo}"
+                        "the folder {folder} of a repository cannot be chosen: write {repo}, or \
+                         {repo}:{folder} for the GGUF files in it"
                     ));
                 }
-                Self::new(repo, &revision)
+                Self::new(repo, &revision, None)
             }
-            ["commit" | "commits", rest @ ..] => Self::new(repo, &split_revision(rest)?.0),
+            ["commit" | "commits", rest @ ..] => Self::new(repo, &split_revision(rest)?.0, None),
             ["blob" | "resolve" | "raw", rest @ ..] => {
                 let (revision, file) = split_revision(rest)?;
                 match file {
-                    [name] if is_of_model(name) => Self::new(repo, &revision),
+                    [name] if is_of_model(name) => Self::new(repo, &revision, None),
+                    [.., name] if is_gguf(name) => Self::new(repo, &revision, Some(file_of(file)?)),
                     _ => Err(format!(
                         "{} is no file that moeflux reads a model from",
                         if file.is_empty() { "this".into() } else { file.join("/") }
@@ -100,7 +123,7 @@ impl Repo {
         }
     }
 
-    fn new(parts: &[&str], revision: &str) -> Result<Self, String> {
+    fn new(parts: &[&str], revision: &str, gguf: Option<Wanted>) -> Result<Self, String> {
         let is_good = |part: &&str| {
             let is_plain = part.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
             // `--` separates the parts in the cache's names of folders.
@@ -118,7 +141,7 @@ impl Repo {
                 "{revision:?} is no revision: write a branch, a tag or a commit after the @"
             ));
         }
-        Ok(Self { name: parts.join("/"), revision: revision.to_owned() })
+        Ok(Self { name: parts.join("/"), revision: revision.to_owned(), gguf })
     }
 
     pub(super) fn describe(&self) -> String {
@@ -186,6 +209,35 @@ fn is_of_model(name: &str) -> bool {
         .any(|end| name.ends_with(end))
 }
 
+fn split_before_mark(text: &str) -> (&str, &str) {
+    text.split_at(text.find(['@', ':']).unwrap_or(text.len()))
+}
+
+/// What is asked for behind a colon. `latest` is how other tools spell nothing.
+fn tagged(tag: &str) -> Result<Option<Wanted>, String> {
+    if tag.eq_ignore_ascii_case("latest") {
+        return Ok(None);
+    }
+    if tag.is_empty() || tag.len() > 255 || !tag.split('/').all(is_component) {
+        return Err(format!(
+            "{tag:?} names no GGUF file: write the end of its name after the colon, such as \
+             :Q4_K_M"
+        ));
+    }
+    let tag = tag.to_owned();
+    Ok(Some(if is_gguf(&tag) { Wanted::File(tag) } else { Wanted::Tag(tag) }))
+}
+
+/// The path of a GGUF file in a repository.
+fn file_of(parts: &[&str]) -> Result<Wanted, String> {
+    let path = parts.join("/");
+    let path = percent_decode_str(&path).decode_utf8_lossy().into_owned();
+    match path.split('/').all(is_component) {
+        true => Ok(Wanted::File(path)),
+        false => Err(format!("{path:?} is no name of a file")),
+    }
+}
+
 /// Whether `part` is a harmless name of a file or folder.
 pub(super) fn is_component(part: &str) -> bool {
     !part.is_empty()
@@ -223,11 +275,33 @@ mod tests {
             ("https://huggingface.co/a/b/resolve/main/config.json?download=true", "a/b", "main"),
             ("https://huggingface.co/a/b/commit/abc", "a/b", "abc"),
         ] {
-            let repo = Repo { name: name.into(), revision: revision.into() };
+            let repo = Repo { name: name.into(), revision: revision.into(), gguf: None };
             assert_eq!(Repo::parse(model, HUB).unwrap(), repo, "{model}");
         }
         let mirror = Repo::parse("http://127.0.0.1:80/hub/a/b/tree/x", "http://127.0.0.1:80/hub");
-        assert_eq!(mirror.unwrap(), Repo { name: "a/b".into(), revision: "x".into() });
+        let want = Repo { name: "a/b".into(), revision: "x".into(), gguf: None };
+        assert_eq!(mirror.unwrap(), want);
+    }
+
+    #[test]
+    fn gguf_files_are_named_by_tag_or_path() {
+        let tag = |tag: &str| Some(Wanted::Tag(tag.into()));
+        let file = |path: &str| Some(Wanted::File(path.into()));
+        for (model, revision, gguf) in [
+            ("a/b-GGUF:Q4_K_M", "main", tag("Q4_K_M")),
+            ("a/b-GGUF:UD-Q4_K_XL@v1", "v1", tag("UD-Q4_K_XL")),
+            ("a/b-GGUF@refs/pr/3:q8_0", "refs/pr/3", tag("q8_0")),
+            ("a/b-GGUF:latest", "main", None),
+            ("a/b-GGUF:sub/x-Q8_0.gguf", "main", file("sub/x-Q8_0.gguf")),
+            ("hf.co/a/b-GGUF:Q4_K_M", "main", tag("Q4_K_M")),
+            ("https://huggingface.co/a/b-GGUF:Q4_K_M@v1", "v1", tag("Q4_K_M")),
+            ("hf://a/b-GGUF/x/y-00002-of-00003.gguf", "main", file("x/y-00002-of-00003.gguf")),
+            ("https://huggingface.co/a/b-GGUF/blob/main/x.gguf", "main", file("x.gguf")),
+            ("huggingface.co/a/b-GGUF/resolve/v1/Q8/x.GGUF?download=true", "v1", file("Q8/x.GGUF")),
+        ] {
+            let want = Repo { name: "a/b-GGUF".into(), revision: revision.into(), gguf };
+            assert_eq!(Repo::parse(model, HUB).unwrap(), want, "{model}");
+        }
     }
 
     #[test]
@@ -247,15 +321,19 @@ mod tests {
             ("a/b@", "a branch, a tag"),
             ("a/b@../x", "a branch, a tag"),
             ("a/b@x y", "a branch, a tag"),
-            ("a/b:Q4_K_M", "variants such as \"Q4_K_M\" are not supported"),
-            ("https://hf.co/a/b:Q4_K_M", "are not supported"),
+            ("a/b:", "such as :Q4_K_M"),
+            ("a/b:x y", "such as :Q4_K_M"),
+            ("a/b:../x", "such as :Q4_K_M"),
+            ("a/b:Q4@", "a branch, a tag"),
+            ("a/b/c:Q4", "write a/b"),
             ("https://example.com/a/b", "no address of https://huggingface.co"),
             ("https://huggingface.co@evil.com/a/b", "no address of"),
             ("ftp://a/b", "no address of"),
             ("https://huggingface.co", "not the address of a model"),
             ("https://huggingface.co/datasets/a/b", "not the address of a model"),
-            ("https://huggingface.co/a/b/tree/main/sub", "folder sub"),
-            ("https://huggingface.co/a/b/blob/main/x.gguf", "x.gguf is no file"),
+            ("https://huggingface.co/a/b/tree/main/sub", "a/b:sub for the GGUF files"),
+            ("https://huggingface.co/a/b/blob/main/x.onnx", "x.onnx is no file"),
+            ("https://huggingface.co/a/b/blob/main/x%20y.gguf", "no name of a file"),
             ("https://huggingface.co/a/b/discussions/3", "write a/b"),
         ] {
             let error = Repo::parse(model, HUB).unwrap_err().to_string();

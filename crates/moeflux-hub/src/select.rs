@@ -2,7 +2,8 @@
 //!
 //! Repositories hold the same weights in several formats: `original/`, `metal/`, `onnx/`,
 //! `consolidated.safetensors`, `*.bin`, `*.gguf`. Only the files that the engine opens are chosen,
-//! by the same precedence: a packed container, then a prepared directory, then safetensors.
+//! by the same precedence: a packed container, then a prepared directory, then safetensors. GGUF
+//! files (`gguf`) are taken where one is asked for, or where there is nothing else.
 
 use std::collections::BTreeSet;
 
@@ -217,9 +218,7 @@ fn prepared_files(paths: &BTreeSet<&str>, folder: &str) -> Vec<String> {
 /// Says what is there instead of weights.
 fn no_weights(paths: &BTreeSet<&str>) -> String {
     let has = |end: &str| paths.iter().any(|path| path.ends_with(end));
-    let there = if has(".gguf") {
-        "it has GGUF files only"
-    } else if paths.iter().any(|path| path.starts_with("adapter")) {
+    let there = if paths.iter().any(|path| path.starts_with("adapter")) {
         "it has an adapter only"
     } else if has(".safetensors") {
         "it has safetensors of other layouts only (consolidated, or in folders)"
@@ -230,7 +229,7 @@ fn no_weights(paths: &BTreeSet<&str>) -> String {
     };
     format!(
         "{there}: use a repository with model.safetensors, as Hugging Face's transformers or MLX \
-         write them, or with a packed container"
+         write them, with GGUF files, or with a packed container"
     )
 }
 
@@ -331,8 +330,7 @@ mod tests {
     #[test]
     fn repositories_without_a_model_say_what_they_hold() {
         for (paths, want) in [
-            (&["config.json", "model-Q4_K_M.gguf"][..], "GGUF"),
-            (&["adapter_config.json", "adapter_model.safetensors"], "adapter"),
+            (&["adapter_config.json", "adapter_model.safetensors"][..], "adapter"),
             (&["params.json", "consolidated.safetensors"], "consolidated"),
             (&["config.json", "pytorch_model.bin"], "PyTorch"),
             (&["README.md"], "no weights"),

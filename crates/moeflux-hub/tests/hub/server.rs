@@ -193,7 +193,7 @@ impl Hub {
 
 /// Weights are in large-file storage.
 fn is_large(name: &str) -> bool {
-    name.ends_with(".safetensors")
+    name.ends_with(".safetensors") || name.ends_with(".gguf")
 }
 
 fn listener() -> TcpListener {
