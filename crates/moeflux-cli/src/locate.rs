@@ -1,11 +1,11 @@
-//! From what a user wrote for a model to the directory of its files.
+//! From what a user wrote for a model to the directory of its files, or to its GGUF file.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use moeflux_engine::EngineError;
-use moeflux_hub::{Download, Event, Found, HubEnv, Remote, Repo};
+use moeflux_hub::{Chosen, Download, Event, Found, HubEnv, Remote, Repo, Wanted};
 
 use crate::bytes::show;
 use crate::demo;
@@ -40,7 +40,7 @@ pub(crate) fn locate(model: Option<&str>, flag: &str, is_quiet: bool) -> Result<
         needed.check_room()?;
         // A model that cannot be run is not worth its download.
         let headers = read_headers(&remote, is_quiet)?;
-        let checked = moeflux_engine::check(headers.root());
+        let checked = moeflux_engine::check(headers.model());
         checked.map_err(|err| named_as_on_hub(err, &headers, &needed)).context("not downloaded")?;
     }
     download(&remote, is_quiet)
@@ -132,6 +132,12 @@ fn refuse_path(model: &str, flag: &str) -> Result<()> {
 
 /// Whether no name on the Hub looks like this.
 fn is_written_as_path(model: &str) -> bool {
+    // org/name:file.gguf
+    let is_choice = Repo::parse(model, moeflux_hub::DEFAULT_ENDPOINT)
+        .is_ok_and(|repo| matches!(repo.gguf, Some(Wanted::File(_))) && model.contains(':'));
+    if is_choice {
+        return false;
+    }
     let ends = [".safetensors", ".json", ".gguf", ".bin", ".pt", ".pth", "/"];
     let starts = ["/", "./", "../"];
     let is_dots = model == "." || model == "..";
@@ -171,8 +177,8 @@ fn alternative(path: &Path) -> Option<PathBuf> {
 
 /// How a name is written that is on the Hub in any case.
 fn hub_address(name: &str) -> Option<String> {
-    let repo = Repo::parse(name, moeflux_hub::DEFAULT_ENDPOINT).ok()?;
-    Some(format!(" (for the Hub's model write hf://{})", repo.name))
+    Repo::parse(name, moeflux_hub::DEFAULT_ENDPOINT).ok()?;
+    Some(format!(" (for the Hub's model write hf://{name})"))
 }
 
 /// The name in `dir` that is most like `name`.
@@ -232,19 +238,28 @@ fn download(remote: &Remote, is_quiet: bool) -> Result<PathBuf> {
 }
 
 fn announce(download: &Download) -> String {
-    let Download { repo, commit, bytes, missing_bytes, .. } = download;
+    let Download { commit, bytes, missing_bytes, .. } = download;
     let here = bytes - missing_bytes;
     let rest = match here {
         0 => String::new(),
         here => format!(" ({} are here already)", show(here)),
     };
     format!(
-        "downloading {repo} (commit {}): {} in {} files{rest}, to {}",
+        "downloading {} (commit {}): {} in {}{rest}, to {}",
+        download.name(),
         &commit[..7],
         show(*bytes),
-        download.n_files,
+        n_files(download),
         room(download),
     )
+}
+
+/// How many files a download has, in words.
+pub(crate) fn n_files(download: &Download) -> String {
+    match download.n_files {
+        1 => String::from("one file"),
+        n => format!("{n} files"),
+    }
 }
 
 /// The cache and what is free there.
@@ -268,6 +283,7 @@ fn in_words(event: &Event<'_>) -> Option<String> {
         Event::Stale { reason } => {
             format!("warning: {reason}; using the copy from earlier")
         }
+        Event::Chosen(chosen) => return chosen_in_words(chosen),
         Event::Waiting { lock } => {
             format!("waiting for another download of this model ({} is locked)", lock.display())
         }
@@ -281,6 +297,27 @@ fn in_words(event: &Event<'_>) -> Option<String> {
         ),
         _ => return None,
     })
+}
+
+/// Which GGUF file is taken, where that is not what was asked for, and what is left out.
+fn chosen_in_words(chosen: &Chosen) -> Option<String> {
+    let Chosen { repo, label, path, is_default, passed_over } = chosen;
+    let mut words = Vec::new();
+    if *is_default {
+        words.push(format!(
+            "{repo} has several GGUF files: {path} is taken (write {repo}:TAG for another than \
+             {label})"
+        ));
+    }
+    match &passed_over[..] {
+        [] => {}
+        [one] => words.push(format!("{one} is passed over: text needs the model alone")),
+        [one, others @ ..] => words.push(format!(
+            "{one} and {} more are passed over: text needs the model alone",
+            others.len()
+        )),
+    }
+    (!words.is_empty()).then(|| words.join("; "))
 }
 
 fn seconds(secs: f64) -> String {

@@ -57,7 +57,7 @@ pub(crate) fn inspect(args: &ModelArgs, shape: &ShapeArgs, is_quiet: bool) -> Re
 fn inspect_remote(remote: &Remote, options: &EngineOptions, is_quiet: bool) -> Result<Inspected> {
     let headers = locate::read_headers(remote, is_quiet)?;
     let download = remote.describe();
-    let facts = moeflux_engine::inspect(headers.root(), options);
+    let facts = moeflux_engine::inspect(headers.model(), options);
     let mut facts = facts.map_err(|err| locate::named_as_on_hub(err, &headers, &download))?;
     let files = facts.text.names();
     let tokenizer = Some(files.map_err(|_| locate::NO_TOKENIZER.to_owned()));

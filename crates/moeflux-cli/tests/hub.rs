@@ -260,7 +260,8 @@ fn paths_are_no_names_and_names_no_paths() {
         ("modles/qwen-30b", "did you mean \"models/qwen-30b\"? (for the Hub's model write hf://"),
         ("org/name/", "no such file"),
         ("", "org/name"),
-        ("org/name:Q4_K_M", "not supported"),
+        ("org/name:", "such as :Q4_K_M"),
+        ("models/foo:Q4_K_M", "hf://models/foo:Q4_K_M"),
         ("org/name/sub", "write org/name"),
         ("https://example.com/org/name", "no address of"),
     ] {
@@ -277,6 +278,41 @@ fn paths_are_no_names_and_names_no_paths() {
     }
     assert_eq!(hub.n_requests("/revision/refs%2Fpr%2F3"), 1);
     assert_eq!(hub.n_requests("/revision/v1"), 1);
+}
+
+#[test]
+fn gguf_files_are_chosen_by_name_and_said() {
+    let home = tempfile::tempdir().unwrap();
+    let hub = Hub::start(&[
+        ("m-Q4_K_M.gguf", b"GGUF"),
+        ("m-Q8_0.gguf", b"GGUF, and more"),
+        ("mmproj-F16.gguf", b"GGUF"),
+    ]);
+    let mut command = on_hub(&hub.endpoint, home.path(), &["plan", "-m", "org/name:Q9"]);
+    let there =
+        "no GGUF file called \"Q9\"; it has Q4_K_M (4 B), Q8_0 (14 B): write org/name:Q4_K_M";
+    check_refusal(&mut command, 1, &[there]);
+    let heard = |model: &str| {
+        let mut command = on_hub(&hub.endpoint, home.path(), &["inspect", "-m", model]);
+        String::from_utf8(command.output().unwrap().stderr).unwrap()
+    };
+    let usual = heard("org/name");
+    for words in [
+        "org/name has several GGUF files: m-Q4_K_M.gguf is taken (write org/name:TAG",
+        "mmproj-F16.gguf is passed over",
+    ] {
+        assert!(usual.contains(words), "{words:?} is not in {usual:?}");
+    }
+    let named = heard("org/name:q8_0");
+    assert!(!named.contains("is taken") && named.contains("is passed over"), "{named:?}");
+    assert_eq!(hub.n_requests("mmproj"), 0);
+    // What exists is a path, whatever it is called.
+    let here = tempfile::tempdir().unwrap();
+    fs::create_dir_all(here.path().join("org/name:Q8_0")).unwrap();
+    let n_before = hub.requests().len();
+    let mut command = on_hub(&hub.endpoint, home.path(), &["plan", "-m", "org/name:Q8_0"]);
+    check_refusal(command.current_dir(here.path()), 1, &["org/name:Q8_0: no model here"]);
+    assert_eq!(hub.requests().len(), n_before);
 }
 
 #[cfg(unix)]

@@ -30,7 +30,7 @@ pub(crate) use self::turns::explain;
 use crate::args::SampleArgs;
 use crate::bytes::show;
 use crate::error::{OutputError, UsageError};
-use crate::locate::room;
+use crate::locate::{n_files, room};
 use crate::model::Inspected;
 use crate::progress::Bar;
 
@@ -146,9 +146,9 @@ fn download_text(download: &Download) -> String {
     let here = download.bytes - download.missing_bytes;
     let mut text = format!(
         "\nnot downloaded: only its configs and headers were read, so the drive was not measured\n\
-         download   {} in {} files, to {}\n",
+         download   {} in {}, to {}\n",
         show(download.missing_bytes),
-        download.n_files,
+        n_files(download),
         room(download),
     );
     if here > 0 {

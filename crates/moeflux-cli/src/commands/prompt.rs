@@ -62,7 +62,7 @@ fn read(path: &Path) -> Result<Value> {
 fn tokenizer(model: Option<&str>) -> Result<Tokenizer> {
     match locate::place(model, "--model", true, Hurry::Any)? {
         Place::Here(path) => Ok(Tokenizer::at(&path)?),
-        Place::Hub(remote) => Ok(Tokenizer::at(locate::read_headers(&remote, true)?.root())?),
+        Place::Hub(remote) => Ok(Tokenizer::at(locate::read_headers(&remote, true)?.model())?),
     }
 }
 

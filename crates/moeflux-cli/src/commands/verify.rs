@@ -46,16 +46,17 @@ fn fail_for(damage: &[Damage]) -> Result<()> {
 
 /// Where the files are that are here of a model on the Hub, and what is missing.
 fn partly_here(remote: &Remote) -> Result<(PathBuf, String)> {
-    let Download { repo, bytes, missing_bytes, .. } = remote.describe();
+    let download = remote.describe();
+    let (name, Download { bytes, missing_bytes, .. }) = (download.name(), download);
     let (bytes, missing) = (show(bytes), show(missing_bytes));
     match remote.local_files() {
         Some(dir) if missing_bytes > 0 => {
-            Ok((dir, format!("{repo} is not complete: {missing} of {bytes} are missing")))
+            Ok((dir, format!("{name} is not complete: {missing} of {bytes} are missing")))
         }
-        Some(dir) => Ok((dir, format!("{repo} is not complete"))),
+        Some(dir) => Ok((dir, format!("{name} is not complete"))),
         None => bail!(
-            "{repo} is not downloaded: there is nothing to verify ({bytes}; `moeflux run --model \
-             {repo}` downloads it)"
+            "{name} is not downloaded: there is nothing to verify ({bytes}; `moeflux run --model \
+             {name}` downloads it)"
         ),
     }
 }
