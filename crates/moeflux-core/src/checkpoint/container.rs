@@ -229,6 +229,7 @@ impl Container {
             let group_size = match format {
                 MatrixFormat::Affine(affine) => affine.group_size,
                 MatrixFormat::Micro(micro) => micro.group_size,
+                MatrixFormat::Ggml(block_type) => block_type.block_cols(),
                 _ => 1,
             };
             if !format.is_supported(group_size) {
