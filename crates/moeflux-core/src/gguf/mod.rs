@@ -1,6 +1,6 @@
 //! GGUF: files of llama.cpp that hold a model's tensors, its hyperparameters and its tokenizer.
 //!
-//! Layout and meaning follow `docs/gguf.md` of the ggml repository and its reader.
+//! Layout and meaning follow the specification in the ggml repository and its reader.
 
 mod arch;
 mod bytes;
