@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::error::HubError;
 use super::event::Event;
-use super::gguf::{Entry, Sets, is_gguf};
-use super::name::Repo;
+use super::gguf::{Entry, Sets};
+use super::name::{Repo, is_gguf};
 use super::select::{CONFIG, CONTAINER, INDEX, PREPARED_INDEX};
 use crate::name::is_hex;
 

@@ -8,13 +8,10 @@ use std::collections::BTreeMap;
 
 use moeflux_core::show_bytes;
 
-use super::name::Wanted;
+use super::name::{GGUF, Wanted, is_gguf};
 
 /// What is taken of several where nothing is asked for, as other tools do.
 const DEFAULT: &str = "Q4_K_M";
-
-/// The end of the names of GGUF files.
-const EXTENSION: &str = ".gguf";
 
 /// The most entries of a message.
 const MAX_SHOWN: usize = 40;
@@ -244,7 +241,7 @@ struct Part<'a> {
 impl Part<'_> {
     /// `PREFIX-00001-of-00003.gguf`, or a file of its own.
     fn of(path: &str) -> Part<'_> {
-        let stem = &path[..path.len() - EXTENSION.len()];
+        let stem = &path[..path.len() - GGUF.len()];
         let whole = Part { stem, nth: 1, n: 1 };
         let number = |text: &str| match text.len() == 5 && text.bytes().all(|b| b.is_ascii_digit())
         {
@@ -257,11 +254,6 @@ impl Part<'_> {
         });
         split.filter(|part| (1..=part.n).contains(&part.nth)).unwrap_or(whole)
     }
-}
-
-/// Whether a path is that of a GGUF file.
-pub(super) fn is_gguf(path: &str) -> bool {
-    path.len() > EXTENSION.len() && path.to_ascii_lowercase().ends_with(EXTENSION)
 }
 
 /// Whether a GGUF file is no model but belongs to one: a projector of images, an importance

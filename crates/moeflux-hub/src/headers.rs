@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use super::cache::create_parent;
 use super::error::HubError;
 use super::event::Event;
-use super::gguf::is_gguf;
 use super::gguf_head;
 use super::listing::{Listing, RemoteFile, Source};
+use super::name::is_gguf;
 use super::pool::{self, Message, Worker};
 use super::select;
 

@@ -5,7 +5,6 @@ use percent_encoding::percent_decode_str;
 
 use super::env::DEFAULT_ENDPOINT;
 use super::error::HubError;
-use super::gguf::is_gguf;
 
 /// Hosts whose addresses are understood whatever the endpoint is.
 const HOSTS: [&str; 3] = ["huggingface.co", "www.huggingface.co", "hf.co"];
@@ -23,6 +22,9 @@ const NO_ORGS: [&str; 10] = [
     "settings",
     "buckets",
 ];
+
+/// The end of the names of GGUF files.
+pub(super) const GGUF: &str = ".gguf";
 
 /// A model repository, which revision of it, and which of its GGUF files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -236,6 +238,11 @@ fn file_of(parts: &[&str]) -> Result<Wanted, String> {
         true => Ok(Wanted::File(path)),
         false => Err(format!("{path:?} is no name of a file")),
     }
+}
+
+/// Whether a path is that of a GGUF file.
+pub(super) fn is_gguf(path: &str) -> bool {
+    path.len() > GGUF.len() && path.to_ascii_lowercase().ends_with(GGUF)
 }
 
 /// Whether `part` is a harmless name of a file or folder.
