@@ -1,4 +1,5 @@
-//! Shares work among threads, and does without those that the system refuses to start.
+//! Shares work among threads, and does without those that the system refuses to start; waits that
+//! are too short to sleep.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -42,6 +43,14 @@ pub fn share_out<T: Send, R: Send>(
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_unstable_by_key(|(idx, _)| *idx);
     done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Yields the core for about a microsecond, between two looks at what another thread does.
+pub fn yield_briefly() {
+    for _ in 0..32 {
+        std::hint::spin_loop();
+    }
+    thread::yield_now();
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ struct Arrows(&'static str, &'static [&'static str], &'static [&'static str]);
 const ARROWS: &[Arrows] = &[
     Arrows("moeflux-core", &[], &[]),
     Arrows("moeflux-backend", &["moeflux-core"], &[]),
-    Arrows("moeflux-wgpu", &["moeflux-backend", "moeflux-core"], &[]),
+    Arrows("moeflux-residency", &["moeflux-backend", "moeflux-core"], &[]),
+    Arrows("moeflux-wgpu", &["moeflux-residency", "moeflux-backend", "moeflux-core"], &[]),
     Arrows("moeflux-store", &["moeflux-core"], &[]),
     Arrows("moeflux-text", &["moeflux-core"], &[]),
     Arrows("moeflux-hub", &["moeflux-core"], &[]),

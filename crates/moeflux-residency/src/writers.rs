@@ -1,4 +1,4 @@
-//! Threads that write experts into mapped memory as kernels read them. A thread that waits for them
+//! Threads that write experts into staging buffers as slots store them. A thread that waits for them
 //! takes part in the work.
 //!
 //! Between two layers of a decoded token a sleeping thread wakes too late, so idle threads poll for
@@ -6,33 +6,32 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use moeflux_backend::DeviceCounters;
+use moeflux_core::threads::yield_briefly;
 use moeflux_core::{Expert, ExpertKey};
 
-use crate::experts::packing::Packing;
+use crate::device::StagingBuffer;
+use crate::packing::{Packing, Piece};
 
-/// Most threads. One writes about a third of what a fast bus carries, and eight
-/// a little more than four.
+/// Most threads. One writes about a third of what a fast bus carries, and eight a little more than
+/// four.
 const MAX_THREADS: usize = 8;
 
 /// How long an idle thread polls before it sleeps: longer than a layer of a decoded token takes.
-const LOOKING: Duration = Duration::from_millis(1);
+const POLLING: Duration = Duration::from_millis(1);
 
-/// Some bytes of an expert, on their way to a buffer.
-struct Job {
+/// A piece of an expert, on its way to a buffer.
+struct Job<B> {
     load: Arc<Load>,
     expert: Arc<Expert>,
     packing: Arc<Packing>,
-    buffer: wgpu::Buffer,
-    /// Which of its matrices, and which bytes of that.
-    matrix: usize,
-    bytes: Range<usize>,
+    buffer: B,
+    piece: Piece,
 }
 
 /// An expert on its way to a buffer.
@@ -42,30 +41,29 @@ pub(crate) struct Load {
     /// First byte of the expert.
     pub(crate) at: u64,
     /// Jobs that are not done.
-    left: AtomicUsize,
+    n_left: AtomicUsize,
 }
 
 /// The threads, begun with the first job.
 #[derive(Debug)]
-pub(crate) struct Writers {
-    queue: Arc<WorkQueue>,
+pub(crate) struct Writers<B: StagingBuffer> {
+    queue: Arc<WorkQueue<B>>,
     threads: Vec<JoinHandle<()>>,
     has_begun: bool,
 }
 
 #[derive(Debug)]
-struct WorkQueue {
+struct WorkQueue<B> {
     counters: Arc<DeviceCounters>,
-    state: Mutex<State>,
+    state: Mutex<State<B>>,
     /// Jobs that no thread has begun, read without the lock.
     n_waiting: AtomicUsize,
     work: Condvar,
     finished: Condvar,
 }
 
-#[derive(Default)]
-struct State {
-    jobs: VecDeque<Job>,
+struct State<B> {
+    jobs: VecDeque<Job<B>>,
     /// Jobs that wait or are worked on.
     n_unfinished: usize,
     /// Since when there are any.
@@ -77,53 +75,61 @@ struct State {
 impl Load {
     /// Whether it is written.
     pub(crate) fn is_done(&self) -> bool {
-        self.left.load(Ordering::Acquire) == 0
+        self.n_left.load(Ordering::Acquire) == 0
     }
 }
 
-impl Writers {
+impl<B: StagingBuffer> Writers<B> {
     /// Writers that report their time to `counters`.
-    pub(crate) fn new(counters: Arc<DeviceCounters>) -> Writers {
-        let state = Mutex::new(State::default());
+    pub(crate) fn new(counters: Arc<DeviceCounters>) -> Writers<B> {
+        let state = State {
+            jobs: VecDeque::new(),
+            n_unfinished: 0,
+            busy_since: None,
+            failure: None,
+            is_closed: false,
+        };
         let (work, finished) = (Condvar::new(), Condvar::new());
-        let n_waiting = AtomicUsize::new(0);
+        let (state, n_waiting) = (Mutex::new(state), AtomicUsize::new(0));
         let queue = Arc::new(WorkQueue { counters, state, n_waiting, work, finished });
         Writers { queue, threads: Vec::new(), has_begun: false }
     }
 
-    /// Queues an expert to be written at a byte of a buffer.
+    /// Queues an expert to be written at byte `at` of a buffer.
     pub(crate) fn push(
         &mut self,
-        (expert, packing): (&Arc<Expert>, &Arc<Packing>),
-        (buffer, at): (&wgpu::Buffer, u64),
+        expert: &Arc<Expert>,
+        packing: &Arc<Packing>,
+        buffer: &B,
+        at: u64,
     ) -> Arc<Load> {
         if !self.has_begun {
             self.begin();
         }
-        let pieces = (0..packing.n_matrices())
-            .flat_map(|matrix| packing.pieces(matrix).map(move |bytes| (matrix, bytes)));
-        let pieces: Vec<(usize, Range<usize>)> = pieces.collect();
-        let n = pieces.len();
-        let load = Arc::new(Load { key: expert.key, at, left: AtomicUsize::new(n) });
-        let job = |(matrix, bytes)| Job {
+        let pieces = packing.pieces();
+        let n_pieces = pieces.len();
+        let load = Arc::new(Load { key: expert.key, at, n_left: AtomicUsize::new(n_pieces) });
+        let job = |piece| Job {
             load: Arc::clone(&load),
             expert: Arc::clone(expert),
             packing: Arc::clone(packing),
             buffer: buffer.clone(),
-            matrix,
-            bytes,
+            piece,
         };
         let mut state = self.queue.lock();
         state.jobs.extend(pieces.into_iter().map(job));
-        state.n_unfinished += n;
+        state.n_unfinished += n_pieces;
         state.busy_since.get_or_insert_with(Instant::now);
-        self.queue.n_waiting.fetch_add(n, Ordering::Release);
+        self.queue.n_waiting.fetch_add(n_pieces, Ordering::Release);
         drop(state);
         self.queue.work.notify_all();
         load
     }
 
     /// Waits until these are written, and takes part in the work.
+    ///
+    /// # Errors
+    /// If a thread could not write; the first failure since the last call.
     pub(crate) fn finish<'a>(
         &self,
         loads: impl Iterator<Item = &'a Arc<Load>> + Clone,
@@ -131,14 +137,14 @@ impl Writers {
         let mut since = None;
         loop {
             let mut state = self.queue.lock();
-            let is_done = loads.clone().all(|it| it.is_done());
+            let are_done = loads.clone().all(|load| load.is_done());
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
                 self.queue.run_job(job);
                 since = None;
-            } else if is_done {
+            } else if are_done {
                 return state.failure.take().map_or(Ok(()), Err);
-            } else if since.get_or_insert_with(Instant::now).elapsed() < LOOKING {
+            } else if since.get_or_insert_with(Instant::now).elapsed() < POLLING {
                 drop(state);
                 yield_briefly();
             } else {
@@ -161,15 +167,7 @@ impl Writers {
     }
 }
 
-/// Yields the core for about a microsecond.
-pub(crate) fn yield_briefly() {
-    for _ in 0..32 {
-        std::hint::spin_loop();
-    }
-    thread::yield_now();
-}
-
-impl Drop for Writers {
+impl<B: StagingBuffer> Drop for Writers<B> {
     fn drop(&mut self) {
         let mut state = self.queue.lock();
         state.is_closed = true;
@@ -183,12 +181,26 @@ impl Drop for Writers {
     }
 }
 
-impl WorkQueue {
+impl<B> WorkQueue<B> {
     /// A panic cannot leave the state half changed, so poisoning is ignored.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<B>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Counts a job as finished.
+    fn end(&self, state: &mut State<B>, load: &Load) {
+        state.n_unfinished -= 1;
+        if state.n_unfinished == 0 {
+            let since = state.busy_since.take();
+            self.counters.add_upload_time(since.map_or(Duration::ZERO, |since| since.elapsed()));
+        }
+        if load.n_left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.finished.notify_all();
+        }
+    }
+}
+
+impl<B: StagingBuffer> WorkQueue<B> {
     fn serve(&self) {
         let mut since = Instant::now();
         let mut state = self.lock();
@@ -197,9 +209,9 @@ impl WorkQueue {
                 drop(state);
                 self.run_job(job);
                 since = Instant::now();
-            } else if since.elapsed() < LOOKING {
+            } else if since.elapsed() < POLLING {
                 drop(state);
-                while self.n_waiting.load(Ordering::Acquire) == 0 && since.elapsed() < LOOKING {
+                while self.n_waiting.load(Ordering::Acquire) == 0 && since.elapsed() < POLLING {
                     yield_briefly();
                 }
             } else {
@@ -210,38 +222,26 @@ impl WorkQueue {
         }
     }
 
-    fn run_job(&self, job: Job) {
+    fn run_job(&self, job: Job<B>) {
         self.n_waiting.fetch_sub(1, Ordering::Release);
-        let (load, bytes) = (Arc::clone(&job.load), job.bytes.len() as u64);
+        let (load, n_bytes) = (Arc::clone(&job.load), job.piece.bytes.len() as u64);
         let failure = Some(String::from("a writer panicked"));
         let mut ending = Ending { queue: self, load: &load, failure };
         ending.failure = job.run().err();
         if ending.failure.is_none() {
-            self.counters.add_uploaded_bytes(bytes);
-        }
-    }
-
-    /// Counts a job as finished.
-    fn end(&self, state: &mut State, load: &Load) {
-        state.n_unfinished -= 1;
-        if state.n_unfinished == 0 {
-            let time = state.busy_since.take().map_or(Duration::ZERO, |it| it.elapsed());
-            self.counters.add_upload_time(time);
-        }
-        if load.left.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.finished.notify_all();
+            self.counters.add_uploaded_bytes(n_bytes);
         }
     }
 }
 
 /// Counts a job as finished, whatever became of it.
-struct Ending<'a> {
-    queue: &'a WorkQueue,
+struct Ending<'a, B> {
+    queue: &'a WorkQueue<B>,
     load: &'a Load,
     failure: Option<String>,
 }
 
-impl Drop for Ending<'_> {
+impl<B> Drop for Ending<'_, B> {
     fn drop(&mut self) {
         let mut state = self.queue.lock();
         if let Some(failure) = self.failure.take() {
@@ -251,22 +251,14 @@ impl Drop for Ending<'_> {
     }
 }
 
-impl Job {
+impl<B: StagingBuffer> Job<B> {
     /// Releases the expert before the job counts as finished.
     fn run(self) -> Result<(), String> {
-        let Job { load, expert, packing, buffer, matrix, bytes } = self;
-        let (range, scales) = packing.part(matrix);
-        let first = load.at + range.start as u64;
-        let mut view = buffer
-            .get_mapped_range_mut(first + bytes.start as u64..first + bytes.end as u64)
-            .map_err(|err| format!("staging memory is not there: {err}"))?;
-        let matrix = expert.matrix(packing.matrix(matrix));
-        crate::weights::format::write_packed(&matrix, scales, bytes, view.slice(..));
-        Ok(())
+        self.buffer.write(self.load.at, &self.expert, &self.packing, &self.piece)
     }
 }
 
-impl fmt::Debug for State {
+impl<B> fmt::Debug for State<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("State")
             .field("n_unfinished", &self.n_unfinished)
