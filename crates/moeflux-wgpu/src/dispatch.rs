@@ -88,7 +88,7 @@ impl Ops for Wgpu {
 
     fn read(&mut self, buf: Buf, rows: usize) -> Result<Vec<f32>, DeviceError> {
         let Activations { mem, width, .. } = self.buf(buf).clone();
-        let bytes = self.encoder.read(&[(&mem, 0, 4 * (rows * width) as u64)])?;
+        let bytes = self.encoder.read(&[mem.range(0, 4 * (rows * width) as u64)])?;
         Ok(crate::words::floats(&bytes))
     }
 

@@ -6,16 +6,21 @@ use moeflux_backend::Span;
 pub(crate) const ELEMENTS: usize = 64;
 
 /// A count or place, as kernels take it.
-pub(crate) fn word(it: usize) -> u32 {
-    u32::try_from(it).expect("kernels count in 32 bits")
+pub(crate) fn word(n: usize) -> u32 {
+    u32::try_from(n).expect("kernels count in 32 bits")
+}
+
+/// The bytes of a read-back as integers.
+pub(crate) fn words(bytes: &[u8]) -> Vec<u32> {
+    bytes.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)).collect()
 }
 
 /// The bytes of a read-back as floats.
 pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks::<4>().0.iter().map(|it| f32::from_le_bytes(*it)).collect()
+    bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
 /// Rows of all spans together.
 pub(crate) fn n_rows(spans: &[Span]) -> usize {
-    spans.last().map_or(0, |it| it.rows.end)
+    spans.last().map_or(0, |span| span.rows.end)
 }

@@ -112,7 +112,7 @@ impl CacheState {
             }
             CacheState::Recurrent(slot) => {
                 let (slab, Range { start, end }) = pools.state_slots.state(slot).bytes();
-                encoder.read(&[(&slab, start, end - start)])
+                encoder.read(&[slab.range(start, end - start)])
             }
         }
     }

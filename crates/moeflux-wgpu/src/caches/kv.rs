@@ -66,7 +66,7 @@ impl Kv {
                 let page = self.page(part.start);
                 let bytes = 4 * part.len() * pool.position_words(plane);
                 let first = 4 * pool.word(page, plane, part.start);
-                read.push((pool.mem(page.slab), first as u64, bytes as u64));
+                read.push(pool.mem(page.slab).range(first as u64, bytes as u64));
             }
         }
         let stored = encoder.read(&read)?;

@@ -143,7 +143,7 @@ impl Slab {
             return false;
         }
         if let Some(old) = self.mem.replace(mem.clone()) {
-            encoder.copy((&old, 0), (&mem, 0), self.n_pages as u64 * bytes);
+            encoder.copy(old.at(0), mem.at(0), self.n_pages as u64 * bytes);
             encoder.forget(&old);
         }
         self.free.extend(self.n_pages..n_pages);

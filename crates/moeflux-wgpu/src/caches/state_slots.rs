@@ -106,7 +106,7 @@ impl Pool {
             return false;
         };
         let larger = Mem::new(larger);
-        encoder.copy((mem, 0), (&larger, 0), has);
+        encoder.copy(mem.at(0), larger.at(0), has);
         encoder.forget(mem);
         *mem = larger;
         // The old buffer is freed as soon as the device has copied it.
@@ -208,7 +208,7 @@ impl State {
         let ((from, at), (to, to_at)) = (self.bytes(), to.bytes());
         let bytes = at.end - at.start;
         if from.id != to.id {
-            return encoder.copy((&from, at.start), (&to, to_at.start), bytes);
+            return encoder.copy(from.at(at.start), to.at(to_at.start), bytes);
         }
         // An interface does not copy within a buffer.
         let [n, from_at, to_at] = [bytes, at.start, to_at.start]

@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use moeflux_backend::{DeviceCounters, DeviceError};
 use moeflux_core::Expert;
+use moeflux_residency::Staging;
 use wgpu::{
     BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, BufferBinding, BufferSize,
     BufferUsages, ComputePipeline, PollType,
@@ -30,12 +31,12 @@ use crate::commands::encoder::tally::Tally;
 use crate::commands::grid::Grid;
 use crate::commands::submitter::Submitter;
 use crate::device::adapter::MOST_BINDINGS;
-use crate::device::buffer::{BufferDesc, Mem};
+use crate::device::buffer::{BufferDesc, Mem, MemAt};
 use crate::device::context::Context;
 use crate::device::imports::host_access::HostAccess;
 use crate::device::imports::slabs::Imports;
 use crate::experts::gather::PendingUpload;
-use crate::experts::staging::Staging;
+use crate::experts::staging::MappedBuffers;
 use crate::kernels::kernel::Variant;
 
 /// Bytes of the arena.
@@ -99,7 +100,7 @@ struct Bindings {
 /// Experts on their way to the device.
 #[derive(Debug)]
 struct Uploads {
-    staging: Staging,
+    staging: Staging<MappedBuffers>,
     host_access: HostAccess,
     imports: Imports,
     /// When imported slabs were last checked.
@@ -184,7 +185,10 @@ impl Encoder {
                 stand_in: Mem::new(stand_in),
             },
             uploads: Uploads {
-                staging: Staging::new(Arc::clone(&counters)),
+                staging: Staging::new(
+                    MappedBuffers::new(Arc::clone(&context)),
+                    Arc::clone(&counters),
+                ),
                 host_access: context.host_access(),
                 imports: Imports::default(),
                 last_import_check: Instant::now(),
@@ -432,12 +436,12 @@ impl Encoder {
     }
 
     /// Copies bytes from buffer to buffer, in order with the kernels.
-    pub(crate) fn copy(&mut self, from: (&Mem, u64), to: (&Mem, u64), bytes: u64) {
+    pub(crate) fn copy(&mut self, from: MemAt<'_>, to: MemAt<'_>, bytes: u64) {
         // Else also where memory ran out: the larger buffer takes the other's place.
-        if self.is_stand_in(from.0) || self.is_stand_in(to.0) {
+        if self.is_stand_in(from.mem) || self.is_stand_in(to.mem) {
             return;
         }
-        let (from, to) = ((from.0.buffer.clone(), from.1), (to.0.buffer.clone(), to.1));
+        let [from, to] = [from, to].map(|place| (place.mem.buffer.clone(), place.at));
         self.record(Command::Copy { from, to, bytes });
         self.stamp_end(|| String::from("copies"), false);
     }
@@ -500,8 +504,8 @@ impl Encoder {
     }
 
     fn submit_behind_writers(&mut self, batch: Batch) {
-        let Encoder { submitter, uploads: Uploads { staging, .. }, context, .. } = self;
-        let index = submitter.submit(batch, || staging.finish_writes(context));
+        let Encoder { submitter, uploads: Uploads { staging, .. }, .. } = self;
+        let index = submitter.submit(batch, || staging.finish_writes());
         self.uploads.staging.submitted(&index);
     }
 

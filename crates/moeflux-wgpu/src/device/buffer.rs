@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use wgpu::BufferUsages;
 
-/// A device buffer.
+/// A device buffer. Clones are the same buffer, and equal.
 #[derive(Clone, Debug)]
 pub(crate) struct Mem {
     /// Unique in the process.
@@ -20,6 +20,39 @@ impl Mem {
     pub(crate) fn bytes(&self) -> u64 {
         self.buffer.size()
     }
+
+    /// A place in the buffer, by its byte.
+    pub(crate) fn at(&self, at: u64) -> MemAt<'_> {
+        MemAt { mem: self, at }
+    }
+
+    /// Some of the buffer's bytes, from byte `at` on.
+    pub(crate) fn range(&self, at: u64, bytes: u64) -> MemRange<'_> {
+        MemRange { mem: self, at, bytes }
+    }
+}
+
+impl PartialEq for Mem {
+    fn eq(&self, other: &Mem) -> bool {
+        self.id == other.id
+    }
+}
+
+/// A place in a buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemAt<'a> {
+    pub(crate) mem: &'a Mem,
+    /// The byte.
+    pub(crate) at: u64,
+}
+
+/// Bytes of a buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemRange<'a> {
+    pub(crate) mem: &'a Mem,
+    /// The first byte.
+    pub(crate) at: u64,
+    pub(crate) bytes: u64,
 }
 
 /// A buffer that is wanted.

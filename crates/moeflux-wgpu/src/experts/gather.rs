@@ -2,10 +2,11 @@
 //! reads them.
 
 use moeflux_core::quant::{Float, MatrixFormat};
+use moeflux_residency::Packing;
 
 use crate::device::buffer::Mem;
 use crate::device::imports::slabs::ImportedRange;
-use crate::experts::packing::Packing;
+use crate::words::word;
 
 /// What `moe/expert_gather.wgsl` does with a part.
 #[derive(Clone, Copy)]
@@ -53,23 +54,22 @@ pub(crate) struct Part {
 /// The parts of an expert and where they go; `None` where a kernel cannot gather it.
 pub(crate) fn parts(imported: &ImportedRange, packing: &Packing) -> Option<Vec<Part>> {
     let mut all = Vec::new();
-    for nth in 0..packing.n_matrices() {
-        let matrix = packing.matrix(nth);
-        let (range, scales) = packing.part(nth);
-        if packing.as_stored(nth) != scales {
+    for (matrix, part) in packing.matrices() {
+        let (first, scales) = (part.bytes.start, part.scales_at);
+        if part.as_stored != scales {
             return None;
         }
         let from = imported.word(matrix.weight)?;
         let mode = if from.is_multiple_of(4) { GatherMode::Wide } else { GatherMode::Words };
-        all.push(Part { mode, from: [from, 0], to: range.start, bytes: scales });
-        let bytes = range.len() - scales;
+        all.push(Part { mode, from: [from, 0], to: first, bytes: scales });
+        let bytes = part.bytes.len() - scales;
         if bytes == 0 {
             continue;
         }
         let scale = imported.word(matrix.scales)?;
         let (mode, bias, stored) = match matrix.format {
-            MatrixFormat::Affine(it) => {
-                let mode = if it.params == Float::F32 {
+            MatrixFormat::Affine(affine) => {
+                let mode = if affine.params == Float::F32 {
                     GatherMode::PairsF32
                 } else {
                     GatherMode::PairsF16
@@ -82,7 +82,7 @@ pub(crate) fn parts(imported: &ImportedRange, packing: &Packing) -> Option<Vec<P
         if stored != bytes {
             return None;
         }
-        all.push(Part { mode, from: [scale, bias], to: range.start + scales, bytes });
+        all.push(Part { mode, from: [scale, bias], to: first + scales, bytes });
     }
     Some(all)
 }
@@ -101,13 +101,9 @@ pub(crate) fn source_words(first: u32, parts: &[Part]) -> [u32; SOURCE_WORDS] {
 /// Where parts begin in a slot, and the thread after the last of each, in 16 bytes.
 pub(crate) fn places_of(parts: &[Part]) -> Vec<[u32; 2]> {
     let mut end = 0;
-    let place = |it: &Part| {
-        end += it.bytes / 16;
-        [it.to / 16, end].map(word)
+    let place = |part: &Part| {
+        end += part.bytes / 16;
+        [part.to / 16, end].map(word)
     };
     parts.iter().map(place).collect()
-}
-
-fn word(it: usize) -> u32 {
-    u32::try_from(it).expect("kernels count in 32 bits")
 }

@@ -1,12 +1,10 @@
-//! Experts on the device: the slots they are in (`slots`), layers that are resident as a whole or
-//! in part (`resident_layer`, `layer_cache`), how an expert is stored there (`packing`), and its
-//! way from the host: gathered by a kernel (`gather`), or written by threads (`writers`) into
-//! mapped buffers (`staging`).
+//! Experts on the device. `moeflux_residency` decides which are there; here is what that needs of
+//! the GPU (`memory`): how an expert is stored in a slot (`packing`), the tables of resident layers
+//! (`tables`), and the way of an expert from the host: gathered by a kernel (`gather`), or written by
+//! threads into mapped buffers (`staging`).
 
 pub(crate) mod gather;
-pub(crate) mod layer_cache;
+pub(crate) mod memory;
 pub(crate) mod packing;
-pub(crate) mod resident_layer;
-pub(crate) mod slots;
 pub(crate) mod staging;
-pub(crate) mod writers;
+pub(crate) mod tables;

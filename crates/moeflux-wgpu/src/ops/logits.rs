@@ -176,7 +176,7 @@ fn read<T>(
 ) -> Result<T, DeviceError> {
     let Activations { mem: states, width, .. } = b.buf(buf).clone();
     let more = 4 * (width * extras.hidden_rows.as_ref().map_or(0, |rows| rows.n)) as u64;
-    let asked = b.encoder.begin_read(&[(mem, 0, bytes), (&states, 0, more)])?;
+    let asked = b.encoder.begin_read(&[mem.range(0, bytes), states.range(0, more)])?;
     if let Some(step) = extras.next_step {
         prerecorded::record(b, step);
     }

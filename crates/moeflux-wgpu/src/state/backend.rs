@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use moeflux_backend::{Buf, Cache, Sequence, Span, StateSnapshot, Vector, Weight};
+use moeflux_residency::ExpertSlots;
 
 use crate::caches::cache::{CacheState, Pools};
 use crate::caches::state_slots::State;
@@ -10,7 +11,6 @@ use crate::commands::encoder::Encoder;
 use crate::device::buffer::Mem;
 use crate::device::context::Context;
 use crate::device::imports::host_access::HostAccess;
-use crate::experts::slots::ExpertSlots;
 use crate::state::last_sum::LastSum;
 use crate::state::mask::Mask;
 use crate::state::quantized_inputs::{QuantizedInputs, Wanted};
@@ -50,7 +50,7 @@ pub struct Wgpu {
     /// States that are kept on the way.
     pub(crate) keep: Vec<StateSnapshot>,
     pub(crate) selections: Vec<Mask>,
-    pub(crate) slots: ExpertSlots,
+    pub(crate) slots: ExpertSlots<Encoder>,
     pub(crate) rounded: QuantizedInputs,
     pub(crate) scratch: Scratch,
     pub(crate) last_sum: Option<LastSum>,

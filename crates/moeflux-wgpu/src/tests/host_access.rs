@@ -10,11 +10,13 @@ use moeflux_core::quant::{
 };
 use moeflux_core::{Expert, ExpertBank, ExpertMemory, ExtentSource, FileIdx, HostSlab, LayerBank};
 
+use moeflux_residency::Slot;
+
 use super::context;
 use super::grouped::{Case, HIDDEN, INNER, Numbers, cols, expert_in, layout};
 use crate::device::buffer::Mem;
 use crate::device::imports::host_access::HostAccess;
-use crate::experts::packing::Packing;
+use crate::experts::packing::pack;
 use crate::state::backend::Wgpu;
 use crate::{Context, Tiles, reads_in_place};
 
@@ -172,8 +174,17 @@ fn experts_that_begin_anywhere_come_by_what_can_read_them() {
     assert_eq!(got, want);
 }
 
-/// Experts, and in which rooms they come to lie.
-type Moves<'a> = &'a [(&'a Arc<Expert>, u64)];
+/// An expert, and the number of the slot that it is copied into.
+struct Move<'a> {
+    expert: &'a Arc<Expert>,
+    slot: usize,
+}
+
+/// Experts that are copied together, and by how many kernels.
+struct Moves<'a> {
+    moves: Vec<Move<'a>>,
+    n_kernels: u64,
+}
 
 #[test]
 fn experts_that_come_together_take_one_kernel_and_the_last_to_come_to_a_place_is_there() {
@@ -181,30 +192,32 @@ fn experts_that_come_together_take_one_kernel_and_the_last_to_come_to_a_place_is
     let case = case(affine(4, 32, Float::BF16), false);
     let [one, other] = [experts(case, 0), experts(case, 0)];
     let mut b = backend(&context, HostAccess::Fetched);
-    let packing = Arc::new(Packing::new(&one[0].layout));
-    let n = packing.bytes() as u64;
-    let rooms = || Mem::new(context.try_storage(3 * n, "rooms").unwrap());
+    let packing = Arc::new(pack(&one[0].layout));
+    let n = packing.bytes();
+    let slots = || Mem::new(context.try_storage(3 * n as u64, "slots").unwrap());
+    let to = |slot, expert| Move { expert, slot };
     // Both of a slab, then one of another slab, then one in another's place.
-    let cases: [(Moves<'_>, u64); 4] = [
-        (&[(&one[0], 0), (&one[1], 2)], 1),
-        (&[(&one[0], 2), (&one[1], 0), (&other[0], 1)], 2),
-        (&[(&one[0], 1), (&one[1], 1)], 2),
-        (&[(&one[1], 0), (&one[0], 1), (&one[1], 1)], 2),
+    let cases = [
+        Moves { moves: vec![to(0, &one[0]), to(2, &one[1])], n_kernels: 1 },
+        Moves { moves: vec![to(2, &one[0]), to(0, &one[1]), to(1, &other[0])], n_kernels: 2 },
+        Moves { moves: vec![to(1, &one[0]), to(1, &one[1])], n_kernels: 2 },
+        Moves { moves: vec![to(0, &one[1]), to(1, &one[0]), to(1, &one[1])], n_kernels: 2 },
     ];
-    let mut read = |all: Moves<'_>, reach| {
-        b.encoder.set_host_access(reach);
+    let mut read = |moves: &[Move<'_>], host_access| {
+        b.encoder.set_host_access(host_access);
         b.counters().reset();
-        let to = rooms();
-        for (expert, room) in all {
-            assert!(b.encoder.upload(expert, &packing, (&to, room * n)));
+        let buffer = slots();
+        for Move { expert, slot } in moves {
+            let slot = Slot { buffer: buffer.clone(), at: slot * n };
+            assert!(b.encoder.upload(expert, &packing, &slot));
         }
-        let bytes = b.encoder.read(&[(&to, 0, 3 * n)]).unwrap();
+        let bytes = b.encoder.read(&[buffer.range(0, 3 * n as u64)]).unwrap();
         (bytes, b.counters().stats().kernels)
     };
-    for (all, n_kernels) in cases {
-        let (want, _) = read(all, HostAccess::Written);
-        let (got, n) = read(all, HostAccess::Fetched);
-        assert!(got == want && got.iter().any(|it| *it != 0), "{n_kernels} kernels");
+    for Moves { moves, n_kernels } in cases {
+        let (want, _) = read(&moves, HostAccess::Written);
+        let (got, n) = read(&moves, HostAccess::Fetched);
+        assert!(got == want && got.iter().any(|byte| *byte != 0), "{n_kernels} kernels");
         assert_eq!(n, n_kernels);
     }
 }

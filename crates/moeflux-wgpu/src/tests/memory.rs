@@ -15,7 +15,6 @@ use moeflux_core::{
 use super::{context, doubled};
 use crate::Context;
 use crate::device::adapter::enumerate;
-use crate::experts::slots::slab_of_at_most;
 use crate::state::backend::Wgpu;
 
 const WIDTH: usize = 32;
@@ -122,23 +121,4 @@ fn who_has_no_memory_for_what_stays_never_works_and_harms_nobody() {
     context.refused.store(u64::MAX, Ordering::Relaxed);
     check_is_out(doubled(&mut poorest));
     assert_eq!(doubled(&mut rich).unwrap(), [2.0, 4.0, 6.0]);
-}
-
-#[test]
-fn who_finds_no_memory_for_many_slots_takes_fewer_but_not_few() {
-    if context().is_none() {
-        return;
-    }
-    const MIB: usize = 1 << 20;
-    let context = Context::open_anew(&enumerate()[0]).unwrap();
-    let backend = Wgpu::new(Arc::clone(&context), None);
-    let slots = |free: usize| {
-        context.refused.store((free * MIB) as u64 + 1, Ordering::Relaxed);
-        let (mem, n) = slab_of_at_most(&backend.encoder, 128, MIB)?;
-        assert_eq!(mem.bytes(), (n * MIB) as u64);
-        Some(n)
-    };
-    assert_eq!(slots(128), Some(128));
-    assert_eq!(slots(127), Some(64));
-    assert_eq!(slots(63), None);
 }

@@ -10,13 +10,17 @@ use moeflux_backend::{
 };
 use moeflux_core::quant::{Affine, Float, MatrixFormat};
 use moeflux_core::{Expert, ExpertId, HostSlab, LayerIdx};
+use moeflux_residency::Admission;
 
 use super::grouped::{Case, INNER, Numbers, Start, TOP_K, begin_with, bits, expert_in, layout};
 use super::host_access::reading_context;
 use crate::Context;
 use crate::device::adapter::enumerate;
+use crate::device::buffer::Mem;
 use crate::device::imports::host_access::HostAccess;
+use crate::ops::moe::admit::admit;
 use crate::state::backend::Wgpu;
+use crate::words::words;
 
 const LAYER: LayerIdx = LayerIdx(0);
 const N_EXPERTS: usize = 40;
@@ -265,4 +269,44 @@ fn room_that_nobody_bounds_is_found_by_trying() {
     let is_kept = none.plan(all) && none.load(&experts[0], N_EXPERTS);
     context.refused.store(u64::MAX, Ordering::Relaxed);
     assert!(!is_kept);
+}
+
+#[test]
+fn the_device_admits_experts_by_the_rule() {
+    let Some(context) = reading_context() else { return };
+    let case = case(affine(Float::BF16), false);
+    let experts = experts(case);
+    for n_rooms in [5, 13] {
+        let mut b = keeping(&context, case, &experts, n_rooms);
+        let layer = Arc::clone(b.slots.routable_layer(LAYER).unwrap());
+        let n_slots = layer.host().unwrap().slots().len();
+        let mut rule = Admission::new(N_EXPERTS, layer.filled().map(|(expert, _)| expert));
+        let state = layer.tables().unwrap().admission.as_ref().unwrap().state.clone();
+        let mut numbers = Numbers(7);
+        let mut n_admitted = 0;
+        for step in 0..60 {
+            let n = [3, 3, 1, n_slots][step % 4];
+            let id = |number: f32| ((number + 0.5) * N_EXPERTS as f32) as u16;
+            let chosen: Vec<ExpertId> =
+                numbers.floats(n).into_iter().map(id).map(ExpertId).collect();
+            let ids: Vec<u32> = chosen.iter().map(|expert| u32::from(expert.0)).collect();
+            let list = Mem::new(context.try_storage(4 * n as u64, "choices").unwrap());
+            b.encoder.write(&list, 0, bytemuck::cast_slice(&ids));
+            admit(&mut b, &layer, &list, n);
+            n_admitted += rule.admit(&chosen).len();
+            let got = words(&b.encoder.read(&[state.range(0, state.bytes())]).unwrap());
+            let want = rule.words();
+            assert_eq!(got.len(), want.len());
+            let counts = 1 + N_EXPERTS..1 + 2 * N_EXPERTS;
+            for (i, (got, want)) in got.into_iter().zip(want).enumerate() {
+                if counts.contains(&i) {
+                    let [got, want] = [got, want].map(f32::from_bits);
+                    assert!((got - want).abs() < 1e-4, "step {step}, word {i}: {got}, not {want}");
+                } else {
+                    assert_eq!(got, want, "step {step}, word {i}");
+                }
+            }
+        }
+        assert!(n_admitted > 30, "{n_admitted} came");
+    }
 }

@@ -52,7 +52,7 @@ impl Wgpu {
         let reads = probe == BandwidthProbe::ReadKernel;
         let (from, to) = (mem(bytes), mem(if reads { 16 } else { bytes }));
         let seconds = self.best_seconds(COPIES, &mut |b, _| match probe {
-            BandwidthProbe::CopyCommand => b.encoder.copy((&from, 0), (&to, 0), bytes),
+            BandwidthProbe::CopyCommand => b.encoder.copy(from.at(0), to.at(0), bytes),
             BandwidthProbe::CopyKernel | BandwidthProbe::ReadKernel => b.encoder.dispatch(
                 kernels::BandwidthProbe { copies: !reads },
                 &[u32::try_from(bytes / 16).expect("bindings are counted in 32 bits")],
@@ -95,7 +95,7 @@ impl Wgpu {
                 context.lose(reason.clone());
                 return Err(DeviceError::Lost { reason });
             }
-            self.encoder.copy((&staging, 0), (&target, 0), bytes);
+            self.encoder.copy(staging.at(0), target.at(0), bytes);
             self.encoder.wait()?;
             let seconds = start.elapsed().as_secs_f64();
             // In the first round pages are touched for the first time.

@@ -78,7 +78,7 @@ impl Trials {
         let pattern = Mem::new(pattern);
         b.encoder.write(&pattern, 0, &pattern_bytes());
         for at in (0..bytes).step_by(PATTERN as usize) {
-            b.encoder.copy((&pattern, 0), (&weights, at), PATTERN.min(bytes - at));
+            b.encoder.copy(pattern.at(0), weights.at(at), PATTERN.min(bytes - at));
         }
         b.encoder.wait()?;
         Ok(Some(Trials { b, weights, bufs: HashMap::new() }))

@@ -4,12 +4,12 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use moeflux_backend::DeviceError;
+use moeflux_core::threads::yield_briefly;
 use wgpu::{BufferUsages, MapMode, PollType};
 
 use crate::commands::encoder::tally::{TALLY_BYTES, Tally};
 use crate::commands::encoder::{Encoder, Fault};
-use crate::device::buffer::{BufferDesc, Mem};
-use crate::experts::writers::yield_briefly;
+use crate::device::buffer::{BufferDesc, Mem, MemRange};
 
 /// How long the host asks again and again before it sleeps until the device is
 /// done: a thread that sleeps wakes tens of microseconds too late, and a layer of
@@ -39,7 +39,7 @@ impl Encoder {
     ///
     /// # Errors
     /// Whatever went wrong since the last read-back.
-    pub(crate) fn read(&mut self, parts: &[(&Mem, u64, u64)]) -> Result<Vec<u8>, DeviceError> {
+    pub(crate) fn read(&mut self, parts: &[MemRange<'_>]) -> Result<Vec<u8>, DeviceError> {
         self.read_as(parts, <[u8]>::to_vec)
     }
 
@@ -49,7 +49,7 @@ impl Encoder {
     /// As [`Encoder::read`].
     pub(crate) fn read_as<T>(
         &mut self,
-        parts: &[(&Mem, u64, u64)],
+        parts: &[MemRange<'_>],
         of: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, DeviceError> {
         let read = self.begin_read(parts)?;
@@ -62,11 +62,11 @@ impl Encoder {
     /// As [`Encoder::read`].
     pub(crate) fn begin_read(
         &mut self,
-        parts: &[(&Mem, u64, u64)],
+        parts: &[MemRange<'_>],
     ) -> Result<PendingRead, DeviceError> {
         assert!(!self.prerecording.is_active, "what is recorded prerecorded reads nothing back");
         self.assert_may_record();
-        let len: u64 = parts.iter().map(|it| it.2).sum();
+        let len: u64 = parts.iter().map(|part| part.bytes).sum();
         if len == 0 {
             self.submit_now();
             return self.check().map(|()| PendingRead(None));
@@ -79,14 +79,14 @@ impl Encoder {
             self.check()?;
         }
         let mut at = 0;
-        for (mem, offset, bytes) in parts {
+        for MemRange { mem, at: first, bytes } in parts {
             if *bytes > 0 {
-                self.copy((mem, *offset), (&target, at), *bytes);
+                self.copy(mem.at(*first), target.at(at), *bytes);
             }
             at += bytes;
         }
         if let Some(tally) = &tally {
-            self.copy((tally, 0), (&target, len), TALLY_BYTES);
+            self.copy(tally.at(0), target.at(len), TALLY_BYTES);
         }
         self.submit_now();
         self.context.check()?;

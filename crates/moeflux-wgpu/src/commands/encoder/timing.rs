@@ -28,7 +28,7 @@ impl Encoder {
         let Some((set, buffer)) = self.profiler.stamps.as_ref().map(Clock::parts) else {
             return Ok(0.0);
         };
-        let bytes = self.moments((&set, &buffer), 2)?;
+        let bytes = self.moments(&set, &buffer, 2)?;
         let tick = |it: &[u8; 8]| u64::from_le_bytes(*it);
         let ticks: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(tick).collect();
         Ok(ticks[1].saturating_sub(ticks[0]) as f64 * self.period() / 1e9)
@@ -39,13 +39,9 @@ impl Encoder {
         f64::from(self.context.queue.get_timestamp_period())
     }
 
-    fn moments(
-        &mut self,
-        (set, buffer): (&QuerySet, &Mem),
-        n: u32,
-    ) -> Result<Vec<u8>, DeviceError> {
+    fn moments(&mut self, set: &QuerySet, buffer: &Mem, n: u32) -> Result<Vec<u8>, DeviceError> {
         self.record(Command::Resolve(set.clone(), n, buffer.buffer.clone()));
-        self.read(&[(buffer, 0, 8 * u64::from(n))])
+        self.read(&[buffer.range(0, 8 * u64::from(n))])
     }
 
     /// Times kernels, or does not any more; gives those of until then.
@@ -57,7 +53,7 @@ impl Encoder {
         let times = match self.profiler.clock.take() {
             Some(clock) if clock.len() > 1 && !self.is_out_of_memory() => {
                 let (set, buffer) = clock.parts();
-                let bytes = self.moments((&set, &buffer), clock.len())?;
+                let bytes = self.moments(&set, &buffer, clock.len())?;
                 clock.times(&bytes, self.period())
             }
             _ => Vec::new(),

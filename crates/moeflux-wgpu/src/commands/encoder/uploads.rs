@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use moeflux_core::Expert;
+use moeflux_residency::{PackedExpert, Packing, Slot, Staged};
 use wgpu::PollType;
 
 use crate::commands::encoder::{Encoder, Fault};
 use crate::commands::grid::Grid;
-use crate::device::buffer::Mem;
+use crate::device::buffer::{Mem, MemAt};
 use crate::device::imports::host_access::HostAccess;
 use crate::device::imports::slabs::ImportedRange;
 use crate::experts::gather::{GATHER_THREADS, Part, PendingUpload, parts, places_of, source_words};
-use crate::experts::packing::Packing;
-use crate::experts::staging::Origin;
 use crate::kernels::basic::BufferCopy;
 use crate::kernels::moe::ExpertGather;
 use crate::words::word;
@@ -27,33 +26,32 @@ const IMPORT_CHECK: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 
 const MAX_PENDING: usize = 256;
 
 impl Encoder {
-    /// Brings an expert to a place in a buffer, in order with the kernels: what
-    /// was recorded before reads what was there before. False where that failed.
+    /// Copies an expert into a slot, in order with the kernels: what was recorded before reads what
+    /// was there before. False where that failed.
     pub(crate) fn upload(
         &mut self,
         expert: &Arc<Expert>,
         packing: &Arc<Packing>,
-        to: (&Mem, u64),
+        slot: &Slot<Mem>,
     ) -> bool {
         if self.is_out_of_memory() {
             return false;
         }
-        if self.fetch(expert, packing, to) {
+        if self.fetch(expert, packing, slot) {
             self.counters.add_upload();
             return true;
         }
-        let context = Arc::clone(&self.context);
         let (staging, at) = loop {
-            match self.uploads.staging.stage(&context, (expert, packing)) {
-                Origin::At(mem, at) => break (mem, at),
-                Origin::AfterSubmit => self.submit(),
-                Origin::None(bytes) => {
+            match self.uploads.staging.stage(expert, packing) {
+                Staged::At { buffer, at } => break (buffer, at),
+                Staged::AfterSubmit => self.submit(),
+                Staged::NoMemory(bytes) => {
                     self.report_out_of_memory(Fault { bytes, is_lasting: false });
                     return false;
                 }
             }
         };
-        self.place((&staging, at), to, packing.bytes() as u64);
+        self.place(staging.at(at), slot.buffer.at(slot.at as u64), packing.bytes() as u64);
         self.counters.add_upload();
         true
     }
@@ -61,37 +59,37 @@ impl Encoder {
     /// As [`copy`](Encoder::copy), of multiples of 16 bytes from a staging buffer:
     /// a kernel where it may read these, as a command for copying waits for all
     /// that the host is writing meanwhile.
-    fn place(&mut self, from: (&Mem, u64), to: (&Mem, u64), bytes: u64) {
+    fn place(&mut self, from: MemAt<'_>, to: MemAt<'_>, bytes: u64) {
         if !self.context.reads_mapped {
             return self.copy(from, to, bytes);
         }
-        let word = |it: u64| u32::try_from(it / 16).expect("bindings are counted in 32 bits");
-        let params = [word(from.1), word(to.1), word(bytes)];
+        let params = [from.at, to.at, bytes]
+            .map(|bytes| u32::try_from(bytes / 16).expect("bindings are counted in 32 bits"));
         let n = (bytes / 16).div_ceil(2048) as usize;
-        self.dispatch(BufferCopy {}, &params, &[from.0, to.0], Grid::Linear(n));
+        self.dispatch(BufferCopy {}, &params, &[from.mem, to.mem], Grid::Linear(n));
     }
 
     /// Begins to write experts that are about to be uploaded, as far as there is
     /// room for them.
-    pub(crate) fn begin_uploads(&mut self, experts: &[(Arc<Expert>, Arc<Packing>)]) {
+    pub(crate) fn begin_uploads(&mut self, experts: &[PackedExpert]) {
         if !self.is_out_of_memory() {
-            self.uploads.staging.begin(&self.context, experts);
+            self.uploads.staging.begin(experts);
         }
     }
 
     /// Has a kernel bring an expert to a place in a buffer; false where the device
     /// cannot read it, or it has to be changed on its way.
-    fn fetch(&mut self, expert: &Arc<Expert>, packing: &Packing, (to, at): (&Mem, u64)) -> bool {
+    fn fetch(&mut self, expert: &Arc<Expert>, packing: &Packing, slot: &Slot<Mem>) -> bool {
         if self.uploads.host_access == HostAccess::Written {
             return false;
         }
         let Some((from, parts)) = self.parts(expert, packing) else { return false };
-        let slot = u32::try_from(at / 16).expect("bindings are counted in 32 bits");
-        let is_taken = |it: &PendingUpload| it.to.id == to.id && it.source[0] == slot;
+        let (to, first) = (&slot.buffer, word(slot.at / 16));
+        let is_taken = |upload: &PendingUpload| upload.to == *to && upload.source[0] == first;
         if self.uploads.pending.len() >= MAX_PENDING || self.uploads.pending.iter().any(is_taken) {
             self.record_pending_uploads();
         }
-        let (source, places) = (source_words(slot, &parts), places_of(&parts));
+        let (source, places) = (source_words(first, &parts), places_of(&parts));
         self.uploads.pending.push(PendingUpload { from, to: to.clone(), places, source });
         self.recording.n_recorded += 1;
         self.retain(expert);
@@ -109,10 +107,10 @@ impl Encoder {
         pending.sort_by_key(PendingUpload::buffers);
         for those in pending.chunk_by(|a, b| a.buffers() == b.buffers() && a.places == b.places) {
             let PendingUpload { from, to, places, .. } = &those[0];
-            let words: Vec<u32> = those.iter().flat_map(|it| it.source).collect();
+            let words: Vec<u32> = those.iter().flat_map(|upload| upload.source).collect();
             let mut params = vec![word(places.len()), self.list(&words), word(those.len()), 0];
             params.extend(places.iter().flat_map(|[to, end]| [*to, *end, 0, 0]));
-            let size = places.last().map_or(0, |it| it[1]) as usize;
+            let size = places.last().map_or(0, |[_, end]| *end) as usize;
             let arena = self.arena();
             let grid = Grid::Plane(size.div_ceil(GATHER_THREADS), those.len());
             self.dispatch(ExpertGather {}, &params, &[&arena, to, from], grid);
@@ -147,7 +145,7 @@ impl Encoder {
     /// Whether threads wrote experts.
     #[cfg(test)]
     pub(crate) fn has_staged(&self) -> bool {
-        self.uploads.staging.n_made() > 0
+        self.uploads.staging.n_buffers() > 0
     }
 
     /// Has experts come this way, as far as the device can.

@@ -2,7 +2,7 @@
 
 use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
-use crate::experts::resident_layer::ResidentLayer;
+use crate::experts::tables::ResidentLayer;
 use crate::kernels::kernel::Variant;
 use crate::kernels::matmul::{Matvec, MatvecActivates, MatvecBoth, MatvecChosen, MatvecShape};
 use crate::ops::matmul::jobs::{Job, List, PART_ROWS, in_parts};
@@ -250,12 +250,12 @@ impl Kernel<'_> {
         let Some(Chosen { ids, layer, n, n_chosen, between }) = self.chosen else {
             return params.extend([0; 6]);
         };
-        let buffer = layer.buffers.iter().position(|mem| mem.id == weights.id);
+        let buffer = layer.buffers().iter().position(|mem| mem == weights);
         let buffer = buffer.expect("jobs read buffers of their layer");
-        params.extend([layer.slots.len(), buffer, n, n_chosen].map(word));
+        params.extend([layer.n_experts(), buffer, n, n_chosen].map(word));
         params.extend(between.map_or([0; 2], |between| between.params));
-        let table = layer.table.as_ref().expect("all experts of the layer are resident");
-        buffers.extend([ids, table]);
+        let tables = layer.tables().expect("all experts of the layer are resident");
+        buffers.extend([ids, &tables.places]);
         if let Some(between) = between {
             buffers.push(between.ups(ids));
         }

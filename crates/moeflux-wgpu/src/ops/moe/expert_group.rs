@@ -1,12 +1,13 @@
 //! Groups of rows that experts multiply.
 
-use moeflux_backend::{ExpertRow, Experts};
+use moeflux_backend::{ExpertCall, ExpertRow, Experts};
 use moeflux_core::quant::MatrixFormat;
 use moeflux_core::{ExpertId, ExpertLayout, GateUp, MatrixLayout};
+use moeflux_residency::LocatedExpert;
 
 use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
-use crate::experts::resident_layer::Slot;
+use crate::experts::packing::places;
 use crate::kernels::moe::AddRows;
 use crate::ops::matmul::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
 use crate::ops::matmul::layouts::group_rows;
@@ -21,8 +22,17 @@ use crate::words::{ELEMENTS, word};
 /// Rows of experts that are worked on together; bounds the scratch memory.
 pub(crate) const EXPERT_ROWS: usize = 1024;
 
-/// An expert, and the rows that want it.
-pub(crate) type Call<'a> = (ExpertId, &'a [ExpertRow]);
+/// An expert, and the rows that chose it.
+pub(crate) struct Call<'a> {
+    pub(crate) expert: ExpertId,
+    pub(crate) rows: &'a [ExpertRow],
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn of(call: &'a ExpertCall) -> Call<'a> {
+        Call { expert: call.expert.key.expert, rows: &call.rows }
+    }
+}
 
 /// Where kernels read the matrices of an expert.
 #[derive(Clone, Debug)]
@@ -33,9 +43,10 @@ pub(crate) struct Found {
     pub(crate) biases: Option<[u32; 3]>,
 }
 
-impl From<Slot> for Found {
-    fn from(Slot { mem, places, .. }: Slot) -> Found {
-        Found { mem, places, biases: None }
+impl Found {
+    /// An expert in a slot.
+    pub(crate) fn new(LocatedExpert { slot, packing }: &LocatedExpert<Mem>) -> Found {
+        Found { mem: slot.buffer.clone(), places: places(packing, slot.at), biases: None }
     }
 }
 
@@ -59,10 +70,10 @@ impl<'a> Group<'a> {
         calls: Vec<Call<'a>>,
         slots: &'a [Found],
     ) -> Group<'a> {
-        let of_rows = |it: &Call<'_>| vec![u32::from(it.0.0); it.1.len()];
+        let of_rows = |call: &Call<'_>| vec![u32::from(call.expert.0); call.rows.len()];
         let experts = calls.iter().flat_map(of_rows).collect();
-        let rows = calls.iter().flat_map(|it| it.1);
-        let out_slots = rows.map(|it| it.slot as usize).collect();
+        let rows = calls.iter().flat_map(|call| call.rows);
+        let out_slots = rows.map(|row| row.slot as usize).collect();
         Group { layout, op, calls, slots, experts, out_slots }
     }
 
@@ -80,7 +91,7 @@ impl<'a> Group<'a> {
         let down = &self.layout.down;
         let decoder = self.decoder(down);
         let most_few = self.most_few(b, activation_quant(decoder, self.op.inputs), down.cols);
-        let are_few = self.calls.iter().all(|it| it.1.len() <= most_few);
+        let are_few = self.calls.iter().all(|call| call.rows.len() <= most_few);
         let rounding = are_few.then(|| quant_of_down(b, self.layout, self.op, n)).flatten();
         let between = Between::of(b, self.layout, self.op, &gate_up);
         let prequantized = between.run(b, (&arena, experts, n), &activated, rounding);
@@ -95,22 +106,23 @@ impl<'a> Group<'a> {
 
     /// Every call's rows with their place among those of the group.
     fn placed(&self) -> impl Iterator<Item = (&'a [ExpertRow], usize)> {
-        self.calls.iter().scan(0, |next, (_, rows)| {
+        self.calls.iter().scan(0, |next, call| {
             let first = *next;
-            *next += rows.len();
-            Some((*rows, first))
+            *next += call.rows.len();
+            Some((call.rows, first))
         })
     }
 
     fn gate_and_up(&self, b: &mut Wgpu, gate_up: &Mem) {
         let width = 2 * self.layout.intermediate();
-        let n_rows = self.calls.iter().flat_map(|it| it.1).map(|it| it.row as usize + 1).max();
+        let n_rows =
+            self.calls.iter().flat_map(|call| call.rows).map(|row| row.row as usize + 1).max();
         let source = Source::of(b, self.op.x, n_rows.unwrap_or(0));
         let lists: Vec<List> = self
             .placed()
             .map(|(rows, first)| {
                 let rows = rows.iter().enumerate();
-                rows.map(|(i, it)| (it.row as usize, (first + i) * width)).collect()
+                rows.map(|(i, row)| (row.row as usize, (first + i) * width)).collect()
             })
             .collect();
         for set in first_products(self.layout) {
@@ -147,7 +159,7 @@ impl<'a> Group<'a> {
     }
 
     fn decoder(&self, matrix: &MatrixLayout) -> Decoder {
-        let are_apart = self.slots.iter().any(|it| it.biases.is_some());
+        let are_apart = self.slots.iter().any(|found| found.biases.is_some());
         Decoder::new(matrix.format).apart(are_apart)
     }
 
@@ -167,7 +179,7 @@ impl<'a> Group<'a> {
             .placed()
             .map(|(rows, first)| {
                 let rows = rows.iter().enumerate();
-                rows.map(|(i, it)| (first + i, it.slot as usize * out.width)).collect()
+                rows.map(|(i, row)| (first + i, row.slot as usize * out.width)).collect()
             })
             .collect();
         let jobs = self.jobs(down, 2, 0);
@@ -207,7 +219,7 @@ pub(crate) fn first_products(layout: &ExpertLayout) -> Vec<Vec<Part<'_>>> {
             if gate.format == up.format {
                 vec![parts.to_vec()]
             } else {
-                parts.map(|it| vec![it]).to_vec()
+                parts.map(|part| vec![part]).to_vec()
             }
         }
         GateUp::Alternating(both) => vec![vec![(both, 0, 0)]],
@@ -217,7 +229,7 @@ pub(crate) fn first_products(layout: &ExpertLayout) -> Vec<Vec<Part<'_>>> {
 /// Rows of the first rectangle that are before the matrix.
 pub(crate) fn phase(matrix: &MatrixLayout) -> usize {
     match matrix.format {
-        MatrixFormat::Blocks(it) => it.phase,
+        MatrixFormat::Blocks(blocks) => blocks.phase,
         _ => 0,
     }
 }

@@ -14,7 +14,7 @@ use moeflux_backend::{Experts, MoeOnDevice};
 
 use crate::commands::grid::Grid;
 use crate::device::buffer::Mem;
-use crate::experts::resident_layer::ResidentLayer;
+use crate::experts::tables::ResidentLayer;
 use crate::kernels::moe::{GroupedGemmJobs, SortByExpert};
 use crate::ops::matmul::kernel::{Kernel, Placed};
 use crate::ops::matmul::layouts::{f16_tiles, f32_tiles, group_rows, layout, uses_coop_matrix};
@@ -64,8 +64,8 @@ pub(crate) fn moe_on_device(
 ) {
     let MoeOnDevice { x, inputs, activation, biases, slots, acc, shared, .. } = op;
     let top_k = op.route.top_k;
-    let (n, n_experts) = (rows * top_k, layer.slots.len());
-    let intermediate = layer.layout.intermediate();
+    let (n, n_experts) = (rows * top_k, layer.n_experts());
+    let intermediate = layer.layout().intermediate();
     let grouped = b.scratch.grouped[0].words(&mut b.encoder, 2 * n_experts + 2 * n);
     b.encoder.dispatch(
         SortByExpert {},
@@ -83,7 +83,7 @@ pub(crate) fn moe_on_device(
         let part = Grouped { layer, grouped: grouped.clone(), n, first, n_places };
         let gate_up = b.scratch.gate_up.words(&mut b.encoder, n_places * 2 * intermediate);
         let activated = b.scratch.activated.words(&mut b.encoder, n_places * intermediate);
-        for set in first_products(&layer.layout) {
+        for set in first_products(layer.layout()) {
             let way = Way {
                 source: &source,
                 top_k: Some(top_k),
@@ -93,9 +93,9 @@ pub(crate) fn moe_on_device(
             part.multiply(b, experts, &set, &way);
         }
         let experts_at = word(2 * n_experts + n + first);
-        let between = Between::of(b, &layer.layout, experts, &gate_up);
+        let between = Between::of(b, layer.layout(), experts, &gate_up);
         between.run(b, (&grouped, experts_at, n_places), &activated, None);
-        let down = &layer.layout.down;
+        let down = &layer.layout().down;
         let source = Source {
             mem: activated,
             start: 0,
@@ -108,7 +108,7 @@ pub(crate) fn moe_on_device(
         let way = Way { source: &source, top_k: None, out: &out.mem, out_stride: out.width };
         part.multiply(b, experts, &[(down, 2, 0)], &way);
     }
-    add_down_biases(b, experts, &layer.layout.down, (ids, n));
+    add_down_biases(b, experts, &layer.layout().down, (ids, n));
     let sum = Sum::of(b, acc, slots, top_k, shared.map(|it| it.shared));
     add_up(b, rows, sum, (ids.clone(), word(n)));
 }
@@ -123,14 +123,14 @@ impl Grouped<'_> {
         let few = group_rows(b, quant, cols);
         let quant = ActivationQuant::of_kernel(quant, uses_coop);
         assert!(set.iter().all(|it| it.0.cols == cols), "shape of an expert");
-        let n_jobs = set.len() * self.layer.slots.len();
+        let n_jobs = set.len() * self.layer.n_experts();
         let n_rows = set.iter().map(|it| it.0.rows).max().unwrap_or(0);
-        let n_chosen = self.layer.slots.len().min(self.n_places);
+        let n_chosen = self.layer.n_experts().min(self.n_places);
         let of = (decoder, quant, cols);
         let layout = layout(b, of, (set.len() * n_rows * n_chosen, n_jobs), few);
         // How many rows chose an expert is known to the device alone: about the mean, and
         // most often less than its root above it.
-        let mean = self.n.div_ceil(self.layer.slots.len());
+        let mean = self.n.div_ceil(self.layer.n_experts());
         let n_matrices = set.len() * self.n_places.div_ceil(mean);
         let shape = quant.filter(|_| uses_coop);
         let shape =
@@ -143,12 +143,12 @@ impl Grouped<'_> {
                 continue;
             }
             let input = kernel.take(b, way.source, TakenBy { are_few, uses_coop }, layout);
-            for (buffer, weights) in self.layer.buffers.iter().enumerate() {
+            for (buffer, weights) in self.layer.buffers().iter().enumerate() {
                 let tile = if are_few { 1 } else { x_tile };
                 let n_tiles = if are_few { 0 } else { self.most_tiles(tile, few) };
                 let params = [
                     word(self.n),
-                    word(self.layer.slots.len()),
+                    word(self.layer.n_experts()),
                     word(set.len()),
                     word(self.first),
                     word(self.n_places),
@@ -190,12 +190,12 @@ impl Grouped<'_> {
     /// Tiles of experts that more than this many rows chose, at most: each may have one that is
     /// not full. All but the first and the last of them have all their rows here.
     fn most_tiles(&self, tile: usize, few: usize) -> usize {
-        let n_experts = (self.n_places / (few + 1) + 2).min(self.layer.slots.len());
+        let n_experts = (self.n_places / (few + 1) + 2).min(self.layer.n_experts());
         self.n_places / tile + n_experts
     }
 
     fn jobs(&self, b: &mut Wgpu, params: &[u32; 14], set: &[Part<'_>], n_tiles: usize) -> Mem {
-        let n_jobs = set.len() * self.layer.slots.len() + 1;
+        let n_jobs = set.len() * self.layer.n_experts() + 1;
         let n_tiles = set.len() * n_tiles;
         let n_words = 2 * self.n_places + JOB_WORDS * n_jobs + 2 * n_tiles;
         let lists = b.scratch.grouped[1].words(&mut b.encoder, n_words);
@@ -205,12 +205,12 @@ impl Grouped<'_> {
             all.extend([word(*which), word(matrix.rows), word(phase(matrix)), word(*out)]);
         }
         all.resize(24, 0);
-        let table = self.layer.table.clone().expect("all experts of the layer are kept");
+        let tables = self.layer.tables().expect("all experts of the layer are resident");
         let n_threads = self.n_places.max(n_jobs).max(n_tiles);
         b.encoder.dispatch(
             GroupedGemmJobs { max_experts: word(MAX_EXPERTS) },
             &all,
-            &[&self.grouped, &table, &lists],
+            &[&self.grouped, &tables.places, &lists],
             Grid::Linear(n_threads.div_ceil(ELEMENTS)),
         );
         lists

@@ -41,8 +41,7 @@ pub(crate) fn run(b: &mut Wgpu, op: Experts<'_>, found: &[Found]) {
             n_rows <= EXPERT_ROWS
         };
         let n = calls.iter().take_while(fits).count().max(1);
-        let now: Vec<Call<'_>> =
-            calls[..n].iter().map(|it| (it.expert.key.expert, &it.rows[..])).collect();
+        let now: Vec<Call<'_>> = calls[..n].iter().map(Call::of).collect();
         calls[..n].iter().for_each(|it| b.encoder.retain(&it.expert));
         Group::new(&first.expert.layout, op, now, &found[..n]).run(b);
         (calls, found) = (&calls[n..], &found[n..]);

@@ -4,7 +4,7 @@
 //! `combine` adds up the outputs.
 
 pub(crate) mod activation;
-mod admit;
+pub(crate) mod admit;
 mod combine;
 mod expert_group;
 mod experts;

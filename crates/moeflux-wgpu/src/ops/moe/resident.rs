@@ -10,7 +10,7 @@ use moeflux_backend::{Activation, Experts, MoeOnDevice, SharedExpert};
 use moeflux_core::MatrixLayout;
 
 use crate::device::buffer::Mem;
-use crate::experts::resident_layer::ResidentLayer;
+use crate::experts::tables::ResidentLayer;
 use crate::ops::matmul::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
 use crate::ops::matmul::kernel::Chosen;
 use crate::ops::matmul::products::{Products, run};
@@ -49,8 +49,8 @@ impl Choices {
 pub(crate) fn moe_on_device(b: &mut Wgpu, rows: usize, op: MoeOnDevice) {
     let MoeOnDevice { x, inputs, activation, biases, slots, acc, shared, .. } = op;
     let top_k = op.route.top_k;
-    let layer = Arc::clone(b.slots.resident_layer(op.layer).expect("the layer is held"));
-    assert_eq!(layer.slots.len(), op.route.logits.len, "one logit an expert");
+    let layer = Arc::clone(b.slots.routable_layer(op.layer).expect("the layer is resident"));
+    assert_eq!(layer.n_experts(), op.route.logits.len, "one logit an expert");
     b.encoder.count_hits(rows * top_k);
     let goes_along = holds_rows(rows) && shared.is_some_and(|it| goes_along(b, &op, &it, &layer));
     if let Some(shared) = shared.filter(|_| !goes_along) {
@@ -58,11 +58,11 @@ pub(crate) fn moe_on_device(b: &mut Wgpu, rows: usize, op: MoeOnDevice) {
     }
     b.encoder.begin();
     let ids = choose(b, rows, op.route);
-    admit(b, &layer, (&ids, rows * top_k));
+    admit(b, &layer, &ids, rows * top_k);
     if !holds_rows(rows) {
         return grouped::moe_on_device(b, rows, op, (&ids, &layer));
     }
-    let layout = Arc::clone(&layer.layout);
+    let layout = Arc::clone(layer.layout());
     let choices = Choices { n: rows * top_k, top_k, n_shared: if goes_along { rows } else { 0 } };
     let (n_chosen, between) = (choices.n, None);
     let mut chosen = Chosen { ids: &ids, layer: &layer, n: choices.len(), n_chosen, between };
@@ -85,7 +85,7 @@ pub(crate) fn moe_on_device(b: &mut Wgpu, rows: usize, op: MoeOnDevice) {
     }
     let experts = Experts { out: slots, x, rows, inputs, activation, biases, calls: &[] };
     let between = Between::of(b, &layout, experts, &gate_up);
-    let n_jobs = n * layer.buffers.len();
+    let n_jobs = n * layer.buffers().len();
     let (activated, prequantized) = if is_within(b, &layout, experts, n_jobs) {
         chosen.between = Some(&between);
         (gate_up.clone(), None)
@@ -114,7 +114,7 @@ pub(crate) fn moe_on_device(b: &mut Wgpu, rows: usize, op: MoeOnDevice) {
 fn goes_along(b: &Wgpu, op: &MoeOnDevice, shared: &SharedExpert, layer: &ResidentLayer) -> bool {
     let SharedExpert { gate_proj, up_proj, down_proj, .. } = *shared;
     let weights = [gate_proj, up_proj, down_proj];
-    layer.shared.is_some()
+    layer.shared().is_some()
         && op.activation == Activation::Swiglu
         && op.biases.is_none()
         && weights.iter().all(|it| b.matrix(*it).inputs == op.inputs)
@@ -139,7 +139,7 @@ fn jobs_of<'a>(
         x: 0,
         out,
     };
-    layer.buffers.iter().flat_map(move |mem| (0..choices.len()).map(move |nth| job(mem, nth)))
+    layer.buffers().iter().flat_map(move |mem| (0..choices.len()).map(move |nth| job(mem, nth)))
 }
 
 fn down(
@@ -149,7 +149,7 @@ fn down(
     (activated, prequantized): (&Mem, Option<Prequantized>),
     ((out, out_width), choices): (&(Mem, usize), Choices),
 ) {
-    let down = &chosen.layer.layout.down;
+    let down = &chosen.layer.layout().down;
     let n = choices.len();
     let source = Source {
         mem: activated.clone(),

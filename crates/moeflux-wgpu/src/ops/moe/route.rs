@@ -20,20 +20,21 @@ pub(crate) fn route(b: &mut Wgpu, rows: usize, op: Route) -> Result<Routing, Dev
     b.encoder.begin();
     let chosen = choose(b, rows, op);
     let len = 8 * rows * top_k;
-    let mut parts = vec![(&chosen, 0, len as u64)];
-    // The host is about to ask what is there.
-    parts.extend(b.slots.stale_ranges());
+    let mut parts = vec![chosen.range(0, len as u64)];
+    // The host is about to ask which experts are resident.
+    parts.extend(b.slots.stale_layers().filter_map(|layer| {
+        let admission = layer.tables()?.admission.as_ref()?;
+        Some(admission.slot_numbers(layer.n_experts()))
+    }));
     let bytes = b.encoder.read(&parts)?;
-    let (bytes, known) = bytes.split_at(len);
-    if !known.is_empty() {
-        b.slots.refresh(known);
+    let (bytes, slot_numbers) = bytes.split_at(len);
+    if !slot_numbers.is_empty() {
+        b.slots.refresh(&crate::words::words(slot_numbers));
     }
     let (experts, weights) = bytes.split_at(4 * rows * top_k);
-    let id = |it: &[u8; 4]| {
-        let it = u32::from_le_bytes(*it).min(word(logits.len) - 1);
-        ExpertId(u16::try_from(it).unwrap_or(u16::MAX))
-    };
-    let experts = experts.as_chunks::<4>().0.iter().map(id).collect();
+    let id =
+        |number: u32| ExpertId(u16::try_from(number.min(word(logits.len) - 1)).unwrap_or(u16::MAX));
+    let experts = crate::words::words(experts).into_iter().map(id).collect();
     Ok(Routing { experts, weights: crate::words::floats(weights) })
 }
 
@@ -64,11 +65,11 @@ pub(crate) fn choose(b: &mut Wgpu, rows: usize, op: Route) -> Mem {
         scale.to_bits(),
         u32::from(renormalises),
         u32::from(bias.is_some()),
-        word(groups.map_or(0, |it| it.n)),
-        word(groups.map_or(0, |it| it.kept)),
+        word(groups.map_or(0, |groups| groups.n)),
+        word(groups.map_or(0, |groups| groups.kept)),
         word(rows),
     ];
-    let bias = bias.map_or_else(|| buf.mem.clone(), |it| b.vector(it).clone());
+    let bias = bias.map_or_else(|| buf.mem.clone(), |bias| b.vector(bias).clone());
     let per_lane = word(logits.len).div_ceil(b.encoder.context().lanes);
     b.encoder.dispatch(
         kernels::Route { scoring: kind, per_lane, is_grouped: groups.is_some() },
