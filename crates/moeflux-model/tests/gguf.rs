@@ -2,10 +2,9 @@
 //! left over, and one line for what cannot be.
 
 #[path = "../../moeflux-core/src/gguf/tests/models.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
 mod models;
 #[path = "../../moeflux-core/src/gguf/tests/writer.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
+#[expect(dead_code, reason = "other tests use the rest")]
 mod writer;
 
 use moeflux_backend::ActivationPrecision;
