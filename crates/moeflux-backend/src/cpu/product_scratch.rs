@@ -40,8 +40,8 @@ pub(super) struct RowLists {
 /// several matrices.
 #[derive(Debug, Default)]
 pub(super) struct RoundedInputs {
+    /// The one that was asked for last is last.
     pub(super) entries: Vec<RoundedEntry>,
-    pub(super) n_added: usize,
 }
 
 #[derive(Debug)]

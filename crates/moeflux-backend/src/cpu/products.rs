@@ -20,22 +20,22 @@ use crate::{Cols, ExpertCall, Experts, HeadProduct, Heads, Projection, Weight};
 /// Rows of experts that are worked on together; bounds the scratch memory.
 const EXPERT_ROWS: usize = 1024;
 
-/// Inputs that are kept rounded.
+/// Inputs that are kept rounded; matrices of one op ask for fewer of one input.
 const KEPT: usize = 4;
 
 impl Cpu {
-    /// Makes sure that `x` is at hand in those limbs.
+    /// Makes sure that `x` is at hand in those limbs. The input that was asked for longest ago makes
+    /// room, so that what one op asks for stays until it is done.
     fn round(&mut self, x: Cols, rows: usize, limbs: Limbs) {
         let key = self.rounded_key(x, rows, limbs);
-        if self.rounded.entries.iter().any(|it| it.key == key) {
+        let entries = &mut self.rounded.entries;
+        if let Some(at) = entries.iter().position(|entry| entry.key == key) {
+            let entry = entries.remove(at);
+            entries.push(entry);
             return;
         }
-        let at = self.rounded.n_added % KEPT;
-        self.rounded.n_added += 1;
-        let mut quantised = match self.rounded.entries.get_mut(at) {
-            Some(entry) => std::mem::take(&mut entry.quantised),
-            None => Quantised::default(),
-        };
+        let mut quantised =
+            if entries.len() < KEPT { Quantised::default() } else { entries.remove(0).quantised };
         let buf = self.buf(x.buf);
         let rounding = Rounding {
             x: &buf.data[x.start..],
@@ -46,11 +46,7 @@ impl Cpu {
             n_limbs: limbs.n_limbs,
         };
         quantised.quantise(&self.pool, self.isa, rounding);
-        let entry = RoundedEntry { key, quantised };
-        match self.rounded.entries.get_mut(at) {
-            Some(old) => *old = entry,
-            None => self.rounded.entries.push(entry),
-        }
+        self.rounded.entries.push(RoundedEntry { key, quantised });
     }
 
     fn rounded_key(&self, x: Cols, rows: usize, limbs: Limbs) -> RoundedKey {

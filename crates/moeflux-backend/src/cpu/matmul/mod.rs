@@ -39,6 +39,7 @@ mod jobs;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod partials;
+mod planes;
 mod prepacked;
 mod product;
 mod quantise;

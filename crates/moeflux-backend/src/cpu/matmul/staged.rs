@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use moeflux_core::quant::{Affine, BlockType, Float, MatrixFormat, MatrixView};
 
-use super::dispatch::plane_rows;
+use super::planes::plane_rows;
 use super::product::IntegerProduct;
 use super::rows::OutPart;
 use crate::cpu::Isa;

@@ -5,7 +5,8 @@
 //! another, each entry as 16 bits: the numbers of its levels, two or three bits a column, the first
 //! column lowest. `tools/gguf/codebooks.py` makes the file from a decoder of llama.cpp.
 
-use super::{Codes, Params, half};
+use super::parts::{Codes, Params, half, half_to_f32};
+use super::planes::IQ4_LEVELS;
 
 const STORED: &[u8; 9216] = include_bytes!("codebooks.bin");
 
@@ -48,7 +49,7 @@ pub struct Codebooks;
 
 impl Codebooks {
     /// The levels of IQ4_NL and IQ4_XS, as codes.
-    pub const IQ4_LEVELS: [u8; 16] = super::small::IQ4_LEVELS;
+    pub const IQ4_LEVELS: [u8; 16] = IQ4_LEVELS;
     /// The code of zero in the IQ2 types; values are below it, and a code is it plus or minus a
     /// value.
     pub const IQ2_ZERO: u8 = 43;
@@ -332,7 +333,7 @@ pub(super) fn iq1_m(block: &[u8; 56], codes: &mut Codes<256>) {
 
 #[inline(always)]
 pub(super) fn iq1_m_params(block: &[u8; 56], params: &mut Params<'_, 16>) {
-    let d = super::half_to_f32(iq1_m_scale(block));
+    let d = half_to_f32(iq1_m_scale(block));
     for g in 0..16 {
         let scale = u16_at(block, 48 + 2 * (g / 4)) >> (3 * (g % 4)) & 7;
         params.centred(g, d * f32::from(2 * scale + 1) * 0.125, IQ1_ZERO);

@@ -1,27 +1,10 @@
 //! The types whose blocks have one level of scales, and the ternary ones.
 
-use super::{Codes, Params, half};
-
-/// The sixteen levels of IQ4_NL and IQ4_XS, 127 more than their values.
-pub(super) const IQ4_LEVELS: [u8; 16] =
-    [0, 23, 44, 62, 78, 92, 105, 117, 128, 140, 152, 165, 180, 196, 216, 240];
-
-/// What is added to the values of [`IQ4_LEVELS`].
-pub(super) const IQ4_ZERO: u8 = 127;
+use super::parts::{Codes, Params, half};
+use super::planes::{IQ4_LEVELS, IQ4_ZERO, nibbles, two_bit_planes};
 
 /// What is added to doubled values of E2M1.
 const E2M1_ZERO: u8 = 12;
-
-/// The lower halves of bytes, then the upper halves.
-#[inline(always)]
-pub(super) fn nibbles<const N: usize>(packed: &[u8; N], low: &mut [u8; N], high: &mut [u8; N]) {
-    for (out, byte) in low.iter_mut().zip(packed) {
-        *out = byte & 15;
-    }
-    for (out, byte) in high.iter_mut().zip(packed) {
-        *out = byte >> 4;
-    }
-}
 
 #[inline(always)]
 fn nibbles_of_32(packed: &[u8], codes: &mut [u8; 32]) {
@@ -196,7 +179,7 @@ pub(super) fn q2_0_params(block: &[u8; 18], params: &mut Params<'_, 2>) {
 
 #[inline(always)]
 pub(super) fn tq2_0(block: &[u8; 66], codes: &mut Codes<256>) {
-    super::wide::two_bit_planes(block.first_chunk().expect("64 bytes"), codes);
+    two_bit_planes(block.first_chunk().expect("64 bytes"), codes);
 }
 
 #[inline(always)]

@@ -1,20 +1,7 @@
 //! The types with 256 columns a block and two levels of scales.
 
-use super::small::{IQ4_LEVELS, IQ4_ZERO, nibbles};
-use super::{Codes, Params, half};
-
-/// Two bits a column in four planes of each 32 bytes.
-#[inline(always)]
-pub(super) fn two_bit_planes(packed: &[u8; 64], codes: &mut [u8; 256]) {
-    let halves = codes.as_chunks_mut::<32>().0.as_chunks_mut::<4>().0;
-    for (planes, packed) in halves.iter_mut().zip(packed.as_chunks::<32>().0) {
-        for (i, plane) in planes.iter_mut().enumerate() {
-            for (code, byte) in plane.iter_mut().zip(packed) {
-                *code = byte >> (2 * i) & 3;
-            }
-        }
-    }
-}
+use super::parts::{Codes, Params, half};
+use super::planes::{IQ4_LEVELS, IQ4_ZERO, nibbles, two_bit_planes};
 
 /// Adds one bit a column, of the weight `1 << to`: bit `i` of 32 bytes belongs to the `i`-th 32
 /// columns.

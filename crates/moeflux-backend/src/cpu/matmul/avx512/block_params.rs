@@ -4,8 +4,8 @@ use std::arch::x86_64::*;
 
 use moeflux_core::quant::BlockType;
 
-use super::blocks::{of, step_bytes};
 use super::params::f16_pair;
+use super::steps::{of, step_bytes};
 use super::transpose::transpose_lanes;
 use super::vector::load_lanes;
 

@@ -11,18 +11,13 @@ use moeflux_core::quant::{BlockType, MatrixView};
 
 use super::block_params::{SixteenRows, is_direct, step_params};
 use super::dots::{DISTANCE, Line, prefetch, sums_of_fours, sums_of_twos};
+use super::steps::{STEP_COLS, STEP_LINES, of, step_bytes};
 use super::stream::Sums;
 use super::unpack_blocks::{Lines, unpack};
 use super::vector::{ROWS, load_64, store_floats};
 use crate::cpu::matmul::Quantised;
 use crate::cpu::matmul::product::IntegerProduct;
 use crate::cpu::matmul::rows::OutPart;
-
-/// Columns of a step: one block of the widest types.
-pub(super) const STEP_COLS: usize = 256;
-
-/// Lines of a step.
-pub(super) const STEP_LINES: usize = STEP_COLS / 64;
 
 /// Bytes of the longest step: eight blocks of Q8_0.
 const MAX_STEP_BYTES: usize = 8 * 34;
@@ -226,15 +221,4 @@ fn line_sums<const TYPE: u8, const LIMBS: usize>(step: &[u8], x: &[Line]) -> [__
         }
     }
     out
-}
-
-/// The type of this number.
-pub(super) const fn of(number: u8) -> BlockType {
-    BlockType::ALL[number as usize]
-}
-
-/// Bytes of 256 columns.
-pub(super) const fn step_bytes(number: u8) -> usize {
-    let block_type = of(number);
-    STEP_COLS / block_type.block_cols() * block_type.block_bytes()
 }

@@ -12,6 +12,7 @@ mod micro;
 pub(super) mod panel;
 pub(super) mod params;
 mod round;
+mod steps;
 mod stream;
 mod tile;
 pub(super) mod transpose;

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use moeflux_core::quant::{BlockType, Codebooks};
 
-use super::blocks::{STEP_LINES, of, step_bytes};
+use super::steps::{STEP_LINES, of, step_bytes};
 use super::vector::{load_16, load_32, load_64};
 
 /// The codes of 256 columns, 64 to a vector, in their order.
