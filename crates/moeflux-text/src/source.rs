@@ -27,7 +27,7 @@ pub enum TextSource {
 impl TextSource {
     /// That of an open checkpoint.
     pub fn of(checkpoint: &Checkpoint) -> TextSource {
-        if let Some(metadata) = metadata_of(checkpoint) {
+        if let Some(metadata) = checkpoint.gguf() {
             return TextSource::Gguf(metadata.path().to_owned());
         }
         let found = VOCABULARY_FILES.iter().find_map(|name| checkpoint.companion(name));
@@ -86,7 +86,7 @@ impl Tokenizer {
     /// # Errors
     /// As [`TextSource::open`].
     pub fn of(checkpoint: &Checkpoint) -> Result<Tokenizer, TextError> {
-        match metadata_of(checkpoint) {
+        match checkpoint.gguf() {
             Some(metadata) => Tokenizer::from_metadata(metadata),
             None => TextSource::of(checkpoint).open(),
         }
@@ -167,9 +167,4 @@ fn has_gguf(dir: &Path) -> bool {
     entries.map(|entry| PathBuf::from(entry.file_name())).any(|name| {
         name.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
     })
-}
-
-/// The metadata of a checkpoint that is a GGUF file.
-fn metadata_of(_checkpoint: &Checkpoint) -> Option<&Metadata> {
-    None
 }

@@ -7,6 +7,7 @@ use moeflux_core::checkpoint::FormatError;
 use moeflux_core::quant::QuantiseError;
 
 use moeflux_core::WriteError;
+use moeflux_text::TextError;
 
 /// A packing, or a verification, that did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +15,9 @@ pub enum PackError {
     /// The source, or what was read back, is not what it should be.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// The tokenizer or the templates of a GGUF file cannot be read.
+    #[error(transparent)]
+    Text(#[from] TextError),
     /// A file could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),

@@ -25,11 +25,10 @@ use moeflux_core::WriteError;
 use moeflux_core::checkpoint::{
     Checkpoint, Claims, Container, FormatError, PackedFile, SourceIdentity,
 };
-use moeflux_core::files::read_bounded;
 use moeflux_core::manifest::Manifest;
 
 use crate::calibrate::Importance;
-use crate::pack::companions::{MAX_COMPANION_BYTES, companions_of};
+use crate::pack::companions::{Companion, companions_of};
 use crate::pack::layout::FOLDER;
 use destination::Remains;
 use files::{
@@ -133,8 +132,9 @@ impl Packing<'_, '_> {
         const LISTED_BYTES: u64 = 2048;
         let missing = self.plan.files().filter(|it| self.journal.find(&it.0).is_none());
         let missing: u64 = missing.map(|it| it.1).sum();
-        let companions = companions_of(checkpoint).into_iter();
-        let companions = companions.filter_map(|(_, path)| Some(path.metadata().ok()?.len()));
+        // What cannot be read is refused when it is written.
+        let companions = companions_of(checkpoint).unwrap_or_default();
+        let companions = companions.iter().map(Companion::n_bytes);
         missing + companions.sum::<u64>() + LISTED_BYTES * self.plan.files().count() as u64
     }
 
@@ -238,16 +238,15 @@ impl Packing<'_, '_> {
 
     fn companions(&mut self, checkpoint: &Checkpoint) -> Result<Vec<PackedFile>, PackError> {
         let mut files = Vec::new();
-        for (name, path) in companions_of(checkpoint) {
-            let bytes = read_bounded(&path, MAX_COMPANION_BYTES)
-                .map_err(|it| PackError::read(&path, it))?;
-            let to = self.dst.join(&name);
+        for companion in companions_of(checkpoint)? {
+            let bytes = companion.read()?;
+            let to = self.dst.join(&companion.name);
             if let Some(folder) = to.parent() {
                 fs::create_dir_all(folder).map_err(WriteError::at(folder))?;
             }
             let written = write_atomically(&to, &bytes)?;
             let (bytes, xxh3_128) = (written.n_bytes, written.checksum.clone());
-            files.push(PackedFile { path: name, bytes, xxh3_128 });
+            files.push(PackedFile { path: companion.name, bytes, xxh3_128 });
             written.publish()?;
         }
         Ok(files)

@@ -161,6 +161,9 @@ fn working_set(bank: &ExpertBank, shape: &ModelShape) -> u64 {
 
 /// Memory that the tokenizer takes.
 fn tokenizer_bytes(checkpoint: &Checkpoint) -> u64 {
+    if let Some(metadata) = checkpoint.gguf() {
+        return moeflux_text::tokenizer_bytes(metadata);
+    }
     let bytes = |name: &str| {
         let path = checkpoint.companion(name)?;
         Some(path.metadata().ok()?.len())

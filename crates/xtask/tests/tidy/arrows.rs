@@ -33,7 +33,7 @@ const ARROWS: &[Arrows] = &[
     ),
     Arrows(
         "moeflux-convert",
-        &["moeflux-engine", "moeflux-model", "moeflux-backend", "moeflux-core"],
+        &["moeflux-engine", "moeflux-model", "moeflux-text", "moeflux-backend", "moeflux-core"],
         &[],
     ),
     Arrows("moeflux", &["moeflux-engine", "moeflux-text", "moeflux-core"], &[]),
