@@ -25,7 +25,7 @@ const FEW_RUNS: usize = 2;
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let at = args.iter().position(|it| it == "--gpu");
-    let index = at.and_then(|it| args.get(it + 1)).and_then(|it| it.parse().ok());
+    let index = at.and_then(|at| args.get(at + 1)).and_then(|index| index.parse().ok());
     let context = match Context::open(index) {
         Ok(context) => context,
         Err(err) => return println!("{err}"),

@@ -77,8 +77,8 @@ const CASES: [Case; 20] = [
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let at = args.iter().position(|it| it == "--gpu");
-    let index = at.and_then(|it| args.get(it + 1)).and_then(|it| it.parse().ok());
-    let has = |flag: &str| args.iter().any(|it| it == flag);
+    let index = at.and_then(|at| args.get(at + 1)).and_then(|index| index.parse().ok());
+    let has = |flag: &str| args.iter().any(|arg| arg == flag);
     let context = match Context::open(index) {
         Ok(context) => context,
         Err(err) => return println!("{err}"),
@@ -136,9 +136,9 @@ impl Speed {
             (FORMAT, ActivationPrecision::F32),
             (DENSE, ActivationPrecision::F32),
         ] {
-            shapes.extend(CASES.iter().map(|it| {
-                let rows = (it.rows / self.scale).max(8);
-                ProductShape { format, inputs, rows, cols: it.cols, n: it.n }
+            shapes.extend(CASES.iter().map(|case| {
+                let rows = (case.rows / self.scale).max(8);
+                ProductShape { format, inputs, rows, cols: case.cols, n: case.n }
             }));
         }
         let options =
@@ -211,7 +211,7 @@ impl Speed {
         self.check_matmul();
         for (outputs, cols) in [(4096, 2048), (1024, 4096), (8192, 4096), (7168, 7168)] {
             let outputs = outputs / self.scale.min(16);
-            for rows in [64, 256, 1024, 4096].map(|it| it / self.scale.min(16)) {
+            for rows in [64, 256, 1024, 4096].map(|rows| rows / self.scale.min(16)) {
                 let of = |inputs| matmul(&mut self.backend(), rows, outputs, cols, inputs);
                 let (two, one) = (of(ActivationPrecision::Int16), of(ActivationPrecision::Int8));
                 let full = if rows <= 1024 { of(ActivationPrecision::F32) } else { f64::NAN };
@@ -236,7 +236,7 @@ impl Speed {
                 b.project(200, x, &[Projection { weight, out }]);
                 b.read(out.buf, 200).expect("the device works")
             });
-            let largest = outs[1].iter().fold(0.0f32, |max, it| max.max(it.abs()));
+            let largest = outs[1].iter().fold(0.0f32, |max, value| max.max(value.abs()));
             let differences = outs[0].iter().zip(&outs[1]).map(|(a, b)| (a - b).abs());
             let worst = differences.fold(0.0f32, f32::max);
             println!("  {inputs:?}: differs by {worst:e} where the largest is {largest:e}");
@@ -275,8 +275,8 @@ impl Speed {
                 }
                 let gb_s = |seconds: f64| share(set.bytes as f64 / seconds / 1e9, limit);
                 let mut line = format!("plain {}", gb_s(plain));
-                for (seconds, it) in &all[..4] {
-                    let Layout { form: _, lanes, rows, depth, threads, groups } = it;
+                for (seconds, layout) in &all[..4] {
+                    let Layout { form: _, lanes, rows, depth, threads, groups } = layout;
                     let groups = if *groups == u32::MAX { 0 } else { *groups };
                     line +=
                         &format!("| {lanes} {rows} {depth} {threads} {groups} {}", gb_s(*seconds));
@@ -400,14 +400,14 @@ fn bytes(len: usize, is_param: bool) -> HostBuf {
     let mut buf = HostBuf::zeroed(len);
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let drawn = len.min(PATTERN);
-    for it in buf[..drawn].as_chunks_mut::<8>().0 {
+    for bytes in buf[..drawn].as_chunks_mut::<8>().0 {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
         // 0x3c is the upper half of a BF16 near 0.01.
         let word =
             if is_param { 0x3c00_3c00_3c00_3c00 | state & 0x00ff_00ff_00ff_00ff } else { state };
-        *it = word.to_le_bytes();
+        *bytes = word.to_le_bytes();
     }
     let mut done = drawn;
     while done < len {
@@ -488,9 +488,11 @@ fn experts(b: &mut Wgpu, hidden: usize, inner: usize, n: usize, k: usize) -> (f6
     let row = |slot| ExpertRow { row: 0, slot };
     let layers: Vec<Vec<ExpertCall>> = all
         .chunks(k)
-        .map(|it| {
-            let calls = it.iter().zip(0..);
-            calls.map(|(it, i)| ExpertCall { expert: Arc::clone(it), rows: vec![row(i)] }).collect()
+        .map(|experts| {
+            let calls = experts.iter().zip(0..);
+            calls
+                .map(|(expert, i)| ExpertCall { expert: Arc::clone(expert), rows: vec![row(i)] })
+                .collect()
         })
         .collect();
     let run = &mut |b: &mut Wgpu, i: usize| {

@@ -17,14 +17,20 @@ use crate::weights::format::Decoder;
 
 /// Rows of activations and of the matrix: more than a tile of each.
 const SHAPE: (usize, usize) = (150, 140);
-/// Formats and columns.
-const MATRICES: [(MatrixFormat, usize); 6] = [
-    (affine(4, 32), 512),
-    (affine(4, 64), 2048),
-    (affine(4, 128), 2048),
-    (MatrixFormat::Micro(MicroScaled::MXFP4), 512),
-    (MatrixFormat::Dense(Float::BF16), 512),
-    (affine(8, 64), 512),
+/// A matrix of products that are compared.
+#[derive(Clone, Copy)]
+struct TestMatrix {
+    format: MatrixFormat,
+    cols: usize,
+}
+
+const MATRICES: [TestMatrix; 6] = [
+    TestMatrix { format: affine(4, 32), cols: 512 },
+    TestMatrix { format: affine(4, 64), cols: 2048 },
+    TestMatrix { format: affine(4, 128), cols: 2048 },
+    TestMatrix { format: MatrixFormat::Micro(MicroScaled::MXFP4), cols: 512 },
+    TestMatrix { format: MatrixFormat::Dense(Float::BF16), cols: 512 },
+    TestMatrix { format: affine(8, 64), cols: 512 },
 ];
 
 const fn affine(bits: u8, group_size: usize) -> MatrixFormat {
@@ -100,7 +106,7 @@ pub(crate) fn attention_agrees(context: &Arc<Context>, tiles: Tiles) -> bool {
 
 /// Whether results differ by at most such a share of the largest.
 fn are_close(got: &[f32], want: &[f32], share: f32) -> bool {
-    let largest = want.iter().fold(0.0f32, |max, it| max.max(it.abs()));
+    let largest = want.iter().fold(0.0f32, |max, value| max.max(value.abs()));
     got.iter().zip(want).all(|(a, b)| (a - b).abs() <= share * largest)
 }
 
@@ -110,9 +116,9 @@ fn attention(b: &mut Wgpu) -> Option<Vec<f32>> {
         let len = n * HEAD_DIM;
         Cols { buf: b.alloc(ROWS, len), start: 0, len }
     });
-    for (seed, it) in [q, k, v].into_iter().enumerate() {
+    for (seed, cols) in [q, k, v].into_iter().enumerate() {
         let value = |i: usize| ((i + 1) as f32 * 0.618 + seed as f32).sin();
-        b.write(it.buf, &(0..ROWS * it.len).map(value).collect::<Vec<f32>>());
+        b.write(cols.buf, &(0..ROWS * cols.len).map(value).collect::<Vec<f32>>());
     }
     let kv =
         CacheSpec::Kv { n_heads: n_kv_heads, k_dim: HEAD_DIM, v_dim: HEAD_DIM, dtype: KvType::F32 };
@@ -137,26 +143,26 @@ fn attention(b: &mut Wgpu) -> Option<Vec<f32>> {
 /// is a kernel that drivers may get wrong.
 pub(crate) fn agree(context: &Arc<Context>, tiles: Tiles) -> bool {
     let [first, ..] = MATRICES;
-    let of = Decoder::new(first.0).f16_operand();
-    let sizes = F16Tiles::all(PARTS as u32, of).iter().map(|it| (first, Some(*it)));
-    MATRICES.into_iter().map(|it| (it, None)).chain(sizes).all(|((format, cols), f16_tiles)| {
+    let of = Decoder::new(first.format).f16_operand();
+    let sizes = F16Tiles::all(PARTS as u32, of).iter().map(|tiles| (first, Some(*tiles)));
+    let suited = MATRICES.into_iter().map(|matrix| (matrix, None));
+    suited.chain(sizes).all(|(matrix, f16_tiles)| {
         let product = |tiles, inputs| {
             let mut b = Wgpu::with_tiles(Arc::clone(context), None, tiles);
             b.f16_tiles = f16_tiles;
-            product(&mut b, (format, cols), inputs)
+            product(&mut b, matrix, inputs)
         };
         let got = product(tiles, ActivationPrecision::Int16);
-        let (Some(got), Some(want)) = (got, product(Tiles::F32, ActivationPrecision::F32)) else {
-            return false;
-        };
-        let n_lower = Decoder::new(format).f16_operand().summands().saturating_sub(1);
-        are_close(&got, &want, tolerance(PARTS + n_lower as usize, cols))
+        let want = product(Tiles::F32, ActivationPrecision::F32);
+        let (Some(got), Some(want)) = (got, want) else { return false };
+        let n_lower = Decoder::new(matrix.format).f16_operand().summands().saturating_sub(1);
+        are_close(&got, &want, tolerance(PARTS + n_lower as usize, matrix.cols))
     })
 }
 
 fn product(
     b: &mut Wgpu,
-    (format, cols): (MatrixFormat, usize),
+    TestMatrix { format, cols }: TestMatrix,
     inputs: ActivationPrecision,
 ) -> Option<Vec<f32>> {
     let (n, rows) = SHAPE;
@@ -172,14 +178,14 @@ fn product(
     // 0x3c00 begins the numbers near 0.01 in BF16, 0xbd80 those below -0.06; two of E8M0 are
     // 2^-9 to 2^-6 each.
     let [element, scale]: [fn(u16) -> u16; 2] = match format {
-        MatrixFormat::Dense(_) => [|it| 0x3c00 | it & 0x80ff, |it| it],
-        MatrixFormat::Micro(_) => [|it| it, |it| 0x7676 + (it & 0x0303)],
-        _ => [|it| it, |it| 0x3c00 | it & 0xff],
+        MatrixFormat::Dense(_) => [|bits| 0x3c00 | bits & 0x80ff, |bits| bits],
+        MatrixFormat::Micro(_) => [|bits| bits, |bits| 0x7676 + (bits & 0x0303)],
+        _ => [|bits| bits, |bits| 0x3c00 | bits & 0xff],
     };
     let weight = bytes(rows * format.row_bytes(cols), element);
     let mut params = |len: usize, word_of| (len > 0).then(|| bytes(len, word_of));
     let scales = params(format.scale_bytes(rows, cols), scale);
-    let biases = params(format.bias_bytes(rows, cols), |it| 0xbd80 | it & 0x7f);
+    let biases = params(format.bias_bytes(rows, cols), |bits| 0xbd80 | bits & 0x7f);
     let weight = b.load_matrix(HostMatrix { rows, cols, format, inputs, weight, scales, biases });
     let (x, y) = (b.alloc(n, cols), b.alloc(n, rows));
     let values: Vec<f32> = (0..n * cols).map(|i| (i as f32 * 0.37).sin()).collect();

@@ -15,6 +15,7 @@ use moeflux_core::quant::MatrixView;
 use moeflux_core::{Expert, ExpertId, ExpertKey, HostBuf, LayerIdx, TokenId};
 
 use crate::caches::cache::CacheState;
+use crate::caches::state_slots::NumberedCache;
 use crate::ops;
 use crate::state::backend::{Activations, Wgpu};
 use crate::state::mask::Mask;
@@ -22,7 +23,7 @@ use crate::state::prerecorded;
 use crate::state::rope_table::RopeTable;
 
 fn part(buf: &Option<HostBuf>, len: usize) -> &[u8] {
-    buf.as_ref().map_or(&[][..], |it| &it[..len])
+    buf.as_ref().map_or(&[][..], |buf| &buf[..len])
 }
 
 impl Backend for Wgpu {
@@ -185,7 +186,7 @@ impl Ops for Wgpu {
         head: Weight,
         extras: LogitsExtras<'_>,
     ) -> Result<Vec<f32>, DeviceError> {
-        ops::logits(self, rows, (x, head), extras)
+        ops::logits(self, rows, x, head, extras)
     }
 
     fn top_logits(
@@ -196,14 +197,14 @@ impl Ops for Wgpu {
         head: Weight,
         extras: LogitsExtras<'_>,
     ) -> Result<Option<Vec<Vec<TokenLogit>>>, DeviceError> {
-        ops::leaders(self, rows, n, (x, head), extras)
+        ops::leaders(self, rows, n, x, head, extras)
     }
 }
 
 impl Sequences for Wgpu {
     fn new_sequence(&mut self, specs: &[CacheSpec]) -> Sequence {
-        let numbered = specs.iter().copied().enumerate();
-        let caches = numbered.map(|it| CacheState::new(&mut self.pools, it)).collect();
+        let numbered = (0..).zip(specs).map(|(nth, spec)| NumberedCache { nth, spec: *spec });
+        let caches = numbered.map(|cache| CacheState::new(&mut self.pools, cache)).collect();
         let free = self.sequences.iter().position(Option::is_none);
         let at = free.unwrap_or_else(|| {
             self.sequences.push(None);
@@ -216,19 +217,19 @@ impl Sequences for Wgpu {
     fn clear_sequence(&mut self, sequence: Sequence) {
         prerecorded::discard(self);
         let mut caches = self.caches(sequence);
-        caches.iter_mut().for_each(|it| it.clear(&mut self.encoder, &mut self.pools));
+        caches.iter_mut().for_each(|cache| cache.clear(&mut self.encoder, &mut self.pools));
         self.sequences[sequence.0 as usize] = Some(caches);
     }
 
     fn drop_sequence(&mut self, sequence: Sequence) {
         prerecorded::discard(self);
         let caches = self.caches(sequence).into_iter();
-        caches.for_each(|it| it.release(&mut self.encoder, &mut self.pools));
+        caches.for_each(|cache| cache.release(&mut self.encoder, &mut self.pools));
     }
 
     fn truncate_sequence(&mut self, sequence: Sequence, len: usize) {
         let mut caches = self.caches(sequence);
-        caches.iter_mut().for_each(|it| it.truncate(&mut self.encoder, &mut self.pools, len));
+        caches.iter_mut().for_each(|cache| cache.truncate(&mut self.encoder, &mut self.pools, len));
         self.sequences[sequence.0 as usize] = Some(caches);
     }
 
@@ -237,7 +238,7 @@ impl Sequences for Wgpu {
         prerecorded::discard(self);
         let Wgpu { encoder, pools, sequences, .. } = self;
         let caches = sequences[sequence.0 as usize].iter_mut().flatten();
-        caches.into_iter().all(|it| it.reserve(encoder, pools))
+        caches.into_iter().all(|cache| cache.reserve(encoder, pools))
     }
 
     fn snapshot_states(&mut self, snapshots: &[StateSnapshot]) {
@@ -249,7 +250,7 @@ impl Sequences for Wgpu {
 
     fn swap_states(&mut self, one: Sequence, other: Sequence) {
         prerecorded::discard(self);
-        let at = [one, other].map(|it| it.0 as usize);
+        let at = [one, other].map(|sequence| sequence.0 as usize);
         let [one, other] = self.sequences.get_disjoint_mut(at).expect("two sequences that exist");
         for (one, other) in one.iter_mut().flatten().zip(other.iter_mut().flatten()) {
             if matches!(one, CacheState::Recurrent(_)) {
@@ -291,7 +292,7 @@ impl ExpertResidency for Wgpu {
 
     fn register_shared(&mut self, layer: LayerIdx, projections: [Weight; 3]) {
         if self.fuses {
-            let matrices = projections.map(|it| self.matrix(it).clone());
+            let matrices = projections.map(|weight| self.matrix(weight).clone());
             self.slots.register_shared(layer, matrices);
         }
     }
@@ -353,7 +354,7 @@ impl Recording for Wgpu {
     }
 
     fn replay_step(&mut self, tokens: &[TokenId]) -> bool {
-        let tokens: Vec<u32> = tokens.iter().map(|it| it.0).collect();
+        let tokens: Vec<u32> = tokens.iter().map(|token| token.0).collect();
         self.encoder.replay_step(&tokens)
     }
 

@@ -105,8 +105,8 @@ fn experts_are_what_they_were_while_their_slots_are_given_away() {
 fn doubled(backend: &mut Wgpu) -> Result<Vec<f32>, DeviceError> {
     let buf = backend.alloc(1, 3);
     let other = backend.alloc(1, 3);
-    for it in [buf, other] {
-        backend.write(it, &[1.0, 2.0, 3.0]);
+    for buf in [buf, other] {
+        backend.write(buf, &[1.0, 2.0, 3.0]);
     }
     let all = |buf| Cols { buf, start: 0, len: 3 };
     backend.add(1, all(buf), all(other));
@@ -254,7 +254,8 @@ fn neither_layout_nor_company_changes_a_bit() {
                 let together = b.read(y, 7).expect("the device works");
                 b.project(1, x, &[Projection { weight, out }]);
                 let alone = b.read(y, 1).expect("the device works");
-                let bits = |it: &[f32]| it.iter().map(|it| it.to_bits()).collect::<Vec<_>>();
+                let bits =
+                    |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
                 let case = format!("{format:?} {inputs:?} {rows}x{cols} {layout:?}");
                 assert_eq!(bits(&alone), bits(&together[..rows]), "alone: {case}");
                 let wanted = wanted.get_or_insert_with(|| together.clone());
@@ -289,9 +290,9 @@ fn products_of_inputs_as_they_are_go_along_with_rounded_ones() {
                     b.project(rows, Cols { buf: x, start: 0, len: cols }, &outputs);
                     let y = b.read(y, rows).expect("the device works");
                     let n_kernels = b.counters().stats().kernels;
-                    (y.iter().map(|it| it.to_bits()).collect::<Vec<_>>(), n_kernels)
+                    (y.iter().map(|value| value.to_bits()).collect::<Vec<_>>(), n_kernels)
                 });
-                assert!(got.iter().all(|it| f32::from_bits(*it).is_normal()));
+                assert!(got.iter().all(|bits| f32::from_bits(*bits).is_normal()));
                 assert_eq!(got, want, "{bits} bits, {rows} rows, {layout}");
                 assert_eq!(n_both + 1, n_apart);
             }

@@ -10,7 +10,7 @@ use moeflux_wgpu::{Context, OpenError, Wgpu};
 fn usage() -> [usize; 3] {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let field = |name: &str| {
-        let line = status.lines().find_map(|it| it.strip_prefix(name)).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.split_whitespace().next().unwrap().parse::<usize>().unwrap()
     };
     let n_fds = fs::read_dir("/proc/self/fd").unwrap().count();

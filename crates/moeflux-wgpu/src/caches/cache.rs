@@ -6,7 +6,7 @@ use moeflux_backend::{CacheSpec, DeviceError};
 
 use crate::caches::kv::Kv;
 use crate::caches::pages::Pages;
-use crate::caches::state_slots::{StateSlot, StateSlots};
+use crate::caches::state_slots::{NumberedCache, StateSlot, StateSlots};
 use crate::commands::encoder::Encoder;
 
 /// One cache of one sequence.
@@ -22,8 +22,8 @@ pub(crate) enum CacheState {
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
     pub(crate) state_slots: StateSlots,
-    /// Pages of each cache, by its number and what it holds.
-    pages: Vec<((usize, CacheSpec), Pages)>,
+    /// Pages of each cache.
+    pages: Vec<(NumberedCache, Pages)>,
 }
 
 impl Pools {
@@ -40,29 +40,29 @@ impl Pools {
     /// Buffers of all pages.
     #[cfg(test)]
     pub(crate) fn n_slabs(&self) -> usize {
-        self.pages.iter().map(|it| it.1.n_slabs()).sum()
+        self.pages.iter().map(|(_, pages)| pages.n_slabs()).sum()
     }
 
-    /// The number of the pages of the cache of a number.
-    fn pages_of(&mut self, of: (usize, CacheSpec)) -> usize {
-        let CacheSpec::Kv { n_heads, k_dim, v_dim, dtype } = of.1 else {
+    /// The index of the pages of a cache.
+    fn pages_of(&mut self, cache: NumberedCache) -> usize {
+        let CacheSpec::Kv { n_heads, k_dim, v_dim, dtype } = cache.spec else {
             panic!("pages are of keys and values")
         };
-        let known = self.pages.iter().position(|it| it.0 == of);
+        let known = self.pages.iter().position(|(known, _)| *known == cache);
         known.unwrap_or_else(|| {
-            self.pages.push((of, Pages::new(n_heads, k_dim, v_dim, dtype)));
+            self.pages.push((cache, Pages::new(n_heads, k_dim, v_dim, dtype)));
             self.pages.len() - 1
         })
     }
 }
 
 impl CacheState {
-    /// The cache of that number, empty.
-    pub(crate) fn new(pools: &mut Pools, of: (usize, CacheSpec)) -> CacheState {
-        match of.1 {
-            CacheSpec::Kv { .. } => CacheState::Kv(Kv::new(pools.pages_of(of))),
+    /// A cache of a new sequence, empty.
+    pub(crate) fn new(pools: &mut Pools, cache: NumberedCache) -> CacheState {
+        match cache.spec {
+            CacheSpec::Kv { .. } => CacheState::Kv(Kv::new(pools.pages_of(cache))),
             CacheSpec::Conv { .. } | CacheSpec::Delta { .. } => {
-                CacheState::Recurrent(pools.state_slots.plan(of))
+                CacheState::Recurrent(pools.state_slots.plan(cache))
             }
         }
     }

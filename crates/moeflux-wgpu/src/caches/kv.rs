@@ -19,7 +19,7 @@ pub(crate) struct Kv {
 /// Cuts positions at the ends of pages.
 fn parts(positions: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let pages = positions.start / PAGE..positions.end.div_ceil(PAGE);
-    pages.map(move |it| positions.start.max(it * PAGE)..positions.end.min((it + 1) * PAGE))
+    pages.map(move |page| positions.start.max(page * PAGE)..positions.end.min((page + 1) * PAGE))
 }
 
 impl Kv {
@@ -101,7 +101,7 @@ impl Kv {
             let (mine, behind) = rest.split_at(len);
             rest = behind;
             if len > 0 {
-                self.load_plane(pool, encoder, plane, (positions.clone(), mine));
+                self.load_plane(pool, encoder, plane, positions.clone(), mine);
             }
         }
         assert!(rest.is_empty(), "{} bytes too many of keys and values", rest.len());
@@ -112,7 +112,8 @@ impl Kv {
         pool: &Pages,
         encoder: &mut Encoder,
         plane: Plane,
-        (positions, bytes): (Range<usize>, &[u8]),
+        positions: Range<usize>,
+        bytes: &[u8],
     ) {
         let row = pool.dtype.row_bytes(plane.dim);
         let position = 4 * pool.position_words(plane);

@@ -92,7 +92,7 @@ impl Pages {
 
     #[cfg(test)]
     pub(super) fn n_slabs(&self) -> usize {
-        self.slabs.iter().filter(|it| it.mem.is_some()).count()
+        self.slabs.iter().filter(|slab| slab.mem.is_some()).count()
     }
 
     /// Takes this many pages, or none where there is no memory for all.
@@ -100,20 +100,20 @@ impl Pages {
         let mut pages = Vec::with_capacity(n);
         let most = (SLAB_BYTES / (4 * self.page_words()).max(1)).max(1);
         let bytes = 4 * self.page_words() as u64;
-        for slab in 0.. {
+        for idx in 0.. {
             if pages.len() == n {
                 break;
             }
-            if slab == self.slabs.len() {
+            if idx == self.slabs.len() {
                 self.slabs.push(Slab::default());
             }
-            let it = &mut self.slabs[slab];
-            if !it.grow(encoder, (n - pages.len()).min(most), (most, bytes)) {
+            let slab = &mut self.slabs[idx];
+            if !slab.grow(encoder, (n - pages.len()).min(most), most, bytes) {
                 pages.drain(..).for_each(|page| self.put_back(encoder, page));
                 break;
             }
-            let taken = std::iter::from_fn(|| it.free.pop_first());
-            pages.extend(taken.take(n - pages.len()).map(|nth| Page { slab, nth }));
+            let taken = std::iter::from_fn(|| slab.free.pop_first());
+            pages.extend(taken.take(n - pages.len()).map(|nth| Page { slab: idx, nth }));
         }
         pages
     }
@@ -131,9 +131,9 @@ impl Pages {
 }
 
 impl Slab {
-    /// Has `wanted` free pages of this many bytes, or as many as it may have; false where there
+    /// Has `wanted` free pages of `bytes` bytes each, but at most `most` pages in all; false where there
     /// is no memory for them.
-    fn grow(&mut self, encoder: &mut Encoder, wanted: usize, (most, bytes): (usize, u64)) -> bool {
+    fn grow(&mut self, encoder: &mut Encoder, wanted: usize, most: usize, bytes: u64) -> bool {
         let n_pages = (self.n_pages - self.free.len() + wanted).next_power_of_two().min(most);
         if n_pages <= self.n_pages {
             return true;

@@ -21,10 +21,18 @@ pub(crate) struct StateSlots {
     pools: Vec<Pool>,
 }
 
-/// Slots for the caches of one index and spec; only the last slab may have fewer slots than fit.
+/// A cache that every sequence has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct NumberedCache {
+    /// Its number among the caches of a sequence.
+    pub(crate) nth: usize,
+    pub(crate) spec: CacheSpec,
+}
+
+/// Slots for one cache of all sequences; only the last slab may have fewer slots than fit.
 #[derive(Debug)]
 struct Pool {
-    of: (usize, CacheSpec),
+    cache: NumberedCache,
     slabs: Vec<Slab>,
 }
 
@@ -63,14 +71,15 @@ fn n_states(spec: CacheSpec) -> usize {
 
 impl Pool {
     fn slot_bytes(&self) -> u64 {
-        (n_states(self.of.1) * self.of.1.fixed_bytes()) as u64
+        let spec = self.cache.spec;
+        (n_states(spec) * spec.fixed_bytes()) as u64
     }
 
     /// A free slot, or one more of the last slab, or the first of a new slab, filled with zeros;
     /// `None` where there is no memory, which is a fault where it `must` be there.
     fn acquire(&mut self, encoder: &mut Encoder, must: bool) -> Option<(usize, usize)> {
-        let free = |slab: &Slab| slab.taken.iter().position(|it| !it);
-        let found = self.slabs.iter().enumerate().find_map(|(i, it)| Some((i, free(it)?)));
+        let free = |slab: &Slab| slab.taken.iter().position(|is_taken| !is_taken);
+        let found = self.slabs.iter().enumerate().find_map(|(i, slab)| Some((i, free(slab)?)));
         if let Some((slab, nth)) = found {
             self.slabs[slab].taken[nth] = true;
             encoder.clear(&self.slabs[slab].mem, self.place(nth));
@@ -122,10 +131,10 @@ impl Pool {
 }
 
 impl StateSlots {
-    /// A slot for the cache of an index and spec, without memory until it is needed.
-    pub(super) fn plan(&mut self, of: (usize, CacheSpec)) -> StateSlot {
-        let pool = self.pools.iter().position(|it| it.of == of).unwrap_or_else(|| {
-            self.pools.push(Pool { of, slabs: Vec::new() });
+    /// A slot for a cache, without memory until it is needed.
+    pub(super) fn plan(&mut self, cache: NumberedCache) -> StateSlot {
+        let pool = self.pools.iter().position(|pool| pool.cache == cache).unwrap_or_else(|| {
+            self.pools.push(Pool { cache, slabs: Vec::new() });
             self.pools.len() - 1
         });
         StateSlot { pool, at: None, current: 0 }
@@ -158,7 +167,7 @@ impl StateSlots {
         let Some((slab, nth)) = slot.at else { return };
         let slabs = &mut self.pools[slot.pool].slabs;
         slabs[slab].taken[nth] = false;
-        while let Some(slab) = slabs.pop_if(|it| !it.taken.contains(&true)) {
+        while let Some(slab) = slabs.pop_if(|slab| !slab.taken.contains(&true)) {
             encoder.forget(&slab.mem);
         }
     }
@@ -173,19 +182,19 @@ impl StateSlots {
 
     #[cfg(test)]
     pub(crate) fn n_slabs(&self) -> usize {
-        self.pools.iter().map(|it| it.slabs.len()).sum()
+        self.pools.iter().map(|pool| pool.slabs.len()).sum()
     }
 
     /// What a cache is of.
     pub(super) fn spec(&self, slot: &StateSlot) -> CacheSpec {
-        self.pools[slot.pool].of.1
+        self.pools[slot.pool].cache.spec
     }
 
     /// The current state of an allocated slot.
     pub(crate) fn state(&self, slot: &StateSlot) -> State {
         let pool = &self.pools[slot.pool];
         let (slab, nth) = slot.at.expect("state_slots are taken before states are asked for");
-        let (spec, slab) = (pool.of.1, pool.slabs[slab].mem.clone());
+        let (spec, slab) = (pool.cache.spec, pool.slabs[slab].mem.clone());
         State { spec, slab, nth: n_states(spec) * nth + slot.current }
     }
 }
@@ -212,7 +221,7 @@ impl State {
         }
         // An interface does not copy within a buffer.
         let [n, from_at, to_at] = [bytes, at.start, to_at.start]
-            .map(|it| u32::try_from(it / 4).expect("slabs are small"));
+            .map(|bytes| u32::try_from(bytes / 4).expect("slabs are small"));
         encoder.begin();
         encoder.dispatch(
             CopyState {},

@@ -54,7 +54,7 @@ impl Clock {
     /// Which moment is noted next, as the end of `what`; `None` where none is
     /// left. The first ends nothing.
     pub(crate) fn next(&mut self, what: impl FnOnce() -> String) -> Option<u32> {
-        let n = u32::try_from(self.ended.len()).ok().filter(|it| *it < self.n_max)?;
+        let n = u32::try_from(self.ended.len()).ok().filter(|idx| *idx < self.n_max)?;
         self.ended.push(what());
         Some(n)
     }
@@ -68,14 +68,14 @@ impl Clock {
     /// those of one name together, the longest first.
     pub(crate) fn times(&self, bytes: &[u8], period: f64) -> Vec<KernelTime> {
         let ticks: Vec<u64> =
-            bytes.as_chunks::<8>().0.iter().map(|it| u64::from_le_bytes(*it)).collect();
+            bytes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
         let mut all: Vec<KernelTime> = Vec::new();
         for (name, ticks) in self.ended.iter().skip(1).zip(ticks.windows(2)) {
             let seconds = ticks[1].saturating_sub(ticks[0]) as f64 * period / 1e9;
-            match all.iter_mut().find(|it| it.name == *name) {
-                Some(it) => {
-                    it.n += 1;
-                    it.seconds += seconds;
+            match all.iter_mut().find(|kernel| kernel.name == *name) {
+                Some(kernel) => {
+                    kernel.n += 1;
+                    kernel.seconds += seconds;
                 }
                 None => all.push(KernelTime { name: name.clone(), n: 1, seconds }),
             }

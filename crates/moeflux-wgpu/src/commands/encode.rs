@@ -9,15 +9,17 @@ pub(crate) fn encode(context: &Context, commands: &[Command]) -> CommandBuffer {
     let mut encoder = context.device.create_command_encoder(&Default::default());
     let mut rest = commands;
     while !rest.is_empty() {
-        let n_kernels = rest.iter().take_while(|it| matches!(it, Command::Run { .. })).count();
+        let n_kernels =
+            rest.iter().take_while(|command| matches!(command, Command::Run { .. })).count();
         let (kernels, others) = rest.split_at(n_kernels);
         if n_kernels > 0 {
             let mut pass = encoder.begin_compute_pass(&Default::default());
-            kernels.iter().for_each(|it| run(&mut pass, it));
+            kernels.iter().for_each(|kernel| run(&mut pass, kernel));
         }
-        let n_others = others.iter().take_while(|it| !matches!(it, Command::Run { .. })).count();
+        let n_others =
+            others.iter().take_while(|command| !matches!(command, Command::Run { .. })).count();
         let (others, behind) = others.split_at(n_others);
-        others.iter().for_each(|it| put(&mut encoder, it));
+        others.iter().for_each(|command| put(&mut encoder, command));
         rest = behind;
     }
     encoder.finish()

@@ -33,8 +33,8 @@ pub(super) struct EncodedCache {
 impl EncodedCache {
     /// What was encoded of these commands, which are then not ready any more.
     pub(super) fn take(&mut self, commands: &[Command]) -> Option<CommandBuffer> {
-        let at = self.ready.iter().position(|it| it.0 == commands)?;
-        self.ready.remove(at).map(|it| it.1)
+        let at = self.ready.iter().position(|(known, _)| known == commands)?;
+        self.ready.remove(at).map(|(_, encoded)| encoded)
     }
 
     /// Queues the commands of a submitted batch for encoding; returns those that will not be encoded,

@@ -334,7 +334,7 @@ impl Encoder {
                 (x, n.div_ceil(x), 1)
             }
             Grid::Plane(n, times) => {
-                let word = |it| u32::try_from(it).expect("few workgroups");
+                let word = |n| u32::try_from(n).expect("few workgroups");
                 (word(n).min(GRID), word(times).min(GRID), word(times).div_ceil(GRID))
             }
         };
@@ -345,7 +345,7 @@ impl Encoder {
         assert!(x <= 65_535 && z <= 65_535, "a kernel of {x} x {y} x {z} workgroups");
         let pipeline = {
             let mut pipelines = self.context.pipelines.lock();
-            let pipelines = pipelines.as_mut().unwrap_or_else(|it| it.get_mut());
+            let pipelines = pipelines.as_mut().unwrap_or_else(|poisoned| poisoned.get_mut());
             pipelines.get(&self.context.device, self.context.lanes, variant)
         };
         let offset = self.params(params);

@@ -87,7 +87,7 @@ pub(crate) fn driver() -> MutexGuard<'static, ()> {
 pub(crate) fn enumerate() -> Vec<Adapter> {
     let _driver = driver();
     let mut all = pollster::block_on(instance().enumerate_adapters(Backends::all()));
-    all.sort_by_key(|it| match it.get_info().device_type {
+    all.sort_by_key(|adapter| match adapter.get_info().device_type {
         DeviceType::DiscreteGpu => 0,
         DeviceType::IntegratedGpu => 1,
         DeviceType::VirtualGpu => 2,
@@ -173,10 +173,12 @@ pub(crate) fn lacks(features: Features, limits: &Limits, subgroup_min_size: u32)
 /// Whether `coop_matmul.wgsl` runs there.
 pub(crate) fn has_coop_matrix(adapter: &Adapter) -> bool {
     let info = adapter.get_info();
-    let is_listed = |it: &CooperativeMatrixProperties| {
-        let is_of_halves = it.ab_type == CooperativeScalarType::F16;
-        let sums_singles = it.cr_type == CooperativeScalarType::F32;
-        (it.m_size, it.n_size, it.k_size) == (16, 16, 16) && is_of_halves && sums_singles
+    let is_listed = |properties: &CooperativeMatrixProperties| {
+        let is_of_halves = properties.ab_type == CooperativeScalarType::F16;
+        let sums_singles = properties.cr_type == CooperativeScalarType::F32;
+        (properties.m_size, properties.n_size, properties.k_size) == (16, 16, 16)
+            && is_of_halves
+            && sums_singles
     };
     adapter.features().contains(Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
         && (info.subgroup_min_size, info.subgroup_max_size) == (32, 32)

@@ -26,6 +26,11 @@ impl Mem {
         MemAt { mem: self, at }
     }
 
+    /// A list in the buffer, by its first word.
+    pub(crate) fn list(&self, first: u32) -> ListAt<'_> {
+        ListAt { mem: self, first }
+    }
+
     /// Some of the buffer's bytes, from byte `at` on.
     pub(crate) fn range(&self, at: u64, bytes: u64) -> MemRange<'_> {
         MemRange { mem: self, at, bytes }
@@ -44,6 +49,14 @@ pub(crate) struct MemAt<'a> {
     pub(crate) mem: &'a Mem,
     /// The byte.
     pub(crate) at: u64,
+}
+
+/// A list in a buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListAt<'a> {
+    pub(crate) mem: &'a Mem,
+    /// Its first word.
+    pub(crate) first: u32,
 }
 
 /// Bytes of a buffer.

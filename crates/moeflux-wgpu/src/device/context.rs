@@ -96,7 +96,7 @@ impl Context {
         static OPEN: Mutex<Vec<(usize, Weak<Context>)>> = Mutex::new(Vec::new());
         let mut all = enumerate();
         let n = all.len();
-        let usable = || all.iter().position(|it| facts(it).lacks.is_none());
+        let usable = || all.iter().position(|adapter| facts(adapter).lacks.is_none());
         let at = match index {
             Some(index) if index >= n => return Err(OpenError::NoSuchAdapter { index, n }),
             Some(index) => index,
@@ -104,12 +104,13 @@ impl Context {
             None => usable().unwrap_or(0),
         };
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = open.iter().find(|it| it.0 == at).and_then(|it| it.1.upgrade());
-        if let Some(context) = known.filter(|it| it.check().is_ok()) {
+        let known = open.iter().find(|(known, _)| *known == at);
+        let known = known.and_then(|(_, context)| context.upgrade());
+        if let Some(context) = known.filter(|context| context.check().is_ok()) {
             return Ok(context);
         }
         let context = Context::open_anew(&all.swap_remove(at))?;
-        open.retain(|it| it.0 != at);
+        open.retain(|(known, _)| *known != at);
         open.push((at, Arc::downgrade(&context)));
         Ok(context)
     }

@@ -32,10 +32,12 @@ pub(crate) fn causal_conv(b: &mut Wgpu, op: CausalConv, spans: &[Span]) {
 }
 
 fn convolve(b: &mut Wgpu, op: &CausalConv, spans: &[Span]) {
-    let (few, many): (Vec<&Span>, Vec<&Span>) =
-        spans.iter().filter(|it| !it.rows.is_empty()).partition(|it| it.rows.len() <= FEW_ROWS);
-    for it in together(b, few.into_iter(), [op.cache], &[]) {
-        conv_step(b, op, &it);
+    let (few, many): (Vec<&Span>, Vec<&Span>) = spans
+        .iter()
+        .filter(|span| !span.rows.is_empty())
+        .partition(|span| span.rows.len() <= FEW_ROWS);
+    for group in together(b, few.into_iter(), [op.cache], &[]) {
+        conv_step(b, op, &group);
     }
     for span in many {
         conv_rows(b, op, span);
@@ -48,7 +50,7 @@ fn conv_step(b: &mut Wgpu, op: &CausalConv, Together { states, spans, .. }: &Tog
     let [history] = states;
     let (n_kept, channels) = conv_dims(history);
     assert!(x.len == channels && out.len == channels, "channels");
-    let [x_buf, y] = [x.buf, out.buf].map(|it| b.buf(it).clone());
+    let [x_buf, y] = [x.buf, out.buf].map(|buf| b.buf(buf).clone());
     let params =
         vec![word(channels), word(x.start), word(x_buf.width), word(out.start), word(y.width)];
     let weight = b.vector(weight).clone();
@@ -67,7 +69,7 @@ fn conv_rows(b: &mut Wgpu, op: &CausalConv, span: &Span) {
     let history = b.state(span.sequence, cache);
     let (n_kept, channels) = conv_dims(&history);
     assert!(x.len == channels && out.len == channels, "channels");
-    let [x_buf, y] = [x.buf, out.buf].map(|it| b.buf(it).clone());
+    let [x_buf, y] = [x.buf, out.buf].map(|buf| b.buf(buf).clone());
     let n = span.rows.len() * channels;
     let params = [
         word(n),

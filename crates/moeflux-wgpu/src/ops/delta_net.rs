@@ -31,11 +31,11 @@ pub(crate) fn delta_net(b: &mut Wgpu, op: DeltaNet, spans: &[Span]) {
     if !b.take_state_slots(spans, &[op.conv.cache, op.delta.cache]) {
         return;
     }
-    let filled = spans.iter().filter(|it| !it.rows.is_empty()).cloned();
-    let (few, many): (Vec<Span>, Vec<Span>) = filled.partition(|it| it.rows.len() <= FEW_ROWS);
-    let is_one = b.fuses && fits_one(&op) && few.iter().all(|it| it.rows.end <= MOST_PACKED);
+    let filled = spans.iter().filter(|span| !span.rows.is_empty()).cloned();
+    let (few, many): (Vec<Span>, Vec<Span>) = filled.partition(|span| span.rows.len() <= FEW_ROWS);
+    let is_one = b.fuses && fits_one(&op) && few.iter().all(|span| span.rows.end <= MOST_PACKED);
     let can_keep = is_one && keeps_in_place(b, &few, [op.delta.cache, op.conv.cache]);
-    let keeps = few.iter().any(|it| StateSnapshot::of(&b.keep, it).is_some());
+    let keeps = few.iter().any(|span| StateSnapshot::of(&b.keep, span).is_some());
     if few.is_empty() || !fits_step(&op) || (keeps && !can_keep) {
         return op.run_parts(b, spans);
     }
@@ -47,8 +47,8 @@ pub(crate) fn delta_net(b: &mut Wgpu, op: DeltaNet, spans: &[Span]) {
     b.written(out.buf);
     if !is_one {
         b.causal_conv(op.conv, &few);
-        for it in together(b, few.iter(), [op.delta.cache], &[]) {
-            delta_step(b, &op, &it);
+        for group in together(b, few.iter(), [op.delta.cache], &[]) {
+            delta_step(b, &op, &group);
         }
         return;
     }
@@ -57,17 +57,19 @@ pub(crate) fn delta_net(b: &mut Wgpu, op: DeltaNet, spans: &[Span]) {
         false => None,
     };
     let keep = b.keep.clone();
-    for it in together(b, few.iter(), [op.delta.cache, op.conv.cache], &keep) {
-        delta_mixer(b, &op, &it, fused_quant.as_ref());
+    for group in together(b, few.iter(), [op.delta.cache, op.conv.cache], &keep) {
+        delta_mixer(b, &op, &group, fused_quant.as_ref());
     }
-    few.iter().for_each(|it| prerecorded::swap_buffers(b, it.sequence, op.conv.cache));
+    few.iter().for_each(|span| prerecorded::swap_buffers(b, span.sequence, op.conv.cache));
 }
 
 /// Whether what is kept of spans has places in the slabs that it comes from.
 fn keeps_in_place(b: &Wgpu, spans: &[Span], caches: [Cache; 2]) -> bool {
-    let kept = spans.iter().filter_map(|it| StateSnapshot::of(&b.keep, it));
-    kept.flat_map(|it| caches.map(|cache| [it.sequence, it.to].map(|it| b.state(it, cache))))
-        .all(|[from, to]| from.slab.id == to.slab.id)
+    let kept = spans.iter().filter_map(|span| StateSnapshot::of(&b.keep, span));
+    kept.flat_map(|StateSnapshot { sequence, to, .. }| {
+        caches.map(|cache| [sequence, to].map(|sequence| b.state(sequence, cache)))
+    })
+    .all(|[from, to]| from.slab.id == to.slab.id)
 }
 
 /// Whether `delta_net/step.wgsl` has bindings and room for it.
@@ -146,8 +148,10 @@ fn delta_step(b: &mut Wgpu, op: &DeltaNet, Together { states, spans, .. }: &Toge
     let StepParts { params, state: state_shape, step } = step_parts(b, op);
     let DeltaRule { v, a, a_log, dt_bias, .. } = op.delta;
     let (norm, gate) = (op.norm.norm, op.norm.gate);
-    let [x, decays, z, y] = [v.buf, a.buf, gate.buf, norm.out.buf].map(|it| b.buf(it).mem.clone());
-    let [a_log, dt_bias, weight] = [a_log, dt_bias, norm.weight].map(|it| b.vector(it).clone());
+    let [x, decays, z, y] =
+        [v.buf, a.buf, gate.buf, norm.out.buf].map(|buf| b.buf(buf).mem.clone());
+    let [a_log, dt_bias, weight] =
+        [a_log, dt_bias, norm.weight].map(|vector| b.vector(vector).clone());
     b.encoder.dispatch(
         DeltaStep { state: state_shape, step },
         &with_spans(params, spans),
@@ -181,11 +185,12 @@ fn delta_mixer(
         channels: word(n_own),
         per_thread: word(n_own.div_ceil(MIXER_THREADS)),
     };
-    let [x, y] = [x.buf, op.norm.norm.out.buf].map(|it| b.buf(it).mem.clone());
+    let [x, y] = [x.buf, op.norm.norm.out.buf].map(|buf| b.buf(buf).mem.clone());
     let vectors = [a_log, dt_bias, op.norm.norm.weight, taps];
-    let [a_log, dt_bias, weight, taps] = vectors.map(|it| b.vector(it).clone());
+    let [a_log, dt_bias, weight, taps] = vectors.map(|vector| b.vector(vector).clone());
     let (state, histories) = (&state.slab, &history.slab);
-    let spans: Vec<SpanWords> = spans.iter().zip(kept).map(packed).collect();
+    let spans: Vec<SpanWords> =
+        spans.iter().zip(kept).map(|(span, kept)| packed(span, kept)).collect();
     b.encoder.dispatch(
         kernel,
         &with_spans(params, &spans),

@@ -40,7 +40,7 @@ fn delta_rows(b: &mut Wgpu, op: &DeltaRule, span: &Span, first: usize, n: usize)
     let normalised = b.scratch.delta[0].words(&mut b.encoder, n * n_k_heads * 2 * k_dim);
     let gates = b.scratch.delta[1].words(&mut b.encoder, n * n_v_heads * 2);
     let [q_buf, k_buf, v_buf, a_buf, b_buf, y] =
-        [q.buf, k.buf, v.buf, a.buf, beta.buf, out.buf].map(|it| b.buf(it).clone());
+        [q.buf, k.buf, v.buf, a.buf, beta.buf, out.buf].map(|buf| b.buf(buf).clone());
     let (a_log, dt_bias) = (b.vector(a_log).clone(), b.vector(dt_bias).clone());
     let params = [
         word(n_k_heads),

@@ -15,7 +15,7 @@ pub(crate) fn embed(b: &mut Wgpu, out: Cols, table: Weight, tokens: &[TokenId]) 
     assert!(out.start + out.len <= y.width, "columns are inside their buffer");
     let matrix = b.matrix(table).clone();
     assert_eq!(matrix.cols, out.len, "columns of an embedding");
-    let words: Vec<u32> = tokens.iter().map(|it| it.0).collect();
+    let words: Vec<u32> = tokens.iter().map(|token| token.0).collect();
     let list = b.encoder.list(&words);
     b.encoder.set_token_list(list, words.len());
     let arena = b.encoder.arena();

@@ -70,7 +70,7 @@ pub(crate) fn take(b: &mut Wgpu, rows: usize, x: Heads, y: &Mem) -> Option<Summa
     let per_thread = x.head_dim.div_ceil(threads(x.head_dim));
     let can = acc.heads(1) == x
         && of_rows == rows
-        && summands.mems.iter().chain([&summands.gate]).all(|it| it.id != y.id)
+        && summands.mems.iter().chain([&summands.gate]).all(|mem| mem.id != y.id)
         && per_thread * (summands.sum.top_k as usize + 2) <= MOST;
     (can && b.encoder.retract_kernel(nth)).then_some(summands)
 }
@@ -82,7 +82,7 @@ pub(crate) fn threads(head_dim: usize) -> usize {
 
 /// Whether all that views show is at multiples of four elements.
 pub(crate) fn are_aligned(views: &[[u32; 4]]) -> bool {
-    views.as_flattened().iter().all(|it| it.is_multiple_of(4))
+    views.as_flattened().iter().all(|word| word.is_multiple_of(4))
 }
 
 /// From this many elements on, heads get more threads.

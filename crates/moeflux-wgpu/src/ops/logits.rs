@@ -6,7 +6,7 @@ use moeflux_backend::{Buf, Cols, DeviceError, LogitsExtras, TokenLogit, Weight};
 use moeflux_core::TokenId;
 
 use crate::commands::grid::Grid;
-use crate::device::buffer::Mem;
+use crate::device::buffer::{Mem, MemRange};
 use crate::kernels::basic::{TopLogitsMerge, TopLogitsPartial};
 use crate::ops::matmul::jobs::{FEW_ROWS, jobs_of};
 use crate::ops::matmul::products::{Products, run};
@@ -32,17 +32,18 @@ const DAMAGED: u32 = u32::MAX;
 pub(crate) fn logits(
     b: &mut Wgpu,
     rows: &[usize],
-    (x, head): (Cols, Weight),
+    x: Cols,
+    head: Weight,
     mut extras: LogitsExtras<'_>,
 ) -> Result<Vec<f32>, DeviceError> {
     let vocab = b.matrix(head).rows;
     let n_rows = n_rows(rows);
     let mut all = Vec::new();
     for (part, is_last) in parts(rows, vocab) {
-        let y = multiply(b, part, (x, n_rows), head);
+        let y = multiply(b, part, n_rows, x, head);
         let bytes = 4 * (part.len() * vocab) as u64;
-        let extras = for_part(&mut extras, is_last);
-        let logits = read(b, (&y, bytes), (x.buf, extras), floats)?;
+        let extras = Extras::of_part(x.buf, &mut extras, is_last);
+        let logits = read(b, y.range(0, bytes), extras, floats)?;
         if all.is_empty() {
             all = logits;
         } else {
@@ -53,7 +54,7 @@ pub(crate) fn logits(
 }
 
 fn n_rows(rows: &[usize]) -> usize {
-    rows.iter().max().map_or(0, |it| it + 1)
+    rows.iter().max().map_or(0, |row| row + 1)
 }
 
 /// Rows whose logits are computed together, and whether they are the last.
@@ -63,11 +64,11 @@ fn parts(rows: &[usize], vocab: usize) -> impl Iterator<Item = (&[usize], bool)>
     let is_few = rows.len() <= FEW_ROWS;
     let per_part = if is_few { fit.min(FEW_ROWS) } else { fit.max(FEW_ROWS + 1) };
     let n = rows.len().div_ceil(per_part);
-    rows.chunks(per_part).enumerate().map(move |(i, it)| (it, i + 1 == n))
+    rows.chunks(per_part).enumerate().map(move |(i, rows)| (rows, i + 1 == n))
 }
 
-/// Computes the logits of some of this many rows.
-fn multiply(b: &mut Wgpu, rows: &[usize], (x, n_rows): (Cols, usize), head: Weight) -> Mem {
+/// Computes the logits of some of `n_rows` rows.
+fn multiply(b: &mut Wgpu, rows: &[usize], n_rows: usize, x: Cols, head: Weight) -> Mem {
     b.encoder.begin();
     let matrix = b.matrix(head).clone();
     let source = Source::of(b, x, n_rows);
@@ -85,7 +86,8 @@ pub(crate) fn leaders(
     b: &mut Wgpu,
     rows: &[usize],
     n: usize,
-    (x, head): (Cols, Weight),
+    x: Cols,
+    head: Weight,
     mut extras: LogitsExtras<'_>,
 ) -> Result<Option<Vec<Vec<TokenLogit>>>, DeviceError> {
     if !(1..=MOST_LEADERS).contains(&n) {
@@ -95,94 +97,107 @@ pub(crate) fn leaders(
     let n_rows = n_rows(rows);
     let mut all = Some(Vec::new());
     for (part, is_last) in parts(rows, vocab) {
-        let y = multiply(b, part, (x, n_rows), head);
-        let groups = groups(b, &y, part.len(), vocab);
-        let extras = (x.buf, for_part(&mut extras, is_last));
+        let y = multiply(b, part, n_rows, x, head);
+        let logits = groups(b, y, part.len(), vocab);
+        let extras = Extras::of_part(x.buf, &mut extras, is_last);
         let found = match n {
-            1 => likeliest(b, &groups, part.len(), extras)?,
-            _ => highest(b, (&y, &groups), (part.len(), vocab, n), extras)?,
+            1 => likeliest(b, &logits, extras)?,
+            _ => highest(b, &logits, n, extras)?,
         };
         all = all.zip(found).map(|(all, found)| [all, found].concat());
     }
     Ok(all)
 }
 
-/// The best token of each group of a row.
-struct Groups {
+/// Logits, and the best token of each group of a row.
+struct GroupedLogits {
+    y: Mem,
+    n_rows: usize,
+    vocab: usize,
     best: Mem,
     /// Groups of a row, and tokens of a group.
     n: usize,
     len: usize,
 }
 
-fn groups(b: &mut Wgpu, y: &Mem, n_rows: usize, vocab: usize) -> Groups {
+fn groups(b: &mut Wgpu, y: Mem, n_rows: usize, vocab: usize) -> GroupedLogits {
     let len = PER_LANE * b.encoder.context().lanes as usize;
     let n = vocab.div_ceil(len);
     let best = b.scratch.likeliest[0].words(&mut b.encoder, 2 * n_rows * n);
     b.encoder.dispatch(
         TopLogitsPartial { per_lane: word(PER_LANE) },
         &[word(vocab), word(n), word(n_rows * n)],
-        &[y, &best],
+        &[&y, &best],
         Grid::Linear(n_rows * n),
     );
-    Groups { best, n, len }
+    GroupedLogits { y, n_rows, vocab, best, n, len }
 }
 
 /// The likeliest token of each row.
 fn likeliest(
     b: &mut Wgpu,
-    groups: &Groups,
-    n_rows: usize,
-    extras: (Buf, LogitsExtras<'_>),
+    logits: &GroupedLogits,
+    extras: Extras<'_>,
 ) -> Result<Option<Vec<Vec<TokenLogit>>>, DeviceError> {
-    let row_bytes = 8 * groups.n;
-    read(b, (&groups.best, (row_bytes * n_rows) as u64), extras, |bytes| {
-        bytes.chunks_exact(row_bytes).map(|it| best_of(it).map(|it| vec![it])).collect()
+    let row_bytes = 8 * logits.n;
+    read(b, logits.best.range(0, (row_bytes * logits.n_rows) as u64), extras, |bytes| {
+        bytes.chunks_exact(row_bytes).map(|row| best_of(row).map(|best| vec![best])).collect()
     })
 }
 
-/// The highest logits of each row, out of the groups that have them.
+/// The `n` highest logits of each row, out of the groups that have them.
 fn highest(
     b: &mut Wgpu,
-    (y, groups): (&Mem, &Groups),
-    (n_rows, vocab, n): (usize, usize, usize),
-    extras: (Buf, LogitsExtras<'_>),
+    logits: &GroupedLogits,
+    n: usize,
+    extras: Extras<'_>,
 ) -> Result<Option<Vec<Vec<TokenLogit>>>, DeviceError> {
-    let row_words = n * (1 + groups.len);
+    let GroupedLogits { y, n_rows, vocab, best, n: n_groups, len } = logits;
+    let row_words = n * (1 + len);
     let leading = b.scratch.likeliest[1].words(&mut b.encoder, n_rows * row_words);
     b.encoder.dispatch(
         TopLogitsMerge { most: word(MOST_LEADERS) },
-        &[word(vocab), word(groups.n), word(groups.len), word(n), word(n_rows)],
-        &[y, &groups.best, &leading],
-        Grid::Linear(n_rows),
+        &[*vocab, *n_groups, *len, n, *n_rows].map(word),
+        &[y, best, &leading],
+        Grid::Linear(*n_rows),
     );
-    read(b, (&leading, 4 * (n_rows * row_words) as u64), extras, |bytes| {
+    read(b, leading.range(0, 4 * (n_rows * row_words) as u64), extras, |bytes| {
         let words = bytes.as_chunks::<4>().0;
-        words.chunks_exact(row_words).map(|it| first_of(it, groups.len, n)).collect()
+        words.chunks_exact(row_words).map(|row| first_of(row, *len, n)).collect()
     })
 }
 
-/// What is wanted in addition to an answer, in its last part.
-fn for_part<'a>(extras: &mut LogitsExtras<'a>, is_last: bool) -> LogitsExtras<'a> {
-    if is_last { mem::take(extras) } else { LogitsExtras::default() }
+/// What is wanted in addition to an answer.
+struct Extras<'a> {
+    /// The hidden states.
+    states: Buf,
+    wanted: LogitsExtras<'a>,
 }
 
-/// Reads back what is the last of a step, and what is wanted next to it, of a buffer.
+impl<'a> Extras<'a> {
+    /// All of it with the last part of the answer.
+    fn of_part(states: Buf, extras: &mut LogitsExtras<'a>, is_last: bool) -> Extras<'a> {
+        let wanted = if is_last { mem::take(extras) } else { LogitsExtras::default() };
+        Extras { states, wanted }
+    }
+}
+
+/// Reads back what is the last of a step, and what is wanted in addition to it.
 fn read<T>(
     b: &mut Wgpu,
-    (mem, bytes): (&Mem, u64),
-    (buf, extras): (Buf, LogitsExtras<'_>),
+    answer: MemRange<'_>,
+    Extras { states, wanted }: Extras<'_>,
     of: impl FnOnce(&[u8]) -> T,
 ) -> Result<T, DeviceError> {
-    let Activations { mem: states, width, .. } = b.buf(buf).clone();
-    let more = 4 * (width * extras.hidden_rows.as_ref().map_or(0, |rows| rows.n)) as u64;
-    let asked = b.encoder.begin_read(&[mem.range(0, bytes), states.range(0, more)])?;
-    if let Some(step) = extras.next_step {
+    let Activations { mem: states, width, .. } = b.buf(states).clone();
+    let more = 4 * (width * wanted.hidden_rows.as_ref().map_or(0, |rows| rows.n)) as u64;
+    let asked = b.encoder.begin_read(&[answer, states.range(0, more)])?;
+    if let Some(step) = wanted.next_step {
         prerecorded::record(b, step);
     }
     b.encoder.finish_read(asked, |all| {
-        let (answer, more) = all.split_at(bytes as usize);
-        if let Some(hidden) = extras.hidden_rows {
+        let (answer, more) = all.split_at(answer.bytes as usize);
+        if let Some(hidden) = wanted.hidden_rows {
             *hidden.into = floats(more);
         }
         of(answer)
@@ -192,12 +207,12 @@ fn read<T>(
 /// The best of the best of groups, of equal ones the first; nothing where logits are
 /// damaged, or all of them minus infinity.
 fn best_of(bytes: &[u8]) -> Option<TokenLogit> {
-    let pair = |it: &[u8; 8]| {
-        let both = u64::from_le_bytes(*it);
+    let pair = |bytes: &[u8; 8]| {
+        let both = u64::from_le_bytes(*bytes);
         (both as u32, (both >> 32) as u32)
     };
     let all = bytes.as_chunks::<8>().0.iter().map(pair);
-    let best = |best: (u32, u32), it: (u32, u32)| if it.0 > best.0 { it } else { best };
+    let best = |best: (u32, u32), next: (u32, u32)| if next.0 > best.0 { next } else { best };
     let (key, token) = all.fold((0, 0), best);
     let is_negative = key >> 31 == 0;
     let logit = f32::from_bits(if is_negative { !key } else { key ^ (1 << 31) });

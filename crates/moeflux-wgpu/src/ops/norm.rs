@@ -28,10 +28,10 @@ fn norm(b: &mut Wgpu, rows: usize, op: Norm) {
     let in_place = op.out == op.x;
     assert!(in_place || op.out.buf != op.x.buf, "an op writes a buffer that it also reads");
     let (y, x) = (heads(b, op.out), heads(b, op.x));
-    let gate = op.gate.map_or_else(|| x.clone(), |it| heads(b, it));
+    let gate = op.gate.map_or_else(|| x.clone(), |gate| heads(b, gate));
     b.written(op.out.buf);
     let weight = b.vector(op.weight).clone();
-    let bias = op.bias.map_or_else(|| weight.clone(), |it| b.vector(it).clone());
+    let bias = op.bias.map_or_else(|| weight.clone(), |bias| b.vector(bias).clone());
     let threads = threads(op.out.head_dim);
     let n = rows * op.out.n_heads;
     let mut params = vec![word(n), word(op.out.n_heads), word(op.out.head_dim), op.eps.to_bits()];

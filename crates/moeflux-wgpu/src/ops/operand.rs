@@ -13,13 +13,16 @@ pub(crate) struct Operand {
     pub(crate) view: [u32; 4],
 }
 
-pub(crate) fn heads(b: &Wgpu, it: Heads) -> Operand {
-    let buf = b.buf(it.buf);
-    let end = it.start + (it.n_heads - 1) * it.stride + it.head_dim;
-    assert!(end <= buf.width, "columns are inside their buffer");
-    Operand { mem: buf.mem.clone(), view: [word(it.start), word(buf.width), word(it.stride), 0] }
+pub(crate) fn heads(b: &Wgpu, heads: Heads) -> Operand {
+    let Heads { buf, start, n_heads, head_dim, stride } = heads;
+    let buf = b.buf(buf);
+    assert!(
+        start + (n_heads - 1) * stride + head_dim <= buf.width,
+        "columns are inside their buffer"
+    );
+    Operand { mem: buf.mem.clone(), view: [word(start), word(buf.width), word(stride), 0] }
 }
 
-pub(crate) fn cols(b: &Wgpu, it: Cols) -> Operand {
-    heads(b, it.heads(1))
+pub(crate) fn cols(b: &Wgpu, cols: Cols) -> Operand {
+    heads(b, cols.heads(1))
 }

@@ -39,26 +39,27 @@ pub(crate) fn together<'a, const N: usize>(
 ) -> Vec<Together<N>> {
     let mut all: Vec<Together<N>> = Vec::new();
     for span in spans {
-        let states = caches.map(|it| b.state(span.sequence, it));
+        let states = caches.map(|cache| b.state(span.sequence, cache));
         let mut words = [word(span.rows.start), word(span.rows.len()), 0, 0];
-        for (it, state) in words[2..].iter_mut().zip(&states) {
-            *it = word(state.nth);
+        for (nth, state) in words[2..].iter_mut().zip(&states) {
+            *nth = word(state.nth);
         }
         let mut kept = KeptWords::default();
         if let Some(StateSnapshot { rows, to, .. }) = StateSnapshot::of(keep, span) {
             kept[1] = word(rows);
-            for (it, cache) in kept[2..].iter_mut().zip(caches) {
-                *it = word(b.state(to, cache).nth);
+            for (nth, cache) in kept[2..].iter_mut().zip(caches) {
+                *nth = word(b.state(to, cache).nth);
             }
         }
-        let goes_along = |it: &&mut Together<N>| {
-            let mut slabs = it.states.iter().zip(&states);
-            it.spans.len() < MOST_SPANS && slabs.all(|(one, other)| one.slab.id == other.slab.id)
+        let goes_along = |together: &&mut Together<N>| {
+            let mut slabs = together.states.iter().zip(&states);
+            together.spans.len() < MOST_SPANS
+                && slabs.all(|(one, other)| one.slab.id == other.slab.id)
         };
         match all.iter_mut().find(goes_along) {
-            Some(it) => {
-                it.spans.push(words);
-                it.kept.push(kept);
+            Some(together) => {
+                together.spans.push(words);
+                together.kept.push(kept);
             }
             None => all.push(Together { states, spans: vec![words], kept: vec![kept] }),
         }
@@ -77,8 +78,8 @@ pub(crate) fn with_spans(mut params: Vec<u32>, spans: &[SpanWords]) -> Vec<u32> 
 pub(crate) const MOST_PACKED: usize = 0xffff;
 
 /// Both in one.
-pub(crate) fn packed((span, kept): (&SpanWords, &KeptWords)) -> SpanWords {
-    let fits = |it: &u32| *it as usize <= MOST_PACKED;
+pub(crate) fn packed(span: &SpanWords, kept: &KeptWords) -> SpanWords {
+    let fits = |word: &u32| *word as usize <= MOST_PACKED;
     assert!(span.iter().chain(kept).all(fits), "few rows, and few states in a slab");
     std::array::from_fn(|i| span[i] | kept[i] << 16)
 }

@@ -147,9 +147,9 @@ impl Wgpu {
 
     /// The buffer, about to be written.
     pub(crate) fn written(&mut self, buf: Buf) -> Activations {
-        let it = &mut self.bufs[buf.0 as usize];
-        it.version += 1;
-        it.clone()
+        let activations = &mut self.bufs[buf.0 as usize];
+        activations.version += 1;
+        activations.clone()
     }
 
     pub(crate) fn vector(&self, vector: Vector) -> &Mem {
@@ -177,7 +177,7 @@ impl Wgpu {
     /// Has room for the states of spans; false where there is no memory.
     pub(crate) fn take_state_slots(&mut self, spans: &[Span], caches: &[Cache]) -> bool {
         let Wgpu { encoder, pools, sequences, .. } = self;
-        for span in spans.iter().filter(|it| !it.rows.is_empty()) {
+        for span in spans.iter().filter(|span| !span.rows.is_empty()) {
             let all = sequences[span.sequence.0 as usize].as_mut().expect("the sequence exists");
             for cache in caches {
                 let CacheState::Recurrent(slot) = &mut all[cache.0 as usize] else {

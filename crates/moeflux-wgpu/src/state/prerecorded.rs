@@ -34,7 +34,7 @@ fn has_room(b: &Wgpu, spans: &[Span]) -> bool {
     spans.iter().all(|span| {
         let caches = b.sequences[span.sequence.0 as usize].iter().flatten();
         let len = span.position + span.rows.len();
-        caches.into_iter().all(|it| match it {
+        caches.into_iter().all(|cache| match cache {
             CacheState::Kv(kv) => kv.has_room(len),
             CacheState::Recurrent(slot) => slot.is_taken(),
         })

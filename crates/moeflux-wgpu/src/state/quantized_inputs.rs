@@ -41,7 +41,7 @@ impl ActivationQuant {
         quant: Option<ActivationQuant>,
         uses_coop: bool,
     ) -> Option<ActivationQuant> {
-        quant.filter(|it| uses_coop || it.are_for_integers)
+        quant.filter(|quant| uses_coop || quant.are_for_integers)
     }
 
     /// Constants of `include/quantize.wgsl`.
@@ -78,13 +78,13 @@ pub(crate) fn activation_quant(
         ActivationPrecision::Int8 if may_lose => 1,
         ActivationPrecision::Int8 | ActivationPrecision::Int16 => 2,
     };
-    let order = match affine.map(|it| it.bits) {
+    let order = match affine.map(|affine| affine.bits) {
         Some(4) => 1,
         Some(2) => 2,
         _ => 0,
     };
     Some(ActivationQuant {
-        group_size: affine.map_or(BLOCK, |it| it.group_size),
+        group_size: affine.map_or(BLOCK, |affine| affine.group_size),
         n_limbs,
         order,
         are_for_integers: affine.is_some(),
@@ -176,13 +176,14 @@ impl QuantKey {
 impl QuantizedInputs {
     /// Forgets what was rounded.
     pub(crate) fn forget(&mut self) {
-        self.entries.iter_mut().for_each(|it| it.key = None);
+        self.entries.iter_mut().for_each(|entry| entry.key = None);
     }
 
     /// Where it is, and whether it is there already.
     pub(crate) fn memory(&mut self, encoder: &mut Encoder, key: QuantKey) -> (bool, [Mem; 2]) {
-        let known = self.entries.iter().position(|it| it.key == Some(key));
-        let old = self.entries.iter().position(|it| it.key.is_some_and(|it| key.replaces(&it)));
+        let known = self.entries.iter().position(|entry| entry.key == Some(key));
+        let old =
+            self.entries.iter().position(|entry| entry.key.is_some_and(|old| key.replaces(&old)));
         let at = known.or(old).unwrap_or_else(|| {
             self.n_added += 1;
             self.n_added % KEPT
@@ -196,7 +197,7 @@ impl QuantizedInputs {
 
 /// Digits of the activations of a product; 0 where they are not rounded.
 pub(crate) fn n_limbs_of(decoder: Decoder, inputs: ActivationPrecision) -> u32 {
-    matvec_quant(decoder, inputs).map_or(0, |it| it.n_limbs)
+    matvec_quant(decoder, inputs).map_or(0, |quant| quant.n_limbs)
 }
 
 /// How the kernel for few rows rounds its inputs, if at all.

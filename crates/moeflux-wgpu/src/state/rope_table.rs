@@ -31,7 +31,8 @@ impl RopeTable {
         self.spans = spans.to_vec();
         self.place = None;
         self.table.clear();
-        let positions = spans.iter().flat_map(|it| it.position..it.position + it.rows.len());
+        let positions =
+            spans.iter().flat_map(|span| span.position..span.position + span.rows.len());
         for position in positions {
             for frequency in &self.spec.inv_freq {
                 let (sin, cos) = f64::from(position as f32 * frequency).sin_cos();

@@ -29,7 +29,8 @@ fn case(bits: u8, group_size: usize, inner: usize, inputs: ActivationPrecision) 
 /// The bits of a layer, and its kernels.
 fn bits(
     context: &Arc<Context>,
-    (case, layout): (Case, Option<Layout>),
+    case: Case,
+    layout: Option<Layout>,
     rows: usize,
     fuses: bool,
 ) -> (Vec<u32>, u64) {
@@ -37,15 +38,16 @@ fn bits(
     b.fuses &= fuses;
     b.fix_layout(layout);
     let bits = by_device(&mut b, case, rows);
-    assert!(bits.iter().all(|it| f32::from_bits(*it).is_finite()), "{case:?}");
+    assert!(bits.iter().all(|bits| f32::from_bits(*bits).is_finite()), "{case:?}");
     (bits, b.counters().stats().kernels)
 }
 
 /// Compares both ways; gives how many kernels one saves.
 #[track_caller]
-fn saved(context: &Arc<Context>, of: (Case, Option<Layout>), rows: usize) -> u64 {
-    let [(want, n_apart), (got, n_within)] = [false, true].map(|it| bits(context, of, rows, it));
-    assert!(got == want, "{of:?}, {rows} rows");
+fn saved(context: &Arc<Context>, case: Case, layout: Option<Layout>, rows: usize) -> u64 {
+    let [(want, n_apart), (got, n_within)] =
+        [false, true].map(|is_within| bits(context, case, layout, rows, is_within));
+    assert!(got == want, "{case:?}, {layout:?}, {rows} rows");
     n_apart - n_within
 }
 
@@ -73,21 +75,21 @@ fn activations_within_the_third_product_have_the_bits_of_those_before_it() {
         for layout in [None, Some(layouts[1]), Some(layouts[2 + nth % 2])] {
             for rows in [1, 3] {
                 for case in [of, clamped, alternating] {
-                    assert_eq!(saved(&context, (case, layout), rows), expected, "{case:?}");
+                    assert_eq!(saved(&context, case, layout, rows), expected, "{case:?}");
                 }
             }
         }
         // One of fewer kernels runs the shared expert along.
         let beside = Case { has_shared: true, ..of };
-        assert!(saved(&context, (beside, None), 2) >= expected, "{beside:?}");
-        assert!(bits(&context, (of, None), 1, true) != bits(&context, (clamped, None), 1, true));
+        assert!(saved(&context, beside, None, 2) >= expected, "{beside:?}");
+        assert!(bits(&context, of, None, 1, true) != bits(&context, clamped, None, 1, true));
     }
 }
 
 #[test]
 fn rows_that_workgroups_have_no_memory_for_are_activated_before() {
     let Some(context) = context() else { return };
-    let saved = |inner| saved(&context, (case(4, 64, inner, ActivationPrecision::Int16), None), 1);
+    let saved = |inner| saved(&context, case(4, 64, inner, ActivationPrecision::Int16), None, 1);
     let most = if context.has_many_bindings() { 1 } else { 0 };
     assert_eq!([saved(6336), saved(6400)], [most, 0]);
 }

@@ -88,12 +88,12 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
         out: out.heads(n_heads),
         q: q.heads(n_heads),
         k: k.heads(n_kv_heads),
-        v: v.map(|it| it.heads(n_kv_heads)),
+        v: v.map(|buf| buf.heads(n_kv_heads)),
         cache: Cache(0),
         scale: shape.scale,
         window: shape.window,
         sinks: None,
-        selection: select.map(|it| it.out),
+        selection: select.map(|select| select.out),
     };
     let gated = shape.is_gated.then(|| {
         let inv_freq = vec![0.3, 0.05];
@@ -106,11 +106,11 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
     let (mut at, mut other) = (0, 0);
     for (step, n) in STEPS.into_iter().enumerate() {
         let n = n * rows / FEW;
-        for (seed, it) in (3 * step as u32..).zip([q, k, index].into_iter().chain(v)) {
-            let is_louder = step % 2 == 1 && v.is_some_and(|v| v.buf == it.buf);
+        for (seed, cols) in (3 * step as u32..).zip([q, k, index].into_iter().chain(v)) {
+            let is_louder = step % 2 == 1 && v.is_some_and(|v| v.buf == cols.buf);
             let factor = if is_louder { shape.loudness } else { 1.0 };
-            let all = floats(seed, rows * it.len).into_iter().map(|it| factor * it);
-            b.write(it.buf, &all.collect::<Vec<f32>>());
+            let all = floats(seed, rows * cols.len).into_iter().map(|value| factor * value);
+            b.write(cols.buf, &all.collect::<Vec<f32>>());
         }
         let spans = [
             Span { sequence: first, rows: 0..n, position: at },
@@ -124,7 +124,9 @@ fn bits(b: &mut Wgpu, shape: Shape) -> Vec<u32> {
             Some(op) => b.gated_attention(op, &spans),
             None => b.attention(attention, &spans),
         }
-        all.extend(b.read(out.buf, rows).expect("the device works").iter().map(|it| it.to_bits()));
+        all.extend(
+            b.read(out.buf, rows).expect("the device works").iter().map(|value| value.to_bits()),
+        );
     }
     all
 }
@@ -150,8 +152,8 @@ fn sharing_keys_changes_no_bit() {
             b.least_shared_queries = least;
             bits(&mut b, shape)
         });
-        assert!(alone.iter().any(|it| *it != 0), "{shape:?}: nothing but zeros");
-        let first = alone.iter().zip(&shared).position(|it| it.0 != it.1);
+        assert!(alone.iter().any(|bits| *bits != 0), "{shape:?}: nothing but zeros");
+        let first = alone.iter().zip(&shared).position(|(alone, shared)| alone != shared);
         assert_eq!(first, None, "{shape:?}: from the row of that element on");
     }
 }
@@ -188,9 +190,10 @@ fn units_for_matrices_agree_with_singles() {
             let n = STEPS[step] * MANY / FEW;
             (first, second) = (first + n, second + MANY - n);
             let tolerance = tolerance_of_attention(first.max(second), shape.k_dim, score);
-            let largest = want.iter().fold(0.0f32, |max, it| max.max(it.abs()));
+            let largest = want.iter().fold(0.0f32, |max, value| max.max(value.abs()));
             let worst = want.iter().zip(got).map(|(a, b)| (a - b).abs()).fold(0.0f32, f32::max);
-            let is_close = got.iter().all(|it| it.is_finite()) && worst <= tolerance * largest;
+            let is_close =
+                got.iter().all(|value| value.is_finite()) && worst <= tolerance * largest;
             assert!(is_close, "{shape:?}, step {step}: {worst:e} of {largest:e}, {tolerance:e}");
         }
     }
@@ -211,7 +214,7 @@ fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
         let all = cols(b, widths.iter().sum());
         [all.slice(0, widths[0]), all.slice(widths[0], widths[1])]
     } else {
-        widths.map(|it| cols(b, it))
+        widths.map(|width| cols(b, width))
     };
     let (out, y) = (cols(b, n_heads * dim), cols(b, 40));
     // Queries and gates are head by head.
@@ -250,9 +253,9 @@ fn layer_bits(b: &mut Wgpu, beside: bool, is_one: bool) -> (Vec<u32>, u64) {
         let before = kernels(b);
         b.gated_attention(op, &[Span { sequence, rows: 0..n, position }]);
         b.project(n, out, &[Projection { weight, out: y }]);
-        for it in [out, y] {
-            let read = b.read(it.buf, n).expect("the device works");
-            all.extend(read.iter().map(|it| it.to_bits()));
+        for cols in [out, y] {
+            let read = b.read(cols.buf, n).expect("the device works");
+            all.extend(read.iter().map(|value| value.to_bits()));
         }
         n_kernels = kernels(b) - before;
         position += n;
@@ -267,7 +270,7 @@ fn attention_rounds_for_the_product_behind_it_wherever_keys_lie() {
         layer_bits(&mut Wgpu::new(std::sync::Arc::clone(&context), None), beside, is_one)
     };
     let (want, n_apart) = bits(false, false);
-    assert!(want.iter().any(|it| f32::from_bits(*it).abs() > 1e-6));
+    assert!(want.iter().any(|bits| f32::from_bits(*bits).abs() > 1e-6));
     for is_one in [false, true] {
         let (got, n_beside) = bits(true, is_one);
         assert!(got == want, "not a bit differs");

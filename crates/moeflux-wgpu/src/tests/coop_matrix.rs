@@ -12,7 +12,7 @@ use moeflux_core::quant::{
 
 use super::{RELATIVE, context};
 use crate::state::backend::Wgpu;
-use crate::tuning::layout::F16Tiles;
+use crate::tuning::layout::{F16Tiles, ProductSize};
 use crate::weights::format::{Decoder, F16Operand};
 use crate::{Context, Tiles};
 
@@ -89,7 +89,7 @@ impl Case {
                     biases.extend((0xbd80 | drawn() as u16 & 0x7f).to_le_bytes());
                 }
                 // In E8M0 2^-9 to 2^-2.
-                MatrixFormat::Micro(it) if it.scale == SmallScale::E8M0 => {
+                MatrixFormat::Micro(micro) if micro.scale == SmallScale::E8M0 => {
                     scales.push(118 + (drawn() & 7) as u8);
                 }
                 // In E4M3 up to 0.12.
@@ -105,7 +105,8 @@ impl Case {
     fn product(
         &self,
         context: &Arc<Context>,
-        (tiles, halves): (Tiles, Option<F16Tiles>),
+        tiles: Tiles,
+        f16_tiles: Option<F16Tiles>,
         inputs: ActivationPrecision,
     ) -> Vec<f32> {
         let host = |bytes: &[u8]| {
@@ -116,7 +117,7 @@ impl Case {
         let params = |bytes: &[u8]| (!bytes.is_empty()).then(|| host(bytes));
         let mut b = Wgpu::new(Arc::clone(context), None);
         b.fix_tiles(tiles);
-        b.f16_tiles = halves;
+        b.f16_tiles = f16_tiles;
         let weight = b.load_matrix(HostMatrix {
             rows: OUTPUTS,
             cols: COLS,
@@ -183,12 +184,12 @@ fn worst(
     context: &Arc<Context>,
     tiles: Tiles,
     case: &Case,
-    of: (ActivationPrecision, f64),
+    inputs: ActivationPrecision,
+    share: f64,
 ) -> (f64, f64) {
-    let (inputs, share) = of;
-    let got = case.product(context, (tiles, None), inputs);
-    let want = case.product(context, (Tiles::F32, None), ActivationPrecision::F32);
-    let largest = want.iter().fold(0.0f32, |max, it| max.max(it.abs()));
+    let got = case.product(context, tiles, None, inputs);
+    let want = case.product(context, Tiles::F32, None, ActivationPrecision::F32);
+    let largest = want.iter().fold(0.0f32, |max, value| max.max(value.abs()));
     let in_singles = f64::from(RELATIVE * largest);
     let mut worst = 0.0f64;
     for (i, (got, want)) in got.iter().zip(&want).enumerate() {
@@ -211,7 +212,7 @@ fn one_half_is_off_by_what_it_rounds_off() {
         // Inputs of weights that are no integers are two halves all the same.
         let is_one = integer_group_size(case.format).is_some();
         let share = if is_one { 1.0 } else { 0.0 };
-        let (worst, in_singles) = worst(&context, tiles, &case, (ActivationPrecision::Int8, share));
+        let (worst, in_singles) = worst(&context, tiles, &case, ActivationPrecision::Int8, share);
         // Else they were not taken as halves at all, and nothing was tested.
         assert!(!is_one || worst > in_singles, "{worst:e}: singles differ by {in_singles:e}");
     }
@@ -222,9 +223,9 @@ fn two_halves_are_closer_than_two_digits() {
     let Some(context) = context() else { return };
     let Some(tiles) = tiles(&context) else { return };
     for case in FORMATS.map(Case::new) {
-        let (halves, _) = worst(&context, tiles, &case, (ActivationPrecision::Int16, 0.0));
+        let (halves, _) = worst(&context, tiles, &case, ActivationPrecision::Int16, 0.0);
         if let MatrixFormat::Affine(_) = case.format {
-            let (digits, _) = worst(&context, Tiles::F32, &case, (ActivationPrecision::Int16, 1.0));
+            let (digits, _) = worst(&context, Tiles::F32, &case, ActivationPrecision::Int16, 1.0);
             assert!(3.0 * halves < digits, "{:?}: {halves:e} and {digits:e}", case.format);
         }
     }
@@ -237,19 +238,19 @@ fn tiles_of_all_sizes_give_the_same_bits() {
     // One of each kernel.
     let formats = [affine(4), affine(8), FORMATS[3], FORMATS[5]];
     let cases = formats.map(Case::new);
-    let all = cases
-        .iter()
-        .flat_map(|it| [(it, 1, ActivationPrecision::Int8), (it, 2, ActivationPrecision::Int16)]);
+    let all = cases.iter().flat_map(|case| {
+        [(case, 1, ActivationPrecision::Int8), (case, 2, ActivationPrecision::Int16)]
+    });
     for (case, parts, inputs) in all {
-        let bits = |it: &F16Tiles| {
-            let all = case.product(&context, (tiles, Some(*it)), inputs);
+        let bits = |shape: &F16Tiles| {
+            let all = case.product(&context, tiles, Some(*shape), inputs);
             all.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
         };
         let all = F16Tiles::all(parts, Decoder::new(case.format).f16_operand());
         let (first, rest) = all.split_first().expect("there are some");
         let wanted = bits(first);
-        for it in rest {
-            assert!(bits(it) == wanted, "{:?} {inputs:?}: {it:?}, {first:?}", case.format);
+        for shape in rest {
+            assert!(bits(shape) == wanted, "{:?} {inputs:?}: {shape:?}, {first:?}", case.format);
         }
     }
 }
@@ -258,8 +259,8 @@ fn tiles_of_all_sizes_give_the_same_bits() {
 fn tiles_are_as_large_as_fills_a_device() {
     let tiles = |parts, n_matrices, x_rows, w_rows| {
         let all = F16Tiles::all(parts, F16Operand::Integers);
-        let it = F16Tiles::of(all, n_matrices, x_rows, w_rows);
-        (it.x_tile, it.w_tile)
+        let tiles = F16Tiles::of(all, ProductSize { n_matrices, x_rows, w_rows });
+        (tiles.x_tile, tiles.w_tile)
     };
     assert_eq!(tiles(2, 1, 4096, 8192), (128, 256));
     assert_eq!(tiles(2, 1, 1024, 2048), (128, 128));

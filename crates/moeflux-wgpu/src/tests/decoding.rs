@@ -48,7 +48,7 @@ fn row(b: &mut Wgpu) -> Cols {
 fn highest(b: &mut Wgpu, x: Cols, head: Weight, n: usize) -> Option<Vec<TokenLogit>> {
     let leaders =
         b.top_logits(&[0], n, x, head, LogitsExtras::default()).expect("the device works");
-    leaders.map(|mut it| it.pop().expect("one row"))
+    leaders.map(|mut rows| rows.pop().expect("one row"))
 }
 
 /// The same, out of all of them in order.
@@ -112,8 +112,8 @@ fn commands_that_come_again_are_encoded_before_and_do_the_same() {
     let Some(context) = context() else { return };
     let mut b = Wgpu::new(Arc::clone(&context), None);
     let [acc, other, x] = [0; 3].map(|_| Cols { buf: b.alloc(1, 100), start: 0, len: 100 });
-    for (it, value) in [(acc, 0.0), (other, 0.0), (x, 1.0)] {
-        b.write(it.buf, &[value; 100]);
+    for (cols, value) in [(acc, 0.0), (other, 0.0), (x, 1.0)] {
+        b.write(cols.buf, &[value; 100]);
     }
     let mut total = 0.0;
     let mut most_ready = 0;
@@ -131,7 +131,7 @@ fn commands_that_come_again_are_encoded_before_and_do_the_same() {
         }
         most_ready = most_ready.max(n_ready(&b));
     }
-    let has_threads = std::thread::available_parallelism().is_ok_and(|it| it.get() > 1);
+    let has_threads = std::thread::available_parallelism().is_ok_and(|n_cores| n_cores.get() > 1);
     assert_eq!(most_ready > 0, has_threads);
     b.encoder.forget(&b.bufs[0].mem.clone());
     assert_eq!(n_ready(&b), 0);

@@ -34,7 +34,7 @@ fn filled(b: &mut Wgpu, rows: usize, width: usize, factor: f32) -> Cols {
 fn bits(b: &mut Wgpu, added: Added, rows: usize, cols: usize) -> (Vec<u32>, u64) {
     let format = MatrixFormat::Affine(Affine { bits: 4, group_size: 64, params: Float::BF16 });
     let weight = matrix(b, format, OUTPUTS, cols, ActivationPrecision::Int16);
-    let [acc, x, normed] = [0.37, 0.73, 0.11].map(|it| filled(b, rows, cols, it));
+    let [acc, x, normed] = [0.37, 0.73, 0.11].map(|factor| filled(b, rows, cols, factor));
     let out = filled(b, rows, OUTPUTS, 0.2);
     let norm = b.load_vector(&values(cols, 0.3));
     let norm = RmsNorm { out: normed.heads(1), x: acc.heads(1), weight: norm, eps: 1e-6 };
@@ -59,9 +59,9 @@ fn bits(b: &mut Wgpu, added: Added, rows: usize, cols: usize) -> (Vec<u32>, u64)
         }
         b.rms_norm(rows, norm);
         b.project(rows, normed, &[Projection { weight, out }]);
-        for it in [out, normed, acc] {
-            let read = b.read(it.buf, rows).expect("the device works");
-            all.extend(read.iter().map(|it| it.to_bits()));
+        for cols in [out, normed, acc] {
+            let read = b.read(cols.buf, rows).expect("the device works");
+            all.extend(read.iter().map(|value| value.to_bits()));
         }
         n_kernels = kernels(b) - before;
     }
@@ -82,7 +82,7 @@ fn a_norm_that_adds_up_has_the_bits_of_a_norm_behind_a_sum() {
                 bits(&mut b, added, rows, cols)
             });
             assert_eq!(got, want, "{added:?}, {rows} rows of {cols}");
-            assert!(got.iter().all(|it| f32::from_bits(*it).is_finite()), "{added:?}");
+            assert!(got.iter().all(|bits| f32::from_bits(*bits).is_finite()), "{added:?}");
             let expected = if context.has_many_bindings() { n_apart - 1 } else { n_apart };
             assert_eq!(n_together, expected, "{added:?}, {rows} rows of {cols}");
         }
@@ -93,7 +93,7 @@ fn a_norm_that_adds_up_has_the_bits_of_a_norm_behind_a_sum() {
 fn a_sum_is_added_once_whatever_follows() {
     let Some(context) = context() else { return };
     let b = &mut Wgpu::new(context, None);
-    let [acc, x, normed] = [0.37, 0.73, 0.11].map(|it| filled(b, 1, 128, it));
+    let [acc, x, normed] = [0.37, 0.73, 0.11].map(|factor| filled(b, 1, 128, factor));
     let weight = b.load_vector(&values(128, 0.3));
     let norm = |x: Cols| RmsNorm { out: normed.heads(1), x: x.heads(1), weight, eps: 1e-6 };
     // Normalised twice, of other columns, after a read-back, where what is added was.

@@ -150,7 +150,7 @@ pub(super) fn begin_with(b: &mut Wgpu, case: Case, rows: usize, seed: u32) -> St
         .floats(rows * n_experts)
         .into_iter()
         .enumerate()
-        .map(|(i, it)| it - slope(i))
+        .map(|(i, value)| value - slope(i))
         .collect();
     let logits = cols(b, rows, n_experts, &logits);
     let x = numbers.floats(rows * HIDDEN);
@@ -185,7 +185,7 @@ fn by_host(b: &mut Wgpu, case: Case, rows: usize) -> (Vec<u32>, Vec<usize>) {
     let counts = by_expert.iter().map(Vec::len).collect();
     let calls: Vec<ExpertCall> = (0..)
         .zip(by_expert)
-        .filter(|it| !it.1.is_empty())
+        .filter(|(_, rows)| !rows.is_empty())
         .map(|(id, rows)| ExpertCall { expert: expert(&layout, id), rows })
         .collect();
     let (inputs, activation) = (case.inputs, case.activation);
@@ -194,7 +194,7 @@ fn by_host(b: &mut Wgpu, case: Case, rows: usize) -> (Vec<u32>, Vec<usize>) {
     if let Some(shared) = shared {
         shared.run_parts(b, rows, x);
     }
-    let shared = shared.map(|it| it.shared);
+    let shared = shared.map(|shared| shared.shared);
     b.combine(rows, Combine { acc, slots, top_k: TOP_K, weights, shared });
     (bits(b, acc, rows), counts)
 }
@@ -235,9 +235,9 @@ fn check(context: &Arc<Context>, case: Case, tiles: Tiles) {
     // Few, one tile of an expert, and more.
     for rows in [9, 64, 70, 300] {
         let (want, counts) = by_host(&mut open(), case, rows);
-        n_few += counts.iter().filter(|it| (1..=8).contains(*it)).count();
-        n_many += counts.iter().filter(|it| **it > 8).count();
-        n_none += counts.iter().filter(|it| **it == 0).count();
+        n_few += counts.iter().filter(|n_rows| (1..=8).contains(*n_rows)).count();
+        n_many += counts.iter().filter(|n_rows| **n_rows > 8).count();
+        n_none += counts.iter().filter(|n_rows| **n_rows == 0).count();
         // All at once; parts that end within experts.
         for n_places in [usize::MAX / (8 * INNER), 37] {
             let mut b = open();

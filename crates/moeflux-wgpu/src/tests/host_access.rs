@@ -58,7 +58,7 @@ fn run(
     let row = |row: usize, nth: usize| ExpertRow { row: row as u32, slot: (2 * row + nth) as u32 };
     let calls = [0, 1].map(|nth| ExpertCall {
         expert: Arc::clone(&experts[nth]),
-        rows: (0..rows).map(|it| row(it, nth)).collect(),
+        rows: (0..rows).map(|nth_row| row(nth_row, nth)).collect(),
     });
     let activation = Activation::Swiglu;
     b.experts(Experts { out, x, rows, inputs, activation, biases: None, calls: &calls });
@@ -89,7 +89,7 @@ fn check(context: &Arc<Context>, case: Case, start: usize, best: HostAccess) {
         let mut written = backend(context, HostAccess::Written);
         let want = run(&mut written, &experts, rows, case.inputs);
         assert_eq!(taken(&written), HostAccess::Written);
-        assert!(want.iter().any(|it| *it != 0));
+        assert!(want.iter().any(|bits| *bits != 0));
         for reach in [HostAccess::Fetched, HostAccess::InPlace] {
             let mut b = backend(context, reach);
             let got = run(&mut b, &experts, rows, case.inputs);
@@ -116,7 +116,8 @@ pub(super) fn reading_context() -> Option<Arc<Context>> {
 fn experts_have_the_same_bits_whichever_way_they_come() {
     let Some(context) = reading_context() else { return };
     let params = [Float::BF16, Float::F16, Float::F32];
-    let mut formats: Vec<MatrixFormat> = params.iter().map(|it| affine(4, 32, *it)).collect();
+    let mut formats: Vec<MatrixFormat> =
+        params.iter().map(|params| affine(4, 32, *params)).collect();
     formats.extend([2, 3, 5, 6, 8].map(|bits| affine(bits, 32, Float::BF16)));
     formats.extend(params.map(MatrixFormat::Dense));
     formats.extend(
@@ -153,7 +154,7 @@ fn units_for_matrices_read_biases_that_lie_apart() {
             assert_eq!(taken(&b), reach);
             values
         });
-        assert!(want.iter().any(|it| *it != 0));
+        assert!(want.iter().any(|bits| *bits != 0));
         assert!(got == want, "{inputs:?}");
     }
 }
@@ -272,7 +273,7 @@ fn experts_are_held_until_the_device_has_read_them_and_slabs_as_long_as_they_are
         b.read(out, 1).unwrap();
         assert_eq!(n_users(), [1, 1], "{reach:?}");
         // Only the memory of the experts is imported, not the page after them.
-        let used: u64 = experts.iter().map(|it| owned_bytes(it)).sum();
+        let used: u64 = experts.iter().map(|expert| owned_bytes(expert)).sum();
         assert_eq!(b.encoder.imported_bytes(), used);
         drop(experts);
         b.read(out, 1).unwrap();

@@ -116,7 +116,9 @@ fn variants() -> Vec<Variant> {
         let [format_code, bits, floats] = format;
         let weights = WeightFormat { format: format_code, bits, floats };
         for shape in [F32Tiles::NARROW, F32Tiles::WIDE] {
-            all.extend([false, true].map(|it| Variant::from(shape.kernel(weights, it))));
+            all.extend(
+                [false, true].map(|is_aligned| Variant::from(shape.kernel(weights, is_aligned))),
+            );
         }
         add::<Embed>(&mut all, &[&with(&[])]);
         add::<HeadProduct>(&mut all, &[&with(&[1]), &with(&[4])]);
@@ -218,7 +220,8 @@ fn variants() -> Vec<Variant> {
 
 /// The module, checked.
 fn parse(
-    (variant, lanes): (Variant, u32),
+    variant: Variant,
+    lanes: u32,
     more: Capabilities,
 ) -> (naga::Module, naga::valid::ModuleInfo) {
     let source = variant.source(lanes);
@@ -234,10 +237,13 @@ fn parse(
 }
 
 fn workgroup_bytes(module: &naga::Module) -> u32 {
-    let shared = module.global_variables.iter().filter(|it| it.1.space == AddressSpace::WorkGroup);
+    let shared = module
+        .global_variables
+        .iter()
+        .filter(|(_, variable)| variable.space == AddressSpace::WorkGroup);
     let mut layouter = naga::proc::Layouter::default();
     layouter.update(module.to_ctx()).expect("types have sizes");
-    shared.map(|it| layouter[it.1.ty].size).sum()
+    shared.map(|(_, variable)| layouter[variable.ty].size).sum()
 }
 
 fn resources(variant: Variant) -> EntryPointResources {
@@ -259,8 +265,8 @@ fn every_kernel_becomes_metal_within_apples_limits() {
     const { assert!(WORKGROUP_BYTES <= APPLE_WORKGROUP_BYTES && WORKGROUP_THREADS <= APPLE_THREADS) };
     for variant in variants() {
         // As on the smallest subgroups that are allowed.
-        parse((variant, 4), Capabilities::SHADER_FLOAT16);
-        let (module, info) = parse((variant, 32), Capabilities::SHADER_FLOAT16);
+        parse(variant, 4, Capabilities::SHADER_FLOAT16);
+        let (module, info) = parse(variant, 32, Capabilities::SHADER_FLOAT16);
         let [entry] = &module.entry_points[..] else { panic!("{variant:?}: one entry point") };
         let threads: u32 = entry.workgroup_size.iter().product();
         assert!(threads <= WORKGROUP_THREADS, "{variant:?}: {threads} threads");
@@ -304,17 +310,17 @@ fn kernels_on_cooperative_matrices_are_valid() {
     let params = Float::BF16;
     let affine = [4, 6, 8].map(|bits| Affine { bits, group_size: 64, params });
     let mut formats = affine.map(MatrixFormat::Affine).to_vec();
-    formats.extend(MicroScaled::MODES.map(|it| MatrixFormat::Micro(it.1)));
+    formats.extend(MicroScaled::MODES.map(|(_, mode)| MatrixFormat::Micro(mode)));
     formats.extend([Float::BF16, Float::F32].map(MatrixFormat::Dense));
     formats.push(MatrixFormat::Blocks(ScaledBlocks::new(128, 128, Float::F32)));
-    for (format, parts) in formats.into_iter().flat_map(|it| [(it, 1), (it, 2)]) {
+    for (format, parts) in formats.into_iter().flat_map(|format| [(format, 1), (format, 2)]) {
         let decoder = Decoder::new(format);
         let of = decoder.f16_operand();
         for (shape, is_emulated) in
-            F16Tiles::all(parts, of).iter().flat_map(|it| [(it, false), (it, true)])
+            F16Tiles::all(parts, of).iter().flat_map(|shape| [(shape, false), (shape, true)])
         {
             let variant = shape.kernel(decoder.constants(), of, parts, is_emulated).into();
-            let (module, _) = parse((variant, 32), capabilities);
+            let (module, _) = parse(variant, 32, capabilities);
             let [entry] = &module.entry_points[..] else { panic!("{variant:?}: one entry point") };
             assert!(entry.workgroup_size[0] <= WORKGROUP_THREADS, "{variant:?}");
             let bytes = workgroup_bytes(&module);
@@ -336,7 +342,7 @@ fn attention_on_cooperative_matrices_is_valid() {
             let variant =
                 AttentionCoopMatrix { is_emulated, is_masked, k_dim, v_dim, parts, subgroups }
                     .into();
-            let (module, _) = parse((variant, 32), capabilities);
+            let (module, _) = parse(variant, 32, capabilities);
             let bytes = workgroup_bytes(&module);
             assert!(bytes <= COOP_MATRIX_BYTES, "{variant:?}: {bytes} bytes of workgroup memory");
         }

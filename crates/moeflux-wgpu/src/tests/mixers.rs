@@ -24,15 +24,24 @@ pub(super) struct Net {
     inputs: [Cols; 3],
 }
 
+/// Floats of a key and of a value of a head.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeadDims {
+    pub(super) k: usize,
+    pub(super) v: usize,
+}
+
+impl HeadDims {
+    pub(super) const WIDE: HeadDims = HeadDims { k: 128, v: 128 };
+    pub(super) const NARROW: HeadDims = HeadDims { k: 64, v: 32 };
+    pub(super) const UNEVEN: HeadDims = HeadDims { k: 21, v: 70 };
+}
+
 impl Net {
     /// One for steps of at most this many rows; what is read is in one buffer, or each in its
     /// own.
-    pub(super) fn new(
-        b: &mut Wgpu,
-        rows: usize,
-        (k_dim, v_dim): (usize, usize),
-        is_one: bool,
-    ) -> Net {
+    pub(super) fn new(b: &mut Wgpu, rows: usize, dims: HeadDims, is_one: bool) -> Net {
+        let HeadDims { k: k_dim, v: v_dim } = dims;
         let (n_k_heads, n_v_heads, kernel) = (2, 4, 4);
         let (k_cols, v_cols) = (n_k_heads * k_dim, n_v_heads * v_dim);
         let channels = 2 * k_cols + v_cols;
@@ -44,7 +53,7 @@ impl Net {
             let starts = [0, channels, channels + 2 * n_v_heads];
             [0, 1, 2].map(|i| all.slice(starts[i], widths[i]))
         } else {
-            widths.map(|it| cols(b, it))
+            widths.map(|width| cols(b, width))
         };
         let [x, gates, z] = inputs;
         let vector = |b: &mut Wgpu, seed, n| b.load_vector(&floats(seed, n));
@@ -88,8 +97,8 @@ impl Net {
             let all: Vec<f32> = all.flat_map(|((x, gates), z)| [x, gates, z].concat()).collect();
             return b.write(self.inputs[0].buf, &all);
         }
-        for (i, it) in (0..).zip(self.inputs) {
-            b.write(it.buf, &columns(i).flatten().collect::<Vec<_>>());
+        for (i, input) in (0..).zip(self.inputs) {
+            b.write(input.buf, &columns(i).flatten().collect::<Vec<_>>());
         }
     }
 
@@ -123,7 +132,7 @@ struct Bits {
 }
 
 /// The bits of all rows, this many a step; what is read is in one buffer, or each in its own.
-fn bits(b: &mut Wgpu, dims: (usize, usize), per_step: usize, is_one: bool) -> Bits {
+fn bits(b: &mut Wgpu, dims: HeadDims, per_step: usize, is_one: bool) -> Bits {
     let net = Net::new(b, ROWS, dims, is_one);
     let sequence = b.new_sequence(&net.specs);
     let product = net.product(b, ROWS);
@@ -142,7 +151,7 @@ fn bits(b: &mut Wgpu, dims: (usize, usize), per_step: usize, is_one: bool) -> Bi
     }
     for cache in [Cache(0), Cache(1)] {
         let state = b.save_cache(sequence, cache, 0..ROWS).expect("the device works");
-        all.rows.extend(state.as_chunks::<4>().0.iter().map(|it| u32::from_le_bytes(*it)));
+        all.rows.extend(state.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes)));
     }
     all
 }
@@ -150,14 +159,20 @@ fn bits(b: &mut Wgpu, dims: (usize, usize), per_step: usize, is_one: bool) -> Bi
 #[test]
 fn rows_of_a_delta_net_have_the_same_bits_alone_and_together() {
     let Some(context) = context() else { return };
-    for dims in [(128, 128), (21, 70), (64, 32), (160, 48), (512, 16)] {
+    for dims in [
+        HeadDims::WIDE,
+        HeadDims::UNEVEN,
+        HeadDims::NARROW,
+        HeadDims { k: 160, v: 48 },
+        HeadDims { k: 512, v: 16 },
+    ] {
         let open = || Wgpu::new(std::sync::Arc::clone(&context), None);
         let together = bits(&mut open(), dims, ROWS, false).rows;
-        assert!(together.iter().any(|it| *it != 0), "{dims:?}: nothing but zeros");
+        assert!(together.iter().any(|bits| *bits != 0), "{dims:?}: nothing but zeros");
         let steps = [(ROWS, true), (3, false), (1, false), (3, true), (1, true)];
         for (per_step, is_one) in steps {
             let other = bits(&mut open(), dims, per_step, is_one).rows;
-            let first = together.iter().zip(&other).position(|it| it.0 != it.1);
+            let first = together.iter().zip(&other).position(|(one, other)| one != other);
             assert_eq!(first, None, "{dims:?}: from the row of that element on");
         }
     }
@@ -167,14 +182,14 @@ fn rows_of_a_delta_net_have_the_same_bits_alone_and_together() {
 fn a_delta_net_of_one_kernel_rounds_for_the_product_behind_it() {
     let Some(context) = context() else { return };
     // Heads that are whole groups, or not.
-    for (dims, saves) in [((128, 128), 2), ((64, 32), 1)] {
+    for (dims, saves) in [(HeadDims::WIDE, 2), (HeadDims::NARROW, 1)] {
         for per_step in [1, 3] {
             let [apart, one] = [false, true].map(|fuses| {
                 let mut b = Wgpu::new(std::sync::Arc::clone(&context), None);
                 b.fuses &= fuses;
                 bits(&mut b, dims, per_step, true)
             });
-            assert!(one.products.iter().any(|it| f32::from_bits(*it).abs() > 1e-6));
+            assert!(one.products.iter().any(|bits| f32::from_bits(*bits).abs() > 1e-6));
             assert!(one.products == apart.products, "{dims:?}, {per_step} rows a step");
             if context.has_many_bindings() {
                 assert_eq!(one.n_kernels + saves, apart.n_kernels, "{dims:?}");

@@ -22,14 +22,20 @@ fn formats() -> [MatrixFormat; 4] {
     [MatrixFormat::Dense(Float::F32), MatrixFormat::Dense(Float::BF16), affine(4), affine(8)]
 }
 
-/// Rows of activations with matrices of this many rows, side by side; activations begin at a
-/// column of their buffer.
-fn products(
-    b: &mut dyn Backend,
-    format: MatrixFormat,
-    (outputs, cols): (&[usize], usize),
-    (rows, start): (usize, usize),
-) -> Vec<f32> {
+/// Products of matrices that are next to each other.
+#[derive(Clone, Copy)]
+struct Shape<'a> {
+    /// Rows of activations.
+    rows: usize,
+    /// The column of their buffer at which these begin.
+    start: usize,
+    /// Rows of each matrix.
+    outputs: &'a [usize],
+    cols: usize,
+}
+
+fn products(b: &mut dyn Backend, format: MatrixFormat, shape: Shape<'_>) -> Vec<f32> {
+    let Shape { rows, start, outputs, cols } = shape;
     let width = outputs.iter().sum();
     let (x, y) = (b.alloc(rows, cols + start), b.alloc(rows, width));
     let value = |i: usize| {
@@ -64,10 +70,12 @@ fn narrow_matrices_and_others_agree_with_the_specification() {
             (140, WIDE, ragged, 0),
             (140, WIDE, 160, 2),
         ] {
-            let run = |b: &mut dyn Backend| products(b, format, (&[outputs], cols), (rows, start));
+            let run = |b: &mut dyn Backend| {
+                products(b, format, Shape { rows, start, outputs: &[outputs], cols })
+            };
             let want = run(&mut Cpu::new(1, Isa::SCALAR));
             let got = run(&mut Wgpu::new(Arc::clone(&context), None));
-            let largest = want.iter().fold(0.0f32, |max, it| max.max(it.abs()));
+            let largest = want.iter().fold(0.0f32, |max, value| max.max(value.abs()));
             let allowed = ABSOLUTE + RELATIVE * largest;
             for (i, (got, want)) in got.iter().zip(&want).enumerate() {
                 assert!(
@@ -87,9 +95,9 @@ fn what_a_narrow_matrix_meets_follows_from_the_matrix_alone() {
         for (n, cols) in [(33, 2080), (NARROW, 96), (WIDE, 96)] {
             let run = |outputs: &[usize], rows, start| {
                 let mut b = Wgpu::new(Arc::clone(&context), None);
-                let all = products(&mut b, format, (outputs, cols), (rows, start));
+                let all = products(&mut b, format, Shape { rows, start, outputs, cols });
                 let width = outputs.iter().sum::<usize>();
-                let of_row = |row: &[f32]| row[..n].iter().map(|it| it.to_bits()).collect();
+                let of_row = |row: &[f32]| row[..n].iter().map(|value| value.to_bits()).collect();
                 let bits: Vec<Vec<u32>> = all.chunks(width).map(of_row).collect();
                 (bits, b.counters().stats().kernels)
             };

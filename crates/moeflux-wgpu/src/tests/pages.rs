@@ -63,7 +63,7 @@ impl Bench {
             out: out.heads(N_HEADS),
             q: q.heads(N_HEADS),
             k: k.heads(N_KV_HEADS),
-            v: v.map(|it| it.heads(N_KV_HEADS)),
+            v: v.map(|buf| buf.heads(N_KV_HEADS)),
             cache: Cache(0),
             scale: 0.05,
             window,
@@ -109,13 +109,13 @@ impl Bench {
         for (nth, n) in parts {
             let (sequence, position) = &mut self.sequences[*nth];
             let first = rows.len();
-            rows.extend((*position..*position + n).map(|it| 1000 * nth + it));
+            rows.extend((*position..*position + n).map(|row| 1000 * nth + row));
             spans.push(Span { sequence: *sequence, rows: first..rows.len(), position: *position });
             *position += n;
         }
-        for (i, it) in self.inputs.iter().enumerate() {
-            let values = rows.iter().flat_map(|row| floats(row + 31 * i, it.len));
-            self.b.write(it.buf, &values.collect::<Vec<_>>());
+        for (i, input) in self.inputs.iter().enumerate() {
+            let values = rows.iter().flat_map(|row| floats(row + 31 * i, input.len));
+            self.b.write(input.buf, &values.collect::<Vec<_>>());
         }
         let kernels = |b: &Wgpu| b.counters().stats().kernels;
         let before = kernels(&self.b);
@@ -123,8 +123,8 @@ impl Bench {
         let bits = self.b.read(self.out, rows.len()).expect("the device works");
         let n_kernels = kernels(&self.b) - before;
         let width = bits.len() / rows.len();
-        let of_span = |it: &Span| &bits[it.rows.start * width..it.rows.end * width];
-        let of_span = |it: &Span| of_span(it).iter().map(|it| it.to_bits()).collect();
+        let of_span = |span: &Span| &bits[span.rows.start * width..span.rows.end * width];
+        let of_span = |span: &Span| of_span(span).iter().map(|value| value.to_bits()).collect();
         (spans.iter().map(of_span).collect(), n_kernels)
     }
 }
@@ -132,9 +132,9 @@ impl Bench {
 /// Checks that sequences give in one step what each gives in a separate step.
 fn check(together: &mut Bench, alone: &mut Bench, parts: &[(usize, usize)]) {
     let (got, _) = together.step(parts);
-    for (part, got) in parts.iter().zip(got).filter(|it| it.0.1 > 0) {
+    for (part, got) in parts.iter().zip(got).filter(|((_, n), _)| *n > 0) {
         let (want, _) = alone.step(&[*part]);
-        assert!(want[0].iter().any(|it| f32::from_bits(*it).abs() > 1e-6));
+        assert!(want[0].iter().any(|bits| f32::from_bits(*bits).abs() > 1e-6));
         assert!(want[0] == got, "sequence {} of {parts:?}", part.0);
     }
 }
@@ -151,20 +151,20 @@ fn sequences_attend_together_as_each_alone() {
     ] {
         let open = || Bench::new(Wgpu::new(Arc::clone(&context), None), shape);
         let mut both = [open(), open()];
-        both.iter_mut().for_each(|it| it.begin(12));
+        both.iter_mut().for_each(|text| text.begin(12));
         // Of every length about those of tiles and pages; many rows next to few.
         let lengths = [1, 63, 64, 65, PAGE, PAGE + 1, 5, 3 * PAGE - 1, 0, 2, 400, 7];
         let [together, alone] = &mut both;
-        for (nth, n) in lengths.into_iter().enumerate().filter(|it| it.1 > 0) {
+        for (nth, n) in lengths.into_iter().enumerate().filter(|(_, n)| *n > 0) {
             check(together, alone, &[(nth, n)]);
         }
         let one_each: Vec<_> = (0..12).map(|nth| (nth, 1)).collect();
         check(together, alone, &one_each);
         check(together, alone, &[(11, 1), (3, 0), (2, 70), (0, 3), (9, 1), (4, 600), (1, 1)]);
-        for it in [&mut *together, &mut *alone] {
-            it.go_back(7, PAGE);
-            it.go_back(10, 3);
-            it.save_and_load(5);
+        for text in [&mut *together, &mut *alone] {
+            text.go_back(7, PAGE);
+            text.go_back(10, 3);
+            text.save_and_load(5);
         }
         // Its pages are another's from now on.
         together.end(4);

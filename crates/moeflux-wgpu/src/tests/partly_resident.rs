@@ -73,7 +73,7 @@ fn keeping(context: &Arc<Context>, case: Case, experts: &[Arc<Expert>], n_rooms:
     let all =
         ResidencyRequest { bytes, record_bytes: record, top_k: TOP_K, stays_in_host: !is_whole };
     assert!(b.plan(all), "{case:?}");
-    assert!(experts.iter().all(|it| b.load(it, N_EXPERTS)), "{case:?}");
+    assert!(experts.iter().all(|expert| b.load(expert, N_EXPERTS)), "{case:?}");
     assert!(b.is_layer_resident(LAYER, 1), "{case:?}");
     b.release_experts(0);
     b.counters().reset();
@@ -122,7 +122,7 @@ fn step(
     if let Some(shared) = shared {
         shared.run_parts(b, rows, x);
     }
-    let shared = shared.map(|it| it.shared);
+    let shared = shared.map(|shared| shared.shared);
     b.combine(rows, Combine { acc, slots, top_k: TOP_K, weights: &routing.weights, shared });
     (bits(b, acc, rows), false)
 }
@@ -204,7 +204,7 @@ fn experts_stay_in_memory_as_long_as_the_device_may_fetch_them() {
     let case = case(affine(Float::BF16), false);
     let experts = experts(case);
     let mut b = keeping(&context, case, &experts, 5);
-    let n_users = |n: usize| experts.iter().filter(|it| Arc::strong_count(it) == n).count();
+    let n_users = |n: usize| experts.iter().filter(|expert| Arc::strong_count(expert) == n).count();
     assert_eq!(n_users(2), N_EXPERTS);
     b.unload_all();
     assert!(!b.is_layer_resident(LAYER, 1));
@@ -255,7 +255,7 @@ fn room_that_nobody_bounds_is_found_by_trying() {
     let all = ResidencyRequest { bytes, record_bytes: record, top_k: TOP_K, stays_in_host: true };
     context.refused.store(bytes / 4 * 3, Ordering::Relaxed);
     assert!(part.plan(all));
-    assert!(experts.iter().all(|it| part.load(it, N_EXPERTS)));
+    assert!(experts.iter().all(|expert| part.load(expert, N_EXPERTS)));
     context.refused.store(u64::MAX, Ordering::Relaxed);
     for seed in 0..6 {
         let (want, _) = step(&mut whole, case, &experts, 4, seed);

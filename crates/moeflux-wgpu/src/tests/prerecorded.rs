@@ -91,7 +91,7 @@ impl Model {
     /// could.
     fn logits(&self, b: &mut Wgpu, next: Option<(usize, bool)>) -> Vec<u32> {
         let n = self.sequences.len();
-        let spans = next.map(|it| self.spans(it.0));
+        let spans = next.map(|(position, _)| self.spans(position));
         let mut record = |b: &mut dyn Backend| {
             let (position, is_whole) = next.expect("it is expected");
             self.forward(b, &vec![TokenId(0); n], position);
@@ -167,20 +167,20 @@ fn sequences_that_come_and_go_undo_a_step_that_waits() {
         // The first one moves all states to another slab, later ones have its room.
         other = match other {
             None => {
-                let it = b.new_sequence(&model.specs);
+                let sequence = b.new_sequence(&model.specs);
                 let states = model.specs.iter().zip(0..).filter(|(spec, _)| spec.is_recurrent());
                 for (spec, cache) in states {
                     let zeros = vec![0; spec.fixed_bytes()];
-                    b.load_cache(it, Cache(cache), 0..0, &zeros).unwrap();
+                    b.load_cache(sequence, Cache(cache), 0..0, &zeros).unwrap();
                 }
-                Some(it)
+                Some(sequence)
             }
-            Some(it) if i % 3 == 1 => {
-                b.clear_sequence(it);
-                Some(it)
+            Some(sequence) if i % 3 == 1 => {
+                b.clear_sequence(sequence);
+                Some(sequence)
             }
-            Some(it) => {
-                b.drop_sequence(it);
+            Some(sequence) => {
+                b.drop_sequence(sequence);
                 None
             }
         };

@@ -43,16 +43,16 @@ fn products(
     b: &mut Wgpu,
     producer: Producer,
     [out, x, gate, y]: [Cols; 4],
-    it: Projection,
+    projection: Projection,
 ) -> (Vec<u32>, u64) {
     let kernels = |b: &Wgpu| b.counters().stats().kernels;
     b.write(y.buf, &[f32::NAN; ROWS * OUTPUTS]);
     let before = kernels(b);
     producer(b, out, x, gate);
-    b.project(ROWS, out, &[it]);
+    b.project(ROWS, out, &[projection]);
     let after = kernels(b);
     let y = b.read(y.buf, ROWS).expect("the device works");
-    (y.iter().map(|it| it.to_bits()).collect(), after - before)
+    (y.iter().map(|value| value.to_bits()).collect(), after - before)
 }
 
 #[test]
@@ -71,12 +71,15 @@ fn rounding_beside_another_kernel_changes_no_bit() {
                 let y = Cols { buf: b.alloc(ROWS, OUTPUTS), start: 0, len: OUTPUTS };
                 let values: Vec<f32> = (0..ROWS * COLS).map(|i| (i as f32 * 0.37).sin()).collect();
                 b.write(x.buf, &values);
-                b.write(gate.buf, &values.iter().map(|it| 3.0 * it + 0.2).collect::<Vec<_>>());
-                let it = Projection { weight, out: y };
+                b.write(
+                    gate.buf,
+                    &values.iter().map(|value| 3.0 * value + 0.2).collect::<Vec<_>>(),
+                );
+                let projection = Projection { weight, out: y };
                 let of = [out, x, gate, y];
-                let (alone, n_alone) = products(&mut b, producer, of, it);
-                let (beside, n_beside) = products(&mut b, producer, of, it);
-                assert!(alone.iter().any(|it| f32::from_bits(*it).abs() > 1e-6), "{name}");
+                let (alone, n_alone) = products(&mut b, producer, of, projection);
+                let (beside, n_beside) = products(&mut b, producer, of, projection);
+                assert!(alone.iter().any(|bits| f32::from_bits(*bits).abs() > 1e-6), "{name}");
                 assert_eq!(n_beside + 1, n_alone, "{name}: one kernel fewer");
                 assert_eq!(beside, alone, "{name} {inputs:?} {layout}");
             }

@@ -7,7 +7,7 @@ use moeflux_backend::{Cache, Ops, Sequence, Sequences, Span, StateSnapshot};
 
 use super::context;
 use super::memory::check_is_out;
-use super::mixers::{Net, n_kernels, row_bits};
+use super::mixers::{HeadDims, Net, n_kernels, row_bits};
 use crate::Context;
 use crate::device::adapter::enumerate;
 use crate::state::backend::Wgpu;
@@ -39,21 +39,22 @@ impl Reader {
 /// A step of this many rows each; their bits, one after the other.
 fn step(b: &mut Wgpu, net: &Net, readers: &mut [(&mut Reader, usize)]) -> Vec<Vec<u32>> {
     let (mut spans, mut rows) = (Vec::new(), Vec::new());
-    for (it, n) in readers.iter_mut() {
-        let Reader { sequence, text, position } = **it;
+    for (reader, n) in readers.iter_mut() {
+        let Reader { sequence, text, position } = **reader;
         spans.push(Span { sequence, rows: rows.len()..rows.len() + *n, position });
         rows.extend((position..position + *n).map(|at| (text, at)));
-        it.position += *n;
+        reader.position += *n;
     }
     net.write(b, &rows);
     b.delta_net(net.op, &spans);
     let bits = row_bits(b, net.out.buf, rows.len());
-    let of = |it: &Span| bits[it.rows.start * net.out.len..it.rows.end * net.out.len].to_vec();
+    let of =
+        |span: &Span| bits[span.rows.start * net.out.len..span.rows.end * net.out.len].to_vec();
     spans.iter().map(of).collect()
 }
 
 /// What a text gives, read alone and one row a step.
-fn alone(context: &Arc<Context>, dims: (usize, usize), text: u32, rows: usize) -> Vec<u32> {
+fn alone(context: &Arc<Context>, dims: HeadDims, text: u32, rows: usize) -> Vec<u32> {
     let mut b = Wgpu::new(Arc::clone(context), None);
     let net = Net::new(&mut b, 1, dims, true);
     let mut reader = Reader::new(&mut b, &net, text);
@@ -65,7 +66,7 @@ fn rows_of(text: u32, nth_step: usize) -> usize {
     match (text as usize + nth_step) % 4 {
         0 if nth_step == 1 => 11,
         0 => 0,
-        it => [1, 1, 3][it - 1],
+        nth => [1, 1, 3][nth - 1],
     }
 }
 
@@ -74,9 +75,9 @@ fn sequences_that_share_steps_have_the_bits_that_each_has_alone() {
     let Some(context) = context() else { return };
     const TEXTS: u32 = 11;
     // Eight, eleven and one state a slab.
-    for dims in [(64, 32), (21, 70), (128, 128)] {
+    for dims in [HeadDims::NARROW, HeadDims::UNEVEN, HeadDims::WIDE] {
         let texts = 0..=TEXTS;
-        let want: Vec<Vec<u32>> = texts.map(|it| alone(&context, dims, it, 20)).collect();
+        let want: Vec<Vec<u32>> = texts.map(|text| alone(&context, dims, text, 20)).collect();
         for is_one in [true, false] {
             let mut b = Wgpu::new(Arc::clone(&context), None);
             let net = Net::new(&mut b, ROWS, dims, is_one);
@@ -100,8 +101,8 @@ fn sequences_that_share_steps_have_the_bits_that_each_has_alone() {
                     (readers[10].text, readers[10].position) = (2, readers[2].position);
                 }
                 let before: Vec<(u32, usize)> =
-                    readers.iter().map(|it| (it.text, it.position)).collect();
-                let rows = before.iter().map(|it| rows_of(it.0, nth));
+                    readers.iter().map(|reader| (reader.text, reader.position)).collect();
+                let rows = before.iter().map(|(text, _)| rows_of(*text, nth));
                 let mut all: Vec<_> = readers.iter_mut().zip(rows).collect();
                 let got = step(&mut b, &net, &mut all);
                 for ((text, position), bits) in before.into_iter().zip(got) {
@@ -120,12 +121,13 @@ fn a_step_of_up_to_eight_sequences_takes_as_many_kernels_as_one_of_one() {
     for fuses in [true, false] {
         let mut b = Wgpu::new(Arc::clone(&context), None);
         b.fuses &= fuses;
-        let net = Net::new(&mut b, ROWS, (16, 16), true);
-        let mut readers: Vec<Reader> = (0..17).map(|it| Reader::new(&mut b, &net, it)).collect();
+        let net = Net::new(&mut b, ROWS, HeadDims { k: 16, v: 16 }, true);
+        let mut readers: Vec<Reader> =
+            (0..17).map(|text| Reader::new(&mut b, &net, text)).collect();
         let each = if b.fuses { 1 } else { 2 };
         for (n, dispatches) in [(1, 1), (4, 1), (8, 1), (9, 2), (16, 2), (17, 3)] {
             let before = n_kernels(&b);
-            let mut all: Vec<_> = readers[..n].iter_mut().map(|it| (it, 1)).collect();
+            let mut all: Vec<_> = readers[..n].iter_mut().map(|reader| (reader, 1)).collect();
             step(&mut b, &net, &mut all);
             assert_eq!(n_kernels(&b) - before, each * dispatches, "{n} sequences");
         }
@@ -138,9 +140,9 @@ fn rows_of_several_sequences_are_rounded_for_the_product_behind() {
     let [apart, one] = [false, true].map(|fuses| {
         let mut b = Wgpu::new(Arc::clone(&context), None);
         b.fuses &= fuses;
-        let net = Net::new(&mut b, 8, (128, 128), true);
+        let net = Net::new(&mut b, 8, HeadDims::WIDE, true);
         let product = net.product(&mut b, 8).expect("whole groups");
-        let mut readers = [0, 1, 2].map(|it| Reader::new(&mut b, &net, it));
+        let mut readers = [0, 1, 2].map(|text| Reader::new(&mut b, &net, text));
         let mut all = Vec::new();
         for rows in [[1, 1, 1], [3, 1, 2], [1, 0, 4]] {
             let mut some: Vec<_> = readers.iter_mut().zip(rows).collect();
@@ -158,14 +160,14 @@ fn rows_of_several_sequences_are_rounded_for_the_product_behind() {
 fn slabs_go_when_no_sequence_has_a_state_there() {
     let Some(context) = context() else { return };
     let mut b = Wgpu::new(context, None);
-    let net = Net::new(&mut b, ROWS, (128, 128), true);
-    let mut readers: Vec<Reader> = (0..4).map(|it| Reader::new(&mut b, &net, it)).collect();
+    let net = Net::new(&mut b, ROWS, HeadDims::WIDE, true);
+    let mut readers: Vec<Reader> = (0..4).map(|text| Reader::new(&mut b, &net, text)).collect();
     assert_eq!(b.pools.state_slots.n_slabs(), 0);
-    step(&mut b, &net, &mut readers[..3].iter_mut().map(|it| (it, 1)).collect::<Vec<_>>());
+    step(&mut b, &net, &mut readers[..3].iter_mut().map(|reader| (reader, 1)).collect::<Vec<_>>());
     // One for histories, and one a state.
     assert_eq!(b.pools.state_slots.n_slabs(), 1 + 3);
-    for (it, left) in readers.iter().zip([4, 4, 0, 0]) {
-        b.drop_sequence(it.sequence);
+    for (reader, left) in readers.iter().zip([4, 4, 0, 0]) {
+        b.drop_sequence(reader.sequence);
         assert_eq!(b.pools.state_slots.n_slabs(), left);
     }
 }
@@ -176,9 +178,9 @@ fn states_survive_while_another_sequence_comes_where_memory_ran_out_for_somethin
         return;
     }
     let context = Context::open_anew(&enumerate()[0]).unwrap();
-    let want = alone(&context, (64, 32), 1, 2);
+    let want = alone(&context, HeadDims::NARROW, 1, 2);
     let mut b = Wgpu::new(Arc::clone(&context), None);
-    let net = Net::new(&mut b, ROWS, (64, 32), true);
+    let net = Net::new(&mut b, ROWS, HeadDims::NARROW, true);
     let mut first = Reader::new(&mut b, &net, 1);
     let mut gone = Reader::new(&mut b, &net, 0);
     let mut got = step(&mut b, &net, &mut [(&mut first, 1)]).concat();
@@ -188,13 +190,13 @@ fn states_survive_while_another_sequence_comes_where_memory_ran_out_for_somethin
     b.encoder.storage(4, "what is asked for again");
     context.refused.store(u64::MAX, Ordering::Relaxed);
     // One takes a room that was used, the other one more.
-    let mut others = [1, 1].map(|it| Reader::new(&mut b, &net, it));
-    for it in &others {
-        assert!(b.take_state_slots(&[span(it.sequence)], &CACHES));
+    let mut others = [1, 1].map(|text| Reader::new(&mut b, &net, text));
+    for reader in &others {
+        assert!(b.take_state_slots(&[span(reader.sequence)], &CACHES));
     }
     check_is_out(b.encoder.check());
-    for it in &mut others {
-        assert!(step(&mut b, &net, &mut [(it, 1)]).concat() == want[..net.out.len]);
+    for reader in &mut others {
+        assert!(step(&mut b, &net, &mut [(reader, 1)]).concat() == want[..net.out.len]);
     }
     got.extend(step(&mut b, &net, &mut [(&mut first, 1)]).concat());
     assert!(got == want);
@@ -206,14 +208,14 @@ fn who_has_no_memory_for_states_says_so_alone_and_goes_on_when_there_is_some() {
         return;
     }
     let context = Context::open_anew(&enumerate()[0]).unwrap();
-    let want = alone(&context, (64, 32), 1, 4);
+    let want = alone(&context, HeadDims::NARROW, 1, 4);
     let mut b = Wgpu::new(Arc::clone(&context), None);
-    let net = Net::new(&mut b, ROWS, (64, 32), true);
+    let net = Net::new(&mut b, ROWS, HeadDims::NARROW, true);
     let mut rich = Reader::new(&mut b, &net, 1);
     let mut got = step(&mut b, &net, &mut [(&mut rich, 1)]).concat();
-    let saved = CACHES.map(|it| b.save_cache(rich.sequence, it, 0..0).unwrap());
+    let saved = CACHES.map(|cache| b.save_cache(rich.sequence, cache, 0..0).unwrap());
     context.refused.store(0, Ordering::Relaxed);
-    let [mut poor, mut loaded] = [1, 1].map(|it| Reader::new(&mut b, &net, it));
+    let [mut poor, mut loaded] = [1, 1].map(|text| Reader::new(&mut b, &net, text));
     for _ in 0..2 {
         net.write(&mut b, &[(1, 0)]);
         b.delta_net(net.op, &[span(poor.sequence)]);
@@ -221,7 +223,7 @@ fn who_has_no_memory_for_states_says_so_alone_and_goes_on_when_there_is_some() {
         for (cache, bytes) in CACHES.into_iter().zip(&saved) {
             check_is_out(b.load_cache(loaded.sequence, cache, 0..0, bytes));
             let none = b.save_cache(loaded.sequence, cache, 0..0).unwrap();
-            assert!(none.len() == bytes.len() && none.iter().all(|it| *it == 0));
+            assert!(none.len() == bytes.len() && none.iter().all(|byte| *byte == 0));
         }
         got.extend(step(&mut b, &net, &mut [(&mut rich, 1)]).concat());
     }
@@ -244,21 +246,21 @@ fn a_slab_that_has_no_memory_to_grow_leaves_that_for_another() {
         return;
     }
     let context = Context::open_anew(&enumerate()[0]).unwrap();
-    let want = alone(&context, (64, 32), 1, 2);
+    let want = alone(&context, HeadDims::NARROW, 1, 2);
     let mut b = Wgpu::new(Arc::clone(&context), None);
-    let net = Net::new(&mut b, ROWS, (64, 32), true);
-    let mut readers = [1, 1].map(|it| Reader::new(&mut b, &net, it));
+    let net = Net::new(&mut b, ROWS, HeadDims::NARROW, true);
+    let mut readers = [1, 1].map(|text| Reader::new(&mut b, &net, text));
     let [first, second] = &mut readers;
     step(&mut b, &net, &mut [(&mut *first, 1)]);
     assert_eq!(b.pools.state_slots.n_slabs(), 2);
     // Two of the smaller rooms fit, and one of the larger.
-    let most = net.specs.map(|it| 2 * it.fixed_bytes() as u64).into_iter().max().unwrap();
+    let most = net.specs.map(|spec| 2 * spec.fixed_bytes() as u64).into_iter().max().unwrap();
     context.refused.store(most, Ordering::Relaxed);
     let early = step(&mut b, &net, &mut [(&mut *second, 1)]).concat();
     assert!(early == want[..net.out.len]);
     assert_eq!(b.pools.state_slots.n_slabs(), 3);
     let both = step(&mut b, &net, &mut [(&mut *first, 1), (&mut *second, 1)]);
-    assert!(both.iter().all(|it| *it == want[net.out.len..]));
+    assert!(both.iter().all(|row| *row == want[net.out.len..]));
 }
 
 #[test]
@@ -268,7 +270,7 @@ fn a_kept_state_is_returned_to_and_no_memory_for_it_harms_nobody() {
     }
     let context = Context::open_anew(&enumerate()[0]).unwrap();
     // In one slab, and in two.
-    for dims in [(64, 32), (128, 128)] {
+    for dims in [HeadDims::NARROW, HeadDims::WIDE] {
         let want = alone(&context, dims, 1, 6);
         let mut b = Wgpu::new(Arc::clone(&context), None);
         let net = Net::new(&mut b, ROWS, dims, true);
@@ -298,13 +300,13 @@ fn a_kept_state_is_returned_to_and_no_memory_for_it_harms_nobody() {
 fn several_sequences_keep_their_states_in_one_step() {
     let Some(context) = context() else { return };
     // In one slab, and in two.
-    for dims in [(64, 32), (128, 128)] {
+    for dims in [HeadDims::NARROW, HeadDims::WIDE] {
         let mut b = Wgpu::new(Arc::clone(&context), None);
         let net = Net::new(&mut b, ROWS, dims, true);
         let wants = [1, 2, 3].map(|text| alone(&context, dims, text, 6));
         let mut readers = [1, 2, 3].map(|text| Reader::new(&mut b, &net, text));
         let copies = [(); 3].map(|()| b.new_sequence(&net.specs));
-        assert!(copies.iter().all(|it| b.reserve_states(*it)));
+        assert!(copies.iter().all(|sequence| b.reserve_states(*sequence)));
         // The one in the middle keeps nothing.
         let kept = [1, 4, 3];
         let all = |readers: &mut [Reader; 3], b: &mut Wgpu, n: [usize; 3]| {

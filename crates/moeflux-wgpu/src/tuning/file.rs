@@ -56,7 +56,7 @@ pub(super) fn path(dir: &Path, facts: &AdapterFacts) -> PathBuf {
 /// What the user should know of a damaged file.
 pub(super) fn read(dir: &Path, facts: &AdapterFacts) -> Result<Vec<(Key, Choice)>, String> {
     let path = path(dir, facts);
-    if !path.metadata().is_ok_and(|it| it.is_file()) {
+    if !path.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return Ok(Vec::new());
     }
     let warning = |reason: &dyn std::fmt::Display| {
@@ -64,7 +64,7 @@ pub(super) fn read(dir: &Path, facts: &AdapterFacts) -> Result<Vec<(Key, Choice)
     };
     let mut bytes = Vec::new();
     fs::File::open(&path)
-        .and_then(|it| it.take(MAX_BYTES).read_to_end(&mut bytes))
+        .and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes))
         .map_err(|err| warning(&err))?;
     let kept: Kept = serde_json::from_slice(&bytes)
         .map_err(|err| warning(&format!("it holds no layouts of kernels ({err})")))?;
@@ -74,10 +74,10 @@ pub(super) fn read(dir: &Path, facts: &AdapterFacts) -> Result<Vec<(Key, Choice)
     if kept.driver != facts.driver || kept.kernels != fingerprint() {
         return Ok(Vec::new());
     }
-    if !kept.products.iter().all(|it| it.choice.layout.is_known()) {
+    if !kept.products.iter().all(|kept| kept.choice.layout.is_known()) {
         return Err(warning(&"it holds layouts that no kernel has"));
     }
-    Ok(kept.products.into_iter().map(|it| (it.product, it.choice)).collect())
+    Ok(kept.products.into_iter().map(|kept| (kept.product, kept.choice)).collect())
 }
 
 /// Writes the file, whole or not at all.

@@ -71,6 +71,16 @@ pub(crate) struct F16Tiles {
     step: u32,
 }
 
+/// Products that go through tiles.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProductSize {
+    pub(crate) n_matrices: usize,
+    /// Rows of activations of each matrix.
+    pub(crate) x_rows: usize,
+    /// Rows of each matrix.
+    pub(crate) w_rows: usize,
+}
+
 /// Tiles that fill large devices: one for nearly all of their multiprocessors.
 const TILES: usize = 128;
 
@@ -109,23 +119,18 @@ impl F16Tiles {
         }
     }
 
-    /// Which of these suit this many matrices of this many rows, each with this many rows of
-    /// activations: the largest tiles that are full enough and fill a device: more than half, the
-    /// largest more than three quarters. Tiles of fewer rows than there are cost more than they
-    /// fill.
-    pub(crate) fn of(
-        all: &[F16Tiles],
-        n_matrices: usize,
-        x_rows: usize,
-        w_rows: usize,
-    ) -> F16Tiles {
-        let suits = |it: &F16Tiles| {
-            let (x_tile, w_tile) = (it.x_tile as usize, it.w_tile as usize);
+    /// Which of these suit products: the largest tiles that are full enough and fill a device: more
+    /// than half, the largest more than three quarters. Tiles of fewer rows than there are cost more
+    /// than they fill.
+    pub(crate) fn of(all: &[F16Tiles], size: ProductSize) -> F16Tiles {
+        let ProductSize { n_matrices, x_rows, w_rows } = size;
+        let suits = |tiles: &F16Tiles| {
+            let (x_tile, w_tile) = (tiles.x_tile as usize, tiles.w_tile as usize);
             let n_tiles = n_matrices * x_rows.div_ceil(x_tile) * w_rows.div_ceil(w_tile);
             let enough = if x_tile > COMMON_TILE { x_tile * 3 / 4 } else { x_tile / 2 };
             x_rows > enough && n_tiles >= TILES
         };
-        let holds = |it: &F16Tiles| it.x_tile as usize >= x_rows.min(COMMON_TILE);
+        let holds = |tiles: &F16Tiles| tiles.x_tile as usize >= x_rows.min(COMMON_TILE);
         let mut all = all.iter().copied().filter(holds);
         let best = all.clone().find(suits).or_else(|| all.next_back());
         best.expect("common tiles are among them")
@@ -246,7 +251,7 @@ impl Layout {
     /// Whether kernels know such a layout, as [`Layout::within`] fits it to them.
     pub(crate) fn is_known(&self) -> bool {
         let Layout { lanes, rows, depth, threads, groups, .. } = *self;
-        [lanes, rows, depth, threads].iter().all(|it| it.is_power_of_two()) && groups > 0
+        [lanes, rows, depth, threads].iter().all(|n| n.is_power_of_two()) && groups > 0
     }
 
     /// Whether workgroups read activations once for all their rows.

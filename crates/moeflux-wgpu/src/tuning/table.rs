@@ -26,6 +26,11 @@ pub struct ProductShape {
 }
 
 impl ProductShape {
+    /// The rows of all matrices.
+    pub(crate) fn matrix_rows(&self) -> MatrixRows {
+        MatrixRows { n_rows: self.n * self.rows, n_matrices: self.n }
+    }
+
     /// Bytes of weights, scales and biases that it reads.
     pub fn bytes(&self) -> u64 {
         self.n as u64 * self.format.matrix_bytes(self.rows, self.cols) as u64
@@ -54,19 +59,22 @@ pub(crate) struct Key {
     pub(crate) rows_class: u32,
 }
 
+/// The matrices that one kernel multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MatrixRows {
+    /// Rows of all of them.
+    pub(crate) n_rows: usize,
+    pub(crate) n_matrices: usize,
+}
+
 impl Key {
-    pub(crate) fn new(
-        decoder: Decoder,
-        n_limbs: u32,
-        cols: usize,
-        (n_rows, n): (usize, usize),
-    ) -> Key {
+    pub(crate) fn new(decoder: Decoder, n_limbs: u32, cols: usize, matrices: MatrixRows) -> Key {
         Key {
             format: decoder.apart(false).constants().words(),
             digits: n_limbs,
             cols: u32::try_from(cols).unwrap_or(u32::MAX),
-            has_many: n > FEW_MATRICES,
-            rows_class: n_rows.max(1).ilog2(),
+            has_many: matrices.n_matrices > FEW_MATRICES,
+            rows_class: matrices.n_rows.max(1).ilog2(),
         }
     }
 }
@@ -90,6 +98,7 @@ impl Tuned {
         let class = key.rows_class;
         let first = Key { rows_class: class.saturating_sub(NEAR), ..key };
         let near = self.0.range(first..=Key { rows_class: class + NEAR, ..key });
-        near.min_by_key(|it| it.0.rows_class.abs_diff(class)).map(|it| it.1.layout)
+        let nearest = near.min_by_key(|(near, _)| near.rows_class.abs_diff(class));
+        nearest.map(|(_, choice)| choice.layout)
     }
 }

@@ -140,7 +140,7 @@ fn many_writers_leave_a_whole_file() {
 #[test]
 fn the_nearest_product_lends_its_layout() {
     let tuned = Tuned(products());
-    let of = |rows, n| tuned.get(key_of(&shape(rows, n))).map(|it| it.rows);
+    let of = |rows, n| tuned.get(key_of(&shape(rows, n))).map(|layout| layout.rows);
     assert_eq!(of(512, 1), Some(1));
     assert_eq!(of(2047, 1), Some(1));
     assert_eq!(of(4096, 1), None, "eight times as many rows");

@@ -9,7 +9,7 @@ use moeflux_backend::{Buf, Cols, DeviceError, Ops};
 use crate::device::buffer::Mem;
 use crate::device::context::Context;
 use crate::ops::matmul::repeated::{
-    Repeated, current_layout, effective_layout, plain_layout, project_repeated,
+    Repeated, RepeatedRows, current_layout, effective_layout, plain_layout, project_repeated,
 };
 use crate::state::backend::Wgpu;
 use crate::tuning::layout::{Form, Layout, Tiles};
@@ -61,7 +61,8 @@ pub(crate) struct Trial {
 
 impl Trial {
     fn run(&self, b: &mut Wgpu, nth: usize) {
-        project_repeated(b, &self.repeated, nth, (self.x, self.out, self.x_rows));
+        let rows = RepeatedRows { x: self.x, out: self.out, x_rows: self.x_rows };
+        project_repeated(b, &self.repeated, nth, rows);
     }
 }
 
@@ -156,7 +157,7 @@ impl Trials {
         deadline: Option<Instant>,
     ) -> Result<bool, DeviceError> {
         for layout in layouts {
-            if deadline.is_some_and(|it| Instant::now() >= it) {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Ok(false);
             }
             self.b.fix_layout(Some(*layout));
@@ -215,7 +216,7 @@ impl Trials {
         more: impl Iterator<Item = Layout>,
     ) -> Vec<Layout> {
         let mut all = vec![plain];
-        for layout in more.map(|it| self.effective(shape, it)) {
+        for layout in more.map(|layout| self.effective(shape, layout)) {
             if !all.contains(&layout) {
                 all.push(layout);
             }
@@ -309,8 +310,8 @@ fn lowest(times: &[f64]) -> usize {
 fn candidates() -> impl Iterator<Item = Layout> {
     let bytes = [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1), (4, 2), (8, 1)];
     let floats = [(1, 1), (1, 2), (2, 1), (2, 2), (4, 1)];
-    let bytes = bytes.into_iter().map(|it| (Form::Bytes, it));
-    let floats = floats.into_iter().map(|it| (Form::Floats, it));
+    let bytes = bytes.into_iter().map(|layout| (Form::Bytes, layout));
+    let floats = floats.into_iter().map(|layout| (Form::Floats, layout));
     let layout =
         |(form, (rows, depth))| Layout { form, lanes: 32, rows, depth, threads: 128, groups: 2112 };
     bytes.chain(floats).map(layout)

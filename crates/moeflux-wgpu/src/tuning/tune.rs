@@ -80,12 +80,12 @@ impl Context {
         let mut distinct: Vec<(Key, ProductShape)> = Vec::new();
         for shape in shapes {
             let key = key_of(shape);
-            if distinct.iter().all(|it| it.0 != key) {
+            if distinct.iter().all(|(known, _)| *known != key) {
                 distinct.push((key, *shape));
             }
         }
         let (known, wanted): (Vec<_>, Vec<_>) =
-            distinct.into_iter().partition(|it| self.knows(it.0));
+            distinct.into_iter().partition(|(key, _)| self.knows(*key));
         tuning.n_known = known.len();
         if !wanted.is_empty() {
             let deadline = start + options.budget;
@@ -129,12 +129,12 @@ impl Context {
 
 /// How many products' layouts are kept for a GPU.
 pub fn n_tuned(dir: &Path, facts: &AdapterFacts) -> usize {
-    file::read(dir, facts).map_or(0, |it| it.len())
+    file::read(dir, facts).map_or(0, |products| products.len())
 }
 
 /// The key of a product.
 pub(super) fn key_of(shape: &ProductShape) -> Key {
     let decoder = Decoder::new(shape.format);
     let n_limbs = n_limbs_of(decoder, shape.inputs);
-    Key::new(decoder, n_limbs, shape.cols, (shape.n * shape.rows, shape.n))
+    Key::new(decoder, n_limbs, shape.cols, shape.matrix_rows())
 }

@@ -42,7 +42,7 @@ impl Encoder {
         let mut arena = std::mem::take(&mut self.recording.batch.arena);
         let can_run = is_whole && !self.is_out_of_memory();
         self.prerecording.step =
-            self.prerecording.step.take().filter(|it| can_run && !it.is_abandoned);
+            self.prerecording.step.take().filter(|step| can_run && !step.is_abandoned);
         if let Some(prerecorded) = &mut self.prerecording.step {
             arena.resize(arena.len().next_multiple_of(4), 0);
             prerecorded.arena = arena;

@@ -196,7 +196,7 @@ impl Encoder {
                 return None;
             }
             match word.try_recv() {
-                Ok(it) => return Some(it),
+                Ok(is_mapped) => return Some(is_mapped),
                 Err(TryRecvError::Empty) => yield_briefly(),
                 Err(TryRecvError::Disconnected) => return None,
             }
@@ -212,7 +212,7 @@ impl Encoder {
             Some(tally) => tally.mem.clone(),
             None => self.lasting_storage(TALLY_BYTES, "tally"),
         };
-        let known = self.readback.tally.as_ref().map_or([0; 2], |it| it.known);
+        let known = self.readback.tally.as_ref().map_or([0; 2], |tally| tally.known);
         self.readback.tally = Some(Tally { mem: mem.clone(), known, has_news: true });
         mem
     }

@@ -24,7 +24,7 @@ impl Tally {
     /// Hands on what came since the last counts, if these are any.
     pub(super) fn note(&mut self, counts: &[u8], counters: &DeviceCounters) {
         let [experts, sizes] = counts.as_chunks::<4>().0 else { return };
-        let now = [experts, sizes].map(|it| u32::from_le_bytes(*it));
+        let now = [experts, sizes].map(|bytes| u32::from_le_bytes(*bytes));
         let [n, size] = [0, 1].map(|i| u64::from(now[i].wrapping_sub(self.known[i])));
         self.known = now;
         counters.add_fetched(n, 16 * size);

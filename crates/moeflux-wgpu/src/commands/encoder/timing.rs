@@ -29,7 +29,7 @@ impl Encoder {
             return Ok(0.0);
         };
         let bytes = self.moments(&set, &buffer, 2)?;
-        let tick = |it: &[u8; 8]| u64::from_le_bytes(*it);
+        let tick = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes);
         let ticks: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(tick).collect();
         Ok(ticks[1].saturating_sub(ticks[0]) as f64 * self.period() / 1e9)
     }

@@ -73,7 +73,7 @@ pub(super) fn import(device: &Device, slab: SlabGuard, size: u64) -> Option<(Buf
             Some(&give_back),
         )
     }?;
-    let pinned = Resident::new(raw_device, &raw).map(|it| Box::new(it) as _);
+    let pinned = Resident::new(raw_device, &raw).map(|resident| Box::new(resident) as _);
     // SAFETY: the buffer is of this device and has this many bytes.
     let buffer = unsafe { wgpu::hal::metal::Device::buffer_from_raw(raw, size) };
     // SAFETY: the buffer is of this device, of that size, which is not zero, and Metal's buffers have

@@ -67,17 +67,17 @@ impl Imports {
         if (first + buf.len()) as u64 > mem.bytes() {
             return None;
         }
-        Some(ImportedRange { mem, starts: starts.iter().map(|it| first + it).collect() })
+        Some(ImportedRange { mem, starts: starts.iter().map(|start| first + start).collect() })
     }
 
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
-        self.slabs.values().map(|it| it.mem.bytes()).sum()
+        self.slabs.values().map(|slab| slab.mem.bytes()).sum()
     }
 
     /// Takes out the slabs that the store has given up.
     pub(crate) fn take_unused(&mut self) -> Vec<Mem> {
-        self.slabs.extract_if(|_, it| it.guard.is_unused()).map(|(_, it)| it.mem).collect()
+        self.slabs.extract_if(|_, slab| slab.guard.is_unused()).map(|(_, slab)| slab.mem).collect()
     }
 }
 

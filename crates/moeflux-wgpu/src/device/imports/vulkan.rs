@@ -22,10 +22,10 @@ pub(crate) fn alignment(adapter: &Adapter) -> Option<u64> {
     let physical = hal.raw_physical_device();
     // SAFETY: the physical device belongs to this instance, which `hal` keeps.
     let all = unsafe { instance.enumerate_device_extension_properties(physical) }.ok()?;
-    let is_it = |it: &vk::ExtensionProperties| {
-        it.extension_name_as_c_str() == Ok(ext::external_memory_host::NAME)
+    let is_host_memory = |extension: &vk::ExtensionProperties| {
+        extension.extension_name_as_c_str() == Ok(ext::external_memory_host::NAME)
     };
-    if !all.iter().any(is_it) {
+    if !all.iter().any(is_host_memory) {
         return None;
     }
     let mut of_memory = vk::PhysicalDeviceExternalMemoryHostPropertiesEXT::default();
@@ -43,8 +43,8 @@ pub(crate) fn own_memory(adapter: &Adapter) -> Option<u64> {
     // SAFETY: the physical device belongs to this instance, which `hal` keeps.
     let all = unsafe { instance.get_physical_device_memory_properties(hal.raw_physical_device()) };
     let heaps = all.memory_heaps_as_slice().iter();
-    let own = heaps.filter(|it| it.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
-    own.map(|it| it.size).max()
+    let own = heaps.filter(|heap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
+    own.map(|heap| heap.size).max()
 }
 
 /// Opens a device; where slabs have to begin for it to read them, if it can.
@@ -128,7 +128,7 @@ pub(super) fn import(device: &Device, slab: SlabGuard, size: u64) -> Option<(Buf
         let info = vk::BufferCreateInfo::default().size(size).usage(usage);
         // SAFETY: the device was opened with the extension.
         let buffer = unsafe { raw.create_buffer(&info.push_next(&mut external), None) }.ok()?;
-        let memory = memory_of(instance, (raw, hal.raw_physical_device()), (buffer, size), &slab);
+        let memory = memory_of(instance, raw, hal.raw_physical_device(), buffer, size, &slab);
         // Freeing no memory is allowed.
         let handle = memory.unwrap_or_default();
         let import = Import { device: raw.clone(), buffer, memory: handle, _guard: slab };
@@ -152,8 +152,10 @@ pub(super) fn import(device: &Device, slab: SlabGuard, size: u64) -> Option<(Buf
 /// Memory of the device that is the slab's, for a buffer of this many bytes.
 fn memory_of(
     instance: &ash::Instance,
-    (device, physical): (&ash::Device, vk::PhysicalDevice),
-    (buffer, size): (vk::Buffer, u64),
+    device: &ash::Device,
+    physical: vk::PhysicalDevice,
+    buffer: vk::Buffer,
+    size: u64,
     slab: &SlabGuard,
 ) -> Option<vk::DeviceMemory> {
     let pointer = slab.first().as_ptr().cast();
@@ -168,9 +170,10 @@ fn memory_of(
     // SAFETY: the buffer is the device's.
     let needs = unsafe { device.get_buffer_memory_requirements(buffer) };
     let fits = needs.memory_type_bits & of_pointer.memory_type_bits;
-    let is_usable = |(nth, it): &(u32, &vk::MemoryType)| {
+    let is_usable = |(nth, memory_type): &(u32, &vk::MemoryType)| {
         // What the host wrote before a submission is then seen by it.
-        let is_coherent = it.property_flags.contains(vk::MemoryPropertyFlags::HOST_COHERENT);
+        let is_coherent =
+            memory_type.property_flags.contains(vk::MemoryPropertyFlags::HOST_COHERENT);
         fits >> nth & 1 == 1 && is_coherent
     };
     let (nth, _) = (0..).zip(types.memory_types_as_slice()).find(is_usable)?;

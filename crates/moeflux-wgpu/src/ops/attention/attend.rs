@@ -8,7 +8,7 @@
 use crate::ops::attention::coop_matrix;
 use crate::ops::attention::rows;
 use crate::ops::attention::tiles;
-use moeflux_backend::{Attention, GatedAttention, Heads, Ops, RmsNorm, Span};
+use moeflux_backend::{Attention, GatedAttention, Heads, Ops, Span};
 
 use crate::caches::pages::Pages;
 use crate::ops::attention::inputs::{Last, PART_WORDS, Rows, TILE, grow, pages};
@@ -32,17 +32,15 @@ pub(crate) fn gated_attention(b: &mut Wgpu, op: GatedAttention, spans: &[Span]) 
     let (q, k) = (attention.q, attention.k);
     // Keys and values both are in the queries' buffer, or neither.
     let writes_nothing_that_it_reads =
-        attention.v.is_none_or(|it| (it.buf == q.buf) == (k.buf == q.buf))
-            && gate.is_none_or(|it| it.buf != attention.out.buf);
+        attention.v.is_none_or(|v| (v.buf == q.buf) == (k.buf == q.buf))
+            && gate.is_none_or(|gate| gate.buf != attention.out.buf);
     if !writes_nothing_that_it_reads
         || !crate::ops::attention::store::fits(b, k.head_dim, rope, spans)
     {
         return op.run_parts(b, spans);
     }
     // A norm over all heads is not one that a head can have by itself.
-    let are_of_heads =
-        |(of_q, of_k): &(RmsNorm, RmsNorm)| (of_q.x, of_q.out, of_k.x, of_k.out) == (q, q, k, k);
-    let fused = norms.filter(are_of_heads);
+    let fused = norms.filter(|(of_q, of_k)| (of_q.x, of_q.out, of_k.x, of_k.out) == (q, q, k, k));
     if let (Some((of_q, of_k)), None) = (norms, fused) {
         b.rms_norm(n_rows(spans), of_q);
         b.rms_norm(n_rows(spans), of_k);
@@ -68,18 +66,18 @@ fn attend_spans(
     if !grow(b, op.cache, spans) {
         return;
     }
-    spans.iter().for_each(|it| check(b, &op, pages(b, it.sequence, op.cache).1));
+    spans.iter().for_each(|span| check(b, &op, pages(b, span.sequence, op.cache).1));
     store(b, op.cache, Vectors { k: op.k, v: op.v, prepared }, spans);
-    attend(b, &op, (gate, fused_quant.as_ref()), spans);
+    attend(b, &op, Last { gate, fused_quant: fused_quant.as_ref() }, spans);
 }
 
 /// Whether `attention/merge.wgsl` writes all rows, whole groups of columns a
 /// workgroup.
 fn are_merged(b: &Wgpu, op: &Attention, spans: &[Span]) -> bool {
-    let is_merged = |it: &Span| it.position >= TILE && !is_shared(b, op, it.rows.len());
+    let is_merged = |span: &Span| span.position >= TILE && !is_shared(b, op, span.rows.len());
     op.window.is_none()
         && op.out.head_dim.is_multiple_of(TILE)
-        && spans.iter().all(|it| it.rows.is_empty() || is_merged(it))
+        && spans.iter().all(|span| span.rows.is_empty() || is_merged(span))
 }
 
 fn check(b: &Wgpu, op: &Attention, pages: &Pages) {
@@ -96,8 +94,8 @@ fn check(b: &Wgpu, op: &Attention, pages: &Pages) {
             assert!(pages.v.dim == 0 && out.head_dim <= pages.k.dim, "values are parts of keys");
         }
     }
-    let n_sinks = sinks.map(|it| b.vector(it).bytes() / 4);
-    assert!(n_sinks.is_none_or(|it| it == q.n_heads as u64), "one sink a query head");
+    let n_sinks = sinks.map(|sinks| b.vector(sinks).bytes() / 4);
+    assert!(n_sinks.is_none_or(|n_sinks| n_sinks == q.n_heads as u64), "one sink a query head");
     assert!(*window != Some(0), "a window holds the row's own position");
 }
 
@@ -123,8 +121,8 @@ fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, spans: &[Span]) {
             row += n;
             let rows = Rows { n, ..left };
             if is_shared {
-                if !(may_use_units && coop_matrix::attend(b, op, last.0, rows)) {
-                    rows::attend(b, op, last.0, rows);
+                if !(may_use_units && coop_matrix::attend(b, op, last.gate, rows)) {
+                    rows::attend(b, op, last.gate, rows);
                 }
                 continue;
             }

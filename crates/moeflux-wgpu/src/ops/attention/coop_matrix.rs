@@ -36,6 +36,12 @@ struct Segment {
     runs: Vec<Run>,
 }
 
+/// Vectors as halves: queries, keys with values, and factors.
+struct F16Vectors {
+    layout: F16Layout,
+    mems: [Mem; 3],
+}
+
 /// How vectors are stored as halves, those of a key head one after the other.
 struct F16Layout {
     n_kv_heads: usize,
@@ -91,22 +97,24 @@ pub(crate) fn attend(b: &mut Wgpu, op: &Attention, gate: Option<Heads>, rows: Ro
     b.encoder.begin();
     let tile_words = n_kv_heads * (k_dim + v_dim) * TILE * parts / 2;
     let segments = segments(b, op, rows, (F16_WORDS / tile_words).max(1));
-    let n_tiles = segments.iter().map(|it| it.n_tiles).max().unwrap_or(0);
-    let f16 = F16Layout { n_kv_heads, n_queries, k_dim, v_dim, parts, n_tiles };
-    let words = f16.words();
+    let n_tiles = segments.iter().map(|segment| segment.n_tiles).max().unwrap_or(0);
+    let layout = F16Layout { n_kv_heads, n_queries, k_dim, v_dim, parts, n_tiles };
+    let words = layout.words();
     let mems = [0, 1, 2].map(|i| b.scratch.f16[i].words(&mut b.encoder, words[i]));
+    let f16 = F16Vectors { layout, mems };
     // Between segments, maximum, total and sums of each row and head.
     let state = if segments.len() > 1 { rows.n * op.q.n_heads * (v_dim + 2) } else { 1 };
     let gathered = b.scratch.attention.words(&mut b.encoder, state);
     let given = Given::of(b, op, gate, pages(b, rows.sequence, op.cache).1);
-    split_queries(b, op, (&given, rows.first), (&f16, &mems));
+    split_queries(b, op, &given, rows.first, &f16);
     let n_blocks = n_queries.div_ceil(per_group);
     let n_groups = n_kv_heads * n_blocks;
-    let [key_factors, value_factors, _] = f16.factors();
+    let F16Vectors { layout, mems } = &f16;
+    let [key_factors, value_factors, _] = layout.factors();
     for (i, segment) in segments.iter().enumerate() {
         let behind = segments.get(i + 1);
-        let seen_to = behind.map_or(rows.end(), |it| it.from);
-        split_cached(b, op, rows, (segment, seen_to), (&f16, &mems));
+        let seen_to = behind.map_or(rows.end(), |behind| behind.from);
+        split_cached(b, op, rows, segment, seen_to, &f16);
         let own = [
             word(rows.first),
             word(rows.position),
@@ -116,10 +124,10 @@ pub(crate) fn attend(b: &mut Wgpu, op: &Attention, gate: Option<Heads>, rows: Ro
             u32::from(i > 0),
             u32::from(behind.is_some()),
             word(n_blocks),
-            word(f16.query_places()),
-            word(f16.places()),
+            word(layout.query_places()),
+            word(layout.places()),
             // In eights.
-            word(f16.key_words() / 4),
+            word(layout.key_words() / 4),
             word(key_factors),
             word(value_factors),
             word(n_groups),
@@ -140,20 +148,21 @@ pub(crate) fn attend(b: &mut Wgpu, op: &Attention, gate: Option<Heads>, rows: Ro
 fn split_queries(
     b: &mut Wgpu,
     op: &Attention,
-    (given, first_row): (&Given, usize),
-    (f16, mems): (&F16Layout, &[Mem; 3]),
+    given: &Given,
+    first_row: usize,
+    F16Vectors { layout, mems }: &F16Vectors,
 ) {
-    let F16Layout { n_kv_heads, n_queries, .. } = *f16;
+    let F16Layout { n_kv_heads, n_queries, .. } = *layout;
     let n_tiles = n_queries.div_ceil(TILE);
     let group = op.q.n_heads / n_kv_heads;
     let width = b.buf(op.q.buf).width;
     let params = [
-        [n_tiles, n_kv_heads, n_queries, f16.query_places(), 0, 0, 0],
+        [n_tiles, n_kv_heads, n_queries, layout.query_places(), 0, 0, 0],
         [first_row, group, op.q.start, width, op.q.stride, 0, 0],
     ];
     let lists = b.encoder.arena();
     b.encoder.dispatch(
-        SplitF16Qkv { kv: 0, is_cached: false, dim: word(f16.k_dim), parts: word(QUERY_PARTS) },
+        SplitF16Qkv { kv: 0, is_cached: false, dim: word(layout.k_dim), parts: word(QUERY_PARTS) },
         &params.concat().into_iter().map(word).collect::<Vec<u32>>(),
         &[&given.q, &lists, &mems[0], &mems[2]],
         Grid::Linear(n_tiles * n_kv_heads),
@@ -165,16 +174,18 @@ fn split_cached(
     b: &mut Wgpu,
     op: &Attention,
     rows: Rows,
-    (segment, seen_to): (&Segment, usize),
-    (f16, mems): (&F16Layout, &[Mem; 3]),
+    segment: &Segment,
+    seen_to: usize,
+    F16Vectors { layout, mems }: &F16Vectors,
 ) {
     let cached = pages(b, rows.sequence, op.cache).1;
     let (kind, of_values) = (cached.kind(), values(op, cached));
     let row_words = [cached.k.row_words, of_values.row_words];
-    let F16Layout { n_kv_heads, parts, .. } = *f16;
-    let [key_factors, value_factors, _] = f16.factors();
+    let F16Layout { n_kv_heads, parts, .. } = *layout;
+    let [key_factors, value_factors, _] = layout.factors();
     // Where they go: in fours.
-    let planes = [(f16.k_dim, key_factors, 0), (f16.v_dim, value_factors, f16.key_words() / 2)];
+    let planes =
+        [(layout.k_dim, key_factors, 0), (layout.v_dim, value_factors, layout.key_words() / 2)];
     let lists = b.encoder.arena();
     for run in &segment.runs {
         let list = b.encoder.list(&run.words);
@@ -183,7 +194,7 @@ fn split_cached(
         let n = (n_tiles * TILE).min(seen_to - segment.from - first);
         for (nth, (dim, factors, to)) in planes.into_iter().enumerate() {
             let mut params =
-                [n_tiles, n_kv_heads, n, f16.places(), first, factors, to].map(word).to_vec();
+                [n_tiles, n_kv_heads, n, layout.places(), first, factors, to].map(word).to_vec();
             params.extend([0, 0, 0, 0, 0, list + word(nth), word(row_words[nth])]);
             b.encoder.dispatch(
                 SplitF16Qkv { kv: kind, is_cached: true, dim: word(dim), parts: word(parts) },
@@ -204,7 +215,8 @@ fn segments(b: &Wgpu, op: &Attention, rows: Rows, most: usize) -> Vec<Segment> {
         let mut n_tiles = 0;
         let mut run = |firsts: &[usize]| {
             let page = kv.page(firsts[0]);
-            let words = firsts.iter().flat_map(|it| tile_words(op, pages, kv.page(*it), *it));
+            let words =
+                firsts.iter().flat_map(|first| tile_words(op, pages, kv.page(*first), *first));
             let slab = pages.mem(page.slab).clone();
             let run = Run { slab, first: n_tiles, words: words.collect() };
             n_tiles += firsts.len();

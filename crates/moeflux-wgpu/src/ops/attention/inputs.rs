@@ -30,7 +30,7 @@ pub(crate) fn pages(b: &Wgpu, sequence: Sequence, cache: Cache) -> (&Kv, &Pages)
 pub(crate) fn grow(b: &mut Wgpu, cache: Cache, spans: &[Span]) -> bool {
     let Wgpu { encoder, pools, sequences, .. } = b;
     let mut pool = None;
-    for span in spans.iter().filter(|it| !it.rows.is_empty()) {
+    for span in spans.iter().filter(|span| !span.rows.is_empty()) {
         let caches = sequences[span.sequence.0 as usize].as_mut().expect("the sequence exists");
         let CacheState::Kv(kv) = &mut caches[cache.0 as usize] else {
             panic!("attention needs a key-value cache")
@@ -42,8 +42,14 @@ pub(crate) fn grow(b: &mut Wgpu, cache: Cache, spans: &[Span]) -> bool {
     !encoder.is_out_of_memory()
 }
 
-/// What outputs are multiplied with, and what is quantised in addition to them.
-pub(crate) type Last<'a> = (Option<Heads>, Option<&'a FusedQuant>);
+/// What is done to outputs where they are written.
+#[derive(Clone, Copy)]
+pub(crate) struct Last<'a> {
+    /// What they are multiplied with.
+    pub(crate) gate: Option<Heads>,
+    /// What is quantised in addition to them.
+    pub(crate) fused_quant: Option<&'a FusedQuant>,
+}
 
 /// Some rows of a span.
 #[derive(Clone, Copy, Debug)]
@@ -61,8 +67,8 @@ impl Rows {
         &self,
         window: Option<usize>,
     ) -> impl ExactSizeIterator<Item = usize> + use<> {
-        let start = window.map_or(0, |it| (self.position + 1).saturating_sub(it));
-        (start / TILE..(self.position + self.n).div_ceil(TILE)).map(|it| it * TILE)
+        let start = window.map_or(0, |window| (self.position + 1).saturating_sub(window));
+        (start / TILE..(self.position + self.n).div_ceil(TILE)).map(|tile| tile * TILE)
     }
 
     pub(crate) fn end(&self) -> usize {
@@ -85,11 +91,11 @@ impl Given {
     pub(crate) fn of(b: &Wgpu, op: &Attention, gate: Option<Heads>, pages: &Pages) -> Given {
         let Attention { out, q, window, sinks, selection, scale, .. } = *op;
         let (q_buf, y) = (b.buf(q.buf), b.buf(out.buf));
-        let mask = selection.map(|it: Selection| &b.selections[it.0 as usize]);
-        let mask_words = mask.map_or(0, |it| it.words);
-        let gate_buf = gate.map(|it| b.buf(it.buf));
+        let mask = selection.map(|selection: Selection| &b.selections[selection.0 as usize]);
+        let mask_words = mask.map_or(0, |mask| mask.words);
+        let gate_buf = gate.map(|gate| b.buf(gate.buf));
         let [start, width, stride] = match (gate, gate_buf) {
-            (Some(it), Some(buf)) => [it.start, buf.width, it.stride].map(word),
+            (Some(gate), Some(buf)) => [gate.start, buf.width, gate.stride].map(word),
             _ => [0; 3],
         };
         let values = values(op, pages);
@@ -114,8 +120,8 @@ impl Given {
             u32::from(gate.is_some()),
         ];
         Given {
-            mask: mask.and_then(|it| it.mem.clone()).unwrap_or_else(|| q_buf.mem.clone()),
-            sinks: sinks.map_or_else(|| q_buf.mem.clone(), |it| b.vector(it).clone()),
+            mask: mask.and_then(|mask| mask.mem.clone()).unwrap_or_else(|| q_buf.mem.clone()),
+            sinks: sinks.map_or_else(|| q_buf.mem.clone(), |sinks| b.vector(sinks).clone()),
             gate: gate_buf.unwrap_or(q_buf).mem.clone(),
             q: q_buf.mem.clone(),
             y: y.mem.clone(),
@@ -140,5 +146,5 @@ pub(crate) fn values(op: &Attention, pages: &Pages) -> Plane {
 
 /// Where the keys and values of a tile begin in its slab.
 pub(crate) fn tile_words(op: &Attention, pages: &Pages, page: Page, first: usize) -> [u32; 2] {
-    [pages.k, values(op, pages)].map(|it| word(pages.word(page, it, first)))
+    [pages.k, values(op, pages)].map(|plane| word(pages.word(page, plane, first)))
 }

@@ -30,10 +30,10 @@ pub(crate) fn attend(b: &mut Wgpu, op: &Attention, gate: Option<Heads>, rows: Ro
     let (variant, per_group) = Shape::of(op, pages, n_queries, 0).of_rows();
     let n_blocks = n_queries.div_ceil(per_group);
     let n_groups = pages.n_heads * n_blocks;
-    let slabs: Vec<Mem> = runs.iter().map(|it| pages.mem(it.slab).clone()).collect();
+    let slabs: Vec<Mem> = runs.iter().map(|run| pages.mem(run.slab).clone()).collect();
     for (i, (run, keys)) in runs.iter().zip(&slabs).enumerate() {
         let behind = runs.get(i + 1);
-        let seen_to = behind.map_or(rows.end(), |it| it.first);
+        let seen_to = behind.map_or(rows.end(), |behind| behind.first);
         let list = b.encoder.list(&run.words);
         let own = [
             word(n_blocks),
@@ -62,7 +62,7 @@ fn runs(b: &Wgpu, op: &Attention, rows: Rows) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for first in rows.tiles(op.window) {
         let page = kv.page(first);
-        if runs.last().is_none_or(|it| it.slab != page.slab) {
+        if runs.last().is_none_or(|run| run.slab != page.slab) {
             runs.push(Run { slab: page.slab, first, words: Vec::new() });
         }
         let words = tile_words(op, pages, page, first);

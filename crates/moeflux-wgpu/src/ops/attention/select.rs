@@ -1,5 +1,7 @@
 //! The choice of the positions that rows attend to.
 
+use std::ops::Range;
+
 use moeflux_backend::{SelectPositions, Span};
 
 use crate::caches::pages::PAGE;
@@ -14,12 +16,13 @@ use crate::words::{ELEMENTS, n_rows, word};
 pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]) {
     assert!(op.top_k > 0, "a row sees a position");
     assert!(op.weights.len == op.q.n_heads, "one weight an index head");
-    let longest = spans.iter().map(|it| it.position + it.rows.len()).max().unwrap_or(0);
+    let longest = spans.iter().map(|span| span.position + span.rows.len()).max().unwrap_or(0);
     let words = longest.div_ceil(32);
     let mut mask = std::mem::take(&mut b.selections[op.out.0 as usize]);
     let mem = mask.memory.words(&mut b.encoder, n_rows(spans) * words);
     (mask.mem, mask.words) = (Some(mem.clone()), words);
     b.selections[op.out.0 as usize] = mask;
+    let mask = PositionMask { mem, row_words: words };
     b.encoder.begin();
     if !grow(b, op.cache, spans) {
         return;
@@ -36,9 +39,15 @@ pub(crate) fn select_positions(b: &mut Wgpu, op: SelectPositions, spans: &[Span]
         let per_part = (PART_WORDS / (span.position + span.rows.len())).max(1);
         for first in (0..span.rows.len()).step_by(per_part) {
             let n = per_part.min(span.rows.len() - first);
-            choose(b, &op, span, (first, n), (&mem, words));
+            choose(b, &op, span, first..first + n, &mask);
         }
     }
+}
+
+/// A bit for each row and position.
+struct PositionMask {
+    mem: Mem,
+    row_words: usize,
 }
 
 /// Scores the positions of some rows of a span, and writes their bits.
@@ -46,10 +55,11 @@ fn choose(
     b: &mut Wgpu,
     op: &SelectPositions,
     span: &Span,
-    (first, n): (usize, usize),
-    (mask, mask_words): (&Mem, usize),
+    rows: Range<usize>,
+    mask: &PositionMask,
 ) {
     b.encoder.begin();
+    let (first, n) = (rows.start, rows.len());
     let position = span.position + first;
     let end = position + n;
     let row = span.rows.start + first;
@@ -88,8 +98,8 @@ fn choose(
             Grid::Linear((n * len).div_ceil(ELEMENTS)),
         );
     }
-    let params = [word(op.top_k), word(row), word(position), word(end), word(mask_words), word(n)];
-    b.encoder.dispatch(kernels::ChooseIndex {}, &params, &[&scores, mask], Grid::Linear(n));
+    let params = [op.top_k, row, position, end, mask.row_words, n].map(word);
+    b.encoder.dispatch(kernels::ChooseIndex {}, &params, &[&scores, &mask.mem], Grid::Linear(n));
 }
 
 /// Pages one after the other in one slab.
@@ -107,7 +117,7 @@ fn runs(b: &Wgpu, op: &SelectPositions, span: &Span, end: usize) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for first in (0..end).step_by(PAGE) {
         let page = kv.page(first);
-        if runs.last().is_none_or(|it| it.slab != page.slab) {
+        if runs.last().is_none_or(|run| run.slab != page.slab) {
             runs.push(Run { slab: page.slab, first, words: Vec::new() });
         }
         if let Some(run) = runs.last_mut() {

@@ -55,8 +55,9 @@ pub(crate) struct Shape<'a> {
 /// Of at most this many queries, a power of two, those that share a workgroup: as many as leave
 /// workgroups enough, and two, which have the threads for their values.
 fn shared_by(most: usize, n_queries: usize, n_tiles: usize) -> usize {
-    let leaves_enough = |it: &usize| n_tiles * n_queries.div_ceil(*it) >= ENOUGH;
-    let halves = std::iter::successors(Some(most), |it| Some(it / 2)).take_while(|it| *it > 2);
+    let leaves_enough = |n_rows: &usize| n_tiles * n_queries.div_ceil(*n_rows) >= ENOUGH;
+    let halves = std::iter::successors(Some(most), |n_rows| Some(n_rows / 2))
+        .take_while(|n_rows| *n_rows > 2);
     halves.into_iter().find(leaves_enough).unwrap_or(most.min(2))
 }
 
@@ -69,7 +70,7 @@ impl<'a> Shape<'a> {
 
     /// Words that are read at once: four columns, where vectors consist of such.
     fn width(&self) -> u32 {
-        let are_fours = [self.pages.k.dim, self.values.dim].iter().all(|it| it.is_multiple_of(4));
+        let are_fours = [self.pages.k.dim, self.values.dim].iter().all(|dim| dim.is_multiple_of(4));
         match self.pages.dtype {
             KvType::F32 if are_fours => 4,
             KvType::Bf16 if are_fours => 2,
@@ -104,7 +105,7 @@ impl<'a> Shape<'a> {
     /// of an element of keys and values; `None` where vectors do not suit it.
     pub(crate) fn of_coop_matrix(&self, is_emulated: bool) -> Option<CoopAttention> {
         let Shape { pages, v_dim, is_masked, .. } = *self;
-        let are_blocks = [pages.k.dim, v_dim].iter().all(|it| it.is_multiple_of(COOP_BLOCK));
+        let are_blocks = [pages.k.dim, v_dim].iter().all(|dim| dim.is_multiple_of(COOP_BLOCK));
         if !are_blocks || v_dim > COOP_MAX_V_DIM {
             return None;
         }

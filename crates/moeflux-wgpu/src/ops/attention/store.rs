@@ -51,7 +51,7 @@ fn rows(b: &Wgpu, cache: Cache, spans: &[Span]) -> Vec<(Mem, Vec<u32>)> {
             let page = kv.page(position);
             let slab = rows.entry(page.slab);
             let (_, list) = slab.or_insert_with(|| (pages.mem(page.slab).clone(), Vec::new()));
-            let places = [pages.k, pages.v].map(|it| pages.word(page, it, position));
+            let places = [pages.k, pages.v].map(|plane| pages.word(page, plane, position));
             list.extend([row, places[0], places[1]].map(word));
         }
     }
@@ -64,37 +64,39 @@ pub(crate) fn store(b: &mut Wgpu, cache: Cache, vectors: Vectors, spans: &[Span]
     let Vectors { k, v, prepared } = vectors;
     let unused_q = b.scratch.unused[0].words(&mut b.encoder, 4);
     // Keys and values in the queries' buffer are read through the binding of these.
-    let is_one = prepared.is_some_and(|it| it.q.buf == k.buf);
+    let is_one = prepared.is_some_and(|prepared| prepared.q.buf == k.buf);
     let lists = b.encoder.arena();
-    let view = |b: &Wgpu, it: Option<Heads>| match it {
-        Some(it) => {
-            (b.buf(it.buf).mem.clone(), [it.n_heads, it.start, b.buf(it.buf).width, it.stride])
-        }
+    let view = |b: &Wgpu, heads: Option<Heads>| match heads {
+        Some(heads) => (
+            b.buf(heads.buf).mem.clone(),
+            [heads.n_heads, heads.start, b.buf(heads.buf).width, heads.stride],
+        ),
         None => (lists.clone(), [0; 4]),
     };
-    let read = |b: &Wgpu, it: Option<Heads>| match view(b, it) {
+    let read = |b: &Wgpu, heads: Option<Heads>| match view(b, heads) {
         (_, view) if is_one => (lists.clone(), view),
         other => other,
     };
     let (q_mem, q_view) = match prepared {
-        Some(it) => view(b, Some(it.q)),
+        Some(prepared) => view(b, Some(prepared.q)),
         None => (unused_q, [0; 4]),
     };
     let ((k_mem, k_view), (v_mem, v_view)) = (read(b, Some(k)), read(b, v));
-    let norms = prepared.and_then(|it| it.norms);
+    let norms = prepared.and_then(|prepared| prepared.norms);
     let weight = |b: &Wgpu, norm: Option<RmsNorm>| {
-        norm.map_or_else(|| lists.clone(), |it| b.vector(it.weight).clone())
+        norm.map_or_else(|| lists.clone(), |norm| b.vector(norm.weight).clone())
     };
-    let (q_weight, k_weight) = (weight(b, norms.map(|it| it.0)), weight(b, norms.map(|it| it.1)));
-    let (q_eps, k_eps) = norms.map_or((0.0, 0.0), |it| (it.0.eps, it.1.eps));
+    let (q_norm, k_norm) = norms.unzip();
+    let (q_weight, k_weight) = (weight(b, q_norm), weight(b, k_norm));
+    let [q_eps, k_eps] = [q_norm, k_norm].map(|norm| norm.map_or(0.0, |norm| norm.eps));
     let table = match prepared {
-        Some(it) => place(b, it.rope, spans),
+        Some(prepared) => place(b, prepared.rope, spans),
         None => PlacedTable::default(),
     };
-    let v_dim = v.map_or(0, |it| it.head_dim);
+    let v_dim = v.map_or(0, |v| v.head_dim);
     let (kind, row_words) = {
         let pages = pages(b, one.sequence, cache).1;
-        (pages.kind(), [pages.k, pages.v].map(|it| word(it.row_words)))
+        (pages.kind(), [pages.k, pages.v].map(|plane| word(plane.row_words)))
     };
     let kernel = StoreKv {
         kv: kind,
@@ -111,7 +113,7 @@ pub(crate) fn store(b: &mut Wgpu, cache: Cache, vectors: Vectors, spans: &[Span]
     for (slab, list) in rows(b, cache, spans) {
         let n = list.len() / ROW_WORDS * counts.iter().sum::<usize>();
         let mut params = vec![word(n)];
-        params.extend(views.iter().map(|it| word(*it)));
+        params.extend(views.iter().map(|n| word(*n)));
         params.extend([table.first, q_eps.to_bits(), k_eps.to_bits()]);
         params.extend(row_words);
         params.push(b.encoder.list(&list));

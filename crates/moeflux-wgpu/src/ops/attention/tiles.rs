@@ -41,9 +41,9 @@ pub(crate) fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, all: &[Rows])
     let gathered = b.scratch.attention.words(&mut b.encoder, work.n_parts * size);
     let lists = b.encoder.arena();
     let pages = pages(b, one.sequence, op.cache).1;
-    let given = Given::of(b, op, last.0, pages);
+    let given = Given::of(b, op, last.gate, pages);
     let n_heads = pages.n_heads;
-    let n_queries = all.iter().map(|it| it.n).max().unwrap_or(0) * op.q.n_heads / n_heads;
+    let n_queries = all.iter().map(|rows| rows.n).max().unwrap_or(0) * op.q.n_heads / n_heads;
     let shape = Shape::of(op, pages, n_queries, n_heads * work.n_tiles);
     let (variant, per_group) = shape.of_tiles();
     let n_blocks = n_queries.div_ceil(per_group);
@@ -61,7 +61,7 @@ pub(crate) fn attend(b: &mut Wgpu, op: &Attention, last: Last<'_>, all: &[Rows])
         );
     }
     if !work.rows.is_empty() {
-        merge(b, op, last, (&given, &gathered), &work.rows);
+        merge(b, op, last, &given, &gathered, &work.rows);
     }
 }
 
@@ -100,14 +100,16 @@ fn work(b: &Wgpu, op: &Attention, all: &[Rows]) -> Work {
 fn merge(
     b: &mut Wgpu,
     op: &Attention,
-    (gate, fused_quant): Last<'_>,
-    (given, gathered): (&Given, &Mem),
+    Last { gate, fused_quant }: Last<'_>,
+    given: &Given,
+    gathered: &Mem,
     rows: &[u32],
 ) {
     let Attention { out, q, sinks, .. } = *op;
     let n_groups = rows.len() / ROW_WORDS * q.n_heads * out.head_dim.div_ceil(TILE);
     let (lists, list) = (b.encoder.arena(), b.encoder.list(rows));
-    let gate_view = gate.map_or([0; 3], |it| [it.start, b.buf(it.buf).width, it.stride].map(word));
+    let gate_view =
+        gate.map_or([0; 3], |gate| [gate.start, b.buf(gate.buf).width, gate.stride].map(word));
     let mut params = vec![
         word(q.n_heads),
         word(out.head_dim),

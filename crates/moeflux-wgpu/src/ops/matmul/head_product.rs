@@ -69,8 +69,9 @@ pub(crate) fn head_product(b: &mut Wgpu, rows: usize, op: HeadProduct) {
     }
     let decoder = matrix.decoder;
     if transposed {
-        transposed_jobs(b, &source, decoder, (cols, &lists[0], &y.mem), jobs, false);
-        transposed_jobs(b, &source, decoder, (cols, &lists[0], &y.mem), added, true);
+        let products = Transposed { source: &source, decoder, cols, list: &lists[0], y: &y.mem };
+        products.run(b, jobs, false);
+        products.run(b, added, true);
     } else {
         run(
             b,
@@ -88,38 +89,44 @@ pub(crate) fn head_product(b: &mut Wgpu, rows: usize, op: HeadProduct) {
     }
 }
 
-fn transposed_jobs(
-    b: &mut Wgpu,
-    source: &Source,
+/// Products of rows with transposed matrices of one format.
+struct Transposed<'a> {
+    source: &'a Source,
     decoder: Decoder,
-    (cols, list, y): (usize, &List, &Mem),
-    jobs: Vec<Job>,
-    adds: bool,
-) {
-    let mut rest = jobs;
-    while !rest.is_empty() {
-        let id = rest[0].mem.id;
-        let (now, later): (Vec<Job>, Vec<Job>) = rest.into_iter().partition(|it| it.mem.id == id);
-        rest = later;
-        let lists = std::slice::from_ref(list);
-        let kernel = Kernel { decoder, quant: None, cols, lists, y, chosen: None };
-        let input = KernelInput {
-            x: source.mem.clone(),
-            sums: source.mem.clone(),
-            stride: source.width,
-            start: source.start,
-        };
-        let first = kernel.jobs(b, &now, &input);
-        let x_rows = if list.len() == 1 { 1 } else { TRANSPOSED_ROWS };
-        let n_parts = list.len().div_ceil(x_rows);
-        let mut params = decoder.params(cols).to_vec();
-        params.extend([first, word(now.len()), word(n_parts), u32::from(adds)]);
-        let arena = b.encoder.arena();
-        b.encoder.dispatch(
-            kernels::HeadProduct { format: decoder.constants(), x_rows: word(x_rows) },
-            &params,
-            &[&now[0].mem, &arena, &input.x, y],
-            Grid::Plane((cols.div_ceil(BLOCK) * 8).div_ceil(ELEMENTS), now.len() * n_parts),
-        );
+    cols: usize,
+    list: &'a List,
+    y: &'a Mem,
+}
+
+impl Transposed<'_> {
+    fn run(&self, b: &mut Wgpu, jobs: Vec<Job>, adds: bool) {
+        let Transposed { source, decoder, cols, list, y } = *self;
+        let mut rest = jobs;
+        while !rest.is_empty() {
+            let id = rest[0].mem.id;
+            let (now, later): (Vec<Job>, Vec<Job>) =
+                rest.into_iter().partition(|job| job.mem.id == id);
+            rest = later;
+            let lists = std::slice::from_ref(list);
+            let kernel = Kernel { decoder, quant: None, cols, lists, y, chosen: None };
+            let input = KernelInput {
+                x: source.mem.clone(),
+                sums: source.mem.clone(),
+                stride: source.width,
+                start: source.start,
+            };
+            let first = kernel.jobs(b, &now, &input);
+            let x_rows = if list.len() == 1 { 1 } else { TRANSPOSED_ROWS };
+            let n_parts = list.len().div_ceil(x_rows);
+            let mut params = decoder.params(cols).to_vec();
+            params.extend([first, word(now.len()), word(n_parts), u32::from(adds)]);
+            let arena = b.encoder.arena();
+            b.encoder.dispatch(
+                kernels::HeadProduct { format: decoder.constants(), x_rows: word(x_rows) },
+                &params,
+                &[&now[0].mem, &arena, &input.x, y],
+                Grid::Plane((cols.div_ceil(BLOCK) * 8).div_ceil(ELEMENTS), now.len() * n_parts),
+            );
+        }
     }
 }

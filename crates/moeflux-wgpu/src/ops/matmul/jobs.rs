@@ -45,7 +45,7 @@ pub(crate) fn in_parts(jobs: Vec<Job>, lists: &[List], most: impl Fn(&Job) -> us
     }
     let part = |job: &Job, first| Job { part: first..first + most(job), ..job.clone() };
     let firsts = |job: &Job| (0..lists[job.list].len()).step_by(most(job));
-    jobs.iter().flat_map(|job| firsts(job).map(|it| part(job, it))).collect()
+    jobs.iter().flat_map(|job| firsts(job).map(|first| part(job, first))).collect()
 }
 
 /// Rows of a matrix, and the rows of activations that they meet.
@@ -77,15 +77,15 @@ pub(crate) type List = Vec<(usize, usize)>;
 
 /// The pieces of a matrix as jobs of one list.
 pub(crate) fn jobs_of(matrix: &Matrix, list: usize, out: usize) -> impl Iterator<Item = Job> {
-    matrix.pieces.iter().map(move |it| Job {
-        mem: it.mem.clone(),
-        place: it.place,
-        phase: it.phase,
+    matrix.pieces.iter().map(move |piece| Job {
+        mem: piece.mem.clone(),
+        place: piece.place,
+        phase: piece.phase,
         first_row: 0,
-        n_rows: it.rows.len(),
+        n_rows: piece.rows.len(),
         list,
         part: WHOLE,
         x: 0,
-        out: out + it.rows.start,
+        out: out + piece.rows.start,
     })
 }

@@ -15,7 +15,7 @@ use crate::state::backend::Wgpu;
 use crate::state::quantized_inputs::{
     ActivationQuant, KernelInput, QuantForm, f16_stride, quant_form,
 };
-use crate::tuning::layout::{F16Tiles, F32Tiles, Form, Layout, Tiles, virtual_lanes};
+use crate::tuning::layout::{F16Tiles, F32Tiles, Form, Layout, ProductSize, Tiles, virtual_lanes};
 use crate::weights::format::{BLOCK, Decoder};
 use crate::words::word;
 
@@ -115,7 +115,7 @@ impl Kernel<'_> {
         by: TakenBy,
         layout: Layout,
     ) -> KernelInput {
-        if let Some(between) = self.chosen.and_then(|it| it.between) {
+        if let Some(between) = self.chosen.and_then(|chosen| chosen.between) {
             return between.input();
         }
         let Some(quant) = self.quant else {
@@ -169,10 +169,10 @@ impl Kernel<'_> {
     }
 
     pub(crate) fn matvec(&self, b: &mut Wgpu, jobs: &[Job], input: &KernelInput, layout: Layout) {
-        let most = jobs.iter().map(|it| it.n_rows_of(&self.lists[it.list])).max().unwrap_or(0);
+        let most = jobs.iter().map(|job| job.n_rows_of(&self.lists[job.list])).max().unwrap_or(0);
         let first = self.jobs(b, jobs, input);
         let lists = b.encoder.arena();
-        let are_aligned = jobs.iter().all(|it| it.x.is_multiple_of(4));
+        let are_aligned = jobs.iter().all(|job| job.x.is_multiple_of(4));
         let rows = MatvecRows { most, are_aligned };
         self.run_matvec(b, placed(jobs, first, &lists), input, layout, rows);
     }
@@ -183,9 +183,9 @@ impl Kernel<'_> {
         // Inputs as they are take longest: no more than rounded ones take at once.
         let jobs = in_parts(jobs, self.lists, |_| PART_ROWS);
         let mut plain = in_parts(plain, self.lists, |_| MOST_AT_ONCE);
-        let all = jobs.iter().map(|it| it.n_rows_of(&self.lists[it.list]));
+        let all = jobs.iter().map(|job| job.n_rows_of(&self.lists[job.list]));
         let most = all.max().unwrap_or(0);
-        plain.iter_mut().for_each(|it| it.phase = 1);
+        plain.iter_mut().for_each(|job| job.phase = 1);
         // The longest way first.
         let mut words = self.job_words(b, &plain, plain_input);
         words.extend(self.job_words(b, &jobs, quantized_input));
@@ -292,8 +292,8 @@ impl Kernel<'_> {
     /// Whether rows of activations that are at sums of these begin at multiples of 16 bytes, and
     /// end with their last block.
     fn is_aligned(&self, jobs: &[Job], places: &[usize]) -> bool {
-        let mut all = places.iter().copied().chain(jobs.iter().map(|it| it.x));
-        self.cols.is_multiple_of(BLOCK) && all.all(|it| it.is_multiple_of(4))
+        let mut all = places.iter().copied().chain(jobs.iter().map(|job| job.x));
+        self.cols.is_multiple_of(BLOCK) && all.all(|place| place.is_multiple_of(4))
     }
 
     /// Every job's rows of activations in tiles of this many; gives the list and its length.
@@ -301,7 +301,7 @@ impl Kernel<'_> {
         let mut tiles = Vec::new();
         for (i, job) in jobs.iter().enumerate() {
             let starts = (0..self.lists[job.list].len()).step_by(rows as usize);
-            tiles.extend(starts.map(|it| [word(i), word(it)]));
+            tiles.extend(starts.map(|start| [word(i), word(start)]));
         }
         TileList { first: b.encoder.list(tiles.as_flattened()), n: tiles.len() }
     }
@@ -309,10 +309,14 @@ impl Kernel<'_> {
     pub(crate) fn coop_matmul(&self, b: &mut Wgpu, jobs: &[Job], input: &KernelInput) {
         let quant = self.quant.expect("inputs are rounded");
         let n_jobs = jobs.len();
-        let x_rows: usize = jobs.iter().map(|it| self.lists[it.list].len()).sum();
-        let w_rows: usize = jobs.iter().map(|it| it.n_rows).sum();
-        let of = (n_jobs, x_rows.div_ceil(n_jobs), w_rows.div_ceil(n_jobs));
-        let shape = f16_tiles(b, (self.decoder, quant), of);
+        let x_rows: usize = jobs.iter().map(|job| self.lists[job.list].len()).sum();
+        let w_rows: usize = jobs.iter().map(|job| job.n_rows).sum();
+        let size = ProductSize {
+            n_matrices: n_jobs,
+            x_rows: x_rows.div_ceil(n_jobs),
+            w_rows: w_rows.div_ceil(n_jobs),
+        };
+        let shape = f16_tiles(b, self.decoder, quant, size);
         let first = self.jobs(b, jobs, input);
         let tiles = self.tiles(b, jobs, shape.x_tile);
         let arena = b.encoder.arena();
@@ -343,9 +347,9 @@ impl Kernel<'_> {
     }
 
     pub(crate) fn matmul(&self, b: &mut Wgpu, jobs: &[Job], input: &KernelInput) {
-        let of = |it: &Job| f32_tiles(self.quant, it.n_rows);
+        let of = |job: &Job| f32_tiles(self.quant, job.n_rows);
         for shape in [F32Tiles::NARROW, F32Tiles::WIDE] {
-            let jobs: Vec<Job> = jobs.iter().filter(|it| of(it) == shape).cloned().collect();
+            let jobs: Vec<Job> = jobs.iter().filter(|job| of(job) == shape).cloned().collect();
             if jobs.is_empty() {
                 continue;
             }
@@ -379,8 +383,8 @@ impl Kernel<'_> {
 
 /// Jobs that begin in a list.
 fn placed<'a>(jobs: &'a [Job], first: u32, lists: &'a Mem) -> Placed<'a> {
-    let n_rows = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
-    let total_rows = jobs.iter().map(|it| it.n_rows).sum();
+    let n_rows = jobs.iter().map(|job| job.n_rows).max().unwrap_or(0);
+    let total_rows = jobs.iter().map(|job| job.n_rows).sum();
     let (weights, n_jobs) = (&jobs[0].mem, jobs.len());
     Placed { weights, lists, first, n_jobs, n_rows, total_rows, each: jobs, plain: None }
 }

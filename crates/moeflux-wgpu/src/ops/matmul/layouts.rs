@@ -4,9 +4,9 @@ use crate::ops::matmul::jobs::{GROUP_ROWS, Job, is_narrow};
 use crate::state::backend::Wgpu;
 use crate::state::quantized_inputs::ActivationQuant;
 use crate::tuning::layout::{
-    F16Tiles, F32Tiles, Form, Layout, ROWS_FOR_SEVERAL, Tiles, is_exact_in_floats,
+    F16Tiles, F32Tiles, Form, Layout, ProductSize, ROWS_FOR_SEVERAL, Tiles, is_exact_in_floats,
 };
-use crate::tuning::table::Key;
+use crate::tuning::table::{Key, MatrixRows};
 use crate::weights::format::{BLOCK, Decoder};
 
 /// How products without cooperative matrices are laid out, with a matrix of this many rows. Bits
@@ -15,41 +15,46 @@ pub(crate) fn f32_tiles(quant: Option<ActivationQuant>, n_rows: usize) -> F32Til
     if is_narrow(quant, n_rows) { F32Tiles::NARROW } else { F32Tiles::WIDE }
 }
 
-/// The tiles for `n_matrices` matrices, each with `x_rows` rows of activations and `w_rows` rows of
-/// its weights.
+/// What products have in common whose layout is the same.
+#[derive(Clone, Copy)]
+pub(crate) struct ProductKind {
+    pub(crate) decoder: Decoder,
+    pub(crate) quant: Option<ActivationQuant>,
+    pub(crate) cols: usize,
+}
+
+/// The tiles for products on cooperative matrices.
 pub(crate) fn f16_tiles(
     b: &Wgpu,
-    (decoder, quant): (Decoder, ActivationQuant),
-    (n_matrices, x_rows, w_rows): (usize, usize, usize),
+    decoder: Decoder,
+    quant: ActivationQuant,
+    size: ProductSize,
 ) -> F16Tiles {
     let all = F16Tiles::all(quant.parts(), decoder.f16_operand());
-    b.f16_tiles.unwrap_or_else(|| F16Tiles::of(all, n_matrices, x_rows, w_rows))
+    b.f16_tiles.unwrap_or_else(|| F16Tiles::of(all, size))
 }
 
 /// Rows of all matrices and how many there are, where they are alike; else the
 /// largest, which takes most of the time.
-pub(crate) fn measured_as(jobs: &[Job]) -> (usize, usize) {
-    let most = jobs.iter().map(|it| it.n_rows).max().unwrap_or(0);
-    let are_alike = jobs.iter().all(|it| it.n_rows == most);
-    if are_alike { (most * jobs.len(), jobs.len()) } else { (most, 1) }
+pub(crate) fn measured_as(jobs: &[Job]) -> MatrixRows {
+    let most = jobs.iter().map(|job| job.n_rows).max().unwrap_or(0);
+    let are_alike = jobs.iter().all(|job| job.n_rows == most);
+    let n_matrices = if are_alike { jobs.len() } else { 1 };
+    MatrixRows { n_rows: most * n_matrices, n_matrices }
 }
 
-/// The layout of products with few rows of activations: of this many rows in this many matrices,
-/// with at most this many rows of activations.
-pub(crate) fn layout(
-    b: &Wgpu,
-    (decoder, quant, cols): (Decoder, Option<ActivationQuant>, usize),
-    (n_rows, n_matrices): (usize, usize),
-    most: usize,
-) -> Layout {
+/// The layout of products of these matrices with at most `most` rows of activations, which are few.
+pub(crate) fn layout(b: &Wgpu, kind: ProductKind, matrices: MatrixRows, most: usize) -> Layout {
+    let ProductKind { decoder, quant, cols } = kind;
+    let n_rows = matrices.n_rows;
     let context = b.encoder.context();
     let plain = || match quant.is_some() && most > 2 && n_rows >= ROWS_FOR_SEVERAL {
         true => Layout::SEVERAL,
         false => Layout::plain(decoder.n_units(cols), n_rows),
     };
     let mut layout = b.layout.unwrap_or_else(|| {
-        let n_limbs = quant.map_or(0, |it| it.n_limbs);
-        match context.tuned(Key::new(decoder, n_limbs, cols, (n_rows, n_matrices))) {
+        let n_limbs = quant.map_or(0, |quant| quant.n_limbs);
+        match context.tuned(Key::new(decoder, n_limbs, cols, matrices)) {
             // Others were measured with one row.
             Some(tuned) if most > 1 => Layout { form: tuned.form, ..plain() },
             Some(tuned) => tuned,
@@ -57,21 +62,15 @@ pub(crate) fn layout(
         }
     });
     layout.form = b.form.unwrap_or(layout.form);
-    effective(layout, decoder, quant, cols, context.lanes)
+    effective(layout, kind, context.lanes)
 }
 
 /// A layout within what products allow, on a device with subgroups of this many lanes.
-pub(crate) fn effective(
-    mut layout: Layout,
-    decoder: Decoder,
-    quant: Option<ActivationQuant>,
-    cols: usize,
-    lanes: u32,
-) -> Layout {
+pub(crate) fn effective(mut layout: Layout, kind: ProductKind, lanes: u32) -> Layout {
+    let ProductKind { decoder, quant, cols } = kind;
     let n_units = decoder.n_units(cols);
-    let is_exact =
-        |(affine, quant): (_, ActivationQuant)| is_exact_in_floats(affine, quant.n_limbs);
-    if !decoder.affine().zip(quant).is_some_and(is_exact) {
+    let integers = decoder.affine().zip(quant);
+    if !integers.is_some_and(|(affine, quant)| is_exact_in_floats(affine, quant.n_limbs)) {
         layout.form = Form::Bytes;
     }
     if quant.is_none() {

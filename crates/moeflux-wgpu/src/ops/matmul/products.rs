@@ -10,7 +10,7 @@ use crate::ops::matmul::kernel::Kernel;
 use crate::device::buffer::Mem;
 use crate::ops::matmul::jobs::{Job, List, NARROW_PART_ROWS, PART_ROWS, in_parts, is_narrow};
 use crate::ops::matmul::kernel::TakenBy;
-use crate::ops::matmul::layouts::{layout, measured_as, uses_coop_matrix};
+use crate::ops::matmul::layouts::{ProductKind, layout, measured_as, uses_coop_matrix};
 use crate::ops::matmul::source::Source;
 use crate::state::backend::Wgpu;
 use crate::state::quantized_inputs::ActivationQuant;
@@ -34,7 +34,7 @@ pub(crate) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
     let Products { decoder, quant, lists, jobs, y, chosen, most_few } = products;
     let is_few = |job: &Job| lists[job.list].len() <= most_few;
     let (few, many): (Vec<Job>, Vec<Job>) =
-        jobs.into_iter().filter(|it| !lists[it.list].is_empty()).partition(is_few);
+        jobs.into_iter().filter(|job| !lists[job.list].is_empty()).partition(is_few);
     for (jobs, are_few) in [(few, true), (many, false)] {
         if jobs.is_empty() {
             continue;
@@ -45,17 +45,17 @@ pub(crate) fn run(b: &mut Wgpu, source: &Source, products: Products<'_>) {
         };
         let alike = measured_as(&jobs);
         let jobs = if are_few { in_parts(jobs, lists, part_rows) } else { jobs };
-        let most = jobs.iter().map(|it| it.n_rows_of(&lists[it.list])).max().unwrap_or(0);
+        let most = jobs.iter().map(|job| job.n_rows_of(&lists[job.list])).max().unwrap_or(0);
         let uses_coop = !are_few && uses_coop_matrix(b, quant, source.cols);
         let quant = ActivationQuant::of_kernel(quant, uses_coop);
-        let of = (decoder, quant, source.cols);
-        let layout = layout(b, of, alike, most);
+        let kind = ProductKind { decoder, quant, cols: source.cols };
+        let layout = layout(b, kind, alike, most);
         let kernel = Kernel { decoder, quant, cols: source.cols, lists, y: &y, chosen };
         let input = kernel.take(b, source, TakenBy { are_few, uses_coop }, layout);
         let mut rest = jobs;
         while !rest.is_empty() {
             let id = rest[0].mem.id;
-            let (now, later) = rest.into_iter().partition(|it: &Job| it.mem.id == id);
+            let (now, later) = rest.into_iter().partition(|job: &Job| job.mem.id == id);
             rest = later;
             if are_few {
                 kernel.matvec(b, &now, &input, layout);

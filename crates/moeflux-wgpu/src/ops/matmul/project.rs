@@ -9,7 +9,7 @@ use crate::ops::matmul::products::run;
 use moeflux_backend::{ActivationPrecision, Cols, Projection};
 
 use crate::ops::matmul::jobs::{FEW_ROWS, Job, holds_rows, jobs_of};
-use crate::ops::matmul::layouts::{layout, measured_as};
+use crate::ops::matmul::layouts::{ProductKind, layout, measured_as};
 use crate::ops::matmul::source::Source;
 use crate::state::backend::Wgpu;
 use crate::state::quantized_inputs::{ActivationQuant, activation_quant};
@@ -20,25 +20,32 @@ pub(crate) fn project(b: &mut Wgpu, rows: usize, x: Cols, outputs: &[Projection]
     // Same format, same inputs and same output buffer: one set of products.
     let mut rest: Vec<&Projection> = outputs.iter().collect();
     while let Some(first) = rest.first() {
-        let of = |b: &Wgpu, it: &Projection| {
-            let matrix = b.matrix(it.weight);
-            (matrix.decoder, matrix.inputs, it.out.buf)
+        let of = |b: &Wgpu, output: &Projection| {
+            let matrix = b.matrix(output.weight);
+            (matrix.decoder, matrix.inputs, output.out.buf)
         };
         let common = of(b, first);
-        let (now, later) = rest.iter().partition(|it| of(b, it) == common);
+        let (now, later) = rest.iter().partition(|output| of(b, output) == common);
         rest = later;
         let (decoder, inputs, buf) = common;
         let out = b.written(buf);
         let lists = [(0..rows).map(|row| (row, row * out.width)).collect()];
         let mut jobs = Vec::new();
         let now: Vec<&Projection> = now;
-        let add = |b: &Wgpu, jobs: &mut Vec<Job>, it: &Projection| {
-            let matrix = b.matrix(it.weight);
-            assert_eq!((matrix.rows, matrix.cols), (it.out.len, x.len), "shape of a projection");
-            assert!(it.out.start + it.out.len <= out.width, "columns are inside their buffer");
-            jobs.extend(jobs_of(matrix, 0, it.out.start));
+        let add = |b: &Wgpu, jobs: &mut Vec<Job>, output: &Projection| {
+            let matrix = b.matrix(output.weight);
+            assert_eq!(
+                (matrix.rows, matrix.cols),
+                (output.out.len, x.len),
+                "shape of a projection"
+            );
+            assert!(
+                output.out.start + output.out.len <= out.width,
+                "columns are inside their buffer"
+            );
+            jobs.extend(jobs_of(matrix, 0, output.out.start));
         };
-        now.into_iter().for_each(|it| add(b, &mut jobs, it));
+        now.into_iter().for_each(|output| add(b, &mut jobs, output));
         let quant = activation_quant(decoder, inputs);
         let y = out.mem.clone();
         let (chosen, most_few) = (None, FEW_ROWS);
@@ -48,11 +55,12 @@ pub(crate) fn project(b: &mut Wgpu, rows: usize, x: Cols, outputs: &[Projection]
             continue;
         }
         // Those of inputs as they are go along.
-        let (plain, later) =
-            rest.iter().partition(|it| of(b, it) == (decoder, ActivationPrecision::F32, buf));
+        let (plain, later) = rest
+            .iter()
+            .partition(|output| of(b, output) == (decoder, ActivationPrecision::F32, buf));
         rest = later;
         let (mut jobs, plain): (Vec<Job>, Vec<&Projection>) = (Vec::new(), plain);
-        plain.into_iter().for_each(|it| add(b, &mut jobs, it));
+        plain.into_iter().for_each(|output| add(b, &mut jobs, output));
         run_both(b, &source, products, jobs);
     }
 }
@@ -62,10 +70,10 @@ pub(crate) fn project(b: &mut Wgpu, rows: usize, x: Cols, outputs: &[Projection]
 fn run_both(b: &mut Wgpu, source: &Source, products: Products<'_>, mut plain: Vec<Job>) {
     let Products { decoder, quant, lists, mut jobs, y, chosen, most_few } = products;
     let id = jobs[0].mem.id;
-    let is_together = jobs.iter().chain(&plain).all(|it| it.mem.id == id);
+    let is_together = jobs.iter().chain(&plain).all(|job| job.mem.id == id);
     if is_together && !plain.is_empty() {
-        let of = (decoder, quant, source.cols);
-        let layout = layout(b, of, measured_as(&jobs), source.n_rows);
+        let kind = ProductKind { decoder, quant, cols: source.cols };
+        let layout = layout(b, kind, measured_as(&jobs), source.n_rows);
         let kernel = Kernel { decoder, quant, cols: source.cols, lists, y: &y, chosen };
         let input = kernel.take(b, source, TakenBy::MATVEC, layout);
         let as_is = Kernel { quant: None, ..kernel }.take(b, source, TakenBy::MATVEC, layout);

@@ -100,7 +100,7 @@ pub(crate) fn round(
             }
             b.rounded.memory(&mut b.encoder, key(of))
         }
-        None => (false, temporary(b, (n_rows, cols), quant, form)),
+        None => (false, temporary(b, n_rows, cols, quant, form)),
     };
     if !is_known {
         if form == QuantForm::F16Parts {
@@ -114,7 +114,8 @@ pub(crate) fn round(
 
 /// Words of this many rows and columns rounded, and of their sums.
 pub(crate) fn quantized_words(
-    (n_rows, cols): (usize, usize),
+    n_rows: usize,
+    cols: usize,
     quant: ActivationQuant,
     form: QuantForm,
 ) -> [usize; 2] {
@@ -124,12 +125,13 @@ pub(crate) fn quantized_words(
 /// Memory for rows that are rounded for one product.
 pub(crate) fn temporary(
     b: &mut Wgpu,
-    of: (usize, usize),
+    n_rows: usize,
+    cols: usize,
     quant: ActivationQuant,
     form: QuantForm,
 ) -> [Mem; 2] {
     let mut words = |i: usize, n| b.scratch.rounded[i].words(&mut b.encoder, n);
-    let [x_words, sums_words] = quantized_words(of, quant, form);
+    let [x_words, sums_words] = quantized_words(n_rows, cols, quant, form);
     [words(0, x_words), words(1, sums_words)]
 }
 

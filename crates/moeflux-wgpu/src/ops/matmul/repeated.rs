@@ -9,7 +9,7 @@ use moeflux_core::quant::MatrixView;
 use crate::device::buffer::Mem;
 use crate::device::context::Context;
 use crate::ops::matmul::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
-use crate::ops::matmul::layouts::{effective, layout};
+use crate::ops::matmul::layouts::{ProductKind, effective, layout};
 use crate::ops::matmul::products::{Products, run};
 use crate::ops::matmul::source::Source;
 use crate::state::backend::Wgpu;
@@ -67,13 +67,17 @@ impl Repeated {
     }
 }
 
+/// Rows of activations for measurements, and where outputs go.
+#[derive(Clone, Copy)]
+pub(crate) struct RepeatedRows {
+    pub(crate) x: Cols,
+    pub(crate) out: Buf,
+    pub(crate) x_rows: usize,
+}
+
 /// Multiplies the `nth` copy, counted round, with all rows of `x`.
-pub(crate) fn project_repeated(
-    b: &mut Wgpu,
-    repeated: &Repeated,
-    nth: usize,
-    (x, out, x_rows): (Cols, Buf, usize),
-) {
+pub(crate) fn project_repeated(b: &mut Wgpu, repeated: &Repeated, nth: usize, rows: RepeatedRows) {
+    let RepeatedRows { x, out, x_rows } = rows;
     b.encoder.begin();
     let source = Source::of(b, x, x_rows);
     let out = b.written(out);
@@ -97,14 +101,16 @@ pub(crate) fn effective_layout(
     shape: &ProductShape,
     layout: Layout,
 ) -> Layout {
+    effective(layout, kind_of(shape), context.lanes)
+}
+
+fn kind_of(shape: &ProductShape) -> ProductKind {
     let decoder = Decoder::new(shape.format);
-    effective(layout, decoder, matvec_quant(decoder, shape.inputs), shape.cols, context.lanes)
+    ProductKind { decoder, quant: matvec_quant(decoder, shape.inputs), cols: shape.cols }
 }
 
 /// The layout that a product has now; `None` for this many rows of activations that another
 /// kernel multiplies them.
 pub(crate) fn current_layout(b: &Wgpu, shape: &ProductShape, x_rows: usize) -> Option<Layout> {
-    let decoder = Decoder::new(shape.format);
-    let of = (decoder, matvec_quant(decoder, shape.inputs), shape.cols);
-    holds_rows(x_rows).then(|| layout(b, of, (shape.n * shape.rows, shape.n), x_rows))
+    holds_rows(x_rows).then(|| layout(b, kind_of(shape), shape.matrix_rows(), x_rows))
 }

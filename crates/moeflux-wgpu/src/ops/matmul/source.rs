@@ -30,6 +30,16 @@ pub(crate) struct Prequantized {
 }
 
 impl Source {
+    /// Rows of activations that one kernel writes and one product reads.
+    pub(crate) fn of_rows(
+        mem: Mem,
+        cols: usize,
+        n_rows: usize,
+        prequantized: Option<Prequantized>,
+    ) -> Source {
+        Source { mem, start: 0, width: cols, cols, n_rows, cache_key: None, prequantized }
+    }
+
     pub(crate) fn of(b: &Wgpu, x: Cols, n_rows: usize) -> Source {
         let buf = b.buf(x.buf);
         assert!(x.start + x.len <= buf.width, "columns are inside their buffer");

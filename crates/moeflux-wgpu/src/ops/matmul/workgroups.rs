@@ -14,10 +14,10 @@ pub(crate) fn ends(
     most_groups: usize,
 ) -> Option<[u32; MOST]> {
     let first = rows.clone().next()?;
-    if rows.len() > MOST || rows.clone().all(|it| it == first) {
+    if rows.len() > MOST || rows.clone().all(|n_rows| n_rows == first) {
         return None;
     }
-    let mut groups = rows.map(|it| it.div_ceil(per_group).min(most_groups));
+    let mut groups = rows.map(|n_rows| n_rows.div_ceil(per_group).min(most_groups));
     let mut end = 0;
     Some(std::array::from_fn(|_| {
         end += groups.next().unwrap_or(0);

@@ -6,18 +6,19 @@ use moeflux_core::{ExpertLayout, GateUp};
 
 use crate::commands::grid::Grid;
 use crate::device::adapter::WORKGROUP_BYTES;
-use crate::device::buffer::Mem;
+use crate::device::buffer::{ListAt, Mem};
 use crate::kernels;
 use crate::kernels::matmul::FusedActivations;
 use crate::kernels::moe::{Activate, ActivateQuantized};
 use crate::kernels::shared::Quant;
-use crate::ops::matmul::layouts;
+use crate::ops::matmul::layouts::{ProductKind, layout as layout_of};
 use crate::ops::matmul::quantize::{quantized_words, temporary};
 use crate::ops::matmul::source::Prequantized;
 use crate::state::backend::Wgpu;
 use crate::state::quantized_inputs::{
     ActivationQuant, KernelInput, QuantForm, activation_quant, quant_form,
 };
+use crate::tuning::table::MatrixRows;
 use crate::weights::format::Decoder;
 use crate::words::{ELEMENTS, word};
 
@@ -49,7 +50,8 @@ impl Between {
             Activation::ClampedSwiglu { alpha, limit } => (true, alpha, limit),
         };
         let alternates = matches!(layout.gate_up, GateUp::Alternating(_));
-        let biases = op.biases.map(|it| [it.gate, it.up].map(|it| b.vector(it).clone()));
+        let biases =
+            op.biases.map(|biases| [biases.gate, biases.up].map(|bias| b.vector(bias).clone()));
         Between {
             gate_up: gate_up.clone(),
             constants: kernels::shared::Activation {
@@ -63,27 +65,29 @@ impl Between {
         }
     }
 
-    /// Computes activations of this many rows, whose experts are in a list; rounded too where
-    /// that is asked for.
+    /// Computes activations of `n_rows` rows, whose experts are in a list; rounded too where that is
+    /// asked for.
     pub(crate) fn run(
         &self,
         b: &mut Wgpu,
-        (lists, experts, rows): (&Mem, u32, usize),
+        experts: ListAt<'_>,
+        n_rows: usize,
         activated: &Mem,
-        rounding: Option<(ActivationQuant, QuantForm)>,
+        rounding: Option<Rounding>,
     ) -> Option<Prequantized> {
-        let n = rows * self.intermediate;
+        let ListAt { mem: lists, first: experts } = experts;
+        let n = n_rows * self.intermediate;
         let [alpha, limit] = self.params;
         let params = [word(n), word(self.intermediate), experts, alpha, limit];
-        let [gate, up] = self.biases.as_ref().map_or([lists; 2], |it| it.each_ref());
+        let [gate, up] = self.biases.as_ref().map_or([lists; 2], |biases| biases.each_ref());
         let buffers = [&self.gate_up, lists, gate, up, activated];
         let grid = Grid::Linear(n.div_ceil(ELEMENTS));
-        let Some((quant, form)) = rounding else {
+        let Some(Rounding { quant, form }) = rounding else {
             let kernel = Activate { activation: self.constants };
             b.encoder.dispatch(kernel, &params, &buffers, grid);
             return None;
         };
-        let [quantized, sums] = temporary(b, (rows, self.intermediate), quant, form);
+        let [quantized, sums] = temporary(b, n_rows, self.intermediate, quant, form);
         let kernel = ActivateQuantized { activation: self.constants, quant: quant.constants(form) };
         let buffers = [&buffers[..], &[&quantized, &sums]].concat();
         b.encoder.dispatch(kernel, &params, &buffers, grid);
@@ -92,13 +96,13 @@ impl Between {
 
     /// What the third product's kernel reads in place of rounded rows, and of their sums.
     pub(crate) fn input(&self) -> KernelInput {
-        let gates = self.biases.as_ref().map_or(&self.gate_up, |it| &it[0]);
+        let gates = self.biases.as_ref().map_or(&self.gate_up, |biases| &biases[0]);
         KernelInput { x: self.gate_up.clone(), sums: gates.clone(), stride: 1, start: 0 }
     }
 
     /// Biases of ups, or what is bound where there are none.
     pub(crate) fn ups<'a>(&'a self, other: &'a Mem) -> &'a Mem {
-        self.biases.as_ref().map_or(other, |it| &it[1])
+        self.biases.as_ref().map_or(other, |biases| &biases[1])
     }
 
     /// Constants of that kernel after those of other products.
@@ -125,11 +129,12 @@ pub(crate) fn quant_of_down(
     layout: &ExpertLayout,
     op: Experts<'_>,
     n: usize,
-) -> Option<(ActivationQuant, QuantForm)> {
-    let (quant, form) = rounding(b, layout, op, n)?;
+) -> Option<Rounding> {
+    let rounding = rounding(b, layout, op, n)?;
+    let group_size = rounding.quant.group_size;
     let cols = layout.down.cols;
-    let is_whole = cols.is_multiple_of(ELEMENTS) && ELEMENTS.is_multiple_of(quant.group_size);
-    is_whole.then_some((quant, form))
+    let is_whole = cols.is_multiple_of(ELEMENTS) && ELEMENTS.is_multiple_of(group_size);
+    is_whole.then_some(rounding)
 }
 
 /// Whether the third product of this many experts with a row each computes the activations
@@ -137,22 +142,25 @@ pub(crate) fn quant_of_down(
 pub(crate) fn is_within(b: &Wgpu, layout: &ExpertLayout, op: Experts<'_>, n: usize) -> bool {
     let facts = b.encoder.context().facts();
     let has_lanes = !facts.is_unified || facts.is_software();
-    let fits = |(quant, form)| {
-        let words: usize = quantized_words((1, layout.down.cols), quant, form).iter().sum();
+    let fits = |Rounding { quant, form }| {
+        let words: usize = quantized_words(1, layout.down.cols, quant, form).iter().sum();
         4 * (words + ROUNDING_WORDS) <= WORKGROUP_BYTES as usize
     };
     b.fuses && has_lanes && rounding(b, layout, op, n).is_some_and(fits)
 }
 
-fn rounding(
-    b: &Wgpu,
-    layout: &ExpertLayout,
-    op: Experts<'_>,
-    n: usize,
-) -> Option<(ActivationQuant, QuantForm)> {
+/// How a product takes its inputs.
+#[derive(Clone, Copy)]
+pub(crate) struct Rounding {
+    quant: ActivationQuant,
+    form: QuantForm,
+}
+
+fn rounding(b: &Wgpu, layout: &ExpertLayout, op: Experts<'_>, n: usize) -> Option<Rounding> {
     let down = &layout.down;
     let decoder = Decoder::new(down.format);
     let quant = ActivationQuant::of_kernel(activation_quant(decoder, op.inputs), false)?;
-    let of = (decoder, Some(quant), down.cols);
-    Some((quant, quant_form(layouts::layout(b, of, (n * down.rows, n), 1))))
+    let kind = ProductKind { decoder, quant: Some(quant), cols: down.cols };
+    let matrices = MatrixRows { n_rows: n * down.rows, n_matrices: n };
+    Some(Rounding { quant, form: quant_form(layout_of(b, kind, matrices, 1)) })
 }

@@ -4,30 +4,37 @@ use moeflux_backend::{Buf, Cols, Combine, Experts, Shared};
 use moeflux_core::MatrixLayout;
 
 use crate::commands::grid::Grid;
-use crate::device::buffer::Mem;
+use crate::device::buffer::{ListAt, Mem};
 use crate::kernels::basic::FusedSum;
 use crate::kernels::moe as kernels;
 use crate::ops::fused_sum;
-use crate::state::backend::Wgpu;
+use crate::state::backend::{Activations, Wgpu};
 use crate::state::last_sum::Summands;
 use crate::words::{ELEMENTS, word};
 
 pub(crate) fn combine(b: &mut Wgpu, rows: usize, op: Combine<'_>) {
     let Combine { acc, slots, top_k, weights, shared } = op;
     b.encoder.begin();
-    let bits: Vec<u32> = weights[..rows * top_k].iter().map(|it| it.to_bits()).collect();
+    let bits: Vec<u32> = weights[..rows * top_k].iter().map(|weight| weight.to_bits()).collect();
     let list = b.encoder.list(&bits);
     let arena = b.encoder.arena();
     let sum = Sum::of(b, acc, slots, top_k, shared);
-    add_up(b, rows, sum, (arena, list));
+    add_up(b, rows, sum, arena.list(list));
+}
+
+/// What experts give.
+#[derive(Clone)]
+pub(crate) struct Outputs {
+    pub(crate) mem: Mem,
+    /// Columns of a row.
+    pub(crate) width: usize,
 }
 
 /// A [`Combine`] whose weights the device may know alone.
 pub(crate) struct Sum {
     pub(crate) acc: Cols,
     pub(crate) top_k: usize,
-    /// What experts give, and the columns of a row.
-    pub(crate) slots: (Mem, usize),
+    pub(crate) slots: Outputs,
     /// What the shared expert gives: its first element, and the columns of a row.
     pub(crate) shared: Option<(Mem, [u32; 2])>,
     /// The logit that scales it.
@@ -38,51 +45,54 @@ impl Sum {
     /// Of outputs in buffers of their own.
     pub(crate) fn of(b: &Wgpu, acc: Cols, slots: Buf, top_k: usize, shared: Option<Shared>) -> Sum {
         assert!(acc.buf != slots, "an op writes a buffer that it also reads");
-        let slots = (b.buf(slots).mem.clone(), b.buf(slots).width);
-        let gate = shared.and_then(|it| it.gate);
-        Sum { acc, top_k, slots, shared: shared.map(|it| operand(b, it.out)), gate }
+        let Activations { mem, width, .. } = b.buf(slots).clone();
+        let slots = Outputs { mem, width };
+        let gate = shared.and_then(|shared| shared.gate);
+        Sum { acc, top_k, slots, shared: shared.map(|shared| operand(b, shared.out)), gate }
     }
 }
 
 /// Where columns are: the first element, and the columns of a row.
-pub(crate) fn operand(b: &Wgpu, it: Cols) -> (Mem, [u32; 2]) {
-    (b.buf(it.buf).mem.clone(), [word(it.start), word(b.buf(it.buf).width)])
+pub(crate) fn operand(b: &Wgpu, cols: Cols) -> (Mem, [u32; 2]) {
+    let Activations { mem, width, .. } = b.buf(cols.buf);
+    (mem.clone(), [cols.start, *width].map(word))
 }
 
-/// Adds up with the weights that begin at a word of `lists`. The op has begun
-/// before.
-pub(crate) fn add_up(b: &mut Wgpu, rows: usize, op: Sum, (lists, weights): (Mem, u32)) {
-    let Sum { acc, top_k, slots: (slots, slots_width), shared, gate } = op;
+/// Adds up with these weights. The op has begun before.
+pub(crate) fn add_up(b: &mut Wgpu, rows: usize, op: Sum, weights: ListAt<'_>) {
+    let Sum { acc, top_k, slots, shared, gate } = op;
+    let ListAt { mem: lists, first: weights } = weights;
     let y = b.written(acc.buf);
     let (has_shared, is_gated) = (shared.is_some(), gate.is_some());
     // What there is not is not read.
     let (out, of_out) = shared.unwrap_or_else(|| (lists.clone(), [0; 2]));
-    let (gate, of_gate) = gate.map_or_else(|| (lists.clone(), [0; 2]), |it| operand(b, it));
+    let (gate, of_gate) = gate.map_or_else(|| (lists.clone(), [0; 2]), |gate| operand(b, gate));
     let n = rows * acc.len;
     let mut params = vec![word(n), word(acc.len), word(top_k), word(acc.start), word(y.width)];
-    params.extend([word(slots_width), weights]);
+    params.extend([word(slots.width), weights]);
     params.extend([of_out, of_gate].as_flattened());
     b.encoder.dispatch(
         kernels::Combine { has_shared, is_gated },
         &params,
-        &[&y.mem, &slots, &lists, &out, &gate],
+        &[&y.mem, &slots.mem, lists, &out, &gate],
         Grid::Linear(n.div_ceil(ELEMENTS)),
     );
     fused_sum::record(b, rows, acc, || Summands {
-        views: [[0, word(slots_width)], of_out, of_gate].map(|[start, width]| [start, width, 0, 0]),
-        mems: [slots, lists, out],
+        views: [[0, word(slots.width)], of_out, of_gate].map(|[start, width]| [start, width, 0, 0]),
+        mems: [slots.mem, lists.clone(), out],
         gate,
         weights,
         sum: FusedSum { kind: 2, top_k: word(top_k), has_shared, is_gated },
     });
 }
 
-/// Adds biases to the outputs of this many choices.
+/// Adds biases to the outputs of the first `n` choices of a list.
 pub(crate) fn add_down_biases(
     b: &mut Wgpu,
     op: Experts<'_>,
     down: &MatrixLayout,
-    (ids, n): (&Mem, usize),
+    ids: &Mem,
+    n: usize,
 ) {
     let Some(biases) = op.biases else { return };
     let out = b.written(op.out);

@@ -94,7 +94,7 @@ impl<'a> Group<'a> {
         let are_few = self.calls.iter().all(|call| call.rows.len() <= most_few);
         let rounding = are_few.then(|| quant_of_down(b, self.layout, self.op, n)).flatten();
         let between = Between::of(b, self.layout, self.op, &gate_up);
-        let prequantized = between.run(b, (&arena, experts, n), &activated, rounding);
+        let prequantized = between.run(b, arena.list(experts), n, &activated, rounding);
         self.down(b, &activated, prequantized);
     }
 
@@ -127,11 +127,11 @@ impl<'a> Group<'a> {
             .collect();
         for set in first_products(self.layout) {
             let mut jobs = Vec::new();
-            for (matrix, which, out) in &set {
-                assert_eq!(matrix.cols, self.op.x.len, "shape of an expert");
-                jobs.extend(self.jobs(matrix, *which, *out));
+            for part in &set {
+                assert_eq!(part.matrix.cols, self.op.x.len, "shape of an expert");
+                jobs.extend(self.jobs(*part));
             }
-            let decoder = self.decoder(set[0].0);
+            let decoder = self.decoder(set[0].matrix);
             let quant = activation_quant(decoder, self.op.inputs);
             let y = gate_up.clone();
             let (chosen, most_few) = (None, self.most_few(b, quant, self.op.x.len));
@@ -140,7 +140,8 @@ impl<'a> Group<'a> {
     }
 
     /// One matrix of every expert; each has its own list.
-    fn jobs(&self, matrix: &MatrixLayout, which: usize, out: usize) -> Vec<Job> {
+    fn jobs(&self, part: Part<'_>) -> Vec<Job> {
+        let Part { matrix, which, out } = part;
         let job = |(list, slot): (usize, &Found)| Job {
             mem: slot.mem.clone(),
             place: slot.places[which],
@@ -165,15 +166,8 @@ impl<'a> Group<'a> {
 
     fn down(&self, b: &mut Wgpu, activated: &Mem, prequantized: Option<Prequantized>) {
         let down = &self.layout.down;
-        let source = Source {
-            mem: activated.clone(),
-            start: 0,
-            width: down.cols,
-            cols: down.cols,
-            n_rows: self.experts.len(),
-            cache_key: None,
-            prequantized,
-        };
+        let source =
+            Source::of_rows(activated.clone(), down.cols, self.experts.len(), prequantized);
         let out = b.written(self.op.out);
         let lists: Vec<List> = self
             .placed()
@@ -182,7 +176,7 @@ impl<'a> Group<'a> {
                 rows.map(|(i, row)| (first + i, row.slot as usize * out.width)).collect()
             })
             .collect();
-        let jobs = self.jobs(down, 2, 0);
+        let jobs = self.jobs(Part::down(self.layout));
         let decoder = self.decoder(down);
         let quant = activation_quant(decoder, self.op.inputs);
         let y = out.mem.clone();
@@ -208,21 +202,36 @@ impl<'a> Group<'a> {
     }
 }
 
-/// A matrix, which one it is, and where its outputs begin in a row.
-pub(crate) type Part<'a> = (&'a MatrixLayout, usize, usize);
+/// A matrix of an expert.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub(crate) matrix: &'a MatrixLayout,
+    /// Which of the three it is.
+    pub(crate) which: usize,
+    /// Where its outputs begin in a row.
+    pub(crate) out: usize,
+}
+
+impl<'a> Part<'a> {
+    /// The down projection.
+    pub(crate) fn down(layout: &'a ExpertLayout) -> Part<'a> {
+        Part { matrix: &layout.down, which: 2, out: 0 }
+    }
+}
 
 /// The first products of an expert, together where they are stored alike.
 pub(crate) fn first_products(layout: &ExpertLayout) -> Vec<Vec<Part<'_>>> {
     match &layout.gate_up {
         GateUp::Split { gate, up } => {
-            let parts = [(gate, 0, 0), (up, 1, layout.intermediate())];
+            let of_up = Part { matrix: up, which: 1, out: layout.intermediate() };
+            let parts = [Part { matrix: gate, which: 0, out: 0 }, of_up];
             if gate.format == up.format {
                 vec![parts.to_vec()]
             } else {
                 parts.map(|part| vec![part]).to_vec()
             }
         }
-        GateUp::Alternating(both) => vec![vec![(both, 0, 0)]],
+        GateUp::Alternating(both) => vec![vec![Part { matrix: both, which: 0, out: 0 }]],
     }
 }
 

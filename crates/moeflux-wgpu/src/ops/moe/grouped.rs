@@ -17,7 +17,9 @@ use crate::device::buffer::Mem;
 use crate::experts::tables::ResidentLayer;
 use crate::kernels::moe::{GroupedGemmJobs, SortByExpert};
 use crate::ops::matmul::kernel::{Kernel, Placed};
-use crate::ops::matmul::layouts::{f16_tiles, f32_tiles, group_rows, layout, uses_coop_matrix};
+use crate::ops::matmul::layouts::{
+    ProductKind, f16_tiles, f32_tiles, group_rows, layout, uses_coop_matrix,
+};
 use crate::ops::matmul::source::Source;
 use crate::ops::moe::activation::Between;
 use crate::ops::moe::combine::{Sum, add_down_biases, add_up};
@@ -25,6 +27,8 @@ use crate::ops::moe::expert_group::{Part, first_products, phase};
 use crate::ops::moe::route::MAX_EXPERTS;
 use crate::state::backend::Wgpu;
 use crate::state::quantized_inputs::{ActivationQuant, activation_quant};
+use crate::tuning::layout::ProductSize;
+use crate::tuning::table::MatrixRows;
 use crate::weights::format::Decoder;
 use crate::words::{ELEMENTS, word};
 
@@ -60,7 +64,8 @@ pub(crate) fn moe_on_device(
     b: &mut Wgpu,
     rows: usize,
     op: MoeOnDevice,
-    (ids, layer): (&Mem, &ResidentLayer),
+    ids: &Mem,
+    layer: &ResidentLayer,
 ) {
     let MoeOnDevice { x, inputs, activation, biases, slots, acc, shared, .. } = op;
     let top_k = op.route.top_k;
@@ -94,49 +99,40 @@ pub(crate) fn moe_on_device(
         }
         let experts_at = word(2 * n_experts + n + first);
         let between = Between::of(b, layer.layout(), experts, &gate_up);
-        between.run(b, (&grouped, experts_at, n_places), &activated, None);
-        let down = &layer.layout().down;
-        let source = Source {
-            mem: activated,
-            start: 0,
-            width: down.cols,
-            cols: down.cols,
-            n_rows: n_places,
-            cache_key: None,
-            prequantized: None,
-        };
+        between.run(b, grouped.list(experts_at), n_places, &activated, None);
+        let source = Source::of_rows(activated, intermediate, n_places, None);
         let way = Way { source: &source, top_k: None, out: &out.mem, out_stride: out.width };
-        part.multiply(b, experts, &[(down, 2, 0)], &way);
+        part.multiply(b, experts, &[Part::down(layer.layout())], &way);
     }
-    add_down_biases(b, experts, &layer.layout().down, (ids, n));
-    let sum = Sum::of(b, acc, slots, top_k, shared.map(|it| it.shared));
-    add_up(b, rows, sum, (ids.clone(), word(n)));
+    add_down_biases(b, experts, &layer.layout().down, ids, n);
+    let sum = Sum::of(b, acc, slots, top_k, shared.map(|shared| shared.shared));
+    add_up(b, rows, sum, ids.list(word(n)));
 }
 
 impl Grouped<'_> {
     /// Multiplies with matrices of one format of all experts.
     fn multiply(&self, b: &mut Wgpu, op: Experts<'_>, set: &[Part<'_>], way: &Way<'_>) {
-        let decoder = Decoder::new(set[0].0.format);
+        let decoder = Decoder::new(set[0].matrix.format);
         let quant = activation_quant(decoder, op.inputs);
         let cols = way.source.cols;
         let uses_coop = uses_coop_matrix(b, quant, cols);
         let few = group_rows(b, quant, cols);
         let quant = ActivationQuant::of_kernel(quant, uses_coop);
-        assert!(set.iter().all(|it| it.0.cols == cols), "shape of an expert");
+        assert!(set.iter().all(|part| part.matrix.cols == cols), "shape of an expert");
         let n_jobs = set.len() * self.layer.n_experts();
-        let n_rows = set.iter().map(|it| it.0.rows).max().unwrap_or(0);
+        let n_rows = set.iter().map(|part| part.matrix.rows).max().unwrap_or(0);
         let n_chosen = self.layer.n_experts().min(self.n_places);
-        let of = (decoder, quant, cols);
-        let layout = layout(b, of, (set.len() * n_rows * n_chosen, n_jobs), few);
+        let kind = ProductKind { decoder, quant, cols };
+        let matrices = MatrixRows { n_rows: set.len() * n_rows * n_chosen, n_matrices: n_jobs };
+        let layout = layout(b, kind, matrices, few);
         // How many rows chose an expert is known to the device alone: about the mean, and
         // most often less than its root above it.
         let mean = self.n.div_ceil(self.layer.n_experts());
         let n_matrices = set.len() * self.n_places.div_ceil(mean);
-        let shape = quant.filter(|_| uses_coop);
-        let shape =
-            shape.map(|it| f16_tiles(b, (decoder, it), (n_matrices, mean + mean.isqrt(), n_rows)));
+        let size = ProductSize { n_matrices, x_rows: mean + mean.isqrt(), w_rows: n_rows };
+        let shape = quant.filter(|_| uses_coop).map(|quant| f16_tiles(b, decoder, quant, size));
         let f32_tiles = f32_tiles(quant, n_rows);
-        let x_tile = shape.map_or(f32_tiles.x_tile, |it| it.x_tile) as usize;
+        let x_tile = shape.map_or(f32_tiles.x_tile, |shape| shape.x_tile) as usize;
         let kernel = Kernel { decoder, quant, cols, lists: &[], y: way.out, chosen: None };
         for are_few in [true, false] {
             if are_few && few == 0 {
@@ -201,8 +197,8 @@ impl Grouped<'_> {
         let lists = b.scratch.grouped[1].words(&mut b.encoder, n_words);
         let mut all = params.to_vec();
         all.extend([0, 0]);
-        for (matrix, which, out) in set {
-            all.extend([word(*which), word(matrix.rows), word(phase(matrix)), word(*out)]);
+        for Part { matrix, which, out } in set {
+            all.extend([*which, matrix.rows, phase(matrix), *out].map(word));
         }
         all.resize(24, 0);
         let tables = self.layer.tables().expect("all experts of the layer are resident");

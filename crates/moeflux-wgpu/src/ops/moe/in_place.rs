@@ -18,7 +18,7 @@ const ALIGN: usize = 16;
 /// Whether products can read all of these experts where the store puts them, on a
 /// device that shares the host's memory.
 pub fn reads_in_place(bank: &ExpertBank) -> bool {
-    let mut matrices = bank.layers.iter().flatten().flat_map(|it| it.layout.matrices());
+    let mut matrices = bank.layers.iter().flatten().flat_map(|layer| layer.layout.matrices());
     bank.is_aligned(ALIGN) && matrices.all(is_as_kernels_read)
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn find(b: &mut Wgpu, calls: &[ExpertCall]) -> Option<Vec<Found>> {
     if b.encoder.host_access() != HostAccess::InPlace {
         return None;
     }
-    calls.iter().map(|it| locate(b, &it.expert)).collect()
+    calls.iter().map(|call| locate(b, &call.expert)).collect()
 }
 
 /// As [`experts`](super::experts), of those found.
@@ -36,13 +36,13 @@ pub(crate) fn run(b: &mut Wgpu, op: Experts<'_>, found: &[Found]) {
     while let Some(first) = calls.first() {
         b.encoder.begin();
         let mut n_rows = 0;
-        let fits = |it: &&ExpertCall| {
-            n_rows += it.rows.len();
+        let fits = |call: &&ExpertCall| {
+            n_rows += call.rows.len();
             n_rows <= EXPERT_ROWS
         };
         let n = calls.iter().take_while(fits).count().max(1);
         let now: Vec<Call<'_>> = calls[..n].iter().map(Call::of).collect();
-        calls[..n].iter().for_each(|it| b.encoder.retain(&it.expert));
+        calls[..n].iter().for_each(|call| b.encoder.retain(&call.expert));
         Group::new(&first.expert.layout, op, now, &found[..n]).run(b);
         (calls, found) = (&calls[n..], &found[n..]);
     }
@@ -61,11 +61,12 @@ fn locate(b: &mut Wgpu, expert: &Expert) -> Option<Found> {
     // Gate and up may be one matrix; kernels do not read the second place then.
     let [first, .., last] = places[..] else { return None };
     let all = [first, if places.len() == 3 { places[1] } else { first }, last];
-    let are_apart = layout.matrices().any(|it| matches!(it.format, MatrixFormat::Affine(_)));
+    let are_apart =
+        layout.matrices().any(|matrix| matches!(matrix.format, MatrixFormat::Affine(_)));
     Some(Found {
         mem: imported.mem,
-        places: all.map(|it| it.0),
-        biases: are_apart.then(|| all.map(|it| it.1)),
+        places: all.map(|(place, _)| place),
+        biases: are_apart.then(|| all.map(|(_, biases)| biases)),
     })
 }
 
@@ -78,7 +79,7 @@ fn is_as_kernels_read(matrix: &MatrixLayout) -> bool {
 fn words(imported: &ImportedRange, matrix: &MatrixLayout) -> Option<(Place, u32)> {
     let of = |span| if matrix.scales.len == 0 { Some(0) } else { imported.word(span) };
     // Elements are read by 16 bytes.
-    let elements = imported.word(matrix.weight).filter(|it| it.is_multiple_of(4))?;
+    let elements = imported.word(matrix.weight).filter(|word| word.is_multiple_of(4))?;
     let place = Place { elements, scales: of(matrix.scales)? };
     let biases =
         if matches!(matrix.format, MatrixFormat::Affine(_)) { of(matrix.biases)? } else { 0 };

@@ -7,18 +7,17 @@
 use std::sync::Arc;
 
 use moeflux_backend::{Activation, Experts, MoeOnDevice, SharedExpert};
-use moeflux_core::MatrixLayout;
 
 use crate::device::buffer::Mem;
 use crate::experts::tables::ResidentLayer;
 use crate::ops::matmul::jobs::{FEW_ROWS, Job, List, WHOLE, holds_rows};
 use crate::ops::matmul::kernel::Chosen;
 use crate::ops::matmul::products::{Products, run};
-use crate::ops::matmul::source::{Prequantized, Source};
+use crate::ops::matmul::source::Source;
 use crate::ops::moe::activation::{Between, is_within, quant_of_down};
 use crate::ops::moe::admit::admit;
-use crate::ops::moe::combine::{Sum, add_down_biases, add_up};
-use crate::ops::moe::expert_group::{first_products, phase};
+use crate::ops::moe::combine::{Outputs, Sum, add_down_biases, add_up};
+use crate::ops::moe::expert_group::{Part, first_products, phase};
 use crate::ops::moe::grouped;
 use crate::ops::moe::route::choose;
 use crate::state::backend::Wgpu;
@@ -52,7 +51,8 @@ pub(crate) fn moe_on_device(b: &mut Wgpu, rows: usize, op: MoeOnDevice) {
     let layer = Arc::clone(b.slots.routable_layer(op.layer).expect("the layer is resident"));
     assert_eq!(layer.n_experts(), op.route.logits.len, "one logit an expert");
     b.encoder.count_hits(rows * top_k);
-    let goes_along = holds_rows(rows) && shared.is_some_and(|it| goes_along(b, &op, &it, &layer));
+    let goes_along =
+        holds_rows(rows) && shared.is_some_and(|shared| goes_along(b, &op, &shared, &layer));
     if let Some(shared) = shared.filter(|_| !goes_along) {
         shared.run_parts(b, rows, x);
     }
@@ -60,7 +60,7 @@ pub(crate) fn moe_on_device(b: &mut Wgpu, rows: usize, op: MoeOnDevice) {
     let ids = choose(b, rows, op.route);
     admit(b, &layer, &ids, rows * top_k);
     if !holds_rows(rows) {
-        return grouped::moe_on_device(b, rows, op, (&ids, &layer));
+        return grouped::moe_on_device(b, rows, op, &ids, &layer);
     }
     let layout = Arc::clone(layer.layout());
     let choices = Choices { n: rows * top_k, top_k, n_shared: if goes_along { rows } else { 0 } };
@@ -73,11 +73,11 @@ pub(crate) fn moe_on_device(b: &mut Wgpu, rows: usize, op: MoeOnDevice) {
         (0..n).map(|nth| vec![(choices.row(nth), nth * 2 * intermediate)]).collect();
     for set in first_products(&layout) {
         let mut jobs = Vec::new();
-        for (matrix, which, out) in &set {
-            assert_eq!(matrix.cols, x.len, "shape of an expert");
-            jobs.extend(jobs_of(&layer, matrix, (*which, *out), choices));
+        for part in &set {
+            assert_eq!(part.matrix.cols, x.len, "shape of an expert");
+            jobs.extend(jobs_of(&layer, *part, n));
         }
-        let decoder = Decoder::new(set[0].0.format);
+        let decoder = Decoder::new(set[0].matrix.format);
         let quant = activation_quant(decoder, inputs);
         let (y, chosen) = (gate_up.clone(), Some(chosen));
         let most_few = FEW_ROWS;
@@ -92,21 +92,25 @@ pub(crate) fn moe_on_device(b: &mut Wgpu, rows: usize, op: MoeOnDevice) {
     } else {
         let activated = b.scratch.activated.words(&mut b.encoder, n * intermediate);
         let rounding = quant_of_down(b, &layout, experts, n_jobs);
-        let prequantized = between.run(b, (&ids, 0, n), &activated, rounding);
+        let prequantized = between.run(b, ids.list(0), n, &activated, rounding);
         (activated, prequantized)
     };
     let out = match goes_along {
-        true => (b.scratch.outputs.words(&mut b.encoder, n * acc.len), acc.len),
-        false => (b.written(slots).mem, b.buf(slots).width),
+        true => {
+            let mem = b.scratch.outputs.words(&mut b.encoder, n * acc.len);
+            Outputs { mem, width: acc.len }
+        }
+        false => Outputs { mem: b.written(slots).mem, width: b.buf(slots).width },
     };
-    down(b, experts, chosen, (&activated, prequantized), (&out, choices));
-    add_down_biases(b, experts, &layout.down, (&ids, choices.n));
-    let mut sum = Sum::of(b, acc, slots, top_k, shared.map(|it| it.shared));
+    let source = Source::of_rows(activated, intermediate, n, prequantized);
+    down(b, experts, chosen, &source, &out);
+    add_down_biases(b, experts, &layout.down, &ids, choices.n);
+    let mut sum = Sum::of(b, acc, slots, top_k, shared.map(|shared| shared.shared));
     if goes_along {
-        sum.shared = Some((out.0.clone(), [word(choices.n * out.1), word(out.1)]));
+        sum.shared = Some((out.mem.clone(), [choices.n * out.width, out.width].map(word)));
         sum.slots = out;
     }
-    add_up(b, rows, sum, (ids, word(choices.n)));
+    add_up(b, rows, sum, ids.list(word(choices.n)));
 }
 
 /// Whether the shared expert is one more of the experts that a row gets: a copy of it is stored
@@ -117,17 +121,17 @@ fn goes_along(b: &Wgpu, op: &MoeOnDevice, shared: &SharedExpert, layer: &Residen
     layer.shared().is_some()
         && op.activation == Activation::Swiglu
         && op.biases.is_none()
-        && weights.iter().all(|it| b.matrix(*it).inputs == op.inputs)
+        && weights.iter().all(|weight| b.matrix(*weight).inputs == op.inputs)
 }
 
 /// A matrix of every choice, in every buffer of the layer: where a choice is in another buffer
 /// its job is empty.
 fn jobs_of<'a>(
     layer: &'a ResidentLayer,
-    matrix: &'a MatrixLayout,
-    (which, out): (usize, usize),
-    choices: Choices,
+    part: Part<'a>,
+    n_choices: usize,
 ) -> impl Iterator<Item = Job> + 'a {
+    let Part { matrix, which, out } = part;
     let job = move |mem: &Mem, nth: usize| Job {
         mem: mem.clone(),
         place: Place { elements: word(which), scales: 0 },
@@ -139,32 +143,17 @@ fn jobs_of<'a>(
         x: 0,
         out,
     };
-    layer.buffers().iter().flat_map(move |mem| (0..choices.len()).map(move |nth| job(mem, nth)))
+    layer.buffers().iter().flat_map(move |mem| (0..n_choices).map(move |nth| job(mem, nth)))
 }
 
-fn down(
-    b: &mut Wgpu,
-    op: Experts<'_>,
-    chosen: Chosen<'_>,
-    (activated, prequantized): (&Mem, Option<Prequantized>),
-    ((out, out_width), choices): (&(Mem, usize), Choices),
-) {
-    let down = &chosen.layer.layout().down;
-    let n = choices.len();
-    let source = Source {
-        mem: activated.clone(),
-        start: 0,
-        width: down.cols,
-        cols: down.cols,
-        n_rows: n,
-        cache_key: None,
-        prequantized,
-    };
-    let lists: Vec<List> = (0..n).map(|nth| vec![(nth, nth * out_width)]).collect();
-    let jobs = jobs_of(chosen.layer, down, (2, 0), choices).collect();
-    let decoder = Decoder::new(down.format);
+fn down(b: &mut Wgpu, op: Experts<'_>, chosen: Chosen<'_>, source: &Source, out: &Outputs) {
+    let part = Part::down(chosen.layer.layout());
+    let n = source.n_rows;
+    let lists: Vec<List> = (0..n).map(|nth| vec![(nth, nth * out.width)]).collect();
+    let jobs = jobs_of(chosen.layer, part, n).collect();
+    let decoder = Decoder::new(part.matrix.format);
     let quant = activation_quant(decoder, op.inputs);
-    let y = out.clone();
+    let y = out.mem.clone();
     let (chosen, most_few) = (Some(chosen), FEW_ROWS);
-    run(b, &source, Products { decoder, quant, lists: &lists, jobs, y, chosen, most_few });
+    run(b, source, Products { decoder, quant, lists: &lists, jobs, y, chosen, most_few });
 }
